@@ -20,7 +20,7 @@ criterion_group! {
 }
 criterion_main!(pure);
 
-/// Wait times of all magnitudes, in ns, the same in every run.
+/// Returns wait times of all magnitudes, ns. The values are the same in every run.
 fn waits() -> Vec<u64> {
     let mut x = 0x9e37_79b9_7f4a_7c15u64;
     (0..4_096)
@@ -40,7 +40,7 @@ fn buckets(c: &mut Criterion) {
     });
 }
 
-/// A sample of `tasks` tasks. Every `busy`th task has waited since the previous round.
+/// Returns a sample of `tasks` tasks. Every `busy`th task has new waits in each round.
 fn sample(tasks: u32, busy: u32, round: u64) -> Sample {
     let quiet: Arc<Hist> = Arc::default();
     let hist = Arc::new(Hist::from_waits_ns((0..round * 50).map(|i| i * 10_000)));
@@ -83,7 +83,7 @@ fn of_5000_tasks(c: &mut Criterion) {
     });
 }
 
-/// A host whose tasks mostly sleep. Sleeping tasks are shared by both samples, as a collector shares them.
+/// Benchmarks a host whose tasks mostly sleep. Both samples share the readings of sleeping tasks, as the collector's samples do.
 fn of_20000_tasks(c: &mut Criterion) {
     let (mut a, mut b) = (sample(20_000, 400, 1), sample(20_000, 400, 2));
     for task in a.tasks.iter_mut().chain(&mut b.tasks).map(Arc::make_mut) {
@@ -124,7 +124,7 @@ fn of_20000_tasks(c: &mut Criterion) {
     });
 }
 
-/// Computes the figures that a screen needs from an interval. Includes the cost of dropping the result.
+/// Benchmarks the figures that a screen needs from an interval. Dropping the figures counts, too.
 fn of_2000_cgroups(c: &mut Criterion) {
     let (a, b) = (host(10_000, 2_000, 1), host(10_000, 2_000, 2));
     let machine = Host { cpus: Some(cgscope_made_up::CPUS), whole: true };
@@ -149,7 +149,7 @@ fn of_2000_cgroups(c: &mut Criterion) {
     });
 }
 
-/// The cost of a scrape without the collection: adding an `Interval`, then writing the page.
+/// Benchmarks a scrape without the collection: an `Interval` is added, then the page is written.
 fn metrics(c: &mut Criterion) {
     let samples: Vec<Sample> = (1..4).map(|round| host(20_000, 10_000, round)).collect();
     let intervals: Vec<Interval> =

@@ -17,7 +17,7 @@ use ratatui::{Terminal, backend::TestBackend};
 const TASKS: u32 = 10_000;
 const CGROUPS: u32 = 2_000;
 
-/// The screen after this many intervals.
+/// Returns the state of the screen after this number of intervals.
 fn app(intervals: u64, size: (u16, u16)) -> App {
     let mut app =
         App::new(About::default(), Settings::default(), Theme::new(Colours::Many), Duration::from_secs(1));

@@ -1,7 +1,7 @@
-//! Reports cgroups that are created, removed and renamed, so that even a cgroup that exists only between two readings has a name.
+//! Reports created, removed and renamed cgroups, so that even a cgroup that exists only between two readings has a name.
 //!
-//! The kernel calls these hooks under `trace_cgroup_path_lock` (`TRACE_CGROUP_PATH`, Linux 4.19 to 6.18): one at a time on the
-//! whole host, in order.
+//! The kernel calls these hooks under `trace_cgroup_path_lock` (`TRACE_CGROUP_PATH`, Linux 4.19 to 6.18). So they run one at a
+//! time on the whole host, in order.
 
 use core::ffi::c_void;
 
@@ -21,19 +21,19 @@ use crate::{
     maps::{cgroup_event, cgroup_events, lost},
 };
 
-/// Reports a new cgroup. `cgroup_mkdir` comes after everything that can fail, and before any task can be in the cgroup.
+/// Reports a new cgroup. The kernel calls `cgroup_mkdir` after all steps that can fail, and before the cgroup can have a task.
 #[btf_tracepoint(function = "cgroup_mkdir")]
 pub fn on_cgroup_made(ctx: BtfTracePointContext) -> i32 {
     emit(&ctx, cgroup_event::MADE)
 }
 
-/// Reports a removed cgroup. Tasks that are still in it are about to switch out for the last time.
+/// Reports a removed cgroup. Tasks that are still in the cgroup are about to switch out for the last time.
 #[btf_tracepoint(function = "cgroup_rmdir")]
 pub fn on_cgroup_removed(ctx: BtfTracePointContext) -> i32 {
     emit(&ctx, cgroup_event::REMOVED)
 }
 
-/// Reports a renamed cgroup, which exists only in hierarchies of v1. The tracepoint passes the new path.
+/// Reports a renamed cgroup. Only v1 hierarchies allow this. The tracepoint passes the new path.
 #[btf_tracepoint(function = "cgroup_rename")]
 pub fn on_cgroup_renamed(ctx: BtfTracePointContext) -> i32 {
     emit(&ctx, cgroup_event::RENAMED)
@@ -51,14 +51,14 @@ fn emit(ctx: &BtfTracePointContext, kind: u32) -> i32 {
     event.is_cut = 0;
     event.id = id;
     let path = if kind == cgroup_event::MADE { take_path(event, ctx.arg::<*const c_void>(1)) } else { 0 };
-    // Never happens, but the verifier requires the check.
+    // Never true, but the verifier requires the check.
     if path > CGROUP_PATH as u64 {
         return 0;
     }
     let size = CgroupEvent::HEAD as u64 + path;
-    // The reader polls: a wakeup would cost more than the rest of this function.
+    // The reader polls. A wakeup would cost more than the rest of this function.
     let flags = u64::from(BPF_RB_NO_WAKEUP);
-    // SAFETY: a map value, which is at least `size` bytes long.
+    // SAFETY: a map value that has at least `size` bytes.
     if unsafe { bpf_ringbuf_output(cgroup_events(), (&raw mut *event).cast(), size, flags) } != 0 {
         lost(Loss::CgroupEventLost);
     }
@@ -69,7 +69,7 @@ fn emit(ctx: &BtfTracePointContext, kind: u32) -> i32 {
 #[inline(always)]
 fn take_path(event: &mut CgroupEvent, path: *const c_void) -> u64 {
     let into = event.path.as_mut_ptr();
-    // SAFETY: writes only the bytes of the event; the helper checks the address that it reads from.
+    // SAFETY: the helper writes only bytes of the event, and checks the address that it reads from.
     let length = unsafe { bpf_probe_read_kernel_str(into.cast(), CGROUP_PATH as u32, path) };
     if length == CGROUP_PATH as i64 {
         let mut last = 0u8;

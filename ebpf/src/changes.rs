@@ -1,9 +1,9 @@
-//! Lists of changed tasks, so that a reading visits these alone: [`cgscope_ledger::changes`].
+//! Lists of changed tasks ([`cgscope_ledger::changes`]), so that a reading visits only these tasks.
 //!
-//! The hook appends a task when the task first switches in after a report, and when it exits. A task that is active when it is
-//! reported is on the reader's own list: it is reported again at the next reading, because the hook does not see how it goes to
-//! sleep. A task that was woken and has not run yet is on no list; user space compares the number of tasks that a run queue has.
-//! Everything else that can change without a switch makes the next reading visit all tasks: see [`all_may_have_changed`].
+//! The hook lists a task when the task first switches in after a report, and when it exits. If a task is active when it is
+//! reported, the reader puts it on its own list. The next reading reports it again, because the hook does not see how it goes to
+//! sleep. A woken task that has not run yet is on no list; user space compares the number of tasks on each run queue. After any
+//! other change without a switch, the next reading visits all tasks, see [`all_may_have_changed`].
 
 use core::{ffi::c_void, mem::transmute};
 
@@ -21,14 +21,14 @@ use crate::{
     reading::{LONGEST, report},
 };
 
-/// Lists `next`, which switches in on the CPU of `queue` for the first time since its last report. Not inlined, because it is rare.
+/// Lists `next`, which switches in for the first time since its last report. Not inlined, because this is rare.
 #[inline(never)]
 pub fn changed(next: Task, storage: &mut TaskStorage, queue: RunQueue) {
     set(&mut storage.has_changed, LISTED);
     append(next, storage.serial, 0, queue);
 }
 
-/// Lists an exited task, if it was ever reported.
+/// Lists an exited task if it was ever reported.
 #[inline(always)]
 pub fn exited(prev: Task, storage: &TaskStorage) {
     if storage.face.comm[0] != 0 {
@@ -44,13 +44,13 @@ fn append(task: Task, serial: u64, has_exited: u32, queue: RunQueue) {
     }
 }
 
-/// Puts an active task on the reader's own list, the last one. Returns whether it fits.
+/// Puts an active task on the reader's own list, which is the last one. Returns false if the list is full.
 #[inline(always)]
 fn remains_active(task: Task, serial: u64) -> bool {
     list(readers_list()).is_some_and(|list| list.append(Change { serial, tid: task.tid(), has_exited: 0 }))
 }
 
-/// Makes the next reading visit all tasks: one of them may have changed without a switch.
+/// Makes the next reading visit all tasks, because any task may have changed without a switch.
 #[inline(always)]
 pub fn all_may_have_changed() {
     if let Some(word) = incomplete() {
@@ -58,8 +58,8 @@ pub fn all_may_have_changed() {
     }
 }
 
-/// A task gets another name. Most tasks name themselves. `execve` also gets here; if a thread calls it, the thread has just got the
-/// id of its process, and lists may hold the old id.
+/// Handles a renamed task. Most tasks rename themselves. `execve` also calls this tracepoint. If a thread calls `execve`, the
+/// thread has just received the id of its process, but lists may still hold the old id.
 #[btf_tracepoint(function = "task_rename")]
 pub fn on_rename(ctx: BtfTracePointContext) -> i32 {
     let task = Task::new(ctx.arg::<*const c_void>(0));
@@ -71,7 +71,6 @@ pub fn on_rename(ctx: BtfTracePointContext) -> i32 {
     0
 }
 
-/// What [`take_one`] needs.
 struct Taking {
     seq: SeqFile,
     place: u32,
@@ -80,17 +79,17 @@ struct Taking {
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "iter/bpf_map_elem")]
 pub extern "C" fn read_changes(ctx: *const EntryContext) -> i32 {
-    // SAFETY: the context of an iterator over `CHANGES`, the only map that this program is attached to.
+    // SAFETY: the context of an iterator over `CHANGES`, the only map to which this program is attached.
     let (seq, Some(place)) = (unsafe { EntryContext::place(ctx) }) else { return 0 };
     let (Some(list), Some(record)) = (list(place), list_record()) else { return 0 };
     if seq.space_left() <= LEAST {
-        // Overflow the buffer on purpose. The kernel then passes it to user space and repeats this list.
+        // This write does not fit on purpose: the kernel then passes the buffer to user space and repeats this list.
         seq.write(list);
         return 0;
     }
     list.begin(turn());
     let mut taking = Taking { seq, place };
-    // SAFETY: the callback gets what it expects.
+    // SAFETY: the callback has the expected signature, and `taking` outlives the call.
     unsafe { bpf_loop(CHANGES as u32, take_one as *mut c_void, (&raw mut taking).cast(), 0) };
     let is_readers = place == readers_list();
     *record = ListRecord {
@@ -105,9 +104,9 @@ pub extern "C" fn read_changes(ctx: *const EntryContext) -> i32 {
     0
 }
 
-/// Takes the next entry of a list, and reports the task. Returns 1 at the end, or if the next record may not fit.
+/// Takes the next entry of a list and reports the task. Returns 1 at the end, or if the next record might not fit.
 extern "C" fn take_one(_: u64, taking: *mut c_void) -> i64 {
-    // SAFETY: the pointer that `read_changes` passes.
+    // SAFETY: `read_changes` passes this pointer.
     let Taking { seq, place } = unsafe { &*taking.cast::<Taking>() };
     let Some(list) = list(*place) else { return 1 };
     if list.is_done() || seq.space_left() <= LEAST {
@@ -126,7 +125,7 @@ extern "C" fn take_one(_: u64, taking: *mut c_void) -> i64 {
     0
 }
 
-/// A list contains a task twice if both the hook and the reader put it there: only one entry counts.
+/// Reports a task if this list's entry is the one that counts. A task can be on both the hook's and the reader's list.
 #[inline(always)]
 fn report_if_listed(seq: SeqFile, task: Task, place: u32) {
     let expected = if place == readers_list() { ACTIVE } else { LISTED };
@@ -134,20 +133,21 @@ fn report_if_listed(seq: SeqFile, task: Task, place: u32) {
         && let Some(storage) = storage(task)
         && get(&mut storage.has_changed) == expected
     {
-        // It is on this list no longer.
+        // The task is no longer on this list.
         set(&mut storage.has_changed, LISTED);
         report(seq, task, storage);
     }
 }
 
-/// Marks a task as reported. If it is active, it counts as changed at the next reading, too. In this order: the mark of a switch in
-/// between is not lost.
+/// Marks a task as reported. An active task counts as changed at the next reading, too. The order of the two exchanges ensures
+/// that a mark by a switch between them is not lost.
 #[inline(always)]
 pub fn begin_report(task: Task, storage: &mut TaskStorage) {
     let was = exchange(&mut storage.has_changed, UNCHANGED);
     if task.is_active() {
         exchange(&mut storage.has_changed, ACTIVE);
-        // If the list is full, the next reading visits all tasks. The task then gets here again, not yet marked as active.
+        // If the list is full, the next reading visits all tasks, and this code runs again for the task, not yet marked as
+        // active.
         if was != ACTIVE && !remains_active(task, storage.serial) {
             set(&mut storage.has_changed, LISTED);
         }
@@ -166,15 +166,15 @@ fn take_incomplete() -> bool {
     incomplete().is_some_and(|word| exchange(word, 0) != 0)
 }
 
-/// Space for a record, and for the end of the list.
+/// Minimum free space in the buffer: for one record and the end of the list.
 const LEAST: u64 = (LONGEST + size_of::<ListRecord>()) as u64;
 
-/// Finds a task and takes a reference to it (a kernel function, Linux 6.2).
+/// Finds a task and takes a reference to it, by a kernel function (Linux 6.2).
 #[inline(always)]
 fn task_from_pid(tid: u32) -> *const c_void {
-    // SAFETY: the loader replaces the number by the function's id; otherwise the verifier rejects the program.
+    // SAFETY: the loader replaces the number by the function's id. Otherwise the verifier rejects the program.
     let call: unsafe extern "C" fn(i32) -> *const c_void = unsafe { transmute(KERNEL_CALLS[0] as usize) };
-    // SAFETY: any number is allowed.
+    // SAFETY: the function accepts any number.
     unsafe { call(tid as i32) }
 }
 
@@ -182,6 +182,6 @@ fn task_from_pid(tid: u32) -> *const c_void {
 fn task_release(task: *const c_void) {
     // SAFETY: as above.
     let call: unsafe extern "C" fn(*const c_void) = unsafe { transmute(KERNEL_CALLS[1] as usize) };
-    // SAFETY: a task from `task_from_pid`.
+    // SAFETY: the task comes from `task_from_pid`.
     unsafe { call(task) };
 }

@@ -1,4 +1,4 @@
-//! Counts the demand of cgroups with a quota. [`cgscope_ledger::demand`] says what that is.
+//! Counts the demand of cgroups with a quota, see [`cgscope_ledger::demand`].
 
 use cgscope_ledger::{
     demand::{self, DemandHost, Running, Slots},
@@ -13,10 +13,10 @@ use crate::{
     maps::{self, demand_place, demand_turn, storage},
 };
 
-/// Maximum number of cgroups, up from a task's own, that are looked at for a quota.
+/// Maximum number of cgroups that are searched for a quota, from the task's own cgroup upwards.
 const LEVELS: usize = 16;
 
-/// Counts the run of `prev`, which switches out, if a quota applies to it.
+/// Counts the run of `prev`, which switches out, if a quota applies to `prev`.
 #[inline(always)]
 pub fn left(prev: Task, ring: &mut Ring, cpu: u32, clock_ns: u64, is_blocked: bool) {
     if counts_demand() && get(&mut ring.running.place) != 0 {
@@ -24,7 +24,7 @@ pub fn left(prev: Task, ring: &mut Ring, cpu: u32, clock_ns: u64, is_blocked: bo
     }
 }
 
-/// Not inlined, as the functions below: each then returns to a single state, and the verifier follows the rest of the hook once.
+/// Not inlined, like the other functions here: each returns to a single state, so the verifier follows the rest of the hook once.
 #[inline(never)]
 fn count_run(prev: Task, ring: &mut Ring, cpu: u32, clock_ns: u64, is_blocked: u64) {
     if let Some(storage) = storage(prev) {
@@ -33,7 +33,8 @@ fn count_run(prev: Task, ring: &mut Ring, cpu: u32, clock_ns: u64, is_blocked: u
     set(&mut ring.running.place, 0);
 }
 
-/// Call it when `next` switches in, or when it is found that it did, before the ledger records the wait.
+/// Finds when the wait of `next` began. Call it when `next` switches in, or is found to have done so, before the ledger records
+/// the wait.
 #[inline(always)]
 pub fn ends_wait(next: Task, storage: &mut TaskStorage, cpu: u32, clock_ns: u64) {
     if counts_demand() {
@@ -60,7 +61,7 @@ fn find_wait(next: Task, storage: &mut TaskStorage, cpu: u32, clock_ns: u64, tur
     }
 }
 
-/// Counts that wait, if a quota applies to the task.
+/// Counts the wait if a quota applies to the task.
 #[inline(always)]
 pub fn arrived(storage: &mut TaskStorage, cpu: u32, clock_ns: u64) {
     if counts_demand() && get(&mut storage.demand.place) != 0 {
@@ -73,7 +74,6 @@ fn count_wait(storage: &mut TaskStorage, cpu: u32, clock_ns: u64) {
     demand::arrived::<Kernel>(&storage.by_cause, &mut storage.demand, cpu, clock_ns);
 }
 
-/// Finds the place of the nearest cgroup with a quota.
 #[inline(never)]
 fn find_place(next: Task, storage: &mut TaskStorage, turn: u32) {
     let mut cgroup = cgroup_of(next.pointer() as u64);
@@ -89,14 +89,14 @@ fn find_place(next: Task, storage: &mut TaskStorage, turn: u32) {
         }
     }
     if place != get(&mut storage.demand.place) {
-        // What it did before is not demand of this cgroup.
+        // Time before this belongs to no demand of this cgroup.
         set(&mut storage.demand.position_ns, 0);
     }
     set(&mut storage.demand.place, place);
     set(&mut storage.demand.turn, turn);
 }
 
-/// The quota of another cgroup may apply to the task: it has moved.
+/// Handles a move of the task: the quota of another cgroup may now apply.
 #[inline(always)]
 pub fn moved(storage: &mut TaskStorage) {
     set(&mut storage.demand.turn, 0);

@@ -1,4 +1,4 @@
-//! An empty hook, to measure what any program at this tracepoint costs.
+//! An empty hook, to measure the cost of any program at this tracepoint.
 #![no_std]
 #![no_main]
 

@@ -1,8 +1,8 @@
 //! Adds a task's unreported figures to its cgroup when the task exits or moves to another cgroup.
 //!
-//! At its last switch (`TASK_DEAD`) a task's waits and counters are final, and the reader has skipped the task since it began to
-//! exit. Only at this point nothing can be missed or counted twice. The run queue lock is held, so nothing is allocated: the
-//! hook for new tasks and the reader create the entries.
+//! At a task's last switch (`TASK_DEAD`), its waits and counters are final, and the reader has skipped it since it began to exit.
+//! Only at this point can nothing be missed or counted twice. The run queue lock is held, so nothing is allocated here: the hook
+//! for new tasks and the reader create the entries.
 
 use core::{ffi::c_void, ptr::read_volatile};
 
@@ -20,7 +20,7 @@ use crate::{
     maps::{exited, lost, sleeper, storage},
 };
 
-/// Hands over the unreported figures of an exited task. Not inlined, because it is rare compared with the other work of the hook.
+/// Adds the unreported figures of an exited task. Not inlined, because exits are rare compared with switches.
 #[inline(never)]
 pub fn report_exit(task: Task) {
     let Some(storage) = storage(task) else { return report_unfollowed_exit(task) };
@@ -34,12 +34,12 @@ pub fn report_exit(task: Task) {
     }
 }
 
-/// Hands over a task without storage that exits before the next reading. Only the kernel's sums are known. Its waits have no
-/// histogram; the loss `StorageNotCreated` was counted when the task started.
+/// Adds the figures of a task without storage that exits before the next reading. Only the kernel's sums are known. The waits
+/// have no histogram; the loss `StorageNotCreated` was counted when the task started.
 #[inline(always)]
 fn report_unfollowed_exit(task: Task) {
     if sleeper(task).is_some() {
-        // It was reported, but never got a storage.
+        // The task was reported, but never had a storage.
         changes::all_may_have_changed();
     }
     if !follow_all() || task.start_ns() <= born_after_ns() {
@@ -56,7 +56,7 @@ fn report_unfollowed_exit(task: Task) {
     }
 }
 
-/// Returns the entry of the task's cgroup, or else that of the cgroup `otherwise`, or else that of the root.
+/// Returns the entry of the task's cgroup, or of the cgroup `otherwise`, or of the root: the first one that exists.
 #[inline(always)]
 fn place_for(task: Task, otherwise: u64) -> Option<&'static mut Exited> {
     let place = match exited(task.cgroup_id_rarely()) {
@@ -69,7 +69,7 @@ fn place_for(task: Task, otherwise: u64) -> Option<&'static mut Exited> {
     if place.is_none() {
         lost(Loss::ExitedNotCounted);
     }
-    // SAFETY: a map value; each write to it is atomic, or harmless if lost.
+    // SAFETY: a map value. Each write to it is atomic, or harmless if lost.
     place.map(|place| unsafe { &mut *place })
 }
 
@@ -81,7 +81,7 @@ fn hand_over(task: Task, storage: &mut TaskStorage, place: &mut Exited) {
     hand_over_rest(task, storage, place, &now);
 }
 
-/// Adds the figures that were not reported yet to the entry, and marks them as reported.
+/// Adds the unreported figures to the entry, and marks them as reported.
 #[inline(always)]
 pub fn hand_over_rest(task: Task, storage: &mut TaskStorage, place: &mut Exited, now: &Totals) {
     let reported = &mut storage.reported;
@@ -93,23 +93,22 @@ pub fn hand_over_rest(task: Task, storage: &mut TaskStorage, place: &mut Exited,
     }
     let longest_ns = storage.waits.max_ns;
     if longest_ns > place.max_ns {
-        // If two CPUs write at once, the smaller value may win. The histogram still has the longer wait.
+        // If two CPUs write at the same time, the smaller value may win. The histogram still has the longer wait.
         place.max_ns = longest_ns;
     }
     let mut rows = Rows { storage, place };
-    // The verifier would follow each turn of a plain loop: two fifths of all instructions that it followed.
+    // In a plain loop, the verifier would follow each iteration: two fifths of all instructions that it followed.
     // SAFETY: the kernel passes `rows` to the function, which does not keep it.
     unsafe { bpf_loop(ROWS as u32, add_row as *mut c_void, (&raw mut rows).cast(), 0) };
     add_atomic(&mut place.complete, 1);
 }
 
-/// A task's histogram, and the sums to which its rows are added.
 struct Rows<'a> {
     storage: &'a mut TaskStorage,
     place: &'a mut Exited,
 }
 
-/// Adds what was not reported yet of a row: eight buckets, and the cells of their waits by cause. Returns whether to stop.
+/// Adds the unreported part of a row: eight buckets, and the cells of their waits by cause. Returns 1 to stop the loop.
 extern "C" fn add_row(row: u32, rows: &mut Rows<'_>) -> u64 {
     let row = opaque(row as usize);
     if row >= ROWS {
@@ -127,7 +126,7 @@ extern "C" fn add_row(row: u32, rows: &mut Rows<'_>) -> u64 {
 
 #[inline(always)]
 fn add_count(sum: &mut u64, count: &u32, reported: &mut u32) {
-    // SAFETY: a reference. Read only once: the hook of another CPU may change it.
+    // SAFETY: the pointer comes from a reference. It is read only once, because the hook of another CPU may change the value.
     let now = unsafe { read_volatile(count) };
     if now != *reported {
         add_atomic(sum, u64::from(now.wrapping_sub(*reported)));
@@ -145,7 +144,8 @@ fn add_accounts(sums: &mut Accounts, now: &Accounts, reported: &mut Accounts) {
     }
 }
 
-/// Adds a difference, or nothing if the time went backwards: clocks of two CPUs differ, and readings include unfinished times.
+/// Adds a difference; nothing if the time went backwards, because the clocks of two CPUs differ and readings include unfinished
+/// times.
 #[inline(always)]
 fn add_time(sum: &mut u64, now: u64, reported: &mut u64) {
     if now > *reported {
@@ -154,14 +154,14 @@ fn add_time(sum: &mut u64, now: u64, reported: &mut u64) {
     }
 }
 
-/// Counts the wait before a switch in that the hook did not see. A hardened kernel may run no tracing program while a process
-/// that it hides is on the CPU, nor at the switch away from it. The next switch in that the hook sees counts such a wait; if
-/// there is none, this function does.
+/// Counts the wait before a switch in that was not seen. A hardened kernel may run no tracing program while a process that it
+/// hides is on the CPU, nor at the switch away from that process. The next switch in that is seen counts such a wait. If there is
+/// none, this function counts it.
 #[inline(always)]
 pub fn count_unseen_arrival(task: Task, storage: &mut TaskStorage) {
     let waits = &mut storage.waits;
     let unseen_ns = task.run_delay_ns().wrapping_sub(waits.expected_run_delay_ns);
-    // If negative, the task has just switched in, and the kernel has not added the wait yet.
+    // A negative value means that the task has just switched in, and the kernel has not added the wait yet.
     if (unseen_ns as i64) <= 0 {
         return;
     }

@@ -10,8 +10,7 @@ use crate::{
     maps::{create_storage, flags},
 };
 
-/// Handles a task that exists but cannot have run yet (`copy_process` after everything that can fail). Allocating is allowed
-/// here.
+/// Handles a new task that cannot have run yet (`copy_process`, after all steps that can fail). Allocating is allowed here.
 #[btf_tracepoint(function = "task_newtask")]
 pub fn on_new_task(ctx: BtfTracePointContext) -> i32 {
     let task = Task::new(ctx.arg::<*const c_void>(0));

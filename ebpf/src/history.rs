@@ -1,4 +1,4 @@
-//! Records who ran on each CPU lately, as the hook sees it. [`cgscope_ledger::history`] holds the records.
+//! Records who ran on each CPU lately, as the hook sees it. [`cgscope_ledger::history`] keeps the records.
 
 use cgscope_ledger::{
     demand::UNSEEN,
@@ -7,7 +7,7 @@ use cgscope_ledger::{
 
 use crate::kernel::{RunQueue, Task, blame_tasks};
 
-/// Returns who `task` is in the history: [`IDLE`], [`KERNEL`] or the id of its cgroup.
+/// Returns the party of `task` in the history: [`IDLE`], [`KERNEL`] or the id of its cgroup.
 #[inline(always)]
 pub fn who(task: Task) -> u64 {
     if task.tid() == 0 {
@@ -19,13 +19,13 @@ pub fn who(task: Task) -> u64 {
     }
 }
 
-/// Adds the time in interrupts and the stolen time to the latest slice, if it has grown to [`LEAST_TAKEN_NS`]. If the hook did not
-/// see the switch to `prev`, adds a slice for it, and marks the wait that ended then as not recorded yet. (A hardened kernel runs no
+/// Adds interrupt time and stolen time to the latest slice if they have reached [`LEAST_TAKEN_NS`]. If the hook did not see the
+/// switch to `prev`, adds a slice for `prev`, and marks the wait that ended then as not recorded. (A hardened kernel runs no
 /// tracing program while a process that it hides is on the CPU.) Call it before a wait is split.
 #[inline(always)]
 pub fn settle(ring: &mut Ring, prev: Task, queue: RunQueue) {
     let taken = Taken { irq_ns: queue.irq_ns(), stolen_ns: queue.stolen_ns() };
-    // Also if the sums have begun again: then the difference wraps.
+    // True also after the kernel's sums have restarted, because the difference then wraps.
     if taken.ns().wrapping_sub(ring.taken_seen.ns()) >= LEAST_TAKEN_NS {
         ring.take(taken);
     }
@@ -34,13 +34,13 @@ pub fn settle(ring: &mut Ring, prev: Task, queue: RunQueue) {
     }
 }
 
-/// Adds a slice for `prev`, whose switch in the hook did not see, if the time of that is known. The first switch of each CPU after the
+/// Adds a slice for `prev`, which switched in unseen, if the time of that switch is known. Each CPU's first switch after the
 /// start is such a case.
 #[inline(never)]
 fn unseen(ring: &mut Ring, prev: Task, queue: RunQueue) {
     let since_ns = if prev.tid() == 0 { queue.idle_since_ns() } else { prev.last_arrival_ns() };
     let latest = ring.head;
-    // If it was marked, that was another task's wait, and the run was another task's, too.
+    // A mark that is already set belongs to another task's wait, and `running` to another task's run.
     ring.is_late = 0;
     ring.running.place = UNSEEN;
     if since_ns > ring.slice(latest).since_ns && since_ns <= queue.clock_ns() {

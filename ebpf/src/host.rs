@@ -1,4 +1,4 @@
-//! What the arithmetic in [`cgscope_ledger`] needs of the kernel.
+//! The kernel as the host of the arithmetic in [`cgscope_ledger`].
 
 use core::ffi::c_void;
 
@@ -22,7 +22,7 @@ use crate::{
     maps, pressure,
 };
 
-/// Functions of a trait that only pass their arguments on.
+/// Defines trait functions that only pass on their arguments.
 macro_rules! pass_on {
     ($(fn $name:ident($($arg:ident: $type:ty),*) $(-> $out:ty)? = $to:path;)*) => {$(
         #[inline(always)]
@@ -32,7 +32,7 @@ macro_rules! pass_on {
     )*};
 }
 
-/// Functions that take only numbers and are exported, so that the verifier checks each once, not at each call.
+/// Defines functions that take only numbers and are exported, so that the verifier checks each once, not at each call.
 macro_rules! exported {
     ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),*) = $call:expr;)*) => {$(
         $(#[$doc])*
@@ -45,18 +45,18 @@ macro_rules! exported {
     )*};
 }
 
-/// The bodies of loops, see [`Host::repeat`].
+/// Defines the bodies of loops, see [`Host::repeat`].
 macro_rules! steps {
     ($(fn $name:ident = $step:expr;)*) => {$(
         pub extern "C" fn $name(_: u64, which: *mut core::ffi::c_void) -> i64 {
-            // SAFETY: the pointer that `repeat` passes.
+            // SAFETY: `repeat` passes this pointer.
             $step(unsafe { *which.cast::<u32>() }).into()
         }
     )*};
 }
 pub(crate) use {exported, pass_on, steps};
 
-/// The running kernel. The reader charges nobody: without the code for it, the verifier takes less time for the reader's programs.
+/// The running kernel. The reader charges no culprits. Without that code, the verifier takes less time for the reader's programs.
 pub enum Kernel<const CHARGES: bool = true> {}
 
 impl<const CHARGES: bool> Host for Kernel<CHARGES> {
@@ -77,8 +77,8 @@ impl<const CHARGES: bool> Host for Kernel<CHARGES> {
             Step::CountLevels => pressure::count_level as *mut c_void,
             Step::Spread => demand::spread_step as *mut c_void,
         };
-        // The helper exists since Linux 5.17; the verifier checks the body of the loop only once.
-        // SAFETY: the callback gets what it expects.
+        // The helper exists since Linux 5.17. The verifier checks the body of the loop only once.
+        // SAFETY: the callback has the expected signature, and `which` outlives the call.
         unsafe { bpf_loop(times, step, (&raw mut which).cast(), 0) };
     }
 }
@@ -132,7 +132,7 @@ impl<const CHARGES: bool> WaitHost for Kernel<CHARGES> {
 
 exported! {
     fn look_back(which: u32) = look_back::look_back::<Kernel>(which);
-    /// The same for the reader.
+    /// Does the same for the reader, which charges no culprits.
     fn look_back_silently(which: u32) = look_back::look_back::<Kernel<false>>(which);
     fn enter_charge(victim: u64, who: u64, ns: u64, clock_ns: u64, packed: u64) =
         culprits::enter::<Kernel>(victim, who, ns, clock_ns, packed);
@@ -140,12 +140,12 @@ exported! {
 }
 
 extern "C" fn one_step<const CHARGES: bool>(_: u64, which: *mut c_void) -> i64 {
-    // SAFETY: the pointer that `repeat` passes.
+    // SAFETY: `repeat` passes this pointer.
     look_back::step::<Kernel<CHARGES>>(unsafe { *which.cast::<u32>() }).into()
 }
 
 extern "C" fn one_step_of_blocks<const CHARGES: bool>(_: u64, which: *mut c_void) -> i64 {
-    // SAFETY: the pointer that `repeat` passes.
+    // SAFETY: `repeat` passes this pointer.
     look_back::step_of_blocks::<Kernel<CHARGES>>(unsafe { *which.cast::<u32>() }).into()
 }
 

@@ -1,11 +1,11 @@
 //! The kernel side of cgscope. Read in this order:
 //!
-//! 1. [`hook`]: what runs at every switch, and where a waiting task moves to another CPU. [`cgscope_ledger::waits`] finds out why a
-//!    task waited, by what [`history`] records; [`host`] and [`pressure`] give it what it needs of the kernel. [`placement`] counts where a task ran,
-//!    [`accounts`] how long it was blocked, and [`demand`] for what cgroups with a quota had a use;
+//! 1. [`hook`]: runs at every switch, and when a waiting task moves to another CPU. [`cgscope_ledger::waits`] finds the causes of
+//!    waits in the records of [`history`]; [`host`] and [`pressure`] provide what it needs of the kernel. [`placement`] counts
+//!    where a task ran, [`accounts`] how long it was blocked, and [`demand`] how much CPU time cgroups with a quota could use;
 //! 2. [`forks`], [`moves`] and [`exits`]: new tasks, moves to another cgroup, and exits;
-//! 3. [`reading`] and [`changes`]: the iterators over all tasks, exited tasks and changed tasks; [`cgroups`]: the names of cgroups;
-//! 4. [`throttle`]: our own clock of throttled time, for kernels that have none;
+//! 3. [`reading`] and [`changes`]: the iterators over all, exited and changed tasks; [`cgroups`]: the names of cgroups;
+//! 4. [`throttle`]: the clock of throttled time that cgscope keeps on kernels without one;
 //! 5. [`maps`] and [`kernel`]: storage, and all reads of kernel memory.
 #![no_std]
 #![no_main]

@@ -36,7 +36,7 @@ use crate::{
     kernel::{Task, has_nodes, hook_allocates, keeps_accounts},
 };
 
-/// A map of type task storage, which aya-ebpf 0.2 does not have. The pointers only describe types to BTF and are never followed.
+/// A map of type task storage, which aya-ebpf 0.2 lacks. The pointers only describe types to BTF and are never followed.
 #[repr(C)]
 struct TaskStorageMap<T> {
     r#type: *const [i32; BPF_MAP_TYPE_TASK_STORAGE as usize],
@@ -46,7 +46,7 @@ struct TaskStorageMap<T> {
     map_flags: *const [i32; BPF_F_NO_PREALLOC as usize],
 }
 
-// SAFETY: never read or written as memory; the kernel protects the map itself.
+// SAFETY: nobody reads or writes it as memory. The kernel protects the map itself.
 unsafe impl<T> Sync for TaskStorageMap<T> {}
 
 impl<T> TaskStorageMap<T> {
@@ -67,8 +67,7 @@ fn value<T>(
     initial: *mut c_void,
     flags: u64,
 ) -> Option<&'static mut T> {
-    // SAFETY: the map and the task are what the helper expects. The value exists as long as the task, which outlives this program
-    // run.
+    // SAFETY: the helper expects this map and task. The value lives as long as the task, which outlives this program run.
     unsafe {
         bpf_task_storage_get(map.cast_mut().cast(), task.pointer().cast(), initial, flags)
             .cast::<T>()
@@ -76,29 +75,29 @@ fn value<T>(
     }
 }
 
-/// The figures of tasks that ran or waited since cgscope follows them.
+/// Figures of tasks that have run or waited since cgscope follows them.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".maps")]
 static TASKS: TaskStorageMap<TaskStorage> = TaskStorageMap::NEW;
 
-/// The other followed tasks. A task keeps its entry here when it gets one in [`TASKS`].
+/// Entries of the other followed tasks. A task keeps its entry here when it gets one in [`TASKS`].
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".maps")]
 static SLEEPERS: TaskStorageMap<Sleeper> = TaskStorageMap::NEW;
 
-/// Figures of exited tasks, by cgroup id. Not preallocated: that would cost every host memory for 16,384 entries of 4 KiB.
+/// Figures of exited tasks, by cgroup id. Not preallocated, because every host would pay for 16,384 entries of 4 KiB.
 #[btf_map]
 static EXITED: HashMap<u64, Exited, EXITED_CGROUPS, { BPF_F_NO_PREALLOC as usize }> = HashMap::new();
 
-/// The initial value of an entry in EXITED; never written.
+/// The initial value of an entry in [`EXITED`]. Never written.
 #[btf_map]
 static NO_EXITED: Array<Exited, 1> = Array::new();
 
-/// The initial storage of a task that existed before us. Only the reader fills it, and one reader runs at a time.
+/// The initial storage of a task that existed before cgscope. Only the reader fills it, and one reader runs at a time.
 #[btf_map]
 static NEW_STORAGE: Array<TaskStorage, 1> = Array::new();
 
-/// The initial storage of a task that switches in for the first time. Only the hook of that CPU fills it.
+/// The initial storage of a task that switches in for the first time. Only this CPU's hook fills it.
 #[btf_map]
 static WOKEN_STORAGE: PerCpuArray<TaskStorage, 1> = PerCpuArray::new();
 
@@ -119,55 +118,54 @@ static LIST_RECORD: Array<ListRecord, 1> = Array::new();
 #[btf_map]
 static ACCOUNTS: Array<AccountsRecord, 1> = Array::new();
 
-/// The kernel stack that [`crate::reading`] takes.
+/// The kernel stack that [`crate::reading`] walks.
 #[btf_map]
 static STACK: Array<Stack, 1> = Array::new();
 
-/// The kernel stack that the hook takes.
+/// The kernel stack that the hook walks.
 #[btf_map]
 static STACK_KEY: PerCpuArray<StackKey, 1> = PerCpuArray::new();
 
-/// Preallocated, because the hook fills it. The loader creates only one entry if stacks are not requested.
+/// The map is preallocated, because the hook fills it. The loader creates only one entry if stacks are not requested.
 #[btf_map]
 static STACKS: HashMap<StackKey, StackCount, PLACES_OF_STACKS, 0> = HashMap::new();
 
 #[btf_map]
 static SELECTED: HashMap<u64, u64, SELECTED_MAX, { BPF_F_NO_PREALLOC as usize }> = HashMap::new();
 
-/// Changes to the bits [`FOLLOWED`](cgscope_ledger::wire::FOLLOWED) of all tasks. User space writes them, the reader applies
-/// them.
+/// Changes to the [`FOLLOWED`] bits of all tasks. User space writes them, and the reader applies them.
 #[btf_map]
 static MARKS: Array<Marks, 1> = Array::new();
 
-/// One history per CPU. The loader sets the number of entries to the number of possible CPUs.
+/// One history for each CPU. The loader sets the number of entries to the number of possible CPUs.
 #[btf_map]
 static RINGS: Array<Ring, 1> = Array::new();
 
-/// One table of culprits per CPU, sized as RINGS.
+/// One table of culprits for each CPU, as many as in [`RINGS`].
 #[btf_map]
 static PAIRS: Array<Pairs, 1> = Array::new();
 
-/// One table of pressure per CPU, sized as RINGS.
+/// One table of pressure for each CPU, as many as in [`RINGS`].
 #[btf_map]
 static PRESSURES: Array<Pressures, 1> = Array::new();
 
-/// The slots of demand, by place. Place 0 is nobody's. The loader sets the number of entries.
+/// Slots of demand, by place. No cgroup has place 0. The loader sets the number of entries.
 #[btf_map]
 static DEMAND: Array<Slots, 1> = Array::new();
 
-/// The places of cgroups in DEMAND, by cgroup id; user space writes it.
+/// Places of cgroups in [`DEMAND`], by cgroup id. User space writes them.
 #[btf_map]
 static DEMAND_PLACES: HashMap<u64, u32, DEMAND_PLACES_MAX, { BPF_F_NO_PREALLOC as usize }> = HashMap::new();
 
-/// The number of the latest change of DEMAND_PLACES; 0: no cgroup has a place. User space writes it.
+/// Number of the latest change of [`DEMAND_PLACES`]; 0: no cgroup has a place. User space writes it.
 #[btf_map]
 static DEMAND_TURN: Array<u32, 1> = Array::new();
 
-/// One list of changed tasks per CPU, sized as RINGS, and one more for the reader.
+/// One list of changed tasks for each CPU, as many as in [`RINGS`], and one more for the reader.
 #[btf_map]
 static CHANGES: Array<Changes, 2> = Array::new();
 
-/// The number of the current reading of CHANGES; user space writes it.
+/// Number of the current reading of [`CHANGES`]. User space writes it.
 #[btf_map]
 static TURN: Array<u64, 1> = Array::new();
 
@@ -175,52 +173,52 @@ static TURN: Array<u64, 1> = Array::new();
 #[btf_map]
 static INCOMPLETE: Array<u64, 1> = Array::new();
 
-/// The node of each CPU, sized as RINGS. User space writes it, also when a CPU comes online.
+/// The NUMA node of each CPU, as many as in [`RINGS`]. User space writes it at the start and when a CPU comes online.
 #[btf_map]
 static CPU_NODE: Array<u32, 1> = Array::new();
 
-/// Counters per CPU, sized as RINGS.
+/// Counters for each CPU, as many as in [`RINGS`].
 #[btf_map]
 static CPUS: Array<CpuCounters, 1> = Array::new();
 
-/// One table of clocks per CPU, sized as RINGS, if we keep these clocks.
+/// One table of clocks for each CPU, as many as in [`RINGS`], if cgscope keeps these clocks.
 #[btf_map]
 static THROTTLE_CLOCKS: Array<ThrottleClocks, 1> = Array::new();
 
-/// Working memory per CPU: [`Work::HOOK`] and [`Work::READER`].
+/// Working memory for each CPU: [`Work::HOOK`] and [`Work::READER`].
 #[btf_map]
 static WORK: PerCpuArray<Work, 2> = PerCpuArray::new();
 
-/// Events for created, removed and renamed cgroups. User space drains the buffer with each reading.
+/// Events about created, removed and renamed cgroups. Each reading of user space drains the buffer.
 #[btf_map]
 static CGROUP_EVENTS: RingBuf<CgroupEvent, CGROUP_EVENTS_BYTES> = RingBuf::new();
 
 #[btf_map]
 static CGROUP_EVENT: PerCpuArray<CgroupEvent, 1> = PerCpuArray::new();
 
-/// Entries of PAIRS and PRESSURES that were used since this time (`rq->clock`, ns) keep their place. User space has read older ones, and
-/// writes this.
+/// Entries of [`PAIRS`] and [`PRESSURES`] used since this time keep their place, ns of `rq->clock`. User space has read older
+/// ones, and writes this.
 #[btf_map]
 static KEPT_SINCE: Array<u64, 1> = Array::new();
 
-/// When user space had read all tasks that it can see for the first time (CLOCK_MONOTONIC, ns); 0: not yet.
+/// When user space had first read all tasks that it can see, ns of CLOCK_MONOTONIC; 0: not yet.
 #[btf_map]
 static FIRST_READ: Array<u64, 1> = Array::new();
 
-/// How many more bytes of memory tasks may take (signed); user space writes it with each reading.
+/// Number of bytes that tasks may still take, signed. User space writes it with each reading.
 #[btf_map]
 static MEMORY_LEFT: Array<u64, 1> = Array::new();
 
 #[btf_map]
 static LOSSES: PerCpuArray<u64, { KERNEL_LOSSES }> = PerCpuArray::new();
 
-/// Returns the storage of a task that ran or waited since it is followed. Never creates one.
+/// Returns the storage of a task that has run or waited since cgscope follows it. Never creates one.
 #[inline(always)]
 pub fn storage(task: Task) -> Option<&'static mut TaskStorage> {
     value(&raw const TASKS, task, ptr::null_mut(), 0)
 }
 
-/// Returns what is kept of a task that did not run since it is followed.
+/// Returns the entry of a task that has not run since cgscope follows it.
 #[inline(always)]
 pub fn sleeper(task: Task) -> Option<&'static mut Sleeper> {
     value(&raw const SLEEPERS, task, ptr::null_mut(), 0)
@@ -246,8 +244,8 @@ pub fn create_storage(task: Task) -> Option<&'static mut TaskStorage> {
     Some(storage)
 }
 
-/// Creates the storage of a task that started after us without one. Since Linux 7.0, programs at a fork may be preempted there, and the
-/// kernel runs none for other forks on that CPU meanwhile.
+/// Creates the storage of a task that started after cgscope but has none. Since Linux 7.0, a program at a fork may be preempted,
+/// and the kernel runs no program for other forks on that CPU in the meantime.
 #[inline(always)]
 pub fn create_missing(task: Task) -> bool {
     let Some(storage) = create_storage(task) else { return false };
@@ -255,14 +253,14 @@ pub fn create_missing(task: Task) -> bool {
     true
 }
 
-/// Creates a storage for a task that has already waited `run_delay_ns`. Only the reader calls this. The storage is filled before
-/// it is created, because the hook may use it at once. If the task started after us (`ours`), the time counts as one wait.
+/// Creates a storage for a task that has already waited `run_delay_ns`. Only the reader calls this. It is filled before it is
+/// created, because the hook may use it at once. If the task started after cgscope (`ours`), the time counts as a wait.
 #[inline(always)]
 pub fn create_storage_at(task: Task, run_delay_ns: u64, ours: bool) -> Option<&'static mut TaskStorage> {
     if !has_memory_left(TASK_BYTES) {
         return None;
     }
-    // SAFETY: a map value of ours, which only the one reader uses.
+    // SAFETY: a map value that only the reader uses.
     let initial = unsafe { &mut *NEW_STORAGE.get_ptr_mut(0)? };
     initial.waits.expected_run_delay_ns = run_delay_ns;
     let bucket = bucket_of(run_delay_ns);
@@ -285,8 +283,8 @@ pub fn create_storage_at(task: Task, run_delay_ns: u64, ours: bool) -> Option<&'
     storage
 }
 
-/// Creates the storage of a task that did not run since it is followed, with `initial` as working memory. The figures that the task
-/// had while it slept are those that were last reported.
+/// Creates the storage of a task that has not run since cgscope follows it. `initial` is working memory. The figures from the
+/// task's sleep are the last reported ones.
 #[inline(always)]
 fn create_storage_of(task: Task, sleeper: &Sleeper, initial: &mut TaskStorage) {
     if !has_memory_left(TASK_BYTES) {
@@ -309,23 +307,22 @@ fn create_storage_of(task: Task, sleeper: &Sleeper, initial: &mut TaskStorage) {
     }
 }
 
-/// Creates the storage of a task that the hook meets for the first time, if the task is followed. If this fails, the next switch in
-/// attempts it again.
+/// Creates the storage of a followed task that the hook sees for the first time. If this fails, the next switch in tries again.
 #[inline(always)]
 pub fn wake(task: Task) {
     if hook_allocates()
         && let Some(sleeper) = sleeper(task)
-        // SAFETY: a map value that belongs to the hook of this CPU.
+        // SAFETY: a map value that only the hook of this CPU uses.
         && let Some(initial) = WOKEN_STORAGE.get_ptr_mut(0).map(|initial| unsafe { &mut *initial })
     {
         create_storage_of(task, sleeper, initial);
     }
 }
 
-/// Does the same as [`wake`], for the reader.
+/// Does the same as [`wake`] for the reader.
 #[inline(always)]
 pub fn wake_for_reader(task: Task, sleeper: &Sleeper) {
-    // SAFETY: a map value of ours, which only the one reader uses.
+    // SAFETY: a map value that only the reader uses.
     let Some(initial) = NEW_STORAGE.get_ptr_mut(0).map(|initial| unsafe { &mut *initial }) else { return };
     (initial.waits.total_ns, initial.waits.max_ns, initial.waits.count) = (0, 0, 0);
     initial.by_cause[Cause::Unattributed as usize] = 0;
@@ -336,13 +333,13 @@ pub fn wake_for_reader(task: Task, sleeper: &Sleeper) {
     initial.reported.totals = Totals::NONE;
 }
 
-/// Creates the entry of a task that sleeps and has not run since it is followed. Only the reader calls this.
+/// Creates the entry of a sleeping task that has not run since cgscope follows it. Only the reader calls this.
 #[inline(always)]
 pub fn create_sleeper(task: Task, flags: u64) -> Option<&'static mut Sleeper> {
     if !has_memory_left(SLEEPER_BYTES) {
         return None;
     }
-    // SAFETY: a map value of ours, which only the one reader uses.
+    // SAFETY: a map value that only the reader uses.
     let initial = unsafe { &mut *NEW_SLEEPER.get_ptr_mut(0)? };
     initial.serial = serial(task.tid(), task.start_ns());
     initial.reported_serial = initial.serial;
@@ -362,11 +359,11 @@ pub fn create_sleeper(task: Task, flags: u64) -> Option<&'static mut Sleeper> {
 }
 
 /// Sets the number of waits of one bucket in [`NEW_STORAGE`]. It takes only numbers and is exported, so that the verifier checks
-/// it on its own. In its caller, Linux 6.1 would follow an impossible code path: a bucket first out of bounds, then within them.
+/// it separately. In the caller, Linux 6.1 would follow an impossible code path: a bucket out of bounds and then within bounds.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn set_new_count(bucket: u64, to: u64) -> u32 {
-    // SAFETY: a map value of ours, which only the one reader uses.
+    // SAFETY: a map value that only the reader uses.
     let Some(initial) = NEW_STORAGE.get_ptr_mut(0).map(|initial| unsafe { &mut *initial }) else { return 0 };
     if let Some(count) = initial.histogram.counts.get_mut(opaque(bucket as usize)) {
         *count = to as u32;
@@ -379,7 +376,7 @@ fn has_memory_left(bytes: u64) -> bool {
     let is_left = is_memory_left(bytes);
     if !is_left {
         lost(Loss::NoRoomForTask);
-        // The next reading attempts it again.
+        // The next reading tries again.
         changes::all_may_have_changed();
     }
     is_left
@@ -387,8 +384,7 @@ fn has_memory_left(bytes: u64) -> bool {
 
 #[inline(always)]
 fn created(task: Task, storage: Option<&'static mut TaskStorage>) -> Option<&'static mut TaskStorage> {
-    // Creation fails if another program creates the storage at the same moment: the reader may find a task before `on_new_task`
-    // runs.
+    // This fails if another program creates the storage just now: a reader may find the task before `on_new_task` runs.
     match storage.or_else(|| self::storage(task)) {
         None => {
             lost(Loss::StorageNotCreated);
@@ -421,7 +417,7 @@ fn bits_for(key: u64) -> u64 {
     SELECTED.get_ptr(key).map_or(0, |bits| unsafe { *bits })
 }
 
-/// Changes the [`FOLLOWED`] bits in the flags of a task as user space requests in [`MARKS`].
+/// Changes the [`FOLLOWED`] bits in the flags of a task, as user space requests in [`MARKS`].
 #[inline(always)]
 pub fn mark(task: Task, flags: &mut u64) {
     // SAFETY: a map value.
@@ -434,13 +430,13 @@ pub fn mark(task: Task, flags: &mut u64) {
     }
 }
 
-/// Returns the entry of a cgroup in EXITED, if it has one. Never creates one, for the reason given at [`storage`].
+/// Returns the entry of a cgroup in [`EXITED`] if it exists. Never creates one, because callers may hold the run queue lock.
 #[inline(always)]
 pub fn exited(cgroup_id: u64) -> Option<*mut Exited> {
     EXITED.get_ptr_mut(cgroup_id)
 }
 
-/// Creates the entry of a cgroup in EXITED. Call it only where allocating is allowed. If the map is full, the cgroup's exited
+/// Creates the entry of a cgroup in [`EXITED`]. Call it only where allocating is allowed. If the map is full, the cgroup's exited
 /// tasks count for another cgroup, and a loss is counted.
 #[inline(always)]
 pub fn make_place(cgroup_id: u64) {
@@ -448,7 +444,7 @@ pub fn make_place(cgroup_id: u64) {
         return;
     }
     let Some(empty) = NO_EXITED.get_ptr(0) else { return };
-    // SAFETY: a map value that nobody writes. Passed by reference: a copy would not fit on the stack.
+    // SAFETY: a map value that nobody writes. It is passed by reference, because a copy would not fit on the stack.
     let empty: &Exited = unsafe { &*empty };
     // This fails if another CPU has just created the entry.
     let _ = EXITED.insert(cgroup_id, empty, BPF_NOEXIST.into());
@@ -466,42 +462,41 @@ macro_rules! values {
 }
 
 values! {
-    /// How many more bytes tasks may take. Read as one word; all programs change it by atomic additions.
+    /// Number of bytes that tasks may still take. It is read as one word, and all programs change it by atomic additions.
     memory_left() -> u64 = MEMORY_LEFT;
-    /// Only the reader uses it, and one reader runs at a time. The same holds for the next three.
+    /// Only the reader uses this value and the next three, and one reader runs at a time.
     record() -> TaskRecord = RECORD;
     same_record() -> SameRecord = SAME_RECORD;
     accounts_record() -> AccountsRecord = ACCOUNTS;
     stack() -> Stack = STACK;
     list_record() -> ListRecord = LIST_RECORD;
     incomplete() -> u64 = INCOMPLETE;
-    /// Only the hook on that CPU appends, only the reader takes.
+    /// Only the hook on that CPU appends to the list, and only the reader takes from it.
     list(cpu) -> Changes = CHANGES;
-    /// One per CPU.
     stack_key() -> StackKey = STACK_KEY;
-    /// Only the hook on that CPU writes it. The same holds for the next three.
+    /// Only the hook on that CPU writes this value and the next three.
     ring(cpu) -> Ring = RINGS;
     pairs(cpu) -> Pairs = PAIRS;
     pressures(cpu) -> Pressures = PRESSURES;
     cpu_counters(cpu) -> CpuCounters = CPUS;
-    /// All CPUs add to it, atomically.
+    /// All CPUs add to the slots, atomically.
     demand(place) -> Slots = DEMAND;
-    /// Used under the run queue lock of that CPU.
+    /// Programs use it under the run queue lock of that CPU.
     throttle_clocks(cpu) -> ThrottleClocks = THROTTLE_CLOCKS;
-    /// On each CPU one value for the hook and one for the reader.
+    /// Each CPU has one value for the hook and one for the reader.
     work(which) -> Work = WORK;
-    /// Only one event at a time is written on the whole host: see [`crate::cgroups`].
+    /// The whole host writes only one event at a time, see [`crate::cgroups`].
     cgroup_event() -> CgroupEvent = CGROUP_EVENT;
 }
 
-/// Returns the count of a stack. It belongs to one task, and a task switches in on only one CPU at a time.
+/// Returns the count of a stack. A stack belongs to one task, and a task switches in on only one CPU at a time.
 #[inline(always)]
 pub fn stack_count(key: &StackKey) -> Option<&'static mut StackCount> {
     // SAFETY: a map value.
     STACKS.get_ptr_mut(key).map(|count| unsafe { &mut *count })
 }
 
-/// Adds a stack to the map; returns false if the map is full.
+/// Adds a stack to the map. Returns false if the map is full.
 #[inline(always)]
 pub fn add_stack(key: &StackKey, count: &StackCount) -> bool {
     STACKS.insert(key, count, BPF_NOEXIST.into()).is_ok()
@@ -518,10 +513,10 @@ pub fn cgroup_events() -> *mut c_void {
     (&raw const CGROUP_EVENTS).cast_mut().cast()
 }
 
-/// Copies a value with a helper: BPF's `memcpy` is slow, and the verifier would follow a copying loop word by word.
+/// Copies a value with a helper. BPF's `memcpy` is slow, and the verifier would follow a copying loop word by word.
 #[inline(always)]
 pub fn copy<T>(from: &T, to: &mut T) {
-    // SAFETY: both have the given size.
+    // SAFETY: both values have the given size.
     unsafe {
         bpf_probe_read_kernel(ptr::from_mut(to).cast(), size_of::<T>() as u32, ptr::from_ref(from).cast())
     };
@@ -537,7 +532,7 @@ pub fn demand_turn() -> u32 {
     DEMAND_TURN.get(0).copied().unwrap_or(0)
 }
 
-/// Returns the place of a cgroup in DEMAND; 0: it has none.
+/// Returns the place of a cgroup in [`DEMAND`]; 0: it has none.
 #[inline(always)]
 pub fn demand_place(cgroup_id: u64) -> u32 {
     // SAFETY: a map value.
@@ -557,16 +552,16 @@ pub fn first_read_ns() -> u64 {
 #[inline(always)]
 pub fn lost(loss: Loss) {
     if let Some(count) = LOSSES.get_ptr_mut(loss as u32) {
-        // SAFETY: a counter that belongs to this CPU alone.
+        // SAFETY: a counter that only this CPU writes.
         unsafe { *count += 1 };
     }
 }
 
-/// Whether there is memory for another task storage. The kernel charges them to the memory cgroup of the map's owner, beyond its limit if
-/// necessary (`GFP_ATOMIC`). Without our own limit, anybody who starts threads could get user space killed.
+/// Returns whether there is memory for another task storage. The kernel charges storages to the memory cgroup of the map's owner,
+/// beyond its limit if necessary (`GFP_ATOMIC`). Without our own limit, anybody who starts threads could get user space killed.
 #[inline(always)]
 fn is_memory_left(bytes: u64) -> bool {
-    // SAFETY: a word of a map value, which others may write at the same time.
+    // SAFETY: a word of a map value. Others may write it at the same time.
     memory_left()
         .is_none_or(|memory_left| unsafe { core::ptr::read_volatile(memory_left) } as i64 >= bytes as i64)
 }
@@ -578,7 +573,7 @@ fn take_memory(bytes: u64) {
     }
 }
 
-/// Gives the memory back when the kernel frees a task with its storages. An exited task stays until its parent collects it.
+/// Returns the memory of a task's storages when the kernel frees the task. An exited task stays until its parent collects it.
 #[btf_tracepoint(function = "sched_process_free")]
 pub fn on_task_freed(ctx: BtfTracePointContext) -> i32 {
     let task = Task::new(ctx.arg::<*const c_void>(0));

@@ -10,7 +10,6 @@ use crate::{
     maps::{cpu_counters, node_place},
 };
 
-/// Records that `task` switches in on `cpu`.
 #[inline(always)]
 pub fn ran(task: Task, storage: &mut TaskStorage, cpu: u32) {
     if storage.start.ran_on != cpu {
@@ -19,7 +18,7 @@ pub fn ran(task: Task, storage: &mut TaskStorage, cpu: u32) {
     }
 }
 
-/// Records that `task` has switched in on another CPU. Not inlined, because it is rare compared with other switches.
+/// Records that `task` has switched in on another CPU. Not inlined, because this is rare.
 #[inline(never)]
 fn moved(task: Task, placement: &mut Placement, cpu: u32) {
     let (place, before) = (node_place(cpu), placement.place);

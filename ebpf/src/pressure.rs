@@ -1,4 +1,4 @@
-//! Pressure. [`cgscope_ledger::pressure`] says what that is.
+//! Counts the pressure of cgroups, see [`cgscope_ledger::pressure`].
 
 use cgscope_ledger::pressure::{self, Batch, Ended, KeptPressure, PressureHost, Pressures};
 
@@ -21,7 +21,7 @@ impl<const CHARGES: bool> PressureHost for Kernel<CHARGES> {
     #[inline(always)]
     fn keep(cgroup_id: u64, more: KeptPressure) -> bool {
         let Some(place) = maps::exited(cgroup_id) else { return false };
-        // SAFETY: a map value. Programs on several CPUs change it by atomic additions, or under its lock.
+        // SAFETY: a map value. Programs on several CPUs change it only by atomic additions or under its lock.
         unsafe { (*place).keep_pressure(more) };
         true
     }

@@ -1,8 +1,8 @@
-//! The iterators over tasks and over exited tasks, which stream records to user space.
+//! The iterators over tasks and exited tasks, which stream records to user space.
 //!
 //! The kernel collects records in a buffer of 32 KiB. If a record does not fit, the kernel passes the buffer to user space and
-//! calls the iterator for the same task again. `reported` must hold exactly what user space received, so the free space is checked
-//! first.
+//! calls the iterator for the same task again. `reported` must hold exactly what user space received, so the free space is
+//! checked first.
 
 use core::ptr;
 
@@ -33,7 +33,7 @@ use crate::{
     moves,
 };
 
-/// Maximum size in bytes of a record with all parts that may follow it.
+/// Maximum size of a record and all parts that may follow it, bytes.
 pub const LONGEST: usize = size_of::<TaskRecord>()
     + size_of::<Reported>()
     + size_of::<Placement>()
@@ -48,13 +48,13 @@ pub extern "C" fn read_tasks(ctx: *const TaskContext) -> i32 {
     let (seq, task, _) = unsafe { TaskContext::parts(ctx) };
     let Some(task) = task else { return 0 };
     if task.is_exiting() {
-        // Its remaining figures are handed over at its last switch; a record now could count them twice.
+        // The hook adds the task's remaining figures at its last switch. A record now could count them twice.
         return 0;
     }
     if storage(task).is_none() {
         match sleeper(task) {
             None => {
-                // If the record does not fit, the kernel repeats the task, which must not be known by then.
+                // If the record does not fit, the kernel repeats the task. The task must not be known before that.
                 let Some(record) = record() else { return 0 };
                 if seq.space_left() <= size_of::<TaskRecord>() as u64 {
                     seq.write(record);
@@ -81,9 +81,9 @@ pub extern "C" fn read_tasks(ctx: *const TaskContext) -> i32 {
         emit_same(seq, storage.serial, storage.waits.flags);
         return 0;
     }
-    // `seq_write` needs one byte more than it writes.
+    // `seq_write` needs one more byte than it writes.
     if seq.space_left() <= LONGEST as u64 {
-        // The longest record may not fit: overflow the buffer on purpose. The kernel then passes it to user space and repeats
+        // The longest record might not fit. These writes overflow on purpose: the kernel then passes the buffer on and repeats
         // this task.
         seq.write(storage);
         seq.write(storage);
@@ -111,15 +111,15 @@ fn mark_if_shared(task: Task, flags: &mut u64) {
     }
 }
 
-/// Returns whether nothing about a task has changed since the last report. A task that was active then has changed.
+/// Returns whether a task is unchanged since its last report. A task that was active then counts as changed.
 #[inline(always)]
 fn is_same(task: Task, storage: &TaskStorage) -> bool {
-    // SAFETY: a word of a map value that the hook may write at the same time.
+    // SAFETY: a word of a map value. The hook may write it at the same time.
     let has_changed = unsafe { ptr::read_volatile(&raw const storage.has_changed) };
     has_changed == UNCHANGED && !task.is_active() && task.face() == storage.face
 }
 
-/// Reports that nothing has changed. If the record does not fit, the kernel repeats the task.
+/// Reports that a task is unchanged. If the record does not fit, the kernel repeats the task.
 #[inline(always)]
 fn emit_same(seq: SeqFile, serial: u64, followed: u64) {
     let Some(record) = same_record() else { return };
@@ -127,7 +127,7 @@ fn emit_same(seq: SeqFile, serial: u64, followed: u64) {
     seq.write(record);
 }
 
-/// Reports a task for the first time that sleeps and has no storage.
+/// Sends the first report of a sleeping task without storage.
 #[inline(never)]
 fn emit_asleep(seq: SeqFile, task: Task) {
     let Some(record) = record() else { return };
@@ -144,14 +144,14 @@ fn emit_asleep(seq: SeqFile, task: Task) {
     seq.write(record);
 }
 
-// Wherever the longest record might not fit, two storages never fit.
+// If the longest record might not fit, two storages certainly do not fit.
 const _: () = assert!(2 * size_of::<TaskStorage>() > LONGEST);
 
-/// Attempts to take the lock. A move holds it for some microseconds. The hook never waits for it.
+/// Maximum number of attempts to take the lock. A move holds it for some microseconds. The hook never waits for it.
 const LOCK_TRIES: usize = 16;
 
-/// Takes the lock of a storage. If another program holds it for too long, counts a loss, and the reading goes on. Returns
-/// nothing, because the verifier would follow each result as a code path of its own.
+/// Takes the lock of a storage. If another program holds it for too long, counts a loss, and the reading continues. Returns
+/// nothing, because the verifier would follow each result as a separate code path.
 #[inline(never)]
 fn lock(storage: &mut TaskStorage) {
     for _ in 0..LOCK_TRIES {
@@ -162,7 +162,7 @@ fn lock(storage: &mut TaskStorage) {
     lost(Loss::ReadingOvertaken);
 }
 
-/// Detects a move that no hook has seen: of a thread whose process moved and that has not switched in since.
+/// Detects a move that no hook has seen: the process of this thread has moved, and the thread has not switched in since.
 #[inline(never)]
 fn settle_in(task: Task, storage: &mut TaskStorage) {
     let cgroup_id = task.cgroup_id_rarely();
@@ -175,14 +175,14 @@ fn settle_in(task: Task, storage: &mut TaskStorage) {
 /// The result of [`adopt`] if the task sleeps and has no storage yet.
 const ADOPTED_ASLEEP: u32 = 1;
 
-/// Starts to follow a task that existed before us, or that got no storage when it started.
+/// Starts to follow a task that existed before cgscope, or that got no storage when it started.
 #[inline(never)]
 fn adopt(task: Task) -> u32 {
     let born_later = task.start_ns() > born_after_ns();
     let mut flags = 0;
     if !follow_all() {
-        // A task that started later is followed only by inheritance, as its id may be a reused one. A thread that started while
-        // we did is an exception: it could not inherit anything.
+        // A task that started later is followed only by inheritance, because its id may be reused. A thread that started while
+        // cgscope started is an exception: it had nothing to inherit from.
         if task.start_ns() > select_born_before_ns() {
             return 0;
         }
@@ -197,20 +197,20 @@ fn adopt(task: Task) -> u32 {
         && !born_later
         && !task.is_active()
         && create_sleeper(task, flags).is_some()
-        // Otherwise it switched in before the hook could know it.
+        // If the task is active now, it switched in before the hook knew it.
         && !task.is_active()
         && task.switches() == switches
     {
         return ADOPTED_ASLEEP;
     }
-    // For a task that started after us, waits before this moment count, too.
+    // If a task started after cgscope, waits before this moment count, too.
     if let Some(storage) = create_storage_at(task, task.run_delay_ns(), born_later) {
         storage.waits.flags |= flags;
         if task.is_throttled() {
             segment::was_throttled::<Kernel>(task, &mut storage.start);
         } else if task.last_queued_ns() == 0 {
-            // The task may have switched in while its storage was created, so the hook did not count that wait. Count it now:
-            // before the next switch in, user space would receive a sum without it.
+            // The task may have switched in while its storage was created, and then the hook did not count that wait. It is
+            // counted now. Otherwise user space would receive a sum without it before the next switch in.
             count_unseen_arrival(task, storage);
         }
     }
@@ -221,7 +221,7 @@ fn adopt(task: Task) -> u32 {
 fn emit(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
     let mut waits = storage.waits;
     if storage.start.switches != task.switches() {
-        // The task has run since then.
+        // The task has run since that wait.
         waits.unstamped_since_ns = 0;
     }
     let Some(record) = record() else { return };
@@ -241,15 +241,15 @@ fn emit(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
     if get(&mut record.flags) & HAS_HISTOGRAM != 0 {
         write_histogram(seq, storage);
     }
-    // SAFETY: a map value that the hook may write at the same time.
+    // SAFETY: a map value. The hook may write it at the same time.
     if unsafe { ptr::read_volatile(&raw const storage.is_handed_over) } != 0 {
         // The task exited during this reading.
         lost(Loss::ReadingOvertaken);
     }
 }
 
-/// Sets a flag of the record and adds the size of the part that it announces. Both stay in memory, so that the verifier does not
-/// follow each combination as a code path of its own.
+/// Sets a flag of the record and adds the size of the part that the flag announces. Both stay in memory, so that the verifier
+/// does not follow each combination as a separate code path.
 #[inline(always)]
 fn has(record: &mut TaskRecord, flag: u32, bytes: usize) {
     let (flags, len) = (get(&mut record.flags), get(&mut record.len));
@@ -257,7 +257,7 @@ fn has(record: &mut TaskRecord, flag: u32, bytes: usize) {
     set(&mut record.len, len + bytes as u32);
 }
 
-/// Sets the flags of the record, and its length including all parts that follow it.
+/// Sets the flags of the record, and its length including the parts that follow it.
 #[inline(always)]
 fn what_is_reported(task: Task, storage: &mut TaskStorage, record: &mut TaskRecord, has_changed: bool) {
     if has_changed {
@@ -325,7 +325,7 @@ fn write_placement(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
 #[inline(always)]
 fn write_histogram(seq: SeqFile, storage: &mut TaskStorage) {
     copy(&storage.histogram, &mut storage.reported.histogram);
-    // Writes the copy, because the hook may have changed the original since.
+    // The copy is written, because the hook may have changed the original.
     seq.write(&mut storage.reported.histogram);
 }
 
@@ -363,21 +363,21 @@ fn write_accounts(seq: SeqFile, storage: &mut TaskStorage, record: &mut TaskReco
     }
 }
 
-/// Maximum size in bytes of a record and the entry that may follow it.
+/// Maximum size of a record and the entry that may follow it, bytes.
 const LONGEST_EXITED: usize = size_of::<ExitedRecord>() + size_of::<Exited>();
 
-// Wherever the longest record might not fit, two entries never fit.
+// If the longest record might not fit, two entries certainly do not fit.
 const _: () = assert!(2 * size_of::<Exited>() > LONGEST_EXITED);
 
-/// Reads the figures of exited tasks by cgroup. In most of a host's thousands of cgroups no task has exited lately, so an entry is written in
-/// full only if it has changed.
+/// Reads the figures of exited tasks by cgroup. A host has thousands of cgroups, and in most of them no task exited lately. So an
+/// entry is written in full only if it has changed.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "iter/bpf_map_elem")]
 pub extern "C" fn read_exited(ctx: *const EntryContext) -> i32 {
-    // SAFETY: the context of an iterator over `EXITED`, the only map that this program is attached to.
+    // SAFETY: the context of an iterator over `EXITED`, the only map to which this program is attached.
     let (seq, Some((cgroup_id, place))) = (unsafe { EntryContext::parts::<Exited>(ctx) }) else { return 0 };
     if seq.space_left() <= LONGEST_EXITED as u64 {
-        // The longest record may not fit: overflow the buffer on purpose. The kernel then passes it to user space and repeats
+        // The longest record might not fit. These writes overflow on purpose: the kernel then passes the buffer on and repeats
         // this entry.
         write_place(seq, place);
         write_place(seq, place);
@@ -388,13 +388,13 @@ pub extern "C" fn read_exited(ctx: *const EntryContext) -> i32 {
         (ptr::read_volatile(&raw const (*place).complete), ptr::read_volatile(&raw const (*place).reported))
     };
     let mut record = ExitedRecord { cgroup_id, follows: (!Exited::is_reported(complete, reported)).into() };
-    // SAFETY: readable in the given size.
+    // SAFETY: `record` is readable in the given size.
     unsafe {
         bpf_seq_write(seq.pointer().cast(), (&raw mut record).cast(), size_of::<ExitedRecord>() as u32)
     };
     if record.follows != 0 {
         write_place(seq, place);
-        // SAFETY: as above; nobody else writes `reported`.
+        // SAFETY: as above. Nobody else writes `reported`.
         unsafe { ptr::write_volatile(&raw mut (*place).reported, [complete, reported[0]]) };
     }
     0

@@ -1,5 +1,5 @@
-//! The kernel side of `cgscope sample`: a task iterator that reads what each thread does at one moment. There is no hook, so
-//! nothing is spent between two readings.
+//! The kernel side of `cgscope sample`: a task iterator that reads what each thread does at one moment. Without a hook, it costs
+//! nothing between two readings.
 #![no_std]
 #![no_main]
 #![feature(asm_experimental_arch)]
@@ -35,29 +35,29 @@ static THREADS: ThreadsConfig =
 
 macro_rules! wanted {
     ($field:ident) => {
-        // SAFETY: a static of ours, set before loading. Volatile, because the compiler would otherwise use the initial value.
+        // SAFETY: our own static, which user space sets before loading. A volatile read, because the compiler would use the
+        // initial value.
         unsafe { read_volatile(addr_of!(THREADS.$field)) }
     };
 }
 
-/// A record with its stack. It is written in one piece: if it does not fit, the kernel repeats the thread.
+/// A record with its stack. It is written as one piece. If it does not fit, the kernel repeats the thread.
 #[repr(C)]
 struct Reported {
     record: ThreadRecord,
     stack: [u64; FRAMES],
-    /// When the reader switched in, ns of `rq->clock_task`. Later if a tick or another reader updated the reader's run time
-    /// since.
+    /// When the reader switched in, ns of `rq->clock_task`; later if a tick or another reader has updated its run time since.
     arrived_ns: u64,
 }
 
-/// Too large for the stack. One reader runs at a time.
+/// In a map, because it is too large for the stack. One reader runs at a time.
 #[btf_map]
 static REPORTED: Array<Reported, 1> = Array::new();
 
 #[btf_map]
 static SELECTED: HashMap<u64, u64, SELECTED_MAX, { BPF_F_NO_PREALLOC as usize }> = HashMap::new();
 
-/// States of threads that psn does not call active.
+/// States of threads that `psn` does not call active.
 const AT_REST: u32 = INTERRUPTIBLE | PARKED | DEAD | NOLOAD;
 
 #[unsafe(no_mangle)]
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn look_at_threads(ctx: *const TaskContext) -> i32 {
     let mut bytes = 0;
     let stack_bytes = wanted!(stack_bytes) as u32;
     if stack_bytes != 0 && flags & (ON_CPU | DISPLACED) == 0 {
-        // SAFETY: user space requests at most the size of the array, which the verifier checks.
+        // SAFETY: user space requests at most the size of the array, and the verifier checks that.
         bytes = unsafe { task.stack(reported.stack.as_mut_ptr(), stack_bytes) };
         reported.record.frames = bytes / size_of::<u64>() as u32;
     }
@@ -112,8 +112,8 @@ fn is_selected(task: Task) -> bool {
     }
 }
 
-/// Returns the state of a task. If it was woken since the reader switched in, and waits for the reader's CPU, returns its state
-/// before that. The kind of blocking is still known, except that a kernel thread without work is reported as asleep.
+/// Returns the state of a task. If the task was woken after the reader switched in, and waits for the reader's CPU, returns its
+/// state before that. Only the kind of blocking is known then, so a kernel thread without work is reported as asleep.
 #[inline(always)]
 fn state(task: Task, me: Task) -> u32 {
     let state = task.state();
@@ -141,16 +141,16 @@ fn flags(task: Task, state: u32, me: Task, arrived_ns: u64) -> u32 {
     } else if is_displaced(task, me, arrived_ns) {
         flags |= DISPLACED;
     } else if state == 0 && task.is_out_of_quota() {
-        // A task with a state sleeps. Since Linux 6.12 it may still be on a queue, until its turn comes (delayed dequeue).
+        // A task with a nonzero state sleeps. Since Linux 6.12 it may still be on a queue (delayed dequeue).
         flags |= THROTTLED;
     }
     flags
 }
 
-/// Returns whether the task left this CPU at the moment when the reader switched in, put back on the queue or blocked. A switch
-/// takes all stamps from one reading of the clock (`sched_info_switch`; `update_curr` of the one task and `set_next_task` of the
-/// other). The reading must not hide such a task: otherwise a task that shares the reader's CPU would never be seen on it. If the
-/// kernel is not preempted in its own code (PREEMPT_NONE), the task may have blocked by itself just before.
+/// Returns whether the task left this CPU when the reader switched in: it was put back on the queue, or it blocked. A switch
+/// takes all stamps from one reading of the clock (`sched_info_switch`; `update_curr` of one task and `set_next_task` of the
+/// other). The reading must not hide such a task: a task that shares the reader's CPU would never be seen on it. If the kernel is
+/// not preempted in its own code (PREEMPT_NONE), the task may have blocked by itself just before.
 #[inline(always)]
 fn is_displaced(task: Task, me: Task, arrived_ns: u64) -> bool {
     let queued_ns = task.last_queued_ns();

@@ -1,7 +1,7 @@
-//! Our own clock of throttled time, for kernels without one (before Linux 6.6).
+//! A clock of throttled time that cgscope keeps on kernels without one (before Linux 6.6).
 //!
-//! `throttle_cfs_rq` and `unthrottle_cfs_rq` walk a group and all groups below it under the run queue lock. For each queue they
-//! call one of the two functions hooked here. The kernel takes the addresses of both functions, so compilers do not inline them.
+//! `throttle_cfs_rq` and `unthrottle_cfs_rq` walk a group and its descendants under the run queue lock. For each queue they call
+//! one of the two functions hooked here. The kernel takes the addresses of both functions, so compilers do not inline them.
 
 use core::ptr::{from_mut, read_volatile};
 
@@ -19,7 +19,7 @@ use crate::{
     maps::{lost, throttle_clocks},
 };
 
-/// Starts the clock of a queue. Runs before the kernel raises the queue's number of levels out of quota.
+/// Starts the clock of a queue. It runs before the kernel raises the queue's number of levels out of quota.
 #[fentry(function = "tg_throttle_down")]
 pub fn on_throttle(ctx: FEntryContext) -> i32 {
     let queue = Throttled::of(ctx.arg::<u64>(0), ctx.arg::<u64>(1));
@@ -31,7 +31,7 @@ pub fn on_throttle(ctx: FEntryContext) -> i32 {
     0
 }
 
-/// Stops the clock of a queue. Runs before the kernel lowers the queue's number of levels out of quota.
+/// Stops the clock of a queue. It runs before the kernel lowers the queue's number of levels out of quota.
 #[fentry(function = "tg_unthrottle_up")]
 pub fn on_unthrottle(ctx: FEntryContext) -> i32 {
     let queue = Throttled::of(ctx.arg::<u64>(0), ctx.arg::<u64>(1));
@@ -41,7 +41,7 @@ pub fn on_unthrottle(ctx: FEntryContext) -> i32 {
         && clock.since_ns != 0
     {
         let stood_ns = queue.clock_ns.saturating_sub(clock.since_ns);
-        // In this order, a reader without the lock may miss the phase for a moment, but cannot count it twice.
+        // In this order, a reader without the lock may briefly miss the phase, but cannot count it twice.
         clock.since_ns = 0;
         clock.sum_ns += stood_ns;
     }
@@ -50,7 +50,7 @@ pub fn on_unthrottle(ctx: FEntryContext) -> i32 {
 
 #[inline(always)]
 fn at(clocks: &mut ThrottleClocks, place: usize) -> &mut ThrottleClock {
-    // SAFETY: the mask keeps it within the array.
+    // SAFETY: the mask keeps the index within the array.
     unsafe { clocks.clocks.as_mut_ptr().add(place & (CLOCKS - 1)).as_mut_unchecked() }
 }
 
@@ -65,8 +65,8 @@ fn find(clocks: &mut ThrottleClocks, cfs_rq: u64) -> Option<&mut ThrottleClock> 
     None
 }
 
-/// Returns the entry of a queue's clock. A new clock takes an empty entry, or else one whose clock stands still, or else the
-/// clock that has run longest: the clock of a cgroup that is removed while throttled never stops.
+/// Returns the entry for a queue's clock. A new clock takes an empty entry, else a clock that stands still, else the clock that
+/// has run longest: if a cgroup is removed while it is throttled, its clock never stops.
 #[inline(always)]
 fn place(clocks: &mut ThrottleClocks, cfs_rq: u64) -> &mut ThrottleClock {
     let first = clock_place_of(cfs_rq);
@@ -89,20 +89,19 @@ fn place(clocks: &mut ThrottleClocks, cfs_rq: u64) -> &mut ThrottleClock {
         lost(Loss::ThrottleClockForgotten);
     }
     clocks.used += 1;
-    // The entry keeps its sum. A wait that began under another clock yields at most its own length, and a clock that returns to
-    // its entry has lost nothing.
+    // The entry keeps its sum. For a wait that began under another clock, the result is at most the length of the wait. A clock
+    // that returns to its entry has lost nothing.
     let clock = at(clocks, oldest);
     clock.cfs_rq = cfs_rq;
     clock
 }
 
-/// Returns the throttled time of a queue until `clock_ns`; until 0 it is negative (as `i64`) if the queue is throttled. It takes
-/// only numbers and is exported, so that the verifier checks it once.
+/// Returns the throttled time of a queue until `clock_ns`. If `clock_ns` is 0 and the queue is throttled, the result is negative
+/// (as `i64`). It takes only numbers and is exported, so that the verifier checks it once.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn stood_ns(cpu: u64, cfs_rq: u64, clock_ns: u64) -> u64 {
     let Some(clocks) = throttle_clocks(cpu as u32) else { return 0 };
-    // Fast path for hosts without quotas.
     if clocks.used == 0 {
         return 0;
     }
@@ -110,7 +109,8 @@ pub extern "C" fn stood_ns(cpu: u64, cfs_rq: u64, clock_ns: u64) -> u64 {
     let mut stood_ns = 0;
     for probe in 0..CLOCK_PROBES {
         let clock = from_mut(at(clocks, first + probe));
-        // SAFETY: a reference. Volatile, so that the verifier does not know the value and all code paths look alike to it.
+        // SAFETY: the pointer comes from a reference. The read is volatile to hide the value from the verifier, so that all code
+        // paths look alike to it.
         let ThrottleClock { cfs_rq: whose, since_ns, sum_ns } = unsafe { read_volatile(clock) };
         if whose == cfs_rq {
             let runs = since_ns != 0 && (clock_ns == 0 || clock_ns > since_ns);
@@ -122,12 +122,12 @@ pub extern "C" fn stood_ns(cpu: u64, cfs_rq: u64, clock_ns: u64) -> u64 {
 }
 
 impl CfsRunQueue {
-    /// Throttled time until `clock_ns`. The kernel's clock rises only while the queue has runnable tasks. `address`: the queue's
-    /// own address, as a number from memory, which the verifier does not take for a pointer.
+    /// Returns the throttled time until `clock_ns`, ns. The kernel's clock rises only while the queue has runnable tasks.
+    /// `address`: the queue's own address, read from memory so that the verifier takes it for a number, not a pointer.
     #[inline(always)]
     pub fn throttled_ns(self, address: &u64, cpu: u32, clock_ns: u64) -> u64 {
         if keeps_throttle_clock() {
-            // SAFETY: a reference.
+            // SAFETY: the pointer comes from a reference.
             return stood_ns(u64::from(cpu), unsafe { read_volatile(address) }, clock_ns);
         }
         self.kernels_throttled_ns(clock_ns)
@@ -135,7 +135,7 @@ impl CfsRunQueue {
 }
 
 impl Task {
-    /// The queue of its group on another CPU, whose clock is not known.
+    /// Returns the queue of the task's group on another CPU, whose clock is unknown.
     #[inline(always)]
     pub fn far_queue(self, cpu: u32) -> FarQueue {
         let address = self.queue_address_on(cpu);
@@ -145,7 +145,7 @@ impl Task {
         queue_at(address, cpu)
     }
 
-    /// The queue of its group on its CPU, described in the same way.
+    /// Returns the queue of the task's group on the task's own CPU, in the same form.
     #[inline(always)]
     pub fn near_queue(self) -> FarQueue {
         queue_at(self.queue_address(), self.run_queue().cpu())

@@ -1,4 +1,4 @@
-//! What is computed from a recording: findings, objects, exports, metrics, a comparison, a report, simulated quotas and the screen.
+//! Computes all results of a recording: findings, objects, exports, metrics, a comparison, a report, other quotas, the screen.
 
 use std::{
     io::{Cursor, sink},
@@ -30,7 +30,7 @@ use cgscope_whatif::{
     json, words,
 };
 
-/// The most intervals of a file that are used.
+/// Maximum number of intervals of a file that we use.
 const MOST: usize = 32;
 
 const EXPORTS: [Format; 6] =
@@ -43,7 +43,7 @@ fn samples(file: &[u8]) -> Vec<Sample> {
     reader.by_ref().take(MOST).map(|sample| sample.expect("memory does not fail")).collect()
 }
 
-/// A report of these intervals, and what other quotas would have done.
+/// Computes a report of these intervals, and simulates other quotas.
 fn report(samples: &[Sample], intervals: &[Interval], host: Host) {
     let (mut whole, mut timeline, mut history) =
         (Interval::default(), Timeline::new(MOST), History::default());

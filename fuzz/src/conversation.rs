@@ -1,4 +1,4 @@
-//! Turns a fuzz input into bytes that a client or a daemon sends, and parses the bytes as the receiver does.
+//! Converts a fuzz input into bytes that a client or a daemon sends, and parses these bytes as the receiver does.
 
 use cgscope_record::Message;
 
@@ -8,19 +8,19 @@ use crate::{
     protocol::{LONGEST, LONGEST_INTERVAL_NS, MOST_PIDS, Request, Requests, Word},
 };
 
-/// Length of a piece that repeats one byte. Four such pieces are longer than a request may be.
+/// Length of a piece that repeats one byte. Four such pieces exceed the maximum length of a request.
 const REPEATED: usize = 4_096;
 
 /// The bytes that one side sends.
 pub enum Said {
-    /// From a client, split into the pieces in which they arrive.
+    /// Bytes of a client, split into the pieces in which they arrive.
     ByClient(Vec<Vec<u8>>),
-    /// From a daemon.
+    /// Bytes of a daemon.
     ByDaemon(Vec<u8>),
 }
 
 impl Said {
-    /// Converts an input. Its first byte selects the sender; an empty input gives `None`.
+    /// Converts an input, whose first byte selects the sender. Returns `None` for an empty input.
     pub fn new(input: &[u8]) -> Option<Self> {
         let (who, rest) = input.split_first()?;
         Some(match who {
@@ -30,7 +30,7 @@ impl Said {
         })
     }
 
-    /// Total number of bytes.
+    /// Returns the total number of bytes.
     pub fn bytes(&self) -> usize {
         match self {
             Self::ByClient(pieces) => pieces.iter().map(Vec::len).sum(),
@@ -47,7 +47,7 @@ impl Said {
     }
 }
 
-/// Splits an input into pieces. Each is a length and that many bytes, or 255 and one byte that is repeated [`REPEATED`] times.
+/// Splits an input into pieces. A piece is a length and its bytes, or 255 and a byte that is repeated [`REPEATED`] times.
 fn pieces(input: &[u8]) -> Vec<Vec<u8>> {
     let mut pieces = Vec::new();
     let mut rest = input;
@@ -112,7 +112,7 @@ fn hear_daemon(bytes: &[u8]) {
         Err(_) => return,
     };
     assert_printable(&connection.header().hostname);
-    // Each message takes at least one byte, so there are no more messages than bytes.
+    // Each message takes at least one byte, so there are at most as many messages as bytes.
     for _ in 0..=bytes.len() {
         match connection.receive() {
             Some(Message::Word(word)) => {

@@ -1,10 +1,10 @@
-//! The saved inputs of a fuzz target, in an archive that `cargo xtask fuzz --keep` writes.
+//! Reads the saved inputs of a fuzz target from an archive that `cargo xtask fuzz --keep` writes.
 use std::{fs, path::Path, process::Command};
 
-/// tar writes a header of this size before each file, and pads files to a multiple of it.
+/// Size of tar's header before each file. tar also pads each file to a multiple of this size.
 const BLOCK: usize = 512;
 
-/// Returns all saved inputs of a fuzz target. Panics unless the program `tar` finds as many.
+/// Returns all saved inputs of a fuzz target. Panics unless the program `tar` finds the same number of inputs.
 pub fn inputs(target: &str) -> Vec<Vec<u8>> {
     let archive =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(format!("{target}.tar"));
@@ -17,7 +17,6 @@ pub fn inputs(target: &str) -> Vec<Vec<u8>> {
     inputs
 }
 
-/// The contents of all regular files in an archive of the format ustar.
 fn files(mut archive: &[u8]) -> Vec<Vec<u8>> {
     let mut files = Vec::new();
     while let Some((header, rest)) = archive.split_at_checked(BLOCK).filter(|(header, _)| header[0] != 0) {

@@ -1,14 +1,13 @@
-//! Builds frames with correct checksums. With random checksums, hardly any fuzz input would pass the checksum test.
+//! Builds frames with correct checksums. With random checksums, almost no fuzz input would pass the checksum test.
 
 use cgscope_record::{Header, Outgoing};
 
 const KEY: u8 = 4;
 const DELTA: u8 = 5;
 
-/// Builds the opening of a recording or of a daemon's stream, followed by frames.
+/// Builds the opening of a recording or of a daemon's stream, and appends frames.
 ///
-/// For each frame, `input` has the kind, the length (u16) and the payload. A sample's payload is uncompressed, without its fixed
-/// part.
+/// For each frame, `input` has kind, length (u16) and payload. A sample's payload is uncompressed and lacks the fixed part.
 pub fn framed(input: &[u8]) -> Vec<u8> {
     let mut bytes = Outgoing::opening(&Header::default()).expect("writing to memory succeeds");
     let mut rest = input;

@@ -1,7 +1,7 @@
 //! The code of the fuzz targets. The tests of the fuzzed crates run the same code on the corpus.
 
 pub mod answers;
-/// Two modules of cgscope-serve, without the crate: its servers and their dependencies would take minutes to build with coverage.
+/// Two modules of cgscope-serve. We do not use the whole crate, because building its servers with coverage would take minutes.
 #[path = "../../crates/serve/src/client.rs"]
 pub mod client;
 pub mod conversation;

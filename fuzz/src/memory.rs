@@ -1,4 +1,4 @@
-//! Counts the memory in use and its maximum.
+//! Counts the memory in use, and its maximum.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -12,7 +12,7 @@ static MOST: AtomicUsize = AtomicUsize::new(0);
 /// The system's allocator, which also counts the bytes in use.
 pub struct Counting;
 
-// SAFETY: every call is passed on to the system's allocator.
+// SAFETY: the system's allocator handles every call.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let now = NOW.fetch_add(layout.size(), Relaxed) + layout.size();
@@ -28,27 +28,26 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Starts a measurement.
 fn begin() {
     let now = NOW.load(Relaxed);
     BEGUN_WITH.store(now, Relaxed);
     MOST.store(now, Relaxed);
 }
 
-/// Maximum growth since [`begin`], bytes.
+/// Returns the maximum growth since [`begin`], bytes.
 fn most() -> usize {
     MOST.load(Relaxed).saturating_sub(BEGUN_WITH.load(Relaxed))
 }
 
 /// Fixed part of the memory limit, bytes: buffers, the tables' columns, zstd.
 const AT_LEAST: usize = 4 << 20;
-/// Additional limit per input byte. A row takes about 1,500 bytes in memory, and at least 8 in a file.
+/// Additional limit for each input byte. A row takes about 1,500 bytes in memory, and at least 8 bytes in a file.
 const FOR_A_BYTE: usize = 512;
 
 /// Runs `act`, which handles `bytes` bytes of input, and checks its memory use.
 ///
 /// # Panics
-/// If `act` uses more memory than allowed for this input.
+/// Panics if `act` uses more memory than this input allows.
 pub fn bounded(bytes: usize, act: impl FnOnce()) {
     begin();
     act();

@@ -1,4 +1,4 @@
-//! Turns a fuzz input into a recording, and reads it in order, after seeks, and without tasks.
+//! Converts a fuzz input into a recording, and reads the recording in order, after seeks, and without tasks.
 
 use std::io::Cursor;
 
@@ -33,7 +33,7 @@ pub fn read(file: &[u8]) {
     assert!(reader.ending().is_some());
     let _ = (reader.losses(), reader.skipped());
     let index = reader.index().expect("memory does not fail");
-    // The index also has frames that the reader rejects when it parses them.
+    // The index includes frames that the reader rejects later, when it decodes them.
     assert!(index.entries().len() >= samples);
     for number in [0, index.entries().len() / 2, index.entries().len()] {
         reader.seek(&index, number).expect("memory does not fail");

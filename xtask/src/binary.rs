@@ -9,16 +9,15 @@ use crate::steps::{self, AsRoot, Failure};
 /// The path where scripts expect the binary.
 const PLACE: &str = "target/release/cgscope";
 
-/// Builds the binary and returns its path.
 pub(crate) fn build() -> Result<PathBuf, Failure> {
     setup::ensure(&[])?;
-    // A static binary runs in a bare VM, in a container and on a host with another libc. Only the final rustc call gets this
-    // flag: set for the whole workspace, it would forbid the dynamic libraries of derive macros.
+    // A static binary runs in a bare VM, in a container, and on a host with another libc. Only the last rustc call gets this
+    // flag. If the whole workspace had it, the dynamic libraries of derive macros would be impossible.
     let mut cargo = steps::cargo(&["rustc", "--release", "--package", "cgscope", "--bin", "cgscope"]);
     cargo.args(["--message-format=json-render-diagnostics", "--", "-C", "target-feature=+crt-static"]);
     let built = named(&executables(&mut cargo)?, "cgscope")?;
     let place = steps::workspace().join(PLACE);
-    // If cargo's target directory is elsewhere. `--compare`: the binary must not become newer than its packages.
+    // Cargo's target directory may be elsewhere. `--compare`: the binary must not become newer than its packages.
     if built != place {
         steps::output(Command::new("install").args(["-D", "--compare"]).args([&built, &place]))?;
     }
@@ -34,7 +33,7 @@ pub(crate) fn built() -> Result<PathBuf, Failure> {
     Err(Failure::Host(format!("{PLACE} does not exist; build it with `cargo xtask build`")))
 }
 
-/// Runs a cargo build and returns the paths of all executables.
+/// Runs a cargo build, and returns the paths of all executables.
 pub(crate) fn executables(cargo: &mut Command) -> Result<Vec<PathBuf>, Failure> {
     cargo.stdout(Stdio::piped()).stderr(Stdio::inherit());
     let output = cargo.output().map_err(|why| steps::did_not_start(cargo, &why))?;
@@ -48,7 +47,7 @@ pub(crate) fn executables(cargo: &mut Command) -> Result<Vec<PathBuf>, Failure> 
     Ok(messages.lines().filter_map(executable).collect())
 }
 
-/// Finds the executable with this name, ignoring the hash that cargo appends to the names of tests.
+/// Returns the executable with this name, without the hash that cargo appends to the names of tests.
 pub(crate) fn named(executables: &[PathBuf], name: &str) -> Result<PathBuf, Failure> {
     let is_it = |path: &&PathBuf| {
         let file = path.file_name().unwrap_or_default().to_string_lossy();
@@ -61,7 +60,6 @@ pub(crate) fn named(executables: &[PathBuf], name: &str) -> Result<PathBuf, Fail
     })
 }
 
-/// Builds the binary, then replaces this process with it.
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let binary = build()?;
     let as_root = AsRoot::become_root("cgscope", &format!("run {} as root", binary.display()))?;
@@ -74,7 +72,6 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     Err(steps::did_not_start(&command, &why))
 }
 
-/// The path of the executable in a message of cargo.
 fn executable(message: &str) -> Option<PathBuf> {
     let message: serde_json::Value = serde_json::from_str(message).ok()?;
     message["executable"].as_str().map(PathBuf::from)

@@ -6,16 +6,15 @@ use crate::lanes::{History, Lanes};
 use crate::steps::{self, AsRoot, Failure, Steps, cargo};
 use crate::{binary, book, deploy, dist, fuzz, lab, long, overhead, setup, unchanged};
 
-/// Which tests run.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TestRun {
     without_root: bool,
     with_root: bool,
-    /// Parts whose files have not changed since they passed run, too.
+    /// Also run parts whose files have not changed since they passed.
     all: bool,
-    /// Only tests that take minutes run.
+    /// Run only tests that take minutes.
     long: Option<long::Request>,
-    /// Only print earlier results.
+    /// Print only earlier results.
     only_history: bool,
     for_binaries: Vec<String>,
 }
@@ -55,7 +54,6 @@ impl TestRun {
         Ok(Self { without_root, with_root, all, long, only_history, for_binaries })
     }
 
-    /// Whether every test of `cargo xtask test` runs.
     fn is_whole(&self) -> bool {
         self.without_root && self.with_root && self.for_binaries.is_empty()
     }
@@ -80,7 +78,7 @@ fn run_steps(tests: &TestRun, history: &History) -> Result<(), Failure> {
     if let Some(request) = &tests.long {
         return long::run(request, &mut steps, history);
     }
-    // Become root first, so that a failure does not come after minutes of tests.
+    // Becomes root first, so that a failure does not come after minutes of tests.
     let otherwise = "run this as root, or leave those tests out: `cargo xtask test --unit`";
     let as_root =
         tests.with_root.then(|| AsRoot::become_root("a part of the tests", otherwise)).transpose()?;
@@ -103,22 +101,22 @@ fn without_root(steps: &mut Steps, for_binaries: &[String], is_root_next: bool) 
     let ebpf = steps::workspace().join("ebpf");
     steps.step("format", &mut cargo(&["fmt", "--all", "--check"]))?;
     steps.step("format of ebpf/", cargo(&["fmt", "--check"]).current_dir(&ebpf))?;
-    // Only `--long` builds the fuzz targets, and refuses an old lock file.
+    // Only `--long` builds the fuzz targets, and it refuses an outdated lock file.
     steps.step("lock file of fuzz/", cargo(&["fetch", "--locked"]).current_dir(fuzz::dir()))?;
     steps.step("lints", &mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
     // `--all-targets` omits tests that `cargo test` does not run by default.
     let root = ["clippy", "--workspace", "--test", "root", "--", "-D", "warnings"];
     steps.step("lints of the tests as root", &mut cargo(&root))?;
 
-    // Lint ebpf/ for this machine, not for BPF: only another compiler has a `core` for BPF, and clippy cannot read it.
-    // RUSTC_BOOTSTRAP enables the unstable features that aya-ebpf needs on a stable compiler.
+    // `ebpf/` is linted for this machine, not for BPF. Only another compiler has a `core` for BPF, and clippy cannot read that
+    // `core`. RUSTC_BOOTSTRAP enables the unstable features that aya-ebpf needs, because this compiler is stable.
     let target = steps::target_dir();
     let mut clippy = cargo(&["clippy", "--target-dir"]);
     clippy.arg(target.join("bpf-lints")).args(["--", "-D", "warnings"]);
     steps.step("lints of ebpf/", clippy.current_dir(&ebpf).env("RUSTC_BOOTSTRAP", "1"))?;
 
     steps.step("unit tests, compiled", &mut cargo(&["test", "--workspace", "--no-run"]))?;
-    // Build in parallel, because the tests and the linker use one CPU each. `with_root` repeats this build and reports a failure.
+    // Built in parallel, because the tests and the linker use one CPU each. `with_root` repeats the build and reports a failure.
     let ahead = is_root_next.then(|| thread::spawn(|| lab::build(false)));
     let passed = steps.step("unit tests", cargo(&["test", "--workspace", "--"]).args(for_binaries));
     drop(ahead.map(thread::JoinHandle::join));
@@ -126,7 +124,7 @@ fn without_root(steps: &mut Steps, for_binaries: &[String], is_root_next: bool) 
     if !for_binaries.is_empty() {
         return Ok(());
     }
-    // The unit tests have already compiled the example. They also run the corpora of the fuzz targets.
+    // The unit tests have already compiled the example. They have also run the corpora of the fuzz targets.
     steps.done("pictures", book::draw_pictures(&["--check"]))
 }
 
@@ -134,7 +132,7 @@ fn with_root(steps: &mut Steps, as_root: &AsRoot, tests: &TestRun, history: &His
     let has_all = tests.for_binaries.is_empty();
     let due = |part: &'static unchanged::Part| if has_all { part.due(tests.all) } else { None };
     let (packages, kernels) = (due(&unchanged::PACKAGES), due(&unchanged::OTHER_KERNELS));
-    // The tests run the release binary, which they expect next to their own.
+    // The tests run the release binary, and expect it next to their own binary.
     steps.done(
         "the binary and its packages",
         binary::build().and_then(|binary| dist::make(&binary)).map(drop),

@@ -30,18 +30,18 @@ mod tests {
     const TESTS: &str = include_str!("../../deploy/prometheus/cgscope.test.yml");
     const DASHBOARD: &str = include_str!("../../deploy/grafana/cgscope.json");
 
-    /// The names of the daemon's metrics, as on the metrics page.
+    /// Returns the names of the daemon's metrics, as on the metrics page.
     fn metrics() -> Vec<String> {
         cgscope_metrics::family::ALL.iter().map(|family| family.sample_name()).collect()
     }
 
-    /// The values of all `key: value` lines with this key.
+    /// Returns the values of all `key: value` lines with this key.
     fn values<'a>(text: &'a str, key: &str) -> Vec<&'a str> {
         let of = |line: &'a str| line.trim_start().trim_start_matches("- ").strip_prefix(key);
         text.lines().filter_map(of).map(str::trim).collect()
     }
 
-    /// Words of an expression that look like metrics, including metrics that the rules record.
+    /// Returns the words of an expression that look like metrics, including metrics that the rules record.
     fn metrics_in(expression: &str) -> BTreeSet<String> {
         let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
         let words = expression.split(|c| !is_part(c));
@@ -59,7 +59,6 @@ mod tests {
             || values(RULES, "record:").contains(&name)
     }
 
-    /// The lines of the rules without comments.
     fn rules() -> String {
         RULES.lines().filter(|line| !line.trim_start().starts_with('#')).collect::<Vec<_>>().join("\n")
     }
@@ -80,7 +79,7 @@ mod tests {
         }
     }
 
-    /// The templates of the chart, in helm's order.
+    /// The templates of the chart, in the order that helm uses.
     const CHART: [&str; 4] = [
         include_str!("../../deploy/kubernetes/chart/templates/namespace.yaml"),
         include_str!("../../deploy/kubernetes/chart/templates/serviceaccount.yaml"),
@@ -90,12 +89,12 @@ mod tests {
     const VALUES: &str = include_str!("../../deploy/kubernetes/chart/values.yaml");
     const DAEMONSET: &str = include_str!("../../deploy/kubernetes/daemonset.yaml");
 
-    /// Compares the chart with the manifests line by line, without helm; `fleet::long` renders the chart.
+    /// Compares the chart with the manifests line by line, without helm. `fleet::long` renders the chart.
     #[test]
     fn the_chart_and_the_plain_manifests_have_the_same_lines() {
         let chart: Vec<&str> = CHART.iter().flat_map(|template| template.lines()).collect();
         let mut manifest = DAEMONSET.lines();
-        // The default values leave out what needs a Secret.
+        // The default values omit everything that needs a Secret.
         let of_secrets = ["Secret", "tls", "users", "scheme: HTTPS", "- secret:", "name: {{ . }}"];
         let of_default = |line: &&&str| {
             !line.trim_start().starts_with("{{-") && !of_secrets.iter().any(|word| line.contains(word))

@@ -1,5 +1,4 @@
-//! Makes the packages in `target/dist`: a tarball of the static binary with its manual pages, an image for containers, and a Debian
-//! package.
+//! Makes the packages in `target/dist`: a tarball of the static binary with its manual, a container image, and a Debian package.
 
 mod deb;
 mod image;
@@ -15,13 +14,13 @@ use std::{
 
 use crate::steps::{self, Failure, output};
 
-/// The output directory. Each run clears it.
+/// The output directory, which each run clears.
 const PLACE: &str = "target/dist";
 
 /// Directories in `deploy/` with examples for monitoring many hosts.
 const EXAMPLES: [&str; 3] = ["grafana", "kubernetes", "prometheus"];
 
-/// Makes the packages of a binary and prints their names on standard error. Returns the Debian package.
+/// Makes the packages of a binary, and prints their names on standard error. Returns the Debian package.
 pub(crate) fn make(binary: &Path) -> Result<PathBuf, Failure> {
     let place = steps::workspace().join(PLACE);
     let contents = Contents::gather(&place, binary)?;
@@ -33,17 +32,14 @@ pub(crate) fn make(binary: &Path) -> Result<PathBuf, Failure> {
     Ok(deb)
 }
 
-/// The contents that all packages share.
 struct Contents {
-    /// The output directory.
     place: PathBuf,
     binary: PathBuf,
     version: String,
-    /// Directory of the manual pages and shell completions that the binary wrote.
+    /// The directory of the manual pages and shell completions that the binary wrote.
     pages: PathBuf,
-    /// The licences of the crates in the binary.
     third_party: String,
-    /// Time of the latest commit, in seconds since 1970. It makes packages of the same sources and binary identical.
+    /// Time of the latest commit, seconds since 1970. With it, the same sources and binary always give identical packages.
     epoch: String,
 }
 
@@ -65,12 +61,12 @@ impl Contents {
             version,
             pages,
             third_party: third_party()?,
-            // Without a git history, use the time of the binary.
+            // Without a git history, the time of the binary is used.
             epoch: epoch.map_or_else(|_| modified(binary), |text| text.trim().to_owned()),
         })
     }
 
-    /// Writes the common files into `tree`, which is installed at `prefix`.
+    /// Writes the files that all packages share into `tree`, which is installed at `prefix`.
     fn put_common(&self, tree: &Tree, prefix: &str) -> Result<(), Failure> {
         let (completions, deploy) = (self.pages.join("completions"), steps::workspace().join("deploy"));
         tree.copy(&self.binary, "bin/cgscope", 0o755)?;
@@ -91,14 +87,14 @@ impl Contents {
             output(find.args(["-type", "f", "!", "-name", "*.test.yml", "-printf", "%m %p\n"]))?.lines()
         {
             let (mode, example) = example.split_once(' ').unwrap_or_default();
-            // The plugin for kubectl is a program.
+            // The plugin for kubectl is executable.
             let mode = if mode.starts_with('7') { 0o755 } else { 0o644 };
             tree.copy(&deploy.join(example), &format!("share/doc/cgscope/examples/{example}"), mode)?;
         }
         Ok(())
     }
 
-    /// The manual pages, each with its path below the prefix.
+    /// Returns the manual pages, each with its path below the prefix.
     fn manual(&self) -> Result<Vec<(PathBuf, String)>, Failure> {
         let place = self.pages.join("man");
         let entries = fs::read_dir(&place).map_err(|why| steps::cannot("read", &place, &why))?;
@@ -133,8 +129,8 @@ impl Contents {
     }
 }
 
-/// A command to archive files of a directory. The archive depends only on their names, modes and contents. `epoch`: the time of
-/// all files, in seconds since 1970.
+/// Returns a command that archives files of a directory. The archive depends only on their names, modes and contents, and on
+/// `epoch`, the time of all files, seconds since 1970.
 pub(crate) fn tar(directory: &Path, epoch: &str) -> Command {
     let mut tar = Command::new("tar");
     tar.arg("-C").arg(directory);
@@ -143,7 +139,7 @@ pub(crate) fn tar(directory: &Path, epoch: &str) -> Command {
     tar
 }
 
-/// The name of this architecture for Debian and for container images.
+/// Returns the name of this architecture in Debian and in container images.
 fn architecture() -> Result<&'static str, Failure> {
     match ARCH {
         "x86_64" => Ok("amd64"),
@@ -164,7 +160,7 @@ fn read(path: &Path) -> Result<String, Failure> {
     fs::read_to_string(path).map_err(|why| steps::cannot("read", path, &why))
 }
 
-/// A directory that represents the target's root or a directory below it.
+/// A directory that represents the target's root, or a directory in it.
 pub(crate) struct Tree {
     pub(crate) root: PathBuf,
 }
@@ -176,7 +172,7 @@ impl Tree {
         Ok(Self { root })
     }
 
-    /// Creates a directory and those above it, readable by everybody, regardless of the umask.
+    /// Creates a directory and its ancestors. Everybody can read them, whatever the umask is.
     pub(crate) fn directory(&self, path: &Path) -> Result<(), Failure> {
         let mut directory = self.root.clone();
         for part in path {
@@ -189,7 +185,6 @@ impl Tree {
         Ok(())
     }
 
-    /// Writes a file. Creates missing directories.
     pub(crate) fn put(&self, path: &str, content: &[u8], mode: u32) -> Result<(), Failure> {
         self.directory(Path::new(path).parent().unwrap_or(Path::new("")))?;
         let file = self.root.join(path);
@@ -202,20 +197,19 @@ impl Tree {
         self.put(path, &content, mode)
     }
 
-    /// Writes `PATH.gz`. The gzip header contains no name and no time.
+    /// Writes `PATH.gz`. The gzip header has no name and no time.
     pub(crate) fn put_compressed(&self, path: &str, content: &[u8]) -> Result<(), Failure> {
         self.put(path, content, 0o644)?;
         output(Command::new("gzip").args(["-9n"]).arg(self.root.join(path))).map(drop)
     }
 
-    /// Removes the symbols of a program: they are half of a package's size, and its users do not need them.
+    /// Removes the symbols of a program. They are half of a package's size, and users do not need them.
     pub(crate) fn strip(&self, path: &str) -> Result<(), Failure> {
         let mut strip = Command::new("strip");
         strip.args(["--strip-all", "--remove-section=.comment"]);
         output(strip.arg(self.root.join(path))).map(drop)
     }
 
-    /// Makes a symbolic link.
     pub(crate) fn link(&self, path: &str, to: &str) -> Result<(), Failure> {
         self.directory(Path::new(path).parent().unwrap_or(Path::new("")))?;
         let link = self.root.join(path);
@@ -236,10 +230,9 @@ Rust's standard library (MIT OR Apache-2.0), the GNU C library (LGPL-2.1-or-late
 
 ";
 
-/// Prefixes of the names of licence files.
 const NAMES: [&str; 5] = ["licen", "copying", "notice", "copyright", "unlicense"];
 
-/// The list of packages, then each licence text once with its packages.
+/// Returns the list of packages, and then each licence text once with its packages.
 pub(crate) fn third_party() -> Result<String, Failure> {
     let mut packages = BTreeSet::new();
     for manifest in ["crates/cgscope/Cargo.toml", "ebpf/Cargo.toml"] {
@@ -264,8 +257,8 @@ pub(crate) fn third_party() -> Result<String, Failure> {
     Ok(out)
 }
 
-/// Parses `anyhow v1.0.103|MIT OR Apache-2.0` into the package `anyhow 1.0.103` and its licence, an SPDX expression. `None` for our
-/// own packages: their line contains a path.
+/// Parses `anyhow v1.0.103|MIT OR Apache-2.0` into the package `anyhow 1.0.103` and its licence, an SPDX expression. `None` for
+/// our own packages, whose line contains a path.
 fn package(line: &str) -> Option<(String, String)> {
     let (id, licence) = line.trim_end_matches(" (*)").split_once('|')?;
     let (name, version) = id.trim_end_matches(" (proc-macro)").split_once(" v")?;
@@ -273,7 +266,7 @@ fn package(line: &str) -> Option<(String, String)> {
     (!is_ours).then(|| (format!("{name} {version}"), licence.to_owned()))
 }
 
-/// The directories with the sources of packages that cargo unpacked.
+/// Returns the directories in which cargo unpacked the sources of packages.
 fn registry_sources() -> Vec<PathBuf> {
     let home = || Some(PathBuf::from(env::var_os("HOME")?).join(".cargo"));
     let cargo = env::var_os("CARGO_HOME").map(PathBuf::from).or_else(home).unwrap_or_default();

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use crate::dist;
 use crate::steps::{self, Failure, Steps, cargo_path};
 
-/// The directory of the fuzz targets, which are a workspace of their own.
+/// Returns the directory of the fuzz targets, which is a separate workspace.
 pub(crate) fn dir() -> PathBuf {
     steps::workspace().join("fuzz")
 }
@@ -17,10 +17,10 @@ pub(crate) fn dir() -> PathBuf {
 struct FuzzTarget {
     name: &'static str,
     inputs: &'static str,
-    /// Default number of runs. Takes about 20 s for `reader` and 10 s for `protocol`.
+    /// Default number of runs. They take about 20 s for `reader` and 10 s for `protocol`.
     runs: &'static str,
     longest: u32,
-    /// The archive of saved inputs: both targets of recordings have the same.
+    /// Name of the archive of saved inputs. Both targets for recordings have the same archive.
     corpus: &'static str,
 }
 
@@ -42,8 +42,8 @@ static TARGETS: [FuzzTarget; 3] = [
     },
 ];
 
-/// Compiler flags that show libFuzzer which code an input reaches, as `cargo fuzz` does. We omit the address sanitizer of
-/// `cargo fuzz`: it needs a nightly compiler, and the fuzzed code has no `unsafe`.
+/// Compiler flags that show libFuzzer which code an input reaches, as in `cargo fuzz`. The address sanitizer of `cargo fuzz` is
+/// left out: it needs a nightly compiler, and the fuzzed code has no `unsafe`.
 const COVERAGE: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares";
@@ -58,7 +58,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
 
 pub(crate) fn for_checks(steps: &mut Steps, arguments: &[String]) -> Result<(), Failure> {
     let request = FuzzRequest::parse(arguments)?;
-    // The host triple has this form on every platform that can build cgscope.
+    // The host triple has this form on every platform on which cgscope can be built.
     let (built, host) = (target_dir(), format!("{}-unknown-linux-gnu", std::env::consts::ARCH));
     let mut build = Command::new(cargo_path());
     build.current_dir(dir()).env("RUSTFLAGS", COVERAGE);
@@ -70,7 +70,7 @@ pub(crate) fn for_checks(steps: &mut Steps, arguments: &[String]) -> Result<(), 
         let binary = built.join(&host).join("release").join(target.name);
         let corpora = Corpora::unpack(&built, target.corpus, steps)?;
         let step = format!("{runs} generated {}", target.inputs);
-        // libFuzzer writes new inputs into the first directory.
+        // libFuzzer writes new inputs into its first directory.
         let fuzzer = |first: &Path, second: &Path| {
             let mut command = Command::new(&binary);
             command.current_dir(&built).args([first, second]);
@@ -95,8 +95,7 @@ pub(crate) fn for_checks(steps: &mut Steps, arguments: &[String]) -> Result<(), 
     Ok(())
 }
 
-/// Runs libFuzzer. From its progress, only the number of places in the code and the last line, with the number of those that inputs
-/// reach, are shown.
+/// Runs libFuzzer. Shows only the number of places in the code and the last line, with the number of places that inputs reach.
 fn with_coverage(fuzzer: &mut Command) -> Result<(), Failure> {
     let started = fuzzer.stderr(Stdio::piped()).spawn();
     let mut child = started.map_err(|why| steps::did_not_start(fuzzer, &why))?;
@@ -116,9 +115,9 @@ fn with_coverage(fuzzer: &mut Command) -> Result<(), Failure> {
 
 /// The inputs of a target, in two directories below the target directory.
 struct Corpora {
-    /// The inputs that earlier runs on this machine found.
+    /// Inputs that earlier runs on this machine found.
     found: PathBuf,
-    /// The inputs of the archive.
+    /// Inputs of the archive.
     saved: PathBuf,
 }
 
@@ -135,7 +134,7 @@ impl Corpora {
         Ok(corpora)
     }
 
-    /// A command that writes the archive. The same inputs make the same archive.
+    /// Returns a command that writes the archive. Equal inputs give equal archives.
     fn pack(&self, name: &str) -> Command {
         let mut tar = dist::tar(self.saved.parent().unwrap_or(&self.saved), "0");
         tar.arg("--mode=u=rwX,go=rX").arg("-cf").arg(archive(name)).arg(name);
@@ -188,7 +187,7 @@ fn target_dir() -> PathBuf {
 mod tests {
     use super::*;
 
-    /// Names of targets, the number of runs, whether inputs are kept, and the number of flags.
+    /// Names of targets, number of runs, whether inputs are kept, and number of flags.
     type Asked = (Vec<&'static str>, Option<u64>, bool, usize);
 
     fn asked(line: &str) -> Result<Asked, String> {

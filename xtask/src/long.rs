@@ -1,4 +1,4 @@
-//! Runs the tests that take minutes, in parts. What passed at the same commit does not run again.
+//! Runs the tests that take minutes, in parts. A part that has passed at the same commit does not run again.
 
 use std::{
     fs,
@@ -13,16 +13,13 @@ use crate::{
     steps::{self, AsRoot, Failure, Steps, cargo},
 };
 
-/// A part of these tests.
 pub(crate) struct Part {
     pub(crate) name: &'static str,
     what: &'static str,
-    /// Debian packages that the part needs.
     packages: fn() -> Vec<&'static str>,
     run: fn(&mut Run<'_>) -> Result<(), Failure>,
 }
 
-/// The parts in the order in which they run.
 pub(crate) static PARTS: [Part; 6] = [
     Part {
         name: "fuzz",
@@ -57,35 +54,33 @@ pub(crate) static PARTS: [Part; 6] = [
     Part { name: "lab", what: "tests on other kernels", packages: setup::for_lab, run: other_kernels },
 ];
 
-/// The parts that need root.
+/// Names of the parts that need root.
 const TESTS: &str = "tests";
 const SOAK_PART: &str = "soak";
 
-/// The arguments of `test --long`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Request {
-    /// Names of parts; all if empty.
+    /// Names of the chosen parts; empty: all.
     pub(crate) parts: Vec<String>,
-    /// What passed at this commit runs again.
+    /// Also run what has passed at this commit.
     pub(crate) again: bool,
-    /// Parts of names: other tests as root do not run. All run if empty.
+    /// Parts of names of tests as root that run; empty: all.
     pub(crate) filters: Vec<String>,
 }
 
-/// What the parts use.
+/// State that the parts share.
 struct Run<'a> {
     request: &'a Request,
     results: Results,
-    /// The tries of tests as root.
+    /// The history of tests as root.
     history: &'a History,
     steps: &'a mut Steps,
     as_root: Option<&'a AsRoot>,
-    /// The time of what did not run again in the current part.
+    /// Time of the steps of the current part that did not run again.
     saved: Duration,
 }
 
 impl Request {
-    /// Adds a part by its name.
     pub(crate) fn add(&mut self, name: &str) -> Result<(), Failure> {
         let names: Vec<_> = PARTS.iter().map(|part| part.name).collect();
         if !names.contains(&name) {
@@ -103,10 +98,9 @@ impl Request {
     }
 }
 
-/// Runs the parts. A part that fails does not keep the others from running.
 pub(crate) fn run(request: &Request, steps: &mut Steps, history: &History) -> Result<(), Failure> {
     let parts: Vec<&Part> = PARTS.iter().filter(|part| request.has(part)).collect();
-    // Become root and install everything first, so that a failure does not come after minutes of tests.
+    // Becomes root and installs everything first, so that a failure does not come after minutes of tests.
     let otherwise = "run this as root, or choose other parts: `cargo xtask test --long fuzz schedules lab`";
     let has_tests = parts.iter().any(|part| [TESTS, SOAK_PART].contains(&part.name));
     let as_root = has_tests.then(|| AsRoot::become_root("a part of the tests", otherwise)).transpose()?;
@@ -121,7 +115,7 @@ pub(crate) fn run(request: &Request, steps: &mut Steps, history: &History) -> Re
     };
     let mut failed = Vec::new();
     for part in parts {
-        // Without some of its tests, a part is not complete.
+        // A part is not complete if some of its tests are left out.
         let is_complete = request.filters.is_empty() || ![TESTS, SOAK_PART].contains(&part.name);
         if is_complete && run.has_passed(part.name) {
             continue;
@@ -142,7 +136,7 @@ pub(crate) fn run(request: &Request, steps: &mut Steps, history: &History) -> Re
     failures("test: these parts failed; see their messages above", &failed)
 }
 
-/// An error that names what failed. It is undecided if nothing is decided.
+/// Returns an error that names the failed parts or tests. It is undecided if all of these failures are undecided.
 fn failures(what: &str, failed: &[(impl AsRef<str>, Failure)]) -> Result<(), Failure> {
     let names: Vec<&str> = failed.iter().map(|(name, _)| name.as_ref()).collect();
     let words = format!("{what}: {}", names.join(" "));
@@ -156,7 +150,7 @@ fn failures(what: &str, failed: &[(impl AsRef<str>, Failure)]) -> Result<(), Fai
 }
 
 impl Run<'_> {
-    /// Whether this does not run again. Prints why.
+    /// Returns whether `what` has passed at this commit and so does not run again. Then prints that.
     fn has_passed(&mut self, what: &str) -> bool {
         let Some(entry) = (!self.request.again).then(|| self.results.passed(what)).flatten() else {
             return false;
@@ -173,10 +167,10 @@ fn schedules(run: &mut Run<'_>) -> Result<(), Failure> {
     run.steps.step("random schedules", schedules.env("CGSCOPE_SCHEDULES", "1000000"))
 }
 
-/// Runs each test of these modules by itself, so that the result of each is recorded.
+/// Runs each test of these modules separately, so that its result is recorded.
 fn tests(run: &mut Run<'_>, part: &str, modules: &str) -> Result<(), Failure> {
     let Some(as_root) = run.as_root else { return Ok(()) };
-    // The tests expect the packages beside the binary.
+    // The tests expect the packages next to the binary.
     dist::make(&binary::build()?)?;
     let lanes = Lanes::prepare(as_root, run.history, true, part == TESTS)?;
     let names = lab::names_of_tests(&lanes.binaries)?;
@@ -215,23 +209,22 @@ fn other_kernels(run: &mut Run<'_>) -> Result<(), Failure> {
     })
 }
 
-/// The file of results: a line each, the newest last.
+/// The file of results, with one result in each line, the newest last.
 pub(crate) struct Results {
     file: PathBuf,
     commit: Option<String>,
 }
 
-/// A line of the file. Its fields are separated by tabs, in this order.
+/// A line of the file. Tabs separate its fields, which have this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// UTC.
     pub(crate) date: String,
-    /// Ends with `+` if files differ from the commit.
+    /// The commit, with a final `+` if files differ from it.
     commit: String,
-    /// A part such as `lab`, or something in it, such as `lab 6.1`.
+    /// A part such as `lab`, or a step of a part, such as `lab 6.1`.
     what: String,
     pub(crate) seconds: u64,
-    /// `passed`, or what failed.
+    /// `passed`, or the message of the failure.
     result: String,
 }
 
@@ -263,12 +256,11 @@ impl Results {
         fs::read_to_string(&self.file).unwrap_or_default().lines().filter_map(Entry::parse).collect()
     }
 
-    /// The newest result at this commit, if it passed. `None` if files differ from the commit.
+    /// Returns the newest result of `what` at this commit if it passed. `None` if files differ from the commit.
     pub(crate) fn passed(&self, what: &str) -> Option<Entry> {
         passed(self.entries(), self.commit.as_deref()?, what)
     }
 
-    /// Adds a result.
     pub(crate) fn note(
         &self,
         what: &str,
@@ -276,7 +268,7 @@ impl Results {
         result: &Result<(), Failure>,
     ) -> Result<(), Failure> {
         let commit = match &self.commit {
-            // A commit or an edit during the run: what ran is unclear.
+            // If there was a commit or an edit during the run, it is unclear what ran.
             Some(commit) if self.commit == steps::clean_commit() => commit.clone(),
             Some(commit) => format!("{commit}+"),
             None => steps::git(&["rev-parse", "--short=8", "HEAD"]).unwrap_or_default() + "+",
@@ -291,7 +283,7 @@ impl Results {
         steps::append(&self.file, &entry.line())
     }
 
-    /// The newest result of each of these.
+    /// Returns a table with the newest result of each of these parts.
     pub(crate) fn table(&self, of: &[&str]) -> String {
         format!("{}results of every test: {}\n", table(&self.entries(), of), self.file.display())
     }

@@ -1,7 +1,7 @@
 //! Mutation tests: cargo-mutants changes the arithmetic in one place at a time, and each time a test must fail.
 //!
-//! `.cargo/mutants.toml` says which tests run, and which mutants no test can kill. Results stay in the user's cache, by the state of
-//! the changed code and its tests, so a run continues where the last one stopped.
+//! `.cargo/mutants.toml` lists the tests that run, and the mutants that no test can kill. Results stay in the user's cache, keyed
+//! by the state of the changed code and its tests. So a run continues where the previous one stopped.
 use std::{
     collections::BTreeSet,
     fmt, fs,
@@ -19,16 +19,15 @@ use crate::{
 };
 
 const VERSION: &str = "27.1.0";
-/// The time that a run may take. The next run decides what is left.
+/// Time limit of a run. The next run decides the remaining mutants.
 const BUDGET: Duration = Duration::from_secs(30 * 60);
 
-/// Code that is changed.
 struct Part {
     name: &'static str,
     package: &'static str,
-    /// The files that are changed, and their tests: each of these with the directory of the same name.
+    /// Paths of the changed code and its tests, without the extension: each stands for a file and the directory of the same name.
     files: &'static [&'static str],
-    /// The percentage of mutants that tests must kill.
+    /// Minimum percentage of mutants that tests must kill.
     least_percent: usize,
 }
 
@@ -48,19 +47,20 @@ static PARTS: [Part; 2] = [
     },
 ];
 
-/// Fewer random inputs than usual: a mutant that survives them mostly survives all. A failure ends the run, and is not made smaller.
+/// Settings of the tests. They use fewer random inputs than usual, because a mutant that survives these inputs mostly survives
+/// all. A failure ends the run, so proptest does not shrink it.
 const VARIABLES: [(&str, &str); 6] = [
     ("CARGO_INCREMENTAL", "1"),
     ("CGSCOPE_SCHEDULES", "1000"),
     ("PROPTEST_CASES", "16"),
     ("PROPTEST_MAX_SHRINK_ITERS", "0"),
-    // The workers share the CPUs.
+    // Each worker uses one CPU.
     ("RUST_TEST_THREADS", "1"),
-    // For `--fail-fast`.
+    // `--fail-fast` needs this.
     ("RUSTC_BOOTSTRAP", "1"),
 ];
 
-/// `cargo xtask mutants [FILE...]`; named files have no time limit.
+/// Runs `cargo xtask mutants [FILE...]`. If files are named, there is no time limit.
 pub(crate) fn run(files: &[String]) -> Result<(), Failure> {
     let mut steps = Steps::new("mutants");
     steps.done("mutants", check(files))?;
@@ -68,12 +68,11 @@ pub(crate) fn run(files: &[String]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The part `mutants` of the long tests.
 pub(crate) fn for_checks(steps: &mut Steps) -> Result<(), Failure> {
     steps.done("mutants", check(&[]))
 }
 
-/// Prints the scores, keeps them by commit, and fails if one is too low.
+/// Prints the scores, stores them with the commit, and fails if one is too low.
 fn check(files: &[String]) -> Result<(), Failure> {
     let tool = setup::program("cargo-mutants", VERSION)?;
     let kept = setup::cache("mutants", "results of mutation tests")?;
@@ -103,7 +102,8 @@ impl Part {
         let place = self.place(kept, files);
         fs::create_dir_all(&place).map_err(|why| steps::cannot("write", &place, &why))?;
         let (out, all_killed) = (place.join("mutants.out"), place.join("killed.txt"));
-        // cargo-mutants puts the mutants that earlier runs caught and those that do not compile into one list.
+        // `killed.txt` gathers the mutants that this run and earlier ones killed. cargo-mutants lists the mutants that earlier
+        // runs caught together with those that do not compile.
         let killed = || {
             let mut killed = names(&all_killed);
             killed.extend(["caught.txt", "timeout.txt"].iter().flat_map(|file| names(&out.join(file))));
@@ -126,7 +126,7 @@ impl Part {
         command.arg("--output").arg(&place);
         setup::outside(&mut command).current_dir(steps::workspace()).env("CARGO", steps::cargo_path());
         let status = steps::status(command.envs(VARIABLES))?;
-        // 2: a mutant survived; 3: a test run took too long; 124: the time is over.
+        // 2: a mutant survived; 3: a test run took too long; 124: the time limit was reached.
         if !matches!(status.code(), Some(0 | 2 | 3 | 124)) {
             return Err(Failure::Step(format!("cargo-mutants failed ({status}); see its messages above")));
         }
@@ -139,13 +139,13 @@ impl Part {
         Ok(Score { killed, survivors, undecided: listed.saturating_sub(ended) })
     }
 
-    /// What decides whether a test notices a mutant.
+    /// Returns the paths that decide whether a test notices a mutant.
     fn paths(&self) -> Vec<String> {
         let files = self.files.iter().flat_map(|file| [format!("{file}.rs"), (*file).to_owned()]);
         files.chain([CONFIG.to_owned()]).collect()
     }
 
-    /// The directory of the results. It is empty for named files, and if files differ from the commit.
+    /// Returns the directory of the results. It is emptied if files are named, or if files differ from the commit.
     fn place(&self, kept: &Path, files: &[String]) -> PathBuf {
         let Some(state) = unchanged::state(&self.paths()).filter(|_| files.is_empty()) else {
             let place = steps::target_dir().join("mutants").join(self.name);
@@ -158,7 +158,7 @@ impl Part {
     }
 }
 
-/// The mutants in a list of cargo-mutants. A missing file is an empty list.
+/// Returns the mutants in a list of cargo-mutants. A missing file is an empty list.
 fn names(file: &Path) -> BTreeSet<String> {
     fs::read_to_string(file).unwrap_or_default().lines().map(str::to_owned).collect()
 }
@@ -175,7 +175,7 @@ impl Score {
         self.killed + self.survivors.len()
     }
 
-    /// What is wrong with a score; `None`: nothing. What is not decided yet is no fault.
+    /// Returns why a score is too low; `None` if it is not. Undecided mutants are no reason.
     fn fault(&self, part: &Part) -> Option<String> {
         let Part { name, least_percent, .. } = part;
         (self.killed * 100 < self.decided() * least_percent).then(|| {

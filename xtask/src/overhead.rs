@@ -7,16 +7,16 @@ use crate::lanes::{Disturbance, FOR_ONE, Reading, becomes_quiet, supervise};
 use crate::steps::{self, AsRoot, Failure, git};
 use crate::{binary, setup};
 
-/// How many times as long as the yardstick the hook may take, by load.
+/// The file of limits: for each load, how many times as long as the yardstick the hook may take.
 const LIMITS: &str = "benches/hook-cost.txt";
 
-/// Rounds and loops of the check: half a minute in all.
+/// Rounds and loops of the check, which takes half a minute in total.
 const OF_CHECK: [&str; 4] = ["--rounds", "9", "--loops", "150000"];
 
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let as_root = AsRoot::become_root("measuring the overhead", "run this as root")?;
     setup::ensure(&setup::TEST_TOOLS)?;
-    // `overhead` starts the release binary and the loads of the lab from its own directory.
+    // `overhead` runs the release binary and the loads of the lab, which must be in its own directory.
     binary::build()?;
     let mut arguments = arguments.to_vec();
     if let Some(before) = arguments.iter().position(|word| word == "--before") {
@@ -34,8 +34,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     passed("the measurement failed, or missed a bound", &mut measurement(&as_root, &arguments))
 }
 
-/// Fails if the hook takes longer at a switch than [`LIMITS`] allows, or if a limit was raised. If something disturbed the measurement,
-/// it has a second try, as a test has.
+/// Fails if the hook takes longer at a switch than [`LIMITS`] allows, or if a limit was raised. If something disturbed the
+/// measurement, it gets a second try, as tests do.
 pub(crate) fn for_checks(as_root: &AsRoot) -> Result<(), Failure> {
     only_lowered()?;
     let limits = steps::workspace().join(LIMITS).display().to_string();
@@ -81,14 +81,13 @@ fn passed(otherwise: &str, command: &mut Command) -> Result<(), Failure> {
     steps::succeed(command, |status| format!("overhead: {otherwise} ({status}); see the messages above"))
 }
 
-/// The commit of this checkout, and whether files differ from it.
 fn here() -> String {
     let commit = git(&["rev-parse", "--short", "HEAD"]).unwrap_or_else(|| "an unknown commit".to_owned());
     let has_changes = git(&["status", "--porcelain"]).is_some_and(|changes| !changes.is_empty());
     if has_changes { format!("{commit} with uncommitted changes") } else { commit }
 }
 
-/// The binary of an earlier commit. Builds it, unless it was built before. A path is returned as it is.
+/// Returns the binary of an earlier commit, and builds it if necessary. A path is returned unchanged.
 fn earlier_binary(earlier: &str) -> Result<PathBuf, Failure> {
     if Path::new(earlier).is_file() {
         return Ok(PathBuf::from(earlier));
@@ -104,7 +103,7 @@ fn earlier_binary(earlier: &str) -> Result<PathBuf, Failure> {
     }
     let place = checkout.display().to_string();
     fs::create_dir_all(&checkout).map_err(|why| steps::cannot("write", &checkout, &why))?;
-    // An archive, not a worktree: nothing has to be removed from the repository afterwards.
+    // `git archive` is used instead of a worktree, which would have to be removed from the repository later.
     let unpack = format!("git archive {commit} | tar -x -C '{place}'");
     passed(
         "cannot unpack the earlier commit",
@@ -117,7 +116,7 @@ fn earlier_binary(earlier: &str) -> Result<PathBuf, Failure> {
     Ok(built)
 }
 
-/// Compares [`LIMITS`] with all its earlier versions. Without a history there is nothing to compare.
+/// Fails if a limit is higher than in any earlier version of [`LIMITS`]. Passes without a git history.
 fn only_lowered() -> Result<(), Failure> {
     let now = fs::read_to_string(steps::workspace().join(LIMITS))
         .map_err(|why| Failure::Host(format!("cannot read {LIMITS}: {why}")))?;
@@ -133,7 +132,7 @@ fn only_lowered() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The first line of `now` whose limit is higher than in `before`.
+/// Returns the first line of `now` whose limit is higher than in `before`.
 fn raised<'a>(before: &str, now: &'a str) -> Option<&'a str> {
     let limit = |line: &str| {
         let (load, limit) = line.split_once(' ')?;

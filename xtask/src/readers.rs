@@ -1,4 +1,4 @@
-//! Installs programs that read exports and manifests in the tests, in pinned versions, into the user's cache.
+//! Installs programs for the tests that read exports and manifests, in pinned versions, into the user's cache.
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
@@ -17,11 +17,11 @@ const HDR: &str = "org.hdrhistogram:HdrHistogram:2.2.2";
 /// The Maven goal that copies one artifact without a project.
 const MAVEN_COPY: &str = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy";
 
-/// DuckDB reads the tables; the others contain Perfetto's protobuf messages and the schemas of Kubernetes.
+/// Python packages. DuckDB reads the tables; the others contain Perfetto's protobuf messages and the schemas of Kubernetes.
 const PYTHON_PACKAGES: [&str; 4] =
     ["duckdb==2.0.0", "perfetto==0.59.1", "protobuf==7.36.2", "kubernetes-validate==1.37.0"];
 
-/// Program, directory to search besides PATH, and Debian package.
+/// Each program, a directory to search besides PATH, and the Debian package.
 const PROGRAMS: [(&str, &str, &str); 4] = [
     ("java", "", "default-jre-headless"),
     ("mvn", "", "maven"),
@@ -29,7 +29,6 @@ const PROGRAMS: [(&str, &str, &str); 4] = [
     ("go", "/usr/local/go/bin", "golang-go"),
 ];
 
-/// `cargo xtask readers`.
 pub(crate) fn run() -> Result<(), Failure> {
     let place = cache("readers", "readers")?;
     ensure_in(&place, true)?;
@@ -37,7 +36,7 @@ pub(crate) fn run() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The environment variables for the tests. If programs are missing, this is reported, and tests use only our own libraries.
+/// Returns the environment variables for the tests. If programs are missing, prints that; then tests use only our own libraries.
 pub(crate) fn for_tests(with_long: bool) -> Vec<(&'static str, PathBuf)> {
     let place = cache("readers", "readers");
     let mut variables: Vec<_> = place.iter().map(|place| (VARIABLE, place.clone())).collect();
@@ -59,7 +58,7 @@ fn ensure_in(place: &Path, with_long: bool) -> Result<(), Failure> {
         setup::ensure(&missing)?;
     }
     fs::create_dir_all(place).map_err(|why| steps::cannot("write", place, &why))?;
-    // Try all, because one registry may be unreachable.
+    // All installations are tried, because one registry may be unreachable.
     let results = [
         installed(&place.join(JAR), HDR, || hdr(place)),
         installed(&place.join("python"), &PYTHON_PACKAGES.join(" "), || python(&place.join("python"))),
@@ -84,13 +83,13 @@ fn python(environment: &Path) -> Result<(), Failure> {
 }
 
 const HELM: &str = "helm.sh/helm/v3/cmd/helm@v3.22.0";
-/// The version of Kubernetes. Its parts have the same version, with the major version 0.
+/// The version of Kubernetes. Its modules have the same version, but with major version 0.
 const KUBERNETES: &str = "1.34.4";
-/// Where the API server stores objects. Debian's package is not installed, because it would start a service.
+/// The Debian package of etcd, where the API server stores objects. It is only unpacked, because installing starts a service.
 const ETCD: &str = "etcd-server/bookworm";
 
-/// Parts of Kubernetes that are modules of their own. The main module names them by a path inside its repository, which only a
-/// module that replaces them can build.
+/// Parts of Kubernetes that are separate modules. The main module names them by a path in its repository, which only a module
+/// that replaces them can build.
 const KUBERNETES_PARTS: &str = "api apiextensions-apiserver apimachinery apiserver cli-runtime client-go \
     cloud-provider cluster-bootstrap code-generator component-base component-helpers controller-manager cri-api \
     cri-client csi-translation-lib dynamic-resource-allocation endpointslice externaljwt kms kube-aggregator \
@@ -104,12 +103,11 @@ pub(super) fn ensure_kubernetes(place: &Path) -> Result<(), Failure> {
     })?;
     installed(&place.join("kube-apiserver"), KUBERNETES, || api_server(place))?;
     installed(&place.join("etcd"), ETCD, || lab::archive()?.unpack(ETCD, &place.join("etcd")))?;
-    // Go needs gigabytes for sources and objects, which nothing uses afterwards.
+    // Go needs gigabytes for sources and objects, which are useless after the build.
     let _ = fs::remove_dir_all(place.join("go"));
     Ok(())
 }
 
-/// Builds the API server and the kubectl of the same version.
 fn api_server(place: &Path) -> Result<(), Failure> {
     let scratch = place.join("go/kubernetes");
     steps::write(&scratch.join("go.mod"), kubernetes_module())?;
@@ -125,14 +123,14 @@ fn api_server(place: &Path) -> Result<(), Failure> {
     )
 }
 
-/// A module that builds Kubernetes.
+/// Returns the `go.mod` of a module that builds Kubernetes.
 fn kubernetes_module() -> String {
     let part = |name: &str| format!("\tk8s.io/{name} => k8s.io/{name} v0{}\n", &KUBERNETES[1..]);
     let parts: String = KUBERNETES_PARTS.split(' ').map(part).collect();
     format!("module build\n\ngo 1.24.0\n\nrequire k8s.io/kubernetes v{KUBERNETES}\n\nreplace (\n{parts})\n")
 }
 
-/// Go, with its files in a directory of ours.
+/// Returns a command that runs Go, with its files in our own directory.
 fn go(place: &Path) -> Command {
     let path = env::var_os("PATH").unwrap_or_default();
     let beside =
@@ -146,13 +144,13 @@ fn go(place: &Path) -> Command {
 
 /// The variable that passes the directory of the runtimes to the tests.
 const RUNTIMES_VARIABLE: &str = "CGSCOPE_RUNTIMES";
-/// The Debian release. The tests know the options of these versions.
+/// The Debian release of the runtimes. The tests rely on the options of these versions.
 const RUNTIMES_SUITE: &str = "bookworm";
-/// The runtimes and what they start, and libraries that a machine may lack.
+/// The runtimes, the programs that they start, and libraries that a machine may lack.
 const RUNTIMES: &str = "containerd runc docker.io podman conmon catatonit uidmap libassuan0 libdevmapper1.02.1 \
     libgpgme11 libseccomp2 libsubid4";
 
-/// The environment variable for the tests. Downloads the runtimes if they are missing.
+/// Returns the environment variable for the tests. Downloads missing runtimes.
 pub(crate) fn runtimes_for_tests() -> Result<(&'static str, PathBuf), Failure> {
     let place = setup::cache("runtimes", "container runtimes")?.join("root");
     installed(&place, &format!("{RUNTIMES} of {RUNTIMES_SUITE}"), || {

@@ -7,13 +7,13 @@ use bpf_build::{Compiler, Toolchain, linker, without_cargo};
 
 use crate::steps::{self, AsRoot, Failure, is_on_path};
 
-/// Packages to link host programs. The static C library makes cgscope a single file that runs anywhere.
+/// Packages for linking host programs. With the static C library, cgscope becomes a single file that runs anywhere.
 const FOR_C: [&str; 2] = ["gcc", "libc6-dev"];
 
 /// A compiler with `core` for the BPF target.
 const BPF_COMPILER: [&str; 2] = ["rustc-web", "libstd-rust-web-dev-bpf"];
 
-/// Packages for tests and measurements: tools to compare with, load generators, terminals.
+/// Packages for tests and measurements: tools for comparison, load generators, terminals.
 pub(crate) const TEST_TOOLS: [&str; 12] = [
     "libbpf-tools",
     "sysstat",
@@ -42,10 +42,10 @@ pub(crate) fn for_lab() -> Vec<&'static str> {
     [&TEST_TOOLS[..], &LAB_TOOLS].concat()
 }
 
-/// Installs the build tools of cgscope and the `extra` packages. Prints nothing if nothing is missing.
+/// Installs the build tools of cgscope and the `extra` packages. Prints nothing if none is missing.
 pub(crate) fn ensure(extra: &[&str]) -> Result<(), Failure> {
     let mut packages = if has_static_libc() { Vec::new() } else { FOR_C.to_vec() };
-    // Without apt, a missing program is reported when it is called.
+    // Without apt, a missing program is reported when it is run.
     if is_on_path("apt-get") {
         packages.extend(extra);
     }
@@ -60,14 +60,13 @@ pub(crate) fn ensure(extra: &[&str]) -> Result<(), Failure> {
     )))
 }
 
-/// Whether a C compiler finds its static library.
+/// Returns whether the C compiler finds its static library.
 fn has_static_libc() -> bool {
     let found = steps::output(Command::new("cc").arg("-print-file-name=libc.a"));
-    // Otherwise it prints the bare name of the library.
+    // If the library is missing, the compiler prints its bare name.
     found.is_ok_and(|path| Path::new(path.trim()).is_absolute())
 }
 
-/// Installs the missing ones of these Debian packages.
 fn install(packages: &[&str]) -> Result<(), Failure> {
     let installed = installed_packages(packages);
     let missing: Vec<&str> =
@@ -82,20 +81,19 @@ fn install(packages: &[&str]) -> Result<(), Failure> {
              distribution has for them, then run this again"
         )));
     }
-    // `--no-remove`: rustc-web would replace the distribution's other compiler. The timeout: a machine that has just booted may
-    // run apt by itself.
+    // `--no-remove`: rustc-web would replace the distribution's other compiler. The timeout: a machine may run apt after its
+    // boot.
     let words = format!(
         "apt-get install --yes --no-install-recommends --no-remove -o DPkg::Lock::Timeout=120 {missing}"
     );
-    // Old package lists may lack packages, or name some that the archive no longer has.
+    // The package lists may be old: they may lack packages, or list packages that the archive no longer has.
     apt(&words).or_else(|_| apt("apt-get update").and_then(|()| apt(&words)))
 }
 
-/// Those of these packages that are installed.
 fn installed_packages(packages: &[&str]) -> Vec<String> {
     let mut dpkg = Command::new("dpkg-query");
     dpkg.args(["--show", "--showformat=${Package} ${db:Status-Status}\n"]).args(packages);
-    // It fails if it does not know a package, but it still reports the others.
+    // dpkg-query fails if it does not know a package, but it still reports the others.
     let found = dpkg.output().map(|output| output.stdout).unwrap_or_default();
     let found = String::from_utf8_lossy(&found);
     found.lines().filter_map(|line| line.strip_suffix(" installed")).map(str::to_owned).collect()
@@ -107,14 +105,14 @@ fn apt(words: &str) -> Result<(), Failure> {
     run(command.arg("DEBIAN_FRONTEND=noninteractive").args(words.split(' ')), "Debian packages")
 }
 
-/// Installs a compiler for the kernel side: that of the distribution, or else rustup's.
+/// Installs a compiler for the kernel side: the distribution's, else rustup's.
 fn compiler() -> bool {
     let words = ["toolchain", "install", "nightly", "--profile", "minimal", "--component", "rust-src"];
     let nightly = || run(outside(&mut Command::new("rustup")).args(words), "nightly");
     reported(install(&BPF_COMPILER)) || (is_on_path("rustup") && reported(nightly()))
 }
 
-/// Builds the linker of a compiler for the kernel side: the first one for which Debian has the libraries of LLVM.
+/// Builds the linker of a compiler for the kernel side, for the first compiler whose LLVM libraries Debian has.
 fn linker() -> bool {
     Compiler::all().filter(|compiler| linker::LLVMS.contains(&compiler.llvm)).any(
         |Compiler { llvm, .. }| {
@@ -125,7 +123,7 @@ fn linker() -> bool {
             let features = format!("llvm-{llvm}");
             let words = ["bpf-linker", "--force", "--no-default-features", "--features", &features];
             let mut cargo = cargo_install(&words, linker::VERSION, &root);
-            // Its build runs the llvm-config of this release.
+            // The build runs the llvm-config of this LLVM release.
             let path = env::var_os("PATH").unwrap_or_default();
             let first = PathBuf::from(format!("/usr/lib/llvm-{llvm}/bin"));
             let path = env::join_paths([first].into_iter().chain(env::split_paths(&path)));
@@ -135,7 +133,7 @@ fn linker() -> bool {
     )
 }
 
-/// Whether a step succeeded. Prints its failure.
+/// Returns whether a step succeeded. Prints its failure.
 fn reported(result: Result<(), Failure>) -> bool {
     if let Err(failure) = &result {
         eprintln!("{failure}");
@@ -143,7 +141,7 @@ fn reported(result: Result<(), Failure>) -> bool {
     result.is_ok()
 }
 
-/// Lets a command ignore the workspace and the variables of the calling cargo, except the toolchain: the default may be too old.
+/// Makes a command ignore the workspace and the calling cargo's variables, except the toolchain: the default may be too old.
 pub(crate) fn outside(command: &mut Command) -> &mut Command {
     without_cargo(command);
     if let Some(toolchain) = env::var_os("RUSTUP_TOOLCHAIN") {
@@ -162,7 +160,7 @@ fn cargo_install(words: &[&str], version: &str, root: &Path) -> Command {
     cargo
 }
 
-/// A program of a crate, in this version. Installs it into the cache if it is missing.
+/// Returns the path of a program from a crate, in this version. Installs a missing program into the cache.
 pub(crate) fn program(name: &str, version: &str) -> Result<PathBuf, Failure> {
     let root = cache(name, name)?;
     installed(&root, &format!("{name} {version}"), || {
@@ -173,8 +171,8 @@ pub(crate) fn program(name: &str, version: &str) -> Result<PathBuf, Failure> {
 
 /// Prints and runs a command that installs something.
 pub(crate) fn run(command: &mut Command, what: &str) -> Result<(), Failure> {
-    // Where no other user can leave files that the program reads. Standard output is for results, as in
-    // `cargo xtask run hist | less`.
+    // The directory is one in which no other user can leave files that the program reads. Standard output stays free for results,
+    // as in `cargo xtask run hist | less`.
     command.current_dir("/").stdout(Stdio::from(io::stderr()));
     let words = steps::words(command);
     eprintln!("setup: {words}");
@@ -183,7 +181,7 @@ pub(crate) fn run(command: &mut Command, what: &str) -> Result<(), Failure> {
     })
 }
 
-/// Installs `wanted` at `path` unless it is already there. `NAME.version` next to `path` records a complete installation.
+/// Installs `wanted` at `path` if it is missing. `NAME.version` next to `path` records that the installation is complete.
 pub(crate) fn installed(
     path: &Path,
     wanted: &str,
@@ -199,7 +197,7 @@ pub(crate) fn installed(
     steps::write(&note, wanted)
 }
 
-/// The directory `name` in the user's cache of cgscope. `what` names its contents in the error message.
+/// Returns the directory `name` in the user's cache of cgscope. `what` describes its contents in an error message.
 pub(crate) fn cache(name: &str, what: &str) -> Result<PathBuf, Failure> {
     linker::cache().map(|cache| cache.join(name)).ok_or_else(|| {
         Failure::Host(format!("{name}: HOME is not set, so there is no directory for {what}; set HOME"))

@@ -1,4 +1,4 @@
-//! How large the project is: lines of code outside tests and source files by crate, and words of the documents.
+//! Prints the size of the project: lines of code outside tests and source files by crate, and words of the documents.
 use std::collections::BTreeMap;
 use std::fs;
 
@@ -30,7 +30,6 @@ pub(crate) fn run() -> Result<(), Failure> {
     Ok(())
 }
 
-/// True for source that is not a test.
 fn is_counted(path: &str) -> bool {
     let is_test = path.starts_with("crates/lab/")
         || path.starts_with("fuzz/")
@@ -39,13 +38,12 @@ fn is_counted(path: &str) -> bool {
     path.ends_with(".rs") && !is_test
 }
 
-/// The crate of a file.
 fn part(path: &str) -> String {
     let folders = if path.starts_with("crates/") { 2 } else { 1 };
     path.split('/').take(folders).collect::<Vec<_>>().join("/")
 }
 
-/// The lines up to an inline module of tests, which is the last item of a file.
+/// Counts the lines before the inline module of tests, which is the last item of a file.
 fn lines_outside_tests(text: &str) -> usize {
     let lines: Vec<&str> = text.lines().collect();
     let is_inline = |pair: &[&str]| {

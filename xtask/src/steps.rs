@@ -1,4 +1,4 @@
-//! Runs programs one after the other, up to the first failure: as the user or as root.
+//! Runs programs one after the other, as the user or as root, until one fails.
 
 use std::{
     env,
@@ -12,34 +12,32 @@ use std::{
     time::Instant,
 };
 
-/// The root directory of the workspace.
 pub(crate) fn workspace() -> PathBuf {
     let xtask = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     let xtask = xtask.unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")));
     xtask.parent().map(Path::to_owned).unwrap_or(xtask)
 }
 
-/// The path of the cargo that runs xtask.
 pub(crate) fn cargo_path() -> OsString {
     env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"))
 }
 
-/// The user's `CARGO_TARGET_DIR`, if set. A relative path is relative to the current directory.
+/// Returns the user's `CARGO_TARGET_DIR`, if set. A relative path is relative to the current directory.
 pub(crate) fn users_target_dir() -> Option<PathBuf> {
     let dir = PathBuf::from(env::var_os("CARGO_TARGET_DIR").filter(|dir| !dir.is_empty())?);
     Some(env::current_dir().map(|here| here.join(&dir)).unwrap_or(dir))
 }
 
-/// The directory in which cargo builds.
+/// Returns the directory in which cargo builds.
 pub(crate) fn target_dir() -> PathBuf {
     users_target_dir().unwrap_or_else(|| workspace().join("target"))
 }
 
-/// A cargo command in the root directory of the workspace.
+/// Returns a cargo command in the root directory of the workspace.
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut cargo = Command::new(cargo_path());
     cargo.current_dir(workspace()).args(arguments);
-    // Cargo sets these for us. Build scripts of dependencies (ring) watch them and would compile again whenever they differ.
+    // Cargo sets these variables for xtask. Build scripts of dependencies (ring) watch them, and would compile again on a change.
     let ours = env::vars_os().map(|(name, _)| name).filter(|name| {
         name.to_str()
             .is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_"))
@@ -51,12 +49,11 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
     cargo
 }
 
-/// Runs a command and waits for its end.
 pub(crate) fn status(command: &mut Command) -> Result<ExitStatus, Failure> {
     command.status().map_err(|why| did_not_start(command, &why))
 }
 
-/// Runs a command that must succeed. `failed`: what a failure means, given the status.
+/// Runs a command that must succeed. `failed`: returns the message for a failure, given the status.
 pub(crate) fn succeed(
     command: &mut Command,
     failed: impl FnOnce(ExitStatus) -> String,
@@ -65,7 +62,7 @@ pub(crate) fn succeed(
     if status.success() { Ok(()) } else { Err(Failure::Step(failed(status))) }
 }
 
-/// The standard output of a child, piece by piece. A thread reads it, so that the receiver can wait with a timeout.
+/// Returns the standard output of a child, piece by piece. A thread reads it, so that the receiver can wait with a timeout.
 pub(crate) fn pieces(child: &mut Child) -> Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel();
     let mut out = child.stdout.take();
@@ -80,7 +77,6 @@ pub(crate) fn pieces(child: &mut Child) -> Receiver<Vec<u8>> {
     receiver
 }
 
-/// The standard output of a command that must succeed.
 pub(crate) fn output(command: &mut Command) -> Result<String, Failure> {
     let output = command.output().map_err(|why| did_not_start(command, &why))?;
     if output.status.success() {
@@ -90,25 +86,23 @@ pub(crate) fn output(command: &mut Command) -> Result<String, Failure> {
     Err(Failure::Step(format!("`{words}` failed ({}): {}", output.status, why.trim())))
 }
 
-/// A command in words.
+/// Returns a command as the words of a command line.
 pub(crate) fn words(command: &Command) -> String {
     let words = [command.get_program()].into_iter().chain(command.get_args());
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
-/// Writes a file. Creates missing directories.
 pub(crate) fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<(), Failure> {
     let made = path.parent().map_or(Ok(()), fs::create_dir_all);
     made.and_then(|()| fs::write(path, content)).map_err(|why| cannot("write", path, &why))
 }
 
-/// Adds text to a file, or creates it.
+/// Appends text to a file. Creates a missing file.
 pub(crate) fn append(path: &Path, text: &str) -> Result<(), Failure> {
     let file = fs::OpenOptions::new().create(true).append(true).open(path);
     file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|why| cannot("write", path, &why))
 }
 
-/// An error of a file or a directory.
 pub(crate) fn cannot(act: &str, path: &Path, why: &io::Error) -> Failure {
     Failure::Host(format!(
         "cannot {act} {}: {why}; check that you own it, and that the disk is not full",
@@ -140,7 +134,7 @@ impl Steps {
         self.done(name, result)
     }
 
-    /// Records the result of a step that runs more than one program.
+    /// Records the result of a step that runs several programs.
     pub(crate) fn done(&mut self, name: &str, result: Result<(), Failure>) -> Result<(), Failure> {
         result.map_err(|failure| match failure {
             Failure::Undecided(words) => Failure::Undecided(self.failed(name, &words)),
@@ -167,25 +161,25 @@ impl Steps {
     }
 }
 
-/// The output of a git command without the line breaks at its end. `None` without git, or if the command fails.
+/// Returns the output of a git command without the final line breaks. `None` if git is missing or the command fails.
 pub(crate) fn git(arguments: &[&str]) -> Option<String> {
     let text = output(Command::new("git").current_dir(workspace()).args(arguments)).ok()?;
     Some(text.trim_end().to_owned())
 }
 
-/// The time now in UTC, in a format of `date`.
+/// Returns the current time in UTC, in a format of `date`.
 pub(crate) fn date(format: &str) -> String {
     let date = output(Command::new("date").args(["-u", &format!("+{format}")]));
     date.unwrap_or_default().trim().to_owned()
 }
 
-/// The current commit. `None` without git, and if files differ from this commit.
+/// Returns the current commit. `None` without git, or if files differ from the commit.
 pub(crate) fn clean_commit() -> Option<String> {
     let commit = git(&["rev-parse", "--short=8", "HEAD"])?;
     git(&["status", "--porcelain"])?.is_empty().then_some(commit)
 }
 
-/// An error. Its message says what is missing or failed, what that prevents, and what to do.
+/// An error. Its message names what is missing or failed, what that prevents, and what to do.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The command line is invalid.
@@ -194,7 +188,7 @@ pub(crate) enum Failure {
     Host(String),
     /// A step ran and failed.
     Step(String),
-    /// Tests failed, but something disturbed them, and the machine did not become quiet for a second try.
+    /// Tests failed, but something disturbed them, and the machine did not become quiet enough for a second try.
     Undecided(String),
 }
 
@@ -215,13 +209,13 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The prefix that runs a command as root: `sudo`, or empty if we are root.
+/// The prefix that runs a command as root: `sudo`, or nothing if we are root.
 pub(crate) struct AsRoot(&'static [&'static str]);
 
 impl AsRoot {
     /// Checks that commands can run as root. sudo prompts for a password here, not in the middle of the work.
     ///
-    /// Both arguments are parts of the error message: `what` needs root, and `otherwise` is the alternative.
+    /// Both arguments appear in the error message: `what` needs root, and `otherwise` names the alternative.
     pub(crate) fn become_root(what: &str, otherwise: &str) -> Result<Self, Failure> {
         if is_root() {
             return Ok(Self(&[]));
@@ -244,8 +238,8 @@ impl AsRoot {
         command
     }
 
-    /// The option that makes cargo compile as the user and run the result as root. So root owns no file under `target/`.
-    /// sudo keeps the environment, because cargo passes paths to the tests in it.
+    /// Returns the option that makes cargo compile as the user and run the result as root, so that root owns no file under
+    /// `target/`. sudo keeps the environment, because cargo passes paths to the tests in it.
     pub(crate) fn for_cargo(&self) -> Vec<String> {
         if self.0.is_empty() {
             return Vec::new();
@@ -256,7 +250,7 @@ impl AsRoot {
 }
 
 fn is_root() -> bool {
-    // SAFETY: it takes no arguments and cannot fail.
+    // SAFETY: `geteuid` takes no arguments and cannot fail.
     unsafe { libc::geteuid() == 0 }
 }
 

@@ -1,4 +1,4 @@
-//! Skips a part of the tests if it passed on this machine, and nothing that it depends on has changed since.
+//! Skips a part of the tests if it has passed on this machine and its inputs have not changed since.
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
@@ -7,14 +7,13 @@ use std::process::Command;
 use crate::setup;
 use crate::steps::{self, Failure};
 
-/// A part of the tests.
 pub(crate) struct Part {
     name: &'static str,
-    /// The files and directories that decide whether the part passes.
+    /// Files and directories that decide whether the part passes.
     paths: &'static [&'static str],
 }
 
-/// The tests on other kernels: all code that depends on the kernel, these tests and their loads, and the machines.
+/// Tests on other kernels. Their inputs are the code that depends on the kernel, the tests and loads, and the virtual machines.
 pub(crate) static OTHER_KERNELS: Part = Part {
     name: "other kernels",
     paths: &[
@@ -34,7 +33,7 @@ pub(crate) static OTHER_KERNELS: Part = Part {
     ],
 };
 
-/// The tests of the packages: what is packaged beside the binary, and the daemon, which the package confines.
+/// Tests of the packages. Their inputs are the packaged files besides the binary, and the daemon, which the package confines.
 pub(crate) static PACKAGES: Part = Part {
     name: "packages",
     paths: &[
@@ -54,14 +53,13 @@ pub(crate) static PACKAGES: Part = Part {
     ],
 };
 
-/// A part that must run.
 pub(crate) struct Due {
     part: &'static Part,
     state: Option<String>,
 }
 
 impl Part {
-    /// Returns `None` if the part can be skipped. Prints why it runs or is skipped.
+    /// Returns `None` if the part can be skipped. Prints why the part runs or is skipped.
     pub(crate) fn due(&'static self, is_requested: bool) -> Option<Due> {
         let state = state(self.paths);
         let passed = self.stamp().ok().and_then(|stamp| fs::read_to_string(stamp).ok());
@@ -81,7 +79,7 @@ impl Part {
         why.map(|_| Due { part: self, state })
     }
 
-    /// The file that has the state in which the part passed.
+    /// Returns the path of the file that records the state in which the part passed.
     fn stamp(&self) -> Result<PathBuf, Failure> {
         Ok(setup::cache("passed", "the parts that passed")?.join(self.name.replace(' ', "-")))
     }
@@ -97,7 +95,7 @@ impl Due {
     }
 }
 
-/// The compiler, and the git object of each path. `None` without git, and if a file differs from its commit.
+/// Returns the compiler and the git object of each path. `None` without git, or if a file differs from its commit.
 pub(crate) fn state(paths: &[impl AsRef<str>]) -> Option<String> {
     let paths: Vec<&str> = paths.iter().map(AsRef::as_ref).collect();
     let with_paths = |words: &[&str]| steps::git(&[words, &paths].concat());
@@ -109,7 +107,7 @@ pub(crate) fn state(paths: &[impl AsRef<str>]) -> Option<String> {
     Some(format!("{}\tthe compiler\n{objects}", compiler.trim()))
 }
 
-/// Why a part must run: its state now, and the state in which it passed.
+/// Returns why a part must run, given its current state and the state in which it passed.
 fn reason(now: Option<&str>, passed: Option<&str>) -> Option<String> {
     let Some(now) = now else { return Some("its files have changes that are not committed".to_owned()) };
     let Some(passed) = passed else { return Some("it has not passed on this machine".to_owned()) };
@@ -149,7 +147,7 @@ mod tests {
         assert!(reason(Some(STATE), Some("")).is_some(), "an empty stamp");
     }
 
-    /// A path with a typing error would never change.
+    /// A misspelt path would never change.
     #[test]
     fn every_path_exists() {
         for part in [&OTHER_KERNELS, &PACKAGES] {

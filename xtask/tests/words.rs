@@ -1,4 +1,4 @@
-//! Comments and documents use none of the words and openings that readers stumble over.
+//! Checks that comments and documents avoid words and openings that are hard to read.
 
 use std::{fs, path::Path, process::Command};
 
@@ -14,7 +14,7 @@ const WRONG: &[&str] = &[
     "one that went",
 ];
 
-/// Returns the sentences of a file that people read: comments in Rust, every line of a document.
+/// Returns the sentences in a file that people read: comments in Rust, every line of a document.
 fn sentences(path: &str, text: &str) -> Vec<(usize, String)> {
     let lines = text.lines().enumerate().filter_map(|(at, line)| {
         let line = line.trim_start();
@@ -28,7 +28,7 @@ fn sentences(path: &str, text: &str) -> Vec<(usize, String)> {
     lines.collect()
 }
 
-/// True if a sentence begins with "Of", but not with "Of the three ...".
+/// Returns true if a sentence begins with "Of", except "Of the three ...".
 fn begins_with_of(line: &str) -> bool {
     let counted = |rest: &str| {
         let numbers = ["two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"];
@@ -59,7 +59,7 @@ fn comments_and_documents_use_plain_words() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The rows of `| function | in | called in |` in the reading tour.
+/// Checks the rows of `| function | in | called in |` in the reading tour.
 #[test]
 fn the_paths_of_the_reading_tour_are_those_of_the_code() {
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

@@ -13,7 +13,7 @@ use object::{
 
 use crate::{Error, Toolchain};
 
-/// The objects, and the variables from which the crate reads their paths by `env!`.
+/// The objects in `ebpf/`, each with the variable by which the crate gets its path (`env!`).
 const OBJECTS: [(&str, &str); 4] = [
     ("cgscope-bpf", "CGSCOPE_BPF_OBJECT"),
     ("empty-hook-bpf", "CGSCOPE_EMPTY_HOOK_OBJECT"),
@@ -21,7 +21,7 @@ const OBJECTS: [(&str, &str); 4] = [
     ("sample-bpf", "CGSCOPE_SAMPLE_OBJECT"),
 ];
 
-/// Compiles `ebpf/` and copies [`OBJECTS`] without debug information to `OUT_DIR`. On failure it ends the build with a cargo error.
+/// Compiles `ebpf/` and copies [`OBJECTS`] without debug information to `OUT_DIR`. A failure ends the build with a cargo error.
 pub fn for_build_script() {
     if let Err(failure) = embed() {
         println!("cargo::error={failure}");
@@ -34,15 +34,15 @@ fn embed() -> Result<(), Error> {
     let root = root.canonicalize().map_err(|why| Error::File { path: root, why })?;
     let out = variable("OUT_DIR")?;
     for source in sources(&root)? {
-        // Relative to the package: if clones share a target directory, cargo would otherwise watch the files of the clone that
-        // built last.
+        // Relative to the package: if clones share a target directory, cargo would otherwise watch files of the clone that built
+        // last.
         let source = Path::new("../..").join(source.strip_prefix(&root).unwrap_or(&source));
         println!("cargo::rerun-if-changed={}", source.display());
     }
     let shared = shared_dir(&out, &variable("TARGET")?);
     let release = Toolchain::find()?.compile(&root.join("ebpf"), &shared)?;
     for (object, variable) in OBJECTS {
-        // Copied, because a build of another branch may overwrite the shared directory.
+        // The object is copied, because a build of another branch may overwrite the shared directory.
         let (path, copy) = (release.join(object), out.join(object));
         let compiled = fs::read(&path).map_err(|why| Error::File { path, why })?;
         let stripped = strip(&compiled).unwrap_or_else(|why| {
@@ -59,7 +59,7 @@ fn variable(name: &'static str) -> Result<PathBuf, Error> {
     env::var_os(name).map(PathBuf::from).ok_or(Error::NoBuildScript { variable: name })
 }
 
-/// Lists the sources of the objects, without the target directory, which would make cargo run every build again.
+/// Lists the sources of the objects. The target directory is left out, because with it cargo would repeat every build.
 fn sources(root: &Path) -> Result<Vec<PathBuf>, Error> {
     let ebpf = root.join("ebpf");
     let entries = ebpf.read_dir().map_err(|why| Error::File { path: ebpf.clone(), why })?;
@@ -72,8 +72,8 @@ fn sources(root: &Path) -> Result<Vec<PathBuf>, Error> {
 }
 
 /// Returns one directory for debug, release and clippy, so that they compile the kernel side only once. It differs from the
-/// directory that the outer cargo has locked. `out` is `<target directory>[/<machine>]/<profile>/build/<package>/out`; in another
-/// layout each `out` gets its own directory.
+/// directory that the outer cargo has locked. `out` is `<target directory>[/<machine>]/<profile>/build/<package>/out`. In another
+/// layout, each `out` gets its own directory.
 fn shared_dir(out: &Path, machine: &Path) -> PathBuf {
     let build = out.ancestors().find(|dir| dir.ends_with("build"));
     let above = build.and_then(|build| build.parent()?.parent());
@@ -81,8 +81,8 @@ fn shared_dir(out: &Path, machine: &Path) -> PathBuf {
     target.unwrap_or(out).join("bpf")
 }
 
-/// Returns the object without DWARF sections and their relocations. The linker needs debug information for the kernel's types (`.BTF`);
-/// at run time, it would be three quarters of what the binary embeds and reads.
+/// Returns the object without DWARF sections and their relocations. The linker needs debug information to write the kernel's
+/// types (`.BTF`). At run time, it would be three quarters of the bytes that the binary embeds and reads.
 fn strip(object: &[u8]) -> Result<Vec<u8>, object::build::Error> {
     let mut builder = Builder::read(object)?;
     for section in &mut builder.sections {
@@ -90,7 +90,7 @@ fn strip(object: &[u8]) -> Result<Vec<u8>, object::build::Error> {
         section.delete = name.starts_with(b".debug_") || name.starts_with(b".rel.debug_");
     }
     builder.delete_orphans();
-    // LLVM has one table for all names, the builder one for symbols and one for sections.
+    // LLVM writes one table for all names. The builder needs one for symbols and one for sections.
     if !builder.sections.iter().any(|section| matches!(section.data, SectionData::SectionString)) {
         let names = builder.sections.add();
         (names.name, names.sh_type, names.data) =
@@ -154,7 +154,7 @@ mod strip_tests {
 
     use super::strip;
 
-    /// An object with a map, the kernel's types and debug information, both of which refer to the map.
+    /// Returns an object with a map, types and debug information. The types and the debug information refer to the map.
     fn compiled() -> Vec<u8> {
         let mut object = write::Object::new(BinaryFormat::Elf, Architecture::Bpf, Endianness::Little);
         let mut add = |name: &str, bytes: &[u8]| {

@@ -1,7 +1,6 @@
 //! Finds compilers for `bpfel-unknown-none`.
 //!
-//! rustup has no `core` for this target. It is either compiled from nightly's rust-src, or shipped by a distribution with its own
-//! rustc.
+//! rustup has no `core` for this target. `core` comes from nightly's rust-src, or from a distribution with its own rustc.
 use std::env;
 use std::ffi::OsString;
 use std::fmt;
@@ -10,7 +9,7 @@ use std::process::Command;
 
 use crate::TARGET;
 
-/// The distribution's compiler, which is tried even if rustup's comes first on PATH.
+/// The distribution's compiler, which is tried even if rustup's compiler comes first on PATH.
 const DISTRIBUTIONS_RUSTC: &str = "/usr/bin/rustc";
 
 /// A compiler for the kernel side.
@@ -18,17 +17,16 @@ const DISTRIBUTIONS_RUSTC: &str = "/usr/bin/rustc";
 pub struct Compiler {
     /// A rustc with `core` for the target in its sysroot. `None`: rustup's nightly, which builds `core` from rust-src.
     pub rustc: Option<PathBuf>,
-    /// The compiler's release of LLVM. Only a linker with the same or a later release can read its output.
+    /// The LLVM release of the compiler. Only a linker with the same or a later release can read the compiler's output.
     pub llvm: u32,
 }
 
 impl Compiler {
-    /// Returns all compilers on this machine. Nightly comes first: aya's users have it, and its authors test with it.
+    /// Returns all compilers on this machine. Nightly comes first, because users of aya have it, and aya's authors test with it.
     pub fn all() -> impl Iterator<Item = Self> {
         nightly().into_iter().chain(rustcs().into_iter().filter_map(|rustc| with_core(&rustc)))
     }
 
-    /// Returns a `cargo build` command that uses this compiler.
     pub(crate) fn cargo_build(&self) -> Command {
         let Some(rustc) = &self.rustc else {
             let mut cargo = in_nightly("cargo");
@@ -36,7 +34,7 @@ impl Compiler {
             return cargo;
         };
         let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
-        // RUSTC_BOOTSTRAP: aya-ebpf needs unstable features, and this is a stable compiler.
+        // RUSTC_BOOTSTRAP: aya-ebpf needs unstable features, but this compiler is stable.
         without_cargo(&mut cargo).arg("build").env("RUSTC", rustc).env("RUSTC_BOOTSTRAP", "1");
         cargo
     }
@@ -52,7 +50,7 @@ impl fmt::Display for Compiler {
 }
 
 fn nightly() -> Option<Compiler> {
-    // Checked first, because `rustup run` may install a missing toolchain, which nobody requested.
+    // The list is checked first, because `rustup run` may install a missing toolchain that nobody requested.
     let toolchains = output(without_cargo(&mut Command::new("rustup")).args(["toolchain", "list"]))?;
     if !toolchains.lines().any(is_nightly) {
         return None;
@@ -66,7 +64,7 @@ fn nightly() -> Option<Compiler> {
     Some(Compiler { rustc: None, llvm })
 }
 
-/// Whether a line of `rustup toolchain list` is the current nightly, not a nightly of a certain day.
+/// Returns whether a line of `rustup toolchain list` is the current nightly, not the nightly of a certain day.
 fn is_nightly(line: &str) -> bool {
     line.strip_prefix("nightly-").is_some_and(|host| !host.starts_with(|c: char| c.is_ascii_digit()))
 }
@@ -110,14 +108,14 @@ pub(crate) fn output(command: &mut Command) -> Option<String> {
     String::from_utf8(output.stdout).ok()
 }
 
-/// Parses the release of LLVM in the output of `rustc -vV`.
+/// Parses the LLVM release in the output of `rustc -vV`.
 fn llvm_of(version: &str) -> Option<u32> {
     let line = version.lines().find_map(|line| line.strip_prefix("LLVM version: "))?;
     line.split('.').next()?.parse().ok()
 }
 
-/// Settings that an inner cargo keeps: where it fetches from and stores, how it shows progress, and the job server. Without the
-/// job server, two cargos would run twice as many compilers.
+/// Settings that an inner cargo keeps: its sources and directories, its progress bar, and the job server. Without the job server,
+/// two cargos would run twice as many compilers.
 const KEPT: [&str; 7] = [
     "CARGO_HOME",
     "CARGO_HTTP_",
@@ -128,11 +126,11 @@ const KEPT: [&str; 7] = [
     "CARGO_MAKEFLAGS",
 ];
 
-/// Variables without a common prefix that cargo sets for a build script.
+/// Other variables that cargo sets for a build script. They have no common prefix.
 const BUILD_SCRIPTS: [&str; 7] = ["OUT_DIR", "TARGET", "HOST", "PROFILE", "OPT_LEVEL", "DEBUG", "NUM_JOBS"];
 
 /// Removes the outer cargo's variables from the environment of a command. Otherwise its compiler, flags, wrapper (clippy sets
-/// one) or toolchain would make an inner cargo compile the kernel side with the wrong compiler, or for the wrong machine.
+/// one) or toolchain would make an inner cargo compile the kernel side with the wrong compiler or for the wrong machine.
 pub fn without_cargo(command: &mut Command) -> &mut Command {
     for (name, _) in env::vars_os() {
         if name.to_str().is_some_and(is_from_cargo) {

@@ -17,7 +17,7 @@ pub use build_script::for_build_script;
 pub use compiler::{Compiler, without_cargo};
 pub use toolchain::Toolchain;
 
-/// The BPF target. Only for little-endian hosts: we cannot test others.
+/// The BPF target. It supports only little-endian hosts, because we cannot test others.
 pub const TARGET: &str = "bpfel-unknown-none";
 
 /// A program that is not on this machine.
@@ -36,7 +36,7 @@ pub enum Missing {
     Linker { llvm: u32 },
 }
 
-/// Why the objects could not be built.
+/// The reason why the objects could not be built.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
@@ -45,7 +45,7 @@ pub enum Error {
         "{program} did not start ({why}), so the kernel side cannot be compiled; check that it is on PATH"
     )]
     Start { program: String, why: io::Error },
-    /// The compiler has reported the reason on standard error.
+    /// The compiler has printed the reason on standard error.
     #[error(
         "the kernel side (ebpf/) did not compile with {toolchain}, so there is nothing to load; \
          the compiler's errors are shown with this one"

@@ -1,23 +1,23 @@
 //! Finds the bpf-linker for a compiler.
 //!
-//! The compiler writes LLVM bitcode, which only the same or a later release of LLVM can read. So we keep one linker per release
-//! in the user's cache, where it survives `cargo clean` and does not collide with other projects.
+//! The compiler writes LLVM bitcode, which only the same or a later LLVM release can read. So we keep one linker for each release
+//! in the user's cache. There it survives `cargo clean` and does not collide with other projects.
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::compiler::output;
 
-/// The bpf-linker release that `ebpf/` is tested with.
+/// The release of bpf-linker with which `ebpf/` is tested.
 pub const VERSION: &str = "0.13.0";
 
-/// Releases of LLVM that this bpf-linker can be built with.
+/// The LLVM releases with which this bpf-linker can be built.
 pub const LLVMS: std::ops::RangeInclusive<u32> = 21..=23;
 
-/// Returns a bpf-linker that starts: ours for this release of LLVM, or else one on PATH.
+/// Returns a bpf-linker that starts: our own for this LLVM release, else one on PATH.
 pub fn find(llvm: u32) -> Option<PathBuf> {
     let ours = root(llvm).map(|root| root.join("bin/bpf-linker"));
-    // Our linker may no longer start if the system's LLVM was removed since.
+    // Our linker no longer starts if the system's LLVM was removed since the build.
     if let Some(ours) = ours.filter(|path| version(path).is_some()) {
         return Some(ours);
     }
@@ -27,12 +27,12 @@ pub fn find(llvm: u32) -> Option<PathBuf> {
         .find(|linker| version(linker).is_some_and(|version| is_new_enough(&version)))
 }
 
-/// The `--root` directory in which `cargo install` puts our linker.
+/// Returns the `--root` directory in which `cargo install` puts our linker.
 pub fn root(llvm: u32) -> Option<PathBuf> {
     Some(cache()?.join(format!("bpf-linker-{VERSION}-llvm-{llvm}")))
 }
 
-/// The cache directory of cgscope; `None` without a home directory.
+/// Returns the cache directory of cgscope; `None` without a home directory.
 pub fn cache() -> Option<PathBuf> {
     let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
@@ -43,7 +43,7 @@ fn version(linker: &Path) -> Option<String> {
     output(Command::new(linker).arg("--version"))
 }
 
-/// Whether a linker that is not ours is new enough. A linker does not report its LLVM; since this release it is 21 or later.
+/// Returns whether a linker on PATH is new enough. It does not report its LLVM release, which is at least 21 since this version.
 fn is_new_enough(version: &str) -> bool {
     let release = |text: &str| {
         let mut parts = text.split('.').map(|part| part.parse::<u32>().ok());

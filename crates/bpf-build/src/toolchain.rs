@@ -17,8 +17,8 @@ impl Toolchain {
         choose(Compiler::all(), linker::find)
     }
 
-    /// Compiles `ebpf_dir` into `target_dir` and returns the directory of the objects. The outer cargo must not use `target_dir`,
-    /// because it holds that directory's lock while it waits for us. Errors and warnings of the compiler go to standard error.
+    /// Compiles `ebpf_dir` into `target_dir`, and returns the directory of the objects. The outer cargo must not use
+    /// `target_dir`: it holds the lock of its directory while it waits for us. Errors and warnings go to standard error.
     pub fn compile(&self, ebpf_dir: &Path, target_dir: &Path) -> Result<PathBuf, Error> {
         let mut cargo = self.compiler.cargo_build();
         cargo
@@ -26,7 +26,7 @@ impl Toolchain {
             .args(["--release", "--target", TARGET, "--target-dir"])
             .arg(target_dir)
             .env("CARGO_TARGET_BPFEL_UNKNOWN_NONE_LINKER", &self.linker)
-            // The kernel needs BTF for our maps. The linker generates it from debug information.
+            // The kernel needs BTF for our maps, which the linker generates from debug information.
             .env("CARGO_ENCODED_RUSTFLAGS", "-Cdebuginfo=2\x1f-Clink-arg=--btf")
             // Cargo would read a build script's standard output as commands.
             .stdout(Stdio::null());

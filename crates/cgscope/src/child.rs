@@ -1,9 +1,8 @@
-//! A command that we start: we fork, hold the child until we measure it, and then release it.
+//! Starts a command: forks, holds the child until the measurement is ready, and then releases the child.
 //!
-//! Another user, whom the command can run as, may be hostile to us. A process with our controlling terminal can push characters
-//! into the terminal (`TIOCSTI`), which our shell then runs. A process that has the terminal open for reading can read what is
-//! typed. So the command of another user leads its own session, as under `su -c`, does not read from a terminal, and has the terminal
-//! open for writing only.
+//! The command can run as another user, who may be hostile. A process with our controlling terminal can push characters into it
+//! (`TIOCSTI`), and our shell then executes them. A process that can read from the terminal sees what is typed. So the command of
+//! another user leads its own session, as under `su -c`. Its input is not a terminal, and it can only write to ours.
 
 use std::{
     env,
@@ -35,29 +34,29 @@ use crate::{
     users::{self, User},
 };
 
-/// Where to pass signals on, as in `kill(2)`: a process id, or a negative process group id; 0: nowhere.
+/// The target to which signals are passed on, as in `kill(2)`: a process id, or a negative process group id; 0: no target.
 pub static PASS_TO: AtomicI32 = AtomicI32::new(0);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Output {
     #[default]
     AsOurs,
-    /// To our standard error: our standard output carries only the result.
+    /// To our standard error, because our standard output carries only the result.
     ToStandardError,
-    /// To /dev/null: our screen uses the terminal.
+    /// To /dev/null, because our screen uses the terminal.
     Nowhere,
 }
 
 pub struct Held {
     pub pid: u32,
-    /// The child leads its own session and process group: keys pressed in our terminal do not signal it.
+    /// The child leads its own session and process group. Keys that are pressed in our terminal do not signal it.
     has_session: bool,
     go: io::PipeWriter,
     outcome: oneshot::Receiver<io::Result<Ended>>,
     remains: Unreaped,
 }
 
-/// While this value lives, a command that has ended is not reaped and stays readable in `/proc`.
+/// While this value lives, an ended command is not reaped, so that `/proc` still shows it.
 pub struct Unreaped {
     _held: mpsc::Sender<()>,
 }
@@ -71,7 +70,7 @@ pub struct Running {
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
     pub status: ExitStatus,
-    /// Includes the children that the command waited for.
+    /// The resources of the command and of the children that it waited for.
     pub usage: Usage,
     at: Instant,
     /// Time since the release.
@@ -79,7 +78,7 @@ pub struct Ended {
 }
 
 impl Held {
-    /// Forks. The child waits for [`Held::release`] before it executes the command.
+    /// Forks. The child executes the command after [`Held::release`].
     pub fn start(command: &[String], user: Option<&str>, output: Output) -> Result<Self> {
         let failed =
             |error: io::Error| Error::could_not_run(format!("cannot start {:?}: {error}", command[0]));
@@ -104,7 +103,7 @@ impl Held {
         // SAFETY: between fork and exec the closure makes only async-signal-safe calls: close, getpid, write, read.
         unsafe {
             process.pre_exec(move || {
-                // If the child kept our end of the pipe open, it would wait forever after we died.
+                // If the child kept our end of the pipe open, it would wait for ever after our death.
                 libc::close(our_end);
                 (&pid_writer).write_all(&std::process::id().to_ne_bytes())?;
                 match (&go_reader).read(&mut [0])? {
@@ -124,7 +123,7 @@ impl Held {
         }
     }
 
-    /// The target for `kill(2)`: the child, or its process group if it has its own session.
+    /// Returns the target for `kill(2)`: the child, or its process group if it has its own session.
     pub fn signalled(&self) -> i32 {
         let pid = self.pid as i32;
         if self.has_session { -pid } else { pid }
@@ -152,7 +151,7 @@ impl Running {
     }
 }
 
-/// Spawns in a thread, because `spawn` returns only after the released child has executed the command.
+/// Spawns the child on a thread, because `spawn` returns only after the child was released and has executed the command.
 fn run_in_thread(mut process: Command) -> io::Result<(oneshot::Receiver<io::Result<Ended>>, Unreaped)> {
     let (done, outcome) = oneshot::channel();
     let (held, is_held) = mpsc::channel();
@@ -160,15 +159,15 @@ fn run_in_thread(mut process: Command) -> io::Result<(oneshot::Receiver<io::Resu
     thread::Builder::new().spawn(move || {
         let _ = started.send(());
         let result = process.spawn();
-        // Closes our copies of the pipes, so that the reader sees end of file if the fork failed.
+        // Closes our copies of the pipes. If the fork failed, the reader then gets the end of the file.
         drop(process);
         let _ = done.send(result.and_then(|mut child| {
             let ended = end_of(&child);
-            // No more signals: after the reap the pid can be reused.
+            // Passes no more signals on, because the pid can be reused after the reap.
             PASS_TO.store(0, Ordering::SeqCst);
             match is_held.try_recv() {
                 Err(mpsc::TryRecvError::Empty) => {
-                    // Reaps the child when `Unreaped` is dropped. Without a thread, init does it when we have ended.
+                    // Reaps the child when `Unreaped` is dropped. If no thread can be created, init reaps it after our exit.
                     let _ =
                         thread::Builder::new().spawn(move || is_held.recv().is_err().then(|| child.wait()));
                 }
@@ -229,11 +228,10 @@ fn used(usage: &libc::rusage) -> Usage {
     }
 }
 
-/// Variables that the other user inherits. Further variables may be secret, or make programs load files.
+/// Variables that the other user's command inherits. Other variables may be secret, or make programs load files.
 const KEPT: [&str; 7] = ["PATH", "TERM", "COLORTERM", "NO_COLOR", "LANG", "LANGUAGE", "TZ"];
 const KEPT_PREFIX: &str = "LC_";
 
-/// Makes the command run as the named user, with the user's environment.
 pub fn become_user(process: &mut Command, name: &str) -> Result<()> {
     let mut user = users::user(name).map_err(Error::could_not_run)?;
     process.env_clear().envs(environment(&user, name, env::vars_os()));
@@ -249,10 +247,10 @@ pub fn become_user(process: &mut Command, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Marks all inherited descriptors except the standard ones close-on-exec. Makes only system calls.
+/// Sets close-on-exec on all inherited descriptors except the standard ones. Makes only system calls.
 fn close_at_exec() {
     const FIRST: libc::c_uint = 3;
-    /// The usual limit of open files, for kernels before 5.11.
+    /// The usual maximum number of open files. Used on kernels before 5.11, which lack `close_range` with this flag.
     const MOST: libc::c_uint = 1 << 16;
     // SAFETY: only descriptor flags change.
     unsafe {
@@ -278,7 +276,7 @@ fn environment(
     ours.filter(|(name, _)| is_kept(name)).chain(theirs).collect()
 }
 
-/// Makes the command start in a session without a controlling terminal. An open terminal is reopened for writing only.
+/// Makes the command start in a session without a controlling terminal. Reopens an inherited terminal for writing only.
 pub fn leave_terminal(process: &mut Command, output: Output) -> io::Result<()> {
     // SAFETY: one system call between fork and exec. It succeeds, because the new process leads no process group yet.
     unsafe {
@@ -301,7 +299,7 @@ pub fn leave_terminal(process: &mut Command, output: Output) -> io::Result<()> {
     Ok(())
 }
 
-/// Reopens a terminal for writing; `None` if `open` is not a terminal.
+/// Reopens a terminal for writing. Returns `None` if `open` is not a terminal.
 fn for_writing(open: BorrowedFd) -> io::Result<Option<File>> {
     if !open.is_terminal() {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! The command line. [`crate::request`] interprets it.
+//! The command line. [`crate::request`] interprets the arguments.
 
 mod recordings;
 
@@ -258,7 +258,7 @@ pub struct Top {
 }
 
 impl Top {
-    /// The heading to sort by, if one of these lists has it; else an error.
+    /// Returns the heading to sort by if one of these lists has that column; else an error.
     pub fn sort_among(&self, kinds: &[ListKind]) -> Result<Option<String>, Error> {
         if kinds.iter().any(|kind| self.sort_of(*kind).is_ok()) {
             return Ok(self.sort.clone());
@@ -266,7 +266,7 @@ impl Top {
         self.sort_of(kinds[0]).map(|_| None)
     }
 
-    /// The column to sort a list by.
+    /// Returns the column by which to sort a list.
     pub fn sort_of(&self, kind: ListKind) -> Result<Option<Column>, Error> {
         let Some(title) = &self.sort else { return Ok(None) };
         let found = Column::by_title(title, kind.columns());
@@ -386,12 +386,11 @@ pub struct Packaging {
     pub directory: PathBuf,
 }
 
-/// The shortest interval: reading 5,000 tasks takes about 10 ms.
+/// Minimum interval. Reading 5,000 tasks takes about 10 ms.
 pub const SHORTEST: Duration = Duration::from_millis(10);
-/// The longest interval: a day.
 pub const LONGEST: Duration = Duration::from_secs(86_400);
 
-/// Parses an interval like `500ms`, `5s`, `2m`, `1h`; a plain number is seconds.
+/// Parses an interval like `500ms`, `5s`, `2m` or `1h`. A plain number is in seconds.
 fn interval(text: &str) -> Result<Duration, String> {
     bounded(text, LONGEST, "a duration looks like 500ms, 5s, 2m or 1h", "24h")
 }
@@ -401,7 +400,7 @@ fn short_time(text: &str) -> Result<Duration, String> {
     bounded(text, Duration::from_secs(600), "a duration looks like 5s or 2m", "10m")
 }
 
-/// Parses a time like [`interval`], but also in days, for commands that run for long.
+/// Parses a duration like [`interval`]. Also accepts days, for commands that run for a long time.
 fn long_time(text: &str) -> Result<Duration, String> {
     bounded(text, LONGEST * 365, "a duration looks like 30s, 5m, 1h or 7d", "365d")
 }
@@ -469,10 +468,10 @@ pub enum StatBy {
     Cgroup,
 }
 
-/// The heading of the options of selectors in the help.
+/// The heading of the selectors in the help.
 const HEADING: &str = "Selection (default: the whole host)";
 
-/// The given selectors, with their values as text.
+/// The given selectors, each with its value as text.
 #[derive(Clone, Debug, Default)]
 pub struct Selectors(pub Vec<(&'static Selector, String)>);
 
@@ -484,7 +483,7 @@ impl Selectors {
     }
 }
 
-/// The option of a selector. clap checks each id, so that its error names the invalid one. Other selectors are checked later.
+/// Returns the option of a selector. clap checks each id, so that its error names the bad one. Other selectors are checked later.
 fn argument(selector: &'static Selector) -> Arg {
     let parse = |text: &str| (selector.set)(&mut Selection::default(), text).map(|()| text.to_owned());
     let argument = Arg::new(selector.name)
@@ -578,7 +577,7 @@ fn column(text: &str) -> Result<GroupBy, String> {
     })
 }
 
-/// The maximum rate: reading a few hundred threads at this rate takes a tenth of a CPU.
+/// Maximum rate. Reading a few hundred threads at this rate takes a tenth of a CPU.
 const MOST_HZ: f64 = 1_000.0;
 
 fn hertz(text: &str) -> Result<f64, String> {

@@ -1,6 +1,6 @@
-//! Completion of names in the shell: units, pods, containers and cgroups of this host.
+//! Shell completion of units, pods, containers and cgroups of this host.
 //!
-//! The shell runs `cgscope` with [`VARIABLE`] set. Names of pods and containers need access to the container runtime.
+//! The shell runs `cgscope` with [`VARIABLE`] set. Names of pods and containers require access to the container runtime.
 
 use std::{collections::BTreeSet, ffi::OsStr, io};
 
@@ -16,21 +16,20 @@ use crate::containers;
 
 const VARIABLE: &str = "COMPLETE";
 
-/// The file of each shell in a package, and who writes it.
+/// For each shell, the name of its completion file in a package, and the writer of that file.
 pub const SHELLS: [(&str, &dyn EnvCompleter); 3] =
     [("cgscope.bash", &Bash), ("_cgscope", &Zsh), ("cgscope.fish", &Fish)];
 
-/// Answers the shell and ends the process, if a shell asks. `cli` is the command line.
+/// Answers a shell that requests completions, and then ends the process. Otherwise does nothing. `cli` is the command line.
 pub fn answer(cli: fn() -> Command) {
     CompleteEnv::with_factory(cli).var(VARIABLE).complete();
 }
 
-/// Writes the lines that make a shell ask.
+/// Writes the lines that make a shell request completions from cgscope.
 pub fn write(shell: &dyn EnvCompleter, out: &mut impl io::Write) -> io::Result<()> {
     shell.write_registration(VARIABLE, "cgscope", "cgscope", "cgscope", out)
 }
 
-/// Adds the completion of a selector's values to its argument.
 pub fn of_selector(selector: &'static Selector, argument: Arg) -> Arg {
     match selector.name {
         "cgroup" | "unit" | "pod" | "container" => {
@@ -55,9 +54,9 @@ fn candidates(kind: &str, typed: &OsStr) -> Vec<CompletionCandidate> {
     offered.map(CompletionCandidate::new).collect()
 }
 
-/// True if no shell gives any of its characters a meaning. Any user may name a cgroup, and bash inserts a completion without quotes: a name with
-/// `;` or `$(` would add a command to the line of root. In paths of cgroups, systemd writes `\x2d` for a hyphen, and bash would drop the
-/// backslash, so such names have to be typed.
+/// Returns whether no shell gives any of the characters a meaning. Any user may name a cgroup, and bash inserts completions
+/// without quotes: a name with `;` or `$(` would add a command to a command line of root. Names with a backslash must be typed,
+/// because bash would drop the backslash (systemd writes a hyphen in cgroup paths as `\x2d`).
 fn is_harmless(name: &str) -> bool {
     let is_harmless = |char: char| char.is_ascii_alphanumeric() || "/_.:@%+,-".contains(char);
     !name.starts_with('-') && name.chars().all(is_harmless)

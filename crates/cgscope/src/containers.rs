@@ -1,4 +1,4 @@
-//! Names of containers and pods: from the runtimes of this host, for samples and for selections.
+//! Names of containers and pods from the runtimes of this host, for samples and selections.
 
 use std::{path::Path, sync::Arc};
 
@@ -8,18 +8,17 @@ use cgscope_runtimes::{Lookup, Runtimes};
 
 use crate::exit::{Error, Result};
 
-/// Looks up names for a collector. `say` receives a sentence if a runtime fails.
+/// Returns the name lookup for a collector. `say` receives a sentence if a runtime fails.
 pub fn lookup(runtimes: Runtimes, say: impl Fn(String) + Send + 'static) -> NameContainers {
     let mut lookup = Lookup::new(runtimes, Box::new(say));
     Box::new(move |cgroups| lookup.name(cgroups))
 }
 
-/// The runtimes of the option `--runtime` or of the configuration.
 pub fn runtimes(config: &str) -> Result<Runtimes> {
     Runtimes::new(config).map_err(Error::could_not_run)
 }
 
-/// All cgroups that exist now, with the names of the containers and pods among them.
+/// Returns all cgroups that exist now, with the names of the containers and pods among them.
 pub fn on_host(runtimes: Runtimes) -> (Vec<(u64, Arc<str>)>, Names) {
     let mounts = CgroupMounts::read(Path::new("/"));
     let mut cgroups: Vec<_> = mounts.cpu().map(all_paths).unwrap_or_default().into_iter().collect();
@@ -29,7 +28,7 @@ pub fn on_host(runtimes: Runtimes) -> (Vec<(u64, Arc<str>)>, Names) {
     (cgroups, names)
 }
 
-/// Checks that the selected pod and container exist, and that each name has one meaning.
+/// Checks that the selected pod and container exist, and that each name is unambiguous.
 pub fn check(names: &Names, selection: &Selection, cgroups: &[(u64, Arc<str>)]) -> Result<()> {
     names
         .check(selection.pod.as_deref(), selection.container.as_deref(), cgroups.iter().map(|(_, path)| path))

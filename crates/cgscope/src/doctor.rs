@@ -1,4 +1,4 @@
-//! `cgscope doctor`: what this host supports.
+//! `cgscope doctor`: checks what this host supports.
 
 use std::{
     io::{self, Write},
@@ -16,7 +16,7 @@ use crate::{
     output::json_line,
 };
 
-/// Runs the command. Exit code 0: everything works, or a missing part is not needed. 1: something is degraded, or only coarse
+/// Runs the command. Exit code 0: everything works, or nothing that is needed is missing. 1: a part is degraded, or only coarse
 /// measurement works. 2: cgscope cannot measure.
 pub async fn run(options: &Doctor) -> Result {
     let mut facts = Facts { trial: Some(trial().map_err(|failure| failure.to_string())), ..known_facts() };
@@ -39,14 +39,14 @@ pub async fn run(options: &Doctor) -> Result {
     })
 }
 
-/// All facts except the trial, which loads and attaches the BPF programs.
+/// Returns all facts except the trial, which loads and attaches the BPF programs.
 pub fn known_facts() -> Facts {
     let mut facts = facts::gather(Path::new("/"));
     facts.features_off = offsets::resolve(Path::new(offsets::VMLINUX_BTF)).ok().map(|resolved| resolved.off);
     facts
 }
 
-/// Asks the container runtimes of this host once.
+/// Requests the names from the container runtimes of this host once.
 async fn named_containers() -> Option<std::result::Result<usize, String>> {
     let mut runtimes = containers::runtimes("auto").ok()?;
     let has_any = runtimes.places().any(Path::exists);

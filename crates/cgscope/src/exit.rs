@@ -1,4 +1,4 @@
-//! How commands end: exit codes and errors.
+//! Exit codes and errors of commands.
 
 use std::{
     fmt, io,
@@ -11,15 +11,14 @@ use cgscope_model::Losses;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Exit {
     Done,
-    /// Done but incomplete: something was lost, or the target exited.
+    /// Done, but incomplete: data was lost, or the target exited.
     Incomplete,
     CouldNotRun,
-    /// The exit code of the command that the user gave us to run.
+    /// The exit code of the command that cgscope ran.
     AsCommand(u8),
 }
 
 impl Exit {
-    /// `Incomplete` if a loss makes the result incomplete.
     pub fn of_losses(losses: &Losses) -> Self {
         if losses.nonzero().any(|(loss, _)| !loss.leaves_result_whole()) {
             Self::Incomplete
@@ -54,12 +53,12 @@ impl Error {
         Self { sentence: sentence.to_string(), exit: Exit::CouldNotRun }
     }
 
-    /// An error after part of the work was done; the results so far are valid.
+    /// Creates an error after part of the work was done. The results so far are valid.
     pub fn incomplete(sentence: impl fmt::Display) -> Self {
         Self { sentence: sentence.to_string(), exit: Exit::Incomplete }
     }
 
-    /// The program of a command could not be executed. Exit code 127 if it does not exist, else 126, as with `env` and shells.
+    /// Creates the error of a command that was not executed. As with `env`, the exit code is 127 if it does not exist, else 126.
     pub fn not_executed(error: &io::Error) -> Self {
         let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
         Self { exit: Exit::AsCommand(code), ..Self::could_not_run(not_executed(error)) }
@@ -71,7 +70,7 @@ impl Error {
         ))
     }
 
-    /// The error if a result could not be written to standard output. A closed pipe counts as success.
+    /// Creates the error of a failed write to standard output. A closed pipe counts as success.
     pub fn output(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
             return Self { sentence: String::new(), exit: Exit::Done };
@@ -80,7 +79,7 @@ impl Error {
     }
 }
 
-/// Starts a thread, which [`std::thread::spawn`] does not do without a panic.
+/// Starts a thread. If that fails, returns an error, where [`std::thread::spawn`] panics.
 pub fn spawn<R: Send + 'static>(run: impl FnOnce() -> R + Send + 'static) -> Result<JoinHandle<R>> {
     thread::Builder::new().spawn(run).map_err(Error::no_thread)
 }

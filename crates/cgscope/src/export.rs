@@ -23,7 +23,7 @@ pub fn run(options: &Export) -> Result {
     let failed = |error: ExportError| failed(options, &output, error);
     let mut sink = format.sink(out, about(&recording)).map_err(failed)?;
     let (mut intervals, mut losses) = (0, Losses::default());
-    // If reading fails, export the intervals before the failure, as in every command.
+    // If reading fails, the intervals before the failure are still exported, as in every command.
     let broken = loop {
         match recording.next_interval() {
             Ok(Some(interval)) => {
@@ -93,7 +93,7 @@ pub fn is_stdout(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// The output of an export; `None` is standard output. Dropping it deletes an unfinished file.
+/// The output of an export; `None` is standard output. Dropping this value deletes an unfinished file.
 pub struct ExportFile(Option<(Place, Beside)>);
 
 impl ExportFile {
@@ -127,7 +127,7 @@ impl ExportFile {
     }
 }
 
-/// Checks the output. A file that is not empty is never overwritten: it may be an older export.
+/// Checks the output. Never overwrites a file that is not empty, because it may be an older export.
 fn place(path: &Path) -> Result<Place> {
     let place = Place::of(path).map_err(|error| cannot_write(path, &error))?;
     match place.holds_something() {

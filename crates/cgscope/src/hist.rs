@@ -1,4 +1,4 @@
-//! `cgscope hist`: histograms as text in the format of runqlat, or as JSON interval objects.
+//! `cgscope hist`: prints histograms as text in the format of runqlat, or as JSON interval objects.
 
 use std::io::{self, Write};
 
@@ -34,7 +34,7 @@ pub async fn run(options: &Hist) -> Result {
     if merge && !options.json && pace.duration.is_none() && target.command.is_empty() {
         say!("cgscope: measuring the waits of the {}; Ctrl-C ends and prints", target.words());
     }
-    // Without this buffer, standard output is flushed after every line.
+    // Without this buffer, standard output is flushed after each line.
     let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
     let session = Session::start(&target, pace)?;
     for_each_interval(session, merge, Tee::default(), |interval, host| {
@@ -80,12 +80,11 @@ fn print(out: &mut impl Write, interval: &Interval, host: &Host, options: &Hist)
 struct HistPart {
     name: Option<String>,
     wait: Wait,
-    /// The lines that explain the waits.
     why: String,
 }
 
 impl HistPart {
-    /// A part without culprits, which are known only per cgroup.
+    /// Creates a part without culprits, because these are known only for each cgroup.
     fn of_tasks(name: String, wait: Wait) -> Self {
         let why = causes::line(&wait.by_cause).map_or_else(String::new, |causes| format!("why: {causes}\n"));
         Self { name: Some(name), wait, why }
@@ -113,7 +112,6 @@ impl HistPart {
     }
 }
 
-/// A line about the contention of a cgroup, if it is known.
 fn contention_of(path: &str, interval: &Interval) -> Option<String> {
     let limits = interval.limits_at(path)?;
     contention(limits.contention_ns, limits.throttled_pressure_ns, interval)
@@ -124,7 +122,7 @@ fn contention(contention_ns: Option<u64>, limit_ns: Option<u64>, interval: &Inte
     Some(format!("contention: {words}\n"))
 }
 
-/// The histograms to print, sorted so that the longest total wait is last, next to the prompt.
+/// Returns the histograms to print. The histogram with the longest total wait is last, next to the prompt.
 fn parts(interval: &Interval, options: &Hist) -> Vec<HistPart> {
     let mut parts: Vec<HistPart> = if options.per_thread {
         let name = |task: &TaskInterval| format!("tid = {} {}", task.reading.tid, task.reading.comm);
@@ -137,7 +135,7 @@ fn parts(interval: &Interval, options: &Hist) -> Vec<HistPart> {
         let groups = interval.by_cgroup().into_iter();
         groups.map(|(path, group)| HistPart::of_cgroup(path.as_deref(), group.wait, interval)).collect()
     } else if options.by == Some(HistBy::Node) {
-        // A node without waits is shown, too.
+        // Also shows a node without waits.
         let nodes = interval.by_node().into_iter();
         return nodes.map(|node| HistPart::of_node(node, interval)).collect();
     } else if options.per_cpu {

@@ -1,6 +1,6 @@
 //! `cgscope`: why is this task, process, container or service not on a CPU although it could run?
 
-/// Prints to standard error with control characters escaped. Unlike `eprintln`, it ignores a closed pipe.
+/// Prints to standard error, and escapes control characters. Unlike `eprintln`, ignores a closed pipe.
 macro_rules! say {
     ($($word:tt)*) => {{
         use std::io::Write as _;
@@ -51,11 +51,11 @@ use crate::{
 };
 
 /// Makes the C library return large freed blocks to the kernel at once. A sample of thousands of tasks allocates megabytes. By
-/// default the C library soon keeps such blocks in its heap. With 5,000 threads, the fragmented heap takes 30 MiB instead of 18.
+/// default, the C library soon keeps such blocks in its heap. With 5,000 threads, the fragmented heap takes 30 MiB instead of 18.
 #[cfg(target_env = "gnu")]
 fn give_memory_back() {
     const LARGE_BYTES: libc::c_int = 1 << 20;
-    /// Free memory that stays in the heap for small blocks: after memory is returned, the kernel must zero the next pages.
+    /// Free memory that stays in the heap for small blocks. If it were returned, the kernel would have to zero new pages.
     const KEPT_BYTES: libc::c_int = 8 << 20;
     // SAFETY: mallopt has no preconditions; if it fails, nothing changes.
     unsafe {
@@ -102,7 +102,7 @@ fn dispatch(command: Command) -> Result {
             Command::Whatif(options) => whatif::run(&options).await,
         }
     });
-    // Do not wait for a thread that itself waits for a running command.
+    // Does not wait for a thread that waits for a running command.
     runtime.shutdown_background();
     result
 }

@@ -1,4 +1,4 @@
-//! The mode of measurement: exact, or coarse where the exact mode is not available.
+//! The mode of measurement: exact, or coarse if the exact mode is not available.
 
 use cgscope_collect::{Failure, FailureKind};
 use cgscope_model::doctor::{cause_of_failure, explain_failure};
@@ -12,7 +12,7 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Coarse {
     pub because: String,
-    /// What is missing, what that prevents, and what to do. `None` if the user requested the coarse mode.
+    /// What is missing, what that prevents, and what to do about it. `None` if the user requested the coarse mode.
     pub sentence: Option<String>,
 }
 
@@ -28,7 +28,7 @@ impl Coarse {
     }
 }
 
-/// Starts in the requested mode. `Auto` is coarse only if the host or a limit of the exact mode leaves no other choice.
+/// Starts in the requested mode. `Auto` chooses the coarse mode only if the host or a limit of the exact mode requires it.
 pub fn choose<T>(
     choice: ModeChoice,
     exact: impl FnOnce() -> std::result::Result<T, Failure>,
@@ -53,7 +53,7 @@ pub fn choose<T>(
     Ok((begun, Some(because)))
 }
 
-/// The error of a failed start. If the host refused, the error names what the host lacks.
+/// Returns the error of a failed start. If the host refused, the error names what the host lacks.
 fn could_not_start(failure: &Failure) -> Error {
     Error::could_not_run(match failure.kind {
         FailureKind::Host => explain_failure(&doctor::known_facts(), &failure.to_string()),

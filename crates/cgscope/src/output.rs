@@ -1,4 +1,4 @@
-//! What commands write: NDJSON, and files that are replaced as a whole.
+//! Output of commands: NDJSON, and files that are replaced atomically.
 
 use std::{
     io::{self, Read, Write},
@@ -10,14 +10,13 @@ use serde::Serialize;
 
 use crate::exit::{Error, Result};
 
-/// Writes an object on a line of its own.
 pub fn json_line(out: &mut impl Write, object: &impl Serialize) -> io::Result<()> {
     serde_json::to_writer(&mut *out, object)?;
     writeln!(out)
 }
 
-/// Checks an output before the work begins: a new file, an earlier one of the same kind (`what`, replaced as a whole), a pipe or a
-/// device. Refuses a file with other data. `failed` makes an error from a path and a reason.
+/// Checks an output file before the work begins. Accepts a new file, a pipe, a device, and an earlier file of the kind `what`,
+/// which will be replaced. Refuses a file with other data. `failed` creates an error from a path and a reason.
 pub fn place(
     path: &Path,
     what: &str,
@@ -32,8 +31,8 @@ pub fn place(
     }
 }
 
-/// As [`place`], for work that cannot be repeated: where a new file goes, creates and removes a temporary file. Does not open a
-/// pipe: its reader would mistake our close for the end.
+/// Like [`place`], for work that cannot be repeated. Also creates and removes a temporary file in place of a new file. Does not
+/// open a pipe, because its reader would take our close for the end.
 pub fn tried_place(
     path: &Path,
     what: &str,
@@ -49,7 +48,7 @@ pub fn tried_place(
     Ok(place)
 }
 
-/// Whether a file begins with one of these texts, by which we recognize our own files.
+/// Returns whether a file begins with one of these texts, which identify our own files.
 pub fn begins_with(place: &Place, texts: &[&str]) -> io::Result<bool> {
     let mut beginning = Vec::new();
     let longest = texts.iter().map(|text| text.len() as u64).max().unwrap_or(0);
@@ -57,7 +56,7 @@ pub fn begins_with(place: &Place, texts: &[&str]) -> io::Result<bool> {
     Ok(texts.iter().any(|text| beginning.starts_with(text.as_bytes())))
 }
 
-/// Writes all of the text, or nothing.
+/// Writes either the complete text or nothing.
 pub fn replace(place: &Place, text: &str) -> io::Result<()> {
     let (mut file, beside) = place.create()?;
     file.write_all(text.as_bytes())?;

@@ -1,4 +1,4 @@
-//! `cgscope packaging DIR`: manual pages and shell completions for packages, generated from the command-line definitions.
+//! `cgscope packaging DIR`: generates manual pages and shell completions for packages from the definitions of the command line.
 
 use std::{
     fs::{self, File},
@@ -20,14 +20,13 @@ use crate::{
 
 const MANUAL: &str = "cgscope";
 
-/// The exit codes, listed at the end of every page.
 const EXIT_STATUS: [(&str, &str); 3] = [
     ("0", "Done."),
     ("1", "Done but incomplete: something was lost that the output should show, or the target exited."),
     ("2", "Could not run. Standard error says what is missing, what that prevents and what to do."),
 ];
 
-/// Creates a directory: `man/` holds a page for each command, `completions/` a file for each shell.
+/// Creates a directory with `man/` (a page for each command) and `completions/` (a file for each shell).
 pub fn run(options: &Packaging) -> Result {
     write_all(&options.directory).map_err(|error| {
         let directory = options.directory.display();
@@ -53,7 +52,7 @@ fn write_all(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// All pages with their file names; the page of `cgscope` is first.
+/// Returns all pages with their file names. The page of `cgscope` is first.
 fn pages() -> io::Result<Vec<(String, Vec<u8>)>> {
     let mut all = Cli::command().disable_help_subcommand(true);
     all.build();
@@ -64,7 +63,7 @@ fn pages() -> io::Result<Vec<(String, Vec<u8>)>> {
     std::iter::once(page(all.clone(), MANUAL, &names)).chain(others).collect()
 }
 
-/// A page with its file name. The page ends with references to `others`.
+/// Returns a page with its file name. The page ends with references to `others`.
 fn page(command: clap::Command, name: &str, others: &[String]) -> io::Result<(String, Vec<u8>)> {
     let has_commands = command.get_subcommands().any(|command| !command.is_hide_set());
     let source = format!("{MANUAL} {}", env!("CARGO_PKG_VERSION"));

@@ -9,12 +9,10 @@ use cgscope_whatif::history::History;
 
 use crate::exit::{Error, Exit, Result};
 
-/// The steps of a measurement or a recording of this selection.
 pub fn steps(selection: &Selection) -> Result<Steps> {
     Steps::new(selection).map_err(Error::could_not_run)
 }
 
-/// The recorded command or selection, in words.
 pub fn subject(header: &Header) -> String {
     match &header.command {
         Some(command) => format!("command {}", command.join(" ")),
@@ -24,14 +22,12 @@ pub fn subject(header: &Header) -> String {
 
 pub struct Recording {
     reader: FileReader,
-    /// The path as the user gave it.
     pub file: String,
     pub host: Host,
-    /// Takes every sample that is read, if there is one.
+    /// If set, receives every sample that is read.
     pub history: Option<History>,
     steps: Steps,
     samples: u64,
-    /// Samples per interval.
     stride: u64,
     worst: Exit,
 }
@@ -52,13 +48,12 @@ impl Recording {
         Ok(Self { reader, file, host, history: None, steps, samples: 0, stride: 1, worst: Exit::Done })
     }
 
-    /// The same recording from its start, also if it came through a pipe.
+    /// Opens the same recording again at its start. Also works if it was read from a pipe.
     pub fn again(&self) -> Result<Self> {
         let reader = self.reader.again().map_err(|error| self.error(&error))?;
         Self::of(reader, self.file.clone())
     }
 
-    /// Reads the demand of these cgroups.
     pub fn demand_of(&self, ids: BTreeSet<u64>) -> Result<History> {
         let mut again = self.again()?;
         let rows = ["limits", "demand"].map(|table| (table, ids.clone()));
@@ -74,14 +69,14 @@ impl Recording {
         self.reader.header()
     }
 
-    /// Reads only a part of each sample, which takes much less time: see [`FileReader::only`]. Call it before the first sample.
+    /// Reads only a part of each sample, which is much faster (see [`FileReader::only`]). Call this before the first read.
     pub fn only(&mut self, tables: &[&str], rows: &[(&str, BTreeSet<u64>)]) {
         self.reader.only(tables, rows);
     }
 
-    /// Makes intervals longer, so that there are at most this many. A long recording is then read much faster, with the same
-    /// sums. Has no effect if the selection is by a property that changes with time (cgroup, name, CPU, node), or in the coarse
-    /// mode, which splits throttled time from one sample to the next: both need every sample.
+    /// Makes intervals longer, so that there are at most `intervals`. A long recording is then read much faster, and the sums
+    /// stay equal. Has no effect if the selection can change with time (cgroup, name, CPU, node), or in the coarse mode, which
+    /// splits throttled time from sample to sample. Both need every sample.
     pub fn at_most(&mut self, intervals: u64) -> Result<()> {
         if !self.header().selection.is_by_id_alone() {
             return Ok(());
@@ -91,12 +86,11 @@ impl Recording {
         Ok(())
     }
 
-    /// The selected part of the next interval, which spans several samples after [`Self::at_most`]. `None` after the last one.
+    /// Returns the selected part of the next interval; `None` at the end. After [`Self::at_most`], it spans several samples.
     pub fn next_interval(&mut self) -> Result<Option<Interval>> {
         if self.steps.latest().is_none() && !self.first()? {
             return Ok(None);
         }
-        // In the coarse mode, `first` has set the stride to 1.
         let interval = if self.stride > 1 {
             self.several()?
         } else {
@@ -107,13 +101,13 @@ impl Recording {
         Ok(Some(interval))
     }
 
-    /// The next sample, without its tasks. Not together with [`Self::next_interval`].
+    /// Returns the next sample without its tasks. Do not combine this with [`Self::next_interval`].
     pub fn next_without_tasks(&mut self) -> Result<Option<Sample>> {
         self.reader.next_without_tasks().map_err(|error| self.error(&error))
     }
 
-    /// The interval from the first to the last sample, without those between them; `None` without samples. Not together with
-    /// [`Self::next_interval`].
+    /// Returns the interval from the first to the last sample, and skips all other samples. Returns `None` without samples. Do
+    /// not combine this with [`Self::next_interval`].
     pub fn ends(&mut self) -> Result<Option<Interval>> {
         let index = self.reader.index().map_err(|error| self.error(&error))?;
         let first = self.next_without_tasks()?;
@@ -145,7 +139,7 @@ impl Recording {
             let next = self.reader.next_without_tasks().map_err(|error| self.error(&error))?;
             let Some(sample) = next else { break };
             self.count(&sample);
-            // Keep new tasks that are older than their first reading, because they count only from that reading on.
+            // Keeps new tasks that started before the previous sample. Their figures count only from their first reading on.
             let new = self.reader.take_new_tasks().into_iter();
             late.extend(new.filter(|task| task.counts_from_ns() < earlier.mono_ns));
             whole.append(Interval::between(&earlier, &sample));
@@ -163,7 +157,7 @@ impl Recording {
         Ok(Some(whole))
     }
 
-    /// Takes the first sample of the next interval. Returns false if there is none.
+    /// Reads the first sample. Returns false if there is none.
     fn first(&mut self) -> Result<bool> {
         let Some(first) = self.next_sample()? else { return Ok(false) };
         if first.mode == Mode::Coarse {
@@ -183,23 +177,22 @@ impl Recording {
         self.samples
     }
 
-    /// How the recording ended; `None` before the end is read.
+    /// Returns how the recording ended, or `None` before its end is read.
     pub fn ending(&self) -> Option<&Ending> {
         self.reader.ending()
     }
 
-    /// Samples that could not be written or read.
+    /// Returns the losses, including samples that could not be written or read.
     pub fn losses(&self) -> Losses {
         self.reader.losses()
     }
 
-    /// The gaps and the end, in words.
     pub fn ending_words(&self) -> String {
         let ending = self.ending().map_or("the end could not be read".into(), ToString::to_string);
         self.gap_words().into_iter().chain([ending]).collect::<Vec<_>>().join("; ")
     }
 
-    /// The number of frames of kinds that this version does not know.
+    /// Returns the number of frames of a kind that this version does not know.
     pub fn skipped(&self) -> u64 {
         self.reader.skipped()
     }
@@ -209,7 +202,7 @@ impl Recording {
         format!("{}: {frames} of kinds that this version does not know were skipped", self.file)
     }
 
-    /// The first three gaps so far, in words, and the number of further gaps.
+    /// Describes the first three gaps so far, and returns the number of further gaps.
     pub fn gap_words(&self) -> Vec<String> {
         const FEW: usize = 3;
         let gaps = self.reader.gaps();
@@ -219,7 +212,7 @@ impl Recording {
         words
     }
 
-    /// Whether the file was read up to the writer's end frame, and nothing is missing.
+    /// Returns whether the file was read up to the writer's end frame, and nothing is missing.
     pub fn is_whole(&self) -> bool {
         matches!(self.ending(), Some(Ending::Clean(_)))
             && self.losses().nonzero().next().is_none()
@@ -261,7 +254,7 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// A task that has had `waits` waits of a microsecond, and changes its cgroup every 10 s.
+    /// Returns a task with `waits` waits of a microsecond. It changes its cgroup every 10 s.
     fn task(serial: u64, born_s: u64, waits: u64) -> TaskReading {
         let totals = Totals {
             waits,
@@ -285,8 +278,8 @@ mod tests {
         }
     }
 
-    /// Samples once a second. A life is the start of a task, its length, and the time before its first reading, in seconds. Every
-    /// task waits once a second.
+    /// Returns a sample for each second. A life is the start of a task, its length, and the time until its first reading, in
+    /// seconds. Every task waits once a second.
     fn samples(lives: &[(u64, u64, u64)], seconds: u64) -> Vec<Sample> {
         let at = |now: u64| {
             let is_there = |(_, (born, lived, hidden)): &(u64, &(u64, u64, u64))| {
@@ -313,7 +306,7 @@ mod tests {
                     blame: cgscope_model::Blame::Ran,
                     tid: 0,
                     comm: "".into(),
-                    // The pair is evicted from time to time, and counts from 0 again.
+                    // The pair is evicted from time to time, and then counts from 0 again.
                     ns: 5 * (now % 7),
                 }],
                 ..Sample::default()
@@ -374,7 +367,7 @@ mod tests {
             prop_assert_eq!(&whole.pairs, &exact.pairs);
             prop_assert_eq!(whole.duration_ns, exact.duration_ns);
             let sums = |interval: &Interval| {
-                // Only intervals between two consecutive samples may list an exited task that did nothing.
+                // An exited task that did nothing is listed only in an interval between two consecutive samples.
                 let by = interval.by_cgroup().into_iter().filter(|(_, group)| group.totals.waits != 0);
                 let by = by.map(|(path, group)| (path, group.totals, group.wait.hist));
                 let tasks: Vec<_> = interval.tasks.iter().filter(|task| task.totals.waits != 0).collect();

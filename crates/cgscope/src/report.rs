@@ -1,4 +1,4 @@
-//! `cgscope report`: what happened in a recording.
+//! `cgscope report`: prints what happened in a recording.
 
 use std::{
     io::{self, Write},
@@ -22,7 +22,7 @@ use crate::{
 
 /// Maximum number of intervals to read: two for each column of a wide terminal, and enough for a chart.
 const INTERVALS: u64 = 150;
-/// The number of timeline slices, large enough that no interval is split.
+/// Number of slices in the timeline. It is so large that no interval is split.
 const SLICES: usize = 2 * INTERVALS as usize;
 
 pub fn run(options: &Report) -> Result {
@@ -38,8 +38,8 @@ pub fn run(options: &Report) -> Result {
     Ok(recording.finish())
 }
 
-/// The demand of all cgroups is kept while the recording is read, if it takes at most 40 MB. Otherwise that of the few cgroups with a line is
-/// read afterwards.
+/// Maximum number of slots (40 MB) for the demand of all cgroups, which is kept while the recording is read. Above this limit,
+/// only the demand of the few cgroups with a line is read afterwards.
 const SLOTS: usize = 2_000_000;
 
 fn read(recording: &mut Recording, slots: usize) -> Result<Whole> {
@@ -57,7 +57,7 @@ fn read(recording: &mut Recording, slots: usize) -> Result<Whole> {
     Ok(whole)
 }
 
-/// Call this only after the recording was read to its end.
+/// Describes the recording. Call this after the recording was read to its end.
 fn about(recording: &Recording, whole: &Interval) -> About {
     let header = recording.header();
     let cpus = units::count(header.cpus.len() as u64, "CPU");
@@ -78,7 +78,7 @@ fn about(recording: &Recording, whole: &Interval) -> About {
 }
 
 fn page(recording: &mut Recording, path: &Path) -> Result<()> {
-    // Check the file first, so that no long recording is read for a page that cannot be written.
+    // Checks the file first, so that no long recording is read for a page that cannot be written.
     let place = place(path)?;
     let whole = read(recording, SLOTS)?;
     let page = html::page(&about(recording, &whole.interval), &whole);
@@ -103,7 +103,7 @@ fn objects(recording: &mut Recording, all: bool) -> Result<()> {
     out.flush().map_err(Error::output)
 }
 
-/// The output; `None` is standard output.
+/// Checks the output; `None` is standard output.
 fn place(path: &Path) -> Result<Option<Place>> {
     let is_ours = |place: &Place| output::begins_with(place, &[html::BEGINNING]);
     let is_file = path != Path::new("-");

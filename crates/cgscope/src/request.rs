@@ -1,4 +1,4 @@
-//! Interprets the arguments.
+//! Interprets the arguments of the command line.
 
 use std::path::PathBuf;
 
@@ -31,7 +31,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Checks everything that can be checked without the host.
+    /// Checks the arguments as far as possible without the host.
     pub fn new(select: &Select) -> Result<Self> {
         let selection = select.selectors.selection().map_err(Error::could_not_run)?;
         if select.memory && selection.follows_all() && select.command.is_empty() {

@@ -1,4 +1,4 @@
-//! The loop of the printing commands: reads samples and passes the intervals between them on.
+//! The loop of commands that print: reads samples, and passes each interval on.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{
     session::{self, End, Pace, Session, Step},
 };
 
-/// How often samples are taken if the user gives no interval, so that exited tasks still get their own rows.
+/// Interval between samples if the user gives none. It is short, so that exited tasks still get their own rows.
 const UNASKED_INTERVAL: Duration = Duration::from_secs(1);
 
 pub fn pace(rhythm: &Rhythm) -> Pace {
@@ -19,8 +19,7 @@ pub fn pace(rhythm: &Rhythm) -> Pace {
     Pace { interval: interval.unwrap_or(UNASKED_INTERVAL), duration, count }
 }
 
-/// Measures, writes every sample to the tee, and then calls `each` with the interval. With `merge`, `each` gets one interval over
-/// the whole run at the end instead.
+/// Measures, writes each sample to the tee, and calls `each` with each interval; with `merge`, once with the whole run.
 pub async fn for_each_interval(
     mut session: Session,
     merge: bool,
@@ -73,7 +72,7 @@ async fn measure(
             break Ok((worst, end));
         }
     };
-    // After an error, still report what was measured before.
+    // After an error, the interval until the error is still reported.
     let whole = whole.into_interval();
     if merge && (ended.is_ok() || whole.duration_ns != 0) {
         each(&whole, &session.host)?;
@@ -81,7 +80,7 @@ async fn measure(
     ended
 }
 
-/// Whether the interval is shorter than a tenth of the requested length because of an interrupt.
+/// Returns whether an interrupt cut the interval to less than a tenth of the requested length.
 fn is_leftover(session: &Session, interval: &Interval, end: Option<&End>) -> bool {
     let asked_ns = session.pace.interval.as_nanos() as u64;
     matches!(end, Some(End::Interrupted)) && interval.duration_ns < asked_ns / 10

@@ -1,4 +1,4 @@
-//! `cgscope sample`: what all threads do, grouped as in psn.
+//! `cgscope sample`: counts what all threads do, grouped as in psn.
 
 use std::{future, io, sync::mpsc, time::Duration};
 
@@ -19,11 +19,11 @@ use crate::{
     signals::Signals,
 };
 
-/// What readings without BPF lack.
+/// What is missing without BPF.
 const COARSE: &str = "the kernel's state letters from /proc, which do not distinguish threads that run, wait for a CPU or are \
                       throttled (R), or that wait for a device (D)";
 
-/// How long the round may take that is under way at the end. On a host with a million threads, one takes about a second.
+/// Maximum time for the last round. On a host with a million threads, a round takes about a second.
 const LONGEST_ROUND: Duration = Duration::from_secs(5);
 
 pub async fn run(options: &Sample) -> Result {
@@ -76,7 +76,7 @@ pub async fn run(options: &Sample) -> Result {
     finish(&rounds, &names, &end, options, &target)
 }
 
-/// Samples all threads on a worker thread, until the rounds are over, the command ends or a signal arrives.
+/// Samples all threads on a separate thread, until the rounds end, the command ends or a signal arrives.
 async fn take(
     sampling: Sampling,
     schedule: Schedule,
@@ -93,9 +93,9 @@ async fn take(
         taken = &mut is_done => (taken, End::Finished),
         end = ended(child, signals) => {
             let end = end?;
-            // Sending fails if the rounds have just ended.
+            // Ignore an error: the rounds may just have ended.
             let _ = stop.send(());
-            // Another process can make the kernel wait when it reads its command line.
+            // Reading the command line of a process can take for ever, if that process makes the kernel wait.
             tokio::select! {
                 taken = &mut is_done => (taken, end),
                 () = tokio::time::sleep(LONGEST_ROUND) => {
@@ -145,7 +145,7 @@ fn finish(rounds: &Rounds, names: &Names, end: &End, options: &Sample, target: &
     if *end == End::TargetExited {
         say!("cgscope: {}: {}; the samples end at that moment", target.words(), session::words(end));
     }
-    // Without -a, or with other selectors, a target may only have been asleep or elsewhere.
+    // Without -a, or with other selectors, the target may have been asleep or elsewhere.
     let is_missing = options.all_states && rounds.table.threads == 0 && target.selection.is_by_id_alone();
     if let Some(sentence) = is_missing.then(|| session::hidden(&target.selection)).flatten() {
         say!("cgscope: {sentence}");

@@ -1,4 +1,4 @@
-//! One measurement of the running host, from its start to its end.
+//! One measurement of the running host, from start to end.
 
 use std::{
     fs, io,
@@ -48,15 +48,13 @@ pub struct Session {
     refused: Vec<String>,
 }
 
-/// What is the case after the daemon was restarted. Commands add what follows from it.
+/// What happened, without the consequence for the command. Each command appends its own consequence.
 pub const RESTARTED: &str = "the daemon was restarted and its counters begin at 0 again";
 
-/// A sample, as a step from the one before.
 #[derive(Debug)]
 pub struct Step {
-    /// What happened since; `None` for the first sample, and after a restart.
+    /// What happened since the previous sample; `None` for the first sample, and after a restart.
     pub interval: Option<Interval>,
-    /// The daemon was [restarted](RESTARTED).
     pub restarted: bool,
     /// Why the sample is the last one; `None` if others follow.
     pub end: Option<End>,
@@ -69,7 +67,7 @@ pub struct Pace {
     pub count: Option<u64>,
 }
 
-/// A prepared measurement: we follow everything, and the command still waits. Dropping it ends the command before it runs.
+/// A prepared measurement: the target is followed, and the command is still held. Dropping it ends the command before it runs.
 pub struct Ready {
     source: Source,
     first: Option<Sample>,
@@ -78,14 +76,14 @@ pub struct Ready {
 }
 
 impl Ready {
-    /// Forks for the command, if any, and begins to follow the target.
+    /// Forks for the command, if there is one, and begins to follow the target.
     pub fn new(target: &Target, pace: Pace) -> Result<Self> {
         let mut selection = target.selection.clone();
         let held = match target.command.as_slice() {
             [] => None,
             command => Some(Held::start(command, target.user.as_deref(), target.output)?),
         };
-        // After the fork, so that the command does not inherit our signal handlers.
+        // Must follow the fork, so that the command does not inherit our signal handlers.
         let signals = match &held {
             Some(held) if target.stands_aside => Signals::pass_on(held),
             held => Signals::listen_beside(held.as_ref())?,
@@ -110,8 +108,8 @@ impl Ready {
             say!("cgscope: {done} after {:.0?}, following {}", started.elapsed(), target.words());
         }
         let mut ready = Self { source, first: None, held, session };
-        // /proc only shows changes between two readings. So the first reading must be before the command starts, and the last
-        // one before it is reaped.
+        // /proc only shows changes between two readings. So the first reading precedes the command, and the last precedes its
+        // reap.
         if ready.session.coarse.is_some() && ready.held.is_some() {
             ready.sample()?;
         }
@@ -134,7 +132,7 @@ impl Ready {
         if let (Some(first), Source::Own(collector)) = (&mut self.first, &mut self.source)
             && first.mode == Mode::Bpf
         {
-            // If this fails, the next reading fails as well and reports the error.
+            // Ignore an error: the next reading fails as well and reports it.
             let _ = collector.read_tasks_again(first);
         }
         let mut session = self.session;
@@ -219,8 +217,7 @@ impl Session {
         }
     }
 
-    /// Returns the next sample, then true if it must not be compared with earlier ones, then the reason if it is the last one.
-    /// Prints messages.
+    /// Returns the next sample, whether it must not be compared with earlier ones, and why it is the last one. Prints messages.
     pub async fn next_sample(&mut self) -> Result<(Box<Sample>, bool, Option<End>)> {
         loop {
             match self.next().await? {
@@ -230,13 +227,12 @@ impl Session {
         }
     }
 
-    /// Returns the next sample, as a step from the one before. Prints messages.
+    /// Returns the next sample as a step from the previous one. Prints messages.
     pub async fn next_step(&mut self) -> Result<Step> {
         let (sample, restarted, end) = self.next_sample().await?;
         Ok(self.step(sample, restarted, end))
     }
 
-    /// The step to a sample of [`Self::next`].
     pub fn step(&mut self, sample: Box<Sample>, restarted: bool, end: Option<End>) -> Step {
         if restarted {
             self.steps.restart();
@@ -244,7 +240,6 @@ impl Session {
         Step { interval: self.steps.step(sample), restarted, end }
     }
 
-    /// The latest sample.
     pub fn latest(&self) -> Option<&Sample> {
         self.steps.latest().map(AsRef::as_ref)
     }
@@ -281,7 +276,7 @@ impl Session {
         self.command_ended(ended)
     }
 
-    /// The next event, for a screen that stays open. After the last sample (`ended`), waits for a signal and returns `None`.
+    /// Returns the next event, for a screen that stays open. After the last sample (`ended`), waits for a signal: `None`.
     pub async fn next_or_signal(&mut self, ended: bool) -> Result<Option<Event>> {
         if ended {
             self.signals.any().await;
@@ -290,7 +285,7 @@ impl Session {
         self.next().await.map(Some)
     }
 
-    /// Fails if we never saw a target that still exists: it is hidden from us, not exited.
+    /// Fails if a target still exists but was never seen. Such a target is hidden from us; it has not exited.
     fn must_be_shown(&mut self, sample: &Sample) -> Result<()> {
         self.target_seen |= !sample.tasks.is_empty();
         let is_missing =
@@ -301,7 +296,7 @@ impl Session {
         }
     }
 
-    /// Checks the names of the selection with the first sample, which has the names of containers.
+    /// Checks the names of the selection with the first sample, which contains the names of containers.
     fn check_names(&mut self, sample: &Sample) -> Result<()> {
         if std::mem::replace(&mut self.names_checked, true) {
             return Ok(());
@@ -310,7 +305,7 @@ impl Session {
         containers::check(&names, &self.selection, &sample.cgroups)
     }
 
-    /// The reason why a sample is the last one; `None` if it is not. `end` is the reason that the feed reports.
+    /// Returns the reason why a sample is the last one, or `None` if others follow. `end` is the reason that the feed reports.
     fn last(&mut self, sample: &Sample, end: Option<End>) -> Option<End> {
         if end.is_some() || self.ending.is_some() {
             return end.map(|end| self.ending.clone().unwrap_or(end));
@@ -322,7 +317,7 @@ impl Session {
             }
         }
         if self.watch_target && self.child.is_none() && sample.tasks.is_empty() {
-            // Take one more sample: tasks that are exiting are no longer read, and are only counted after their last switch.
+            // Takes one more sample: exiting tasks are missing from a reading, and are counted only after their last switch.
             self.end(End::TargetExited);
         }
         None
@@ -338,7 +333,7 @@ impl Session {
         }
     }
 
-    /// Changes the interval; see [`Events::set_interval`]. It is clamped to the limits of the command line.
+    /// Changes the interval (see [`Events::set_interval`]). The interval is clamped to the limits of the command line.
     pub fn set_interval(&mut self, interval: Duration) {
         self.pace.interval = interval;
         if let Some(events) = &mut self.events {
@@ -366,7 +361,7 @@ impl Session {
         exit(end)
     }
 
-    /// The end of a recording after an error. Exit code 0 means that the reader of the output closed the pipe.
+    /// Returns why a recording ended after an error. Exit code 0 means that the reader of the output closed the pipe.
     pub fn reason_of_error(&self, error: &Error) -> Reason {
         let is_interrupted = self.ending == Some(End::Interrupted) || error.exit == Exit::Done;
         if is_interrupted { Reason::Interrupted } else { Reason::Failed }
@@ -411,7 +406,7 @@ pub fn reason(end: &End) -> Reason {
     }
 }
 
-/// A sentence if a chosen process or thread still exists. Call it when the readings show nothing of the targets.
+/// Returns a sentence if a chosen process or thread still exists. Call this if the readings show no target.
 pub fn hidden(selection: &Selection) -> Option<String> {
     let process = selection.pids.iter().map(|pid| ("process", pid));
     let mut chosen = process.chain(selection.tids.iter().map(|tid| ("thread", tid)));
@@ -422,7 +417,7 @@ pub fn hidden(selection: &Selection) -> Option<String> {
     ))
 }
 
-/// Whether the task of this `/proc/PID/stat` has not begun to exit.
+/// Returns whether the task with this `/proc/PID/stat` has not begun to exit.
 fn lives(stat: &[u8]) -> bool {
     const PF_EXITING: u64 = 0x4;
     text::stat(stat).is_some_and(|stat| !stat.is_dead() && stat.flags & PF_EXITING == 0)

@@ -21,32 +21,30 @@ use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Uid, fchmod, fchown, openat, r
 
 const NAME: &str = "settings.toml";
 const FOLDER: &str = "cgscope";
-/// A longer file cannot be a settings file.
+/// Maximum size of a settings file, bytes. A longer file has other content.
 const LONGEST_BYTES: u64 = 1024 * 1024;
 
 /// The settings file, and its settings when the screen started.
 #[derive(Debug)]
 pub struct Store {
     place: Option<Place>,
-    /// Our effective user id.
     user: u32,
     begun: Settings,
-    /// What is wrong with the file, one sentence each.
+    /// The errors in the file, one sentence each.
     warnings: Vec<String>,
 }
 
-/// The path of the settings file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Place {
-    /// The home directory, or `XDG_CONFIG_HOME`. Its owner should own the settings.
+    /// The home directory, or `XDG_CONFIG_HOME`. The owner of this directory should own the settings.
     base: PathBuf,
-    /// The base directory may be created if it does not exist.
+    /// Whether the base directory may be created if it does not exist.
     is_made: bool,
     file: PathBuf,
 }
 
 impl Store {
-    /// Reads the settings. Returns the defaults if there is no file, or no home directory for one.
+    /// Reads the settings. Returns the defaults if the file or the home directory does not exist.
     pub fn open() -> (Self, Settings) {
         Self::at(Place::of_environment(|name| env::var_os(name)), rustix::process::geteuid().as_raw())
     }
@@ -56,14 +54,14 @@ impl Store {
         (Self { place, user, begun: settings.clone(), warnings }, settings)
     }
 
-    /// What is wrong with the file, as a short notice on the screen.
+    /// Returns the errors in the file, as a short notice for the screen.
     pub fn notice(&self) -> Option<String> {
         let first = self.warnings.first()?;
         let more = self.warnings.len() - 1;
         Some(if more == 0 { first.clone() } else { format!("{first} (and {more} more, printed at the end)") })
     }
 
-    /// Saves what has changed, after the screen has closed, and prints what is wrong.
+    /// Saves changed settings after the screen is closed, and prints the errors in the file.
     pub fn close(self, now: &Settings) {
         let failed = self.save(now).err();
         for sentence in self.warnings.into_iter().chain(failed) {
@@ -71,9 +69,9 @@ impl Store {
         }
     }
 
-    /// Saves what keys have changed since the file was read; `now` must not contain values from the command line. Writes nothing
-    /// if nothing has changed. Also writes nothing if the home belongs to another user (as under sudo) and has no settings file
-    /// yet: the new file would be ours, in a directory where the home's owner cannot remove it.
+    /// Saves the settings that keys have changed since the file was read. `now` must not contain values from the command line. If
+    /// nothing has changed, writes nothing. Also writes nothing if another user owns the home directory (as under sudo) and it
+    /// has no settings file. A new file would be ours, in a directory from which the home's owner could not remove it.
     ///
     /// # Errors
     /// Fails, with a sentence that says why, if the file cannot be written. The file is then unchanged.
@@ -89,7 +87,7 @@ impl Store {
     fn replace(&self, place: &Place, now: &Settings) -> Result<(), String> {
         let target = Target::open(place, self.user).map_err(|error| error.to_string())?;
         let Some(target) = target else { return Ok(()) };
-        // Read again, because another cgscope or an editor may have written the file since the start.
+        // Reads the file again, because another cgscope or an editor may have changed it since the start.
         let before = target.before.as_ref().map_or("", |(text, _)| text);
         let text = Settings::save_into(before, &self.begun, now)
             .map_err(|why| format!("{why}; correct the file, or remove it"))?;
@@ -101,7 +99,7 @@ impl Store {
 }
 
 impl Place {
-    /// The path by the XDG Base Directory Specification, which ignores relative paths.
+    /// Returns the path by the XDG Base Directory Specification, which ignores relative paths.
     fn of_environment(variable: impl Fn(&str) -> Option<OsString>) -> Option<Self> {
         let path = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
         if let Some(base) = path("XDG_CONFIG_HOME") {
@@ -115,7 +113,7 @@ impl Place {
 
     fn read(&self) -> (Settings, Vec<String>) {
         let failed = |why: String| {
-            // The reason comes first, so that a narrow screen shows it.
+            // Starts with the reason, so that a narrow screen shows it.
             let says = format!(
                 "{NAME}, {why}; the defaults are used, and nothing is saved until {} is corrected",
                 self.file.display()
@@ -135,7 +133,7 @@ impl Place {
         }
     }
 
-    /// The owner of the base directory; `None` if it does not exist.
+    /// Returns the owner of the base directory, or `None` if it does not exist.
     fn owner(&self) -> Option<u32> {
         let folder = |path: &Path| fs::metadata(path).ok().filter(Metadata::is_dir);
         let found = if self.is_made { self.base.ancestors().find_map(folder) } else { folder(&self.base) };
@@ -147,8 +145,8 @@ fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-/// The file to replace. All steps use the opened directory and the file that was read. Otherwise, whoever can write to a home
-/// could trick root with a symbolic link.
+/// The file to replace. All steps use the opened directory and the file that was read. Otherwise a user who can write to the home
+/// directory could trick root with a symbolic link.
 struct Target {
     folder: OwnedFd,
     name: OsString,
@@ -156,18 +154,17 @@ struct Target {
     before: Option<(String, Metadata)>,
 }
 
-/// Whether to write the settings file.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
-    /// The home is ours, or its owner also owns the file.
+    /// We own the home directory, or its owner also owns the file.
     Write,
-    /// Skip silently: we create no file in another user's home.
+    /// Skip silently, because we create no file in another user's home.
     Leave,
-    /// Fail: the home is another user's, and a third user owns the file.
+    /// Fail: another user owns the home directory, and a third user owns the file.
     Refuse,
 }
 
-/// Decides whether `user` writes the file, by the owners of the home and of the file, if they exist.
+/// Decides whether `user` writes the file. `home` and `file` are the owners of the home directory and the file, if they exist.
 fn verdict(user: u32, home: Option<u32>, file: Option<u32>) -> Verdict {
     match (home, file) {
         (Some(home), Some(file)) if home != user && file != home => Verdict::Refuse,
@@ -178,7 +175,7 @@ fn verdict(user: u32, home: Option<u32>, file: Option<u32>) -> Verdict {
 }
 
 impl Target {
-    /// Opens the file behind all links. `None` if it does not exist and we must not create it.
+    /// Opens the file after following all links. Returns `None` if it does not exist and we must not create it.
     fn open(place: &Place, user: u32) -> io::Result<Option<Self>> {
         let owner = place.owner();
         let path = match fs::canonicalize(&place.file) {
@@ -203,27 +200,27 @@ impl Target {
         Ok(Some(Self { folder, name: name.to_owned(), before: Some((text, metadata)) }))
     }
 
-    /// Prepares a new file, and creates its directory so that only the owner can read it.
+    /// Prepares a new file. Creates its directory with access only for the owner.
     fn make(path: &Path) -> io::Result<Self> {
         let (folder, name) = split(path)?;
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         Ok(Self { folder: open_folder(&fs::canonicalize(folder)?)?, name: name.to_owned(), before: None })
     }
 
-    /// Replaces the text; keeps owner and mode. Whoever reads the file gets either the old or the new text in full.
+    /// Replaces the text, and keeps owner and mode. A reader of the file gets either the complete old or the complete new text.
     fn replace(&self, text: &str) -> io::Result<()> {
         let (file, beside) = self.beside()?;
         let replaced = self
             .fill(file, text)
             .and_then(|()| Ok(renameat(&self.folder, &beside, &self.folder, &self.name)?));
         if replaced.is_err() {
-            // Ignore a failed removal: the first error is reported, and the leftover file harms nobody.
+            // Ignore errors: the first error is reported, and the remaining file is harmless.
             let _ = unlinkat(&self.folder, &beside, AtFlags::empty());
         }
         replaced
     }
 
-    /// A new temporary file in the same directory. Its name is unique, also among leftovers of killed processes.
+    /// Creates a temporary file in the same directory. Its name differs from files that killed processes have left.
     fn beside(&self) -> io::Result<(File, OsString)> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let now = UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
@@ -242,7 +239,7 @@ impl Target {
             }
             fchmod(&file, Mode::from_raw_mode(was.mode() & 0o777))?;
         }
-        // Without the sync, a crash of the host could leave the new name with an empty file.
+        // Without the sync, the file could be empty after a crash of the host.
         file.sync_all()
     }
 }
@@ -256,7 +253,7 @@ fn open_folder(path: &Path) -> io::Result<OwnedFd> {
     Ok(openat(CWD, path, flags, Mode::empty())?)
 }
 
-/// Reads a text file. Anything else under the name, such as a FIFO, fails without blocking.
+/// Reads a text file. Returns an error for other kinds of files, such as a FIFO, without blocking.
 fn read_at(folder: impl std::os::fd::AsFd, name: &OsStr, flags: OFlags) -> io::Result<(String, Metadata)> {
     let flags = flags | OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = File::from(openat(folder, name, flags, Mode::empty())?);

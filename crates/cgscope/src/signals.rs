@@ -1,4 +1,4 @@
-//! Signals that end a command (SIGINT, SIGTERM, SIGHUP), and the signals of job control.
+//! Signals that end a command (SIGINT, SIGTERM, SIGHUP), and signals of job control.
 
 use std::{io, mem::MaybeUninit, ptr, sync::atomic::Ordering, time::Duration};
 
@@ -13,10 +13,10 @@ use crate::{
     terminal::{Screen, give_back, in_foreground},
 };
 
-/// How long we wait for an ending signal before we stop again, because a shell that ends a stopped job also continues the job.
+/// Time to wait for SIGINT, SIGTERM or SIGHUP before we stop again. A shell that ends a stopped job also continues that job.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// The ending signals. While this value lives, they do not end the process by themselves.
+/// Handles SIGINT, SIGTERM and SIGHUP. While this value lives, these signals do not end the process by themselves.
 pub enum Signals {
     Heard([Signal; 3]),
     PassedOn,
@@ -29,7 +29,7 @@ impl Signals {
         Ok(Self::Heard([interrupt?, terminate?, hangup?]))
     }
 
-    /// Listens while a command runs. A command in its own session gets the signals from us, because nobody else sends them.
+    /// Receives signals while a command runs. Passes them on to a command with its own session, which gets no others.
     pub fn listen_beside(held: Option<&Held>) -> Result<Self> {
         if let Some(group) = held.map(Held::signalled).filter(|target| *target < 0) {
             PASS_TO.store(group, Ordering::SeqCst);
@@ -37,8 +37,8 @@ impl Signals {
         Self::listen()
     }
 
-    /// Passes the ending signals, SIGQUIT, SIGUSR1 and SIGUSR2 on to the command. Call it after the fork, which copies
-    /// dispositions.
+    /// Passes SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 on to the command. Call it after the fork: a child inherits
+    /// actions.
     pub fn pass_on(held: &Held) -> Self {
         PASS_TO.store(held.signalled(), Ordering::SeqCst);
         let mut passes = plain(pass_on as *const () as libc::sighandler_t);
@@ -49,7 +49,7 @@ impl Signals {
         Self::PassedOn
     }
 
-    /// Waits for the first ending signal; waits forever if they are passed on.
+    /// Waits for SIGINT, SIGTERM or SIGHUP. Waits for ever if they are passed on to the command.
     pub async fn any(&mut self) {
         let Self::Heard([interrupt, terminate, hangup]) = self else { return std::future::pending().await };
         let signal = tokio::select! {
@@ -97,21 +97,21 @@ pub enum Order {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whom {
-    /// The whole job, after Ctrl-Z: in raw mode the kernel does not turn the key into a signal.
+    /// The whole job, after Ctrl-Z: in raw mode, the kernel does not turn the key into a signal.
     Job,
-    /// Only this process, after SIGTSTP: the sender took care of the other processes.
+    /// Only this process, after SIGTSTP: its sender also stops the other processes.
     Process,
 }
 
-/// Job control for a screen: gives the terminal back before a stop, and takes it again when continued in the foreground. Dropping
-/// it restores the default action of SIGTSTP.
+/// Job control for a screen. Gives the terminal back before a stop, and takes it over when the job continues in the foreground.
+/// Dropping this value restores the default action of SIGTSTP.
 pub struct JobControl {
-    /// `None`: our parent has no job control and would never continue us.
+    /// `None` if our parent has no job control and would never continue us.
     stop: Option<Signal>,
     go_on: Signal,
     resize: Signal,
     end: Signals,
-    /// An ending signal arrived: do not stop any more.
+    /// SIGINT, SIGTERM or SIGHUP has arrived, so we must not stop any more.
     is_ending: bool,
 }
 
@@ -136,12 +136,12 @@ impl JobControl {
         }
     }
 
-    /// Executes an order. Returns when the screen can be drawn again. Also returns after an ending signal, without the terminal.
+    /// Executes an order. Returns when the screen can be drawn again, or (without the terminal) after a signal that ends us.
     pub async fn obey(&mut self, order: Order, screen: &mut Screen) -> io::Result<()> {
         match order {
             Order::Stop(whom) => self.stop(whom, screen).await,
             Order::Continue => self.come_back(screen).await,
-            // The next draw reads the size.
+            // The next draw reads the size of the terminal.
             Order::Resize => Ok(()),
         }
     }
@@ -152,7 +152,7 @@ impl JobControl {
         }
         give_back();
         if whom == Whom::Job {
-            // We ignore our own signal: this thread could run on after `kill` returns, and must not.
+            // Ignores our own signal. Otherwise this thread could continue after `kill`, which it must not.
             let ours = action(libc::SIGTSTP, Some(plain(libc::SIG_IGN)));
             // SAFETY: the call involves no memory.
             unsafe { libc::kill(0, libc::SIGTSTP) };
@@ -162,8 +162,8 @@ impl JobControl {
         self.come_back(screen).await
     }
 
-    /// After SIGCONT, takes the terminal over once we are in the foreground. In the background we stop again, like every program
-    /// that needs the terminal, unless we were continued to be ended.
+    /// Takes the terminal over when the job is in the foreground after SIGCONT. In the background, stops again, like every
+    /// program that needs the terminal, unless a signal asks us to end.
     async fn come_back(&mut self, screen: &mut Screen) -> io::Result<()> {
         while !in_foreground() {
             give_back();
@@ -185,7 +185,7 @@ impl Drop for JobControl {
     }
 }
 
-/// Stops this process by the default action of `signal` until it is continued. The kernel does not stop an orphaned job.
+/// Stops this process by the default action of `signal`, until it is continued. The kernel does not stop an orphaned job.
 fn stop_by(signal: i32) {
     let ours = action(signal, Some(plain(libc::SIG_DFL)));
     // SAFETY: the call involves no memory. A signal to the calling thread is delivered before `raise` returns.
@@ -200,7 +200,7 @@ fn plain(handler: libc::sighandler_t) -> libc::sigaction {
     action
 }
 
-/// Returns the current action of a signal, and sets `new` if given.
+/// Returns the current action of a signal. Also sets `new`, if given.
 fn action(signal: i32, new: Option<libc::sigaction>) -> libc::sigaction {
     let mut before = plain(libc::SIG_DFL);
     let new = new.as_ref().map_or(ptr::null(), ptr::from_ref);

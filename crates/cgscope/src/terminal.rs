@@ -1,4 +1,4 @@
-//! The terminal, which we take over and give back on every exit.
+//! The terminal, which we take over, and give back on every exit.
 
 use std::{
     io::{self, IsTerminal, Write, stdout},
@@ -27,22 +27,21 @@ use crate::exit::{Error, Result};
 /// Whether standard error ends with a progress line, which the next output overwrites.
 static STANDS: AtomicBool = AtomicBool::new(false);
 
-/// The prefix of a progress line; it erases the previous one.
+/// Returns the prefix of a progress line. The prefix erases the previous progress line.
 pub fn begin_line() -> &'static str {
     STANDS.store(true, Ordering::Relaxed);
     "\r\x1b[K"
 }
 
-/// The prefix of lasting output; it erases a progress line.
+/// Returns the prefix of permanent output. The prefix erases a progress line.
 pub fn end_line() -> &'static str {
     if STANDS.swap(false, Ordering::Relaxed) { "\r\x1b[K" } else { "" }
 }
 
-/// Reports presses, the wheel and drags, with coordinates of any size. Omits other moves, because nothing uses them and they
-/// would fill a slow line.
+/// Makes the terminal report presses, the wheel and drags, with coordinates of any size. Other moves are not reported, because
+/// nothing uses them and they would fill a slow line.
 const MOUSE_ON: &str = "\x1b[?1000h\x1b[?1002h\x1b[?1006h";
-/// Whether the terminal is ours. Locked during writes, so that the terminal is given back only between sequences, and nothing is
-/// drawn on it later.
+/// Whether the terminal is ours. Locked during writes: we give it back only between sequences, and draw nothing on it later.
 static OURS: Mutex<bool> = Mutex::new(false);
 static PANIC: Notify = Notify::const_new();
 
@@ -50,14 +49,14 @@ fn ours() -> MutexGuard<'static, bool> {
     OURS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Our screen. Dropping it restores the terminal.
+/// Our screen. Dropping this value restores the terminal.
 pub struct Screen {
     terminal: Terminal<CrosstermBackend<Drawn>>,
     mouse: bool,
 }
 
 impl Screen {
-    /// Fails if there is no terminal; the error recommends the command `instead`, which prints text.
+    /// Fails if there is no terminal. The error recommends the command `instead`, which prints text.
     pub fn check(instead: &str) -> Result<()> {
         if stdout().is_terminal() && io::stdin().is_terminal() {
             return Ok(());
@@ -67,7 +66,7 @@ impl Screen {
         )))
     }
 
-    /// Takes over the terminal. With `mouse`, also the mouse, which then does not select text. `instead` as in [`Screen::check`].
+    /// Takes over the terminal. With `mouse`, also takes the mouse, which then selects no text. `instead`: see [`Self::check`].
     pub fn take(instead: &str, mouse: bool) -> Result<Self> {
         Self::check(instead)?;
         give_back_before_panics();
@@ -103,9 +102,9 @@ impl Screen {
         execute!(self.terminal.backend_mut(), EndSynchronizedUpdate)
     }
 
-    /// Makes the next draw repaint everything, in case other output has overwritten the screen.
+    /// Makes the next draw repaint everything, because other output may have overwritten the screen.
     pub fn redraw(&mut self) -> io::Result<()> {
-        // Not `clear`: it queries the cursor position, and our key reader would receive the reply.
+        // Does not call `clear`, which queries the cursor position: our key reader would receive the reply.
         self.terminal.resize(self.area()?)
     }
 
@@ -122,7 +121,7 @@ impl Drop for Screen {
     }
 }
 
-/// Buffers a frame and writes it in one piece, but only while the terminal is ours.
+/// Buffers a frame, and writes it at once. Writes nothing if the terminal is not ours.
 #[derive(Default)]
 struct Drawn(Vec<u8>);
 
@@ -141,21 +140,21 @@ impl Write for Drawn {
     }
 }
 
-/// Whether our job is in the foreground. True without job control, where the kernel does not report it.
+/// Returns whether our job is in the foreground. Returns true without job control, because the kernel then does not report it.
 pub fn in_foreground() -> bool {
     let group = rustix::termios::tcgetpgrp(rustix::stdio::stdin());
     group.map_or(true, |group| group == rustix::process::getpgrp())
 }
 
-/// Waits for a panic in any part of cgscope. By then the terminal has been given back and the message printed.
+/// Waits for a panic in any thread. The terminal has then been given back, and the message has been printed.
 pub async fn panicked() {
     PANIC.notified().await;
 }
 
 fn take_over() -> io::Result<()> {
     let mut ours = ours();
-    // Do this first: if cgscope is in the background, the kernel stops it here, before it writes to another job's screen.
-    // Disable before enable: a shell may have changed the modes that crossterm believes are set.
+    // Must come first: if cgscope is in the background, the kernel stops it here, before it writes to another job's screen.
+    // Disables raw mode before it enables it, because a shell may have changed the modes that crossterm believes are set.
     disable_raw_mode()?;
     enable_raw_mode()?;
     *ours = true;
@@ -175,13 +174,13 @@ pub fn give_back() {
         LeaveAlternateScreen,
         Show
     );
-    // In the background the kernel would stop us, and the shell has already set its own modes.
+    // In the background, the kernel would stop us. The shell has already set its own modes.
     if in_foreground() {
         let _ = disable_raw_mode();
     }
 }
 
-/// Makes panics restore the terminal before they print: a message on the alternate screen would disappear.
+/// Makes panics restore the terminal before they print. A message on the alternate screen would disappear.
 fn give_back_before_panics() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -1,4 +1,4 @@
-//! Triggers of the flight recorder: a trigger fires when a figure of an interval exceeds a limit.
+//! Triggers of the flight recorder. A trigger fires when a figure of an interval exceeds a limit.
 
 use std::{collections::HashSet, fmt};
 
@@ -14,7 +14,7 @@ use cgscope_model::{
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trigger {
     figure: Figure,
-    /// The cgroup, including its descendants; `None`: everything that is recorded.
+    /// The cgroup, including its descendants; `None`: all recorded tasks.
     pub cgroup: Option<String>,
     /// In ns or percent.
     limit: f64,
@@ -26,7 +26,7 @@ enum Figure {
     Quantile(u16),
     Longest,
     Pending,
-    /// Waits of this cause (`None`: of all causes), as a share of the time in which tasks ran or waited.
+    /// Waits with this cause (`None`: with any cause), as a share of the time in which tasks ran or waited.
     Share(Option<Cause>),
 }
 
@@ -42,7 +42,7 @@ const FIGURES: [(&str, Figure); 8] = [
 ];
 
 const EXAMPLES: &str = "examples: 'p99>10ms', 'throttled>20%', 'pending(/system.slice/db.service)>1s'";
-/// With fewer waits, even the median is noise.
+/// Minimum number of waits. With fewer waits, even the median is noise.
 const FEWEST_WAITS: u64 = 20;
 
 pub fn trigger(text: &str) -> Result<Trigger, String> {
@@ -79,7 +79,7 @@ fn limit(figure: Figure, text: &str) -> Option<f64> {
     let number = match figure {
         Figure::Share(_) => text.strip_suffix('%')?.trim().parse().ok().filter(|share| *share < 100.0),
         _ if text.ends_with(|c: char| c.is_ascii_digit()) => None,
-        // The histogram has no separate buckets for longer waits.
+        // Longer waits share the last bucket of the histogram.
         Figure::Quantile(_) => {
             seconds(text).map(|seconds| seconds * 1e9).filter(|ns| *ns < LAST_LOW_NS as f64)
         }
@@ -99,7 +99,7 @@ impl Trigger {
         !matches!(self.figure, Figure::Share(_))
     }
 
-    /// The figure in words if it exceeds the limit. Also `None` with too few waits.
+    /// Describes the figure if it exceeds the limit. Returns `None` otherwise, or if there are too few waits.
     pub fn exceeded(&self, interval: &Interval) -> Option<String> {
         let seen = Seen::new(interval, self.cgroup.as_deref());
         let (value, words) = match self.figure {
@@ -145,7 +145,7 @@ impl Seen {
 
     fn add(&mut self, wait: &Wait, on_cpu_ns: u64) {
         self.on_cpu_ns += on_cpu_ns;
-        // Saves work, because most tasks of a host sleep.
+        // Saves time, because most tasks of a host sleep.
         if wait.count != 0 || wait.total_ns != 0 {
             self.wait.add(wait);
         }
@@ -164,7 +164,7 @@ impl Seen {
             duration(low_ns),
             duration(ns)
         );
-        // The lower bound of the bucket: if it exceeds the limit, so does every wait in the bucket.
+        // The lower bound of the bucket. If it exceeds the limit, each wait in the bucket does, too.
         Some((low_ns as f64, words))
     }
 
@@ -186,15 +186,14 @@ impl Seen {
     }
 }
 
-/// The minimum number of waits: enough that at least one is above the quantile.
+/// Returns the minimum number of waits, so that at least one wait is above the quantile.
 fn fewest_waits(per_mille: u16) -> u64 {
     (1_000 / u64::from(1_000 - per_mille)).max(FEWEST_WAITS)
 }
 
 #[derive(Debug)]
 pub struct Watch {
-    /// Whether each trigger may fire. After firing, it may not fire until the figure falls to the limit, so that a long
-    /// episode is saved once.
+    /// Whether each trigger can fire. After it fired, the figure must first fall to the limit: a long episode is saved once.
     armed: Vec<bool>,
     quiet_until_ns: u64,
     left: u64,
@@ -206,7 +205,7 @@ impl Watch {
         Self { armed: vec![true; triggers], quiet_until_ns: 0, left: most }
     }
 
-    /// The indexes of the exceeded triggers that fire now.
+    /// Returns the indexes of the triggers that fire now. `exceeded` says which figures exceed their limits.
     pub fn fires(&mut self, exceeded: &[bool], now_ns: u64) -> Vec<usize> {
         let heard = now_ns >= self.quiet_until_ns && self.left > 0;
         let fires: Vec<usize> =
@@ -220,7 +219,7 @@ impl Watch {
         fires
     }
 
-    /// Counts one more part of the ring that is saved to a file, and lets no trigger fire before `quiet_until_ns`.
+    /// Counts a saved part. No trigger fires before `quiet_until_ns`.
     pub fn froze(&mut self, quiet_until_ns: u64) {
         (self.quiet_until_ns, self.left) = (quiet_until_ns, self.left.saturating_sub(1));
     }

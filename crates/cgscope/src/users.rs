@@ -8,17 +8,15 @@ const GROUPS: &str = "/etc/group";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     pub uid: u32,
-    /// The primary group.
     pub gid: u32,
     pub home: String,
     pub shell: String,
-    /// The supplementary groups.
     pub groups: Vec<u32>,
 }
 
 impl User {
     /// Makes this process run as the user. Makes only system calls, so that it can be called between fork and exec.
-    /// [`std::os::unix::process::CommandExt::uid`] would leave the user without groups.
+    /// [`std::os::unix::process::CommandExt::uid`] would leave the user without supplementary groups.
     pub fn enter(&self) -> io::Result<()> {
         // SAFETY: the pointer is to `len` ids; the other calls take numbers only.
         let done = unsafe {
@@ -30,19 +28,18 @@ impl User {
     }
 }
 
-/// No user and no group: system calls that get this id leave the owner or the user unchanged.
+/// An id that is no user and no group. System calls with this id leave the owner or the user unchanged.
 pub const NO_ID: u32 = u32::MAX;
 
-/// The name of the user and of the group with id 0.
+/// Name of the user and of the group with id 0.
 const ROOT: &str = "root";
 
-/// Looks up a user. Fails if the user does not exist, an id is invalid, or the files cannot be read.
+/// Returns a user. Fails if the user does not exist, an id is invalid, or the files cannot be read.
 pub fn user(name: &str) -> Result<User, String> {
     let user = parse_user(&read(USERS)?, &read(GROUPS)?, name);
     user.ok_or_else(|| format!("there is no user {name:?} with valid ids in {USERS}"))
 }
 
-/// The id of a group.
 pub fn group(name: &str) -> Result<u32, String> {
     if name == ROOT {
         return Ok(0);
@@ -51,13 +48,13 @@ pub fn group(name: &str) -> Result<u32, String> {
         .ok_or_else(|| format!("there is no group {name:?} with a valid id in {GROUPS}"))
 }
 
-/// The name of a group, or its number if it has no name.
+/// Returns the name of a group, or its number if it has no name.
 pub fn name_of_group(gid: u32) -> String {
     let file = read(GROUPS).unwrap_or_default();
     parse_name_of_group(&file, gid).unwrap_or_else(|| gid.to_string())
 }
 
-/// The id of a user. `root` needs no user file, because an image with a single program may have none.
+/// Returns the id of a user. `root` needs no user file, because an image with a single program may have none.
 pub fn user_id(name: &str) -> Result<u32, String> {
     if name == ROOT { Ok(0) } else { user(name).map(|user| user.uid) }
 }

@@ -1,5 +1,5 @@
-//! Runs the commands of README and docs that read recordings. They need no privileges. The parser checks the other commands in
-//! `src/cli/documented.rs`, and the tests as root run them.
+//! Runs the commands in README and docs that read recordings. They need no privileges. `src/cli/tests.rs` checks that the other
+//! commands can be parsed, and the tests as root run them.
 
 use std::{fs, path::Path, process::Command};
 

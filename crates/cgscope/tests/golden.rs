@@ -1,5 +1,5 @@
-//! Checks that no output of a recording has changed by a byte. The snapshot has length and checksum of each output. The outputs
-//! are in `target/golden`, to compare with those of the previous commit. `INSTA_UPDATE=always` accepts new lines.
+//! Checks that no output for a recording has changed by a byte. The snapshot contains length and checksum of each output. The
+//! outputs are in `target/golden`, for comparison with those of the previous commit. `INSTA_UPDATE=always` accepts new lines.
 
 use std::{
     fs,
@@ -24,19 +24,19 @@ use flate2::Crc;
 
 const FILES: [&str; 6] = ["coarse", "memory", "neighbour", "nodes", "quota", "threads"];
 const FORMATS: [&str; 6] = ["hdr", "perfetto", "csv", "parquet", "pprof", "folded"];
-/// Two different recordings, two equal ones, and an exact with a coarse one.
+/// Two different recordings, two equal ones, and an exact and a coarse one.
 const PAIRS: [[&str; 2]; 3] = [["neighbour", "threads"], ["nodes", "nodes"], ["quota", "coarse"]];
 
 fn path(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../view/tests/files/{file}.rec"))
 }
 
-/// The standard output of a command, or standard error if the command fails and says why.
+/// Returns the standard output of a command, or standard error if the command fails and prints a message.
 fn output(args: &[&str], files: &[&str]) -> Vec<u8> {
     output_in(path("").with_file_name("").as_ref(), args, files)
 }
 
-/// The output of a command that reads a recording from a pipe.
+/// Returns the output of a command that reads a recording from a pipe.
 fn output_of_pipe(path: &Path, args: &[&str]) -> Vec<u8> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cgscope"));
     command.args(args).arg("/dev/stdin").stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -51,14 +51,14 @@ fn output_of_pipe(path: &Path, args: &[&str]) -> Vec<u8> {
 
 fn output_in(folder: &Path, args: &[&str], files: &[&str]) -> Vec<u8> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cgscope"));
-    // Some outputs contain file names.
+    // Some outputs contain file names, so these must be relative.
     command.current_dir(folder);
     let output = command.args(args).args(files.iter().map(|file| format!("{file}.rec"))).output();
     let output = output.expect("cgscope is executed");
     if output.status.success() || output.stderr.is_empty() { output.stdout } else { output.stderr }
 }
 
-/// The lines of the snapshot. The outputs are written to a directory.
+/// Collects the lines of the snapshot, and writes the outputs to a directory.
 struct Golden {
     dir: PathBuf,
     lines: String,
@@ -172,7 +172,7 @@ fn metric_pages_of_recordings_have_not_changed() {
     insta::assert_snapshot!(golden.lines);
 }
 
-/// A host with many kinds of rows: some tasks start and end, and a few cgroups come and go.
+/// Returns samples of a host with many kinds of rows. Some tasks start and end, and a few cgroups are created and removed.
 fn busy() -> Vec<Sample> {
     let of = |round: u64| host(280 + (round as u32 % 3) * 20, 30 + (round as u32 % 2) * 2, round);
     (0..9).map(|round| Sample { demand: Vec::new(), ..of(round) }).collect()
@@ -195,7 +195,7 @@ fn generated_recordings_and_their_outputs_have_not_changed() {
             let output = output_in(&folder, &args, &[name]);
             let of_pipe = String::from_utf8_lossy(&output_of_pipe(&path, &args))
                 .replace("/dev/stdin", &format!("{name}.rec"));
-            // What fails has no output, which differs from its error.
+            // `output` contains the error message of a command that fails. `output_of_pipe` only returns standard output.
             assert!(
                 of_pipe.as_bytes() == output || output.starts_with(b"cgscope: "),
                 "{args:?} of a pipe:\n{of_pipe}"
@@ -214,7 +214,7 @@ fn generated_recordings_and_their_outputs_have_not_changed() {
     insta::assert_snapshot!(golden.lines);
 }
 
-/// Each interval lacks one Sample, whose rows were kept.
+/// Each interval skips one sample, whose ended rows are added to the interval.
 #[test]
 fn metric_pages_of_a_reader_that_skips_samples_have_not_changed() {
     let mut golden = Golden::new("skipping");

@@ -28,7 +28,7 @@ fn imports_between_modules_have_no_cycles() {
     }
 }
 
-/// The module of each name that lib.rs exports.
+/// Returns the module of each name that lib.rs exports.
 fn exported(lib: &str) -> BTreeMap<String, String> {
     let parts = lib.split("pub use ").skip(1).filter_map(|part| part.split_once(';')?.0.split_once("::"));
     let names = parts.flat_map(|(module, names)| {
@@ -40,10 +40,10 @@ fn exported(lib: &str) -> BTreeMap<String, String> {
 }
 
 fn check(name: &str, mut uses: Uses) {
-    // Names that main.rs or lib.rs re-export are not modules here.
+    // Names that main.rs or lib.rs re-export are not modules.
     let modules: BTreeSet<String> = uses.keys().cloned().collect();
     uses.values_mut().for_each(|used| used.retain(|name| modules.contains(name)));
-    // A module that imports no remaining module, or that no remaining module imports, is in no cycle.
+    // A module is in no cycle if it imports no remaining module, or no remaining module imports it.
     let is_outside = |uses: &Uses, module: &&String| {
         uses[*module].is_empty() || !uses.values().any(|used| used.contains(*module))
     };
@@ -54,7 +54,7 @@ fn check(name: &str, mut uses: Uses) {
     assert!(uses.is_empty(), "these modules of {name} import one another in a cycle: {uses:#?}");
 }
 
-/// Collects the imports of a directory. `module` is its top-level module.
+/// Collects the imports in a directory. `module` is its top-level module.
 fn read(folder: &Path, module: Option<&str>, uses: &mut Uses) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -72,7 +72,7 @@ fn read(folder: &Path, module: Option<&str>, uses: &mut Uses) {
     }
 }
 
-/// The names after `crate::` outside tests and comments; braces may hold several names.
+/// Returns the names after `crate::` outside of tests and comments. Braces may contain several names.
 fn named(source: &str) -> impl Iterator<Item = String> {
     let code = source.split("#[cfg(test)]\nmod tests {").next().unwrap();
     let code: String = code.lines().map(|line| line.split("//").next().unwrap().to_owned() + "\n").collect();

@@ -1,5 +1,5 @@
-//! The `bpf(2)` calls that aya 0.14 lacks: iterators over all entries of a map (`bpf_iter` of `bpf_map_elem`, Linux 5.9), and
-//! reads of a whole map in a few calls (BPF_MAP_LOOKUP_BATCH, Linux 5.6).
+//! Makes the `bpf(2)` calls that aya 0.14 lacks: iterators over all entries of a map (`bpf_iter` of `bpf_map_elem`, Linux 5.9),
+//! and reads of a whole map in a few calls (BPF_MAP_LOOKUP_BATCH, Linux 5.6).
 
 use std::{
     fs::File,
@@ -25,7 +25,7 @@ const BPF_LINK_CREATE: libc::c_long = 28;
 const BPF_ITER_CREATE: libc::c_long = 33;
 const BPF_TRACE_ITER: u32 = 28;
 
-/// The used parts of `union bpf_attr`, here and below.
+/// The used part of `union bpf_attr`, as in the structures below.
 #[repr(C)]
 struct LinkAttributes {
     program: u32,
@@ -111,7 +111,7 @@ struct BatchAttributes {
     flags: u64,
 }
 
-/// Calls `each` for every entry of a hash map. Entries added or removed during the call can be missed.
+/// Calls `each` for every entry of a hash map. Can miss an entry that is added or removed during the call.
 pub(crate) fn entries<K: Plain, V: Plain>(
     map: BorrowedFd<'_>,
     mut each: impl FnMut(&K, &V),
@@ -171,7 +171,7 @@ pub unsafe trait Plain: Copy {}
 
 macro_rules! plain {
     ($($type:ty),*) => {$(
-        // SAFETY: made of integers and arrays of integers.
+        // SAFETY: the type consists of integers and arrays of integers.
         unsafe impl Plain for $type {}
     )*};
 }
@@ -200,18 +200,18 @@ plain!(
     ThreadsConfig
 );
 
-/// Wraps a plain type for aya, whose trait cannot be implemented for types of another crate.
+/// Wraps a plain type for aya. We cannot implement aya's trait for types of another crate.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 pub struct Raw<T>(pub T);
 
-// SAFETY: the same as for the wrapped type.
+// SAFETY: `Plain` makes the same promise for the wrapped type.
 unsafe impl<T: Plain + 'static> Pod for Raw<T> {}
 
 impl<T: Plain> Raw<T> {
     /// Returns the bytes of the value.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: a type of integers without padding.
+        // SAFETY: the type consists of integers and has no padding.
         unsafe { std::slice::from_raw_parts((&raw const self.0).cast(), size_of::<T>()) }
     }
 }

@@ -1,6 +1,6 @@
-//! Reads BTF, the kernel's description of its own types: only what offsets and features need.
+//! Reads BTF, the kernel's description of its own types: only the parts that offsets and features need.
 //!
-//! Numbers of broken files are checked, never trusted: a part that does not exist is `None`.
+//! The reader checks all numbers, because a file may be broken. A part that does not exist is `None`.
 
 use std::{
     collections::HashMap,
@@ -17,9 +17,9 @@ const MAGIC: u16 = 0xeb9f;
 const VERSION: u8 = 1;
 /// Length of the header of a file, bytes.
 const LENGTH_OF_HEADER: u32 = 24;
-/// Where a type's kind begins in its second word, bits.
+/// Position of the kind in a type's second word, bits.
 const KIND_SHIFT: u32 = 24;
-/// Length of the part that all types have, bytes.
+/// Length of the head that every type has, bytes.
 const HEAD: usize = 12;
 
 /// Kinds of types (`BTF_KIND_...` in `linux/btf.h`).
@@ -41,19 +41,17 @@ pub(crate) mod kind {
     pub(crate) const DATASEC: u32 = 15;
     pub(crate) const DECL_TAG: u32 = 17;
     pub(crate) const ENUM64: u32 = 19;
-    /// The highest known kind. The length of later kinds is unknown.
+    /// The highest known kind. We do not know the length of later kinds.
     pub(crate) const LAST: u32 = ENUM64;
 }
 
-/// A file with types.
 pub(crate) struct Btf {
     bytes: Content,
-    /// The place of each type; ids count from 1.
+    /// Position of each type in the file. Type ids count from 1.
     types: Vec<u32>,
     strings: (usize, usize),
 }
 
-/// A type.
 #[derive(Clone, Copy)]
 pub(crate) struct Type<'b> {
     btf: &'b Btf,
@@ -61,11 +59,10 @@ pub(crate) struct Type<'b> {
     info: u32,
 }
 
-/// A member of a structure or union.
 pub(crate) struct Member<'b> {
     /// Empty for an anonymous structure or union.
     pub(crate) name: &'b [u8],
-    /// The place in the structure, bits.
+    /// Offset within the structure, bits.
     pub(crate) bits: u32,
     btf: &'b Btf,
     of: u32,
@@ -80,7 +77,7 @@ impl Btf {
         Ok(Self { bytes, types, strings })
     }
 
-    /// Finds all types with one of these names, which must be sorted. One search takes a few milliseconds.
+    /// Finds all types that have one of these names. `names` must be sorted. One search takes a few milliseconds.
     pub(crate) fn find(&self, names: &[String]) -> HashMap<String, Vec<Type<'_>>> {
         let mut found: HashMap<String, Vec<Type<'_>>> = HashMap::new();
         for ty in self.types.iter().filter_map(|at| self.at(*at)) {
@@ -109,7 +106,7 @@ impl Btf {
 }
 
 impl<'b> Type<'b> {
-    /// The number of the type; the first one has 1.
+    /// Returns the id of the type; the first type has 1.
     pub(crate) fn id(self) -> u32 {
         self.btf.types.partition_point(|at| *at as usize <= self.at) as u32
     }
@@ -123,12 +120,11 @@ impl<'b> Type<'b> {
         length(self.info)
     }
 
-    /// Returns the type that a typedef, pointer or qualifier is about.
+    /// Returns the type that a typedef, pointer or qualifier refers to.
     pub(crate) fn inner(self) -> Option<Self> {
         self.btf.ty(word(&self.btf.bytes, self.at + 8)?)
     }
 
-    /// Iterates over the members of a structure or union.
     pub(crate) fn members(self) -> impl Iterator<Item = Member<'b>> {
         let btf = self.btf;
         let count = if [kind::STRUCT, kind::UNION].contains(&self.kind()) { self.len() } else { 0 };
@@ -141,7 +137,6 @@ impl<'b> Type<'b> {
         })
     }
 
-    /// Whether an enum has this enumerator.
     pub(crate) fn has_enumerator(self, name: &str) -> bool {
         let size = match self.kind() {
             kind::ENUM => 8,
@@ -171,8 +166,8 @@ pub struct AttachPoint {
     pub(crate) name: String,
 }
 
-/// Builds a file in which only these types, ascending by id, have a name. They keep their ids. aya allocates what it parses, and
-/// compares all names for each program that it loads: here is little to parse and to compare.
+/// Builds a file in which only the types in `points`, ascending by id, have a name and keep their ids. aya allocates everything
+/// that it parses, and compares all names for each program that it loads. This file leaves little to parse and to compare.
 pub(crate) fn file_of(points: &[AttachPoint]) -> Vec<u8> {
     let (mut types, mut strings) = (Vec::new(), vec![0]);
     let mut points = points.iter().peekable();
@@ -213,7 +208,7 @@ fn parse(bytes: &[u8]) -> Option<Parts> {
     Some((types, part(string_start, string_length)?))
 }
 
-/// Returns the length of what follows the head of a type, bytes.
+/// Returns the length of the data after the head of a type, bytes.
 fn tail(info: u32) -> Option<usize> {
     let each = match kind_of(info) {
         kind::INT | kind::VAR | kind::DECL_TAG => return Some(4),
@@ -239,7 +234,6 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(word.try_into().ok()?))
 }
 
-/// The bytes of a file.
 enum Content {
     /// A mapping of the whole file, which saves copying 6 MB (Linux 6.16 for the kernel's BTF).
     Mapped(NonNull<u8>, usize),

@@ -1,7 +1,7 @@
-//! Paths of cgroups by id. The id is the inode of the cgroup's directory.
+//! Finds the paths of cgroups by id. The id of a cgroup is the inode of its directory.
 //!
-//! The BPF side reports created and removed cgroups. A walk over the tree finds the others: cgroups that existed before, and
-//! cgroups of processes for which the kernel runs no tracing programs.
+//! The BPF side reports created and removed cgroups. A walk over the tree finds the other cgroups: those that existed before, and
+//! those of processes for which the kernel runs no tracing programs.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -25,28 +25,25 @@ use rustix::{
 
 use crate::source::coarse::text;
 
-/// Minimum time between walks, slightly less than the usual interval. It is needed because a host can create cgroups faster than
-/// we walk them.
+/// Minimum time between walks, slightly less than the usual interval. A host can create cgroups faster than we walk them.
 const WALK_EVERY: Duration = Duration::from_millis(900);
-/// Walks take at most one part in this many of the time: who renames cgroups, or makes more than are kept, always gives us a reason to
-/// walk.
+/// Walks take at most one part in this many of the time, even if a user always renames cgroups or creates more than we keep.
 const WALK_SHARE: u32 = 20;
-/// The share of this time may be used at once, so that the next sample shows a rename even after a walk that the scheduler made long.
+/// Walks may use their share of this much time at once, so that a rename shows in the next sample even after a slow walk.
 const WALK_CREDIT: Duration = Duration::from_secs(10);
-/// How long the figures of a removed cgroup may still change: its last task may be exiting, and not all figures may have been
-/// read.
+/// How long the figures of a removed cgroup can still change. Its last task may be exiting, and some figures may be unread.
 const LINGERS: Duration = Duration::from_secs(1);
-/// Walk the tree again when it has twice as many cgroups as at the last walk, plus this many: removals may have been missed.
+/// Walk again if the tree has twice as many cgroups as at the last walk, plus this many: we may have missed removals.
 const MANY: usize = 1000;
-/// The id of every hierarchy's root: the first node that `kernfs_create_root` creates (Linux 3.14 to 6.18).
+/// The id of each hierarchy's root: the first node that `kernfs_create_root` creates (Linux 3.14 to 6.18).
 const ROOT_ID: u64 = 1;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum TreeEvent {
-    /// A cgroup was created. The path is `None` if it was too long.
+    /// A cgroup was created. The path is `None` if it is too long.
     Made(u64, Option<Arc<str>>),
     Removed(u64),
-    /// A cgroup was renamed; it and everything below it have a new path.
+    /// A cgroup was renamed. The cgroup and all its descendants have new paths.
     Renamed,
 }
 
@@ -73,31 +70,30 @@ impl TreeEvent {
 #[derive(Debug, Default)]
 pub struct CgroupTree {
     pub(crate) mount: PathBuf,
-    /// Whether the mount shows the whole hierarchy, so that its paths are the kernel's and a cgroup that it lacks does not exist.
-    /// False in a container.
+    /// Whether the mount shows all cgroups of the hierarchy, at the kernel's paths. False in a container.
     pub(crate) shows_all: bool,
     paths: HashMap<u64, Arc<str>>,
     ids: HashMap<Arc<str>, u64>,
-    /// Removed cgroups, some without a known path, and when the removal was noticed. If the mount shows only a part of the
-    /// hierarchy, the cgroups outside that part are here, too.
+    /// When we noticed the removal of each removed cgroup; some have no known path. If the mount shows only a part of the
+    /// hierarchy, this includes the cgroups outside that part.
     removed: HashMap<u64, Instant>,
-    /// Cgroups created since we started, each with a moment before its creation, ns of CLOCK_MONOTONIC.
+    /// For each cgroup created since we started: a moment before its creation, ns of CLOCK_MONOTONIC.
     made: HashMap<u64, u64>,
     suspects: HashSet<u64>,
-    /// Cgroups that exist, but not at the path that we keep: that path lacks unprintable characters.
+    /// Cgroups that exist, but not at the path that we keep, because we removed unprintable characters from that path.
     unreadable: HashSet<u64>,
     /// When the tree was last walked, and how many cgroups it had.
     walked: Option<(Instant, usize)>,
-    /// The time of which walks had used their share then.
+    /// Time that must pass after that walk, so that all walks stay within their share.
     walk_debt: Duration,
     bound: Bound,
-    /// Bytes of `paths`.
+    /// Total length of `paths`, bytes.
     bytes: usize,
-    /// Whether there may be more cgroups than are kept.
+    /// Whether the tree may have more cgroups than we keep.
     is_full: bool,
-    /// Cgroups in figures that are not kept, with the path of the nearest one above that is.
+    /// Cgroups that have figures but are not kept, each with the path of its nearest kept ancestor.
     merged: HashMap<u64, Arc<str>>,
-    /// The sum of the sizes of `merged` in all samples.
+    /// The sizes of `merged` in all samples, added up.
     merges: u64,
     is_renamed: bool,
     /// Whether events were lost, so that known cgroups may have been removed.
@@ -105,7 +101,7 @@ pub struct CgroupTree {
 }
 
 impl CgroupTree {
-    /// Creates the tree of the hierarchy mounted at `mount`.
+    /// Creates the tree of the hierarchy that is mounted at `mount`.
     pub fn new(mount: impl Into<PathBuf>) -> Self {
         let mut tree = Self { mount: mount.into(), ..Self::default() };
         tree.shows_all = tree.root_id() == Some(ROOT_ID);
@@ -117,7 +113,7 @@ impl CgroupTree {
         fs::metadata(&self.mount).ok().map(|root| root.ino())
     }
 
-    /// Adds an event that the BPF side had not yet reported at `since_ns` (CLOCK_MONOTONIC).
+    /// Adds an event that arrived after `since_ns` (CLOCK_MONOTONIC).
     pub(crate) fn receive_since(&mut self, event: TreeEvent, since_ns: u64, now: Instant) {
         let made = if let TreeEvent::Made(id, _) = &event { Some(*id) } else { None };
         self.receive(event, now);
@@ -138,7 +134,7 @@ impl CgroupTree {
                     }
                 }
             }
-            // A walk finds the path when a figure refers to the cgroup, or hides it.
+            // A later walk finds the path once a figure refers to the cgroup, or finds that the cgroup is hidden.
             TreeEvent::Made(..) => {}
             TreeEvent::Removed(id) => {
                 self.removed.entry(id).or_insert(now);
@@ -154,7 +150,7 @@ impl CgroupTree {
         }
     }
 
-    /// Returns the nearest cgroup above `path` that is kept, if there is no room for `path`.
+    /// Returns the nearest kept ancestor of `path` if the bound leaves no place for `path`.
     fn nearest_kept(&mut self, path: &str) -> Option<Arc<str>> {
         let Bound { cgroups, bytes } = self.bound;
         self.is_full |= self.paths.len() >= cgroups || self.bytes + path.len() > bytes;
@@ -170,13 +166,13 @@ impl CgroupTree {
         self.merged.insert(id, above);
     }
 
-    /// Counts the cgroups that now count for one above them. Returns the sum so far.
+    /// Counts the cgroups that are now merged into an ancestor. Returns the total of all calls.
     pub(crate) fn count_merged(&mut self) -> u64 {
         self.merges += self.merged.len() as u64;
         self.merges
     }
 
-    /// Whether the figures of the cgroup count for one above it, because there are more cgroups than are kept.
+    /// Whether the figures of the cgroup count for an ancestor, because there are more cgroups than we keep.
     pub(crate) fn is_merged(&self, id: u64) -> bool {
         self.merged.contains_key(&id)
     }
@@ -187,8 +183,7 @@ impl CgroupTree {
         }
     }
 
-    /// Finds the paths of `ids`, and checks known paths. A path is kept as long as figures refer to it, even if the cgroup is
-    /// removed.
+    /// Finds the paths of `ids`, and checks known paths. Keeps the path of a removed cgroup as long as figures refer to it.
     pub fn learn(&mut self, ids: impl IntoIterator<Item = u64> + Clone, now: Instant) {
         let is_known = |id: &u64| {
             *id == 0
@@ -226,7 +221,7 @@ impl CgroupTree {
         if walk.is_full {
             self.keep_only(&walk, ids, now);
         } else if walk.is_whole() {
-            // Assume that hidden cgroups exist: the BPF side reports their removal, unless events were lost.
+            // Assume that a hidden cgroup exists: the BPF side would have reported its removal, unless events were lost.
             let is_hidden = |id: &u64| self.paths.get(id).is_some_and(|path| walk.hides(path));
             let known = self.paths.keys().chain(self.merged.keys());
             for id in known.chain(unknown).filter(|id| !walk.found.contains_key(id)) {
@@ -254,19 +249,19 @@ impl CgroupTree {
         let bytes = |paths: &HashMap<u64, Arc<str>>| paths.values().map(|path| path.len()).sum();
         self.bytes = bytes(&self.paths);
         if self.paths.len() > 2 * self.bound.cgroups || self.bytes > 2 * self.bound.bytes {
-            // The owner drops no entries.
+            // The owner of this tree never calls `drop_entries`.
             let removed = &self.removed;
             self.paths.retain(|id, _| !removed.contains_key(id) || ids.contains(id));
             self.removed.retain(|id, _| ids.contains(id));
             self.bytes = bytes(&self.paths);
         }
-        // If two cgroups have the same path, the existing one is used.
+        // If a removed and an existing cgroup have the same path, the path belongs to the existing one.
         self.ids = self.paths.iter().map(|(id, path)| (path.clone(), *id)).collect();
         self.ids.extend(found.into_iter().map(|(id, path)| (path, id)));
     }
 
-    /// Forgets the cgroups that are not in a walk that could not keep all. Those in figures count for one above them from now on;
-    /// what was removed keeps its path as long as figures refer to it.
+    /// Drops all cgroups that the walk did not keep, except removed ones. The figures of a dropped cgroup count for an ancestor
+    /// now.
     fn keep_only(&mut self, walk: &Walk, ids: &HashSet<u64>, now: Instant) {
         let is_found = |id: &u64| walk.found.contains_key(id);
         let removed = &self.removed;
@@ -278,7 +273,7 @@ impl CgroupTree {
         for id in gone {
             let seen = walk.left_out.get(id);
             if seen.is_none() && self.has_missed {
-                // Its removal may have been missed. If it exists, its tasks keep its figures.
+                // We may have missed the removal of this cgroup. If the cgroup exists, its tasks keep its figures.
                 self.removed.entry(*id).or_insert(now);
             }
             let above = seen.or_else(|| self.merged.get(id)).filter(|above| kept.contains(above));
@@ -286,8 +281,8 @@ impl CgroupTree {
         }
     }
 
-    /// Returns the path below the mount; for a removed cgroup, its last path; for one that is not kept, that of the nearest one above
-    /// that is. `None` if it was never read.
+    /// Returns the path of a cgroup below the mount. For a removed cgroup this is the last path; for a cgroup that is not kept,
+    /// the path of the nearest kept ancestor. `None` if no path was ever read.
     pub fn path(&self, id: u64) -> Option<&Arc<str>> {
         self.paths.get(&id).or_else(|| self.merged.get(&id))
     }
@@ -301,8 +296,7 @@ impl CgroupTree {
         self.removed_since(id).is_some_and(|since| now.duration_since(since) >= LINGERS)
     }
 
-    /// If the mount shows only a part of the hierarchy, it may hide the cgroup. Then only a cgroup that was once seen counts as
-    /// removed.
+    /// If the mount shows only a part of the hierarchy, a cgroup that we never saw may be hidden. It does not count as removed.
     fn removed_since(&self, id: u64) -> Option<Instant> {
         let was_seen = self.paths.contains_key(&id) || self.merged.contains_key(&id);
         self.removed.get(&id).copied().filter(|_| self.shows_all || was_seen)
@@ -326,7 +320,7 @@ impl CgroupTree {
         self.merged.retain(|id, _| is_named(*id));
     }
 
-    /// Returns a moment before the cgroup was created, ns of CLOCK_MONOTONIC; `None` if it may have existed before we started.
+    /// Returns a moment before the cgroup was created, ns of CLOCK_MONOTONIC. `None` if it may have existed before we started.
     pub(crate) fn made_after_ns(&self, id: u64) -> Option<u64> {
         self.made.get(&id).copied()
     }
@@ -344,31 +338,30 @@ impl CgroupTree {
     pub fn ancestors(&self, id: u64) -> impl Iterator<Item = u64> + '_ {
         let path = self.path(id).map_or("", |path| path);
         let ends = path.char_indices().filter(|(_, c)| *c == '/').map(|(end, _)| end.max(1));
-        // Where it is not kept, the last one is that with its path.
+        // If the cgroup is not kept, `path` belongs to its nearest kept ancestor, which must be included.
         let last = self.is_merged(id).then_some(path.len()).filter(|length| *length > 1);
         let ends = ends.chain(last);
         ends.filter_map(|end| self.ids.get(&path[..end]).copied()).filter(move |ancestor| *ancestor != id)
     }
 
-    /// Whether the cgroup exists now.
+    /// Whether a cgroup exists now at this path.
     pub fn exists(&self, path: &str) -> bool {
         self.mount.join(path.trim_start_matches('/')).is_dir()
     }
 }
 
-/// Returns the number of the cpu controller's hierarchy from `/proc/self/cgroup`; v2 is 0 (`cgrp_dfl_root` gets the first
-/// number).
+/// Returns the number of the cpu controller's hierarchy in `/proc/self/cgroup`; 0 for v2: `cgrp_dfl_root` gets the first number.
 pub(crate) fn hierarchy(text: &str, is_v2: bool) -> Option<u64> {
     let cpu = || text::hierarchy(text.as_bytes(), Some("cpu")).and_then(|(number, _)| text::number(number));
     if is_v2 { Some(0) } else { cpu() }
 }
 
-/// The last figures of cgroups that were removed long ago. They are freed when two samples in a row agree.
+/// Last figures of long-removed cgroups. We free a cgroup's entry when its figures agree in two consecutive samples.
 #[derive(Debug, Default)]
 pub(crate) struct Remains(HashMap<u64, u64>);
 
 impl Remains {
-    /// Takes a sum of rising figures for each id. Returns the ids to free.
+    /// Takes for each id the sum of its rising figures. Returns the ids whose entries can be freed.
     pub(crate) fn settled(&mut self, figures: HashMap<u64, u64>) -> HashSet<u64> {
         let before = std::mem::replace(&mut self.0, figures);
         let settled: HashSet<u64> =
@@ -386,8 +379,8 @@ pub fn all_paths(mount: &Path) -> HashMap<u64, Arc<str>> {
 #[cfg(test)]
 mod tests;
 
-/// The most cgroups that are kept, and the most bytes of their paths: any user may make cgroups, and each costs all readers of
-/// samples some KiB.
+/// Maximum number of kept cgroups, and maximum total length of their paths, bytes. Any user can create cgroups, and each cgroup
+/// costs every reader of samples some KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bound {
     pub(super) cgroups: usize,
@@ -400,45 +393,45 @@ impl Default for Bound {
     }
 }
 
-/// A path of up to this length, bytes, takes one turn.
+/// Length of a path that takes one turn, bytes. A longer path takes several turns.
 const USUAL_BYTES: usize = 256;
-/// The fewest names that are read of a directory, however many are unread.
+/// Minimum number of names to read from a directory, even if many names are still unread.
 const LEAST_NAMES: usize = 256;
 
 #[derive(Debug, Default)]
 pub(super) struct Walk {
     pub(super) found: HashMap<u64, Arc<str>>,
-    /// Directories whose children can never be seen: unreadable, too deep, or with names that are too long.
+    /// Directories whose children we can never see: the directory is unreadable or too deep, or the names are too long.
     pub(super) hidden: HashSet<Arc<str>>,
-    /// Cgroups that are not kept because of the [`Bound`], as far as they were seen, with the nearest one that is.
+    /// Cgroups that the walk saw but did not keep because of the [`Bound`], each with the path of its nearest kept ancestor.
     pub(super) left_out: HashMap<u64, Arc<str>>,
-    /// Bytes of the paths in `found`.
+    /// Total length of the paths in `found`, bytes.
     pub(super) bytes: usize,
     pub(super) is_full: bool,
-    /// Names that were read and not followed so far.
+    /// Number of names that were read but not followed yet.
     unread: usize,
     bound: Bound,
-    /// Whether something besides the hidden parts may be missing.
+    /// Whether cgroups outside the hidden parts may be missing.
     is_cut_short: bool,
 }
 
-/// A directory that was read, and what is left of it.
+/// A directory that was read, and its unfinished children.
 #[derive(Debug)]
 struct Directory {
-    /// Below the mount, without the first `/`.
+    /// Path below the mount, without a leading `/`.
     path: Vec<u8>,
     depth: usize,
     above: usize,
     unread: Vec<(u64, CString)>,
-    /// Its directories that have something left; the next one first.
+    /// Indices of the children that are not finished, the next one first.
     open: VecDeque<usize>,
-    /// The turns that it leaves out, because a long path took several.
+    /// Number of turns that this directory must skip, because a long path below it took several turns.
     owed: usize,
 }
 
 impl Walk {
-    /// Reads the cgroups below `mount`. If there are more than the bound, cgroups with the same parent get the same number of places
-    /// for what is below them, as far as they have so much.
+    /// Reads the cgroups below `mount`. If there are more cgroups than the bound allows, siblings get equal numbers of places for
+    /// their descendants. A sibling with fewer descendants gets only as many places as it has descendants.
     pub(super) fn over(mount: &Path, bound: Bound) -> Self {
         let mut walk = Self { bound, ..Self::default() };
         let root = match openat(CWD, mount, DIRECTORY.difference(OFlags::NOFOLLOW), Mode::empty()) {
@@ -492,7 +485,7 @@ impl Walk {
         walk
     }
 
-    /// Whether everything but the hidden parts was found. A missing root means that the hierarchy is no longer mounted.
+    /// Whether the walk found everything except the hidden parts. Without a root, the hierarchy is no longer mounted.
     pub(super) fn is_whole(&self) -> bool {
         !self.is_cut_short && !self.found.is_empty()
     }
@@ -545,7 +538,7 @@ impl Directory {
     }
 }
 
-/// Takes the next cgroup to read, with the directory that it is in. Directories with the same parent take turns.
+/// Takes the next cgroup to read, and the index of its parent directory. Directories with the same parent take turns.
 fn next(directories: &mut [Directory]) -> Option<(usize, (u64, CString))> {
     let mut at = 0;
     loop {
@@ -564,7 +557,7 @@ fn next(directories: &mut [Directory]) -> Option<(usize, (u64, CString))> {
             None if at == 0 => return None,
             None => {
                 at = directory.above;
-                // It was moved to the end on the way down.
+                // This directory was moved to the back when we entered it.
                 directories[at].open.pop_back();
             }
         }
@@ -578,8 +571,7 @@ fn shown(path: &[u8]) -> Arc<str> {
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Collects at most `most` entries at once, so that a deep walk does not hold a buffer for each level. Also returns whether there
-/// are more.
+/// Returns up to `most` subdirectories, and whether there are more. Reads all at once, so that a deep walk holds few buffers.
 fn subdirectories(directory: &OwnedFd, most: usize) -> Result<(Vec<(u64, CString)>, bool), Errno> {
     let mut found = Vec::new();
     for entry in Dir::read_from(directory)? {

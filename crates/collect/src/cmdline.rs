@@ -1,4 +1,4 @@
-//! Command lines of processes. They are read only when they are shown, never with a sample.
+//! Reads the command lines of processes. This happens only to show them, never as part of a sample.
 
 use std::{
     fs::{self, File},
@@ -9,12 +9,11 @@ use std::{
 
 use cgscope_model::printable;
 
-/// Maximum length of a command line that is read, bytes: more than fits on a screen.
+/// Maximum number of bytes of a command line that we read: more than fits on a screen.
 const MOST: u64 = 4096;
 
-/// Returns the command line of a process: arguments separated by spaces, at most 4 KiB, no control characters. `None` for a
-/// kernel thread, a zombie, and a process that has exited or is hidden. This can take long, because the kernel waits while
-/// another thread changes the process's mappings.
+/// Returns a process's command line: arguments separated by spaces, at most 4 KiB, no control characters. `None` for a kernel
+/// thread, a zombie, and an exited or hidden process. Can take long: the kernel waits while a thread changes the mappings.
 pub fn cmdline(pid: u32) -> Option<Arc<str>> {
     let mut bytes = Vec::new();
     File::open(format!("/proc/{pid}/cmdline")).ok()?.take(MOST).read_to_end(&mut bytes).ok()?;
@@ -26,17 +25,16 @@ pub fn command_lines(pids: impl IntoIterator<Item = u32>) -> Vec<(u32, Option<Ar
     pids.into_iter().map(|pid| (pid, cmdline(pid))).collect()
 }
 
-/// Returns the effective user id of process `pid`, or 0 if the process is not dumpable, as after a change of user. `None` in the
-/// same cases as for [`cmdline`].
+/// Returns the effective user id of process `pid`; 0 if it is not dumpable, as after a change of user; `None` as in [`cmdline`].
 pub fn user_id(pid: u32) -> Option<u32> {
     fs::metadata(format!("/proc/{pid}")).ok().map(|metadata| metadata.uid())
 }
 
-/// Parses a command line. Each argument ends with a zero byte; a process that sets its own title leaves more of them at the end.
+/// Parses a command line. Each argument ends with a zero byte. A process with its own title leaves more zero bytes at the end.
 fn parse_cmdline(bytes: &[u8]) -> Option<Arc<str>> {
     let end = bytes.iter().rposition(|byte| *byte != 0)? + 1;
     let whole = match std::str::from_utf8(&bytes[..end]) {
-        // The text was cut in the middle of a character.
+        // The limit cut a character in half.
         Err(error) if error.error_len().is_none() => &bytes[..error.valid_up_to()],
         _ => &bytes[..end],
     };
@@ -83,7 +81,7 @@ mod tests {
         let mut command = Command::new("sh");
         command.args(["-c", "echo; read line", &long]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        // The kernel lets the parent continue before the arguments are in place.
+        // The kernel lets the parent continue before it sets the child's arguments.
         child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         let line = cmdline(child.id()).expect("it runs");
         assert!(line.starts_with("sh -c echo; read line xxx"), "{line}");

@@ -1,4 +1,4 @@
-//! The collector, which takes samples of the running host.
+//! Takes samples of the running host.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -27,14 +27,13 @@ use crate::{
     source::{BpfSource, CoarseSource, Source, coarse::text},
 };
 
-/// Maximum number of cgroups whose settings are re-read per sample (about 20 ms). With 10,000 cgroups, a changed quota is seen
-/// within 20 samples. The effects of quotas are read with every sample, and the hook always sees throttling.
+/// Maximum number of cgroups whose settings a sample re-reads (about 20 ms). With 10,000 cgroups, we notice a changed quota
+/// within 20 samples. Each sample reads the effects of quotas, and the hook sees all throttling.
 const SETTINGS_AT_ONCE: u64 = 500;
-/// How long the files of cgroups may take: 140 us for one that was never read before, 40 us for one with a quota. The next sample
-/// begins with the rest.
+/// Maximum time that a sample spends on reading files of cgroups. The first read of a cgroup takes 140 us, a later read of a
+/// cgroup with a quota 40 us. The next sample begins with the unread cgroups.
 const READS: Duration = Duration::from_millis(500);
-/// Maximum number of cgroups that have a quota but appear in no figure, and are still read with each sample. Takes a few
-/// milliseconds.
+/// Maximum number of cgroups that each sample reads (a few milliseconds) because of a quota, although no figure refers to them.
 const UNNAMED_QUOTAS: usize = 200;
 
 /// What to collect.
@@ -44,43 +43,43 @@ pub struct Options {
     pub selection: Selection,
     /// Count waits by CPU even if the host has only one node.
     pub by_cpu: bool,
-    /// Read the NUMA nodes of the selected processes' memory; see `memory.rs` for the cost.
+    /// Read on which NUMA nodes the memory of the selected processes is. `memory.rs` describes the cost.
     pub memory: bool,
-    /// Read how tasks spend the time besides waits.
+    /// Read how tasks spend their time outside of waits.
     pub accounts: Option<Accounting>,
-    /// Count the demand of cgroups with a quota. Then the hook takes longer for tasks under a quota.
+    /// Count the demand of cgroups with a quota. The hook then takes longer for tasks in these cgroups.
     pub demand: bool,
-    /// Whether viewers share the readings: see [`Collector::followed`] and [`Collector::follow`].
+    /// Whether several viewers share the readings: see [`Collector::followed`] and [`Collector::follow`].
     pub shared: bool,
 }
 
-/// What to read about the time besides waits.
+/// What to read about the time outside of waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accounting {
-    /// Take the stack of a task each time it has been blocked for this long; `None` takes no stacks.
+    /// Take the stack of a blocked task each time this period has passed; `None` takes no stacks.
     pub stack_every: Option<Duration>,
 }
 
-/// Returns the names of the containers among cgroups, which are given by id and path.
+/// Finds the containers among the given cgroups (id and path) and returns their names.
 pub type NameContainers = Box<dyn FnMut(&[(u64, Arc<str>)]) -> Vec<ContainerReading> + Send>;
 
-/// Reads the running host. Dropping it detaches and unloads the BPF side, if there is one.
+/// Reads the running host. Dropping it detaches and unloads the BPF side, if one is loaded.
 pub struct Collector {
     source: Box<dyn Source>,
     tree: Option<CgroupTree>,
     limits: LimitFiles,
-    /// The first cgroup whose files the latest sample did not read, because the time was over; 0: it read all.
+    /// Where the next sample begins to read files: the first cgroup that the latest sample had no time for; 0: it read all.
     read_next: u64,
     /// Total wait time caused by each cgroup's quota so far, ns.
     limited: HashMap<u64, u64>,
     placement: PlacementFiles,
-    /// Read all files of each cgroup. Set if less than the whole host is selected.
+    /// Read all files of each cgroup. Set if the selection is less than the whole host.
     whole_limits: bool,
     cost: OwnCost,
     name_containers: Option<NameContainers>,
 }
 
-/// Numbers of the items kept between samples; limited by what exists on the host.
+/// Numbers of items that are kept between samples. What exists on the host limits them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     /// Cgroups with a known path.
@@ -99,7 +98,7 @@ impl Collector {
         })
     }
 
-    /// Starts a collector that reads `/proc` and cgroup files ([`Mode::Coarse`]). Needs no privilege.
+    /// Starts a collector that reads `/proc` and cgroup files ([`Mode::Coarse`]). This needs no privileges.
     pub fn start_coarse(options: &Options) -> Result<Self, Failure> {
         Self::with_source(options, |mounts, _, nodes| {
             Ok(Box::new(CoarseSource::start(options, mounts, nodes)?))
@@ -118,7 +117,7 @@ impl Collector {
         let mut limits = LimitFiles::new(host);
         (limits.reads_memory, limits.settings_at_once) = (placement.has_several_nodes(), SETTINGS_AT_ONCE);
         let source = source(&mounts, tree.as_ref(), placement.cpu_nodes.clone())?;
-        // Reading the kernel's types temporarily takes 15 MiB, which the C library would keep.
+        // Reading the kernel's types takes 15 MiB for a moment, which the C library would not return to the kernel.
         // SAFETY: no preconditions.
         unsafe { libc::malloc_trim(0) };
         Ok(Self {
@@ -134,7 +133,7 @@ impl Collector {
         })
     }
 
-    /// Sets who names the containers of the following samples.
+    /// Sets the function that names the containers of all later samples.
     pub fn name_containers(&mut self, name: NameContainers) {
         self.name_containers = Some(name);
     }
@@ -144,7 +143,7 @@ impl Collector {
         self.source.mode()
     }
 
-    /// Reads everything once.
+    /// Takes a sample.
     pub fn sample(&mut self) -> Result<Sample, Failure> {
         let mut cpus = self.placement.cpus();
         if self.placement.has_changed {
@@ -155,7 +154,7 @@ impl Collector {
         self.place(&mut sample.tasks, mono_ns);
         placement::add_waits(&mut cpus, std::mem::take(&mut sample.cpus));
         sample.cpus = cpus;
-        // Read cgroup events after all figures: then every cgroup in a figure has its event, unless the event was lost.
+        // Read cgroup events after all figures. Then each cgroup in a figure has its event, unless the event was lost.
         let now = Instant::now();
         if let Some(tree) = &mut self.tree {
             self.source.report_cgroups(tree, now);
@@ -176,7 +175,7 @@ impl Collector {
         Ok(sample)
     }
 
-    /// Reads the tasks again for a sample just taken. The rest of a sample takes about a millisecond. Without this, a command
+    /// Reads the tasks of `sample` again. The rest of a sample takes about a millisecond. Without this second read, a command
     /// that cgscope holds before its start would count as blocked for that time.
     pub fn read_tasks_again(&mut self, sample: &mut Sample) -> Result<(), Failure> {
         let (unix_ns, mono_ns) = (unix_ns(), monotonic_ns());
@@ -195,39 +194,36 @@ impl Collector {
         self.source.keep(tasks, &changed);
     }
 
-    /// Reads files of cgroups ahead for the next samples. Without this, `sample` reads them. A caller that calls this must call
-    /// it after each sample.
+    /// Reads files of cgroups ahead for the next sample, which would otherwise read them. Once used, call this after each sample.
     pub fn read_ahead(&mut self) {
         self.limits.read_deferred();
     }
 
-    /// Returns the optional parts that the kernel refused, as sentences.
+    /// Returns one sentence for each optional part that the kernel refused.
     pub fn refused(&self) -> &[String] {
         self.source.hook().map_or(&[], |hook| &hook.refused)
     }
 
-    /// Returns for whom each task of the latest sample is followed, ascending by serial. Empty unless readings are
-    /// [shared](Options::shared).
+    /// Returns which viewers follow each task of the latest sample, by serial. Empty without [`Options::shared`].
     pub fn followed(&self) -> &[Followed] {
         self.source.followed()
     }
 
-    /// Follows all threads of these processes, and what they start, for this viewer. Takes effect with the next sample.
+    /// Follows all threads of these processes, and their descendants, for this viewer. Takes effect with the next sample.
     pub fn follow(&mut self, follower: Follower, pids: &[u32]) {
         if let Some(changes) = self.source.changes() {
             changes.follow(follower, pids);
         }
     }
 
-    /// Stops following for this viewer. Takes effect with the next sample.
+    /// Stops following tasks for this viewer. Takes effect with the next sample.
     pub fn follow_no_longer(&mut self, follower: Follower) {
         if let Some(changes) = self.source.changes() {
             changes.stop(follower);
         }
     }
 
-    /// Measures the hook over `runs`, for at most `longest`. The result is used for samples after the privilege to measure
-    /// (`CAP_SYS_ADMIN`) is dropped.
+    /// Measures the hook over `runs`, for at most `longest`. Samples use the result after the needed `CAP_SYS_ADMIN` is dropped.
     pub fn measure_hook(&mut self, runs: u64, longest: Duration) {
         if let Some(side) = self.source.hook() {
             self.cost.measure(side, runs, longest);
@@ -241,7 +237,7 @@ impl Collector {
         held
     }
 
-    /// Notes which cgroups kept tasks from running since the last sample: these have a quota, even if an earlier read found none.
+    /// Notes which cgroups were throttled since the last sample. Such cgroups have a quota, even if an earlier read found none.
     fn note_limited(&mut self, sample: &Sample) {
         let mut sums: HashMap<u64, u64> = HashMap::new();
         for pair in sample.pairs.iter().filter(|pair| pair.blame == Blame::Limited) {
@@ -255,13 +251,13 @@ impl Collector {
     }
 
     /// Reads the limits of the cgroups in `named` and of their ancestors, and adds the ancestors to `named`. Also reads other
-    /// cgroups with a quota: if a task moves to one, the earlier counters are then known.
+    /// cgroups with a quota, so that their earlier counters are known when a task moves there.
     fn read_limits(&mut self, named: &mut Vec<(u64, Arc<str>)>) -> Vec<CgroupReading> {
         let Some(tree) = &mut self.tree else { return Vec::new() };
         let mut ancestors = Vec::new();
         let mut parent = None;
         for (id, path) in named.iter() {
-            // Siblings have the same ancestors. They are often adjacent, because ids rise with the time of creation.
+            // Siblings have the same ancestors. Siblings are often adjacent, because ids rise with the time of creation.
             let above = path.rsplit_once('/').map(|(above, _)| above);
             if above != parent || parent.is_none() {
                 ancestors.extend(tree.ancestors(*id));
@@ -322,19 +318,19 @@ impl Collector {
     }
 }
 
-/// Returns the cgroups of a sample besides those of its tasks.
+/// Returns the cgroups that the sample names outside of its tasks.
 fn other_cgroups(sample: &Sample) -> impl Iterator<Item = u64> + '_ {
     let exited = sample.exited.iter().map(|place| place.cgroup_id);
     exited.chain(sample.pairs.iter().flat_map(|pair| [pair.victim, pair.culprit]))
 }
 
-/// Returns the name of [`REST`] if it is among the culprits. Its id is the highest.
+/// Returns the name of [`REST`] if `REST` is among the culprits. No id is higher.
 fn rest_name(sample: &Sample) -> Option<(u64, Arc<str>)> {
     let has_rest = sample.pairs.iter().any(|pair| pair.culprit == REST);
     has_rest.then(|| (REST, REST_NAME.into()))
 }
 
-/// Returns the process of thread `tid`, if it exists.
+/// Returns the process of thread `tid`; `None` if the thread does not exist.
 pub fn process_of(tid: u32) -> Option<u32> {
     text::process(&std::fs::read(format!("/proc/{tid}/status")).ok()?)
 }

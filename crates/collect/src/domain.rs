@@ -1,4 +1,4 @@
-//! Measuring domains of the BPF side. Each has its own maps, and adds a part to a sample. The tasks are read before.
+//! Domains: parts of the BPF side, each with its own maps. Each adds its part to a sample, after the tasks have been read.
 
 pub(crate) mod cpus;
 pub(crate) mod culprits;
@@ -21,64 +21,62 @@ use crate::{
     stream::Buffer,
 };
 
-/// What is known before the BPF side is loaded.
+/// What we know before we load the BPF side.
 pub(crate) struct Setup<'a> {
     pub(crate) options: &'a Options,
     pub(crate) config: &'a Config,
     /// Number of possible CPUs.
     pub(crate) cpus: u32,
-    /// Number of cgroups on the host.
     pub(crate) cgroups: usize,
 }
 
-/// A sample while it is taken.
+/// A sample that is not yet complete.
 pub(crate) struct Draft<'a> {
     pub(crate) sample: Sample,
     pub(crate) side: &'a mut KernelSide,
     pub(crate) config: &'a Config,
     pub(crate) buffer: &'a mut Buffer,
-    /// The tasks as last read.
     pub(crate) tasks: &'a mut KnownTasks,
-    /// CPU to node.
+    /// Node of each CPU.
     pub(crate) nodes: &'a BTreeMap<u32, u32>,
     pub(crate) node_places: &'a NodePlaces,
-    /// The latest clock of a run queue when the tasks were read, ns.
+    /// The latest run queue clock of any CPU when the tasks were read, ns.
     pub(crate) clock_ns: u64,
-    /// The stacks of tasks that are blocked now: the reading of tasks has them, and [`stacks`] takes them.
+    /// Stacks of the tasks that are blocked now. They arrive with the tasks, and [`stacks`] adds them to the sample.
     pub(crate) under_way: Vec<UnderWay>,
-    /// The pressure that is kept with the exited tasks of a cgroup: [`waits`] reads it, and [`pressure`] takes it.
+    /// Pressure that the kernel keeps with the exited tasks of each cgroup. [`waits`] reads it, and [`pressure`] adds it up.
     pub(crate) kept_pressure: Vec<(u64, KeptPressure)>,
     pub(crate) losses: &'a mut Losses,
 }
 
 pub(crate) trait Domain: Send {
-    /// The entries of maps whose number depends on the host or on the options.
+    /// Returns the number of entries of each map whose size depends on the host or on the options.
     fn maps(setup: &Setup<'_>) -> Vec<(&'static str, u32)>
     where
         Self: Sized;
 
-    /// `None`: not requested.
+    /// Starts the domain. Returns `None` if the domain is not requested.
     fn start(setup: &Setup<'_>) -> Option<Self>
     where
         Self: Sized;
 
-    /// Reads its maps right after the tasks.
+    /// Reads the domain's maps, right after the tasks.
     fn read(&mut self, draft: &mut Draft<'_>) -> Result<(), Failure>;
 
-    /// Completes the sample, which has its limits and CPUs by now, and prepares the maps for the next sample.
+    /// Completes the sample, which now has limits and CPUs, and prepares the maps for the next sample.
     fn complete(&mut self, _draft: &mut Draft<'_>, _tree: Option<&CgroupTree>) -> Result<(), Failure> {
         Ok(())
     }
 
-    /// Adds the number of items that it keeps between samples.
+    /// Adds the number of items that the domain keeps between samples.
     fn count_held(&self, _held: &mut Held) {}
 }
 
-/// The requested domains, in the order in which they are read.
+/// The requested domains, in the order in which we read them.
 #[derive(Default)]
 pub(crate) struct Domains {
     pub(crate) started: Vec<Box<dyn Domain>>,
-    /// The number of entries of maps, by name.
+    /// Number of entries of each map, by map name.
     pub(crate) maps: Vec<(&'static str, u32)>,
 }
 

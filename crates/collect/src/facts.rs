@@ -19,7 +19,7 @@ use rustix::thread::CapabilitySet;
 const INITIAL_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 const INITIAL_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
 
-/// Gathers all facts but `features_off` and `trial`, which need the collector, and `named_containers`. `root` is `/` except in tests.
+/// Gathers all facts except `named_containers`, `features_off` and `trial` (from the collector). `root` is `/` except in tests.
 pub fn gather(root: &Path) -> Facts {
     let host = Root(root);
     let release = host.line("proc/sys/kernel/osrelease");
@@ -54,7 +54,7 @@ pub fn gather(root: &Path) -> Facts {
     }
 }
 
-/// Returns the BPF scheduler; `None`: unreadable. A kernel without sched_ext has no such scheduler.
+/// Returns the BPF scheduler; `None` if its state is unreadable. A kernel without sched_ext has no such scheduler.
 pub fn sched_ext(root: &Path) -> Option<SchedExt> {
     let host = Root(root);
     let Some(state) = host.line("sys/kernel/sched_ext/state") else {
@@ -64,7 +64,7 @@ pub fn sched_ext(root: &Path) -> Option<SchedExt> {
     if state == "disabled" {
         return Some(SchedExt::default());
     }
-    // The directory exists a little shorter than the state.
+    // The kernel removes the directory slightly before the state changes.
     let name = host.line("sys/kernel/sched_ext/root/ops").unwrap_or_else(|| "(unknown)".into());
     let takes_all = host.switch("sys/kernel/sched_ext/switch_all") == Some(true);
     Some(SchedExt { scheduler: Some(printable(&name)), takes_all })
@@ -79,7 +79,7 @@ pub fn cpu_to_node(root: &Path) -> BTreeMap<u32, u32> {
     nodes.into_iter().flat_map(|node| cpus(node).into_iter().map(move |cpu| (cpu, node))).collect()
 }
 
-/// Returns the NUMA node of each present CPU, offline ones included, from the kernel's link in the CPU's directory.
+/// Returns the NUMA node of each present CPU, also of offline CPUs, from the kernel's link in the CPU's directory.
 pub fn present_cpu_to_node(root: &Path) -> BTreeMap<u32, u32> {
     let cpus = root.join("sys/devices/system/cpu");
     let number = |name: &std::ffi::OsStr, kind: &str| name.to_str()?.strip_prefix(kind)?.parse::<u32>().ok();
@@ -111,7 +111,7 @@ pub struct CgroupMounts {
     pub cpu_v1: Option<PathBuf>,
     /// The v2 hierarchy.
     pub unified: Option<PathBuf>,
-    /// Whether there is a v1 hierarchy with a controller, and not only with a name, as systemd's.
+    /// Whether a v1 hierarchy with a controller is mounted. systemd's v1 hierarchy has only a name and does not count.
     pub has_v1: bool,
 }
 
@@ -121,7 +121,7 @@ impl CgroupMounts {
         cgroup_mounts(&mountinfo(root))
     }
 
-    /// Whether the cpu controller is in v2. A controller is in only one hierarchy at a time: in v2, unless a v1 hierarchy has it.
+    /// Whether the cpu controller is in v2. A controller is in one hierarchy at a time: in v2, unless a v1 hierarchy has it.
     pub fn cpu_is_v2(&self) -> bool {
         self.cpu_v1.is_none() && self.unified.is_some()
     }
@@ -165,8 +165,7 @@ pub(crate) fn mount_v1(mountinfo: &str, controller: &str) -> Option<PathBuf> {
     })
 }
 
-/// Finds a mount point. If a hierarchy has several mounts (bind mounts, containers), takes the first that shows the root, else
-/// the first.
+/// Finds a mount point. If a hierarchy has several mounts (bind mounts, containers), prefers the first mount that shows the root.
 fn mount_point(mountinfo: &str, is_wanted: impl Fn(&Mount<'_>) -> bool) -> Option<PathBuf> {
     let wanted = || mounts(mountinfo).filter(&is_wanted);
     wanted().find(|mount| mount.shows == "/").or(wanted().next()).map(|mount| unescape(mount.point))
@@ -176,7 +175,7 @@ fn mounts(mountinfo: &str) -> impl Iterator<Item = Mount<'_>> {
     mountinfo.lines().filter_map(Mount::parse)
 }
 
-/// Returns the directory that the mount at `point` shows: `/`, or in a container perhaps the container's cgroup.
+/// Returns the directory that the mount at `point` shows: `/`, or in a container possibly the container's cgroup.
 pub(crate) fn shown_at(mountinfo: &str, point: &Path) -> Option<String> {
     // The last mount covers earlier ones.
     let mount = mounts(mountinfo).filter(|mount| unescape(mount.point) == point).last()?;
@@ -236,7 +235,7 @@ fn effective_capabilities(status: &str) -> Option<BTreeSet<String>> {
     Some(held.iter_names().map(|(name, _)| format!("CAP_{name}")).collect())
 }
 
-/// Whether the kernel keeps sched_info. Without it, `/proc/self/schedstat` is zero; a running process has run at least once.
+/// Whether the kernel keeps sched_info. `/proc/self/schedstat` of a running process is zero only without sched_info.
 fn counts(schedstat: &str) -> bool {
     schedstat.split_whitespace().nth(2).is_some_and(|slices| slices != "0")
 }
@@ -252,7 +251,7 @@ fn lockdown(text: &str) -> Option<Lockdown> {
     }
 }
 
-/// Whether proxy execution is built in and not disabled by the boot parameter; it is on by default.
+/// Whether proxy execution is built in and not disabled by the boot parameter. It is enabled by default.
 fn proxy_exec(config: &str, cmdline: &str) -> bool {
     let built_in = config.lines().any(|line| line == "CONFIG_SCHED_PROXY_EXEC=y");
     let last =
@@ -285,7 +284,6 @@ impl Root<'_> {
     }
 
     fn is_namespace(&self, path: &str, inode: u64) -> Option<bool> {
-        // For example `pid:[4026531836]`.
         let link = self.link(path)?;
         Some(link.split_once('[')?.1.strip_suffix(']')?.parse::<u64>().ok()? == inode)
     }
@@ -301,7 +299,7 @@ impl Root<'_> {
 
     fn cgroups(&self, mountinfo: &str) -> CgroupFacts {
         let mounts = cgroup_mounts(mountinfo);
-        // v2 may lack the cpu controller: switched off, or not delegated to this container.
+        // v2 may lack the cpu controller: it can be disabled, or not delegated to this container.
         let has_cpu = |mount: &Path| {
             let controllers = format!("{}/cgroup.controllers", mount.display());
             let controllers = self.text(controllers.trim_start_matches('/'));
@@ -322,10 +320,10 @@ impl Root<'_> {
         self.cpu_list("sys/devices/system/node/online")
     }
 
-    /// Whether this is a PREEMPT_RT kernel. The RT patches add `/sys/kernel/realtime`; not every PREEMPT_RT kernel has it.
+    /// Whether this is a PREEMPT_RT kernel. The RT patches add `/sys/kernel/realtime`, but some of these kernels lack this file.
     fn realtime(&self) -> Option<bool> {
         let by_file = self.switch("sys/kernel/realtime");
-        // For example `#1 SMP PREEMPT_RT`; RT patches before 5.3 wrote a space.
+        // Example: `#1 SMP PREEMPT_RT`. RT patches before 5.3 wrote a space instead of the last underscore.
         let says_so = |version: String| version.contains("PREEMPT_RT") || version.contains("PREEMPT RT");
         let version = || self.text("proc/sys/kernel/version").map(says_so);
         if by_file == Some(true) { by_file } else { version().or(by_file) }

@@ -1,26 +1,26 @@
-//! The reason why something could not be done, in the three parts that a user needs.
+//! Describes why an action failed, in the three parts that a user needs.
 
 use std::fmt;
 
-/// What is missing, what that prevents, and what to do.
+/// A failure: what is missing, what that prevents, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// What is missing or failed.
     pub what: String,
-    /// What cannot be done; empty if it is obvious.
+    /// What cannot be done without it; empty if that is obvious.
     pub effect: String,
-    /// What to do; can be empty.
+    /// What the user can do; can be empty.
     pub remedy: String,
-    /// What refused.
+    /// Who refused.
     pub kind: FailureKind,
 }
 
-/// What refused; decides whether another mode is tried.
+/// Who refused. Decides whether cgscope tries another mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureKind {
     /// No mode can satisfy the request.
     Request,
-    /// The host refused: `cgscope doctor` may have a better explanation.
+    /// The host refused. `cgscope doctor` may explain more.
     Host,
     /// This mode refused; another mode may succeed.
     Mode,

@@ -1,4 +1,4 @@
-//! The BPF side: load, configure, attach, read.
+//! Loads, configures, attaches and reads the BPF side.
 
 use std::{
     collections::BTreeMap,
@@ -31,7 +31,7 @@ use crate::{
 
 /// The compiled BPF side.
 pub static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("CGSCOPE_BPF_OBJECT"));
-/// The hook with an empty body, for comparison by `cargo xtask overhead`.
+/// The hook with an empty body. `cargo xtask overhead` compares the hook with it.
 pub static EMPTY_HOOK_OBJECT: &[u8] = aya::include_bytes_aligned!(env!("CGSCOPE_EMPTY_HOOK_OBJECT"));
 /// The yardstick that `cargo xtask overhead --check` compares the hook with.
 pub static YARDSTICK_OBJECT: &[u8] = aya::include_bytes_aligned!(env!("CGSCOPE_YARDSTICK_OBJECT"));
@@ -43,7 +43,7 @@ pub(crate) struct KernelSide {
     bpf: Ebpf,
     cgroup_events: RingBuf<MapData>,
     exited: TableReading,
-    /// `None`: each reading visits all tasks.
+    /// `None` if each reading visits all tasks.
     changes: Option<TableReading>,
     pub(crate) refused: Vec<String>,
 }
@@ -51,29 +51,29 @@ pub(crate) struct KernelSide {
 pub(crate) struct Plan<'a> {
     pub(crate) resolved: &'a Resolved,
     pub(crate) config: Config,
-    /// If the hook lists changed tasks: the BTF ids of [`TASK_BY_ID`](cgscope_ledger::feature::TASK_BY_ID).
+    /// BTF ids of [`TASK_BY_ID`](cgscope_ledger::feature::TASK_BY_ID), if the hook lists changed tasks.
     pub(crate) task_by_id: Option<[u32; 2]>,
     pub(crate) cpus: u32,
     pub(crate) nodes: &'a [(u32, u32)],
     pub(crate) selection: &'a Selection,
     pub(crate) room: Option<i64>,
-    /// The number of entries of maps, by name.
+    /// Number of entries of each map, by map name.
     pub(crate) maps: &'a [(&'static str, u32)],
 }
 
-/// A loader of programs, which another thread makes: aya parses all types of the kernel for it, which no program needs.
+/// A loader that another thread creates. This takes time, because aya parses all kernel types, although no program needs them.
 pub(crate) struct Loader(Option<JoinHandle<EbpfLoader<'static>>>);
 
 impl Loader {
     pub(crate) fn begin() -> Self {
-        // The C library gives each thread an arena, and keeps what that thread frees: 2.3 MiB. With one arena, others use it again. Programs
-        // that only read recordings keep their arenas: several threads parse there, and would wait for each other.
+        // The C library gives each thread an arena, and keeps the 2.3 MiB that this thread frees. With one arena, all threads
+        // reuse memory. Programs that only read recordings keep several arenas: their parser threads would wait for each other.
         #[cfg(target_env = "gnu")]
         // SAFETY: mallopt has no preconditions; if it fails, nothing changes.
         unsafe {
             libc::mallopt(libc::M_ARENA_MAX, 1);
         }
-        // If there can be no more threads, `wait` makes it.
+        // If the system refuses another thread, `wait` creates the loader.
         Self(thread::Builder::new().spawn(loader).ok())
     }
 
@@ -82,7 +82,7 @@ impl Loader {
     }
 }
 
-/// Returns a new loader without the kernel's types.
+/// Creates a loader without the kernel's types.
 pub fn loader() -> EbpfLoader<'static> {
     let mut loader = EbpfLoader::new();
     loader.btf(None);
@@ -90,8 +90,7 @@ pub fn loader() -> EbpfLoader<'static> {
 }
 
 impl KernelSide {
-    /// Loads and attaches the BPF side. On return, every switch runs the hook; [`read_tasks`](Self::read_tasks) starts to follow
-    /// tasks.
+    /// Loads and attaches the BPF side. Then every switch runs the hook. Call [`read_tasks`](Self::read_tasks) to follow tasks.
     pub(crate) fn start(loader: Loader, plan: &Plan<'_>) -> Result<Self, Failure> {
         let Plan { config, cpus, resolved, .. } = plan;
         let btf = resolved.attach_types().map_err(failed("read the kernel's type information"))?;
@@ -104,7 +103,7 @@ impl KernelSide {
             .map_max_entries(names::CHANGES, plan.task_by_id.map_or(1, |_| *cpus + 1))
             .map_max_entries(names::CPU_NODE, *cpus)
             .map_max_entries(names::THROTTLE_CLOCKS, if config.keep_throttle_clock == 0 { 1 } else { *cpus })
-            // Needed for task storage, for which aya 0.14 has no type.
+            // Task storage needs this, because aya 0.14 has no type for it.
             .allow_unsupported_maps();
         for (map, entries) in plan.maps {
             loader.map_max_entries(map, *entries);
@@ -131,7 +130,7 @@ impl KernelSide {
         side.set_room(plan.room.unwrap_or(i64::MAX))?;
         side.attach_helpful(plan, &mut unloaded);
         let freed: &[_] = if has_room { &[names::ON_TASK_FREED] } else { &[] };
-        // Attach forks before switches: a task forked in between gets its storage at its first switch.
+        // Attach forks before switches. A task that forks in between gets its storage at its first switch in.
         let rename: &[_] = if plan.task_by_id.is_some() { &[names::ON_RENAME] } else { &[] };
         let required = [freed, rename, &[names::ON_NEW_TASK, names::ON_MOVE, names::ON_SWITCH]].concat();
         let attached = side.attach(&required, &mut unloaded).and_then(|()| unloaded.check(names::READ_TASKS));
@@ -155,7 +154,7 @@ impl KernelSide {
                 reasons(&*error)
             ));
         }
-        // Where tasks are throttled one by one, the hook finds out about a move when the wait ends.
+        // If the kernel throttles single tasks, the hook notices a move when the wait ends.
         let groups = self.attach(&[names::ON_LEAVE_GROUP, names::ON_ENTER_GROUP], unloaded);
         if let Err(error) = groups
             && plan.resolved.offsets.task_throttled == ABSENT
@@ -166,7 +165,7 @@ impl KernelSide {
             ));
         }
         if config.keep_throttle_clock != 0
-            // Attach the end first: a clock that starts and never stops would attribute every wait to throttling.
+            // Attach the end first. A clock that starts and never stops would attribute every wait to throttling.
             && let Err(error) = self.attach(&[names::ON_UNTHROTTLE, names::ON_THROTTLE], unloaded)
         {
             self.refused.push(format!(
@@ -177,7 +176,7 @@ impl KernelSide {
     }
 
     fn prepare(&mut self, root_cgroup_id: u64, selection: &Selection) -> AyaResult<()> {
-        // The last resort for exited tasks of cgroups without an entry of their own.
+        // Exited tasks count here if their cgroup has no entry of its own.
         self.hash_table(names::EXITED)?.insert(root_cgroup_id, Raw(Exited::NONE), 0)?;
         let mut selected: HashMap<_, u64, u64> = self.hash_table(names::SELECTED)?;
         for pid in &selection.pids {
@@ -190,7 +189,7 @@ impl KernelSide {
     }
 
     fn attach(&mut self, programs: &[&'static str], unloaded: &mut Unloaded) -> AyaResult<()> {
-        // All or none: half of a pair would count wrongly.
+        // Load all programs or none: half of a pair would count wrongly.
         programs.iter().try_for_each(|name| unloaded.check(name))?;
         let attached = programs.iter().try_for_each(|name| self.attach_one(name));
         if attached.is_err() {
@@ -199,7 +198,6 @@ impl KernelSide {
         attached
     }
 
-    /// Unloads a program, and detaches it if it is attached.
     fn unload(&mut self, name: &str) {
         let _ = match program_of(&mut self.bpf, name) {
             Ok(Program::BtfTracePoint(program)) => program.unload(),
@@ -223,7 +221,6 @@ impl KernelSide {
         read_iterator(&mut self.bpf, names::READ_TASKS).map_err(failed("read the tasks"))
     }
 
-    /// Whether the changed tasks can be read.
     pub(crate) fn has_changes(&self) -> bool {
         self.changes.is_some()
     }
@@ -233,13 +230,13 @@ impl KernelSide {
         self.set_first("begin to read the changed tasks", names::TURN, turn)
     }
 
-    /// Opens a stream of tasks that changed. Call it again for the same turn while a list has more.
+    /// Opens a stream of the changed tasks. Call this again for the same turn while a list has more tasks.
     pub(crate) fn read_changes(&self) -> Result<Option<impl Read + use<>>, Failure> {
         let stream = self.changes.as_ref().map(TableReading::open).transpose();
         stream.map_err(failed("read the changed tasks"))
     }
 
-    /// Opens a stream of the cgroups that had a followed task, with new figures of exited tasks.
+    /// Opens a stream of the cgroups that have had a followed task, with new figures of exited tasks.
     pub(crate) fn read_exited(&self) -> Result<impl Read + use<>, Failure> {
         self.exited.open().map_err(failed("read the exited tasks"))
     }
@@ -250,7 +247,7 @@ impl KernelSide {
         }
     }
 
-    /// Sets the index of each CPU's node, plus one. CPUs that are not possible are skipped.
+    /// Sets the node of each CPU, as the node's index plus one. Skips CPUs that are not possible.
     pub(crate) fn set_nodes(&mut self, places: impl IntoIterator<Item = (u32, u32)>) -> Result<(), Failure> {
         step("set the node of each CPU", || {
             let mut nodes: Array<_, u32> = self.array_mut(names::CPU_NODE)?;
@@ -263,12 +260,13 @@ impl KernelSide {
         })
     }
 
-    /// Lets the BPF side reuse entries of culprits and of pressure that were last used before `clock_ns`. They must have been read.
+    /// Lets the BPF side reuse culprit and pressure entries that were last used before `clock_ns`. We must have read all of them.
     pub(crate) fn keep_entries_since(&mut self, clock_ns: u64) -> Result<(), Failure> {
         self.set_first("free old entries of culprits and of pressure", names::KEPT_SINCE, clock_ns)
     }
 
-    /// From now on, a task that gets a CPU without storage is a loss if it started after `now_ns` (CLOCK_MONOTONIC).
+    /// Tells the BPF side that we have read all tasks. If a task started after `now_ns` (CLOCK_MONOTONIC) and switches in without
+    /// storage, the BPF side now counts a loss.
     pub(crate) fn mark_first_read(&mut self, now_ns: u64) -> Result<(), Failure> {
         self.set_first("mark the first reading", names::FIRST_READ, now_ns)
     }
@@ -277,8 +275,8 @@ impl KernelSide {
         self.set_first("set the maximum memory of tasks", names::MEMORY_LEFT, bytes as u64)
     }
 
-    /// At the next reading, clears the bits of `clear` in every task, and sets `bits` in all threads of these processes. Call it
-    /// with empty arguments after that reading, because another process may get the same id.
+    /// At the next reading, clears the bits of `clear` in every task, and sets `bits` in all threads of these processes. After
+    /// that reading, call this with empty arguments, because another process may get the same id.
     pub(crate) fn mark(&mut self, clear: u64, bits: &BTreeMap<u32, u64>) -> Result<(), Failure> {
         step("select the processes to follow", || {
             let mut selected: HashMap<_, u64, u64> = self.hash_table(names::SELECTED)?;
@@ -303,14 +301,13 @@ impl KernelSide {
         })
     }
 
-    /// Returns the time in the hook (ns) and its number of runs, while [`measure`] is on.
+    /// Returns the time in the hook (ns) and the number of runs. `None` unless [`measure`] is on.
     pub(crate) fn hook_time(&self) -> Option<(u64, u64)> {
         let program: &BtfTracePoint = self.bpf.program(names::ON_SWITCH)?.try_into().ok()?;
         let info = program.info().ok()?;
         Some((info.run_time().as_nanos() as u64, info.run_count()))
     }
 
-    /// Reads the table of each CPU.
     pub(crate) fn each_cpu<T: Plain + 'static>(
         &self,
         doing: &'static str,
@@ -326,7 +323,6 @@ impl KernelSide {
         })
     }
 
-    /// Reads all entries of a hash map.
     pub(crate) fn each_entry<K: Plain, V: Plain>(
         &self,
         doing: &'static str,
@@ -336,7 +332,6 @@ impl KernelSide {
         step(doing, || Ok(bpf_calls::entries(table(&self.bpf, name)?, each)?))
     }
 
-    /// Sets the first entry of an array.
     pub(crate) fn set_first(
         &mut self,
         doing: &'static str,
@@ -397,14 +392,14 @@ fn program_of<'b>(bpf: &'b mut Ebpf, name: &str) -> AyaResult<&'b mut Program> {
     Ok(bpf.program_mut(name).ok_or_else(|| format!("the object has no program {name}"))?)
 }
 
-/// Opens a stream of what a loaded task iterator writes now.
+/// Opens a stream of the output of a loaded task iterator.
 pub fn read_iterator(bpf: &mut Ebpf, name: &str) -> AyaResult<File> {
     let iterator: &mut Iter = program(bpf, name)?;
     let id = iterator.attach()?;
     Ok(iterator.take_link(id)?.into_file()?)
 }
 
-/// `None` if the map has no such entry: aya names that differently for lookups and for removals.
+/// Converts the error for a missing entry to `None`. aya reports a missing entry differently for lookups and for removals.
 pub(crate) fn if_there<T>(result: Result<T, MapError>) -> Result<Option<T>, MapError> {
     match result {
         Err(MapError::KeyNotFound) => Ok(None),
@@ -423,7 +418,7 @@ const CGROUP_PROGRAMS: [&str; 4] =
 /// Maximum number of threads that load programs: two programs take most of the time.
 const LOADERS: usize = 4;
 
-/// The errors of the programs that could not be loaded, by name.
+/// Errors of the programs that the kernel refused to load, by program name.
 struct Unloaded(BTreeMap<&'static str, ProgramError>);
 
 impl Unloaded {
@@ -432,7 +427,7 @@ impl Unloaded {
     }
 }
 
-/// Loads the wanted programs on all CPUs, because the verifier takes up to 50 ms for one.
+/// Loads the wanted programs on several CPUs, because the verifier takes up to 50 ms for one program.
 fn load(bpf: &mut Ebpf, btf: &Btf, is_wanted: impl Fn(&str) -> bool) -> Unloaded {
     let mut of_object: BTreeMap<_, _> = bpf.programs_mut().collect();
     let wanted = PROGRAMS.into_iter().filter(|(name, _)| is_wanted(name));
@@ -449,7 +444,7 @@ fn load(bpf: &mut Ebpf, btf: &Btf, is_wanted: impl Fn(&str) -> bool) -> Unloaded
         }
     };
     thread::scope(|scope| {
-        // If there can be no more threads, this one loads all programs.
+        // If the system refuses more threads, this thread loads all programs.
         (1..loaders).for_each(|_| drop(thread::Builder::new().spawn_scoped(scope, work)));
         work();
     });
@@ -472,15 +467,15 @@ fn table_reading(bpf: &mut Ebpf, reading: &str, of: &str) -> AyaResult<TableRead
     Ok(TableReading::new(reading.as_fd(), table(bpf, of)?)?)
 }
 
-/// A call instruction of BPF, without its number.
+/// The first half of a BPF call instruction. The second half is the number of the function.
 const CALL: [u8; 4] = [0x85, 0, 0, 0];
-/// The same, for a function of the kernel that its BTF id names (BPF_PSEUDO_KFUNC_CALL, Linux 5.13).
+/// The first half of a call to a kernel function. The second half is its BTF id (BPF_PSEUDO_KFUNC_CALL, Linux 5.13).
 const CALL_KERNEL: [u8; 4] = [0x85, 0x20, 0, 0];
 
-/// Inserts the ids of kernel functions, for which neither aya 0.14 nor the compiler has a notation. Without ids, the programs that
-/// call them cannot be loaded.
+/// Inserts the ids of kernel functions into the calls, because neither aya 0.14 nor the compiler can express them. Without ids,
+/// the kernel refuses the programs with these calls.
 fn with_kernel_calls(mut object: Vec<u8>, ids: Option<[u32; 2]>) -> Vec<u8> {
-    // Sections with instructions are aligned to 8 bytes in the file.
+    // The file aligns sections with instructions to 8 bytes.
     for instruction in object.chunks_exact_mut(8) {
         for (number, id) in KERNEL_CALLS.iter().zip(ids.unwrap_or_default()) {
             if instruction[..4] == CALL && instruction[4..] == number.to_le_bytes() {
@@ -503,7 +498,7 @@ pub(crate) fn measure() -> Option<OwnedFd> {
     enable_stats(Stats::RunTime).ok()
 }
 
-/// The result of an aya call, before an error becomes a [`Failure`].
+/// Result of an aya call, before its error becomes a [`Failure`].
 pub type AyaResult<T> = Result<T, Box<dyn std::error::Error>>;
 
 /// Converts the error of a step of the BPF side into a [`Failure`].
@@ -531,11 +526,11 @@ fn reasons(error: &dyn std::error::Error) -> String {
     reasons
 }
 
-/// Beginnings of the statistics lines that the verifier writes after its reason.
+/// Prefixes of the statistics lines that the verifier writes after its reason.
 const STATISTICS: [&str; 5] =
     ["verification time", "stack depth", "insns processed", "processed ", "max_states_per_insn"];
 
-/// Returns the first and the last lines: in between, the verifier can list everything that it processed.
+/// Returns the first line and the last lines. In between, the verifier may list everything that it processed.
 fn brief(text: &str) -> String {
     let is_statistics = |line: &&str| STATISTICS.iter().any(|name| line.starts_with(name));
     let lines: Vec<&str> = text.lines().filter(|line| !is_statistics(line)).collect();
@@ -561,7 +556,7 @@ mod tests {
         );
     }
 
-    /// Otherwise a measurement ends when an entry is removed that was freed before.
+    /// Otherwise, removing an entry that is already freed would end the measurement.
     #[test]
     fn an_entry_that_is_not_there_is_no_error_whether_it_is_looked_up_or_removed() {
         let removed = |kind: ErrorKind| -> Result<(), MapError> {

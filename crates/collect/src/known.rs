@@ -1,4 +1,4 @@
-//! The followed tasks as last reported. The BPF side reports each change once, so this is the only place that has the rest.
+//! Keeps the latest report of each followed task. The BPF side reports each change only once, so user space must keep the rest.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet, hash_map::Entry},
@@ -19,22 +19,21 @@ use crate::{
     stream::{Reported, TaskReported},
 };
 
-/// The tasks of the latest reading, ascending by serial: the order in which the kernel shows them.
+/// The tasks of the latest reading, ascending by serial. The kernel shows tasks in this order.
 #[derive(Default)]
 pub(crate) struct KnownTasks {
     tasks: Vec<KnownTask>,
-    /// Number of the latest reading.
     pub(crate) turn: u64,
     /// The tasks that the latest reading reported in full.
     pub(crate) active: Vec<Active>,
     pub(crate) throttled: Throttled,
     /// Number of tasks by cgroup.
     cgroups: HashMap<u64, usize>,
-    /// A task before its first reading. The parts that stay empty are shared by all tasks.
+    /// A task before its first reading. All tasks share its empty parts.
     empty: Arc<TaskReading>,
 }
 
-/// What a reading of tasks needs besides the records.
+/// Input of a task reading besides the records.
 pub(crate) struct Around<'a> {
     pub(crate) nodes: &'a BTreeMap<u32, u32>,
     pub(crate) places: &'a NodePlaces,
@@ -42,32 +41,31 @@ pub(crate) struct Around<'a> {
     pub(crate) read_ns: u64,
 }
 
-/// One reading, while records come in.
 pub(crate) struct Reading<'a> {
     known: &'a mut KnownTasks,
     around: Around<'a>,
-    /// True if the reading visits all tasks: those without a record have exited.
+    /// Whether the reading visits all tasks. If true, a task without a record has exited.
     visits_all: bool,
-    /// The place of the next known task. Most records belong to the one at this place.
+    /// Index of the next known task. Most records belong to that task.
     next: usize,
     added: Vec<KnownTask>,
-    /// The places in `added`, by serial.
+    /// Indices in `added`, by serial.
     added_at: HashMap<u64, usize>,
-    /// By serial. A task that is reported twice may wait only the first time.
+    /// Waiting tasks, by serial. A task that is reported twice may wait only in its first record.
     waiting: HashMap<u64, TaskRecord>,
-    /// The CPUs of tasks that run or wait there, by serial, without throttled ones.
+    /// CPUs of the tasks that run or wait, by serial. Throttled tasks are excluded.
     active: HashMap<u64, u32>,
     lists: Lists,
-    /// The latest clock of a run queue, ns. The clock of an idle CPU stands still, so the latest one is the best "now".
+    /// The latest run queue clock, ns. The clock of an idle CPU stands still, so the latest clock is the best estimate of now.
     clock_ns: u64,
 }
 
-/// How the lists of changed tasks ended.
+/// Figures at the ends of the lists of changed tasks.
 #[derive(Default)]
 struct Lists {
     has_more: bool,
     is_incomplete: bool,
-    /// Tasks that run or wait on each CPU.
+    /// Number of tasks that run or wait on each CPU.
     running: HashMap<u64, u64>,
 }
 
@@ -90,7 +88,6 @@ impl KnownTasks {
         }
     }
 
-    /// The cgroups with tasks that wait.
     pub(crate) fn waiting_cgroups(&self) -> HashSet<u64> {
         let waiting = self.tasks.iter().filter(|task| task.reading.pending.is_some());
         waiting.map(|task| task.reading.cgroup_id).collect()
@@ -112,7 +109,7 @@ impl KnownTasks {
         self.cgroups.keys().copied().collect()
     }
 
-    /// Replaces the readings at these places.
+    /// Replaces the readings at these indices.
     pub(crate) fn keep(&mut self, tasks: &[Arc<TaskReading>], places: &[usize]) {
         for place in places {
             self.tasks[*place].reading = tasks[*place].clone();
@@ -125,7 +122,7 @@ impl KnownTasks {
 }
 
 impl Reading<'_> {
-    /// Takes a record. Returns the task, if it was reported in full.
+    /// Adds a record. Returns the task if the record reports it in full.
     pub(crate) fn take(&mut self, reported: &Reported<'_>) -> Option<&KnownTask> {
         match reported {
             Reported::Same(record) => {
@@ -151,19 +148,18 @@ impl Reading<'_> {
         }
     }
 
-    /// From now on, the reading visits all tasks.
     pub(crate) fn visit_all(&mut self) {
         self.visits_all = true;
         self.next = 0;
     }
 
-    /// Returns whether a list has more entries, and resets this.
+    /// Returns whether a list has more entries, and resets this flag.
     pub(crate) fn has_more(&mut self) -> bool {
         std::mem::take(&mut self.lists.has_more)
     }
 
-    /// Returns whether there may be changes that are on no list: a list overflowed, or more tasks run or wait on a CPU than were
-    /// reported. A task that was woken and has not run yet is on no list.
+    /// Returns whether changed tasks may be missing from the lists. Either a list overflowed, or more tasks run or wait on a CPU
+    /// than were reported. A task that woke up and has not run yet is on no list.
     pub(crate) fn misses_tasks(&self) -> bool {
         let mut reported: HashMap<u64, u64> = HashMap::new();
         for cpu in self.active.values() {
@@ -204,11 +200,11 @@ impl Reading<'_> {
                 task
             }
             None => {
-                // The kernel shows a task again if its record did not fit; the later record is complete.
+                // The kernel shows a task again if its record did not fit. Only the later record is complete.
                 let at = *self.added_at.entry(record.serial).or_insert(self.added.len());
                 if at == self.added.len() {
                     let reading = match self.added.last() {
-                        // Threads mostly have the name of the thread before.
+                        // Most threads have the same name as the previous thread.
                         Some(last) if has_name(&last.reading, record) => {
                             let comm = last.reading.comm.clone();
                             Arc::new(TaskReading { comm, ..(*self.known.empty).clone() })
@@ -234,8 +230,7 @@ impl Reading<'_> {
         task
     }
 
-    /// Finds a known task. Records come in ascending order, with rare exceptions: a thread that calls `execve` gets the id of its
-    /// process.
+    /// Finds a known task. Records arrive in ascending order, except after `execve`: a thread then gets the id of its process.
     fn seek(&mut self, serial: u64) -> Option<usize> {
         let tasks = &self.known.tasks;
         let at = |place: usize| tasks.get(place).map(|task| task.reading.serial);
@@ -252,10 +247,10 @@ impl Reading<'_> {
         Some(self.next - 1)
     }
 
-    /// Ends the reading. Returns the clock of the run queues, ns.
+    /// Ends the reading. Returns the latest run queue clock, ns.
     pub(crate) fn end(self) -> u64 {
         let Self { known, mut added, waiting, clock_ns, visits_all, .. } = self;
-        // Only one living task has an id: the other has moved to another cgroup, or exited.
+        // A thread id belongs to one living task. A known task with the same id has exited, or got a new serial in a move.
         for task in &added {
             let (Ok(at) | Err(at)) = known.find(task.reading.serial);
             for other in known.tasks[at.saturating_sub(1)..].iter_mut().take(2) {
@@ -264,7 +259,7 @@ impl Reading<'_> {
         }
         let (turn, cgroups) = (known.turn, &mut known.cgroups);
         known.tasks.retain(|task| {
-            // What was reported in this reading belongs to its sample: the BPF side reports it only once.
+            // Keep each reported task in this sample, even if the task has exited: the BPF side reports it only once.
             let is_there = task.reported_in == turn || !visits_all && !task.has_exited;
             if !is_there {
                 leave(cgroups, task.reading.cgroup_id);
@@ -298,7 +293,7 @@ fn leave(cgroups: &mut HashMap<u64, usize>, id: u64) {
     }
 }
 
-/// Returns whether the reading has the name in the record. False also for names of which some characters are not shown.
+/// Returns whether the reading has the name in the record. Also false for a name with characters that we do not show.
 fn has_name(reading: &TaskReading, record: &TaskRecord) -> bool {
     let name = reading.comm.as_bytes();
     record.comm.strip_prefix(name).is_some_and(|rest| rest.first().is_none_or(|byte| *byte == 0))
@@ -306,13 +301,13 @@ fn has_name(reading: &TaskReading, record: &TaskRecord) -> bool {
 
 pub(crate) struct KnownTask {
     pub(crate) reading: Arc<TaskReading>,
-    /// The task's figures when it moved to its cgroup from another one.
+    /// Figures of the task when it moved to its current cgroup.
     base: Option<Box<Base>>,
     pub(crate) stack: Option<Arc<[u64]>>,
-    /// The bits of the viewers that follow it.
+    /// Bits of the viewers that follow the task.
     followers: u64,
     reported_in: u64,
-    /// It is in the latest sample for the last time.
+    /// Whether the latest sample is the last one with this task.
     has_exited: bool,
 }
 
@@ -388,7 +383,7 @@ impl KnownTask {
     }
 }
 
-/// The figures of a task when it moved to its cgroup. Earlier figures belong to the cgroup before.
+/// Figures of a task when it moved to its cgroup. Earlier figures belong to the previous cgroup.
 struct Base {
     found_ns: u64,
     before_move: Arc<BeforeMove>,
@@ -400,7 +395,7 @@ struct Base {
 impl Base {
     fn new(reported: &TaskReported<'_>, base: wire::Reported, found_ns: u64) -> Self {
         let placement = reported.placement.copied().unwrap_or_default();
-        // Exited threads are not counted by cgroup.
+        // The kernel does not count exited threads by cgroup.
         let exited_threads = reported.accounts.map(|accounts| accounts.exited_threads).unwrap_or_default();
         let hist = Hist::default().advanced_to(&base.histogram.counts, &base.histogram.shares);
         let mut totals = Totals::from(base.totals);
@@ -452,7 +447,7 @@ mod tests {
         })
     }
 
-    /// Reads these records; returns the tasks by id with their run time, ns.
+    /// Reads these records. Returns the id and the run time (ns) of each task.
     fn read(known: &mut KnownTasks, is_whole: bool, records: &[Reported<'_>]) -> Vec<(u32, u64)> {
         let (nodes, places) = (BTreeMap::new(), NodePlaces::new(&BTreeMap::new()));
         let mut reading = known.begin(Around { nodes: &nodes, places: &places, read_ns: 0 });
@@ -530,7 +525,7 @@ mod tests {
         for exit in [Some(Reported::Exited(first.serial)), None] {
             let mut known = KnownTasks::default();
             read(&mut known, true, &[reported(&first)]);
-            // Without a record of its exit, the reading goes on to visit all tasks and does not find it.
+            // Without an exit record, the reading visits all tasks and does not find this task.
             let records: Vec<Reported<'_>> = [reported(&later)].into_iter().chain(exit).collect();
             assert_eq!(read(&mut known, exit.is_none(), &records), [(2, 30)]);
             assert_eq!(read(&mut known, exit.is_none(), &[]), []);

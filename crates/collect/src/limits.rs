@@ -1,8 +1,8 @@
-//! The CPU limits of cgroups and their effects, from the files of v2, v1 or both.
+//! Reads the CPU limits of cgroups and their effects, from the files of v2, v1 or both.
 //!
-//! Parsers are plain functions on text; text in another form than the kernel's is `None`. [`LimitFiles`] reads as little as
-//! possible. Settings change seldom, so they are kept for several reads. Effects are read only for cgroups with a limit. With
-//! 10,000 cgroups these files would otherwise be most of the cost of a sample.
+//! Parsers are plain functions on text. They return `None` for text in a format that the kernel does not write. [`LimitFiles`]
+//! reads as little as possible, because with 10,000 cgroups these files would be most of the cost of a sample. Settings rarely
+//! change, so a read of them serves several samples. Effects are read only for cgroups with a limit.
 
 use std::{
     collections::HashMap,
@@ -21,13 +21,12 @@ use crate::{
     memory::{numa_stat, numa_stat_v1},
 };
 
-/// Minimum number of reads of a cgroup from one reading of its settings to the next.
+/// Minimum number of reads of a cgroup between two reads of its settings.
 const SETTINGS_EVERY: u64 = 5;
-/// Maximum length of a file, bytes. The longest is a list of CPUs: every second one of 8192 takes 21 KB.
+/// Maximum length of a file, bytes. The longest file is a list of CPUs: every second CPU of 8192 takes 21 KB.
 const LONGEST: usize = 32 << 10;
 
-/// Parses quota (`None` for `max`) and period of `cpu.max`, µs. Both are `None` for any form but the kernel's (`cpu_max_show`,
-/// 4.15).
+/// Parses quota (`None` for `max`) and period of `cpu.max`, µs. Both are `None` in any format but `cpu_max_show`'s (Linux 4.15).
 pub fn cpu_max(text: &str) -> (Option<u64>, Option<u64>) {
     let Some((quota, period)) = text.trim().split_once(' ') else { return (None, None) };
     match (quota, quota.parse().ok(), period.parse().ok()) {
@@ -37,7 +36,7 @@ pub fn cpu_max(text: &str) -> (Option<u64>, Option<u64>) {
     }
 }
 
-/// Adds the lines of `cpu.stat` from v2 (`..._usec`) or v1 (`..._time`, ns). Unknown lines are skipped.
+/// Adds the lines of `cpu.stat` from v2 (`..._usec`) or v1 (`..._time`, ns). Skips unknown lines.
 pub fn cpu_stat(text: &str, into: &mut CgroupReading) {
     for (name, value) in text.lines().filter_map(|line| line.split_once(' ')) {
         let field = match name {
@@ -73,13 +72,13 @@ pub fn cpu_pressure(text: &str) -> (Option<u64>, Option<u64>) {
     (total("some"), total("full"))
 }
 
-/// Counts the CPUs in a list like `0-3,8`. `None` also for an empty list, on which nothing can run.
+/// Counts the CPUs in a list such as `0-3,8`. Also returns `None` for an empty list, on which nothing can run.
 pub fn cpu_count(text: &str) -> Option<u32> {
     let count = parse_cpu_list(text)?.len();
     u32::try_from(count).ok().filter(|count| *count > 0)
 }
 
-/// Parses a file that holds only a number. v1's -1 (no quota) is `None`.
+/// Parses a file that holds only a number. Returns `None` for v1's -1 (no quota).
 pub fn number(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
@@ -93,14 +92,14 @@ fn ns(us: &str) -> Option<u64> {
 pub struct LimitFiles {
     mounts: Mounts,
     reader: Reader,
-    /// Also read the memory by node. This costs as much as all other files together: the kernel sums it over all CPUs.
+    /// Also read memory by node. This costs as much as all other files, because the kernel sums the memory over all CPUs.
     pub(crate) reads_memory: bool,
-    /// Re-read the settings of at most this many cgroups (at least 1), in turn, between two calls of
-    /// [`LimitFiles::drop_unread`]. With up to five times as many cgroups, each is re-read at every fifth read.
+    /// Maximum number of cgroups (at least 1) whose settings are re-read between two calls of [`LimitFiles::drop_unread`].
+    /// Cgroups take turns. If there are at most five times as many cgroups, every fifth read of a cgroup re-reads its settings.
     pub(crate) settings_at_once: u64,
     known: HashMap<u64, KnownCgroup>,
     turn: u64,
-    /// Whether settings are re-read by [`LimitFiles::read_deferred`] instead of [`LimitFiles::read`].
+    /// Whether [`LimitFiles::read_deferred`] re-reads settings, instead of [`LimitFiles::read`].
     is_deferring: bool,
     /// Ids and paths of the cgroups whose settings [`LimitFiles::read_deferred`] reads next.
     deferred: Vec<(u64, Box<str>)>,
@@ -117,7 +116,6 @@ struct KnownCgroup {
     counters: Option<Counters>,
 }
 
-/// Counters that reveal a change of the quota.
 #[derive(Clone, Copy, Debug)]
 struct Counters {
     at: Instant,
@@ -127,7 +125,7 @@ struct Counters {
 }
 
 impl Counters {
-    /// Whether the growth until `later` does not fit the quota, or the quota ran out in between.
+    /// Whether the growth until `later` does not fit the quota, or the cgroup was throttled in between.
     fn contradict(&self, later: &Self, limits: &CgroupReading) -> bool {
         let came = |before: Option<u64>, now: Option<u64>| now?.checked_sub(before?);
         if came(self.throttled, later.throttled).is_some_and(|throttled| throttled != 0) {
@@ -151,12 +149,12 @@ impl LimitFiles {
 
     /// Reads a cgroup by its id (the inode of its directory) and its path below the cpu controller's mount (`/a/b`).
     ///
-    /// Settings are read at the first read. Cgroups take turns: each re-reads its settings once in its second to sixth read, and
-    /// then at every fifth read; see `settings_at_once`. Effects are read every time, but only for a cgroup with a quota, or if
-    /// `whole` is set.
+    /// The first read includes the settings. Later, cgroups take turns: each cgroup re-reads its settings once in its second to
+    /// sixth read, and then at every fifth read (see `settings_at_once`). Effects are read every time, but only if the cgroup has
+    /// a quota or `whole` is set.
     ///
-    /// Returns `None` if the cgroup was removed or replaced, and for a path with `..`. A removal is noticed late if nothing had
-    /// to be read. A cgroup removed during the read lacks the remaining figures.
+    /// Returns `None` if the cgroup was removed or replaced, and for a path with `..`. If no file needs to be read, a removal is
+    /// noticed later. If the cgroup is removed during the read, the remaining figures are missing.
     pub fn read(&mut self, id: u64, path: &str, whole: bool) -> Option<CgroupReading> {
         let has_effects = |settings: &CgroupReading| whole || settings.quota_us.is_some();
         let kept = self.kept(id, path);
@@ -183,22 +181,21 @@ impl LimitFiles {
         Some(reading)
     }
 
-    /// Keeps what is known of a cgroup that is not read now.
+    /// Keeps the data of a cgroup that is not read now.
     pub(crate) fn keep(&mut self, id: u64) {
         if let Some(known) = self.known.get_mut(&id) {
             known.is_read = true;
         }
     }
 
-    /// Re-reads the settings of a cgroup next time if its quota kept a task from running and no quota is known.
+    /// Makes the next read include the settings if no quota is known, because a quota has throttled a task of this cgroup.
     pub fn was_out_of_quota(&mut self, id: u64) {
         if let Some(known) = self.known.get_mut(&id) {
             known.is_due |= known.settings.quota_us.is_none();
         }
     }
 
-    /// Keeps the counters. Returns true if the quota may have changed: the counters do not fit it, or it ran out and may have
-    /// been lowered.
+    /// Replaces the counters. Returns whether the quota may have changed: the counters do not fit, or the cgroup was throttled.
     fn has_moved_on(&mut self, id: u64, now: &CgroupReading, at: Instant) -> bool {
         let Some(known) = self.known.get_mut(&id) else { return false };
         let counters =
@@ -207,14 +204,14 @@ impl LimitFiles {
         before.is_some_and(|before| before.contradict(&counters, now))
     }
 
-    /// Drops cgroups that were not read since the last call. Call it regularly.
+    /// Drops cgroups that were not read since the last call. Call this regularly.
     pub fn drop_unread(&mut self) {
         self.known.retain(|_, known| std::mem::take(&mut known.is_read));
     }
 
     fn kept(&mut self, id: u64, path: &str) -> Option<CgroupReading> {
         let every = SETTINGS_EVERY.max((self.known.len() as u64).div_ceil(self.settings_at_once));
-        // Deferred settings show one read later.
+        // Deferred settings appear one read later.
         let every = every - u64::from(self.is_deferring);
         let known = self.known.get_mut(&id)?;
         known.reads += 1;
@@ -231,9 +228,8 @@ impl LimitFiles {
         Some(known.settings.clone())
     }
 
-    /// Re-reads the settings whose turn came in the reads since the last call. From the first call on, [`read`](Self::read)
-    /// leaves this to the next call, so that a sample does not wait for it. New cgroups, and quotas that contradict the counters,
-    /// are still read at once.
+    /// Re-reads the settings that are due. From the first call on, [`read`](Self::read) leaves them to this function, so that no
+    /// sample waits for them. `read` still reads at once the settings of new cgroups, and those that the counters do not fit.
     pub(crate) fn read_deferred(&mut self) {
         self.is_deferring = true;
         for (id, path) in std::mem::take(&mut self.deferred) {
@@ -241,7 +237,7 @@ impl LimitFiles {
             let settings = path.map(|path| self.read_settings(id, path));
             match (settings, self.known.get_mut(&id)) {
                 (Some(settings), Some(known)) => known.settings = settings,
-                // The next read finds that the cgroup was removed.
+                // The next read notices that the cgroup was removed.
                 (None, _) => drop(self.known.remove(&id)),
                 (Some(_), None) => {}
             }
@@ -298,7 +294,7 @@ impl LimitFiles {
             return files.text("cpuset.cpus").map(list);
         }
         let mount = self.mounts.unified.as_deref()?;
-        // If cpu is in v1, this cgroup may not exist in v2. Then its ancestors there say nothing about it.
+        // If the cpu controller is in v1, this cgroup may not exist in v2. Then its ancestors in v2 do not describe it.
         if !self.mounts.cpu_is_v2 && !mount.join(path).is_dir() {
             return None;
         }
@@ -339,7 +335,7 @@ impl LimitFiles {
     }
 }
 
-/// Returns the path to join to a mount. Any user may have written the path to a file, and `..` could lead anywhere.
+/// Returns the path to join to a mount. Any user may have written the path into a file, and `..` could lead anywhere.
 fn below_the_mount(path: &str) -> Option<&str> {
     let path = path.trim_start_matches('/');
     path.split('/').all(|name| name != "..").then_some(path)
@@ -352,7 +348,6 @@ struct Mounts {
     unified: Option<PathBuf>,
     cpuset_v1: Option<PathBuf>,
     memory_v1: Option<PathBuf>,
-    /// The same as `cpu` if both controllers are mounted together.
     cpuacct_v1: Option<PathBuf>,
 }
 
@@ -378,7 +373,7 @@ impl Mounts {
     }
 }
 
-/// Reads files of one directory after another into one buffer.
+/// Reads files of several directories into one buffer.
 #[derive(Debug, Default)]
 struct Reader {
     path: PathBuf,
@@ -393,7 +388,7 @@ impl Reader {
         self
     }
 
-    /// Reads a file. `None` if it is missing, unreadable, too long or not text.
+    /// Returns the text of a file. `None` if the file is missing, unreadable, too long or not text.
     fn text(&mut self, name: &str) -> Option<&str> {
         self.path.push(name);
         let file = File::open(&self.path);
@@ -408,7 +403,7 @@ impl Reader {
     }
 }
 
-/// Reads to the end. `None` on errors, and if the buffer is full, because the text may be cut.
+/// Reads to the end. Returns `None` on errors, and for a full buffer, because the text may be cut.
 fn fill(file: &mut File, buffer: &mut [u8]) -> Option<usize> {
     let mut length = 0;
     while length < buffer.len() {

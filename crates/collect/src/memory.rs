@@ -1,4 +1,4 @@
-//! Memory by NUMA node: of cgroups from `memory.numa_stat`, of processes from `numa_maps`.
+//! Reads memory by NUMA node: for cgroups from `memory.numa_stat`, for processes from `numa_maps`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,7 +27,7 @@ pub fn numa_stat(text: &str) -> Vec<(u32, u64)> {
     sums
 }
 
-/// Parses v1's `memory.numa_stat`, which counts pages; returns bytes. Before 3.17 it has only `total=...`, without descendants.
+/// Converts v1's `memory.numa_stat` from pages to bytes. Before 3.17 the file has only `total=...`, which excludes descendants.
 pub fn numa_stat_v1(text: &str, page_bytes: u64) -> Vec<(u32, u64)> {
     let line = |name: &str| text.lines().find(|line| line.starts_with(name));
     let line = line("hierarchical_total=").or_else(|| line("total=")).unwrap_or_default();
@@ -48,7 +48,7 @@ struct Maps {
 
 impl Maps {
     /// Adds a line such as `7f12 bind:1 anon=3 dirty=3 N0=1 N1=2 kernelpagesize_kB=4` (`show_numa_map` in `fs/proc/task_mmu.c`).
-    /// Spaces in file names are escaped; two policies have one in their name.
+    /// The kernel escapes spaces in file names. Two policy names contain a space.
     fn add(&mut self, line: &str, page_bytes: u64) {
         let Some((_, rest)) = line.split_once(' ') else { return };
         let begin = ["weighted interleave", "prefer (many)"].iter().find(|name| rest.starts_with(*name));
@@ -79,15 +79,14 @@ impl Maps {
 }
 
 const POLICIES: usize = 8;
-/// Maximum number of processes to read: those with the most CPU time so far.
+/// Maximum number of processes to read: the processes with the most CPU time so far.
 const PROCESSES: usize = 16;
 const PAUSE: Duration = Duration::from_secs(1);
-/// Minimum pause as a multiple of the last reading's duration, so that readings take at most 1 % of the time.
+/// Minimum pause as a multiple of the last reading's duration. Readings then take at most 1 % of the time.
 const PAUSES_PER_READING: u32 = 100;
 
-/// Reads the NUMA nodes of processes' memory, only on demand. The kernel walks the page tables of each mapping while it holds the
-/// process's mmap lock for reading: milliseconds per GiB with 4 KiB pages. During that time the process can fault pages, but it
-/// can neither map nor unmap memory.
+/// Reads the NUMA nodes of processes' memory, only on demand. The kernel walks the page tables of each mapping under the mmap
+/// lock (read): milliseconds per GiB with 4 KiB pages. The process can fault pages then, but cannot map or unmap memory.
 #[derive(Debug)]
 pub(crate) struct MemoryFiles {
     root: PathBuf,
@@ -100,7 +99,7 @@ impl MemoryFiles {
         Self { root: root.into(), due: None, latest: Vec::new() }
     }
 
-    /// Returns the memory of these tasks' processes, ascending by id. If no reading is due, returns the last one.
+    /// Returns the memory of these tasks' processes, ascending by id. Returns the previous result if no reading is due.
     pub(crate) fn read(&mut self, tasks: &[Arc<TaskReading>], now: Instant) -> Vec<ProcessMemory> {
         let is_due = self.due.is_none_or(|due| now >= due);
         if is_due {
@@ -113,7 +112,7 @@ impl MemoryFiles {
         self.latest.clone()
     }
 
-    /// `None` if the process has exited, may not be read, has no memory (kernel threads), or the kernel has no NUMA support.
+    /// Returns `None` if the process has exited, is unreadable or has no memory (kernel threads), or without NUMA support.
     fn process(&self, tgid: u32) -> Option<ProcessMemory> {
         let file = File::open(self.root.join(format!("proc/{tgid}/numa_maps"))).ok()?;
         let page_bytes = rustix::param::page_size() as u64;

@@ -1,4 +1,4 @@
-//! Offsets of the kernel's fields, and the kernel's features, from the running kernel's BTF.
+//! Reads the offsets of kernel fields, and the features of the kernel, from the running kernel's BTF.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -19,7 +19,7 @@ use crate::{
 /// The file with the kernel's types (CONFIG_DEBUG_INFO_BTF).
 pub const VMLINUX_BTF: &str = "/sys/kernel/btf/vmlinux";
 
-/// The programs, and what each belongs to in the kernel. Those for which the verifier takes longest come first.
+/// The programs, each with the kernel function, tracepoint or iterator that it attaches to. The slowest ones to verify are first.
 pub(crate) const PROGRAMS: [(&str, &str); 16] = [
     (names::ON_SWITCH, "sched_switch"),
     (names::ON_MOVE, "sched_migrate_task"),
@@ -39,7 +39,7 @@ pub(crate) const PROGRAMS: [(&str, &str); 16] = [
     (names::ON_UNTHROTTLE, "tg_unthrottle_up"),
 ];
 
-/// Offsets and missing features.
+/// Offsets and missing features of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolved {
     /// The offsets, for the BPF side.
@@ -48,7 +48,7 @@ pub struct Resolved {
     pub off: Vec<FeatureOff>,
     /// The BTF ids of the functions of [`Feature::TaskById`].
     pub task_by_id: Option<[u32; 2]>,
-    /// What the kernel has of what [`PROGRAMS`] are attached to, ascending by id.
+    /// The types that [`PROGRAMS`] attach to, as far as the kernel has them, ascending by id.
     attach_points: Vec<AttachPoint>,
 }
 
@@ -63,7 +63,7 @@ impl Resolved {
         aya::Btf::parse(&btf::file_of(&self.attach_points), Endianness::default())
     }
 
-    /// Returns the missing ones of the fields and features that every measurement needs.
+    /// Returns the missing fields and features that every measurement needs.
     pub fn missing_required(&self) -> Vec<&str> {
         let needed = self.off.iter().filter(|off| off.feature.is_needed());
         needed.flat_map(|off| &off.missing).map(String::as_str).collect()
@@ -112,7 +112,7 @@ pub fn resolve(path: &Path) -> Result<Resolved, Failure> {
     })
 }
 
-/// The types that fields and features need, by name.
+/// The types that fields and features need, by type name.
 struct Named<'b>(HashMap<String, Vec<Type<'b>>>);
 
 impl<'b> Named<'b> {
@@ -125,7 +125,6 @@ impl<'b> Named<'b> {
     }
 }
 
-/// Returns the names of the types that [`resolve`] needs, sorted.
 fn wanted_names() -> Vec<String> {
     let mut names: Vec<String> =
         KERNEL_FIELDS.iter().flat_map(|field| field.structure.split('|').map(String::from)).collect();
@@ -143,7 +142,7 @@ fn wanted_names() -> Vec<String> {
     names
 }
 
-/// The names and kinds of the types that may belong to a program.
+/// Returns the names and kinds of all types that a program may attach to.
 fn attach_points() -> impl Iterator<Item = (String, u32)> {
     PROGRAMS.iter().flat_map(|(_, of)| {
         [
@@ -176,7 +175,7 @@ fn probe(types: &Named<'_>, probe: Probe) -> Option<String> {
     }
 }
 
-/// Returns the number of arguments of a tracepoint's function, as BPF sees them.
+/// Returns the number of arguments of a tracepoint's function, as BPF programs see them.
 fn arguments(types: &Named<'_>, tracepoint: &str) -> Option<usize> {
     let typedef = types.of_kind(&type_of_tracepoint(tracepoint), kind::TYPEDEF)?;
     let pointer = typedef.inner().filter(|ty| ty.kind() == kind::PTR)?;
@@ -192,8 +191,8 @@ fn find(types: &Named<'_>, field: &Field) -> Option<u32> {
     structures.into_iter().find_map(in_structure).map(Offsets::bit)
 }
 
-/// Returns the offset in bits of member `name`, then of the members in `rest`. Members of anonymous structs and unions count as
-/// the parent's.
+/// Returns the offset in bits of member `name`, and within it of the members in `rest`. Members of anonymous structs and unions
+/// count as members of the parent.
 fn bit_offset<'a>(
     structure: Type<'_>,
     name: &str,
@@ -215,9 +214,9 @@ fn bit_offset<'a>(
     None
 }
 
-/// Returns the structure or union behind typedefs and qualifiers.
+/// Returns the structure or union that typedefs and qualifiers refer to.
 fn aggregate(mut ty: Type<'_>) -> Option<Type<'_>> {
-    // In a broken file, typedefs could form a circle.
+    // In a broken file, typedefs can form a cycle.
     for _ in 0..16 {
         match ty.kind() {
             kind::STRUCT | kind::UNION => return Some(ty),

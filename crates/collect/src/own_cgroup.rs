@@ -1,6 +1,6 @@
-//! A cgroup for a command. It holds all processes of the command, whatever their parents, and counts their CPU time.
+//! Creates a cgroup that holds all processes of a command, whatever their parents, and counts their CPU time.
 //!
-//! It is a child of our own cgroup in v2, and has no controller. With a controller it would compete with its siblings, and
+//! The cgroup is a child of our own cgroup in v2, and has no controller. With a controller it would compete with its siblings, so
 //! measuring would change the result.
 
 use std::{
@@ -26,12 +26,12 @@ use crate::{
 const PREFIX: &str = "cgscope-stat-";
 /// Controllers that divide a resource among siblings.
 const WEIGHING: [&str; 2] = ["cpu", "io"];
-/// Maximum number of attempts: another cgscope may remove a cgroup that is not locked yet.
+/// Maximum number of attempts to create the cgroup. Until we lock it, another cgscope may remove it.
 const ATTEMPTS: u32 = 5;
-/// Pauses before attempts to remove the cgroup, ms: the kernel needs a moment to release killed or moved processes.
+/// Pauses before attempts to remove the cgroup, ms. The kernel needs a moment to release killed or moved processes.
 const REMOVAL_MS: [u64; 6] = [0, 1, 5, 20, 100, 300];
 
-/// A process.
+/// A process in a cgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
     /// The process id.
@@ -40,18 +40,18 @@ pub struct Process {
     pub comm: String,
 }
 
-/// The cgroup of a command. Dropping it moves its processes to the parent cgroup and removes it.
+/// The cgroup of a command. Dropping it moves its processes to the parent cgroup and removes the cgroup.
 #[derive(Debug)]
 pub struct OwnCgroup {
     directory: PathBuf,
     path: String,
-    /// Held as long as this cgscope runs: an unlocked cgroup was left by a killed cgscope.
+    /// We hold this lock as long as we run. An unlocked cgroup belongs to a killed cgscope.
     _lock: File,
 }
 
 impl OwnCgroup {
-    /// Creates a cgroup below our own, and removes those left by killed cgscopes. `root` is `/` except in tests. Fails without a
-    /// writable v2 hierarchy, and if a cgroup would change how the command is scheduled.
+    /// Creates a child of our own cgroup, and removes the cgroups of killed cgscopes. `root` is `/` except in tests. Fails
+    /// without a writable v2 hierarchy, and if a cgroup would change the scheduling of the command.
     pub fn make(root: &Path) -> Result<Self, Failure> {
         let (parent, path) = our_own(root)?;
         keeps_scheduling(&parent)?;
@@ -70,7 +70,7 @@ impl OwnCgroup {
         let name = format!("{PREFIX}{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let directory = parent.join(&name);
         match fs::create_dir(&directory) {
-            // A cgscope in another PID namespace has the same id and created it.
+            // A cgscope in another PID namespace has the same process id, and has created this cgroup.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
             made => made?,
         }
@@ -87,14 +87,14 @@ impl OwnCgroup {
         &self.path
     }
 
-    /// Moves a process into the cgroup; its later children follow. Fails for example without write access to a common ancestor.
+    /// Moves a process into the cgroup; its later children start there. Needs for example write access to a common ancestor.
     pub fn add(&self, pid: u32) -> Result<(), Failure> {
         fs::write(self.directory.join("cgroup.procs"), pid.to_string()).map_err(|error| {
             failure(format!("the command could not be moved to {} ({error})", self.directory.display()), "")
         })
     }
 
-    /// Returns the CPU time of all processes that are or were in the cgroup, from `cpu.stat`.
+    /// Returns the CPU time of all current and earlier processes of the cgroup, from `cpu.stat`.
     pub fn stat(&self) -> CgroupReading {
         let mut reading = CgroupReading::default();
         if let Ok(text) = fs::read_to_string(self.directory.join("cpu.stat")) {
@@ -103,13 +103,12 @@ impl OwnCgroup {
         reading
     }
 
-    /// Returns the processes in the cgroup and below it.
+    /// Returns the processes in the cgroup and its descendants.
     pub fn processes(&self) -> Vec<Process> {
         processes_below(&self.directory)
     }
 
-    /// Moves remaining processes to the parent cgroup and removes this one. Fails if it has child cgroups, or processes that
-    /// cannot be moved.
+    /// Moves all processes to the parent, and removes the cgroup. Fails if children exist, or a process cannot be moved.
     pub fn remove(self) -> Result<(), Failure> {
         let removed = self.take_away();
         let stays = format!("the cgroup {} could not be removed", self.directory.display());
@@ -160,17 +159,17 @@ pub(crate) fn processes_below(directory: &Path) -> Vec<Process> {
     found.into_iter().filter_map(named).collect()
 }
 
-/// Returns the name of a process; `None` if it has exited, even if it is not reaped.
+/// Returns the name of a process; `None` if the process has exited, even if nobody has reaped it.
 pub fn name_of_living(pid: u32) -> Option<String> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let stat = text::stat(&stat).filter(|stat| !stat.is_dead())?;
     Some(printable(&String::from_utf8_lossy(stat.comm)).to_string())
 }
 
-/// Returns the process ids in the cgroup. v1 also lists processes with only some of their threads in it.
+/// Returns the ids of the processes in the cgroup. v1 also lists a process that has only some of its threads there.
 fn pids(directory: &Path) -> Vec<u32> {
     let text = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
-    // 0 stands for a process outside of our namespace.
+    // The kernel shows 0 for a process outside of our PID namespace.
     text.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid != 0).collect()
 }
 
@@ -184,7 +183,7 @@ fn our_own(root: &Path) -> Result<(PathBuf, String), Failure> {
     })
 }
 
-/// Returns the directory of our own cgroup, in v2 or in the hierarchy of a v1 controller, and its path below the mount.
+/// Returns the directory of our own cgroup and its path below the mount, in v2 or in the hierarchy of a v1 controller.
 pub(crate) fn own_directory(
     root: &Path,
     mountinfo: &str,
@@ -197,13 +196,13 @@ pub(crate) fn own_directory(
     let ours = std::str::from_utf8(ours).ok()?;
     let top = root.join(mount.strip_prefix("/").unwrap_or(mount));
     let path = below(ours, &shown).or_else(|| found(&top, &shown, ours))?;
-    // Joining with an empty path leaves a slash at the end.
+    // An empty path would leave a slash at the end.
     let directory = root.join(format!("{}{path}", mount.display()).trim_matches('/'));
     Some((directory, path))
 }
 
-/// Finds our cgroup by our process. In a cgroup namespace, a mount from outside shows for example `/../..`, as it starts two levels above
-/// the namespace, and the names of these levels are hidden.
+/// Finds our cgroup by searching for our process. In a cgroup namespace, a mount of the host shows for example `/../..`: it
+/// starts two levels above the namespace, and the names of these levels are hidden.
 fn found(mount: &Path, shown: &str, ours: &str) -> Option<String> {
     let hidden = shown
         .strip_prefix('/')?
@@ -231,8 +230,8 @@ fn below(path: &str, shown: &str) -> Option<String> {
     is_inside.then(|| if rest.is_empty() { "/".into() } else { rest.into() })
 }
 
-/// Fails if the parent enables such a controller for its children (only a root with processes can): a child would get its own
-/// share.
+/// Fails if the parent enables a controller of [`WEIGHING`] for its children, because a child would get its own share. Only a
+/// root cgroup can have both processes and such a controller.
 fn keeps_scheduling(parent: &Path) -> Result<(), Failure> {
     let passed_on = fs::read_to_string(parent.join("cgroup.subtree_control")).unwrap_or_default();
     match passed_on.split_whitespace().find(|one| WEIGHING.contains(one)) {
@@ -248,7 +247,7 @@ fn keeps_scheduling(parent: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Removes unlocked cgroups. A cgroup with processes stays until they end.
+/// Removes unlocked cgroups. A cgroup with processes remains until the processes exit.
 fn remove_stale(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let is_ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));

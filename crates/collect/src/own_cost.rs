@@ -16,19 +16,19 @@ use crate::{
 };
 
 const ENOUGH_RUNS: u64 = 50;
-/// Readings between two measurements, because measuring costs about as much as the hook's own work.
+/// Number of readings between two measurements. Measuring costs about as much as the hook's own work.
 const MEASURE_EVERY: u64 = 30;
 
 #[derive(Default)]
 pub(crate) struct OwnCost {
     readings: u64,
-    /// Keeps the kernel measuring. Holds the hook's time and number of runs at the start of the measurement.
+    /// Makes the kernel measure while it exists. Holds the hook's time and number of runs at the start of the measurement.
     window: Option<(OwnedFd, (u64, u64))>,
     ns_per_run: Option<f64>,
 }
 
 impl OwnCost {
-    /// Returns the current cost. Call it with every reading. Without a hook, switches cost nothing.
+    /// Returns the current cost. Call this with every reading. Without a hook, switches cost nothing.
     pub(crate) fn read(&mut self, hook: Option<&KernelSide>) -> Cost {
         if let Some(side) = hook {
             self.step(side);
@@ -42,7 +42,7 @@ impl OwnCost {
         }
     }
 
-    /// Measures the hook now, before the privilege is dropped: over `runs`, or for `longest` if they take longer.
+    /// Measures the hook now, before cgscope drops the privilege to measure. Stops after `runs`, or earlier after `longest`.
     pub(crate) fn measure(&mut self, side: &KernelSide, runs: u64, longest: Duration) {
         const LOOK_EVERY: Duration = Duration::from_millis(20);
         let Some(_counting) = kernel_side::measure() else { return };
@@ -68,7 +68,7 @@ impl OwnCost {
         }
     }
 
-    /// Updates the time per run if the hook ran often enough between two readings. Returns the number of runs.
+    /// Updates the time per run, if the hook ran often enough between the two readings. Returns the number of runs.
     fn note(&mut self, before: (u64, u64), now: (u64, u64)) -> u64 {
         let runs = now.1.saturating_sub(before.1);
         if runs >= ENOUGH_RUNS {
@@ -78,8 +78,7 @@ impl OwnCost {
     }
 }
 
-/// Returns the number of switches on all CPUs since boot. The kernel counts them exactly where it runs the `sched_switch`
-/// tracepoint.
+/// Returns the number of switches on all CPUs since boot. The kernel counts them where it runs the `sched_switch` tracepoint.
 fn switches() -> Option<u64> {
     text::switches_of_host(&fs::read("/proc/stat").ok()?)
 }

@@ -1,7 +1,7 @@
-//! The memory limit of our own cgroup, and how much of it is left for tasks.
+//! Reads the memory limit of our own cgroup, and how much of it is left for tasks.
 //!
-//! The kernel charges task storage to the memory cgroup that created the map (`bpf_map_kzalloc`, Linux 5.11), even beyond its
-//! limit. So it would kill cgscope instead of refusing an allocation, and any user who may start threads could cause that.
+//! The kernel charges task storage to the memory cgroup that created the map (`bpf_map_kzalloc`, Linux 5.11), even beyond the
+//! limit. It would then kill cgscope instead of refusing an allocation. Any user who can start threads could cause that.
 
 use std::{
     fs,
@@ -16,22 +16,20 @@ use crate::{
     source::coarse::text,
 };
 
-/// A container may have a limit that its view of the hierarchy hides. Without a limit that is known, this one is assumed: it is the one of our
-/// unit and of our pods.
+/// Limit to assume if no limit is known, because a container's view can hide it: the limit of our unit and of our pods.
 const ASSUMED: u64 = 1 << 30;
-/// The inode of the cgroup namespace of the host (`PROC_CGROUP_INIT_INO`, since Linux 4.6).
+/// Inode of the host's cgroup namespace (`PROC_CGROUP_INIT_INO`, since Linux 4.6).
 const HOSTS_NAMESPACE: u64 = 0xeffffffb;
 
-/// This fraction of a limit stays free for other memory. With 180,000 threads and 1 GiB, that memory took 80 MiB, at peaks 50 MiB
-/// more.
+/// One part in this many of a limit stays free for other memory. With 180,000 threads, that took 80 MiB of 1 GiB, 130 at peaks.
 const RESERVE: u64 = 4;
 
 #[derive(Debug)]
 pub(crate) struct OwnMemory {
-    /// Our cgroup and its ancestors, as far as they are visible; empty if our cgroup is not found.
+    /// Directories of our cgroup and its visible ancestors; empty if we cannot find our cgroup.
     directories: Vec<PathBuf>,
     files: &'static Files,
-    /// Further ancestors may exist, and have a limit.
+    /// Whether hidden ancestors may exist and have a limit.
     hides_limits: bool,
 }
 
@@ -40,10 +38,9 @@ pub(crate) struct OwnMemory {
 struct Files {
     limit: &'static str,
     used: &'static str,
-    /// Cached file pages. They can be dropped, except for those of `in_memory`.
+    /// Cached file pages. The kernel can drop them, except for the `in_memory` pages.
     cached: &'static str,
     in_memory: &'static str,
-    /// A file that the root of the hierarchy lacks (`true`), or that only the root has.
     of_root: (&'static str, bool),
 }
 
@@ -82,8 +79,7 @@ impl OwnMemory {
         Self { directories, files, hides_limits }
     }
 
-    /// Returns how many bytes the followed tasks may take in addition; negative if they take too many. `None` if there is no limit, or
-    /// nothing says how much is used.
+    /// Returns how many more bytes tasks may take; negative if they take too many. `None` if the limit or the use is unknown.
     pub(crate) fn room(&self) -> Option<i64> {
         let known =
             self.directories.iter().filter_map(|directory| self.room_in(directory, self.limit(directory)?));
@@ -91,7 +87,7 @@ impl OwnMemory {
         known.min().or_else(assumed)
     }
 
-    /// The same before anything is followed. Here, a limit is also assumed if nothing says how much is used.
+    /// Like [`Self::room`], before we follow any task. If a limit is assumed and the memory use is unknown, the use counts as 0.
     pub(crate) fn room_at_start(&self) -> Option<i64> {
         let assumed = self.hides_limits.then_some((ASSUMED - ASSUMED / RESERVE) as i64);
         self.room().or(assumed)
@@ -200,7 +196,7 @@ mod tests {
         assert_eq!(Fake::new("nothing", &[("proc/self/cgroup", "")]).room(), None);
     }
 
-    /// The mount is that of the host.
+    /// The mount is the host's mount.
     #[test]
     fn in_a_cgroup_namespace_our_cgroup_is_found_by_our_process() {
         let ours = format!("7\n{}\n", std::process::id());
@@ -238,7 +234,7 @@ mod tests {
             ],
         );
         assert_eq!(host.room(), Some((3 << 28) - 5_000_000));
-        // Without files, only the inode of the namespace tells.
+        // No file shows our limit. We only know the inode of our namespace.
         let hidden = Fake::new("hidden", &[("proc/self/cgroup", "0::/\n"), ("proc/self/ns/cgroup", "")]);
         let memory = OwnMemory::new(&hidden.0);
         assert_eq!((memory.room(), memory.room_at_start()), (None, Some(3 << 28)));

@@ -1,4 +1,4 @@
-//! Patches the offsets of kernel fields, and settings, into the instructions of an object: [`cgscope_ledger::fields`].
+//! Patches the offsets of kernel fields, and settings, into the instructions of an object: see [`cgscope_ledger::fields`].
 
 use cgscope_ledger::{
     ABSENT, Offsets,
@@ -8,17 +8,17 @@ use cgscope_ledger::{
 
 use crate::bpf_calls::Raw;
 
-/// Bytes of an instruction: operation, registers, an offset of two bytes, a constant of four.
+/// Length of an instruction, bytes: operation, registers, a two-byte offset, a four-byte constant.
 const INSTRUCTION: usize = 8;
 /// `BPF_LDX | BPF_MEM` of one, four and eight bytes.
 const LOADS: [u8; 3] = [0x71, 0x61, 0x79];
 /// `BPF_ALU64 | BPF_MOV | BPF_K`.
 const SET: u8 = 0xb7;
 
-/// Returns the object for a kernel with these fields. A load of a field that the kernel does not have becomes 0.
+/// Returns the object for a kernel with these fields. A load of a field that the kernel lacks becomes 0.
 ///
-/// Looks at all of the file in steps of an instruction, because sections with instructions are aligned to 8 bytes in it. Nothing
-/// else in it looks like one of these instructions: as data, they would be numbers or addresses above 2^31.
+/// Scans the whole file in steps of one instruction, because the file aligns sections with instructions to 8 bytes. No data in
+/// the file looks like one of these instructions: as data, they would be numbers or addresses above 2^31.
 pub fn patched(object: &[u8], offsets: &Offsets, config: &Config) -> Result<Vec<u8>, String> {
     let (offsets, config) = (Raw(*offsets), Raw(*config));
     let offsets: Vec<u32> = words(offsets.bytes()).map(u32::from_le_bytes).collect();
@@ -31,7 +31,7 @@ pub fn patched(object: &[u8], offsets: &Offsets, config: &Config) -> Result<Vec<
         if LOADS.contains(operation) && value == 0 {
             let Some(field) = at(&offsets, i32::from(offset) - i32::from(FIRST_FIELD)) else { continue };
             if *field == ABSENT {
-                // The register that is written is in the lower half.
+                // The lower half holds the destination register.
                 (*operation, *registers, *low, *high) = (SET, *registers & 0xf, 0, 0);
             } else {
                 let field =
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
     use crate::{OBJECT, SAMPLE_OBJECT};
 
-    /// Field `n` is at `16 * n`, and the kernel has no `task_throttled`.
+    /// Field `n` has the offset `16 * n`. The kernel has no `task_throttled`.
     fn offsets() -> Offsets {
         let offsets = std::array::from_fn(|field| 16 * field as u32);
         Offsets { task_throttled: ABSENT, ..Offsets::from_array(offsets) }

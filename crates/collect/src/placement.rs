@@ -1,4 +1,4 @@
-//! CPUs and NUMA nodes: what they did, and which tasks are restricted to them.
+//! Reads what CPUs and NUMA nodes did, and which tasks are restricted to them.
 //!
 //! Parsers are plain functions on text. All paths are below a root that tests choose.
 
@@ -29,15 +29,15 @@ pub(crate) struct PlacementFiles {
     tick_ns: u64,
     online: Vec<u32>,
     pub(crate) cpu_nodes: NodesOfCpus,
-    /// Whether CPUs went online or offline before the last call of [`cpus`](Self::cpus).
+    /// Whether CPUs went online or offline between the last two calls of [`cpus`](Self::cpus).
     pub(crate) has_changed: bool,
-    /// `None` if thread ids here differ from those of the BPF side.
+    /// `None` if we and the BPF side see different thread ids.
     affinities: Option<Affinities>,
     memory: Option<MemoryFiles>,
 }
 
 impl PlacementFiles {
-    /// Creates a reader. `root` is `/` except in tests. `memory`: also read the memory of processes.
+    /// Creates a reader. `root` is `/` except in tests. `memory` requests the memory of processes, too.
     pub(crate) fn new(root: &Path, memory: bool) -> Self {
         let ids_are_ours = || facts::gather(root).initial_pid_namespace != Some(false);
         let affinities = ids_are_ours().then(Affinities::default);
@@ -58,8 +58,7 @@ impl PlacementFiles {
         nodes.next().is_some_and(|first| nodes.any(|node| node != first))
     }
 
-    /// Returns the online CPUs, ascending. Reading `/proc/stat` takes about 1 ms with several hundred CPUs, because the kernel
-    /// sums their interrupts.
+    /// Returns the online CPUs, ascending. With several hundred CPUs this takes about 1 ms, because the kernel sums interrupts.
     pub(crate) fn cpus(&mut self) -> Vec<CpuReading> {
         let stat = fs::read_to_string(self.root.join("proc/stat")).unwrap_or_default();
         let mut cpus = cpu_times(&stat, self.tick_ns);
@@ -75,7 +74,7 @@ impl PlacementFiles {
         cpus
     }
 
-    /// Returns the online nodes, ascending. They are read every time, because memory can be added and removed without CPUs.
+    /// Returns the online nodes, ascending. Reads them every time, because memory can be added and removed without CPUs.
     pub(crate) fn nodes(&self) -> Vec<NodeReading> {
         let system = self.root.join("sys/devices/system");
         let text = |path: PathBuf| fs::read_to_string(path).unwrap_or_default();
@@ -87,8 +86,8 @@ impl PlacementFiles {
         online.into_iter().map(|node| node_memory(node, &meminfo(node))).collect()
     }
 
-    /// Sets the node of tasks whose CPU may have another one, and for busy tasks the scheduling and what restricts them to their
-    /// CPUs. Returns the places of changed tasks. `active`: the tasks that are not as in the last sample.
+    /// Sets the node of tasks whose CPU may have changed its node. For busy tasks, also sets the scheduling policy and the CPU
+    /// restrictions. Returns the indices of changed tasks. `active` holds the tasks that differ from the last sample.
     pub(crate) fn place(
         &mut self,
         tasks: &mut [Arc<TaskReading>],
@@ -118,14 +117,13 @@ impl PlacementFiles {
         changed
     }
 
-    /// Returns the memory of these tasks' processes, ascending by id; empty unless requested.
     pub(crate) fn memory(&mut self, tasks: &[Arc<TaskReading>]) -> Vec<ProcessMemory> {
         self.memory.as_mut().map_or_else(Vec::new, |memory| memory.read(tasks, Instant::now()))
     }
 }
 
 pub(crate) fn check_places(selection: &Selection, nodes: &BTreeMap<u32, u32>) -> Result<(), Failure> {
-    // If the nodes could not be read, they cannot be checked.
+    // If we could not read the nodes, we cannot check the selection.
     if nodes.is_empty() {
         return Ok(());
     }
@@ -151,7 +149,7 @@ pub(crate) fn add_waits(cpus: &mut [CpuReading], counted: Vec<CpuReading>) {
     }
 }
 
-/// Returns the node of each online CPU; empty if they could not be read.
+/// Returns the node of each online CPU; empty if the nodes are unreadable.
 pub(crate) fn cpu_nodes(root: &Path) -> BTreeMap<u32, u32> {
     if !has_no_numa(root) {
         return facts::cpu_to_node(root);
@@ -173,7 +171,7 @@ pub(crate) fn cpu_times(stat: &str, tick_ns: u64) -> Vec<CpuReading> {
             let sum: u64 = of.iter().filter_map(|i| ticks.get(*i)).sum();
             sum.checked_mul(tick_ns)
         };
-        // Field 7 (STEAL) is neither busy nor idle time: another guest ran.
+        // Field 7 (STEAL) is neither busy nor idle time: the hypervisor ran another guest.
         let (busy_ns, idle_ns) = (ns([0, 1, 2, 5, 6]), ns([3, 4, usize::MAX, usize::MAX, usize::MAX]));
         Some(CpuReading { cpu, busy_ns, idle_ns, ..CpuReading::default() })
     };
@@ -183,7 +181,7 @@ pub(crate) fn cpu_times(stat: &str, tick_ns: u64) -> Vec<CpuReading> {
     cpus
 }
 
-/// Parses lines like `Node 8 MemTotal:  1000 kB`, or those of `/proc/meminfo`, which lack the node.
+/// Parses lines such as `Node 8 MemTotal:  1000 kB`, or the lines of `/proc/meminfo`, which lack the node.
 fn node_memory(node: u32, meminfo: &str) -> NodeReading {
     let bytes = |name: &str| {
         let line = meminfo.lines().find_map(|line| line.split_once(name).map(|(_, rest)| rest))?;
@@ -195,18 +193,18 @@ fn node_memory(node: u32, meminfo: &str) -> NodeReading {
 #[cfg(test)]
 mod tests;
 
-/// Tasks that ran or waited less than this since the last sample are skipped, percent: they put no load on a node.
+/// Minimum run and wait time of tasks that we read, percent of the time since the last sample. Other tasks put no load on a node.
 const BUSY_PERCENT: u64 = 1;
-/// Maximum number of tasks read per sample, the busiest first. `sched_getaffinity` and `sched_getscheduler` take about 0.3 µs
+/// Maximum number of tasks to read per sample, the busiest first. `sched_getaffinity` and `sched_getscheduler` take about 0.3 µs
 /// each, and the files of a bound task about 20 µs. That is at most 5 ms, and only in every fifth sample.
 const TASKS: usize = 256;
-/// Number of samples for which a task's mask is valid.
+/// Number of samples for which we use a task's affinity mask.
 const GOOD_FOR: u64 = 5;
-/// More than the largest NR_CPUS. The kernel refuses a mask that is too short, and fills only a part of a longer one.
+/// More than the largest NR_CPUS. The kernel refuses a mask that is too short, and fills only a part of a longer mask.
 const MOST_CPUS: usize = 8192;
-/// A flag of `sched_getscheduler`: children do not inherit the policy (2.6.32).
+/// Flag of `sched_getscheduler`: children do not inherit the policy (2.6.32).
 const SCHED_RESET_ON_FORK: u32 = 0x4000_0000;
-/// A task flag since 3.10: the affinity cannot be set.
+/// Task flag since 3.10: nobody can set the affinity.
 const PF_NO_SETAFFINITY: u64 = 0x0400_0000;
 
 /// A task that ran, waited or changed since the last sample.
@@ -214,14 +212,13 @@ const PF_NO_SETAFFINITY: u64 = 0x0400_0000;
 pub(crate) struct Active {
     /// See [`TaskReading::serial`].
     pub(crate) serial: u64,
-    /// Run and wait time since then, without the current wait, ns.
+    /// Run and wait time since the last sample, without the current wait, ns.
     pub(crate) since_ns: u64,
-    /// Run time since then, ns; 0 if it was not known then.
+    /// Run time since the last sample, ns; 0 if the task is new.
     pub(crate) ran_ns: u64,
 }
 
 impl Active {
-    /// Compares two readings of a task.
     pub(crate) fn between(before: Option<&TaskReading>, now: &TaskReading) -> Self {
         let active_ns = |task: &TaskReading| task.totals.on_cpu_ns.saturating_add(task.totals.wait_ns);
         let since_ns = active_ns(now).saturating_sub(before.map_or(0, active_ns));
@@ -234,7 +231,7 @@ impl Active {
 pub(super) struct Affinities {
     sample: u64,
     before_ns: u64,
-    /// The tasks that were read lately, with the number of the sample.
+    /// Tasks that we read recently, by serial, each with the number of the sample.
     looks: HashMap<u64, (u64, Look)>,
 }
 
@@ -246,7 +243,7 @@ struct Look {
 }
 
 impl Affinities {
-    /// Returns the places of the tasks that it changed. `tasks`: ascending by serial.
+    /// Reads busy tasks, and updates `tasks`, which ascend by serial. Returns the indices of the changed tasks.
     pub(super) fn look_at(
         &mut self,
         tasks: &mut [Arc<TaskReading>],
@@ -282,7 +279,7 @@ impl Affinities {
             let Some(place) = place_of(tasks, *serial) else { return false };
             let is_valid = sample - *at < GOOD_FOR;
             let task = &mut tasks[place];
-            // A policy is valid for longer than a mask: policies rarely change, and earlier waits are judged by them.
+            // A policy stays valid after a mask expires: policies rarely change, and reports also apply them to earlier waits.
             let cpus_allowed = look.cpus_allowed.clone().filter(|_| is_valid);
             let has = task.placement.as_ref().and_then(|placement| placement.cpus_allowed.as_ref());
             if task.scheduling != look.scheduling || has != cpus_allowed.as_ref() {
@@ -308,7 +305,7 @@ fn place_of(tasks: &[Arc<TaskReading>], serial: u64) -> Option<usize> {
 pub(super) struct CpusetFiles<'a> {
     pub(super) root: &'a Path,
     pub(super) online: &'a [u32],
-    /// The mount point, and whether it is v2. Looked up for the first bound task.
+    /// The mount point, and whether it is v2. `None` until the first bound task needs them.
     pub(super) mount: Option<Option<(PathBuf, bool)>>,
     pub(super) narrowing: HashMap<String, Option<Arc<Cpuset>>>,
     pub(super) masks: HashMap<String, Arc<str>>,
@@ -353,13 +350,13 @@ fn affinity(tid: u32) -> Option<Vec<u32>> {
 }
 
 fn policy(tid: u32) -> Option<u32> {
-    // Not called through the C library, because musl refuses.
-    // SAFETY: no pointers.
+    // Makes the system call directly, because musl's function refuses.
+    // SAFETY: the call takes no pointers.
     let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, tid) };
     u32::try_from(policy).ok().map(|policy| policy & !SCHED_RESET_ON_FORK)
 }
 
-/// Whether the thread's affinity cannot be set. Reads the thread's own `stat`: a process's `stat` sums over threads.
+/// Whether nobody can set the thread's affinity. Reads the thread's own `stat`: a process's `stat` sums over threads.
 fn is_bound(root: &Path, tid: u32) -> Option<bool> {
     let stat = fs::read(root.join(format!("proc/{tid}/task/{tid}/stat"))).ok()?;
     Some(text::stat(&stat)?.flags & PF_NO_SETAFFINITY != 0)
@@ -372,18 +369,18 @@ fn cpuset_mount(root: &Path) -> Option<(PathBuf, bool)> {
     Some((facts::below(root, &mount), is_v2))
 }
 
-/// Returns the path of a task's cpuset in `/proc/PID/cgroup`; in v2 this is the task's cgroup.
+/// Returns the path of a task's cpuset in `/proc/PID/cgroup`. In v2 this is the task's cgroup.
 pub(super) fn cpuset_path(cgroups: &str, is_v2: bool) -> Option<String> {
     let (_, path) = text::hierarchy(cgroups.as_bytes(), (!is_v2).then_some("cpuset"))?;
     let path = std::str::from_utf8(path).ok()?;
     (!path.split('/').any(|name| name == "..")).then(|| path.to_owned())
 }
 
-/// Returns the cpuset at `path` if it lacks online CPUs. It is named after the highest cgroup with the same CPUs.
+/// Returns the cpuset at `path` if it lacks online CPUs. The cpuset's name is the highest ancestor with the same CPUs.
 pub(super) fn narrowing(mount: &Path, is_v2: bool, path: &str, online: &[u32]) -> Option<Arc<Cpuset>> {
     let names: &[&str] =
         if is_v2 { &["cpuset.cpus.effective"] } else { &["cpuset.effective_cpus", "cpuset.cpus"] };
-    // A v2 cgroup without the controller has no such file: its parent's cpuset applies.
+    // A v2 cgroup without the controller has no such file. The cpuset of its parent applies.
     let cpus = |at: &Path| {
         let directory = mount.join(at);
         let text = names.iter().find_map(|name| fs::read_to_string(directory.join(name)).ok())?;

@@ -1,4 +1,4 @@
-//! The quotas of all cgroups at two moments. They show what a command did to them, whichever cgroup it ran in.
+//! Reads the quotas of all cgroups at two moments. The difference shows how a command was throttled, whichever cgroup it ran in.
 
 use std::{collections::HashMap, path::Path, sync::Arc};
 
@@ -34,7 +34,7 @@ impl QuotaFiles {
         self.mounts.cpu_is_v2()
     }
 
-    /// Finds cgroups with a quota that are not known yet, and reads them.
+    /// Finds and reads new cgroups with a quota.
     pub fn find(&mut self) -> Vec<QuotaReading> {
         let paths = self.mounts.cpu().map(cgroups::all_paths).unwrap_or_default();
         let new = paths.iter().filter(|(id, _)| !self.known.contains_key(id));
@@ -43,12 +43,12 @@ impl QuotaFiles {
         new
     }
 
-    /// Reads the known cgroups. Takes some tens of microseconds for each.
+    /// Reads the known cgroups again. Each takes some tens of microseconds.
     pub fn read(&mut self) -> Vec<QuotaReading> {
         self.known.iter().filter_map(|(id, path)| read(&mut self.files, *id, path)).collect()
     }
 
-    /// Returns the processes in a cgroup of the cpu controller and below it.
+    /// Returns the processes in a cgroup of the cpu controller's hierarchy and in its descendants.
     pub fn processes(&self, path: &str) -> Vec<Process> {
         let directory = self.mounts.cpu().map(|mount| mount.join(path.trim_start_matches('/')));
         directory.map_or_else(Vec::new, |directory| processes_below(&directory))

@@ -1,4 +1,4 @@
-//! Converts the records of the BPF side to the readings of a sample. All are plain functions.
+//! Converts the records of the BPF side to the readings of a sample, with plain functions.
 
 use std::sync::Arc;
 
@@ -12,12 +12,11 @@ use cgscope_model::{
 
 use crate::task_state;
 
-/// Scales ticks to `ran_ns`. No value falls below `before`.
+/// Scales ticks to `ran_ns`. No result is less than in `before`.
 pub(crate) fn accounts(now: &AccountsRecord, ran_ns: u64, before: Option<&Accounts>) -> Accounts {
     let own = &now.own;
     let before = before.copied().unwrap_or_default();
     let mut blocked = ByState(own.blocked_ns);
-    // The clocks of two CPUs can differ.
     for (now, before) in blocked.0.iter_mut().zip(before.blocked.unwrap_or_default().0) {
         *now = before.max(*now);
     }
@@ -28,8 +27,8 @@ pub(crate) fn accounts(now: &AccountsRecord, ran_ns: u64, before: Option<&Accoun
     }
 }
 
-/// Returns the task's state. A task that is about to sleep sets its state while it still runs, or waits after a preemption. Being
-/// on a run queue does not mean runnable: since 6.12 a task can sleep there (DELAY_DEQUEUE).
+/// Returns the task's state. A task that is about to sleep sets its state while it still runs, or while it waits after a
+/// preemption. A task on a run queue need not be runnable: since 6.12 a task can sleep there (DELAY_DEQUEUE).
 pub(crate) fn state(record: &TaskRecord) -> TaskState {
     let runs_or_waits = record.flags & ON_CPU != 0 || waits_since_ns(record).is_some();
     if runs_or_waits { TaskState::Running } else { task_state::from_bits(record.state) }
@@ -47,14 +46,14 @@ pub(crate) fn waits_since_ns(record: &TaskRecord) -> Option<u64> {
     }
 }
 
-/// Returns the current wait: the time since its start, and its earlier parts on other CPUs.
+/// Returns the current wait: the time since its start, plus its earlier segments on other CPUs.
 pub(crate) fn pending(record: &TaskRecord, now_ns: u64) -> Option<Pending> {
     let since_ns = waits_since_ns(record)?;
-    // `run_delay` may lag while the task is switched in.
+    // `run_delay` can be too small while the kernel switches the task in.
     let booked_ns = record.totals.run_delay_ns.saturating_sub(record.waits.expected_run_delay_ns);
     let ns = booked_ns + now_ns.saturating_sub(since_ns);
     let mut by_cause = ByCause(record.pending);
-    // The clock of the task's run queue can be a tick behind.
+    // The clock of the task's run queue can be up to one tick behind.
     let cause = Cause::ALL.get(record.pending_cause as usize).copied().unwrap_or(Cause::Unattributed);
     by_cause.add(&ByCause::only(cause, ns.saturating_sub(by_cause.total())));
     if by_cause.total() != ns {
@@ -63,14 +62,14 @@ pub(crate) fn pending(record: &TaskRecord, now_ns: u64) -> Option<Pending> {
     Some(Pending { ns, booked_ns, by_cause })
 }
 
-/// Makes the totals consistent with each other. The hook updates the sum, the bucket and the causes of a wait one after the
-/// other, so a reader in between sees only some of them. The part that the hook updates last decides.
+/// Makes the totals consistent. The hook updates the sum, the bucket and the causes of a wait one after the other, so a
+/// concurrent reader sees only some of the updates. The part that the hook updates last decides.
 pub(crate) fn make_whole(totals: &mut Totals, hist: &Hist) {
     totals.waits = hist.count();
     totals.wait_ns = totals.by_cause.total();
 }
 
-/// Converts the figures of exited tasks. `accounts`: user, system and blocked time is counted.
+/// Converts the figures of exited tasks. `accounts` says whether the BPF side counts user, system and blocked time.
 pub(crate) fn exited_reading(cgroup_id: u64, place: &Exited, accounts: bool) -> ExitedReading {
     let hist = Hist::from_counts(place.counts, place.shares);
     let mut totals = cgscope_model::Totals::from(place.totals);
@@ -88,7 +87,7 @@ pub(crate) fn exited_reading(cgroup_id: u64, place: &Exited, accounts: bool) -> 
     ExitedReading { cgroup_id, tasks, max_ns, totals, accounts, hist: Arc::new(hist) }
 }
 
-/// Returns the frames of a stack, which ends at its first 0.
+/// Returns the frames of a stack, up to the first 0.
 pub(crate) fn frames(stack: &Stack) -> Arc<[u64]> {
     let end = stack.iter().position(|frame| *frame == 0).unwrap_or(stack.len());
     stack[..end].into()
@@ -113,7 +112,6 @@ mod tests {
             waits: Waits { expected_run_delay_ns: 500, ..Default::default() },
             ..Default::default()
         };
-        // The clock was 500 ns behind.
         let mut split = ByCause::only(Cause::OtherCgroup, 3_000);
         split.add(&ByCause::only(Cause::Kernel, 200));
         assert_eq!(pending(&record, 4_000), Some(Pending { ns: 3_200, booked_ns: 200, by_cause: split }));

@@ -1,4 +1,4 @@
-//! Readings that viewers share: for whom a task is followed.
+//! Keeps track of which viewers follow which tasks, if viewers share the readings.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use cgscope_model::follower::Follower;
 
 use crate::{Failure, kernel_side::KernelSide};
 
-/// Returns the viewers that follow a task, from its flags.
+/// Returns the bits of the viewers that follow a task.
 pub(crate) fn followers(flags: u64) -> u64 {
     flags & FOLLOWED
 }
@@ -16,12 +16,12 @@ pub(crate) fn followers(flags: u64) -> u64 {
 pub(crate) struct Changes {
     clear: u64,
     bits: BTreeMap<u32, u64>,
-    /// Whether the marks are set on the BPF side and must be cleared after the reading.
+    /// Whether the BPF side has the marks. Then we must clear them after the reading.
     is_reported: bool,
 }
 
 impl Changes {
-    /// Follows all threads of these processes, and what they start, from the next reading on.
+    /// Follows all threads of these processes, and their descendants, from the next reading on.
     pub(crate) fn follow(&mut self, follower: Follower, pids: &[u32]) {
         for pid in pids {
             *self.bits.entry(*pid).or_default() |= follower.bit();
@@ -36,7 +36,7 @@ impl Changes {
         }
     }
 
-    /// Sets the marks on the BPF side. Call before a reading. Returns whether there are any: then the reading must visit all tasks.
+    /// Sets the marks on the BPF side before a reading. Returns whether there are marks: the reading must then visit all tasks.
     pub(crate) fn report(&mut self, side: &mut KernelSide) -> Result<bool, Failure> {
         if self.clear == 0 && self.bits.is_empty() {
             return Ok(false);
@@ -46,7 +46,7 @@ impl Changes {
         Ok(true)
     }
 
-    /// Clears the marks on the BPF side. Call after a reading.
+    /// Clears the marks on the BPF side. Call this after a reading.
     pub(crate) fn were_read(&mut self, side: &mut KernelSide) -> Result<(), Failure> {
         if !self.is_reported {
             return Ok(());

@@ -18,23 +18,21 @@ use crate::{
 pub(crate) use bpf::BpfSource;
 pub(crate) use coarse::CoarseSource;
 
-/// A source of readings. The defaults suit a source without a hook.
+/// A source of readings. The default methods suit a source without a hook.
 pub(crate) trait Source: Send {
     fn mode(&self) -> Mode;
     /// Reads tasks, exited tasks, pairs, stacks and the waits of CPUs, each in the order of a [`Sample`].
     fn read(&mut self) -> Result<Sample, Failure>;
-    /// Adds what the source knows of cgroups to the tree. Call after [`read`](Self::read), so that it covers all cgroups in that
-    /// reading.
+    /// Adds new and removed cgroups to the tree. Call this after [`read`](Self::read), which may return new cgroups.
     fn report_cgroups(&mut self, tree: &mut CgroupTree, now: Instant);
     fn losses(&self) -> Result<Losses, Failure>;
-    /// Returns the tasks that are not the same as in the reading before the latest one.
+    /// Returns the tasks that changed between the last two readings.
     fn active(&self) -> &[Active];
-    /// Returns the cgroups of the tasks of the latest reading.
     fn cgroups_of_tasks(&self) -> HashSet<u64>;
-    /// Keeps the readings at these places for the next reading. `tasks`: those of the latest reading.
+    /// Keeps the readings at these indices for the next reading. `tasks` holds all tasks of the latest reading.
     fn keep(&mut self, tasks: &[Arc<TaskReading>], places: &[usize]);
 
-    /// Completes a sample that has its limits and CPUs, and prepares for the next one.
+    /// Completes a sample that already has its limits and CPUs, and prepares for the next sample.
     fn complete(&mut self, _sample: &mut Sample, _tree: Option<&CgroupTree>) -> Result<(), Failure> {
         Ok(())
     }
@@ -47,10 +45,9 @@ pub(crate) trait Source: Send {
         None
     }
 
-    /// Adds the number of items that are kept between samples.
     fn count_held(&self, _held: &mut Held) {}
 
-    /// Returns for whom each task of the latest reading is followed, ascending by serial; empty unless readings are shared.
+    /// Returns which viewers follow each task of the latest reading, ascending by serial. Empty unless readings are shared.
     fn followed(&self) -> &[Followed] {
         &[]
     }

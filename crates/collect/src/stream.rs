@@ -12,17 +12,17 @@ use cgscope_ledger::{
 
 use crate::bpf_calls::Plain;
 
-/// Twice the size of the kernel's buffer, so that each read takes all of it.
+/// Twice the size of the kernel's buffer, so that each read can empty the kernel's buffer.
 const BUFFER: usize = 64 * 1024;
 
-/// The buffer of a stream, made of words, so that records can be read in place.
+/// Buffer of a stream. It consists of words, so that we can read records in place.
 #[derive(Debug, Default)]
 pub struct Buffer(Vec<u64>);
 
 impl Buffer {
     fn bytes(&mut self) -> &mut [u8] {
         self.0.resize(BUFFER / size_of::<u64>(), 0);
-        // SAFETY: exactly the bytes of these words.
+        // SAFETY: the slice covers exactly the bytes of these words.
         unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast(), BUFFER) }
     }
 }
@@ -32,14 +32,14 @@ impl Buffer {
 pub enum StreamEnd {
     /// Everything was read.
     Complete,
-    /// The stream was cut, or contained something that is not a record.
+    /// The stream was cut, or contained bytes that are not a record.
     CutShort,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TaskReported<'a> {
     pub record: &'a TaskRecord,
-    /// The task's figures when it moved to its cgroup, if it has just moved.
+    /// Figures of the task when it moved to its cgroup. `None` unless the task has just moved.
     pub base: Option<&'a wire::Reported>,
     pub placement: Option<&'a Placement>,
     pub accounts: Option<&'a AccountsRecord>,
@@ -52,14 +52,13 @@ pub(crate) struct TaskReported<'a> {
 pub(crate) enum Reported<'a> {
     /// Nothing has changed since the last report.
     Same(&'a SameRecord),
-    /// The task of this serial has exited.
+    /// The task with this serial has exited.
     Exited(u64),
-    /// A list of changed tasks ends.
+    /// The end of a list of changed tasks.
     List(&'a ListRecord),
     Task(TaskReported<'a>),
 }
 
-/// Calls `each` for every record of `stream`.
 pub(crate) fn read_records(
     stream: &mut impl Read,
     buffer: &mut Buffer,
@@ -67,7 +66,7 @@ pub(crate) fn read_records(
 ) -> io::Result<StreamEnd> {
     drain(stream, buffer, |bytes| {
         let mut used = 0;
-        // Every record begins like the shortest one.
+        // Every record begins with the fields of the shortest record.
         while let Some(head) = part::<SameRecord>(&mut &bytes[used..]) {
             if head.len as usize != length(head.flags) {
                 return None;
@@ -99,7 +98,7 @@ fn task(mut whole: &[u8]) -> Option<TaskReported<'_>> {
     })
 }
 
-/// Calls `each` with every cgroup id that has exited tasks, and with its figures if there may be new ones.
+/// Calls `each` with every cgroup that has exited tasks, and with the cgroup's figures if they may be new.
 pub(crate) fn read_exited(
     stream: &mut impl Read,
     buffer: &mut Buffer,
@@ -125,7 +124,7 @@ pub(crate) fn read_exited(
     })
 }
 
-/// Reads a stream to its end. `take` consumes whole records and returns the bytes used, or `None` if the bytes are not a record.
+/// Reads a stream to its end. `take` consumes whole records and returns their length, or `None` if the bytes are not a record.
 pub fn drain(
     stream: &mut impl Read,
     buffer: &mut Buffer,
@@ -168,12 +167,12 @@ fn length(flags: u32) -> usize {
     size_of::<TaskRecord>() + parts.map(|(_, size)| size).sum::<usize>()
 }
 
-/// Splits a part off the front; `None` if it is incomplete.
+/// Splits a part off the front; `None` if the bytes are too short.
 pub fn part<'a, T: Plain>(bytes: &mut &'a [u8]) -> Option<&'a T> {
     const { assert!(size_of::<T>().is_multiple_of(size_of::<u64>()) && align_of::<T>() <= align_of::<u64>()) }
     let (part, rest) = bytes.split_at_checked(size_of::<T>())?;
     let part = part.as_ptr().cast::<T>();
-    // Never fails: the buffer consists of words, and so do all parts.
+    // The buffer and all parts consist of words, so this never fails.
     if !part.is_aligned() {
         return None;
     }
@@ -190,7 +189,7 @@ mod tests {
     const HISTOGRAM: usize = size_of::<Histogram>();
     const WORDS: u32 = (HISTOGRAM / 4) as u32;
 
-    /// Returns which parts follow a task's record, by the task's number.
+    /// Returns which parts follow the record of task `tid`.
     fn flags_of(tid: u32) -> u32 {
         if tid % 13 == 5 {
             return SAME;
@@ -203,7 +202,7 @@ mod tests {
             | if_nth(11, HAS_BASE)
     }
 
-    /// Returns `bytes` in pieces of length `piece`.
+    /// Yields the bytes in pieces of this length.
     struct Pieces<'a>(&'a [u8], usize);
 
     impl Read for Pieces<'_> {
@@ -220,7 +219,7 @@ mod tests {
         for tid in 0..tasks {
             let flags = flags_of(tid);
             let record = TaskRecord { len: length(flags) as u32, flags, tid, ..Default::default() };
-            // SAFETY: integers without padding.
+            // SAFETY: the record consists of integers and has no padding.
             let whole = unsafe { std::slice::from_raw_parts((&raw const record).cast::<u8>(), RECORD) };
             bytes.extend(&whole[..if flags == SAME { size_of::<SameRecord>() } else { RECORD }]);
             let parts = [
@@ -285,13 +284,13 @@ mod tests {
         }
     }
 
-    /// Encodes entries of cgroups; every third one has its figures.
+    /// Encodes entries of cgroups. Every third entry has figures.
     fn exited_stream(cgroups: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
         for cgroup_id in 0..cgroups {
             let record = ExitedRecord { cgroup_id, follows: u64::from(cgroup_id % 3 == 0) };
             let place = Exited { tasks: cgroup_id, complete: cgroup_id, ..Exited::NONE };
-            // SAFETY: integers without padding.
+            // SAFETY: both types consist of integers and have no padding.
             let (record, place) = unsafe {
                 (
                     std::slice::from_raw_parts((&raw const record).cast::<u8>(), size_of::<ExitedRecord>()),

@@ -1,7 +1,7 @@
-//! Names of kernel functions by address, from `/proc/kallsyms`.
+//! Finds the names of kernel functions by address, in `/proc/kallsyms`.
 //!
-//! We have our own parser for two reasons. blazesym allocates a name for every symbol, including variables, and drops the module
-//! and the bounds of the scheduler, which [`KernelSymbols::wchan`] needs. procfs does not read this file.
+//! We have our own parser for two reasons. blazesym allocates names of variables, too, and drops the module and the bounds of the
+//! scheduler, which [`KernelSymbols::wchan`] needs. The crate procfs does not read this file.
 
 use std::{
     fs::File,
@@ -13,8 +13,8 @@ use crate::Failure;
 
 const PATH: &str = "/proc/kallsyms";
 
-/// The kernel's functions, read at the first lookup: 122,000 (Linux 6.18) take 4.6 MB and 54 ms. Modules loaded later are
-/// unknown.
+/// The kernel's functions. The first lookup reads them: 122,000 functions (Linux 6.18) take 4.6 MB and 54 ms. Functions of
+/// modules that are loaded later are unknown.
 #[derive(Debug, Default)]
 pub struct KernelSymbols {
     table: OnceLock<Result<Table, Failure>>,
@@ -26,19 +26,18 @@ impl KernelSymbols {
         Self::default()
     }
 
-    /// Parses symbols from a text in the format of the file. Fails if the text has no function, or its addresses are hidden.
+    /// Parses symbols from a text in the format of the file. Fails if the text has no function, or hides the addresses.
     pub fn of_text(text: &str) -> Result<Self, Failure> {
         let table = Table::parse(text.as_bytes()).map_err(|error| unreadable("the text", &error))?;
         Ok(Self { table: OnceLock::from(Ok(table.into_usable("the text")?)) })
     }
 
-    /// Reads the symbols once. Fails if the kernel has no such file, or hides the addresses from us. Then all lookups return
-    /// `None`.
+    /// Reads the symbols once. Fails if the kernel has no such file, or hides the addresses; then all lookups return `None`.
     pub fn load(&self) -> Result<(), Failure> {
         self.table.get_or_init(|| read(PATH)).as_ref().map(|_| ()).map_err(Failure::clone)
     }
 
-    /// Returns the function at `addr`, with its module (`nf_hook_slow [nf_tables]`).
+    /// Returns the name of the function at `addr`, with its module (`nf_hook_slow [nf_tables]`).
     pub fn name(&self, addr: u64) -> Option<&str> {
         let table = self.table()?;
         Some(table.name(table.at(addr)?))
@@ -50,17 +49,16 @@ impl KernelSymbols {
         Some(addr - table.starts[table.at(addr)?])
     }
 
-    /// Returns the function that made the call before a return address. If the call never returns, that address can be in the
-    /// next function.
+    /// Returns the function that made a call. The return address of a call that never returns can be in the next function.
     pub fn caller(&self, return_addr: u64) -> Option<&str> {
         self.name(return_addr.checked_sub(1)?)
     }
 
-    /// Returns where a task with this stack (innermost first) waits, as in `/proc/PID/wchan`: the first function outside the
-    /// scheduler. `None` if there is no such function, or a function before it is unknown.
+    /// Returns where a task with this stack (innermost frame first) waits, as in `/proc/PID/wchan`: the first function outside
+    /// the scheduler. `None` if there is no such function, or a function before it is unknown.
     pub fn wchan(&self, stack: &[u64]) -> Option<&str> {
         let table = self.table()?;
-        // The section `__sched`.
+        // The scheduler's functions are in the section `__sched`.
         let scheduler = table.scheduler_start?..table.scheduler_end?;
         let addr = stack.iter().take_while(|addr| **addr != 0).find(|addr| !scheduler.contains(addr))?;
         self.caller(*addr)
@@ -91,13 +89,12 @@ fn unreadable(path: &str, error: &io::Error) -> Failure {
 
 #[derive(Debug, Default)]
 struct Table {
-    /// Ascending. If several functions have one address, the first is kept, as in the kernel.
+    /// Start addresses, ascending. If several functions have the same address, we keep the first, as the kernel does.
     starts: Vec<u64>,
-    /// Start of each name in `names`; the name ends with its line. `starts` and `names_at` together are smaller than a `Range` or
-    /// `Box<str>`.
+    /// Start of each name in `names`; a name ends with its line. `starts` and `names_at` together are smaller than a `Range`.
     names_at: Vec<u32>,
     names: String,
-    /// Number of lines with the address 0, with which the kernel hides addresses.
+    /// Number of lines with the address 0, which the kernel writes instead of a hidden address.
     hidden: u64,
     scheduler_start: Option<u64>,
     scheduler_end: Option<u64>,
@@ -106,7 +103,7 @@ struct Table {
 }
 
 impl Table {
-    /// Parses the file. Lines that are not for functions are skipped.
+    /// Parses the file. Skips lines that do not describe a function.
     fn parse(mut reader: impl BufRead) -> io::Result<Self> {
         let mut table = Self::default();
         let mut order = Vec::new();
@@ -136,7 +133,7 @@ impl Table {
             "_etext" | "_einittext" => self.ends.push(start),
             _ => {}
         }
-        // Markers, at whose address a function may begin.
+        // Skip markers: a function may begin at the address of a marker.
         if name.ends_with("_text_start") || name.ends_with("_text_end") {
             return;
         }
@@ -174,8 +171,7 @@ impl Table {
     }
 }
 
-/// Parses `ffffffffc0201000 t name`; symbols of modules also have a tab and `[module]`. Types are nm's: t and w are code of any
-/// visibility.
+/// Parses `ffffffffc0201000 t name`; a module's symbols also have a tab and `[module]`. t and w mean code, as in `nm`.
 fn parse_line(line: &str) -> Option<(u64, &str, Option<&str>)> {
     let mut words = line.split_ascii_whitespace();
     let start = u64::from_str_radix(words.next()?, 16).ok()?;
@@ -256,7 +252,7 @@ ffffffffc0200000 t hook\t[first_module]
         assert_eq!((table.name(0), table.name(1)), ("good", "last"), "the last line has no newline");
     }
 
-    /// Any part of a file is parsed without a panic and in order.
+    /// Any part of a file can be parsed without a panic, and the result is sorted.
     #[test]
     fn a_cut_file_is_still_parsed() {
         for from in 0..LINES.len() {

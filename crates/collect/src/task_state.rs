@@ -6,10 +6,10 @@ use cgscope_ledger::task_state::{
 use cgscope_model::TaskState;
 
 /// Converts `__state` by the kernel's rule for the state letters (`__task_state_index`): the highest bit decides. Other bits
-/// (TASK_WAKEKILL, TASK_WAKING, TASK_NEW, TASK_FREEZABLE since 6.1) only say how the task can be woken.
+/// (TASK_WAKEKILL, TASK_WAKING, TASK_NEW, TASK_FREEZABLE since 6.1) only describe how the task can be woken.
 ///
-/// There are two differences from the kernel. `exit_state` is not read; the last bit that a task sets stands for it. A frozen
-/// task is D, as in Linux until 6.0 and since 6.14. In between it is R (f718faf3940e).
+/// There are two differences from the kernel. First, we do not read `exit_state`; the last bit that a task sets stands for it.
+/// Second, a frozen task is D, as in Linux until 6.0 and since 6.14. In the kernels in between, it is R (f718faf3940e).
 pub fn from_bits(state: u32) -> TaskState {
     const HIGHEST_FIRST: [(u32, TaskState); 9] = [
         (DEAD, TaskState::Dead),
@@ -26,7 +26,7 @@ pub fn from_bits(state: u32) -> TaskState {
     found.map_or(TaskState::Running, |(_, state)| *state)
 }
 
-/// Parses field 3 of `/proc/PID/stat`. `x` is a dead task before 3.14; other letters of old kernels are `None`.
+/// Parses field 3 of `/proc/PID/stat`. `x` is a dead task before 3.14. Other letters of old kernels are `None`.
 pub(crate) fn from_stat(field: &[u8]) -> Option<TaskState> {
     match field {
         b"x" => Some(TaskState::Dead),
@@ -74,7 +74,7 @@ mod tests {
         }
     }
 
-    /// TASK_NOLOAD alone changes nothing; of two sleep states the deeper one counts.
+    /// TASK_NOLOAD alone changes nothing. If two sleep bits are set, the deeper sleep counts.
     #[test]
     fn the_highest_of_several_bits_decides() {
         assert_eq!(from_bits(NOLOAD | INTERRUPTIBLE), TaskState::Sleeping);

@@ -1,4 +1,4 @@
-//! User and system time from `/proc`, for samples that the daemon took on this host.
+//! Reads user and system time from `/proc`, for samples that the daemon took on this host.
 
 use std::{collections::HashMap, io, path::Path, sync::Arc};
 
@@ -13,15 +13,14 @@ use crate::{
 pub struct TimeSplit {
     files: ProcFiles,
     ticks: Ticks,
-    /// By serial.
+    /// Splits of the last sample, by serial.
     known: HashMap<u64, KnownSplit>,
     number: u64,
 }
 
 struct KnownSplit {
     on_cpu_ns: u64,
-    /// `None`: the split could not be read at the task's first sample. It stays unknown, because a later value would put all
-    /// earlier time into one interval.
+    /// `None` if the task's first sample had no split. A later split would put all earlier time into one interval.
     accounts: Option<Arc<Accounts>>,
     reported_in: u64,
 }
@@ -33,8 +32,8 @@ impl TimeSplit {
         Ok(Self { files, ticks: Ticks::of_this_host(), known: HashMap::new(), number: 0 })
     }
 
-    /// Adds the split to every task of the sample that `/proc` shows with the same id and start. Call it as soon as the sample
-    /// arrives: the split is read now, and scaled to the sample.
+    /// Adds the split to every task of the sample that `/proc` shows with the same id and start. Call this as soon as the sample
+    /// arrives, because it reads the split now and scales the split to the sample.
     pub fn add(&mut self, sample: &mut Sample) {
         self.number += 1;
         for task in &mut sample.tasks {
@@ -51,11 +50,10 @@ impl TimeSplit {
         let on_cpu_ns = task.totals.on_cpu_ns;
         let before = self.known.get(&task.serial).map(|known| (known.on_cpu_ns, known.accounts.clone()));
         let accounts = match before {
-            // The task has not run since.
             Some((ran_ns, accounts)) if accounts.is_none() || ran_ns == on_cpu_ns => accounts,
             Some((_, before)) => {
                 let cpu = before.as_ref().map_or_else(CpuTimes::default, |before| before.cpu);
-                // For a task that has exited by now, the split is unknown, not zero.
+                // If the task has exited by now, the split is unknown, not zero.
                 self.read(task, &cpu)
             }
             None => self.read(task, &CpuTimes::default()),
@@ -81,7 +79,7 @@ mod tests {
     use super::*;
     use cgscope_model::Totals;
 
-    /// The calling thread, as in a sample after this run time.
+    /// Returns a sample of the calling thread with this run time.
     fn me(on_cpu_ns: u64, serial: u64) -> Sample {
         let stat = std::fs::read("/proc/thread-self/stat").unwrap();
         let start_ticks = text::stat(&stat).unwrap().start_ticks;

@@ -1,4 +1,4 @@
-//! CSV (RFC 4180): a row for each task and interval, below a header row. Null is an empty field.
+//! CSV (RFC 4180): a header row, then a row for each task and interval. Null is an empty field.
 
 use cgscope_model::{Interval, units};
 
@@ -7,8 +7,8 @@ use crate::{
     table::{self, TableCell, TableColumn, TableType},
 };
 
-/// Whether a text needs a leading apostrophe. Anybody can name a thread or a cgroup, and spreadsheets run text that begins like a
-/// formula. A text that already begins with an apostrophe gets one more, so that removing one always restores the text.
+/// Whether a text needs a leading apostrophe. Anybody can name a thread or a cgroup, and spreadsheets run text that starts like a
+/// formula. A text that already starts with an apostrophe gets another one, so that removing one always restores the text.
 fn is_formula(text: &str) -> bool {
     text.starts_with(['=', '+', '-', '@', '\t', '\r', '\'', '\u{ff1d}', '\u{ff0b}', '\u{ff0d}', '\u{ff20}'])
 }
@@ -46,7 +46,7 @@ impl Sink for Csv {
                     (Some(TableCell::Number(_)), TableType::Moment) => &start,
                     (Some(TableCell::Number(number)), _) => {
                         digits.clear();
-                        // Writing to a String cannot fail.
+                        // Writing to a `String` cannot fail.
                         let _ = std::fmt::Write::write_fmt(&mut digits, format_args!("{number}"));
                         &digits
                     }
@@ -65,7 +65,7 @@ impl Sink for Csv {
 const NS_PER_SECOND: u64 = 1_000_000_000;
 const SECONDS_PER_DAY: u64 = 86_400;
 
-/// Formats ns since 1970 as `2026-11-21T14:06:24.123456Z`, cut to microseconds.
+/// Formats ns since 1970 as `2026-11-21T14:06:24.123456Z`, rounded down to microseconds.
 pub(crate) fn rfc3339(unix_ns: u64) -> String {
     let (seconds, ns) = (unix_ns / NS_PER_SECOND, unix_ns % NS_PER_SECOND);
     let (year, month, day) = units::date(unix_ns);
@@ -80,7 +80,6 @@ mod tests {
 
     #[test]
     fn times_match_the_calendar() {
-        // As printed by `date -u -d @SECONDS`.
         for (seconds, text) in [
             (0, "1970-01-01T00:00:00.000000Z"),
             (951_782_400, "2000-02-29T00:00:00.000000Z"),

@@ -1,4 +1,4 @@
-//! Folded stacks for flame graphs: a line `frame;frame;cause NS` for each stack and cause.
+//! Folded stacks for flame graphs. Each line is a stack with one cause and the ns of the waits: `frame;frame;cause NS`.
 
 use std::io::Write;
 
@@ -19,7 +19,7 @@ impl Sink for Folded {
 
     fn finish(mut self: Box<Self>) -> Result<()> {
         for (_, frames, waits) in self.stacks.iter() {
-            // A semicolon ends a frame, but anybody can put one into a thread name.
+            // A semicolon would end the frame, and anybody can put a semicolon into a thread name.
             let stack =
                 frames.iter().map(|frame| frame.replace([';', '\n'], "_")).collect::<Vec<_>>().join(";");
             for (cause, _, ns) in waits.by_cause().filter(|(_, _, ns)| *ns != 0) {

@@ -1,6 +1,6 @@
-//! Writes intervals in the formats of other tools. Has no side effects other than its output.
+//! Writes intervals in the formats of other tools. Its only side effect is its output.
 //!
-//! Formats with a row or a histogram per interval are written as intervals arrive. A profile is one sum over all intervals.
+//! A format with a row or a histogram per interval is written as intervals arrive. A profile is one sum over all intervals.
 
 mod csv;
 mod folded;
@@ -17,10 +17,10 @@ use ::parquet::errors::ParquetError;
 use cgscope_model::{Interval, findings::Host};
 use clap::ValueEnum;
 
-/// The result of this crate's functions.
+/// Result of this crate's functions.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// The output. The caller adds a buffer.
+/// The output of a sink. The caller adds a buffer.
 pub type Out = Box<dyn Write + Send>;
 
 /// Receives intervals in time order.
@@ -55,7 +55,7 @@ impl Format {
         matches!(self, Self::Perfetto | Self::Parquet | Self::Pprof)
     }
 
-    /// The sink that writes the format.
+    /// Returns a sink that writes the format.
     pub fn sink(self, out: Out, about: About) -> Result<Box<dyn Sink>> {
         Ok(match self {
             Self::Hdr => Box::new(hdr::Hdr::new(out, &about)?),
@@ -68,7 +68,7 @@ impl Format {
     }
 }
 
-/// Where, and by which version, the intervals were measured.
+/// Where the intervals were measured, and by which version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct About {
     /// The version of cgscope that measured.
@@ -86,7 +86,7 @@ pub struct About {
 }
 
 impl About {
-    /// The host and the versions, in one line.
+    /// Returns the host and the versions in one line.
     fn words(&self) -> String {
         let Self { cgscope_version, hostname, kernel_release, architecture, .. } = self;
         format!("cgscope {cgscope_version} on {hostname}, Linux {kernel_release} {architecture}")
@@ -102,7 +102,7 @@ pub enum Error {
     /// The format needs histograms, but the coarse mode has none.
     #[error("the coarse mode measures only sums of waits, not histograms")]
     NoHistogram,
-    /// The library of a format refused the data, which is a bug of ours.
+    /// The library of a format refused the data, which is a bug of cgscope.
     #[error("{0}")]
     Refused(String),
 }

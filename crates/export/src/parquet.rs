@@ -1,4 +1,4 @@
-//! Parquet: the same rows as in CSV, with typed columns, all optional. Row groups that fit in memory are compressed with zstd.
+//! Parquet: the same rows as in CSV. All columns are typed and optional. zstd compresses row groups, which fit in memory.
 
 use std::{collections::HashMap, mem, sync::Arc};
 
@@ -19,7 +19,7 @@ use crate::{
     table::{self, TableCell, TableColumn, TableType},
 };
 
-/// Rows per row group, about 20 MiB. Readers load a group at a time.
+/// Number of rows in a row group, about 20 MiB. Readers load one group at a time.
 const GROUP: usize = 1 << 16;
 
 pub(crate) struct Parquet {
@@ -103,13 +103,12 @@ fn field(column: &TableColumn) -> Result<TypePtr> {
     Ok(Arc::new(field.build()?))
 }
 
-/// The cells of a column in the current row group.
 #[derive(Default)]
 struct ColumnValues {
     /// Definition levels: 1 for each cell, 0 for each null.
     levels: Vec<i16>,
     texts: Vec<ByteArray>,
-    /// Equal texts share their bytes.
+    /// Interned texts: equal texts share their bytes.
     known: HashMap<Box<str>, ByteArray>,
     numbers: Vec<i64>,
 }
@@ -126,7 +125,7 @@ impl ColumnValues {
                 self.texts.extend(self.known.get(text).cloned());
             }
             Some(TableCell::Number(number)) => self.numbers.push(match holds {
-                // The same 64 bits; the column's logical type is unsigned.
+                // Keep the same 64 bits: the column's logical type is unsigned.
                 TableType::Id64 => number.cast_signed(),
                 TableType::Moment => (number / 1_000).cast_signed(),
                 _ => i64::try_from(number).unwrap_or(i64::MAX),
@@ -134,7 +133,6 @@ impl ColumnValues {
         }
     }
 
-    /// Writes the cells, and drops them.
     fn write(&mut self, column: &mut SerializedColumnWriter<'_>, holds: TableType) -> Result<()> {
         let Self { levels, texts, numbers, .. } = mem::take(self);
         let levels = Some(levels.as_slice());

@@ -1,7 +1,7 @@
-//! A Perfetto trace. It has counters of waiting by cause, running and throttling: for the host, each cgroup including its
-//! descendants, processes and busy threads. It also has the busy time of each CPU, and findings as instant events.
+//! A Perfetto trace. It has counters of waiting by cause, running and throttling for the host, for each cgroup including its
+//! descendants, for processes and for busy threads. It also has the busy time of each CPU, and findings as instant events.
 //!
-//! A counter shows an interval's figure from the start of the interval. The values add up to the total.
+//! A counter shows an interval's figure from the start of the interval on. The values of all intervals add up to the total.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,21 +21,21 @@ use proto::{
     ProcessDescriptor, REALTIME, ThreadDescriptor, TracePacket, TrackDescriptor, TrackEvent,
 };
 
-/// The names of counters.
+/// Names of counters.
 pub mod counters {
-    /// Time of completed waits by cause; the cause follows, as in `waited: throttled`.
+    /// Prefix for the time of completed waits with one cause. The cause follows, as in `waited: throttled`.
     pub const WAITED: &str = "waited: ";
-    /// Time of completed waits, all causes.
+    /// Time of completed waits with any cause.
     pub const WAITED_IN_ALL: &str = "waited";
-    /// Completed waits.
+    /// Number of completed waits.
     pub const WAITS: &str = "waits";
     /// Time on a CPU.
     pub const RAN: &str = "ran";
     /// Waiting tasks at the end of the interval.
     pub const WAITING: &str = "waiting at the end";
-    /// The kernel's own sum over CPUs of the time in which the quota kept them from running the cgroup.
+    /// The kernel's own throttled time: how long the quota kept CPUs from running the cgroup, summed over CPUs.
     pub const THROTTLED: &str = "cpu.stat throttled";
-    /// The kernel's own count of periods in which the quota ran out.
+    /// The kernel's own number of periods in which the quota ran out.
     pub const PERIODS_THROTTLED: &str = "cpu.stat periods throttled";
     /// Time in which a CPU ran a task.
     pub const BUSY: &str = "busy";
@@ -112,7 +112,7 @@ impl Perfetto {
         }
         for task in interval.tasks.iter().filter(|task| task.is_busy(interval.duration_ns)) {
             let reading = &task.reading;
-            // The process first: the descriptor of a thread refers to its process.
+            // Describe the process first, because the descriptor of a thread refers to its process.
             self.tracks.scope(&Scope::Process(reading.tgid, name(reading.tgid)))?;
             let thread = Scope::Thread(reading.tgid, reading.serial, reading.tid, reading.comm.clone());
             self.waits(&thread, &task.wait, &task.totals)?;
@@ -151,11 +151,11 @@ impl Sink for Perfetto {
     }
 }
 
-/// The key of the field `packet` in the message `Trace`. The length and the bytes of the packet follow.
+/// Key of the field `packet` in the message `Trace`. The length and the bytes of the packet follow.
 const PACKET_KEY: u8 = 1 << 3 | 2;
-/// The id of the packet sequence; all packets have one writer.
+/// Id of the packet sequence. All packets have the same writer.
 const SEQUENCE: u32 = 1;
-/// `SEQ_INCREMENTAL_STATE_CLEARED`: later packets do not depend on earlier ones.
+/// `SEQ_INCREMENTAL_STATE_CLEARED`: later packets do not depend on earlier packets.
 const STATE_CLEARED: u32 = 1;
 
 /// A track that contains other tracks.
@@ -171,10 +171,9 @@ enum Scope {
     Thread(u32, u64, u32, Arc<str>),
 }
 
-/// Maximum number of removed cgroups that keep their tracks, so that a cgroup that is created again keeps its one track.
+/// Maximum number of removed cgroups whose tracks we keep. A cgroup that is created again then gets its old track.
 const REMOVED_CGROUPS: usize = 1_000;
 
-/// The track of a scope, and the tracks of its counters by name.
 struct Track {
     uuid: u64,
     counters: BTreeMap<String, u64>,
@@ -185,26 +184,24 @@ struct Present<'a> {
     pub processes: BTreeSet<u32>,
     /// Serials of threads.
     pub threads: BTreeSet<u64>,
-    /// Paths of cgroups, and of their ancestors.
+    /// Paths of cgroups and of their ancestors.
     pub cgroups: BTreeSet<&'a str>,
 }
 
-/// Writes packets as intervals arrive.
 struct Tracks {
     out: Out,
     buffer: Vec<u8>,
     host: String,
     last_uuid: u64,
     scopes: BTreeMap<Scope, Track>,
-    /// Counters that do not show 0, each with the interval that last set it.
+    /// Counters whose last value is not 0, each with the number of the interval that last set the counter.
     shown: BTreeMap<u64, u64>,
     interval: u64,
-    /// The timestamp of new events.
     now_unix_ns: u64,
 }
 
 impl Tracks {
-    /// Starts a trace whose times are of the wall clock.
+    /// Starts a trace. Its times are wall clock times.
     fn new(out: Out, host: String, start_unix_ns: u64) -> Result<Self> {
         let mut tracks = Self {
             out,
@@ -230,7 +227,7 @@ impl Tracks {
         let packet = TracePacket { trusted_packet_sequence_id: Some(SEQUENCE), ..packet };
         self.buffer.clear();
         self.buffer.push(PACKET_KEY);
-        // Encoding fails only in a buffer that is too small, and a Vec grows.
+        // Encoding fails only if the buffer is too small, and a `Vec` grows.
         let _ = packet.encode_length_delimited(&mut self.buffer);
         Ok(self.out.write_all(&self.buffer)?)
     }
@@ -252,7 +249,7 @@ impl Tracks {
         Ok(self.last_uuid)
     }
 
-    /// The track of a scope. At its first use, writes its descriptor, after those of its parents.
+    /// Returns the track of a scope. At its first use, writes the descriptors of the parents and of the scope.
     fn scope(&mut self, scope: &Scope) -> Result<u64> {
         if let Some(track) = self.scopes.get(scope) {
             return Ok(track.uuid);
@@ -293,7 +290,7 @@ impl Tracks {
         }
     }
 
-    /// Sets a counter to a value from now on, unless the value is unknown. A counter that stays at 0 is not written.
+    /// Sets a counter from now on, unless the value is unknown. A counter is not written while it stays at 0.
     fn count(
         &mut self,
         scope: &Scope,
@@ -338,7 +335,7 @@ impl Tracks {
         self.event(event)
     }
 
-    /// Resets to 0 the counters that this interval did not set. Removes tracks of exited tasks and, beyond a limit, of removed cgroups.
+    /// Resets to 0 the counters that this interval did not set. Drops tracks of exited tasks and of too many removed cgroups.
     fn end_interval(&mut self, present: &Present) -> Result<()> {
         let late = self.shown.iter().filter(|(_, set)| **set != self.interval).map(|(uuid, _)| *uuid);
         for uuid in late.collect::<Vec<_>>() {
@@ -369,7 +366,6 @@ impl Tracks {
         self.event(event)
     }
 
-    /// Sets all counters to 0 at the end of the trace.
     fn finish(mut self) -> Result<()> {
         let shown: Vec<u64> = std::mem::take(&mut self.shown).into_keys().collect();
         shown.into_iter().try_for_each(|uuid| self.show(uuid, 0))?;
@@ -388,7 +384,7 @@ fn annotations(finding: &Finding) -> Vec<DebugAnnotation> {
 
 fn parent(scope: &Scope) -> Option<Scope> {
     match scope {
-        // A thread's descriptor refers to its process instead.
+        // The descriptor of a thread refers to its process instead.
         Scope::Host | Scope::Process(..) | Scope::Thread(..) => None,
         Scope::Cpus | Scope::Cgroups => Some(Scope::Host),
         Scope::Cgroup(path) => {
@@ -398,7 +394,7 @@ fn parent(scope: &Scope) -> Option<Scope> {
     }
 }
 
-/// The parts that we use of Perfetto's `trace_packet.proto` (package `perfetto.protos`).
+/// The parts of Perfetto's `trace_packet.proto` (package `perfetto.protos`) that we use.
 #[expect(missing_docs, reason = "the names are the published ones, and so are their meanings")]
 pub mod proto {
     /// `BUILTIN_CLOCK_REALTIME`.

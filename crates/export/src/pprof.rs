@@ -1,4 +1,4 @@
-//! A profile of waiting in pprof's format: the stacks of waiting tasks, and who ran during the waits.
+//! A profile of waiting in pprof's format: the stacks of waiting tasks, and the culprits that ran during the waits.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -16,13 +16,12 @@ use crate::{
 };
 use proto::{Function, Label, Line, Location, Profile, Sample, ValueType};
 
-/// The values of a sample, in order: name and unit.
+/// Name and unit of each value of a sample, in order.
 pub const SAMPLE_TYPES: [(&str, &str); 3] =
     [("waits", "count"), ("wait", "nanoseconds"), ("behind", "nanoseconds")];
-/// The value that pprof shows by default.
 const DEFAULT_SAMPLE_TYPE: &str = SAMPLE_TYPES[1].0;
 
-/// The frame of tasks that exited before they were read, of which only the cgroup is known.
+/// Frame of tasks that exited before we read them. Only their cgroup is known.
 pub use cgscope_model::table::exited::ENDED;
 
 pub(crate) struct Pprof {
@@ -32,7 +31,7 @@ pub(crate) struct Pprof {
     duration_ns: u64,
     losses: Losses,
     stacks: Stacks,
-    /// Time that tasks of a cgroup waited because of a culprit, ns.
+    /// Time that tasks of a cgroup waited because of a culprit, by cgroup and culprit, ns.
     behind: BTreeMap<(Option<Arc<str>>, String), u64>,
 }
 
@@ -63,7 +62,6 @@ impl Pprof {
 
     fn profile(&self) -> Profile {
         let mut builder = ProfileBuilder::default();
-        // The format requires the empty string at index 0.
         builder.string("");
         builder.profile = Profile {
             time_nanos: self.start_unix_ns.unwrap_or(self.about.start_unix_ns).cast_signed(),
@@ -121,12 +119,12 @@ impl Sink for Pprof {
     }
 }
 
-/// Adds strings and functions to a profile, each once.
+/// Adds each string and function to a profile once.
 #[derive(Default)]
 struct ProfileBuilder {
     profile: Profile,
     strings: HashMap<String, i64>,
-    /// The ids of functions by the index of their names.
+    /// Ids of functions, by the index of their names.
     functions: HashMap<i64, u64>,
 }
 
@@ -149,14 +147,14 @@ impl ProfileBuilder {
         Label { key: self.string(key), str: 0, num: number.into() }
     }
 
-    /// Builds a sample. `frames` starts at the root; pprof starts at the leaf.
+    /// Builds a sample. `frames` starts at the root, but pprof's list starts at the leaf.
     fn sample(&mut self, frames: &[String], leaf: &str, values: [u64; 3]) -> Sample {
         let mut location_id = vec![self.location(leaf)];
         location_id.extend(frames.iter().rev().map(|frame| self.location(frame)));
         Sample { location_id, value: values.map(u64::cast_signed).into(), label: Vec::new() }
     }
 
-    /// The id of a frame's location, which is also the id of its function.
+    /// Returns the id of a frame's location. The function of the frame has the same id.
     fn location(&mut self, frame: &str) -> u64 {
         let name = self.string(frame);
         let Profile { function, location, .. } = &mut self.profile;
@@ -169,7 +167,7 @@ impl ProfileBuilder {
     }
 }
 
-/// The parts that we use of pprof's `profile.proto` (package `perftools.profiles`).
+/// The parts of pprof's `profile.proto` (package `perftools.profiles`) that we use.
 ///
 /// Index 0 of the string table is the empty string. An id of 0 means none.
 #[expect(missing_docs, reason = "the names are the published ones, and so are their meanings")]

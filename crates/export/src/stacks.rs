@@ -1,5 +1,5 @@
-//! Waiting by stack and cause, summed over all intervals. A stack is the cgroups from the root down, the process and the thread.
-//! The size grows with the number of tasks, not with time.
+//! Sums waiting over all intervals, by stack and cause. A stack consists of the cgroups from the root down, the process and the
+//! thread. The size of the sums grows with the number of tasks, not with time.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -42,7 +42,7 @@ impl Stacks {
         }
     }
 
-    /// All owners, each with the frames of the stack from the root down, and the waits.
+    /// Iterates over all owners. Yields the owner, the frames of its stack from the root down, and its waits.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&StackOwner, Vec<String>, &StackWaits)> {
         self.0.iter().map(|(owner, waits)| (owner, frames(owner), waits))
     }
@@ -59,7 +59,7 @@ fn task_of(task: &TaskInterval, processes: &BTreeMap<u32, Arc<str>>) -> StackTas
     }
 }
 
-/// The cgroups from the root down, each with its full path, because last path components are often equal.
+/// Returns the cgroups from the root down, each with its full path, because many cgroups have the same last path component.
 pub(crate) fn frames_of_path(path: Option<&str>) -> Vec<String> {
     let Some(path) = path else { return vec![UNNAMED.to_owned()] };
     let mut frames: Vec<String> = path_and_ancestors(path).map(str::to_owned).collect();
@@ -79,12 +79,11 @@ fn frames(owner: &StackOwner) -> Vec<String> {
     frames
 }
 
-/// Waits of a task, or of the tasks that exited in a cgroup.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StackWaits {
     count: u64,
     by_cause: ByCause,
-    /// Number of waits by cause; a wait with several causes is split in proportion to its parts. All 0 without a histogram.
+    /// Number of waits by cause. A wait is divided among its causes in proportion to their parts. All 0 without a histogram.
     shares: [f64; CAUSES],
 }
 
@@ -99,7 +98,7 @@ impl StackWaits {
         }
     }
 
-    /// The number of waits and the ns of each cause that has any. Each wait counts for only one cause.
+    /// Iterates over the causes that have waits: the cause, its number of waits and its ns. Each wait counts for one cause.
     pub(crate) fn by_cause(&self) -> impl Iterator<Item = (Cause, u64, u64)> + '_ {
         let has_shares = self.shares.iter().any(|share| *share > 0.0);
         let shares = if has_shares { self.shares } else { self.by_cause.0.map(|ns| ns as f64) };
@@ -111,8 +110,8 @@ impl StackWaits {
     }
 }
 
-/// Divides `count` in proportion to `shares`. What is left after rounding down goes to the largest remainders. Without shares,
-/// all waits took 0 ns, and the last cause gets them all.
+/// Divides `count` in proportion to `shares`. The parts are rounded down; the rest goes to the largest remainders. If all shares
+/// are 0, all waits took 0 ns, and the last cause gets all of them.
 fn divide<const N: usize>(count: u64, shares: &[f64; N]) -> [u64; N] {
     let total: f64 = shares.iter().sum();
     let mut counts = [0; N];

@@ -1,4 +1,4 @@
-//! The rows and columns of CSV and Parquet.
+//! Defines the rows and columns of CSV and Parquet.
 
 use std::collections::BTreeMap;
 
@@ -16,20 +16,19 @@ pub const SCHEMA: &str = "cgscope.tasks/1";
 pub enum TableType {
     /// UTF-8 text.
     Text,
-    /// Ids and numbers of the kernel, 31 bits.
+    /// Kernel ids and numbers of at most 31 bits.
     Int32,
-    /// Counts and ns, 63 bits.
+    /// Counts and ns of at most 63 bits.
     Int64,
     /// 64-bit ids.
     Id64,
-    /// Time: stored as microseconds in UTC, converted from ns since 1970.
+    /// A time. It is stored as microseconds in UTC, converted from ns since 1970.
     Moment,
 }
 
-/// A cell that is not null.
 pub(crate) enum TableCell<'a> {
     Text(&'a str),
-    /// For a [`TableType::Moment`], ns since 1970.
+    /// A number. For a [`TableType::Moment`], ns since 1970.
     Number(u64),
 }
 
@@ -53,7 +52,7 @@ fn column(
     TableColumn { name: name.into(), holds, cell: Box::new(cell) }
 }
 
-/// A task over an interval, or all tasks of a cgroup that exited in the interval.
+/// A task over an interval, or all tasks that exited in a cgroup during an interval.
 pub(crate) struct TableRow<'a> {
     about: &'a About,
     interval: &'a Interval,
@@ -64,7 +63,7 @@ pub(crate) struct TableRow<'a> {
     cgroup_id: u64,
     path: Option<&'a str>,
     name: &'a CgroupName,
-    /// What the container runtime calls it.
+    /// Names of the container, from the container runtime.
     named: Option<&'a ContainerReading>,
 }
 
@@ -80,7 +79,7 @@ fn text<'a>(value: impl Into<Option<&'a str>>) -> Option<TableCell<'a>> {
     value.into().map(TableCell::Text)
 }
 
-/// All columns, in order.
+/// Returns all columns, in order.
 pub fn columns() -> Vec<TableColumn> {
     let mut columns = identity();
     columns.extend(waits());
@@ -142,7 +141,7 @@ fn waits() -> Vec<TableColumn> {
     columns
 }
 
-/// Calls `each` with every row of an interval: first tasks, then exited tasks by cgroup.
+/// Calls `each` with every row of an interval: first with tasks, then with exited tasks by cgroup.
 pub(crate) fn for_each_row(
     interval: &Interval,
     about: &About,

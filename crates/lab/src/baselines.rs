@@ -1,7 +1,7 @@
-//! What other tools advise for a CPU quota, from the same usage: for comparison with `cgscope whatif`. All quotas and usages are in CPUs.
+//! The CPU quotas that other tools advise from the same usage, for comparison with `cgscope whatif`. All quotas and usages are in
+//! CPUs.
 
-/// The value that `share` (0 to 1) of the values do not exceed, interpolated between neighbours, as numpy and Prometheus do; 0 without
-/// values.
+/// Returns the percentile at `share` (0 to 1), interpolated between neighbours as in numpy and Prometheus; 0 without values.
 fn percentile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -11,33 +11,35 @@ fn percentile(values: &[f64], share: f64) -> f64 {
     below + (above - below) * at.fract()
 }
 
-/// KRR's simple strategy: `p95(usage)`, the 95th percentile (robusta-dev/krr, `strategies/simple.py`: `cpu_percentile` 95). KRR sets this
-/// as the request, and no limit; the advice would be this quota.
+/// Returns the advice of KRR's simple strategy: `p95(usage)`, the 95th percentile (robusta-dev/krr, `strategies/simple.py`:
+/// `cpu_percentile` 95). KRR sets the CPU request to this value and sets no limit; here the value counts as a quota.
 pub fn krr(usage: &[f64]) -> f64 {
     percentile(usage, 0.95)
 }
 
-/// The target of the Vertical Pod Autoscaler: `max(1.15 * p90(usage), 0.025)` (kubernetes/autoscaler, `recommender/logic/recommender.go`:
-/// `target-cpu-percentile` 0.9, `recommendation-margin-fraction` 0.15, `pod-recommendation-min-cpu-millicores` 25). Its histogram also
-/// lets old values decay (half in 24 h) and rounds up to buckets that grow by 5 %; both are left out.
+/// Returns the target of the Vertical Pod Autoscaler: `max(1.15 * p90(usage), 0.025)` (kubernetes/autoscaler,
+/// `recommender/logic/recommender.go`: `target-cpu-percentile` 0.9, `recommendation-margin-fraction` 0.15,
+/// `pod-recommendation-min-cpu-millicores` 25). Two features of the autoscaler's histogram are left out: old values decay (half
+/// in 24 h), and values are rounded up to buckets that grow by 5 %.
 pub fn vpa(usage: &[f64]) -> f64 {
     (1.15 * percentile(usage, 0.9)).max(0.025)
 }
 
-/// What a Captain knows at the end of a round.
+/// Input of [`captain`] at the end of a round.
 #[derive(Clone, Copy, Debug)]
 pub struct Round<'a> {
     /// The quota in force.
     pub quota: f64,
-    /// Share of the last N = 10 periods that were throttled, 0 to 1.
+    /// Share of throttled periods among the last N = 10 periods, 0 to 1.
     pub throttled: f64,
-    /// The share of throttled periods that is the target, 0 to 1.
+    /// Target for the share of throttled periods, 0 to 1.
     pub target: f64,
-    /// The latest usages, from the oldest to the newest: those of the last M = 50 periods.
+    /// Usage in each of the last M = 50 periods, the oldest first.
     pub usage: &'a [f64],
 }
 
-/// Autothrottle's Captain, one round from its initial state (arXiv 2212.12180, "Captains"; microsoft/autothrottle, `worker-daemon.py`):
+/// Returns the quota of Autothrottle's Captain after one round (arXiv 2212.12180, "Captains"; microsoft/autothrottle,
+/// `worker-daemon.py`). The round starts from the Captain's initial state:
 ///
 /// ```text
 /// margin = max(0, margin + throttled - target)           margin begins at 3
@@ -61,7 +63,7 @@ pub fn captain(round: Round<'_>) -> f64 {
     if proposed <= BETA[1] * quota { proposed.max(BETA[0] * quota) } else { quota }
 }
 
-/// The sample standard deviation; 0 of fewer than two values.
+/// Returns the sample standard deviation; 0 for fewer than two values.
 fn deviation(values: &[f64]) -> f64 {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count.max(1.0);
@@ -99,7 +101,7 @@ mod tests {
     fn a_captain_multiplies_a_quota_that_throttles_too_much() {
         let round = Round { quota: 0.5, throttled: 1.0, target: 0.01, usage: &[0.5; 5] };
         assert_near(captain(round), 0.5 * 1.97);
-        // At three times the target it does not.
+        // The quota does not grow at three times the target.
         assert_near(captain(Round { throttled: 0.03, ..round }), 0.5);
     }
 
@@ -107,10 +109,10 @@ mod tests {
     fn a_captain_scales_down_to_the_largest_usage_and_a_margin_at_most_by_half() {
         let usage = [0.2, 0.3, 0.2, 0.3];
         let round = Round { quota: 1.0, throttled: 0.0, target: 0.01, usage: &usage };
-        // Deviation: the root of 4 * 0.05^2 / 3.
+        // The deviation is the square root of 4 * 0.05^2 / 3.
         assert_near(captain(round), 0.5);
         assert_near(captain(Round { quota: 0.6, ..round }), 0.3 + 2.99 * (0.01f64 / 3.0).sqrt());
-        // More than 90 % of the quota: it stays.
+        // The proposal is more than 90 % of the quota, so the quota stays.
         assert_near(captain(Round { quota: 0.5, ..round }), 0.5);
     }
 }

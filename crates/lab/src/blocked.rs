@@ -11,13 +11,13 @@ use std::{
     time::Duration,
 };
 
-/// The call that blocks a thread. It returns only if it fails or the load ends.
+/// A blocking call. It returns only if it fails or the load ends.
 type Blocks = Box<dyn FnOnce() -> io::Result<()> + Send>;
 
 /// Starts blocked threads named `KIND-HOW` (with the kinds of the model), calls `ready`, and waits for `seconds`.
 ///
 /// # Errors
-/// The host refuses a thread or an object that a thread waits for.
+/// The host refuses a thread, or an object that a thread waits for.
 pub fn blocked(seconds: u64, ready: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let stream = TcpStream::connect(listener.local_addr()?)?;

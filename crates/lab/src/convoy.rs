@@ -1,4 +1,4 @@
-//! A lock convoy: threads that need the same lock for a part of their work.
+//! A lock convoy: for a part of their work, all threads need the same lock.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -8,8 +8,9 @@ use std::{
 
 use crate::requests::compute;
 
-/// Runs threads until `end`. In turn, each uses `free` of CPU time without the lock and `held` with it. A quota that runs out stops the
-/// thread that has the lock, and the others sleep until it goes on. Returns how often the lock was taken.
+/// Runs threads until `end`. Each thread alternately uses `free` of CPU time without the lock and `held` of CPU time with the
+/// lock. If a quota runs out, the thread with the lock stops, and the others sleep until it continues. Returns the number of
+/// times that a thread took the lock.
 pub fn convoy(threads: usize, free: Duration, held: Duration, end: Instant) -> u64 {
     let lock = Mutex::new(0);
     thread::scope(|scope| {

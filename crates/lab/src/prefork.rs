@@ -1,4 +1,5 @@
-//! A pool of forked processes, as in a web server: each takes a request, computes, calls a remote service and answers.
+//! A pool of forked processes, as in a web server: each takes a request, computes, calls a remote service and answers the
+//! request.
 
 use std::{
     hint, io,
@@ -11,20 +12,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// CPU time that a worker computes for each request.
+/// CPU time that a worker uses for each request.
 pub const COMPUTE: Duration = Duration::from_millis(20);
 /// Time that a worker waits for the remote service.
 pub const CALL: Duration = Duration::from_millis(65);
 /// Time that a client pauses between two requests.
 pub const PAUSE: Duration = Duration::from_millis(15);
 
-/// Forks `workers` processes and sends them requests for `seconds`. The children are the workers. Threads of this process are the
-/// remote service and the clients. Calls `ready` when all workers and threads have started.
+/// Forks `workers` processes and sends requests to them for `seconds`. The children are the workers. Threads of this process are
+/// the remote service and the clients. Calls `ready` when all workers and threads have started.
 ///
 /// # Errors
 /// The host refuses a process, a thread, a socket, or the priority. Only root may set this priority.
 pub fn prefork(workers: usize, seconds: u64, ready: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-    // Run at the highest priority: answers delayed by other programs would change the load. Children and threads inherit it.
+    // Run at the highest priority, because answers delayed by other programs would change the load. Children and threads inherit
+    // the priority.
     // SAFETY: no preconditions.
     if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) } != 0 {
         return Err(io::Error::last_os_error());
@@ -35,7 +37,7 @@ pub fn prefork(workers: usize, seconds: u64, ready: impl FnOnce() -> io::Result<
     let (mut services, mut children) = (Vec::new(), Vec::new());
     for _ in 0..workers {
         let (worker_side, service_side) = UnixStream::pair()?;
-        // SAFETY: no thread was started yet, so the child may call any function.
+        // SAFETY: no thread was started yet, so the child can call any function.
         match unsafe { libc::fork() } {
             -1 => return Err(io::Error::last_os_error()),
             0 => {
@@ -63,7 +65,7 @@ pub fn prefork(workers: usize, seconds: u64, ready: impl FnOnce() -> io::Result<
     ready()?;
     thread::sleep(end.saturating_duration_since(Instant::now()));
     for child in children {
-        // SAFETY: these are our children, and they have not been reaped.
+        // SAFETY: the children are ours and have not been reaped.
         unsafe {
             libc::kill(child, libc::SIGKILL);
             libc::waitpid(child, std::ptr::null_mut(), 0);
@@ -72,9 +74,9 @@ pub fn prefork(workers: usize, seconds: u64, ready: impl FnOnce() -> io::Result<
     Ok(())
 }
 
-/// A worker. Runs until the parent kills it.
+/// Serves requests as a worker until the parent kills this process.
 fn work(listener: &UnixListener, mut remote: UnixStream) -> io::Result<()> {
-    // SAFETY: no preconditions. A killed parent cannot kill its workers, so the kernel kills them.
+    // SAFETY: no preconditions. The kernel kills the workers of a killed parent, because that parent cannot do it.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     loop {
         let (mut client, _) = listener.accept()?;
@@ -88,7 +90,7 @@ fn work(listener: &UnixListener, mut remote: UnixStream) -> io::Result<()> {
     }
 }
 
-/// The remote service: answers each request after `CALL`.
+/// Runs the remote service of one worker: answers each request after `CALL`.
 fn serve(mut worker: UnixStream) -> io::Result<()> {
     loop {
         worker.read_exact(&mut [0])?;
@@ -97,7 +99,7 @@ fn serve(mut worker: UnixStream) -> io::Result<()> {
     }
 }
 
-/// A client: sends one request after the other.
+/// Runs a client: sends one request after the other.
 fn ask(pool: &SocketAddr) -> io::Result<()> {
     loop {
         UnixStream::connect_addr(pool)?.read_exact(&mut [0])?;
@@ -105,7 +107,7 @@ fn ask(pool: &SocketAddr) -> io::Result<()> {
     }
 }
 
-/// CPU time of this thread.
+/// Returns the CPU time of this thread.
 fn ran() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the call writes the whole struct.

@@ -1,4 +1,5 @@
-//! Loads with a known demand for CPU time: requests of a fixed cost that arrive by a clock, by chance, or after the answer.
+//! Loads with a known demand for CPU time: requests of a fixed cost. They arrive regularly, at random, or after the previous
+//! answer.
 
 use std::{
     io::{self, Read, Write},
@@ -7,21 +8,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// When the next request comes.
+/// The time at which the next request arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrivals {
     /// At multiples of the gap.
     Regular,
-    /// After half of the gap and one and a half of it in turn.
+    /// Alternately after one and a half gaps and after half a gap.
     Uneven,
-    /// By chance, with gaps of this mean and an exponential distribution.
+    /// At random: the gaps are exponentially distributed, with `gap` as their mean.
     Random,
-    /// The gap after its answer.
+    /// One gap after the answer to the previous request.
     Closed,
 }
 
 impl Arrivals {
-    /// Parses the name of a command.
+    /// Parses a name from the command line.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "regular" => Some(Self::Regular),
@@ -33,7 +34,7 @@ impl Arrivals {
     }
 }
 
-/// Serves requests that cost `cost` of CPU time for this time, each in turn. Returns how many.
+/// Serves requests one after the other until `end`. Each request costs `cost` of CPU time. Returns the number of requests.
 ///
 /// # Errors
 /// The host refuses a socket or a thread.
@@ -43,7 +44,7 @@ pub fn requests(arrivals: Arrivals, cost: Duration, gap: Duration, end: Instant)
     }
     let (mut due, mut count, mut random) = (Instant::now(), 0u64, 1);
     while due < end {
-        // A late server works off what has come in the meantime without a pause.
+        // A late server does not sleep: it serves the overdue requests without a pause.
         thread::sleep(due.saturating_duration_since(Instant::now()));
         compute(cost);
         count += 1;
@@ -59,7 +60,7 @@ pub fn requests(arrivals: Arrivals, cost: Duration, gap: Duration, end: Instant)
     Ok(count)
 }
 
-/// A client that sends a request, waits for the answer, and pauses for `gap`.
+/// Runs a client that sends a request, waits for the answer, and pauses for `gap`. Returns the number of requests.
 fn answers(cost: Duration, gap: Duration, end: Instant) -> io::Result<u64> {
     let (mut client, mut server) = UnixStream::pair()?;
     thread::Builder::new().name("client".into()).spawn(move || {
@@ -79,7 +80,7 @@ fn answers(cost: Duration, gap: Duration, end: Instant) -> io::Result<u64> {
     Ok(count)
 }
 
-/// Uses this much CPU time, whatever happens in between.
+/// Uses this much CPU time. Time off the CPU does not count.
 pub(crate) fn compute(cost: Duration) {
     let end = cpu_time() + cost;
     while cpu_time() < end {
@@ -89,15 +90,15 @@ pub(crate) fn compute(cost: Duration) {
     }
 }
 
-/// CPU time of this thread.
+/// Returns the CPU time of this thread.
 fn cpu_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the call writes the time.
+    // SAFETY: the call writes the whole struct.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// A number with an exponential distribution of mean 1.
+/// Returns a random number from the exponential distribution with mean 1.
 fn exponential(random: &mut u64) -> f64 {
     *random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     let uniform = ((*random >> 11) as f64 + 0.5) / (1u64 << 53) as f64;

@@ -1,29 +1,29 @@
-//! The one bucket function: log-linear over microseconds, with eight buckets per doubling.
+//! The only bucket function of cgscope: log-linear over microseconds, with eight buckets for each power of two.
 //!
-//! The edges fall on powers of two of a microsecond. So a row of ours covers exactly what the row of `runqlat` with the same
-//! label covers. Below 1 us the buckets are 125 ns wide.
+//! The edges fall on powers of two of a microsecond. So eight of our buckets cover exactly the row of `runqlat` with the same
+//! label. Below 1 us the buckets are 125 ns wide.
 //!
-//! The hook cannot afford a division by 1,000. `ns * 67109 >> 23` is `ns / 125` with a relative error of 2e-6, and takes one
-//! multiplication and a shift.
+//! The hook cannot afford a division. `ns * 67109 >> 23` is `ns / 125` with a relative error of 2e-6, by a multiplication and a
+//! shift.
 
 use crate::verifier::opaque;
 
-/// Binary logarithm of the number of buckets per doubling.
+/// Binary logarithm of the number of buckets for each power of two.
 const SUB_BITS: u32 = 3;
 const SUB: u64 = 1 << SUB_BITS;
 
-/// Number of buckets: 8 linear ones below 1 us, then 8 for each of 29 doublings.
+/// Number of buckets: 8 linear ones below 1 us, then 8 for each of 29 powers of two.
 pub const BUCKETS: usize = 240;
 
 /// `ns * NUM >> SHIFT` counts units of 125 ns (an eighth of a microsecond).
 const NUM: u64 = 67_109;
 const SHIFT: u32 = 23;
 
-/// Waits of this length or more (about 8 min 23 s) share the last bucket, which has no upper edge.
+/// Lower edge of the last bucket, ns (about 8 min 23 s). That bucket has no upper edge.
 pub const LAST_LOW_NS: u64 = low_ns(BUCKETS - 1);
 
-/// Upper bound of the relative error of a value read back from a bucket: a bucket's width is at most this part of its lower edge.
-/// Holds from 1 us on; below, the error is at most 125 ns.
+/// Maximum relative error of a value read back from a bucket. A bucket's width is at most this fraction of its lower edge. It
+/// holds from 1 us on. Below 1 us, the error is at most 125 ns.
 pub const RELATIVE_ERROR: f64 = 1.0 / SUB as f64;
 
 /// Returns the bucket of a wait of `ns` nanoseconds; always below [`BUCKETS`].
@@ -34,12 +34,12 @@ pub fn bucket_of(ns: u64) -> usize {
     }
     // Below 2^32: the last bucket's lower edge is 15 << 28 units.
     let units = (ns * NUM) >> SHIFT;
-    // 0 for the linear buckets and for those of the first doubling, which are as wide.
+    // The exponent is 0 for the linear buckets and for the first eight after them, which are as wide.
     let doublings = log2(units | SUB) - SUB_BITS;
     (((doublings << SUB_BITS) as u64) + (units >> doublings)) as usize
 }
 
-/// Returns the smallest number of nanoseconds that falls into `bucket` or a later one.
+/// Returns the smallest wait, ns, that falls into `bucket` or a later one.
 pub const fn low_ns(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     let units =
@@ -47,19 +47,19 @@ pub const fn low_ns(bucket: usize) -> u64 {
     (units << SHIFT).div_ceil(NUM)
 }
 
-/// Returns the upper edge of `bucket`, exclusive. The last bucket also holds everything beyond its edge.
+/// Returns the upper edge of `bucket`, exclusive, ns. The last bucket also holds all longer waits.
 pub const fn high_ns(bucket: usize) -> u64 {
     low_ns(bucket + 1)
 }
 
-/// Returns the floor of the binary logarithm of a number above 0 and below 2^32. BPF has no instruction to count leading zeros.
-/// Without branches: the lengths of waits differ, so a CPU would mispredict some at each switch. All in 64 bits: a narrower type
-/// would cost two shifts at each step.
+/// Returns the floor of the binary logarithm of `v`, which must be above 0 and below 2^32. BPF has no instruction to count
+/// leading zeros. The function has no branches: the lengths of waits differ, so a CPU would mispredict some branches at each
+/// switch. All numbers have 64 bits, because a narrower type would cost two shifts at each step.
 #[inline(always)]
 fn log2(mut v: u64) -> u32 {
     let mut n = 0;
     for shift in [16, 8, 4, 2, 1] {
-        // 1 if it is at least 2^shift. Hidden, because the compiler would make a branch of it.
+        // 1 if `v` is at least 2^shift. `opaque` keeps the compiler from making this a branch.
         let is_more = (opaque(((1usize << shift) - 1).wrapping_sub(v as usize)) >> 63) as u64;
         let by = is_more * shift;
         v >>= by;
@@ -103,7 +103,7 @@ mod tests {
     }
 
     fn any_ns() -> impl Strategy<Value = u64> {
-        // Draws each order of magnitude equally often: a uniform u64 is nearly always beyond the last bucket.
+        // Draws each order of magnitude equally often. A uniform `u64` is nearly always beyond the last bucket.
         (0u32..64, any::<u64>()).prop_map(|(shift, v)| v >> shift)
     }
 

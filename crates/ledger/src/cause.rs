@@ -1,9 +1,9 @@
-//! Why a task waited: the causes among which every wait is split. The parts sum to the wait.
+//! The causes by which every wait is split. The parts of a wait sum to the wait.
 
 use crate::{bucket::BUCKETS, named};
 
 named! {
-    /// The cause of a part of a wait. The discriminant is its index in [`ByCause`].
+    /// The cause of one part of a wait. The discriminant is its index in [`ByCause`].
     Cause {
         /// The task could not run because its cgroup or an ancestor was out of quota.
         Throttled = "throttled",
@@ -13,15 +13,15 @@ named! {
         OtherCgroup = "other_cgroup",
         /// The CPU ran kernel threads.
         Kernel = "kernel",
-        /// Unknown, for example on another CPU before a migration, or longer ago than the history reaches.
+        /// Unknown, for example on another CPU before a move, or earlier than the history reaches.
         Unattributed = "unattributed",
         /// A real-time or deadline task had used up its runtime.
         RtThrottled = "rt_throttled",
         /// The CPU ran interrupts, if the kernel accounts for them (CONFIG_IRQ_TIME_ACCOUNTING).
         Irq = "irq",
-        /// The hypervisor had the CPU, as far as it says so (CONFIG_PARAVIRT_TIME_ACCOUNTING).
+        /// The hypervisor had the CPU, as far as the hypervisor reports it (CONFIG_PARAVIRT_TIME_ACCOUNTING).
         Stolen = "stolen",
-        /// The CPU ran nobody: it left its idle state, received the interrupt to reschedule, or switched.
+        /// The CPU ran no task: it left its idle state, received the reschedule interrupt, or switched.
         Wakeup = "wakeup",
     }
 }
@@ -32,22 +32,21 @@ pub const CAUSES: usize = Cause::ALL.len();
 /// ns by cause, in the order of [`Cause::ALL`].
 pub type ByCause = [u64; CAUSES];
 
-/// Buckets of a row of the histogram by cause: a doubling.
+/// Buckets in one row of the histogram by cause. A row covers one power of two.
 pub const BUCKETS_OF_ROW: usize = 8;
 
-/// Rows of the histogram by cause.
+/// Rows in the histogram by cause.
 pub const ROWS: usize = BUCKETS / BUCKETS_OF_ROW;
 
 const _: () = assert!(ROWS * BUCKETS_OF_ROW == BUCKETS);
 
-/// The amount that a wait adds to its row, divided among its causes in proportion to their parts.
+/// Total that one wait adds to its row. It is divided among the causes in proportion to their parts of the wait.
 pub const WHOLE: u32 = 64;
 
-/// Columns of the histogram by cause. The waits of [`Cause::Wakeup`] are the remainder of a row, so the most common wait, of 0 ns,
-/// costs nothing.
+/// Columns of the histogram by cause. [`Cause::Wakeup`] is the rest of a row, so the most common wait, of 0 ns, costs nothing.
 pub const COLUMNS: usize = 5;
 
-/// The causes after which columns are named. The last one is the remainder.
+/// The cause that names each column. The last one names the rest of the row.
 pub const COLUMN_NAMES: [Cause; COLUMNS + 1] = [
     Cause::Throttled,
     Cause::OwnCgroup,
@@ -57,14 +56,14 @@ pub const COLUMN_NAMES: [Cause; COLUMNS + 1] = [
     Cause::Wakeup,
 ];
 
-/// Number of cells of a histogram by cause. A recording stores the number of a cell in one byte.
+/// Number of cells of a histogram by cause. A recording stores a cell's number in one byte.
 pub const CELLS: usize = ROWS * COLUMNS;
 
-/// The histogram by cause, by [`cell_of`], in units of 1/[`WHOLE`] wait. The counters only rise, and wrap at 2^32.
+/// A histogram by cause, in units of 1/[`WHOLE`] wait. [`cell_of`] gives the index. The counters only rise, and wrap at 2^32.
 pub type Shares = [u32; CELLS];
 
-/// Returns the column of a cause; [`COLUMNS`] for the remainder. Rarer causes share columns: histograms are most of the 4 KiB that the
-/// kernel has for a task's storage. The sums of all causes are separate ([`ByCause`]).
+/// Returns the column of a cause, or [`COLUMNS`] for [`Cause::Wakeup`]. Rarer causes share a column, because histograms take most
+/// of the 4 KiB that the kernel allows for a task's storage. [`ByCause`] keeps the sum of each cause separately.
 #[inline(always)]
 pub const fn column_of(cause: Cause) -> usize {
     match cause {
@@ -77,18 +76,18 @@ pub const fn column_of(cause: Cause) -> usize {
     }
 }
 
-/// Returns the cell of a row and a column. Recordings store these numbers.
+/// Returns the number of a cell from its row and column. Recordings store these numbers.
 #[inline(always)]
 pub const fn cell_of(row: usize, column: usize) -> usize {
     row * COLUMNS + column
 }
 
-/// Returns the row and the column of a cell.
+/// Returns the row and column of a cell.
 pub const fn row_and_column(cell: usize) -> (usize, usize) {
     (cell / COLUMNS, cell % COLUMNS)
 }
 
-/// Returns the row of a bucket.
+/// Returns the row that holds a bucket.
 #[inline(always)]
 pub const fn row_of(bucket: usize) -> usize {
     bucket / BUCKETS_OF_ROW
@@ -110,7 +109,7 @@ mod tests {
         for (column, cause) in COLUMN_NAMES.into_iter().enumerate() {
             assert_eq!(column_of(cause), column);
         }
-        // The hook takes the number of a cause for that of its column where a wait has a single cause.
+        // If a wait has a single cause, the hook uses the cause's number as the column's number.
         for cause in [Cause::OwnCgroup, Cause::OtherCgroup, Cause::Kernel] {
             assert_eq!(column_of(cause), cause as usize);
         }

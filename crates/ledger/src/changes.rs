@@ -1,11 +1,11 @@
-//! The tasks that changed on a CPU since they were last reported, so that a reading takes time for those alone.
+//! The list of tasks that changed on one CPU since their last report. A reading visits only these tasks.
 //!
-//! Only the hook of that CPU appends, and only the reader takes, so no lock is needed. If a list is full, the reader visits all tasks
-//! of the host once.
+//! Only the CPU's hook appends, and only the reader takes, so no lock is needed. If a list is full, the next reading visits all
+//! tasks.
 
 use crate::verifier::{exchange, get, opaque, set};
 
-/// Entries in a list. A power of two.
+/// Maximum number of entries in a list. A power of two.
 pub const CHANGES: usize = 2048;
 const MASK: u64 = CHANGES as u64 - 1;
 
@@ -17,25 +17,21 @@ pub struct Change {
     pub serial: u64,
     /// Thread id.
     pub tid: u32,
-    /// 1: the task has exited.
+    /// 1: the task has exited; 0: it has not.
     pub has_exited: u32,
 }
 
-/// A list of changed tasks.
+/// The list of changed tasks of one CPU.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Changes {
-    /// Number of entries ever appended.
     appended: u64,
-    /// Number of entries ever taken.
     taken: u64,
     /// Entries before this number belong to the current reading.
     until: u64,
-    /// Number of the current reading.
     turn: u64,
-    /// 1: an entry did not fit.
     overflowed: u64,
-    /// Address of the `struct rq` of the CPU; 0: not known yet.
+    /// Address of the CPU's `struct rq`; 0: not known yet.
     pub queue: u64,
     entries: [Change; CHANGES],
 }
@@ -52,7 +48,7 @@ impl Changes {
         entries: [Change { serial: 0, tid: 0, has_exited: 0 }; CHANGES],
     };
 
-    /// Appends an entry. If it does not fit, records that, and returns false.
+    /// Appends an entry. If the list is full, records that and returns false.
     #[inline(always)]
     pub fn append(&mut self, change: Change) -> bool {
         let (appended, taken) = (get(&mut self.appended), get(&mut self.taken));
@@ -65,7 +61,7 @@ impl Changes {
         true
     }
 
-    /// Begins reading number `turn`, if it has not begun yet: it covers the entries that are there now.
+    /// Begins reading number `turn` unless it has already begun. The reading covers the current entries.
     #[inline(always)]
     pub fn begin(&mut self, turn: u64) {
         if get(&mut self.turn) != turn {
@@ -75,13 +71,13 @@ impl Changes {
         }
     }
 
-    /// Returns whether the current reading has no more entries in this list.
+    /// Returns whether the current reading has taken all of its entries in this list.
     #[inline(always)]
     pub fn is_done(&mut self) -> bool {
         get(&mut self.taken) == get(&mut self.until)
     }
 
-    /// Takes the next entry. Call it only if the reading is not [done](Self::is_done).
+    /// Takes the next entry. Call it only while [`Self::is_done`] is false.
     #[inline(always)]
     pub fn take(&mut self) -> Change {
         let taken = get(&mut self.taken);
@@ -90,7 +86,7 @@ impl Changes {
         change
     }
 
-    /// Returns whether an entry did not fit since the last call.
+    /// Returns whether an entry did not fit since the last call of this function.
     #[inline(always)]
     pub fn take_overflow(&mut self) -> bool {
         exchange(&mut self.overflowed, 0) != 0
@@ -99,12 +95,12 @@ impl Changes {
     #[inline(always)]
     fn at(&mut self, number: u64) -> &mut Change {
         let index = opaque((number & MASK) as usize) & MASK as usize;
-        // SAFETY: the mask keeps it within the array.
+        // SAFETY: the mask keeps the index within the array.
         unsafe { &mut *self.entries.as_mut_ptr().add(index) }
     }
 }
 
-/// Writes a word after all earlier writes. (On x86 any write does; elsewhere the exchange is a full barrier.)
+/// Writes a word after all earlier writes. On x86 any write does so; on other machines the exchange is a full barrier.
 #[inline(always)]
 fn release(word: &mut u64, value: u64) {
     exchange(word, value);
@@ -143,7 +139,7 @@ mod tests {
                 prop_assert_eq!(list.take_overflow(), !fits);
                 turn += 1;
                 list.begin(turn);
-                // Appended during the reading: belongs to the next one.
+                // This entry arrives during the reading, so it belongs to the next one.
                 let until = expected.len();
                 if expected.len() < CHANGES {
                     number += 1;

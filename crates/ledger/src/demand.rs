@@ -1,8 +1,8 @@
-//! The demand for CPU time of cgroups with a quota, by slots of time. With it, other quotas can be simulated.
+//! The demand for CPU time of cgroups with a quota, by time slot. `whatif` uses it to simulate other quotas.
 //!
-//! Each run of a task counts twice: when it happened, and when it would have happened if the task had never waited since its last
-//! wakeup. The second is the position of the run: a task that was woken at `t` and needs 3 ms has a demand from `t` to `t` + 3 ms,
-//! whenever it gets the CPU.
+//! Each run of a task counts twice: at the time when it happened, and at the time when it would have happened without any wait
+//! since the task's last wakeup. The second time is the position of the run. Example: a task that wakes at `t` and needs 3 ms has
+//! a demand from `t` to `t` + 3 ms, whenever it gets the CPU.
 
 use crate::{
     ByCause, Cause, Loss,
@@ -10,24 +10,24 @@ use crate::{
     verifier::{add_atomic, get, set},
 };
 
-/// Slots that are kept for a cgroup. A power of two.
+/// Number of slots that are kept for a cgroup. A power of two.
 pub const SLOTS: usize = 512;
 const SLOT_MASK: u64 = SLOTS as u64 - 1;
-/// How many slots a position may be behind the clock. Then the task has not slept for so long that it is taken for a busy loop:
-/// what it could have run on in the meantime is [`Amount::Presumed`], and its position moves on.
+/// Maximum number of slots by which a task's position may lag behind the clock. A task that lags more has not slept for long, so
+/// it counts as a busy loop. Its position moves forward to this limit, and the skipped time counts as [`Amount::Presumed`].
 pub const LONGEST_LAG: u64 = 32;
-/// Maximum number of slots over which one run or wait is spread.
+/// Maximum number of slots that one run or wait covers. Earlier time is dropped.
 pub const LONGEST: u64 = SLOTS as u64 / 2;
-/// Number of slots after which a reading has lost some: a run or wait that ends later may count in a slot of before.
+/// If this many slots pass between two readings, some are lost: a run or wait adds to up to [`LONGEST`] slots before its end.
 pub const KEPT: u64 = SLOTS as u64 - LONGEST;
 
-/// Shifts of the shortest and the longest slot: 4 and 17 ms.
+/// Binary logarithms of the shortest and longest slot, ns: 4 and 17 ms.
 const SHIFTS: core::ops::RangeInclusive<u32> = 22..=24;
 
 crate::named! {
-    /// What is summed up in a slot, ns. The discriminant is its index.
+    /// A sum that each slot keeps, ns. The discriminant is its index.
     Amount {
-        /// Time on a CPU.
+        /// Time on a CPU, at the times when the runs happened.
         Ran = "ran",
         /// Time on a CPU, at the positions of the runs.
         Wanted = "wanted",
@@ -35,7 +35,7 @@ crate::named! {
         Throttled = "throttled",
         /// Time that tasks waited for a CPU.
         Waited = "waited",
-        /// Time for which busy loops would have had a use.
+        /// Additional time that busy loops could have used, see [`LONGEST_LAG`].
         Presumed = "presumed",
     }
 }
@@ -43,25 +43,25 @@ crate::named! {
 /// Number of amounts.
 pub const AMOUNTS: usize = Amount::ALL.len();
 
-/// The slots of a cgroup: its own tasks, and those of cgroups below it that have no quota. All sums only rise.
+/// The slots of a cgroup: for its own tasks, and for those of its descendants that have no quota. All sums only rise.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slots {
-    /// A slot is 2^`shift` ns of `rq->clock` long.
+    /// Binary logarithm of a slot's length, ns of `rq->clock`.
     pub shift: u64,
     /// Slot `n` is at index `n` modulo [`SLOTS`], with an entry for each [`Amount`].
     pub slots: [[u64; AMOUNTS]; SLOTS],
 }
 
 impl Slots {
-    /// No demand yet, in slots of 2^`shift` ns.
+    /// Creates empty slots of 2^`shift` ns.
     pub const fn new(shift: u32) -> Self {
         Self { shift: shift as u64, slots: [[0; AMOUNTS]; SLOTS] }
     }
 
     #[inline(always)]
     fn add(&mut self, slot: u64, amount: u64, ns: u64) {
-        // Always in bounds, but the verifier requires the check.
+        // Always true, but the verifier requires the check.
         if amount < AMOUNTS as u64 {
             let at = (slot & SLOT_MASK) as usize * AMOUNTS + amount as usize;
             // SAFETY: checked above.
@@ -70,44 +70,42 @@ impl Slots {
     }
 }
 
-/// The shift of the slots for a quota's period: at least four slots in a period, if possible.
+/// Returns the shift of the slots for a quota's period, so that a period has at least four slots if possible.
 pub fn shift_for(period_ns: u64) -> u32 {
     (period_ns / 4).checked_ilog2().unwrap_or(0).clamp(*SHIFTS.start(), *SHIFTS.end())
 }
 
-/// What is kept of a task.
+/// The demand of a task, kept in its storage.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Demand {
-    /// The turn in which `place` was found. User space begins another one when the places of cgroups change.
+    /// The value of [`DEMAND_TURN`](crate::wire::names::DEMAND_TURN) when `place` was looked up.
     pub turn: u32,
-    /// The place of the task's cgroup; 0: no quota applies to the task.
+    /// Index of the [`Slots`] of the task's cgroup; 0: no quota applies to the task.
     pub place: u32,
-    /// When its next run would have begun if it had not waited since its wakeup, ns of `rq->clock`; 0: it sleeps.
+    /// When the task's next run would begin if it had never waited since its wakeup, ns of `rq->clock`; 0: the task sleeps.
     pub position_ns: u64,
 }
 
-/// [`Running::place`] of a task whose switch in was not seen and whose time is not known. Its run is not counted.
+/// Value of [`Running::place`] if the hook did not see the task switch in and the time is unknown. The run is not counted.
 pub const UNSEEN: u64 = u64::MAX;
 
-/// What is kept of a CPU.
+/// The demand of the task that runs on a CPU.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Running {
-    /// The place of the cgroup of the task on this CPU; 0: no quota applies to it; or [`UNSEEN`].
+    /// [`Demand::place`] of the current task, or [`UNSEEN`].
     pub place: u64,
     /// When the task switched in, ns of `rq->clock`.
     pub since_ns: u64,
-    /// Its [`Demand::position_ns`].
     position_ns: u64,
-    /// When the wait before that began.
+    /// When the wait before the switch in began, ns of `rq->clock`.
     ready_ns: u64,
-    /// How long the task had been throttled until that wait, ns.
+    /// Throttled time, ns. Until the wait is recorded: the task's sum of earlier waits. After that: the part in this wait.
     limited_ns: u64,
     spread: Spread,
 }
 
-/// Time that is spread over slots.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 struct Spread {
@@ -117,21 +115,21 @@ struct Spread {
     to_ns: u64,
 }
 
-/// What demand needs of its host.
+/// What this module needs of its host.
 pub trait DemandHost: Host {
-    /// What is kept of a CPU.
+    /// Returns the demand of the task that runs on a CPU.
     fn running(cpu: u32) -> Option<&'static mut Running>;
-    /// The slots of demand at this place.
+    /// Returns the slots at index `place`.
     fn slots(place: u64) -> Option<&'static mut Slots>;
     /// Calls [`count_wait`] through a function that the verifier checks only once. Such a function takes only numbers.
     fn count_demand_wait(cpu: u32, clock_ns: u64);
-    /// Calls [`count_run`], as above.
+    /// Calls [`count_run`] in the same way as [`Self::count_demand_wait`].
     fn count_demand_run(cpu: u32, clock_ns: u64);
-    /// Calls [`spread_all`], as above.
+    /// Calls [`spread_all`] in the same way as [`Self::count_demand_wait`].
     fn spread(cpu: u32);
 }
 
-/// Finds out when the wait of `next` began, which ends now. Call it before the ledger records the wait, with
+/// Finds when the wait that ends now began. `next` is the task that waited. Call this before the ledger records the wait, with
 /// [`Waits::expected_run_delay_ns`](crate::wire::Waits::expected_run_delay_ns).
 #[inline(always)]
 pub fn ends_wait<H: DemandHost>(
@@ -150,7 +148,7 @@ pub fn ends_wait<H: DemandHost>(
     set(&mut running.limited_ns, by_cause[Cause::Throttled as usize]);
 }
 
-/// Counts the wait, whose causes are known now.
+/// Counts the wait that ended, after the ledger has split it by cause.
 #[inline(always)]
 pub fn arrived<H: DemandHost>(by_cause: &ByCause, demand: &mut Demand, cpu: u32, clock_ns: u64) {
     let Some(running) = H::running(cpu) else { return };
@@ -162,12 +160,12 @@ pub fn arrived<H: DemandHost>(by_cause: &ByCause, demand: &mut Demand, cpu: u32,
     set(&mut demand.position_ns, get(&mut running.position_ns));
 }
 
-/// Counts the wait of the task that is about to run on a CPU.
+/// Counts the wait of the task that switches in on a CPU.
 #[inline(always)]
 pub fn count_wait<H: DemandHost>(cpu: u32, clock_ns: u64) {
     let Some(running) = H::running(cpu) else { return };
     let (place, ready_ns) = (get(&mut running.place), get(&mut running.ready_ns));
-    // The quota comes first, see `split`.
+    // Throttled time comes first, see `split`.
     let free_ns = ready_ns.wrapping_add(get(&mut running.limited_ns)).min(clock_ns);
     let Some(shift) = H::slots(place).map(|slots| get(&mut slots.shift)) else {
         set(&mut running.place, 0);
@@ -198,7 +196,7 @@ pub fn left<H: DemandHost>(demand: &mut Demand, cpu: u32, clock_ns: u64, is_bloc
     }
 }
 
-/// Counts the run of the task that ran on a CPU.
+/// Counts the run of the task that has run on a CPU.
 #[inline(always)]
 pub fn count_run<H: DemandHost>(cpu: u32, clock_ns: u64) {
     let Some(running) = H::running(cpu) else { return };
@@ -210,7 +208,7 @@ pub fn count_run<H: DemandHost>(cpu: u32, clock_ns: u64) {
     spread::<H>(cpu, place, Amount::Wanted, position_ns, end_ns);
 }
 
-/// Adds the time from `from_ns` to `to_ns` to the slots of that time.
+/// Adds the time from `from_ns` to `to_ns` to the slots that it covers.
 #[inline(always)]
 fn spread<H: DemandHost>(cpu: u32, place: u64, amount: Amount, from_ns: u64, to_ns: u64) {
     let Some(slots) = H::slots(place) else { return };
@@ -231,7 +229,7 @@ fn spread<H: DemandHost>(cpu: u32, place: u64, amount: Amount, from_ns: u64, to_
     H::spread(cpu);
 }
 
-/// Adds time that lies in several slots.
+/// Adds the span in [`Running`] to the slots that it covers.
 #[inline(always)]
 pub fn spread_all<H: DemandHost>(cpu: u32) {
     let Some(running) = H::running(cpu) else { return };
@@ -246,7 +244,7 @@ pub fn spread_all<H: DemandHost>(cpu: u32) {
     H::repeat(LONGEST as u32, Step::Spread, cpu);
 }
 
-/// Adds the time in the next slot. Returns true if there is no more.
+/// Adds the part of the span that lies in the next slot. Returns true if no part is left.
 #[inline(always)]
 pub fn spread_step<H: DemandHost>(cpu: u32) -> bool {
     let Some(running) = H::running(cpu) else { return true };

@@ -1,83 +1,85 @@
-//! What the arithmetic needs of its host. The BPF side reads kernel memory and its maps; tests simulate a host. Each domain adds a
-//! trait: [`WaitHost`](crate::waits::WaitHost), [`PressureHost`](crate::pressure::PressureHost), [`DemandHost`](crate::demand::DemandHost).
+//! The host of the arithmetic. The BPF side reads kernel memory and its maps; tests simulate a host. Each domain adds a trait:
+//! [`WaitHost`](crate::waits::WaitHost), [`PressureHost`](crate::pressure::PressureHost),
+//! [`DemandHost`](crate::demand::DemandHost).
 
 use crate::Loss;
 
-/// In place of the id of a cgroup: nobody ran.
+/// In place of a cgroup id: the CPU ran no task.
 pub const IDLE: u64 = 0;
-/// In place of the id of a cgroup: a kernel thread ran. No cgroup has this id.
+/// In place of a cgroup id: a kernel thread ran. No cgroup has this id.
 pub const KERNEL: u64 = u64::MAX;
 
 /// A task as the scheduler sees it at this moment.
 pub trait Task: Copy {
-    /// A number that stands for the task where no task can be passed: its address.
+    /// Returns the address of the task, which stands for it in functions that take only numbers.
     fn handle(self) -> u64;
-    /// Number of times that the task switched out, including the switch that the hook handles.
+    /// Returns how often the task has switched out, including the switch that the hook handles now.
     fn switches(self) -> u64;
-    /// `sched_info.run_delay`: the kernel's own sum of waits, ns.
+    /// Returns `sched_info.run_delay`: the kernel's own sum of waits, ns.
     fn run_delay_ns(self) -> u64;
-    /// `sched_info.last_queued`: since when the task waits, ns of the clock of its CPU; 0: it does not.
+    /// Returns `sched_info.last_queued`: since when the task waits, ns of its CPU's clock; 0: it does not wait.
     fn last_queued_ns(self) -> u64;
-    /// The CPU of its run queue.
+    /// Returns the CPU of the task's run queue.
     fn cpu(self) -> u32;
-    /// The clock of its run queue, ns.
+    /// Returns the clock of the task's run queue, ns.
     fn clock_ns(self) -> u64;
-    /// Id of its cgroup.
+    /// Returns the id of the task's cgroup.
     fn cgroup_id(self) -> u64;
-    /// Address of its group, to compare.
+    /// Returns the address of the task's scheduler group, only to compare it.
     fn group(self) -> u64;
-    /// How long its group and all groups below it have run on its CPU, ns; 0 for a task of the root.
+    /// Returns how long the task's group and its descendants have run on the task's CPU, ns; 0 for a task of the root.
     fn group_ran_ns(self) -> u64;
-    /// The same sum of its group on another CPU, as the kernel last updated it; 0: unknown.
+    /// Returns the same sum for another CPU, as the kernel last updated it; 0: unknown.
     fn far_group_ran_ns(self, cpu: u32) -> u64;
-    /// Whether it is a real-time or deadline task: quotas do not apply to it, but a runtime may.
+    /// Returns whether it is a real-time or deadline task. Such a task has no quota, but may have a runtime.
     fn is_real_time(self) -> bool;
-    /// Whether it is a deadline task.
+    /// Returns whether it is a deadline task.
     fn is_deadline(self) -> bool;
-    /// Whether a BPF scheduler has it. Then the kernel does not count the run time of its group.
+    /// Returns whether a BPF scheduler runs the task. Then the kernel does not count the run time of its group.
     fn is_of_bpf_scheduler(self) -> bool;
-    /// Whether a real-time or deadline task has used up its runtime.
+    /// Returns whether the real-time or deadline task has used up its runtime.
     fn is_out_of_runtime(self) -> bool;
-    /// Whether an exhausted quota took it off its CPU (Linux 6.18).
+    /// Returns whether an exhausted quota took the task off its CPU (Linux 6.18).
     fn is_throttled(self) -> bool;
-    /// Whether it sleeps although it is still on its queue (Linux 6.12).
+    /// Returns whether the task sleeps although it is still on its queue (Linux 6.12).
     fn sleeps_on_queue(self) -> bool;
-    /// Whether it is on its queue. A task that sleeps may have a stamp nevertheless, see [`ASLEEP`](crate::segment::ASLEEP).
+    /// Returns whether the task is on its queue. Even a sleeping task may have a stamp, see [`ASLEEP`](crate::segment::ASLEEP).
     fn is_on_queue(self) -> bool;
-    /// Address of the queue of its group on its CPU.
+    /// Returns the address of the queue of the task's group on the task's CPU.
     fn queue(self) -> u64;
-    /// How long that queue was in a hierarchy out of quota until `clock_ns`. `address`: its own address, from memory.
+    /// Returns how long [`Self::queue`] was in a hierarchy out of quota until `clock_ns`, ns. `address`: its address, in memory.
     fn throttled_ns(self, address: &u64, cpu: u32, clock_ns: u64) -> u64;
-    /// The same of a queue that the task has left for another group, and that belongs to `group`; 0 if it does not any more.
+    /// Returns the same time for the queue that the task has left for another group; 0 if `queue` no longer belongs to `group`.
     fn left_throttled_ns(self, queue: u64, group: u64, clock_ns: u64) -> u64;
-    /// The queue of its group on another CPU.
+    /// Returns the queue of the task's group on another CPU.
     fn far_queue(self, cpu: u32) -> FarQueue;
-    /// The queue of its group on its CPU, as [`Self::far_queue`] describes one.
+    /// Returns the queue of the task's group on the task's own CPU, in the same form.
     fn near_queue(self) -> FarQueue;
-    /// Finds the cgroup whose quota ran out. Leaves `limit` unchanged if there is none.
+    /// Writes the id of the cgroup whose quota ran out to `limit`. Leaves `limit` unchanged if there is none.
     fn find_limit(self, limit: &mut u64);
 }
 
-/// The queue of a group on a CPU that is not locked.
+/// The queue of a group on a CPU whose run queue is not locked.
 #[derive(Clone, Copy, Debug)]
 pub struct FarQueue {
-    /// Its address; 0: unknown.
+    /// Address of the queue; 0: unknown.
     pub address: u64,
-    /// Whether this level or one above it is out of quota, or may be.
+    /// Whether this level or an ancestor is, or may be, out of quota.
     pub is_throttled: bool,
-    /// Its throttled time until clock 0, because the clock of its CPU is not known: negative (as `i64`) if it is throttled.
+    /// Throttled time until clock 0, ns, because the CPU's clock is unknown. Negative (as `i64`) if the queue is throttled.
     pub throttled_ns_at_0: u64,
 }
 
-/// What each domain needs.
+/// What every domain needs of its host.
 pub trait Host {
-    /// Whether the kernel throttles tasks one by one, and not whole queues (Linux 6.18).
+    /// Returns whether the kernel throttles tasks one by one (Linux 6.18), not whole queues.
     fn throttles_tasks() -> bool;
-    /// Entries of tables that were used since then keep their place, ns of `rq->clock`. Older ones have been read by user space.
+    /// Returns the time since which used table entries must keep their place, ns of `rq->clock`. User space has read older
+    /// entries.
     fn kept_since_ns() -> u64;
     /// Counts a loss.
     fn lost(loss: Loss);
-    /// Calls `step` with `which` until it returns true, at most `times` times. The BPF side does so with a helper.
+    /// Calls `step` with `which` until it returns true, at most `times` times. The BPF side uses a helper.
     fn repeat(times: u32, step: Step, which: u32);
 }
 
@@ -88,7 +90,7 @@ pub enum Step {
     Slices,
     /// [`look_back::step_of_blocks`](crate::look_back::step_of_blocks)
     Blocks,
-    /// [`pressure::find_level`](crate::pressure::find_level); its number is that of the CPU. The same holds for the next two.
+    /// [`pressure::find_level`](crate::pressure::find_level). For this step and the next two, `which` is the CPU.
     FindLevels,
     /// [`pressure::add_level`](crate::pressure::add_level)
     AddLevels,
@@ -98,8 +100,9 @@ pub enum Step {
     Spread,
 }
 
-/// Returns when the current wait was queued on this CPU, and its part on other CPUs, without what is counted already: if that part is
-/// negative (as `i64`), the kernel's stamp is from before [`leave_group`](crate::waits::leave_group).
+/// Returns when the current wait was queued on this CPU, and its part on other CPUs, both without the part that is already
+/// counted. A negative `elsewhere_ns` (as `i64`) means that the kernel's stamp is from before
+/// [`leave_group`](crate::waits::leave_group).
 #[inline(always)]
 pub(crate) fn without_ended(queued_ns: u64, elsewhere_ns: u64) -> (u64, u64) {
     if (elsewhere_ns as i64) < 0 && queued_ns != 0 {

@@ -1,9 +1,9 @@
 //! Types and constants that both sides of cgscope share: the bucket function, the records that the kernel side sends to user
 //! space, the kernel fields that are read, and the names of all losses.
 //!
-//! `no_std`, without dependencies or features, so that the BPF side and user space compile exactly the same code.
+//! The crate is `no_std`, without dependencies or features, so the BPF side and user space compile exactly the same code.
 #![no_std]
-// For the inline assembly of `verifier`.
+// The inline assembly of `verifier` needs this feature.
 #![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch))]
 
 pub mod accounts;

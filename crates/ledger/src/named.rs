@@ -1,9 +1,9 @@
-//! A macro for enums whose variants have names and other constants, such as words or a letter.
+//! A macro for enums whose variants have a name and other constants.
 
-/// Declares an enum, its `ALL`, and a `const fn` for each column of its table. The list in parentheses repeats the column names.
+/// Declares an enum, its `ALL`, and a `const fn` for each column of its table. The parentheses repeat the column names.
 #[macro_export]
 macro_rules! named {
-    // The short form, whose only column is a name.
+    // The short form: the only column is the name.
     ($(#[$about:meta])* $enum:ident { $($(#[$doc:meta])* $variant:ident = $name:literal,)+ }) => {
         $crate::named! {
             $(#[$about])*

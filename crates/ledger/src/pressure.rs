@@ -1,11 +1,11 @@
-//! Pressure: for how long at least one task of a cgroup waited for a CPU. Time in which tasks were at a limit is separate.
+//! Pressure: how long at least one task of a cgroup waited for a CPU. Time in which tasks were at a limit is separate.
 //!
-//! The figure is the length of a union of waits, for each cgroup and CPU. A union of a parent cannot be computed from those of its
-//! children, so each wait counts for its cgroup and for all cgroups above it. Waits on a CPU end in order, under the lock of its run
-//! queue. At its end a wait is split already: the time at a limit comes first, the time behind other tasks last.
+//! The figure is the length of a union of waits, for each cgroup and CPU. The union of a parent cannot be computed from the
+//! unions of its children, so each wait counts for its cgroup and all ancestors. Waits on a CPU end in order, under its run queue
+//! lock. When a wait ends, it is already split: the time at a limit comes first, the time behind other tasks last.
 //!
-//! [`Batch`] gathers waits for up to four milliseconds, so that most switches touch no union: waits that do not overlap, and on a busy
-//! CPU those that began while others of the same cgroup waited all the time.
+//! [`Batch`] gathers waits for up to 4 ms, so that most switches touch no union. It gathers waits that do not overlap. On a busy
+//! CPU, it also gathers waits that began while another task of the cgroup waited without a gap.
 
 use crate::{
     Loss,
@@ -13,66 +13,67 @@ use crate::{
     verifier::{add_atomic, get, set},
 };
 
-/// Cgroups in the table of a CPU. A power of two.
+/// Entries in the table of a CPU, one for each cgroup. A power of two.
 pub const ENTRIES: usize = 128;
-/// Number of entries that are tried for a cgroup, starting at the one that its hash gives.
+/// Number of entries that are tried for a cgroup, starting at the entry of its hash.
 pub const PROBES: usize = 8;
-/// Maximum number of levels of cgroups that a wait counts for, from its own upwards.
+/// Maximum number of levels that a wait counts for: its cgroup and the nearest ancestors.
 pub const LEVELS: usize = 16;
-/// A batch covers less than 2 to the power of this, ns: 4 ms. A reading misses at most that much on a CPU, and none of it while tasks
-/// wait there.
+/// Binary logarithm of the maximum length of a batch, ns: 4 ms. A reading misses at most that much on a CPU, and nothing while
+/// tasks wait there.
 const BATCH_SHIFT: u32 = 22;
-/// A wait that adds 2 to the power of this or more to the union, ns, is counted at once: the next wait may be far away.
+/// Binary logarithm of the time, ns, from which a batch is counted at once: the next wait may be long after it.
 const LONG_SHIFT: u32 = 20;
 
-/// What pressure needs of its host.
+/// What this module needs of its host.
 pub trait PressureHost: Host {
-    /// The pressure on a CPU.
+    /// Returns the pressure on a CPU.
     fn pressures(cpu: u32) -> Option<&'static mut Pressures>;
-    /// The batch of a CPU.
+    /// Returns the batch of a CPU.
     fn batch(cpu: u32) -> Option<&'static mut Batch>;
     /// Calls [`count_batch`] through a function that the verifier checks only once. Such a function takes only numbers.
     fn count_batch(cpu: u32);
-    /// Adds to what is kept for a cgroup. Returns false if there is no place for it.
+    /// Adds to the sums that are kept for a cgroup. Returns false if the cgroup has no entry.
     fn keep(cgroup_id: u64, more: KeptPressure) -> bool;
-    /// Whether no other task waits on the run queue of the task with this handle.
+    /// Returns whether no other task waits on the run queue of the task with this handle.
     fn is_alone(task: u64) -> bool;
-    /// The handle of the cgroup of the task with this handle.
+    /// Returns the handle of the cgroup of the task with this handle.
     fn cgroup_of(task: u64) -> u64;
-    /// The handle of the cgroup that has the queue of the task with this handle. It differs from the task's while the task moves.
+    /// Returns the handle of the cgroup that owns the task's queue. It differs from [`Self::cgroup_of`] while the task moves.
     fn cgroup_of_queue(task: u64) -> u64;
-    /// The id of the cgroup with this handle; that of the root for 0.
+    /// Returns the id of the cgroup with this handle; for 0, the id of the root.
     fn id_of(cgroup: u64) -> u64;
-    /// The handle of the cgroup above the one with this handle; 0: none.
+    /// Returns the handle of the parent of the cgroup with this handle; 0: none.
     fn above(cgroup: u64) -> u64;
 }
 
-/// The waits that ended last on a CPU, if they belong to one cgroup and were not at a limit.
+/// The latest waits on a CPU, if they belong to one cgroup and were not at a limit.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Batch {
-    /// The cgroup; [`IDLE`]: nothing can be added.
+    /// Id of the cgroup; [`IDLE`]: no wait can be added.
     pub who: u64,
-    /// Start of the batch, ns of `rq->clock`: the time before is counted.
+    /// Start of the batch, ns of `rq->clock`. Earlier time is already counted.
     pub start_ns: u64,
-    /// End of the last wait.
+    /// End of the latest wait, ns of `rq->clock`.
     pub end_ns: u64,
-    /// Length of the union of the waits within the batch; 0: it is counted already.
+    /// Length of the union of the batch's waits, ns; 0: it is already counted.
     pub len_ns: u64,
-    /// From this time to `end_ns` a task of the cgroup waited all the time, here or in batches before.
+    /// From `solid_ns` to `end_ns`, a task of the cgroup waited all the time, in this batch or earlier ones.
     pub solid_ns: u64,
-    /// The same up to `start_ns`: from this time on there is no gap before the batch.
+    /// From `filled_ns` to `start_ns`, a task of the cgroup waited all the time.
     pub filled_ns: u64,
 }
 
 impl Batch {
-    /// Adds a wait, or returns false. One comparison of computed numbers: several would narrow ranges of values that live on, and the
-    /// verifier would follow each combination.
+    /// Adds a wait. Returns false if the wait does not fit. The conditions are computed as one number, which is compared once.
+    /// Separate comparisons would narrow the ranges of values that are used later, and the verifier would follow each
+    /// combination.
     #[inline(always)]
     pub fn add(&mut self, who: u64, queued_ns: u64, clock_ns: u64) -> bool {
         let (end_ns, solid_ns) = (get(&mut self.end_ns), get(&mut self.solid_ns));
         let after_ns = queued_ns.wrapping_sub(end_ns);
-        // All ones if the wait began before the end of the one before.
+        // All ones if the wait began before the previous wait ended.
         let overlaps = ((after_ns as i64) >> (u64::BITS - 1)) as u64;
         let new_ns = clock_ns.wrapping_sub(end_ns).wrapping_sub(after_ns & !overlaps);
         let since_solid_ns = queued_ns.wrapping_sub(solid_ns);
@@ -89,8 +90,8 @@ impl Batch {
 }
 
 impl Batch {
-    /// Adds a wait that began before the batch, and lasted for all of it, or returns false. Then it does not matter where the gaps of the
-    /// batch are.
+    /// Adds a wait that covers the whole batch, so that the places of the batch's gaps do not matter. Returns false for other
+    /// waits.
     #[inline(always)]
     fn cover(&mut self, ended: &Ended) -> bool {
         let Ended { who, queued_ns, clock_ns, limit_ns, .. } = *ended;
@@ -102,7 +103,8 @@ impl Batch {
         {
             return false;
         }
-        // If there may be gaps before the batch, it begins with this wait. What was counted before is found when it is counted.
+        // If there may be gaps before the batch, it now begins with this wait. [`Union::add`] finds the part that is already
+        // counted.
         let from_ns = if queued_ns < filled_ns { queued_ns } else { start_ns };
         let len_ns = clock_ns.wrapping_sub(from_ns);
         if len_ns >> (if queued_ns < filled_ns { LONG_SHIFT } else { BATCH_SHIFT }) != 0 {
@@ -124,23 +126,23 @@ impl Batch {
 pub struct Entry {
     /// Id of the cgroup; 0: an empty entry.
     pub id: u64,
-    /// Id of the cgroup above it; 0: none.
+    /// Id of the parent cgroup; 0: none.
     pub parent: u64,
-    /// ns of `rq->clock` when the cgroup got the entry. If it changes, the entry was lost in between.
+    /// When the cgroup got the entry, ns of `rq->clock`. If this changes, the entry was evicted in between.
     pub born_ns: u64,
-    /// ns of `rq->clock` at the latest wait.
+    /// When the latest wait ended, ns of `rq->clock`.
     pub last_ns: u64,
-    /// Not 0: waits at a limit have been counted. Until then `some` is the same as `contention`, and not kept.
+    /// Not 0: waits at a limit have been counted. Until then, `some` equals `contention` and is not kept.
     pub has_limits: u64,
-    /// Waits without the time at a limit.
+    /// Union of the waits without their time at a limit.
     pub contention: Union,
-    /// Whole waits.
+    /// Union of the whole waits.
     pub some: Union,
 }
 
 impl Entry {
-    /// Clears the entry for another cgroup. The id comes last, so that a reader without the lock does not take the sums of one cgroup
-    /// for those of another. Word by word: together they would become a call of BPF's slow `memset`.
+    /// Clears the entry for another cgroup. The id is written last, so that a reader without the lock cannot mix up two cgroups.
+    /// The words are written one by one, because together they would become a call of BPF's slow `memset`.
     #[inline(always)]
     fn begin(&mut self, id: u64, parent: u64, clock_ns: u64) {
         set(&mut self.id, 0);
@@ -155,26 +157,26 @@ impl Entry {
         set(&mut self.id, id);
     }
 
-    /// The union of whole waits.
+    /// Returns the union of the whole waits.
     pub fn whole(&self) -> &Union {
         if self.has_limits == 0 { &self.contention } else { &self.some }
     }
 }
 
-/// Waits of a cgroup without an entry in the table of their CPU: all CPUs, and each wait as if no other overlapped it.
+/// Pressure of a cgroup that has no entry in the tables of the CPUs, summed over CPUs, as if its waits never overlapped.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeptPressure {
-    /// Waits without the time at a limit, ns.
+    /// Sum of the waits without their time at a limit, ns.
     pub contention_ns: u64,
-    /// Whole waits, ns.
+    /// Sum of the whole waits, ns.
     pub whole_ns: u64,
-    /// By how much these may be too long, ns.
+    /// Maximum excess of these sums, ns.
     pub uncertain_ns: u64,
 }
 
 impl KeptPressure {
-    /// Adds more of it. Several CPUs may do so at a time.
+    /// Adds to the sums. Several CPUs may do so at the same time.
     #[inline(always)]
     pub fn add(&mut self, more: Self) {
         add_atomic(&mut self.contention_ns, more.contention_ns);
@@ -183,32 +185,30 @@ impl KeptPressure {
     }
 }
 
-/// The table of one CPU. Only programs that hold the lock of its run queue write it.
+/// The table of one CPU. Only programs that hold its run queue lock write the table.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Pressures {
     /// The [handle](crate::host::Task::handle) of the task whose wait is counted.
     pub task: u64,
-    /// No wait that is not counted yet began before this time, ns of `rq->clock`.
+    /// No wait that is still uncounted began before this time, ns of `rq->clock`.
     quiet_ns: u64,
     /// Not 0: no other task waited when the batch began.
     is_alone: u64,
-    /// The time at a limit at the beginning of the batch.
+    /// How long the first wait of the batch was at a limit, ns.
     limit_ns: u64,
-    /// The time of the latest search, ns of `rq->clock`.
+    /// Time of the latest search for entries, ns of `rq->clock`.
     clock_ns: u64,
-    /// The cgroup of the next level: its id, and for [`add_level`] the host's handle.
+    /// Id of the cgroup of the next level. [`add_level`] also needs its handle.
     id: u64,
     handle: u64,
-    /// Not 0: a level has no entry.
     is_missing: u64,
-    /// Levels in `places`.
     levels: u64,
-    /// Levels for which the batch is not counted yet, from the lowest one.
+    /// Number of levels for which the batch is not counted yet, from the lowest one up.
     uncounted: u64,
-    /// The entries of the batch's cgroup and of those above it, or [`NOWHERE`].
+    /// Entries of the batch's cgroup and its ancestors, or [`NOWHERE`].
     places: [u64; LEVELS],
-    /// The ids of those that have no entry.
+    /// Ids of the cgroups at [`NOWHERE`].
     ids: [u64; LEVELS],
     /// The entries, as a hash table.
     pub entries: [Entry; ENTRIES],
@@ -250,11 +250,11 @@ impl Pressures {
 
     #[inline(always)]
     fn at(&mut self, place: u64) -> &mut Entry {
-        // SAFETY: the mask keeps it within the array.
+        // SAFETY: the mask keeps the index within the array.
         unsafe { &mut *self.entries.as_mut_ptr().add(place as usize & (ENTRIES - 1)) }
     }
 
-    /// Adds an entry to those of the batch.
+    /// Adds the entry at `place` as the next level of the batch.
     #[inline(always)]
     fn add_place(&mut self, place: u64) {
         let clock_ns = get(&mut self.clock_ns);
@@ -262,11 +262,10 @@ impl Pressures {
         self.add_level(place);
     }
 
-    /// Adds a cgroup that has no entry.
     #[inline(always)]
     fn add_without_place(&mut self, id: u64) {
         let level = get(&mut self.levels);
-        // SAFETY: the mask keeps it within the array.
+        // SAFETY: the mask keeps the index within the array.
         set(unsafe { &mut *self.ids.as_mut_ptr().add(level as usize & (LEVELS - 1)) }, id);
         self.add_level(NOWHERE);
     }
@@ -274,12 +273,11 @@ impl Pressures {
     #[inline(always)]
     fn add_level(&mut self, place: u64) {
         let level = get(&mut self.levels);
-        // SAFETY: the mask keeps it within the array.
+        // SAFETY: the mask keeps the index within the array.
         set(unsafe { &mut *self.places.as_mut_ptr().add(level as usize & (LEVELS - 1)) }, place);
         set(&mut self.levels, level + 1);
     }
 
-    /// The entry of a cgroup, or [`NOWHERE`].
     #[inline(always)]
     fn find(&mut self, id: u64) -> u64 {
         let first = first_place(id);
@@ -293,7 +291,7 @@ impl Pressures {
         found
     }
 
-    /// The entry that a cgroup without one takes: the one that was used longest ago. An empty one was never used.
+    /// Returns the place for a new cgroup: the entry that was used longest ago. An empty entry was never used.
     #[inline(always)]
     fn oldest(&mut self, id: u64) -> u64 {
         let first = first_place(id);
@@ -308,7 +306,7 @@ impl Pressures {
     }
 }
 
-/// No place.
+/// In place of an index: the cgroup has no entry.
 const NOWHERE: u64 = u64::MAX;
 
 #[inline(always)]
@@ -317,22 +315,22 @@ const fn first_place(id: u64) -> u64 {
     id.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32
 }
 
-/// A wait, or a wait segment, that does not fit into the batch.
+/// A wait or wait segment that does not fit into the batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
-    /// The CPU.
+    /// The CPU on which it ends.
     pub cpu: u32,
-    /// The cgroup of the task.
+    /// Id of the task's cgroup.
     pub who: u64,
-    /// ns of `rq->clock`.
+    /// When it began, ns of `rq->clock`.
     pub queued_ns: u64,
-    /// ns of `rq->clock`.
+    /// When it ended, ns of `rq->clock`.
     pub clock_ns: u64,
-    /// The time at a limit, at its beginning.
+    /// How long it was at a limit, ns. That time is at its start.
     pub limit_ns: u64,
 }
 
-/// Counts a wait that does not fit into the batch: counts the batch, and begins another.
+/// Counts a wait that does not fit into the batch: counts the batch, and begins a new one.
 #[inline(always)]
 pub fn press<H: PressureHost>(ended: Ended) {
     let Some(batch) = H::batch(ended.cpu) else { return };
@@ -342,7 +340,7 @@ pub fn press<H: PressureHost>(ended: Ended) {
     H::count_batch(ended.cpu);
     let Some(table) = H::pressures(ended.cpu) else { return };
     let task = get(&mut table.task);
-    // While one wait ended, the other had begun. Asking the kernel takes longer than the rest.
+    // A wait that overlaps the previous one was not alone. `is_alone` is called last, because it takes longest.
     let is_overlapping = ended.queued_ns < get(&mut batch.end_ns);
     let is_alone = u64::from(!is_overlapping && H::is_alone(task));
     set(&mut table.is_alone, is_alone);
@@ -356,7 +354,7 @@ pub fn press<H: PressureHost>(ended: Ended) {
         find_places::<H>(table, task, ended);
     }
     if get(&mut table.id) != 0 {
-        // Deeper than `LEVELS`.
+        // The cgroup has more than `LEVELS` levels.
         H::lost(Loss::PressureForgotten);
     }
     let (end_ns, solid_ns) = (get(&mut batch.end_ns), get(&mut batch.solid_ns));
@@ -380,7 +378,7 @@ pub fn press<H: PressureHost>(ended: Ended) {
     }
 }
 
-/// Finds or adds the entries for a wait of `task`, from its cgroup upwards.
+/// Finds or adds the entries for a wait of `task`: for its cgroup and the ancestors.
 #[inline(always)]
 fn find_places<H: PressureHost>(table: &mut Pressures, task: u64, ended: Ended) {
     set(&mut table.levels, 0);
@@ -391,17 +389,17 @@ fn find_places<H: PressureHost>(table: &mut Pressures, task: u64, ended: Ended) 
         set(&mut table.levels, 0);
         let mut cgroup = H::cgroup_of(task);
         if H::id_of(cgroup) != ended.who {
-            // The task is moving to that cgroup, and waited in the other.
+            // The task is moving to that cgroup, but waited in another.
             cgroup = H::cgroup_of_queue(task);
         }
         set(&mut table.handle, cgroup);
-        // Not `who`: its cgroup may lack the cpu controller, and then only the one above it has a queue.
+        // Not `ended.who`: that cgroup may lack the cpu controller. Then only an ancestor has a queue.
         set(&mut table.id, H::id_of(cgroup));
         H::repeat(LEVELS as u32, Step::AddLevels, ended.cpu);
     }
 }
 
-/// Finds the entry of the next level. Returns true if there is no further level, or the level has no entry.
+/// Finds the entry of the next level. Returns true if there is no next level, or if it has no entry.
 #[inline(always)]
 pub fn find_level<H: PressureHost>(cpu: u32) -> bool {
     let Some(table) = H::pressures(cpu) else { return true };
@@ -420,7 +418,7 @@ pub fn find_level<H: PressureHost>(cpu: u32) -> bool {
     false
 }
 
-/// Finds or adds the entry of the next level. Returns true if there is no further level.
+/// Finds or adds the entry of the next level. Returns true if there is no next level.
 #[inline(always)]
 pub fn add_level<H: PressureHost>(cpu: u32) -> bool {
     let Some(table) = H::pressures(cpu) else { return true };
@@ -447,7 +445,7 @@ pub fn add_level<H: PressureHost>(cpu: u32) -> bool {
     false
 }
 
-/// Counts the batch of a CPU, if it is not counted yet. The batch goes on after that.
+/// Counts the batch of a CPU unless it is already counted. Waits can be added to the batch after that.
 #[inline(always)]
 pub fn count_batch<H: PressureHost>(cpu: u32) {
     let Some(batch) = H::batch(cpu) else { return };
@@ -455,7 +453,7 @@ pub fn count_batch<H: PressureHost>(cpu: u32) {
     if get(&mut batch.len_ns) == 0 {
         return;
     }
-    // Counts levels down.
+    // `count_level` counts this number down.
     let levels = get(&mut table.levels);
     set(&mut table.uncounted, levels);
     H::repeat(levels as u32, Step::CountLevels, cpu);
@@ -465,7 +463,7 @@ pub fn count_batch<H: PressureHost>(cpu: u32) {
     set(&mut batch.filled_ns, solid_ns);
 }
 
-/// Counts the batch for one level. Returns true if it was the last one.
+/// Counts the batch for one level. Returns true if no level is left.
 #[inline(always)]
 pub fn count_level<H: PressureHost>(cpu: u32) -> bool {
     let Some(batch) = H::batch(cpu) else { return true };
@@ -478,13 +476,13 @@ pub fn count_level<H: PressureHost>(cpu: u32) -> bool {
     let (start_ns, end_ns, len_ns) =
         (get(&mut batch.start_ns), get(&mut batch.end_ns), get(&mut batch.len_ns));
     let (limit_ns, quiet_ns) = (get(&mut table.limit_ns), get(&mut table.quiet_ns));
-    // SAFETY: the mask keeps it within the array.
+    // SAFETY: the mask keeps the index within the array.
     let place = get(unsafe { &mut *table.places.as_mut_ptr().add((left - 1) as usize & (LEVELS - 1)) });
     let behind_ns = len_ns.saturating_sub(limit_ns);
     if place == NOWHERE {
-        // SAFETY: the mask keeps it within the array.
+        // SAFETY: the mask keeps the index within the array.
         let id = get(unsafe { &mut *table.ids.as_mut_ptr().add((left - 1) as usize & (LEVELS - 1)) });
-        // Waits before this one may have covered all of it.
+        // Earlier waits may have covered all of this wait.
         let more = KeptPressure { contention_ns: behind_ns, whole_ns: len_ns, uncertain_ns: len_ns };
         if !H::keep(id, more) {
             H::lost(Loss::PressureForgotten);
@@ -498,13 +496,13 @@ pub fn count_level<H: PressureHost>(cpu: u32) -> bool {
         set(&mut entry.has_limits, 1);
     }
     if get(&mut entry.has_limits) != 0 {
-        // A task that is at a limit is not on the run queue, so nothing is known of quiet times.
+        // A task at a limit is not on the run queue, so quiet times are unknown.
         entry.some.add(start_ns, end_ns, len_ns, 0);
     }
     if behind_ns != 0 {
         entry.contention.add(start_ns + limit_ns, end_ns, behind_ns, quiet_ns);
         if !H::throttles_tasks() {
-            // Whole queues: the quota may have run out, even several times, while the task waited.
+            // The kernel throttles whole queues, so the quota may have run out during the wait, even several times.
             let uncertain_ns = get(&mut entry.contention.uncertain_ns);
             set(&mut entry.contention.uncertain_ns, uncertain_ns + limit_ns.min(behind_ns));
         }
@@ -515,38 +513,38 @@ pub fn count_level<H: PressureHost>(cpu: u32) -> bool {
 #[cfg(test)]
 pub(crate) mod tests;
 
-/// Spans that a union keeps apart; older ones are merged.
+/// Number of spans that a union keeps separate. Older spans are merged.
 pub const SPANS: usize = 4;
 
-/// A span of time, of which `len_ns` belong to the union. The rest are gaps, whose places are not known.
+/// A span of time. `len_ns` of it belong to the union; the rest are gaps, whose places are unknown.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
-    /// ns of `rq->clock`.
+    /// Start, ns of `rq->clock`.
     pub start_ns: u64,
-    /// ns of `rq->clock`.
+    /// End, ns of `rq->clock`.
     pub end_ns: u64,
-    /// 0: no span.
+    /// Length without the gaps, ns; 0: no span.
     pub len_ns: u64,
 }
 
-/// The union of spans so far: its length, and its latest spans. New spans end no earlier than those before, except after a switch that
+/// A union of spans: its length, and its latest spans. A new span ends no earlier than those before, except after a switch that
 /// the hook did not see.
 ///
-/// State is read and written as volatile, for the verifier's sake: see [`look_back`](crate::look_back).
+/// The verifier requires that all state is read and written as volatile, see [`look_back`](crate::look_back).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Union {
     /// Length of the union, ns.
     pub total_ns: u64,
-    /// By how much `total_ns` may be off at most, ns: spans began within a merged span, whose gaps have no known place.
+    /// Maximum error of `total_ns`, ns. It arises if a span begins within a merged span, whose gaps have unknown places.
     pub uncertain_ns: u64,
-    /// The latest spans, from the newest to the oldest, apart from each other. The oldest one may be several merged spans.
+    /// The latest spans, the newest first. They neither overlap nor touch. The oldest one may be several merged spans.
     pub spans: [Span; SPANS],
 }
 
 impl Union {
-    /// Adds a span. `quiet_ns`: neither this span nor a later one begins before this time.
+    /// Adds a span. `quiet_ns`: neither this span nor any later one begins before this time.
     #[inline(always)]
     pub fn add(&mut self, start_ns: u64, end_ns: u64, len_ns: u64, quiet_ns: u64) {
         let mut new = Span { start_ns, end_ns, len_ns };
@@ -564,14 +562,14 @@ impl Union {
         self.total_ns = get(&mut self.total_ns) + new.len_ns - known_ns;
     }
 
-    /// The newest span, if it reaches to `start_ns`.
+    /// Returns the newest span if it reaches to `start_ns`.
     #[inline(always)]
     fn overlapped(&mut self, start_ns: u64) -> Option<Span> {
         let old = read(&mut self.spans[0]);
         (old.len_ns != 0 && old.end_ns >= start_ns).then_some(old)
     }
 
-    /// Joins two spans that overlap or touch. Where gaps of one may be covered by the other, takes the mean of the most and the least.
+    /// Joins two spans that overlap or touch. If gaps may be covered, takes the mean of the smallest and the largest overlap.
     #[inline(always)]
     fn joined(&mut self, old: Span, new: Span) -> Span {
         let (start_ns, from_ns) = sorted(old.start_ns, new.start_ns);
@@ -595,7 +593,7 @@ impl Union {
         set(&mut self.spans[SPANS - 1].len_ns, 0);
     }
 
-    /// Makes `new` the newest span. If there is no place left, merges the two oldest.
+    /// Makes `new` the newest span. Merges the two oldest spans if all places are in use.
     #[inline(always)]
     fn push(&mut self, new: Span) {
         let last = SPANS - 1;
@@ -613,17 +611,16 @@ impl Union {
 }
 
 impl Span {
-    /// How much of the union lies in a part of the span that is `shared_ns` long, at least and at most.
+    /// Returns how much of the union lies in a part of the span that is `shared_ns` long: the minimum and the maximum, ns.
     #[inline(always)]
     fn part(&self, shared_ns: u64) -> (u64, u64) {
-        // A reader without the lock may see the end of one span with the start of another.
+        // A reader without the lock may see the start of one span together with the end of another.
         let gaps_ns = self.end_ns.wrapping_sub(self.start_ns).saturating_sub(self.len_ns);
         let (most_ns, _) = sorted(self.len_ns, shared_ns);
         (shared_ns.saturating_sub(gaps_ns), most_ns)
     }
 }
 
-/// The lesser and the greater of two numbers.
 #[inline(always)]
 fn sorted(a: u64, b: u64) -> (u64, u64) {
     if a < b { (a, b) } else { (b, a) }

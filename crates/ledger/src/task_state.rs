@@ -1,5 +1,5 @@
-//! Bits of `task_struct.__state` (include/linux/sched.h). They have had these values since Linux 4.14, which renumbered the bits
-//! from TASK_PARKED on. TASK_RTLOCK_WAIT (5.15) and TASK_FROZEN (6.1) use bits that were free before.
+//! Bits of `task_struct.__state` (include/linux/sched.h). These values hold since Linux 4.14, which renumbered the bits from
+//! TASK_PARKED on. TASK_RTLOCK_WAIT (5.15) and TASK_FROZEN (6.1) use bits that were free before.
 
 /// TASK_INTERRUPTIBLE.
 pub const INTERRUPTIBLE: u32 = 0x1;
@@ -13,11 +13,11 @@ pub const TRACED: u32 = 0x8;
 pub const PARKED: u32 = 0x40;
 /// TASK_DEAD: the state of a task at its last switch.
 pub const DEAD: u32 = 0x80;
-/// TASK_NOLOAD: together with TASK_UNINTERRUPTIBLE, a kernel thread without work.
+/// TASK_NOLOAD: with TASK_UNINTERRUPTIBLE, the state of a kernel thread without work.
 pub const NOLOAD: u32 = 0x400;
 /// TASK_RTLOCK_WAIT.
 pub const RTLOCK_WAIT: u32 = 0x1000;
 /// TASK_FROZEN.
 pub const FROZEN: u32 = 0x8000;
-/// TASK_IDLE, which has its own letter since 4.14.
+/// TASK_IDLE, which has a letter of its own since 4.14.
 pub const IDLE: u32 = UNINTERRUPTIBLE | NOLOAD;

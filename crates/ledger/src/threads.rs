@@ -1,16 +1,16 @@
-//! The record that `cgscope sample` reads of each thread: what it does at one moment. A task iterator writes it, in a BPF object
-//! of its own that needs no hook (`ebpf/src/sample.rs`).
+//! The record that `cgscope sample` reads about each thread: what the thread does at one moment. A task iterator writes the
+//! record, in a separate BPF object that needs no hook (`ebpf/src/sample.rs`).
 
 use crate::accounts::FRAMES;
 
-/// One thread. In the stream, [`Self::frames`] kernel return addresses follow it, the innermost first. The last record of a
-/// reading has [`END`] set, and [`Self::tid`] is then the number of threads that were visited.
+/// A record of one thread. In the stream, [`Self::frames`] kernel return addresses follow it, the innermost first. The last
+/// record of a reading has [`END`] set. Its [`Self::tid`] is the number of threads that were visited.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadRecord {
     /// [`END`], [`ON_CPU`], [`DISPLACED`], [`ON_RQ`], [`THROTTLED`], [`IOWAIT`], [`HAS_SYSCALL`].
     pub flags: u32,
-    /// Number of addresses that follow.
+    /// Number of return addresses that follow.
     pub frames: u32,
     /// Thread id.
     pub tid: u32,
@@ -18,7 +18,7 @@ pub struct ThreadRecord {
     pub tgid: u32,
     /// NUL-padded name.
     pub comm: [u8; 16],
-    /// The thread's cgroup in the hierarchy that [`crate::wire::Config::cgroup_v2`] names; 0 if not requested.
+    /// Id of the cgroup in the hierarchy that [`crate::wire::Config::cgroup_v2`] selects; 0 if not requested.
     pub cgroup_id: u64,
     /// `task_struct.__state`.
     pub state: u32,
@@ -26,21 +26,21 @@ pub struct ThreadRecord {
     pub exit_state: u32,
     /// The CPU on which the thread runs, last ran, or is queued.
     pub cpu: u32,
-    /// Its real user id.
+    /// Real user id of the thread.
     pub uid: u32,
-    /// With [`HAS_SYSCALL`]: the number of the system call that the thread is in; negative outside of one.
+    /// With [`HAS_SYSCALL`]: number of the system call that the thread executes; negative: none.
     pub syscall: i32,
     /// Unused.
     pub padding: u32,
 }
 
-/// In [`ThreadRecord::flags`]: the last record, after all threads.
+/// In [`ThreadRecord::flags`]: the last record, which follows all threads.
 pub const END: u32 = 1;
-/// In [`ThreadRecord::flags`]: on a CPU at this moment.
+/// In [`ThreadRecord::flags`]: the thread is on a CPU.
 pub const ON_CPU: u32 = 2;
-/// In [`ThreadRecord::flags`]: the thread was on a CPU until the reader switched in there to read.
+/// In [`ThreadRecord::flags`]: the thread was on a CPU until the reader switched in on that CPU to read.
 pub const DISPLACED: u32 = 4;
-/// In [`ThreadRecord::flags`]: on a run queue.
+/// In [`ThreadRecord::flags`]: the thread is on a run queue.
 pub const ON_RQ: u32 = 8;
 /// In [`ThreadRecord::flags`]: an exhausted quota took the thread off its CPU, or keeps it from running.
 pub const THROTTLED: u32 = 16;
@@ -52,17 +52,17 @@ pub const HAS_SYSCALL: u32 = 64;
 /// Maximum size of a record with its addresses, bytes.
 pub const LONGEST: usize = size_of::<ThreadRecord>() + FRAMES * size_of::<u64>();
 
-/// Settings that user space writes before the program is loaded. Data that is not requested is not read.
+/// Settings that user space writes before it loads the program. Only requested data is read.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadsConfig {
-    /// 1: threads in every state. 0: only threads that are not asleep, idle or parked, and have not exited.
+    /// 1: report threads in every state. 0: omit exited threads and those that are asleep, idle or parked.
     pub all_states: u64,
     /// 1: read the system call of blocked threads.
     pub syscall: u64,
-    /// Bytes of return addresses to read of threads off their CPUs: a multiple of 8, at most `8 * FRAMES`; 0: none.
+    /// Bytes of return addresses to read of each thread that is off its CPU: a multiple of 8, at most `8 * FRAMES`; 0: none.
     pub stack_bytes: u64,
-    /// 1: only threads in the table of selected ids ([`crate::wire::SELECT_PROCESS`], [`crate::wire::SELECT_THREAD`]).
+    /// 1: report only threads in the table of selected ids ([`crate::wire::SELECT_PROCESS`], [`crate::wire::SELECT_THREAD`]).
     pub selected_only: u64,
     /// 1: read the user of each thread.
     pub uid: u64,

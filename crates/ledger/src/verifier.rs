@@ -1,23 +1,23 @@
-//! Functions that are needed only because of the kernel's BPF verifier.
+//! Functions that exist only because of the kernel's BPF verifier.
 
 use core::ptr::{from_mut, read_volatile, write_volatile};
 
 /// Reads a word as volatile.
 #[inline(always)]
 pub fn get<T>(word: &mut T) -> T {
-    // SAFETY: a reference.
+    // SAFETY: the pointer comes from a reference.
     unsafe { read_volatile(from_mut(word)) }
 }
 
 /// Writes a word as volatile.
 #[inline(always)]
 pub fn set<T>(word: &mut T, value: T) {
-    // SAFETY: a reference.
+    // SAFETY: the pointer comes from a reference.
     unsafe { write_volatile(from_mut(word), value) };
 }
 
-/// Returns the same number, but hides it from the compiler. Otherwise the compiler may remove a check that cannot fail, or check
-/// another number from which this one is computed. The verifier would then not see that this one is within its bounds.
+/// Returns `number`, but hides its value from the compiler. Otherwise the compiler may remove a check that cannot fail, or check
+/// another number that this one is computed from. Then the verifier would not see that this number is within its bounds.
 #[cfg(target_arch = "bpf")]
 #[inline(always)]
 pub fn opaque(mut number: usize) -> usize {
@@ -27,19 +27,18 @@ pub fn opaque(mut number: usize) -> usize {
     number
 }
 
-/// Returns the same number.
+/// Returns `number`.
 #[cfg(not(target_arch = "bpf"))]
 #[inline(always)]
 pub fn opaque(number: usize) -> usize {
     number
 }
 
-/// Adds to a word atomically. In assembly: core has no `fetch_add` for targets without compare-and-swap, such as BPF before Linux
-/// 5.12.
+/// Adds to a word atomically. In assembly: core has no `fetch_add` for targets without compare-and-swap (BPF before Linux 5.12).
 #[cfg(target_arch = "bpf")]
 #[inline(always)]
 pub fn add_atomic(sum: &mut u64, value: u64) {
-    // SAFETY: an aligned word.
+    // SAFETY: the word is a `u64` reference, so it is valid and aligned.
     unsafe {
         core::arch::asm!("lock *(u64 *)({sum} + 0) += {value}", sum = in(reg) sum, value = in(reg) value);
     };
@@ -52,12 +51,12 @@ pub fn add_atomic(sum: &mut u64, value: u64) {
     *sum = sum.wrapping_add(value);
 }
 
-/// Swaps a word atomically. In assembly: core has no atomics for targets without compare-and-swap, such as BPF before Linux 5.12.
+/// Swaps a word atomically. In assembly: core has no atomics for targets without compare-and-swap (BPF before Linux 5.12).
 #[cfg(target_arch = "bpf")]
 #[inline(always)]
 pub fn exchange(word: &mut u64, value: u64) -> u64 {
     let mut value = value;
-    // SAFETY: an aligned word.
+    // SAFETY: the word is a `u64` reference, so it is valid and aligned.
     unsafe {
         core::arch::asm!("{value} = xchg_64({word} + 0, {value})", word = in(reg) word, value = inout(reg) value);
     };

@@ -1,8 +1,7 @@
 //! The wait ledger: splits each wait by cause, into parts that sum to the wait.
 //!
-//! A wait goes this way: [`arrive`] ends it, [`segment`](crate::segment) has its parts on other CPUs, [`split`](crate::split) splits
-//! the last part with the help of [`history`](crate::history) and [`look_back`](crate::look_back), and
-//! [`booking`](crate::booking) adds the result.
+//! [`arrive`] ends a wait. [`segment`](crate::segment) keeps its parts on other CPUs. [`split`](crate::split) splits the last
+//! part, with [`history`](crate::history) and [`look_back`](crate::look_back). `booking` adds the result.
 
 mod booking;
 pub mod culprits;
@@ -26,39 +25,39 @@ use crate::{
     wire::{CpuCounters, Exited, Start, TaskStorage, Waits},
 };
 
-/// What waits need of their host: settings, and access to the maps.
+/// What this module needs of its host: settings, and access to the maps.
 pub trait WaitHost: PressureHost {
-    /// Its tasks.
+    /// The host's type of a task.
     type Task: Task;
 
-    /// Whether culprits are single tasks, not only cgroups.
+    /// Returns whether culprits are single tasks, not only cgroups.
     fn blames_tasks() -> bool;
-    /// Whether waits are also counted by CPU.
+    /// Returns whether waits are also counted by CPU.
     fn counts_by_cpu() -> bool;
-    /// The history of a CPU.
+    /// Returns the history of a CPU.
     fn ring(cpu: u32) -> Option<&'static mut Ring>;
-    /// The culprits of waits on a CPU.
+    /// Returns the culprits of waits on a CPU.
     fn pairs(cpu: u32) -> Option<&'static mut Pairs>;
-    /// The entry of a cgroup in the table of exited tasks, if it has one.
+    /// Returns a cgroup's entry in the table of exited tasks, if it has one.
     fn exited(cgroup_id: u64) -> Option<&'static mut Exited>;
-    /// The counters of a CPU.
+    /// Returns the counters of a CPU.
     fn cpu_counters(cpu: u32) -> Option<&'static mut CpuCounters>;
-    /// Working memory of this CPU: [`Work::HOOK`] or [`Work::READER`].
+    /// Returns the working memory of this CPU: [`Work::HOOK`] or [`Work::READER`].
     fn work(which: u32) -> Option<&'static mut Work>;
     /// Calls [`look_back::look_back`]. The BPF side does so through a function that the verifier checks only once.
     fn look_back(which: u32);
-    /// Calls [`culprits::enter`], as above.
+    /// Calls [`culprits::enter`] in the same way as [`Self::look_back`].
     fn charge(victim: u64, who: u64, ns: u64, clock_ns: u64, packed: u64);
-    /// Writes the handle of the task to [`Pressures::task`](crate::pressure::Pressures::task), and calls
-    /// [`pressure::press`](crate::pressure::press), as above. Such a function takes only numbers, and a handle is not one before it is
-    /// in memory.
+    /// Writes the task's handle to [`Pressures::task`](crate::pressure::Pressures::task), and calls
+    /// [`pressure::press`](crate::pressure::press) in the same way as [`Self::look_back`]. Such a function takes only numbers,
+    /// and to the verifier a handle is no number until it is in memory.
     fn press(task: u64, ended: Ended);
-    /// Calls [`split::press_split`], as above.
+    /// Calls [`split::press_split`] in the same way as [`Self::look_back`].
     fn press_split();
 }
 
-/// Records the wait of `next`, which ends as `next` switches in. All of it counts for the cgroup of `storage`, which is the task's
-/// unless a move was not seen yet.
+/// Records the wait of `next`, which ends as `next` switches in. The whole wait counts for the cgroup of `storage`. That is the
+/// task's cgroup unless a move was not seen yet.
 #[inline(always)]
 pub fn arrive<H: WaitHost>(
     next: H::Task,
@@ -71,14 +70,14 @@ pub fn arrive<H: WaitHost>(
     let run_delay_ns = next.run_delay_ns();
     let waits = &mut storage.waits;
 
-    // The kernel's increase since the last switch in is the part of the wait on other CPUs.
+    // The kernel's increase since the last switch in is the part of this wait on other CPUs.
     let elsewhere_ns = run_delay_ns.wrapping_sub(waits.expected_run_delay_ns);
-    // The kernel adds this part after the tracepoint, and wraps if the stamp is later than the clock. Do the same.
+    // The kernel adds this part after the tracepoint. If the stamp is later than the clock, that sum wraps, and so does this one.
     let here_ns = if queued_ns == 0 { 0 } else { clock_ns.wrapping_sub(queued_ns) };
     waits.expected_run_delay_ns = run_delay_ns.wrapping_add(here_ns);
 
     if waits.unstamped_since_ns != 0 {
-        // A stamp shows that the task has moved, and that the hook has missed the move.
+        // A stamp shows that the task has moved and that the hook missed the move.
         if queued_ns == 0 {
             end_unstamped(next, waits, &storage.start, clock_ns);
         }
@@ -100,14 +99,14 @@ pub fn arrive<H: WaitHost>(
     }
 }
 
-/// Records the wait of `task`, which switched in on `cpu` at `arrived_ns` without the hook, and switches out now. The kernel has
-/// added all of the wait to its sum. What is not from moves, which the hook saw, was on this CPU.
+/// Records the wait of `task`, which switched in on `cpu` at `arrived_ns` without the hook and switches out now. The kernel has
+/// already added the whole wait to its sum. The hook saw the moves, so the rest of the wait was on this CPU.
 #[inline(always)]
 pub fn arrived_unseen<H: WaitHost>(task: H::Task, storage: &mut TaskStorage, cpu: u32, arrived_ns: u64) {
     let run_delay_ns = task.run_delay_ns();
     let wait_ns = run_delay_ns.wrapping_sub(storage.waits.expected_run_delay_ns);
     storage.waits.expected_run_delay_ns = run_delay_ns;
-    // The switch out that happens now is counted already.
+    // The kernel has already counted the switch out that happens now.
     storage.start.switches += 1;
     if storage.waits.unstamped_since_ns != 0 {
         if wait_ns == storage.moved.ns {
@@ -150,18 +149,17 @@ fn count<H: WaitHost>(storage: &mut TaskStorage, cpu: u32, wait_ns: u64) -> u64 
     bucket
 }
 
-/// Splits a wait and records it. Most waits begin and end within one slice.
+/// Splits and records a wait. Most waits begin and end within one slice.
 #[inline(always)]
 fn enter<H: WaitHost>(next: H::Task, storage: &mut TaskStorage, wait: Wait, ring: &mut Ring) {
     let number = ring.head;
     let latest = ring.slice(number);
     let is_long = latest.who == IDLE && wait.ns > LONGEST_WAKEUP_NS;
     let simple = wait.elsewhere_ns == 0 && storage.start.limit == 0 && H::throttles_tasks() && !is_long;
-    // Time without a task below a 64th of a slice is neglected: the whole slice counts for its cgroup.
+    // If short kernel threads, interrupts and stolen time are below a 64th of the slice, the whole slice counts for its cgroup.
     let mixed = (latest.kernel_ns + latest.taken.ns()) << 6 > wait.clock_ns - latest.since_ns;
     if !simple || mixed || latest.since_ns == 0 || wait.queued_ns < latest.since_ns {
-        // The wait is kept in memory, so that the verifier does not know its values. Otherwise it would follow each code path to
-        // here by itself.
+        // The wait goes through memory to hide its values from the verifier, which would otherwise follow each code path to here.
         if let Some(work) = H::work(Work::HOOK) {
             wait.put(&mut work.wait);
             enter_composed::<H>(next, storage, work);
@@ -169,7 +167,7 @@ fn enter<H: WaitHost>(next: H::Task, storage: &mut TaskStorage, wait: Wait, ring
         return;
     }
     let ran = latest.who;
-    // Before causes are told apart: after that, the verifier would follow it for each of them.
+    // This precedes the choice of the cause. After it, the verifier would follow this code once for each cause.
     let Wait { queued_ns, clock_ns, cpu, .. } = wait;
     let victim = storage.cgroup_id;
     if !ring.batch.add(victim, queued_ns, clock_ns) {
@@ -197,7 +195,8 @@ fn enter_composed<H: WaitHost>(next: H::Task, storage: &mut TaskStorage, work: &
         split::<H>(next, &storage.start, work, Work::HOOK);
         H::press_split();
     }
-    // After a move within the nanosecond in which the segment began, nothing is left of the part before the move.
+    // A missed move leaves an unexplained part on another CPU, except if the task moved in the nanosecond in which the segment
+    // began.
     let mut is_move_missed = wait.queued_ns != 0 && storage.start.is_in_doubt::<H>(next, wait.cpu);
     if wait.elsewhere_ns != 0 {
         is_move_missed |= storage.moved.add_to(work, wait.elsewhere_ns) != 0;
@@ -218,8 +217,8 @@ fn enter_composed<H: WaitHost>(next: H::Task, storage: &mut TaskStorage, work: &
     }
 }
 
-/// Begins the wait of a task that is preempted on its way to sleep, with its state already set. Such a task waits on the run queue,
-/// but the kernel does not stamp it (`sched_info_depart` checks the state).
+/// Begins the wait of a task that was preempted on its way to sleep, with its state already set. Such a task waits on the run
+/// queue, but the kernel does not stamp the wait (`sched_info_depart` checks the state).
 #[inline(always)]
 pub fn begin_unstamped(prev: impl Task, storage: &mut TaskStorage, clock_ns: u64) {
     storage.waits.unstamped_since_ns = clock_ns;
@@ -228,9 +227,9 @@ pub fn begin_unstamped(prev: impl Task, storage: &mut TaskStorage, clock_ns: u64
     storage.start.switches = prev.switches();
 }
 
-/// Ends the wait segment of a `task` that moves to the CPU `to`, and begins the next one. The run queue of its old CPU is locked, so
-/// that CPU's history stands still, and its clock is the end of the segment. The queue of the new CPU is not locked, so its clock
-/// may be old.
+/// Ends the wait segment of a `task` that moves to the CPU `to`, and begins the next one. The run queue of the old CPU is locked.
+/// So its history does not change, and its clock is the end of the segment. The new run queue is not locked; its clock may be
+/// old.
 #[inline(always)]
 pub fn change_cpu<H: WaitHost>(task: H::Task, storage: &mut TaskStorage, to: u32) {
     if storage.waits.unstamped_since_ns != 0 {
@@ -240,9 +239,9 @@ pub fn change_cpu<H: WaitHost>(task: H::Task, storage: &mut TaskStorage, to: u32
     segment::begin::<H>(task, &mut storage.start, to);
 }
 
-/// Ends the wait of a `task` that moves to another group, whose run queue is locked: what follows is a wait of its own in the other
-/// cgroup. Call it before the kernel changes the task's queue. For the kernel the wait goes on, so it adds this part later: until
-/// then, `run_delay` is less than expected.
+/// Ends the wait of a `task` that moves to another group; a separate wait in the other cgroup follows. The task's run queue must
+/// be locked. Call this before the kernel changes the task's queue. For the kernel, the wait continues, and it adds this part
+/// later. Until then, `run_delay` is less than expected.
 #[inline(always)]
 pub fn leave_group<H: WaitHost>(task: H::Task, storage: &mut TaskStorage) {
     let (cpu, clock_ns) = (task.cpu(), task.clock_ns());
@@ -253,15 +252,15 @@ pub fn leave_group<H: WaitHost>(task: H::Task, storage: &mut TaskStorage) {
     }
 }
 
-/// Begins the wait of a `task` that has moved to another group, if it waits. Call it after the kernel has changed the task's queue,
-/// before the lock of the run queue is released.
+/// Begins the wait of a `task` that has moved to another group, if the task waits. Call this after the kernel has changed the
+/// task's queue, and before it releases the run queue lock.
 #[inline(always)]
 pub fn enter_group<H: WaitHost>(task: H::Task, start: &mut Start) {
     let (cpu, clock_ns) = (task.cpu(), task.clock_ns());
     if has_stamp_of_wait(task) {
         segment::begin_in_group::<H>(task, start, cpu);
     } else if task.last_queued_ns() == 0 {
-        // It runs or sleeps: the next wait begins in the new group.
+        // The task runs or sleeps, so its next wait begins in the new group.
         segment::run::<H>(task, start, cpu, clock_ns);
     }
 }
@@ -272,8 +271,8 @@ pub fn has_stamp_of_wait(task: impl Task) -> bool {
     task.last_queued_ns() != 0 && task.is_on_queue()
 }
 
-/// Ends a wait that the kernel does not stamp: that of a task that was preempted on its way to sleep, with its state already set.
-/// After a switch in that the hook did not see, `unstamped_since_ns` belongs to an earlier wait and is dropped.
+/// Ends a wait that the kernel does not stamp, see [`begin_unstamped`]. If the hook has missed a switch in since,
+/// `unstamped_since_ns` belongs to an earlier wait and is dropped.
 #[inline(always)]
 fn end_unstamped(task: impl Task, waits: &mut Waits, start: &Start, clock_ns: u64) {
     if start.switches == task.switches() {
@@ -283,20 +282,20 @@ fn end_unstamped(task: impl Task, waits: &mut Waits, start: &Start, clock_ns: u6
     waits.unstamped_since_ns = 0;
 }
 
-/// The kernel's increase of `run_delay` since the latest wait that is counted. Negative (as `i64`) if the kernel has yet to add that
-/// wait: as the task switches in, and after [`leave_group`].
+/// Returns the kernel's increase of `run_delay` since the latest counted wait. It is negative (as `i64`) until the kernel has
+/// added that wait: while the task switches in, and after [`leave_group`].
 #[inline(always)]
 fn unbooked_ns(task: impl Task, waits: &Waits) -> u64 {
     task.run_delay_ns().wrapping_sub(waits.expected_run_delay_ns)
 }
 
-/// Since when the current wait of `task` goes on in its group and on its CPU, ns of the clock of its CPU; 0: it does not wait here.
+/// Returns since when `task` has waited in its group and on its CPU, ns of the CPU's clock; 0: it does not wait here.
 #[inline(always)]
 pub fn waits_since_ns(task: impl Task, waits: &Waits) -> u64 {
     without_ended(task.last_queued_ns(), unbooked_ns(task, waits)).0
 }
 
-/// Splits the current wait of `task` so far by cause. Returns the cause at this moment.
+/// Splits the current wait of `task` by cause, up to now. Returns the cause at this moment.
 #[inline(never)]
 pub fn pending<H: WaitHost>(task: H::Task, storage: &TaskStorage, by_cause: &mut ByCause) -> Cause {
     let (cpu, clock_ns) = (task.cpu(), task.clock_ns());
@@ -321,7 +320,7 @@ pub fn pending<H: WaitHost>(task: H::Task, storage: &TaskStorage, by_cause: &mut
             cause = Cause::Unattributed;
         }
     }
-    // Also if no part is known yet: the clock of an idle CPU stands still from the moment on at which the task left it.
+    // This holds even if no part is known yet: the clock of an idle CPU has stood still since the task left it.
     if queued_ns != 0 && task.is_throttled() {
         cause = Cause::Throttled;
     }

@@ -1,6 +1,6 @@
-//! The records that the kernel side sends to user space, and the storage behind them.
+//! The records that the kernel side sends to user space, and the storage from which it reads them.
 //!
-//! All are `repr(C)` without padding. Both sides are built together, so there is no version number.
+//! All types are `repr(C)` without padding. Both sides are built together, so there is no version number.
 
 mod accounts;
 pub mod names;
@@ -14,43 +14,43 @@ use crate::{
 };
 pub use accounts::{Accounts, AccountsRecord, Blocked, ExitedThreads, StackCount, StackKey};
 
-/// Maximum number of NUMA nodes that are kept separate. User space gives each node an index, because node numbers may have gaps.
+/// Maximum number of NUMA nodes that are kept separate. User space gives each node an index, because node numbers can have gaps.
 pub const NODES: usize = 16;
 
 /// Number of waits per bucket. The counters only rise, and wrap at 2^32.
 pub type Counts = [u32; BUCKETS];
 
-/// The figures that the hook keeps about the waits of one task. All only rise, except `expected_run_delay_ns` (which follows the
-/// kernel's sum) and `unstamped_since_ns`. They fill one cache line, so the hook touches two: this one and that of a bucket.
+/// The hook's figures about the waits of one task. All only rise, except `expected_run_delay_ns` (which follows the kernel's sum)
+/// and `unstamped_since_ns`. They fill one cache line, so the hook touches two: this one and the line of a bucket.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waits {
-    /// The `sched_info.run_delay` that the task will have at its next switch in, if it does not migrate while it waits.
+    /// The `sched_info.run_delay` that the task has at its next switch in, if it does not migrate while it waits.
     pub expected_run_delay_ns: u64,
-    /// Sum of completed waits.
+    /// Sum of completed waits, ns.
     pub total_ns: u64,
     /// Number of completed waits.
     pub count: u64,
-    /// The longest completed wait since we follow the task.
+    /// The longest completed wait since cgscope follows the task, ns.
     pub max_ns: u64,
-    /// Since when (`rq->clock`) the task waits after a preemption with its state already set; 0: it does not wait like that.
+    /// Since when the task waits after a preemption with its state already set, ns of `rq->clock`; 0: there is no such wait.
     pub unstamped_since_ns: u64,
-    /// Sum of the waits that the kernel does not count: after a preemption with the state already set.
+    /// Sum of the waits after a preemption with the state already set, ns. The kernel does not count such waits.
     pub unstamped_ns: u64,
-    /// Number of these waits.
+    /// Number of waits in `unstamped_ns`.
     pub unstamped_count: u64,
-    /// [`INHERIT`] and [`FOLLOWED`]. Written when the task starts, and then only by the reader.
+    /// [`INHERIT`] and [`FOLLOWED`]. Written when the task starts; after that, only by the reader.
     pub flags: u64,
 }
 
-/// In [`Waits::flags`]: children of this task are followed, too.
+/// In [`Waits::flags`]: the children of this task are followed, too.
 pub const INHERIT: u64 = 1;
 
-/// In [`Waits::flags`], if readings are [shared](Config::shared): one bit for each of [`FOLLOWERS`], inherited by children.
+/// In [`Waits::flags`]: one bit for each of [`FOLLOWERS`], if readings are [shared](Config::shared). Children inherit the bits.
 pub const FOLLOWED: u64 = !0 << FOLLOWED_SHIFT;
-/// The lowest bit of [`FOLLOWED`].
+/// Number of the lowest bit of [`FOLLOWED`].
 pub const FOLLOWED_SHIFT: u32 = 8;
-/// Maximum number of viewers for whom processes and their descendants can be followed at a time.
+/// Maximum number of viewers that can follow processes and their descendants at the same time.
 pub const FOLLOWERS: u32 = u64::BITS - FOLLOWED_SHIFT;
 
 /// Changes that the reader makes to the [`FOLLOWED`] bits of every task.
@@ -59,45 +59,45 @@ pub const FOLLOWERS: u32 = u64::BITS - FOLLOWED_SHIFT;
 pub struct Marks {
     /// Bits to clear.
     pub clear: u64,
-    /// If not 0, each process in the table of selected ids gets the bits of its entry.
+    /// Not 0: each process in the table of selected ids gets the bits of its entry.
     pub look: u64,
 }
 
-/// Returns a number that identifies a task within this boot; a tid alone is reused. It is taken once, when we start to follow the
-/// task: `execve` in a thread gives the thread the tid and start time of its process (`de_thread`).
+/// Returns a number that identifies a task within this boot. A tid alone is reused. The number is computed once, when cgscope
+/// starts to follow the task: `execve` in a thread gives the thread the tid and start time of its process (`de_thread`).
 #[inline(always)]
 pub const fn serial(tid: u32, start_ns: u64) -> u64 {
-    // A tid has at most 22 bits (PID_MAX_LIMIT). Two tasks collide only if they have the same tid and start 2^42 ns (73 minutes)
+    // A tid has at most 22 bits (PID_MAX_LIMIT). Tasks collide only if they have the same tid and start 2^42 ns (73 minutes)
     // apart, to the nanosecond.
     ((tid as u64) << START_BITS) | (start_ns & ((1 << START_BITS) - 1))
 }
 
-/// Returns the number that the same task has after a move to another cgroup.
+/// Returns the serial of the same task after a move to another cgroup.
 #[inline(always)]
 pub const fn next_serial(serial: u64) -> u64 {
-    // One nanosecond later: no other task with that tid starts so close to it.
+    // Adds one nanosecond: no other task with that tid starts so close to it.
     (serial & !((1 << START_BITS) - 1)) | (serial.wrapping_add(1) & ((1 << START_BITS) - 1))
 }
 
 const START_BITS: u32 = 42;
 
-/// Calls a macro with the readings of a task that can be summed, in the order of their columns in recordings. This is the only
-/// list of them; [`Totals::by_cause`] is separate.
+/// Calls a macro with the summable readings of a task, in the order of their columns in recordings. This is the only list of
+/// them. [`Totals::by_cause`] is separate.
 #[macro_export]
 macro_rules! totals {
     ($with:ident) => {
         $with! {
             /// Completed waits on a run queue.
             waits,
-            /// Sum of completed waits, including the parts on other CPUs before a migration.
+            /// Sum of completed waits, ns, including the parts on other CPUs before a migration.
             wait_ns,
-            /// The kernel's own sum of waits (`/proc/PID/schedstat`, second field).
+            /// The kernel's own sum of waits, ns (`/proc/PID/schedstat`, second field).
             run_delay_ns,
-            /// Waits that the kernel does not count: after a preemption with the state already set.
+            /// Waits after a preemption with the state already set. The kernel does not count these.
             unstamped,
-            /// Sum of these waits.
+            /// Sum of the waits in `unstamped`, ns.
             unstamped_ns,
-            /// Time on a CPU.
+            /// Time on a CPU, ns.
             on_cpu_ns,
             /// Voluntary switches.
             voluntary,
@@ -105,7 +105,7 @@ macro_rules! totals {
             involuntary,
             /// Migrations between CPUs.
             migrations,
-            /// Completed waits in which the task was out of quota for a part of the time.
+            /// Completed waits during which the task was out of quota for part of the time.
             throttled_waits,
         }
     };
@@ -113,12 +113,12 @@ macro_rules! totals {
 
 macro_rules! wire_totals {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// The readings of a task that can be summed over the tasks of a cgroup, and over exited tasks.
+        /// The readings of a task that can be summed over the tasks of a cgroup and over exited tasks.
         #[repr(C)]
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Totals {
             $($(#[$doc])* pub $name: u64,)*
-            /// Sums of completed waits by cause; together they are `wait_ns`.
+            /// Sums of completed waits by cause, ns. They sum to `wait_ns`.
             pub by_cause: ByCause,
         }
 
@@ -126,7 +126,7 @@ macro_rules! wire_totals {
             /// All zero.
             pub const NONE: Self = Self { $($name: 0,)* by_cause: [0; CAUSES] };
 
-            /// Calls `add` for each reading with its increase from `base` to `now`, modulo 2^64.
+            /// Calls `add` for each reading with the increase from `base` to `now`, modulo 2^64.
             #[inline(always)]
             pub fn add_since(&mut self, now: &Self, base: &Self, add: impl Fn(&mut u64, u64)) {
                 $(add(&mut self.$name, now.$name.wrapping_sub(base.$name));)*
@@ -148,8 +148,8 @@ impl Totals {
     }
 }
 
-/// What the kernel side keeps about a task that has not run since cgscope follows it. When the task first switches in, the hook
-/// creates its [`TaskStorage`], which begins with these figures. Only where the hook may allocate, see
+/// The storage of a task that has not run since cgscope follows it. When the task first switches in, the hook creates its
+/// [`TaskStorage`] from these figures. Used only if the hook may allocate, see
 /// [`Feature::StorageCache`](crate::Feature::StorageCache).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -158,19 +158,19 @@ pub struct Sleeper {
     pub serial: u64,
     /// The serial that was last reported to user space.
     pub reported_serial: u64,
-    /// The cgroup of the task.
+    /// Id of the task's cgroup.
     pub cgroup_id: u64,
-    /// The `sched_info.run_delay` of the task.
+    /// `sched_info.run_delay` of the task, ns.
     pub run_delay_ns: u64,
     /// See [`Waits::flags`].
     pub flags: u64,
-    /// Number of its migrations: a wakeup on another CPU counts one before the task switches in.
+    /// Number of the task's migrations. A wakeup on another CPU counts one before the task switches in.
     pub migrations: u64,
     /// What the reader last reported.
     pub face: Face,
 }
 
-/// What shows without a switch that a task is not the same as before: its name and its cgroup can change while it sleeps.
+/// Properties of a task that can change while it sleeps, without a switch.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Face {
@@ -178,94 +178,94 @@ pub struct Face {
     pub comm: [u64; 2],
     /// Address of an object that the kernel replaces when it moves the task to another cgroup.
     pub group: u64,
-    /// See [`TaskRecord::state`]: the kernel freezes a task that sleeps.
+    /// See [`TaskRecord::state`]. The kernel can freeze a sleeping task.
     pub state: u64,
 }
 
-/// The value of the task storage map. What every switch needs comes first, so that it takes few cache lines.
+/// The value of the task storage map. The members that every switch needs come first, to take few cache lines.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TaskStorage {
-    /// Kept by the hook.
+    /// Waits, written by the hook.
     pub waits: Waits,
-    /// The cgroup for which figures after `reported` count. It has an entry in the table of exited tasks.
+    /// Id of the cgroup for which figures after `reported` count. It has an entry in the table of exited tasks.
     pub cgroup_id: u64,
     /// [`UNCHANGED`], [`LISTED`] or [`ACTIVE`].
     pub has_changed: u64,
-    /// Its part in the demand of a cgroup with a quota.
+    /// The task's part of the demand of a cgroup with a quota.
     pub demand: Demand,
-    /// Sums of completed waits by cause, kept by the hook.
+    /// Sums of completed waits by cause, ns, written by the hook.
     pub by_cause: ByCause,
     /// How the current wait segment began.
     pub start: Start,
-    /// Completed waits in which the task was out of quota for a part of the time, kept by the hook.
+    /// Completed waits during which the task was out of quota for part of the time, written by the hook.
     pub throttled_waits: u64,
-    /// The earlier segments of the current wait.
+    /// The completed segments of the current wait.
     pub moved: Moved,
-    /// On which nodes the task ran.
+    /// The nodes on which the task ran.
     pub placement: Placement,
     /// How the task is blocked.
     pub blocked: Blocked,
-    /// See [`serial`]; changes with each move to another cgroup ([`next_serial`]).
+    /// See [`serial`]. It changes with each move to another cgroup ([`next_serial`]).
     pub serial: u64,
-    /// The serial that was last reported to user space.
+    /// The serial that user space received last.
     pub reported_serial: u64,
-    /// Not 0: a program changes `reported`, `cgroup_id` and `serial`, or reads them together. Acquired and released atomically.
+    /// Not 0: a program changes `reported`, `cgroup_id` and `serial`, or reads them together. Taken and released atomically.
     pub lock: u64,
-    /// Not 0: the task has exited, and its unreported figures were added to its cgroup.
+    /// Not 0: the task has exited, and its unreported figures are added to its cgroup.
     pub is_handed_over: u64,
     /// What the reader last reported.
     pub face: Face,
-    /// Kept by the hook.
+    /// Completed waits, written by the hook.
     pub histogram: Histogram,
-    /// The figures that were last reported to user space, or handed over since. At an exit and at a move to another cgroup, newer
-    /// figures are added to the cgroup's entry.
+    /// The figures that were last reported to user space or added to a cgroup's entry. At an exit and at a move to another
+    /// cgroup, newer figures are added to the cgroup's entry.
     pub reported: Reported,
 }
 
-/// Size of `struct bpf_local_storage`, one per task, rounded up, bytes (Linux 6.18).
+/// Size of `struct bpf_local_storage`, one for each task, rounded up, bytes (Linux 6.18).
 const OF_TASK: usize = 256;
 
-/// Memory of a storage value in the kernel, bytes, rounded up: `bpf_local_storage_elem` before it, the list node of the cache and the
-/// charged cgroup after it (Linux 6.18).
+/// Returns the kernel memory of a storage value, bytes, rounded up: `bpf_local_storage_elem` precedes the value; the list node of
+/// the cache and the charged cgroup follow it (Linux 6.18).
 const fn in_kernel(value: usize) -> usize {
     (72 + value + 16).next_power_of_two()
 }
 
-/// Memory of a task with a [`TaskStorage`], bytes. User space keeps it in a few samples, and needs more while it compares and encodes
-/// them: 3 KiB in all.
+/// Memory of a task with a [`TaskStorage`], bytes. 3 KiB are in user space, for a few samples and for comparing and encoding
+/// them.
 pub const TASK_BYTES: u64 = (in_kernel(size_of::<TaskStorage>()) + OF_TASK + (3 << 10)) as u64;
 
-/// Memory of a [`Sleeper`], bytes. User space keeps one reading of it.
+/// Memory of a [`Sleeper`], bytes. 1 KiB of it is in user space, for one reading.
 pub const SLEEPER_BYTES: u64 = (in_kernel(size_of::<Sleeper>()) + OF_TASK + (1 << 10)) as u64;
 
-/// In [`TaskStorage::has_changed`]: nothing happened since the last report.
+/// In [`TaskStorage::has_changed`]: the task did nothing since its last report.
 pub const UNCHANGED: u64 = 0;
-/// In [`TaskStorage::has_changed`]: the task has switched in since the last report, and the hook has put it on the list of its CPU.
+/// In [`TaskStorage::has_changed`]: the task has switched in since its last report, and is on the list of its CPU.
 pub const LISTED: u64 = 1;
-/// In [`TaskStorage::has_changed`]: the task was active at the last report, and the reader has put it on its own list. When the task
-/// goes to sleep, the hook does nothing about it.
+/// In [`TaskStorage::has_changed`]: the task was active at its last report, so the reader has it on its own list. The hook does
+/// nothing when this task goes to sleep.
 pub const ACTIVE: u64 = 2;
 
 /// Cumulative readings of a task.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reported {
-    /// Sums of the task.
+    /// Sums of the task's waits, run time and switches.
     pub totals: Totals,
-    /// Its time besides waits.
+    /// The task's time besides waits.
     pub accounts: Accounts,
-    /// Its waits.
+    /// The task's completed waits.
     pub histogram: Histogram,
 }
 
-/// Completed waits by length and by cause; the counters only rise, and wrap at 2^32.
+/// Completed waits by length and by cause. The counters only rise, and wrap at 2^32.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Histogram {
-    /// By bucket.
+    /// Number of waits by bucket.
     pub counts: Counts,
-    /// By row and cause.
+    /// Shares of waits by row and cause.
     pub shares: Shares,
 }
 
@@ -284,25 +284,25 @@ impl Histogram {
     pub const NONE: Self = Self { counts: [0; BUCKETS], shares: [0; CELLS] };
 }
 
-/// On which nodes a task ran. Kept if there are several nodes, see [`Config::nodes`].
+/// The nodes on which a task ran. Kept if there are several nodes, see [`Config::nodes`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
-    /// The index of the node on which it last ran, plus one; 0: it has not run on a known node.
+    /// Index of the node on which the task last ran, plus one; 0: it has not run on a known node.
     pub place: u32,
-    /// `task_struct.numa_preferred_nid` at the reading; -1: none.
+    /// `task_struct.numa_preferred_nid` at the time of the reading; -1: none.
     pub preferred_node: i32,
-    /// Number of times that it switched in on another node than the one on which it last ran.
+    /// Number of times that the task switched in on another node than the one on which it last ran.
     pub node_migrations: u64,
-    /// Its time on CPUs when it last switched in from another node, ns.
+    /// The task's run time when it last switched in from another node, ns.
     pub since_ran_ns: u64,
-    /// Its time on CPUs by node index, ns, without the time since `since_ran_ns`.
+    /// The task's run time by node index, ns, without the time since `since_ran_ns`.
     pub ran_ns: [u64; NODES],
 }
 
 impl Placement {
-    /// Returns where the task ran since its time on CPUs was `base_ns`. `base` was reported later than that; time on other nodes
-    /// in between is unknown.
+    /// Returns the placement since the run time was `base_ns`. `base` is newer than that; time on other nodes in between is
+    /// unknown.
     pub fn since(&self, base: &Self, base_ns: u64) -> Self {
         let mut ran_ns = self.ran_ns;
         for (now, base) in ran_ns.iter_mut().zip(base.ran_ns) {
@@ -317,27 +317,27 @@ impl Placement {
     }
 }
 
-/// Counters of one CPU, if [`Config::count_by_cpu`] is set. Only that CPU's hook writes them.
+/// Counters of one CPU, kept if [`Config::count_by_cpu`] is set. Only that CPU's hook writes them.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct CpuCounters {
-    /// The longest completed wait.
+    /// The longest completed wait, ns.
     pub max_ns: u64,
-    /// Sums of completed waits by cause.
+    /// Sums of completed waits by cause, ns.
     pub by_cause: ByCause,
     /// Completed waits.
     pub histogram: Histogram,
-    /// Number of times that a task switched in which had last run on the node with this index.
+    /// Number of switches in by the index of the node on which the task had last run.
     pub came_from: [u64; NODES],
 }
 
-/// One task, as the iterator reports it. In the stream these parts follow, each if its flag is set: a [`Reported`] ([`HAS_BASE`]),
-/// the [`Placement`] ([`HAS_PLACEMENT`]), the [`AccountsRecord`] ([`HAS_ACCOUNTS`]), the [`Stack`](crate::Stack) ([`HAS_STACK`]),
-/// the [`Histogram`] ([`HAS_HISTOGRAM`]).
+/// The record of one task that the iterator reports. In the stream, these parts follow, each if its flag is set: a [`Reported`]
+/// ([`HAS_BASE`]), the [`Placement`] ([`HAS_PLACEMENT`]), the [`AccountsRecord`] ([`HAS_ACCOUNTS`]), the [`Stack`](crate::Stack)
+/// ([`HAS_STACK`]), the [`Histogram`] ([`HAS_HISTOGRAM`]).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskRecord {
-    /// Bytes of this record and all parts that follow it.
+    /// Bytes of this record and the parts that follow it.
     pub len: u32,
     /// [`HAS_HISTOGRAM`], [`HAS_PLACEMENT`], [`HAS_ACCOUNTS`], [`HAS_STACK`], [`HAS_BASE`], [`ON_CPU`], [`ON_RQ`].
     pub flags: u32,
@@ -351,27 +351,27 @@ pub struct TaskRecord {
     pub comm: [u8; 16],
     /// Start time, ns of CLOCK_MONOTONIC.
     pub start_ns: u64,
-    /// The task's cgroup in the hierarchy that [`Config::cgroup_v2`] names.
+    /// Id of the task's cgroup in the hierarchy that [`Config::cgroup_v2`] selects.
     pub cgroup_id: u64,
     /// The CPU on which the task runs, last ran, or is queued.
     pub cpu: u32,
-    /// `task_struct.__state`: 0 running or runnable.
+    /// `task_struct.__state`: 0 if the task runs or is runnable.
     pub state: u32,
-    /// `sched_info.last_queued`: since when the task waits; 0 if it does not.
+    /// `sched_info.last_queued`: since when the task waits, ns; 0: it does not wait.
     pub last_queued_ns: u64,
-    /// The clock of the task's run queue. The clock of an idle CPU stands still.
+    /// The clock of the task's run queue, ns. The clock of an idle CPU stands still.
     pub rq_clock_ns: u64,
-    /// Sums of the kernel and of the hook.
+    /// Sums that the kernel and the hook keep.
     pub totals: Totals,
     /// The waits that the hook has counted.
     pub waits: Waits,
-    /// The current wait by cause, from its beginning to `rq_clock_ns`.
+    /// The current wait by cause, from its start to `rq_clock_ns`, ns.
     pub pending: ByCause,
-    /// The cause of the wait at this moment, a [`crate::Cause`]. Waiting time after `rq_clock_ns` counts for this cause.
+    /// The [`crate::Cause`] of the wait at this moment. Waiting time after `rq_clock_ns` counts for this cause.
     pub pending_cause: u64,
 }
 
-/// A task that did nothing since its last report, as the iterator reports it: in place of a [`TaskRecord`], with the flag [`SAME`].
+/// The record of a task that did nothing since its last report. It replaces a [`TaskRecord`], and has the flag [`SAME`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SameRecord {
@@ -381,16 +381,16 @@ pub struct SameRecord {
     pub flags: u32,
     /// See [`serial`].
     pub serial: u64,
-    /// See [`Waits::flags`]: user space itself changes [`FOLLOWED`].
+    /// See [`Waits::flags`]. User space itself changes [`FOLLOWED`].
     pub followed: u64,
 }
 
-/// In [`SameRecord::flags`]: nothing changed since the last report of this task.
+/// In [`SameRecord::flags`]: the task did nothing since its last report.
 pub const SAME: u32 = 128;
 /// In [`SameRecord::flags`]: the task has exited.
 pub const HAS_EXITED: u32 = 256;
 
-/// The end of a CPU's list of changed tasks.
+/// The record at the end of a CPU's list of changed tasks.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListRecord {
@@ -398,13 +398,13 @@ pub struct ListRecord {
     pub len: u32,
     /// [`LIST`].
     pub flags: u32,
-    /// The CPU; the number of possible CPUs for the reader's own list.
+    /// The CPU. For the reader's own list, the number of possible CPUs.
     pub cpu: u64,
-    /// Tasks that run or wait on the CPU (`rq->nr_running`).
+    /// Number of tasks that run or wait on the CPU (`rq->nr_running`).
     pub running: u64,
     /// 1: the list has more entries.
     pub has_more: u64,
-    /// 1: the lists are not complete, so all tasks of the host must be visited.
+    /// 1: the lists are incomplete, so the reader must visit all tasks of the host.
     pub is_incomplete: u64,
 }
 
@@ -412,44 +412,43 @@ pub struct ListRecord {
 pub const LIST: u32 = 512;
 /// In [`TaskRecord::flags`]: the histogram follows.
 pub const HAS_HISTOGRAM: u32 = 1;
-/// In [`TaskRecord::flags`]: on a CPU at this moment.
+/// In [`TaskRecord::flags`]: the task is on a CPU.
 pub const ON_CPU: u32 = 2;
-/// In [`TaskRecord::flags`]: on a run queue (running or waiting).
+/// In [`TaskRecord::flags`]: the task is on a run queue (it runs or waits).
 pub const ON_RQ: u32 = 4;
 /// In [`TaskRecord::flags`]: the placement follows.
 pub const HAS_PLACEMENT: u32 = 8;
 /// In [`TaskRecord::flags`]: the accounts follow.
 pub const HAS_ACCOUNTS: u32 = 16;
-/// In [`TaskRecord::flags`]: the task is blocked, and its stack follows. Set once for each time that it is blocked.
+/// In [`TaskRecord::flags`]: the task is blocked, and its stack follows. Set once each time the task blocks.
 pub const HAS_STACK: u32 = 32;
 /// In [`TaskRecord::flags`]: the task has moved to another cgroup since its last report. Its figures until the latest move
 /// follow; they count for other cgroups.
 pub const HAS_BASE: u32 = 64;
 
-/// The value of the table of exited tasks, by cgroup id: figures that were not reported to user space, and what found no entry in the
-/// tables of a CPU.
+/// The value of the table of exited tasks, by cgroup id: unreported figures, and figures that found no entry in a CPU's tables.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Exited {
     /// Number of exited tasks.
     pub tasks: u64,
-    /// The longest wait in the whole life of any of them.
+    /// The longest wait of any exited task, over the whole life of the task, ns.
     pub max_ns: u64,
-    /// Sums of these tasks.
+    /// Sums of the exited tasks.
     pub totals: Totals,
-    /// Their time besides waits.
+    /// Time of the exited tasks besides waits.
     pub accounts: Accounts,
-    /// Their waits by bucket.
+    /// Waits of the exited tasks by bucket.
     pub counts: [u64; BUCKETS],
-    /// Their waits by row and cause.
+    /// Waits of the exited tasks by row and cause.
     pub shares: [u64; CELLS],
     /// Pairs whose victim is the cgroup.
     pub kept: Kept,
-    /// Waits of its tasks and of those below it.
+    /// Waits of the cgroup's tasks and of its descendants' tasks.
     pub pressure: KeptPressure,
-    /// Number of complete additions of figures. An addition writes it last.
+    /// Number of completed additions to this entry. Each addition writes this number last.
     pub complete: u64,
-    /// The values of `complete` when the entry was reported the last two times: see [`Self::is_reported`].
+    /// The values of `complete` at the last two reports of the entry, see [`Self::is_reported`].
     pub reported: [u64; 2],
 }
 
@@ -461,7 +460,7 @@ impl Exited {
         add_atomic(&mut self.complete, 1);
     }
 
-    /// The initial value, without tasks.
+    /// An entry without tasks.
     pub const NONE: Self = Self {
         tasks: 0,
         max_ns: 0,
@@ -475,19 +474,19 @@ impl Exited {
         reported: [0; 2],
     };
 
-    /// Returns whether nothing was added since the entry was reported twice. Once is not enough, because another CPU may see the
-    /// writes in another order. By the next reading it sees all of them.
+    /// Returns whether nothing was added since the entry was reported twice. One report is not enough, because another CPU may
+    /// see the writes in another order. By the next reading, it sees all of them.
     #[inline(always)]
     pub const fn is_reported(complete: u64, reported: [u64; 2]) -> bool {
         complete == reported[0] && complete == reported[1]
     }
 }
 
-/// An element of a hash table with this value has to fit into the largest object of the kernel's allocator for BPF, with a head of 48
-/// bytes and the key (`alloc_htab_elem`, `bpf_mem_alloc_size_check`; Linux 6.1 to 7.2).
+/// A hash table element with this value must fit into the largest object of the kernel's BPF allocator, together with a head of
+/// 48 bytes and the key (`alloc_htab_elem`, `bpf_mem_alloc_size_check`; Linux 6.1 to 7.2).
 const _: () = assert!(size_of::<Exited>() + 48 + 8 <= 4096 - 8);
 
-/// What the iterator reports of an entry in the table of exited tasks.
+/// The record of an entry in the table of exited tasks that the iterator reports.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExitedRecord {
@@ -497,27 +496,28 @@ pub struct ExitedRecord {
     pub follows: u64,
 }
 
-/// Maximum number of cgroups with a quota whose demand is kept.
+/// Maximum number of cgroups with a quota whose demand is counted.
 pub const DEMAND_PLACES: usize = 256;
 
-/// Entries in the table of exited tasks: cgroups that have a followed task, or had one and are not released yet.
+/// Maximum number of entries in the table of exited tasks: one for each cgroup that has or had a followed task, until its
+/// release.
 pub const EXITED_CGROUPS: usize = 16_384;
-/// Entries in the table of stacks, if stacks are counted: about 10 MiB.
+/// Maximum number of entries in the table of stacks, if stacks are counted: about 10 MiB.
 pub const STACKS: usize = 16_384;
-/// Entries in the table of selected processes and threads.
+/// Maximum number of selected processes and threads.
 pub const SELECTED_MAX: usize = 65_536;
 
-/// A cgroup was created, removed or renamed. Sent only up to the end of the path.
+/// The event that a cgroup was created, removed or renamed. It is sent only up to the end of the path.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct CgroupEvent {
     /// See [`cgroup_event`].
     pub kind: u32,
-    /// 1: the path is longer than this, or could not be read.
+    /// 1: the path is too long for this event, or could not be read.
     pub is_cut: u32,
     /// Id of the cgroup.
     pub id: u64,
-    /// The path from the root of the hierarchy, with its NUL; only if the cgroup was created.
+    /// The path from the root of the hierarchy, with a final NUL; only if the cgroup was created.
     pub path: [u8; CGROUP_PATH],
 }
 
@@ -532,53 +532,53 @@ pub mod cgroup_event {
     pub const MADE: u32 = 1;
     /// The cgroup was removed.
     pub const REMOVED: u32 = 2;
-    /// The cgroup was renamed: it and all cgroups below it have new paths.
+    /// The cgroup was renamed, so it and its descendants have new paths.
     pub const RENAMED: u32 = 3;
 }
 
 /// Maximum size of a path in an event, including its NUL, bytes.
 pub const CGROUP_PATH: usize = 256;
-/// Size of the event buffer, bytes: enough for about 5,000 cgroups created and removed between two readings. User space maps it
-/// twice, which counts as its memory.
+/// Size of the event buffer, bytes. It holds about 5,000 created and removed cgroups between two readings. User space maps the
+/// buffer twice, and both mappings count as its memory.
 pub const CGROUP_EVENTS_BYTES: usize = 512 << 10;
 
-/// Key of the table of selected ids: added to a process id.
+/// Added to a process id to form its key in the table of selected ids.
 pub const SELECT_PROCESS: u64 = 1 << 32;
-/// Key of the table of selected ids: added to a thread id.
+/// Added to a thread id to form its key in the table of selected ids.
 pub const SELECT_THREAD: u64 = 2 << 32;
 
-/// Settings that user space writes before the programs are loaded.
+/// Settings that user space writes before it loads the programs.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Config {
-    /// 1: follow every task. 0: follow the tasks in the table of selected ids, and the children of processes in it.
+    /// 1: follow every task. 0: follow the tasks in the table of selected ids, and the children of the processes in it.
     pub follow_all: u64,
-    /// Time of the start, ns of CLOCK_MONOTONIC. All waits of a task that starts later are counted.
+    /// Time of the start, ns of CLOCK_MONOTONIC. For tasks that start later, all waits are counted.
     pub born_after_ns: u64,
-    /// 1: a task's cgroup is that of the default hierarchy (v2), even where the cpu controller is not enabled that deep. 0: that
-    /// of the cpu controller's own hierarchy (v1 and hybrid hosts).
+    /// 1: a task's cgroup is the one in the default hierarchy (v2), even where the cpu controller is not enabled so deep. 0: it
+    /// is the one in the cpu controller's own hierarchy (v1 and hybrid hosts).
     pub cgroup_v2: u64,
     /// Id of the root cgroup of that hierarchy. A task in an autogroup (`kernel.sched_autogroup_enabled`, v1 and hybrid hosts) is
     /// in the root cgroup, but its scheduler group belongs to no cgroup.
     pub root_cgroup_id: u64,
-    /// ns of CLOCK_MONOTONIC: a process or thread that starts later is not the selected one, even if its id is the same.
+    /// A process or thread that starts later is not the selected one, even if its id is the same, ns of CLOCK_MONOTONIC.
     pub select_born_before_ns: u64,
-    /// 1: culprits are single tasks, not only cgroups. Only for a selected target: a whole host would have too many.
+    /// 1: culprits are single tasks, not only cgroups. Only for a selected target, because a whole host has too many tasks.
     pub blame_tasks: u64,
-    /// The number of the hierarchy of [`Self::cgroup_v2`], as in /proc/self/cgroup: ids of different hierarchies collide.
-    /// `u64::MAX`: user space requests no events of created and removed cgroups.
+    /// Number of the hierarchy of [`Self::cgroup_v2`], as in /proc/self/cgroup; the ids of different hierarchies collide.
+    /// `u64::MAX`: user space requests no events about cgroups.
     pub cgroup_hierarchy: u64,
-    /// Number of NUMA nodes that have CPUs, at most [`crate::wire::NODES`]. With one node no placement is reported.
+    /// Number of NUMA nodes that have CPUs, at most [`NODES`]. With one node, no placement is reported.
     pub nodes: u64,
-    /// 1: waits are also counted by CPU.
+    /// 1: count waits by CPU, too.
     pub count_by_cpu: u64,
-    /// 1: we keep a clock of throttled time, because the kernel has none.
+    /// 1: the programs keep a clock of throttled time, because the kernel has none.
     pub keep_throttle_clock: u64,
     /// 1: report [`crate::wire::Accounts`].
     pub accounts: u64,
-    /// If not 0, and `accounts` is set: take a task's stack each time it has been blocked for this long since the last time, ns.
+    /// Blocked time of a task between two readings of its stack, ns; 0: read no stacks. Needs `accounts`.
     pub stack_every_ns: u64,
-    /// 1: the readings serve several viewers, and processes are followed for each viewer.
+    /// 1: the readings serve several viewers, so processes are followed for each viewer separately.
     pub shared: u64,
     /// Number of possible CPUs.
     pub cpus: u64,
@@ -586,39 +586,40 @@ pub struct Config {
     pub demand: u64,
 }
 
-/// How the current wait segment of a task began: with a switch out or with a move to this CPU.
+/// How the current wait segment of a task began: with a switch out, or with a move to this CPU.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Start {
-    /// Id of the cgroup whose quota had run out, or [`RUNTIME`], or [`ASLEEP`]; 0: none of them.
+    /// Id of the cgroup whose quota had run out; [`RUNTIME`](crate::segment::RUNTIME); [`ASLEEP`](crate::segment::ASLEEP); or 0:
+    /// none of these.
     pub limit: u64,
-    /// 0: the hook did not see the segment begin: the task went to sleep, or was preempted on its way to sleep. Otherwise 1, or
-    /// [`NO_CLOCK`].
+    /// 0: the hook did not see the segment begin, because the task went to sleep or was preempted on its way. Otherwise 1 or
+    /// [`NO_CLOCK`](crate::segment::NO_CLOCK).
     pub is_seen: u64,
-    /// The task's number of switches at that time. If it has changed since, the current wait is a later one.
+    /// The task's number of switches at the start. If the number differs now, the current wait is a later one.
     pub switches: u64,
-    /// [`Throttled time`](Self::throttled_ns) of the task's queue at the start, ns. After a move the clock of the new CPU is not
-    /// known yet: negative (as `i64`) if the queue is throttled; then the time at which the task was queued must be added.
+    /// Throttled time of the task's queue at the start, ns. After a move, the new CPU's clock is not known yet. Then a throttled
+    /// queue has a negative number (as `i64`), to which the time when the task was queued must be added.
     pub throttle_ns: u64,
     /// Address of that queue (`struct cfs_rq`).
     pub queue: u64,
     /// Address of the task's group.
     pub group: u64,
-    /// [`Ring::kernel_ns`](crate::history::Ring::kernel_ns) of the CPU at the start. If it is negative (as `i64`), the time at which
-    /// the task was queued must be added, as for `throttle_ns`.
+    /// [`Ring::kernel_ns`](crate::history::Ring::kernel_ns) of the CPU at the start. To a negative number (as `i64`), the time
+    /// when the task was queued must be added, as for `throttle_ns`.
     pub kernel_ns: u64,
-    /// [`Ring::idle_ns`](crate::history::Ring::idle_ns) of the CPU at the start, likewise.
+    /// [`Ring::idle_ns`](crate::history::Ring::idle_ns) of the CPU at the start, in the same form.
     pub idle_ns: u64,
     /// [`Ring::taken`](crate::history::Ring::taken) of the CPU at the start.
     pub taken: Taken,
     /// How long the task's group had run on the CPU at the start, ns; 0: unknown.
     pub group_ran_ns: u64,
-    /// When the task was found in another group while it waited, ns of the clock of its CPU, if no program saw the move itself. It belongs to
-    /// the current segment only if it lies in it.
+    /// When cgscope found the waiting task in another group, ns of the CPU's clock, if no program saw the move. Valid only within
+    /// the current segment.
     pub left_ns: u64,
     /// The CPU on which the segment began.
     pub cpu: u32,
-    /// The CPU on which the task last ran, or [`NO_CPU`]. Kept if there are several nodes.
+    /// The CPU on which the task last ran, or [`NO_CPU`](crate::segment::NO_CPU). Kept if there are several NUMA nodes.
     pub ran_on: u32,
 }
 
@@ -626,19 +627,19 @@ pub struct Start {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
-    /// Their length, ns. 0: the task has not moved during this wait.
+    /// Length of these segments, ns; 0: the task has not moved during this wait.
     pub ns: u64,
-    /// Their parts by cause, which sum to `ns`.
+    /// Parts of these segments by cause, ns. They sum to `ns`.
     pub parts: ByCause,
 }
 
-/// Time in which a CPU ran no task although it was not idle, ns. The scheduler's clock goes on meanwhile.
+/// Time in which a CPU ran no task although it was not idle, ns. The scheduler's clock runs on during that time.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
-    /// In interrupts, if the kernel accounts for them.
+    /// Time in interrupts, if the kernel accounts for them.
     pub irq_ns: u64,
-    /// The hypervisor had the CPU, as far as it says so.
+    /// Time in which the hypervisor had the CPU, as far as the hypervisor reports it.
     pub stolen_ns: u64,
 }
 
@@ -648,34 +649,34 @@ pub struct Taken {
 pub struct Pair {
     /// Id of the cgroup that waited.
     pub victim: u64,
-    /// Id of the cgroup that ran or was out of quota, or [`KERNEL`](crate::history::KERNEL).
+    /// Id of the cgroup that ran or was out of quota; or [`KERNEL`](crate::history::KERNEL).
     pub culprit: u64,
-    /// See [`kind`]; 0: an empty entry.
+    /// See [`kind`](crate::culprits::kind); 0: an empty entry.
     pub kind: u32,
-    /// The task that ran, if culprits are single tasks.
+    /// Id of the thread that ran, if culprits are single tasks.
     pub tid: u32,
-    /// Sum, ns.
+    /// Sum of the time that the victim waited, ns.
     pub ns: u64,
-    /// ns of `rq->clock` at the latest addition.
+    /// When time was last added, ns of `rq->clock`.
     pub last_ns: u64,
-    /// ns of `rq->clock` at the first addition. If it changes, the pair was evicted and added again.
+    /// When time was first added, ns of `rq->clock`. If this changes, the pair was evicted and added again.
     pub born_ns: u64,
-    /// Name of the task.
+    /// Name of the thread that ran.
     pub comm: [u8; 16],
 }
 
-/// Pairs that are kept with a victim. A power of two.
+/// Number of pairs that are kept with a victim. A power of two.
 pub const KEPT: usize = 8;
 
 /// The pairs of a victim that found no entry in the table of their CPU.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Kept {
-    /// Not 0: a CPU writes `pairs`.
+    /// Not 0: a CPU is writing `pairs`.
     pub(crate) lock: u64,
     /// The pairs.
     pub pairs: [Pair; KEPT],
-    /// Time that none of them names, ns by [`kind`] minus 1.
+    /// Time that no pair names, ns, by [`kind`](crate::culprits::kind) minus 1.
     pub unnamed_ns: [u64; 2],
 }
 

@@ -1,4 +1,4 @@
-//! Cgroups named as by Kubernetes and systemd, their limits, and pairs of victim and culprit.
+//! Cgroups with names as in Kubernetes and systemd, their limits, and pairs of victim and culprit.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,7 +11,7 @@ use cgscope_model::{Blame, CgroupReading, PairReading, path::path_and_ancestors}
 
 use crate::{CPUS, Chance};
 
-/// Id of the root. Other cgroups have the next ids.
+/// Id of the root. The other cgroups have the next ids.
 pub(crate) const ROOT: u64 = 1;
 /// One in this many cgroups has a quota.
 const WITH_QUOTA: u64 = 8;
@@ -44,7 +44,7 @@ impl CgroupNames {
     }
 }
 
-/// The path of a leaf. Most leaves are containers; the others are services, user applications, and virtual machines.
+/// Returns the path of a leaf. Most leaves are containers; the others are services, user applications, and virtual machines.
 fn path_of(leaf: u64) -> String {
     match leaf % 20 {
         0..16 => pod(leaf),
@@ -72,14 +72,14 @@ fn pod(leaf: u64) -> String {
 fn hex(mut chance: Chance, digits: usize) -> String {
     let mut out = String::new();
     while out.len() < digits {
-        // Writing to a String cannot fail.
+        // Writing to a `String` cannot fail.
         let _ = write!(out, "{:016x}", chance.next());
     }
     out.truncate(digits);
     out
 }
 
-/// Throttled time per round, ns. `None` if the cgroup has no quota or its quota does not run out.
+/// Returns the throttled time in each round, ns; `None` if the cgroup has no quota or never uses it up.
 fn throttled_ns(id: u64) -> Option<u64> {
     let mut chance = Chance::of(id ^ 0x71);
     (has_quota(id) && chance.below(RAN_OUT) == 0).then(|| 5_000_000 + chance.below(200_000_000))
@@ -125,7 +125,7 @@ fn limits_of(id: u64, round: u64) -> CgroupReading {
     }
 }
 
-/// One culprit per leaf cgroup, and a pair for each quota that ran out.
+/// Returns one pair for each leaf cgroup, and one more for each quota that ran out.
 pub(crate) fn pairs(names: &CgroupNames, round: u64) -> Vec<PairReading> {
     let nobody: Arc<str> = "".into();
     let pair = |victim: u64, culprit: u64, blame: Blame, ns: u64| PairReading {

@@ -10,40 +10,37 @@ use cgscope_model::{
 
 use crate::{BOOTED_NS, CPUS, Chance, ROUND_NS};
 
-/// A slot is 2^`SHIFT` ns long.
+/// Binary logarithm of a slot's length, ns.
 const SHIFT: u32 = 24;
-/// Length of a period, ns.
 const PERIOD_NS: u64 = 100_000_000;
-/// Slots before the present one in which a run may still count.
+/// Number of slots before the current one in which a run may still count.
 const KEPT: u64 = LONGEST_LAG + 8;
-/// Id of the first cgroup with a quota.
 const FIRST_ID: u64 = 1_000;
 /// One in this many cgroups is the only container of a pod that has a higher quota.
 const IN_PODS: u64 = 5;
 
-/// When the next piece of work begins.
+/// The time at which the next piece of work begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum Next {
-    /// At once: a busy loop.
+    /// At once, as in a busy loop.
     #[default]
     AtOnce,
-    /// A clock decides.
+    /// At fixed times.
     Clock,
-    /// At random, as requests come.
+    /// At random times, like requests.
     Random,
-    /// After a fixed pause.
     Pause,
 }
 
-/// A load. Its tasks do the same at the same time.
+/// A load. All of its tasks do the same at the same time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Load {
     next: Next,
     tasks: u64,
-    /// Work of each task, and the time to the next, µs.
+    /// Work of each task, and the time until the next piece of work, µs.
     cost_us: u64,
     gap_us: u64,
-    /// Quota for each task, µs per period.
+    /// Quota for each task in a period, µs.
     quota_us: u64,
 }
 
@@ -51,10 +48,10 @@ const fn load(next: Next, tasks: u64, cost_us: u64, gap_us: u64, quota_us: u64) 
     Load { next, tasks, cost_us, gap_us, quota_us }
 }
 
-/// Three busy loops: few cgroups have any.
+/// Three busy loops. Few cgroups have this load.
 const LOOP: Load = load(Next::AtOnce, 3, 50_000, 0, 60_000);
 
-/// Nearly half of them use up their quotas.
+/// The other loads. Nearly half of them use up their quotas.
 const LOADS: [Load; 12] = [
     load(Next::Random, 1, 1_000, 25_000, 50_000),
     load(Next::Random, 2, 24_000, 150_000, 30_000),
@@ -70,31 +67,29 @@ const LOADS: [Load; 12] = [
     load(Next::Random, 1, 60_000, 400_000, 30_000),
 ];
 
-/// A cgroup with a quota and tasks.
 #[derive(Default)]
 struct Service {
     id: u64,
     load: Load,
     chance: Chance,
     now_ns: u64,
-    /// Time at which the present or the next piece of work was due, and what is left of it.
+    /// When the current or next piece of work was due, and the rest of it, ns.
     due_ns: u64,
     left_ns: u64,
-    /// Where the next run would begin without any wait since the wakeup.
+    /// When the next run would begin without any wait since the wakeup.
     position_ns: u64,
-    /// Number of the period, and what was used of its quota.
+    /// Number of the current period, and the used part of its quota, ns.
     period: u64,
     used_ns: u64,
     is_throttled: bool,
-    /// Per task.
+    /// Sums for each task.
     ran_ns: u64,
     throttled_ns: u64,
     periods: u64,
     throttled_periods: u64,
-    /// Number of the first slot.
     first: u64,
     slots: VecDeque<[u64; AMOUNTS]>,
-    /// What was less than a part of a slot, by amount.
+    /// Time of each amount that was too short for a part of a slot, ns.
     rest_ns: [u64; AMOUNTS],
 }
 
@@ -119,7 +114,7 @@ impl Service {
         }
     }
 
-    /// Counts time of all tasks in the slots.
+    /// Adds the time from `from_ns` to `to_ns` of all tasks to the slots.
     fn add(&mut self, amount: Amount, mut from_ns: u64, to_ns: u64) {
         while from_ns < to_ns {
             let slot = from_ns >> SHIFT;
@@ -133,7 +128,6 @@ impl Service {
         }
     }
 
-    /// Lets time pass until `until_ns`.
     fn run(&mut self, until_ns: u64) {
         while self.now_ns < until_ns {
             if self.now_ns / PERIOD_NS > self.period {
@@ -163,7 +157,7 @@ impl Service {
         }
     }
 
-    /// Runs, or waits for quota, until something changes.
+    /// Runs or waits for quota until something changes.
     fn work(&mut self, until_ns: u64) {
         let quota_ns = self.load.quota_us * 1_000;
         let end_ns = until_ns.min((self.period + 1) * PERIOD_NS);
@@ -192,7 +186,7 @@ impl Service {
         }
     }
 
-    /// A piece of work is done.
+    /// Ends a piece of work, and sets the time of the next one.
     fn end(&mut self) {
         let gap_ns = self.load.gap_us * 1_000;
         match self.load.next {
@@ -206,7 +200,7 @@ impl Service {
         }
     }
 
-    /// What was not read yet.
+    /// Returns the demand that was not read yet.
     fn demand(&mut self) -> Option<DemandReading> {
         let mut whole = Vec::with_capacity(self.slots.len());
         for slot in &mut self.slots {
@@ -233,7 +227,7 @@ impl Service {
         }
     }
 
-    /// The reading of a cgroup that has no other tasks than this one.
+    /// Returns the reading of a cgroup `id` without a quota whose only tasks are those of this service.
     fn unlimited(&self, id: u64) -> CgroupReading {
         let used_ns = self.ran_ns * self.load.tasks;
         CgroupReading {
@@ -263,7 +257,7 @@ impl Service {
     }
 }
 
-/// The parts of a slot in a time. The rest counts later.
+/// Returns `ns` in parts of a slot. The remainder counts later.
 fn rounded(ns: u64, rest_ns: &mut u64) -> u64 {
     if ns == 0 {
         return 0;
@@ -273,19 +267,19 @@ fn rounded(ns: u64, rest_ns: &mut u64) -> u64 {
     parts
 }
 
-/// Samples of a host, one a second, without end. Equal numbers of cgroups always give equal samples.
+/// An endless series of samples of a host, one each second. Equal numbers of cgroups always give equal samples.
 pub struct Limited {
     services: Vec<Service>,
     round: u64,
 }
 
 impl Limited {
-    /// A host with this many cgroups with a quota that have tasks. A fifth of them are in pods, which have quotas that never run out.
+    /// Creates a host with this many cgroups with a quota and tasks. A fifth of them are in pods, whose quotas never run out.
     pub fn new(cgroups: u64) -> Self {
         Self { services: (0..cgroups).map(Service::new).collect(), round: 0 }
     }
 
-    /// The pods, whose quotas are higher by half than that of the only container in each.
+    /// Returns the pods. The quota of each is 1.5 times the quota of its only container.
     fn pods(&self) -> impl Iterator<Item = (CgroupReading, String)> {
         let count = self.services.len() as u64;
         self.services.iter().filter(|service| service.id % IN_PODS == 0).map(move |service| {

@@ -14,14 +14,15 @@ use cgscope_model::{
     Mode, NodeReading, Sample, TaskReading, Totals,
 };
 
-/// Length of a round, ns. Samples of successive rounds are this far apart.
+/// Time between the samples of two successive rounds, ns.
 pub const ROUND_NS: u64 = 1_000_000_000;
 /// Number of CPUs of the host. Each of its two NUMA nodes has half of them.
 pub const CPUS: u32 = 64;
 
-/// The sample after `round` rounds of a host with `tasks` tasks in `cgroups` leaf cgroups (at least 1) and their ancestors.
+/// Returns the sample after `round` rounds of a host with `tasks` tasks in `cgroups` leaf cgroups (at least 1) and their
+/// ancestors.
 ///
-/// All counters are zero in round 0; each later round adds the same amount to every counter. The cgroups are Kubernetes pods (two
+/// All counters are zero in round 0. Each later round adds the same amount to every counter. The cgroups are Kubernetes pods (two
 /// containers each, one of them `pause`), services and users, some with quotas. Some tasks are kernel threads in the root cgroup.
 /// Processes have up to ten threads. Each leaf has one pair of victim and culprit, and another pair if its quota ran out.
 pub fn host(tasks: u32, cgroups: u32, round: u64) -> Sample {
@@ -81,8 +82,8 @@ fn node(node: u32) -> NodeReading {
     NodeReading { node, memory_bytes: Some(256 << 30), free_bytes }
 }
 
-/// Adds accounts to a sample: a quarter of the CPU time is in the kernel, and a tenth of the blocked time waits for a device.
-/// In the coarse mode, the accounts have no blocked time.
+/// Adds accounts to a sample: a quarter of the CPU time is in the kernel, and a tenth of the blocked time waits for a device. In
+/// coarse mode, the accounts have no blocked time.
 pub fn with_accounts(sample: Sample) -> Sample {
     let Sample { mono_ns, mode, .. } = sample;
     let of_task = |task: Arc<TaskReading>| {
@@ -113,7 +114,7 @@ fn blocked(ns: u64) -> ByState {
     ByState(states)
 }
 
-/// Pseudo-random numbers (splitmix64). Equal seeds give equal numbers.
+/// A generator of pseudo-random numbers (splitmix64). Equal seeds give equal numbers.
 #[derive(Clone, Debug, Default)]
 struct Chance(u64);
 
@@ -130,7 +131,7 @@ impl Chance {
         x ^ (x >> 31)
     }
 
-    /// A number from 0 to `end` - 1.
+    /// Returns a number from 0 to `end` - 1.
     fn below(&mut self, end: u64) -> u64 {
         self.next() % end.max(1)
     }
@@ -140,7 +141,7 @@ impl Chance {
     }
 }
 
-/// Names that many tasks share, each allocated once.
+/// Allocates each of some names once, so that many tasks can share it.
 fn shared(names: &[&str]) -> Vec<Arc<str>> {
     names.iter().map(|name| Arc::from(*name)).collect()
 }

@@ -1,38 +1,38 @@
-//! A service under a quota, with a load of known arithmetic.
+//! Samples of a service with a quota, whose loads have known results.
 
 use std::sync::Arc;
 
 use cgscope_model::{CgroupReading, CpuReading, DemandReading, Sample, demand::parts};
 
-/// ns of a second.
+/// One second, ns.
 pub const S: u64 = 1_000_000_000;
-/// ns of a millisecond.
+/// One millisecond, ns.
 pub const MS: u64 = 1_000_000;
-/// A slot is 2^`SHIFT` ns long.
+/// Binary logarithm of a slot's length, ns.
 pub const SHIFT: u32 = 24;
-/// Length of the samples.
+/// Duration of the samples, seconds.
 pub const SECONDS: u64 = 20;
 
-/// A service at 0.5 CPUs, with a batch job in it that has no quota, below a slice at 1 CPU.
+/// Paths of a slice with 1 CPU, of a service in it with 0.5 CPUs, and of a batch job in the service without a quota.
 pub const PATHS: [&str; 3] = ["/shop.slice", "/shop.slice/web.service", "/shop.slice/web.service/batch"];
 
-/// What the tasks do under the quota of 50 ms, in ms of a cycle of periods of 100 ms. Slots do not fit into periods.
+/// Run times of tasks under a quota of 50 ms in periods of 100 ms. All times are ms of a cycle. Slots do not fit into periods.
 pub struct Load {
     /// Number of tasks.
     pub tasks: u64,
     /// Length of a cycle, ms.
     pub cycle_ms: u64,
-    /// When they ran, ms of the cycle.
+    /// When the tasks run, ms.
     pub ran: &'static [(u64, u64)],
-    /// When they would have run without a limit.
+    /// When the tasks would run without a limit, ms.
     pub wanted: &'static [(u64, u64)],
-    /// When they were throttled.
+    /// When the tasks are throttled, ms.
     pub throttled: &'static [(u64, u64)],
-    /// When its tasks waited for a CPU.
+    /// When the tasks wait for a CPU, ms.
     pub waited: &'static [(u64, u64)],
-    /// When they would have had a use for a CPU besides.
+    /// When the tasks could have used a CPU besides, ms.
     pub presumed: &'static [(u64, u64)],
-    /// Throttled periods of a cycle.
+    /// Number of throttled periods in a cycle.
     pub throttled_periods: u64,
 }
 
@@ -78,7 +78,7 @@ pub const BURSTS: Load = Load {
 };
 
 impl Load {
-    /// The sum of spans between two times, ns.
+    /// Returns the part of `spans` between two times, summed over the tasks, ns.
     fn within(&self, spans: &[(u64, u64)], begin: u64, end: u64) -> u64 {
         let cycle = self.cycle_ms * MS;
         let one = |at: u64| {
@@ -95,7 +95,7 @@ impl Load {
     }
 }
 
-/// Samples once a second.
+/// Returns samples of the load, one each second.
 pub fn samples(load: &Load) -> Vec<Sample> {
     let sample = |second: u64| {
         let slots: Vec<_> = (0..=(SECONDS * S) >> SHIFT)

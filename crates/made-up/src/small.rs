@@ -1,4 +1,4 @@
-//! Builds small `Interval`s, each the difference of two `Sample`s.
+//! Builds small `Interval`s and `Sample`s.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use cgscope_model::{
     Blame, ByCause, Cause, Hist, Interval, PairReading, Pending, Sample, TaskReading, Totals,
 };
 
-/// A task with these completed waits in the interval.
+/// Returns a task with these completed waits.
 pub fn task(tid: u32, waits_ns: &[u64]) -> TaskReading {
     let hist = Hist::of_cause(Cause::OtherCgroup, waits_ns.iter().copied());
     let wait_ns = waits_ns.iter().sum();
@@ -36,7 +36,7 @@ pub fn task(tid: u32, waits_ns: &[u64]) -> TaskReading {
     }
 }
 
-/// Splits a wait by cause, depending on the tid, so that the bars of tasks differ.
+/// Splits a wait by cause. The split depends on the tid, so that the bars of tasks differ.
 fn split(tid: u32, wait_ns: u64) -> ByCause {
     let throttled = wait_ns * u64::from(tid % 4) / 4;
     let other = (wait_ns - throttled) * u64::from(tid % 3) / 3;
@@ -46,17 +46,17 @@ fn split(tid: u32, wait_ns: u64) -> ByCause {
     parts
 }
 
-/// The same task, but it has been waiting for `ns` and still waits.
+/// Returns the same task, which has now waited for `ns` and still waits.
 pub fn waiting(task: TaskReading, ns: u64) -> TaskReading {
     TaskReading { pending: Some(Pending { ns, ..Pending::default() }.into()), ..task }
 }
 
-/// An `Interval` of one second in which these tasks started and completed their waits.
+/// Returns an `Interval` of one second in which these tasks started and completed their waits.
 pub fn interval(tasks: Vec<TaskReading>) -> Arc<Interval> {
     Arc::new(Interval::between(&before(), &after(tasks)))
 }
 
-/// The `Sample` at the start of [`interval`].
+/// Returns the `Sample` at the start of [`interval`].
 pub fn before() -> Sample {
     let mut before = Sample { unix_ns: 1_700_000_000_000_000_000, mono_ns: 1_000, ..Sample::default() };
     before.cost.switches = Some(0);
@@ -64,7 +64,7 @@ pub fn before() -> Sample {
     before
 }
 
-/// A `Sample` one second after [`before`], with these tasks.
+/// Returns a `Sample` one second after [`before`], with these tasks.
 pub fn after(mut tasks: Vec<TaskReading>) -> Sample {
     tasks.sort_by_key(|task| task.serial);
     let tasks = tasks.into_iter().map(Arc::new).collect();

@@ -1,4 +1,4 @@
-//! Tasks, including exited tasks.
+//! Readings of running and exited tasks.
 
 use std::sync::Arc;
 
@@ -17,11 +17,9 @@ use crate::{
 
 /// One in this many tasks is a kernel thread.
 const KERNEL_THREADS: u32 = 50;
-/// Maximum number of threads in a process.
 const THREADS: u32 = 10;
-/// One in this many tasks is waiting at the time of the reading.
+/// One in this many tasks waits at the time of the reading.
 const PENDING: u64 = 97;
-/// One in this many tasks is busy.
 const BUSY: u64 = 9;
 const FIRST_TID: u32 = 1_000;
 
@@ -48,9 +46,9 @@ pub(crate) fn all(tasks: u32, names: &CgroupNames, round: u64) -> Vec<Arc<TaskRe
     (FIRST_TID..).zip(owners(tasks, names)).map(|(tid, owner)| Arc::new(task(tid, owner, round))).collect()
 }
 
-/// The cgroup, process and name of each task, kernel threads first.
+/// Returns the cgroup, process and name of each task, kernel threads first.
 ///
-/// Two leaf cgroups form a pod. The first of them has only one task, `pause`.
+/// Two leaf cgroups form a pod. The first has only one task, `pause`.
 fn owners(tasks: u32, names: &CgroupNames) -> Vec<TaskOwner> {
     let (main, thread, kernel) = (shared(MAIN), shared(THREAD), shared(KERNEL));
     let pause: Arc<str> = "pause".into();
@@ -123,7 +121,7 @@ fn task(tid: u32, owner: TaskOwner, round: u64) -> TaskReading {
     }
 }
 
-/// The state of a task. Most tasks that cannot run are sleeping; some wait for a disk.
+/// Returns the state of a task. Most tasks that cannot run are sleeping; some wait for a disk.
 fn state(tid: u32, could_run: bool) -> TaskState {
     match tid % 500 {
         _ if could_run => TaskState::Running,
@@ -140,14 +138,13 @@ fn by_node(cpu: u32, ran_ns: u64, away_ns: u64) -> Vec<(u32, u64)> {
     by_node
 }
 
-/// The waits of a task since it started.
 struct MadeUpWaits {
     hist: Hist,
     by_cause: ByCause,
 }
 
 impl MadeUpWaits {
-    /// The waits after `round` rounds. Each round adds the same few waits, in 5 to 15 buckets from microseconds to milliseconds.
+    /// Returns the waits after `round` rounds. Each round adds the same few waits, in 5 to 15 buckets from microseconds to ms.
     fn new(chance: &mut Chance, round: u64) -> Self {
         let (mut counts, mut shares, mut by_cause) = ([0; BUCKETS], [0; CELLS], ByCause::default());
         let middle = bucket_of(2_000 << chance.below(8)) as u64;
@@ -176,7 +173,7 @@ impl MadeUpWaits {
     }
 }
 
-/// Readings of exited tasks: a few in every tenth leaf cgroup.
+/// Returns readings of exited tasks: a few in every tenth leaf cgroup.
 pub(crate) fn exited(names: &CgroupNames, round: u64) -> Vec<ExitedReading> {
     let some = names.leaves.iter().step_by(10).filter(|_| round != 0);
     some.map(|id| {

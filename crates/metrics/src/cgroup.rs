@@ -1,4 +1,4 @@
-//! An exported cgroup and its figures.
+//! Keeps the figures of an exported cgroup, and of the host.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -18,21 +18,21 @@ use crate::{
     waits::Waits,
 };
 
-/// An exported cgroup, with everything below it.
+/// An exported cgroup. Its figures include its descendants.
 #[derive(Debug, Default)]
 pub(crate) struct Cgroup {
     /// The path below the cgroup mount point.
     pub path: Arc<str>,
-    /// Start of the first interval in which it was exported, ns since 1970.
+    /// Start of the first interval that exported this cgroup, ns since 1970.
     pub created_unix_ns: u64,
     pub labels: Labels,
     name: CgroupName,
     names: Option<ContainerReading>,
     pub waits: Waits,
     pub culprits: Culprits,
-    /// Sums since the cgroup is exported; `None` if never read.
+    /// Counter sums since the cgroup is exported; `None` for a counter that was never read.
     counters: [Option<u64>; COUNTERS],
-    /// Values of gauges at the end of the last interval, by name of the family. Without those that could not be read.
+    /// Values of the gauges that could be read at the end of the last interval, by family name.
     gauges: BTreeMap<&'static str, Value>,
 }
 
@@ -44,8 +44,7 @@ impl Cgroup {
         cgroup
     }
 
-    /// Takes the names of the cgroup's container, or of the pod around containers. Known names stay, because the runtime may be
-    /// unavailable for a while.
+    /// Takes the names of the cgroup's container or pod. Known names stay, because the runtime may be unavailable for a while.
     pub fn name(&mut self, names: &Names) {
         let reported = names.container(&self.path).map(|(_, named)| named);
         if reported.is_some() && reported != self.names.as_ref() {
@@ -64,7 +63,7 @@ impl Cgroup {
         self.labels = Labels::new(known.filter_map(|(name, value)| Some((name, value?))).collect());
     }
 
-    /// Returns the cgroup's figure in a family with one series for each cgroup; `None` if it is unknown.
+    /// Returns the cgroup's figure for a family that has one series per cgroup. `None` if the figure is unknown.
     pub fn value(&self, family: &Family) -> Option<Value> {
         let Some(counter) = family.counter else {
             return self.gauges.get(family.name).copied();
@@ -73,13 +72,13 @@ impl Cgroup {
         self.counters[counter as usize].map(value)
     }
 
-    /// Adds what the cgroup's tasks did in an interval.
+    /// Adds the figures of the cgroup's tasks in an interval.
     pub fn add(&mut self, group: &Group, mode: Mode) {
         self.count(&Observed::group(group, mode));
         self.set(&family::WAITING, mode.exact(|| Value::Count(group.pending)));
         self.set(&family::LONGEST_WAIT, mode.exact(|| Value::Ns(group.pending_max_ns)));
         self.set(&family::TASKS, Some(Value::Count(group.threads)));
-        // Coarse mode knows sums of waits, but not the lengths of single waits that a histogram needs.
+        // Coarse mode has only sums of waits. A histogram needs the lengths of single waits.
         if mode == Mode::Bpf {
             self.waits.add(&group.wait);
         }
@@ -96,7 +95,7 @@ impl Cgroup {
         }
     }
 
-    /// Adds the cgroup's limits, and the growth of their counters in an interval. Pass the default if they could not be read.
+    /// Adds the cgroup's limits, and the growth of their counters in an interval. If they are unreadable, pass the default.
     pub fn limit(&mut self, limits: &CgroupReading, effective_cores: Option<f64>) {
         self.count(&Observed::limits(limits));
         let has_quota = limits.quota_us.is_some();
@@ -107,7 +106,7 @@ impl Cgroup {
     }
 }
 
-/// Sums since the first interval; `None` if never read.
+/// Host-wide sums since the first interval; `None` for a sum that was never read.
 #[derive(Debug, Default)]
 pub(crate) struct Host {
     /// Start of the first interval, ns since 1970.
@@ -122,11 +121,9 @@ pub(crate) struct Host {
 struct Node {
     labels: Labels,
     created_unix_ns: u64,
-    /// Gauges of the latest interval, and counters since the node was first seen.
     group: NodeGroup,
 }
 
-/// The families of nodes, in the order of the page.
 const OF_NODES: [Figure<Node>; 6] = [
     (&family::NODE_BUSY, |node| node.group.busy_ns.map(Value::Ns)),
     (&family::NODE_CPUS, |node| Some(Value::Count(node.group.cpus.len() as u64))),
@@ -137,7 +134,7 @@ const OF_NODES: [Figure<Node>; 6] = [
 ];
 
 impl Host {
-    /// Adds an interval, and drops nodes that it lacks.
+    /// Adds an interval, and drops nodes that the interval lacks.
     pub fn add(&mut self, interval: &Interval) {
         self.created_unix_ns.get_or_insert(interval.start_unix_ns);
         self.losses.append(&interval.losses);
@@ -164,7 +161,6 @@ impl Host {
         }
     }
 
-    /// Writes losses and the hook's cost.
     pub fn write_cost(&self, page: &mut impl Writer) {
         let none = Labels::default();
         page.begin(&family::LOSSES);

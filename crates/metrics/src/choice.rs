@@ -10,24 +10,23 @@ use regex::Regex;
 
 use crate::forest::{Forest, Node, ROOT};
 
-/// How many times longer another cgroup must have waited to replace an exported cgroup that still exists. Series that constantly
-/// appear and vanish are useless.
+/// A cgroup takes an exported cgroup's place only if it waited this many times longer, because short-lived series are useless.
 pub(crate) const STICKY: u64 = 2;
 
-/// The longest path that becomes a label, bytes: each of the up to 210 series of a cgroup has it. Paths of containers in pods take
-/// about 200.
+/// Maximum length of a path that becomes a label, bytes. A cgroup has up to 210 series with this label. Paths of containers in
+/// pods take about 200 bytes.
 pub(crate) const LONGEST_PATH: usize = 512;
 
 /// Limits on the size of a page.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Maximum number of cgroups, including the root; those that waited most are exported.
+    /// Maximum number of cgroups, including the root. The cgroups that waited most are exported.
     pub cgroups: usize,
     /// Maximum depth below the root: `/a/b` is at depth 2.
     pub depth: usize,
-    /// Export only cgroups whose path matches, and the root.
+    /// Regular expression that the path of an exported cgroup must match, except for the root.
     pub include: Option<Regex>,
-    /// Do not export cgroups whose path matches, except the root.
+    /// Regular expression that the path of an exported cgroup must not match, except for the root.
     pub exclude: Option<Regex>,
     /// Maximum number of named culprits for each cgroup.
     pub culprits: usize,
@@ -40,12 +39,11 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Returns the maximum number of cgroups besides the root.
     fn places(&self) -> usize {
         self.cgroups.saturating_sub(1)
     }
 
-    /// Returns how many cgroups of a family may be exported for the first time within a minute.
+    /// Returns how many cgroups of a family can become exported for the first time within a minute.
     pub(crate) fn newcomers(&self) -> usize {
         (self.places() / 8).max(8)
     }
@@ -67,7 +65,7 @@ impl Config {
 }
 
 cgscope_ledger::named! {
-    /// Whether a cgroup can be exported; the name is its state on the page if it is not.
+    /// Whether a cgroup can be exported. The name is the state on the page of a cgroup that is not exported.
     Standing {
         Eligible = "over_limit",
         TooDeep = "too_deep",
@@ -76,7 +74,7 @@ cgscope_ledger::named! {
     }
 }
 
-/// Counts the cgroups in each state, in the order of the page.
+/// Counts the cgroups in each state. The states are in the order of the page.
 pub(crate) fn states(forest: &Forest) -> impl Iterator<Item = (&'static str, u64)> {
     let count = |which: &dyn Fn(&Node) -> bool| forest.nodes.iter().filter(|node| which(node)).count() as u64;
     let exported = ("exported", count(&|node| node.now.is_exported));
@@ -87,9 +85,9 @@ pub(crate) fn states(forest: &Forest) -> impl Iterator<Item = (&'static str, u64
     std::iter::once(exported).chain(Standing::ALL.into_iter().map(cut))
 }
 
-/// Returns the paths to export besides the root. Removed and ineligible cgroups lose their places. Those that waited most get
-/// places, but half of the places are divided evenly, see [`Shares`]. A cgroup that waited much longer than an exported one
-/// replaces it, unless too many of its family are [new](Newcomers).
+/// Returns the paths to export besides the root. Removed and ineligible cgroups lose their places. The cgroups that waited most
+/// get places, but [`Shares`] divides half of the places evenly. A cgroup that waited much longer than an exported cgroup
+/// replaces it, unless too many cgroups of its family are [new](Newcomers).
 pub(crate) fn choose<'a>(
     forest: &Forest,
     exported: impl Iterator<Item = &'a Arc<str>>,
@@ -108,7 +106,7 @@ pub(crate) fn choose<'a>(
     };
     let most_first = |a: &usize, b: &usize| {
         let by_claim = claim_ns(*b).cmp(&claim_ns(*a));
-        // If both are equal, the one that has a place keeps it.
+        // If both claims are equal, the cgroup that has a place keeps it.
         let by_place = held.contains(b).cmp(&held.contains(a));
         by_claim.then(by_place).then_with(|| forest.nodes[*a].path.cmp(&forest.nodes[*b].path))
     };
@@ -123,24 +121,23 @@ pub(crate) fn choose<'a>(
         chosen.extend(by_claim);
     }
     chosen.retain(|at| held.contains(at) || newcomers(&forest.nodes[*at].path));
-    // Those whose places were not taken after all keep them.
+    // A cgroup keeps its place if no other cgroup took the place after all.
     let kept = all.iter().filter(|at| held.contains(at) && !chosen.contains(at)).take(places - chosen.len());
     let kept: Vec<usize> = kept.copied().collect();
     chosen.into_iter().chain(kept).map(|at| forest.nodes[at].path.clone()).collect()
 }
 
-/// Divides places evenly among the children of each cgroup, as far as they want them, so that the cgroups of one user do not
-/// take those of all others.
+/// Divides places evenly among the children of each cgroup, as far as needed. So one user cannot take all places.
 struct Shares {
-    /// The cgroups that want a place, and the parents of such, below each cgroup; those that waited most first.
+    /// Children of each cgroup that want a place, for themselves or their descendants. Children that waited most are first.
     below: HashMap<usize, Vec<usize>>,
-    /// Number of cgroups that want a place, at and below each cgroup.
+    /// Number of cgroups that want a place, among each cgroup and its descendants.
     wanted: HashMap<usize, usize>,
     wants: HashSet<usize>,
 }
 
 impl Shares {
-    /// `all` want a place, in descending order of their claims.
+    /// Creates shares for the cgroups in `all`. They want a place, and are sorted by claim, largest first.
     fn of(forest: &Forest, all: &[usize]) -> Self {
         let (mut below, mut wanted) = (HashMap::<usize, Vec<usize>>::new(), HashMap::<usize, usize>::new());
         for at in all {
@@ -175,8 +172,7 @@ impl Shares {
         given
     }
 
-    /// Divides places among siblings: each gets what it wants, up to the same number for all. The places that are left over go to
-    /// the first ones.
+    /// Divides places among siblings: as many as each wants, up to the same maximum for all. The first siblings get the rest.
     fn level(&self, siblings: &[usize], mut places: usize) -> Vec<(usize, usize)> {
         let mut wants: Vec<usize> = siblings.iter().map(|at| self.wanted[at]).collect();
         wants.sort_unstable();
@@ -199,14 +195,14 @@ impl Shares {
     }
 }
 
-/// How many new names may appear on the pages, so that renames do not make series without end.
+/// Limits how many new names appear on the pages, so that renames do not create endless series.
 #[derive(Debug)]
 pub(crate) struct Newcomers {
-    /// ns in which no new name appeared, at most [`RENEWAL_NS`].
+    /// Time in which no new name appeared, at most [`RENEWAL_NS`], ns.
     saved_ns: u64,
 }
 
-/// The time after which all places for newcomers are free again, ns.
+/// Time after which all places for newcomers are free again, ns.
 const RENEWAL_NS: u64 = 60_000_000_000;
 
 impl Default for Newcomers {
@@ -216,7 +212,7 @@ impl Default for Newcomers {
 }
 
 impl Newcomers {
-    /// Returns whether one more may come now, if `most` may come in a minute.
+    /// Returns whether one more newcomer is allowed now, if `most` are allowed in a minute.
     pub fn comes(&mut self, most: usize) -> bool {
         let cost_ns = RENEWAL_NS / (most as u64).clamp(1, RENEWAL_NS);
         let left_ns = self.saved_ns.checked_sub(cost_ns).filter(|_| most != 0);
@@ -224,14 +220,14 @@ impl Newcomers {
         left_ns.is_some()
     }
 
-    /// Lets time pass. Returns whether all places are free again.
+    /// Lets time pass. Returns whether all places for newcomers are free again.
     pub fn pass(&mut self, duration_ns: u64) -> bool {
         self.saved_ns = self.saved_ns.saturating_add(duration_ns).min(RENEWAL_NS);
         self.saved_ns == RENEWAL_NS
     }
 }
 
-/// The newcomers of each service, user and pod: only root makes more of these.
+/// The newcomers of each service, user and pod. Only root can create more of these.
 #[derive(Debug, Default)]
 pub(crate) struct Families(HashMap<Box<str>, Newcomers>);
 

@@ -1,4 +1,4 @@
-//! The culprits of each exported cgroup: a few are named, the others are summed.
+//! The culprits of each exported cgroup. A few culprits have names; the others are summed.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::{
     forest::{Forest, Places},
 };
 
-/// Number of watched culprits for each named one. A watched culprit gets a name if it turns out to be worse.
+/// Number of watched culprits for each named culprit. A watched culprit gets a name if it becomes one of the worst.
 const WATCHED: usize = 4;
 
 /// A culprit in an interval. A cgroup is given by its index in the [`Forest`].
@@ -18,7 +18,7 @@ const WATCHED: usize = 4;
 pub(crate) enum Who {
     Kernel,
     Cgroup(usize),
-    /// A cgroup that was removed before its path could be read, or the sum of several culprits.
+    /// A cgroup that was removed before we read its path, or the sum of several culprits.
     Unnamed,
 }
 
@@ -32,29 +32,27 @@ impl Who {
     }
 }
 
-/// How long an exported cgroup waited while a culprit ran, ns.
+/// A culprit, and how long an exported cgroup waited while this culprit ran, ns.
 pub(crate) type Part = (Who, u64);
 
 #[derive(Debug, Default)]
 pub(crate) struct Culprits {
     watched: Vec<Watched>,
-    /// The sum of all culprits that are not named.
+    /// Sum of all culprits without a name.
     other: Option<CulpritSeries>,
     newcomers: Newcomers,
 }
 
-/// A culprit that is named, or could become named.
 #[derive(Debug)]
 struct Watched {
-    /// `None` means kernel threads.
+    /// Path of the culprit's cgroup. `None` means kernel threads.
     path: Option<Arc<str>>,
-    /// How long the cgroup has waited for this culprit since the culprit is watched, ns.
+    /// How long the exported cgroup has waited for this culprit since we started to watch it, ns.
     so_far_ns: u64,
-    /// How long it waited for the culprit in the latest interval, ns.
+    /// How long the exported cgroup waited for this culprit in the latest interval, ns.
     now_ns: u64,
-    /// Whether the culprit's cgroup still exists.
     is_there: bool,
-    /// The exported series, if the culprit is named.
+    /// The exported series, if the culprit has a name.
     series: Option<CulpritSeries>,
 }
 
@@ -65,14 +63,14 @@ pub(crate) struct CulpritSeries {
 }
 
 impl Watched {
-    /// Returns the wait time that another culprit must exceed to replace this one, ns.
+    /// Returns the wait time, ns, that another culprit must exceed to replace this culprit.
     fn hold_ns(&self) -> u64 {
         if self.is_there { self.so_far_ns.saturating_mul(STICKY) } else { 0 }
     }
 }
 
 impl Culprits {
-    /// Iterates over the series with their labels: the named culprits, then the sum of the others.
+    /// Iterates over the series with their labels: first the named culprits, then the sum of the others.
     pub fn series(&self) -> impl Iterator<Item = (&str, CulpritSeries)> {
         let named = self.watched.iter().filter_map(|one| {
             let label = one.path.as_deref().unwrap_or("kernel");
@@ -81,14 +79,14 @@ impl Culprits {
         named.chain(self.other.map(|series| ("other", series)))
     }
 
-    /// Keeps only the worst `most` named. The series of the others are dropped.
+    /// Keeps the names of only the `most` worst culprits. Drops the series of the others.
     pub fn limit(&mut self, most: usize) {
         self.watched.sort_by_key(|one| std::cmp::Reverse(one.so_far_ns));
         let named = self.watched.iter_mut().filter(|one| one.series.is_some());
         named.skip(most).for_each(|one| one.series = None);
     }
 
-    /// Adds an interval's parts, one for each culprit, in ascending order. Each ns is added to exactly one series.
+    /// Adds the parts of an interval: one part for each culprit, in ascending order. Each ns is added to exactly one series.
     pub fn add(&mut self, parts: &[Part], forest: &Forest, most: usize, interval: &Interval) {
         self.watch(parts, forest, most);
         self.limit(most);
@@ -151,11 +149,11 @@ impl Culprits {
         }));
     }
 
-    /// Names the worst watched culprits until `most` are named. After that, a culprit replaces one that was removed or is much
-    /// less bad. Within a minute, at most [`WATCHED`] times as many get a name.
+    /// Gives names to the worst watched culprits until `most` culprits have names. After that, a culprit can replace a removed
+    /// culprit, or one that is much less bad. Within a minute, at most [`WATCHED`] times `most` culprits get a name.
     fn name(&mut self, most: usize, start_unix_ns: u64) {
         let mut named = self.watched.iter().filter(|one| one.series.is_some()).count();
-        // A culprit whose cgroup was removed will not get worse.
+        // A culprit whose cgroup was removed cannot get worse.
         let is_next = |one: &Watched| one.series.is_none() && one.is_there && one.so_far_ns != 0;
         while let Some(worst) = self.watched.iter().position(is_next) {
             let mut replaced = None;
@@ -164,7 +162,7 @@ impl Culprits {
                 let holders = self.watched.iter().enumerate().filter(|(_, one)| one.series.is_some());
                 let least = holders.min_by_key(|(_, one)| one.hold_ns());
                 replaced = least.filter(|(_, least)| least.hold_ns() < worst_ns).map(|(at, _)| at);
-                // Culprits come worst first: if this one cannot replace another, the later ones cannot either.
+                // The worst culprits are first. If this culprit cannot replace another, the later ones cannot either.
                 if replaced.is_none() {
                     return;
                 }
@@ -181,8 +179,8 @@ impl Culprits {
     }
 }
 
-/// Returns the parts of all exported cgroups, each with everything below it. Parents precede their children. `above` holds the
-/// index of the nearest exported ancestor of each.
+/// Returns the parts of all exported cgroups, each including its descendants. Parents precede their children. `above` holds the
+/// index of each cgroup's nearest exported ancestor.
 pub(crate) fn parts(
     interval: &Interval,
     forest: &Forest,

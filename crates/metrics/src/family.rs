@@ -1,5 +1,5 @@
-//! The metric families of a page: names, kinds, units, labels and help. The model's table defines those of counters.
-//! `docs/metrics.md` adds sources and limits; a test compares the two.
+//! The metric families of a page: names, kinds, units, labels and help. The model's table defines the families of counters.
+//! `docs/metrics.md` adds sources and limits; a test compares both.
 
 use std::sync::LazyLock;
 
@@ -17,18 +17,18 @@ cgscope_ledger::named! {
     Counter = "counter";
     /// The value at the time of the page.
     Gauge = "gauge";
-    /// Counts by length, which only rise.
+    /// Counts by length. They only rise.
     Histogram = "histogram";
 }
 
 /// A metric family: all series with one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Family {
-    /// The name, without the suffix `_total` of counters. It ends with the unit, if there is one.
+    /// Name of the family, without the suffix `_total` of counters. If there is a unit, the name ends with it.
     pub name: &'static str,
     /// How the values change.
     pub kind: Kind,
-    /// The base unit (`seconds`, `bytes`); `None` for a plain number.
+    /// Base unit (`seconds`, `bytes`); `None` for a plain number.
     pub unit: Option<&'static str>,
     /// Names of the labels. [`CGROUP`] stands for all labels of a cgroup.
     pub labels: &'static [&'static str],
@@ -39,18 +39,17 @@ pub struct Family {
 }
 
 impl Family {
-    /// Returns the name of the samples. For a histogram it lacks the suffixes `_bucket`, `_sum` and `_count`.
+    /// Returns the name of the samples; for a histogram, without the suffixes `_bucket`, `_sum` and `_count`.
     pub fn sample_name(&self) -> String {
         let suffix = if self.kind == Kind::Counter { "_total" } else { "" };
         format!("{}{suffix}", self.name)
     }
 }
 
-/// Stands in [`Family::labels`] for those of [`CGROUP_LABELS`] that are known.
+/// Stands in [`Family::labels`] for the known labels of [`CGROUP_LABELS`].
 pub const CGROUP: &str = "cg";
 
-/// The labels of a cgroup: its path, three derived from the path, and three from the container runtime. Unknown labels are
-/// omitted.
+/// Labels of a cgroup: its path, three from the path, and three from the container runtime. Unknown labels are omitted.
 pub const CGROUP_LABELS: [&str; 7] =
     ["cgroup", "unit", "container_id", "pod_uid", "container", "pod", "namespace"];
 
@@ -145,7 +144,7 @@ families! {
 static FIRST: [Family; OF_METRICS_FIRST.len()] = families(OF_METRICS_FIRST);
 static COUNTERS: [Family; OF_METRICS.len()] = families(OF_METRICS);
 
-/// All families, in the order of the page. The daemon provides the values of the last ones.
+/// All families, in the order of the page. The daemon provides the values of the last families.
 pub static ALL: LazyLock<Vec<&'static Family>> = LazyLock::new(|| {
     let before = |family: &Family| match family {
         family if *family == QUOTA => &FIRST[..],

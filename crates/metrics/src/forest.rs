@@ -1,4 +1,4 @@
-//! A tree of all cgroups of the host, with the data needed to select the exported ones.
+//! A tree of all cgroups of the host, with the data for selecting the exported cgroups.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -6,10 +6,10 @@ use cgscope_model::{Interval, path::path_and_ancestors, sum};
 
 use crate::choice::{Config, Standing};
 
-/// The index of the root in [`Forest::nodes`].
+/// Index of the root in [`Forest::nodes`].
 pub(crate) const ROOT: usize = 0;
 
-/// A tree of cgroups by path. Parents have lower indexes than their children. Indexes are valid until [`Forest::drop_removed`].
+/// A tree of cgroups by path. Parents have lower indices than their children. Indices are valid until [`Forest::drop_removed`].
 #[derive(Debug)]
 pub(crate) struct Forest {
     pub nodes: Vec<Node>,
@@ -24,27 +24,26 @@ pub(crate) struct Node {
     pub parent: usize,
     pub depth: usize,
     pub standing: Standing,
-    /// Total wait of its tasks and of all tasks below it since it was first seen, ns.
+    /// Total wait of the cgroup's tasks and all descendants' tasks since the cgroup was first seen, ns.
     pub waited_ns: u64,
-    /// The values of the latest interval.
     pub now: Now,
 }
 
-/// The values of a cgroup in one interval, including everything below it.
+/// Values of a cgroup in one interval, including its descendants.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Now {
     waited_ns: u64,
     pub has_tasks: bool,
-    /// Whether it had a task, or its files could be read.
+    /// Whether the cgroup had a task, or its files were readable.
     pub is_there: bool,
-    /// Index of its limits in [`Interval::limits`].
+    /// Index of the cgroup's limits in [`Interval::limits`].
     pub limits: Option<usize>,
-    /// Index, among the exported cgroups, of this cgroup or its nearest exported ancestor.
+    /// Index of this cgroup among the exported cgroups. If it is not exported, the index of its nearest exported ancestor.
     pub home: usize,
     pub is_exported: bool,
 }
 
-/// The forest indexes of an interval's cgroups, tasks, idle tasks and exited tasks, in the interval's order.
+/// Forest indices for an interval's cgroups, tasks, idle tasks and exited tasks, in the interval's order.
 pub(crate) struct Places {
     cgroups: Vec<usize>,
     pub tasks: Vec<usize>,
@@ -53,7 +52,7 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// Returns the node of a cgroup by its id; `None` if its path is unknown.
+    /// Returns the node index of a cgroup id; `None` if the path of the cgroup is unknown.
     pub fn find(&self, interval: &Interval, id: u64) -> Option<usize> {
         let at = interval.cgroups.binary_search_by_key(&id, |(id, _)| *id).ok()?;
         Some(self.cgroups[at])
@@ -78,7 +77,7 @@ impl Forest {
         std::iter::successors(Some(at), above).map(|at| &self.nodes[at])
     }
 
-    /// Adds an interval's cgroups and their waits. Tasks in cgroups without a known path count for the root.
+    /// Adds an interval's cgroups and their waits. A task in a cgroup without a known path counts for the root.
     pub fn observe(&mut self, interval: &Interval, config: &Config) -> Places {
         self.nodes.iter_mut().for_each(|node| node.now = Now::default());
         let cgroups = interval.cgroups.iter().map(|(_, path)| self.place(path, config)).collect();
@@ -97,7 +96,7 @@ impl Forest {
         for (limits, reading) in interval.limits.iter().enumerate() {
             if let Some(at) = places.find(interval, reading.id) {
                 let now = &mut self.nodes[at].now;
-                // If a cgroup was removed and created again, the later limits apply.
+                // If a cgroup was removed and created again, its later limits apply.
                 (now.limits, now.is_there) = (Some(limits), true);
             }
         }
@@ -119,7 +118,7 @@ impl Forest {
         }
     }
 
-    /// Returns the index of a path, and adds the path with its ancestors if it is new.
+    /// Returns the index of a path. Adds the path with its ancestors if it is new.
     fn place(&mut self, path: &Arc<str>, config: &Config) -> usize {
         if let Some(at) = self.find(path) {
             return at;
@@ -151,7 +150,7 @@ impl Forest {
         }
     }
 
-    /// Sets the indexes of the exported cgroups; the first is the root.
+    /// Stores the indices of the exported cgroups. The first of them must be the root.
     pub fn settle<'a>(&mut self, exported: impl IntoIterator<Item = &'a Arc<str>>) {
         self.nodes.iter_mut().for_each(|node| node.now.is_exported = false);
         for (home, path) in exported.into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The formats of a page, and which one a client requests.
+//! The formats of a page, and which format a client requests.
 
 cgscope_ledger::named! {
     /// A format of a page.
@@ -17,15 +17,15 @@ cgscope_ledger::named! {
 }
 
 impl Format {
-    /// Returns the format that a request's `Accept` header prefers; on a tie, the first. If the header accepts none of them,
-    /// returns text, so that a scrape does not fail because of a header.
+    /// Returns the format that a request's `Accept` header prefers; on a tie, the first one. Returns text if the header accepts
+    /// no format, so that a scrape does not fail because of a header.
     pub fn for_accept(accept: Option<&str>) -> Self {
         let ranges = accept.unwrap_or_default().split(',').filter_map(range);
         ranges.fold((Self::Text, 0.0), |best, range| if range.1 > best.1 { range } else { best }).0
     }
 }
 
-/// Returns the format of a media range and its `q`, 0 to 1; `None` if the format is not available.
+/// Returns the format of a media range and its `q`, 0 to 1. `None` if the format is not available.
 fn range(range: &str) -> Option<(Format, f64)> {
     let mut parts = range.split(';');
     let media = parts.next()?.trim().to_ascii_lowercase();
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn prometheus_gets_the_format_that_it_prefers() {
-        // Prometheus 2.42, without and with native histograms; 3.x.
+        // Headers of Prometheus 2.42, without and with native histograms, and of Prometheus 3.
         let text = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,\
                     text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
         let native = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited,\

@@ -1,7 +1,7 @@
-//! Renders metrics pages from Intervals in OpenMetrics, Prometheus text or protobuf. This crate has no side effects.
+//! Renders metrics pages from intervals, in OpenMetrics, Prometheus text or protobuf. This crate has no side effects.
 //!
-//! [`family`] lists the metrics of a page, and `docs/metrics.md` explains them. A cgroup's counters start at 0 when it is first
-//! exported. [`Config`] limits the number of exported cgroups.
+//! [`family`] lists the metrics of a page, and `docs/metrics.md` explains them. The counters of a cgroup start at 0 when the
+//! cgroup is first exported. [`Config`] limits the number of exported cgroups.
 
 mod cgroup;
 mod choice;

@@ -1,4 +1,4 @@
-//! Sums over Intervals; pages are rendered from them.
+//! Sums intervals, and renders pages from the sums.
 
 use cgscope_model::{CgroupReading, GroupSum, Interval};
 
@@ -14,15 +14,15 @@ use crate::{
     waits::WaitSeries,
 };
 
-/// Everything exported for a host since the first Interval.
+/// All exported figures of a host since the first interval.
 #[derive(Debug)]
 pub struct Metrics {
     config: Config,
     pub(crate) forest: Forest,
-    /// Sorted by path, the root first: parents precede their children.
+    /// The exported cgroups, sorted by path. The root is first, and parents precede their children.
     pub(crate) cgroups: Vec<Cgroup>,
     pub(crate) host: Host,
-    /// `None` until the first Interval with this configuration, which may bring any number of cgroups.
+    /// `None` until the first interval with this configuration. That interval may add any number of cgroups.
     newcomers: Option<Families>,
 }
 
@@ -32,8 +32,7 @@ impl Metrics {
         Self { config, forest: Forest::new(), cgroups: Vec::new(), host: Host::default(), newcomers: None }
     }
 
-    /// Changes the configuration. Cgroups that are no longer exported are dropped at once, and new ones are added with the next
-    /// Interval. The figures of all others stay.
+    /// Changes the configuration. Drops cgroups that are no longer exported. The next interval adds new ones. Other figures stay.
     pub fn set_config(&mut self, config: Config) {
         (self.config, self.newcomers) = (config, None);
         self.forest.judge(&self.config);
@@ -44,7 +43,7 @@ impl Metrics {
         self.forest.settle(self.cgroups.iter().map(|cgroup| &cgroup.path));
     }
 
-    /// Adds an Interval.
+    /// Adds an interval.
     pub fn add(&mut self, interval: &Interval) {
         let places = self.forest.observe(interval, &self.config);
         self.choose(interval);
@@ -53,7 +52,7 @@ impl Metrics {
         self.add_limits(interval);
         let parts = culprits::parts(interval, &self.forest, &places, &above);
         for (cgroup, parts) in self.cgroups.iter_mut().zip(parts) {
-            // Coarse mode has no pairs with this blame.
+            // In coarse mode, no pair has this blame.
             cgroup.culprits.add(&parts, &self.forest, self.config.culprits, interval);
             cgroup.name(&interval.names);
         }
@@ -71,14 +70,14 @@ impl Metrics {
         families.pass(interval.duration_ns);
         self.newcomers = Some(families);
         chosen.insert("/".into());
-        // The paths that remain in `chosen` are new.
+        // All paths that remain in `chosen` are new.
         self.cgroups.retain(|cgroup| chosen.take(&cgroup.path).is_some());
         self.cgroups.extend(chosen.into_iter().map(|path| Cgroup::new(path, interval.start_unix_ns)));
         self.cgroups.sort_unstable_by(|a, b| (*a.path != *"/", &a.path).cmp(&(*b.path != *"/", &b.path)));
         self.forest.settle(self.cgroups.iter().map(|cgroup| &cgroup.path));
     }
 
-    /// Returns, for each exported cgroup, the index of its nearest exported ancestor. The root's is the root itself.
+    /// Returns the index of each exported cgroup's nearest exported ancestor. For the root, this is the root itself.
     fn above(&self) -> Vec<usize> {
         let above = |cgroup: &Cgroup| {
             let at = self.forest.find(&cgroup.path).unwrap_or(crate::forest::ROOT);
@@ -98,7 +97,7 @@ impl Metrics {
             sums[home(at)].add_exited(exited);
         }
         for at in (0..sums.len()).rev() {
-            // 0 because the number of processes is not exported.
+            // Pass 0, because the number of processes is not exported.
             let group = sums[at].take(0);
             self.cgroups[at].add(&group, interval.mode);
             if at != 0 {
@@ -123,9 +122,9 @@ impl Metrics {
 /// A family whose figures the caller provides.
 #[derive(Clone, Debug)]
 pub struct Given {
-    /// A counter or a gauge that no Interval has. A histogram is omitted.
+    /// A counter or a gauge that is not in intervals. A histogram is omitted.
     pub family: Family,
-    /// The samples of the family. A family without samples is omitted.
+    /// Samples of the family. A family without samples is omitted.
     pub samples: Vec<GivenSample>,
 }
 
@@ -145,17 +144,16 @@ impl Given {
     }
 }
 
-/// The last label of a series, after the labels that it shares with others.
+/// The last label of a series. It follows the labels that the series shares with others.
 pub(crate) type Last<'a> = Option<(&'static str, &'a str)>;
 
-/// A family with one series for each `T`. A series is omitted if its value is `None`, which means unknown.
+/// A family with one series for each `T`, and the value of the series. A series whose value is unknown (`None`) is omitted.
 pub(crate) type Figure<T> = (&'static Family, fn(&T) -> Option<Value>);
 
 /// Writes a page. A family without samples is omitted.
 pub(crate) trait Writer {
-    /// Starts a family, whose samples follow.
     fn begin(&mut self, family: &Family);
-    /// Writes a figure. A counter also has its creation time, ns since 1970.
+    /// Writes a figure. For a counter, also writes its creation time, ns since 1970.
     fn sample(&mut self, labels: &Labels, last: Last<'_>, value: Value, created_unix_ns: Option<u64>);
     /// Writes the waits of one cgroup for one cause.
     fn histogram(&mut self, labels: &Labels, last: Last<'_>, series: &WaitSeries, created_unix_ns: u64);
@@ -163,8 +161,7 @@ pub(crate) trait Writer {
 }
 
 impl Metrics {
-    /// Renders a page with all exported figures and with `more`. The configuration limits its length, even on a host with many
-    /// cgroups.
+    /// Renders a page with all exported figures and with `more`. The configuration limits its length on a host with many cgroups.
     pub fn page(&self, format: Format, more: &[Given]) -> Vec<u8> {
         match format {
             Format::OpenMetrics => self.write(Text::new(true), more),

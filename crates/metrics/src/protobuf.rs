@@ -1,12 +1,12 @@
-//! Renders pages as length-delimited messages, and converts our histogram buckets to those of Prometheus.
+//! Renders pages as length-delimited messages, and converts our histogram buckets to Prometheus buckets.
 //!
-//! A classic bucket is the sum of whole rows of our buckets, so nothing is rounded. Its edges are a microsecond and its
-//! doublings, which our edges match to 2e-6 of their length.
+//! A classic bucket is the sum of whole rows of our buckets, so nothing is rounded. Its edges are 1 µs, 2 µs, 4 µs and so on. Our
+//! edges match them to 2e-6 of their length.
 //!
-//! A native bucket of schema 3 is 2^(1/8) times as long as the bucket before it. None of its edges matches one of ours. The whole
-//! count of each of our buckets goes into the native bucket that contains its middle. A quantile is off by at most the width of
-//! our bucket ([`RELATIVE_ERROR`](cgscope_ledger::bucket::RELATIVE_ERROR), 12.5 %) and of the native one ([`WIDTH`], 9.05 %)
-//! together. Below a microsecond it is off by at most one of our buckets, 125 ns, and 9.05 %.
+//! A native bucket of schema 3 is 2^(1/8) times as long as the previous bucket. None of its edges matches one of our edges. So
+//! the whole count of each of our buckets goes to the native bucket that contains its middle. The error of a quantile is at most
+//! the width of our bucket ([`RELATIVE_ERROR`](cgscope_ledger::bucket::RELATIVE_ERROR), 12.5 %) plus the width of the native
+//! bucket ([`WIDTH`], 9.05 %). Below 1 µs, the error is at most one of our buckets, 125 ns, plus 9.05 %.
 
 use std::sync::LazyLock;
 
@@ -92,14 +92,14 @@ fn timestamp(unix_ns: u64) -> Timestamp {
 /// Number of classic buckets with a finite upper edge: from 1 µs to 67 s.
 pub(crate) const CLASSIC: usize = 27;
 
-/// The schema of the native buckets: 2^3 buckets for each doubling.
+/// Schema of the native buckets: 2^3 buckets for each factor of two.
 const SCHEMA: i32 = 3;
 
-/// The width of a native bucket, relative to its lower edge.
+/// Width of a native bucket, relative to its lower edge.
 #[cfg(test)]
 const WIDTH: f64 = 0.090_507_732_665_257_66;
 
-/// Upper edge of the native zero bucket, seconds (119 ns). It holds our first bucket.
+/// Upper edge of the native zero bucket, seconds (119 ns). This bucket holds our first bucket.
 const ZERO_THRESHOLD: f64 = 1.0 / (1 << 23) as f64;
 
 /// Returns the upper edge of a classic bucket, seconds.
@@ -107,8 +107,7 @@ pub(crate) fn upper_seconds(row: usize) -> f64 {
     (1u64 << row) as f64 / 1e6
 }
 
-/// The native bucket of each of our buckets except the first. Native bucket `i` holds lengths above 2^((i-1)/8) and up to 2^(i/8)
-/// seconds.
+/// Native bucket of each of our buckets except the first. Bucket `i` holds lengths above 2^((i-1)/8) and up to 2^(i/8) seconds.
 static INDEX: LazyLock<[i32; BUCKETS]> = LazyLock::new(|| {
     std::array::from_fn(|bucket| {
         let middle = low_ns(bucket).midpoint(high_ns(bucket)) as f64 / 1e9;
@@ -116,7 +115,7 @@ static INDEX: LazyLock<[i32; BUCKETS]> = LazyLock::new(|| {
     })
 });
 
-/// Returns the buckets of both kinds, the count and the sum.
+/// Returns a histogram with both kinds of buckets, the count and the sum.
 fn buckets(series: &WaitSeries) -> Histogram {
     let mut histogram = Histogram {
         sample_count: Some(series.count()),
@@ -135,7 +134,7 @@ fn buckets(series: &WaitSeries) -> Histogram {
     histogram
 }
 
-/// Adds native buckets. Consecutive buckets form a span; each count is written as the difference from the count before it.
+/// Adds native buckets. Consecutive buckets form a span. Each count is written as the difference from the previous count.
 fn add_native(series: &WaitSeries, histogram: &mut Histogram) {
     let counts = series.counts.iter().enumerate().skip(1).filter(|(_, count)| **count != 0);
     let mut native: Vec<(i32, u64)> = counts.map(|(bucket, count)| (INDEX[bucket], *count)).collect();
@@ -151,8 +150,7 @@ fn add_native(series: &WaitSeries, histogram: &mut Histogram) {
     }
 }
 
-/// The messages of `metrics.proto` (package `io.prometheus.client`), as published with Prometheus' client_model. Only the fields
-/// that we write are declared.
+/// The messages of `metrics.proto` (`io.prometheus.client`, from Prometheus' client_model), with only the fields that we write.
 #[expect(missing_docs, reason = "the names are the published ones, and so are their meanings")]
 pub mod proto {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]

@@ -10,7 +10,7 @@ use crate::{
     waits::WaitSeries,
 };
 
-/// The `le` values of the classic buckets, except the last.
+/// The `le` values of the classic buckets, except for the last value.
 static LE: LazyLock<Vec<String>> =
     LazyLock::new(|| (0..CLASSIC).map(|row| canonical(upper_seconds(row))).collect());
 
@@ -19,9 +19,9 @@ pub(crate) struct Text {
     /// Whether the format is OpenMetrics instead of Prometheus text.
     is_open: bool,
     family: Family,
-    /// Whether the header of the family is written.
+    /// Whether the header of the family has been written.
     is_begun: bool,
-    /// The labels of the current series, in a buffer that is reused.
+    /// Labels of the current series. The buffer is reused.
     labels: String,
 }
 
@@ -35,8 +35,7 @@ impl Text {
         if std::mem::replace(&mut self.is_begun, true) {
             return;
         }
-        // In Prometheus text, the family has the name of its samples. In OpenMetrics, the samples have the family's name plus a
-        // suffix.
+        // In Prometheus text, a family has the name of its samples. In OpenMetrics, samples have the family's name plus a suffix.
         let Family { kind, unit, help, .. } = self.family;
         let name = if self.is_open { self.family.name.into() } else { self.family.sample_name() };
         let mut escaped = String::new();
@@ -48,7 +47,7 @@ impl Text {
         }
     }
 
-    /// Writes a line of the family. `more` is a label after the current ones.
+    /// Writes a line of the family. `more` is a label that follows the current labels.
     fn line(&mut self, suffix: &str, more: Last<'_>, value: Value) {
         self.out.push_str(self.family.name);
         self.out.push_str(suffix);

@@ -1,4 +1,4 @@
-//! Figures and labels on a page.
+//! Formats the figures and labels of a page.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use std::fmt::Write;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Value {
     Count(u64),
-    /// Written in seconds, but exact to a nanosecond.
+    /// A time in ns. It is written in seconds, but exactly.
     Ns(u64),
     Float(f64),
 }
@@ -29,7 +29,7 @@ impl Value {
 
     /// Writes the value so that parsers read it back exactly.
     pub fn write(self, out: &mut String) {
-        // Writing to a String does not fail.
+        // Writing to a `String` cannot fail.
         let _ = match self {
             Self::Count(count) => write!(out, "{count}"),
             Self::Ns(ns) if ns.is_multiple_of(NS) => write!(out, "{}", ns / NS),
@@ -45,8 +45,7 @@ impl Value {
     }
 }
 
-/// Formats a number as Prometheus formats `le`: Go's `%g` with as many digits as needed. Any other format would create a new
-/// series.
+/// Formats a number as Prometheus formats `le` (Go's `%g` with all needed digits). Any other format would create a new series.
 pub(crate) fn canonical(value: f64) -> String {
     if value != 0.0 && value.abs() < 1e-4 {
         let text = format!("{value:e}");

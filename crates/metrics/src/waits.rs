@@ -1,8 +1,8 @@
-//! A cgroup's waits by length and cause, as integer counts that only rise.
+//! Counts a cgroup's waits by length and cause. The counts are integers that only rise.
 //!
-//! A wait can have several causes. An [`Interval`](cgscope_model::Interval) has the share of each cause, in 64ths of a wait, for
-//! each doubling of length. But a histogram's counters are integers, so each wait is assigned to one cause. In every doubling,
-//! each cause gets as many waits as its shares add up to. Later waits make up for rounding. The sum over all causes is exact.
+//! A wait can have several causes. An [`Interval`](cgscope_model::Interval) has each cause's share, in 64ths of a wait, for each
+//! row of buckets (a factor of two in length). A histogram has integer counters, so each wait is assigned to one cause. In a row,
+//! each cause gets as many waits as its shares add up to. Later waits compensate for rounding. The sum over all causes is exact.
 
 use cgscope_ledger::{
     BUCKETS, CAUSES, Cause,
@@ -17,14 +17,14 @@ use crate::protobuf::CLASSIC;
 pub(crate) struct WaitSeries {
     /// Counts by bucket of [`cgscope_ledger::bucket`].
     pub counts: [u64; BUCKETS],
-    /// The exact sum of this cause's parts of all waits, ns. It is not the total length of the waits counted here.
+    /// Exact sum of this cause's parts of all waits, ns. It differs from the total length of the waits counted here.
     pub ns: u64,
-    /// False: the waits are counted under another cause.
+    /// Whether waits are counted here. If false, another cause counts them.
     pub has_counts: bool,
 }
 
 impl WaitSeries {
-    /// The cumulative counts of the classic buckets with a finite edge; none if the waits are counted under another cause.
+    /// Iterates over the cumulative counts of the classic buckets with a finite edge; none if another cause counts the waits.
     pub fn classic(&self) -> impl Iterator<Item = u64> + '_ {
         let rows = if self.has_counts { CLASSIC } else { 0 };
         self.counts.chunks(8).take(rows).scan(0, |sum, row| {
@@ -40,24 +40,23 @@ impl WaitSeries {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Waits {
-    /// In the order of [`Cause::ALL`]; `None` if the cause has no wait yet.
+    /// Series in the order of [`Cause::ALL`]; `None` for a cause without waits.
     by_cause: [Option<Box<WaitSeries>>; CAUSES],
-    /// For each row and each column: the share not yet assigned, in units of 1/[`WHOLE`] wait. The remainder has the negative sum, so
-    /// that all add up to 0.
+    /// For each row and column, the share that is not assigned yet, in units of 1/[`WHOLE`] wait. The share of the remainder is
+    /// the negative sum of the other shares.
     owed: Box<Owed>,
 }
 
 type Owed = [[i32; COLUMNS]; ROWS];
 
-/// By column; the last is the remainder.
+/// A share for each column, then the share of the remainder.
 type Parts = [i128; COLUMNS + 1];
 
-/// Limit of an unassigned share, far above any correct value. A broken reading contradicts itself, and must not have lasting
-/// effects.
+/// Limit of an unassigned share, far above correct values, so that a broken reading has no lasting effects.
 const MOST_OWED: i128 = 1 << 24;
 
 impl Waits {
-    /// Iterates over the causes that had a part in a wait.
+    /// Iterates over the causes that had a part in any wait.
     pub fn series(&self) -> impl Iterator<Item = (Cause, &WaitSeries)> {
         let all = Cause::ALL.into_iter().zip(&self.by_cause);
         all.filter_map(|(cause, series)| Some((cause, series.as_deref()?)))
@@ -76,8 +75,7 @@ impl Waits {
         let mut rows = counts.chunk_by(|a, b| row_of(a.0) == row_of(b.0)).peekable();
         for (row, shares) in shares.iter().enumerate() {
             let counts = rows.next_if(|counts| row_of(counts[0].0) == row).unwrap_or_default();
-            // If a sample is read while the kernel records a wait, the sample can have the share without the count. The share
-            // is then kept.
+            // If the kernel records a wait while we read, a sample may have the share without the count. Keep the share.
             if !counts.is_empty() || *shares != [0; COLUMNS] {
                 self.add_row(row, counts, shares);
             }
@@ -111,10 +109,10 @@ impl Waits {
     }
 }
 
-/// Divides `count` of a row's `left` waits in proportion to the unassigned shares, by largest remainder.
+/// Divides `count` of a row's `left` waits in proportion to the shares that are not assigned. Uses the largest remainder method.
 fn hand_out(owed: &Parts, count: u64, left: i128) -> [u64; COLUMNS + 1] {
     let whole = left.max(1).saturating_mul(WHOLE.into());
-    // Saturates, because a broken reading can exceed the range. Correct values are far below it.
+    // Saturate: a broken reading can exceed the range. Correct values are far below it.
     let parts = owed.map(|owed| owed.saturating_mul(count.into()));
     let mut given = parts.map(|part| (part.max(0) / whole).min(count.into()) as u64);
     let mut rests: Parts =
@@ -122,7 +120,7 @@ fn hand_out(owed: &Parts, count: u64, left: i128) -> [u64; COLUMNS + 1] {
     loop {
         let sum: i128 = given.iter().map(|given| i128::from(*given)).sum();
         let missing = i128::from(count) - sum;
-        // One at a time, except for a broken reading.
+        // Correct the sum by one wait at a time, except for a broken reading.
         let step = (missing.unsigned_abs() / (COLUMNS as u128 + 1)).clamp(1, u64::MAX.into()) as u64;
         let at_rest = |at: &usize| rests[*at];
         let (at, step) = match missing {

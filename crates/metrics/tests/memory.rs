@@ -1,4 +1,4 @@
-//! Memory of an exported cgroup.
+//! Tests how much memory an exported cgroup takes.
 #![allow(missing_docs, reason = "tests are sentences")]
 
 use std::{
@@ -14,17 +14,17 @@ struct Counting;
 
 static HELD: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: all calls go to the system's allocator, and counting allocates nothing.
+// SAFETY: the system's allocator handles all calls, and counting allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         HELD.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller fulfils the contract, which is the same.
+        // SAFETY: the caller fulfils the same contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         HELD.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: as above.
+        // SAFETY: the caller fulfils the same contract.
         unsafe { System.dealloc(at, layout) }
     }
 }
@@ -32,7 +32,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Returns the bytes held after these intervals of a host, with this many exported cgroups.
+/// Returns how many bytes metrics hold after these intervals of a host, with this many exported cgroups.
 fn held(intervals: &[Interval], cgroups: usize) -> usize {
     let before = HELD.load(Ordering::Relaxed);
     let mut metrics = Metrics::new(Config { cgroups, ..Config::default() });

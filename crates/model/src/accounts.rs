@@ -1,4 +1,4 @@
-//! Where the time of tasks goes outside their waits: user space, kernel, blocked by state. Read only on request.
+//! Accounts of a task's time outside its waits: in user space, in the kernel, and blocked by state. Read only on request.
 
 use cgscope_ledger::{BLOCKED_STATES, BlockedState, wire};
 use serde::{Serialize, Serializer};
@@ -6,12 +6,12 @@ use serde::{Serialize, Serializer};
 use crate::sum::{self, by};
 
 by! {
-    /// Blocked time by state, ns. JSON has a field per state name.
+    /// Blocked time by state, ns. In JSON, each state has a field that is named after it.
     ByState: BlockedState, BLOCKED_STATES
 }
 
 impl ByState {
-    /// The increase since `before`. The clocks of two CPUs may differ by some microseconds: a decrease counts as 0.
+    /// Returns the increase since `before`. A decrease counts as 0: the clocks of two CPUs may differ by some microseconds.
     pub fn since(&self, before: &Self) -> Self {
         Self(std::array::from_fn(|at| self.0[at].saturating_sub(before.0[at])))
     }
@@ -30,7 +30,7 @@ macro_rules! times {
         pub struct $type { $($(#[$doc])* pub $name: u64,)* }
 
         impl $type {
-            /// The increase since `before`; a decrease counts as 0.
+            /// Returns the increase since `before`. A decrease counts as 0.
             pub fn since(&self, before: &Self) -> Self {
                 Self { $($name: self.$name.saturating_sub(before.$name),)* }
             }
@@ -44,22 +44,19 @@ macro_rules! times {
 }
 
 times! {
-    /// Time on a CPU, ns, split as in `/proc/PID/stat`.
-    ///
-    /// The parts are scaled to the run time that the scheduler counts. `guest_ns` is the part of `user_ns` that ran a virtual
-    /// machine.
+    /// Time on a CPU, ns, split as in `/proc/PID/stat`. The parts are scaled to the run time that the scheduler counts.
     CpuTimes {
-        /// In user space, guests included.
+        /// Time in user space, including guests.
         user_ns,
-        /// In the kernel.
+        /// Time in the kernel.
         system_ns,
-        /// Running a guest; part of `user_ns`.
+        /// Time running a guest (virtual machine); part of `user_ns`.
         guest_ns,
     }
 }
 
 times! {
-    /// Work of the exited threads of a process, reported with its main thread.
+    /// Totals of the exited threads of a process, reported with its main thread.
     ExitedThreads {
         /// Time on a CPU, ns.
         on_cpu_ns,
@@ -81,14 +78,14 @@ times! {
 pub struct Accounts {
     /// Time on a CPU.
     pub cpu: CpuTimes,
-    /// Time blocked by state, including the current block; `None` if it could not be measured without the hook.
+    /// Time blocked by state, including the current block; `None`: not measured, because the hook is missing.
     pub blocked: Option<ByState>,
-    /// The exited threads of the process; all 0 except on a main thread.
+    /// The exited threads of the process; all 0 except on the main thread.
     pub exited_threads: ExitedThreads,
 }
 
 impl Accounts {
-    /// The increase since `before`.
+    /// Returns the increase since `before`.
     pub fn since(&self, before: &Self) -> Self {
         Self {
             cpu: self.cpu.since(&before.cpu),
@@ -97,7 +94,7 @@ impl Accounts {
         }
     }
 
-    /// Adds the accounts of another task. The sum of `blocked` is known only if both parts are known.
+    /// Adds the accounts of another task. The sum of `blocked` is unknown if either part is unknown.
     pub fn add(&mut self, other: &Self) {
         self.cpu.add(&other.cpu);
         self.blocked = self.blocked.zip(other.blocked).map(|(mut sum, other)| {
@@ -108,7 +105,6 @@ impl Accounts {
     }
 }
 
-/// Adds accounts to a sum; accounts that were not read are skipped.
 pub(crate) fn add_known(sum: &mut Option<Accounts>, other: Option<&Accounts>) {
     match (sum.as_mut(), other) {
         (Some(sum), Some(other)) => sum.add(other),
@@ -118,10 +114,8 @@ pub(crate) fn add_known(sum: &mut Option<Accounts>, other: Option<&Accounts>) {
 }
 
 impl CpuTimes {
-    /// Scales ticks to the run time, as the kernel does for `/proc`.
-    ///
-    /// This is `cputime_adjust` (Linux 4.4 to 7.3, without native CPU time accounting). `before` is the previous result:
-    /// neither part goes backwards.
+    /// Scales ticks to the run time, as the kernel does for `/proc`: `cputime_adjust` (Linux 4.4 to 7.3, without native CPU time
+    /// accounting). `before` is the previous result: neither user time nor system time decreases.
     pub fn scaled(user_ns: u64, system_ns: u64, guest_ns: u64, ran_ns: u64, before: &Self) -> Self {
         if before.user_ns.saturating_add(before.system_ns) >= ran_ns {
             return Self { guest_ns: guest_ns.max(before.guest_ns), ..*before };
@@ -145,7 +139,7 @@ impl CpuTimes {
 }
 
 impl CpuTimes {
-    /// Scales the times in proportion, so that user space and kernel sum to `ran_ns`.
+    /// Scales the times in proportion, so that user time plus system time is `ran_ns`.
     pub fn scaled_to(self, ran_ns: u64) -> Self {
         let scaled = Self::scaled(self.user_ns, self.system_ns, 0, ran_ns, &Self::default());
         Self { guest_ns: self.guest_ns.min(scaled.user_ns), ..scaled }

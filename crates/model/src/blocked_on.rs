@@ -1,4 +1,4 @@
-//! Kinds of blocked time: what tasks are blocked on. The names of the functions that a task sleeps in decide.
+//! What tasks are blocked on, derived from the names of the functions in which they sleep.
 
 #[cfg(test)]
 mod tests;
@@ -15,12 +15,11 @@ use crate::{
 };
 
 cgscope_ledger::named! {
-    /// What a task is blocked on, in the order of every output. From [`BlockedKind::Accept`] the kinds mean that the task waits
-    /// for work.
+    /// What a task is blocked on, in the order of every output. From [`BlockedKind::Accept`] on, the task waits for work.
     BlockedKind {
-        /// Data of a socket, connecting a socket, or a network file system.
+        /// Data of a socket, a connection being opened, or a network file system.
         Network = "network",
-        /// A block device, or data on its way to one: the page cache, journals, fsync.
+        /// A block device, or data being written to one: page cache, journals, fsync.
         Disk = "disk",
         /// A pipe, a fifo or a message queue.
         Pipe = "pipe",
@@ -30,7 +29,7 @@ cgscope_ledger::named! {
         Lock = "lock",
         /// A lock on a file: flock, fcntl, leases.
         FileLock = "file lock",
-        /// A lock or a grace period in the kernel: mutexes, semaphores, RCU.
+        /// A lock or grace period in the kernel: mutexes, semaphores, RCU.
         KernelLock = "kernel lock",
         /// Memory: reclaim, compaction, limits, pages under migration.
         Memory = "memory",
@@ -38,7 +37,7 @@ cgscope_ledger::named! {
         Other = "other",
         /// No stack, or a stack without function names.
         Unknown = "unknown",
-        /// A connection to accept.
+        /// A new connection.
         Accept = "accept",
         /// Events: poll, select, epoll, eventfd, inotify, signalfd.
         Poll = "poll",
@@ -50,11 +49,11 @@ cgscope_ledger::named! {
         Signal = "signal",
         /// Input or output of a terminal.
         Terminal = "terminal",
-        /// Stopped by a signal or a tracer.
+        /// Resumption after a signal or a tracer stopped the task.
         Stopped = "stopped",
-        /// Frozen: its cgroup is frozen, or the host suspends.
+        /// Thawing: the task's cgroup is frozen, or the host suspends.
         Frozen = "frozen",
-        /// A kernel thread that waits for work.
+        /// Work for a kernel thread.
         KernelWorker = "kernel worker",
     }
 }
@@ -64,14 +63,14 @@ by_name!(BlockedKind);
 pub const KINDS: usize = BlockedKind::ALL.len();
 
 impl BlockedKind {
-    /// True if the task has nothing to do: it waits for work, for a point in time or to be resumed. A task in poll may instead
-    /// wait for answers; the kernel cannot distinguish the two.
+    /// True if the task has nothing to do: it waits for work, for a point in time, or to be resumed. A task in `poll` may instead
+    /// wait for a reply. The kernel cannot distinguish the two.
     pub const fn is_for_work(self) -> bool {
         self as usize >= Self::Accept as usize
     }
 
-    /// The kind of a stack, from the names of its functions, innermost first. The first function that matches a rule decides: its
-    /// callers are the reason for the sleep, and its callees are how the kernel sleeps.
+    /// Returns the kind of a stack, from the names of its functions, innermost first. The first function that matches a rule
+    /// decides: its callers explain the sleep, and its callees implement the sleep.
     pub fn of<'a>(state: BlockedState, innermost_first: impl IntoIterator<Item = Option<&'a str>>) -> Self {
         let mut any = false;
         for name in innermost_first.into_iter().flatten() {
@@ -83,10 +82,10 @@ impl BlockedKind {
         Self::of_state(state).unwrap_or(if any { Self::Other } else { Self::Unknown })
     }
 
-    /// The kind that the state alone implies.
+    /// Returns the kind if the state alone implies it.
     pub fn of_state(state: BlockedState) -> Option<Self> {
         match state {
-            // The kernel sets in_iowait for waits on a block device. Only io_uring may set it for other waits.
+            // The kernel sets `in_iowait` for waits on a block device. Of all other waits, only io_uring may set it.
             BlockedState::Iowait => Some(Self::Disk),
             BlockedState::Idle => Some(Self::KernelWorker),
             BlockedState::Stopped => Some(Self::Stopped),
@@ -101,23 +100,23 @@ by! {
 }
 
 impl BlockedTime {
-    /// Time in which threads waited for work ([`BlockedKind::is_for_work`]), ns.
+    /// Returns the time in which threads waited for work ([`BlockedKind::is_for_work`]), ns.
     pub fn for_work(&self) -> u64 {
         sum::total(self.iter().filter(|(kind, _)| kind.is_for_work()).map(|(_, ns)| ns))
     }
 }
 
-/// What the threads of an interval were blocked on. Time without a stack has the kind of its state, or is unknown.
+/// What the threads of an interval were blocked on. Time without a stack gets the kind of its state, or `Unknown`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BlockedOn {
-    /// Blocked time of the interval's threads, by serial; only threads with a known time.
+    /// Blocked time by thread serial; only threads whose blocked time is known.
     threads: BTreeMap<u64, ThreadBlocked>,
-    /// Time with stacks of exited threads; `None`: no exited thread has a stack.
+    /// Blocked time of exited threads that has stacks; `None`: no exited thread has a stack.
     exited: Option<BlockedTime>,
 }
 
 impl BlockedOn {
-    /// Computes the blocked time of an interval; `name` returns the function at a return address.
+    /// Computes the blocked time of an interval. `name` returns the function at a return address.
     pub fn new<'a>(interval: &Interval, name: impl Fn(u64) -> Option<&'a str>) -> Self {
         // Threads of a pool share stacks, so each stack is looked up once.
         let mut known: HashMap<(BlockedState, &[u64]), (BlockedKind, bool)> = HashMap::new();
@@ -138,8 +137,8 @@ impl BlockedOn {
                 continue;
             };
             let thread = match of_stacks.get_mut(&serial) {
-                // In an appended interval, the stacks of an exited thread cover its time until it exited. Its blocked time covers
-                // only the time until its last reading. The rest counts for exited threads.
+                // In an appended interval, the stacks of an exited thread cover the thread's time until it exited. Its blocked
+                // time covers only the time until its last reading. The excess counts for exited threads.
                 Some(stacks)
                     if task.reading.state.is_none() && stacks.by_state.total() > by_state.total() =>
                 {
@@ -153,35 +152,35 @@ impl BlockedOn {
         Self { threads, exited }
     }
 
-    /// The blocked time of a thread in the interval, by its serial; `None` if unknown.
+    /// Returns the blocked time of a thread by its serial; `None` if unknown.
     pub fn thread(&self, serial: u64) -> Option<&BlockedTime> {
         self.threads.get(&serial).map(|thread| &thread.time)
     }
 
-    /// The sum over all threads with a known time; for exited threads only time with a stack.
+    /// Returns the sum over all threads whose blocked time is known. For exited threads, only time with a stack counts.
     pub fn total(&self) -> BlockedTime {
         total(self.threads.values().map(|thread| &thread.time).chain(&self.exited))
     }
 
-    /// Time with stacks of exited threads.
+    /// Returns the blocked time of exited threads that has stacks.
     pub fn exited(&self) -> BlockedTime {
         self.exited.unwrap_or_default()
     }
 
-    /// The sum over the tasks at these indices of the interval; `None` if there are tasks but no known time.
+    /// Returns the sum over the tasks at these indexes; `None` if there are tasks but no blocked time is known.
     pub(crate) fn known_of_tasks(&self, interval: &Interval, places: &[usize]) -> Option<BlockedTime> {
         let known = || places.iter().filter_map(|place| self.of_task(&interval.tasks[*place]));
         (places.is_empty() || known().next().is_some()).then(|| total(known()))
     }
 
-    /// Like [`Self::total`], but `None` if there are tasks but no known time.
+    /// Like [`Self::total`], but `None` if there are tasks but no blocked time is known.
     pub(crate) fn known_total(&self, interval: &Interval) -> Option<BlockedTime> {
         let is_known = !self.threads.is_empty() || self.exited.is_some() || interval.tasks.is_empty();
         is_known.then(|| self.total())
     }
 
-    /// Time in iowait and uninterruptible sleep in which a thread waited for work ([`BlockedKind::is_for_work`]), ns, from its
-    /// stacks. An example is the parent of a vfork, which waits for its child.
+    /// Returns the time in iowait or uninterruptible sleep in which the thread waited for work, ns, from its stacks. See
+    /// [`BlockedKind::is_for_work`]. An example is the parent of a vfork, which waits for its child.
     pub fn stuck_for_work_ns(&self, serial: u64) -> u64 {
         self.threads.get(&serial).map_or(0, |thread| thread.stuck_for_work_ns)
     }
@@ -223,14 +222,14 @@ impl ThreadBlocked {
         }
     }
 
-    /// Removes and returns `ns` of the time, from each kind in proportion.
+    /// Removes `ns` from the time, from each kind in proportion, and returns the removed part.
     fn take(&mut self, ns: u64) -> BlockedTime {
         let taken = self.time.at_most(ns);
         self.time.0.iter_mut().zip(taken.0).for_each(|(left, taken)| *left -= taken);
         taken
     }
 
-    /// Adds the time without a stack; `all` is the total time by state.
+    /// Adds the time without a stack. `all` is the total blocked time by state.
     fn whole(mut self, all: &ByState) -> Self {
         for (state, ns) in without_stack(all, &self.by_state).iter() {
             self.time.add_ns(BlockedKind::of_state(state).unwrap_or(BlockedKind::Unknown), ns);
@@ -239,8 +238,8 @@ impl ThreadBlocked {
     }
 }
 
-/// The part of a thread's blocked time that has no stack. A stack counts for the time since the previous stack. So the stacks of
-/// one state may cover more time than the thread spent in that state, and those of another state less.
+/// Returns the part of a thread's blocked time that has no stack. Each stack stands for the time since the previous stack. So the
+/// stacks of one state may cover more time than the thread spent in that state, and the stacks of another state less.
 pub fn without_stack(blocked: &ByState, stacks: &ByState) -> ByState {
     let mut rest_ns = blocked.total().saturating_sub(stacks.total());
     let mut without = blocked.since(stacks);
@@ -251,8 +250,7 @@ pub fn without_stack(blocked: &ByState, stacks: &ByState) -> ByState {
     without
 }
 
-/// The kind of a function. `None` for unknown functions, and for functions in which tasks sleep for any reason, like those of the
-/// scheduler.
+/// Returns the kind of a function; `None`: unknown, or a function that every sleep passes through, like the scheduler's.
 pub(crate) fn of_function(name: &str) -> Option<BlockedKind> {
     let name = name.split([' ', '.']).next().unwrap_or(name);
     // The longest matching rule wins: `oom_reaper` also matches `oom_*`.
@@ -263,15 +261,15 @@ pub(crate) fn of_function(name: &str) -> Option<BlockedKind> {
     rules.max_by_key(|(rule, _)| rule.len()).map(|(_, kind)| *kind)
 }
 
-/// True for the functions in which only kernel threads start. Threads that io_uring creates in a process start elsewhere.
+/// True for functions in which only kernel threads start. Threads that io_uring creates in a process start elsewhere.
 pub(crate) fn is_of_kernel_threads(name: &str) -> bool {
     matches!(name.split([' ', '.']).next(), Some("kthread" | "kthreadd"))
 }
 
-/// Rules: a function name, or with a star all names with this prefix.
+/// Rules: a function name, or a prefix of function names followed by a star.
 #[rustfmt::skip]
 pub(crate) const RULES: &[(&str, BlockedKind)] = &[
-    // Sockets. accept waits in the function that also waits for datagrams, so the callers of that function are named here.
+    // Sockets. accept sleeps in a function that also waits for datagrams, so the rules name the callers of that function.
     ("inet_csk_accept", Accept), ("unix_accept", Accept), ("vsock_accept", Accept), ("do_accept", Accept), ("__sys_accept4", Accept),
     ("sctp_accept", Accept), ("smc_accept", Accept),
     ("sk_wait_data", Network), ("sk_stream_wait*", Network), ("sock_alloc_send_pskb", Network), 
@@ -291,7 +289,7 @@ pub(crate) const RULES: &[(&str, BlockedKind)] = &[
     ("ep_poll", Poll), ("do_epoll_wait", Poll), ("eventfd_read", Poll), ("eventfd_write", Poll), ("inotify_read", Poll),
     ("fanotify_read", Poll), ("signalfd_*", Poll), ("perf_read", Poll), ("evdev_read", Poll), ("binder_thread_read", Poll),
     ("userfaultfd_read*", Poll), ("kvm_vcpu_block", Poll), ("kvm_vcpu_halt", Poll),
-    // Block devices, and data that is written to them.
+    // Block devices, and data being written to them.
     ("io_schedule*", Disk), ("blk_io_schedule", Disk), ("wait_for_completion_io*", Disk), ("bit_wait_io", Disk),
     ("submit_bio_wait", Disk), ("bio_await*", Disk), ("blk_execute_rq", Disk), ("__blkdev_direct_IO*", Disk), ("blkdev_*", Disk),
     ("blk_mq_get_tag", Disk), ("blk_mq_freeze_queue_wait", Disk), ("rq_qos_wait", Disk), ("wbt_wait", Disk), ("blkcg_maybe_throttle_current", Disk),

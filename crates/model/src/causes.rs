@@ -8,49 +8,49 @@ use crate::{
     sum::{self, by},
 };
 
-/// How a cause is shown. Its name in machine-readable output is [`Cause::name`].
+/// How a cause is shown. [`Cause::name`] is its name in machine-readable output.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown {
     /// The cause that this row describes.
     pub cause: Cause,
-    /// The letter for the cause in a bar without colours.
+    /// Letter of the cause in a bar without colours.
     pub letter: char,
     /// Name in sentences and legends.
     pub words: &'static str,
-    /// Short name, for places with little space.
+    /// Short name, for narrow places.
     pub word: &'static str,
-    /// Name as a state of threads.
+    /// Name as a thread state.
     pub state: &'static str,
     /// True if the coarse mode cannot see this cause.
     pub exact_only: bool,
     /// True if a limit kept the task off every CPU: a quota, or the runtime of real-time tasks.
     pub is_limit: bool,
-    /// Who had the CPU; `None`: nobody, or it is unknown.
+    /// Who had the CPU; `None`: nobody, or unknown.
     pub behind: Option<Behind>,
-    /// How a task waits that has waited for very long.
+    /// Phrase for a task that has been waiting very long, such as "for an unknown cause".
     pub starved: &'static str,
-    /// Who can be named for such a wait.
+    /// Who can be blamed for such a wait.
     pub blames: Blames,
     /// True if reports show this cause over time.
     pub over_time: bool,
-    /// The colour: one of the terminal's 16, and one of xterm's 256. `None`: the colour of explanations.
+    /// Terminal colour: one of the 16 basic ones and one of xterm's 256. `None`: the colour of explanations.
     pub terminal: Option<(u8, u8)>,
-    /// The colour in an HTML page, on light and on dark background.
+    /// Colours in an HTML page, on light and on dark background.
     pub page: (&'static str, &'static str),
 }
 
 /// Who had the CPU that a task waited for.
 #[derive(Clone, Copy, Debug)]
 pub struct Behind {
-    /// Its name after "behind".
+    /// The phrase that outputs put after the word "behind".
     pub who: &'static str,
-    /// What helps against the wait.
+    /// Advice against the wait.
     pub helps: &'static str,
-    /// True if it is a task, not interrupts or the hypervisor.
+    /// True for tasks; false for interrupts and the hypervisor.
     pub is_task: bool,
 }
 
-/// Who can be named for the waits of a cause.
+/// Who can be blamed for the waits of a cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blames {
     /// The cgroups whose quota ran out.
@@ -65,8 +65,8 @@ pub enum Blames {
     Nobody,
 }
 
-/// All causes in the order of bars and legends: the cause that is easiest to fix first, the unknown cause last. The colours are
-/// those of Okabe and Ito: colour-blind readers can distinguish them, on light and on dark backgrounds.
+/// All causes in the order of bars and legends: the easiest cause to fix first, the unknown cause last. The colours are those of
+/// Okabe and Ito. Colour-blind readers can distinguish them on light and on dark backgrounds.
 #[rustfmt::skip]
 pub const TABLE: [Shown; CAUSES] = [
     Shown {
@@ -135,7 +135,7 @@ pub const TABLE: [Shown; CAUSES] = [
     },
 ];
 
-/// What helps if a target only lacks CPUs.
+/// Advice for a target that only lacks CPUs.
 pub(crate) const MORE_CPUS: &str = "more CPUs help";
 
 /// The causes in the order of [`TABLE`].
@@ -149,12 +149,12 @@ pub const ORDER: [Cause; CAUSES] = {
     order
 };
 
-/// The causes for which these can be named, in the order of [`TABLE`].
+/// Returns the causes whose [`Shown::blames`] is `blames`, in the order of [`TABLE`].
 pub fn that_blame(blames: Blames) -> impl Iterator<Item = Cause> {
     TABLE.into_iter().filter(move |shown| shown.blames == blames).map(|shown| shown.cause)
 }
 
-/// The row of [`TABLE`] for this cause.
+/// Returns the row of [`TABLE`] for this cause.
 pub const fn shown(cause: Cause) -> &'static Shown {
     const ROWS: &[Shown; CAUSES] = &TABLE;
     let mut place = 0;
@@ -177,23 +177,22 @@ impl ByCause {
         parts
     }
 
-    /// Time in which a limit kept the tasks off every CPU ([`Shown::is_limit`]).
-    /// Time of the causes for which these can be named, ns.
+    /// Returns the time of the causes whose [`Shown::blames`] is `blames`, ns.
     pub fn blaming(&self, blames: Blames) -> u64 {
         sum::total(that_blame(blames).map(|cause| self.get(cause)))
     }
 
-    /// Time in which a limit kept the tasks off every CPU: a quota, or the runtime of real-time tasks.
+    /// Returns the time in which a limit kept the tasks off every CPU ([`Shown::is_limit`]), ns.
     pub fn limited_ns(&self) -> u64 {
         sum::total(TABLE.iter().filter(|row| row.is_limit).map(|row| self.get(row.cause)))
     }
 
-    /// Nanoseconds of one cause; `None` if `mode` cannot see the cause. The coarse mode does not see which task ran.
+    /// Returns the nanoseconds of one cause; `None` if `mode` cannot see the cause. The coarse mode does not see which task ran.
     pub fn known(&self, cause: Cause, mode: Mode) -> Option<u64> {
         if shown(cause).exact_only { mode.exact(|| self.get(cause)) } else { Some(self.get(cause)) }
     }
 
-    /// The increase since `before`; `None` if a part decreased.
+    /// Returns the increase since `before`; `None` if a part decreased.
     pub fn since(&self, before: &Self) -> Option<Self> {
         let mut out = Self::default();
         for (out, (now, before)) in out.0.iter_mut().zip(self.0.iter().zip(before.0)) {

@@ -1,40 +1,36 @@
-//! Finds the owner of a cgroup in its path, where systemd, container runtimes and Kubernetes write it, and the command that changes
-//! the limits of a systemd unit.
+//! Finds the owner of a cgroup in its path, and the command that changes the limits of a systemd unit. systemd, container
+//! runtimes and Kubernetes write the owner into the path.
 
 /// Names found in a path; `None`: not in the path.
 ///
-/// Any owner of a cgroup may create cgroups below it with the name of another owner's pod, container or service. So a name
-/// counts only where systemd or a container runtime creates it: below the parents of [`is_parent`]. If several names of
-/// one kind are nested, the outermost one is used. Everything inside a container (a kind node, a pod of Docker in Docker)
-/// belongs to that container.
+/// The owner of a cgroup may create child cgroups named like another owner's pod, container or service. So a name counts only
+/// where systemd or a container runtime creates it: below the parents of `is_parent`. If names of one kind are nested, the
+/// outermost name counts. Everything inside a container (a kind node, a pod of Docker in Docker) belongs to that container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CgroupName {
-    /// The systemd unit (`nginx.service`); not a slice, and not the scope of a container.
-    ///
-    /// With a container: the unit that runs inside it, or the user manager that owns it (see `is_rootless`).
+    /// The systemd unit (`nginx.service`); not a slice, and not the scope of a container. With a container: the unit that runs
+    /// inside the container, or the user manager that owns it (see `is_rootless`).
     pub unit: Option<String>,
     /// The container's id: 64 hexadecimal digits.
     pub container: Option<String>,
     /// The pod's uid, with dashes.
     pub pod_uid: Option<String>,
-    /// True if a user chose the container's id, not a runtime of root: the container's cgroup is below `user@UID.service`.
+    /// True if a user, not a runtime of root, chose the container's id: its cgroup is below `user@UID.service`.
     pub is_rootless: bool,
 }
 
-/// Stands for a cgroup that was removed before its name could be read, or that the kernel did not report.
+/// Replaces the path of a cgroup that was removed before its path was read, or that the kernel did not report.
 pub const UNNAMED: &str = "(unnamed cgroup)";
 
-/// Services of runtimes that put containers below their own cgroup.
-///
-/// containerd does so if it uses another cgroup driver than the kubelet
-/// (`/system.slice/containerd.service/kubepods-burstable-podUID.slice:cri-containerd:ID`).
+/// Services of runtimes that create container cgroups below their own cgroup. containerd does this if its cgroup driver differs
+/// from the kubelet's (`/system.slice/containerd.service/kubepods-burstable-podUID.slice:cri-containerd:ID`).
 const RUNTIMES: [&str; 3] = ["containerd.service", "crio.service", "docker.service"];
-/// Parents of containers and pods with the cgroupfs driver: of Docker, the kubelet, Podman, containerd and ECS.
+/// Parents of containers and pods with the cgroupfs driver: Docker, the kubelet, Podman, containerd and ECS.
 const PARENTS: [&str; 7] =
     ["docker", "kubepods", "burstable", "besteffort", "libpod_parent", "k8s.io", "ecs"];
 
 impl CgroupName {
-    /// The names in a path, which is relative to the mount.
+    /// Returns the names in a path, which is relative to the mount.
     pub fn of(path: &str) -> Self {
         let mut name = Self::default();
         let mut parts = path.split('/').filter(|part| !part.is_empty());
@@ -68,10 +64,8 @@ impl CgroupName {
     }
 }
 
-/// True if only root, systemd and the runtimes create cgroups directly below this one.
-///
-/// These are slices (`Delegate=` does not apply to them) and [`PARENTS`]. The parent of an ECS container is its ECS task,
-/// which is below `ecs`.
+/// True if only root, systemd and the runtimes create cgroups directly below this one: slices (`Delegate=` does not apply to
+/// them), [`PARENTS`], Podman pods, and ECS tasks, which are below `ecs`.
 fn is_parent(part: &str, above: &str) -> bool {
     part.ends_with(".slice") || PARENTS.contains(&part) || above == "ecs" || is_podman_pod(part, above)
 }
@@ -81,14 +75,13 @@ fn is_podman_pod(part: &str, above: &str) -> bool {
     above == "libpod_parent" && container_id(part) == Some(part)
 }
 
-/// True for `user@1000.service`: everything below it belongs to that user.
+/// True for `user@1000.service`: all cgroups below it belong to that user.
 fn is_user_manager(part: &str) -> bool {
     part.strip_prefix("user@").is_some_and(|rest| rest.ends_with(".service"))
 }
 
-/// The name of a container without its runtime: `container 0123456789ab`. `None`: not the cgroup of a container.
-///
-/// crun has one more cgroup for the processes of a container, `container`.
+/// Returns the name of a container without its runtime: `container 0123456789ab`. `None`: not a container's cgroup. crun adds one
+/// more cgroup, named `container`, for the container's processes.
 pub(crate) fn container_words(path: &str) -> Option<String> {
     let own = path.strip_suffix("/container").unwrap_or(path);
     let id = CgroupName::of(own)
@@ -97,9 +90,9 @@ pub(crate) fn container_words(path: &str) -> Option<String> {
     Some(format!("container {}", &id[..12]))
 }
 
-/// Replaces every part of a path that changes with each start by a placeholder.
+/// Replaces the parts of a path that change with each start by placeholders.
 ///
-/// These are ids of containers (`<container>`), uids of pods (`<pod>`), numbers of systemd's sessions and transient units
+/// Replaced are container ids (`<container>`), pod uids (`<pod>`), and the numbers of systemd sessions and transient units
 /// (`<n>`). Two paths that become equal are likely the same service.
 pub fn without_ids(path: &str) -> String {
     path.split('/').map(part_without_ids).collect::<Vec<_>>().join("/")
@@ -126,7 +119,7 @@ fn part_without_ids(part: &str) -> String {
     part.into()
 }
 
-/// The uid in `pod<uid>` (cgroupfs driver) or `kubepods-burstable-pod<uid with underscores>.slice` (systemd driver).
+/// Returns the uid in `pod<uid>` (cgroupfs driver) or `kubepods-burstable-pod<uid with underscores>.slice` (systemd driver).
 fn pod_uid(part: &str) -> Option<String> {
     let inner = part.strip_suffix(".slice").filter(|inner| inner.starts_with("kubepods")).unwrap_or(part);
     let (before, uid) = inner.rsplit_once("pod")?;
@@ -140,14 +133,14 @@ fn pod_uid(part: &str) -> Option<String> {
     is_uid.then_some(uid)
 }
 
-/// The 64 digits, alone or in `docker-<id>.scope`, `cri-containerd-<id>.scope`, `crio-<id>.scope`, `libpod-<id>.scope`.
+/// Returns the 64-digit id, alone or in `docker-<id>.scope`, `cri-containerd-<id>.scope`, `crio-<id>.scope`, `libpod-<id>.scope`.
 fn container_id(part: &str) -> Option<&str> {
     let inner = part.strip_suffix(".scope").unwrap_or(part);
     let id = inner.rsplit(['-', ':']).next()?;
     (id.len() == 64 && id.bytes().all(|c| c.is_ascii_hexdigit())).then_some(id)
 }
 
-/// The name of a unit that runs processes. systemd writes special characters as `\x2d`.
+/// Returns the name of a unit that runs processes. systemd writes special characters as `\x2d`.
 pub(crate) fn unit(part: &str) -> Option<String> {
     let is_unit =
         [".service", ".scope", ".socket", ".mount", ".swap"].iter().any(|kind| part.ends_with(kind));
@@ -174,13 +167,13 @@ fn unescaped(part: &str) -> String {
     out + rest
 }
 
-/// The `systemctl` command that sets a property of the unit whose cgroup this is, without the value.
+/// Returns the `systemctl` command, without the value, that sets a property of the unit of this cgroup.
 ///
-/// `None`: systemd does not set the limits of this cgroup. It overwrites limits that are written to the files of a unit, but
-/// container runtimes set those of their scopes and slices.
+/// `None`: systemd does not set the limits of this cgroup. systemd overwrites limits that are written to a unit's files. But
+/// container runtimes set the limits of their own scopes and slices.
 pub fn set_property(path: &str, property: &str) -> Option<String> {
     let (above, last) = path.rsplit_once('/')?;
-    // A user's own manager has all units below `user@UID.service`.
+    // The user's own manager is the parent of all units below `user@UID.service`.
     let (above, manager, below) = match above.split_once("/user@") {
         Some((above, user)) => {
             let is_end = |rest: &str| rest.is_empty() || rest.starts_with('/');
@@ -196,7 +189,7 @@ pub fn set_property(path: &str, property: &str) -> Option<String> {
     Some(format!("{manager} set-property {} {property}=", quoted(last)?))
 }
 
-/// The name as a shell reads it: users choose the names of their units. `None`: it has a quote or a control character.
+/// Quotes a name for a shell, because users name their units. `None`: the name has a quote or a control character.
 fn quoted(name: &str) -> Option<String> {
     if name.bytes().all(|c| c.is_ascii_alphanumeric() || b"@:._-".contains(&c)) {
         return Some(name.to_owned());
@@ -211,7 +204,6 @@ mod tests {
     const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
     const UID: &str = "7f3a1b2c-0d4e-4f5a-8b6c-9d0e1f2a3b4c";
 
-    /// A description: `nginx.service`, `container 0123456789ab of pod 7f3a...`; `None` if the path has no names.
     fn words(path: &str) -> Option<String> {
         let name = CgroupName::of(path);
         let container = name.container.as_ref().map(|id| format!("container {}", &id[..12]));
@@ -326,12 +318,12 @@ mod tests {
                 "/user.slice/user-9.slice/user@9.service/app.slice/nginx.service".into(),
                 Some("user@9.service".into()),
             ),
-            // Delegated to a user by hand.
+            // Subtrees that root delegated to a user by hand.
             (format!("/jobs/{pod}"), None),
             (format!("/jobs/docker-{other_id}.scope"), None),
             ("/jobs/system.slice/nginx.service".into(), None),
             (format!("/lxc.payload.a/{pod}"), None),
-            // Not created by a kubelet.
+            // Names that no kubelet created.
             (format!("/a.slice/pod{other}"), None),
         ] {
             assert_eq!(words(&path), said, "{path}");
@@ -343,7 +335,7 @@ mod tests {
         let inner = ID.replace('0', "f");
         let short = Some("container 0123456789ab");
         for path in [
-            // kind: a kubelet in a container.
+            // kind runs a kubelet in a container.
             format!(
                 "/system.slice/docker-{ID}.scope/kubelet.slice/kubelet-kubepods.slice/\
                  kubelet-kubepods-pod{}.slice/cri-containerd-{inner}.scope",

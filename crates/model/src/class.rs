@@ -1,7 +1,7 @@
 //! Classes: what keeps a target from being faster, in one word and one sentence.
 //!
-//! Shares are shares of the time of active threads, so that idle threads do not hide busy ones (see `Activity`). `docs/figures.md`
-//! explains the rules; the last functions hold their text.
+//! The base of every share is the time of active threads, so that idle threads do not hide busy ones (see `Activity`).
+//! `docs/figures.md` explains the rules. The functions at the end hold their text.
 
 #[cfg(test)]
 mod tests;
@@ -23,28 +23,28 @@ use crate::{
     words::{list, raise},
 };
 
-/// A target is idle if its active threads wait for work for this share of their time, percent.
+/// A target is idle if its active threads wait for work for at least this share of their time, percent.
 pub const IDLE_PERCENT: u64 = 50;
-/// A class is named alone if it takes this share of the needed time, percent. The needed time is all time except waiting for
-/// work. Removing all other classes would reduce the needed time by less than half.
+/// A class is named alone if it takes at least this share of the needed time, percent. The needed time is all time except waiting
+/// for work. Removing all other classes would then reduce the needed time by less than half.
 pub const DOMINANT_PERCENT: u64 = 60;
-/// Otherwise each class with this share is named, percent. Removing a smaller class would save less than a fifth of the time.
+/// Otherwise, each class with at least this share is named, percent. Removing a smaller class would save less than a fifth.
 pub const MIXED_PERCENT: u64 = 20;
-/// A target is quota-bound if it was throttled for this share of the time that it ran or wanted to run, percent. The limit is
-/// lower than that for contention, because changing a setting costs less than hardware.
+/// A target is quota-bound if it was throttled for at least this share of the time that it ran or wanted to run, percent. This
+/// limit is lower than the limit for contention, because changing a setting costs less than hardware.
 pub const QUOTA_PERCENT: u64 = 10;
-/// A target is contended if it was queued or waking up for this share of the time that it ran or wanted to run, percent. Some
-/// waiting is usual where CPUs are well used.
+/// A target is contended if it was queued or waking up for at least this share of the time that it ran or wanted to run, percent.
+/// Some waiting is normal where CPUs are well used.
 pub const CONTENDED_PERCENT: u64 = 20;
-/// Shortest time to judge, ns. A shorter time has no class, unless the interval is longer. A quota's period is 100 ms by default;
-/// a turn on a CPU takes some ms.
+/// Shortest time to judge, ns. A shorter time has no class, unless the interval is longer. For comparison: a quota's period is
+/// 100 ms by default, and a time slice takes some ms.
 pub const TOO_SHORT_NS: u64 = 50_000_000;
 /// More CPU does not help if throttling and run queues take less than this share of the time, percent.
 pub const MORE_CPU_PERCENT: u64 = 10;
-/// A thread is idle if it ran or wanted to run for less than this share of the busiest thread's time, percent: it does not limit
-/// the target's speed.
+/// A thread is idle if it ran or wanted to run for less than this share of the busiest thread's time, percent. Such a thread does
+/// not limit the target's speed.
 pub const BESIDE_BUSIEST_PERCENT: u64 = 10;
-/// The sentence names parts of the time from this share, percent.
+/// The sentence names parts of the time from this share on, percent.
 pub const NAMED_PERCENT: u64 = 5;
 
 cgscope_ledger::named! {
@@ -54,13 +54,13 @@ cgscope_ledger::named! {
         CpuBound = "CPU-bound",
         /// A quota keeps the target from computing.
         QuotaBound = "quota-bound",
-        /// Other tasks are on the CPUs when the target wants to compute.
+        /// Other tasks occupy the CPUs when the target wants to compute.
         Contended = "contended",
         /// The target waits for devices, sockets or pipes.
         IoBound = "I/O-bound",
         /// The target waits for locks.
         LockBound = "lock-bound",
-        /// The target is blocked on something else, or on something unknown.
+        /// The target is blocked on something else or on something unknown.
         Blocked = "blocked",
         /// The target waits for work.
         Idle = "idle",
@@ -69,7 +69,6 @@ cgscope_ledger::named! {
 by_name!(Class);
 
 impl Class {
-    /// The class of a target that is blocked on this kind.
     pub(crate) fn blocked_on(kind: BlockedKind) -> Self {
         match kind {
             BlockedKind::Network | BlockedKind::Disk | BlockedKind::Pipe | BlockedKind::IoUring => {
@@ -82,28 +81,25 @@ impl Class {
     }
 }
 
-/// The quota that throttles a target.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Quota {
-    /// Path of the cgroup that has the quota.
     pub path: Arc<str>,
     /// The quota in CPUs; `None`: unknown.
     pub cores: Option<f64>,
-    /// True if the cgroup used at least [`BELOW_LIMIT_PERCENT`] of the quota. Then the quota is the bound, however many threads
-    /// sleep.
+    /// True if the cgroup used at least [`BELOW_LIMIT_PERCENT`] of the quota. The target is then quota-bound despite sleeping
+    /// threads.
     pub used_up: bool,
 }
 
-/// The classes of a target, with a sentence.
+/// The classes of a target, with a sentence that explains them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Classified {
-    /// One class, or several for a mixed case, the largest first; empty if too little is known.
+    /// One class, or several classes for a mixed case, the largest first. Empty if too little is known.
     pub classes: Vec<Class>,
-    /// The figures and the advice: one sentence without a full stop.
+    /// One sentence without a full stop: the figures and the advice.
     pub says: String,
 }
 
-/// Judges a target. `quota`: the quota that throttles the target, if any.
 fn verdict(activity: &Activity, quota: Option<&Quota>) -> Classified {
     let needed_ns = activity.time_ns() - activity.blocked.for_work();
     if activity.duration_ns < TOO_SHORT_NS && needed_ns < TOO_SHORT_NS {
@@ -127,12 +123,12 @@ fn classes(activity: &Activity, needed_ns: u64) -> Vec<Class> {
         named.truncate(1);
     }
     let mut classes: Vec<_> = named.into_iter().flat_map(|(_, classes)| classes).collect();
-    // If a thread is on a CPU for this share of the time, unknown blocked time does not matter.
+    // Unknown blocked time cannot change the class if one thread is on a CPU for this share of the time.
     if activity.is_partial() && !is_share(activity.busiest_ns, activity.duration_ns, DOMINANT_PERCENT) {
         classes.retain(|class| *class != Class::CpuBound);
     }
     if activity.threads == 0 || is_share(all_ns - needed_ns, all_ns, IDLE_PERCENT) {
-        // An idle target also loses the time that it waits for a CPU.
+        // An idle target also loses time while it waits for a CPU.
         classes.retain(|class| match class {
             Class::QuotaBound => is_share(activity.throttled_ns(), all_ns, MORE_CPU_PERCENT),
             Class::Contended => is_share(activity.in_line_ns(), all_ns, MORE_CPU_PERCENT),
@@ -147,7 +143,7 @@ fn is_throttled(activity: &Activity) -> bool {
     is_share(activity.throttled_ns(), activity.wanted_ns(), QUOTA_PERCENT)
 }
 
-/// The classes for the time that the target ran or wanted to run.
+/// Returns the classes for the time that the target ran or wanted to run.
 fn wanting(activity: &Activity) -> Vec<Class> {
     let (throttled_ns, in_line_ns) = (activity.throttled_ns(), activity.in_line_ns());
     match (is_throttled(activity), is_share(in_line_ns, activity.wanted_ns(), CONTENDED_PERCENT)) {
@@ -159,7 +155,7 @@ fn wanting(activity: &Activity) -> Vec<Class> {
     }
 }
 
-/// Computes the classes of an interval's targets.
+/// Computes the classes of the targets of an interval.
 #[derive(Clone, Debug)]
 pub struct Classes<'a> {
     /// The interval that contains the targets.
@@ -170,7 +166,7 @@ pub struct Classes<'a> {
     pub blocked: &'a BlockedOn,
     /// Ids of the cgroup `/`.
     roots: Vec<u64>,
-    /// Sums of exited tasks with the node of their cgroup, ascending by node.
+    /// Sums of exited tasks, each with the node of their cgroup, ascending by node.
     exited: Vec<(usize, &'a ExitedInterval)>,
 }
 
@@ -185,18 +181,18 @@ impl<'a> Classes<'a> {
         Self { interval, tree, blocked, roots: roots.collect(), exited }
     }
 
-    /// The class of one thread.
+    /// Returns the class of one thread.
     pub fn thread(&self, task: &TaskInterval) -> Classified {
         self.threads(&[task])
     }
 
-    /// The class of several threads, such as those of a process.
+    /// Returns the class of several threads, such as those of a process.
     pub fn threads(&self, tasks: &[&TaskInterval]) -> Classified {
         let activity = Activity::of(tasks, self, false);
         verdict(&activity, self.quota_of(tasks, &activity).as_ref())
     }
 
-    /// The class of a cgroup and all cgroups below it, including exited tasks. `node` is the index of the cgroup in the tree.
+    /// Returns the class of a cgroup with its descendants, including exited tasks. `node` is the index of the cgroup in the tree.
     pub fn cgroup(&self, node: usize) -> Classified {
         let tasks: Vec<_> =
             self.tree.tasks_below(node).iter().map(|place| &self.interval.tasks[*place]).collect();
@@ -209,18 +205,18 @@ impl<'a> Classes<'a> {
         verdict(&activity, self.quota_at(node, &tasks, &activity).as_ref())
     }
 
-    /// The class of the tasks in cgroups without a known path, without exited tasks.
+    /// Returns the class of the tasks in cgroups without a known path, excluding exited tasks.
     pub fn unknown_cgroup(&self) -> Classified {
         let places = self.tree.tasks_unknown().iter();
         self.threads(&places.map(|place| &self.interval.tasks[*place]).collect::<Vec<_>>())
     }
 
-    /// The class of all that was measured, including exited tasks.
+    /// Returns the class of everything that was measured, including exited tasks.
     pub fn total(&self) -> Classified {
         let tasks: Vec<_> = self.interval.tasks.iter().collect();
         let is_wide = !self.interval.is_selection || self.interval.selected_cgroup.is_some();
         let mut activity = Activity::of(&tasks, self, is_wide);
-        // Stacks of exited tasks are known only as one total for all of them.
+        // For exited tasks, only one total of stacks is known.
         activity.add_exited(&self.interval.exited, &self.blocked.exited(), self);
         let quota = (!self.tree.nodes().is_empty()).then(|| self.quota_at(0, &tasks, &activity)).flatten();
         verdict(&activity, quota.as_ref())
@@ -233,7 +229,7 @@ impl<'a> Classes<'a> {
         of_tasks.or_else(|| Some(self.quota(node.limited_by?, activity)))
     }
 
-    /// Finds the thread that was throttled most, and returns the quota that throttled this thread longest.
+    /// Finds the thread that was throttled most, and returns the quota that throttled that thread longest.
     fn quota_of(&self, tasks: &[&TaskInterval], activity: &Activity) -> Option<Quota> {
         let most = tasks.iter().max_by_key(|task| task.wait.by_cause.get(Cause::Throttled))?;
         let node = self.tree.find_id(self.interval, most.reading.cgroup_id)?;
@@ -243,7 +239,7 @@ impl<'a> Classes<'a> {
     fn quota(&self, node: usize, activity: &Activity) -> Quota {
         let limits = self.tree.limits(self.interval, node);
         let cores = limits.and_then(CgroupReading::quota_cores);
-        // The measurement may cover less than the cgroup used, or may begin before the cgroup's counters.
+        // The measurement may miss a part of the cgroup's usage, or may begin before the cgroup's counters do.
         let used_ns = limits.and_then(|limits| limits.usage_ns).unwrap_or(0).max(activity.on_cpu_ns);
         let used_percent = used_ns as f64 * 100.0 / self.interval.duration_ns as f64;
         let used_up = cores.is_some_and(|cores| used_percent >= cores * BELOW_LIMIT_PERCENT as f64);
@@ -251,38 +247,36 @@ impl<'a> Classes<'a> {
     }
 }
 
-/// Times of threads, ns, summed over the threads. The parts sum to the time that the threads existed, as far as it is known.
-///
-/// A thread is active if it ran or waited for a CPU for [`BUSY_THREAD_PERCENT`] of the interval and for
-/// [`BESIDE_BUSIEST_PERCENT`] of the busiest thread's time. A thread is also active if it was in uninterruptible sleep (I/O,
-/// kernel locks) for [`BUSY_THREAD_PERCENT`] of the interval. Such sleep does not count if the thread waits for work (the parent
-/// of a vfork), or if it is a kernel thread and the target is a cgroup or the host. If no thread is active, all threads count.
+/// Times of threads, ns, summed over the threads. The parts sum to the threads' lifetime, as far as it is known. A thread is
+/// active in two cases. First, it ran or waited for a CPU for [`BUSY_THREAD_PERCENT`] of the interval and for
+/// [`BESIDE_BUSIEST_PERCENT`] of the busiest thread's time. Second, it was in uninterruptible sleep (I/O, kernel locks) for
+/// [`BUSY_THREAD_PERCENT`] of the interval. Such sleep does not count if the thread waits for work (the parent of a vfork), or if
+/// it is a kernel thread and the target is a cgroup or the host. If no thread is active, all threads count.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Activity {
-    /// Length of the interval, ns.
     pub duration_ns: u64,
-    /// Number of active threads and exited tasks. The sums below include the other threads only if no thread is active.
+    /// Number of active threads and exited tasks. If it is 0, the sums below include all threads.
     pub threads: u64,
     pub on_cpu_ns: u64,
     /// Time waited for a CPU, by cause.
     pub by_cause: ByCause,
-    /// The part of `own_cgroup` waits that tasks of `/` have. On many hosts `/` holds all tasks without a cgroup of their own.
+    /// The part of `own_cgroup` waits of tasks in `/`. On many hosts, `/` holds all tasks without a cgroup of their own.
     pub behind_root_ns: u64,
-    /// The part of `other_cgroup` waits that real-time tasks have.
+    /// The part of `other_cgroup` waits of real-time tasks.
     pub realtime_ns: u64,
-    /// Blocked time by kind; for exited tasks only the known kinds.
+    /// Blocked time by kind; for exited tasks, only known kinds.
     pub blocked: BlockedTime,
-    /// Blocked time of exited tasks with an unknown kind. Most of it may belong to idle threads.
+    /// Blocked time of exited tasks whose kind is unknown. Most of it may belong to idle threads.
     pub left_out_ns: u64,
-    /// True if the blocked time of some threads is unknown and so missing in `blocked`.
+    /// True if the blocked time of some threads is unknown, and therefore missing in `blocked`.
     pub has_unread: bool,
-    /// Time that the busiest thread ran or waited for a CPU; exited tasks count as one thread.
+    /// Time that the busiest thread ran or waited for a CPU. Exited tasks count as one thread.
     pub busiest_ns: u64,
 }
 
 impl Activity {
-    /// Computes the activity of these threads. `is_wide`: the target is a cgroup or the host. Uninterruptible sleep of kernel
-    /// threads does not make them active there.
+    /// Computes the activity of these threads. `is_wide`: the target is a cgroup or the host. In a wide target, uninterruptible
+    /// sleep does not make kernel threads active.
     pub(crate) fn of(tasks: &[&TaskInterval], classes: &Classes, is_wide: bool) -> Self {
         let duration_ns = classes.interval.duration_ns;
         let tasks: Vec<_> = tasks.iter().map(|task| (task, Self::of_task(task, classes))).collect();
@@ -301,8 +295,8 @@ impl Activity {
         if active.threads == 0 { all } else { active }
     }
 
-    /// Adds exited tasks. Only their sums are known, so the tasks are active if one thread with these sums would be active.
-    /// `stacks`: what the exited tasks were blocked on, as far as their stacks are known.
+    /// Adds exited tasks. `stacks`: what the exited tasks were blocked on, as far as their stacks are known. Only the sums of
+    /// exited tasks are known. So they count as active if one thread with these sums would be active.
     pub(crate) fn add_exited<'a>(
         &mut self,
         exited: impl IntoIterator<Item = &'a ExitedInterval>,
@@ -343,7 +337,7 @@ impl Activity {
         self.wanted_ns().saturating_add(self.blocked.total())
     }
 
-    /// Time on a CPU or waiting for one.
+    /// Returns the time on a CPU or waiting for one.
     pub fn wanted_ns(&self) -> u64 {
         self.on_cpu_ns.saturating_add(self.by_cause.total())
     }
@@ -356,17 +350,17 @@ impl Activity {
         self.by_cause.get(Cause::Wakeup)
     }
 
-    /// Time on a run queue or waking up.
+    /// Returns the time on a run queue or waking up.
     pub fn in_line_ns(&self) -> u64 {
         self.by_cause.total().saturating_sub(self.by_cause.limited_ns())
     }
 
-    /// Time on a run queue, including unknown causes.
+    /// Returns the time on a run queue, including unknown causes.
     pub fn queued_ns(&self) -> u64 {
         self.in_line_ns().saturating_sub(self.wakeup_ns())
     }
 
-    /// Time blocked on the kinds that belong to this class.
+    /// Returns the time blocked on the kinds that belong to this class.
     pub fn blocked_ns(&self, class: Class) -> u64 {
         let kinds = self.blocked.iter().filter(|(kind, _)| Class::blocked_on(*kind) == class);
         sum::total(kinds.map(|(_, ns)| ns))
@@ -379,7 +373,7 @@ impl Activity {
             by_cause.add(&pending.by_cause.at_most(classes.interval.duration_ns));
         }
         let activity = Self::new(task.totals.on_cpu_ns, by_cause, task.reading.cgroup_id, classes);
-        // The rest of the interval cannot be taken as blocked time, because the task may have started or exited in the interval.
+        // The rest of the interval does not count as blocked: the task may have started or exited in the interval.
         let blocked = classes.blocked.of_task(task);
         Self {
             blocked: blocked.copied().unwrap_or_default(),
@@ -396,7 +390,7 @@ impl Activity {
         Self { on_cpu_ns, by_cause, behind_root_ns, ..Self::default() }
     }
 
-    /// Adds all times but not `threads`, which the caller counts.
+    /// Adds all times. The caller counts `threads`.
     fn add(&mut self, other: &Self) {
         sum::add(&mut self.on_cpu_ns, other.on_cpu_ns);
         self.by_cause.add(&other.by_cause);
@@ -409,7 +403,7 @@ impl Activity {
     }
 }
 
-/// Splits the blocked time of exited tasks: by kind where stacks or states show the kind, and the unknown rest.
+/// Splits the blocked time of exited tasks into time by kind, where stacks or states show the kind, and unknown time.
 fn known(by_state: &ByState, stacks: &BlockedTime) -> (BlockedTime, u64) {
     let mut known = *stacks;
     let nameless_ns = std::mem::take(&mut known.0[BlockedKind::Unknown as usize]);
@@ -438,7 +432,6 @@ const MOST: usize = 4;
 
 pub(crate) const TOO_SHORT: &str = "too short to judge";
 
-/// The classes, their figures and the advice.
 pub(crate) fn sentence(classes: &[Class], activity: &Activity, quota: Option<&Quota>) -> String {
     let names: Vec<String> = classes.iter().map(|class| class.name().into()).collect();
     if classes == [Class::Idle] && activity.threads == 0 && activity.is_partial() {
@@ -459,7 +452,7 @@ pub(crate) fn sentence(classes: &[Class], activity: &Activity, quota: Option<&Qu
     format!("{name}: {}{advice}", listed(&parts, activity))
 }
 
-/// The parts of the time: first the parts of `classes`, and within both groups by size.
+/// Returns the parts of the time: first the parts that support `classes`, then the other parts; each group by size.
 fn parts(classes: &[Class], activity: &Activity, quota: Option<&Quota>) -> Vec<Spent> {
     let (queued_ns, wakeup_ns) = (activity.queued_ns(), activity.wakeup_ns());
     let mut parts = blocked_parts(activity);
@@ -498,7 +491,7 @@ fn listed(parts: &[Spent], activity: &Activity) -> String {
     parts.collect::<Vec<_>>().join(", ")
 }
 
-/// A part of the time, with text before and after its figure.
+/// A part of the time, with the text before and after its figure.
 struct Spent {
     /// The class that this part of the time supports.
     about: Option<Class>,
@@ -545,7 +538,7 @@ fn quota_words(quota: Option<&Quota>) -> String {
     })
 }
 
-/// Who ran while the target was queued, for how long (ns), and what helps against each.
+/// Returns who ran while the target was queued, for how long (ns), and what helps against each.
 fn behind(activity: &Activity) -> Vec<(&'static str, u64, &'static str)> {
     let mut behind = Vec::new();
     for Shown { cause, behind: had_cpu, .. } in &TABLE {
@@ -576,7 +569,7 @@ fn behind_words(activity: &Activity) -> String {
     if behind.is_empty() { String::new() } else { format!(" (behind {})", list(&behind)) }
 }
 
-/// The advice; `None` if the parts do not include the figure that the advice is about.
+/// Returns the advice; `None` if the parts omit the figure that the advice is about.
 fn advice(classes: &[Class], activity: &Activity, quota: Option<&Quota>, parts: &[Spent]) -> Option<String> {
     let is_named = |class| parts.iter().any(|part| part.about == Some(class));
     match classes {

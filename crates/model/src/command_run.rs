@@ -1,4 +1,4 @@
-//! A command that ran from start to end, with all its measurements.
+//! The measurements of a command, from its start to its end.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -12,19 +12,19 @@ use crate::{
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// It exited with this code.
+    /// The command exited with this code.
     Exited(u8),
-    /// A signal killed it.
+    /// A signal killed the command.
     Killed {
-        /// The signal.
+        /// Number of the signal.
         signal: i32,
-        /// True if a core was written.
+        /// True if a core was dumped.
         dumped: bool,
     },
 }
 
 impl Ending {
-    /// The exit code that a shell reports.
+    /// Returns the exit code that a shell reports.
     pub fn code(self) -> u8 {
         match self {
             Self::Exited(code) => code,
@@ -35,20 +35,19 @@ impl Ending {
     }
 }
 
-/// Resource usage that the kernel reports to the parent that waits for a process (`getrusage`).
-///
-/// It covers the process and those of its children that were themselves waited for.
+/// Resource usage that the kernel reports to the parent of a process (`getrusage`). The usage covers the process, and its
+/// children whose exit was waited for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Usage {
     /// CPU time in user space, ns.
     pub user_ns: u64,
     /// CPU time in the kernel, ns.
     pub system_ns: u64,
-    /// The largest resident memory of any one of these processes, bytes.
+    /// Largest resident memory of a single process, bytes.
     pub max_rss_bytes: u64,
-    /// Page faults that needed no device.
+    /// Page faults without device I/O.
     pub minor_faults: u64,
-    /// Page faults that were read from a device.
+    /// Page faults that read from a device.
     pub major_faults: u64,
     /// Voluntary switches.
     pub voluntary: u64,
@@ -60,18 +59,18 @@ pub struct Usage {
     pub blocks_out: u64,
 }
 
-/// CPU time of all processes that a command started, whether or not they were waited for.
+/// CPU time of all processes that a command started, waited for or not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuUse {
-    /// In user space and in the kernel, ns.
+    /// Time in user space and in the kernel, ns.
     pub usage_ns: u64,
-    /// In user space, ns.
+    /// Time in user space, ns.
     pub user_ns: u64,
-    /// In the kernel, ns.
+    /// Time in the kernel, ns.
     pub system_ns: u64,
 }
 
-/// A process that was still running when the command had ended.
+/// A process that was still running when the command ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Outlived {
     /// Process id.
@@ -80,41 +79,41 @@ pub struct Outlived {
     pub comm: String,
 }
 
-/// The use of a quota that applied to the command, while the command ran.
+/// Use of a quota that applied to the command, while the command ran.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HeldBy {
     /// The kernel's counters.
     pub quota: QuotaUse,
-    /// Processes in that cgroup or below it that do not belong to the command, when it ended. Includes cgscope itself.
+    /// Processes in the quota's cgroup or its descendants, not of the command, when the command ended. Includes cgscope itself.
     pub others: Vec<Outlived>,
 }
 
-/// A command that was run.
+/// A command that has run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CommandRun {
     /// The command as typed.
     pub command: Vec<String>,
-    /// How it ended.
+    /// How the command ended.
     pub ending: Ending,
     /// Time from the start of the command itself to its end, ns.
     pub wall_ns: u64,
     /// Resource usage that the kernel reported for the command.
     pub usage: Usage,
-    /// CPU time from the command's own cgroup; `None`: the command had none.
+    /// CPU time from the command's own cgroup; `None`: the command had no cgroup of its own.
     pub cpu: Option<CpuUse>,
-    /// The path of the command's own cgroup, relative to the v2 mount.
+    /// Path of the command's own cgroup, relative to the v2 mount.
     pub own_cgroup: Option<String>,
-    /// True if waits are attributed by this cgroup: then the cause "own cgroup" means only the command's own threads.
+    /// True if waits are attributed by this cgroup. Then the cause "own cgroup" means only the command's own threads.
     pub own_is_distinct: bool,
-    /// The quotas that applied to the command; the quota that throttled longest first.
+    /// Quotas that applied to the command, sorted by throttled time, the longest first.
     pub quotas: Vec<HeldBy>,
-    /// The largest number of threads at one time.
+    /// Largest number of threads at one time.
     pub peak_threads: u64,
-    /// The largest number of processes at one time.
+    /// Largest number of processes at one time.
     pub peak_processes: u64,
-    /// Interval between two counts of threads and processes, ns.
+    /// Time between two counts of threads and processes, ns.
     pub every_ns: u64,
-    /// Processes that still ran when the command had ended.
+    /// Processes that were still running when the command ended.
     pub outlived: Vec<Outlived>,
     /// All threads of the command, from start to end.
     pub interval: Interval,
@@ -124,24 +123,24 @@ pub struct CommandRun {
     pub class: Option<Classified>,
     /// Facts about the host that findings depend on.
     pub host: Host,
-    /// Remarks on what limited the measurement: sentences without a full stop.
+    /// Remarks on what limited the measurement; sentences without a full stop.
     pub remarks: Vec<String>,
 }
 
 impl CommandRun {
-    /// CPU time in user space and in the kernel, ns. Covers all processes of the command if it had its own cgroup, else only
-    /// those that were waited for.
+    /// Returns the CPU time in user space and in the kernel, ns. The time covers all processes of the command if it had its own
+    /// cgroup, else only the processes whose exit was waited for.
     pub fn cpu_use(&self) -> CpuUse {
         let Usage { user_ns, system_ns, .. } = self.usage;
         self.cpu.unwrap_or(CpuUse { usage_ns: user_ns.saturating_add(system_ns), user_ns, system_ns })
     }
 
-    /// CPU time of all tasks under a quota, ns, from the files of its cgroup; if unknown, that of the command.
+    /// Returns the CPU time of all tasks under a quota, ns, from the files of its cgroup. If unknown: the command's CPU time.
     pub fn ran_under(&self, quota: &QuotaUse) -> u64 {
         quota.delta.usage_ns.unwrap_or_else(|| self.cpu_use().usage_ns)
     }
 
-    /// Time that the quota of this cgroup throttled the command's threads, ns summed over threads.
+    /// Returns the time that the quota of this cgroup throttled the command's threads, ns, summed over threads.
     pub fn held_ns(&self, cgroup: u64) -> u64 {
         let pairs = self.interval.pairs.iter();
         let held = pairs.filter(|pair| pair.blame == Blame::Limited && pair.culprit == cgroup);
@@ -149,14 +148,14 @@ impl CommandRun {
     }
 }
 
-/// The cgroups that tasks of an interval were in, as paths relative to the mount.
+/// Returns the cgroups of the tasks of an interval, as paths relative to the mount.
 pub fn places(interval: &Interval) -> BTreeSet<Arc<str>> {
     let tasks = interval.readings().map(|task| task.cgroup_id);
     let exited = interval.exited.iter().map(|exited| exited.cgroup_id);
     tasks.chain(exited).filter_map(|id| interval.cgroup_path(id)).cloned().collect()
 }
 
-/// The quotas that applied to one of these cgroups; the quota that throttled longest first; if equal, the tightest.
+/// Returns the quotas that applied to one of these cgroups, the longest throttled time first; if equal, the tightest quota first.
 pub fn quotas_of(places: &BTreeSet<Arc<str>>, quotas: impl IntoIterator<Item = QuotaUse>) -> Vec<QuotaUse> {
     let mut held: Vec<QuotaUse> = quotas
         .into_iter()

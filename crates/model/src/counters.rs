@@ -1,31 +1,29 @@
-//! The counters of tasks and cgroups, in one table.
-//!
-//! JSON, CSV, Parquet, `top`, `stat`, the metrics and `diff` all take their counters from this table. To add a counter: add a
-//! row, add its name to the lists of the outputs that show it, and read it.
+//! The counters of tasks and cgroups, in one table. JSON, CSV, Parquet, `top`, `stat`, the metrics and `diff` all use this table.
+//! To add a counter, add a row and code that reads the counter, and add its name to the lists of the outputs that show it.
 
 use crate::{
     Accounts, Cause, CgroupReading, ExitedInterval, ExitedThreads, Group, Mode, TaskInterval, Totals, Wait,
 };
 
-/// A task, or several tasks together, over an interval: the input of all counters. `None`: not read.
+/// The input of all counters: a task, or several tasks together, over an interval. `None`: not read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Observed<'a> {
-    /// Where the readings come from.
+    /// The source of the readings.
     pub mode: Mode,
-    /// The readings that can be summed.
+    /// The figures that can be summed.
     pub totals: Option<&'a Totals>,
     /// Completed waits.
     pub wait: Option<&'a Wait>,
-    /// Where time went outside the waits.
+    /// Accounts of the time outside the waits.
     pub accounts: Option<&'a Accounts>,
-    /// The task, if this is a single task.
+    /// The task, if there is only one.
     pub task: Option<&'a TaskInterval>,
     /// The limits of the cgroup.
     pub limits: Option<&'a CgroupReading>,
 }
 
 impl<'a> Observed<'a> {
-    /// Observes one task, in whatever cgroups it was.
+    /// Observes one task, with its time in all cgroups.
     pub fn task(task: &'a TaskInterval, mode: Mode) -> Self {
         let (totals, wait) = (Some(task.all_totals()), Some(task.all_waits()));
         Self { mode, totals, wait, accounts: task.all_accounts(), task: Some(task), limits: None }
@@ -54,7 +52,7 @@ impl<'a> Observed<'a> {
 pub enum Counts {
     /// Occurrences: shown per second.
     Events,
-    /// Nanoseconds: shown as a share of the interval, in metrics as seconds.
+    /// Nanoseconds: shown as a share of the interval; in metrics, as seconds.
     Ns,
 }
 
@@ -63,7 +61,7 @@ pub enum Counts {
 pub struct TopColumn {
     /// Heading.
     pub title: &'static str,
-    /// The key that sorts by this column; a blank: none.
+    /// The key that sorts by this column; a blank: no key.
     pub key: char,
     /// Width in terminal cells.
     pub width: usize,
@@ -91,37 +89,37 @@ pub struct Metric {
     pub help: &'static str,
 }
 
-/// How `diff` compares a counter.
+/// The parameters with which `diff` compares a counter.
 #[derive(Clone, Copy, Debug)]
 pub struct Compared {
     /// The name in sentences.
     pub words: &'static str,
-    /// The smallest change that is shown, per second.
+    /// Smallest change that is shown, per second.
     pub least: f64,
 }
 
-/// A row of the table.
+/// A row of the table: a counter and the outputs that show it.
 #[derive(Clone, Copy, Debug)]
 pub struct Info {
-    /// The key in JSON, and the column of CSV and Parquet.
+    /// Key in JSON, and column of CSV and Parquet.
     pub name: &'static str,
     /// The unit.
     pub counts: Counts,
-    /// True if the coarse mode does not have this counter.
+    /// True if the coarse mode lacks this counter.
     pub exact_only: bool,
     /// True if lists of cgroups in `top` omit this counter.
     pub tasks_only: bool,
-    /// True if only some tasks may have this counter; `diff` still compares it between exact recordings.
+    /// True if only some tasks may have this counter. `diff` nevertheless compares it between exact recordings.
     pub is_partial: bool,
     /// Its column in `top`.
     pub top: Option<TopColumn>,
     /// Its column in `stat`.
     pub stat: Option<StatColumn>,
-    /// The count of the exited threads of a process, if the kernel sums it up.
+    /// Reads the count of a process's exited threads, if the kernel sums it up.
     pub exited_threads: Option<fn(&ExitedThreads) -> u64>,
     /// Its metric.
     pub metric: Option<Metric>,
-    /// How `diff` compares it.
+    /// The parameters with which `diff` compares it.
     pub diff: Option<Compared>,
     get: Get,
 }
@@ -186,7 +184,7 @@ impl Info {
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $variant:ident = $info:expr;)*) => {
-        /// A counter: a plain number that can be summed over tasks and over time.
+        /// A counter: a number that can be summed over tasks and over time.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum Counter { $($(#[$doc])* $variant,)* }
@@ -216,11 +214,11 @@ counters! {
     System = ns("system_ns", |of| Some(of.accounts?.cpu.system_ns));
     /// Time running a guest.
     Guest = ns("guest_ns", |of| Some(of.accounts?.cpu.guest_ns));
-    /// [`Self::User`], for objects that already use the name `user_ns` for the kernel's own sum.
+    /// Same as [`Self::User`], for objects in which `user_ns` is the kernel's own sum.
     CpuUser = ns("cpu_user_ns", |of| Some(of.accounts?.cpu.user_ns));
-    /// [`Self::System`], for such objects.
+    /// Same as [`Self::System`], for objects that use [`Self::CpuUser`].
     CpuSystem = ns("cpu_system_ns", |of| Some(of.accounts?.cpu.system_ns));
-    /// [`Self::Guest`], for such objects.
+    /// Same as [`Self::Guest`], for objects that use [`Self::CpuUser`].
     CpuGuest = ns("cpu_guest_ns", |of| Some(of.accounts?.cpu.guest_ns));
     /// Voluntary switches.
     Voluntary = events("voluntary", |of| Some(of.totals?.voluntary))
@@ -242,10 +240,8 @@ counters! {
             "Times that a task was taken off a CPU although it could have continued.",
         )
         .diff("involuntary switches", 100.0);
-    /// Moves between CPUs.
-    ///
-    /// A move costs some microseconds, more if the task's cache contents move with it. Below `least`, this is less than 0.1 %
-    /// of a CPU. Waits after a move are part of the wait times.
+    /// Moves between CPUs. A move costs some microseconds, more if the task's cache contents move with it. Below `least`, moves
+    /// cost less than 0.1 % of a CPU. Waits after a move are part of the wait times.
     Migrations = events("migrations", |of| Some(of.totals?.migrations))
         .exact_only()
         .tasks_only()
@@ -256,10 +252,10 @@ counters! {
     NodeMigrations = events("node_migrations", |of| of.task?.placement.node_migrations)
         .partial()
         .diff("moves between nodes", 20.0);
-    /// Completed waits that were partly spent out of quota.
+    /// Completed waits during which a quota had run out.
     ThrottledWaits = events("throttled_waits", |of| {
         let totals = of.totals?;
-        // Older recordings have only the time.
+        // Older recordings hold only the time.
         let is_known = totals.throttled_waits != 0 || totals.by_cause.get(Cause::Throttled) == 0;
         is_known.then_some(totals.throttled_waits)
     })
@@ -273,24 +269,24 @@ counters! {
         .diff("waits out of quota", 1.0);
     /// The kernel's own sum of waits.
     RunDelay = ns("run_delay_ns", |of| Some(of.totals?.run_delay_ns));
-    /// Waits that the kernel does not count.
+    /// Waits that the kernel's sum omits.
     Unstamped = events("unstamped", |of| Some(of.totals?.unstamped)).exact_only();
-    /// Total time of these waits.
+    /// Total time of the waits that the kernel's sum omits.
     UnstampedNs = ns("unstamped_ns", |of| Some(of.totals?.unstamped_ns)).exact_only();
-    /// Periods of the quota.
+    /// Periods of the quota in which the cgroup had something to run.
     Periods = events("nr_periods", |of| of.limits?.nr_periods)
         .metric("cgscope_cgroup_periods", "Periods of the cgroup's own quota in which the cgroup had something to run.");
     /// Periods in which the quota ran out.
     ThrottledPeriods = events("nr_throttled", |of| of.limits?.nr_throttled)
         .metric("cgscope_cgroup_throttled_periods", "Periods in which the cgroup's own quota ran out.");
-    /// Time out of quota, summed over CPUs.
+    /// Throttled time, summed over CPUs.
     ThrottledNs = ns("throttled_ns", |of| of.limits?.throttled_ns)
         .metric("cgscope_cgroup_throttled_seconds", "Time that the cgroup's own quota kept it from running, summed over CPUs.");
-    /// Periods in which the cgroup used saved-up time (burst).
+    /// Periods in which the cgroup used a burst (saved-up time).
     Bursts = events("nr_bursts", |of| of.limits?.nr_bursts);
-    /// Saved-up time (burst) that the cgroup used.
+    /// Burst (saved-up time) that the cgroup used.
     BurstNs = ns("burst_ns", |of| of.limits?.burst_ns);
-    /// Time that a quota of the cgroup or of an ancestor kept tasks directly in the cgroup from running, summed over CPUs.
+    /// Throttled time of tasks directly in the cgroup, by its own or an ancestor's quota, summed over CPUs.
     LocalThrottledNs = ns("local_throttled_ns", |of| of.limits?.local_throttled_ns);
     /// Time on a CPU, from `cpu.stat`.
     CgroupUsage = ns("usage_ns", |of| of.limits?.usage_ns);
@@ -298,39 +294,39 @@ counters! {
     CgroupUser = ns("user_ns", |of| of.limits?.user_ns);
     /// Time in the kernel, from `cpu.stat`.
     CgroupSystem = ns("system_ns", |of| of.limits?.system_ns);
-    /// Time in which some task waited for a CPU.
+    /// Time in which at least one task waited for a CPU.
     PressureSome = ns("pressure_some_ns", |of| of.limits?.pressure_some_ns);
     /// Time in which tasks waited and none ran.
     PressureFull = ns("pressure_full_ns", |of| of.limits?.pressure_full_ns);
-    /// Time in which some task waited for a CPU, without time at a limit.
+    /// Time in which at least one task waited for a CPU, excluding time at a limit.
     Contention = ns("contention_ns", |of| of.limits?.contention_ns)
         .metric(
             "cgscope_cpu_contention_seconds",
             "Time in which at least one task of the cgroup waited for a CPU, without time at a limit.",
         );
-    /// Time in which tasks were at a limit, and none waited for a CPU.
+    /// Time in which tasks were at a limit and no task waited for a CPU.
     ThrottledPressure = ns("throttled_pressure_ns", |of| of.limits?.throttled_pressure_ns)
         .metric(
             "cgscope_cpu_throttled_pressure_seconds",
             "Time in which at least one task of the cgroup was at a limit and none waited for a CPU.",
         );
-    /// By how much the two may be off.
+    /// Possible error of [`Self::Contention`] and [`Self::ThrottledPressure`].
     PressureUncertain = ns("pressure_uncertain_ns", |of| of.limits?.pressure_uncertain_ns);
 }
 
 use Counter::*;
 
-/// In the object of a task, before `blocked`.
+/// Counters of a task object, before `blocked`.
 pub const OF_TASK_TIME: &[Counter] = &[OnCpu, User, System, Guest];
-/// In the object of a task, before `ran_by_node`.
+/// Counters of a task object, before `ran_by_node`.
 pub const OF_TASK: &[Counter] = &[Voluntary, Involuntary, Migrations, NodeMigrations, ThrottledWaits];
-/// In the object of a task, before `unstamped`.
+/// Counters of a task object, before `unstamped`.
 pub const OF_TASK_BY_KERNEL: &[Counter] = &[RunDelay];
-/// In the objects of a cgroup and of an interval, before `blocked`.
+/// Counters of cgroup and interval objects, before `blocked`.
 pub const OF_CPU_TIMES: &[Counter] = &[CpuUser, CpuSystem, CpuGuest];
-/// In the object of a cgroup: sums over its tasks.
+/// Counters of a cgroup object: sums over its tasks.
 pub const OF_CGROUP: &[Counter] = &[Voluntary, Involuntary, RunDelay, ThrottledWaits];
-/// In the object of a cgroup: counters from its files.
+/// Counters of a cgroup object: values from its files.
 pub const OF_LIMITS: &[Counter] = &[
     Periods,
     ThrottledPeriods,
@@ -346,12 +342,12 @@ pub const OF_LIMITS: &[Counter] = &[
     ThrottledPressure,
     PressureUncertain,
 ];
-/// In the object of a quota that applied to a command.
+/// Counters of the object of a quota that applied to a command.
 pub const OF_QUOTA: &[Counter] =
     &[CgroupUsage, CgroupUser, CgroupSystem, Periods, ThrottledPeriods, ThrottledNs];
-/// In the object of an interval: sums over all tasks.
+/// Counters of an interval object: sums over all tasks.
 pub const OF_TOTAL: &[Counter] = &[ThrottledWaits];
-/// The last columns of CSV and Parquet. New ones go to the end.
+/// The last columns of CSV and Parquet. Append new columns at the end.
 pub const OF_EXPORT: &[Counter] = &[
     OnCpu,
     Voluntary,
@@ -365,35 +361,35 @@ pub const OF_EXPORT: &[Counter] = &[
 ];
 /// The columns of `top`.
 pub const OF_TOP: &[Counter] = &[Waits, Involuntary, Voluntary, Migrations, ThrottledWaits];
-/// The metrics before those of the quota.
+/// The metrics before the quota metrics.
 pub const OF_METRICS_FIRST: &[Counter] =
     &[OnCpu, Contention, ThrottledPressure, ThrottledNs, ThrottledPeriods, Periods];
-/// The metrics after those of the quota.
+/// The metrics after the quota metrics.
 pub const OF_METRICS: &[Counter] = &[Voluntary, Involuntary, Migrations, ThrottledWaits];
 
 impl Counter {
-    /// The row of the table.
+    /// Returns the row of the table.
     pub const fn info(self) -> &'static Info {
         &TABLE[self as usize]
     }
 
-    /// The key in JSON, and the column of CSV and Parquet.
+    /// Returns the key in JSON, which is also the column of CSV and Parquet.
     pub const fn name(self) -> &'static str {
         self.info().name
     }
 
-    /// The value; `None`: unknown.
+    /// Returns the value; `None`: unknown.
     pub fn of(self, observed: &Observed<'_>) -> Option<u64> {
         let Info { exact_only, get, .. } = self.info();
         if *exact_only && observed.mode == Mode::Coarse { None } else { get(observed) }
     }
 
-    /// The counters that `stat` shows.
+    /// Returns the counters that `stat` shows.
     pub fn of_stat() -> impl Iterator<Item = (Self, &'static StatColumn)> {
         Self::ALL.into_iter().filter_map(|counter| Some((counter, counter.info().stat.as_ref()?)))
     }
 
-    /// The counters that `diff` compares.
+    /// Returns the counters that `diff` compares.
     pub fn compared() -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().filter(|counter| counter.info().diff.is_some())
     }

@@ -23,11 +23,11 @@ pub use compare::compare;
 pub use resample::FEWEST_BLOCKS;
 pub use side::Side;
 
-/// A difference is more than noise if chance alone gives any figure of the table such a difference with at most this probability.
+/// Limit of [`Change::p`]: the maximum probability of a difference that counts as more than noise.
 pub const ERROR: f64 = 0.01;
-/// The same limit, for differences that an output marks as more certain.
+/// Limit of [`Change::p`] for differences that an output marks as more certain.
 pub const SMALL_ERROR: f64 = 0.001;
-/// Confidence level of the interval of a change.
+/// Confidence level of a change's confidence interval.
 pub const CONFIDENCE: f64 = 1.0 - ERROR;
 
 /// The thing that a figure describes.
@@ -37,11 +37,11 @@ pub const CONFIDENCE: f64 = 1.0 - ERROR;
 pub enum DiffSubject {
     /// The host, or the recorded selection.
     All,
-    /// A cgroup and all cgroups below it, by path, possibly [without ids](crate::cgroup_name::without_ids).
+    /// A cgroup with its descendants, by path, possibly [without ids](crate::cgroup_name::without_ids).
     Cgroup { path: Arc<str> },
-    /// All threads of one name; numbers in the name are left out.
+    /// All threads with the same name; numbers in the name are removed.
     Program { comm: Arc<str> },
-    /// A cgroup's own tasks while they wait behind one culprit.
+    /// A cgroup's own tasks while they wait because of one culprit.
     Behind {
         #[serde(rename = "path")]
         victim: Arc<str>,
@@ -62,7 +62,7 @@ pub enum Presence {
     OnlyAfter,
 }
 
-/// The judgement of a difference.
+/// The verdict on a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -70,7 +70,7 @@ pub enum Verdict {
     MoreThanNoise,
     /// Possibly chance.
     WithinNoise,
-    /// A certain difference, but below the least change that matters.
+    /// Certainly different, but below the least change that matters.
     Negligible,
     /// Too few events, or too few waits beyond a quantile.
     TooFewEvents,
@@ -78,7 +78,7 @@ pub enum Verdict {
     TooShort,
 }
 
-/// A row of the table: one figure of one subject on both sides.
+/// A row of the table: one figure of one subject, on both sides.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Change {
     /// The subject.
@@ -89,21 +89,21 @@ pub struct Change {
     pub figure: Figure,
     /// The recordings that contain the subject.
     pub presence: Presence,
-    /// The value before; `None` if there is none, such as a quantile without waits.
+    /// The value before; `None`: no value, such as a quantile without waits.
     pub before: Option<f64>,
-    /// The value after, like `before`.
+    /// The value after; `None`: no value.
     pub after: Option<f64>,
     /// `after` minus `before`.
     pub change: Option<f64>,
-    /// The change as a share of `before`; not finite (null in JSON) if `before` is 0.
+    /// The change as a share of `before`. Not finite (null in JSON) if `before` is 0.
     pub relative: Option<f64>,
-    /// Lower end of the change's confidence interval, with level [`CONFIDENCE`]; `None`: unknown.
+    /// Lower end of the confidence interval of the change, at level [`CONFIDENCE`]; `None`: unknown.
     pub low: Option<f64>,
     /// Upper end of the confidence interval.
     pub high: Option<f64>,
-    /// Probability that chance alone gives any figure of the table a difference as certain as this one; `None`: not tested.
+    /// Probability that chance alone makes any figure of the table differ as significantly as this one; `None`: not tested.
     pub p: Option<f64>,
-    /// The judgement.
+    /// The verdict.
     pub verdict: Verdict,
     /// Sort key of the table. For a share of wall time: the change. For other figures: the relative change times the share of
     /// wall time that the subject waited.
@@ -117,7 +117,7 @@ impl Change {
     }
 }
 
-/// The CPU limits of a cgroup; each field is as in [`CgroupReading`].
+/// The CPU limits of a cgroup. [`CgroupReading`] explains the fields.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[expect(missing_docs, reason = "as there")]
 pub struct CpuLimits {
@@ -136,23 +136,23 @@ impl From<&CgroupReading> for CpuLimits {
     }
 }
 
-/// Limits of a cgroup that differ. Limits have no noise, so they are not tested.
+/// A cgroup whose limits differ. Limits have no noise, so they are not tested.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LimitChange {
     /// Path of the cgroup.
     pub path: Arc<str>,
-    /// Limits at the end of the first recording; `None`: several cgroups of this name have different limits.
+    /// Limits at the end of the first recording; `None`: several cgroups with this path have different limits.
     pub before: Option<CpuLimits>,
     /// Limits at the end of the second recording.
     pub after: Option<CpuLimits>,
-    /// Whether the limits changed during each recording.
+    /// For each recording: true if the limits changed during it.
     pub changed_during: [bool; 2],
 }
 
 /// A finding that only one recording has.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FindingChange {
-    /// The recording that has the finding; never both.
+    /// The recording with the finding; never both.
     pub presence: Presence,
     /// The finding.
     #[serde(flatten)]
@@ -165,7 +165,7 @@ pub struct Ranked {
     /// The subject.
     #[serde(flatten)]
     pub subject: DiffSubject,
-    /// Time waited, as a share of wall time.
+    /// Waiting time, as a share of wall time.
     pub wait: f64,
     /// Time on a CPU, as a share of wall time.
     pub on_cpu: f64,
@@ -184,33 +184,33 @@ pub struct Length {
 /// The result of comparing two recordings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Diff {
-    /// Lengths of the recordings: before, after.
+    /// Lengths of the two recordings: before, after.
     pub lengths: [Length; 2],
     /// Number of figures that were tested together.
     pub tested: usize,
-    /// Changes that are more than noise first, then the others. Within both groups: shares of wall time first, then by size.
+    /// Changes: more than noise first, then the other changes. In each group: shares of wall time first, then by size.
     pub changes: Vec<Change>,
-    /// Limits that differ.
+    /// Cgroups whose limits differ.
     pub limits: Vec<LimitChange>,
     /// Findings that only one recording has.
     pub findings: Vec<FindingChange>,
     /// Number of findings that both recordings have.
     pub kept_findings: usize,
-    /// The cgroups that waited most, for each side.
+    /// For each side, the cgroups that waited most.
     pub cgroups: [Vec<Ranked>; 2],
-    /// The programs that waited most, for each side.
+    /// For each side, the programs that waited most.
     pub programs: [Vec<Ranked>; 2],
-    /// Compared subjects that exist in only one recording.
+    /// The compared subjects that only one recording has.
     pub alone: BTreeMap<DiffSubject, Presence>,
 }
 
 impl Diff {
-    /// True if changes can be tested: both recordings have enough blocks.
+    /// True if both recordings have enough blocks for a test.
     pub fn is_enough(&self) -> bool {
         self.lengths.iter().all(|length| length.blocks >= FEWEST_BLOCKS)
     }
 
-    /// The changes that are more than noise, in the order of the table.
+    /// Returns the changes that are more than noise, in the order of the table.
     pub fn called(&self) -> impl Iterator<Item = &Change> {
         self.changes.iter().filter(|change| change.is_called())
     }

@@ -1,4 +1,4 @@
-//! Facts about this host, and verdicts on them from a pure function.
+//! Facts about this host, and a pure function that judges them.
 //!
 //! A verdict says what was found. If something is wrong, the verdict also says what that prevents and how to fix it. The same
 //! facts decide whether cgscope starts, what an output omits and what `cgscope doctor` prints.
@@ -13,34 +13,34 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Mode, named::by_name, units};
 
-/// The oldest kernel that the exact mode supports; see [`Feature::LoopHelper`].
+/// Oldest kernel that the exact mode supports; see [`Feature::LoopHelper`].
 pub const OLDEST_KERNEL: (u32, u32) = (5, 17);
 
-/// The facts about a host. `None`: not read, or unreadable.
+/// Facts about a host. `None`: not read, or unreadable.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[expect(missing_docs, reason = "the other names are self-explanatory")]
 pub struct Facts {
-    /// The output of `uname -r`.
+    /// Output of `uname -r`.
     pub kernel_release: Option<String>,
-    /// The architecture, named as in Rust: `x86_64`, `aarch64`.
+    /// Architecture, named as in Rust: `x86_64`, `aarch64`.
     pub architecture: Option<String>,
     /// Path of the cgscope program, for remedies that name it.
     pub program: Option<String>,
-    /// The effective user id.
+    /// Effective user id.
     pub uid: Option<u32>,
-    /// The effective capabilities, named like `CAP_BPF`.
+    /// Effective capabilities, named like `CAP_BPF`.
     pub capabilities: Option<BTreeSet<String>>,
     pub initial_user_namespace: Option<bool>,
     pub initial_pid_namespace: Option<bool>,
-    /// A sign that this is a container.
+    /// Evidence that this is a container.
     pub container: Option<String>,
-    /// The number of containers that the runtimes name, or the sentence why they name none; `None`: no runtime was found.
+    /// Number of containers that the runtimes name, or a sentence on why they name no container; `None`: no runtime was found.
     pub named_containers: Option<Result<usize, String>>,
-    /// The state of the kernel's BTF, its type information.
+    /// State of BTF, the kernel's type information.
     pub btf: Option<Btf>,
-    /// Features that the kernel lacks; known only after the collector has checked them.
+    /// Features that the kernel lacks. Known only after the collector checked them.
     pub features_off: Option<Vec<FeatureOff>>,
-    /// True if the kernel can timestamp waits (CONFIG_SCHED_INFO) and does so now.
+    /// True if the kernel can timestamp waits (CONFIG_SCHED_INFO) and does it now.
     pub sched_info: Option<bool>,
     pub lockdown: Option<Lockdown>,
     pub cgroups: Option<CgroupFacts>,
@@ -56,29 +56,29 @@ pub struct Facts {
     pub bpf_scheduler: Option<String>,
     /// True if the kernel has CONFIG_SCHED_PROXY_EXEC.
     pub proxy_exec: Option<bool>,
-    /// The value of `kernel.sched_autogroup_enabled`.
+    /// Value of `kernel.sched_autogroup_enabled`.
     pub autogroup: Option<bool>,
     /// True if `/proc` may hide other users' processes (`hidepid=`).
     pub hides_processes: Option<bool>,
-    /// The value of `kernel.bpf_stats_enabled`.
+    /// Value of `kernel.bpf_stats_enabled`.
     pub bpf_stats: Option<bool>,
-    /// Result of loading, attaching and one reading; `None`: not tried.
+    /// Result of loading and attaching the programs and of one reading; `None`: not tried.
     pub trial: Option<Result<Trial, String>>,
 }
 
 impl Facts {
-    /// Major and minor version of the kernel.
+    /// Returns the major and minor version of the kernel.
     pub fn kernel(&self) -> Option<(u32, u32)> {
         parse_release(self.kernel_release.as_deref()?)
     }
 
-    /// True if the process holds a capability; `None`: unknown.
+    /// True if the process has a capability; `None`: unknown.
     pub fn holds(&self, capability: &str) -> Option<bool> {
         Some(self.capabilities.as_ref()?.contains(capability))
     }
 }
 
-/// Parses major and minor version: `6.12.9-amd64` is 6.12.
+/// Parses the major and minor version: `6.12.9-amd64` is 6.12.
 pub fn parse_release(release: &str) -> Option<(u32, u32)> {
     let (major, rest) = release.trim().split_once('.')?;
     let minor = rest.split(|c: char| !c.is_ascii_digit()).next()?;
@@ -101,7 +101,7 @@ pub enum Btf {
 pub struct FeatureOff {
     /// The feature.
     pub feature: Feature,
-    /// The missing kernel parts, such as `task_struct.throttled` or `BPF_FUNC_loop`.
+    /// The missing kernel symbols, such as `task_struct.throttled` or `BPF_FUNC_loop`.
     pub missing: Vec<String>,
 }
 
@@ -116,7 +116,7 @@ pub enum Lockdown {
     Confidentiality,
 }
 
-/// The cgroup hierarchies that a host has mounted.
+/// The cgroup versions that a host has mounted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CgroupLayout {
@@ -134,7 +134,7 @@ pub enum CgroupLayout {
 /// The mounted cgroup hierarchies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CgroupFacts {
-    /// The versions that are mounted.
+    /// The mounted versions.
     pub layout: CgroupLayout,
     /// Mount point of the hierarchy with the cpu controller.
     pub cpu_mount: Option<String>,
@@ -142,12 +142,12 @@ pub struct CgroupFacts {
     pub cpu_is_v2: bool,
 }
 
-/// The result of loading, attaching and one reading.
+/// Result of loading and attaching the programs and of one reading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trial {
-    /// Time from the start of loading until everything is attached, ms.
+    /// Time from the start of loading until all programs are attached, ms.
     pub attach_ms: u64,
-    /// Time of the first reading of all tasks, µs.
+    /// Duration of the first reading of all tasks, µs.
     pub read_us: u64,
     /// Number of tasks in the reading.
     pub tasks: u64,
@@ -158,9 +158,9 @@ pub struct Trial {
 cgscope_ledger::named! {
     /// The severity of a verdict.
     Level {
-        /// All is well.
+        /// No problem.
         Ok = "ok",
-        /// Worth knowing, but nothing is wrong.
+        /// Worth knowing, but no problem.
         Note = "note",
         /// A feature is off or a figure can be misread.
         Degraded = "degraded",
@@ -170,12 +170,12 @@ cgscope_ledger::named! {
 }
 by_name!(Level);
 
-/// A verdict on one topic; an object in `--json` output.
+/// A verdict on one topic. In `--json` output, it is an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Verdict {
     /// The topic in one word.
     pub topic: &'static str,
-    /// Its severity.
+    /// The severity.
     pub level: Level,
     /// The observation.
     pub finding: String,
@@ -186,7 +186,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// The verdict in one sentence: `finding: effect; remedy`.
+    /// Returns the verdict as one sentence: `finding: effect; remedy`.
     pub fn sentence(&self) -> String {
         let effect = self.effect.iter().map(|effect| format!(": {effect}"));
         let remedy = self.remedy.iter().map(|remedy| format!("; {remedy}"));
@@ -194,36 +194,35 @@ impl Verdict {
     }
 }
 
-/// The worst level of the verdicts.
+/// Returns the worst level of the verdicts.
 pub fn worst(verdicts: &[Verdict]) -> Level {
     verdicts.iter().map(|verdict| verdict.level).max().unwrap_or(Level::Ok)
 }
 
-/// The default mode on this host; `None`: neither mode works.
+/// Returns the default mode on this host; `None`: neither mode works.
 pub fn mode(facts: &Facts, verdicts: &[Verdict]) -> Option<Mode> {
     match worst(verdicts) {
-        // The coarse mode reads the sums that the kernel keeps.
+        // The coarse mode reads sums that the kernel keeps.
         Level::Missing => (facts.sched_info == Some(true)).then_some(Mode::Coarse),
         _ => Some(Mode::Bpf),
     }
 }
 
-/// The first missing requirement that explains why the exact mode could not start. `None` if nothing is known to be missing.
+/// Returns the first missing requirement, which explains why the exact mode could not start; `None`: no requirement is missing.
 pub fn cause_of_failure(facts: &Facts, error: &str) -> Option<Verdict> {
-    // Some rules judge more strictly after a failed trial.
+    // Some rules are stricter after a failed trial.
     let facts = Facts { trial: Some(Err(error.into())), ..facts.clone() };
     judge(&facts).into_iter().find(|verdict| verdict.level == Level::Missing)
 }
 
 type TopicRule = (&'static str, fn(Topic, &Facts) -> Vec<Verdict>);
 
-/// The topic of the rule that repeats an error.
+/// The topic of the rule that quotes the trial's error.
 const TRIAL: &str = "trial";
 
 const NOTHING: &str = "the exact mode is off";
 const ALL_CAPABILITIES: &str = "cap_bpf,cap_perfmon,cap_sys_ptrace,cap_dac_read_search,cap_syslog";
 
-/// The topic of verdicts.
 #[derive(Clone, Copy)]
 struct Topic(&'static str);
 
@@ -244,19 +243,19 @@ impl Topic {
         self.verdict(Level::Degraded, finding, Some((effect, remedy)))
     }
 
-    /// `effect`: why the exact mode is off.
+    /// `effect` says why the exact mode is off.
     fn missing(self, finding: impl Into<String>, effect: &str, remedy: &str) -> Vec<Verdict> {
         self.verdict(Level::Missing, finding, Some((&format!("{effect}, so {NOTHING}"), remedy)))
     }
 
-    /// `off`: the effect and the remedy.
+    /// `off` holds the effect and the remedy.
     fn verdict(self, level: Level, finding: impl Into<String>, off: Option<(&str, &str)>) -> Vec<Verdict> {
         let (effect, remedy) = off.map(|(effect, remedy)| (effect.into(), remedy.into())).unzip();
         vec![Verdict { topic: self.0, level, finding: finding.into(), effect, remedy }]
     }
 }
 
-/// Judges the host. Requirements of the exact mode come first, the most basic first. The mode that works comes near the end.
+/// Judges the host. Requirements of the exact mode come first, the most basic first. The working mode comes near the end.
 pub fn judge(facts: &Facts) -> Vec<Verdict> {
     let mut verdicts: Vec<Verdict> =
         RULES.iter().flat_map(|(topic, rule)| rule(Topic(topic), facts)).collect();
@@ -265,7 +264,7 @@ pub fn judge(facts: &Facts) -> Vec<Verdict> {
     verdicts
 }
 
-/// Explains in one sentence why the exact mode could not start: the first missing requirement, or the error itself.
+/// Returns one sentence on why the exact mode could not start: the first missing requirement, or the error itself.
 pub fn explain_failure(facts: &Facts, error: &str) -> String {
     match cause_of_failure(facts, error) {
         Some(cause) if cause.topic != TRIAL => format!("{} (the error was: {error})", cause.sentence()),
@@ -340,7 +339,7 @@ const RULES: &[TopicRule] = &[
     }),
     ("cgroups", cgroups),
     ("autogroup", |topic, facts| match facts.autogroup {
-        // Without CONFIG_SCHED_AUTOGROUP the file does not exist.
+        // Without CONFIG_SCHED_AUTOGROUP, the file does not exist.
         None | Some(false) => topic.ok("sched_autogroup is off"),
         Some(true) => topic.note(
             "kernel.sched_autogroup_enabled is 1: the scheduler treats each session in the root cgroup as a \
@@ -364,7 +363,7 @@ const RULES: &[TopicRule] = &[
             "PREEMPT_RT is on: most interrupt work runs in kernel threads, so waits behind interrupt work \
              show as waits behind kernel threads; this kernel has no preferred NUMA node for tasks",
         ),
-        // Kernels without PREEMPT_RT do not have the file.
+        // Kernels without PREEMPT_RT lack the file.
         Some(false) | None => topic.ok("PREEMPT_RT is off"),
     }),
     ("sched_ext", |topic, facts| match facts.sched_ext.as_deref() {
@@ -386,7 +385,7 @@ const RULES: &[TopicRule] = &[
              in its place; that run time is charged to the blocked task",
         ),
         Some(false) => topic.ok("proxy execution is not built in"),
-        // Kernels before 6.17 cannot have proxy execution; their configuration is often unreadable.
+        // Kernels before 6.17 have no proxy execution, but their configuration is often unreadable.
         None if facts.kernel().is_some_and(|version| version < (6, 17)) => {
             topic.ok("this kernel has no proxy execution")
         }
@@ -456,7 +455,7 @@ fn load_capabilities(topic: Topic, facts: &Facts) -> Vec<Verdict> {
     )
 }
 
-/// How to get `capabilities`. `setcap` replaces all capabilities of the file, so the list must be complete.
+/// Returns how to get `capabilities`. `setcap` replaces all capabilities of the file, so the list must be complete.
 fn grant(facts: &Facts, capabilities: &str) -> String {
     if facts.uid == Some(0) {
         let options = capabilities.split(',').map(|name| format!(" --cap-add {}", name[4..].to_uppercase()));
@@ -466,7 +465,6 @@ fn grant(facts: &Facts, capabilities: &str) -> String {
     format!("run cgscope with sudo, or run once: sudo setcap {capabilities}+ep {program}")
 }
 
-/// The verdict on an optional capability.
 fn optional(topic: Topic, facts: &Facts, capability: &str, without: &str) -> Vec<Verdict> {
     match facts.holds(capability) {
         None => topic.unknown(&format!("whether {capability} is held")),
@@ -537,7 +535,7 @@ fn trial(topic: Topic, facts: &Facts) -> Vec<Verdict> {
         }
         Some(Err(error)) => {
             let refused = ["EPERM", "not permitted", "EACCES", "ermission denied", "os error 1)"];
-            // A program reaches the verifier only if the capabilities are held.
+            // Without the capabilities, a program does not reach the verifier.
             let by_verifier = error.contains("Verifier output: 0:");
             let remedy = if !by_verifier && refused.iter().any(|word| error.contains(word)) {
                 "the kernel refused although the capabilities are held: look for a seccomp filter \
@@ -577,7 +575,6 @@ fn cgroups(topic: Topic, facts: &Facts) -> Vec<Verdict> {
     }
 }
 
-/// The mode that works on this host, from the facts and all other verdicts.
 fn measuring(facts: &Facts, verdicts: &[Verdict]) -> Vec<Verdict> {
     let topic = Topic("mode");
     match mode(facts, verdicts) {
@@ -613,7 +610,7 @@ fn processes(topic: Topic, facts: &Facts) -> Vec<Verdict> {
     }
 }
 
-/// What a feature is, and the kernel version or option that adds it; the level and the effect if the kernel lacks it.
+/// Returns a feature's description with the kernel version or option that adds it, and the level and effect of its absence.
 #[rustfmt::skip]
 const fn about(feature: Feature) -> (&'static str, Level, &'static str) {
     use Level::{Degraded, Missing, Note, Ok};
@@ -671,7 +668,7 @@ const fn about(feature: Feature) -> (&'static str, Level, &'static str) {
     }
 }
 
-/// How to boot a kernel that has the feature.
+/// Returns the advice on how to boot a kernel that has the feature.
 fn remedy(feature: Feature) -> String {
     let option = match feature {
         Feature::RunQueues => "CONFIG_FAIR_GROUP_SCHED",

@@ -1,7 +1,7 @@
-//! Findings: what is wrong in an interval, with figures and advice. The code is a pure function of the interval.
+//! Findings: the problems of an interval, with figures and advice. A pure function of the interval.
 //!
-//! Each rule has its name here, and its thresholds, its condition and its text in the file of its kind. Except for `starved`, rules count only completed waits, because the
-//! culprits of waits in progress are not known yet. If the data of a rule is missing, the rule reports nothing.
+//! This file names the rules. Their thresholds, conditions and texts are in the file of their kind. Except for `starved`, rules
+//! count only completed waits, because the culprits of pending waits are unknown. A rule whose data is missing reports nothing.
 
 mod contention;
 mod host;
@@ -33,10 +33,10 @@ use crate::{
 };
 pub use quota::BELOW_LIMIT_PERCENT;
 
-/// Maximum number of findings of an interval; the most costly are kept.
+/// Maximum number of findings of an interval. The most costly findings are kept.
 pub const MOST: usize = 12;
 
-/// One problem found in an interval.
+/// A problem found in an interval.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// The rule that reports this finding.
@@ -56,22 +56,22 @@ pub struct Finding {
     pub says: String,
     /// The action to take: one sentence without a full stop.
     pub advice: String,
-    /// Waiting time that the problem causes, ns summed over tasks. Two findings may count the same waiting.
+    /// Waiting time that the problem causes, ns, summed over tasks. Two findings may count the same waiting time.
     pub lost_ns: u64,
-    /// True if the affected cgroup itself used more CPU time than the neighbour behind which it waits. Limiting the neighbour
-    /// would help little. The screen shows these findings last.
+    /// True if the affected cgroup used more CPU time than the neighbour for which it waited. Limiting the neighbour would help
+    /// little, so the screen shows the finding last.
     #[serde(skip)]
     pub is_heavier: bool,
 }
 
 impl Finding {
-    /// The short form in one line: who, what happens, and how much.
+    /// Returns the short form in one line: who, what happens, and how much.
     pub fn headline(&self) -> String {
         format!("{}: {}", self.what, self.amount)
     }
 }
 
-/// The facts about a host that rules need in addition to the interval.
+/// Facts about a host that rules need in addition to the interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Host {
     /// Number of online CPUs; `None`: unknown.
@@ -80,13 +80,13 @@ pub struct Host {
     pub whole: bool,
 }
 
-/// Returns at most [`MOST`] findings of `interval`, the most costly first. Unattributed waiting comes last, because it only
-/// makes the other figures less certain.
+/// Returns at most [`MOST`] findings of `interval`, the most costly first. Unattributed waiting comes last, because it only makes
+/// other figures less certain.
 pub fn findings(interval: &Interval, host: &Host) -> Vec<Finding> {
     findings_in(interval, &Tree::new(interval), host)
 }
 
-/// The same as [`findings`], for a caller that already has the tree of the interval.
+/// Same as [`findings`], for a caller that has the tree of the interval.
 pub fn findings_in(interval: &Interval, tree: &Tree, host: &Host) -> Vec<Finding> {
     if interval.duration_ns == 0 {
         return Vec::new();
@@ -119,26 +119,25 @@ fn is_much(ns: u64, least_ns: u64, whole_ns: u64, percent: u64) -> bool {
     ns >= least_ns && is_share(ns, whole_ns, percent)
 }
 
-/// The busy threads among some tasks, except kernel threads that are bound to a CPU: no user can move those.
+/// The busy threads among some tasks, except kernel threads that are bound to a CPU: a user cannot move those threads.
 #[derive(Debug, Default)]
 pub(crate) struct BusyThreads {
     pub threads: u64,
-    /// The processes of the threads.
     pub processes: BTreeSet<u32>,
     /// The current or last CPU of each thread.
     pub cpus: BTreeSet<u32>,
-    /// Time the threads waited behind their own cgroup, ns.
+    /// Time that the threads waited for their own cgroup, ns.
     pub own_ns: u64,
 }
 
-/// An interval with sums derived from it. Cgroups are nodes of the tree.
+/// An interval with its derived sums. A cgroup is a node of the tree.
 pub(crate) struct Context<'a> {
     pub interval: &'a Interval,
     pub tree: &'a Tree,
     pub host: Host,
-    /// Sums over every task, including tasks whose cgroup path is unknown.
+    /// Sums over all tasks, including tasks whose cgroup path is unknown.
     pub total: Sums,
-    /// Time that the quota of each node throttled tasks.
+    /// For each node, the time that its quota throttled tasks.
     pub held: Vec<Held>,
 }
 
@@ -152,7 +151,7 @@ impl<'a> Context<'a> {
         context
     }
 
-    /// The groups that together contain each task once.
+    /// Returns groups that together contain each task once.
     pub fn groups(&self) -> impl Iterator<Item = &'a Group> + use<'a> {
         self.tree.nodes().first().map(|root| &root.group).into_iter().chain(&self.tree.unknown)
     }
@@ -165,12 +164,11 @@ impl<'a> Context<'a> {
         &self.tree.nodes()[node].path
     }
 
-    /// The limits set on the cgroup itself.
     pub fn limits(&self, node: usize) -> Option<&'a CgroupReading> {
         self.tree.limits(self.interval, node)
     }
 
-    /// The sums of a cgroup and all cgroups below it.
+    /// Returns the sums of a cgroup with its descendants.
     pub fn with_below(&self, node: usize) -> Sums {
         Sums::from(&self.tree.nodes()[node].group)
     }
@@ -188,17 +186,17 @@ impl<'a> Context<'a> {
     }
 }
 
-/// How long the quota of a cgroup throttled tasks.
+/// Time that the quota of a cgroup throttled tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// All of it, ns.
+    /// Total time, ns.
     pub ns: u64,
-    /// The part for which it is not recorded whose quota had run out, ns.
+    /// The part for which the recording does not say which quota had run out, ns.
     pub unnamed_ns: u64,
 }
 
-/// Computes the time that each node's quota throttled tasks. If the recording does not say which quota throttled them, the
-/// tightest quota counts, as in [`Node::limited_by`].
+/// Computes the time that each node's quota throttled tasks. If the recording does not name the quota, the tightest quota counts,
+/// as in [`Node::limited_by`].
 fn held(interval: &Interval, tree: &Tree) -> Vec<Held> {
     // By id, because a cgroup that was removed and created again has two ids.
     let living = interval.tasks.iter().map(|task| (task.reading.cgroup_id, &task.wait));
@@ -235,27 +233,26 @@ fn held(interval: &Interval, tree: &Tree) -> Vec<Held> {
     held
 }
 
-/// Returns the key with the largest sum.
 fn most<K: Ord>(parts: impl Iterator<Item = (K, u64)>) -> Option<(K, u64)> {
     sum::tally(parts).into_iter().max_by_key(|(_, ns)| *ns)
 }
 
 cgscope_ledger::named! {
-    /// A rule for findings. Findings of equal cost and cgroup are sorted in this order.
+    /// A rule for findings. The order of the rules sorts findings of the same cost and cgroup.
     Rule {
         /// A quota ran out.
         Throttled = "throttled",
-        /// There are more busy threads than the quota has CPUs.
+        /// More threads are busy than the quota has CPUs.
         ThreadsOverQuota = "threads_over_quota",
-        /// A quota ran out although on average the cgroup used less than the quota.
+        /// A quota ran out, although the cgroup used less than the quota on average.
         ThrottledBelowLimit = "throttled_below_limit",
-        /// Tasks of other cgroups had the CPU.
+        /// Tasks of other cgroups occupied the CPU.
         NoisyNeighbour = "noisy_neighbour",
-        /// The host has fewer CPUs than runnable tasks.
+        /// More tasks are runnable than the host has CPUs.
         CpuOversubscription = "cpu_oversubscription",
         /// Tasks of one cgroup wait for each other.
         OwnContention = "own_contention",
-        /// A task waits for very long and still waits.
+        /// A task has been waiting for very long and still waits.
         Starved = "starved",
         /// Tasks wait for busy CPUs while other CPUs are idle.
         IdleCpus = "idle_cpus",
@@ -263,13 +260,13 @@ cgscope_ledger::named! {
         WakeupLatency = "wakeup_latency",
         /// Real-time or deadline tasks used up their runtime.
         RealTimeLimit = "real_time_limit",
-        /// Interrupts had the CPUs.
+        /// Interrupts occupied the CPUs.
         Interrupts = "interrupts",
-        /// The hypervisor had the CPUs.
+        /// The hypervisor took the CPUs.
         StolenTime = "stolen_time",
-        /// One node is full while another is idle.
+        /// One NUMA node is full while another is idle.
         NodeSkew = "node_skew",
-        /// Threads run on other nodes than their memory.
+        /// Threads run on other nodes than the node of their memory.
         RemoteMemory = "remote_memory",
         /// Threads often move between nodes.
         NodeBouncing = "node_bouncing",
@@ -279,7 +276,6 @@ cgscope_ledger::named! {
 }
 by_name!(Rule);
 
-/// The short form of a finding: what happens, how much, and one action.
 struct Short {
     what: String,
     amount: String,
@@ -298,21 +294,19 @@ fn finding(rule: Rule, lost_ns: u64, short: Short, says: String, advice: impl In
     Finding { rule, cgroup: None, what, amount, action, says, advice, lost_ns, is_heavier: false }
 }
 
-/// A finding about a cgroup. [`name`] adds the cgroup's name.
 fn about(path: &Arc<str>, finding: Finding) -> Finding {
     Finding { cgroup: Some(path.clone()), ..finding }
 }
 
-/// Adds the name of the cgroup that a finding is about.
 pub(crate) fn name(finding: &mut Finding, names: &Names) {
-    // Its sentence names the cgroup itself.
+    // The sentence already names the cgroup.
     if let Some(path) = finding.cgroup.as_ref().filter(|_| finding.rule != Rule::NodeSkew) {
         finding.what = format!("{} {}", leaf(names, path), finding.what);
         finding.says = format!("{}: {}", names.of(path), finding.says);
     }
 }
 
-/// The short name of a cgroup: that of its container, pod or unit, or else its last part, without its ancestors.
+/// Returns the short name of a cgroup: its container, pod or unit, or else the last part of its path.
 fn leaf(names: &Names, path: &str) -> String {
     match names.of(path) {
         _ if path == "/" => "the root cgroup".into(),
@@ -321,7 +315,7 @@ fn leaf(names: &Names, path: &str) -> String {
     }
 }
 
-/// Time per second: `494ms/s`.
+/// Formats time per second: `494ms/s`.
 fn rate(ns: u64, duration_ns: u64) -> String {
     let per_second = u128::from(ns) * 1_000_000_000 / u128::from(duration_ns.max(1));
     format!("{}/s", duration(u64::try_from(per_second).unwrap_or(u64::MAX)))

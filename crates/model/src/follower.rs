@@ -1,4 +1,4 @@
-//! The viewers of a daemon for whom processes are followed.
+//! The viewers of a daemon that follow processes.
 
 use cgscope_ledger::wire::{FOLLOWED_SHIFT, FOLLOWERS};
 
@@ -7,18 +7,18 @@ use cgscope_ledger::wire::{FOLLOWED_SHIFT, FOLLOWERS};
 pub struct Follower(u32);
 
 impl Follower {
-    /// All possible followers.
+    /// Returns all possible followers.
     pub fn all() -> impl Iterator<Item = Self> {
         (0..FOLLOWERS).map(Self)
     }
 
-    /// The bit of this follower.
+    /// Returns the bit of this follower.
     pub fn bit(self) -> u64 {
         1 << (FOLLOWED_SHIFT + self.0)
     }
 }
 
-/// A task, and for whom it is followed.
+/// A task, and the viewers that follow it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Followed {
     /// The task: [`TaskReading::serial`](crate::TaskReading::serial).

@@ -1,4 +1,4 @@
-//! A histogram of waits over the buckets of [`cgscope_ledger::bucket`], each row split by cause.
+//! A histogram of waits over the buckets of [`cgscope_ledger::bucket`]. Each row (one power of two) is split by cause.
 
 use cgscope_ledger::{
     BUCKETS, CAUSES, Cause, Shares, bucket_of,
@@ -11,22 +11,22 @@ use crate::{
     sum,
 };
 
-/// Completed waits by length, and by row (a doubling of the length) and cause.
+/// Completed waits: counts by bucket of length, and shares by row and cause. A row spans one power of two.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hist {
     counts: Sparse<BUCKETS>,
-    /// In units of 1/[`WHOLE`] wait. [`Cause::Wakeup`] is not stored: it is the rest of a row's count.
+    /// Shares in units of 1/[`WHOLE`] wait. [`Cause::Wakeup`] is not stored: it is the rest of a row's count.
     shares: Sparse<CELLS>,
 }
 
 impl Hist {
-    /// Builds a histogram from a count per bucket and a share per cell (row and cause), in order.
+    /// Builds a histogram from one count per bucket and one share per cell (row and cause), in order.
     pub fn from_counts(counts: impl IntoIterator<Item = u64>, shares: impl IntoIterator<Item = u64>) -> Self {
         Self { counts: Sparse::from_counts(counts), shares: Sparse::from_counts(shares) }
     }
 
-    /// Builds a histogram from its nonzero cells: (bucket, count) and (cell of row and cause, share), each ascending. `None`
-    /// if a cell does not exist, is zero or is out of order.
+    /// Builds a histogram from its nonzero cells: (bucket, count) and (cell of row and cause, share), each ascending. `None` if a
+    /// cell does not exist, is zero or is out of order.
     pub fn from_cells(
         counts: impl IntoIterator<Item = (u32, u64)>,
         shares: impl IntoIterator<Item = (u32, u64)>,
@@ -34,27 +34,27 @@ impl Hist {
         Some(Self { counts: Sparse::from_cells(counts)?, shares: Sparse::from_cells(shares)? })
     }
 
-    /// Memory of the counts, bytes.
+    /// Returns the memory of the counts, bytes.
     pub fn memory_bytes(&self) -> usize {
         (self.counts.len() + self.shares.len()) * size_of::<(u8, u64)>()
     }
 
-    /// The counts by bucket, in the form that [`Self::from_cells`] takes.
+    /// Returns the counts by bucket, in the form that [`Self::from_cells`] takes.
     pub fn counts(&self) -> impl ExactSizeIterator<Item = (usize, u64)> + '_ {
         self.counts.iter()
     }
 
-    /// The shares by cell, in the form that [`Self::from_cells`] takes.
+    /// Returns the shares by cell, in the form that [`Self::from_cells`] takes.
     pub fn shares(&self) -> impl ExactSizeIterator<Item = (usize, u64)> + '_ {
         self.shares.iter()
     }
 
-    /// The histogram, advanced to the kernel's counters, which wrap at 2^32.
+    /// Returns the histogram, advanced to the kernel's counters, which wrap at 2^32.
     pub fn advanced_to(&self, counts: &[u32; BUCKETS], shares: &Shares) -> Self {
         Self { counts: self.counts.advanced_to(counts), shares: self.shares.advanced_to(shares) }
     }
 
-    /// Builds a histogram from single waits, all of [`Cause::Wakeup`].
+    /// Builds a histogram from single waits with the cause [`Cause::Wakeup`].
     pub fn from_waits_ns(waits: impl IntoIterator<Item = u64>) -> Self {
         let mut counts = [0u64; BUCKETS];
         for ns in waits {
@@ -63,7 +63,7 @@ impl Hist {
         Self::from_counts(counts, [])
     }
 
-    /// Builds a histogram from single waits of one cause.
+    /// Builds a histogram from single waits with one cause.
     pub fn of_cause(cause: Cause, waits: impl IntoIterator<Item = u64>) -> Self {
         let mut hist = Self::from_waits_ns(waits);
         let mut shares = [0u64; CELLS];
@@ -82,7 +82,7 @@ impl Hist {
         self.counts.is_valid() && self.shares.is_valid()
     }
 
-    /// Number of waits.
+    /// Returns the number of waits.
     pub fn count(&self) -> u64 {
         self.counts.total()
     }
@@ -92,12 +92,12 @@ impl Hist {
         self.counts.is_empty()
     }
 
-    /// (low_ns, high_ns exclusive, count) of each bucket that has waits, in ascending order.
+    /// Returns (low_ns, high_ns exclusive, count) of each bucket with waits, ascending.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
         self.counts.iter().map(|(bucket, count)| (low_ns(bucket), high_ns(bucket), count))
     }
 
-    /// The waits by cause of each row that has waits, in ascending order of rows.
+    /// Returns the waits by cause of each row with waits, ascending.
     pub fn octaves(&self) -> Vec<Octave> {
         if self.is_empty() {
             return Vec::new();
@@ -113,7 +113,7 @@ impl Hist {
         for (cell, share) in self.shares.iter() {
             let (row, column) = row_and_column(cell);
             let at = octaves.binary_search_by_key(&row, |octave| octave.row);
-            // The kernel may add a wait during the reading. Then the share of the wait can be in the reading, but not its count.
+            // The kernel may add a wait during the reading. Then the reading may contain the wait's share but not its count.
             if let Ok(at) = at {
                 octaves[at].by_cause[COLUMN_NAMES[column] as usize] += share as f64 / f64::from(WHOLE);
             }
@@ -125,7 +125,7 @@ impl Hist {
         octaves
     }
 
-    /// The increase since `before`; `None` if a count went backwards.
+    /// Returns the increase since `before`; `None` if a count decreased.
     pub fn since(&self, before: &Self) -> Option<Self> {
         Some(Self { counts: self.counts.since(&before.counts)?, shares: self.shares.since(&before.shares)? })
     }
@@ -136,7 +136,7 @@ impl Hist {
         self.shares.add(&other.shares);
     }
 
-    /// The wait that a share `quantile` (0 to 1) of all waits does not exceed, by nearest rank. `None` without waits.
+    /// Returns the `quantile` (0 to 1) of the waits, ns, by nearest rank; `None` without waits.
     ///
     /// The result is the last nanosecond of the bucket that holds this wait, at most `max_ns`. It is never below the true
     /// quantile, and above it by at most [`cgscope_ledger::bucket::RELATIVE_ERROR`].
@@ -146,7 +146,7 @@ impl Hist {
         Some(last.min(max_ns))
     }
 
-    /// The start of the bucket that holds this quantile: never above the true quantile.
+    /// Returns the start of the bucket that holds this quantile. It is never above the true quantile.
     pub fn quantile_low_ns(&self, quantile: f64) -> Option<u64> {
         self.quantile_bucket(quantile).map(low_ns)
     }
@@ -162,15 +162,13 @@ impl Hist {
         self.counts.iter().find(at_rank).map(|(bucket, _)| bucket)
     }
 
-    /// The upper end of the highest bucket with a count, inclusive.
+    /// Returns the upper end of the highest bucket with a count, ns, inclusive.
     pub fn highest_ns(&self) -> Option<u64> {
         self.counts.iter().next_back().map(|(bucket, _)| high_ns(bucket) - 1)
     }
 
-    /// The same waits as an HdrHistogram, each at the middle of its bucket.
-    ///
-    /// For percentile tables and for merging with histograms of other tools. Three significant digits add no noticeable error
-    /// to that of our buckets.
+    /// Returns the same waits as an HdrHistogram, each at the middle of its bucket. Used for percentile tables and for merging
+    /// with other tools' histograms. Three significant digits add no noticeable error to the error of the buckets.
     pub fn to_hdr(&self) -> hdrhistogram::Histogram<u64> {
         // The constructor accepts these constant bounds: a failure would be a bug in this line.
         let mut hdr = hdrhistogram::Histogram::new_with_bounds(1, high_ns(BUCKETS - 1), 3)
@@ -181,12 +179,11 @@ impl Hist {
         hdr
     }
 
-    /// Rows as runqlat prints them, up to the last row with a count. `unit_ns`: 1,000 for us, 1,000,000 for ms.
-    ///
-    /// Row `k` holds waits from `2^k` to below `2^(k+1)` units; row 0 begins at 0.
+    /// Returns rows as runqlat prints them, up to the last row with a count. `unit_ns`: 1,000 for us, 1,000,000 for ms. Row `k`
+    /// holds waits from `2^k` to below `2^(k+1)` units; row 0 begins at 0.
     pub fn rows(&self, unit_ns: u64) -> Vec<Row> {
         let mut rows: Vec<Row> = Vec::new();
-        // A bucket goes by its middle: with a unit of ms, our bucket edges do not match the row edges.
+        // The middle of a bucket selects its row, because bucket edges do not match row edges if the unit is ms.
         let of = |low: u64, high: u64| ((low + (high - low) / 2) / unit_ns).max(1).ilog2() as usize;
         for (low, high, count) in self.buckets() {
             let k = of(low, high);
@@ -207,7 +204,6 @@ impl Hist {
     }
 }
 
-/// Accumulates many histograms.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HistSum {
     counts: Dense<BUCKETS>,
@@ -226,7 +222,7 @@ impl HistSum {
     }
 }
 
-/// The waits in one doubling of length; each wait is split among causes in proportion to its parts.
+/// The waits whose lengths lie in one octave (a factor of two). Each wait is split among its causes in proportion.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Octave {
     row: usize,
@@ -237,18 +233,18 @@ pub struct Octave {
 }
 
 impl Octave {
-    /// Lower end, ns.
+    /// Returns the lower end, ns.
     pub fn low_ns(&self) -> u64 {
         low_ns(self.row * 8)
     }
 
-    /// Upper end, ns, exclusive.
+    /// Returns the upper end, ns, exclusive.
     pub fn high_ns(&self) -> u64 {
         high_ns(self.row * 8 + 7)
     }
 }
 
-/// A row of [`Hist::rows`]; both ends are inclusive, in the requested unit.
+/// A row of [`Hist::rows`]. Both ends are inclusive, in the requested unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Row {
     /// Smallest whole number of units.
@@ -257,7 +253,7 @@ pub struct Row {
     pub high: u64,
     /// Number of waits.
     pub count: u64,
-    /// Number of waits by cause, in the order of [`Cause::ALL`]: proportions for drawing a bar.
+    /// Number of waits by cause, in the order of [`Cause::ALL`]. Only the proportions matter, for drawing a bar.
     pub by_cause: [f64; CAUSES],
 }
 

@@ -1,5 +1,5 @@
-//! The objects that scripts rely on: an interval (`cgscope.interval/1`) and a command that was run (`cgscope.stat/1`). Values that could
-//! not be read are null, never 0. The meanings and units of members are in docs/figures.md.
+//! JSON objects that scripts rely on: an interval (`cgscope.interval/1`) and a command's run (`cgscope.stat/1`). Values that
+//! could not be read are null, never 0. docs/figures.md explains the members and their units.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -22,8 +22,8 @@ use crate::{
     pairs::{Culprit, NAMED},
 };
 
-/// Declares an object: what it is made of, and its members. A member is a name with its value; `?` leaves it out if it is `None`. `..` adds
-/// the members of another value. Statements before `=>` prepare the values.
+/// Declares an object: its type, the values it is made from, and its members. A member is a name with a value; a `?` omits the
+/// member if the value is `None`. `..` adds the members of another value. Statements before `=>` prepare the values.
 macro_rules! object {
     (
         $(#[$about:meta])*
@@ -42,7 +42,6 @@ macro_rules! object {
     };
 }
 
-/// Writes the members of an object, as [`object`] declares them.
 macro_rules! members {
     ($serializer:ident, { $($members:tt)* }) => {{
         let mut object = $serializer.serialize_map(None)?;
@@ -66,18 +65,18 @@ macro_rules! members {
     };
 }
 
-/// One interval.
+/// The JSON object of one interval.
 #[derive(Debug)]
 pub struct IntervalObject<'a> {
     interval: &'a Interval,
     host: Host,
-    /// Tasks that did nothing are listed, too.
+    /// True if tasks that did nothing are listed as well.
     all: bool,
     classes: Option<Classes<'a>>,
 }
 
 impl<'a> IntervalObject<'a> {
-    /// The object of an interval, with its findings on this host.
+    /// Creates the object of an interval, with its findings on this host.
     pub fn new(interval: &'a Interval, host: &Host) -> Self {
         Self { interval, host: *host, all: false, classes: None }
     }
@@ -87,13 +86,13 @@ impl<'a> IntervalObject<'a> {
         Self { all, ..self }
     }
 
-    /// Adds `class` and `blocked_on` to each task, each cgroup and the whole; `blocked_on` is null if blocked time is
-    /// unknown. `classes` must belong to the same interval.
+    /// Adds `class` and `blocked_on` to each task, each cgroup and the total. `blocked_on` is null if blocked time is unknown.
+    /// `classes` must belong to the same interval.
     pub fn with_classes(self, classes: &Classes<'a>) -> Self {
         Self { classes: Some(classes.clone()), ..self }
     }
 
-    /// Cgroups by path; all cgroups without a known path come first, as one object.
+    /// Returns the cgroups by path. One object for all cgroups without a known path comes first.
     fn cgroups<'o>(&'o self, tree: &'o Tree) -> Vec<CgroupObject<'o>> {
         let nodes = tree.nodes();
         let mut known: Vec<usize> = (0..nodes.len()).filter(|at| nodes[*at].has_tasks).collect();
@@ -143,7 +142,7 @@ impl Serialize for IntervalObject<'_> {
     }
 }
 
-/// The objects of a list; null if it could not be read.
+/// Returns the objects of a list; null if the list could not be read.
 fn some<T>(objects: impl Iterator<Item = T>) -> Option<Vec<T>> {
     Some(objects.collect()).filter(|objects: &Vec<T>| !objects.is_empty())
 }
@@ -172,7 +171,7 @@ object! {
     }
 }
 
-/// The parts of waits; they sum to `total_ns`.
+/// The parts of waits by cause, ns; they sum to `total_ns`.
 struct CauseObject(ByCause, Mode);
 
 impl Serialize for CauseObject {
@@ -182,7 +181,6 @@ impl Serialize for CauseObject {
     }
 }
 
-/// The waits of a row by cause; each wait is split in proportion to its parts.
 struct CauseCounts([f64; CAUSES]);
 
 impl Serialize for CauseCounts {
@@ -192,7 +190,7 @@ impl Serialize for CauseCounts {
 }
 
 object! {
-    /// Waits that are not over. Only the exact mode has them.
+    /// Pending waits. Only the exact mode has them.
     PendingObject<'a>(group: &'a Group) => {
         count: group.pending,
         max_ns: group.pending_max_ns,
@@ -200,7 +198,7 @@ object! {
     }
 }
 
-/// Counters by name. Allocates no memory: a host has thousands of tasks.
+/// Counters by name. Allocates no memory, because a host has thousands of tasks.
 struct Counters<'a>(&'static [Counter], &'a Observed<'a>);
 
 impl Counters<'_> {
@@ -215,16 +213,13 @@ impl Serialize for Counters<'_> {
     }
 }
 
-/// The class of a target, and its blocked time: ns by kind, without kinds of 0 ns.
-///
-/// For a cgroup and the whole, this is the time of threads that exist at the end. The whole also includes exited threads with
-/// stacks.
+/// The class of a target, and its blocked time by kind, ns, without kinds of 0 ns. For a cgroup and for the total, this is the
+/// blocked time of threads that exist at the end. The total also includes exited threads with stacks.
 struct ClassObject {
     class: Classified,
     blocked: Option<BlockedTime>,
 }
 
-/// The members of a class, if it was requested.
 struct Members(Option<ClassObject>);
 
 impl Members {
@@ -239,7 +234,7 @@ fn kinds(blocked: &BlockedTime, which: fn(u64) -> bool) -> BTreeMap<&'static str
     blocked.iter().filter(|(_, ns)| which(*ns)).map(|(kind, ns)| (kind.name(), ns)).collect()
 }
 
-/// The objects of tasks. Each object is created when it is written, because all objects at once would take megabytes.
+/// The objects of tasks. Each object is created when it is written: all objects at once would take megabytes.
 struct TaskObjects<'a>(&'a IntervalObject<'a>);
 
 impl Serialize for TaskObjects<'_> {
@@ -267,7 +262,7 @@ struct TaskObject<'a> {
     task: &'a TaskInterval,
     interval: &'a Interval,
     classes: Option<&'a Classes<'a>>,
-    /// The object of no waits. Most tasks have none in an interval.
+    /// The object for a task without waits. Most tasks have no waits in an interval.
     none: &'a RawValue,
 }
 
@@ -308,7 +303,6 @@ impl Serialize for TaskObject<'_> {
     }
 }
 
-/// The waits of a task.
 struct TaskWait<'a>(&'a Wait, Mode, &'a RawValue);
 
 impl Serialize for TaskWait<'_> {
@@ -322,19 +316,19 @@ impl Serialize for TaskWait<'_> {
     }
 }
 
-/// Waits that the kernel does not count: tasks preempted after they had set their state to sleeping. Not in `wait`.
+/// Waits that the kernel's sum omits: of tasks preempted after they had set their state to sleeping. `wait` excludes them.
 #[derive(Serialize)]
 struct UnstampedObject {
     count: u64,
     total_ns: u64,
 }
 
-/// C: a cgroup with all cgroups below it.
+/// C: a cgroup with its descendants.
 struct CgroupObject<'a> {
     of: &'a IntervalObject<'a>,
     tree: &'a Tree,
     group: &'a Group,
-    /// Its node; `None`: the cgroups without a known path.
+    /// The cgroup's node; `None`: all cgroups without a known path.
     at: Option<usize>,
 }
 
@@ -365,7 +359,7 @@ impl Serialize for CgroupObject<'_> {
         let throttled_by = throttled_by.map(|(by, ns)| LimitObject { path: by.map(path_of), ns: *ns });
         members!(serializer, {
             path: path,
-            // The name that tables show; the path if it has none.
+            // The name that tables show, or else the path.
             name: path.map(|path| interval.names.of(path)),
             unit: ids.unit,
             container: ids.container,
@@ -402,7 +396,7 @@ impl Serialize for CgroupObject<'_> {
     }
 }
 
-/// A cgroup whose quota had run out while tasks waited because of it.
+/// A cgroup whose exhausted quota made tasks wait.
 #[derive(Serialize)]
 struct LimitObject {
     path: Option<Arc<str>>,
@@ -461,7 +455,7 @@ object! {
 }
 
 object! {
-    /// The memory of a process by node.
+    /// The memory of a process by NUMA node.
     MemoryObject<'a>(memory: &'a ProcessMemory, interval: &'a Interval) {
         let ProcessMemory { tgid, by_node, policies } = memory;
         let ran_ns = interval.ran_by_node(|task| task.tgid == *tgid);
@@ -473,12 +467,12 @@ object! {
     }
 }
 
-/// A command that was run. Times are ns.
+/// The JSON object of a command's run. Times are ns.
 #[derive(Debug)]
 pub struct StatObject<'a>(&'a CommandRun);
 
 impl<'a> StatObject<'a> {
-    /// The object of a command, with the findings about it on the host where it ran.
+    /// Creates the object of a command, with the findings about it on the host where it ran.
     pub fn new(run: &'a CommandRun) -> Self {
         Self(run)
     }
@@ -536,7 +530,7 @@ object! {
 }
 
 object! {
-    /// Where the time of all threads went: `on_cpu_ns`, `waited` and `blocked` sum to `total_ns`.
+    /// The time of all threads: `on_cpu_ns`, `waited` and `blocked` sum to `total_ns`.
     ThreadsTimeObject<'a>(time: WallTime, run: &'a CommandRun) {
         let by_state =
             time.blocked.map(|blocked| blocked.iter().map(|(state, ns)| (state.name(), ns)).collect());

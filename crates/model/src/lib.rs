@@ -1,7 +1,7 @@
 //! Samples, Intervals and everything derived from them. Pure: no aya, no tokio, no file system, no clock.
 //!
-//! A [`Sample`] holds cumulative readings; only [`Interval::between`] subtracts them. Live, recorded and replayed figures all
-//! come from that one function. For a reader that skips Samples, [`Skipped`] holds the missing rows.
+//! A [`Sample`] holds cumulative readings. Only [`Interval::between`] subtracts them, so live, recorded and replayed figures
+//! agree. If a reader skips Samples, [`Skipped`] holds the rows that it missed.
 
 pub mod accounts;
 pub mod blocked_on;

@@ -1,4 +1,4 @@
-//! The names that people use first for cgroups: `shop/cart-7d9f (cart)`, `web.service`.
+//! Names for cgroups that people recognise: `shop/cart-7d9f (cart)`, `web.service`.
 
 use std::{
     borrow::Cow,
@@ -8,22 +8,22 @@ use std::{
 
 use crate::{CgroupName, cgroup_name, path::path_and_ancestors};
 
-/// What the container runtime calls the container or the pod of a cgroup. A name is `None` if the runtime does not report it.
+/// The container runtime's names for the container or pod of a cgroup. `None`: the runtime does not report the name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerReading {
-    /// The id of the cgroup: of the container itself, or of the pod around its containers.
+    /// Id of the container's cgroup, or of the pod's cgroup, which contains the containers.
     pub cgroup_id: u64,
     /// The container's name; `None` for a pod.
     pub container: Option<Arc<str>>,
-    /// The pod's name; `None` outside of Kubernetes.
+    /// The pod's name; `None` outside Kubernetes.
     pub pod: Option<Arc<str>>,
     /// The pod's namespace.
     pub namespace: Option<Arc<str>>,
 }
 
 impl ContainerReading {
-    /// `shop/cart-7d9f (cart)`; `shop/cart-7d9f` for a pod; `container web` outside of Kubernetes. No path begins like these,
-    /// and no unit does.
+    /// Formats `shop/cart-7d9f (cart)`; `shop/cart-7d9f` for a pod; `container web` outside Kubernetes. No path or unit begins
+    /// like this.
     fn words(&self) -> Option<String> {
         let container = self.container.as_deref();
         let Some((namespace, pod)) = self.pod() else {
@@ -37,12 +37,12 @@ impl ContainerReading {
         self.pod().map(|(namespace, pod)| format!("{namespace}/{pod}"))
     }
 
-    /// The namespace and the name of the pod.
+    /// Returns the pod's namespace and name.
     pub fn pod(&self) -> Option<(&str, &str)> {
         self.namespace.as_deref().zip(self.pod.as_deref())
     }
 
-    /// True for a container or pod of this name: `NAMESPACE/NAME`, or `NAME` in any namespace.
+    /// True for a container or pod with this pod name: `NAMESPACE/NAME`, or `NAME` in any namespace.
     fn is_of_pod(&self, wanted: &str) -> bool {
         self.pod().is_some_and(|(namespace, pod)| match wanted.split_once('/') {
             Some(wanted) => wanted == (namespace, pod),
@@ -51,16 +51,16 @@ impl ContainerReading {
     }
 }
 
-/// Minimum digits of an id that select a container; the tools of runtimes print 12.
+/// Minimum digits of an id that select a container. The tools of runtimes print 12.
 const SHORTEST_ID: usize = 8;
 
 /// Maximum number of similar names in a sentence.
 const SIMILAR: usize = 3;
 
-/// Names are similar from this Jaro-Winkler similarity on.
+/// Minimum Jaro-Winkler similarity of similar names.
 const IS_SIMILAR: f64 = 0.75;
 
-/// The names that are most similar to a wanted one: `; similar: a, b`. Empty if none is.
+/// Returns the names that are most similar to a wanted name: `; similar: a, b`. Empty if no name is similar.
 pub fn near(wanted: &str, known: impl IntoIterator<Item = String>) -> String {
     let known: BTreeSet<String> = known.into_iter().collect();
     let score = |name: &String| match name.contains(wanted) {
@@ -74,7 +74,7 @@ pub fn near(wanted: &str, known: impl IntoIterator<Item = String>) -> String {
     if similar.is_empty() { String::new() } else { format!("; similar: {}", similar.join(", ")) }
 }
 
-/// The names of the cgroups of an interval. Without the container runtime's names, only units have one.
+/// The names of the cgroups of an interval. If the container runtime reports no names, only units have names.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Names {
     by_path: HashMap<Arc<str>, ContainerReading>,
@@ -83,24 +83,23 @@ pub struct Names {
 }
 
 impl Names {
-    /// Names by path. Both lists ascend by id.
+    /// Creates the names by path. Both lists must ascend by id.
     pub fn new(cgroups: &[(u64, Arc<str>)], containers: &[ContainerReading]) -> Self {
         let path = |id| cgroups.binary_search_by_key(&id, |(id, _)| *id).ok().map(|at| cgroups[at].1.clone());
         let by_path = containers.iter().filter_map(|named| Some((path(named.cgroup_id)?, named.clone())));
         Self { by_path: by_path.collect(), only_paths: false }
     }
 
-    /// Shows paths.
+    /// Creates a value that shows only paths.
     pub fn paths() -> Self {
         Self { only_paths: true, ..Self::default() }
     }
 
-    /// Adds the names of a later interval.
     pub(crate) fn append(&mut self, next: &Self) {
         self.by_path.extend(next.by_path.iter().map(|(path, named)| (path.clone(), named.clone())));
     }
 
-    /// The container or pod that a cgroup is in, with the path of its cgroup.
+    /// Returns the container or pod that contains a cgroup, with the path of the container's or pod's cgroup.
     pub fn container<'p>(&self, path: &'p str) -> Option<(&'p str, &ContainerReading)> {
         if self.by_path.is_empty() {
             return None;
@@ -108,14 +107,14 @@ impl Names {
         path_and_ancestors(path).find_map(|above| Some((above, self.by_path.get(above)?)))
     }
 
-    /// The cgroup of a pod, or of its container if that of the pod has no name, if a path is at or below it.
+    /// Returns the cgroup of a pod, if `path` is at or below it. If the pod's cgroup has no name: the cgroup of the container.
     pub fn cgroup_of_pod<'p>(&self, path: &'p str, pod: &str) -> Option<&'p str> {
         path_and_ancestors(path)
             .filter(|above| self.by_path.get(*above).is_some_and(|named| named.is_of_pod(pod)))
             .last()
     }
 
-    /// The cgroup of a container, by its name or the beginning of its id, if a path is at or below it.
+    /// Returns the cgroup of a container, by its name or the beginning of its id, if `path` is at or below it.
     pub fn cgroup_of_container<'p>(&self, path: &'p str, container: &str) -> Option<&'p str> {
         let is_named = |above: &&str| {
             self.by_path.get(*above).is_some_and(|named| named.container.as_deref() == Some(container))
@@ -128,10 +127,10 @@ impl Names {
         path_and_ancestors(path).filter(|above| is_named(above) || has_id(above)).last()
     }
 
-    /// Checks that exactly one pod or container is selected, if any.
+    /// Checks that exactly one pod and one container are selected, if any.
     ///
     /// # Errors
-    /// A sentence that says which ones have this name, or which names are similar.
+    /// A sentence that lists several matches, or similar names.
     pub fn check(
         &self,
         pod: Option<&str>,
@@ -185,17 +184,17 @@ impl Names {
         }
     }
 
-    /// All pods, as `NAMESPACE/NAME`.
+    /// Returns all pods, as `NAMESPACE/NAME`.
     pub fn pods(&self) -> BTreeSet<String> {
         self.by_path.values().filter_map(ContainerReading::pod_words).collect()
     }
 
-    /// The names of all containers.
+    /// Returns the names of all containers.
     pub fn containers(&self) -> BTreeSet<String> {
         self.by_path.values().filter_map(|named| named.container.as_deref()).map(str::to_owned).collect()
     }
 
-    /// The name that people use first for a cgroup, or its path if it has none. Below a container or a unit, the rest of the path
+    /// Returns the displayed name of a cgroup, or its path if it has no name. Below a container or a unit, the rest of the path
     /// follows: `web.service/worker`.
     pub fn of<'a>(&'a self, path: &'a str) -> Cow<'a, str> {
         match self.owner(path) {
@@ -204,7 +203,7 @@ impl Names {
         }
     }
 
-    /// The name of a cgroup without those of its ancestors, as in a tree: `cart` for a container within its pod.
+    /// Returns the name of a cgroup without its ancestors' names, as in a tree: `cart` for a container within its pod.
     pub fn leaf<'a>(&'a self, path: &'a str) -> Cow<'a, str> {
         let last = || path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(path);
         let Some((owner, name)) = self.owner(path).filter(|(owner, _)| owner.len() == path.len()) else {
@@ -218,7 +217,7 @@ impl Names {
         }
     }
 
-    /// The cgroup of the container, pod or unit that a path is in, and its name.
+    /// Returns the cgroup of the container, pod or unit that contains a path, and the name of the container, pod or unit.
     fn owner<'p>(&self, path: &'p str) -> Option<(&'p str, String)> {
         if self.only_paths {
             return None;
@@ -230,7 +229,7 @@ impl Names {
             return Some(owner);
         }
         let CgroupName { unit: Some(unit), container: None, .. } = CgroupName::of(path) else { return None };
-        // The first part with this name is the unit: nothing above it has a name.
+        // The first part with this name is the unit, because no ancestor of the unit has a name.
         let ends = path.match_indices('/').map(|(end, _)| end).skip(1).chain([path.len()]);
         let is_unit =
             |above: &&str| above.rsplit('/').next().and_then(cgroup_name::unit).as_ref() == Some(&unit);

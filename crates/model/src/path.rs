@@ -10,31 +10,30 @@ pub fn normal_path(path: &str) -> String {
     if out.is_empty() { "/".into() } else { out }
 }
 
-/// True if `path` is `root` or lies below it.
+/// True if `path` is `root` or a descendant of it.
 pub fn is_at_or_below(path: &str, root: &str) -> bool {
     let is_below = || path.strip_prefix(root).is_some_and(|rest| !root.is_empty() && rest.starts_with('/'));
     root == "/" || path == root || is_below()
 }
 
-/// Maximum length of a cgroup's path, bytes: the longest that the kernel opens.
+/// Maximum length of a cgroup's path, bytes. The kernel opens no longer path.
 pub const LONGEST_PATH: usize = 4_096;
 /// Maximum number of levels below the root.
 pub const DEEPEST: usize = 256;
 
-/// True for a path that may be kept: any user may make a cgroup, and file it as deep as they like, and each level of a path costs memory and time.
+/// True for a path within both limits. Any user may create deeply nested cgroups, and each level costs memory and time.
 pub fn is_bounded(path: &str) -> bool {
     let levels = || path.bytes().filter(|byte| *byte == b'/').count();
     !path.is_empty() && path.len() <= LONGEST_PATH && levels() <= DEEPEST
 }
 
-/// The first three names of a path. Only root makes cgroups so high in the tree: of a user, a service, a pod.
+/// Returns the first three names of a path. Only root creates cgroups at these levels: for a user, a service or a pod.
 pub fn family(path: &str) -> &str {
     path.match_indices('/').nth(3).map_or(path, |(end, _)| &path[..end])
 }
 
-/// A path and its ancestors, such as `/a/b`, `/a` and `/`: every path that this path [is at or below](is_at_or_below).
-///
-/// A file may hold a path that does not begin at the root.
+/// Returns a path and its ancestors, such as `/a/b`, `/a` and `/`: all paths for which [`is_at_or_below`] is true. A file may
+/// hold a path that does not begin at the root. Its last ancestor is `/` as well.
 pub fn path_and_ancestors(path: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(path), |path| match path.rfind('/') {
         _ if *path == "/" => None,

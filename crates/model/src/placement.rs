@@ -1,31 +1,30 @@
-//! Where tasks run and may run. CPU and node numbers are the kernel's own and may have gaps.
+//! Where tasks run and may run. CPU and node numbers are the kernel's and may have gaps.
 
 use std::{collections::BTreeSet, sync::Arc};
 
 use crate::sum;
 
-/// Where a task ran, on a host with several nodes, and where it may run.
+/// The nodes on which a task ran, on a host with several nodes, and the CPUs that it may use.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Placement {
-    /// Number of moves to a CPU on another node so far; `None` if not counted.
+    /// Number of moves to a CPU on another node so far; `None`: not counted.
     pub node_migrations: Option<u64>,
-    /// Time on a CPU so far by node, ns: `(node, ns)`, ascending by node. `None` if not counted.
+    /// Time on a CPU so far by node: `(node, ns)`, ascending by node. `None`: not counted.
     pub ran_ns: Option<Vec<(u32, u64)>>,
-    /// The node that the kernel's balancing prefers for the task (`task_struct.numa_preferred_nid`, CONFIG_NUMA_BALANCING).
+    /// Node that the kernel's NUMA balancing prefers for the task (`task_struct.numa_preferred_nid`, CONFIG_NUMA_BALANCING).
     pub preferred_node: Option<u32>,
-    /// CPUs that the task may run on, as a list like `0-3,8` (`sched_getaffinity`); read for some tasks only.
-    ///
-    /// The kernel returns the affinity mask within the cpuset, limited to online CPUs.
+    /// CPUs that the task may use, as a list like `0-3,8` (`sched_getaffinity`). Read for some tasks only. The kernel returns the
+    /// affinity mask within the cpuset, limited to online CPUs.
     pub cpus_allowed: Option<Arc<str>>,
-    /// The cpuset that narrows `cpus_allowed`. If `cpus_allowed` is known and this is `None`, no cpuset narrows it.
+    /// Cpuset that narrows `cpus_allowed`; `None`: no cpuset narrows it, or `cpus_allowed` is unknown.
     pub cpuset: Option<Arc<Cpuset>>,
 }
 
-/// A cgroup whose cpuset leaves out CPUs that are online.
+/// A cgroup whose cpuset excludes some online CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cpuset {
-    /// The path in the hierarchy of the cpuset controller, relative to the mount. If ancestors have the same CPUs, the
-    /// highest of them: the CPUs were set there.
+    /// Path in the hierarchy of the cpuset controller, relative to the mount. Among ancestors with the same CPUs, this is the
+    /// highest: the CPUs were set there.
     pub path: Arc<str>,
     /// The CPUs, as a list like `0-3,8`: v2 `cpuset.cpus.effective`, v1 `cpuset.effective_cpus`.
     pub cpus: Arc<str>,
@@ -34,7 +33,7 @@ pub struct Cpuset {
 /// Amounts by node: `(node, amount)`, ascending by node.
 pub type ByNode = Vec<(u32, u64)>;
 
-/// Where a task ran over an interval. `None`: unknown.
+/// The nodes on which a task ran over an interval. `None`: unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TaskPlacement {
     /// Number of moves to a CPU on another node.
@@ -44,13 +43,13 @@ pub struct TaskPlacement {
 }
 
 impl TaskPlacement {
-    /// The placement on a host whose CPUs are all on one node.
+    /// Returns the placement of a task on a host whose CPUs are all on one node.
     pub(crate) fn on(node: u32, ran_ns: u64) -> Self {
         let ran_ns = if ran_ns == 0 { Vec::new() } else { vec![(node, ran_ns)] };
         Self { node_migrations: Some(0), ran_ns: Some(ran_ns) }
     }
 
-    /// The increase since `before`, or since the task started.
+    /// Returns the increase since `before`, or since the task started.
     pub(crate) fn between(before: Option<Option<&Placement>>, now: Option<&Placement>) -> Self {
         let Some(now) = now else { return Self::default() };
         let forks = Placement { node_migrations: Some(0), ran_ns: Some(Vec::new()), ..Placement::default() };
@@ -70,14 +69,14 @@ impl TaskPlacement {
     }
 }
 
-/// The sum of amounts, by node.
+/// Sums amounts by node.
 pub fn sum_by_node<'a>(amounts: impl IntoIterator<Item = &'a (u32, u64)>) -> ByNode {
     let mut sums = ByNode::new();
     amounts.into_iter().for_each(|(node, amount)| add_by_node(&mut sums, *node, *amount));
     sums
 }
 
-/// Adds to the amount of one node.
+/// Adds an amount to one node.
 pub fn add_by_node(sums: &mut ByNode, node: u32, amount: u64) {
     match sums.binary_search_by_key(&node, |(at, _)| *at) {
         Ok(at) => sum::add(&mut sums[at].1, amount),
@@ -85,17 +84,16 @@ pub fn add_by_node(sums: &mut ByNode, node: u32, amount: u64) {
     }
 }
 
-/// The amount of one node.
+/// Returns the amount of one node.
 pub fn amount(amounts: &[(u32, u64)], node: u32) -> u64 {
     total(amounts.iter().filter(|(at, _)| *at == node))
 }
 
-/// The sum over all nodes.
 pub(crate) fn total<'a>(amounts: impl IntoIterator<Item = &'a (u32, u64)>) -> u64 {
     sum::total(amounts.into_iter().map(|(_, amount)| *amount))
 }
 
-/// The increase by node, without zeros. `None` if an amount went backwards.
+/// Returns the increase by node, without zeros; `None` if an amount decreased.
 pub(crate) fn since_by_node(now: &[(u32, u64)], before: &[(u32, u64)]) -> Option<ByNode> {
     if before.iter().any(|(node, _)| !now.iter().any(|(at, _)| at == node)) {
         return None;
@@ -105,7 +103,7 @@ pub(crate) fn since_by_node(now: &[(u32, u64)], before: &[(u32, u64)]) -> Option
     since.map(|amounts| amounts.into_iter().filter(|(_, amount)| *amount != 0).collect())
 }
 
-/// Parses a CPU list: `0-3,8` is 0, 1, 2, 3, 8. `None` for other text and for numbers too large to be CPUs.
+/// Parses a CPU list: `0-3,8` is 0, 1, 2, 3, 8. `None` for other text, and for numbers too large for a CPU.
 pub fn parse_cpu_list(list: &str) -> Option<Vec<u32>> {
     /// Above the largest NR_CPUS of any architecture (8192).
     const MOST: u32 = 1 << 16;

@@ -1,10 +1,8 @@
-//! Text that cannot control a terminal.
 
 use std::sync::Arc;
 
-/// Replaces characters that control a terminal or change the order of displayed text.
-///
-/// Any user can name a thread, a cgroup or a file, and a recording may come from any source.
+/// Replaces characters that control a terminal or change the order of displayed text. Any user can name a thread, a cgroup or a
+/// file, and a recording may come from any source.
 pub fn printable(text: &str) -> Arc<str> {
     if !text.contains(steers) {
         return text.into();
@@ -13,19 +11,21 @@ pub fn printable(text: &str) -> Arc<str> {
     printable.collect::<String>().into()
 }
 
-/// The [`printable`] name of a task, up to its NUL.
+/// Returns the [`printable`] name of a task, up to the first NUL.
 pub fn comm(bytes: &[u8; 16]) -> Arc<str> {
     let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
     printable(&String::from_utf8_lossy(name))
 }
 
-/// The [`printable`] lines of a message; keeps line ends.
+/// Makes each line of a message [`printable`]; keeps line ends.
 pub fn printable_lines(text: &str) -> String {
     text.split('\n').map(printable).collect::<Vec<_>>().join("\n")
 }
 
-/// True for control characters (C0, delete, C1), line and paragraph separators, characters that set the direction of text, and those
-/// that nobody sees: with them, two names look the same.
+/// True for characters that control a terminal, change text direction or are invisible.
+///
+/// These are control characters (C0, delete, C1), line and paragraph separators, characters that set the direction of text, and
+/// invisible characters, with which different names look the same.
 pub fn steers(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

@@ -1,6 +1,6 @@
-//! Messages of Protocol Buffers, for crates that depend on prost.
+//! Protocol Buffers messages, for crates that depend on prost.
 
-/// Declares messages: a field is `"TAG" NAME: TYPE, [HOW prost ENCODES IT];`.
+/// Declares messages. A field is `"TAG" NAME: TYPE, [HOW prost ENCODES IT];`.
 #[macro_export]
 macro_rules! messages {
     ($($message:ident { $($tag:tt $field:ident: $type:ty, [$($how:tt)*];)* })*) => {$(

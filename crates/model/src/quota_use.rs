@@ -1,27 +1,27 @@
-//! The use of a quota between two moments, from the kernel's own counters, and what follows from it.
+//! The use of a quota between two readings, from the kernel's counters, and figures derived from it.
 
 use std::sync::Arc;
 
 use crate::{CgroupReading, units};
 
-/// A program counts as CPU-bound if its time in user mode is at least this many times its time in the kernel.
+/// A program is CPU-bound if its time in user mode is at least this many times its time in the kernel.
 pub const CPU_BOUND_TIMES: u64 = 5;
 
-/// A cgroup with a quota, before and after.
+/// Two readings of a cgroup with a quota.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct QuotaUse {
-    /// Its path, relative to the mount.
+    /// Path of the cgroup, relative to the mount.
     pub path: Arc<str>,
     /// The earlier reading; all 0 if the cgroup was created later.
     pub before: CgroupReading,
     /// The later reading.
     pub after: CgroupReading,
-    /// The increase in between, with the limits at the end.
+    /// The increase of the counters, with the limits at the end.
     pub delta: CgroupReading,
 }
 
 impl QuotaUse {
-    /// Creates the value from two readings of one cgroup. If there is no earlier reading, the cgroup was created in between.
+    /// Creates the value from two readings of one cgroup. `None`: the cgroup was created between the readings.
     pub fn new(path: Arc<str>, before: Option<&CgroupReading>, after: CgroupReading) -> Self {
         let before = before.cloned().unwrap_or_else(|| CgroupReading {
             id: after.id,
@@ -37,18 +37,18 @@ impl QuotaUse {
         Self { path, before, after, delta }
     }
 
-    /// Periods in which the quota ran out, percent; `None`: no period passed, or unknown.
+    /// Returns the share of periods in which the quota ran out, percent; `None`: no period passed, or unknown.
     pub fn throttled_percent(&self) -> Option<f64> {
         units::percent(self.delta.nr_throttled?, self.delta.nr_periods?)
     }
 
-    /// Total length of the counted periods, ns: the time in which the cgroup had something to run.
+    /// Returns the total length of the counted periods, ns: the time in which the cgroup had something to run.
     pub fn periods_ns(&self) -> Option<u64> {
         let period_ns = self.delta.period_us?.saturating_mul(1_000);
         Some(period_ns.saturating_mul(self.delta.nr_periods?))
     }
 
-    /// Throttled time, summed over CPUs, as a multiple of the run time `ran_ns`.
+    /// Returns the throttled time, summed over CPUs, as a multiple of the run time `ran_ns`.
     pub fn times_throttled(&self, ran_ns: u64) -> Option<f64> {
         (ran_ns != 0).then_some(self.delta.throttled_ns? as f64 / ran_ns as f64)
     }
@@ -59,18 +59,18 @@ impl QuotaUse {
     }
 }
 
-/// Where CPU time went: user mode or kernel.
+/// Where most CPU time was spent: in user mode or in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Much longer in user mode than in the kernel: the program computes.
+    /// Much more time in user mode than in the kernel: the program computes.
     CpuBound,
-    /// Longer in the kernel than in user mode.
+    /// More time in the kernel than in user mode.
     InKernel,
-    /// Neither of the two.
+    /// Neither `CpuBound` nor `InKernel`.
     Mixed,
 }
 
-/// Where CPU time went; `None` without CPU time.
+/// Returns where most CPU time was spent; `None` without CPU time.
 pub fn mode(user_ns: u64, system_ns: u64) -> Option<Mode> {
     match (user_ns, system_ns) {
         (0, 0) => None,

@@ -1,4 +1,4 @@
-//! The BPF scheduler (sched_ext), which replaces the kernel's own rules.
+//! The BPF scheduler (sched_ext), which replaces the kernel's own scheduling rules.
 
 use std::sync::Arc;
 
@@ -7,20 +7,20 @@ use serde::Serialize;
 /// What the kernel reports about sched_ext.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SchedExt {
-    /// The name of the BPF scheduler; `None`: none is loaded.
+    /// Name of the BPF scheduler; `None`: not loaded.
     pub scheduler: Option<Arc<str>>,
-    /// True if it schedules all normal tasks, and not only the tasks with the policy SCHED_EXT.
+    /// True if the BPF scheduler schedules all normal tasks, not only tasks with the policy SCHED_EXT.
     pub takes_all: bool,
 }
 
 impl SchedExt {
-    /// What applied between two readings: a scheduler that was loaded at only one of them counts.
+    /// Returns the state between two readings. A scheduler that was loaded at only one of them counts.
     pub(crate) fn between(a: Option<&Self>, b: Option<&Self>) -> Option<Self> {
         let is_loaded = |reading: &&Self| reading.scheduler.is_some();
         b.filter(is_loaded).or_else(|| a.filter(is_loaded)).or(b).cloned()
     }
 
-    /// The BPF scheduler, if it schedules all normal tasks. The kernel then enforces no quota (`cpu.max`) and no weight.
+    /// Returns the BPF scheduler if it schedules all normal tasks. The kernel then enforces no quota (`cpu.max`) and no weight.
     pub(crate) fn instead_of_quotas(reading: Option<&Self>) -> Option<&Arc<str>> {
         reading.filter(|reading| reading.takes_all)?.scheduler.as_ref()
     }

@@ -1,8 +1,8 @@
-//! The tasks that a user selects. One table of selectors serves the command line and the filter of Intervals.
+//! The tasks that a user selects. The command line and the filter of Intervals use the same table of selectors.
 //!
-//! To add a selector, add a field to [`Selection`] and a row to [`SELECTORS`]; the compiler then shows what is missing in
-//! this file. Processes and threads are selected by the source, in the kernel if possible: a task that is left out there
-//! costs nothing. A [`SelectionFilter`] applies the other selectors.
+//! To add a selector, add a field to [`Selection`] and a row to [`SELECTORS`]; the compiler then reports what this file lacks.
+//! The source selects processes and threads, in the kernel if possible, so that other tasks cost nothing. A [`SelectionFilter`]
+//! applies the other selectors.
 
 use regex::Regex;
 use serde::{Deserialize, Serialize};
@@ -22,38 +22,38 @@ pub struct Selection {
     pub pids: Vec<u32>,
     /// Single threads.
     pub tids: Vec<u32>,
-    /// The cgroup of the *waiting* task, with all cgroups below it; normalised by [`normal_path`].
+    /// Cgroup of the *waiting* task, with its descendants; normalised by [`normal_path`].
     pub cgroup: Option<String>,
-    /// The systemd unit of the *waiting* task, as in [`CgroupName::unit`]. It includes all cgroups below the unit's cgroup.
+    /// Systemd unit of the *waiting* task, as in [`CgroupName::unit`], with the descendants of the unit's cgroup.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
-    /// The pod of the *waiting* task: `NAMESPACE/NAME`, or only its name.
+    /// Pod of the *waiting* task: `NAMESPACE/NAME`, or only the name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod: Option<String>,
-    /// The container of the *waiting* task: its name, or the beginning of its id.
+    /// Container of the *waiting* task: its name, or the beginning of its id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
-    /// A regular expression on the thread's name.
+    /// Regular expression for the thread's name.
     pub comm: Option<String>,
-    /// CPUs that a task was last on.
+    /// Last CPUs of the tasks.
     pub cpus: Vec<u32>,
-    /// NUMA nodes that a task was last on.
+    /// NUMA nodes of the tasks' last CPUs.
     pub nodes: Vec<u32>,
 }
 
-/// A selector: an option of the command line.
+/// A selector, which is an option of the command line.
 #[derive(Debug)]
 pub struct Selector {
-    /// The name of the option: `pid` for `--pid`.
+    /// Name of the option: `pid` for `--pid`.
     pub name: &'static str,
-    /// The placeholder for its value in the help.
+    /// Placeholder of the value in the help.
     pub value: &'static str,
-    /// The help text.
+    /// Help text.
     pub help: &'static str,
-    /// True if the value is a list of task ids. Only these are selected by the source and have a short form: `-p` for
-    /// `--pid`.
+    /// True if the value is a list of task ids. The source applies only these selectors. Only they have a short form, such as
+    /// `-p`.
     pub is_ids: bool,
-    /// The parser of the value.
+    /// Parser of the value.
     pub set: Set,
 }
 
@@ -109,7 +109,7 @@ fn set_text(text: &mut Option<String>, value: String) -> Result<(), String> {
     Ok(())
 }
 
-/// The name in the form that [`CgroupName`] uses.
+/// Returns a unit's name in the form that [`CgroupName`] uses.
 fn unit(text: &str) -> Result<String, String> {
     let name = |text: &str| CgroupName::of(text).unit;
     let named = name(text).or_else(|| name(&format!("{text}.service")));
@@ -144,22 +144,22 @@ fn numbers(list: &mut Vec<u32>, option: &str, text: &str) -> Result<(), String> 
 }
 
 impl Selection {
-    /// True if the kernel side follows every task.
+    /// True if the kernel side must follow every task.
     pub fn follows_all(&self) -> bool {
         self.pids.is_empty() && self.tids.is_empty()
     }
 
-    /// True if nothing is selected: the whole host.
+    /// True if nothing is selected, which means the whole host.
     pub fn is_whole_host(&self) -> bool {
         *self == Self::default()
     }
 
-    /// True if only processes and threads are selected. The tasks that other selectors match can change with time.
+    /// True if only processes and threads are selected. For other selectors, the set of matching tasks may change over time.
     pub fn is_by_id_alone(&self) -> bool {
         *self == Self { pids: self.pids.clone(), tids: self.tids.clone(), ..Self::default() }
     }
 
-    /// The selection in words, for titles.
+    /// Describes the selection in words, for titles.
     pub fn words(&self) -> String {
         let Self { pids, tids, cgroup, unit, pod, container, comm, cpus, nodes } = self;
         let ids = |name: &str, ids: &[u32]| {
@@ -184,7 +184,7 @@ impl Selection {
         if words.is_empty() { "whole host".into() } else { words.join(", ") }
     }
 
-    /// Replaces characters that control a terminal: a recording may come from any source.
+    /// Makes all texts printable, because a recording may come from any source.
     #[must_use]
     pub fn printable(self) -> Self {
         let printable = |text: Option<String>| text.map(|text| printable(&text).to_string());
@@ -211,35 +211,34 @@ impl SelectionFilter {
         Ok(Self { selection: selection.clone(), comm })
     }
 
-    /// True if the filter checks cgroups.
+    /// True if the filter checks the cgroups of tasks.
     pub fn is_by_cgroup(&self) -> bool {
         let Selection { cgroup, unit, pod, container, .. } = &self.selection;
         [cgroup, unit, pod, container].into_iter().any(Option::is_some)
     }
 
-    /// True if the filter checks names, CPUs or nodes of tasks.
+    /// True if the filter checks the names, CPUs or nodes of tasks.
     pub fn is_by_task(&self) -> bool {
         self.comm.is_some() || !self.selection.cpus.is_empty() || !self.selection.nodes.is_empty()
     }
 
-    /// True if the filter is by thread, so that it splits processes.
+    /// True if the filter may select only some threads of a process.
     pub fn is_by_thread(&self) -> bool {
         self.is_by_task() || !self.selection.tids.is_empty()
     }
 
-    /// True if a node is selected. An unknown one is not.
+    /// True if a node is selected. With `--node`, an unknown node is not selected.
     pub fn wants_node(&self, node: Option<u32>) -> bool {
         is_chosen(&self.selection.nodes, node)
     }
 
-    /// True if a CPU is selected, by its number and its node.
+    /// True if a CPU is selected, by its number and node.
     pub fn wants_cpu(&self, cpu: u32, node: Option<u32>) -> bool {
         is_chosen(&self.selection.cpus, Some(cpu)) && self.wants_node(node)
     }
 
-    /// The selected cgroup that this path is at or below; `None` if there is none, or no selector of cgroups.
-    ///
-    /// With several selectors, all of them must match, and the result is the lowest cgroup.
+    /// Returns the selected cgroup that this path is at or below; `None` if no cgroup matches or no cgroup is selected. If
+    /// several selectors are set, all must match. The result is the lowest of their cgroups.
     pub(crate) fn selected_cgroup<'p>(&self, path: &'p str, names: &Names) -> Option<&'p str> {
         let Selection { cgroup, unit, pod, container, .. } = &self.selection;
         let by_path = cgroup.as_deref().map(|root| path_and_ancestors(path).find(|above| *above == root));
@@ -251,13 +250,13 @@ impl SelectionFilter {
         roots?.into_iter().max_by_key(|root| root.len())
     }
 
-    /// True if a cgroup is selected, by its path and its names.
+    /// True if a cgroup is selected, by its path and names.
     pub fn wants_cgroup(&self, path: &str, names: &Names) -> bool {
         !self.is_by_cgroup() || self.selected_cgroup(path, names).is_some()
     }
 
-    /// True if a task whose cgroup is selected is also selected by its name, CPU and node. With `--cpu` or `--node`, a task with
-    /// an unknown CPU or node is not selected.
+    /// True if the name, CPU and node of a task match; the caller checks its cgroup. With `--cpu` or `--node`, a task with an
+    /// unknown CPU or node does not match.
     pub fn wants_task(&self, comm: &str, cpu: Option<u32>, node: Option<u32>) -> bool {
         self.comm.as_ref().is_none_or(|regex| regex.is_match(comm))
             && is_chosen(&self.selection.cpus, cpu)
@@ -269,7 +268,7 @@ fn is_chosen(chosen: &[u32], number: Option<u32>) -> bool {
     chosen.is_empty() || number.is_some_and(|number| chosen.contains(&number))
 }
 
-/// The cgroup of a systemd unit, if a path is at or below it. A unit inside a container belongs to the container's systemd.
+/// Returns the cgroup of a systemd unit, if `path` is at or below it. Units inside a container belong to the container's systemd.
 pub fn cgroup_of_unit<'p>(path: &'p str, unit: &str) -> Option<&'p str> {
     let is_of_unit = |path: &&str| {
         let name = CgroupName::of(path);

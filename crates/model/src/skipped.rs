@@ -1,8 +1,8 @@
-//! Samples that a reader skips.
+//! The rows that a reader misses if it skips Samples.
 //!
 //! When a task exits, the kernel side adds only its unreported work to the exited tasks of its cgroup. So a reader that skips
-//! Samples misses work that only the skipped Samples report: that of tasks that exited or moved since, and of removed cgroups.
-//! [`ended`] finds these rows from one Sample to the next; [`Skipped`] sums them up for a reader.
+//! Samples misses work that only the skipped Samples report: of tasks that exited or moved later, and of cgroups that were
+//! removed later. [`ended`] finds these rows from one Sample to the next. [`Skipped`] sums them up for a reader.
 
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
@@ -16,8 +16,8 @@ use crate::{
     table::{exited, later, tasks},
 };
 
-/// The rows of `before` that are not in `now`, the very next Sample: tasks, exited tasks by cgroup, and names of their
-/// cgroups.
+/// Returns the rows of `before` that are missing in the next Sample, `now`: tasks, exited tasks by cgroup, and their cgroups'
+/// names.
 pub fn ended(before: &Sample, now: &Sample) -> Sample {
     let mut still_there = tasks::same_task(&now.tasks);
     let tasks: Vec<_> = before.tasks.iter().filter(|task| still_there(task).is_none()).cloned().collect();
@@ -32,40 +32,39 @@ pub fn ended(before: &Sample, now: &Sample) -> Sample {
     Sample { tasks, exited, cgroups, containers, ..Sample::default() }
 }
 
-/// The rows that a reader missed by skipping Samples, by cgroup: cumulative, to be added to the exited tasks.
+/// The rows that a reader missed by skipping Samples, as sums by cgroup to add to the exited tasks.
 ///
-/// Accounts are left out, because only readers of every Sample request accounts.
-///
-/// At most [`MOST_CGROUPS`] have a sum of their own: a reader may skip the Samples of a day in which thousands of cgroups are removed each
-/// second. Further sums are added to that of the root, and counted as [`Loss::ExitedInOtherCgroup`].
+/// Accounts are omitted, because only readers of every Sample request accounts. At most [`MOST_CGROUPS`] cgroups have their own
+/// sum, because a reader may skip a day of Samples in which thousands of cgroups are removed each second. Further sums are added
+/// to the root cgroup, and counted as [`Loss::ExitedInOtherCgroup`].
 #[derive(Debug, Default)]
 pub struct Skipped {
     sums: ExitedSums,
     paths: BTreeMap<u64, Arc<str>>,
     containers: BTreeMap<u64, ContainerReading>,
-    /// How many readings were added to the root.
+    /// Number of readings that were added to the root cgroup.
     in_root: u64,
 }
 
-/// The number of cgroups that the table of exited tasks of the kernel side has, too.
+/// Maximum number of cgroups with their own sum. The kernel side's table of exited tasks has the same size.
 pub const MOST_CGROUPS: usize = 4_096;
 
 /// The id of the root cgroup, in v1 and v2 (`KERNFS_ROOT_INO`, since Linux 4.20).
 const ROOT: u64 = 1;
 
-/// Sums of exited tasks by cgroup, to be added to each later reading.
+/// Sums of exited tasks by cgroup. They are added to each later reading.
 #[derive(Debug, Default)]
 pub struct ExitedSums(BTreeMap<u64, ExitedSum>);
 
 #[derive(Debug)]
 struct ExitedSum {
     reading: ExitedReading,
-    /// True if something was added since the latest reading.
+    /// True if the sum grew since the latest reading.
     is_new: bool,
 }
 
 impl ExitedSums {
-    /// Adds readings to the sum of their cgroup.
+    /// Adds a reading to the sum of its cgroup.
     pub fn take(&mut self, more: ExitedReading) {
         match self.0.entry(more.cgroup_id) {
             Entry::Occupied(mut sum) => {
@@ -77,10 +76,10 @@ impl ExitedSums {
         }
     }
 
-    /// Adds the sums to a reading, ascending by cgroup.
+    /// Adds the sums to a reading, which ascends by cgroup.
     ///
-    /// A sum whose cgroup is not in the reading is reported once more, if it grew, and then dropped. The reader no longer has
-    /// that cgroup: if more is added later, both count from 0.
+    /// If a cgroup is missing in the reading, its sum is reported once more, if it grew, and then dropped. The reader no longer
+    /// has that cgroup. So if its sum is added again later, both the reader and the sum count from 0.
     pub fn add_to(&mut self, exited: &mut Vec<ExitedReading>) {
         let mut others = Vec::new();
         self.0.retain(|id, sum| {
@@ -103,15 +102,13 @@ impl ExitedSums {
 }
 
 impl Skipped {
-    /// True if a reader whose latest Sample is number `since` may lack a row that [`ended`] in Sample `number`.
-    ///
-    /// A reader that has the previous Sample has the last readings of tasks. But the exited tasks of a cgroup may later count
-    /// from 0 again.
+    /// True if a reader whose latest Sample has the number `since` may lack a row that [`ended`] in Sample `number`. A reader
+    /// that has the previous Sample has the tasks' last readings. But the exited tasks of a cgroup may later count from 0 again.
     pub fn concerns(ended: &Sample, number: u64, since: u64) -> bool {
         number > since + 1 || !ended.exited.is_empty()
     }
 
-    /// Adds the rows that [`ended`] in a Sample after the reader's latest Sample, which is `since`.
+    /// Adds the rows that [`ended`] in a later Sample than `since`, the reader's latest Sample.
     pub fn add(&mut self, since: &Sample, ended: &Sample) {
         for task in &ended.tasks {
             let came = tasks::came(since.did(task.serial), task, since.mono_ns);
@@ -130,7 +127,7 @@ impl Skipped {
 
     fn take(&mut self, mut exited: ExitedReading, before: Option<&ExitedReading>, ended: &Sample) {
         if self.sums.0.len() >= MOST_CGROUPS && !self.sums.0.contains_key(&exited.cgroup_id) {
-            // The reader subtracts only what it has of the root.
+            // The reader subtracts only its reading of the root cgroup, so the part that it already has is removed here.
             if let Some(more) = before.and_then(|before| exited.since(before)) {
                 exited = more;
             }
@@ -146,12 +143,12 @@ impl Skipped {
         self.sums.take(exited);
     }
 
-    /// True if the reader's Samples lack nothing.
+    /// True if the reader's Samples lack no row.
     pub fn is_empty(&self) -> bool {
         self.sums.is_empty() && self.in_root == 0
     }
 
-    /// Adds the skipped rows to the exited tasks of the reader's next Sample, with the names of their cgroups.
+    /// Adds the skipped rows to the exited tasks of the reader's next Sample, and the names of their cgroups.
     pub fn add_to(&mut self, sample: &mut Sample) {
         self.sums.add_to(&mut sample.exited);
         self.paths.retain(|id, _| self.sums.0.contains_key(id));
@@ -165,7 +162,7 @@ impl Skipped {
         sample.losses.add(Loss::ExitedInOtherCgroup, self.in_root);
     }
 
-    /// Memory of the sums and names, bytes.
+    /// Returns the memory of the sums and names, bytes.
     pub fn memory_bytes(&self) -> usize {
         let sums = self.sums.0.values().map(|sum| size_of::<ExitedSum>() + sum.reading.hist.memory_bytes());
         let paths = self.paths.values().map(|path| path.len());
@@ -174,13 +171,11 @@ impl Skipped {
 }
 
 impl Sample {
-    /// The reading of the exited tasks of a cgroup, by its id.
     fn exited_of(&self, cgroup_id: u64) -> Option<&ExitedReading> {
         let at = self.exited.binary_search_by_key(&cgroup_id, |exited| exited.cgroup_id).ok()?;
         Some(&self.exited[at])
     }
 
-    /// The readings of a task, by serial.
     fn did(&self, serial: u64) -> Option<(&Totals, &Arc<Hist>)> {
         let at = self.tasks.binary_search_by_key(&serial, |task| task.serial).ok()?;
         Some((&self.tasks[at].totals, &self.tasks[at].hist))
@@ -188,7 +183,7 @@ impl Sample {
 }
 
 impl Interval {
-    /// The changes between `a` and the later `b`; `skipped` holds the rows that ended in the Samples between them.
+    /// Returns the changes between `a` and the later `b`. `skipped` holds the rows that ended in the Samples between them.
     pub fn over(a: &Sample, b: &Sample, skipped: &mut Skipped) -> Self {
         let mut interval = Self::between(a, b);
         if !skipped.is_empty() {

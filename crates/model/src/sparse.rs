@@ -1,8 +1,7 @@
-//! Counts in numbered cells, most of which are zero.
+//! Numbered counts, most of which are zero.
 
-/// (cell, count) pairs, ascending, without zero counts. Cells are below `N` (at most 256).
-///
-/// Sparse, because most hosts have thousands of tasks that waited only a few times.
+/// (cell, count) pairs, ascending, without zero counts. Cells are below `N` (at most 256). Sparse, because a host has thousands
+/// of tasks, most of which waited only a few times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sparse<const N: usize>(Vec<(u8, u64)>);
 
@@ -13,14 +12,14 @@ impl<const N: usize> Sparse<N> {
         Self(cells.filter(|(_, count)| *count != 0).map(|(cell, count)| (cell as u8, count)).collect())
     }
 
-    /// The number of cells with a count.
+    /// Returns the number of cells with a count.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// The counts, advanced to the kernel's counters, which wrap at 2^32.
+    /// Returns the counts advanced to the kernel's counters, which wrap at 2^32.
     pub fn advanced_to(&self, counters: &[u32; N]) -> Self {
-        /// Number of cells tested for zero together: most cells never counted anything.
+        /// Number of cells tested for zero together, because most cells never counted anything.
         const TOGETHER: usize = 16;
         let mut earlier = self.0.iter().peekable();
         // A cell that has counted is zero again only after a wrap.
@@ -42,8 +41,7 @@ impl<const N: usize> Sparse<N> {
         Self(cells)
     }
 
-    /// Builds the counts from (cell, count) pairs in ascending order; `None` if a cell does not exist, is zero, or is out of
-    /// order.
+    /// Builds the counts from ascending (cell, count) pairs; `None` if a cell does not exist, is zero or is out of order.
     pub fn from_cells(cells: impl IntoIterator<Item = (u32, u64)>) -> Option<Self> {
         let cells = cells.into_iter();
         let mut known = Vec::with_capacity(cells.size_hint().0);
@@ -59,7 +57,7 @@ impl<const N: usize> Sparse<N> {
             && self.0.iter().all(|(cell, count)| usize::from(*cell) < N && *count != 0)
     }
 
-    /// Sum of all counts.
+    /// Returns the sum of all counts.
     pub fn total(&self) -> u64 {
         crate::sum::total(self.0.iter().map(|(_, count)| *count))
     }
@@ -69,12 +67,12 @@ impl<const N: usize> Sparse<N> {
         self.0.is_empty()
     }
 
-    /// (cell, count) of each cell with a count, ascending.
+    /// Returns (cell, count) of each cell with a count, ascending.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (usize, u64)> + ExactSizeIterator + '_ {
         self.0.iter().map(|(cell, count)| (usize::from(*cell), *count))
     }
 
-    /// The increase since `before`; `None` if a count went backwards.
+    /// Returns the increase since `before`; `None` if a count decreased.
     pub fn since(&self, before: &Self) -> Option<Self> {
         let mut rest = before.0.iter().copied().peekable();
         let mut out = Vec::with_capacity(self.0.len());
@@ -104,13 +102,13 @@ impl<const N: usize> Sparse<N> {
             }
             match self.0.get_mut(at) {
                 Some((same, sum)) if same == cell => *sum = sum.saturating_add(*count),
-                // New cells are rare: once most cells have a count, nothing has to move.
+                // New cells are rare: once most cells have a count, adding moves nothing.
                 _ => return self.merge(at, &other.0[added..]),
             }
         }
     }
 
-    /// Adds cells, none of which belongs before index `from`.
+    /// Adds cells whose places are at or after index `from`.
     fn merge(&mut self, from: usize, other: &[(u8, u64)]) {
         let mut merged = Vec::with_capacity(self.0.len() + other.len());
         merged.extend(&self.0[..from]);
@@ -125,11 +123,11 @@ impl<const N: usize> Sparse<N> {
     }
 }
 
-/// Accumulates many [`Sparse`] of the same cells; adding moves no memory.
+/// Accumulates many [`Sparse`] of the same size; adding moves no memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Dense<const N: usize> {
     counts: [u64; N],
-    /// One bit per cell that has a count: most sums use few cells.
+    /// One bit per cell with a count, because most sums use few cells.
     used: [u64; 4],
 }
 

@@ -1,18 +1,17 @@
-//! From Sample to Sample: the one place that keeps the earlier Sample.
+//! Turns a sequence of Samples into Intervals. Only this type keeps the earlier Sample.
 
 use crate::{Interval, Sample, Selection, Skipped, selection::SelectionFilter};
 use std::sync::Arc;
 
-/// Makes the interval to each Sample from the one before. `S` holds a Sample.
+/// Makes an Interval from each Sample and the Sample before it. `S` holds a Sample.
 #[derive(Clone, Debug)]
 pub struct Steps<S = Box<Sample>> {
     filter: SelectionFilter,
-    /// Cgroups are called by their paths alone.
     only_paths: bool,
     earlier: Option<S>,
 }
 
-/// Begins without a Sample. Intervals have the whole host.
+/// Starts without a Sample. Intervals cover the whole host.
 impl<S> Default for Steps<S> {
     fn default() -> Self {
         Self { filter: SelectionFilter::default(), only_paths: false, earlier: None }
@@ -20,7 +19,7 @@ impl<S> Default for Steps<S> {
 }
 
 impl<S: AsRef<Sample>> Steps<S> {
-    /// Begins without a Sample. Intervals have what is selected.
+    /// Starts without a Sample. Intervals cover the selection.
     ///
     /// # Errors
     /// If the `comm` of the selection is not a regular expression.
@@ -28,18 +27,18 @@ impl<S: AsRef<Sample>> Steps<S> {
         Ok(Self { filter: SelectionFilter::new(selection)?, only_paths: false, earlier: None })
     }
 
-    /// Calls cgroups by their paths alone.
+    /// Shows paths instead of names of cgroups, if `only_paths` is true.
     #[must_use]
     pub fn with_paths(self, only_paths: bool) -> Self {
         Self { only_paths, ..self }
     }
 
-    /// The selected part of the interval that ends with this Sample; `None` for the first one.
+    /// Returns the selected part of the Interval that ends with this Sample; `None` for the first Sample.
     pub fn step(&mut self, sample: S) -> Option<Interval> {
         Some(self.step_over(sample, |_, _| Skipped::default())?.0)
     }
 
-    /// As [`Self::step`], with the earlier Sample. `skipped` returns the rows that ended in the Samples between the two.
+    /// Like [`Self::step`], but also returns the earlier Sample. `skipped` returns the rows that ended between the two Samples.
     pub fn step_over(&mut self, sample: S, skipped: impl FnOnce(&S, &S) -> Skipped) -> Option<(Interval, S)> {
         let earlier = self.earlier.replace(sample)?;
         let now = self.earlier.as_ref()?;
@@ -48,7 +47,7 @@ impl<S: AsRef<Sample>> Steps<S> {
         Some((interval, earlier))
     }
 
-    /// Removes from an interval what is not selected.
+    /// Removes everything that is not selected from an Interval.
     pub fn select(&self, interval: &mut Interval) {
         interval.filter(&self.filter);
         if self.only_paths {
@@ -56,17 +55,17 @@ impl<S: AsRef<Sample>> Steps<S> {
         }
     }
 
-    /// The latest Sample.
+    /// Returns the latest Sample.
     pub fn latest(&self) -> Option<&S> {
         self.earlier.as_ref()
     }
 
-    /// Takes a Sample without an interval.
+    /// Replaces the latest Sample without making an Interval.
     pub fn skip(&mut self, sample: S) {
         self.earlier = Some(sample);
     }
 
-    /// Takes the latest Sample away: the next one is a first one.
+    /// Removes and returns the latest Sample. The next Sample counts as the first.
     pub fn restart(&mut self) -> Option<S> {
         self.earlier.take()
     }

@@ -1,20 +1,18 @@
-//! Sums of counters, and matching readings with earlier ones.
-//!
-//! A file may contain any number, so sums saturate at the largest 64-bit number.
+//! Sums of counters, and matching of readings with earlier readings. Sums saturate, because a file may contain any number.
 
 use std::collections::BTreeMap;
 
-/// Adds to a sum.
+/// Adds `amount` to `sum`.
 pub fn add(sum: &mut u64, amount: u64) {
     *sum = sum.saturating_add(amount);
 }
 
-/// The sum of all amounts.
+/// Returns the sum of all amounts.
 pub fn total(amounts: impl IntoIterator<Item = u64>) -> u64 {
     amounts.into_iter().fold(0, u64::saturating_add)
 }
 
-/// The sum of two readings, each of which may be missing; `None` only if both are.
+/// Returns the sum of two readings, either of which may be missing; `None` if both are missing.
 pub fn known(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.saturating_add(b)),
@@ -22,7 +20,7 @@ pub fn known(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     }
 }
 
-/// Sums by key.
+/// Sums amounts by key.
 pub fn tally<K: Ord>(amounts: impl IntoIterator<Item = (K, u64)>) -> BTreeMap<K, u64> {
     let mut sums = BTreeMap::new();
     amounts.into_iter().for_each(|(key, amount)| add(sums.entry(key).or_default(), amount));
@@ -37,22 +35,22 @@ macro_rules! by {
         pub struct $type(pub [u64; $count]);
 
         impl $type {
-            /// The ns of one variant.
+            /// Returns the time of one variant, ns.
             pub fn get(&self, key: $key) -> u64 {
                 self.0[key as usize]
             }
 
-            /// Each variant with its ns.
+            /// Returns each variant with its time, ns.
             pub fn iter(&self) -> impl Iterator<Item = ($key, u64)> + '_ {
                 $key::ALL.into_iter().zip(self.0)
             }
 
-            /// The sum over all variants, ns.
+            /// Returns the sum over all variants, ns.
             pub fn total(&self) -> u64 {
                 $crate::sum::total(self.0)
             }
 
-            /// Adds to one variant.
+            /// Adds time to one variant.
             pub fn add_ns(&mut self, key: $key, ns: u64) {
                 $crate::sum::add(&mut self.0[key as usize], ns);
             }
@@ -62,7 +60,7 @@ macro_rules! by {
                 other.iter().for_each(|(key, ns)| self.add_ns(key, ns));
             }
 
-            /// The parts, scaled down in proportion if they sum to more than `most_ns`.
+            /// Returns the parts, scaled down in proportion if their sum exceeds `most_ns`.
             pub fn at_most(&self, most_ns: u64) -> Self {
                 let total = u128::from(self.total());
                 if total <= u128::from(most_ns) {
@@ -76,7 +74,7 @@ macro_rules! by {
 
 pub(crate) use by;
 
-/// Merges adjacent elements with the same key and sums their amounts.
+/// Merges adjacent elements with the same key, and sums their amounts.
 pub fn merge<T, K: PartialEq>(
     sorted: &mut Vec<T>,
     key: impl Fn(&T) -> K,
@@ -91,7 +89,7 @@ pub fn merge<T, K: PartialEq>(
     });
 }
 
-/// Returns a function that finds the element of `before` with a given key. `before` and the keys passed in must ascend.
+/// Returns a function that finds the element of `before` with a given key. `before` and the passed keys must ascend.
 pub(crate) fn earlier<'a, T, K: Ord>(
     before: &'a [T],
     key: impl Fn(&'a T) -> K,

@@ -1,4 +1,4 @@
-//! The tables of a Sample. The list [`tables!`](crate::tables) names each of them once; whatever treats all tables alike goes through it.
+//! The tables of a Sample. Code that treats all tables alike uses the list [`tables!`](crate::tables), which names each once.
 
 pub mod cgroups;
 pub mod cpus;
@@ -23,40 +23,39 @@ pub use pairs::Pairs;
 pub use stacks::Stacks;
 pub use tasks::Tasks;
 
-/// A table of a [`Sample`], and what an [`Interval`] has of it.
-///
-/// To add one: a file with its rows and this trait, its line in [`tables!`](crate::tables), and its members of Sample and Interval.
+/// A table of a [`Sample`], and the members of an [`Interval`] that derive from it. To add a table: write a file with its row
+/// type and this trait, add a line to [`tables!`](crate::tables), and add members to Sample and Interval.
 pub trait Table {
     /// A row of a Sample.
     type Row;
-    /// The key by which the rows ascend.
+    /// The key of a row. Rows ascend by it.
     type Key: Ord;
     /// The rule that unordered rows break, in words.
     const ORDER: &'static str;
 
-    /// The key of a row.
+    /// Returns the key of a row.
     fn key(row: &Self::Row) -> Self::Key;
 
-    /// Gives the interval what happened between two Samples.
+    /// Stores the changes between two Samples in an interval.
     fn between(a: &Sample, b: &Sample, into: &mut Interval);
 
-    /// Adds what the next interval has of the table to an interval. Nothing else uses that part of `next`.
+    /// Appends this table's part of the next interval. Nothing else uses that part of `next`.
     fn append(into: &mut Interval, next: &mut Interval);
 
-    /// Removes what is not selected. Default: a selection leaves nothing out.
+    /// Removes everything that is not selected. By default, a selection removes nothing.
     fn select(_: &mut Interval, _: &Selected<'_>) {}
 }
 
-/// Where a table is in a [`Sample`].
+/// The place of a table in a [`Sample`].
 pub trait Member: Table {
-    /// Its rows.
+    /// Returns the rows.
     fn rows(sample: &Sample) -> &Vec<Self::Row>;
-    /// Its rows.
+    /// Returns the rows, mutable.
     fn rows_mut(sample: &mut Sample) -> &mut Vec<Self::Row>;
 }
 
-/// Calls `$with` with all tables: the member of [`Sample`](crate::Sample) and the [`Table`], in the order in which recordings have them. What
-/// is `live` is not recorded.
+/// Calls the macro `$with` with all tables: the member of [`Sample`](crate::Sample) and the [`Table`], in the order of
+/// recordings. Tables under `live` are not recorded.
 #[macro_export]
 macro_rules! tables {
     ($with:ident) => {
@@ -83,7 +82,7 @@ macro_rules! each_table {
         each_table! { members $($name: $table,)* $($other: $live,)* }
 
         pub(crate) fn between(a: &Sample, b: &Sample, into: &mut Interval) {
-            // Does not compile if a table is missing in the list.
+            // Does not compile if the list lacks a table.
             let Sample {
                 unix_ns: _, mono_ns: _, mode: _, sched_ext: _, demand_until_ns: _, losses: _, cost: _,
                 $($name: _,)* $($other: _,)*
@@ -115,12 +114,12 @@ macro_rules! each_table {
 }
 tables!(each_table);
 
-/// What a selection keeps of an interval.
+/// The part of an interval that a selection keeps.
 #[derive(Debug)]
 pub struct Selected<'a> {
     /// All selectors except ids, which the source has already applied.
     pub filter: &'a SelectionFilter,
-    /// The ids of the selected cgroups; `None`: all.
+    /// Ids of the selected cgroups; `None`: all cgroups.
     pub cgroups: Option<HashSet<u64>>,
 }
 
@@ -136,7 +135,7 @@ impl Selected<'_> {
     }
 }
 
-/// Merges two lists in ascending order of `key`; `both` merges the later element into the earlier one.
+/// Merges two lists that ascend by `key`. `both` merges a later element into the earlier element with the same key.
 pub(crate) fn merge<T, K: Ord>(
     into: &mut Vec<T>,
     from: &mut Vec<T>,
@@ -158,7 +157,7 @@ pub(crate) fn merge<T, K: Ord>(
     *into = merged;
 }
 
-/// Merges the rows of two Samples, which ascend by `key`: a row that is only in `a` is of something that is gone; the later row wins.
+/// Merges the rows of two Samples, which ascend by `key`. The later row wins. Rows only in `a`, as of removed cgroups, stay.
 pub(crate) fn later<T: Clone>(a: &[T], b: &[T], key: impl Fn(&T) -> u64) -> Vec<T> {
     let mut rows = Vec::with_capacity(b.len());
     let mut earlier = a.iter().peekable();

@@ -1,7 +1,5 @@
-//! A timeline: Intervals summed over a bounded number of time slices.
-//!
-//! One pass, bounded memory. When the timeline is full, each two adjacent slices merge into one. From then on, a slice holds
-//! twice as many Intervals.
+//! A timeline: Intervals summed over a bounded number of time slices. It needs one pass and bounded memory. When the timeline is
+//! full, adjacent slices merge in pairs. From then on, a slice holds twice as many Intervals.
 
 #[cfg(test)]
 mod tests;
@@ -12,7 +10,7 @@ use cgscope_ledger::{BUCKETS, bucket_of};
 
 use crate::{ByCause, CgroupReading, Hist, Interval, Totals, Wait, sum};
 
-/// Slices of time in order. Consecutive Intervals leave no gaps between slices.
+/// Time slices in order. Consecutive Intervals leave no gaps between slices.
 #[derive(Clone, Debug)]
 pub struct Timeline {
     slices: Vec<Slice>,
@@ -25,7 +23,7 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// Creates a timeline with room for `most` slices, or for two if `most` is smaller.
+    /// Creates a timeline with at most `most` slices, but at least two.
     pub fn new(most: usize) -> Self {
         Self { slices: Vec::new(), most: most.max(2), per_slice: 1, in_last: 0 }
     }
@@ -49,12 +47,12 @@ impl Timeline {
         self.slices.is_empty() || self.in_last == self.per_slice
     }
 
-    /// The slices, the earliest first.
+    /// Returns the slices, the earliest first.
     pub fn slices(&self) -> &[Slice] {
         &self.slices
     }
 
-    /// Index of the slice with the most wait time per unit of time; of equal slices the earliest. `None` if no task waited.
+    /// Returns the index of the slice with the most wait time per unit of time; if equal, the earliest. `None` if no task waited.
     pub fn worst(&self) -> Option<usize> {
         let waited = self.slices.iter().enumerate().filter(|(_, slice)| slice.all.waited_ns() != 0);
         let worst = waited.max_by(|(i, a), (j, b)| {
@@ -79,10 +77,10 @@ impl Timeline {
     }
 }
 
-/// Run and wait time of tasks: of all tasks, or of those directly in a cgroup.
+/// Run and wait time of all tasks, or of the tasks directly in a cgroup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Part {
-    /// Completed waits, ns by cause, summed over tasks.
+    /// Completed waits by cause, ns, summed over tasks.
     pub by_cause: ByCause,
     /// Time on a CPU, ns, summed over tasks.
     pub on_cpu_ns: u64,
@@ -93,24 +91,24 @@ impl Part {
         Self { by_cause: wait.by_cause, on_cpu_ns: totals.on_cpu_ns }
     }
 
-    /// Completed waits, ns, summed over tasks.
+    /// Returns the completed waits, ns, summed over tasks.
     pub fn waited_ns(&self) -> u64 {
         self.by_cause.total()
     }
 
-    /// Adds other tasks, or a later time.
+    /// Adds the time of other tasks, or of a later interval.
     pub fn add(&mut self, other: &Self) {
         self.by_cause.add(&other.by_cause);
         self.on_cpu_ns = self.on_cpu_ns.saturating_add(other.on_cpu_ns);
     }
 }
 
-/// What a quota allowed and how much of it was used. `None`: could not be read.
+/// CPU time that a quota allowed, and its use. `None`: could not be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuotaPart {
     /// The allowed CPU time, ns: the quota in CPUs times the length of the slice.
     pub allowed_ns: u64,
-    /// CPU time used by the cgroup and all cgroups below it, ns.
+    /// CPU time used by the cgroup and its descendants, ns.
     pub used_ns: Option<u64>,
     /// Periods in which the cgroup had something to run.
     pub nr_periods: Option<u64>,
@@ -133,7 +131,7 @@ impl QuotaPart {
 
     fn add(&mut self, later: &Self) {
         self.allowed_ns = self.allowed_ns.saturating_add(later.allowed_ns);
-        // If a figure was read only for some intervals, the sum covers those.
+        // If a figure was read only for some intervals, its sum covers those intervals.
         self.used_ns = sum::known(self.used_ns, later.used_ns);
         self.nr_periods = sum::known(self.nr_periods, later.nr_periods);
         self.nr_throttled = sum::known(self.nr_throttled, later.nr_throttled);
@@ -141,28 +139,28 @@ impl QuotaPart {
     }
 }
 
-/// What happened in a slice of time: one Interval, or several consecutive ones.
+/// Sums over a time slice: one Interval, or several consecutive Intervals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slice {
     /// Wall clock at the start, ns since 1970.
     pub start_unix_ns: u64,
     /// Length, ns.
     pub duration_ns: u64,
-    /// Completed waits.
+    /// Number of completed waits.
     pub waits: u64,
-    /// The longest completed wait, ns; see [`Wait::max_ns`].
+    /// Longest completed wait, ns; see [`Wait::max_ns`].
     pub max_ns: u64,
-    /// All tasks, including exited ones.
+    /// All tasks, including exited tasks.
     pub all: Part,
-    /// By id of the cgroup that tasks are directly in; cgroups whose tasks neither waited nor ran are left out.
+    /// Tasks by id of the cgroup that directly contains them, without cgroups whose tasks neither waited nor ran.
     pub cgroups: BTreeMap<u64, Part>,
-    /// By id of the cgroup: cgroups with their own quota.
+    /// Quotas by id of the cgroup.
     pub quotas: BTreeMap<u64, QuotaPart>,
-    /// Time in which the host's CPUs were busy, ns, summed over CPUs; `None` if it was not read.
+    /// Busy time of the host's CPUs, ns, summed over CPUs; `None`: not read.
     pub busy_ns: Option<u64>,
-    /// The largest number of waiting tasks at a Sample in the slice.
+    /// Largest number of waiting tasks at any Sample in the slice.
     pub pending: u64,
-    /// The longest of these unfinished waits so far, ns.
+    /// Longest of these pending waits so far, ns.
     pub pending_max_ns: u64,
     /// Waits by bucket of [`cgscope_ledger::bucket`].
     counts: Box<[u64; BUCKETS]>,
@@ -185,22 +183,22 @@ impl Slice {
         }
     }
 
-    /// The waits by length. Causes are not kept by length: see `all`.
+    /// Returns the waits by length. Causes are not stored by length; `all` has their sums.
     pub fn hist(&self) -> Hist {
         Hist::from_counts(self.counts.iter().copied(), [])
     }
 
-    /// Waits by bucket of [`cgscope_ledger::bucket`].
+    /// Returns the waits by bucket of [`cgscope_ledger::bucket`].
     pub fn counts(&self) -> &[u64; BUCKETS] {
         &self.counts
     }
 
-    /// The average number of tasks at a time, from a sum of their times in the slice.
+    /// Returns the average number of tasks at a time, from a sum of their times in the slice, ns.
     pub fn average(&self, ns: u64) -> f64 {
         ns as f64 / self.duration_ns.max(1) as f64
     }
 
-    /// The id of the cgroup whose own tasks waited longest, with their times; `None` if no task waited.
+    /// Returns the id and the times of the cgroup whose own tasks waited longest; `None` if no task waited.
     pub fn worst_cgroup(&self) -> Option<(u64, &Part)> {
         let waited = self.cgroups.iter().filter(|(_, part)| part.waited_ns() != 0);
         waited

@@ -1,5 +1,4 @@
-//! The cgroups of an interval as a tree: each node has its own figures and those of all cgroups below it. Built once, read
-//! often.
+//! The cgroups of an interval as a tree. Each node has its own figures and those of its descendants. Built once, read often.
 
 mod blame;
 mod fair;
@@ -17,73 +16,70 @@ use crate::{
     table::interval::{GroupSum, processes},
 };
 
-/// The cgroups of an interval. References into the interval are indexes into its lists.
+/// The cgroups of an interval. They refer to the interval's lists by index.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tree {
-    /// Each node is followed by all nodes below it, so parents come before their children; siblings by name. The first node
-    /// is the root, `/`, if any cgroup is known.
+    /// The nodes, each followed by its descendants, with siblings by name. The first node is the root, `/`, if a cgroup is known.
     nodes: Vec<Node>,
-    /// The tasks of each node, in the order of the nodes; then the tasks whose cgroup has no known path.
+    /// The tasks of each node, in the order of the nodes, then the tasks whose cgroup has no known path.
     tasks: Vec<usize>,
     /// The idle tasks in the same order.
     idle: Vec<usize>,
-    /// (Node of the victim, index of the pair), ascending; only pairs whose victim has a known path.
+    /// (Node of the victim, index of the pair), ascending. Only pairs whose victim has a known path.
     pairs: Vec<(usize, usize)>,
     places: Places,
-    /// For each of [`Interval::pairs`]: the part of its waiting beyond the culprit's share, ns. See [`Culprit::beyond_ns`].
+    /// For each of [`Interval::pairs`]: the part of the wait that exceeds the culprit's weight, ns. See [`Culprit::beyond_ns`].
     beyond: Vec<Option<u64>>,
-    /// Tasks in cgroups without a known path; `None`: there are none.
+    /// Tasks in cgroups without a known path; `None`: no such task.
     pub unknown: Option<Group>,
 }
 
-/// A cgroup with tasks, limits, or pairs of victim and culprit, either in itself or in a cgroup below it.
+/// A cgroup that has tasks, limits, or pairs of victim and culprit, in itself or in a descendant.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Node {
     /// Path, relative to the mount.
     pub path: Arc<str>,
-    /// The cgroup's id; if the cgroup was removed and created again, the last id. `None`: only cgroups below it are known.
+    /// The cgroup's id. If the cgroup was removed and created again: the last id. `None`: only descendants are known.
     pub id: Option<u64>,
     /// Number of levels below the root: 0 for `/`.
     pub depth: usize,
-    /// The parent node; `None` for the root.
+    /// The parent; `None` for the root.
     pub parent: Option<usize>,
-    /// The child nodes, by name.
+    /// The children, by name.
     pub children: Vec<usize>,
-    /// The index after the last node below this one.
+    /// The index after the last descendant.
     end: usize,
-    /// The range of its own tasks in [`Tree::tasks`].
+    /// The range of the node's own tasks in [`Tree::tasks`].
     tasks: Range<usize>,
-    /// The range of its own idle tasks in [`Tree::idle`].
+    /// The range of the node's own idle tasks in [`Tree::idle`].
     idle: Range<usize>,
-    /// The sum over this cgroup and all below it, exited tasks included.
+    /// The sum over this cgroup and its descendants, including exited tasks.
     pub group: Group,
-    /// True if this cgroup or one below it has, or had, a task. Other nodes have limits, or other cgroups' pairs name them.
+    /// True if this cgroup or a descendant has, or had, a task. Other nodes have limits, or other cgroups' pairs name them.
     pub has_tasks: bool,
-    /// The tasks directly in this cgroup, including exited ones.
+    /// The tasks directly in this cgroup, including exited tasks.
     pub own: Sums,
-    /// Time on a CPU by NUMA node of the living tasks in this cgroup and all below it, ns: see
+    /// Time on a CPU by NUMA node of the living tasks in this cgroup and its descendants, ns: see
     /// [`TaskInterval::ran_by_node`](crate::TaskInterval::ran_by_node).
     pub ran: ByNode,
-    /// Its own limits, as an index into [`Interval::limits`].
+    /// The node's own limits, as an index into [`Interval::limits`].
     pub limits: Option<usize>,
-    /// The tightest quota of this cgroup and its ancestors; `None`: none has a quota.
+    /// The tightest quota of this cgroup and its ancestors; `None`: no quota.
     pub effective: Option<Effective>,
-    /// The node whose quota limited the tasks: the quota that ran out for the longest time in this interval. If no quota ran
-    /// out: the tightest quota.
+    /// The node whose quota throttled the tasks of this cgroup and its descendants for longest in this interval. If no quota did:
+    /// the node with the tightest quota.
     pub limited_by: Option<usize>,
-    /// The culprits that ran while the tasks here and below waited, the worst first: the first
+    /// The culprits that ran while tasks of this cgroup and its descendants waited, the worst first: the first
     /// [`NAMED`](crate::pairs::NAMED) of [`Interval::culprits_of`].
     pub culprits: Vec<Culprit>,
-    /// Time that tasks here and below waited while a task here or below ran, ns.
+    /// Time that tasks of this cgroup and its descendants waited while another of these tasks ran, ns.
     pub(crate) behind_itself_ns: u64,
-    /// The cgroups whose quota had run out while the tasks here and below were throttled, the worst first.
-    ///
-    /// Each with the time, ns summed over tasks. A node of `None` is a cgroup without a known path. See
-    /// [`Interval::limits_of`].
+    /// The nodes whose quotas throttled tasks of this cgroup and its descendants, the worst first. Each with the throttled time,
+    /// ns, summed over tasks. `None` is a cgroup without a known path. See [`Interval::limits_of`].
     pub throttled_by: Vec<(Option<usize>, u64)>,
 }
 
-/// The tightest of the quotas that apply to a node.
+/// The tightest quota that applies to a node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Effective {
     /// The node with the quota: the node itself or an ancestor.
@@ -93,7 +89,7 @@ pub struct Effective {
 }
 
 impl Node {
-    /// The last component of the path; `/` for the root.
+    /// Returns the last component of the path; `/` for the root.
     pub fn name(&self) -> &str {
         self.path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(&self.path)
     }
@@ -115,12 +111,12 @@ impl Tree {
         tree
     }
 
-    /// All nodes: parents before their children, siblings by name.
+    /// Returns all nodes: parents before their children, siblings by name.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// The node of a path.
+    /// Returns the node of a path.
     pub fn find(&self, path: &str) -> Option<usize> {
         let mut down: Vec<&str> = path_and_ancestors(path).collect();
         (down.pop()? == "/" && !self.nodes.is_empty()).then_some(())?;
@@ -131,56 +127,56 @@ impl Tree {
         })
     }
 
-    /// The node of a cgroup by its id.
+    /// Returns the node of a cgroup, by the cgroup's id.
     pub fn find_id(&self, interval: &Interval, id: u64) -> Option<usize> {
         self.places.node(interval, id)
     }
 
-    /// A node and all nodes below it.
+    /// Returns a node and its descendants.
     pub fn below(&self, node: usize) -> Range<usize> {
         node..self.nodes[node].end
     }
 
-    /// The ancestors of a node, the nearest first.
+    /// Returns the ancestors of a node, the nearest first.
     pub fn ancestors(&self, node: usize) -> impl Iterator<Item = usize> {
         std::iter::successors(self.nodes[node].parent, |at| self.nodes[*at].parent)
     }
 
-    /// The tasks directly in a cgroup, as ascending indexes into [`Interval::tasks`].
+    /// Returns the tasks directly in a cgroup, as ascending indexes into [`Interval::tasks`].
     pub fn tasks_of(&self, node: usize) -> &[usize] {
         &self.tasks[self.nodes[node].tasks.clone()]
     }
 
-    /// The idle tasks directly in a cgroup, as ascending indexes into [`Interval::idle`].
+    /// Returns the idle tasks directly in a cgroup, as ascending indexes into [`Interval::idle`].
     pub fn idle_of(&self, node: usize) -> &[usize] {
         &self.idle[self.nodes[node].idle.clone()]
     }
 
-    /// The idle tasks of a cgroup and all below it, by cgroup.
+    /// Returns the idle tasks of a cgroup and its descendants, grouped by cgroup.
     pub fn idle_below(&self, node: usize) -> &[usize] {
         let last = &self.nodes[self.nodes[node].end - 1];
         &self.idle[self.nodes[node].idle.start..last.idle.end]
     }
 
-    /// The tasks of a cgroup and all below it, by cgroup.
+    /// Returns the tasks of a cgroup and its descendants, grouped by cgroup.
     pub fn tasks_below(&self, node: usize) -> &[usize] {
         let last = &self.nodes[self.nodes[node].end - 1];
         &self.tasks[self.nodes[node].tasks.start..last.tasks.end]
     }
 
-    /// The pairs of victim and culprit whose victim is this cgroup or one below it, as indexes into [`Interval::pairs`].
+    /// Returns the pairs whose victim is this cgroup or a descendant, as indexes into [`Interval::pairs`].
     pub fn pairs_below(&self, node: usize) -> impl Iterator<Item = usize> {
         let from = self.pairs.partition_point(|(victim, _)| *victim < node);
         let end = self.pairs.partition_point(|(victim, _)| *victim < self.nodes[node].end);
         self.pairs[from..end].iter().map(|(_, pair)| *pair)
     }
 
-    /// The limits of a node.
+    /// Returns the limits of a node.
     pub fn limits<'a>(&self, interval: &'a Interval, node: usize) -> Option<&'a CgroupReading> {
         self.nodes[node].limits.map(|at| &interval.limits[at])
     }
 
-    /// Time on a CPU by NUMA node of all living tasks, ns.
+    /// Returns the time on a CPU by NUMA node of all living tasks, ns.
     pub(crate) fn ran(&self, interval: &Interval) -> ByNode {
         let mut ran = self.nodes.first().map(|root| root.ran.clone()).unwrap_or_default();
         for task in self.tasks_unknown() {
@@ -189,17 +185,17 @@ impl Tree {
         ran
     }
 
-    /// The tasks whose cgroup has no known path.
+    /// Returns the tasks whose cgroup has no known path.
     pub(crate) fn tasks_unknown(&self) -> &[usize] {
         &self.tasks[self.nodes.last().map_or(0, |last| last.tasks.end)..]
     }
 
-    /// The idle tasks whose cgroup has no known path.
+    /// Returns the idle tasks whose cgroup has no known path.
     pub(crate) fn idle_unknown(&self) -> &[usize] {
         &self.idle[self.nodes.last().map_or(0, |last| last.idle.end)..]
     }
 
-    /// All tasks, as [`Interval::total`], but without another sum if the cgroups of all tasks are known.
+    /// Returns the sum of all tasks, like [`Interval::total`]. Sums nothing if the cgroups of all tasks are known.
     pub fn total(&self, interval: &Interval) -> Group {
         match (self.nodes.first(), &self.unknown) {
             (Some(root), None) => root.group.clone(),
@@ -207,12 +203,12 @@ impl Tree {
         }
     }
 
-    /// All nodes, as [`Self::nodes`].
+    /// Returns all nodes, like [`Self::nodes`].
     pub fn into_nodes(self) -> Vec<Node> {
         self.nodes
     }
 
-    /// The groups that [`Interval::by_cgroup`] returns.
+    /// Returns the groups that [`Interval::by_cgroup`] returns.
     pub fn into_groups(self) -> BTreeMap<Option<Arc<str>>, Group> {
         let known = self.nodes.into_iter().filter(|node| node.has_tasks);
         let known = known.map(|node| (Some(node.path), node.group));
@@ -224,7 +220,7 @@ impl Tree {
     pub(crate) fn add_limits(&mut self, interval: &Interval) {
         for (at, limits) in interval.limits.iter().enumerate() {
             let Some(node) = self.find_id(interval, limits.id) else { continue };
-            // If the cgroup was created again, the later limits apply. But the tightest quota may be that of either cgroup.
+            // If the cgroup was created again, the later limits apply. But the tightest quota may be the earlier cgroup's.
             self.nodes[node].limits = Some(at);
             let quota = limits.quota_cores().map(|cores| Effective { node, cores });
             self.nodes[node].effective = tightest(self.nodes[node].effective, quota);
@@ -236,12 +232,12 @@ impl Tree {
     }
 }
 
-/// The tighter of two quotas; if equal, the ancestor's.
+/// Returns the tighter of two quotas; if equal, the ancestor's.
 fn tightest(above: Option<Effective>, own: Option<Effective>) -> Option<Effective> {
     above.into_iter().chain(own).min_by(|a, b| a.cores.total_cmp(&b.cores))
 }
 
-/// Run and wait time of tasks, including exited ones.
+/// Run and wait time of tasks, including exited tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
     /// Time on a CPU, ns.
@@ -263,7 +259,7 @@ impl Sums {
         self.by_cause.add(&other.by_cause);
     }
 
-    /// Time in which the tasks waited or ran, ns.
+    /// Returns the time in which the tasks waited or ran, ns.
     pub fn active_ns(&self) -> u64 {
         self.waited_ns.saturating_add(self.ran_ns)
     }
@@ -286,7 +282,7 @@ impl Tree {
         exited.sort_unstable();
         let processes = self.processes(interval);
         let mut exited = exited.into_iter().rev().peekable();
-        // One running sum per depth: when the loop reaches a node, all nodes below it are done.
+        // One running sum per depth: when the loop reaches a node, all its descendants are done.
         let deepest = self.nodes.iter().map(|node| node.depth).max().unwrap_or(0);
         let mut sums = vec![GroupSum::default(); deepest + 1];
         self.add_unknown(
@@ -322,7 +318,6 @@ impl Tree {
         }
     }
 
-    /// Sorts tasks by node; tasks without a node come last.
     fn order_tasks(&mut self, interval: &Interval) {
         let tasks = self.ordered(interval, interval.tasks.iter().map(|task| task.reading.cgroup_id));
         let idle = self.ordered(interval, interval.idle.iter().map(|idle| idle.cgroup_id));
@@ -332,7 +327,7 @@ impl Tree {
         (self.tasks, self.idle) = (tasks.0, idle.0);
     }
 
-    /// Sorts tasks by node, from the cgroup of each. Returns their indexes, and where the tasks of each node start.
+    /// Sorts tasks by node, from the cgroup of each task. Returns the tasks' indexes, and where the tasks of each node start.
     fn ordered(
         &self,
         interval: &Interval,
@@ -378,15 +373,15 @@ impl Tree {
         self.unknown = is_any.then_some(group);
     }
 
-    /// Number of processes with a thread in each node or below it. A process with threads in several nodes counts in each of
-    /// them, but only once in their common ancestors.
+    /// Returns the number of processes with a thread in each node or its descendants. A process with threads in several nodes
+    /// counts in each of these nodes, but only once in their common ancestors.
     fn processes(&self, interval: &Interval) -> Vec<u64> {
         let mut threads: Vec<(u32, usize)> = Vec::with_capacity(self.tasks.len() + self.idle.len());
         for (at, _) in self.nodes.iter().enumerate() {
             threads.extend(self.tasks_of(at).iter().map(|task| (interval.tasks[*task].reading.tgid, at)));
             let mut last = None;
             for tgid in self.idle_of(at).iter().map(|idle| interval.idle[*idle].tgid) {
-                // The threads of a process mostly follow each other.
+                // The threads of a process are mostly adjacent.
                 if last.replace(tgid) != Some(tgid) {
                     threads.push((tgid, at));
                 }
@@ -407,7 +402,7 @@ impl Tree {
         counts.into_iter().map(|count| count as u64).collect()
     }
 
-    /// The lowest node that contains or is both `a` and `b`; `a` comes before `b`.
+    /// Returns the lowest node that is `a` and `b` or an ancestor of both. `a` must not come after `b`.
     pub(crate) fn common(&self, a: usize, b: usize) -> usize {
         let mut at = a;
         while self.nodes[at].end <= b {
@@ -418,12 +413,12 @@ impl Tree {
 }
 
 impl Interval {
-    /// Groups by cgroup path, each with all cgroups below it; `None` holds the tasks of cgroups without a known path.
+    /// Returns the groups by cgroup path, including descendants. The key `None` has the tasks of cgroups without a known path.
     pub fn by_cgroup(&self) -> BTreeMap<Option<Arc<str>>, Group> {
         Tree::new(self).into_groups()
     }
 
-    /// Time on a CPU by node, by the path of the cgroup, each with all cgroups below it.
+    /// Returns the time on a CPU by NUMA node, by cgroup path, including descendants.
     pub fn ran_by_cgroup(&self) -> BTreeMap<Arc<str>, ByNode> {
         let nodes = Tree::new(self).into_nodes().into_iter();
         nodes.filter(|node| node.group.threads != 0).map(|node| (node.path, node.ran)).collect()

@@ -1,6 +1,5 @@
-//! Formats numbers, times and sizes for people.
 
-/// A duration with three significant digits: `870ns`, `12.3us`, `4.56ms`, `1.20s`, `2m05s`.
+/// Formats a duration with three significant digits: `870ns`, `12.3us`, `4.56ms`, `1.20s`, `2m05s`.
 pub fn duration(ns: u64) -> String {
     let f = ns as f64;
     match ns {
@@ -26,10 +25,9 @@ fn three(value: f64, unit: &str) -> String {
     format!("{value:.digits$}{unit}")
 }
 
-/// Year, month and day in UTC, from ns since 1970.
+/// Returns year, month and day in UTC, from ns since 1970.
 pub fn date(unix_ns: u64) -> (u64, u64, u64) {
-    /// Days from the 1st of March of year 0 to 1970. Years begin in March here, so that a leap day is the last day of its
-    /// year.
+    /// Days from the 1st of March of year 0 to 1970. Years begin in March here, so that a leap day is the last day of its year.
     const UNTIL_1970: u64 = 719_468;
     const DAYS_OF_400_YEARS: u64 = 146_097;
     let days = unix_ns / 86_400_000_000_000 + UNTIL_1970;
@@ -42,13 +40,13 @@ pub fn date(unix_ns: u64) -> (u64, u64, u64) {
     (400 * era + year + next_year, month, day)
 }
 
-/// `HH:MM:SS UTC` from ns since 1970, to match with the times of other logs.
+/// Formats the time of day, `HH:MM:SS UTC`, from ns since 1970. UTC makes it comparable with other logs.
 pub fn time_of_day(unix_ns: u64) -> String {
     let s = unix_ns / 1_000_000_000 % 86_400;
     format!("{:02}:{:02}:{:02} UTC", s / 3_600, s / 60 % 60, s % 60)
 }
 
-/// Bytes in binary units: `512B`, `1.5MiB`.
+/// Formats bytes in binary units: `512B`, `1.5MiB`.
 pub fn bytes(bytes: u64) -> String {
     let mut value = bytes as f64;
     for unit in ["B", "KiB", "MiB", "GiB"] {
@@ -60,36 +58,36 @@ pub fn bytes(bytes: u64) -> String {
     format!("{value:.1}TiB")
 }
 
-/// `part` as a percentage of `whole`; `None` if `whole` is 0.
+/// Returns `part` as a percentage of `whole`; `None` if `whole` is 0.
 pub fn percent(part: u64, whole: u64) -> Option<f64> {
     (whole != 0).then(|| 100.0 * part as f64 / whole as f64)
 }
 
-/// How long a time is in relation to another time, whose name follows: `2.2 times`, `55.0% of`; `None` if `whole` is 0.
+/// Formats a time relative to another time, whose name must follow: `2.2 times`, `55.0% of`; `None` if `whole` is 0.
 pub fn times(part: u64, whole: u64) -> Option<String> {
     let ratio = percent(part, whole)? / 100.0;
     Some(if ratio < 1.0 { format!("{:.1}% of", ratio * 100.0) } else { format!("{ratio:.1} times") })
 }
 
-/// Events per second.
+/// Returns events per second; `None` if the duration is 0.
 pub fn per_second(count: u64, duration_ns: u64) -> Option<f64> {
     (duration_ns != 0).then(|| count as f64 * 1e9 / duration_ns as f64)
 }
 
-/// A number with up to two decimals: `1`, `2.5`, `0.25`.
+/// Formats a number with up to two decimals: `1`, `2.5`, `0.25`.
 pub fn number(value: f64) -> String {
     let two = format!("{value:.2}");
     two.trim_end_matches('0').trim_end_matches('.').into()
 }
 
-/// `1 CPU`, `2.5 CPUs`.
+/// Formats a number of CPUs: `1 CPU`, `2.5 CPUs`.
 pub fn cpus(cores: f64) -> String {
     let number = number(cores);
     let plural = if number == "1" { "" } else { "s" };
     format!("{number} CPU{plural}")
 }
 
-/// Parses a number with a unit of time into seconds; a plain number is in seconds.
+/// Parses a number with a unit of time into seconds. A number without a unit is in seconds.
 pub fn seconds(text: &str) -> Option<f64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let scale = match &text[digits.len()..] {
@@ -104,7 +102,7 @@ pub fn seconds(text: &str) -> Option<f64> {
     Some(digits.parse::<f64>().ok()? * scale)
 }
 
-/// `1 wait`, `2 waits`, `2 processes`.
+/// Formats a count: `1 wait`, `2 waits`, `2 processes`.
 pub fn count(n: u64, what: &str) -> String {
     let plural = match what.strip_suffix("ss") {
         _ if n == 1 => "",
@@ -129,7 +127,6 @@ mod tests {
 
     #[test]
     fn dates_are_those_of_the_calendar() {
-        // As `date -u -d @SECONDS` prints them.
         for (seconds, date) in [
             (0, (1970, 1, 1)),
             (951_782_399, (2000, 2, 28)),

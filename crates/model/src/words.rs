@@ -1,12 +1,10 @@
-//! The text of findings, classes and verdicts on a host. The rules themselves compute only figures.
+//! Text for findings, classes and verdicts on a host. The rules themselves compute only figures.
 
 use crate::{cgroup_name::set_property, names::Names, units};
 
-/// The files in which a quota is set.
 pub const QUOTA_FILE: &str = "cpu.max, in v1 cpu.cfs_quota_us";
 
-/// Where a limit is raised, and how: by writing to a file, or for a unit of systemd with a command that doubles the limit. `cores`:
-/// the limit in CPUs.
+/// Returns where and how to raise a limit of `cores` CPUs: a file, or for a systemd unit a command that doubles the limit.
 pub(crate) fn raise(path: &str, cores: Option<f64>) -> (&'static str, String) {
     match cores.filter(|cores| *cores > 0.0).zip(set_property(path, "CPUQuota")) {
         Some((cores, command)) => {
@@ -16,7 +14,7 @@ pub(crate) fn raise(path: &str, cores: Option<f64>) -> (&'static str, String) {
     }
 }
 
-/// The command, the setting or the file that sets a quota. Kubernetes and container engines overwrite what is written to files.
+/// Returns the command, setting or file that sets a quota. Kubernetes and container engines overwrite values written to files.
 pub fn set_quota(path: &str, names: &Names, quota_us: u64, period_us: u64) -> String {
     let cores = quota_us as f64 / period_us.max(1) as f64;
     if let Some((_, named)) = names.container(path) {
@@ -33,7 +31,7 @@ pub fn set_quota(path: &str, names: &Names, quota_us: u64, period_us: u64) -> St
     }
 }
 
-/// The file that sets a burst. Neither systemd nor Kubernetes has a setting for it.
+/// Returns the file that sets a burst. Neither systemd nor Kubernetes has a setting for it.
 pub fn set_burst(path: &str, burst_us: u64) -> String {
     format!("write {burst_us} to cpu.max.burst of {path} (v1: cpu.cfs_burst_us; Linux 5.14)")
 }

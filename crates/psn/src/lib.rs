@@ -1,7 +1,7 @@
 //! `cgscope sample`: samples the state of every thread repeatedly, and groups the threads as psn does.
 //!
-//! A [`ThreadReader`] reads all threads of a round, with a task iterator in the kernel or from `/proc`. [`Sampling`] does this at
-//! random moments, and counts the threads that pass a [`ThreadFilter`] in a [`Tally`]. The result is [`Rounds`], printed as a
+//! A [`ThreadReader`] reads all threads of a round, with a task iterator in the kernel or from `/proc`. [`Sampling`] reads rounds
+//! at random moments, and counts the threads that pass a [`ThreadFilter`] in a [`Tally`]. The result is [`Rounds`], printed as a
 //! table or as one JSON object.
 
 mod output;

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::{GroupBy, GroupCell, GroupRow, Rounds};
 
 impl Rounds {
-    /// Writes the table as psn prints it, and below it figures about the rounds. Cgroups are shown by `names`.
+    /// Writes the table as psn prints it, followed by figures about the rounds. `names` has the displayed names of cgroups.
     pub fn write_text(&self, names: &Names, out: &mut impl Write) -> io::Result<()> {
         let columns = &self.table.columns;
         let titles = ["samples", "avg_threads"].into_iter().chain(columns.iter().map(|column| column.name()));

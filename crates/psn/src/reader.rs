@@ -31,7 +31,6 @@ use task_iterator::TaskIterator;
 pub struct WantedFields {
     /// Read threads in all states, not only active threads.
     pub(crate) all_states: bool,
-    /// One bit per column.
     columns: u32,
 }
 
@@ -52,7 +51,7 @@ impl WantedFields {
     }
 }
 
-/// Reads all threads except those of cgscope itself.
+/// Reads all threads except cgscope's own threads.
 pub struct ThreadReader {
     source: ThreadSource,
     pub(crate) mode: Mode,
@@ -69,21 +68,20 @@ enum ThreadSource {
     Walk(Box<ProcWalk>),
 }
 
-/// The result of reading one round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RoundRead {
-    /// Number of threads that were read, including threads that do not count.
+    /// Number of threads that were visited, including threads that `each` does not receive.
     pub threads: u64,
-    /// Whether no selected process or thread is left.
+    /// Whether all selected processes and threads have exited.
     pub has_target_exited: bool,
-    /// Whether everything was read.
+    /// Whether the reading is complete.
     pub is_whole: bool,
 }
 
 impl ThreadReader {
     /// Starts a reader. [`Mode::Bpf`] reads exact states with a task iterator in the kernel. [`Mode::Coarse`] reads `/proc`,
-    /// which has only the kernel's state letters. These do not show whether a runnable thread is on a CPU or out of quota, nor
-    /// which threads wait for a device.
+    /// which has only the kernel's state letters. The letters do not show whether a runnable thread is on a CPU or out of quota,
+    /// nor which threads wait for a device.
     pub fn start(selection: &Selection, wanted: WantedFields, mode: Mode) -> Result<Self, Failure> {
         let host = Path::new("/");
         let mounts = CgroupMounts::read(host);
@@ -126,7 +124,7 @@ impl ThreadReader {
         Ok(read)
     }
 
-    /// Looks up the names of these cgroups, if they still exist.
+    /// Looks up the paths of these cgroups, if the cgroups still exist.
     pub(crate) fn learn_cgroups(&mut self, ids: impl IntoIterator<Item = u64> + Clone) {
         if let Some(tree) = &mut self.tree {
             let now = Instant::now();
@@ -139,7 +137,7 @@ impl ThreadReader {
         }
     }
 
-    /// Returns why kernel functions have no names, if names are requested and not available.
+    /// Returns why kernel functions or processes have no names; `None` if nothing is missing.
     pub(crate) fn nameless(&self) -> Option<Failure> {
         let asked = self.wanted.has(GroupBy::Wchan) || self.wanted.has(GroupBy::Kstack);
         let places = asked.then(|| self.places.nameless()).flatten();
@@ -173,7 +171,7 @@ impl ThreadNames for ThreadReader {
             GroupBy::Username => Some(self.processes.user(reading.uid?)),
             GroupBy::Exe => self.processes.known.get(&reading.tgid)?.exe.clone(),
             GroupBy::Cmdline => self.processes.known.get(&reading.tgid)?.cmdline.clone(),
-            // These columns are not names.
+            // The names of these columns are not looked up.
             GroupBy::Comm | GroupBy::Tgid | GroupBy::Tid | GroupBy::State | GroupBy::Node | GroupBy::Cpu => {
                 None
             }
@@ -194,19 +192,17 @@ fn system_call(number: i32) -> Option<Arc<str>> {
     })
 }
 
-/// How often to search for new processes, as psn does.
+/// Time between two searches for new processes, the same as in psn.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// The selected processes, the processes that they start, and the selected threads.
 struct ChosenProcesses {
     pub files: ProcFiles,
     pub follow: Follow,
-    /// Processes with wanted threads.
     pub pids: Vec<u32>,
-    /// Selected threads.
     pub tids: Vec<u32>,
     looked: Option<Instant>,
-    /// Whether no selected process or thread is left.
+    /// Whether all selected processes and threads have exited.
     pub has_exited: bool,
 }
 
@@ -219,7 +215,7 @@ impl ChosenProcesses {
         Ok(Self { files, follow, pids: Vec::new(), tids, looked: None, has_exited: false })
     }
 
-    /// Searches for new processes if it is time; returns whether it did.
+    /// Searches for new processes if the last search is older than [`LOOK_EVERY`]. Returns whether it searched.
     pub fn update(&mut self) -> io::Result<bool> {
         if self.looked.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
             return Ok(false);
@@ -234,15 +230,13 @@ impl ChosenProcesses {
     }
 }
 
-/// Maximum bytes of the names of processes.
+/// Maximum memory for the names of processes, bytes.
 const MOST_NAME_BYTES: usize = 64 << 20;
 
-/// Names of users, and the executable and command line of processes. A process is read when it is first seen, because it may exit
-/// before the end.
+/// Names of users, and executables and command lines of processes. They are read early, because a process might exit.
 #[derive(Debug, Default)]
 struct ProcessNames {
     known: HashMap<u32, ProcessName>,
-    /// Bytes of the names.
     bytes: usize,
     users: OnceLock<HashMap<u32, Arc<str>>>,
 }
@@ -254,9 +248,9 @@ struct ProcessName {
 }
 
 impl ProcessNames {
-    /// Reads the names of a process if it is new. Call this with every process that is seen.
+    /// Reads the names of a process that is new. Call this for every process that is seen.
     fn meet(&mut self, tgid: u32, wanted: WantedFields) {
-        // Any user may start processes with long command lines. Further ones have no name.
+        // Any user can start processes with long command lines. After this maximum, new processes get no name.
         if self.bytes >= MOST_NAME_BYTES {
             return;
         }
@@ -272,20 +266,20 @@ impl ProcessNames {
         });
     }
 
-    /// Returns the name of a user. As in ps, this is the number if `/etc/passwd` lacks the user.
+    /// Returns the name of a user. As in ps, the result is the user id if `/etc/passwd` has no such user.
     fn user(&self, uid: u32) -> Arc<str> {
         let users = self.users.get_or_init(|| users(&fs::read_to_string("/etc/passwd").unwrap_or_default()));
         users.get(&uid).cloned().unwrap_or_else(|| uid.to_string().into())
     }
 }
 
-/// Returns a process's executable. `None` for a kernel thread, and for a process that has exited or is hidden from us.
+/// Returns the path of a process's executable. `None` if the process is a kernel thread, has exited or is hidden from us.
 fn exe(tgid: u32) -> Option<Arc<str>> {
     let path = fs::read_link(format!("/proc/{tgid}/exe")).ok()?;
     Some(printable(&path.to_string_lossy()))
 }
 
-/// Parses `/etc/passwd`. If several users have one number, the first counts, as for `getpwuid`.
+/// Parses `/etc/passwd`. If several users share a user id, the first user counts, as for `getpwuid`.
 fn users(passwd: &str) -> HashMap<u32, Arc<str>> {
     let mut users = HashMap::new();
     for line in passwd.lines() {
@@ -298,7 +292,7 @@ fn users(passwd: &str) -> HashMap<u32, Arc<str>> {
     users
 }
 
-/// The places by number, from 1 on.
+/// The places in the kernel where threads are blocked, numbered from 1.
 #[derive(Debug, Default)]
 struct KernelPlaces {
     numbers: HashMap<KernelPlace, u32>,
@@ -315,7 +309,6 @@ enum KernelPlace {
 }
 
 impl KernelPlaces {
-    /// Returns the number of a stack; 0 if the stack is empty.
     pub fn of_addresses(&mut self, addresses: &[u64]) -> u32 {
         if addresses.is_empty() { 0 } else { self.number(KernelPlace::Addresses(addresses.into())) }
     }
@@ -339,7 +332,6 @@ impl KernelPlaces {
         self.places.get(number.checked_sub(1)? as usize)
     }
 
-    /// Returns the function that a thread at this place is blocked in.
     pub fn wchan(&self, number: u32) -> Option<Arc<str>> {
         match self.get(number)? {
             KernelPlace::Addresses(stack) => self.symbols.wchan(stack).map(Into::into),
@@ -348,7 +340,7 @@ impl KernelPlaces {
         }
     }
 
-    /// Returns the functions from the outermost to the innermost, as psn prints them. A function without a name is `?`.
+    /// Returns the kernel stack from the outermost to the innermost function, as psn prints it. A function without a name is `?`.
     pub fn kstack(&self, number: u32) -> Option<Arc<str>> {
         let functions: Vec<String> = match self.get(number)? {
             KernelPlace::Addresses(stack) => {
@@ -364,7 +356,7 @@ impl KernelPlaces {
         (!functions.is_empty()).then(|| printable(&functions.join("->")))
     }
 
-    /// Returns why addresses have no names, if there are addresses.
+    /// Returns why addresses have no names; `None` if they have names or there are no addresses.
     pub fn nameless(&self) -> Option<Failure> {
         let has_addresses = self.places.iter().any(|place| matches!(place, KernelPlace::Addresses(_)));
         if has_addresses { self.symbols.load().err() } else { None }

@@ -14,12 +14,12 @@ use cgscope_model::{
 use crate::{GroupTable, Tally, ThreadFilter, ThreadReader, ThreadReading};
 
 const DEFAULT_DURATION: Duration = Duration::from_secs(5);
-/// Reading takes at most 1 / `SHARE` of the time. Nothing else limits the CPU time of a thread under SCHED_FIFO.
+/// Reading takes at most 1 / `SHARE` of the time. Under SCHED_FIFO, nothing else limits the CPU time of a thread.
 const SHARE: u64 = 10;
-/// Longer rounds are read without SCHED_FIFO, because audio and networking would miss their deadlines.
+/// Maximum length of a round under SCHED_FIFO. A longer round would make audio and networking miss their deadlines.
 const LONGEST_AT_ONCE: Duration = Duration::from_millis(5);
 
-/// How often threads are read, and for how long.
+/// The frequency and the duration of reading.
 #[derive(Clone, Copy, Debug)]
 pub struct Schedule {
     period: Duration,
@@ -34,8 +34,8 @@ impl Schedule {
         Self { period: Duration::from_secs_f64(1.0 / hz), duration }
     }
 
-    /// Returns the time from the start to a round. A round is due at a random moment of its period. Rounds at equal distances
-    /// would be in step with events of the same rate, such as quotas that are refilled every 100 ms.
+    /// Returns the time from the start until a round is due, at a random moment of its period. Rounds at equal distances would be
+    /// in step with events of the same rate, such as quotas that are refilled every 100 ms.
     fn due(self, round: u64, random: f64) -> Duration {
         self.period.mul_f64(round as f64 + random)
     }
@@ -44,7 +44,7 @@ impl Schedule {
         (since_start.as_secs_f64() / self.period.as_secs_f64()) as u64
     }
 
-    /// Returns the first round, from this one on, at which reading has taken no more than its share of the time.
+    /// Returns the first round, not before `round`, at which reading has used only its share of the time.
     fn affordable(self, round: u64, reading: Duration) -> u64 {
         let needed_ns = reading.as_nanos() * u128::from(SHARE);
         round.max(needed_ns.div_ceil(self.period.as_nanos().max(1)) as u64)
@@ -58,9 +58,9 @@ impl Schedule {
 /// Why the rounds ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoundEnd {
-    /// The time was over.
+    /// The time is over.
     Finished,
-    /// No selected thread was left.
+    /// All selected threads have exited.
     TargetExited,
     /// The caller stopped the rounds.
     Stopped,
@@ -78,22 +78,22 @@ pub struct Rounds {
     pub end: RoundEnd,
     pub(crate) start_unix_ns: u64,
     pub(crate) took: Duration,
-    /// Number of rounds that should have been read.
+    /// Number of rounds that the schedule has in this time.
     pub(crate) expected: u64,
     /// Number of expected rounds that were skipped to keep reading within its share of the time.
     pub(crate) skipped: u64,
-    /// Number of threads that were read, in all rounds together.
+    /// Number of threads that were read, summed over all rounds.
     pub(crate) looked_at: u64,
-    /// CPU time of cgscope from the first round to the end of the last. Includes time in the kernel and wakeups.
+    /// CPU time of cgscope from the first round to the end of the last, ns. Includes time in the kernel and wakeups.
     pub(crate) cpu_ns: u64,
-    /// What could not be read.
+    /// Losses during the reading, by kind.
     pub losses: Losses,
-    /// Why kernel functions have no names, if names are requested.
+    /// Why kernel functions or processes have no names, if names are requested.
     pub nameless: Option<Failure>,
 }
 
 impl Rounds {
-    /// Returns a sentence about skipped rounds, and what to do; `None` if none was skipped.
+    /// Returns a sentence about skipped rounds, and what to do; `None` if no round was skipped.
     pub fn skipped_words(&self) -> Option<String> {
         (self.skipped != 0).then(|| {
             let a_round = duration(self.cpu_ns / self.table.rounds.max(1));
@@ -107,7 +107,7 @@ impl Rounds {
         })
     }
 
-    /// Returns a sentence about samples without names; `None` if there is none.
+    /// Returns a sentence about samples without names; `None` if all samples have names.
     pub fn nameless_words(&self) -> Option<String> {
         (self.table.nameless != 0).then(|| {
             format!(
@@ -119,19 +119,19 @@ impl Rounds {
     }
 }
 
-/// Reads and counts the rounds.
+/// Reads rounds, and counts the threads in them.
 pub struct Sampling {
     reader: ThreadReader,
     tally: Tally,
     filter: ThreadFilter,
-    /// A buffer that is reused.
+    /// The readings of the current round. The buffer is reused.
     readings: Vec<ThreadReading>,
     looked_at: u64,
-    /// CPU time of cgscope before the first round.
+    /// CPU time of cgscope before the first round, ns.
     begun_ns: u64,
-    /// CPU time of cgscope since then, up to the end of the last round, including wakeups. It must not be read when a round
-    /// begins: the kernel would then update cgscope's run time, and the thread that left the CPU for cgscope could no longer be
-    /// recognized.
+    /// CPU time of cgscope from the first round to the end of the last, ns. Includes wakeups. Do not read this time when a round
+    /// begins: the kernel would update cgscope's run time, and the iterator could no longer recognize the thread that cgscope has
+    /// displaced from the CPU.
     cpu_ns: u64,
 }
 
@@ -141,8 +141,8 @@ impl Sampling {
         Self { reader, tally, filter, readings: Vec::new(), looked_at: 0, begun_ns: 0, cpu_ns: 0 }
     }
 
-    /// Reads until the time is over or `stop` receives something. Call it on a separate thread. Timers of an event loop wake on a
-    /// grid of 1 ms, in step with the kernel's ticks. A second wakeup would also change which thread is on the CPU.
+    /// Reads rounds until the time is over or `stop` receives a message. Call this on a separate thread. Timers of an event loop
+    /// wake on a grid of 1 ms, in step with the kernel's ticks. A second wakeup would also change which thread is on the CPU.
     pub fn run(mut self, schedule: Schedule, stop: &mpsc::Receiver<()>) -> Result<Rounds, Failure> {
         let (start, start_unix_ns) = (Instant::now(), clock::unix_ns());
         self.begun_ns = clock::process_cpu_ns();
@@ -157,7 +157,7 @@ impl Sampling {
                 break RoundEnd::Stopped;
             }
             let before_ns = self.cpu_ns;
-            // Read at least one round, however short the time.
+            // Read at least one round, even if the time is very short.
             if (!is_last || self.tally.rounds == 0) && self.read()? {
                 break RoundEnd::TargetExited;
             }
@@ -173,7 +173,7 @@ impl Sampling {
         let took = start.elapsed();
         let expected = match end {
             RoundEnd::Finished => schedule.expected(took).max(1),
-            // The last round may have been due before the end or after it.
+            // The last round might have been due after the end.
             _ => schedule.expected(took).max(self.tally.rounds),
         };
         Ok(Rounds {
@@ -184,7 +184,7 @@ impl Sampling {
             start_unix_ns,
             took,
             expected,
-            // The last skipped rounds may have been due after the end.
+            // The last skipped rounds might have been due after the end.
             skipped: skipped.min(expected.saturating_sub(self.tally.rounds)),
             looked_at: self.looked_at,
             cpu_ns: self.cpu_ns,
@@ -193,7 +193,7 @@ impl Sampling {
         })
     }
 
-    /// Reads one round. Returns whether no selected thread is left.
+    /// Reads one round. Returns whether all selected threads have exited.
     fn read(&mut self) -> Result<bool, Failure> {
         self.readings.clear();
         let readings = &mut self.readings;
@@ -215,9 +215,9 @@ impl Sampling {
     }
 }
 
-/// Makes this thread run as soon as it wakes (SCHED_FIFO), if the host allows it. Without SCHED_FIFO, this thread waits until
-/// the thread on the CPU blocks or has used up its time slice, and then sees that thread off the CPU. On a busy host, a thread
-/// that was on its CPU for 55 % of the time was seen there in only 45 % of the rounds.
+/// Makes this thread run as soon as it wakes (SCHED_FIFO), if the host allows it. Without SCHED_FIFO, this thread waits until the
+/// thread on the CPU blocks or has used up its time slice. The other thread is then off the CPU when it is read. On a busy host,
+/// a thread that was on its CPU for 55 % of the time was seen there in only 45 % of the rounds.
 struct RunAtOnce {
     is_kept: bool,
 }
@@ -229,8 +229,8 @@ impl RunAtOnce {
         at_once
     }
 
-    /// Sets whether the next round is read under SCHED_FIFO. New threads and processes do not inherit it. If refused, nothing
-    /// changes.
+    /// Sets whether the next round is read under SCHED_FIFO. New threads and processes do not inherit it. A refusal changes
+    /// nothing.
     fn keep(&mut self, is_kept: bool) {
         if self.is_kept == is_kept {
             return;
@@ -238,7 +238,7 @@ impl RunAtOnce {
         self.is_kept = is_kept;
         let (policy, priority) =
             if is_kept { (libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 1) } else { (libc::SCHED_OTHER, 0) };
-        // SAFETY: zeroes are a valid value; the call is for this thread, with a structure of ours.
+        // SAFETY: a zeroed `sched_param` is valid; the call changes only this thread, and reads only our structure.
         unsafe {
             let mut parameters: libc::sched_param = std::mem::zeroed();
             parameters.sched_priority = priority;

@@ -1,4 +1,4 @@
-//! The states of threads, and counts of thread readings by group.
+//! States of threads, and the number of thread readings in each group.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -8,7 +8,7 @@ use std::{
 use cgscope_ledger::named;
 use cgscope_model::{Names, Selection, TaskState, comm, selection::SelectionFilter};
 
-/// What one thread does at one moment.
+/// The reading of one thread at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ThreadReading {
     pub tid: u32,
@@ -23,7 +23,7 @@ pub struct ThreadReading {
     pub uid: Option<u32>,
     /// The number of the system call that the thread is blocked in.
     pub syscall: Option<i32>,
-    /// The reader's number for the thread's place in the kernel; 0 if unknown.
+    /// Number of the place in the kernel where the thread is blocked, as the reader counts places; 0 if unknown.
     pub place: u32,
 }
 
@@ -34,13 +34,12 @@ pub trait ThreadNames {
     fn node(&self, cpu: u32) -> Option<u32>;
 }
 
-/// The most groups: any user may give a thread a new name at each reading. Further ones are a row without names.
+/// Maximum number of groups. Any user can rename a thread before each reading. Further groups share a row without names.
 const MOST_GROUPS: usize = 50_000;
 
 /// Counts readings in groups.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// The columns, each once.
     pub(crate) columns: Vec<GroupBy>,
     counts: HashMap<ThreadReading, u64>,
     threads: HashSet<u32>,
@@ -53,22 +52,18 @@ pub struct Tally {
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupTable {
     pub columns: Vec<GroupBy>,
-    /// The rows, those with the most samples first.
+    /// The rows, with the most samples first.
     pub rows: Vec<GroupRow>,
-    /// Number of times that all threads were read.
     pub rounds: u64,
-    /// Number of different threads among the samples.
     pub threads: usize,
-    /// Number of different processes among the samples.
     pub processes: usize,
     /// Number of samples in rows without names, because there were too many groups.
     pub nameless: u64,
 }
 
-/// A group of threads that are equal in all columns.
+/// Threads that are equal in all columns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupRow {
-    /// Number of times that a thread of the group was seen.
     pub samples: u64,
     /// The values by column; `None` if unknown or absent.
     pub cells: Vec<Option<GroupCell>>,
@@ -82,7 +77,7 @@ pub enum GroupCell {
 }
 
 impl GroupTable {
-    /// Returns the average of a sum over all rounds.
+    /// Divides a sum by the number of rounds.
     pub fn per_round(&self, sum: u64) -> f64 {
         if self.rounds == 0 { 0.0 } else { sum as f64 / self.rounds as f64 }
     }
@@ -100,7 +95,6 @@ impl Tally {
         Self { columns: unique, ..Self::default() }
     }
 
-    /// Counts a thread of the current round.
     pub(crate) fn add(&mut self, reading: &ThreadReading) {
         self.threads.insert(reading.tid);
         self.processes.insert(reading.tgid);
@@ -116,8 +110,7 @@ impl Tally {
         self.rounds += 1;
     }
 
-    /// Clears the fields of columns that are not requested. The state is always kept, because the place is meaningless without
-    /// it.
+    /// Clears the fields of columns that are not requested. The state is kept, because a place without a state is meaningless.
     fn group(&self, reading: &ThreadReading) -> ThreadReading {
         use GroupBy::*;
         let has = |columns: &[GroupBy]| columns.iter().any(|column| self.columns.contains(column));
@@ -170,7 +163,7 @@ fn cell(column: GroupBy, reading: &ThreadReading, names: &impl ThreadNames) -> O
     }
 }
 
-/// Returns a NUL-padded name with each run of digits as one `*`, as psn prints it, so that the threads of a pool form one row.
+/// Replaces each run of digits in a NUL-padded name by one `*`, as psn does, so that the threads of a pool form one row.
 fn folded(comm: [u8; 16]) -> [u8; 16] {
     let mut folded = [0; 16];
     let mut length = 0;
@@ -239,8 +232,7 @@ impl GroupBy {
 }
 
 named! {
-    /// What a thread does at one moment. Unlike the kernel's letters ([`TaskState`]), it shows why a thread in R or D is off its
-    /// CPU.
+    /// The state of a thread at one moment. The kernel's letters ([`TaskState`]) do not show why a thread is off its CPU.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum ThreadState (letter, name, words) {
         /// The kernel's letter, as psn shows it.
@@ -253,11 +245,11 @@ named! {
 
     OnCpu = 'R', "on_cpu", "Running (on CPU)";
     Runnable = 'R', "runnable", "Runnable (waiting for a CPU)";
-    /// Any state with letter R, in coarse mode.
+    /// Any state with the letter R, in coarse mode.
     Running = 'R', "running", "Running or runnable";
     Throttled = 'R', "throttled", "Throttled (out of quota)";
     Iowait = 'D', "iowait", "Disk (uninterruptible, iowait)";
-    /// In D for a reason other than I/O; in coarse mode for any reason.
+    /// In D for a reason other than I/O. In coarse mode, in D for any reason.
     Uninterruptible = 'D', "uninterruptible", "Disk (uninterruptible)";
     Stopped = 'T', "stopped", "Stopped";
     Traced = 't', "traced", "Stopped (traced)";
@@ -290,12 +282,12 @@ impl ThreadState {
         }
     }
 
-    /// Whether the thread does something, or wants to but cannot. psn shows these states by default.
+    /// Whether psn shows the state by default: the thread is neither asleep, idle nor parked, and is not a zombie.
     pub const fn is_active(self) -> bool {
         !matches!(self, Self::Sleeping | Self::Idle | Self::Parked | Self::Zombie)
     }
 
-    /// Whether the thread waits in the kernel, so that it has a place and a system call.
+    /// Whether the thread is blocked in the kernel. Only a blocked thread has a place and a system call.
     pub const fn is_blocked(self) -> bool {
         !matches!(self.letter(), 'R' | 'Z' | 'X' | '?')
     }
@@ -310,8 +302,8 @@ pub struct ThreadFilter {
 }
 
 impl ThreadFilter {
-    /// Creates a filter from a selection, without its processes and threads. `names` has the pods and containers of this host. Fails
-    /// if `comm` is not a regular expression.
+    /// Creates a filter. It ignores the selection's processes and threads, because the reader selects them. `names` has the pods
+    /// and containers of this host. Fails if `comm` is not a regular expression.
     pub fn new(selection: &Selection, names: Names) -> Result<Self, regex::Error> {
         Ok(Self { filter: SelectionFilter::new(selection)?, names, cgroups: HashMap::new() })
     }
@@ -330,7 +322,7 @@ impl ThreadFilter {
         ids.filter(|id| !self.cgroups.contains_key(id)).collect()
     }
 
-    /// Whether a thread is selected. A thread with an unknown cgroup, CPU or node is not selected if the filter depends on it.
+    /// Whether a thread is selected. If the filter needs a cgroup, CPU or node that is unknown, the thread is not selected.
     pub(crate) fn wants(&mut self, reading: &ThreadReading, names: &impl ThreadNames) -> bool {
         let comm = reading.comm.split(|byte| *byte == 0).next().unwrap_or_default();
         let node = reading.cpu.and_then(|cpu| names.node(cpu));

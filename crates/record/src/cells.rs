@@ -1,19 +1,17 @@
-//! The values of a row as cells: numbers, and lists of numbers. Every row of a table has the same cells in the same order, so the
-//! header names the columns once.
+//! Converts the values of a row to numbers and lists of numbers. All rows of a table have the same columns, named in the header.
 
 use std::{collections::HashMap, sync::Arc};
 
 use cgscope_model::Hist;
 use serde::{Deserialize, Serialize};
 
-/// The contents of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ColumnKind {
     Number,
     /// A number, or [`NONE`].
     Optional,
-    /// The number of a text.
+    /// The number of a text: see [`Texts`].
     Text,
     /// The number of a text, or [`NONE`].
     OptionalText,
@@ -28,13 +26,13 @@ impl ColumnKind {
         matches!(self, Self::List | Self::TextList)
     }
 
-    /// The number to which the first change of a new row is added.
+    /// Returns the number to which the first change of a new row is added.
     pub(crate) fn base(self) -> u64 {
         if matches!(self, Self::Number | Self::Text) { 0 } else { NONE }
     }
 }
 
-/// Stands for a missing number. So optional numbers and numbers in lists are less than this.
+/// Stands for a missing number. Optional numbers and numbers in lists are always less than this.
 pub(crate) const NONE: u64 = u64::MAX;
 
 /// Maximum number of cells in a list (buckets, nodes, memory policies), so that changing a list is fast.
@@ -43,12 +41,11 @@ pub(crate) const LONGEST: usize = 4096;
 /// A column of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Column {
-    /// The path of members in the model, like `totals.by_cause.kernel`.
+    /// Path of a member in the model, such as `totals.by_cause.kernel`.
     pub(crate) name: String,
     pub(crate) kind: ColumnKind,
 }
 
-/// The columns of a row.
 #[derive(Default)]
 pub(crate) struct Columns {
     prefix: String,
@@ -56,12 +53,11 @@ pub(crate) struct Columns {
 }
 
 impl Columns {
-    /// Adds a column with the name of the current member.
     pub(crate) fn one(&mut self, kind: ColumnKind) {
         self.columns.push(Column { name: self.prefix.clone(), kind });
     }
 
-    /// Adds the columns of a member.
+    /// Adds the columns of a member. `columns` adds them with the name of the member as their prefix.
     pub(crate) fn member(&mut self, name: &str, columns: impl FnOnce(&mut Self)) {
         let length = self.prefix.len();
         if length != 0 {
@@ -73,16 +69,14 @@ impl Columns {
     }
 }
 
-/// An index and a number.
 pub(crate) type Cell = (u32, u64);
 
-/// The rows of a table as cells, one row after the other.
 #[derive(Default)]
 pub(crate) struct Cells {
-    /// The numbers that are not in lists.
+    /// All numbers that are not in lists.
     pub(crate) numbers: Vec<u64>,
     cells: Vec<Cell>,
-    /// The end of each list in `cells`.
+    /// End index of each list in `cells`.
     ends: Vec<usize>,
 }
 
@@ -113,14 +107,13 @@ impl Cells {
         self.ends.push(self.cells.len());
     }
 
-    /// List `n`, counted over all rows.
     pub(crate) fn list_at(&self, n: usize) -> &[Cell] {
         let from = n.checked_sub(1).map_or(0, |before| self.ends[before]);
         &self.cells[from..self.ends[n]]
     }
 }
 
-/// The numbers of the strings that were written since the last key frame. The empty string has number 0.
+/// Numbers of the strings that were written since the last key frame. The empty string has number 0.
 #[derive(Default)]
 pub(crate) struct Texts {
     numbers: HashMap<Arc<str>, u64>,
@@ -148,13 +141,12 @@ impl Texts {
     }
 }
 
-/// The cells of one row while it is read.
 pub(crate) struct Row<'a> {
     pub(crate) numbers: std::slice::Iter<'a, u64>,
     pub(crate) lists: &'a [Vec<Cell>],
     pub(crate) next_list: usize,
     pub(crate) texts: &'a [Arc<str>],
-    /// The previous histogram of the row, and a bit for each list that has changed since.
+    /// The previous histogram of the row, and a bit for each list that has changed since then.
     pub(crate) before: Option<(&'a Arc<Hist>, u64)>,
 }
 
@@ -184,7 +176,7 @@ pub(crate) trait Field: Sized {
     fn take(row: &mut Row<'_>) -> Option<Self>;
 }
 
-/// Implements [`Field`] for types that are a single number: the kind of column, and the conversions from and to a number.
+/// Implements [`Field`] for types that are a single number: takes the kind of column, and the conversions to and from a number.
 macro_rules! single_numbers {
     ($($type:ty: $kind:ident, $number:ident,
        |$value:pat_param, $texts:pat_param| $put:expr, |$cell:pat_param, $row:pat_param| $take:expr;)*) => {$(
@@ -205,7 +197,7 @@ macro_rules! single_numbers {
 }
 pub(crate) use single_numbers;
 
-/// The value with this number; `None` if no writer writes the number.
+/// Returns the value with this number; `None` if no writer writes the number.
 pub(crate) fn value_at<T: Copy>(number: u64, values: [T; 2]) -> Option<T> {
     values.get(usize::try_from(number).ok()?).copied()
 }
@@ -226,7 +218,7 @@ single_numbers! {
         };
 }
 
-/// Amounts by number. The numbers ascend.
+/// Amounts with ascending indices.
 impl Field for Vec<Cell> {
     fn columns(columns: &mut Columns) {
         columns.one(ColumnKind::List);
@@ -239,7 +231,7 @@ impl Field for Vec<Cell> {
     }
 }
 
-/// Named amounts in any order: a list of names and a list of amounts, by position.
+/// Named amounts in any order: a list of names and a list of amounts. Equal positions belong together.
 impl Field for Vec<(Arc<str>, u64)> {
     fn columns(columns: &mut Columns) {
         columns.member("name", |columns| columns.one(ColumnKind::TextList));
@@ -264,12 +256,11 @@ impl Field for Arc<Hist> {
         columns.member("shares", |columns| columns.one(ColumnKind::List));
     }
     fn put(&self, cells: &mut Cells, _: &mut Texts) {
-        // Buckets and cells fit in a byte.
         cells.list(self.counts().map(|(bucket, count)| (bucket as u32, count)));
         cells.list(self.shares().map(|(cell, share)| (cell as u32, share)));
     }
     fn take(row: &mut Row<'_>) -> Option<Self> {
-        // Most changes of a task are not waits. Sharing the unchanged histogram makes a comparison of two samples fast.
+        // Most changes of a task are not waits. Sharing the unchanged histogram makes comparing two samples fast.
         let lists = 0b11u64.checked_shl(row.next_list as u32).unwrap_or(u64::MAX);
         let same = row.before.filter(|(_, changed)| changed & lists == 0).map(|(hist, _)| hist.clone());
         let (counts, shares) = (row.list()?, row.list()?);

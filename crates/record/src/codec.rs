@@ -1,4 +1,4 @@
-//! Encodes and decodes samples as payloads. A key frame holds a whole sample, a delta frame the changes since the previous one.
+//! Encodes and decodes samples as payloads. A key frame has a whole sample, and a delta frame has only changes.
 
 use std::{any::Any, collections::BTreeSet, io, sync::Arc};
 
@@ -12,35 +12,36 @@ use crate::{
     table::{Bytes, Decoder, Encoder, Table, TableDecoder, TableEncoder, put},
 };
 
-/// The first bytes of a key frame's payload, by which readers find a key frame after damage.
+/// The first bytes of a key frame's payload. Readers search for these bytes after damage.
 pub(crate) const SYNC: [u8; 8] = *b"\x8BcgsKEY\n";
 
-/// Size of two u64 before the compressed bytes: wall clock and CLOCK_MONOTONIC. A u32 with the uncompressed size follows.
+/// Size of the wall clock and CLOCK_MONOTONIC (two u64) before the compressed bytes. The uncompressed size (u32) follows them.
 pub(crate) const CLOCKS: usize = 16;
 const HEAD: usize = CLOCKS + 4;
 
-/// zstd's default level. A higher level costs the recorder more than it saves disk space.
+/// zstd's default level. A higher level would cost the recorder more than it saves in disk space.
 const LEVEL: i32 = 3;
 
-/// Maximum compression ratio, so that a small file cannot make a reader allocate much memory.
+/// Maximum compression ratio. Without it, a small file could make a reader allocate much memory.
 const MOST_TIMES: usize = 16;
-/// For the same reason, a frame has at least this many bytes for each new row.
+/// Minimum number of bytes in a frame for each new row, for the same reason.
 const BYTES_A_ROW: usize = 8;
-/// And at least one for each new text. The longest are lists of CPUs, of at most 32 KiB. Paths have a bound of their own.
+/// Maximum length of a text, bytes. A frame also has at least one byte for each new text. The longest texts are lists of CPUs, of
+/// at most 32 KiB. Paths have a limit of their own.
 const LONGEST_TEXT: usize = 64 << 10;
 
 /// The next frame is a key frame once all frames since the last key frame together have this many times its size.
 const KEY_AFTER_TIMES: usize = 8;
-/// The next frame is also a key frame after this many delta frames, which limits the frames to read for a seek or lose by damage.
-/// Each row costs the reader some work per frame, so it refuses more of them: a small file cannot make it work long.
+/// The next frame is also a key frame after this many delta frames. This limits the frames that a seek reads, and that damage
+/// makes unusable. Readers refuse more frames: each row costs work per frame, so a small file could keep a reader busy for long.
 const KEY_AFTER_FRAMES: usize = 512;
-/// The next frame is also a key frame after this time and this many delta frames: until the next key frame, everything after a damaged bit is lost.
+/// The next frame is also a key frame after this time, if there were also this many delta frames. A damaged bit makes all samples
+/// up to the next key frame unreadable.
 const KEY_AFTER_NS: u64 = 30_000_000_000;
 const KEY_AFTER_NS_AND_FRAMES: usize = 8;
 
 macro_rules! tables_of_a_sample {
     (recorded { $($name:ident: $table:ident,)* } live { $($live:tt)* }) => {
-        /// The tables of this version.
         pub(crate) fn tables() -> Vec<Table> {
             vec![Table::of::<Whole>(WHOLE), $(Table::of::<Row<model::$table>>(stringify!($name)),)*]
         }
@@ -61,21 +62,19 @@ macro_rules! tables_of_a_sample {
 
 cgscope_model::tables!(tables_of_a_sample);
 
-/// The row of a table of the model.
 type Row<T> = <T as model::Table>::Row;
 
-/// The table of what a sample has only once.
+/// Name of the table with the members that a sample has only once.
 const WHOLE: &str = "whole";
 
-/// Encodes samples as payloads.
 pub(crate) struct SampleEncoder {
     tables: Vec<Box<dyn TableEncoder>>,
     texts: Texts,
     compressor: zstd::bulk::Compressor<'static>,
-    /// The tables before and after compression. Reused, to save allocations.
+    /// The tables before and after compression. Both buffers are reused, which saves allocations.
     raw: Vec<u8>,
     encoded: Vec<u8>,
-    /// Size of the last key frame; `None` makes the next frame a key frame.
+    /// Size of the last key frame, bytes. `None` makes the next frame a key frame.
     key_bytes: Option<usize>,
     bytes_since: usize,
     frames_since: usize,
@@ -98,12 +97,11 @@ impl SampleEncoder {
         })
     }
 
-    /// Makes the next frame a key frame.
     pub(crate) fn start_anew(&mut self) {
         self.key_bytes = None;
     }
 
-    /// Appends the frame of a sample, and returns its kind. Call [`Self::start_anew`] if the frame is then not written.
+    /// Appends the frame of a sample, and returns its kind. If the frame is then not written, call [`Self::start_anew`].
     pub(crate) fn append_frame(&mut self, sample: &Sample, out: &mut Vec<u8>) -> Result<u8, WriteError> {
         let done = frame::append(out, |out| self.encode(sample, out));
         if done.is_err() {
@@ -153,13 +151,13 @@ impl SampleEncoder {
         Ok(if is_key { kind::KEY } else { kind::DELTA })
     }
 
-    /// Frees the memory that only encoding needs. Useful if many encoders encode in turn.
+    /// Frees the memory that only encoding needs. Useful if many encoders take turns.
     pub(crate) fn release(&mut self) {
         self.tables.iter_mut().for_each(|table| table.release());
         (self.raw, self.encoded) = (Vec::new(), Vec::new());
     }
 
-    /// Memory held between two samples, in bytes, without the compressor.
+    /// Returns the memory held between two samples without the compressor, bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.tables.iter().map(|table| table.memory_bytes()).sum::<usize>()
             + self.raw.capacity()
@@ -173,7 +171,6 @@ impl SampleEncoder {
         fill(&mut self.encoded, least);
         let is_packed = self.encoded.len() < self.raw.len();
         if !is_packed && self.raw.len() < least {
-            // Readers ignore zeros at the end.
             self.raw.resize(least, 0);
         }
         out.extend((self.raw.len() as u32).to_le_bytes());
@@ -182,7 +179,7 @@ impl SampleEncoder {
     }
 }
 
-/// Pads to `least` bytes with a skippable frame of zstd (RFC 8878, 3.1.2): its magic, its length, and that many bytes.
+/// Pads to `least` bytes with a frame that zstd skips (RFC 8878, 3.1.2): a magic number, a length, and that many bytes.
 fn fill(packed: &mut Vec<u8>, least: usize) {
     const SKIPPED: u32 = 0x184D_2A50;
     const HEAD: usize = 8;
@@ -208,19 +205,18 @@ fn put_texts(texts: &mut Texts, out: &mut Vec<u8>) {
     }
 }
 
-/// Decodes samples from payloads.
 pub(crate) struct SampleDecoder {
-    /// The tables of the file.
+    /// The tables in the file's header.
     file: Vec<Table>,
     tables: Vec<Box<dyn TableDecoder>>,
     texts: Vec<Arc<str>>,
     decompressor: zstd::bulk::Decompressor<'static>,
     raw: Vec<u8>,
-    /// Tables at the end of a payload are not read.
+    /// Whether the reader ignores the tables at the end of a payload.
     is_cut: bool,
     /// Whether a key frame was read, without damage since then.
     has_base: bool,
-    /// The number of delta frames since that key frame.
+    /// Number of delta frames since that key frame.
     deltas: usize,
 }
 
@@ -238,8 +234,7 @@ impl SampleDecoder {
         })
     }
 
-    /// From the next key frame on, decodes only these tables, and of those in `rows`, only the rows whose first number is among these.
-    /// The others are empty.
+    /// Decodes only these tables, from the next key frame on. `rows` limits tables to the rows with these first numbers.
     pub(crate) fn only(&mut self, wanted: &[&str], rows: &[(&str, BTreeSet<u64>)]) {
         self.clear();
         let is_wanted = |table: &Table| wanted.contains(&table.name.as_str());
@@ -256,7 +251,7 @@ impl SampleDecoder {
         self.tables = self.file[..end].iter().map(decoder).collect();
     }
 
-    /// Reports a break in the sequence of frames: next, only a key frame can be decoded.
+    /// Notes that frames are missing: only a key frame can be decoded next.
     pub(crate) fn break_off(&mut self) {
         self.has_base = false;
     }
@@ -266,11 +261,11 @@ impl SampleDecoder {
         self.tables.iter_mut().for_each(|table| table.clear());
     }
 
-    /// Decodes a frame; [`Self::sample`] then returns the sample. `None` if no writer can have written the frame.
+    /// Decodes a frame. [`Self::sample`] then returns the sample. `None` if no writer can have written the frame.
     pub(crate) fn apply(&mut self, is_key: bool, payload: &[u8]) -> Option<Clocks> {
         let taken = self.take(is_key, payload);
         if taken.is_none() {
-            // Parts of the frame may have been applied.
+            // Parts of the frame may already have been applied.
             self.clear();
         }
         taken
@@ -300,7 +295,7 @@ impl SampleDecoder {
         Some(clocks)
     }
 
-    /// Starts a key frame. Returns the previous tasks, if changes are kept.
+    /// Starts a key frame. Returns the previous tasks if changes are kept.
     fn begin(&mut self) -> Option<Vec<TaskRow>> {
         let before = self.tasks_table().map_or(Some(Vec::new()), |(tasks, texts)| tasks.begin(texts));
         self.other_tables().for_each(|table| table.clear());
@@ -308,7 +303,6 @@ impl SampleDecoder {
         before
     }
 
-    /// The table of tasks, and the texts.
     pub(crate) fn tasks_table(&mut self) -> Option<(&mut Decoder<TaskRow>, &[Arc<str>])> {
         let tasks = self.tables.iter_mut().find_map(|table| (&mut **table as &mut dyn Any).downcast_mut());
         Some((tasks?, &self.texts))
@@ -318,14 +312,14 @@ impl SampleDecoder {
         self.tables.iter_mut().filter(|table| !(&***table as &dyn Any).is::<Decoder<TaskRow>>())
     }
 
-    /// The sample of the last frame; `None` if no writer can have written it.
+    /// Returns the sample of the last frame; `None` if no writer can have written it.
     pub(crate) fn sample(&mut self, clocks: Clocks) -> Option<Sample> {
         let mut sample = self.sample_without_tasks(clocks)?;
         sample.tasks = self.tasks()?;
         Some(sample)
     }
 
-    /// The sample without its tasks, which take most of the work.
+    /// Returns the sample without its tasks, which take most of the work.
     pub(crate) fn sample_without_tasks(&mut self, clocks: Clocks) -> Option<Sample> {
         let mut sample = Sample { unix_ns: clocks.unix_ns, mono_ns: clocks.mono_ns, ..Sample::default() };
         let texts = std::mem::take(&mut self.texts);
@@ -357,7 +351,7 @@ impl SampleDecoder {
     }
 
     fn tables(&mut self, bytes: &mut Bytes<'_>, length: usize) -> Option<()> {
-        // A text has a length, which is not 0, and a byte.
+        // A text takes at least two bytes: its length, which is never 0, and one byte.
         let new_texts = bytes.count(2).filter(|count| *count <= length)?;
         for _ in 0..new_texts {
             let text = bytes.number().and_then(|length| bytes.take(length))?;
@@ -380,7 +374,6 @@ impl std::fmt::Debug for SampleDecoder {
     }
 }
 
-/// The time of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Clocks {
     pub(crate) unix_ns: u64,
@@ -388,7 +381,7 @@ pub(crate) struct Clocks {
 }
 
 impl Clocks {
-    /// Reads the times in a payload. `payload` must not include a [`SYNC`].
+    /// Reads the times from a payload, which must not include [`SYNC`].
     pub(crate) fn of(payload: &[u8]) -> Option<Self> {
         let word = |at: usize| Some(u64::from_le_bytes(payload.get(at..at + 8)?.try_into().ok()?));
         Some(Self { unix_ns: word(0)?, mono_ns: word(8)? })

@@ -18,19 +18,19 @@ use crate::{
 pub struct Outgoing(SampleEncoder);
 
 impl Outgoing {
-    /// Creates an encoder, whose first frame is a key frame.
+    /// Creates an encoder. Its first frame is a key frame.
     pub fn new() -> io::Result<Self> {
         Ok(Self(SampleEncoder::new()?))
     }
 
-    /// The first bytes of a connection.
+    /// Returns the first bytes of a connection.
     pub fn opening(header: &Header) -> Result<Vec<u8>, WriteError> {
         let mut out = Vec::new();
         put_header(&mut out, header)?;
         Ok(out)
     }
 
-    /// All bytes of a connection that the daemon refuses with this message.
+    /// Returns all bytes of a connection that the daemon refuses with this message.
     pub fn refusal<T: Serialize>(word: &T) -> Result<Vec<u8>, WriteError> {
         let mut out = Vec::new();
         put_version(&mut out);
@@ -38,7 +38,7 @@ impl Outgoing {
         Ok(out)
     }
 
-    /// The frame of a sample, and whether it is a key frame.
+    /// Returns the frame of a sample, and whether it is a key frame.
     pub fn sample(&mut self, sample: &Sample) -> Result<(Vec<u8>, bool), WriteError> {
         let mut out = Vec::new();
         let kind = self.0.append_frame(sample, &mut out);
@@ -47,8 +47,7 @@ impl Outgoing {
         Ok((out, kind? == kind::KEY))
     }
 
-    /// Memory held between two samples, in bytes: a copy of all rows, although other Samples may share tasks. The compressor takes
-    /// about 1 MB more.
+    /// Returns the memory held between samples, bytes: a copy of all rows, even of shared tasks. The compressor takes 1 MB more.
     pub fn memory_bytes(&self) -> usize {
         self.0.memory_bytes()
     }
@@ -58,12 +57,12 @@ impl Outgoing {
         self.0.start_anew();
     }
 
-    /// The frame of a message of the daemon.
+    /// Returns the frame of a message of the daemon.
     pub fn word<T: Serialize>(word: &T) -> Result<Vec<u8>, WriteError> {
         json_frame(kind::WORD, word)
     }
 
-    /// The last frame.
+    /// Returns the last frame.
     pub fn end(unix_ns: u64, reason: Reason) -> Result<Vec<u8>, WriteError> {
         json_frame(kind::END, &End { unix_ns, reason, unwritten: 0 })
     }
@@ -75,7 +74,7 @@ fn json_frame<T: Serialize>(kind: u8, value: &T) -> Result<Vec<u8>, WriteError> 
     Ok(out)
 }
 
-/// Something received over a connection.
+/// A message received over a connection.
 #[derive(Debug)]
 pub enum Message<W> {
     /// A sample.
@@ -96,7 +95,7 @@ pub struct Incoming<R> {
 }
 
 impl<R: Read> Incoming<R> {
-    /// Reads the start of a connection. The inner error is the daemon's message if it refuses the connection.
+    /// Reads the start of a connection. The inner error is the daemon's message if the daemon refuses the connection.
     pub fn open<W: DeserializeOwned>(mut input: R) -> Result<Result<Self, W>, ReadError> {
         let opening = Opening::read(&mut input)?;
         if let Found::Frame(kind::WORD) = opening.found {
@@ -107,15 +106,15 @@ impl<R: Read> Incoming<R> {
         Ok(Ok(Self { input, header, decoder, payload: opening.payload }))
     }
 
-    /// The header that the daemon sent.
+    /// Returns the header that the daemon sent.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// The next message; `None` if the connection was closed without an end.
+    /// Returns the next message; `None` if the connection was closed without an end.
     ///
     /// # Errors
-    /// `InvalidData`: the message is damaged, and the connection cannot be read further.
+    /// Returns `InvalidData` if the message is damaged. The connection cannot be read further.
     pub fn receive<W: DeserializeOwned>(&mut self) -> io::Result<Option<Message<W>>> {
         loop {
             let (found, _) = frame::read(&mut self.input, &mut self.payload)?;

@@ -1,4 +1,4 @@
-//! Errors of reading and writing, and the ending of a recording. Each message is one sentence, mostly with what to do.
+//! Errors of reading and writing, and how a recording ended. Each message is one sentence; most messages include a remedy.
 
 use std::{io, path::PathBuf};
 
@@ -14,7 +14,7 @@ pub enum ReadError {
     /// The file is empty.
     #[error("is empty: nothing was recorded into it; record again")]
     Empty,
-    /// The file does not begin like a recording.
+    /// The file does not start like a recording.
     #[error("is not a cgscope recording; give a file that `cgscope record -o FILE` wrote")]
     Foreign,
     /// The file ends within the header.
@@ -23,7 +23,7 @@ pub enum ReadError {
          again"
     )]
     HeaderCut,
-    /// The header has a wrong checksum, or cannot be parsed.
+    /// The checksum of the header is wrong, or the header cannot be parsed.
     #[error("has a damaged header (wrong checksum); use another copy of the file")]
     HeaderDamaged,
     /// The file has another version of the format.

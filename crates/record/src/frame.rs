@@ -1,4 +1,4 @@
-//! A frame: length, checksum, kind, payload.
+//! Reads and writes frames: length, checksum, kind, payload.
 
 use std::io::{self, Read};
 
@@ -6,24 +6,23 @@ use serde::Serialize;
 
 use crate::WriteError;
 
-/// The first eight bytes of a recording. 0x8B is not ASCII and does not start UTF-8. As in PNG, the line ends reveal a transfer
-/// that has converted them.
+/// The first eight bytes of a recording. 0x8B is not ASCII and cannot start UTF-8. As in PNG, line ends reveal a text conversion.
 pub const MAGIC: [u8; 8] = *b"\x8Bcgs\r\n\x1A\n";
 
-/// Version of the format, raised by each change that older readers cannot read. New kinds of frames, tables and columns need no
-/// new version: readers skip what they do not know. A column that a file lacks has the value of an empty row.
+/// Version of the format. A change that older readers cannot read raises it. New kinds of frames, tables and columns need no new
+/// version, because readers skip unknown ones. If a file lacks a column, the column has the value of an empty row.
 pub const VERSION: u32 = 4;
 
-/// The oldest version that readers still read. In version 3, a frame has a byte for each 16 rows.
+/// The oldest version that readers still read. In version 3, a frame has only one byte for each 16 rows.
 pub const OLDEST_VERSION: u32 = 3;
 
-/// Maximum size of a payload, bytes. A host with 100,000 tasks stays well below.
+/// Maximum size of a payload, bytes. A host with 100,000 tasks needs much less.
 pub(crate) const MAX_PAYLOAD: usize = 256 << 20;
 
-/// Bytes before the payload.
+/// Number of bytes before the payload.
 pub(crate) const HEAD: usize = 9;
 
-/// Kinds of frames. 0 is not used, so that a run of zeros is not a frame.
+/// Kinds of frames. No frame has kind 0, so a run of zeros is not a frame.
 pub(crate) mod kind {
     pub(crate) const HEADER: u8 = 1;
     pub(crate) const END: u8 = 3;
@@ -31,11 +30,11 @@ pub(crate) mod kind {
     pub(crate) const KEY: u8 = 4;
     /// The changes since the previous sample.
     pub(crate) const DELTA: u8 = 5;
-    /// A message of the daemon to a viewer, as JSON. Never in a file.
+    /// A message of the daemon to a viewer, as JSON. Recordings never contain it.
     pub(crate) const WORD: u8 = 6;
 }
 
-/// Appends a frame to `out`, and returns its kind. `payload` appends the payload and returns the kind.
+/// Appends a frame to `out`, and returns the kind of the frame. `payload` appends the payload and returns the kind.
 pub(crate) fn append(
     out: &mut Vec<u8>,
     payload: impl FnOnce(&mut Vec<u8>) -> Result<u8, WriteError>,
@@ -53,13 +52,12 @@ pub(crate) fn append(
     Ok(kind)
 }
 
-/// Appends a frame with a JSON payload.
 pub(crate) fn append_json<T: Serialize>(out: &mut Vec<u8>, kind: u8, value: &T) -> Result<(), WriteError> {
     append(out, |out| serde_json::to_writer(out, value).map(|()| kind).map_err(WriteError::Encoding))
         .map(drop)
 }
 
-/// The checksum of a frame. It includes the length; otherwise only the next frame would reveal a damaged length.
+/// Returns the checksum of a frame. It covers the length, because otherwise only the next frame would reveal a damaged length.
 fn checksum(length: [u8; 4], kind: u8, payload: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&length);
@@ -68,22 +66,20 @@ fn checksum(length: [u8; 4], kind: u8, payload: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// The result of reading a frame.
 pub(crate) enum Found {
-    /// A complete frame of this kind. The payload is in the buffer.
+    /// A complete frame of this kind. The buffer holds the payload.
     Frame(u8),
-    /// The end of the file.
+    /// The file ends before the frame.
     Nothing,
-    /// The end of the file within the frame.
+    /// The file ends within the frame.
     Torn,
-    /// A length that no writer writes.
+    /// The length is one that no writer writes.
     BadLength,
-    /// A wrong checksum.
+    /// The checksum is wrong.
     BadChecksum,
 }
 
-/// Reads a frame, and returns how many bytes were read. The buffer grows only with received bytes, so that a damaged length
-/// cannot allocate 256 MiB.
+/// Reads a frame, and returns its length, bytes. The buffer grows only with received bytes, even if the length is damaged.
 pub(crate) fn read(input: &mut impl Read, payload: &mut Vec<u8>) -> io::Result<(Found, u64)> {
     read_up_to(input, HEAD as u64, payload)?;
     let Ok([l0, l1, l2, l3, c0, c1, c2, c3, kind]) = <[u8; HEAD]>::try_from(payload.as_slice()) else {

@@ -13,12 +13,11 @@ use crate::{
     table::Table,
 };
 
-/// The header, in the first frame: what was measured, and where. A member that the file of another version lacks is empty.
+/// The header, in the first frame: what was measured, and where. Members that a file of another version lacks are empty.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Header {
-    /// The version of cgscope that wrote the file. In every version of the format, so that an older cgscope can name the newer
-    /// one.
+    /// Version of cgscope that wrote the file. All format versions have it, so that an older cgscope can name the newer one.
     pub cgscope_version: String,
     /// Host name.
     pub hostname: String,
@@ -28,7 +27,7 @@ pub struct Header {
     pub architecture: String,
     /// CPUs that were online at the start, ascending.
     pub cpus: Vec<Cpu>,
-    /// The cgroup hierarchies of the host. Paths are of the hierarchy with the cpu controller.
+    /// The cgroup hierarchies of the host. All paths are in the hierarchy with the cpu controller.
     pub cgroups: CgroupLayout,
     /// The selected tasks.
     pub selection: Selection,
@@ -41,7 +40,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Replaces terminal control characters, because the file may come from anybody.
+    /// Replaces terminal control characters, because anybody may have written the file.
     pub(crate) fn printable(mut self) -> Self {
         self.selection = self.selection.printable();
         let Self { cgscope_version, hostname, kernel_release, architecture, command, .. } = &mut self;
@@ -53,7 +52,7 @@ impl Header {
     }
 }
 
-/// The payload of the first frame: the header, and the tables of later frames.
+/// The payload of the first frame: the header, and a description of the tables in later frames.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct First<H> {
     #[serde(flatten)]
@@ -70,7 +69,7 @@ pub struct Cpu {
     pub node: Option<u32>,
 }
 
-/// The end frame, which is the last one. Without an end frame, the writer was killed or still records.
+/// The end frame, which is the last frame. Without an end frame, the writer was killed or still records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
     /// Wall clock, ns since 1970.
@@ -91,19 +90,19 @@ fn reason_or_other<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Reason,
 #[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// The requested time was over.
+    /// The requested time has passed.
     #[error("the time asked for was over")]
     Finished,
-    /// Ctrl-C or a signal.
+    /// The user pressed Ctrl-C, or a signal arrived.
     #[error("it was interrupted")]
     Interrupted,
-    /// The command ended with this exit status.
+    /// The command exited with this status.
     #[error("the command ended with exit status {0}")]
     CommandExited(i32),
-    /// The command was ended by this signal.
+    /// This signal killed the command.
     #[error("the command was ended by signal {0}")]
     CommandKilled(i32),
-    /// No selected task was left.
+    /// All selected tasks have exited.
     #[error("no selected task was left")]
     #[serde(rename = "target_gone")]
     TargetExited,
@@ -119,15 +118,14 @@ pub enum Reason {
     /// The disk was full.
     #[error("the disk was full")]
     DiskFull,
-    /// The file could not be written, for another reason.
+    /// Writing the file failed for another reason.
     #[error("its file could no longer be written")]
     WriteFailed,
-    /// A reason that only a later version of cgscope knows.
+    /// Only a later version of cgscope knows this reason.
     #[error("of a reason that only a later cgscope knows")]
     Other,
 }
 
-/// Appends magic, version and a header.
 pub(crate) fn put_header(out: &mut Vec<u8>, header: &Header) -> Result<(), WriteError> {
     put_version(out);
     frame::append_json(out, kind::HEADER, &First { header, tables: codec::tables() })
@@ -139,15 +137,13 @@ pub(crate) fn put_version(out: &mut Vec<u8>) {
     out.extend(VERSION.to_le_bytes());
 }
 
-/// Length of magic and version.
 const START: usize = MAGIC.len() + 4;
 
 /// The start of a recording or a connection, in a supported version.
 pub(crate) struct Opening {
-    /// The first frame, and its payload.
     pub(crate) found: Found,
     pub(crate) payload: Vec<u8>,
-    /// Bytes up to the end of the first frame.
+    /// Number of bytes up to the end of the first frame.
     pub(crate) bytes: u64,
 }
 
@@ -174,7 +170,7 @@ impl Opening {
             Found::Frame(kind::HEADER) => {
                 let first: First<Header> =
                     serde_json::from_slice(&self.payload).map_err(|_| ReadError::HeaderDamaged)?;
-                // Rows of two tables with one name would be added up.
+                // Rows of two tables with the same name would be added up.
                 let names: BTreeSet<&str> = first.tables.iter().map(|table| table.name.as_str()).collect();
                 if names.len() != first.tables.len() {
                     return Err(ReadError::HeaderDamaged);
@@ -187,7 +183,7 @@ impl Opening {
     }
 }
 
-/// The version of cgscope that wrote a header in another format version.
+/// Returns the version of cgscope that wrote a header in another version of the format.
 fn writer_of(frame: &Found, payload: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Wrote {

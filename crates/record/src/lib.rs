@@ -1,7 +1,7 @@
-//! Recordings: files of samples, framed, versioned and checksummed. The layout is in `docs/record.md`.
+//! Recordings: files of samples that are framed, versioned and checksummed. `docs/record.md` describes the layout.
 //!
-//! A recording is worth most after something went wrong. So a recording can be read up to the last complete frame, even if the
-//! writer was killed, the disk was full, or the file was cut or damaged. Every reader reports how the recording ended.
+//! A recording matters most after a failure. So it can be read up to the last complete frame, even if the writer was killed, the
+//! disk was full, or the file was cut or damaged. Every reader reports how the recording ended.
 
 mod cells;
 mod codec;

@@ -1,12 +1,12 @@
-//! Creates output files, with the right owner and permissions. A file is written beside its final path and then renamed, so that
-//! the final path never holds an incomplete file.
+//! Creates output files with the right owner and permissions. A file is written beside its final path and then renamed, so the
+//! final path never holds an incomplete file.
 //!
-//! All steps use the directory that was opened when the path was resolved. A user who later renames or replaces a directory on
-//! the path cannot redirect a write of root.
+//! All steps use the directory that was opened when the path was resolved. If a user later renames or replaces a directory on the
+//! path, a write of root still reaches the original directory.
 //!
 //! Other users must not see what root measures, so files of root have mode 0600, like `perf.data`. Under `sudo`, the user who ran
-//! `sudo` gets the file, but only in a directory where that user could have created it. Elsewhere, root or a service may trust
-//! the file, and a user who owns it could gain privileges.
+//! `sudo` gets the file, but only in a directory where that user could have created it. In other directories, root or a service
+//! may trust the file, and its owner could gain privileges.
 
 use std::{
     env,
@@ -46,11 +46,11 @@ pub struct Place {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PlaceKind {
-    /// A file, or nothing yet. The new file is written beside it and replaces it.
+    /// A file, or nothing yet. The new file is written beside this path and then replaces the file.
     File,
-    /// A pipe or a device, with its device and inode numbers. Written in place.
+    /// A pipe or a device, with its device and inode numbers. It is written in place.
     Special(u64, u64),
-    /// An entry of `/proc`, such as a file that a process has open (`/dev/stdout`). Written in place.
+    /// An entry of `/proc`, such as a file that a process has open (`/dev/stdout`). It is written in place.
     Open,
 }
 
@@ -58,11 +58,11 @@ enum PlaceKind {
 const MOST_LINKS: usize = 40;
 
 impl Place {
-    /// Resolves a path. Follows links, also to a file that does not exist yet. Writing keeps the links.
+    /// Resolves a path. Follows links, even to a file that does not exist yet. Writing keeps the links.
     ///
     /// # Errors
-    /// The path is a directory or has too many links. Or another user made a link or special file on the path in a sticky,
-    /// world-writable directory (the rule of `fs.protected_symlinks` and `fs.protected_fifos`, whatever their setting).
+    /// Fails if the path is a directory or has too many links, or if another user made a link or special file on the path in a
+    /// sticky, world-writable directory (the rule of `fs.protected_symlinks` and `fs.protected_fifos`, whatever their setting).
     pub fn of(path: &Path) -> io::Result<Self> {
         let mut path = path.to_owned();
         for _ in 0..MOST_LINKS {
@@ -79,12 +79,12 @@ impl Place {
         Err(io::ErrorKind::InvalidInput.into())
     }
 
-    /// The path without links.
+    /// Returns the path without links.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The directory that was opened when the path was resolved.
+    /// Returns the directory that was opened when the path was resolved.
     pub fn directory(&self) -> BorrowedFd<'_> {
         self.directory.as_fd()
     }
@@ -94,7 +94,7 @@ impl Place {
         self.kind != PlaceKind::File
     }
 
-    /// Whether there is a file that is not empty.
+    /// Whether there is a non-empty file.
     pub fn holds_something(&self) -> io::Result<bool> {
         let flags = if self.kind == PlaceKind::Open { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
         match statat(&self.directory, &self.name, flags) {
@@ -103,7 +103,7 @@ impl Place {
         }
     }
 
-    /// Opens the file for reading. Does not wait for a pipe, and does not follow a link that was created in the meantime.
+    /// Opens the file for reading. Neither waits for a pipe nor follows a link that was created after the path was resolved.
     pub fn open(&self) -> io::Result<File> {
         self.open_as(OFlags::RDONLY | OFlags::NONBLOCK)
     }
@@ -138,7 +138,7 @@ impl Place {
                 Err(Errno::EXIST) => {}
                 created => {
                     let file = created?;
-                    // As long as it is open, no other cgscope takes it for one that was left over. Some file systems have no locks.
+                    // While we hold this lock, no other cgscope removes the file as a leftover. Some file systems have no locks.
                     let _ = flock(&file, FlockOperation::NonBlockingLockShared);
                     return Ok((file, Beside(Some((self.clone(), beside)))));
                 }
@@ -146,7 +146,7 @@ impl Place {
         }
     }
 
-    /// Removes the files of [`create`](Self::create) that a cgscope left over because it was killed.
+    /// Removes files of [`create`](Self::create) that a killed cgscope left.
     fn remove_left_over(&self) {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let Ok(entries) = openat(&self.directory, ".", flags, Mode::empty()).and_then(Dir::new) else {
@@ -161,7 +161,7 @@ impl Place {
             let is_left_over =
                 fstat(&file).is_ok_and(|stat| is_file(&stat) && is_ours(&stat) && is_old(&stat));
             let is_free = is_left_over && flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
-            // Another cgscope may have removed it and made its own under the same name.
+            // Another cgscope may have removed the file and created a new file with the same name.
             let is_same = || {
                 let named = statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW);
                 named.is_ok_and(|named| fstat(&file).is_ok_and(|stat| stat.st_ino == named.st_ino))
@@ -172,7 +172,7 @@ impl Place {
         }
     }
 
-    /// Whether a name is one that [`create`](Self::create) gives: `NAME.PID-NUMBER.new`.
+    /// Whether [`create`](Self::create) could have made this name: `NAME.PID-NUMBER.new`.
     fn is_beside(&self, name: &[u8]) -> bool {
         let own = name.strip_prefix(self.name.as_bytes()).and_then(|rest| rest.strip_prefix(b"."));
         let Some(ids) = own.and_then(|rest| rest.strip_suffix(b".new")) else { return false };
@@ -181,7 +181,7 @@ impl Place {
         ids.next().is_some_and(is_number) && ids.next().is_some_and(is_number) && ids.next().is_none()
     }
 
-    /// Opens the file, if it is still the one that was found.
+    /// Opens the file if it is still the file that was found.
     fn open_as(&self, flags: OFlags) -> io::Result<File> {
         let follow = if self.kind == PlaceKind::Open { OFlags::empty() } else { OFlags::NOFOLLOW };
         let flags = flags | follow | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -196,16 +196,15 @@ impl Place {
     }
 }
 
-/// What a name in a directory refers to.
 enum Named {
     /// A link to this path.
     Link(PathBuf),
     Place(PlaceKind),
 }
 
-/// Opens the name once, so that the checks apply to exactly the opened file.
+/// Opens the name once, so that all checks apply to the same file.
 fn look(directory: &OwnedFd, name: &OsStr) -> io::Result<Named> {
-    // Links in /proc lead to open files, which may have no path.
+    // Links in `/proc` lead to open files, which may have no path.
     if fstatfs(directory)?.f_type == PROC_SUPER_MAGIC {
         return Ok(Named::Place(PlaceKind::Open));
     }
@@ -226,8 +225,7 @@ fn look(directory: &OwnedFd, name: &OsStr) -> io::Result<Named> {
     Ok(Named::Link(OsString::from_vec(target).into()))
 }
 
-/// Whether another user may have planted a file: in a sticky, world-writable directory, we trust only us and the directory's
-/// owner.
+/// Whether a file may be planted: in a sticky, world-writable directory, we trust only our user and the directory's owner.
 fn is_planted(stat: &Stat, directory: &Stat) -> bool {
     const STICKY_AND_FOR_ALL: u32 = 0o1002;
     directory.st_mode & STICKY_AND_FOR_ALL == STICKY_AND_FOR_ALL
@@ -235,7 +233,6 @@ fn is_planted(stat: &Stat, directory: &Stat) -> bool {
         && stat.st_uid != directory.st_uid
 }
 
-/// Whether we, or the user who ran `sudo`, own the file.
 fn is_ours(stat: &Stat) -> bool {
     let variable = |name: &str| env::var(name).ok();
     let invoker = Invoker::of(getuid(), geteuid(), variable).map(|invoker| invoker.uid);
@@ -252,7 +249,7 @@ fn is_file(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }
 
-/// Opens a directory by a path without links. Fails if a directory has been replaced by a link.
+/// Opens a directory by a path without links. Fails if a link has replaced a directory.
 fn open_directory(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     match openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
@@ -262,7 +259,7 @@ fn open_directory(path: &Path) -> io::Result<OwnedFd> {
     }
 }
 
-/// A file beside its final path. Dropping it removes the file, unless it was kept. `None`: the file is written in place.
+/// A file beside its final path. Dropping it removes the file, unless it was kept. `None` if the file is written in place.
 #[derive(Debug)]
 pub struct Beside(Option<(Place, OsString)>);
 
@@ -292,7 +289,7 @@ pub fn create_here(name: impl AsRef<OsStr>) -> io::Result<File> {
     Ok(new_file(&directory, name.as_ref(), None)?)
 }
 
-/// Creates a new file in a directory. `replaced` is the file that it will replace, if any.
+/// Creates a new file in a directory. `replaced` is the file that the new file will replace, if there is one.
 fn new_file(directory: &OwnedFd, name: &OsStr, replaced: Option<&Stat>) -> rustix::io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = openat(directory, name, flags, Mode::from_raw_mode(new_mode(geteuid(), replaced)))?;
@@ -300,14 +297,14 @@ fn new_file(directory: &OwnedFd, name: &OsStr, replaced: Option<&Stat>) -> rusti
     if let Some(invoker) = Invoker::of(getuid(), geteuid(), variable)
         && fstat(directory).is_ok_and(|directory| invoker.can_make_files_in(&directory))
     {
-        // Some network file systems cannot change the owner; then root stays the owner.
+        // Some network file systems cannot change the owner; then root remains the owner.
         let _ = fchown(file.as_fd(), Some(invoker.uid), Some(invoker.gid));
     }
     Ok(file.into())
 }
 
-/// The permissions of a new file, before the umask. If it replaces a file of the same owner, it gets at most the permissions of
-/// that file. Files of other users do not count, as they may have been planted.
+/// Returns the permissions of a new file, before the umask. A file that replaces a file of the same owner gets at most the
+/// permissions of that file. Files of other users are ignored, because they may have been planted.
 fn new_mode(user: Uid, replaced: Option<&Stat>) -> u32 {
     let most = if user.is_root() { 0o600 } else { 0o666 };
     match replaced {
@@ -324,7 +321,7 @@ struct Invoker {
 }
 
 impl Invoker {
-    /// Reads the environment if the real and the effective user are root: then only root can have set the variables.
+    /// Reads the environment if the real and the effective user are root. Then only root can have set the variables.
     fn of(real: Uid, effective: Uid, variable: impl Fn(&str) -> Option<String>) -> Option<Self> {
         let id = |name| variable(name)?.parse().ok().filter(|id: &u32| *id != 0 && *id != u32::MAX);
         let (uid, gid) = (id("SUDO_UID")?, id("SUDO_GID")?);
@@ -332,7 +329,7 @@ impl Invoker {
         is_root.then(|| Self { uid: Uid::from_raw(uid), gid: Gid::from_raw(gid) })
     }
 
-    /// Whether the user can create files in a directory. Ignores the user's groups, which are not known here.
+    /// Whether the user can create files in a directory. Ignores the user's groups, which we do not know here.
     fn can_make_files_in(self, directory: &Stat) -> bool {
         let owns = directory.st_uid == self.uid.as_raw() && directory.st_mode & 0o200 != 0;
         owns || directory.st_mode & 0o002 != 0

@@ -1,5 +1,5 @@
-//! Reads recordings. No frame is used before its checksum is verified. An index has the positions of samples, and a search finds the next key
-//! frame after damage.
+//! Reads recordings. The reader verifies the checksum of each frame before it uses the frame. An index holds the positions of
+//! samples. After damage, a search finds the next key frame.
 
 use std::{
     collections::BTreeSet,
@@ -23,20 +23,20 @@ use crate::{
     rows::out_of_order,
 };
 
-/// Reads a recording: an iterator over its samples, then [`Reader::ending`]. Only I/O errors end the iteration early.
+/// Reads a recording: iterates over its samples, then returns [`Reader::ending`]. Only an I/O error ends the iteration early.
 #[derive(Debug)]
 pub struct Reader<R> {
     input: R,
     header: Header,
     decoder: SampleDecoder,
-    /// Offset of the first frame after the header, of the next frame, and of the last frame that was read.
+    /// Offsets of the first frame after the header, of the next frame, and of the last frame that was read.
     start: u64,
     at: u64,
     last: u64,
     payload: Vec<u8>,
     skipped: u64,
     gaps: Vec<Gap>,
-    /// The damage after which no frame could be used so far. Its `lost_bytes` are not known yet.
+    /// Damage after which the reader has found no usable frame yet. Its `lost_bytes` are still unknown.
     lost: Option<Gap>,
     search: Search,
     ending: Option<Ending>,
@@ -46,7 +46,7 @@ pub struct Reader<R> {
 /// A [`Reader`] of a file.
 pub type FileReader = Reader<BufReader<File>>;
 
-/// Opens a recording. One that comes through a pipe is copied to a file without a name first, because its frames are found by place.
+/// Opens a recording. Frames are found by their position in the file, so a pipe is first copied to a file without a name.
 pub fn open(path: impl Into<PathBuf>) -> Result<FileReader, FileError<ReadError>> {
     let path = path.into();
     let reader = File::open(&path).map_err(ReadError::Io);
@@ -57,7 +57,7 @@ pub fn open(path: impl Into<PathBuf>) -> Result<FileReader, FileError<ReadError>
 }
 
 impl FileReader {
-    /// Opens the same recording again, at its start, also if its name is gone.
+    /// Opens the same recording again, at its start, even if the file was deleted.
     ///
     /// # Errors
     /// If `/proc` is not mounted, or the header cannot be read.
@@ -67,7 +67,7 @@ impl FileReader {
     }
 }
 
-/// Copies a pipe to a file without a name; in memory where the directory for temporary files cannot be written.
+/// Copies a pipe to a file without a name. The copy is in memory if the directory for temporary files is not writable.
 fn copied(mut pipe: File) -> Result<File, ReadError> {
     let mut start = Vec::new();
     (&mut pipe).take(MAGIC.len() as u64).read_to_end(&mut start)?;
@@ -77,7 +77,7 @@ fn copied(mut pipe: File) -> Result<File, ReadError> {
         let file = rustix::fs::open(&folder, flags, Mode::RUSR | Mode::WUSR);
         let mut file = File::from(file.or_else(|_| memfd_create("recording", MemfdFlags::CLOEXEC))?);
         file.write_all(&start)?;
-        // What is no recording may have no end.
+        // A pipe with other data may never end.
         if start == MAGIC {
             io::copy(&mut pipe, &mut file)?;
         }
@@ -92,7 +92,7 @@ fn copied(mut pipe: File) -> Result<File, ReadError> {
 }
 
 impl<R: Read + Seek> Reader<R> {
-    /// Reads the header. `input` should be buffered and at its start.
+    /// Reads the header. `input` should be buffered, and must be at its start.
     pub fn new(mut input: R) -> Result<Self, ReadError> {
         let opening = Opening::read(&mut input)?;
         let (header, decoder) = opening.header()?;
@@ -114,40 +114,40 @@ impl<R: Read + Seek> Reader<R> {
         })
     }
 
-    /// The header.
+    /// Returns the header.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// How the recording ended; `None` before the end of the iteration and after an error.
+    /// Returns how the recording ended. `None` before the end of the iteration and after an error.
     pub fn ending(&self) -> Option<&Ending> {
         self.ending.as_ref()
     }
 
-    /// Damage that was skipped so far.
+    /// Returns the damaged parts that were skipped so far.
     pub fn gaps(&self) -> &[Gap] {
         &self.gaps
     }
 
-    /// Lost samples so far.
+    /// Returns the number of lost samples so far.
     pub fn losses(&self) -> Losses {
         let mut losses = self.ending().map(Ending::losses).unwrap_or_default();
         losses.add(Loss::SamplesUnreadable, self.gaps.iter().map(|gap| gap.samples).sum());
         losses
     }
 
-    /// The number of skipped frames so far, whose kinds this version does not know.
+    /// Returns the number of frames so far that were skipped, because this version does not know their kinds.
     pub fn skipped(&self) -> u64 {
         self.skipped
     }
 
-    /// Decodes only these tables from now on: the names of members of [`Sample`], and `whole` for those that are neither lists nor times. Of
-    /// the tables in `rows`, only the rows of these ids. Everything else is empty. Call it before the first sample.
+    /// Decodes only these tables from now on: member names of [`Sample`], and `whole` for members that are neither lists nor
+    /// times. `rows` limits a table to rows with these ids. All else is empty. Call this before the first sample.
     pub fn only(&mut self, tables: &[&str], rows: &[(&str, BTreeSet<u64>)]) {
         self.decoder.only(tables, rows);
     }
 
-    /// Reads the whole file without decompressing, and returns the positions of all samples. The iteration then restarts.
+    /// Reads the whole file without decompressing it, and returns the positions of all samples. The iteration then restarts.
     pub fn index(&mut self) -> Result<Index, ReadError> {
         let mut index = Index::default();
         self.go_to(self.start)?;
@@ -176,7 +176,7 @@ impl<R: Read + Seek> Reader<R> {
         Ok(index)
     }
 
-    /// Makes the sample with this number the next one. If there is no such sample, the iteration ends.
+    /// Makes the sample with this number the next sample. Ends the iteration if there is no such sample.
     pub fn seek(&mut self, index: &Index, number: usize) -> Result<(), ReadError> {
         let Some((key, target)) = index.key_and_frame(number) else {
             while self.step()?.is_some() || self.ending.is_none() {}
@@ -202,12 +202,12 @@ impl<R: Read + Seek> Reader<R> {
         Ok(())
     }
 
-    /// The next sample without its tasks, which take most of the work; see [`Self::tasks`]. `None` once the ending is known.
+    /// Returns the next sample without tasks, which take most of the work: see [`Self::tasks`]. `None` once the ending is known.
     pub fn next_without_tasks(&mut self) -> Result<Option<Sample>, ReadError> {
         self.advance(false)
     }
 
-    /// The tasks of the last sample. `None` if they are damaged; then the next sample is one after the damage.
+    /// Returns the tasks of the last sample. `None` if they are damaged; then the next sample is one after the damage.
     pub fn tasks(&mut self) -> Result<Option<Vec<Arc<TaskReading>>>, ReadError> {
         let tasks = self.decoder.tasks();
         let is_right = tasks.as_ref().is_some_and(|tasks| tasks.is_sorted_by(|a, b| a.serial < b.serial));
@@ -218,24 +218,23 @@ impl<R: Read + Seek> Reader<R> {
         Ok(None)
     }
 
-    /// Keeps tasks that appear or disappear from now on for [`Self::take_new_tasks`] and [`Self::take_exited_tasks`]. Call both.
+    /// From now on, keeps new and disappearing tasks for [`Self::take_new_tasks`] and [`Self::take_exited_tasks`]. Call both.
     pub fn keep_changes(&mut self) {
         if let Some((tasks, _)) = self.decoder.tasks_table() {
             tasks.keeps_changes = true;
         }
     }
 
-    /// The tasks that appeared since the last call, as in their first sample, in order.
+    /// Returns the tasks that appeared since the last call, as in their first sample, in order.
     pub fn take_new_tasks(&mut self) -> Vec<Arc<TaskReading>> {
         self.decoder.tasks_table().map(|(tasks, _)| std::mem::take(&mut tasks.came)).unwrap_or_default()
     }
 
-    /// The tasks that disappeared since the last call, as in their last sample, in order.
+    /// Returns the tasks that disappeared since the last call, as in their last sample, in order.
     pub fn take_exited_tasks(&mut self) -> Vec<Arc<TaskReading>> {
         self.decoder.tasks_table().map(|(tasks, _)| std::mem::take(&mut tasks.last_rows)).unwrap_or_default()
     }
 
-    /// The next sample; `None` once the ending is known.
     fn advance(&mut self, with_tasks: bool) -> Result<Option<Sample>, ReadError> {
         while self.ending.is_none() {
             self.last = self.at;
@@ -257,7 +256,7 @@ impl<R: Read + Seek> Reader<R> {
         Ok(None)
     }
 
-    /// Reads one frame. If the frame holds a sample, the decoder then holds that sample.
+    /// Reads one frame. If the frame holds a sample, the decoder then has that sample.
     fn step(&mut self) -> Result<Option<Clocks>, ReadError> {
         if self.ending.is_some() {
             return Ok(None);
@@ -280,7 +279,7 @@ impl<R: Read + Seek> Reader<R> {
                 Ok(end) => self.end(end)?,
                 Err(_) => self.distrust(at, Damage::Payload),
             },
-            // Another recording starts here.
+            // Another recording begins here.
             Found::Frame(kind::HEADER) => {
                 self.ending = Some(Ending::Corrupt(self.rest(at, Damage::Misplaced)?))
             }
@@ -288,7 +287,7 @@ impl<R: Read + Seek> Reader<R> {
             Found::Nothing => self.finish(Ending::Killed)?,
             Found::Torn => self.damage(at, Damage::Length, Some(Ending::Torn { lost_bytes: read }))?,
             Found::BadLength => self.damage(at, Damage::Length, None)?,
-            // A frame follows where this one ends, so its length is right.
+            // A frame begins where this one ends, so the length of this frame is correct.
             Found::BadChecksum if self.search.is_frame(&mut self.input, self.at)? => {
                 self.lost_from(at, Damage::Checksum)
             }
@@ -302,7 +301,7 @@ impl<R: Read + Seek> Reader<R> {
         self.finish(if rest.lost_bytes == 0 { Ending::Clean(end) } else { Ending::Corrupt(rest) })
     }
 
-    /// Ends the iteration. Damage without a later key frame takes precedence over `ending`.
+    /// Ends the iteration. If damage has no later key frame, that damage replaces `ending`.
     fn finish(&mut self, ending: Ending) -> Result<(), ReadError> {
         self.ending = Some(match self.lost.take() {
             Some(lost) => Ending::Corrupt(Gap { lost_bytes: self.bytes_from(lost.at)?, ..lost }),
@@ -311,7 +310,7 @@ impl<R: Read + Seek> Reader<R> {
         Ok(())
     }
 
-    /// Rejects a frame with a right checksum but wrong contents. Its length is right too, but only a key frame can be used next.
+    /// Rejects a frame with a correct checksum and length, but wrong contents. The next usable frame is a key frame.
     fn distrust(&mut self, at: u64, damage: Damage) {
         self.decoder.clear();
         self.lost_from(at, damage);
@@ -331,10 +330,10 @@ impl<R: Read + Seek> Reader<R> {
         self.lost.get_or_insert(Gap { at, damage, samples: 0, lost_bytes: 0 }).samples += 1;
     }
 
-    /// Ends the damaged part: the key frame at `at` could be used.
+    /// Ends the damaged part before the usable key frame at `at`.
     fn found_again(&mut self, at: u64) {
         let Some(lost) = self.lost.take() else { return };
-        // After a seek, the same gap may be read again.
+        // After a seek, the reader may find the same gap again.
         if let Err(place) = self.gaps.binary_search_by_key(&lost.at, |gap| gap.at) {
             self.gaps.insert(place, Gap { lost_bytes: at - lost.at, ..lost });
         }
@@ -344,7 +343,7 @@ impl<R: Read + Seek> Reader<R> {
         Ok(Gap { at, lost_bytes: self.bytes_from(at)?, damage, samples: 1 })
     }
 
-    /// Bytes from `at` to the end of the file. Reads the file length again, as the writer may have cut the file.
+    /// Returns the number of bytes from `at` to the current end of the file, because the writer may have cut the file.
     fn bytes_from(&mut self, at: u64) -> io::Result<u64> {
         Ok(self.input.seek(SeekFrom::End(0))?.saturating_sub(at))
     }
@@ -372,7 +371,6 @@ pub struct Index {
 /// A sample in an [`Index`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexEntry {
-    /// Offset of the sample's frame.
     at: u64,
     is_key: bool,
     /// Wall clock, ns since 1970.
@@ -382,7 +380,7 @@ pub struct IndexEntry {
 }
 
 impl Index {
-    /// The samples.
+    /// Returns the entries of all samples.
     pub fn entries(&self) -> &[IndexEntry] {
         &self.entries
     }
@@ -396,7 +394,7 @@ impl Index {
         }
     }
 
-    /// Offsets of the key frame from which a sample must be read, and of the sample's own frame.
+    /// Returns the offsets of the sample's frame and of the key frame from which decoding must start, key frame first.
     pub(crate) fn key_and_frame(&self, number: usize) -> Option<(u64, u64)> {
         let target = self.entries.get(number)?;
         let key = self.entries[..=number].iter().rfind(|entry| entry.is_key).unwrap_or(target);
@@ -404,7 +402,6 @@ impl Index {
     }
 }
 
-/// The search for frames after damage.
 #[derive(Debug, Default)]
 pub(crate) struct Search {
     /// Bytes read so far.
@@ -413,14 +410,13 @@ pub(crate) struct Search {
     payload: Vec<u8>,
 }
 
-/// The search may read this many times the file size. Without a limit, a heavily damaged file could take minutes.
+/// The search may read this many times the file size. Without a limit, a badly damaged file could take minutes.
 const MOST_TIMES: u64 = 4;
-/// Bytes that the search may read even of a small file.
+/// Number of bytes that the search may read even in a small file.
 const LEAST: u64 = 1 << 20;
 
 impl Search {
-    /// Offset of the next complete key frame at or after `from`. The search stops at the start of another recording, whose frames
-    /// do not belong to this one.
+    /// Returns the offset of the next complete key frame at or after `from`. Stops where another recording starts.
     pub(crate) fn key(&mut self, input: &mut (impl Read + Seek), from: u64) -> io::Result<Option<u64>> {
         let length = input.seek(SeekFrom::End(0))?;
         let mut from = from.saturating_add(HEAD as u64);
@@ -432,7 +428,7 @@ impl Search {
             input.seek(SeekFrom::Start(frame))?;
             frame::read_up_to(input, 4, &mut self.payload)?;
             let payload = self.payload.first_chunk().map(|head| u64::from(u32::from_le_bytes(*head)));
-            // Do not read a frame that would end after the end of the file.
+            // Skip a frame that would extend beyond the end of the file.
             if payload.is_some_and(|payload| frame + HEAD as u64 + payload <= length) {
                 input.seek(SeekFrom::Start(frame))?;
                 let (found, read) = frame::read(input, &mut self.payload)?;
@@ -446,7 +442,7 @@ impl Search {
         Ok(None)
     }
 
-    /// Whether a complete frame or the end of the file is at `at`. Leaves `input` at `at`.
+    /// Returns whether a complete frame or the end of the file is at `at`. Leaves `input` at `at`.
     pub(crate) fn is_frame(&mut self, input: &mut (impl Read + Seek), at: u64) -> io::Result<bool> {
         input.seek(SeekFrom::Start(at))?;
         let (found, read) = frame::read(input, &mut self.payload)?;
@@ -455,7 +451,7 @@ impl Search {
         Ok(matches!(found, Found::Frame(_) | Found::Nothing))
     }
 
-    /// The offset of the next mark of a key frame (true) or of the start of a recording (false).
+    /// Returns the offset of the next mark of a key frame (true) or of the start of a recording (false).
     fn mark(
         &mut self,
         input: &mut (impl Read + Seek),

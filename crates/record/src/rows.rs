@@ -1,5 +1,5 @@
-//! The members of a sample as rows. Column names are member names. A member that is added to the model must be added here, else
-//! this does not compile. New files then have one more column.
+//! Converts the members of a sample to rows. Column names are member names. A member that is added to the model must be added
+//! here too, or this crate does not compile. New files then have one more column.
 
 use std::{borrow::Borrow, sync::Arc};
 
@@ -14,29 +14,27 @@ use cgscope_model::{
 
 use crate::cells::{Cells, Columns, Field, Row, Texts, single_numbers, value_at};
 
-/// A type of row in a table of samples. Rows ascend by key.
+/// A type of row in a table. Rows ascend by key.
 pub(crate) trait Keyed: Field + Clone + PartialEq + Send + 'static {
     type Key: Ord + Send;
     /// The rule that unordered rows break, in words.
     const ORDER: &'static str = "";
     fn key(&self) -> Self::Key;
-    /// Memory of a row that is not in the row itself, in bytes, if no other Sample shares it.
+    /// Memory of a row outside the row itself, bytes, if no other sample shares that memory.
     const SHARED_BYTES: usize = 0;
-    /// True if both are the same memory. False does not mean that they differ.
+    /// Whether both rows are the same memory. Two rows can be equal although this is false.
     fn is_shared(&self, _: &Self) -> bool {
         false
     }
-    /// The histogram of the row, which is reused as long as it does not change.
+    /// Returns the histogram of the row. It is reused until it changes.
     fn hist(&self) -> Option<&Arc<Hist>> {
         None
     }
-    /// All histograms of the row.
+    /// Returns all histograms of the row.
     fn hists(&self) -> impl Iterator<Item = &Hist> {
         self.hist().map(AsRef::as_ref).into_iter()
     }
-    /// The rows of a sample.
     fn of(sample: &Sample) -> impl Iterator<Item: Borrow<Self>>;
-    /// Stores the rows in a sample.
     fn give<'a>(rows: impl Iterator<Item = &'a Self>, sample: &mut Sample)
     where
         Self: 'a;
@@ -98,7 +96,6 @@ macro_rules! totals {
 }
 cgscope_ledger::totals!(totals);
 
-/// The members that a sample has only once.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Whole {
     pub(crate) mode: Mode,
@@ -108,10 +105,9 @@ pub(crate) struct Whole {
     pub(crate) demand_until_ns: Option<u64>,
 }
 
-/// The id and the path of a cgroup.
 pub(crate) type NamedCgroup = (u64, Arc<str>);
 
-/// A task, shared with the earlier samples in which it is the same.
+/// A task, shared with the earlier samples in which the task is the same.
 pub(crate) type TaskRow = Arc<TaskReading>;
 
 impl Field for NamedCgroup {
@@ -183,7 +179,7 @@ keyed! {
 
 macro_rules! order {
     (recorded { $($member:ident: $table:ident,)* } live { $($live:tt)* }) => {
-        /// The ordering rule that `sample` breaks, in words.
+        /// Returns the ordering rule that `sample` breaks, in words.
         pub(crate) fn out_of_order(sample: &Sample) -> Option<&'static str> {
             $(if !sample.$member.is_sorted_by(|a, b| table::$table::key(a) < table::$table::key(b)) {
                 return Some(table::$table::ORDER);
@@ -194,8 +190,7 @@ macro_rules! order {
 }
 cgscope_model::tables!(order);
 
-/// The rule that a sample with an invalid histogram breaks, in words. The model relies on these rules, so a sample that breaks a
-/// rule is neither written nor read.
+/// The rule that a sample with an invalid histogram breaks, in words. The model needs this rule, so we reject such a sample.
 pub(crate) const BAD_HISTOGRAM: &str = "a histogram in it has unknown or unordered buckets";
 
 impl Keyed for Whole {
@@ -219,7 +214,6 @@ impl Keyed for Whole {
     }
 }
 
-/// A row of a table that this version does not know.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Skipped;
 
@@ -240,7 +234,7 @@ impl Keyed for Skipped {
     fn give<'a>(_: impl Iterator<Item = &'a Self>, _: &mut Sample) {}
 }
 
-/// Implements [`Field`] for optional values: whether the value is known, then its members, or those of a default value.
+/// Implements [`Field`] for optional values: a flag, then the members of the value or of a default value.
 macro_rules! optional {
     ($($held:ty | $type:ty,)*) => {$(
         impl Field for Option<$held> {
@@ -287,7 +281,7 @@ impl<T: Field> Field for Arc<T> {
     }
 }
 
-/// Not recorded: only `cgscope stat` requests accounts, and it does not write recordings.
+/// Accounts are not recorded. Only `cgscope stat` requests them, and `cgscope stat` does not write recordings.
 impl Field for Option<Arc<Accounts>> {
     fn columns(_: &mut Columns) {}
     fn put(&self, _: &mut Cells, _: &mut Texts) {}
@@ -322,7 +316,7 @@ single_numbers! {
             Self::Coarse => 1,
         },
         |number, _| value_at(number, [Self::Bpf, Self::Coarse]);
-    // As the code of its letter. A state of a later version reads as unknown.
+    // Stored as the code of the state's letter. A state of a later version reads as unknown.
     Option<TaskState>: Optional, optional, |state, _| state.map(|state| u64::from(u32::from(state.letter()))),
         |code, _| {
             let letter = code.and_then(|code| u32::try_from(code).ok()).and_then(char::from_u32);
@@ -335,7 +329,7 @@ single_numbers! {
         |number, _| value_at(number, [Self::Ran, Self::Limited]);
 }
 
-/// By name, because the numbers of losses change between versions of cgscope.
+/// Losses are stored by name, because their numbers change between versions of cgscope.
 impl Field for Losses {
     fn columns(columns: &mut Columns) {
         <Vec<(Arc<str>, u64)>>::columns(columns);

@@ -1,4 +1,4 @@
-//! Writes recordings. Each frame is a single write, and the file contains complete frames only.
+//! Writes recordings. Each frame is a single write, and the file contains only complete frames.
 
 use std::{
     fs::File,
@@ -18,27 +18,26 @@ use crate::{
 
 /// Writes a recording to any output.
 ///
-/// No frame stays in a buffer, and there is no fsync. Written bytes are in the page cache, which survives the process, so
-/// `kill -9` loses at most the last interval. Only a crash of the host loses more. A sync every second would disturb the very
-/// disk and scheduler that we measure.
+/// No frame stays in a buffer, and there is no fsync. Written bytes are in the page cache, which survives the process. A killed
+/// writer loses at most the last interval; a host crash loses more. Frequent syncs would disturb the measured disk and scheduler.
 #[derive(Debug)]
 pub struct Writer<W> {
     output: W,
-    /// Reused from frame to frame, to save allocations.
+    /// The buffer is reused for each frame, which saves allocations.
     buffer: Vec<u8>,
-    /// The end of the last complete frame.
+    /// Offset of the end of the last complete frame.
     good: u64,
-    /// A write failed, and may have left part of a frame.
+    /// Whether a write failed and may have left part of a frame.
     broken: bool,
     unwritten: u64,
     encoder: SampleEncoder,
     reserve: Reserve<W>,
 }
 
-/// Reserves disk space for the output: an offset, and a number of bytes.
+/// Reserves disk space for the output, given an offset and a number of bytes.
 type Reserve<W> = fn(&W, u64, u64) -> io::Result<()>;
 
-/// Bytes kept free after a sample for the end frame. An end frame has about 100 bytes, or up to 1000 with a trigger's text.
+/// Free bytes kept after a sample for the end frame, which has about 100 bytes, or up to 1000 with the text of a trigger.
 const END_BYTES: u64 = 2048;
 
 impl<W: Write> Writer<W> {
@@ -56,7 +55,7 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
-    /// Adds a sample. After an I/O error no further sample can be added, except by a [`FileWriter`].
+    /// Adds a sample. After an I/O error no further sample can be added, except to a [`FileWriter`].
     pub fn sample(&mut self, sample: &Sample) -> Result<(), WriteError> {
         self.buffer.clear();
         let framed = self.encoder.append_frame(sample, &mut self.buffer);
@@ -75,7 +74,7 @@ impl<W: Write> Writer<W> {
         Ok(self.output)
     }
 
-    /// Bytes written in complete frames.
+    /// Returns the number of bytes in complete frames.
     pub fn bytes(&self) -> u64 {
         self.good
     }
@@ -87,7 +86,7 @@ impl<W: Write> Writer<W> {
         self.put()
     }
 
-    /// Writes the buffer if an end frame fits after it: when the disk is full, the reason for the end can still be written.
+    /// Writes the buffer if an end frame fits after it. So the reason for the end can be written even if the disk is full.
     fn put_before_end(&mut self) -> Result<(), WriteError> {
         (self.reserve)(&self.output, self.good, self.buffer.len() as u64 + END_BYTES)?;
         self.put()
@@ -108,8 +107,8 @@ impl<W: Write> Writer<W> {
 
 type FileResult<T> = Result<T, FileError<WriteError>>;
 
-/// Writes a recording to a file. If a failed write leaves part of a frame, that part is cut off. So the file stays readable, and
-/// can take samples again once the disk has space.
+/// Writes a recording to a file. If a failed write leaves part of a frame, the writer cuts that part off. The file then stays
+/// readable, and more samples can follow once the disk has space.
 #[derive(Debug)]
 pub struct FileWriter {
     path: PathBuf,
@@ -126,7 +125,7 @@ impl FileWriter {
         }
     }
 
-    /// Starts a recording that gets its final name once it is kept. A kill before that leaves an existing file unchanged.
+    /// Starts a recording that gets its final name when it is kept. A kill before that leaves an existing file unchanged.
     pub fn create_beside(path: impl Into<PathBuf>, header: &Header) -> FileResult<(Self, Beside)> {
         let path = path.into();
         let created = Place::of(&path).and_then(|place| place.create()).map_err(WriteError::Io);
@@ -138,7 +137,7 @@ impl FileWriter {
         }
     }
 
-    /// Adds a sample. After an error, the next sample may succeed. The end frame has the number of failed samples.
+    /// Adds a sample. After an error, the next sample may succeed. The end frame records the number of failed samples.
     pub fn sample(&mut self, sample: &Sample) -> FileResult<()> {
         let done = self.writer.sample(sample);
         self.settle(done)
@@ -148,17 +147,17 @@ impl FileWriter {
     pub fn end(&mut self, unix_ns: u64, reason: Reason) -> FileResult<()> {
         let done = self.writer.finish(unix_ns, reason);
         self.settle(done)?;
-        // Setting the length frees the reserved space. Ignore errors, as a pipe has no length.
+        // Setting the length frees the reserved space. Ignore errors, because a pipe has no length.
         let _ = self.writer.output.set_len(self.writer.good);
         Ok(())
     }
 
-    /// The path of the file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Bytes written in complete frames.
+    /// Returns the number of bytes in complete frames.
     pub fn bytes(&self) -> u64 {
         self.writer.bytes()
     }
@@ -175,7 +174,7 @@ impl FileWriter {
     }
 }
 
-/// Reserves space, if the file system supports that. Fails only if there is no space.
+/// Reserves space if the file system supports that. Fails only if there is no space.
 fn reserve(file: &File, from: u64, bytes: u64) -> io::Result<()> {
     let reserved = rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, from, bytes);
     reserved.map_err(io::Error::from).or_else(|error| match error.kind() {
@@ -195,7 +194,7 @@ mod tests {
         let mut file = FileWriter::create(&path, &Header::default()).unwrap();
         file.sample(&Sample::default()).unwrap();
 
-        // As after a full disk: half a frame, and an error.
+        // Simulate a full disk: half a frame, and an error.
         file.writer.output.write_all(&[9; 100]).unwrap();
         file.writer.broken = true;
         file.writer.unwritten += 1;
@@ -213,7 +212,6 @@ mod tests {
 
     #[test]
     fn a_sample_that_leaves_no_space_for_the_end_is_not_written() {
-        // The size of the simulated disk, bytes.
         static LEFT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
         fn reserve(_: &Vec<u8>, from: u64, bytes: u64) -> io::Result<()> {
             let fits = from + bytes <= LEFT.load(std::sync::atomic::Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! The CRI: one unary gRPC call over a Unix socket: HTTP/2 by `h2`, and a header of five bytes before the message. Each call opens its own
-//! connection: the runtime may have restarted since the last call.
+//! The CRI: one unary gRPC call (HTTP/2, by `h2`) over a Unix socket. Each call opens its own connection,
+//! because the runtime may have restarted since the last call.
 
 use std::{io, path::Path, pin::pin, time::Duration};
 
@@ -16,13 +16,13 @@ use crate::{
     shortened,
 };
 
-/// How much the runtime may send before we have read it, bytes.
+/// Maximum number of bytes that the runtime may send before we have read them.
 const WINDOW_BYTES: u32 = 1 << 20;
 
 /// Maximum length of the reply's headers, bytes.
 const HEADER_BYTES: u32 = 16 << 10;
 
-/// Maximum length of the runtime's error message that is shown, bytes.
+/// Maximum length of an error message of the runtime that we show, bytes.
 const MESSAGE_BYTES: usize = 200;
 
 /// gRPC status codes.
@@ -32,7 +32,7 @@ const UNIMPLEMENTED: u32 = 12;
 /// Length of the header before a gRPC message: one byte for compression, four for the length.
 const FRAME: usize = 5;
 
-/// Returns the encoded reply. The call asks the runtime to stop after `limit`; the runtime can ignore this.
+/// Requests the list of containers, and returns the encoded reply. The runtime should stop after `limit`, but may ignore it.
 pub(super) async fn list_containers(socket: &Path, limit: Duration) -> Result<Bytes, Failure> {
     let stream = UnixStream::connect(socket).await.map_err(Failure::Connect)?;
     let (sender, connection) = client::Builder::new()
@@ -46,7 +46,7 @@ pub(super) async fn list_containers(socket: &Path, limit: Duration) -> Result<By
     tokio::select! {
         biased;
         reply = &mut reply => reply,
-        // Polled to drive the connection. What arrived before the runtime closes it can still be read.
+        // Polled to drive the connection. If the runtime closes the connection, the bytes that arrived before can still be read.
         _ = connection => reply.await,
     }
 }
@@ -56,7 +56,7 @@ async fn call(sender: client::SendRequest<Bytes>, limit: Duration) -> Result<Byt
     let (response, mut body) = sender.ready().await?.send_request(request, false)?;
     body.send_data(framed(&running()), true)?;
     let (head, mut body) = response.await?.into_parts();
-    // A status in the headers means a refusal without a body.
+    // A gRPC status in the headers means that the runtime refused the call and sends no body.
     if head.headers.contains_key("grpc-status") {
         check_status(&head.headers)?;
     }
@@ -117,7 +117,7 @@ fn unframed(mut reply: Bytes) -> Result<Bytes, Failure> {
     }
 }
 
-/// Why a runtime returned no names. All variants but `Absent` concern one socket.
+/// Why a runtime returned no names. Every variant but `Absent` is about a single socket.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// None of the sockets exists.
@@ -126,11 +126,11 @@ pub(crate) enum Failure {
     Connect(io::Error),
     /// No reply within this time.
     Late(Duration),
-    /// The connection broke, or the peer does not speak gRPC. Holds a description.
+    /// The connection broke, or the peer does not speak gRPC. Contains a description.
     Broken(String),
-    /// The runtime does not know the call: it has no CRI, or one older than version 1.
+    /// The runtime does not know the call: it has no CRI, or a CRI older than version 1.
     Unknown,
-    /// The runtime refused the call. Holds the gRPC code, and the reason in printable characters.
+    /// The runtime refused the call. Contains the gRPC code, and the runtime's message in printable characters.
     Refused(u32, String),
     /// The reply is longer than this many bytes.
     TooLarge(usize),

@@ -20,7 +20,7 @@ use crate::{
     names::{REPLY_BYTES, RuntimeNames, listed},
 };
 
-/// Running containers only: just these have a cgroup. Every engine knows the path without a version.
+/// The request for running containers; stopped ones have no cgroup. Every engine accepts the path without a version.
 const LIST: &str = "/containers/json";
 
 pub(crate) async fn list(socket: &Path) -> Result<RuntimeNames, Failure> {
@@ -38,7 +38,7 @@ pub(crate) async fn list(socket: &Path) -> Result<RuntimeNames, Failure> {
     let reply = tokio::select! {
         biased;
         reply = &mut reply => reply,
-        // Polled to drive the connection. What arrived before the engine closes it can still be read.
+        // Polled to drive the connection. If the engine closes the connection, the bytes that arrived before can still be read.
         _ = connection => reply.await,
     };
     listed(&reply?)

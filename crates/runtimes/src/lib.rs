@@ -1,7 +1,7 @@
-//! Names of containers and pods, from the container runtimes of this host. An API server is never contacted.
+//! Names of containers and pods, from the container runtimes of this host. This crate never contacts an API server of Kubernetes.
 //!
-//! A cgroup's path contains the container's id and the pod's uid. Only the runtime knows the names that people use. The names
-//! that are kept are printable, and limited in number and length. [`Lookup`] finds those of a sample's cgroups.
+//! A cgroup's path contains the container's id and the pod's uid, but only the runtime knows the names that people use. We make
+//! each name printable, and limit the number and the length of names. [`Lookup`] finds the names for the cgroups of a sample.
 
 mod call;
 mod docker;
@@ -25,8 +25,8 @@ pub use lookup::Lookup;
 use names::RuntimeNames;
 pub use names::Wanted;
 
-/// Where runtimes listen or store names: the CRI of containerd, CRI-O, Docker with cri-dockerd, k3s and k0s; the API of Docker;
-/// the storage of Podman, which runs no daemon.
+/// Where runtimes listen or store names: the CRI sockets of containerd, CRI-O, Docker with cri-dockerd, k3s and k0s; the API
+/// socket of Docker; the storage of Podman, which runs no daemon.
 pub const PLACES: [&str; 7] = [
     "/run/containerd/containerd.sock",
     "/run/crio/crio.sock",
@@ -58,7 +58,7 @@ impl Default for RetryPace {
     }
 }
 
-/// A client of all container runtimes of this host. Each can stop and restart at any time.
+/// A client of all container runtimes of this host. Each runtime can stop and restart at any time.
 pub struct Runtimes {
     runtimes: Vec<Runtime>,
     pace: RetryPace,
@@ -66,7 +66,7 @@ pub struct Runtimes {
 
 struct Runtime {
     place: PathBuf,
-    /// The names in its last reply.
+    /// The names in the last valid reply of this runtime.
     names: Arc<RuntimeNames>,
     has_answered: bool,
     trouble: Option<Trouble>,
@@ -79,8 +79,7 @@ struct Trouble {
 }
 
 impl Runtimes {
-    /// Creates a client from the configuration's `runtime`: `auto`, the path of a socket (optionally after `unix://`), or empty
-    /// for none. The error is a sentence.
+    /// Creates a client from `runtime` in the configuration: `auto`, the path of a socket (with or without `unix://`), or empty.
     pub fn new(config: &str) -> Result<Self, String> {
         let places = match config {
             "" => Vec::new(),
@@ -105,27 +104,28 @@ impl Runtimes {
         Self { runtimes: places.into_iter().map(runtime).collect(), pace }
     }
 
-    /// Iterates over the places that are tried.
+    /// Iterates over the places where this client looks for runtimes.
     pub fn places(&self) -> impl Iterator<Item = &Path> {
         self.runtimes.iter().map(|runtime| runtime.place.as_path())
     }
 
-    /// Whether there is a runtime to ask: one exists, or the user named one.
+    /// Whether there is a runtime to ask: one of the places exists, or the user named a place.
     fn are_expected(&self) -> bool {
         self.runtimes.len() == 1 || self.places().any(Path::exists)
     }
 
-    /// Requests the lists of containers, for at most [`RetryPace::deadline`]. The known names of a runtime that fails stay, and it is
-    /// not asked again until its pause is over. Returns sentences for the log when the state of a runtime changes.
+    /// Requests the list of containers from each runtime. All requests together take at most [`RetryPace::deadline`]. If a
+    /// runtime fails, its known names stay, and its pause must end before the next request. Returns sentences for the log when a
+    /// runtime begins to fail, fails in another way, or answers again.
     pub async fn refresh(&mut self) -> Option<String> {
         let (now, pace, is_only) = (Instant::now(), self.pace, self.runtimes.len() == 1);
         let is_due = |runtime: &&mut Runtime| {
             let is_over = runtime.trouble.as_ref().is_none_or(|trouble| now >= trouble.retry_at);
-            // Most hosts have no containers: it is no trouble that none of the usual places exists.
+            // Most hosts have no containers, so it is no failure if none of the default places exists.
             is_over && (is_only || runtime.place.exists())
         };
         let mut due: Vec<&mut Runtime> = self.runtimes.iter_mut().filter(is_due).collect();
-        // The time is divided, so that a runtime that hangs does not use up the time of the others.
+        // Each runtime gets an equal part of the time, so that a runtime that hangs does not use up the time of the others.
         let limit = pace.deadline / due.len().max(1) as u32;
         let mut said = Vec::new();
         for runtime in &mut due {
@@ -135,21 +135,21 @@ impl Runtimes {
             };
             said.extend(runtime.take(answer, pace).map(|sentence| (runtime.is_no_cri(), sentence)));
         }
-        // Docker's containerd has no CRI on most hosts, and its containers are Docker's.
+        // On most hosts, Docker's containerd has no CRI. This is no problem if Docker itself reports the containers.
         let has_answered = self.runtimes.iter().any(|runtime| runtime.has_answered);
         said.retain(|(is_no_cri, _)| !(*is_no_cri && has_answered));
         let said: Vec<String> = said.into_iter().map(|(_, sentence)| sentence).collect();
         (!said.is_empty()).then(|| said.join("; "))
     }
 
-    /// Returns the names that are known now.
+    /// Returns all names that are known now.
     pub fn listing(&self) -> Listing {
         Listing(self.runtimes.iter().map(|runtime| runtime.names.clone()).collect())
     }
 }
 
 impl Runtime {
-    /// Keeps the names of an answer, or the reason why there are none. Returns a sentence if that is new.
+    /// Stores the names of an answer, or the failure. Returns a sentence if the runtime answers again, or fails in a new way.
     fn take(&mut self, answer: Result<RuntimeNames, Failure>, pace: RetryPace) -> Option<String> {
         let before = self.trouble.take();
         let failure = match answer {
@@ -192,24 +192,24 @@ impl Runtime {
     }
 }
 
-/// The names that the runtimes reported.
+/// All names that the runtimes reported.
 #[derive(Clone, Debug, Default)]
 pub struct Listing(Vec<Arc<RuntimeNames>>);
 
 impl Listing {
-    /// Returns the names of a container or a pod, without the id of its cgroup.
+    /// Returns the names of a container or a pod. The field `cgroup_id` is 0, because the runtimes do not know the cgroup.
     pub fn names(&self, wanted: &Wanted) -> Option<&ContainerReading> {
         self.0.iter().find_map(|names| names.get(wanted))
     }
 
-    /// Returns the number of named containers. CRI-O's are also in the stored list.
+    /// Returns the number of containers with a name. A container of CRI-O that both the CRI and the stored list name counts once.
     pub fn named(&self) -> usize {
         let ids: HashSet<&String> = self.0.iter().flat_map(|names| names.by_container.keys()).collect();
         ids.len()
     }
 }
 
-/// Returns the text, cut to at most `most` bytes.
+/// Returns the text, cut to at most `most` bytes at a character boundary.
 fn shortened(text: &str, most: usize) -> &str {
     let end = (0..=most.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     &text[..end.unwrap_or(0)]

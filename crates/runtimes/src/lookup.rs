@@ -1,4 +1,4 @@
-//! Finds the names of a sample's cgroups, on a thread of its own: a runtime may be slow, and samples must not wait for it.
+//! Finds the names for the cgroups of a sample. A separate thread asks the runtimes, so that samples never wait for a slow one.
 
 use std::{
     collections::HashMap,
@@ -11,29 +11,27 @@ use cgscope_model::{CgroupName, ContainerReading};
 
 use crate::{Listing, Runtimes, Wanted};
 
-/// How long the first sample waits, so that the first screen has names.
+/// How long the first sample waits for names, so that the first screen shows them.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
-/// Pauses between two requests for the same container. A container's cgroup exists before the runtime lists it, and the cgroup
-/// of a pod's sandbox is never listed.
+/// Pauses between two requests for the same container. A container's cgroup exists before the runtime lists the container, and a
+/// runtime never lists the container of a pod's sandbox.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(64);
 
 /// Receives the sentences of [`Runtimes::refresh`].
 pub type Say = Box<dyn Fn(String) + Send>;
 
-/// Knows the names of cgroups. The thread starts when the first container is seen, and ends when this is dropped.
+/// Caches the names of cgroups. The thread starts when a sample first has a container, and ends when this value is dropped.
 pub struct Lookup {
     start: Option<(Runtimes, Say)>,
     thread: Option<(mpsc::SyncSender<()>, mpsc::Receiver<Listing>)>,
-    /// The latest reply.
     latest: Listing,
     has_waited: bool,
     known: HashMap<u64, Known>,
 }
 
-/// What is known of a cgroup.
 enum Known {
-    /// It is neither a container nor a pod.
+    /// The cgroup belongs neither to a container nor to a pod.
     Neither,
     Unnamed {
         wanted: Wanted,
@@ -55,9 +53,9 @@ impl Lookup {
         }
     }
 
-    /// Returns the names of the containers and pods among the cgroups of a sample, which ascend by id.
+    /// Returns the names of the containers and pods among `cgroups`, the cgroups of a sample in ascending order of id.
     ///
-    /// A container that has just started may have no name yet. Only the first call waits for runtimes, for at most 500 ms.
+    /// A container that has just started may have no name yet. Only the first call waits for the runtimes, for at most 500 ms.
     pub fn name(&mut self, cgroups: &[(u64, Arc<str>)]) -> Vec<ContainerReading> {
         let now = Instant::now();
         let exists = |id: &u64| cgroups.binary_search_by_key(id, |(id, _)| *id).is_ok();
@@ -85,7 +83,7 @@ impl Lookup {
         named.collect()
     }
 
-    /// Uses a reply that has come since the last call.
+    /// Assigns names from the latest reply to cgroups that have none.
     fn resolve(&mut self) {
         if let Some(latest) = self.thread.iter().flat_map(|(_, replies)| replies.try_iter()).last() {
             self.latest = latest;
@@ -107,7 +105,7 @@ impl Lookup {
             let thread = thread.spawn(move || serve(runtimes, &say, &requested, &reply));
             self.thread = thread.ok().map(|_| (requests, replies));
         }
-        // A full channel means that a request already waits.
+        // If the channel is full, the thread has not taken the previous request yet. That request also serves this sample.
         self.thread.as_ref().map(|(requests, _)| requests.try_send(()));
     }
 
@@ -133,8 +131,8 @@ impl Known {
     }
 }
 
-/// The container or pod whose own cgroup this is. The cgroups of rootless containers are left out: the host's runtimes do not know
-/// them, and users can give them any id.
+/// Returns the container or pod whose own cgroup has this path. Returns `None` for rootless containers: the host's runtimes do
+/// not know them, and users can choose any id for them.
 fn wanted(path: &str) -> Option<Wanted> {
     let name = CgroupName::of(path);
     let above = CgroupName::of(path.rsplit_once('/')?.0);
@@ -146,7 +144,7 @@ fn wanted(path: &str) -> Option<Wanted> {
     }
 }
 
-/// Answers requests until their sender is dropped.
+/// Answers requests until the sending end is dropped.
 fn serve(mut runtimes: Runtimes, say: &Say, requests: &mpsc::Receiver<()>, replies: &mpsc::Sender<Listing>) {
     let Ok(waiter) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
     while requests.recv().is_ok() {
@@ -175,7 +173,7 @@ mod tests {
             (format!("{pod}/other"), None),
             (format!("/docker/{ID}"), Some(Wanted::Container(ID.into()))),
             (rootless, None),
-            // Delegated: whoever owns this cgroup could choose any name below it.
+            // A delegated cgroup: its owner can choose any name for its descendants.
             (format!("/system.slice/ci.service/{pod}/{ID}"), None),
             ("/system.slice/web.service".into(), None),
             ("/kubepods".into(), None),

@@ -1,4 +1,4 @@
-//! The messages of `runtime/v1/api.proto` (package `runtime.v1`) that we send, and the fields of the reply that we read.
+//! The messages of `runtime/v1/api.proto` (package `runtime.v1`): our request, and the fields of the reply that we read.
 
 use std::collections::HashMap;
 
@@ -6,13 +6,13 @@ use prost::{Message, decode_length_delimiter};
 
 use crate::{call::Failure, names::RuntimeNames};
 
-/// Maximum length of one container in a reply, bytes. The kubelet writes a few thousand.
+/// Maximum length of one container in a reply, bytes. The kubelet writes a few thousand bytes.
 const CONTAINER_BYTES: usize = 1 << 20;
 
-/// The URL of the call. Every gRPC server accepts the name `localhost` on a Unix socket.
+/// The URL of the call. On a Unix socket, every gRPC server accepts the host name `localhost`.
 pub(super) const LIST_CONTAINERS: &str = "http://localhost/runtime.v1.RuntimeService/ListContainers";
 
-/// `CONTAINER_RUNNING` of the enum `ContainerState`.
+/// The value `CONTAINER_RUNNING` of the enum `ContainerState`.
 const RUNNING: i32 = 1;
 
 cgscope_model::messages! {
@@ -35,7 +35,7 @@ cgscope_model::messages! {
     }
 }
 
-/// Creates a request for running containers: only these have a cgroup.
+/// Creates a request for running containers. Other containers have no cgroup.
 pub(super) fn running() -> ListContainersRequest {
     let filter = ContainerFilter { state: Some(ContainerStateValue { state: RUNNING }) };
     ListContainersRequest { filter: Some(filter) }
@@ -56,14 +56,14 @@ pub(super) fn names(reply: &[u8]) -> Result<RuntimeNames, Failure> {
     Ok(names)
 }
 
-/// Iterates over the containers of a `ListContainersResponse`, each still encoded; `None` if the rest is no valid message. Decoding the list by prost would need too much
-/// memory: a list of a million empty containers is two million bytes encoded, and several hundred million decoded.
+/// Iterates over the encoded containers of a `ListContainersResponse`. The last item is `None` if the rest is invalid. Decoding
+/// the whole list with prost needs too much memory: a million empty containers take 2 MB encoded, and hundreds of MB decoded.
 pub(super) fn containers(mut reply: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
     std::iter::from_fn(move || {
         while !reply.is_empty() {
             match field(&mut reply) {
                 Some((1, container @ Some(_))) => return Some(container),
-                // A field that a later version of the CRI adds.
+                // A later version of the CRI may add fields.
                 Some(_) => {}
                 None => {
                     reply = &[];
@@ -75,9 +75,9 @@ pub(super) fn containers(mut reply: &[u8]) -> impl Iterator<Item = Option<&[u8]>
     })
 }
 
-/// Returns the number of the next field, and the field's bytes if it has a length. Advances `rest` past the field.
+/// Returns the number of the next field, and the bytes of a length-delimited field. Advances `rest` past the field.
 fn field<'a>(rest: &mut &'a [u8]) -> Option<(usize, Option<&'a [u8]>)> {
-    // Keys and varint values have the same encoding as lengths.
+    // Keys and varint values are encoded in the same way as lengths.
     let key = decode_length_delimiter(&mut *rest).ok()?;
     let bytes = match key & 7 {
         0 => decode_length_delimiter(&mut *rest).ok().map(|_| None)?,
@@ -98,7 +98,7 @@ mod tests {
 
     use super::*;
 
-    /// The whole message as prost decodes it, with unknown fields in between.
+    /// The complete message as prost decodes it, with unknown fields between the containers.
     #[derive(Clone, PartialEq, Message)]
     struct Whole {
         #[prost(message, repeated, tag = "1")]

@@ -1,5 +1,4 @@
-//! The names in the reply of one runtime, and in the list of containers that Podman and CRI-O store as a file: Podman runs no daemon that
-//! could be asked.
+//! The names from the reply of one runtime, or from the list that Podman and CRI-O store in a file. Podman runs no daemon to ask.
 
 use std::{collections::HashMap, fs::File, io::Read, path::Path, sync::Arc};
 
@@ -8,13 +7,13 @@ use serde::Deserialize;
 
 use crate::{call::Failure, shortened};
 
-/// Maximum number of containers that are kept: about ten times the number on a large node.
+/// Maximum number of containers to keep, about ten times the number on a large node.
 const CONTAINERS: usize = 10_000;
 
 /// Maximum length of a name, bytes: the limit of Kubernetes.
 const NAME_BYTES: usize = 253;
 
-/// Maximum length of a container id, bytes. Ids in cgroup paths have 64.
+/// Maximum length of a container id, bytes. An id in a cgroup's path has 64 bytes.
 const ID_BYTES: usize = 128;
 
 /// Maximum length of a reply, bytes.
@@ -23,17 +22,17 @@ pub(crate) const REPLY_BYTES: usize = 16 << 20;
 /// A container or a pod whose names are wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// A container, by its id, as in its cgroup's path: 64 hexadecimal digits.
+    /// The id of a container, as in its cgroup's path: 64 hexadecimal digits.
     Container(String),
-    /// A pod, by its uid, with dashes. Used for the cgroup around a pod's containers.
+    /// The uid of a pod, with dashes. Identifies the cgroup that contains the cgroups of the pod's containers.
     Pod(String),
 }
 
-/// The names in one reply. The ids of their cgroups are not known here: they are 0.
+/// The names in one reply. A reply does not know cgroups, so each `cgroup_id` is 0.
 #[derive(Debug, Default)]
 pub(crate) struct RuntimeNames {
     pub(crate) by_container: HashMap<String, ContainerReading>,
-    /// The names of each pod, by the pod's uid; without a container's name.
+    /// The names of each pod, by the pod's uid. They have no container name.
     by_pod: HashMap<Arc<str>, ContainerReading>,
 }
 
@@ -45,8 +44,8 @@ impl RuntimeNames {
         }
     }
 
-    /// Keeps the names of a container: its own name, and those that the kubelet gives as labels. Drops the container if there are
-    /// too many, or its id is too long.
+    /// Stores the names of a container: its own name, and the names in the labels that the kubelet sets. Ignores the container if
+    /// there are too many, or if its id is empty or too long.
     pub(crate) fn keep(&mut self, id: String, own: Option<&str>, labels: &HashMap<String, String>) {
         if id.is_empty() || id.len() > ID_BYTES || self.by_container.len() >= CONTAINERS {
             return;
@@ -66,13 +65,13 @@ impl RuntimeNames {
     }
 }
 
-/// Returns a printable name of limited length, or `None` if the text is empty.
+/// Returns the text as a printable name of limited length, or `None` if the text is empty.
 fn name(text: &str) -> Option<Arc<str>> {
     (!text.is_empty()).then(|| printable(shortened(text, NAME_BYTES)))
 }
 
-/// A container in Podman's and CRI-O's list, or in the reply of Docker, which begins names with `/`. Docker's further names may be those
-/// of links to the container, `/OTHER/ALIAS`.
+/// A container in the list of Podman or CRI-O, or in the reply of Docker. In Docker's reply, names begin with `/`. Names of the
+/// form `/OTHER/ALIAS` are links to the container.
 #[derive(Deserialize)]
 struct Listed {
     #[serde(alias = "Id")]
@@ -81,8 +80,8 @@ struct Listed {
     names: Vec<String>,
 }
 
-/// Returns the names in a list of containers as JSON. Docker lets whoever starts a container choose its labels, and none of them makes a
-/// pod: pods have their names from the CRI.
+/// Returns the names in a JSON list of containers. Ignores labels, because Docker lets whoever starts a container choose them,
+/// and they could fake a pod. Names of pods are only taken from the CRI.
 pub(crate) fn listed(json: &[u8]) -> Result<RuntimeNames, Failure> {
     let listed: Vec<Listed> = serde_json::from_slice(json).map_err(|_| Failure::Garbage)?;
     let mut names = RuntimeNames::default();
@@ -95,7 +94,7 @@ pub(crate) fn listed(json: &[u8]) -> Result<RuntimeNames, Failure> {
 
 pub(crate) fn list_stored(path: &Path) -> Result<RuntimeNames, Failure> {
     let mut text = Vec::new();
-    // A pipe would never be opened.
+    // Opening a pipe would block until somebody writes to it.
     if path.metadata().is_ok_and(|found| !found.is_file()) {
         return Err(Failure::Garbage);
     }

@@ -1,4 +1,4 @@
-//! A viewer's connection to the daemon. It blocks, so it needs a thread of its own.
+//! The connection of a viewer to the daemon. Its calls block, so it needs a thread of its own.
 
 use std::{
     io::{self, BufReader, Read, Write},
@@ -17,7 +17,7 @@ pub const SOCKET: &str = "/run/cgscope.sock";
 /// Maximum wait for the first answer. The daemon takes a sample before it answers.
 const ANSWER: Duration = Duration::from_secs(20);
 
-/// Why there is no connection to the daemon.
+/// Why a viewer has no connection to the daemon.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The socket does not exist, or no daemon listens on it.
@@ -37,7 +37,7 @@ pub enum ConnectError {
     /// The daemon refused the request.
     #[error("the daemon refused: {}", .0.sentence)]
     Refused(Word),
-    /// The peer is not a cgscope daemon, or has another version.
+    /// The peer is not a cgscope daemon, or its version differs.
     #[error("{}", no_daemon(.0, .1))]
     NoDaemon(PathBuf, ReadError),
     /// The connection failed.
@@ -62,24 +62,24 @@ fn no_daemon(path: &Path, error: &ReadError) -> String {
     )
 }
 
-/// Receives what the daemon sends. The daemon may be hostile: a user can name a socket that anyone serves.
+/// Receives the daemon's messages. The daemon may be hostile: a user can name a socket that anyone serves.
 #[derive(Debug)]
 pub struct Connection<R = BufReader<UnixStream>> {
     incoming: Incoming<R>,
     skip: u32,
 }
 
-/// Sends requests. It can be used from any thread.
+/// Sends requests, from any thread.
 #[derive(Debug)]
 pub struct Sender(UnixStream);
 
 impl Sender {
-    /// Sends a request, which replaces the request before it.
+    /// Sends a request. The daemon then ignores the previous request.
     pub fn ask(&mut self, request: &Request) -> io::Result<()> {
         self.0.write_all(&request.line())
     }
 
-    /// Closes the connection. This also ends a wait for the next message.
+    /// Closes the connection. A thread that waits for the next message then stops waiting.
     pub fn hang_up(&self) {
         let _ = self.0.shutdown(std::net::Shutdown::Both);
     }
@@ -126,8 +126,7 @@ impl<R: Read> Connection<R> {
         self.incoming.header()
     }
 
-    /// Waits for the next message. Returns `None` if the daemon closed the connection without a message. No message follows a
-    /// `None` or a refusal.
+    /// Waits for the next message. Returns `None` if the daemon closed the connection. No message follows `None` or a refusal.
     pub fn receive(&mut self) -> Option<Message<Word>> {
         loop {
             match self.incoming.receive::<Word>() {

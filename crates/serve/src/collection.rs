@@ -1,4 +1,4 @@
-//! The one thread that takes samples for all viewers, and the record of what ended between samples.
+//! The thread that takes samples for all viewers, and the list of rows that ended between samples.
 
 use std::{
     io, iter,
@@ -16,37 +16,37 @@ use crate::{
     shown::Reading,
 };
 
-/// Takes samples: the collector, or a fake in tests.
+/// Takes samples. Implemented by the collector, and by fakes in tests.
 pub trait Collect: Send + 'static {
-    /// Takes a sample. The error says in a sentence why there can be no further samples.
+    /// Takes a sample. The error is a sentence that says why no further samples are possible.
     fn collect(&mut self) -> Result<Reading, String>;
-    /// Sets the processes to follow for a viewer, from the next sample on. Processes that these start are followed too. With an
-    /// empty list, no process is followed.
+    /// Sets the processes to follow for a viewer, from the next sample on. Their new child processes are followed too. An empty
+    /// list means that the viewer follows no process.
     fn follow(&mut self, follower: Follower, pids: &[u32]);
-    /// Does work for the next sample, after each sample has been delivered.
+    /// Prepares the next sample. Called after viewers have received the current sample.
     fn read_ahead(&mut self) {}
 }
 
-/// A sample, with facts about when and how it was taken.
+/// A sample, and when and how it was taken.
 #[derive(Clone, Debug)]
 pub struct Taken {
     /// What was read.
     pub reading: Arc<Reading>,
-    /// What ended since the sample before.
+    /// The rows that ended since the previous sample.
     pub ended: Arc<Ended>,
-    /// When the sample was due, ns after the start.
+    /// When the sample was due, ns after the start of the [`Pace`].
     pub at_ns: u64,
-    /// Whether the sample was due at a point of a grid (see [`Pace`]). Other samples are immediate ones.
+    /// Whether the sample was due at a grid point (see [`Pace`]). Otherwise it is an immediate sample.
     pub is_on_grid: bool,
     /// Number of the sample, from 1.
     pub number: u64,
-    /// When the collector began to take the sample. It may lack a process that has started since.
+    /// When the collector began to take the sample. The sample may lack a process that started later.
     pub began: Instant,
     /// When the sample was complete.
     pub at: Instant,
-    /// Total time that all samples so far took.
+    /// Total time that the collector spent on all samples so far.
     pub took: Duration,
-    /// Number of calls of [`Collection::follow`] that had taken effect.
+    /// Number of calls of [`Collection::follow`] that took effect before this sample.
     pub changes: u64,
 }
 
@@ -56,10 +56,10 @@ impl AsRef<Sample> for Taken {
     }
 }
 
-/// The latest sample, if there is one. The error says why there are no more samples.
+/// The latest sample; `None` before the first sample. The error says why no more samples follow.
 pub type Latest = Result<Option<Taken>, String>;
 
-/// The running collection. Dropping it ends the thread.
+/// The thread that takes samples. Dropping this value ends the thread.
 #[derive(Debug)]
 pub struct Collection {
     /// Decides when samples are taken.
@@ -72,7 +72,7 @@ pub struct Collection {
 }
 
 impl Collection {
-    /// Starts the thread, which takes the first sample at once.
+    /// Starts the thread. It takes the first sample at once.
     pub fn start(collector: impl Collect) -> io::Result<Self> {
         let pace = Arc::new(Pace::default());
         pace.now();
@@ -86,10 +86,10 @@ impl Collection {
         Ok(Self { pace, changes, sent: 0, latest, thread: Some(thread) })
     }
 
-    /// Sets the processes to follow for a viewer; with an empty list, none is followed. The change takes effect in the first
-    /// sample whose [`Taken::changes`] is at least the returned number.
+    /// Sets the processes to follow for a viewer; an empty list stops following. The change takes effect in the first sample
+    /// whose [`Taken::changes`] is at least the returned number.
     pub fn follow(&mut self, follower: Follower, pids: Vec<u32>) -> u64 {
-        // If the thread has ended, `latest` says why.
+        // Ignore an error: if the thread has ended, `latest` contains the reason.
         let _ = self.changes.send((follower, pids));
         self.sent += 1;
         self.sent
@@ -100,7 +100,7 @@ impl Drop for Collection {
     fn drop(&mut self) {
         self.pace.end();
         if let Some(thread) = self.thread.take() {
-            // An error means that the thread panicked, and a panic has already printed its message.
+            // An error means that the thread panicked. The panic has already printed its message.
             let _ = thread.join();
         }
     }
@@ -116,7 +116,7 @@ fn run(
     let mut took = Duration::ZERO;
     let (mut before, mut ended) = (Arc::<Reading>::default(), Arc::<Ended>::default());
     loop {
-        // The first sample goes through `wait` too, so that `Pace::busy_for` covers it.
+        // The first sample also waits in `Pace::wait`, so that `Pace::busy_for` covers it.
         let (at_ns, is_on_grid) = match pace.wait(last_ns) {
             Due::Never => return,
             Due::Now => (pace.since_ns(), false),
@@ -156,27 +156,27 @@ fn run(
             changes,
         };
         let latest_before = send.send_replace(Ok(Some(taken)));
-        // Both take milliseconds on a large host, so viewers do not wait for them.
+        // Freeing these takes milliseconds on a large host, so it happens after viewers have the new sample.
         drop((latest_before, freed_later));
         collector.read_ahead();
     }
 }
 
-/// The rows that the sample before had and this sample lacks. Each `Ended` links to the next one, for viewers who skip samples.
+/// Rows of the previous sample that this sample lacks. Each `Ended` links to the next one, so that viewers can skip samples.
 #[derive(Debug, Default)]
 pub struct Ended {
-    /// The number of the sample that lacks the rows ([`Taken::number`]).
+    /// Number of the sample that lacks these rows ([`Taken::number`]).
     pub number: u64,
-    /// The rows, as the sample before had them, with the followers of its tasks.
+    /// The rows, as in the previous sample, and the followers of their tasks.
     pub reading: Reading,
     next: OnceLock<Arc<Self>>,
 }
 
 impl Ended {
-    /// Appends what ended between two samples.
+    /// Appends the rows that ended between two samples.
     pub fn then(&self, number: u64, before: &Reading, now: &Reading) -> Arc<Self> {
         let cut_short = |reading: &Reading| reading.sample.losses.get(Loss::ReadingCutShort);
-        // After a reading that was cut short, a missing task has not necessarily ended.
+        // If a reading was cut short, a missing task has not necessarily ended.
         let sample = match cut_short(now) == cut_short(before) {
             true => skipped::ended(&before.sample, &now.sample),
             false => Sample::default(),
@@ -186,7 +186,7 @@ impl Ended {
         self.next.get_or_init(|| next).clone()
     }
 
-    /// Iterates over what ended after this, up to the sample with this number.
+    /// Iterates over the later entries, up to the sample with this number.
     pub fn until(&self, number: u64) -> impl Iterator<Item = &Self> {
         let first = self.next.get();
         let all = iter::successors(first, |ended| ended.next.get()).map(Arc::as_ref);
@@ -194,7 +194,7 @@ impl Ended {
     }
 }
 
-/// Drops the list in a loop: recursion would overflow the stack on a long list.
+/// Drops the list in a loop. Recursion would overflow the stack if the list is long.
 impl Drop for Ended {
     fn drop(&mut self) {
         let mut next = self.next.take();
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
     use cgscope_model::Sample;
 
-    /// Makes numbered samples until none are left.
+    /// Makes `left` numbered samples.
     struct Made {
         left: u64,
         followed: u64,
@@ -266,7 +266,7 @@ mod tests {
         }
     }
 
-    /// Never returns a sample.
+    /// Never finishes its first sample.
     struct Stuck(mpsc::Receiver<()>);
 
     impl Collect for Stuck {
@@ -281,7 +281,7 @@ mod tests {
     fn a_first_sample_that_hangs_counts_as_in_progress() {
         let (end, ended) = mpsc::channel();
         let collection = Collection::start(Stuck(ended)).expect("a thread");
-        // Dropped before the collection, whose drop waits for its thread.
+        // Dropped before the collection, because dropping the collection waits for its thread.
         let end = end;
         let begun = Instant::now();
         while collection.pace.busy_for() < Some(Duration::from_millis(20)) {
@@ -291,7 +291,7 @@ mod tests {
         drop(end);
     }
 
-    /// Works ahead until the sender is dropped.
+    /// Prepares the next sample until the sending end is dropped.
     struct Ahead(mpsc::Receiver<()>);
 
     impl Collect for Ahead {
@@ -308,7 +308,7 @@ mod tests {
     async fn a_sample_does_not_wait_for_work_ahead_of_the_next_one() {
         let (end, ended) = mpsc::channel();
         let collection = Collection::start(Ahead(ended)).expect("a thread");
-        // Dropped before the collection, whose drop waits for its thread.
+        // Dropped before the collection, because dropping the collection waits for its thread.
         let _end = end;
         let first = next(&mut collection.latest.clone()).await.unwrap().expect("a sample");
         assert_eq!(first.number, 1);

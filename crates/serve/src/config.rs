@@ -15,7 +15,7 @@ pub const FILE: &str = "/etc/cgscope/cgscope.toml";
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// User that the daemon switches to after loading BPF, if it was started as root. `None`: the daemon keeps its user.
+    /// The user that the daemon switches to after it has loaded BPF, if root started it. `None`: the daemon keeps its user.
     pub user: Option<String>,
     /// How samples are taken.
     pub collect: CollectConfig,
@@ -33,7 +33,7 @@ pub struct Config {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CollectConfig {
-    /// Time between samples if no viewer requests a shorter one, ns.
+    /// Time between samples if no viewer requests a shorter interval, ns.
     #[serde(deserialize_with = "duration_ns")]
     pub interval: u64,
 }
@@ -46,23 +46,23 @@ pub struct SocketConfig {
     pub path: PathBuf,
     /// Owner of the socket, by name or number.
     pub owner: Account,
-    /// Group whose members may connect, and see everything, by name or number; see [`Self::groups`].
+    /// Group whose members may connect and see everything, by name or number; see [`Self::groups`].
     pub viewers: Option<Account>,
-    /// The group of the socket before version 0.2. Its members may not connect unless they are viewers; see [`Self::outdated`].
+    /// Group of the socket before version 0.2. Its members cannot use the daemon unless they are viewers; see [`Self::outdated`].
     pub group: Option<Account>,
-    /// Groups whose members saw everything before version 0.2: viewers, too.
+    /// Groups whose members saw everything in versions before 0.2. They also count as viewers.
     pub admin_groups: Option<Vec<Account>>,
-    /// Shortest interval that a viewer gets, ns.
+    /// Minimum interval of a viewer, ns.
     #[serde(deserialize_with = "duration_ns")]
     pub shortest_interval: u64,
-    /// Maximum number of viewers at a time.
+    /// Maximum number of viewers at the same time.
     pub clients: usize,
-    /// Maximum number of viewers of one user at a time.
+    /// Maximum number of viewers of one user at the same time.
     pub clients_per_user: usize,
-    /// The ids of [`Self::groups`]; not in the file.
+    /// The group ids of [`Self::groups`]; not a key of the file.
     #[serde(skip)]
     pub viewer_gids: Vec<u32>,
-    /// Disconnect a client that reads nothing, or requests nothing after connecting, for this long; not in the file.
+    /// Maximum time for a client to send its first request, or to read something; not a key of the file.
     #[serde(skip)]
     pub patience: Duration,
 }
@@ -71,16 +71,16 @@ pub struct SocketConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HttpConfig {
-    /// Address to listen on. `None`, written as an empty string, means no server.
+    /// Address to listen on. `None` (in the file: an empty string) means no HTTP server.
     #[serde(deserialize_with = "address")]
     pub listen: Option<SocketAddr>,
-    /// PEM file with the certificate and its chain up to the root; needs `tls_key`.
+    /// PEM file with the certificate and its chain up to the root; requires `tls_key`.
     pub tls_certificate: Option<PathBuf>,
-    /// PEM file with the private key; needs `tls_certificate`.
+    /// PEM file with the private key; requires `tls_certificate`.
     pub tls_key: Option<PathBuf>,
-    /// File with lines `NAME:BCRYPT`, as `htpasswd -B` writes them. `None`: everyone may read.
+    /// File with lines `NAME:BCRYPT`, as `htpasswd -B` writes them. `None`: everyone may read the pages.
     pub users: Option<PathBuf>,
-    /// Limits of each client; cannot be set in the file.
+    /// Limits for clients; not a key of the file.
     #[serde(skip)]
     pub limits: HttpLimits,
 }
@@ -93,10 +93,10 @@ pub struct MetricsConfig {
     pub cgroups: usize,
     /// Maximum depth of exported cgroups below the root.
     pub depth: usize,
-    /// Export only cgroups whose path matches.
+    /// If set, only cgroups whose path matches are exported.
     #[serde(deserialize_with = "expression")]
     pub include: Option<Regex>,
-    /// Do not export cgroups whose path matches.
+    /// If set, cgroups whose path matches are not exported.
     #[serde(deserialize_with = "expression")]
     pub exclude: Option<Regex>,
     /// Maximum number of culprits for each cgroup.
@@ -107,7 +107,7 @@ pub struct MetricsConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ContainersConfig {
-    /// `auto`, the path of a CRI socket, or empty for none.
+    /// `auto`, the path of a CRI socket, or empty for no runtime.
     pub runtime: String,
 }
 
@@ -115,9 +115,9 @@ pub struct ContainersConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub enum Account {
-    /// Given by number.
+    /// The number of the user or group.
     Id(u32),
-    /// Given by name.
+    /// The name of the user or group.
     Name(String),
 }
 
@@ -155,13 +155,14 @@ impl Default for SocketConfig {
 }
 
 impl SocketConfig {
-    /// The group of the socket: who can open it at all.
+    /// Returns the group of the socket file, whose members can open the socket.
     pub fn group(&self) -> Account {
         self.group.clone().or_else(|| self.groups().into_iter().next()).unwrap_or(Account::Id(0))
     }
 
-    /// The groups whose members may connect: `viewers`, those in `admin_groups` of an older configuration, or else the default. If an older
-    /// one names none, nobody but root and the daemon's user saw everything.
+    /// Returns the groups whose members may connect: `viewers` and `admin_groups`, or the default group if neither is set. An
+    /// older configuration may set `admin_groups` to an empty list. Then only root and the daemon's user may connect, as before
+    /// version 0.2.
     pub fn groups(&self) -> Vec<Account> {
         match (&self.viewers, &self.admin_groups) {
             (None, None) => vec![Self::default_viewers()],
@@ -169,17 +170,17 @@ impl SocketConfig {
         }
     }
 
-    /// The names of these groups.
+    /// Returns the names of [`Self::groups`], with `between` between them.
     pub fn groups_in_words(&self, between: &str) -> String {
         self.groups().iter().map(ToString::to_string).collect::<Vec<_>>().join(between)
     }
 
-    /// The group that the packages make.
+    /// Returns the default group, which the packages create.
     pub fn default_viewers() -> Account {
         Account::Name("cgscope-admin".into())
     }
 
-    /// Warnings about keys that a later version will refuse.
+    /// Returns warnings about keys that a later version will refuse.
     pub fn outdated(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if let Some(group) = &self.group {
@@ -219,7 +220,7 @@ impl Default for ContainersConfig {
 }
 
 impl Config {
-    /// Parses the text of a configuration file. An error names the line and what is allowed there.
+    /// Parses a configuration file. An error names the line and the values that are allowed there.
     pub fn parse(text: &str) -> Result<Self, String> {
         let config: Self =
             toml_edit::de::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
@@ -325,7 +326,7 @@ mod tests {
         assert_eq!(some.socket.patience, Duration::from_secs(30), "what is not in the file has its default");
     }
 
-    /// Nobody gets a wider sight by an upgrade.
+    /// An upgrade lets nobody see more than before.
     #[test]
     fn an_older_configuration_allows_those_who_saw_everything() {
         let groups = |socket: &str| {

@@ -1,4 +1,4 @@
-//! What the servers count for metrics.
+//! Counters of the servers, for metrics.
 
 use std::{
     collections::BTreeMap,
@@ -10,7 +10,7 @@ use std::{
 
 use crate::lock;
 
-/// The counters of a server that refuses for the reasons `R`.
+/// Counters of one server. `R` is the type of its reasons to refuse a client.
 #[derive(Debug)]
 pub struct Counters<R> {
     clients: AtomicU64,
@@ -25,17 +25,17 @@ impl<R> Default for Counters<R> {
 }
 
 impl<R: Copy + Ord> Counters<R> {
-    /// Returns the number of clients that are connected now.
+    /// Returns the number of connected clients.
     pub fn clients(&self) -> u64 {
         self.clients.load(Relaxed)
     }
 
-    /// Returns the number of requests that were accepted.
+    /// Returns the number of accepted requests.
     pub fn requests(&self) -> u64 {
         self.requests.load(Relaxed)
     }
 
-    /// Returns how often clients were refused or disconnected for this reason.
+    /// Returns how many times the server refused or disconnected a client for this reason.
     pub fn refused(&self, reason: R) -> u64 {
         lock(&self.refused).get(&reason).copied().unwrap_or_default()
     }

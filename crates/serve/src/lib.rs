@@ -1,9 +1,8 @@
-//! The daemon's servers: a socket for viewers, and an HTTP server for pages. This crate does not use aya and does not read `/proc`.
+//! The servers of the daemon: a socket for viewers, and an HTTP server for pages. This crate uses neither aya nor `/proc`.
 //!
-//! [`collection`] is the one thread that takes samples, at the [`pace`] that all viewers together request. [`shown`] filters a
-//! sample to what a user may see. `streams` encodes the result once for all viewers with the same view. [`socket`] sends it, and
-//! [`client`] receives it. [`http`] serves pages; it uses only [`config`], [`counters`] and
-//! `rates` of these.
+//! The thread in [`collection`] takes samples, at the [`pace`] that all viewers together request. [`shown`] selects the part of a
+//! sample that a user may see. `streams` encodes this part once for all viewers with the same view. [`socket`] sends it, and
+//! [`client`] receives it. [`http`] serves pages. Of the other modules, it only uses [`config`], [`counters`] and `rates`.
 
 pub mod client;
 pub mod collection;
@@ -19,7 +18,7 @@ mod streams;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks a mutex, even one that a panic has poisoned: no lock here ever guards half-changed data.
+/// Locks a mutex, even after a panic poisoned it. The locks of this crate never guard partly changed data.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

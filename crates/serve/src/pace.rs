@@ -1,6 +1,6 @@
 //! Decides when samples are taken. Each requested interval has a grid of points in time, so viewers with the same interval share
-//! samples. All points are multiples of a common step, the shortest interval allowed. So samples on grids are never closer than
-//! that step, whatever intervals are requested.
+//! samples. All points are multiples of a common step, the shortest interval allowed. So samples at grid points are at least one
+//! step apart, whatever intervals viewers request.
 
 use std::{
     collections::BTreeMap,
@@ -20,13 +20,13 @@ pub struct Pace {
 
 #[derive(Debug, Default)]
 struct Asked {
-    /// All points are multiples of this step, ns; 0 counts as 1.
+    /// The common step of all grids, ns; 0 counts as 1.
     step: u64,
     /// Number of requests for each interval (ns).
     intervals: BTreeMap<u64, u32>,
-    /// Whether a sample outside the grids is requested.
+    /// Whether an immediate sample is requested.
     now: bool,
-    /// When the sample that is being taken now was begun.
+    /// When the current sample was begun; `None` between samples.
     busy_since: Option<Instant>,
     over: bool,
 }
@@ -34,16 +34,16 @@ struct Asked {
 /// Why [`Pace::wait`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// A point of a grid is reached.
+    /// A grid point has been reached.
     At {
         /// The point, ns after the start.
         at_ns: u64,
-        /// Number of points that were missed.
+        /// Number of grid points that were missed before this one.
         late: u64,
     },
     /// An immediate sample was requested.
     Now,
-    /// No further sample is wanted.
+    /// No more samples are needed.
     Never,
 }
 
@@ -54,7 +54,7 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// Requests samples at this interval.
+    /// Adds a request for samples at this interval.
     pub fn ask(&self, interval_ns: u64) {
         self.change(|asked| *asked.intervals.entry(interval_ns.max(1)).or_default() += 1);
     }
@@ -79,7 +79,7 @@ impl Pace {
         self.change(|asked| asked.now = true);
     }
 
-    /// Ends the wait; no further sample is taken.
+    /// Ends the wait. No more samples are taken.
     pub fn end(&self) {
         self.change(|asked| asked.over = true);
     }
@@ -89,17 +89,17 @@ impl Pace {
         self.changed.notify_one();
     }
 
-    /// Time since the start, ns.
+    /// Returns the time since the start, ns.
     pub fn since_ns(&self) -> u64 {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// How long the current sample has been in progress; `None` if none is being taken.
+    /// Returns how long the current sample has been in progress, or `None` between samples.
     pub fn busy_for(&self) -> Option<Duration> {
         lock(&self.asked).busy_since.map(|since| since.elapsed())
     }
 
-    /// Waits until a sample is due, and marks it as in progress. `last_ns` is the point of the sample before.
+    /// Waits until a sample is due, and marks that sample as in progress. `last_ns` is the previous grid point.
     pub fn wait(&self, last_ns: u64) -> Due {
         let mut asked = lock(&self.asked);
         asked.busy_since = None;
@@ -129,7 +129,7 @@ impl Pace {
 }
 
 impl Asked {
-    /// Returns the first point of any grid after `last_ns`.
+    /// Returns the first grid point after `last_ns`.
     fn next_ns(&self, last_ns: u64) -> Option<u64> {
         let next = |interval: &u64| self.rounded((last_ns / interval + 1).saturating_mul(*interval));
         self.intervals.keys().map(next).min()
@@ -140,8 +140,8 @@ impl Asked {
         ns.div_ceil(self.step.max(1)).saturating_mul(self.step.max(1))
     }
 
-    /// Returns the last point that has passed, and how many points of the shortest interval were missed before it. A point less
-    /// than half an interval late is not missed.
+    /// Returns the latest grid point that has passed, and how many points of the shortest interval were missed before it. A point
+    /// is missed if it is late by at least half an interval.
     fn latest(&self, next_ns: u64, now_ns: u64) -> (u64, u64) {
         let Some(shortest) = self.intervals.keys().next() else { return (next_ns, 0) };
         let shortest = self.rounded(*shortest);

@@ -1,14 +1,14 @@
-//! The socket protocol: viewers' requests, and the daemon's messages other than samples.
+//! The socket protocol: requests of viewers, and messages of the daemon other than samples.
 //!
-//! A request is one line of JSON. A later request on the same connection replaces it. The daemon answers with a connection of
-//! `crates/record`: a header, then samples and words.
+//! A request is one line of JSON, and replaces earlier requests on the connection. The daemon answers as in `crates/record`: with
+//! a header, then samples and words.
 
 use cgscope_model::printable;
 use serde::{Deserialize, Serialize};
 
 /// Version of the request format.
 pub const VERSION: u32 = 1;
-/// Maximum length of a request, bytes, without its line end.
+/// Maximum length of a request without its line end, bytes.
 pub const LONGEST: usize = 16 << 10;
 /// Maximum number of processes in one request.
 pub const MOST_PIDS: usize = 1_024;
@@ -19,11 +19,11 @@ pub const LONGEST_INTERVAL_NS: u64 = 86_400 * 1_000_000_000;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
-    /// [`VERSION`].
+    /// The sender's [`VERSION`].
     pub version: u32,
     /// Time between samples, ns.
     pub interval_ns: u64,
-    /// Processes to show, including those that they start from now on; empty means all.
+    /// Processes to show, with the child processes that they start from now on. Empty means all processes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pids: Vec<u32>,
     /// Send one more sample now, then close the connection.
@@ -44,7 +44,7 @@ impl Request {
         line
     }
 
-    /// Parses a line without its line end. The error is the refusal to send.
+    /// Parses a line without its line end. The error is the refusal to send to the client.
     pub fn parse(line: &[u8]) -> Result<Self, Word> {
         let no_request = |why: &str| Word::refused(Refusal::BadRequest, format!("invalid request: {why}"));
         #[derive(Deserialize)]
@@ -79,13 +79,13 @@ impl Request {
 /// Assembles a client's requests from the bytes that arrive.
 #[derive(Debug, Default)]
 pub struct Requests {
-    /// The bytes of a request that is not complete yet.
+    /// The first bytes of a request that is not complete yet.
     begun: Vec<u8>,
 }
 
 impl Requests {
-    /// Consumes bytes up to the end of a request. Returns `None` if all bytes are consumed and the request is not complete. A
-    /// request that is too long is an error before its end arrives, and so are the bytes after it.
+    /// Consumes bytes up to the end of a request. Returns `None` if the request is not complete; then all bytes are consumed. If
+    /// a request is too long, this call and all later calls return an error.
     pub fn take(&mut self, came: &mut &[u8]) -> Result<Option<Request>, Word> {
         let end = came.iter().position(|byte| *byte == b'\n');
         let (part, rest) = came.split_at(end.unwrap_or(came.len()));
@@ -101,17 +101,17 @@ impl Requests {
 /// A message of the daemon other than a sample.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Word {
-    /// Why the daemon sends nothing more; `None` if it continues.
+    /// Why the daemon sends no more messages; `None` if it continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<Refusal>,
-    /// Number of following samples that the viewer must skip: they are too old, or were taken for another viewer. They are
+    /// Number of following samples that the viewer must skip, because they are too old or were taken for another viewer. They are
     /// sent because later samples need them for decoding.
     #[serde(default, skip_serializing_if = "is_none")]
     pub skip: u32,
-    /// Set if the request is accepted: true. An older daemon may show only the viewer's own processes.
+    /// True if the daemon accepted the request. False only from an older daemon that shows just the viewer's own processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shows_all: Option<bool>,
-    /// A sentence for people; can be empty.
+    /// A sentence for people. May be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub sentence: String,
 }
@@ -121,48 +121,48 @@ fn is_none(number: &u32) -> bool {
 }
 
 impl Word {
-    /// Creates the last message, after which the daemon sends nothing more.
+    /// Creates the last message, with the reason why no further messages follow.
     pub fn refused(refused: Refusal, sentence: impl Into<String>) -> Self {
         Self { refused: Some(refused), ..Self::said(sentence) }
     }
 
-    /// Creates a message with a sentence; the daemon continues.
+    /// Creates a message with a sentence, after which the daemon continues.
     pub fn said(sentence: impl Into<String>) -> Self {
         Self { sentence: sentence.into(), ..Self::default() }
     }
 
-    /// Creates the message that a request is accepted.
+    /// Creates the message that a request was accepted.
     pub fn answered() -> Self {
         Self { shows_all: Some(true), ..Self::default() }
     }
 
-    /// Makes the sentence safe to print: anyone can serve a socket.
+    /// Makes the sentence safe to print. The sender may be hostile, because anyone can serve a socket.
     #[must_use]
     pub fn printable(self) -> Self {
         Self { sentence: printable(&self.sentence).to_string(), ..self }
     }
 
-    /// Creates the message that the next samples only serve to decode later ones.
+    /// Creates the message that the viewer must skip the next samples.
     pub fn skip(samples: u32) -> Self {
         Self { skip: samples, ..Self::default() }
     }
 }
 
 cgscope_ledger::named! {
-    /// Why the daemon does not serve a viewer. A viewer takes a name that it does not know for that of another program, so there can be
-    /// no more of them while older viewers exist.
+    /// Why the daemon does not serve a viewer. If a viewer does not know a name, it assumes that the peer is not a cgscope
+    /// daemon. So no name can be added while older viewers exist.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Refusal (name,) {
-        /// Its name in messages and metrics.
+        /// The name in messages and metrics.
         name: &'static str,
     }
 
     /// The request is malformed or too long.
     BadRequest = "bad_request";
-    /// The user may not connect, or the request came from a different user than the one who connected.
+    /// The user has no permission to connect, or the user who sends a request is not the user who connected.
     OtherUser = "other_user";
-    /// A limit is reached: on clients, intervals, viewers that follow processes, or memory.
+    /// A limit is reached: for clients, intervals, viewers that follow processes, or memory.
     TooManyClients = "too_many_clients";
     /// Connections or requests arrive too fast.
     TooManyRequests = "too_many_requests";
@@ -230,7 +230,7 @@ mod tests {
         assert!(requests.take(&mut b" ".as_slice()).unwrap_err().sentence.contains("too long"));
     }
 
-    /// What version 0.1 sends and understands.
+    /// The names that version 0.1 sends and understands.
     #[test]
     fn the_names_of_older_viewers_and_daemons_stay() {
         let names: Vec<&str> = Refusal::ALL.iter().map(|refusal| refusal.name()).collect();

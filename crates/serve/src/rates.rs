@@ -6,14 +6,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A number of uses at once after a pause, and one use for each period of time; counted for each key.
+/// For each key, allows `at_once` uses after a pause, and then one use in each period `every`.
 #[derive(Debug)]
 pub(crate) struct Rates<K> {
     at_once: u32,
     every: Duration,
-    /// Maximum number of keys that are recorded.
+    /// Maximum number of keys in the map.
     most: usize,
-    /// Until when each key has used up what it may.
+    /// For each key, the time at which all its counted uses have expired. Each use adds one period to this time.
     used_until: HashMap<K, Instant>,
 }
 

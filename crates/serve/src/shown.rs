@@ -1,7 +1,7 @@
-//! What a viewer is shown of a reading: all of it, or the processes that are followed for that viewer.
+//! Selects the part of a reading that a viewer sees: all of it, or the processes that the viewer follows.
 //!
-//! A viewer that follows processes is shown their cgroups with all ancestors. Waits behind others are counted for a cgroup, not for its
-//! tasks. So the culprits of a cgroup are shown only if all tasks in it are.
+//! A viewer that follows processes sees the cgroups of these processes and all ancestors. Culprits are counted for a cgroup, not
+//! for its tasks. So the viewer sees the culprits of a cgroup only if it sees all tasks in that cgroup.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -15,12 +15,12 @@ use cgscope_model::{
     rest_of,
 };
 
-/// Everything that was read at one moment, and which tasks are followed for whom.
+/// Everything that was read at one moment, and which viewers follow each task.
 #[derive(Clone, Debug, Default)]
 pub struct Reading {
-    /// What was read.
+    /// The readings of the host.
     pub sample: Sample,
-    /// For whom each task is followed, in ascending order of serial.
+    /// The followers of each task, in ascending order of the task's serial.
     pub followed: Vec<Followed>,
 }
 
@@ -35,14 +35,14 @@ impl Reading {
     }
 }
 
-/// Filters successive readings for a viewer that follows processes.
+/// Selects the visible part of successive readings, for a viewer that follows processes.
 #[derive(Debug)]
 pub(crate) struct Shower {
     follower: Follower,
-    /// The cgroups whose culprits were shown in the last sample, and the pairs read for them.
+    /// The cgroups whose culprits were visible in the previous sample, and the pairs that were read for them.
     victims: HashSet<u64>,
     read: Vec<PairReading>,
-    /// The growth of each pair since its cgroup has been shown.
+    /// The growth of each pair since the culprits of its victim became visible.
     reported: BTreeMap<PairKey, PairReading>,
 }
 
@@ -51,13 +51,13 @@ impl Shower {
         Self { follower, victims: HashSet::new(), read: Vec::new(), reported: BTreeMap::new() }
     }
 
-    /// Returns the part of a reading that is shown.
+    /// Returns the visible part of a reading.
     pub fn show(&mut self, reading: &Reading) -> Sample {
         let sample = &reading.sample;
         let is_shown = |task: &&Arc<TaskReading>| reading.is_followed(task, self.follower);
         let (tasks, others): (Vec<_>, Vec<_>) = sample.tasks.iter().partition(is_shown);
         let own: HashSet<u64> = tasks.iter().map(|task| task.cgroup_id).filter(|id| *id != 0).collect();
-        // Culprits are shown of cgroups of which all tasks are shown.
+        // The culprits of a cgroup are visible only if all its tasks are visible.
         let mut victims = own.clone();
         for task in others {
             victims.remove(&task.cgroup_id);
@@ -87,7 +87,7 @@ impl Shower {
             cgroups: sample.cgroups.iter().filter(|(id, _)| shown.contains(id)).cloned().collect(),
             cpus,
             nodes: sample.nodes.clone(),
-            // The demand of a cgroup is also that of its other tasks.
+            // The demand of a cgroup includes the demand of its hidden tasks.
             demand: Vec::new(),
             demand_until_ns: None,
             memory: Vec::new(),
@@ -97,7 +97,7 @@ impl Shower {
         }
     }
 
-    /// Returns the shown part of what [ended](cgscope_model::skipped::ended).
+    /// Returns the visible part of the rows that [ended](cgscope_model::skipped::ended).
     pub fn ended(&self, reading: &Reading) -> Sample {
         let Sample { mut tasks, cgroups, containers, .. } = reading.sample.clone();
         tasks.retain(|task| reading.is_followed(task, self.follower));
@@ -107,7 +107,7 @@ impl Shower {
     fn pairs(&mut self, victims: HashSet<u64>, sample: &Sample) -> Vec<PairReading> {
         let read: Vec<PairReading> =
             sample.pairs.iter().filter(|pair| victims.contains(&pair.victim)).cloned().collect();
-        // Leave out waits from before the cgroup's culprits were shown.
+        // Excludes waits from the time before the culprits of the cgroup became visible.
         let were_reported = read.iter().filter(|pair| self.victims.contains(&pair.victim));
         let came = between(&self.read, were_reported);
         let came: HashMap<PairKey, u64> = came.iter().map(|pair| (pair.key(), pair.ns)).collect();
@@ -124,7 +124,7 @@ impl Shower {
         let left_out: BTreeMap<_, _>;
         (self.reported, left_out) = reported.partition(|(key, _)| present.contains(key));
         for pair in left_out.into_values() {
-            // The reading now counts this pair in the rest of its victim, so its sum moves there.
+            // The reading now counts this pair in the victim's remainder, so its sum moves there.
             if let Some(rest) = self.reported.get_mut(&rest_of(pair.key())) {
                 rest.ns = rest.ns.saturating_add(pair.ns);
             }

@@ -1,5 +1,5 @@
-//! Streams of samples to viewers. Viewers of everything with the same interval share a stream: each sample is encoded once for all of
-//! them, and each viewer reads at their own speed. A viewer that follows processes has a stream of its own.
+//! Streams of samples to viewers. Viewers of everything with the same interval share a stream: each sample is encoded once, and
+//! each viewer reads at its own speed. A viewer that follows processes has a stream of its own.
 
 use std::{
     collections::{BTreeMap, VecDeque, btree_map::Entry},
@@ -16,20 +16,20 @@ use crate::{
     shown::{Reading, Shower},
 };
 
-/// An encoded frame, shared by all readers that have not read it yet.
+/// An encoded frame. All readers that have not read it yet share it.
 pub type Frame = Arc<[u8]>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamKind {
-    /// Only processes that are followed for this viewer; `None`: everything.
+    /// The follower whose processes the stream shows; `None`: the stream shows everything.
     pub follower: Option<Follower>,
     pub interval_ns: u64,
 }
 
-/// A new reader causes a key frame if there are this many frames since the last one, so that it need not read them all.
+/// A new reader causes a key frame if this many frames follow the last one, so that the reader need not read them all.
 const KEY_FOR_NEW_AFTER: usize = 8;
 
-/// Memory of a stream besides its rows and frames, bytes. Most of it is the compressor's.
+/// Memory of a stream besides its rows and frames, bytes. The compressor takes most of it.
 const STREAM_BYTES: usize = 1 << 20;
 
 /// A reader's position in a stream.
@@ -39,15 +39,15 @@ pub struct Cursor {
     next: u64,
 }
 
-/// A sample as it is sent.
+/// An encoded sample in a stream.
 #[derive(Clone, Debug)]
 pub struct Shown {
     pub frame: Frame,
-    /// Number of samples before it that the reader has not read, and cannot read any more.
+    /// Number of earlier samples that the reader has not read and that are no longer available.
     pub passed: u64,
-    /// [`Taken::number`].
+    /// Number of the sample ([`Taken::number`]).
     pub number: u64,
-    /// Whether the sample was taken outside the grid for one reader; the other readers skip it.
+    /// Whether the sample was taken outside the grid for one reader. The other readers skip it.
     pub is_beside: bool,
 }
 
@@ -56,50 +56,49 @@ pub struct Shown {
 pub struct Streams {
     pub(crate) streams: BTreeMap<StreamKind, Stream>,
     made: u64,
-    /// The last `Ended` that all streams have processed.
+    /// The last [`Ended`] that all streams have processed.
     ended: Arc<Ended>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Stream {
     outgoing: Outgoing,
-    /// `None`: everything is shown.
+    /// `None`: the stream shows everything.
     shower: Option<Shower>,
-    /// The last key frame and all frames after it. `first` is the position of that key frame.
+    /// The last key frame and all later frames. `first` is the position of the key frame.
     frames: VecDeque<Shown>,
     first: u64,
-    /// The user ids of the readers.
+    /// The user id of each reader.
     readers: Vec<u32>,
-    /// Show no sample whose [`Taken::changes`] is below this number.
+    /// Samples with a smaller [`Taken::changes`] are not shown.
     pub since_changes: u64,
-    /// A reader wants an immediate sample.
+    /// A reader requested an immediate sample.
     wants_one: bool,
-    /// A new reader waits to read from a key frame on.
+    /// A new reader waits for a key frame.
     has_new: bool,
-    /// The point of the stream's own grid that was shown last.
+    /// The latest point of the stream's own grid that was shown.
     point: Option<u64>,
-    /// The number of the sample in `sent`.
+    /// Number of the sample in `sent`.
     number: u64,
-    /// The sample that was shown last. A viewer that follows processes needs only its tasks.
+    /// The latest sample that was shown. For a viewer that follows processes, it contains only the tasks.
     sent: Option<Arc<Reading>>,
-    /// What ended in samples that were not shown.
+    /// The rows that ended in samples that were not shown.
     skipped: Skipped,
-    /// The user who began the stream.
+    /// Id of the user who began the stream.
     pub account: u32,
-    /// Number of the stream, in the order of creation.
+    /// Number of the stream in order of creation.
     pub made: u64,
-    /// Why readers receive nothing more.
+    /// The last message to the readers, if the stream has ended.
     pub ended: Option<Word>,
 }
 
 impl Streams {
-    /// Returns a reader's stream, which exists until the reader leaves it.
+    /// Returns a reader's stream. The stream exists until the reader leaves it.
     pub fn of(&self, cursor: &Cursor) -> &Stream {
         &self.streams[&cursor.kind]
     }
 
-    /// Adds a reader of this user, who starts at the last key frame. A new stream shows no sample whose [`Taken::changes`] is below
-    /// `since_changes`.
+    /// Adds a reader at the last key frame. A new stream shows no sample whose [`Taken::changes`] is below `since_changes`.
     pub fn join(&mut self, kind: StreamKind, account: u32, since_changes: u64) -> io::Result<Cursor> {
         let stream = match self.streams.entry(kind) {
             Entry::Occupied(entry) => entry.into_mut(),
@@ -113,7 +112,6 @@ impl Streams {
         Ok(Cursor { kind, next: stream.first })
     }
 
-    /// Removes a reader of this user.
     pub fn leave(&mut self, cursor: &Cursor, account: u32) {
         if let Some(stream) = self.streams.get_mut(&cursor.kind) {
             let at = stream.readers.iter().position(|reader| *reader == account);
@@ -124,37 +122,35 @@ impl Streams {
         }
     }
 
-    /// Iterates over the intervals, ns, at which a user sees everything.
+    /// Returns the intervals (ns) of the streams in which a user sees everything.
     pub fn intervals_of(&self, account: u32) -> impl Iterator<Item = u64> {
         let whole = self.streams.iter().filter(|(kind, _)| kind.follower.is_none());
         whole.filter(move |(_, stream)| stream.readers.contains(&account)).map(|(kind, _)| kind.interval_ns)
     }
 
-    /// Iterates over the followers in use, each with its user.
     pub fn followers(&self) -> impl Iterator<Item = (Follower, u32)> {
         self.streams.iter().filter_map(|(kind, stream)| Some((kind.follower?, stream.account)))
     }
 
-    /// Iterates over the streams that have not ended.
     pub fn going_on(&mut self) -> impl Iterator<Item = &mut Stream> {
         self.streams.values_mut().filter(|stream| stream.ended.is_none())
     }
 
-    /// Requests an immediate sample for a reader: the first whose number is greater than the returned one.
+    /// Requests an immediate sample for a reader. That sample is the first one whose number is greater than the returned number.
     pub fn one_more(&mut self, cursor: &Cursor) -> u64 {
         let Some(stream) = self.streams.get_mut(&cursor.kind) else { return 0 };
         stream.wants_one = true;
         stream.number
     }
 
-    /// Returns the next frame for a reader, if there is one. A reader that lost frames continues at the last key frame.
+    /// Returns the next frame for a reader, if there is one. If the reader lost frames, it continues at the last key frame.
     pub fn next(&mut self, cursor: &mut Cursor) -> Option<Shown> {
         let stream = self.streams.get_mut(&cursor.kind)?;
         let passed = stream.first.saturating_sub(cursor.next);
         cursor.next += passed;
         let shown = stream.frames.get((cursor.next - stream.first) as usize)?.clone();
         cursor.next += 1;
-        // A stream that follows processes has a single reader, so frames that were read are not needed again.
+        // A stream that follows processes has only one reader, so a frame is dropped once it has been read.
         if cursor.kind.follower.is_some() {
             stream.frames.drain(..(cursor.next - stream.first) as usize);
             stream.first = cursor.next;
@@ -162,7 +158,7 @@ impl Streams {
         Some(Shown { passed, ..shown })
     }
 
-    /// Adds what ended in samples that streams skip. Must be called for each sample, before [`show`](Self::show).
+    /// Records the rows that ended in samples that streams skip. Call it for each sample, before [`show`](Self::show).
     pub fn skip(&mut self, taken: &Taken) {
         for ended in self.ended.until(taken.number) {
             for stream in self.streams.values_mut() {
@@ -172,7 +168,7 @@ impl Streams {
         self.ended = taken.ended.clone();
     }
 
-    /// Shows a sample in all streams where it is due. If a sample cannot be encoded (a bug in cgscope), the stream ends.
+    /// Shows a sample in each stream in which it is due. If a sample cannot be encoded (a bug in cgscope), that stream ends.
     pub fn show(&mut self, taken: &Taken) {
         for (kind, stream) in &mut self.streams {
             if let Some(is_beside) = stream.due(kind.interval_ns, taken)
@@ -215,7 +211,7 @@ impl Stream {
         })
     }
 
-    /// Whether nothing was shown yet.
+    /// Returns whether the stream has shown no sample yet.
     pub fn is_new(&self) -> bool {
         self.frames.is_empty()
     }
@@ -225,7 +221,7 @@ impl Stream {
         self.frames.len().saturating_sub(cursor.next.saturating_sub(self.first) as usize)
     }
 
-    /// Ends the stream: its readers receive the word. Frames that were not read are dropped.
+    /// Ends the stream, and drops its unread frames. The readers receive `word`.
     pub fn end(&mut self, word: Word) {
         self.first += self.frames.len() as u64;
         self.frames.clear();
@@ -233,10 +229,10 @@ impl Stream {
         (self.sent, self.skipped) = (None, Skipped::default());
     }
 
-    /// Returns the memory that the stream holds.
+    /// Returns the memory of the stream, bytes.
     pub fn bytes(&self) -> usize {
         let frames: usize = self.frames.iter().map(|shown| shown.frame.len()).sum();
-        // What is shown of everything is shared with the other viewers who see everything.
+        // Streams that show everything share their samples, so only a stream with followed processes counts its sample.
         let own = self.sent.as_ref().filter(|_| self.shower.is_some());
         let sent = own.map_or(0, |sent| size_of_val(&*sent.sample.tasks));
         STREAM_BYTES + self.outgoing.memory_bytes() + self.skipped.memory_bytes() + sent + frames
@@ -250,13 +246,13 @@ impl Stream {
         }
     }
 
-    /// Whether the sample lies outside the grid; `None` means that it is not shown.
+    /// Returns `None` if the sample is not due in this stream; else whether it lies outside the stream's grid.
     fn due(&mut self, interval_ns: u64, taken: &Taken) -> Option<bool> {
         if self.ended.is_some() || taken.number == self.number || taken.changes < self.since_changes {
             return None;
         }
         let point = taken.at_ns / interval_ns.max(1);
-        // The first sample is always shown: readers have nothing yet.
+        // The first sample is always shown, because readers have none yet.
         let is_on_grid = self.point.is_none_or(|last| taken.is_on_grid && point > last);
         if is_on_grid {
             self.point = Some(point);

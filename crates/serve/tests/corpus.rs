@@ -1,4 +1,4 @@
-//! Checks that every saved input of the protocol fuzzer is received as the fuzzer expects.
+//! Checks that the client receives each saved input of the protocol fuzzer as the fuzzer expects.
 
 #[path = "../../../fuzz/src/conversation.rs"]
 mod conversation;

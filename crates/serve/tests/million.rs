@@ -1,4 +1,4 @@
-//! A million malformed or nearly valid requests: each is refused with a sentence or parsed, and none leaks memory.
+//! Parses a million invalid or nearly valid requests. Each is accepted or refused with a sentence, and none leaks memory.
 
 use cgscope_serve::protocol::{LONGEST, Refusal, Request, Requests};
 use oorandom::Rand32;
@@ -7,7 +7,7 @@ const COUNT: u32 = 1_000_000;
 /// One request in this many is too long.
 const OVERSIZED_EVERY: u32 = 1_000;
 
-/// Words that have a meaning for the parser.
+/// Words with a meaning in a request.
 const WORDS: [&[u8]; 14] = [
     b"{",
     b"[[[[[[[[[[[[[[[[",

@@ -1,9 +1,9 @@
 //! Draws the pictures of the README and the docs: `cargo xtask pictures`. The pictures show screens of the recordings in
-//! `tests/files` and go to `docs/pictures`. With `--check`, this program only reports whether the existing pictures are up to
-//! date.
+//! `tests/files`, and are written to `docs/pictures`. With `--check`, this program only reports whether the existing pictures are
+//! up to date.
 //!
-//! `cargo run -p cgscope-view --example pictures -- FILE WIDTHxHEIGHT [KEYS] [colour]` prints a screen of any recording instead, as
-//! it is after all intervals and the keys. KEYS are named as in the settings file and separated by commas. FILE may be
+//! `cargo run -p cgscope-view --example pictures -- FILE WIDTHxHEIGHT [KEYS] [colour]` prints a screen of a recording instead.
+//! The screen is drawn after all intervals and KEYS. KEYS are named as in the settings file and separated by commas. FILE can be
 //! `made-up:TASKS:CGROUPS`, a made-up host of that size.
 
 use std::{
@@ -93,7 +93,7 @@ fn run() -> Result<String, Box<dyn Error>> {
     .into())
 }
 
-/// File name and content of a picture.
+/// Draws a picture. Returns its file name and content.
 fn drawn((name, recording, size, keys, title): Picture) -> Result<(String, String), Box<dyn Error>> {
     let colours = if name == "no-colour" { Colours::None } else { Colours::Many };
     let recording = format!("{ROOT}/crates/view/tests/files/{recording}.rec");
@@ -101,7 +101,6 @@ fn drawn((name, recording, size, keys, title): Picture) -> Result<(String, Strin
     Ok((format!("{name}.svg"), svg(&buffer, title)))
 }
 
-/// Prints a screen.
 fn look(file: &str, size: &str, rest: &[String]) -> Result<(), Box<dyn Error>> {
     let (width, height) = size.split_once('x').ok_or("WIDTHxHEIGHT")?;
     let recorded = match file.strip_prefix("made-up:") {
@@ -142,7 +141,7 @@ impl Recorded {
     }
 }
 
-/// The screen after all intervals and these keys, which are separated by commas.
+/// Returns the screen after all intervals and these keys. Keys are separated by commas.
 fn screen(
     recorded: Recorded,
     (width, height): (u16, u16),

@@ -1,5 +1,5 @@
-//! Tables as text, in the style of pidstat. Each interval has a heading and rows, each with its time. Other lines have a `#`
-//! after the time.
+//! Tables as text, in the style of pidstat. Each interval has a heading and rows, and each row begins with the time. All other
+//! lines have a `#` after the time.
 
 use std::collections::BTreeSet;
 
@@ -24,10 +24,10 @@ use crate::{
 
 /// Width of the time column, in cells.
 const TIME: usize = 12;
-/// Maximum width of a path or name, in cells; a longer one is cut.
+/// Maximum width of a path or name, in cells. Longer texts are cut.
 const LONGEST: usize = 200;
 
-/// Which rows to print, and in which order.
+/// The rows to print, and their order.
 #[derive(Clone, Debug)]
 pub struct Asked {
     /// Kind of rows.
@@ -36,13 +36,13 @@ pub struct Asked {
     pub sort: Column,
     /// Reverse the sort order.
     pub reversed: bool,
-    /// Only rows that contain this text.
+    /// Print only rows that contain this text.
     pub filter: String,
     /// Also print rows without activity.
     pub idle: bool,
 }
 
-/// The first line of the output: what is measured, and where.
+/// Returns the first line of the output: what is measured, and where.
 pub fn banner(about: &About, data: &Data) -> String {
     let or_unknown = |text: &str| if text.is_empty() { "unknown".to_owned() } else { text.to_owned() };
     let (year, month, day) = units::date(data.interval.start_unix_ns);
@@ -55,7 +55,7 @@ pub fn banner(about: &About, data: &Data) -> String {
     )
 }
 
-/// One interval: lines about all tasks, then the rows.
+/// Returns the text of one interval: lines about all tasks, then the rows.
 pub fn interval(data: &Data, asked: &Asked) -> String {
     let interval = &data.interval;
     let end = time_of_day(interval.start_unix_ns.saturating_add(interval.duration_ns));
@@ -71,12 +71,12 @@ pub fn interval(data: &Data, asked: &Asked) -> String {
     out
 }
 
-/// The same table, over all intervals.
+/// Returns the table of all intervals together.
 pub fn average(data: &Data, asked: &Asked) -> String {
     format!("\n{}", table(data, asked, "Average:"))
 }
 
-/// Lines about all tasks together.
+/// Returns lines about all tasks together.
 pub fn summary(data: &Data) -> String {
     let interval = &*data.interval;
     let total = &data.total;
@@ -95,7 +95,7 @@ pub fn summary(data: &Data) -> String {
     text + &format!("{}\n", text::loss_line(&interval.losses))
 }
 
-/// A table of the subjects that did anything, in the style of pidstat.
+/// Returns a table of the subjects with activity, in the style of pidstat.
 pub fn table(data: &Data, asked: &Asked, time: &str) -> String {
     let question = Question {
         kind: asked.kind,
@@ -112,7 +112,7 @@ pub fn table(data: &Data, asked: &Asked, time: &str) -> String {
     let subjects = rows.iter().filter_map(|row| row.at.subject(data));
     let subjects: Vec<Subject<'_>> =
         subjects.filter(|subject| asked.idle || is_active(subject, asked.kind)).collect();
-    // Columns of paths and names are as wide as their longest cell, so that no path is cut.
+    // Make a column of paths or names as wide as its longest cell, so that nothing is cut.
     let longest = |column: Column| {
         let cells = subjects.iter().map(|subject| width(&column.cell(subject, data))).max().unwrap_or(0);
         cells.clamp(column.title().len(), LONGEST)
@@ -146,7 +146,7 @@ fn is_active(subject: &Subject<'_>, kind: ListKind) -> bool {
     wait.count != 0 || wait.total_ns != 0 || totals.on_cpu_ns != 0 || subject.pending_ns().is_some()
 }
 
-/// The columns of a text table. Long columns come last, and names, which may contain blanks, come at the very end.
+/// Returns the columns of a text table. Long columns come last. Names can contain blanks, so they come at the very end.
 fn in_text(kind: ListKind) -> Vec<Column> {
     let last: &[Column] =
         if kind.is_of_cgroups() { &[Column::Name] } else { &[Column::Cgroup, Column::Command] };

@@ -18,18 +18,18 @@ use crate::text::listed;
 /// Maximum number of culprits named in a line.
 const NAMED: usize = 3;
 
-/// The legend of a bar: only the causes that occur.
+/// Returns the legend of a bar, with only the causes that occur.
 pub fn legend(parts: &ByCause) -> String {
     let named = TABLE.iter().filter(|shown| parts.get(shown.cause) != 0);
     named.map(|shown| format!("{} {}", shown.letter, shown.words)).collect::<Vec<_>>().join("  ")
 }
 
-/// Number of cells in a bar for each cause, in [`ORDER`]. They are proportional and sum to `width`, unless all parts are 0.
+/// Returns the number of cells in a bar for each cause, in [`ORDER`]. See [`proportional`].
 pub fn cells(parts: &[f64; CAUSES], width: usize) -> [usize; CAUSES] {
     proportional(ORDER.map(|cause| parts[cause as usize]), width)
 }
 
-/// Number of cells for each part. They are proportional and sum to `cells`, unless all parts are 0.
+/// Returns the number of cells for each part, proportional to the parts. The sum is `cells`, unless all parts are 0.
 pub fn proportional<const N: usize>(parts: [f64; N], cells: usize) -> [usize; N] {
     let total: f64 = parts.iter().sum();
     let (mut sum, mut drawn) = (0.0, 0);
@@ -40,7 +40,7 @@ pub fn proportional<const N: usize>(parts: [f64; N], cells: usize) -> [usize; N]
     })
 }
 
-/// A bar of letters, one letter per cause.
+/// Returns a bar of letters, one letter per cause.
 pub fn bar(parts: &[f64; CAUSES], width: usize) -> String {
     let letters = TABLE.iter().zip(cells(parts, width));
     letters.flat_map(|(shown, count)| std::iter::repeat_n(shown.letter, count)).collect()
@@ -51,7 +51,7 @@ pub fn parts(by_cause: &ByCause) -> [f64; CAUSES] {
     by_cause.0.map(|ns| ns as f64)
 }
 
-/// The causes as text, largest first: `throttled 99.6% (2.00s), wakeup 0.4% (8.10ms)`. `None` if there are none.
+/// Returns the causes as text, largest first: `throttled 99.6% (2.00s), wakeup 0.4% (8.10ms)`. `None` if there are no causes.
 pub fn line(by_cause: &ByCause) -> Option<String> {
     let total = by_cause.total();
     let mut parts: Vec<_> = ORDER.iter().map(|cause| (*cause, by_cause.get(*cause))).collect();
@@ -64,7 +64,7 @@ pub fn line(by_cause: &ByCause) -> Option<String> {
     (!said.is_empty()).then(|| said.join(", "))
 }
 
-/// Which culprits ran during the waits, worst first; `None` if there are none.
+/// Returns a line with the culprits that ran during the waits, worst first; `None` if there are no culprits.
 pub fn culprits_line(names: &Names, culprits: &[Culprit]) -> Option<String> {
     let total: u64 = culprits.iter().map(|culprit| culprit.ns).sum();
     let named = culprits.iter().map(|one| {
@@ -74,12 +74,12 @@ pub fn culprits_line(names: &Names, culprits: &[Culprit]) -> Option<String> {
     (!culprits.is_empty()).then(|| listed(named, NAMED))
 }
 
-/// The name of a cgroup, whose path may be unknown.
+/// Returns the name of a cgroup. The path can be unknown.
 pub fn name_of<'a>(names: &'a Names, path: Option<&'a Arc<str>>) -> Cow<'a, str> {
     path.map_or(UNNAMED.into(), |path| names.of(path))
 }
 
-/// The cgroups whose quota ran out longest for the tasks of a cgroup, each with that time; `None` if there are none.
+/// Returns a line with the quotas that throttled a cgroup's tasks longest, each with the time; `None` if there are none.
 pub fn limits_line(interval: &Interval, cgroup: &str) -> Option<String> {
     let limits = interval.limits_of(cgroup);
     let named = limits
@@ -89,7 +89,7 @@ pub fn limits_line(interval: &Interval, cgroup: &str) -> Option<String> {
     (!limits.is_empty()).then(|| named.collect::<Vec<_>>().join(", "))
 }
 
-/// The lines below a histogram: causes, quotas and culprits.
+/// Returns the lines below a histogram: causes, quotas and culprits.
 pub fn lines(by_cause: &ByCause, interval: &Interval, cgroup: Option<&str>, culprits: &[Culprit]) -> String {
     let limits =
         limits_line(interval, cgroup.unwrap_or("/")).filter(|_| by_cause.blaming(Blames::Quotas) != 0);

@@ -1,4 +1,4 @@
-//! The columns of tables, for the screen, for text output and for sorting. A figure that pidstat has too has the same name here.
+//! The columns of tables, for the screen, for text output and for sorting. Figures that pidstat also has keep pidstat's names.
 
 use cgscope_model::{
     Blame, CAUSES, Cause, CgroupReading, Counter, Mode,
@@ -41,27 +41,27 @@ macro_rules! columns {
         impl Column {
             const BESIDE_COUNTERS: &[Self] = &[$(Self::$variant,)*];
 
-            /// Heading; also the name in the settings file.
+            /// Returns the heading, which is also the name in the settings file.
             pub const fn title(self) -> &'static str {
                 match self { $(Self::$variant => $title,)* Self::Of(counter) => shown(counter).title }
             }
 
-            /// The key that sorts by this column; a blank if there is none.
+            /// Returns the key that sorts by this column; a blank if there is none.
             pub const fn key(self) -> char {
                 match self { $(Self::$variant => $key,)* Self::Of(counter) => shown(counter).key }
             }
 
-            /// Width in cells; the minimum width if the column takes the remaining width.
+            /// Returns the width in cells, or the minimum width of a column that takes the remaining width.
             pub const fn width(self) -> usize {
                 match self { $(Self::$variant => $width,)* Self::Of(counter) => shown(counter).width }
             }
 
-            /// How cells are aligned and cut.
+            /// Returns how cells are aligned and cut.
             pub const fn lies(self) -> Lies {
                 match self { $(Self::$variant => Lies::$lies,)* Self::Of(_) => Lies::Right }
             }
 
-            /// Explains the column in a sentence.
+            /// Returns a sentence that explains the column.
             pub const fn meaning(self) -> &'static str {
                 match self { $(Self::$variant => $meaning,)* Self::Of(counter) => shown(counter).meaning }
             }
@@ -122,23 +122,23 @@ pub enum SortKey {
 }
 
 impl Column {
-    /// All columns.
+    /// Returns all columns.
     pub fn all() -> impl Iterator<Item = Self> {
         let counters = |before| if before == Behind { OF_TOP } else { &[] }.iter().copied().map(Of);
         Self::BESIDE_COUNTERS.iter().flat_map(move |column| counters(*column).chain([*column]))
     }
 
-    /// Finds a column by title.
+    /// Returns the column with this title.
     pub fn by_title(title: &str, among: &[Self]) -> Option<Self> {
         among.iter().copied().find(|column| column.title() == title)
     }
 
-    /// True if the largest value comes first by default.
+    /// Whether the largest value comes first by default.
     pub const fn falls(self) -> bool {
         !matches!(self, Name | Tid | Pid | Command | Cpu | Cgroup | Behind | LimitedBy | RanOn)
     }
 
-    /// The text of a cell; `-` if there is no value.
+    /// Returns the text of a cell; `-` if there is no value.
     pub fn cell(self, subject: &Subject<'_>, data: &Data) -> String {
         self.known(subject, data).unwrap_or_else(|| "-".into())
     }
@@ -192,7 +192,7 @@ impl Column {
 
     fn of_limits(self, subject: &Subject<'_>, data: &Data) -> Option<String> {
         let limits = subject.limits(&data.interval);
-        // Files are read some moments before or after the tasks, so the time is limited to the interval.
+        // Files are read a moment before or after the tasks, so their time can exceed the interval. Limit it to the interval.
         let share = |counter: Counter| {
             let (ns, length_ns) = (counter.of(&subject.observed(&data.interval))?, data.interval.duration_ns);
             percent(ns.min(length_ns), length_ns).map(|share| format!("{share:.1}"))
@@ -220,7 +220,7 @@ impl Column {
         }
     }
 
-    /// The value to sort rows by.
+    /// Returns the value to sort rows by.
     pub fn sort_key(self, subject: &Subject<'_>, data: &Data) -> SortKey {
         let wait = subject.wait();
         let of = |counter: Counter| known(counter.of(&subject.observed(&data.interval)));
@@ -231,7 +231,7 @@ impl Column {
             Pid => known(reading.map(|task| task.tgid.into())),
             Cpu => known(reading.map(|task| task.cpu.into())),
             Threads => subject.threads() as f64,
-            // Include waits that have not ended: a task that waits now matters, too.
+            // Include waits that have not ended, because a task that waits now matters, too.
             WaitTime | WaitShare => wait.total_ns as f64 + subject.waiting_ns() as f64,
             Throttled => wait.by_cause.get(Cause::Throttled) as f64,
             Why => wait.by_cause.blaming(Blames::OtherCgroups) as f64,
@@ -268,7 +268,7 @@ impl Column {
     }
 }
 
-/// Usage of the cgroup's own quota and the quota in CPUs: `99% 0.5`. The quota of an ancestor is in brackets: `(0.5)`.
+/// Returns the used share of a cgroup's own quota, and the quota in CPUs: `99% 0.5`. The quota of an ancestor is `(0.5)`.
 fn quota(subject: &Subject<'_>, data: &Data) -> Option<String> {
     let Subject::Cgroup(node) = subject else { return None };
     match quota_share(subject, data) {
@@ -288,21 +288,19 @@ fn quota_share(subject: &Subject<'_>, data: &Data) -> Option<f64> {
     (allowed_ns > 0.0).then(|| 100.0 * used_ns as f64 / allowed_ns)
 }
 
-/// Name of the cgroup whose quota limits this cgroup.
 fn limited_by(node: &Node, data: &Data) -> Option<String> {
     let limit = &data.tree.nodes()[node.limited_by?];
     Some(if limit.path == node.path {
         "itself".into()
     } else if limit.depth > node.depth {
-        // This cgroup is not throttled, but tasks below it are.
+        // This cgroup is not throttled, but tasks of its descendants are throttled.
         format!("below: {}", data.interval.names.leaf(&limit.path))
     } else {
         data.interval.names.leaf(&limit.path).into()
     })
 }
 
-/// Time that tasks of a cgroup waited while others ran, ns, from the pairs of victim and culprit. `None` in coarse mode and for
-/// other subjects.
+/// Returns the time that tasks of a cgroup waited while others ran, ns. `None` in coarse mode and for other subjects.
 fn behind_ns(subject: &Subject<'_>, data: &Data) -> Option<u64> {
     let interval = &*data.interval;
     let Subject::Cgroup(node) = subject else { return None };
@@ -311,12 +309,12 @@ fn behind_ns(subject: &Subject<'_>, data: &Data) -> Option<u64> {
     interval.mode.exact(|| sum::total(ran.map(|pair| pair.ns)))
 }
 
-/// A sort value; unknown values sort below all known ones.
+/// Returns a value to sort by. Unknown values sort below all known values.
 fn known(value: Option<u64>) -> f64 {
     value.map_or(-1.0, |value| value as f64)
 }
 
-/// Share of run time on each node: `node 0 75%, node 1 25%`.
+/// Returns the share of run time on each node: `node 0 75%, node 1 25%`.
 pub fn node_shares(ran: &[(u32, u64)]) -> String {
     let total = sum::total(ran.iter().map(|(_, ns)| *ns));
     let said = ran.iter().filter_map(|(node, ns)| Some(format!("node {node} {:.0}%", percent(*ns, total)?)));
@@ -338,13 +336,13 @@ pub fn rate(rate: f64) -> String {
     }
 }
 
-/// The parts of a row's bar, by cause.
+/// Returns the parts of a row's bar, by cause.
 pub fn parts(subject: &Subject<'_>) -> [f64; CAUSES] {
     causes::parts(&subject.wait().by_cause)
 }
 
-/// Columns that fit a width, each with its own width. If not all fit, columns are omitted in the order of `least_needed`. The
-/// first column of `flexible` that fits takes the remaining width.
+/// Returns the columns that fit a width, each with its own width. Columns that do not fit are omitted in the order of
+/// `least_needed`. The first column of `flexible` that fits takes the remaining width.
 pub fn that_fit(
     columns: &[Column],
     least_needed: &[Column],
@@ -365,7 +363,7 @@ pub fn that_fit(
     kept.into_iter().map(|column| (column, widen(column))).collect()
 }
 
-/// The title of a column, aligned like its cells.
+/// Returns the title of a column, aligned like the cells.
 pub fn heading(column: Column, cells: usize) -> String {
     match column.lies() {
         Lies::Right => right(column.title(), cells),

@@ -21,7 +21,7 @@ pub struct Data {
     pub tree: Tree,
     /// All tasks, including exited ones.
     pub total: Group,
-    /// The findings, worst first. A cgroup that waits behind one that uses less CPU time comes after the others.
+    /// The findings, worst first. Victims that used more CPU time than their neighbour come later, and unattributed waits last.
     pub findings: Vec<Finding>,
     processes: OnceCell<Vec<Process>>,
     idle: OnceCell<Vec<TaskInterval>>,
@@ -39,48 +39,47 @@ impl Data {
         Self { tree, total, findings, interval, processes, idle, nodes }
     }
 
-    /// See [`Interval::processes`].
+    /// Returns the processes; see [`Interval::processes`].
     pub fn processes(&self) -> &[Process] {
         self.processes.get_or_init(|| self.interval.processes())
     }
 
-    /// The NUMA nodes, ascending.
+    /// Returns the NUMA nodes, ascending.
     pub fn nodes(&self) -> &[NodeGroup] {
         self.nodes.get_or_init(|| self.interval.by_node())
     }
 
-    /// The process with this id; if several had the id, the latest one.
+    /// Returns the process with this id. If several processes had the id, returns the latest one.
     pub fn process(&self, pid: u32) -> Option<&Process> {
         let processes = self.processes();
         let after = processes.partition_point(|process| process.pid <= pid);
         processes[..after].last().filter(|process| process.pid == pid)
     }
 
-    /// The name of a process.
+    /// Returns the name of a process.
     pub fn process_name(&self, pid: u32) -> Option<&Arc<str>> {
         self.process(pid).map(|process| &self.interval.reading(process.named_by).comm)
     }
 
-    /// The task at a [place](Interval::places).
+    /// Returns the task at a [place](Interval::places).
     pub fn task_at(&self, place: usize) -> Option<&TaskInterval> {
         let tasks = &self.interval.tasks;
-        // The figures of idle tasks take much memory. Most views do not show them.
+        // Computed on first use: the figures of idle tasks take much memory, and most views do not show them.
         let idle = || self.idle.get_or_init(|| self.interval.idle_figures().collect());
         tasks.get(place).or_else(|| idle().get(place - tasks.len()))
     }
 
-    /// The task with this serial number.
+    /// Returns the task with this serial number.
     pub fn task(&self, serial: u64) -> Option<&TaskInterval> {
         self.task_at(self.interval.place_of(serial)?)
     }
 
-    /// The places of the tasks of a cgroup and all below it.
     fn places_below(&self, node: usize) -> impl Iterator<Item = usize> {
         let idle = self.tree.idle_below(node).iter().map(|idle| self.interval.tasks.len() + idle);
         self.tree.tasks_below(node).iter().copied().chain(idle)
     }
 
-    /// The places of the tasks of a subject.
+    /// Returns the places of the tasks of a subject.
     pub fn places_in<'a>(&'a self, key: &'a Key) -> Box<dyn Iterator<Item = usize> + 'a> {
         let interval = &*self.interval;
         let is_in = move |task: &TaskReading| match key {
@@ -97,7 +96,7 @@ impl Data {
         }
     }
 
-    /// The subject of a key in this interval; `None` if it is not there any more.
+    /// Returns the subject of a key; `None` if the interval does not have the subject.
     pub fn subject(&self, key: &Key) -> Option<Subject<'_>> {
         match key {
             Key::All => Some(Subject::All(&self.total)),
@@ -109,25 +108,25 @@ impl Data {
         }
     }
 
-    /// The subject of a process.
+    /// Returns the subject of a process.
     pub fn of_process<'a>(&'a self, process: &'a Process) -> Option<Subject<'a>> {
         Some(Subject::Process(process, self.task_at(process.named_by)?))
     }
 
-    /// CPU time that a subject used, ns. In coarse mode, or if only a selection of tasks is measured, it comes from the cgroup's
-    /// files.
+    /// Returns the CPU time that a subject used, ns. In coarse mode, or for a selection of tasks, the cgroup's files have this
+    /// time.
     pub fn used_ns(&self, subject: &Subject<'_>) -> u64 {
         let interval = &*self.interval;
         let measured_ns = subject.totals().on_cpu_ns;
         if interval.mode == Mode::Bpf && !interval.is_selection {
-            // The measured time is read with the tasks. The files are read some moments later.
+            // Prefer the measured time: it is read with the tasks, and the files are read a moment later.
             return measured_ns;
         }
         subject.limits(interval).and_then(|limits| limits.usage_ns).unwrap_or(measured_ns)
     }
 }
 
-/// Busy share of all CPUs' time, percent; `None` if that was not read.
+/// Returns the busy share of all CPUs' time, percent; `None` if the times were not read.
 pub fn busy_percent(interval: &Interval) -> Option<f64> {
     let (mut busy, mut all) = (0u64, 0u64);
     for cpu in &interval.cpus {

@@ -1,4 +1,4 @@
-//! The history of intervals: for histograms of the last minute and since the start, for the heatmap and for sparklines.
+//! The history of intervals, for histograms of the last minute and since the start, for the heatmap and for sparklines.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -20,31 +20,29 @@ use crate::{
 
 /// Maximum number of intervals in the history. The widest heatmap has this many columns.
 const MOST_FRAMES: usize = 300;
-/// Memory for the waits of single tasks, bytes. If tasks wait a lot, fewer intervals keep the waits of single tasks.
+/// Maximum memory for the waits of single tasks, bytes. If tasks wait often, fewer intervals keep the waits of single tasks.
 const MOST_BYTES: usize = 8 << 20;
 
 /// The history of intervals, oldest first.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     frames: VecDeque<Frame>,
-    /// The number of the next interval.
     pushed: u64,
     bytes: usize,
     /// All waits of all tasks since the start.
     total: Wait,
-    /// Waits of exited tasks since the start, by the path of their cgroup. When a cgroup is removed, its waits move to the
-    /// nearest ancestor.
+    /// Waits of exited tasks since the start, by cgroup path. The waits of a removed cgroup move to the nearest ancestor.
     ended: BTreeMap<Arc<str>, Wait>,
     /// Time since the start, ns.
     length_ns: u64,
-    /// Start of the first of the consecutive intervals that have a finding, ns since 1970, by rule and cgroup.
+    /// Start of each current finding, ns since 1970, by rule and cgroup: the start of its first consecutive interval.
     findings_since: BTreeMap<(Rule, Option<Arc<str>>), u64>,
     /// Contention and time at a limit over the last seconds and minutes.
     pub(crate) averages: PressureAverages,
 }
 
 impl History {
-    /// Adds an interval. `before` is the interval before it.
+    /// Adds an interval. `before` is the previous interval.
     pub fn push(&mut self, data: &Data, before: Option<&Data>) {
         let mut frame = Frame::with_total(&data.interval, data.total.wait.clone());
         frame.findings = data.findings.len();
@@ -61,21 +59,21 @@ impl History {
         }
     }
 
-    /// How long a finding has lasted at the end of an interval, ns.
+    /// Returns how long a finding has lasted at the end of an interval, ns.
     pub fn age_ns(&self, finding: &Finding, interval: &Interval) -> u64 {
         let since_ns = self.findings_since.get(&(finding.rule, finding.cgroup.clone()));
         let end_ns = interval.start_unix_ns.saturating_add(interval.duration_ns);
         since_ns.map_or(0, |since_ns| end_ns.saturating_sub(*since_ns))
     }
 
-    /// Inserts adjacent intervals right before the first one.
+    /// Inserts intervals before the first interval. The last inserted interval must be adjacent to it.
     pub fn push_before(&mut self, frames: Vec<Frame>) {
         let now = std::mem::take(&mut self.frames);
         self.bytes = 0;
         frames.into_iter().chain(now).for_each(|frame| self.append(frame));
     }
 
-    /// Appends intervals of which only the frames are known.
+    /// Appends intervals that a replay has skipped.
     pub fn push_after(&mut self, frames: Vec<Frame>) {
         frames.into_iter().for_each(|frame| self.append(frame));
     }
@@ -101,7 +99,7 @@ impl History {
         }
     }
 
-    /// Keeps the waits of tasks that have exited.
+    /// Adds the waits of exited tasks to their cgroup, or to the nearest ancestor that still exists.
     fn merge_exited(&mut self, data: &Data, before: Option<&Data>) {
         let interval = &data.interval;
         for task in before.iter().flat_map(|before| interval.removed_since(&before.interval)) {
@@ -133,13 +131,13 @@ impl History {
         *self = Self { pushed: self.pushed, ..Self::default() };
     }
 
-    /// The intervals, oldest first.
+    /// Returns the intervals, oldest first.
     pub fn frames(&self) -> impl DoubleEndedIterator<Item = &Frame> + ExactSizeIterator {
         self.frames.iter()
     }
 
-    /// The waits of a subject in each interval of the history, oldest first. `known` is the earlier result for the same subject.
-    /// Its intervals are not computed again, and stay valid after the waits of single tasks are dropped.
+    /// Returns the waits of a subject in each interval of the history, oldest first. `known` is the earlier result for the same
+    /// subject. The intervals in `known` are not computed again, and stay valid after the waits of single tasks are dropped.
     pub fn past(&self, key: &Key, mut known: Vec<Past>) -> Vec<Past> {
         let first = self.frames.front().map_or(u64::MAX, |frame| frame.number);
         known.retain(|one| one.number >= first);
@@ -152,15 +150,15 @@ impl History {
                     duration_ns: frame.duration_ns,
                     wait,
                 }),
-                // A gap: drop what is before it, so that the result has only adjacent intervals.
+                // The waits of this interval were dropped. Clear the result, so that its intervals are adjacent.
                 None => known.clear(),
             }
         }
         known
     }
 
-    /// The waits of a subject since the start, and the length of that time, ns. Each reading of a task is a sum since its
-    /// measurement began, so this adds up the latest readings and the waits of exited tasks.
+    /// Returns the waits of a subject since the start, and the length of that time, ns. The readings of a task hold sums since
+    /// its measurement began, so the latest readings and the waits of exited tasks are enough.
     pub fn since_start(&self, key: &Key, data: &Data) -> (Wait, u64) {
         let mut sum = Sum::default();
         let interval = &data.interval;
@@ -177,7 +175,6 @@ impl History {
     }
 }
 
-/// The span of the last minute, ns.
 const MINUTE_NS: u64 = 60_000_000_000;
 
 /// The waits of a subject in one interval.
@@ -193,20 +190,20 @@ pub struct Past {
 }
 
 impl Past {
-    /// Average number of waiting tasks.
+    /// Returns the average number of waiting tasks.
     pub fn waiting(&self) -> f64 {
         self.wait.total_ns as f64 / self.duration_ns.max(1) as f64
     }
 }
 
-/// The sum of all waits, and the length of that time, ns.
+/// Returns the sum of all waits, and the length of all intervals, ns.
 pub fn all(past: &[Past]) -> (Wait, u64) {
     let mut sum = Sum::default();
     past.iter().for_each(|one| sum.add(&one.wait));
     (sum.into_wait(), sum::total(past.iter().map(|one| one.duration_ns)))
 }
 
-/// The waits of the last minute, or of the available part of it; and the length of that time, ns.
+/// Returns the waits of the last minute, or of the available part of it. Also returns the length of the covered time, ns.
 pub fn last_minute(past: &[Past]) -> (Wait, u64) {
     let (mut sum, mut length_ns) = (Wait::default(), 0u64);
     for one in past.iter().rev() {
@@ -219,7 +216,7 @@ pub fn last_minute(past: &[Past]) -> (Wait, u64) {
     (sum, length_ns)
 }
 
-/// A sum of waits that is fast to add to.
+/// A sum of waits that many waits can be added to quickly.
 pub(crate) struct Sum {
     wait: Wait,
     pub(crate) counts: [u64; BUCKETS],
@@ -269,8 +266,7 @@ struct Entry {
     /// Serial number of the task; 0 for exited tasks.
     serial: u64,
     pid: u32,
-    /// End of this entry's range in [`Entries::counts`] and [`Entries::shares`]. The range begins where the previous entry's
-    /// range ends.
+    /// End of this entry's range in [`Entries::counts`] and [`Entries::shares`]. The range begins where the previous one ends.
     counts_end: u32,
     shares_end: u32,
     cgroup: u64,
@@ -280,8 +276,7 @@ struct Entry {
     by_cause: ByCause,
 }
 
-/// The entries, with the cells of all histograms in shared vectors. Thousands of small vectors would need more memory than their
-/// contents.
+/// Entries whose histograms are stored in shared vectors. Thousands of small vectors would need more memory than their contents.
 #[derive(Clone, Debug, Default)]
 struct Entries {
     entries: Vec<Entry>,
@@ -338,7 +333,6 @@ impl Entries {
             + size_of::<(u8, u32)>() * (self.counts.len() + self.shares.len())
     }
 
-    /// Sums the waits of the wanted entries.
     fn sum(&self, is_wanted: impl Fn(&Entry) -> bool) -> Wait {
         let mut sum = Sum::default();
         let (mut counts_from, mut shares_from) = (0, 0);
@@ -359,7 +353,7 @@ impl Entries {
     }
 }
 
-/// A task without waits takes no entry.
+/// Whether a task gets an entry. A task without waits gets none.
 fn is_kept(wait: &Wait) -> bool {
     wait.count != 0 || wait.total_ns != 0
 }
@@ -411,17 +405,17 @@ impl Frame {
         }
     }
 
-    /// Average number of throttled tasks.
+    /// Returns the average number of throttled tasks.
     pub fn throttled(&self) -> f64 {
         self.total.by_cause.get(Cause::Throttled) as f64 / self.duration_ns.max(1) as f64
     }
 
-    /// Average number of waiting tasks.
+    /// Returns the average number of waiting tasks.
     pub fn waiting(&self) -> f64 {
         self.total.total_ns as f64 / self.duration_ns.max(1) as f64
     }
 
-    /// The waits of a subject; `None` if they were dropped.
+    /// Returns the waits of a subject; `None` if they were dropped.
     fn wait(&self, key: &Key) -> Option<Wait> {
         if *key == Key::All {
             return Some(self.total.clone());

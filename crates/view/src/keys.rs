@@ -13,9 +13,9 @@ named! {
     pub enum Command (name, default_keys, does) {
         /// The name in the settings file.
         name: &'static str,
-        /// The keys, unless the settings set others.
+        /// The default keys.
         default_keys: &'static [&'static str],
-        /// What the command does, in a few words.
+        /// Describes the command in a few words.
         does: &'static str,
     }
 
@@ -106,7 +106,7 @@ impl From<KeyPress> for KeyEvent {
 }
 
 impl KeyPress {
-    /// A key with Ctrl. Fails if terminals cannot send that key.
+    /// Returns a key with Ctrl. Fails if terminals cannot send that key.
     fn with_ctrl(text: &str, code: KeyCode) -> Result<Self, String> {
         let sent = |key| format!("is the same as {key} in a terminal: use {key}, or another key");
         let why = match code {
@@ -175,7 +175,7 @@ impl Default for Keymap {
 }
 
 impl Keymap {
-    /// Sets the keys of a command, and removes them from other commands.
+    /// Sets the keys of a command, and removes these keys from other commands.
     pub fn set(&mut self, command: Command, keys: Vec<KeyPress>) {
         for other in self.keys.values_mut() {
             other.retain(|key| !keys.contains(key));
@@ -183,17 +183,17 @@ impl Keymap {
         self.keys.insert(command, keys);
     }
 
-    /// The command of a key.
+    /// Returns the command of a key.
     pub fn command(&self, key: KeyPress) -> Option<Command> {
         self.keys.iter().find(|(_, keys)| keys.contains(&key)).map(|(command, _)| *command)
     }
 
-    /// The keys of a command.
+    /// Returns the keys of a command.
     pub fn keys(&self, command: Command) -> &[KeyPress] {
         self.keys.get(&command).map_or(&[], Vec::as_slice)
     }
 
-    /// The first key of a command.
+    /// Returns the first key of a command.
     pub fn first(&self, command: Command) -> Option<String> {
         self.keys(command).first().map(ToString::to_string)
     }

@@ -9,13 +9,13 @@ use cgscope_model::{
 
 use crate::text::{or_dash, or_na};
 
-/// The busy share as text, such as `98.0%`.
+/// Returns the busy share as text, such as `98.0%`.
 pub fn busy_words(busy_ns: Option<u64>, idle_ns: Option<u64>) -> String {
     let share = busy_ns.zip(idle_ns).and_then(|(busy, idle)| percent(busy, busy.saturating_add(idle)));
     or_na(share.map(|share| format!("{share:.1}%")))
 }
 
-/// Summary of a node in one line.
+/// Returns a summary of a node in one line.
 pub fn line(node: &NodeGroup) -> String {
     let moves = match node.migrations_in.zip(node.migrations_out) {
         Some((came, left)) => format!("{} came from other nodes, {left} left", units::count(came, "task")),
@@ -29,7 +29,7 @@ pub fn line(node: &NodeGroup) -> String {
     )
 }
 
-/// One line for the header of the screen: busy share and runnable tasks of each node. `None` if the host has one node.
+/// Returns the line for the header of the screen: busy share and runnable tasks of each node. `None` if the host has one node.
 pub fn short_line(interval: &Interval) -> Option<String> {
     let nodes = several(interval)?;
     let said = nodes.iter().map(|node| {
@@ -51,7 +51,7 @@ fn several(interval: &Interval) -> Option<Vec<NodeGroup>> {
 /// Returns the text of a table cell for a node.
 type NodeCell = fn(&NodeGroup) -> String;
 
-/// A table with a column per node; empty if the host has one node.
+/// Returns a table with a column per node; empty if the host has one node.
 pub fn table(interval: &Interval) -> String {
     let Some(nodes) = several(interval) else { return String::new() };
     let rows: [(&str, NodeCell); 11] = [
@@ -74,7 +74,7 @@ pub fn table(interval: &Interval) -> String {
     std::iter::once("\n".to_owned()).chain(lines).collect()
 }
 
-/// A line per process whose memory placement was read: the memory on each node.
+/// Returns a line for each process whose memory placement was read: the memory on each node.
 pub fn memory_lines(interval: &Interval) -> String {
     let lines = interval.memory.iter().map(|memory| {
         let name = interval.process_name(memory.tgid);

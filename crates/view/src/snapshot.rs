@@ -1,4 +1,4 @@
-//! A screen as text, for pictures and for tests; and the screen dump: the screen and all figures as text, for example for a ticket.
+//! Screens as text, for pictures and for tests. Also the screen dump: a screen and all its figures as text, such as for a ticket.
 
 use crossterm::style::ContentStyle;
 use ratatui::{
@@ -15,8 +15,8 @@ use crate::{
     width::width,
 };
 
-/// The dump: the screen, findings with advice, and all rows of cgroups and threads. Also returns the end of the interval, ns
-/// since 1970. `None` before the first interval.
+/// Returns the screen dump: the screen, findings with advice, and all rows of cgroups and threads. Also returns the end of the
+/// interval, ns since 1970. `None` before the first interval.
 pub fn text(app: &App) -> Option<(String, u64)> {
     let data = app.data.as_ref()?;
     let interval = &data.interval;
@@ -45,7 +45,7 @@ pub fn buffer(app: &App) -> Buffer {
     drawn.buffer.clone()
 }
 
-/// The rows of a screen, cell by cell. The second cell of a wide character is skipped.
+/// Returns the rows of a screen, cell by cell. The second cell of a wide character is skipped.
 fn rows(buffer: &Buffer) -> impl Iterator<Item = Vec<&Cell>> {
     buffer.content.chunks(usize::from(buffer.area.width).max(1)).map(|row| {
         let mut cells = Vec::with_capacity(row.len());
@@ -62,12 +62,12 @@ fn letters(cells: &[&Cell]) -> String {
     cells.iter().map(|cell| cell.symbol()).collect()
 }
 
-/// The plain text, one line per row, without trailing blanks.
+/// Returns the screen as plain text, one line per row, without trailing blanks.
 pub fn plain(buffer: &Buffer) -> String {
     rows(buffer).map(|row| letters(&row).trim_end().to_owned() + "\n").collect()
 }
 
-/// The text with escape sequences for colours and styles.
+/// Returns the screen as text with escape sequences for colours and styles.
 pub fn ansi(buffer: &Buffer) -> String {
     let line = |row: Vec<&Cell>| {
         let runs = row.chunk_by(|a, b| a.style() == b.style()).map(|run| {

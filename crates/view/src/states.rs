@@ -1,4 +1,4 @@
-//! Threads by name and state, in the style of psn. psn samples the states; here, the time on CPU and the waits are measured.
+//! Threads by name and state, in the style of psn. psn samples the states. Here, the time on CPU and the waits are measured.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -13,20 +13,19 @@ pub const MEANING: &str = "threads on average: time that threads of this name sp
     then, the state is unknown. Disk sleep (D) is listed with on CPU and runnable; sleeping (S, I, P), stopped (T, t) and exited \
     (Z, X) threads come last";
 
-/// What a thread does.
+/// The state of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
     /// On a CPU.
     OnCpu,
     /// Runnable but waiting. The number is the index of the cause in [`causes::ORDER`].
     Waits(u8),
-    /// Not runnable. The state is read once, at the end of the interval. `None` if the state is unknown or the thread was not
-    /// blocked at that moment.
+    /// Not runnable. The state is read at the end of the interval. `None`: unknown, or the thread was not blocked at that moment.
     Blocked(Option<TaskState>),
 }
 
 impl State {
-    /// The cause of a wait; `None` for other states.
+    /// Returns the cause of a wait; `None` for other states.
     pub fn cause(self) -> Option<Cause> {
         match self {
             Self::Waits(at) => causes::ORDER.get(usize::from(at)).copied(),
@@ -34,7 +33,7 @@ impl State {
         }
     }
 
-    /// The state as text.
+    /// Returns the state as text.
     pub fn words(self) -> String {
         match self {
             Self::OnCpu => "on CPU".into(),
@@ -46,7 +45,7 @@ impl State {
         }
     }
 
-    /// Whether the thread runs, could run, or is blocked by a disk or a lock. The load average counts the same threads.
+    /// Whether the load average counts the thread: it runs, could run, or is in disk sleep because of a disk or a lock.
     pub fn is_load(self) -> bool {
         !matches!(self, Self::Blocked(state) if state != Some(TaskState::DiskSleep))
     }
@@ -57,7 +56,7 @@ impl State {
 pub struct StateRow {
     /// Name of the threads.
     pub name: Arc<str>,
-    /// What the threads do.
+    /// State of the threads.
     pub state: State,
     /// Average number of threads: time in this state / length of the interval.
     pub threads: f64,
@@ -65,9 +64,8 @@ pub struct StateRow {
     pub of: u64,
 }
 
-/// The threads of an interval by name and state. Rows that count as load come first. Within load and within the rest, rows with
-/// most time come first. A wait counts in full in the interval in which it ends. A thread is blocked for the time that it neither
-/// ran nor waited.
+/// Returns the threads of an interval by name and state. States that count as load come first, then states with more time. A wait
+/// counts in full in the interval in which it ends. In the time in which a thread neither ran nor waited, it was blocked.
 pub fn rows<'a>(interval: &Interval, tasks: impl Iterator<Item = &'a TaskInterval>) -> Vec<StateRow> {
     let length_ns = interval.duration_ns;
     let mut sums: BTreeMap<(Arc<str>, State), (u64, u64)> = BTreeMap::new();
@@ -82,7 +80,7 @@ pub fn rows<'a>(interval: &Interval, tasks: impl Iterator<Item = &'a TaskInterva
         add(State::OnCpu, on_cpu_ns);
         let mut waited_ns = task.all_waits().by_cause.0;
         if let Some(pending) = &task.reading.pending {
-            // Only the part of the wait that lies in the interval.
+            // Count only the part of the wait within the interval.
             for (sum, ns) in waited_ns.iter_mut().zip(pending.by_cause.0) {
                 *sum = sum.saturating_add(ns.min(length_ns));
             }
@@ -119,12 +117,12 @@ pub struct Sums {
     pub waits: [f64; CAUSES],
     /// In disk sleep.
     pub disk: f64,
-    /// Blocked in another way.
+    /// Blocked, but not in disk sleep.
     pub blocked: f64,
 }
 
 impl Sums {
-    /// Sums these rows.
+    /// Sums the rows.
     pub fn of<'a>(rows: impl Iterator<Item = &'a StateRow>) -> Self {
         let mut sums = Self::default();
         for row in rows {
@@ -142,7 +140,7 @@ impl Sums {
         sums
     }
 
-    /// Waiting, for any cause.
+    /// Returns the average number of waiting threads, for any cause.
     pub fn runnable(&self) -> f64 {
         self.waits.iter().sum()
     }
@@ -155,7 +153,7 @@ mod tests {
 
     use super::*;
 
-    /// Rows of tasks. Each task ran or waited during the whole second, unless its state says otherwise.
+    /// Returns the rows of tasks. Each task ran or waited during the whole second, unless its state says otherwise.
     fn rows_of(tasks: Vec<TaskReading>) -> Vec<(String, String, u64, u64)> {
         let interval = small::interval(tasks);
         let rows = rows(&interval, interval.tasks.iter());

@@ -15,9 +15,9 @@ pub enum Key {
     /// Everything that is measured.
     #[default]
     All,
-    /// A cgroup and all below it, by path.
+    /// A cgroup and its descendants, by path.
     Cgroup(Arc<str>),
-    /// The tasks of cgroups whose path is not known.
+    /// The tasks of cgroups with unknown paths.
     Unknown,
     /// A process, by pid.
     Process(u32),
@@ -32,18 +32,18 @@ pub enum Key {
 pub enum Subject<'a> {
     /// Everything that is measured.
     All(&'a Group),
-    /// A cgroup and all below it.
+    /// A cgroup and its descendants.
     Cgroup(&'a Node),
-    /// The tasks of cgroups whose path is not known.
+    /// The tasks of cgroups with unknown paths.
     Unknown(&'a Group),
-    /// A process, and the thread that the process is named after.
+    /// A process, and the thread that names the process.
     Process(&'a Process, &'a TaskInterval),
     /// A thread.
     Task(&'a TaskInterval),
 }
 
 impl<'a> Subject<'a> {
-    /// The key of this subject.
+    /// Returns the key of this subject.
     pub fn key(&self) -> Key {
         match self {
             Self::All(_) => Key::All,
@@ -54,7 +54,6 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// The figures of a group of tasks, or of a single task.
     fn figures(&self) -> Result<&'a Group, &'a TaskInterval> {
         match self {
             Self::All(group) | Self::Unknown(group) => Ok(group),
@@ -64,12 +63,12 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// The figures of a group of tasks; `None` for a single task.
+    /// Returns the figures of a group of tasks; `None` for a single task.
     pub fn group(&self) -> Option<&'a Group> {
         self.figures().ok()
     }
 
-    /// The task that provides names, ids and CPU: a thread, or the thread that a process is named after.
+    /// Returns the task that provides names, ids and CPU: a thread, or the thread that names the process.
     pub fn task(&self) -> Option<&'a TaskInterval> {
         match self {
             Self::Process(_, task) | Self::Task(task) => Some(task),
@@ -77,17 +76,17 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Completed waits.
+    /// Returns the completed waits.
     pub fn wait(&self) -> &'a Wait {
         self.figures().map_or_else(TaskInterval::all_waits, |group| &group.wait)
     }
 
-    /// Increase of the totals in the interval.
+    /// Returns the increase of the totals in the interval.
     pub fn totals(&self) -> &'a Totals {
         self.figures().map_or_else(TaskInterval::all_totals, |group| &group.totals)
     }
 
-    /// The source of the counters.
+    /// Returns the data from which counters are computed.
     pub fn observed<'i: 'a>(&self, interval: &'i Interval) -> Observed<'a> {
         let observed = match self.figures() {
             Ok(group) => Observed::group(group, interval.mode),
@@ -96,7 +95,7 @@ impl<'a> Subject<'a> {
         Observed { limits: self.limits(interval), ..observed }
     }
 
-    /// The longest wait that has not ended, ns so far; `None` if no task waits now.
+    /// Returns the length so far of the longest wait that has not ended, ns; `None` if no task waits now.
     pub fn pending_ns(&self) -> Option<u64> {
         match self.figures() {
             Ok(group) => (group.pending != 0).then_some(group.pending_max_ns),
@@ -104,7 +103,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Waiting time so far in waits that have not ended, ns, summed over tasks.
+    /// Returns the waiting time so far of waits that have not ended, ns, summed over tasks.
     pub fn waiting_ns(&self) -> u64 {
         match self.figures() {
             Ok(group) => group.pending_by_cause.total(),
@@ -112,12 +111,12 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Number of threads.
+    /// Returns the number of threads.
     pub fn threads(&self) -> u64 {
         self.group().map_or(1, |group| group.threads)
     }
 
-    /// The path of the cgroup. For a process, it is the cgroup of the thread that the process is named after.
+    /// Returns the path of the cgroup. The cgroup of a process is the cgroup of the thread that names the process.
     pub fn cgroup<'i: 'a>(&self, interval: &'i Interval) -> Option<&'a Arc<str>> {
         match self {
             Self::Cgroup(node) => Some(&node.path),
@@ -126,7 +125,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// The limits of a cgroup; `None` for other subjects.
+    /// Returns the limits of a cgroup; `None` for other subjects.
     pub fn limits<'i: 'a>(&self, interval: &'i Interval) -> Option<&'a CgroupReading> {
         match self {
             Self::Cgroup(node) => node.limits.map(|at| &interval.limits[at]),
@@ -134,7 +133,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// A heading for the subject.
+    /// Returns a heading for the subject.
     pub fn title(&self, names: &Names) -> String {
         match self {
             Self::All(_) => "all tasks".into(),
@@ -145,8 +144,8 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// The culprits that ran while tasks of this subject waited, worst first. Empty for processes and threads, because culprits
-    /// are counted by cgroup.
+    /// Returns the culprits of this subject's waits, worst first. Empty for processes and threads: culprits are counted by
+    /// cgroup.
     pub fn culprits(&self, data: &Data) -> Vec<Culprit> {
         match self {
             Self::All(_) => data.tree.culprits(&data.interval),

@@ -17,7 +17,7 @@ pub const NO_HISTOGRAM: &str = "coarse: /proc reports the sum of waits, not each
 
 /// Width of a histogram bar, the same as in runqlat.
 const BAR: usize = 40;
-/// Shortest pending wait to report. A task that has just woken up also waits, but is about to run.
+/// Minimum length of pending waits to report, ns. A task that has just woken up also waits, but is about to run.
 const PENDING_SAID_NS: u64 = 1_000;
 
 pub(crate) fn or_na(value: Option<String>) -> String {
@@ -28,12 +28,12 @@ pub(crate) fn or_dash(ns: Option<u64>) -> String {
     ns.map_or("-".into(), duration)
 }
 
-/// Formats a duration from cgroup files, which use microseconds.
+/// Formats a duration in microseconds, the unit of cgroup files.
 pub(crate) fn micros(us: u64) -> String {
     duration(us.saturating_mul(1_000))
 }
 
-/// Number, sum and percentiles of waits. In coarse mode: number, sum and mean.
+/// Returns number, sum and percentiles of waits. In coarse mode: number, sum and mean.
 pub fn wait_line(wait: &Wait, mode: Mode) -> String {
     if wait.count == 0 && wait.total_ns == 0 {
         return "no wait ended in this time".into();
@@ -49,7 +49,7 @@ pub fn wait_line(wait: &Wait, mode: Mode) -> String {
     format!("{all}; p50 {p50}, p90 {p90}, p99 {p99}, p99.9 {p999}, longest {longest}")
 }
 
-/// The overhead of cgscope itself.
+/// Returns a line about the overhead of cgscope itself.
 pub fn cost_line(cost: &CostInterval, duration_ns: u64, mode: Mode) -> String {
     let share = cost.cpu_ns.and_then(|ns| percent(ns, duration_ns)).map(|share| format!("{share:.2}%"));
     let own = format!("{} of one CPU, {}", or_na(share), or_na(cost.rss_bytes.map(bytes)));
@@ -59,7 +59,7 @@ pub fn cost_line(cost: &CostInterval, duration_ns: u64, mode: Mode) -> String {
     }
 }
 
-/// Overhead of the hook, as far as known: `0.15% of one CPU (62ns x 25000 switches/s)`.
+/// Returns the overhead of the hook, as far as known: `0.15% of one CPU (62ns x 25000 switches/s)`.
 fn hook_cost(cost: &CostInterval, duration_ns: u64) -> String {
     let runs = cost.hook_runs.and_then(|runs| per_second(runs, duration_ns));
     let runs = runs.map(|runs| format!("{runs:.0} switches/s"));
@@ -73,12 +73,12 @@ fn hook_cost(cost: &CostInterval, duration_ns: u64) -> String {
     }
 }
 
-/// Each loss by name and number, or `none`.
+/// Returns each loss by name and number, or `none`.
 pub fn loss_line(losses: &Losses) -> String {
     format!("losses: {losses}")
 }
 
-/// The tasks that wait at the end of an interval. `None` if all have waited for less than 1 us.
+/// Returns a line about the tasks that wait at the end of an interval. `None` if all have waited for less than 1 us.
 pub fn pending_line(interval: &Interval) -> Option<String> {
     let total = interval.total();
     let tasks = match total.pending {
@@ -122,14 +122,14 @@ pub fn wrapped(text: &str, width: usize, indent: &str) -> String {
     out
 }
 
-/// The first parts, and the number of the others: `a, b, 3 more`.
+/// Returns the first `most` parts, and the number of further parts: `a, b, 3 more`.
 pub fn listed(parts: impl ExactSizeIterator<Item = String>, most: usize) -> String {
     let more = parts.len().saturating_sub(most);
     let more = (more != 0).then(|| format!("{more} more"));
     parts.take(most).chain(more).collect::<Vec<_>>().join(", ")
 }
 
-/// The heading above the findings: their number.
+/// Returns the heading above the findings, with their number.
 pub fn findings_heading(findings: &[Finding]) -> String {
     match findings.len() {
         0 => "No finding: no figure is past its threshold.".into(),
@@ -137,7 +137,7 @@ pub fn findings_heading(findings: &[Finding]) -> String {
     }
 }
 
-/// The findings as a numbered list with advice, in lines of at most `width` characters.
+/// Returns the findings as a numbered list with advice, in lines of at most `width` characters.
 pub fn findings(findings: &[Finding], width: usize) -> String {
     let words = findings.iter().zip(1..).map(|(finding, n)| {
         let Finding { says, advice, .. } = finding;
@@ -172,13 +172,13 @@ named! {
 }
 
 impl Unit {
-    /// The other of the two units.
+    /// Returns the other unit.
     pub fn other(self) -> Self {
         if self == Self::Micro { Self::Milli } else { Self::Micro }
     }
 }
 
-/// A histogram in the format of runqlat, with each bar split by cause. Empty if there are no waits.
+/// Returns a histogram in the format of runqlat, with each bar split by cause. Empty if there are no waits.
 pub fn histogram(wait: &Wait, unit: Unit) -> String {
     let rows = wait.hist.rows(unit.ns());
     let Some(most) = rows.iter().map(|row| row.count).max() else { return String::new() };
@@ -193,7 +193,7 @@ pub fn histogram(wait: &Wait, unit: Unit) -> String {
     out
 }
 
-/// Contention and time at a limit over an interval, in words; `None`: unknown.
+/// Returns contention and time at a limit over an interval, in words; `None` if they are unknown.
 pub fn contention(contention_ns: Option<u64>, limit_ns: Option<u64>, duration_ns: u64) -> Option<String> {
     let share = |ns: Option<u64>| percent(ns?, duration_ns);
     let (behind, limit) = (share(contention_ns)?, share(limit_ns)?);

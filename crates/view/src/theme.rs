@@ -15,7 +15,7 @@ pub(crate) const SIXTEEN: [Color; 16] = {
 pub enum Colours {
     /// No colours (`NO_COLOR` or a dumb terminal). Bold and reverse remain, and bars differ by letter.
     None,
-    /// The 16 colours that each terminal defines itself, for a light or dark background.
+    /// The 16 colours that each terminal defines for its own background, light or dark.
     #[default]
     Sixteen,
     /// The 256 colours of xterm, the same on every terminal.
@@ -44,7 +44,7 @@ pub struct Theme {
 }
 
 impl Theme {
-    /// A theme of these colours.
+    /// Creates a theme with these colours.
     pub const fn new(colours: Colours) -> Self {
         Self { colours }
     }
@@ -57,7 +57,7 @@ impl Theme {
         }
     }
 
-    /// Words that explain figures.
+    /// The style of words that explain figures.
     pub(crate) fn quiet(self) -> Style {
         match self.colours {
             // Some palettes of 16 colours use dark grey as the background.
@@ -70,7 +70,7 @@ impl Theme {
         Style::new().add_modifier(Modifier::BOLD)
     }
 
-    /// Losses and findings.
+    /// The style of losses and findings.
     pub(crate) fn alarm(self) -> Style {
         self.fg(Color::Red, 160).add_modifier(Modifier::BOLD)
     }
@@ -79,7 +79,7 @@ impl Theme {
         self.fg(Color::Yellow, 172)
     }
 
-    /// Keys and the current view.
+    /// The style of keys and of the current view.
     pub(crate) fn key(self) -> Style {
         self.fg(Color::Cyan, 36).add_modifier(Modifier::BOLD)
     }
@@ -88,19 +88,17 @@ impl Theme {
         self.fg(Color::Green, 36)
     }
 
-    /// The style of a cause in bars.
     pub(crate) fn cause(self, cause: Cause) -> Style {
         let colours = causes::shown(cause).terminal;
         colours
             .map_or_else(|| self.quiet(), |(sixteen, many)| self.fg(SIXTEEN[usize::from(sixteen & 15)], many))
     }
 
-    /// The character of a cause in bars.
     pub(crate) fn sign(self, cause: Cause) -> char {
         self.block_or(causes::shown(cause).letter)
     }
 
-    /// A full block, or this letter if there are no colours.
+    /// Returns a full block, or this letter if there are no colours.
     pub(crate) fn block_or(self, letter: char) -> char {
         if self.has_colour() { '█' } else { letter }
     }
@@ -110,7 +108,7 @@ impl Theme {
         self.colours != Colours::None
     }
 
-    /// The selected row, except its bars.
+    /// The style of the selected row, except its bars.
     pub(crate) fn selected(self) -> Style {
         Style::new().add_modifier(Modifier::REVERSED)
     }

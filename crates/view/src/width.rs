@@ -7,23 +7,23 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 /// Marks where text was cut.
 const CUT: char = '…';
 
-/// Number of cells that a text takes.
+/// Returns the number of cells that a text takes.
 pub fn width(text: &str) -> usize {
     text.width()
 }
 
-/// Number of cells of a bar. A count above 0 takes at least one cell.
+/// Returns the number of cells of a bar. A count above 0 takes at least one cell.
 pub fn bar_length(count: u64, most: u64, cells: usize) -> usize {
     let length = (u128::from(count) * cells as u128 / u128::from(most.max(1))) as usize;
     length.max(usize::from(count != 0))
 }
 
-/// The beginning of a text, with a mark where the text is cut. Long ids are shortened first.
+/// Returns the beginning of a text, with a mark where the text is cut. Long ids are shortened first.
 pub fn cut_end(text: &str, cells: usize) -> String {
     cut(text, cells, |text, room| fitting(text.chars(), room).chain([CUT]).collect())
 }
 
-/// The end of a text, with a mark where the text is cut. The end distinguishes paths. Long ids are shortened first.
+/// Returns the end of a text, with a mark where the text is cut. The end distinguishes paths. Long ids are shortened first.
 pub fn cut_start(text: &str, cells: usize) -> String {
     cut(text, cells, |text, room| {
         let kept: Vec<char> = fitting(text.chars().rev(), room).collect();
@@ -83,9 +83,9 @@ pub fn wrapped(text: &str, cells: usize) -> Vec<String> {
     lines
 }
 
-/// Minimum digits of a container or image id, and the digits to keep. Docker and crictl keep the same number.
+/// Minimum number of digits of a container or image id, and number of digits to keep. Docker and crictl keep the same number.
 const ID: (usize, usize) = (32, 12);
-/// Digits of the parts of a uid. The parts are separated by `-`, or by `_` if systemd's cgroup driver wrote the name.
+/// Number of digits in each part of a uid. `-` separates the parts, or `_` if systemd's cgroup driver wrote the name.
 const UID: [usize; 5] = [8, 4, 4, 4, 12];
 
 /// Shortens the ids in a path or in a sentence with paths: `/kubepods/pod1c8e2f4a…/9f2d7c4b1a8e…`.
@@ -112,7 +112,7 @@ pub fn short(text: &str) -> String {
     out
 }
 
-/// Bytes to keep of an id that begins here, and its length.
+/// Returns the number of bytes to keep of an id that begins here, and the length of the id.
 fn id(bytes: &[u8]) -> Option<(usize, usize)> {
     let length = digits(bytes);
     (length >= ID.0).then_some((ID.1, length))

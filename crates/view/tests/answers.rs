@@ -1,4 +1,4 @@
-//! What the views of limits, culprits, nodes and states show on a screen of the most common size.
+//! Tests what the views of limits, culprits, nodes and states show on a screen of the most common size.
 
 use std::{sync::Arc, time::Duration};
 
@@ -33,7 +33,7 @@ fn screen(app: &App) -> String {
     snapshot::plain(&snapshot::buffer(app))
 }
 
-/// A cgroup that its parent's quota throttles, and that waits behind a neighbour and the kernel.
+/// Returns an interval with a cgroup that its parent's quota throttles, and that waits behind a neighbour and the kernel.
 fn held_back() -> Arc<Interval> {
     let limits = |id, quota_us| CgroupReading {
         id,
@@ -110,7 +110,7 @@ fn the_culprits_of_a_victim_are_named_with_their_times() {
     assert!(screen(&app((80, 24), Arc::new(coarse), '5')).contains("coarse: "));
 }
 
-/// NUMA nodes with two CPUs each. Each node is busier than the one before.
+/// Returns NUMA nodes with two CPUs each. Each node is busier than the node before.
 fn nodes(count: u32) -> Arc<Interval> {
     let cpu = |cpu: u32| {
         let busy_ns = u64::from(100 / count * (1 + cpu / 2)) * 10_000_000;
@@ -149,7 +149,7 @@ fn nodes_are_side_by_side_and_hidden_nodes_are_counted() {
     assert!(screen(&app((80, 24), Arc::new(selected), '6')).contains("busy covers the host"));
 }
 
-/// A made-up host with 512 CPUs on 8 nodes, numbered as on a machine with two threads for each core.
+/// Returns a made-up host with 512 CPUs on 8 nodes, numbered as on a machine with two threads for each core.
 fn large_host() -> Arc<Interval> {
     let samples = [20, 21].map(|round| cgscope_made_up::host(4_000, 500, round));
     let cpu = |cpu: u32| {
@@ -221,7 +221,7 @@ fn every_view_fits_every_size_for_a_large_and_an_empty_host() {
             for interval in [&large, &coarse, &empty, &held_back(), &nodes(9)] {
                 let mut app = app(size, interval.clone(), view);
                 let first = screen(&app);
-                // The last row must be reachable and visible, whatever is above or beside the list.
+                // The last row must be reachable and visible, even with lines above the list or columns beside it.
                 app.on_key(crossterm::event::KeyCode::End.into());
                 let last = screen(&app);
                 let rows = app.rows.len();

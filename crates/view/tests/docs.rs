@@ -17,7 +17,6 @@ fn text() -> String {
     fs::read_to_string(path()).unwrap()
 }
 
-/// A Markdown table with one line per row.
 fn table(headings: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
     let headings: Vec<String> = headings.iter().map(|heading| (*heading).to_owned()).collect();
@@ -45,7 +44,7 @@ fn columns() -> String {
     table(&["heading", "letter", "means"], rows)
 }
 
-/// The keys of the settings file, from the warning about an unknown key.
+/// Returns the keys of the settings file, from the warning about an unknown key.
 fn names_of_settings() -> Vec<String> {
     let (_, warnings) = Settings::parse("unknown = 1").unwrap();
     warnings[0].split('`').skip(3).step_by(2).map(str::to_owned).collect()
@@ -74,7 +73,7 @@ fn with_table(text: &str, name: &str, table: &str) -> String {
     format!("{before}{begin}{table}<!-- end -->{after}")
 }
 
-/// The text between a heading and the next one.
+/// Returns the text between a heading and the next heading.
 fn section<'a>(text: &'a str, heading: &str) -> &'a str {
     let (_, rest) = text.split_once(&format!("\n## {heading}\n")).expect("the document has the section");
     rest.split("\n## ").next().unwrap_or(rest)

@@ -1,4 +1,4 @@
-//! Whole screens drawn from recordings: each view at three sizes, with colours and without.
+//! Tests whole screens drawn from recordings: each view at three sizes, with colours and without.
 
 use std::{fmt::Write, path::Path, sync::Arc, time::Duration};
 
@@ -17,12 +17,12 @@ use ratatui::{
 
 const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];
 
-/// The state of the screen after all intervals of a recording.
+/// Returns the state of the screen after all intervals of a recording.
 fn app(file: &str, colours: Colours) -> App {
     app_under(None, file, colours)
 }
 
-/// The same, as if this had been the BPF scheduler.
+/// Like [`app`], but the host has this BPF scheduler.
 fn app_under(scheduler: Option<&SchedExt>, file: &str, colours: Colours) -> App {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/files").join(file);
     let reader = cgscope_record::open(&path).expect("a recording that is committed");
@@ -50,7 +50,7 @@ fn press(app: &mut App, key: &str) {
     app.on_key(key.parse::<KeyPress>().expect("a key").into());
 }
 
-/// The text, and below it the styles of each line: `line: from-to style`.
+/// Returns the text, and below it the styles of each line: `line: from-to style`.
 fn written(buffer: &Buffer) -> String {
     let mut out = snapshot::plain(buffer);
     out.push('\n');
@@ -90,7 +90,7 @@ fn style(style: Style) -> String {
     words.join("+")
 }
 
-/// An answer to the question which quota would have been enough, with a line that is wrapped.
+/// A text of the What if view, with a line that is wrapped.
 const ENOUGH: &str = "\
 from the last 12.0s, renewed every few seconds
 /render: 0.5 CPUs (50.0ms of every 100ms), used 0.5 on average over 12.0s
@@ -119,7 +119,7 @@ fn snapshots(file: &str, view: View, keys: &[&str]) {
     }
 }
 
-/// A test for each view, with a recording in which the view has something to show, and keys to press first.
+/// Defines a test for each view. The recording has something to show in the view, and the keys are pressed first.
 macro_rules! views {
     ($($name:ident: $file:literal, $view:ident, [$($key:literal),*];)*) => {
         $(#[test] fn $name() { snapshots($file, View::$view, &[$($key),*]); })*
@@ -151,7 +151,7 @@ views! {
     a_screen_in_coarse_mode_shows_the_mode: "coarse", Overview, [];
 }
 
-/// Checks that the smallest common screen shows what an on-call engineer looks for: the finding, the bar and the culprit.
+/// Checks that an 80x24 screen shows what an on-call engineer looks for: the finding, the bar and the culprit.
 #[test]
 fn the_overview_shows_the_cause_of_each_field_case() {
     let screen = |file| snapshot::plain(&snapshot::buffer(&app(file, Colours::None)));

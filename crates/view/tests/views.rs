@@ -1,4 +1,4 @@
-//! What the screen shows after keys and mouse events: views, the selected row, opened rows, order and filter.
+//! Tests what the screen shows after keys and mouse events: views, the selected row, opened rows, order and filter.
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,7 +25,6 @@ const VIEWS: [(&str, &str); 8] = [
     ("8", "in all; p50 "),
 ];
 
-/// A screen with a made-up host of 200 tasks.
 struct Shown {
     app: App,
     interval: Arc<Interval>,
@@ -59,13 +58,12 @@ impl Shown {
         self.screen()
     }
 
-    /// Clicks on the first cell of a text.
     fn click(&mut self, text: &str) -> String {
         self.mouse(MouseEventKind::Down(MouseButton::Left), place(&self.screen(), text))
     }
 }
 
-/// The column and the row of a text on a screen, from 0.
+/// Returns the column and the row of a text on a screen, from 0.
 fn place(screen: &str, text: &str) -> (u16, u16) {
     let found = screen.lines().zip(0..).find_map(|(line, y)| {
         let (before, _) = line.split_once(text)?;
@@ -78,12 +76,11 @@ fn assert_shows(screen: &str, text: &str) {
     assert!(screen.contains(text), "{text:?} is not on\n{screen}");
 }
 
-/// The thread that the pane below the list shows.
 fn selected(screen: &str) -> Option<u32> {
     screen.lines().find_map(|line| line.split_once("[thread ")?.1.split_once(']')?.0.parse().ok())
 }
 
-/// The visible threads of the list.
+/// Returns the visible threads of the list.
 fn tids(screen: &str) -> Vec<u32> {
     let below = screen.lines().skip_while(|line| !line.trim_start().starts_with("tid")).skip(1);
     below.map_while(|line| line.split_whitespace().next()?.parse().ok()).collect()

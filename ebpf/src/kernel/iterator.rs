@@ -4,7 +4,7 @@ use core::{ffi::c_void, ptr::read_volatile};
 
 use super::{SeqFile, Task};
 
-/// `struct bpf_iter__task` (Linux 5.8). Each member is a pointer in 8 bytes.
+/// `struct bpf_iter__task` (Linux 5.8). Each member is a pointer of 8 bytes.
 #[repr(C)]
 pub struct TaskContext {
     meta: *const Meta,
@@ -29,13 +29,13 @@ pub struct EntryContext {
 }
 
 impl EntryContext {
-    /// Returns the file to write to, and the key and value of an entry; at the end there is no entry.
+    /// Returns the file to write to, and the key and value of an entry. At the end, there is no entry.
     ///
     /// # Safety
     /// `this` must be the context of an iterator over a map with keys of 8 bytes and values of type `V`.
     #[inline(always)]
     pub unsafe fn parts<V>(this: *const Self) -> (SeqFile, Option<(u64, *mut V)>) {
-        // SAFETY: the caller guarantees it.
+        // SAFETY: the caller guarantees that `this` is such a context.
         unsafe {
             let meta = read_volatile(&raw const (*this).meta);
             let seq = SeqFile::new(read_volatile(&raw const (*meta).seq));
@@ -48,13 +48,13 @@ impl EntryContext {
 }
 
 impl EntryContext {
-    /// Returns the file to write to and the index of an entry of an array; at the end there is no entry.
+    /// Returns the file to write to, and the index of an entry of an array. At the end, there is no entry.
     ///
     /// # Safety
     /// `this` must be the context of an iterator over an array.
     #[inline(always)]
     pub unsafe fn place(this: *const Self) -> (SeqFile, Option<u32>) {
-        // SAFETY: the caller guarantees it.
+        // SAFETY: the caller guarantees that `this` is such a context.
         unsafe {
             let meta = read_volatile(&raw const (*this).meta);
             let seq = SeqFile::new(read_volatile(&raw const (*meta).seq));
@@ -72,7 +72,7 @@ impl TaskContext {
     /// `this` must be the context of an iterator over tasks.
     #[inline(always)]
     pub unsafe fn parts(this: *const Self) -> (SeqFile, Option<Task>, u64) {
-        // SAFETY: the caller guarantees it.
+        // SAFETY: the caller guarantees that `this` is such a context.
         unsafe {
             let task = read_volatile(&raw const (*this).task);
             let meta = read_volatile(&raw const (*this).meta);

@@ -1,8 +1,8 @@
-//! Loads of kernel fields, in one instruction each: [`cgscope_ledger::fields`].
+//! Loads of kernel fields, with one instruction each: [`cgscope_ledger::fields`].
 
 use core::ffi::c_void;
 
-/// A type of kernel fields.
+/// A type that a kernel field can have.
 pub trait FieldType: Copy {
     /// Loads a field of the structure at `base`. `PLACE`: the result of [`cgscope_ledger::fields::field`].
     fn load<const PLACE: i32>(base: *const c_void) -> Self;
@@ -15,8 +15,8 @@ macro_rules! field_type {
             #[inline(always)]
             fn load<const PLACE: i32>(base: *const c_void) -> Self {
                 let value: u64;
-                // SAFETY: the verifier accepts the load only at an offset that BTF has for this type, and the kernel turns a fault
-                // into 0.
+                // SAFETY: the verifier accepts the load only at an offset that BTF has for this type, and the kernel turns a
+                // fault into 0.
                 unsafe {
                     core::arch::asm!(
                         concat!("{value} = *(", $width, " *)({base} + {place})"),
@@ -56,19 +56,18 @@ pub fn load<T: FieldType, const PLACE: i32>(base: *const c_void) -> T {
     T::load::<PLACE>(base)
 }
 
-/// A constant that user space patches into its instruction.
+/// Returns a constant that user space patches into this instruction.
 #[cfg(target_arch = "bpf")]
 #[inline(always)]
 pub fn patched<const PLACE: i32>() -> u64 {
     let value: u64;
-    // SAFETY: only sets a register.
+    // SAFETY: the instruction only sets a register.
     unsafe {
         core::arch::asm!("{value} = {place}", value = out(reg) value, place = const PLACE, options(pure, nomem, nostack));
     }
     value
 }
 
-/// A constant that user space patches into its instruction.
 #[cfg(not(target_arch = "bpf"))]
 pub fn patched<const PLACE: i32>() -> u64 {
     unreachable!("only lints compile this for another machine")

@@ -1,4 +1,4 @@
-//! All reads of kernel memory. They are plain loads through BTF pointers, at offsets that the verifier knows as constants.
+//! All reads of kernel memory, as plain loads through BTF pointers, at offsets that the verifier knows as constants.
 //!
 //! A load through a null or stale pointer yields 0 (`PROBE_MEM`), so chains of pointers need no checks.
 
@@ -14,7 +14,7 @@ use cgscope_ledger::{
     wire::{Accounts, Config, ExitedThreads, Face, TaskStorage, Totals, Waits},
 };
 
-/// Offsets that user space sets before loading. Reads are volatile: the compiler would otherwise use the values given here.
+/// Offsets that user space sets before loading. Reads are volatile; the compiler would otherwise use the values given here.
 #[unsafe(no_mangle)]
 static OFFSETS: Offsets = Offsets::UNKNOWN;
 
@@ -37,10 +37,11 @@ static CONFIG: Config = Config {
     demand: 0,
 };
 
-/// The lowest `prio` of fair tasks; real-time and deadline tasks have a smaller one (MAX_RT_PRIO, in all versions).
+/// The lowest `prio` of fair tasks. Real-time and deadline tasks have a smaller one (MAX_RT_PRIO, in all versions).
 const FIRST_FAIR_PRIO: i32 = 100;
 
-/// Loads a field of the structure at `$base`: `field!(base, name)` or `field!(base, name: type)`. 0 if the kernel has no such field.
+/// Loads a field of the structure at `$base`: `field!(base, name)` or `field!(base, name: type)`; 0 if the kernel lacks the
+/// field.
 macro_rules! field {
     ($base:expr, $field:ident) => {
         field!($base, $field: _)
@@ -50,17 +51,16 @@ macro_rules! field {
     };
 }
 
-/// Whether the kernel has a field.
 macro_rules! has_field {
     ($field:ident) => {
         load::patched::<{ cgscope_ledger::fields::presence(core::mem::offset_of!(Offsets, $field)) }>() != 0
     };
 }
 
-/// Reads the offset of a field, for code that is not in a hurry.
+/// Reads the offset of a field, for code that may be slow.
 macro_rules! offset {
     ($field:ident) => {
-        // SAFETY: a static of ours.
+        // SAFETY: our own static.
         unsafe { read_volatile(addr_of!(OFFSETS.$field)) }
     };
 }
@@ -83,10 +83,10 @@ macro_rules! small_setting {
     };
 }
 
-/// Reads a setting, which is a constant to the verifier.
+/// Reads a setting, which the verifier knows as a constant.
 macro_rules! setting {
     ($field:ident) => {
-        // SAFETY: a static of ours.
+        // SAFETY: our own static.
         unsafe { read_volatile(addr_of!(CONFIG.$field)) }
     };
 }
@@ -99,59 +99,58 @@ macro_rules! settings {
 
 settings! {
     follow_all() -> bool { small_setting!(follow_all) != 0 }
-    /// Culprits are single tasks, not only cgroups.
+    /// Whether culprits are single tasks, not only cgroups.
     blame_tasks() -> bool { small_setting!(blame_tasks) != 0 }
     has_nodes() -> bool { small_setting!(nodes) > 1 }
     counts_by_cpu() -> bool { small_setting!(count_by_cpu) != 0 }
-    /// We keep a clock of throttled time, because the kernel has none.
+    /// Whether cgscope keeps a clock of throttled time, because the kernel has none.
     keeps_throttle_clock() -> bool { small_setting!(keep_throttle_clock) != 0 }
-    /// Time blocked, and time in user space and in the kernel, are counted, too.
+    /// Whether to count blocked time, and time in user space and in the kernel.
     keeps_accounts() -> bool { small_setting!(accounts) != 0 }
-    /// The demand of cgroups with a quota is counted.
+    /// Whether to count the demand of cgroups with a quota.
     counts_demand() -> bool { small_setting!(demand) != 0 }
-    /// The readings serve viewers of several users.
+    /// Whether the readings serve viewers of several users.
     is_shared() -> bool { small_setting!(shared) != 0 }
-    /// The hook may create storages: the kernel takes them from caches, and no figure of a sleeping task changes.
+    /// Whether the hook may create storages: the kernel has caches for them, and no figure of a sleeping task changes.
     hook_allocates() -> bool { has_field!(storage_cache) && !keeps_accounts() }
-    /// A stack is taken each time a task has been blocked for this long, ns; 0: never.
+    /// Blocked time of a task after which its stack is walked, ns; 0: never.
     stack_every_ns() -> u64 { setting!(stack_every_ns) }
-    /// This kernel throttles tasks one by one, when they return to user space, and marks each of them (Linux 6.18).
+    /// Whether the kernel throttles tasks one by one, when they return to user space, and marks each of them (Linux 6.18).
     throttles_tasks() -> bool { has_field!(task_throttled) }
-    /// All waits of a task that started later than this are counted. ns of CLOCK_MONOTONIC.
+    /// The time from which all waits of a new task are counted, ns of CLOCK_MONOTONIC.
     born_after_ns() -> u64 { setting!(born_after_ns) }
-    /// Tasks that started later than this are not selected by their ids. ns of CLOCK_MONOTONIC.
+    /// The time from which a new task is not selected by its id, ns of CLOCK_MONOTONIC.
     select_born_before_ns() -> u64 { setting!(select_born_before_ns) }
-    /// User space chose the cgroups of the default hierarchy.
+    /// Whether user space chose the cgroups of the default hierarchy.
     is_v2() -> bool { small_setting!(cgroup_v2) != 0 }
-    /// The id of the root cgroup, in the hierarchy that user space chose.
+    /// Id of the root cgroup in the hierarchy that user space chose.
     root_cgroup_id() -> u64 { setting!(root_cgroup_id) }
     cgroup_hierarchy() -> u64 { setting!(cgroup_hierarchy) }
-    /// The place of the reader's own list of changed tasks: the one after those of all possible CPUs.
+    /// Index of the reader's own list of changed tasks, which follows the lists of all possible CPUs.
     readers_list() -> u32 { small_setting!(cpus) as u32 }
 }
 
-/// Loads what is at a computed offset.
 #[inline(always)]
 fn load_at<T: Copy>(base: *const c_void, offset: u32) -> T {
     // SAFETY: the verifier accepts the load only at an offset that BTF has for this type, and the kernel turns a fault into 0.
     unsafe { base.cast::<u8>().add(offset as usize).cast::<T>().read_volatile() }
 }
 
-/// Reads the word at `address + offset` with a helper; 0 if the kernel has no such field or cannot read it. For rare code paths
-/// only. At each load of a typed pointer the verifier searches all type names of the kernel twice (`btf_nested_type_is_trusted`,
-/// Linux 6.2 to 7.3). That takes longer than the rest of the verification; this helper avoids it.
+/// Reads the word at `address + offset` with a helper; 0 if the kernel lacks the field or cannot read it. For rare code paths
+/// only. At each load of a typed pointer, the verifier searches all type names of the kernel twice (`btf_nested_type_is_trusted`,
+/// Linux 6.2 to 7.3). That takes longer than the rest of the verification, and this helper avoids it.
 #[inline(always)]
 fn peek(address: u64, offset: u32) -> u64 {
     let mut value = 0u64;
     if offset != ABSENT {
         let from = address.wrapping_add(u64::from(offset)) as *const c_void;
-        // SAFETY: writes 8 bytes of ours; the helper checks the address that it reads from.
+        // SAFETY: the helper writes 8 bytes of `value`, and checks the address that it reads from.
         unsafe { bpf_probe_read_kernel((&raw mut value).cast(), 8, from) };
     }
     value
 }
 
-/// Address of the cgroup of the task at this address, in the hierarchy that user space chose; 0 for a task in an autogroup.
+/// Returns the address of the cgroup of the task at address `task`, in the hierarchy that user space chose; 0: an autogroup.
 #[inline(always)]
 pub fn cgroup_of(task: u64) -> u64 {
     if is_v2() {
@@ -161,7 +160,7 @@ pub fn cgroup_of(task: u64) -> u64 {
     }
 }
 
-/// Address of the cgroup that has the queue of the task at this address.
+/// Returns the address of the cgroup that owns the queue of the task at address `task`.
 #[inline(always)]
 pub fn cgroup_of_queue(task: u64) -> u64 {
     peek(peek(peek(task, offset!(task_cfs_rq)), offset!(cfs_rq_group)), offset!(task_group_cgroup))
@@ -182,7 +181,7 @@ impl Task {
         self.0.cast_mut()
     }
 
-    /// Thread id; 0 for the idle task of every CPU.
+    /// Returns the thread id; 0 for the idle task of every CPU.
     #[inline(always)]
     pub fn tid(self) -> u32 {
         field!(self.0, task_pid)
@@ -213,45 +212,44 @@ impl Task {
         field!(self.0, task_state)
     }
 
-    /// PF_KTHREAD (0x200000 in all versions). Kernel threads that work for a process (io_uring, vhost) lack it: they count for
-    /// its cgroup.
+    /// Tests PF_KTHREAD (0x200000 in all versions). Kernel threads that work for a process (io_uring, vhost) lack it, and count
+    /// for the cgroup of that process.
     #[inline(always)]
     pub fn is_kernel_thread(self) -> bool {
         field!(self.0, task_flags: u32) & 0x20_0000 != 0
     }
 
-    /// PF_EXITING (0x4 in all versions), set early in `do_exit`.
+    /// Tests PF_EXITING (0x4 in all versions), which `do_exit` sets early.
     #[inline(always)]
     pub fn is_exiting(self) -> bool {
         field!(self.0, task_flags: u32) & 4 != 0
     }
 
-    /// Whether it is on a CPU. One byte since Linux 7.2, before that an `int` of the same value, so the lowest byte is enough.
+    /// Returns whether the task is on a CPU. The lowest byte is enough: it is one byte since Linux 7.2, and was an `int` before.
     #[inline(always)]
     pub fn on_cpu(self) -> bool {
         field!(self.0, task_on_cpu: u8) != 0
     }
 
-    /// Whether it is on a run queue. The lowest byte is enough, as for [`Self::on_cpu`].
+    /// Returns whether the task is on a run queue. The lowest byte is enough, as for [`Self::on_cpu`].
     #[inline(always)]
     pub fn on_rq(self) -> bool {
         field!(self.0, task_on_rq: u8) != 0
     }
 
-    /// Whether it runs, or waits to run, or is about to stop. A task that sleeps can be on a queue, too: see
-    /// [`Self::sleeps_on_queue`].
+    /// Returns whether the task runs, waits to run, or is about to stop. It may also [sleep on a queue](Self::sleeps_on_queue).
     #[inline(always)]
     pub fn is_active(self) -> bool {
         self.on_cpu() || self.on_rq()
     }
 
-    /// Whether it is being moved from one run queue to another (TASK_ON_RQ_MIGRATING, 2 in all versions).
+    /// Returns whether the task is being moved to another run queue (TASK_ON_RQ_MIGRATING, 2 in all versions).
     #[inline(always)]
     pub fn moves(self) -> bool {
         field!(self.0, task_on_rq: u8) == 2
     }
 
-    /// Whether it sleeps although it is still on its queue; false if the kernel has no such field.
+    /// Returns whether the task sleeps although it is still on its queue; false if the kernel lacks the field.
     #[inline(always)]
     pub fn sleeps_on_queue(self) -> bool {
         field!(self.0, task_delayed: u8) != 0
@@ -267,51 +265,50 @@ impl Task {
         field!(self.0, task_last_queued)
     }
 
-    /// When it last switched in, ns of `rq->clock`; 0 for the idle task.
+    /// Returns when the task last switched in, ns of `rq->clock`; 0 for the idle task.
     #[inline(always)]
     pub fn last_arrival_ns(self) -> u64 {
         field!(self.0, task_last_arrival)
     }
 
-    /// The time up to which its run time is counted, ns of `rq->clock_task`. A task on a CPU: when it was switched in, or the last
-    /// tick if that is later. Other tasks: when they were last switched out.
+    /// Returns the time up to which the task's run time is counted, ns of `rq->clock_task`. For a task on a CPU, it is the switch
+    /// in or the last tick, whichever is later. For other tasks, it is the last switch out.
     #[inline(always)]
     pub fn counted_until_ns(self) -> u64 {
         field!(self.0, task_counted_until)
     }
 
-    /// Its effective priority: a smaller value is a higher priority; below 0 for a deadline task.
+    /// Returns the effective priority. A smaller value is a higher priority; deadline tasks are below 0.
     #[inline(always)]
     pub fn prio(self) -> i32 {
         field!(self.0, task_prio)
     }
 
-    /// Whether it is a real-time or deadline task: quotas do not apply to it, but a runtime may.
+    /// Returns whether it is a real-time or deadline task. Such a task has no quota, but may have a runtime.
     #[inline(always)]
     pub fn is_real_time(self) -> bool {
         self.prio() < FIRST_FAIR_PRIO
     }
 
-    /// Whether it is a deadline task.
     #[inline(always)]
     pub fn is_deadline(self) -> bool {
         self.prio() < 0
     }
 
-    /// Whether an exhausted quota took it off its CPU; false if the kernel has no such field.
+    /// Returns whether an exhausted quota took the task off its CPU; false if the kernel lacks the field.
     #[inline(always)]
     pub fn is_throttled(self) -> bool {
         field!(self.0, task_throttled: u8) != 0
     }
 
-    /// Whether it waits for a device, is about to, or was woken from that and has not run since; false if the kernel has no such
+    /// Returns whether the task waits for a device, is about to, or was woken from that and has not run since; false without the
     /// field.
     #[inline(always)]
     pub fn in_iowait(self) -> bool {
         self.has_bit(offset!(task_in_iowait))
     }
 
-    /// Whether it last blocked uninterruptibly, except as a kernel thread without work; false if the kernel has no such field.
+    /// Returns whether the task last blocked uninterruptibly, but not as TASK_IDLE; false if the kernel lacks the field.
     #[inline(always)]
     pub fn contributes_to_load(self) -> bool {
         self.has_bit(offset!(task_contributes_to_load))
@@ -322,7 +319,7 @@ impl Task {
         at != ABSENT && load_at::<u8>(self.0, at & ((1 << BIT_SHIFT) - 1)) & (1 << (at >> BIT_SHIFT)) != 0
     }
 
-    /// Its time as the kernel counts it by ticks; time blocked is left at 0.
+    /// Returns the times that the kernel counts by ticks. Blocked time stays 0.
     #[inline(always)]
     pub fn accounts(self) -> Accounts {
         Accounts {
@@ -333,7 +330,7 @@ impl Task {
         }
     }
 
-    /// Sums over the exited threads of its process.
+    /// Returns the sums over the exited threads of the task's process.
     #[inline(always)]
     pub fn exited_threads(self) -> ExitedThreads {
         let signal = field!(self.0, task_signal: *const c_void);
@@ -347,19 +344,19 @@ impl Task {
         }
     }
 
-    /// Its time on CPUs so far, ns; up to date when the task has just switched in.
+    /// Returns the task's run time so far, ns. It is up to date when the task has just switched in.
     #[inline(always)]
     pub fn ran_ns(self) -> u64 {
         field!(self.0, task_run_ns)
     }
 
-    /// The node that the kernel's NUMA balancing prefers; -1: none.
+    /// Returns the NUMA node that the kernel's balancing prefers; -1: none.
     #[inline(always)]
     pub fn preferred_node(self) -> i32 {
         if has_field!(task_preferred_node) { field!(self.0, task_preferred_node) } else { -1 }
     }
 
-    /// What shows that it is not the same as before, although it slept.
+    /// Returns the properties of the task that can change while it sleeps.
     #[inline(always)]
     pub fn face(self) -> Face {
         let at = offset!(task_comm);
@@ -367,25 +364,25 @@ impl Task {
         Face { comm: [load_at(self.0, at), load_at(self.0, at + 8)], group, state: u64::from(self.state()) }
     }
 
-    /// Address of its task group, only to compare with others, never to read from.
+    /// Returns the address of the task's scheduler group, only for comparisons, never for reads.
     #[inline(always)]
     pub fn group_address(self) -> u64 {
         field!(self.0, task_sched_group)
     }
 
-    /// The queue of its group on its CPU. The kernel sets it for tasks of every scheduling class.
+    /// Returns the queue of the task's group on the task's CPU. The kernel sets it for tasks of every scheduling class.
     #[inline(always)]
     pub fn cfs_rq(self) -> CfsRunQueue {
         CfsRunQueue(field!(self.0, task_cfs_rq: *const c_void))
     }
 
-    /// The run queue that it is on, or was on last.
+    /// Returns the run queue that the task is on, or was on last.
     #[inline(always)]
     pub fn run_queue(self) -> RunQueue {
         self.cfs_rq().run_queue()
     }
 
-    /// Its cgroup in the hierarchy that user space chose; the root for a task in an autogroup.
+    /// Returns the id of the task's cgroup in the hierarchy that user space chose; the root for a task in an autogroup.
     #[inline(always)]
     pub fn cgroup_id(self) -> u64 {
         let cgroup = if is_v2() {
@@ -399,20 +396,20 @@ impl Task {
         }
     }
 
-    /// Does the same as [`Self::cgroup_id`], for rare code paths: see [`peek`].
+    /// Does the same as [`Self::cgroup_id`] on rare code paths, see [`peek`].
     #[inline(never)]
     pub fn cgroup_id_rarely(self) -> u64 {
         cgroup_id_at(cgroup_of(self.0 as u64))
     }
 
-    /// Number of times that it switched out, including the switch that the hook handles.
+    /// Returns how often the task has switched out, including the switch that the hook handles now.
     #[inline(always)]
     pub fn switches(self) -> u64 {
         let voluntary: u64 = field!(self.0, task_nvcsw);
         voluntary.wrapping_add(field!(self.0, task_nivcsw))
     }
 
-    /// The readings that the kernel keeps; those that the hook keeps are left at 0.
+    /// Returns the readings that the kernel keeps. The readings that the hook keeps stay 0.
     #[inline(always)]
     pub fn totals(self) -> Totals {
         Totals {
@@ -425,7 +422,7 @@ impl Task {
         }
     }
 
-    /// The readings of the kernel and of the hook. `waits`: the caller's copy of the storage's `waits`.
+    /// Returns the readings that the kernel and the hook keep. `waits`: the caller's copy of the storage's `waits`.
     #[inline(always)]
     pub fn all_totals(self, waits: &Waits, storage: &TaskStorage) -> Totals {
         let mut totals = Totals::NONE;
@@ -433,11 +430,11 @@ impl Task {
         totals
     }
 
-    /// The same, written to a map value word by word: a copy on the stack would be too large there.
+    /// Writes the same readings to a map value, word by word, because a copy on the stack would be too large.
     #[inline(always)]
     pub fn put_totals(self, waits: &Waits, storage: &TaskStorage, into: &mut Totals) {
         let Totals { run_delay_ns, on_cpu_ns, voluntary, involuntary, migrations, .. } = self.totals();
-        // The kernel has yet to add a wait that is counted: see `waits::leave_group`.
+        // The kernel has not yet added a wait that is already counted, see `waits::leave_group`.
         let lags = (run_delay_ns.wrapping_sub(waits.expected_run_delay_ns) as i64) < 0;
         let run_delay_ns = if lags { waits.expected_run_delay_ns } else { run_delay_ns };
         set(&mut into.waits, waits.count);
@@ -469,7 +466,7 @@ impl SeqFile {
     /// Writes a map value. If it does not fit, the kernel repeats the task.
     #[inline(always)]
     pub fn write<T>(self, value: &mut T) {
-        // SAFETY: readable in its size. The helper writes all of it or nothing.
+        // SAFETY: `value` is readable in its full size. The helper writes all of it or nothing.
         unsafe { bpf_seq_write(self.0.cast(), ptr::from_mut(value).cast(), size_of::<T>() as u32) };
     }
 
@@ -478,7 +475,7 @@ impl SeqFile {
         self.0
     }
 
-    /// Bytes that still fit before the kernel passes the buffer to user space.
+    /// Returns the number of bytes that still fit before the kernel passes the buffer to user space.
     #[inline(always)]
     pub fn space_left(self) -> u64 {
         field!(self.0, seq_size: u64).wrapping_sub(field!(self.0, seq_count: u64))

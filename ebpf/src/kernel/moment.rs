@@ -1,4 +1,4 @@
-//! Reads what a task does at this moment, beyond what the hook needs.
+//! Reads of a task's current state that the hook does not need.
 
 use core::ffi::c_void;
 
@@ -6,56 +6,55 @@ use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_get_task_stack,
 
 use super::{Task, throttles_tasks};
 
-/// PF_IO_WORKER (Linux 5.12, commit 46fe18b16c46). Such a thread never was in user space.
+/// PF_IO_WORKER (Linux 5.12, commit 46fe18b16c46). Such a thread was never in user space.
 const IO_WORKER: u32 = 0x10;
 
 impl Task {
     #[inline(always)]
     pub fn current() -> Self {
-        // SAFETY: no preconditions; the kernel never returns null.
+        // SAFETY: the helper has no preconditions, and the kernel never returns null.
         Self::new(unsafe { bpf_get_current_task_btf() }.cast())
     }
 
-    /// EXIT_ZOMBIE or EXIT_DEAD; 0 until the task has exited.
+    /// Returns EXIT_ZOMBIE or EXIT_DEAD; 0 until the task has exited.
     #[inline(always)]
     pub fn exit_state(self) -> u32 {
         field!(self.0, task_exit_state)
     }
 
-    /// Real user id.
     #[inline(always)]
     pub fn uid(self) -> u32 {
         field!(field!(self.0, task_cred: *const c_void), cred_uid)
     }
 
-    /// Whether it may be in a system call: true for threads of programs, except those that the kernel created for them.
+    /// Returns whether the task can be in a system call. Kernel threads and io_uring workers cannot.
     #[inline(always)]
     pub fn has_user_space(self) -> bool {
         !self.is_kernel_thread() && field!(self.0, task_flags: u32) & IO_WORKER == 0
     }
 
-    /// The number of the system call that a blocked task is in; negative outside of one.
+    /// Returns the number of the system call of a blocked task; negative if it is in none.
     #[inline(always)]
     pub fn system_call(self) -> i32 {
-        // SAFETY: a task that the verifier trusts.
+        // SAFETY: the verifier trusts this task.
         let registers = unsafe { bpf_task_pt_regs(self.pointer().cast()) };
-        // The field is a `long`, of which this is the lower half, or an `s32`.
+        // The field is an `s32`, or a `long`, whose lower half is enough.
         field!(registers as *const c_void, regs_syscall: u32) as i32
     }
 
-    /// Walks the stack of a task that is off its CPU. Writes at most `bytes` of return addresses and returns the bytes written.
+    /// Walks the stack of a task that is off its CPU. Writes at most `bytes` of return addresses, and returns the number of
+    /// written bytes.
     ///
     /// # Safety
     /// `into` must be valid for writes of `bytes`.
     #[inline(always)]
     pub unsafe fn stack(self, into: *mut u64, bytes: u32) -> u32 {
-        // SAFETY: the caller guarantees it.
+        // SAFETY: the caller guarantees that `into` is valid.
         let taken = unsafe { bpf_get_task_stack(self.pointer().cast(), into.cast(), bytes, 0) };
         if taken < 0 { 0 } else { taken as u32 }
     }
 
-    /// Whether an exhausted quota keeps it from running. Before Linux 6.18 whole queues were taken off their CPU with all their
-    /// tasks.
+    /// Returns whether an exhausted quota keeps the task from running. Before Linux 6.18, whole queues were taken off their CPU.
     #[inline(always)]
     pub fn is_out_of_quota(self) -> bool {
         if throttles_tasks() {

@@ -1,4 +1,4 @@
-//! Reads the run queues of a CPU, and of a group on a CPU.
+//! Reads the run queue of a CPU, and the queue of a group on a CPU.
 
 use core::{
     ffi::c_void,
@@ -9,11 +9,11 @@ use cgscope_ledger::ABSENT;
 
 use super::{OFFSETS, Task, cgroup_hierarchy, peek, root_cgroup_id, throttles_tasks};
 
-/// Maximum number of cgroup levels that are searched for the exhausted quota.
+/// Maximum number of cgroup levels that are searched for an exhausted quota.
 const LEVELS: usize = 16;
 
 impl Task {
-    /// Address of the queue of its group on `cpu`; 0: unknown. Linux 7.2 has no array of pointers here.
+    /// Returns the address of the queue of the task's group on `cpu`; 0: unknown. Linux 7.2 has no array of pointers here.
     #[inline(always)]
     pub fn queue_address_on(self, cpu: u32) -> u64 {
         let queues = peek(self.group_address(), offset!(task_group_cfs_rqs));
@@ -22,19 +22,19 @@ impl Task {
         if queues != 0 && queue != 0 && its_cpu == cpu { queue } else { 0 }
     }
 
-    /// Address of the queue of its group on its CPU, as a number that may be passed on.
+    /// Returns the address of the queue of the task's group on its CPU, as a number that may be passed on.
     #[inline(always)]
     pub fn queue_address(self) -> u64 {
         peek(self.0 as u64, offset!(task_cfs_rq))
     }
 
-    /// How long its group and all groups below it have run on its CPU, ns; 0 for a task of the root.
+    /// Returns how long the task's group and its descendants have run on the task's CPU, ns; 0 for a task of the root.
     #[inline(always)]
     pub fn group_ran_ns(self) -> u64 {
         field!(field!(self.0, task_parent: *const c_void), entity_run_ns)
     }
 
-    /// How long its group and all groups below it have run on another CPU, ns, as of the kernel's last update; 0: unknown.
+    /// Returns the same sum for another CPU, ns, as of the kernel's last update; 0: unknown.
     #[inline(always)]
     pub fn far_group_ran_ns(self, cpu: u32) -> u64 {
         let entities = peek(self.group_address(), offset!(task_group_entities));
@@ -44,9 +44,9 @@ impl Task {
         if entity != 0 && queue != 0 && its_cpu == cpu { peek(entity, offset!(entity_run_ns)) } else { 0 }
     }
 
-    /// Finds the cgroup whose quota ran out. Before Linux 6.18 it may have quota again by now, so the nearest cgroup with a quota
-    /// is taken. Leaves `limit` unchanged if there is none. Returns nothing, because the verifier would follow each result as a
-    /// code path of its own.
+    /// Writes the cgroup whose quota ran out to `limit`. Before Linux 6.18, that cgroup may have quota again by now, so the
+    /// nearest cgroup with a quota is taken. Leaves `limit` unchanged if there is none. Returns nothing, because the verifier
+    /// would follow each result as a separate code path.
     #[inline(never)]
     pub fn find_limit(self, limit: &mut u64) {
         let mut level = peek(self.0 as u64, offset!(task_cfs_rq));
@@ -71,14 +71,14 @@ impl Task {
 }
 
 impl Task {
-    /// Whether a BPF scheduler (sched_ext) has it on a queue, or runs it. For rare code paths.
+    /// Returns whether a BPF scheduler (sched_ext) queues or runs the task. For rare code paths.
     #[inline(always)]
     pub fn is_of_bpf_scheduler(self) -> bool {
         peek(self.0 as u64, offset!(task_scx_flags)) & 1 != 0
     }
 
-    /// Whether it has used up its runtime: its own if it is a deadline task, that of its group or of an ancestor if it is a real-time
-    /// task. The kernel sets these marks before it takes such a task off its CPU.
+    /// Returns whether the task has used up its runtime. A deadline task has its own; a real-time task shares that of its group
+    /// and of each ancestor. The kernel sets these marks before it takes such a task off its CPU.
     #[inline(never)]
     pub fn is_out_of_runtime(self) -> bool {
         if self.is_deadline() {
@@ -118,13 +118,13 @@ impl CfsRunQueue {
         RunQueue(field!(self.0, cfs_rq_rq: *const c_void))
     }
 
-    /// Number of levels out of quota: this queue's level and those above it.
+    /// Returns the number of levels that are out of quota, among the queue's own level and its ancestors.
     #[inline(always)]
     pub fn levels_out_of_quota(self) -> u32 {
         field!(self.0, cfs_rq_throttle_count)
     }
 
-    /// How long the queue was in a hierarchy out of quota until `clock_ns`, by the kernel's own clock.
+    /// Returns how long the queue was in a hierarchy out of quota until `clock_ns`, ns, by the kernel's own clock.
     #[inline(always)]
     pub fn kernels_throttled_ns(self, clock_ns: u64) -> u64 {
         let before: u64 = field!(self.0, cfs_rq_throttled_ns);
@@ -135,21 +135,22 @@ impl CfsRunQueue {
     }
 }
 
-/// Number of levels out of quota of the queue at this address.
+/// Returns the number of levels that are out of quota, for the queue at address `queue`.
 #[inline(always)]
 pub fn levels_out_of_quota_at(queue: u64) -> u32 {
     peek(queue, offset!(cfs_rq_throttle_count)) as u32
 }
 
-/// Throttled time of the queue at this address until clock 0, by the kernel's own clock: negative (as `i64`) if it is throttled.
+/// Returns the throttled time until clock 0 of the queue at this address, by the kernel's clock: negative (as `i64`) if
+/// throttled.
 #[inline(always)]
 pub fn kernels_throttled_ns_at_0(queue: u64) -> u64 {
     let before = peek(queue, offset!(cfs_rq_throttled_ns));
     before.wrapping_sub(peek(queue, offset!(cfs_rq_throttled_since)))
 }
 
-/// Throttled time of the queue at this address until `clock_ns`, by the kernel's own clock; 0 if it does not belong to `group`: the
-/// memory of a removed group may be used again.
+/// Returns the throttled time until `clock_ns` of the queue at address `queue`, by the kernel's own clock; 0 if the queue does
+/// not belong to `group`, because the memory of a removed group may be reused.
 #[inline(never)]
 pub fn left_throttled_ns(queue: u64, group: u64, clock_ns: u64) -> u64 {
     if peek(queue, offset!(cfs_rq_group)) != group {
@@ -159,15 +160,13 @@ pub fn left_throttled_ns(queue: u64, group: u64, clock_ns: u64) -> u64 {
     if (at_0_ns as i64) < 0 { at_0_ns.wrapping_add(clock_ns) } else { at_0_ns }
 }
 
-/// A queue that enters or leaves a hierarchy out of quota, read from the arguments of the kernel functions that walk the
-/// hierarchy.
+/// A queue that enters or leaves a hierarchy out of quota, from the arguments of the kernel functions that walk the hierarchy.
 #[derive(Clone, Copy)]
 pub struct Throttled {
     pub cpu: u32,
     pub clock_ns: u64,
-    /// Address of the queue.
     pub cfs_rq: u64,
-    /// Number of levels out of quota.
+    /// Number of levels that are out of quota.
     pub levels: u32,
 }
 
@@ -183,8 +182,8 @@ impl Throttled {
     }
 }
 
-/// Whether no other task waits on the run queue of the task at this address. A task that sleeps on the queue does not wait; before
-/// Linux 6.14 nobody counts such tasks.
+/// Returns whether no other task waits on the run queue of the task at address `task`. A task that sleeps on the queue does not
+/// wait. Before Linux 6.14, the kernel does not count such tasks.
 #[inline(always)]
 pub fn is_alone(task: u64) -> bool {
     let queue = peek(peek(task, offset!(task_cfs_rq)), offset!(cfs_rq_rq));
@@ -193,7 +192,7 @@ pub fn is_alone(task: u64) -> bool {
     (peek(queue, offset!(rq_running)) as u32).wrapping_sub(asleep) <= 1
 }
 
-/// The id of the cgroup at this address; that of the root for 0.
+/// Returns the id of the cgroup at address `cgroup`; for 0, the id of the root.
 #[inline(always)]
 pub fn cgroup_id_at(cgroup: u64) -> u64 {
     match peek(peek(cgroup, offset!(cgroup_kn)), offset!(kernfs_id)) {
@@ -202,7 +201,7 @@ pub fn cgroup_id_at(cgroup: u64) -> u64 {
     }
 }
 
-/// Address of the cgroup above the one at this address; 0 for the root.
+/// Returns the address of the parent of the cgroup at address `cgroup`; 0 for the root.
 #[inline(always)]
 pub fn cgroup_above(cgroup: u64) -> u64 {
     peek(peek(cgroup, offset!(cgroup_parent)), offset!(css_cgroup))
@@ -237,7 +236,7 @@ impl Cgroup {
 pub struct RunQueue(pub(super) *const c_void);
 
 impl RunQueue {
-    /// ns in the time base of `last_queued`; up to date when the scheduler has just worked on this run queue.
+    /// Returns the clock that stamps `last_queued`, ns. It is up to date when the scheduler has just worked on this run queue.
     #[inline(always)]
     pub fn clock_ns(self) -> u64 {
         field!(self.0, rq_clock)
@@ -253,25 +252,25 @@ impl RunQueue {
         self.0 as u64
     }
 
-    /// Number of tasks that run or wait on the queue at this address; 0 for address 0.
+    /// Returns the number of tasks that run or wait on the run queue at address `queue`; 0 for address 0.
     #[inline(always)]
     pub fn running_at(queue: u64) -> u64 {
         if queue == 0 { 0 } else { peek(queue, offset!(rq_running)) & u64::from(u32::MAX) }
     }
 
-    /// When the CPU last went idle; 0 if the kernel has no such field.
+    /// Returns when the CPU last went idle, ns; 0 if the kernel lacks the field.
     #[inline(always)]
     pub fn idle_since_ns(self) -> u64 {
         field!(self.0, rq_clock_idle)
     }
 
-    /// Time in interrupts, ns; 0 if the kernel does not account for them.
+    /// Returns the time in interrupts, ns; 0 if the kernel does not account for it.
     #[inline(always)]
     pub fn irq_ns(self) -> u64 {
         field!(self.0, rq_irq_time)
     }
 
-    /// Time that the hypervisor took, ns; 0 if the kernel does not count it.
+    /// Returns the time that the hypervisor took, ns; 0 if the kernel does not count it.
     #[inline(always)]
     pub fn stolen_ns(self) -> u64 {
         field!(self.0, rq_stolen_time)

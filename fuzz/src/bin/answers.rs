@@ -1,4 +1,4 @@
-//! Fuzz target for what is computed from recordings.
+//! Fuzz target for all results that are computed from recordings.
 #![no_main]
 
 use cgscope_fuzz::{answers, recordings};

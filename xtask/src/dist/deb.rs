@@ -1,4 +1,4 @@
-//! Builds the Debian package with dpkg-deb from a directory tree. The package is too simple to need debhelper.
+//! Builds the Debian package from a directory tree with dpkg-deb. The package is too simple to need debhelper.
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use super::{Contents, architecture, read};
 use crate::dist::Tree;
 use crate::steps::{self, Failure, is_on_path, output};
 
-/// Maintainer scripts that dpkg runs.
+/// The maintainer scripts, which dpkg runs.
 const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
 /// The configuration file, which the administrator may change.
 const CONFIGURATION: &str = "etc/cgscope/cgscope.toml";
@@ -54,7 +54,7 @@ fn put_files(contents: &Contents, tree: &Tree, debian: &Path, changelog: &str) -
     tree.copy(&debian.join("../cgscope.toml"), CONFIGURATION, 0o644)
 }
 
-/// Writes the files that dpkg reads. Call this last, because they contain the sizes and checksums of the other files.
+/// Writes the files that dpkg reads. Call this last, because these files contain the sizes and checksums of the others.
 fn put_control(contents: &Contents, tree: &Tree, debian: &Path) -> Result<(), Failure> {
     let mut find = Command::new("find");
     let found = output(find.current_dir(&tree.root).args(["-type", "f", "-printf", "%P %s\n"]))?;
@@ -77,7 +77,7 @@ fn put_control(contents: &Contents, tree: &Tree, debian: &Path) -> Result<(), Fa
     Ok(())
 }
 
-/// The version in the first line of a changelog: `cgscope (0.1.0) unstable; urgency=medium`.
+/// Returns the version in the first line of a changelog: `cgscope (0.1.0) unstable; urgency=medium`.
 fn latest_version(changelog: &str) -> Option<&str> {
     let (_, rest) = changelog.lines().next()?.split_once('(')?;
     Some(rest.split_once(')')?.0)

@@ -1,5 +1,5 @@
-//! Writes an image for containers with only the static binary, as an archive that container tools load: an OCI image layout. The
-//! format is too simple to need a builder of images.
+//! Writes a container image with only the static binary, as an archive that container tools load (an OCI image layout). The
+//! format is too simple to need an image builder.
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +8,7 @@ use super::{Contents, architecture};
 use crate::dist::Tree;
 use crate::steps::{self, Failure, output};
 
-/// User 0, because a container's capabilities apply only to user 0. The image has no list of users, so give a number.
+/// The user is 0, because only user 0 has the container's capabilities. It is a number, because the image has no list of users.
 const CONFIG: &str = r#"{
   "created": "@CREATED@",
   "architecture": "@ARCHITECTURE@",
@@ -54,7 +54,7 @@ const INDEX: &str = r#"{
 }
 "#;
 
-/// For `docker load`, which reads no OCI layout before Docker 25.
+/// A second index for `docker load`, which reads no OCI layout before Docker 25.
 const FOR_DOCKER: &str = r#"[{
   "Config": "blobs/sha256/@CONFIG@",
   "RepoTags": ["localhost/cgscope:@VERSION@"],
@@ -62,15 +62,13 @@ const FOR_DOCKER: &str = r#"[{
 }]
 "#;
 
-/// A file in the archive that others refer to by its digest.
+/// A file in the archive to which other files refer by its digest.
 struct Blob {
-    /// SHA-256, in hexadecimal digits.
     sha256: String,
     bytes: u64,
 }
 
 impl Blob {
-    /// The members of a descriptor.
     fn descriptor(&self) -> String {
         format!(r#""digest": "sha256:{}", "size": {}"#, self.sha256, self.bytes)
     }
@@ -109,7 +107,6 @@ pub(super) fn make(contents: &Contents) -> Result<PathBuf, Failure> {
     Ok(archive)
 }
 
-/// The files of the image.
 fn root(contents: &Contents) -> Result<Tree, Failure> {
     let root = Tree::new(contents.place.join("image/root"))?;
     root.copy(&contents.binary, "usr/bin/cgscope", 0o755)?;
@@ -121,7 +118,7 @@ fn root(contents: &Contents) -> Result<Tree, Failure> {
     Ok(root)
 }
 
-/// Puts the only layer into the layout. Also returns the digest of the uncompressed layer, which the configuration needs.
+/// Writes the only layer into the layout. Also returns the digest of the uncompressed layer, which the configuration needs.
 fn layer(contents: &Contents, root: &Tree, layout: &Tree) -> Result<(Blob, String), Failure> {
     let file = contents.place.join("image/layer.tar");
     output(super::tar(&root.root, &contents.epoch).arg("-cf").arg(&file).arg("usr"))?;
@@ -158,7 +155,7 @@ mod tests {
     fn image(place: &Path) -> Vec<u8> {
         let _ = fs::remove_dir_all(place);
         fs::create_dir_all(place).expect("a directory of ours");
-        // A program of this machine with other permissions than those in the image.
+        // A program of this machine. Its permissions differ from those in the image.
         let binary = place.join("program");
         fs::copy("/bin/true", &binary).expect("a program");
         fs::set_permissions(&binary, fs::Permissions::from_mode(0o700)).expect("a file of ours");

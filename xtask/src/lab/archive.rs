@@ -1,5 +1,5 @@
-//! Downloads and unpacks Debian packages without installing them. It uses its own apt configuration, because the machine's apt
-//! knows only one release.
+//! Downloads and unpacks Debian packages without installing them. The machine's apt knows only one release, so this has its own
+//! configuration.
 use std::cell::Cell;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::steps::{self, Failure};
 /// The Debian releases that have our kernels. A mirror may lack some of them.
 const SUITES: [&str; 4] = ["bullseye", "bookworm", "bookworm-backports", "trixie-backports"];
 
-/// An apt configuration that is separate from the machine's. It fetches package lists only when needed.
+/// An apt configuration, separate from the machine's own. It fetches package lists only when they are needed.
 pub(crate) struct Apt {
     place: PathBuf,
     has_lists: Cell<bool>,
@@ -22,7 +22,7 @@ impl Apt {
         Self { place, has_lists: Cell::new(false) }
     }
 
-    /// The machine's own mirror of Debian.
+    /// Returns the Debian mirror that the machine uses.
     pub(crate) fn mirror() -> Result<String, Failure> {
         let mut asked = Command::new("apt-get");
         asked.args(["indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]);
@@ -36,7 +36,7 @@ impl Apt {
         })
     }
 
-    /// Fetches new lists from the machine's own mirror, once per run.
+    /// Fetches new lists from this mirror, once in each run.
     fn update(&self) -> Result<(), Failure> {
         if self.has_lists.replace(true) {
             return Ok(());
@@ -61,19 +61,19 @@ impl Apt {
         );
         steps::write(&self.place.join("apt.conf"), settings)?;
         eprintln!("lab: downloading the package lists of the archive");
-        // `apt-get update` fails if the mirror lacks one of the releases, but it fetches the others.
+        // `apt-get update` fails if the mirror lacks one of the releases, but fetches the others.
         let _ = steps::status(self.command("apt-get").arg("update").stdout(Stdio::null()))?;
         Ok(())
     }
 
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
-        // Ignore the machine's settings: they may start programs after an update.
+        // The machine's settings are ignored, because they may start programs after an update.
         command.env("APT_CONFIG", self.place.join("apt.conf")).env("LC_ALL", "C");
         command
     }
 
-    /// Names of all packages that begin with one of these prefixes.
+    /// Returns the names of all packages that begin with one of these prefixes.
     pub(crate) fn names(&self, beginnings: &[&str]) -> Result<Vec<String>, Failure> {
         self.update()?;
         let found = |beginning| output(self.command("apt-cache").args(["pkgnames", beginning]));
@@ -81,7 +81,6 @@ impl Apt {
         Ok(found.iter().flat_map(|names| names.lines()).map(str::to_owned).collect())
     }
 
-    /// Downloads a package and unpacks it into `to`.
     pub(crate) fn unpack(&self, name: &str, to: &Path) -> Result<(), Failure> {
         self.update()?;
         let debs = self.place.join("debs");
@@ -100,7 +99,7 @@ impl Apt {
     }
 }
 
-/// The URI of the main archive. URIs of updates and security do not end in `/debian`.
+/// Returns the URI of the main archive. The URIs of updates and security do not end in `/debian`.
 fn mirror(uris: &str) -> Option<&str> {
     uris.lines().find(|uri| uri.trim_end_matches('/').ends_with("/debian"))
 }

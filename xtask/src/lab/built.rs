@@ -1,6 +1,6 @@
-//! Builds the kernel `scx` and BPF schedulers for it, from Debian's source of Linux.
+//! Builds the kernel `scx`, and BPF schedulers for it, from Debian's source of Linux.
 //!
-//! No Debian kernel has both sched_ext and the accounting of interrupt time.
+//! No kernel of Debian has both sched_ext and the accounting of interrupt time.
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{fs, thread};
@@ -10,21 +10,21 @@ use crate::lab::kernels;
 use crate::setup;
 use crate::steps::{self, Failure};
 
-/// The source package, which is in the backports of Debian 12 and in Debian 13.
+/// The source package. Debian 13 and the backports of Debian 12 have it.
 const SOURCE: &str = "linux-source-6.12";
 /// All options that differ from `allnoconfig`.
 const CONFIG: &str = include_str!("scx.config");
-/// Compilers, and what the kernel needs to write its BTF.
+/// Compilers, and tools that write the kernel's BTF.
 const TOOLS: [&str; 9] = ["make", "gcc", "flex", "bison", "bc", "xz-utils", "libelf-dev", "dwarves", "clang"];
-/// Examples of BPF schedulers in the kernel's source.
+/// Example BPF schedulers in the kernel's source.
 const SCHEDULERS: [&str; 2] = ["scx_simple", "scx_qmap"];
 
-/// The directory of the BPF schedulers. It is missing until the kernel was built.
+/// Returns the directory of the BPF schedulers, which is missing until the kernel is built.
 pub(crate) fn schedulers() -> Result<PathBuf, Failure> {
     Ok(kernels::image(kernels::BUILT)?.with_file_name("schedulers"))
 }
 
-/// Builds the kernel as `image`, and the schedulers. This takes some ten minutes, and 4 GB of disk until it ends.
+/// Builds the kernel as `image`, and the schedulers. This takes some ten minutes, and 4 GB of disk space until it ends.
 pub(crate) fn make(apt: &Apt, image: &Path) -> Result<(), Failure> {
     setup::ensure(&TOOLS)?;
     let (unpacked, tree) = (image.with_extension("package"), image.with_extension("source"));
@@ -46,7 +46,7 @@ pub(crate) fn make(apt: &Apt, image: &Path) -> Result<(), Failure> {
         for scheduler in SCHEDULERS {
             fs::copy(tree.join("tools/sched_ext/build/bin").join(scheduler), place.join(scheduler))?;
         }
-        // The image comes last: without it, the next run starts again.
+        // The image is moved last, because without it the next run starts again.
         fs::rename(tree.join("arch/x86/boot/bzImage"), image)
     });
     copied.map_err(|why| steps::cannot("write", image, &why))?;
@@ -69,7 +69,7 @@ fn configure(tree: &Path) -> Result<(), Failure> {
     )))
 }
 
-/// The lines of [`CONFIG`] that the kernel's configuration lacks, because another option is missing.
+/// Returns the lines of [`CONFIG`] that the kernel's configuration lacks because another option is missing.
 fn refused(chosen: &str) -> Vec<&'static str> {
     let is_chosen = |line: &&str| chosen.lines().any(|chosen| chosen == *line);
     CONFIG.lines().filter(|line| line.contains("CONFIG_")).filter(|line| !is_chosen(line)).collect()

@@ -12,11 +12,11 @@ use crate::lab::{built, vm};
 use crate::setup::{self, installed};
 use crate::steps::{self, Failure};
 
-/// Programs from the host that the tests call. Others come from busybox; it lacks these, or its versions differ too much.
+/// Programs of the host that the tests call. Other programs come from busybox, which lacks these or has too different versions.
 const PROGRAMS: &str = "busybox bash bpftool cat chrt cyclictest dash env false head id mount perf runqlat setpriv setsid sleep \
     stress-ng tail taskset timeout tmux true umount uname unshare yes";
 
-/// Files for these programs. tmux needs a terminfo entry and a UTF-8 locale.
+/// Files that these programs need. tmux needs a terminfo entry and a UTF-8 locale.
 const FILES: [&str; 5] = [
     "/lib/terminfo/s/screen",
     "/lib/terminfo/t/tmux",
@@ -26,9 +26,8 @@ const FILES: [&str; 5] = [
 ];
 
 const INIT: &str = include_str!("init.sh");
-/// Runs the job.
 const RUN: &str = include_str!("run.sh");
-/// Starts systemd, which runs the job as a service.
+/// The script that starts systemd, which runs the job as a service.
 const INIT_SYSTEMD: &str = include_str!("systemd/init.sh");
 const SERVICE: &str = include_str!("systemd/lab.service");
 
@@ -36,22 +35,22 @@ pub(crate) struct Binaries {
     pub(crate) cgscope: PathBuf,
     pub(crate) tests: PathBuf,
     pub(crate) workload: PathBuf,
-    /// The Debian package of `cgscope`. Only a Debian root gets it.
+    /// The Debian package of `cgscope`. Only a root with Debian gets it.
     pub(crate) package: Option<PathBuf>,
 }
 
 impl Binaries {
-    /// Each binary with its place in the machine.
     fn places(&self) -> [(&Path, &'static str); 3] {
         [(&self.cgscope, "lab/cgscope"), (&self.workload, "lab/workload"), (&self.tests, "lab/root")]
     }
 }
 
-/// Packs the files of the root, after the archives that are given: the kernel unpacks one after the other. All files belong to root.
+/// Packs the files of the root after the given archives; the kernel unpacks one archive after the other. All files belong to
+/// root.
 const PACK: &str = r#"root=$1 initrd=$2; shift 2; cd "$root" &&
     { cat /dev/null "$@" && find . | cpio --quiet -o -H newc --owner=0:0; } > "$initrd""#;
 
-/// Builds the archive of the root file system. The first process runs `job`. Returns the path of the archive.
+/// Builds the archive of the root file system, whose first process runs `job`. Returns the path of the archive.
 pub(crate) fn initrd(binaries: &Binaries, kernel: &Kernel, job: &[u8]) -> Result<PathBuf, Failure> {
     let place = vm::place(kernel);
     let _ = fs::remove_dir_all(place.join("root"));
@@ -65,7 +64,7 @@ pub(crate) fn initrd(binaries: &Binaries, kernel: &Kernel, job: &[u8]) -> Result
     for (from, to) in binaries.places() {
         tree.copy(from, to, 0o755)?;
     }
-    // `cgscope` is on PATH, and it and `workload` are where they were built: the tests expect them there.
+    // `cgscope` is on PATH. It and `workload` are also where they were built, because the tests expect them there.
     tree.link("usr/bin/cgscope", "/lab/cgscope")?;
     for (built, to) in &binaries.places()[..2] {
         tree.link(&inside(built), &format!("/{to}"))?;
@@ -78,12 +77,12 @@ pub(crate) fn initrd(binaries: &Binaries, kernel: &Kernel, job: &[u8]) -> Result
     Ok(initrd)
 }
 
-/// Adds the service that runs the job to a Debian root, which has the libraries of the binaries.
+/// Adds the service that runs the job to a root with Debian, which has the libraries of the binaries.
 fn put_service(tree: &Tree, binaries: &Binaries) -> Result<(), Failure> {
     tree.put("init", INIT_SYSTEMD.as_bytes(), 0o755)?;
     tree.put("etc/systemd/system/lab.service", SERVICE.as_bytes(), 0o644)?;
     tree.link("etc/systemd/system/multi-user.target.wants/lab.service", "../lab.service")?;
-    // A new file system at /tmp would hide the links of a checkout below it. Services with a /tmp of their own need none of them.
+    // A new file system at /tmp would hide the links of a checkout there. Services with a private /tmp do not need these links.
     tree.link("etc/systemd/system/tmp.mount", "/dev/null")?;
     binaries.package.iter().try_for_each(|package| {
         let name = package.file_name().unwrap_or_default().display();
@@ -91,7 +90,6 @@ fn put_service(tree: &Tree, binaries: &Binaries) -> Result<(), Failure> {
     })
 }
 
-/// Adds a root with busybox and programs of the host.
 fn put_small_root(tree: &Tree, binaries: &Binaries) -> Result<(), Failure> {
     for dir in ["usr/bin", "usr/lib", "usr/lib64", "dev", "proc", "sys", "run", "root", "var", "mnt"] {
         tree.directory(Path::new(dir))?;
@@ -109,7 +107,7 @@ fn put_small_root(tree: &Tree, binaries: &Binaries) -> Result<(), Failure> {
     tree.put("etc/passwd", b"root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n", 0o644)?;
     tree.put("etc/group", b"root:x:0:\nnogroup:x:65534:\n", 0o644)?;
     let mut programs = PROGRAMS.split(' ').map(find).collect::<Result<Vec<_>, _>>()?;
-    // The BPF schedulers, if the lab has built them.
+    // The BPF schedulers exist only if the lab has built them.
     let schedulers = fs::read_dir(built::schedulers()?).into_iter().flatten().flatten();
     programs.extend(schedulers.map(|scheduler| scheduler.path()));
     for program in &programs {
@@ -117,22 +115,22 @@ fn put_small_root(tree: &Tree, binaries: &Binaries) -> Result<(), Failure> {
     }
     let mut ldd = Command::new("ldd");
     ldd.args(&programs).args(binaries.places().map(|(from, _)| from));
-    // It fails for static programs, which need no libraries, but lists those of the others.
+    // ldd fails for static programs, which need no libraries, but still lists the libraries of the other programs.
     let listed = ldd.output().map_err(|why| steps::did_not_start(&ldd, &why))?.stdout;
     for library in libraries(&String::from_utf8_lossy(&listed)) {
         tree.copy(Path::new(library), &inside(Path::new(library)), 0o755)?;
     }
-    // Some distributions keep these files elsewhere; a test then reports the missing terminal.
+    // Some distributions keep these files elsewhere. Then a test reports the missing terminal.
     let mut files = FILES.into_iter().map(Path::new).filter(|file| file.is_file());
     files.try_for_each(|file| tree.copy(file, &inside(file), 0o644))
 }
 
-/// The path in the machine's root, relative to it.
+/// Returns the path relative to the machine's root.
 fn inside(path: &Path) -> String {
     path.display().to_string().trim_start_matches('/').to_owned()
 }
 
-/// Finds a program on PATH or in the `sbin` directories, which PATH may lack.
+/// Finds a program on PATH, or in the `sbin` directories, which PATH may lack.
 fn find(program: &str) -> Result<PathBuf, Failure> {
     let path = env::var_os("PATH").unwrap_or_default();
     let places = env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
@@ -143,26 +141,25 @@ fn find(program: &str) -> Result<PathBuf, Failure> {
     })
 }
 
-/// The library paths in the output of ldd, which names each program at the begin of a line.
+/// Returns the library paths in the output of ldd, which names each program at the start of a line.
 fn libraries(text: &str) -> BTreeSet<&str> {
     let lines = text.lines().filter_map(|line| line.strip_prefix('\t'));
     let paths = lines.map(|line| line.split_once(" => ").map_or(line, |(_, path)| path));
     paths.filter(|path| path.starts_with('/')).filter_map(|path| path.split(' ').next()).collect()
 }
 
-/// systemd with user sessions, container runtimes, and the programs that tests call.
+/// Packages of the Debian root: systemd with user sessions, container runtimes, and the programs that tests call.
 const ROOT_PACKAGES: &str = "systemd,systemd-sysv,dbus,dbus-user-session,libpam-systemd,uidmap,containerd,runc,crun,podman,catatonit,\
                         docker.io,iptables,adduser,busybox-static,curl,procps,sudo,tmux";
-/// Left out: they are half of the root, and the machine holds the root in memory.
+/// Files that are left out. They are half of the root, and the machine holds the root in memory.
 const ROOT_EXCLUDED: [&str; 4] =
     ["/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/man/*", "/usr/lib/*/gconv/*"];
-/// Runs in the new root.
 const ROOT_SETTINGS: &str = include_str!("systemd/settings.sh");
-/// cpio keeps owners and hard links. Packages and lists of apt stay out.
+/// Packs the root. cpio keeps owners and hard links. Packages and lists of apt are left out.
 const ROOT_PACK: &str = r#"cd "$1" && find . -xdev ! -path "./dev/*" ! -name "*.deb" ! -path "./var/lib/apt/lists/*" \
     ! -name root.cpio | cpio --quiet -o -H newc > root.cpio"#;
 
-/// The archive of the root. Creates it if it is missing.
+/// Returns the archive of the root. Creates a missing archive.
 pub(super) fn systemd_root() -> Result<PathBuf, Failure> {
     let archive = kernels::cache()?.join("systemd/root.cpio");
     let mut version = DefaultHasher::new();
@@ -184,13 +181,13 @@ fn make_root(archive: &Path) -> Result<(), Failure> {
     let settings = format!("chroot \"$1\" sh -c '{ROOT_SETTINGS}'");
     let taken = format!("download /root.cpio '{}'", archive.display());
     made.args([settings.as_str(), ROOT_PACK, &taken].map(|hook| format!("--customize-hook={hook}")));
-    // The tests are linked with this machine's libc, so the root must have the same release.
+    // The tests are linked with this machine's libc, so the root must have the same Debian release.
     steps::succeed(made.args([&release()?, "/dev/null", &Apt::mirror()?]), |status| {
         format!("lab: mmdebstrap cannot make a Debian root ({status}); see its messages above")
     })
 }
 
-/// The code name of this machine's release, such as `bookworm`.
+/// Returns the code name of this machine's Debian release, such as `bookworm`.
 fn release() -> Result<String, Failure> {
     let text = fs::read_to_string("/etc/os-release").unwrap_or_default();
     let name = text.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));

@@ -13,10 +13,10 @@ use crate::steps::{self, Failure};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Series(pub(crate) u32, pub(crate) u32);
 
-/// The kernel that the lab builds. No version has this number; it sorts after the series whose source it has.
+/// The kernel that the lab builds. No version has this number. It sorts after the series from whose source it is built.
 pub(crate) const BUILT: Series = Series(6, u32::MAX);
 const BUILT_NAME: &str = "scx";
-/// The kernel [`NEWEST`] with a Debian root, in which systemd is the first process.
+/// The kernel [`NEWEST`] with a Debian root whose first process is systemd.
 pub(crate) const SYSTEMD: Series = Series(u32::MAX, 0);
 const SYSTEMD_NAME: &str = "systemd";
 
@@ -31,7 +31,7 @@ impl Series {
         Some(Self(major.parse().ok()?, minor.parse().ok()?))
     }
 
-    /// The name of a machine that is more than a kernel of Debian.
+    /// Returns the name of a machine that is more than a kernel of Debian.
     pub(crate) fn name(self) -> Option<&'static str> {
         match self {
             BUILT => Some(BUILT_NAME),
@@ -63,16 +63,15 @@ pub(crate) const DEFAULT: [Series; 5] = [Series(5, 10), OLDEST, Series(6, 12), S
 pub(crate) const OLDEST: Series = Series(6, 1);
 pub(crate) const NEWEST: Series = Series(7, 2);
 
-/// An unpacked kernel.
 #[derive(Debug, Clone)]
 pub(crate) struct Kernel {
     pub(crate) series: Series,
     pub(crate) image: PathBuf,
-    /// The archive of a Debian root that the machine boots.
+    /// The archive of a Debian root, if the machine boots one.
     pub(crate) root: Option<PathBuf>,
 }
 
-/// The cache directory for kernels and apt's package lists.
+/// Returns the cache directory for kernels and apt's package lists.
 pub(crate) fn cache() -> Result<PathBuf, Failure> {
     setup::cache("lab", "kernels")
 }
@@ -83,7 +82,7 @@ pub(crate) fn fetch(apt: &Apt, request: &Request) -> Result<Vec<Kernel>, Failure
     for series in &request.kernels {
         match fetch_one(apt, *series) {
             Ok(kernel) => kernels.push(kernel),
-            // Archives remove old kernels: skip an unsupported one that the user did not request.
+            // Archives remove old kernels, so an unsupported kernel that the user did not request is skipped.
             Err(failure @ Failure::Host(_)) if !request.named && !plan::is_supported(*series) => {
                 eprintln!("{failure}");
             }
@@ -93,7 +92,6 @@ pub(crate) fn fetch(apt: &Apt, request: &Request) -> Result<Vec<Kernel>, Failure
     Ok(kernels)
 }
 
-/// The path of the kernel image of a series.
 pub(crate) fn image(series: Series) -> Result<PathBuf, Failure> {
     let series = if series == SYSTEMD { NEWEST } else { series };
     Ok(cache()?.join("kernels").join(series.to_string()).join("vmlinuz"))
@@ -113,7 +111,7 @@ fn fetch_one(apt: &Apt, series: Series) -> Result<Kernel, Failure> {
 }
 
 fn download(apt: &Apt, series: Series, image: &Path) -> Result<(), Failure> {
-    // Since 6.19, the image is in `linux-binary-*`, and `linux-image-*` makes it bootable on real machines.
+    // Since 6.19, `linux-binary-*` contains the image, and `linux-image-*` makes it bootable on real machines.
     let names = apt.names(&["linux-binary-", "linux-image-"])?;
     let place = image.display();
     let name = choose(&names, series).ok_or_else(|| {
@@ -131,22 +129,22 @@ fn download(apt: &Apt, series: Series, image: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Chooses the package with the newest kernel of the series.
+/// Returns the package with the newest kernel of the series.
 ///
-/// If the archive lacks the series, takes the next available series that is lower than the next one in [`DEFAULT`]. The `cloud`
-/// flavour has everything that the tests need, at a third of the size.
+/// If the archive lacks the series, takes the next available series below the next one in [`DEFAULT`]. The `cloud` flavour has
+/// everything that the tests need, at a third of the size.
 fn choose(names: &[String], series: Series) -> Option<&str> {
     let next = DEFAULT.into_iter().find(|next| *next > series).unwrap_or(Series(u32::MAX, 0));
     let candidates = || names.iter().filter_map(|name| Some((version(name)?, name.as_str())));
     let lowest = candidates().map(|(version, _)| Series(version[0], version[1]));
     let lowest = lowest.filter(|found| *found >= series && *found < next).min()?;
     let of_series = candidates().filter(|(version, _)| Series(version[0], version[1]) == lowest);
-    // If two packages have this kernel, the image is in the alphabetically first one (`linux-binary-*`).
+    // If two packages have this kernel, the alphabetically first one (`linux-binary-*`) contains the image.
     let best = of_series.max_by(|(a, a_name), (b, b_name)| a.cmp(b).then(b_name.cmp(a_name)));
     best.map(|(_, name)| name)
 }
 
-/// The version numbers in `linux-image-6.12.107+deb13-cloud-amd64`. `None` for other packages.
+/// Returns the version numbers in `linux-image-6.12.107+deb13-cloud-amd64`. `None` for other packages.
 fn version(name: &str) -> Option<Vec<u32>> {
     let rest = name.strip_prefix("linux-image-").or_else(|| name.strip_prefix("linux-binary-"))?;
     let version = rest.strip_suffix("-cloud-amd64")?;

@@ -24,14 +24,14 @@ use crate::lanes::{Disturbance, in_parallel};
 use crate::steps::{self, Failure};
 use crate::{binary, dist, setup};
 
-/// Number of machines that run at once. Each has four CPUs, and its tests wait more than they compute.
+/// Maximum number of machines that run at the same time. Each has four CPUs, and its tests wait more than they compute.
 const MACHINES: usize = 2;
 
 pub(crate) fn run(request: &Request) -> Result<(), Failure> {
     run_and_report(request, &|_, _, _| Ok(()))
 }
 
-/// Receives the result of a kernel when its last test has ended.
+/// A function that receives the result of a kernel when its last test has ended.
 type OnEnd<'a> = dyn Fn(Series, Duration, Result<(), Failure>) -> Result<(), Failure> + Sync + 'a;
 
 /// Runs the tests, and calls `on_end` after each kernel.
@@ -69,7 +69,7 @@ pub(crate) fn run_and_report(request: &Request, on_end: &OnEnd<'_>) -> Result<()
     Err(Failure::Step(format!("lab: failed on {}; see the failures above", failed.join(", "))))
 }
 
-/// The archive of Debian packages that are unpacked, not installed.
+/// Returns the archive from which Debian packages are unpacked, not installed.
 pub(crate) fn archive() -> Result<Apt, Failure> {
     Ok(Apt::new(kernels::cache()?.join("apt")))
 }
@@ -85,8 +85,8 @@ fn list(request: &Request) -> Result<(), Failure> {
 
 /// Builds the release binary and its tests.
 ///
-/// `--workspace` reuses what the unit tests compiled: a single package enables other features of its dependencies. The tests that
-/// take minutes measure code that is linked into them, so these tests are optimised, too.
+/// `--workspace` reuses what the unit tests compiled, because a single package enables other features of its dependencies. The
+/// tests that take minutes measure code that is linked into them, so they are also optimised.
 pub(crate) fn build(is_long: bool) -> Result<Binaries, Failure> {
     let cgscope = binary::build()?;
     let mut cargo = steps::cargo(&["test", "--workspace", "--test", "root", "--no-run"]);
@@ -103,7 +103,7 @@ pub(crate) fn names_of_tests(binaries: &Binaries) -> Result<Vec<String>, Failure
     Ok(listed.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
 }
 
-/// Runs a script on one kernel after the other and prints its output immediately.
+/// Runs a script on one kernel after the other, and prints its output immediately.
 fn run_script(file: &str, qemu: &Qemu, kernels: &[Kernel], binaries: &Binaries) -> Result<(), Failure> {
     let script = std::fs::read(file)
         .map_err(|why| Failure::Usage(format!("cannot read the script `{file}`: {why}")))?;
@@ -158,7 +158,7 @@ fn run_one(
     let stopped = vm::run(qemu, kernel, &initrd, |machine, piece| {
         log += piece;
         let now = (Instant::now(), vm::waited_s(machine));
-        // The first test begins after the start of the machine.
+        // The first test begins after the machine has booted.
         if reported.is_empty() && piece.contains("running ") {
             last = now;
         }
@@ -199,7 +199,6 @@ fn run_one(
     Ok(report)
 }
 
-/// The script that init runs in the machine.
 fn job(planned: &BTreeMap<String, Outcome>) -> String {
     let runs = planned.iter().filter(|(_, outcome)| **outcome == Outcome::Unfinished);
     let names: Vec<&str> = runs.map(|(test, _)| test.as_str()).collect();
@@ -210,8 +209,8 @@ fn job(planned: &BTreeMap<String, Outcome>) -> String {
     job
 }
 
-/// The part of the script that runs the tests. Failed tests run once more. This counts only if the machine's CPUs waited for
-/// CPUs of the host during the first try: see `refuse_repeats`.
+/// The part of the script that runs the tests. Failed tests run once more. The second try counts only if the machine's CPUs
+/// waited for CPUs of the host during the first try, see `refuse_repeats`.
 const JOB_TESTS: &str = "\
 run() { { /lab/root --color=never --include-ignored --test-threads=1 --exact $1 2>&1; echo $? > /tmp/code; } | tee /tmp/said; }
 run \"$names\"

@@ -3,10 +3,10 @@ use crate::lab::kernels::{BUILT, SYSTEMD, Series};
 use crate::lab::results::Outcome;
 use crate::lanes::{BUILT_KERNEL, LONG, SYSTEMD_HOST};
 
-/// The oldest kernel that cgscope fully supports: see `Feature::LoopHelper`.
+/// The oldest kernel that cgscope fully supports, see `Feature::LoopHelper`.
 const OLDEST_SUPPORTED: Series = Series(5, 17);
 
-/// Tests that run only on the host: the reason, and prefixes of their full names.
+/// Tests that run only on the host: a reason, and prefixes of the tests' full names.
 const HOST_ONLY: [(&str, &[&str]); 5] = [
     (
         "asserts times or shares of time, or compares readings of the same seconds, and emulation is too slow for that",
@@ -27,7 +27,7 @@ const HOST_ONLY: [(&str, &[&str]); 5] = [
             "stat::objects_and_text_agree",
             "stat::side_by_side",
             "stat_classes::a_command_that_sleeps",
-            // offcpu:: checks the same on other kernels.
+            // `offcpu::` checks the same on other kernels.
             "stat_classes::a_pool_that_waits",
             "stat_classes::sleepers_that_exit",
             "stat_command_unseen::the_terminal",
@@ -62,19 +62,19 @@ const HOST_ONLY: [(&str, &[&str]); 5] = [
     ),
 ];
 
-/// Tests that also run on unsupported, older kernels. On supported kernels they run like [`ENDS`].
+/// Tests that also run on older, unsupported kernels. On supported kernels they run like [`ENDS`].
 const BELOW_AND_ENDS: [&str; 3] = ["coarse::", "coarse_fallback::", "sample::the_coarse_mode"];
 
-/// Tests that hardly depend on the kernel. They run on the oldest and the newest kernel, and with `--all` on every kernel.
+/// Tests that hardly depend on the kernel. They run on the oldest and newest kernel, and with `--all` on every kernel.
 const ENDS: [&str; 4] = ["serve::", "bad_input::", "record::", "bytes::"];
 
-/// Tests that expect no waiting with the cause `irq`.
+/// Tests that expect no wait with the cause `irq`.
 const WITHOUT_IRQ_TIME: [&str; 2] =
     ["ledger::far::a_long_wait_after_a_wakeup", "ledger::moved::six_loops_in_three_cgroups"];
 
-/// The outcome of a test before the run: `Unfinished` if the test should run on the kernel.
+/// Returns the outcome of a test before the run: `Unfinished` if the test should run on the kernel.
 ///
-/// `ends`: the kernel is the oldest or the newest supported kernel of the run, or every test was requested.
+/// `ends`: the kernel is the oldest or newest supported kernel of the run, or the user requested every test.
 pub(crate) fn outcome(test: &str, kernel: Series, ends: bool) -> Outcome {
     match (test.starts_with(SYSTEMD_HOST), kernel == SYSTEMD) {
         (true, true) => return Outcome::Unfinished,

@@ -10,13 +10,13 @@ const PART: [&str; 3] = ["truth::sums_are_equal_for_two_busy", "ledger::all_caus
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(super) kernels: Vec<Series>,
-    /// The user named the kernels, so each must exist.
+    /// The user named the kernels, so each of them must exist.
     pub(super) named: bool,
     pub(super) shell: bool,
     pub(super) list: bool,
     pub(super) all: bool,
     pub(super) cpus: Cpus,
-    /// A shell script to run instead of the tests.
+    /// A shell script that runs instead of the tests.
     pub(super) script: Option<String>,
     pub(super) filters: Vec<String>,
 }
@@ -65,8 +65,9 @@ impl Request {
         Ok(request)
     }
 
-    /// The oldest and the newest kernel, with tests that show their differences, and if `is_long` also the kernel that the lab
-    /// builds and the machine with systemd. Unless `is_long`, only a part of these tests, which takes a minute or two.
+    /// Returns a request for the oldest and the newest kernel, with tests that show their differences. If `is_long`, adds the
+    /// kernel that the lab builds and the machine with systemd. Otherwise, keeps only a part of the tests, which takes a minute
+    /// or two.
     pub(crate) fn for_checks(is_long: bool) -> Self {
         let mut kernels = vec![kernels::OLDEST, kernels::NEWEST];
         let mut filters = PART.to_vec();
@@ -78,12 +79,11 @@ impl Request {
         Self { kernels, named: true, filters, ..Self::default() }
     }
 
-    /// Removes the other kernels.
     pub(crate) fn keep_kernels(&mut self, is_kept: impl FnMut(&Series) -> bool) {
         self.kernels.retain(is_kept);
     }
 
-    /// The first filter that matches none of the tests.
+    /// Returns the first filter that matches none of the tests.
     pub(super) fn without_a_test(&self, tests: &[String]) -> Option<&str> {
         let fits = |filter: &str| tests.iter().any(|test| test.contains(filter));
         self.filters.iter().map(String::as_str).find(|filter| !fits(filter))

@@ -1,4 +1,4 @@
-//! Parses the results of the tests in a machine and prints them as a table.
+//! Parses the results of the tests in a machine, and prints them as a table.
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::lab::kernels::Series;
@@ -6,7 +6,7 @@ use crate::lab::kernels::Series;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Passed,
-    /// The test failed while the host disturbed the machine, and passed when it ran once more.
+    /// The test failed while the host disturbed the machine, and passed in its second try.
     PassedAgain,
     Failed,
     /// The test should have run, but its outcome is unknown.
@@ -25,7 +25,7 @@ pub(crate) struct KernelReport {
     /// The kernel's own version string; empty if the kernel did not boot.
     pub(crate) release: String,
     pub(crate) outcomes: BTreeMap<String, Outcome>,
-    /// For each test that failed in its first try: why the host may be blamed, if it may.
+    /// For each test that failed in its first try: why the host may be blamed; `None`: it must not be blamed.
     pub(crate) blames: BTreeMap<String, Option<String>>,
     pub(crate) log: String,
     pub(crate) seconds: u64,
@@ -42,7 +42,6 @@ impl KernelReport {
         self.outcomes.values().filter(|outcome| outcomes.contains(outcome)).count()
     }
 
-    /// The result in words.
     pub(crate) fn ending(&self) -> String {
         format!(
             "{} passed, {} failed, {} did not end",
@@ -54,25 +53,25 @@ impl KernelReport {
 
     pub(crate) fn has_passed(&self) -> bool {
         let have_run = self.count(&PASSED) != 0;
-        // Check the exit code, too, because output of a test's children may look like an outcome.
+        // The exit code is checked too, because output of a test's children may look like an outcome.
         let has_ended =
             self.stopped.is_none() && self.doctor.is_some() && (!have_run || self.tests == Some(0));
         has_ended && !self.release.is_empty() && self.count(&[Outcome::Failed, Outcome::Unfinished]) == 0
     }
 
-    /// The output of the failed tests: libtest prints it between two lists of failures.
+    /// Returns the output of the failed tests, which libtest prints between two lists of failures.
     pub(crate) fn said_of_failures(&self) -> String {
         let parts = self.log.split("\nfailures:\n").skip(1).step_by(2);
         parts.map(str::trim).collect::<Vec<_>>().join("\n\n")
     }
 }
 
-/// The value in the first line `lab: WHAT VALUE`.
+/// Returns the value in the first line `lab: WHAT VALUE`.
 pub(crate) fn reported<'a>(log: &'a str, what: &str) -> Option<&'a str> {
     log.lines().find_map(|line| line.strip_prefix("lab: ")?.strip_prefix(what)?.strip_prefix(' '))
 }
 
-/// Parses the outcomes in the output of libtest. Output of a test's children may precede the outcome.
+/// Parses the outcomes in the output of libtest. The output of a test's children may precede the outcome.
 pub(crate) fn outcomes(log: &str) -> BTreeMap<String, Outcome> {
     let mut outcomes = BTreeMap::new();
     let mut running = None;
@@ -98,7 +97,7 @@ pub(crate) fn outcomes(log: &str) -> BTreeMap<String, Outcome> {
     outcomes
 }
 
-/// A second try counts only if the first was disturbed.
+/// Turns a pass in the second try into a failure if nothing disturbed the first try.
 pub(crate) fn refuse_repeats(
     outcomes: &mut BTreeMap<String, Outcome>,
     blames: &BTreeMap<String, Option<String>>,
@@ -110,7 +109,7 @@ pub(crate) fn refuse_repeats(
     }
 }
 
-/// A Markdown table of passed tests, by module and kernel.
+/// Returns a Markdown table of passed tests, by module and kernel.
 pub(crate) fn table(reports: &[KernelReport]) -> String {
     let names = reports.iter().flat_map(|report| report.outcomes.keys());
     let modules: BTreeSet<&str> = names.map(|name| module(name)).collect();
@@ -132,7 +131,7 @@ fn row(first: &str, cells: impl Iterator<Item = String>) -> String {
 }
 
 fn title(report: &KernelReport) -> String {
-    // `6.12.107+deb13-cloud-amd64`: the rest names the distribution.
+    // In `6.12.107+deb13-cloud-amd64`, the rest names the distribution.
     let release = report.release.split(['+', '-']).next().unwrap_or_default();
     match report.series.name() {
         _ if release.is_empty() => report.series.to_string(),
@@ -161,7 +160,7 @@ fn cell(report: &KernelReport, name: &str) -> String {
     if failed > 0 { format!("**{cell}**") } else { cell }
 }
 
-/// The names of tests that failed, did not run, or passed only when repeated.
+/// Returns the names of tests that failed, did not run, or passed only in the second try.
 pub(crate) fn notes(reports: &[KernelReport]) -> String {
     let mut lines = String::new();
     for (outcome, what) in [
@@ -191,7 +190,7 @@ fn host_only(reports: &[KernelReport]) -> String {
     tests.into_iter().map(|(name, reason)| format!("* host only, {reason}: `{name}`\n")).collect()
 }
 
-/// The number of tests that do not run on a kernel, by kernel, reason and module.
+/// Returns the number of tests that do not run on a kernel, by kernel, reason and module.
 fn elsewhere(reports: &[KernelReport]) -> String {
     let mut lines = String::new();
     for report in reports {

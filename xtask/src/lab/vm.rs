@@ -9,29 +9,28 @@ use crate::lab::archive::Apt;
 use crate::lab::kernels::{self, Kernel};
 use crate::steps::{self, Failure};
 
-/// Maximum time without output.
+/// Maximum time without output from a machine.
 const SILENCE: Duration = Duration::from_secs(150);
 const LIFE: Duration = Duration::from_secs(900);
 /// Number of console lines that are shown after a failure.
 const LAST_LINES: usize = 25;
 
-/// Kernel command line: log only errors, and skip delays for real hardware.
+/// The kernel command line. The kernel logs only errors, and skips delays for real hardware.
 const COMMAND_LINE: &str = "console=ttyS0 loglevel=4 panic=-1 mitigations=off nowatchdog random.trust_cpu=on \
                             rcupdate.rcu_cpu_stall_suppress=1 tsc=reliable no_timer_check";
 
-/// The directory of a run, which contains `initrd` and `console.log`.
+/// Returns the directory of a run, which contains `initrd` and `console.log`.
 pub(crate) fn place(kernel: &Kernel) -> PathBuf {
     let target = steps::target_dir();
     target.join("lab").join(kernel.series.to_string())
 }
 
-/// The QEMU command without the two serial ports.
 fn machine(qemu: &Qemu, kernel: &Kernel, initrd: &Path) -> Command {
-    // setpriv ends QEMU with the thread that started it, also if xtask is killed; QEMU has no option for that.
+    // setpriv ends QEMU when the thread that started it ends, even if xtask is killed. QEMU has no such option.
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]).arg(&qemu.program);
     if let Some(data) = &qemu.data {
-        // Also search for firmware in the directory of the SeaBIOS package.
+        // QEMU also searches for firmware in the directory of the SeaBIOS package.
         command.arg("-L").arg(data).args(["-L", "/usr/share/seabios"]);
     }
     command.args(["-accel", "tcg,thread=multi", "-cpu", "max"]);
@@ -50,7 +49,7 @@ fn machine(qemu: &Qemu, kernel: &Kernel, initrd: &Path) -> Command {
     command
 }
 
-/// Time that the CPUs of a machine waited for a CPU of the host, seconds. `pid`: the process of QEMU.
+/// Returns how long the CPUs of a machine waited for a CPU of the host, seconds. `pid`: the process of QEMU.
 pub(crate) fn waited_s(pid: u32) -> f64 {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let texts = threads.filter_map(|thread| fs::read_to_string(thread.path().join("schedstat")).ok());
@@ -58,9 +57,9 @@ pub(crate) fn waited_s(pid: u32) -> f64 {
     texts.filter_map(waited_ns).sum::<u64>() as f64 / 1e9
 }
 
-/// Runs a machine to its end and calls `said` with the process of QEMU and its output piece by piece.
+/// Runs a machine to its end. Calls `said` with the process of QEMU and each piece of its output.
 ///
-/// Returns `None` if the machine ended by itself, otherwise why it was stopped and the last lines of its console.
+/// Returns `None` if the machine ended by itself. Otherwise returns why it was stopped, and the last lines of its console.
 pub(crate) fn run(
     qemu: &Qemu,
     kernel: &Kernel,
@@ -101,7 +100,7 @@ pub(crate) fn run(
 /// Runs a machine with its console in this terminal.
 pub(crate) fn shell(qemu: &Qemu, kernel: &Kernel, initrd: &Path) -> Result<(), Failure> {
     let mut command = machine(qemu, kernel, initrd);
-    // Ctrl-C goes to the shell inside the machine; Ctrl-A X ends the machine.
+    // Ctrl-C reaches the shell inside the machine. Ctrl-A X ends the machine.
     command.args(["-chardev", "stdio,id=terminal,mux=on,signal=off", "-serial", "chardev:terminal"]);
     // The second serial port is unused here.
     let ended = steps::status(command.args(["-mon", "chardev=terminal", "-serial", "null"]));
@@ -119,15 +118,15 @@ fn last_lines(path: &Path) -> String {
 
 /// The oldest QEMU that works.
 ///
-/// Before 8.1, a CPU may run an instruction that another CPU just changed (fixed by "accel/tcg: Always lock pages before
-/// translation"). So a kernel that patches its code to switch BPF statistics crashes ("Oops: int3").
+/// Before 8.1, a CPU may run an instruction that another CPU has just changed (fixed by "accel/tcg: Always lock pages before
+/// translation"). Then a kernel that patches its code to switch BPF statistics crashes ("Oops: int3").
 const LEAST: (u32, u32) = (8, 1);
 
-/// The CPUs of a machine, on two nodes.
+/// The CPUs of a machine, on two NUMA nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cpus {
     pub(crate) online: u32,
-    /// The kernel reserves memory for this many.
+    /// Number of CPUs for which the kernel reserves memory.
     pub(crate) possible: u32,
 }
 
@@ -142,14 +141,14 @@ impl Cpus {
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (online, possible) = text.split_once('/').unwrap_or((text, text));
         let cpus = Self { online: online.parse().ok()?, possible: possible.parse().ok()? };
-        // QEMU's default board has at most 255.
+        // QEMU's default board supports at most 255 CPUs.
         (2..=255)
             .contains(&cpus.possible)
             .then_some(cpus)
             .filter(|cpus| (1..=cpus.possible).contains(&cpus.online))
     }
 
-    /// The first node has half of the CPUs that are online, the second has all others.
+    /// Returns the CPUs of each node. The first node has half of the CPUs that are online, the second node has all others.
     fn on_two_nodes(self) -> [String; 2] {
         let half = self.online.div_ceil(2);
         [format!("0-{}", half - 1), format!("{half}-{}", self.possible - 1)]
@@ -160,12 +159,12 @@ impl Cpus {
 pub(crate) struct Qemu {
     program: PathBuf,
     pub(crate) cpus: Cpus,
-    /// The directory of its data files, if it is not installed.
+    /// The directory of QEMU's data files, if QEMU is not installed.
     data: Option<PathBuf>,
 }
 
 impl Qemu {
-    /// Finds the installed QEMU. If it is too old, downloads and unpacks the backport without installing it.
+    /// Finds the installed QEMU. If it is too old, downloads the backport and unpacks it without installing it.
     pub(crate) fn find(apt: &Apt, cpus: Cpus) -> Result<Self, Failure> {
         let installed = PathBuf::from("qemu-system-x86_64");
         if is_new_enough(&installed) {

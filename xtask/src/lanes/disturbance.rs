@@ -1,19 +1,19 @@
-//! Measures how much others use the machine during a test, and decides whether the machine may be blamed for a failure.
+//! Measures how much other programs use the machine during a test, and decides whether the machine may be blamed for a failure.
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-/// Others disturb a test if they use more than this many CPUs and more than this percentage of its CPUs. The services of an idle
-/// machine use less; a compiler or a load uses at least one CPU.
+/// Other programs disturb a test if they use more than this many CPUs and more than this percentage of the test's CPUs. The
+/// services of an idle machine use less. A compiler or a load uses at least one CPU.
 const CPUS: f64 = 0.3;
 const PERCENT: f64 = 5.0;
-/// Less is not printed, CPUs.
+/// Minimum use that is printed, CPUs.
 const LEAST: f64 = 0.01;
-/// Time between two readings that show whether the machine is quiet.
+/// Time between the two readings that show whether the machine is quiet.
 const LOOK: Duration = Duration::from_millis(500);
-/// `USER_HZ` of /proc, the same on all architectures that cgscope runs on.
+/// `USER_HZ` of /proc. It is the same on all architectures on which cgscope runs.
 const TICKS_A_SECOND: f64 = 100.0;
 
-/// `/proc/stat` at one moment.
+/// The contents of `/proc/stat` at one moment.
 pub(crate) struct Reading {
     pub(crate) at: Instant,
     stat: String,
@@ -24,7 +24,7 @@ impl Reading {
         Self { at: Instant::now(), stat: fs::read_to_string("/proc/stat").unwrap_or_default() }
     }
 
-    /// Busy ticks and stolen ticks of a CPU, or of all CPUs.
+    /// Returns the busy ticks and the stolen ticks of a CPU, or of all CPUs.
     fn ticks(&self, cpu: Option<u32>) -> [u64; 2] {
         let name = cpu.map_or_else(|| "cpu ".to_owned(), |cpu| format!("cpu{cpu} "));
         self.stat.lines().find(|line| line.starts_with(&name)).map(ticks).unwrap_or_default()
@@ -34,14 +34,14 @@ impl Reading {
         self.stat.lines().filter(|line| line.starts_with("cpu") && !line.starts_with("cpu ")).count().max(1)
     }
 
-    /// Number of runnable tasks beyond one per CPU. The reader itself does not count.
+    /// Returns the number of runnable tasks beyond one per CPU. The reader itself does not count.
     pub(crate) fn queue(&self) -> u64 {
         let running = self.stat.lines().find_map(|line| line.strip_prefix("procs_running ")?.parse().ok());
         running.unwrap_or(0u64).saturating_sub(1 + self.online() as u64)
     }
 }
 
-/// Ticks in a line of `/proc/stat`, busy and stolen. Idle and iowait are neither; `user` already includes guests.
+/// Returns the busy and stolen ticks in a line of `/proc/stat`. Idle and iowait are neither. `user` already includes guests.
 fn ticks(line: &str) -> [u64; 2] {
     let ticks: Vec<u64> =
         line.split_ascii_whitespace().skip(1).map(|ticks| ticks.parse().unwrap_or(0)).collect();
@@ -49,23 +49,24 @@ fn ticks(line: &str) -> [u64; 2] {
     [sum(&[0, 1, 2, 5, 6]), sum(&[7])]
 }
 
-/// How much others used the CPUs of a test while it ran: average numbers of CPUs.
+/// How much others used the CPUs of a test while it ran, in CPUs on average.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Disturbance {
-    /// The number of CPUs that the test had.
+    /// Number of CPUs that the test had.
     pub(crate) cpus: usize,
-    /// Processes that belong to no test of this run.
+    /// Use by processes that belong to no test of this run.
     pub(crate) others: f64,
-    /// Other tests of this run.
+    /// Use by other tests of this run.
     pub(crate) beside: f64,
-    /// What the host of a virtual machine took away from it.
+    /// CPUs that the host of a virtual machine took away.
     pub(crate) steal: f64,
-    /// Runnable tasks beyond one per CPU before the test started.
+    /// Number of runnable tasks beyond one per CPU before the test started.
     pub(crate) queue: u64,
 }
 
 impl Disturbance {
-    /// `own_s`: CPU time of the test, seconds. `cpu`: the only CPU of the test, if it has one.
+    /// Computes the disturbance between two readings. `own_s`: CPU time of the test, seconds. `cpu`: the test's only CPU, if it
+    /// has one.
     pub(crate) fn between(before: &Reading, after: &Reading, cpu: Option<u32>, own_s: f64) -> Self {
         let cpus = if cpu.is_some() { 1 } else { before.online() };
         let ([busy, steal], [busy_after, steal_after]) = (before.ticks(cpu), after.ticks(cpu));
@@ -77,7 +78,7 @@ impl Disturbance {
         Self { cpus, others, beside: 0.0, steal: steal_s / elapsed, queue: 0 }
     }
 
-    /// Why the machine may be blamed for a failure, or `None` if it may not.
+    /// Returns why the machine may be blamed for a failure; `None` if it must not be blamed.
     pub(crate) fn blame(&self) -> Option<String> {
         let Self { cpus, others, beside, steal, queue } = self;
         let mut why = Vec::new();
@@ -96,7 +97,7 @@ impl Disturbance {
     }
 }
 
-/// Waits until the machine is quiet. Returns whether it is, and how long this took.
+/// Waits until the machine is quiet, but at most `patience`. Returns whether it is quiet, and how long the wait took.
 pub(crate) fn becomes_quiet(patience: Duration) -> (bool, Duration) {
     let begun = Instant::now();
     loop {
@@ -137,7 +138,7 @@ mod tests {
         let all = Disturbance::between(&before, &after, None, 12.0);
         assert_eq!(all, Disturbance { cpus: 2, others: 0.6, ..Disturbance::default() });
         assert_eq!(all.blame().as_deref(), Some("other programs used 0.60 CPUs"));
-        // Only its own CPU matters to a test that has one.
+        // For a test with a single CPU, only that CPU matters.
         let one = Disturbance::between(&before, &after, Some(1), 7.0);
         assert_eq!((one.cpus, (one.others * 100.0).round()), (1, 10.0));
         assert_eq!(one.blame().as_deref(), Some("other programs used 0.10 CPUs"));

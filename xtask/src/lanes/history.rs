@@ -1,4 +1,4 @@
-//! The history of tries on this machine: a file in the user's cache. A missing or unreadable file is an empty history.
+//! The history of tries on this machine, in a file in the user's cache. A missing or unreadable file is an empty history.
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
@@ -11,30 +11,29 @@ use crate::steps::{self, Failure};
 /// The columns of the file, separated by tabs.
 const COLUMNS: &str =
     "machine\trun\tcommit\ttest\ttries\tresult\tquiet\tseconds\tothers\tbeside\tsteal\tqueue\n";
-/// The name in the row of a run of all tests.
+/// The test name in the row of a run of all tests.
 const WHOLE: &str = "(all)";
-/// Maximum number of rows: some 50 runs of all tests.
+/// Maximum number of rows, which is some 50 runs of all tests.
 const ROWS: usize = 20_000;
-/// The latest quiet runs of a test by which it is judged, and how many second tries among them are too many.
+/// Number of latest quiet runs by which a test is judged, and number of second tries among them from which it fails.
 const JUDGED: usize = 10;
 const TOO_MANY: usize = 3;
 const WORST: usize = 10;
 const RUNS: usize = 10;
 
-/// A test in a run, or a run of all tests.
+/// One test of a run, or a run of all tests.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Row {
     machine: String,
-    /// When the run started, in UTC.
+    /// When the run started, UTC.
     run: String,
     commit: String,
     test: String,
     tries: u32,
     result: String,
-    /// Other programs did not disturb the run.
+    /// Whether no other program disturbed the run.
     is_quiet: bool,
     seconds: f64,
-    /// During the first try.
     disturbance: Disturbance,
 }
 
@@ -65,7 +64,6 @@ impl Row {
     }
 }
 
-/// The history, and what identifies this run in it.
 pub(crate) struct History {
     file: Option<PathBuf>,
     machine: String,
@@ -85,7 +83,6 @@ impl History {
         }
     }
 
-    /// A row of this run.
     pub(crate) fn row(
         &self,
         test: &str,
@@ -99,20 +96,19 @@ impl History {
         Row { machine, run, commit, test, tries, result, is_quiet, seconds, disturbance }
     }
 
-    /// Adds the row of a run of all tests.
     pub(crate) fn add_whole(&self, result: &Result<(), Failure>, seconds: f64) {
         let word = match result {
             Ok(()) => "green",
             Err(Failure::Undecided(_)) => "undecided",
             Err(Failure::Step(_)) => "red",
-            // The run could not start.
+            // The run could not start, so it is not recorded.
             Err(Failure::Usage(_) | Failure::Host(_)) => return,
         };
         let is_quiet = self.rows().iter().filter(|row| row.run == self.run).all(|row| row.is_quiet);
         self.add(&[self.row(WHOLE, (1, word), is_quiet, seconds, Disturbance::default())]);
     }
 
-    /// Adds rows, and drops the oldest if there are too many. A file that cannot be written is reported, and is no failure.
+    /// Adds rows, and drops the oldest if there are too many. If the file cannot be written, prints that, but does not fail.
     pub(crate) fn add(&self, rows: &[Row]) {
         let Some(file) = &self.file else { return };
         let old = fs::read_to_string(file).unwrap_or_default();
@@ -129,13 +125,13 @@ impl History {
         }
     }
 
-    /// All rows of this machine, the oldest first.
+    /// Returns all rows of this machine, the oldest first.
     fn rows(&self) -> Vec<Row> {
         let text = self.file.as_ref().and_then(|file| fs::read_to_string(file).ok()).unwrap_or_default();
         text.lines().filter_map(Row::parse).filter(|row| row.machine == self.machine).collect()
     }
 
-    /// Names the tests that needed a second try most often.
+    /// Lists the tests that needed a second try most often.
     pub(crate) fn worst(&self) -> String {
         let mut text = String::new();
         for (test, again, of) in worst(&self.rows()).into_iter().take(WORST) {
@@ -157,7 +153,7 @@ impl History {
         )))
     }
 
-    /// The latest runs of all tests, and the worst tests.
+    /// Returns a table of the latest runs of all tests, and the worst tests.
     pub(crate) fn table(&self) -> String {
         let mut rows = self.rows();
         rows.retain(|row| row.test == WHOLE);
@@ -171,7 +167,7 @@ impl History {
     }
 }
 
-/// Tests that needed second tries in their latest quiet runs: the name, how often, and the number of these runs.
+/// Returns the tests that needed second tries in their latest quiet runs: the name, how often, and in how many runs.
 fn worst(rows: &[Row]) -> Vec<(&str, usize, usize)> {
     let mut by_test: BTreeMap<&str, Vec<bool>> = BTreeMap::new();
     for row in rows.iter().filter(|row| row.is_quiet && row.test != WHOLE) {
@@ -191,7 +187,7 @@ fn too_often(rows: &[Row]) -> Vec<String> {
     bad.map(|(test, ..)| test.to_owned()).collect()
 }
 
-/// The last `count` rows of the file.
+/// Returns the last `count` rows of the file.
 fn newest(text: &str, count: usize) -> String {
     let rows = text.lines().count().saturating_sub(1);
     let kept = text.lines().skip(1 + rows.saturating_sub(count));
@@ -223,7 +219,7 @@ mod tests {
         let quiet = |tries: &[u32]| too_often(&rows("a", tries, true));
         assert!(quiet(&[2, 1, 2]).is_empty());
         assert_eq!(quiet(&[2, 1, 2, 1, 1, 1, 1, 1, 1, 2]), ["a"]);
-        // An eleventh run replaces the first.
+        // An eleventh run replaces the first one.
         assert!(quiet(&[2, 1, 2, 1, 1, 1, 1, 1, 1, 2, 1]).is_empty());
         assert!(too_often(&rows("a", &[2; 5], false)).is_empty(), "other programs disturbed these runs");
         let both = [rows("a", &[1, 2, 1], true), rows("b", &[2, 2, 1], true)].concat();

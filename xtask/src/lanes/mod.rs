@@ -1,4 +1,4 @@
-//! Runs the tests that need root, each in a process of its own, and decides whether their results are those of the product.
+//! Runs each test that needs root in a separate process, and decides whether a failure is the fault of cgscope or of the machine.
 mod disturbance;
 mod history;
 mod schedule;
@@ -22,20 +22,20 @@ use crate::lab::{self, Binaries};
 use crate::readers;
 use crate::steps::{self, AsRoot, Failure};
 
-/// Tests in modules with this name take minutes, so they run only if they are named.
+/// Name of the modules whose tests take minutes. These tests run only if they are named.
 pub(crate) const LONG: &str = "long::";
-/// Tests in this module take half an hour, and are a part of their own.
+/// Module of tests that take half an hour, and are a separate part.
 pub(crate) const SOAK: &str = "soak::";
-/// Tests in this module need the kernel that the lab builds.
+/// Module of tests that need the kernel that the lab builds.
 pub(crate) const BUILT_KERNEL: &str = "built_kernel::";
-/// Tests in this module need systemd as the first process.
+/// Module of tests that need systemd as the first process.
 pub(crate) const SYSTEMD_HOST: &str = "systemd_host::";
 /// Modules whose tests run only if they are named.
 const SKIPPED: [&str; 4] = [LONG, SOAK, BUILT_KERNEL, SYSTEMD_HOST];
-/// Options of libtest that print the output of each test: at once, or after its end.
+/// Options of libtest that print the output of each test: immediately, or after the test has ended.
 const AT_ONCE: &str = "--nocapture";
 pub(crate) const SHOW: &str = "--show-output";
-/// Maximum duration of a test, seconds, and of one that takes minutes.
+/// Maximum duration of a test, and of a test that takes minutes, seconds.
 const LIMIT: u32 = 300;
 const LONG_LIMIT: u32 = 3_600;
 const SLOWEST: usize = 10;
@@ -44,7 +44,7 @@ fn takes_minutes(test: &str) -> bool {
     [LONG, SOAK].iter().any(|module| test.contains(module))
 }
 
-/// The test binaries, how to run them as root, and environment variables for the tests.
+/// The test binaries, with the prefix that runs them as root and their environment variables.
 pub(crate) struct Lanes<'a> {
     pub(crate) binaries: Binaries,
     as_root: &'a AsRoot,
@@ -65,8 +65,8 @@ impl<'a> Lanes<'a> {
         Ok(Self { binaries: lab::build(is_long)?, as_root, variables, history })
     }
 
-    /// Runs the tests that libtest selects with these arguments, such as parts of their names. Returns an error unless each test
-    /// passed, or failed because it was disturbed and passed when repeated.
+    /// Runs the tests that libtest selects with these arguments, such as parts of names. Returns an error unless each test
+    /// passed. A test that was disturbed and failed may pass in a second try.
     pub(crate) fn run(&self, words: &[String]) -> Result<(), Failure> {
         let tests = self.tests(words)?;
         if tests.is_empty() {
@@ -103,7 +103,7 @@ impl<'a> Lanes<'a> {
     fn tests(&self, words: &[String]) -> Result<Vec<Test>, Failure> {
         let mut list = Command::new(&self.binaries.tests);
         list.args(["--list", "--format=json", "-Zunstable-options"]).args(words);
-        // A stable libtest has this format only with RUSTC_BOOTSTRAP.
+        // A stable libtest supports this format only with RUSTC_BOOTSTRAP.
         let found = steps::output(list.env("RUSTC_BOOTSTRAP", "1"))?;
         let is_wanted = |test: &Test| {
             let is_named = |module: &&str| words.iter().any(|word| word.contains(module));
@@ -112,10 +112,9 @@ impl<'a> Lanes<'a> {
         Ok(listed(&found).filter(is_wanted).collect())
     }
 
-    /// The command that runs a test as root.
     fn command(&self, test: &Test, cpu: Option<u32>) -> Command {
         let mut command = self.as_root.command("env");
-        // A background job may ignore signals, and a shell cannot trap a signal that was ignored when the shell started.
+        // Background jobs may ignore signals, and a shell cannot trap a signal that was ignored when the shell started.
         command.arg("--default-signal").current_dir(steps::workspace().join("crates/lab"));
         command.args(self.variables.iter().map(|(name, value)| format!("{name}={}", value.display())));
         command.arg(format!("CGSCOPE_BIN={}", self.binaries.cgscope.display()));
@@ -124,7 +123,7 @@ impl<'a> Lanes<'a> {
             command.args(["taskset", "-c", &cpu.to_string()]);
         }
         let limit = if takes_minutes(&test.name) { LONG_LIMIT } else { LIMIT };
-        // Cargo may have replaced the file of xtask in the meantime.
+        // Cargo may have replaced the file of xtask since the start.
         command
             .arg(format!("/proc/{}/exe", std::process::id()))
             .args([supervise::COMMAND, &limit.to_string()])
@@ -135,7 +134,6 @@ impl<'a> Lanes<'a> {
     }
 }
 
-/// Runs single tests and prints their results.
 struct Runner<'a> {
     lanes: &'a Lanes<'a>,
     is_shown: bool,
@@ -158,7 +156,7 @@ impl Runner<'_> {
             .map_err(|why| Failure::Step(format!("cannot wait for the end of {name} ({why})")))?;
         let after = Reading::take();
         let mut disturbance = Disturbance::between(&before, &after, cpu, own_s);
-        // Tests that run side by side are each other's queue.
+        // Tests that run side by side are in each other's queue, so only a test that runs alone checks the queue.
         if test.lease == Lease::All {
             disturbance.queue = before.queue();
         }
@@ -194,7 +192,6 @@ impl Machine for Runner<'_> {
     }
 }
 
-/// The file for the output of a test.
 fn log(test: &str) -> Result<PathBuf, Failure> {
     let target = steps::target_dir();
     let place = target.join("root-tests");
@@ -202,19 +199,19 @@ fn log(test: &str) -> Result<PathBuf, Failure> {
     Ok(place.join(format!("{}.log", test.replace("::", "."))))
 }
 
-/// Parses libtest's list in JSON: one object per line.
+/// Parses libtest's list in JSON, which has one object in each line.
 fn listed(text: &str) -> impl Iterator<Item = Test> {
     text.lines().filter_map(|line| {
         let object: serde_json::Value = serde_json::from_str(line).ok()?;
         let mark = (object["ignore"] == true).then(|| object["ignore_message"].as_str().unwrap_or_default());
         let name = object["name"].as_str().filter(|_| object["type"] == "test")?.to_owned();
-        // Tests that take minutes measure something.
+        // Tests that take minutes measure something, so nothing else may run beside them.
         let lease = if takes_minutes(&name) { Lease::All } else { Lease::of(mark) };
         Some(Test { name, lease })
     })
 }
 
-/// The number of tests of each kind, and the slowest.
+/// Returns a summary: the number of tests of each kind, and the slowest tests.
 fn summary(tries: &[Try]) -> String {
     let of = |lease| {
         let those = tries.iter().filter(move |once| once.test.lease == lease);

@@ -6,22 +6,21 @@ use std::{fs, thread};
 
 use crate::steps::Failure;
 
-/// Most tests wait most of the time, so four of them can share all CPUs.
+/// Number of tests that share all CPUs. Most tests wait most of the time.
 const SHARED: usize = 4;
 
-/// The CPUs that a test gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lease {
     /// All CPUs, shared with other tests.
     Shared,
-    /// A CPU of its own. Tests with other CPUs run beside it.
+    /// One CPU for this test alone. Tests with other CPUs run beside it.
     One,
-    /// All CPUs. Nothing runs beside it.
+    /// All CPUs. No other test runs beside it.
     All,
 }
 
 impl Lease {
-    /// `mark`: the text of `#[ignore = "..."]`.
+    /// Parses a `mark`, the text of `#[ignore = "..."]`.
     pub(crate) fn of(mark: Option<&str>) -> Self {
         match mark.map(|mark| mark.split(':').next().unwrap_or_default()) {
             None => Self::Shared,
@@ -30,7 +29,7 @@ impl Lease {
         }
     }
 
-    /// The value of the variable CGSCOPE_TEST_CPU, which the tests read.
+    /// Returns the value of the variable CGSCOPE_TEST_CPU, which the tests read.
     pub(crate) fn variable(self, cpu: Option<u32>) -> String {
         match self {
             Self::Shared => "shared".to_owned(),
@@ -40,14 +39,13 @@ impl Lease {
     }
 }
 
-/// A test to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Test {
     pub(crate) name: String,
     pub(crate) lease: Lease,
 }
 
-/// Calls `one` with each test and its CPU, if the test has only one. Returns the results in the order of the ends.
+/// Calls `one` with each test, and with its CPU if the test has only one. Returns the results in the order in which tests ended.
 pub(crate) fn run<T: Send>(
     tests: &[Test],
     one: impl Fn(&Test, Option<u32>) -> Result<T, Failure> + Sync,
@@ -71,7 +69,7 @@ pub(crate) fn run<T: Send>(
     Ok(results.into_inner().unwrap_or_default())
 }
 
-/// Calls `work` with each item and the first free place, in a thread for each place. A failure ends its thread.
+/// Calls `work` with each item and the first free place, in one thread for each place. A failure ends its thread.
 pub(crate) fn in_parallel<T: Sync, P: Copy + Send>(
     items: &[T],
     places: Vec<P>,
@@ -92,7 +90,7 @@ pub(crate) fn in_parallel<T: Sync, P: Copy + Send>(
     })
 }
 
-/// The CPUs that this process may use.
+/// Returns the CPUs that this process may use.
 pub(crate) fn cpus() -> Vec<u32> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));

@@ -1,4 +1,4 @@
-//! Runs one test as the parent of all processes that it leaves, so that their CPU time counts and they end with it.
+//! Runs one test as the parent of all processes that the test leaves behind, so that their CPU time counts and they end with it.
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
@@ -6,20 +6,20 @@ use std::{fs, io, thread};
 
 use crate::steps::{self, Failure};
 
-/// The command of xtask that runs [`run`]. It is not for users.
+/// The xtask command that calls [`run`]. It is not for users.
 pub(crate) const COMMAND: &str = "supervise";
-/// Killed processes get this long to exit before those that are left are killed.
+/// Number of pauses after which the processes that a test left are killed, and after which waiting for them ends.
 const GRACE: u32 = 50;
 const PATIENCE: u32 = 500;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Runs `SECONDS PROGRAM ARGS...`, and exits with its status. Kills the program after this time.
+/// Runs `SECONDS PROGRAM ARGS...`, and exits with the program's status. Kills the program after SECONDS.
 pub(crate) fn run(words: &[String]) -> Result<(), Failure> {
     let [seconds, program, arguments @ ..] = words else {
         return Err(Failure::Usage(format!("`{COMMAND}` needs SECONDS and a program")));
     };
     let seconds: u64 = seconds.parse().map_err(|_| Failure::Usage(format!("`{seconds}` is not a number")))?;
-    // SAFETY: no pointers.
+    // SAFETY: the call passes no pointers.
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
     let mut command = Command::new(program);
     let child = command.args(arguments).spawn().map_err(|why| steps::did_not_start(&command, &why))?;
@@ -27,7 +27,7 @@ pub(crate) fn run(words: &[String]) -> Result<(), Failure> {
     thread::spawn(move || {
         thread::sleep(Duration::from_secs(seconds));
         eprintln!("xtask: the test still ran after {seconds} s, so it was killed");
-        // SAFETY: no pointers; a child of ours, and this process exits as soon as the child is reaped.
+        // SAFETY: the call passes no pointers. `pid` is our child, and this process exits as soon as the child is reaped.
         unsafe { libc::kill(pid, libc::SIGKILL) };
     });
     let status = loop {
@@ -41,7 +41,7 @@ pub(crate) fn run(words: &[String]) -> Result<(), Failure> {
     std::process::exit(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)))
 }
 
-/// Reaps all orphans of the test, and kills those that do not exit by themselves.
+/// Reaps all orphans of the test. Kills those that do not exit by themselves.
 fn end_what_is_left() {
     for round in 0..PATIENCE {
         while let Some((pid, _)) = reap(libc::WNOHANG) {
@@ -58,18 +58,18 @@ fn end_what_is_left() {
             eprintln!("xtask: the test left processes, which were killed: {left:?}");
         }
         if round >= GRACE {
-            // SAFETY: no pointers; children of ours that were not reaped.
+            // SAFETY: the call passes no pointers. The processes are our children and not reaped yet.
             left.iter().for_each(|pid| _ = unsafe { libc::kill(*pid, libc::SIGKILL) });
         }
         thread::sleep(PAUSE);
     }
 }
 
-/// Waits for any child. The pid is 0 if WNOHANG is set and no child has exited. Returns `None` if there is no child.
+/// Waits for any child. With WNOHANG, the pid is 0 if no child has exited. Returns `None` if there is no child.
 fn reap(options: i32) -> Option<(i32, ExitStatus)> {
     loop {
         let mut status = 0;
-        // SAFETY: the status outlives the call.
+        // SAFETY: `status` outlives the call.
         let pid = unsafe { libc::waitpid(-1, &raw mut status, options) };
         if pid >= 0 {
             return Some((pid, ExitStatus::from_raw(status)));
@@ -80,13 +80,13 @@ fn reap(options: i32) -> Option<(i32, ExitStatus)> {
     }
 }
 
-/// Waits for a child. Returns its status, and the CPU time in seconds of the child and of all its descendants that were reaped.
+/// Waits for a child. Returns its status, and the CPU time of the child and its reaped descendants, seconds.
 pub(crate) fn wait(child: Child) -> io::Result<(ExitStatus, f64)> {
     let mut status = 0;
-    // SAFETY: the type has only integers.
+    // SAFETY: the type has only integers, for which zeroes are valid.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     loop {
-        // SAFETY: both outlive the call.
+        // SAFETY: `status` and `usage` outlive the call.
         let pid = unsafe { libc::wait4(child.id() as i32, &raw mut status, 0, &raw mut usage) };
         if pid >= 0 {
             let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;

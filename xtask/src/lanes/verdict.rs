@@ -1,30 +1,29 @@
 //! Decides which tests get a second try, and whether a run is green.
 //!
-//! A second try is allowed only if something disturbed the first. It needs a quiet machine, and it is the last.
+//! A test gets a second try only if something disturbed the first. The second try needs a quiet machine, and there is no third.
 use std::time::{Duration, Instant};
 
 use super::disturbance::Disturbance;
 use super::schedule::Test;
 use crate::steps::Failure;
 
-/// Maximum time to wait for a quiet machine before one second try, and before all of them.
+/// Maximum time to wait for a quiet machine: before one second try, and before all second tries together.
 pub(crate) const FOR_ONE: Duration = Duration::from_secs(300);
 const FOR_ALL: Duration = Duration::from_secs(600);
 
-/// A test that ran once.
+/// The first try of a test.
 #[derive(Debug)]
 pub(crate) struct Try {
     pub(crate) test: Test,
     pub(crate) has_passed: bool,
     pub(crate) begun: Instant,
     pub(crate) seconds: f64,
-    /// CPU time of the test, seconds.
     pub(crate) own_s: f64,
     pub(crate) disturbance: Disturbance,
 }
 
 impl Try {
-    /// The part of this test's CPU time that it used during `other`, if it used its CPU time evenly.
+    /// Returns the CPU time that this test used while `other` ran, seconds, if it used its CPU time evenly.
     fn used_during(&self, other: &Self) -> f64 {
         let end = |once: &Self| once.begun + Duration::from_secs_f64(once.seconds);
         let both = end(self).min(end(other)).saturating_duration_since(self.begun.max(other.begun));
@@ -32,7 +31,7 @@ impl Try {
     }
 }
 
-/// Finds how much of the disturbance came from tests that ran side by side on the same CPUs.
+/// Computes how much of the disturbance came from tests that ran side by side on the same CPUs.
 pub(crate) fn name_neighbours(tries: &mut [Try]) {
     let beside = |at: usize| {
         let neighbours = tries.iter().enumerate().filter(|(other, _)| *other != at);
@@ -49,12 +48,12 @@ pub(crate) fn name_neighbours(tries: &mut [Try]) {
     }
 }
 
-/// How a test ended. The reasons say why the machine may be blamed for the first failure.
+/// How a test ended. The strings are the reasons why the machine may be blamed for the first failure.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Passed,
     PassedAgain(String),
-    /// Nothing disturbed the test.
+    /// The test failed, and nothing disturbed it.
     Failed,
     FailedAgain(String),
     /// The machine did not become quiet, so there was no second try.
@@ -76,7 +75,7 @@ impl End {
         }
     }
 
-    /// A line for everything but a plain success.
+    /// Returns a line for every result except a pass in the first try.
     pub(crate) fn says(&self, name: &str) -> Option<String> {
         Some(match self {
             Self::Passed => return None,
@@ -97,9 +96,9 @@ impl End {
 
 /// The machine on which second tries run.
 pub(crate) trait Machine {
-    /// Waits until the machine is quiet. Returns whether it is, and how long this took.
+    /// Waits until the machine is quiet, but at most `patience`. Returns whether it is quiet, and how long the wait took.
     fn becomes_quiet(&mut self, patience: Duration) -> (bool, Duration);
-    /// Runs a test alone, and returns whether it passed.
+    /// Runs a test alone. Returns whether it passed.
     fn again(&mut self, test: &Test) -> Result<bool, Failure>;
 }
 
@@ -160,7 +159,7 @@ mod tests {
         Try { test, has_passed, begun: Instant::now(), seconds: 2.0, own_s: 1.0, disturbance }
     }
 
-    /// A machine that becomes quiet after a time, and on which the second try passes or fails.
+    /// A machine that becomes quiet after some time. Second tries on it either pass or fail.
     struct Fake {
         quiet_after: Duration,
         passes: bool,
@@ -216,7 +215,7 @@ mod tests {
             let (ends, code) = ended(&[once(lease, false, QUIET)], &mut fake);
             assert_eq!((&ends[..], code, fake.again), (&[End::Failed][..], Some(1), 0));
             assert!(fake.waited.is_empty());
-            // Others are not repeated: the run has failed.
+            // The other test is not repeated, because the run has already failed.
             let (ends, code) = ended(&[once(lease, false, QUIET), once(lease, false, BUSY)], &mut fake);
             assert!(matches!(ends[..], [End::Failed, End::NotRepeated(_)]), "{ends:?}");
             assert_eq!((code, fake.again), (Some(1), 0));
@@ -255,7 +254,7 @@ mod tests {
             ..once(Lease::Shared, true, BUSY)
         });
         name_neighbours(&mut tries);
-        // They overlap for one of two seconds.
+        // The two tests overlap for one of two seconds.
         assert_eq!(tries.each_ref().map(|once| once.disturbance.beside), [0.5, 0.25, 0.0]);
         assert_eq!(tries.each_ref().map(|once| once.disturbance.others), [1.0, 1.25, 1.5]);
         let said = tries[0].disturbance.blame().expect("others used 1.5 CPUs");

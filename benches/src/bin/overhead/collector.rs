@@ -1,4 +1,5 @@
-//! Measures the collector: 5,000 sleeping threads, idle threads beside other tools, changed tasks, cgroups, and what follows for a large host.
+//! Measures the cost of the collector, and estimates the cost on a large host. The loads are 5,000 sleeping threads, idle threads
+//! (compared with other tools), changed tasks and cgroups.
 
 use std::{
     fs,
@@ -20,24 +21,24 @@ const SECONDS: u64 = 8;
 const IDLE_THREADS: u64 = 20_000;
 const MIXED_THREADS: u64 = 4_000;
 const CGROUPS: u64 = 1_000;
-/// The host of the reckoning.
+/// The large host of the estimate: number of CPUs, number of threads.
 const LARGE: (u64, u64) = (512, 400_000);
-/// Assumed switches of each of its CPUs, each second.
+/// Assumed switches per second on each CPU of the large host.
 const SWITCHES: f64 = 5_000.0;
 
-/// Memory of the maps for each possible CPU.
+/// Kernel memory of the maps for each possible CPU, bytes.
 const CPU_BYTES: usize = size_of::<Ring>() + size_of::<Changes>() + size_of::<Pairs>();
 
-/// What `cgscope hist --json 1` reports of itself, as a mean of its intervals.
+/// Figures that `cgscope hist --json 1` reports about itself, averaged over its intervals.
 struct Figures {
     /// CPU time of the collector for each reading, us.
     reading_us: f64,
     rss_bytes: f64,
-    /// Tasks that did something.
+    /// Number of active tasks in an interval.
     changed: f64,
 }
 
-/// Measures with `switch_ns`: what the hook adds to a switch, ns.
+/// Measures the cost of readings, and prints the estimate. `switch_ns` is the time that the hook adds to a switch, ns.
 pub fn measure(switch_ns: f64) -> Result<()> {
     let idle_host = figures()?;
     let (with_idle, idle_kernel_bytes) = beside_others()?;
@@ -95,7 +96,7 @@ fn figures() -> Result<Figures> {
     let output = Command::new(cgscope()?).args(["hist", "--json", "1", &seconds]).output()?;
     let text = String::from_utf8(output.stdout)?;
     let intervals: Vec<Value> = text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
-    // The first two intervals include work that is done once.
+    // The first two intervals include one-time work.
     let intervals = intervals.get(2..).filter(|rest| !rest.is_empty()).context("no intervals")?;
     let mean = |what: &str, of: &dyn Fn(&Value) -> Option<f64>| {
         let figures: Option<Vec<f64>> = intervals.iter().map(of).collect();
@@ -109,8 +110,8 @@ fn figures() -> Result<Figures> {
     })
 }
 
-/// Measures the three tools one after the other, on a host with many idle threads. Returns cgscope's own figures there, and its kernel
-/// memory for each thread, bytes.
+/// Measures cgscope, runqlat and pidstat, one after the other, on a host with many idle threads. Returns cgscope's own figures on
+/// this host, and cgscope's kernel memory for each thread, bytes.
 fn beside_others() -> Result<(Figures, f64)> {
     let each = (IDLE_THREADS / 4).to_string();
     let _loads =
@@ -131,16 +132,14 @@ fn beside_others() -> Result<(Figures, f64)> {
     Ok((figures()?, of_cgscope.context("no tool was measured")?))
 }
 
-/// What a tool takes while it runs.
 struct Usage {
     /// CPU time, percent of one core.
     percent: f64,
     rss_bytes: f64,
-    /// Growth of the kernel's caches for memory that cgroups are charged for, among it task storage.
+    /// Growth of the kernel's `kmalloc-cg-*` caches, bytes. They hold memory that is charged to cgroups, such as task storage.
     slab_bytes: f64,
 }
 
-/// Measures a tool that runs until it is interrupted.
 fn usage(program: &PathBuf, args: &[&str]) -> Result<Usage> {
     let slabs = charged_slabs()?;
     let mut command = Command::new(program);
@@ -152,13 +151,14 @@ fn usage(program: &PathBuf, args: &[&str]) -> Result<Usage> {
     let used_ns = ran_ns(&tool)?.saturating_sub(before);
     let rss_bytes = resident(&tool)?;
     let slab_bytes = charged_slabs()? - slabs;
-    // SAFETY: a child of ours that has not been reaped.
+    // SAFETY: the pid is valid, because `tool` is our child and has not been reaped.
     unsafe { libc::kill(tool.id() as i32, libc::SIGINT) };
     tool.wait()?;
     Ok(Usage { percent: used_ns as f64 / 1e7 / SECONDS as f64, rss_bytes, slab_bytes })
 }
 
-/// CPU time of the threads of a process, ns: the first figure of each thread's `schedstat`. (`stat` counts in ticks of 10 ms.)
+/// Returns the CPU time of all threads of a process, ns. Adds up the first figure of each thread's `schedstat`, because `stat`
+/// counts in ticks of 10 ms.
 fn ran_ns(tool: &Child) -> Result<u64> {
     let mut sum = 0;
     for thread in fs::read_dir(format!("/proc/{}/task", tool.id()))? {
@@ -177,7 +177,7 @@ fn resident(tool: &Child) -> Result<f64> {
 fn charged_slabs() -> Result<f64> {
     let slabs = fs::read_to_string("/proc/slabinfo")?;
     let charged = slabs.lines().filter(|line| line.starts_with("kmalloc-cg-"));
-    // Objects in use and their size are the first and the third number.
+    // The first number is the count of objects in use. The third number is the size of an object.
     let bytes = charged.map(|line| {
         let numbers: Vec<f64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
         Some(numbers.first()? * numbers.get(2)?)
@@ -261,7 +261,7 @@ pub fn measure_sleepers(bounds: &mut Bounds) -> Result<()> {
     Ok(())
 }
 
-/// A load of the lab, killed on drop.
+/// A running `workload` process, killed on drop.
 pub struct Load(Child);
 
 impl Load {

@@ -1,9 +1,9 @@
 //! Compares the cost of cgscope's hook with similar tools: `cargo xtask overhead`.
 //!
-//! The load is `perf bench sched pipe` on one CPU or on all, or `perf bench sched messaging` on all. In each round it runs under
-//! every subject in turn, so that changes of the machine's speed affect all subjects. Under each subject it runs once for the slowdown
-//! of the load. Then shorter runs follow, in which the kernel counts the time of BPF programs (as with `kernel.bpf_stats_enabled`), for
-//! the cost of a switch and of a wakeup.
+//! The load is `perf bench sched pipe` on one CPU or on all CPUs, or `perf bench sched messaging` on all CPUs. Each round runs
+//! the load under every subject in turn, so that changes of the machine's speed affect all subjects. Under each subject, the
+//! first run measures the slowdown of the load. Shorter runs follow, in which the kernel counts the time of BPF programs (as with
+//! `kernel.bpf_stats_enabled`). They measure the cost of a switch and of a wakeup.
 
 mod collector;
 mod subject;
@@ -20,10 +20,10 @@ use crate::{
     table::{Bounds, SubjectResults, print},
 };
 
-/// Compares the cost of cgscope with that of an empty hook and of runqlat.
+/// Compares the cost of cgscope with the cost of an empty hook and of runqlat.
 #[derive(Parser)]
 struct Options {
-    /// Rounds: each runs the load twice under every subject
+    /// Number of rounds: each round runs the load twice under every subject
     #[arg(long, default_value_t = 5)]
     rounds: usize,
 
@@ -35,32 +35,32 @@ struct Options {
     #[arg(long)]
     messaging: bool,
 
-    /// Another cgscope to compare with: the binary of an earlier commit
+    /// Also measure this other cgscope: the binary of an earlier commit
     #[arg(long, value_name = "BINARY")]
     before: Option<PathBuf>,
 
-    /// Leave out the part with 5,000 sleeping threads
+    /// Skip the measurement with 5,000 sleeping threads
     #[arg(long)]
     hook_only: bool,
 
-    /// Compare only the hook with a yardstick, on the pipe; fail if it is dearer than the ratio in this file allows
+    /// Compare only the hook with the yardstick, on the pipe; fail if the hook costs more than the ratio in this file allows
     #[arg(long, value_name = "FILE", conflicts_with_all = ["messaging", "before", "hook_only", "full"])]
     check: Option<PathBuf>,
 
-    /// All figures of docs/cost.md: three loads, idle threads beside other tools, and what a reading costs
+    /// Measure all figures of docs/cost.md: three loads, idle threads beside other tools, and the cost of a reading
     #[arg(long, conflicts_with_all = ["messaging", "hook_only"])]
     full: bool,
 }
 
-/// The load runs this many times while the kernel counts.
+/// Number of runs of the load while the kernel counts.
 const RUNS: u64 = 5;
 
 cgscope_ledger::named! {
-    /// What switches all the time.
+    /// A load whose tasks switch all the time.
     Switching {
-        /// Two processes take turns.
+        /// Two processes that take turns.
         Pipe = "pipe on one CPU",
-        /// Every CPU is saturated.
+        /// A pipe on each CPU, so that every CPU is saturated.
         Pipes = "a pipe on each CPU",
         /// 160 processes, many of which wake up on another CPU.
         Messaging = "messaging on all CPUs",
@@ -68,7 +68,6 @@ cgscope_ledger::named! {
 }
 
 impl Switching {
-    /// Runs the load. Returns its duration in seconds.
     fn run(self, loops: u64) -> Result<f64> {
         match self {
             Self::Pipe => pipe(0, loops),
@@ -101,8 +100,8 @@ fn main() -> Result<()> {
     bounds.check()
 }
 
-/// Runs one load under every subject, or only under those that `hist 1` is compared with. Prints a table. Returns what
-/// `cgscope hist 1` adds to an empty hook at a switch, ns. Adds to `bounds`.
+/// Runs one load under every subject, and prints a table. With `hist_only`, runs only `hist 1` and the subjects to compare it
+/// with. Returns the time that `cgscope hist 1` adds to an empty hook at a switch, ns. Adds missed bounds to `bounds`.
 fn compare(load: Switching, hist_only: bool, options: &Options, bounds: &mut Bounds) -> Result<f64> {
     println!("perf bench sched: {}, {} loops, {} rounds", load.name(), options.loops, options.rounds);
     let subjects = Subject::ALL.into_iter().filter(|subject| match subject {
@@ -121,7 +120,7 @@ fn compare(load: Switching, hist_only: bool, options: &Options, bounds: &mut Bou
             row.counted.push(counted(&running.programs, load, options.loops)?);
         }
     }
-    // With messaging, the hook that runs second finds in the cache what the first has loaded, which is more for one build than for another.
+    // Not with messaging: the second hook finds in the cache what the first has loaded, and one build loads more than another.
     if options.before.is_some() && load != Switching::Messaging {
         let before = options.before.as_deref();
         let ratio = together::measure(Subject::Before, before, load, options.rounds, options.loops)?;
@@ -130,8 +129,8 @@ fn compare(load: Switching, hist_only: bool, options: &Options, bounds: &mut Bou
     print(&rows, load == Switching::Pipe, bounds)
 }
 
-/// Runs a part of the load several times. Returns the counts of the run with the median cost: with messaging, tasks switch twice as often in
-/// one run as in another, and the fewer switches, the less of what the hook needs is still in the cache.
+/// Runs a part of the load several times. Returns the counts of the run with the median cost. With messaging, one run has twice
+/// as many switches as another. In a run with few switches, less of the hook's data stays in the cache.
 fn counted(programs: &[u32], load: Switching, loops: u64) -> Result<Counted> {
     let _counts = count()?;
     let mut runs = Vec::new();
@@ -149,7 +148,7 @@ fn pipe(cpu: usize, loops: u64) -> Result<f64> {
     run(&["taskset", "-c", &cpu, "perf", "bench", "-f", "simple", "sched", "pipe", "-l", &loops])
 }
 
-/// Saturates every CPU. Returns the mean duration of the pipes.
+/// Runs a pipe on every CPU. Returns the mean duration of the pipes, seconds.
 fn pipes(loops: u64) -> Result<f64> {
     let cpus = std::thread::available_parallelism()?.get();
     let seconds: Vec<f64> = std::thread::scope(|scope| {
@@ -162,12 +161,11 @@ fn pipes(loops: u64) -> Result<f64> {
 }
 
 fn messaging(loops: u64) -> Result<f64> {
-    // About as long as as many round trips of the pipe.
+    // This load takes about as long as `loops` round trips of the pipe.
     let loops = (loops / 120).to_string();
     run(&["perf", "bench", "-f", "simple", "sched", "messaging", "-g", "4", "-l", &loops])
 }
 
-/// Runs the load. Returns its duration in seconds.
 fn run(command: &[&str]) -> Result<f64> {
     let output = Command::new(command[0])
         .args(&command[1..])
@@ -180,7 +178,7 @@ fn run(command: &[&str]) -> Result<f64> {
     }
 }
 
-/// Waits until a process has finished its start or its exit.
+/// Waits for a process to finish its start or its exit.
 fn pause() {
     std::thread::sleep(Duration::from_millis(300));
 }

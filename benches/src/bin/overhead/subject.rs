@@ -1,5 +1,5 @@
-//! The subjects of the measurement: nothing, an empty hook, cgscope, and similar tools; and the time that the kernel counts in their
-//! BPF programs.
+//! The subjects of the measurement: no tool, an empty hook, cgscope, and similar tools. Also reads the cost of their BPF
+//! programs.
 
 use std::{
     collections::BTreeMap,
@@ -39,7 +39,6 @@ cgscope_ledger::named! {
 
 /// A running subject, detached on drop.
 pub struct Running {
-    /// Ids of the subject's BPF programs.
     pub programs: Vec<u32>,
     _hook: Option<Ebpf>,
     child: Option<Child>,
@@ -85,14 +84,14 @@ impl Subject {
 impl Drop for Running {
     fn drop(&mut self) {
         let Some(child) = &mut self.child else { return pause() };
-        // SAFETY: a child of ours that has not been reaped.
+        // SAFETY: the pid is valid, because `child` is our child and has not been reaped.
         unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
         let _ = child.wait();
         pause();
     }
 }
 
-/// Attaches a compiled object, whose programs are at these tracepoints, in this order.
+/// Attaches the programs of a compiled object to these tracepoints, in this order.
 fn by_object(object: &[u8], tracepoints: &[&str]) -> Result<Running> {
     let btf = Btf::from_sys_fs()?;
     let mut hook = EbpfLoader::new().allow_unsupported_maps().load(object)?;
@@ -104,8 +103,7 @@ fn by_object(object: &[u8], tracepoints: &[&str]) -> Result<Running> {
     Ok(Running { programs: Vec::new(), _hook: Some(hook), child: None })
 }
 
-/// Loads this number of small programs, without attaching them. As long as they are loaded, the kernel puts the code of the next
-/// programs elsewhere.
+/// Loads this number of small programs without attaching them. They make the kernel put later programs at other addresses.
 pub fn spacers(number: usize) -> Result<Vec<Ebpf>> {
     let btf = Btf::from_sys_fs()?;
     let spacers = (0..number).map(|_| {
@@ -125,7 +123,6 @@ fn by_command(program: PathBuf, args: &[&str]) -> Result<Running> {
     Ok(Running { programs: Vec::new(), _hook: None, child: Some(child) })
 }
 
-/// The cgscope binary in the directory of this binary.
 pub fn cgscope() -> Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name("cgscope");
     if !path.exists() {
@@ -134,14 +131,12 @@ pub fn cgscope() -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Enables the kernel's BPF statistics, like `kernel.bpf_stats_enabled` = 1 (Linux 5.8), until the result is dropped.
-///
-/// The kernel also disables them if this process is killed.
+/// Enables the kernel's BPF statistics until the result is dropped, like `kernel.bpf_stats_enabled` = 1 (Linux 5.8). The kernel
+/// also disables the statistics if this process is killed.
 pub fn count() -> Result<OwnedFd> {
     enable_stats(Stats::RunTime).context("cannot enable the kernel's BPF statistics; run as root")
 }
 
-/// Ids of all loaded programs.
 pub fn program_ids() -> Result<Vec<u32>> {
     Ok(loaded_programs().map(|program| program.map(|program| program.id())).collect::<Result<_, _>>()?)
 }
@@ -161,7 +156,6 @@ pub fn read_counts(ids: &[u32]) -> Result<Readings> {
     Ok(readings)
 }
 
-/// The cost of a subject's programs in one run of the load.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counted {
     /// Time per run of the program at `sched_switch`, ns.
@@ -170,7 +164,7 @@ pub struct Counted {
     /// Time per run of the programs at wakeups, ns.
     pub wakeup_ns: f64,
     pub wakeups: u64,
-    /// Total time of the program at `sched_migrate_task`, ns, and its runs: moves of waiting tasks, and wakeups on another CPU.
+    /// Total time of the program at `sched_migrate_task`, ns. It runs when a waiting task moves, and at wakeups on another CPU.
     pub move_ns: u64,
     pub moves: u64,
     /// Total time of all programs, ns.

@@ -1,4 +1,4 @@
-//! Prints the table of results and its ratios, and bounds beside figures, which decide about the exit code.
+//! Prints the table of results and its ratios. Some figures have a bound; the program fails if a bound is missed.
 
 use std::fmt;
 
@@ -6,10 +6,10 @@ use anyhow::{Context, Result, bail};
 
 use crate::subject::{Counted, Subject};
 
-/// The results of a subject, one per round.
+/// The results of a subject, one entry per round.
 pub struct SubjectResults {
     pub subject: Subject,
-    /// Duration of the load, in seconds, while the kernel does not count.
+    /// Duration of the load in runs without the kernel's counting, seconds.
     pub seconds: Vec<f64>,
     pub counted: Vec<Counted>,
 }
@@ -19,12 +19,12 @@ impl SubjectResults {
         Self { subject, seconds: Vec::new(), counted: Vec::new() }
     }
 
-    /// Time of all programs per switch, including programs at wakeups, in ns.
+    /// Returns the time of all programs per switch, including programs at wakeups, ns.
     fn gross_ns(&self) -> f64 {
         median(self.counted.iter().map(|c| c.total_ns as f64 / c.switches.max(1) as f64))
     }
 
-    /// [`Self::gross_ns`] minus the cost of empty programs at the same hooks.
+    /// Returns [`Self::gross_ns`] minus the cost of empty programs at the same hooks.
     fn net_ns(&self, empty: &Self) -> f64 {
         let rounds = self.counted.iter().zip(&empty.counted);
         median(rounds.map(|(c, empty)| {
@@ -32,26 +32,26 @@ impl SubjectResults {
         }))
     }
 
-    /// Duration of the load relative to another subject: the median ratio of all rounds.
+    /// Returns the duration of the load relative to another subject: the median ratio of all rounds.
     fn slowdown(&self, other: &Self) -> f64 {
         median(self.seconds.iter().zip(&other.seconds).map(|(ours, theirs)| ours / theirs))
     }
 }
 
-/// Our subjects, and other tools that do the same work.
+/// Pairs of one of our subjects and another tool that does the same work.
 const PEERS: [(Subject, Subject); 3] = [
     (Subject::Cgscope, Subject::Runqlat),
     (Subject::Cgscope, Subject::RunqlatPerProcess),
     (Subject::StatOffcpu, Subject::Offcputime),
 ];
 
-/// Our cost may be this part of that of such a tool, without the cost of empty programs.
+/// Maximum cost of our subject relative to the other tool. Both costs exclude the cost of empty programs.
 const MOST_OF_PEER: f64 = 0.25;
 
-/// The hook may take this many times as long as an empty one, on the pipe.
+/// Maximum cost of the hook relative to an empty hook, on the pipe.
 const MOST_OF_EMPTY: f64 = 2.0;
 
-/// Prints the results. Returns what `cgscope hist 1` adds to an empty hook at a switch, ns.
+/// Prints the results. Returns the time that `cgscope hist 1` adds to an empty hook at a switch, ns.
 pub fn print(rows: &[SubjectResults], is_pipe: bool, bounds: &mut Bounds) -> Result<f64> {
     let row = |subject: Subject| {
         let found = rows.iter().find(|row| row.subject == subject);
@@ -87,7 +87,7 @@ pub fn print(rows: &[SubjectResults], is_pipe: bool, bounds: &mut Bounds) -> Res
     if is_pipe {
         bounds.at_most(&figure, of_empty, MOST_OF_EMPTY);
     } else {
-        // The storages of 160 tasks are rarely in the cache of the CPU.
+        // No bound: the storages of 160 tasks are rarely in the cache of the CPU.
         println!("{figure}");
     }
     let per_switch = |of: fn(&Counted) -> u64| {
@@ -109,7 +109,7 @@ pub fn print(rows: &[SubjectResults], is_pipe: bool, bounds: &mut Bounds) -> Res
         );
     }
     for (ours, peer) in PEERS {
-        // Without other tools, there is nothing to compare.
+        // A missing tool cannot be compared.
         let (Ok(ours), Ok(peer)) = (row(ours), row(peer)) else { continue };
         let names = format!("{} against {}", ours.subject.name(), peer.subject.name());
         let part = ours.net_ns(empty) / peer.net_ns(empty);
@@ -120,10 +120,10 @@ pub fn print(rows: &[SubjectResults], is_pipe: bool, bounds: &mut Bounds) -> Res
     Ok(cgscope.net_ns(empty))
 }
 
-/// How many times as long as another hook one takes at a switch: the median of some rounds or runs, and the extremes.
+/// Time of one hook at a switch relative to another hook: the median and the extremes of several rounds or runs.
 pub struct Ratio {
     pub median: f64,
-    /// A tenth of them have less. What takes the cache raises the ratio, because the larger hook needs more of it.
+    /// The lowest decile. Other users of the cache raise the ratio, because the larger hook needs more of the cache.
     pub decile: f64,
     least: f64,
     most: f64,
@@ -158,12 +158,11 @@ pub fn median(values: impl Iterator<Item = f64>) -> f64 {
     }
 }
 
-/// The bounds that were missed so far.
 #[derive(Default)]
 pub struct Bounds(Vec<String>);
 
 impl Bounds {
-    /// Prints a figure, which is `value`, with its bound.
+    /// Prints a figure and its maximum. `value` is the number in `figure`; a larger number or NaN misses the bound.
     pub fn at_most(&mut self, figure: &str, value: f64, most: f64) {
         println!("{figure} (at most {most})");
         if value.is_nan() || value > most {
@@ -171,7 +170,6 @@ impl Bounds {
         }
     }
 
-    /// Fails if one was missed.
     pub fn check(self) -> Result<()> {
         if !self.0.is_empty() {
             bail!("missed: {}", self.0.join("; "));

@@ -1,5 +1,5 @@
-//! Compares two hooks that are attached at the same time. Both run at each switch, so that whatever disturbs the machine affects both:
-//! the ratio of their times differs by a hundredth from run to run where their times differ by a fifth.
+//! Compares two hooks that are attached at the same time. Both hooks run at each switch, so a disturbance of the machine affects
+//! both. From run to run, the ratio of their times differs by a hundredth, while the times themselves differ by a fifth.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -11,13 +11,13 @@ use crate::{
     table::{Ratio, median},
 };
 
-/// Runs in a round beside the yardstick: short ones, so that some of them find the machine undisturbed.
+/// Number of runs in a round with the yardstick. The runs are short, so that some of them find the machine undisturbed.
 const SHORT_RUNS: u64 = 25;
 
-/// Fewer switches in a run are too few to measure.
+/// Minimum number of switches for a useful run.
 const LEAST_SWITCHES: u64 = 1_000;
 
-/// Measures `cgscope hist 1` beside `other`. `earlier` is the binary for [`Subject::Before`].
+/// Returns the cost of `cgscope hist 1` relative to `other`. `earlier` is the binary for [`Subject::Before`].
 pub fn measure(
     other: Subject,
     earlier: Option<&Path>,
@@ -32,15 +32,15 @@ pub fn measure(
             ratios.extend(first.into_iter().map(f64::recip));
             continue;
         }
-        // The hook that is attached first runs first, and loads what the second then finds in the cache. The geometric mean over both orders
-        // is free of that. The yardstick is always first.
+        // The hook that is attached first runs first, and the second hook finds in the cache what the first hook has loaded. The
+        // geometric mean over both orders cancels this effect. The yardstick is always attached first.
         let second = in_order([Subject::Cgscope, other], earlier, load, round, loops)?;
         ratios.push((median(second.into_iter()) / median(first.into_iter())).sqrt());
     }
     Ok(Ratio::of(ratios))
 }
 
-/// How many times as long as the second of `order` the first takes, in each run.
+/// Returns the time of the first hook in `order` divided by the time of the second hook, for each run.
 fn in_order(
     order: [Subject; 2],
     earlier: Option<&Path>,
@@ -48,7 +48,7 @@ fn in_order(
     round: usize,
     loops: u64,
 ) -> Result<Vec<f64>> {
-    // The place of the machine code alone changes the time by up to 8 %, so each round has another one.
+    // The address of the machine code alone changes the time by up to 8 %, so each round uses another address.
     let _spacers = spacers(round)?;
     let running = order.iter().map(|subject| subject.start(earlier)).collect::<Result<Vec<_>>>()?;
     let _counts = count()?;
@@ -69,15 +69,15 @@ fn in_order(
     Ok(ratios)
 }
 
-/// A ratio may be this much above the one in the file: what is left of noise. Compared is the lowest decile of short runs. On a machine whose
-/// neighbours take its cache, it was 1.373 to 1.403 where the median was 1.47 to 1.57.
+/// Tolerance for noise: the measured ratio may exceed the ratio in the file by this factor. The lowest decile of short runs is
+/// compared. On a machine whose neighbours take its cache, the decile was 1.373 to 1.403, and the median 1.47 to 1.57.
 const TOLERANCE: f64 = 1.05;
 
-/// The load: its figures differ less from run to run than those of loads on all CPUs.
+/// Name of the load. The figures of the pipe differ less from run to run than the figures of loads on all CPUs.
 const PIPE: &str = "pipe";
 
-/// Compares the hook with a yardstick, a small program at the same tracepoint, and fails if the hook has become dearer. Times depend on
-/// the machine and on the hour; their ratio does so much less.
+/// Compares the hook with a yardstick, and fails if the hook costs more than `file` allows. The yardstick is a small program at
+/// the same tracepoint. Times depend on the machine and on the hour; the ratio of the times depends on them much less.
 pub fn check(file: &Path, rounds: usize, loops: u64) -> Result<()> {
     let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     let limits = parse(&text).with_context(|| format!("{} has a wrong line", file.display()))?;
@@ -102,7 +102,7 @@ fn parse(text: &str) -> Result<BTreeMap<&str, f64>> {
     parsed.collect()
 }
 
-/// The loads whose ratio is above its limit, in words.
+/// Returns a sentence for each load whose ratio is above its limit.
 fn missed(limits: &BTreeMap<&str, f64>, measured: &[(&str, f64)]) -> Result<Vec<String>> {
     let mut missed = Vec::new();
     for (load, ratio) in measured {

@@ -248,7 +248,7 @@ pub struct Whatif {
     /// Length of a period, in microseconds
     ///
     /// Default: the period in force.
-    // The short help has 24 lines, and hardly anybody changes it.
+    // Hidden because the short help is limited to 24 lines, and hardly anybody changes the period.
     #[arg(long, hide_short_help = true, value_name = "US", value_parser = clap::value_parser!(u64).range(1_000..=1_000_000))]
     pub period: Option<u64>,
 
@@ -271,7 +271,7 @@ pub struct Whatif {
     pub measure: Measure,
 }
 
-/// Quotas in CPUs, ascending.
+/// Quotas in CPUs, in ascending order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Quotas(pub Vec<f64>);
 
@@ -290,14 +290,14 @@ fn quotas(text: &str) -> Result<Quotas, String> {
     range.map(Quotas).ok_or_else(|| "quotas are CPUs, like 1.5 or 0.5..4".to_owned())
 }
 
-/// Parses a percentage into a share.
+/// Parses a percentage, and returns it as a fraction.
 fn share(text: &str) -> Result<f64, String> {
     let percent: Option<f64> = text.trim_end_matches('%').parse().ok();
     let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));
     percent.map(|percent| percent / 100.0).ok_or_else(|| "a share is between 0% and 100%".to_owned())
 }
 
-/// Parses a size in binary units, like `100M`; a plain number is bytes.
+/// Parses a size in binary units, like `100M`. A plain number is in bytes.
 fn size(text: &str) -> Result<u64, String> {
     let nonsense = || "a size looks like 500K, 100M or 2G (1K is 1024 bytes)".to_owned();
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -317,7 +317,7 @@ fn size(text: &str) -> Result<u64, String> {
     Ok(bytes as u64)
 }
 
-/// The smallest size: a smaller file has space for little more than its header.
+/// Minimum size. A smaller file has space for little more than its header.
 const SMALLEST: u64 = 4 << 10;
 const LARGEST: u64 = 1 << 50;
 

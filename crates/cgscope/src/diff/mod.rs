@@ -1,4 +1,4 @@
-//! `cgscope diff`: what changed between two recordings, and which changes are more than noise.
+//! `cgscope diff`: shows what changed between two recordings, and which changes are more than noise.
 
 use std::{
     fmt::{self, Write as _},
@@ -27,7 +27,7 @@ use crate::{
 };
 
 pub fn run(options: &cli::Diff) -> Result {
-    // Open both files before reading one, so that a mistyped second name fails before the first file is read.
+    // Opens both files before it reads the first, so that a mistyped second name fails at once.
     let mut before = Recording::open(&options.before)?;
     let mut after = Recording::open(&options.after)?;
     let (first, second) = thread::scope(|scope| -> Result<_> {
@@ -48,7 +48,7 @@ pub fn run(options: &cli::Diff) -> Result {
     Ok(finish(recordings, &diff))
 }
 
-/// Maximum number of intervals to read from a recording: two per block.
+/// Maximum number of intervals to read from a recording: two for each block.
 const INTERVALS: u64 = 2 * MOST_BLOCKS as u64;
 
 fn read(recording: &mut Recording) -> Result<Side> {
@@ -111,10 +111,10 @@ fn print_json(out: &mut impl Write, recordings: [&Recording; 2], diff: &Diff) ->
     json::objects(diff).try_for_each(|object| json_line(out, &object))
 }
 
-/// Maximum number of names to print for subjects that only one side has.
+/// Maximum number of subjects to print that only one of the recordings has.
 const ALONE: usize = 10;
 
-/// The whole output. Writing to a String cannot fail.
+/// Returns the complete output. Writing to a `String` cannot fail.
 fn text(recordings: [&Recording; 2], diff: &Diff, all: bool) -> String {
     let mut out = recording_lines(recordings, diff);
     for difference in differences(recordings, diff) {
@@ -145,7 +145,7 @@ fn recording_lines(recordings: [&Recording; 2], diff: &Diff) -> String {
     line(0, "before") + &line(1, "after ")
 }
 
-/// The differences between the recordings themselves, one line each.
+/// Returns the differences between the headers of the recordings, one line each.
 fn differences(recordings: [&Recording; 2], diff: &Diff) -> Vec<String> {
     let [before, after] = recordings.map(Recording::header);
     let mut said = Vec::new();
@@ -213,7 +213,7 @@ fn headline(out: &mut String, diff: &Diff) -> fmt::Result {
     )
 }
 
-/// The largest change. Among changes of similar size, a cgroup's is preferred, because it shows where the change is.
+/// Returns the largest change. Among similar sizes, prefers a change of a cgroup, which shows best where the change happened.
 fn headline_change(diff: &Diff) -> Option<&Change> {
     let first = diff.called().next()?;
     let same =
@@ -307,7 +307,7 @@ fn alone(out: &mut String, diff: &Diff) -> fmt::Result {
     Ok(())
 }
 
-/// The file names, or the paths if the names are equal.
+/// Returns the file names, or the paths if the names are equal.
 fn short_names(recordings: [&Recording; 2]) -> [String; 2] {
     let name = |recording: &Recording| {
         let name = Path::new(&recording.file).file_name();
@@ -359,7 +359,7 @@ fn value(unit: FigureUnit, value: Option<f64>) -> String {
     }
 }
 
-/// Three significant digits, or all digits before the decimal point.
+/// Returns three significant digits, or all digits before the decimal point.
 fn digits(value: f64) -> String {
     match value.abs() {
         v if v >= 99.95 => format!("{value:.0}"),
@@ -368,7 +368,7 @@ fn digits(value: f64) -> String {
     }
 }
 
-/// The change relative to the value before: `-19%`, `x12`, `new`, `gone`.
+/// Returns the change relative to the value before: `-19%`, `x12`, `new` or `gone`.
 fn relative(change: &Change) -> String {
     match (change.before, change.after) {
         (Some(before), Some(after)) if before == after => "none".into(),
@@ -380,7 +380,7 @@ fn relative(change: &Change) -> String {
     }
 }
 
-/// The confidence interval of the change: `-10.4 to -9.1 points`.
+/// Returns the confidence interval of the change: `-10.4 to -9.1 points`.
 fn interval(change: &Change) -> String {
     let Some((low, high)) = change.low.zip(change.high) else { return "-".into() };
     let (words, unit): (fn(f64) -> String, _) = match change.figure.unit {
@@ -411,16 +411,16 @@ fn presence(presence: Presence) -> &'static str {
     }
 }
 
-/// Maximum number of rows for changes that are more than noise, and for other changes.
+/// Maximum number of printed changes that are more than noise, and of other printed changes.
 const CALLED: usize = 30;
 const OTHERS: usize = 15;
-/// Changes whose values differ by at most this fraction share one row.
+/// Changes whose values differ by at most this fraction are printed in one row.
 const SAME: f64 = 0.02;
 
 const HEADINGS: &str =
     "    before      after    change                  99% interval  verdict                  what";
 
-/// Prints changes that are more than noise, then other changes, each by size. With `all`, prints every change in its own row.
+/// Prints the changes that are more than noise, then other changes, each by size. `all`: prints a row for every change.
 fn changes(out: &mut String, diff: &Diff, all: bool) -> fmt::Result {
     let (called, others): (Vec<&Change>, _) = diff.changes.iter().partition(|change| change.is_called());
     for (title, changes, most) in [("More", called, CALLED), ("Not more", others, OTHERS)] {
@@ -461,7 +461,7 @@ fn row(out: &mut String, change: &Change, same: &[&DiffSubject]) -> fmt::Result 
     writeln!(out)
 }
 
-/// Joins equal changes of a cgroup, the program in it and the whole recording into one row.
+/// Joins equal changes of a cgroup, of the program in it and of the complete recording into one row.
 fn folded<'a>(changes: &[&'a Change]) -> Vec<(&'a Change, Vec<&'a DiffSubject>)> {
     let mut rows: Vec<(&Change, Vec<&DiffSubject>)> = Vec::new();
     for change in changes {
@@ -477,7 +477,7 @@ fn folded<'a>(changes: &[&'a Change]) -> Vec<(&'a Change, Vec<&'a DiffSubject>)>
     rows
 }
 
-/// Rank of a subject. The subject with the lowest rank shows best where a change is.
+/// Returns the rank of a subject. The subject with the lowest rank shows best where a change happened.
 fn rank(subject: &DiffSubject) -> u8 {
     match subject {
         DiffSubject::Cgroup { .. } => 0,

@@ -1,4 +1,4 @@
-//! Tests of the whole output, with made-up recordings.
+//! Tests of the complete output, with generated recordings.
 
 use std::{fs, path::Path, sync::Arc};
 
@@ -10,8 +10,7 @@ use super::*;
 const S: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
 
-/// What a program does in each second: its run time, its number of waits behind another cgroup, and the length of each wait. Run
-/// time and length vary by 5 %.
+/// A program with figures for each second. `waits` counts waits behind another cgroup. Run time and wait length vary by 5 %.
 struct Does {
     cgroup: u64,
     comm: &'static str,
@@ -25,7 +24,7 @@ impl Does {
         let mut totals = Totals::default();
         let mut hist = Hist::default();
         for at in 1..=second {
-            // 95 to 105 %, without a pattern.
+            // 95 to 105 %, in an irregular order.
             let percent = 95 + (at * 7 + serial * 3) % 11;
             let wait_ns = self.wait_ms * MS * percent / 100;
             totals.add(&Totals {
@@ -62,7 +61,6 @@ impl Does {
     }
 }
 
-/// A recording of 30 s.
 fn recording(path: &Path, does: &[Does]) -> Recording {
     let header = Header {
         hostname: "media-1".into(),

@@ -1,4 +1,4 @@
-//! Samples of our own collector at a steady interval.
+//! A feed that takes samples with our own collector at a steady interval.
 
 use std::{
     sync::mpsc::{self, RecvTimeoutError},
@@ -17,13 +17,13 @@ struct Local {
     collector: Collector,
     first: Option<Sample>,
     schedule: Schedule,
-    /// New intervals. Once the sender is dropped, the next sample is the last.
+    /// Receives changed intervals. After the sender is dropped, the next sample is the last one.
     intervals: mpsc::Receiver<Duration>,
     late: u64,
     is_over: bool,
 }
 
-/// Takes the first sample at once unless `first` is given, further samples every `interval`, and the last one after `duration`.
+/// Takes the first sample at once (unless it is `first`), further samples each `interval`, and the last one after `duration`.
 pub fn start(
     collector: Collector,
     first: Option<Sample>,
@@ -72,17 +72,17 @@ impl Local {
     }
 }
 
-/// Waits until exited tasks are counted. The kernel frees them only after an RCU grace period.
+/// Waits until all exited tasks are counted. The kernel frees an exited task only after an RCU grace period.
 fn settle() {
     for _ in 0..2 {
-        // SAFETY: no pointers. MEMBARRIER_CMD_GLOBAL waits for a grace period; if it is refused, only the sleep remains.
+        // SAFETY: no pointers. MEMBARRIER_CMD_GLOBAL waits for a grace period. If the kernel refuses it, only the sleep remains.
         unsafe { libc::syscall(libc::SYS_membarrier, 1, 0, 0) };
         // The kernel frees tasks in callbacks that run shortly after the grace period.
         thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// When samples are due. The end is also a due time, so that the last sample and the end never race.
+/// When samples are due. A sample is also due at the end, so that the end never comes before the last sample.
 struct Schedule {
     interval: Duration,
     due: Instant,
@@ -96,7 +96,7 @@ impl Schedule {
         Self { interval, due: now, before: None, end: duration.map(|duration| now + duration) }
     }
 
-    /// Changes the interval. A sample that the new interval makes due at once is not late: nobody requested it earlier.
+    /// Changes the interval. If a sample becomes due at once, it does not count as late, because nobody requested it earlier.
     fn set_interval(&mut self, interval: Duration, now: Instant) {
         self.interval = interval;
         if let Some(before) = self.before {
@@ -122,7 +122,7 @@ impl Schedule {
         self.aim(self.due + self.interval);
     }
 
-    /// Sets the next due time. If less than a tenth of an interval would remain, the last interval includes that rest.
+    /// Sets the next due time. If less than a tenth of an interval would remain, the last interval includes that remainder.
     fn aim(&mut self, due: Instant) {
         self.due = match self.end {
             Some(end) if due + self.interval / 10 > end => end,
@@ -130,12 +130,12 @@ impl Schedule {
         };
     }
 
-    /// Waits until a sample is due. Returns whether it is the last one (also once the sender is dropped), and how many were late.
-    /// A new interval takes effect at once.
+    /// Waits until a sample is due. A new interval takes effect at once. Returns whether the sample is the last one (also after
+    /// the sender is dropped), and how many samples were late.
     fn wait(&mut self, intervals: &mpsc::Receiver<Duration>) -> (bool, u64) {
         let mut late = 0;
         loop {
-            // Check for a new interval first, because one may be queued after a slow reading.
+            // A new interval may have arrived during a slow reading.
             for interval in intervals.try_iter() {
                 self.set_interval(interval, Instant::now());
             }
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(schedule.due, start + Duration::from_secs(3));
     }
 
-    /// A schedule whose first sample was taken when due, and the time of that sample.
+    /// Returns a schedule whose first sample was taken in time, and the time of that sample.
     fn under_way(interval_ms: u64, duration_ms: Option<u64>) -> (Schedule, Instant) {
         let duration = duration_ms.map(Duration::from_millis);
         let mut schedule = Schedule::new(Duration::from_millis(interval_ms), duration);

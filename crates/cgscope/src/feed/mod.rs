@@ -1,4 +1,4 @@
-//! Sources of samples: our own collector or the daemon. Each has its own thread, so that a key press never waits for a reading.
+//! Sources of samples: our own collector, or the daemon. Each has its own thread, so that a key press never waits for a reading.
 
 mod daemon;
 mod local;
@@ -28,9 +28,9 @@ use crate::{
 pub enum Event {
     Sample {
         sample: Box<Sample>,
-        /// The sample must not be compared with earlier ones, because the daemon was restarted.
+        /// The daemon was restarted, so this sample must not be compared with earlier ones.
         anew: bool,
-        /// Why this sample is the last; `None` if others follow.
+        /// Why this sample is the last one; `None` if others follow.
         end: Option<End>,
     },
     Message(String),
@@ -55,18 +55,18 @@ pub enum Demand {
     Stop,
 }
 
-/// A feed on its own thread. Dropping it ends the thread and unloads the BPF programs.
+/// A feed on its own thread. Dropping this value ends the thread and unloads the BPF programs.
 pub struct Events {
     events: mpsc::Receiver<Result<Event>>,
     demand: Box<dyn FnMut(Demand)>,
-    /// The time at which to request the last sample; `None` if the feed ends by itself.
+    /// When to request the last sample; `None` if the feed ends by itself.
     end: Option<Instant>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Events {
     fn start(mut feed: impl Feed, demand: impl FnMut(Demand) + 'static, end: Option<Instant>) -> Self {
-        // A channel of one message: a slow reader makes the next sample late, which is counted, and samples never pile up.
+        // A channel of one message: if the reader is slow, samples are late (which is counted) instead of filling memory.
         let (send, events) = mpsc::channel(1);
         let refused = send.clone();
         let thread = spawn(move || {
@@ -93,7 +93,7 @@ impl Events {
         }
     }
 
-    /// Sets the interval, counted from the last sample; at once if that has passed. The daemon chooses its own times.
+    /// Sets the time from the last sample to the next, which is due at once if that time is over. A daemon chooses its own times.
     pub fn set_interval(&mut self, interval: Duration) {
         (self.demand)(Demand::Interval(interval));
     }
@@ -124,8 +124,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// Starts to measure in the requested mode. By default, the daemon or the coarse mode is used only if the host refuses exact
-    /// measurement.
+    /// Starts to measure. The mode `auto` uses the daemon or the coarse mode only if the host refuses exact measurement.
     pub fn open(options: &Options, target: &Target, interval: Duration) -> Result<(Self, Option<Coarse>)> {
         let is_whole = target.output != Output::Nowhere;
         let connect = |path: &Path| {
@@ -198,7 +197,6 @@ mod tests {
 
     use super::*;
 
-    /// Emits one sample for each requested interval.
     struct OnDemand(std_mpsc::Receiver<Demand>);
 
     impl Feed for OnDemand {

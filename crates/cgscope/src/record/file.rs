@@ -1,4 +1,4 @@
-//! A recording file that is being written.
+//! Writes a recording file.
 
 use std::{
     ffi::OsStr,
@@ -18,7 +18,7 @@ use crate::exit::{Error, Result};
 
 pub type Failure = FileError<WriteError>;
 
-/// Exit code 1 (incomplete), because earlier samples were recorded.
+/// Uses exit code 1 (incomplete), because earlier samples were recorded.
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
         Self::incomplete(failure.to_string())
@@ -35,18 +35,18 @@ pub struct File {
 }
 
 impl File {
-    /// Starts a recording that replaces any file of this name. On failure, leaves no file behind.
+    /// Starts a recording that replaces a file of this name. If that fails, leaves no file.
     pub fn create(path: &Path, header: &Header) -> std::result::Result<Self, Failure> {
         Ok(Self::new(FileWriter::create(path, header)?, header))
     }
 
-    /// Starts a recording under a name that the user gave. Keeps an existing file under another name.
+    /// Starts a recording at a path from the user. Renames an existing file.
     pub fn begin(path: &Path, header: &Header) -> Result<Self> {
         keep_old(path)?;
         Self::create(path, header).map_err(Error::could_not_run)
     }
 
-    /// Starts a recording beside `path`. The file gets its final name only if it is kept.
+    /// Starts a recording in a temporary file beside `path`. The file is renamed to `path` only if it is kept.
     pub fn create_beside(path: &Path, header: &Header) -> std::result::Result<(Self, Beside), Failure> {
         let (writer, beside) = FileWriter::create_beside(path, header)?;
         Ok((Self::new(writer, header), beside))
@@ -102,7 +102,6 @@ impl File {
     }
 }
 
-/// The reason for the end of a recording after a failed write.
 pub fn reason_of(error: &WriteError) -> Reason {
     match error {
         WriteError::Io(error) if error.kind() == io::ErrorKind::StorageFull => Reason::DiskFull,
@@ -122,7 +121,7 @@ impl Made {
         Self { path: path.to_owned(), inode: inode(path) }
     }
 
-    /// Removes the file. Returns false, and removes nothing, if the file no longer exists or the name belongs to another file.
+    /// Removes the file. Returns false and removes nothing if the file no longer exists, or another file has its name.
     pub fn remove(&self) -> io::Result<bool> {
         let is_ours = self.inode.is_some() && inode(&self.path) == self.inode;
         if is_ours { fs::remove_file(&self.path).map(|()| true) } else { Ok(false) }
@@ -154,13 +153,13 @@ pub fn keep_old(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the file can be written, without changing anything.
+/// Checks that the file can be written. Changes nothing.
 pub fn check_writable(path: &Path) -> Result<()> {
     let tried = Place::of(path).and_then(|place| place.check_writable());
     tried.map_err(|error| cannot_write(path, &error))
 }
 
-/// Refuses a pipe or a device, because several files with similar names will be written beside the path.
+/// Refuses a pipe or a device, because the recorder writes several files with similar names beside the path.
 pub fn check_base(path: &Path) -> Result<()> {
     match Place::of(path) {
         Ok(place) if place.is_direct() => Err(cannot_write(
@@ -180,7 +179,7 @@ pub fn cannot_write(path: &Path, error: &io::Error) -> Error {
     ))
 }
 
-/// `DIR/host-20261121T101500.000Z.rec` for `DIR/host.rec`. In UTC, so that names sort correctly across clock changes, too.
+/// Returns `DIR/host-20261121T101500.000Z.rec` for `DIR/host.rec`: in UTC, so that names sort by time after a clock change.
 pub fn stamped(path: &Path, unix_ns: u64) -> PathBuf {
     let mut name = path.file_stem().unwrap_or_default().to_owned();
     name.push("-");
@@ -192,18 +191,18 @@ pub fn stamped(path: &Path, unix_ns: u64) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// The first free [`stamped`] name from this time on, and its time. A clock that is not set gives the same time at every boot.
+/// Returns the first unused [`stamped`] name from this time on, and its time. An unset clock repeats times after each boot.
 pub fn free_stamped(path: &Path, unix_ns: u64) -> (PathBuf, u64) {
     let mut later = stamps(path, unix_ns).filter(|(name, _)| fs::symlink_metadata(name).is_err());
     later.next().unwrap_or_else(|| (stamped(path, unix_ns), unix_ns))
 }
 
-/// The [`stamped`] name at this time, then a millisecond later, and so on.
+/// Iterates over the [`stamped`] names at this time, one millisecond later, and so on.
 pub fn stamps(path: &Path, unix_ns: u64) -> impl Iterator<Item = (PathBuf, u64)> {
     (unix_ns..).step_by(1_000_000).map(|unix_ns| (stamped(path, unix_ns), unix_ns))
 }
 
-/// The names `FILE.old`, `FILE.old.2` and so on.
+/// Iterates over the names `FILE.old`, `FILE.old.2` and so on.
 pub fn olds(path: &Path) -> impl Iterator<Item = PathBuf> {
     (1_u64..).map(|number| {
         let mut old = path.as_os_str().to_owned();
@@ -215,7 +214,7 @@ pub fn olds(path: &Path) -> impl Iterator<Item = PathBuf> {
     })
 }
 
-/// Renames a file in `directory` to the first free name, and returns that name.
+/// Renames a file in `directory` to the first unused name, and returns that name.
 pub fn move_to_free(
     directory: BorrowedFd,
     from: &Path,
@@ -223,7 +222,7 @@ pub fn move_to_free(
 ) -> io::Result<PathBuf> {
     let is_free = |name: &PathBuf| statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).is_err();
     while let Some(name) = names.find(is_free) {
-        // Another run may take the same free name first.
+        // Another process may use the name first.
         let moved = match renameat_with(directory, from, directory, &name, RenameFlags::NOREPLACE) {
             Err(Errno::EXIST) => continue,
             // Some file systems do not support NOREPLACE.
@@ -235,7 +234,7 @@ pub fn move_to_free(
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// Whether `name` is the [`stamped`] name of `path` at any time.
+/// Returns whether `name` is the [`stamped`] name of `path` at any time.
 pub fn is_stamped(path: &Path, name: &Path) -> bool {
     let model = stamped(path, 0);
     let [model, name] = [model.as_path(), name].map(|path| path.file_name().and_then(OsStr::to_str));
@@ -318,7 +317,7 @@ mod tests {
         assert!(check_writable(&dir).is_err() && check_writable(&dir.join("no/a.rec")).is_err());
         check_writable(Path::new("/dev/null")).unwrap();
         assert!(check_base(Path::new("/dev/null")).is_err() && check_base(&link).is_ok());
-        // As in `-o /dev/stdout >>a.rec`.
+        // Like the output of `-o /dev/stdout >>a.rec`.
         let open = fs::File::open(&file).unwrap();
         let refused = keep_old(Path::new(&format!("/proc/self/fd/{}", open.as_raw_fd()))).unwrap_err();
         assert!(refused.sentence.contains("is not empty"), "{refused}");
@@ -354,7 +353,7 @@ mod tests {
 
     #[test]
     fn a_stamp_is_the_date_and_the_time_in_utc() {
-        // As printed by `date -u -d @SECONDS`.
+        // Output of `date -u -d @SECONDS`.
         for (seconds, said) in [
             (0, "19700101T000000.000Z"),
             (951_782_399, "20000228T235959.000Z"),

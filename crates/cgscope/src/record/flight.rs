@@ -1,5 +1,4 @@
-//! The flight recorder: a ring holds the latest part of the recording. A trigger saves the part around its time: the recorder
-//! copies this part to a file.
+//! The flight recorder. A ring holds the latest part of the recording. A trigger saves the part around its time to a file.
 
 use std::{
     fs,
@@ -39,15 +38,14 @@ use crate::{
 pub struct Flight<'a> {
     options: &'a Record,
     interval_ns: u64,
-    /// The time before a trigger that is saved, and the time after it, ns.
+    /// Lengths of the saved part before and after a trigger, ns.
     keep_ns: u64,
     after_ns: u64,
-    /// The time after a saved part in which triggers are ignored, ns.
+    /// Time after a saved part in which triggers are ignored, ns.
     cool_down_ns: u64,
     ring: Ring,
     watch: Watch,
     steps: Steps,
-    /// SIGUSR1 was received since the last sample.
     is_requested: bool,
     triggered: Option<Triggered>,
     copying: Option<JoinHandle<Result<Frozen>>>,
@@ -55,7 +53,7 @@ pub struct Flight<'a> {
     stop: Arc<AtomicBool>,
     frozen: Vec<PathBuf>,
     failed: u64,
-    /// The part around the last trigger could not be saved; the ring holds the only copy.
+    /// The part around the last trigger could not be saved, so the ring holds the only copy.
     latest_failed: bool,
 }
 
@@ -85,7 +83,6 @@ impl<'a> Flight<'a> {
         Ok(flight)
     }
 
-    /// Prints the triggers, and where the ring is.
     fn say_plan(&self) {
         let mut causes: Vec<String> = self.options.trigger.iter().map(ToString::to_string).collect();
         causes.push(format!("SIGUSR1 (kill -USR1 {})", std::process::id()));
@@ -104,7 +101,7 @@ impl<'a> Flight<'a> {
         );
     }
 
-    /// Prints how large the ring may become, and which cgroups have no task yet.
+    /// Prints the expected size of the ring, and the cgroups that have no task yet.
     fn say_first(&self, sample: &Sample) {
         if !self.options.quiet {
             let samples = self.keep_ns / self.interval_ns.max(1) + 2;
@@ -142,14 +139,14 @@ impl<'a> Flight<'a> {
         words
     }
 
-    /// `before_ns`: the time of the sample before.
+    /// Begins to save a part. `before_ns` is the time of the previous sample.
     fn begin(&mut self, words: String, before_ns: Option<u64>, sample: &Sample) {
         say!(
             "cgscope: {words}; saving the {} before and the {} after",
             duration(self.keep_ns),
             duration(self.after_ns)
         );
-        // The event happened somewhere within the interval.
+        // The event happened at an unknown time within the interval.
         let at_ns = before_ns.unwrap_or(sample.mono_ns);
         let until_ns = sample.mono_ns + self.after_ns;
         self.watch.froze(until_ns + self.interval_ns + self.cool_down_ns);
@@ -157,7 +154,7 @@ impl<'a> Flight<'a> {
         self.triggered = Some(Triggered { words, from_ns, at_ns, until_ns, unix_ns: sample.unix_ns });
     }
 
-    /// Starts to copy the part around the trigger to a file. A separate thread copies, so that the recording continues.
+    /// Copies the part around the trigger to a file. A separate thread copies, so that the recording continues.
     fn freeze(&mut self, triggered: Triggered, last: &Sample) -> Result<()> {
         self.settle(true);
         let ring = &mut self.ring.segments;
@@ -182,7 +179,7 @@ impl<'a> Flight<'a> {
         Ok(())
     }
 
-    /// Reports the result of a finished copy. With `wait`, waits for the copy first.
+    /// Reports the result of a finished copy. With `wait`, first waits for the copy.
     fn settle(&mut self, wait: bool) {
         let Some(copy) = self.copying.take_if(|copy| wait || copy.is_finished()) else { return };
         let done = copy
@@ -207,7 +204,7 @@ impl<'a> Flight<'a> {
         (self.failed, self.latest_failed) = (self.failed + 1, true);
     }
 
-    /// `before_ns`: the time of the sample before; `interval`: what happened since, if there are triggers.
+    /// Records a sample. `before_ns`: the time of the previous sample. `interval`: the time since then, if there are triggers.
     fn take(&mut self, sample: &Sample, before_ns: Option<u64>, interval: Option<&Interval>) -> Result<()> {
         let fired = self.fired(interval, sample.mono_ns);
         if !fired.is_empty() && self.triggered.is_none() && self.watch.left() > 0 {
@@ -229,9 +226,9 @@ impl<'a> Flight<'a> {
         Ok(())
     }
 
-    /// Adds to an error that the ring remains, and where it is.
+    /// Adds the place of the remaining ring to an error.
     fn left_after(&mut self, mut error: Error) -> Error {
-        // Let a running copy finish.
+        // Waits for a running copy.
         self.settle(true);
         error.sentence += &format!("; the ring remains in {}", self.ring.directory.display());
         error
@@ -257,7 +254,7 @@ impl Destination for Flight<'_> {
 
     fn is_done(&self) -> bool {
         let is_idle = self.triggered.is_none() && self.copying.is_none();
-        // With a command, record until the command ends.
+        // If cgscope runs a command, it records until the command ends.
         self.watch.left() == 0 && is_idle && self.options.select.command.is_empty()
     }
 
@@ -308,7 +305,7 @@ impl Destination for Flight<'_> {
         }
         if self.latest_failed {
             words += &format!("; the ring remains in {}", self.ring.directory.display());
-            // Ignore errors: the ring is readable even without an end record.
+            // Ignore errors: the ring is readable without an end frame.
             let _ = self.ring.segments.file.end(reason);
         } else {
             self.ring.remove()?;
@@ -316,7 +313,7 @@ impl Destination for Flight<'_> {
         Ok(Ended { words, report: self.frozen.pop(), incomplete: self.failed > 0 })
     }
 
-    /// Closes the ring early, and stops a running copy, which could take a long time.
+    /// Closes the ring early. Stops a running copy, because it could take a long time.
     fn abandon(&mut self, reason: Reason) {
         self.stop.store(true, Ordering::Relaxed);
         self.settle(true);
@@ -325,22 +322,22 @@ impl Destination for Flight<'_> {
     }
 }
 
-/// The directory that holds the latest segments of a recording.
+/// A directory with the latest segments of a recording.
 struct Ring {
     directory: PathBuf,
     segments: Segments,
-    /// Locked while the ring is in use.
+    /// A lock on the directory, held while the ring is in use.
     _lock: fs::File,
 }
 
 impl Ring {
-    /// Creates a ring beside the file `output`. Keeps the ring of a killed run under another name.
+    /// Creates a ring beside the file `output`. Renames the ring of a killed run.
     fn create(output: &Path, header: &Header, limits: SegmentLimits) -> Result<Self> {
         let directory = directory(output);
         keep_aside(&directory)?;
         fs::create_dir(&directory).map_err(|error| cannot_write(&directory, &error))?;
         let lock = fs::File::open(&directory).map_err(|error| cannot_write(&directory, &error))?;
-        // On a file system without locks, two simultaneous runs go undetected.
+        // Ignore errors: if the file system has no locks, a second run is not detected.
         let _ = flock(&lock, FlockOperation::NonBlockingLockExclusive);
         let names = SegmentNames::Numbered { directory: directory.clone(), last: 0 };
         let segments = Segments::create(names, header, limits).inspect_err(|_| {
@@ -368,7 +365,7 @@ fn directory(output: &Path) -> PathBuf {
 
 /// Renames the ring of a killed run. It may hold the last minutes before an incident that nobody has examined yet.
 fn keep_aside(directory: &Path) -> Result<()> {
-    // Others may have put anything there: to open a pipe would block.
+    // Any user may have created something with this name. Opening a pipe would block.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let ring = match openat(CWD, directory, flags, Mode::empty()) {
         Ok(ring) => fs::File::from(ring),
@@ -401,12 +398,12 @@ fn keep_aside(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A trigger that fired. Times are ns of the monotonic clock unless stated otherwise.
+/// A trigger that fired. Times are in ns of the monotonic clock, unless stated otherwise.
 pub struct Triggered {
     pub words: String,
     /// The saved part starts with the last sample at or before this time.
     pub from_ns: u64,
-    /// The start of the interval in which the trigger fired.
+    /// Start of the interval in which the trigger fired.
     pub at_ns: u64,
     /// The saved part ends with the first sample at or after this time.
     pub until_ns: u64,
@@ -415,14 +412,13 @@ pub struct Triggered {
 }
 
 pub struct Freeze {
-    /// Segments in order. Each starts with the last sample of the previous segment.
+    /// The segments in order. Each one starts with the last sample of the previous segment.
     pub segments: Vec<FileReader>,
-    /// The file to write. An existing file is kept under another name.
+    /// The file to write. An existing file is renamed.
     pub path: PathBuf,
     pub triggered: Triggered,
     /// The approximate maximum size of the file, bytes.
     pub bytes: u64,
-    /// Set to stop the copy early.
     pub stop: Arc<AtomicBool>,
 }
 
@@ -433,9 +429,9 @@ pub struct Frozen {
 }
 
 impl Freeze {
-    /// Copies the part. The file gets its name once it is complete. A failed copy leaves no file.
+    /// Copies the part. The file gets its name when it is complete. A failed copy leaves no file.
     pub fn run(self) -> Result<Frozen> {
-        // Always exit code 1 (incomplete), because the ring was recorded.
+        // The exit code is always 1 (incomplete), because the ring was recorded.
         self.copy().map_err(|error| Error::incomplete(error.sentence))
     }
 
@@ -503,9 +499,9 @@ impl Freeze {
     }
 }
 
-/// Refuses a copy that would fill the disk, because the ring also needs disk space.
+/// Refuses a copy that would fill the disk, because the ring also needs space.
 fn check_room(path: &Path, bytes: u64) -> Result<()> {
-    // If the free space is unknown, try to copy.
+    // If the free space is unknown, the copy is tried.
     let Ok(place) = Place::of(path) else { return Ok(()) };
     let Some(Ok(disk)) = place.path().parent().map(rustix::fs::statvfs) else { return Ok(()) };
     let free = disk.f_bavail.saturating_mul(disk.f_frsize);

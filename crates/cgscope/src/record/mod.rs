@@ -37,30 +37,28 @@ use crate::{
     terminal, text,
 };
 
-/// Where samples are written: a series of files, or the flight recorder.
+/// A destination of samples: a series of files, or the flight recorder.
 trait Destination {
-    /// Adds a sample. After an error the destination is closed, and the error says what was saved.
+    /// Writes a sample. An error closes the destination, and says what was saved.
     fn sample(&mut self, sample: Sample) -> Result<()>;
 
-    /// Whether the destination needs no more samples.
     fn is_done(&self) -> bool {
         false
     }
 
     fn bytes(&self) -> u64;
 
-    /// The rest of the progress line, after the size. May be empty.
+    /// Returns the end of the progress line, after the size. May be empty.
     fn state(&self) -> String;
 
     /// Handles SIGUSR1.
     fn request(&mut self) {}
 
-    /// Closes the destination after the last sample.
     fn end(&mut self, reason: Reason) -> Result<Ended>;
 
-    /// Closes the destination early, because measuring failed or was interrupted twice.
+    /// Closes the destination early, after measuring failed or a second interrupt.
     fn abandon(&mut self, reason: Reason) {
-        // The caller reports the first failure.
+        // Ignore errors: the caller reports the first failure.
         let _ = self.end(reason);
     }
 }
@@ -68,16 +66,16 @@ trait Destination {
 #[derive(Debug)]
 struct Ended {
     words: String,
-    /// The file that the final message recommends for `cgscope report`.
+    /// The file that the last message recommends for `cgscope report`.
     report: Option<PathBuf>,
-    /// Part of the requested output is missing; a message about that was printed.
+    /// Part of the requested output is missing. A message about it was printed.
     incomplete: bool,
 }
 
 pub async fn run(options: &Record) -> Result {
     let target = Target::new(&options.select)?;
     let pace = Pace { interval: options.interval, duration: options.duration, count: None };
-    // Check the file first: start nothing if it cannot be written.
+    // Checks the file first, so that nothing starts if it cannot be written.
     file::check_writable(&options.output)?;
     if options.keep.is_some() || rotates(options) {
         file::check_base(&options.output)?;
@@ -92,7 +90,7 @@ pub async fn run(options: &Record) -> Result {
             coarse.because
         )));
     }
-    // Release the command last, so that it never runs unrecorded.
+    // Releases the command last, so that it does not run unrecorded.
     let requests = options.keep.is_some().then(|| signal(SignalKind::user_defined1())).transpose();
     let requests =
         requests.map_err(|error| Error::could_not_run(format!("SIGUSR1 cannot be received ({error})")))?;
@@ -163,7 +161,6 @@ fn header(ready: &Ready, target: &Target) -> Header {
     }
 }
 
-/// The header of a recording of the whole host.
 pub fn header_of_host(interval: Duration) -> Header {
     let root = Path::new("/");
     let nodes = facts::cpu_to_node(root);
@@ -181,7 +178,6 @@ pub fn header_of_host(interval: Duration) -> Header {
     }
 }
 
-/// The error after a restart of the daemon, which ends a recording.
 fn restarted() -> String {
     format!("{RESTARTED}, so the recording ended: start another recording")
 }
@@ -189,7 +185,7 @@ fn restarted() -> String {
 struct Recorder<'a> {
     session: Session,
     destination: Box<dyn Destination + 'a>,
-    /// The SIGUSR1 signals; `None` without a flight recorder.
+    /// Receives SIGUSR1; `None` without a flight recorder.
     requests: Option<Signal>,
     progress: Progress,
     quiet: bool,
@@ -281,14 +277,14 @@ impl Recorder<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
     Silent,
-    /// On a terminal: one line, which is overwritten each time.
+    /// One line on a terminal, which each message overwrites.
     Rewritten,
-    /// In a log: a new line every ten minutes.
+    /// A new line every ten minutes, for a log.
     Logged,
 }
 
 impl Manner {
-    /// Selects how progress is shown. `shares` is true if a command writes to the same terminal.
+    /// Returns how to show progress. `shares` means that a command writes to the same terminal.
     pub fn of(quiet: bool, shares: bool) -> Self {
         let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         match io::stderr().is_terminal() {
@@ -302,7 +298,7 @@ impl Manner {
     fn pause(self) -> Duration {
         match self {
             Self::Rewritten => Duration::from_secs(1),
-            // Rare, because a journal keeps weeks of lines, but often enough to show that a run of an hour is still working.
+            // Long, because a journal keeps lines for weeks. Short enough to show that a run of an hour still works.
             Self::Silent | Self::Logged => Duration::from_secs(600),
         }
     }
@@ -314,14 +310,13 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// In a log, the first line is due only after the first pause.
+    /// Creates a progress display. In a log, the first line is due after the first pause.
     pub fn new(manner: Manner) -> Self {
         Self { manner, latest: (manner != Manner::Rewritten).then(Instant::now) }
     }
 
-    /// Shows the state if a line is due.
     pub fn show(&mut self, state: impl FnOnce() -> String) {
-        // The once-a-second call may come a little early.
+        // The call once a second may be a little early.
         let slack = Duration::from_millis(50);
         let is_due = self.latest.is_none_or(|latest| latest.elapsed() + slack >= self.manner.pause());
         if self.manner == Manner::Silent || !is_due {
@@ -343,7 +338,7 @@ fn rewrite(line: &str) {
     let _ = write!(io::stderr(), "{before}{line}");
 }
 
-/// The progress in one line. `more` is the state of the destination.
+/// Returns the progress as a line. `more` is the state of the destination.
 pub fn words(elapsed_ns: u64, written: u64, losses: &Losses, more: &str) -> String {
     let rate =
         per_second(written, elapsed_ns).map_or(String::new(), |rate| format!(" ({}/s)", bytes(rate as u64)));

@@ -1,5 +1,5 @@
-//! A series of segments: recordings that each start with the last sample of the previous one. File rotation and the flight
-//! recorder's ring are such series with different names and limits. A single file is a series without limits.
+//! A series of segments: recordings that each start with the last sample of the previous one. Rotated files and the ring of the
+//! flight recorder are such series, with different names and limits. A single file is a series without limits.
 
 use std::{
     collections::VecDeque,
@@ -18,21 +18,20 @@ use crate::{
     },
 };
 
-/// How many complete segments a ring's time is split into. The segment that is being written is extra.
+/// Number of complete segments in a ring. The segment that is being written is one more.
 const RING_SEGMENTS: u64 = 8;
 
-/// When a segment is complete, and which complete segments are kept.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SegmentLimits {
     /// Size at which a segment is complete, bytes.
     pub size: Option<u64>,
-    /// Age at which a segment is complete, ns.
+    /// Length at which a segment is complete, ns.
     pub age_ns: Option<u64>,
     /// Maximum number of segments, including the one that is being written.
     pub count: Option<usize>,
     /// Maximum size of all segments together, bytes.
     pub bytes: Option<u64>,
-    /// The time that a ring should hold, ns.
+    /// Time that a ring should hold, ns.
     pub keep_ns: u64,
 }
 
@@ -42,16 +41,16 @@ impl SegmentLimits {
         Self { size, age_ns, bytes: Some(bytes), keep_ns, count: None }
     }
 
-    /// Whether a segment is complete: it has at least one interval, and its size or age is reached. The last sample may be early
-    /// by half an interval.
+    /// Returns whether a segment is complete: it has an interval, and has reached its size or length. Half an interval is
+    /// tolerated, because the last sample may be early.
     fn reached(&self, samples: u64, bytes: u64, length_ns: u64, interval_ns: u64) -> bool {
         let is_full = self.size.is_some_and(|limit| bytes >= limit);
         let is_old = self.age_ns.is_some_and(|limit| length_ns + interval_ns / 2 >= limit);
         samples >= 2 && (is_full || is_old)
     }
 
-    /// How many complete segments can be removed. `complete` yields `(end_ns, bytes)`, the oldest first. Segments that end before
-    /// `needed_ns` can be removed, and more if all segments together (`bytes`) exceed their limit.
+    /// Returns how many complete segments can be removed: those that end before `needed_ns`, and more while the size of all
+    /// segments (`bytes`) exceeds its limit. `complete` yields `(end_ns, bytes)`, the oldest first.
     fn expendable(
         &self,
         complete: impl Iterator<Item = (u64, u64)>,
@@ -67,13 +66,11 @@ impl SegmentLimits {
     }
 }
 
-/// How segments are named.
 pub enum SegmentNames {
-    /// By one fixed path: there is only one segment.
+    /// One fixed path, for a single segment.
     Single(PathBuf),
-    /// By start time.
+    /// By the time of the first sample.
     Stamped { base: PathBuf, last_unix_ns: u64 },
-    /// By number.
     Numbered { directory: PathBuf, last: u64 },
 }
 
@@ -82,7 +79,7 @@ impl SegmentNames {
         match self {
             Self::Single(path) => path.clone(),
             Self::Stamped { base, last_unix_ns } => {
-                // Names ascend even if the clock is set back.
+                // Names also ascend if the clock is set back.
                 let free = file::free_stamped(base, unix_ns.max(*last_unix_ns + 1_000_000));
                 *last_unix_ns = free.1;
                 free.0
@@ -111,13 +108,13 @@ pub struct Segments {
     /// Complete segments, the oldest first.
     complete: VecDeque<Segment>,
     complete_bytes: u64,
-    /// Segments that could not be removed so far.
+    /// Segments whose removal has failed so far.
     stuck: Vec<Made>,
     removed: u64,
     removed_bytes: u64,
-    /// The largest number of bytes on disk that one sample has added, including the start of a new segment.
+    /// Maximum number of bytes on disk that one sample has added, including the start of a new segment.
     pub step_bytes: u64,
-    /// A segment that was still needed was removed because of the size limit.
+    /// A segment was removed because of the size limit while it was still needed.
     pub shortened: bool,
 }
 
@@ -141,7 +138,7 @@ impl Segments {
         })
     }
 
-    /// Adds a sample, and removes segments that end before `needed_ns`.
+    /// Writes a sample, and removes segments that end before `needed_ns`.
     pub fn add(&mut self, sample: &Sample, needed_ns: u64) -> std::result::Result<(), Failure> {
         let before = self.bytes_on_disk();
         self.file.sample(sample)?;
@@ -156,9 +153,9 @@ impl Segments {
         Ok(())
     }
 
-    /// Completes the current segment, whose last sample is `sample`, and starts the next segment with the same sample.
+    /// Completes the current segment, which ends with `sample`, and starts the next segment with the same sample.
     pub fn turn(&mut self, sample: &Sample) -> std::result::Result<(), Failure> {
-        // Retry stuck segments. They do not count towards the maximum, so that each wanted segment is kept.
+        // Tries again to remove stuck segments. They do not count towards the maximum, so that enough other segments are kept.
         self.stuck.retain(|made| made.remove().map(|removed| self.removed += u64::from(removed)).is_err());
         let surplus = self.limits.count.map_or(0, |count| (self.complete.len() + 2).saturating_sub(count));
         self.remove_oldest(surplus, u64::MAX);
@@ -167,7 +164,7 @@ impl Segments {
         let mut next = File::create(&path, &header)?;
         let made = Made::of(&path);
         next.sample(sample).inspect_err(|_| {
-            // The new file contains nothing that the previous segment lacks.
+            // The previous segment also contains this sample.
             let _ = made.remove();
         })?;
         let mut file = std::mem::replace(&mut self.file, next);
@@ -205,7 +202,7 @@ impl Segments {
         }
     }
 
-    /// Opens the complete segments. The readers work even after the segments are removed.
+    /// Opens the complete segments. A reader stays valid after the removal of its segment.
     pub fn open(&self) -> Result<Vec<FileReader>> {
         let opened: std::result::Result<_, _> =
             self.complete.iter().map(|segment| open(&segment.made.path)).collect();
@@ -214,7 +211,7 @@ impl Segments {
         })
     }
 
-    /// How far the segments reach back from the last sample, ns.
+    /// Returns the time from the start of the oldest segment to the last sample, ns.
     pub fn held_ns(&self) -> u64 {
         let start_ns = self.complete.front().map_or(self.file.first_ns, |oldest| oldest.start_ns);
         self.file.last_ns.saturating_sub(start_ns)
@@ -224,7 +221,6 @@ impl Segments {
         self.complete_bytes + self.file.bytes()
     }
 
-    /// Removes all segments.
     pub fn remove(&self) -> io::Result<()> {
         let complete = self.complete.iter().map(|segment| &segment.made);
         complete.chain(&self.stuck).chain([&self.made]).try_for_each(|made| made.remove().map(drop))
@@ -273,7 +269,7 @@ impl Destination for Segments {
     }
 }
 
-/// Prints how many files of earlier runs exist. They stay, and do not count towards the maximum.
+/// Prints how many files of earlier runs exist. They are not removed, and do not count towards the maximum.
 pub fn say_foreign(base: &Path) {
     let directory = base.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();

@@ -1,4 +1,4 @@
-//! The recording of displayed samples: `top --record`.
+//! Records displayed samples, for `top --record`.
 
 use std::path::Path;
 
@@ -16,18 +16,18 @@ use crate::{
     session::{Pace, Ready},
 };
 
-/// Records the displayed samples, if the user named a file. If the recording fails, the command continues.
+/// Records the displayed samples if the user named a file. If the recording fails, the command continues.
 #[derive(Default)]
 pub struct Tee {
     file: Option<File>,
     broken: Option<Reason>,
     has_screen: bool,
-    /// The result of the recording, to print once the screen is closed.
+    /// The result of the recording, printed after the screen is closed.
     unsaid: Option<String>,
 }
 
 impl Tee {
-    /// Sets up a measurement, and a recording if `path` names a file. Fails before anything starts if the file cannot be written.
+    /// Prepares a measurement, and a recording if `path` is given. If the file cannot be written, fails before anything starts.
     /// With `has_screen`, messages on standard error wait until [`Self::leave_screen`].
     pub fn set_up(
         path: Option<&Path>,
@@ -81,7 +81,6 @@ impl Tee {
         }
     }
 
-    /// Prints the result of the recording, now that the screen is closed.
     pub fn leave_screen(&mut self) {
         self.has_screen = false;
         if let Some(words) = self.unsaid.take() {
@@ -89,7 +88,7 @@ impl Tee {
         }
     }
 
-    /// The state of the recording; `None` if there is none, or it is complete.
+    /// Returns the state of the recording; `None` if there is none, or it is complete.
     pub fn state(&self) -> Option<Recorded> {
         let broken = self.broken.as_ref().map(|reason| Recorded::Broken(reason.to_string()));
         broken.or_else(|| self.file.as_ref().map(|file| Recorded::Recording(file.bytes())))
@@ -117,7 +116,7 @@ mod tests {
         fn new(name: &str) -> Self {
             let path = std::env::temp_dir().join(format!("cgscope-{}-tee-{name}.rec", std::process::id()));
             let file = File::begin(&path, &Header::default()).unwrap();
-            // With a screen, nothing is printed yet.
+            // While a screen is shown, nothing is printed.
             Self { path, tee: Tee { file: Some(file), has_screen: true, ..Tee::default() } }
         }
 
@@ -161,7 +160,7 @@ mod tests {
         let mut recorded = Teed::new("broken");
         let tee = &mut recorded.tee;
         tee.sample(&sample(1));
-        // The cgroups are not sorted, so the writer refuses the sample.
+        // The cgroups are out of order, so the writer refuses the sample.
         tee.sample(&Sample { cgroups: vec![(2, "/b".into()), (1, "/a".into())], ..sample(2) });
         assert_eq!(
             (tee.state(), tee.exit()),

@@ -1,4 +1,4 @@
-//! `cgscope replay`: the screen of `top` for a recording.
+//! `cgscope replay`: shows a recording on the screen of `top`.
 
 mod reader;
 
@@ -51,7 +51,7 @@ pub async fn run(options: &cli::Replay) -> Result {
     drop(screen);
     remembered.close(&app.settings);
     shown?;
-    // Before the pass ends, we do not know whether anything is missing.
+    // Before the pass over the file ends, it is unknown whether anything is missing.
     Ok(playback.recording.as_deref().map_or(Exit::Done, Recording::finish))
 }
 
@@ -90,20 +90,19 @@ fn app(recording: &Recording, player: Player, settings: Settings) -> App {
     app
 }
 
-/// The source of updates: a thread that reads the intervals that the player requests, and a pass over the whole file.
+/// The updates of the screen. One thread reads the intervals that the player requests; another one reads the whole file.
 struct Playback {
     wanted: mpsc::Sender<usize>,
     requested: Option<usize>,
     reads: channel::UnboundedReceiver<Read>,
     news: channel::UnboundedReceiver<PassMessage>,
     is_passing: bool,
-    /// Set once the pass has ended.
+    /// `None` until the pass over the file has ended.
     recording: Option<Box<Recording>>,
     signals: Signals,
 }
 
 impl Playback {
-    /// Starts the reader of `intervals` and the pass over `recording`.
     fn start(recording: Recording, intervals: Intervals) -> Result<Self> {
         let signals = Signals::listen()?;
         let (wanted, reads) = reader::start(intervals)?;
@@ -157,13 +156,13 @@ fn reader_ended() -> Error {
     Error::incomplete("the thread that reads the recording has ended")
 }
 
-/// The time between two messages, because each message redraws the screen.
+/// Minimum time between two messages, because each message redraws the screen.
 const NEWS_EVERY: Duration = Duration::from_millis(100);
 
-/// A message for the screen. The last message includes the recording, which knows what is missing.
+/// A message for the screen. The last message contains the recording, which knows what is missing.
 type PassMessage = (News, Option<Box<Recording>>);
 
-/// Starts the pass over the whole file, which searches for findings on a separate thread, at the first interval of `recording`. Dropping the receiver ends the pass.
+/// Starts to search the whole file for findings on a separate thread. Dropping the receiver ends the search.
 fn start_pass(recording: Recording) -> Result<channel::UnboundedReceiver<PassMessage>> {
     let (send, news) = channel::unbounded_channel();
     spawn(move || {
@@ -178,7 +177,7 @@ fn start_pass(recording: Recording) -> Result<channel::UnboundedReceiver<PassMes
     Ok(news)
 }
 
-/// Returns the recording after reading all of it, or `None` if the receiver was dropped.
+/// Reads the complete recording and returns it. Returns `None` if the receiver was dropped.
 fn pass(mut recording: Recording, send: &channel::UnboundedSender<PassMessage>) -> Result<Option<Recording>> {
     let mut beginnings = Beginnings::default();
     let (mut intervals, mut marks) = (0, Vec::new());
@@ -215,7 +214,7 @@ fn over(recording: &Recording) -> News {
     News::Over { samples, ending: EndSummary { words, is_whole: recording.is_whole() } }
 }
 
-/// What identifies a finding, without its figures, which change from interval to interval.
+/// Identifies a finding, without its figures, which change between intervals.
 type Subject = (Rule, Option<Arc<str>>);
 
 #[derive(Default)]
@@ -224,7 +223,7 @@ struct Beginnings {
 }
 
 impl Beginnings {
-    /// The findings of the next interval that the previous interval did not have.
+    /// Returns the findings of this interval that the previous interval did not have.
     fn of(&mut self, interval: &Interval, host: &Host) -> Vec<Subject> {
         let subjects: Vec<Subject> =
             findings(interval, host).into_iter().map(|finding| (finding.rule, finding.cgroup)).collect();
@@ -240,7 +239,7 @@ mod tests {
 
     use super::*;
 
-    /// Task 2 waits behind a neighbour for two thirds of the time in which it is not throttled.
+    /// Returns an interval in which task 2 waits behind a neighbour for two thirds of the time without throttling.
     fn noisy() -> Arc<Interval> {
         interval(vec![task(2, &[400_000_000])])
     }

@@ -1,4 +1,4 @@
-//! Reads intervals of a recording on a separate thread: first the requested interval, then the ones before it.
+//! Reads intervals of a recording on a separate thread: first the requested interval, then earlier ones.
 
 use std::{
     path::Path,
@@ -18,28 +18,28 @@ use crate::{
     recording,
 };
 
-/// How many intervals before the target of a jump are read, for figures over time: a minute at the default interval.
+/// Number of intervals to read before the target of a jump, for figures over time: a minute at the default interval.
 const BEFORE: usize = 60;
 
-/// Maximum number of skipped intervals that are read as well: one or two seconds of playback at the highest speed.
+/// Maximum number of skipped intervals to read: one or two seconds of playback at the highest speed.
 const SKIPPED: usize = 128;
 
 pub enum Read {
-    /// An interval, by number; `None` if it is damaged.
+    /// An interval and its number; `None` if the interval is damaged.
     Interval(usize, Result<Option<Arc<Interval>>>),
-    /// Skipped intervals: the number of the first one, and all of them, the latest last.
+    /// Skipped intervals in order, and the number of the first one.
     Skipped(usize, Vec<Frame>),
-    /// The intervals before the one with this number, the latest last.
+    /// The intervals before the interval with this number, in order.
     Before(usize, Vec<Frame>),
 }
 
-/// Starts a thread that receives interval numbers and reads the intervals. It ends when either channel is closed.
+/// Starts a thread that receives interval numbers and reads the intervals. The thread ends when either channel is closed.
 pub fn start(intervals: Intervals) -> Result<(mpsc::Sender<usize>, channel::UnboundedReceiver<Read>)> {
     let (wanted, receive) = mpsc::channel();
     let (send, reads) = channel::unbounded_channel();
     spawn(move || {
         let reader = IntervalReader { intervals, receive, send, last: None, before: None };
-        // The only error is a closed channel.
+        // Ignore the error: it only means that a channel was closed.
         let _ = reader.run();
     })?;
     Ok((wanted, reads))
@@ -53,7 +53,7 @@ struct IntervalReader {
     before: Option<Before>,
 }
 
-/// Progress of reading the intervals before a displayed one.
+/// Progress of reading the intervals before interval `of`.
 struct Before {
     of: usize,
     next: usize,
@@ -71,7 +71,7 @@ impl IntervalReader {
         }
     }
 
-    /// Returns the latest request, because a held key sends many. Waits for a request if there is nothing else to do.
+    /// Returns the latest request, because a held key sends many. If there is nothing else to do, waits for a request.
     fn wanted(&mut self) -> std::result::Result<Option<usize>, RecvError> {
         let first = match self.receive.try_recv() {
             Ok(first) => first,
@@ -86,7 +86,7 @@ impl IntervalReader {
         let last = self.last.replace(n);
         let near = last.filter(|last| *last < n && n - last <= SKIPPED);
         if let Some(last) = near {
-            // Read skipped intervals as well, so that figures over time have no gaps at a high speed.
+            // Also reads skipped intervals, so that figures over time have no gaps at a high speed.
             let frames: Vec<Frame> = (last + 1..n)
                 .map_while(|k| self.intervals.read(k).ok()?)
                 .map(|one| Frame::new(&one))
@@ -102,7 +102,7 @@ impl IntervalReader {
         self.send.send(Read::Interval(n, interval)).map_err(|_| RecvError)
     }
 
-    /// Reads one more interval. If it cannot be read, it is dropped together with all earlier ones.
+    /// Reads one more interval. If it cannot be read, drops all earlier ones.
     fn read_before(&mut self, mut before: Before) -> std::result::Result<(), RecvError> {
         match self.intervals.read(before.next) {
             Ok(Some(interval)) => before.frames.push(Frame::new(&interval)),
@@ -117,7 +117,7 @@ impl IntervalReader {
     }
 }
 
-/// The intervals between consecutive samples of a file. Reading them in order reads each sample only once.
+/// The intervals between consecutive samples of a file. If they are read in order, each sample is read only once.
 pub struct Intervals {
     reader: FileReader,
     index: Index,
@@ -125,7 +125,7 @@ pub struct Intervals {
     /// The number of the sample that the reader returns next, if known.
     next: Option<usize>,
     steps: Steps,
-    /// The number of the sample that `steps` took last.
+    /// The number of the latest sample in `steps`.
     last: Option<usize>,
 }
 
@@ -143,7 +143,7 @@ impl Intervals {
         entries.map(|entry| Moment { mono_ns: entry.mono_ns, unix_ns: entry.unix_ns }).collect()
     }
 
-    /// The selected part of the interval from sample `n` to the next one; `None` if one of the two is damaged.
+    /// Returns the selected part of the interval from sample `n` to the next sample; `None` if one of them is damaged.
     pub fn read(&mut self, n: usize) -> Result<Option<Interval>> {
         if self.last.take() != Some(n) {
             let Some(earlier) = self.sample(n)? else { return Ok(None) };
@@ -154,7 +154,7 @@ impl Intervals {
         Ok(self.steps.step(Box::new(now)))
     }
 
-    /// Sample `n`; `None` if it is damaged.
+    /// Returns sample `n`; `None` if it is damaged.
     fn sample(&mut self, n: usize) -> Result<Option<Sample>> {
         let Some(entry) = self.index.entries().get(n) else { return Ok(None) };
         let expected_ns = entry.mono_ns;
@@ -163,7 +163,7 @@ impl Intervals {
             self.reader.seek(&self.index, n).map_err(unreadable)?;
         }
         let sample = self.reader.next().transpose().map_err(unreadable)?;
-        // The reader skips a damaged sample and returns the next one instead.
+        // The reader skips a damaged sample, and returns the next one instead.
         let sample = sample.filter(|sample| sample.mono_ns == expected_ns);
         self.next = sample.is_some().then_some(n + 1);
         Ok(sample)
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
     use crate::recording::Recording;
 
-    /// A sample whose counters rise with `n`: waits, their sum and the time on a CPU.
+    /// Returns a sample whose counters increase with `n`: waits, wait time and time on a CPU.
     fn sample(n: u64) -> Sample {
         let tasks = (1..=4).map(|tid| {
             let mut task = task(tid, &vec![u64::from(tid) * 1_000; n as usize * 3]);

@@ -1,4 +1,4 @@
-//! Exports metrics on a separate thread: building a page may take a while, and viewers must not wait for it.
+//! Exports metrics on a separate thread, because building a page takes a while and viewers must not wait for it.
 
 use std::{
     collections::VecDeque,
@@ -25,8 +25,8 @@ use tokio::{
     time::{sleep_until, timeout},
 };
 
-/// Minimum time between two samples that are added to the counters without a scrape. Viewers may request samples much more
-/// often, and each added sample costs work for every task. Tasks that end in between are still counted.
+/// Minimum time between two samples that are added to the counters between scrapes. Viewers may request samples much more often,
+/// and adding a sample costs time for each task. Tasks that end in samples that are not added still count.
 const LEAST_INTERVAL: Duration = Duration::from_secs(1);
 
 pub struct Parts {
@@ -38,7 +38,7 @@ pub struct Parts {
     pub config: watch::Receiver<Config>,
 }
 
-/// The running exporter. Dropping it ends the thread.
+/// The thread that exports metrics. Dropping this value ends the thread.
 pub struct Exporter {
     stop: Option<oneshot::Sender<()>>,
     failed: oneshot::Receiver<String>,
@@ -55,7 +55,7 @@ impl Exporter {
         Self::run(move || async move { sentence.into() }).expect("a thread")
     }
 
-    /// Runs `work` on a thread. `work` ends only if it cannot continue, and returns a sentence that says why.
+    /// Runs `work` on a thread. `work` ends only if it cannot continue, and then returns a sentence that says why.
     fn run<F: Future<Output = String>>(work: impl FnOnce() -> F + Send + 'static) -> io::Result<Self> {
         let (stop, stopped) = oneshot::channel();
         let (failing, failed) = oneshot::channel();
@@ -74,7 +74,7 @@ impl Exporter {
         Ok(Self { stop: Some(stop), failed, thread: Some(thread) })
     }
 
-    /// Waits until no page is served any more, and returns why.
+    /// Waits until pages can no longer be served, and returns the reason.
     pub async fn failed(&mut self) -> String {
         (&mut self.failed).await.unwrap_or_else(|_| "the thread that serves the metrics has ended".into())
     }
@@ -84,7 +84,7 @@ impl Drop for Exporter {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // An error means a panic, whose message has been printed.
+            // An error means that the thread panicked. The panic has already printed its message.
             let _ = thread.join();
         }
     }
@@ -93,9 +93,9 @@ impl Drop for Exporter {
 struct State {
     parts: Parts,
     metrics: Metrics,
-    /// Has the last sample that was added.
+    /// Contains the last sample that was added.
     steps: Steps<Taken>,
-    /// The time from the start of the last sample until that sample was added.
+    /// Time to prepare the last sample: to take it and to add it.
     readying: Duration,
     started_s: f64,
 }
@@ -112,7 +112,7 @@ async fn serve(parts: Parts) -> String {
     let ahead = freshness.clone();
     let pages = http.serve(Source { state, latest, freshness });
     let beside = async {
-        // If samples stop, the collection reports why.
+        // If no more samples follow, the collection reports the reason.
         tokio::join!(feed, ahead.take_ahead());
         pending().await
     };
@@ -122,7 +122,7 @@ async fn serve(parts: Parts) -> String {
     }
 }
 
-/// Builds pages, one for each format.
+/// Builds one page for each format.
 struct Source {
     state: Arc<tokio::sync::Mutex<State>>,
     latest: watch::Receiver<Latest>,
@@ -151,7 +151,7 @@ impl Pages for Source {
     }
 }
 
-/// Adds samples between scrapes, so that short-lived cgroups get names and ended tasks are not held until the next scrape.
+/// Adds samples between scrapes. So short-lived cgroups get names, and ended tasks are not held until the next scrape.
 async fn feed(state: Arc<tokio::sync::Mutex<State>>, mut latest: watch::Receiver<Latest>) {
     let mut added: Option<Instant> = None;
     while latest.changed().await.is_ok() {
@@ -164,7 +164,7 @@ async fn feed(state: Arc<tokio::sync::Mutex<State>>, mut latest: watch::Receiver
     }
 }
 
-/// The rows that ended in the samples between two.
+/// Returns the rows that ended between two samples.
 fn skipped(before: &Taken, now: &Taken) -> Skipped {
     let (mut skipped, since) = (Skipped::default(), &before.reading.sample);
     for ended in before.ended.until(now.number) {
@@ -190,13 +190,13 @@ impl State {
         self.metrics.add(&interval);
         let samples = u32::try_from(number - before.number).unwrap_or(u32::MAX);
         self.readying = took.saturating_sub(before.took) / samples + began.elapsed();
-        // On a host with 20,000 tasks this takes about 10 ms, so the page does not wait for it.
-        // Without memory for a thread, it happens here.
+        // Takes about 10 ms on a host with 20,000 tasks, so the page does not wait. If no thread starts, the values are dropped
+        // here.
         let _ = thread::Builder::new().spawn(move || drop((interval, before)));
     }
 
     fn page(&self, format: Format) -> Page {
-        // Readers hold the page, so drop spare capacity.
+        // Drops spare capacity, because slow readers keep the page in memory.
         Page::new(format.content_type(), self.metrics.page(format, &self.own()).into_boxed_slice())
     }
 
@@ -230,17 +230,16 @@ impl State {
     }
 }
 
-/// The maximum age of a sample on a page. This limits the number of samples that frequent scrapes cause.
+/// Maximum age of a sample on a page. Limits the number of samples that frequent scrapes cause.
 const FRESH: Duration = Duration::from_millis(250);
-/// After this time, a sample counts as stuck: probes fail, and the watchdog of systemd is no longer notified.
+/// Time after which a sample counts as stuck. Probes then fail, and the watchdog of systemd is no longer notified.
 pub const STUCK: Duration = Duration::from_secs(30);
-/// The longest wait for a sample; after that, the page shows the previous one.
+/// Maximum wait for a sample. After that, the page shows the previous sample.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Margin added to the time that the last sample took, when a sample is taken ahead.
+/// Margin for a sample that is taken ahead, added to the expected time to prepare it.
 const SLACK: Duration = Duration::from_millis(20);
 
-/// Fresh samples for pages. For a periodic scrape, the sample is taken ahead; for any other scrape, it is taken when the scrape
-/// arrives.
+/// Provides fresh samples for pages. A sample for a periodic scrape is taken ahead, for any other scrape on its arrival.
 struct Freshness {
     pace: Arc<Pace>,
     latest: watch::Receiver<Latest>,
@@ -256,7 +255,7 @@ impl Freshness {
         Self { pace, latest, beat: Mutex::default(), asked: Mutex::new(None), ahead }
     }
 
-    /// Waits until the latest sample is fresh; requests one if necessary.
+    /// Waits until the latest sample is fresh. Requests a sample if necessary.
     pub async fn wait(&self) {
         let mut latest = self.latest.clone();
         let stale = match &*latest.borrow() {
@@ -278,7 +277,7 @@ impl Freshness {
         let _ = timeout(PATIENCE, latest.wait_for(is_new)).await;
     }
 
-    /// Returns why no samples are taken any more. Sentences have no details of the host.
+    /// Returns a sentence that says why no samples are taken any more. The sentence reveals nothing about the host.
     pub fn health(&self) -> Result<(), String> {
         self.health_after(STUCK)
     }
@@ -295,11 +294,11 @@ impl Freshness {
         }
     }
 
-    /// Records a scrape at `at`. `readying` is the time that its sample took to get ready.
+    /// Records a scrape at `at`. `readying` is the time that it took to prepare the sample.
     pub fn came(&self, at: Instant, readying: Duration) {
         let mut beat = lock(&self.beat);
         beat.came(at);
-        // If taken earlier, a sample might be stale when the scrape arrives.
+        // If the sample were taken earlier, it might be stale when the scrape arrives.
         let early = readying + (readying / 2).min(FRESH / 2) + SLACK;
         let ahead = beat.next().and_then(|next| next.checked_sub(early)).filter(|ahead| *ahead > at);
         self.ahead.send_replace(ahead);
@@ -316,20 +315,19 @@ impl Freshness {
             }
             *lock(&self.asked) = Some(Instant::now());
             self.pace.now();
-            // One sample per scrape: after the last scrape, only one sample is wasted.
+            // Takes one sample for each scrape. So only one sample is wasted after the last scrape.
             let _ = ahead.changed().await;
         }
     }
 }
 
-/// Maximum number of periodic scrapers that we can predict: a Prometheus pair, and one more.
+/// Maximum number of periodic scrapers to predict: a Prometheus pair, and one more.
 const SCRAPERS: usize = 3;
-/// Two gaps count as equal if they differ by less than the period divided by this.
+/// Two gaps count as equal if their difference is less than the period divided by this number.
 const LIKE: u32 = 20;
-/// The longest period for which samples are taken ahead.
+/// Maximum period for which samples are taken ahead.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// The times of the latest scrapes.
 #[derive(Debug, Default)]
 struct Beat {
     came: VecDeque<Instant>,
@@ -343,8 +341,8 @@ impl Beat {
         self.came.push_back(at);
     }
 
-    /// Predicts the next scrape if the latest scrapes were periodic: one scraper, or a few with the same period. Never before the
-    /// last scrape.
+    /// Predicts the next scrape if the latest ones were periodic: from one scraper, or a few with the same period. It is after
+    /// the last one.
     fn next(&self) -> Option<Instant> {
         let gaps: Vec<Duration> =
             self.came.iter().zip(self.came.iter().skip(1)).map(|(a, b)| *b - *a).collect();
@@ -352,7 +350,7 @@ impl Beat {
         (1..=SCRAPERS).find_map(|scrapers| {
             let (before, latest) = gaps.get(gaps.len().checked_sub(2 * scrapers)?..)?.split_at(scrapers);
             let round: Duration = latest.iter().sum();
-            // Compare with the whole period: gaps between scrapers may be short, but vary as much as the period does.
+            // Compares with the whole period. A gap between two scrapers may be short, but it varies as much as the period does.
             let is_like = |a: &Duration, b: &Duration| a.abs_diff(*b) < round / LIKE;
             let is_steady = before.iter().zip(latest).all(|(before, latest)| is_like(before, latest));
             (is_steady && round <= LONGEST).then(|| last + latest[0])
@@ -387,7 +385,7 @@ mod tests {
         assert!(seen.await.is_err());
     }
 
-    /// The predicted scrape after scrapes at these times, ms.
+    /// Returns the predicted scrape after scrapes at these times, ms.
     fn next(came_ms: &[u64]) -> Option<u64> {
         let start = Instant::now();
         let mut beat = Beat::default();

@@ -1,5 +1,5 @@
-//! The Unix socket for viewers: passed by systemd, or created. Also warns if viewers or other users can read the daemon's secrets, or
-//! viewers can use the socket of the container runtime.
+//! The Unix socket for viewers: systemd passes it, or we create it. Also warns if viewers or other users can read the daemon's
+//! secrets, or viewers can use the socket of the container runtime.
 
 use std::{
     fs::{self, Metadata},
@@ -25,17 +25,17 @@ use crate::users;
 /// Owner and group can read and write.
 const MODE: u32 = 0o660;
 
-/// A listening socket. Dropping it removes the socket file if we created one.
+/// A listening socket. Dropping this value removes the socket file if we created it.
 #[derive(Debug)]
 pub struct Listening {
     pub listener: UnixListener,
-    /// The path, or words for the socket.
+    /// The path of the socket, or a description.
     pub place: String,
     made: Option<(PathBuf, u64)>,
 }
 
 impl Listening {
-    /// Opens the configured socket; `None` if the configuration has none.
+    /// Opens the configured socket. Returns `None` if the configuration has no socket.
     pub fn open(config: &SocketConfig) -> Result<Option<Self>, String> {
         if let Some(listener) = handed_over() {
             let listening = Self { listener, place: "the socket of systemd".into(), made: None };
@@ -55,14 +55,14 @@ impl Listening {
                 path.display()
             )
         };
-        // Nobody can connect until owner and group are set.
+        // Nobody can connect before owner and group are set.
         let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o777));
         let bound = UnixListener::bind(path);
         rustix::process::umask(before);
         let listener = bound.map_err(failed)?;
         let id = fs::metadata(path).map_err(failed)?.ino();
         let listening = Self { listener, place: path.display().to_string(), made: Some((path.clone(), id)) };
-        // Before anybody can connect.
+        // Must happen before anybody can connect.
         listening.make_ready()?;
         chown(path, Some(uid), Some(gid)).map_err(|error| {
             format!(
@@ -76,7 +76,7 @@ impl Listening {
         Ok(Some(listening))
     }
 
-    /// The group whose members may connect; `None` if it is root's, or the socket has no path.
+    /// Returns the group whose members may connect. Returns `None` for root's group, or if the socket has no path.
     pub fn viewers(&self) -> Option<u32> {
         let address = self.listener.local_addr().ok()?;
         let metadata = fs::metadata(address.as_pathname()?).ok()?;
@@ -94,21 +94,21 @@ impl Drop for Listening {
         if let Some((path, id)) = &self.made
             && fs::metadata(path).is_ok_and(|metadata| metadata.ino() == *id)
         {
-            // May fail without privileges; the next daemon detects and removes the stale file.
+            // Ignore an error, which can occur without privileges. The next daemon detects and removes the stale file.
             let _ = fs::remove_file(path);
         }
     }
 }
 
-/// The first socket that systemd passes.
+/// Returns the first socket that systemd passes.
 fn handed_over() -> Option<UnixListener> {
     let mut sockets = sd_notify::listen_fds().ok()?;
     let first = sockets.next()?;
-    // SAFETY: systemd passed the descriptor to this process (`LISTEN_PID`), and nobody else has taken it.
+    // SAFETY: systemd passed the descriptor to this process (`LISTEN_PID`), and no other code has taken it.
     Some(UnixListener::from(unsafe { OwnedFd::from_raw_fd(first) }))
 }
 
-/// Removes the socket of a killed daemon, and no other file.
+/// Removes the socket of a killed daemon, but no other file.
 fn remove_stale(path: &Path) -> Result<(), String> {
     let Ok(metadata) = fs::symlink_metadata(path) else { return Ok(()) };
     if !metadata.file_type().is_socket() {
@@ -130,8 +130,8 @@ fn remove_stale(path: &Path) -> Result<(), String> {
     })
 }
 
-/// The group whose members may connect to a new socket. If the default group does not exist, as on a host without setup for the
-/// daemon, only root can connect.
+/// Returns the group whose members may connect to a new socket. A host without setup for the daemon lacks the default group. Then
+/// only root can connect.
 fn group_of_socket(config: &SocketConfig) -> Result<u32, String> {
     let group = config.group();
     match group_id(&group) {
@@ -165,13 +165,13 @@ fn id(account: &Account, what: &str, named: impl Fn(&str) -> Result<u32, String>
     }
 }
 
-/// Mode bits for others; shifted left by 3, they are the group's bits.
+/// Mode bits for other users. Shifted left by 3, they are the bits for the group.
 const READ: u32 = 0o4;
 const WRITE: u32 = 0o2;
 const SEARCH: u32 = 0o1;
 
-/// Warnings about files that viewers can use, each with a remedy. `viewers` is the group whose members may connect, unless it is
-/// root's. Access control lists are not checked.
+/// Returns warnings about files that viewers can use, each with a remedy. `viewers` is the group whose members may connect;
+/// `None` if it is root's group. Ignores access control lists.
 pub fn warnings(config: &Config, viewers: Option<u32>) -> Vec<String> {
     let http = &config.http;
     let secrets = [("tls_key", &http.tls_key), ("users", &http.users)];
@@ -209,9 +209,9 @@ fn runtimes(socket: &Path, gid: u32) -> Option<String> {
     })
 }
 
-/// Whether a member of the group `gid` (not the owner) can access a file. `None` is a user in none of the file's groups.
+/// Returns whether a member of the group `gid` who is not the owner can access a file. `None`: a user outside the file's groups.
 fn may(path: &Path, gid: Option<u32>, what: u32) -> bool {
-    // Check the target of a link.
+    // The checks must apply to the target of a link.
     let path: PathBuf = fs::canonicalize(path).unwrap_or_else(|_| path.into());
     let mut directories = path.ancestors().skip(1).map(fs::metadata);
     fs::metadata(&path).is_ok_and(|metadata| allows(&metadata, gid, what))
@@ -240,7 +240,7 @@ mod tests {
     const VIEWERS: u32 = 61_100;
     const DAEMONS: u32 = 61_101;
 
-    /// The warnings about a TLS key with this group and mode, in a directory with this mode.
+    /// Returns the warnings about a TLS key with this group and mode, in a directory with this mode.
     fn said(gid: u32, mode: u32, directory_mode: u32) -> Vec<String> {
         let directory = std::env::temp_dir().join(format!("cgscope-readers-{}", std::process::id()));
         fs::create_dir_all(&directory).expect("a directory of ours");

@@ -60,7 +60,7 @@ pub async fn run(options: &Serve) -> Result {
     LocalSet::new().run_until(daemon.serve()).await
 }
 
-/// Reads the named configuration, else the host's file, else uses the defaults. Also returns the source in words.
+/// Reads the named configuration file, else the host's file, else uses the defaults. Also describes the source.
 fn read(named: Option<&Path>) -> std::result::Result<(Config, String), String> {
     let file = named.unwrap_or(Path::new(FILE));
     let text = match fs::read_to_string(file) {
@@ -75,7 +75,7 @@ fn read(named: Option<&Path>) -> std::result::Result<(Config, String), String> {
     Ok((config, file.display().to_string()))
 }
 
-/// The limits of viewers with the ids of their groups, and warnings about groups that do not exist.
+/// Returns the limits of viewers with the ids of their groups, and warnings about groups that do not exist.
 fn limits(config: &SocketConfig) -> (SocketConfig, Vec<String>) {
     let (mut limits, mut warnings) = (config.clone(), config.outdated());
     for group in config.groups() {
@@ -88,7 +88,6 @@ fn limits(config: &SocketConfig) -> (SocketConfig, Vec<String>) {
     (limits, warnings)
 }
 
-/// The HTTP server, if one is configured.
 fn http(config: &Config) -> std::result::Result<Option<Http>, String> {
     let Some(listen) = config.http.listen else { return Ok(None) };
     let http = Http::bind(listen, &config.http).map_err(|error| error.to_string())?;
@@ -103,7 +102,7 @@ fn exported(config: &Config) -> cgscope_metrics::Config {
     cgscope_metrics::Config { cgroups, depth, include, exclude, culprits }
 }
 
-/// The daemon after setup: loaded, listening, and without privileges.
+/// The daemon after setup: BPF is loaded, the sockets listen, and the privileges are dropped.
 struct Daemon {
     config: Config,
     named: Option<PathBuf>,
@@ -140,7 +139,7 @@ impl Daemon {
             }
             _ => None,
         };
-        // Steps that fail if a file is missing come before steps that take time.
+        // Steps that fail if a file is missing precede steps that take time.
         let socket = Listening::open(&config.socket).map_err(Error::could_not_run)?;
         let http = http(&config).map_err(Error::could_not_run)?.map(Arc::new);
         if socket.is_none() && http.is_none() {
@@ -216,7 +215,6 @@ impl Daemon {
     }
 }
 
-/// Everything that a reload changes or needs.
 struct Reload {
     named: Option<PathBuf>,
     /// The configuration at the start, for keys that a reload does not change.
@@ -231,7 +229,7 @@ struct Reload {
 }
 
 impl Reload {
-    /// Reads the configuration again. After an error nothing changes.
+    /// Reads the configuration again. An error changes nothing.
     fn reload(&mut self) {
         let (config, source) = match read(self.named.as_deref()) {
             Ok(read) => read,
@@ -256,13 +254,13 @@ impl Reload {
     }
 }
 
-/// Notifies the watchdog of systemd while samples are taken.
+/// Notifies the watchdog of systemd while no sample is stuck.
 async fn keep_alive(pace: &Pace) {
     let mut usec = 0;
     if !sd_notify::watchdog_enabled(false, &mut usec) {
         return pending().await;
     }
-    // Twice per timeout, as systemd recommends.
+    // Twice in each timeout, as systemd recommends.
     let mut ticks = tokio::time::interval(Duration::from_micros(usec / 2).max(Duration::from_millis(1)));
     loop {
         ticks.tick().await;
@@ -272,7 +270,7 @@ async fn keep_alive(pace: &Pace) {
     }
 }
 
-/// Waits until a signal ends the daemon, or metrics cannot be served: then returns why. SIGHUP reloads the configuration.
+/// Waits until a signal ends the daemon, or metrics cannot be served: then returns the reason. SIGHUP reloads the configuration.
 async fn wait_for_end(signals: &mut Signals, mut reload: Reload) -> std::result::Result<(), String> {
     let [terminate, interrupt] = &mut signals.end;
     let pace = reload.pace.clone();
@@ -287,7 +285,7 @@ async fn wait_for_end(signals: &mut Signals, mut reload: Reload) -> std::result:
         tokio::select! {
             _ = terminate.recv() => return Ok(()),
             _ = interrupt.recv() => return Ok(()),
-            // End the daemon: systemd restarts a daemon that ends, but not one that still serves viewers.
+            // Ends the daemon, so that systemd restarts it. A daemon that still serves viewers would not be restarted.
             sentence = unserved => return Err(sentence),
             () = &mut alive => {}
             _ = signals.reload.recv() => {
@@ -299,31 +297,31 @@ async fn wait_for_end(signals: &mut Signals, mut reload: Reload) -> std::result:
     }
 }
 
-/// Notifies systemd, if it started the daemon.
+/// Notifies systemd, if systemd started the daemon.
 fn report(states: &[NotifyState<'_>]) {
     let _ = sd_notify::notify(false, states);
 }
 
-/// Maximum number of hook runs to measure. Measuring them needs a privilege.
+/// Maximum number of hook runs to measure. Measuring them requires a privilege.
 const RUNS: u64 = 2_000;
-/// The longest measurement, on a host with few context switches.
+/// Maximum duration of the measurement, for a host with few context switches.
 const LONGEST: Duration = Duration::from_millis(500);
 
 pub struct Own(Collector);
 
 impl Own {
-    /// Loads and attaches the BPF programs, and measures the cost of the hook. `runtimes` name containers.
+    /// Loads and attaches the BPF programs, and measures the cost of the hook. `runtimes` provide the names of containers.
     pub fn start(runtimes: Runtimes) -> Result<Self> {
         let options = Options { shared: true, demand: true, ..Options::default() };
         let exact = || Collector::start(&options);
-        // Exact mode only: coarse readings need no daemon.
+        // Only the exact mode is used, because coarse readings need no daemon.
         let (mut collector, _) = mode::choose(ModeChoice::Bpf, exact, || Collector::start_coarse(&options))?;
         collector.measure_hook(RUNS, LONGEST);
         collector.name_containers(containers::lookup(runtimes, |sentence| say!("cgscope: {sentence}")));
         Ok(Self(collector))
     }
 
-    /// Optional parts that the kernel refused, one sentence each.
+    /// Returns a sentence for each optional part that the kernel refused.
     pub fn refused(&self) -> &[String] {
         self.0.refused()
     }
@@ -347,7 +345,7 @@ impl Collect for Own {
     }
 }
 
-/// The end of a sentence: the changed keys that only a restart applies. Empty if there are none.
+/// Returns the end of a sentence that lists the changed keys that only a restart applies. Empty if there are none.
 pub fn what_stays(started: &Config, now: &Config) -> String {
     let changed: Vec<_> = [
         ("`user`", started.user != now.user),
@@ -366,12 +364,11 @@ pub fn what_stays(started: &Config, now: &Config) -> String {
     format!("; changes to {} take effect when the daemon is restarted", changed.join(", "))
 }
 
-/// Gives up the privileges that the daemon no longer needs after loading BPF, before anybody can connect. Switches to another user,
-/// if one is given, and gives up every capability for good. Call it while there is only one thread:
-/// other threads would keep their privileges.
+/// Gives up all privileges that the daemon no longer needs after loading BPF, before anybody can connect. Becomes another user if
+/// one is given, and drops every capability permanently. Call this while there is only one thread: others keep privileges.
 ///
-/// The loaded maps and programs stay open, and reading them needs no privilege. Since Linux 5.19 (commit c8644cd0efe7), bpf(2)
-/// needs one only to create maps and to load programs.
+/// The loaded maps and programs stay open, and reading them requires no privilege. Since Linux 5.19 (commit c8644cd0efe7), bpf(2)
+/// requires a privilege only to create maps and to load programs.
 fn give_up(user: Option<&User>) -> Result<()> {
     let failed = |what: &str| {
         let what = what.to_owned();
@@ -389,7 +386,7 @@ fn give_up(user: Option<&User>) -> Result<()> {
     if let Some(user) = user {
         user.enter().map_err(failed("the daemon could not become its user"))?;
     }
-    // An error means that the kernel has no ambient capabilities.
+    // Ignore an error: it means that the kernel has no ambient capabilities.
     let _ = clear_ambient_capability_set();
     let none = CapabilitySets {
         effective: CapabilitySet::empty(),

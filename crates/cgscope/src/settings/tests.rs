@@ -9,7 +9,6 @@ use rustix::fs::{FileType, mknodat};
 
 use super::*;
 
-/// A temporary home, removed with its contents.
 struct Home(PathBuf);
 
 impl Home {
@@ -45,7 +44,6 @@ impl Home {
         open_at(self.place(), me())
     }
 
-    /// Names in the directory of the settings file.
     fn names(&self) -> Vec<OsString> {
         let entries = fs::read_dir(self.file().parent().unwrap()).unwrap();
         entries.map(|entry| entry.unwrap().file_name()).collect()
@@ -207,7 +205,7 @@ fn links_stay_links() {
 
 #[test]
 fn a_failed_write_is_reported() {
-    // Not even root can create a directory there.
+    // Not even root can create a directory in `/proc/self`.
     let proc = Place::of_environment(|name| (name == "HOME").then(|| "/proc/self".into()));
     let (store, settings, warnings) = open_at(proc, me());
     assert!(warnings.is_empty(), "{warnings:?}");
@@ -261,7 +259,7 @@ fn root_keeps_the_owner_of_a_file_that_it_replaces() {
         .all(|path| std::os::unix::fs::chown(path, Some(alice), None).is_ok());
     let (store, settings, _) = home.open();
     store.save(&heatmap(&settings)).unwrap();
-    // Without privilege, `chown` fails: then the file was, and still is, our own.
+    // Without privileges, `chown` fails, and the file stays ours.
     let owner = if given { alice } else { me() };
     assert_eq!(fs::metadata(home.file()).unwrap().uid(), owner);
 }

@@ -1,4 +1,4 @@
-//! `cgscope stat -- CMD`: runs a command like `time` does, and prints at the end where its time went.
+//! `cgscope stat -- CMD`: runs a command like `time`, and prints where its time was spent.
 
 use std::{
     cell::RefCell,
@@ -41,7 +41,7 @@ pub async fn run(options: &Stat) -> Result {
     let target = target(options)?;
     let offcpu = Offcpu::new(options, target.words())?;
     let symbols = offcpu.as_ref().map_or_else(|| Rc::new(KernelSymbols::new()), Offcpu::symbols);
-    // Check the output first: do not run a command whose summary could not be written.
+    // Checks the output first, so that no command runs whose summary could not be written.
     let output = Output::new(options.output.as_deref())?;
     let mut remarks = Vec::new();
     let own = OwnCgroup::make(Path::new("/")).map_err(|failure| remarks.push(failure.to_string())).ok();
@@ -50,7 +50,7 @@ pub async fn run(options: &Stat) -> Result {
     let own = own.and_then(|own| entered(own, &ready, &mut remarks));
     let watch = Rc::new(Watch::new(own));
     watch.prepare();
-    // Take the first sample before the release. Otherwise the start of the command would not be counted.
+    // Takes the first sample before the release. Otherwise the start of the command would not be counted.
     ready.sample()?;
     watch.begin();
     let mut session = ready.go();
@@ -63,11 +63,11 @@ pub async fn run(options: &Stat) -> Result {
     let code = run.ending.code();
     let stacks = offcpu.and_then(|offcpu| stacks(offcpu, &run));
     write(&output, &run, stacks.as_deref().unwrap_or_default(), options.json);
-    // Return the command's exit code even if something could not be written.
+    // Returns the exit code of the command, even if something could not be written.
     Ok(Exit::AsCommand(code))
 }
 
-/// Moves the forked process into its own cgroup before it executes the command.
+/// Moves the forked process into its own cgroup, before it executes the command.
 fn entered(own: OwnCgroup, ready: &Ready, remarks: &mut Vec<String>) -> Option<OwnCgroup> {
     let entered = own.add(ready.command_pid()?);
     entered.map_err(|failure| remarks.push(failure.to_string())).ok().map(|()| own)
@@ -84,7 +84,7 @@ fn finish(
     remarks.extend(measured.remark);
     let host = session.host;
     let ended = measured.ended;
-    // Detach the collector before we remove the cgroup; its data about the cgroup is no longer needed.
+    // Detaches the collector before the cgroup is removed. Its data about the cgroup is no longer needed.
     drop(session);
     let seen = watch.seen(&measured.interval, &measured.left);
     remarks.extend(watch.remove());
@@ -113,7 +113,7 @@ fn finish(
     }
 }
 
-/// What the threads were blocked on, if known, and what kept the command from being faster.
+/// Returns what the threads were blocked on, if known, and what kept the command from being faster.
 fn judged(interval: &Interval, symbols: &KernelSymbols) -> (Option<BlockedTime>, Classified) {
     let tree = Tree::new(interval);
     let blocked = BlockedOn::new(interval, |addr| symbols.caller(addr));
@@ -125,7 +125,7 @@ fn judged(interval: &Interval, symbols: &KernelSymbols) -> (Option<BlockedTime>,
     ((interval.mode == Mode::Bpf).then_some(kinds), class)
 }
 
-/// Where time was spent off the CPU, as text. With an output file, writes the file and returns `None`.
+/// Returns where time was spent off the CPU, as text. With an output file, writes that file and returns `None`.
 fn stacks(mut offcpu: Offcpu, run: &CommandRun) -> Option<String> {
     offcpu.push(&run.interval);
     offcpu.finish().unwrap_or_else(|error| {
@@ -139,7 +139,7 @@ fn write(output: &Output, run: &CommandRun, stacks: &str, json: bool) {
         return output.write(&(summary(run) + stacks));
     }
     if !stacks.is_empty() {
-        // Print nothing else where the JSON object goes.
+        // The JSON object must be alone in its output.
         say!("{}", stacks.trim_end());
     }
     match serde_json::to_string(&StatObject::new(run)) {
@@ -148,27 +148,26 @@ fn write(output: &Output, run: &CommandRun, stacks: &str, json: bool) {
     }
 }
 
-/// The beginning of a JSON summary.
+/// The first bytes of a JSON summary.
 const OBJECT: &str = r#"{"schema":"cgscope.stat/1""#;
 
 #[derive(Debug)]
 pub enum Output {
-    /// As with `time`: standard output belongs to the command.
+    /// As with `time`, because standard output belongs to the command.
     StandardError,
-    /// A new file, an earlier summary (replaced as a whole), a pipe or a device.
+    /// A new file, an earlier summary (which is replaced), a pipe or a device.
     Place(Place),
 }
 
 impl Output {
-    /// Checks an existing file before the command runs. A file that is not our summary is refused.
+    /// Checks the output before the command runs. Refuses an existing file that is not a summary.
     pub fn new(path: Option<&Path>) -> Result<Self> {
         let Some(path) = path else { return Ok(Self::StandardError) };
         let is_ours = |place: &Place| output::begins_with(place, &[BEGINNING, OBJECT]);
         output::tried_place(path, "a summary", is_ours, cannot_write).map(Self::Place)
     }
 
-    /// Writes the summary. A file gets either all of it or nothing. If writing fails, prints the summary on standard error,
-    /// because the user cannot repeat the run.
+    /// Writes the complete summary or nothing. If that fails, prints it on standard error: the user cannot repeat the run.
     pub fn write(&self, summary: &str) {
         if let Self::Place(place) = self {
             let Err(error) = output::replace(place, summary) else { return };
@@ -214,16 +213,15 @@ fn meaningless(options: &Stat) -> Option<String> {
     given.or_else(|| options.select.selectors.0.first().map(|(selector, _)| format!("--{}", selector.name)))
 }
 
-/// The interval between counts of threads.
+/// Interval between two counts of the threads.
 pub const EVERY: Duration = Duration::from_millis(100);
-/// The minimum interval per thread of the command. Reading a thread takes some microseconds, so readings take less than 1 % of a
-/// CPU.
+/// Minimum interval for each thread of the command. Reading a thread takes microseconds, so readings take less than 1 % of a CPU.
 const EVERY_OF_A_THREAD: Duration = Duration::from_micros(500);
 
 pub struct Measured {
     pub interval: Interval,
     pub ended: Ended,
-    /// Processes of the command that existed at the last sample.
+    /// The processes of the command that existed at the last sample.
     pub left: Vec<Outlived>,
     pub peak_threads: u64,
     pub peak_processes: u64,
@@ -291,7 +289,7 @@ const QUOTAS: usize = 3;
 struct Reading {
     own: Option<CgroupReading>,
     quotas: Vec<QuotaReading>,
-    /// Processes in the command's own cgroup.
+    /// The processes in the command's own cgroup.
     left: Vec<Process>,
 }
 
@@ -305,15 +303,14 @@ pub struct Watch {
 pub struct Seen {
     pub cpu: Option<CpuUse>,
     pub own_cgroup: Option<String>,
-    /// Waits are also known for the command's own cgroup alone (cgroup v2 only).
+    /// Whether waits are also known for the command's own cgroup alone (only with cgroup v2).
     pub own_is_distinct: bool,
-    /// The quotas that limited the command.
+    /// The quotas that throttled the command.
     pub quotas: Vec<HeldBy>,
     pub outlived: Vec<Outlived>,
 }
 
 impl Watch {
-    /// `own` is the cgroup of the command, if it has one.
     pub fn new(own: Option<OwnCgroup>) -> Self {
         Self {
             own: own.into(),
@@ -323,17 +320,17 @@ impl Watch {
         }
     }
 
-    /// Finds all existing quotas, which takes a while.
+    /// Finds all existing quotas. This takes a while, so call it before the command runs.
     pub fn prepare(&self) {
         self.quotas.borrow_mut().find();
     }
 
-    /// Reads the state just before the command is released.
+    /// Reads the state just before the release of the command.
     pub fn begin(&self) {
         *self.before.borrow_mut() = self.read();
     }
 
-    /// Reads the state as soon as the command has ended.
+    /// Reads the state just after the end of the command.
     pub fn end(&self) {
         let mut reading = self.read();
         reading.quotas.extend(self.quotas.borrow_mut().find());
@@ -342,7 +339,7 @@ impl Watch {
 
     fn read(&self) -> Reading {
         let own = self.own.borrow();
-        // First read the figures that our own reading changes.
+        // The first figures are those that our own reading changes.
         Reading {
             own: own.as_ref().map(OwnCgroup::stat),
             quotas: self.quotas.borrow_mut().read(),
@@ -350,10 +347,10 @@ impl Watch {
         }
     }
 
-    /// The result for the whole run. `left` are the processes in the last sample.
+    /// Returns the result for the whole run. `left` are the processes in the last sample.
     pub fn seen(&self, interval: &Interval, left: &[Outlived]) -> Seen {
         let (before, after, own) = (self.before.borrow(), self.after.borrow(), self.own.borrow());
-        // A process may have ended: `/proc` lists it until it is reaped.
+        // A listed process may have ended, because `/proc` lists it until it is reaped.
         let left = left.iter().filter(|one| name_of_living(one.pid).is_some());
         let outlived = outlived(&after.left, left);
         Seen {
@@ -396,7 +393,7 @@ fn process(process: Process) -> Outlived {
     Outlived { pid: process.pid, comm: process.comm }
 }
 
-/// Processes in the cgroup, and processes that we followed from fork to fork, each once.
+/// Returns the processes in the cgroup and the processes that we followed from fork to fork, each once.
 fn outlived<'a>(in_cgroup: &[Process], followed: impl IntoIterator<Item = &'a Outlived>) -> Vec<Outlived> {
     let mut all: Vec<Outlived> = in_cgroup.iter().cloned().map(process).collect();
     all.extend(followed.into_iter().cloned());

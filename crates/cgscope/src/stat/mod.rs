@@ -1,4 +1,4 @@
-//! `cgscope stat`: the counters of pidstat with the wait split, and a summary of a command like that of `time`.
+//! `cgscope stat`: prints the counters of pidstat with waits split by cause, or a summary of a command like that of `time`.
 
 mod command;
 mod offcpu;
@@ -43,7 +43,6 @@ pub async fn run(options: &Stat) -> Result {
     if options.select.command.is_empty() { tables(options).await } else { command::run(options).await }
 }
 
-/// The blocked time of a thread between two stack walks.
 fn stack_every(options: &Stat) -> Duration {
     match (&options.offcpu, options.select.command.is_empty()) {
         (Some(_), _) => offcpu::STACK_EVERY,
@@ -52,10 +51,9 @@ fn stack_every(options: &Stat) -> Duration {
     }
 }
 
-/// In an endless run, ended tasks lose their lines in the average once there are more of them than live tasks plus this number.
+/// In an endless run, exited tasks lose their lines when the average has more tasks than twice the live ones plus this number.
 const ENDED_KEPT: usize = 4_096;
 
-/// Prints tables in the format of pidstat, or JSON interval objects.
 async fn tables(options: &Stat) -> Result {
     let mut target = Target::new(&options.select)?;
     target.accounts = Some(Accounting { stack_every: Some(stack_every(options)) });
@@ -76,7 +74,6 @@ async fn tables(options: &Stat) -> Result {
     Ok(ended)
 }
 
-/// What each line stands for.
 fn rows(options: &Stat) -> Rows {
     match (options.threads, options.by) {
         (true, _) => Rows::ThreadsOfProcesses,
@@ -86,7 +83,6 @@ fn rows(options: &Stat) -> Rows {
     }
 }
 
-/// Prints text or JSON objects on standard output.
 struct Printer<'a> {
     out: io::BufWriter<io::StdoutLock<'static>>,
     options: &'a Stat,
@@ -103,7 +99,7 @@ impl<'a> Printer<'a> {
     fn new(options: &'a Stat, offcpu: Option<Offcpu>) -> Self {
         let symbols = offcpu.as_ref().map_or_else(|| Rc::new(KernelSymbols::new()), Offcpu::symbols);
         Self {
-            // Without this buffer, standard output is flushed after every line.
+            // Without this buffer, standard output is flushed after each line.
             out: io::BufWriter::with_capacity(1 << 16, io::stdout().lock()),
             options,
             uids: RefCell::default(),
@@ -116,7 +112,7 @@ impl<'a> Printer<'a> {
     }
 
     fn interval(&mut self, interval: &Interval, host: &Host) -> io::Result<()> {
-        // Idle tasks count in the classes, too: what they were blocked on is unknown.
+        // Idle tasks also count in the classes, although it is unknown what they were blocked on.
         let interval = &*interval.with_idle();
         if let Some(offcpu) = &mut self.offcpu {
             offcpu.push(interval);
@@ -146,7 +142,7 @@ impl<'a> Printer<'a> {
         self.out.flush()
     }
 
-    /// Adds an interval to the average. In an endless run, only existing tasks keep their lines once too many tasks have ended.
+    /// Adds an interval to the average. If too many tasks have ended in an endless run, only existing tasks keep their lines.
     fn keep(&mut self, data: Data) {
         let Some(whole) = &mut self.whole else { return };
         let interval = Arc::unwrap_or_clone(data.interval);
@@ -169,7 +165,7 @@ impl<'a> Printer<'a> {
         self.out.flush()
     }
 
-    /// The final lines: what keeps each target from being faster, and further remarks.
+    /// Returns the last lines: what keeps each target from being faster, and further remarks.
     fn last_words(&self, data: &Data) -> String {
         let blocked = BlockedOn::new(&data.interval, |addr| self.symbols.caller(addr));
         let classes = Classes::new(&data.interval, &data.tree, &blocked);
@@ -180,12 +176,11 @@ impl<'a> Printer<'a> {
         stat::end(data, lines)
     }
 
-    /// Prints or writes where time was spent off the CPU, if requested.
     fn stacks(&mut self) -> Result<()> {
         let Some(offcpu) = &self.offcpu else { return Ok(()) };
         if let Some(text) = offcpu.finish()? {
             let written = if self.options.json {
-                // Standard output carries only JSON objects.
+                // Standard output only contains JSON objects.
                 say!("{}", text.trim_end());
                 Ok(())
             } else {
@@ -217,10 +212,10 @@ fn machine(host: &Host, interval: &Interval) -> Machine {
     }
 }
 
-/// How long a user id stays valid after it is read, because tasks rarely change their user.
+/// How long a user id stays valid after it is read. Tasks rarely change their user.
 const UID_STANDS: Duration = Duration::from_secs(10);
 
-/// Real user ids, by task serial. Ids of exited tasks are kept for the average.
+/// The real user id of each task, by serial. The ids of exited tasks are kept for the average.
 #[derive(Debug, Default)]
 struct Uids {
     known: HashMap<u64, Known>,
@@ -247,32 +242,31 @@ impl Uids {
         if let Some(known) = before.filter(|known| now.duration_since(known.read) < UID_STANDS) {
             return known.uid;
         }
-        // Keep the id of an exited task.
         let uid = read_uid(task).or(before.and_then(|known| known.uid));
         self.known.insert(task.serial, Known { uid, read: now });
         uid
     }
 }
 
-/// Reads the real user id. `None` if the task has exited; another task may then have its thread id.
+/// Reads the real user id. Returns `None` if the task has exited; its thread id may then belong to another task.
 fn read_uid(task: &TaskReading) -> Option<u32> {
     let read = |file| fs::read(format!("/proc/{}/task/{}/{file}", task.tgid, task.tid)).ok();
     let status = read("status")?;
-    // Read the start time last: if it matches, the status is of the same task.
+    // Reads the start time last. If it matches, the status belongs to the same task.
     if began_later(&String::from_utf8_lossy(&read("stat")?), task.start_ns, Ticks::of_this_host())? {
         return None;
     }
     real_uid(&String::from_utf8_lossy(&status))
 }
 
-/// See [`Ticks::is_later`]. `None` if the start time cannot be parsed.
+/// Returns [`Ticks::is_later`] for the start time in `stat`, or `None` if that cannot be parsed.
 fn began_later(stat: &str, start_ns: u64, ticks: Ticks) -> Option<bool> {
-    // The name is in parentheses and may contain anything; the start time is the 20th word after it.
+    // The name is in parentheses and may contain any character. The start time is the 20th word after it.
     let (_, words) = stat.rsplit_once(')')?;
     Some(ticks.is_later(words.split_ascii_whitespace().nth(19)?.parse().ok()?, start_ns))
 }
 
-/// The first of the four user ids in `/proc/PID/status`.
+/// Returns the first of the four user ids in `/proc/PID/status`.
 fn real_uid(status: &str) -> Option<u32> {
     let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     line.split_ascii_whitespace().next()?.parse().ok()
@@ -322,7 +316,6 @@ mod tests {
         assert_eq!(read_uid(&me), None);
     }
 
-    /// The words of each line of a table.
     fn words(text: &str) -> Vec<Vec<&str>> {
         text.lines().filter(|line| !line.is_empty()).map(|line| line.split_whitespace().collect()).collect()
     }

@@ -1,5 +1,5 @@
-//! `--offcpu`: where time was spent off the CPU over the whole run, by kernel stack. The output is folded stacks, a flame graph,
-//! or the largest stacks as text.
+//! `--offcpu`: shows where time was spent off the CPU in the whole run, by kernel stack. The output is a file with folded stacks,
+//! a flame graph, or text with the largest stacks.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -28,12 +28,10 @@ use crate::{
 /// Blocked time of a thread between two stack walks, as the help of --offcpu states.
 pub const STACK_EVERY: Duration = Duration::from_micros(100);
 
-/// Collects where time was spent off the CPU.
 #[derive(Debug)]
 pub struct Offcpu {
-    /// The output file; `None`: print the largest stacks as text.
+    /// The output file; `None`: the largest stacks are printed as text.
     output: Option<Output>,
-    /// The measured tasks, in words.
     target: String,
     symbols: Rc<KernelSymbols>,
     stacks: Stacks,
@@ -42,10 +40,10 @@ pub struct Offcpu {
 }
 
 impl Offcpu {
-    /// `None` if `--offcpu` was not given. `target` names the measured tasks in words.
+    /// Returns `None` if `--offcpu` was not given. `target` describes the measured tasks.
     ///
     /// # Errors
-    /// Fails before anything is measured if the file holds other data, or kernel functions have no names.
+    /// Fails before anything is measured if the file contains other data, or the names of kernel functions are not available.
     pub fn new(options: &Stat, target: impl Into<String>) -> Result<Option<Self>> {
         let Some(file) = &options.offcpu else { return Ok(None) };
         let output = file.as_deref().map(Output::new).transpose()?;
@@ -65,14 +63,13 @@ impl Offcpu {
         }
     }
 
-    /// Adds an interval. Intervals must follow each other without gaps.
+    /// Adds an interval. The intervals must follow each other without gaps.
     pub fn push(&mut self, interval: &Interval) {
         self.duration_ns += interval.duration_ns;
         self.is_coarse |= interval.mode == Mode::Coarse;
         self.stacks.push(interval);
     }
 
-    /// Names of kernel functions.
     pub fn symbols(&self) -> Rc<KernelSymbols> {
         self.symbols.clone()
     }
@@ -80,7 +77,7 @@ impl Offcpu {
     /// Writes the file, or returns the text to print with the result.
     ///
     /// # Errors
-    /// Fails if nothing was measured. If the file cannot be written, prints the text on standard error and fails.
+    /// Fails if nothing was measured. Also fails if the file cannot be written; then prints the text on standard error.
     pub fn finish(&self) -> Result<Option<String>> {
         if self.is_coarse {
             return Err(Error::incomplete(
@@ -114,10 +111,10 @@ impl Offcpu {
         let mut options = flamegraph::Options::default();
         options.title = format!("Blocked: {}, {}", self.target, units::duration(self.duration_ns));
         options.subtitle = Some(self.measured());
-        // Lines contain ns.
+        // The lines contain ns.
         (options.factor, options.count_name) = (1e-6, "ms".into());
         options.name_type = "Function:".into();
-        // Make the picture depend only on the stacks.
+        // With these options, the picture depends only on the stacks.
         (options.hash, options.deterministic) = (true, true);
         let mut svg = Vec::new();
         let drawn = flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut svg);
@@ -125,7 +122,6 @@ impl Offcpu {
         Ok(marked(&String::from_utf8_lossy(&svg)))
     }
 
-    /// Describes what the figures cover.
     fn measured(&self) -> String {
         let total_ns = self.stacks.total_ns();
         let share = units::percent(self.stacks.with_stack_ns(), total_ns).unwrap_or(100.0);
@@ -137,30 +133,28 @@ impl Offcpu {
     }
 }
 
-/// Where threads of one name were blocked, and in which state.
+/// A place: the name of threads, the state in which they were blocked, and their stack.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockedAt {
     pub comm: Arc<str>,
     pub state: BlockedState,
-    /// Return addresses, the innermost first; empty: no stack.
+    /// Return addresses, the innermost first; empty if there is no stack.
     pub stack: Arc<[u64]>,
 }
 
-/// Blocked time at one place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Time {
     pub ns: u64,
-    /// How many stack walks found this place; 0 without a stack.
+    /// Number of stack walks that found this place; 0 without a stack.
     pub count: u64,
 }
 
-/// The blocked time of a run.
 #[derive(Debug, Default)]
 pub struct Stacks {
     times: HashMap<BlockedAt, Time>,
-    /// By task serial.
+    /// By the serial of the task.
     threads: BTreeMap<u64, Thread>,
-    /// The time that exited tasks were blocked after their last reading.
+    /// Time that exited tasks were blocked after their last reading.
     exited: ByState,
     exited_threads: u64,
 }
@@ -204,7 +198,7 @@ impl Stacks {
         }
     }
 
-    /// All places, including those without a stack, the longest time first. Their times add up to [`Self::total_ns`].
+    /// Returns all places, the longest time first. Includes places without a stack. The times add up to [`Self::total_ns`].
     pub fn places(&self) -> Vec<(BlockedAt, Time)> {
         let mut times = self.times.clone();
         for (comm, rest) in self.without_stack() {
@@ -218,20 +212,17 @@ impl Stacks {
         places
     }
 
-    /// Blocked time, ns summed over threads. If the stacks have more time, because they include time just before the run, their
-    /// sum counts.
+    /// Returns the blocked time of all threads, ns; at least the sum of the stacks, which may include time just before the run.
     pub fn total_ns(&self) -> u64 {
         self.blocked_ns().max(self.stacks_ns())
     }
 
-    /// The part of the total that has a stack.
     pub fn with_stack_ns(&self) -> u64 {
         self.times.iter().filter(|(place, _)| !place.stack.is_empty()).map(|(_, time)| time.ns).sum()
     }
 
-    /// The number of threads.
     pub fn threads(&self) -> u64 {
-        // The two overlap: an exited thread may have been read before.
+        // The two numbers overlap, because an exited thread may have been read before.
         (self.threads.len() as u64).max(self.exited_threads)
     }
 
@@ -243,8 +234,8 @@ impl Stacks {
         self.times.values().map(|time| time.ns).sum()
     }
 
-    /// The blocked time without a stack, by thread, limited to the total without a stack. Without the limit, time of exited
-    /// threads would count twice: their stacks cover time that the sums of exited tasks already include.
+    /// Returns the blocked time without a stack, by thread, limited to the total without a stack. Without this limit, time of
+    /// exited threads would count twice, in their stacks and in the sums of exited tasks.
     fn without_stack(&self) -> Vec<(Arc<str>, ByState)> {
         let mut rest_ns = self.blocked_ns().saturating_sub(self.stacks_ns());
         let ended = (Arc::from(ENDED), self.exited);
@@ -270,7 +261,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// Whether a file of this format is ours.
+    /// Returns whether a file of this format is ours.
     fn began(self, place: &Place) -> io::Result<bool> {
         if self == Self::Svg {
             return output::begins_with(place, &[BEGINNING]);
@@ -281,22 +272,22 @@ impl Format {
     }
 }
 
-/// A new file, an earlier file of `--offcpu` (replaced as a whole), a pipe or a device.
+/// A new file, an earlier file of `--offcpu` (which is replaced), a pipe or a device.
 #[derive(Debug)]
 pub struct Output {
     place: Place,
-    /// By file name extension.
+    /// Derived from the extension of the file name.
     format: Format,
 }
 
-/// The beginning of our flame graphs, by which we recognize them. An XML comment must not contain two hyphens.
+/// The beginning of our flame graphs, by which we recognize them. An XML comment must not contain two hyphens in a row.
 const BEGINNING: &str = "<?xml version=\"1.0\" standalone=\"no\"?>\n<!-- cgscope offcpu -->\n";
 
 /// Maximum length of a line to read, bytes.
 const LINE_BYTES: u64 = 64 << 10;
 
 impl Output {
-    /// Checks an existing file before anything is measured. A file with other data is refused.
+    /// Checks the file before anything is measured. Refuses a file with other data.
     pub fn new(path: &Path) -> Result<Self> {
         let is_svg = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("svg"));
         let format = if is_svg { Format::Svg } else { Format::Folded };
@@ -304,7 +295,7 @@ impl Output {
         Ok(Self { place, format })
     }
 
-    /// Writes all of the text, or nothing.
+    /// Writes either the complete text or nothing.
     pub fn write(&self, text: &str) -> Result<()> {
         output::replace(&self.place, text).map_err(|error| {
             Error::incomplete(format!(
@@ -316,7 +307,7 @@ impl Output {
     }
 }
 
-/// Marks a flame graph so that we can recognize it later.
+/// Marks a flame graph, so that `Format::began` recognizes it later.
 pub fn marked(svg: &str) -> String {
     let rest = svg.split_once("?>").map_or(svg, |(_, rest)| rest);
     format!("{BEGINNING}{}", rest.trim_start())
@@ -332,7 +323,7 @@ fn cannot_write(path: &Path, why: &str) -> Error {
 const NO_STACK: &str = "[no stack]";
 const NO_NAME: &str = "[unknown]";
 
-/// A line for each stack, sorted. Stacks with the same names share a line.
+/// Returns a line for each stack, sorted. Stacks with the same names share a line.
 pub fn lines(stacks: &Stacks, symbols: &KernelSymbols) -> Vec<String> {
     let mut lines: BTreeMap<String, u64> = BTreeMap::new();
     for (place, time) in stacks.places() {
@@ -352,12 +343,12 @@ fn line(place: &BlockedAt, symbols: &KernelSymbols) -> String {
     format!("{comm};{};{}", blocked(kind(place, symbols), place.state), names.join(";"))
 }
 
-/// The function names of a stack, the innermost first.
+/// Returns the function names of a stack, the innermost first.
 pub fn functions<'a>(place: &'a BlockedAt, symbols: &'a KernelSymbols) -> impl Iterator<Item = &'a str> {
     place.stack.iter().map(|addr| symbols.caller(*addr).unwrap_or(NO_NAME))
 }
 
-/// What kind of thing the tasks are blocked on.
+/// Returns the kind of event for which the threads are blocked.
 pub fn kind(place: &BlockedAt, symbols: &KernelSymbols) -> BlockedKind {
     BlockedKind::of(place.state, place.stack.iter().map(|addr| symbols.caller(*addr)))
 }
@@ -366,7 +357,7 @@ fn blocked(kind: BlockedKind, state: BlockedState) -> String {
     format!("[{}, {}]", kind.name(), state.name())
 }
 
-/// Whether [`lines`] may have written this line.
+/// Returns whether [`lines`] may have written this line.
 pub fn is_ours(line: &str) -> bool {
     let all =
         || BlockedKind::ALL.into_iter().flat_map(|kind| BlockedState::ALL.map(|state| blocked(kind, state)));

@@ -77,7 +77,7 @@ struct Live {
 
 impl Live {
     fn close(mut self, shown: Result<()>) -> Result {
-        // Has no effect if the recording has already ended. Quitting counts as an interrupt.
+        // Does nothing if the recording has already ended. Quitting counts as an interrupt.
         self.tee.end(match &shown {
             Ok(()) => Reason::Interrupted,
             Err(error) => self.session.reason_of_error(error),
@@ -154,11 +154,11 @@ impl Updates for Live {
 
 type Lines = Vec<(u32, Option<Arc<str>>)>;
 
-/// The reading thread, which ends when this value is dropped.
+/// Reads command lines on a thread, which ends when this value is dropped.
 pub struct Names {
     wanted: mpsc::Sender<BTreeSet<u32>>,
     read: channel::UnboundedReceiver<Lines>,
-    /// Processes whose command lines were requested but not received yet.
+    /// Processes whose command lines were requested and have not arrived yet.
     asked: BTreeSet<u32>,
 }
 
@@ -176,13 +176,12 @@ impl Names {
         Ok(Self { wanted, read, asked: BTreeSet::new() })
     }
 
-    /// Requests the unknown command lines of the displayed processes.
     pub fn ask(&mut self, app: &App) {
         let wanted: BTreeSet<u32> =
             app.wanted_command_lines().into_iter().filter(|pid| !self.asked.contains(pid)).collect();
         if !wanted.is_empty() {
             self.asked.extend(&wanted);
-            // Ignore errors: without the thread, the screen shows only names.
+            // Ignore errors: without the thread, the screen only shows names.
             let _ = self.wanted.send(wanted);
         }
     }
@@ -202,18 +201,17 @@ impl Names {
 
 /// Minimum time between two answers.
 const PAUSE: Duration = Duration::from_secs(3);
-/// The pause after a simulation, in times of its length, so that simulations run for at most a tenth of the time.
+/// Pause after a simulation, as a multiple of its length. So simulations run for at most a tenth of the time.
 const REST: u32 = 9;
 
-/// Answers which quota would have been enough for the cgroup that the screen asks about: the simulating thread, which ends when this
-/// value is dropped, and the demand that it needs. A simulation may take seconds.
+/// Finds out which quota would have been enough for the cgroup that the screen asks about. Collects the demand, and simulates on
+/// a thread, because a simulation may take seconds. Dropping this value ends the thread.
 pub struct Enough {
     jobs: mpsc::Sender<(u64, Job, usize)>,
     answers: channel::UnboundedReceiver<Answer>,
     watch: Option<Watch>,
-    /// The number of the question.
     question: u64,
-    /// When the next simulation may start; `None` during one.
+    /// When the next simulation may start; `None` while one runs.
     due: Option<Instant>,
 }
 
@@ -239,7 +237,7 @@ impl Enough {
         Ok(Self { jobs, answers, watch: None, question: 0, due: Some(Instant::now()) })
     }
 
-    /// Begins to collect what the screen wants, and drops what it no longer wants.
+    /// Collects demand for the cgroup that the screen asks about. If that cgroup changes, drops the earlier demand.
     pub fn follow(&mut self, app: &App) {
         let wanted = app.wanted_enough();
         if self.watch.as_ref().map(Watch::path) != wanted {
@@ -248,7 +246,7 @@ impl Enough {
         }
     }
 
-    /// Adds the next sample, and simulates if it is time.
+    /// Adds a sample. Also starts a simulation if one is due.
     pub fn add(&mut self, sample: &Sample, interval: &Arc<Interval>, cells: usize) {
         let Some(watch) = &mut self.watch else { return };
         watch.add(sample, interval);
@@ -259,7 +257,7 @@ impl Enough {
         }
     }
 
-    /// The next sample must not be compared with earlier ones.
+    /// Starts again, because the next sample must not be compared with earlier ones.
     pub fn restart(&mut self) {
         if let Some(watch) = &mut self.watch {
             watch.restart();

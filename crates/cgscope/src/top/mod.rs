@@ -40,7 +40,7 @@ use crate::{
     terminal::Screen,
 };
 
-/// The command that prints text where there is no terminal.
+/// The command that an error recommends if there is no terminal.
 const INSTEAD: &str = "cgscope top -b";
 
 pub async fn run(options: &Top) -> Result {
@@ -51,7 +51,7 @@ pub async fn run(options: &Top) -> Result {
         Pace { interval, duration: None, count: options.iterations }
     };
     if options.batch {
-        // Ignore the user's settings: scripts get the same output whoever runs them.
+        // Ignores the user's settings, so that scripts get the same output for all users.
         let pace = pace(&Settings::default());
         let mut printer = Printer::new(options, &target)?;
         let (ready, tee) = set_up(&target, pace, options)?;
@@ -66,12 +66,12 @@ pub async fn run(options: &Top) -> Result {
     let (remembered, settings) = Store::open();
     let pace = pace(&settings);
     let view = options.view.unwrap_or(settings.view);
-    // The list that the view shows is known only after the first interval.
+    // It is unknown before the first interval which of these lists the view will show.
     let kinds = [(true, true), (false, true), (false, false)]
         .map(|(tree, processes)| view.kind(&Key::All, tree, processes));
     let sort = options.sort_among(&kinds)?;
     let begin = Begin { view: options.view, sort, filter: options.filter.clone() };
-    // Check the terminal first, before anything is started. Take it over last: until then messages on standard error are visible.
+    // Checks the terminal before anything starts. Takes it over last, because messages on standard error are visible until then.
     Screen::check(INSTEAD)?;
     let (ready, tee) = set_up(&target, pace, options)?;
     live::run(ready, tee, remembered, settings, begin, pace.interval).await
@@ -144,10 +144,10 @@ impl<'a> Printer<'a> {
     }
 }
 
-/// How many names to try, because several dumps in one second need different names.
+/// Number of file names to try. Several dumps in one second need different names.
 const TRIES: u32 = 100;
 
-/// Writes a new file in the working directory. Returns a sentence about the result.
+/// Writes a screen dump to a new file in the working directory. Returns a sentence about the result.
 pub fn write(app: &App) -> String {
     let Some((text, end_unix_ns)) = snapshot::text(app) else {
         return "nothing has been measured yet, so there is nothing to write".into();
@@ -180,17 +180,17 @@ fn create(unix_ns: u64) -> io::Result<(std::fs::File, PathBuf)> {
 
 /// Maximum number of events to pass on at once: more than anybody types or scrolls between two frames.
 const MOST: usize = 4096;
-/// How long the rest of a burst of input may take to arrive. Not zero, because crossterm would then read nothing.
+/// Time to wait for the rest of a burst of input. It is not zero, because crossterm would then read nothing.
 const REST: Duration = Duration::from_millis(1);
 
-/// The input from now on. Its thread ends when the terminal closes.
+/// Reads input on a thread, which ends when the terminal closes.
 pub struct Input(mpsc::UnboundedReceiver<Event>);
 
 impl Input {
     pub fn start() -> Result<Self> {
         let (send, receive) = mpsc::unbounded_channel();
         spawn(move || {
-            // On an end or an error, the terminal has closed, and cgscope ends with it.
+            // The end of the input or an error means that the terminal has closed. Then cgscope ends, too.
             while let Ok(true) = wait() {
                 while let Ok(true) = event::poll(REST) {
                     let Ok(event) = event::read() else { return };
@@ -203,7 +203,7 @@ impl Input {
         Ok(Self(receive))
     }
 
-    /// Waits for events and takes all that have arrived. An empty list means that the terminal has closed.
+    /// Waits for events, and returns all that have arrived. An empty list means that the terminal has closed.
     pub async fn next(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
         self.0.recv_many(&mut events, MOST).await;
@@ -211,7 +211,7 @@ impl Input {
     }
 }
 
-/// Waits for input. Returns false at the end of input, where crossterm would loop forever.
+/// Waits for input. Returns false at the end of input, where crossterm would loop for ever.
 fn wait() -> io::Result<bool> {
     let stdin = rustix::stdio::stdin();
     let mut fds = [PollFd::new(&stdin, PollFlags::IN)];

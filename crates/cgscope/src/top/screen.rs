@@ -1,4 +1,4 @@
-//! The event loop of the screen, for the live host and for recordings: receives keys and intervals, and draws.
+//! The event loop of the screen, for the live host and for recordings. Receives keys and intervals, and draws.
 
 use std::{
     io,
@@ -21,22 +21,19 @@ use crate::{
     top::{self, Input},
 };
 
-/// The source of the intervals on the screen.
 pub trait Updates {
-    /// Waits for an update and applies it to `app`. If a key arrives first, the loop drops this future. So no update may be lost
-    /// by a drop: the next call must return it.
+    /// Waits for an update, and applies it to `app`. If a key arrives first, the loop drops this future. A dropped future must
+    /// not lose an update: the next call must return that update.
     async fn next(&mut self, app: &mut App) -> Result<Flow>;
 }
 
-/// What the loop does after an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// Draw and continue.
     Draw,
     End,
 }
 
-/// The minimum time between frames, except after a key press. A window resize looks smooth, and more frames would not be visible.
+/// Minimum time between frames, except after a key press. A window resize looks smooth, and more frames would not be visible.
 const FRAME: Duration = Duration::from_millis(16);
 
 /// Shows `app` until the user quits, the updates end or the terminal closes.
@@ -44,7 +41,7 @@ pub async fn show(screen: &mut Screen, app: &mut App, updates: &mut impl Updates
     let mut input = Input::start()?;
     let mut job = JobControl::listen()?;
     let mut frames = Frames::new(Instant::now());
-    // The time during which a shell had stopped us. A replay does not advance in that time.
+    // Time during which a shell had stopped us. A replay does not advance in that time.
     let mut stopped = Duration::ZERO;
     loop {
         app.tick(Instant::now() - stopped);
@@ -85,18 +82,16 @@ pub async fn show(screen: &mut Screen, app: &mut App, updates: &mut impl Updates
     }
 }
 
-/// When to draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum When {
-    /// Not at all: nothing has changed.
+    /// Never, because nothing has changed.
     Never,
-    /// Together with other changes within a [`FRAME`].
+    /// Within a [`FRAME`], together with other changes.
     Soon,
-    /// At once: a key was pressed.
+    /// At once, because a key was pressed.
     Now,
 }
 
-/// Schedules the frames.
 struct Frames {
     /// The time of the next frame; `None` if the screen is up to date.
     next: Option<Instant>,
@@ -104,7 +99,7 @@ struct Frames {
 }
 
 impl Frames {
-    /// The first frame is due at once.
+    /// Creates a schedule whose first frame is due at once.
     fn new(now: Instant) -> Self {
         Self { next: Some(now), last: None }
     }
@@ -113,7 +108,7 @@ impl Frames {
         self.next.is_some_and(|next| next <= now)
     }
 
-    /// Waits until a frame is due; forever if nothing changes.
+    /// Waits until a frame is due. Waits for ever if nothing changes.
     async fn wait(&self) {
         match self.next {
             Some(next) => sleep_until(next.into()).await,
@@ -143,13 +138,13 @@ fn paint(screen: &mut Screen, app: &mut App) -> io::Result<()> {
     screen.draw(|frame| draw(frame, app))
 }
 
-/// The colours from the settings, else from the environment.
+/// Returns the colours from the settings, else from the environment.
 pub fn theme(settings: &Settings) -> Theme {
     Theme::new(settings.colours.unwrap_or_else(|| Colours::of_environment(|name| std::env::var(name).ok())))
 }
 
-/// Whether the terminal has closed. That ends the screen just as SIGHUP does, whichever comes first. ENXIO: it closed before its size was
-/// read, for which `/dev/tty` is opened then.
+/// Returns whether an error means that the terminal has closed. The screen then ends as after SIGHUP, which may arrive later.
+/// ENXIO: the terminal closed before crossterm read its size, so that `/dev/tty` could not be opened.
 fn is_terminal_closed(error: &io::Error) -> bool {
     let is_gone = matches!(error.raw_os_error(), Some(libc::EIO | libc::ENXIO));
     is_gone || error.kind() == io::ErrorKind::BrokenPipe
@@ -159,17 +154,14 @@ fn not_drawn(error: io::Error) -> Error {
     Error::incomplete(format!("the terminal cannot be drawn on ({error})"))
 }
 
-/// What the loop does after input.
 enum Next {
     Go(When),
     Stop,
     End,
 }
 
-/// Handles all received input before the next frame.
 fn on_events(screen: &mut impl Mouse, app: &mut App, events: &[Event], now: Instant) -> Next {
     if events.is_empty() {
-        // The terminal has closed.
         return Next::End;
     }
     // A key applies to the moment at which it is pressed.
@@ -186,13 +178,12 @@ fn on_events(screen: &mut impl Mouse, app: &mut App, events: &[Event], now: Inst
             Effect::Mouse(take) => screen.take_mouse(take),
             Effect::Redraw => screen.redraw(),
         }
-        // The size of a terminal can change a hundred times a second.
+        // A window that is resized can change its size a hundred times a second.
         next = next.max(if matches!(event, Event::Resize(..)) { When::Soon } else { When::Now });
     }
     Next::Go(next)
 }
 
-/// A screen that can turn the mouse on and off, and be redrawn.
 trait Mouse {
     fn take_mouse(&mut self, take: bool);
     fn redraw(&mut self);

@@ -1,14 +1,14 @@
-//! The commands that README and docs show.
+//! The commands in README and docs.
 
 use std::{fs, path::Path};
 
-/// A command of a document: the document's name, and the words after `cgscope`.
+/// A command in a document: the document's name, and the words after `cgscope`.
 pub struct Documented {
     pub place: String,
     pub words: Vec<String>,
 }
 
-/// Returns the commands in all indented blocks, which hold input for a shell. Blocks with backticks hold output.
+/// Returns the commands in all indented blocks, which contain shell input. Blocks with backticks contain output.
 pub fn all() -> Vec<Documented> {
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut files = vec![top.join("README.md"), top.join("SECURITY.md"), top.join("CONTRIBUTING.md")];
@@ -33,7 +33,7 @@ pub fn all() -> Vec<Documented> {
     commands
 }
 
-/// The arguments of cgscope in a line of a shell, without placeholders. `None` if the line does not start cgscope.
+/// Returns the arguments of cgscope in a shell line, and replaces placeholders. `None`: the line does not start cgscope.
 pub fn words_of(line: &str) -> Option<Vec<String>> {
     let words = split(line);
     let is_started = |at: &usize| {

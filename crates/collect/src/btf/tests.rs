@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// Builds a file of these types, each the words after its name, and of the strings `\0a\0bc\0`.
+/// Builds a file with the strings `\0a\0bc\0` and these types. Each type is given by the words after its name.
 fn file(types: &[&[u32]]) -> Vec<u8> {
     let words: Vec<u32> = types.concat();
     let strings = b"\0a\0bc\0";

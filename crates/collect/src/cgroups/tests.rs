@@ -15,7 +15,7 @@ fn paths_are_relative_to_the_mount_and_outlive_their_cgroup() {
     assert_eq!(tree.ancestors(root).count(), 0);
     assert!(tree.exists("/a/b") && tree.exists("a") && !tree.exists("/c"));
 
-    // This order is needed because a disk, unlike cgroupfs, reuses a free inode number for the next directory.
+    // Keep this order: a disk, unlike cgroupfs, reuses a free inode number for the next directory.
     fs::create_dir(mount.join("c")).unwrap();
     let c = inode("c");
     fs::remove_dir(mount.join("a/b")).unwrap();
@@ -52,7 +52,7 @@ fn a_reported_cgroup_needs_no_walk_and_is_dropped_when_unused() {
     assert!(tree.is_removed(8) && !tree.is_removed(7));
     assert!(!tree.was_removed_long_ago(8, start) && tree.was_removed_long_ago(8, start + LINGERS));
 
-    // Another cgroup of the same name is created before the first one is dropped.
+    // Another cgroup with the same name is created before the tree drops the first cgroup.
     tree.receive(made(9, "/a/b"), start);
     tree.drop_entries(|_| false, start);
     assert!(tree.path(8).is_some(), "figures that refer to the cgroup may not have been read yet");
@@ -86,7 +86,7 @@ fn a_rename_or_lost_events_cause_a_walk() {
     tree.learn([b], start);
     assert_eq!(tree.path(b).map(|p| &**p), Some("/a/b"), "no event was reported");
     tree.receive(TreeEvent::Renamed, start);
-    // The walk just before took this long, and nothing but this one.
+    // Set the debt of the last walk, without that of earlier walks.
     tree.walk_debt = WALK_CREDIT + WALK_EVERY;
     tree.learn([b], start + WALK_EVERY / 2);
     assert_eq!(tree.path(b).map(|p| &**p), Some("/a/b"), "walks have used their share of the time");
@@ -102,7 +102,7 @@ fn a_rename_or_lost_events_cause_a_walk() {
     tree.suspect(b);
     assert!(tree.suspects.is_empty(), "the cgroup exists: it causes no more walks");
 
-    // Created before the others are removed, because a later one could get one of their inode numbers.
+    // Create this directory first. A directory created after the removal could get one of the removed inode numbers.
     let anew = mount.with_extension("anew");
     fs::create_dir(&anew).unwrap();
     fs::remove_dir_all(&mount).unwrap();
@@ -168,7 +168,7 @@ fn an_entry_is_freed_after_two_equal_readings() {
     assert!(settled(&[(1, 11)]).is_empty(), "the comparison restarts");
 }
 
-/// Drops this thread's right to read directories that others have closed.
+/// Drops this thread's right to read directories that other users have closed.
 fn be_nobody_special() {
     use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
     let mut sets = capabilities(None).unwrap();
@@ -220,7 +220,7 @@ fn an_unreadable_cgroup_does_not_keep_others_from_being_freed() {
     fs::remove_dir_all(&mount).unwrap();
 }
 
-/// Creates one directory for each level inside the one before. The path is longer than the kernel opens.
+/// Creates nested directories, one for each level. The path is longer than the kernel accepts.
 fn make_deep(mount: &Path, name: &str, levels: usize) -> u64 {
     use rustix::fs::{CWD, Mode, OFlags, fstat, mkdirat, openat};
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
@@ -279,7 +279,7 @@ fn one_users_cgroups_beyond_the_bound_count_for_those_above_them() {
     }
     assert!(tree.living().all(|(id, _)| !tree.is_merged(id)));
 
-    // What is made later has no place either, and is known as soon as it is in a figure.
+    // A later cgroup has no place either. Its path is known as soon as a figure refers to it.
     tree.receive(made(1 << 50, "/user/hostile/3/late"), start);
     tree.receive(made(1 << 51, "/user/hostile/3/late/below"), start);
     for late in [1 << 50, 1 << 51] {
@@ -290,7 +290,7 @@ fn one_users_cgroups_beyond_the_bound_count_for_those_above_them() {
     tree.drop_entries(|id| id == 1 << 50, start);
     assert_eq!(tree.merged.len(), 1);
 
-    // When there is room again, each has its own path.
+    // When places are free again, each cgroup has its own path.
     fs::create_dir_all(mount.join("pods/late/main")).unwrap();
     let late = inode("pods/late/main");
     for path in &hostile[20..] {

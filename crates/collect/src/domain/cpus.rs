@@ -1,4 +1,4 @@
-//! The hook's counts by CPU and by node, with the host's node numbers.
+//! Reads the hook's counts by CPU and by node, and uses the host's node numbers.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -13,13 +13,12 @@ use crate::{
     domain::{Domain, Draft, Setup},
 };
 
-/// The nodes that have CPUs, by index. The BPF side counts by index because node numbers can have gaps. A node keeps its index.
+/// Nodes with CPUs. The BPF side counts by a node's index in this list, which is fixed, because node numbers can have gaps.
 #[derive(Debug, Default)]
 pub(crate) struct NodePlaces(Vec<u32>);
 
 impl NodePlaces {
-    /// Creates the list for a host (CPU to node). It is empty if there are more than [`NODES`] nodes, which the BPF side cannot
-    /// count.
+    /// Creates the list from the node of each CPU. Beyond [`NODES`] nodes, the list is empty: the BPF side cannot count so many.
     pub(crate) fn new(node_of_cpu: &BTreeMap<u32, u32>) -> Self {
         let mut places = Self::default();
         places.learn(node_of_cpu);
@@ -38,7 +37,7 @@ impl NodePlaces {
         self.0.len().min(NODES)
     }
 
-    /// Returns a node's index plus one, as the BPF side uses it; 0 if the node has none.
+    /// Returns the index of a node plus one, as the BPF side uses it; 0 for a node without an index.
     pub(crate) fn number_of(&self, node: u32) -> u32 {
         let place = self.0.iter().take(NODES).position(|known| *known == node);
         place.map_or(0, |place| place as u32 + 1)
@@ -65,7 +64,7 @@ impl NodePlaces {
     }
 }
 
-/// The last counts of each CPU. They are kept because the counters of the BPF side wrap at 2^32.
+/// The last counts of each CPU. We keep them because the counters of the BPF side wrap at 2^32.
 #[derive(Debug, Default)]
 pub(crate) struct CpuCounts(HashMap<u32, Arc<Hist>>);
 

@@ -1,4 +1,4 @@
-//! Reads the culprit tables, one per CPU, and the pairs that are kept with their victims, and adds them up.
+//! Adds up victim-culprit pairs from the culprit table of each CPU, and from the pairs that the kernel keeps with each victim.
 
 use std::{
     cell::LazyCell,
@@ -9,13 +9,12 @@ use std::{
 use cgscope_ledger::culprits::{Kept, Pair, kind};
 use cgscope_model::{Blame, ByCause, Cause, PairKey, PairReading, REST, comm, rest_of};
 
-/// Culprits kept per victim, twice as many as outputs show. Without a limit, memory would grow with the square of the cgroups.
+/// Maximum number of culprits per victim: twice as many as outputs show. Without it, memory would grow quadratically.
 const DISTINCT: usize = 32;
 
-/// Charges of a victim that wait for its throttled time.
+/// Maximum number of a victim's charges that wait for throttled time.
 const EARLY: usize = 64;
 
-/// Where pairs are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Origin {
     /// The table of a CPU.
@@ -24,27 +23,27 @@ pub(crate) enum Origin {
     Victim(u64),
 }
 
-/// Sums over all readings. In the kernel another pair can take over a pair's slot; the pair's sum stays here.
+/// Sums over all readings. In the kernel, another pair can take a pair's slot; the sum stays here.
 #[derive(Default)]
 pub(crate) struct Culprits {
-    /// The start and the sum of each key in the last reading of its origin. Any increase is new.
+    /// Start and sum of each key in the latest reading of its origin. Any increase is new.
     seen: HashMap<Origin, HashMap<PairKey, (u64, u64)>>,
     sums: BTreeMap<PairKey, Sum>,
-    /// Charges of quotas, by victim, that may belong to waits which the sample does not have yet.
+    /// Charges of quotas, by victim. They may belong to waits that are not in the sample yet.
     early: HashMap<u64, VecDeque<Early>>,
-    /// Number of the reading.
+    /// Number of the current reading.
     turn: u64,
     merged: u64,
 }
 
-/// A charge of a quota, and the number of the reading that found it.
+/// A charge of a quota, and the number of the reading that found the charge.
 struct Early {
     key: PairKey,
     ns: u64,
     turn: u64,
 }
 
-/// By how much the throttled time of tasks has grown in a reading, ns by cgroup.
+/// How much the throttled time of tasks grew in a reading, ns by cgroup.
 #[derive(Default)]
 pub(crate) struct Throttled(HashMap<u64, u64>);
 
@@ -53,7 +52,7 @@ impl Throttled {
         self.0.clear();
     }
 
-    /// Adds the growth of the waits of a task, or of a cgroup's exited tasks.
+    /// Adds the growth of throttled time of one task, or of a cgroup's exited tasks.
     pub(crate) fn add(&mut self, cgroup_id: u64, before: &ByCause, now: &ByCause) {
         let more_ns = now.get(Cause::Throttled).saturating_sub(before.get(Cause::Throttled));
         if more_ns != 0 {
@@ -65,7 +64,7 @@ impl Throttled {
 struct Sum {
     comm: Arc<str>,
     ns: u64,
-    /// Recent time, ns: halved at each reading.
+    /// Recent time, ns. Each reading halves this.
     lately_ns: u64,
 }
 
@@ -83,7 +82,7 @@ impl Culprits {
         for pair in pairs {
             let Some(key) = key(pair) else { continue };
             seen.insert(key, (pair.born_ns, pair.ns));
-            // A pair with another start lost its slot and got a new one.
+            // If the start differs, the pair lost its slot and got a new one.
             let known =
                 before.get(&key).filter(|(born_ns, _)| *born_ns == pair.born_ns).map_or(0, |(_, ns)| *ns);
             let new = pair.ns.checked_sub(known).unwrap_or(pair.ns);
@@ -97,9 +96,9 @@ impl Culprits {
         }
     }
 
-    /// Adds as much of the charges of quotas as the throttled time of their victims has grown, ns: tasks are read first, and a wait that
-    /// goes on after a move was charged for its first part, so the waits of the other charges are in a later sample. A charge whose
-    /// wait was lost does not wait for it. `waiting`: the cgroups with tasks that wait.
+    /// Adds quota charges to the sums, up to the growth of each victim's throttled time. The other charges belong to waits in a
+    /// later sample: tasks are read before charges, and a wait that continues after a move is already charged for its first part.
+    /// A charge does not wait if its wait was lost. `waiting` returns the cgroups with waiting tasks.
     pub(crate) fn book(&mut self, throttled: &Throttled, waiting: impl FnOnce() -> HashSet<u64>) {
         let (turn, sums, waiting) = (self.turn, &mut self.sums, LazyCell::new(waiting));
         self.early.retain(|victim, charges| {
@@ -125,25 +124,25 @@ impl Culprits {
         self.turn += 1;
     }
 
-    /// Takes what is kept with a victim.
+    /// Adds the pairs that the kernel keeps with a victim.
     pub(crate) fn take_kept(&mut self, victim: u64, kept: &Kept) {
         let unnamed = [kind::RAN, kind::LIMITED].map(|kind| {
             let ns = kept.unnamed_ns[kind as usize - 1];
             Pair { victim, culprit: REST, kind, ns, ..Pair::default() }
         });
-        // Most victims have none.
+        // Most victims have no such pairs.
         let pairs: Vec<Pair> = kept.pairs.into_iter().chain(unnamed).filter(|pair| pair.ns != 0).collect();
         if !pairs.is_empty() {
             self.take(Origin::Victim(victim), &pairs);
         }
     }
 
-    /// The kernel has freed what is kept with a victim, or will count from 0.
+    /// Drops the last reading of a victim's entry: the kernel has freed the entry, or will count from 0.
     pub(crate) fn forget_kept(&mut self, victim: u64) {
         self.seen.remove(&Origin::Victim(victim));
     }
 
-    /// Returns all pairs so far, ascending by key. A victim's pairs add up to everything that it was ever charged.
+    /// Returns all pairs so far, ascending by key. The pairs of a victim add up to all time ever charged for that victim.
     pub(crate) fn readings(&mut self) -> Vec<PairReading> {
         self.bound();
         self.sums.values_mut().for_each(|sum| sum.lately_ns /= 2);
@@ -166,8 +165,7 @@ impl Culprits {
         std::mem::take(&mut self.merged)
     }
 
-    /// Drops removed victims, and the names of removed culprits. Figures that remain in the tables do not count as new when they
-    /// are read again.
+    /// Drops removed victims and the names of removed culprits. If a later reading finds their figures again, they are not new.
     pub(crate) fn drop_entries(&mut self, is_removed: impl Fn(u64) -> bool) {
         self.sums.retain(|(victim, ..), _| !is_removed(*victim));
         self.early.retain(|victim, _| !is_removed(*victim));
@@ -176,7 +174,7 @@ impl Culprits {
         removed.into_iter().for_each(|key| self.merge(key));
     }
 
-    /// For each victim, keeps the culprits that recently took the most time, and merges the others.
+    /// Keeps the culprits of each victim that recently took the most time, and merges the others.
     fn bound(&mut self) {
         let mut surplus: Vec<PairKey> = Vec::new();
         let mut of_one: Vec<(u64, u64, PairKey)> = Vec::new();
@@ -236,12 +234,12 @@ mod tests {
         assert_eq!(ns(&mut culprits), [140]);
         culprits.take(Origin::Cpu(0), &table(&[pair(130)]));
         assert_eq!(ns(&mut culprits), [170]);
-        // The pair lost its slot and got a new one, first with a smaller sum and then with a larger one.
+        // The pair lost its slot and got a new one, first with a smaller sum and then with a larger sum.
         culprits.take(Origin::Cpu(0), &table(&[Pair { born_ns: 1, ..pair(30) }]));
         assert_eq!(ns(&mut culprits), [200]);
         culprits.take(Origin::Cpu(0), &table(&[Pair { born_ns: 2, ..pair(45) }]));
         assert_eq!(ns(&mut culprits), [245]);
-        // The pair was missing in one reading, so its whole sum is new.
+        // One reading lacked the pair, so the whole sum is new.
         culprits.take(Origin::Cpu(0), &table(&[]));
         culprits.take(Origin::Cpu(0), &table(&[pair(50)]));
         assert_eq!(ns(&mut culprits), [295]);
@@ -267,11 +265,11 @@ mod tests {
         assert_eq!(read(&[limited(5, 100)], 100), [(5, 100)]);
         assert_eq!(read(&[limited(5, 180), limited(6, 50)], 20), [(5, 120)], "the others are of later waits");
         assert_eq!(read(&[limited(5, 180), limited(6, 50)], 110), [(5, 180), (6, 50)]);
-        // The figures of their task were lost.
+        // The figures of the victim's task were lost.
         assert_eq!(read(&[limited(5, 190), limited(6, 50)], 0), [(5, 180), (6, 50)]);
         assert_eq!(read(&[limited(5, 190), limited(6, 50)], 0), [(5, 180), (6, 50)]);
         assert_eq!(read(&[limited(5, 190), limited(6, 50)], 0), [(5, 190), (6, 50)]);
-        // What is kept with the victim counts, too, once.
+        // Pairs that the kernel keeps with the victim count once, too.
         let mut kept = Kept::NONE;
         (kept.pairs[6], kept.unnamed_ns) = (limited(5, 7), [3, 4]);
         culprits.take_kept(5, &kept);
@@ -296,20 +294,19 @@ mod tests {
         assert_eq!([1, 2, 3, 4].map(|_| read(100, 0, &[5])), [0; 4]);
         assert_eq!(read(130, 30, &[5]), 30, "another task of the cgroup");
         assert_eq!(read(130, 100, &[]), 130);
-        // The number of charges that wait is bounded, although a task waits for ever.
+        // The number of charges that wait is bounded, even if a task waits forever.
         let sum_ns = (1..=100).map(|more| read(130 + more, 0, &[5])).last();
         assert_eq!(sum_ns, Some(130 + 100 - EARLY as u64));
     }
 
-    /// Charges as (victim, culprit, ns). The table is large enough for all.
+    /// Charges as (victim, culprit, ns). All of them fit into the table.
     type Charges = Vec<(u64, u64, u64)>;
 
-    /// Returns the sum of a victim's pairs.
     fn sum_of(pairs: &[PairReading], victim: u64) -> u64 {
         pairs.iter().filter(|pair| pair.victim == victim).map(|pair| pair.ns).sum()
     }
 
-    /// Returns the sample after each round of charges, each with the sums of all charges up to that round.
+    /// Returns a sample for each round of charges, with the sums of all charges up to that round.
     fn samples(turns: &[(Charges, Option<u64>)]) -> Vec<(Sample, BTreeMap<u64, u64>)> {
         let (mut culprits, mut charged) = (Culprits::default(), BTreeMap::new());
         let mut born_ns = 0;
@@ -319,7 +316,7 @@ mod tests {
                 *charged.entry(*victim).or_default() += ns;
                 *pairs.entry((*victim, *culprit)).or_default() += ns;
             }
-            // Works as if each round began with an empty table, because only the increase counts.
+            // Each round can use an empty table, because only an increase counts.
             born_ns += 1;
             let ran = |((victim, culprit), ns)| Pair {
                 victim,
@@ -340,7 +337,7 @@ mod tests {
     }
 
     fn turn() -> impl Strategy<Value = (Charges, Option<u64>)> {
-        // Victims are never removed here, because that would also remove their sums.
+        // This test never removes victims, because that would also remove their sums.
         (vec((1..4u64, 10..200u64, 1..1_000u64), 0..150), proptest::option::of(10..200u64))
     }
 
@@ -379,7 +376,7 @@ mod tests {
             (readings[32].ns, culprits.take_merged(), culprits.take_merged()),
             ((10..78).sum(), 68, 0)
         );
-        // A culprit that was merged with others gets active, and replaces an inactive one.
+        // A merged culprit becomes active, and replaces an inactive culprit.
         for reading in 1..8 {
             culprits.take(Origin::Cpu(0), &table(&[pair(10, 10 + 30 * reading)]));
             let readings = culprits.readings();

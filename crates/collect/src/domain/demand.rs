@@ -1,4 +1,4 @@
-//! Gives cgroups with a quota their places in the table of demand, and reads the slots that changed.
+//! Assigns places in the demand table to cgroups with a quota, and reads the slots that changed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,24 +26,22 @@ use crate::{
     kernel_side::{KernelSide, if_there, step},
 };
 
-/// Minimum and maximum number of places. Each takes 20 KiB of kernel memory.
+/// Minimum and maximum number of places. Each place takes 20 KiB of kernel memory.
 const PLACES: std::ops::RangeInclusive<usize> = 32..=256;
 
-/// The number of entries of the table. The first entry is nobody's. A daemon has the most: it starts before the cgroups that it will
-/// see.
+/// Returns the size of the table. Its first entry is unused. A daemon gets the maximum, because its cgroups may start later.
 fn table_size(Setup { options, cgroups, .. }: &Setup<'_>) -> u32 {
     let (least, most) = PLACES.into_inner();
     1 + if options.shared { most } else { (*cgroups).clamp(least, most) } as u32
 }
 
-/// The cgroups with a place.
 #[derive(Debug, Default)]
 pub(crate) struct Demands {
     places: BTreeMap<u64, Place>,
-    /// How long each cgroup with a quota was throttled, if there are more of these than places.
+    /// Throttled time of each cgroup with a quota.
     throttled: BTreeMap<u64, Throttled>,
     free: Vec<u32>,
-    /// The number of the latest change of places.
+    /// Number of the latest change of places.
     turn: u32,
     read_ns: u64,
 }
@@ -51,38 +49,38 @@ pub(crate) struct Demands {
 #[derive(Debug)]
 struct Place {
     at: u32,
-    /// The slots as last read.
+    /// The slots of the latest reading.
     seen: Box<Slots>,
-    /// What rounding has left of each amount, ns: it counts in the next slot that is not empty.
+    /// Remainder of each amount after rounding, ns. It counts in the next slot that is not empty.
     left_ns: [u64; AMOUNTS],
 }
 
-/// Who is throttled most gets a place.
+/// Throttled time of a cgroup. The most throttled cgroups get places.
 #[derive(Clone, Copy, Debug, Default)]
 struct Throttled {
     total_ns: u64,
-    /// ns a reading, mostly of the last eight readings.
+    /// Recent throttled time, ns per reading: an average that mostly covers the last eight readings.
     lately_ns: u64,
 }
 
 impl Throttled {
     fn next(before: Option<&Self>, total_ns: u64) -> Self {
-        // What came before the first reading says nothing about now.
+        // Time before the first reading tells nothing about now.
         let before = before.copied().unwrap_or(Self { total_ns, lately_ns: 0 });
         let more_ns = total_ns.saturating_sub(before.total_ns);
         Self { total_ns, lately_ns: before.lately_ns - before.lately_ns / 8 + more_ns / 8 }
     }
 }
 
-/// A cgroup with a quota: how long it was throttled lately, its id, and its [`family`].
+/// A cgroup with a quota: its recent throttled time, its id, and its [`family`].
 type Candidate = (u64, u64, Arc<str>);
 
-/// Shorter throttling gives no right to the place of another, ns a reading.
+/// Minimum throttled time for taking another cgroup's place, ns per reading.
 const LEAST_NS: u64 = 1_000_000;
 
-/// The cgroups that lose their places, and those that get them. One that was throttled takes a place of the family that has most of
-/// them, if that has more than twice as many as its own; or that of one that was throttled less than half as long, in its own family or
-/// in one that has more places.
+/// Returns pairs of a cgroup that loses its place and a cgroup that gets that place. A throttled cgroup can take a place in two
+/// cases. First, from the family with the most places, if that family has more than twice as many places as the cgroup's own
+/// family. Second, from a cgroup that was throttled less than half as long, in its own family or in a family with more places.
 fn exchange(mut waiting: Vec<Candidate>, placed: Vec<Candidate>) -> Vec<(u64, u64)> {
     waiting.sort_unstable_by(|a, b| b.cmp(a));
     let mut by_family: BTreeMap<Arc<str>, BTreeSet<(u64, u64)>> = BTreeMap::new();
@@ -146,7 +144,7 @@ fn set_place(side: &mut KernelSide, cgroup_id: u64, place: Option<u32>) -> Resul
 }
 
 impl Demands {
-    /// Reads what has changed until `clock_ns` of the scheduler's clock.
+    /// Returns the slots that changed until `clock_ns` of the scheduler's clock.
     fn changed(
         &mut self,
         side: &mut KernelSide,
@@ -162,7 +160,7 @@ impl Demands {
             let before = mem::replace(&mut *place.seen, now);
             let shift = before.shift as u32;
             if clock_ns.saturating_sub(before_ns) >> shift >= KEPT {
-                // Slots may have been used twice since then.
+                // The kernel may have reused a slot since the previous reading.
                 losses.add(Loss::DemandForgotten, 1);
                 continue;
             }
@@ -180,8 +178,7 @@ impl Demands {
         self.throttled = throttled.collect();
     }
 
-    /// Gives places to the cgroups that have a quota now, and takes those of others. If there are not enough, those that were throttled
-    /// most have them, see [`exchange`].
+    /// Gives places to the cgroups that have a quota now, the most throttled first (see [`exchange`]). Frees the other places.
     fn give_places(
         &mut self,
         side: &mut KernelSide,
@@ -238,7 +235,7 @@ impl Demands {
     }
 }
 
-/// The slots of a cgroup that changed. A CPU may be ahead of `clock_ns` by less than a slot.
+/// Returns the slots of a cgroup that changed. A CPU may be ahead of `clock_ns` by less than a slot.
 fn changed(
     id: u64,
     before: &Slots,
@@ -262,7 +259,7 @@ fn changed(
     DemandReading::new(id, shift, first, &slots)
 }
 
-/// Rounds down to parts of a slot, with what was left before.
+/// Returns `ns` in parts of a slot, rounded down. `left_ns` carries the remainder between calls.
 fn rounded(ns: u64, shift: u32, left_ns: &mut u64) -> u64 {
     let sum_ns = ns.saturating_add(*left_ns);
     let parts = parts(sum_ns, shift);
@@ -279,7 +276,6 @@ mod tests {
     const SHIFT: u32 = 24;
     const SLOT: u64 = 1 << SHIFT;
 
-    /// Adds time to a slot in the middle of its length.
     fn add(slots: &mut Slots, number: u64, amounts: [u64; AMOUNTS]) {
         let slot = &mut slots.slots[number as usize % SLOTS];
         slot.iter_mut().zip(amounts).for_each(|(sum, more)| *sum += more);
@@ -289,7 +285,7 @@ mod tests {
     fn slots_are_counted_once_and_rounding_loses_nothing() {
         let mut before = Slots::new(SHIFT);
         let (mut sum, mut numbers, mut left_ns) = (DemandSlot::default(), Vec::new(), [0; AMOUNTS]);
-        // Three laps around the ring, three quarters of a part of a slot at a time.
+        // Three laps around the ring; each turn adds three quarters of a part of a slot.
         let part = SLOT / 16;
         for turn in 1..=1_600u64 {
             let mut now = before;
@@ -327,7 +323,7 @@ mod tests {
         assert_eq!(exchange(of("/a", LEAST_NS - 1, 300..=300), of("/a", 0, 1..=1)), []);
         let two = [of("/a", waits, 301..=301), of("/a", LEAST_NS, 300..=300)].concat();
         assert_eq!(exchange(two, of("/a", 0, 7..=9)), [(7, 301), (8, 300)]);
-        // One user's cgroups are throttled all the time, those of another now and then: both have places.
+        // One user's cgroups are throttled all the time, another user's cgroups now and then. Both users get places.
         let (hostile, mut other) = (of("/user", 1_000_000_000, 1..=256), of("/pods", 2_000_000, 300..=420));
         let exchanged = exchange(other.clone(), hostile.clone());
         assert_eq!(exchanged.len(), 85, "a third of 256");

@@ -1,4 +1,4 @@
-//! The pressure of cgroups: reads the tables of all CPUs, and combines the CPUs as the kernel does for `cpu.pressure`.
+//! Computes the pressure of cgroups. Reads the tables of all CPUs, and combines CPUs as the kernel does for `cpu.pressure`.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -22,19 +22,19 @@ use crate::{
 /// A cgroup on a CPU.
 type Place = (u64, u32);
 
-/// No CPU: see [`CgroupPressures::take_kept`].
+/// Stands for no CPU: see [`CgroupPressures::take_kept`].
 const KEPT: u32 = u32::MAX;
-/// [`Entry::born_ns`] where there is no entry.
+/// Value of [`Entry::born_ns`] if there is no entry.
 const NO_ENTRY: u64 = 0;
 
-/// Time of one kind or the other, ns.
+/// Pressure, split into contention and throttling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Pressure {
-    /// At least one task waited for a CPU.
+    /// Time during which at least one task waited for a CPU, ns.
     contention_ns: u64,
-    /// Tasks were at a limit, and none waited for a CPU.
+    /// Time during which tasks were throttled and no task waited for a CPU, ns.
     throttled_ns: u64,
-    /// By how much the two may be off.
+    /// Maximum error of the two times, ns.
     uncertain_ns: u64,
 }
 
@@ -51,12 +51,12 @@ impl Pressure {
         *self = self.map(more, u64::saturating_add);
     }
 
-    /// The time in which tasks waited or were at a limit.
+    /// Returns the time during which tasks waited or were throttled.
     fn waited_ns(self) -> u64 {
         self.contention_ns.saturating_add(self.throttled_ns)
     }
 
-    /// The same, but no more than the time that has passed. What is left out is uncertain.
+    /// Limits the pressure to the elapsed time. The excess becomes uncertainty.
     fn at_most(self, elapsed_ns: u64) -> Self {
         let waited_ns = self.waited_ns();
         let left_out_ns = waited_ns.saturating_sub(elapsed_ns);
@@ -67,21 +67,21 @@ impl Pressure {
         Self { uncertain_ns, ..self.share(elapsed_ns, waited_ns) }
     }
 
-    /// The share of `part` in `whole`.
+    /// Returns the share `part / whole` of the pressure.
     fn share(self, part: u64, whole: u64) -> Self {
         let share = |ns: u64| (u128::from(ns) * u128::from(part) / u128::from(whole.max(1))) as u64;
         self.map(self, |ns, _| share(ns))
     }
 }
 
-/// What tasks of a cgroup, or below it, do on a CPU.
+/// What the tasks of a cgroup and of its descendants do on a CPU.
 #[derive(Clone, Copy, Debug, Default)]
 struct Load {
-    /// How long they ran since the last reading, ns.
+    /// How long the tasks ran since the last reading, ns.
     ran_ns: u64,
-    /// Since when the first of those waits that wait now, ns of `rq->clock`; 0: none.
+    /// Start of the oldest wait that still lasts, ns of `rq->clock`; 0: no task waits.
     waits_since_ns: u64,
-    /// Since when the first of those waits for a CPU, after its time at a limit; 0: none.
+    /// Start of the oldest wait without the throttled part of each wait, ns of `rq->clock`; 0: none.
     behind_since_ns: u64,
 }
 
@@ -103,28 +103,26 @@ impl Load {
     }
 }
 
-/// A cgroup on a CPU at a reading.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    /// The start of its entry, or [`NO_ENTRY`].
+    /// The start of the cgroup's entry, or [`NO_ENTRY`].
     born_ns: u64,
-    /// The pressure of the entry, with the waits that were not over.
+    /// The pressure of the entry, including the waits that still lasted.
     pressure: Pressure,
-    /// These waits alone. They count again in whichever entry they are when they are over.
+    /// The pressure of the waits that still lasted. When such a wait ends, it counts again in the entry of that time.
     pending: Pressure,
 }
 
-/// The pressure of each cgroup since the start.
+/// The pressure of each cgroup since the start of the measurement.
 #[derive(Default)]
 pub(crate) struct CgroupPressures {
-    /// The entries of the latest reading.
+    /// Entries of the latest reading, each with its CPU.
     entries: Vec<(u32, Entry)>,
-    /// The reading before.
     seen: HashMap<Place, Seen>,
-    /// The clock of the reading before, ns.
+    /// Clock of the previous reading, ns.
     clock_ns: u64,
     sums: HashMap<u64, Pressure>,
-    /// The pressure of the root on each CPU.
+    /// Pressure of the root cgroup on each CPU.
     cpus: BTreeMap<u32, Pressure>,
 }
 
@@ -153,18 +151,16 @@ impl Domain for CgroupPressures {
 }
 
 impl CgroupPressures {
-    /// Begins a reading.
     fn begin(&mut self) {
         self.entries.clear();
     }
 
-    /// Takes the table of a CPU.
     fn take(&mut self, cpu: u32, table: &Pressures) {
         let used = table.entries.iter().filter(|entry| entry.id != 0);
         self.entries.extend(used.map(|entry| (cpu, *entry)));
     }
 
-    /// Takes what is kept for a cgroup: the waits that found no entry on their CPU, of all CPUs.
+    /// Adds the waits of a cgroup that found no entry on their CPU. The kernel keeps one sum of these waits for all CPUs.
     fn take_kept(&mut self, id: u64, kept: &KeptPressure) {
         let union = |total_ns, uncertain_ns| Union { total_ns, uncertain_ns, ..Union::default() };
         let (contention, some) = (union(kept.contention_ns, kept.uncertain_ns), union(kept.whole_ns, 0));
@@ -172,8 +168,7 @@ impl CgroupPressures {
             .push((KEPT, Entry { id, born_ns: 1, has_limits: 1, contention, some, ..Entry::default() }));
     }
 
-    /// Adds the pressure to a sample. `active`: the tasks that are not the same as in the sample before. `above`: the cgroups above a
-    /// cgroup.
+    /// Adds the pressure to a sample. `active`: tasks that differ from the previous sample. `above`: returns the ancestors.
     fn add_to<A: Iterator<Item = u64>>(
         &mut self,
         sample: &mut Sample,
@@ -201,13 +196,13 @@ impl CgroupPressures {
             (cpu.contention_ns, cpu.throttled_pressure_ns) =
                 (Some(sum.contention_ns), Some(sum.throttled_ns));
         }
-        // Only removed cgroups have no limits. Their sums would be of no use.
+        // Only a removed cgroup has no limits. Nobody needs its sums.
         let is_there = |id: &u64| sample.limits.binary_search_by_key(id, |limits| limits.id).is_ok();
         self.sums.retain(|id, _| is_there(id));
     }
 
-    /// Adds the increase since the reading before. The kernel weights each CPU by the time in which it was not idle for the cgroup
-    /// (`collect_percpu_times` in `kernel/sched/psi.c`, Linux 4.20 to 7.2): here that is the time in which a task ran or waited there.
+    /// Adds the increase since the previous reading. The kernel weights each CPU by the time in which the cgroup was not idle
+    /// there (`collect_percpu_times` in `kernel/sched/psi.c`, Linux 4.20 to 7.2). We use the time in which a task ran or waited.
     fn advance(&mut self, now: Vec<(Place, Entry, Load)>, clock_ns: u64, root_id: u64) {
         let elapsed_ns = clock_ns.saturating_sub(self.clock_ns);
         let mut increases: HashMap<u64, Vec<OnCpu>> = HashMap::new();
@@ -264,27 +259,28 @@ impl CgroupPressures {
     }
 }
 
-/// The increase of a cgroup's pressure on a CPU, and how long its tasks ran there.
+/// The increase of a cgroup's pressure on a CPU, and how long the cgroup's tasks ran there.
 struct OnCpu {
     cpu: u32,
     increase: Pressure,
     ran_ns: u64,
 }
 
-/// A cgroup on the CPUs where it had no entry at some time since the reading before. Its waits that ended there without one are known
-/// only as a sum.
+/// A cgroup on the CPUs where it lost, got or lacked an entry since the previous reading. If a wait ended there without an entry,
+/// the kernel only added the wait to a sum for all CPUs.
 #[derive(Default)]
 struct Lately {
     /// The increase of that sum.
     kept: Pressure,
-    /// The pressure on these CPUs since then. Waits that were not over in the reading before are in it, or in `kept`.
+    /// The pressure on each of these CPUs, and the pressure of waits that still lasted at the previous reading. The pressure of
+    /// the CPU, or `kept`, includes those waits.
     on: Vec<(OnCpu, Pressure)>,
-    /// Waits that were not over on CPUs where the cgroup does nothing now.
+    /// Waits that still lasted at the previous reading, on CPUs where the cgroup does nothing now.
     left: Pressure,
 }
 
 impl Lately {
-    /// Divides `kept` by what the cgroup did on each CPU. On a single CPU that is exact; on several it may be off by all of it.
+    /// Divides `kept` among CPUs by the cgroup's activity. For one CPU this is exact; for several, all of `kept` is uncertain.
     fn by_cpu(self, elapsed_ns: u64) -> Vec<OnCpu> {
         let Self { kept, mut on, left } = self;
         if kept == Pressure::default() {
@@ -315,7 +311,7 @@ impl Lately {
     }
 }
 
-/// The pressure of an entry, with the waits that are not over.
+/// Returns the pressure of an entry, including the waits that still last.
 fn pressure(entry: &Entry, load: &Load, clock_ns: u64) -> Pressure {
     let (mut contention, mut whole) = (entry.contention, *entry.whole());
     let both = [(&mut contention, load.behind_since_ns), (&mut whole, load.waits_since_ns)];
@@ -329,7 +325,7 @@ fn pressure(entry: &Entry, load: &Load, clock_ns: u64) -> Pressure {
     }
 }
 
-/// What the active tasks do, for their cgroups and all cgroups above.
+/// Returns what the active tasks do, for their cgroups and all ancestors.
 fn loads<A: Iterator<Item = u64>>(
     tasks: &[Arc<TaskReading>],
     active: &[Active],
@@ -378,12 +374,12 @@ mod tests {
         Active { serial, ran_ns, since_ns: ran_ns }
     }
 
-    /// Cgroup 7 is below the root, 1.
+    /// Returns the ancestors of a cgroup: cgroup 7 is a child of the root, 1.
     fn above(id: u64) -> impl Iterator<Item = u64> {
         (id != 1).then_some(1).into_iter()
     }
 
-    /// Reads at each second. Returns the pressure of the cgroup and of the root's CPUs.
+    /// Takes one reading per second. Returns the pressure of the cgroup and of the root's CPUs.
     fn read(
         pressures: &mut CgroupPressures,
         second: u64,
@@ -405,7 +401,7 @@ mod tests {
         let mut pressures = CgroupPressures::default();
         let tasks = || vec![task(1, 7, 0, None), task(2, 7, 1, None)];
         read(&mut pressures, 1, &[(0, entry(7, 0, 0)), (1, entry(7, 0, 0))], tasks(), &[]);
-        // CPU 0: half of the second waited, half of it ran. CPU 1: a quarter ran, nobody waited.
+        // CPU 0: tasks waited half of the second and ran the other half. CPU 1: a task ran for a quarter, and no task waited.
         let entries = [(0, entry(7, SECOND / 2, SECOND / 2)), (1, entry(7, 0, 0))];
         let active = [ran(1, SECOND / 2), ran(2, SECOND / 4)];
         assert_eq!(read(&mut pressures, 2, &entries, tasks(), &active), (SECOND / 2 * 4 / 5, 0));
@@ -420,18 +416,18 @@ mod tests {
         let half = SECOND / 2;
         assert_eq!(read(&mut pressures, 2, &[], waits(half, 0), &[ran(1, 0)]), (half, 0));
         assert_eq!(read(&mut pressures, 3, &[], waits(half + SECOND, 0), &[ran(1, 0)]), (half + SECOND, 0));
-        // It ends, and another one begins at a limit.
+        // The wait ends, and a throttled wait begins.
         let ended = entry(7, half + SECOND, half + SECOND);
         assert_eq!(
             read(&mut pressures, 4, &[(0, ended)], waits(half, half), &[ran(1, 0)]),
             (half + SECOND, half)
         );
-        // The cgroup has lost its entry and got another one.
+        // The cgroup lost its entry and got a new one.
         let again = Entry { born_ns: 5, ..entry(7, 100, 100) };
         assert_eq!(read(&mut pressures, 5, &[(0, again)], vec![], &[]), (half + SECOND + 100, half));
     }
 
-    /// What is kept for cgroup 7, all of it behind other tasks.
+    /// Sets what the kernel keeps for cgroup 7, all of it contention.
     fn kept(pressures: &mut CgroupPressures, ns: u64) {
         pressures.take_kept(7, &KeptPressure { contention_ns: ns, whole_ns: ns, uncertain_ns: 0 });
     }
@@ -452,7 +448,7 @@ mod tests {
             };
             assert_eq!(at(1, 0, None), 0);
             assert_eq!(at(2, tenth, None), tenth, "nine tenths ran");
-            // A wait that is not over, its end, and another one.
+            // A wait still lasts, then ends, and another wait begins.
             assert_eq!(at(3, tenth, Some(half)), tenth + half);
             assert_eq!(at(4, tenth + half + tenth, Some(tenth)), tenth + half + 2 * tenth);
             assert_eq!(at(5, tenth + half + tenth + tenth, None), tenth + half + 2 * tenth);
@@ -467,14 +463,14 @@ mod tests {
         let active = [ran(1, 0)];
         read(&mut pressures, 1, &[(0, entry(7, 100, 100))], vec![], &[]);
         assert_eq!(read(&mut pressures, 2, &[(0, entry(7, 100, 100))], waits(half), &active).0, 100 + half);
-        // Another cgroup has got the entry.
+        // Another cgroup took the entry.
         assert_eq!(read(&mut pressures, 3, &[], waits(half + SECOND), &active).0, 100 + half + SECOND);
         kept(&mut pressures, half + SECOND + 5);
         assert_eq!(
             read(&mut pressures, 4, &[], vec![task(1, 7, 0, None)], &active).0,
             100 + half + SECOND + 5
         );
-        // It waits again, and that wait ends in a new entry.
+        // The task waits again, and this wait ends in a new entry.
         kept(&mut pressures, half + SECOND + 5);
         assert_eq!(read(&mut pressures, 5, &[], waits(half), &active).0, 105 + 2 * half + SECOND);
         kept(&mut pressures, half + SECOND + 5);
@@ -483,8 +479,7 @@ mod tests {
     }
 
     proptest! {
-        /// A task runs and waits by turns on one CPU, while its cgroup gets and loses its entry there. The reference is the sum of its
-        /// waits so far.
+        /// A task runs and waits by turns on one CPU, while its cgroup gets and loses its entry. We expect the sum of its waits.
         #[test]
         fn the_pressure_of_one_task_is_the_sum_of_its_waits(steps in collection::vec((0u8..5, 1u64..SECOND), 1..200)) {
             let mut pressures = CgroupPressures::default();
@@ -510,7 +505,7 @@ mod tests {
                         own = Some(Entry { born_ns: now_ns, has_limits: 0, ..entry(7, 0, 0) });
                         is_charged = true;
                     }
-                    // Only an entry that was read since its last charge is given to another cgroup.
+                    // Another cgroup can take an entry only after we have read its last charge.
                     (2, _) if !is_charged => own = None,
                     _ => {
                         let pending = waits_since_ns.map(|since_ns| (now_ns - since_ns, 0));
@@ -537,7 +532,7 @@ mod tests {
         kept(&mut pressures, 64 * SECOND);
         assert_eq!(read(&mut pressures, 2, &[], vec![], &[]).0, SECOND);
         assert_eq!(pressures.sums[&7].uncertain_ns, SECOND);
-        // On two CPUs, either may have all of it.
+        // On two CPUs, either CPU may have all of the pressure.
         let tasks = vec![task(1, 7, 0, None), task(2, 7, 1, None)];
         kept(&mut pressures, 64 * SECOND + SECOND / 2);
         let sum_ns = read(&mut pressures, 3, &[], tasks, &[ran(1, SECOND / 4), ran(2, SECOND / 4)]).0;

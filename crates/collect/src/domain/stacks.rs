@@ -1,4 +1,4 @@
-//! Stacks of blocked tasks: those that the BPF side counted, and those of tasks that are blocked now.
+//! Reads stacks of blocked tasks: the stacks that the BPF side counted, and the stacks of tasks that are blocked now.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -38,7 +38,7 @@ fn counted(key: &StackKey, count: &StackCount) -> Option<StackReading> {
 #[derive(Clone, Debug)]
 pub(crate) struct UnderWay {
     stack: StackReading,
-    /// Blocked time counted before the current stack, with any stack, ns.
+    /// Blocked time that was counted before the current stack, for all stacks of the task, ns.
     counted_ns: u64,
 }
 
@@ -61,20 +61,20 @@ pub(crate) fn under_way(reported: &TaskReported<'_>, kept: &KnownTask) -> Option
 
 type Key = (u64, BlockedState, Arc<[u64]>);
 
-/// The stacks so far. Blocked time that was reported with a stack stays with it: at the wakeup the BPF side may count it for another one,
-/// or for none if a hardened kernel hides the switch from it.
+/// The stacks so far. Blocked time stays with the stack that we reported it for. At the wakeup the BPF side may count the same
+/// time for another stack, or for no stack if a hardened kernel hides the switch from the hook.
 #[derive(Default)]
 pub(crate) struct Stacks {
-    /// The tasks that were blocked at the latest reading, by serial, and what was counted for the same stack then, ns.
+    /// Tasks that were blocked at the latest reading, by serial, each with the time counted for its stack until then, ns.
     reported: HashMap<u64, (UnderWay, u64)>,
-    /// How much more or less than the BPF side says counts for a stack, ns.
+    /// Correction to the BPF side's time of each stack, ns.
     moved: HashMap<Key, (StackReading, i64)>,
     /// Exited tasks that had stacks at the latest reading, by serial.
     exited: HashSet<u64>,
 }
 
 impl Domain for Stacks {
-    /// An unused map has one entry, so that it takes no memory.
+    /// If the map is unused, it has one entry, and takes almost no memory.
     fn maps(setup: &Setup<'_>) -> Vec<(&'static str, u32)> {
         vec![(names::STACKS, if setup.config.stack_every_ns == 0 { 1 } else { STACKS as u32 })]
     }
@@ -91,8 +91,7 @@ impl Domain for Stacks {
 }
 
 impl Stacks {
-    /// Reads the counted stacks. Removes those of tasks that had already exited at the reading before, because they have been
-    /// reported.
+    /// Reads the counted stacks. Frees the stacks of each task that had exited before the previous reading, which reported them.
     fn read_counted(&mut self, draft: &mut Draft<'_>) -> Result<Vec<StackReading>, Failure> {
         let (mut found, mut over, mut exited) = (Vec::new(), Vec::new(), HashSet::new());
         let (tasks, before) = (&*draft.tasks, &self.exited);
@@ -116,8 +115,7 @@ impl Stacks {
         Ok(found)
     }
 
-    /// Merges all stacks in ascending order, with each key once. Counts are read after the tasks, so they include
-    /// tasks that have woken since.
+    /// Merges all stacks, ascending, with each key once. Counts are read after the tasks, and include tasks that woke up since.
     fn merged(&mut self, counted: Vec<StackReading>, mut under_way: Vec<UnderWay>) -> Vec<StackReading> {
         let mut by_task: HashMap<u64, Vec<&StackReading>> = HashMap::new();
         for stack in &counted {
@@ -157,8 +155,9 @@ impl Stacks {
         merged
     }
 
-    /// The task of a reported stack has woken. What was not counted for that stack was counted for another one of the task. `counted_ns`:
-    /// what was counted for it before; `counted`: the stacks of the task.
+    /// Corrects the times of a task that has woken up. If the reported time is missing from the reported stack, the BPF side
+    /// counted it for another stack of the task. `counted_ns` is the time that was counted for the reported stack before.
+    /// `counted` holds the stacks of the task.
     fn settle(&mut self, reported: &StackReading, counted_ns: u64, counted: &[&StackReading]) {
         let came_ns = of_key(counted, reported).saturating_sub(counted_ns);
         let missing_ns = reported.ns.saturating_sub(came_ns);
@@ -176,7 +175,7 @@ impl Stacks {
     }
 }
 
-/// What was counted for a stack. `counted`: the stacks of its task.
+/// Returns the time that was counted for a stack. `counted` holds the stacks of its task.
 fn of_key(counted: &[&StackReading], of: &StackReading) -> u64 {
     counted.iter().filter(|stack| stack.key() == of.key()).map(|stack| stack.ns).sum()
 }
@@ -230,10 +229,10 @@ mod tests {
             merged.iter().map(|stack| stack.ns).collect()
         };
         assert_eq!(read(&[], Some((500, 0))), [500]);
-        // 20 ns later it woke up in a switch that the hook did not see.
+        // 20 ns later the task woke up, in a switch that the hook did not see.
         assert_eq!(read(&[stack(&[], 520)], None), [20, 500]);
         assert_eq!(read(&[stack(&[], 520)], Some((300, 520))), [20, 800]);
-        // This time it was seen, and counted for the stack.
+        // This time the hook saw the switch, and counted the time for the stack.
         assert_eq!(read(&[stack(&[], 520), stack(&[5], 310)], None), [20, 810]);
     }
 }

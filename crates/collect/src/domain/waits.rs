@@ -1,5 +1,4 @@
-//! Waits of exited tasks by cgroup, and who kept tasks waiting. The table of exited tasks has an entry for each of at most
-//! [`EXITED_CGROUPS`] cgroups.
+//! Reads the waits of exited tasks and the culprits of waits. Up to [`EXITED_CGROUPS`] cgroups have an entry for exited tasks.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -32,16 +31,16 @@ use crate::{
 /// Creates an entry only if there is none (`linux/bpf.h`).
 const BPF_NOEXIST: u64 = 1;
 
-/// The waits besides those of known tasks.
+/// All waits except those of known tasks.
 #[derive(Default)]
 pub(crate) struct Waits {
     culprits: Culprits,
     remains: Remains,
-    /// The entries of cgroups with exited tasks, as last read.
+    /// The latest reading of each cgroup's entry in the table of exited tasks.
     places: HashMap<u64, ExitedPlace>,
-    /// Those that the latest reading found for the first time.
+    /// Cgroups whose entries the latest reading found for the first time.
     new_places: Vec<u64>,
-    /// The figures of freed entries. They are kept because the kernel counts from 0 if it creates such an entry again.
+    /// The figures of freed entries. We keep them, because the kernel counts from 0 if it creates such an entry again.
     given_back: ExitedSums,
 }
 
@@ -67,8 +66,8 @@ impl Domain for Waits {
         Ok(())
     }
 
-    /// Frees the data of removed cgroups when their figures no longer change: an exiting task may switch after its cgroup was
-    /// removed. If there are many of them, they get less time, so that cgroups that are made get entries.
+    /// Frees the data of removed cgroups when their figures stop changing: an exiting task may switch after the removal of its
+    /// cgroup. If the table is crowded, removed cgroups get less time, so that new cgroups get entries.
     fn complete(&mut self, draft: &mut Draft<'_>, tree: Option<&CgroupTree>) -> Result<(), Failure> {
         let Some(tree) = tree else { return Ok(()) };
         let (living, now) = (draft.tasks.cgroups(), Instant::now());
@@ -127,7 +126,7 @@ impl Waits {
         } else {
             self.places.retain(|_, place| place.reported_in == turn);
         }
-        // Most cgroups have none.
+        // Most cgroups have no kept pressure.
         let kept = self.places.iter().filter(|(_, place)| place.pressure != KeptPressure::default());
         draft.kept_pressure.extend(kept.map(|(id, place)| (*id, place.pressure)));
         let exited = &mut draft.sample.exited;
@@ -137,7 +136,7 @@ impl Waits {
         Ok(())
     }
 
-    /// Makes entries for cgroups with tasks and without an entry: it was freed, or a task moved there and no program could make one.
+    /// Creates entries for cgroups with tasks but no entry: we freed it, or no program could create one when a task moved there.
     fn make_missing(
         &mut self,
         side: &mut KernelSide,
@@ -147,11 +146,11 @@ impl Waits {
         let missing = living.iter().copied().filter(|id| !self.places.contains_key(id));
         let mut kept = crowd.map(|crowd| crowd.kept(self.places.keys().copied()));
         let missing = missing.filter(|id| kept.as_mut().is_none_or(|kept| kept.has_room(*id)));
-        // Where the table is full, each would only be refused, at every reading.
+        // If the table is full, the kernel would refuse each new entry, at every reading.
         make_places(side, missing.take(EXITED_CGROUPS.saturating_sub(self.places.len())))
     }
 
-    /// Makes entries for the cgroups above those with new entries: their waits may find no entry in the table of pressure.
+    /// Creates entries for the ancestors of new entries, because their waits may find no entry in the pressure table.
     fn make_places_above(&mut self, side: &mut KernelSide, tree: &CgroupTree) -> Result<(), Failure> {
         let above = self.new_places.drain(..).flat_map(|id| tree.ancestors(id));
         let missing: HashSet<u64> = above.filter(|id| !self.places.contains_key(id)).collect();
@@ -163,8 +162,8 @@ fn exited_table(side: &mut KernelSide) -> AyaResult<BpfMap<&mut MapData, u64, Ra
     side.hash_table(names::EXITED)
 }
 
-/// Frees the entries of removed cgroups. No task may be counted in them any more, because the kernel may reuse the memory for another
-/// entry at once (`bpf_mem_alloc`, Linux 6.1).
+/// Frees the entries of removed cgroups. No task may count in such an entry any more, because the kernel may reuse its memory for
+/// another entry at once (`bpf_mem_alloc`, Linux 6.1).
 fn give_back(side: &mut KernelSide, cgroups: Vec<u64>) -> Result<(), Failure> {
     step("free the entries of removed cgroups", || {
         let mut exited = exited_table(side)?;
@@ -175,8 +174,7 @@ fn give_back(side: &mut KernelSide, cgroups: Vec<u64>) -> Result<(), Failure> {
     })
 }
 
-/// Frees the entries of existing cgroups, and passes their content to `each`. Exits between the two system calls (microseconds) are
-/// lost.
+/// Frees the entries of existing cgroups, and passes them to `each`. Exits between the two system calls (µs) are lost.
 fn take_back(
     side: &mut KernelSide,
     cgroups: Vec<u64>,
@@ -198,15 +196,14 @@ fn make_places(side: &mut KernelSide, cgroups: impl IntoIterator<Item = u64>) ->
     step("create entries for cgroups", || {
         let mut exited = exited_table(side)?;
         for id in cgroups {
-            // The BPF side may have created the entry already. If the map is full, exited tasks are counted elsewhere, as a
-            // loss.
+            // The BPF side may have created the entry already. If the map is full, exited tasks count elsewhere, as a loss.
             let _ = exited.insert(id, Raw(Exited::NONE), BPF_NOEXIST);
         }
         Ok(())
     })
 }
 
-/// Returns checksums of the figures of removed cgroups. A checksum changes whenever a task is added.
+/// Returns a checksum of the figures of each removed cgroup. Any added task changes the checksum.
 fn figures(found: &Sample, is_over: impl Fn(u64) -> bool) -> HashMap<u64, u64> {
     let of_places = found.exited.iter().map(|place| (place.cgroup_id, motion(place)));
     let of_pairs = found.pairs.iter().flat_map(|pair| [(pair.victim, pair.ns), (pair.culprit, pair.ns)]);
@@ -232,11 +229,11 @@ fn motion(place: &ExitedReading) -> u64 {
     .fold(place.tasks, |sum, figure| sum.wrapping_add(*figure))
 }
 
-/// An entry, as last read.
+/// An entry of the table of exited tasks, as last read.
 struct ExitedPlace {
     reading: ExitedReading,
     pressure: KeptPressure,
-    /// The number of the latest task reading when this entry was read.
+    /// Number of the latest task reading that reported this entry.
     reported_in: u64,
     is_quiet: bool,
 }
@@ -248,16 +245,15 @@ impl ExitedPlace {
     }
 }
 
-/// More cgroups have tasks than the table should have entries. Then each [`family`] has a share, or the cgroups of
-/// one user, in each of which a task sleeps, would take the entries of all others.
+/// Shares of the table, for a host where more cgroups have tasks than the table has room for. Each [`family`] gets a share.
+/// Otherwise one user could take all entries by creating many cgroups with one sleeping task each.
 #[derive(Debug)]
 struct Crowd {
     families: HashMap<u64, Arc<str>>,
-    /// The most entries of one family.
+    /// Maximum number of entries of one family.
     level: usize,
 }
 
-/// How many entries each family has.
 #[derive(Debug)]
 struct Kept<'a> {
     crowd: &'a Crowd,
@@ -303,7 +299,7 @@ impl Crowd {
 }
 
 impl Kept<'_> {
-    /// Counts one more entry. Returns whether it is within the share of its family.
+    /// Counts one more entry of a family. Returns whether the family is still within its share.
     fn has_room(&mut self, id: u64) -> bool {
         let Some(family) = self.crowd.families.get(&id) else { return true };
         let entries = self.entries.entry(family).or_default();
@@ -312,7 +308,7 @@ impl Kept<'_> {
     }
 }
 
-/// Returns idle entries to free when most are in use. Otherwise a user who creates many cgroups could take all entries.
+/// Returns idle entries to free if most entries are in use. Otherwise a user who creates many cgroups could take all entries.
 fn surplus(
     places: &HashMap<u64, ExitedPlace>,
     living: &HashSet<u64>,
@@ -359,7 +355,7 @@ mod tests {
         assert!(surplus(&places, &living, 1, None).is_empty(), "entries are free");
     }
 
-    /// One user has a sleeper in each of 15,000 cgroups, and 300 pods run.
+    /// One user has a sleeping task in each of 15,000 cgroups, and 300 pods run.
     #[test]
     fn the_sleepers_of_one_user_do_not_take_the_entries_of_others() {
         let is_hostile = |id: u64| id > 1_000;
@@ -377,7 +373,7 @@ mod tests {
         freed.iter().for_each(|id| drop(places.remove(id)));
         let of_user = places.keys().filter(|id| is_hostile(**id)).count();
         assert_eq!((of_user, places.len() - of_user), (crowd.level, 201));
-        // The pods without an entry get one, and what was freed stays free.
+        // Each pod without an entry gets one, and the freed entries stay free.
         let mut kept = crowd.kept(places.keys().copied());
         let missing = living.iter().filter(|id| !places.contains_key(id));
         let made: Vec<&u64> = missing.filter(|id| kept.has_room(**id)).collect();

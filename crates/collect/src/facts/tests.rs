@@ -2,7 +2,6 @@ use std::os::unix::fs::symlink;
 
 use super::*;
 
-/// A fake host in a temporary directory, which is removed with this value.
 struct Fake(PathBuf);
 
 impl Fake {

@@ -4,7 +4,6 @@ use std::fs;
 
 use super::*;
 
-/// A fake host in a temporary directory, which is removed with this value.
 struct Fake(PathBuf);
 
 impl Fake {
@@ -19,7 +18,6 @@ impl Fake {
         self
     }
 
-    /// Adds files, each with its name and text.
     fn files(self, directory: &str, files: &[(&str, &str)]) -> Self {
         files.iter().fold(self, |host, (name, text)| host.file(&format!("{directory}/{name}"), text))
     }
@@ -216,7 +214,7 @@ fn on_a_hybrid_host_the_v1_cpu_hierarchy_is_used() {
     assert_eq!((whole.usage_ns, whole.user_ns), (Some(900_123), None));
     assert_eq!((whole.throttled_ns, whole.pressure_some_ns), (Some(70_001), None));
 
-    // If the cgroup is missing in v2, its ancestors there say nothing about it.
+    // If the cgroup is missing in v2, its ancestors in v2 do not describe it.
     fs::remove_dir_all(host.0.join("sys/fs/cgroup/unified/a")).unwrap();
     assert_eq!(host.limits().read(id, "/a", false).unwrap().cpus, None);
 }
@@ -470,15 +468,14 @@ fn a_changed_quota_is_read_as_soon_as_counters_reveal_it() {
         limits.read(id, "/a", false).unwrap().quota_us
     };
     assert_eq!(quota(None, "usage_usec 0\nnr_periods 10\nnr_throttled 0\n"), Some(50_000));
-    // A lower quota: it runs out.
+    // A lower quota runs out.
     let less = quota(Some("20000 100000\n"), "usage_usec 20000\nnr_periods 11\nnr_throttled 1\n");
     assert_eq!(less, Some(20_000));
-    // A higher quota: more time is used than the old quota allows.
+    // The cgroup used more time than the old quota allows, so the quota was raised.
     let more = quota(Some("400000 100000\n"), "usage_usec 900000\nnr_periods 13\nnr_throttled 1\n");
     assert_eq!(more, Some(400_000));
-    // The quota is removed.
     assert_eq!(quota(Some("max 100000\n"), "usage_usec 9000000\nnr_periods 13\nnr_throttled 1\n"), None);
-    // A new quota: the tasks that wait for it reveal it.
+    // Throttled tasks reveal a new quota.
     host.write("sys/fs/cgroup/a/cpu.max", "30000 100000\n");
     limits.was_out_of_quota(id);
     assert_eq!(limits.read(id, "/a", false).unwrap().quota_us, Some(30_000));

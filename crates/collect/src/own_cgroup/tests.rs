@@ -1,6 +1,5 @@
 use super::*;
 
-/// A fake host in a directory, which is removed with this value.
 struct Host(PathBuf);
 
 const V2: &str = "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";

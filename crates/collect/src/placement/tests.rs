@@ -6,7 +6,6 @@ use super::{
     *, {cpuset_path, narrowing},
 };
 
-/// A fake host in a temporary directory, which is removed with this value.
 struct Fake(PathBuf);
 
 impl Fake {
@@ -70,7 +69,7 @@ fn task(tid: u32, cpu: u32) -> Arc<TaskReading> {
     Arc::new(TaskReading { serial: tid.into(), tid, tgid: tid, comm, cpu, ..TaskReading::default() })
 }
 
-/// Places a task that has run for `ran_ns` until second `s`.
+/// Places a task that has run for `ran_ns` in total by second `s`.
 fn place_after_run(files: &mut PlacementFiles, tasks: &mut [Arc<TaskReading>; 1], s: u64, ran_ns: u64) {
     let before = tasks[0].clone();
     Arc::make_mut(&mut tasks[0]).totals.on_cpu_ns = ran_ns;
@@ -220,7 +219,7 @@ fn the_cpuset_is_named_after_the_cgroup_that_sets_it() {
 
 #[test]
 fn only_busy_threads_are_checked() {
-    // The two nodes have all possible CPUs, so that no mask contains all.
+    // The two nodes have all possible CPUs, so no mask contains all CPUs.
     let host = Fake::new("busy").nodes(&[(0, "0-4095"), (1, "4096-8191")]);
     let mut files = host.files();
     files.cpus();
@@ -246,8 +245,7 @@ fn only_busy_threads_are_checked() {
 fn the_policy_and_the_mask_of_a_busy_thread_are_read_even_with_one_node() {
     // SAFETY: no preconditions.
     let tid = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
-    // The flags are PF_NO_SETAFFINITY, PF_KTHREAD and others; the name before them contains a bracket. The node's CPUs exceed any
-    // mask, so every mask is narrow.
+    // The flags include PF_NO_SETAFFINITY and PF_KTHREAD. The name contains a bracket. No mask has all CPUs of the node.
     let stat = format!(
         "{tid} (kworker/0:1) x) I 2 0 0 0 -1 69238880 0 0 0 0 1 2 0 0 20 0 1 0 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
     );
@@ -266,7 +264,7 @@ fn the_policy_and_the_mask_of_a_busy_thread_are_read_even_with_one_node() {
     look(1, 1_000);
     assert_eq!(look(2, 2_000), (None, false), "the thread is idle");
     let batch = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the structure is ours; 0 is this thread. Every thread may set SCHED_BATCH.
+    // SAFETY: the structure is ours, and 0 means this thread. Every thread can set SCHED_BATCH.
     assert_eq!(unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_BATCH, &batch) }, 0);
     let busy = Some(Scheduling { policy: libc::SCHED_BATCH as u32, is_bound: true });
     assert_eq!(look(3, 500_000_000), (busy, true));

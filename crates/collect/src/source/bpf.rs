@@ -1,4 +1,4 @@
-//! The BPF side as a source: single waits with their causes.
+//! The BPF side as a source. It reports single waits with their causes.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -32,12 +32,12 @@ use crate::{
 };
 
 const HOST: &str = "/";
-/// Longer than the start of a measurement takes, and shorter than the time until an id is reused, ns.
+/// More than the time that a measurement takes to start, and less than the time until an id is reused, ns.
 const STARTING_NS: u64 = 2_000_000_000;
 
-/// Each reading of this number visits all tasks, as a safeguard.
+/// After this many readings, one reading visits all tasks, as a safeguard.
 const VISIT_ALL: u64 = 64;
-/// How often the changed tasks are read before a reading visits all tasks: during a pass, others are woken.
+/// Number of times that we read the changed tasks before we visit all tasks. While we read, other tasks wake up.
 const CHANGE_PASSES: usize = 2;
 
 /// The BPF side and the data kept between readings. Dropping it detaches and unloads the BPF side.
@@ -49,23 +49,23 @@ pub(crate) struct BpfSource {
     known: KnownTasks,
     /// Number of the latest reading of changed tasks.
     list_turn: u64,
-    /// Whether the next reading must visit all tasks, because user space itself changes them.
+    /// Whether the next reading must visit all tasks, because user space itself changes their marks.
     all_next: bool,
     domains: Vec<Box<dyn Domain>>,
-    /// The latest run-queue clock in the last reading of tasks, ns.
+    /// The latest run queue clock in the last reading of tasks, ns.
     clock_ns: u64,
-    /// The same in the reading before.
+    /// The same in the previous reading.
     clock_before_ns: u64,
     config: Config,
-    /// Losses of the BPF side before the first reading, while tasks were added one by one.
+    /// Losses of the BPF side before the first reading, when it added tasks one by one.
     losses_at_start: Losses,
-    /// Number of cgroup events lost until the last reading.
+    /// Number of cgroup events that were lost until the last reading.
     events_lost: u64,
-    /// When cgroup events were last read, ns. All earlier events have been read.
+    /// When we last read the cgroup events, ns.
     events_reported_ns: u64,
     own_losses: Losses,
     buffer: Buffer,
-    /// For whom the tasks of the latest reading are followed, ascending by serial; empty unless readings are shared.
+    /// Which viewers follow each task of the latest reading, ascending by serial; empty unless readings are shared.
     followed: Vec<Followed>,
     changes: Changes,
 }
@@ -95,7 +95,7 @@ impl Source for BpfSource {
                 tree.receive_since(event, reported_ns, now);
             }
         });
-        // If the losses cannot be read now, they are read with the next sample.
+        // If we cannot read the losses now, the next sample reads them.
         let lost = self.side.losses().map_or(self.events_lost, |losses| losses.get(Loss::CgroupEventLost));
         if lost != self.events_lost {
             self.events_lost = lost;
@@ -190,10 +190,10 @@ impl BpfSource {
             ..config(options, mounts, tree, &resolved)
         };
         let memory = OwnMemory::new(Path::new(HOST));
-        // Includes offline CPUs: a task may move to a CPU that has just gone online.
+        // Include offline CPUs: a task may move to a CPU that has just gone online.
         let present = facts::present_cpu_to_node(Path::new(HOST)).into_iter().chain(nodes.clone());
         let cpu_places: Vec<_> = present.map(|(cpu, node)| (cpu, node_places.number_of(node))).collect();
-        // A throttled task that was woken is on no list before Linux 6.18.
+        // Before Linux 6.18, a throttled task that woke up is on no list.
         let needed = [Feature::StorageCache, Feature::TaskThrottling];
         let lists_changes = options.selection.follows_all()
             && options.accounts.is_none()
@@ -233,16 +233,16 @@ impl BpfSource {
             followed: Vec::new(),
             changes: Changes::default(),
         };
-        // From now on every selected task is followed. The BPF side does not return the same data again, so `known` keeps it.
+        // From now on, we follow every selected task. The BPF side does not report the same data again, so `known` keeps it.
         source.read_tasks()?;
-        // All tasks were new. Their list would keep its size, although later lists of changed tasks are short (Linux 6.18).
+        // All tasks were new. Free their list, which would keep its size: later lists of changed tasks are short (Linux 6.18).
         source.known.active = Vec::new();
         source.side.mark_first_read(monotonic_ns())?;
         source.losses_at_start = source.side.losses()?;
         Ok(source)
     }
 
-    /// Reads tasks, ascending by serial, and the stacks of blocked ones.
+    /// Reads tasks, ascending by serial, and the stacks of blocked tasks.
     fn read_tasks(&mut self) -> Result<(Vec<Arc<TaskReading>>, Vec<UnderWay>), Failure> {
         refresh_run_queue();
         let is_due = std::mem::take(&mut self.all_next) || self.known.turn.is_multiple_of(VISIT_ALL);
@@ -271,7 +271,7 @@ impl BpfSource {
     }
 }
 
-/// Reads the tasks that changed. Returns false if there may be others: then all must be visited.
+/// Reads the changed tasks. Returns false if other tasks may have changed; then the caller must visit all tasks.
 fn read_changes(
     side: &mut KernelSide,
     buffer: &mut Buffer,
@@ -362,7 +362,7 @@ fn config(
     }
 }
 
-/// Returns the hierarchy whose events are reported, or `u64::MAX` for none if events would be useless.
+/// Returns the hierarchy whose events we want, or `u64::MAX` if events would be useless.
 fn hierarchy_with_events(tree: Option<&CgroupTree>, is_v2: bool) -> u64 {
     if !tree.is_some_and(|tree| tree.shows_all) {
         return u64::MAX;

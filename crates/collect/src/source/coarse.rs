@@ -1,7 +1,7 @@
-//! `/proc` as a source: sums of waits, for hosts where BPF is not available.
+//! `/proc` as a source. It reports sums of waits, for hosts where BPF is not available.
 //!
-//! For each thread only one small file is always read, `schedstat`. If it has not changed, the thread neither ran nor waited, and
-//! its other files are skipped.
+//! Each reading reads only one small file of each thread, `schedstat`. If this file has not changed, the thread neither ran nor
+//! waited, and the other files of the thread are skipped.
 
 pub(crate) mod files;
 pub(crate) mod follow;
@@ -37,7 +37,7 @@ use files::ProcFiles;
 use follow::Follow;
 use text::Schedstat;
 
-/// How many readings pass before the cgroup of an idle task is read again: an idle task can be moved to another cgroup.
+/// Number of readings after which we re-read the cgroup of an idle task. An idle task can be moved to another cgroup.
 const CGROUP_EVERY: u64 = 16;
 
 struct KnownThread {
@@ -46,7 +46,7 @@ struct KnownThread {
     is_dead: bool,
     seen: u64,
     changed: u64,
-    /// Shared with the Samples since the last change.
+    /// Shared with all samples since the last change.
     reading: Arc<TaskReading>,
 }
 
@@ -57,13 +57,13 @@ pub(crate) struct CoarseSource {
     nodes: BTreeMap<u32, u32>,
     ticks: Ticks,
     known: HashMap<u32, KnownThread>,
-    /// The tasks that ran or waited since the reading before the latest one.
+    /// The tasks that ran or waited between the last two readings.
     active: Vec<Active>,
     no_waits: Arc<Hist>,
     accounts: bool,
     number: u64,
     read_ns: Option<u64>,
-    /// Whether forks can be counted: `/proc` shows every task that [`text::forks`] counts.
+    /// Whether we can count forks: true if `/proc` shows every task that [`text::forks`] counts.
     counts_forks: bool,
     forks: Forks,
     losses: Losses,
@@ -98,7 +98,7 @@ impl Source for CoarseSource {
         }
         self.read_ns = Some(now_ns);
         let number = self.number;
-        // A task that has ended is shown once more, with its last figures.
+        // Show an exited task once more, with its last figures.
         let shown = self.known.values().filter(|known| !known.is_dead || known.changed == number);
         let mut tasks: Vec<Arc<TaskReading>> = shown.map(|known| known.reading.clone()).collect();
         tasks.sort_unstable_by_key(|task| task.serial);
@@ -173,7 +173,7 @@ impl CoarseSource {
         })
     }
 
-    /// Whether the thread is known and has not run since. Then only its cgroup can have changed.
+    /// Whether the thread is known and has not run since the last reading. Then only its cgroup can have changed.
     fn has_rested(&mut self, threads: BorrowedFd<'_>, pid: u32, tid: u32, schedstat: Schedstat) -> bool {
         let is_as_it_was =
             |known: &&mut KnownThread| known.schedstat == schedstat && known.reading.tgid == pid;
@@ -209,7 +209,7 @@ impl CoarseSource {
             tgid: pid,
             comm,
             start_ns,
-            // Use the last known cgroup if the cgroup was removed while the task exited.
+            // If the cgroup was removed while the task exited, use the task's last known cgroup.
             cgroup_id: cgroup_id.or(before.map(|known| known.reading.cgroup_id)).unwrap_or_default(),
             cpu,
             node: self.nodes.get(&cpu).copied(),
@@ -235,8 +235,7 @@ impl CoarseSource {
         }
     }
 
-    /// Returns the start of a task. Ticks are coarse, so the result is corrected: a task that is new now did not start before the
-    /// last reading.
+    /// Returns the start of a task. Ticks are coarse. If the task is new, its start is at least the time of the last reading.
     fn start_ns(&self, ticks: u64) -> u64 {
         let start_ns = self.ticks.monotonic_ns(ticks);
         match self.read_ns {
@@ -255,16 +254,14 @@ impl CoarseSource {
     }
 }
 
-/// Returns time in user space and in the kernel, no less than `before`. `/proc` has it in ticks, which are scaled to the exact
-/// run time.
+/// Returns time in user space and in the kernel, no less than `before`. Scales the ticks of `/proc` to the exact run time.
 pub(crate) fn cpu_times(stat: &text::Stat<'_>, ran_ns: u64, ticks: Ticks, before: &CpuTimes) -> CpuTimes {
     let [user_ns, system_ns, guest_ns] =
         [stat.user_ticks, stat.system_ticks, stat.guest_ticks].map(|count| ticks.ns(count));
     CpuTimes::scaled(user_ns, system_ns, guest_ns, ran_ns, before)
 }
 
-/// Returns the time besides waits. `/proc` does not show what blocked a task, nor what it did between the last reading and its
-/// end.
+/// Returns the time outside of waits. `/proc` shows neither what blocks a task, nor the time from the last reading to its exit.
 fn accounts(
     stat: &text::Stat<'_>,
     schedstat: Schedstat,
@@ -310,14 +307,13 @@ fn cgroup_id(
 struct Forks {
     /// Number of forks on this host until the last reading.
     forks: Option<u64>,
-    /// Number of new tasks in this reading.
     new: u64,
-    /// Number of new tasks whose fork happened during the reading and is not counted yet.
+    /// Number of new tasks that forked during the reading, and that `forks` does not include yet.
     early: u64,
 }
 
 impl Forks {
-    /// Returns the number of unseen tasks since the last reading. `forks` was read before the tasks of this reading.
+    /// Returns the number of unseen tasks since the last reading. The caller must read `forks` before it reads the tasks.
     fn unseen(&mut self, forks: Option<u64>) -> u64 {
         let seen = std::mem::take(&mut self.new) + self.early;
         let Some(made) = forks.zip(self.forks).map(|(now, before)| now.saturating_sub(before)) else {
@@ -330,7 +326,7 @@ impl Forks {
     }
 }
 
-/// Opens `/proc`. Fails if it cannot be read, or the kernel keeps no sums.
+/// Opens `/proc`. Fails if `/proc` is unreadable, or the kernel keeps no sums of waits.
 fn opened(root: &Path, facts: &Facts) -> Result<ProcFiles, Failure> {
     if facts.sched_info == Some(false) {
         return Err(Failure::of_mode(

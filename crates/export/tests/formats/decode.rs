@@ -1,4 +1,4 @@
-//! Reads each format back with an independent library, for the tests here and for tests on real recordings.
+//! Reads each format back with an independent library. Tests on real recordings use these functions, too.
 
 use std::{collections::BTreeMap, io::Read, time::Duration};
 
@@ -16,7 +16,7 @@ use parquet::{
 };
 use prost::Message;
 
-/// A row, by column name; null is `None`.
+/// A row by column name. Null is `None`.
 pub(crate) type Row = BTreeMap<String, Option<String>>;
 
 pub(crate) fn csv_rows(bytes: &[u8]) -> Vec<Row> {
@@ -29,7 +29,7 @@ pub(crate) fn csv_rows(bytes: &[u8]) -> Vec<Row> {
     reader.records().map(|record| row(record.expect("a record"))).collect()
 }
 
-/// Cells as in CSV, but times are microseconds since 1970.
+/// Returns the same cells as for CSV, but times are microseconds since 1970.
 pub(crate) fn parquet_rows(bytes: Vec<u8>) -> Vec<Row> {
     let reader = SerializedFileReader::new(bytes::Bytes::from(bytes)).expect("a Parquet file");
     let cell = |field: &Field| match field {
@@ -44,14 +44,12 @@ pub(crate) fn parquet_rows(bytes: Vec<u8>) -> Vec<Row> {
     rows.map(|row| row.get_column_iter().map(|(name, field)| (name.clone(), cell(field))).collect()).collect()
 }
 
-/// The metadata of the file.
 pub(crate) fn parquet_metadata(bytes: Vec<u8>) -> BTreeMap<String, String> {
     let reader = SerializedFileReader::new(bytes::Bytes::from(bytes)).expect("a Parquet file");
     let reported = reader.metadata().file_metadata().key_value_metadata().expect("metadata").iter();
     reported.map(|pair| (pair.key.clone(), pair.value.clone().unwrap_or_default())).collect()
 }
 
-/// The sum of a column.
 pub(crate) fn sum(rows: &[Row], column: &str) -> u64 {
     let number = |row: &Row| match row.get(column) {
         Some(cell) => cell.as_ref().map_or(0, |text| text.parse::<u64>().expect("a number")),
@@ -60,7 +58,6 @@ pub(crate) fn sum(rows: &[Row], column: &str) -> u64 {
     rows.iter().map(number).sum()
 }
 
-/// A histogram in an interval log.
 pub(crate) struct Logged {
     pub(crate) tag: Option<String>,
     pub(crate) start: Duration,
@@ -117,11 +114,9 @@ pub(crate) fn pprof_stacks(profile: &pprof::proto::Profile) -> Vec<Stack> {
 /// The contents of a Perfetto trace, by track names.
 #[derive(Default)]
 pub(crate) struct Traced {
-    /// The sum of the values of each counter. The key is the names of the parent tracks from the top, then the counter's name.
+    /// Sum of the values of each counter. The key has the names of all parent tracks from the top, then the name of the counter.
     pub(crate) counters: BTreeMap<Vec<String>, u64>,
-    /// The last value of each counter.
     pub(crate) last: BTreeMap<Vec<String>, u64>,
-    /// Instant events: time and name.
     pub(crate) instants: Vec<(u64, String)>,
 }
 
@@ -153,7 +148,7 @@ pub(crate) fn perfetto_trace(bytes: &[u8]) -> Traced {
 }
 
 impl Traced {
-    /// The sum of the counter `name` of the host's own track.
+    /// Returns the sum of counter `name` on the host's own track.
     pub(crate) fn host(&self, name: &str) -> u64 {
         let of_host = |track: &Vec<String>| track.len() == 2 && track[0].contains("host") && track[1] == name;
         self.counters.iter().filter(|(track, _)| of_host(track)).map(|(_, sum)| sum).sum()

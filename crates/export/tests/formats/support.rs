@@ -1,4 +1,4 @@
-//! Intervals to write, and the bytes that a sink writes.
+//! Builds intervals to write, and collects the bytes that a sink writes.
 
 use std::{
     io::{self, Write},
@@ -25,7 +25,7 @@ pub(crate) fn about() -> About {
     }
 }
 
-/// `n` waits of 3 ms with the given cause, and `n` waits of 2 us with the cause wakeup.
+/// Returns totals with `n` waits of 3 ms for the given cause, and `n` waits of 2 us for the cause wakeup.
 fn totals(cause: Cause, n: u64) -> (Totals, Hist) {
     let mut by_cause = ByCause::only(cause, n * 3_000_000);
     by_cause.add(&ByCause::only(Cause::Wakeup, n * 2_000));
@@ -69,7 +69,7 @@ fn pair(victim: u64, culprit: u64, blame: Blame, ns: u64) -> PairReading {
     PairReading { victim, culprit, blame, tid: 0, comm: "".into(), ns }
 }
 
-/// The sample after `n` seconds, each with the same events.
+/// Returns the sample after `n` seconds. Every second has the same events.
 pub(crate) fn sample(n: u64, mode: Mode) -> Sample {
     let (ended, hist) = totals(Cause::Kernel, 5 * n);
     let limits = CgroupReading {
@@ -89,7 +89,7 @@ pub(crate) fn sample(n: u64, mode: Mode) -> Sample {
             task(10, 10, "web, \"main\"", 7, Cause::Throttled, 100 * n),
             task(11, 10, "worker", 7, Cause::Throttled, 40 * n),
             task(12, 12, "", 1, Cause::OtherCgroup, 7 * n),
-            // It switched, but did not wait.
+            // This task switched, but did not wait.
             TaskReading {
                 totals: Totals { voluntary: n, ..Totals::default() },
                 ..task(13, 13, "quiet", 9, Cause::Wakeup, 0)
@@ -127,7 +127,7 @@ pub(crate) fn sample(n: u64, mode: Mode) -> Sample {
     }
 }
 
-/// `count` intervals of a second, as measured in `mode`.
+/// Returns `count` intervals of one second, as measured in `mode`.
 pub(crate) fn intervals(count: u64, mode: Mode) -> Vec<Interval> {
     let mut before = None;
     let samples = (0..=count).map(|n| {
@@ -146,7 +146,7 @@ pub(crate) fn intervals(count: u64, mode: Mode) -> Vec<Interval> {
     samples.filter_map(between).collect()
 }
 
-/// An output that can be read afterwards, and that can become full.
+/// An output that tests can read afterwards, and that can become full.
 #[derive(Clone, Default)]
 pub(crate) struct Paper {
     bytes: Arc<Mutex<Vec<u8>>>,
@@ -193,7 +193,6 @@ pub(crate) fn export(format: Format, intervals: &[Interval]) -> Vec<u8> {
     paper.bytes()
 }
 
-/// All intervals joined.
 pub(crate) fn whole(intervals: &[Interval]) -> Interval {
     let mut whole = Interval::default();
     intervals.iter().cloned().for_each(|interval| whole.append(interval));

@@ -1,4 +1,4 @@
-//! CSV and Parquet contain the same rows.
+//! Tests that CSV and Parquet contain the same rows.
 
 use std::sync::Arc;
 
@@ -134,7 +134,7 @@ fn figures_unknown_in_the_coarse_mode_are_null() {
 
 #[test]
 fn rows_are_written_at_once_and_not_kept() {
-    /// Intervals with 5 rows each: together more rows than a Parquet row group.
+    /// Number of intervals. Each has 5 rows, so together they have more rows than a Parquet row group.
     const INTERVALS: usize = 15_000;
     let one = &intervals(1, Mode::Bpf)[0];
     for format in [Format::Csv, Format::Parquet] {
@@ -146,7 +146,7 @@ fn rows_are_written_at_once_and_not_kept() {
         let before = paper.bytes().len();
         sink.finish().expect("there is room");
         let bytes = paper.bytes();
-        // The end of the file is the last row group, and in Parquet also the footer.
+        // Only the last row group is still missing, and in Parquet also the footer.
         assert!(before > bytes.len() / 3, "{format:?}: {before} of {}", bytes.len());
         if format == Format::Parquet {
             assert_eq!(parquet_rows(bytes).len(), 5 * INTERVALS, "in several groups of rows");

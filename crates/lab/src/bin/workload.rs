@@ -1,6 +1,6 @@
-//! Loads with known effects, each limited in number and time.
+//! Loads with known effects. Each load has a limited number of tasks and a limited time.
 //!
-//! Every command prints `ready` when its load has started. Its result, if any, is the last line.
+//! Every command prints `ready` when its load has started. A command with a result prints the result as its last line.
 
 #[path = "workload/blend.rs"]
 mod blend;
@@ -23,7 +23,7 @@ const USAGE: &str = "workload burn THREADS SECONDS [pair|pin] | bound CPUS THREA
                      spread DIRECTORY CGROUPS THREADS SECONDS [yield] | relay FROM TO CPU MICROSECONDS SECONDS | doze CPU SECONDS | packets CPU SECONDS | vfork SECONDS | requests regular|uneven|random|closed COST_US GAP_US SECONDS | convoy THREADS FREE_US HELD_US SECONDS | prefork WORKERS SECONDS | blocked SECONDS | moved-children SECONDS | blend FILE SECONDS | storm DIRECTORY PER_SECOND SECONDS | \
                      cost COMMAND...";
 
-/// Children or threads that run at the same time.
+/// Number of children or threads that run at the same time.
 const BATCH: usize = 100;
 
 fn main() -> ExitCode {
@@ -118,14 +118,14 @@ fn ready() -> io::Result<()> {
     out.flush()
 }
 
-/// Runs a command without its output. Prints its duration (ns) and its maximum resident memory (bytes). The kernel also counts
-/// the memory that a process had before `execve`, so a small process must start the command.
+/// Runs a command and discards its output. Prints its duration (ns) and its maximum resident memory (bytes). The kernel also
+/// counts the memory that a process had before `execve`, so a small process must start the command.
 fn cost(program: &str, args: &[&str]) -> io::Result<()> {
     ready()?;
     let begun = Instant::now();
     let child = Command::new(program).args(args).stdout(Stdio::null()).spawn()?;
     let mut status = 0;
-    // SAFETY: the call writes both, and the child is ours.
+    // SAFETY: `wait4` writes `status` and `usage`. The child is ours.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         if libc::wait4(child.id() as i32, &mut status, 0, &mut usage) < 0 {
@@ -160,8 +160,8 @@ fn mergeable(bytes: usize, seconds: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Busy loops: on all CPUs, on CPUs 0 and 1 (`pair`), or each on one of these two (`pin`). With two CPUs, the load is the same
-/// on hosts of all sizes.
+/// Runs busy loops: on all CPUs, on CPUs 0 and 1 (`pair`), or each loop pinned to CPU 0 or CPU 1 (`pin`). With two CPUs, the load
+/// is the same on all hosts.
 fn burn(count: usize, seconds: u64, place: Option<&str>) -> io::Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
     thread::scope(|scope| {
@@ -181,7 +181,6 @@ fn burn(count: usize, seconds: u64, place: Option<&str>) -> io::Result<()> {
     })
 }
 
-/// Busy loops that may run only on these CPUs.
 fn bound(cpus: &[usize], count: usize, seconds: u64) -> io::Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
     thread::scope(|scope| {
@@ -197,7 +196,7 @@ fn bound(cpus: &[usize], count: usize, seconds: u64) -> io::Result<()> {
     })
 }
 
-/// A thread on these CPUs that writes repeatedly to memory bound to `node`.
+/// Starts a thread on these CPUs that writes repeatedly to memory bound to `node`.
 fn far(cpus: &[usize], node: usize, bytes: usize, seconds: u64) -> io::Result<()> {
     keep_on(cpus);
     let nodes = [1u64 << node];
@@ -222,11 +221,11 @@ fn far(cpus: &[usize], node: usize, bytes: usize, seconds: u64) -> io::Result<()
     Ok(())
 }
 
-/// A thread that waits on the first CPU for SIGUSR1, moves `count` times between the two CPUs and then prints `count`.
+/// Runs a thread that waits on the first CPU for SIGUSR1, moves `count` times between the two CPUs and then prints `count`.
 fn hop(cpus: [usize; 2], count: usize, seconds: u64) -> io::Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
     keep_on(&cpus[..1]);
-    // SAFETY: the set and the number are our own.
+    // SAFETY: the signal set and the signal number are ours.
     unsafe {
         let (mut signals, mut signal) = (std::mem::zeroed(), 0);
         libc::sigemptyset(&mut signals);
@@ -262,7 +261,6 @@ fn relay(fifos: [&str; 2], cpu: usize, micros: u64, seconds: u64) -> io::Result<
     Ok(())
 }
 
-/// Alternately computes and sleeps for 1 ms each.
 fn doze(cpu: usize, seconds: u64) -> io::Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
     keep_on(&[cpu]);
@@ -274,7 +272,7 @@ fn doze(cpu: usize, seconds: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends UDP packets that nobody reads to its own address. The kernel delivers each of them in a softirq on this CPU.
+/// Sends UDP packets to its own address, where no process reads them. The kernel delivers each packet in a softirq on this CPU.
 fn packets(cpu: usize, seconds: u64) -> io::Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
     keep_on(&[cpu]);
@@ -289,7 +287,7 @@ fn packets(cpu: usize, seconds: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Serves requests of a fixed cost. Prints how many.
+/// Serves requests of a fixed cost. Prints the number of requests.
 fn requests(arrivals: Arrivals, cost_us: u64, gap_us: u64, seconds: u64) -> io::Result<()> {
     ready()?;
     let end = Instant::now() + Duration::from_secs(seconds);
@@ -298,7 +296,7 @@ fn requests(arrivals: Arrivals, cost_us: u64, gap_us: u64, seconds: u64) -> io::
     Ok(())
 }
 
-/// Threads that take turns on a lock. Prints how often they had it.
+/// Runs threads that take turns with a lock. Prints the number of turns.
 fn convoy(threads: usize, costs_us: [usize; 2], seconds: u64) -> io::Result<()> {
     ready()?;
     let [free, held] = costs_us.map(|us| Duration::from_micros(us as u64));
@@ -313,10 +311,10 @@ fn compute(time: Duration) {
     }
 }
 
-/// A thread that waits for its sleeping child, like a parent after `vfork`. Only SIGKILL interrupts this wait.
+/// Waits for a sleeping child, like a parent after `vfork`. Only SIGKILL interrupts this wait.
 fn vfork(seconds: u32) -> io::Result<()> {
     extern "C" fn child(seconds: *mut libc::c_void) -> libc::c_int {
-        // SAFETY: no memory is touched.
+        // SAFETY: `sleep` touches no memory.
         unsafe { libc::sleep(seconds as libc::c_uint) as libc::c_int }
     }
     let mut stack = vec![0u128; 4096];
@@ -327,7 +325,6 @@ fn vfork(seconds: u32) -> io::Result<()> {
     if pid < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Threads that only sleep.
 fn sleep(count: usize, seconds: u64) -> io::Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
     thread::scope(|scope| {
@@ -340,7 +337,7 @@ fn sleep(count: usize, seconds: u64) -> io::Result<()> {
     })
 }
 
-/// Threads that alternately run for some microseconds and sleep for 1 ms.
+/// Runs threads that alternately compute for some microseconds and sleep for 1 ms.
 fn blink(count: usize, seconds: u64) -> io::Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
     thread::scope(|scope| {
@@ -357,7 +354,7 @@ fn blink(count: usize, seconds: u64) -> io::Result<()> {
 }
 
 /// Starts a process with `threads` threads in each of the cgroups `0`, `1`, ... of `directory`. One thread of each process wakes
-/// every second (or yields all the time, with `yields`); the others sleep.
+/// every second, or yields all the time if `yields` is set. The other threads sleep.
 fn spread(directory: &str, cgroups: usize, threads: usize, seconds: u64, yields: bool) -> io::Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
     let (mut settled, settle) = io::pipe()?;
@@ -388,7 +385,7 @@ fn live_in(
     mut settle: io::PipeWriter,
     yields: bool,
 ) -> io::Result<()> {
-    // SAFETY: no memory is involved.
+    // SAFETY: `PR_SET_PDEATHSIG` takes no pointer.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     fs::write(format!("{cgroup}/cgroup.procs"), "0")?;
     thread::scope(|scope| {
@@ -411,8 +408,8 @@ fn live_in(
     })
 }
 
-/// A mix as on a real host. Half of the threads sleep. The others wake 1, 10, 100 or 200 times a second; fewer threads
-/// have the high rates. One thread in 500 runs all the time.
+/// Runs a mix of threads as on a real host. Half of the threads sleep. The others wake 1, 10, 100 or 200 times a second; high
+/// rates are rarer. One thread in 500 runs all the time.
 fn mix(count: usize, seconds: u64) -> io::Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
     thread::scope(|scope| {
@@ -439,11 +436,11 @@ fn mix(count: usize, seconds: u64) -> io::Result<()> {
     })
 }
 
-/// Short-lived processes. Prints the sum of their run delays and of our own so far, from the kernel's files (ns). Reads each
-/// child as a zombie, because its figures are final then.
+/// Runs short-lived processes. Prints the sum of their run delays and our own run delay, from the kernel's files (ns). Reads each
+/// child as a zombie, because the figures of a zombie are final.
 fn fork(count: usize) -> io::Result<()> {
     ready()?;
-    // Waits before this process was moved into its cgroup do not count for that cgroup.
+    // Subtract the waits from before this process entered its cgroup: they do not count for that cgroup.
     let before_ns = run_delay("/proc/self/schedstat")?;
     let mut run_delay_ns = 0;
     let mut left = count;
@@ -459,7 +456,7 @@ fn fork(count: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Short-lived processes, one after the other. Each is moved to the other CPU, twice, before it has run.
+/// Runs short-lived processes, one after the other. Moves each process from CPU 0 to CPU 1 and back before it has run.
 fn moved_children(seconds: u64) -> io::Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
     ready()?;
@@ -468,7 +465,7 @@ fn moved_children(seconds: u64) -> io::Result<()> {
         for cpu in [0, 1, 0] {
             keep_task_on(child, &[cpu]);
         }
-        // SAFETY: a child of ours.
+        // SAFETY: the child is ours.
         unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
     }
     Ok(())
@@ -492,13 +489,13 @@ fn fork_one(i: u64) -> io::Result<i32> {
 }
 
 fn run_delay_of_zombie(child: i32) -> io::Result<u64> {
-    // SAFETY: waits for our own child without reaping it, then reaps it.
+    // SAFETY: the child is ours. The first call does not reap it; the second call does.
     unsafe {
         let mut info = std::mem::zeroed();
         if libc::waitid(libc::P_PID, child as u32, &mut info, libc::WEXITED | libc::WNOWAIT) != 0 {
             return Err(io::Error::last_os_error());
         }
-        // A zombie may still be on the CPU. Its figures are final when it has left the CPU.
+        // A zombie can still be on the CPU. Its figures are final when it has left the CPU.
         let mut before = run_delay(&format!("/proc/{child}/schedstat"))?;
         loop {
             thread::sleep(Duration::from_micros(50));
@@ -513,7 +510,7 @@ fn run_delay_of_zombie(child: i32) -> io::Result<u64> {
     }
 }
 
-/// One thread after the other; each ends after 20 ms of CPU time.
+/// Runs threads one after the other. Each thread ends after 20 ms of CPU time.
 fn churn(seconds: u64) -> io::Result<()> {
     ready()?;
     let end = Instant::now() + Duration::from_secs(seconds);
@@ -529,8 +526,8 @@ fn churn(seconds: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Short-lived threads. Prints the sum of their run delays (ns). Each thread reads its own run delay just before it ends, so the
-/// sum is a lower bound.
+/// Runs short-lived threads. Prints the sum of their run delays (ns). Each thread reads its own run delay just before it ends, so
+/// the sum is a lower bound.
 fn threads(count: usize) -> io::Result<()> {
     ready()?;
     let mut run_delay_ns = 0;
@@ -584,7 +581,7 @@ fn keep_on(cpus: &[usize]) {
 }
 
 fn keep_task_on(tid: i32, cpus: &[usize]) {
-    // SAFETY: the set is our own. If none of the CPUs exists, the call fails and the thread keeps its affinity.
+    // SAFETY: the set is ours. If none of the CPUs exists, the call fails and the thread keeps its affinity.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         cpus.iter().for_each(|cpu| libc::CPU_SET(*cpu, &mut set));

@@ -22,8 +22,8 @@ fn follow(pids: &[u32]) -> Collector {
         .unwrap_or_else(|failure| panic!("{failure}"))
 }
 
-/// Follows these processes for some seconds, with a sample every 500 ms. Returns the time that the first and the last sample took,
-/// too: nobody knows when in this time a task was read.
+/// Follows these processes for some seconds, with a sample every 500 ms. Also returns the duration of the first and the last
+/// sample, ns: the collector reads each task at an unknown time within a sample.
 fn over(pids: &[u32], seconds: u64) -> (Interval, u64) {
     let mut collector = follow(pids);
     let mut timed = || {
@@ -46,7 +46,7 @@ fn blocked_ns(task: &TaskInterval) -> u64 {
     accounts.blocked.expect("blocked time from the hook").total()
 }
 
-/// Tolerance, ns: a CPU's clock is up to one tick old.
+/// Tolerance, ns: the clock of a CPU can be one tick old.
 fn allowed_ns() -> u64 {
     if is_emulated() { 150_000_000 } else { 25_000_000 }
 }
@@ -65,7 +65,7 @@ fn run_wait_and_blocked_time_of_a_task_sum_to_the_elapsed_time() {
         let TaskInterval { reading, totals, wait, .. } = task;
         let pending_ns = reading.pending_ns().unwrap_or(0);
         let sum = totals.on_cpu_ns + wait.total_ns + totals.unstamped_ns + blocked_ns(task);
-        // Waits are counted when they end.
+        // A wait is counted when it ends, so the sum can contain or lack one wait.
         let allowed = allowed_ns() + reading_ns + wait.max_ns + pending_ns;
         assert!(sum.abs_diff(whole.duration_ns) <= allowed, "{sum} ns of {}: {task:#?}", whole.duration_ns);
     }
@@ -77,7 +77,7 @@ fn blocked_time_is_reported_by_state_and_by_stack() {
     let (vfork, _out) = Load::workload(&["vfork", "30"], None);
     let stopped = Load::start("sleep", &["30"], None);
     thread::sleep(Duration::from_millis(300));
-    // SAFETY: our own child, which has not been reaped.
+    // SAFETY: the child is ours and has not been reaped.
     assert_eq!(unsafe { libc::kill(stopped.pid() as i32, libc::SIGSTOP) }, 0);
     thread::sleep(Duration::from_millis(200));
     let (whole, reading_ns) = over(&[sleeper.pid(), vfork.pid(), stopped.pid()], 2);
@@ -98,7 +98,7 @@ fn blocked_time_is_reported_by_state_and_by_stack() {
         let by_stack: Vec<_> = stacks.collect();
         assert_eq!(by_stack.len(), 1, "it blocks in one place: {by_stack:?}");
         assert!(by_stack[0].stack.len() >= 3, "{by_stack:?}");
-        // At the first sample, less than `STACK_EVERY` of the blocked time is not yet counted by stack.
+        // The counts by stack can lag by `STACK_EVERY` at the first sample.
         let slack = allowed_ns() + STACK_EVERY.as_nanos() as u64;
         assert!(by_stack[0].ns.abs_diff(in_state) <= slack, "{by_stack:?} of {in_state}");
     }
@@ -135,7 +135,7 @@ fn user_and_system_time_equal_those_of_proc() {
         [("user", cpu.user_ns, at_last[0] - at_first[0]), ("system", cpu.system_ns, at_last[1] - at_first[1])]
     {
         let ours = ours as f64 / 1e9;
-        // Both readings count ticks of 10 ms. On an emulated machine, the readings are not from one moment.
+        // Both figures count ticks of 10 ms. On an emulated machine, the two are read at different times.
         let allowed = if is_emulated() { 0.2 } else { 0.03 };
         assert!((ours - kernel).abs() <= allowed, "{name}: {ours} s, /proc says {kernel} s");
     }
@@ -144,13 +144,13 @@ fn user_and_system_time_equal_those_of_proc() {
 
 #[test]
 fn tasks_that_exited_are_in_the_accounts_of_their_cgroup() {
-    // One child after the other: each runs for some milliseconds and sleeps for 20 ms.
+    // Each child runs for some milliseconds and sleeps for 20 ms. The next child starts after that.
     let load = Load::start("sh", &["-c", "while :; do sleep 0.02; done"], None);
     let (whole, reading_ns) = over(&[load.pid()], 3);
     let total = whole.total();
     let accounts = total.accounts.expect("accounts");
     let blocked_ns = accounts.blocked.expect("states").get(BlockedState::Sleeping);
-    // The shell waits for its child, and the child sleeps for most of that time.
+    // While the child sleeps, the shell waits for it and sleeps too.
     let (least, most) = (total.exited * 18_000_000, 2 * whole.duration_ns + allowed_ns() + reading_ns);
     let cpu_ns = accounts.cpu.user_ns + accounts.cpu.system_ns;
     assert!(total.exited > 20, "{total:?}");
@@ -173,7 +173,7 @@ fn threads_that_exited_are_reported_with_their_process() {
     let of_exited: u64 = whole.exited.iter().map(|exited| exited.totals.on_cpu_ns).sum();
     let exited = exited(&whole, load.pid());
     assert!(of_exited > whole.duration_ns / 4, "{of_exited}");
-    // CPU time up to a sample stays with the live thread that the sample read: at most 20 ms in each of five samples.
+    // A sample counts the CPU time so far for the live thread: at most 20 ms in each of five samples.
     assert!(
         exited.on_cpu_ns.abs_diff(of_exited) < allowed_ns() + 100_000_000,
         "{exited:?}, by cgroup {of_exited}"

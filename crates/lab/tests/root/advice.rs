@@ -1,4 +1,4 @@
-//! What the findings advise about a quota, on loads for which the right advice is known.
+//! The advice of findings about a quota, on loads with known right advice.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,6 @@ use crate::{
     load::{Cgroup, Cpu, Load},
 };
 
-/// The rules of the findings about a cgroup in any second.
 fn rules(cgroup: &Cgroup, seconds: &str) -> BTreeSet<String> {
     let dir = Dir::new("advice");
     let file = dir.file("a.rec");
@@ -41,7 +40,7 @@ fn a_program_that_works_in_bursts_is_said_to_do_so() {
     assert!(rules.contains("throttled_below_limit"), "{rules:?}");
 }
 
-/// Its average is below its quota, because a neighbour has the CPU for half of the time.
+/// The average is below the quota, because a neighbour uses the CPU for half of the time.
 #[test]
 #[ignore = "one CPU: asserts which quota runs out"]
 fn a_steady_loop_that_others_hold_back_is_not_said_to_work_in_bursts() {
@@ -55,7 +54,7 @@ fn a_steady_loop_that_others_hold_back_is_not_said_to_work_in_bursts() {
     assert!(rules.contains("throttled") && !rules.contains("throttled_below_limit"), "{rules:?}");
 }
 
-/// The kernel counts periods in which the load no longer runs.
+/// The kernel also counts periods after the end of the load.
 #[test]
 #[ignore = "one CPU: asserts which quota runs out"]
 fn a_loop_that_ends_after_some_periods_is_not_said_to_work_in_bursts() {

@@ -1,5 +1,3 @@
-//! Runs cgscope in the background.
-
 use std::{
     io::{BufRead, BufReader},
     process::{Child, Command, Stdio},
@@ -10,7 +8,7 @@ use std::{
 
 use crate::bench::patience;
 
-/// A command in the background, killed on drop. Keeps the lines of its standard error.
+/// A background command, killed on drop. Keeps the lines of its standard error.
 pub(crate) struct Background {
     child: Child,
     lines: mpsc::Receiver<String>,
@@ -27,7 +25,6 @@ impl Background {
         Self { child, lines, said: Vec::new() }
     }
 
-    /// Waits until a line of standard error contains `words`.
     pub(crate) fn wait_for(&mut self, words: &str) -> String {
         let end = Instant::now() + patience(30_000);
         loop {
@@ -47,11 +44,10 @@ impl Background {
     }
 
     pub(crate) fn signal(&self, signal: i32) {
-        // SAFETY: a child that has not been reaped, so its id is still valid.
+        // SAFETY: the child has not been reaped, so its id is still valid.
         unsafe { libc::kill(self.child.id() as i32, signal) };
     }
 
-    /// Waits for the end. Returns the exit code and all of standard error.
     pub(crate) fn wait(mut self) -> (Option<i32>, String) {
         let status = self.child.wait().expect("a child of ours");
         let mut said = std::mem::take(&mut self.said);

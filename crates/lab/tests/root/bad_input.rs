@@ -15,7 +15,6 @@ use crate::{
     load::Load,
 };
 
-/// Ids of the loaded BPF programs.
 fn programs() -> Vec<String> {
     let output = Command::new("bpftool").args(["prog", "show"]).output().expect("bpftool runs");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -26,7 +25,7 @@ fn programs() -> Vec<String> {
     ids.map(str::to_owned).collect()
 }
 
-/// Ids of the BPF programs that a process holds, directly or by a link. Other tests hold programs at the same time.
+/// Returns the ids of the BPF programs that any process holds, directly or by a link. Other tests hold programs at the same time.
 fn held() -> Vec<String> {
     let processes = fs::read_dir("/proc").expect("processes").flatten();
     let descriptors = processes.filter_map(|process| fs::read_dir(process.path().join("fdinfo")).ok());
@@ -52,7 +51,6 @@ fn assert_nothing_stays_loaded(before: &[String]) {
     }
 }
 
-/// Checks the exit code and the sentence of a run that could not start.
 fn assert_refused(output: &Output, words: &[&str]) {
     let said = stderr(output);
     assert_eq!(output.status.code(), Some(2), "{said}");
@@ -211,15 +209,14 @@ fn a_target_that_exits_leaves_its_result_and_exit_1() {
     assert!(stderr(&output).contains("the target has exited"), "{}", stderr(&output));
 }
 
-/// Sends these signals to a child while it is stopped, so that it has not yet acted on one when the next arrives.
+/// Sends these signals to a stopped child, so that all signals are pending before the child handles the first one.
 pub(crate) fn signal_at_once(pid: u32, signals: &[i32]) {
     for signal in [&[libc::SIGSTOP], signals, &[libc::SIGCONT]].concat() {
-        // SAFETY: our own child, which has not been reaped.
+        // SAFETY: the child is ours and has not been reaped.
         assert_eq!(unsafe { libc::kill(pid as i32, signal) }, 0);
     }
 }
 
-/// Starts `hist` for the whole host and sends these signals to it at once.
 fn interrupted(signals: &[i32]) -> Output {
     let child = cgscope()
         .arg("hist")
@@ -247,7 +244,7 @@ fn ctrl_c_and_sigterm_print_the_result_so_far() {
 #[test]
 fn a_second_ctrl_c_ends_at_once_and_says_what_is_missing() {
     let before = programs();
-    // The kernel would merge two SIGINT; `hist` treats SIGTERM as it treats Ctrl-C.
+    // The kernel would merge two SIGINT. `hist` handles SIGTERM like Ctrl-C.
     let output = interrupted(&[libc::SIGINT, libc::SIGTERM]);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     assert!(stderr(&output).contains("interrupted twice"), "{}", stderr(&output));

@@ -1,4 +1,4 @@
-//! Test helpers: cgscope's command and library, and the kernel's own figures.
+//! Test helpers: the command and the library of cgscope, and the kernel's own figures.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,12 +14,13 @@ use cgscope_ledger::Loss;
 use cgscope_model::{Interval, Sample, Selection};
 use serde_json::Value;
 
-/// Variable that names the directory of the screen's settings. `HOME` stays set: programs that cgscope starts may need it.
+/// Environment variable for the directory of the screen's settings. `HOME` stays set, because programs that cgscope starts may
+/// need it.
 pub(crate) const SETTINGS: &str = "XDG_CONFIG_HOME";
-/// A directory that does not exist and cannot be created: tests neither read nor write the user's settings.
+/// A directory that does not exist and cannot be created, so that tests neither read nor write the user's settings.
 pub(crate) const NO_SETTINGS: &str = "/proc/no-settings";
 
-/// The command under test, with the default settings: `CGSCOPE_BIN`, or the binary built beside the loads.
+/// Returns the command under test with default settings: `CGSCOPE_BIN`, or the binary beside the `workload` binary.
 pub(crate) fn cgscope() -> Command {
     let beside = || PathBuf::from(env!("CARGO_BIN_EXE_workload")).with_file_name("cgscope");
     let path = std::env::var_os("CGSCOPE_BIN").map_or_else(beside, PathBuf::from);
@@ -29,17 +30,16 @@ pub(crate) fn cgscope() -> Command {
     command
 }
 
-/// Runs `cgscope ARGS` to its end.
 pub(crate) fn run<S: AsRef<OsStr>>(args: &[S]) -> Output {
     cgscope().args(args).output().expect("cgscope starts")
 }
 
-/// Losses that any program can cause in a measurement of the whole host: a task starts while its CPU creates the storage of another
-/// task, or exits while it is read.
+/// Losses that any program can cause in a measurement of the whole host. A task can start while its CPU creates the storage of
+/// another task, or exit while the collector reads it.
 pub(crate) const OF_THE_HOST: &[Loss] =
     &[Loss::SwitchWithoutStorage, Loss::StorageNotCreated, Loss::ReadingOvertaken];
 
-/// Asserts that a command succeeded with nothing lost, or with only these losses. `said` is the output in which a command names its
+/// Asserts that a command succeeded and lost nothing, except these losses. `said` is the output in which the command reports
 /// losses: JSON, or a line with `losses: `.
 pub(crate) fn assert_ended(code: Option<i32>, said: &str, allowed: &[Loss]) {
     if code != Some(1) {
@@ -56,7 +56,7 @@ pub(crate) fn assert_ended(code: Option<i32>, said: &str, allowed: &[Loss]) {
     assert!(lost.iter().all(|loss| allowed.contains(loss)), "lost: {lost:?}: {said}");
 }
 
-/// Asserts that a measurement of the whole host succeeded: see [`OF_THE_HOST`].
+/// Asserts that a measurement of the whole host succeeded. [`OF_THE_HOST`] losses are allowed.
 pub(crate) fn assert_measured(output: &Output) {
     assert_ended(output.status.code(), &(stderr(output) + &stdout(output)), OF_THE_HOST);
 }
@@ -69,25 +69,24 @@ pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).expect("standard error is UTF-8")
 }
 
-/// Resident memory of a process, bytes.
 pub(crate) fn rss_bytes(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a live process");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
 }
 
-/// Parses each line of standard output as JSON.
 pub(crate) fn json_lines(output: &Output) -> Vec<Value> {
     stdout(output).lines().map(|line| serde_json::from_str(line).expect("one JSON object per line")).collect()
 }
 
-/// Returns the number of tasks in an interval object, including those that are only counted.
+/// Returns the number of tasks in an interval object: listed tasks and the idle ones, which are only counted.
 pub(crate) fn all_tasks(interval: &Value) -> usize {
     let listed = interval["tasks"].as_array().expect("tasks").len();
     listed + interval["idle_tasks"].as_u64().expect("a number") as usize
 }
 
-/// CPU time of cgscope in the median of these intervals, percent of one core. Other programs slow down single intervals only.
+/// Returns the median of cgscope's own CPU time in these intervals, percent of one core. Other programs slow down single
+/// intervals only.
 pub(crate) fn own_cpu_percent(intervals: &[Value]) -> f64 {
     let number = |value: &Value| value.as_u64().expect("a number") as f64;
     let percent =
@@ -95,7 +94,7 @@ pub(crate) fn own_cpu_percent(intervals: &[Value]) -> f64 {
     median(intervals.iter().map(percent))
 }
 
-/// The median of measurements; of an even number, the higher of the two in the middle.
+/// Returns the median. An even number of values has two middle ones; the higher one counts.
 pub(crate) fn median<T: PartialOrd>(measured: impl IntoIterator<Item = T>) -> T {
     let mut sorted: Vec<T> = measured.into_iter().collect();
     sorted.sort_by(|a, b| a.partial_cmp(b).expect("comparable"));
@@ -103,7 +102,7 @@ pub(crate) fn median<T: PartialOrd>(measured: impl IntoIterator<Item = T>) -> T 
     sorted.swap_remove(middle)
 }
 
-/// The time from the start until cgscope was attached, as `--verbose` reports it.
+/// Returns the time from the start until cgscope was attached, as `--verbose` reports it.
 pub(crate) fn attached_after(said: &str) -> Duration {
     let time = said.split("attached after ").nth(1).and_then(|rest| rest.split(',').next()).expect("a time");
     let (number, unit) = time.split_at(time.find(|letter: char| letter.is_alphabetic()).expect("a unit"));
@@ -120,7 +119,7 @@ pub(crate) fn scaled(count: u64) -> u64 {
     if is_emulated() { count / 10 } else { count }
 }
 
-/// Time that cgscope needs to attach and to measure for a while: `ms`, or four times that on an emulated machine.
+/// Returns the time to wait until cgscope is attached and has measured: `ms`, or four times that on an emulated machine.
 pub(crate) fn patience(ms: u64) -> Duration {
     Duration::from_millis(if is_emulated() { 4 * ms } else { ms })
 }
@@ -136,25 +135,22 @@ pub(crate) fn follow(pids: &[u32]) -> Collector {
         .unwrap_or_else(|failure| panic!("{failure}"))
 }
 
-/// Like `follow`, but in the coarse mode.
 pub(crate) fn follow_coarsely(pids: &[u32]) -> Collector {
     let selection = Selection { pids: pids.to_vec(), ..Selection::default() };
     let options = Options { selection, ..Options::default() };
     Collector::start_coarse(&options).unwrap_or_else(|failure| panic!("{failure}"))
 }
 
-/// A run of the collector. The kernel's files are read before and after the first and the last sample.
+/// A run of the collector. The kernel's files are read before and after both the first and the last sample.
 pub(crate) struct Run {
     pub(crate) first: Sample,
     pub(crate) whole: Interval,
     pub(crate) last: Sample,
-    /// The kernel's figures before and after the first sample.
     pub(crate) at_first: [BTreeMap<u32, Kernel>; 2],
-    /// The kernel's figures before and after the last sample.
     pub(crate) at_last: [BTreeMap<u32, Kernel>; 2],
 }
 
-/// Takes a sample every second for `seconds`. Each takes a few milliseconds of a CPU, which may be that of the loads.
+/// Takes a sample every second for `seconds`. A sample takes a few milliseconds of a CPU, which can be the CPU of the loads.
 pub(crate) fn measure(collector: &mut Collector, pids: &[u32], seconds: u64) -> Run {
     let mut bracketed = || {
         let before = kernel_figures(pids);
@@ -173,7 +169,6 @@ pub(crate) fn measure(collector: &mut Collector, pids: &[u32], seconds: u64) -> 
     Run { first, whole, last, at_first, at_last }
 }
 
-/// The kernel's own figures of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kernel {
     pub(crate) run_delay_ns: u64,
@@ -181,7 +176,6 @@ pub(crate) struct Kernel {
     pub(crate) involuntary: u64,
 }
 
-/// Reads the figures of all live threads of these processes from `/proc`.
 pub(crate) fn kernel_figures(pids: &[u32]) -> BTreeMap<u32, Kernel> {
     let mut figures = BTreeMap::new();
     for pid in pids {

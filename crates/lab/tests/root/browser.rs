@@ -16,10 +16,9 @@ use serde_json::{Value, json};
 
 use crate::files::Dir;
 
-/// Maximum time for an answer. The first answer includes the start of the browser.
+/// Maximum time to wait for an answer. The first answer includes the start of the browser.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Chromium with one page; killed on drop.
 pub(crate) struct Browser {
     child: Child,
     orders: File,
@@ -36,7 +35,7 @@ impl Browser {
         let profile = Dir::new("browser");
         let ([theirs_in, ours_out], [ours_in, theirs_out]) = (pipe(), pipe());
         let mut command = Command::new("chromium");
-        // As root, Chromium refuses to run in its sandbox.
+        // Chromium refuses to run its sandbox as root.
         command.args([
             "--headless=new",
             "--no-sandbox",
@@ -48,7 +47,7 @@ impl Browser {
         command.arg(format!("--user-data-dir={}", profile.path().display())).arg("about:blank");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
         let fds = [theirs_in.as_raw_fd(), theirs_out.as_raw_fd()];
-        // SAFETY: duplicates our own descriptors between fork and exec; both are above 4.
+        // SAFETY: duplicates our own descriptors between fork and exec. Both descriptors are above 4.
         unsafe {
             command.pre_exec(move || {
                 for (fd, wanted) in fds.into_iter().zip([3, 4]) {
@@ -75,7 +74,6 @@ impl Browser {
         browser
     }
 
-    /// Calls a method and returns its result.
     pub(crate) fn call(&mut self, method: &str, params: Value) -> Value {
         self.next += 1;
         let mut order = json!({"id": self.next, "method": method, "params": params});
@@ -96,15 +94,14 @@ impl Browser {
         }
     }
 
-    /// Opens an address and returns when the whole page has loaded.
     pub(crate) fn open(&mut self, address: &str) {
-        // The browser does not reload a page if only the fragment of the address changes, so open an empty page first.
+        // If only the fragment of the address changes, the browser does not reload the page. So open an empty page first.
         self.call("Page.navigate", json!({"url": "about:blank"}));
         self.wait_for("Page.loadEventFired");
         self.events.clear();
         self.call("Page.navigate", json!({"url": address}));
         self.wait_for("Page.loadEventFired");
-        // The event may belong to the empty page, so check the address too.
+        // The event can belong to the empty page, so check the address too.
         let page = address.split('#').next();
         let is_there =
             format!("location.href.split('#')[0] === {} && document.readyState === 'complete'", json!(page));
@@ -115,7 +112,6 @@ impl Browser {
         }
     }
 
-    /// Evaluates an expression in the page and returns its value.
     pub(crate) fn eval(&mut self, expression: &str) -> Value {
         let params = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
         let result = self.call("Runtime.evaluate", params);
@@ -123,7 +119,7 @@ impl Browser {
         result["result"]["value"].clone()
     }
 
-    /// Console messages, exceptions and log entries since the page was opened.
+    /// Returns console messages, exceptions and log entries since the page was opened.
     pub(crate) fn complaints(&mut self) -> Vec<String> {
         self.eval("0");
         let complains = ["Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded"];
@@ -131,14 +127,13 @@ impl Browser {
         said.map(ToString::to_string).collect()
     }
 
-    /// Addresses requested since the page was opened, including the page itself.
+    /// Returns the addresses requested since the page was opened, including the page itself.
     pub(crate) fn requests(&mut self) -> Vec<String> {
         self.eval("0");
         let requests = self.events.iter().filter(|event| event["method"] == "Network.requestWillBeSent");
         requests.map(|event| event["params"]["request"]["url"].as_str().unwrap_or("?").to_owned()).collect()
     }
 
-    /// Sets the size of the window, and the system's colour scheme: `light` or `dark`.
     pub(crate) fn set_screen(&mut self, width: u32, height: u32, scheme: &str) {
         let size = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
         self.call("Emulation.setDeviceMetricsOverride", size);
@@ -158,7 +153,7 @@ impl Browser {
         result["data"].as_str().expect("a picture").to_owned()
     }
 
-    /// Returns the number of colours in a picture and the share of pixels of the most common colour. Leaves the page.
+    /// Returns the number of colours in a picture, and the share of pixels with the most common colour. Leaves the current page.
     pub(crate) fn colours(&mut self, picture: &str) -> (u64, f64) {
         self.open("about:blank");
         let count = format!(
@@ -186,7 +181,7 @@ impl Browser {
             libc::pollfd { fd: self.answers.get_ref().as_raw_fd(), events: libc::POLLIN, revents: 0 };
         if self.answers.buffer().is_empty() {
             let left = end.saturating_duration_since(Instant::now()).as_millis() as i32;
-            // SAFETY: one descriptor of our own.
+            // SAFETY: `poll` is the only entry, and it is ours.
             assert!(unsafe { libc::poll(&mut poll, 1, left) } > 0, "the browser does not answer: {awaited}");
         }
         let mut bytes = Vec::new();
@@ -198,16 +193,16 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // SAFETY: the group of a child that has not been reaped, so its id is still valid.
+        // SAFETY: the child leads this process group and has not been reaped, so the id is still valid.
         unsafe { libc::kill(-(self.child.id() as i32), libc::SIGKILL) };
         let _ = self.child.wait();
     }
 }
 
-/// A pipe's read and write ends, both above the descriptor numbers that the browser uses.
+/// Returns the read and write ends of a pipe. Both are above the descriptor numbers that the browser uses.
 fn pipe() -> [OwnedFd; 2] {
     let mut fds = [0; 2];
-    // SAFETY: new descriptors that only this function knows.
+    // SAFETY: only this function knows the new descriptors.
     unsafe {
         assert_eq!(libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC), 0, "a pipe");
         fds.map(|fd| {

@@ -1,5 +1,3 @@
-//! Counts by CPU equal counts by task.
-
 use std::{fs, path::Path, thread, time::Duration};
 
 use cgscope_collect::{Collector, Options, facts};
@@ -19,12 +17,11 @@ pub(crate) fn go_on(load: &Load) {
 
 fn signal(load: &Load, signal: i32) {
     for pid in load.pids() {
-        // SAFETY: our own process, which has not been reaped.
+        // SAFETY: the process is ours and has not been reaped.
         unsafe { libc::kill(pid as i32, signal) };
     }
 }
 
-/// Number of waits, and waiting time by cause, summed over all CPUs.
 pub(crate) fn by_cpu(sample: &Sample) -> (u64, ByCause) {
     let mut sum = (0, ByCause::default());
     for waits in sample.cpus.iter().filter_map(|cpu| cpu.waits.as_ref()) {
@@ -43,8 +40,8 @@ pub(crate) fn by_task(sample: &Sample) -> (u64, ByCause) {
     sum
 }
 
-/// The loops are stopped when the collector starts and when the sample is read. If a loop switched in while the collector started
-/// to follow it, only the figures by task would contain that wait.
+/// The loops are stopped when the collector starts and when the sample is read. If a loop switched in while the collector
+/// started, only the figures by task would contain that wait.
 #[test]
 fn the_sums_by_cpu_equal_the_sums_by_task() {
     let loads = [
@@ -68,8 +65,8 @@ fn the_sums_by_cpu_equal_the_sums_by_task() {
     assert_eq!(by_cpu(&sample), sums);
 }
 
-/// Memory that the kernel reserves for the maps of a process, bytes (`memlock`). Before Linux 6.4 it also counts entries that a map
-/// with BPF_F_NO_PREALLOC (1) does not have yet, so such maps are left out.
+/// Returns the memory that the kernel reserves for the maps of a process, bytes (`memlock`). Before Linux 6.4, `memlock` also
+/// counts entries that do not exist yet in maps with BPF_F_NO_PREALLOC (1). So such maps are left out.
 fn map_bytes(pid: u32) -> u64 {
     let files = fs::read_dir(format!("/proc/{pid}/fdinfo")).expect("a live process").flatten();
     let of_maps = files.filter_map(|file| fs::read_to_string(file.path()).ok());
@@ -80,7 +77,7 @@ fn map_bytes(pid: u32) -> u64 {
     of_maps.filter_map(memory).sum()
 }
 
-/// The kernel reserves memory for each possible CPU, even if the host has few.
+/// The kernel reserves memory for each possible CPU, even if the host has few CPUs.
 #[test]
 fn the_maps_take_at_most_170_kib_for_each_possible_cpu() {
     let possible = u64::from(facts::possible_cpus(Path::new("/")));

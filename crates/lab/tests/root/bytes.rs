@@ -1,4 +1,4 @@
-//! What a terminal receives, byte for byte: only colours that it supports, and no control sequences from names.
+//! The exact bytes that a terminal receives: only supported colours, and no control sequences from names.
 
 use std::{fs, os::unix::fs::symlink, path::Path};
 
@@ -9,8 +9,8 @@ use crate::{
     pty::{Pty, contains},
 };
 
-/// Palette numbers of the colours that the escape sequences set: `CSI ... m` with 30 to 37, 90 to 97 and 38;5;n, and the same for
-/// backgrounds.
+/// Returns the palette numbers of the colours that escape sequences set: `CSI ... m` with 30 to 37, 90 to 97 and 38;5;n, and the
+/// numbers for backgrounds.
 fn colours(bytes: &[u8]) -> Vec<u16> {
     let text = String::from_utf8_lossy(bytes);
     let sequences = text.split("\x1b[").skip(1).filter_map(|rest| {
@@ -30,7 +30,7 @@ fn colours(bytes: &[u8]) -> Vec<u16> {
                     colours.extend(codes.get(at + 1));
                     at += 2;
                 }
-                // 24-bit colours must never occur: return a number that no palette has.
+                // 24-bit colours must never occur, so return a number outside of all palettes.
                 38 | 48 => colours.push(u16::MAX),
                 _ => {}
             }
@@ -39,11 +39,11 @@ fn colours(bytes: &[u8]) -> Vec<u16> {
     colours
 }
 
-/// Runs `top` through some views and returns what it writes.
+/// Runs `top` through some views. Returns the bytes that `top` writes.
 fn written(variables: &[(&str, &str)]) -> Vec<u8> {
     let mut pty = Pty::start_in(&["top", "-d", "0.2"], [120, 40], true, variables);
     pty.wait_for("average");
-    // A word of the new view may be on the screen already, and is then not written again.
+    // Do not wait for a word of the new view: if the word is on the screen already, `top` does not write it again.
     for key in ["2", "3", "4", "1"] {
         pty.answer(key);
     }
@@ -65,7 +65,7 @@ fn top_uses_only_colours_of_the_terminal() {
     assert!(many.len() > 20 && many.iter().all(|colour| (16..256).contains(colour)), "{many:?}");
 }
 
-/// Starts threads in `cgroup` that are named `comm`: the kernel takes the name from the executed file.
+/// Starts threads named `comm` in `cgroup`. The kernel takes the name from the executed file.
 fn named(comm: &str, dir: &Dir, cgroup: &Cgroup) -> Load {
     let path = dir.path().join(comm);
     symlink(env!("CARGO_BIN_EXE_workload"), &path).expect("a link of ours");
@@ -86,7 +86,7 @@ fn control_sequences_in_names_do_not_reach_the_terminal() {
     let cgroup = Cgroup::new("\x1b[41mblue\x07\u{9b}5m");
     assert!(Path::new(&cgroup.path).exists());
     let load = named("\x1b[31mred\x1b]0;t\x07", &dir, &cgroup);
-    // cgscope's own colours would make colours from the name undetectable.
+    // The test could not tell cgscope's own colours from colours in the name.
     let variables = [("NO_COLOR", "1")];
     let mut pty = Pty::start_in(&["top", "-d", "0.2"], [160, 50], true, &variables);
     pty.wait_for("blue");

@@ -1,4 +1,4 @@
-//! Tasks that move between cgroups: figures stay with the cgroup that the task was in at that time.
+//! Tasks that move between cgroups. Figures stay with the cgroup that the task was in at that time.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +16,7 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// A cgroup. On v1, also the cgroup of the same name in the hierarchy that accounts CPU time.
+/// A cgroup. On v1, also the cgroup with the same name in the hierarchy that accounts CPU time.
 pub(crate) struct Place {
     pub(crate) cgroup: Cgroup,
     account: Option<PathBuf>,
@@ -39,7 +39,7 @@ impl Place {
         Self { cgroup, account }
     }
 
-    /// Paths of the files with this name that take ids.
+    /// Returns the paths of the files with this name in the cgroup. Such files accept ids.
     pub(crate) fn files(&self, name: &str) -> Vec<String> {
         let places = [Some(&self.cgroup.path), self.account.as_ref()];
         places.into_iter().flatten().map(|path| path.join(name).display().to_string()).collect()
@@ -49,7 +49,7 @@ impl Place {
         self.files(name).iter().for_each(|file| fs::write(file, id).expect("the kernel moves it"));
     }
 
-    /// CPU time of its tasks by the kernel's account, ms: `cpuacct.usage` (ns), or `usage_usec` of `cpu.stat`.
+    /// Returns the CPU time of the cgroup as the kernel accounts it, ms: `cpuacct.usage` (ns), or `usage_usec` of `cpu.stat`.
     pub(crate) fn ran_ms(&self) -> f64 {
         let read = |file: &str| {
             let path = self.account.as_ref().unwrap_or(&self.cgroup.path);
@@ -67,7 +67,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let Some(path) = &self.account else { return };
-        // Exiting tasks stay in the cgroup for a moment.
+        // An exiting task stays in the cgroup for a moment.
         for _ in 0..100 {
             if fs::remove_dir(path).is_ok() {
                 return;
@@ -77,16 +77,17 @@ impl Drop for Place {
     }
 }
 
-/// Figures of these cgroups between a sample before and a sample after `load`. Nothing else runs in them.
+/// Figures of these cgroups from a sample before `load` to a sample after it. Nothing else runs in the cgroups.
 struct Measured {
     interval: Interval,
-    /// CPU time by the kernel, ms: minimum and maximum, because the kernel's account is read before and after each sample.
+    /// Minimum and maximum of the kernel's CPU time, ms. There are two bounds, because the files are read before and after each
+    /// sample.
     ran_ms: Vec<RangeInclusive<f64>>,
 }
 
 fn measured(cgroups: &[&Place], load: impl FnOnce()) -> Measured {
     let mut host = follow(&[]);
-    // Do not measure from the first sample, because it takes longest.
+    // Discard the first sample, because it takes longest.
     host.sample().expect("a sample");
     let ran = || cgroups.iter().map(|cgroup| cgroup.ran_ms()).collect::<Vec<_>>();
     let mut bracketed = || {
@@ -104,8 +105,8 @@ fn measured(cgroups: &[&Place], load: impl FnOnce()) -> Measured {
 }
 
 impl Measured {
-    /// Checks that each cgroup's CPU time equals the kernel's within 1 % plus 8 ms (60 ms emulated), and that the parts of its
-    /// wait sum to the wait.
+    /// Checks that each cgroup's CPU time equals the kernel's within 1 % plus 8 ms (60 ms if emulated), and that the causes of
+    /// its waits sum to the waiting time.
     fn assert_as_the_kernel_says(&self, cgroups: &[&Place]) {
         let groups = self.interval.by_cgroup();
         for (cgroup, theirs) in cgroups.iter().zip(&self.ran_ms) {
@@ -135,7 +136,8 @@ impl Measured {
         self.waited(cgroup).get(Cause::Throttled) / 1_000_000
     }
 
-    /// Throttled time of a cgroup whose quota is named, by the name of the cgroup that has it, ns.
+    /// Returns the throttled time of a cgroup, ns, by the path of the cgroup with the quota. Time without a known quota is left
+    /// out.
     fn throttled_by(&self, cgroup: &Place) -> BTreeMap<&str, u64> {
         let path = |id| self.interval.cgroup_path(id).map_or("", |path| &**path);
         let of_cgroup = |pair: &&PairReading| path(pair.victim) == cgroup.cgroup.name;
@@ -163,7 +165,7 @@ fn figures_from_before_a_move_stay_with_the_old_cgroup() {
     });
     measured.assert_as_the_kernel_says(&[&limited, &free]);
     assert!(measured.throttled_ms(&limited) > 1_000, "its quota was a fifth of a CPU");
-    // A wait that began before the move may end after it.
+    // A wait that began before the move can end after it.
     assert!(
         measured.throttled_ms(&free) <= 100,
         "the other cgroup has no quota: {}",
@@ -177,7 +179,7 @@ fn figures_from_before_a_move_stay_with_the_old_cgroup() {
 #[test]
 fn a_task_that_moves_every_20_ms_counts_in_each_cgroup_for_its_time_there() {
     let (a, b) = (Place::new("every-20-a"), Place::new("every-20-b"));
-    // Two loops on one CPU wait for each other. The third is alone on its CPU for some of the time.
+    // Two loops share a CPU and wait for each other. The third loop is alone on its CPU for some of the time.
     let loads = [0, 0, 1].map(|cpu| Load::pinned_loop(cpu, None));
     loads.iter().for_each(|load| a.put("cgroup.procs", &load.pid().to_string()));
     for_ms(200);
@@ -195,8 +197,8 @@ fn a_task_that_moves_every_20_ms_counts_in_each_cgroup_for_its_time_there() {
     measured.assert_as_the_kernel_says(&[&a, &b]);
 }
 
-/// As a manager does that moves running tasks. The kernel takes the task off its CPU where its new cgroup is out of quota, and lets it run
-/// where its new cgroup has none.
+/// Moves a running task, as a service manager does. When the new cgroup is out of quota, the kernel takes the task off its CPU.
+/// When the new cgroup has no quota, the task runs again.
 #[test]
 #[ignore = "one CPU: asserts shares"]
 fn a_task_that_is_moved_into_a_throttled_cgroup_is_throttled_there() {
@@ -222,7 +224,7 @@ fn a_task_that_is_moved_into_a_throttled_cgroup_is_throttled_there() {
         "out of quota for most of the time in it: {inside:?}"
     );
     assert!(
-        // An emulated CPU wakes up slowly: 2.01 % on Linux 6.1.
+        // An emulated CPU wakes up slowly: 2.01 % were seen on Linux 6.1.
         inside.get(Cause::Wakeup) < inside.total() / if is_emulated() { 20 } else { 50 },
         "its CPU ran nothing because of the quota: {inside:?}"
     );
@@ -231,23 +233,22 @@ fn a_task_that_is_moved_into_a_throttled_cgroup_is_throttled_there() {
         let named: u64 = measured.throttled_by(place).values().sum();
         assert_eq!(named, measured.waited(place).get(Cause::Throttled), "{}", place.cgroup.name);
     }
-    // Its own row has all of it.
     let task = measured.interval.tasks.iter().find(|task| task.reading.tid == load.pid()).expect("its row");
     let waited_ns = inside.total() + outside.total();
     assert_eq!(task.all_waits().by_cause.total(), waited_ns, "{task:?}");
     assert_eq!(task.all_totals().wait_ns, waited_ns);
-    // The kernel's account of each cgroup is off by what ran since the latest tick before a move: it counts that for the new cgroup.
+    // The kernel accounts CPU time at ticks. It counts the time between the last tick and a move for the new cgroup.
     let ran_ms = task.all_totals().on_cpu_ns / 1_000_000;
     let theirs: f64 = measured.ran_ms.iter().map(|ran| *ran.start()).sum();
     assert!(ran_ms as f64 >= 0.99 * theirs - 8.0, "{ran_ms} of {theirs} ms");
 }
 
-/// When a process moves, the kernel names only its main thread, and the others do not switch.
+/// When a process moves, the kernel reports only its main thread. The other threads do not switch here.
 #[test]
 #[ignore = "all CPUs: the threads must be alone on theirs"]
 fn threads_that_are_alone_on_their_cpus_count_in_the_new_cgroup_from_the_next_reading_on() {
     let (a, b) = (Place::new("alone-a"), Place::new("alone-b"));
-    // With a higher weight, the loops would keep the reader of this test waiting for a minute.
+    // With a higher weight, the loops would delay the reader of this test by a minute.
     b.cgroup.weigh(4);
     let (load, _out) = Load::workload(&["burn", "2", "60", "pin"], None);
     a.put("cgroup.procs", &load.pid().to_string());
@@ -266,7 +267,7 @@ fn threads_that_are_alone_on_their_cpus_count_in_the_new_cgroup_from_the_next_re
     assert!(ran_ns(&b) > interval.duration_ns * 3 / 2, "{} ns in the new one", ran_ns(&b));
 }
 
-/// Like a container runtime: a process moves itself into a cgroup, works there and exits before the next sample.
+/// Like a container runtime, a process moves itself into a cgroup, works there and exits before the next sample.
 #[test]
 fn a_process_that_moves_itself_and_exits_counts_in_its_new_cgroup() {
     let cgroup = Place::new("placed");
@@ -274,7 +275,7 @@ fn a_process_that_moves_itself_and_exits_counts_in_its_new_cgroup() {
     cgroup.cgroup.favour();
     let measured = measured(&[&cgroup], || {
         let procs = cgroup.files("cgroup.procs").join("; echo $$ > ");
-        // The shell itself must loop: a child of the shell would start in the new cgroup, and never move.
+        // The shell itself must loop: a child of the shell would start in the new cgroup and never move.
         let script = format!("echo $$ > {procs}; while :; do :; done");
         let load = Load::start("timeout", &["3", "sh", "-c", &script], None);
         for_ms(3_500);
@@ -286,7 +287,7 @@ fn a_process_that_moves_itself_and_exits_counts_in_its_new_cgroup() {
     assert!(throttled_ms > 1_000, "throttled for {throttled_ms} ms in 3 s with half a CPU");
 }
 
-/// Uses `tasks` on v1 and `cgroup.threads` on v2: they move one thread, not the process.
+/// Moves single threads, not the process: `tasks` on v1 and `cgroup.threads` on v2 do that.
 #[test]
 fn threads_that_are_moved_one_by_one_count_in_their_own_cgroups() {
     let parent = Place::new("threaded");
@@ -343,8 +344,8 @@ fn a_cgroup_that_is_removed_after_its_task_moved_away_keeps_its_figures() {
     assert!((ours - theirs).abs() <= 0.01 * theirs + 8.0, "{ours:.1} ms, by the kernel {theirs:.1}");
 }
 
-/// When a process moves, the kernel reports only the main thread. The hook finds the other threads when they switch in. Two
-/// threads on each CPU switch all the time.
+/// When a process moves, the kernel reports only the main thread. The hook finds each other thread when the thread switches in.
+/// Two threads on each CPU switch all the time.
 #[test]
 fn all_threads_of_a_process_move_with_it() {
     let (a, b) = (Place::new("process-a"), Place::new("process-b"));

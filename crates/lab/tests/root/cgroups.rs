@@ -1,4 +1,4 @@
-//! Short-lived cgroups: cgscope keeps the name of a cgroup while figures refer to it, and frees its data afterwards.
+//! Short-lived cgroups. cgscope keeps the name of a cgroup while figures refer to it, and frees its data afterwards.
 
 mod storm;
 
@@ -28,8 +28,8 @@ use crate::{
     spread::Spread,
 };
 
-/// A shell that enters a cgroup, runs a short process there and returns. A process that is created in a cgroup is counted there,
-/// however short its life.
+/// Shell script that enters a cgroup, runs a short process there and leaves the cgroup. A process that is created in a cgroup
+/// counts for it, however short its life.
 const VISIT: &str = r#"
     while read -r there; do
         echo $$ > "$there/cgroup.procs"
@@ -70,7 +70,6 @@ impl Visitor {
 }
 
 impl Drop for Visitor {
-    /// Closes its input, which ends the shell.
     fn drop(&mut self) {
         self.orders = None;
         let _ = self.child.wait();
@@ -89,7 +88,6 @@ impl Parent {
         Self { visitor: Some(Visitor::new(&cgroup.path)), cgroup }
     }
 
-    /// Creates a cgroup. Returns its path, its id and the expected name.
     fn make(&self, name: &str) -> (PathBuf, u64, String) {
         let path = self.cgroup.path.join(name);
         fs::create_dir(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -113,7 +111,7 @@ impl Drop for Parent {
     }
 }
 
-/// Removes a cgroup. Retries, because a reaped process may stay in its cgroup for a moment.
+/// Removes a cgroup. Retries, because a reaped process can stay in its cgroup for a moment.
 fn remove(path: &Path) {
     let end = Instant::now() + Duration::from_secs(5);
     while let Err(error) = fs::remove_dir(path) {
@@ -132,7 +130,8 @@ fn name(sample: &Sample, id: u64) -> Option<&str> {
     sample.cgroups.iter().find(|(named, _)| *named == id).map(|(_, path)| &**path)
 }
 
-/// As in `conservation`: sometimes the storage of a task cannot be created, but the sums are still complete.
+/// Asserts that hardly anything was lost. As in `conservation`, the storage of a task sometimes cannot be created, but the sums
+/// are still complete.
 fn assert_hardly_lost(losses: &Losses) {
     for (loss, count) in losses.nonzero() {
         let allowed = match loss {
@@ -147,10 +146,10 @@ fn assert_hardly_lost(losses: &Losses) {
     }
 }
 
-/// Expected name of each cgroup, by id.
 type Names = Arc<Mutex<HashMap<u64, String>>>;
 
-/// Creates and removes `count` cgroups, a hundred at a time. Every tenth has a process; returns the ids of these.
+/// Creates and removes `count` cgroups, a hundred at a time. Runs a process in every tenth cgroup, and returns the ids of these
+/// cgroups.
 fn churn(parent: &mut Parent, count: usize, names: &Names) -> HashSet<u64> {
     let mut visited = HashSet::new();
     for batch in 0..count / 100 {
@@ -213,7 +212,7 @@ fn ten_thousand_cgroups_made_and_removed_cause_no_error_no_leak_and_no_wrong_nam
     ] {
         assert!(at_end <= at_start + 20, "{what}: {at_start}, then {at_end}");
     }
-    // Includes the memory of this test.
+    // The process whose memory is measured is this test, so allow for the test's own memory.
     let grown = highest_rss.saturating_sub(first.cost.rss_bytes.unwrap_or(0));
     assert!(grown < 20 << 20, "memory grew by {grown} bytes");
 
@@ -258,7 +257,7 @@ fn a_name_longer_than_an_event_is_found_by_a_walk_of_the_cgroup_tree() {
     sample(&mut collector);
     let (path, id, expected) = parent.make(&"x".repeat(255));
     parent.visit(&path);
-    // The collector does not walk the cgroup tree again before this time is over.
+    // The collector walks the cgroup tree again only after 900 ms.
     thread::sleep(Duration::from_secs(1));
     let after = sample(&mut collector);
     assert_eq!(name(&after, id), Some(&*expected));
@@ -309,7 +308,7 @@ fn a_renamed_cgroup_and_its_descendants_have_the_new_name() {
     remove(&below);
     assert_eq!(name(&before, id), Some(&*old));
     assert_eq!(name(&before, below_id), Some(&*format!("{old}/below")));
-    // v2 cannot rename cgroups.
+    // On v2, cgroups cannot be renamed.
     if renamed.is_ok() {
         let new = format!("{}/new", parent.cgroup.name);
         assert_eq!(name(&after, id), Some(&*new));
@@ -321,11 +320,11 @@ fn a_renamed_cgroup_and_its_descendants_have_the_new_name() {
 fn a_cgroup_removed_during_a_recording_keeps_its_name_in_it() {
     let dir = Dir::new("removed");
     let file = dir.file("a.rec");
-    // The recording must be running when the cgroup is removed, and continue after that.
+    // The recording must already run when the cgroup is removed, and continue after that.
     let seconds = if is_emulated() { "8" } else { "3" };
     let mut recording = Background::start(cgscope().args(["record", "-v", "-o", &file, "-d", seconds]));
     recording.wait_for("attached after");
-    // The names are read with the first sample.
+    // The recorder reads the names with the first sample.
     thread::sleep(patience(300));
     let mut parent = Parent::new("recorded");
     let (path, _, _) = parent.make("inside");
@@ -348,9 +347,8 @@ fn a_cgroup_removed_during_a_recording_keeps_its_name_in_it() {
 #[ignore = "all CPUs: 400 busy cgroups"]
 fn memory_for_many_cgroups_that_wait_behind_each_other_is_bounded() {
     const CGROUPS: usize = 400;
-    // For each cgroup: the pairs that are counted separately, plus one for the sum of the others.
+    // Maximum number of pairs for each cgroup: the separately counted ones, plus one for the sum of the others.
     const MOST: usize = CGROUPS * 33;
-    // Each cgroup has one thread, which yields its CPU all the time.
     let spread = Spread::yielding("yield", CGROUPS, 60);
     let mut collector = follow(&[]);
     let begun = Instant::now();
@@ -361,7 +359,7 @@ fn memory_for_many_cgroups_that_wait_behind_each_other_is_bounded() {
         let now = sample(&mut collector);
         highest = highest.max(collector.held().pairs);
         let interval = Interval::between(&earlier, &now);
-        // A culprit that is now part of the sum of others must not be charged twice.
+        // When a culprit becomes part of the sum of the others, its time must not count twice.
         let charged: u64 = interval.pairs.iter().map(|pair| pair.ns).sum();
         let behind = interval.total().wait.by_cause.0.iter().sum::<u64>();
         assert!(charged <= behind + behind / 10, "{charged} ns of {behind}");
@@ -377,8 +375,8 @@ fn memory_for_many_cgroups_that_wait_behind_each_other_is_bounded() {
 mod long {
     use super::*;
 
-    /// When most places for exit figures are in use, the exit figures of idle cgroups are released. They are created again if a
-    /// task enters the cgroup.
+    /// When most entries for exit figures are in use, cgscope releases the entries of idle cgroups. It creates an entry again if
+    /// a task enters the cgroup.
     #[test]
     #[ignore = "all CPUs: makes thousands of cgroups, whose names other tests would lose"]
     fn exits_in_thousands_of_cgroups_one_after_the_other_are_counted_once() {
@@ -403,7 +401,7 @@ mod long {
                 read(&mut collector);
             }
         }
-        // A task counts as exited at its last switch. The place of its cgroup's exit figures is released after that.
+        // A task counts as exited at its last switch. The entry for its cgroup's exit figures is released after that.
         for _ in 0..4 {
             thread::sleep(Duration::from_millis(500));
             read(&mut collector);
@@ -426,7 +424,6 @@ mod long {
         assert_eq!(exited.iter().filter(|exited| **exited == 3).count(), AGAIN);
     }
 
-    /// Cgroups and tasks, removed on drop.
     #[derive(Default)]
     struct Hostile {
         paths: Vec<PathBuf>,
@@ -439,13 +436,13 @@ mod long {
                 let _ = sleeper.kill();
                 let _ = sleeper.wait();
             }
-            // What they had started ends within a second.
+            // The child processes of the sleepers end within a second.
             thread::sleep(Duration::from_millis(1_200));
             self.paths.iter().for_each(|path| _ = fs::remove_dir(path));
         }
     }
 
-    /// One user makes more cgroups than are kept, with long names and some tasks, beside a pod.
+    /// One user makes more cgroups than cgscope keeps. The cgroups have long names, and some have tasks. A pod runs beside them.
     #[test]
     #[ignore = "all CPUs: makes thousands of cgroups, whose names other tests would lose"]
     fn forty_thousand_cgroups_of_one_user_cost_a_bounded_amount_and_hide_no_others() {
@@ -472,7 +469,8 @@ mod long {
             for at in 0..EACH {
                 let path = parent.join(format!("{at}-{}", "n".repeat(80)));
                 fs::create_dir(&path).expect("a cgroup of ours");
-                // Some of them are among those that the walk does not read, in whatever order a directory lists 1,000.
+                // The walk reads only a part of the cgroups, in the unknown order of the directory. With tasks at regular places,
+                // the walk misses some cgroups with tasks.
                 if at % 125 == 124 {
                     let awake = ["-c", "while :; do sleep 1; done"];
                     let sleeper = Command::new("sh").args(awake).spawn().expect("sh starts");

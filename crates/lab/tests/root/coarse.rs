@@ -1,4 +1,4 @@
-//! The coarse mode: it has the same sums as the exact mode, but reads only `/proc`.
+//! The coarse mode. It has the same sums as the exact mode, but reads only `/proc`.
 
 use std::{
     collections::BTreeMap,
@@ -18,9 +18,9 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// Allowed difference, percent: the two readings are not from the same instant.
+/// Tolerance, percent: the two readings are not from the same instant.
 const PERCENT: f64 = 2.0;
-/// Maximum time that both readings together may take.
+/// Maximum time for both readings together.
 const TOGETHER: Duration = Duration::from_millis(15);
 
 fn assert_near(what: &str, coarse: u64, exact: u64, slack: u64) -> f64 {
@@ -30,8 +30,8 @@ fn assert_near(what: &str, coarse: u64, exact: u64, slack: u64) -> f64 {
     100.0 * off as f64 / exact.max(1) as f64
 }
 
-/// The part of unfinished waits that the kernel's sum, and so the coarse wait, already includes: the time before a
-/// migration, on another CPU; ns by thread id.
+/// Returns the part of unfinished waits that the kernel's sum already includes, ns by thread id. This part is the time on another
+/// CPU before a migration. The coarse mode's wait includes it, too.
 fn booked(samples: [&Sample; 2]) -> BTreeMap<u32, u64> {
     let mut booked = BTreeMap::new();
     for task in samples.into_iter().flat_map(|sample| &sample.tasks) {
@@ -84,7 +84,7 @@ fn assert_agree(coarse: &Interval, exact: &Interval, booked: &BTreeMap<u32, u64>
     off.into_iter().fold(0.0, f64::max)
 }
 
-/// Path of a task's cgroup. Both modes use the same cgroup ids.
+/// Returns the path of a task's cgroup. Both modes use the same cgroup ids.
 fn exact_path<'a>(task: &TaskInterval, names: &'a Interval) -> Option<&'a std::sync::Arc<str>> {
     names.cgroup_path(task.reading.cgroup_id)
 }
@@ -105,7 +105,7 @@ fn the_sums_equal_those_of_the_exact_mode() {
     assert_eq!((exact.mode(), coarse.mode()), (Mode::Bpf, Mode::Coarse));
     // Wait for the end of the quota's first period.
     thread::sleep(Duration::from_millis(300));
-    // Compare two readings at nearly the same moment, whatever they say.
+    // Retry until both readings are from nearly the same moment. The choice does not depend on the figures.
     let mut both = || {
         (0..200)
             .find_map(|_| {
@@ -131,7 +131,7 @@ fn each_sample_lies_between_two_readings_of_the_kernels_files() {
     let (load, _out) = Load::workload(&["blink", "6", "30"], None);
     let pids = load.pids();
     let run = measure(&mut follow_coarsely(&pids), &pids, 3);
-    // The main thread sleeps.
+    // The main thread sleeps, so it is one of the idle tasks.
     let whole = run.whole.with_idle();
     assert_eq!(whole.tasks.len(), 7);
     for task in &whole.tasks {
@@ -163,7 +163,7 @@ fn one_loop_at_half_a_cpu_is_throttled_for_as_long_as_cpu_stat_says() {
     let group = &interval.by_cgroup()[&Some(inner.name.as_str().into())];
     let throttled = group.wait.by_cause.get(Cause::Throttled);
     assert!(throttled <= said + 100_000_000, "{throttled}, and cpu.stat {said}");
-    // The loop may have waited for other tasks too.
+    // The loop can also have waited for other tasks.
     assert_near("throttled", throttled, said, 100_000_000);
     assert!(throttled * 100 >= group.wait.total_ns * 80, "{:?}", group.wait.by_cause);
     let limits = interval.limits_of(&inner.name);
@@ -178,7 +178,7 @@ fn one_loop_at_half_a_cpu_is_throttled_for_as_long_as_cpu_stat_says() {
 fn a_quota_that_ran_out_is_also_a_finding_in_the_coarse_mode() {
     let limited = Cgroup::new("coarse-finding");
     limited.limit(25_000, 100_000);
-    // Beside ten loops of other programs it would not reach its quota.
+    // Beside ten loops of other programs, the cgroup would not reach its quota.
     limited.favour();
     let (_load, _out) = Load::workload(&["burn", "3", "30"], Some(&limited));
     let output = run(&["hist", "--mode", "coarse", "--json", "--cgroup", &limited.name, "3", "1"]);
@@ -191,7 +191,6 @@ fn a_quota_that_ran_out_is_also_a_finding_in_the_coarse_mode() {
     assert!(!rules.iter().any(|rule| *rule == "unattributed"), "{rules:?}");
 }
 
-/// Checks that figures that need the hook are null.
 fn assert_is_coarse(interval: &Value) {
     assert_eq!(interval["mode"], "coarse");
     for key in ["pending", "culprits"] {
@@ -269,7 +268,7 @@ fn a_coarse_recording_is_reported_as_coarse() {
     assert_eq!(intervals.len(), 3);
     intervals.iter().for_each(assert_is_coarse);
     let waited: u64 = intervals.iter().filter_map(|interval| interval["total"]["total_ns"].as_u64()).sum();
-    // Two of the four loops wait all the time; more of them do on a busy machine.
+    // Two of the four loops wait all the time. On a busy machine, more of them do.
     assert!((4_000_000_000..13_000_000_000).contains(&waited), "{waited}");
 }
 
@@ -286,7 +285,7 @@ fn a_command_is_followed_with_its_children_to_its_end() {
         let tasks = intervals.iter().flat_map(|interval| interval["tasks"].as_array().expect("tasks"));
         tasks.filter_map(|task| task[key].as_u64()).sum()
     };
-    // Four loops for two seconds. cgscope misses the last interval, and other programs may run.
+    // The load is four loops for two seconds. cgscope misses the last interval, and other programs can use the CPUs.
     let ran = sum("on_cpu_ns");
     assert!(ran > 200_000_000, "{ran}");
     let lost: u64 =
@@ -296,7 +295,7 @@ fn a_command_is_followed_with_its_children_to_its_end() {
 
 #[test]
 fn the_last_figures_of_a_command_are_read_before_it_is_reaped() {
-    // The command ends within the first interval, so only the reading at its end exists.
+    // The command ends within the first interval, so the only reading is the one at its end.
     let workload = env!("CARGO_BIN_EXE_workload");
     let output = run(&["hist", "--mode", "coarse", "--json", "--", workload, "fork", "0"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -321,7 +320,6 @@ fn a_coarse_measurement_ends_with_status_1_if_the_target_exits() {
     assert!(stderr(&output).contains("the target has exited"), "{}", stderr(&output));
 }
 
-/// Number of tasks created since the host booted.
 fn forks() -> u64 {
     let stat = fs::read_to_string("/proc/stat").expect("/proc/stat");
     let line = stat.lines().find_map(|line| line.strip_prefix("processes ")).expect("processes");
@@ -336,7 +334,7 @@ fn tasks_that_start_and_exit_between_two_readings_are_counted_as_not_seen() {
     load.wait();
     let before = forks();
     let last = collector.sample().expect("a sample");
-    // A reading includes tasks that start during its walk of `/proc`, but only the next reading counts the forks of these tasks.
+    // The walk of `/proc` can find tasks that start during the reading. Only the next reading counts the forks of these tasks.
     let early = forks() - before;
     let losses = Interval::between(&first, &last).losses;
     let unseen = losses.get(cgscope_ledger::Loss::TaskUnseen);

@@ -1,4 +1,4 @@
-//! The fallback to the coarse mode. Each test creates one reason for it, only for one child process.
+//! The fallback to the coarse mode. Each test creates one reason for the fallback, for one child process only.
 
 use std::{
     ffi::CStr,
@@ -13,7 +13,6 @@ use crate::{
     bench::{cgscope, json_lines, run, stderr, stdout},
 };
 
-/// Numbers from `include/uapi/linux/capability.h`.
 const DAC_READ_SEARCH: i32 = 2;
 const SYS_PTRACE: i32 = 19;
 const SYS_ADMIN: i32 = 21;
@@ -26,7 +25,6 @@ fn done(result: i32) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Runs the command; the child calls `prepare` before exec.
 fn prepared(args: &[&str], prepare: impl FnMut() -> io::Result<()> + Send + Sync + 'static) -> Output {
     let mut command = cgscope();
     command.args(args);
@@ -35,16 +33,16 @@ fn prepared(args: &[&str], prepare: impl FnMut() -> io::Result<()> + Send + Sync
     command.output().expect("the command starts")
 }
 
-/// Runs the command without these capabilities. At `execve`, root gets only the capabilities in the bounding set.
+/// Runs the command without these capabilities. At `execve`, root only gets capabilities from the bounding set.
 fn without(capabilities: &[i32], args: &[&str]) -> Output {
     let dropped = capabilities.to_vec();
     prepared(args, move || {
-        // SAFETY: no pointers.
+        // SAFETY: the call takes no pointers.
         dropped.iter().try_for_each(|one| done(unsafe { libc::prctl(libc::PR_CAPBSET_DROP, *one, 0, 0, 0) }))
     })
 }
 
-/// Makes all mounts private, so that no change is visible outside this mount namespace.
+/// Makes all mounts private, so that no change is visible outside of this mount namespace.
 fn own_mounts() -> io::Result<()> {
     mount(c"none", c"/", c"", libc::MS_REC | libc::MS_PRIVATE)
 }
@@ -55,7 +53,7 @@ fn mount(source: &CStr, target: &CStr, kind: &CStr, flags: libc::c_ulong) -> io:
 }
 
 fn hide_btf() -> io::Result<()> {
-    // SAFETY: no pointers.
+    // SAFETY: the call takes no pointers.
     done(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
     own_mounts()?;
     match mount(c"none", c"/sys/kernel/btf", c"tmpfs", 0) {
@@ -67,7 +65,7 @@ fn hide_btf() -> io::Result<()> {
 
 /// Enters a new PID namespace with its own `/proc`, as in a container.
 fn own_pids() -> io::Result<()> {
-    // SAFETY: only system calls; the forking process has one thread.
+    // SAFETY: only system calls, and the forking process has one thread.
     unsafe {
         done(libc::unshare(libc::CLONE_NEWPID | libc::CLONE_NEWNS))?;
         own_mounts()?;
@@ -75,7 +73,7 @@ fn own_pids() -> io::Result<()> {
             -1 => Err(io::Error::last_os_error()),
             0 => mount(c"proc", c"/proc", c"proc", 0),
             child => {
-                // Close all descriptors, so that no reader waits for a pipe that this process holds open.
+                // Close all descriptors: a reader would wait for the end of a pipe that this process holds open.
                 libc::syscall(libc::SYS_close_range, 0u32, u32::MAX, 0u32);
                 let mut status = 0;
                 libc::waitpid(child, &mut status, 0);
@@ -85,9 +83,9 @@ fn own_pids() -> io::Result<()> {
     }
 }
 
-/// Whether root can measure exactly here. Some kernels of the lab are too old.
+/// Returns whether root can use the exact mode here. Some kernels of the lab are too old.
 fn is_exact_here() -> bool {
-    // On a busy host the result may be incomplete (exit code 1).
+    // On a busy host, the result can be incomplete (exit code 1).
     run(&["hist", "--mode", "bpf", "0.1", "1"]).status.code() != Some(2)
 }
 
@@ -99,7 +97,6 @@ fn assert_exact(output: &Output) {
     assert_eq!(lines[0]["mode"], "bpf");
 }
 
-/// Checks for one sentence on standard error, and for the figures.
 fn assert_coarse(output: &Output, words: &[&str]) {
     let said = stderr(output);
     assert_eq!(output.status.code(), Some(0), "{said}");
@@ -138,7 +135,7 @@ fn a_user_without_capabilities_measures_coarsely() {
     let output = as_nobody(&AUTO);
     assert_coarse(&output, &[words]);
     assert_one_sentence(&as_nobody(&BPF_ONLY), &[words]);
-    // Users can measure their own processes and the children of these.
+    // Users can measure their own processes and the children of these processes.
     let output = as_nobody(&["hist", "--mode", "coarse", "--", "sh", "-c", ":"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(stdout(&output).contains("1 wait") || stdout(&output).contains("waits"), "{}", stdout(&output));

@@ -1,4 +1,4 @@
-//! No wait is lost: every wait of a short-lived task is in the figures of the task, of exited tasks, or of a loss counter.
+//! No wait is lost. Every wait of a short-lived task counts for the task, for exited tasks, or in a loss counter.
 
 use std::{thread, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::{
     load::{Cgroup, Load, result},
 };
 
-/// Takes samples from `earlier` on while the load runs, and one more after all its tasks have exited. Returns the load's own
+/// Takes samples after `earlier` while the load runs, and one more after all its tasks have exited. Also returns the load's own
 /// result.
 fn measure_to_the_end(
     collector: &mut Collector,
@@ -43,15 +43,15 @@ fn measure_to_the_end(
     (whole, kernel)
 }
 
-/// Sometimes the storage of a task cannot be created, because a task was preempted while it created one. This is rare. A
-/// loss counter counts it, and the sum still includes the waits.
+/// Asserts that hardly anything was lost. The storage of a task cannot be created if another task was preempted while it created
+/// a storage. This is rare. A loss counter counts such a task, and the sum still includes its waits.
 fn assert_hardly_lost(losses: &Losses) {
     for (loss, count) in losses.nonzero() {
         let allowed = match loss {
             Loss::StorageNotCreated => 50,
             // Each of these tasks switches a few times.
             Loss::SwitchWithoutStorage => 500,
-            // This needs a task that exits while it is read, which is rare unless reading is slow.
+            // A task was read while it exited. This is rare unless reading is slow.
             Loss::ReadingOvertaken if is_emulated() => 20,
             _ if loss.leaves_result_whole() => u64::MAX,
             _ => 0,
@@ -75,9 +75,9 @@ fn ten_thousand_short_lived_processes_lose_no_wait() {
     assert!(group.exited >= count, "{} exited", group.exited);
     assert_eq!(group.wait.hist.count(), group.wait.count);
     assert!(group.wait.count >= 2 * count, "each task waits before its first run and after a yield");
-    // Compare with the figures of the kernel's tasks at their end. All tasks have exited, so both are equal to the nanosecond.
+    // All tasks have exited, so the figures equal the kernel's own ones at the exit of each task, to the nanosecond.
     assert_eq!(group.wait.total_ns, group.totals.run_delay_ns, "{:?}", group.totals);
-    // Compare with /proc. Each child was read as a zombie, and the parent shortly before its end.
+    // Compare with /proc, too. Each child was read as a zombie, and the parent shortly before its end.
     let on_top_ns =
         group.wait.total_ns.checked_sub(kernel_ns).expect("at least the figure in the kernel's files");
     assert!(on_top_ns < 50_000_000, "{on_top_ns} ns more than the {kernel_ns} ns of the kernel's files");
@@ -107,11 +107,11 @@ fn ten_thousand_short_lived_threads_lose_no_wait() {
 fn the_waits_of_children_stay_with_a_selected_process() {
     let count = if is_emulated() { 5_000 } else { 12_000 };
     let (load, mut out) = Load::workload(&["threads", &count.to_string()], None);
-    // Otherwise, the threads on a fast host would end before we have attached.
+    // Stop the threads. On a fast host, they would otherwise end before cgscope has attached.
     load.signal(libc::SIGSTOP);
     let mut collector = follow(&[load.pid()]);
     let before = collector.sample().expect("a sample");
-    // The kernel has already counted these parts of unfinished waits. We count each wait when it ends.
+    // The kernel has already counted these parts of unfinished waits. cgscope counts a wait when it ends.
     let pending = before.tasks.iter().filter_map(|task| task.pending.as_deref());
     let booked_ns: u64 = pending.map(|pending| pending.booked_ns).sum();
     load.signal(libc::SIGCONT);

@@ -1,4 +1,4 @@
-//! The cost of the collector. `cargo xtask overhead` compares the cost of the hook with other tools.
+//! The cost of the collector. `cargo xtask overhead` compares the cost of the hook with the cost of other tools.
 
 use std::{thread, time::Duration};
 
@@ -25,16 +25,15 @@ fn five_thousand_sleeping_threads_cost_at_most_2_percent_of_a_core_and_30_mib() 
     assert!(percent <= 2.0, "{percent:.2} % of a core");
 }
 
-/// Bytes in the kernel's caches for memory that cgroups are charged for, among it task storage.
+/// Returns the size of the kernel's caches for memory charged to cgroups, bytes. Task storage is in these caches.
 fn charged_slabs() -> f64 {
     let slabs = std::fs::read_to_string("/proc/slabinfo").expect("the kernel's caches");
     let charged = slabs.lines().filter(|line| line.starts_with("kmalloc-cg-"));
     let numbers = |line: &str| -> Vec<f64> { line.split(' ').filter_map(|word| word.parse().ok()).collect() };
-    // Objects in use and their size are the first and the third number.
+    // Number 0 is the count of objects in use; number 2 is the size of an object.
     charged.map(numbers).map(|of_cache| of_cache[0] * of_cache[2]).sum()
 }
 
-/// Sizes of a recording's delta frames, bytes (docs/record.md).
 fn delta_frames(recording: &[u8]) -> Vec<usize> {
     let (mut sizes, mut rest) = (Vec::new(), &recording[12..]);
     while let Some((head, after)) = rest.split_at_checked(9) {
@@ -47,13 +46,13 @@ fn delta_frames(recording: &[u8]) -> Vec<usize> {
     sizes
 }
 
-/// In times of what it takes without the threads: that is 140 ms on one machine and 230 ms on another.
+/// The limit is relative, because attaching without the threads takes 140 ms on one machine and 230 ms on another.
 #[test]
 #[ignore = "all CPUs: asserts a time"]
 fn with_5000_threads_attaching_takes_at_most_1_3_times_as_long() {
     let attached = || attached_after(&stderr(&run(&["hist", "-v", "--duration", "10ms"]))).as_secs_f64();
     let (mut without, mut with) = (Vec::new(), Vec::new());
-    // In turns: the machine may become slower.
+    // Alternate between both, because the machine can become slower.
     for _ in 0..3 {
         without.extend((0..3).map(|_| attached()));
         let (_load, _out) = Load::workload(&["sleep", "5000", "120"], None);
@@ -77,7 +76,7 @@ mod long {
         let recorded = run(&["record", "-o", "/dev/stdout", "-d", "8"]);
         let mut frames = delta_frames(&recorded.stdout);
         frames.sort_unstable();
-        // A byte for each 16 tasks would be 1,250.
+        // One byte for every 16 tasks would be 1,250 bytes.
         assert!((50..=800).contains(&frames[frames.len() / 2]), "{frames:?}");
         let cgscope = thread::spawn(|| run(&["hist", "--json", "1", "11"]));
         thread::sleep(Duration::from_secs(5));

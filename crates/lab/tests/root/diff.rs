@@ -1,4 +1,5 @@
-//! Two recordings of the same load have no significant difference. `diff` finds a larger quota and its size.
+//! `diff` finds no significant difference between two recordings of the same load. If a quota was raised, `diff` finds the change
+//! and its size.
 
 use std::{fs, process::Output, thread};
 
@@ -12,13 +13,14 @@ use crate::{
     load::{Cgroup, Cpu, Load},
 };
 
-/// Intervals in a piece: 17 of 100 ms. If other programs keep the recorder from its CPU, there are fewer and longer intervals.
+/// Number of intervals of 100 ms in a piece of a recording. There are fewer and longer intervals if other programs keep the
+/// recorder off its CPU.
 const PIECE: usize = 17;
 const FEWEST: usize = 10;
 const PIECES: usize = 40;
 
-/// A loop under a quota of half a CPU, and free loops, all with priority over other programs. The free loops share one CPU, which
-/// leaves the rest of the other CPU for cgscope.
+/// A loop under a quota of half a CPU, and free loops. All have priority over other programs. The free loops share one CPU, so
+/// the loop with the quota leaves the rest of the other CPU to cgscope.
 struct Loops {
     _loads: Vec<Load>,
     limited: Cgroup,
@@ -55,7 +57,6 @@ fn called(lines: &[Value]) -> Vec<&Value> {
     lines.iter().filter(|line| line["verdict"] == "more_than_noise").collect()
 }
 
-/// Cuts a recording into pieces, each a recording of its own.
 fn cut(dir: &Dir, file: &str) -> Vec<String> {
     let mut reader = open(file).expect("a recording");
     let header = reader.header().clone();
@@ -65,7 +66,7 @@ fn cut(dir: &Dir, file: &str) -> Vec<String> {
     let piece = |i: usize| {
         let path = dir.file(&format!("{i}.rec"));
         let mut writer = FileWriter::create(&path, &header).expect("a file of ours");
-        // The first sample is the last one of the previous piece.
+        // The first sample of a piece is the last one of the previous piece.
         for sample in &samples[i * length..=(i + 1) * length] {
             writer.sample(sample).expect("a sample is written");
         }
@@ -156,7 +157,7 @@ mod long {
             assert!(words.contains(said), "{said:?} is not in:\n{words}");
         }
 
-        // With both files swapped, all changes are mirrored.
+        // If the files are swapped, all changes have the opposite direction.
         let back = diff(&after, &before);
         assert_eq!(called(&back).len(), called(&lines).len());
         let mirrored = back
@@ -190,8 +191,8 @@ mod long {
         assert!(alarms.len() <= 1, "{alarms:#?}");
     }
 
-    /// Differences between two starts are not noise within a recording, so `diff` may report them. Other programs cause most of
-    /// these differences. But figures that only the load determines do not change much.
+    /// Two starts of a load can differ by more than the noise within a recording, so `diff` can report differences. Other
+    /// programs cause most of these. But figures that depend only on the load do not change much.
     #[test]
     #[ignore = "all CPUs: other load would be a difference"]
     fn two_starts_of_the_same_load_have_no_large_change() {
@@ -207,7 +208,8 @@ mod long {
             let lines = diff(&pair[0], &pair[1]);
             let summary = lines.iter().find(|line| line["kind"] == "summary").expect("a summary");
             assert!(summary["enough"] == true && summary["tested"].as_u64() > Some(10), "{summary}");
-            // Quota and CPU determine these figures. 5 percentage points are ten times the smallest change worth reporting.
+            // These figures depend only on the quota and the CPU. The limit of 5 percentage points is ten times the smallest
+            // change worth reporting.
             let own = ["on_cpu", "throttled", "own_cgroup"];
             let of_the_load = |line: &&&Value| {
                 line["about"] == "cgroup" && own.contains(&line["figure"].as_str().unwrap_or_default())

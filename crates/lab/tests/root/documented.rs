@@ -1,4 +1,4 @@
-//! Runs the commands of README and docs that measure, replay or serve. `crates/cgscope/tests/documented.rs` runs the others.
+//! Runs those commands of README and docs that measure, replay or serve. `crates/cgscope/tests/documented.rs` runs the others.
 
 #[allow(dead_code, reason = "the parser's test names the document")]
 #[path = "../../../cgscope/tests/documented/commands.rs"]
@@ -25,12 +25,12 @@ use crate::{
 };
 
 const RECORDING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../view/tests/files/threads.rec");
-/// Commands without an end get an interrupt after this time.
+/// Time after which a command without an end gets an interrupt.
 const MEASURES_MS: u64 = 2_000;
 
-/// What the commands get in place of the names in the documents: a service with a process, and a directory.
+/// Replacements for the names in the documents: a service with a process, a directory, and a daemon.
 struct Place {
-    // Before its cgroup: fields are dropped in this order.
+    // Declared before its cgroup, because fields are dropped in this order.
     load: (Load, BufReader<ChildStdout>),
     service: Cgroup,
     dir: Dir,
@@ -44,7 +44,7 @@ impl Place {
         Self { load, service, dir: Dir::new("documented"), daemon: Daemon::exporting("") }
     }
 
-    /// The words as this host can run them. A followed command becomes a short one.
+    /// Returns the words of a command so that they work on this host. A followed command becomes a short one.
     fn adapt(&self, words: &[String]) -> Vec<String> {
         let unit = self.service.name[1..].trim_end_matches(".service");
         let pid = self.load.0.pid().to_string();
@@ -55,7 +55,7 @@ impl Place {
                 ("--pid" | "-p", _) => pid.clone(),
                 ("--unit", _) => unit.to_owned(),
                 ("--connect", _) => self.daemon.socket(),
-                // The recording is shorter, and of another day.
+                // The recording is short, and its times differ from the documented ones.
                 ("--at", _) => "2s".to_owned(),
                 ("--", _) => {
                     adapted.extend(["sleep", "0.3"].map(str::to_owned));
@@ -76,7 +76,7 @@ impl Place {
     }
 }
 
-/// Runs a command, and interrupts it if it does not end by itself. Returns what is wrong, or an empty text.
+/// Runs a command, and interrupts it if it does not end by itself. Returns a description of the failure; empty if there is none.
 fn run(words: &[String], dir: &Path) -> String {
     let mut command = cgscope();
     command.args(words).current_dir(dir).stdout(Stdio::null());
@@ -92,7 +92,6 @@ fn run(words: &[String], dir: &Path) -> String {
     }
 }
 
-/// Runs the screen of a command in a terminal, and quits it with a key.
 fn run_screen(words: &[String], recording: Option<&str>) {
     let terminal = Terminal::new(100, 30);
     if let Some(name) = recording {
@@ -105,7 +104,6 @@ fn run_screen(words: &[String], recording: Option<&str>) {
     assert!(screen.contains("left with 0"), "cgscope {}:\n{screen}", words.join(" "));
 }
 
-/// The documented commands that begin with one of these, each once.
 fn documented(begins: &[&str], place: &Place) -> Vec<Vec<String>> {
     let chosen = |Documented { words, .. }: &Documented| {
         words.first().is_some_and(|command| begins.contains(&command.as_str()))
@@ -135,7 +133,7 @@ mod long {
         thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    // Each command has its own directory: several write a file of the same name.
+                    // Each command has its own directory, because several commands write a file with the same name.
                     while let Some(words) = { left.lock().unwrap().pop() } {
                         let dir = Dir::new("command");
                         let failure = run(&words, dir.path());

@@ -1,4 +1,4 @@
-//! Other programs read exports of recordings. The sums in an export equal those of `report --json` to the nanosecond.
+//! Other programs read exports of recordings. The sums in an export equal the sums of `report --json` to the nanosecond.
 
 #[path = "../../../export/tests/formats/decode.rs"]
 mod decode;
@@ -24,13 +24,13 @@ use crate::{
 };
 use readers::Readers;
 
-/// A recording of three seconds: a quota that runs out, a neighbour, and short-lived tasks.
+/// A recording of three seconds with a quota that runs out, a neighbour, and short-lived tasks.
 struct Recorded {
     dir: Dir,
     file: String,
     intervals: Vec<Value>,
     limited: String,
-    /// Exit status of `report`: on a busy host the recording may have losses, which every command then reports.
+    /// Exit status of `report`. On a busy host, the recording can have losses, which every command then reports.
     exit: Option<i32>,
 }
 
@@ -40,7 +40,7 @@ impl Recorded {
         let file = dir.file("a.rec");
         let (limited, neighbour) = (Cgroup::new("export limited"), Cgroup::new("export"));
         limited.limit(30_000, 100_000);
-        // Otherwise other programs may keep it below its quota.
+        // Give it a high weight. Otherwise other programs can keep it below its quota.
         limited.favour();
         let _loads = [
             Load::busy_loop(Some(&limited)),
@@ -57,7 +57,6 @@ impl Recorded {
         Self { dir, file, intervals, limited: limited.name.clone(), exit: report.status.code() }
     }
 
-    /// Exports to a file of this name.
     fn export(&self, format: &str, name: &str) -> String {
         let out = self.dir.file(name);
         let output = export(&self.file, format, &out);
@@ -78,7 +77,6 @@ impl Recorded {
         self.sum(|interval| number(&interval["total"]["count"]))
     }
 
-    /// Number of waits in the host-wide histogram, or in that of a cgroup.
     fn in_histogram(&self, cgroup: Option<&str>) -> u64 {
         self.sum(|interval| {
             let wait = cgroup.map_or(Some(&interval["total"]), |path| {
@@ -90,7 +88,7 @@ impl Recorded {
         })
     }
 
-    /// Waits by cause, ns. Null counts as 0.
+    /// Returns the waiting time by cause, ns. Null counts as 0.
     fn by_cause(&self) -> BTreeMap<&'static str, u64> {
         let sum = |cause: Cause| {
             let key = format!("{}_ns", cause.name());
@@ -99,7 +97,7 @@ impl Recorded {
         Cause::ALL.iter().map(|cause| (cause.name(), sum(*cause))).collect()
     }
 
-    /// Expected sum of each column, for every table.
+    /// Returns the expected sum of each column. All table formats have the same columns.
     fn columns(&self) -> BTreeMap<String, u64> {
         let causes = self.by_cause().into_iter().map(|(cause, ns)| (format!("wait_{cause}_ns"), ns));
         let others = [("wait_ns".to_owned(), self.wait_ns()), ("waits".to_owned(), self.waits())];
@@ -107,7 +105,6 @@ impl Recorded {
     }
 }
 
-/// Makes a recording of the whole host.
 fn record(words: &[&str]) {
     let output = run(&[&["record"], words].concat());
     assert_measured(&output);
@@ -156,7 +153,7 @@ fn tables_sum_to_the_report_in_duckdb() {
     let sums = |table: &str| python.duckdb_sums(table, &columns);
     assert_eq!(sums(&format!("read_csv('{csv}')")), expected);
     assert_eq!(sums(&format!("read_parquet('{parquet}')")), expected);
-    // The files of two hosts make one table.
+    // The files of two hosts are read as one table.
     recorded.export("parquet", "b.parquet");
     let both = sums(&format!("read_parquet('{}')", recorded.dir.file("*.parquet")));
     assert_eq!(both, expected.into_iter().map(|(column, sum)| (column, 2 * sum)).collect());
@@ -219,7 +216,7 @@ fn sums_by_cause_are_the_same_in_pprof() {
     let of_root = go.top(&out, "wait").into_iter().find(|line| line.name == "/").expect("the root cgroup");
     assert_eq!(of_root.cumulative, recorded.wait_ns(), "the root includes all cgroups below it");
     assert_eq!(go.top(&out, "waits").iter().map(|line| line.flat).sum::<u64>(), recorded.waits());
-    // Other tests run beside this one, so nobody knows how much of its quota the load used up.
+    // Other tests run at the same time, so the test does not know how much of its quota the load used.
     let of_quota = stacks.iter().filter(|stack| stack.frames.last().is_some_and(|leaf| *leaf == quota));
     let behind_ns: u64 = of_quota.map(|stack| stack.values["behind"]).sum();
     let line = go.top(&out, "behind").into_iter().find(|line| line.name == quota).expect("the quota");
@@ -285,7 +282,7 @@ fn assert_nothing_beside(dir: &Dir, name: &str) {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// Makes a short recording that loses nothing: one process, which does something in every interval.
+/// Makes a short recording without losses, of one process that is active in every interval.
 fn short(dir: &Dir) -> String {
     let file = dir.file("a.rec");
     let load = [env!("CARGO_BIN_EXE_workload"), "blink", "1", "1"];
@@ -361,7 +358,7 @@ fn complete_samples_of_a_truncated_recording_are_exported() {
     let dir = Dir::new("cut");
     let file = short(&dir);
     let bytes = fs::read(&file).expect("a recording");
-    // Cut off the end and a part of the last sample.
+    // Cut off the end marker and a part of the last sample.
     fs::write(&file, &bytes[..bytes.len() - 200]).expect("a file of ours");
     let intervals = json_lines(&run(&["report", "--json", &file]));
     let out = dir.file("a.csv");

@@ -14,7 +14,7 @@ use crate::{
 fn encoding(cgroup: Option<&Cgroup>, options: &str, seconds: u32) -> (String, Vec<Value>) {
     let dir = Dir::new("encoding");
     let file = dir.file("a.rec");
-    // Like a container runtime: enter the cgroup, then exec.
+    // Like a container runtime, enter the cgroup and then exec.
     let enter = cgroup
         .map_or_else(String::new, |cgroup| format!("echo 0 > {}/cgroup.procs && ", cgroup.path.display()));
     let encode = format!(
@@ -23,12 +23,11 @@ fn encoding(cgroup: Option<&Cgroup>, options: &str, seconds: u32) -> (String, Ve
     );
     let output = run(&["record", "-o", &file, "-i", "0.5", "--", "sh", "-c", &encode]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    // Join the lines, because a line break may fall anywhere in a sentence.
+    // Join the lines, because a line break can be anywhere in a sentence.
     let words = stdout(&run(&["report", &file])).split_whitespace().collect::<Vec<_>>().join(" ");
     (words, json_lines(&run(&["report", "--json", &file])))
 }
 
-/// Sums a counter of a cgroup over all intervals that have the cgroup.
 fn sum(intervals: &[Value], path: &str, counter: impl Fn(&Value) -> &Value) -> u64 {
     let groups = intervals.iter().flat_map(|interval| interval["cgroups"].as_array().expect("cgroups"));
     groups.filter(|group| group["path"] == path).filter_map(|group| counter(group).as_u64()).sum()
@@ -58,14 +57,12 @@ fn threads_on_a_quota_of_one_cpu_are_reported_with_the_derived_figures() {
         })
         .filter_map(|interval| interval["duration_ns"].as_u64())
         .sum();
-    // Periods x 100 ms equals the elapsed time.
     let by_periods_ns = periods * 100_000_000;
     assert!(by_periods_ns.abs_diff(measured_ns) <= 300_000_000, "{periods} periods in {measured_ns} ns");
     assert!(throttled * 100 >= periods * 50, "{throttled} of {periods} periods throttled");
-    // The encoder used its whole quota: one CPU on average.
     let ran = counter("usage_ns");
     assert!(ran as f64 >= 0.8 * measured_ns as f64, "{ran} of {measured_ns} ns");
-    // The encoder waits longer than it runs. Most of the waiting is for the quota or for its own threads.
+    // The encoder waits longer than it runs, mostly for its quota or for its own threads.
     let cause = |name: &'static str| sum(&intervals, path, move |group| &group["wait"]["by_cause"][name]);
     let waited = sum(&intervals, path, |group| &group["wait"]["total_ns"]);
     assert!(waited > ran, "{waited} ns waited, {ran} ns ran");
@@ -78,7 +75,6 @@ fn threads_on_a_quota_of_one_cpu_are_reported_with_the_derived_figures() {
     }));
     let rules = findings(&intervals);
     assert!(rules.contains(&"throttled") && rules.contains(&"threads_over_quota"), "{rules:?}");
-    // The text reports the same figures for the whole run.
     for said in [
         format!("{path}: "),
         "its quota (1 CPU: 100ms of every 100ms) ran out in".into(),
@@ -115,7 +111,6 @@ fn without_a_quota_the_report_mentions_none() {
     assert!(!words.contains("Quota of"), "{words}");
 }
 
-/// Reads the kernel's current `cpu.stat` of a cgroup.
 fn cpu_stat(cgroup: &Cgroup) -> std::collections::BTreeMap<String, u64> {
     let text = std::fs::read_to_string(cgroup.path.join("cpu.stat")).expect("cpu.stat");
     let lines = text.lines().filter_map(|line| line.split_once(' '));
@@ -129,7 +124,8 @@ fn the_summary_of_the_command_has_the_kernels_own_figures_and_figures_derived_fr
     cgroup.limit(100_000, 100_000);
     // Give it a high weight, so that only the quota holds it back.
     cgroup.favour();
-    // Loads its libraries. Otherwise the first command waits for the disk for half a second, in which no period begins.
+    // Load the libraries first. Otherwise the first command waits for the disk for half a second, and no period begins in this
+    // time.
     Load::start("ffmpeg", &["-version"], None).wait();
     let dir = Dir::new("encoding");
     let (file, object) = (dir.file("text"), dir.file("object"));
@@ -158,7 +154,7 @@ fn the_summary_of_the_command_has_the_kernels_own_figures_and_figures_derived_fr
 
 type Stat = std::collections::BTreeMap<String, u64>;
 
-/// Throttled time, ns. v1 reports ns; v2 reports us, and the CPU time as well.
+/// Returns the throttled time, ns. v1 reports ns. v2 reports µs, and also the CPU time.
 fn throttled_ns(stat: &Stat) -> u64 {
     stat.get("throttled_usec").map_or_else(|| stat["throttled_time"], |us| us * 1_000)
 }
@@ -168,8 +164,8 @@ fn in_figures(summary: &Value, path: &str, before: &Stat, after: &Stat) {
     assert_eq!((&quota["path"], &quota["cores"]), (&Value::from(path), &Value::from(1.0)), "{summary}");
     let of =
         |when: &str, name: &str| quota[when][name].as_u64().unwrap_or_else(|| panic!("{name} in {quota}"));
-    // No task ran before or after. But the kernel may count the end of a throttled phase, or a stopped timer, up to a period
-    // later, once for each CPU.
+    // No task ran before or after the command. But the kernel can count the end of a throttled phase, or a stopped timer, up to a
+    // period late, once for each CPU.
     let cpus = std::thread::available_parallelism().map_or(1, usize::from) as u64;
     for (name, [earlier, later], late) in [
         ("nr_periods", [before["nr_periods"], after["nr_periods"]], 2),
@@ -185,7 +181,6 @@ fn in_figures(summary: &Value, path: &str, before: &Stat, after: &Stat) {
     if let Some(usage_us) = after.get("usage_usec") {
         assert_eq!(of("delta", "usage_ns"), (usage_us - before["usage_usec"]) * 1_000);
     }
-    // Check the derived figures by computing them again.
     let (periods, throttled) = (of("delta", "nr_periods"), of("delta", "nr_throttled"));
     let figure = |name: &str| quota[name].as_f64().expect("a figure");
     assert!((figure("throttled_percent") - 100.0 * throttled as f64 / periods as f64).abs() < 1e-9);
@@ -193,7 +188,6 @@ fn in_figures(summary: &Value, path: &str, before: &Stat, after: &Stat) {
     let ran =
         quota["delta"]["usage_ns"].as_u64().or(summary["cpu"]["usage_ns"].as_u64()).expect("its CPU time");
     assert!((figure("times_throttled") - of("delta", "throttled_ns") as f64 / ran as f64).abs() < 1e-9);
-    // Periods x 100 ms equals the wall-clock time, and the command used its whole quota.
     let wall = summary["wall_ns"].as_u64().expect("a time");
     assert!((periods * 100_000_000).abs_diff(wall) <= 400_000_000, "{periods} periods in {wall} ns");
     assert!(throttled * 2 >= periods, "{quota}");
@@ -215,7 +209,7 @@ fn in_words(words: &str, before: &Stat, after: &Stat) {
         user if user < system => "it spends its time in the kernel",
         _ => "neither user mode nor the kernel dominates",
     };
-    // The kernel may count one more period after the test has read its figures.
+    // The kernel can count one more period after the test has read the counters.
     let counted =
         [throttled, throttled.saturating_sub(1)].map(|throttled| format!("periods ({throttled}); "));
     assert!(counted.iter().any(|said| words.contains(said)), "{counted:?} is not in:\n{words}");
@@ -231,15 +225,14 @@ fn in_words(words: &str, before: &Stat, after: &Stat) {
     }
 }
 
-/// The last column of a line in the table.
 fn delta(words: &str, name: &str) -> u64 {
     let (_, line) = words.split_once(name).unwrap_or_else(|| panic!("{name} is not in:\n{words}"));
     let figure = line.split_whitespace().filter(|word| *word != "*").nth(2).expect("three columns");
     figure.replace(',', "").parse().expect("a number")
 }
 
-/// Records two busy loops, which a shell starts after `enter` has moved it into the cgroup `path`. Returns the recorded numbers
-/// of periods and throttled periods of that cgroup.
+/// Records two busy loops. A shell starts them after `enter` has moved the shell into the cgroup `path`. Returns the recorded
+/// numbers of periods and throttled periods of that cgroup.
 fn recorded(enter: &str, path: &str) -> (u64, u64) {
     let dir = Dir::new("periods");
     let file = dir.file("a.rec");
@@ -253,8 +246,9 @@ fn recorded(enter: &str, path: &str) -> (u64, u64) {
     (counter("nr_periods"), counter("nr_throttled"))
 }
 
-/// Checks the recorded periods. The kernel counts at most two more after the last task has stopped, and of these at most one as
-/// throttled: it decides that at the end of a period, so the last task may have stopped before (once in three runs: 30 recorded, 31 in all).
+/// Checks the recorded periods. After the last task has stopped, the kernel counts at most two more periods, and at most one of
+/// them as throttled. It decides at the end of a period whether the period was throttled. The last task can stop before that (in
+/// one of three runs: 30 recorded, 31 counted).
 fn assert_all_periods(recorded: (u64, u64), (periods, throttled): (u64, u64)) {
     assert!(throttled > 20, "{throttled} of {periods} periods throttled");
     let has = |recorded: u64, more, kernels| (recorded..=recorded + more).contains(&kernels);
@@ -287,7 +281,7 @@ fn a_recording_has_all_periods_of_a_cgroup_that_its_command_entered() {
 fn a_recording_has_all_periods_of_a_cgroup_that_its_command_created() {
     let parent = Cgroup::new("maker");
     let made = parent.child("made");
-    // Remove the cgroup: the command creates it again.
+    // Remove the cgroup, because the command creates it again.
     std::fs::remove_dir(&made.path).expect("an empty cgroup");
     let path = made.path.display();
     let limit = if made.path.parent().is_some_and(|above| above.join("cpu.max").exists()) {

@@ -1,5 +1,3 @@
-//! Temporary directories and copies of programs.
-
 use std::{
     ffi::{CString, OsStr},
     fs,
@@ -8,7 +6,6 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-/// A directory for temporary files, removed on drop.
 pub(crate) struct Dir {
     path: PathBuf,
     mounted: bool,
@@ -23,7 +20,7 @@ impl Dir {
         Self { path, mounted: false }
     }
 
-    /// Makes a directory that holds at most `kib`.
+    /// Makes a directory that can hold at most `kib`.
     pub(crate) fn small(name: &str, kib: u32) -> Self {
         let mut dir = Self::new(name);
         let size = format!("size={kib}k");
@@ -44,7 +41,7 @@ impl Dir {
     pub(crate) fn fifo(&self, name: &str) -> String {
         let path = self.file(name);
         let at = CString::new(path.clone()).expect("a path without a zero byte");
-        // SAFETY: a string that ends with NUL.
+        // SAFETY: the string ends with NUL.
         let made = unsafe { libc::mkfifo(at.as_ptr(), 0o600) };
         assert_eq!(made, 0, "{path}: {}", std::io::Error::last_os_error());
         path
@@ -54,14 +51,14 @@ impl Dir {
 impl Drop for Dir {
     fn drop(&mut self) {
         if self.mounted {
-            // Detached at once: a process that still has a file there does not keep the mount.
+            // A lazy unmount detaches the mount at once, even if a process still has a file open there.
             let _ = Command::new("umount").arg("-l").arg(&self.path).status();
         }
         let _ = fs::remove_dir_all(&self.path);
     }
 }
 
-/// Copies a program so that it can be executed at once. `cp` writes the file: if this process wrote the file, a child of another
+/// Copies a program so that it can be executed at once. `cp` writes the file. If this process wrote the file, a child of another
 /// test could still have it open for writing, and exec would fail (ETXTBSY).
 pub(crate) fn copy_program(from: impl AsRef<OsStr>, to: &Path) {
     let copied = Command::new("cp").arg(from.as_ref()).arg(to).status().expect("cp");

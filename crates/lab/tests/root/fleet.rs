@@ -1,4 +1,4 @@
-//! Many hosts: one query over their exports, as in docs/how-to/many-hosts.md, and the Kubernetes objects.
+//! Many hosts: one query over the exports of all hosts, as in docs/how-to/many-hosts.md, and the Kubernetes objects.
 
 mod long;
 
@@ -17,12 +17,13 @@ const DOCS: &str = include_str!("../../../../docs/how-to/many-hosts.md");
 pub(crate) const DAEMONSET: &str = include_str!("../../../../deploy/kubernetes/daemonset.yaml");
 const ACCESS: &str = include_str!("../../../../deploy/kubernetes/access.yaml");
 
-/// The SQL queries of the documentation: the text between `duckdb -c "` and the next quotation mark.
+/// Returns the SQL queries of the documentation: each text from `duckdb -c "` to the next quotation mark.
 fn documented_queries() -> Vec<String> {
     DOCS.split("duckdb -c \"").skip(1).filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())).collect()
 }
 
-/// Records two seconds on a host of this name and exports to `exports/NAME.parquet`. Returns the waits that `report` shows, ns.
+/// Records two seconds under this host name and exports to `exports/NAME.parquet`. Returns the waiting time that `report` shows,
+/// ns.
 fn host(dir: &Dir, name: &str) -> u64 {
     let recording = dir.file(&format!("{name}.rec"));
     let mut command = Command::new("unshare");
@@ -65,7 +66,8 @@ fn the_exports_of_several_hosts_are_one_table() {
         let rows = answer(query);
         assert!(!rows.as_array().expect("rows").is_empty(), "{query}");
     }
-    // The first query: the services with the longest waits, and their host. The cgroup with the quota exists on one host only.
+    // The first query returns the services with the longest waits, and their hosts. The cgroup with the quota exists on one host
+    // only.
     let rows = answer(&queries[0]);
     let of_quota: Vec<&Value> =
         rows.as_array().expect("rows").iter().filter(|row| row["service"] == limited.name.as_str()).collect();

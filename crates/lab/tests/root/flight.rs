@@ -20,7 +20,7 @@ use crate::{
     recording::{Recording, read, reason, recordings},
 };
 
-/// Share of the time that the tasks of a cgroup were throttled, out of the time that they could have run.
+/// Returns the throttled share of a cgroup: its throttled time, out of the time that its tasks could have run.
 fn throttled_share(interval: &Value, cgroup: &str) -> f64 {
     let groups = interval["cgroups"].as_array().expect("cgroups");
     let Some(group) = groups.iter().find(|group| group["path"] == cgroup) else { return 0.0 };
@@ -37,7 +37,7 @@ fn ns(interval: &Value, name: &str) -> u64 {
 fn a_throttled_loop_fires_a_trigger_and_the_time_around_it_is_saved() {
     let dir = Dir::new("throttled");
     let cgroup = Cgroup::new("flight");
-    // A high weight: even on a busy machine, only the quota stops the load.
+    // Give it a high weight, so that only the quota stops the load, even on a busy machine.
     cgroup.favour();
     cgroup.limit(10_000, 100_000);
     let (file, trigger) = (dir.file("f.rec"), format!("throttled({})>20%", cgroup.name));
@@ -83,12 +83,12 @@ fn a_throttled_loop_fires_a_trigger_and_the_time_around_it_is_saved() {
     let before = ns(&intervals[at], "start_unix_ns") - ns(&intervals[0], "start_unix_ns");
     let ends = |at: usize| ns(&intervals[at], "start_unix_ns") + ns(&intervals[at], "duration_ns");
     let after = ends(last) - ends(at);
-    // These are wall-clock times, and the clock may be adjusted during the test.
+    // These are wall-clock times. The clock can be adjusted during the test.
     assert!(before >= 2_990_000_000 && after >= 1_990_000_000, "{before} ns before, {after} ns after");
     assert!(before <= 4_500_000_000 && after <= 3_500_000_000, "{before} ns before, {after} ns after");
 }
 
-/// p99 of the waits of a cgroup in an interval with at least a hundred waits. Never above the true p99.
+/// Returns the p99 of a cgroup's waits in an interval with at least a hundred waits. The result is never above the true p99.
 fn p99_ns(interval: &Interval, cgroup: &str) -> Option<u64> {
     let (id, _) = interval.cgroups.iter().find(|(_, path)| **path == *cgroup)?;
     let tasks = interval.tasks.iter().filter(|task| task.reading.cgroup_id == *id).map(|task| &task.wait);
@@ -110,7 +110,7 @@ fn long_waits_fire_a_trigger_and_short_ones_do_not() {
     let mut recording = Recording::start(&[&args[..], &["--trigger", &trigger]].concat());
     recording.wait_for("the first sample takes");
     thread::sleep(patience(3_000));
-    // The trigger needs enough waits of 80 ms and more in half a second. Start twice as many loops.
+    // The trigger needs enough waits of 80 ms and more in half a second, so start twice as many loops.
     cgroup.limit(20_000, 100_000);
     let (long, _out) = Load::workload(&["burn", "40", "60"], Some(&cgroup));
     recording.wait_for("saving the 1m00s before and the 1.00s after");
@@ -129,7 +129,7 @@ fn long_waits_fire_a_trigger_and_short_ones_do_not() {
         p99s[..at].iter().flatten().count() >= 2,
         "intervals before the trigger have waits too: {p99s:?}"
     );
-    // Two intervals, and the interval in which the second after the trigger ends.
+    // Two intervals follow, and the interval in which the second after the trigger ends.
     assert!((at + 2..=at + 5).contains(&(p99s.len() - 1)), "triggered at {at}: {p99s:?}: {said}");
 }
 
@@ -182,7 +182,7 @@ fn a_part_that_is_incomplete_at_the_end_is_saved_up_to_the_end() {
     assert!(!Path::new(&dir.file("f.rec.ring")).exists(), "{said}");
 }
 
-/// Total size of the files in a directory at one moment, bytes: two walks one after the other agree.
+/// Returns the total size of the files in a directory at one moment, bytes. Walks the directory until two successive walks agree.
 fn size(directory: &Path) -> u64 {
     let walk = || -> BTreeMap<OsString, u64> {
         let entries = fs::read_dir(directory).into_iter().flatten().flatten();
@@ -293,7 +293,7 @@ fn a_part_that_does_not_fit_on_the_disk_is_reported_and_the_ring_stays() {
         ["-o", &dir.file("f.rec"), "-i", "10ms", "--keep", "1h", "--after", "20ms", "--ring-size", "256K"];
     let mut recording = Recording::start(&args);
     recording.wait_for("use --ring-size");
-    // The recorder continues, because its ring is intact.
+    // The ring is intact, so the recorder continues.
     for _ in 0..2 {
         recording.signal(libc::SIGUSR1);
         recording.wait_for("the disk is full");

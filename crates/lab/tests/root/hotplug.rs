@@ -1,5 +1,5 @@
-//! A CPU that goes offline and online again during a measurement. Tests take a CPU only from an emulated machine. On the host the
-//! same sums must hold with all CPUs online.
+//! A CPU that goes offline and online again during a measurement. Tests take a CPU offline only on an emulated machine. On a real
+//! host, the same sums must hold with all CPUs online.
 
 use std::{fs, path::Path, sync::Arc, thread, time::Duration};
 
@@ -12,7 +12,6 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// A CPU that is offline while this value lives.
 struct Offline(u32);
 
 impl Offline {
@@ -68,7 +67,7 @@ fn no_wait_is_lost_if_a_cpu_goes_offline_and_online_again() {
     assert_eq!(by_cpu(&end), sums);
 }
 
-/// Tasks move because their CPU goes away, also while they wait.
+/// The kernel moves tasks off a CPU that goes offline, even tasks that wait.
 #[test]
 #[ignore = "all CPUs: takes a CPU away"]
 fn hardly_any_waiting_is_unattributed_while_a_cpu_comes_and_goes() {
@@ -82,7 +81,7 @@ fn hardly_any_waiting_is_unattributed_while_a_cpu_comes_and_goes() {
         Load::workload(&["mix", "4", "60"], None),
     ];
     let mut collector = follow(&[]);
-    // Nobody knows the causes of the time before the programs were attached, and waits of up to 2 s had begun there.
+    // The causes before the attach are unknown, and some waits of up to 2 s began before it. Wait until these waits are over.
     let is_unknown = |pending: &Arc<Pending>| pending.by_cause.get(Cause::Unattributed) != 0;
     let mut first = collector.sample().expect("a sample");
     for _ in 0..100 {

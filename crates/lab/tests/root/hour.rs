@@ -1,4 +1,4 @@
-//! A long synthetic recording of a busy host: reading it costs as much as reading a real one.
+//! A long synthetic recording of a busy host. Reading it costs as much as reading a real one.
 
 use std::{io::Read, path::Path, sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ use crate::{
 
 const SECOND: u64 = 1_000_000_000;
 const CGROUPS: u64 = 40;
-/// Number of tasks that exit each second. As many start.
+/// Number of tasks that exit each second. The same number of tasks starts.
 const CHURN: usize = 5;
 
 /// Pseudo-random numbers, the same in every run (Knuth's MMIX constants).
@@ -44,7 +44,7 @@ struct Task {
     shares: [u64; CELLS],
 }
 
-/// A host with `tasks` tasks. Half of them sleep; the others wait 1, 10, 100 or 200 times a second.
+/// A host with `tasks` tasks. Half of them sleep. The others wait 1, 10, 100 or 200 times a second.
 pub(crate) struct MadeUp {
     numbers: Numbers,
     tasks: Vec<Task>,
@@ -68,7 +68,7 @@ impl MadeUp {
         let id = self.born;
         let reading = TaskReading {
             accounts: None,
-            // Serials rise in the order of creation, as on a host where tids rise.
+            // Serials increase in the order of creation, as on a host with increasing tids.
             serial: id << 42 | self.seconds,
             tid: id as u32,
             tgid: (id - id % 8) as u32,
@@ -104,7 +104,7 @@ impl MadeUp {
             if waits != 0 {
                 task.wait(waits, &mut self.numbers);
             }
-            // A task that wakes more often is more likely to be awake at a reading.
+            // A task that wakes more often is more likely to be awake when it is read.
             let is_awake = self.numbers.below(400) < waits;
             task.reading.state = Some(if is_awake { TaskState::Running } else { TaskState::Sleeping });
         }
@@ -129,7 +129,6 @@ impl MadeUp {
         }
     }
 
-    /// The sample of the next second.
     fn sample(&mut self) -> Sample {
         self.live();
         let now = self.seconds;
@@ -168,7 +167,7 @@ impl Task {
     fn wait(&mut self, waits: u64, numbers: &mut Numbers) {
         let totals = &mut self.reading.totals;
         for _ in 0..waits {
-            // Most waits of a task differ at most by a factor of eight, within 1 us to 16 ms. They have two of the causes.
+            // The waits of a task last 1 µs to 16 ms. Most of them differ at most by a factor of eight, and they have two causes.
             let serial = self.reading.serial >> 42;
             let ns = 1_000u64 << (serial % 12 + numbers.below(3));
             let ns = ns + numbers.below(ns);
@@ -200,7 +199,7 @@ impl Iterator for MadeUp {
     }
 }
 
-/// Writes a recording of `seconds` seconds. Returns the CPU time of writing.
+/// Writes a recording of `seconds` seconds. Returns the CPU time of the writing.
 pub(crate) fn record(path: &Path, host: impl Iterator<Item = Sample>, seconds: usize) -> Duration {
     let header = Header {
         cgscope_version: "0.1.0".into(),
@@ -223,7 +222,6 @@ pub(crate) fn record(path: &Path, host: impl Iterator<Item = Sample>, seconds: u
     wrote
 }
 
-/// CPU time of this thread.
 pub(crate) fn cpu_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the call writes the whole struct.
@@ -231,7 +229,8 @@ pub(crate) fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Runs `cgscope` from a small process, because this process is large. Returns duration and maximum resident memory, bytes.
+/// Runs `cgscope` from a small process, because this process is large. Returns the duration and the maximum resident memory,
+/// bytes.
 fn cost(args: &[&str]) -> (Duration, u64) {
     let cgscope = cgscope();
     let program = cgscope.get_program().to_str().expect("a path in UTF-8");
@@ -256,10 +255,11 @@ fn the_measured_memory_of_a_command_excludes_that_of_the_tests() {
 
 /// Maximum time for reading the recording, and for simulating five cgroups.
 const SOON: Duration = Duration::from_secs(2);
-/// Maximum time for reading on a slow machine, as a share of the CPU time of writing just before (usually 2.2 to 3.2 s): 0.67 to 0.71 were seen.
+/// Maximum time for reading on a slow machine, as a share of the CPU time of the writing just before. Shares of 0.67 to 0.71 were
+/// seen. Writing usually takes 2.2 to 3.2 s.
 const OF_WRITING: f64 = 0.75;
 
-/// Checks that a command needs at most this time and 200 MiB. The median of three runs counts.
+/// Checks that a command needs at most this time and 200 MiB. The limit applies to the median time of three runs.
 fn assert_soon(args: &[&str], most: Duration, wrote: Duration) {
     let costs: Vec<_> = (0..3).map(|_| cost(args)).collect();
     let time = median(costs.iter().map(|(time, _)| *time));
@@ -278,7 +278,7 @@ mod long {
         let dir = Dir::new("hour");
         let file = dir.file("hour.rec");
         let wrote = record(Path::new(&file), MadeUp::new(1_000), 3_600);
-        // 1 % of the hour that the recording covers.
+        // This limit is 1 % of the recorded hour.
         assert!(wrote < Duration::from_secs(36), "{wrote:?}");
         let bytes = std::fs::metadata(&file).expect("a file of ours").len();
         assert!(bytes < 60 * (2 << 20), "{bytes} bytes in an hour");
@@ -291,7 +291,7 @@ mod long {
         commands.iter().for_each(|args| assert_soon(args, SOON, wrote));
     }
 
-    /// One of five cgroups is in a pod. Those that were throttled longest are simulated, some of them in pods.
+    /// One in five cgroups is in a pod. `whatif` simulates the cgroups with the longest throttled time, some of them in pods.
     #[test]
     #[ignore = "all CPUs: asserts a time"]
     fn whatif_over_an_hour_of_200_cgroups_with_quotas_answers_quickly() {

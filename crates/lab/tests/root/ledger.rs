@@ -1,4 +1,5 @@
-//! The wait ledger: every wait split by cause. Tests compare it with loads of known causes and with the kernel's `cpu.stat`.
+//! The wait ledger: each wait, split by cause. Tests compare the ledger with loads of known causes, and with the kernel's
+//! `cpu.stat`.
 
 mod far;
 mod moved;
@@ -15,7 +16,7 @@ use crate::{
     load::{Cgroup, Cpu, Load},
 };
 
-/// A collector of the whole host. It starts before the loads: attaching is slow on a busy machine and takes seconds on an
+/// A collector of the whole host. It starts before the loads, because attaching is slow on a busy machine and takes seconds on an
 /// emulated one.
 struct Host(Collector);
 
@@ -24,12 +25,12 @@ impl Host {
         Self(follow(&[]))
     }
 
-    /// Measures for some seconds; at most three on an emulated machine, so that four kernels take only minutes.
+    /// Measures for some seconds; at most three on an emulated machine, so that tests on four kernels take only minutes.
     fn measured(&mut self, seconds: u64) -> Interval {
         let seconds = if is_emulated() { seconds.min(3) } else { seconds };
-        // Wait for the end of a new quota's first period and of the loads' start.
+        // Wait until the loads have started and the first period of a new quota is over.
         thread::sleep(Duration::from_millis(300));
-        // Samples in between would make the loads wait for the reader.
+        // Take no samples in between, because the loads would wait for the reader.
         let mut sample = || self.0.sample().expect("a sample");
         let first = sample();
         thread::sleep(Duration::from_secs(seconds));
@@ -51,19 +52,20 @@ fn wait_of(interval: &Interval, pids: &[u32]) -> Wait {
     wait
 }
 
-/// Share of a wait that has these causes, percent, without the time that the hypervisor took.
+/// Returns the share of a wait with these causes, percent. Time that the hypervisor took is left out.
 fn share(by_cause: &ByCause, causes: &[Cause]) -> f64 {
     let ns: u64 = causes.iter().map(|cause| by_cause.get(*cause)).sum();
     100.0 * ns as f64 / (by_cause.total() - by_cause.get(Cause::Stolen)) as f64
 }
 
-/// Tolerance, percent. Under emulation it is three times as large, because the measurement takes a third of the time. Also, four
-/// emulated CPUs share two real CPUs, so one of them may stop for a time slice of another.
+/// Returns the tolerance, percent: three times as large under emulation. There the measurement takes only a third of the time.
+/// Also, four emulated CPUs share two real CPUs, so an emulated CPU can stop for a time slice of another.
 pub(crate) fn tolerance(percent: f64) -> f64 {
     if is_emulated() { 3.0 * percent } else { percent }
 }
 
-/// Under emulation, the rest may be three times as large, but no share may be below a third of `least`: no such bound is 0 or less.
+/// Asserts that at least `least` percent of a wait has these causes. Under emulation, the rest can be three times as large. The
+/// bound is never below a third of `least`, because a bound of 0 or less would check nothing.
 fn assert_share(wait: &Wait, causes: &[Cause], least: f64) {
     let least = (100.0 - tolerance(100.0 - least)).max(least / tolerance(1.0));
     let share = share(&wait.by_cause, causes);
@@ -74,7 +76,7 @@ fn assert_share(wait: &Wait, causes: &[Cause], least: f64) {
     );
 }
 
-/// Difference between two figures, percent of the second.
+/// Returns the difference between two figures, percent of the second one.
 fn off(ours: u64, theirs: u64) -> f64 {
     100.0 * ours.abs_diff(theirs) as f64 / theirs.max(1) as f64
 }
@@ -84,7 +86,6 @@ fn assert_near(ours: u64, theirs: u64, percent: f64, what: &str) {
     assert!(off <= percent, "{what}: {ours} against {theirs}, {off:.2}% off");
 }
 
-/// A busy loop in `inner`, with a quota of a tenth of a CPU on `limited`.
 struct Throttled<'c> {
     limited: &'c Cgroup,
     inner: &'c Cgroup,
@@ -103,10 +104,10 @@ impl<'c> Throttled<'c> {
         println!("{}: {:?}", inner.name, wait.by_cause);
         let limits = interval.limits_at(&limited.name).expect("the cgroup with the quota is read");
         let theirs = limits.throttled_ns.expect("cpu.stat");
-        // Both figures are booked when a throttled phase ends. One phase in 60 may end on either side of a reading. Phases are
-        // longer under emulation.
+        // Both figures count a throttled phase when it ends. One phase in 60 can end between the readings of the two figures.
+        // Phases are longer under emulation.
         let phase = if is_emulated() { 5.0 } else { 2.0 };
-        // The phases of the periods are random, so two loops may want the CPU at once.
+        // The two loops have periods with random phases, so both can want the CPU at the same time.
         assert_share(&wait, &[Cause::Throttled, Cause::OtherCgroup], 98.0);
         let throttled_ns = wait.by_cause.get(Cause::Throttled);
         assert_near(throttled_ns, theirs, phase, "throttled, against cpu.stat");
@@ -121,7 +122,8 @@ impl<'c> Throttled<'c> {
     }
 }
 
-/// The quota is that of the loop's cgroup, of its parent, of its grandparent, and the tighter one of two.
+/// The quota belongs to the loop's own cgroup, its parent or its grandparent. If two of these have a quota, the tighter one
+/// counts.
 #[test]
 #[ignore = "one CPU: the loops must use up their quotas in each period"]
 fn the_quota_that_ran_out_is_named_and_its_throttled_time_equals_the_kernels() {
@@ -154,7 +156,7 @@ fn four_threads_on_a_quota_of_one_cpu_wait_for_it_and_for_each_other() {
     let after_ns = cgroup.throttled_ns();
     let wait = wait_of(&interval, &load.pids());
     assert_share(&wait, &[Cause::Throttled, Cause::OwnCgroup], 98.0);
-    // The units differ: `cpu.stat` counts each throttled CPU, we count each waiting task.
+    // The units differ: `cpu.stat` counts each throttled CPU, and cgscope counts each waiting task.
     let stood_ns = interval.limits_at(&cgroup.name).and_then(|limits| limits.throttled_ns).expect("cpu.stat");
     assert!(stood_ns <= after_ns - before_ns, "{stood_ns} of {}", after_ns - before_ns);
     let waited_ns = wait.by_cause.get(Cause::Throttled);
@@ -162,7 +164,7 @@ fn four_threads_on_a_quota_of_one_cpu_wait_for_it_and_for_each_other() {
     assert!(waited_ns <= 4 * stood_ns, "{waited_ns} ns waited, {stood_ns} ns throttled");
 }
 
-/// A CPU that is idle does not advance its clock, so a reading knows no part of the wait that began there.
+/// An idle CPU does not advance its clock, so a reading sees no part of a wait that began on this CPU.
 #[test]
 #[ignore = "all CPUs: the CPU of the loop must be idle while it is throttled"]
 fn a_loop_that_is_throttled_and_leaves_its_cpu_idle_is_throttled_at_every_reading() {
@@ -221,7 +223,7 @@ fn loops_of_two_cgroups_on_one_cpu_wait_for_the_other_cgroup_which_is_named_also
         assert_share(&wait, &[Cause::OtherCgroup], 95.0);
         let culprits = interval.culprits_of(&victim.name);
         let all: u64 = culprits.iter().map(|culprit| culprit.ns).sum();
-        // The two figures are read one after the other, and a wait may end in between.
+        // The collector reads the two figures one after the other, and a wait can end in between.
         assert_near(
             all,
             wait.by_cause.get(Cause::OtherCgroup),
@@ -267,12 +269,13 @@ fn waits_for_a_quota_and_behind_a_neighbour_have_different_causes() {
     let throttled_ns =
         interval.limits_at(&limited.name).and_then(|limits| limits.throttled_ns).expect("cpu.stat");
     assert_near(wait.by_cause.get(Cause::Throttled), throttled_ns, 5.0, "throttled, against cpu.stat");
-    // The neighbour ran while the loop was throttled and while the loop waited for the CPU.
+    // The neighbour ran while the loop was throttled, and while the loop waited for the CPU.
     let ran = interval.tasks.iter().find(|task| task.reading.tgid == loads[1].pid()).expect("the neighbour");
     let in_the_way_ns = ran.totals.on_cpu_ns - throttled_ns;
     let behind_ns = wait.by_cause.get(Cause::OtherCgroup);
-    // The kernel counts a throttled phase when it ends: one of 40 ms may end on either side of each of the two readings. An emulated machine
-    // measures for so short that this exceeds the tolerance: 30, 31 and 69 ms of 99, 154 and 220 ms on Linux 6.1.
+    // The kernel counts a throttled phase when it ends. A phase of 40 ms can end on either side of each of the two readings. An
+    // emulated machine measures so briefly that this exceeds the tolerance: 30, 31 and 69 ms of 99, 154 and 220 ms were seen on
+    // Linux 6.1.
     let phases_ns = if is_emulated() { 2 * 40_000_000 } else { 0 };
     let nearest_ns = behind_ns.clamp(in_the_way_ns.saturating_sub(phases_ns), in_the_way_ns + phases_ns);
     assert_near(behind_ns, nearest_ns, 5.0, "behind the neighbour");
@@ -284,8 +287,8 @@ fn timer_wakeups_on_an_idle_machine_are_wakeups() {
     let mut host = Host::watched();
     let load = Load::start("cyclictest", &["-q", "-t1", "-p80", "-i1000", "-D60"], None);
     let wait = wait_of(&host.measured(3), &[load.pid()]);
-    // Compare the number of waits, not their time. A wakeup on an idle CPU takes 0 ns by the kernel's clock, so the few wakeups
-    // on a busy CPU make up most of the time.
+    // Compare the number of waits, not their time. By the kernel's clock, a wakeup on an idle CPU takes 0 ns, so a few wakeups on
+    // a busy CPU make up most of the time.
     let octaves = wait.hist.octaves();
     let wakeups: f64 = octaves.iter().map(|octave| octave.by_cause[Cause::Wakeup as usize]).sum();
     let share = 100.0 * wakeups / wait.count as f64;
@@ -293,7 +296,6 @@ fn timer_wakeups_on_an_idle_machine_are_wakeups() {
     assert!(share >= 90.0, "{share:.2}% of {} waits, {:?}", wait.count, wait.by_cause);
 }
 
-/// A kernel setting, restored on drop.
 struct Setting(&'static str, String);
 
 impl Setting {
@@ -310,7 +312,6 @@ impl Drop for Setting {
     }
 }
 
-/// Id of the kernel thread of this name.
 fn kernel_thread(name: &str) -> u32 {
     let pids = fs::read_dir("/proc").expect("/proc").flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -324,7 +325,7 @@ fn kernel_thread(name: &str) -> u32 {
 fn waits_behind_a_kernel_thread_have_the_cause_kernel_and_not_a_neighbour() {
     let mut host = Host::watched();
     let cgroup = Cgroup::new("kernel");
-    // ksmd, the thread that merges equal pages, scans without a pause on the loop's CPU.
+    // ksmd merges equal pages. Let it scan without a pause on the loop's CPU.
     let ksmd = kernel_thread("ksmd").to_string();
     let (_memory, _out) = Load::workload(&["mergeable", "200", "60"], None);
     let _settings = [
@@ -351,8 +352,7 @@ fn all_causes_at_once_sum_to_the_wait_and_hardly_any_time_is_unattributed() {
     limited.limit(30_000, 100_000);
     let (_burn, _out) = Load::workload(&["burn", "2", "60"], Some(&limited));
     let _free = Load::busy_loop(Some(&free));
-    // Keep the loops and the switcher in separate cgroups: otherwise tasks starve for seconds
-    // (docs/testing.md).
+    // Keep the loops and the switcher in separate cgroups. Otherwise tasks starve for seconds (docs/testing.md).
     let (_busy, _out) = Load::workload(&["burn", "2", "60"], Some(&busy));
     let _switching = Load::start("stress-ng", &["--switch", "1", "-t", "60"], Some(&switching));
     let interval = host.measured(5);
@@ -373,7 +373,8 @@ fn all_causes_at_once_sum_to_the_wait_and_hardly_any_time_is_unattributed() {
     assert_eq!(group.wait.by_cause.total(), group.wait.total_ns, "including exited tasks");
 }
 
-/// What is unattributed beside tasks that switch all the time is sleep that the kernel counts as a wait: see the loss `moved_asleep`.
+/// Beside tasks that switch all the time, the kernel counts some sleep of other tasks as a wait. Such sleep is unattributed: see
+/// the loss `moved_asleep`.
 #[test]
 #[ignore = "all CPUs: beside other loads the kernel moves its tasks while they sleep"]
 fn hardly_any_waiting_of_tasks_that_switch_all_the_time_is_unattributed() {
@@ -405,7 +406,6 @@ fn a_pending_wait_is_split_up_to_the_reading() {
     cgroup.limit(5_000, 1_000_000);
     let load = Load::busy_loop(Some(&cgroup));
     thread::sleep(Duration::from_millis(500));
-    // The loop runs for 5 ms of each second.
     let readings: Vec<_> = (0..10)
         .map(|_| {
             thread::sleep(Duration::from_millis(150));

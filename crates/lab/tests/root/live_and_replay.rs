@@ -1,4 +1,4 @@
-//! Live output and replay use one code path: figures printed during a recording equal the figures from the file.
+//! Live output and replay use one code path. Figures printed during a recording equal the figures from the file.
 
 use std::{
     collections::BTreeSet,
@@ -22,23 +22,23 @@ use crate::{
 
 const INTERVALS: usize = 12;
 
-/// Tasks under a quota that runs out, some of them short-lived. Beside them, sleepers and loops without a limit.
+/// Tasks under a quota that runs out, some of them short-lived. Sleepers and loops without a limit run beside them.
 struct Busy {
-    // Tasks must end before their cgroups are removed.
+    // Declared first, because tasks must end before their cgroups are removed.
     loads: Vec<Load>,
     inner: Cgroup,
     limited: Cgroup,
 }
 
-/// Each child computes for a moment, so that it has figures of its own, and ends.
+/// Shell script whose children compute for a moment and exit, so that each child has figures of its own.
 const COME_AND_GO: &str = "while :; do sh -c 'i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done'; done";
 
 impl Busy {
-    /// Starts the loads in a cgroup of this name. The name must differ between tests, which run at the same time.
+    /// Starts the loads in a cgroup of this name. Tests run at the same time, so each test needs another name.
     fn new(name: &str) -> Self {
         let limited = Cgroup::new(name);
-        // The quota is so small that it runs out even when other loads leave little CPU time. It is three slices of the kernel
-        // (3 ms each): with one slice, the children of the shell would hardly run beside the two other loads.
+        // The quota is so small that it runs out even if other loads leave little CPU time. It is three of the kernel's slices (3
+        // ms each). With a quota of one slice, the children of the shell would hardly run beside the two other loads.
         limited.limit(9_000, 100_000);
         let inner = limited.child("inner");
         let loads = vec![
@@ -57,7 +57,6 @@ impl Busy {
     }
 }
 
-/// The first difference of two objects, such as `tasks[3].wait.count: 5, 6`.
 fn first_difference(live: &Value, replayed: &Value) -> Option<String> {
     match (live, replayed) {
         (Value::Object(a), Value::Object(b)) => {
@@ -76,7 +75,7 @@ fn first_difference(live: &Value, replayed: &Value) -> Option<String> {
     }
 }
 
-/// Runs `top -b --json --record`, then `report --json`. Checks that both print the same objects, and returns these.
+/// Runs `top -b --json --record`, then `report --json`. Checks that both print the same objects, and returns these objects.
 fn watch_and_report(select: &[&str]) -> Vec<Value> {
     let dir = Dir::new("live");
     let (file, count) = (dir.file("a.rec"), INTERVALS.to_string());
@@ -106,7 +105,7 @@ fn throttled_ns(interval: &Value) -> u64 {
     interval["total"]["by_cause"]["throttled_ns"].as_u64().expect("a sum")
 }
 
-/// Checks that the load ran: tasks started and exited, and waits were throttled.
+/// Checks that the load did something: tasks started and exited, and waits were throttled.
 fn assert_eventful(select: &[&str], intervals: &[Value]) {
     let all: Vec<_> = intervals.iter().map(tids).collect();
     let came_and_went = all.windows(2).filter(|two| two[0] != two[1]).count();
@@ -126,7 +125,6 @@ fn live_figures_of_the_whole_host_equal_those_of_the_recording() {
     assert!(intervals.iter().any(culprits), "a task ran during a wait of another");
 }
 
-/// A loop that moves between a cgroup with a quota and one without.
 struct Mover {
     load: Load,
     places: [Cgroup; 2],
@@ -139,7 +137,6 @@ impl Mover {
         Self { load: Load::loop_on_a_cpu(Some(&places[1])), places }
     }
 
-    /// Moves the loop until `watch` has ended.
     fn beside<T>(&self, watch: impl FnOnce() -> T) -> T {
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -159,7 +156,8 @@ impl Mover {
         })
     }
 
-    /// In each interval the quotas sum to the throttled time. The row of the task has what its cgroups have.
+    /// Asserts that the times by quota sum to the throttled time in each interval, and that the row of the task has the waits of
+    /// its cgroups.
     fn assert_complete(&self, intervals: &[Value]) {
         let ns = |value: &Value| value.as_u64().expect("ns");
         let (mut of_cgroups, mut of_rows) = (0, 0);
@@ -179,7 +177,7 @@ impl Mover {
         }
         println!("{of_cgroups} ns in its cgroups, {of_rows} ns in its rows");
         assert!(of_cgroups > 1_000_000_000, "{of_cgroups} ns");
-        // A move while the tasks are read is in the row of the next interval.
+        // If the loop moves while tasks are read, the task's row has the wait only in the next interval.
         assert!(
             of_cgroups.abs_diff(of_rows) < of_cgroups / 20,
             "{of_cgroups} ns in its cgroups, {of_rows} ns in its rows"
@@ -202,7 +200,6 @@ fn live_figures_of_processes_equal_those_of_the_recording() {
     let busy = Busy::new("live-processes");
     let select = ["-p", &busy.pids()];
     assert_eventful(&select, &watch_and_report(&select));
-    // Also with the memory of processes.
     let select = ["-p", &busy.pids(), "--memory"];
     let intervals = watch_and_report(&select);
     assert!(intervals.iter().any(|interval| !interval["memory"].is_null()), "{}", intervals[0]);

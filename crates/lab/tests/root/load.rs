@@ -1,4 +1,4 @@
-//! Loads and cgroups for tests. They are removed at the end of a test, even if the test fails.
+//! Loads and cgroups for tests, removed at the end of a test, even if the test fails.
 
 use std::{
     fs,
@@ -11,14 +11,15 @@ use std::{
 
 use cgscope_collect::facts::CgroupMounts;
 
-/// Variable in which `cargo xtask test` passes the CPUs of a test: a number, `all`, or `shared` with other tests.
+/// Environment variable in which `cargo xtask test` passes the CPUs of a test: a number, `all`, or `shared` with other tests.
 const CPU: &str = "CGSCOPE_TEST_CPU";
 
-/// The CPUs that this test has for itself, as its mark requests: `#[ignore = "one CPU: why"]` or `#[ignore = "all CPUs: why"]`.
+/// The CPUs that only this test uses. A test requests them with `#[ignore = "one CPU: why"]` or `#[ignore = "all CPUs: why"]`.
 pub(crate) struct Cpu;
 
 impl Cpu {
-    /// A CPU that no other test uses: the only one of this test, or one of all CPUs. Without `cargo xtask test`: the last CPU.
+    /// Returns a CPU that no other test uses: the only CPU of this test, or one of all CPUs. Without `cargo xtask test`, this is
+    /// the last CPU.
     pub(crate) fn one() -> u32 {
         match std::env::var(CPU).as_deref() {
             Err(_) | Ok("all") => *allowed_cpus().last().expect("a CPU"),
@@ -31,7 +32,6 @@ impl Cpu {
     }
 }
 
-/// The CPUs that this process may use.
 fn allowed_cpus() -> Vec<u32> {
     let status = fs::read_to_string("/proc/self/status").expect("our own status");
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).expect("a list");
@@ -42,7 +42,6 @@ fn allowed_cpus() -> Vec<u32> {
     list.trim().split(',').flat_map(range).collect()
 }
 
-/// A process group that is killed on drop.
 pub(crate) struct Load {
     child: Child,
 }
@@ -58,12 +57,12 @@ impl Load {
                 .open(cgroup.path.join("cgroup.procs"))
                 .expect("a cgroup of ours")
         });
-        // SAFETY: one write of a byte between fork and exec.
+        // SAFETY: the closure only writes one byte between fork and exec.
         unsafe { command.pre_exec(move || procs.as_ref().map_or(Ok(()), |mut procs| procs.write_all(b"0"))) };
         Self { child: command.spawn().unwrap_or_else(|error| panic!("{program}: {error}")) }
     }
 
-    /// Starts a load of the `workload` binary. Returns when it is running.
+    /// Starts a load of the `workload` binary. Returns when the load is running.
     pub(crate) fn workload(
         args: &[&str],
         cgroup: Option<&Cgroup>,
@@ -76,17 +75,15 @@ impl Load {
         (load, out)
     }
 
-    /// Starts a busy shell loop, as in field case 1.
     pub(crate) fn busy_loop(cgroup: Option<&Cgroup>) -> Self {
         Self::start("sh", &["-c", "while :; do :; done"], cgroup)
     }
 
-    /// Starts a busy shell loop on the CPU of this test: [`Cpu::one`].
+    /// Starts a busy shell loop on the CPU of this test, [`Cpu::one`].
     pub(crate) fn loop_on_a_cpu(cgroup: Option<&Cgroup>) -> Self {
         Self::pinned_loop(Cpu::one(), cgroup)
     }
 
-    /// Starts a busy shell loop on one CPU.
     pub(crate) fn pinned_loop(cpu: u32, cgroup: Option<&Cgroup>) -> Self {
         Self::start("taskset", &["-c", &cpu.to_string(), "sh", "-c", "while :; do :; done"], cgroup)
     }
@@ -95,7 +92,7 @@ impl Load {
         self.child.id()
     }
 
-    /// Ids of this process and of all its living descendants.
+    /// Returns the ids of this process and of all its living descendants.
     pub(crate) fn pids(&self) -> Vec<u32> {
         let mut all = vec![self.pid()];
         let mut at = 0;
@@ -107,15 +104,14 @@ impl Load {
         all
     }
 
-    /// Waits until the load ends by itself.
+    /// Waits until the load ends by itself, successfully.
     pub(crate) fn wait(mut self) {
         let status = self.child.wait().expect("a child of ours");
         assert!(status.success(), "the load ended with {status}");
     }
 
-    /// Sends a signal to the whole process group.
     pub(crate) fn signal(&self, signal: i32) {
-        // SAFETY: the group of a child that has not been reaped, so its id is still valid.
+        // SAFETY: the child leads this process group and has not been reaped, so the id is still valid.
         unsafe { libc::kill(-(self.child.id() as i32), signal) };
     }
 
@@ -133,14 +129,13 @@ impl Drop for Load {
     }
 }
 
-/// The result of a load: the last line of its output.
 pub(crate) fn result(out: &mut impl Read) -> u64 {
     let mut text = String::new();
     out.read_to_string(&mut text).expect("its output is readable");
     text.trim().parse().unwrap_or_else(|_| panic!("the last line is not a number: {text:?}"))
 }
 
-/// Creates a cgroup with this name below `mount`. If another test currently uses the name, appends a number.
+/// Creates a cgroup with this name below `mount`. If another test currently uses the name, adds a number.
 fn make(mount: &Path, name: &str) -> (PathBuf, String) {
     let plain = format!("cgscope-test-{}-{name}", std::process::id());
     let others = (2..).map(|number| format!("cgscope-test-{}-{number}-{name}", std::process::id()));
@@ -172,7 +167,7 @@ impl Cgroup {
         Self { path, name, is_v2 }
     }
 
-    /// Creates a cgroup in the cpuset hierarchy. Its tasks may run only on these CPUs.
+    /// Creates a cgroup in the cpuset hierarchy. Its tasks run only on these CPUs.
     pub(crate) fn of_cpus(name: &str, cpus: &str) -> Self {
         let v1 = Path::new("/sys/fs/cgroup/cpuset");
         let (mount, is_v2) = if v1.join("cpuset.cpus").exists() {
@@ -193,7 +188,7 @@ impl Cgroup {
         cgroup
     }
 
-    /// Creates a child cgroup. The child must be dropped before its parent, so declare it later.
+    /// Creates a child cgroup. The child must be dropped before its parent, so declare it after the parent.
     pub(crate) fn child(&self, name: &str) -> Self {
         let path = self.path.join(name);
         enable_cpu(&self.path, self.is_v2);
@@ -201,48 +196,44 @@ impl Cgroup {
         Self { path, name: format!("{}/{name}", self.name), is_v2: self.is_v2 }
     }
 
-    /// The kernel's throttled time so far, ns.
     pub(crate) fn throttled_ns(&self) -> u64 {
         self.stat("throttled_usec")
             .map_or_else(|| self.stat("throttled_time").expect("its throttled time"), |us| us * 1_000)
     }
 
-    /// A figure of `cpu.stat`.
     pub(crate) fn stat(&self, name: &str) -> Option<u64> {
         let stat = fs::read_to_string(self.path.join("cpu.stat")).expect("cpu.stat");
         stat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
     }
 
-    /// Lets it save this much unused quota. Returns false if the kernel cannot (before Linux 5.14).
+    /// Sets a burst: the cgroup can save this much unused quota. Returns false if the kernel has no bursts (before Linux 5.14).
     pub(crate) fn save(&self, burst_us: u64) -> bool {
         let file = self.path.join(if self.is_v2 { "cpu.max.burst" } else { "cpu.cfs_burst_us" });
         file.exists() && fs::write(file, burst_us.to_string()).is_ok()
     }
 
-    /// Sets the highest weight: its tasks take precedence over other programs.
+    /// Sets the highest weight, so that its tasks take precedence over other programs.
     pub(crate) fn favour(&self) {
         let (file, most) = if self.is_v2 { ("cpu.weight", "10000") } else { ("cpu.shares", "262144") };
         fs::write(self.path.join(file), most).expect("a weight");
     }
 
-    /// Sets the lowest weight: other programs take precedence over its tasks.
+    /// Sets the lowest weight, so that other programs take precedence over its tasks.
     pub(crate) fn slight(&self) {
         let (file, least) = if self.is_v2 { ("cpu.weight", "1") } else { ("cpu.shares", "2") };
         fs::write(self.path.join(file), least).expect("a weight");
     }
 
-    /// Sets the weight to `times` the default weight of a cgroup.
     pub(crate) fn weigh(&self, times: u64) {
         self.weigh_percent(100 * times);
     }
 
-    /// Sets the weight to a part of the default weight of a cgroup.
     pub(crate) fn weigh_percent(&self, percent: u64) {
         let (file, default) = if self.is_v2 { ("cpu.weight", 100) } else { ("cpu.shares", 1_024) };
         fs::write(self.path.join(file), (default * percent / 100).to_string()).expect("a weight");
     }
 
-    /// Lets its real-time tasks run for `runtime_us` of each second. Returns false if there is no such limit (all v2).
+    /// Lets the cgroup's real-time tasks run for `runtime_us` of each second. Returns false if there is no such limit (all v2).
     pub(crate) fn real_time(&self, runtime_us: u64) -> bool {
         let file = self.path.join("cpu.rt_runtime_us");
         let has_it = file.exists();
@@ -252,7 +243,6 @@ impl Cgroup {
         has_it
     }
 
-    /// Sets a quota of `quota_us` in each `period_us`.
     pub(crate) fn limit(&self, quota_us: u64, period_us: u64) {
         let write = |file: &str, text: String| fs::write(self.path.join(file), text).expect("a limit");
         if self.is_v2 {
@@ -264,7 +254,7 @@ impl Cgroup {
     }
 }
 
-/// Enables the cpu controller for the children of a v2 cgroup. A cgroup that has the controller already may refuse.
+/// Enables the cpu controller for the children of a v2 cgroup. The write can fail if the controller is already enabled.
 fn enable_cpu(parent: &Path, is_v2: bool) {
     if is_v2 {
         let _ = fs::write(parent.join("cgroup.subtree_control"), "+cpu");
@@ -273,7 +263,7 @@ fn enable_cpu(parent: &Path, is_v2: bool) {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // Killed tasks may need a moment to exit.
+        // Killed tasks need a moment to exit.
         let end = Instant::now() + Duration::from_secs(5);
         while fs::remove_dir(&self.path).is_err() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(20));

@@ -17,7 +17,7 @@ use crate::{
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Over time, every cgroup waits behind every other cgroup: four million pairs of a victim and a culprit.
+/// Over time, every cgroup waits behind every other cgroup. So there are four million pairs of a victim and a culprit.
 #[test]
 #[ignore = "all CPUs: 2,000 busy cgroups"]
 fn two_thousand_cgroups_that_yield_for_ten_minutes_use_no_more_memory_than_after_five() {
@@ -40,7 +40,7 @@ fn two_thousand_cgroups_that_yield_for_ten_minutes_use_no_more_memory_than_after
     println!("KiB by minute: {by_minute:?}");
     let _ = recording.kill();
     let _ = recording.wait();
-    // By the fifth minute, each cgroup has reached the maximum number of culprits that are counted separately.
+    // By the fifth minute, each cgroup has the maximum number of separately counted culprits.
     let (fifth, last) = (by_minute[4], by_minute[by_minute.len() - 1]);
     // Allow 5 % more, because the allocator keeps a varying amount of memory.
     assert!(last <= fifth + fifth / 20, "KiB by minute: {by_minute:?}");

@@ -1,12 +1,12 @@
-//! Tests on the running kernel. They need root, BPF and the tools that `cargo xtask test` installs. If one is missing, tests
-//! fail: they are not skipped.
+//! Tests on the running kernel. They need root, BPF and the tools that `cargo xtask test` installs. If a tool is missing, tests
+//! fail; they are not skipped.
 //!
-//! `cargo xtask test` runs each test in a process of its own. Tests without a mark run beside each other. `#[ignore = "one CPU: ..."]`
-//! says why a test needs one CPU for itself: it runs only there, with all its children. `#[ignore = "all CPUs: ..."]` says why nothing
-//! may run beside a test. See `load::Cpu`.
+//! `cargo xtask test` runs each test in a process of its own. Tests without a mark run at the same time. `#[ignore = "one CPU:
+//! ..."]` says why a test needs a CPU for itself: the test and all its children run only on that CPU. `#[ignore = "all CPUs:
+//! ..."]` says why no other test may run at the same time. See `load::Cpu`.
 //!
-//! Left out are modules named `long`, `soak`, `built_kernel`, which only `cargo xtask lab scx` runs, and `systemd_host`, which only
-//! `cargo xtask lab systemd` runs.
+//! `cargo xtask test` leaves out modules named `long`, `soak`, `built_kernel` (only `cargo xtask lab scx` runs it), and
+//! `systemd_host` (only `cargo xtask lab systemd` runs it).
 #![allow(missing_docs, reason = "the names of tests explain them")]
 
 mod accounts;

@@ -16,7 +16,6 @@ use crate::{
     load::Load,
 };
 
-/// A cgroup with a memory limit, removed on drop.
 struct Limited(PathBuf);
 
 impl Limited {
@@ -44,7 +43,7 @@ impl Drop for Limited {
     }
 }
 
-/// Starts cgscope with a memory limit, and then threads whose figures take more.
+/// Starts cgscope with a memory limit, and then so many threads that their figures need more memory.
 fn assert_is_not_killed(limit: u64, threads: usize, in_a_namespace: bool) {
     let limited = Limited::new(limit);
     let procs = limited.0.join("cgroup.procs");
@@ -53,13 +52,13 @@ fn assert_is_not_killed(limit: u64, threads: usize, in_a_namespace: bool) {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let enter = move || {
         fs::write(&procs, "0")?;
-        // SAFETY: no pointers.
+        // SAFETY: the call takes no pointers.
         let is_inside = !in_a_namespace || unsafe { libc::unshare(libc::CLONE_NEWCGROUP) } == 0;
         if is_inside { Ok(()) } else { Err(io::Error::last_os_error()) }
     };
-    // SAFETY: the closure only writes to an existing file and calls unshare, and the child has one thread.
+    // SAFETY: the closure only writes to an existing file and calls `unshare`. The child has one thread.
     let child = unsafe { command.pre_exec(enter) }.spawn().expect("the command starts");
-    // Threads that started before would take little memory until they run.
+    // Start the threads after cgscope. The figures of threads that already exist would take little memory until they run.
     thread::sleep(Duration::from_secs(1));
     let _load = Load::workload(&["sleep", &threads.to_string(), "60"], None);
     let output = child.wait_with_output().expect("its output");

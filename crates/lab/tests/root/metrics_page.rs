@@ -17,7 +17,6 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// Returns the problems that `promtool check metrics` reports for a page; empty if there are none.
 pub(crate) fn findings(page: &[u8]) -> String {
     let tool = Command::new("promtool")
         .args(["check", "metrics"])

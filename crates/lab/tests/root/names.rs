@@ -1,4 +1,4 @@
-//! Names of containers: on the screen, in JSON and in selections. The runtime is the list that Podman stores as a file.
+//! Names of containers: on the screen, in JSON and in selections. The list of names is a file as Podman stores it.
 
 use std::{
     fs,
@@ -14,9 +14,9 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// A loop in the cgroup of a container that the list calls `web-PID`.
+/// A loop in the cgroup of a container that the list calls `web-PID-NUMBER`.
 struct Named {
-    /// Ends first: a cgroup with tasks cannot be removed.
+    /// Declared first, because a cgroup with tasks cannot be removed.
     _load: Load,
     cgroup: Cgroup,
     _files: Dir,
@@ -29,7 +29,7 @@ impl Named {
     fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let (pid, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        // Tests run side by side in processes of their own, and select containers by the beginning of the id.
+        // Tests run at the same time, each in its own process, and select containers by the beginning of the id.
         let id = format!("{pid:08x}{number:08x}{:048x}", 0);
         let (name, files) = (format!("web-{pid}-{number}"), Dir::new("names"));
         let list = files.file("containers.json");
@@ -92,7 +92,6 @@ fn an_unknown_name_is_refused_with_the_similar_ones() {
     assert_one_sentence(&nameless, &["no container runtime of this host reports names"]);
 }
 
-/// What a shell is offered for a word of `cgscope top --cgroup`, one in each line.
 fn completed(shell: &str, word: &str) -> String {
     let mut command = cgscope();
     command
@@ -110,7 +109,7 @@ fn the_shell_completes_the_names_of_cgroups() {
     assert!(completed.lines().any(|line| line == named.cgroup.name), "{completed}");
 }
 
-/// Bash inserts what it is offered without quotes.
+/// Bash inserts completions without quoting them.
 #[test]
 fn no_shell_is_offered_names_that_would_be_commands() {
     let parent = Cgroup::new("complete");

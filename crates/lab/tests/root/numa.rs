@@ -1,5 +1,5 @@
-//! CPUs and NUMA nodes. With one node, all figures exist and no task moves between nodes. With several nodes, findings say which
-//! threads are kept on which node, and by what.
+//! CPUs and NUMA nodes. With one node, all figures exist and no task moves between nodes. With several nodes, findings report the
+//! threads that stay on one node, and the reason.
 
 use std::{io::BufRead, path::Path, thread};
 
@@ -12,7 +12,6 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// Returns the CPUs of each node that has CPUs.
 pub(crate) fn nodes() -> Vec<(u32, Vec<u32>)> {
     let mut nodes: Vec<(u32, Vec<u32>)> = Vec::new();
     for (cpu, node) in facts::cpu_to_node(Path::new("/")) {
@@ -40,7 +39,7 @@ fn said<'a>(interval: &'a Value, rule: &str) -> Option<&'a str> {
     findings.find(|finding| finding["rule"] == rule)?["says"].as_str()
 }
 
-/// Asserts that all figures are of this node, on a host with one node.
+/// Asserts that all figures belong to this node, on a host with one node.
 fn assert_all_is_on(node: u32, interval: &Value) {
     let nodes = interval["nodes"].as_array().expect("nodes");
     assert_eq!(nodes.len(), 1, "{nodes:?}");
@@ -65,7 +64,7 @@ fn assert_all_is_on(node: u32, interval: &Value) {
     assert_eq!(said(interval, "node_skew"), None);
 }
 
-/// Asserts that the finding names eight busy threads on the CPUs of the first node, and this reason.
+/// Asserts that the finding reports eight busy threads on the CPUs of the first node, with this reason.
 fn assert_skew_is_reported(interval: &Value, reason: &str) {
     let nodes = nodes();
     let [(full, cpus), (idle, _), ..] = nodes.as_slice() else {
@@ -155,7 +154,7 @@ fn every_move_between_nodes_is_counted() {
     let (load, mut out) = Load::workload(&args, None);
     let mut collector = follow(&[load.pid()]);
     let before = collector.sample().expect("a sample");
-    // SAFETY: our child, not reaped yet, which waits for this signal.
+    // SAFETY: the child is ours, has not been reaped, and waits for this signal.
     unsafe { libc::kill(load.pid() as i32, libc::SIGUSR1) };
     let mut line = String::new();
     out.read_line(&mut line).expect("its output is readable");
@@ -179,7 +178,6 @@ fn every_move_between_nodes_is_counted() {
     assert_eq!(came, MOVES, "each move to a node leaves another node");
 }
 
-/// Four commands measure the same load at the same time.
 #[test]
 fn cpus_and_nodes_are_listed_selected_and_have_histograms() {
     let (_load, _out) = Load::workload(&["burn", "1", "60", "pin"], None);
@@ -200,7 +198,7 @@ fn assert_times_of_online_cpus_sum_to_the_elapsed_time() {
     let duration = interval["duration_ns"].as_f64().expect("ns");
     for cpu in cpus {
         let ns = |name: &str| cpu[name].as_f64().unwrap_or_else(|| panic!("{name} of {cpu}"));
-        // Tolerance: both figures advance in steps of 10 ms, and neither includes stolen time.
+        // Allow a tolerance: both figures advance in steps of 10 ms, and neither includes stolen time.
         let all = ns("busy_ns") + ns("idle_ns");
         assert!(all <= duration * 1.1 && all >= duration * 0.3, "{cpu} of {duration}");
         assert!(cpu["wait"]["count"].is_u64(), "not counted: {cpu}");

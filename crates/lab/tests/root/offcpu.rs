@@ -1,4 +1,4 @@
-//! Off-CPU time: kinds, shares, the class of known loads, and a comparison with offcputime.
+//! Off-CPU time: its kinds, its shares, the class of known loads, and a comparison with offcputime.
 
 use std::{
     collections::BTreeMap,
@@ -30,7 +30,7 @@ fn follow(pids: &[u32]) -> Collector {
         .unwrap_or_else(|failure| panic!("{failure}"))
 }
 
-/// Returns the interval of these processes while `meanwhile` runs.
+/// Returns the interval of these processes during the call of `meanwhile`.
 fn during(pids: &[u32], meanwhile: impl FnOnce()) -> Interval {
     let mut collector = follow(pids);
     let first = collector.sample().expect("a Sample");
@@ -52,7 +52,6 @@ fn blocked_on(interval: &Interval, symbols: &KernelSymbols) -> BlockedOn {
     BlockedOn::new(interval, |addr| symbols.caller(addr))
 }
 
-/// Returns the function names in all stacks of a task, for messages of failing tests.
 fn stacks(interval: &Interval, task: &TaskInterval, symbols: &KernelSymbols) -> Vec<(u64, Vec<String>)> {
     let of_task = interval.stacks.iter().filter(|stack| stack.serial == task.reading.serial);
     let name = |addr: &u64| symbols.caller(*addr).unwrap_or("?").to_owned();
@@ -136,7 +135,7 @@ fn writes_to_a_disk_are_blocked_on_the_disk() {
     assert!(share >= 95.0, "{share}: {time:?} {:?}", stacks(&interval, task, &symbols));
 }
 
-/// Off-CPU time of a thread in µs, as offcputime prints it below each stack.
+/// Returns the off-CPU time of a thread, µs: the sum of the times that offcputime prints below the stacks.
 fn offcputime(tid: u32, seconds: u64) -> u64 {
     let args = ["-t", &tid.to_string(), &seconds.to_string()];
     let output = Command::new("offcputime").args(args).output().expect("offcputime starts");
@@ -148,12 +147,12 @@ fn offcputime(tid: u32, seconds: u64) -> u64 {
 mod long {
     use super::*;
 
-    /// Field case 4: workers that compute for 20 % of their time and wait for a remote service for 65 %.
+    /// Field case 4: workers compute for 20 % of their time and wait for a remote service for 65 %.
     #[test]
     #[ignore = "all CPUs: four workers must hardly wait for a CPU"]
     fn a_pool_that_waits_is_blocked_on_network_its_times_sum_up_and_more_cpu_will_not_help() {
-        // Eight workers would need 1.6 CPUs. On two CPUs, a little other load would then make the workers wait for CPUs, and the
-        // verdict would say so.
+        // Eight workers would need 1.6 CPUs. On two CPUs, a little other load would then make the workers wait for CPUs, which
+        // would change the verdict.
         let (load, _out) = Load::workload(&["prefork", "4", "60"], None);
         let workers: Vec<u32> = load.pids().into_iter().skip(1).collect();
         assert_eq!(workers.len(), 4);
@@ -165,7 +164,7 @@ mod long {
         let (blocked, tree) = (blocked_on(&interval, &symbols), Tree::new(&interval));
         let total = blocked.total();
         let on_cpu_ns: u64 = interval.tasks.iter().map(|task| task.totals.on_cpu_ns).sum();
-        // Compare shares of the tasks' time without waits for a CPU, because other load can make these waits longer.
+        // Compare shares without waits for a CPU, because other load can make these waits longer.
         let own_ns = on_cpu_ns + total.total();
         let cycle = (COMPUTE + CALL + PAUSE).as_nanos() as u64;
         for (name, ns, part) in [
@@ -182,7 +181,7 @@ mod long {
         assert!(percent(total.get(BlockedKind::Unknown), own_ns) < 1.0, "{total:?}");
         let verdict = Classes::new(&interval, &tree, &blocked).total();
         println!("{}", verdict.says);
-        // If other load takes the CPUs, the verdict says that as well.
+        // If other load takes the CPUs, the verdict can name a second class.
         assert_eq!(verdict.classes.first(), Some(&Class::IoBound), "{}", verdict.says);
         let waited_ns: u64 = interval.tasks.iter().map(|task| task.wait.total_ns).sum();
         let waited = percent(waited_ns, own_ns + waited_ns);
@@ -199,7 +198,7 @@ mod long {
     #[test]
     #[ignore = "all CPUs: asserts the share of time off the CPU"]
     fn beside_offcputime_the_time_off_the_cpu_is_the_same() {
-        // offcputime starts and ends within our measurement. With a shorter time, this alone makes a difference of 2 %.
+        // offcputime starts and ends within our measurement. With a shorter time, this alone would make a difference of 2 %.
         const SECONDS: u64 = 10;
         let (load, _out) = Load::workload(&["prefork", "4", "60"], None);
         let worker = load.pids()[1];
@@ -217,9 +216,8 @@ mod long {
             .as_deref()
             .and_then(|accounts| accounts.blocked)
             .expect("blocked time from the hook");
-        // offcputime counts all off-CPU time, for any reason.
         let ours_ns = blocked.total() + task.wait.total_ns + task.totals.unstamped_ns;
-        // Shares are compared, because our interval includes the time that offcputime takes to start and end.
+        // Compare shares, because our interval includes the time in which offcputime starts and ends.
         let ours = ours_ns as f64 / interval.duration_ns as f64;
         let theirs = theirs_us as f64 / (SECONDS as f64 * 1e6);
         println!("offcputime {theirs:.4} of the time, cgscope {ours:.4}, over {lasted:?}");

@@ -1,4 +1,4 @@
-//! `-- CMD` as another user and as our own user: what CMD inherits, and how it ends.
+//! `-- CMD` as another user and as our own user: the files that CMD inherits, and the end of CMD.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use crate::{
     pty::Pty,
 };
 
-/// The arguments before `--` of each subcommand that runs CMD.
+/// Returns the arguments before `--` of each subcommand that runs CMD.
 fn commands(file: &str) -> [Vec<&str>; 5] {
     [
         vec!["record", "-q", "-o", file],
@@ -25,7 +25,6 @@ fn commands(file: &str) -> [Vec<&str>; 5] {
     ]
 }
 
-/// Returns the descriptors that are open in a shell started by this command.
 fn open_in(command: &mut Command) -> Vec<u32> {
     let output = command.output().expect("the command starts");
     let mut open: Vec<u32> = stderr(&output).lines().filter_map(|line| line.parse().ok()).collect();
@@ -39,7 +38,7 @@ fn a_command_inherits_no_descriptor_of_cgscope_and_a_command_of_another_user_non
     const LIST: [&str; 3] = ["sh", "-c", "exec >&2; ls /proc/$$/fd; :"];
     let dir = Dir::new("descriptors");
     let file = dir.file("a.rec");
-    // A file of root's that stays open across exec.
+    // Open a file that only root can read. Its descriptor stays open across exec.
     let secret = fs::File::open("/etc/shadow").expect("root");
     // SAFETY: `dup` returns a new descriptor that nothing else owns.
     let _copy = unsafe { OwnedFd::from_raw_fd(libc::dup(secret.as_raw_fd())) };
@@ -75,7 +74,8 @@ fn another_user_gets_only_harmless_variables_of_our_environment() {
     assert!(stdout(&output).contains("USER=nobody") && !stdout(&output).contains("HOME=/root"));
 }
 
-/// Shell script that prints the controlling terminal's number, what standard input is, and the open flags of descriptors 1 and 2.
+/// Shell script that prints the controlling terminal's number, the target of standard input, and the open flags of descriptors 1
+/// and 2.
 const TERMINAL: &str = "echo tty=$(cut -d' ' -f7 /proc/self/stat),in=$(readlink /proc/$$/fd/0),\
     out=$(sed -n 's/^flags:.*\\(.\\)$/\\1/p' /proc/$$/fdinfo/1 | tr -d '\\n'),\
     err=$(sed -n 's/^flags:.*\\(.\\)$/\\1/p' /proc/$$/fdinfo/2 | tr -d '\\n'). >&2";
@@ -88,13 +88,13 @@ fn another_user_cannot_push_characters_into_our_terminal_or_read_from_it() {
         let mut args = before.clone();
         args.extend(["--user", "nobody", "--", "sh", "-c", TERMINAL]);
         let mut pty = Pty::start_in(&args, [100, 30], true, &[]);
-        // No controlling terminal, so `TIOCSTI` fails; 1 and 2 are O_WRONLY.
+        // Without a controlling terminal, `TIOCSTI` fails. Descriptors 1 and 2 are O_WRONLY.
         pty.wait_for("tty=0,in=/dev/null,out=1,err=1.");
         pty.wait(patience(10_000));
     }
 }
 
-/// Whether a process runs. A zombie does not.
+/// Returns whether a process runs. A zombie does not run.
 fn runs(pid: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))

@@ -1,4 +1,4 @@
-//! The field cases on the first screen. Within ten seconds, `top` shows what is wrong, which cgroup is affected, and what to do.
+//! The field cases on the first screen. Within ten seconds, `top` shows the problem, the affected cgroup, and the advice.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use crate::{
     terminal::Terminal,
 };
 
-/// A common small screen size, and a larger one.
+/// A common small screen size, and a larger one: columns and rows.
 pub(crate) const SIZES: [(u16, u16); 2] = [(80, 24), (120, 40)];
 
 /// A recording of two nodes, for hosts with one node. An affinity mask kept its threads on node 0.
@@ -20,7 +20,7 @@ fn words(screen: &str) -> String {
     screen.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Starts cgscope on a terminal without colours. Waits until its screen shows all of `said`, for at most ten seconds.
+/// Starts cgscope on a terminal without colours. Waits at most ten seconds until the screen shows all texts in `said`.
 pub(crate) fn read(size: (u16, u16), args: &str, said: &[&str]) -> (Terminal, String) {
     let terminal = Terminal::new(size.0, size.1);
     terminal.line("export NO_COLOR=1");
@@ -37,15 +37,13 @@ pub(crate) fn read(size: (u16, u16), args: &str, said: &[&str]) -> (Terminal, St
     (terminal, screen)
 }
 
-/// Returns the reversed (selected) row of the list.
 fn selected(terminal: &Terminal) -> String {
     let screen = terminal.tmux(&["capture-pane", "-p", "-e"]);
-    // The view's name is reversed, too, but above the list.
+    // The view's name is reversed too, but it is above the list.
     let line = screen.lines().rfind(|line| line.contains("\x1b[7m")).unwrap_or_else(|| panic!("{screen}"));
     line.to_owned()
 }
 
-/// Returns the row of the list that has this name.
 fn row<'a>(screen: &'a str, name: &str) -> &'a str {
     let below = screen.lines().skip_while(|line| !line.contains("wait/s")).skip(1);
     let name = name.trim_start_matches('/');
@@ -60,7 +58,7 @@ fn row<'a>(screen: &'a str, name: &str) -> &'a str {
 fn a_busy_loop_under_half_a_cpu_is_reported_as_out_of_quota() {
     let cgroup = Cgroup::new("half");
     cgroup.limit(50_000, 100_000);
-    // Only the quota should hold the load back.
+    // Give it a high weight, so that only the quota holds the load back.
     cgroup.favour();
     let _load = Load::busy_loop(Some(&cgroup));
     let sentence = format!("{} is at its CPU limit of 0.5 CPUs", &cgroup.name[1..]);
@@ -95,11 +93,11 @@ fn threads_that_share_a_quota_of_one_cpu_are_reported_as_too_many() {
 fn a_neighbour_that_takes_the_cpu_is_named() {
     let both = Cgroup::new("both");
     let (victim, culprit) = (both.child("victim"), both.child("culprit"));
-    // This weight makes waits of some ten milliseconds. Longer waits can exceed the history that attributes them.
+    // With this weight, a wait takes some ten milliseconds. Longer waits can exceed the history that attributes them.
     culprit.weigh(10);
     let _waits = Load::loop_on_a_cpu(Some(&victim));
     let _runs = Load::loop_on_a_cpu(Some(&culprit));
-    // Only these two cgroups: otherwise a finding about other load on the host could come first.
+    // Select these two cgroups. Otherwise a finding about other load on the host could come first.
     let args = format!("top --cgroup {}", both.name);
     for size in SIZES {
         let behind = format!(": {} ", culprit.name);

@@ -1,4 +1,4 @@
-//! Files that root writes: their owner, who can read them, and that a user who can write to their directory gains nothing.
+//! Files that root writes: their owner and their permissions. A user who can write to their directory gains nothing.
 
 use std::{
     fs::{self, Permissions},
@@ -18,7 +18,6 @@ fn words<'w>(words: &[&'w str], file: &'w str) -> Vec<&'w str> {
     words.iter().map(|word| if *word == "FILE" { file } else { word }).collect()
 }
 
-/// Returns owner and permissions, including the setuid, setgid and sticky bits.
 fn owner_and_mode(file: &str) -> (u32, u32) {
     let metadata = fs::metadata(file).unwrap_or_else(|error| panic!("{file}: {error}"));
     (metadata.uid(), metadata.mode() & 0o7777)

@@ -1,4 +1,4 @@
-//! The packages of `cargo xtask dist`: their files, whether they work in a clean Debian root, and removal by a purge.
+//! The packages of `cargo xtask dist`: their files, their use in a clean Debian root, and their removal by a purge.
 
 mod boot;
 mod image;
@@ -15,12 +15,11 @@ use crate::{
     files::Dir,
 };
 
-/// Packages in the clean root beyond a minimal Debian: readers of manual pages and of systemd units.
+/// Packages in the clean root beyond a minimal Debian. They read manual pages and systemd units.
 const INCLUDED: &str = "man-db,procps,systemd";
-/// Maximum exposure level of the unit, in tenths, for `systemd-analyze security`.
 const EXPOSURE: &str = "30";
 
-/// Cargo's target directory; `cargo xtask dist` writes packages there, too.
+/// Returns Cargo's target directory. `cargo xtask dist` writes packages there, too.
 fn target() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target").canonicalize().expect("a target directory")
 }
@@ -53,7 +52,7 @@ fn done(command: &mut Command) -> String {
     stdout(&output)
 }
 
-/// A Debian root of this machine's release, unpacked from an archive. The archive is created once and kept in the user's cache.
+/// A Debian root of this machine's release, unpacked from an archive. The archive is created once and stays in the user's cache.
 struct CleanRoot(Dir);
 
 impl CleanRoot {
@@ -68,7 +67,7 @@ impl CleanRoot {
         fs::create_dir_all(&place).expect("the user's cache");
         let archive = place.join(format!("{suite}-{}.tar", INCLUDED.replace(',', "-")));
         if !archive.exists() {
-            // Several tests may create the archive at the same time.
+            // Several tests can create the archive at the same time.
             let maker = format!("{}-{:?}.tar", std::process::id(), std::thread::current().id());
             let beside = archive.with_extension(maker);
             let mut make = Command::new("mmdebstrap");
@@ -85,7 +84,7 @@ impl CleanRoot {
                 .arg(&archive)
                 .args(["--exclude=./dev/*"]),
         );
-        // A plain file for scripts to write to: it needs no device and no mount.
+        // Scripts write to this plain file. It needs no device and no mount.
         fs::write(root.path("dev/null"), "").expect("a file of ours");
         root
     }
@@ -116,7 +115,7 @@ impl CleanRoot {
         stdout(&output)
     }
 
-    /// Returns all files, except dpkg's own, backups of user management tools, and files that a boot creates.
+    /// Returns all files except dpkg's own files, backups of user management tools, and files that a boot creates.
     fn files(&self) -> BTreeSet<String> {
         let mut find = Command::new("find");
         let all =
@@ -130,7 +129,6 @@ impl CleanRoot {
         all.lines().filter(|path| !kept(path)).map(str::to_owned).collect()
     }
 
-    /// Returns the lines of the users' and groups' files.
     fn accounts(&self) -> [BTreeSet<String>; 2] {
         ["etc/passwd", "etc/group"].map(|file| {
             let text = fs::read_to_string(self.path(file)).expect("a list");
@@ -139,7 +137,6 @@ impl CleanRoot {
     }
 }
 
-/// Returns the file with this machine's own apt sources.
 fn sources() -> PathBuf {
     let lists = ["sources.list.d/debian.sources", "sources.list.d/ubuntu.sources", "sources.list"];
     let mut paths = lists.iter().map(|list| Path::new("/etc/apt").join(list));
@@ -170,7 +167,7 @@ fn the_package_installs_on_a_clean_debian_and_a_purge_removes_all_of_it() {
     completions_complete(&root);
     the_unit_is_sound_and_confined(&root);
 
-    // The package does not enable the units. An administrator can, and removing the package disables them again.
+    // The package does not enable the units. An administrator can enable them, and removing the package disables them again.
     let enabled =
         || root.files().into_iter().filter(|path| path.contains(".wants/cgscope")).collect::<Vec<_>>();
     assert_eq!(enabled(), [""; 0]);
@@ -266,7 +263,7 @@ fn completions_complete(root: &CleanRoot) {
 
 fn the_unit_is_sound_and_confined(root: &CleanRoot) {
     let units = ["/usr/lib/systemd/system/cgscope.service", "/usr/lib/systemd/system/cgscope.socket"];
-    // The root's own systemd checks the units, with the root's programs, manual pages and users.
+    // The root's own systemd checks the units with the root's programs, manual pages and users.
     let verified = root.run(&["systemd-analyze", "verify", units[0], units[1]]);
     assert_eq!((stderr(&verified), verified.status.code()), (String::new(), Some(0)));
     let threshold = format!("--threshold={EXPOSURE}");
@@ -299,7 +296,6 @@ fn the_programs_in_the_tarball_run_without_installation() {
     }
     let unit = fs::read_to_string(at("lib/systemd/system/cgscope.service")).expect("a unit");
     assert!(unit.contains("ExecStart=/usr/local/bin/cgscope serve"), "{unit}");
-    // Licence texts of the linked crates.
     let others = fs::read_to_string(at("share/doc/cgscope/THIRD-PARTY")).expect("a list");
     for word in ["inferno 0", "CDDL-1.0", "tokio 1", "Permission is hereby granted"] {
         assert!(others.contains(word), "{word}");

@@ -1,4 +1,4 @@
-//! Contention and time at a limit, compared with the kernel's own pressure (`cpu.pressure`), which counts both as one.
+//! Contention and time at a limit, compared with the kernel's own pressure (`cpu.pressure`). The kernel counts the two together.
 
 use std::{
     fs,
@@ -17,7 +17,8 @@ use crate::{
     load::{Cgroup, Cpu, Load},
 };
 
-/// The v2 cgroup with the same tasks as a cgroup. Where the cpu controller is on v1, it is another one, and removed on drop.
+/// The v2 cgroup with the same tasks as a test's cgroup. If the cpu controller is on v1, it is a separate cgroup, removed on
+/// drop.
 struct Twin {
     path: PathBuf,
     is_ours: bool,
@@ -40,7 +41,7 @@ impl Twin {
         }
     }
 
-    /// Time in which some task waited, ns.
+    /// Returns the time in which at least one task waited, ns (`some`).
     fn some_ns(&self) -> u64 {
         let text = fs::read_to_string(self.path.join("cpu.pressure")).expect("its pressure");
         let total = text.lines().next().and_then(|line| line.rsplit_once("total="));
@@ -57,10 +58,9 @@ impl Drop for Twin {
     }
 }
 
-/// Shares of the time, percent.
+/// Shares of the interval, percent. `some` is the kernel's figure.
 #[derive(Debug)]
 struct Shares {
-    /// What the kernel calls `some`.
     some: f64,
     contention: f64,
     limit: f64,
@@ -69,7 +69,7 @@ struct Shares {
 
 /// Measures a cgroup for some seconds; fewer on an emulated machine.
 fn measured(collector: &mut Collector, cgroup: &Cgroup, twin: &Twin, seconds: u64) -> (Shares, Interval) {
-    // The loads start, and a new quota ends its first period.
+    // Wait until the loads have started and the first period of a new quota is over.
     thread::sleep(Duration::from_millis(500));
     let mut both = || (collector.sample().expect("a sample"), twin.some_ns());
     let (first, before_ns): (Sample, u64) = both();
@@ -102,7 +102,7 @@ fn a_loop_at_its_quota_has_pressure_but_no_contention() {
     twin.adopt(&load);
     let (shares, interval) = measured(&mut collector, &cgroup, &twin, 6);
     assert!(shares.some > 40.0, "{shares:?}");
-    // What is left are the wake-ups: a halted CPU takes its time to run the loop in its new period. The ledger counts them, too.
+    // The rest are wakeups: a halted CPU takes some time until it runs the loop in a new period. The ledger counts wakeups, too.
     let waits = &interval.by_cgroup()[&Some(cgroup.name.as_str().into())].wait;
     let rest_ns = waits.total_ns - waits.by_cause.get(Cause::Throttled);
     let rest = 100.0 * rest_ns as f64 / interval.duration_ns as f64;
@@ -140,7 +140,8 @@ fn contention_and_time_at_a_limit_add_up_to_the_kernels_pressure() {
     assert!(shares.contention > 30.0 && shares.limit > 30.0, "{shares:?}");
 }
 
-/// The union of a parent is not the sum of its children: the containers wait at the same time for each other, and never together.
+/// The time of a parent is the union of its children's times, not their sum. The containers wait for each other in turn: one of
+/// them waits at any time, and never both.
 #[test]
 #[ignore = "one CPU: nobody else is to be waited for"]
 fn a_pod_counts_time_in_which_any_of_its_containers_waits_once() {
@@ -158,13 +159,14 @@ fn a_pod_counts_time_in_which_any_of_its_containers_waits_once() {
         let share = 100.0 * ns as f64 / interval.duration_ns as f64;
         assert!((share - 50.0).abs() < 10.0, "each container waits while the other one runs: {share}");
     }
-    // The CPU has the contention of all tasks on it.
+    // The contention of a CPU includes all tasks on it.
     let cpu = interval.cpus.iter().find(|cpu| cpu.cpu == Cpu::one()).expect("its CPU");
     let ns = cpu.contention_ns.expect("the exact mode");
     assert!(ns as f64 > 0.97 * interval.duration_ns as f64, "{ns} of {}", interval.duration_ns);
 }
 
-/// A user may nest cgroups as deep as they like. Then the highest ones lack this contention, and a loss says so.
+/// A user can nest cgroups to any depth. Then the topmost ancestors lack contention from the deepest cgroups, and a loss counts
+/// this.
 #[test]
 fn waits_in_very_deep_cgroups_are_counted_as_a_loss() {
     let mut collector = follow(&[]);
@@ -177,7 +179,7 @@ fn waits_in_very_deep_cgroups_are_counted_as_a_loss() {
     thread::sleep(Duration::from_secs(1));
     let losses = collector.sample().expect("a sample").losses;
     drop(loads);
-    // The innermost one first.
+    // Remove the innermost cgroup first.
     while nested.pop().is_some() {}
     assert!(losses.get(Loss::PressureForgotten) > 0, "{losses}");
 }
@@ -185,7 +187,7 @@ fn waits_in_very_deep_cgroups_are_counted_as_a_loss() {
 mod long {
     use super::*;
 
-    /// Short waits beside a wait of 20 s: the kernel's pressure of both together, and of the starved task alone.
+    /// Short waits run beside a wait of 20 s. The test compares our contention with the kernel's pressure for both together.
     #[test]
     fn a_starved_task_beside_ten_thousand_short_waits_is_off_by_no_more_than_it_says() {
         let mut collector = follow(&[]);
@@ -212,8 +214,8 @@ mod long {
             .sum();
         println!("{} waits", waits + exited);
         assert!((shares.contention - shares.some).abs() < 1.0 + shares.uncertain, "{shares:?}");
-        // Measured: 2.5 % off, with 5.1 to 9.7 % uncertain. The starved task runs now and then, and its next wait begins within the gaps
-        // of merged spans.
+        // Measured: 2.5 % difference, with 5.1 to 9.7 % uncertain. The starved task runs now and then. Its next wait begins
+        // within the gaps of merged spans.
         assert!(shares.some > 90.0 && shares.uncertain < 15.0, "{shares:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! The live screen on a pseudo-terminal. The test sees every byte in both directions, and when the byte arrives.
+//! The live screen on a pseudo-terminal. The test sees every byte in both directions, and the time of each byte.
 
 use std::{
     fs::{self, File},
@@ -19,9 +19,9 @@ use crate::{
     spread::Spread,
 };
 
-/// Escape sequence that begins a drawing.
+/// Escape sequence at the beginning of each frame.
 const BEGIN: &[u8] = b"\x1b[?2026h";
-/// Escape sequences that change the terminal, and for each the sequence that must undo the change exactly once.
+/// Escape sequences that change the terminal. Each comes with the sequence that must undo the change exactly once.
 const TAKEN: [(&str, &str); 4] = [
     ("\x1b[?1049h", "\x1b[?1049l"),
     ("\x1b[?25l", "\x1b[?25h"),
@@ -29,25 +29,22 @@ const TAKEN: [(&str, &str); 4] = [
     ("\x1b[?1006h", "\x1b[?1006l"),
 ];
 
-/// A cgscope process on its own terminal, killed on drop.
 pub(crate) struct Pty {
     master: Option<File>,
     modes: libc::termios,
     child: Child,
-    /// All output so far.
     pub(crate) seen: Vec<u8>,
-    /// Settings directory of the process, so that no user's settings are read or written.
+    /// Directory of the settings, so that the process neither reads nor writes a user's settings.
     _home: Dir,
 }
 
 impl Pty {
-    /// Starts `cgscope ARGS` as a session leader. If `controlling`, this terminal is its controlling terminal; otherwise no
-    /// signal reports that the terminal closed.
+    /// Starts `cgscope ARGS` as a session leader. With `controlling`, this terminal is the controlling terminal. Without it, no
+    /// signal reports that the terminal was closed.
     fn start(args: &[&str], size: [u16; 2], controlling: bool) -> Self {
         Self::start_in(args, size, controlling, &[])
     }
 
-    /// Like [`Self::start`], with additional environment variables.
     pub(crate) fn start_in(
         args: &[&str],
         size: [u16; 2],
@@ -71,7 +68,7 @@ impl Pty {
         let home = Dir::new("pty");
         command.env_remove("NO_COLOR").env_remove("COLORTERM").env("TERM", "xterm-256color");
         command.env(SETTINGS, home.path()).envs(variables.iter().copied());
-        // SAFETY: two system calls between fork and exec.
+        // SAFETY: the closure makes two system calls between fork and exec.
         unsafe {
             command.pre_exec(move || {
                 libc::setsid();
@@ -85,7 +82,6 @@ impl Pty {
         Self { master: Some(master), modes, child, seen: Vec::new(), _home: home }
     }
 
-    /// Like [`Self::start`], in this working directory.
     pub(crate) fn start_beside(args: &[&str], directory: &Path) -> Self {
         let mut command = cgscope();
         command.current_dir(directory);
@@ -99,31 +95,31 @@ impl Pty {
 
     fn resize(&self, size: [u16; 2]) {
         let size = winsize(size);
-        // SAFETY: our descriptor, and a structure of ours.
+        // SAFETY: the descriptor and the structure are ours.
         let done =
             unsafe { libc::ioctl(self.master.as_ref().expect("one").as_raw_fd(), libc::TIOCSWINSZ, &size) };
         assert_eq!(done, 0);
     }
 
     fn signal(&self, signal: i32) {
-        // SAFETY: our child, not reaped yet.
+        // SAFETY: the child is ours and has not been reaped.
         assert_eq!(unsafe { libc::kill(self.child.id() as i32, signal) }, 0);
     }
 
-    /// Appends output that arrives within this time to `seen`. Returns false if none arrived or the terminal is closed.
+    /// Appends output that arrives within this time to `seen`. Returns false if no output arrived or the terminal is closed.
     pub(crate) fn take(&mut self, within: Duration) -> bool {
         let Some(mut master) = self.master.as_ref() else {
             thread::sleep(within);
             return false;
         };
         let mut polled = libc::pollfd { fd: master.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one structure of ours.
+        // SAFETY: the only entry is ours.
         unsafe { libc::poll(&mut polled, 1, within.as_millis() as i32) };
         let mut bytes = [0; 1 << 16];
         if polled.revents & libc::POLLIN == 0 {
             return false;
         }
-        // Reading fails once the other end is closed.
+        // The read fails if the other end is closed.
         let count = master.read(&mut bytes).unwrap_or(0);
         self.seen.extend(&bytes[..count]);
         count != 0
@@ -133,7 +129,8 @@ impl Pty {
         String::from_utf8_lossy(&self.seen).replace('\x1b', "ESC")
     }
 
-    /// Waits for a word in output that arrives from now on. The word has no spaces: cells that are already blank are not redrawn.
+    /// Waits until new output contains a word. The word must have no spaces, because the screen does not redraw cells that are
+    /// already blank.
     pub(crate) fn wait_for(&mut self, word: &str) {
         let begun = self.seen.len();
         let end = Instant::now() + patience(20_000);
@@ -147,7 +144,7 @@ impl Pty {
         self.child.id()
     }
 
-    /// Presses a key once the output pauses, and returns the time until the answer.
+    /// Presses a key when the output pauses. Returns the time until the answer.
     pub(crate) fn answer(&mut self, key: &str) -> Duration {
         while self.take(Duration::from_millis(20)) {}
         let pressed = Instant::now();
@@ -156,7 +153,6 @@ impl Pty {
         pressed.elapsed()
     }
 
-    /// Returns the exit code. Panics unless the process ends within this time.
     pub(crate) fn wait(&mut self, within: Duration) -> Option<i32> {
         let end = Instant::now() + within;
         loop {
@@ -169,11 +165,11 @@ impl Pty {
         }
     }
 
-    /// Asserts that the process ends well within 10 seconds. It may name losses that [any program](OF_THE_HOST) can cause.
+    /// Asserts that the process ends well within 10 seconds. It can report losses that [any program](OF_THE_HOST) can cause.
     pub(crate) fn assert_ends(&mut self) {
         let code = self.wait(patience(10_000));
         let text = self.text();
-        // The screen shows losses, too, in cells of any order.
+        // The screen shows losses, too, and draws their cells in any order.
         let said = text.rfind("losses: ").map_or(&*text, |at| &text[at..]);
         assert_ended(code, said, OF_THE_HOST);
     }
@@ -216,24 +212,22 @@ fn winsize([width, height]: [u16; 2]) -> libc::winsize {
     libc::winsize { ws_col: width, ws_row: height, ws_xpixel: 0, ws_ypixel: 0 }
 }
 
-/// Opens a new terminal and returns its two ends.
 fn open(size: [u16; 2]) -> (File, OwnedFd) {
     let (mut master, mut slave) = (0, 0);
     let size = winsize(size);
-    // SAFETY: numbers and a structure of ours; nothing else owns the two descriptors.
+    // SAFETY: the numbers and the structure are ours. Nothing else owns the two descriptors.
     unsafe {
         let opened = libc::openpty(&mut master, &mut slave, ptr::null_mut(), ptr::null(), &size);
         assert_eq!(opened, 0, "{}", std::io::Error::last_os_error());
-        // A descriptor left open in the child would keep the terminal alive.
+        // A copy of a descriptor in the child would keep the terminal open.
         libc::fcntl(master, libc::F_SETFD, libc::FD_CLOEXEC);
         libc::fcntl(slave, libc::F_SETFD, libc::FD_CLOEXEC);
         (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave))
     }
 }
 
-/// Returns the terminal modes.
 fn modes(master: &File) -> libc::termios {
-    // SAFETY: our descriptor, and a structure of ours that `tcgetattr` fills.
+    // SAFETY: the descriptor is ours, and `tcgetattr` fills our structure.
     unsafe {
         let mut modes = std::mem::zeroed();
         assert_eq!(libc::tcgetattr(master.as_raw_fd(), &mut modes), 0);
@@ -270,7 +264,7 @@ fn the_binary_has_no_switch_for_tests() {
 fn a_closed_terminal_ends_the_screen_with_or_without_a_signal() {
     let dir = Dir::new("closed");
     for controlling in [true, false] {
-        // A terminal that is closed shows no messages.
+        // Write messages to a file, because a closed terminal shows none.
         let said = dir.file("messages");
         let mut command = Command::new("sh");
         command.args(["-c", "exec \"$0\" top -d 0.2 2> \"$1\""]).arg(cgscope().get_program()).arg(&said);
@@ -310,7 +304,7 @@ fn a_key_is_answered_among_hundreds_of_resizes_that_share_drawings() {
     while pty.take(Duration::from_millis(50)) {}
     let (passed, drawn) = (begun.0.elapsed(), count(&pty.seen, BEGIN) - begun.1);
     println!("{drawn} drawings in {passed:?} of about 800 resizes; the key was answered after {answered:?}");
-    // At most one drawing per 16 ms, and one for the key.
+    // The limit is one frame per 16 ms, and one more for the key.
     assert!(drawn as u128 <= passed.as_millis() / 16 + 2, "{drawn} in {passed:?}");
     assert!(answered < patience(200), "{answered:?}");
     pty.press("?q");

@@ -10,7 +10,7 @@ use crate::{
     load::Load,
 };
 
-/// Field names that the documented format promises.
+/// Field names that the documentation of the format promises.
 const INTERVAL: [&str; 11] = [
     "schema",
     "start_unix_ns",
@@ -109,7 +109,7 @@ fn a_recording_is_reported_in_words_and_as_intervals() {
     intervals.iter().for_each(assert_is_of_the_contract);
     let waited: u64 =
         intervals.iter().map(|interval| interval["total"]["total_ns"].as_u64().expect("a sum")).sum();
-    // With other tests running, all four may wait most of the time.
+    // Beside other tests, all four loops can wait most of the time.
     assert!((4_000_000_000..13_000_000_000).contains(&waited), "two of four loops always wait: {waited}");
 }
 
@@ -133,7 +133,7 @@ fn a_command_is_recorded_with_its_children_until_its_end() {
     let words = stdout(&run(&["report", &file]));
     assert!(words.contains("exit status 7"), "{words}");
     let intervals = json_lines(&run(&["report", "--json", &file]));
-    // Tasks that exit between two samples are counted only in their cgroup. The root cgroup includes all of them.
+    // Tasks that exit between two samples count only for their cgroup, and the root cgroup includes every cgroup.
     let ran = |interval: &Value| {
         let root = interval["cgroups"].as_array().expect("cgroups").iter().find(|group| group["path"] == "/");
         root.and_then(|root| root["usage_ns"].as_u64()).unwrap_or(0)
@@ -217,7 +217,7 @@ fn a_truncated_recording_gives_its_complete_samples() {
     let file = dir.file("a.rec");
     assert!(run(&["record", "-o", &file, "-d", "1", "-i", "0.1"]).status.success());
     let bytes = fs::read(&file).expect("a recording");
-    // Cut off the end marker and part of the last sample.
+    // Cut off the end marker and a part of the last sample.
     fs::write(&file, &bytes[..bytes.len() - 200]).expect("a file of ours");
     let report = run(&["report", &file]);
     assert_eq!(report.status.code(), Some(1), "{}", stderr(&report));

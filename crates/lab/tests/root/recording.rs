@@ -19,7 +19,6 @@ use crate::{
     terminal::Terminal,
 };
 
-/// Starts `cgscope record` in the background.
 pub(crate) struct Recording;
 
 impl Recording {
@@ -28,7 +27,6 @@ impl Recording {
     }
 }
 
-/// Returns the recordings in a directory, sorted by name.
 pub(crate) fn recordings(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).expect("a directory of ours");
     let mut files: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
@@ -37,7 +35,6 @@ pub(crate) fn recordings(directory: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Returns the samples of a recording, and how it ended.
 pub(crate) fn read(file: &Path) -> (Vec<Sample>, Ending) {
     let mut reader = open(file).unwrap_or_else(|error| panic!("{error}"));
     let samples = reader.by_ref().map(|sample| sample.expect("a Sample")).collect();
@@ -51,7 +48,7 @@ pub(crate) fn reason(ending: &Ending) -> Option<&Reason> {
     }
 }
 
-/// Sums over the intervals of all files, ns: our waits, the kernel's run_delay, and the intervals' lengths.
+/// Returns sums over the intervals of all files, ns: our waits, the kernel's run_delay, and the intervals' lengths.
 fn sums(files: &[Vec<Sample>]) -> (u64, u64, u64) {
     let intervals = files.iter().flat_map(|samples| samples.windows(2));
     intervals.fold((0, 0, 0), |(waited, kernel, length), two| {
@@ -61,7 +58,7 @@ fn sums(files: &[Vec<Sample>]) -> (u64, u64, u64) {
     })
 }
 
-/// Records a load with these rotation limits. Asserts that the files together hold what a single file would.
+/// Records a load with these rotation limits. Asserts that the files together have the same content as a single file.
 fn assert_rotation_loses_nothing(dir: &Dir, limits: &[&str], fewest: usize) {
     let (load, _out) = Load::workload(&["burn", "4", "60", "pin"], None);
     let (file, pid) = (dir.file("a.rec"), load.pid().to_string());
@@ -144,8 +141,8 @@ fn old_files_above_the_limit_are_removed_and_foreign_files_stay() {
 
 #[test]
 fn a_full_disk_ends_the_recording_and_the_file_says_so() {
-    // The last sample ends at a different offset in a disk page for each size. The recordings run in parallel, because each waits
-    // for its disk to fill.
+    // With each size, the last sample ends at another offset in a disk page. The recordings run in parallel, because each waits
+    // until its disk is full.
     thread::scope(|scope| {
         for kib in [64, 72, 100, 128] {
             scope.spawn(move || assert_a_full_disk_ends_the_recording(kib));
@@ -192,7 +189,7 @@ fn rotation_on_a_full_disk_leaves_every_file_complete() {
 
 #[test]
 fn a_command_does_not_run_if_its_recording_cannot_be_created() {
-    // The file can be created, but nothing can be written to it.
+    // The file can be created, but not written to.
     let full = Dir::small("no-room", 16);
     let fill = fs::write(full.path().join("fill"), [0; 1 << 20]);
     assert!(fill.is_err(), "the disk is full");
@@ -262,7 +259,6 @@ fn a_log_has_no_progress_and_no_control_codes_and_a_quiet_run_prints_nothing() {
     assert!(!said.contains(['\r', '\x1b']), "{said:?}");
     assert_eq!(said.lines().count(), 3, "start, end and own cost: {said}");
     let quiet = run(&[&args[..], &["--quiet"]].concat());
-    // The earlier file is kept under another name, and a message says so.
     assert_eq!(stderr(&quiet).lines().count(), 1, "{}", stderr(&quiet));
     assert!(stderr(&quiet).contains("it is kept as"), "{}", stderr(&quiet));
 }

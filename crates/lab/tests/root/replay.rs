@@ -1,4 +1,4 @@
-//! Replays of recordings made here, in a tmux terminal.
+//! Replays of new recordings, in a tmux terminal.
 
 use std::{
     fs,
@@ -19,18 +19,17 @@ use crate::{
     terminal::Terminal,
 };
 
-/// Records the whole host for this many seconds.
 fn record(file: &str, interval: &str, seconds: &str) {
     let output = run(&["record", "-o", file, "-i", interval, "-d", seconds]);
     assert_measured(&output);
 }
 
-/// Returns the line that a replay must end with after it has read the whole file.
+/// Returns the line at the end of a replay that has read the whole file.
 fn left_with(file: &str) -> String {
     format!("left with {}", run(&["report", file]).status.code().expect("an exit status"))
 }
 
-/// Records for this many seconds in steps of 200 ms. After a third of the time, a loop runs into the quota of `cgroup`.
+/// Records for this many seconds in steps of 200 ms. After a third of the time, a loop reaches the quota of `cgroup`.
 fn record_throttled(file: &str, seconds: u64, cgroup: &Cgroup) {
     let args = ["record", "-o", file, "-i", "0.2", "-d", &seconds.to_string()];
     let recorder = Background::start(cgscope().args(args));
@@ -47,7 +46,6 @@ fn position(screen: &str) -> &str {
     screen.lines().find(|line| line.starts_with("REPLAY ")).unwrap_or_else(|| panic!("no replay:\n{screen}"))
 }
 
-/// Returns the header text about all waits of an interval.
 fn waiting(interval: &Value) -> String {
     let total = &interval["total"];
     let number = |value: &Value| value.as_u64().unwrap_or_else(|| panic!("no number: {value}"));
@@ -62,7 +60,8 @@ fn waiting(interval: &Value) -> String {
     )
 }
 
-/// Waits for an exit before the whole file was read. The exit status is 0 or 1, because losses may not be known yet.
+/// Waits for an exit before the whole file was read. The exit status is 0 or 1, because cgscope might not have read the losses
+/// yet.
 fn wait_for_end(terminal: &Terminal) {
     terminal.wait_until(
         |screen| ["0", "1"].iter().any(|exit| screen.contains(&format!("left with {exit}\n"))),
@@ -81,17 +80,17 @@ fn a_replayed_interval_has_the_figures_of_the_report() {
     terminal.set("tree = false\nprocesses = false\nspan = \"interval\"");
     terminal.cgscope(&format!("replay {file} --paused"));
     let mut seen = 0;
-    // Forward, then backward: the direction must make no difference.
+    // Step forward, then backward. The direction must make no difference.
     let there = (0..intervals.len()).map(|n| (n, "Right"));
     for (n, key) in there.clone().chain(there.rev().map(|(n, _)| (n, "Left"))) {
-        // Two intervals can have the same header text, so also wait for the interval's number.
+        // Two intervals can have the same header text, so also wait for the number of the interval.
         let (said, number) = (waiting(&intervals[n]), format!(" {}/{} ", n + 1, intervals.len()));
         let screen =
             terminal.wait_until(|screen| screen.contains(&said) && position(screen).contains(&number), &said);
         let selected =
             screen.lines().find_map(|line| line.split_once(", this interval").map(|(left, _)| left));
         let words: Vec<&str> = selected.expect("a selected task").split_whitespace().collect();
-        // `workload [thread 1234]  56 waits`
+        // The line: `workload [thread 1234]  56 waits`
         let [.., tid, count, _waits] = words[..] else { panic!("{words:?}") };
         let tid: u64 = tid.trim_end_matches(']').parse().expect("an id");
         let tasks = intervals[n]["tasks"].as_array().expect("tasks");
@@ -109,7 +108,7 @@ fn truncated_and_unfinished_recordings_are_replayed_and_reported_as_such() {
     let file = dir.file("a.rec");
     record(&file, "0.1", "1");
     let bytes = fs::read(&file).expect("a recording");
-    // Cut off the end marker and part of the last sample.
+    // Cut off the end marker and a part of the last sample.
     fs::write(&file, &bytes[..bytes.len() - 200]).expect("a file of ours");
     let terminal = Terminal::new(160, 30);
     terminal.cgscope(&format!("replay {file} --paused"));
@@ -131,11 +130,10 @@ fn truncated_and_unfinished_recordings_are_replayed_and_reported_as_such() {
     recorder.end();
 }
 
-/// A running `cgscope record`, killed on drop.
 struct Recorder(Child);
 
 impl Recorder {
-    /// Starts recording, and returns once three intervals are in the file.
+    /// Starts a recorder. Returns when three intervals are in the file.
     fn start(file: &str) -> Self {
         let mut command = cgscope();
         let command = command.args(["record", "-o", file, "-i", "0.2"]).stderr(Stdio::null());
@@ -204,7 +202,7 @@ fn signals_and_resizes_leave_the_terminal_usable() {
         let terminal = Terminal::new(100, 30);
         terminal.cgscope(&format!("replay {file}"));
         terminal.wait_for("REPLAY ");
-        // SAFETY: a running child of our shell.
+        // SAFETY: the process is a running child of our shell.
         assert_eq!(unsafe { libc::kill(terminal.cgscope_pid(), way) }, 0);
         wait_for_end(&terminal);
         terminal.assert_given_back();
@@ -231,7 +229,7 @@ fn no_color_turns_off_all_colours() {
         let screen = terminal.tmux(&["capture-pane", "-p", "-e"]);
         terminal.press("q");
         wait_for_end(&terminal);
-        // Foreground colours are 30 to 37, bright ones 90 to 97; 39 resets the colour.
+        // Foreground colours are 30 to 37, bright ones 90 to 97. 39 resets the colour.
         let is_colour = |code: &&str| code.starts_with(['3', '9']) && !code.starts_with("39m");
         screen.split("\x1b[").skip(1).filter(is_colour).count()
     };
@@ -250,7 +248,7 @@ mod long {
         record(&file, "0.2", "12");
         let terminal = Terminal::new(100, 30);
         terminal.cgscope(&format!("replay {file} --at 2s"));
-        // Returns the position in seconds: between 2 and 12, with two or three digits.
+        // Returns the position in seconds. It is between 2 and 12, with two or three digits.
         let played = |screen: &str| -> f64 {
             let word = position(screen).split_whitespace().find_map(|word| word.strip_prefix('+'));
             let seconds = word.and_then(|word| word.strip_suffix('s')?.parse().ok());
@@ -266,7 +264,6 @@ mod long {
         let paused = played(&terminal.wait_for("REPLAY PAUSED"));
         thread::sleep(Duration::from_millis(700));
         assert_eq!(played(&terminal.screen()), paused);
-        // At 64x the rest takes only a moment.
         (0..6).for_each(|_| terminal.press("]"));
         terminal.press("Space");
         terminal.wait_for("REPLAY END     64x");
@@ -280,7 +277,7 @@ mod long {
         let dir = Dir::new("replay");
         let file = dir.file("a.rec");
         let cgroup = Cgroup::new("replay");
-        // A quota so small that it runs out even if other load leaves the cgroup only a small share of a CPU.
+        // The quota is so small that it runs out even if other load leaves the cgroup only a small share of a CPU.
         cgroup.limit(10_000, 100_000);
         record_throttled(&file, 6, &cgroup);
         let intervals = json_lines(&run(&["report", "--json", &file]));
@@ -298,7 +295,7 @@ mod long {
         terminal.cgscope(&format!("replay {file} --paused"));
         let at = |n: usize| terminal.wait_for(&format!(" {n}/{count}  "));
         assert!(position(&at(1)).starts_with("REPLAY PAUSED"));
-        // The timeline is complete: the whole file has been read.
+        // Wait until the timeline is complete, after a pass over the whole file.
         terminal.wait_until(|screen| !position(screen).contains('·'), "the end of the pass");
         terminal.press("Right");
         at(2);

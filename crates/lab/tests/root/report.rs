@@ -18,7 +18,7 @@ struct Recorded {
     quota: String,
 }
 
-/// A hostile process name. The kernel keeps 15 characters.
+/// A hostile process name. The kernel truncates names to 15 characters.
 const HOSTILE: &str = "</script><i>&\"'";
 
 impl Recorded {
@@ -40,7 +40,6 @@ impl Recorded {
         Self { dir, file, quota: cgroup.name.clone() }
     }
 
-    /// Writes the page, and returns its URL.
     fn page(&self) -> String {
         let page = self.dir.file("a.html");
         let output = run(&["report", &self.file, "--html", &page]);
@@ -58,7 +57,7 @@ fn total(intervals: &[Value], figure: &str) -> u64 {
     intervals.iter().map(|interval| interval["total"][figure].as_u64().expect("a figure")).sum()
 }
 
-/// Returns the sum of waits of each process over all intervals, in ns, by process id.
+/// Returns the waiting time of each process over all intervals, ns, by process id.
 fn waited_by_process(intervals: &[Value]) -> BTreeMap<u64, u64> {
     let mut waited = BTreeMap::new();
     for task in intervals.iter().flat_map(|interval| interval["tasks"].as_array().expect("tasks")) {
@@ -68,7 +67,7 @@ fn waited_by_process(intervals: &[Value]) -> BTreeMap<u64, u64> {
     waited
 }
 
-/// Returns the first cell's text of each table row, with the value of the cell in column `n`.
+/// Returns the text of the first cell in each table row, with the value of the cell in column `n`.
 fn column(browser: &mut Browser, table: &str, n: u32) -> Vec<(String, Value)> {
     let cells = browser.eval(&format!(
         "[...document.querySelectorAll('#{table} tbody tr')].map((row) => [row.cells[0].textContent, \
@@ -202,7 +201,6 @@ mod long {
             browser.eval("[...document.querySelectorAll('#threads th')].map((head) => head.ariaSort)[5]");
         assert_eq!(sorted, "descending");
 
-        // The hostile name is shown as text, and the filter finds it.
         browser.eval(
             "(() => { const filter = document.querySelector('#threads input'); filter.value = '</SCRIPT>'; \
              filter.dispatchEvent(new Event('input')); })()",

@@ -26,30 +26,28 @@ use crate::{
     serve::Daemon,
 };
 
-/// CPU time of the busy loop in each period of 100 ms, us.
+/// CPU time of the busy loop in each period of 100 ms, µs.
 pub(crate) const QUOTA_US: u32 = 20_000;
 
-/// The commands that measure cgroups, each for a second.
+/// Commands that measure cgroups. Each measures for a second.
 pub(crate) const COMMANDS: [&[&str]; 3] = [
     &["hist", "--by", "cgroup", "--json", "1", "1"],
     &["stat", "--by", "cgroup", "--json", "1", "1"],
     &["top", "-b", "--json", "-d", "1", "-n", "1"],
 ];
 
-/// Measures once. Returns the interval object.
 pub(crate) fn measure(args: &[&str]) -> Value {
     let output = run(args);
     assert_measured(&output);
     json_lines(&output).remove(0)
 }
 
-/// Returns the objects of cgroups whose `key` has this value.
 pub(crate) fn cgroups<'i>(interval: &'i Value, key: &str, value: &str) -> Vec<&'i Value> {
     let all = interval["cgroups"].as_array().expect("cgroups");
     all.iter().filter(|cgroup| cgroup[key] == value).collect()
 }
 
-/// Checks the row of a cgroup with a busy loop under [`QUOTA_US`], and that the host's findings name it.
+/// Checks the row of a cgroup with a busy loop under [`QUOTA_US`], and checks that the host's findings name the cgroup.
 pub(crate) fn assert_is_throttled(
     interval: &Value,
     path: &str,
@@ -89,8 +87,8 @@ fn busy_pod<'a>(namespace: &'a str, name: &'a str) -> Pod<'a> {
     Pod { namespace, name, labels: &[], container }
 }
 
-/// Measures a selection for a second, with the names that a runtime gives. Returns the paths and names of its cgroups, and checks
-/// that the finding about the quota begins with `name`.
+/// Measures a selection for a second, with names from a runtime. Checks that the finding about the quota begins with `name`.
+/// Returns the paths and names of the measured cgroups.
 pub(crate) fn names_of(runtime: &str, selection: &[&str], name: &str) -> Vec<(String, String)> {
     let interval = measure(&[COMMANDS[0], &["--runtime", runtime], selection].concat());
     let findings = interval["findings"].as_array().expect("findings");
@@ -104,7 +102,8 @@ pub(crate) fn names_of(runtime: &str, selection: &[&str], name: &str) -> Vec<(St
     rows.collect()
 }
 
-/// The rows of a container, of the cgroups around it with their paths as names, and of nothing else.
+/// Returns the expected rows, as paths and names: one for a container, and one for each ancestor. An ancestor has its path as its
+/// name, except that the parent has the name `pod` if given.
 pub(crate) fn rows_of(path: &str, name: &str, pod: Option<&str>) -> Vec<(String, String)> {
     let above: Vec<&str> = path_and_ancestors(path).skip(1).collect();
     let named = |(at, above): (usize, &&str)| match pod {
@@ -130,7 +129,6 @@ impl Running {
     }
 }
 
-/// Runs a pod with a busy loop, and checks its rows, its findings and its metrics. Returns the page of metrics.
 pub(crate) fn assert_a_pod_is_measured(containerd: &Containerd) -> String {
     let pod = containerd.run_pod(&busy_pod("shop", "web-0"));
     let path = pod.container_cgroup();
@@ -160,7 +158,6 @@ pub(crate) fn assert_a_pod_is_measured(containerd: &Containerd) -> String {
     page
 }
 
-/// Runs a container of Docker with a busy loop, and checks its rows and findings.
 pub(crate) fn assert_a_container_of_docker_is_measured(docker: &Docker) {
     let id = docker.run(&["--name", "web", "--cpus", "0.2"], BUSY);
     let path = docker.cgroup(&id);
@@ -234,7 +231,7 @@ fn a_container_of_podman_without_root_is_counted_in_the_cgroup_of_its_user() {
     assert_is_throttled_in_all_commands(&cgroup.name, None, None);
 }
 
-/// Requests the page of metrics until one has a sample with these labels.
+/// Requests the page of metrics until it contains a sample with these labels.
 fn page_with(daemon: &Daemon, labels: &[(&str, &str)]) -> String {
     let end = Instant::now() + patience(20_000);
     loop {
@@ -248,7 +245,7 @@ fn page_with(daemon: &Daemon, labels: &[(&str, &str)]) -> String {
     }
 }
 
-/// The samples of a page that have these labels. The label `cgroup` comes first.
+/// Returns the samples of a page with these labels. The label `cgroup` must be the first one of a sample.
 fn lines_with<'p>(page: &'p str, labels: &[(&str, &str)]) -> Vec<&'p str> {
     let has =
         |line: &&str| labels.iter().all(|(label, value)| line.contains(&format!(",{label}=\"{value}\"")));

@@ -17,10 +17,9 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// The script that walks /proc in place of psn.
+/// The script that walks /proc, in place of psn.
 const PSN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/psn.py");
 
-/// Runs `cgscope sample --json` with these options.
 fn sample(options: &[&str]) -> Value {
     let output = run(&[&["sample", "--json"], options].concat());
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -39,7 +38,6 @@ fn walked(command: &mut Command) -> Value {
     serde_json::from_slice(&output.stdout).expect("an object")
 }
 
-/// Returns the threads of a process: names by thread id.
 fn threads(pid: u32) -> BTreeMap<u32, String> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("a live process");
     let tids = tasks.flatten().map(|task| task.file_name().to_string_lossy().parse().expect("a thread id"));
@@ -47,14 +45,13 @@ fn threads(pid: u32) -> BTreeMap<u32, String> {
     tids.map(|tid| (tid, comm(tid).trim().to_owned())).collect()
 }
 
-/// Returns the kernel's figures of a thread so far: time on a CPU and time waited for one, ns.
+/// Returns the kernel's figures of a thread so far, ns: time on a CPU, and time waited for a CPU.
 fn schedstat(pid: u32, tid: u32) -> (f64, f64) {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).expect("a live process");
     let mut fields = text.split(' ').map(|field| field.trim().parse::<f64>().expect("a number"));
     (fields.next().expect("three"), fields.next().expect("three"))
 }
 
-/// Shares of the samples, by state.
 type Parts = BTreeMap<String, f64>;
 
 fn parts_of(object: &Value, tid: u32) -> Parts {
@@ -69,31 +66,31 @@ fn parts_of(object: &Value, tid: u32) -> Parts {
     parts
 }
 
-/// Returns the share of samples in the right state. If the truth is a mixture of states, this is the overlap of both mixtures.
+/// Returns the share of samples in the right state. If the thread was in several states, this is the overlap of both
+/// distributions.
 fn agreement(seen: &Parts, truth: &[(&str, f64)]) -> f64 {
     truth.iter().map(|(state, part)| seen.get(*state).copied().unwrap_or(0.0).min(*part)).sum()
 }
 
-/// Returns how a thread spent a time, from the kernel's figures before and after it. Time neither on a CPU nor waiting for one
-/// counts as `blocked`.
+/// Returns the shares of a thread's time by state, from the kernel's figures before and after. Time that is neither on a CPU nor
+/// waiting for one counts as `blocked`.
 fn truth(before: (f64, f64), after: (f64, f64), ns: f64, blocked: &str) -> [(&str, f64); 3] {
     let (on_cpu, waited) = ((after.0 - before.0) / ns, (after.1 - before.1) / ns);
     [("on_cpu", on_cpu), ("runnable", waited), (blocked, (1.0 - on_cpu - waited).max(0.0))]
 }
 
-/// Time that a thread spent on a CPU, and time that it waited for one, ns.
 type Spent = (f64, f64);
 
-/// The kernel's figures for a period, ns: each thread's before and after it, throttled time of its cgroup, and the period's
-/// length.
+/// The kernel's figures for a period, ns: the times of each thread before and after it, the throttled time of the cgroup, and the
+/// length of the period.
 struct Kernel {
     threads: BTreeMap<u32, (Spent, Spent)>,
     throttled_ns: u64,
     ns: f64,
 }
 
-/// Returns samples of a process by thread and state, with the kernel's figures for the same time: from when cgscope is ready
-/// until it prints its result.
+/// Returns samples of a process by thread and state, with the kernel's figures for the same time. The time begins when cgscope is
+/// ready and ends when cgscope prints its result.
 fn beside_the_kernel(pid: u32, limited: Option<&Cgroup>, options: &[&str]) -> (Value, Kernel) {
     let all = threads(pid);
     let figures = || all.keys().map(|tid| (*tid, schedstat(pid, *tid))).collect::<BTreeMap<_, _>>();
@@ -141,7 +138,7 @@ fn blend_in(name: &str, cgroup: Option<&Cgroup>) -> (Load, Dir) {
 #[test]
 #[ignore = "all CPUs: asserts shares of samples by state"]
 fn every_thread_of_a_blend_is_in_the_right_state() {
-    // The weight keeps most other load off the CPUs, but cgscope must still run.
+    // This weight keeps most other load off the CPUs, but still lets cgscope run.
     let cgroup = Cgroup::new("sample-blend");
     cgroup.weigh(4);
     let (load, _dir) = blend_in("sample-blend", Some(&cgroup));
@@ -157,7 +154,7 @@ fn every_thread_of_a_blend_is_in_the_right_state() {
         let truth = truth(before, after, kernel.ns, if name == "workload" { "sleeping" } else { blocked });
         let agreement = agreement(&seen, &truth);
         println!("{name} {tid}: {agreement:.3} correct; samples {seen:?}, kernel {truth:?}");
-        // The standard error of 1,200 samples is 1.4 %, for a thread that spends half its time in each of two states.
+        // With 1,200 samples, the standard error is 1.4 % for a thread that spends half of its time in each of two states.
         assert!(agreement >= 0.92, "{name}: {agreement}: {seen:?}, but by the kernel's figures {truth:?}");
         sum += agreement;
     }
@@ -211,7 +208,7 @@ fn the_throttled_share_of_a_thread_equals_that_of_its_cgroup() {
         .max_by(|(_, (_, a)), (_, (_, b))| a.0.total_cmp(&b.0))
         .expect("a thread that burns");
     let (on_cpu, waited) = ((on_after - on_before) / ns, (wait_after - wait_before) / ns);
-    // The kernel counts throttled time as waited, too.
+    // The kernel also counts throttled time as waiting time.
     let truth = [("on_cpu", on_cpu), ("throttled", throttled), ("runnable", waited - throttled)];
     let seen = parts_of(&object, tid);
     let agreement = agreement(&seen, &truth);
@@ -220,7 +217,6 @@ fn the_throttled_share_of_a_thread_equals_that_of_its_cgroup() {
     assert!(agreement >= 0.95, "{agreement}: {seen:?}, but by the kernel's figures {truth:?}");
 }
 
-/// Returns the node of a CPU, from sysfs.
 fn node_of(cpu: u32) -> u32 {
     let entries = fs::read_dir(format!("/sys/devices/system/cpu/cpu{cpu}")).expect("a CPU").flatten();
     let mut names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
@@ -267,7 +263,7 @@ fn a_command_is_sampled_to_its_end_and_an_interrupt_prints_the_result() {
     let child =
         cgscope().args(["sample", "-d", "60"]).stdout(Stdio::piped()).spawn().expect("the command starts");
     thread::sleep(patience(1_500));
-    // SAFETY: our child, not reaped yet.
+    // SAFETY: the child is ours and has not been reaped.
     unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
     let output = child.wait_with_output().expect("a child of ours");
     assert_eq!(output.status.code(), Some(0));
@@ -281,7 +277,7 @@ fn a_target_that_exits_makes_the_result_incomplete() {
     let mut command = cgscope();
     command.args(["sample", "-d", "60", "-p", &pid]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().expect("the command starts");
-    // Beside other tests it took more than 1.5 s until the first sample.
+    // Beside other tests, more than 1.5 s passed until the first sample.
     thread::sleep(patience(5_000));
     load.kill();
     let output = child.wait_with_output().expect("a child of ours");
@@ -295,15 +291,15 @@ fn a_target_that_exits_makes_the_result_incomplete() {
 mod long {
     use super::*;
 
-    /// psn knows only the kernel's state letters, so several of our states are one row there. For threads that always do the same,
-    /// both must agree.
+    /// psn knows only the kernel's state letters, so it merges some of our states into one row. Both must agree about threads
+    /// that always do the same.
     #[test]
     #[ignore = "all CPUs: asserts shares of samples by state"]
     fn a_walk_of_proc_merges_some_states_and_agrees_otherwise() {
         let (load, dir) = blend("sample-psn");
         let limited = Cgroup::new("sample-psn");
         limited.limit(30_000, 100_000);
-        // A copy with a unique name.
+        // Copy the shell, so that the loop has a unique name.
         let burner = dir.file("quotaloop");
         fs::copy("/bin/sh", &burner).expect("a shell");
         let _burning = Load::start(&burner, &["-c", "while :; do :; done"], Some(&limited));
@@ -341,8 +337,8 @@ mod long {
         drop(load);
     }
 
-    /// Both read every thread of the host, in all states, with wait channel and system call. The test compares CPU time, not elapsed
-    /// time, because the machine can be busy.
+    /// Both programs read every thread of the host, in all states, with wait channel and system call. The test compares CPU time,
+    /// not elapsed time, because the machine can be busy.
     #[test]
     fn a_sample_of_5000_threads_costs_at_most_a_twentieth_of_a_walk_of_proc() {
         let (_load, _out) = Load::workload(&["sleep", "5000", "120"], None);
@@ -379,7 +375,7 @@ mod long {
         for (load, cpu, cgroup) in [(&here, 0, &cgroup), (&elsewhere, 1, &other)] {
             let groups = object["groups"].as_array().expect("groups");
             let group = groups.iter().filter(|group| group["tgid"] == load.pid()).collect::<Vec<_>>();
-            // The thread never migrates, so it forms one group that occurs in each sample.
+            // The thread never migrates, so it forms one group, which occurs in each sample.
             let [group] = group.as_slice() else { panic!("{object}") };
             assert_eq!(group["samples"], object["rounds"], "{group}");
             assert_eq!((&group["cpu"], &group["node"]), (&Value::from(cpu), &Value::from(node_of(cpu))));

@@ -1,4 +1,4 @@
-//! The kernel's own record of waits for a CPU, from its trace events of wakeups and switches.
+//! The kernel's own record of waits for a CPU: its trace events of wakeups and switches.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,13 +8,12 @@ use std::{
     ptr,
 };
 
-/// Buffer size per CPU. On a fast machine, the pairs of threads that wake each other fill some 40 MiB.
+/// Buffer size per CPU. On a fast machine, pairs of threads that wake each other need some 40 MiB.
 const BUFFER_KIB: &str = "131072";
 
-/// A completed wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waited {
-    /// When the wait ended, ns of CLOCK_MONOTONIC.
+    /// Time of the end of the wait, ns of CLOCK_MONOTONIC.
     pub(crate) end_ns: u64,
     pub(crate) ns: u64,
 }
@@ -32,7 +31,7 @@ impl SchedTrace {
         fs::create_dir(&mount).unwrap_or_else(|error| panic!("{}: {error}", mount.display()));
         let at = CString::new(mount.to_str().expect("a path of ours")).expect("a path without a zero byte");
         let kind = c"tracefs".as_ptr();
-        // SAFETY: NUL-terminated strings, and no data.
+        // SAFETY: the strings end with NUL, and there is no data.
         let mounted = unsafe { libc::mount(kind, at.as_ptr(), kind, 0, ptr::null()) };
         assert_eq!(mounted, 0, "tracefs: {}", std::io::Error::last_os_error());
         let trace = Self { instance: mount.join("instances").join(&name), mount };
@@ -55,12 +54,11 @@ impl SchedTrace {
         fs::write(self.instance.join(file), text).unwrap_or_else(|error| panic!("{file}: {error}"));
     }
 
-    /// Stops recording.
     pub(crate) fn stop(&self) {
         self.write("tracing_on", "0");
     }
 
-    /// Returns the completed waits by thread, in order. Stop the trace first.
+    /// Returns the completed waits of each thread, in order. Call [`Self::stop`] first.
     pub(crate) fn read(self, tids: &[u32]) -> BTreeMap<u32, Vec<Waited>> {
         self.assert_complete();
         let text = fs::read(self.instance.join("trace")).expect("the trace");
@@ -88,11 +86,11 @@ impl Drop for SchedTrace {
 
 fn unmount(mount: &Path) {
     let at = CString::new(mount.to_str().expect("a path of ours")).expect("a path without a zero byte");
-    // SAFETY: a NUL-terminated string.
+    // SAFETY: the string ends with NUL.
     unsafe { libc::umount2(at.as_ptr(), libc::MNT_DETACH) };
 }
 
-/// Computes waits from a trace. A wait begins with a wakeup, or with a switch-out of a runnable thread. It ends with the
+/// Computes waits from a trace. A wait begins with a wakeup, or with a switch-out of a runnable thread. A wait ends with the
 /// switch-in.
 fn waits(trace: &str, tids: &[u32]) -> BTreeMap<u32, Vec<Waited>> {
     let (mut running, mut since) = (BTreeSet::new(), BTreeMap::new());
@@ -102,7 +100,7 @@ fn waits(trace: &str, tids: &[u32]) -> BTreeMap<u32, Vec<Waited>> {
         let now_ns = stamp_ns(line);
         if line.contains(" sched_wakeup: ") {
             let tid = number("pid").expect("the woken thread");
-            // A thread that is woken before it has switched out does not wait.
+            // A thread that wakes before its switch-out does not wait.
             if !running.contains(&tid) {
                 since.entry(tid).or_insert(now_ns);
             }

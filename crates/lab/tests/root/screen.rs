@@ -7,10 +7,8 @@ use std::{
 
 use crate::{load::Load, terminal::Terminal};
 
-/// Text that only the help view has.
 const HELP: &str = "opens or closes this help";
 
-/// Starts `top` with these arguments.
 fn top(terminal: &Terminal, args: &str) {
     terminal.cgscope(&format!("top -d 0.3 {args}"));
 }
@@ -42,7 +40,7 @@ fn the_histogram_of_the_selected_task_is_updated() {
     top(&terminal, &format!("--pid {}", load.pid()));
     let count = |screen: &str| -> u64 {
         let line = screen.lines().find_map(|line| line.split_once(", since the start"));
-        // `workload [process 1234]  56 waits`
+        // The row: `workload [process 1234]  56 waits`
         let words: Vec<&str> = line.expect("the selected row").0.split_whitespace().collect();
         words[words.len() - 2].parse().expect("a number")
     };
@@ -61,7 +59,7 @@ fn sigterm_and_ctrl_c_restore_the_terminal() {
         top(&terminal, "");
         terminal.wait_for("tasks on average");
         let pid = terminal.cgscope_pid();
-        // SAFETY: a running child of our shell.
+        // SAFETY: the process is a running child of our shell.
         let signal = |signal| assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
         match way {
             "SIGTERM" => signal(libc::SIGTERM),
@@ -94,7 +92,7 @@ fn sigterm_ends_the_screen_of_a_target_that_has_exited() {
     terminal.wait_for("tasks on average");
     load.kill();
     terminal.wait_for("the target has exited");
-    // SAFETY: a running child of our shell.
+    // SAFETY: the process is a running child of our shell.
     assert_eq!(unsafe { libc::kill(terminal.cgscope_pid(), libc::SIGTERM) }, 0);
     terminal.wait_for("left with 1");
     terminal.assert_given_back();
@@ -141,7 +139,7 @@ fn without_a_terminal_the_screen_is_refused_in_one_sentence() {
     assert!(said.contains("cgscope top -b") && said.lines().count() == 1, "{said}");
 }
 
-/// Starts the screen as a job of the shell. Returns its process id once the screen shows data.
+/// Starts the screen as a job of the shell. Returns the job's process id when the screen shows data.
 fn job(terminal: &Terminal) -> i32 {
     terminal.line(&format!("{} top -d 0.3", crate::bench::cgscope().get_program().display()));
     terminal.wait_for("tasks on average");
@@ -149,11 +147,10 @@ fn job(terminal: &Terminal) -> i32 {
 }
 
 fn signal(pid: i32, signal: i32) {
-    // SAFETY: a child of our shell, which has not reaped it.
+    // SAFETY: the process is a child of our shell, which has not reaped it.
     assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
 }
 
-/// Returns the process's state letter; `None` once the process is reaped.
 fn state(pid: i32) -> Option<char> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("State:"))?.trim_start().chars().next()
@@ -183,7 +180,7 @@ fn a_stopped_screen_restores_the_terminal_and_fg_redraws_all_of_it() {
         terminal.wait_for("Stopped");
         assert!(is_stopped(pid), "{way}");
         terminal.assert_given_back();
-        // Clear the text that was on the screen before.
+        // Clear the text from before the stop.
         terminal.line("clear; fg; echo left with $?");
         let screen = terminal.wait_for("tasks on average");
         assert!(screen.starts_with("cgscope top") && screen.contains("q quit"), "{way}: {screen}");
@@ -208,7 +205,7 @@ fn bg_leaves_a_stopped_screen_stopped_and_does_not_change_the_terminal() {
     for _ in 0..2 {
         terminal.line("clear; bg");
         terminal.wait_for("top -d 0.3");
-        // cgscope first waits a moment for a signal that ends it.
+        // cgscope waits a moment for a signal to end before it stops.
         thread::sleep(Duration::from_millis(300));
         wait_until_stopped(pid);
         terminal.assert_given_back();
@@ -233,7 +230,7 @@ fn a_stopped_screen_that_gets_sigterm_ends_without_using_the_terminal() {
         assert!(Instant::now() < end, "the process does not exit");
         thread::sleep(Duration::from_millis(20));
     }
-    // A shell reports the end of its jobs before it prompts.
+    // A shell reports the end of its jobs before the next prompt.
     terminal.press("Enter");
     let screen = terminal.wait_for("Done");
     assert!(!screen.contains("tasks on average"), "{screen}");
@@ -247,7 +244,7 @@ fn after_sigstop_fg_takes_the_terminal_even_if_the_shell_reset_its_modes() {
     let pid = job(&terminal);
     signal(pid, libc::SIGSTOP);
     wait_until_stopped(pid);
-    // After SIGSTOP, cgscope cannot restore the terminal, so the shell restores it. The shell also receives typed characters.
+    // After SIGSTOP, cgscope cannot restore the terminal, so the shell restores it. Typed characters then go to the shell, too.
     thread::sleep(Duration::from_millis(300));
     terminal.line("clear; fg; echo left with $?");
     terminal.wait_until(|screen| screen.starts_with("cgscope top"), "the screen");

@@ -1,4 +1,4 @@
-//! The cost of the screen: of drawing a frame, of deriving an interval, and of `top` as a whole.
+//! The cost of the screen: drawing a frame, deriving an interval, and `top` as a whole.
 
 use std::{
     fs,
@@ -24,19 +24,18 @@ use crate::{
     pty::Pty,
 };
 
-/// Size of the host that the screen is designed for.
+/// Size of the host for which the screen is designed.
 const TASKS: u32 = 10_000;
 const CGROUPS: u32 = 2_000;
-/// Maximum CPU times: to draw a frame, and to compute an interval with all figures derived from it.
+/// Maximum CPU times: for drawing a frame, and for computing an interval with all its derived figures.
 const FRAME: Duration = Duration::from_millis(8);
 const INTERVAL: Duration = Duration::from_millis(20);
-/// Reference CPU time of `Interval::between` on a machine that just meets [`INTERVAL`]: about a quarter of it.
+/// CPU time of `Interval::between` on a machine that just meets [`INTERVAL`]: about a quarter of that limit.
 const DIFFERENCE: Duration = Duration::from_micros(4_800);
-/// Maximum CPU use of `top`, percent of a core, and maximum resident memory.
+/// Maximum CPU use of `top`, percent of a core, and its maximum resident memory.
 const CPU_PERCENT: f64 = 3.0;
 const RSS_BYTES: u64 = 50 << 20;
 
-/// CPU time of this thread while it does this.
 fn cpu_time_of(done: impl FnOnce()) -> Duration {
     let before = cpu_time();
     done();
@@ -55,28 +54,27 @@ fn press(app: &mut App, key: &str) {
     app.on_key(key.into());
 }
 
-/// Returns the CPU time of a process, all threads, in clock ticks.
 fn ticks(pid: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("a live process");
     let after_name = stat.rsplit_once(") ").expect("its name").1;
     let fields: Vec<&str> = after_name.split(' ').collect();
-    // Fields 14 and 15 of proc_pid_stat(5): `fields` begins with field 3.
+    // Use fields 14 and 15 of proc_pid_stat(5). `fields` begins with field 3.
     [11, 12].iter().map(|at| fields[*at].parse::<u64>().expect("a number")).sum()
 }
 
-/// Returns CPU use in percent of a core over this time. During that time, reads the output as a terminal does.
+/// Returns the CPU use of a process over this time, percent of a core. Reads the output in this time, as a terminal does.
 fn cpu_percent(pty: &mut Pty, time: Duration) -> f64 {
     let (begun, before) = (Instant::now(), ticks(pty.pid()));
     while begun.elapsed() < time {
         pty.take(Duration::from_millis(100));
     }
     let used = ticks(pty.pid()) - before;
-    // SAFETY: no pointers.
+    // SAFETY: the call takes no pointers.
     let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64;
     100.0 * used as f64 / per_second / begun.elapsed().as_secs_f64()
 }
 
-/// All but the first measure in the test's own process.
+/// All tests but the first measure in the test's own process.
 mod long {
     use super::*;
 
@@ -86,7 +84,7 @@ mod long {
         let (_load, _out) = Load::workload(&["sleep", "5000", "120"], None);
         let mut pty = Pty::start_in(&["top", "-d", "1"], [120, 40], true, &[]);
         pty.wait_for("average");
-        // Wait for the end of work that is done only once.
+        // Wait until work that is done only once is over.
         cpu_percent(&mut pty, Duration::from_secs(3));
         let percent = cpu_percent(&mut pty, Duration::from_secs(10));
         println!("{percent:.2} % of a core, {:.1} MiB", rss_bytes(pty.pid()) as f64 / f64::from(1 << 20));
@@ -104,9 +102,8 @@ mod long {
         let mut slow = Vec::new();
         for (width, height) in [(80, 24), (200, 60)] {
             let mut app = app(width, height);
-            // A minute of history, so that history is drawn, too.
+            // Add a minute of history, so that the frames include history.
             (0..60).for_each(|_| app.on_interval(interval.clone()));
-            // First the tree of cgroups, then a flat list of threads.
             for list in ["tree", "threads"] {
                 if list == "threads" {
                     press(&mut app, "1");
@@ -143,7 +140,7 @@ mod long {
                 press(&mut app, "t");
                 press(&mut app, "p");
             }
-            // A slow machine also takes longer for the difference, so the limit scales with that.
+            // A slow machine takes longer for the difference, too, so scale the limit with the time for the difference.
             let (between, whole): (Vec<_>, Vec<_>) = (0..41)
                 .map(|_| {
                     let between = cpu_time_of(|| drop(black_box(Interval::between(&earlier, &later))));

@@ -1,4 +1,4 @@
-//! Tests of the daemon through its clients.
+//! The daemon, tested through its clients.
 
 mod access;
 mod container;
@@ -28,9 +28,8 @@ pub(crate) const VIEWERS: u32 = 61_100;
 /// A daemon with a socket in its own directory. Drop ends the daemon and removes the directory.
 pub(crate) struct Daemon {
     dir: Dir,
-    /// Lines of the `[http]` section.
     http: String,
-    /// The URL of its metrics, as the daemon prints it.
+    /// URL of its metrics, as the daemon prints it.
     metrics: Option<String>,
     process: Option<Background>,
 }
@@ -40,7 +39,7 @@ impl Daemon {
         Self::with("")
     }
 
-    /// `more`: lines of the `[socket]` section, and any sections after it.
+    /// Starts a daemon without metrics. `more`: lines of the `[socket]` section, and any sections after it.
     pub(crate) fn with(more: &str) -> Self {
         Self::of("listen = \"\"", more)
     }
@@ -50,7 +49,7 @@ impl Daemon {
         Self::of(&exporting(more), "")
     }
 
-    /// Rewrites the configuration, with these lines of the `[http]` section.
+    /// Writes the configuration again, with these lines of the `[http]` section.
     pub(crate) fn configure_exporting(&mut self, more: &str) {
         self.http = exporting(more);
         self.configure("");
@@ -95,7 +94,6 @@ impl Daemon {
         self.dir.file("cgscope.sock")
     }
 
-    /// The URL of its metrics: `http://127.0.0.1:PORT/metrics`.
     pub(crate) fn metrics(&self) -> &str {
         self.metrics.as_deref().expect("a daemon with metrics")
     }
@@ -108,12 +106,10 @@ impl Daemon {
         self.process().pid()
     }
 
-    /// Kills the daemon.
     pub(crate) fn kill(&mut self) {
         self.process.take().expect("a running daemon").kill();
     }
 
-    /// Sends SIGTERM; returns the exit code and what the daemon printed.
     pub(crate) fn end(&mut self) -> (Option<i32>, String) {
         let process = self.process.take().expect("a running daemon");
         process.signal(libc::SIGTERM);
@@ -130,10 +126,10 @@ impl Daemon {
     }
 }
 
-/// Makes the command run as a user with only these groups and no privileges.
+/// Runs the command as a user with only these groups and without privileges.
 pub(crate) fn as_user<'c>(command: &'c mut Command, uid: u32, groups: &[u32]) -> &'c mut Command {
     let groups = groups.to_vec();
-    // SAFETY: system calls between fork and exec.
+    // SAFETY: the closure only makes system calls between fork and exec.
     unsafe {
         command.pre_exec(move || {
             let gid = groups.first().copied().unwrap_or(uid);

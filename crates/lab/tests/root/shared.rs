@@ -1,4 +1,4 @@
-//! Readings for several viewers: which tasks the kernel side follows for which viewer.
+//! Readings for several viewers. The kernel side marks each task with the viewers that follow the task.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +16,7 @@ use cgscope_model::{
 
 use crate::load::Load;
 
-/// Number of grandchildren that are started while readings are taken.
+/// Number of grandchildren that start while readings are taken.
 const BIRTHS: u32 = 100;
 
 fn shared() -> Collector {
@@ -24,7 +24,6 @@ fn shared() -> Collector {
     Collector::start(&options).unwrap_or_else(|failure| panic!("{failure}"))
 }
 
-/// Takes a sample. Returns it with each task's followers, by tid.
 fn read(collector: &mut Collector) -> (Sample, BTreeMap<u32, Followed>) {
     let sample = collector.sample().expect("a sample");
     let followed = collector.followed();
@@ -47,13 +46,11 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Returns the threads with this name.
 fn named(sample: &Sample, comm: &str) -> Vec<u32> {
     sample.tasks.iter().filter(|task| &*task.comm == comm).map(|task| task.tid).collect()
 }
 
-/// A shell that starts a grandchild for each line that it reads. The grandchild's parent has exited by the time of the first
-/// reading.
+/// A shell that starts a grandchild for each line that it reads. The grandchild's own parent has exited before the first reading.
 struct Parent {
     shell: Child,
     orphans: Vec<u32>,
@@ -70,8 +67,8 @@ impl Parent {
         self.shell.id()
     }
 
-    /// Requests the next grandchild, and takes a reading `later` after the request. Repeats the reading until it finds the
-    /// grandchild, and returns the grandchild's id.
+    /// Requests the next grandchild, and takes a reading `later` after the request. Repeats the reading until it contains the
+    /// grandchild. Returns the grandchild's id.
     fn bear(&mut self, collector: &mut Collector, follower: Follower, later: Duration) -> u32 {
         self.shell.stdin.as_mut().expect("a pipe").write_all(b"go\n").expect("the receiver reads");
         let word = Instant::now();
@@ -93,7 +90,7 @@ impl Parent {
 impl Drop for Parent {
     fn drop(&mut self) {
         for orphan in &self.orphans {
-            // SAFETY: no pointers; the shell started this process, and it is not reaped before it exits by itself.
+            // SAFETY: the call takes no pointers. The shell started this process, and nothing reaps it before it exits by itself.
             unsafe { libc::kill(*orphan as i32, libc::SIGKILL) };
         }
         let _ = self.shell.kill();
@@ -124,7 +121,7 @@ fn processes_and_their_children_are_followed_for_each_viewer_separately() {
     assert!(orphans.iter().all(|orphan| born[orphan].is_for(other)));
     assert!(!born[&bystander.pid()].is_for(one));
 
-    // A collector without the option `shared` follows nothing for anybody.
+    // A collector without the option `shared` follows no tasks for viewers.
     let mut alone = crate::bench::follow(&[me]);
     alone.sample().expect("a sample");
     assert!(alone.followed().is_empty());

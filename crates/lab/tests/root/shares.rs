@@ -30,7 +30,6 @@ fn neighbours_with_weights_of_100_and_300_are_within_them() {
     }
 }
 
-/// The findings of each interval by this rule: what they say.
 fn said<'a>(interval: &'a Value, rule: &str) -> Vec<&'a str> {
     let findings = interval["findings"].as_array().expect("findings").iter();
     findings
@@ -55,7 +54,7 @@ mod long {
         let output = run(&["hist", "--json", "1", INTERVALS]);
         assert_measured(&output);
         let intervals = json_lines(&output);
-        // A program outside the test may use another CPU, and masks are known from the second interval on.
+        // A program outside of the test can use another CPU. Affinity masks are known from the second interval on.
         let is_idle = |cpu: &Value| {
             let time = |name: &str| cpu[name].as_f64().expect("the use of the CPU");
             time("idle_ns") >= 0.75 * (time("busy_ns") + time("idle_ns"))

@@ -1,4 +1,4 @@
-//! Half an hour of churn, and system calls that fail: `cargo xtask test --long soak`.
+//! Half an hour of churn, and failing system calls: `cargo xtask test --long soak`.
 
 mod failing;
 
@@ -22,11 +22,10 @@ use crate::{
 };
 
 const MINUTES: u64 = 30;
-/// Caches and the allocator have reached their sizes by then.
+/// Time after which caches and the allocator have reached their sizes.
 const WARM_MINUTES: u64 = 10;
 const EVERY: Duration = Duration::from_secs(15);
 
-/// What the daemon holds at one moment.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     minute: f64,
@@ -62,7 +61,7 @@ impl Held {
 
 type Figure = fn(&Held) -> f64;
 
-/// The growth of a figure in ten minutes: the slope of the line with the least squares.
+/// Returns the growth of a figure in ten minutes, by least squares.
 fn growth(held: &[Held], figure: Figure) -> f64 {
     let count = held.len() as f64;
     let mean = |of: &dyn Fn(&Held) -> f64| held.iter().map(of).sum::<f64>() / count;
@@ -71,7 +70,7 @@ fn growth(held: &[Held], figure: Figure) -> f64 {
     both / mean(&|one| (one.minute - minute).powi(2)) * 10.0
 }
 
-/// Renames a cgroup again and again (only v1 can), and gives a process new names.
+/// Renames a cgroup repeatedly (only v1 can), so that it has new names all the time.
 fn rename(cgroup: &Cgroup, until: Instant) {
     let mut path = cgroup.path.join("renamed");
     fs::create_dir(&path).expect("a cgroup of ours");
@@ -89,17 +88,17 @@ fn rename(cgroup: &Cgroup, until: Instant) {
 
 const NEW_NAMES: &str = "i=0; while :; do i=$((i+1)); echo name-$i > /proc/$$/comm; sleep 0.05; done";
 
-/// A viewer that takes nothing of what it asked for. The daemon disconnects it.
+/// Starts a viewer that reads no data after its request. The daemon disconnects such a viewer.
 fn takes_nothing(daemon: &Daemon) -> UnixStream {
     let mut stream = UnixStream::connect(daemon.socket()).expect("the daemon's socket");
     stream.write_all(&Request::every(100_000_000).line()).expect("a request");
     stream
 }
 
-/// Each other kind of viewer.
+/// Starts one viewer of each other kind.
 fn viewers(daemon: &Daemon, dir: &Dir) -> Vec<Background> {
     let socket = daemon.socket();
-    // Users with limits, unlike root.
+    // Run the viewers as a user with limits. Root has none.
     let viewer = |args: &[&str]| {
         let mut command = cgscope();
         command.args(args).args(["--connect", &socket]);
@@ -113,7 +112,8 @@ fn viewers(daemon: &Daemon, dir: &Dir) -> Vec<Background> {
         &["hist", "--json", "1"],
         &["stat", "1"],
         &["top", "-b", "-d", "1"],
-        // One interval of a day: the daemon keeps for it what ends in the meantime.
+        // This viewer has one interval of a day. Until its end, the daemon keeps the figures of exited tasks and removed cgroups
+        // for it.
         &["record", "-o", &day, "-i", "24h"],
     ];
     keep.into_iter().map(viewer).collect()

@@ -19,7 +19,7 @@ impl Spread {
         Self::start(name, cgroups, threads, seconds, &[])
     }
 
-    /// Starts one thread per cgroup, which runs and yields its CPU over and over.
+    /// Starts one thread per cgroup. Each thread runs and yields its CPU all the time.
     pub(crate) fn yielding(name: &str, cgroups: usize, seconds: u64) -> Self {
         Self::start(name, cgroups, 1, seconds, &["yield"])
     }
@@ -27,7 +27,7 @@ impl Spread {
     fn start(name: &str, cgroups: usize, threads: usize, seconds: u64, more: &[&str]) -> Self {
         let cgroup = Cgroup::new(name);
         let directory = cgroup.path.display().to_string();
-        // Construct this before the first cgroup is made, so that drop removes all cgroups if one cannot be made.
+        // Construct this before the first cgroup, so that drop removes the cgroups if one cannot be made.
         let mut spread = Self { load: Load::start("true", &[], None), cgroup, count: cgroups };
         for i in 0..cgroups {
             fs::create_dir(format!("{directory}/{i}")).expect("a cgroup");

@@ -1,4 +1,4 @@
-//! `cgscope stat` compared with `pidstat -wu` over the same seconds.
+//! `cgscope stat`, compared with `pidstat -wu` over the same seconds.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +16,7 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// Creates a cgroup with a quota of half a CPU and priority over other load: only its quota limits its CPU time.
+/// Creates a cgroup with a quota of half a CPU and priority over other load, so that only the quota limits its CPU time.
 pub(crate) fn half_a_cpu(name: &str) -> Cgroup {
     let cgroup = Cgroup::new(name);
     cgroup.favour();
@@ -24,7 +24,7 @@ pub(crate) fn half_a_cpu(name: &str) -> Cgroup {
     cgroup
 }
 
-/// Columns of processes and threads that cgscope and pidstat share, with the tolerance: percent of a CPU, or switches per second.
+/// Columns that cgscope and pidstat share, with the tolerance: percent of a CPU, or switches per second.
 const SHARED: [(&str, f64); 7] = [
     ("%usr", 1.0),
     ("%system", 1.0),
@@ -35,14 +35,13 @@ const SHARED: [(&str, f64); 7] = [
     ("nvcswch/s", 2.0),
 ];
 
-/// The columns to compare for processes with several threads: pidstat reports their waits and switches for the main thread only.
+/// Columns to compare for a process with several threads. pidstat reports waits and switches of the main thread only.
 const OF_ALL_THREADS: [(&str, f64); 4] = [SHARED[0], SHARED[1], SHARED[2], SHARED[4]];
 
 fn seconds() -> String {
     if is_emulated() { "6" } else { "10" }.into()
 }
 
-/// A table line: cells by heading.
 pub(crate) type Line = BTreeMap<String, String>;
 
 /// Parses the lines of all tables in a text, with the headings above each table. Merges lines with the same ids and time.
@@ -79,7 +78,6 @@ fn cell(line: &Line, title: &str) -> f64 {
     text.parse().unwrap_or_else(|_| panic!("{title} in {line:?}"))
 }
 
-/// Asserts that `%throt + %queue + %wake = %wait`, to the last digit.
 fn assert_parts_sum(lines: &[Line]) {
     assert!(!lines.is_empty());
     for line in lines {
@@ -92,7 +90,7 @@ fn assert_parts_sum(lines: &[Line]) {
     }
 }
 
-/// A running `cgscope stat`. `start` returns when the measurement has begun. Killed on drop.
+/// A running `cgscope stat`, killed on drop. `start` returns when the measurement has begun.
 pub(crate) struct Measuring {
     stat: Child,
     said: BufReader<ChildStderr>,
@@ -110,7 +108,6 @@ impl Measuring {
         Self { stat, said }
     }
 
-    /// Waits until `stat` exits, and returns its output.
     pub(crate) fn end(mut self) -> String {
         let (mut text, mut said) = (String::new(), String::new());
         self.stat.stdout.take().expect("a pipe to the child").read_to_string(&mut text).expect("its output");
@@ -149,13 +146,12 @@ fn both(loads: &[&Load], ours: &[&str], theirs: &[&str]) -> (Vec<Line>, Vec<Line
     (average(&text), average(&String::from_utf8_lossy(&pidstat.stdout)))
 }
 
-/// Returns the process ids in the format of `--pid`.
 pub(crate) fn pids(loads: &[&Load]) -> String {
     loads.iter().map(|load| load.pid().to_string()).collect::<Vec<_>>().join(",")
 }
 
-/// Returns the additional tolerance for one wait. The kernel counts a wait when it ends, so only one program counts a wait that
-/// ends between their two readings.
+/// Returns the additional tolerance for one wait. The kernel counts a wait when the wait ends. A wait that ends between the
+/// readings of the two programs is in the figures of only one.
 fn percent_of_a_wait(ours: &Line) -> f64 {
     let longest = ours.get("p99").and_then(|p99| cgscope_model::units::seconds(p99)).unwrap_or_default();
     100.0 * longest / seconds().parse::<f64>().expect("a number")
@@ -175,7 +171,6 @@ fn find<'l>(lines: &'l [Line], title: &str, id: &str) -> &'l Line {
     found.unwrap_or_else(|| panic!("no {title} {id} in {lines:?}"))
 }
 
-/// Compares all shared columns of a single-threaded process.
 fn assert_same(load: &Load, (ours, theirs): &(Vec<Line>, Vec<Line>)) -> Line {
     let pid = load.pid().to_string();
     let (ours, theirs) = (find(ours, "PID", &pid), find(theirs, "PID", &pid));
@@ -193,7 +188,7 @@ fn assert_same_threads(load: &Load, (ours, theirs): &(Vec<Line>, Vec<Line>)) {
     let pid = load.pid().to_string();
     assert_agree(find(ours, "TGID", &pid), find(theirs, "TGID", &pid), &OF_ALL_THREADS);
     let threads: Vec<&Line> = ours.iter().filter(|line| line["TID"] != "-").collect();
-    // The main thread only waits for the others, so it may be absent.
+    // The main thread only waits for the others, so it can be absent.
     assert!((4..=5).contains(&threads.len()), "{threads:?}");
     for thread in threads {
         assert_agree(thread, find(theirs, "TID", &thread["TID"]), &SHARED);
@@ -201,12 +196,11 @@ fn assert_same_threads(load: &Load, (ours, theirs): &(Vec<Line>, Vec<Line>)) {
     }
 }
 
-/// Compares a process whose threads start and exit all the time.
 fn assert_same_together(load: &Load, (ours, theirs): &(Vec<Line>, Vec<Line>)) {
     let pid = load.pid().to_string();
     let (ours, theirs) = (find(ours, "PID", &pid), find(theirs, "PID", &pid));
     assert_agree(ours, theirs, &[SHARED[4]]);
-    // The kernel splits user and system time by ticks. Most of these threads never see a tick, so compare the sum.
+    // The kernel splits user and system time by ticks. Most of these threads run during no tick, so compare the sum.
     let together = |line: &Line| cell(line, "%usr") + cell(line, "%system");
     assert!((together(ours) - together(theirs)).abs() <= 1.0, "{ours:?}, pidstat has {theirs:?}");
 }
@@ -250,8 +244,8 @@ fn objects_and_text_agree() {
     });
     let ns = |value: &Value| value.as_u64().unwrap_or_else(|| panic!("{value} in {object}")) as f64;
     let percent = |value: &Value| 100.0 * ns(value) / ns(&object["duration_ns"]);
-    // The two programs do not measure exactly the same seconds. A wait counts when it ends, so each of the two threads may have up to a period of
-    // 100 ms more or less in one of the intervals of 4 s: 147.4 and 150.0 % were seen.
+    // The two programs do not measure exactly the same seconds. A wait is counted when it ends. So in 4 s, each of the two
+    // threads can have up to one period of 100 ms more or less: 147.4 and 150.0 % were seen.
     let (waits, times) = (5.0, 2.0);
     for (title, value, most) in [
         ("%wait", &object["total"]["total_ns"], waits),
@@ -287,7 +281,7 @@ fn stat_ends_with_averages_at_ctrl_c_and_when_its_output_is_closed() {
     while text.matches("%CPU").count() < 3 {
         assert!(out.read_line(&mut text).expect("its output") != 0, "{text}");
     }
-    // SAFETY: our child, not reaped yet.
+    // SAFETY: the child is ours and has not been reaped.
     unsafe { libc::kill(stat.id() as i32, libc::SIGINT) };
     out.read_to_string(&mut text).expect("its output");
     assert_eq!(stat.wait().expect("a status").code(), Some(0));
@@ -328,12 +322,12 @@ fn invalid_arguments_are_refused_in_one_sentence() {
 mod long {
     use super::*;
 
-    /// All loads share one window. It must be long, because figures that are based on ticks are too coarse in a short one.
+    /// All loads share one window. The window is long, because figures based on ticks are too coarse in a short window.
     #[test]
     #[ignore = "all CPUs: two programs must read at nearly the same moment"]
     fn side_by_side_with_pidstat_all_shared_columns_are_equal() {
         let half = half_a_cpu("stat-half");
-        // The more CPU a loop gets, the more its real use and the kernel's figure differ.
+        // The more CPU time a loop gets, the more the kernel's figure differs from its real use.
         let [one, other, crowd] = ["stat-one", "stat-other", "stat-crowd"].map(Cgroup::new);
         one.weigh(4);
         other.weigh(4);

@@ -1,4 +1,4 @@
-//! The sentences of `cgscope stat`: the class of known loads, and the cgroup that a command was queued behind.
+//! The sentences of `cgscope stat`: the class of known loads, and the cgroup behind which a command was queued.
 
 use std::{thread, time::Duration};
 
@@ -9,7 +9,6 @@ use crate::{
     stat_command::{ns, stat},
 };
 
-/// Returns the sentence about a process.
 fn said_of(text: &str, pid: u32) -> String {
     let beginning = format!("# process {pid} ");
     let line = text.lines().find_map(|line| line.strip_prefix(&beginning));
@@ -17,10 +16,10 @@ fn said_of(text: &str, pid: u32) -> String {
     says.to_owned()
 }
 
-/// Field case 4: the class can be read directly from the output.
+/// Field case 4: the output states the class.
 #[test]
 fn a_pool_that_waits_for_the_network_is_io_bound() {
-    // The cgroup has priority over other load. A nice value would only count within its session.
+    // Give the cgroup priority over other load. A nice value would only count within its session.
     let cgroup = Cgroup::new("classes-pool");
     cgroup.favour();
     let (load, _out) = Load::workload(&["prefork", "4", "60"], Some(&cgroup));

@@ -1,4 +1,4 @@
-//! `cgscope stat -- CMD`: the summary, and its missing parts if the host refuses a feature.
+//! `cgscope stat -- CMD`: the summary, and the parts that are missing if the host refuses a feature.
 
 use std::{
     fs,
@@ -22,11 +22,9 @@ use crate::{
     stat_command_cgroup::Home,
 };
 
-/// Shell function that counts to its argument.
 pub(crate) const BUSY: &str = "busy() { i=0; while [ $i -lt $1 ]; do i=$((i+1)); done; }; ";
 pub(crate) const MS: u64 = 1_000_000;
 
-/// Runs a shell script under `stat`. Returns the summary as an object, and the output.
 pub(crate) fn stat(script: &str) -> (Value, Output) {
     let dir = Dir::new("stat");
     let file = dir.file("summary");
@@ -39,7 +37,7 @@ pub(crate) fn ns(object: &Value, path: &str) -> u64 {
     object.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("{path} in {object}"))
 }
 
-/// Returns the directory in which cgroups of commands are made.
+/// Returns the directory in which `stat` makes cgroups for commands.
 pub(crate) fn unified() -> Option<PathBuf> {
     let mount = CgroupMounts::read(Path::new("/")).unified?;
     let cgroups = fs::read_to_string("/proc/self/cgroup").expect("our cgroups");
@@ -47,7 +45,6 @@ pub(crate) fn unified() -> Option<PathBuf> {
     Some(mount.join(ours.trim_start_matches('/')))
 }
 
-/// Returns cgroups that this cgscope has made and not removed.
 pub(crate) fn leftovers(pid: u32) -> Vec<PathBuf> {
     let Some(parent) = unified() else { return Vec::new() };
     let entries = fs::read_dir(parent).expect("our cgroup").flatten().map(|entry| entry.path());
@@ -63,7 +60,7 @@ pub(crate) fn is_alive(pid: u64) -> bool {
 }
 
 pub(crate) fn kill(pid: u64, signal: i32) {
-    // SAFETY: a process that the test started.
+    // SAFETY: the test started this process.
     unsafe { libc::kill(pid as i32, signal) };
 }
 
@@ -75,21 +72,21 @@ pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A running `cgscope stat -- CMD` whose output can be read by line. Killed on drop.
+/// A running `cgscope stat -- CMD` with output that can be read line by line. Killed on drop.
 pub(crate) struct Running {
     pub(crate) child: Child,
     out: BufReader<std::process::ChildStdout>,
 }
 
 impl Running {
-    /// Starts it, and returns when the script has printed `ready`.
+    /// Starts the script, and returns when it has printed `ready`.
     pub(crate) fn start(script: &str) -> Self {
         let mut command = cgscope();
         command.args(["stat", "--", "sh", "-c", script]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-        // The test runner may ignore SIGHUP, as `nohup` does. A shell cannot trap a signal that was ignored when the shell
+        // The test runner can ignore SIGHUP, as `nohup` does. A shell cannot trap a signal that was ignored when the shell
         // started.
-        // SAFETY: one system call between fork and exec.
+        // SAFETY: the closure makes one system call between fork and exec.
         unsafe {
             command.pre_exec(|| {
                 libc::signal(libc::SIGHUP, libc::SIG_DFL);
@@ -109,7 +106,6 @@ impl Running {
         line.trim_end().into()
     }
 
-    /// Returns the exit code and the summary.
     pub(crate) fn end(&mut self) -> (Option<i32>, String) {
         let mut summary = String::new();
         let mut said = self.child.stderr.take().expect("standard error is ours");
@@ -209,7 +205,7 @@ fn impossible_options_are_refused_before_the_command_runs() {
     assert_eq!(fs::read_to_string(&letter).expect("the file still exists"), "dear all");
 }
 
-/// If the disk is full, the summary is not lost.
+/// A full disk must not lose the summary.
 #[test]
 fn results_that_cannot_be_written_to_a_file_go_to_standard_error() {
     let words = |output: &Output| stderr(output).split_whitespace().collect::<Vec<_>>().join(" ");

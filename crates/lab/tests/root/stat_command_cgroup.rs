@@ -1,4 +1,5 @@
-//! The cgroup of a command under `cgscope stat`: all its descendants are counted, and nothing of the cgroup remains.
+//! The cgroup of a command under `cgscope stat`. All descendants of the command are counted, and the cgroup is removed at the
+//! end.
 
 use std::{
     fs,
@@ -15,8 +16,8 @@ use crate::{
     stat_command::{BUSY, MS, Running, is_alive, kill, leftovers, ns, stat, unified, wait_until},
 };
 
-/// Moves the test into another cgroup if its own one enables controllers for children, as only a root cgroup with processes can.
-/// Commands would get no cgroup of their own there. Moves the test back on drop.
+/// Moves the test out of a cgroup that enables controllers for its children; only a root cgroup with processes can be such a
+/// cgroup. There, commands would get no cgroup of their own. Drop moves the test back.
 pub(crate) struct Home(Option<(PathBuf, PathBuf)>);
 
 impl Home {
@@ -89,7 +90,7 @@ fn processes_that_outlive_the_command_are_counted_named_and_not_killed() {
     assert!(ran > waited_for + 50 * MS, "its time is counted: {ran}, {waited_for}");
     let all = ns(&summary, "/cpu/usage_ns");
     assert!(all.abs_diff(ran) <= 10 * MS + ran / 100, "{all} {ran}");
-    // The daemon is in the cgroup that it would have without cgscope, and the command's own cgroup is removed.
+    // The daemon is in the same cgroup as without cgscope, and the command's own cgroup is removed.
     assert!(!cgroup.expect("its cgroups").contains("cgscope-stat"));
     let own = summary["own_cgroup"].as_str().expect("a cgroup of its own");
     let mount = CgroupMounts::read(Path::new("/")).unified.expect("a v2 hierarchy");
@@ -119,7 +120,7 @@ fn the_next_cgscope_removes_cgroups_that_a_killed_one_left() {
 #[ignore = "all CPUs: may move all tests to another cgroup"]
 fn without_its_own_cgroup_a_command_is_followed_by_its_forks_and_the_summary_says_so() {
     let _home = Home::new();
-    // The cgroup hierarchy is read-only, in its own mount namespace: as on hosts with a read-only /sys.
+    // Mount the cgroup hierarchy read-only in a new mount namespace, as on hosts with a read-only /sys.
     let dir = Dir::new("readonly");
     let file = dir.file("summary");
     let Some(parent) = unified() else { return assert_eq!(stat("true").0["own_cgroup"], Value::Null) };

@@ -78,7 +78,6 @@ fn the_command_has_the_same_signal_settings_as_without_cgscope() {
         "{}",
         stderr(&output)
     );
-    // Ignored signals stay ignored.
     let ignoring = |program: &str, before: &str| {
         let script = format!("trap '' HUP USR1; exec {program} {before} grep SigIgn /proc/self/status");
         let output = Command::new("sh").args(["-c", &script]).output().expect("sh runs");
@@ -88,8 +87,8 @@ fn the_command_has_the_same_signal_settings_as_without_cgscope() {
     assert_eq!(ignoring(&program, "stat --"), ignoring("env", ""));
 }
 
-/// Returns the signal sets in `/proc/PID/status`, without signals 32 and 33. The C library reserves these two: any program with
-/// threads has handlers for them, which `execve` resets.
+/// Returns the signal sets in `/proc/PID/status`, without signals 32 and 33. The C library reserves these two signals. Any
+/// program with threads has handlers for them, which `execve` resets.
 fn signals(status: &str) -> Vec<(String, u64)> {
     let sets = status.lines().filter_map(|line| line.split_once(":\t"));
     let set = |text: &str| u64::from_str_radix(text, 16).expect("a set") & !(0b11 << 31);
@@ -177,7 +176,6 @@ fn the_terminal_belongs_to_the_command_and_the_job_stops_and_continues_as_one() 
     terminal.wait_for("\n9");
 }
 
-/// Returns the descendants of a shell, with their states.
 fn terminal_job(shell: &str) -> Vec<(String, char)> {
     let mut found: Vec<(String, char)> = Vec::new();
     let mut next = vec![shell.to_owned()];

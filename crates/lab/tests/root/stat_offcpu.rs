@@ -13,14 +13,12 @@ use crate::{
     stat_command::ns,
 };
 
-/// Starts a pool of processes that sleep and wait for one another.
 fn pool() -> (Load, String) {
     let (load, _out) = Load::workload(&["prefork", "4", "60"], None);
     let pids = load.pids().iter().map(u32::to_string).collect::<Vec<_>>().join(",");
     (load, pids)
 }
 
-/// Parses the lines of folded stacks: frames, and ns.
 fn folded(path: &str) -> Vec<(String, u64)> {
     let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"));
     let line = |line: &str| {
@@ -34,7 +32,6 @@ fn sum(lines: &[(String, u64)]) -> u64 {
     lines.iter().map(|(_, ns)| ns).sum()
 }
 
-/// Returns the sum of an object's figures: blocked time by state, or by reason.
 fn all(object: &Value) -> u64 {
     let parts = object.as_object().unwrap_or_else(|| panic!("{object}"));
     parts.values().map(|part| part.as_u64().expect("ns")).sum()
@@ -75,7 +72,7 @@ fn folded_stacks_sum_to_the_blocked_time() {
     assert_near(sum(&lines), objects.iter().map(|object| all(&object["blocked"])).sum());
     let of =
         |part: &str| lines.iter().filter(|(stack, _)| stack.contains(part)).map(|(_, ns)| ns).sum::<u64>();
-    // The remote service sleeps, while its worker waits for it on the network.
+    // The remote service sleeps, and its worker waits for it on the network.
     assert!(of("remote;[timer, sleeping];") > 0 && of("workload;[network, sleeping];") > 0, "{lines:?}");
     assert!(of("[no stack]") <= sum(&lines) / 20, "{lines:?}");
 }
@@ -97,12 +94,13 @@ fn the_stacks_of_a_command_sum_to_the_blocked_time_in_its_summary() {
     assert_near(*slept_ns, ns(&summary, "/threads_time/blocked_on/timer"));
 }
 
-/// A reading that finds a task awake but queued still has to know where the task slept: otherwise its sleep counts once more when it runs.
+/// A reading can find a task runnable after a sleep. The reading must still contain the stack of the sleep. Otherwise the sleep
+/// counts again when the task runs.
 #[test]
 #[ignore = "all CPUs: a real-time loop leaves 5 % of its CPU to others"]
 fn a_sleep_counts_once_for_its_stack_if_the_task_then_waits_for_a_cpu() {
     let culprit = Cgroup::new("offcpu-fifo");
-    // The kernel may not have freed the runtime of an earlier cgroup yet: both must fit.
+    // The kernel might not have freed the runtime of an earlier test's cgroup yet. This value leaves room for both.
     allow_realtime(&culprit, 450_000);
     let fifo = ["-c", "1", "chrt", "-f", "1", "sh", "-c", "while :; do :; done"];
     let _runs = Load::start("taskset", &fifo, Some(&culprit));

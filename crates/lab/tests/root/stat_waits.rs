@@ -1,4 +1,5 @@
-//! Columns of `cgscope stat` that pidstat lacks: `p99` compared with the kernel's events, `node` with its files.
+//! Columns of `cgscope stat` that pidstat lacks: `p99`, compared with the kernel's events, and `node`, compared with the kernel's
+//! files.
 
 use std::{collections::BTreeMap, fs, ops::Range, thread, time::Duration};
 
@@ -12,17 +13,16 @@ use crate::{
 };
 
 const SECONDS: &str = "4";
-/// Tolerance for clocks. The scheduler reads its clock some time before each event is written, at both ends of a wait. A virtual
-/// CPU can be paused in between, and the trace prints only µs.
+/// Tolerance for clocks. The scheduler reads its clock some time before it writes an event, at both ends of a wait. A virtual CPU
+/// can be paused in between, and the trace prints only µs.
 const CLOCKS_NS: f64 = 100_000.0;
-/// Number of waits per thread that can end while the threads are read. The reader reads one thread after another, and also waits
+/// Number of waits per thread that can end while the threads are read. The reader reads one thread after another, and it can wait
 /// for a CPU itself.
 const AT_THE_END: usize = 1;
-/// Maximum time to read all threads.
 const READING_NS: u64 = 100_000_000;
 
 fn clock_ns(clock: libc::clockid_t) -> u64 {
-    // SAFETY: an existing clock, and a place for its time.
+    // SAFETY: the clock exists, and `time` is ours.
     let libc::timespec { tv_sec, tv_nsec } = unsafe {
         let mut time = std::mem::zeroed();
         libc::clock_gettime(clock, &mut time);
@@ -32,7 +32,7 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
 }
 
 fn signal(load: &Load, signal: i32) {
-    // SAFETY: the process group of a child that is not reaped yet.
+    // SAFETY: the child leads this process group and has not been reaped.
     let sent = unsafe { libc::kill(-(load.pid() as i32), signal) };
     assert_eq!(sent, 0, "{}", std::io::Error::last_os_error());
 }
@@ -43,15 +43,13 @@ fn tids(load: &Load) -> Vec<u32> {
     threads.flatten().filter_map(name).collect()
 }
 
-/// The waits of some threads, from the kernel's events.
 struct Events<'w> {
     threads: Vec<&'w [Waited]>,
-    /// Only waits that ended in this range of ns count.
+    /// Only waits that ended in this range (ns) count.
     within: Range<u64>,
 }
 
 impl Events<'_> {
-    /// Returns the bounds of the 99th percentile; `None` without waits.
     fn p99(&self) -> Option<(f64, f64)> {
         let until = |end_ns| self.p99_until(end_ns);
         let of_all = [self.within.end, self.within.end + READING_NS].map(until);
@@ -72,7 +70,7 @@ impl Events<'_> {
         Some((waits[rank.saturating_sub(slack)] as f64, waits[last.min(rank + slack)] as f64))
     }
 
-    /// Asserts that our p99 is within the bounds. Our quantile is the upper edge of its bucket.
+    /// Asserts that our p99 is within the bounds. Our p99 is the upper edge of a bucket.
     fn assert_holds(&self, what: &str, ours: f64) {
         let (least, most) = self.p99().unwrap_or_else(|| panic!("{what}: {ours} ns without an event"));
         println!("{what}: p99 {ours} ns, the events {least} to {most} ns");
@@ -84,14 +82,13 @@ impl Events<'_> {
     fn assert_is(&self, what: &str, wait: &Value) {
         match (wait["p99_ns"].as_f64(), self.p99()) {
             (Some(ours), Some(_)) => self.assert_holds(what, ours),
-            // All waits were at an end of the interval: a thread that sleeps has one, when it is continued.
+            // All waits were at an end of the interval. A sleeping thread has such a wait when it is continued.
             (Some(_), None) => assert!(wait["count"].as_u64() <= Some(AT_THE_END as u64), "{what}: {wait}"),
             (None, _) => assert_eq!(wait["count"], 0, "{what}: {wait}"),
         }
     }
 }
 
-/// Returns the node of each CPU, from sysfs.
 fn nodes() -> BTreeMap<u32, String> {
     let mut nodes = BTreeMap::new();
     for cpu in fs::read_dir("/sys/devices/system/cpu").expect("the CPUs").flatten() {
@@ -106,7 +103,6 @@ fn nodes() -> BTreeMap<u32, String> {
     nodes
 }
 
-/// Returns the last CPU of a thread, from `/proc/PID/stat`.
 fn cpu_of(tid: u32) -> u32 {
     let stat = fs::read_to_string(format!("/proc/{tid}/stat")).expect("a thread of ours");
     let (_, after_the_name) = stat.rsplit_once(") ").expect("its name");
@@ -117,7 +113,7 @@ fn cpu_of(tid: u32) -> u32 {
 fn the_node_column_has_the_node_of_the_last_cpu() {
     let nodes = nodes();
     let cpus: Vec<String> = nodes.keys().map(u32::to_string).collect();
-    // One load on each CPU, so that each node has one.
+    // Use one load on each CPU, so that each node has a load.
     let loads: Vec<Load> = nodes.keys().map(|cpu| Load::pinned_loop(*cpu, None)).collect();
     thread::sleep(Duration::from_millis(500));
     let text = Measuring::start(&["-p", &pids(&loads.iter().collect::<Vec<_>>()), "1", "1"]).end();
@@ -134,15 +130,15 @@ fn the_node_column_has_the_node_of_the_last_cpu() {
 mod long {
     use super::*;
 
-    /// Compares p99 of three loads: throttled, queued behind others, and woken often. A unit test shows that table lines have the
-    /// same figures as the objects.
+    /// Compares the p99 of three loads: throttled, queued behind others, and often woken. A unit test shows that the table has
+    /// the same figures as the objects.
     #[test]
     #[ignore = "all CPUs: traces all switches"]
     fn p99_equals_that_of_the_kernels_own_events() {
         let half = half_a_cpu("stat-p99");
         let crowd = Cgroup::new("stat-p99-crowd");
-        // The sleepers have their own cgroup. Together with loops in one cgroup, and with a loop in another, they keep all other
-        // tasks off the CPUs for seconds (docs/testing.md).
+        // The sleepers have their own cgroup. Together with loops in one cgroup, and with a loop in another cgroup, they would
+        // keep all other tasks off the CPUs for seconds (docs/testing.md).
         let sleepers = Cgroup::new("stat-p99-sleepers");
         let limited = Load::busy_loop(Some(&half));
         let (in_line, _out) = Load::workload(&["burn", "4", "90", "pin"], Some(&crowd));
@@ -152,14 +148,14 @@ mod long {
         let [in_half, in_line, woken] = loads.each_ref().map(tids);
         let all = [in_half.as_slice(), &in_line, &woken].concat();
 
-        // The loads are stopped until trace and stat are ready. So neither misses a wait, and attaching is fast.
+        // The loads are stopped until trace and stat are ready, so that neither misses a wait and attaching is fast.
         loads.iter().for_each(|load| signal(load, libc::SIGSTOP));
         let trace = SchedTrace::start(&all);
         let stat = Measuring::start(&["--json", "--all", "-p", &pids(&loads.each_ref()), SECONDS, "1"]);
         loads.iter().for_each(|load| signal(load, libc::SIGCONT));
         let object: Value = serde_json::from_str(&stat.end()).expect("an object");
         trace.stop();
-        // Reading the long trace needs the CPUs that the loads use.
+        // End the loads, because reading the long trace needs their CPUs.
         drop(loads);
         let waits = trace.read(&all);
 

@@ -1,4 +1,4 @@
-//! Task states, compared with the kernel's state letter.
+//! Task states, compared with the kernel's state letters.
 
 use std::{
     fs, thread,
@@ -14,8 +14,8 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// Returns field 3 (the state letter) of a thread's `stat`, and its `schedstat`. While `schedstat` is unchanged, the thread has
-/// not run.
+/// Returns field 3 (the state letter) of a thread's `stat`, and its `schedstat`. A thread with an unchanged `schedstat` has not
+/// run.
 fn kernel_says(tgid: u32, tid: u32) -> Option<(char, String)> {
     let read = |file: &str| fs::read_to_string(format!("/proc/{tgid}/task/{tid}/{file}")).ok();
     let schedstat = read("schedstat")?;
@@ -23,7 +23,6 @@ fn kernel_says(tgid: u32, tid: u32) -> Option<(char, String)> {
     Some((letter, schedstat))
 }
 
-/// Waits until the kernel reports this state letter for the process.
 fn wait_for(pid: u32, letter: char) {
     let end = Instant::now() + patience(5_000);
     while kernel_says(pid, pid).is_none_or(|(said, _)| said != letter) {
@@ -33,15 +32,15 @@ fn wait_for(pid: u32, letter: char) {
 }
 
 fn signal(pid: u32, signal: i32) {
-    // SAFETY: our child, not reaped yet.
+    // SAFETY: the child is ours and has not been reaped.
     assert_eq!(unsafe { libc::kill(pid as i32, signal) }, 0);
 }
 
-/// Stops the process as a debugger does. It is released when this thread exits.
+/// Stops the process as a debugger does. The process continues when this thread exits.
 fn trace(pid: u32) {
     let (pid, mut status) = (pid as i32, 0);
-    // SAFETY: our child, and a number that is written whole. This `waitpid` consumes the stop; otherwise the stop would be taken
-    // for the process's exit.
+    // SAFETY: the child is ours, and `waitpid` writes the whole number. This `waitpid` consumes the stop; otherwise the test
+    // would take the stop for the process's exit.
     let is_stopped = unsafe {
         libc::ptrace(libc::PTRACE_ATTACH, pid, 0, 0) == 0 && libc::waitpid(pid, &mut status, 0) == pid
     };
@@ -91,7 +90,7 @@ impl Scene {
     }
 }
 
-/// Checks the states at the first reading, at a later one, and after two of them have changed.
+/// Checks the states in the first reading, in a later one, and after two of them have changed.
 fn assert_follows(follow: fn(&[u32]) -> Collector) {
     let scene = Scene::new();
     let mut collector = follow(&scene.pids());
@@ -118,11 +117,11 @@ fn the_coarse_mode_has_the_same_states() {
     assert_follows(follow_coarsely);
 }
 
-/// Compares the state of each task that does not run during the reading, kernel threads included, with the kernel's letter.
+/// Compares the state of each task that does not run during the reading with the kernel's letter. Kernel threads are included.
 #[test]
 fn the_state_of_every_task_that_does_not_run_is_the_kernels_letter() {
     let mut collector = follow(&[]);
-    // The first reading provides the list of threads.
+    // Take the list of threads from the first reading.
     let threads: Vec<_> =
         collector.sample().expect("a sample").tasks.iter().map(|task| (task.tgid, task.tid)).collect();
     let said = || threads.iter().map(|(tgid, tid)| kernel_says(*tgid, *tid)).collect::<Vec<_>>();
@@ -149,7 +148,7 @@ fn the_state_of_every_task_that_does_not_run_is_the_kernels_letter() {
     );
 }
 
-/// A throttled task is runnable: the quota, not the task itself, keeps it off the CPU.
+/// A throttled task is runnable: the quota keeps it off the CPU, not the task itself.
 #[test]
 fn a_task_out_of_quota_is_running_all_the_time() {
     let limited = Cgroup::new("states");

@@ -1,6 +1,6 @@
-//! Tests on a host where systemd is the first process, with cgroup v2: units, slices, users and containers.
+//! Tests on a host with systemd as the first process and cgroup v2: units, slices, users and containers.
 //!
-//! `cargo xtask lab systemd` boots such a host. Nothing else is on it, so tests start services under plain names.
+//! `cargo xtask lab systemd` boots such a host. Nothing else runs there, so tests start services under plain names.
 
 mod containers;
 mod guide;
@@ -27,7 +27,7 @@ fn done(words: &[&str]) -> String {
     stdout(&output).trim().to_owned()
 }
 
-/// Services that are stopped on drop, and other units whose settings end then.
+/// Services and changed units. Drop stops the services and reverts the units' settings.
 #[derive(Default)]
 struct Units {
     services: Vec<String>,
@@ -41,13 +41,12 @@ impl Units {
     }
 
     fn service(name: &str, settings: &[&str], script: &str) -> Self {
-        // systemd replaces variables in commands.
+        // systemd expands variables in commands.
         let script = script.replace('$', "$$");
         done(&[&["systemd-run", "--quiet", "--unit", name], settings, &["sh", "-c", &script]].concat());
         Self { services: vec![name.to_owned()], limited: Vec::new() }
     }
 
-    /// Sets properties of a unit that another program started.
     fn limit(&mut self, unit: &str, properties: &[&str]) {
         done(&[&["systemctl", "set-property", "--runtime", unit], properties].concat());
         self.limited.push(unit.to_owned());
@@ -64,7 +63,6 @@ impl Drop for Units {
     }
 }
 
-/// Measures with each of these commands, all at once.
 fn at_the_same_time<const N: usize>(commands: [Vec<&str>; N]) -> [Value; N] {
     thread::scope(|scope| {
         let running = commands.map(|command| scope.spawn(move || measure(&command)));
@@ -72,26 +70,24 @@ fn at_the_same_time<const N: usize>(commands: [Vec<&str>; N]) -> [Value; N] {
     })
 }
 
-/// The only row of a cgroup.
 fn row<'i>(interval: &'i Value, path: &str) -> &'i Value {
     let [row] = cgroups(interval, "path", path)[..] else { panic!("not one row of {path}: {interval}") };
     row
 }
 
-/// Paths and names of all rows.
 fn rows(interval: &Value) -> Vec<(&str, &str)> {
     let all = interval["cgroups"].as_array().expect("cgroups").iter();
     all.map(|row| (row["path"].as_str().expect("a path"), row["name"].as_str().expect("a name"))).collect()
 }
 
-/// The finding that a cgroup ran out of its quota.
+/// Returns the finding about a cgroup that ran out of quota.
 fn finding<'i>(interval: &'i Value, path: &str) -> &'i Value {
     let findings = interval["findings"].as_array().expect("findings");
     let found = findings.iter().find(|one| one["rule"] == "throttled" && one["cgroup"] == path);
     found.unwrap_or_else(|| panic!("{path}: {findings:?}"))
 }
 
-/// Runs the command that the finding advises, and checks that the limit of the cgroup is then twice that of the tests.
+/// Runs the command that the finding advises. Checks that this doubles the limit of the cgroup.
 fn assert_advice_helps(interval: &Value, path: &str) {
     let advice = finding(interval, path)["advice"].as_str().expect("a text");
     let command = advice.strip_prefix("raise its limit: ").unwrap_or_else(|| panic!("no command: {advice}"));
@@ -100,7 +96,6 @@ fn assert_advice_helps(interval: &Value, path: &str) {
     assert_eq!(limit.trim(), format!("{} 100000", 2 * QUOTA_US), "{advice}");
 }
 
-/// The sentence of that finding.
 fn says<'i>(interval: &'i Value, path: &str) -> &'i str {
     finding(interval, path)["says"].as_str().expect("a sentence")
 }
@@ -147,7 +142,6 @@ fn a_slice_limits_the_services_below_it_whose_own_quotas_are_larger() {
         let throttled = |path| row(&interval, path)["wait"]["by_cause"]["throttled_ns"].as_u64();
         assert!(throttled(cart) > Some(0), "{interval}");
         let duration_ns = interval["duration_ns"].as_u64().expect("a duration");
-        // Both loops wait for the quota of the slice.
         assert!(throttled(shop) > Some(duration_ns / 2), "{interval}");
         assert!(says(&interval, shop).starts_with("/shop.slice: its quota"), "{interval}");
         assert_eq!(row(&interval, cart)["nr_throttled"], 0, "its own quota is never used up");

@@ -1,4 +1,4 @@
-//! A tmux terminal: sends keys, and reads the screen.
+//! A tmux terminal: sends keys and reads the screen.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use crate::{
     files::Dir,
 };
 
-/// A terminal that runs a shell, closed on drop.
+/// A terminal with a shell, closed on drop.
 pub(crate) struct Terminal {
     socket: String,
     home: Dir,
@@ -22,12 +22,13 @@ pub(crate) struct Terminal {
 
 impl Terminal {
     pub(crate) fn new(width: u16, height: u16) -> Self {
-        // Each terminal has its own server, because the previous server may still be exiting.
+        // Each terminal has its own server, because an earlier server can still be exiting.
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let socket = format!("cgscope-test-{}-{number}", std::process::id());
         let terminal = Self { socket, home: Dir::new("terminal") };
-        // Use a separate directory for settings, in which the shell also starts. So no user's settings are read or written.
+        // The shell starts in a separate directory, which also contains the settings. So programs neither read nor write a user's
+        // settings.
         let home = terminal.home.path().display().to_string();
         let shell = format!("env PS1='$ ' {SETTINGS}={home} sh");
         let (width, height) = (width.to_string(), height.to_string());
@@ -48,17 +49,15 @@ impl Terminal {
         terminal
     }
 
-    /// The directory in which its shell starts.
     pub(crate) fn home(&self) -> &Path {
         self.home.path()
     }
 
-    /// The settings file of programs started here.
+    /// Returns the settings file of programs in this terminal.
     pub(crate) fn settings(&self) -> PathBuf {
         self.home().join("cgscope/settings.toml")
     }
 
-    /// Writes settings for programs that are started here from now on.
     pub(crate) fn set(&self, settings: &str) {
         let file = self.settings();
         fs::create_dir_all(file.parent().expect("a folder")).expect("a folder of ours");
@@ -84,8 +83,8 @@ impl Terminal {
         self.tmux(&["send-keys", "-l", text]);
     }
 
-    /// Returns the text on the screen. tmux ignores synchronized updates, so a capture can show halves of two frames. Therefore
-    /// only a text that is captured twice in a row counts. If the screen never rests, the last capture is returned.
+    /// Returns the text on the screen. tmux ignores synchronized updates, so a capture can contain halves of two frames. So the
+    /// text counts only if two successive captures are equal. If the screen changes all the time, the last capture is returned.
     pub(crate) fn screen(&self) -> String {
         let capture = || self.tmux(&["capture-pane", "-p"]);
         let mut screen = capture();
@@ -104,7 +103,7 @@ impl Terminal {
         self.wait_until(|screen| screen.contains(text), &format!("{text:?}"))
     }
 
-    /// Waits for a screen that satisfies `wanted`, and returns it. `what` describes it in the failure message.
+    /// Waits until `wanted` returns true for the screen, and returns the screen. `what` describes it in the failure message.
     pub(crate) fn wait_until(&self, wanted: impl Fn(&str) -> bool, what: &str) -> String {
         let end = Instant::now() + patience(15_000);
         loop {
@@ -117,7 +116,7 @@ impl Terminal {
         }
     }
 
-    /// Starts cgscope with these arguments. When it ends, `left with` and its exit status appear on the screen.
+    /// Starts cgscope with these arguments. When cgscope ends, `left with` and its exit status appear on the screen.
     pub(crate) fn cgscope(&self, args: &str) {
         // Clear the output of an earlier cgscope, so that the test does not read it as output of the new one.
         self.line("clear");
@@ -125,7 +124,6 @@ impl Terminal {
         self.line(&format!("{} {args}; echo left with $?", cgscope().get_program().display()));
     }
 
-    /// Returns the process id of the cgscope that runs in this terminal.
     pub(crate) fn cgscope_pid(&self) -> i32 {
         let shell = self.tmux(&["display-message", "-p", "#{pane_pid}"]);
         let shell = shell.trim();
@@ -134,7 +132,7 @@ impl Terminal {
         children.trim().parse().expect("one child: cgscope")
     }
 
-    /// Asserts that the terminal is as a shell leaves it: prompt visible, input echoed, cursor shown, mouse not captured.
+    /// Asserts the state in which a shell leaves a terminal: prompt visible, input echoed, cursor shown, mouse not captured.
     pub(crate) fn assert_given_back(&self) {
         self.line("echo e''choed");
         self.wait_for("\nechoed");

@@ -55,7 +55,7 @@ fn a_full_disk_ends_the_recording_but_not_the_output() {
     let dir = Dir::small("top-full", 16);
     let file = dir.file("a.rec");
     let load = Load::busy_loop(None);
-    // About 80 samples of one task fit there, whatever else the host does.
+    // About 80 samples of one task fit on this disk, whatever else the host does.
     let pid = load.pid().to_string();
     let output = run(&["top", "-b", "--json", "-d", "20ms", "-n", "300", "-p", &pid, "--record", &file]);
     let said = stderr(&output);
@@ -85,7 +85,7 @@ fn an_interrupted_interval_is_neither_printed_nor_recorded() {
     let mut lines = BufReader::new(child.stdout.take().expect("its output is ours")).lines();
     let first = lines.next().expect("an interval").expect("text");
     // Less than a tenth of the next interval has passed.
-    // SAFETY: our child, not reaped yet.
+    // SAFETY: the child is ours and has not been reaped.
     unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
     let shown: Vec<String> = std::iter::once(first).chain(lines.map_while(Result::ok)).collect();
     assert_ended(child.wait().expect("a child of ours").code(), &shown.join("\n"), OF_THE_HOST);
@@ -119,7 +119,7 @@ fn the_screen_shows_that_it_records_and_prints_the_file_name_at_exit() {
     std::thread::sleep(patience(1_000));
     terminal.press("q");
     let screen = terminal.wait_for("left with 0");
-    // Messages from before the screen was drawn are visible again.
+    // Messages from before the first frame are visible again.
     for said in ["it is kept as", "samples, ", "`cgscope replay "] {
         assert!(screen.contains(said), "{said:?}: {screen}");
     }

@@ -9,13 +9,14 @@ use crate::{
     load::Load,
 };
 
-/// Returns the part of an unfinished wait that the kernel has already added to its sum. Ours includes it when the wait ends.
+/// Returns the part of an unfinished wait that the kernel has already added to its sum, ns. Our sum includes this part when the
+/// wait ends.
 fn booked_ns(sample: &Sample, serial: u64) -> u64 {
     let task = sample.tasks.iter().find(|task| task.serial == serial);
     task.and_then(|task| task.pending.as_ref()).map_or(0, |pending| pending.booked_ns)
 }
 
-/// Compares our sum of waits with the kernel's for every followed task, both read at the same moment.
+/// Compares our sum of waits with the kernel's for every followed task. Both are read at the same moment.
 pub(crate) fn assert_sums_equal(run: &Run) {
     assert!(!run.whole.tasks.is_empty(), "nothing was followed");
     let mut exact = 0;
@@ -35,15 +36,15 @@ pub(crate) fn assert_sums_equal(run: &Run) {
         );
         exact += usize::from(ours == kernel);
     }
-    // If a reading falls between the hook and the kernel's own addition, the sums differ by that one wait. All other sums must be
-    // equal. An emulated CPU may stand still there.
+    // A reading can fall between the hook and the kernel's own addition of a wait. Then the sums differ by that one wait. All
+    // other sums must be equal. An emulated CPU can stop between the two.
     let tasks = run.whole.tasks.len();
     let least = if is_emulated() { 0.5 } else { 0.75 } * tasks as f64;
     assert!(exact as f64 >= least, "only {exact} of {tasks} sums equal the kernel's to the nanosecond");
 }
 
-/// Checks the kernel's figures that we report against its files. The files are read before and after each of the two samples, so
-/// our figure must be between these readings.
+/// Checks the kernel's figures that we report against the kernel's files. The files are read before and after each of the two
+/// samples, so our figure must be between these readings.
 fn assert_between_the_files(run: &Run) {
     let mut compared = 0;
     for task in &run.whole.tasks {
@@ -80,7 +81,7 @@ pub(crate) fn check(load: &Load, seconds: u64) -> Interval {
     let run = measure(&mut follow(&pids), &pids, seconds);
     assert_sums_equal(&run);
     assert_between_the_files(&run);
-    // The whole host is measured, so rows of other tasks may have been merged.
+    // The whole host is measured, so rows of other tasks can have been merged.
     let lost: Vec<_> = run.whole.losses.nonzero().filter(|(loss, _)| !loss.leaves_result_whole()).collect();
     assert_eq!(lost, []);
     run.whole
@@ -115,7 +116,7 @@ fn sums_are_equal_for_two_tasks_on_a_pipe() {
 #[test]
 #[ignore = "all CPUs: stress-ng must have started its workers"]
 fn sums_are_equal_for_context_switches_of_stress_ng() {
-    // Only on two CPUs: attaching under this load takes long.
+    // Use only two CPUs, because attaching under this load takes long.
     let switching = ["-c", "0,1", "stress-ng", "--switch", "4", "--cpu", "2", "--timeout", "90s"];
     let load = Load::start("taskset", &switching, None);
     thread::sleep(Duration::from_secs(1));
@@ -145,7 +146,7 @@ fn switch_counts_equal_the_kernels_while_a_task_sleeps() {
 #[test]
 #[ignore = "all CPUs: asserts the share of waiting time"]
 fn tasks_that_already_wait_at_the_start_are_counted() {
-    // Four loops on each of two CPUs wait three quarters of the time. When cgscope attaches, three of each four are waiting.
+    // Four loops on each of two CPUs wait three quarters of the time. When cgscope attaches, three of four loops wait.
     let (load, _out) = Load::workload(&["burn", "8", "90", "pin"], None);
     thread::sleep(Duration::from_millis(500));
     let pids = load.pids();
@@ -170,14 +171,14 @@ fn tasks_that_already_wait_at_the_start_are_counted() {
     }
 }
 
-/// The hook hands the histogram of an exited task over row by row.
+/// When a task exits, the hook adds its histogram to the histogram of its cgroup row by row.
 #[test]
 fn histograms_of_tasks_that_exit_have_all_their_waits() {
     // Four loops at a time on one CPU wait for milliseconds.
     let script =
         "while :; do for n in 1 2 3 4; do timeout 0.2 sh -c 'while :; do :; done' & done; wait; done";
     let _load = Load::start("taskset", &["-c", "0", "sh", "-c", script], None);
-    // Exits with 1 if anything was lost, such as a cause at a move.
+    // The exit code is 1 if anything was lost, such as a cause at a move.
     let output = run(&["hist", "--json", "--duration", "2s"]);
     let total = &json_lines(&output)[0]["total"];
     let number = |value: &serde_json::Value| value.as_f64().expect("a number");
@@ -189,7 +190,8 @@ fn histograms_of_tasks_that_exit_have_all_their_waits() {
     println!("{count} waits in the buckets of {}; {}", total["waits"], json_lines(&output)[0]["losses"]);
     println!("by cause {}, {}", total["by_cause"], stderr(&output));
     assert!((sum(0)..=sum(1)).contains(&waited_ns), "{waited_ns} not in {} to {}", sum(0), sum(1));
-    // The loops wait for each other. What no cause was handed over for would be `wakeup`, the remainder of a row.
+    // The loops wait for each other. If a wait loses its cause when its task exits, it becomes part of `wakeup`, the remainder of
+    // a row.
     let rows = total["hist_by_cause"].as_array().expect("rows");
     let of_loops = |row: &&serde_json::Value| (1e6..32e6).contains(&number(&row[0]));
     let sum = |cause: &str| rows.iter().filter(of_loops).map(|row| number(&row[2][cause])).sum::<f64>();

@@ -1,4 +1,4 @@
-//! Tests of the views of the screen, their keys, and the mouse, in a terminal.
+//! The views of the screen, their keys, and the mouse, in a terminal.
 
 use std::{fs, thread, time::Duration};
 
@@ -28,7 +28,7 @@ fn place(screen: &str, text: &str) -> (usize, usize) {
     found.unwrap_or_else(|| panic!("{text:?} is not on\n{screen}"))
 }
 
-/// Presses a mouse button: 0 is the left one, 64 and 65 are wheel up and down.
+/// Presses a mouse button. 0 is the left button; 64 and 65 are wheel up and down.
 fn mouse(terminal: &Terminal, button: u8, (x, y): (usize, usize)) {
     terminal.send(&format!("\x1b[<{button};{x};{y}M"));
     if button == 0 {
@@ -36,18 +36,16 @@ fn mouse(terminal: &Terminal, button: u8, (x, y): (usize, usize)) {
     }
 }
 
-/// Returns the thread that the pane below the list shows.
 fn selected(screen: &str) -> Option<u32> {
     screen.lines().find_map(|line| line.split_once("[thread ")?.1.split_once(']')?.0.parse().ok())
 }
 
-/// Returns the visible threads of the list.
 fn tids(screen: &str) -> Vec<u32> {
     let below = screen.lines().skip_while(|line| !line.trim_start().starts_with("tid")).skip(1);
     below.map_while(|line| line.split_whitespace().next()?.parse().ok()).collect()
 }
 
-/// Shows a list of threads in stable order: sorted by id, with more threads than fit.
+/// Shows a list of more threads than fit, sorted by id, so that the order is stable.
 fn threads(terminal: &Terminal) -> (Load, String) {
     let (load, _out) = Load::workload(&["sleep", "60", "60"], None);
     terminal.set("tree = false\nprocesses = false\n[sort]\nthreads = \"tid\"\n");
@@ -59,7 +57,7 @@ fn wait_for_selected(terminal: &Terminal, tid: u32) -> String {
     terminal.wait_until(|screen| selected(screen) == Some(tid), &format!("thread {tid} as the selected one"))
 }
 
-/// What each key and click shows is tested without a terminal, in `view/tests/views.rs`.
+/// `view/tests/views.rs` tests without a terminal what each key and click shows.
 #[test]
 fn keys_clicks_and_the_wheel_of_a_terminal_reach_the_screen() {
     let terminal = Terminal::new(120, 40);
@@ -203,7 +201,7 @@ fn chosen_settings_are_saved_and_a_broken_settings_file_is_not_changed() {
     assert!(screen.contains("msecs"), "{screen}");
     terminal.press("1");
     terminal.wait_for("p99▾");
-    // A changed setting replaces only its own key: the rest of the file stays.
+    // A changed setting replaces only its own key. The rest of the file stays.
     fs::write(&file, format!("# by hand\n{remembered}")).expect("a file of ours");
     quit(&terminal);
     let again = fs::read_to_string(&file).expect("the settings file");

@@ -1,4 +1,4 @@
-//! `cgscope whatif`: what it says about other quotas, beside what happens under them.
+//! `cgscope whatif`: its answers about other quotas, compared with measurements under these quotas.
 
 mod live;
 mod long;
@@ -20,10 +20,9 @@ use crate::{
     load::{Cgroup, Cpu, Load},
 };
 
-/// A load that runs in a cgroup of its own.
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
-    /// The program and its arguments; without a program, those of `workload`.
+    /// The program that runs `args`; `None` for `workload`.
     pub(crate) program: Option<&'static str>,
     pub(crate) args: &'static [&'static str],
 }
@@ -37,7 +36,7 @@ impl Kind {
     }
 }
 
-/// A quota, in thousandths of a CPU, a burst and a period, both in ms.
+/// A quota, in thousandths of a CPU, and a burst and a period, in ms.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Limit {
     pub(crate) milli: u64,
@@ -55,7 +54,6 @@ impl Limit {
         assert!(self.burst_ms == 0 || cgroup.save(self.burst_ms * 1_000), "the kernel has no burst");
     }
 
-    /// Options that ask for a row with this limit.
     fn options(self) -> [String; 6] {
         let [cpus, burst_us, period_us] = [
             (self.milli as f64 / 1e3).to_string(),
@@ -66,7 +64,7 @@ impl Limit {
     }
 }
 
-/// A cgroup that takes precedence over the other programs of the host, so that only its quota holds it back.
+/// Creates a cgroup that takes precedence over other programs of the host, so that only its quota holds it back.
 fn limited(limit: Limit) -> Cgroup {
     let cgroup = Cgroup::new("whatif");
     limit.apply(&cgroup);
@@ -74,7 +72,6 @@ fn limited(limit: Limit) -> Cgroup {
     cgroup
 }
 
-/// What the kernel counted over some seconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measured {
     /// Share of periods that were throttled.
@@ -83,7 +80,6 @@ pub(crate) struct Measured {
     pub(crate) throttled: f64,
 }
 
-/// Counters of `cpu.stat` at one time.
 pub(crate) struct Counted {
     periods: u64,
     throttled: u64,
@@ -100,7 +96,7 @@ impl Counted {
         }
     }
 
-    /// What was counted from then until `now`, in this many seconds.
+    /// Returns the difference of the counters from `self` to `now`, as rates. `seconds` is the time between the two.
     pub(crate) fn until(&self, now: &Self, seconds: f64) -> Measured {
         Measured {
             share: (now.throttled - self.throttled) as f64 / (now.periods - self.periods).max(1) as f64,
@@ -109,21 +105,19 @@ impl Counted {
     }
 }
 
-/// Reads `cpu.stat` over some seconds.
 pub(crate) fn count(cgroup: &Cgroup, seconds: u64) -> Measured {
     let before = Counted::of(cgroup);
     thread::sleep(Duration::from_secs(seconds));
     before.until(&Counted::of(cgroup), seconds as f64)
 }
 
-/// Runs a load under a limit, and counts from its start.
 pub(crate) fn measure(kind: &Kind, limit: Limit, seconds: u64) -> Measured {
     let cgroup = limited(limit);
     let _load = kind.start(&cgroup);
     count(&cgroup, seconds)
 }
 
-/// A recording of a load under a limit, and the cgroup that is asked about.
+/// A recording of a load under a limit, and the cgroup for which tests request answers.
 pub(crate) struct Recorded {
     dir: Rc<Dir>,
     path: String,
@@ -143,7 +137,6 @@ impl Recorded {
         Self { dir: Rc::new(dir), path: cgroup.name.clone() }
     }
 
-    /// The same recording, asked about another cgroup.
     pub(crate) fn about(&self, cgroup: &Cgroup) -> Self {
         Self { dir: self.dir.clone(), path: cgroup.name.clone() }
     }
@@ -152,12 +145,10 @@ impl Recorded {
         self.dir.file("a.rec")
     }
 
-    /// Its intervals.
     pub(crate) fn report(&self) -> Vec<Value> {
         json_lines(&run(&["report", &self.file(), "--json"]))
     }
 
-    /// The answer to a question.
     pub(crate) fn ask(&self, options: &[&str]) -> Value {
         let output = run(&[&["whatif", &self.file(), "--cgroup", &self.path, "--json"], options].concat());
         // The cgroups below it are selected, too.
@@ -169,24 +160,22 @@ impl Recorded {
         if answers.iter().any(is_unanswered) {
             assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
         } else {
-            // The answers do not name what was lost in the recording; the report does.
+            // The answers do not contain the losses of the recording; the report does.
             assert_ended(output.status.code(), &stdout(&run(&["report", &self.file()])), OF_THE_HOST);
         }
         answers.into_iter().find(|answer| answer["path"] == self.path).expect("an answer for the cgroup")
     }
 
-    /// The answer with one row, for a limit.
     pub(crate) fn ask_for(&self, limit: Limit) -> Value {
         self.ask(&limit.options().each_ref().map(String::as_str))
     }
 
-    /// The row for a limit; `None` if there is no advice.
+    /// Returns the row for a limit; `None` if there is no advice.
     pub(crate) fn row(&self, limit: Limit) -> Option<Value> {
         self.ask_for(limit)["rows"].as_array().and_then(|rows| rows.first().cloned())
     }
 }
 
-/// The bounds of a figure in a row.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) struct Bounds(pub(crate) f64, pub(crate) f64);
 
@@ -225,7 +214,7 @@ fn assert_report_names_the_least_quota(recorded: &Recorded) {
     assert!(line.contains("has 0.5 CPUs; ") && line.contains("would have been enough"), "{line}");
 }
 
-/// A loop stands for P (1 - q) in each period, and needs a whole CPU.
+/// With P the period and q the quota in CPUs, a loop is throttled for P (1 - q) in each period. It needs a whole CPU.
 #[test]
 #[ignore = "one CPU: asserts the share of throttled periods"]
 fn a_busy_loop_is_simulated_as_its_closed_form_says_and_the_report_names_its_least_quota() {
@@ -239,7 +228,7 @@ fn a_busy_loop_is_simulated_as_its_closed_form_says_and_the_report_names_its_lea
     assert!((0.9..=1.1).contains(&least) && answer["is_least_demand"] == true, "{answer}");
 }
 
-/// Where work waits for CPUs, it is not known when it came: each request may have come only when another was done.
+/// If work waits for CPUs, its arrival time is unknown: each request might have arrived only when the one before it was done.
 #[test]
 #[ignore = "one CPU: a neighbour takes most of it"]
 fn there_is_no_advice_where_waiting_for_cpus_hides_when_work_arrives() {

@@ -1,4 +1,4 @@
-//! The slots of random schedules, against plain sums over everything that happened.
+//! Compares the slots of random schedules with plain sums over all runs and waits.
 
 extern crate std;
 
@@ -20,7 +20,7 @@ const PLACE: u32 = 1;
 const SHIFT: u32 = 10;
 const LAG_NS: u64 = LONGEST_LAG << SHIFT;
 
-/// A number below `end` (splitmix64).
+/// Returns a random number below `end` (splitmix64).
 fn below(random: &mut u64, end: u64) -> u64 {
     *random = random.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let mut mixed = *random;
@@ -29,25 +29,25 @@ fn below(random: &mut u64, end: u64) -> u64 {
     (mixed ^ (mixed >> 31)) % end
 }
 
-/// A run: when the task could have begun it, and when it began and ended.
+/// One run of a task, and the wait before it.
 #[derive(Clone, Copy)]
 struct Run {
     ready_ns: u64,
     begin_ns: u64,
     end_ns: u64,
-    /// The task had slept before.
+    /// True if the task slept before the wait.
     is_first: bool,
-    /// The quota was used up at first.
+    /// Time at the start of the wait in which the quota was used up, ns.
     limited_ns: u64,
     seen: Seen,
 }
 
-/// When the hook sees that a task has switched in.
+/// When the hook learns that a task has switched in.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum Seen {
     #[default]
     AtOnce,
-    /// At the next switch. The kernel has stamped the arrival.
+    /// At the next switch. The kernel has stamped the switch in.
     Later,
     /// At the next switch, without a stamp. The kernel does not count the wait either.
     Never,
@@ -60,7 +60,7 @@ struct Sim {
     by_cause: ByCause,
     limited_ns: u64,
     run_delay_ns: u64,
-    /// When it became ready on its CPU; 0: it sleeps.
+    /// Stamp of the current wait on this CPU; 0: the task sleeps.
     queued_ns: u64,
     ready_ns: u64,
     on_cpu: Option<u32>,
@@ -71,7 +71,7 @@ struct Sim {
 }
 
 impl Sim {
-    /// `limited`: the sixteenths of the wait in which the quota was used up.
+    /// Switches the task in. `limited`: the sixteenths of the wait in which the quota was used up.
     fn switch_in(&mut self, cpu: u32, now: u64, limited: u64, seen: Seen) {
         (self.on_cpu, self.begin_ns, self.seen) = (Some(cpu), now, seen);
         self.limited_ns = (now - self.ready_ns) * limited / 16;
@@ -82,17 +82,17 @@ impl Sim {
                 self.waits.expected_run_delay_ns = self.run_delay_ns;
             }
             Seen::Later => self.run_delay_ns += now - self.queued_ns,
-            // What the kernel counted before a move is no part of another wait.
+            // The kernel's sum from before a move does not belong to the next wait.
             Seen::Never => self.waits.expected_run_delay_ns = self.run_delay_ns,
         }
         self.queued_ns = 0;
     }
 
-    /// The hook sees that the task has switched in: at that switch, or at the next one.
+    /// Reports the switch in to the hook: at that switch, or at the next one.
     fn arrive(&mut self, cpu: u32) {
         let facts = Facts::waiting(self.run_delay_ns, self.queued_ns);
         ends_wait::<Simulated>(facts, self.waits.expected_run_delay_ns, &self.by_cause, cpu, self.begin_ns);
-        // The ledger.
+        // This is what the ledger adds.
         self.by_cause[Cause::Throttled as usize] += self.limited_ns;
         arrived::<Simulated>(&self.by_cause, &mut self.demand, cpu, self.begin_ns);
     }
@@ -121,14 +121,13 @@ impl Sim {
         self.ready_ns = self.queued_ns;
     }
 
-    /// The kernel adds the wait on the old CPU to its sum, and stamps anew.
+    /// Moves a waiting task: the kernel adds the wait on the old CPU to its sum, and stamps the wait again.
     fn change_cpu(&mut self, now: u64) {
         self.run_delay_ns += now - self.queued_ns;
         self.queued_ns = now;
     }
 }
 
-/// Runs a schedule. Returns the runs of each task.
 fn run(random: &mut u64, steps: usize, longest_ns: u64) -> Vec<Vec<Run>> {
     let mut tasks: Vec<Sim> = (0..TASKS).map(|_| Sim { is_first: true, ..Sim::default() }).collect();
     tasks.iter_mut().for_each(|task| task.demand.place = PLACE);
@@ -157,7 +156,7 @@ fn run(random: &mut u64, steps: usize, longest_ns: u64) -> Vec<Vec<Run>> {
     tasks.into_iter().map(|task| task.runs).collect()
 }
 
-/// The spans of each amount, by the definition of positions.
+/// Returns the spans of each amount, by the definition of positions.
 fn spans(runs: &[Run]) -> Vec<(Amount, u64, u64)> {
     let (mut spans, mut position_ns) = (Vec::new(), None);
     for run in runs {
@@ -180,7 +179,7 @@ fn spans(runs: &[Run]) -> Vec<(Amount, u64, u64)> {
     spans
 }
 
-/// The sums of a ring of slots: each nanosecond counts in the slot of its time.
+/// Returns the sums of a ring of slots. Each nanosecond counts in the slot of its time.
 fn plain(spans: &[(Amount, u64, u64)]) -> [[u64; AMOUNTS]; SLOTS] {
     let mut slots = [[0; AMOUNTS]; SLOTS];
     for (amount, from_ns, to_ns) in spans {

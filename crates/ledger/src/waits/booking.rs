@@ -1,4 +1,4 @@
-//! Adds the parts of a wait: in ns to the sums by cause, and as shares to the histogram by cause.
+//! Adds the parts of a wait: ns to the sums by cause, and shares to the histogram by cause.
 
 use crate::{
     ByCause, Cause,
@@ -8,8 +8,8 @@ use crate::{
     wire::{Histogram, TaskStorage},
 };
 
-/// Adds a wait that has a single cause, which has a column of its own or none. The cause is a number: otherwise the verifier would
-/// follow each cause as a code path of its own.
+/// Adds a wait with a single cause, which has its own column or none. The verifier would follow a `Cause` as several code paths,
+/// so it is a number.
 #[inline(always)]
 pub(crate) fn book_simple<H: WaitHost>(
     storage: &mut TaskStorage,
@@ -25,7 +25,7 @@ pub(crate) fn book_simple<H: WaitHost>(
     }
 }
 
-/// Not inlined, so that the hook stays small on hosts that do not need it.
+/// Not inlined, so that the hook stays small on hosts that do not use it.
 #[inline(never)]
 fn book_simple_by_cpu<H: WaitHost>(cpu: u32, bucket: u64, cause: u64, ns: u64) {
     let Some(counters) = H::cpu_counters(cpu) else { return };
@@ -33,7 +33,7 @@ fn book_simple_by_cpu<H: WaitHost>(cpu: u32, bucket: u64, cause: u64, ns: u64) {
     count(&mut counters.histogram, bucket, cause, u64::from(WHOLE));
 }
 
-/// Counts a wait by the CPU on which it ends. Not inlined, as above.
+/// Counts a wait for the CPU on which it ends. Not inlined, so that the hook stays small on hosts that do not use it.
 #[inline(never)]
 pub(crate) fn count_by_cpu<H: WaitHost>(cpu: u32, bucket: u64, ns: u64) {
     let Some(counters) = H::cpu_counters(cpu) else { return };
@@ -65,14 +65,13 @@ fn count(histogram: &mut Histogram, bucket: u64, column: u64, share: u64) {
     }
 }
 
-/// How the shares of a wait are divided.
+/// State while the shares of a wait are divided.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shares {
-    /// The largest part so far, and its column.
+    /// The largest part so far, ns, and its column.
     largest_ns: u64,
     largest: u64,
-    /// Sum of the shares that columns have received.
     given: u64,
 }
 
@@ -88,7 +87,7 @@ impl Shares {
     }
 }
 
-/// Adds the parts of the wait of `work`. The largest part receives the share that rounding leaves.
+/// Adds the parts of the wait in `work`. The column of the largest part receives the remainder of the rounding.
 #[inline(never)]
 pub(crate) fn book(by_cause: &mut ByCause, histogram: &mut Histogram, work: &mut Work) {
     let (bucket, wait_ns) = (get(&mut work.wait.bucket), get(&mut work.wait.ns));

@@ -1,7 +1,7 @@
-//! Records who made whom wait. Each CPU has a table of pairs. Only programs that hold the lock of its run queue write it.
+//! Records who made whom wait. Each CPU has a table of pairs, which only programs that hold its run queue lock write.
 //!
-//! A pair that was charged since the reading before the last one keeps its entry, so nobody's time depends on how many others there
-//! are. A pair that finds no entry is kept with its victim, see [`Kept`]. That takes longer, and a lock.
+//! A pair keeps its entry if it was charged since the reading before the last one. So the number of other pairs does not affect
+//! its time. A pair that finds no entry is kept with its victim, see [`Kept`]. That takes longer and needs a lock.
 
 pub use crate::wire::{KEPT, Kept, Pair};
 use crate::{
@@ -10,9 +10,9 @@ use crate::{
     waits::{WaitHost, history::Slice},
 };
 
-/// Entries in the table of culprits of each CPU. A power of two.
+/// Number of pairs in the table of one CPU. A power of two.
 pub const PAIRS: usize = 512;
-/// Number of entries that are tried for a pair, starting at the one that its hash gives.
+/// Number of entries that are tried for a pair, starting at the entry of its hash.
 pub const PROBES: usize = 8;
 
 /// What a culprit did to a victim.
@@ -39,13 +39,13 @@ pub const fn place_of(victim: u64, culprit: u64, tid: u32) -> usize {
     (mixed >> 55) as usize & (PAIRS - 1)
 }
 
-/// The first half of these is for [`kind::RAN`], the other for quotas.
+/// Number of kept pairs for each kind. The first half is for [`kind::RAN`], the second half for [`kind::LIMITED`].
 const KEPT_OF_KIND: usize = KEPT / 2;
-/// How often a CPU tries to lock the pairs of a victim: the other CPU needs fewer instructions than these tries.
+/// How often a CPU tries to lock the pairs of a victim. The CPU that holds the lock needs fewer instructions than these tries.
 const TRIES: usize = 16;
 
 impl Kept {
-    /// Adds a charge. If there is no place for its pair, or another CPU holds the lock for long, the time is kept without a name.
+    /// Adds a charge. If its pair finds no entry, or another CPU holds the lock for long, the time is kept without a name.
     #[inline(always)]
     fn add<H: WaitHost>(&mut self, charge: &Charge, slice: Option<&mut Slice>) {
         let mut is_locked = false;
@@ -55,7 +55,7 @@ impl Kept {
                 break;
             }
         }
-        // Hidden, or the verifier would follow each entry as a code path of its own.
+        // `opaque` hides the number from the verifier, which would otherwise follow each entry as a separate code path.
         let first = opaque(if charge.kind == kind::RAN { 0 } else { KEPT_OF_KIND });
         let place =
             if is_locked { place::<H, KEPT, KEPT_OF_KIND>(&mut self.pairs, first, charge) } else { None };
@@ -72,7 +72,6 @@ impl Kept {
     }
 }
 
-/// A charge of a pair.
 struct Charge {
     victim: u64,
     culprit: u64,
@@ -83,7 +82,7 @@ struct Charge {
 }
 
 impl Charge {
-    /// The charge, and the slice of the task that ran, if single tasks are blamed.
+    /// Creates a charge. If single tasks are blamed, also returns the slice of the task that ran.
     #[inline(always)]
     fn new<H: WaitHost>(
         victim: u64,
@@ -112,8 +111,8 @@ impl Charge {
     }
 }
 
-/// Returns the entry of a pair, one of those that begin at `first`. A new pair takes an empty entry, or replaces the pair that was
-/// charged longest ago. `None`: all of them were charged lately.
+/// Returns the entry of a pair, among `ENTRIES` entries from `first` on. A new pair takes an empty entry, or replaces the pair
+/// that was charged longest ago. `None`: all pairs were charged lately.
 #[inline(always)]
 fn place<'p, H: WaitHost, const N: usize, const ENTRIES: usize>(
     pairs: &'p mut [Pair; N],
@@ -124,7 +123,7 @@ fn place<'p, H: WaitHost, const N: usize, const ENTRIES: usize>(
     let mut oldest_ns = u64::MAX;
     for probe in 0..ENTRIES {
         let pair = at(pairs, first + probe);
-        // One comparison: the verifier would follow each of several as a code path of its own.
+        // One comparison: the verifier would follow each of several comparisons as a separate code path.
         let is_other = (pair.victim ^ charge.victim)
             | (pair.culprit ^ charge.culprit)
             | u64::from((pair.tid ^ charge.tid) | (pair.kind ^ charge.kind));
@@ -142,7 +141,7 @@ fn place<'p, H: WaitHost, const N: usize, const ENTRIES: usize>(
         return None;
     }
     let pair = at(pairs, oldest);
-    // The sum is cleared first, so that a concurrent reader sees it fall before it sees another pair.
+    // The sum is cleared first, so a concurrent reader sees a smaller sum before it sees another pair.
     pair.ns = 0;
     pair.victim = charge.victim;
     pair.culprit = charge.culprit;
@@ -153,16 +152,16 @@ fn place<'p, H: WaitHost, const N: usize, const ENTRIES: usize>(
 
 #[inline(always)]
 fn at<const N: usize>(pairs: &mut [Pair; N], place: usize) -> &mut Pair {
-    // SAFETY: the mask keeps it within the array.
+    // SAFETY: the mask keeps the index within the array.
     unsafe { &mut *pairs.as_mut_ptr().add(place & (N - 1)) }
 }
 
-/// Where a charge is recorded, and where the culprit is found.
+/// The CPU that records a charge, and the history that holds the culprit.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
     /// The CPU that records the charge.
     pub(crate) cpu: u32,
-    /// The CPU whose history holds the culprit, and the number of the culprit's slice there.
+    /// The CPU whose history holds the culprit, and the number of the culprit's slice.
     pub(crate) history: u32,
     pub(crate) number: u64,
 }
@@ -189,7 +188,7 @@ impl Place {
     }
 }
 
-/// Records that `victim` waited `ns` because of `who`. `packed`: a kind and a place, as [`Host::charge`] gets them.
+/// Records that `victim` waited for `ns` because of `who`. `packed`: a kind and a place, as passed to [`WaitHost::charge`].
 #[inline(always)]
 pub fn enter<H: WaitHost>(victim: u64, who: u64, ns: u64, clock_ns: u64, packed: u64) {
     let Some(table) = H::pairs(Place::unpacked(packed).0.cpu) else { return };
@@ -201,7 +200,7 @@ pub fn enter<H: WaitHost>(victim: u64, who: u64, ns: u64, clock_ns: u64, packed:
     }
 }
 
-/// Keeps a charge with its victim.
+/// Keeps a charge in the victim's entry of the table of exited tasks.
 #[inline(always)]
 fn keep<H: WaitHost>(charge: &Charge, slice: Option<&'static mut Slice>) {
     let Some(of_victim) = H::exited(charge.victim) else { return H::lost(Loss::CulpritForgotten) };

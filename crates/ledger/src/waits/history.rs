@@ -1,6 +1,7 @@
 //! The history of a CPU, which explains the waits on it: who ran lately, in slices, and before that in blocks of slices.
 //!
-//! Only the hook of that CPU writes it, under the lock of its run queue. The arithmetic is here so that tests on the host can compare it with a plain reference.
+//! Only the CPU's hook writes it, under the run queue lock. The arithmetic is here so that tests can compare it with a plain
+//! reference.
 
 use crate::{demand::Running, pressure::Batch, verifier::set, waits::look_back::Budget};
 pub use crate::{
@@ -14,42 +15,42 @@ pub const SLICES: usize = 512;
 pub const BLOCK: usize = 64;
 /// Blocks in the history of a CPU. A power of two.
 pub const BLOCKS: usize = 256;
-/// Parties (cgroups, the kernel and nobody) that a block keeps separate. A power of two.
+/// Number of parties that a block keeps separate. A party is a cgroup, the kernel threads, or no task. A power of two.
 pub const PARTIES: usize = 8;
-/// A kernel thread that runs for less than this between tasks of one cgroup gets no slice of its own. Otherwise a load that wakes
-/// such a thread a hundred thousand times a second would push the history out in milliseconds.
+/// A kernel thread that runs for less than this, ns, between tasks of one cgroup gets no slice of its own. Otherwise a load that
+/// wakes such a thread 100,000 times a second would push the history out in milliseconds.
 pub const FOLD_NS: u64 = 50_000;
 
-/// Time without a task counts for a slice when this much has gathered: a hypervisor may take some 100 ns between any two switches.
+/// Minimum time without a task, ns, that is added to a slice. A hypervisor may take some 100 ns between any two switches.
 pub const LEAST_TAKEN_NS: u64 = 1 << 14;
 
 const SLICE_MASK: u64 = SLICES as u64 - 1;
 const BLOCK_MASK: usize = BLOCKS - 1;
 
-/// Who ran on a CPU from `since_ns` until the next slice. Consecutive tasks of one cgroup share a slice, unless single tasks are
-/// blamed ([`crate::wire::Config::blame_tasks`]).
+/// Who ran on a CPU from `since_ns` until the next slice begins. Consecutive tasks of one cgroup share a slice, unless single
+/// tasks are blamed ([`crate::wire::Config::blame_tasks`]).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Slice {
-    /// ns of `rq->clock`; 0: no slice.
+    /// Start of the slice, ns of `rq->clock`; 0: no slice.
     pub since_ns: u64,
-    /// Id of the cgroup, [`IDLE`] or [`KERNEL`].
+    /// Id of the cgroup that ran, [`IDLE`] or [`KERNEL`].
     pub who: u64,
-    /// ns of the slice in kernel threads that ran for less than [`FOLD_NS`].
+    /// Time of the slice in kernel threads that ran for less than [`FOLD_NS`], ns.
     pub kernel_ns: u64,
-    /// ns of the slice in which the CPU ran no task.
+    /// Time of the slice in which the CPU ran no task.
     pub taken: Taken,
-    /// The task, if single tasks are blamed.
+    /// Id of the thread that ran, if single tasks are blamed.
     pub tid: u32,
     /// Unused.
     pub padding: u32,
-    /// The name of that task.
+    /// Name of that thread.
     pub comm: [u8; 16],
 }
 
 impl Slice {
-    /// Returns [`Self::kernel_ns`] and [`Self::taken`], limited to the length of the slice. The kernel notices interrupts and stolen
-    /// time late, so they may belong to the slice before.
+    /// Returns [`Self::kernel_ns`] and [`Self::taken`], limited to the length of the slice. The kernel notices interrupts and
+    /// stolen time late, so they may belong to the previous slice.
     #[inline(always)]
     pub(crate) fn without_a_task(&self, length_ns: u64) -> (u64, Taken) {
         let kernel_ns = self.kernel_ns.min(length_ns);
@@ -60,7 +61,7 @@ impl Slice {
 }
 
 impl Taken {
-    /// Their sum.
+    /// Returns the sum of both times, ns.
     #[inline(always)]
     pub const fn ns(self) -> u64 {
         self.irq_ns + self.stolen_ns
@@ -73,25 +74,23 @@ impl Taken {
     }
 }
 
-/// How long each party had a CPU in total, over [`BLOCK`] slices.
+/// How long each party had a CPU, summed over [`BLOCK`] slices.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Block {
-    /// ns of `rq->clock` when the first of its slices began; 0: no block.
+    /// Start of the first slice, ns of `rq->clock`; 0: no block.
     pub since_ns: u64,
     /// Sum of [`Slice::kernel_ns`].
     pub kernel_ns: u64,
     /// Sums of [`Slice::taken`].
     pub taken: Taken,
-    /// The parties, as in [`Slice::who`], in the order of their first slices. If all entries are taken, further parties have
-    /// none.
+    /// The parties, as in [`Slice::who`], in the order of their first slices. If all entries are in use, others have none.
     pub who: [u64; PARTIES],
-    /// How long each party had the CPU, without `kernel_ns` and `taken`; 0: an empty entry.
+    /// How long each party had the CPU, ns, without `kernel_ns` and `taken`; 0: an empty entry.
     pub ns: [u64; PARTIES],
 }
 
 impl Block {
-    /// Clears the block as its first slice begins.
     #[inline(always)]
     fn begin(&mut self, clock_ns: u64) {
         self.kernel_ns = 0;
@@ -100,7 +99,7 @@ impl Block {
         self.since_ns = clock_ns;
     }
 
-    /// Adds a slice of length `ran_ns` that will not change any more.
+    /// Adds a slice of length `ran_ns` that no longer changes.
     #[inline(always)]
     fn add(&mut self, slice: Slice, ran_ns: u64) {
         let (kernel_ns, taken) = slice.without_a_task(ran_ns);
@@ -122,52 +121,52 @@ impl Block {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Ring {
-    /// The number of the latest slice, which is at index `head` modulo [`SLICES`].
+    /// Number of the latest slice, which is at index `head` modulo [`SLICES`].
     pub head: u64,
-    /// The task that switched in last, as far as the hook has seen.
+    /// Id of the thread that switched in last, as far as the hook has seen.
     pub tid: u32,
-    /// Not 0: the wait that ended when the current task switched in is not recorded yet.
+    /// Not 0: the wait that ended when the current task switched in is still to be recorded.
     pub is_late: u32,
-    /// Who switches in at this switch. It is written here and read again, so that the verifier does not know its value. Otherwise
-    /// the verifier would distinguish the root's id and [`KERNEL`] from other ids, and follow the rest of the hook once for each.
+    /// The party that switches in at this switch. It goes through memory to hide its value from the verifier. Otherwise the
+    /// verifier would distinguish the root's id and [`KERNEL`] from other ids, and follow the rest of the hook once for each.
     pub coming: u64,
-    /// The kernel's sums of such time (`rq->prev_irq_time`, `rq->prev_steal_time_rq`) at the latest switch.
+    /// The kernel's sums (`rq->prev_irq_time`, `rq->prev_steal_time_rq`) at the latest switch that added to `taken`.
     pub taken_seen: Taken,
     /// Time in which the CPU ran no task although it was not idle, since the first slice.
     pub taken: Taken,
-    /// Time in kernel threads, ns, without an unfinished run of one and without `taken`.
+    /// Time in kernel threads, ns, without the unfinished run of a kernel thread and without `taken`.
     pub kernel_ns: u64,
-    /// Time in which nobody ran, ns, without `taken`.
+    /// Time in which the CPU was idle, ns, without `taken`.
     pub idle_ns: u64,
-    /// Up to when these two sums count, ns of `rq->clock`. Time that is taken moves it forward.
+    /// Time up to which `kernel_ns` and `idle_ns` count, ns of `rq->clock`. Time in `taken` moves it forward.
     counted_ns: u64,
-    /// The number of the first slice that is not yet in its block.
+    /// Number of the first slice that is not yet added to its block.
     summed: u64,
-    /// How much this CPU's hook may still look back.
+    /// Number of steps that this CPU's hook may still look back.
     pub budget: Budget,
-    /// The waits that ended last, as far as they are not counted in the [`Pressures`](crate::pressure::Pressures) of this CPU.
+    /// The latest waits that are not yet counted in the [`Pressures`](crate::pressure::Pressures) of this CPU.
     pub batch: Batch,
-    /// The current task, if a quota applies to it.
+    /// The run of the current task, if a quota applies to it.
     pub running: Running,
     /// The slices.
     pub slices: [Slice; SLICES],
-    /// Slice `n` is in block `n /` [`BLOCK`], which is at that index modulo [`BLOCKS`].
+    /// The blocks. Slice `n` is in block `n /` [`BLOCK`], which is at that index modulo [`BLOCKS`].
     pub blocks: [Block; BLOCKS],
 }
 
 impl Ring {
-    /// Returns a slice by its number. The mask shows the verifier that the index is in bounds.
+    /// Returns a slice by its number. The mask shows the verifier that the index is within bounds.
     #[inline(always)]
     pub fn slice(&mut self, number: u64) -> &mut Slice {
-        // SAFETY: the mask keeps it within the array.
+        // SAFETY: the mask keeps the index within the array.
         unsafe { &mut *self.slices.as_mut_ptr().add((number & SLICE_MASK) as usize) }
     }
 
-    /// Returns the block of the slice `number`.
+    /// Returns the block that holds the slice `number`.
     #[inline(always)]
     pub fn block(&mut self, number: u64) -> &mut Block {
         let place = (number / BLOCK as u64) as usize & BLOCK_MASK;
-        // SAFETY: the mask keeps it within the array.
+        // SAFETY: the mask keeps the index within the array.
         unsafe { &mut *self.blocks.as_mut_ptr().add(place) }
     }
 
@@ -179,8 +178,8 @@ impl Ring {
         latest.who == who && latest.since_ns != 0
     }
 
-    /// Counts time of the latest slice in which the CPU ran no task. `sums`: the kernel's sums of such time at this switch. They begin
-    /// again if the virtual machine moves to another host.
+    /// Adds the time in which the CPU ran no task to the latest slice. `sums`: the kernel's sums of such time at this switch.
+    /// They start again at a lower value if the virtual machine moves to another host.
     #[inline(always)]
     pub fn take(&mut self, sums: Taken) {
         let seen = core::mem::replace(&mut self.taken_seen, sums);
@@ -194,7 +193,7 @@ impl Ring {
         self.counted_ns += more.ns();
     }
 
-    /// Adds the latest slice, which belongs to `who`, to the sums. It ends at `clock_ns`, for good or until it goes on.
+    /// Adds the latest slice, which belongs to `who` and ends at `clock_ns`, to the sums. The slice may still continue.
     #[inline(always)]
     fn count(&mut self, who: u64, clock_ns: u64) {
         let ns = clock_ns.saturating_sub(self.counted_ns);
@@ -206,8 +205,8 @@ impl Ring {
         self.counted_ns = clock_ns;
     }
 
-    /// Returns the time in kernel threads, and the time in which nobody ran, until `clock_ns`, ns. For a CPU whose
-    /// clock is not known: until clock 0, so a sum that still grows is negative (as `i64`).
+    /// Returns [`Self::kernel_ns`] and [`Self::idle_ns`] until `clock_ns`. If the CPU's clock is unknown, pass 0: then a sum that
+    /// still grows is negative (as `i64`).
     #[inline(always)]
     pub fn sums_until(&mut self, clock_ns: u64) -> (u64, u64) {
         let latest = self.head;
@@ -219,8 +218,8 @@ impl Ring {
         }
     }
 
-    /// Merges the latest slice into the slice before, if it is a short run of a kernel thread and `who`, which it interrupted,
-    /// goes on at `clock_ns`. Otherwise returns false and changes nothing.
+    /// Merges the latest slice into the previous one if it is a short run of a kernel thread that interrupted `who`, and `who`
+    /// runs on from `clock_ns`. Otherwise returns false and changes nothing.
     #[inline(always)]
     pub fn fold(&mut self, who: u64, clock_ns: u64) -> bool {
         let number = self.head;
@@ -241,7 +240,7 @@ impl Ring {
         goes_on
     }
 
-    /// Ends the latest slice: `who` has the CPU from `clock_ns` on. `label` completes the new slice.
+    /// Ends the latest slice, and begins the slice of `who` at `clock_ns`. `label` completes the new slice.
     #[inline(always)]
     pub fn push(&mut self, who: u64, clock_ns: u64, label: impl FnOnce(&mut Slice)) {
         let number = self.head;
@@ -259,17 +258,17 @@ impl Ring {
         let new = self.slice(number);
         new.since_ns = clock_ns;
         new.who = who;
-        // Word by word: together they would become a call of BPF's slow `memset`.
+        // The words are written one by one, because together they would become a call of BPF's slow `memset`.
         set(&mut new.kernel_ns, 0);
         set(&mut new.taken.irq_ns, 0);
         set(&mut new.taken.stolen_ns, 0);
         label(new);
-        // Written last, so that another CPU that reads at the same time finds a complete slice.
+        // The head is written last, so that a concurrent reader on another CPU finds a complete slice.
         self.head = number;
     }
 
-    /// Adds the slice before `number`, which ended at `end_ns`, to its block, once. It cannot do so earlier: until slice `number`
-    /// ends without being merged, the slice before it may still go on.
+    /// Adds the slice before `number`, which ended at `end_ns`, to its block, once. This is not possible earlier: until slice
+    /// `number` ends without being merged, the slice before it may still continue.
     #[inline(never)]
     fn sum_up_before(&mut self, number: u64, end_ns: u64) {
         let last = number.wrapping_sub(1);

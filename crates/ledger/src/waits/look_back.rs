@@ -1,8 +1,8 @@
 //! Looks back over the history of a CPU to find who ran during a wait.
 //!
-//! All state is in the memory of a map and is read and written as volatile, for the verifier's sake. The verifier knows nothing
-//! of a value that it reads from a map. So all code paths through a step look alike to it, and it follows only one. In registers,
-//! each comparison would narrow a range and no two paths would be alike: a million instructions would not be enough.
+//! The verifier requires that all state is in a map and is read and written as volatile. It knows nothing about a value that it
+//! reads from a map. So all code paths through a step look alike to it, and it follows only one of them. If the state were in
+//! registers, each comparison would narrow a range, and no two paths would be alike: a million instructions would not be enough.
 
 use crate::{
     Loss,
@@ -16,31 +16,30 @@ use crate::{
     },
 };
 
-/// Maximum number of slices to look back over; blocks cover the time before.
+/// Maximum number of slices to look back over. Blocks cover the time before.
 pub const LOOK_BACK: usize = 400;
-/// Maximum number of blocks to look back over; the time before is unattributed. It is less than the number of blocks, because the
-/// CPU may overwrite the oldest ones while another CPU looks back over them.
+/// Maximum number of blocks to look back over. Earlier time is unattributed. There are more blocks than this, because a CPU may
+/// overwrite its oldest blocks while another CPU looks back over them.
 pub const LOOK_BACK_BLOCKS: usize = 240;
-/// Number of slices that these blocks cover; up to [`BLOCK`] more are known.
+/// Number of slices in these blocks. Up to [`BLOCK`] more slices are known.
 pub const KNOWN: usize = LOOK_BACK_BLOCKS * BLOCK;
 
-/// Steps within a block: one to enter it, one per party, one to leave it.
+/// Steps within a block: one to enter it, one for each party, one to leave it.
 const STEPS_OF_BLOCK: usize = PARTIES + 2;
 /// Maximum number of steps that [`Walk::step_of_blocks`] takes.
 pub const STEPS_OF_BLOCKS: usize = LOOK_BACK_BLOCKS * STEPS_OF_BLOCK;
 
-/// How many steps a CPU may still look back. It gains a step each 2 us, and saves at most as many as one full walk takes. So
-/// looking back takes a bounded share of the CPU's time, however many cgroups take turns on it.
+/// The number of steps that a CPU may still look back. It gains a step every 2 us, and saves at most the steps of one full walk.
+/// So looking back takes a bounded share of the CPU's time, no matter how many cgroups take turns.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Budget {
-    /// Number of saved steps.
     saved: u64,
     /// The time up to which steps were gained, ns of `rq->clock`.
     until_ns: u64,
 }
 
-/// Steps that a walk may take in addition to the saved ones. They are enough for most waits, which are behind a few slices.
+/// Steps that a walk may take in addition to the saved ones. They suffice for most waits, which are behind a few slices.
 pub const FREE_STEPS: u64 = 8;
 const MOST_SAVED: u64 = (LOOK_BACK + STEPS_OF_BLOCKS) as u64;
 /// The budget gains one step every 2^11 ns.
@@ -56,14 +55,14 @@ impl Budget {
         self.saved + FREE_STEPS
     }
 
-    /// Reduces the saved steps after a walk. `left`: the steps of [`Self::steps`] that the walk did not take.
+    /// Reduces the saved steps after a walk. `left`: how many of [`Self::steps`] the walk did not take.
     #[inline(always)]
     pub fn pay(&mut self, left: u64) {
         self.saved = self.saved.min(left);
     }
 }
 
-/// Splits the span of the [`Work`] number `which` by who ran then.
+/// Splits the span of [`Work`] number `which` by who ran in it.
 #[inline(always)]
 pub fn look_back<H: WaitHost>(which: u32) {
     let Some(work) = H::work(which) else { return };
@@ -74,7 +73,7 @@ pub fn look_back<H: WaitHost>(which: u32) {
         _ => MOST_SAVED,
     };
     set(&mut work.walk.steps_left, steps);
-    // Most waits are behind a few slices, which these steps cover without a helper.
+    // Most waits are behind a few slices. These steps cover such waits without a helper.
     let mut is_done = false;
     for _ in 0..STEPS {
         if work.walk.step(seen, &mut work.charges.by::<H>()) {
@@ -94,10 +93,10 @@ pub fn look_back<H: WaitHost>(which: u32) {
     }
 }
 
-/// Steps taken without [`Host::repeat`].
+/// Number of steps that a walk takes without [`Host::repeat`](crate::host::Host::repeat).
 const STEPS: usize = 4;
 
-/// Returns the steps that the hook may take. The hook holds the run queue lock, so its work is bounded.
+/// Returns the steps that the hook may take. They are limited because the hook holds the run queue lock.
 #[inline(always)]
 fn steps_of_hook<H: WaitHost>(work: &mut Work) -> u64 {
     let clock_ns = get(&mut work.charges.clock_ns);
@@ -133,11 +132,11 @@ pub fn step_of_blocks<H: WaitHost>(which: u32) -> bool {
 
 /// Receives the charges of a walk: who ran during the wait.
 pub trait Charge {
-    /// Charges `who` for `ns` of the wait. `slice`: the number of the slice; `None` for a sum, whose tasks are unknown.
+    /// Charges `who` for `ns` of the wait. `slice`: number of the slice; `None` for a sum over a block, whose tasks are unknown.
     fn charge(&mut self, who: u64, ns: u64, slice: Option<u64>);
 }
 
-/// Returns the cause of the time that `victim` waits while `who` runs.
+/// Returns the cause of the time in which `victim` waits and `who` runs.
 #[inline(always)]
 pub fn cause_of(who: u64, victim: u64) -> Cause {
     match who {
@@ -148,7 +147,7 @@ pub fn cause_of(who: u64, victim: u64) -> Cause {
     }
 }
 
-/// A walk back over a span of time, which it splits by who ran then.
+/// A walk back over a span of time that splits the span by who ran.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Walk {
@@ -156,32 +155,32 @@ pub struct Walk {
     pub parts: ByCause,
     /// Beginning of the span, ns of `rq->clock`.
     pub from_ns: u64,
-    /// End of the span.
+    /// End of the span, ns of `rq->clock`.
     pub to_ns: u64,
-    /// The cgroup of the task that waited.
+    /// Id of the cgroup of the task that waited.
     pub victim: u64,
-    /// Steps that the walk may still take.
+    /// Number of steps that the walk may still take.
     pub steps_left: u64,
-    /// The slice of the next step.
+    /// Number of the slice of the next step.
     number: u64,
-    /// The span is explained from this time on.
+    /// The span is explained from this time to its end, ns of `rq->clock`.
     end_ns: u64,
-    /// End of the slice or block of the next step.
+    /// End of the slice or block of the next step, ns of `rq->clock`.
     slice_end_ns: u64,
-    /// At this slice the walk continues with blocks.
+    /// Number of the slice at which the walk continues with blocks.
     blocks_from: u64,
-    /// The step within a block.
+    /// The next step within a block: 0 enters it, 1 to [`PARTIES`] add a party, a larger number leaves it.
     party: u64,
-    /// The part of the span within the block that is not explained yet.
+    /// Time of the span within the block that is not explained yet, ns.
     block_ns: u64,
-    /// The share of the block that is within the span, 1024ths.
+    /// Fraction of the block that lies within the span, in 1024ths.
     block_share: u64,
-    /// Not 0: the span began before the oldest block, or a block has no entry for some of its cgroups.
+    /// Not 0: the span began before the oldest block, or a block lacks entries for some cgroups.
     is_incomplete: u64,
 }
 
 impl Walk {
-    /// Starts the walk at the end of the span.
+    /// Starts the walk at the end of the span. `head`: number of the latest slice.
     #[inline(always)]
     pub fn begin(&mut self, head: u64) {
         set(&mut self.number, head);
@@ -201,8 +200,8 @@ impl Walk {
         set(part, before + ns);
     }
 
-    /// Ends the walk: what no slice or block explains is unattributed. Returns true if that is because [`Self::steps_left`] ended the
-    /// walk, or the history is incomplete.
+    /// Ends the walk: time that no slice or block explains becomes unattributed. Returns true if there is such time because
+    /// [`Self::steps_left`] ran out, or if the history is incomplete.
     #[inline(always)]
     pub fn end(&mut self) -> bool {
         let unexplained_ns = get(&mut self.end_ns).saturating_sub(get(&mut self.from_ns));
@@ -210,13 +209,13 @@ impl Walk {
         get(&mut self.is_incomplete) != 0 || unexplained_ns != 0 && get(&mut self.steps_left) == 0
     }
 
-    /// Returns whether the walk has come to the point where blocks follow slices.
+    /// Returns whether the walk has reached the slice at which it continues with blocks.
     #[inline(always)]
     pub fn is_at_blocks(&mut self) -> bool {
         get(&mut self.number) == get(&mut self.blocks_from)
     }
 
-    /// Takes one step over slices. Returns true if the span is explained, or nothing is left to explain it.
+    /// Takes one step over slices. Returns true if the span is explained, or no slice is left to explain it.
     #[inline(always)]
     pub fn step(&mut self, ring: &mut Ring, charges: &mut impl Charge) -> bool {
         let number = get(&mut self.number);
@@ -252,7 +251,7 @@ impl Walk {
         set(&mut self.slice_end_ns, since_ns);
         let end_ns = get(&mut self.end_ns);
         if since_ns >= end_ns {
-            // This slice is later than the wait: the other CPU's history has grown since.
+            // The slice is later than the wait: the history of the other CPU has grown in the meantime.
             return;
         }
         let from_ns = get(&mut self.from_ns);
@@ -272,13 +271,13 @@ impl Walk {
         charges.charge(who, ns, Some(number));
     }
 
-    /// Adds the time in which short kernel threads or no task ran in `ns` of a slice, in proportion to that time in the whole slice.
-    /// Returns the rest.
+    /// Splits off the time of short kernel threads and without a task, in proportion to the whole slice. Returns the rest of
+    /// `ns`.
     #[inline(always)]
     fn take_from(&mut self, slice: &Slice, ns: u64, slice_end_ns: u64) -> u64 {
         let length_ns = slice_end_ns.saturating_sub(slice.since_ns);
         let (kernel_ns, taken) = slice.without_a_task(length_ns);
-        // Written out: in a loop, the compiler would check the index of the part, and panic.
+        // No loop: in a loop, the compiler would check the index of the part and panic.
         let mut rest_ns = ns;
         rest_ns -= self.add_share(Cause::Kernel, in_proportion(kernel_ns, ns, length_ns), rest_ns);
         rest_ns -= self.add_share(Cause::Irq, in_proportion(taken.irq_ns, ns, length_ns), rest_ns);
@@ -286,7 +285,7 @@ impl Walk {
         rest_ns
     }
 
-    /// Adds at most `most_ns` to the part of `cause`. Returns how much.
+    /// Adds `ns`, but at most `most_ns`, to the part of `cause`. Returns the added time.
     #[inline(always)]
     fn add_share(&mut self, cause: Cause, ns: u64, most_ns: u64) -> u64 {
         let ns = if ns < most_ns { ns } else { most_ns };
@@ -294,7 +293,7 @@ impl Walk {
         ns
     }
 
-    /// Takes one step over blocks. Returns true if the span is explained, or nothing is left to explain it.
+    /// Takes one step over blocks. Returns true if the span is explained, or no block is left to explain it.
     #[inline(always)]
     pub fn step_of_blocks(&mut self, ring: &mut Ring, charges: &mut impl Charge) -> bool {
         let number = get(&mut self.number);
@@ -307,13 +306,13 @@ impl Walk {
         false
     }
 
-    /// Enters a block. Returns true if there is none, or nothing is left to explain.
+    /// Enters a block. Returns true if there is no block, or no time is left to explain.
     #[inline(always)]
     fn enters_none(&mut self, block: &mut Block) -> bool {
         let (from_ns, end_ns) = (get(&mut self.from_ns), get(&mut self.end_ns));
         let (since_ns, block_end_ns) = (get(&mut block.since_ns), get(&mut self.slice_end_ns));
         // A block with empty entries takes fewer steps than planned, so the walk could go further than planned. Without this
-        // limit it could stop within a block, whose rest would then be in no part.
+        // limit it could stop within a block, and the rest of the block would be in no part.
         if get(&mut self.blocks_from).wrapping_sub(get(&mut self.number)) >= KNOWN as u64 {
             set(&mut self.is_incomplete, 1);
             return true;
@@ -321,7 +320,7 @@ impl Walk {
         if end_ns <= from_ns || since_ns == 0 {
             return true;
         }
-        // The block is later than the one that follows it: the CPU has overwritten it.
+        // The block is later than its successor, so the CPU has overwritten it.
         if since_ns >= block_end_ns {
             set(&mut self.is_incomplete, 1);
             return true;
@@ -348,7 +347,7 @@ impl Walk {
         false
     }
 
-    /// Returns the part of `ns`, which a party had of the block, that falls into the span. Marks it as explained.
+    /// Returns the part of `ns`, a party's time in the block, that lies within the span. Marks this part as explained.
     #[inline(always)]
     fn of_block(&mut self, ns: u64) -> u64 {
         let unexplained_ns = get(&mut self.block_ns);
@@ -357,7 +356,7 @@ impl Walk {
         ns
     }
 
-    /// Adds the time of the party at `place` of a block, counted from 1.
+    /// Adds the time of the party at `place` of a block, which counts from 1.
     #[inline(always)]
     fn enter_party(&mut self, block: &mut Block, place: u64, charges: &mut impl Charge) {
         let at = opaque(place as usize - 1) & (PARTIES - 1);
@@ -379,12 +378,12 @@ impl Walk {
         }
     }
 
-    /// Leaves a block for the one before it. Time that no party explains is unattributed.
+    /// Leaves a block for the previous one. Time that no party explains becomes unattributed.
     #[inline(always)]
     fn leave_block(&mut self, block: &mut Block) {
         let unexplained_ns = get(&mut self.block_ns);
         self.add(Cause::Unattributed, unexplained_ns);
-        // The entries of a whole block explain all of it, unless cgroups have none.
+        // If the whole block is in the span, its entries explain all of it, unless some cgroups have no entry.
         if unexplained_ns != 0 && get(&mut self.block_share) == 1 << 10 {
             set(&mut self.is_incomplete, 1);
         }
@@ -395,14 +394,14 @@ impl Walk {
     }
 }
 
-/// Returns the latest slice that ends its block and that a walk over [`LOOK_BACK`] slices surely reaches.
+/// Returns the latest slice that ends its block and that a walk over [`LOOK_BACK`] slices certainly reaches.
 #[inline(always)]
 fn last_of_a_block(head: u64) -> u64 {
     let sure = head.wrapping_sub((LOOK_BACK - BLOCK) as u64);
     (sure.wrapping_add(1) & !(BLOCK as u64 - 1)).wrapping_sub(1)
 }
 
-/// Returns the share of `part_ns` that falls into `ns` of `whole_ns`: exact to a 1024th of it, and without overflow below 2^54 ns.
+/// Returns the share of `part_ns` in `ns` of `whole_ns`, exact to a 1024th. It does not overflow below 2^54 ns.
 #[inline(always)]
 fn in_proportion(part_ns: u64, ns: u64, whole_ns: u64) -> u64 {
     if ns >= whole_ns {

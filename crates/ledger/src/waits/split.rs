@@ -1,8 +1,8 @@
-//! Splits a wait segment by cause, into parts that sum to it.
+//! Splits a wait segment by cause, into parts that sum to the segment.
 //!
-//! The history of the CPU explains a segment. While the CPU ran other tasks, the task waited behind them. While the CPU ran nobody,
-//! the task was being woken. Throttled time is taken from the beginning of a segment, because the quota took the task off its CPU;
-//! who ran during that time does not matter.
+//! The history of the CPU explains a segment. While the CPU ran other tasks, the task waited for them. While the CPU ran no task,
+//! the task was being woken. Throttled time comes first in a segment, because the quota took the task off its CPU. Who ran during
+//! that time does not matter.
 
 use crate::{
     CAUSES, Cause, Loss,
@@ -23,24 +23,24 @@ use crate::{
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wait {
-    /// When the task was queued on this CPU; 0: it was not queued here.
+    /// When the task was queued on this CPU, ns of its clock; 0: it was not queued here.
     pub queued_ns: u64,
-    /// The clock of this CPU.
+    /// The clock of this CPU, ns.
     pub clock_ns: u64,
-    /// The earlier segments of the wait, on other CPUs.
+    /// Length of the earlier segments, on other CPUs, ns.
     pub elsewhere_ns: u64,
-    /// All segments.
+    /// Length of the whole wait, ns.
     pub ns: u64,
-    /// The bucket of the histogram.
+    /// The wait's bucket in the histogram.
     pub bucket: u64,
-    /// This CPU.
+    /// The CPU on which the wait ends.
     pub cpu: u32,
     /// Unused.
     pub padding: u32,
 }
 
 impl Wait {
-    /// Writes the wait to memory, so that the verifier does not know its values.
+    /// Writes the wait to memory, to hide its values from the verifier.
     #[inline(always)]
     pub(crate) fn put(self, wait: &mut Self) {
         set(&mut wait.queued_ns, self.queued_ns);
@@ -51,7 +51,7 @@ impl Wait {
         set(&mut wait.cpu, self.cpu);
     }
 
-    /// Leaves out the part that is counted already, see [`without_ended`].
+    /// Removes the part of the wait that is already counted, see [`without_ended`].
     #[inline(always)]
     pub(crate) fn leave_out_ended(&mut self) {
         let (queued_ns, elsewhere_ns) = without_ended(get(&mut self.queued_ns), get(&mut self.elsewhere_ns));
@@ -73,7 +73,7 @@ impl Wait {
     }
 }
 
-/// The working memory in which a wait is split.
+/// The working memory for splitting a wait.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Work {
@@ -82,24 +82,23 @@ pub struct Work {
     pub walk: Walk,
     pub(crate) charges: Charges,
     pub(crate) shares: Shares,
-    /// The [handle](Task::handle) of the task.
+    /// The [handle](Task::handle) of the task that waited.
     pub(crate) task: u64,
-    /// Not 0: the task slept during the segment, see [`ASLEEP`].
+    /// Not 0: the task slept in this segment, see [`ASLEEP`].
     is_asleep: u64,
 }
 
-/// Charges the culprits of a wait, in the table of culprits.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Charges {
     victim: u64,
-    /// The clock of the CPU whose table records charges.
+    /// Clock of the CPU whose table records the charges, ns.
     pub(crate) clock_ns: u64,
     /// The CPU whose history is read.
     pub(crate) cpu: u32,
     /// The CPU whose table records charges; [`Work::NOBODY`]: none are recorded.
     pub(crate) charging: u32,
-    /// Not 0: those who ran are not charged.
+    /// Not 0: tasks that ran are not charged.
     is_silent: u64,
 }
 
@@ -134,8 +133,7 @@ impl<H: WaitHost> Charge for Charging<'_, H> {
     }
 }
 
-/// Returns whether `who` is charged. Kernel threads and tasks of the victim's own cgroup are charged only if culprits are single
-/// tasks.
+/// Returns whether `who` is charged. Kernel threads and the victim's own cgroup are charged only if culprits are single tasks.
 #[inline(always)]
 pub(crate) fn is_charged<H: WaitHost>(who: u64, victim: u64) -> bool {
     match who {
@@ -146,14 +144,14 @@ pub(crate) fn is_charged<H: WaitHost>(who: u64, victim: u64) -> bool {
 }
 
 impl Work {
-    /// Index in the map: for programs that hold the lock of a run queue.
+    /// Index in the map, for programs that hold a run queue lock.
     pub const HOOK: u32 = 0;
-    /// Index in the map: for the reader.
+    /// Index in the map, for the reader.
     pub const READER: u32 = 1;
-    /// No CPU.
+    /// In place of a CPU: none.
     pub const NOBODY: u32 = 0xffff;
 
-    /// Begins to split a wait or a segment. `charging`: the CPU whose table of culprits is charged.
+    /// Starts to split a wait or a segment. `charging`: the CPU whose table of culprits records the charges.
     #[inline(always)]
     pub(crate) fn begin(&mut self, victim: u64, charging: u32, clock_ns: u64) {
         for cause in 0..CAUSES {
@@ -167,7 +165,7 @@ impl Work {
         self.is_asleep = 0;
     }
 
-    /// Sets the CPU, and the span of time to look back over.
+    /// Sets the CPU and the time span to look back over.
     #[inline(always)]
     pub(crate) fn span(&mut self, cpu: u32, from_ns: u64, to_ns: u64) {
         self.charges.cpu = cpu;
@@ -175,7 +173,7 @@ impl Work {
         self.walk.to_ns = to_ns;
     }
 
-    /// The segment that was just split, for the pressure; `None`: it was no wait.
+    /// Returns the segment that was just split, for the pressure; `None`: the task slept.
     #[inline(always)]
     pub(crate) fn ended(&mut self) -> Option<Ended> {
         let limit_ns = self.part(Cause::Throttled) + self.part(Cause::RtThrottled);
@@ -189,8 +187,8 @@ impl Work {
         self.walk.parts[cause as usize]
     }
 
-    /// Adds to `cause` its share of what the CPU did in time that the history does not explain: `share` 1024ths of `sum_ns`, less what is
-    /// explained, at most `most_ns`. Returns how much.
+    /// Adds to `cause` a part of the time that the history does not explain: `share` 1024ths of `sum_ns` less the explained part,
+    /// at most `most_ns`. Returns it.
     #[inline(always)]
     fn explain(&mut self, cause: Cause, sum_ns: u64, share: u64, most_ns: u64) -> u64 {
         let ns = ((sum_ns.saturating_sub(self.part(cause)) * share) >> 10).min(most_ns);
@@ -198,7 +196,7 @@ impl Work {
         ns
     }
 
-    /// Charges the cgroup `limit`, which was out of quota for `ns`.
+    /// Charges the cgroup `limit`, whose quota was used up for `ns`.
     #[inline(always)]
     fn charge_limit<H: WaitHost>(&mut self, limit: u64, ns: u64) {
         let charges = &mut self.charges;
@@ -211,7 +209,7 @@ impl Work {
     }
 }
 
-/// Splits the segment that is the span of `work`, which has no parts yet.
+/// Splits the segment in the span of `work`, which must not have parts yet.
 #[inline(never)]
 pub(crate) fn split<H: WaitHost>(task: H::Task, start: &Start, work: &mut Work, which: u32) {
     let (cpu, from_ns, to_ns) = (work.charges.cpu, get(&mut work.walk.from_ns), get(&mut work.walk.to_ns));
@@ -244,14 +242,14 @@ pub(crate) fn split<H: WaitHost>(task: H::Task, start: &Start, work: &mut Work, 
     if is_seen && work.part(Cause::Unattributed) != 0 {
         beyond_history::<H>(task, start, work);
     }
-    // If the beginning of the segment was seen, it is known whether a deadline task had runtime left.
+    // If the hook saw the segment begin, it is known whether a deadline task had runtime left.
     let is_known = is_seen && task.is_deadline();
     if task.is_real_time() && !is_known && doubt_wakeup(work) {
         lose::<H>(Loss::OutOfRuntime, which);
     }
 }
 
-/// Counts a loss, but not each time that the reader sees it.
+/// Counts a loss for the hook. The reader may see the same loss repeatedly, so it counts none.
 #[inline(always)]
 fn lose<H: WaitHost>(loss: Loss, which: u32) {
     if which == Work::HOOK {
@@ -259,8 +257,8 @@ fn lose<H: WaitHost>(loss: Loss, which: u32) {
     }
 }
 
-/// Limit of a plausible wakeup. No CPU takes longer to wake up: the deepest idle states take some 200 us. If the CPU of a woken
-/// real-time or deadline task ran nobody for longer, the task probably had no runtime left.
+/// Maximum plausible length of a wakeup, ns. The deepest idle states take some 200 us. If a CPU was idle for longer while a woken
+/// real-time or deadline task waited, the task had probably used up its runtime.
 pub(crate) const LONGEST_WAKEUP_NS: u64 = 1_000_000;
 
 #[inline(always)]
@@ -274,17 +272,17 @@ fn doubt_wakeup(work: &mut Work) -> bool {
     is_doubtful
 }
 
-/// Returns the throttled time of a segment on this CPU. If it is longer than the segment, all of the segment was throttled.
+/// Returns the throttled time of a segment on this CPU, ns. If it is longer than the segment, the whole segment was throttled.
 #[inline(always)]
 fn throttled_ns<H: WaitHost>(task: H::Task, start: &Start, is_seen: bool, work: &mut Work) -> u64 {
-    // Since Linux 6.18 a task is throttled only when it returns to user space. A task that was woken or preempted in the kernel
+    // Since Linux 6.18 a task is throttled only when it returns to user space. A task that is woken or preempted in the kernel
     // runs on.
     if H::throttles_tasks() && (start.limit == 0 || !is_seen) {
         return 0;
     }
     let (from_ns, to_ns) = (get(&mut work.walk.from_ns), get(&mut work.walk.to_ns));
     if start.queue != task.queue() && H::throttles_tasks() {
-        // The task has moved to another group, and no program saw it. It was throttled until then.
+        // The task has moved to another group, and no program saw the move. The task was throttled until then.
         let is_late = start.left_ns > from_ns && start.left_ns < to_ns;
         let until_ns = if is_late { start.left_ns } else { to_ns };
         return start.throttled_ns(task.left_throttled_ns(start.queue, start.group, until_ns), from_ns);
@@ -295,8 +293,9 @@ fn throttled_ns<H: WaitHost>(task: H::Task, start: &Start, is_seen: bool, work: 
     start.throttled_ns(task.throttled_ns(&start.queue, work.charges.cpu, to_ns), from_ns)
 }
 
-/// Corrects the parts of a task that was throttled for an unknown part of the segment. A CPU does not idle while a task on its
-/// queue can run. So while the CPU idled, the task was throttled. While others ran, the task was throttled or waited for them.
+/// Corrects the parts of a task that was throttled for an unknown part of the segment. A CPU is never idle while a task on its
+/// queue can run. So while the CPU was idle, the task was throttled. While other tasks ran, this task was throttled or waited for
+/// them.
 #[inline(always)]
 fn throttled_without_clock<H: WaitHost>(start: &Start, work: &mut Work) {
     let idle_ns = work.part(Cause::Wakeup);
@@ -311,7 +310,7 @@ fn throttled_without_clock<H: WaitHost>(start: &Start, work: &mut Work) {
     }
 }
 
-/// Takes throttled time from the beginning of the span.
+/// Takes the throttled time from the start of the span.
 #[inline(always)]
 fn out_of_quota<H: WaitHost>(task: H::Task, start: &Start, work: &mut Work, throttled_ns: u64) {
     let throttled_ns = throttled_ns.min(work.walk.to_ns - work.walk.from_ns);
@@ -322,20 +321,21 @@ fn out_of_quota<H: WaitHost>(task: H::Task, start: &Start, work: &mut Work, thro
     work.walk.from_ns += throttled_ns;
     let mut limit = start.limit;
     if !H::throttles_tasks() {
-        // Before Linux 6.18 the quota may have run out while the task was queued, after `start` was recorded.
+        // Before Linux 6.18, the quota may have run out while the task was queued, after `start` was recorded.
         task.find_limit(&mut limit);
     }
     work.charge_limit::<H>(limit, throttled_ns);
 }
 
-/// Explains the part of a segment that is older than the history, if the hook saw the segment begin. That part is what the CPU did
-/// since then, less what the history explains. The culprits stay unknown. The group's run time includes its child groups, so here
-/// they count as its own cgroup. If the task was also throttled, what the CPU did is divided in proportion between the throttled
-/// and the unknown time.
+/// Explains the part of a segment that is older than the history, if the hook saw the segment begin. The sums of the CPU since
+/// then, less the part that the history explains, give the causes; the culprits stay unknown. A group's run time includes its
+/// descendants, so here they count as the task's own cgroup. If the task was also throttled, the sums are divided in proportion
+/// between the throttled and the unknown time.
 #[inline(never)]
 fn beyond_history<H: WaitHost>(task: H::Task, start: &Start, work: &mut Work) {
     let Some(ring) = H::ring(work.charges.cpu) else { return };
-    // 0 for a task of the root, or if a field of the kernel is not known. After a move to another cgroup the sum belongs to another group.
+    // 0 for a task of the root, or if the kernel lacks the field. After a move to another cgroup, the sum belongs to another
+    // group.
     if start.group_ran_ns == 0 || start.group != task.group() || task.is_of_bpf_scheduler() {
         return;
     }
@@ -360,8 +360,8 @@ fn beyond_history<H: WaitHost>(task: H::Task, start: &Start, work: &mut Work) {
     work.walk.add(Cause::OtherCgroup, left_ns);
 }
 
-/// Counts the wait, or the wait segment, that was just split in the [`Work`] of the hook. Everything is in memory, so that the caller
-/// has one code path here.
+/// Counts the wait or segment that was just split in the hook's [`Work`]. All data is in memory, so the caller has one code path
+/// here.
 #[inline(always)]
 pub fn press_split<H: WaitHost>() {
     let Some(work) = H::work(Work::HOOK) else { return };
@@ -372,7 +372,7 @@ pub fn press_split<H: WaitHost>() {
     }
     let Some(table) = H::pressures(ended.cpu) else { return };
     set(&mut table.task, get(&mut work.task));
-    // Not through the host: one more call, and the stack would be too large for Linux 6.1.
+    // Called directly: a call through the host would make the stack too large for Linux 6.1.
     pressure::press::<H>(ended);
 }
 

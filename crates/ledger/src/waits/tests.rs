@@ -1,4 +1,4 @@
-//! Random schedules of a simulated host, against a plain reference that keeps everything and computes at the end of each wait.
+//! Compares random schedules of a simulated host with a plain reference that keeps everything and computes when a wait ends.
 
 extern crate std;
 
@@ -15,14 +15,14 @@ use self::{
 use super::*;
 use crate::history::{KERNEL, Taken};
 
-/// Schedules in each run; `CGSCOPE_SCHEDULES` sets another number.
+/// Schedules in each run. `CGSCOPE_SCHEDULES` sets another number.
 const SCHEDULES: u64 = 10_000;
 
 fn schedules() -> u64 {
     env::var("CGSCOPE_SCHEDULES").map_or(SCHEDULES, |count| count.parse().expect("a number"))
 }
 
-/// Every task, cell by cell: the waits, their parts by cause, the culprits, and the unfinished waits.
+/// Compares every task, cell by cell: the waits, their parts by cause, the culprits, and the unfinished waits.
 #[test]
 fn the_ledger_equals_the_reference_on_random_schedules() {
     let (mut waits, mut events) = (0, Events::default());
@@ -41,7 +41,7 @@ fn the_ledger_equals_the_reference_on_random_schedules() {
     assert!(waits > 20 * schedules(), "the schedules are not empty: {waits} waits");
 }
 
-/// The union of the waits of each cgroup, with the root above all of them, equals a plain union, or is off by no more than it says.
+/// For each cgroup, including the root, the union of waits equals a plain union, up to the uncertainty that it reports.
 #[test]
 fn the_pressure_equals_the_reference_on_random_schedules() {
     for flavour in [Flavour::ThrottlesTasks, Flavour::ThrottlesQueues] {
@@ -57,7 +57,7 @@ fn the_pressure_equals_the_reference_on_random_schedules() {
     }
 }
 
-/// If the hook misses moves, time becomes unattributed, but no other cause gets more than in the reference.
+/// If the hook misses moves, time becomes unattributed, but no other cause gets more time than in the reference.
 #[test]
 fn moves_that_the_hook_misses_make_time_unattributed() {
     let (mut missed_ns, mut events) = (0, Events::default());
@@ -73,8 +73,7 @@ fn moves_that_the_hook_misses_make_time_unattributed() {
     assert!(missed_ns > 0, "moves were missed");
 }
 
-/// A wait that reaches back to the blocks of the history is exact but for the block in which it began: the history keeps no order
-/// within a block.
+/// A wait that reaches back to blocks is exact except for the block in which it began, because a block has no order.
 #[test]
 fn long_waits_equal_the_reference_up_to_the_block_in_which_they_began() {
     let (mut waited_ns, mut uncertain_ns, mut events) = (0, 0, Events::default());
@@ -93,7 +92,7 @@ fn long_waits_equal_the_reference_up_to_the_block_in_which_they_began() {
     assert!(uncertain_ns < waited_ns / 20, "{uncertain_ns} of {waited_ns} ns");
 }
 
-/// If the hook saw a segment begin, with a switch or with a move, the sums of its CPU explain what is older than the history.
+/// If the hook saw a segment begin, with a switch or a move, the sums of its CPU explain the part that is older than the history.
 #[test]
 fn segments_longer_than_the_history_equal_the_reference_if_the_hook_saw_them_begin() {
     let (mut beyond, mut events) = (0, Events::default());
@@ -111,8 +110,8 @@ fn segments_longer_than_the_history_equal_the_reference_if_the_hook_saw_them_beg
     assert!(beyond > 0, "segments are longer than the history");
 }
 
-/// A BPF scheduler takes tasks whose groups' run time the kernel does not count. So what is older than the history has no cause, and
-/// least of all a neighbour.
+/// A BPF scheduler runs tasks, so the kernel does not count the run time of their groups. Then the part that is older than the
+/// history has no cause. In particular, no other cgroup is blamed.
 #[test]
 fn segments_longer_than_the_history_are_unattributed_under_a_bpf_scheduler() {
     let mut beyond = 0;
@@ -127,12 +126,12 @@ fn segments_longer_than_the_history_are_unattributed_under_a_bpf_scheduler() {
     assert!(beyond > 0, "segments are longer than the history");
 }
 
-/// The causes of a wait of 64 us on CPU 0, whose history is made by `run`.
+/// Returns the causes of a wait of 64 us on CPU 0. `run` creates the history of that CPU.
 fn waited_64_us(run: impl FnOnce(&mut Ring)) -> ByCause {
     let _maps = Maps::new(true);
     let ring = Simulated::ring(0).expect("a CPU");
     run(ring);
-    // SAFETY: it holds only integers; the kernel's map starts with the same zeroes.
+    // SAFETY: the type holds only integers. The kernel's map also starts with zeroes.
     let mut storage = unsafe { Box::<TaskStorage>::new_zeroed().assume_init() };
     storage.cgroup_id = 3;
     let task = Facts::waiting_in(3, 1_000, 65_000);
@@ -140,7 +139,7 @@ fn waited_64_us(run: impl FnOnce(&mut Ring)) -> ByCause {
     storage.by_cause
 }
 
-/// Neglecting it makes most waits cheap.
+/// Neglecting this time makes most waits cheap.
 #[test]
 fn time_without_a_task_counts_for_itself_from_a_64th_of_a_slice_on() {
     let behind = |kernel_ns: u64, irq_ns: u64| {
@@ -207,7 +206,8 @@ fn a_throttled_task_that_left_an_idle_cpu_is_throttled_however_long_its_clock_st
     );
 }
 
-/// No CPU takes a millisecond to wake up. Only of a deadline task that the hook saw leave its CPU is it known that it had runtime left.
+/// No CPU takes 1 ms to wake up. If the hook saw a deadline task leave its CPU, the task is known to have had runtime left.
+/// Nothing is known about other real-time tasks.
 #[test]
 fn a_longer_idle_time_than_any_wakeup_is_doubted_for_real_time_tasks() {
     let waited = |is_deadline, is_seen, ns| {
@@ -232,7 +232,7 @@ fn a_longer_idle_time_than_any_wakeup_is_doubted_for_real_time_tasks() {
     }
 }
 
-/// Where no program sees the change of the group: a task that was throttled in cgroup 3 goes on in cgroup 4, which has no quota.
+/// No program sees the change of the group: a task was throttled in cgroup 3, and then continues in cgroup 4, which has no quota.
 #[test]
 fn a_task_that_left_a_throttled_group_unseen_was_throttled_until_then() {
     let waited = |group, left_ns| {
@@ -258,7 +258,7 @@ fn a_task_that_left_a_throttled_group_unseen_was_throttled_until_then() {
     assert_eq!(waited(5, 0), (0, 4_000, 4_000), "the memory of the queue has another owner");
 }
 
-/// After a move, the kernel's stamp is from before it: the wait in the former group has ended.
+/// After a move to another group, the kernel's stamp is older than the move. The wait in the former group has already ended.
 #[test]
 fn a_wait_goes_on_since_its_stamp_or_since_the_task_left_its_group() {
     let since_ns = |last_queued_ns, expected_run_delay_ns| {

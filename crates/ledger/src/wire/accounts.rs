@@ -1,24 +1,24 @@
-//! Where the time of a task goes besides waits.
+//! Records of a task's time besides waits.
 
 use crate::accounts::{BLOCKED_STATES, ByState, Stack};
 
-/// A task's time in user space and in the kernel, as the kernel counts it by ticks, and its time blocked. Kept if
-/// [`super::Config::accounts`] is set.
+/// A task's time in user space and in the kernel, counted by ticks, and its blocked time. Kept if [`super::Config::accounts`] is
+/// set.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accounts {
-    /// `task_struct.utime`, ns: not yet scaled to the run time; includes guests.
+    /// `task_struct.utime`, ns, including guests. Not yet scaled to the run time.
     pub user_ns: u64,
-    /// `task_struct.stime`, ns: not yet scaled to the run time.
+    /// `task_struct.stime`, ns. Not yet scaled to the run time.
     pub system_ns: u64,
     /// `task_struct.gtime`, ns: time running a guest, a part of `user_ns`.
     pub guest_ns: u64,
-    /// Time off the CPU without waiting for one, ns, including unfinished time blocked.
+    /// Time off the CPU without waiting for one, ns, including the time blocked until now.
     pub blocked_ns: ByState,
 }
 
 impl Accounts {
-    /// Returns the increase since `base`. A decrease counts as 0: the clocks of two CPUs may differ.
+    /// Returns the increase since `base`. A decrease counts as 0, because the clocks of two CPUs may differ.
     pub fn since(&self, base: &Self) -> Self {
         let mut blocked_ns = self.blocked_ns;
         for (now, base) in blocked_ns.iter_mut().zip(base.blocked_ns) {
@@ -50,7 +50,7 @@ impl ExitedThreads {
     }
 }
 
-/// Sums of the exited threads of a process (`task_struct.signal`), reported with its main thread.
+/// Sums of the exited threads of a process (`task_struct.signal`), reported with the main thread.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExitedThreads {
@@ -74,28 +74,28 @@ pub struct ExitedThreads {
 pub struct AccountsRecord {
     /// The task's own time.
     pub own: Accounts,
-    /// Sums of the exited threads of its process, only in the record of the main thread; all 0 elsewhere.
+    /// Sums of the exited threads of the task's process. Only the record of the main thread has them; others have 0.
     pub exited_threads: ExitedThreads,
-    /// Index of a [`crate::BlockedState`] plus one if the task is blocked now, else 0.
+    /// Index of the [`crate::BlockedState`] in which the task is blocked now, plus one; 0: it is not blocked.
     pub state: u64,
-    /// Not 0: `uncounted_ns` will count for the stack at which the task is blocked, or was until it was woken, and for this state: the
-    /// index of a [`crate::BlockedState`] plus one. If no stack follows, it is the one reported before.
+    /// Not 0: `uncounted_ns` belongs to the stack at which the task is, or was last, blocked. The number is the index of its
+    /// [`crate::BlockedState`] plus one. If no stack follows this record, the stack is the one that was reported before.
     pub is_due: u64,
-    /// Time blocked that no stack has been counted for yet, including unfinished time, ns.
+    /// Blocked time until now that does not count for a stack yet, ns.
     pub uncounted_ns: u64,
 }
 
-/// How a task is blocked, kept by the hook.
+/// The blocked times of a task, kept by the hook.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Blocked {
-    /// ns of `rq->clock` when the task left its CPU to sleep; 0: it is not asleep, or the hook did not see that moment.
+    /// When the task left its CPU to sleep, ns of `rq->clock`; 0: it does not sleep, or the hook did not see that moment.
     pub since_ns: u64,
-    /// A [`crate::BlockedState`].
+    /// Index of the [`crate::BlockedState`].
     pub state: u64,
-    /// Completed time blocked that no stack has been counted for yet, ns.
+    /// Completed blocked time that does not count for a stack yet, ns.
     pub uncounted_ns: u64,
-    /// Completed time blocked by state.
+    /// Completed blocked time by state, ns.
     pub ns: ByState,
     /// The value of [`Self::since_ns`] when the stack was last reported to user space.
     pub reported_since_ns: u64,
@@ -109,7 +109,7 @@ pub struct StackKey {
     pub tid: u32,
     /// A [`crate::BlockedState`].
     pub state: u32,
-    /// The kernel stack at which the task was blocked.
+    /// Kernel stack at which the task was blocked.
     pub stack: Stack,
 }
 
@@ -117,7 +117,7 @@ pub struct StackKey {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StackCount {
-    /// Time blocked that counts for this stack, ns.
+    /// Blocked time that counts for this stack, ns.
     pub ns: u64,
     /// Number of times that the stack was taken.
     pub count: u64,

@@ -1,4 +1,4 @@
-//! Arbitrary samples: the daemon must not crash on any.
+//! Tests that arbitrary samples do not crash the daemon.
 
 use cgscope_metrics::{Config, Format, Metrics};
 use cgscope_model::Interval;

@@ -1,4 +1,4 @@
-//! Which cgroups and culprits are exported, and for how long.
+//! Tests which cgroups and culprits are exported, and for how long.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -16,7 +16,7 @@ fn id(path: &str) -> u64 {
     1 + PATHS.iter().position(|at| *at == path).expect("a path") as u64
 }
 
-/// An interval of a second in which one task of each of these cgroups waited for that many ms.
+/// Returns an interval of one second. In each of these cgroups, one task waited for the given time, ms.
 fn interval(waited_ms: &[(&str, u64)]) -> Interval {
     let task = |(path, ms): &(&str, u64)| TaskInterval {
         reading: TaskReading { cgroup_id: id(path), ..TaskReading::default() },
@@ -39,7 +39,7 @@ fn read(path: &str) -> CgroupReading {
     CgroupReading { id: id(path), ..CgroupReading::default() }
 }
 
-/// Returns all values of a family of cgroups, by path and last label.
+/// Returns all values of a cgroup family, by path and last label.
 fn family(metrics: &Metrics, name: &str) -> BTreeMap<(String, String), f64> {
     let samples = parsed::samples(&parsed::text(&metrics.page(Format::Text, &[]), false));
     let of_family = samples.into_iter().filter(|((found, _), _)| found == name);
@@ -60,7 +60,7 @@ fn states(metrics: &Metrics) -> [f64; 4] {
     ["exported", "over_limit", "too_deep", "excluded"].map(|state| states[&(state.into(), state.into())])
 }
 
-/// An interval of a second in which one task of each of these cgroups waited for that many ms.
+/// Returns the same kind of interval, for paths that need not be in [`PATHS`].
 fn interval_of(waited_ms: &[(String, u64)]) -> Interval {
     let tasks = (1..).zip(waited_ms).map(|(cgroup_id, (_, ms))| TaskInterval {
         reading: TaskReading { cgroup_id, ..TaskReading::default() },
@@ -192,7 +192,7 @@ fn blamed(metrics: &mut Metrics, pairs: &[(&str, u64, u64)]) {
     metrics.add(&Interval { pairs, ..interval(&everybody) });
 }
 
-/// Returns the waits of all victims and culprits, ms.
+/// Returns the waits of all pairs of a victim and a culprit, ms.
 fn all_culprits(metrics: &Metrics) -> BTreeMap<(String, String), f64> {
     let mut all = family(metrics, "cgscope_culprit_wait_seconds_total");
     all.values_mut().for_each(|seconds| *seconds = (*seconds * 1e3).round());
@@ -298,10 +298,10 @@ fn the_cgroups_of_one_user_do_not_take_the_places_of_others() {
     metrics.add(&interval_of(&all));
     let exported = exported(&metrics);
     assert_eq!(exported.len(), 40);
-    // Half of 39 places: 10 for `/user`, of which half are for those below `/user/other`, and 9 for `/pods`.
+    // Half of 39 places are divided evenly. `/user` gets 10, of which half are for descendants of `/user/other`; `/pods` gets 9.
     let of = |root: &str| exported.iter().filter(|path| path.starts_with(root)).count();
     assert_eq!((of("/pods"), of("/user/other")), (9, 1), "{exported:?}");
-    // Where places suffice, all have one.
+    // If there are enough places, each cgroup gets one.
     let mut metrics = of_size(200);
     metrics.add(&interval_of(&all));
     assert_eq!(states(&metrics), [117.0, 0.0, 0.0, 0.0]);
@@ -313,16 +313,16 @@ fn renames_make_an_eighth_of_the_places_new_in_a_minute_and_others_come_at_once(
     let mut seen = std::collections::BTreeSet::new();
     for second in 0..60 {
         let renamed = (0..100).map(|at| (format!("/user.slice/user-1000.slice/x/{at}-{second}"), 10));
-        // A pod starts in each second, and waits less.
+        // In each second one pod starts. Pods wait less.
         let pods = (0..=second).map(|pod| (format!("/kubepods/burstable/pod{pod}/app"), 1));
         metrics.add(&interval_of(&renamed.chain(pods).collect::<Vec<_>>()));
         let exported = exported(&metrics);
         let of_pods = exported.iter().filter(|path| path.ends_with("/app")).count();
-        // Half of 80 places are divided evenly, and a pod takes two.
+        // Half of 80 places are divided evenly, and a pod takes two of them.
         assert!(of_pods >= (second + 1).min(9), "{second}: {exported:?}");
         seen.extend(exported.into_iter().filter(|path| path.contains("user-1000")));
     }
-    // In the first second any number, then 10 at once, and 10 in the minute; and the three above them.
+    // The first second adds any number. Later, 10 are added at once, and 10 in the minute. Three ancestors are exported, too.
     assert!((60..=103).contains(&seen.len()), "{}", seen.len());
 }
 

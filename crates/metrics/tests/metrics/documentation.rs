@@ -4,7 +4,7 @@ use cgscope_metrics::family::{ALL, CGROUP, CGROUP_LABELS};
 
 const DOC: &str = include_str!("../../../../docs/metrics.md");
 
-/// Returns the cells of the table whose header begins with this text.
+/// Returns the cells of the table whose header starts with this text.
 fn table(header: &str) -> Vec<Vec<String>> {
     let lines = DOC.lines().skip_while(|line| !line.starts_with(header)).skip(2);
     let rows = lines.take_while(|line| line.starts_with('|'));

@@ -12,7 +12,7 @@ use cgscope_model::{Cause, CgroupReading, ContainerReading, Interval, Mode, Name
 
 use crate::parsed::{self, Key};
 
-/// A place in [`Interval::cgroups`], and the names of container, pod and namespace there.
+/// Index in [`Interval::cgroups`], and the names of container, pod and namespace there.
 type Named<'a> = (usize, Option<&'a str>, Option<&'a str>, Option<&'a str>);
 
 fn name(interval: &mut Interval, named: &[Named<'_>]) {
@@ -41,7 +41,7 @@ fn key(name: &str, labels: &[(&str, &str)]) -> Key {
     (name.into(), labels.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect())
 }
 
-/// A page with a series of every family.
+/// Returns metrics that have a series of every family.
 fn everything() -> (Metrics, Vec<Given>) {
     let mut interval = interval(500, 100, 1);
     let all = (0..interval.cgroups.len()).map(|at| (at, Some("web"), Some("web-0"), Some("shop")));
@@ -172,8 +172,8 @@ fn the_configuration_limits_the_length_of_a_page() {
         let metrics =
             metrics(config.clone(), &[interval(2 * cgroups, cgroups, 1), interval(2 * cgroups, cgroups, 2)]);
         let samples = samples(&metrics);
-        // For each cgroup: for six causes a histogram of 28 buckets, sum and count, for three others one bucket; 15 gauges and
-        // counters; named culprits and `other`.
+        // Each cgroup has a histogram of 28 buckets, sum and count for six causes, and one bucket for three other causes. It also
+        // has 15 gauges and counters, its named culprits, and `other`.
         let bound = 30 * (6 * 30 + 3 * 3 + 15 + 3 + 1) + 2 * 6 + 4 + Loss::ALL.len() + 2;
         assert!(samples.len() <= bound, "{} {bound}", samples.len());
         let states = ["exported", "over_limit", "too_deep", "too_long", "excluded"]
@@ -273,7 +273,6 @@ fn a_pod_is_named_on_the_cgroups_around_its_containers() {
     name(&mut interval, &[pod_of(1, None), pod_of(2, Some("web"))]);
     let mut metrics = Metrics::new(Config::default());
     metrics.add(&interval);
-    // The runtime is unavailable for a while: the known names stay.
     metrics.add(&unnamed);
     let samples = samples(&metrics);
     let names = [("pod_uid", uid), ("pod", "web-0"), ("namespace", "shop")];

@@ -1,11 +1,11 @@
-//! A strict parser of pages: it panics on anything that violates the format, and shows the line.
+//! Parses pages strictly: panics on any text that violates the format, and shows the line.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use cgscope_metrics::proto::{LabelPair, MetricFamily, MetricType};
 use prost::Message;
 
-/// Identifies a sample: its name and its labels, in order.
+/// Name and labels of a sample, in order. They identify the sample.
 pub type Key = (String, Vec<(String, String)>);
 
 #[derive(Clone, Debug, Default)]
@@ -108,7 +108,6 @@ fn value<'a>(rest: &'a str, line: &str) -> (String, &'a str) {
     panic!("a value without end: {line}")
 }
 
-/// Checks what must hold for a whole page.
 fn check(families: &[Family]) {
     let names: BTreeSet<&str> = families.iter().map(|family| family.name.as_str()).collect();
     assert_eq!(names.len(), families.len(), "a family occurs twice");
@@ -149,7 +148,7 @@ pub fn samples(families: &[Family]) -> BTreeMap<Key, f64> {
     families.iter().flat_map(|family| family.samples.iter().cloned()).collect()
 }
 
-/// Returns the samples of counters and histograms, which must not fall.
+/// Returns the samples of counters and histograms, which must not decrease.
 pub fn cumulative(families: &[Family]) -> BTreeMap<Key, f64> {
     let rises = |family: &&Family| family.kind.as_deref() != Some("gauge");
     samples(&families.iter().filter(rises).cloned().collect::<Vec<_>>())

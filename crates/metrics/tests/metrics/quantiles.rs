@@ -73,7 +73,6 @@ proptest! {
         let sum: f64 = native(&histogram).iter().map(|(_, _, count)| count).sum();
         prop_assert_eq!((histogram.sample_count(), sum), (hist.count(), hist.count() as f64));
         for bucket in &histogram.bucket {
-            // Edges match to 2e-6.
             let edge = bucket.upper_bound() * 1e9;
             let below = |edge: f64| waits.iter().filter(|ns| **ns as f64 <= edge).count() as u64;
             let count = bucket.cumulative_count();

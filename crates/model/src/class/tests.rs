@@ -1,4 +1,4 @@
-//! Tests that each rule reports at its threshold and not below it, and that the field cases are judged correctly.
+//! Tests that each rule applies at its threshold and not below it, and that the field cases get the correct class.
 
 mod doubt;
 
@@ -95,7 +95,7 @@ fn contention_is_named_from_a_fifth_of_the_wanted_time() {
 fn a_class_with_three_fifths_of_the_needed_time_is_named_alone() {
     assert_eq!(names(&activity(400, &[], &[(BlockedKind::Network, 600)])), ["I/O-bound"]);
     assert_eq!(names(&activity(401, &[], &[(BlockedKind::Network, 599)])), ["I/O-bound", "CPU-bound"]);
-    // Time that a task waits for work is not time that the work needs.
+    // The work does not need the time in which a task waits for work.
     assert_eq!(
         names(&activity(200, &[], &[(BlockedKind::Network, 300), (BlockedKind::Accept, 499)])),
         ["I/O-bound"]
@@ -191,12 +191,12 @@ pub(super) fn classes_of<T>(interval: &Interval, read: impl FnOnce(Classes<'_>) 
     read(Classes::new(interval, &tree, &blocked))
 }
 
-/// The class of the only process: all threads in these tests belong to it.
+/// Returns the class of the only process, which contains all threads in these tests.
 pub(super) fn process(classes: Classes<'_>) -> Classified {
     classes.threads(&classes.interval.tasks.iter().collect::<Vec<_>>())
 }
 
-/// 8 workers each compute 20 % and wait 65 % for a remote call; 30 other threads only wait for work.
+/// Each of 8 workers computes for 20 % and waits for a remote call for 65 %. 30 other threads only wait for work.
 #[test]
 fn field_case_4_more_cpu_does_not_help_workers_that_wait() {
     let (mut tasks, mut stacks) = (Vec::new(), Vec::new());
@@ -263,13 +263,12 @@ fn field_case_1_a_loop_under_a_quota_is_quota_bound() {
     }
 }
 
-/// 20 threads under a quota of 1 CPU. For each second of the run all of them together have 0.866 s on a CPU and 1.897 s
-/// throttled.
+/// 20 threads under a quota of 1 CPU. Per second, all threads together run for 0.866 s and are throttled for 1.897 s.
 #[test]
 fn field_case_2_threads_above_a_quota_are_too_many() {
     let throttled = ByCause::only(Cause::Throttled, S * 1_897 / 20_000);
     let thread = |serial| task(serial, S * 866 / 20_000, throttled, Some([S / 2, 0, 0, 0, 0]));
-    // Each thread sleeps most of the time on a futex until its next frame.
+    // Each thread sleeps on a futex most of the time, until its next frame.
     let mut tasks: Vec<_> = (1..=20).map(thread).collect();
     let stacks = (1..=20).map(|serial| stack(serial, 2, S / 2)).collect();
     let interval = with_quota(interval(tasks.clone(), stacks), 100_000);
@@ -277,7 +276,7 @@ fn field_case_2_threads_above_a_quota_are_too_many() {
         classes_of(&interval, process).says,
         "quota-bound: throttled 15 % of the time by /pool (1 CPU), blocked on a futex 78 % (a lock, or a pool that waits for work), on a CPU 7 %: raise the limit (cpu.max, in v1 cpu.cfs_quota_us) or use fewer threads"
     );
-    // With as much throttling but half the work, the quota is not the bound.
+    // With the same throttling but half the work, the target is not quota-bound.
     tasks.iter_mut().for_each(|task| task.totals.on_cpu_ns /= 2);
     let interval = with_quota(self::interval(tasks, interval.stacks), 100_000);
     assert_eq!(classes_of(&interval, process).classes, [Class::LockBound]);

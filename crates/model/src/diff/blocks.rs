@@ -1,20 +1,18 @@
-//! The counters and the histogram of each subject, summed over blocks of time.
-//!
-//! Consecutive Intervals resemble each other, so the statistics use blocks of several Intervals as observations. The number of
-//! blocks is limited: an hour takes no more memory than a minute.
+//! The counters and the histogram of each subject, summed over blocks of time. Consecutive Intervals are correlated, so the
+//! statistics use blocks of several Intervals as observations. The number of blocks is limited, so an hour takes no more memory
+//! than a minute.
 
 use cgscope_ledger::{BUCKETS, CAUSES, Cause};
 
 use crate::{Counter, Hist, Observed, Totals, counters::COUNTERS, sum};
 
-/// Maximum number of blocks of a recording. At this number each two blocks are merged into one. 24 blocks are enough to know the
-/// spread of a mean to 15 %.
+/// Maximum number of blocks of a recording. At this number, blocks are merged in pairs. The remaining 24 blocks still determine
+/// the spread of a mean to within 15 %.
 pub const MOST_BLOCKS: usize = 48;
-/// Fewest blocks of a recording that has at least this many intervals, however long the blocks become.
+/// Minimum number of blocks, if a recording has at least this many intervals. The minimum limits the length of blocks.
 const FEW_BLOCKS: usize = 8;
 
-/// A counter of a block. In the cells the causes come first, in the order of [`Cause::ALL`]; the counters of [`Counter`] come
-/// last.
+/// A counter of a block. Cells hold the causes first, in the order of [`Cause::ALL`], and the counters of [`Counter`] last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(super) enum Measure {
@@ -23,21 +21,20 @@ pub(super) enum Measure {
     /// Number of completed waits.
     Waits,
     OnCpu,
-    /// Quota periods.
     Periods,
     ThrottledPeriods,
     /// `throttled_ns` of the quota.
     Stood,
     /// Run time, weighted by the share of memory on other nodes.
     Remote,
-    /// The run time that `Remote` is a share of.
+    /// The divisor of `Remote`: all run time for which that share is known.
     RemoteOf,
-    /// Time that the host's CPUs were busy.
+    /// Busy time of the host's CPUs, ns.
     Busy,
     Online,
     Hook,
     Collector,
-    /// Time waited behind one culprit, ns.
+    /// Time waited because of one culprit, ns.
     Behind,
     /// The longest wait: a maximum, not a sum.
     Longest,
@@ -45,7 +42,6 @@ pub(super) enum Measure {
 
 const LONGEST: usize = Measure::Longest as usize;
 const MEASURES: usize = LONGEST + 1 + COUNTERS;
-/// Number of cells: the counters, then the buckets of the histogram.
 const CELLS: usize = MEASURES + BUCKETS;
 
 pub(super) const fn of_cause(cause: Cause) -> usize {
@@ -56,10 +52,9 @@ pub(super) const fn of_counter(counter: Counter) -> usize {
     LONGEST + 1 + counter as usize
 }
 
-/// Marks a sum in which a counter of some task is unknown. Sums saturate here, so further additions keep the mark.
+/// Marks a sum that includes an unknown counter. Sums saturate here, so the mark survives further additions.
 pub(super) const UNKNOWN: u64 = u64::MAX;
 
-/// The sums of a subject over one or several blocks.
 #[derive(Clone, Debug)]
 pub(super) struct BlockSums([u64; CELLS]);
 
@@ -79,8 +74,7 @@ impl BlockSums {
         *sum = if cell == LONGEST { amount.max(*sum) } else { sum.saturating_add(amount) };
     }
 
-    /// Adds the figures of tasks; `hist` holds their waits. An unknown counter makes the sum [`UNKNOWN`], unless the counter is
-    /// partial.
+    /// Adds the figures of tasks. `hist` holds their waits. An unknown counter makes the sum [`UNKNOWN`], unless it is partial.
     pub fn add_tasks(&mut self, totals: &Totals, max_ns: u64, hist: &Hist, observed: &Observed<'_>) {
         totals.by_cause.iter().for_each(|(cause, ns)| self.add_to(of_cause(cause), ns));
         self.add(Measure::Wait, totals.wait_ns);
@@ -100,7 +94,7 @@ impl BlockSums {
         self.0[LONGEST] = longest;
     }
 
-    /// Returns the sums as a row with this block number.
+    /// Returns the sums as a row for the block with this number.
     pub fn row(&self, block: usize) -> BlockCells {
         let used = || self.0.iter().enumerate().filter(|(_, amount)| **amount != 0);
         BlockCells {
@@ -115,8 +109,8 @@ impl BlockSums {
     }
 }
 
-/// The non-zero cells of one or several blocks of a subject, ascending, with their amounts. Storing pairs would take nearly twice
-/// the memory.
+/// The non-zero cells of one or several blocks of a subject, ascending, with their amounts. Pairs would take nearly twice the
+/// memory.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct BlockCells {
     block: u16,
@@ -133,7 +127,7 @@ impl BlockCells {
         self.cells.binary_search(&(cell as u16)).map_or(0, |at| self.amounts[at])
     }
 
-    /// The histogram without causes.
+    /// Returns the histogram without causes.
     pub fn hist(&self) -> Hist {
         Hist::from_counts((MEASURES..CELLS).map(|cell| self.at(cell)), [])
     }
@@ -147,25 +141,24 @@ impl BlockCells {
     }
 }
 
-/// The blocks in which a subject has any activity, ascending.
+/// The blocks in which a subject was active, ascending.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SubjectBlocks(pub Vec<BlockCells>);
 
 impl SubjectBlocks {
-    /// Merges groups of `factor` blocks. A remainder of less than half a group joins the group before.
+    /// Merges each `factor` blocks into one. A remainder of less than half of `factor` joins the block before.
     pub fn merge_blocks(&mut self, factor: usize, blocks: usize) {
         let merged = merged_count(blocks, factor);
         self.regroup(|block| (block / factor).min(merged - 1));
     }
 
-    /// Adds the blocks of another subject.
     pub fn merge(&mut self, other: Self) {
         self.0.extend(other.0);
         self.0.sort_by_key(|row| row.block);
         self.regroup(|block| block);
     }
 
-    /// Renumbers the blocks without changing their order, and merges blocks of the same number.
+    /// Renumbers the blocks, and merges blocks that get the same number. `number` must keep the order.
     pub fn regroup(&mut self, number: impl Fn(usize) -> usize) {
         for row in &mut self.0 {
             row.block = number(usize::from(row.block)) as u16;
@@ -183,14 +176,13 @@ impl SubjectBlocks {
         self.0 = regrouped;
     }
 
-    /// The sum over all blocks, numbered as block 0.
+    /// Returns the sum over all blocks, numbered as block 0.
     pub fn sum(&self) -> BlockCells {
         let mut sums = BlockSums::default();
         self.0.iter().for_each(|row| sums.add_row(row));
         sums.row(0)
     }
 
-    /// The values of a figure, one for each of `blocks` blocks.
     fn series_of(&self, blocks: usize, figure: impl Fn(&BlockCells) -> f64) -> Vec<f64> {
         let mut series = vec![0.0; blocks];
         self.0.iter().for_each(|row| series[usize::from(row.block)] = figure(row));
@@ -201,7 +193,7 @@ impl SubjectBlocks {
         self.series_of(blocks, |row| row.at(cell) as f64)
     }
 
-    /// The number of waits above the middle of `bucket`, for each block. Waits in `bucket` count half.
+    /// Returns the number of waits above the middle of `bucket`, for each block. Half of the waits in `bucket` count.
     pub fn above(&self, bucket: usize, blocks: usize) -> Vec<f64> {
         self.series_of(blocks, |row| {
             let above = row.buckets().filter(|(at, _)| *at >= bucket);
@@ -218,7 +210,7 @@ impl SubjectBlocks {
     }
 }
 
-/// The number of blocks after merging groups of `factor`. A remainder of less than half a group joins the group before.
+/// Returns the number of blocks after merging each `factor` blocks into one, as in [`SubjectBlocks::merge_blocks`].
 fn merged_count(blocks: usize, factor: usize) -> usize {
     let rest = blocks % factor;
     (blocks / factor + usize::from(rest * 2 >= factor && rest != 0)).max(1)
@@ -226,18 +218,18 @@ fn merged_count(blocks: usize, factor: usize) -> usize {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Blocks {
-    /// Lengths of the full blocks.
+    /// Lengths of the full blocks, ns.
     pub lengths_ns: Vec<u64>,
     /// Number of intervals in a full block.
     pub intervals_each: usize,
     intervals: usize,
     filling_ns: u64,
-    /// Number of intervals in the block that is being filled.
+    /// Number of intervals in the current, incomplete block.
     pub filled: usize,
 }
 
 impl Blocks {
-    /// Counts an interval; true if the block is now full.
+    /// Counts an interval; returns true if the block is now full.
     pub fn count(&mut self, duration_ns: u64) -> bool {
         self.intervals_each = self.intervals_each.max(1);
         self.intervals += 1;
@@ -246,7 +238,7 @@ impl Blocks {
         self.filled == self.intervals_each
     }
 
-    /// Adds the last block to the one before if it is less than half as long; true if it did so.
+    /// Joins the last block with the block before if it is less than half as long; returns true if it did.
     pub fn join_short_end(&mut self) -> bool {
         let [.., before, last] = self.lengths_ns.as_mut_slice() else { return false };
         let is_short = *last < *before / 2;
@@ -257,7 +249,7 @@ impl Blocks {
         is_short
     }
 
-    /// Ends the block that is being filled, and returns its number.
+    /// Ends the current block, and returns its number.
     pub fn close(&mut self) -> usize {
         self.lengths_ns.push(std::mem::take(&mut self.filling_ns));
         self.filled = 0;
@@ -274,9 +266,10 @@ impl Blocks {
         self.intervals_each *= factor;
     }
 
-    /// The number of blocks to merge into one at the end of the recording. Then the number of intervals in a block is about the
-    /// cube root of all intervals. This length loses least for series with a short memory. Blocks stay short enough to leave
-    /// [`FEW_BLOCKS`].
+    /// Returns how many blocks to merge into one at the end of the recording.
+    ///
+    /// The number of intervals in a block should be about the cube root of all intervals. This block length is best for series
+    /// with a short memory. At least [`FEW_BLOCKS`] blocks must remain.
     pub fn final_factor(&self) -> usize {
         let wanted = ((self.intervals as f64).cbrt() as usize).min(self.intervals / FEW_BLOCKS);
         (wanted / self.intervals_each.max(1)).max(1)

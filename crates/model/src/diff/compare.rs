@@ -1,4 +1,3 @@
-//! Compares two recordings and builds the table of changes.
 
 use std::{cmp::Ordering, collections::BTreeSet};
 
@@ -20,13 +19,12 @@ use crate::{
     sum,
 };
 
-/// Maximum number of subjects with quantiles of waits.
+/// Maximum number of subjects for which quantiles of waits are compared.
 const WITH_QUANTILES: usize = 30;
-/// Number of ranked cgroups, and of ranked programs, on each side.
+/// Maximum number of ranked cgroups and of ranked programs, for each side.
 const TOP: usize = 10;
 
-/// Compares `before` with `after`. `hosts` are the hosts of the two recordings, for findings. Swapping the recordings mirrors the
-/// result.
+/// Compares two recordings. `hosts` are the recordings' hosts, for findings. Swapping the recordings mirrors the result.
 pub fn compare(before: Side, after: Side, hosts: &[Host; 2]) -> Diff {
     let (mut before, mut after) = (before.finish(), after.finish());
     align(&mut before, &mut after);
@@ -61,12 +59,11 @@ pub fn compare(before: Side, after: Side, hosts: &[Host; 2]) -> Diff {
     }
 }
 
-/// The table of changes while it is filled and not yet judged.
 struct ChangeTable<'f, 'a> {
     comparison: &'f Comparison<'a>,
     draws: Vec<Vec<f32>>,
     series: Vec<RatioSeries>,
-    /// Each change with its index in `series`; `None`: not tested.
+    /// Each change, with its index in `series`; `None`: not tested.
     changes: Vec<(Change, Option<usize>)>,
 }
 
@@ -92,7 +89,7 @@ impl<'f, 'a> ChangeTable<'f, 'a> {
     }
 
     fn add_counted(&mut self, pair: &SubjectPair, figure: &Figure) {
-        // Unknown on one side, because an older version of cgscope wrote that recording.
+        // The counter is unknown on one side: an older version of cgscope wrote that recording.
         if pair.sums.iter().any(|sums| sums.at(figure.ratio.0) == UNKNOWN) {
             return;
         }
@@ -113,7 +110,7 @@ impl<'f, 'a> ChangeTable<'f, 'a> {
         self.add(pair, figure, values, tested);
     }
 
-    /// Adds the quantiles of a subject's waits; false if a side has no waits.
+    /// Adds the quantiles of a subject's waits; returns false if a side has no waits.
     fn add_quantiles(&mut self, pair: &SubjectPair, figures: &[Figure]) -> bool {
         let hists = [0, 1].map(|side: usize| pair.sums[side].hist());
         if hists.iter().any(|hist| hist.count() == 0) {
@@ -132,7 +129,7 @@ impl<'f, 'a> ChangeTable<'f, 'a> {
         true
     }
 
-    /// Adds a change of a figure. `tested`: the series of the figure, and its changes in the bootstrap draws.
+    /// Adds a change of a figure. `tested` holds the figure's series, and the differences in the bootstrap draws.
     fn add(
         &mut self,
         pair: &SubjectPair,
@@ -228,7 +225,7 @@ fn limits(comparison: &Comparison) -> Vec<LimitChange> {
     changes.filter(|change| !is_same(change) || change.changed_during.contains(&true)).collect()
 }
 
-/// Findings that only one recording has, and the number of findings that both have.
+/// Returns the findings that only one recording has, and the number of findings that both have.
 fn found(comparison: &Comparison, hosts: &[Host; 2]) -> (Vec<FindingChange>, usize) {
     let found = [0, 1].map(|side| findings(&comparison.sides[side].whole, &hosts[side]));
     let key = |side: usize, finding: &Finding| {
@@ -245,7 +242,6 @@ fn found(comparison: &Comparison, hosts: &[Host; 2]) -> (Vec<FindingChange>, usi
     (changes, kept)
 }
 
-/// The subjects that waited most, for each side.
 fn ranked(
     comparison: &Comparison,
     subjects: &[SubjectPair],
@@ -268,7 +264,7 @@ fn ranked(
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FigureUnit {
-    /// Share of wall time, summed over tasks or CPUs: 0.5 is half the time of one task, or half a CPU.
+    /// Share of wall time, summed over tasks or CPUs. 0.5 is half the time of one task, or half a CPU.
     WallShare,
     /// Events per second.
     PerSecond,
@@ -278,15 +274,15 @@ pub enum FigureUnit {
     Ns,
 }
 
-/// The pairs of recordings in which a figure has the same meaning.
+/// The modes of the two recordings for which a figure has the same meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ComparedIn {
     Any,
-    /// Both recordings are exact, or both are coarse.
+    /// Both exact, or both coarse.
     Alike,
-    /// Both recordings are exact.
+    /// Both exact.
     Exact,
-    /// At least one recording is coarse.
+    /// At least one coarse.
     Coarse,
 }
 
@@ -301,19 +297,19 @@ pub struct Figure {
     /// Name in sentences and tables.
     #[serde(skip)]
     pub words: &'static str,
-    /// The least change that matters: in the figure's unit, and as a share of the larger side. A change must reach both.
+    /// The least change that matters: in the figure's unit, and as a share of the larger side. A change must reach both limits.
     #[serde(skip)]
     pub(crate) least: (f64, f64),
-    /// The cells of the numerator and of the divisor (divisor `None`: wall time).
+    /// The cells of the numerator and of the divisor. A divisor of `None` is wall time.
     #[serde(skip)]
     pub(crate) ratio: (usize, Option<usize>),
     /// The quantile of waits that this figure shows; `None`: the figure is a ratio.
     #[serde(skip)]
     pub(crate) quantile: Option<f64>,
-    /// The cell that counts the figure's events. With few events the figure is not tested.
+    /// The cell that counts the figure's events. A figure with few events is not tested.
     #[serde(skip)]
     pub(crate) events: Option<usize>,
-    /// True if the figure covers only the cgroup itself, without the cgroups below it.
+    /// True if the figure covers only the cgroup itself, without its descendants.
     #[serde(skip)]
     pub(crate) is_own: bool,
     #[serde(skip)]
@@ -339,7 +335,7 @@ impl Figure {
 
     fn cause(cause: Cause) -> Self {
         let compared_in = match cause {
-            // Coarse recordings count every wait that no quota explains as unattributed.
+            // Coarse recordings count every wait as unattributed, unless a quota explains it.
             Cause::Unattributed => ComparedIn::Alike,
             _ if shown(cause).exact_only => ComparedIn::Exact,
             _ => ComparedIn::Any,
@@ -360,7 +356,7 @@ impl Figure {
         })
     }
 
-    /// True if recordings of these two modes both have the figure, with the same meaning.
+    /// True if recordings of these two modes have the figure, with the same meaning.
     pub(crate) fn is_comparable(&self, modes: [Mode; 2]) -> bool {
         let is_exact = modes == [Mode::Bpf; 2];
         match self.compared_in {
@@ -372,7 +368,7 @@ impl Figure {
     }
 }
 
-/// All figures that are compared.
+/// Returns all figures that are compared.
 pub fn figures() -> Vec<Figure> {
     let wall = |name, words, sum: Measure| Figure::new(name, words, FigureUnit::WallShare, sum as usize);
     let share = |name, words, part: Measure, whole: Measure| Figure {

@@ -1,4 +1,4 @@
-//! Output as `cgscope.diff/1`: one JSON object a line. `docs/diff.md` explains the members.
+//! Output as `cgscope.diff/1`: one JSON object per line. `docs/diff.md` explains the members.
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ use super::{
 /// The `schema` member of every object.
 pub const SCHEMA: &str = "cgscope.diff/1";
 
-/// One line of the output.
+/// A line of the output.
 #[derive(Serialize)]
 pub struct Object<'a> {
     kind: &'static str,
@@ -47,7 +47,7 @@ enum Members<'a> {
     },
 }
 
-/// All lines, in the order of the output.
+/// Returns all lines, in the order of the output.
 pub fn objects(diff: &Diff) -> impl Iterator<Item = Object<'_>> {
     let summary = Members::Summary {
         enough: diff.is_enough(),

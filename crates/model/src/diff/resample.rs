@@ -1,39 +1,38 @@
-//! The statistics: is a difference of two ratios larger than chance explains, and what is its confidence interval?
-//!
-//! A figure is a sum divided by a sum, such as waiting over wall time. Each block of time contributes to both sums. The test is a
-//! permutation test (Westfall and Young's max-T): it deals all blocks to the two sides at random. The interval is a bootstrap: it
-//! draws blocks with replacement within each side. Both move whole blocks, the same blocks for all figures. Both assume that
-//! neighbouring blocks are independent, so both are widened by the correlation of the blocks. `docs/diff.md` explains why.
+//! The statistics: whether a difference of two ratios is more than chance, and the confidence interval of the difference. A
+//! figure is a ratio of two sums, such as waiting over wall time. Each block of time contributes to both sums. The test is a
+//! permutation test (Westfall and Young's max-T): it deals all blocks to the two sides at random. The confidence interval is a
+//! bootstrap: it draws blocks with replacement within each side. Both methods use whole blocks, and the same blocks for all
+//! figures. Both assume independent blocks, so the correlation of neighbouring blocks widens both results. `docs/diff.md`
+//! explains why.
 
 use oorandom::Rand32;
 
 use super::CONFIDENCE;
 
-/// Fewest blocks of each side for a test: with fewer, too few different permutations exist.
+/// Minimum number of blocks of each side for a test. Fewer blocks have too few different permutations.
 pub const FEWEST_BLOCKS: usize = 8;
 /// Number of random permutations in a test.
 pub(super) const DEALS: usize = 2_000;
-/// Number of bootstrap draws for an interval.
+/// Number of bootstrap draws for a confidence interval.
 const DRAWS: usize = 1_000;
-/// Fixed seed, so that the same recordings give the same answer.
+/// Fixed seed: the same recordings always give the same answer.
 const SEED: u64 = 0x6367_7363_6f70_6531;
-/// Highest correlation that is assumed: a higher one would leave only a few independent observations.
+/// Maximum assumed correlation. A higher one would leave only a few independent observations.
 const MOST_CORRELATION: f64 = 0.97;
 
 /// A figure on both sides, block by block. Swapping the sides changes only the sign of the results.
 #[derive(Clone, Debug)]
 pub(super) struct RatioSeries {
-    /// Numerator and denominator of each block: first those of one side, then those of the other.
+    /// Numerator and denominator of each block: first for the blocks of one side, then for the blocks of the other side.
     pub blocks: Vec<(f64, f64)>,
-    /// Added to the standard error, so that a series that never varies does not get infinite certainty.
+    /// Added to the standard error. Without it, a series that never varies would have infinite certainty.
     pub small: f64,
 }
 
-/// Number of blocks and length of both sides.
 #[derive(Clone, Debug)]
 pub(super) struct Shape {
     pub blocks: [usize; 2],
-    /// Lengths of the sides, both in the same unit.
+    /// Lengths of the sides, in the same unit.
     pub lengths: [f64; 2],
 }
 
@@ -46,13 +45,11 @@ impl Shape {
         self.blocks.map(|blocks| blocks as f64)
     }
 
-    /// Number of blocks of the side with fewer blocks.
     fn few(&self) -> f64 {
         self.blocks[0].min(self.blocks[1]) as f64
     }
 
-    /// For each side, the standard deviation of a block's mean relative to that of a block of unit length: 1 / sqrt(block
-    /// length).
+    /// For each side: the standard deviation of a block's mean, 1 / sqrt(block length). A block of unit length has 1.
     fn spreads(&self) -> [f64; 2] {
         [0, 1].map(|side| (self.counts()[side] / self.lengths[side]).sqrt())
     }
@@ -91,12 +88,12 @@ impl Moments {
         }
     }
 
-    /// The moments after multiplying the numerators by `by`.
+    /// Returns the moments after multiplying all numerators by `by`.
     fn spread(self, by: f64) -> Self {
         Self { x: self.x * by, xx: self.xx * by * by, xd: self.xd * by, ..self }
     }
 
-    /// The ratio and its variance; `None` if the denominator is 0.
+    /// Returns the ratio and its variance; `None` if the denominator is 0.
     fn ratio(&self, blocks: f64) -> Option<(f64, f64)> {
         if self.d <= 0.0 {
             return None;
@@ -107,9 +104,9 @@ impl Moments {
     }
 }
 
-/// The difference divided by its standard error. The variance is the larger of two. The first is that of each side's own blocks
-/// (Welch). The second comes from the spread of both sides together and their lengths, because a short recording without spikes
-/// does not prove that there are none.
+/// Returns the difference divided by its standard error. The variance is the larger of two estimates. The first uses the variance
+/// of each side's own blocks (Welch). The second pools the spread of both sides and uses their lengths, because a short recording
+/// without spikes does not prove that spikes do not occur.
 fn distance([first, second]: [Moments; 2], shape: &Shape, widen: f64, small: f64) -> f64 {
     let (counts, lengths) = (shape.counts(), shape.lengths);
     let (Some((a, var_a)), Some((b, var_b))) = (first.ratio(counts[0]), second.ratio(counts[1])) else {
@@ -127,7 +124,7 @@ impl RatioSeries {
         self.blocks.split_at(shape.blocks[0]).into()
     }
 
-    /// Factor, at least 1, by which correlation of neighbouring blocks widens the variance of a mean.
+    /// Returns the factor, at least 1, by which correlation of neighbouring blocks widens the variance of a mean.
     pub fn widening(&self, shape: &Shape) -> f64 {
         let (mut squares, mut products) = (0.0, 0.0);
         for side in self.sides(shape) {
@@ -140,8 +137,8 @@ impl RatioSeries {
         if squares <= 0.0 || !shape.is_enough() {
             return 1.0;
         }
-        // The correlation of few values around their own mean is underestimated (Kendall's bias, -(1 + 4 r) / n). An
-        // estimate from few values is uncertain, so one standard error is added.
+        // Few values underestimate the correlation around their own mean (Kendall's bias, -(1 + 4 r) / n). The estimate is also
+        // uncertain, so one standard error is added.
         let few = shape.few();
         let unbiased = (few * products / squares + 1.0) / (few - 4.0);
         let correlation = unbiased + 1.0 / (self.blocks.len() as f64).sqrt();
@@ -149,7 +146,7 @@ impl RatioSeries {
         (1.0 + correlation) / (1.0 - correlation)
     }
 
-    /// The ratio of both sides together, weighted by their lengths; 0 if the denominator is 0.
+    /// Returns the ratio of both sides together, weighted by their lengths; 0 if the denominator is 0.
     fn whole(&self, shape: &Shape) -> f64 {
         let [first, second] = self.sides(shape).map(Moments::of);
         let weights = [0, 1].map(|side| shape.lengths[side] / shape.counts()[side]);
@@ -157,7 +154,7 @@ impl RatioSeries {
         if d > 0.0 { (first.x * weights[0] + second.x * weights[1]) / d } else { 0.0 }
     }
 
-    /// The second ratio minus the first, for each draw that has a non-zero denominator on both sides.
+    /// Returns the second ratio minus the first, for each draw with a non-zero denominator on both sides.
     pub fn drawn_differences(&self, draws: &[Vec<f32>], shape: &Shape) -> Vec<f64> {
         let ratio = |blocks: &[(f64, f64)], draw: &[f32]| {
             let (mut x, mut d) = (0.0, 0.0);
@@ -176,7 +173,7 @@ impl RatioSeries {
     }
 }
 
-/// For each series: the probability that chance alone gives any of the series a difference as certain as this one.
+/// Returns, for each series, the probability that chance alone makes any series differ as significantly as this one.
 pub(super) fn family_wise(series: &[RatioSeries], shape: &Shape, deals: usize) -> Vec<f64> {
     if !shape.is_enough() || series.is_empty() {
         return vec![1.0; series.len()];
@@ -186,18 +183,16 @@ pub(super) fn family_wise(series: &[RatioSeries], shape: &Shape, deals: usize) -
     let p = series.iter().map(|series| {
         let moments = series.sides(shape).map(Moments::of);
         let observed = distance(moments, shape, series.widening(shape), series.small);
-        // A permutation that equals the recordings must count in spite of rounding.
+        // A permutation that equals the recordings must count despite rounding.
         let below = largest.partition_point(|chance| *chance < observed * (1.0 - 1e-9));
         (1 + largest.len() - below) as f64 / (1 + largest.len()) as f64
     });
     p.collect()
 }
 
-/// The largest difference of all series, for each permutation.
-///
-/// The mean of a long block lies nearer to the overall mean than that of a short one. So blocks of different lengths are not
-/// exchangeable. The test therefore permutes deviations: how far each block lies from both recordings together, scaled to
-/// unit length. The side that receives a deviation scales it to the length of that side's blocks.
+/// Returns the largest difference of all series, for each permutation. The mean of a long block varies less than the mean of a
+/// short block. So blocks of different lengths are not exchangeable. The test therefore permutes deviations from the mean of both
+/// recordings together, scaled to unit length. The side that receives a deviation scales it to the length of its own blocks.
 fn largest_differences(series: &[RatioSeries], shape: &Shape, deals: usize) -> Vec<f64> {
     let mut random = Rand32::new(SEED);
     let [first_blocks, second_blocks] = shape.blocks;
@@ -212,7 +207,7 @@ fn largest_differences(series: &[RatioSeries], shape: &Shape, deals: usize) -> V
     let dealt: Vec<Vec<u16>> = (0..deals).map(deal).collect();
     let spreads = shape.spreads();
     let mut largest = vec![0.0; deals];
-    // One series after the other: the blocks of one series fit in the cache, but the moments of all series would take megabytes.
+    // One series at a time: the blocks of one series fit in the cache. The moments of all series would take megabytes.
     for one in series {
         let whole = one.whole(shape);
         let blocks = one.blocks.iter().enumerate().map(|(block, (x, d))| {
@@ -230,7 +225,7 @@ fn largest_differences(series: &[RatioSeries], shape: &Shape, deals: usize) -> V
     largest
 }
 
-/// Bootstrap draws with replacement within each side. Each draw holds the number of times that each block was drawn.
+/// Returns bootstrap draws with replacement within each side. A draw holds how often each block was drawn.
 pub(super) fn draws(shape: &Shape) -> Vec<Vec<f32>> {
     let mut random = Rand32::new(SEED ^ 1);
     let (first, all) = (shape.blocks[0], shape.blocks[0] + shape.blocks[1]);
@@ -246,9 +241,9 @@ pub(super) fn draws(shape: &Shape) -> Vec<Vec<f32>> {
     (0..DRAWS).map(&mut draw).collect()
 }
 
-/// The confidence interval around `estimate`, with level [`CONFIDENCE`]; `None` if there are too few draws or blocks. Its ends
-/// are percentiles of the drawn estimates, moved outwards if blocks are few or correlated. With few blocks a bootstrap
-/// interval is too narrow, so Student's quantile replaces the normal one.
+/// Returns the confidence interval around `estimate` at level [`CONFIDENCE`]; `None` if there are too few draws or blocks. Its
+/// ends are percentiles of the drawn estimates, moved outwards if blocks are few or correlated. With few blocks, a bootstrap
+/// interval is too narrow, so Student's quantile replaces the normal quantile.
 pub(super) fn interval(
     mut drawn: Vec<f64>,
     estimate: f64,
@@ -269,7 +264,7 @@ pub(super) fn interval(
 /// The 99.5 % quantile of the normal distribution.
 const NORMAL_QUANTILE: f64 = 2.575_829_303_548_901;
 
-/// The 99.5 % quantile of Student's distribution, by Cornish and Fisher's expansion: within 2 % from 5 degrees of freedom on.
+/// Returns Student's 99.5 % quantile, by Cornish and Fisher's expansion. The error is below 2 % from 5 degrees of freedom on.
 fn student(freedom: f64) -> f64 {
     let z = NORMAL_QUANTILE;
     let z2 = z * z;

@@ -12,24 +12,22 @@ use super::{
 };
 use crate::{Hist, path::is_at_or_below, sum};
 
-/// Fewest events, on both sides together, for a rate to be tested. Also the fewest waits beyond a quantile.
+/// Minimum number of events, on both sides together, to test a rate. Also the minimum number of waits beyond a quantile.
 pub(super) const FEW_EVENTS: f64 = 10.0;
 
-/// A subject with its data from both sides.
 pub(super) struct SubjectPair<'a> {
     pub subject: DiffSubject,
     pub presence: Presence,
-    /// `None`: the subject does not exist on that side.
+    /// `None`: that side lacks the subject.
     pub rows: [Option<&'a SubjectBlocks>; 2],
-    /// The sum over all blocks of each side.
+    /// For each side, the sum over all blocks.
     pub sums: [BlockCells; 2],
 }
 
-/// Data that all series share.
 pub(super) struct Comparison<'a> {
     pub sides: [&'a Recorded; 2],
-    /// The side that comes first in each series, and the side that comes second. Their order does not depend on the order of the
-    /// arguments, so swapping the arguments mirrors the result.
+    /// The side that comes first in each series, and the other side. The order of the arguments does not affect this order, so
+    /// swapping the arguments mirrors the result.
     pub order: [usize; 2],
     pub shape: Shape,
     pub wall_ns: [f64; 2],
@@ -50,7 +48,7 @@ impl<'a> Comparison<'a> {
         Self { sides, order, shape, wall_ns }
     }
 
-    /// Makes the series of both sides. `parts` returns the numerators and denominators of one side. Both are divided by the
+    /// Builds the series of both sides. `parts` returns the numerators and denominators of one side. Both are divided by the
     /// side's mean block length, so that the blocks of both sides have the same mean weight.
     fn series(&self, parts: impl Fn(usize, usize) -> [Vec<f64>; 2], small: f64) -> RatioSeries {
         let blocks = self.order.into_iter().flat_map(|side| {
@@ -62,7 +60,7 @@ impl<'a> Comparison<'a> {
         RatioSeries { blocks: blocks.collect(), small }
     }
 
-    /// The series of a figure that is a ratio of counters.
+    /// Returns the series of a figure that is a ratio of counters.
     pub fn counted(&self, pair: &SubjectPair, figure: &Figure) -> RatioSeries {
         let (sum, divisor) = figure.ratio;
         let parts = |side: usize, blocks| {
@@ -75,7 +73,7 @@ impl<'a> Comparison<'a> {
         self.series(parts, figure.least.0 / scale(figure.unit) / 10.0)
     }
 
-    /// The series of the share of waits above a quantile's bucket.
+    /// Returns the series of the share of waits above a quantile's bucket.
     pub fn above(&self, pair: &SubjectPair, bucket: usize, quantile: f64) -> RatioSeries {
         let parts = |side: usize, blocks| match pair.rows[side] {
             Some(rows) => [rows.above(bucket, blocks), rows.waits(blocks)],
@@ -84,7 +82,7 @@ impl<'a> Comparison<'a> {
         self.series(parts, quantile.min(1.0 - quantile) / 50.0)
     }
 
-    /// The value of a figure that is a ratio of counters, over a whole side, in the figure's unit. `None` if the divisor is 0.
+    /// Returns a ratio of counters over a whole side, in the figure's unit; `None` if the divisor is 0.
     pub fn value(&self, pair: &SubjectPair, figure: &Figure, side: usize) -> Option<f64> {
         let (sum, divisor) = figure.ratio;
         let sums = &pair.sums[side];
@@ -92,13 +90,13 @@ impl<'a> Comparison<'a> {
         (divisor > 0.0).then(|| sums.at(sum) as f64 / divisor * scale(figure.unit))
     }
 
-    /// A measure as a share of wall time.
+    /// Returns a measure as a share of wall time.
     pub fn share(&self, pair: &SubjectPair, measure: Measure, side: usize) -> f64 {
         pair.sums[side].get(measure) as f64 / self.wall_ns[side].max(1.0)
     }
 }
 
-/// Factor from a ratio of counters to the unit.
+/// Returns the factor from a ratio of counters to the unit.
 pub(super) fn scale(unit: FigureUnit) -> f64 {
     match unit {
         FigureUnit::PerSecond => 1e9,
@@ -106,7 +104,7 @@ pub(super) fn scale(unit: FigureUnit) -> f64 {
     }
 }
 
-/// The bucket that holds the quantile of both sides together; `None` if too few waits are beyond the quantile.
+/// Returns the bucket of the quantile of both sides together; `None` if too few waits are beyond the quantile.
 pub(super) fn bucket_at(hists: &[Hist; 2], quantile: f64) -> Option<usize> {
     let total = sum::total(hists.iter().map(Hist::count));
     if (total as f64) * quantile.min(1.0 - quantile) < FEW_EVENTS {
@@ -122,12 +120,12 @@ pub(super) fn bucket_at(hists: &[Hist; 2], quantile: f64) -> Option<usize> {
     })
 }
 
-/// Minimum share of wall time that a subject must run and wait on at least one side; other subjects are omitted.
+/// Minimum share of wall time that a subject must run and wait on at least one side. Less active subjects are omitted.
 const LEAST_ACTIVITY: f64 = 0.001;
-/// Maximum number of compared subjects of each kind: those that waited and ran most.
+/// Maximum number of compared subjects of each kind. The most active subjects are kept.
 const MOST_SUBJECTS: usize = 60;
 
-/// The subjects of both sides; a subject may exist on only one of them.
+/// Returns the subjects of both sides. A subject may exist on only one side.
 pub(super) fn subjects<'a>(comparison: &Comparison<'a>) -> Vec<SubjectPair<'a>> {
     let all: BTreeSet<&DiffSubject> = comparison.sides.iter().flat_map(|side| side.rows.keys()).collect();
     let pairs = all.into_iter().map(|subject| {
@@ -147,7 +145,7 @@ pub(super) fn subjects<'a>(comparison: &Comparison<'a>) -> Vec<SubjectPair<'a>> 
     pairs.collect()
 }
 
-/// The share of wall time that a subject waited and ran, on the side where this share is larger.
+/// Returns the share of wall time that a subject waited and ran, on the side where this share is larger.
 fn activity(comparison: &Comparison, pair: &SubjectPair) -> f64 {
     let measures = [Measure::Wait, Measure::OnCpu, Measure::Behind];
     let [before, after] =
@@ -155,8 +153,8 @@ fn activity(comparison: &Comparison, pair: &SubjectPair) -> f64 {
     before.max(after)
 }
 
-/// Returns the most active subjects of each kind. The flag is true for a cgroup that has the same activity as a cgroup below it.
-/// For such a cgroup only the figures marked `is_own` are compared.
+/// Returns the most active subjects of each kind. The flag marks a cgroup that is exactly as active as one of its descendants.
+/// Only the figures marked `is_own` are compared for such a cgroup.
 pub(super) fn chosen<'s, 'a>(
     comparison: &Comparison,
     subjects: &'s [SubjectPair<'a>],
@@ -194,7 +192,7 @@ pub(super) fn chosen<'s, 'a>(
     chosen.into_iter().map(|(_, pair)| (pair, is_shadow(pair))).collect()
 }
 
-/// For each of `quantiles`: after minus before in ns, in each draw of blocks.
+/// Returns, for each of `quantiles`, the value after minus the value before in each draw of blocks, ns.
 pub(super) fn drawn_quantiles(
     comparison: &Comparison,
     pair: &SubjectPair,
@@ -215,7 +213,7 @@ pub(super) fn drawn_quantiles(
     out
 }
 
-/// The histograms of one side's blocks, limited to the buckets in use.
+/// The histograms of one side's blocks, limited to the used buckets.
 struct BlockHists {
     lowest: usize,
     width: usize,
@@ -239,7 +237,7 @@ impl BlockHists {
         Self { lowest, width, counts, longest_ns: pair.sums[side].get(Measure::Longest) }
     }
 
-    /// Returns `None` if the draw contains no wait.
+    /// Returns the quantiles of a draw, ns; `None` if the draw contains no wait.
     fn quantiles(&self, times: &[f32], quantiles: &[f64]) -> Option<Vec<f64>> {
         let mut sums = vec![0.0f32; self.width];
         for (block, times) in self.counts.chunks_exact(self.width).zip(times) {

@@ -1,5 +1,5 @@
-//! Sums one recording for a comparison, one Interval at a time, under names that both recordings have: ids of containers and numbers of
-//! threads differ between runs.
+//! Sums one recording for a comparison, one Interval at a time. Container ids and thread numbers differ between runs, so subjects
+//! get names that both recordings have.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -27,17 +27,17 @@ pub struct Side {
     intervals: u64,
     /// The index of each subject in `tracked`.
     subjects: HashMap<DiffSubject, usize>,
-    /// For each subject: the block that is being filled (`None`: no activity in it so far), and the completed blocks.
+    /// For each subject: the current block (`None`: no activity in it so far) and the completed blocks.
     tracked: Vec<(Option<Box<BlockSums>>, SubjectBlocks)>,
-    /// The index in `tracked` of the program of each thread name.
+    /// The index in `tracked` of a thread's program, by thread name.
     programs: HashMap<Arc<str>, usize>,
-    /// The index in `leaves` of each cgroup, by cgroup id.
+    /// The index in `leaves` of a cgroup, by cgroup id.
     leaf_of: HashMap<u64, usize>,
     leaves: Vec<Leaf>,
     pairs: HashMap<(u64, u64), usize>,
     first_limits: BTreeMap<Arc<str>, CpuLimits>,
     changed_limits: BTreeSet<Arc<str>>,
-    /// The whole recording, without histograms.
+    /// The recording, without histograms.
     whole: Appended,
     hist: HistSum,
     no_hist: Arc<Hist>,
@@ -46,7 +46,7 @@ pub struct Side {
 /// The tasks directly in a cgroup.
 #[derive(Debug, Default)]
 struct Leaf {
-    /// The block that is being filled.
+    /// The current block.
     sums: Option<Box<BlockSums>>,
     /// The subjects of the cgroup and its ancestors, the cgroup first. Empty until the path of the cgroup is known.
     above: Vec<usize>,
@@ -55,15 +55,15 @@ struct Leaf {
 #[derive(Debug)]
 pub(super) struct Recorded {
     pub blocks: Blocks,
-    /// All subjects that existed, including those without activity.
+    /// All subjects that existed, including inactive ones.
     pub rows: BTreeMap<DiffSubject, SubjectBlocks>,
-    /// The recording as one Interval. It holds only one histogram: the sum of all.
+    /// The recording as one Interval. It has a single histogram: the sum of all.
     pub whole: Interval,
     pub intervals: u64,
-    /// The limits at the end, by path; `None`: several cgroups of this name have different limits.
+    /// The limits at the end, by path; `None`: several cgroups with this path have different limits.
     pub limits: BTreeMap<Arc<str>, Option<CpuLimits>>,
     pub changed_limits: BTreeSet<Arc<str>>,
-    /// For each renamed path, the name without ids that is compared with the other side.
+    /// For each renamed path: the name without ids that the comparison uses.
     pub names: BTreeMap<Arc<str>, Arc<str>>,
 }
 
@@ -92,7 +92,7 @@ impl Side {
         for idle in &interval.idle {
             self.place(idle, &interval.cgroups);
         }
-        // No figure here needs the histograms by CPU, and adding them is expensive.
+        // No figure of `diff` needs the histograms by CPU, and adding them is expensive.
         for wait in interval.cpus.iter_mut().filter_map(|cpu| cpu.wait.as_mut()) {
             wait.hist = Hist::default();
         }
@@ -130,7 +130,7 @@ impl Side {
         at
     }
 
-    /// The indexes of a task's cgroup and program, which are added if they are new.
+    /// Returns the indexes of a task's cgroup and program. Adds them if they are new.
     fn place(&mut self, task: &TaskReading, names: &[(u64, Arc<str>)]) -> (usize, usize) {
         let leaf = self.leaf(task.cgroup_id, names);
         let program = match self.programs.get(&task.comm) {
@@ -152,7 +152,7 @@ impl Side {
         }
         let hist = std::mem::take(&mut task.wait.hist);
         self.hist.add(&hist);
-        // Stores all counters, as in the exact mode. The comparison later checks whether both recordings have a counter.
+        // Stores all counters, as in the exact mode. Later code checks whether both recordings have a counter.
         let observed = Observed::task(task, Mode::Bpf);
         for sums in [&mut self.leaves[leaf].sums, &mut self.tracked[program].0] {
             sums.get_or_insert_default().add_tasks(&task.totals, task.wait.max_ns, &hist, &observed);
@@ -299,7 +299,7 @@ impl Side {
         });
         let limits = limits.collect();
         if whole.mode == Mode::Bpf {
-            // Findings read the histogram of all tasks together. This extra entry holds it.
+            // Findings read the histogram of all tasks together from this extra entry.
             let wait = Wait { hist: self.hist.take(), ..Wait::default() };
             let (totals, accounts) = (Totals::default(), None);
             whole.exited.push(ExitedInterval { cgroup_id: u64::MAX, tasks: 0, totals, accounts, wait });
@@ -316,9 +316,9 @@ impl Side {
     }
 }
 
-/// Gives cgroups that differ only in ids the same name. Only cgroups that exist on one side alone are renamed, and only if the
-/// other side has such a cgroup of the same form. Several cgroups of one side with the same form are merged. Their limits are
-/// kept if they are equal.
+/// Gives cgroups that differ only in ids the same name. A cgroup is renamed only if it exists on one side alone, and the other
+/// side has a cgroup that gets the same name. Cgroups of one side that get the same name are merged. Their limits are kept if
+/// they are equal.
 pub(super) fn align(before: &mut Recorded, after: &mut Recorded) {
     let (mut names, mut others) = (names(before, after), names(after, before));
     let [forms, other_forms] =
@@ -366,8 +366,8 @@ fn rename(side: &mut Recorded, names: BTreeMap<Arc<str>, Arc<str>>) {
     side.names = names;
 }
 
-/// The program name for a thread name: `#` replaces each number after a separator. `worker-12` becomes `worker-#`; `python3` and
-/// `nginx` stay. All kernel workers are `kworker`.
+/// Returns the program of a thread name: `#` replaces each number after a separator. `worker-12` becomes `worker-#`; `python3`
+/// and `nginx` stay. All kernel workers become `kworker`.
 pub(super) fn program(comm: &str) -> String {
     if comm.starts_with("kworker/") {
         return "kworker".into();

@@ -1,4 +1,4 @@
-//! Tests that noise is not reported as a change, and that true changes are found with their size. The data is artificial.
+//! Tests that noise is not reported as a change, and that real changes are found with their size. The data is artificial.
 
 mod noise;
 mod whole;

@@ -1,6 +1,5 @@
 use super::*;
 
-/// A host without any problem.
 fn fine() -> Facts {
     let every =
         ["CAP_BPF", "CAP_PERFMON", "CAP_SYS_ADMIN", "CAP_SYS_PTRACE", "CAP_DAC_READ_SEARCH", "CAP_SYSLOG"];
@@ -37,7 +36,6 @@ fn fine() -> Facts {
     }
 }
 
-/// A user without any capability.
 fn unprivileged() -> Facts {
     Facts { uid: Some(1000), capabilities: Some(BTreeSet::new()), trial: None, ..fine() }
 }
@@ -50,7 +48,7 @@ fn without(capability: &str) -> Facts {
     facts
 }
 
-/// All verdicts except `ok`, similar to the output of `cgscope doctor`.
+/// Formats all verdicts except `ok`, like the output of `cgscope doctor`.
 fn said(facts: &Facts) -> String {
     judge(facts).iter().filter(|verdict| verdict.level != Level::Ok).map(line).collect()
 }
@@ -165,7 +163,7 @@ fn a_kernel_without_required_features() {
     insta::assert_snapshot!(said(&facts));
 }
 
-/// Features that the Debian kernels 5.10, 6.1 and 6.12 lack.
+/// The Debian kernels 5.10, 6.1 and 6.12 lack these features.
 #[test]
 fn features_that_older_kernels_lack_are_named() {
     let interrupts = || off(Feature::InterruptTime, &["rq.prev_irq_time"]);
@@ -186,7 +184,7 @@ fn features_that_older_kernels_lack_are_named() {
     insta::assert_snapshot!([v5_10, v6_1, v6_12].map(of).join("--\n"));
 }
 
-/// cgscope needs the kernel's clock of throttled time, or the functions at which cgscope can keep such a clock.
+/// cgscope needs the kernel's clock of throttled time, or kernel functions at which cgscope can maintain such a clock.
 #[test]
 fn throttled_time_is_unknown_only_without_any_clock() {
     let level = |features: Vec<FeatureOff>| worst(&judge(&Facts { features_off: Some(features), ..fine() }));

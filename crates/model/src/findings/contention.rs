@@ -1,4 +1,4 @@
-//! Rules about tasks that wait behind other tasks, of other cgroups or of their own.
+//! Rules about tasks that wait for other tasks, in other cgroups or in their own.
 
 use std::cmp::Reverse;
 
@@ -18,14 +18,12 @@ use crate::{
     words::{list, percent},
 };
 
-/// Neighbours are noisy if tasks waited for them for this share of their waiting and running time, percent, and for this total
-/// time.
+/// Minimum wait for other cgroups at which neighbours are noisy: percent of the tasks' waiting and running time, and total time.
 const NEIGHBOUR_PERCENT: u64 = 10;
 const NEIGHBOUR_NS: u64 = 50_000_000;
-/// A cgroup gets no finding if findings below it explain this share of its waiting, percent.
+/// A cgroup gets no finding if findings of its descendants explain at least this share of its waiting, percent.
 const EXPLAINED_PERCENT: u64 = 80;
-/// Tasks of one cgroup contend if they waited for each other for this share of their waiting and running time, percent, and for
-/// this total time.
+/// Minimum wait for own tasks at which a cgroup is contended: percent of the tasks' waiting and running time, and total time.
 const OWN_PERCENT: u64 = 25;
 const OWN_NS: u64 = 10_000_000;
 
@@ -38,9 +36,9 @@ pub(super) fn findings(context: &Context) -> Vec<Finding> {
 /// Reports the lowest cgroups that have most of the waiting.
 fn noisy_neighbours(context: &Context) -> Vec<Finding> {
     let mut noisy: Vec<(u64, usize)> = Vec::new();
-    // For each cgroup, with all cgroups below it: the waiting that findings explain, ns.
+    // For each cgroup with its descendants: the waiting time that findings explain, ns.
     let mut explained_ns = vec![0; context.nodes().len()];
-    // In this order, descendants come before their ancestors.
+    // Descendants come before their ancestors.
     for (node, cgroup) in context.nodes().rev() {
         let sums = context.with_below(node);
         let ns = sums.by_cause.get(Cause::OtherCgroup);
@@ -50,7 +48,7 @@ fn noisy_neighbours(context: &Context) -> Vec<Finding> {
             && !host_again
             && !is_share(below_ns, ns, EXPLAINED_PERCENT)
         {
-            // The finding of an ancestor includes the waits below it, so each wait is counted once.
+            // The finding of an ancestor includes its descendants' waits, so `max` counts each wait once.
             explained_ns[node] = below_ns.max(ns);
             noisy.push((ns, node));
         }
@@ -68,14 +66,14 @@ fn worst(context: &Context, mut nodes: Vec<(u64, usize)>) -> impl Iterator<Item 
     nodes.into_iter()
 }
 
-/// The culprits in other cgroups, without kernel threads and without the victim's own cgroup.
+/// Returns the culprits in other cgroups, without kernel threads and without each victim's own cgroup.
 fn neighbours_of(context: &Context, victim: usize) -> Vec<Culprit> {
     let is_neighbour = |pair: &PairReading| pair.culprit != KERNEL && pair.culprit != pair.victim;
     let pairs = context.tree.pairs_below(victim).filter(|pair| is_neighbour(&context.interval.pairs[*pair]));
     context.tree.culprits_among(context.interval, pairs)
 }
 
-/// Returns the policy of real-time tasks and the one that ran most, if real-time tasks ran most of a neighbour's time.
+/// Returns the policy and the most active task of a neighbour's real-time tasks, if these tasks had most of its run time.
 pub(crate) fn realtime_neighbour<'a>(context: &Context<'a>, neighbour: &Culprit) -> Option<Realtime<'a>> {
     let interval = context.interval;
     let is_it = |task: &&TaskInterval| match (&neighbour.task, &neighbour.path) {
@@ -86,22 +84,21 @@ pub(crate) fn realtime_neighbour<'a>(context: &Context<'a>, neighbour: &Culprit)
     mostly_realtime(ran)
 }
 
-/// Like [`realtime_neighbour`], for the tasks of a cgroup that waited behind other cgroups.
+/// Like [`realtime_neighbour`], for the tasks of a cgroup that waited for other cgroups.
 pub(crate) fn realtime_victim<'a>(context: &Context<'a>, node: usize) -> Option<Realtime<'a>> {
     let waited = context.tree.tasks_below(node).iter().map(|at| &context.interval.tasks[*at]);
     mostly_realtime(waited.map(|task| (task, task.wait.by_cause.get(Cause::OtherCgroup))))
 }
 
-/// The two cgroups directly below the lowest common ancestor, on the paths to `a` and `b`. Weights count only among siblings.
-/// `None` if one cgroup is an ancestor of the other.
+/// Returns the ancestors of `a` and `b` (or the cgroups themselves) directly below the lowest common ancestor. Weights apply only
+/// among siblings. `None` if one cgroup is an ancestor of the other.
 pub(crate) fn siblings<'p>(a: &'p str, b: &'p str) -> Option<(&'p str, &'p str)> {
     let ours = path_and_ancestors(a).take_while(|path| !is_at_or_below(b, path)).last()?;
     let theirs = path_and_ancestors(b).take_while(|path| !is_at_or_below(a, path)).last()?;
     Some((ours, theirs))
 }
 
-/// Judges each cgroup by the tasks directly in it. On an oversubscribed host, `cpu_oversubscription` replaces the finding
-/// for `/`.
+/// Judges each cgroup by its own tasks. On an oversubscribed host, `cpu_oversubscription` replaces the finding for `/`.
 fn own_contention(context: &Context) -> Vec<Finding> {
     let oversubscribed = host::cpu_oversubscription(context).is_some();
     let crowded = context.nodes().filter_map(|(node, cgroup)| {
@@ -124,7 +121,7 @@ fn own_contention(context: &Context) -> Vec<Finding> {
     worst(context, crowded).filter_map(|(ns, node)| crowd(context, node, ns)).take(MOST).collect()
 }
 
-/// True if most of the waiting was on a full node beside an idle node: `node_skew` reports this.
+/// True if most of the waiting was on a full node beside an idle node. `node_skew` reports that case.
 fn is_on(context: &Context, node: usize, full_node: u32, own_ns: u64) -> bool {
     let tasks = context.tree.tasks_of(node).iter().map(|at| &context.interval.tasks[*at]);
     let there = tasks.filter(|task| task.reading.node == Some(full_node));
@@ -132,8 +129,8 @@ fn is_on(context: &Context, node: usize, full_node: u32, own_ns: u64) -> bool {
     is_share(there_ns, own_ns, EXPLAINED_PERCENT)
 }
 
-/// Reports more busy threads than CPUs, or fewer threads that are badly spread. `None` in two cases: most of the waiting was
-/// that of other threads (many short threads may have outnumbered the CPUs), or each busy thread was last on a separate CPU.
+/// Reports more busy threads than CPUs, or fewer threads that are badly spread. `None` in two cases. First, other threads had
+/// most of the waiting: many short threads may have outnumbered the CPUs. Second, each busy thread was last on a CPU of its own.
 fn crowd(context: &Context, node: usize, ns: u64) -> Option<Finding> {
     let own_cpus = context.limits(node).and_then(|limits| limits.cpus);
     let cpus = own_cpus.into_iter().chain(context.host.cpus).min()?;
@@ -143,11 +140,11 @@ fn crowd(context: &Context, node: usize, ns: u64) -> Option<Finding> {
     is_crowded.then(|| own_contention_finding(context, node, cpus, &busy))
 }
 
-/// Maximum number of named neighbours. All but the worst need at least this share of the waiting, percent.
+/// Maximum number of named neighbours. All but the first need at least this share of the waiting, percent.
 const NEIGHBOURS: usize = 3;
 const NEIGHBOUR_NAMED_PERCENT: u64 = 10;
 
-/// The finding about noisy neighbours. `neighbours`: the culprits of the cgroup, the worst first.
+/// Returns the finding about noisy neighbours. `neighbours` are the culprits of the cgroup, the worst first.
 fn noisy_neighbour_finding(context: &Context, node: usize, neighbours: &[Culprit]) -> Finding {
     let (sums, names) = (context.with_below(node), &context.interval.names);
     let ns = sums.by_cause.get(Cause::OtherCgroup);
@@ -162,7 +159,7 @@ fn noisy_neighbour_finding(context: &Context, node: usize, neighbours: &[Culprit
         format!("{} behind {path}{}", percent(neighbour.ns, all_ns), task.unwrap_or_default())
     });
     let named: Vec<_> = named.collect();
-    // The advice names one cgroup, not a sum of several.
+    // The advice names one cgroup, so it skips the sum of several cgroups.
     let worst = neighbours.iter().find(|neighbour| neighbour.path.as_deref() != Some(REST_NAME));
     let named = if named.is_empty() { String::new() } else { format!(": {}", list(&named)) };
     let says = format!(
@@ -172,7 +169,7 @@ fn noisy_neighbour_finding(context: &Context, node: usize, neighbours: &[Culprit
         worst.map_or_else(String::new, |worst| beyond(context, worst)),
     );
     let advice = neighbour_advice(context, node, worst);
-    // The share of the first neighbour, of the waits that the selection has left.
+    // The first neighbour's part of the selected tasks' waiting.
     let first_ns = neighbours
         .first()
         .map_or(ns, |first| (u128::from(ns) * u128::from(first.ns) / u128::from(all_ns.max(1))) as u64);
@@ -182,7 +179,7 @@ fn noisy_neighbour_finding(context: &Context, node: usize, neighbours: &[Culprit
     Finding { is_heavier, ..finding }
 }
 
-/// How much of the waiting is beyond the neighbour's weight.
+/// Returns a clause on how much of the waiting exceeds the neighbour's weight.
 fn beyond(context: &Context, neighbour: &Culprit) -> String {
     let Some((path, beyond_ns)) = neighbour.path.as_deref().zip(neighbour.beyond_ns) else {
         return String::new();
@@ -198,7 +195,7 @@ fn beyond(context: &Context, neighbour: &Culprit) -> String {
     }
 }
 
-/// True if the victim used more CPU time than this neighbour, an ordinary cgroup beside it that kept to its weight.
+/// True if the victim used more CPU time than the neighbour, and the neighbour is an ordinary cgroup within its weight.
 fn is_heavier(context: &Context, victim: usize, neighbour: &Culprit) -> bool {
     let Some(path) = neighbour.path.as_deref() else { return false };
     let ran_ns = |node| context.with_below(node).ran_ns;
@@ -209,7 +206,7 @@ fn is_heavier(context: &Context, victim: usize, neighbour: &Culprit) -> bool {
         && context.tree.find(path).is_some_and(|neighbour| ran_ns(victim) > ran_ns(neighbour))
 }
 
-/// The short form about the first neighbour; `ns`: the time behind it.
+/// Returns the short form about the first neighbour. `ns` is the time waited for it.
 fn behind(
     context: &Context,
     node: usize,
@@ -234,7 +231,7 @@ fn behind(
         _ if realtime_victim(context, node).is_some() => {
             "give its real-time tasks a higher priority (chrt -p), or another cpuset".to_owned()
         }
-        // Weights count among siblings only, and the root has no quota.
+        // Weights apply only among siblings, and the root has no quota.
         Some(neighbour) if siblings(context.path(node), neighbour).is_none() => {
             format!("move tasks of {} to a cgroup with a quota (cpu.max)", leaf(neighbour))
         }
@@ -251,7 +248,7 @@ fn behind(
 }
 
 fn neighbour_advice(context: &Context, node: usize, worst: Option<&Culprit>) -> String {
-    // The files of the cpu controller apply only to tasks that are not real-time tasks.
+    // The files of the cpu controller do not apply to real-time tasks.
     const NOT: &str = "to which cpu.weight and cpu.max do not apply";
     if let Some((policy, task)) = worst.and_then(|worst| realtime_neighbour(context, worst)) {
         let tid = task.reading.tid;
@@ -301,7 +298,7 @@ fn neighbour_advice(context: &Context, node: usize, worst: Option<&Culprit>) -> 
     }
 }
 
-/// The finding that tasks of a cgroup wait for each other. `host`: number of CPUs that the cgroup may use.
+/// Returns the finding that tasks of a cgroup wait for each other. `host` is the number of CPUs that the cgroup may use.
 fn own_contention_finding(context: &Context, node: usize, host: u32, busy: &BusyThreads) -> Finding {
     let own = context.tree.nodes()[node].own;
     let ns = own.by_cause.get(Cause::OwnCgroup);
@@ -346,7 +343,7 @@ fn own_contention_finding(context: &Context, node: usize, host: u32, busy: &Busy
     about(context.path(node), finding(Rule::OwnContention, ns, short, says, advice))
 }
 
-/// Replaces advice that relies on `cpu.weight` and `cpu.max`: the scheduler may ignore them.
+/// Replaces advice that relies on `cpu.weight` and `cpu.max`: the BPF scheduler may ignore them.
 pub(super) fn advise(finding: &mut Finding, scheduler: &str) {
     match finding.rule {
         Rule::NoisyNeighbour => {

@@ -9,21 +9,20 @@ use crate::{
     words::percent,
 };
 
-/// A host is oversubscribed if more tasks than this run or wait for each CPU, percent, on average. Some waiting is usual on a
-/// busy host.
+/// A host is oversubscribed if more tasks than this run or wait per CPU on average, percent. Some waiting is normal on a busy
+/// host.
 const OVERSUBSCRIBED_PERCENT: u64 = 120;
-/// If the CPUs are less busy than this, percent, the host has enough CPUs, but its tasks are badly spread.
+/// If the CPUs are less busy than this, percent, the host has enough CPUs but its tasks are badly spread.
 const CPUS_BUSY_PERCENT: u64 = 90;
-/// Wakeups are slow if three conditions hold. Wakeups take at least this share of all waiting, percent. A wakeup takes at least
-/// this long on average (CPUs leave shallow idle states within some microseconds). There are at least this many waits (fewer
-/// could be chance).
+/// Wakeups are slow if three conditions hold. They take at least this share of all waiting, percent. They take at least this long
+/// on average, ns: CPUs leave shallow idle states within some microseconds. Their number is at least this: fewer may be chance.
 const WAKEUP_PERCENT: u64 = 20;
 const WAKEUP_MEAN_NS: u64 = 50_000;
 const WAKEUP_WAITS: u64 = 100;
-/// Minimum share of all waiting, percent, and minimum total, ns, at which time that no task had is reported.
+/// Minimum waiting because of interrupts or the hypervisor for a finding: share of all waiting, percent, and total, ns.
 const TAKEN_PERCENT: u64 = 5;
 const TAKEN_NS: u64 = 10_000_000;
-/// Minimum share of all waiting, percent, and minimum total, ns, at which unattributed waiting is reported.
+/// Minimum unattributed waiting for a finding: share of all waiting, percent, and total, ns.
 const UNATTRIBUTED_PERCENT: u64 = 5;
 const UNATTRIBUTED_NS: u64 = 10_000_000;
 
@@ -65,7 +64,6 @@ fn wakeup_latency(context: &Context) -> Option<Finding> {
         .then(|| wakeup_latency_finding(ns, waited_ns, waits, all.quantile_ns(0.99)))
 }
 
-/// Reports each cgroup whose real-time or deadline tasks used up their runtime.
 fn real_time_limits(context: &Context) -> Vec<Finding> {
     let limited = context.nodes().filter_map(|(node, cgroup)| {
         let ns = cgroup.own.by_cause.get(Cause::RtThrottled);
@@ -92,7 +90,7 @@ fn stolen_time(context: &Context) -> Option<Finding> {
     taken(context, Cause::Stolen, Rule::StolenTime, had, [title, action, advice])
 }
 
-/// Reports time that no task had, if there was much of it.
+/// Reports time taken by interrupts or the hypervisor, if there was much of it.
 fn taken(context: &Context, cause: Cause, rule: Rule, had: &str, words: [&str; 3]) -> Option<Finding> {
     let ([title, action, advice], waited_ns) = (words, context.total.waited_ns);
     let ns = context.total.by_cause.get(cause);
@@ -111,7 +109,7 @@ fn unattributed(context: &Context) -> Option<Finding> {
         .then(|| unattributed_finding(ns, waited_ns, context.interval))
 }
 
-/// The finding about an oversubscribed host. `busy_of`: the CPUs' busy time and available time, ns.
+/// Returns the finding about an oversubscribed host. `busy_of` holds the CPUs' busy time and available time, ns.
 fn cpu_oversubscription_finding(
     host: u32,
     wanted: f64,
@@ -158,7 +156,7 @@ fn wakeup_latency_finding(ns: u64, waited_ns: u64, waits: u64, p99_ns: Option<u6
     finding(Rule::WakeupLatency, ns, short, says, advice)
 }
 
-/// Returns why waiting has no cause, for a loss that leaves it without one. `counted`: the counter of the loss.
+/// Returns why waiting has no cause, for a loss that leaves waits without one. `counted` is the loss's counter.
 fn without_cause(loss: Loss, counted: u64) -> Option<String> {
     let waits = count(counted, "wait");
     let times = count(counted, "time");

@@ -19,27 +19,26 @@ use crate::{
     words::percent,
 };
 
-/// Tasks of a cgroup are reported if they waited for busy CPUs for this share of their waiting and running time, percent, and for
-/// this share of the interval, percent. The busy time of CPUs is known in steps of 10 ms, so short waits say little.
+/// Minimum wait for busy CPUs at which a cgroup's tasks are reported: percent of their waiting and running time, and percent of
+/// the interval. The busy time of CPUs has a resolution of 10 ms, so short waits say little.
 const WAITED_PERCENT: u64 = 10;
 const WAITED_OF_INTERVAL_PERCENT: u64 = 10;
 
-/// Tasks of a cgroup that waited for busy CPUs, with the same reason not to use the idle ones.
+/// Tasks of one cgroup that waited for busy CPUs and did not use the idle CPUs, all for the same reason.
 pub(crate) struct Kept<'a> {
     pub node: usize,
     pub hold: Hold,
-    /// The busy CPUs: all CPUs that the tasks may use, or for [`Hold::Nothing`] the CPUs where they were.
+    /// The busy CPUs: all CPUs that the tasks may use. For [`Hold::Nothing`]: the CPUs where the tasks were.
     pub busy: Vec<u32>,
     pub idle: &'a [u32],
     pub tasks: Vec<&'a TaskInterval>,
-    /// How long the tasks waited behind others, and the part behind their own cgroup, ns.
+    /// Time that the tasks waited, without time at a limit, and the part for their own cgroup, ns.
     pub ns: u64,
     pub own_ns: u64,
-    /// How long they ran or waited, ns.
+    /// Time that the tasks ran or waited, ns.
     pub active_ns: u64,
 }
 
-/// The CPUs of an interval by use.
 #[derive(Default)]
 pub(super) struct Cpus {
     busy: BTreeSet<u32>,
@@ -48,7 +47,7 @@ pub(super) struct Cpus {
 }
 
 impl Cpus {
-    /// A CPU between the two thresholds is in neither list: it may have been idle only while nobody waited.
+    /// Sorts the CPUs. A CPU between the two thresholds is in neither list: it may have been idle only while no task waited.
     pub fn new(context: &Context) -> Self {
         let is = |cpu: &CpuInterval, part: fn(u64, u64) -> bool| {
             cpu.busy_ns.zip(cpu.idle_ns).is_some_and(|(busy_ns, idle_ns)| part(busy_ns, idle_ns))
@@ -69,7 +68,7 @@ pub(super) fn findings(context: &Context) -> Vec<Finding> {
     kept(context, &cpus).iter().take(MOST).map(|kept| idle_cpus_finding(context, kept)).collect()
 }
 
-/// The groups of tasks to report, those that waited most first.
+/// Returns the groups of tasks to report, the longest waiting time first.
 pub(super) fn kept<'a>(context: &Context<'a>, cpus: &'a Cpus) -> Vec<Kept<'a>> {
     let waits = |task: &&TaskInterval| {
         cpus.busy.contains(&task.reading.cpu)
@@ -110,7 +109,7 @@ pub(super) fn kept<'a>(context: &Context<'a>, cpus: &'a Cpus) -> Vec<Kept<'a>> {
             kept.tasks.iter().map(|task| task.reading.cpu).collect::<BTreeSet<_>>().into_iter().collect();
     }
     if !groups.is_empty() {
-        // A finding about the whole node says more.
+        // The finding about the whole node is more informative.
         let full = numa::node_skew(context).map(|(_, full)| full);
         groups.retain(|kept| full.is_none() || kept.tasks.iter().any(|task| task.reading.node != full));
     }
@@ -119,7 +118,7 @@ pub(super) fn kept<'a>(context: &Context<'a>, cpus: &'a Cpus) -> Vec<Kept<'a>> {
 }
 
 fn is_reported(context: &Context, cpus: &Cpus, kept: &Kept) -> bool {
-    // If one of the allowed CPUs is not busy, the mask is not what keeps the tasks.
+    // If one of the allowed CPUs is not busy, the affinity mask is not the reason for the waiting.
     let is_full = kept.hold == Hold::Nothing || kept.busy.iter().all(|cpu| cpus.busy.contains(cpu));
     kept.hold != Hold::Unknown
         && is_full

@@ -1,4 +1,4 @@
-//! Rules about NUMA: a full node beside an idle one, memory far from its threads, threads that move between nodes.
+//! Rules about NUMA: a full node beside an idle node, memory far from its threads, threads that move between nodes.
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
@@ -12,30 +12,30 @@ use crate::{
     words::{list, percent},
 };
 
-/// A node is full if its CPUs were busy for this share of the time, percent, and tasks waited for these CPUs. The waiting must
-/// be this share of the busy time, percent (every busy CPU has short queues), and this total time.
+/// A node is full if its CPUs were busy for at least this share of the time, percent, and tasks waited for these CPUs. The
+/// waiting must reach this share of the busy time, percent (every busy CPU has short queues), and this total time.
 pub(super) const NODE_BUSY_PERCENT: u64 = 90;
 const NODE_WAIT_PERCENT: u64 = 10;
 const NODE_WAIT_NS: u64 = 10_000_000;
 /// A node is idle if its CPUs were busy for at most this share of the time, percent. The scheduler spreads tasks within a few
-/// ticks, so over an interval nodes usually differ by less.
+/// ticks, so the nodes usually differ by less over an interval.
 pub(super) const NODE_IDLE_PERCENT: u64 = 30;
-/// A finding names a process that has this share of the activity on a full node, percent. Otherwise it names a cgroup that has
-/// this share, or else the most active process.
+/// A finding names a process with at least this share of the activity on a full node, percent. Otherwise it names a cgroup with
+/// at least this share, or else the most active process.
 const NAMED_PERCENT: u64 = 50;
-/// Memory is far from its threads if this share of it is on other nodes, percent. The share must also be this many percentage
-/// points above that of memory spread evenly over all nodes, because an even spread is deliberate.
+/// Memory is far from its threads if at least this share of it is on other nodes, percent. The share must also exceed the share
+/// of evenly spread memory by this many percentage points, because an even spread is deliberate.
 const REMOTE_PERCENT: u64 = 50;
 const REMOTE_ABOVE_EVEN_PERCENT: u64 = 5;
 /// Smaller memory fits in caches.
 const REMOTE_BYTES: u64 = 16 << 20;
-/// The threads must have run for this share of the interval, percent of one CPU.
+/// Minimum run time of the threads, percent of one CPU.
 const REMOTE_RAN_PERCENT: u64 = 10;
-/// Threads move too often if they make at least this many moves per second, on average over the busy threads (refilling the
-/// caches takes milliseconds). There must also be this many moves in total: fewer may be the start of a program.
+/// Threads move too often from this many moves per second on, averaged over the busy threads: refilling the caches takes
+/// milliseconds. The total must also reach this number of moves: fewer may be the start of a program.
 const NODE_MOVES_PER_SECOND: u64 = 10;
 const NODE_MOVES: u64 = 20;
-/// Maximum number of findings of each rule: the worst processes or cgroups.
+/// Maximum number of findings of each rule. The worst processes or cgroups are kept.
 const SHOWN: usize = 3;
 
 pub(super) fn findings(context: &Context) -> Vec<Finding> {
@@ -77,7 +77,6 @@ pub(crate) enum Hold {
     Unknown,
 }
 
-/// A full node beside an idle node.
 pub(crate) struct Skew<'a> {
     pub context: &'a Context<'a>,
     pub full: &'a NodeGroup,
@@ -85,10 +84,9 @@ pub(crate) struct Skew<'a> {
     /// The process with most of the activity on the full node; `None`: `cgroup` has most of it.
     pub process: Option<u32>,
     pub cgroup: Option<&'a Arc<str>>,
-    /// The busy threads of the process or cgroup on the full node. Each has its time there, running and waiting, ns.
+    /// The busy threads of the process or cgroup on the full node, each with its running and waiting time there, ns.
     pub threads: Vec<(&'a TaskInterval, u64)>,
-    /// Time on the full node: of the process or cgroup, and of all tasks, ns. `ran_of` is running, `active_of` running or
-    /// waiting.
+    /// Time of the process or cgroup, and of all tasks, on the full node, ns. `ran_of`: running; `active_of`: running or waiting.
     pub ran_of: (u64, u64),
     pub active_of: (u64, u64),
     pub hold: Hold,
@@ -102,7 +100,7 @@ impl<'a> Skew<'a> {
             (ran_ns.max(waited_ns) != 0).then_some((task, ran_ns, ran_ns.saturating_add(waited_ns)))
         };
         let tasks: Vec<_> = context.interval.tasks.iter().filter_map(there).collect();
-        // No user can move a kernel thread that is bound to a CPU.
+        // A user cannot move a kernel thread that is bound to a CPU.
         let movable: Vec<_> = tasks.iter().filter(|(task, ..)| !task.is_bound()).copied().collect();
         let (process, user) = user(context, &movable)?;
         let cgroup_of = |task: &TaskInterval| context.interval.cgroup_path(task.reading.cgroup_id);
@@ -117,7 +115,7 @@ impl<'a> Skew<'a> {
         let (ran_ns, active_ns) = sums(&is_one);
         let (mut all_ran_ns, mut all_active_ns) = sums(&|_| true);
         if context.interval.is_selection {
-            // For tasks outside the selection, we know only that they kept the CPUs busy.
+            // Tasks outside the selection are unknown. Their time shows only in the busy time and waiting of the CPUs.
             all_ran_ns = all_ran_ns.max(full.busy_ns.unwrap_or(0));
             all_active_ns = all_active_ns.max(all_ran_ns.saturating_add(full.contended_ns()));
         }
@@ -131,7 +129,7 @@ impl<'a> Skew<'a> {
         Some(Self { context, full, idle, process, cgroup, threads, ran_of, active_of, hold })
     }
 
-    /// The distinct affinity masks of the threads, the most active first.
+    /// Returns the distinct affinity masks of the threads, the most active first.
     pub fn masks(&self) -> Vec<&'a str> {
         let masks = self.threads.iter().filter_map(|(task, active_ns)| {
             let mask = task.reading.placement.as_deref()?.cpus_allowed.as_deref()?;
@@ -143,8 +141,7 @@ impl<'a> Skew<'a> {
     }
 }
 
-/// The time that a task ran on a node and waited for that node, except the time at a limit, ns. A task's waits are divided among the
-/// nodes in proportion to its run time on each.
+/// Returns a task's running and waiting time on a node, ns, without time at a limit. Waits are split in proportion to run time.
 fn activity(task: &TaskInterval, node: u32) -> (u64, u64) {
     let waited_ns = task.wait.total_ns.saturating_sub(task.wait.by_cause.limited_ns());
     let ran = task.ran_by_node();
@@ -156,7 +153,7 @@ fn activity(task: &TaskInterval, node: u32) -> (u64, u64) {
     (ran_ns, (u128::from(waited_ns) * u128::from(ran_ns) / u128::from(all_ns)) as u64)
 }
 
-/// The process, or otherwise the cgroup, with most of the activity of these tasks.
+/// Returns the process, or else the cgroup, with most of the activity of these tasks.
 fn user<'a>(
     context: &Context<'a>,
     tasks: &[(&TaskInterval, u64, u64)],
@@ -174,7 +171,7 @@ fn user<'a>(
     })
 }
 
-/// The reason why a task does not use any of these idle CPUs.
+/// Returns the reason why a task does not use any of these idle CPUs.
 pub(super) fn hold_of(task: &TaskInterval, idle_cpus: &[u32]) -> Hold {
     let placement = task.reading.placement.as_deref();
     let leaves_out = |cpus: &str| Some(!parse_cpu_list(cpus)?.iter().any(|cpu| idle_cpus.contains(cpu)));
@@ -191,10 +188,9 @@ pub(super) fn hold_of(task: &TaskInterval, idle_cpus: &[u32]) -> Hold {
     }
 }
 
-/// Memory that is far from the threads that use it.
 pub(crate) struct FarMemory<'a> {
     pub share: f64,
-    /// Bytes of memory on each node.
+    /// Memory on each node, bytes.
     pub memory: &'a [(u32, u64)],
     /// Run time of the threads on each node, ns.
     pub ran: ByNode,
@@ -233,7 +229,7 @@ fn remote_memory(context: &Context) -> Vec<Finding> {
     found.into_iter().take(SHOWN).map(|(_, finding)| finding).collect()
 }
 
-/// The lowest cgroups with far memory. The root is left out, because its placement was not chosen.
+/// Returns the lowest cgroups with far memory, except the root, because nobody chose the root's placement.
 fn remote_cgroups<'a>(context: &Context<'a>) -> Vec<(usize, FarMemory<'a>)> {
     let Context { interval, tree, .. } = context;
     let with_memory = interval.limits.iter().filter(|limits| !limits.memory_by_node.is_empty());
@@ -262,7 +258,6 @@ fn node_bouncing(context: &Context) -> Vec<Finding> {
         *threads += 1;
         sum::add(moves, task.placement.node_migrations.unwrap_or(0));
     }
-    // Moves per second and thread, on average.
     let each = |threads: u64, moves: u64| moves as f64 / threads as f64 * 1e9 / interval.duration_ns as f64;
     let mut found: Vec<_> = processes.into_iter().collect();
     found.retain(|(_, (threads, moves))| {
@@ -277,7 +272,7 @@ fn node_bouncing(context: &Context) -> Vec<Finding> {
 
 /// Maximum number of named affinity masks.
 const MASKS: usize = 4;
-/// Memory is named as a reason if this share of it lies on the full node, percent.
+/// Memory is named as a reason if at least this share of it is on the full node, percent.
 const MEMORY_PERCENT: u64 = 80;
 
 fn node_skew_finding(skew: &Skew) -> Finding {
@@ -324,7 +319,7 @@ fn node_skew_finding(skew: &Skew) -> Finding {
     }
 }
 
-/// The reason why the threads stay on the node, and what to do about it.
+/// Returns the reason why the threads stay on the node, and what to do about it.
 fn hold(skew: &Skew) -> (String, String) {
     let Skew { full, idle, .. } = skew;
     let mut both: Vec<u32> = full.cpus.iter().chain(&idle.cpus).copied().collect();
@@ -406,7 +401,7 @@ fn remote_process_finding(remote: &FarMemory, memory: &ProcessMemory, interval: 
 }
 
 fn remote_memory_finding(remote: &FarMemory, move_it: &str) -> Finding {
-    // Neither is empty, because both are above a threshold.
+    // Neither list is empty, because both sums are above a threshold.
     let most = |amounts: &[(u32, u64)]| amounts.iter().copied().max_by_key(|(_, amount)| *amount);
     let ((at, there), (node, ran_there_ns)) =
         (most(remote.memory).unwrap_or_default(), most(&remote.ran).unwrap_or_default());
@@ -430,8 +425,7 @@ fn remote_memory_finding(remote: &FarMemory, move_it: &str) -> Finding {
     finding(Rule::RemoteMemory, 0, short, says, advice)
 }
 
-/// The finding that the busy threads of a process moved between NUMA nodes. `moves`: their moves in total; `each`: moves of one
-/// thread per second, on average.
+/// Returns the finding that a process's busy threads moved between nodes. `moves`: total; `each`: mean per second and thread.
 fn node_bouncing_finding(interval: &Interval, tgid: u32, threads: u64, moves: u64, each: f64) -> Finding {
     let says = format!(
         "process {tgid} ({}): its {} moved to another node {} ({each:.1} times a second per thread); each move leaves caches \

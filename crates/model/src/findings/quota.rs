@@ -1,4 +1,4 @@
-//! Rules about quotas that ran out. Findings name the cgroup that has the quota.
+//! Rules about quotas that ran out. Findings name the cgroup with the quota.
 
 use std::{cmp::Reverse, sync::Arc};
 
@@ -15,21 +15,20 @@ use crate::{
     words::{percent, raise},
 };
 
-/// A quota is reported if it ran out in this share of its periods, percent (below this share few requests are affected). A quota
-/// is also reported if it throttled tasks for this share of their waiting and running time, percent, and for this total time.
+/// A quota is reported if it ran out in at least this share of its periods, percent (a smaller share affects few requests). It is
+/// also reported if it throttled tasks for this share of their waiting and running time, percent, and for this total time.
 const PERIODS_PERCENT: u64 = 5;
 const THROTTLED_PERCENT: u64 = 5;
 const THROTTLED_NS: u64 = 10_000_000;
-/// The kernel counts up to two periods in which nothing runs when a load ends: the last one that it used only in part, and one more
-/// before the timer stops (`do_sched_cfs_period_timer`, Linux 4.18 to 7.2).
+/// When a load ends, the kernel counts up to two periods that are not fully used: the last period of the load, and one more
+/// period before the timer stops (`do_sched_cfs_period_timer`, Linux 4.18 to 7.2).
 pub(super) const IDLE_PERIODS: u64 = 2;
-/// To speak of bursts, this many other periods are needed: what a steady load used of the first one may be in the interval before, which
-/// leaves 80 %.
+/// Minimum number of other periods for a finding about bursts. A steady load's use of the first of these periods may lie in the
+/// previous interval. With five periods, 80 % of the use then remains.
 pub(super) const LEAST_PERIODS: u64 = 5;
-/// If a cgroup uses less than this share of its quota, percent, on average over the periods, only bursts exceed the quota.
+/// If a cgroup uses less than this share of its quota on average over the periods, percent, only bursts exceed the quota.
 pub const BELOW_LIMIT_PERCENT: u64 = 80;
 
-/// A cgroup whose quota ran out.
 pub(crate) struct Throttled<'a> {
     pub path: &'a Arc<str>,
     /// The limits from the cgroup's files; all `None` if the files could not be read.
@@ -39,7 +38,7 @@ pub(crate) struct Throttled<'a> {
     pub busy: BusyThreads,
 }
 
-/// None while a BPF scheduler schedules all normal tasks: it replaces the quotas, and their counters stand still.
+/// Reports nothing while a BPF scheduler schedules all normal tasks: it replaces the quotas, and their counters do not increase.
 pub(super) fn findings(context: &Context) -> Vec<Finding> {
     let nodes = 0..context.tree.nodes().len();
     let mut past: Vec<usize> = nodes.filter(|node| is_past_threshold(context, *node)).collect();
@@ -77,13 +76,12 @@ fn is_past_threshold(context: &Context, node: usize) -> bool {
         || is_much(held_ns, THROTTLED_NS, active_ns, THROTTLED_PERCENT)
 }
 
-/// True if the cgroup's own quota ran out in enough periods. `cpu.stat` counts only the periods of that quota.
+/// True if the cgroup's own quota ran out in enough periods. `cpu.stat` counts only that quota's periods.
 fn periods_ran_out(limits: &CgroupReading) -> bool {
     let periods = limits.nr_throttled.zip(limits.nr_periods);
     periods.is_some_and(|(throttled, all)| is_share(throttled, all, PERIODS_PERCENT))
 }
 
-/// Reports more busy threads than the quota has CPUs, rounded up.
 fn threads_over_quota(throttled: &Throttled, context: &Context) -> Option<Finding> {
     let enough = throttled.limits.quota_cores()?.ceil().max(1.0) as u64;
     (throttled.busy.threads > enough)
@@ -102,12 +100,12 @@ fn throttled_below_limit(throttled: &Throttled, context: &Context) -> Option<Fin
     let granted_ns = granted(limits.nr_periods?)?;
     let busy_periods = limits.nr_periods?.saturating_sub(IDLE_PERIODS);
     let usable_ns = granted(busy_periods).filter(|_| busy_periods >= LEAST_PERIODS)?;
-    // A selection measures only part of the cgroup's usage. The quota ran out, so the cgroup ran: a measured run time of 0
-    // cannot be its whole run time.
+    // A selection measures only a part of the usage. The quota ran out, so the cgroup ran: a measured run time of 0 is
+    // incomplete.
     let measured_ns = Some(sums.ran_ns).filter(|ns| context.host.whole && *ns != 0);
-    // The counters of a cgroup found during the interval start later than those of its tasks.
+    // For a cgroup found during the interval, the counters of its tasks start earlier than its own.
     let used_ns = limits.usage_ns.or(measured_ns)?.max(sums.ran_ns);
-    // What it did not use because others had the CPUs is no sign of bursts.
+    // CPU time that other tasks took from the cgroup is no sign of bursts.
     let causes = &sums.by_cause;
     let behind_others = TABLE.iter().filter(|row| row.behind.is_some() && row.cause != Cause::OwnCgroup);
     let wanted_ns = behind_others.fold(used_ns, |sum, row| sum.saturating_add(causes.get(row.cause)));
@@ -117,8 +115,8 @@ fn throttled_below_limit(throttled: &Throttled, context: &Context) -> Option<Fin
     throttled_below_limit_finding(throttled, cores * used_ns as f64 / granted_ns as f64)
 }
 
-/// Time without a name is mentioned from this share of the throttled time on, percent. In recordings of older versions, the quota of a
-/// wait that ended during a reading is in the interval before: up to 11 % in a second.
+/// Minimum share of the throttled time at which time without a known quota is mentioned, percent. In recordings of older
+/// versions, the previous interval holds the quota of a wait that ended during a reading. This affects up to 11 % of a second.
 const UNNAMED_PERCENT: u64 = 20;
 
 fn throttled_finding(throttled: &Throttled, duration_ns: u64) -> Finding {
@@ -171,7 +169,7 @@ fn periods(limits: &CgroupReading) -> String {
     }
 }
 
-/// The kernel's own count of throttled time. It is not the time that tasks lost, although readers often take it as that.
+/// Returns a clause on the kernel's count of throttled time. Readers often mistake this count for the time that tasks lost.
 fn cpu_stat(limits: &CgroupReading, duration_ns: u64) -> Option<String> {
     let throttled_ns = limits.throttled_ns.filter(|ns| *ns != 0)?;
     let used = limits.usage_ns.and_then(|used_ns| times(throttled_ns, used_ns));
@@ -185,8 +183,7 @@ fn cpu_stat(limits: &CgroupReading, duration_ns: u64) -> Option<String> {
     Some(format!("cpu.stat reports {} of throttled time{why}{used}", duration(throttled_ns)))
 }
 
-/// The finding about more busy threads than CPUs of quota; `None` if the quota is unknown. `enough`: the quota's CPUs, rounded
-/// up.
+/// Returns the finding about more busy threads than CPUs; `None`: the quota is unknown. `enough`: CPUs of the quota, rounded up.
 fn threads_over_quota_finding(throttled: &Throttled, enough: u64, host: Option<u32>) -> Option<Finding> {
     let Throttled { path, limits, busy, held, .. } = throttled;
     let host = host.filter(|host| u64::from(*host) > enough).map_or_else(String::new, |host| {
@@ -210,7 +207,7 @@ fn threads_over_quota_finding(throttled: &Throttled, enough: u64, host: Option<u
     Some(about(path, finding(Rule::ThreadsOverQuota, held.ns, short, says, advice)))
 }
 
-/// The finding about a quota exceeded only in bursts; `None` if the quota or the periods are unknown. `used`: average CPUs.
+/// Returns the finding about a quota exceeded only in bursts; `None` if the quota or periods are unknown. `used`: average CPUs.
 fn throttled_below_limit_finding(throttled: &Throttled, used: f64) -> Option<Finding> {
     let Throttled { path, limits, held, .. } = throttled;
     let says = format!(
@@ -239,7 +236,7 @@ fn burst_advice(limits: &CgroupReading) -> Option<String> {
     };
     let periods = limits.nr_bursts.map(|bursts| format!(" (used in {})", count(bursts, "period")));
     let already = format!("its burst is {}{}", micros(burst_us), periods.unwrap_or_default());
-    // The kernel refuses a burst above the quota.
+    // The kernel rejects a burst above the quota.
     Some(if burst_us < quota_us {
         format!(
             "{already}: raise the burst ({FILES}) to at most its quota ({quota}), or make the period longer"

@@ -1,4 +1,4 @@
-//! The rule about tasks that wait for very long and still wait. Their waits are in no other figure of the interval.
+//! The rule about tasks that have been waiting for very long. No other figure of the interval includes their pending waits.
 
 use std::cmp::Reverse;
 
@@ -14,32 +14,31 @@ use crate::{
 };
 
 /// A task is starved if it has waited for more than this time, and for more than this share of the interval, percent. Even on a
-/// busy CPU, a scheduler lets each task run several times a second. A wait that takes a smaller part of a long interval mostly
-/// ends soon.
+/// busy CPU, a scheduler runs each task several times a second. A wait that takes a smaller part of a long interval usually ends
+/// soon.
 const STARVED_NS: u64 = 1_000_000_000;
 const STARVED_PERCENT: u64 = 50;
 
-/// The starved tasks of one cgroup.
 pub(crate) struct Starved<'a> {
     pub node: usize,
     /// The task that has waited longest.
     pub task: &'a TaskInterval,
     pub pending: &'a Pending,
-    /// The cause of most of its wait, as far as known.
+    /// The cause of most of the task's wait, as far as known.
     pub cause: Cause,
-    /// Not all of the wait has a known cause: the part that has, ns. It is the latest part, because cgscope started later than the wait.
+    /// The part of the wait with a known cause, ns; set if the unattributed part is longer than the part due to `cause`. The
+    /// known part is the latest part of the wait, because cgscope started after the wait began.
     pub known_ns: Option<u64>,
-    /// The task that ran most on its CPU, as far as known.
+    /// The task that ran most on the CPU for which `task` waits, as far as known.
     pub runs: Option<&'a TaskInterval>,
-    /// Number of starved tasks.
     pub tasks: u64,
-    /// How long they waited in this interval, ns.
+    /// Waiting time of the starved tasks in this interval, ns.
     pub ns: u64,
 }
 
 pub(super) fn findings(context: &Context) -> Vec<Finding> {
     let starved = context.nodes().filter_map(|(node, _)| starved(context, node));
-    // A finding about the quota says more.
+    // The finding about the quota is more informative.
     let is_new =
         |starved: &Starved| starved.cause != Cause::Throttled || !quota::is_throttled(context, starved.node);
     let mut starved: Vec<_> = starved.filter(is_new).collect();
@@ -109,7 +108,7 @@ fn starved_finding(context: &Context, starved: &Starved) -> Finding {
     about(context.path(starved.node), finding(Rule::Starved, starved.ns, short, says, advice))
 }
 
-/// The short and the long form of the advice.
+/// Returns the short and the long form of the advice.
 fn actions(starved: &Starved) -> (&'static str, String) {
     let tid = starved.task.reading.tid;
     let realtime = starved.runs.and_then(|runs| Some((runs.realtime()?, runs.reading.tid)));

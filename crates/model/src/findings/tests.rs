@@ -18,7 +18,7 @@ use crate::{
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
 
-/// An interval under construction. It lasts 1 s; the root cgroup has id 1.
+/// An interval under construction, 1 s long. The root cgroup has the id 1.
 struct Scene {
     interval: Interval,
     host: Host,
@@ -37,7 +37,7 @@ impl Scene {
         self.interval.cgroups.iter().find(|(_, at)| &**at == path).map(|(id, _)| *id).expect("named before")
     }
 
-    /// Adds a task that ran and waited on CPU 0, in its own process.
+    /// Adds a task, in its own process, that ran and waited on CPU 0.
     fn task(mut self, path: &str, ran_ns: u64, waits: &[(Cause, u64)]) -> Self {
         let serial = self.interval.tasks.len() as u64 + 1;
         let wait = wait(waits);
@@ -112,13 +112,11 @@ impl Scene {
         findings(&self.interval, &self.host)
     }
 
-    /// The cgroups for which a rule reports a finding.
     fn at(&self, rule: Rule) -> Vec<String> {
         let all = self.all().into_iter().filter(|finding| finding.rule == rule);
         all.map(|finding| finding.cgroup.as_deref().unwrap_or("host").to_owned()).collect()
     }
 
-    /// The only finding of a rule.
     fn only(&self, rule: Rule) -> Finding {
         let mut found: Vec<_> = self.all().into_iter().filter(|finding| finding.rule == rule).collect();
         assert_eq!(found.len(), 1, "{found:#?}");
@@ -136,13 +134,13 @@ fn wait(waits: &[(Cause, u64)]) -> Wait {
     wait
 }
 
-/// A quota in CPUs, with a period of 100 ms.
+/// Returns a quota in CPUs, with a period of 100 ms.
 fn cores(cores: f64) -> CgroupReading {
     let quota_us = Some((cores * 100_000.0) as u64);
     CgroupReading { quota_us, period_us: Some(100_000), ..Default::default() }
 }
 
-/// The same as [`cores`], with `nr_throttled` of `nr_periods` throttled.
+/// Same as [`cores`], but `nr_throttled` of `nr_periods` periods were throttled.
 fn periods(quota: f64, nr_throttled: u64, nr_periods: u64) -> CgroupReading {
     CgroupReading { nr_throttled: Some(nr_throttled), nr_periods: Some(nr_periods), ..cores(quota) }
 }

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{ByCause, Cause, Group, Hist};
 
-/// The work of a task, or of the exited tasks of a cgroup.
+/// Work of a task, or of the exited tasks of a cgroup.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Did {
     totals: Totals,
@@ -21,7 +21,6 @@ impl Did {
         Self { totals, hist: self.hist.since(&before.hist).expect("it grows") }
     }
 
-    /// One wait of `wait_ns`, then a run of `ran_ns`.
     fn once(ran_ns: u64, wait_ns: u64, cause: Cause) -> Self {
         let totals = Totals {
             on_cpu_ns: ran_ns,
@@ -40,10 +39,10 @@ struct Task {
     cgroup_id: u64,
     start_ns: u64,
     moved_ns: Option<u64>,
-    /// The task moved, and has not been read since.
+    /// True if the task moved and has not been read since then.
     is_new_here: bool,
     did: Did,
-    /// The work of the task when it entered its cgroup.
+    /// The task's work when it entered its cgroup.
     base: Did,
     reported: Did,
 }
@@ -54,14 +53,14 @@ struct Place {
     did: Did,
 }
 
-/// A simulated kernel side. It reports each task. When a task exits, its unreported work is added to the exited tasks.
+/// A simulated kernel side, which reports each task. When a task exits, its unreported work is added to the exited tasks.
 #[derive(Debug, Default)]
 struct Kernel {
     now_ns: u64,
     serial: u64,
     tasks: Vec<Task>,
     places: BTreeMap<u64, Place>,
-    /// Cgroups whose place for exited tasks was freed after the latest reading: no task enters them before the next reading.
+    /// Cgroups whose place for exited tasks was freed after the latest reading. No task enters them before the next reading.
     given_back: BTreeSet<u64>,
 }
 
@@ -129,7 +128,6 @@ impl Kernel {
                 let task = &mut self.tasks[at];
                 (task.serial, task.cgroup_id, task.is_new_here) = (serial, to, true);
                 task.base = task.did.clone();
-                // Keeps the tasks ascending by serial.
                 let task = self.tasks.remove(at);
                 self.tasks.push(task);
             }
@@ -190,7 +188,6 @@ impl Kernel {
     }
 }
 
-/// The figures of each cgroup that can be summed.
 #[derive(Debug, Default, PartialEq)]
 struct Sums(BTreeMap<Option<Arc<str>>, (Did, u64)>);
 
@@ -235,7 +232,7 @@ proptest! {
     ) {
         let samples = run(&steps);
         let (mut each, mut viewer, mut scraper) = (Sums::default(), Sums::default(), Sums::default());
-        // The index of the Sample that the viewer received last, and that Sample.
+        // Index of the latest Sample that the viewer received, and that Sample.
         let (mut at, mut sent) = (0usize, samples[0].0.clone());
         let (mut of_viewer, mut of_scraper) = (Skipped::default(), Skipped::default());
         for (now, pair) in (1..).zip(samples.windows(2)) {
@@ -283,7 +280,7 @@ fn work_of_a_task_that_exited_in_a_skipped_sample_counts_for_its_cgroup() {
     let interval = Interval::over(&samples[0], &samples[2], &mut skipped);
     let ran = |path: &str| interval.by_cgroup().get(&Some(path.into())).map(|group| group.totals.on_cpu_ns);
     assert_eq!((ran("/7"), ran("/8")), (Some(30), Some(4)));
-    // A task that existed before its first reading has no known work.
+    // The work of a task that started before its first reading is unknown.
     let late = sample(20, &[task(1, 7, 130), task(9, 8, 500)]);
     let mut skipped = Skipped::default();
     skipped.add(&samples[0], &ended(&late, &samples[2]));
@@ -306,7 +303,7 @@ fn sums_are_held_only_for_cgroups_of_the_latest_interval() {
     assert_eq!((next, skipped.is_empty()), (first, true));
 }
 
-/// As for a viewer with an interval of a day, while thousands of cgroups come and go each second.
+/// Like a viewer with an interval of a day, while thousands of cgroups are created and removed each second.
 #[test]
 fn the_memory_of_skipped_samples_is_bounded_and_their_sum_is_kept() {
     const CGROUPS: u64 = 100_000;
@@ -321,13 +318,13 @@ fn the_memory_of_skipped_samples_is_bounded_and_their_sum_is_kept() {
     assert_eq!(interval.total().totals.on_cpu_ns, 9 * CGROUPS);
     assert_eq!(interval.exited.len(), MOST_CGROUPS + 1);
     assert_eq!(interval.losses.get(Loss::ExitedInOtherCgroup), CGROUPS - MOST_CGROUPS as u64);
-    // A later viewer's sample has them, too, and counts the loss once.
+    // The next sample of another viewer contains the sums as well, and counts the loss once.
     let mut next = first.clone();
     skipped.add_to(&mut next);
     assert_eq!(next.losses.get(Loss::ExitedInOtherCgroup), CGROUPS - MOST_CGROUPS as u64);
 }
 
-/// A cgroup whose exited tasks the reader knows is removed when there is no place for its sum: only what is new counts for the root.
+/// A cgroup whose exited tasks the reader knows is removed when its sum has no place: only the increase counts for the root.
 #[test]
 fn what_the_reader_has_is_not_counted_again_for_the_root() {
     let with = |cgroups: &[(u64, u64)]| Sample {
@@ -348,17 +345,16 @@ fn what_the_reader_has_is_not_counted_again_for_the_root() {
     assert_eq!(interval.exited.iter().map(|exited| exited.tasks).sum::<u64>(), MOST_CGROUPS as u64 + 3);
 }
 
-// Places of exited tasks that the kernel side frees although their cgroups still exist.
+// The kernel side frees places of exited tasks although their cgroups still exist.
 
 fn exited(tasks: u64, ran_ns: u64) -> ExitedReading {
     let totals = Totals { on_cpu_ns: ran_ns, ..Totals::default() };
     ExitedReading { cgroup_id: 7, tasks, max_ns: 0, totals, accounts: None, hist: Default::default() }
 }
 
-/// The tasks that exited and the run time in each interval after the first Sample.
-///
-/// Each element of `read` is a Sample: the last reading of a place that is freed before it, if any, and the reading of the
-/// current place, if any.
+/// Returns the number of exited tasks and the run time in each interval after the first Sample. Each element of `read` is a
+/// Sample. It holds the last reading of a place that was freed before this Sample, if any, and the reading of the current place,
+/// if any.
 fn ran(read: &[(Option<ExitedReading>, Option<ExitedReading>)]) -> Vec<(u64, u64)> {
     let mut given_back = ExitedSums::default();
     let mut samples = read.iter().map(|(last, place)| {

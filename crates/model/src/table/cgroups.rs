@@ -1,4 +1,4 @@
-//! The cgroups: their paths, what container runtimes call them, and their CPU limits with the effect of these.
+//! The cgroups: their paths, the names from container runtimes, and their CPU limits with the effects of these limits.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -7,7 +7,7 @@ use crate::{
     table::{Table, later, merge},
 };
 
-/// The table of paths: a row for each cgroup, by id.
+/// The table of paths: one row per cgroup, by id.
 #[derive(Debug)]
 pub enum Cgroups {}
 
@@ -29,7 +29,7 @@ impl Table for Cgroups {
     }
 }
 
-/// The table of what runtimes call them: a row for each container and each pod. Intervals have [`Names`](crate::Names).
+/// The table of container names: one row per container and per pod. Intervals hold them as [`Names`](crate::Names).
 #[derive(Debug)]
 pub enum Containers {}
 
@@ -53,7 +53,7 @@ impl Table for Containers {
     }
 }
 
-/// The table of limits: a row for each cgroup that is named in the Sample, and for its ancestors.
+/// The table of limits: one row per cgroup that the Sample names, and per ancestor.
 #[derive(Debug)]
 pub enum Limits {}
 
@@ -75,47 +75,43 @@ impl Table for Limits {
     }
 }
 
-/// The CPU limits of one cgroup and their effect, from its files, at one moment. Times are cumulative.
+/// The CPU limits of one cgroup and their effects, from its files, at one moment. Times are cumulative.
 ///
-/// `None`: could not be read; never 0 instead. The versions named are the first kernels with the file or the line. v2 reports
-/// times in microseconds: there the nanoseconds are multiples of 1000.
+/// `None`: could not be read; never 0 instead. Each version is the first kernel with the file or the line. v2 reports times in
+/// microseconds, so nanoseconds from v2 are multiples of 1000.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CgroupReading {
     /// Inode number of the cgroup's directory, as in [`Sample::cgroups`](crate::Sample).
     pub id: u64,
-    /// The cgroup was created at this moment or later, ns of CLOCK_MONOTONIC, with counters at 0; `None`: unknown.
+    /// The cgroup was created at this time or later, ns of CLOCK_MONOTONIC, with counters at 0; `None`: unknown.
     pub made_after_ns: Option<u64>,
-    /// CPU time allowed per period, µs: v2 `cpu.max` (4.15), v1 `cpu.cfs_quota_us` (3.2).
-    ///
-    /// `None`: the cgroup has no limit of its own, or it could not be read. Without a limit, `period_us` is set, and an
-    /// ancestor may still have a limit.
+    /// CPU time allowed per period, µs: v2 `cpu.max` (4.15), v1 `cpu.cfs_quota_us` (3.2). `None`: the cgroup has no limit of its
+    /// own, or the file could not be read. Without a limit, `period_us` is set, and an ancestor may still have a limit.
     pub quota_us: Option<u64>,
-    /// Length of a period, µs; set even if there is no quota: v2 `cpu.max`, v1 `cpu.cfs_period_us`.
+    /// Length of a period, µs, set even without a quota: v2 `cpu.max`, v1 `cpu.cfs_period_us`.
     pub period_us: Option<u64>,
-    /// Unused CPU time that the cgroup may save and use above the quota, µs: v2 `cpu.max.burst`, v1 `cpu.cfs_burst_us` (5.14).
+    /// Maximum unused CPU time to save and use above the quota, µs: v2 `cpu.max.burst`, v1 `cpu.cfs_burst_us` (5.14).
     pub burst_us: Option<u64>,
-    /// The weight among siblings, 1 to 10000, default 100: v2 `cpu.weight` (4.15).
-    ///
-    /// 0 is a cgroup with `cpu.idle` before 6.12. [`weight_of_shares`] converts v1 `cpu.shares` to this scale.
+    /// Weight among siblings, 1 to 10000, default 100: v2 `cpu.weight` (4.15). Before 6.12, a cgroup with `cpu.idle` has 0.
+    /// [`weight_of_shares`] converts v1 `cpu.shares` to this scale.
     pub weight: Option<u64>,
-    /// Number of CPUs that the cgroup's tasks may run on.
+    /// Number of CPUs that the cgroup's tasks may use.
     ///
-    /// v2 `cpuset.cpus.effective` (5.0) of the cgroup or of the nearest ancestor that has the file; v1
-    /// `cpuset.effective_cpus` (3.17), else `cpuset.cpus`, of the same path in the cpuset hierarchy. `None` also for an empty
-    /// set: no task can run there.
+    /// v2 `cpuset.cpus.effective` (5.0) of the cgroup or of the nearest ancestor with this file. v1 `cpuset.effective_cpus`
+    /// (3.17), else `cpuset.cpus`, of the same path in the cpuset hierarchy. `None` also for an empty set: no task can run there.
     pub cpus: Option<u32>,
-    /// These CPUs as a list like `0-3,8`.
+    /// The same CPUs as a list like `0-3,8`.
     pub cpuset: Option<Arc<str>>,
-    /// Memory charged to the cgroup and those below it, by node: `(node, bytes)`, ascending by node.
+    /// Memory charged to the cgroup and its descendants, by node: `(node, bytes)`, ascending by node.
     ///
-    /// Empty: not read, as on hosts with one node. v2 `memory.numa_stat` (5.10): `anon`, `file`, `kernel_stack`, `pagetables`
-    /// and both `slab_...`, which do not overlap. v1 `hierarchical_total` (3.17) of the same path in the memory hierarchy,
-    /// else `total`: memory on the reclaim lists, without the kernel's own.
+    /// Empty: not read, as on hosts with one node. v2 `memory.numa_stat` (5.10): `anon`, `file`, `kernel_stack`, `pagetables` and
+    /// both `slab_...`, which do not overlap. v1 `hierarchical_total` (3.17) of the same path in the memory hierarchy, else
+    /// `total`: memory on the reclaim lists, without kernel memory.
     pub memory_by_node: Vec<(u32, u64)>,
-    /// CPU time used by the cgroup and those below it, ns: v2 `cpu.stat` (4.15), v1 `cpuacct.usage`.
+    /// CPU time used by the cgroup and its descendants, ns: v2 `cpu.stat` (4.15), v1 `cpuacct.usage`.
     pub usage_ns: Option<u64>,
-    /// Part of the usage in user mode, ns: v2 `cpu.stat`, v1 `cpuacct.usage_user` (4.7). In v1, the two parts need not add up
-    /// to the usage.
+    /// Part of the usage in user mode, ns: v2 `cpu.stat`, v1 `cpuacct.usage_user` (4.7). In v1, `user_ns` and `system_ns` need
+    /// not sum to `usage_ns`.
     pub user_ns: Option<u64>,
     /// Part of the usage in the kernel, ns: v2 `cpu.stat`, v1 `cpuacct.usage_sys` (4.7).
     pub system_ns: Option<u64>,
@@ -123,32 +119,31 @@ pub struct CgroupReading {
     pub nr_periods: Option<u64>,
     /// Periods in which the quota ran out: `cpu.stat`.
     pub nr_throttled: Option<u64>,
-    /// Time that its own quota kept the cgroup from running, ns: `cpu.stat`. A sum over CPUs, so it may exceed the elapsed
-    /// time.
+    /// Time that the cgroup's own quota kept it from running, ns: `cpu.stat`. Summed over CPUs, so it may exceed elapsed time.
     pub throttled_ns: Option<u64>,
     /// Periods in which the cgroup used more than its quota: `cpu.stat` (5.16).
     pub nr_bursts: Option<u64>,
     /// CPU time used above the quota, ns, summed over CPUs: `cpu.stat` (5.16).
     pub burst_ns: Option<u64>,
-    /// Time that a quota of the cgroup or of an ancestor kept tasks directly in the cgroup from running, ns, summed over CPUs:
-    /// `cpu.stat.local` (6.6).
+    /// Throttled time of tasks directly in the cgroup, by its or an ancestor's quota, ns, summed over CPUs: `cpu.stat.local`
+    /// (6.6).
     pub local_throttled_ns: Option<u64>,
-    /// Time in which some task of the cgroup or below it waited for a CPU, ns: v2 `cpu.pressure` (4.20).
+    /// Time in which some task of the cgroup or its descendants waited for a CPU, ns: v2 `cpu.pressure` (4.20).
     pub pressure_some_ns: Option<u64>,
     /// Time in which tasks waited and none ran, ns: v2 `cpu.pressure` (5.13).
     pub pressure_full_ns: Option<u64>,
-    /// Time in which some followed task of the cgroup or below it waited for a CPU, ns, without time at a limit. Over several CPUs it
-    /// is a mean, as in `pressure_some_ns`: weighted by the time in which tasks ran or waited on each. `None`: coarse mode.
+    /// Time in which some followed task of the cgroup or its descendants waited for a CPU, ns, excluding time at a limit; `None`:
+    /// coarse mode. Like `pressure_some_ns`, a mean over CPUs, weighted by the time in which tasks ran or waited on each.
     pub contention_ns: Option<u64>,
-    /// Time in which tasks were at a limit (quota or real-time runtime) and none waited for a CPU, ns. Together with `contention_ns`
-    /// it is what the kernel calls `some`.
+    /// Time in which tasks were at a limit (quota or real-time runtime) and none waited for a CPU, ns. The sum with
+    /// `contention_ns` is the kernel's `some`.
     pub throttled_pressure_ns: Option<u64>,
-    /// By how much the two may be off at most, ns: the order of overlapping waits was not known.
+    /// Maximum error of `contention_ns` and `throttled_pressure_ns`, ns: the order of some overlapping waits was unknown.
     pub pressure_uncertain_ns: Option<u64>,
 }
 
 impl CgroupReading {
-    /// The cgroup's own quota in CPUs; `None` without one.
+    /// Returns the cgroup's own quota in CPUs; `None`: no quota.
     pub fn quota_cores(&self) -> Option<f64> {
         let period = self.period_us.filter(|period| *period > 0)?;
         Some(self.quota_us? as f64 / period as f64)
@@ -158,15 +153,15 @@ impl CgroupReading {
 macro_rules! counters {
     ($($name:ident),*) => {
         impl CgroupReading {
-            /// The increase since `before`: the limits as they are now, the counters as differences. A counter is `None` if
-            /// either reading is missing or it went backwards.
+            /// Returns the increase since `before`: the current limits, with the counters as differences. A counter is `None` if
+            /// either reading is missing or the counter decreased.
             pub fn since(&self, before: Option<&Self>) -> Self {
                 let since = |now: Option<u64>, before: Option<u64>| now?.checked_sub(before?);
                 Self { $($name: since(self.$name, before.and_then(|before| before.$name)),)* ..self.clone() }
             }
 
-            /// Adds a later interval: takes its limits, and adds its counters. A counter known in only one interval keeps
-            /// that value.
+            /// Appends a later interval: takes its limits and adds its counters. A counter known in only one interval keeps its
+            /// value.
             pub fn append(&mut self, later: Self) {
                 *self = Self { $($name: sum::known(self.$name, later.$name),)* ..later };
             }
@@ -192,14 +187,14 @@ counters!(
 );
 
 impl Interval {
-    /// The limits of a cgroup by its path, with its counters over this interval. If the cgroup was removed and created again,
-    /// these are the limits of the later cgroup.
+    /// Returns the limits of a cgroup by its path, with its counters over this interval. If the cgroup was removed and created
+    /// again, returns the later cgroup's limits.
     pub fn limits_at(&self, path: &str) -> Option<&CgroupReading> {
         self.limits.iter().rev().find(|limits| self.cgroup_path(limits.id).is_some_and(|at| &**at == path))
     }
 }
 
-/// The increase between two readings, the first at `since_ns`; ascending by id. A cgroup created after that counts from 0.
+/// Returns the increase since the reading at `since_ns`, ascending by id. A cgroup created after `since_ns` counts from 0.
 fn between(a: &[CgroupReading], b: &[CgroupReading], since_ns: u64) -> Vec<CgroupReading> {
     let mut earlier = sum::earlier(a, |limits| limits.id);
     let since = |now: &CgroupReading| match earlier(now.id) {
@@ -209,20 +204,18 @@ fn between(a: &[CgroupReading], b: &[CgroupReading], since_ns: u64) -> Vec<Cgrou
     b.iter().map(since).collect()
 }
 
-/// Converts v1 `cpu.shares` to the scale of v2 `cpu.weight`.
-///
-/// Converts like the kernel (`sched_weight_to_cgroup` in `kernel/sched/sched.h`, 6.12): `shares * 100 / 1024`, rounded to the
-/// nearest, at least 1 and at most 10000.
+/// Converts v1 `cpu.shares` to the scale of v2 `cpu.weight`. This is the kernel's conversion (`sched_weight_to_cgroup` in
+/// `kernel/sched/sched.h`, 6.12): `shares * 100 / 1024`, rounded to the nearest integer, at least 1 and at most 10000.
 pub fn weight_of_shares(shares: u64) -> u64 {
     (shares.saturating_mul(100).saturating_add(512) / 1024).clamp(1, 10_000)
 }
 
-/// The seconds of each average.
+/// The time constants of the averages, s.
 pub const AVERAGED_S: [u64; 3] = [10, 60, 300];
-/// Below this share an average counts as 0.
+/// An average below this share counts as 0.
 const LEAST: f64 = 1e-4;
 
-/// The averages of a cgroup, as shares of the time, 0 to 1, over each of [`AVERAGED_S`].
+/// The averages of a cgroup over each of [`AVERAGED_S`], as shares of the time, 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Averages {
     /// See [`CgroupReading::contention_ns`](crate::CgroupReading::contention_ns).
@@ -231,13 +224,13 @@ pub struct Averages {
     pub limit: [f64; 3],
 }
 
-/// The averages of all cgroups. Older intervals count exponentially less, as in the kernel (`calc_avgs` in `kernel/sched/psi.c`). The
-/// kernel's averages start at 0; these start with the first interval, so that they are right from the start.
+/// The averages of all cgroups. Older intervals count exponentially less, as in the kernel (`calc_avgs` in `kernel/sched/psi.c`).
+/// The kernel's averages start at 0. These averages start with the first interval, so they are correct from the beginning.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PressureAverages {
-    /// How much of each average is known, 0 to 1.
+    /// The known part of each average, 0 to 1.
     known: [f64; 3],
-    /// The sums of cgroups with pressure, by path.
+    /// Sums by path, for cgroups with pressure.
     sums: BTreeMap<Arc<str>, Averages>,
 }
 
@@ -268,7 +261,7 @@ impl PressureAverages {
         }
     }
 
-    /// The averages of a cgroup; all 0 if it has no pressure.
+    /// Returns the averages of a cgroup; all 0 without pressure.
     pub fn of(&self, path: &str) -> Averages {
         let mut averages = self.sums.get(path).copied().unwrap_or_default();
         for shares in [&mut averages.contention, &mut averages.limit] {
@@ -318,7 +311,6 @@ mod averages_tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// An interval of a second with this contention of a cgroup.
     fn second(contention_ns: u64) -> Interval {
         let at = |mono_ns: u64, ns: u64| Sample {
             mono_ns,
@@ -347,7 +339,7 @@ mod averages_tests {
         for _ in 0..10 {
             averages.push(&second(0));
         }
-        // Ten seconds later the first one counts 1 / e, of what is known after 15 s.
+        // After these 10 s, the weight of the first 5 s has dropped to 1/e. Only 15 s of the average are known.
         let known = 1.0 - (-1.5f64).exp();
         let expected = 0.5 * (1.0 - (-0.5f64).exp()) * (-1.0f64).exp() / known;
         let [ten, minute, _] = averages.of("/a").contention;

@@ -9,7 +9,7 @@ use crate::{
     table::{Selected, Table, merge},
 };
 
-/// The table: a row for each CPU that is online.
+/// The table: one row per online CPU.
 #[derive(Debug)]
 pub enum Cpus {}
 
@@ -30,7 +30,7 @@ impl Table for Cpus {
         merge(&mut into.cpus, &mut next.cpus, |cpu| cpu.cpu, CpuInterval::append);
     }
 
-    /// Waits by CPU cover all followed tasks. Once a selection leaves out some, waits are known only by the CPU that a task was last on.
+    /// Waits by CPU cover all followed tasks. If a selection removes tasks, waits are known only by the last CPU of each task.
     fn select(interval: &mut Interval, selected: &Selected<'_>) {
         interval.cpus.retain(|cpu| selected.filter.wants_cpu(cpu.cpu, cpu.node));
         if selected.filter.is_by_task() || selected.cgroups.is_some() {
@@ -41,36 +41,36 @@ impl Table for Cpus {
     }
 }
 
-/// One CPU that is online. Cumulative; `None`: could not be read.
+/// One online CPU. Cumulative; `None`: could not be read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CpuReading {
     /// Number of the CPU.
     pub cpu: u32,
     /// Its NUMA node, if the host reports it.
     pub node: Option<u32>,
-    /// Busy time, interrupts included, ns: `/proc/stat`, in steps of 10 ms. Time taken by a hypervisor (steal) is neither
-    /// here nor in `idle_ns`.
+    /// Busy time including interrupts, ns, with a resolution of 10 ms: `/proc/stat`. Neither this nor `idle_ns` includes time
+    /// taken by the hypervisor (steal).
     pub busy_ns: Option<u64>,
-    /// Idle time, ns: also from `/proc/stat`, including time spent waiting for I/O.
+    /// Idle time, including time waiting for I/O, ns: `/proc/stat`.
     pub idle_ns: Option<u64>,
-    /// Waits of followed tasks that ended on this CPU, and moves from other nodes; `None` if they are not counted by CPU.
+    /// Waits of followed tasks that ended on this CPU, and moves from other nodes; `None`: not counted by CPU.
     pub waits: Option<CpuWaits>,
-    /// Time in which some followed task waited for this CPU, ns, without time at a limit; `None`: coarse mode.
+    /// Time in which some followed task waited for this CPU, ns, excluding time at a limit; `None`: coarse mode.
     pub contention_ns: Option<u64>,
-    /// Time in which tasks on this CPU were at a limit and none waited for it, ns.
+    /// Time in which tasks on this CPU were at a limit and none waited for the CPU, ns.
     pub throttled_pressure_ns: Option<u64>,
 }
 
-/// The figures that the hook counts by CPU. Cumulative.
+/// Cumulative figures that the hook counts by CPU.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CpuWaits {
-    /// The longest completed wait so far, ns.
+    /// Longest completed wait so far, ns.
     pub max_ns: u64,
-    /// The waits by cause, ns.
+    /// Waiting time by cause, ns.
     pub by_cause: ByCause,
-    /// The distribution of the waits.
+    /// Distribution of the waits.
     pub hist: Arc<Hist>,
-    /// Number of moves to this CPU of tasks that last ran on another node: `(other node, moves)`, ascending by node.
+    /// Number of moves to this CPU, of tasks that last ran on another node: `(other node, moves)`, ascending by node.
     pub came_from: Vec<(u32, u64)>,
 }
 
@@ -84,15 +84,15 @@ pub struct CpuInterval {
     /// Time in which the CPU was busy with any task of the host, ns. If the CPU was offline for some time, `busy_ns` and
     /// `idle_ns` sum to less than the interval.
     pub busy_ns: Option<u64>,
-    /// Time in which the CPU was idle, ns.
+    /// Idle time, ns.
     pub idle_ns: Option<u64>,
-    /// Waits of followed tasks that ended on this CPU; `None` if they are not counted by CPU or a selection left out tasks.
+    /// Waits of followed tasks that ended on this CPU; `None`: not counted by CPU, or a selection removed tasks.
     pub wait: Option<Wait>,
-    /// Number of moves of tasks to this CPU from other nodes, by the node that they left; `None` as for `wait`.
+    /// Number of moves of tasks to this CPU from other nodes, by other node; `None` as for `wait`.
     pub came_from: Option<ByNode>,
-    /// Time in which some followed task waited for this CPU, ns, without time at a limit; `None`: coarse mode.
+    /// Time in which some followed task waited for this CPU, ns, excluding time at a limit; `None`: coarse mode.
     pub contention_ns: Option<u64>,
-    /// Time in which tasks on this CPU were at a limit and none waited for it, ns.
+    /// Time in which tasks on this CPU were at a limit and none waited for the CPU, ns.
     pub throttled_pressure_ns: Option<u64>,
 }
 
@@ -116,9 +116,8 @@ impl CpuInterval {
     }
 }
 
-/// The increase between two readings for the CPUs that are online at the end, ascending by number.
-///
-/// If the set of online CPUs changed, neither reading covers the whole host: then all figures by CPU are unknown.
+/// Returns the increase between two readings for each CPU that is online at the end, ascending by number. If the set of online
+/// CPUs changed, neither reading covers the whole host, so all figures by CPU are unknown.
 fn between(a: &[CpuReading], b: &[CpuReading]) -> Vec<CpuInterval> {
     let numbers = |cpus: &[CpuReading]| cpus.iter().map(|cpu| cpu.cpu).collect::<Vec<_>>();
     if numbers(a) != numbers(b) {
@@ -159,7 +158,7 @@ fn waits_between(before: &CpuWaits, now: &CpuWaits) -> Option<(Wait, ByNode)> {
     Some((Wait::new(&totals, hist, before.max_ns, now.max_ns), came_from))
 }
 
-/// The node of all CPUs, if all CPUs are on the same node.
+/// Returns the node of all CPUs, if they share one node.
 pub(crate) fn only_node(cpus: &[CpuReading]) -> Option<u32> {
     let node = cpus.first()?.node?;
     cpus.iter().all(|cpu| cpu.node == Some(node)).then_some(node)

@@ -1,10 +1,10 @@
-//! The demand for CPU time of cgroups with a quota, by slots of time. [`cgscope_ledger::demand`] says what is counted.
+//! The demand for CPU time of cgroups with a quota, by time slot. [`cgscope_ledger::demand`] explains what is counted.
 
 use cgscope_ledger::demand::AMOUNTS;
 
 use crate::{Interval, Sample, table::Table};
 
-/// The table: a row for each cgroup with a quota. Intervals have nothing of it: `whatif` reads Samples.
+/// The table: one row per cgroup with a quota. Intervals do not use it; `whatif` reads it from Samples.
 #[derive(Debug)]
 pub enum Demand {}
 
@@ -22,63 +22,62 @@ impl Table for Demand {
     fn append(_: &mut Interval, _: &mut Interval) {}
 }
 
-/// Parts of a slot, in which amounts are recorded.
+/// Amounts are recorded in units of 2^-`PARTS_SHIFT` of a slot.
 const PARTS_SHIFT: u32 = 5;
 
-/// The demand of a cgroup since the previous Sample: of its own tasks, and of the cgroups below it that have no quota.
-///
-/// Unlike other readings it is not cumulative: all slots together would be most of a Sample. Slots that two Samples share are summed.
+/// The demand of a cgroup since the previous Sample: of its own tasks, and of descendants without a quota. Unlike other readings,
+/// it is not cumulative: all slots together would be most of a Sample. A slot in two Samples is summed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DemandReading {
     /// The cgroup's id.
     pub cgroup_id: u64,
-    /// A slot is 2^`slot_shift` ns long, and amounts are 32nds of that.
+    /// Log2 of the length of a slot, ns. Amounts are in 32nds of this length.
     pub slot_shift: u32,
-    /// The number of the slot with index 0: its time on the scheduler's clock, in slots.
+    /// Number of the slot with index 0. A slot's number is its time on the scheduler's clock divided by the length of a slot.
     pub first: u64,
-    /// Time on a CPU, by index, as the other amounts: ascending, without zeroes.
+    /// Time on a CPU by slot index. Like the other lists: (index, amount), ascending, without zero amounts.
     ///
-    /// Amounts are sums, so that lists are alike where tasks did not wait, and constant where they never sleep. Both take little
-    /// space in a recording.
+    /// Some of the lists below hold sums. So the lists are equal where tasks did not wait, and constant where tasks never sleep.
+    /// Both need little space in a recording.
     pub ran: Vec<(u32, u64)>,
     /// [`DemandSlot::wanted_ns`].
     pub wanted: Vec<(u32, u64)>,
-    /// [`DemandSlot::wanted_ns`] and `presumed_ns`.
+    /// The sum of [`DemandSlot::wanted_ns`] and `presumed_ns`.
     pub useful: Vec<(u32, u64)>,
     /// [`DemandSlot::throttled_ns`].
     pub throttled: Vec<(u32, u64)>,
-    /// [`DemandSlot::ran_ns`], `throttled_ns` and `waited_ns`.
+    /// The sum of [`DemandSlot::ran_ns`], `throttled_ns` and `waited_ns`.
     pub runnable: Vec<(u32, u64)>,
 }
 
-/// What the tasks of a cgroup did and needed in a slot of time. All are sums over tasks, ns.
+/// The activity and the demand of a cgroup's tasks in a time slot. All values are sums over tasks, ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DemandSlot {
     /// Time on a CPU.
     pub ran_ns: u64,
-    /// Time on a CPU, in the slots where the tasks would have run if they had never waited since their last wakeup.
+    /// Time on a CPU, counted in the slots where the tasks would have run if they had not waited since their last wakeup.
     pub wanted_ns: u64,
-    /// Time waited because a quota was used up.
+    /// Time waited because a quota had run out.
     pub throttled_ns: u64,
     /// Time waited for a CPU.
     pub waited_ns: u64,
-    /// Time for which tasks that never sleep would have had a use, besides `wanted_ns`.
+    /// Additional time that tasks that never sleep could have used, besides `wanted_ns`.
     pub presumed_ns: u64,
 }
 
-/// The number of parts of a slot in `ns`, rounded down.
+/// Returns the number of parts of a slot in `ns`, rounded down.
 pub fn parts(ns: u64, slot_shift: u32) -> u64 {
     ns >> slot_shift.saturating_sub(PARTS_SHIFT)
 }
 
-/// The length of some parts of a slot, ns.
+/// Returns the length of this number of parts of a slot, ns.
 pub fn ns_of(parts: u64, slot_shift: u32) -> u64 {
     parts << slot_shift.saturating_sub(PARTS_SHIFT)
 }
 
 impl DemandReading {
-    /// Creates the reading of slots from the number `first` on, with the amounts of each in [parts](parts), in the order of
-    /// [`Amount`](cgscope_ledger::demand::Amount). `None`: all are 0.
+    /// Creates the reading of slots from number `first` on; `None`: all amounts are 0. `slots` holds the amounts of each slot in
+    /// [parts](parts), in the order of [`Amount`](cgscope_ledger::demand::Amount).
     pub fn new(cgroup_id: u64, slot_shift: u32, first: u64, slots: &[[u64; AMOUNTS]]) -> Option<Self> {
         let skipped = slots.iter().position(|slot| *slot != [0; AMOUNTS])?;
         let mut reading =
@@ -99,8 +98,7 @@ impl DemandReading {
         [ran, wanted, useful, throttled, runnable]
     }
 
-    /// Calls `each` with the number and the amounts of each slot that is not empty, ascending. Amounts that no slot can have are
-    /// limited.
+    /// Calls `each` with the number and amounts of each slot that is not empty, ascending. Impossibly large amounts are limited.
     pub fn each_slot(&self, mut each: impl FnMut(u64, DemandSlot)) {
         let Self { ran, wanted, useful, throttled, runnable, .. } = self;
         let mut lists = [ran, wanted, useful, throttled, runnable].map(|list| list.iter().peekable());
@@ -126,7 +124,7 @@ impl DemandReading {
 mod tests {
     use super::*;
 
-    /// Recordings have these numbers without their unit: with another one, older recordings would be read wrongly.
+    /// Recordings hold amounts without their unit. With another unit, older recordings would be misread.
     #[test]
     fn a_slot_has_32_parts() {
         assert_eq!((parts(1 << 24, 24), ns_of(32, 24)), (32, 1 << 24));

@@ -1,4 +1,4 @@
-//! Tasks that exited: of each cgroup, what no earlier Sample reported.
+//! Exited tasks: for each cgroup, the work that no earlier Sample reported.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::{
     table::{Selected, Table, merge},
 };
 
-/// The table: a row for each cgroup.
+/// The table: one row per cgroup.
 #[derive(Debug)]
 pub enum Exited {}
 
@@ -28,32 +28,32 @@ impl Table for Exited {
         merge(&mut into.exited, &mut next.exited, |exited| exited.cgroup_id, ExitedInterval::append);
     }
 
-    /// Exited tasks are known only by cgroup, so a selection by name, CPU or node leaves them out.
+    /// Exited tasks are known only by cgroup, so a selection by name, CPU or node removes them.
     fn select(interval: &mut Interval, selected: &Selected<'_>) {
         let by_task = selected.filter.is_by_task();
         interval.exited.retain(|exited| !by_task && selected.has_cgroup(exited.cgroup_id));
     }
 }
 
-/// The exited tasks of a cgroup: readings that were not reported before they exited.
+/// The exited tasks of a cgroup: the work that was not reported before they exited.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ExitedReading {
     /// The cgroup's id; 0: unknown.
     pub cgroup_id: u64,
-    /// Tasks that exited.
+    /// Number of tasks that exited.
     pub tasks: u64,
-    /// The longest wait in the life of any of these tasks, ns.
+    /// Longest wait of any of these tasks in its life, ns.
     pub max_ns: u64,
     /// Sums over these tasks.
     pub totals: Totals,
-    /// Sums of their accounts; `None`: not requested. Not recorded.
+    /// Sums of the tasks' accounts; `None`: not requested. Not recorded.
     pub accounts: Option<Arc<Accounts>>,
     /// The waits of these tasks.
     pub hist: Arc<Hist>,
 }
 
 impl ExitedReading {
-    /// Adds the readings of other tasks of the same cgroup.
+    /// Adds a reading of other tasks of the same cgroup.
     pub fn add(&mut self, other: &Self) {
         sum::add(&mut self.tasks, other.tasks);
         self.max_ns = self.max_ns.max(other.max_ns);
@@ -66,7 +66,7 @@ impl ExitedReading {
         }
     }
 
-    /// What came after an earlier reading. `None` if this one began to count after that.
+    /// Returns the increase since an earlier reading; `None` if this reading started to count after it.
     pub fn since(&self, before: &Self) -> Option<Self> {
         let accounts = self
             .accounts
@@ -83,7 +83,7 @@ impl ExitedReading {
     }
 }
 
-/// The name that is shown for exited tasks if only their cgroup is known.
+/// Displayed name of exited tasks of which only the cgroup is known.
 pub const ENDED: &str = "(tasks that ended between two Samples)";
 
 /// The exited tasks of a cgroup over an interval.
@@ -91,13 +91,13 @@ pub const ENDED: &str = "(tasks that ended between two Samples)";
 pub struct ExitedInterval {
     /// The cgroup's id; 0: unknown.
     pub cgroup_id: u64,
-    /// Tasks that exited.
+    /// Number of tasks that exited.
     pub tasks: u64,
-    /// The readings that were not reported before these tasks exited.
+    /// The work that was not reported before these tasks exited.
     pub totals: Totals,
-    /// The sums of their accounts; `None`: not requested.
+    /// Sums of the tasks' accounts; `None`: not requested.
     pub accounts: Option<Accounts>,
-    /// The waits in these readings.
+    /// The waits in this work.
     pub wait: Wait,
 }
 
@@ -125,12 +125,12 @@ pub(crate) fn between(a: &[ExitedReading], b: &[ExitedReading]) -> Vec<ExitedInt
                 None => (now.totals, now.tasks, (*now.hist).clone(), 0),
             };
             let wait = Wait::new(&totals, hist, max_before_ns, now.max_ns);
-            // The exit of a task may be read in parts; a late part reports no exited task.
+            // A task's exit may be read in parts. The last part reports no exited task.
             let nothing = tasks == 0 && totals == Totals::default() && wait.hist.is_empty();
             let accounts = now.accounts.as_deref().map(|now| {
                 let before = before.and_then(|before| before.accounts.as_deref());
                 let between = now.since(before.unwrap_or(&Accounts::default()));
-                // The sum was scaled over all exited tasks so far: the increase is split again in proportion to its ticks.
+                // The sum was scaled over all exited tasks so far, so the increase is split again in proportion to its ticks.
                 Accounts { cpu: between.cpu.scaled_to(totals.on_cpu_ns), ..between }
             });
             (!nothing).then_some(ExitedInterval { cgroup_id: now.cgroup_id, tasks, totals, accounts, wait })

@@ -1,4 +1,4 @@
-//! The changes between two Samples. The only place that subtracts readings.
+//! The changes between two Samples. Only this module subtracts readings.
 
 mod coarse;
 mod group;
@@ -34,43 +34,42 @@ pub struct Interval {
     pub start_unix_ns: u64,
     /// Length, ns.
     pub duration_ns: u64,
-    /// Where the readings come from.
+    /// Source of the readings.
     pub mode: Mode,
-    /// The BPF scheduler, if one was loaded at the start or at the end; `None`: unknown.
+    /// BPF scheduler, if one was loaded at the start or at the end; `None`: unknown.
     pub sched_ext: Option<SchedExt>,
-    /// Tasks that existed at the end and did something, ascending by serial.
+    /// Tasks that existed at the end and were active, ascending by serial.
     pub tasks: Vec<TaskInterval>,
-    /// The other tasks that existed at the end, ascending by serial: no figure of them increased, and at the end they neither
-    /// ran nor waited. The readings are those of the Sample. See [`Self::readings`].
+    /// Other tasks that existed at the end, ascending by serial. No figure of theirs increased, and at the end they neither ran
+    /// nor waited. The readings are the Sample's. See [`Self::readings`].
     pub idle: Vec<Arc<TaskReading>>,
-    /// Exited tasks by cgroup: the part that no earlier reading reported.
+    /// Exited tasks by cgroup: the work that no earlier reading reported.
     pub exited: Vec<ExitedInterval>,
-    /// Wait time by victim and culprit, ns, ascending by key. A wait counts in the interval where it ends.
+    /// Wait time by victim and culprit, ns, ascending by key. A wait counts in the interval in which it ends.
     pub pairs: Vec<PairReading>,
-    /// The limits of cgroups at the end, with the increase of their counters; ascending by id.
+    /// Limits of cgroups at the end, with the increase of their counters; ascending by id.
     pub limits: Vec<CgroupReading>,
     /// Paths of the cgroups, ascending by id.
     pub cgroups: Vec<(u64, Arc<str>)>,
-    /// The names of these cgroups.
+    /// Names of these cgroups.
     pub names: Arc<Names>,
     /// CPUs that were online at the end, ascending by number.
     pub cpus: Vec<CpuInterval>,
     /// NUMA nodes at the end, ascending by number.
     pub nodes: Vec<NodeReading>,
-    /// The node of all CPUs, if there is only one.
+    /// The node of all CPUs, if they share one node.
     pub one_node: Option<u32>,
-    /// Where memory of processes lay at the end, ascending by process id.
+    /// Memory of processes by node at the end, ascending by process id.
     pub memory: Vec<ProcessMemory>,
-    /// Where tasks were blocked, ascending by key.
+    /// Stacks in which tasks were blocked, ascending by key.
     pub stacks: Vec<StackReading>,
-    /// True if this is not the whole host: a selection left out tasks, in the kernel or by
-    /// [`Self::select`].
+    /// True if a selection removed tasks, in the kernel or by [`Self::select`].
     pub is_selection: bool,
     /// The selected cgroup, if any.
     pub selected_cgroup: Option<Arc<str>>,
-    /// Losses in the interval.
+    /// Losses during the interval.
     pub losses: Losses,
-    /// The cost of cgscope itself in the interval.
+    /// Cost of cgscope itself during the interval.
     pub cost: CostInterval,
 }
 
@@ -81,7 +80,7 @@ pub struct Wait {
     pub count: u64,
     /// Sum of the waits, ns.
     pub total_ns: u64,
-    /// The longest wait, ns: exact if it is the longest in the task's life, else the upper end of its bucket.
+    /// Longest wait, ns: exact if it is the longest in the task's life, else the upper end of its bucket.
     pub max_ns: u64,
     /// Sum of the waits by cause.
     pub by_cause: ByCause,
@@ -93,8 +92,7 @@ impl Wait {
     pub(crate) fn new(totals: &Totals, hist: Hist, max_before_ns: u64, max_now_ns: u64) -> Self {
         let max_ns = match hist.highest_ns() {
             None => 0,
-            // An exited task's longest wait may be from before the interval. It counts only if this histogram has waits of
-            // that length.
+            // An exited task's longest wait may predate the interval. It counts only if this histogram has waits of that length.
             Some(highest) if max_now_ns > max_before_ns && max_now_ns <= highest.max(LAST_LOW_NS) => {
                 max_now_ns
             }
@@ -109,7 +107,7 @@ impl Wait {
         self.hist.add(&other.hist);
     }
 
-    /// Adds everything except the distribution.
+    /// Adds all fields except the distribution.
     fn add_figures(&mut self, other: &Self) {
         sum::add(&mut self.count, other.count);
         sum::add(&mut self.total_ns, other.total_ns);
@@ -129,12 +127,12 @@ impl Wait {
 }
 
 impl Interval {
-    /// The changes between `a` and `b`, the very next Sample. For a later `b`, [`Skipped`](crate::Skipped) has the missing
-    /// rows.
+    /// Returns the changes between `a` and `b`, the very next Sample. For a later `b`, [`Skipped`](crate::Skipped) has the
+    /// missing rows.
     ///
-    /// A task that is only in `b` counts from its start if it started after `a`, and from its move if it moved to another
-    /// cgroup after `a`. Otherwise the task has no reading for this interval and is left out. A task with a counter that
-    /// decreased is left out, too.
+    /// A task that is only in `b` counts from its start if it started after `a`, or from its move if it moved to another cgroup
+    /// after `a`. Other tasks that are only in `b` have no reading for this interval and are omitted. A task with a decreased
+    /// counter is omitted as well.
     pub fn between(a: &Sample, b: &Sample) -> Self {
         let mut interval = Self {
             start_unix_ns: a.unix_ns,
@@ -152,7 +150,7 @@ impl Interval {
         interval
     }
 
-    /// Adds the interval that follows this one. Tasks that exited in between stay, with their last readings.
+    /// Appends the next interval. Tasks that exited in between stay, with their last readings.
     pub fn append(&mut self, mut next: Self) {
         if self.duration_ns == 0 {
             *self = next;
@@ -175,7 +173,7 @@ impl Interval {
         Ok(())
     }
 
-    /// Removes everything that is not selected. The selected CPUs and nodes themselves stay.
+    /// Removes everything that is not selected, except the selected CPUs and nodes.
     pub(crate) fn filter(&mut self, filter: &SelectionFilter) {
         let names = self.names.clone();
         let wanted = filter.is_by_cgroup().then(|| {
@@ -188,22 +186,22 @@ impl Interval {
         self.is_selection = !filter.selection.is_whole_host();
     }
 
-    /// Names the cgroups by what the container runtime reported at the start and at the end.
+    /// Sets the cgroups' names to those that the container runtime reported at the start and at the end.
     pub(crate) fn set_names(&mut self, a: &[ContainerReading], b: &[ContainerReading]) {
         self.names = Arc::new(Names::new(&self.cgroups, &later(a, b, |named| named.cgroup_id)));
     }
 
-    /// The BPF scheduler, if it schedules all normal tasks. The kernel then enforces no quota (`cpu.max`) and no weight.
+    /// Returns the BPF scheduler if it schedules all normal tasks. The kernel then enforces no quota (`cpu.max`) and no weight.
     pub fn scheduler_instead_of_quotas(&self) -> Option<&Arc<str>> {
         SchedExt::instead_of_quotas(self.sched_ext.as_ref())
     }
 
-    /// The path of a cgroup, relative to the mount; `None` if the cgroup was removed before the path could be read.
+    /// Returns the path of a cgroup, relative to the mount; `None` if the cgroup was removed before its path was read.
     pub fn cgroup_path(&self, id: u64) -> Option<&Arc<str>> {
         self.cgroups.binary_search_by_key(&id, |(id, _)| *id).ok().map(|i| &self.cgroups[i].1)
     }
 
-    /// The task that names each process, by process id: the main thread, or any other thread if the main thread has exited.
+    /// Returns the task that names each process, by process id: the main thread, or another thread if the main thread has exited.
     pub fn naming_tasks(&self) -> BTreeMap<u32, &TaskReading> {
         let mut names: BTreeMap<u32, &TaskReading> = BTreeMap::new();
         for task in self.readings() {
@@ -215,19 +213,19 @@ impl Interval {
         names
     }
 
-    /// The name of one process; empty if none of its threads is known.
+    /// Returns the name of one process; empty if no thread of it is known.
     pub fn process_name(&self, pid: u32) -> &str {
         let threads = || self.readings().filter(|task| task.tgid == pid);
         threads().find(|task| task.tid == pid).or_else(|| threads().next()).map_or("", |task| &task.comm)
     }
 }
 
-/// The cost of cgscope itself over an interval. `None`: could not be measured.
+/// Cost of cgscope itself over an interval. `None`: could not be measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct CostInterval {
-    /// Time in the hook over all CPUs, ns.
+    /// Time in the hook, summed over CPUs, ns.
     pub hook_ns: Option<u64>,
-    /// Runs of the hook.
+    /// Number of runs of the hook.
     pub hook_runs: Option<u64>,
     /// CPU time of this process, ns.
     pub cpu_ns: Option<u64>,
@@ -244,8 +242,7 @@ impl CostInterval {
     }
 
     pub(crate) fn append(&mut self, next: &Self) {
-        // Before the first measurement of the hook's time, only its number of runs is known. These runs count with the first
-        // measured time per run.
+        // Runs before the first measurement of the hook's time have only a count. They get the first measured time per run.
         let sum = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a.saturating_add(b));
         self.hook_ns = match (self.hook_ns, self.hook_runs, next.hook_ns, next.hook_runs) {
             (None, Some(before), Some(ns), Some(runs)) if runs != 0 => {
@@ -259,14 +256,12 @@ impl CostInterval {
     }
 }
 
-/// Weights and quotas do not help if real-time tasks have this share of the tasks' activity, percent.
+/// Minimum share of the tasks' activity by real-time tasks, percent, at which weights and quotas do not help.
 pub const REALTIME_PERCENT: u64 = 50;
 
-/// A real-time policy, and the task that has it.
 pub(crate) type Realtime<'a> = (&'static str, &'a TaskInterval);
 
-/// Returns the real-time task with most activity, if real-time tasks have most of the activity. `tasks`: each with its activity,
-/// ns.
+/// Returns the most active real-time task if real-time tasks have most of the activity. `tasks`: with their activity, ns.
 pub(crate) fn mostly_realtime<'a>(
     tasks: impl Iterator<Item = (&'a TaskInterval, u64)> + Clone,
 ) -> Option<Realtime<'a>> {
@@ -277,10 +272,8 @@ pub(crate) fn mostly_realtime<'a>(
     is_share(realtime_ns, all_ns, REALTIME_PERCENT).then_some((policy, task))
 }
 
-/// One interval, built from many that are appended one after the other.
-///
-/// Old intervals are kept as sums and rarely touched. The work per interval grows with the logarithm of the number of
-/// intervals, not with the number of tasks in all of them.
+/// One interval, built by appending many intervals in order. Old intervals are kept as sums and rarely changed. The work per
+/// interval grows with the logarithm of the number of intervals, not with the number of tasks in all of them.
 #[derive(Debug, Default)]
 pub struct Appended {
     /// Sums of 2^n intervals; n decreases from first to last.
@@ -288,7 +281,7 @@ pub struct Appended {
 }
 
 impl Appended {
-    /// Adds the interval that follows the last one.
+    /// Appends the interval that follows the last one.
     pub fn push(&mut self, next: Interval) {
         let (mut power, mut sum) = (0, next);
         while let Some((_, before)) = self.sums.pop_if(|(before, _)| *before == power) {
@@ -298,17 +291,16 @@ impl Appended {
         self.sums.push((power, sum));
     }
 
-    /// Number of tasks held. Exited tasks stay: a caller that runs without end must [`Self::merge_exited`] them.
+    /// Number of tasks held. Exited tasks stay, so a caller that runs indefinitely must call [`Self::merge_exited`].
     pub fn held(&self) -> usize {
         self.sums.iter().map(|(_, sum)| sum.tasks.len() + sum.idle.len()).sum()
     }
 
-    /// Moves tasks for which `is_there` is false into the exited tasks of their cgroup. Only their cgroup is known from then
-    /// on.
+    /// Merges tasks for which `is_there` is false into the exited tasks of their cgroup. Only their cgroup remains known.
     pub fn merge_exited(&mut self, is_there: impl Fn(&TaskReading) -> bool) {
         for (_, sum) in &mut self.sums {
             for task in sum.tasks.extract_if(.., |task| !is_there(&task.reading)) {
-                // Its exit, and the work of its exited threads, are already counted.
+                // The exit, and the work of the task's exited threads, are already counted.
                 add_exited(&mut sum.exited, task.reading.cgroup_id, task.figures());
             }
             sum.tasks.shrink_to_fit();
@@ -319,7 +311,7 @@ impl Appended {
         }
     }
 
-    /// The sum of all intervals.
+    /// Returns the sum of all intervals.
     pub fn into_interval(self) -> Interval {
         let sums = self.sums.into_iter().rev().map(|(_, sum)| sum);
         sums.reduce(|later, before| appended(before, later)).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! NUMA nodes: the memory of each, their figures over an interval, where the memory of processes lies, and the distance of tasks from it.
+//! NUMA nodes: their memory, their figures over an interval, the memory of processes by node, and the share of remote accesses.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -9,7 +9,7 @@ use crate::{
     table::{Selected, Table, cpus::CpuInterval, merge},
 };
 
-/// The table: a row for each node that is online.
+/// The table: one row per online node.
 #[derive(Debug)]
 pub enum Nodes {}
 
@@ -47,8 +47,8 @@ pub struct NodeReading {
 }
 
 impl TaskInterval {
-    /// Time on a CPU by node, ns. If not counted by node, all time goes to the node of the last CPU; empty if that is also
-    /// unknown.
+    /// Returns the time on a CPU by node, ns. If the time is not counted by node, the node of the last CPU gets all of it. Empty
+    /// if that node is unknown as well.
     pub fn ran_by_node(&self) -> ByNode {
         self.ran_on().collect()
     }
@@ -66,17 +66,17 @@ impl TaskInterval {
 pub struct NodeGroup {
     /// Number of the node.
     pub node: u32,
-    /// Its CPUs that were online, ascending.
+    /// Its online CPUs, ascending.
     pub cpus: Vec<u32>,
     /// Time in which its CPUs were busy with any task of the host, ns, summed over CPUs.
     pub busy_ns: Option<u64>,
-    /// Time in which its CPUs were idle, ns, summed over CPUs.
+    /// Idle time of its CPUs, ns, summed over CPUs.
     pub idle_ns: Option<u64>,
-    /// Time that the tasks of this interval ran on the node, ns: see [`TaskInterval::ran_by_node`].
+    /// Run time of this interval's tasks on the node, ns: see [`TaskInterval::ran_by_node`].
     pub ran_ns: u64,
-    /// Waits that ended on its CPUs. If waits are not counted by CPU: the waits of the tasks that were last on the node.
+    /// Waits that ended on its CPUs. If waits are not counted by CPU: the waits of tasks that were last on the node.
     pub wait: Wait,
-    /// Average number of tasks that ran on its CPUs or waited for them, without throttled tasks.
+    /// Mean number of tasks that ran on its CPUs or waited for them, without throttled tasks.
     pub runnable_avg: Option<f64>,
     /// Number of moves of tasks to this node from other nodes.
     pub migrations_in: Option<u64>,
@@ -86,7 +86,7 @@ pub struct NodeGroup {
     pub memory_bytes: Option<u64>,
     /// Free memory, bytes.
     pub free_bytes: Option<u64>,
-    /// Memory in use on the node, bytes: by the host, or by the selected tasks if that is known.
+    /// Used memory of the node, bytes: by the host, or by the selected tasks if known.
     pub used_bytes: Option<u64>,
     /// Time in which some task waited for a CPU of the node, ns: see [`CgroupReading::contention_ns`](crate::CgroupReading).
     pub contention_ns: Option<u64>,
@@ -95,27 +95,26 @@ pub struct NodeGroup {
 }
 
 impl NodeGroup {
-    /// Share of the time in which its CPUs were busy, percent.
+    /// Returns the share of time in which its CPUs were busy, percent.
     pub fn busy_percent(&self) -> Option<f64> {
         let busy_ns = self.busy_ns?;
         crate::units::percent(busy_ns, busy_ns.saturating_add(self.idle_ns?))
     }
 
-    /// Waits for its CPUs without the time at a limit, ns: the task could not run on another node either.
+    /// Returns the waits for its CPUs, ns, excluding time at a limit: then the task cannot run on another node either.
     pub fn contended_ns(&self) -> u64 {
         self.wait.total_ns.saturating_sub(self.wait.by_cause.limited_ns())
     }
 }
 
 impl Interval {
-    /// Each node, ascending; empty if no CPU and no node could be read.
-    ///
-    /// Exited tasks are included only if waits are counted by CPU or there is only one node.
+    /// Returns each node, ascending; empty if neither CPUs nor nodes could be read. Exited tasks are included only if waits are
+    /// counted by CPU or there is only one node.
     pub fn by_node(&self) -> Vec<NodeGroup> {
         self.by_node_of(&self.ran_by_node(|_| true))
     }
 
-    /// Like [`Self::by_node`], with the run time of the tasks by node, ns, already computed.
+    /// Like [`Self::by_node`], for a caller that has computed the run time of the tasks by node, ns.
     pub(crate) fn by_node_of(&self, ran_ns: &[(u32, u64)]) -> Vec<NodeGroup> {
         let mut nodes: BTreeMap<u32, NodeGroup> = BTreeMap::new();
         for node in self.nodes.iter().map(|node| node.node).chain(self.cpus.iter().filter_map(|cpu| cpu.node))
@@ -134,8 +133,8 @@ impl Interval {
         nodes.into_values().collect()
     }
 
-    /// Each CPU with the waits that ended there. If waits are not counted by CPU: the waits of the tasks that were last on this
-    /// CPU.
+    /// Returns each CPU with the waits that ended there or, if waits are not counted by CPU, the waits of tasks that were last
+    /// there.
     pub fn by_cpu(&self) -> Vec<(&CpuInterval, Wait)> {
         let is_counted = self.counts_by_cpu();
         let of_tasks = |cpu: u32| {
@@ -150,7 +149,7 @@ impl Interval {
         self.cpus.iter().map(|cpu| (cpu, wait(cpu))).collect()
     }
 
-    /// Time on a CPU by node of the tasks for which `which` is true, ns: see [`TaskInterval::ran_by_node`].
+    /// Returns the time on a CPU by node, ns, of tasks for which `which` is true: see [`TaskInterval::ran_by_node`].
     pub fn ran_by_node(&self, which: impl Fn(&TaskReading) -> bool) -> ByNode {
         let mut ran = ByNode::new();
         for task in self.tasks.iter().filter(|task| which(&task.reading)) {
@@ -159,7 +158,6 @@ impl Interval {
         ran
     }
 
-    /// True if waits are counted by the CPU where they ended.
     fn counts_by_cpu(&self) -> bool {
         self.cpus.iter().any(|cpu| cpu.wait.is_some())
     }
@@ -177,12 +175,12 @@ impl Interval {
                 sum::add(&mut left, total(came_from.filter(|(from, _)| *from == group.node)));
             }
         }
-        // With only one node, no task moves to another, so the numbers are known even if they are not counted.
+        // With only one node, no task moves between nodes, so the numbers are known even if they are not counted.
         let is_known = self.one_node.is_some() || self.cpus.iter().any(|cpu| cpu.came_from.is_some());
         (group.migrations_in, group.migrations_out) = is_known.then_some((came, left)).unzip();
     }
 
-    /// The mean over the node's CPUs, weighted as that of a cgroup.
+    /// Sets the means over the node's CPUs, weighted like a cgroup's.
     fn add_pressure(&self, group: &mut NodeGroup) {
         let cpus = || self.cpus.iter().filter(|cpu| cpu.node == Some(group.node));
         let weight = |cpu: &CpuInterval| {
@@ -193,7 +191,7 @@ impl Interval {
             let (mut sum, mut weights) = (0u128, 0u128);
             for cpu in cpus() {
                 let weight = u128::from(weight(cpu)?);
-                // A recording may have any numbers.
+                // A recording may contain any number.
                 sum = sum.saturating_add(u128::from(of(cpu)?) * weight);
                 weights = weights.saturating_add(weight);
             }
@@ -216,7 +214,7 @@ impl Interval {
         };
     }
 
-    /// Where the memory of the selected tasks lies. This is the memory of processes if it was read, else that of the cgroup.
+    /// Returns the memory of the selected tasks by node: of processes if it was read, else of the cgroup.
     fn target_memory(&self) -> Option<ByNode> {
         if !self.memory.is_empty() {
             return Some(sum_by_node(self.memory.iter().flat_map(|memory| &memory.by_node)));
@@ -252,7 +250,7 @@ impl Interval {
         }
     }
 
-    /// Uses the busy time of CPUs for the whole host, which includes exited tasks. For a selection, uses the run time of tasks.
+    /// For the whole host, uses the busy time of CPUs, which includes exited tasks. For a selection, uses the run time of tasks.
     fn runnable_avg(&self, group: &NodeGroup) -> Option<f64> {
         let running_ns = if self.is_selection { group.ran_ns } else { group.busy_ns? };
         (self.duration_ns != 0)
@@ -260,10 +258,10 @@ impl Interval {
     }
 }
 
-/// The estimated share of memory accesses that go to another node, 0 to 1; `None` without memory or run time.
+/// Returns the estimated share of memory accesses to other nodes, 0 to 1; `None` without memory or run time.
 ///
-/// Assumes that each thread uses each byte equally: the sum over nodes of the share of memory on the node times the share of
-/// run time elsewhere.
+/// Assumes that each thread uses each byte equally. The share is a sum over nodes: the share of memory on the node times the
+/// share of run time on other nodes.
 pub fn remote_share(memory: &[(u32, u64)], ran_ns: &[(u32, u64)]) -> Option<f64> {
     let (bytes, ran) = (total(memory), total(ran_ns));
     if bytes == 0 || ran == 0 {
@@ -276,7 +274,7 @@ pub fn remote_share(memory: &[(u32, u64)], ran_ns: &[(u32, u64)]) -> Option<f64>
 #[cfg(test)]
 mod tests;
 
-/// The table: a row for each process for which it was requested.
+/// The table: one row per process whose memory was requested.
 #[derive(Debug)]
 pub enum Memory {}
 
@@ -298,14 +296,14 @@ impl Table for Memory {
     }
 }
 
-/// Where the memory of a process lies, from `/proc/PID/numa_maps`. Not cumulative.
+/// Memory of a process by node, from `/proc/PID/numa_maps`. Not cumulative.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessMemory {
     /// Process id.
     pub tgid: u32,
-    /// Resident bytes by node, ascending by node. Pages shared by several processes count in each.
+    /// Resident bytes by node, ascending by node. Pages shared by several processes count in each process.
     pub by_node: Vec<(u32, u64)>,
-    /// The same bytes by the memory policy of their mapping, named as in the kernel (`default`, `bind:1`, `interleave:0-1`),
-    /// the largest first.
+    /// The same bytes by memory policy of the mapping, named as in the kernel (`default`, `bind:1`, `interleave:0-1`), the
+    /// largest first.
     pub policies: Vec<(Arc<str>, u64)>,
 }

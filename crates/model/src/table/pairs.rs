@@ -1,4 +1,4 @@
-//! Culprits: which cgroup made which other cgroup wait.
+//! Culprits: the cgroups that made other cgroups wait.
 
 use std::{cmp::Ordering, collections::HashMap, sync::Arc};
 
@@ -11,7 +11,7 @@ use crate::{
     table::{Selected, Table, merge},
 };
 
-/// The table: a row for each victim, culprit, blame and task that ran.
+/// The table: one row per victim, culprit, blame and task that ran.
 #[derive(Debug)]
 pub enum Pairs {}
 
@@ -46,7 +46,7 @@ pub enum Blame {
     Limited,
 }
 
-/// Total time, up to a reading, that tasks of one cgroup waited because of another cgroup.
+/// Total time so far that tasks of one cgroup waited because of another cgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PairReading {
     /// Id of the cgroup whose tasks waited.
@@ -55,19 +55,18 @@ pub struct PairReading {
     pub culprit: u64,
     /// How the culprit made the victim wait.
     pub blame: Blame,
-    /// Id of the task that ran, if the target is selected by process or thread; otherwise 0.
+    /// Thread id of the task that ran, if the target is selected by process or thread; otherwise 0.
     pub tid: u32,
     /// Name of the task that ran.
     pub comm: Arc<str>,
-    /// Total time waited, ns.
+    /// Total time that the victim's tasks waited, ns.
     pub ns: u64,
 }
 
-/// The id for the sum of a victim's remaining culprits, which are not kept separately. No cgroup has this id, because the kernel
-/// counts up from 1.
+/// Id of the sum of a victim's remaining culprits, which have no own pairs. The kernel counts up from 1: no cgroup has this id.
 pub const REST: u64 = u64::MAX - 2;
 
-/// The displayed name of [`REST`].
+/// Displayed name of [`REST`].
 pub const REST_NAME: &str = "(other cgroups)";
 
 /// The key of a pair: victim, culprit, blame and task id.
@@ -80,17 +79,17 @@ impl PairReading {
     }
 }
 
-/// Returns the key of the sum that absorbs this pair when a victim has too many culprits to keep each one. The victim's own
-/// cgroup, kernel threads and other cgroups have separate sums. The key of a sum is returned unchanged.
+/// Returns the key of the sum that absorbs this pair when a victim has too many culprits to keep each one. There are separate
+/// sums for the victim's own cgroup, kernel threads and other cgroups. The key of a sum is returned unchanged.
 pub fn rest_of((victim, culprit, blame, _): PairKey) -> PairKey {
     let stays = culprit == KERNEL || culprit == victim;
     (victim, if stays { culprit } else { REST }, blame, 0)
 }
 
-/// Subtracts reading `a` from reading `b`. Both are ascending by key, and so is the result.
+/// Subtracts reading `a` from reading `b`. Both must ascend by key; the result ascends by key.
 ///
-/// A new pair, or a pair whose time fell, counts from 0. If a pair vanished or its time fell, its earlier time has been added to
-/// the sum named by [`rest_of`], if that sum exists. That time is not new, so it is subtracted there.
+/// A new pair, or a pair whose time decreased, counts from 0. If a pair vanished or its time decreased, its earlier time was
+/// added to the sum named by [`rest_of`], if that sum exists. This time is not new, so it is subtracted from the sum.
 pub fn between<'a>(
     a: impl IntoIterator<Item = &'a PairReading>,
     b: impl IntoIterator<Item = &'a PairReading>,
@@ -131,7 +130,7 @@ pub fn between<'a>(
 /// Maximum number of culprits that an output names, the worst first.
 pub const NAMED: usize = 16;
 
-/// The order of culprits: the worst first, then by path.
+/// Compares culprits: the worst first, then by path.
 pub(crate) fn by_harm(a_ns: u64, b_ns: u64, paths: impl FnOnce() -> Ordering) -> Ordering {
     b_ns.cmp(&a_ns).then_with(paths)
 }
@@ -139,32 +138,29 @@ pub(crate) fn by_harm(a_ns: u64, b_ns: u64, paths: impl FnOnce() -> Ordering) ->
 /// A culprit of a cgroup's waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Culprit {
-    /// Path of the culprit's cgroup, relative to the cgroup mount. `None`: a kernel thread, or a cgroup removed before its name
-    /// was read.
+    /// Path of the culprit's cgroup, relative to the mount; `None`: a kernel thread, or a cgroup whose path was never read.
     pub path: Option<Arc<str>>,
     /// True for a kernel thread, or for all kernel threads together if tasks are not distinguished.
     pub kernel: bool,
-    /// Id and name of the thread, if tasks are distinguished.
+    /// Thread id and name, if tasks are distinguished.
     pub task: Option<(u32, Arc<str>)>,
-    /// How long the cgroup's tasks waited behind the culprit, ns summed over tasks.
+    /// Time that the cgroup's tasks waited for the culprit, ns, summed over tasks.
     pub ns: u64,
-    /// The part of `ns` in which the culprit ran beyond what its weight gives it.
-    ///
-    /// `None`: no weights divide the time between the two (own cgroup, kernel threads, an ancestor), a weight is unknown, or a
-    /// selection left out tasks.
+    /// The part of `ns` in which the culprit ran for longer than its weight allows, ns. `None`: weights do not apply between the
+    /// two (own cgroup, kernel threads, an ancestor), a weight is unknown, or a selection removed tasks.
     pub beyond_ns: Option<u64>,
 }
 
-/// A culprit ran beyond its weight if this share of the waiting behind it is beyond, percent. The formula's error is smaller.
+/// A culprit exceeds its weight from this share of [`Culprit::ns`] on, percent. The formula's error is smaller.
 const BEYOND_PERCENT: u64 = 20;
 
 impl Culprit {
-    /// True if the culprit ran beyond its weight, false if within; `None`: unknown.
+    /// True if the culprit exceeded its weight, false if not; `None`: unknown.
     pub fn is_beyond(&self) -> Option<bool> {
         Some(is_share(self.beyond_ns?, self.ns, BEYOND_PERCENT))
     }
 
-    /// The culprit's cgroup, and the task if tasks are distinguished.
+    /// Describes the culprit's cgroup, and the task if tasks are distinguished.
     pub fn words(&self, names: &Names) -> String {
         let place = match (&self.path, self.kernel) {
             (Some(path), _) => names.of(path),
@@ -180,7 +176,7 @@ impl Culprit {
 }
 
 impl Interval {
-    /// The culprit of one pair, without [`Culprit::beyond_ns`].
+    /// Returns the culprit of one pair, without [`Culprit::beyond_ns`].
     pub fn culprit(&self, pair: &PairReading) -> Culprit {
         Culprit {
             path: self.cgroup_path(pair.culprit).cloned(),
@@ -191,7 +187,7 @@ impl Interval {
         }
     }
 
-    /// The cgroups whose quotas had run out while tasks of `victim` (with all cgroups below it) were throttled, the worst first.
+    /// Returns the cgroups whose quotas throttled tasks of `victim` and its descendants, each with the time, ns; the worst first.
     pub fn limits_of(&self, victim: &str) -> Vec<(Option<Arc<str>>, u64)> {
         let limited = self.pairs.iter().filter(|pair| pair.blame == Blame::Limited);
         let limited = limited.filter(|pair| self.is_in(pair.victim, victim));
@@ -223,7 +219,7 @@ mod tests {
     fn earlier_time_of_a_pair_is_not_new_in_a_sum_of_several_pairs() {
         let a = [pair(6, 0, 100), pair(7, 0, 10), pair(REST, 0, 40)];
         assert_eq!(came(&a, &[pair(7, 0, 15), pair(REST, 0, 145)]), [(7, 5), (REST, 5)]);
-        // Culprit 6 has a separate pair again.
+        // Culprit 6 has its own pair again.
         assert_eq!(came(&a, &[pair(6, 0, 3), pair(7, 0, 10), pair(REST, 0, 140)]), [(6, 3)]);
         // Kernel threads and the victim's own cgroup have separate sums.
         let a = [pair(5, 1, 9), pair(6, 1, 8), pair(KERNEL, 1, 7)];

@@ -1,4 +1,4 @@
-//! Where tasks were blocked: kernel stacks, each with the blocked time.
+//! Kernel stacks in which tasks were blocked, each with the blocked time.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -15,7 +15,7 @@ use crate::{
 /// The key of a stack: thread, state and return addresses.
 pub type StackKey = (u64, BlockedState, Arc<[u64]>);
 
-/// The table: a row for each thread and stack.
+/// The table: one row per thread and stack.
 #[derive(Debug)]
 pub enum Stacks {}
 
@@ -42,9 +42,9 @@ impl Table for Stacks {
 pub struct StackReading {
     /// Unique id of the thread ([`crate::TaskReading::serial`]).
     pub serial: u64,
-    /// The state of the thread while it was blocked.
+    /// State of the thread while it was blocked.
     pub state: BlockedState,
-    /// Return addresses in the kernel, the innermost first; empty if the stack could not be read.
+    /// Return addresses in the kernel, innermost first; empty if the stack could not be read.
     pub stack: Arc<[u64]>,
     /// Thread id.
     pub tid: u32,
@@ -54,12 +54,12 @@ pub struct StackReading {
     pub comm: Arc<str>,
     /// Blocked time, ns, including the current block.
     pub ns: u64,
-    /// Times that the stack was recorded.
+    /// Number of times that the stack was recorded.
     pub count: u64,
 }
 
 impl StackReading {
-    /// The sort key.
+    /// Returns the sort key.
     pub fn key(&self) -> StackKey {
         (self.serial, self.state, self.stack.clone())
     }
@@ -68,14 +68,14 @@ impl StackReading {
         (self.serial, self.state, &self.stack)
     }
 
-    /// Adds a later reading, or that of another thread.
+    /// Adds a later reading, or the reading of another thread.
     pub fn append(&mut self, next: Self) {
         sum::add(&mut self.ns, next.ns);
         sum::add(&mut self.count, next.count);
     }
 }
 
-/// Merges the stacks of exited threads: one entry per stack, which belongs to no thread.
+/// Merges the stacks of exited threads: one row per stack, without a thread.
 pub(crate) fn merge_exited(stacks: &mut Vec<StackReading>, is_there: impl Fn(u64) -> bool) {
     let exited: Vec<StackReading> = stacks.extract_if(.., |stack| !is_there(stack.serial)).collect();
     let mut sums: BTreeMap<_, StackReading> = BTreeMap::new();
@@ -92,7 +92,7 @@ pub(crate) fn merge_exited(stacks: &mut Vec<StackReading>, is_there: impl Fn(u64
     stacks.splice(..0, sums.into_values());
 }
 
-/// The increase between two Samples. Both are ascending by key, and so is the result.
+/// Returns the increase between two Samples. Both must ascend by key; the result ascends by key.
 fn between(a: &[StackReading], b: &[StackReading]) -> Vec<StackReading> {
     let mut earlier = sum::earlier(a, StackReading::order);
     let since = b.iter().map(|now| {

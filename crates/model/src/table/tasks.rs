@@ -1,4 +1,4 @@
-//! Tasks: the reading of each, and what each did in an interval.
+//! Tasks: their readings, and their figures over an interval.
 
 mod exited_threads;
 mod idle;
@@ -13,7 +13,7 @@ use crate::{
     table::{Selected, Table, cpus::only_node, exited::add_exited, merge},
 };
 
-/// The table: a row for each followed task.
+/// The table: one row per followed task.
 #[derive(Debug)]
 pub enum Tasks {}
 
@@ -36,7 +36,7 @@ impl Table for Tasks {
         into.wake(&next.tasks);
         next.wake(&into.tasks);
         for task in &mut into.tasks {
-            // A task that still exists gets its later reading. An exited task does not wait and has no state.
+            // A task that still exists gets its later reading below. An exited task does not wait and has no state.
             let reading = &mut task.reading;
             (reading.pending, reading.on_cpu, reading.state) = (None, false, None);
         }
@@ -55,7 +55,7 @@ impl Table for Tasks {
     }
 }
 
-/// Removes the work of exited threads, because this work is known only by process, not by thread.
+/// Removes the work of exited threads, which is known only by process, not by thread.
 fn leave_out_exited_threads(interval: &mut Interval) {
     for accounts in interval.tasks.iter_mut().filter_map(|task| task.accounts.as_mut()) {
         if accounts.exited_threads != ExitedThreads::default() {
@@ -64,13 +64,10 @@ fn leave_out_exited_threads(interval: &mut Interval) {
     }
 }
 
-/// A thread is busy if it runs or waits for at least this share of the interval, percent. Idle threads do not compete for a
-/// quota.
+/// A thread is busy from this share of the interval on, running or waiting, percent. Idle threads do not compete for a quota.
 pub const BUSY_THREAD_PERCENT: u64 = 1;
 
-/// The reading of one task.
-///
-/// In this order, what is read of each idle task in each interval is in one line of the CPU's cache.
+/// The reading of one task. The order of fields keeps all data that is read of each idle task in each interval in one cache line.
 #[repr(C)]
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TaskReading {
@@ -78,66 +75,66 @@ pub struct TaskReading {
     pub serial: u64,
     /// The cgroup's id; 0: unknown.
     pub cgroup_id: u64,
-    /// Where the time went outside the waits; `None`: not requested. Not recorded.
+    /// Accounts of the time outside the waits; `None`: not requested. Not recorded.
     pub accounts: Option<Arc<Accounts>>,
     /// Thread id.
     pub tid: u32,
     /// Process id.
     pub tgid: u32,
-    /// The CPU that the task is on, or was on last.
+    /// The CPU that the task is on, or its last CPU.
     pub cpu: u32,
-    /// True if the task is on a CPU at this moment.
+    /// True if the task is now on a CPU.
     pub on_cpu: bool,
-    /// The state at this moment; running if the task is on a CPU or waits for one, whatever state the kernel has stored.
+    /// The current state: running if the task is on a CPU or waits for one, whatever state the kernel stores.
     ///
-    /// `None`: unknown, as in older recordings. In the coarse mode this is the state when the task last ran or was first
-    /// seen. So a task that was woken and has not run since still shows as sleeping.
+    /// `None`: unknown, as in older recordings. In the coarse mode, this is the state when the task last ran or was first seen.
+    /// So a task that was woken but has not run since then is still shown as sleeping.
     pub state: Option<TaskState>,
-    /// Set while the task waits for a CPU. Few tasks do, so it takes no space in the others.
+    /// Set while the task waits for a CPU. Few tasks wait, so other tasks need no space for it.
     pub pending: Option<Arc<Pending>>,
     /// Name of the thread.
     pub comm: Arc<str>,
-    /// Start, ns of CLOCK_MONOTONIC.
+    /// Start time, ns of CLOCK_MONOTONIC.
     pub start_ns: u64,
-    /// When the task was first read in its cgroup, ns of CLOCK_MONOTONIC. `None`: the task started in this cgroup, or was there
-    /// before cgscope started.
+    /// Time at which the task was first read in its cgroup, ns of CLOCK_MONOTONIC.
     ///
-    /// Each move to another cgroup gives the task a new `serial`. Readings from before the move stay with the old cgroup.
+    /// `None`: the task started in this cgroup, or was in it before cgscope started. Each move to another cgroup gives the task a
+    /// new `serial`. Readings from before the move stay with the old cgroup.
     pub moved_ns: Option<u64>,
-    /// What the task did before that move, since it is followed; `None`: it did not move, or a recording by an older version.
+    /// The followed work before that move; `None`: the task did not move, or an older version wrote the recording.
     pub before_move: Option<Arc<BeforeMove>>,
-    /// The NUMA node of that CPU, if the host reports it.
+    /// The NUMA node of `cpu`, if the host reports it.
     pub node: Option<u32>,
-    /// Where the task ran and may run; `None` if this was not read.
+    /// The nodes and CPUs that the task used and may use; `None`: not read.
     pub placement: Option<Arc<Placement>>,
-    /// How the kernel schedules the task; `None`: the task was never busy, or this was not read.
+    /// The task's scheduling policy; `None`: the task was never busy, or the policy was not read.
     pub scheduling: Option<Scheduling>,
-    /// The longest completed wait so far, ns.
+    /// Longest completed wait so far, ns.
     pub max_ns: u64,
-    /// Cumulative readings.
+    /// Cumulative figures.
     pub totals: Totals,
     /// Completed waits so far. Shared with the previous Sample if no wait was added.
     pub hist: Arc<Hist>,
 }
 
 impl TaskReading {
-    /// The moment from which the readings count from 0, ns of CLOCK_MONOTONIC.
+    /// Returns the time from which the readings count from 0, ns of CLOCK_MONOTONIC.
     pub fn counts_from_ns(&self) -> u64 {
         self.moved_ns.unwrap_or(self.start_ns)
     }
 
-    /// How long the task has waited for a CPU so far, ns, if it waits.
+    /// Returns the length of the pending wait so far, ns; `None`: the task does not wait.
     pub fn pending_ns(&self) -> Option<u64> {
         self.pending.as_ref().map(|pending| pending.ns)
     }
 }
 
-/// What a task did before its latest move to another cgroup. It counts for the cgroups before, and for the task's own row.
+/// A task's work before its latest move to another cgroup. It counts for the earlier cgroups, and in the task's own row.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BeforeMove {
-    /// Sums.
+    /// Sums of the figures.
     pub totals: Totals,
-    /// Where the time went outside the waits; `None`: not requested. Not recorded.
+    /// Accounts of the time outside the waits; `None`: not requested. Not recorded.
     pub accounts: Option<Arc<Accounts>>,
     /// Completed waits.
     pub hist: Arc<Hist>,
@@ -146,14 +143,14 @@ pub struct BeforeMove {
 /// How the kernel schedules a task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scheduling {
-    /// The kernel's number of the policy (`sched_getscheduler`): 1 is SCHED_FIFO.
+    /// The kernel's policy number (`sched_getscheduler`): 1 is SCHED_FIFO.
     pub policy: u32,
-    /// True for a kernel thread that is kept on some CPUs and whose affinity cannot be changed (PF_NO_SETAFFINITY).
+    /// True for a kernel thread that is bound to some CPUs and whose affinity cannot be changed (PF_NO_SETAFFINITY).
     pub is_bound: bool,
 }
 
 impl Scheduling {
-    /// The name of the policy if it is a real-time policy. `cpu.weight` and `cpu.max` do not apply to real-time tasks.
+    /// Returns the name of the policy if it is a real-time policy. `cpu.weight` and `cpu.max` do not apply to real-time tasks.
     pub fn realtime(self) -> Option<&'static str> {
         match self.policy {
             1 => Some("SCHED_FIFO"),
@@ -164,37 +161,37 @@ impl Scheduling {
     }
 }
 
-/// A wait that is not over yet.
+/// A wait that has not ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pending {
     /// Length so far, ns.
     pub ns: u64,
     /// The part that the kernel has already added to its own sum: the wait on another CPU before a migration.
     pub booked_ns: u64,
-    /// The wait so far by cause; the parts sum to `ns`.
+    /// The wait so far by cause. The parts sum to `ns`.
     pub by_cause: ByCause,
 }
 
-/// One task over an interval. If it moved to another cgroup, the figures are those since its latest move: they count for the cgroup where it
-/// was last. Its own row shows all of it: [`Self::all_totals`] and so on.
+/// One task over an interval. If the task moved to another cgroup, the figures count from its latest move, for its last cgroup.
+/// The task's own row shows all its work: see [`Self::all_totals`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TaskInterval {
     /// The reading at the end.
     pub reading: TaskReading,
-    /// The increase in the interval.
+    /// The increase over the interval.
     pub totals: Totals,
-    /// Where the time went outside the waits; `None`: not requested.
+    /// Accounts of the time outside the waits; `None`: not requested.
     pub accounts: Option<Arc<Accounts>>,
-    /// The waits completed in the interval.
+    /// Waits completed in the interval.
     pub wait: Wait,
-    /// Where the task ran in the interval.
+    /// The nodes on which the task ran in the interval.
     pub placement: TaskPlacement,
-    /// All that it did in the interval, if it moved to another cgroup. What it did before that is in [`Interval::exited`], too. `None`: it did
-    /// not move, or an older recording does not say what it did before.
+    /// All work in the interval, if the task moved to another cgroup. [`Interval::exited`] also contains the work before the
+    /// move. `None`: the task did not move, or an older recording lacks its work before the move.
     pub whole: Option<Box<Figures>>,
 }
 
-/// What a task did in an interval.
+/// A task's work in an interval.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figures {
     /// As in [`TaskInterval::totals`].
@@ -214,17 +211,17 @@ impl Figures {
 }
 
 impl TaskInterval {
-    /// True if the task ran or waited for at least [`BUSY_THREAD_PERCENT`] percent of the interval. Other threads are idle,
-    /// as in any program, and do not count.
+    /// True if the task ran or waited for at least [`BUSY_THREAD_PERCENT`] percent of the interval. Any program has idle threads,
+    /// which do not count.
     pub fn is_busy(&self, duration_ns: u64) -> bool {
-        // A wait that is not over may have begun long before the interval.
+        // A pending wait may have begun long before the interval.
         let pending_ns = self.reading.pending_ns().unwrap_or(0).min(duration_ns);
         let (totals, wait) = (self.all_totals(), self.all_waits());
         let active_ns = totals.on_cpu_ns.saturating_add(wait.total_ns).saturating_add(pending_ns);
         u128::from(active_ns) * 100 >= u128::from(duration_ns) * u128::from(BUSY_THREAD_PERCENT)
     }
 
-    /// True if the task was in another cgroup before, and a recording by an older version does not say what it did there.
+    /// True if the task was in another cgroup before, and an older recording lacks its work there.
     pub fn lacks_former_cgroup(&self) -> bool {
         self.reading.moved_ns.is_some() && self.reading.before_move.is_none() && self.whole.is_none()
     }
@@ -236,7 +233,6 @@ impl TaskInterval {
         is_active || *self.all_totals() != nothing.0 || *self.all_waits() != nothing.1
     }
 
-    /// The name of the policy, if it is a real-time one.
     pub(crate) fn realtime(&self) -> Option<&'static str> {
         self.reading.scheduling.and_then(Scheduling::realtime)
     }
@@ -246,17 +242,17 @@ impl TaskInterval {
         self.reading.scheduling.is_some_and(|scheduling| scheduling.is_bound)
     }
 
-    /// [`Self::totals`] in whatever cgroups.
+    /// Returns [`Self::totals`], but over all cgroups of the task.
     pub fn all_totals(&self) -> &Totals {
         self.whole.as_ref().map_or(&self.totals, |whole| &whole.totals)
     }
 
-    /// [`Self::accounts`] in whatever cgroups.
+    /// Returns [`Self::accounts`], but over all cgroups of the task.
     pub fn all_accounts(&self) -> Option<&Accounts> {
         self.whole.as_ref().map_or(self.accounts.as_deref(), |whole| whole.accounts.as_deref())
     }
 
-    /// [`Self::wait`] in whatever cgroups.
+    /// Returns [`Self::wait`], but over all cgroups of the task.
     pub fn all_waits(&self) -> &Wait {
         self.whole.as_ref().map_or(&self.wait, |whole| &whole.wait)
     }
@@ -265,7 +261,7 @@ impl TaskInterval {
         Figures { totals: self.totals, accounts: self.accounts.clone(), wait: self.wait.clone() }
     }
 
-    /// Adds what the task did before, in another cgroup.
+    /// Adds the task's work in its previous cgroup.
     fn add_before(&mut self, figures: &Figures) {
         let mut whole = self.whole.take().unwrap_or_else(|| Box::new(self.figures()));
         whole.add(figures);
@@ -283,8 +279,8 @@ impl TaskInterval {
         self.wait.add(&next.wait);
     }
 
-    /// Finds out what the task did before it moved. `earlier`: its reading at the start, in another cgroup; `None`: it started in the
-    /// interval.
+    /// Adds the task's work before its move. `earlier` is the task's reading at the start, in another cgroup; `None`: the task
+    /// started in the interval.
     fn find_before_move(&mut self, earlier: Option<&TaskReading>) {
         let Some(moved) = self.reading.before_move.clone() else { return };
         let mut before = BeforeMove::default();
@@ -294,7 +290,7 @@ impl TaskInterval {
         }
         let since = || Some((moved.totals.since(&before.totals)?, moved.hist.since(&before.hist)?));
         let Some((totals, hist)) = since() else { return };
-        // The longest wait is known only for the cgroup.
+        // The longest wait is known only for the last cgroup.
         let wait = Wait::new(&totals, hist, 0, u64::MAX);
         let accounts = moved.accounts.as_ref().map(|moved| match &before.accounts {
             Some(before) => Arc::new(moved.since(before)),
@@ -305,7 +301,7 @@ impl TaskInterval {
 }
 
 impl BeforeMove {
-    /// What the task did since its latest move.
+    /// Returns the work since the latest move.
     fn of(reading: &TaskReading) -> Self {
         Self { totals: reading.totals, accounts: reading.accounts.clone(), hist: reading.hist.clone() }
     }
@@ -349,7 +345,7 @@ fn task_between(
     Some(TaskInterval { reading: now.clone(), totals, accounts, wait, placement, whole: None })
 }
 
-/// The increase of a task since the earlier reading, or since `since_ns` if there is no earlier reading.
+/// Returns the increase of a task since the earlier reading, or since `since_ns` if there is no earlier reading.
 pub(crate) fn came(
     before: Option<(&Totals, &Arc<Hist>)>,
     now: &TaskReading,
@@ -364,7 +360,7 @@ pub(crate) fn came(
     }
 }
 
-/// Returns a function that finds a task in another Sample. The tasks, and those passed in, must ascend by serial. A reading that
+/// Returns a function that finds a task in another Sample. `tasks` and the passed tasks must ascend by serial. A reading that
 /// both Samples share is found without access to its memory.
 pub(crate) fn same_task<'a>(
     tasks: &'a [Arc<TaskReading>],
@@ -380,16 +376,16 @@ pub(crate) fn same_task<'a>(
 
 macro_rules! totals {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Cumulative readings of one task, or differences and sums of them over many tasks. Times in ns.
+        /// Cumulative figures of one task, or their differences, or sums over many tasks. Times in ns.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Totals {
             $($(#[$doc])* pub $name: u64,)*
-            /// Time of completed waits by cause; the parts sum to `wait_ns`.
+            /// Time of completed waits by cause, ns. The parts sum to `wait_ns`.
             pub by_cause: ByCause,
         }
 
         impl Totals {
-            /// The increase since `before`; `None` if any counter went backwards: then there is no reading.
+            /// Returns the increase since `before`; `None` if a counter decreased, which means that there is no reading.
             pub fn since(&self, before: &Self) -> Option<Self> {
                 Some(Self {
                     $($name: self.$name.checked_sub(before.$name)?,)*
@@ -397,7 +393,7 @@ macro_rules! totals {
                 })
             }
 
-            /// Adds the readings of another task.
+            /// Adds the figures of another task.
             pub fn add(&mut self, other: &Self) {
                 $(crate::sum::add(&mut self.$name, other.$name);)*
                 self.by_cause.add(&other.by_cause);
@@ -417,12 +413,11 @@ cgscope_ledger::totals!(totals);
 impl Interval {
     /// Adds the tasks to a longer interval that was built by appending intervals without tasks.
     ///
-    /// Only the first and the last reading of each task are needed. `before` and `now` are the tasks of the first and the
-    /// last Sample, ascending by serial. `late` are the first readings of tasks that were not read from their start on.
-    /// `exited` are the last readings of tasks that were in a Sample in between but are not in the last one.
+    /// This needs only the first and last reading of each task. `before` and `now` are the tasks of the first and last Sample,
+    /// ascending by serial. `late` are the first readings of tasks that were not read from their start on. `exited` are the last
+    /// readings of tasks that were in a Sample in between but not in the last Sample.
     ///
-    /// The sums equal those of appended intervals. `max_ns` may be more exact, and a task counts in the cgroup where it was
-    /// last.
+    /// The sums equal those of appended intervals. `max_ns` may be more exact, and a task counts in its last cgroup.
     pub fn with_tasks(
         mut self,
         since_ns: u64,
@@ -438,7 +433,7 @@ impl Interval {
         for task in exited.iter_mut().map(Arc::make_mut) {
             (task.pending, task.on_cpu, task.state) = (None, false, None);
         }
-        // If a task was there at the start, or appeared twice, its first reading counts.
+        // If a task existed at the start or appeared twice, its first reading counts.
         before.extend(late);
         before.sort_by_key(|task| task.serial);
         before.dedup_by_key(|task| task.serial);
@@ -458,13 +453,13 @@ impl Interval {
             Some(now)
         });
         (self.tasks, self.idle) = idle::split(&before, last, since_ns, self.one_node);
-        // The later row has the figures of the earlier one, because it counts from the first reading.
+        // The later row counts from the first reading, so it already includes the figures of the earlier row.
         self.join_moved(false);
         self
     }
 
-    /// Joins the rows of each task that moved to another cgroup. What it did before stays with the cgroup before. `adds`: the later row
-    /// does not have the figures of the earlier ones.
+    /// Joins the rows of each task that moved to another cgroup. The work before the move stays with the earlier cgroup. `adds`:
+    /// the later row does not include the figures of the earlier rows.
     pub(super) fn join_moved(&mut self, adds: bool) {
         let moved = || self.tasks.iter().map(|task| &task.reading).filter(|task| task.moved_ns.is_some());
         let idle = moved().filter_map(|task| idle::before_it_moved(&self.idle, task)).map(|idle| idle.serial);
@@ -472,7 +467,7 @@ impl Interval {
         if !idle.is_empty() {
             self.idle.retain(|task| !idle.contains(&task.serial));
         }
-        // Each move adds one to the serial, so they are neighbours.
+        // Each move adds one to the serial, so the rows of one task are neighbours.
         let is_moved = |pair: &[TaskInterval]| idle::has_moved(&pair[0].reading, &pair[1].reading);
         if !self.tasks.windows(2).any(is_moved) {
             return;
@@ -493,12 +488,12 @@ impl Interval {
 }
 
 cgscope_ledger::named! {
-    /// The state of a task. The crates that read the kernel's state bits map them to these states.
+    /// State of a task. The crates that read the kernel's state bits map them to these states.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum TaskState (letter, name) {
-        /// The letter in `/proc/PID/stat`, which ps and psn print.
+        /// Letter in `/proc/PID/stat`, which ps and psn print.
         letter: char,
-        /// The name in `/proc/PID/status`.
+        /// Name in `/proc/PID/status`.
         name: &'static str,
     }
 
@@ -516,20 +511,19 @@ cgscope_ledger::named! {
     Traced = 't', "tracing stop";
     /// P: a kernel thread that must not run, for example that of an offline CPU.
     Parked = 'P', "parked";
-    /// Z: has exited, and the parent has not waited for the exit yet.
+    /// Z: has exited, but the parent has not waited for the exit yet.
     Zombie = 'Z', "zombie";
     /// X: has exited, and no process will wait for the exit.
     Dead = 'X', "dead";
 }
 
 impl TaskState {
-    /// The state of a letter; `None` if no state has this letter.
+    /// Returns the state with a letter; `None` if no state has this letter.
     pub fn from_letter(letter: char) -> Option<Self> {
         Self::ALL.iter().copied().find(|state| state.letter() == letter)
     }
 }
 
-/// Serialized as the letter.
 impl Serialize for TaskState {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_char(self.letter())

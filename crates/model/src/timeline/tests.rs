@@ -21,7 +21,6 @@ fn task(tid: u32, cgroup_id: u64, waits_ns: &[u64], cause: Cause) -> TaskInterva
     TaskInterval { accounts: None, reading, totals, wait, placement: TaskPlacement::default(), whole: None }
 }
 
-/// The interval that covers second `n`.
 fn second(n: u64, tasks: Vec<TaskInterval>) -> Interval {
     Interval { start_unix_ns: n * SECOND, duration_ns: SECOND, tasks, ..Interval::default() }
 }

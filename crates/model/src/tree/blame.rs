@@ -11,10 +11,10 @@ use crate::{
     sum,
 };
 
-/// The wait time of a node's tasks that is due to one culprit.
+/// The time that a node's tasks waited for one culprit.
 #[derive(Clone, Copy)]
 struct Part {
-    /// The culprit's cgroup, and the id of its task; 0 if pairs do not distinguish tasks.
+    /// Id of the culprit's cgroup and thread id of its task; 0 if pairs do not distinguish tasks.
     culprit: (u64, u32),
     /// The first pair of this culprit.
     pair: usize,
@@ -57,8 +57,8 @@ impl Tree {
         }
     }
 
-    /// Sums up the time behind itself of each node: pairs whose culprit is below the node, too. If single tasks are blamed, a cgroup is
-    /// its own culprit.
+    /// Sums up each node's waits for itself: the pairs whose victim and culprit are both the node or a descendant. If pairs
+    /// distinguish tasks, a cgroup can be its own culprit.
     fn add_behind_itself(&mut self, interval: &Interval) {
         let ran = interval.pairs.iter().filter(|pair| pair.blame == Blame::Ran);
         if ran.clone().all(|pair| pair.tid == 0) {
@@ -81,8 +81,8 @@ impl Tree {
         }
     }
 
-    /// The part of a cgroup's contention in which its own tasks, or tasks below it, had the CPU, ns. An estimate: the share of such
-    /// waits in all waits for a CPU. `None` if no such wait has ended.
+    /// Returns the part of a cgroup's contention in which its own tasks or its descendants' tasks had the CPU, ns. This is an
+    /// estimate: the share of such waits in all waits for a CPU. `None` if no such wait has ended.
     pub fn own_contention_ns(&self, interval: &Interval, node: usize) -> Option<u64> {
         let contention_ns = self.limits(interval, node)?.contention_ns?;
         let Node { group, behind_itself_ns, .. } = &self.nodes[node];
@@ -94,7 +94,7 @@ impl Tree {
         (u128::from(contention_ns) * own_ns).checked_div(behind_ns.into()).map(|ns| ns as u64)
     }
 
-    /// The culprits that ran during these pairs' waits, the worst first. A task has the name from its first pair.
+    /// Returns the culprits that ran during these pairs' waits, the worst first. A task gets the name in its first pair.
     pub(crate) fn culprits_among(
         &self,
         interval: &Interval,
@@ -113,10 +113,10 @@ impl Tree {
         Part { culprit, pair, ns, beyond_ns: self.beyond[pair] }
     }
 
-    /// Calls `set` for each node that has parts: its own and those of all nodes below it, in the order of their culprits.
+    /// Calls `set` for each node with parts. The parts of the node and its descendants are passed in the order of their culprits.
     fn sum_up(&mut self, interval: &Interval, blame: Blame, mut set: impl FnMut(&mut Self, usize, &[Part])) {
         let deepest = self.nodes.iter().map(|node| node.depth).max().unwrap_or(0);
-        // One list per depth: when the loop reaches a node, all nodes below it are done.
+        // One list per depth: when the loop reaches a node, all its descendants are done.
         let mut of_depth: Vec<Vec<Part>> = vec![Vec::new(); deepest + 1];
         let mut rest = self.pairs.len();
         for at in (0..self.nodes.len()).rev() {
@@ -126,7 +126,7 @@ impl Tree {
                 rest -= 1;
                 let reading = &interval.pairs[*pair];
                 if reading.blame == blame {
-                    // A quota runs out for all tasks alike, so the tasks do not matter.
+                    // A quota runs out for all tasks of a cgroup, so single tasks do not matter.
                     let tid = if blame == Blame::Ran { reading.tid } else { 0 };
                     let culprit = (reading.culprit, tid);
                     parts.push(self.part(*pair, culprit, reading.ns));
@@ -147,7 +147,6 @@ impl Tree {
     }
 }
 
-/// Merges the parts of each culprit.
 fn merge(parts: &mut Vec<Part>) {
     parts.sort_unstable_by_key(|part| (part.culprit, part.pair));
     parts.dedup_by(|next, kept| {
@@ -160,12 +159,10 @@ fn merge(parts: &mut Vec<Part>) {
     });
 }
 
-/// The sum of two readings; `None` if either is.
 fn all_known(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     a.zip(b).map(|(a, b)| a.saturating_add(b))
 }
 
-/// The worst `most` parts, the worst first.
 fn worst(interval: &Interval, parts: &[Part], most: usize) -> impl Iterator<Item = Part> {
     let mut worst = parts.to_vec();
     let order = |a: &Part, b: &Part| {
@@ -180,21 +177,21 @@ fn worst(interval: &Interval, parts: &[Part], most: usize) -> impl Iterator<Item
 }
 
 impl Interval {
-    /// The culprits that ran while tasks of `victim` (with all cgroups below it) waited, the worst first.
+    /// Returns the culprits that ran while tasks of `victim` and its descendants waited, the worst first.
     pub fn culprits_of(&self, victim: &str) -> Vec<Culprit> {
         let pairs = 0..self.pairs.len();
         Tree::new(self)
             .culprits_among(self, pairs.filter(|pair| self.is_in(self.pairs[*pair].victim, victim)))
     }
 
-    /// The culprits that ran while any recorded task waited, the worst first.
+    /// Returns the culprits that ran while any recorded task waited, the worst first.
     pub fn culprits(&self) -> Vec<Culprit> {
         Tree::new(self).culprits(self)
     }
 }
 
 impl Tree {
-    /// The same as [`Interval::culprits`], for a caller that has the tree.
+    /// Same as [`Interval::culprits`], for a caller that has the tree.
     pub fn culprits(&self, interval: &Interval) -> Vec<Culprit> {
         self.culprits_among(interval, 0..interval.pairs.len())
     }
@@ -206,11 +203,12 @@ mod tests {
         Blame, ByCause, Cause, CgroupReading, Interval, PairReading, TaskInterval, TaskReading, Tree, Wait,
     };
 
-    /// A pod with two containers. A task of the first one waited behind its own cgroup, the second one, and a cgroup beside the pod.
+    /// A pod with two containers. A task of the first waited for its own cgroup, for the second, and for a cgroup outside the
+    /// pod.
     fn pod(own_ns: u64, sibling_ns: u64, outside_ns: u64) -> Interval {
         let mut by_cause = ByCause::only(Cause::OwnCgroup, own_ns);
         by_cause.add(&ByCause::only(Cause::OtherCgroup, sibling_ns + outside_ns));
-        // Time at a limit is no contention.
+        // Time at a limit is not contention.
         by_cause.add(&ByCause::only(Cause::Throttled, 5_000));
         let reading = TaskReading { serial: 1, cgroup_id: 3, ..TaskReading::default() };
         let wait = Wait { count: 1, total_ns: by_cause.total(), by_cause, ..Wait::default() };

@@ -1,8 +1,7 @@
-//! Fair shares: how much of the waiting behind a neighbour is beyond what the neighbour's weight gives it.
-//!
-//! While tasks of a cgroup can run, weights divide the time of their CPUs, level by level from the root: at each level, the
-//! cgroup or an ancestor of it competes with its siblings. `docs/figures.md` explains the formula, and `tests/shares.rs` compares
-//! it with a simulated scheduler.
+//! Fair shares: the part of the waiting for a neighbour in which the neighbour exceeds its weight. While tasks of a cgroup can
+//! run, weights divide the time of their CPUs level by level, from the root down. At each level, the cgroup or one of its
+//! ancestors competes with its siblings. `docs/figures.md` explains the formula. `tests/schedules/shares.rs` compares it with a
+//! simulated scheduler.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,41 +13,40 @@ use cgscope_ledger::{Cause, history::KERNEL};
 use super::Tree;
 use crate::{Blame, Interval, REST, Wait, sum, table::interval::mostly_realtime};
 
-/// The weight of a cgroup with `cpu.idle`, on the scale of `cpu.weight`. The kernel uses 3 where the default weight is 1024
+/// Weight of a cgroup with `cpu.idle`, on the scale of `cpu.weight`. The kernel uses 3 where the default weight is 1024
 /// (`WEIGHT_IDLEPRIO` in `kernel/sched/sched.h`).
 const IDLE_WEIGHT: f64 = 100.0 * 3.0 / 1024.0;
-/// The integral of [`fair`]: its first u per largest weight, its last u per own weight, and the number of steps. Then shares are
-/// within 0.1 % of the time.
+/// The integral of [`fair_to_loop`]: its first u times the largest weight, its last u times the own weight, and the number of
+/// steps. These values make shares exact to 0.1 % of the time.
 const FIRST: f64 = 1e-4;
 const LAST: f64 = 12.0;
 const STEPS: u32 = 48;
 
-/// A sibling of the victim, or of an ancestor of the victim, with all cgroups below it.
+/// A sibling of the victim or of one of its ancestors, with the sibling's descendants.
 #[derive(Default)]
 struct Rival {
-    /// The pairs of the victim and culprits in this sibling, as indexes into [`Interval::pairs`].
+    /// The pairs of the victim with culprits in this sibling, as indexes into [`Interval::pairs`].
     pairs: Vec<usize>,
-    /// How long the victim waited behind these culprits, ns.
+    /// Time that the victim waited for these culprits, ns.
     ns: u64,
 }
 
-/// The loads of nodes, as far as they were computed.
 type Loads = Vec<Option<Load>>;
 
-/// The load of a cgroup, with all cgroups below it.
+/// The load of a cgroup with its descendants.
 #[derive(Clone, Copy)]
 struct Load {
-    /// The number of CPUs on which it competes.
+    /// Number of CPUs on which the cgroup competes.
     cpus: f64,
-    /// The share of time in which it could run on such a CPU, 0 to 1.
+    /// Share of time in which the cgroup could run on such a CPU, 0 to 1.
     wanted: f64,
 }
 
 impl Tree {
-    /// Sets how much of each pair's waiting is beyond the culprit's share.
+    /// Sets, for each pair, the part of the waiting that exceeds the culprit's share.
     pub(super) fn add_beyond(&mut self, interval: &Interval) {
         let mut beyond = vec![None; interval.pairs.len()];
-        // A selection lacks tasks of other cgroups, so it is not known when these could run. Pairs name tasks only in a selection.
+        // A selection lacks tasks of other cgroups, so their demand is unknown. Pairs distinguish tasks only in a selection.
         let is_selection = interval.is_selection || interval.pairs.iter().any(|pair| pair.tid != 0);
         let pairs = if is_selection { &[][..] } else { &self.pairs };
         let mut loads = vec![None; self.nodes.len()];
@@ -75,14 +73,14 @@ impl Tree {
         }
         let wanted = self.load(interval, victim, loads).wanted;
         let own = &self.nodes[victim].own;
-        // The time that weights divide, ns.
+        // Time to divide by weights, ns.
         let mut time = own.ran_ns as f64 + own.by_cause.get(Cause::OwnCgroup) as f64;
         let mut levels: BTreeMap<usize, (usize, BTreeMap<usize, Rival>)> = BTreeMap::new();
         for at in pairs {
             let pair = &interval.pairs[*at];
             let Some(culprit) = self.neighbour(interval, *at) else { continue };
             if self.is_realtime(interval, culprit) {
-                // No weight gives a real-time task its time.
+                // No weight entitles a real-time task to its time.
                 beyond[*at] = Some(pair.ns);
                 continue;
             }
@@ -96,12 +94,12 @@ impl Tree {
             sum::add(&mut rival.ns, pair.ns);
             time += pair.ns as f64;
         }
-        // The upper levels come first, and leave the rest of the time to the lower ones.
+        // Upper levels come first, and leave the rest of the time to lower levels.
         for (ours, rivals) in levels.into_values() {
             let Some(weight) = self.weight(interval, ours, loads) else { continue };
             let claim = |(node, rival): (&usize, &Rival)| {
                 let weight = self.weight(interval, *node, loads)?;
-                // A cgroup could run at least while it ran.
+                // While a cgroup ran, it could run.
                 let ran = rival.ns as f64 / time;
                 Some((weight, self.load(interval, *node, loads).wanted.max(ran).min(1.0)))
             };
@@ -118,7 +116,7 @@ impl Tree {
         }
     }
 
-    /// The node of a pair's culprit, if the culprit is another cgroup with a known path.
+    /// Returns the node of a pair's culprit, if the culprit is another cgroup with a known path.
     fn neighbour(&self, interval: &Interval, pair: usize) -> Option<usize> {
         let pair = &interval.pairs[pair];
         let is_other = pair.blame == Blame::Ran && ![KERNEL, REST, pair.victim].contains(&pair.culprit);
@@ -130,8 +128,8 @@ impl Tree {
         mostly_realtime(tasks.map(|task| (task, task.totals.on_cpu_ns))).is_some()
     }
 
-    /// The nodes directly below the lowest common ancestor, on the paths to `a` and `b`; `None` if one is an ancestor of the
-    /// other.
+    /// Returns the ancestors of `a` and `b` (or themselves) directly below the lowest common ancestor; `None` if one is an
+    /// ancestor.
     fn siblings(&self, a: usize, b: usize) -> Option<(usize, usize)> {
         let common = self.common(a.min(b), a.max(b));
         let below_it =
@@ -139,11 +137,11 @@ impl Tree {
         Some((below_it(a)?, below_it(b)?))
     }
 
-    /// The weight of a cgroup on each CPU that it uses; `None`: unknown, or none of its tasks is known.
+    /// Returns the weight of a cgroup on each CPU that it uses; `None`: unknown, or no task of the cgroup is known.
     fn weight(&self, interval: &Interval, node: usize, loads: &mut Loads) -> Option<f64> {
         let weight = self.limits(interval, node).filter(|_| self.nodes[node].has_tasks)?.weight?;
         let weight = if weight == 0 { IDLE_WEIGHT } else { weight as f64 };
-        // The kernel divides it among CPUs in proportion to the load there.
+        // The kernel divides the weight among CPUs in proportion to the load on each.
         Some(weight / self.load(interval, node, loads).cpus)
     }
 
@@ -159,7 +157,7 @@ impl Tree {
             let group = &self.nodes[node].group;
             let all = could_run(&group.wait, group.totals.on_cpu_ns);
             let cpus = all.clamp(1.0, most as f64);
-            // The tasks are taken to sleep independently of each other, and the exited ones as one task.
+            // Assumes that the tasks sleep independently of each other, and that the exited tasks are one task.
             let living = || tasks().map(|task| could_run(&task.wait, task.totals.on_cpu_ns));
             let exited = all - living().sum::<f64>();
             let asleep = living().chain([exited]).map(|share| 1.0 - share.clamp(0.0, 1.0));
@@ -168,22 +166,22 @@ impl Tree {
     }
 }
 
-/// The time that weights give each rival of a cgroup with this weight, as a share of the time in which the cgroup could run.
-/// `wanted`: the share of the interval in which it could run. `rivals`: (weight, share of the time in which the rival could run).
-/// All are taken to sleep independently of each other.
+/// Returns the time to which weights entitle each rival of a cgroup, as a share of the time in which the cgroup could run.
+/// `weight` is the cgroup's weight; `wanted` is the share of the interval in which it could run. `rivals`: (weight, share of the
+/// time in which the rival could run). Assumes that all cgroups sleep independently of each other.
 fn fair(weight: f64, wanted: f64, rivals: &[(f64, f64)]) -> Vec<f64> {
     let all: f64 = rivals.iter().map(|(weight, wanted)| weight * wanted).sum();
     let always = fair_to_loop(weight, rivals);
-    // A cgroup that mostly sleeps needs longer for its work the more rivals can run, so it could run mostly at such times.
+    // A cgroup that mostly sleeps takes longer if more rivals can run. So the times in which it could run are mostly such times.
     let seldom = rivals.iter().map(|(rival, wanted)| rival * wanted / (weight + all));
     seldom.zip(always).map(|(seldom, always)| seldom + (always - seldom) * wanted).collect()
 }
 
-/// The same for a cgroup that could run all the time.
+/// Same as [`fair`], for a cgroup that could run all the time.
 fn fair_to_loop(weight: f64, rivals: &[(f64, f64)]) -> Vec<f64> {
-    // A rival's share while it can run is the mean, over all sets of others that can run, of its weight / all weights. This mean
-    // is an integral over u: weight * exp(-u * (own weight + weight)) * the mean of exp(-u * w) over the sets, and the latter is
-    // a product.
+    // While a rival can run, its share is its weight / all weights, as a mean over all sets of other rivals that can run. This
+    // mean is an integral over u: weight * exp(-u * (own weight + weight)) * the mean of exp(-u * w) over the sets. The mean of
+    // exp(-u * w) is a product.
     let largest = rivals.iter().map(|(weight, _)| *weight).fold(weight, f64::max);
     let (first, last) = ((FIRST / largest).ln(), (LAST / weight).ln());
     let (mut shares, mut runs) = (vec![0.0; rivals.len()], Vec::with_capacity(rivals.len()));
@@ -201,7 +199,7 @@ fn fair_to_loop(weight: f64, rivals: &[(f64, f64)]) -> Vec<f64> {
             all += part;
         }
     }
-    // The shares and the cgroup's own sum to 1, so the width of the steps cancels out.
+    // The rivals' shares and the cgroup's own share sum to 1, so the width of the steps cancels out.
     shares.iter().map(|share| share / all).collect()
 }
 
@@ -209,7 +207,7 @@ fn fair_to_loop(weight: f64, rivals: &[(f64, f64)]) -> Vec<f64> {
 mod tests {
     use super::*;
 
-    /// The same, by adding up all sets of rivals.
+    /// Computes [`fair_to_loop`] by adding up all sets of rivals.
     fn of_all_sets(weight: f64, rivals: &[(f64, f64)]) -> Vec<f64> {
         let mut shares = vec![0.0; rivals.len()];
         for set in 0..1usize << rivals.len() {

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use super::Node;
 use crate::{Blame, Interval, path::path_and_ancestors};
 
-/// The node of each of [`Interval::cgroups`].
+/// The node of each cgroup in [`Interval::cgroups`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Places(Vec<Option<usize>>);
 
@@ -19,7 +19,6 @@ fn place(interval: &Interval, id: u64) -> Option<usize> {
     interval.cgroups.binary_search_by_key(&id, |(id, _)| *id).ok()
 }
 
-/// The nodes, still without figures.
 pub(super) fn shape(interval: &Interval) -> (Vec<Node>, Places) {
     let room = interval.cgroups.len();
     let mut found = Found { by_path: HashMap::with_capacity(room), all: Vec::with_capacity(room) };
@@ -27,8 +26,8 @@ pub(super) fn shape(interval: &Interval) -> (Vec<Node>, Places) {
     for (_, (_, path)) in named.iter().zip(&interval.cgroups).filter(|(is_named, _)| **is_named) {
         found.add(path);
     }
-    // Every id of a path refers to the node of the path. If a cgroup was created again, its latest id may have no tasks, limits
-    // or pairs.
+    // Every id of a path refers to the path's node. If a cgroup was created again, its latest id may have no tasks, limits or
+    // pairs.
     let places: Vec<_> = interval.cgroups.iter().map(|(id, path)| found.name(*id, path)).collect();
     let order = found.order();
     let mut node_of = vec![0; order.len()];
@@ -38,8 +37,8 @@ pub(super) fn shape(interval: &Interval) -> (Vec<Node>, Places) {
     (found.into_nodes(&order, &node_of), places)
 }
 
-/// Which of [`Interval::cgroups`] have tasks or limits, or are a victim or a quota in a pair. Culprits that only ran do not
-/// count: they are shown by path.
+/// Returns for each of [`Interval::cgroups`] whether it has tasks or limits, or is a victim or a quota in a pair. Culprits that
+/// only ran do not count, because outputs show them by path.
 fn named(interval: &Interval) -> Vec<bool> {
     let mut named = vec![false; interval.cgroups.len()];
     let mut name = |id: u64| {
@@ -50,7 +49,7 @@ fn named(interval: &Interval) -> Vec<bool> {
     let mut last = None;
     let tasks = interval.tasks.iter().map(|task| task.reading.cgroup_id);
     for id in tasks.chain(interval.idle.iter().map(|idle| idle.cgroup_id)) {
-        // The threads of a process follow each other.
+        // The threads of a process are adjacent.
         if last.replace(id) != Some(id) {
             name(id);
         }
@@ -66,7 +65,7 @@ fn named(interval: &Interval) -> Vec<bool> {
     named
 }
 
-/// Cgroups in the order in which they were found.
+/// Cgroups in the order of discovery.
 struct Found<'a> {
     by_path: HashMap<&'a str, usize>,
     all: Vec<Place<'a>>,
@@ -103,14 +102,14 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// Sets the id of a path, and returns its place if there is one.
+    /// Sets the id of a path; returns the path's place, if any.
     fn name(&mut self, id: u64, path: &'a Arc<str>) -> Option<usize> {
         let at = self.by_path.get(&**path).copied()?;
         self.all[at].named = Some((id, path));
         Some(at)
     }
 
-    /// Depth-first order: parents first, their descendants right after them; siblings by name.
+    /// Returns the depth-first order: parents before their descendants, siblings by name.
     fn order(&mut self) -> Vec<usize> {
         let paths: Vec<&str> = self.all.iter().map(|place| place.path).collect();
         let mut order = Vec::with_capacity(self.all.len());

@@ -1,4 +1,4 @@
-//! No computation panics on any two Samples that a recording may hold.
+//! Computations do not panic on any two Samples that a recording may hold.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -1,6 +1,5 @@
-//! Properties of `Interval::between` over random histories of a host.
-//!
-//! Tasks start, wait, are read and exit. When a task exits, a simulated kernel side reports its unreported waits.
+//! Properties of `Interval::between` over random histories of a host. Tasks start, wait, are read and exit. When a task exits, a
+//! simulated kernel side reports its unreported waits.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -15,12 +14,11 @@ enum Event {
     Fork {
         cgroup: u64,
     },
-    /// The living task with this number (modulo their count) waits for `ns`.
+    /// The living task with this number (modulo the number of living tasks) waits for `ns`.
     Wait {
         task: usize,
         ns: u64,
     },
-    /// The task moves to another cgroup.
     Move {
         task: usize,
         cgroup: u64,
@@ -50,14 +48,12 @@ struct Task {
     reported: usize,
 }
 
-/// A host, as the kernel side sees it.
 #[derive(Default)]
 struct Host {
     now_ns: u64,
     next: u64,
     alive: BTreeMap<u64, Task>,
     exited: BTreeMap<u64, (u64, Vec<u64>)>,
-    /// All waits so far.
     all: Vec<u64>,
 }
 
@@ -145,7 +141,7 @@ impl Host {
     }
 }
 
-/// The Samples of a history: at its start, at every `Read`, and at its end.
+/// Returns the Samples of a history: at its start, at every `Read`, and at its end.
 fn samples(events: &[Event]) -> (Vec<Sample>, Vec<u64>) {
     let mut host = Host::default();
     let mut samples = vec![host.read()];
@@ -240,7 +236,7 @@ proptest! {
 
     #[test]
     fn a_counter_that_decreases_gives_no_reading(events in prop::collection::vec(event(), 1..60)) {
-        // In the wrong order, every task that waited or is new has no reading; no reading is negative.
+        // In reverse order, no task that waited or is new has a reading, so no reading is negative.
         let (samples, _) = samples(&events);
         let interval = Interval::between(&samples[samples.len() - 1], &samples[0]);
         prop_assert!(interval.tasks.iter().all(|task| task.wait.total_ns == 0));
@@ -310,7 +306,7 @@ fn figures_of_merged_tasks_stay_with_their_cgroup() {
     let mut merged = Appended::default();
     for round in 1..4 {
         merged.push(Interval::between(&sample(round), &sample(round + 1)));
-        // Half of the tasks are merged; they appear again in the next round and are merged again.
+        // Half of the tasks are merged. They appear again in the next round and are merged again.
         merged.merge_exited(|task| task.tid % 2 == 0);
     }
     assert!(merged.held() < whole.held());

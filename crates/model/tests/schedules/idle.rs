@@ -1,4 +1,4 @@
-//! Tasks that did nothing: random schedules against a plain reference, which keeps every event of every task.
+//! Inactive tasks: random schedules against a plain reference, which keeps every event of every task.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,7 +24,7 @@ enum Event {
         task: usize,
         ns: u64,
     },
-    /// The task waits or runs from now on, or stops that.
+    /// The task starts or stops waiting.
     Pending {
         task: usize,
     },
@@ -67,7 +67,7 @@ struct Task {
     ran_ns: u64,
 }
 
-/// A host whose readings are shared from Sample to Sample, and what each task had done by each Sample.
+/// A host whose readings are shared from Sample to Sample, with the work of each task up to each Sample.
 #[derive(Default)]
 struct Schedule {
     now_ns: u64,
@@ -132,7 +132,7 @@ impl Schedule {
 
     fn read(&mut self) {
         for task in &mut self.tasks {
-            // The collector always makes a new reading of a task that waits.
+            // The collector always makes a new reading of a waiting task.
             if task.reading.pending.is_some() {
                 task.change(&Event::Pending { task: 0 });
                 task.change(&Event::Pending { task: 0 });
@@ -167,7 +167,7 @@ impl Task {
         (reading.totals, reading.hist) = (totals, Arc::new(Hist::from_waits_ns(self.waits.iter().copied())));
     }
 
-    /// The totals without the first `waits` waits and `ran_ns` of running.
+    /// Returns the totals without the first `waits` waits and `ran_ns` of run time.
     fn totals(&self, waits: usize, ran_ns: u64) -> Totals {
         let wait_ns = self.waits[waits..].iter().sum();
         Totals {
@@ -180,7 +180,7 @@ impl Task {
     }
 }
 
-/// The totals and waits of each task between two Samples, by subtracting events.
+/// Returns the totals and waits of each task between two Samples, by subtracting events.
 fn reference(schedule: &Schedule, from: usize, until: usize) -> BTreeMap<u64, (Totals, Hist)> {
     let since = &schedule.reference[from];
     let now = schedule.reference[until].iter().map(|(serial, task)| {
@@ -196,7 +196,7 @@ fn figures(interval: &Interval) -> BTreeMap<u64, (Totals, Hist)> {
     tasks.map(|task| (task.reading.serial, (task.totals, task.wait.hist.clone()))).collect()
 }
 
-/// Checks that everything derived from the interval is the same as if no task were idle.
+/// Checks that all values derived from the interval are the same as without idle tasks.
 fn same_as_whole(interval: &Interval) -> Result<(), TestCaseError> {
     let whole = interval.with_idle().into_owned();
     prop_assert_eq!(whole.idle.len(), 0);

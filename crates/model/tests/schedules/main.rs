@@ -1,5 +1,5 @@
-//! Intervals, trees and findings of random Samples and schedules, against plain references. One program, so that its tests run side by
-//! side.
+//! Intervals, trees and findings of random Samples and schedules, against plain references. One program runs all tests in
+//! parallel.
 
 mod any;
 mod any_samples;

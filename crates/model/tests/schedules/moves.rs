@@ -1,5 +1,4 @@
-//! When a task moves between cgroups, each cgroup gets the work that was done in it, and the task's own row all of it. Plain sums are
-//! the reference.
+//! When a task moves, each cgroup gets the work done in it, and the task's own row gets all work. Plain sums are the reference.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -22,11 +21,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..60)
 }
 
-/// The task as the kernel side keeps it.
 #[derive(Default)]
 struct Kernel {
     ran_ns: u64,
-    /// The run time that was reported or added to exited tasks.
+    /// Run time that was reported or added to exited tasks.
     reported_ns: u64,
     base_ns: u64,
     moved_ns: Option<u64>,
@@ -90,7 +88,7 @@ fn by_cgroup(interval: &Interval) -> BTreeMap<u64, u64> {
     sums
 }
 
-/// The run time in the task's rows, of which there is at most one, ns.
+/// Returns the run time in the task's row, if any, ns.
 fn own_row(interval: &Interval) -> u64 {
     assert!(interval.tasks.len() + interval.idle.len() <= 1, "{interval:?}");
     interval.tasks.iter().map(|task| task.all_totals().on_cpu_ns).sum()
@@ -126,7 +124,7 @@ proptest! {
         let ran_ns = plain.values().sum::<u64>();
         prop_assert_eq!(whole.tasks.iter().map(|task| task.all_totals().on_cpu_ns).sum::<u64>(), ran_ns);
         prop_assert_eq!(whole.ended().totals.on_cpu_ns, 0, "it still exists");
-        // From the first and the last reading alone.
+        // The first and last reading alone give the same run time.
         prop_assert_eq!(own_row(&Interval::between(&first, &last)), ran_ns);
     }
 }

@@ -1,7 +1,7 @@
-//! Waiting beyond fair shares, against a reference: a simulated fair scheduler of one CPU that sees every tick.
-//!
-//! The reference counts by definition: while a victim can run, weights divide the time of each level among the cgroups that can
-//! run in that tick. A neighbour's time above this sum is beyond its share. The formula knows only the sums of the interval.
+//! Waiting beyond fair shares, against a reference: a simulated fair scheduler of one CPU that sees every tick. The reference
+//! applies the definition. While a victim can run, weights divide the time of each level among the cgroups that can run in that
+//! tick. The sum over ticks is a neighbour's share; the rest of its time is beyond the share. The formula knows only the sums of
+//! the interval.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,13 @@ use oorandom::Rand32;
 
 const TICK_NS: u64 = 1_000_000;
 
-/// A task that runs for `burst` ticks and then sleeps for `sleep` ticks; 0: never.
+/// A task that runs for `burst` ticks and then sleeps for `sleep` ticks (0: never sleeps).
 #[derive(Clone, Copy, Debug, Default)]
 struct Task {
     cgroup: usize,
     burst: u64,
     sleep: u64,
-    /// Ticks until it sleeps, or until it wakes.
+    /// Ticks until the task sleeps or wakes.
     left: u64,
     is_asleep: bool,
     virtual_time: f64,
@@ -28,14 +28,14 @@ struct Task {
     waited_other: u64,
 }
 
-/// A cgroup below `parent`; the first is the root.
+/// A cgroup below `parent`. The first cgroup is the root.
 #[derive(Clone, Debug, Default)]
 struct Cgroup {
     path: String,
     parent: usize,
-    /// The weight in its files.
+    /// Weight in the cgroup's files.
     weight: u64,
-    /// The weight that the scheduler uses.
+    /// Weight that the scheduler uses.
     used_weight: f64,
     virtual_time: f64,
 }
@@ -44,11 +44,11 @@ struct Cgroup {
 struct Cpu {
     cgroups: Vec<Cgroup>,
     tasks: Vec<Task>,
-    /// Ticks for which a task keeps the CPU.
+    /// Ticks that a task keeps the CPU.
     slice: u64,
-    /// By victim and culprit, both cgroups of tasks: ticks waited.
+    /// Ticks waited, by victim and culprit, both cgroups of tasks.
     pairs: BTreeMap<(usize, usize), u64>,
-    /// By victim and sibling (of the victim or of one of its ancestors): ticks that weights give the sibling.
+    /// Ticks to which weights entitle a sibling of the victim or of one of its ancestors, by victim and sibling.
     fair: BTreeMap<(usize, usize), f64>,
     ticks: u64,
 }
@@ -71,13 +71,13 @@ impl Cpu {
         self.tasks.push(Task { cgroup, burst, sleep, left, ..Task::default() });
     }
 
-    /// The path from a cgroup to below the root.
+    /// The path from a cgroup up to the level below the root.
     fn path(&self, cgroup: usize) -> Vec<usize> {
         let path = std::iter::successors(Some(cgroup), |at| Some(self.cgroups[*at].parent));
         path.take_while(|at| *at != 0).collect()
     }
 
-    /// For each cgroup: whether a task of it or below it can run.
+    /// For each cgroup: true if a task of it or its descendants can run.
     fn runnable(&self) -> Vec<bool> {
         let mut runnable = vec![false; self.cgroups.len()];
         for task in self.tasks.iter().filter(|task| !task.is_asleep) {
@@ -103,7 +103,7 @@ impl Cpu {
         tasks.min_by(|a, b| self.tasks[*a].virtual_time.total_cmp(&self.tasks[*b].virtual_time))
     }
 
-    /// Wakes tasks. A task or cgroup that slept starts level with the least of its siblings, without credit.
+    /// Wakes tasks. A woken task or cgroup gets at least the smallest virtual time of its siblings, so it has no credit.
     fn wake(&mut self) {
         for at in 0..self.tasks.len() {
             let task = &mut self.tasks[at];
@@ -167,7 +167,7 @@ impl Cpu {
                 continue;
             }
             for ours in self.path(victim) {
-                // The weights of a level divide the time that its parent has.
+                // The weights of a level divide the time of the level's parent.
                 let parent = self.cgroups[ours].parent;
                 if !above.contains(&parent) {
                     continue;
@@ -190,7 +190,7 @@ impl Cpu {
         }
     }
 
-    /// By victim and culprit: ticks beyond the share of the sibling that contains the culprit, by definition.
+    /// Ticks beyond the share of the sibling that contains the culprit, by victim and culprit, by definition.
     fn beyond(&self) -> BTreeMap<(usize, usize), f64> {
         let mut ran: BTreeMap<(usize, usize), f64> = BTreeMap::new();
         let sibling = |victim, culprit| {
@@ -207,7 +207,7 @@ impl Cpu {
         self.pairs.iter().map(|(key, ticks)| (*key, beyond(*key, *ticks))).collect()
     }
 
-    /// The interval that cgscope would have of this.
+    /// The interval that cgscope would measure.
     fn interval(&self) -> Interval {
         let id = |cgroup: usize| cgroup as u64 + 1;
         let wait = |task: &Task| {
@@ -253,7 +253,7 @@ impl Cpu {
         }
     }
 
-    /// By victim and culprit: ticks beyond the culprit's share, by the formula.
+    /// Ticks beyond the culprit's share, by victim and culprit, by the formula.
     fn formula(&self) -> BTreeMap<(usize, usize), f64> {
         let interval = self.interval();
         let tree = Tree::new(&interval);
@@ -266,7 +266,7 @@ impl Cpu {
         self.pairs.keys().map(|key| (*key, of(*key))).collect()
     }
 
-    /// For each victim: time that its tasks could run, ticks.
+    /// For each victim: ticks in which its tasks could run.
     fn could_run(&self) -> BTreeMap<usize, f64> {
         let mut all = BTreeMap::new();
         for task in &self.tasks {
@@ -276,7 +276,7 @@ impl Cpu {
     }
 }
 
-/// The differences between formula and reference, in percent of the time that the victim could run: the largest in each direction
+/// Differences between formula and reference, in percent of the time in which the victim could run: the largest in each direction
 /// (too much beyond, too little beyond), and the mean of the absolute values.
 #[derive(Debug, Default)]
 struct Errors {
@@ -284,7 +284,7 @@ struct Errors {
     too_little: f64,
     sum: f64,
     count: f64,
-    /// The largest part beyond shares that the reference found, percent.
+    /// The largest part beyond shares in the reference, percent.
     most: f64,
 }
 
@@ -306,13 +306,12 @@ impl Errors {
     }
 }
 
-/// Cgroups with two levels and one to three tasks in each leaf.
+/// Cgroups on two levels, with one to three tasks in each leaf.
 fn random(seed: u64, sleeps: bool, is_fair: bool) -> Cpu {
     let mut chance = Rand32::new(seed);
     let mut cpu = Cpu::new(u64::from(chance.rand_range(1..5)));
     for _ in 0..chance.rand_range(2..5) {
         let above = cpu.cgroup(0, u64::from(chance.rand_range(20..1000)));
-        // Some leaves are directly below the root.
         let leaves: Vec<usize> = match chance.rand_range(0..3) {
             0 => vec![above],
             count => (0..=count).map(|_| cpu.cgroup(above, u64::from(chance.rand_range(20..1000)))).collect(),
@@ -364,7 +363,7 @@ fn sleeping_tasks_make_the_formula_inexact_within_bounds() {
     }
 }
 
-/// A loop in a cgroup of weight 100 and loops in one of weight 300, with `tasks` tasks each.
+/// Loops in a cgroup of weight 100 and in a cgroup of weight 300; `tasks` is the number of loops in each.
 fn quarter(tasks: [usize; 2]) -> [f64; 2] {
     let mut cpu = Cpu::new(3);
     let (light, heavy) = (cpu.cgroup(0, 100), cpu.cgroup(0, 300));
@@ -400,15 +399,16 @@ fn bursts_of_a_heavy_cgroup_are_within_its_weight_and_its_own_waits_are_not() {
     let (could_run, formula, beyond) = (cpu.could_run(), cpu.formula(), cpu.beyond());
     let waited = |key| cpu.pairs[&key] as f64;
 
-    // The loop waits 20 ms in each burst. Weights give the heavy cgroup 10,000 / 10,100 of a burst by definition, and the same
-    // part of the whole time by the formula, which knows only sums. It uses less than that.
+    // The loop waits 20 ms in each burst. By definition, weights entitle the heavy cgroup to 10,000 / 10,100 of a burst. The
+    // formula knows only sums, and entitles it to the same part of the whole time. The heavy cgroup uses less.
     let key = (light, heavy);
     let expected = (waited(key) - WEIGHTS[1] / all * could_run[&key.0]).max(0.0);
     assert_eq!((formula[&key], expected), (0.0, 0.0));
     let by_definition = beyond[&key] / waited(key);
     assert!(by_definition < 0.02, "{by_definition}");
 
-    // The heavy cgroup can run while it runs or waits for the end of a slice. Weights give the loop 100 / 10,100 of that.
+    // The heavy cgroup can run while it runs or waits for the end of a slice. Weights entitle the loop to 100 / 10,100 of that
+    // time.
     let key = (heavy, light);
     let expected = waited(key) - WEIGHTS[0] / all * could_run[&key.0];
     assert!(expected > 0.8 * waited(key), "{expected} of {}", waited(key));
@@ -416,7 +416,6 @@ fn bursts_of_a_heavy_cgroup_are_within_its_weight_and_its_own_waits_are_not() {
     assert!((beyond[&key] - expected).abs() < 0.02 * waited(key), "{} {expected}", beyond[&key]);
 }
 
-/// Two loops on a CPU, in cgroups of equal weight.
 fn two_loops() -> Interval {
     let mut cpu = Cpu::new(2);
     for _ in 0..2 {
@@ -427,7 +426,7 @@ fn two_loops() -> Interval {
     cpu.interval()
 }
 
-/// Share of the first loop's waiting that is beyond the second's share.
+/// Share of the first loop's waiting that exceeds the second loop's share.
 fn share_beyond(interval: &Interval) -> Option<f64> {
     let culprits = interval.culprits_of("/1");
     assert_eq!(culprits.len(), 1);
@@ -438,7 +437,7 @@ fn share_beyond(interval: &Interval) -> Option<f64> {
 fn a_cgroup_divides_its_weight_among_the_cpus_that_it_uses() {
     let mut interval = two_loops();
     assert_eq!(share_beyond(&interval), Some(0.0));
-    // Another loop of the neighbour on another CPU halves its weight on this CPU, and so its share from 1/2 to 1/3.
+    // Another loop of the neighbour on another CPU halves the neighbour's weight here. This lowers the share from 1/2 to 1/3.
     let mut loop_there = interval.tasks[1].clone();
     (loop_there.reading.serial, loop_there.reading.cpu, loop_there.wait) = (3, 1, Wait::default());
     loop_there.totals.on_cpu_ns = interval.duration_ns;
@@ -471,7 +470,7 @@ fn time_behind_real_time_tasks_is_beyond_any_weight() {
     let fifo = Some(Scheduling { policy: 1, is_bound: false });
     interval.tasks[1].reading.scheduling = fifo;
     assert_eq!(share_beyond(&interval), Some(1.0));
-    // A weight gives a real-time task nothing either.
+    // Weights do not apply to a real-time victim either.
     interval.tasks[0].reading.scheduling = fifo;
     assert_eq!(share_beyond(&interval), None);
 }

@@ -1,4 +1,4 @@
-//! The tree of an interval must agree with the interval's own figures of each cgroup.
+//! The tree of an interval must agree with the interval's own figures for each cgroup.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -11,7 +11,7 @@ use cgscope_model::{
 };
 use proptest::{collection::vec, prelude::*};
 
-/// Paths made of few different names, so that many paths are nested. Some paths appear twice, and some do not begin at the root.
+/// Paths with few different names, so that many paths are nested. Some paths appear twice, and some do not begin at the root.
 fn paths() -> impl Strategy<Value = Vec<Arc<str>>> {
     vec(prop_oneof![8 => "(/[ab-]){0,4}", 1 => "[a/]{0,3}"].prop_map(Arc::from), 0..7)
 }
@@ -65,12 +65,11 @@ fn tightest(interval: &Interval, path: &str) -> Option<(Arc<str>, f64)> {
         let at = interval.cgroup_path(limits.id).filter(|at| is_at_or_below(path, at))?;
         Some((at.clone(), limits.quota_cores()?))
     });
-    // If two are equal, the ancestor's. The length of a path does not show which is the ancestor: "" and "a" are below "/".
+    // If two quotas are equal, the ancestor's counts. Path length does not identify the ancestor: "" and "a" are below "/".
     let depth = |path: &str| path_and_ancestors(path).count();
     quotas.min_by(|a, b| a.1.total_cmp(&b.1).then_with(|| depth(&a.0).cmp(&depth(&b.0))))
 }
 
-/// Checks that the tree and the interval agree on each cgroup.
 fn agree(interval: &Interval) -> Result<(), TestCaseError> {
     let tree = Tree::new(interval);
     prop_assert_eq!(&tree.unknown, &group(interval, |id| interval.cgroup_path(id).is_none()));
@@ -97,7 +96,6 @@ fn agree(interval: &Interval) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Checks that each node is at the place of its path and has its tasks and pairs.
 fn is_in_order(interval: &Interval) -> Result<(), TestCaseError> {
     let tree = Tree::new(interval);
     prop_assert_eq!(tree.total(interval), interval.total());

@@ -1,4 +1,4 @@
-//! `/proc` as a source: `stat` of each thread, and further files if requested.
+//! Reads threads from `/proc`: `stat` of each thread, and further files if their fields are requested.
 
 use std::{
     os::fd::{AsFd, BorrowedFd},
@@ -46,7 +46,7 @@ impl ProcWalk {
         if let Some(cgroups) = &mut self.cgroups {
             cgroups.begin();
         }
-        // The list of all processes is read in each round: this costs little compared with their files.
+        // The list of all processes is read in each round: this costs little compared with reading the files of the processes.
         let pids = match self.chosen.follow {
             Follow::All => self.chosen.files.processes(),
             Follow::Chosen(_) => self.chosen.update().map(|_| self.chosen.pids.clone()),
@@ -68,7 +68,7 @@ impl ProcWalk {
         Ok(read)
     }
 
-    /// Reads a thread. `None` if it has exited, or is in a state that is not requested.
+    /// Reads a thread. `None` if the thread has exited, or its state is not requested.
     fn read_thread(
         &mut self,
         threads: BorrowedFd<'_>,
@@ -111,8 +111,7 @@ impl ProcWalk {
     }
 }
 
-/// Returns the name as the BPF side has it: at most 15 bytes, without the suffix that `/proc` adds to a kworker
-/// (`wq_worker_comm`).
+/// Returns the name as the BPF program reports it: at most 15 bytes, and no kworker suffix of `/proc` (`wq_worker_comm`).
 fn comm(name: &[u8]) -> [u8; 16] {
     let is_worker = name.starts_with(b"kworker/") && !name.starts_with(b"kworker/R");
     let end = if is_worker { name.iter().position(|byte| b"-+".contains(byte)) } else { None };
@@ -122,8 +121,9 @@ fn comm(name: &[u8]) -> [u8; 16] {
     comm
 }
 
-/// Parses `/proc/PID/task/TID/syscall`: the number and its arguments; `-1` outside of a system call, or `running`. For a kernel
-/// thread, all values are 0. For a user process, at least the stack pointer near the end is not 0.
+/// Parses `/proc/PID/task/TID/syscall`, and returns the number of the system call. The file has the number and its arguments,
+/// `-1` outside of a system call, or `running`. For a kernel thread, all values are 0. For a user process, at least the stack
+/// pointer near the end is not 0.
 fn syscall(text: &[u8]) -> Option<i32> {
     let text = std::str::from_utf8(text).ok()?;
     let mut words = text.split_ascii_whitespace();
@@ -132,7 +132,6 @@ fn syscall(text: &[u8]) -> Option<i32> {
     (number >= 0 && has_user_space).then_some(number)
 }
 
-/// Parses the real user id in `/proc/PID/status`.
 fn uid(status: &[u8]) -> Option<u32> {
     let line = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Uid:"))?;
     std::str::from_utf8(line).ok()?.split_ascii_whitespace().next()?.parse().ok()

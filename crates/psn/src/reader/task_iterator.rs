@@ -1,4 +1,4 @@
-//! The task iterator of `ebpf/src/sample.rs` as a source.
+//! Reads threads with the task iterator of `ebpf/src/sample.rs`.
 
 use std::{
     collections::BTreeSet,
@@ -31,8 +31,8 @@ use cgscope_collect::{
     },
 };
 
-/// Number of addresses needed to show where a thread is blocked. The stack of a task that is off its CPU leaves out the scheduler
-/// (`stack_trace_consume_entry_nosched`, Linux 5.2), so the first address is enough.
+/// Number of addresses that show where a thread is blocked. The kernel leaves the scheduler out of the stack of a task that is
+/// off its CPU (`stack_trace_consume_entry_nosched`, Linux 5.2), so the first address is enough.
 const FRAMES_OF_WCHAN: usize = 1;
 
 /// The loaded iterator. It is attached only while it is read.
@@ -42,7 +42,6 @@ pub(super) struct TaskIterator {
     selected: BTreeSet<u64>,
     wanted: WantedFields,
     has_users: bool,
-    /// Sentences about fields that this kernel does not report.
     pub refused: Vec<String>,
     buffer: Buffer,
 }
@@ -79,7 +78,7 @@ impl TaskIterator {
         let chosen = (!selection.follows_all()).then(|| ChosenProcesses::new(selection)).transpose();
         let chosen = chosen.map_err(failed("read /proc"))?;
         let bpf = load(&resolved, &config, &threads).map_err(failed("load the task iterator"))?;
-        // Reading the kernel's types temporarily takes 15 MiB, which the C library would keep.
+        // Reading the kernel's types takes 15 MiB for a moment. Without this call, the C library would keep the memory.
         // SAFETY: no preconditions.
         unsafe { libc::malloc_trim(0) };
         let refused = refused(&resolved, wanted);
@@ -104,7 +103,7 @@ impl TaskIterator {
         Ok(RoundRead { threads, has_target_exited, is_whole })
     }
 
-    /// Updates the map of selected processes and threads. Returns whether none of them is left.
+    /// Updates the map of selected processes and threads. Returns whether all of them have exited.
     fn update_selected(&mut self) -> AyaResult<bool> {
         let Some(chosen) = &mut self.chosen else { return Ok(false) };
         if !chosen.update()? {
@@ -192,7 +191,7 @@ fn reading(record: &ThreadRecord, place: u32, wanted: WantedFields, has_users: b
         cpu: Some(record.cpu),
         cgroup_id: wanted.has(GroupBy::Cgroup).then_some(record.cgroup_id),
         uid: has_users.then_some(record.uid),
-        // A thread that has just been woken is leaving its system call.
+        // A woken thread is about to leave its system call, so it is not blocked there.
         syscall: syscall(record).filter(|_| state.is_blocked()),
         place,
     }
@@ -202,8 +201,7 @@ fn reading(record: &ThreadRecord, place: u32, wanted: WantedFields, has_users: b
 const EXIT_DEAD: u32 = 0x10;
 const EXIT_ZOMBIE: u32 = 0x20;
 
-/// Calls `each` with every thread and its addresses. Returns the number of threads that the kernel visited, or `None` if the
-/// stream is cut short.
+/// Calls `each` with every thread and its addresses. Returns the number of visited threads; `None` if the stream is cut short.
 fn read_records(
     stream: &mut impl Read,
     buffer: &mut Buffer,
@@ -229,8 +227,8 @@ fn read_records(
     Ok(looked_at.filter(|_| end == StreamEnd::Complete))
 }
 
-/// Returns a thread's state. Being on a run queue does not mean runnable: since 6.12 a task can sleep there (DELAY_DEQUEUE). A
-/// thread that was preempted on its way to sleep is reported as asleep.
+/// Returns a thread's state. A thread that was preempted on its way to sleep is reported as asleep. A task on a run queue is not
+/// always runnable: since Linux 6.12, a sleeping task can stay there (`DELAY_DEQUEUE`).
 fn state(record: &ThreadRecord) -> ThreadState {
     let has = |flag: u32| record.flags & flag != 0;
     if has(ON_CPU | DISPLACED) {
@@ -243,7 +241,7 @@ fn state(record: &ThreadRecord) -> ThreadState {
         return ThreadState::Dead;
     }
     match task_state_from_bits(record.state) {
-        // This includes a thread that has just been woken and is not on a run queue yet.
+        // The thread might have been woken just now, and not be on a run queue yet.
         TaskState::Running if has(THROTTLED) => ThreadState::Throttled,
         TaskState::Running => ThreadState::Runnable,
         TaskState::DiskSleep if has(IOWAIT) => ThreadState::Iowait,
@@ -263,7 +261,7 @@ mod tests {
     const RECORD: usize = size_of::<ThreadRecord>();
 
     fn bytes_of(record: &ThreadRecord, addresses: &[u64]) -> Vec<u8> {
-        // SAFETY: integers without padding.
+        // SAFETY: the record consists of integers without padding.
         let head = unsafe { std::slice::from_raw_parts((&raw const *record).cast::<u8>(), RECORD) };
         head.iter().copied().chain(addresses.iter().flat_map(|address| address.to_ne_bytes())).collect()
     }

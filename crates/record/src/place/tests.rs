@@ -8,7 +8,6 @@ use std::{
 
 use super::*;
 
-/// A temporary directory, removed on drop.
 struct Dir(PathBuf);
 
 impl Dir {
@@ -61,7 +60,7 @@ fn a_temporary_file_never_uses_an_existing_file_or_link() {
     let (file, foreign) = (dir.0.join("a.rec"), dir.0.join("foreign"));
     fs::write(dir.0.join("a.rec.new"), "mine").unwrap();
     fs::write(&foreign, "theirs").unwrap();
-    // Plant links under the next names, however many names other tests have used.
+    // Plant links under the next names, because other tests may have used some names.
     for number in 0..50 {
         symlink(&foreign, dir.0.join(format!("a.rec.{}-{number}.new", std::process::id()))).unwrap();
     }
@@ -100,7 +99,7 @@ fn what_a_killed_cgscope_left_over_is_removed() {
     write(&file, "ours");
     let kept = ["a.rec", "a.rec.7-1.new", "a.rec.7-2.new", "a.rec.7-3.new", "a.rec.8-0.new"];
     assert_eq!(dir.names(), [&kept[..], &["a.rec.9-0-1.new", "a.rec.x-0.new", "other.rec.7-0.new"]].concat());
-    // One that is being written is not removed by the next.
+    // A file that is still being written is not removed by the next writer.
     let (_being_written, beside) = Place::of(&file).unwrap().create().unwrap();
     let name = dir.names().into_iter().find(|name| name.contains(&std::process::id().to_string())).unwrap();
     let written = File::options().write(true).open(dir.0.join(&name)).unwrap();
@@ -149,7 +148,7 @@ fn a_directory_is_an_error() {
     assert_eq!(Place::of(&dir.0.join("no/file")).unwrap_err().kind(), io::ErrorKind::NotFound);
 }
 
-/// The permissions of a file, including setuid, setgid and sticky bits.
+/// Returns the permissions of a file, including setuid, setgid and sticky bits.
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o7777
 }
@@ -203,7 +202,7 @@ fn a_replaced_directory_does_not_redirect_a_write() {
     assert_eq!(fs::read_dir(&foreign).unwrap().count(), 0);
     assert_eq!(fs::read_to_string(aside.join("file")).unwrap(), "ours");
     assert!(place.holds_something().unwrap());
-    // As if a link had replaced the directory after the path was resolved.
+    // Simulate a link that replaced the directory after the path was resolved.
     assert!(open_directory(&real).is_err() && open_directory(&real.join("..")).is_err());
 }
 

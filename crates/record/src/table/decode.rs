@@ -10,11 +10,11 @@ use crate::{
     rows::Keyed,
 };
 
-/// The columns of a table in a file. Another version may have other columns. Missing ones have the value of an empty row.
+/// The columns of a table in a file. Another version may have other columns. A missing column has the value of an empty row.
 struct Layout {
-    /// The columns in file order. If this version knows a column: its index among the numbers or the lists of a row.
+    /// The columns in file order. A known column has its index among the numbers or the lists of a row.
     file: Vec<(ColumnKind, Option<usize>)>,
-    /// The numbers of a new row.
+    /// The numbers to which the first changes of a new row are added.
     base: Vec<u64>,
     lists: usize,
 }
@@ -40,7 +40,7 @@ impl Layout {
     }
 }
 
-/// The places of rows that differ from the previous sample.
+/// Indices of the rows that differ from the previous sample.
 #[derive(Default)]
 struct RowChanges {
     removed: Vec<usize>,
@@ -53,7 +53,7 @@ impl RowChanges {
     fn read(&mut self, bytes: &mut Bytes<'_>, length: usize) -> Option<usize> {
         bytes.places(length, &mut self.removed)?;
         let left = length - self.removed.len();
-        // Look ahead: places of inserted rows are limited by the new number of rows.
+        // Look ahead: the new number of rows limits the indices of inserted rows.
         let mut ahead = Bytes(bytes.0);
         let now = left.checked_add(ahead.count(1)?)?;
         bytes.places(now, &mut self.inserted)?;
@@ -65,7 +65,7 @@ impl RowChanges {
         self.inserted.is_empty() && self.changed.is_empty()
     }
 
-    /// The rows that are new or changed, ascending. `None` if a row is both.
+    /// Collects the new and changed rows, ascending. `None` if a row is both.
     fn touched(&self, into: &mut Vec<usize>) -> Option<()> {
         into.clear();
         into.extend(self.inserted.iter().chain(&self.changed));
@@ -74,27 +74,24 @@ impl RowChanges {
     }
 }
 
-/// Decodes a table, which changes from sample to sample.
 pub(crate) struct Decoder<T> {
     layout: Layout,
     entries: Vec<RowState<T>>,
-    /// The rows before the last key frame: equal rows after it are the same.
+    /// Rows before the last key frame. A new row that equals one of them shares its memory.
     earlier: Vec<T>,
     places: RowChanges,
     touched: Vec<usize>,
-    /// The rows to decode, by their first number; `None`: all. Others only count as rows.
+    /// First numbers of the rows to decode; `None`: all rows. Other rows are only counted.
     only: Option<BTreeSet<u64>>,
-    /// Whether to collect rows: in `last_rows` those that disappear (last values), in `came` those that appear (first values), in
-    /// order.
+    /// Whether to collect the last values of removed rows (`last_rows`) and the first values of new rows (`came`), in order.
     pub(crate) keeps_changes: bool,
     pub(crate) last_rows: Vec<T>,
     pub(crate) came: Vec<T>,
 }
 
 struct RowState<T> {
-    /// The row, unless it was never requested.
     row: Option<T>,
-    /// The cells have changed since `row` was built.
+    /// Whether the cells have changed since `row` was built.
     is_stale: bool,
     /// A bit for each list that has changed since `row` was built.
     changed: u64,
@@ -117,7 +114,7 @@ impl<T: Keyed> Decoder<T> {
         }
     }
 
-    /// Starts a key frame: all rows will be new. Returns the previous rows, if changes are kept.
+    /// Starts a key frame, in which all rows are new. Returns the previous rows if changes are kept.
     pub(crate) fn begin(&mut self, texts: &[Arc<str>]) -> Option<Vec<T>> {
         let before = std::mem::take(&mut self.entries).into_iter();
         if !self.keeps_changes {
@@ -128,13 +125,12 @@ impl<T: Keyed> Decoder<T> {
         Some(self.earlier.clone())
     }
 
-    /// Ends a frame, and collects its changes. `before` is the rows before a key frame.
+    /// Ends a frame, and collects its changes. `before` holds the rows before a key frame.
     pub(crate) fn end(&mut self, before: Option<Vec<T>>, texts: &[Arc<str>]) -> Option<()> {
         if !self.keeps_changes {
             return Some(());
         }
         let Some(before) = before else {
-            // In a delta frame, `places` has the new rows.
             for at in self.places.inserted.iter().copied() {
                 let entry = &mut self.entries[at];
                 entry.refresh(texts)?;
@@ -167,7 +163,7 @@ impl<T: Keyed> Decoder<T> {
         Some(wanted.filter_map(|entry| entry.row.as_ref()))
     }
 
-    /// Replaces rows that are equal to a row from before the key frame by that row.
+    /// Replaces each row that equals a row before the key frame by that earlier row.
     fn share_earlier(&mut self) {
         let mut earlier = std::mem::take(&mut self.earlier).into_iter().peekable();
         for now in self.entries.iter_mut().filter_map(|entry| entry.row.as_mut()) {
@@ -249,7 +245,7 @@ impl<T: Keyed> TableDecoder for Decoder<T> {
     }
 
     fn only(&mut self, rows: Option<BTreeSet<u64>>) {
-        // The first number must be known before the lists.
+        // The reader must know the first number before the lists.
         let is_first = matches!(self.layout.file.first(), Some((kind, Some(0))) if !kind.is_list());
         self.only = rows.filter(|_| is_first);
     }
@@ -316,7 +312,6 @@ fn is_wanted<T>(only: Option<&BTreeSet<u64>>, entry: &RowState<T>) -> bool {
     only.is_none_or(|only| entry.numbers.first().is_some_and(|number| only.contains(number)))
 }
 
-/// Applies changes to a list. Returns whether there are any.
 fn change_list(list: &mut Vec<Cell>, bytes: &mut Bytes<'_>) -> Option<bool> {
     let count = bytes.count(2)?;
     let (mut next, mut at) = (0u64, 0);
@@ -344,7 +339,6 @@ fn change_list(list: &mut Vec<Cell>, bytes: &mut Bytes<'_>) -> Option<bool> {
 }
 
 fn skip_list(bytes: &mut Bytes<'_>) -> Option<()> {
-    // Each cell is a gap and a change.
     let count = 2 * bytes.count(2)?;
     bytes.skip(count)
 }

@@ -13,14 +13,13 @@ use crate::{
 
 pub(crate) struct Encoder<T: Keyed> {
     kinds: Vec<ColumnKind>,
-    /// The number of columns with numbers, and with lists.
+    /// Number of columns with numbers, and of columns with lists.
     numbers: usize,
     lists: usize,
-    /// The rows of the last sample.
     rows: Vec<T>,
-    /// Removed rows, by their places in the previous sample.
+    /// Indices of removed rows in the previous sample.
     removed: Vec<usize>,
-    /// New or changed rows: the place now, and the index in `before` if the row is not new.
+    /// Indices of new or changed rows. For a changed row, also its index in `before`.
     touched: Vec<(usize, Option<usize>)>,
     /// The cells of the changed rows in the previous sample.
     before: Cells,
@@ -83,8 +82,7 @@ impl<T: Keyed> TableEncoder for Encoder<T> {
 }
 
 impl<T: Keyed> Encoder<T> {
-    /// Takes the rows of a sample, and finds the removed, new and changed ones. Rows must ascend by key. A row that is shared
-    /// with the previous sample costs next to nothing.
+    /// Finds the removed, new and changed rows. Rows must ascend by key. Rows shared with the last sample cost almost nothing.
     fn take(&mut self, sample: &Sample, texts: &mut Texts) -> Result<(), &'static str> {
         self.removed.clear();
         self.touched.clear();
@@ -174,7 +172,7 @@ pub(crate) fn put<N: VarInt>(number: N, out: &mut Vec<u8>) {
     out.extend(&bytes[..length]);
 }
 
-/// Writes the number of places, and the gap before each.
+/// Writes the number of indices, and the gap before each index.
 fn put_places(places: impl Iterator<Item = usize> + Clone, out: &mut Vec<u8>) {
     put(places.clone().count(), out);
     let mut next = 0;
@@ -184,7 +182,7 @@ fn put_places(places: impl Iterator<Item = usize> + Clone, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the number of differing cells, then the gap before each and the difference. Returns whether there are any.
+/// Writes the number of differing cells, then the gap and the difference for each cell. Returns whether cells differ.
 fn put_list(before: &[Cell], now: &[Cell], out: &mut Vec<u8>) -> bool {
     let differ = differing(before, now);
     let count = differ.clone().count();
@@ -198,7 +196,7 @@ fn put_list(before: &[Cell], now: &[Cell], out: &mut Vec<u8>) -> bool {
     count != 0
 }
 
-/// The cells in which two lists differ, ascending, with the differences.
+/// Returns the cells in which two lists differ, ascending, with the differences.
 fn differing(mut before: &[Cell], mut now: &[Cell]) -> impl Iterator<Item = (u32, i64)> + Clone {
     std::iter::from_fn(move || {
         loop {

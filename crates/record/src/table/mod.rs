@@ -1,7 +1,7 @@
-//! A table of samples: rows with the same columns, of which only the changes are written.
+//! Encodes tables of samples. All rows of a table have the same columns, and only changes are written.
 //!
-//! A table starts with the places of removed rows (in the previous sample), then of inserted and changed rows (in the new
-//! sample), each ascending. Then each column has the change of every new or changed row, or a mark that nothing has changed.
+//! A table starts with ascending row indices: removed rows (in the previous sample), inserted and changed rows (in the new
+//! sample). For each column, the changes of all new or changed rows follow, or a mark that the column has no changes.
 
 mod decode;
 mod encode;
@@ -20,9 +20,8 @@ use crate::cells::{Column, Columns, Field, Texts};
 /// The description of a table in the header.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Table {
-    /// The name of the sample's member, or `whole` for the members that a sample has only once.
+    /// Name of the sample's member, or `whole` for the members that a sample has only once.
     pub(crate) name: String,
-    /// The columns in file order.
     pub(crate) columns: Vec<Column>,
 }
 
@@ -34,12 +33,11 @@ impl Table {
     }
 }
 
-/// Encodes a table, which changes from sample to sample.
 pub(crate) trait TableEncoder: Send {
     /// Makes all rows of the next sample new.
     fn clear(&mut self);
-    /// Appends the changes since the last call to `out`, and returns how many rows are new. The error is the rule that the
-    /// sample breaks, in words; the next sample must then be a whole one.
+    /// Appends the changes since the last call to `out`, and returns the number of new rows. The error is the rule that the
+    /// sample breaks, in words. After an error, the next sample must be encoded as a whole.
     fn encode(
         &mut self,
         sample: &Sample,
@@ -51,23 +49,20 @@ pub(crate) trait TableEncoder: Send {
     fn memory_bytes(&self) -> usize;
 }
 
-/// Decodes a table, which changes from sample to sample.
 pub(crate) trait TableDecoder: Any + Send {
     fn clear(&mut self);
-    /// From the next key frame on, gives only the rows whose first number is among these.
+    /// Limits [`Self::give`] to the rows whose first number is in the set, from the next key frame on.
     fn only(&mut self, rows: Option<BTreeSet<u64>>);
-    /// Reads the changes. `new_left` is how many more new rows this frame may have.
+    /// Reads the changes. `new_left` is the number of new rows that this frame may still have.
     fn decode(&mut self, bytes: &mut Bytes<'_>, texts: &[Arc<str>], new_left: &mut usize) -> Option<()>;
-    /// Stores the rows in a sample.
     fn give(&mut self, texts: &[Arc<str>], sample: &mut Sample) -> Option<()>;
 }
 
-/// The column has no changes.
+/// Marks a column without changes.
 const SAME: u8 = 0;
-/// The changes of all new or changed rows follow.
+/// Marks a column whose changes of all new or changed rows follow.
 const CHANGED: u8 = 1;
 
-/// The unread bytes of a payload.
 pub(crate) struct Bytes<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Bytes<'a> {
@@ -77,7 +72,7 @@ impl<'a> Bytes<'a> {
         Some(number)
     }
 
-    /// Reads a difference. Most take one byte, so that case is fast.
+    /// Reads a difference. Most differences take one byte, so this case is fast.
     #[inline]
     fn change(&mut self) -> Option<u64> {
         match self.0.split_first() {
@@ -104,7 +99,7 @@ impl<'a> Bytes<'a> {
     fn skip(&mut self, count: usize) -> Option<()> {
         let mut left = count;
         while left != 0 {
-            // Not one by one: most take one byte.
+            // Skip many at once: most of them take one byte.
             let (now, rest) = self.0.split_at_checked(left)?;
             left = now.iter().filter(|byte| **byte >= 0x80).count();
             self.0 = rest;
@@ -128,7 +123,6 @@ impl<'a> Bytes<'a> {
         self.take(1).map(|bytes| bytes[0])
     }
 
-    /// Reads ascending places below `length`.
     fn places(&mut self, length: usize, into: &mut Vec<usize>) -> Option<()> {
         into.clear();
         let mut next = 0usize;

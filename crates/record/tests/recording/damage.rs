@@ -90,7 +90,7 @@ fn two_recordings_in_one_file_are_not_read_as_one() {
     assert!(matches!(ending, Ending::Corrupt(Gap { damage: Damage::Misplaced, .. })));
 }
 
-/// A frame of `kind` with a right checksum, as another program might write it.
+/// Returns a frame of `kind` with a correct checksum, as another program might write it.
 pub(crate) fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
     let mut checked = (payload.len() as u32).to_le_bytes().to_vec();
     checked.push(kind);
@@ -102,7 +102,6 @@ pub(crate) fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A file of samples with `frame` before the first one.
 fn with(frame: &[u8], samples: &[Sample]) -> Vec<u8> {
     let (mut file, ends) = file(samples);
     file.splice(ends[0]..ends[0], frame.iter().copied());
@@ -120,7 +119,6 @@ fn a_frame_of_an_unknown_kind_is_skipped_and_counted() {
     assert!(matches!(reader.ending(), Some(Ending::Clean(_))));
 }
 
-/// The payload of the first sample in a file.
 fn first_payload(samples: &[Sample]) -> Vec<u8> {
     let (file, ends) = file(samples);
     file[ends[0] + 9..ends[1]].to_vec()
@@ -191,7 +189,7 @@ fn after_damage_another_recording_is_not_read_as_the_rest() {
     }
 }
 
-/// A search that read the rest of the file for each mark would take minutes. So the search gives up after some time.
+/// If the search read the rest of the file for each mark, it would take minutes. So the search stops after a limit.
 #[test]
 fn a_fully_damaged_file_is_searched_only_a_few_times() {
     let (whole, ends) = file(&samples(1));
@@ -200,7 +198,6 @@ fn a_fully_damaged_file_is_searched_only_a_few_times() {
     for _ in 0..300 {
         file.extend([9, 0, 0, 0, 1, 1, 1, 1, 4]);
         for _ in 0..63 {
-            // The frame claims most of the file.
             file.extend([0, 0, 3, 0, 1, 1, 1, 1, 4]);
             file.extend(b"\x8BcgsKEY\n");
         }
@@ -224,13 +221,13 @@ fn the_search_of_a_file_full_of_false_marks_ends() {
 
 #[test]
 fn a_sample_that_breaks_the_rules_is_rejected_although_its_checksum_is_right() {
-    // As if a writer had swapped the serials of two tasks, so that they are out of order.
+    // Simulate a writer that swapped the serials of two tasks, so that they are out of order.
     let payload = first_payload(&samples(1));
     let words = u32::from_le_bytes(payload[8 + 16..8 + 20].try_into().unwrap()) as usize;
     let packed = &payload[8 + 20..];
     let raw =
         if words == packed.len() { packed.to_vec() } else { zstd::bulk::decompress(packed, words).unwrap() };
-    // The serials 7 and 9 as zigzag numbers, after the mark of a column with changes.
+    // The bytes are a mark for a column with changes, and the serials 7 and 9 as zigzag numbers.
     let at = raw.windows(3).position(|bytes| bytes == [1, 14, 18]).expect("the serials");
     let mut swapped = raw.clone();
     swapped[at + 1..at + 3].copy_from_slice(&[18, 14]);
@@ -243,7 +240,7 @@ fn a_sample_that_breaks_the_rules_is_rejected_although_its_checksum_is_right() {
     assert_eq!(damage, Damage::Sample("its tasks are not in the order of their serials"));
 }
 
-/// The payload of a key frame with these texts and nothing else.
+/// Returns the payload of a key frame that has these texts and no rows.
 fn with_texts(texts: &[&[u8]]) -> Vec<u8> {
     let number = |number: usize| {
         let (low, high) = ((number & 0x7F) as u8, (number >> 7) as u8);
@@ -254,7 +251,6 @@ fn with_texts(texts: &[&[u8]]) -> Vec<u8> {
         raw.extend(number(text.len()));
         raw.extend(*text);
     }
-    // The tables have no rows.
     raw.extend([0; 1_000]);
     let mut payload = first_payload(&samples(1))[..8 + 16].to_vec();
     payload.extend((raw.len() as u32).to_le_bytes());
@@ -262,7 +258,7 @@ fn with_texts(texts: &[&[u8]]) -> Vec<u8> {
     payload
 }
 
-/// A text costs memory, however short it is. A writer makes none that is empty.
+/// Even a short text costs memory. A writer never writes an empty text.
 #[test]
 fn texts_that_no_writer_makes_are_refused() {
     let read_back = |texts: &[&[u8]]| read(&with(&frame(4, &with_texts(texts)), &[])).unwrap().1;
@@ -273,7 +269,7 @@ fn texts_that_no_writer_makes_are_refused() {
     }
 }
 
-/// Many texts in a frame that is packed to a few bytes: it takes a byte for each of them.
+/// Many texts compress to a few bytes, but the frame must have one byte for each text.
 #[test]
 fn a_small_frame_has_few_texts() {
     let mut raw = vec![0xD0, 0x0F];
@@ -282,7 +278,7 @@ fn a_small_frame_has_few_texts() {
     let packed = zstd::bulk::compress(&raw, 3).unwrap();
     for filler in [0, 2_000] {
         let mut packed = packed.clone();
-        // A frame that zstd skips.
+        // zstd skips this frame.
         packed.extend([0x50, 0x2A, 0x4D, 0x18]);
         packed.extend((filler as u32).to_le_bytes());
         packed.extend(vec![7; filler]);

@@ -15,13 +15,13 @@ fn a_file_starts_with_magic_and_version() {
     assert_eq!(VERSION, 4);
 }
 
-/// The samples in the files of all versions. Never change them as long as such files may exist.
+/// Returns the samples in the files of all versions. Never change them as long as such files may exist.
 fn of_every_version() -> (Header, Vec<Sample>) {
     (header(), samples(40))
 }
 
-/// Files of every version that a release has written can be opened. The files are written once, with
-/// `CGSCOPE_WRITE_FORMAT=1 cargo test -p cgscope-record`, and must never be written again.
+/// Files of every released version can be opened. Each was written once and must never be written again. To write a new one:
+/// `CGSCOPE_WRITE_FORMAT=1 cargo test -p cgscope-record`.
 #[test]
 fn files_of_every_released_version_open() {
     let path =
@@ -57,7 +57,7 @@ fn the_header_can_be_read_without_cgscope() {
     assert_eq!(columns("cgroups"), ["id", "path"]);
 }
 
-/// The same recording with its header modified by `change`, as another version of cgscope might write it.
+/// Returns the same recording with its header modified by `change`, as another version of cgscope might write it.
 fn with_header(file: &[u8], header_end: usize, change: impl FnOnce(&mut serde_json::Value)) -> Vec<u8> {
     let mut first: serde_json::Value = serde_json::from_slice(&file[12 + 9..header_end]).unwrap();
     change(&mut first);
@@ -113,7 +113,6 @@ fn unknown_columns_and_tables_are_skipped() {
     assert_eq!(back, expected.collect::<Vec<_>>());
 }
 
-/// In files, a state is the code of its letter, so that other programs can read it.
 #[test]
 fn two_tables_of_one_name_are_refused() {
     let (file, ends) = file(&samples(1));
@@ -124,7 +123,7 @@ fn two_tables_of_one_name_are_refused() {
     assert!(matches!(reader(&twice), Err(ReadError::HeaderDamaged)));
 }
 
-/// Until the next key frame, everything after a damaged bit is lost.
+/// A damaged bit makes everything up to the next key frame unreadable.
 #[test]
 fn a_damaged_bit_costs_at_most_half_a_minute() {
     let at = |second: u64| Sample { mono_ns: second * 1_000_000_000, ..sample(second) };
@@ -133,7 +132,7 @@ fn a_damaged_bit_costs_at_most_half_a_minute() {
     file[ends[100] + 12] ^= 4;
     let (back, _) = read(&file).unwrap();
     assert!((269..300).contains(&back.len()), "{} of 300", back.len());
-    // If samples are rare, a file does not consist of key frames.
+    // If samples are rare, most frames must not be key frames.
     let rare: Vec<Sample> = (1..=300).map(|n| Sample { mono_ns: n * 60_000_000_000, ..sample(n) }).collect();
     let (rare, _) = crate::support::file(&rare);
     assert!(rare.len() < file.len() * 3 / 2, "{} and {}", rare.len(), file.len());
@@ -182,7 +181,7 @@ fn tasks(number: u64) -> Sample {
     Sample { tasks, ..Sample::default() }
 }
 
-/// Identical tasks compress better than a reader accepts, so the writer pads the frame.
+/// Identical tasks compress better than readers accept, so the writer pads the frame.
 #[test]
 fn well_compressed_frames_can_be_read_and_stay_small() {
     let samples = vec![tasks(20_000); 2];
@@ -192,7 +191,7 @@ fn well_compressed_frames_can_be_read_and_stay_small() {
     assert!(key < 20_000 * 12 && delta < 100, "{key} and {delta} bytes");
 }
 
-/// A file of a few MB with a million such frames would otherwise take a reader hours.
+/// Otherwise a file of a few MB with a million such frames could keep a reader busy for hours.
 #[test]
 fn more_delta_frames_than_a_writer_writes_after_a_key_frame_are_refused() {
     let (file, ends) = file(&vec![tasks(1_000); 514]);

@@ -1,4 +1,4 @@
-//! A recording returns what was written, up to the last complete frame, whatever happened.
+//! Tests that a recording returns what was written, up to the last complete frame, after any failure.
 
 mod damage;
 mod format;

@@ -61,7 +61,7 @@ fn the_ending_is_known_only_after_the_last_sample() {
 fn a_part_of_each_sample_is_the_same_as_in_the_whole_sample() {
     let mut samples = samples(300);
     for (n, sample) in (0..).zip(&mut samples) {
-        // The first cgroup comes and goes.
+        // The first cgroup appears and disappears.
         sample.demand = (40 + u64::from(n % 7 == 0)..44).map(|id| demand(id, n)).collect();
     }
     let (file, _) = file(&samples);

@@ -72,13 +72,13 @@ fn memory(tgid: u32, n: u64) -> ProcessMemory {
     ProcessMemory { tgid, by_node: vec![(0, n), (1, 2)], policies: vec![("bind:1".into(), n)] }
 }
 
-/// A container, in a pod for every other id.
+/// Returns a container. If its id is even, the container is in a pod.
 fn container(cgroup_id: u64, name: &str) -> ContainerReading {
     let pod = cgroup_id.is_multiple_of(2).then(|| name.into());
     ContainerReading { cgroup_id, container: Some(name.into()), namespace: pod.clone(), pod }
 }
 
-/// What a cgroup needed: other slots in each sample.
+/// Returns the demand of a cgroup, with different slots in each sample.
 pub(crate) fn demand(cgroup_id: u64, n: u64) -> DemandReading {
     let slots = (0..n % 70)
         .map(|slot| [slot * (n % 64) % 64, slot * (cgroup_id % 64) % 64, n % 3, slot % 5, slot % 2]);
@@ -90,8 +90,7 @@ fn pair(victim: u64, culprit: u64, ns: u64) -> PairReading {
     PairReading { victim, culprit, blame: Blame::Ran, tid: 5, comm: "hog".into(), ns }
 }
 
-/// Sample `n` of a small host.
-/// A BPF scheduler that is loaded in every other sample.
+/// Returns a BPF scheduler that is loaded in every other sample.
 fn scheduler(n: u64) -> SchedExt {
     let is_loaded = n.is_multiple_of(2);
     SchedExt { scheduler: is_loaded.then(|| "simple".into()), takes_all: is_loaded }
@@ -140,7 +139,7 @@ pub(crate) fn samples(n: u64) -> Vec<Sample> {
     (0..n).map(sample).collect()
 }
 
-/// The file of these samples, and the end offset of each frame, starting with the header.
+/// Returns a file of these samples, and the end offset of each frame, starting with the header.
 pub(crate) fn file(samples: &[Sample]) -> (Vec<u8>, Vec<usize>) {
     let mut writer = Writer::create(Vec::new(), &header()).unwrap();
     let mut ends = vec![writer.bytes() as usize];
@@ -153,19 +152,17 @@ pub(crate) fn file(samples: &[Sample]) -> (Vec<u8>, Vec<usize>) {
     (file, ends)
 }
 
-/// A reader of a file in memory.
 pub(crate) fn reader(file: &[u8]) -> Result<Reader<Cursor<&[u8]>>, ReadError> {
     Reader::new(Cursor::new(file))
 }
 
-/// All samples of a file, and the ending.
 pub(crate) fn read(file: &[u8]) -> Result<(Vec<Sample>, Ending), ReadError> {
     let mut reader = reader(file)?;
     let samples = reader.by_ref().collect::<Result<_, _>>()?;
     Ok((samples, reader.ending().expect("the iteration is over").clone()))
 }
 
-/// Bytes at the end of a file that could not be used.
+/// Returns the number of unusable bytes at the end of a file.
 pub(crate) fn lost_bytes(ending: &Ending) -> u64 {
     match ending {
         Ending::Clean(_) | Ending::Killed => 0,
@@ -207,7 +204,7 @@ fn any_totals() -> impl Strategy<Value = Totals> {
     )
 }
 
-/// Names as they are read back: readers replace terminal control characters.
+/// Returns names as they are read back: readers replace terminal control characters.
 fn name(pattern: &'static str) -> impl Strategy<Value = String> {
     pattern.prop_map(|name| cgscope_model::printable(&name).to_string())
 }
@@ -264,7 +261,7 @@ fn any_exited() -> impl Strategy<Value = ExitedReading> {
     })
 }
 
-/// Values that a file can hold: see `ColumnKind::Optional`.
+/// Returns values that a file can hold: see `ColumnKind::Optional`.
 fn any_optional() -> impl Strategy<Value = Option<u64>> {
     prop::option::of(0..u64::MAX)
 }
@@ -291,7 +288,6 @@ fn any_losses() -> impl Strategy<Value = Losses> {
     })
 }
 
-/// Any sample that follows the rules.
 pub(crate) fn any_sample() -> impl Strategy<Value = Sample> {
     let tasks = prop::collection::btree_map(any::<u64>(), any_task(), 0..6);
     let exited = prop::collection::btree_map(any::<u64>(), any_exited(), 0..3);

@@ -7,7 +7,7 @@ use cgscope_record::{Ending, FileWriter, Reason, WriteError, Writer, open};
 
 use crate::support::{file, header, read, reader, sample, samples};
 
-/// A disk that is full after `room` bytes. It takes what fits, then fails.
+/// A disk that is full after `room` bytes. It writes as much as fits, then fails.
 struct Full<'a> {
     room: usize,
     file: &'a mut Vec<u8>,
@@ -82,7 +82,6 @@ fn a_sample_that_breaks_the_rules_is_counted_and_not_written() {
     assert_eq!(ending.losses().nonzero().map(|(_, count)| count).sum::<u64>(), 1);
 }
 
-/// A temporary file, removed on drop.
 struct Temporary(PathBuf);
 
 impl Temporary {

@@ -1,4 +1,4 @@
-//! The API of Docker.
+//! Tests with the API of Docker.
 
 use cgscope_runtimes::{Runtimes, Wanted};
 use tokio::{
@@ -8,7 +8,7 @@ use tokio::{
 
 use crate::runtime::PACE;
 
-/// Answers every request with these bytes, and leaves the connection open.
+/// Starts an engine that answers every request with these bytes and leaves the connection open.
 fn engine(folder: &tempfile::TempDir, answer: Vec<u8>) -> Runtimes {
     let socket = folder.path().join("docker.sock");
     let listener = UnixListener::bind(&socket).unwrap();

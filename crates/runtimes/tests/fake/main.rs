@@ -1,4 +1,4 @@
-//! Tests of container names, with fake runtimes on Unix sockets: gRPC servers with the CRI, and HTTP servers with the API of Docker.
+//! Tests of container names, with fake runtimes on Unix sockets: gRPC servers with the CRI, and HTTP servers with Docker's API.
 
 mod docker;
 mod names;

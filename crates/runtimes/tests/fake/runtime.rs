@@ -29,7 +29,7 @@ pub(crate) struct List {
     pub(crate) containers: Vec<Container>,
 }
 
-/// The container message, with fields that the real one has and cgscope does not read.
+/// A container in a reply, also with real fields that cgscope does not read.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Container {
     #[prost(string, tag = "1")]
@@ -54,24 +54,22 @@ pub(crate) struct Metadata {
     pub(crate) attempt: u32,
 }
 
-/// How the runtime answers a call.
 #[derive(Clone)]
 pub(crate) enum Answer {
-    /// This message with status 0.
+    /// This message, with status 0.
     Message(Vec<u8>),
-    /// These bytes in place of a gRPC frame, with status 0.
+    /// These bytes instead of a gRPC frame, with status 0.
     Raw(Vec<u8>),
-    /// No message, only this status.
+    /// This status and message, without a body.
     Status(&'static str, &'static str),
     /// A body without a status.
     NoStatus,
-    /// A body without an end.
+    /// A body that never ends.
     Endless,
-    /// No answer.
     Hang,
-    /// This HTTP status.
+    /// This HTTP status, without a body.
     Http(u16),
-    /// These bytes instead of HTTP/2, then the end.
+    /// These bytes instead of HTTP/2, then the end of the connection.
     NoHttp(Vec<u8>),
 }
 
@@ -81,7 +79,7 @@ pub(crate) struct Fake {
     task: JoinHandle<()>,
 }
 
-/// A pace that retries at once.
+/// A pace without pauses after failures.
 pub(crate) const PACE: RetryPace = RetryPace {
     deadline: Duration::from_secs(5),
     first_retry: Duration::ZERO,
@@ -101,7 +99,7 @@ pub(crate) fn knows(runtimes: &Runtimes, id: &str) -> bool {
 }
 
 impl Fake {
-    /// Listens at this path, and replaces the runtime that listened there.
+    /// Starts a runtime at this path, in place of an earlier runtime.
     pub(crate) fn start(socket: PathBuf, answer: Answer) -> Self {
         let _ = fs::remove_file(&socket);
         let listener = UnixListener::bind(&socket).unwrap();
@@ -114,7 +112,7 @@ impl Fake {
         self.calls.load(SeqCst)
     }
 
-    /// Stops, and leaves its socket behind, as after a crash.
+    /// Stops the runtime. As after a crash, the socket file remains.
     pub(crate) async fn stop(self) {
         self.task.abort();
         let _ = self.task.await;
@@ -167,7 +165,7 @@ async fn call(request: Request<RecvStream>, mut respond: SendResponse<Bytes>, an
     };
     let mut stream = respond.send_response(head(200), false).unwrap();
     if is_endless {
-        // Sends until the client resets the stream: the error ends the loop.
+        // Sends until the client resets the stream, which makes `send` fail.
         while send(&mut stream, &body).await.is_some() {}
         return;
     }
@@ -181,7 +179,7 @@ async fn call(request: Request<RecvStream>, mut respond: SendResponse<Bytes>, an
     let _ = stream.send_trailers(trailers);
 }
 
-/// Sends bytes as fast as the client takes them. Returns `None` if the client has disconnected.
+/// Sends bytes as fast as the client reads them. Returns `None` if the client has disconnected.
 async fn send(stream: &mut h2::SendStream<Bytes>, mut bytes: &[u8]) -> Option<()> {
     while !bytes.is_empty() {
         stream.reserve_capacity(bytes.len());
@@ -193,7 +191,7 @@ async fn send(stream: &mut h2::SendStream<Bytes>, mut bytes: &[u8]) -> Option<()
     Some(())
 }
 
-/// Checks what every gRPC server checks, and that the request is only for running containers.
+/// Checks the headers as every gRPC server does, and that the request is for running containers only.
 async fn check(request: Request<RecvStream>) {
     assert_eq!(request.uri().path(), "/runtime.v1.RuntimeService/ListContainers");
     assert_eq!(request.method(), http::Method::POST);
@@ -208,6 +206,6 @@ async fn check(request: Request<RecvStream>) {
     while let Some(piece) = body.data().await {
         bytes.extend_from_slice(&piece.unwrap());
     }
-    // One frame: a filter whose state is a value whose state is 1.
+    // One frame: a filter with a state value of 1 (running).
     assert_eq!(bytes, [0, 0, 0, 0, 6, 0x0a, 4, 0x12, 2, 8, 1]);
 }

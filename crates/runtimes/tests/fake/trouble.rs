@@ -1,4 +1,4 @@
-//! A runtime that misbehaves never fails the daemon, and is reported once.
+//! Tests of runtimes that misbehave: none makes the daemon fail, and each is reported once.
 
 use std::{
     path::Path,
@@ -14,7 +14,7 @@ fn one(id: &str) -> Answer {
     list(vec![Container { id: id.into(), ..Container::default() }])
 }
 
-/// Returns the sentence about a runtime with this answer, and checks that it is returned only once.
+/// Returns the sentence about a runtime with this answer. Checks that a second refresh returns no sentence.
 async fn said(answer: Answer) -> String {
     let dir = tempfile::tempdir().unwrap();
     let fake = Fake::start(dir.path().join("cri"), answer);
@@ -63,7 +63,7 @@ async fn an_empty_list_is_an_answer() {
 async fn a_runtime_that_hangs_is_left_after_the_deadline() {
     let dir = tempfile::tempdir().unwrap();
     let calling = Fake::start(dir.path().join("a"), Answer::Hang);
-    // This one does not even accept the connection.
+    // A runtime that does not even accept the connection.
     let deaf = dir.path().join("b");
     let _listener = UnixListener::bind(&deaf).unwrap();
     let pace = RetryPace { deadline: Duration::from_millis(300), ..PACE };
@@ -74,7 +74,7 @@ async fn a_runtime_that_hangs_is_left_after_the_deadline() {
         assert!(sentence.contains("did not answer within 300 ms"), "{sentence}");
         assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
     }
-    // A runtime that hangs does not use up the time of the next one.
+    // A runtime that hangs does not use up the time of the next runtime.
     let good = Fake::start(dir.path().join("c"), one("x"));
     let mut runtime = Runtimes::at(vec![calling.socket.clone(), good.socket.clone()], pace);
     let sentence = runtime.refresh().await.expect("the one that hangs is reported");

@@ -1,4 +1,4 @@
-//! Answers one request.
+//! Answers one HTTP request.
 
 use std::{borrow::Cow, fs, net::IpAddr, path::Path, sync::Arc};
 
@@ -31,11 +31,10 @@ const HEALTHY: &str = "/-/healthy";
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// The body is a slice of the page: a slow reader holds no copy, but keeps the page alive until it has taken all of it.
-/// [`super::HttpLimits::pages`] limits this memory. A refusal has its [`HttpRefusal`] among the extensions.
+/// The body is a slice of the page, not a copy. It keeps the page in memory until the client has read all of it;
+/// [`super::HttpLimits::pages`] limits this memory. A refusal stores its [`HttpRefusal`] in the extensions.
 pub(super) type Answer = Response<Full<Bytes>>;
 
-/// Answers the requests of all connections.
 pub(super) struct Answers<P: Pages> {
     pub(super) http: Arc<Http>,
     pub(super) login: Arc<Login>,
@@ -43,7 +42,7 @@ pub(super) struct Answers<P: Pages> {
 }
 
 impl<P: Pages> Answers<P> {
-    /// Answers a request. Its body is ignored: no supported request has one.
+    /// Answers a request. Ignores the request's body, because no supported request has a body.
     pub(super) async fn answer(&self, request: Request<Incoming>, watch: &Watch) -> Answer {
         let mut answer = self.found(&request, watch).await;
         let refusal = answer.extensions().get().copied();
@@ -52,7 +51,7 @@ impl<P: Pages> Answers<P> {
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         match refusal {
             Some(refusal) => {
-                // A refused client must not keep a place that another client could use.
+                // A refused client must not occupy a place that another client could use.
                 headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
                 self.http.counters.refuse(refusal);
             }
@@ -68,7 +67,7 @@ impl<P: Pages> Answers<P> {
             let answer = refused(StatusCode::METHOD_NOT_ALLOWED, HttpRefusal::Method, words);
             return with(answer, header::ALLOW, "GET, HEAD");
         }
-        // For health probes, so it needs no password. It reveals nothing about the host.
+        // Health probes need no password, because their answer reveals nothing about the host.
         if path == HEALTHY {
             return match self.pages.source.health() {
                 Ok(()) => answer(TEXT, "cgscope serve is running.\n"),
@@ -90,7 +89,7 @@ impl<P: Pages> Answers<P> {
         }
     }
 
-    /// Returns the refusal for a client that may not read.
+    /// Returns the refusal if the client is not allowed to read.
     async fn stopped(&self, headers: &HeaderMap, client: IpAddr) -> Option<Answer> {
         let users = self.http.rules().users?;
         let refusal = self.login.check(&users, headers, client).await.err()?;
@@ -142,19 +141,19 @@ fn with(mut answer: Answer, name: HeaderName, value: &'static str) -> Answer {
     answer
 }
 
-/// Returns all `Accept` headers, joined with commas.
+/// Returns the values of all `Accept` headers, joined with commas.
 fn accept(headers: &HeaderMap) -> Option<String> {
     let values: Result<Vec<_>, _> = headers.get_all(header::ACCEPT).iter().map(HeaderValue::to_str).collect();
     values.ok().filter(|values| !values.is_empty()).map(|values| values.join(", "))
 }
 
-/// An error with its consequence and its remedy.
+/// An error, with its consequence and what to do about it.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}, so the {}; {remedy}", if *is_kept { "earlier settings stay in use" } else { "HTTP server does not run" })]
 pub struct Error {
     what: String,
     remedy: Cow<'static, str>,
-    /// Whether the earlier settings stay in use. If not, the HTTP server does not run.
+    /// Whether the earlier settings stay in use. If false, the HTTP server does not run.
     pub is_kept: bool,
 }
 
@@ -164,7 +163,7 @@ impl Error {
     }
 }
 
-/// Reads a file that the configuration names under this key.
+/// Reads a file that `key` in the configuration names.
 pub(crate) fn read_file(key: &str, path: &Path) -> Result<Vec<u8>, Error> {
     fs::read(path).map_err(|error| {
         let what = format!("{} could not be read ({error})", path.display());
@@ -172,7 +171,7 @@ pub(crate) fn read_file(key: &str, path: &Path) -> Result<Vec<u8>, Error> {
     })
 }
 
-/// Creates a configuration for TLS 1.2 and 1.3, if there is a certificate.
+/// Creates a configuration for TLS 1.2 and 1.3. Returns `None` if no certificate is configured.
 pub(crate) fn read_tls(config: &HttpConfig) -> Result<Option<Arc<ServerConfig>>, Error> {
     let (Some(certificate), Some(key)) = (&config.tls_certificate, &config.tls_key) else { return Ok(None) };
     let no_certificate = || {
@@ -202,7 +201,7 @@ pub(crate) fn read_tls(config: &HttpConfig) -> Result<Option<Arc<ServerConfig>>,
         .with_no_client_auth()
         .with_single_cert(chain, secret)
         .map_err(unusable)?;
-    // For clients that also offer HTTP/2.
+    // Needed by clients that also offer HTTP/2.
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Some(Arc::new(config)))
 }

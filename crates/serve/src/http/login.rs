@@ -1,6 +1,6 @@
-//! Checks passwords one at a time, in separate tasks, and pauses after a wrong one. Wrong passwords are counted by address, so
-//! that guessing is stopped early and does not slow down other clients. The users who may read are in a file of lines `NAME:HASH` with
-//! bcrypt hashes, as `htpasswd -B` writes them.
+//! Checks passwords one at a time, in separate tasks, with a pause after each wrong password. Wrong passwords are counted for
+//! each address, so that guessing is stopped early and does not slow down other clients. The users who may read are in a file
+//! with lines `NAME:HASH`: bcrypt hashes, as `htpasswd -B` writes them.
 
 use std::{
     collections::HashMap,
@@ -21,19 +21,19 @@ use crate::{
     rates::Rates,
 };
 
-/// Maximum number of passwords that wait to be checked; one is checked at a time.
+/// Maximum number of passwords in the queue, including the one that is being checked.
 const WAITING_LOGINS: usize = 16;
-/// The pause after a wrong password, as a multiple of the time that the check took. So guessing uses at most a fifth of one CPU.
+/// Pause after a wrong password, as a multiple of the time that its check took. So guessing uses at most a fifth of one CPU.
 const REST_AFTER_WRONG: u32 = 4;
-/// Number of wrong passwords in a row that cause no delay for an address.
+/// Number of wrong passwords in a row before an address must wait.
 const FREE_GUESSES: u32 = 5;
-/// How long an address must wait for every further wrong password.
+/// Time that an address must wait for each further wrong password.
 const GUESS_EVERY: Duration = Duration::from_secs(2);
-/// Maximum number of addresses whose wrong passwords are recorded.
+/// Maximum number of addresses for which wrong passwords are counted.
 const GUESSERS: usize = 1024;
 
 pub(super) struct Login {
-    /// Held while a password is checked, and during the pause after a wrong one.
+    /// Held during a password check, and during the pause after a wrong password.
     turn: Arc<Semaphore>,
     room: Arc<Semaphore>,
     guesses: Mutex<Rates<IpAddr>>,
@@ -50,7 +50,6 @@ impl Login {
         }))
     }
 
-    /// Checks whether a client may read.
     pub(super) async fn check(
         self: &Arc<Self>,
         users: &Arc<PasswordFile>,
@@ -62,12 +61,12 @@ impl Login {
             return Ok(());
         }
         let Ok(place) = self.room.clone().try_acquire_owned() else { return Err(HttpRefusal::Guessing) };
-        // Counted as wrong before it is checked.
+        // Counts the password as wrong before the check. A right password is subtracted again below.
         if !lock(&self.guesses).take(client, Instant::now()) {
             return Err(HttpRefusal::Guessing);
         }
         let (login, users) = (self.clone(), users.clone());
-        // A separate task: a client cannot skip the pause by disconnecting, and a password found to be right is still recorded.
+        // A separate task continues if the client disconnects: nobody can skip the pause, and a right password is still stored.
         let checked = task::spawn(async move {
             let right = login.verify(users, credentials).await;
             drop(place);
@@ -104,12 +103,12 @@ impl Login {
     }
 }
 
-/// The passwords that bcrypt has verified, by name of the user. Bcrypt is slow by design, and a scrape comes every few seconds. They stay
-/// when the users are read again: otherwise others could block users who were logged in by sending guessed passwords.
+/// The passwords that bcrypt has verified, by user name. Bcrypt is slow by design, and scrapers send a request every few seconds.
+/// A reload of the users file keeps these passwords. Otherwise an attacker who sends guesses could block verified users.
 struct Verified {
-    /// A random key for each process, so that a tag reveals nothing about the password.
+    /// A random key for each process, so that a tag reveals nothing about its password.
     key: hmac::Key,
-    /// Tags of the user's hash with the password.
+    /// For each user, a tag of the user's hash and password.
     tags: Mutex<HashMap<String, hmac::Tag>>,
 }
 
@@ -122,7 +121,7 @@ impl Verified {
         Ok(Self { key, tags: Mutex::default() })
     }
 
-    /// Whether this password was verified before. Takes microseconds, and equally long for a wrong password.
+    /// Returns whether this password was verified before. Takes microseconds, and equally long for a right and a wrong password.
     fn has(&self, users: &PasswordFile, said: &Credentials) -> bool {
         let Some(hash) = users.hashes.get(&said.name) else { return false };
         let Some(tag) = lock(&self.tags).get(&said.name).copied() else { return false };
@@ -137,7 +136,7 @@ impl Verified {
     }
 }
 
-/// Parses `Authorization: Basic ...` (RFC 7617).
+/// Parses the header `Authorization: Basic ...` (RFC 7617).
 fn credentials(headers: &HeaderMap) -> Option<Credentials> {
     let value = headers.get(AUTHORIZATION)?.as_bytes();
     let (scheme, encoded) = value.split_at_checked(6)?;
@@ -151,22 +150,18 @@ fn credentials(headers: &HeaderMap) -> Option<Credentials> {
     Some(Credentials { name: String::from_utf8(name).ok()?, password })
 }
 
-/// For each address, the time when all its wrong passwords have expired. Each adds [`GUESS_EVERY`] to that time.
-/// Maximum bcrypt cost. At this cost a check takes one or two seconds, and a scrape times out after ten.
+/// Maximum bcrypt cost. At this cost a check takes one or two seconds; a scrape times out after ten.
 const HIGHEST_COST: u32 = 15;
 
 const AS_HTPASSWD: &str = "write lines as `htpasswd -nB NAME` prints them";
 
-/// The users that were read from the file.
 pub(super) struct PasswordFile {
-    /// By name.
+    /// The bcrypt hash of each user, by name.
     hashes: HashMap<String, String>,
-    /// A hash with the highest cost in the file, used for unknown names: the response time must not reveal that a name is
-    /// unknown.
+    /// A hash with the highest cost in the file, for unknown names. So the response time does not reveal which names exist.
     nobody: String,
 }
 
-/// The name and password in a request.
 #[derive(PartialEq, Eq)]
 struct Credentials {
     name: String,
@@ -204,7 +199,7 @@ impl PasswordFile {
         Ok(Self { hashes, nobody: dearest.1.into() })
     }
 
-    /// Checks a password with bcrypt. This is slow: call it only on a thread without other work.
+    /// Checks a password with bcrypt. The check is slow, so call this only on a separate thread.
     fn verify(&self, said: &Credentials) -> bool {
         let hash = self.hashes.get(&said.name);
         let right = bcrypt::verify(&said.password, hash.unwrap_or(&self.nobody)).unwrap_or(false);
@@ -212,7 +207,7 @@ impl PasswordFile {
     }
 }
 
-/// Parses a line into name, hash and cost. The error says what is wrong, and what to do.
+/// Parses a line into name, hash and cost. The error says what is wrong and what to do.
 fn user(line: &str) -> Result<(&str, &str, u32), (String, &'static str)> {
     let wrong = |why: &str| (why.to_owned(), AS_HTPASSWD);
     let (name, hash) = line.split_once(':').ok_or_else(|| wrong("is not NAME:HASH"))?;
@@ -229,7 +224,7 @@ fn user(line: &str) -> Result<(&str, &str, u32), (String, &'static str)> {
     Ok((name, hash, cost))
 }
 
-/// Parses the cost in a bcrypt hash: `$2y$10$` and 53 characters of bcrypt's alphabet.
+/// Parses the cost in a bcrypt hash: `$2y$10$`, then 53 characters of bcrypt's alphabet.
 fn cost(hash: &str) -> Option<u32> {
     let rest = ["$2y$", "$2b$", "$2a$"].iter().find_map(|version| hash.strip_prefix(version))?;
     let (cost, digest) = rest.split_once('$')?;
@@ -299,7 +294,7 @@ mod users_tests {
         format!("{name}:{}\n", bcrypt::hash(password, 4).unwrap())
     }
 
-    /// Checks a password as a login does.
+    /// Checks a password in the way that a login does.
     fn check(verified: &Verified, users: &PasswordFile, said: &Credentials) -> bool {
         let right = users.verify(said);
         right.then(|| verified.add(users, said));
@@ -364,7 +359,7 @@ mod users_tests {
 
     #[test]
     fn a_hash_from_htpasswd_is_accepted() {
-        // Printed by `htpasswd -nbB -C 5 prometheus secret` of Apache 2.4.
+        // Output of `htpasswd -nbB -C 5 prometheus secret` of Apache 2.4.
         let users = parse("prometheus:$2y$05$lLuTxFE7iYFzL8rEtGucWO8vRpMYD8VBC7IWogqswUzsfRhwYzk4O").unwrap();
         assert!(users.verify(&says("prometheus", "secret")) && !users.verify(&says("prometheus", "Secret")));
     }

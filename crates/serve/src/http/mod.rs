@@ -1,13 +1,12 @@
-//! A read-only HTTP/1.1 server for pages, with optional TLS and basic authentication. Everything that a client can make the
-//! server do is limited.
+//! A read-only HTTP/1.1 server for pages, with optional TLS and basic authentication. Limits everything that a client can cause.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
-//! | `serve.rs` | accepts connections, and closes them |
-//! | `watch.rs` | limits the number of connections, and the time that each may take in each phase |
+//! | `serve.rs` | accepts and closes connections |
+//! | `watch.rs` | limits the number of connections, and the time that a connection spends in each phase |
 //! | `answer.rs` | answers a request |
 //! | `login.rs` | checks who may read |
-//! | `page.rs` | makes a page once for all who request it at the same time; counts the bytes held |
+//! | `page.rs` | makes a page once for all clients that request it at the same time; counts the bytes in memory |
 
 mod answer;
 mod login;
@@ -34,7 +33,7 @@ use crate::{counters::Counters, lock};
 use answer::read_tls;
 use login::PasswordFile;
 
-/// Runs a job on a thread of its own. `None`: there is no memory for the thread, where tokio's threads for this would panic.
+/// Runs a job on a new thread. Returns `None` if there is no memory for the thread. Tokio's `spawn_blocking` would then panic.
 async fn beside<R: Send + 'static>(job: impl FnOnce() -> R + Send + 'static) -> Option<R> {
     let (send, result) = oneshot::channel();
     thread::Builder::new().spawn(move || send.send(job())).ok()?;
@@ -44,27 +43,25 @@ async fn beside<R: Send + 'static>(job: impl FnOnce() -> R + Send + 'static) -> 
 /// Limits that a test or a slow network may need to change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HttpLimits {
-    /// Maximum number of connections. A further connection displaces the one whose client is idle longest, if any is.
+    /// Maximum number of connections. A further connection displaces the connection that has been idle longest.
     pub connections: usize,
-    /// Maximum number of connections of one address, or of one IPv6 network (/64). A further connection displaces an idle one of this client.
+    /// Maximum number of connections of one address or IPv6 network (/64). A further one displaces one that is idle.
     pub of_a_client: usize,
     /// Maximum time for the TLS handshake.
     pub handshake: Duration,
-    /// Maximum time from the first byte of a request to the end of its headers. For the first request it runs from the
-    /// connection.
+    /// Maximum time from the first byte of a request (the first request: from the connection) to the end of its headers.
     pub request: Duration,
     /// Maximum time for making a page.
     pub page: Duration,
-    /// Maximum memory, bytes, of finished pages that clients have not read completely. Above this limit no page is made.
+    /// Maximum memory of finished pages that clients have not read completely, bytes. Above this limit, no further page is made.
     pub pages: usize,
-    /// Maximum time from the request to the answer, including waits for other pages and for password checks.
+    /// Maximum time from the request to the answer, including the wait for other pages and for password checks.
     pub answer: Duration,
-    /// Maximum time for the client to take the whole answer.
+    /// Maximum time for a client to read the whole answer.
     pub write: Duration,
-    /// A client that has not taken its answer after this time can be displaced by a new client.
+    /// Time to read an answer before a new client can displace the reader.
     pub write_grace: Duration,
-    /// Maximum time between an answer and the first byte of the next request. Longer than a scrape interval, so that scrapers
-    /// keep their connection.
+    /// Maximum time from an answer to the next request. Longer than a scrape interval, so that scrapers keep their connections.
     pub idle: Duration,
 }
 
@@ -76,8 +73,8 @@ impl Default for HttpLimits {
             handshake: Duration::from_secs(5),
             request: Duration::from_secs(10),
             page: Duration::from_secs(20),
-            // Fits fourteen pages of 9 MB, the size with 200 cgroups and all their metrics. It is an eighth of the memory limit
-            // in the daemon's systemd unit; the rest of the daemon uses a quarter of that limit.
+            // Enough for fourteen pages of 9 MB, the size with 200 cgroups and all their metrics. This is an eighth of the memory
+            // limit in the daemon's systemd unit. The rest of the daemon uses a quarter of that limit.
             pages: 128 << 20,
             answer: Duration::from_secs(60),
             write: Duration::from_secs(30),
@@ -93,9 +90,9 @@ pub struct Http {
     listener: TcpListener,
     local: SocketAddr,
     rules: Mutex<Rules>,
-    /// Counts refusals and answered requests.
+    /// Counters of refusals and answered requests.
     pub counters: Counters<HttpRefusal>,
-    /// Each open connection holds a clone.
+    /// Each open connection holds a clone. The number of clones is the number of connections.
     open: Arc<()>,
 }
 
@@ -107,7 +104,7 @@ struct Rules {
 }
 
 impl Http {
-    /// Reads certificate, key and users, and binds the address; port 0 means any free port. Requests are answered only after
+    /// Reads certificate, key and users, and binds the address. Port 0 means any free port. Requests are answered only after
     /// [`Http::serve`] is called. Needs no async runtime.
     pub fn bind(listen: SocketAddr, config: &HttpConfig) -> Result<Self, Error> {
         let rules = Rules { tls: read_tls(config)?, users: read_users(config)? };
@@ -125,25 +122,25 @@ impl Http {
         })
     }
 
-    /// Returns the address, with the port that the kernel chose for port 0.
+    /// Returns the bound address. For port 0, it contains the port that the kernel chose.
     pub fn local_addr(&self) -> SocketAddr {
         self.local
     }
 
-    /// Returns a warning for the log if strangers can read or intercept pages with the current settings.
+    /// Returns a warning for the log if the current settings let strangers read or intercept pages.
     pub fn warning(&self) -> Option<String> {
         let rules = self.rules();
         warning(self.local, rules.tls.is_some(), rules.users.is_some())
     }
 
-    /// Reads certificate, key and users again, from the files in the new configuration. A file that cannot be read is returned as
-    /// an error, and the earlier setting stays. The address and the limits stay, too.
+    /// Reads certificate, key and users again, from the files that the new configuration names. If a file cannot be read, returns
+    /// an error and keeps the earlier setting. Also keeps the address and the limits.
     ///
-    /// Open connections keep the certificate that they began with. A connection without TLS ends after its next answer if there
-    /// is a certificate now. The new users apply to each further request.
+    /// Open connections keep their certificate. If there is a certificate now, a connection without TLS closes after its next
+    /// answer. New users apply to all later requests.
     pub fn reload(&self, config: &HttpConfig) -> Vec<Error> {
         let (tls, users) = (read_tls(config), read_users(config));
-        // Remove a setting only if all files could be read. Otherwise neither users nor TLS might protect the pages.
+        // Removes a setting only if all files could be read. Otherwise the pages might lose both users and TLS.
         let may_take_away = tls.is_ok() && users.is_ok();
         let mut rules = lock(&self.rules);
         let errors =
@@ -151,7 +148,7 @@ impl Http {
         errors.into_iter().flatten().collect()
     }
 
-    /// Returns the number of connections that are open now.
+    /// Returns the number of open connections.
     pub fn connections(&self) -> u64 {
         Arc::strong_count(&self.open) as u64 - 1
     }
@@ -215,11 +212,11 @@ fn read_users(config: &HttpConfig) -> Result<Option<Arc<PasswordFile>>, Error> {
 cgscope_ledger::named! {
     /// Why a client did not get what it requested.
     HttpRefusal {
-        /// All places, or all that one client may have, are taken by clients that are being answered.
+        /// All places for clients, or all places for this client, belong to clients that are being answered.
         Full = "full",
-        /// A newer client took the place of a client that made the server wait.
+        /// A newer client took the place of this client, which kept the server waiting.
         Displaced = "displaced",
-        /// The client took longer than [`HttpLimits`] allow.
+        /// The client took more time than [`HttpLimits`] allow.
         Slow = "slow",
         /// The TLS handshake failed.
         Tls = "tls",
@@ -233,9 +230,9 @@ cgscope_ledger::named! {
         Path = "path",
         /// The password was missing or wrong.
         Unauthorized = "unauthorized",
-        /// Too many wrong passwords came before this request.
+        /// Too many wrong passwords preceded this request.
         Guessing = "guessing",
-        /// The page could not be made, or not in time.
+        /// The page could not be made in time, or not at all.
         Unavailable = "unavailable",
     }
 }

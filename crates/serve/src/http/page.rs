@@ -1,5 +1,5 @@
-//! Makes one page at a time, and shares it with all clients that request it before it is made: more clients must not cost more
-//! pages. Compresses them, and counts the bytes that are held.
+//! Makes one page at a time. All clients that request a page before it is finished share it, so that more clients do not cause
+//! more pages. Compresses pages, and counts the bytes in memory.
 
 use std::{
     io::{self, Write},
@@ -19,24 +19,24 @@ use tokio::{
 use super::{HttpLimits, beside, watch::Seats};
 use crate::lock;
 
-/// Minimum size of a page to be compressed, bytes.
+/// Minimum size of a compressed page, bytes.
 const GZIP_LEAST_BYTES: usize = 1024;
 
-/// How long a page waits for memory. It must be longer than [`HttpLimits::write_grace`], after which slow readers lose their
-/// pages, and shorter than a scrape's timeout.
+/// Maximum time that a page waits for memory. Slow readers lose their pages after [`HttpLimits::write_grace`], which is shorter.
+/// A scrape's timeout is longer.
 const PATIENCE_FOR_ROOM: Duration = Duration::from_secs(4);
 
 const LOOK_FOR_ROOM: Duration = Duration::from_millis(50);
 
-/// A finished page, for any number of clients.
+/// A finished page, shared by any number of clients.
 #[derive(Clone)]
 pub(super) struct Made {
-    /// The page, with its body as it is sent.
+    /// The page. Its body is compressed if `is_compressed` is true.
     pub(super) page: Page,
     pub(super) is_compressed: bool,
 }
 
-/// A page, or the sentence for a client that cannot get it.
+/// A page, or a sentence for clients that cannot get it.
 type Outcome = Result<Made, &'static str>;
 
 /// Receives a page when it is finished.
@@ -44,7 +44,6 @@ type Making = watch::Receiver<Option<Outcome>>;
 
 const FAILED: &str = "The page could not be made; try again later.\n";
 
-/// Makes pages, and shares those in progress.
 pub(super) struct SharedPages<P: Pages> {
     pub(super) source: P,
     limits: HttpLimits,
@@ -52,18 +51,17 @@ pub(super) struct SharedPages<P: Pages> {
     turn: Semaphore,
     /// The pages in progress.
     awaited: Mutex<Vec<(Wanted<P::Kind>, Making)>>,
-    /// The bodies of finished pages, as long as their last slice is not dropped.
+    /// The body of each finished page, while a client still holds a slice of it.
     held: Mutex<Vec<Weak<Bytes>>>,
 }
 
-/// The properties that distinguish one body from another.
+/// Two requests with equal properties get the same body.
 #[derive(Clone, PartialEq)]
 pub(super) struct Wanted<K> {
     pub(super) kind: K,
     pub(super) gzip: bool,
 }
 
-/// The owner of a body.
 struct Body(Arc<Bytes>);
 
 impl AsRef<[u8]> for Body {
@@ -78,26 +76,26 @@ impl<P: Pages> SharedPages<P> {
         Arc::new(Self { source, limits, seats, turn, awaited, held })
     }
 
-    /// Returns the page, shared with other clients that want the same one. The error is a sentence for the client.
+    /// Returns the page, shared with other clients that want the same page. The error is a sentence for the client.
     pub(super) async fn get(self: &Arc<Self>, wanted: Wanted<P::Kind>) -> Outcome {
         let mut made = self.join(wanted).ok_or(FAILED)?;
         made.wait_for(Option::is_some).await.map_or(Err(FAILED), |made| made.clone().unwrap_or(Err(FAILED)))
     }
 
-    /// Returns `None` if too many pages are in progress.
+    /// Joins the page in progress, or begins a new one. Returns `None` if too many pages are in progress.
     fn join(self: &Arc<Self>, wanted: Wanted<P::Kind>) -> Option<Making> {
         let mut awaited = lock(&self.awaited);
         if let Some(same) = awaited.iter().find(|(other, _)| *other == wanted) {
             return Some(same.1.clone());
         }
-        // Pages whose clients have disconnected are still made, so they count.
+        // A page also counts if its clients have disconnected, because it is still made.
         if awaited.len() >= self.limits.connections {
             return None;
         }
         let (sender, made) = watch::channel(None);
         awaited.push((wanted.clone(), made.clone()));
         let pages = self.clone();
-        // A separate task, so that other clients get the page even if one disconnects.
+        // A separate task finishes the page for the other clients if one client disconnects.
         task::spawn(async move {
             let made = pages.make(wanted).await;
             sender.send_replace(Some(made));
@@ -110,20 +108,20 @@ impl<P: Pages> SharedPages<P> {
         let page = match timeout(PATIENCE_FOR_ROOM, self.room()).await {
             Ok(()) => {
                 let (pages, kind) = (self.clone(), wanted.kind.clone());
-                // Its own task: a panic in the caller's code must not leave the page in progress for ever.
+                // A separate task catches a panic in the caller's code, so that the page does not stay in progress for ever.
                 let make = async move { timeout(pages.limits.page, pages.source.make(kind)).await };
                 let late = |_| "The page was not made in time; try again later.\n";
                 task::spawn(make).await.map_or(Err(FAILED), |page| page.map_err(late))
             }
             Err(_) => Err("Too many clients read their pages slowly; try again later.\n"),
         };
-        // Clients that request the page from now on get a new one.
+        // Clients that request the page from now on get a new page.
         lock(&self.awaited).retain(|(other, _)| *other != wanted);
         let Page { content_type, mut body } = page?;
         let mut is_compressed = false;
         if wanted.gzip && body.len() >= GZIP_LEAST_BYTES {
             let plain = body.clone();
-            // Compress while holding the turn, so that all compression takes at most one CPU.
+            // Compresses while it holds the turn, so that all compressions together use at most one CPU.
             if let Some(smaller) = beside(move || gzip(&plain).ok()).await.flatten() {
                 (body, is_compressed) = (smaller, true);
             }
@@ -133,7 +131,7 @@ impl<P: Pages> SharedPages<P> {
         Ok(Made { page: Page { content_type, body: Bytes::from_owner(Body(body)) }, is_compressed })
     }
 
-    /// Waits until memory for another page is available, and displaces slow readers to free it.
+    /// Waits until there is memory for another page. Displaces slow readers to free memory.
     async fn room(&self) {
         while self.held_bytes() >= self.limits.pages {
             self.seats.relieve();
@@ -141,7 +139,7 @@ impl<P: Pages> SharedPages<P> {
         }
     }
 
-    /// Returns the memory of pages that clients have not read completely.
+    /// Returns the size of the pages that clients have not read completely, bytes.
     fn held_bytes(&self) -> usize {
         let mut held = lock(&self.held);
         held.retain(|body| body.strong_count() > 0);
@@ -149,27 +147,27 @@ impl<P: Pages> SharedPages<P> {
     }
 }
 
-/// Makes pages.
+/// A source of pages.
 pub trait Pages: Send + Sync + 'static {
-    /// Identifies a page: all requests of a kind get the same page. There are only a few kinds, whatever clients request.
+    /// Identifies a page: all requests of one kind get the same page. Whatever clients send, there are only a few kinds.
     type Kind: Clone + PartialEq + Send + Sync + 'static;
 
-    /// Returns the kind of page for an `Accept` header. Several headers are joined with commas; `None` means absent or not ASCII.
+    /// Returns the kind of page for the `Accept` header. Several headers are joined with commas. `None`: no header, or not ASCII.
     fn kind(&self, accept: Option<&str>) -> Self::Kind;
 
     /// Makes a page.
     fn make(&self, kind: Self::Kind) -> impl Future<Output = Page> + Send;
 
-    /// For health probes. The error says in a sentence what hangs. Must not wait, and must not reveal anything about the host.
+    /// Returns an error sentence for probes if something hangs. Must not wait, and must not reveal anything about the host.
     fn health(&self) -> Result<(), String> {
         Ok(())
     }
 }
 
-/// A page as the answer to a client.
+/// A page that can be sent to a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// The content type with its parameters, for example `text/plain; version=0.0.4; charset=utf-8`.
+    /// Content type with its parameters, for example `text/plain; version=0.0.4; charset=utf-8`.
     pub content_type: &'static str,
     /// The uncompressed body.
     pub body: Bytes,
@@ -182,7 +180,7 @@ impl Page {
     }
 }
 
-/// Whether the client accepts gzip (RFC 9110, 12.5.3): the header names gzip or `*` with a weight other than 0.
+/// Returns whether the client accepts gzip (RFC 9110, 12.5.3): the header lists gzip or `*` with a weight other than 0.
 pub(super) fn takes_gzip(headers: &HeaderMap) -> bool {
     let values = headers.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     let mut any = false;
@@ -201,7 +199,7 @@ pub(super) fn takes_gzip(headers: &HeaderMap) -> bool {
     any
 }
 
-/// Compresses at the fastest level: metrics are so repetitive that even this level shrinks them to a tenth.
+/// Compresses at the fastest level. Metrics are repetitive, so even this level reduces them to a tenth.
 pub(super) fn gzip(body: &[u8]) -> io::Result<Bytes> {
     let mut encoder = GzEncoder::new(Vec::with_capacity(body.len() / 8), Compression::fast());
     encoder.write_all(body)?;
@@ -216,7 +214,7 @@ mod tests {
 
     use super::*;
 
-    /// Makes a separate page for each first word of `Accept`.
+    /// Makes a separate page for each distinct first word of `Accept`.
     struct ByWord<M>(M);
 
     impl<M, F> Pages for ByWord<M>

@@ -1,4 +1,4 @@
-//! Accepts connections, and closes those that are over.
+//! Accepts connections, and closes finished ones.
 
 use std::{convert::Infallible, io::Write, sync::Arc, time::Duration};
 
@@ -25,22 +25,22 @@ use super::{
     watch::{Phase, Seat, Seats, Watch, Watched},
 };
 
-/// Maximum length of the request line with its headers, bytes. Prometheus sends about 500.
+/// Maximum length of the request line and headers, bytes. Prometheus sends about 500.
 const HEAD_BYTES: usize = 16 * 1024;
 
 /// Maximum number of header lines in a request.
 const HEADERS: usize = 64;
 
-/// Pause after the kernel had no file descriptor or memory for a connection.
+/// Pause after the kernel could not accept a connection, because file descriptors or memory ran out.
 const PAUSE: Duration = Duration::from_millis(100);
 
 const FULL: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n";
 
 impl Http {
-    /// Answers requests until the future is dropped, which closes all connections. `pages` makes one page at a time, each for at
-    /// most [`super::HttpLimits::page`]; after that its future is dropped. Returns only if the runtime cannot poll the listening
-    /// socket, or the kernel has no random numbers.
+    /// Answers requests until the future is dropped, which closes all connections. `pages` makes one page at a time. If a page
+    /// takes longer than [`super::HttpLimits::page`], its future is dropped. Returns only if the runtime cannot poll the
+    /// listening socket, or the kernel has no random numbers.
     ///
     /// Needs a Tokio runtime with IO and time; one thread is enough.
     pub async fn serve<P: Pages>(self: Arc<Self>, pages: P) -> Result<Infallible, Error> {
@@ -64,36 +64,35 @@ impl Http {
                 },
                 Some(_) = connections.join_next() => {}
             }
-            // Without this, a flood of connections is accepted in one run, and displaces clients whose request has arrived but is
-            // not read yet.
+            // Lets waiting requests be read first. Otherwise a flood of connections would be accepted at once, and would displace
+            // clients whose request has arrived but has not been read.
             yield_now().await;
         }
     }
 }
 
 impl<P: Pages> Answers<P> {
-    /// Refuses a connection. Must not wait for anything, because the listening loop calls it.
+    /// Refuses a connection. Must not wait, because the accept loop calls it.
     fn turn_away(&self, stream: TcpStream) {
         self.http.counters.refuse(HttpRefusal::Full);
         if self.http.rules().tls.is_none()
             && let Ok(mut stream) = stream.into_std()
         {
-            // The connection is refused even if this write fails.
+            // Ignore an error: the connection is closed in any case.
             let _ = stream.write(FULL);
         }
     }
 
     async fn connection(self: Arc<Self>, mut stream: TcpStream, seat: Seat) {
         let _open = self.http.open.clone();
-        // Without this, the last piece of an answer waits for the acknowledgement of the piece before.
+        // Disables Nagle's algorithm. It delays the last piece of an answer until the client acknowledges the previous one.
         let _ = stream.set_nodelay(true);
         let ended = seat.watch.over(self.converse(&mut stream, &seat.watch)).await;
         if let Err(Some(refusal)) = ended.unwrap_or_else(|refusal| Err(Some(refusal))) {
             self.http.counters.refuse(refusal);
         }
         if seat.watch.is_writing() {
-            // Without this, the kernel keeps megabytes for a client that reads a byte now and then, long after we have closed the
-            // connection.
+            // Drops unsent data. Otherwise the kernel keeps megabytes long after the close, for a client that reads very slowly.
             let _ = stream.set_zero_linger();
         }
     }
@@ -121,7 +120,7 @@ impl<P: Pages> Answers<P> {
             watch.enter(Phase::Answer);
             let mut response = self.answer(request, watch).await;
             if !is_encrypted && self.http.rules().tls.is_some() {
-                // The connection began before there was a certificate. Close it, so that the next request is encrypted.
+                // The connection began before TLS was configured. Closing it makes the client reconnect with TLS.
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             watch.enter(Phase::Write);
@@ -134,7 +133,7 @@ impl<P: Pages> Answers<P> {
     }
 }
 
-/// Returns why hyper ended the connection. `None`: the client disconnected and was not refused.
+/// Returns why hyper ended the connection. `None`: the client disconnected, so nothing was refused.
 fn refusal(error: &hyper::Error) -> Option<HttpRefusal> {
     if error.is_parse_too_large() {
         Some(HttpRefusal::Oversized)

@@ -1,7 +1,7 @@
 //! Tracks the phase of each connection and its time limit, and limits the number of connections.
 //!
-//! hyper limits only the time for reading headers. A [`Watch`] covers the whole connection: it also ends a client that reads its
-//! answer one byte at a time, and allows a client more time between requests than within one.
+//! hyper only limits the time for reading headers. A [`Watch`] covers the whole connection. It also ends a client that reads its
+//! answer one byte at a time, and it allows more time between two requests than within a request.
 
 use std::{
     io::{self, IoSlice},
@@ -20,30 +20,26 @@ use tokio::{
 use super::{HttpLimits, HttpRefusal};
 use crate::lock;
 
-/// What a connection currently does.
+/// The phase of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// The TLS handshake.
     Handshake,
-    /// Reading a request.
     Request,
-    /// Preparing the answer; this time is the server's, not the client's.
+    /// Preparing the answer. The server causes this time, not the client.
     Answer,
-    /// Sending the answer.
     Write,
-    /// Waiting for the next request.
     Idle,
 }
 
-/// Shared by a connection's task, its service and its socket, which are all polled by that one task.
+/// The state of a connection. Its task, its service and its socket share it; the task polls all three.
 pub(super) struct Watch {
     limits: HttpLimits,
-    /// See [`network`].
+    /// The client's address; for IPv6 the [`network`].
     pub(super) client: IpAddr,
-    /// The connection is beyond the limit: only health probes are answered.
+    /// The connection exceeds the limit: the server only answers health probes on it.
     is_spare: bool,
     at: Mutex<(Phase, Instant)>,
-    /// Ends the connection the next time it is polled.
+    /// Ends the connection when it is polled next.
     displaced: Notify,
 }
 
@@ -61,7 +57,7 @@ impl Watch {
         *lock(&self.at) = (phase, Instant::now());
     }
 
-    /// Returns since when the client has made us wait; `None` if its place cannot be given to another client.
+    /// Returns since when the client has kept us waiting. Returns `None` if the client keeps its place.
     pub(super) fn waits_since(&self) -> Option<Instant> {
         let (phase, since) = *lock(&self.at);
         match phase {
@@ -71,12 +67,12 @@ impl Watch {
         }
     }
 
-    /// Whether an answer is being sent and the kernel does not have all of it.
+    /// Returns whether an answer is being sent and the kernel does not have all of it yet.
     pub(super) fn is_writing(&self) -> bool {
         lock(&self.at).0 == Phase::Write
     }
 
-    /// Polls the conversation until it ends, takes too long, or its place is given to another client.
+    /// Polls the conversation until it ends, exceeds its time limit, or loses its place to another client.
     pub(super) async fn over<T>(&self, conversation: impl Future<Output = T>) -> Result<T, HttpRefusal> {
         let mut conversation = pin!(conversation);
         let mut limit = pin!(sleep_until(self.deadline()));
@@ -84,7 +80,7 @@ impl Watch {
             if let Poll::Ready(value) = conversation.as_mut().poll(cx) {
                 return Poll::Ready(Ok(value));
             }
-            // Only the poll above can have changed the deadline.
+            // Only the poll above can change the deadline.
             let deadline = self.deadline();
             if limit.deadline() != deadline {
                 limit.as_mut().reset(deadline);
@@ -110,7 +106,7 @@ impl Watch {
             }
     }
 
-    /// Changes the phase if the connection is in one of these phases.
+    /// Moves to the phase `to` if the connection is in one of the phases `from`.
     fn change(&self, from: &[Phase], to: Phase) {
         let mut at = lock(&self.at);
         if from.contains(&at.0) {
@@ -123,18 +119,18 @@ impl Watch {
         self.change(&[Phase::Idle], Phase::Request);
     }
 
-    /// Records that bytes are written: with pipelined requests, hyper may begin an answer when it has flushed the one before.
+    /// Records that bytes are written. With pipelined requests, hyper may start an answer as soon as it has flushed another.
     fn writes(&self) {
         self.change(&[Phase::Idle, Phase::Request], Phase::Write);
     }
 
-    /// Records that the kernel has all written bytes.
+    /// Records that the kernel has received all written bytes.
     fn flushed(&self) {
         self.change(&[Phase::Write], Phase::Idle);
     }
 }
 
-/// A stream that reports to its [`Watch`] when a request begins and when an answer is complete.
+/// A stream that notifies its [`Watch`] when a request begins and when an answer is complete.
 pub(super) struct Watched<S> {
     pub(super) stream: S,
     pub(super) watch: Arc<Watch>,
@@ -174,7 +170,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         self.stream.is_write_vectored()
     }
 
-    // hyper flushes the stream when its own buffers are empty.
+    // hyper flushes the stream after it has written all of its own buffers.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let result = Pin::new(&mut self.stream).poll_flush(cx);
         if matches!(result, Poll::Ready(Ok(()))) {
@@ -188,16 +184,16 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     }
 }
 
-/// A limited number of connections, in all and for each client. A new client displaces one that makes us wait.
+/// Limits the number of connections, in total and for each client. A new client displaces a client that keeps us waiting.
 pub(super) struct Seats {
     limits: HttpLimits,
     taken: Mutex<Vec<Arc<Watch>>>,
 }
 
-/// Places beyond the limit, for health probes.
+/// Number of places beyond the limit, for health probes.
 const SPARE: usize = 4;
 
-/// Returns the address for which a client counts: in IPv6 the network (/64), because one owner usually has all addresses in it.
+/// Returns the address under which a client counts: for IPv6 its network (/64), which usually belongs to one owner.
 pub(super) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),
@@ -205,7 +201,7 @@ pub(super) fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// A place, taken until this is dropped.
+/// A place for a connection. Dropping it frees the place.
 pub(super) struct Seat {
     pub(super) watch: Arc<Watch>,
     seats: Arc<Seats>,
@@ -216,9 +212,9 @@ impl Seats {
         Arc::new(Self { limits, taken: Mutex::default() })
     }
 
-    /// Takes a free place, or displaces the client that has made us wait longest. So clients that only hold connections cannot
-    /// keep out clients that request something. If all clients are being answered, or this one has its share of the places, health
-    /// probes still get a place. Returns `None` if there is none for these, either.
+    /// Takes a free place, or displaces the client that has kept us waiting longest. So clients with idle connections cannot keep
+    /// out clients with requests. If no client can be displaced, takes a place that only answers health probes. Returns `None` if
+    /// other probes have all of these places and cannot be displaced.
     pub(super) fn take(self: &Arc<Self>, address: IpAddr) -> Option<Seat> {
         let client = network(address);
         let mut taken = lock(&self.taken);
@@ -235,7 +231,7 @@ impl Seats {
             };
             is_spare = displace(&|watch| !watch.is_spare && (!is_greedy || watch.client == client)).is_none();
             if is_spare && spare >= SPARE {
-                // A probe that still waits for its client makes way for the next one.
+                // A new probe displaces a probe that keeps us waiting.
                 displace(&|watch| watch.is_spare)?;
             }
         }
@@ -244,7 +240,7 @@ impl Seats {
         Some(Seat { watch, seats: self.clone() })
     }
 
-    /// Ends the client that has been reading its answer longest, if it may be displaced. This frees the page that it holds.
+    /// Displaces the client that has been reading its answer longest, if that is allowed. This frees the client's page.
     pub(super) fn relieve(&self) {
         let taken = lock(&self.taken);
         let writing = taken.iter().filter(|watch| watch.is_writing() && watch.waits_since().is_some());
@@ -298,7 +294,7 @@ mod tests {
         let watch = watch(HttpLimits::default());
         watch.enter(Phase::Write);
         watch.flushed();
-        // The rest of the answer: hyper had no room for it before.
+        // hyper writes the rest of the answer, for which it had no buffer space before.
         watch.writes();
         sleep(SECOND).await;
         assert_eq!(watch.waits_since(), None, "a client that takes its answer keeps its place");
@@ -342,7 +338,7 @@ mod tests_of_seats {
             "the same network has only places for probes left"
         );
         taken.extend((0..2).map(|host| seats.take(v6(2, host)).unwrap()));
-        // Its own idle connections make way for a client that has its share.
+        // The client has its share, so its new connection displaces one of its own idle connections.
         let more = seats.take(v6(1, 9)).unwrap();
         assert!(more.watch.is_spare() && taken[4].watch.over(std::future::ready(())).await.is_ok());
         drop(more);

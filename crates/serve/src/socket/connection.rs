@@ -1,4 +1,4 @@
-//! The connection of one viewer: reads requests, and writes samples at the viewer's own speed.
+//! The connection of one viewer: reads its requests, and writes samples as fast as the viewer reads them.
 
 use std::{
     cell::RefCell,
@@ -22,10 +22,10 @@ use crate::{
     streams::{Cursor, Frame},
 };
 
-/// Time that a client has to read the last message before it is disconnected.
+/// Time for a client to read the last message before it is disconnected.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
-/// Maximum number of frames and words that a client has not read. Beyond it, a further request disconnects the client.
+/// Maximum number of unread frames and words. If more are unread, a further request disconnects the client.
 const MOST_UNREAD: usize = 32;
 
 pub(super) struct Connection {
@@ -33,21 +33,21 @@ pub(super) struct Connection {
     peer: Peer,
     shared: Rc<RefCell<Shared>>,
     requests: Requests,
-    /// A request, and when it came: its processes are only known from a sample that was begun after that.
+    /// A request, and when it arrived. A request that names processes waits for a sample that was begun after that time.
     asked: Option<(Request, Instant)>,
     cursor: Option<Cursor>,
-    /// The requested interval, ns. The interval that is sent may differ.
+    /// The requested interval, ns. The interval between samples may be longer.
     asked_ns: u64,
-    /// The client requested one last sample. It is the first sample whose number is greater than this one.
+    /// Set if the client requested one last sample. The last sample is the first one whose number is greater than this number.
     last_after: Option<u64>,
-    /// Frames to send, and how many bytes of the first frame have been sent.
+    /// Frames to send, and the number of bytes of the first frame that were sent.
     out: VecDeque<Frame>,
     sent: usize,
     is_open: bool,
     /// Nothing follows after `out`.
     is_over: bool,
     asked_at: Instant,
-    /// When the client last read something, or `out` was last empty.
+    /// When the client last read something, or when `out` was last empty.
     read_at: Instant,
 }
 
@@ -81,7 +81,7 @@ impl Connection {
         }
     }
 
-    /// Returns `Ok` if the client closed the connection. An error is the reason to disconnect it.
+    /// Returns `Ok` if the client closed the connection. An error is the reason to disconnect the client.
     async fn serve(&mut self, news: &mut watch::Receiver<()>) -> Result<(), Word> {
         loop {
             self.look_again()?;
@@ -90,7 +90,7 @@ impl Connection {
             if was_idle {
                 self.read_at = Instant::now();
             }
-            // Usually everything fits at once, so try before waiting for the socket.
+            // Usually everything fits into the socket's buffer, so this tries to write before it waits for the socket.
             if !self.out.is_empty() && self.write() {
                 return Ok(());
             }
@@ -98,7 +98,7 @@ impl Connection {
                 return Ok(());
             }
             let is_writing = !self.out.is_empty();
-            // A client that has something to read, or has requested nothing yet, must act in time.
+            // A client must act in time if it has data to read, or has not sent a request yet.
             let is_waited_for = is_writing || (self.cursor.is_none() && self.asked.is_none());
             let since = if is_writing { self.read_at } else { self.asked_at };
             let until = since + self.shared.borrow().limits.patience;
@@ -106,7 +106,7 @@ impl Connection {
                 biased;
                 ready = self.socket.readable(), if !self.is_over => ready.map(|()| true),
                 ready = self.socket.writable(), if is_writing => ready.map(|()| false),
-                // Needed while writing too: a client that does not read must not outlive the daemon.
+                // Needed during writes too: when the daemon shuts down, it must not wait for a client that does not read.
                 _ = news.changed() => Ok(false),
                 () = sleep_until(until.into()), if is_waited_for => return Err(too_slow()),
             };
@@ -118,14 +118,14 @@ impl Connection {
         }
     }
 
-    /// Returns an error if the daemon shuts down, the client's stream has ended, or new limits change what the client may see.
+    /// Returns an error if the daemon shuts down, the client's stream has ended, or new limits no longer allow the client.
     fn look_again(&mut self) -> Result<(), Word> {
         let mut shared = self.shared.borrow_mut();
-        // A client that is being sent its last sample receives all of it.
+        // A client that is receiving its last sample gets all of that sample.
         if shared.is_ending && !self.is_over {
             return Err(Word::refused(Refusal::Ending, "the daemon is shutting down"));
         }
-        // Check this even if the client has not read everything: the stream's memory is freed only when all readers have left.
+        // Needed even if the client has unread data: the stream's memory is freed only when all readers have left the stream.
         let Some(cursor) = self.cursor else { return Ok(()) };
         if let Some(word) = &shared.streams.of(&cursor).ended
             && !self.is_over
@@ -147,7 +147,7 @@ impl Connection {
         begin(&mut self.out, &shared, cursor, self.asked_ns)
     }
 
-    /// Reads what has arrived. Returns true if the client has closed the connection.
+    /// Reads the bytes that have arrived. Returns true if the client has closed the connection.
     fn read(&mut self) -> Result<bool, Word> {
         let mut bytes = [0; 4_096];
         let socket = &self.socket;
@@ -196,11 +196,10 @@ impl Connection {
         self.answer()
     }
 
-    /// Answers a waiting request as soon as that is possible.
     fn answer(&mut self) -> Result<(), Word> {
         let Some((request, at)) = &self.asked else { return Ok(()) };
         let mut shared = self.shared.borrow_mut();
-        // A process may be so new that the latest sample lacks it, and also one that is being taken.
+        // A new process may be missing from the latest sample, and from a sample that is in progress.
         if !request.pids.is_empty() && !shared.has_begun_after(*at) {
             shared.want_one();
             return Ok(());
@@ -250,7 +249,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Writes as much as fits. Returns true if the client has closed the connection.
+    /// Writes as much as fits into the socket's buffer. Returns true if the client has closed the connection.
     fn write(&mut self) -> bool {
         while let Some(frame) = self.out.front() {
             match self.socket.try_write(&frame[self.sent..]) {
@@ -269,7 +268,7 @@ impl Connection {
         false
     }
 
-    /// Finishes the frame whose transmission has begun, then sends the reason why nothing follows.
+    /// Sends the rest of a partly sent frame, then the reason why no further messages follow.
     async fn say_last(&mut self, word: &Word) -> io::Result<()> {
         let last = if self.is_open { Outgoing::word(word) } else { Outgoing::refusal(word) };
         self.out.truncate(usize::from(self.sent > 0));
@@ -300,7 +299,7 @@ fn push(out: &mut VecDeque<Frame>, word: &Word) -> Result<(), Word> {
     Ok(())
 }
 
-/// Queues the words that precede the samples of a stream.
+/// Queues the words that must precede the samples of a stream.
 fn begin(out: &mut VecDeque<Frame>, shared: &Shared, cursor: &Cursor, asked_ns: u64) -> Result<(), Word> {
     let interval_ns = cursor.kind.interval_ns;
     if interval_ns != asked_ns {
@@ -325,7 +324,7 @@ fn other_interval(interval_ns: u64, shortest_ns: u64) -> Word {
     })
 }
 
-/// What a viewer lost that read too slowly. Counters go on over the gap, but tasks that ended in it are missing.
+/// Returns the message to a slow viewer that lost samples. Counters continue, but tasks that ended in these samples are missing.
 fn passed_over(samples: u64) -> Word {
     Word::said(format!(
         "{samples} samples were left out, because this viewer reads too slowly: figures of tasks that ended meanwhile are missing"

@@ -17,46 +17,46 @@ use crate::{
 
 /// One in this many connections is reserved for root.
 const ONE_FOR_ROOT_IN: usize = 8;
-/// How many connections and requests a user may make at once after a pause.
+/// Maximum number of connections and requests of a user in quick succession, after a pause.
 const BURST: u32 = 100;
-/// The time for each connection or request of a user.
+/// The period in which a user may make one further connection or request.
 const EVERY: Duration = Duration::from_millis(20);
-/// Maximum number of users whose connections and requests are recorded.
+/// Maximum number of users whose connections and requests are counted.
 const REMEMBERED: usize = 1_024;
-/// Maximum number of intervals at a time for a user other than root: samples are encoded for each interval.
+/// Maximum number of different intervals at a time for a user other than root. Samples are encoded separately for each interval.
 const INTERVALS_PER_USER: usize = 16;
-/// Maximum memory, bytes, of all streams that a user other than root began. One stream is always allowed.
+/// Maximum memory of all streams that a user other than root began, bytes. One stream is always allowed.
 pub(super) const USER_BYTES: usize = 64 << 20;
-/// Maximum memory, bytes, of the streams of all such users together.
+/// Maximum memory of the streams of all users other than root, bytes.
 pub(super) const USERS_BYTES: usize = 256 << 20;
-/// Maximum number of viewers with `--pid` for one user other than root: the BPF side has a limited number of marks.
+/// Maximum number of viewers with `--pid` for a user other than root, because the number of marks in BPF is limited.
 const PER_USER: usize = 8;
-/// Number of followers reserved for root.
+/// Number of followers that are reserved for root.
 const FOR_ROOT: usize = 8;
 
-/// Whether a user is root, or the daemon's own user.
+/// Returns whether a user is root or the daemon's own user.
 pub(super) fn is_root(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
 impl SocketConfig {
-    /// Returns whether a client may see everything. Others may not connect.
+    /// Returns whether a client may see everything. Other clients may not connect.
     pub(super) fn may_see(&self, peer: &Peer) -> bool {
         is_root(peer.uid) || peer.gids.iter().any(|gid| self.viewer_gids.contains(gid))
     }
 
-    /// Returns the interval at which a client that requests this one gets samples: the next multiple of the shortest interval.
+    /// Returns the interval for a client that requests `asked_ns`: the next multiple of the shortest interval.
     pub(super) fn interval_ns(&self, asked_ns: u64) -> u64 {
         let shortest_ns = self.shortest_interval.max(1);
         asked_ns.max(1).div_ceil(shortest_ns).saturating_mul(shortest_ns)
     }
 
-    /// Returns the maximum number of clients, at a time, that are not root's.
+    /// Returns the maximum number of connected clients of users other than root.
     fn clients_of_users(&self) -> usize {
         self.clients - self.clients / ONE_FOR_ROOT_IN
     }
 
-    /// Returns the sentence with which a client is refused who may not connect.
+    /// Returns the sentence for a client that has no permission to connect.
     pub(super) fn not_allowed(&self) -> String {
         let viewers = match self.groups_in_words(", ") {
             none if none.is_empty() => " (`viewers` in the daemon's configuration can name a group)".into(),
@@ -68,7 +68,7 @@ impl SocketConfig {
         )
     }
 
-    /// Returns the sentence with which a new client is refused.
+    /// Returns the sentence for a new client that is refused.
     pub(super) fn sentence(&self, refusal: Refusal) -> String {
         match refusal {
             Refusal::OtherUser => self.not_allowed(),
@@ -84,7 +84,7 @@ impl SocketConfig {
     }
 }
 
-/// The clients that are connected, and how often users connect and request.
+/// The connected clients, and how often each user connects and sends requests.
 #[derive(Debug)]
 pub(super) struct Clients {
     /// Number of connected clients of each user.
@@ -99,12 +99,11 @@ impl Default for Clients {
 }
 
 impl Clients {
-    /// Returns the number of connected clients.
     pub(super) fn count(&self) -> usize {
         self.of_users.values().sum()
     }
 
-    /// Adds a client of a user. Returns an error if there are too many clients, or they connect too fast.
+    /// Adds a client of a user. Returns an error if there are too many clients, or the user connects too often.
     pub(super) fn admit(&mut self, uid: u32, limits: &SocketConfig, now: Instant) -> Result<(), Refusal> {
         if !self.request(uid, now) {
             return Err(Refusal::TooManyRequests);
@@ -126,13 +125,12 @@ impl Clients {
         self.of_users.retain(|_, clients| *clients > 0);
     }
 
-    /// Counts a request of a user. Returns false if requests arrive too fast.
     pub(super) fn request(&mut self, uid: u32, now: Instant) -> bool {
         self.rates.take(uid, now)
     }
 }
 
-/// Returns an error if a user may not see everything at one more interval.
+/// Returns an error if the user would exceed the maximum number of intervals.
 pub(super) fn check_interval(streams: &Streams, uid: u32, interval_ns: u64) -> Result<(), Word> {
     let own = || streams.intervals_of(uid);
     if is_root(uid) || own().any(|own| own == interval_ns) || own().count() < INTERVALS_PER_USER {
@@ -144,7 +142,7 @@ pub(super) fn check_interval(streams: &Streams, uid: u32, interval_ns: u64) -> R
     ))
 }
 
-/// Returns a free follower. An error says why none is available to this user, and what to do.
+/// Returns a free follower. The error says why this user gets none, and what to do.
 pub(super) fn free_follower(streams: &Streams, uid: u32) -> Result<Follower, Word> {
     let taken: BTreeMap<Follower, u32> = streams.followers().collect();
     let (may_use_all, own) = (is_root(uid), taken.values().filter(|of| **of == uid).count());
@@ -164,10 +162,10 @@ pub(super) fn free_follower(streams: &Streams, uid: u32) -> Result<Follower, Wor
     }
 }
 
-/// Ends streams of users who take too much memory with more than one stream: the newest first.
+/// While a memory limit is exceeded, ends the newest stream of the user with the most memory. Each user keeps one stream.
 pub(super) fn bound_memory(streams: &mut Streams, user_bytes: usize, users_bytes: usize) {
     loop {
-        // The bytes of each user, and the streams in the order of creation.
+        // For each user, the number of bytes, and the streams in order of creation.
         let mut users: BTreeMap<u32, (usize, BTreeMap<u64, &mut Stream>)> = BTreeMap::new();
         for stream in streams.going_on().filter(|stream| !is_root(stream.account)) {
             let (bytes, own) = users.entry(stream.account).or_default();
@@ -266,7 +264,6 @@ mod tests {
         assert!(users.of_users.is_empty());
     }
 
-    /// Takes a follower for a stream.
     fn follow(streams: &mut Streams, uid: u32) -> Result<Cursor, Word> {
         let kind = StreamKind { follower: Some(free_follower(streams, uid)?), interval_ns: 1 };
         Ok(streams.join(kind, uid, 0).unwrap())

@@ -1,4 +1,4 @@
-//! The socket for viewers: accepts connections of those who may see everything, and enforces limits.
+//! The socket for viewers: accepts connections from users who may see everything, and enforces limits.
 
 mod connection;
 mod limits;
@@ -32,12 +32,11 @@ use crate::{
 use limits::{Clients, USER_BYTES, USERS_BYTES, bound_memory, check_interval, free_follower};
 pub use peer::{Peer, note_senders};
 
-/// Minimum time between a sample outside the grid and any other sample, for the configured `shortest_interval`: the first is for a daemon that
-/// allows less, the second for one that allows more.
+/// Bounds for `shortest_interval` where it serves as the minimum time from the previous sample to an immediate one.
 const LEAST_GAP: Duration = Duration::from_millis(100);
 const MOST_GAP: Duration = Duration::from_secs(1);
 
-/// Time that clients have to read the last message when the daemon shuts down.
+/// Time for clients to read the last message when the daemon shuts down.
 const END: Duration = Duration::from_millis(1_500);
 
 /// State that all connections share.
@@ -49,10 +48,10 @@ struct Shared {
     opening: Arc<[u8]>,
     counters: Arc<Counters<Refusal>>,
     latest: Option<Taken>,
-    /// An immediate sample is wanted as soon as the rate limit allows; `wanted` wakes the server.
+    /// An immediate sample is requested, and is taken as soon as the rate limit allows. `wanted` wakes the server.
     wants_one: bool,
     wanted: Rc<Notify>,
-    /// Wakes all connections: streams have another sample, the limits changed, or the daemon shuts down.
+    /// Wakes all connections: streams have a new sample, the limits changed, or the daemon shuts down.
     news: watch::Sender<()>,
     is_ending: bool,
 }
@@ -65,7 +64,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves on a socket that is already bound; without one, only the end of the samples is awaited. `header` describes the host.
+    /// Serves on a bound socket; without one, [`Self::serve`] only waits for the samples to end. `header` describes the host.
     pub fn new(
         listener: Option<UnixListener>,
         collection: Collection,
@@ -73,7 +72,7 @@ impl Server {
         limits: SocketConfig,
         counters: Arc<Counters<Refusal>>,
     ) -> Result<Self, WriteError> {
-        // If this fails, the option is set on each client's socket instead, and a client that sends before that is refused.
+        // If this fails, `Peer::of` sets the option for each client. Then a client that sends data before that is refused.
         let _ = listener.as_ref().map(note_senders);
         let latest = collection.latest.clone();
         let shared = Shared {
@@ -94,7 +93,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Returns a function that sets new limits, for new and connected clients.
+    /// Returns a function that sets new limits for new and connected clients.
     pub fn limits(&self) -> impl Fn(SocketConfig) + use<> {
         let (shared, has_socket) = (self.shared.clone(), self.listener.is_some());
         move |limits| {
@@ -107,7 +106,7 @@ impl Server {
         }
     }
 
-    /// Serves until `stop`, or until no sample can be taken: the error says why in a sentence. Needs a
+    /// Serves until `stop`, or until no more samples can be taken, for the reason in the error. Needs a
     /// [`LocalSet`](tokio::task::LocalSet).
     pub async fn serve(mut self, stop: impl Future<Output = ()>) -> Result<(), String> {
         let mut stop = std::pin::pin!(stop);
@@ -131,7 +130,7 @@ impl Server {
                 }
                 accepted = accept(self.listener.as_ref()) => match accepted {
                     Ok((socket, _)) => self.admit(socket, &mut clients),
-                    // No file descriptor is available: keep serving the connected clients.
+                    // No file descriptor is available. The connected clients are still served.
                     Err(_) => tokio::time::sleep(LEAST_GAP).await,
                 },
                 Some(_) = clients.join_next(), if !clients.is_empty() => {}
@@ -143,7 +142,7 @@ impl Server {
             shared.news.send_replace(());
         }
         let all_closed = async { while clients.join_next().await.is_some() {} };
-        // A client that has not read the last word in this time misses it.
+        // A client that does not read the last message in this time misses it.
         let _ = tokio::time::timeout(END, all_closed).await;
         clients.shutdown().await;
         ending
@@ -161,7 +160,7 @@ impl Server {
 
     fn admit(&self, socket: UnixStream, clients: &mut JoinSet<()>) {
         let mut shared = self.shared.borrow_mut();
-        // On an error, the client has already closed the connection.
+        // An error means that the client has already closed the connection.
         let Ok(peer) = Peer::of(&socket) else { return };
         let (limits, uid) = (shared.limits.clone(), peer.uid);
         let admitted = shared.clients.admit(uid, &limits, Instant::now());
@@ -178,7 +177,7 @@ impl Server {
             Err(refusal) => {
                 shared.counters.refuse(refusal);
                 if let Ok(word) = Outgoing::refusal(&Word::refused(refusal, limits.sentence(refusal))) {
-                    // The message fits into the socket's buffer, unless the client does not read.
+                    // Must not wait. The socket's buffer is empty, so the message fits.
                     let _ = socket.try_write(&word);
                 }
             }
@@ -211,14 +210,14 @@ impl Shared {
         self.wanted.notify_one();
     }
 
-    /// Returns when a wanted sample may be taken.
+    /// Returns when an immediate sample may be taken, or `None` if none is requested.
     fn may_be_taken(&self) -> Option<Instant> {
         let now = Instant::now();
         let gap = Duration::from_nanos(self.limits.shortest_interval).clamp(LEAST_GAP, MOST_GAP);
         self.wants_one.then(|| self.latest.as_ref().map_or(now, |latest| now.max(latest.at + gap)))
     }
 
-    /// Adds a viewer of these processes, or of everything if there are none.
+    /// Adds a viewer of these processes, or of everything if `pids` is empty.
     fn join(&mut self, uid: u32, pids: &[u32], interval_ns: u64) -> Result<Cursor, Word> {
         if pids.is_empty() {
             check_interval(&self.streams, uid, interval_ns)?;
@@ -235,7 +234,6 @@ impl Shared {
         begun.inspect_err(|_| self.unfollow(follower))
     }
 
-    /// Moves a reader to another interval.
     fn change_interval(&mut self, uid: u32, cursor: &Cursor, interval_ns: u64) -> Result<Cursor, Word> {
         let since_changes = self.streams.of(cursor).since_changes;
         let changed = self.begin(uid, StreamKind { interval_ns, ..cursor.kind }, since_changes)?;
@@ -254,7 +252,7 @@ impl Shared {
         Ok(cursor)
     }
 
-    /// Removes a reader. Its processes are followed until it has no other stream.
+    /// Removes a reader. Its processes are no longer followed if its follower has no other stream.
     fn leave(&mut self, uid: u32, cursor: &Cursor) {
         self.streams.leave(cursor, uid);
         self.collection.pace.ask_no_longer(cursor.kind.interval_ns);
@@ -269,12 +267,10 @@ impl Shared {
         self.collection.follow(follower, Vec::new());
     }
 
-    /// Returns whether the latest sample was begun after this time.
     fn has_begun_after(&self, at: Instant) -> bool {
         self.latest.as_ref().is_some_and(|latest| latest.began > at)
     }
 
-    /// Returns the number of the latest sample, or 0 if there is none.
     fn number(&self) -> u64 {
         self.latest.as_ref().map_or(0, |latest| latest.number)
     }

@@ -23,14 +23,14 @@ pub struct Peer {
 /// Maximum number of groups of a user (NGROUPS_MAX, since Linux 2.6.4).
 const MOST_GROUPS: usize = 65_536;
 
-/// Makes the kernel report the sender of every byte. Connections inherit this option. Since Linux 6.16, data that is sent before
-/// the connection is accepted has no sender unless the listening socket has the option.
+/// Makes the kernel report the sender of all data. Connections inherit this option from a listening socket. Since Linux 6.16, the
+/// listening socket needs this option. Otherwise data that arrives before the connection is accepted has no sender.
 pub fn note_senders(listener: impl AsFd) -> io::Result<()> {
     Ok(set_socket_passcred(listener, true)?)
 }
 
 impl Peer {
-    /// Reads the peer from the kernel, and makes the kernel report the sender of all data from now on.
+    /// Reads the peer from the kernel. Also makes the kernel report the sender of all later data.
     pub fn of(socket: impl AsFd) -> io::Result<Self> {
         let socket = socket.as_fd();
         set_socket_passcred(socket, true)?;
@@ -64,8 +64,8 @@ fn groups(socket: i32) -> io::Result<Vec<u32>> {
     }
 }
 
-/// Reads what has arrived, and the real user id of its sender. Returns `WouldBlock` if nothing has arrived. If the client passes
-/// file descriptors, the kernel closes them: the buffer has no space for them.
+/// Reads data that has arrived, and the real user id of its sender. Returns `WouldBlock` if no data has arrived. If the client
+/// passes file descriptors, the kernel closes them, because the buffer has no space for them.
 pub fn receive(socket: impl AsFd, into: &mut [u8]) -> io::Result<(usize, Option<u32>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);

@@ -9,7 +9,6 @@ use crate::{collection::Collect, shown::Reading};
 const ALICE: u32 = 61_001;
 const SECOND: u64 = 1_000_000_000;
 
-/// Takes empty samples.
 struct Nothing;
 
 impl Collect for Nothing {
@@ -19,7 +18,7 @@ impl Collect for Nothing {
     fn follow(&mut self, _: Follower, _: &[u32]) {}
 }
 
-/// A server without clients, and the folder of its socket.
+/// Returns a server without clients, and the directory of its socket.
 pub(super) fn server(limits: SocketConfig) -> (Server, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let listener = UnixListener::bind(folder.path().join("s.sock")).unwrap();
@@ -48,7 +47,7 @@ async fn intervals_of_a_user_are_limited_and_others_still_get_theirs() {
     assert!(word.sentence.contains("16 different intervals"), "{}", word.sentence);
     let again = join(ALICE, 16).expect("the user already has this interval");
     assert!(join(ALICE + 1, 17).is_ok() && join(ROOT, 18).is_ok());
-    // A place is free when the last viewer at its interval has left.
+    // An interval no longer counts after its last viewer has left.
     shared.leave(ALICE, &again);
     assert!(shared.join(ALICE, &[], 17 * SECOND).is_err());
     shared.leave(ALICE, &cursors[15]);
@@ -65,7 +64,7 @@ async fn only_root_and_viewers_may_connect() {
     assert!(!may(ALICE, &[]) && !may(ALICE, &[0, 61_100]));
 }
 
-/// As with a host on which thousands of cgroups come and go each second.
+/// Simulates a host on which thousands of cgroups are created and removed each second.
 #[tokio::test]
 async fn a_viewer_with_an_interval_of_a_day_takes_bounded_memory() {
     let (server, _folder) = server(SocketConfig::default());
@@ -89,7 +88,7 @@ async fn a_viewer_with_an_interval_of_a_day_takes_bounded_memory() {
     assert!((2 << 20..12 << 20).contains(&bytes), "{bytes} bytes");
 }
 
-/// A reading in which all tasks are followed for every follower.
+/// Returns a sample in which every follower follows all tasks.
 pub(super) fn taken(tasks: u32, number: u64) -> Taken {
     let sample = cgscope_made_up::host(tasks, 5, number);
     let followed = |serial| Followed { serial, followers: u64::MAX };
@@ -133,7 +132,7 @@ async fn the_memory_of_a_users_streams_is_limited_and_other_streams_continue() {
     let (server, _folder) = server(SocketConfig::default());
     let mut shared = server.shared.borrow_mut();
     let mut join = |uid, ms| shared.join(uid, &[], ms * SECOND / 1_000).unwrap();
-    // All of them show each sample.
+    // All streams show each sample.
     let [first, second] = [1, 2].map(|ms| join(ALICE, ms));
     let cursors: Vec<Cursor> = (3..=16).map(|ms| join(ALICE, ms)).collect();
     let [root, other] = [(ROOT, 17), (ALICE + 1, 18)].map(|(uid, ms)| join(uid, ms));
@@ -152,7 +151,7 @@ async fn the_memory_of_a_users_streams_is_limited_and_other_streams_continue() {
     assert!(word.sentence.contains("too much of the daemon's memory"), "{}", word.sentence);
     let is_served = |shared: &Shared, cursor| shared.streams.of(cursor).ended.is_none();
     assert!([&first, &second, &root, &other].iter().all(|cursor| is_served(&shared, cursor)));
-    // A lower limit for all users: each user keeps one stream.
+    // With a lower limit for all users together, each user keeps one stream.
     bound_memory(&mut shared.streams, MOST, 1);
     assert!([&first, &root, &other].iter().all(|cursor| is_served(&shared, cursor)));
     assert!(!is_served(&shared, &second));
@@ -171,6 +170,6 @@ async fn a_stream_holds_one_copy_of_its_rows_and_few_frames() {
     }
     assert_eq!(shared.streams.of(&cursor).behind(&cursor), 0);
     let bytes = shared.streams.going_on().map(|stream| stream.bytes()).sum::<usize>();
-    // The fixed size of a stream, and for each task a reading and two references to it.
+    // The limit is the fixed size of a stream, and a reading with two references for each task.
     assert!(bytes < (1 << 20) + TASKS as usize * 850, "{bytes} bytes for {TASKS} tasks");
 }

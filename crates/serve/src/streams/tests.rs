@@ -34,7 +34,7 @@ fn join(streams: &mut Streams, kind: StreamKind) -> Cursor {
     streams.join(kind, 0, 0).unwrap()
 }
 
-/// Returns the numbers of the samples that a reader gets now.
+/// Returns the numbers of the samples that are available to a reader.
 fn read(streams: &mut Streams, cursor: &mut Cursor) -> Vec<u64> {
     let mut bytes = Outgoing::opening(&Header::default()).unwrap();
     while let Some(shown) = streams.next(cursor) {
@@ -67,7 +67,7 @@ fn each_stream_has_the_samples_of_its_grid() {
     show(&mut streams, &taken(3, SECOND, true));
     show(&mut streams, &taken(4, SECOND * 5 / 4, false));
     show(&mut streams, &taken(5, SECOND * 3 / 2, true));
-    // The point in between was missed.
+    // The grid point at two seconds was missed.
     show(&mut streams, &taken(6, SECOND * 5 / 2, true));
     show(&mut streams, &taken(6, SECOND * 5 / 2, true));
     assert_eq!(read(&mut streams, &mut halves), [1, 2, 3, 5, 6]);
@@ -144,7 +144,7 @@ fn a_stream_that_cannot_be_encoded_ends_with_a_reason_and_others_continue() {
     let following = StreamKind { follower: Follower::all().next(), interval_ns: SECOND };
     let [mut all, mut one] = [every(SECOND), following].map(|kind| join(&mut streams, kind));
     show(&mut streams, &taken(1, SECOND, true));
-    // Tasks are out of order, but none of them is followed.
+    // The tasks are out of order, but nobody follows them.
     let mut sample = cgscope_made_up::host(3, 1, 2);
     sample.tasks.reverse();
     let reading = Arc::new(Reading { sample, followed: Vec::new() });
@@ -158,17 +158,17 @@ fn a_stream_that_cannot_be_encoded_ends_with_a_reason_and_others_continue() {
     assert_eq!(word.refused, Some(Refusal::Failed));
     assert!(word.sentence.contains("not in the order of their serials"), "{}", word.sentence);
     assert!(streams.next(&mut all).is_none());
-    // A reader that joins after all others left gets a new stream.
+    // A reader that joins after all other readers left gets a new stream.
     streams.leave(&all, 0);
     let mut again = join(&mut streams, every(SECOND));
     show(&mut streams, &taken(4, 4 * SECOND, true));
     assert_eq!(streams.next(&mut again).map(|shown| shown.number), Some(4));
 }
 
-/// Tasks as (serial, whether it is followed, ns on a CPU), and cgroups in which other tasks exited.
+/// Tasks as (serial, whether the task is followed, ns on a CPU), and cgroups in which other tasks exited.
 type Second<'a> = (&'a [(u64, bool, u64)], &'a [u64]);
 
-/// One sample a second, with all tasks in one cgroup. A task starts half a second before the second given by its serial.
+/// Returns one sample a second, with all tasks in one cgroup. The task with serial N starts at N - 0.5 s.
 fn seconds(samples: &[Second<'_>]) -> Vec<Taken> {
     let (mut before, mut ended) = (Reading::default(), Arc::<Ended>::default());
     let taken = |(number, (tasks, exited)): (u64, &Second<'_>)| {
@@ -202,7 +202,7 @@ fn seconds(samples: &[Second<'_>]) -> Vec<Taken> {
     (1..).zip(samples).map(taken).collect()
 }
 
-/// Returns how long each cgroup ran, ns, computed from what a reader receives.
+/// Returns how long each cgroup ran (ns), calculated from the samples that a reader receives.
 fn ran(streams: &mut Streams, cursor: &mut Cursor) -> BTreeMap<Option<Arc<str>>, u64> {
     let mut bytes = Outgoing::opening(&Header::default()).unwrap();
     while let Some(shown) = streams.next(cursor) {
@@ -254,7 +254,7 @@ fn a_reader_that_skips_samples_still_gets_what_ended_in_them() {
     }
 }
 
-/// The readings that each of three viewers gets of a host: of each second, of every third second, and of some processes.
+/// Records what three viewers receive: one sees every second, one sees every third second, and one follows some processes.
 #[test]
 fn what_viewers_get_has_not_changed() {
     let follower = Follower::all().next().unwrap();

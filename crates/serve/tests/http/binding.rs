@@ -1,4 +1,4 @@
-//! Every setting that cannot be served gives an error sentence: what is wrong, what it prevents, what to do.
+//! Every unusable setting gives an error sentence that says what is wrong, what it prevents, and what to do.
 
 use std::fs;
 

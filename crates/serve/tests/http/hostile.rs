@@ -22,7 +22,7 @@ use crate::support::{LONG, Server, answer, anywhere, ends, get, limited, say};
 
 const SHORT: Duration = Duration::from_millis(200);
 
-/// Returns everything that the server sends until it closes. If the connection is reset, returns what arrived before.
+/// Returns all bytes that the server sends before the connection is closed or reset.
 async fn rest(stream: &mut TcpStream) -> Vec<u8> {
     let mut all = Vec::new();
     let _ = timeout(LONG, stream.read_to_end(&mut all)).await.expect("an end in time");
@@ -109,7 +109,7 @@ async fn an_answer_that_is_read_slowly_or_not_at_all_is_ended() {
     let (_deaf, mut sips) = (slow().await, slow().await);
     let start = Instant::now();
     let mut piece = [0; 512];
-    // The client's own buffer is soon empty, because the server's buffers hold nothing more.
+    // Ends soon after the server disconnects: the server's unsent data is dropped, and the client's own buffer is small.
     while sips.read(&mut piece).await.is_ok_and(|bytes| bytes > 0) {
         assert!(start.elapsed() < LONG, "a slow reader is still served");
         sleep(SHORT / 20).await;
@@ -129,7 +129,7 @@ async fn slow_readers_hold_few_pages_and_lose_them_to_new_requests() {
         stream.write_all(get("/metrics", &format!("Accept: {n}\r\n")).as_bytes()).await.unwrap();
         deaf.push(stream);
     }
-    // Memory for three pages is held. Each further page displaces one of them.
+    // There is memory for three pages. Each further page displaces a slow reader and its page.
     let page = server.get("/metrics", "").await;
     assert_eq!((page.status, page.body.len()), (200, 8_000_000));
     server.wait_until("all made", |server| server.made.load(SeqCst) == 13).await;
@@ -184,7 +184,7 @@ async fn clients_being_answered_keep_their_places_and_another_is_refused() {
     let mut waiting = Vec::new();
     for n in 0..4 {
         let mut stream = server.connect().await;
-        // There are two pages, made one after the other. The clients of both must get theirs.
+        // There are two different pages, made one after the other. The clients of both pages must get them.
         stream.write_all(get("/metrics", &format!("Accept: {}\r\n", n % 2)).as_bytes()).await.unwrap();
         waiting.push(stream);
     }
@@ -195,7 +195,7 @@ async fn clients_being_answered_keep_their_places_and_another_is_refused() {
     let refused = answer(&mut fifth, false).await.unwrap();
     assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
     assert_eq!(server.refused(HttpRefusal::Full), 1);
-    // A health probe gets its answer even then.
+    // A health probe gets its answer even now.
     let mut probe = server.connect().await;
     probe.write_all(get("/-/healthy", "").as_bytes()).await.unwrap();
     assert_eq!(answer(&mut probe, false).await.unwrap().status, 200);
@@ -211,7 +211,7 @@ async fn clients_being_answered_keep_their_places_and_another_is_refused() {
 async fn many_new_connections_do_not_delay_a_scrape() {
     let server = Server::start(&anywhere(), 100_000);
     let address = server.address();
-    // Separate threads, so that they connect while the server works. Each holds its latest connections.
+    // Separate threads connect while the server works. Each thread keeps its latest connections open.
     let storms: Vec<_> = (0..2)
         .map(|_| {
             thread::spawn(move || {

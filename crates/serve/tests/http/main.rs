@@ -1,4 +1,4 @@
-//! Tests of the HTTP server as clients use it: real sockets, one conversation per test.
+//! Tests of the HTTP server from the view of a client, with real sockets.
 
 mod access;
 mod binding;

@@ -19,7 +19,7 @@ use tokio::{
 
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Longer than any answer takes in these tests.
+/// A time limit that exceeds the time of any answer in these tests.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 
 pub(crate) struct Server {
@@ -124,7 +124,7 @@ impl Server {
         self.http.counters.refused(refusal)
     }
 
-    /// Waits for a counter: counts are written after the client has its answer.
+    /// Waits for a counter, because the server may count after the client has its answer.
     pub(crate) async fn wait_until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
         for _ in 0..2_000 {
             if holds(self) {
@@ -139,7 +139,6 @@ impl Server {
         TcpStream::connect(self.address()).await.unwrap()
     }
 
-    /// Sends one request on a separate connection.
     pub(crate) async fn ask(&self, request: &str) -> Answer {
         let mut stream = self.connect().await;
         say(&mut stream, request).await
@@ -156,7 +155,7 @@ impl Drop for Server {
     }
 }
 
-/// Encodes a GET request. Each line of `headers` must end with CR LF.
+/// Returns a GET request. Each line of `headers` must end with CR LF.
 pub(crate) fn get(path: &str, headers: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: h\r\n{headers}\r\n")
 }
@@ -170,7 +169,7 @@ where
     answer(stream, request.starts_with("HEAD")).await.expect("an answer")
 }
 
-/// Returns the next answer, or `None` if the connection ended before one.
+/// Returns the next answer, or `None` if the connection ended first.
 pub(crate) async fn answer<S: AsyncRead + Unpin>(stream: &mut S, is_to_head: bool) -> Option<Answer> {
     timeout(LONG, read(stream, is_to_head)).await.expect("an answer or an end in time")
 }
@@ -194,7 +193,7 @@ async fn read<S: AsyncRead + Unpin>(stream: &mut S, is_to_head: bool) -> Option<
     Some(answer)
 }
 
-/// Returns true if the server closes the connection in time without sending anything.
+/// Returns whether the server closes the connection without sending anything.
 pub(crate) async fn ends<S: AsyncRead + Unpin>(stream: &mut S) -> bool {
     let end = timeout(LONG, stream.read_u8()).await.expect("an end in time");
     end.is_err()

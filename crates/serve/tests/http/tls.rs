@@ -1,4 +1,4 @@
-//! Pages by HTTPS.
+//! Tests of pages over HTTPS.
 
 use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 
@@ -16,7 +16,7 @@ use tokio_rustls::{
 
 use crate::support::{Server, anywhere, ends, get, say};
 
-/// A certificate for `localhost` and its key, in two files.
+/// A certificate for `localhost` and its key, as two files.
 struct Files {
     dir: tempfile::TempDir,
     certificate: PathBuf,
@@ -117,7 +117,7 @@ async fn a_handshake_that_stalls_is_ended() {
     let mut silent = server.connect().await;
     assert!(ends(&mut silent).await);
     let mut half = server.connect().await;
-    // The header of a TLS record of 512 bytes, and nothing after it.
+    // The header of a TLS record of 512 bytes, without the rest of the record.
     half.write_all(&[0x16, 3, 1, 2, 0, 1]).await.unwrap();
     assert!(ends(&mut half).await);
     assert_eq!(server.refused(HttpRefusal::Slow), 2);

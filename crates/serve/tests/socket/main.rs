@@ -24,7 +24,7 @@ use cgscope_serve::{
 };
 use tokio::{net::UnixListener, sync::oneshot, task::LocalSet};
 
-/// A host with this many tasks.
+/// Generates samples of a host with this number of tasks.
 struct Made {
     tasks: u32,
     round: Arc<AtomicU64>,
@@ -41,7 +41,7 @@ impl Collect for Made {
     fn follow(&mut self, _: Follower, _: &[u32]) {}
 }
 
-/// A server on a separate thread, until this value is dropped.
+/// A server on a separate thread. The server ends when this value is dropped.
 struct Daemon {
     path: PathBuf,
     _folder: tempfile::TempDir,
@@ -92,7 +92,8 @@ fn every(ms: u64) -> Request {
     Request::every(ms * 1_000_000)
 }
 
-/// Ends a test that hangs. No claim: beside a compiler, 200 KiB of samples take an unoptimised daemon more than a minute, and 2 s alone.
+/// Ends a test that hangs. Not a performance requirement: an unoptimised daemon sends 200 KiB of samples in 2 s, but takes more
+/// than a minute while a compiler runs.
 const HANGS: Duration = Duration::from_secs(300);
 
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -175,14 +176,14 @@ fn a_client_that_reads_nothing_is_disconnected_and_delays_nobody() {
     while daemon.counters.refused(Refusal::TooSlow) == 0 {
         let event = good.receive();
         let is_served = match &event {
-            // A slow machine may make it skip samples.
+            // On a slow machine, the viewer may lose samples.
             Some(Message::Word(word)) => word.refused.is_none(),
             event => matches!(event, Some(Message::Sample(_))),
         };
         assert!(is_served, "{event:?}");
         assert!(begun.elapsed() < HANGS, "the slow one is still there");
     }
-    // A client that sends nothing has no more time than this.
+    // A client that sends nothing has the same time limit.
     let mut silent = UnixStream::connect(&daemon.path).unwrap();
     let mut answer = String::new();
     silent.set_read_timeout(Some(HANGS)).unwrap();
@@ -243,7 +244,7 @@ fn the_shutdown_does_not_wait_for_clients_that_do_not_read() {
     let mut deaf = UnixStream::connect(&daemon.path).unwrap();
     deaf.write_all(&every(60_000).line()).unwrap();
     while !matches!(good.receive(), Some(Message::Sample(_))) {}
-    // A frame is partly sent, and the rest does not fit.
+    // The daemon has sent part of a frame, and the rest does not fit into the socket's buffer.
     deaf.read_exact(&mut [0; 100_000]).unwrap();
     let begun = Instant::now();
     assert_eq!(daemon.end(), Ok(()));

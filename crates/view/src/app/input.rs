@@ -1,5 +1,4 @@
-//! How keys and the mouse change the state of the screen: commands, prompts, and the question which quota would have been enough,
-//! which the main loop answers.
+//! Changes the screen after keys and mouse events: commands, prompts, and What if. The main loop provides the text of What if.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,12 +15,12 @@ use crate::{
     subject::Key,
 };
 
-/// Interval lengths that the keys for slower and faster step through, ms.
+/// Interval lengths for the keys that make intervals longer or shorter, ms.
 const INTERVALS_MS: [u64; 10] = [100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 300_000];
 /// Rows to move per step of the mouse wheel.
 const WHEEL: isize = 3;
 
-/// What the main loop does after input. Every effect but `None`, `Quit` and `Suspend` also redraws the screen.
+/// An action for the main loop after input. Every effect but `None`, `Quit` and `Suspend` also redraws the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Nothing changed.
@@ -48,7 +47,7 @@ impl App {
         match event {
             Event::Key(key) if key.kind != KeyEventKind::Release => self.on_key(*key),
             Event::Mouse(mouse) => self.on_mouse(*mouse),
-            // Outside a prompt, its letters would be commands, such as those that write files.
+            // Outside a prompt, letters are commands. Pasted text must not run commands, such as the commands that write files.
             Event::Paste(text) => self.on_paste(text),
             Event::Resize(width, height) => {
                 self.on_resize(*width, *height);
@@ -144,7 +143,7 @@ impl App {
         Effect::Draw
     }
 
-    /// The current view; under help or findings, the view below them.
+    /// Returns the current view. If this view covers another view, returns the covered view.
     fn before(&self) -> View {
         match self.back.last() {
             Some(place) if self.view.is_over() => place.view,
@@ -152,7 +151,7 @@ impl App {
         }
     }
 
-    /// Shows a view. If help or findings open, remembers the view below them.
+    /// Shows a view. If the view covers the current view, remembers the current view for the Back command.
     pub(super) fn go(&mut self, view: View) -> Effect {
         let below = self.before();
         if self.view.is_over() {
@@ -200,7 +199,7 @@ impl App {
         }
         (self.selected, self.first_row, self.scrolled) = (0, 0, 0);
         if self.view == View::Task {
-            // After going back to the list, this row must still be selected.
+            // When the user goes back to the list, this row must still be selected.
             self.moved.insert(self.kind());
         } else {
             self.moved.remove(&self.kind());
@@ -211,7 +210,7 @@ impl App {
 
     fn go_back(&mut self) -> Effect {
         let filtered_here = self.back.last().is_none_or(|place| {
-            // Opening a row of states sets the filter, so the filter belongs to that place.
+            // Opening a row of the States view sets the filter. Back then leaves the row instead of only clearing the filter.
             let opened_by_filter = place.view == View::States && self.view == View::Overview;
             place.filter != self.filter && !opened_by_filter
         });
@@ -233,7 +232,7 @@ impl App {
         self.refreshed()
     }
 
-    /// Closes or opens the branch of the selected row. If there is nothing to close, selects the parent row.
+    /// Closes or opens the branch of the selected row. If the row has no open branch to close, selects the parent row.
     fn fold(&mut self, close: bool) -> Effect {
         let Some(row) = self.rows.get(self.selected) else { return Effect::None };
         let Key::Cgroup(path) = &row.key else { return Effect::None };
@@ -303,7 +302,6 @@ impl App {
         self.refreshed()
     }
 
-    /// Index of the sort column in the list's columns.
     fn sorted_at(&self) -> usize {
         let (sort, _) = self.sort_of(self.kind());
         self.kind().columns().iter().position(|column| *column == sort).unwrap_or(0)
@@ -340,7 +338,6 @@ impl App {
         match mouse.kind {
             MouseEventKind::ScrollUp => self.move_by(-WHEEL),
             MouseEventKind::ScrollDown => self.move_by(WHEEL),
-            // A click closes the prompt.
             MouseEventKind::Down(MouseButton::Left) if self.prompt.is_some() => {
                 self.prompt = None;
                 Effect::Draw
@@ -357,15 +354,15 @@ impl App {
     }
 }
 
-/// Maximum bytes of the text; useful paths are shorter.
+/// Maximum length of the filter, bytes. Useful paths are shorter.
 const LONGEST: usize = 128;
 
 /// An open prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Prompt {
-    /// Text of the filter is being typed. The string is the previous filter, which Esc restores.
+    /// The user is typing a filter. The string is the previous filter, which Esc restores.
     Filter(String),
-    /// A sort column is being chosen: the columns, and the index of the marked one.
+    /// The user is choosing a sort column. The number is the index of the marked column.
     Sort(&'static [Column], usize),
 }
 
@@ -388,7 +385,6 @@ fn edit(line: &mut String, key: KeyEvent) -> bool {
 }
 
 impl App {
-    /// Adds pasted text to the filter that is being typed.
     fn on_paste(&mut self, text: &str) -> Effect {
         if !matches!(self.prompt, Some(Prompt::Filter(_))) {
             return Effect::None;
@@ -436,7 +432,7 @@ impl App {
     }
 }
 
-/// The cgroup in question, and the answer so far.
+/// The cgroup that the What if view shows, and the answer so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Enough {
     path: Arc<str>,
@@ -446,8 +442,8 @@ pub(crate) struct Enough {
 }
 
 impl App {
-    /// Opens the view for the selected cgroup, or the cgroup of the selected task. If that has no quota, for the nearest one above it
-    /// that has one.
+    /// Opens What if for the selected cgroup or the selected task's cgroup. A cgroup without a quota is replaced by its nearest
+    /// ancestor with a quota.
     fn ask_enough(&mut self) -> Effect {
         let Err(why) = self.question().map(|enough| self.enough = Some(enough)) else {
             return self.go(View::WhatIf);
@@ -456,7 +452,7 @@ impl App {
         Effect::Draw
     }
 
-    /// The question about the selection, or a sentence that says why there is none.
+    /// Returns the cgroup for the What if view, or a sentence that says why there is none.
     fn question(&self) -> Result<Enough, String> {
         if self.replay.is_some() {
             return Err("a replay does not answer this: use `cgscope whatif FILE`".into());
@@ -479,13 +475,13 @@ impl App {
         Ok(Enough { path: path.into(), title: name(path), lines: Vec::new() })
     }
 
-    /// The path of the cgroup whose demand the screen wants collected; `None` if no answer is on the screen.
+    /// Returns the cgroup for which the screen needs the recorded demand; `None` if the What if view is not on the screen.
     pub fn wanted_enough(&self) -> Option<&Arc<str>> {
         let enough = self.enough.as_ref().filter(|_| self.view == View::WhatIf)?;
         Some(&enough.path)
     }
 
-    /// Shows the answer for a cgroup, unless the screen is paused or no longer wants it.
+    /// Shows the answer for a cgroup, unless the screen is paused or the What if view shows another cgroup.
     pub fn on_enough(&mut self, path: &str, lines: Vec<String>) {
         if let Some(enough) = self.enough.as_mut().filter(|enough| !self.paused && &*enough.path == path) {
             enough.lines = lines;
@@ -530,7 +526,7 @@ mod tests {
     const WEB: &str = "/system.slice/web.service";
     const POD: &str = "/kubepods/burstable/pod7f/main";
 
-    /// A tree of cgroups. The cgroups with these paths have a quota.
+    /// Returns a screen with a tree of cgroups. The cgroups with these paths have a quota.
     fn app(limited: &[&str]) -> App {
         let mut app = App::new(
             About::default(),
@@ -566,7 +562,7 @@ mod tests {
         app.on_key(key.parse::<KeyPress>().expect("a key").into())
     }
 
-    /// Selects the first row whose path ends with this, and asks. Returns the path of the cgroup in question, or the notice.
+    /// Selects the first row whose path ends with `end`, and opens What if. Returns the path of the cgroup, or the notice.
     fn asked(app: &mut App, end: &str) -> Result<String, String> {
         let is_it = |key: &crate::subject::Key| match key {
             crate::subject::Key::Cgroup(path) => path.ends_with(end),

@@ -22,7 +22,6 @@ use crate::{
     subject::{Key, Subject},
 };
 
-/// Whether a row has children, and whether they are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fold {
     Leaf,
@@ -30,14 +29,14 @@ pub(crate) enum Fold {
     Closed,
 }
 
-/// Where to find the figures of a row: mostly an index into the interval's data.
+/// The place of a row's figures: mostly an index into the interval's data.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum At {
     Node(usize),
     Unknown,
     Process(usize),
     Task(usize),
-    /// The figures themselves, because the interval does not store states.
+    /// The figures of a state. The row holds them, because the interval does not store states.
     State(Box<StateRow>),
 }
 
@@ -52,20 +51,19 @@ pub struct ListRow {
     pub(crate) fold: Fold,
 }
 
-/// What rows a list should have, and in which order.
+/// Selects and sorts the rows of a list.
 #[derive(Clone, Copy)]
 pub(crate) struct Question<'a> {
     pub(crate) kind: ListKind,
-    /// Only rows within this subject: everything, a cgroup or a process.
+    /// The scope of the list: everything, a cgroup or a process. Only rows within the scope are shown.
     pub(crate) scope: &'a Key,
     pub(crate) sort: Column,
     /// Reverse the column's default order.
     pub(crate) reversed: bool,
-    /// Show cgroups as a tree.
     pub(crate) tree: bool,
-    /// Also threads that did nothing.
+    /// Also show threads that did nothing.
     pub(crate) idle: bool,
-    /// Only rows that contain this text.
+    /// Show only rows that contain this text.
     pub(crate) filter: &'a str,
     /// Paths of cgroups whose branch is closed.
     pub(crate) folded: &'a BTreeSet<Arc<str>>,
@@ -74,7 +72,7 @@ pub(crate) struct Question<'a> {
 }
 
 impl At {
-    /// The subject of the row; `None` for a state.
+    /// Returns the subject of the row; `None` for a state.
     pub(crate) fn subject<'a>(&self, data: &'a Data) -> Option<Subject<'a>> {
         Some(match self {
             Self::Node(at) => Subject::Cgroup(data.tree.nodes().get(*at)?),
@@ -122,7 +120,7 @@ impl Question<'_> {
         let scope = self.scope_node(data);
         let below = scope.map_or(0..data.tree.nodes().len(), |node| data.tree.below(node));
         if self.kind == ListKind::Victims {
-            // Only cgroups whose own tasks waited behind others. Their ancestors would only repeat the same figures.
+            // Show only cgroups whose own tasks waited behind others. Their ancestors would repeat the same figures.
             let ran = data.interval.pairs.iter().filter(|pair| pair.blame == Blame::Ran);
             let victims: BTreeSet<usize> =
                 ran.filter_map(|pair| data.tree.find_id(&data.interval, pair.victim)).collect();
@@ -132,7 +130,7 @@ impl Question<'_> {
         below.map(At::Node).chain(unknown).collect()
     }
 
-    /// Index of the cgroup that is the scope, if the scope is a cgroup.
+    /// Returns the tree index of the scope; `None` if the scope is not a cgroup.
     fn scope_node(&self, data: &Data) -> Option<usize> {
         match self.scope {
             Key::Cgroup(path) => data.tree.find(path),
@@ -140,7 +138,7 @@ impl Question<'_> {
         }
     }
 
-    /// Rows without a tree, sorted by the column. Equal rows are sorted by key, so that they keep their order.
+    /// Returns the rows without a tree, sorted by the column. Equal rows are sorted by key, so that their order is stable.
     fn flat(&self, data: &Data, rows: Vec<At>) -> Vec<ListRow> {
         let filter = self.filter.to_lowercase();
         let mut keyed: Vec<(SortKey, ListRow)> = rows
@@ -193,14 +191,14 @@ impl Question<'_> {
         }
     }
 
-    /// The tree of cgroups; siblings are sorted by the column.
+    /// Returns the rows of the tree. Siblings are sorted by the column.
     fn tree(&self, data: &Data) -> Vec<ListRow> {
         let nodes = data.tree.nodes();
         let keys: Vec<SortKey> =
             nodes.iter().map(|node| self.sort.sort_key(&Subject::Cgroup(node), data)).collect();
         let order = self.order();
         let sorted = |mut siblings: Vec<usize>| {
-            // Reverse order, because the loop below pops from the end.
+            // Sort in reverse order, because the loop below pops from the end.
             siblings.sort_by(|a, b| {
                 order(&keys[*b], &keys[*a]).then_with(|| nodes[*b].path.cmp(&nodes[*a].path))
             });
@@ -257,15 +255,15 @@ named! {
         name: &'static str,
         /// The default sort column.
         sorted_by: Column,
-        /// Columns that may take the remaining width; the first visible one takes it.
+        /// Columns that can take the remaining width. The first visible column of these takes it.
         flexible: &'static [Column],
         /// All columns, except the counters that lists of cgroups, processes and threads share.
         beside_counters: &'static [Column],
-        /// Columns to omit when the screen is too narrow, in this order. Counters that are not listed here go first.
+        /// Columns to omit when the screen is too narrow, in this order. Counters that are not listed here are omitted first.
         named_least_needed: &'static [Column],
     }
 
-    /// Cgroups and what their tasks did.
+    /// Cgroups with the activity of their tasks.
     Cgroups = "cgroups", WaitTime, &[Name],
         &[Name, WaitTime, WaitShare, Why, Throttled, P50, P99, Max, Pending, OnCpu, Quota, Threads, Behind],
         &[WAITS, WaitShare, CSWCH, Threads, Behind, P50, Pending, Max, OnCpu, NVCSWCH, P99, Throttled, Quota];
@@ -300,7 +298,7 @@ const LEAST_OF_TASKS: &[Column] =
     &[MIGR, WAITS, WaitShare, P50, Pid, CSWCH, Cgroup, Pending, Cpu, Threads, Max, NVCSWCH, Throttled, OnCpu];
 
 impl ListKind {
-    /// All columns of the list, in display order.
+    /// Returns all columns of the list, in display order.
     pub fn columns(self) -> &'static [Column] {
         static COLUMNS: LazyLock<[Vec<Column>; ListKind::ALL.len()]> =
             LazyLock::new(|| ListKind::ALL.map(ListKind::all_columns));
@@ -319,7 +317,6 @@ impl ListKind {
         columns.flat_map(|column| std::iter::once(column).chain(counters(column))).collect()
     }
 
-    /// Columns to omit when the screen is too narrow, in this order.
     pub(crate) fn least_needed(self) -> Vec<Column> {
         let named = self.named_least_needed();
         let others =
@@ -327,7 +324,6 @@ impl ListKind {
         others.chain(named).copied().collect()
     }
 
-    /// Whether the rows are cgroups.
     pub(crate) const fn is_of_cgroups(self) -> bool {
         matches!(self, Self::Cgroups | Self::Limits | Self::Victims)
     }

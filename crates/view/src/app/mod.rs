@@ -1,4 +1,4 @@
-//! The state of the screen. Intervals and input change it, and drawing reads it. Nothing here draws.
+//! The state of the screen. Intervals and input change the state, and drawing reads it. Nothing here draws.
 
 mod input;
 pub mod list;
@@ -43,7 +43,6 @@ pub struct App {
     pub delay: Duration,
     /// The state of the recording, if one is being written.
     pub recorded: Option<Recorded>,
-    /// The interval on the screen.
     pub(crate) data: Option<Data>,
     /// The latest interval, if an older one is on the screen.
     newest: Option<Data>,
@@ -53,10 +52,10 @@ pub struct App {
     focus: Focus,
     /// The current view.
     pub view: View,
-    /// Limits lists to all tasks, the tasks of a cgroup or the threads of a process.
+    /// The scope of lists: all tasks, the tasks of a cgroup, or the threads of a process.
     pub(crate) scope: Key,
     back: Vec<Visited>,
-    /// Subject of a view without a list, and its title. The title stays on the screen after the subject exits.
+    /// Subject of a view without a list, and the title of the subject. The title stays on the screen after the subject exits.
     pinned: Option<(Key, String)>,
     /// The rows of the list.
     pub rows: Vec<ListRow>,
@@ -68,17 +67,16 @@ pub struct App {
     moved: BTreeSet<ListKind>,
     /// The last selection in each kind of list.
     remembered: BTreeMap<ListKind, Key>,
-    /// Overrides the sort column of a list; not saved to the settings.
+    /// The sort column of a list if it differs from the settings. It is not saved to the settings.
     sort_now: Option<(ListKind, Column)>,
     /// Heading of the column to sort the first list by.
     sort_first: Option<String>,
-    /// Only rows that contain this text.
+    /// The filter: lists show only rows that contain this text.
     pub filter: String,
-    /// The open prompt.
+    /// The prompt that is open, if any.
     pub prompt: Option<Prompt>,
     /// Show cgroups as a tree; otherwise a flat list of tasks.
     pub(crate) tree: bool,
-    /// Paths of cgroups whose branch is closed.
     folded: BTreeSet<Arc<str>>,
     pub(crate) paused: bool,
     /// A message that is shown until the next key.
@@ -87,9 +85,9 @@ pub struct App {
     pub(crate) scrolled: usize,
     /// Why no more intervals arrive.
     pub ended: Option<String>,
-    /// Command lines of processes, by pid, each with the process name at the time of the request. `None`: the process has none.
+    /// Command lines by pid, each with the process name at the time of the request. `None`: the process has no command line.
     command_lines: BTreeMap<u32, (Arc<str>, Option<Arc<str>>)>,
-    /// The question which quota would have been enough; see [`View::WhatIf`].
+    /// The cgroup and the answer of the What if view; see [`View::WhatIf`].
     pub(crate) enough: Option<Enough>,
     /// Size of the screen.
     pub area: Rect,
@@ -111,7 +109,6 @@ impl App {
         self.sort_first = begin.sort;
     }
 
-    /// The sort column of a list, and whether its order is reversed.
     pub(crate) fn sort_of(&self, kind: ListKind) -> (Column, bool) {
         match self.sort_now {
             Some((of, column)) if of == kind => (column, false),
@@ -148,7 +145,7 @@ impl App {
     fn show(&mut self, data: Data) {
         if self.data.is_none() {
             let cgroups = 0..data.tree.nodes().len();
-            // A tree is of no use if all tasks are in one cgroup.
+            // A tree is useless if all tasks are in one cgroup.
             self.tree &= cgroups.filter(|at| data.tree.nodes()[*at].has_own_tasks()).count() > 1;
         }
         self.newest = None;
@@ -163,7 +160,7 @@ impl App {
         self.refresh();
     }
 
-    /// Shows interval `n` of a recording. `None`: that interval is damaged, so the replay ends before it.
+    /// Shows interval `n` of a recording. `None` means that the interval is damaged. The replay then ends before this interval.
     pub fn on_read(&mut self, n: usize, interval: Option<Arc<Interval>>) {
         let Some(replay) = &mut self.replay else { return };
         let Some(interval) = interval else { return replay.player.shorten(n) };
@@ -185,7 +182,7 @@ impl App {
         }
     }
 
-    /// Adds the intervals before interval `n` of a recording, unless the screen already shows another one.
+    /// Adds the intervals before interval `n` of a recording, unless the screen already shows another interval.
     pub fn on_read_before(&mut self, n: usize, frames: Vec<Frame>) {
         let Some(shown) = self.replay.as_ref().and_then(|replay| replay.shown) else { return };
         if n + self.history.frames().len() == shown + 1 {
@@ -194,12 +191,11 @@ impl App {
         }
     }
 
-    /// The command line of a process, if known.
     pub(crate) fn command_line(&self, pid: u32) -> Option<Arc<str>> {
         self.command_lines.get(&pid).and_then(|(_, line)| line.clone())
     }
 
-    /// Stores command lines that were requested.
+    /// Stores command lines that the screen has requested.
     pub fn on_command_lines(&mut self, lines: impl IntoIterator<Item = (u32, Option<Arc<str>>)>) {
         let Some(data) = &self.data else { return };
         for (pid, line) in lines {
@@ -212,7 +208,7 @@ impl App {
         }
     }
 
-    /// Processes on the screen whose command line is needed but not known yet.
+    /// Returns the processes on the screen whose command line is needed but not known yet.
     pub fn wanted_command_lines(&self) -> Vec<u32> {
         let Some(data) = self.data.as_ref().filter(|_| self.replay.is_none()) else { return Vec::new() };
         let pid = |subject: Subject<'_>| subject.task().map(|task| task.reading.tgid);
@@ -241,7 +237,7 @@ impl App {
         self.scroll();
     }
 
-    /// The command that draws this screen, and the command that prints text instead.
+    /// Returns the command that draws this screen, and the command that prints text instead.
     pub(crate) fn commands(&self) -> [&'static str; 2] {
         if self.replay.is_some() {
             ["cgscope replay", "cgscope report"]
@@ -250,7 +246,7 @@ impl App {
         }
     }
 
-    /// The history up to the interval on the screen.
+    /// Returns the history up to the interval on the screen.
     pub(crate) fn history(&self) -> &History {
         self.frozen.as_deref().unwrap_or(&self.history)
     }
@@ -259,7 +255,7 @@ impl App {
         self.view.kind(&self.scope, self.tree, self.settings.processes)
     }
 
-    /// At most `count` rows from the first one on the screen, with their indexes.
+    /// Returns at most `count` rows with their indexes, from the first row on the screen.
     pub(crate) fn shown(&self, count: usize) -> impl Iterator<Item = (usize, &ListRow)> {
         self.rows.iter().enumerate().skip(self.first_row).take(count)
     }
@@ -274,7 +270,7 @@ impl App {
         self.data.as_ref().is_some_and(|data| data.interval.mode == Mode::Bpf)
     }
 
-    /// The selected subject; `None` if nothing is selected or the current interval does not have it.
+    /// Returns the selected subject; `None` if nothing is selected or the subject is not in the current interval.
     pub(crate) fn subject(&self) -> Option<Subject<'_>> {
         let data = self.data.as_ref()?;
         if let Some((key, _)) = &self.pinned {
@@ -284,7 +280,7 @@ impl App {
         row.and_then(|row| row.at.subject(data)).or_else(|| data.subject(&self.scope))
     }
 
-    /// A heading for a subject of this interval.
+    /// Returns a heading for a subject of this interval.
     pub fn title(&self, subject: &Subject<'_>) -> String {
         match &self.data {
             Some(data) => subject.title(&data.interval.names),
@@ -292,20 +288,20 @@ impl App {
         }
     }
 
-    /// The title of the view's subject, if the subject has exited.
+    /// Returns the title of the view's subject if the subject has exited.
     pub(crate) fn exited_title(&self) -> Option<&str> {
         let (_, title) = self.pinned.as_ref()?;
         (self.data.is_some() && self.subject().is_none()).then_some(title)
     }
 
-    /// Keeps the selected subject in a view without a list, even when the list changes.
+    /// Keeps the selected subject in a view without a list, even if the selection in the list changes.
     fn pin(&mut self) {
         self.pinned = None;
         let subject = self.subject().filter(|_| self.view.is_of_one());
         self.pinned = subject.map(|subject| (subject.key(), self.title(&subject)));
     }
 
-    /// Recomputes rows and selection. Call it after any of their inputs has changed.
+    /// Recomputes the rows and the selection. Call this after a change of the data they depend on.
     fn refresh(&mut self) {
         let Some(data) = &self.data else { return };
         let kind = self.kind();
@@ -324,11 +320,11 @@ impl App {
         self.rows = question.rows(data);
         let place = |key: &Key| self.rows.iter().position(|row| row.key == *key);
         let row = if self.moved.contains(&kind) {
-            // If the selected subject has exited, select the row now at its index.
+            // If the selected subject has exited, select the row that is now at the same index.
             self.remembered.get(&kind).and_then(place).unwrap_or(self.selected)
         } else {
             self.first_row = 0;
-            // A finding about the whole host names no cgroup; the next one does.
+            // Skip findings about the whole host, because they name no cgroup.
             let worst = data.findings.iter().find_map(|finding| finding.cgroup.clone());
             worst.and_then(|path| place(&Key::Cgroup(path))).unwrap_or(0)
         };
@@ -341,7 +337,6 @@ impl App {
         Effect::Draw
     }
 
-    /// Selects this row, or the last row if there are fewer.
     fn select(&mut self, row: usize) {
         self.selected = row.min(self.rows.len().saturating_sub(1));
         if let Some(row) = self.rows.get(self.selected) {
@@ -351,7 +346,6 @@ impl App {
         self.scroll();
     }
 
-    /// Scrolls the list so that the selected row is visible.
     fn scroll(&mut self) {
         let height = layout::rows(self);
         if height == 0 {
@@ -374,7 +368,7 @@ pub enum Recorded {
     Broken(String),
 }
 
-/// What is measured and how. It is the same for all intervals.
+/// Facts about the measurement and the host. They are the same for all intervals.
 #[derive(Clone, Debug, Default)]
 pub struct About {
     /// Describes the selected targets.
@@ -389,13 +383,12 @@ pub struct About {
     pub coarse: Option<String>,
 }
 
-/// The waits of the selected subject.
 #[derive(Clone, Debug, Default)]
 struct Focus {
     key: Option<Key>,
     /// The waits in each interval of the history, oldest first.
     past: Vec<Past>,
-    /// The waits of each [`Span`] and its length, ns; computed on first use.
+    /// The waits in each [`Span`], and the length of the span, ns. Computed on first use.
     spans: [OnceCell<(Wait, u64)>; Span::ALL.len()],
 }
 
@@ -410,7 +403,6 @@ pub struct Begin {
     pub filter: Option<String>,
 }
 
-/// A place that the Back command returns to.
 #[derive(Clone, Debug)]
 struct Visited {
     view: View,
@@ -437,13 +429,13 @@ impl App {
             None => self.subject()?.key(),
         };
         Some(match key {
-            // The history keeps more data for all tasks than for single subjects.
+            // For the root cgroup, use the data of all tasks: the history keeps more data for all tasks than for single subjects.
             Key::Cgroup(path) if &*path == "/" && data.tree.unknown.is_none() => Key::All,
             key => key,
         })
     }
 
-    /// The waits of the selected subject over a span, and the length of the span, ns.
+    /// Returns the waits of the selected subject over a span, and the length of the span, ns.
     pub(crate) fn span(&self, span: Span) -> (&Wait, u64) {
         let (wait, length_ns) =
             self.focus.spans[span as usize].get_or_init(|| self.sum(span).unwrap_or_default());
@@ -466,12 +458,12 @@ impl App {
         })
     }
 
-    /// The waits of the selected subject in each interval of the history, oldest first.
+    /// Returns the waits of the selected subject in each interval of the history, oldest first.
     pub(crate) fn past(&self) -> &[Past] {
         &self.focus.past
     }
 
-    /// The waits over the chosen span, and its length, ns.
+    /// Returns the waits over the chosen span, and the length of the span, ns.
     pub(crate) fn focused(&self) -> (&Wait, u64) {
         self.span(self.settings.span)
     }

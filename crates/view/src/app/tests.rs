@@ -1,4 +1,4 @@
-//! How keys, the mouse and intervals change the state.
+//! Tests how keys, the mouse and intervals change the state.
 
 use cgscope_made_up::small::{interval, task, waiting};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
@@ -6,7 +6,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent,
 use super::*;
 use crate::{settings::Span, theme::Colours};
 
-/// A flat list of threads; each waited this many ms.
+/// Returns a screen with a flat list of threads. Each thread has a tid and has waited for a number of ms.
 fn app(tasks: &[(u32, u64)]) -> App {
     let settings = Settings { tree: false, processes: false, ..Settings::default() };
     let mut app = App::new(About::default(), settings, Theme::new(Colours::None), Duration::from_secs(1));
@@ -15,7 +15,6 @@ fn app(tasks: &[(u32, u64)]) -> App {
     app
 }
 
-/// Adds another interval.
 fn again(app: &mut App, tasks: &[(u32, u64)]) {
     app.on_interval(interval(tasks.iter().map(|(tid, ms)| task(*tid, &[ms * 1_000_000])).collect()));
 }
@@ -165,7 +164,7 @@ fn a_filter_works_while_it_is_typed_and_escape_clears_it() {
     assert_eq!(app.filter, "");
 }
 
-/// A tree with two processes in the service and two in the pod.
+/// Returns a screen with a tree: two processes in the service, and two in the pod.
 fn tree() -> App {
     let mut app =
         App::new(About::default(), Settings::default(), Theme::new(Colours::None), Duration::from_secs(1));
@@ -232,7 +231,7 @@ fn views_keep_the_selected_row() {
     (0..4).for_each(|_| {
         press(&mut app, KeyCode::Down);
     });
-    // The answer about a quota only opens for a cgroup with a quota.
+    // The What if view opens only for a cgroup with a quota.
     for view in View::ALL.iter().filter(|view| !matches!(view, View::Help | View::WhatIf)) {
         type_in(&mut app, view.command().default_keys()[0]);
         assert_eq!(app.view, *view);
@@ -462,7 +461,7 @@ fn help_and_findings_cover_the_current_view() {
     assert_eq!(app.settings.view, View::Numa, "the view of a task is not saved as the first view");
 }
 
-/// Letters of pasted text would be commands: `w` writes a file, `q` ends.
+/// Without a prompt, the letters of pasted text would be commands: `w` writes a file, `q` quits.
 #[test]
 fn pasted_text_is_text_for_a_filter_and_nothing_else() {
     let paste = |text: &str| crossterm::event::Event::Paste(text.into());

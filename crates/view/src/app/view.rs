@@ -18,16 +18,16 @@ named! {
         command: Command,
     }
 
-    /// Findings, who waits, and why.
+    /// Findings, the waiting subjects, and the causes of waits.
     #[default]
     Overview = "overview", "Overview", Command::Overview;
-    /// How long waits are.
+    /// Lengths of waits.
     Histogram = "histogram", "Histogram", Command::Histogram;
-    /// How long waits are, over time.
+    /// Lengths of waits over time.
     Heatmap = "heatmap", "Heatmap", Command::Heatmap;
     /// Quotas and pressure.
     Cgroups = "cgroups", "Cgroups", Command::Cgroups;
-    /// Which tasks made others wait.
+    /// Tasks that made other tasks wait.
     Culprits = "culprits", "Culprits", Command::Culprits;
     /// NUMA nodes side by side.
     Numa = "numa", "NUMA", Command::Numa;
@@ -35,9 +35,9 @@ named! {
     States = "states", "States", Command::States;
     /// Everything about one subject.
     Task = "task", "Task", Command::Task;
-    /// Which quota would have been enough for a cgroup.
+    /// The quota that would have been enough for a cgroup.
     WhatIf = "whatif", "What if", Command::WhatIf;
-    /// All findings, and what to do.
+    /// All findings with their advice.
     Findings = "findings", "Findings", Command::Findings;
     /// Keys and columns.
     Help = "help", "Help", Command::Help;
@@ -48,19 +48,19 @@ impl View {
         Self::ALL.iter().copied().find(|view| view.command() == command)
     }
 
-    /// Finds a view by name.
+    /// Returns the view with this name.
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|view| view.name() == name)
     }
 
-    /// The view this many places further, skipping those that cover others.
+    /// Returns the view that is `places` further, without the views that cover others.
     pub(crate) fn step(self, places: isize) -> Self {
         let views: Vec<Self> = Self::ALL.iter().copied().filter(|view| !view.is_over()).collect();
         let at = views.iter().position(|view| *view == self).unwrap_or(0);
         views[(at as isize + places).rem_euclid(views.len() as isize) as usize]
     }
 
-    /// The kind of list that the view shows. Views without their own list use the list of the Overview.
+    /// Returns the kind of list that the view shows. Views without their own list use the list of the Overview.
     pub fn kind(self, scope: &Key, tree: bool, processes: bool) -> ListKind {
         match self {
             Self::Cgroups => ListKind::Limits,
@@ -81,12 +81,12 @@ impl View {
         matches!(self, Self::Histogram | Self::Heatmap | Self::Task)
     }
 
-    /// Whether the view shows lines that scroll. Such a view is not saved as the first view of the next run.
+    /// Whether the view shows lines that scroll. Such a view does not become the first view of the next run.
     pub(crate) const fn is_text(self) -> bool {
         matches!(self, Self::Task | Self::WhatIf | Self::Findings | Self::Help)
     }
 
-    /// Whether the view covers another one, which returns when it closes.
+    /// Whether the view covers another view, which is shown again when this view closes.
     pub(crate) const fn is_over(self) -> bool {
         matches!(self, Self::WhatIf | Self::Findings | Self::Help)
     }

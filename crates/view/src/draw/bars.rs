@@ -6,24 +6,21 @@ use super::prelude::*;
 const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 /// Eighths of a cell, filled from the left.
 const EIGHTHS_LEFT: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
-/// Shades, from light to dark.
 pub const SHADES: [char; 4] = ['░', '▒', '▓', '█'];
 
 /// A sign and its explanation, followed by two blanks.
 type Explained = [Span<'static>; 2];
 
-/// A bar split by cause, in colours; in letters if there are no colours.
+/// Returns a bar split by cause. The parts differ by colour, or by letter if there are no colours.
 pub fn stacked(parts: &[f64; CAUSES], cells: usize, theme: Theme) -> Spans {
     let counts = causes::ORDER.into_iter().zip(causes::cells(parts, cells)).filter(|(_, count)| *count != 0);
     counts.map(|(cause, count)| repeated(theme.sign(cause), count, theme.cause(cause))).collect()
 }
 
-/// A sign, repeated this many times.
 pub fn repeated(sign: char, count: usize, style: Style) -> Span<'static> {
     Span::styled(String::from_iter(std::iter::repeat_n(sign, count)), style)
 }
 
-/// Explains the parts of a bar; only causes that occur.
 pub fn legend(words: fn(Cause) -> &'static str, parts: &[f64; CAUSES], theme: Theme) -> Vec<Explained> {
     let signs = causes::ORDER.into_iter().filter(|cause| parts[*cause as usize] > 0.0).map(|cause| {
         [
@@ -34,23 +31,21 @@ pub fn legend(words: fn(Cause) -> &'static str, parts: &[f64; CAUSES], theme: Th
     signs.collect()
 }
 
-/// A legend in one line. Uses single words if the longer explanations do not fit.
+/// Returns a legend in one line. Uses single words if the longer explanations do not fit.
 pub fn legend_within(parts: &[f64; CAUSES], theme: Theme, cells: usize) -> Spans {
     let long = legend(|cause| causes::shown(cause).words, parts, theme).concat();
-    // The two blanks at the end of the line may be cut.
+    // The two blanks at the end of the line can be cut.
     let fits = long.iter().map(Span::width).sum::<usize>() <= cells + 2;
     if fits { long } else { legend(|cause| causes::shown(cause).word, parts, theme).concat() }
 }
 
-/// A legend in lines of at most this many cells.
 pub fn legend_lines(parts: &[f64; CAUSES], theme: Theme, cells: usize) -> Lines {
     let mut lines = flow(legend(|cause| causes::shown(cause).words, parts, theme), 0, cells);
     lines.retain(|line| line.width() != 0);
     lines
 }
 
-/// Wraps signs and their explanations to lines of at most this many cells, without trailing blanks. Returns at least one
-/// line.
+/// Wraps signs and their explanations to lines of at most `cells` cells, without trailing blanks. Returns at least one line.
 pub fn flow(all: impl IntoIterator<Item = Explained>, indent: usize, cells: usize) -> Lines {
     let empty = || Line::from(" ".repeat(indent));
     let mut lines = vec![empty()];
@@ -69,7 +64,7 @@ pub fn flow(all: impl IntoIterator<Item = Explained>, indent: usize, cells: usiz
     lines
 }
 
-/// The latest values as a sparkline, one cell each, newest last. The value `most` fills its cell. An unknown value is a blank.
+/// Returns the latest values as a sparkline, newest last. The value `most` fills its cell. An unknown value is a blank.
 pub fn sparkline(values: &[Option<f64>], most: f64, cells: usize) -> String {
     let latest = &values[values.len().saturating_sub(cells)..];
     let sign = |value: f64| {
@@ -81,7 +76,7 @@ pub fn sparkline(values: &[Option<f64>], most: f64, cells: usize) -> String {
     blank.chain(latest.iter().map(|value| value.map_or(' ', sign))).collect()
 }
 
-/// A share as a bar with a resolution of an eighth of a cell.
+/// Returns a share as a bar with a resolution of an eighth of a cell.
 pub fn share(share: f64, cells: usize) -> String {
     let eighths = (share.clamp(0.0, 1.0) * cells as f64 * 8.0).round() as usize;
     let mut bar = "█".repeat(eighths / 8);

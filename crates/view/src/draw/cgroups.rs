@@ -1,4 +1,4 @@
-//! What limits the selected cgroup: its quota and those of its ancestors, their effect, pressure, weight and CPUs.
+//! The limits of the selected cgroup: its quota and the quotas of its ancestors, their effect, pressure, weight and CPUs.
 
 use cgscope_model::{Averages, CgroupReading, sum};
 
@@ -8,13 +8,12 @@ use super::{
 };
 use crate::text::{self, micros};
 
-/// A used share of a quota at or above this value is shown as an alarm.
+/// Used share of a quota from which the share is shown as an alarm.
 const NEARLY_ALL: f64 = 0.95;
 /// Maximum width of bars in the chain of quotas, in cells.
 const BAR: usize = 30;
 /// Width of a line of the chain without the path and the bar, in cells.
 const FIGURES: usize = 51;
-/// Maximum number of siblings shown.
 const SIBLINGS: usize = 12;
 
 pub fn lines(app: &App, area: Rect) -> Lines {
@@ -77,7 +76,7 @@ impl CgroupPane<'_> {
         self.node.limits.map(|at| &self.interval.limits[at])
     }
 
-    /// The cgroup and its ancestors, root first. The short form has only cgroups with a quota.
+    /// Returns the cgroup and its ancestors, root first. The short form has only cgroups with a quota.
     fn chain(&self) -> Section {
         let tree = &self.data.tree;
         let Some(at) = tree.find(&self.node.path) else { return Section::default() };
@@ -95,7 +94,6 @@ impl CgroupPane<'_> {
         Section { short: lines(down.iter().copied().filter(has_quota).collect()), long: lines(down) }
     }
 
-    /// Widths of the path and of the bar in the chain, in cells.
     fn chain_cells(&self) -> (usize, usize) {
         let rest = self.cells.saturating_sub(FIGURES);
         let bar = (rest / 3).clamp(4, BAR);
@@ -110,7 +108,7 @@ impl CgroupPane<'_> {
         Line::styled(text, self.theme.quiet())
     }
 
-    /// A line of the chain: `> /kubepods  2 CPUs  98% ███████▌  none  60 of 70, 85.7%`.
+    /// Returns a line of the chain: `> /kubepods  2 CPUs  98% ███████▌  none  60 of 70, 85.7%`.
     fn chain_line(&self, node: &Node, holds_back: bool) -> Line<'static> {
         let (name, bar) = self.chain_cells();
         let theme = self.theme;
@@ -146,7 +144,7 @@ impl CgroupPane<'_> {
         Line::from(spans)
     }
 
-    /// Contention and time at a limit, or the two figures of `cpu.pressure` (some and full).
+    /// Returns the contention and the time at a limit, or the two figures of `cpu.pressure` (some and full).
     fn pressure(&self) -> Option<String> {
         let limits = self.limits()?;
         let share = |ns: Option<u64>| percent(ns?, self.interval.duration_ns);
@@ -161,7 +159,7 @@ impl CgroupPane<'_> {
         Some(format!("some task waited {:.1}% of the time (psi some){full}", some?))
     }
 
-    /// The averages that the kernel's `cpu.pressure` has, too.
+    /// Returns averages over 10 s, 60 s and 5 min, the same spans as in the kernel's `cpu.pressure`.
     fn averages(&self) -> Option<String> {
         self.limits()?.contention_ns?;
         let said = |shares: [f64; 3]| shares.map(|share| format!("{:.1}%", 100.0 * share)).join(", ");
@@ -169,7 +167,7 @@ impl CgroupPane<'_> {
         Some(format!("over 10 s, 60 s, 5 min: contention {}; at a limit {}", said(contention), said(limit)))
     }
 
-    /// CPU time, its user and kernel shares, and the CPUs that the cgroup may use.
+    /// Returns the CPU time, its user and kernel shares, and the CPUs that the cgroup may use.
     fn used(&self) -> Option<String> {
         let limits = self.limits();
         let usage_ns = limits.and_then(|limits| limits.usage_ns);
@@ -191,7 +189,7 @@ impl CgroupPane<'_> {
         Some(said)
     }
 
-    /// The share of CPU time that the cgroup gets if all its siblings want CPU time.
+    /// Returns the share of CPU time that the cgroup gets if all its siblings want CPU time.
     fn weight(&self) -> Option<String> {
         let own = self.limits()?.weight?;
         let siblings = self.data.tree.nodes()[self.node.parent?].children.iter();
@@ -253,7 +251,7 @@ const NAMED: usize = 3;
 /// Width of a path within a sentence, in cells.
 const NAME: usize = 40;
 
-/// Periods in which the quota ran out, all periods, and the share in percent.
+/// Returns the number of periods in which the quota ran out, the number of all periods, and the share in percent.
 pub fn ran_out(limits: &CgroupReading) -> Option<(u64, u64, f64)> {
     let (out, all) = limits.nr_throttled.zip(limits.nr_periods)?;
     Some((out, all, percent(out, all).unwrap_or(0.0)))
@@ -293,7 +291,7 @@ pub fn verdict(data: &Data, node: &Node) -> String {
     }
 }
 
-/// The quotas that the tasks waited for, and the throttled time of `cpu.stat`, which is a different figure.
+/// Returns the quotas for which tasks waited, and the throttled time of `cpu.stat`. The two are different figures.
 pub fn throttled(data: &Data, node: &Node) -> Option<String> {
     let nodes = data.tree.nodes();
     let mut said = Vec::new();

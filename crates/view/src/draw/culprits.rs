@@ -1,5 +1,4 @@
-//! Which tasks made others wait. A matrix beside the list of victims has a column for each culprit. The pane below shows the
-//! selected victim.
+//! The tasks that made others wait: a matrix with a row for each victim and a column for each culprit, and the selected victim.
 
 use std::collections::BTreeMap;
 
@@ -17,9 +16,9 @@ use crate::text::listed;
 const ROOMY: usize = 6;
 /// Maximum number of culprits listed if there is little space.
 const FEW: usize = 3;
-/// Minimum share of the waiting, percent, for a verdict on a culprit's weight: of short waits, the estimate is rough.
+/// Minimum share of the waiting for a verdict on a culprit's weight, percent. For a smaller share, the estimate is too rough.
 const JUDGED: f64 = 10.0;
-/// Minimum width of the pane for the use of a culprit.
+/// Minimum width of the pane for the CPU use and the limits of a culprit, in cells.
 const SHOWS_USE: usize = 110;
 
 pub fn lines(app: &App, regions: &Regions) -> Lines {
@@ -42,7 +41,6 @@ struct VictimPane<'a> {
     data: &'a Data,
     interval: &'a Interval,
     node: &'a Node,
-    /// Index of the node in the tree.
     at: usize,
     matrix: Matrix,
     cells: usize,
@@ -55,10 +53,10 @@ impl VictimPane<'_> {
         let mut culprits: Vec<(Id, u64, usize)> =
             behind.into_iter().map(|(id, (ns, pair))| (id, ns, pair)).collect();
         culprits.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
-        // If there are few lines, names of the worst culprits are more useful than a legend of all letters.
+        // If there are few lines, names of the worst culprits are more useful than a legend.
         let legend = if room < ROOMY { Vec::new() } else { self.legend(room / 2) };
         let list = |most: usize| -> Lines {
-            // A single further culprit takes no more space than the line that would count it.
+            // If only one more culprit is left, list it: a line with the number of further culprits would take the same space.
             let most = if culprits.len() == most + 1 { most + 1 } else { most };
             let shown = culprits.iter().take(most);
             let mut lines: Lines = shown.map(|(id, ns, pair)| self.culprit(*id, *ns, *pair, all)).collect();
@@ -81,7 +79,6 @@ impl VictimPane<'_> {
         ]
     }
 
-    /// The letters of the matrix, in at most this many lines.
     fn legend(&self, most: usize) -> Lines {
         let named = self.matrix.columns.iter().enumerate().map(|(at, (_, culprit))| {
             let name = cut_start(&culprit.words(&self.interval.names), (self.cells / 2).clamp(20, 60) - 4);
@@ -95,7 +92,7 @@ impl VictimPane<'_> {
         lines
     }
 
-    /// The heading: `/svc  waits behind others for 90.0ms a second, 45% of all its waiting`. A long heading takes two lines.
+    /// Returns the heading: `/svc  waits behind others for 90.0ms a second, 45% of all its waiting`. May take two lines.
     fn heading(&self, all_ns: u64, may_break: bool) -> Lines {
         let share = percent(all_ns, self.node.group.wait.total_ns);
         let share = share.map(|share| format!(", {share:.0}% of all its waiting")).unwrap_or_default();
@@ -110,7 +107,7 @@ impl VictimPane<'_> {
         vec![Line::from(path), Line::raw(cut_end(&words, self.cells))]
     }
 
-    /// One culprit: `A 45.0ms  50% ██████ /build  uses 1.8 CPUs, weight 100`.
+    /// Returns the line of one culprit: `A 45.0ms  50% ██████ /build  uses 1.8 CPUs, weight 100`.
     fn culprit(&self, id: Id, ns: u64, pair: usize, all_ns: u64) -> Line<'static> {
         let culprit = self.interval.culprit(&self.interval.pairs[pair]);
         let share = percent(ns, all_ns).unwrap_or(0.0);
@@ -129,8 +126,8 @@ impl VictimPane<'_> {
         ])
     }
 
-    /// How much of the waiting is beyond the culprit's weight, what its cgroup uses, and its limits. `share`: the culprit's share of
-    /// the waiting, percent.
+    /// Returns the part of the waiting beyond the culprit's weight, the CPU use of the culprit's cgroup, and the cgroup's limits.
+    /// `share` is the culprit's share of the waiting, percent.
     fn uses(&self, id: u64, culprit: &Culprit, share: f64) -> String {
         let Some(at) = self.data.tree.find_id(self.interval, id) else { return String::new() };
         let node = &self.data.tree.nodes()[at];
@@ -156,7 +153,7 @@ impl VictimPane<'_> {
         if facts.is_empty() { String::new() } else { format!("  {}", facts.join(", ")) }
     }
 
-    /// The quotas that also limited the victim.
+    /// Returns a line with the quotas that also limited the victim.
     fn limits(&self) -> Option<Line<'static>> {
         let nodes = self.data.tree.nodes();
         let by = self.node.throttled_by.iter().take(FEW);
@@ -170,7 +167,7 @@ impl VictimPane<'_> {
         (!said.is_empty()).then(|| Line::styled(cut_end(&words, self.cells), self.theme.alarm()))
     }
 
-    /// The other victims of the worst culprit.
+    /// Returns a line with the other victims of the worst culprit.
     fn harms(&self, id: Id, pair: usize) -> Option<Line<'static>> {
         let interval = self.interval;
         let own = self.data.tree.below(self.at);
@@ -191,43 +188,38 @@ impl VictimPane<'_> {
     }
 }
 
-/// Width of a duration, in cells.
 pub const FIGURE: usize = 7;
-/// Minimum width of a column, in cells: a shade and a duration. The blank after the column takes one more cell.
+/// Minimum width of a column, in cells: a shade and a duration. The blank after the column is not included.
 const NARROW: usize = FIGURE + 1;
-/// Maximum width of a column, in cells.
 const WIDE: usize = 20;
 /// Number of blanks between the list and the matrix.
 const GAP: usize = 2;
-/// Minimum width of a column for a name after its letter, in cells.
+/// Minimum width of a column that shows a name after its letter, in cells.
 const NAMED: usize = 13;
 /// Maximum number of columns: one for each letter.
 const MOST: usize = 26;
 /// Maximum width of a shade, in cells.
 const SHADE: usize = 3;
 
-/// Identifies a culprit: its cgroup, and its task if tasks are recorded separately.
+/// Identifies a culprit: its cgroup, and also its task if tasks are recorded separately.
 pub type Id = (u64, u32);
 /// Time waited behind each culprit, ns, and the index of the culprit's first pair.
 pub type Behind = BTreeMap<Id, (u64, usize)>;
 
-/// The culprits of the victims on the screen.
 pub struct Matrix {
     /// The victim of each row: an index into the nodes of the tree.
     victims: Vec<usize>,
-    /// For each row, the time waited behind each column, ns. The last entry is the time behind all other culprits.
+    /// For each row, the time waited behind each column's culprit, ns. The last entry is the time behind all other culprits.
     rows: Vec<Vec<u64>>,
     /// The columns, worst first.
     pub columns: Vec<(Id, Culprit)>,
     /// Whether some culprits have no column.
     has_others: bool,
-    /// Width of a column, in cells.
     cells: usize,
-    /// The largest time in any column, ns.
     most_ns: u64,
 }
 
-/// The culprits of a cgroup and all cgroups below it, with the times waited behind them.
+/// Returns the culprits for which a cgroup and its descendants waited, with the waiting times.
 pub fn behind(data: &Data, node: usize) -> Behind {
     let mut sums = Behind::new();
     for at in data.tree.pairs_below(node) {
@@ -241,7 +233,6 @@ pub fn behind(data: &Data, node: usize) -> Behind {
 }
 
 impl Matrix {
-    /// The matrix for the rows of the list on the screen, to be drawn in this region.
     pub fn new(app: &App, data: &Data, area: Rect) -> Self {
         let victims: Vec<usize> = app
             .shown(area.height.saturating_sub(1).into())
@@ -289,7 +280,6 @@ impl Matrix {
         Line::from(spans)
     }
 
-    /// A cell of the matrix: blanks, a shade and a figure.
     fn cell(&self, theme: Theme, data: &Data, row: usize, column: usize, style: Style) -> [Span<'static>; 4] {
         let ns = self.rows[row][column];
         let victim = &data.tree.nodes()[self.victims[row]].path;
@@ -315,7 +305,7 @@ impl Matrix {
     }
 }
 
-/// The cause of a wait of this victim behind this culprit.
+/// Returns the cause of waits of this victim behind this culprit.
 pub fn cause(culprit: &Culprit, victim: &str) -> Cause {
     match &culprit.path {
         _ if culprit.kernel => Cause::Kernel,
@@ -328,13 +318,13 @@ pub fn letter(column: usize) -> char {
     char::from(b'A' + (column % MOST) as u8)
 }
 
-/// The culprits of these victims, worst first. If a cgroup below a victim has its own row, its waits count only there.
+/// Returns the culprits of these victims, worst first. A victim is not counted if another row shows one of its descendants.
 fn ranked(data: &Data, victims: &[usize], waited: &[Behind]) -> Vec<(Id, Culprit)> {
     let has_others_below = |node: usize| {
         let below = data.tree.below(node);
         victims.iter().any(|other| *other != node && below.contains(other))
     };
-    // Rows without other rows below them come first, because they decide which pair stands for a culprit.
+    // Rows without a descendant in another row come first, because the first pair of a culprit represents the culprit.
     let (counted, repeated): (Vec<_>, Vec<_>) =
         victims.iter().zip(waited).partition(|(node, _)| !has_others_below(**node));
     let mut sums = Behind::new();
@@ -351,7 +341,6 @@ fn ranked(data: &Data, victims: &[usize], waited: &[Behind]) -> Vec<(Id, Culprit
     ranked.map(|(id, (ns, pair))| (id, Culprit { ns, ..interval.culprit(&interval.pairs[pair]) })).collect()
 }
 
-/// The matrix beside the list of victims.
 pub fn matrix(app: &App, area: Rect) -> Lines {
     let Some(data) = app.data.as_ref().filter(|_| usize::from(area.width) > GAP + NARROW) else {
         return Vec::new();
@@ -373,12 +362,11 @@ pub fn matrix(app: &App, area: Rect) -> Lines {
     lines
 }
 
-/// Converts a time in the interval to time per second; `-` for 0.
 fn some_a_second(data: &Data, ns: u64) -> String {
     if ns == 0 { "-".into() } else { a_second(&data.interval, ns) }
 }
 
-/// A short name of a culprit: its task, or the last part of its path.
+/// Returns a short name of a culprit: its task, or the last part of its path.
 pub fn short_name(names: &Names, culprit: &Culprit) -> String {
     match (&culprit.task, &culprit.path) {
         (Some((_, comm)), _) => comm.to_string(),

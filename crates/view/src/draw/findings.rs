@@ -8,7 +8,7 @@ use crate::width;
 /// Number of intervals for which the list keeps its position after a finding ended.
 const STEADY: usize = 5;
 
-/// Maximum lines of all findings on a screen of this height.
+/// Returns the maximum number of lines for findings on this screen.
 fn most(app: &App) -> usize {
     match app.area.height {
         0..20 => 2,
@@ -18,7 +18,7 @@ fn most(app: &App) -> usize {
     }
 }
 
-/// Findings, worst first: a line about what happens and, on a tall screen, a line with one action.
+/// Returns the findings, worst first. Each has a line about what happens and, on a tall screen, a line with one action.
 pub fn lines(app: &App, area: Rect) -> Lines {
     let Some(data) = &app.data else { return Vec::new() };
     let (theme, most) = (app.theme, most(app));
@@ -46,12 +46,12 @@ pub fn lines(app: &App, area: Rect) -> Lines {
     lines
 }
 
-/// Who, what, how much, and since when: `web is at its CPU limit of 0.5 CPUs: throttled 494ms/s, for 9s now`.
+/// Returns a finding with its age: `web is at its CPU limit of 0.5 CPUs: throttled 494ms/s, for 9s now`.
 fn headline(app: &App, data: &Data, finding: &Finding) -> String {
     format!("{}{}", finding.headline(), age(app, data, finding))
 }
 
-/// Since when: `, for 9s now`. Empty in the first second.
+/// Returns the age of a finding: `, for 9s now`. Empty in the first second.
 fn age(app: &App, data: &Data, finding: &Finding) -> String {
     let seconds = app.history().age_ns(finding, &data.interval) / 1_000_000_000;
     match seconds {
@@ -61,8 +61,8 @@ fn age(app: &App, data: &Data, finding: &Finding) -> String {
     }
 }
 
-/// A headline in one line that ends with its age. If both do not fit, the age loses its `now`, then the headline its last clauses,
-/// because a cut figure would be a wrong figure. The first figure is worth more than the age.
+/// Returns a headline and its age in one line. If the line is too long, the age loses its `now`, then the headline loses its last
+/// clauses. Figures are not cut, because a cut figure would be wrong. The first figure is more important than the age.
 fn with_age(headline: &str, age: &str, cells: usize) -> String {
     if width(headline) + width(age) <= cells {
         return format!("{headline}{age}");
@@ -84,7 +84,6 @@ fn with_age(headline: &str, age: &str, cells: usize) -> String {
         .unwrap_or_else(|| format!("{}{age}", cut_end(headline, cells.saturating_sub(width(age)))))
 }
 
-/// All findings, each with its advice.
 pub fn all(app: &App, area: Rect) -> Lines {
     let Some(data) = &app.data else { return Vec::new() };
     let (theme, cells) = (app.theme, usize::from(area.width).saturating_sub(5));

@@ -1,4 +1,4 @@
-//! The last line: keys, the prompt or a notice. Also the list of columns to sort by.
+//! The last line: keys, the prompt or a notice. Also the list of sort columns.
 
 use ratatui::{
     Frame,
@@ -36,7 +36,6 @@ pub fn line(app: &App) -> Line<'static> {
     keys(app)
 }
 
-/// The most important keys of the view, as many as fit.
 fn keys(app: &App) -> Line<'static> {
     let shown: &[(Command, &str)] = match app.view {
         View::Help | View::Task | View::WhatIf => &[
@@ -77,7 +76,7 @@ fn keys(app: &App) -> Line<'static> {
     Line::from(spans)
 }
 
-/// The list of columns to sort by, drawn over the body.
+/// Draws the list of sort columns over the body.
 pub fn popup(frame: &mut Frame<'_>, app: &App, body: Rect) {
     let Some(Prompt::Sort(columns, at)) = &app.prompt else { return };
     let height = (columns.len() as u16 + 1).min(body.height);

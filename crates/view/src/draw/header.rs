@@ -1,5 +1,5 @@
 //! The header of the screen: what is measured, the load of the host, the overhead of cgscope, and losses. Also the lines below
-//! it: the names of the views and the scope of the list.
+//! the header: the names of the views and the scope of the list.
 
 use cgscope_model::units::time_of_day;
 
@@ -13,9 +13,8 @@ use crate::{
 
 /// Width of a sparkline on a narrow and on a wide screen, in cells.
 const SPARKLINE: (usize, usize) = (8, 30);
-/// Minimum height of the screen for a line about NUMA nodes.
+/// Minimum height of a screen with a line about NUMA nodes.
 const ROOMY: u16 = 30;
-/// Minimum width of a wide screen.
 const WIDE: u16 = 120;
 /// Letters of a view's name on a narrow screen.
 const SHORT: usize = 4;
@@ -40,13 +39,12 @@ pub fn lines(app: &App) -> Lines {
     lines
 }
 
-/// The line about NUMA nodes; `None` if the host has one node or the screen is too low.
 fn nodes_line(app: &App) -> Option<String> {
     let data = app.data.as_ref().filter(|_| app.area.height >= ROOMY)?;
     nodes::short_line(&data.interval)
 }
 
-/// The first line. Alarms come first, so that a narrow screen shows them, too.
+/// Returns the first line. Alarms come first, so that a narrow screen shows them, too.
 fn title(app: &App) -> Line<'static> {
     let (theme, about, data) = (app.theme, &app.about, app.data.as_ref());
     let quiet = |words: String| Span::styled(words, theme.quiet());
@@ -99,7 +97,6 @@ fn sparkline(app: &App, values: &[Option<f64>], most: f64, style: Style) -> Span
     Span::styled(bars::sparkline(values, most, cells), style)
 }
 
-/// A sparkline of a number of tasks, and the number in the latest interval.
 fn tasks(app: &App, tasks: fn(&Frame) -> f64, style: Style) -> (Span<'static>, f64) {
     let values: Vec<_> = app.history().frames().map(|frame| Some(tasks(frame))).collect();
     let most = values.iter().flatten().copied().fold(1.0, f64::max);
@@ -151,14 +148,13 @@ fn waiting(app: &App, data: &Data) -> Line<'static> {
     whole(parts, app.area.width.into())
 }
 
-/// The contention of the host, over 10 s, 60 s and 5 min.
 fn contention(app: &App, data: &Data) -> Option<String> {
     data.interval.limits_at("/")?.contention_ns?;
     let [ten, minute, five] = app.history().averages.of("/").contention.map(|share| 100.0 * share);
     Some(format!("  contention {ten:.0}% {minute:.0}% {five:.0}%"))
 }
 
-/// As many parts as fit. Parts are not cut, because a number without its last digits would be another number.
+/// Returns the leading parts that fit. Parts are not cut, because a number without its last digits would be another number.
 fn whole(parts: Spans, cells: usize) -> Line<'static> {
     let mut room = cells;
     let fitting = parts.into_iter().map_while(|part| {
@@ -168,7 +164,7 @@ fn whole(parts: Spans, cells: usize) -> Line<'static> {
     Line::from_iter(fitting)
 }
 
-/// The overhead of cgscope, and losses.
+/// Returns the line with the overhead of cgscope, and losses.
 fn own(app: &App, interval: &Interval) -> Line<'static> {
     let (theme, cost) = (app.theme, &interval.cost);
     let share = |ns: Option<u64>| {
@@ -179,8 +175,7 @@ fn own(app: &App, interval: &Interval) -> Line<'static> {
         let losses = losses.filter(move |(loss, _)| loss.leaves_result_whole() == is_harmless);
         losses.map(move |(loss, count)| Span::styled(format!("{before}{} {count}  ", loss.name()), style))
     };
-    // Losses that damage the result come first, so that a narrow screen shows them. Losses that leave it complete are not an
-    // alarm.
+    // Losses that damage the result come first, so that a narrow screen shows them. Other losses are not an alarm.
     let mut spans: Spans = losses(false, "LOST ", theme.alarm()).collect();
     spans.push(Span::styled("cost ", theme.quiet()));
     if app.is_exact() {
@@ -195,11 +190,11 @@ fn own(app: &App, interval: &Interval) -> Line<'static> {
     whole(spans, app.area.width.into())
 }
 
-/// Each view with its key and its name, shortened to fit.
+/// Returns each view with its key and its name. Names are shortened to fit.
 fn views(app: &App) -> Vec<(View, [Span<'static>; 4])> {
     let theme = app.theme;
     let named = |letters: usize, help: bool| -> Vec<(View, [Span<'static>; 4])> {
-        // What if is about the selected row, and its key is in the help.
+        // The What if view is omitted: it is about the selected row, and the help shows its key.
         let views = View::ALL.iter().filter(|view| **view != View::WhatIf).filter_map(|view| {
             let key = app.settings.keymap.first(view.command())?;
             // If space is short, help and findings are shown as keys only.
@@ -224,7 +219,6 @@ pub fn tabs(app: &App) -> Line<'static> {
     Line::from_iter(views(app).into_iter().flat_map(|(_, spans)| spans))
 }
 
-/// The view whose name is at this column of the line.
 pub fn view_at(app: &App, x: usize) -> Option<View> {
     let mut from = 0;
     views(app).into_iter().find_map(|(view, spans)| {
@@ -233,7 +227,6 @@ pub fn view_at(app: &App, x: usize) -> Option<View> {
     })
 }
 
-/// The scope of the list, and the filter.
 pub fn crumbs(app: &App, cells: usize) -> Line<'static> {
     let theme = app.theme;
     let mut spans = Vec::new();

@@ -1,23 +1,23 @@
-//! How long waits are, over time. Each column is an interval, each row is a doubling of the wait's length, and shades show the
-//! number.
+//! The heatmap: lengths of waits over time. Each column is an interval. Each row is a range of wait lengths, from one power of
+//! two to a higher one. Shades show the number of waits.
 
 use cgscope_model::{ByCause, Wait, sum, units::time_of_day};
 
 use super::{bars::SHADES, histogram, pane::TITLE, prelude::*};
 use crate::{history::Past, text::Unit};
 
-/// Width of the wait lengths before the map, in cells.
+/// Width of the labels of rows, in cells.
 const LABEL: usize = 8;
-/// Minimum height for explanations.
+/// Minimum height of a heatmap with explanations.
 const TALL: usize = 12;
 /// Minimum height of the histogram below.
 const ROOM_FOR_HISTOGRAM: usize = 8;
 /// Width of `HH:MM:SS` and its mark, in cells.
 const TICK: usize = 9;
-/// Minimum columns from one time to the next.
+/// Distance between two times on the time axis, in columns.
 const STEP: usize = 20;
 
-/// The map, and the histogram below it if there is enough space.
+/// Returns the map, and the histogram below the map if there is enough space.
 pub fn lines(app: &App, area: Rect) -> Lines {
     let mut lines = map(app, area);
     let (cells, room) = (usize::from(area.width), usize::from(area.height).saturating_sub(lines.len() + 1));
@@ -28,7 +28,6 @@ pub fn lines(app: &App, area: Rect) -> Lines {
     lines
 }
 
-/// The map with the lines above and below it.
 pub fn map(app: &App, area: Rect) -> Lines {
     let Some(subject) = app.subject() else { return Vec::new() };
     let (cells, height) = (usize::from(area.width), usize::from(area.height));
@@ -44,7 +43,7 @@ pub fn map(app: &App, area: Rect) -> Lines {
     }
     let waits: Vec<_> = past.iter().map(|one| doublings(&one.wait, app.settings.unit)).collect();
     let foot = |map: &Map| foot(app, map, past, (columns, cells), height);
-    // The number of lines below the map is computed as if all rows fit. Joined rows have larger counts, but hardly change that.
+    // Compute the lines below the map as if all rows fit. Joined rows have larger counts, which hardly change these lines.
     let below = foot(&Map::new(&waits, app.settings.unit, usize::MAX)).len();
     let map = Map::new(&waits, app.settings.unit, height.saturating_sub(lines.len() + below).max(1));
     if map.rows == 0 {
@@ -58,7 +57,6 @@ pub fn map(app: &App, area: Rect) -> Lines {
     lines
 }
 
-/// The lines above the map: the subject, the largest waits, and the causes of all waits shown.
 fn head(app: &App, subject: &Subject<'_>, past: &[Past], cells: usize, height: usize) -> Lines {
     let theme = app.theme;
     let length = sum::total(past.iter().map(|one| one.duration_ns));
@@ -78,10 +76,10 @@ fn head(app: &App, subject: &Subject<'_>, past: &[Past], cells: usize, height: u
     lines
 }
 
-/// The longest wait, and the interval with the most waiting tasks; `None` if no task waited.
+/// Returns the longest wait, and the interval with the most waiting tasks; `None` if no task waited.
 fn largest(past: &[Past], exact: bool) -> Option<String> {
     let waited = || past.iter().filter(|one| one.wait.total_ns != 0);
-    // For equal waits, this is the latest one.
+    // `max_by_key` returns the latest of equal waits.
     let longest = waited().max_by_key(|one| one.wait.max_ns)?;
     let most = waited().max_by(|a, b| a.waiting().total_cmp(&b.waiting()))?;
     let most = format!("most tasks waited at {}: {:.2} on average", clock(most.end_unix_ns), most.waiting());
@@ -92,12 +90,11 @@ fn largest(past: &[Past], exact: bool) -> Option<String> {
     Some(format!("longest {length} at {at}; {most}"))
 }
 
-/// A time as `HH:MM:SS`. The axis has the label UTC.
+/// Formats a time as `HH:MM:SS`. The axis has the label UTC.
 fn clock(unix_ns: u64) -> String {
     time_of_day(unix_ns).trim_end_matches(" UTC").into()
 }
 
-/// The lines below the map: waiting tasks, times, and how to read the map.
 fn foot(app: &App, map: &Map, past: &[Past], (columns, cells): (usize, usize), height: usize) -> Lines {
     let has_colour = app.theme.has_colour();
     let colour = if has_colour { "colour: main cause" } else { "without colours no causes are shown" };
@@ -119,7 +116,7 @@ fn foot(app: &App, map: &Map, past: &[Past], (columns, cells): (usize, usize), h
     lines
 }
 
-/// What the shades mean: `  ░ 1-3  ▒ 4-15`.
+/// Explains the shades: `  ░ 1-3  ▒ 4-15`.
 fn scale(most: u64) -> String {
     let mut first = 1;
     let ranges = SHADES.into_iter().zip(steps(most)).map(|(shade, last)| {
@@ -132,7 +129,7 @@ fn scale(most: u64) -> String {
     ranges.collect()
 }
 
-/// The largest count of each shade, in even steps of the logarithm.
+/// Returns the largest count of each shade, in even steps on a logarithmic scale.
 fn steps(most: u64) -> [u64; SHADES.len()] {
     let step = |share: f64| (((most as f64 + 1.0).powf(share) - 1.0) as u64).min(most);
     [step(0.25), step(0.5), step(0.75), most]
@@ -143,7 +140,6 @@ fn shade(count: u64, steps: &[u64; SHADES.len()]) -> char {
     if count == 0 { ' ' } else { SHADES[at.unwrap_or(SHADES.len() - 1)] }
 }
 
-/// Average number of waiting tasks, below the columns of the map.
 fn waiting(app: &App, past: &[Past], columns: usize) -> Line<'static> {
     let values: Vec<Option<f64>> = past.iter().map(|one| Some(one.waiting())).collect();
     let most = values.iter().flatten().copied().fold(0.0, f64::max);
@@ -158,7 +154,7 @@ fn times(app: &App, past: &[Past], columns: usize) -> Line<'static> {
     Line::styled(left("UTC", LABEL) + &ticks(&ends, columns), app.theme.quiet())
 }
 
-/// Times below the columns of their intervals. The last time is below the last column.
+/// Returns times below the columns of their intervals. The last time is below the last column.
 fn ticks(ends: &[u64], columns: usize) -> String {
     let Some((last, start)) = ends.last().zip(columns.checked_sub(TICK)) else { return String::new() };
     let first = columns - ends.len().min(columns);
@@ -177,7 +173,6 @@ struct MapCell {
 }
 
 impl MapCell {
-    /// The cause of most waits in the cell.
     fn cause(&self) -> Option<Cause> {
         let most = causes::ORDER
             .into_iter()
@@ -194,14 +189,12 @@ struct Map {
     rows: usize,
     doublings: usize,
     lowest: usize,
-    /// Number of waits in the fullest cell.
     most: u64,
     unit: Unit,
 }
 
 impl Map {
-    /// Creates a map with at most `room` rows, from the shortest wait to the longest. `waits` has the [`doublings`] of each
-    /// interval, oldest first.
+    /// Creates a map with at most `room` rows. `waits` has the result of [`doublings`] for each interval, oldest first.
     fn new(waits: &[Vec<(usize, MapCell)>], unit: Unit, room: usize) -> Self {
         let all = || waits.iter().flatten().map(|(doubling, _)| *doubling);
         let lowest = all().min().unwrap_or(0);
@@ -222,7 +215,6 @@ impl Map {
         Self { cells, rows, doublings, lowest, most, unit }
     }
 
-    /// The rows, longest waits on top.
     fn lines(&self, app: &App, columns: usize) -> Lines {
         let steps = steps(self.most);
         let blank = " ".repeat(columns.saturating_sub(self.cells.len()));
@@ -241,7 +233,7 @@ impl Map {
         (0..self.rows).rev().map(line).collect()
     }
 
-    /// The shortest wait of a row. The first row begins at 0 if the first row of the histogram does.
+    /// Returns the lower bound of a row. The bound is 0 if the row begins with the first row of the histogram.
     fn label(&self, row: usize) -> String {
         match self.lowest + row * self.doublings {
             0 => "0".into(),
@@ -249,7 +241,7 @@ impl Map {
         }
     }
 
-    /// The causes that colour the cells, as parts of a bar.
+    /// Returns the number of cells with each cause, as parts of a bar.
     fn parts(&self) -> [f64; CAUSES] {
         let mut parts = [0.0; CAUSES];
         let causes = self.cells.iter().flatten().filter_map(MapCell::cause);
@@ -258,7 +250,7 @@ impl Map {
     }
 }
 
-/// The doublings that have waits, each with its index. The first doubling begins at 0.
+/// Returns the rows of the histogram that have waits, by index. Each row ends at a power of two; row 0 begins at 0.
 fn doublings(wait: &Wait, unit: Unit) -> Vec<(usize, MapCell)> {
     let rows = wait.hist.rows(unit.ns()).into_iter().enumerate();
     let cells = rows.map(|(at, row)| (at, MapCell { count: row.count, by_cause: row.by_cause }));

@@ -1,26 +1,24 @@
-//! How long waits are, by cause. Shows a large histogram; a large screen shows the interval, the last minute and the time since
-//! the start side by side.
+//! Histograms of waits by cause: the interval, the last minute and the time since the start. A narrow screen shows one of them.
 
 use cgscope_model::{Wait, hist::Row};
 
 use super::{heatmap, prelude::*};
 use crate::{keys::Command, settings::Span as Time, text::wait_line};
 
-/// Minimum width for three histograms side by side.
+/// Minimum width of a screen with three histograms side by side, in cells.
 const WIDE: usize = 150;
-/// Minimum height for explanations.
+/// Minimum height of a histogram with explanations.
 const TALL: usize = 12;
 /// Minimum height of the heatmap below.
 const ROOM_FOR_MAP: usize = 16;
-/// Widths of the share of waits up to a row and of the quantile marks, in cells, including blanks.
+/// Widths of the cumulative share and of the quantile marks, in cells, including blanks.
 const SHARE: usize = 7;
 const MARK: usize = 9;
-/// Minimum width of a histogram for the share.
+/// Minimum width of a histogram with cumulative shares, in cells.
 const ROOMY: usize = 38;
-/// Distance between histograms, in cells.
 const GAP: usize = 2;
 
-/// The histograms, and the heatmap below them if there is enough space.
+/// Returns the histograms, and the heatmap below them if there is enough space.
 pub fn lines(app: &App, area: Rect) -> Lines {
     let (Some(data), Some(subject)) = (&app.data, app.subject()) else { return Vec::new() };
     let (cells, height) = (usize::from(area.width), usize::from(area.height));
@@ -43,7 +41,6 @@ pub fn lines(app: &App, area: Rect) -> Lines {
     lines
 }
 
-/// The histogram below another view, in at most `room` lines.
 pub fn below(app: &App, cells: usize, room: usize) -> Lines {
     let Some(subject) = app.subject() else { return Vec::new() };
     let times: &[Time] = if cells >= WIDE { &Time::ALL } else { &[app.settings.span] };
@@ -53,7 +50,7 @@ pub fn below(app: &App, cells: usize, room: usize) -> Lines {
     lines
 }
 
-/// Histograms of the selected subject, side by side with the same rows and their legend below, in at most `room` lines.
+/// Returns histograms of the selected subject in at most `room` lines. They are side by side, with the same rows and one legend.
 pub fn tables(app: &App, times: &[Time], cells: usize, room: usize, has_legend: bool) -> Lines {
     let table = Histograms::new(app, times, cells);
     let parts = pane::parts(table.columns.iter().flat_map(|column| &column.rows));
@@ -63,7 +60,6 @@ pub fn tables(app: &App, times: &[Time], cells: usize, room: usize, has_legend: 
     lines
 }
 
-/// The lines above a single histogram: the subject, the spans, quantiles and causes.
 fn one(app: &App, subject: &Subject<'_>, cells: usize, height: usize) -> Lines {
     let (wait, _) = app.focused();
     let mut lines = if height >= TALL {
@@ -80,7 +76,7 @@ fn title(app: &App, subject: &Subject<'_>, cells: usize) -> Line<'static> {
     Line::styled(cut_start(&app.title(subject), cells), app.theme.heading())
 }
 
-/// The names of the spans; the chosen one is marked.
+/// Returns a line with the names of the spans. The chosen span is marked.
 fn times(app: &App, cells: usize) -> Line<'static> {
     let theme = app.theme;
     let mut spans = Vec::new();
@@ -99,14 +95,13 @@ fn times(app: &App, cells: usize) -> Line<'static> {
     Line::from(spans)
 }
 
-/// Pending waits, the quota and the culprits, if known.
 fn facts(app: &App, data: &Data, subject: &Subject<'_>, cells: usize) -> Lines {
     let now = pane::now(subject).map(|now| ("now", now));
     let facts = now.into_iter().chain(pane::quota_and_culprits(data, subject));
     facts.map(|(label, text)| pane::fact(app, label, &text, cells)).collect()
 }
 
-/// Number and quantiles of waits, shortened to fit.
+/// Returns the number and quantiles of waits, shortened to fit.
 fn figures(wait: &Wait, cells: usize) -> String {
     if wait.count == 0 {
         return "no wait ended in this time".into();
@@ -119,7 +114,7 @@ fn figures(wait: &Wait, cells: usize) -> String {
     format!("{}  p50 {p50} p99 {p99} max {}", wait.count, duration(wait.max_ns))
 }
 
-/// In coarse mode: why there is no histogram, and the known figures.
+/// Returns the lines for coarse mode: why there is no histogram, and the known figures.
 fn coarse(app: &App, data: &Data, subject: &Subject<'_>, cells: usize, height: usize) -> Lines {
     let mut lines = vec![title(app, subject, cells)];
     let times: &[Time] = if height >= TALL { &Time::ALL } else { &[app.settings.span] };
@@ -135,15 +130,13 @@ fn coarse(app: &App, data: &Data, subject: &Subject<'_>, cells: usize, height: u
     lines
 }
 
-/// Histograms with the same rows.
 struct Histograms<'a> {
     app: &'a App,
     columns: Vec<HistogramColumn<'a>>,
-    /// Digits of the largest bound, and of the largest count.
+    /// Number of digits of the largest bound, and of the largest count.
     bound: usize,
     count: usize,
     has_share: bool,
-    /// Width of each histogram, in cells.
     cells: usize,
 }
 
@@ -165,7 +158,7 @@ impl<'a> Histograms<'a> {
         let rows = || columns.iter().flat_map(|column| &column.rows);
         let digits = |most: Option<u64>, least: &str| most.unwrap_or(0).to_string().len().max(least.len());
         let bound = digits(rows().map(|row| row.high).max(), unit.title());
-        // Rows may be joined, so a count may be the sum of all rows.
+        // Rows can be joined, so a count can be as large as the sum of all rows.
         let count = digits(columns.iter().map(|column| column.wait.hist.count()).max(), "count");
         let room = cells.saturating_sub(2 * bound + 5) / columns.len().max(1);
         let cells = if columns.len() > 1 { room.saturating_sub(GAP) } else { room };
@@ -190,7 +183,6 @@ impl<'a> Histograms<'a> {
         lines
     }
 
-    /// The span, figures and causes above each histogram.
     fn heads(&self) -> Lines {
         let theme = self.app.theme;
         let mut lines = vec![vec![Span::raw(" ".repeat(2 * self.bound + 5))]; 3];
@@ -223,14 +215,13 @@ impl<'a> Histograms<'a> {
         Line::styled(text.trim_end().to_owned(), self.app.theme.quiet())
     }
 
-    /// Width of the longest bar, in cells.
     fn bar(&self) -> usize {
         let share = if self.has_share { SHARE } else { 0 };
         self.cells.saturating_sub(self.count + share + MARK).max(1)
     }
 
     fn rows(&self) -> Lines {
-        // Bars show shares of the waits in their span, so that spans of different lengths can be compared.
+        // Bars show shares of a span's waits, so that spans of different lengths can be compared.
         let share = |column: &HistogramColumn<'_>, row: &Row| {
             row.count as f64 / column.wait.hist.count().max(1) as f64
         };
@@ -253,7 +244,7 @@ impl<'a> Histograms<'a> {
         lines
     }
 
-    /// A row of one histogram: count, share of the waits up to this row, quantiles within the row, and the bar.
+    /// Returns a row of one histogram: count, cumulative share, quantiles within the row, and the bar.
     fn cell(
         &self,
         column: &HistogramColumn<'_>,
@@ -283,7 +274,7 @@ impl<'a> Histograms<'a> {
     }
 }
 
-/// Gives all histograms the same rows, from the first to the last row of any of them.
+/// Gives all histograms the same rows: the rows of the histogram with the most rows.
 fn align(columns: &mut [HistogramColumn<'_>]) {
     let longest = columns.iter().map(|column| &column.rows).max_by_key(|rows| rows.len());
     let Some(longest) = longest.cloned() else { return };
@@ -293,10 +284,10 @@ fn align(columns: &mut [HistogramColumn<'_>]) {
     }
 }
 
-/// The quantiles within a row. `before` and `until` are the numbers of waits before the row and up to its end.
+/// Returns the quantiles within a row. `before` and `until` are the numbers of waits before the row and up to its end.
 fn marks(before: u64, until: u64, total: u64) -> String {
     let quantiles = [("p50", 0.5), ("p99", 0.99)].into_iter().filter(|(_, quantile)| {
-        // The rank, as in `Hist::quantile_ns`.
+        // The rank of the quantile, as in `Hist::quantile_ns`.
         let rank = ((quantile * total as f64).ceil() as u64).max(1);
         before < rank && rank <= until
     });

@@ -7,7 +7,7 @@ use crate::{app::view::View, columns::Column, replay};
 
 /// The smallest supported screen: width, height.
 pub const SMALLEST: (u16, u16) = (60, 12);
-/// Minimum width for the pane beside the list.
+/// Minimum width of a screen with the pane beside the list.
 const WIDE: u16 = 140;
 /// Minimum height of a screen that shows more than the most important lines.
 const TALL: u16 = 20;
@@ -25,7 +25,6 @@ pub struct Regions {
     pub table: Rect,
     /// Columns to the right of the list that continue its rows.
     pub beside: Rect,
-    /// Details of the selected row.
     pub pane: Rect,
     /// Everything between tabs and footer, for views without a list.
     pub body: Rect,
@@ -35,14 +34,14 @@ pub struct Regions {
 
 /// Minimum lines of a pane below a list.
 const SMALLEST_PANE: u16 = 4;
-/// Rows that the list keeps above its pane, if the pane still has its minimum.
+/// Minimum number of rows of a list above its pane. The pane's own minimum has precedence.
 const ROWS: u16 = 6;
 
 pub fn is_tall(app: &App) -> bool {
     app.area.height >= TALL
 }
 
-/// The regions of the screen; `None` if the screen is too small.
+/// Returns the regions of the screen; `None` if the screen is too small.
 pub fn regions(app: &App) -> Option<Regions> {
     let area = app.area;
     if area.width < SMALLEST.0 || area.height < SMALLEST.1 {
@@ -99,8 +98,7 @@ fn with_list(app: &App, regions: Regions) -> Regions {
     Regions { findings, crumbs, above, table, beside, pane, ..regions }
 }
 
-/// The list, and the pane below it. The pane gets a bit more than half of the height, and the lines that a short list does not
-/// use.
+/// Splits an area into a list and a pane. The pane gets a bit more than half, and the lines that a short list does not use.
 fn split_below(app: &App, area: Rect) -> [Rect; 2] {
     let half = (area.height * 11 / 20).min(area.height.saturating_sub(ROWS + 1).max(SMALLEST_PANE));
     let lines = u16::try_from(app.rows.len().max(1) + 1).unwrap_or(u16::MAX);
@@ -116,13 +114,12 @@ pub fn page(app: &App) -> usize {
     if app.view.is_text() { regions(app).map_or(0, |regions| regions.body.height.into()) } else { rows(app) }
 }
 
-/// Maximum number of lines to scroll in a view without rows.
 pub fn most_scrolled(app: &App) -> usize {
     regions(app)
         .map_or(0, |Regions { body, .. }| super::text(app, body).len().saturating_sub(body.height.into()))
 }
 
-/// What the mouse points at: the name of a view, a heading of the list, or a row.
+/// The target of a mouse click: the name of a view, a heading of the list, or a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     View(View),

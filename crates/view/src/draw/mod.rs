@@ -25,7 +25,6 @@ use crate::{app::view::View, keys::Command, replay};
 
 use prelude::*;
 
-/// Names that most modules of drawing use.
 mod prelude {
     pub(super) use cgscope_model::{
         CAUSES, Cause, Interval, Mode,
@@ -79,7 +78,6 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) {
     footer::popup(frame, app, regions.body);
 }
 
-/// The parts of the current view, each with its region.
 fn view(app: &App, regions: &layout::Regions) -> Vec<(Rect, Lines)> {
     let layout::Regions { body, above, pane, beside, .. } = *regions;
     let with_list = |parts: Vec<(Rect, Lines)>| {
@@ -111,7 +109,7 @@ fn view(app: &App, regions: &layout::Regions) -> Vec<(Rect, Lines)> {
     }
 }
 
-/// All lines of a view that scrolls; empty for other views.
+/// Returns all lines of a view that scrolls; empty for other views.
 fn text(app: &App, body: Rect) -> Lines {
     match app.view {
         View::Task => task::lines(app, body),
@@ -132,10 +130,9 @@ fn too_small(frame: &mut Frame<'_>, app: &App) {
     frame.render_widget(Paragraph::new(sentence).wrap(Wrap { trim: true }), area);
 }
 
-/// Cells by which the rest of a long line is indented.
 const INDENT: usize = 4;
 
-/// Which quota would have been enough for a cgroup; the simulator writes the text. Each line is at most as wide as the area.
+/// Returns the lines of the What if view, wrapped to the width of the area. The simulator writes the text.
 fn what_if(app: &App, area: Rect) -> Lines {
     let (theme, cells) = (app.theme, usize::from(area.width));
     let Some(enough) = &app.enough else {
@@ -152,7 +149,7 @@ fn what_if(app: &App, area: Rect) -> Lines {
     lines
 }
 
-/// A line of text, wrapped if it is too long.
+/// Wraps a line of text that is too long.
 fn fitted(text: &str, cells: usize) -> Lines {
     if width(text) <= cells {
         return vec![Line::raw(text.to_owned())];

@@ -7,21 +7,20 @@ use cgscope_model::{CpuInterval, findings::Rule, nodes::NodeGroup, placement::cp
 use super::{pane::a_second, prelude::*};
 use crate::{columns::rate, nodes};
 
-/// Minimum width of a node for a column of its own.
+/// Minimum width of a node's column, in cells.
 const COLUMN: usize = 24;
 const WIDEST: usize = 60;
-/// Lines of a node in a column.
 const COLUMN_LINES: usize = 7;
 /// Minimum lines of the list below.
 const LIST: usize = 6;
-/// A busy share at or above this value is shown as an alarm, percent.
+/// Busy share from which the share is shown as an alarm, percent.
 const FULL: f64 = 95.0;
 
 pub fn lines(app: &App, body: Rect) -> Lines {
     let Some(data) = &app.data else { return Vec::new() };
     let cells = usize::from(body.width);
     let height = usize::from(body.height);
-    // On a high screen, most lines are for the nodes, but the list keeps its minimum.
+    // On a tall screen, nodes get most lines, but the list keeps its minimum.
     let room = (height * 3 / 5).min(height.saturating_sub(LIST.min(height / 2))).max(2);
     let mut lines = findings(app, data, cells, room.saturating_sub(COLUMN_LINES).clamp(1, room));
     let left = room - lines.len();
@@ -33,7 +32,7 @@ pub fn lines(app: &App, body: Rect) -> Lines {
     lines
 }
 
-/// Findings about NUMA nodes, in at most `most` lines. A mark shows where they are cut.
+/// Returns findings about NUMA nodes, in at most `most` lines. A mark shows where findings are cut.
 fn findings(app: &App, data: &Data, cells: usize, most: usize) -> Lines {
     let cells = cells.saturating_sub(2);
     let is_of_nodes = |rule| matches!(rule, Rule::NodeSkew | Rule::RemoteMemory | Rule::NodeBouncing);
@@ -51,10 +50,9 @@ fn findings(app: &App, data: &Data, cells: usize, most: usize) -> Lines {
     words.into_iter().map(line).collect()
 }
 
-/// Several nodes: in columns if they fit, otherwise one line each.
+/// Returns the lines of several nodes: columns if they fit, otherwise one line per node.
 fn several(theme: Theme, data: &Data, cells: usize, room: usize) -> Lines {
     let interval = &*data.interval;
-    // Number of living tasks by the node on which they were last seen.
     let mut seen: BTreeMap<u32, u64> = BTreeMap::new();
     for node in interval.readings().filter_map(|task| task.node.or(interval.one_node)) {
         *seen.entry(node).or_insert(0) += 1;
@@ -73,7 +71,7 @@ fn several(theme: Theme, data: &Data, cells: usize, room: usize) -> Lines {
     lines
 }
 
-/// Explains which figures cover the host and which cover the selection; empty without a selection.
+/// Explains which figures cover the host and which cover the selection. Empty without a selection.
 fn of_whom(theme: Theme, interval: &Interval, cells: usize) -> Lines {
     if !interval.is_selection {
         return Vec::new();
@@ -95,13 +93,12 @@ impl NodePane<'_> {
         or_na(self.node.runnable_avg.map(|tasks| format!("{tasks:.2}")))
     }
 
-    /// Waiting time per second, and the 99th percentile.
     fn waits(&self) -> [String; 2] {
         let wait = &self.node.wait;
         [a_second(self.interval, wait.total_ns), or_dash(wait.quantile_ns(0.99))]
     }
 
-    /// Moves per second to the node and away from it.
+    /// Returns the moves per second to the node and away from the node.
     fn moves(&self) -> [String; 2] {
         [self.node.migrations_in, self.node.migrations_out].map(|moves| {
             or_na(moves.and_then(|moves| per_second(moves, self.interval.duration_ns)).map(rate))
@@ -112,7 +109,7 @@ impl NodePane<'_> {
         percent(self.node.used_bytes?, self.node.memory_bytes?)
     }
 
-    /// Share of used memory, the amounts if they fit, and a bar in the remaining cells.
+    /// Returns the share of used memory, the amounts if they fit, and a bar in the remaining cells.
     fn memory_bar(&self, cells: usize) -> Spans {
         let amount = format!(" {}", memory(self.node, " of "));
         let bar = cells.checked_sub(width(&amount) + 7);
@@ -129,13 +126,13 @@ impl NodePane<'_> {
         bars::stacked(&causes::parts(&self.node.wait.by_cause), cells, self.theme)
     }
 
-    /// The lines of a node, each in exactly this many cells.
+    /// Returns the lines of a node, each in exactly `cells` cells.
     fn column(&self, cells: usize) -> [Spans; COLUMN_LINES] {
         let theme = self.theme;
         let label = |label: &'static str| Span::styled(label, theme.quiet());
         let ([waited, p99], [came, left]) = (self.waits(), self.moves());
         let busy = share_bar(theme, self.node.busy_percent(), cells.saturating_sub(15));
-        // Average number of tasks running or waiting, out of the tasks last seen here.
+        // The average number of tasks that run or wait, and the number of tasks last seen here.
         let (runnable, seen) = (self.runnable(), self.seen);
         let long = format!("{runnable} running or waiting, of {seen}");
         let active = if width(&long) + 7 <= cells { long } else { format!("{runnable} of {seen} tasks") };
@@ -166,7 +163,7 @@ fn columns(nodes: &[NodePane<'_>], cells: usize) -> Lines {
     lines.into_iter().map(Line::from).collect()
 }
 
-/// Nodes below each other, one line each. Nodes that do not fit are counted in the last line.
+/// Returns one line per node. The last line counts the nodes that do not fit.
 fn rows(theme: Theme, nodes: &[NodePane<'_>], cells: usize, room: usize) -> Lines {
     let bar = if cells >= 100 { 16 } else { 8 };
     let busy = left("busy", bar + 6);
@@ -202,7 +199,7 @@ fn memory(node: &NodeGroup, between: &str) -> String {
     format!("{used}{between}{all}")
 }
 
-/// A bar and its figure: `██████▌      79%`.
+/// Returns a bar and its figure: `██████▌      79%`.
 fn share_bar(theme: Theme, share: Option<f64>, cells: usize) -> Spans {
     let Some(share) = share else { return vec![Span::styled(left("n/a", cells), theme.quiet())] };
     let style = if share >= FULL { theme.alarm() } else { theme.busy() };
@@ -225,10 +222,10 @@ fn exactly(spans: Spans, cells: usize) -> Spans {
 
 /// Maximum width of the bar of a CPU, in cells.
 const BAR: usize = 30;
-/// Width of a CPU in cells: with a bar and its waits, with a bar, or with a figure alone.
+/// Width of a CPU, in cells: with a bar and the waits, with a bar, or with a figure alone.
 const CPU_CELLS: [usize; 3] = [40, 20, 10];
 
-/// A host with one node: the node, its memory and its CPUs.
+/// Returns the lines of a host with one node: the node, its memory and its CPUs.
 fn one_node(theme: Theme, data: &Data, cells: usize, room: usize) -> Lines {
     let interval = &*data.interval;
     let mut words = format!("one NUMA node{}", spread(&interval.cpus));
@@ -262,7 +259,7 @@ fn spread(cpus: &[CpuInterval]) -> String {
     }
 }
 
-/// The CPUs, several per line, with as much detail as lets all CPUs fit.
+/// Returns the CPUs, several per line, with as much detail as possible while all CPUs fit.
 fn cpus(theme: Theme, interval: &Interval, cells: usize, room: usize) -> Lines {
     let all = &interval.cpus;
     if all.is_empty() || room == 0 {
@@ -278,7 +275,7 @@ fn cpus(theme: Theme, interval: &Interval, cells: usize, room: usize) -> Lines {
     lines.collect()
 }
 
-/// One CPU: `  12 ██████▌    78%  wait/s 1.20ms`.
+/// Returns one CPU: `  12 ██████▌    78%  wait/s 1.20ms`.
 fn one_cpu(theme: Theme, interval: &Interval, cpu: &CpuInterval, cells: usize) -> Spans {
     let mut spans = vec![Span::styled(format!("{:>4} ", cpu.cpu), theme.quiet())];
     let share = busy_percent(cpu);
@@ -301,7 +298,6 @@ fn one_cpu(theme: Theme, interval: &Interval, cpu: &CpuInterval, cells: usize) -
     spans
 }
 
-/// The CPUs as bars of one cell each.
 fn strip(theme: Theme, all: &[CpuInterval], cells: usize, room: usize) -> Lines {
     let each = cells.saturating_sub(12).max(1);
     let line = |cpus: &[CpuInterval]| {

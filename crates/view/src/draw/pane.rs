@@ -5,9 +5,9 @@ use cgscope_model::{ByCause, CgroupReading, Wait, hist::Row};
 use super::prelude::*;
 use crate::{settings::Span as Time, text::micros};
 
-/// Minimum lines of a histogram below other lines.
+/// Minimum number of lines for a histogram below other lines.
 const HISTOGRAM: usize = 6;
-/// Width of a row before its bar, in cells: `32768 -> 65535  1234567 `.
+/// Width of a histogram row before its bar, in cells: `32768 -> 65535  1234567 `.
 const LABEL: usize = 29;
 /// Minimum width of a title, in cells.
 pub const TITLE: usize = 12;
@@ -33,14 +33,14 @@ pub fn quiet(theme: Theme, words: &str, cells: usize) -> Lines {
     wrapped(words, cells).into_iter().map(|line| Line::styled(line, theme.quiet())).collect()
 }
 
-/// Lines of words after a label or mark. All lines but the first are indented.
+/// Returns wrapped words after a label or mark. All lines but the first are indented.
 pub fn hanging(label: Span<'static>, words: Vec<String>, style: Style) -> Lines {
     let indent = Span::styled(" ".repeat(label.width()), label.style);
     let labels = std::iter::once(label).chain(std::iter::repeat(indent));
     labels.zip(words).map(|(label, words)| Line::from(vec![label, Span::styled(words, style)])).collect()
 }
 
-/// The lines, followed by a histogram if enough lines are left.
+/// Appends a histogram to the lines if enough lines are left.
 pub fn with_histogram(app: &App, mut lines: Lines, cells: usize, room: usize) -> Lines {
     if let Some(left) = room.checked_sub(lines.len() + 1).filter(|left| *left >= HISTOGRAM && app.is_exact())
     {
@@ -51,7 +51,7 @@ pub fn with_histogram(app: &App, mut lines: Lines, cells: usize, room: usize) ->
     lines
 }
 
-/// The time that a histogram covers.
+/// Returns the time that a histogram covers, in words.
 pub fn span_words(app: &App, span: Time) -> String {
     let length = duration(app.span(span).1);
     match span {
@@ -66,7 +66,7 @@ pub fn span_words(app: &App, span: Time) -> String {
     }
 }
 
-/// The subject, its number of waits, and the time that they cover.
+/// Returns a line with the subject, its number of waits, and the time that the waits cover.
 pub fn heading(app: &App, subject: &Subject<'_>, cells: usize) -> Line<'static> {
     let waits = units::count(app.focused().0.count, "wait");
     titled(app, subject, &format!("{waits}, {}", span_words(app, app.settings.span)), cells)
@@ -78,7 +78,6 @@ pub fn titled(app: &App, subject: &Subject<'_>, words: &str, cells: usize) -> Li
     Line::from(vec![Span::styled(title, theme.heading()), Span::styled(format!("  {words}"), theme.quiet())])
 }
 
-/// Quantiles, causes, quota and culprits: one line each, if known.
 fn facts(app: &App, data: &Data, subject: &Subject<'_>, cells: usize) -> Lines {
     let (wait, _) = app.focused();
     let mut lines = Vec::new();
@@ -86,7 +85,7 @@ fn facts(app: &App, data: &Data, subject: &Subject<'_>, cells: usize) -> Lines {
         lines.push(fact(app, "", &quantiles(wait), cells));
     }
     lines.extend(why(app, &wait.by_cause, cells));
-    // Quota and culprits always cover the interval, whatever span the user has chosen.
+    // The quota and the culprits always cover the interval, even if the user has chosen another span.
     let of = match app.settings.span {
         Time::Interval => String::new(),
         Time::Minute | Time::Start => format!("in {}: ", duration(data.interval.duration_ns)),
@@ -97,14 +96,13 @@ fn facts(app: &App, data: &Data, subject: &Subject<'_>, cells: usize) -> Lines {
     lines
 }
 
-/// The quota and the culprits, if known, each with its label.
 pub fn quota_and_culprits(data: &Data, subject: &Subject<'_>) -> Vec<(&'static str, String)> {
     let behind = causes::culprits_line(&data.interval.names, &subject.culprits(data));
     let facts = [("quota", quota(data, subject)), ("behind", behind)];
     facts.into_iter().filter_map(|(label, text)| Some((label, text?))).collect()
 }
 
-/// A fact in one line, after its label if there is one.
+/// Returns a fact in one line, after its label if the label is not empty.
 pub fn fact(app: &App, label: &'static str, text: &str, cells: usize) -> Line<'static> {
     let label = if label.is_empty() { String::new() } else { format!("{label:<7}") };
     let room = cells.saturating_sub(label.len());
@@ -120,14 +118,14 @@ pub fn why(app: &App, by_cause: &ByCause, cells: usize) -> Option<Line<'static>>
     causes::line(by_cause).map(|why| fact(app, "why", &why, cells))
 }
 
-/// The quantiles as text: `p50 4.10ms p90 ...`.
+/// Returns the quantiles as text: `p50 4.10ms p90 ...`.
 pub fn quantiles(wait: &Wait) -> String {
     let [p50, p90, p99, p999] = [0.5, 0.9, 0.99, 0.999].map(|quantile| or_dash(wait.quantile_ns(quantile)));
     let max = or_dash((wait.count != 0).then_some(wait.max_ns));
     format!("p50 {p50} p90 {p90} p99 {p99} p99.9 {p999} max {max}")
 }
 
-/// Tasks that wait at the end of the interval, how long so far, and why; `None` if no task waits.
+/// Returns the tasks that wait at the end of the interval, the time so far, and the causes; `None` if no task waits.
 pub fn now(subject: &Subject<'_>) -> Option<String> {
     let longest = duration(subject.pending_ns()?);
     let (said, by_cause) = match (subject.group(), subject.task()) {
@@ -144,7 +142,7 @@ pub fn now(subject: &Subject<'_>) -> Option<String> {
     Some(said + &why)
 }
 
-/// The quota of a cgroup and its use; `None` if no quota applies.
+/// Returns the quota of a cgroup and its use; `None` if no quota applies.
 fn quota(data: &Data, subject: &Subject<'_>) -> Option<String> {
     let Subject::Cgroup(node) = subject else { return None };
     let limits = subject.limits(&data.interval).filter(|limits| limits.quota_us.is_some());
@@ -159,7 +157,7 @@ fn quota(data: &Data, subject: &Subject<'_>) -> Option<String> {
     quota_words(limits, data.used_ns(subject), data.interval.duration_ns)
 }
 
-/// A quota, how often it ran out, and how much of it was used; `None` if there is no quota.
+/// Returns a quota, how often the quota ran out, and its used share; `None` if there is no quota.
 pub fn quota_words(limits: &CgroupReading, used_ns: u64, duration_ns: u64) -> Option<String> {
     let mut said = format!("{} of every {}", micros(limits.quota_us?), micros(limits.period_us?));
     let periods = limits.nr_periods.zip(limits.nr_throttled);
@@ -173,7 +171,6 @@ pub fn quota_words(limits: &CgroupReading, used_ns: u64, duration_ns: u64) -> Op
     Some(said)
 }
 
-/// CPUs that a cgroup used on average.
 pub fn cpus_used(node: &Node, data: &Data) -> Option<f64> {
     per_second(data.used_ns(&Subject::Cgroup(node)), data.interval.duration_ns).map(|ns| ns / 1e9)
 }
@@ -188,8 +185,7 @@ pub fn parts<'a>(rows: impl IntoIterator<Item = &'a Row>) -> [f64; CAUSES] {
     sum
 }
 
-/// Joins rows, so that at most `shown` rows are left, but at least one. All rows then have the same number of doublings, except
-/// perhaps the first row.
+/// Joins rows so that at most `shown` rows are left, but at least one. Each joins the same number, except perhaps the first.
 pub fn fitted(mut rows: Vec<Row>, shown: usize) -> Vec<Row> {
     if rows.len() > shown {
         let empty = rows.iter().take_while(|row| row.count == 0).count();
@@ -210,7 +206,6 @@ pub fn fitted(mut rows: Vec<Row>, shown: usize) -> Vec<Row> {
     fitted
 }
 
-/// A histogram in the format of runqlat.
 pub fn histogram(app: &App, wait: &Wait, cells: usize, room: usize) -> Lines {
     let theme = app.theme;
     let rows = wait.hist.rows(app.settings.unit.ns());
@@ -235,9 +230,8 @@ pub fn histogram(app: &App, wait: &Wait, cells: usize, room: usize) -> Lines {
 /// A part of a pane in a short and a long form.
 #[derive(Clone, Debug, Default)]
 pub struct Section {
-    /// The minimum lines.
     pub short: Lines,
-    /// Replaces the short form, if the short forms of all other parts still fit.
+    /// The lines that replace the short form, if the short forms of all other sections still fit.
     pub long: Lines,
 }
 
@@ -251,8 +245,7 @@ impl Section {
     }
 }
 
-/// The sections in their order, in at most `room` lines. Earlier sections get their long form first. Empty lines separate the
-/// sections if there are enough lines.
+/// Returns the sections in at most `room` lines. Earlier sections get their long form first. Empty lines are added if they fit.
 pub fn fit(sections: Vec<Section>, room: usize) -> Lines {
     let mut used: usize = sections.iter().map(|section| section.short.len()).sum();
     let chosen: Vec<_> = sections

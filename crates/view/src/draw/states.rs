@@ -11,14 +11,13 @@ pub fn height(app: &App, body: Rect) -> u16 {
     }
 }
 
-/// The sums of all threads by state, above the list.
 pub fn sums(app: &App, area: Rect) -> Lines {
     let sums = Sums::of(app.rows.iter().filter_map(|row| row.at.state()));
     let (theme, cells) = (app.theme, usize::from(area.width));
     vec![sums_line(theme, &sums), Line::from(bar(theme, &sums, cells)), legend(theme, &sums, cells)]
 }
 
-/// The sums as text: `threads on average: on CPU 2.00  runnable 3.10  disk sleep 0.00  blocked 147.00`.
+/// Returns the sums as text: `threads on average: on CPU 2.00  runnable 3.10  disk sleep 0.00  blocked 147.00`.
 fn sums_line(theme: Theme, sums: &Sums) -> Line<'static> {
     let figures = [
         ("threads on average: on CPU ", sums.on_cpu, theme.busy()),
@@ -31,7 +30,7 @@ fn sums_line(theme: Theme, sums: &Sums) -> Line<'static> {
     }))
 }
 
-/// A bar of threads on a CPU and waiting threads, by cause. Sleeping threads are omitted, because they would fill the bar.
+/// Returns a bar of threads that run or wait, by cause. Sleeping threads are omitted, because they would fill the bar.
 fn bar(theme: Theme, sums: &Sums, cells: usize) -> Spans {
     let runnable = sums.runnable();
     let all = sums.on_cpu + runnable;
@@ -43,7 +42,7 @@ fn bar(theme: Theme, sums: &Sums, cells: usize) -> Spans {
     spans
 }
 
-/// The parts of the bar that fit, each with its figure, largest first.
+/// Returns a legend with the parts of the bar that fit. Each cause has its figure, largest first.
 fn legend(theme: Theme, sums: &Sums, cells: usize) -> Line<'static> {
     let mut causes: Vec<(Cause, f64)> = causes::ORDER.map(|cause| (cause, sums.waits[cause as usize])).into();
     causes.retain(|(_, threads)| *threads > 0.0);

@@ -1,5 +1,5 @@
-//! A screen as an SVG picture. Text remains text. Each run has the position of its first cell and the width of its cells. Bars
-//! and shades are rectangles, so that everything is aligned in any monospaced font.
+//! Draws a screen as an SVG picture. Text remains text; each run of text has the position of its first cell and the width of its
+//! cells. Bars and shades are rectangles, so that everything is aligned in any monospaced font.
 
 use std::fmt::Write;
 
@@ -13,14 +13,14 @@ use crate::{theme, width::width};
 /// Width and height of a cell, in pixels. Characters of most monospaced fonts are 0.6 times as wide as the font size.
 const CELL: (usize, usize) = (9, 19);
 const LETTERS: usize = 15;
-/// From the top of a cell to the baseline of the text, in pixels.
+/// Distance from the top of a cell to the baseline of the text, in pixels.
 const BASE: usize = 14;
 const MARGIN: usize = 12;
 /// A dark background, which looks the same on light and dark pages.
 const GROUND: &str = "#14171c";
 const TEXT: &str = "#d6d9de";
 
-/// The picture of a screen. `title` is for screen readers and must not contain `<` or `&`.
+/// Returns the picture of a screen. `title` is for screen readers and must not contain `<` or `&`.
 pub fn svg(buffer: &Buffer, title: &str) -> String {
     let cells = (usize::from(buffer.area.width).max(1), usize::from(buffer.area.height));
     let (wide, high) = (cells.0 * CELL.0 + 2 * MARGIN, cells.1 * CELL.1 + 2 * MARGIN);
@@ -43,7 +43,6 @@ pub fn svg(buffer: &Buffer, title: &str) -> String {
     out
 }
 
-/// Adjacent cells with the same style.
 struct Run {
     first: usize,
     cells: usize,
@@ -70,8 +69,7 @@ fn runs(row: &[Cell]) -> Vec<Run> {
     runs
 }
 
-/// Whether a cell continues a run. Bars continue with the same sign. Text continues with ASCII, which has the same width in every
-/// monospaced font.
+/// Whether a cell continues a run: a bar by the same sign, a text by ASCII, which has the same width in every monospaced font.
 fn goes_on(before: &str, next: &str) -> bool {
     let same = before.chars().next() == next.chars().next();
     if area(next).is_some() { same } else { before.is_ascii() && next.is_ascii() }
@@ -120,8 +118,8 @@ impl Run {
     }
 }
 
-/// The parts of a text between two or more blanks, each with the position of its first letter. Some viewers draw several blanks
-/// as one, so each part gets its own position. Only a text of ASCII has blanks.
+/// Splits a text at two or more blanks. Returns each part with the position of its first letter. Some viewers draw several blanks
+/// as one, so each part gets its own position. Blanks occur only in ASCII text.
 fn pieces(letters: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut at = 0;
     letters.split("  ").filter_map(move |part| {
@@ -133,7 +131,7 @@ fn pieces(letters: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The part of a cell that a bar's sign fills: width and height in eighths, and the percentage of a shade.
+/// The part of a cell that a bar's sign fills: width and height in eighths, and the percentage of the shade.
 type Area = (usize, usize, usize);
 
 fn area(letters: &str) -> Option<Area> {
@@ -162,7 +160,7 @@ fn bar((wide, high, percent): Area, left: usize, cells: usize, colour: &str) -> 
     (0..pieces).map(rect).collect()
 }
 
-/// A colour, as most terminals define it; `None` for the terminal's default colour.
+/// Returns a colour as most terminals define it; `None` for the terminal's default colour.
 fn colour(colour: Color) -> Option<String> {
     const SIXTEEN: [&str; 16] = [
         "#000000", "#cd3131", "#0dbc79", "#e5e510", "#2472c8", "#bc3fbc", "#11a8cd", "#e5e5e5", "#666666",

@@ -9,7 +9,6 @@ use crate::{
     columns::{self, Column},
 };
 
-/// The columns that fit, each with its width.
 fn columns(app: &App, area: Rect) -> Vec<(Column, usize)> {
     let kind = app.kind();
     // The sort column is always shown.
@@ -20,7 +19,6 @@ fn columns(app: &App, area: Rect) -> Vec<(Column, usize)> {
     columns::that_fit(kind.columns(), &least, flexible, area.width.into())
 }
 
-/// The column whose heading is at this position.
 pub fn column_at(app: &App, area: Rect, x: usize) -> Option<Column> {
     let mut from = 0;
     columns(app, area).into_iter().find_map(|(column, cells)| {
@@ -38,8 +36,7 @@ pub fn lines(app: &App, area: Rect) -> Lines {
     })
 }
 
-/// A heading and the rows on the screen, or the reason why there are none. `line` draws a row; its second argument is true for
-/// the selected row.
+/// Returns a heading and the rows, or why there are none. `line` draws a row; its second argument is true for the selected row.
 pub fn list(
     app: &App,
     area: Rect,
@@ -92,7 +89,7 @@ fn line(
     for (column, cells) in columns {
         match column {
             Column::Why => {
-                // A bar keeps its colours in the selected row, too.
+                // A bar keeps its colours in the selected row.
                 let bar = bars::stacked(&columns::parts(subject), *cells, app.theme);
                 let drawn: usize = bar.iter().map(Span::width).sum();
                 spans.extend(bar);
@@ -111,7 +108,7 @@ fn line(
     Line::from(spans)
 }
 
-/// The name of a cgroup: indented in the tree, with those of its ancestors in a flat list.
+/// Returns the name of a cgroup. The tree indents the name; a flat list adds the names of the ancestors.
 fn name(app: &App, data: &Data, row: &ListRow, subject: &Subject<'_>, cells: usize) -> String {
     let (Subject::Cgroup(node), Key::Cgroup(_)) = (subject, &row.key) else {
         return left(&app.title(subject), cells);
@@ -124,7 +121,7 @@ fn name(app: &App, data: &Data, row: &ListRow, subject: &Subject<'_>, cells: usi
         Fold::Open => '▾',
         Fold::Closed => '▸',
     };
-    // In a deep tree, the name is more important than the indentation.
+    // In a deep tree, show the name rather than the full indentation.
     let before = format!("{}{mark}", " ".repeat(row.depth.min(cells / 3)));
     let room = cells.saturating_sub(width(&before));
     before + &left(&data.interval.names.leaf(&node.path), room)

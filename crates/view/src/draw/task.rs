@@ -10,16 +10,15 @@ use crate::{
     text::{self, micros, wait_line},
 };
 
-/// Minimum width for two columns.
+/// Minimum width of a screen with two columns, in cells.
 const WIDE: usize = 120;
-/// Distance between the columns, in cells.
 const GAP: usize = 2;
 /// Width of the label of a fact, in cells.
 const LABEL: usize = 10;
-/// Maximum lines of the histogram: one for each doubling, its heading and its legend.
+/// Maximum number of lines of the histogram: one for each bucket, its heading and its legend.
 const HISTOGRAM: usize = 32;
 
-/// All lines, each at most as wide as the area.
+/// Returns all lines, each at most as wide as the area.
 pub fn lines(app: &App, area: Rect) -> Lines {
     let (Some(data), Some(subject)) = (&app.data, app.subject()) else { return Vec::new() };
     let cells = usize::from(area.width);
@@ -47,7 +46,6 @@ struct TaskView<'a> {
 }
 
 impl<'a> TaskView<'a> {
-    /// The first column: identity, current state, time, causes and limits.
     fn first(&self) -> Lines {
         let members = self.members();
         [
@@ -65,18 +63,17 @@ impl<'a> TaskView<'a> {
         .concat()
     }
 
-    /// The second column: waits over time, threads that waited most, and the histogram.
     fn second(&self) -> Lines {
         [self.past(), self.worst(), self.histogram()].concat()
     }
 
-    /// The subject's threads that existed at the end of the interval.
+    /// Returns the subject's threads that existed at the end of the interval.
     fn members(&self) -> Vec<&'a TaskInterval> {
         let data = self.data;
         data.places_in(&self.subject.key()).filter_map(|place| data.task_at(place)).collect()
     }
 
-    /// The subject's cgroup in the tree; the root for all tasks.
+    /// Returns the subject's cgroup in the tree; the root for all tasks.
     fn node(&self) -> Option<(usize, &'a Node)> {
         let path = match self.subject {
             Subject::All(_) => "/",
@@ -90,7 +87,6 @@ impl<'a> TaskView<'a> {
         Span::styled(left(label, LABEL), self.app.theme.quiet())
     }
 
-    /// A label and wrapped text.
     fn fact(&self, label: &str, text: &str) -> Lines {
         pane::hanging(self.label(label), wrapped(text, self.cells.saturating_sub(LABEL)), Style::new())
     }
@@ -100,7 +96,7 @@ impl<'a> TaskView<'a> {
     }
 
     fn now(&self) -> Lines {
-        // Coarse mode does not record which tasks run or wait at a moment.
+        // Coarse mode does not record the tasks that run or wait at a moment.
         if !self.app.is_exact() {
             return Vec::new();
         }
@@ -140,20 +136,17 @@ impl<'a> TaskView<'a> {
     }
 }
 
-/// Widths of the name, the share and the time of a cause, in cells.
 const CAUSE: usize = 21;
 const SHARE: usize = 7;
 const TIME: usize = 8;
-/// Maximum number of tasks named.
 const WORST: usize = 5;
-/// Widths of a figure and of the bar by cause, in cells.
 const FIGURE: usize = 8;
 const BAR: usize = 10;
-/// Minimum width of the column of names for its long heading, in cells.
+/// Minimum width of the column of names for the long heading, in cells.
 const ROOMY: usize = 28;
 
 impl TaskView<'_> {
-    /// Number, sum and quantiles of the waits in the interval, and a line for each cause.
+    /// Returns the number, sum and quantiles of the waits in the interval, and a line for each cause.
     fn waits(&self) -> Lines {
         let wait = self.subject.wait();
         let mut lines = self.fact("waits", &wait_line(wait, self.interval.mode));
@@ -172,7 +165,7 @@ impl TaskView<'_> {
         lines
     }
 
-    /// The kernel's own figure, and what the kernel does not count.
+    /// Returns the kernel's own sum of the waits, and the waits that the sum leaves out.
     fn kernel(&self, members: &[&TaskInterval]) -> Lines {
         // Coarse mode reads the kernel's figure, so there is nothing to compare.
         if !self.app.is_exact() {
@@ -259,7 +252,7 @@ fn kernel(ours_ns: u64, kernel_ns: u64, booked_ns: u64) -> String {
     }
 }
 
-/// The tasks that waited most, including waits that have not ended. Tasks that did not wait are omitted.
+/// Returns the tasks that waited most, including waits that have not ended. Tasks that did not wait are omitted.
 fn worst(members: Vec<&TaskInterval>) -> Vec<&TaskInterval> {
     let waited = |task: &&TaskInterval| {
         task.all_waits().total_ns.saturating_add(task.reading.pending_ns().unwrap_or(0))
@@ -271,13 +264,11 @@ fn worst(members: Vec<&TaskInterval>) -> Vec<&TaskInterval> {
     worst
 }
 
-/// Maximum number of culprits or quotas named.
 const NAMED: usize = 4;
 /// Width of the time and of the share of a culprit or quota, in cells.
 const RANKED: usize = 6;
 
 impl<'a> TaskView<'a> {
-    /// The quotas of the subject's cgroup and its ancestors.
     fn quotas(&self) -> Lines {
         let Some((at, node)) = self.node() else { return Vec::new() };
         let tree = &self.data.tree;
@@ -294,7 +285,7 @@ impl<'a> TaskView<'a> {
                 self.fact("quota", &format!("{}: {words}{throttled}", self.interval.names.of(&above.path))),
             );
         }
-        // A limit that was not read may still exist, so "none" is shown only if all of them were read.
+        // A limit that was not read can still exist, so show "none" only if all limits were read.
         let all_read = chain().all(|at| at == 0 || tree.limits(self.interval, at).is_some());
         if lines.is_empty() && all_read && at != 0 {
             lines.extend(self.fact("quota", "none for its cgroup and ancestors"));
@@ -303,12 +294,12 @@ impl<'a> TaskView<'a> {
         lines
     }
 
-    /// Names with their times and shares, one per line, worst first.
+    /// Returns names with their times and shares, one per line, worst first.
     fn ranked(&self, label: &str, words: &str, all: &[(String, u64)]) -> Lines {
         let total = sum::total(all.iter().map(|(_, ns)| *ns));
         let mut lines = Vec::new();
         if self.own_cgroup().is_some() && !all.is_empty() {
-            // The culprits of a thread or process are known only for its whole cgroup.
+            // The culprits are known only for the whole cgroup of a thread or process.
             lines.push(format!("all tasks of its cgroup, {words}"));
         }
         lines.extend(all.iter().take(NAMED).map(|(name, ns)| {
@@ -322,7 +313,7 @@ impl<'a> TaskView<'a> {
         pane::hanging(self.label(label), lines, Style::new())
     }
 
-    /// The quotas that ran out, worst first, and the waiting time that each caused, ns.
+    /// Returns the quotas that ran out, worst first, and the waiting time that each quota caused, ns.
     fn throttled_by(&self, node: &Node) -> Vec<(String, u64)> {
         let names = &self.interval.names;
         let named = |path: Option<&Arc<str>>, ns| (causes::name_of(names, path).into_owned(), ns);
@@ -350,7 +341,6 @@ impl<'a> TaskView<'a> {
         self.subject.task().map(|task| task.reading.cgroup_id)
     }
 
-    /// The culprits of the tasks directly in a cgroup, worst first.
     fn pairs(&self, victim: u64, blame: Blame) -> Vec<&'a PairReading> {
         let pairs = self.interval.pairs.iter();
         let mut pairs: Vec<_> = pairs.filter(|pair| pair.victim == victim && pair.blame == blame).collect();
@@ -358,7 +348,6 @@ impl<'a> TaskView<'a> {
         pairs
     }
 
-    /// Weight, CPUs, pressure, burst and memory of a cgroup.
     fn own_limits(&self) -> Lines {
         let Some(limits) = self.subject.limits(self.interval) else { return Vec::new() };
         let facts = [
@@ -399,24 +388,23 @@ fn burst(limits: &CgroupReading, burst_us: u64) -> String {
 /// Number of parts: on CPU, each cause in order, and blocked.
 const PARTS: usize = CAUSES + 2;
 
-/// The time of threads, split into parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
-    /// Time of each part, ns. Together they are the length of the interval times the number of threads.
+    /// Time of each part, ns. The sum of all parts is the length of the interval times the number of threads.
     parts: [u64; PARTS],
-    /// Whether waits were cut to the interval because they began before it.
+    /// Whether waits that began before the interval were cut to the interval.
     is_cut: bool,
 }
 
 impl Spent {
-    /// The time of threads in an interval. A wait that has not ended counts with the part that lies in the interval.
+    /// Sums the time of threads in an interval. A wait that has not ended counts with the part within the interval.
     pub fn of<'a>(tasks: impl IntoIterator<Item = &'a TaskInterval>, duration_ns: u64) -> Self {
         let mut sum = Self::default();
         for task in tasks {
             let on_cpu_ns = task.all_totals().on_cpu_ns.min(duration_ns);
             let room = duration_ns - on_cpu_ns;
             let mut waited = task.all_waits().by_cause;
-            // Waits without a stamp have no recorded cause.
+            // Waits without a wakeup stamp have no recorded cause.
             waited.add(&ByCause::only(Cause::Unattributed, task.all_totals().unstamped_ns));
             if let Some(pending) = &task.reading.pending {
                 waited.add(&pending.by_cause.at_most(duration_ns));
@@ -431,13 +419,12 @@ impl Spent {
         sum
     }
 
-    /// Parts of `whole`, proportional to the time. They sum to `whole`, unless there is no time at all.
+    /// Splits `whole` into parts that are proportional to the times. The parts sum to `whole`, unless there is no time at all.
     pub fn parts_of(&self, whole: usize) -> [usize; PARTS] {
         causes::proportional(self.parts.map(|ns| ns as f64), whole)
     }
 }
 
-/// The sign, style and name of a part.
 fn part(at: usize, theme: Theme) -> (char, Style, &'static str) {
     match at.checked_sub(1) {
         None => (if theme.has_colour() { '▒' } else { '=' }, theme.busy(), "on CPU"),
@@ -450,7 +437,6 @@ fn part(at: usize, theme: Theme) -> (char, Style, &'static str) {
 }
 
 impl TaskView<'_> {
-    /// A bar of the interval, and an explanation of its parts.
     fn spent(&self, members: &[&TaskInterval]) -> Lines {
         let length_ns = self.interval.duration_ns;
         let spent = Spent::of(members.iter().copied(), length_ns);
@@ -510,7 +496,7 @@ impl TaskView<'_> {
         lines
     }
 
-    /// The process of a thread, or the threads and processes of a group.
+    /// Returns the process of a thread, or the number of threads and processes of a group.
     fn kin(&self) -> Option<String> {
         let threads = |threads: u64| units::count(threads, "thread");
         Some(match self.subject {
@@ -534,14 +520,14 @@ impl TaskView<'_> {
         })
     }
 
-    /// Age of a task at the end of the interval. Known only in a replay, where the end is a Sample of the recording.
+    /// Returns the age of a task at the end of the interval. Known only in a replay, where intervals end at a Sample.
     fn age(&self, start_ns: u64) -> Option<String> {
         let replay = self.app.replay.as_ref()?;
         let end = replay.player.samples().get(replay.shown? + 1)?;
         Some(duration(end.mono_ns.checked_sub(start_ns)?))
     }
 
-    /// Where the subject runs, where it may run, and where its memory is.
+    /// Returns where the subject runs, where it may run, and where its memory is.
     fn places(&self) -> Lines {
         let mut lines = Vec::new();
         if let Subject::Task(task) = self.subject {
@@ -571,7 +557,7 @@ impl TaskView<'_> {
     }
 }
 
-/// Memory by node: `1.0MiB on node 0, 9.0MiB on node 8`.
+/// Returns the memory by node: `1.0MiB on node 0, 9.0MiB on node 8`.
 fn on_nodes(memory: &[(u32, u64)]) -> String {
     let said = memory.iter().map(|(node, there)| format!("{} on node {node}", bytes(*there)));
     said.collect::<Vec<_>>().join(", ")

@@ -24,7 +24,7 @@ fn app(colours: Colours, intervals: &[Arc<Interval>]) -> App {
     app
 }
 
-/// A host with nodes, quotas and long names; a second without activity; wide characters; a wait of minutes; waits without causes.
+/// Returns hosts with nodes, quotas and long names; without activity; with wide characters, long waits, waits without causes.
 fn states() -> Vec<Vec<Arc<Interval>>> {
     let host = |round| cgscope_made_up::host(300, 30, round);
     let hosts = (0..3).map(|round| Arc::new(Interval::between(&host(round), &host(round + 1)))).collect();

@@ -19,7 +19,7 @@ const MOST_NAMED: usize = 2;
 pub const FOOTER: &str =
     "q quit  space play/pause  ←→ step  [ ] speed  n N findings  : time  ↑↓ select  ? help";
 
-/// The position as figures and on the timeline. Figures have a fixed width, so that the timeline does not move during playback.
+/// Returns the position as figures and on the timeline. Figures have a fixed width, so that the timeline does not move.
 pub fn position(replay: &Replay, theme: Theme, width: usize) -> Line<'static> {
     let player = &replay.player;
     let (state, style) = if player.is_playing {
@@ -49,7 +49,7 @@ pub fn position(replay: &Replay, theme: Theme, width: usize) -> Line<'static> {
         Span::raw(words),
         Span::styled(format!("{count}  "), theme.quiet()),
     ];
-    // The status line also explains what is missing, but may be cut.
+    // The status line also explains what is missing, but the screen can cut this line.
     spans.extend(incomplete(replay).map(|_| Span::styled("INCOMPLETE  ", theme.alarm())));
     let room = width.saturating_sub(spans.iter().map(Span::width).sum());
     if room >= SHORTEST_BAR {
@@ -58,7 +58,7 @@ pub fn position(replay: &Replay, theme: Theme, width: usize) -> Line<'static> {
     Line::from(spans)
 }
 
-/// The recording as a line: its findings, how far it has been searched for them, and the position.
+/// Returns the recording as a line: its findings, the part that has been searched for findings, and the position.
 fn timeline(replay: &Replay, theme: Theme, width: usize) -> Vec<Span<'static>> {
     let player = &replay.player;
     let last = player.intervals().saturating_sub(1);
@@ -79,7 +79,7 @@ fn timeline(replay: &Replay, theme: Theme, width: usize) -> Vec<Span<'static>> {
     spans.collect()
 }
 
-/// The prompt or the response to a key; otherwise the findings that begin here, the search result, and the end of the recording.
+/// Returns the prompt or the response to a key. Otherwise: findings that begin here, the search result, the recording's end.
 pub fn status(replay: &Replay, theme: Theme) -> Line<'static> {
     if let Some(answer) = answer(replay, theme) {
         return answer;
@@ -94,7 +94,7 @@ pub fn status(replay: &Replay, theme: Theme) -> Line<'static> {
     Line::from(spans)
 }
 
-/// The part of the status that a small screen shows instead of the keys.
+/// Returns the part of the status that a small screen shows instead of the keys.
 pub fn urgent(replay: &Replay, theme: Theme) -> Option<Line<'static>> {
     answer(replay, theme).or_else(|| {
         let spans = end_and_begins(replay, theme);
@@ -102,7 +102,6 @@ pub fn urgent(replay: &Replay, theme: Theme) -> Option<Line<'static>> {
     })
 }
 
-/// The prompt, or the response to a key.
 fn answer(replay: &Replay, theme: Theme) -> Option<Line<'static>> {
     if let Some(typed) = &replay.prompt {
         let help = "  14:03:20 (UTC), or a time after the start: 90s, 5m; Enter goes there, Esc back";
@@ -114,13 +113,13 @@ fn answer(replay: &Replay, theme: Theme) -> Option<Line<'static>> {
     replay.notice.clone().map(|notice| Line::styled(notice, theme.alarm()))
 }
 
-/// The end of the recording and the findings that begin here. At the last interval, the end is most important and comes first.
+/// Returns the end of the recording and the findings that begin here. At the last interval, the more important end comes first.
 fn end_and_begins(replay: &Replay, theme: Theme) -> Vec<Span<'static>> {
     let end = replay.player.is_at_end().then(|| end(replay, theme));
     end.into_iter().chain(begins(replay, theme)).collect()
 }
 
-/// How the recording ended, if something is missing.
+/// Returns how the recording ended, if something is missing.
 fn incomplete(replay: &Replay) -> Option<&EndSummary> {
     replay.ending.as_ref().filter(|ending| !ending.is_whole)
 }
@@ -164,7 +163,6 @@ fn pass(replay: &Replay) -> String {
     }
 }
 
-/// The replay keys for the help.
 pub fn help(theme: Theme) -> Vec<Line<'static>> {
     let mut lines = vec![Line::styled("Keys of a replay", theme.heading())];
     lines.extend(KEYS.iter().map(|(key, does)| Line::raw(format!("{key:>9}  {does}"))));

@@ -1,4 +1,4 @@
-//! The replay of a recording on the screen: its position, its movement, and what the screen shows of both.
+//! The replay of a recording on the screen: the position, its movement, and the lines that show both.
 
 pub(crate) mod draw;
 pub mod player;
@@ -9,11 +9,10 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use player::{Mark, Player, When};
 
-/// Number of intervals in a big step.
 const BIG_STEP: isize = 10;
-/// Delay before the screen shows that it is reading. With a shorter delay it would flicker.
+/// Delay before the screen shows that it is reading. With a shorter delay, the screen would flicker.
 const SHOWN_AFTER: Duration = Duration::from_millis(300);
-/// Maximum characters of a time that is typed.
+/// Maximum number of characters of a typed time.
 const LONGEST_TIME: usize = 12;
 
 /// The keys of a replay and their actions. Other keys do the same as on the live screen.
@@ -34,9 +33,8 @@ pub const KEYS: [(&str, &str); 9] = [
 pub struct Replay {
     /// The position.
     pub player: Player,
-    /// The interval on the screen. It differs from the player's position until the player's interval has been read.
+    /// The interval on the screen. It differs from the player's position while the interval at that position is being read.
     pub(crate) shown: Option<usize>,
-    /// Number of intervals searched for findings.
     searched: usize,
     /// Why the search stopped early.
     failed: Option<String>,
@@ -62,7 +60,7 @@ pub enum News {
         /// How the recording ended.
         ending: EndSummary,
     },
-    /// The file could not be read further, for this reason.
+    /// The file cannot be read further; the reason.
     Failed(String),
 }
 
@@ -71,12 +69,12 @@ pub enum News {
 pub struct EndSummary {
     /// How the recording ended, and its losses.
     pub words: String,
-    /// True if nothing is missing.
+    /// Whether nothing is missing.
     pub is_whole: bool,
 }
 
 impl Replay {
-    /// The state when no interval has been read yet.
+    /// Creates a replay that has not read an interval yet.
     pub fn new(player: Player, now: Instant) -> Self {
         Self {
             player,
@@ -98,12 +96,12 @@ impl Replay {
         }
     }
 
-    /// True if reading an interval takes so long that the screen must show it.
+    /// Whether reading an interval takes so long that the screen must show it.
     fn is_reading(&self) -> bool {
         self.player.now.saturating_duration_since(self.caught_up) >= SHOWN_AFTER
     }
 
-    /// Time until the screen changes without a key or newly read data.
+    /// Returns the time until the screen changes without a key or newly read data.
     pub fn due_in(&self) -> Option<Duration> {
         let is_behind = self.shown != Some(self.player.position()) && !self.is_reading();
         let said_in = is_behind

@@ -1,4 +1,4 @@
-//! The position of a replay, and times that users type. It moves with the clock during playback, and by keys. Nothing here reads or draws.
+//! The position of a replay, which moves with the clock and by keys, and times that users type. Nothing here reads or draws.
 
 use std::{
     str::FromStr,
@@ -14,7 +14,7 @@ use cgscope_model::{
 /// The slowest and the fastest speed, as a multiple of real time.
 pub const SPEEDS: (f64, f64) = (0.25, 64.0);
 
-/// An interval in which findings begin: the previous interval did not have them.
+/// An interval in which findings begin. The previous interval did not have these findings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
     /// Number of the interval.
@@ -34,12 +34,11 @@ pub struct Player {
     /// The moment that is being played, ns after the first Sample.
     played_ns: f64,
     pub(super) now: Instant,
-    /// The marks, ascending by interval.
     pub(super) marks: Vec<Mark>,
 }
 
 impl Player {
-    /// Starts paused at the first interval. There must be at least two Samples.
+    /// Creates a player that is paused at the first interval. `samples` must have at least two Samples.
     pub fn new(samples: Vec<Moment>, now: Instant) -> Self {
         let mut player = Self {
             samples,
@@ -58,22 +57,21 @@ impl Player {
         &self.samples
     }
 
-    /// Number of intervals.
+    /// Returns the number of intervals.
     pub fn intervals(&self) -> usize {
         self.samples.len().saturating_sub(1)
     }
 
-    /// The interval to show.
+    /// Returns the interval to show.
     pub fn position(&self) -> usize {
         self.position
     }
 
-    /// The end of the interval at the position.
     pub(super) fn moment(&self) -> Moment {
         self.samples.get(self.position + 1).copied().unwrap_or_default()
     }
 
-    /// Time from the first Sample to the end of this interval, ns.
+    /// Returns the time from the first Sample to the end of this interval, ns.
     pub(super) fn offset_ns(&self, interval: usize) -> u64 {
         match (self.samples.first(), self.samples.get(interval + 1)) {
             (Some(first), Some(end)) => end.mono_ns.saturating_sub(first.mono_ns),
@@ -85,7 +83,7 @@ impl Player {
         self.offset_ns(self.last())
     }
 
-    /// True at the last interval.
+    /// Whether the position is at the last interval.
     pub fn is_at_end(&self) -> bool {
         self.position == self.last()
     }
@@ -122,13 +120,13 @@ impl Player {
         self.is_playing = !self.is_at_end();
     }
 
-    /// Time until the next interval is shown; `None` while paused.
+    /// Returns the time until the next interval is shown; `None` while paused.
     pub(super) fn due_in(&self) -> Option<Duration> {
         let left_ns = (self.offset_ns(self.position + 1) as f64 - self.played_ns).max(0.0);
         self.is_playing.then(|| Duration::from_nanos((left_ns / self.speed).ceil() as u64))
     }
 
-    /// Goes to this interval, or to the last one if there are fewer.
+    /// Goes to this interval, or to the last interval if the number is too large.
     pub fn jump(&mut self, interval: usize) {
         self.position = interval.min(self.last());
         self.played_ns = self.offset_ns(self.position) as f64;
@@ -149,7 +147,7 @@ impl Player {
         self.played_ns = self.offset_ns(self.position) as f64;
     }
 
-    /// Plays from the position, or from the start if this is the end.
+    /// Plays from the position. At the end, plays from the start.
     pub fn play(&mut self) {
         if self.is_at_end() {
             self.jump(0);
@@ -162,7 +160,7 @@ impl Player {
         self.speed = speed.clamp(SPEEDS.0, SPEEDS.1);
     }
 
-    /// Goes to the next interval in which a finding begins. Returns false if none is known.
+    /// Goes to the next interval in which a finding begins. Returns false if no such interval is known.
     pub(super) fn next_mark(&mut self) -> bool {
         let next = self.marks.iter().find(|mark| mark.interval > self.position);
         self.stop_at(next.map(|mark| mark.interval))
@@ -200,7 +198,7 @@ const DAY_S: u64 = 86_400;
 /// When a Sample was taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moment {
-    /// CLOCK_MONOTONIC, ns. Lengths are differences of this.
+    /// CLOCK_MONOTONIC, ns. Lengths are differences of this clock.
     pub mono_ns: u64,
     /// Wall clock, ns since 1970.
     pub unix_ns: u64,
@@ -211,7 +209,7 @@ pub struct Moment {
 pub enum When {
     /// Seconds after the first Sample.
     After(f64),
-    /// Seconds since midnight, UTC: the first such time at or after the first Sample.
+    /// Seconds since midnight, UTC. Means the first such time at or after the first Sample.
     TimeOfDay(u64),
 }
 
@@ -261,7 +259,7 @@ fn after(text: &str) -> Option<When> {
 }
 
 impl When {
-    /// The index of the interval that contains this moment.
+    /// Returns the index of the interval that contains this moment.
     pub fn find(self, samples: &[Moment]) -> Result<usize, String> {
         let (Some(first), Some(last)) = (samples.first(), samples.last()) else {
             return Err("the recording has no samples".into());
@@ -305,7 +303,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// A player at the first of this many intervals of one second, and the time at which it was created.
+    /// Returns a player at the first of `intervals` intervals of one second, and the time of its creation.
     fn player(intervals: u64) -> (Player, Instant) {
         let now = Instant::now();
         let moment = |n| Moment { mono_ns: 5_000 + n * 1_000_000_000, unix_ns: n * 1_000_000_000 };
@@ -461,7 +459,7 @@ mod tests {
         assert!(!player.is_playing);
     }
 
-    /// Samples at one-second intervals from 22:13:20.5 UTC on.
+    /// Returns Samples at one-second intervals from 22:13:20.5 UTC on.
     fn samples(count: u64) -> Vec<Moment> {
         let at = |n| Moment {
             mono_ns: 7_000 + n * 1_000_000_000,

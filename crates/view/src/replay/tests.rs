@@ -20,7 +20,7 @@ use crate::{
     theme::{Colours, Theme},
 };
 
-/// A recording of one minute with a Sample each second. It is paused at the start and shows the first interval.
+/// Returns a replay of one minute with a Sample each second. It is paused at the start and shows the first interval.
 fn app() -> App {
     let now = Instant::now();
     let moment =
@@ -33,7 +33,7 @@ fn app() -> App {
     app
 }
 
-/// Reads the interval at the player's position. Task 2 waited once in the first interval, and once more in each further one.
+/// Reads the interval at the player's position. In total, task 2 has waited once per interval so far.
 fn read(app: &mut App) {
     let n = replay(app).player.position();
     let tasks = vec![task(1, &[7_000_000]), task(2, &vec![9_000_000; n + 1])];

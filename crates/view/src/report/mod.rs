@@ -1,4 +1,4 @@
-//! What happened in a recording, as text with tables, or as an HTML page.
+//! The report on a recording, as text with tables, or as an HTML page.
 
 pub mod html;
 mod tables;
@@ -25,19 +25,19 @@ use crate::{
 pub struct About {
     /// The path as the user gave it.
     pub file: String,
-    /// What was recorded, and on which host.
+    /// The recorded targets, and the host.
     pub what: String,
-    /// Like `Linux 6.12 x86_64, 2 CPUs`.
+    /// Kernel, architecture and number of CPUs, such as `Linux 6.12 x86_64, 2 CPUs`.
     pub host_words: String,
     /// Number of samples, duration and start.
     pub extent: String,
-    /// How it ended.
+    /// How the recording ended.
     pub ending: String,
-    /// The host on which it was recorded.
+    /// Facts about the recorded host.
     pub host: Host,
 }
 
-/// A whole recording.
+/// The contents of a whole recording.
 pub struct Whole {
     /// All intervals joined.
     pub interval: Interval,
@@ -47,12 +47,12 @@ pub struct Whole {
     processes: Vec<Row>,
     threads: Vec<Row>,
     pairs: Vec<Pair>,
-    /// The quotas that would have been enough, a line for each cgroup.
+    /// The quotas that would have been enough: a line for each cgroup.
     pub enough: Vec<String>,
 }
 
 impl Whole {
-    /// Joined intervals, with the losses of reading them.
+    /// Derives the contents from the joined intervals. `losses` are the losses of reading the recording.
     pub fn new(mut interval: Interval, timeline: Timeline, losses: &Losses, host: &Host) -> Self {
         for (loss, count) in losses.nonzero() {
             interval.losses.add(loss, count);
@@ -75,7 +75,7 @@ const WIDTH: usize = 100;
 /// The sentence for a recording without an interval.
 pub const NOTHING: &str = "The recording has fewer than two samples, so there is nothing to report.";
 
-/// The report of a whole recording.
+/// Returns the report of a whole recording.
 pub fn report(about: &About, whole: &Whole) -> String {
     let title = title(about, &whole.interval);
     match whole.interval.duration_ns {
@@ -84,14 +84,14 @@ pub fn report(about: &About, whole: &Whole) -> String {
     }
 }
 
-/// Everything below the title. Writing to a String cannot fail.
+/// Returns everything below the title. Writing to a String cannot fail.
 pub fn body_of(whole: &Whole, about: &About) -> String {
     let mut out = String::new();
     let _ = body(&mut out, whole, about);
     out
 }
 
-/// Writes first the findings, then the sums and the timeline, then the tables. Cost and losses come last.
+/// Writes the findings, then the sums and the timeline, then the tables, and at the end the cost and the losses.
 fn body(out: &mut String, whole: &Whole, about: &About) -> Result {
     let Whole { interval, timeline, findings, cgroups, processes, threads, pairs, enough } = whole;
     let mode = interval.mode;
@@ -119,10 +119,10 @@ fn body(out: &mut String, whole: &Whole, about: &About) -> Result {
     writeln!(out, "{}", text::loss_line(&interval.losses))
 }
 
-/// The heading of the quotas that would have been enough.
+/// The heading above the quotas that would have been enough.
 pub const ENOUGH: &str = "What would have been enough";
 
-/// What is enough, and which command shows more.
+/// Returns a line that says what "enough" means, and which command shows more.
 pub fn enough_hint(file: &str) -> String {
     format!("at most 1% of the periods are throttled; `cgscope whatif {file}` shows other quotas")
 }
@@ -132,11 +132,11 @@ fn quotas_enough(out: &mut String, enough: &[String], file: &str) -> Result {
         return Ok(());
     }
     writeln!(out, "\n{ENOUGH} ({}):", enough_hint(file))?;
-    // Not wrapped, because users copy the settings.
+    // Lines are not wrapped, because users copy the settings.
     enough.iter().try_for_each(|line| writeln!(out, "  {line}"))
 }
 
-/// What is missing, a sentence each.
+/// Returns a sentence for each thing that is missing.
 pub fn incomplete(whole: &Interval) -> impl Iterator<Item = String> {
     let lost = whole.losses.nonzero().any(|(loss, _)| !Loss::leaves_result_whole(loss));
     let lost =
@@ -154,7 +154,7 @@ pub fn incomplete(whole: &Interval) -> impl Iterator<Item = String> {
 
 fn title(about: &About, whole: &Interval) -> String {
     let mut out = format!("{}: {}, {}\n", about.file, about.what, about.host_words);
-    // Not wrapped, because users search for these lines.
+    // These lines are not wrapped, because users search for them.
     out += &format!("{}\n{}\n", about.extent, capital(&about.ending));
     for sentence in incomplete(whole) {
         out += &wrapped(&sentence, WIDTH, "");
@@ -163,7 +163,7 @@ fn title(about: &About, whole: &Interval) -> String {
     out
 }
 
-/// The waits compared with run time, their causes, the culprits and the worst moment, then details.
+/// Returns sentences: waits compared with run time, their causes, the culprits and the worst moment, then details.
 pub fn sentences(whole: &Whole, total: &Group) -> Vec<String> {
     let interval = &whole.interval;
     let (waited, ran) = (total.wait.total_ns, total.totals.on_cpu_ns);
@@ -201,7 +201,7 @@ pub fn sentences(whole: &Whole, total: &Group) -> Vec<String> {
     said
 }
 
-/// Whether the host, or the selection, has too few CPUs or too small limits.
+/// Returns a sentence on whether the host, or the selection, has too few CPUs or too small limits.
 fn contention(interval: &Interval) -> Option<String> {
     let limits = interval.limits_at("/")?;
     let words = text::contention(limits.contention_ns, limits.throttled_pressure_ns, interval.duration_ns)?;
@@ -232,7 +232,7 @@ fn unstamped(total: &Group) -> Option<String> {
     })
 }
 
-/// The width of a sparkline. With its name and its maximum, a line fits in 80 columns.
+/// The width of a sparkline, in cells. A sparkline with its name and its maximum fits in 80 columns.
 const COLUMNS: usize = 40;
 const NAME: usize = 16;
 /// Bars from just above 0 to the maximum; 0 is blank.
@@ -287,7 +287,7 @@ fn line(out: &mut String, name: &str, values: &[f64], top: f64, of: &str) -> Res
     writeln!(out, "  {name:<NAME$}{bars:<COLUMNS$} up to {most}{of}")
 }
 
-/// The bar of a value. A value above 0 is never blank.
+/// Returns the bar of a value. A value above 0 is never blank.
 fn level(value: f64, top: f64) -> char {
     if value <= 0.0 || top <= 0.0 {
         return ' ';
@@ -296,7 +296,7 @@ fn level(value: f64, top: f64) -> char {
     LEVELS[level.clamp(1, LEVELS.len()) - 1]
 }
 
-/// When, where and why tasks waited most; `None` without waits, or with a single slice.
+/// Returns when, where and why tasks waited most; `None` without waits, or with a single slice.
 pub fn worst(timeline: &Timeline, whole: &Interval) -> Option<String> {
     let slices = timeline.slices();
     let slice = slices.get(timeline.worst()?).filter(|_| slices.len() > 1)?;

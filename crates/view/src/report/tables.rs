@@ -24,7 +24,6 @@ const HEADINGS: &str =
     "      wait why        throt    waits      p50      p99  longest    on-cpu     vol   invol";
 const WHY: usize = 10;
 
-/// Prints a table of the rows that waited longest.
 pub fn table(out: &mut String, title: &str, last: &str, mode: Mode, rows: &[Row]) -> Result {
     let waited: Vec<&Row> = rows.iter().filter(|row| row.wait.count != 0).collect();
     if waited.is_empty() {
@@ -57,7 +56,7 @@ fn line(out: &mut String, row: &Row, mode: Mode) -> Result {
     )
 }
 
-/// The names of a row: `a.service`, `12 sh  /a`, `13 worker of 12  /a`.
+/// Returns the names of a row: `a.service`, `12 sh  /a`, `13 worker of 12  /a`.
 fn named(row: &Row) -> String {
     let id = row.id.map_or(String::new(), |id| format!("{id} "));
     let of = row.process.filter(|process| row.id != Some(*process));
@@ -86,7 +85,7 @@ pub fn culprits(out: &mut String, pairs: &[Pair]) -> Result {
     more(out, pairs.len().saturating_sub(PAIRS))
 }
 
-/// Prints each quota that the cgroup used, with the kernel's own counters. `rows` are the cgroups' rows.
+/// Prints each quota of a cgroup that ran, with the kernel's own counters. `rows` are the rows of the cgroups.
 pub fn quotas(out: &mut String, whole: &Interval, rows: &[Row]) -> Result {
     let rows: BTreeMap<&str, &Row> =
         rows.iter().filter_map(|row| Some((row.path.as_deref()?, row))).collect();
@@ -99,7 +98,7 @@ pub fn quotas(out: &mut String, whole: &Interval, rows: &[Row]) -> Result {
     Ok(())
 }
 
-/// The limits in words: `0.40 CPUs (40.0ms of every 100ms, burst none), weight 100`.
+/// Returns the limits in words: `0.40 CPUs (40.0ms of every 100ms, burst none), weight 100`.
 pub fn limit_words(limits: &CgroupReading) -> String {
     let us = |us: Option<u64>| us.map_or("?".into(), |us| duration(us.saturating_mul(1_000)));
     let burst = limits.burst_us.filter(|us| *us != 0).map_or("none".into(), |burst| us(Some(burst)));
@@ -172,23 +171,20 @@ fn usage(out: &mut String, limits: &CgroupReading, row: Option<&Row>) -> Result 
     )
 }
 
-/// The name of a cgroup whose path is unknown.
 pub const REMOVED: &str = "(removed before it was read)";
 
 /// The totals of a cgroup, a process or a thread over the recording.
 #[derive(Clone, Debug, Default)]
 pub struct Row {
-    /// The name of a cgroup, a process or a thread.
     pub name: String,
-    /// The path of a cgroup.
+    /// The path, if the row is a cgroup.
     pub path: Option<Arc<str>>,
-    /// The process id of a process, or the thread id of a thread.
+    /// The pid of a process, or the tid of a thread.
     pub id: Option<u32>,
-    /// The process id of a thread.
+    /// The pid of a thread's process.
     pub process: Option<u32>,
-    /// The name of the cgroup of a process or thread.
+    /// The name of the cgroup, if the row is a process or a thread.
     pub cgroup: Option<String>,
-    /// Completed waits.
     pub wait: Wait,
     pub totals: Totals,
 }
@@ -199,7 +195,7 @@ impl Row {
     }
 }
 
-/// Sorts by waiting, the longest first. Drops rows that neither waited nor ran.
+/// Sorts rows by waiting, the longest first. Drops rows that neither waited nor ran.
 fn sorted(rows: impl Iterator<Item = Row>) -> Vec<Row> {
     let mut rows: Vec<Row> = rows.filter(|row| row.wait.count != 0 || row.totals.on_cpu_ns != 0).collect();
     rows.sort_by(|a, b| {
@@ -209,7 +205,7 @@ fn sorted(rows: impl Iterator<Item = Row>) -> Vec<Row> {
     rows
 }
 
-/// Cgroups, each including its descendants.
+/// Returns the cgroups, each including its descendants.
 pub fn cgroups(whole: &Interval) -> Vec<Row> {
     sorted(whole.by_cgroup().into_iter().map(|(path, group)| Row {
         path: path.clone(),
@@ -217,7 +213,7 @@ pub fn cgroups(whole: &Interval) -> Vec<Row> {
     }))
 }
 
-/// Processes, and one row with the sum of exited tasks.
+/// Returns the processes, and one row with the sum of exited tasks.
 pub fn processes(whole: &Interval) -> Vec<Row> {
     let rows = whole.processes().into_iter().map(|process| {
         let task = whole.reading(process.named_by);
@@ -227,7 +223,7 @@ pub fn processes(whole: &Interval) -> Vec<Row> {
     sorted(rows.chain([ended(whole)]))
 }
 
-/// Threads, and one row with the sum of exited tasks.
+/// Returns the threads, and one row with the sum of exited tasks.
 pub fn threads(whole: &Interval) -> Vec<Row> {
     let rows = whole.tasks.iter().map(|task| Row {
         name: task.reading.comm.to_string(),
@@ -247,7 +243,7 @@ fn ended(whole: &Interval) -> Row {
 
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Pair {
-    /// The cgroup of the tasks that waited.
+    /// The cgroup whose tasks waited.
     pub victim: String,
     pub culprit: String,
     /// The victim's waiting behind this culprit, ns summed over tasks.
@@ -256,7 +252,7 @@ pub struct Pair {
     pub of_ns: u64,
 }
 
-/// Pairs of victim and culprit, the longest waiting first.
+/// Returns the pairs of victim and culprit, the longest waiting first.
 pub fn pairs(whole: &Interval) -> Vec<Pair> {
     let mut sums: BTreeMap<(String, String), u64> = BTreeMap::new();
     let mut waited: BTreeMap<String, u64> = BTreeMap::new();

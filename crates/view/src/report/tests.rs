@@ -5,7 +5,7 @@ use cgscope_made_up::small::{interval, task, waiting};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// The interval of second `n`: a task of a pod is throttled, longest in second 5; other tasks do the same every second.
+/// Returns the interval of second `n`. A task of a pod is throttled, longest in second 5. Other tasks do the same every second.
 fn second(n: u64) -> Interval {
     let long = 40_000_000 * (6u64.saturating_sub(n.abs_diff(5)).max(1));
     let mut throttled = task(5, &[long, long / 2]);
@@ -29,12 +29,10 @@ fn second(n: u64) -> Interval {
     interval
 }
 
-/// A recording of eight seconds.
 pub(super) fn whole() -> Whole {
     of((0..8).map(second))
 }
 
-/// The contents of a recording with these intervals.
 pub(super) fn of(intervals: impl Iterator<Item = Interval>) -> Whole {
     let (mut whole, mut timeline) = (Interval::default(), Timeline::new(300));
     for interval in intervals {
@@ -44,10 +42,9 @@ pub(super) fn of(intervals: impl Iterator<Item = Interval>) -> Whole {
     Whole::new(whole, timeline, &Losses::default(), &HOST)
 }
 
-/// A host with four CPUs, measured as a whole.
 pub(super) const HOST: Host = Host { cpus: Some(4), whole: true };
 
-/// A recording with hostile names.
+/// Describes a recording with hostile names.
 pub(super) fn about() -> About {
     About {
         file: "/tmp/<b>.rec".into(),

@@ -1,5 +1,4 @@
-//! The user's choices on the screen, saved from one run to the next in a file in TOML. Saving keeps comments, order and unknown
-//! keys.
+//! The user's choices on the screen, saved in a TOML file for the next run. Saving keeps comments, order and unknown keys.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -38,17 +37,16 @@ pub enum Span {
 }
 
 impl Span {
-    /// All spans.
+    /// All spans, in order.
     pub const ALL: [Self; 3] = [Self::Interval, Self::Minute, Self::Start];
 
-    /// The next span; after the last comes the first.
+    /// Returns the next span. After the last span comes the first.
     pub fn next(self) -> Self {
         Self::ALL[(self as usize + 1) % Self::ALL.len()]
     }
 }
 
-/// The settings. The keys of the file are the names of the fields. Fields that are serialized, and `sort`, are saved when the
-/// user changes them with keys.
+/// The settings. The fields are the keys of the file. `sort` and the serialized fields are saved when the user changes them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
@@ -60,7 +58,7 @@ pub struct Settings {
     pub processes: bool,
     /// Show command lines; otherwise names.
     pub command_lines: bool,
-    /// Sort columns of lists that do not use their default. True reverses the order.
+    /// Sort columns of lists without their default order. True reverses the order.
     #[serde(skip)]
     pub sort: BTreeMap<ListKind, (Column, bool)>,
     /// The time span of histograms.
@@ -99,7 +97,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The sort column of a list, and whether its order is reversed.
+    /// Returns the sort column of a list, and whether its order is reversed.
     pub fn sort_of(&self, kind: ListKind) -> (Column, bool) {
         self.sort.get(&kind).copied().unwrap_or((kind.sorted_by(), false))
     }
@@ -143,28 +141,26 @@ fn interval<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     })
 }
 
-/// The first line of a new file.
 const HEADING: &str =
     "# Settings that `cgscope top` and `cgscope replay` save. Comments and other lines are kept.\n";
 /// Maximum width of a warning about a wrong value, in cells.
 const SENTENCE: usize = 220;
-/// The key that quits if the file leaves none. Users must always be able to quit.
+/// The key that quits if the settings leave no key to quit. Users must always be able to quit.
 const ALWAYS_QUITS: &str = "ctrl-c";
 
 fn line_of(text: &str, at: usize) -> usize {
     1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count()
 }
 
-/// Byte offset of an entry of a table.
 fn place(table: &Table, name: &str) -> usize {
     table.key(name).and_then(TomlKey::span).map_or(0, |span| span.start)
 }
 
 impl Settings {
-    /// Parses the settings file. Returns a warning with the line for each wrong entry. Wrong entries keep their defaults.
+    /// Parses the settings file. Returns a warning with the line for each wrong entry. A wrong entry keeps its default.
     ///
     /// # Errors
-    /// The text is not TOML: the reason, with the line.
+    /// If the text is not TOML, returns the reason with the line.
     pub fn parse(text: &str) -> Result<(Self, Vec<String>), String> {
         let document = Document::parse(text).map_err(|error| {
             let line = error.span().map_or(1, |span| line_of(text, span.start));
@@ -180,11 +176,11 @@ impl Settings {
         Ok((settings, reader.warnings))
     }
 
-    /// The text of the file with the changes from `begun` to `now`. Values from the command line are not saved. Changes that
-    /// another screen has saved are kept.
+    /// Returns the text of the file with the changes from `begun` to `now`. Values from the command line are not saved. Changes
+    /// that another screen has saved are kept.
     ///
     /// # Errors
-    /// The text is not TOML: the reason, with the line.
+    /// If the text is not TOML, returns the reason with the line.
     pub fn save_into(before: &str, begun: &Self, now: &Self) -> Result<String, String> {
         let (read, _) = Self::parse(before)?;
         let mut document: DocumentMut =
@@ -203,12 +199,12 @@ impl Settings {
         Ok(format!("{above}{newline}{document}"))
     }
 
-    /// Whether saving both would give the same result.
+    /// Whether saving either of the settings would give the same result.
     pub fn remembers_the_same(&self, other: &Self) -> bool {
         self.remembered().to_string() == other.remembered().to_string()
     }
 
-    /// The settings that are saved when the user changes them.
+    /// Returns the settings that are saved when the user changes them.
     fn remembered(&self) -> Table {
         let mut table = toml_edit::ser::to_document(self).unwrap_or_default().as_table().clone();
         let sort = ListKind::ALL.iter().map(|kind| (kind.name(), sort_value(*kind, self.sort_of(*kind))));
@@ -217,7 +213,7 @@ impl Settings {
     }
 }
 
-/// Sets entries that differ between `begun` and `now`, unless the file (`read`) already has the new value.
+/// Sets the entries that differ between `begun` and `now`, unless the file (`read`) already has the new value.
 fn change(table: &mut dyn TableLike, [read, begun, now]: [&Table; 3]) {
     for (name, item) in now {
         if [read, begun].iter().any(|other| other[name].to_string() == item.to_string()) {
@@ -236,7 +232,7 @@ fn change(table: &mut dyn TableLike, [read, begun, now]: [&Table; 3]) {
     }
 }
 
-/// Sets a value in its place and keeps the comment beside it, or appends a new entry.
+/// Sets a value and keeps the comment beside it, or appends a new entry.
 fn set(table: &mut dyn TableLike, name: &str, mut to: Value) {
     match table.get_mut(name) {
         Some(Item::Value(old)) => {
@@ -255,7 +251,7 @@ fn set(table: &mut dyn TableLike, name: &str, mut to: Value) {
     }
 }
 
-/// The sort column as `"p99"`, or as `{ column = "p99", reversed = true }` if reversed.
+/// Returns the sort column as `"p99"`, or as `{ column = "p99", reversed = true }` if reversed.
 fn sort_value(kind: ListKind, (column, reversed): (Column, bool)) -> Value {
     let has_columns = !kind.columns().is_empty();
     if has_columns && !reversed {
@@ -349,7 +345,7 @@ impl Reader<'_> {
         sort
     }
 
-    /// The keymap of a table. Keys in the table are removed from the commands that have them by default.
+    /// Returns the keymap of a table. A key in the table is removed from the command that has it by default.
     fn keymap(&mut self, table: Table) -> Keymap {
         let read: BTreeMap<Command, Keys> = self.read("keys.", table.clone());
         let mut read: Vec<(Command, Keys)> = read.into_iter().collect();

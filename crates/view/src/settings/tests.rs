@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::keys::{Command, KeyPress};
 
-/// The text of a file that is read at the start and saved with these settings at the end.
+/// Returns the text of a file that is read at the start and saved with these settings at the end.
 fn saved(settings: &Settings, before: &str) -> String {
     match Settings::parse(before) {
         Ok((begun, _)) => Settings::save_into(before, &begun, settings).unwrap(),

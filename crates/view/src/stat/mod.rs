@@ -20,7 +20,7 @@ use rows::{Row, percent};
 /// Width of the time column, in cells.
 const TIME: usize = 11;
 
-/// What each line of a table is about.
+/// The kind of lines in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rows {
     /// Processes.
@@ -29,11 +29,11 @@ pub enum Rows {
     Threads,
     /// Processes, each followed by its threads, as in `pidstat -t`.
     ThreadsOfProcesses,
-    /// Cgroups and all below them, with their quotas.
+    /// Cgroups with their quotas. Each line includes the descendants of the cgroup.
     Cgroups,
 }
 
-/// What to print.
+/// Options of the output.
 pub struct Asked<'a> {
     /// Kind of lines.
     pub rows: Rows,
@@ -58,32 +58,32 @@ pub struct Machine {
     pub cpus: u32,
 }
 
-/// The first line, as in pidstat: the host and the date. Times are in UTC.
+/// Returns the first line, as in pidstat: the host and the date. Times are in UTC.
 pub fn banner(machine: &Machine, unix_ns: u64) -> String {
     let Machine { kernel, hostname, architecture, cpus } = machine;
     let (year, month, day) = units::date(unix_ns);
     format!("Linux {kernel} ({hostname})  {year:04}-{month:02}-{day:02}  _{architecture}_  ({cpus} CPU)\n")
 }
 
-/// The table of an interval. The heading has the start time, and the lines have the end time.
+/// Returns the table of an interval. The heading has the start time, and the lines have the end time.
 pub fn interval(data: &Data, asked: &Asked<'_>) -> String {
     let interval = &data.interval;
     let end = interval.start_unix_ns.saturating_add(interval.duration_ns);
     format!("\n{}", table(data, asked, [&time(interval.start_unix_ns), &time(end)], false))
 }
 
-/// The table over all intervals, as pidstat prints it at the end.
+/// Returns the table over all intervals, as pidstat prints it at the end.
 pub fn average(data: &Data, asked: &Asked<'_>) -> String {
     format!("\n{}", table(data, asked, ["Average:"; 2], true))
 }
 
-/// The losses of an interval; `None` if there are none.
+/// Returns the losses of an interval; `None` if there are none.
 pub fn losses(data: &Data) -> Option<String> {
     let losses = &data.interval.losses;
     losses.shown().next().map(|_| format!("# {}\n", text::loss_line(losses)))
 }
 
-/// The remarks at the end of the output. `classes` explains what keeps each target from being faster.
+/// Returns the remarks at the end of the output. `classes` says for each target what keeps it from being faster.
 pub fn end(data: &Data, classes: Vec<String>) -> String {
     let interval = &data.interval;
     let mut lines = classes;
@@ -99,7 +99,7 @@ pub fn end(data: &Data, classes: Vec<String>) -> String {
     lines.iter().fold("\n".to_owned(), |text, line| text + &format!("# {line}\n"))
 }
 
-/// Formats a UTC time as `18:43:17Z`. It is one word, so that programs can count the words of a line.
+/// Formats a UTC time as `18:43:17Z`. The time is one word, so that programs can count the words of a line.
 fn time(unix_ns: u64) -> String {
     units::time_of_day(unix_ns).replace(" UTC", "Z")
 }
@@ -111,7 +111,7 @@ fn table(data: &Data, asked: &Asked<'_>, [begin, end]: [&str; 2], is_average: bo
         rows.map(|row| columns.iter().map(|column| column.cell(&row, asked)).collect()).collect();
     let widths: Vec<usize> = (0..columns.len())
         .map(|at| match columns[at].width() {
-            // As wide as the longest cell, so that the next column is aligned. The last column needs no padding.
+            // The column is as wide as its longest cell, so that the next column is aligned. The last column needs no padding.
             0 if at + 1 < columns.len() => {
                 let longest = rows.iter().map(|cells| width(&cells[at])).max().unwrap_or(0);
                 longest.max(columns[at].title().len())
@@ -150,17 +150,17 @@ macro_rules! columns {
         impl Column {
             const BESIDE_COUNTERS: &[Self] = &[$(Self::$variant,)*];
 
-            /// The heading, one word.
+            /// Returns the heading, one word.
             pub const fn title(self) -> &'static str {
                 match self { $(Self::$variant => $title,)* Self::Of(_, column) => column.title }
             }
 
-            /// Width in cells, including the blank before it. 0 means left-aligned text of any length.
+            /// Returns the width in cells, including the blank before the column. 0 means left-aligned text of any length.
             pub const fn width(self) -> usize {
                 match self { $(Self::$variant => $width,)* Self::Of(_, column) => column.width }
             }
 
-            /// Explains the column in a sentence.
+            /// Returns a sentence that explains the column.
             pub const fn meaning(self) -> &'static str {
                 match self { $(Self::$variant => $meaning,)* Self::Of(_, column) => column.meaning }
             }
@@ -193,7 +193,7 @@ columns! {
     Command = "Command", 0, "name of the thread, or of the main thread";
 }
 
-/// The columns of a table, in order. The column whose text may have blanks is last.
+/// Returns the columns of a table, in order. The column whose text can have blanks is last.
 fn columns_of(asked: &Asked) -> Vec<Column> {
     const FIGURES: [Column; 8] = [User, System, Guest, Wait, Throttled, Queue, Wake, OnCpu];
     let (ids, limits): (&[Column], &[Column]) = match asked.rows {
@@ -217,13 +217,13 @@ fn counters() -> impl Iterator<Item = Column> {
 }
 
 impl Column {
-    /// All columns.
+    /// Returns all columns.
     pub fn all() -> impl Iterator<Item = Self> {
         let before = |column| counters().filter(move |_| matches!(column, P99));
         Self::BESIDE_COUNTERS.iter().flat_map(move |column| before(*column).chain([*column]))
     }
 
-    /// The text of a cell; `-` if the value is unknown or does not exist.
+    /// Returns the text of a cell; `-` if the value is unknown or does not exist.
     pub fn cell(self, row: &Row<'_>, asked: &Asked) -> String {
         self.known(row, asked).unwrap_or_else(|| "-".into())
     }
@@ -257,7 +257,7 @@ impl Column {
             P99 => figures.p99_ns.map(duration),
             Threads => row.threads.map(|threads| threads.to_string()),
             Command => Some(row.name.clone()),
-            // The last column may have blanks.
+            // The last column can have blanks.
             Cgroup if asked.rows == Rows::Cgroups => Some(row.name.clone()),
             Cgroup => row.cgroup().map(one_word),
             Quota | Periods | ThrottledTime | LimitedBy => {

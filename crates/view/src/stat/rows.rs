@@ -26,7 +26,7 @@ pub struct Row<'a> {
     pub figures: Figures,
     /// The interval of the figures.
     pub interval: &'a Interval,
-    /// Whether the row covers all intervals. The last CPU and node then have no meaning.
+    /// Whether the row covers all intervals. The last CPU and node are then meaningless.
     pub is_average: bool,
     /// The task that provides names, ids and CPU: a thread, or the thread that a process is named after.
     pub task: Option<&'a TaskReading>,
@@ -45,7 +45,7 @@ pub struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// Path of the task's cgroup.
+    /// Returns the path of the task's cgroup.
     pub fn cgroup(&self) -> Option<&str> {
         self.interval.cgroup_path(self.task?.cgroup_id).map(|path| &**path)
     }
@@ -66,7 +66,7 @@ impl Row<'_> {
     }
 }
 
-/// The rows to print, sorted by id or by path.
+/// Returns the rows to print, sorted by id or by path.
 pub fn all<'a>(data: &'a Data, asked: &Asked) -> Vec<Row<'a>> {
     let mut rows = match asked.rows {
         Rows::Cgroups => cgroups(data),
@@ -95,7 +95,6 @@ fn of_thread<'a>(data: &'a Data, task: &'a TaskInterval) -> Row<'a> {
     Row { task: Some(reading), tgid, tid, name: reading.comm.to_string(), ..row }
 }
 
-/// Threads, sorted by thread id.
 fn threads(data: &Data) -> Vec<Row<'_>> {
     let tasks = data.interval.places().filter_map(|place| data.task_at(place));
     let mut rows: Vec<Row<'_>> = tasks.map(|task| of_thread(data, task)).collect();
@@ -103,7 +102,7 @@ fn threads(data: &Data) -> Vec<Row<'_>> {
     rows
 }
 
-/// Each process, followed by its threads, as in pidstat.
+/// Returns each process, followed by its threads, as in pidstat.
 fn threads_of_processes(data: &Data) -> Vec<Row<'_>> {
     let mut rows = Vec::new();
     for process in data.processes() {
@@ -133,7 +132,7 @@ fn cgroups(data: &Data) -> Vec<Row<'_>> {
     known.chain(unknown).collect()
 }
 
-/// One row for all exited tasks, so that nothing is missing. It excludes what the rows of their processes already count.
+/// Returns one row for all exited tasks, so that nothing is missing. It leaves out figures that the rows of processes have.
 fn ended(data: &Data, rows: Rows) -> Option<Row<'_>> {
     let interval = &*data.interval;
     let mut figures = Figures::of_group(&interval.ended(), interval.mode);
@@ -145,12 +144,12 @@ fn ended(data: &Data, rows: Rows) -> Option<Row<'_>> {
     figures.is_active().then(|| Row { name: ENDED.into(), ..Row::new(data, figures) })
 }
 
-/// Maximum number of targets that get a line. Targets that ran and waited most come first.
+/// Maximum number of targets with a line. Targets that ran and waited most come first.
 const NAMED: usize = 10;
-/// Maximum number of targets to classify. Targets that ran and waited less have little to gain.
+/// Maximum number of targets to classify. Other targets ran and waited less, so they have little to gain.
 const LOOKED_AT: usize = 200;
 
-/// A line for each target that did more than wait for work. Targets that ran and waited most come first.
+/// Returns a line for each target that did more than wait for work. Targets that ran and waited most come first.
 pub fn lines(data: &Data, asked: &Asked<'_>, classes: &Classes<'_>) -> Vec<String> {
     let all = all(data, asked);
     let mut targets: Vec<&Row<'_>> =
@@ -172,7 +171,7 @@ fn verdict(row: &Row<'_>, data: &Data, rows: Rows, classes: &Classes<'_>) -> Opt
             let nodes = data.tree.nodes();
             Some(classes.cgroup(nodes.iter().position(|other| std::ptr::eq(other, node))?))
         }
-        // Do not look up by pid or tid: within an average, several processes or threads may have had the same id.
+        // Do not look up by pid or tid: within an average, several processes or threads can have had the same id.
         Rows::Processes | Rows::Threads | Rows::ThreadsOfProcesses => match row.process {
             Some(process) => {
                 let threads = process.threads.iter().filter_map(|place| data.task_at(*place));
@@ -191,10 +190,10 @@ fn name(row: &Row<'_>) -> String {
     }
 }
 
-/// Hundredths of a percent, because percentages are printed with two decimal places as in pidstat.
+/// Hundredths of a percent. As in pidstat, percentages are printed with two decimal places.
 pub type Hundredths = u64;
 
-/// What a row did in an interval. `None` marks a figure that was not read.
+/// The figures of a row in an interval. `None` marks a figure that was not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Figures {
     /// Time in user space without time in guests, ns.
@@ -207,7 +206,6 @@ pub struct Figures {
     pub on_cpu_ns: u64,
     /// Completed waits.
     pub wait: Split,
-    /// The counters that have a column.
     counters: [Option<u64>; COUNTERS],
     /// 99th percentile of the waits, ns.
     pub p99_ns: Option<u64>,
@@ -218,13 +216,13 @@ pub struct Figures {
 /// Completed waits in three parts, ns: `throttled_ns + queue_ns + wake_ns = total_ns`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Split {
-    /// The whole time; the kernel adds it to `run_delay`.
+    /// Length of the waits. The kernel adds this time to `run_delay`.
     pub total_ns: u64,
     /// Time in which the cgroup or an ancestor was out of quota.
     pub throttled_ns: u64,
-    /// Time in which other tasks ran: of the same cgroup, of other cgroups, or of the kernel. Includes unknown causes.
+    /// Time in which other tasks ran: tasks of the same cgroup, of other cgroups, or of the kernel. Includes unknown causes.
     pub queue_ns: u64,
-    /// Time in which nobody ran: idle exit, rescheduling interrupt, switch. `None` in coarse mode, where `queue_ns` includes it.
+    /// Time in which no task ran: idle exit, rescheduling interrupt, switch. `None` in coarse mode, because `queue_ns` has it.
     pub wake_ns: Option<u64>,
 }
 
@@ -238,8 +236,8 @@ impl Split {
         Self { total_ns, throttled_ns, queue_ns, wake_ns }
     }
 
-    /// The total and its three parts, as shares of the time. The printed parts sum to the printed total: the remainder of
-    /// rounding down goes to the parts that lost most. `None` if no time passed.
+    /// Returns the total and its three parts, as shares of the time. `None` if no time passed. The printed parts sum to the
+    /// printed total: rounding down leaves a remainder, which goes to the parts that lost most.
     pub fn percent(&self, duration_ns: u64) -> Option<[Hundredths; 4]> {
         let whole = percent(self.total_ns, duration_ns)?;
         let exact = [self.throttled_ns, self.queue_ns, self.wake_ns.unwrap_or(0)]
@@ -257,7 +255,7 @@ impl Split {
     }
 }
 
-/// A share of the time, rounded; `None` if no time passed. It exceeds 100 % if several threads ran.
+/// Returns a share of the time, rounded; `None` if no time passed. The share exceeds 100 % if several threads ran.
 pub fn percent(ns: u64, duration_ns: u64) -> Option<Hundredths> {
     let duration = u128::from(duration_ns);
     let rounded = (u128::from(ns) * 10_000 + duration / 2).checked_div(duration)?;
@@ -265,14 +263,13 @@ pub fn percent(ns: u64, duration_ns: u64) -> Option<Hundredths> {
 }
 
 impl Figures {
-    /// Figures of a thread.
+    /// Returns the figures of a thread.
     pub fn of_task(task: &TaskInterval, mode: Mode) -> Self {
         let figures = Self::new(task.all_waits(), &Observed::task(task, mode));
         Self { is_waiting: task.reading.pending.is_some(), ..figures }
     }
 
-    /// Figures of a process: its threads, and its exited threads without their waits. Waits of exited threads are known only
-    /// per cgroup.
+    /// Returns the figures of a process. They include exited threads without their waits, which are known only per cgroup.
     pub fn of_process(group: &Group, mode: Mode) -> Self {
         let mut figures = Self::of_group(group, mode);
         let exited = group.accounts.map(|accounts| accounts.exited_threads).unwrap_or_default();
@@ -280,7 +277,7 @@ impl Figures {
         figures
     }
 
-    /// Figures of a cgroup, or of exited tasks.
+    /// Returns the figures of a cgroup, or of exited tasks.
     pub fn of_group(group: &Group, mode: Mode) -> Self {
         let figures = Self::new(&group.wait, &Observed::group(group, mode));
         Self { is_waiting: group.pending != 0, ..figures }
@@ -305,12 +302,12 @@ impl Figures {
         }
     }
 
-    /// The value of a counter that has a column.
+    /// Returns the value of a counter that has a column.
     pub fn counter(&self, counter: Counter) -> Option<u64> {
         self.counters[counter as usize]
     }
 
-    /// Time that the row ran or waited for a CPU, ns.
+    /// Returns the time that the row ran or waited for a CPU, ns.
     pub fn busy_ns(&self) -> u64 {
         self.on_cpu_ns.saturating_add(self.wait.total_ns)
     }
@@ -321,7 +318,7 @@ impl Figures {
         counters.chain([&self.on_cpu_ns, &self.wait.total_ns]).any(|figure| *figure != 0) || self.is_waiting
     }
 
-    /// Subtracts the figures of exited threads that are already counted with their process.
+    /// Subtracts the figures of exited threads that the rows of processes already have.
     fn subtract(&mut self, exited: ExitedThreads) {
         self.change(exited, u64::saturating_sub);
         if let (Some(user), Some(system)) = (&mut self.user_ns, &mut self.system_ns) {

@@ -8,7 +8,7 @@ use cgscope_model::{
 
 use super::*;
 
-/// Requests the same tasks in every interval.
+/// Returns the same request for every interval.
 fn asked(rows: Rows) -> Asked<'static> {
     Asked { rows, all: false, with_cgroup: false, uid: &|task| Some(task.tgid % 3 * 1_000) }
 }
@@ -22,7 +22,7 @@ fn data(round: u64) -> Data {
     data_of(&sample(round), &sample(round + 1))
 }
 
-/// The words of each line of a table, the heading first.
+/// Returns the words of each line of a table, the heading first.
 fn words(table: &str) -> Vec<Vec<&str>> {
     table.lines().filter(|line| !line.is_empty()).map(|line| line.split_whitespace().collect()).collect()
 }
@@ -31,7 +31,6 @@ fn at(heading: &[&str], title: &str) -> usize {
     heading.iter().position(|word| *word == title).unwrap_or_else(|| panic!("{title} in {heading:?}"))
 }
 
-/// A printed percentage, in hundredths.
 fn printed(cell: &str) -> u64 {
     cell.replace('.', "").parse().unwrap()
 }
@@ -86,7 +85,7 @@ fn the_average_is_over_all_intervals() {
     for (one, both) in one.iter().zip(&both) {
         assert_eq!(both[0], "Average:");
         if one[cpu] != "CPU" {
-            // The last CPU and node have no meaning in an average.
+            // The last CPU and node are meaningless in an average.
             assert_eq!((both[cpu], both[node]), ("-", "-"));
         }
         // All rounds of this made-up host are the same.
@@ -138,7 +137,7 @@ fn idle_rows_are_left_out_unless_requested() {
     let later = Sample { mono_ns: sample.mono_ns + 1_000_000_000, ..sample.clone() };
     let data = data_of(&sample, &later);
     let count = |all| interval(&data, &Asked { all, ..asked(Rows::Threads) }).lines().count();
-    // A blank line and the heading are printed, too. A task that waits at this moment counts as active.
+    // A blank line and the heading are also printed. A task that waits at this moment counts as active.
     let waiting = sample.tasks.iter().filter(|task| task.pending.is_some()).count();
     assert_eq!((count(false), count(true)), (2 + waiting, 2 + 40));
     let cgroups = |all| interval(&data, &Asked { all, ..asked(Rows::Cgroups) }).lines().count();

@@ -1,5 +1,5 @@
-//! The text summary of `cgscope stat -- COMMAND`: the useful figures of `time`, where the time of the threads went, and the
-//! effect of quotas.
+//! The summary of `cgscope stat -- COMMAND`: the useful figures of `time`, how threads spent their time, and the effect of
+//! quotas.
 
 use std::fmt::{Result, Write as _};
 
@@ -18,14 +18,12 @@ use crate::{
     text::{self, NO_HISTOGRAM, capital, wrapped},
 };
 
-/// The beginning of every summary. It identifies output files of earlier runs.
+/// The beginning of every summary. cgscope recognizes output files of earlier runs by it.
 pub const BEGINNING: &str = "cgscope stat: ";
-/// Maximum width of lines of text.
 const WIDTH: usize = 100;
-/// Maximum number of processes named in a line.
 const NAMED: usize = 8;
 
-/// The whole summary. Writing to a String cannot fail.
+/// Returns the whole summary. Writing to a String cannot fail.
 pub fn summary(run: &CommandRun) -> String {
     let mut out = String::new();
     let _ = write(&mut out, run);
@@ -69,8 +67,7 @@ fn sentence(out: &mut String, words: &str) -> Result {
     writeln!(out, "{}", wrapped(&format!("{}.", capital(words)), WIDTH, ""))
 }
 
-/// The command on one line, as a user could type it. Characters that would control the terminal are written as in the shell's
-/// `$'...'`.
+/// Returns the command as a user could type it. Characters that would control the terminal are escaped as in `$'...'`.
 fn command_line(command: &[String]) -> String {
     let quoted = command.iter().map(|word| {
         let is_plain = !word.is_empty()
@@ -86,7 +83,7 @@ fn command_line(command: &[String]) -> String {
     quoted.collect::<Vec<_>>().join(" ")
 }
 
-/// A character as written within `$'...'`.
+/// Escapes a character as within `$'...'`.
 fn escaped(c: char) -> String {
     match c {
         '\n' => r"\n".into(),
@@ -112,7 +109,7 @@ fn ending_words(run: &CommandRun) -> String {
     format!("{how} after {}.", duration(run.wall_ns))
 }
 
-/// The useful figures of `time -v`, one per line.
+/// Writes the useful figures of `time -v`, one per line.
 fn figures(out: &mut String, run: &CommandRun) -> Result {
     let (usage, cpu) = (&run.usage, run.cpu_use());
     let whose = match run.cpu {
@@ -192,12 +189,12 @@ fn outlived(out: &mut String, run: &CommandRun) -> Result {
     )
 }
 
-/// Names processes: `sleep [12], sh [13], 5 more`.
+/// Returns the names of processes: `sleep [12], sh [13], 5 more`.
 fn names(processes: &[Outlived]) -> String {
     text::listed(processes.iter().map(|process| format!("{} [{}]", process.comm, process.pid)), NAMED)
 }
 
-/// The table of one quota, and the figures derived from it.
+/// Writes the table of one quota, and the figures that are derived from it.
 fn quota(out: &mut String, run: &CommandRun, held: &HeldBy) -> Result {
     let quota = &held.quota;
     writeln!(out, "\ncpu.stat of {}: {}", quota.path, limit_words(&quota.delta))?;
@@ -220,7 +217,7 @@ fn limit_words(limits: &CgroupReading) -> String {
     format!("{cores} ({} of every {}, burst {burst})", us(limits.quota_us), us(limits.period_us))
 }
 
-/// The command's own CPU time, if the files of the quota's cgroup have no CPU time.
+/// Returns the command's own CPU time, if the files of the quota's cgroup have no CPU time.
 fn own(run: &CommandRun, quota: &QuotaUse) -> Option<CpuUse> {
     run.cpu.filter(|_| quota.delta.usage_ns.is_none())
 }
@@ -252,7 +249,7 @@ fn quota_table(out: &mut String, quota: &QuotaUse, own: Option<CpuUse>) -> Resul
     row(out, "throttled_usec", &|reading| us(reading.throttled_ns))
 }
 
-/// The derived figures, and which processes contribute to them.
+/// Returns the derived figures, and the processes that contribute to them.
 fn derived(run: &CommandRun, held: &HeldBy) -> Vec<String> {
     let quota = &held.quota;
     [periods(run, quota), throttled(run, quota), mode(run, quota), threads(run, quota), whose(run, held)]
@@ -303,7 +300,7 @@ fn mode(run: &CommandRun, quota: &QuotaUse) -> Option<String> {
 fn threads(run: &CommandRun, quota: &QuotaUse) -> Option<String> {
     let cores = quota.delta.quota_cores()?;
     let enough = cores.ceil().max(1.0) as u64;
-    // There may have been more threads between two counts.
+    // Between two counts, more threads might have existed.
     let threads = format!(
         "at least {} existed at the same time, with a quota of {}",
         units::count(run.peak_threads, "thread"),
@@ -335,14 +332,13 @@ fn whose(run: &CommandRun, held: &HeldBy) -> Option<String> {
     (!both.is_empty()).then(|| format!("these figures are of {}; {}", quota.path, both.join("; ")))
 }
 
-/// Maximum number of cgroups named in a line.
 const CGROUPS: usize = 3;
-/// Minimum share of a part, percent, for which the line names the cgroups that are to blame.
+/// Minimum share of a part, percent, for naming the cgroups that are to blame.
 const REMARKED_PERCENT: f64 = 1.0;
-/// Indentation of the second and further lines of a remark.
+/// Indentation of the continuation of a remark.
 const INDENT: &str = "                                                   ";
 
-/// Where the time of the threads went, one part per line.
+/// Writes how the threads spent their time, one part per line.
 fn time_table(out: &mut String, run: &CommandRun, time: &WallTime) -> Result {
     let whole = match time.blocked {
         Some(_) => "in which its threads existed, summed over the threads",
@@ -359,7 +355,7 @@ fn time_table(out: &mut String, run: &CommandRun, time: &WallTime) -> Result {
     }
     let Some(blocked) = time.blocked else { return row("blocked", None, Some("not known".into())) };
     for (state, ns) in blocked.iter() {
-        // A command has no kernel threads, and its threads are rarely stopped, so those lines are shown only if they are not 0.
+        // A command has no kernel threads, and its threads are rarely stopped. Show those lines only if they are not 0.
         if ns != 0
             || matches!(state, BlockedState::Sleeping | BlockedState::Iowait | BlockedState::Uninterruptible)
         {
@@ -369,7 +365,7 @@ fn time_table(out: &mut String, run: &CommandRun, time: &WallTime) -> Result {
     run.blocked_on.map_or(Ok(()), |kinds| blocked_on(out, time, &kinds))
 }
 
-/// The blocked time again, split by what the threads were blocked on.
+/// Writes the blocked time again, split by what blocked the threads.
 fn blocked_on(out: &mut String, time: &WallTime, kinds: &BlockedTime) -> Result {
     let mut kinds: Vec<_> = kinds.iter().filter(|(_, ns)| *ns != 0).collect();
     if kinds.is_empty() {
@@ -403,7 +399,7 @@ const fn state_words(state: BlockedState) -> &'static str {
     }
 }
 
-/// Explains a cause: whose quota, or which culprits.
+/// Explains a cause by quotas or culprits.
 fn remark(cause: Cause, run: &CommandRun) -> Option<String> {
     let names = &run.interval.names;
     match shown(cause).blames {

@@ -28,7 +28,6 @@ fn reading(us: [u64; 3], periods: [u64; 2], throttled_us: u64) -> CgroupReading 
     }
 }
 
-/// The table of field case 2.
 fn quota() -> QuotaUse {
     let before = reading([4_363_848, 2_201_217, 2_162_630], [3_106, 0], 0);
     let after = reading([124_702_078, 117_993_908, 6_708_170], [4_499, 1_194], 263_624_194);

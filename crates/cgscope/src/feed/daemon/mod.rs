@@ -1,4 +1,4 @@
-//! The daemon as a source of samples.
+//! A feed that receives samples from the daemon.
 
 use std::{
     collections::HashSet,
@@ -25,16 +25,15 @@ use crate::{
     request::Target,
 };
 
-/// After a connection of this length, the next wait between attempts is the shortest again.
+/// After a connection of at least this length, the wait before the next attempt is [`AGAIN`].
 const STEADY: Duration = Duration::from_secs(60);
-/// The first wait before a new attempt, and every wait while no daemon listens.
+/// The first wait before an attempt to connect, and each wait while no daemon listens.
 const AGAIN: Duration = Duration::from_millis(500);
-/// The longest wait between attempts after refusals or early failures.
+/// Maximum wait between two attempts, after refusals or early failures.
 const LONGEST: Duration = Duration::from_secs(30);
-/// Maximum number of attempts that fail because we may not open the socket of a restarted daemon.
+/// Maximum number of attempts that fail because we have no permission for the socket of a restarted daemon.
 const REFUSALS: u32 = 10;
 
-/// The default socket, if it exists.
 pub fn usual() -> Option<&'static Path> {
     Some(Path::new(SOCKET)).filter(|path| path.exists())
 }
@@ -60,7 +59,7 @@ fn receive(connection: &mut Connection, split: &mut Option<TimeSplit>) -> Option
 }
 
 impl Daemon {
-    /// Connects and waits for the first sample. With `is_whole`, a short first interval is dropped.
+    /// Connects, and waits for the first sample. With `is_whole`, drops a first interval that is too short.
     pub fn connect(
         path: &Path,
         options: &Options,
@@ -186,8 +185,7 @@ impl Daemon {
     }
 }
 
-/// The wait before the next attempt. It doubles after each refusal or failure, so that many clients do not overload a daemon in
-/// trouble.
+/// The wait before the next attempt. It doubles after each refusal or failure, so that many clients do not overload the daemon.
 #[derive(Debug)]
 struct Backoff(Duration);
 
@@ -203,17 +201,17 @@ impl Backoff {
     }
 }
 
-/// The wait, randomly changed by up to a quarter, so that clients that lost the daemon together return one by one.
+/// Varies the wait at random by up to a quarter, so that clients that lost the daemon together do not return together.
 fn spread(wait: Duration) -> Duration {
     let random = RandomState::new().hash_one(());
     wait.mul_f64(0.75 + 0.5 * (random as f64 / u64::MAX as f64))
 }
 
-/// Whether a new attempt may succeed. It cannot after a version mismatch or a request for an exited process, for example.
+/// Returns whether a further attempt may succeed. It cannot after a version mismatch, or if a requested process has exited.
 fn may_pass(error: &ConnectError, refusals: u32) -> bool {
     match error {
         ConnectError::NobodyThere(..) | ConnectError::Io(..) => true,
-        // A starting daemon creates its socket before it hands the socket to its group.
+        // A starting daemon creates its socket before it gives the socket to its group.
         ConnectError::NotAllowed(_) => refusals < REFUSALS,
         ConnectError::Refused(word) => {
             passes(word.refused)
@@ -223,7 +221,7 @@ fn may_pass(error: &ConnectError, refusals: u32) -> bool {
     }
 }
 
-/// Waits; returns false once no more samples are requested.
+/// Waits. Returns false once no more samples are requested.
 fn wait_unless_over(wait: Duration, remote: &Remote) -> bool {
     let end = Instant::now() + wait;
     loop {
@@ -299,7 +297,7 @@ impl Remote {
         }
         match sender {
             Some(sender) if *wanted == Wanted::Nothing => sender.hang_up(),
-            // The receiving thread notices a lost daemon.
+            // Ignore an error: the receiving thread notices that the daemon is lost.
             Some(sender) => drop(sender.ask(request)),
             None => {}
         }
@@ -319,7 +317,7 @@ impl Remote {
     }
 }
 
-/// A first interval shorter than this fraction of the requested one is dropped if the caller wants whole intervals.
+/// If a caller wants complete intervals, drops a first interval that is shorter than this fraction of the requested one.
 const WHOLE: f64 = 0.9;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -346,11 +344,11 @@ pub fn failed(sentence: impl std::fmt::Display) -> Step {
 /// Decides how to react to each message of the daemon. Uses no sockets and never waits.
 pub struct Following {
     socket: PathBuf,
-    /// Show only these threads; empty: all.
+    /// The threads to show; empty: all threads.
     tids: HashSet<u32>,
-    /// The shortest first interval to keep, in ns; 0 after the first interval.
+    /// Minimum length of the first interval, ns; 0 after the first interval.
     shortest_ns: u64,
-    /// The latest sample, held until we know whether it is the last one, or too close to the next one.
+    /// The latest sample, until we know whether it is the last sample, or too close to the next one.
     held: Option<Box<Sample>>,
     anew: bool,
 }
@@ -371,7 +369,7 @@ impl Following {
         if is_kept { None } else { self.give(None) }
     }
 
-    /// Handles a message; `None` means that the daemon closed the connection.
+    /// Handles a message. `None` means that the daemon closed the connection.
     pub fn on(&mut self, message: Option<Message<Word>>, wanted: Wanted) -> Step {
         match message {
             Some(Message::Sample(sample)) => (self.on_sample(sample).map(Ok), Then::Receive),
@@ -385,7 +383,7 @@ impl Following {
         }
     }
 
-    /// Starts again, because the figures of a restarted daemon are not comparable.
+    /// Restarts all figures, because the counters of a restarted daemon are not comparable with the earlier ones.
     pub fn on_reconnection(&mut self) -> Step {
         (self.held, self.shortest_ns, self.anew) = (None, 0, true);
         (Some(Ok(Event::Message("the daemon is back: all figures start from 0".into()))), Then::Receive)
@@ -415,7 +413,7 @@ impl Following {
         )
     }
 
-    /// Emits the held sample, with the chosen threads only. Drops exited tasks and culprits, which are not known per thread.
+    /// Emits the held sample. If threads are chosen, omits other threads, exited tasks and culprits (unknown for each thread).
     fn give(&mut self, end: Option<End>) -> Option<Event> {
         let mut sample = self.held.take()?;
         if !self.tids.is_empty() {
@@ -431,7 +429,7 @@ fn said(word: Word) -> Option<Event> {
     is_for_people.then_some(Event::Message(word.sentence))
 }
 
-/// Whether a daemon that refused for this reason may serve again.
+/// Returns whether a daemon that refused for this reason may accept a later request.
 pub fn passes(refused: Option<Refusal>) -> bool {
     matches!(refused, Some(Refusal::Ending | Refusal::TooSlow | Refusal::Failed))
 }

@@ -6,7 +6,6 @@ mod freeze;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A temporary directory, removed on drop.
 struct Dir(PathBuf);
 
 impl Dir {
@@ -37,7 +36,7 @@ fn open_up_to(ring: &mut Ring, last: u64) -> Vec<FileReader> {
     ring.segments.open().unwrap()
 }
 
-/// The seconds of the samples in the ring, one list per segment.
+/// Returns the seconds of the samples in each segment.
 fn contents(ring: &mut Ring, last: u64) -> Vec<Vec<u64>> {
     let read = |mut segment: FileReader| {
         let seconds = segment.by_ref().map(|sample| sample.unwrap().mono_ns / SECOND).collect();
@@ -117,7 +116,7 @@ fn the_ring_of_a_killed_run_is_kept_and_the_ring_of_a_running_one_is_refused() {
         panic!("two rings in one directory")
     };
     assert!(refused.to_string().contains("another cgscope that is running"), "{refused}");
-    // As after a kill.
+    // Simulates a kill.
     drop(ring);
     let ring = dir.ring(limits);
     let kept: Vec<_> = fs::read_dir(&dir.0)

@@ -4,7 +4,6 @@ use super::*;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A temporary directory, removed on drop.
 struct Dir(PathBuf);
 
 impl Dir {
@@ -113,7 +112,7 @@ fn a_failed_removal_is_tried_again_and_foreign_files_are_not_counted() {
     let dir = Dir::new("stuck");
     let limits = SegmentLimits { size: Some(1), count: Some(2), ..SegmentLimits::default() };
     let mut series = rotating(&dir.0.join("a.rec"), limits);
-    // A directory cannot be removed like a file.
+    // `remove_file` cannot remove a directory.
     let (stuck, loose, foreign) = (dir.0.join("stuck"), dir.0.join("loose"), dir.0.join("foreign"));
     fs::create_dir(&stuck).unwrap();
     let complete = |path| Segment { made: Made::of(path), start_ns: 0, end_ns: 1, bytes: 0 };

@@ -38,7 +38,7 @@ fn stack(serial: u64, comm: &str, frames: &[u64], ns: u64) -> StackReading {
     StackReading { serial, state, stack: frames.into(), tid, tgid: 1, comm: comm.into(), ns, count: 2 }
 }
 
-/// Two intervals of a thread pool: one thread receives, one waits for a lock, and one has no stack.
+/// Returns two intervals of a thread pool: one thread receives, one waits for a lock, and one has no stack.
 fn pool(output: Option<Output>) -> Offcpu {
     let mut offcpu = Offcpu::with(output, "command pool".into(), KernelSymbols::of_text(SYMBOLS).unwrap());
     for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! Tests of the thread, with made-up samples and a screen without a terminal.
+//! Tests of the simulation thread, with generated samples and a screen without a terminal.
 
 use cgscope_made_up::loads::{LOOP, samples};
 use cgscope_view::{
@@ -15,7 +15,7 @@ fn press(app: &mut App, key: &str) {
     app.on_key(key.parse::<KeyPress>().expect("a key").into());
 }
 
-/// A screen with the interval between the first two samples, and an open question about the first cgroup with a quota.
+/// Returns a screen with the interval between the first two samples. It asks about the first cgroup with a quota.
 fn asking(samples: &[Sample]) -> App {
     let mut app = App::new(About::default(), Settings::default(), Theme::default(), Duration::from_secs(1));
     app.on_resize(120, 40);
@@ -41,7 +41,7 @@ async fn an_answer_appears_on_the_screen() {
     let samples = samples(&LOOP);
     let (mut app, mut enough) = (asking(&samples), Enough::start().unwrap());
     enough.follow(&app);
-    // The first sample starts a simulation, and the next one follows its answer.
+    // The first sample starts a simulation. The next simulation follows the answer.
     add(&mut enough, &samples[..20]);
     let early = enough.next().await;
     enough.show(early, &mut app);

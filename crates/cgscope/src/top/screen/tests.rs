@@ -56,7 +56,7 @@ fn all_received_events_are_handled_before_one_draw() {
     assert!(matches!(next, Next::Go(When::Now)));
     assert!(app.view == View::Overview && app.settings.unit == cgscope_view::text::Unit::Milli);
     assert!(matches!(on_events(&mut app, &[Event::FocusLost]), Next::Go(When::Never)));
-    // Resizes share a frame, and a key among them does not wait for it.
+    // Resizes share a frame. A key among them is drawn at once.
     let resizes = [Event::Resize(80, 24), Event::Resize(81, 24), key('?', none)];
     assert!(matches!(on_events(&mut app, &resizes[..2]), Next::Go(When::Soon)));
     assert!(matches!(on_events(&mut app, &resizes), Next::Go(When::Now)));

@@ -1,4 +1,4 @@
-//! Tests of CPUs and of memory by node.
+//! Tests reading CPUs and memory by node.
 
 use super::*;
 

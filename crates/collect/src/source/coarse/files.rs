@@ -29,7 +29,7 @@ use crate::{
 
 /// Bytes of directory entries per system call.
 const ENTRIES: usize = 32 << 10;
-/// Maximum length of a file, bytes. Only `/proc/stat` can come close: its interrupt lines grow with the number of interrupts.
+/// Maximum length of a file, bytes. Only `/proc/stat` can be nearly as long: it grows with the number of interrupts.
 const LONGEST: usize = 1 << 20;
 
 /// A mounted `/proc`.
@@ -59,7 +59,7 @@ impl ProcFiles {
         Ok(pids)
     }
 
-    /// Opens the directory of a process's threads, and reads their ids. `None` if the process has exited or is hidden.
+    /// Opens the directory of a process's threads, and reads the thread ids. `None` if the process has exited or is hidden.
     pub fn threads(&mut self, pid: u32) -> Option<(OwnedFd, Vec<u32>)> {
         self.path.clear();
         let _ = write!(self.path, "{pid}/task");
@@ -112,7 +112,7 @@ fn read<'b>(directory: BorrowedFd<'_>, path: &str, buffer: &'b mut Vec<u8>) -> O
             Err(Errno::INTR) => continue,
             Err(_) => return None,
         }
-        // Each file is one record (`single_open`), so a short read is the end. Another read would cost a third more.
+        // Each file is one record (`single_open`), so a short read reaches the end. Another read would cost a third more.
         if length < buffer.len() {
             return Some(&buffer[..length]);
         }
@@ -123,19 +123,19 @@ fn read<'b>(directory: BorrowedFd<'_>, path: &str, buffer: &'b mut Vec<u8>) -> O
     }
 }
 
-/// The cgroups found in one reading.
+/// The cgroups found in the current reading.
 #[derive(Debug, Default)]
 pub struct CgroupIds {
     mount: PathBuf,
     /// The part of the hierarchy that the mount shows: `/`, or a container's cgroup.
     shows: Vec<u8>,
     is_v2: bool,
-    /// Ids by path below the mount. Kept for only one reading, because later a path may belong to another cgroup.
+    /// Ids by path below the mount. Valid for one reading, because a path may later belong to another cgroup.
     met: HashMap<Vec<u8>, Option<u64>>,
 }
 
 impl CgroupIds {
-    /// Creates a lookup for the cpu controller's hierarchy. `root` is `/` except in tests.
+    /// Creates a lookup in the cpu controller's hierarchy. `root` is `/` except in tests.
     pub fn new(root: &Path, mounts: &CgroupMounts, mountinfo: &str) -> Option<Self> {
         let mount = mounts.cpu()?;
         let shows = facts::shown_at(mountinfo, mount)?.into_bytes();
@@ -143,25 +143,25 @@ impl CgroupIds {
         Some(Self { mount, shows, is_v2: mounts.cpu_is_v2(), met: HashMap::new() })
     }
 
-    /// Drops the cgroups of the last reading. Call before each reading.
+    /// Drops the cgroups of the last reading. Call this before each reading.
     pub fn begin(&mut self) {
         self.met.clear();
     }
 
-    /// Returns the id of the cgroup in a `/proc/PID/cgroup`; `None` if it was removed, or the mount does not show it.
+    /// Returns the id of the cgroup in `/proc/PID/cgroup`. `None` if the cgroup was removed, or the mount does not show it.
     pub fn id(&mut self, text: &[u8]) -> Option<u64> {
         let path = text::cgroup_path(text, self.is_v2)?;
         let below = if self.shows == b"/" { path } else { path.strip_prefix(&*self.shows)? };
         let path = match below {
             [] => b"/",
             [b'/', ..] => below,
-            // The path is not below the mounted part of the tree: `/docker/ab` is not in `/docker/a`.
+            // The path is not below the mounted directory: `/docker/ab` is not in `/docker/a`.
             _ => return None,
         };
         if let Some(id) = self.met.get(path) {
             return *id;
         }
-        // Ancestors are needed for their quotas.
+        // Look up the ancestors, too, because their quotas apply.
         for end in path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(end, _)| end.max(1)) {
             if !self.met.contains_key(&path[..end]) {
                 self.meet(&path[..end]);
@@ -177,7 +177,7 @@ impl CgroupIds {
         id
     }
 
-    /// Adds the found cgroups to the tree, so that it need not be walked.
+    /// Adds the found cgroups to the tree, so that the tree needs no walk.
     pub fn report(&self, tree: &mut CgroupTree, now: std::time::Instant) {
         for (path, id) in &self.met {
             let Some(id) = *id else { continue };

@@ -1,4 +1,4 @@
-//! Selects the threads to read: all, or those of chosen processes and their children.
+//! Selects the threads to read: all threads, or the threads of chosen processes and their descendants.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,20 +15,19 @@ pub enum Follow {
     Chosen(Chosen),
 }
 
-/// Chosen processes with all their threads and children, and single threads.
+/// Chosen processes with all their threads and descendants, and single threads.
 #[derive(Debug, Default)]
 pub struct Chosen {
-    /// The process ids, each with its start in clock ticks, because ids are reused.
+    /// Process ids, each with the start of the process in clock ticks, because the kernel reuses ids.
     processes: BTreeMap<u32, u64>,
     threads: BTreeMap<u32, BTreeSet<u32>>,
-    /// Children are followed if they started at or after this time (clock ticks).
+    /// Children are followed if they start at this time or later, clock ticks.
     since_ticks: u64,
     forks: Option<u64>,
 }
 
 impl Follow {
-    /// Creates the choice for a selection, with children that start from `since_ticks` on. `process_of` returns the process of a
-    /// thread.
+    /// Creates the choice for a selection, and for children since `since_ticks`. `process_of` returns the process of a thread.
     pub fn new(
         selection: &Selection,
         since_ticks: u64,
@@ -51,7 +50,7 @@ impl Follow {
         Self::Chosen(chosen)
     }
 
-    /// Returns the processes to read, ascending. `forks` is the host's current count.
+    /// Returns the processes to read, ascending. `forks` is the host's current number of forks.
     pub fn processes(&mut self, files: &mut ProcFiles, forks: Option<u64>) -> std::io::Result<Vec<u32>> {
         match self {
             Self::All => files.processes(),
@@ -64,7 +63,7 @@ impl Follow {
         }
     }
 
-    /// Iterates over the processes that were selected as a whole and found; none if all threads are read.
+    /// Iterates over the processes of which all threads are selected. Yields none if all threads of the host are read.
     pub fn whole_processes(&self) -> impl Iterator<Item = u32> + '_ {
         let chosen = match self {
             Self::All => None,
@@ -73,7 +72,7 @@ impl Follow {
         chosen.into_iter().flat_map(|chosen| chosen.processes.keys().copied())
     }
 
-    /// Whether this thread of that process is read.
+    /// Whether to read thread `tid` of process `pid`.
     pub fn wants(&self, pid: u32, tid: u32) -> bool {
         match self {
             Self::All => true,
@@ -111,7 +110,7 @@ impl Chosen {
         Ok(())
     }
 
-    /// Adds children and all their descendants. Repeats, because a child's id may be lower than its parent's.
+    /// Adds all descendants. Repeats the search, because a child may have a lower id than its parent.
     fn adopt(&mut self, mut others: Vec<(u32, u32, u64)>) {
         loop {
             let before = others.len();

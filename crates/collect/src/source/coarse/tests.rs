@@ -10,7 +10,6 @@ use cgscope_model::{Interval, Sample, Selection, TaskState};
 
 use super::*;
 
-/// A fake `/proc`.
 struct Host(PathBuf);
 
 impl Host {
@@ -36,7 +35,7 @@ impl Host {
     /// Adds a thread with its run and wait time (ns), its state, its parent and its start (ticks).
     fn thread(&self, pid: u32, tid: u32, ran: u64, waited: u64, (state, ppid, start): (char, u32, u64)) {
         let zeros = |n| vec!["0"; n].join(" ");
-        // A quarter of the run time was in the kernel. Ticks are coarser than nanoseconds.
+        // The kernel took a quarter of the run time. Ticks are coarser than nanoseconds.
         let (user, system) = (ran / 4 * 3 / 10_000_000, ran / 4 / 10_000_000);
         let times = format!("{} {user} {system} {}", zeros(9), zeros(6));
         let stat = format!("{tid} (task) {state} {ppid} {times} {start} {} 1 {}\n", zeros(16), zeros(4));
@@ -133,7 +132,7 @@ fn cpu_time_is_split_to_the_nanosecond_and_never_falls() {
         (None, ExitedThreads::default()),
         "/proc does not show it"
     );
-    // The ticks of a thread that has run for less than one tick show nothing.
+    // A thread that ran for less than one tick has no ticks.
     host.thread(6, 6, 3_000, 200, OLD);
     let c = sample(&mut source);
     assert_eq!(c.tasks[1].accounts.as_ref().unwrap().cpu.user_ns, 3_000);
@@ -149,7 +148,7 @@ fn the_state_of_a_thread_is_re_read_after_it_has_run() {
     let mut source = host.source(&[]);
     let state = |source: &mut CoarseSource| sample(source).tasks[0].state;
     assert_eq!(state(&mut source), Some(TaskState::Sleeping));
-    // The task was woken and waits for a CPU. Its `schedstat` has not changed, so this is not noticed.
+    // The task woke up and waits for a CPU. Its `schedstat` has not changed, so we do not notice the wait.
     host.thread(5, 5, 1_000, 200, ('R', 1, 7));
     assert_eq!(state(&mut source), Some(TaskState::Sleeping));
     host.thread(5, 5, 1_700, 250, ('D', 1, 7));
@@ -162,7 +161,7 @@ fn new_tasks_count_from_their_start_and_short_lived_tasks_as_unseen() {
     host.thread(5, 5, 1_000, 200, OLD);
     let mut source = host.source(&[]);
     let a = sample(&mut source);
-    // The present, in ticks: up to 10 ms before the task's start, so possibly before the last reading.
+    // The current time in ticks. It is up to 10 ms before the start of the task, so possibly before the last reading.
     let now = monotonic_ns() / 10_000_000;
     host.thread(9, 9, 300, 40, ('R', 5, now));
     host.removed(5);
@@ -171,10 +170,10 @@ fn new_tasks_count_from_their_start_and_short_lived_tasks_as_unseen() {
     let interval = Interval::between(&a, &b);
     assert_eq!(interval.tasks.iter().map(|task| task.reading.tid).collect::<Vec<_>>(), [9]);
     assert_eq!(interval.total().wait.total_ns, 40);
-    // Four tasks were started, and one is left.
+    // Four tasks started, and one of them still exists.
     assert_eq!((source.losses.get(Loss::TaskUnseen), source.losses.get(Loss::TaskEndUnseen)), (3, 1));
 
-    // The same id, but another task.
+    // Another task has the same id.
     host.thread(9, 9, 100, 10, ('R', 5, now + 1));
     host.forks(105);
     let c = sample(&mut source);
@@ -209,12 +208,12 @@ fn a_process_is_followed_with_its_later_children() {
     host.thread(7, 7, 1, 2, ('S', 5, 60));
     host.forks(102);
     assert_eq!(tids(&sample(&mut source)), [4, 5, 7]);
-    // The task's parent exits; the task is still followed.
+    // The parent of the task exits, but we still follow the task.
     host.removed(7);
     host.thread(4, 4, 9, 20, ('S', 1, 60));
     host.forks(103);
     assert_eq!(tids(&sample(&mut source)), [4, 5]);
-    // Another process with the same id.
+    // Another process has the same id.
     host.thread(4, 4, 1, 2, ('S', 1, 90));
     host.forks(104);
     assert_eq!(tids(&sample(&mut source)), [5]);
@@ -235,7 +234,7 @@ fn invalid_files_give_no_tasks() {
 fn tasks_seen_before_their_fork_is_counted_are_not_counted_twice() {
     let mut forks = Forks::default();
     assert_eq!(forks.unseen(Some(100)), 0);
-    // Two tasks were started during the reading.
+    // Two of the three new tasks started during the reading.
     forks.new = 3;
     assert_eq!(forks.unseen(Some(101)), 0);
     assert_eq!(forks.unseen(Some(103)), 0);

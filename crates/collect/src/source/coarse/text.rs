@@ -1,17 +1,17 @@
-//! Parsers of `/proc`: plain functions that never access a live system. Text in another form than the kernel's is `None`.
+//! Parses files of `/proc`. These functions never access a live system. A format that the kernel does not write gives `None`.
 
 use cgscope_model::TaskState;
 
 use crate::task_state;
 
-/// `/proc/PID/task/TID/schedstat` (`proc_pid_schedstat`). It is zero or absent on a kernel without these figures.
+/// Figures of `/proc/PID/task/TID/schedstat` (`proc_pid_schedstat`). Some kernels have zeros there, or no such file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Schedstat {
     /// Time on a CPU, ns: `se.sum_exec_runtime`.
     pub on_cpu_ns: u64,
     /// Completed waits, ns: `sched_info.run_delay`.
     pub run_delay_ns: u64,
-    /// Switches in: `sched_info.pcount`. Since 5.14 only switches in after a stamped wait; the hook counts waits in the same way.
+    /// Switches in: `sched_info.pcount`. Since 5.14 this counts only switches in after a stamped wait, as the hook does.
     pub waits: u64,
 }
 
@@ -28,24 +28,24 @@ pub struct Stat<'a> {
     pub comm: &'a [u8],
     /// The state; `None` for an unknown letter.
     pub state: Option<TaskState>,
-    /// The parent; 0 if it has none in this PID namespace.
+    /// The parent's id; 0 if the parent is outside this PID namespace.
     pub ppid: u32,
     /// The `PF_` flags.
     pub flags: u64,
-    /// User time including guest time, in clock ticks. The kernel scales it to the run time.
+    /// User time including guest time, in clock ticks. The kernel scales user time to the run time.
     pub user_ticks: u64,
     /// System time, in clock ticks.
     pub system_ticks: u64,
-    /// The part of the user time that ran a guest, in clock ticks.
+    /// Time of a guest, which is part of the user time, in clock ticks.
     pub guest_ticks: u64,
-    /// The start, in clock ticks of CLOCK_BOOTTIME.
+    /// Start of the task, in clock ticks of CLOCK_BOOTTIME.
     pub start_ticks: u64,
     /// The current or last CPU.
     pub cpu: u32,
 }
 
 impl Stat<'_> {
-    /// Whether the task is a zombie or is just exiting.
+    /// Whether the task is a zombie or is exiting.
     pub fn is_dead(&self) -> bool {
         matches!(self.state, Some(TaskState::Zombie | TaskState::Dead))
     }
@@ -90,19 +90,19 @@ pub(crate) fn hierarchy<'t>(text: &'t [u8], controller: Option<&str>) -> Option<
     })
 }
 
-/// Returns the path in the cpu controller's hierarchy. `None` also for a removed cgroup (` (deleted)`) and one outside our root.
+/// Returns the path in the cpu controller's hierarchy. `None` if the cgroup was removed (` (deleted)`) or is outside our root.
 pub(crate) fn cgroup_path(text: &[u8], is_v2: bool) -> Option<&[u8]> {
     let (_, path) = hierarchy(text, (!is_v2).then_some("cpu"))?;
     let is_outside = path.split(|byte| *byte == b'/').any(|name| name == b"..");
     (path.starts_with(b"/") && !is_outside && !path.ends_with(b" (deleted)")).then_some(path)
 }
 
-/// Returns the number of forks since boot, including threads, in all PID namespaces: `processes` of `/proc/stat` (`total_forks`).
+/// Returns the number of forks since boot in all PID namespaces, including threads: `processes` in `/proc/stat` (`total_forks`).
 pub fn forks(stat: &[u8]) -> Option<u64> {
     value(stat, b"processes ")
 }
 
-/// Returns the number of switches on all CPUs since boot: `ctxt` of `/proc/stat`.
+/// Returns the number of switches on all CPUs since boot: `ctxt` in `/proc/stat`.
 pub(crate) fn switches_of_host(stat: &[u8]) -> Option<u64> {
     value(stat, b"ctxt ")
 }
@@ -111,8 +111,7 @@ pub(crate) fn resident_pages(statm: &[u8]) -> Option<u64> {
     words(statm).nth(1).and_then(number)
 }
 
-/// Returns the number on the line that begins with `name`, searching from the end. A task name cannot fake a line: newlines are
-/// escaped.
+/// Returns the number on the last line that begins with `name`. The kernel escapes newlines, so no task name can fake a line.
 pub(crate) fn value(text: &[u8], name: &[u8]) -> Option<u64> {
     number(text.rsplit(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(name))?)
 }
@@ -139,7 +138,7 @@ mod tests {
         }
     }
 
-    /// Encodes a line as 6.18 writes it, with this name and state.
+    /// Encodes a `stat` line as 6.18 writes it, with this name and state.
     fn stat_of(comm: &str, state: char) -> Vec<u8> {
         let rest = "1 7 7 0 -1 4194560 90 0 0 0 3 4 0 0 20 0 1 0 2362061 3133440 436 18446744073709551615 1 1 0 0 0 0 0 0 0 \
                     0 0 0 17 1 0 0 0 2 0 0 0 0 0 0 0 0 0";

@@ -1,4 +1,4 @@
-//! Threads that each do one thing. Their names say what they do.
+//! Threads of different kinds. The name of a thread says what the thread does.
 
 use std::{
     fs::OpenOptions,
@@ -12,13 +12,13 @@ use std::{
 
 use super::{keep_on, ready, spin, vfork};
 
-/// Size of one read, bytes. Large, so that the disk takes longer for the read than the CPU.
+/// Size of one read, bytes. The size is large, so that the disk takes longer for the read than the CPU.
 const PIECE: usize = 4 << 20;
 const PIECES: u64 = 8;
 
 /// Starts one thread of each kind. `spin` computes on CPU 0, and two `pair` threads share CPU 1. `sleeper` sleeps. `pipe` reads
-/// from a pipe that nobody writes to. `futex` waits for a held lock. `disk` reads `file` with direct I/O. `vfork` waits for its
-/// child, and only SIGKILL interrupts that wait.
+/// from a pipe that no thread writes to. `futex` waits for a held lock. `disk` reads `file` with direct I/O. `vfork` waits for
+/// its child, and only SIGKILL interrupts that wait.
 pub(crate) fn blend(file: &str, seconds: u64) -> io::Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
     make(file)?;
@@ -68,7 +68,7 @@ fn make(file: &str) -> io::Result<()> {
 fn read_past_the_cache(path: &str, end: Instant) -> io::Result<()> {
     let file = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path)?;
     let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: a new mapping, page-aligned as direct reads require. It is never unmapped.
+    // SAFETY: the mapping is new and is never unmapped. It is page-aligned, as direct reads require.
     let into = unsafe {
         let start = libc::mmap(ptr::null_mut(), PIECE, access, kind, -1, 0);
         if start == libc::MAP_FAILED {
@@ -78,7 +78,7 @@ fn read_past_the_cache(path: &str, end: Instant) -> io::Result<()> {
     };
     for piece in (0..PIECES).cycle().take_while(|_| Instant::now() < end) {
         let at = (piece * PIECE as u64) as libc::off_t;
-        // SAFETY: the target slice is our own and has `PIECE` bytes.
+        // SAFETY: the target slice is ours and has `PIECE` bytes.
         if unsafe { libc::pread(file.as_raw_fd(), into.as_mut_ptr().cast(), PIECE, at) } < 0 {
             return Err(io::Error::last_os_error());
         }

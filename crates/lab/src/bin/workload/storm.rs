@@ -8,11 +8,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Cgroups that a thread makes at a time. Their processes wait for each other.
+/// Number of cgroups that a thread makes before it removes them. Their processes run at the same time and wait for each other.
 const AT_A_TIME: u32 = 10;
 const THREADS: u32 = 2;
 
-/// Makes and removes cgroups below `directory`. Prints how many.
+/// Makes and removes cgroups below `directory`. Prints the number of cgroups.
 pub fn storm(directory: &str, per_second: u32, seconds: u64) -> io::Result<()> {
     crate::ready()?;
     let end = Instant::now() + Duration::from_secs(seconds);
@@ -34,7 +34,7 @@ fn of_a_thread(directory: &Path, thread: u32, pause: Duration, end: Instant) -> 
         let mut children = Vec::new();
         for (at, path) in paths.iter().enumerate() {
             fs::create_dir(path)?;
-            // Two CPUs cannot start more processes beside other loads.
+            // Start a process in every second cgroup only: beside other loads, two CPUs cannot start more.
             if at % 2 == 0 {
                 children.push(fork_into(path)?);
             }
@@ -54,10 +54,10 @@ fn of_a_thread(directory: &Path, thread: u32, pause: Duration, end: Instant) -> 
     Ok(made)
 }
 
-/// Starts a process that enters a cgroup, computes for a moment and ends.
 fn fork_into(path: &Path) -> io::Result<i32> {
     let procs = fs::OpenOptions::new().write(true).open(path.join("cgroup.procs"))?;
-    // SAFETY: the child has a copy of all memory, and calls only functions that may be called after a fork of one of several threads.
+    // SAFETY: the child has a copy of all memory. After a fork in a process with several threads, only some functions are
+    // allowed; the child calls only these.
     unsafe {
         match libc::fork() {
             -1 => Err(io::Error::last_os_error()),

@@ -10,10 +10,10 @@ use crate::{
 };
 
 const CPU: u32 = 1;
-/// `/proc/stat` counts in ticks of this length, ns.
+/// Length of a tick in `/proc/stat`, ns.
 const TICK_NS: u64 = 10_000_000;
 
-/// Time of a CPU in interrupts and softirqs so far, ns, from `/proc/stat`.
+/// Returns the time of a CPU in interrupts and softirqs so far, ns.
 fn interrupts_ns(cpu: u32) -> u64 {
     let stat = fs::read_to_string("/proc/stat").expect("/proc/stat");
     let line = stat.lines().find(|line| line.starts_with(&format!("cpu{cpu} "))).expect("the CPU");
@@ -22,20 +22,20 @@ fn interrupts_ns(cpu: u32) -> u64 {
     (ticks[5] + ticks[6]) * TICK_NS
 }
 
-/// The `irq` part of the waits of this process so far, ns, including a wait that is not over.
+/// Returns the time with the cause `irq` in all waits of this process so far, ns. An unfinished wait counts too.
 fn irq_ns(sample: &Sample, pid: u32) -> u64 {
     let task = sample.tasks.iter().find(|task| task.tid == pid).expect("the task lives");
     let pending = task.pending.as_ref().map_or(0, |pending| pending.by_cause.get(Cause::Irq));
     task.totals.by_cause.get(Cause::Irq) + pending
 }
 
-/// One of two tasks on a CPU always waits, so the interrupts of the CPU are in the waits of the two.
+/// Two tasks share a CPU, so one of them always waits. All interrupts of the CPU are in the waits of the two.
 #[test]
 #[ignore = "all CPUs: floods one CPU with interrupts"]
 fn a_flood_of_softirqs_is_in_the_waits_as_the_kernel_counts_it() {
     let mut collector = follow(&[]);
     let (flood, victim) = (Cgroup::new("flood"), Cgroup::new("victim"));
-    // Other programs hardly take part.
+    // Give both a high weight, so that other programs hardly run.
     [&flood, &victim].iter().for_each(|cgroup| cgroup.favour());
     let (packets, _out) = Load::workload(&["packets", &CPU.to_string(), "60"], Some(&flood));
     let waits = Load::pinned_loop(CPU, Some(&victim));
@@ -48,7 +48,7 @@ fn a_flood_of_softirqs_is_in_the_waits_as_the_kernel_counts_it() {
     let (first, a_ns, b_ns) = read();
     thread::sleep(Duration::from_secs(12));
     let (last, c_ns, d_ns) = read();
-    // Our figures are from between the two readings of the file.
+    // Our samples lie between the two readings of the file at each end, so use the mean of these readings.
     let theirs = (c_ns + d_ns - a_ns - b_ns) / 2;
     let pids = [packets.pid(), waits.pid()];
     let ours: u64 = pids.iter().map(|pid| irq_ns(&last, *pid) - irq_ns(&first, *pid)).sum();

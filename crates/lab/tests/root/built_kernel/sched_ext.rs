@@ -1,4 +1,4 @@
-//! Under a BPF scheduler (sched_ext), sums stay exact, nobody is blamed wrongly, and no finding relies on a quota.
+//! Under a BPF scheduler (sched_ext), sums stay exact, no task is blamed wrongly, and no finding relies on a quota.
 
 use std::{
     fs, thread,
@@ -14,7 +14,7 @@ use crate::{
     truth::{assert_sums_equal, check},
 };
 
-/// One line of a file of sched_ext; empty if it does not exist.
+/// Returns the line of a sched_ext file; an empty text if the file does not exist.
 fn line(file: &str) -> String {
     let text = fs::read_to_string(format!("/sys/kernel/sched_ext/{file}"));
     text.unwrap_or_default().trim().to_owned()
@@ -28,7 +28,6 @@ fn wait_for(state: &str) {
     }
 }
 
-/// The scheduler `scx_simple` of the kernel's source. It is unloaded on drop.
 struct Scheduler {
     load: Option<Load>,
     loads: String,
@@ -42,7 +41,7 @@ impl Scheduler {
         Self { load: Some(load), loads: line("enable_seq") }
     }
 
-    /// Asserts that the same scheduler still has all tasks. The kernel evicts a scheduler that lets a task wait for too long.
+    /// Asserts that this scheduler still has all tasks. The kernel evicts a scheduler that lets a task wait for too long.
     fn assert_has_all(&self) {
         assert_eq!((&*line("state"), &*line("root/ops"), &*line("switch_all")), ("enabled", "simple", "1"));
         assert_eq!(line("enable_seq"), self.loads, "it was not loaded again");
@@ -52,7 +51,7 @@ impl Scheduler {
 impl Drop for Scheduler {
     fn drop(&mut self) {
         self.load.take();
-        // The next test starts with the kernel's own scheduler.
+        // Wait for the kernel's own scheduler, because the next test starts with it.
         let begun = Instant::now();
         while line("state") != "disabled" && begun.elapsed() < Duration::from_secs(20) {
             thread::sleep(Duration::from_millis(20));
@@ -60,7 +59,7 @@ impl Drop for Scheduler {
     }
 }
 
-/// Measures as the tests in `truth` do, with the scheduler loaded from before the start until after the end.
+/// Measures like the tests in `truth`. The scheduler is loaded before the start and stays loaded until after the end.
 fn check_scheduled(load: &Load, scheduler: &Scheduler) -> Interval {
     scheduler.assert_has_all();
     let whole = check(load, 3);
@@ -144,7 +143,7 @@ fn only_cgroups_that_ran_on_the_same_cpu_are_blamed() {
     let (worst, ns) = behind(&victim).into_iter().max_by_key(|(_, ns)| *ns).expect("a culprit");
     assert_eq!(worst, culprit.name);
     assert!(ns > 1_000_000_000, "half of the time: {ns} ns");
-    // Each of these cgroups stays on its own CPU.
+    // Each of these cgroups runs on its own CPU.
     for (of, others) in [
         (&victim, [&far, &farther].as_slice()),
         (&far, &[&victim, &culprit, &farther]),
@@ -165,7 +164,7 @@ fn no_finding_relies_on_a_quota_that_nobody_enforces() {
     let dir = Dir::new("scx");
     let file = dir.file("a.rec");
     let mut collector = follow(&[load.pid()]);
-    // The kernel throttles the loop first, and the counters of the quota in the first interval say so.
+    // The kernel's own scheduler throttles the loop first. The quota's counters in the first interval show that.
     let (output, scheduler) = thread::scope(|scope| {
         let recording = scope.spawn(|| run(&["record", "-o", &file, "-d", "20", "-i", "5"]));
         thread::sleep(Duration::from_secs(8));

@@ -1,4 +1,4 @@
-//! What is said of lasting cgroups does not depend on how many others come and go.
+//! The figures of long-lived cgroups do not depend on the number of short-lived cgroups.
 
 use std::{fs, thread, time::Duration};
 
@@ -16,7 +16,6 @@ use crate::{
     load::{Cgroup, Load, result},
 };
 
-/// Lasting cgroups: one with a quota, and two that wait for each other.
 struct Lasting {
     limited: Cgroup,
     sharing: [Cgroup; 2],
@@ -33,14 +32,14 @@ fn wait_of(interval: &Interval, cgroup: &Cgroup) -> Wait {
     groups.get(&Some(cgroup.name.as_str().into())).expect("a row of this cgroup").wait.clone()
 }
 
-/// Sum of the pairs of this victim, ns; those of one culprit if given.
+/// Returns the sum of this victim's pairs, ns; only pairs with `culprit` if given.
 fn named_ns(interval: &Interval, victim: &Cgroup, blame: Blame, culprit: Option<&Cgroup>) -> u64 {
     let is = |id, cgroup: &Cgroup| interval.cgroup_path(id).is_some_and(|path| **path == *cgroup.name);
     let pairs = interval.pairs.iter().filter(|pair| pair.blame == blame && is(pair.victim, victim));
     pairs.filter(|pair| culprit.is_none_or(|culprit| is(pair.culprit, culprit))).map(|pair| pair.ns).sum()
 }
 
-/// The cgroup in which others come and go. A load that was killed leaves some of them.
+/// The parent of the short-lived cgroups. A killed load leaves some of its cgroups behind, which drop removes.
 struct Around(Cgroup);
 
 impl Drop for Around {
@@ -53,7 +52,7 @@ impl Drop for Around {
     }
 }
 
-/// Records the lasting cgroups beside cgroups that exist for some milliseconds. Returns how many of these there were.
+/// Records the long-lived cgroups beside cgroups that exist for some milliseconds. Returns the number of short-lived cgroups.
 fn measured_in_a_storm(per_second: u64, seconds: u64) -> u64 {
     let lasting = Lasting { limited: Cgroup::new("limited"), sharing: ["one", "two"].map(Cgroup::new) };
     lasting.limited.limit(20_000, 100_000);
@@ -70,7 +69,7 @@ fn measured_in_a_storm(per_second: u64, seconds: u64) -> u64 {
     let (storm, mut out) = Load::workload(&args, Some(&around.0));
     let made = result(&mut out);
     storm.wait();
-    // A wait is named when it ends.
+    // Stop the loads, because the culprits of a wait are counted when the wait ends.
     loads.iter().for_each(|load| load.signal(libc::SIGSTOP));
     thread::sleep(Duration::from_millis(500));
     recorder.signal(libc::SIGINT);
@@ -105,7 +104,7 @@ fn assert_right(interval: &Interval, lasting: &Lasting) {
         assert!(named_ns as f64 >= 0.98 * others_ns as f64, "{}: {named_ns} of {others_ns}", cgroup.name);
         let limits = interval.limits_at(&cgroup.name).expect("a cgroup of ours");
         let contention_ns = limits.contention_ns.expect("the exact mode");
-        // One task: its waits do not overlap.
+        // The cgroup has one task, so its waits do not overlap.
         let waited_ns = wait.total_ns - throttled_ns;
         let uncertain_ns = limits.pressure_uncertain_ns.expect("the exact mode");
         println!("contention {contention_ns}, {uncertain_ns} uncertain, waited {waited_ns}");
@@ -115,7 +114,7 @@ fn assert_right(interval: &Interval, lasting: &Lasting) {
             cgroup.name
         );
     }
-    // The two that share a CPU wait for each other far longer than for those that come and go.
+    // The two cgroups that share a CPU wait for each other far longer than for the short-lived cgroups.
     let [one, two] = &lasting.sharing;
     for (victim, culprit) in [(one, two), (two, one)] {
         let behind_ns = named_ns(interval, victim, Blame::Ran, Some(culprit));

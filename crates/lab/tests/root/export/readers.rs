@@ -1,5 +1,5 @@
-//! Programs that read cgscope's exports, installed by `cargo xtask readers`. A test fails if one is missing, unless [`WITHOUT`]
-//! is set.
+//! Programs that read cgscope's exports, installed by `cargo xtask readers`. A test fails if a program is missing, unless
+//! [`WITHOUT`] is set.
 
 use std::{
     collections::BTreeMap,
@@ -10,10 +10,10 @@ use std::{
 
 use serde_json::Value;
 
-/// Set if the readers are unavailable: only the libraries that wrote the exports then read them back.
+/// Environment variable, set if the programs are not available. Then only the libraries that wrote an export read it back.
 const WITHOUT: &str = "CGSCOPE_TEST_WITHOUT_READERS";
 
-/// Directory of the readers: `CGSCOPE_READERS`, or the user's cache.
+/// Directory of the programs: `CGSCOPE_READERS`, or one in the user's cache.
 pub(crate) struct Readers {
     place: PathBuf,
 }
@@ -27,13 +27,11 @@ pub(crate) struct HdrHistogram(PathBuf);
 /// Go, which includes pprof.
 pub(crate) struct Go(PathBuf);
 
-/// Output of HistogramLogProcessor for a log.
 pub(crate) struct Processed {
     pub(crate) count: u64,
     pub(crate) max_ns: u64,
 }
 
-/// A line of `pprof -top`.
 pub(crate) struct Line {
     pub(crate) name: String,
     pub(crate) flat: u64,
@@ -55,7 +53,7 @@ impl Readers {
         there(self.place.join("HdrHistogram.jar"), "the Java HdrHistogram").map(HdrHistogram)
     }
 
-    /// The path of a program that only `cargo xtask test --long` installs.
+    /// Returns the path of a program that only `cargo xtask test --long` installs.
     pub(crate) fn program(&self, name: &str) -> Option<PathBuf> {
         there(self.place.join(name), name)
     }
@@ -99,13 +97,12 @@ fn said(command: &mut Command) -> String {
 }
 
 impl Python {
-    /// Returns the output of a script, parsed as JSON.
     pub(crate) fn json(&self, script: &str, words: &[&str]) -> Value {
         let text = said(Command::new(&self.0).args(["-c", script]).args(words));
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
-    /// Returns the sums of columns. `table` is what follows FROM in the query.
+    /// Returns the sum of each column. `table` is inserted after FROM in the query.
     pub(crate) fn duckdb_sums(&self, table: &str, columns: &[&str]) -> BTreeMap<String, u64> {
         let script = include_str!("duckdb_sums.py");
         let sums = self.json(script, &[&[table], columns].concat());
@@ -113,21 +110,20 @@ impl Python {
         sums.iter().map(|(column, sum)| (column.clone(), sum.as_u64().expect("a sum"))).collect()
     }
 
-    /// Returns the contents of a trace.
     pub(crate) fn perfetto(&self, trace: &str) -> Value {
         self.json(include_str!("perfetto.py"), &[trace])
     }
 }
 
 impl HdrHistogram {
-    /// Processes the histograms that have this tag, or those without a tag.
+    /// Processes the histograms with this tag; without `tag`, the untagged histograms.
     pub(crate) fn process(&self, log: &str, tag: Option<&str>) -> Processed {
         let mut java = Command::new("java");
         java.arg("-cp").arg(&self.0).arg("org.HdrHistogram.HistogramLogProcessor");
         java.args(["-i", log, "-outputValueUnitRatio", "1"]);
         java.args(tag.map(|tag| ["-tag", tag]).into_iter().flatten());
         let text = said(&mut java);
-        // #[Max     = 29704191.000, Total count    =         4735]
+        // The line: `#[Max     = 29704191.000, Total count    =         4735]`
         let line = text.lines().find_map(|line| line.strip_prefix("#[Max")).expect("a line with the maximum");
         let numbers: Vec<u64> = line
             .trim_end_matches(']')
@@ -141,7 +137,6 @@ impl HdrHistogram {
 }
 
 impl Go {
-    /// Returns all lines of `pprof -top` for one value type.
     pub(crate) fn top(&self, profile: &str, value: &str) -> Vec<Line> {
         let text = said(
             Command::new(&self.0)

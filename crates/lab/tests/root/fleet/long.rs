@@ -1,5 +1,5 @@
-//! The chart, with helm, and the manifests, with an API server. To build these programs takes minutes; unit tests of xtask compare
-//! the chart with the manifests without them.
+//! Tests of the chart with helm, and of the manifests with an API server. Building these programs takes minutes. Unit tests of
+//! xtask compare the chart with the manifests without these programs.
 
 mod cluster;
 
@@ -15,7 +15,6 @@ use crate::{
 
 const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/kubernetes/chart");
 
-/// The manifests with these values. An error is what helm reports.
 fn rendered(helm: &Path, values: &[&str]) -> Result<String, String> {
     let mut command = Command::new(helm);
     command.args(["template", "cgscope", CHART, "-n", "cgscope"]);
@@ -23,7 +22,7 @@ fn rendered(helm: &Path, values: &[&str]) -> Result<String, String> {
     if output.status.success() { Ok(stdout(&output)) } else { Err(stderr(&output)) }
 }
 
-/// The objects of the manifests, valid for Kubernetes. The schemas do not know PodMonitor.
+/// Returns the objects of the manifests, and checks them with the schemas of Kubernetes, which do not include PodMonitor.
 fn objects(manifests: &str) -> Vec<Value> {
     let python = Readers::find().python("kubernetes-validate").expect("helm is installed, so Python is, too");
     let reported = python.json(include_str!("kubernetes.py"), &[manifests]);
@@ -41,7 +40,7 @@ fn the_chart_renders_the_plain_manifests() {
         plain == DAEMONSET,
         "deploy/kubernetes/daemonset.yaml is out of date; its first comment has the command that renders it:\n{plain}"
     );
-    // By default, the namespace must exist.
+    // By default, the namespace must exist already.
     let (_, without) =
         DAEMONSET.split_once("---\n").and_then(|(_, rest)| rest.split_once("---\n")).expect("objects");
     assert_eq!(rendered(&helm, &[]).expect("the default values are valid"), format!("---\n{without}"));
@@ -129,7 +128,7 @@ fn the_values_of_the_chart_change_the_manifests() {
 fn the_documented_command_renders_the_chart() {
     let Some(helm) = Readers::find().program("helm") else { return };
     let command = DOCS.lines().find_map(|line| line.strip_prefix("    helm install ")).expect("a command");
-    // `install` needs a cluster; `template` takes the same arguments.
+    // `install` needs a cluster. `template` has the same arguments.
     let words =
         command.split_whitespace().map(|word| if word == "deploy/kubernetes/chart" { CHART } else { word });
     let output = Command::new(&helm).arg("template").args(words).output().expect("helm runs");

@@ -1,4 +1,4 @@
-//! Waits longer than the history of single slices on their CPU. Older history is kept in blocks.
+//! Waits longer than the history of single slices on their CPU. Older history is stored in blocks.
 
 use std::{fs, io::BufReader, process::ChildStdout, time::Duration};
 
@@ -15,7 +15,6 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// Two cgroups that take turns on CPU 0 and compute for `micros` in each turn.
 struct Relay {
     _loads: [(Load, BufReader<ChildStdout>); 2],
     _dir: Dir,
@@ -37,15 +36,14 @@ impl Relay {
     }
 }
 
-/// Time that `victim` waited behind `culprit`, ns.
 fn behind(interval: &Interval, victim: &Cgroup, culprit: &Cgroup) -> u64 {
     let culprits = interval.culprits_of(&victim.name);
     let found = culprits.iter().find(|found| found.path.as_deref() == Some(culprit.name.as_str()));
     found.unwrap_or_else(|| panic!("{} is not among {culprits:?}", culprit.name)).ns
 }
 
-/// The two cgroups switch some 10,000 times a second. A task of low weight waits after each sleep. When such a wait ends, the
-/// history of single slices no longer contains it, and nothing was saved when the wait began.
+/// The two cgroups switch some 10,000 times a second. A task with a low weight waits after each sleep. At the end of such a wait,
+/// the history of single slices no longer covers the whole wait, and nothing was stored when the wait began.
 #[test]
 #[ignore = "all CPUs: its cgroups leave hardly anything of their CPU to others"]
 fn a_long_wait_after_a_wakeup_is_charged_to_the_tasks_that_ran() {
@@ -65,8 +63,8 @@ fn a_long_wait_after_a_wakeup_is_charged_to_the_tasks_that_ran() {
     }
 }
 
-/// Short runs of a kernel thread interrupt the turns ten thousand times a second. Each run is a part of the slice that it
-/// interrupts. The block must count that slice once, not again for each interruption.
+/// A kernel thread runs briefly ten thousand times a second and interrupts the turns. Each run is a part of the interrupted
+/// slice. The block must count that slice once, not again after each interruption.
 #[test]
 #[ignore = "all CPUs: a loop on one CPU makes kernel threads work on the other"]
 fn turns_that_kernel_threads_interrupt_count_once_in_a_long_wait() {
@@ -74,14 +72,14 @@ fn turns_that_kernel_threads_interrupt_count_once_in_a_long_wait() {
     let [a, b, victim, stir] = ["a", "b", "victim", "stir"].map(|name| Cgroup::new(&format!("cut-{name}")));
     victim.slight();
     stir.favour();
-    // Each read makes a kernel thread work on every CPU.
+    // Each read makes a kernel thread run on every CPU.
     let read = "while :; do read x < /proc/sys/vm/stat_refresh; done";
     let _stir = Load::start("taskset", &["-c", "1", "sh", "-c", read], Some(&stir));
     let relay = Relay::start(&a, &b, 200);
     let load = Load::pinned_loop(0, Some(&victim));
     let interval = host.measured(6);
     let wait = wait_of(&interval, &[load.pid()]);
-    // With the wait that goes on: without it, a few waits are half of the time in which the others ran.
+    // Include the unfinished wait: without it, the few finished waits cover only half of the time in which the others ran.
     let mut by_cause = wait.by_cause;
     let pending = interval.tasks.iter().filter(|task| task.reading.tgid == load.pid());
     pending
@@ -105,7 +103,7 @@ fn turns_that_kernel_threads_interrupt_count_once_in_a_long_wait() {
     assert!(theirs > least, "kernel threads ran: {theirs:.3}");
     let off = 100.0 * (ours / theirs - 1.0).abs();
     assert!(off < tolerance(6.0), "kernel to relay: {ours:.3} of the wait, {theirs:.3} of the run time");
-    // Culprits are counted when a wait ends.
+    // The culprits of a wait are counted when the wait ends. The relay's cgroups take equal turns.
     let [behind_a, behind_b] = [&a, &b].map(|culprit| behind(&interval, &victim, culprit));
     let off = 100.0 * (behind_a as f64 / behind_b as f64 - 1.0).abs();
     assert!(off < tolerance(10.0), "the two cgroups take equal turns: behind {behind_a} and {behind_b} ns");
@@ -114,19 +112,21 @@ fn turns_that_kernel_threads_interrupt_count_once_in_a_long_wait() {
 mod long {
     use super::*;
 
-    /// The history keeps eight cgroups of each 64 older slices, and more take turns here. If a wait began with a move, the sums of its
-    /// CPU explain the rest: how long the victim's cgroup, kernel threads and nobody had it.
+    /// In the history, a block covers 64 older slices and names eight cgroups. More than eight cgroups take turns here. If a wait
+    /// began with a move, totals of its CPU explain the rest: how long the victim's cgroup, kernel threads and the idle task had
+    /// the CPU.
     #[test]
     #[ignore = "all CPUs: its tasks move between the CPUs"]
     fn a_long_wait_after_a_move_has_causes_although_many_cgroups_took_turns() {
         let mut host = Host::watched();
         let victim = Cgroup::new("crowd-victim");
-        // Its loops wait some seconds for a turn. With the lowest weight they would not run at all while the test measures.
+        // Its loops wait some seconds for a turn. With the lowest weight, they would not run at all during the measurement.
         victim.weigh_percent(5);
         let loads = [(); 3].map(|()| Load::busy_loop(Some(&victim)));
         let pids = loads.each_ref().map(Load::pid);
         let _moves = Moves::start(Duration::from_millis(2_500), pids.to_vec());
-        // On the two CPUs between which the loops move. An emulated machine has two others; without them, starting the crowd takes minutes.
+        // The crowd runs on the two CPUs between which the loops move. An emulated machine has two other CPUs; without those,
+        // starting the crowd would take minutes.
         let size = if is_emulated() { 20 } else { 40 };
         let crowd: Vec<Cgroup> = (0..size).map(|number| Cgroup::new(&format!("crowd-{number}"))).collect();
         let _crowd: Vec<Load> =

@@ -1,4 +1,4 @@
-//! Waits of tasks that move to another CPU while they wait. The part on each CPU has its own cause.
+//! Waits of tasks that move to another CPU while they wait. The segment of a wait on each CPU has its own causes.
 
 use std::{
     fs,
@@ -16,15 +16,16 @@ use cgscope_model::{Cause, Interval, Wait};
 use super::{Host, assert_share, share, tolerance, wait_of};
 use crate::load::{Cgroup, Load};
 
-/// Moves threads between CPUs 0 and 1, until dropped.
+/// Moves threads between CPUs 0 and 1 until drop.
 pub(super) struct Moves {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Moves {
-    /// Moves thread `i` of the loads to CPU `i + n` modulo 2 at step `n`, if it runs or waits. Lists the threads again at each
-    /// step. A thread that is moved while it sleeps may still be on its queue; then the kernel counts the sleep as a wait.
+    /// At step `n`, moves thread `i` of the loads to CPU `i + n` modulo 2 if it runs or waits. Lists the threads again at each
+    /// step. A sleeping thread is not moved, because it can still be on its run queue; then the kernel would count the sleep as a
+    /// wait.
     pub(super) fn start(every: Duration, loads: Vec<u32>) -> Self {
         Self::of(every, loads, is_runnable)
     }
@@ -53,7 +54,6 @@ impl Drop for Moves {
     }
 }
 
-/// Ids of all threads of these processes and of their children.
 fn threads(pids: &[u32]) -> Vec<u32> {
     let numbers = |text: String| -> Vec<u32> {
         text.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect()
@@ -76,7 +76,7 @@ fn is_runnable(tid: u32) -> bool {
 }
 
 fn keep_on(cpu: usize, tid: u32) {
-    // SAFETY: the set is our own. If the thread has exited, the call fails.
+    // SAFETY: the set is ours. If the thread has exited, the call fails.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(cpu, &mut set);
@@ -84,7 +84,7 @@ fn keep_on(cpu: usize, tid: u32) {
     }
 }
 
-/// Asserts that hardly any waiting of these processes is without a cause, and that they were moved.
+/// Asserts that these processes were moved, and that hardly any of their waiting time is unattributed.
 pub(super) fn assert_explained(interval: &Interval, pids: &[u32], least_migrations: u64) {
     assert_moved(migrations(interval, pids), least_migrations);
     assert_wait_explained(interval, &wait_of(interval, pids), 0);
@@ -94,8 +94,8 @@ fn assert_moved(migrations: u64, least: u64) {
     assert!(migrations >= least, "the tasks were moved: {migrations}");
 }
 
-/// Asserts that hardly any of this waiting is without a cause, besides what the kernel counts as waits of tasks that were moved asleep.
-/// `asleep`: how often that was counted ([`Loss::MovedAsleep`]). Each time explains at most one wait: that in which the sleep was.
+/// Asserts that hardly any of this waiting time is unattributed, except the sleep of tasks that were moved while they slept: the
+/// kernel counts it as a wait. `asleep` is the number of such moves ([`Loss::MovedAsleep`]). Each move explains at most one wait.
 fn assert_wait_explained(interval: &Interval, wait: &Wait, asleep: u64) {
     let losses: Vec<_> = interval.losses.nonzero().map(|(loss, count)| (loss.name(), count)).collect();
     let hardly_ns = wait.total_ns as f64 * tolerance(1.0) / 100.0;
@@ -109,7 +109,7 @@ fn assert_wait_explained(interval: &Interval, wait: &Wait, asleep: u64) {
     assert!(unattributed_ns <= most_ns, "{unattributed_ns} ns, at most {most_ns}: {:?}", wait.by_cause);
 }
 
-/// Sum of the longest waits, ns: this many of them, each as long as the upper edge of its bucket.
+/// Returns the sum of the `waits` longest waits, ns. Each wait counts with the upper edge of its bucket.
 fn longest_ns(wait: &Wait, mut waits: u64) -> u64 {
     let mut buckets: Vec<_> = wait.hist.buckets().collect();
     buckets.reverse();
@@ -141,7 +141,7 @@ fn six_loops_in_three_cgroups_that_are_moved_wait_for_each_other() {
     assert_share(&wait_of(&interval, &pids), &[Cause::OtherCgroup], 97.0);
 }
 
-/// Both loops run at once until the quota is used up, and then wait for the next period.
+/// Both loops run at the same time until the quota runs out, and then wait for the next period.
 #[test]
 #[ignore = "all CPUs: its tasks move between the CPUs"]
 fn loops_out_of_quota_are_throttled_wherever_they_are_moved() {
@@ -154,7 +154,8 @@ fn loops_out_of_quota_are_throttled_wherever_they_are_moved() {
     let _moves = Moves::start(Duration::from_millis(7), pids.to_vec());
     let interval = host.measured(3);
     let wait = wait_of(&interval, &pids);
-    // Where the kernel's clock of throttled time stands still, the time of others is unattributed (`moved_throttled`).
+    // On some CPUs, the kernel does not count throttled time for the cgroup. There, the run time of other tasks is unattributed
+    // (`moved_throttled`).
     let unattributed = share(&wait.by_cause, &[Cause::Unattributed]);
     let (moves, counted) = (migrations(&interval, &pids), interval.losses.get(Loss::MovedThrottled));
     println!(
@@ -190,7 +191,7 @@ fn idle_tasks_beside_loops_wait_for_them() {
 fn sleepers_that_are_moved_while_they_wait_have_causes() {
     let mut host = Host::watched();
     let cgroups = ["a", "b", "c", "d"].map(|name| Cgroup::new(&format!("beside-{name}")));
-    // The sleepers wait for the loops, not only for each other.
+    // The higher weight makes the sleepers wait for the loops, not only for each other.
     cgroups.iter().for_each(|cgroup| cgroup.weigh(3));
     let _loads: Vec<Load> = cgroups.iter().map(|cgroup| Load::busy_loop(Some(cgroup))).collect();
     let sleepers = Cgroup::new("sleepers");
@@ -199,13 +200,13 @@ fn sleepers_that_are_moved_while_they_wait_have_causes() {
     let interval = host.measured(3);
     let pids = [load.pid()];
     assert_moved(migrations(&interval, &pids), 30);
-    // A sleeper that blocks between the look at its state and its move is moved asleep.
+    // A sleeper can block between the check of its state and its move. Then it is moved while it sleeps.
     let asleep = interval.losses.get(Loss::MovedAsleep);
     assert_wait_explained(&interval, &wait_of(&interval, &pids), asleep);
 }
 
-/// Since Linux 6.12 a sleeper stays on its queue for a while. If it is moved during that time, the kernel stamps it, and counts the
-/// rest of its sleep as a wait. No figure of the kernel says when such a task woke up.
+/// Since Linux 6.12, a sleeper stays on its run queue for a while. If the sleeper is moved during that time, the kernel counts
+/// the rest of its sleep as a wait. No figure of the kernel says when such a task woke up.
 #[test]
 #[ignore = "all CPUs: its tasks move between the CPUs"]
 fn a_sleep_that_the_kernel_counts_as_a_wait_is_unattributed_and_counted() {
@@ -225,10 +226,10 @@ fn a_sleep_that_the_kernel_counts_as_a_wait_is_unattributed_and_counted() {
 fn tasks_that_switch_all_the_time_and_are_moved_have_causes() {
     let mut host = Host::watched();
     let cgroup = Cgroup::new("switching");
-    // Otherwise this process starves beside it (docs/testing.md).
+    // With a higher weight, the load would starve this process (docs/testing.md).
     cgroup.slight();
     let _load = Load::start("stress-ng", &["--switch", "4", "-t", "30"], Some(&cgroup));
-    // Its workers start their own children.
+    // The workers of stress-ng start their own children.
     let members = || -> Vec<u32> {
         let text = fs::read_to_string(cgroup.path.join("cgroup.procs")).unwrap_or_default();
         text.lines().filter_map(|line| line.parse().ok()).collect()

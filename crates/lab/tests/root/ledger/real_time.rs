@@ -1,4 +1,4 @@
-//! Waits of real-time and deadline tasks that have used up their runtime. No quota throttled them, and no wakeup delayed them.
+//! Waits of real-time and deadline tasks that have used up their runtime. No quota throttled these tasks, and no wakeup was slow.
 
 use std::fs;
 
@@ -8,14 +8,14 @@ use cgscope_model::{Cause, Interval};
 use super::{Host, assert_share, wait_of};
 use crate::load::{Cgroup, Load};
 
-/// Asserts that nearly the whole wait has the cause.
+/// Asserts that nearly the whole wait has the cause `rt_throttled`.
 fn assert_out_of_runtime(interval: &Interval, pids: &[u32]) {
     let wait = wait_of(interval, pids);
     println!("{} waits: {:?}; {}", wait.count, wait.by_cause, interval.losses);
     assert_share(&wait, &[Cause::RtThrottled], 95.0);
-    // A deadline task that gets more runtime may move to another CPU, which it wakes up.
+    // A deadline task that receives new runtime can move to another CPU and wake up that CPU.
     assert_eq!(wait.by_cause.get(Cause::Throttled), 0, "{:?}", wait.by_cause);
-    // A process that a hardened kernel hides may have moved it.
+    // A hardened kernel hides some processes. If such a process moved the task, the wait can be unattributed.
     if interval.losses.get(Loss::MovedUnseen) == 0 {
         assert_eq!(wait.by_cause.get(Cause::Unattributed), 0, "{:?}", wait.by_cause);
     }
@@ -37,14 +37,15 @@ fn waits_of_a_deadline_task_out_of_runtime_are_not_wakeups() {
     assert_out_of_runtime(&interval, &[load.pid()]);
 }
 
-/// A real-time loop on CPU 1, beside an ordinary loop there.
+/// Starts a real-time loop on CPU 1, and returns it with an ordinary loop on the same CPU.
 fn real_time_loop(cgroup: Option<&Cgroup>) -> [Load; 2] {
     let other = Load::pinned_loop(1, None);
     let shell = ["-f", "10", "taskset", "-c", "1", "sh", "-c", "while :; do :; done"];
     [Load::start("chrt", &shell, cgroup), other]
 }
 
-/// Whether the kernel lets ordinary tasks run for 5 % of the time, instead of limiting real-time tasks (the fair server).
+/// Returns whether the kernel has the fair server (Linux 6.12). It runs ordinary tasks for 5 % of the time and does not limit
+/// real-time tasks.
 fn has_fair_server() -> bool {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("the kernel's version");
     let mut numbers = release.split('.').map(|number| number.parse::<u32>().unwrap_or(0));
@@ -56,14 +57,14 @@ fn has_fair_server() -> bool {
 fn waits_of_a_real_time_task_out_of_runtime_are_not_wakeups() {
     let mut host = Host::watched();
     let cgroup = Cgroup::new("real-time");
-    // If cgroups have no real-time runtime, all real-time tasks together leave 5 % of a CPU to others.
+    // If cgroups have no real-time runtime of their own, all real-time tasks together leave 5 % of a CPU to others.
     let cgroup = cgroup.real_time(100_000).then_some(cgroup);
     let [load, other] = real_time_loop(cgroup.as_ref());
     let interval = host.measured(4);
     if cgroup.is_some() || !has_fair_server() {
         return assert_out_of_runtime(&interval, &[load.pid()]);
     }
-    // Neither a limit nor a neighbour beyond the one that ran.
+    // No limit applies, so the loop waits only behind the task that ran instead.
     let wait = wait_of(&interval, &[load.pid()]);
     println!("{} waits: {:?}", wait.count, wait.by_cause);
     assert_share(&wait, &[Cause::OwnCgroup, Cause::OtherCgroup], 95.0);

@@ -1,4 +1,4 @@
-//! Time that the hypervisor took, beside the kernel's own figure in `/proc/stat`.
+//! Stolen time (time that the hypervisor took), compared with the kernel's own figure in `/proc/stat`.
 
 use std::{fs, thread, time::Duration};
 
@@ -9,21 +9,20 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// The most time to wait for the hypervisor, and the time after which some steal is enough.
+/// Maximum time to wait for stolen time, and the time after which [`ENOUGH_NS`] of stolen time is enough.
 const SECONDS: u64 = 600;
 const ENOUGH_SECONDS: u64 = 120;
 const ENOUGH_NS: u64 = 20 * TICK_NS;
-/// A tick of `/proc/stat`, ns.
+/// Length of a tick in `/proc/stat`, ns.
 const TICK_NS: u64 = 10_000_000;
 
-/// The time that the hypervisor took from all CPUs so far, ns.
 fn steal_ns() -> u64 {
     let stat = fs::read_to_string("/proc/stat").expect("/proc/stat");
     let ticks = stat.lines().next().and_then(|line| line.split_whitespace().nth(8));
     ticks.and_then(|ticks| ticks.parse::<u64>().ok()).expect("its steal") * TICK_NS
 }
 
-/// Two loops on each CPU: one of them always waits, so all time that is taken from a CPU is in the waits of its loops.
+/// Each CPU has two loops, and one of them always waits. So all time that is stolen from a CPU is in the waits of its loops.
 #[test]
 #[ignore = "all CPUs: two loops on each CPU"]
 fn stolen_waiting_is_the_time_that_the_hypervisor_took() {
@@ -51,6 +50,6 @@ fn stolen_waiting_is_the_time_that_the_hypervisor_took() {
     println!("stolen: {ours_ns} ns, /proc/stat: {steal_ns} ns");
     assert!(steal_ns > 0, "the hypervisor took no time, so nothing was compared");
     assert!(ours_ns.abs_diff(steal_ns) <= 2 * TICK_NS * seconds, "{ours_ns} {steal_ns}");
-    // Far less than the bound above is stolen on a quiet host.
+    // On a quiet host, much less time is stolen than the bound above allows. So also compare by a factor.
     assert!(ours_ns + 2 * TICK_NS >= steal_ns / 4, "{ours_ns} {steal_ns}");
 }

@@ -12,12 +12,11 @@ use crate::{
 };
 
 const THREADS: u64 = 150_000;
-/// A process cannot have more: each thread takes two of its 65,530 memory areas.
+/// Maximum number of threads of a process: each thread takes two of the 65,530 memory areas that a process can have.
 const THREADS_EACH: u64 = 15_000;
-/// Measurements of each figure; the median counts.
+/// Number of measurements of each figure. The median counts.
 const ROUNDS: usize = 5;
 
-/// A kernel setting that is larger for a while, restored on drop.
 struct Raised {
     path: &'static str,
     before: String,
@@ -39,7 +38,6 @@ impl Drop for Raised {
     }
 }
 
-/// CPU time of cgscope at one reading per second, percent of a core, and the time until it was attached.
 fn measured() -> (f64, Duration) {
     let output = run(&["hist", "--verbose", "--json", "1", "8"]);
     assert!(output.status.success(), "{}", stderr(&output));
@@ -49,14 +47,13 @@ fn measured() -> (f64, Duration) {
     for interval in &intervals {
         assert!(number(&interval["idle_tasks"]) > THREADS * 99 / 100, "{}", interval["idle_tasks"]);
         let losses = interval["losses"].as_object().expect("losses");
-        // A switch of a task that the host hides from all tracing programs.
+        // Ignore switches of tasks that the host hides from all tracing programs.
         let losses: Vec<_> = losses.iter().filter(|(loss, _)| *loss != "switch_of_hidden_task").collect();
         assert!(losses.iter().all(|(_, count)| number(count) == 0), "{losses:?}");
     }
     (own_cpu_percent(&intervals), attached_after(&stderr(&output)))
 }
 
-/// The time until the first frame of the screen, and the median time until a key is answered.
 fn screen() -> (Duration, Duration) {
     let begun = Instant::now();
     let mut pty = Pty::start_in(&["top", "-d", "1"], [160, 50], true, &[]);

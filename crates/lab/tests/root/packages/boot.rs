@@ -9,7 +9,7 @@ use std::{
 
 use super::{CleanRoot, package};
 
-/// The checks that run in the booted container. A check fails if its commands fail.
+/// Shell script of the checks in the booted container. A check fails if its commands fail.
 const CHECKS: &str = r#"#!/bin/bash
 check() { name=$1; shift; if "$@" >> /details 2>&1; then echo "ok $name"; else echo "failed $name"; fi >> /result; }
 starts() { systemctl start cgscope.service && systemctl is-active cgscope.service; }
@@ -82,7 +82,7 @@ systemctl poweroff
 const UNIT: &str =
     "[Unit]\nAfter=multi-user.target\n[Service]\nExecStart=/checks\n[Install]\nWantedBy=multi-user.target\n";
 
-/// Cgroups that a container leaves on a host without systemd. New ones are removed on drop.
+/// Cgroups that a container leaves behind on a host without systemd. Drop removes the new ones.
 struct Leftovers(Vec<PathBuf>);
 
 impl Leftovers {
@@ -100,7 +100,6 @@ impl Drop for Leftovers {
     }
 }
 
-/// Removes a cgroup, its children first.
 fn remove(cgroup: &Path) {
     let below = fs::read_dir(cgroup).into_iter().flatten().flatten().map(|entry| entry.path());
     below.filter(|path| path.is_dir()).for_each(|path| remove(&path));
@@ -111,11 +110,11 @@ fn remove(cgroup: &Path) {
 fn boot(root: &Path) -> String {
     let mut container = Command::new("timeout");
     container.args(["--kill-after=10", "150", "systemd-nspawn", "--quiet", "--private-network", "--boot"]);
-    // By default, a container must not use BPF.
+    // By default, a container cannot use BPF.
     container.args(["--capability=CAP_BPF,CAP_PERFMON", "--system-call-filter=bpf perf_event_open"]);
     container.arg(format!("--machine=cgscope-test-{}", std::process::id())).arg("--directory").arg(root);
     if !Path::new("/run/systemd/system").exists() {
-        // Without systemd on the host, no service manager can register the container.
+        // On a host without systemd, no service manager can register the container.
         container.args(["--register=no", "--keep-unit"]);
     }
     let output = container.output().expect("systemd-nspawn");

@@ -1,4 +1,4 @@
-//! The image for containers: its files, its configuration and its digests.
+//! The container image: its files, its configuration and its digests.
 
 use std::{fs, path::Path, process::Command};
 
@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use super::{done, package};
 use crate::files::Dir;
 
-/// Parses a file of the image.
 fn parsed(file: &Path) -> Value {
     let text = fs::read(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     serde_json::from_slice(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
@@ -18,7 +17,7 @@ fn sha256(file: &Path) -> String {
     format!("sha256:{}", sum.split_whitespace().next().expect("a sum"))
 }
 
-/// The file of a descriptor, which must have the descriptor's size and digest.
+/// Returns the file of a descriptor. Its size and digest must equal the descriptor's.
 fn blob(image: &Dir, descriptor: &Value) -> std::path::PathBuf {
     let digest = descriptor["digest"].as_str().expect("a digest");
     let file = image.path().join("blobs").join(digest.replace(':', "/"));
@@ -38,7 +37,7 @@ fn the_image_has_only_the_binary_and_its_licences() {
     let config_file = blob(&image, &manifest["config"]);
     let layer = blob(&image, &manifest["layers"][0]);
     assert_eq!((index["manifests"][1].clone(), manifest["layers"][1].clone()), (Value::Null, Value::Null));
-    // The other description, for `docker load`, names the same files.
+    // The second description is for `docker load`. It names the same files.
     let docker = parsed(&image.path().join("manifest.json"));
     assert_eq!(image.path().join(docker[0]["Config"].as_str().expect("a path")), config_file);
     assert_eq!(image.path().join(docker[0]["Layers"][0].as_str().expect("a path")), layer);
@@ -46,7 +45,7 @@ fn the_image_has_only_the_binary_and_its_licences() {
     let root = Dir::new("image-root");
     done(Command::new("tar").arg("-C").arg(root.path()).arg("-xzf").arg(&layer));
     let binary = root.path().join("usr/bin/cgscope");
-    // The image has no dynamic linker.
+    // The image has no dynamic linker, so this also checks that the binary is static.
     let version = done(Command::new("chroot").arg(root.path()).args(["/usr/bin/cgscope", "--version"]));
     let version = version.trim().rsplit(' ').next().expect("a version");
     assert!(archive.ends_with(format!("cgscope-{version}-oci.tar")), "{}", archive.display());

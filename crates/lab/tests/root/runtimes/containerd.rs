@@ -1,4 +1,4 @@
-//! containerd, as the kubelet uses it: pods in the host's network, with the cgroupfs driver.
+//! containerd in the same setup as with the kubelet: pods in the host's network, with the cgroupfs driver.
 
 mod daemon_set;
 
@@ -13,7 +13,7 @@ use super::{
     namespace::{IMAGE, Namespace},
 };
 
-/// Without the right to lower `oom_score_adj`, containers get the value of containerd.
+/// The test cannot lower `oom_score_adj`, so containers get the value of containerd.
 const CONFIG: &str = r#"
 version = 2
 root = "/run/root"
@@ -25,7 +25,7 @@ sandbox_image = "IMAGE"
 restrict_oom_score_adj = true
 "#;
 
-/// systemd creates the cgroups of pods and containers. A root in memory has no overlay file system.
+/// systemd creates the cgroups of pods and containers. The root file system is in memory, where overlay mounts do not work.
 const CONFIG_SYSTEMD: &str = r#"
 version = 2
 [plugins."io.containerd.grpc.v1.cri"]
@@ -46,7 +46,7 @@ pub(crate) struct Containerd {
     has_systemd: bool,
 }
 
-/// A pod to run. The labels are those that its user chooses.
+/// A pod to run. Its user chooses the labels.
 pub(crate) struct Pod<'a> {
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
@@ -54,20 +54,18 @@ pub(crate) struct Pod<'a> {
     pub(crate) container: Container<'a>,
 }
 
-/// The pod's only container.
 pub(crate) struct Container<'a> {
     pub(crate) name: &'a str,
-    /// Executed by a shell.
+    /// Script for a shell.
     pub(crate) script: &'a str,
-    /// CPU time in each 100 ms, us.
+    /// CPU time in each 100 ms, µs.
     pub(crate) quota_us: u32,
     pub(crate) privileged: bool,
 }
 
-/// A running pod.
 pub(crate) struct Running {
     pub(crate) uid: String,
-    /// Path of the pod's cgroup. Its children are those of `sandbox` and `container`.
+    /// Path of the pod's cgroup. The cgroups of `sandbox` and `container` are its children.
     pub(crate) cgroup: String,
     /// Id of the container that holds the pod's namespaces.
     pub(crate) sandbox: String,
@@ -86,7 +84,6 @@ impl Containerd {
         Self { namespace, socket, has_systemd: false }.with_image(&[])
     }
 
-    /// The containerd of a host with systemd.
     pub(crate) fn of_systemd() -> Self {
         fs::create_dir_all("/etc/containerd").expect("a directory");
         fs::write("/etc/containerd/config.toml", CONFIG_SYSTEMD.replace("IMAGE", IMAGE)).expect("a file");
@@ -100,13 +97,11 @@ impl Containerd {
         self
     }
 
-    /// Runs containerd's own client. Returns its output.
     fn ctr(&self, words: &[&str]) -> String {
         let client = ["ctr", "--address", &self.socket(), "--namespace", "k8s.io"];
         self.namespace.run(&[&client[..], words].concat())
     }
 
-    /// The path of its CRI socket.
     pub(crate) fn socket(&self) -> String {
         self.socket.clone()
     }
@@ -164,7 +159,6 @@ impl Containerd {
         (Running { uid, cgroup, sandbox, container: String::new() }, config)
     }
 
-    /// Stops and removes a pod.
     pub(crate) fn remove_pod(&self, pod: &Running) {
         let sandbox = cri::text(&pod.sandbox);
         // The replies have no fields.
@@ -172,7 +166,6 @@ impl Containerd {
         cri::call::<()>(&self.socket(), "RemovePodSandbox", &sandbox);
     }
 
-    /// Runs a container in a pod. Returns its id.
     fn run(
         &self,
         sandbox_id: &str,
@@ -204,7 +197,6 @@ impl Containerd {
             sandbox: Some(sandbox),
         };
         let id = cri::call::<cri::Text>(&self.socket(), "CreateContainer", &request);
-        // The reply has no fields.
         cri::call::<()>(&self.socket(), "StartContainer", &id);
         id.text
     }
@@ -214,7 +206,6 @@ fn labels<'a>(pairs: impl Iterator<Item = &'a (&'a str, &'a str)>) -> HashMap<St
     pairs.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
-/// A pod's uid that no other pod of this run has.
 fn unique_uid() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     format!("{:08x}-0d4e-4f5a-8b6c-{:012x}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))

@@ -1,4 +1,4 @@
-//! Calls of the CRI, as the kubelet makes them. Messages have only the fields of `runtime/v1/api.proto` that are used here.
+//! CRI calls, as the kubelet makes them. The messages contain only those fields of `runtime/v1/api.proto` that the tests use.
 
 use std::{
     collections::HashMap,
@@ -8,7 +8,7 @@ use std::{
 
 use prost::Message;
 
-/// `NODE` of the enum `NamespaceMode`: the namespace of the host.
+/// Value `NODE` of the enum `NamespaceMode`: the namespace of the host.
 pub(super) const NODE: i32 = 2;
 
 #[derive(Clone, PartialEq, Message)]
@@ -97,7 +97,7 @@ pub(super) struct Mount {
     pub(super) host_path: String,
     #[prost(bool, tag = "3")]
     pub(super) readonly: bool,
-    /// 0: private; 1: from the host to the container.
+    /// 0: private. 1: the container receives new mounts of the host.
     #[prost(int32, tag = "5")]
     pub(super) propagation: i32,
 }
@@ -136,7 +136,7 @@ pub(super) struct ContainerSecurity {
     pub(super) seccomp: Option<SeccompProfile>,
 }
 
-/// Names without `CAP_`.
+/// Names of capabilities, without `CAP_`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Capabilities {
     #[prost(string, repeated, tag = "1")]
@@ -178,7 +178,7 @@ pub(super) struct Executed {
     pub(super) status: i32,
 }
 
-/// A message with one text: the name of a container or of an image, and also a request or a reply with one id.
+/// A message with one text: the name of a container or of an image. Requests and replies with one id have the same form.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Text {
     #[prost(string, tag = "1")]
@@ -189,7 +189,7 @@ pub(super) fn text(text: &str) -> Text {
     Text { text: text.to_owned() }
 }
 
-/// Calls a method of the runtime. A message is preceded by five bytes: whether it is compressed, and its length.
+/// Calls a method of the runtime. Five bytes precede a message: a flag for compression, and the length.
 pub(super) fn call<Reply: Message + Default>(socket: &str, method: &str, request: &impl Message) -> Reply {
     let mut curl = Command::new("curl")
         .args([

@@ -1,13 +1,13 @@
-//! Docker with the cgroupfs driver or with that of systemd, and without a network.
+//! Docker with the cgroupfs driver or the systemd driver, and without a network.
 
 use std::fs;
 
 use super::namespace::{IMAGE, Namespace};
 
-/// Changes no settings of the host's network.
+/// Options that leave the settings of the host's network unchanged.
 const OPTIONS: &str = "--bridge none --iptables=false --ip6tables=false --ip-forward=false";
 
-/// systemd creates the cgroups of containers. A root in memory has no overlay file system.
+/// systemd creates the cgroups of containers. The root file system is in memory, where overlay mounts do not work.
 const CONFIG_SYSTEMD: &str = r#"{
     "exec-opts": ["native.cgroupdriver=systemd"], "storage-driver": "vfs",
     "bridge": "none", "iptables": false, "ip6tables": false, "ip-forward": false
@@ -24,7 +24,7 @@ impl Docker {
     pub(crate) fn start() -> Self {
         let mut namespace = Namespace::start("docker", |dir| {
             let socket = dir.file("docker.sock");
-            // Without the right to lower `oom_score_adj`, it must stay as it is.
+            // The test cannot lower `oom_score_adj`, so leave it unchanged.
             format!(
                 "exec dockerd --host unix://{socket} --data-root /run/data --oom-score-adjust 0 {OPTIONS}"
             )
@@ -34,7 +34,6 @@ impl Docker {
         Self { namespace, socket, has_systemd: false }.with_image()
     }
 
-    /// The Docker of a host with systemd.
     pub(crate) fn of_systemd() -> Self {
         fs::create_dir_all("/etc/docker").expect("a directory");
         fs::write("/etc/docker/daemon.json", CONFIG_SYSTEMD).expect("a file");
@@ -47,20 +46,18 @@ impl Docker {
         self
     }
 
-    /// The path of the socket of its API.
     pub(crate) fn socket(&self) -> String {
         self.socket.clone()
     }
 
-    /// The path of a container's cgroup.
     pub(crate) fn cgroup(&self, id: &str) -> String {
         if self.has_systemd { format!("/system.slice/docker-{id}.scope") } else { format!("/docker/{id}") }
     }
 
-    /// Starts a container. Returns its id. `script` is executed by a shell.
+    /// Starts a container with `script` as a shell script. Returns the id of the container.
     pub(crate) fn run(&self, options: &[&str], script: &str) -> String {
         let command = [IMAGE, "sh", "-c", script];
-        // A host may have AppArmor without its programs.
+        // A host can have AppArmor without AppArmor's programs.
         let create = ["create", "--rm", "--network", "none", "--security-opt", "apparmor=unconfined"];
         let id = self.client(&[&create, options, &command].concat());
         self.namespace.owns(&self.cgroup(&id));

@@ -1,4 +1,4 @@
-//! Containers that imitate another pod with everything that their user can choose.
+//! Containers that imitate another pod. They copy everything that a user can choose.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::serve::Daemon;
 
-/// Creates a cgroup with the victim's names in the own cgroup, and runs a busy loop in it.
+/// Creates a cgroup with the victim's names below the container's own cgroup, and runs a busy loop there.
 const IMITATION: &str = "\
 for own in /sys/fs/cgroup/cpu /sys/fs/cgroup; do
     mount -o remount,bind,rw $own
@@ -16,10 +16,10 @@ for own in /sys/fs/cgroup/cpu /sys/fs/cgroup; do
 done
 while :; do :; done";
 
-/// Rights to change the own cgroups. `--privileged` asks for more rights than a test may have.
+/// Options with the right to change the container's own cgroups. `--privileged` needs more rights than a test has.
 const RIGHTS: [&str; 3] = ["--cap-add=SYS_ADMIN", "--security-opt=seccomp=unconfined", "--cgroupns=private"];
 
-/// Labels of a container of the victim, as the kubelet sets them.
+/// Returns labels like those that the kubelet sets for the victim's container.
 fn labels(victim: &Running) -> [(&'static str, &str); 4] {
     [
         ("io.kubernetes.pod.name", "web-0"),
@@ -29,7 +29,6 @@ fn labels(victim: &Running) -> [(&'static str, &str); 4] {
     ]
 }
 
-/// Paths of all rows below a cgroup, without the row of this cgroup.
 fn below<'i>(interval: &'i Value, path: &str) -> Vec<&'i Value> {
     let all = interval["cgroups"].as_array().expect("cgroups");
     let inside = format!("{path}/");
@@ -44,7 +43,7 @@ fn a_container_that_imitates_a_pod_is_not_counted_as_that_pod() {
     let path = victim.container_cgroup();
     let script = IMITATION.replace("VICTIM", &path[1..]);
 
-    // A pod with the same name in another namespace; and a container with its own cgroup namespace.
+    // Start a pod with the same name in another namespace, and a container with its own cgroup namespace.
     let container = Container { name: "app", script: &script, quota_us: 40_000, privileged: true };
     let pod =
         containerd.run_pod(&Pod { namespace: "evil", name: "web-0", labels: &labels(&victim), container });

@@ -1,4 +1,5 @@
-//! Where a runtime runs: a mount and process namespace. Its mounts, files and processes end with it; its cgroups are removed.
+//! The mount and process namespace in which a runtime runs. The runtime's mounts, files and processes end with the namespace.
+//! Drop also removes the cgroups.
 //!
 //! On a host with systemd, runtimes run as services of the host, where their packages are installed.
 
@@ -14,13 +15,11 @@ use std::{
 
 use crate::{background::Background, bench::patience, files::Dir};
 
-/// Name of the image that [`Namespace::image`] makes.
 pub(crate) const IMAGE: &str = "localhost/busybox:1";
-/// Shell command that uses as much CPU time as it gets.
 pub(crate) const BUSY: &str = "while :; do :; done";
 
-/// Mounts the packages, an empty /run, and copies of directories into which runtimes write. Makes the packages' libraries known:
-/// runtimes start their programs without LD_LIBRARY_PATH.
+/// Mounts the packages, an empty /run, and overlays of directories into which runtimes write. Also adds the packages' libraries
+/// to the search path, because runtimes start their programs without LD_LIBRARY_PATH.
 const SETUP: &str = "\
 set -e
 mount --bind \"$PACKAGES\" /mnt
@@ -33,17 +32,17 @@ ls -d /mnt/usr/lib/*-linux-gnu /mnt/lib/*-linux-gnu > /etc/ld.so.conf.d/packages
 ldconfig
 exec \"$@\"";
 
-/// Processes with their own mounts. Drop kills them, and removes their cgroups.
+/// Processes with their own mounts. Drop kills the processes and removes their cgroups.
 pub(crate) struct Namespace {
-    /// The first process. `None`: this is the host.
+    /// The first process; `None` if the runtime runs on the host itself.
     process: Option<Background>,
     cgroups: RefCell<Vec<String>>,
     dir: Dir,
 }
 
 impl Namespace {
-    /// Runs a shell command as the first process: the namespace ends with it. `words` returns the command for a directory that the
-    /// host also sees.
+    /// Runs a shell command as the first process. The namespace ends with this process. `words` gets a directory that the host
+    /// also sees, and returns the command.
     pub(crate) fn start(name: &str, words: impl FnOnce(&Dir) -> String) -> Self {
         let dir = Dir::new(name);
         // Other users must be able to enter the directory.
@@ -56,10 +55,9 @@ impl Namespace {
         Self { process: Some(process), cgroups: RefCell::default(), dir }
     }
 
-    /// The host, where systemd starts these services. Their configuration is new.
+    /// Returns the host as a namespace. systemd starts these services again, with their new configuration.
     pub(crate) fn of_host(services: &[&str]) -> Self {
         let namespace = Self { process: None, cgroups: RefCell::default(), dir: Dir::new("host") };
-        // Other users must be able to enter the directory.
         fs::set_permissions(namespace.dir.path(), fs::Permissions::from_mode(0o755))
             .expect("a directory of ours");
         if !services.is_empty() {
@@ -68,17 +66,15 @@ impl Namespace {
         namespace
     }
 
-    /// Waits until a line of the first process's standard error contains `words`.
     pub(crate) fn wait_for(&mut self, words: &str) {
         self.process.as_mut().expect("a first process").wait_for(words);
     }
 
-    /// The path of a file that the host and the namespace see.
+    /// Returns the path of a file that both the host and the namespace see.
     pub(crate) fn file(&self, name: &str) -> String {
         self.dir.file(name)
     }
 
-    /// Runs a program in the namespace. Returns its standard output, trimmed.
     pub(crate) fn run(&self, words: &[&str]) -> String {
         let output = self.output(words);
         let said = String::from_utf8_lossy(&output.stderr);
@@ -86,7 +82,7 @@ impl Namespace {
         String::from_utf8(output.stdout).expect("its output is UTF-8").trim().to_owned()
     }
 
-    /// Runs a program in the namespace to its end, or for ten seconds.
+    /// Runs a program in the namespace until it ends, for at most ten seconds.
     pub(crate) fn output(&self, words: &[&str]) -> Output {
         let mut command = Command::new("timeout");
         command.args(["--signal=KILL", &patience(10_000).as_secs().to_string()]);
@@ -97,19 +93,17 @@ impl Namespace {
         command.args(words).output().expect("timeout starts")
     }
 
-    /// Where the host sees a file of the namespace.
+    /// Returns the host's path to a file of the namespace.
     pub(crate) fn seen(&self, path: &str) -> String {
         self.first().map_or_else(|| path.to_owned(), |first| format!("/proc/{first}/root{path}"))
     }
 
-    /// The host's id of the first process.
     fn first(&self) -> Option<String> {
         let unshare = self.process.as_ref()?.pid();
         let children = fs::read_to_string(format!("/proc/{unshare}/task/{unshare}/children"));
         Some(children.expect("a running namespace").trim().to_owned())
     }
 
-    /// Makes an image of busybox. Returns its file.
     pub(crate) fn image(&self) -> String {
         let file = self.file("image.tar");
         let made = Command::new("sh").args(["-c", include_str!("image.sh"), "sh", &file]).output();
@@ -118,7 +112,7 @@ impl Namespace {
         file
     }
 
-    /// Remembers to remove a cgroup and what is below it, and also each parent that is then empty.
+    /// Registers a cgroup for removal on drop, with its descendants. A parent that is then empty is removed, too.
     pub(crate) fn owns(&self, cgroup: &str) {
         self.cgroups.borrow_mut().push(cgroup.to_owned());
     }
@@ -129,7 +123,7 @@ impl Drop for Namespace {
         let end = Instant::now() + patience(5_000);
         let cgroups = self.cgroups.take();
         match &self.process {
-            // The kernel kills the namespace's other processes with the first one.
+            // When the first process of a PID namespace ends, the kernel kills all other processes of the namespace.
             Some(first) => first.signal(libc::SIGKILL),
             None => cgroups.iter().for_each(|path| {
                 let _ = fs::write(format!("/sys/fs/cgroup{path}/cgroup.kill"), "1");
@@ -141,13 +135,13 @@ impl Drop for Namespace {
     }
 }
 
-/// Makes a command find the programs of the packages.
+/// Adds the programs of the packages to a command's `PATH`.
 fn in_packages(command: &mut Command) -> &mut Command {
     let path = env::var("PATH").expect("a PATH");
     command.env("PACKAGES", packages()).env("PATH", format!("/mnt/usr/bin:/mnt/usr/sbin:{path}"))
 }
 
-/// Directory of the unpacked packages: `CGSCOPE_RUNTIMES`, or in the user's cache.
+/// Returns the directory of the unpacked packages: `CGSCOPE_RUNTIMES`, or one in the user's cache.
 fn packages() -> PathBuf {
     let cache = || Path::new(&env::var_os("HOME").unwrap_or_default()).join(".cache/cgscope/runtimes/root");
     let place = env::var_os("CGSCOPE_RUNTIMES").map_or_else(cache, PathBuf::from);
@@ -155,7 +149,7 @@ fn packages() -> PathBuf {
     place
 }
 
-/// Removes a cgroup from every hierarchy. Returns false if some of its processes still exit.
+/// Removes a cgroup from every hierarchy. Returns false if some of its processes are still exiting.
 fn is_removed(path: &str) -> bool {
     let mounts = fs::read_to_string("/proc/self/mounts").expect("the mounts");
     let mounts = mounts.lines().filter_map(|line| {

@@ -1,11 +1,12 @@
-//! Podman with runc and the cgroupfs driver, as root and as another user. crun, its default, refuses a host with cgroup v1 and v2.
+//! Podman with runc and the cgroupfs driver, as root and as another user. Its default, crun, refuses a host with cgroup v1 and
+//! v2.
 
 use std::path::Path;
 
 use super::namespace::{IMAGE, Namespace};
 use crate::serve::ALICE;
 
-/// Accepts the image, and gives a user what podman needs to run without root.
+/// Lets Podman accept the image, and creates the files that Podman without root needs.
 const SETUP: &str = r#"
 mkdir -p /etc/containers /run/home
 echo '{"default": [{"type": "insecureAcceptAnything"}]}' > /etc/containers/policy.json
@@ -46,12 +47,11 @@ impl Podman {
         Self { namespace }
     }
 
-    /// The list of its containers of root.
     pub(crate) fn list(&self) -> String {
         self.namespace.seen("/run/podman/graph/overlay-containers/containers.json")
     }
 
-    /// Starts a container of root. Returns its id and the path of its cgroup. `script` is executed by a shell.
+    /// Starts a container of root with `script` as a shell script. Returns the container's id and the path of its cgroup.
     pub(crate) fn run(&self, options: &[&str], script: &str) -> (String, String) {
         let command = [IMAGE, "sh", "-c", script];
         let create = [&["podman", "create", "--network", "host"], options, &command].concat();
@@ -65,7 +65,7 @@ impl Podman {
         (id, cgroup)
     }
 
-    /// Starts a container of Alice, while she is in this directory of the cpu controller.
+    /// Starts a container of Alice. Her shell first enters `cgroup`, a directory of the cpu controller.
     pub(crate) fn run_as_alice(&self, cgroup: &Path, script: &str) {
         let (user, runtime) = (ALICE.to_string(), format!("XDG_RUNTIME_DIR=/run/user/{ALICE}"));
         let enter = format!("echo 0 > {}/cgroup.procs; exec \"$@\"", cgroup.display());

@@ -1,4 +1,4 @@
-//! Access rules: who may connect.
+//! Access rights: the users who can connect.
 
 use std::{
     collections::BTreeSet,
@@ -23,7 +23,6 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// Starts a busy loop as a user.
 fn busy_loop_of(uid: u32) -> Load {
     let ids = format!("--reuid={uid}");
     Load::start("setpriv", &[&ids, "--clear-groups", "sh", "-c", "while :; do :; done"], None)
@@ -65,7 +64,7 @@ fn whoever_may_connect_sees_everything_in_every_command() {
     }
 }
 
-/// In older versions, members of this group were shown their own processes.
+/// In older versions, the daemon showed the members of this group their own processes.
 #[test]
 fn members_of_the_old_group_of_the_socket_get_a_sentence_and_nothing_else() {
     const OLD: u32 = 61_102;
@@ -129,7 +128,7 @@ fn requests_for_processes_that_do_not_exist_and_no_requests_are_refused() {
 #[test]
 fn a_request_of_another_user_than_the_one_who_connected_is_refused() {
     let daemon = Daemon::start();
-    // Root connects, and a child that runs as another user writes.
+    // Root connects, and then a child that runs as another user writes.
     let code = "import os, socket, sys\ns = socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\npid = os.fork()\n\
                 if pid == 0:\n    os.setresuid(61001, 61001, 61001)\n    s.sendall(b'{\"version\":1,\"interval_ns\":300000000}\\n')\n    os._exit(0)\n\
                 os.waitpid(pid, 0)\ns.settimeout(5)\nsys.stdout.buffer.write(s.recv(65536))";
@@ -157,9 +156,9 @@ fn the_daemon_has_no_privileges_when_it_serves() {
 fn figures_through_the_daemon_equal_the_kernels_and_include_children() {
     let daemon = Daemon::start();
     let cgroup = Cgroup::new("serve-figure");
-    // A small quota: it runs out even if other programs leave the loop little CPU time.
+    // The quota is so small that it runs out even if other programs leave the loop little CPU time.
     cgroup.limit(10_000, 100_000);
-    // On one CPU: after a migration, the kernel's sum would include the first part of a wait that has not ended.
+    // Pin the loop to one CPU. After a migration, the kernel's sum would include the first part of an unfinished wait.
     let load = Load::pinned_loop(0, Some(&cgroup));
     let output = daemon.as_user(0, &[0], &["hist", "--json", "-p", &load.pid().to_string(), "1", "3"]);
     let intervals = json_lines(&output);
@@ -172,12 +171,10 @@ fn figures_through_the_daemon_equal_the_kernels_and_include_children() {
         assert!((900_000_000..1_100_000_000).contains(&length), "{length}");
         assert!(task["wait"]["by_cause"]["throttled_ns"].as_u64() > Some(300_000_000), "{task}");
     }
-    // Follow a unit.
     let unit = Cgroup::new("serve-unit.service");
     let of_unit = Load::busy_loop(Some(&unit));
     let output = daemon.as_user(0, &[0], &["hist", "--json", "--unit", &unit.name[1..], "0.5", "2"]);
     assert_eq!(pids_of(&json_lines(&output)), [u64::from(of_unit.pid())].into(), "{}", stderr(&output));
-    // Follow a command and its children.
     let script = "for i in 1 2 3; do sh -c 'sleep 0.6 & exec sleep 1' ; done";
     let output = daemon.as_user(ALICE, &[VIEWERS], &["hist", "--json", "0.3", "--", "sh", "-c", script]);
     let seen: BTreeSet<String> = json_lines(&output)

@@ -1,5 +1,4 @@
-//! The daemon as Kubernetes runs it: in an image that contains only the daemon, with the DaemonSet's capabilities and
-//! configuration.
+//! The daemon as Kubernetes runs it: alone in an image, with the capabilities and the configuration of the DaemonSet.
 
 use std::{ffi::CString, fs, io, os::unix::process::CommandExt, path::Path, process::Command, ptr};
 
@@ -15,7 +14,6 @@ const DAEMONSET: &str = include_str!("../../../../../deploy/kubernetes/daemonset
 /// Capabilities that the DaemonSet adds, by number (linux/capability.h): PERFMON and BPF.
 const ADDED: [u64; 2] = [38, 39];
 
-/// The configuration file in the DaemonSet's ConfigMap.
 fn configuration() -> String {
     let (_, text) = DAEMONSET.split_once("  cgscope.toml: |\n").expect("the file");
     let (text, _) = text.split_once("\n---\n").expect("the next object");
@@ -26,7 +24,7 @@ fn text(path: impl AsRef<Path>) -> CString {
     CString::new(path.as_ref().to_str().expect("a path of ours")).expect("a path without a zero byte")
 }
 
-/// Prepares a command to run in this root directory with the host's processes and /sys, as a container runtime does.
+/// Makes a command run in this root directory with the host's processes and /sys, as a container runtime does.
 fn contained<'c>(command: &'c mut Command, root: &Path) -> &'c mut Command {
     let mounts = ["proc", "sys"].map(|name| (text(format!("/{name}")), text(root.join(name))));
     let root = text(root);

@@ -11,12 +11,11 @@ use crate::{
     background::Background, bench::cgscope, cgroup_moves::Place, files::Dir, load::Load, recording::read,
 };
 
-/// Lifetimes of tasks, s. They end within an interval of 2 s, and are read several times at 100 ms.
+/// Lifetimes of tasks, s. The tasks end within an interval of 2 s, and at intervals of 100 ms they are read several times.
 const LIVES_S: [&str; 8] = ["0.3", "0.7", "1.3", "0.5", "1.1", "0.4", "0.9", "0.6"];
-/// Longer than the longest interval, so that each viewer has a sample before and after the load.
+/// Time before and after the load. It is longer than the longest interval, so that each viewer has a sample on both sides.
 const AROUND: Duration = Duration::from_millis(2_500);
 
-/// Totals of a cgroup from a recording.
 fn ran(file: &str, cgroup: &str) -> Totals {
     let (samples, _) = read(Path::new(file));
     let mut sum = Totals::default();

@@ -1,4 +1,4 @@
-//! Limits for one user, so that the daemon can serve other users.
+//! Limits for one user, so that the daemon can still serve other users.
 
 use std::{
     ffi::CString,
@@ -22,14 +22,15 @@ use crate::{
     load::Load,
 };
 
-/// A daemon that sees another /etc than the host's.
+/// A daemon with an /etc of its own.
 struct OfAnotherHost {
     dir: Dir,
     process: Background,
 }
 
 impl OfAnotherHost {
-    /// `files`: name and text of each file in /etc. `socket`: lines of `[socket]` besides the path. `says`: first output.
+    /// `files`: name and text of each file in /etc. `socket`: lines of `[socket]` besides the path. `says`: the first output to
+    /// wait for.
     fn start(files: &[(&str, &str)], socket: &str, says: &str) -> Self {
         let dir = Dir::new("another-host");
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("a directory of ours");
@@ -65,7 +66,7 @@ impl OfAnotherHost {
 fn with_etc<'c>(command: &'c mut Command, etc: &Path) -> &'c mut Command {
     let etc = CString::new(etc.to_str().expect("a path of ours")).expect("a path without a zero byte");
     let check = |done: i32| if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
-    // SAFETY: only system calls between fork and exec, with NUL-terminated strings.
+    // SAFETY: only system calls between fork and exec, with strings that end with NUL.
     unsafe {
         command.pre_exec(move || {
             check(libc::unshare(libc::CLONE_NEWNS))?;

@@ -20,14 +20,13 @@ use crate::{bench::median, load::Load};
 
 const CLIENTS: usize = 50;
 const TASKS: &str = "2000";
-/// Length of each phase.
 const SECONDS: u64 = 3;
-/// Rounds of two phases, without and with further viewers. The median of the differences counts.
+/// Number of rounds. A round has a phase without and a phase with further viewers, each of [`SECONDS`]. The median of the
+/// differences counts.
 const ROUNDS: usize = 3;
-/// Maximum CPU time for taking Samples that each further viewer adds, ns a second. Measured: 2,600, of a total of 900,000.
+/// Maximum CPU time for taking samples that each further viewer adds, ns per second. 2,600 of a total of 900,000 were measured.
 const MOST: f64 = 10_000.0;
 
-/// CPU time, ns, from the kernel's figures.
 #[derive(Clone, Copy, Debug)]
 struct Cpu {
     /// The thread that takes samples.
@@ -81,7 +80,6 @@ impl Drop for Reader {
     }
 }
 
-/// Returns the daemon's CPU time, ns per second: for taking samples, and in total.
 fn cost(pid: u32) -> [f64; 2] {
     let (before, begun) = (cpu(pid), Instant::now());
     thread::sleep(Duration::from_secs(SECONDS));
@@ -100,12 +98,12 @@ mod long {
         let pid = daemon.pid();
         let path = daemon.socket();
         let one = Reader::start(&path);
-        // CPU time that each further viewer adds, ns a second: for taking samples, and in total.
+        // CPU time that each further viewer adds, ns per second: for taking samples, and in total.
         let mut added = [[0.0; ROUNDS]; 2];
         for round in 0..ROUNDS {
             let alone = cost(pid);
             let others: Vec<Reader> = (1..CLIENTS).map(|_| Reader::start(&path)).collect();
-            // Skip the data that each new viewer receives at first.
+            // Skip the data that each new viewer receives first.
             thread::sleep(Duration::from_secs(1));
             let before: Vec<u64> = others.iter().map(|reader| reader.bytes.load(Ordering::Relaxed)).collect();
             let together = cost(pid);

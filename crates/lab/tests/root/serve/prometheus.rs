@@ -1,7 +1,7 @@
 //! A real Prometheus scrapes the real daemon under load, while `cgscope hist` measures the same window.
 //!
-//! The measured cgroup is stopped (SIGSTOP) at both ends of the window. So all readers count the same waits, even if they read
-//! at slightly different times, and the test compares counts exactly. Other load runs all the time.
+//! The measured cgroup is stopped (SIGSTOP) at both ends of the window. So all readers count the same waits, even if they read at
+//! slightly different times, and the test can compare exact counts. Other load runs all the time.
 
 mod cluster;
 mod server;
@@ -24,17 +24,18 @@ use crate::{
     metrics_page::findings,
 };
 
-/// Longer than two scrapes, and longer than a quota's period: after that, no stopped task still waits.
+/// Time between the stop of the cgroup and the end of a window. It is longer than two scrapes and than a quota's period, so that
+/// no stopped task still waits.
 const QUIET: Duration = Duration::from_millis(2_500);
 const WARM: Duration = Duration::from_secs(1);
 /// The time that `hist` measures, and the time in its middle during which the load runs.
 const WINDOW: Duration = Duration::from_secs(9);
 const LOAD: Duration = Duration::from_secs(3);
 
-/// Quantiles by their names in `hist`.
+/// Quantiles, with their names in `hist`.
 const QUANTILES: [(&str, f64); 3] = [("p50_ns", 0.5), ("p90_ns", 0.9), ("p99_ns", 0.99)];
 
-/// A cgroup with several kinds of waits, on a CPU that it shares.
+/// A cgroup with several kinds of waits, on a CPU that other tasks use, too.
 struct Crowd {
     members: [Load; 2],
     _neighbours: [Load; 2],
@@ -58,7 +59,6 @@ impl Crowd {
     }
 }
 
-/// Runs `cgscope hist` for a cgroup over [`WINDOW`], and returns its only object.
 fn hist(cgroup: &str, more: &[&str]) -> Value {
     let window = format!("{}s", WINDOW.as_secs());
     let mut command = cgscope();
@@ -69,12 +69,10 @@ fn hist(cgroup: &str, more: &[&str]) -> Value {
     object.clone()
 }
 
-/// Measurements of the same waits.
+/// Several measurements of the same waits.
 struct Seen {
     path: String,
-    /// From `hist` through the daemon.
     through_daemon: Value,
-    /// From `hist` with its own collector.
     alone: Value,
     /// Start and end of the measurement, seconds since 1970.
     ends_unix_s: [f64; 2],
@@ -82,7 +80,6 @@ struct Seen {
 }
 
 impl Seen {
-    /// Measures while the crowd runs within the window.
     fn of(crowd: &Crowd, daemon: &Daemon) -> Self {
         thread::sleep(WARM);
         crowd.signal(libc::SIGSTOP);
@@ -130,12 +127,10 @@ impl Seen {
     }
 }
 
-/// Whether two figures differ by at most this share.
 fn is_near(one: f64, other: f64, share: f64) -> bool {
     (one - other).abs() <= share * one.abs().max(other.abs())
 }
 
-/// Asserts that all scrapes of the daemon succeeded.
 fn assert_up(prometheus: &Prometheus, seen: &Seen) {
     let answered = seen.at_end(prometheus, "sum_over_time(up{job=\"cgscope\"}[$window])");
     let scrapes = seen.at_end(prometheus, "count_over_time(up{job=\"cgscope\"}[$window])");
@@ -146,7 +141,6 @@ fn assert_up(prometheus: &Prometheus, seen: &Seen) {
     assert!(scrapes >= seen.length.as_secs_f64() - 2.0, "{scrapes} scrapes in {:?}", seen.length);
 }
 
-/// Compares seconds by cause, for all causes that `hist` reports under the same name.
 fn assert_causes(seen: &Seen, sums_s: &BTreeMap<String, f64>) {
     let by_cause = &seen.through_daemon["total"]["by_cause"];
     for cause in ["throttled", "own_cgroup", "other_cgroup", "kernel", "wakeup", "unattributed"] {
@@ -160,14 +154,14 @@ fn assert_causes(seen: &Seen, sums_s: &BTreeMap<String, f64>) {
     }
 }
 
-/// Returns how many waits `hist` counted below an edge of a classic bucket, seconds. The edges of both agree to 2e-6.
+/// Returns the number of waits that `hist` counted below an edge of a classic bucket, seconds. The edges of both agree to 2e-6.
 fn count_below(hist: &Value, edge_s: f64) -> f64 {
     let buckets = hist["total"]["hist"].as_array().expect("buckets").iter();
     let below = buckets.filter(|bucket| bucket[1].as_f64().expect("an edge") <= edge_s * 1e9 * (1.0 + 1e-5));
     below.map(|bucket| bucket[2].as_f64().expect("a count")).sum()
 }
 
-/// `hist` with its own collector does not read at the same nanosecond, but it must count nearly the same waits.
+/// Checks the `hist` with its own collector. It reads at another time, but must count nearly the same waits.
 fn assert_alone_is_near(seen: &Seen) {
     let of = |hist: &Value, name: &str| hist["total"][name].as_f64().expect("a figure");
     for name in ["count", "total_ns", "p99_ns"] {
@@ -178,7 +172,6 @@ fn assert_alone_is_near(seen: &Seen) {
     }
 }
 
-/// Asserts that all rules were evaluated and record something for the cgroup.
 fn assert_rules(prometheus: &Prometheus, seen: &Seen) {
     let groups = prometheus.api("rules", &[]);
     let groups = groups["groups"].as_array().expect("groups");
@@ -195,7 +188,7 @@ fn assert_rules(prometheus: &Prometheus, seen: &Seen) {
     }
 }
 
-/// Asserts that the alert `CgscopeDown` is pending within seconds of the daemon's end.
+/// Asserts that the alert `CgscopeDown` is pending within seconds after the end of the daemon.
 fn assert_missed(prometheus: &Prometheus, mut daemon: Daemon) {
     daemon.kill();
     let end = Instant::now() + Duration::from_secs(15);
@@ -210,7 +203,7 @@ fn assert_missed(prometheus: &Prometheus, mut daemon: Daemon) {
     }
 }
 
-/// Writes a certificate and a user. Returns the lines of `[http]` and those of the scrape job.
+/// Writes a certificate and a user. Returns lines for `[http]` and lines for the scrape job.
 fn secured(dir: &Dir) -> (String, String) {
     let pair = rcgen::generate_simple_self_signed(vec!["localhost".into()]).expect("a certificate");
     let password = "of this test";
@@ -319,7 +312,7 @@ mod long {
             let theirs_s = seen.at_end(&prometheus, &format!("histogram_quantile({quantile}, {waits})"));
             let ours_s = seen.quantile_s(name);
             eprintln!("{name}: {ours_s} s by hist, {theirs_s} s by Prometheus");
-            // The sum of: our bucket width, that of Prometheus, and our first bucket's width (below 1 µs).
+            // Add up our bucket width, the bucket width of Prometheus, and the width of our first bucket (below 1 µs).
             let bound_s = (0.125 + 0.0905) * ours_s + 125e-9;
             assert!((theirs_s - ours_s).abs() <= bound_s, "{name}: {ours_s} {theirs_s}");
         }

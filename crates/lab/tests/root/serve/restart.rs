@@ -17,7 +17,6 @@ use crate::{
     recording::reason,
 };
 
-/// Returns the ids of all BPF objects in the kernel.
 fn bpf_objects() -> BTreeSet<String> {
     let list = |kind: &str| {
         let output = Command::new("bpftool").args(["-j", kind, "list"]).output().expect("bpftool");
@@ -28,7 +27,7 @@ fn bpf_objects() -> BTreeSet<String> {
     ["prog", "map", "link"].into_iter().flat_map(list).collect()
 }
 
-/// The kernel frees unreferenced objects after a grace period, so wait.
+/// Waits until no new object is left. The kernel frees unreferenced objects only after a grace period.
 fn assert_nothing_new(before: &BTreeSet<String>) {
     let end = std::time::Instant::now() + patience(10_000);
     loop {
@@ -157,7 +156,6 @@ fn a_configuration_is_checked_and_reloaded() {
     assert!(words.contains("the interval is 500 ms, the shortest"), "{words}");
 }
 
-/// Returns the first line of the metrics server's answer to a request without a password.
 fn status(daemon: &Daemon) -> String {
     let address = daemon.metrics().trim_start_matches("http://").trim_end_matches("/metrics");
     let mut stream = TcpStream::connect(address).expect("a listening server");

@@ -18,12 +18,11 @@ use crate::{
 
 const CGROUPS: u64 = 10_000;
 const TASKS_EACH: usize = 2;
-/// Scrapes of each kind; the median is compared.
+/// Number of scrapes of each kind. The median counts.
 const SCRAPES: usize = 5;
-/// Time between two scrapes of a scraper.
 const BEAT: Duration = Duration::from_millis(1_500);
-/// The daemon takes a new sample for a page if its latest one is older than its freshness limit. This time is longer than that
-/// limit.
+/// Time between two scrapes with different samples. The daemon reuses its latest sample for a page if that sample is fresh
+/// enough; this time is longer.
 const APART: Duration = Duration::from_millis(700);
 
 /// A page, with the time from the first byte of the request to the last byte of the answer.
@@ -62,14 +61,12 @@ impl Scrape {
         Self { took, bytes: body.len(), page }
     }
 
-    /// Returns the value of a line in a text format.
     pub(super) fn number(&self, line: &str) -> f64 {
         let text = std::str::from_utf8(&self.page).expect("UTF-8");
         let value = text.lines().find_map(|have| have.strip_prefix(line)?.strip_prefix(' '));
         value.unwrap_or_else(|| panic!("no {line}")).parse().expect("a number")
     }
 
-    /// Returns the mean time of a collection between two pages.
     fn collection_until(&self, later: &Self) -> Duration {
         let seconds = |scrape: &Self| scrape.number("cgscope_collection_seconds_total");
         let count = |scrape: &Self| scrape.number("cgscope_collections_total");
@@ -81,12 +78,11 @@ impl Scrape {
     }
 }
 
-/// Returns the configuration that exports at most this many cgroups.
 fn sections(cgroups: usize) -> String {
     format!("[metrics]\ncgroups = {cgroups}")
 }
 
-/// Scrapes at regular intervals, alternating between the kinds. Returns each kind's median time.
+/// Scrapes at regular intervals, alternating between the kinds. Returns the median time of each kind.
 fn at_a_beat<const N: usize>(address: &str, kinds: [(Format, bool); N]) -> [Duration; N] {
     let begun = Instant::now();
     let mut scrapes = [const { Vec::new() }; N];
@@ -127,7 +123,7 @@ mod long {
         let mut daemon = Daemon::exporting(&sections(limit));
         let address = daemon.metrics().trim_start_matches("http://").trim_end_matches("/metrics").to_owned();
         let scrape = || {
-            // New cgroups are selected for export with the next interval.
+            // The daemon exports new cgroups from the next interval on.
             for _ in 0..2 {
                 thread::sleep(Duration::from_millis(1_500));
                 Scrape::take(&address, Format::Text, false);
@@ -139,7 +135,7 @@ mod long {
         let other = Spread::new("other", count - count / 2, TASKS_EACH, 600);
         let whole = scrape();
 
-        // At least the test's own tasks: the host has more.
+        // The host has more tasks than those of the test.
         assert!(whole.number("cgscope_cgroup_tasks{cgroup=\"/\"}") >= (count * TASKS_EACH) as f64);
         for (scrape, made) in [(&of_half, count / 2), (&whole, count)] {
             assert_eq!(scrape.cgroups("exported"), limit as u64);
@@ -174,7 +170,7 @@ mod long {
         for (kind, took) in kinds.iter().zip(at_a_beat) {
             assert!(took < patience(200), "{kind:?}: {took:?}");
         }
-        // This time includes a collection, which takes about half of two CPUs and competes with the load.
+        // This time includes a collection. The collection takes about half of two CPUs and competes with the load.
         assert!(whenever < patience(1_000), "{whenever:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! `stat` through the daemon: figures that the viewer itself reads from `/proc`.
+//! `stat` through the daemon: the viewer itself reads some figures from `/proc`.
 
 use super::{ALICE, Daemon, VIEWERS};
 use crate::{

@@ -14,7 +14,6 @@ use crate::{
     files::Dir,
 };
 
-/// The socket on which systemd receives notifications of services.
 struct Systemd {
     dir: Dir,
     socket: UnixDatagram,
@@ -38,14 +37,13 @@ impl Systemd {
         Background::start(&mut shell)
     }
 
-    /// Returns the next notification, if one arrives within `longest`.
     fn receive(&self, longest: Duration) -> Option<String> {
         let end = Instant::now() + longest;
         let mut bytes = [0; 4096];
         while Instant::now() < end {
             match self.socket.recv(&mut bytes) {
                 Ok(length) => return Some(String::from_utf8_lossy(&bytes[..length]).trim().into()),
-                // A read with a timeout is not restarted after a signal (signal(7)).
+                // After a signal, a read with a timeout is not restarted (signal(7)).
                 Err(error) => {
                     assert!(
                         matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
@@ -57,7 +55,7 @@ impl Systemd {
         None
     }
 
-    /// Waits for this notification. Any other one before it must be a watchdog ping.
+    /// Waits for this notification. Before it, only watchdog pings may arrive.
     fn wait_for(&self, word: &str) {
         let end = Instant::now() + patience(10_000);
         loop {

@@ -1,4 +1,4 @@
-//! System calls that fail, by `strace`: each command ends in time, with a sentence if it could not do its work.
+//! Failing system calls, by `strace`. Each command must end in time, with a sentence if it could not do its work.
 
 use std::{
     fs::{self, File},
@@ -12,9 +12,9 @@ use oorandom::Rand32;
 
 use crate::{bench::cgscope, files::Dir, serve::Daemon};
 
-/// A command that could not do its work ends within this time.
+/// Maximum run time of a command that cannot do its work.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Places at which each call of each command fails.
+/// Number of tests for each system call of each command. Each test starts to fail at another call.
 const PLACES: u32 = 4;
 
 const CALLS: [(&str, &[&str]); 5] = [
@@ -25,16 +25,17 @@ const CALLS: [(&str, &[&str]); 5] = [
     ("write", &["ENOSPC", "EPIPE", "EIO"]),
 ];
 
-/// How a command ended: its exit code, or `None` for a signal, and what it printed.
+/// The end of a command: its exit code, or `None` for a signal, and its output.
 struct Ended {
     code: Option<i32>,
     out: String,
     said: String,
 }
 
-/// Runs cgscope with a call that fails from its `first` time on at every `step`th time; `step` 0: once. `None`: it does not end.
+/// Runs cgscope with a failing system call. The call fails at its `first` time, and at every `step`th time after that; with
+/// `step` 0, only once. Returns `None` if the command does not end.
 ///
-/// Only writes to standard output and to the file `out` fail: a write that wakes a thread of the program never does.
+/// Only writes to standard output and to the file `out` fail. A write that wakes a thread of the program never fails.
 fn run(
     dir: &Dir,
     call: &str,
@@ -45,7 +46,7 @@ fn run(
     let when = if step == 0 { first.to_string() } else { format!("{first}+{step}") };
     let inject = format!("inject={call}:error={error}:when={when}");
     let [out, said] = ["stdout", "stderr"].map(|name| dir.file(name));
-    // Exports do not replace it.
+    // Remove the old file, because exports do not replace it.
     let _ = fs::remove_file(dir.file("out"));
     let file = |path: &str| File::create(path).expect("a directory of ours");
     let mut command = Command::new("strace");
@@ -62,7 +63,7 @@ fn run(
         match child.try_wait().expect("a child of ours") {
             Some(status) => break status,
             None if begun.elapsed() > PATIENCE => {
-                // SAFETY: it has not been reaped. strace ends what it traces.
+                // SAFETY: the child has not been reaped. strace ends the traced processes.
                 unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
                 child.wait().expect("a child of ours");
                 return (None, what);
@@ -74,7 +75,7 @@ fn run(
     (Some(Ended { code: status.code(), out: read(out), said: read(said) }), what)
 }
 
-/// How often a call is made before `main`: the runtime of Rust panics there.
+/// Returns the number of these calls before `main`. If such a call fails, the runtime of Rust panics.
 fn before_main(dir: &Dir, call: &str) -> u32 {
     let calls = dir.file("calls");
     let mut command = Command::new("strace");
@@ -83,7 +84,6 @@ fn before_main(dir: &Dir, call: &str) -> u32 {
     fs::read_to_string(calls).expect("strace wrote it").lines().count() as u32
 }
 
-/// Every command, briefly.
 fn commands(dir: &Dir, recording: &str, socket: &str) -> Vec<Vec<String>> {
     let line = |line: &str| -> Vec<String> {
         let put = |word: &str| match word {
@@ -116,7 +116,7 @@ fn commands(dir: &Dir, recording: &str, socket: &str) -> Vec<Vec<String>> {
 fn a_failing_system_call_gives_a_sentence_and_never_a_panic_or_a_hang() {
     let dir = Dir::new("failing");
     let daemon = Daemon::start();
-    // It has what each command needs: tasks, and the demand of cgroups with a quota.
+    // The recording contains the tasks and the demand of cgroups with a quota that the commands need.
     let recording = dir.file("a.rec");
     let mut writer = FileWriter::create(&recording, &Header::default()).expect("a directory of ours");
     Limited::new(5).take(30).for_each(|sample| writer.sample(&sample).expect("a valid sample"));
@@ -129,7 +129,7 @@ fn a_failing_system_call_gives_a_sentence_and_never_a_panic_or_a_hang() {
         for (call, errors) in CALLS {
             for place in 0..PLACES {
                 let error = errors[random.rand_range(0..errors.len() as u32) as usize];
-                // Early and late calls, once and again and again.
+                // Let early and late calls fail, once or repeatedly.
                 let first = 1 + random.rand_range(0..[10, 40, 150, 600][place as usize]);
                 let step = if random.rand_range(0..2) == 0 { 0 } else { 1 + random.rand_range(0..30) };
                 let first = first + if call == "mmap" { mapped } else { 0 };
@@ -140,7 +140,7 @@ fn a_failing_system_call_gives_a_sentence_and_never_a_panic_or_a_hang() {
                 };
                 *answers.entry((args[0].to_owned(), code.unwrap_or(-1))).or_default() += 1;
                 let is_killed = !matches!(code, Some(0..=2));
-                // What `doctor` finds and `whatif` refuses is their output.
+                // `doctor` and `whatif` print findings and refusals to standard output.
                 let is_answer = ["doctor", "whatif"].contains(&args[0]) && !out.trim().is_empty();
                 let is_silent = said.trim().is_empty() && !is_answer;
                 if is_killed || said.contains("panicked") || code != Some(0) && is_silent {
@@ -152,7 +152,7 @@ fn a_failing_system_call_gives_a_sentence_and_never_a_panic_or_a_hang() {
     for ((command, code), count) in &answers {
         println!("{command}: exit code {code}: {count} times");
     }
-    // Most calls that fail are never made, or matter little.
+    // Most failures are at calls that a command never makes, or matter little, so each command must succeed at least once.
     for args in commands(&dir, &recording, &daemon.socket()) {
         let works = [0, 1].iter().any(|code| answers.contains_key(&(args[0].clone(), *code)));
         assert!(works, "{args:?} never did its work");

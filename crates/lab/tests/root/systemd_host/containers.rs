@@ -1,4 +1,4 @@
-//! Containers whose cgroups systemd creates: of containerd, Docker, and Podman with and without root.
+//! Containers in cgroups that systemd creates: containerd, Docker, and Podman with and without root.
 
 use std::fs;
 
@@ -21,13 +21,12 @@ fn a_container_of_docker_has_the_id_and_limit_of_its_runtime() {
     assert_a_container_of_docker_is_measured(&Docker::of_systemd());
 }
 
-/// Podman's list of the containers of root.
 const LIST: &str = "/var/lib/containers/storage/vfs-containers/containers.json";
 
-/// Podman with its default runtime, crun. Root runs it, or the user Alice.
+/// Podman with its default runtime, crun. Either root or the user Alice runs it.
 struct Podman {
     host: Namespace,
-    /// Alice's containers need it.
+    /// The service manager that Alice's containers need.
     manager: Option<Manager>,
 }
 
@@ -38,7 +37,6 @@ impl Podman {
         podman
     }
 
-    /// Runs a command of Podman.
     fn run(&self, words: &str) -> String {
         let command = format!("podman {words}");
         match self.manager {
@@ -59,7 +57,6 @@ impl Podman {
         (id, path)
     }
 
-    /// Checks the container's rows and findings.
     fn assert_is_measured(&self, id: &str, path: &str) {
         assert!(
             path.ends_with(&format!("/libpod-{id}.scope/container")),
@@ -85,7 +82,7 @@ fn a_container_of_podman_has_the_id_and_limit_of_its_runtime_also_in_a_pod() {
     }
 }
 
-/// A user chooses the names and ids of rootless containers, so their names are not shown.
+/// A user chooses the names and ids of rootless containers, so cgscope does not show their names.
 #[test]
 fn a_container_of_podman_without_root_has_its_id_and_limit_and_belongs_to_its_user() {
     let podman = Podman::new(Some(Manager::start()));

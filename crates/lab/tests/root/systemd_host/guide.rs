@@ -1,5 +1,5 @@
-//! The commands of "Try it on a systemd host" in `docs/how-to/install.md`, as they are written there. The first one installs the package
-//! of `cargo xtask dist`.
+//! Runs the commands of "Try it on a systemd host" in `docs/how-to/install.md` exactly as written. The first command installs the
+//! package of `cargo xtask dist`.
 
 use std::process::Command;
 
@@ -11,10 +11,9 @@ use crate::{
 
 const DOCUMENT: &str = include_str!("../../../../../docs/how-to/install.md");
 const HEADING: &str = "## Try it on a systemd host\n";
-/// Directory of the package.
 const PLACE: &str = "/lab";
 
-/// Stops what the commands started. The package stays: it has the command under test.
+/// Stops all units that the commands started. The package stays installed, because it contains the command under test.
 struct Started;
 
 impl Drop for Started {
@@ -31,7 +30,7 @@ fn commands() -> Vec<&'static str> {
     lines.map(|line| line.split("  #").next().unwrap_or_default().trim()).collect()
 }
 
-/// Runs a command that shows a screen, until the screen has these words.
+/// Runs a command that shows a screen, until the screen contains these words.
 fn run_screen(command: &str, words: &str) {
     let terminal = Terminal::new(120, 40);
     terminal.line(&format!("{command}; echo left with $?"));

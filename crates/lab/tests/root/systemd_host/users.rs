@@ -11,10 +11,9 @@ use serde_json::{Value, json};
 use super::{Units, assert_advice_helps, done, row, says};
 use crate::runtimes::{BUSY, COMMANDS, assert_is_throttled, assert_is_throttled_in_all_commands, measure};
 
-/// Alice is user 1000.
 const SLICE: &str = "/user.slice/user-1000.slice";
 
-/// The service manager of Alice, which runs without a session. Drop ends it and everything below it.
+/// Alice's service manager, which runs without a session. Drop ends it and everything below it.
 pub(super) struct Manager;
 
 impl Manager {
@@ -31,12 +30,12 @@ impl Drop for Manager {
             let _ = Command::new("loginctl").args(words).output();
         }
         let _ = Command::new("systemctl").args(["stop", "user@1000.service"]).output();
-        // What `systemctl --user set-property` wrote.
+        // `systemctl --user set-property` writes to this directory.
         let _ = fs::remove_dir_all("/home/alice/.config/systemd");
     }
 }
 
-/// A session of Alice with a busy loop. Drop ends it.
+/// A session of Alice with a busy loop. Drop ends the session.
 struct Session {
     su: Child,
     path: String,

@@ -1,4 +1,4 @@
-//! Answers without a file, and on the screen.
+//! Answers without a file, and answers on the screen.
 
 use std::{
     process::{Output, Stdio},
@@ -13,7 +13,6 @@ use crate::{
     terminal::Terminal,
 };
 
-/// The least quota in an answer, in CPUs.
 fn least(output: &Output, cgroup: &Cgroup) -> f64 {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
     let answer = json_lines(output).remove(0);
@@ -40,7 +39,7 @@ fn ctrl_c_ends_a_measurement_early_and_answers() {
     command.args(["whatif", "-d", "5m", "--cgroup", &cgroup.name, "--json"]);
     let whatif = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("cgscope is executed");
     thread::sleep(patience(7_000));
-    // SAFETY: a child that has not been reaped.
+    // SAFETY: the child has not been reaped.
     assert_eq!(unsafe { libc::kill(whatif.id() as i32, libc::SIGINT) }, 0);
     let output = whatif.wait_with_output().expect("a child of ours");
     assert!((0.9..=1.1).contains(&least(&output, &cgroup)));

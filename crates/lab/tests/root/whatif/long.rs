@@ -1,4 +1,4 @@
-//! What `cgscope whatif` says beside what happens, in tables: `cargo xtask test --root -- whatif::long`.
+//! Tables of answers of `cgscope whatif` beside measurements: `cargo xtask test --root -- whatif::long`.
 
 mod advice;
 mod cell;
@@ -12,22 +12,21 @@ use std::io::{self, Write};
 
 use super::{Bounds, Limit, REGULAR, Recorded, measure};
 
-/// Seconds of a recording.
+/// Length of a recording, s.
 const RECORDED_S: u64 = 10;
-/// Seconds of a recording for advice, and of loads by chance: as long as `cgscope whatif` measures by default.
+/// Length of a recording for advice, and of random loads, s: as long as `cgscope whatif` measures by default.
 const LONGER_S: u64 = 30;
-/// The first and the last second of a recording are left out of the simulation.
+/// Part of a recording that the simulation leaves out, s: the first and the last second.
 const NOT_SIMULATED_S: u64 = 2;
-/// Seconds of each run. The simulation begins without late work, as a load does.
+/// Length of each measured run, s. Neither a run nor the simulation starts with unfinished work.
 const MEASURED_S: u64 = RECORDED_S - NOT_SIMULATED_S;
 
-/// Prints a line of a table at once, even if the test passes: libtest only captures what macros print.
+/// Prints a line of a table at once, even if the test passes. libtest only captures the output of macros.
 fn print(line: &str) {
     let mut out = io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
-/// The middle one of some values; 0 without any.
 fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
@@ -38,20 +37,21 @@ fn median(values: impl IntoIterator<Item = f64>) -> f64 {
 #[ignore = "one CPU: asserts the share of throttled periods"]
 fn requests_of_a_fixed_cost_under_two_other_quotas_are_within_the_bounds() {
     let recorded = Recorded::new(&REGULAR, Limit::of(250), 7);
-    // Not where the load is at the brink of its quota (0.24), or a burst is (0.29): there, one percent more work makes the throttled time
-    // ten percent longer.
+    // Leave out quotas that just meet the need of the load (0.24) or of a burst (0.29). There, one percent more work makes the
+    // throttled time ten percent longer.
     for milli in [180, 270] {
         let row = recorded.row(Limit::of(milli)).expect("advice");
         let measured = measure(&REGULAR, Limit::of(milli), 6);
         let (share, per_s) = (Bounds::of(&row, "throttled_share"), Bounds::of(&row, "throttled_ns_per_s"));
         println!("{milli}: {measured:?} {share:?} {per_s:?}");
         assert!(share.contains(measured.share, 0.05), "{measured:?}: {row}");
-        // Slots tell only to some ms when a quota is used up. Measured for a burst of 30 ms under 27 and 29 ms: 14 and 17 % more than the
-        // upper bound.
+        // The simulation works with slots, so it knows only to some ms when a quota runs out. For a burst of 30 ms under 27 and
+        // 29 ms, 14 and 17 % more than the upper bound were measured.
         let tolerance = 0.02e9 + 0.2 * measured.throttled * 1e9;
         assert!(per_s.contains(measured.throttled * 1e9, tolerance), "{measured:?}: {row}");
     }
-    // 30 ms of work fit into any period. 5 % are two of these periods: if the host stops for a moment, two requests follow each other.
+    // Each period has at most 30 ms of work if the host does not stop. If the host stops for a moment, two requests follow each
+    // other. The target of 5 % allows two such periods.
     let answer = recorded.ask(&["--target", "5%"]);
     let least = answer["least"]["cores"].as_f64().expect("a quota");
     assert!((0.25..=0.33).contains(&least), "{answer}");

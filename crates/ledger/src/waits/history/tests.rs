@@ -6,25 +6,24 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Returns an empty history.
 pub(crate) fn empty() -> Box<Ring> {
-    // SAFETY: it holds only integers; the kernel's map starts with the same zeroes.
+    // SAFETY: the type holds only integers. The kernel's map also starts with zeroes.
     unsafe { Box::<Ring>::new_zeroed().assume_init() }
 }
 
-/// Who ran on the CPU, and for how long (ns).
+/// Who ran on the CPU, and how long, ns.
 pub(crate) type Run = (u64, u64);
 
-/// The time at which schedules begin; not 0, which means no time.
+/// The time at which schedules begin, ns. It is not 0, because 0 means no time.
 pub(crate) const BEGIN_NS: u64 = 1_000;
 
-/// Runs each of `runs` on the CPU in turn. Returns the time at which the last run ends.
+/// Runs each of `runs` on the CPU in turn. Returns when the last run ends.
 pub(crate) fn run(ring: &mut Ring, runs: &[Run]) -> u64 {
     let runs: Vec<_> = runs.iter().map(|run| (*run, Taken::default())).collect();
     run_interrupted(ring, &runs)
 }
 
-/// The same, with time in which no task ran.
+/// Like [`run`], with time in which no task ran.
 pub(crate) fn run_interrupted(ring: &mut Ring, runs: &[(Run, Taken)]) -> u64 {
     let (mut clock_ns, mut sums) = (BEGIN_NS, Taken::default());
     for ((who, ns), taken) in runs {
@@ -38,7 +37,7 @@ pub(crate) fn run_interrupted(ring: &mut Ring, runs: &[(Run, Taken)]) -> u64 {
     clock_ns
 }
 
-/// Generates runs, of which interrupts and the hypervisor take up to all of the time.
+/// Generates runs. Interrupts and the hypervisor take between none and all of their time.
 pub(crate) fn interrupted(parties: u64, most: usize) -> impl Strategy<Value = Vec<(Run, Taken)>> {
     let parts = prop::collection::vec((0u64..5, 0u64..5), most);
     (schedules(parties, most), parts).prop_map(|(runs, parts)| {
@@ -57,7 +56,6 @@ pub(crate) fn schedules(parties: u64, most: usize) -> impl Strategy<Value = Vec<
     prop::collection::vec(run, 0..most)
 }
 
-/// Returns the sum over all blocks for `who`.
 fn summed(ring: &Ring, who: u64) -> u64 {
     let places =
         |block: &Block| (0..PARTIES).filter(|at| block.who[*at] == who).map(|at| block.ns[at]).sum::<u64>();
@@ -83,25 +81,24 @@ fn a_slice_that_kernel_threads_interrupt_is_in_its_block_once() {
     let (a, b) = (1, 2);
     let mut runs = Vec::new();
     for _ in 0..32 {
-        // 4 ms each; every 400 us the kernel interrupts `a` for 40 us.
+        // Each turn lasts 4 ms. Every 400 us the kernel interrupts `a` for 40 us.
         runs.extend([(a, 360_000), (KERNEL, 40_000)].repeat(10));
         runs.push((b, 4_000_000));
     }
-    // Enough further runs that all runs above are in blocks.
+    // Adds enough runs that all runs above are in blocks.
     runs.extend([(a, 1), (b, 1)].repeat(64));
     let mut ring = empty();
     run(&mut ring, &runs);
     let until_ns = ring.slice(ring.summed).since_ns;
     assert_eq!(summed(&ring, a), ran(&runs, a, until_ns));
     assert_eq!(summed(&ring, b), ran(&runs, b, until_ns));
-    // After the last interruption of each turn another cgroup goes on, so the interruption is a slice of its own.
+    // After the last interruption of each turn, another cgroup runs, so the interruption has a slice of its own.
     assert_eq!(summed(&ring, KERNEL), 32 * 40_000);
     assert_eq!(ring.blocks.iter().map(|block| block.kernel_ns).sum::<u64>(), 32 * 9 * 40_000);
 }
 
 proptest! {
-    /// If there are no more parties than entries in a block, blocks hold exactly the run times, except for slices that may still
-    /// change.
+    /// If no block has more parties than entries, blocks hold exactly the run times, except for slices that may still change.
     #[test]
     fn blocks_are_what_a_plain_sum_over_the_schedule_is(runs in schedules(6, 3_000)) {
         let mut ring = empty();
@@ -115,7 +112,7 @@ proptest! {
         prop_assert_eq!(summed(&ring, KERNEL) + folded, ran(&runs, KERNEL, first));
     }
 
-    /// However many parties take turns, no block holds more than its time.
+    /// No block holds more than its time, no matter how many parties take turns.
     #[test]
     fn no_block_has_more_than_its_time(runs in schedules(20, 3_000)) {
         let mut ring = empty();
@@ -125,13 +122,13 @@ proptest! {
             let block = ring.blocks[number as usize];
             let until_ns = if number == blocks { end_ns } else { ring.blocks[number as usize + 1].since_ns };
             let in_it = block.ns.iter().sum::<u64>() + block.kernel_ns;
-            // The first block begins with the first slice, whose number is 1.
+            // The first block begins with the first slice, which has number 1.
             let since_ns = if number == 0 { BEGIN_NS } else { block.since_ns };
             prop_assert!(in_it <= until_ns - since_ns, "block {}: {} of {}", number, in_it, until_ns - since_ns);
         }
     }
 
-    /// Time that is taken from a party is in the sums of its blocks, and not in the party's.
+    /// Time that is taken from a party is in the block's sums, but not in the party's time.
     #[test]
     fn blocks_and_sums_keep_time_apart_in_which_no_task_ran(runs in interrupted(4, 2_000)) {
         let mut ring = empty();
@@ -166,7 +163,7 @@ proptest! {
     }
 }
 
-/// Otherwise the difference would be about 2^64, and all of the slice would count as stolen.
+/// Without this, the difference would be about 2^64, and the whole slice would count as stolen.
 #[test]
 fn sums_of_stolen_time_that_begin_again_count_nothing() {
     let mut ring = empty();
@@ -186,7 +183,7 @@ fn the_sums_of_a_cpu_include_the_unfinished_run_of_a_kernel_thread_and_of_nobody
     assert_eq!(ring.sums_until(1_700), (700, 0));
     ring.push(IDLE, 2_000, |_| {});
     assert_eq!(ring.sums_until(2_300), (1_000, 300));
-    // Without a clock: the time at which a task was queued is to be added.
+    // Without a clock, the caller must add the time when a task was queued.
     assert_eq!(ring.sums_until(0).1.wrapping_add(2_300), 300);
     ring.push(7, 3_000, |_| {});
     assert_eq!(ring.sums_until(9_000), (1_000, 1_000));

@@ -46,7 +46,7 @@ fn walked(ring: &mut Ring, victim: u64, from_ns: u64, to_ns: u64, steps: u64) ->
     (walk, charges, is_cut)
 }
 
-/// Splits the span run by run, and sums up who ran: the plain reference.
+/// Splits the span run by run, and sums up who ran. This is the plain reference.
 fn split(runs: &[Run], victim: u64, from_ns: u64, to_ns: u64) -> (ByCause, BTreeMap<u64, u64>) {
     let (mut parts, mut ran) = (ByCause::default(), BTreeMap::new());
     let mut clock_ns = BEGIN_NS;
@@ -60,7 +60,7 @@ fn split(runs: &[Run], victim: u64, from_ns: u64, to_ns: u64) -> (ByCause, BTree
     (parts, ran)
 }
 
-/// Splits the span run by run. Time that is taken from a run is at its end.
+/// Splits the span run by run. Interrupts and stolen time are at the end of their run.
 fn split_interrupted(runs: &[(Run, Taken)], victim: u64, from_ns: u64, to_ns: u64) -> ByCause {
     let mut parts = ByCause::default();
     let mut clock_ns = BEGIN_NS;
@@ -79,13 +79,12 @@ fn split_interrupted(runs: &[(Run, Taken)], victim: u64, from_ns: u64, to_ns: u6
     parts
 }
 
-/// Returns when run number `at` begins.
 fn begin_of(runs: &[Run], at: usize) -> u64 {
     BEGIN_NS + runs[..at].iter().map(|(_, ns)| ns).sum::<u64>()
 }
 
 proptest! {
-    /// Within the slices every part is exact, unless the wait begins within a slice that includes folded kernel threads.
+    /// Within slices, every part is exact, unless the wait begins within a slice that includes folded kernel threads.
     #[test]
     fn a_wait_within_the_slices_is_split_as_by_the_reference(
         runs in schedules(4, 300), victim in 1u64..6, at in any::<prop::sample::Index>(),
@@ -94,7 +93,7 @@ proptest! {
         let mut ring = empty();
         let to_ns = run(&mut ring, &runs);
         let mut from_ns = begin_of(&runs, at.index(runs.len()));
-        // Move the beginning to that of a slice.
+        // Moves the start of the wait to the start of a slice.
         let head = ring.head;
         from_ns = (1..=head).map(|number| ring.slice(number).since_ns).rfind(|since_ns| *since_ns <= from_ns).unwrap();
         let (walk, charges, is_cut) = walked(&mut ring, victim, from_ns, to_ns, ALL_STEPS);
@@ -106,8 +105,8 @@ proptest! {
         }
     }
 
-    /// Interrupts and stolen time count for themselves. They are exact if the wait begins with a slice; otherwise the parts differ by
-    /// less than that slice, because nobody knows when in the slice they were.
+    /// Interrupts and stolen time are causes of their own. Their parts are exact if the wait begins with a slice. Otherwise they
+    /// differ by less than that slice, because nobody knows at which time in the slice they happened.
     #[test]
     fn interrupts_and_stolen_time_are_split_as_by_the_reference(
         runs in interrupted(4, 300), victim in 1u64..6, at in any::<prop::sample::Index>(), later in 0u64..1_000_000,
@@ -131,7 +130,7 @@ proptest! {
         }
     }
 
-    /// Over blocks every part is exact if the wait begins with a block; otherwise it differs by less than that block.
+    /// Over blocks, every part is exact if the wait begins with a block. Otherwise it differs by less than that block.
     #[test]
     fn a_wait_that_reaches_into_blocks_is_split_as_by_the_reference(
         runs in schedules(6, 6_000), victim in 1u64..8, at in any::<prop::sample::Index>(),
@@ -147,7 +146,7 @@ proptest! {
         let begin_ns = begins[after - 1];
         let end_ns = begins.get(after).copied().unwrap_or(to_ns);
         for (from_ns, off_ns) in [(begin_ns, 0), (anywhere_ns, end_ns - begin_ns)] {
-            // The beginning of block 0 is unknown: no slice came before it.
+            // The start of block 0 is unknown, because no slice precedes it.
             prop_assume!(from_ns != BEGIN_NS);
             let (walk, charges, is_cut) = walked(&mut ring, victim, from_ns, to_ns, ALL_STEPS);
             let (parts, ran) = split(&runs, victim, from_ns, to_ns);
@@ -163,7 +162,7 @@ proptest! {
         }
     }
 
-    /// However few steps are allowed, the parts sum to the wait, and the missing part is unattributed.
+    /// With any number of steps, the parts sum to the wait, and the missing part is unattributed.
     #[test]
     fn a_walk_that_is_cut_short_still_sums_up(runs in schedules(9, 3_000), steps in 0u64..3_000) {
         prop_assume!(!runs.is_empty());
@@ -181,7 +180,7 @@ proptest! {
     }
 }
 
-/// Time that folded kernel threads may move between parts, in a block that only partly belongs to the wait.
+/// Time, ns, that folded kernel threads can move between parts in a block that only partly belongs to the wait.
 const FOLDED_NS: u64 = 64 * 50_000;
 
 #[test]
@@ -190,7 +189,7 @@ fn a_cpu_on_which_hundreds_of_cgroups_take_turns_stops_looking_back() {
     let mut ring = empty();
     let end_ns = run(&mut ring, &turns);
     let mut budget = Budget::default();
-    // A switch each 2 us, each after a wait behind 599 others, soon uses up all saved steps.
+    // Every 2 us a wait behind 599 other cgroups ends. That soon uses up all saved steps.
     let mut steps = Vec::new();
     for switch in 0..1_000 {
         let clock_ns = end_ns + switch * 2_000;
@@ -202,7 +201,7 @@ fn a_cpu_on_which_hundreds_of_cgroups_take_turns_stops_looking_back() {
     assert!(steps[0] > 350, "an ordinary host looks back as far as it must: {steps:?}");
     assert!(steps[..10].iter().sum::<u64>() <= ALL_STEPS + 10 * (FREE_STEPS + 1), "{steps:?}");
     assert!(steps[100..].iter().all(|steps| *steps <= FREE_STEPS + 1), "{steps:?}");
-    // After one second all steps are saved again.
+    // After one second, all steps are saved again.
     assert_eq!(budget.steps(end_ns + 1_000_000_000), ALL_STEPS + FREE_STEPS);
 }
 
@@ -211,7 +210,7 @@ fn the_hook_pays_for_its_steps_and_a_reader_does_not() {
     let _maps = Maps::new(true);
     let turns: Vec<Run> = (0..4_000).map(|turn| (1 + turn % 6, 2_000)).collect();
     let end_ns = run(Simulated::ring(0).expect("a CPU"), &turns);
-    // It begins with a block, so that all of it can be explained.
+    // The wait begins with a block, so that it can be explained completely.
     let from_ns = begin_of(&turns, 31 * BLOCK - 1);
     let unexplained_ns = |which, charging| {
         let work = Simulated::work(which).expect("its memory");
@@ -242,7 +241,7 @@ fn a_block_costs_a_step_for_each_entry_one_to_enter_it_and_one_to_leave_it() {
     assert_eq!(steps_since(31) - steps_since(32), 1 + PARTIES as u64 + 1);
 }
 
-/// A part of a block has the same share of each of its parties: the best guess, as nobody knows when in the block they ran.
+/// In a part of a block, each party gets the same fraction: the best guess, because nobody knows when in the block it ran.
 #[test]
 fn a_wait_that_begins_within_a_block_has_a_share_of_each_of_its_parties() {
     const TURN_NS: u64 = 2_000;

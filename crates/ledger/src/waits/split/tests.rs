@@ -1,4 +1,4 @@
-//! What a segment older than the history is divided into.
+//! Tests how a segment older than the history is divided by cause.
 
 use super::{Cause, Start, Work, beyond_history};
 use crate::{
@@ -10,8 +10,8 @@ use crate::{
     },
 };
 
-/// The parts of a segment that was queued at 500 us, throttled for `throttled_ns`, then unknown for 300 us, and explained for the rest.
-/// Since it was queued, the CPU had these times in addition to what the history explains.
+/// Returns the parts of a segment that was queued at 500 us. It was throttled for `throttled_ns`, then unknown for 300 us, and
+/// explained for the rest. `start` sets what the CPU did since the task was queued, beyond what the history explains.
 fn divided(start: impl FnOnce(&mut Start), throttled_ns: u64) -> ByCause {
     let _maps = Maps::new(true);
     let ring = Simulated::ring(0).expect("a CPU");
@@ -28,7 +28,7 @@ fn divided(start: impl FnOnce(&mut Start), throttled_ns: u64) -> ByCause {
     let mut begun = Start {
         group: 3,
         group_ran_ns: 1,
-        // As after a move: the time at which the task was queued is to be added.
+        // After a move, the time when the task was queued must be added.
         kernel_ns: 10_000u64.wrapping_sub(500_000),
         idle_ns: 20_000,
         taken: Taken { irq_ns: 1_000, stolen_ns: 2_000 },

@@ -1,4 +1,4 @@
-//! The maps of a simulated host, and what the ledger reads of a task.
+//! The maps of a simulated host, and the task fields that the ledger reads.
 
 extern crate std;
 
@@ -22,17 +22,17 @@ use crate::{
 use super::kernel::ROOT;
 
 pub(super) const CPUS: usize = 3;
-/// From this id on, each cgroup is below the one with the id before. Others are below the root.
+/// From this id on, each cgroup is the child of the cgroup with the previous id. Other cgroups are children of the root.
 pub(crate) const NESTED: u64 = 1_000_001;
 
-/// The handle of a task that moves has the cgroup that it leaves in multiples of this.
+/// Factor of the old cgroup's id in the handle of a task that moves to another cgroup.
 pub(crate) const MOVING: u64 = 1 << 32;
 
-/// A cgroup of which no schedule speaks.
+/// The id of a cgroup that no schedule uses.
 const STRANGER: u64 = u64::MAX - 1;
 
-/// Pointers to the maps of the schedule that runs on this thread. They come from boxes of [`Maps`], as the kernel's maps do: each
-/// call yields a reference, and the ledger never uses two references to one entry at a time.
+/// Pointers to the maps of the schedule that runs on this thread. The pointers come from boxes of [`Maps`]. As in the kernel,
+/// each call yields a reference to a map, and the ledger never uses two references to one entry at the same time.
 struct Pointers {
     rings: Vec<*mut Ring>,
     pairs: Vec<*mut Pairs>,
@@ -42,7 +42,7 @@ struct Pointers {
     work: [*mut Work; 2],
     throttles_tasks: bool,
     blames_tasks: bool,
-    /// Since when used entries keep their place.
+    /// Since when used entries keep their place, ns.
     kept_since_ns: u64,
     is_crowded: bool,
     losses: BTreeMap<&'static str, u64>,
@@ -66,7 +66,6 @@ std::thread_local! {
     };
 }
 
-/// The maps of one host.
 pub(crate) struct Maps {
     rings: Vec<*mut Ring>,
     pairs: Vec<*mut Pairs>,
@@ -77,7 +76,7 @@ pub(crate) struct Maps {
 
 impl Maps {
     pub(crate) fn new(throttles_tasks: bool) -> Self {
-        // SAFETY: it holds only integers.
+        // SAFETY: the type holds only integers.
         let pairs = || Box::into_raw(unsafe { Box::<Pairs>::new_zeroed().assume_init() });
         let maps = Self {
             rings: (0..CPUS).map(|_| Box::into_raw(empty())).collect(),
@@ -102,24 +101,22 @@ impl Maps {
         maps
     }
 
-    /// Blames single tasks from now on.
     pub(crate) fn blame_tasks(&self) {
         MAPS.with_borrow_mut(|maps| maps.blames_tasks = true);
     }
 
-    /// From now on entries keep their place if they were used since this time.
+    /// Makes all entries that were used since this time keep their place from now on.
     pub(crate) fn keep_since(since_ns: u64) {
         MAPS.with_borrow_mut(|maps| maps.kept_since_ns = since_ns);
     }
 
-    /// Makes an entry for a cgroup in the table of exited tasks.
     pub(crate) fn make_place(&self, cgroup_id: u64) {
         let place = Box::into_raw(Box::new(Exited::NONE));
         let before = MAPS.with_borrow_mut(|maps| maps.exited.insert(cgroup_id, place));
         assert!(before.is_none(), "it has one already");
     }
 
-    /// Fills the tables of culprits with pairs that keep their entries: a storm of other cgroups. Each victim gets a place.
+    /// Fills the tables of culprits with pairs that keep their entries. Each victim gets an entry in the table of exited tasks.
     pub(super) fn crowd(&self) {
         for pairs in &self.pairs {
             let stranger = Pair { victim: STRANGER, kind: kind::RAN, last_ns: u64::MAX, ..Pair::default() };
@@ -129,7 +126,7 @@ impl Maps {
         MAPS.with_borrow_mut(|maps| maps.is_crowded = true);
     }
 
-    /// Returns all charges: by victim, culprit and kind. Those without a culprit have 0.
+    /// Returns all charges by victim, culprit and kind. A charge without a culprit has culprit 0.
     pub(super) fn charges() -> BTreeMap<(u64, u64, u32), u64> {
         let mut sums = BTreeMap::new();
         let mut add = |pair: &Pair| {
@@ -157,7 +154,7 @@ impl Maps {
 
 impl Drop for Maps {
     fn drop(&mut self) {
-        // SAFETY: boxes of ours, which nobody uses any more.
+        // SAFETY: the pointers come from our boxes, and nobody uses them any more.
         unsafe {
             self.rings.drain(..).for_each(|ring| drop(Box::from_raw(ring)));
             self.pairs.drain(..).for_each(|pairs| drop(Box::from_raw(pairs)));
@@ -252,7 +249,6 @@ impl DemandHost for Simulated {
         Self::ring(cpu).map(|ring| &mut ring.running)
     }
 
-    /// There is one place, 1.
     fn slots(place: u64) -> Option<&'static mut Slots> {
         // SAFETY: see `Pointers`.
         (place == 1).then(|| MAPS.with_borrow(|maps| unsafe { &mut *maps.slots }))
@@ -329,7 +325,6 @@ impl WaitHost for Simulated {
     }
 }
 
-/// What the kernel's memory says of a task at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Facts {
     pub(super) switches: u64,
@@ -338,7 +333,7 @@ pub(crate) struct Facts {
     pub(super) cpu: u32,
     pub(super) clock_ns: u64,
     pub(super) cgroup: u64,
-    /// The cgroup to which it moves, if it still has the queue of `cgroup`; 0: it does not move.
+    /// Id of the cgroup to which the task moves, while it still has the queue of `cgroup`; 0: it does not move.
     pub(super) bound_for: u64,
     pub(super) is_real_time: bool,
     pub(super) is_deadline: bool,
@@ -346,37 +341,37 @@ pub(crate) struct Facts {
     pub(super) is_out_of_runtime: bool,
     pub(super) is_throttled: bool,
     pub(super) sleeps_on_queue: bool,
-    /// Whether it is on a queue: it runs, waits or [sleeps there](Self::sleeps_on_queue).
+    /// Whether the task is on a queue: it runs, waits, or sleeps on the queue (`sleeps_on_queue`).
     pub(super) is_on_queue: bool,
-    /// Whether no other task waits on its run queue.
+    /// Whether no other task waits on the task's run queue.
     pub(super) is_alone: bool,
-    /// On each CPU the queue of its group: the sum of its throttled phases, and the start of the current one or 0.
+    /// For each CPU, the queue of the task's group: the sum of past throttled phases, and the start of the current one or 0.
     pub(super) queues: [(u64, u64); CPUS],
-    /// A queue that it has left, which is throttled: its group, the sum of its throttled phases, and the start of the current one.
+    /// A throttled queue that the task has left: its group, the sum of past throttled phases, and the start of the current one.
     pub(super) left_queue: (u64, u64, u64),
-    /// Whether that queue is throttled although its clock stands still.
+    /// Whether the queue on each CPU is throttled although its clock stands still.
     pub(super) stopped: [bool; CPUS],
-    /// How long its group has run on each CPU.
+    /// How long the task's group has run on each CPU, ns.
     pub(super) group_ran_ns: [u64; CPUS],
 }
 
 impl Facts {
-    /// A task that waits since `last_queued_ns`.
+    /// Creates a task that has waited since `last_queued_ns`.
     pub(crate) fn waiting(run_delay_ns: u64, last_queued_ns: u64) -> Self {
         Self { run_delay_ns, last_queued_ns, ..Self::default() }
     }
 
-    /// A task of `cgroup` that waits on CPU 0 since `last_queued_ns`.
+    /// Creates a task of `cgroup` that has waited on CPU 0 since `last_queued_ns`.
     pub(crate) fn waiting_in(cgroup: u64, last_queued_ns: u64, clock_ns: u64) -> Self {
         Self { cgroup, clock_ns, last_queued_ns, ..Self::default() }
     }
 
-    /// A task of `cgroup`, whose group has run this long on each CPU.
+    /// Creates a task of `cgroup`, whose group has run on each CPU for `group_ran_ns`.
     pub(crate) fn ran(cgroup: u64, group_ran_ns: u64) -> Self {
         Self { cgroup, group_ran_ns: [group_ran_ns; CPUS], ..Self::default() }
     }
 
-    /// A task that waits on CPU 1 since 500 ns. Its queue had been throttled for 100 ns, and then from 450 ns on.
+    /// Creates a task that has waited on CPU 1 since 500 ns. Its queue was throttled for 100 ns, and then again from 450 ns on.
     pub(crate) fn throttled() -> Self {
         let mut task = Self { switches: 7, last_queued_ns: 500, cpu: 1, cgroup: 3, ..Self::default() };
         task.queues[1] = (100, 450);
@@ -384,7 +379,6 @@ impl Facts {
     }
 }
 
-/// Returns the address of a group's queue on a CPU.
 fn address(cgroup: u64, cpu: u32) -> u64 {
     0xffff_0000 + cgroup * 256 + u64::from(cpu)
 }

@@ -1,4 +1,4 @@
-//! A simulated scheduler. It keeps what the kernel keeps of tasks (`sched_info`) and calls the ledger where the kernel calls the
+//! A simulated scheduler. It keeps the kernel's data about tasks (`sched_info`) and calls the ledger where the kernel calls the
 //! hooks. The clocks of its CPUs are hours apart.
 
 extern crate std;
@@ -21,29 +21,28 @@ use super::{
 use crate::history::{IDLE, KERNEL};
 
 const TASKS: usize = 9;
-/// The root, which has no quota, and three others.
+/// The root cgroup, which has no quota.
 pub(super) const ROOT: u64 = 1;
-/// Their ids at first. Each id that replaces another is larger by their number.
+/// The initial ids of the cgroups. An id that replaces another is larger by the length of this array.
 const CGROUPS: [u64; 4] = [ROOT, 2, 3, 4];
-/// A task without a special role.
+/// The task that [`Kernel::starves_one`] lets starve.
 const STARVED: usize = 2;
 const HOUR_NS: u64 = 3_600_000_000_000;
 
-/// What the kernel takes off a CPU when a quota is used up.
+/// The kernel's reaction to an exhausted quota.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Flavour {
-    /// Tasks one by one (Linux 6.18).
+    /// The kernel takes tasks off a CPU one by one (Linux 6.18).
     ThrottlesTasks,
-    /// Whole queues.
+    /// The kernel takes whole queues off a CPU.
     ThrottlesQueues,
 }
 
-/// Returns the place of a cgroup among those that exist.
+/// Returns the index of a cgroup among those that exist.
 fn place(cgroup: u64) -> usize {
     (cgroup as usize - 1) % CGROUPS.len()
 }
 
-/// Returns whether a cgroup existed before the schedule.
 pub(super) fn existed_before(cgroup: u64) -> bool {
     CGROUPS.contains(&cgroup)
 }
@@ -54,29 +53,27 @@ pub(super) struct Kernel {
     flavour: Flavour,
     pub(super) misses_moves: bool,
     pub(super) has_bpf_scheduler: bool,
-    /// One task waits until as many chances of it have passed, on average; 0: none does.
+    /// One task waits until it has missed this many chances, on average; 0: no task starves.
     pub(super) starves_one: u64,
-    /// That task has no throttled time and keeps its cgroup, so the sums of a CPU explain what is older than its history.
+    /// The starving task has no throttled time and keeps its cgroup, so a CPU's sums explain the part older than its history.
     pub(super) is_plain: bool,
     now_ns: u64,
     tasks: Vec<Sim>,
-    /// Tasks that have exited, and whose slots others have now.
+    /// Exited tasks whose slots other tasks have taken.
     finished: Vec<Sim>,
-    /// The ids of the cgroups.
     cgroups: [u64; CGROUPS.len()],
-    /// Exits and removals of cgroups are rarer by this factor.
+    /// Exits of tasks and removals of cgroups are rarer by this factor.
     rarity: u64,
-    /// The latest slice of each CPU at the latest replacement of a cgroup.
+    /// The latest slice of each CPU when a cgroup was last replaced.
     replaced_at: [u64; CPUS],
     events: Events,
     current: [Option<usize>; CPUS],
-    /// Since when the current task runs.
     since_ns: [u64; CPUS],
-    /// The switch to the current task was not seen by the hook.
+    /// Whether the hook missed the switch to the current task.
     is_unseen: [bool; CPUS],
-    /// A task that the kernel hides from the hook has the CPU: no task of ours.
+    /// Whether a task that the kernel hides from the hook has the CPU. It is none of `tasks`.
     is_hidden: [bool; CPUS],
-    /// By cgroup and CPU: the sum of its throttled phases, and the start of the current one or 0.
+    /// By cgroup and CPU: the sum of the past throttled phases, and the start of the current phase or 0.
     queues: [[(u64, u64); CPUS]; CGROUPS.len()],
     /// Whether the queue is throttled although its clock stands still.
     stopped: [[bool; CPUS]; CGROUPS.len()],
@@ -126,7 +123,7 @@ impl Kernel {
         kernel
     }
 
-    /// A number below `end` (splitmix64).
+    /// Returns a random number below `end` (splitmix64).
     fn below(&mut self, end: u64) -> u64 {
         self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.random;
@@ -169,20 +166,19 @@ impl Kernel {
             queues,
             stopped: self.stopped[place(task.cgroup)],
             group_ran_ns: core::array::from_fn(|cpu| match self.has_bpf_scheduler {
-                // The sums stand still.
+                // The kernel does not count the run time, so the sums stay the same.
                 true => u64::from(task.cgroup != ROOT),
                 false => self.log.ran_ns(task.cgroup, cpu as u32, self.now_ns),
             }),
         }
     }
 
-    /// Whether no other task waits on the run queue of this one.
     fn is_alone(&self, at: usize) -> bool {
         let is_other = |other: &usize| *other != at && self.tasks[*other].cpu == self.tasks[at].cpu;
         !(0..TASKS).filter(is_other).any(|other| self.tasks[other].state == State::Queued)
     }
 
-    /// Makes one task starve in a cgroup with sums of its run time, and with nothing that these sums cannot explain.
+    /// Makes one task starve. Its cgroup has sums of its run time, and nothing happens that these sums cannot explain.
     pub(super) fn starve_plainly(&mut self, chances: u64) {
         (self.starves_one, self.is_plain) = (chances, true);
         let task = &mut self.tasks[STARVED];
@@ -211,14 +207,14 @@ impl Kernel {
         task.state == State::Queued && task.cpu == cpu && !is_held && !task.is_out_of_runtime
     }
 
-    /// Returns whether nothing may happen to the task now, because it waits for very long.
+    /// Returns whether the task must stay unchanged now, because it is the starving task.
     fn is_starved(&mut self, at: usize) -> bool {
         let task = &self.tasks[at];
         let may_starve = self.starves_one != 0 && at == STARVED && task.state == State::Queued;
         may_starve && (task.is_seen || !self.is_plain) && self.below(self.starves_one) != 0
     }
 
-    /// Runs a schedule of random steps, and then lets the hook see who runs on each CPU.
+    /// Runs a schedule of random steps. Then lets the hook see who runs on each CPU.
     pub(super) fn run(&mut self, steps: usize) {
         self.rarity = (steps as u64 / 5_000).max(1);
         for _ in 0..steps {

@@ -1,5 +1,4 @@
-//! The plain reference: it keeps who ran on each CPU and when each queue was throttled, in true time, and splits a segment run by
-//! run.
+//! The plain reference. It keeps, in true time, who ran and when queues were throttled, and splits a segment run by run.
 
 extern crate std;
 
@@ -23,12 +22,10 @@ use crate::{
 /// A span of true time, ns.
 pub(super) type Span = (u64, u64);
 
-/// Length of the part that two spans share.
 fn shared((a, b): Span, (c, d): Span) -> u64 {
     b.min(d).saturating_sub(a.max(c))
 }
 
-/// Length of the union of spans.
 fn union_ns(mut spans: Vec<Span>) -> u64 {
     spans.sort_unstable();
     let (mut sum_ns, mut covered_ns) = (0, 0);
@@ -39,45 +36,43 @@ fn union_ns(mut spans: Vec<Span>) -> u64 {
     sum_ns
 }
 
-/// Everything that happened on a host.
 #[derive(Default)]
 pub(super) struct Log {
-    /// On each CPU: who ran from when on, ascending.
+    /// For each CPU, the start of each run and who ran, ascending.
     runs: [Vec<(u64, u64)>; CPUS],
-    /// How long each cgroup has run on each CPU, without the latest run.
+    /// How long each cgroup has run on each CPU, without the latest run, ns.
     sums: BTreeMap<(u64, u32), u64>,
-    /// When the queue of a group on a CPU was throttled; the last phase may be open.
+    /// When a group's queue on a CPU was throttled. The last phase may be open.
     throttled: BTreeMap<(u64, u32), Vec<Span>>,
     /// Charges by victim, culprit and kind.
     pub(super) charges: BTreeMap<(u64, u64, u32), u64>,
-    /// Cgroups that do not exist any more.
+    /// Cgroups that no longer exist.
     removed: BTreeSet<u64>,
-    /// Charges to them.
+    /// Charges to removed cgroups, ns.
     pub(super) behind_removed: u64,
-    /// Losses by name: in segments of more than 0 ns, and in others, which the ledger may not split.
+    /// Losses by name: in segments of more than 0 ns, and in other segments, which the ledger need not split.
     pub(super) losses: BTreeMap<&'static str, (u64, u64)>,
-    /// The wait segments that ended: victim, CPU, span, and the time at a limit at its beginning.
+    /// Completed wait segments: victim, CPU, span, and the time at a limit at its start.
     pressed: Vec<(u64, u32, Span, u64)>,
 }
 
-/// A segment that ends now.
 pub(super) struct Segment {
     pub(super) victim: u64,
     pub(super) cpu: u32,
     pub(super) span: Span,
     /// The cgroup that was out of quota.
     pub(super) limit: u64,
-    /// Throttled phases count from this time on; `None`: no throttled time counts.
+    /// The time from which throttled phases count; `None`: no throttled time counts.
     pub(super) throttled_since_ns: Option<u64>,
-    /// The stamp is not the beginning of a wait.
+    /// The stamp is not the start of a wait.
     pub(super) is_phantom: bool,
-    /// The task was throttled when it came, but the kernel's clock stood still.
+    /// The task arrived throttled, but the kernel's clock stood still.
     pub(super) has_no_clock: bool,
-    /// All of the segment counts, also the time after the task got more runtime.
+    /// The whole segment counts as out of runtime, even the time after the task got more runtime.
     pub(super) began_out_of_runtime: bool,
-    /// Nobody knows whether the task had runtime left when the segment began.
+    /// It is unknown whether the task had runtime left when the segment began.
     pub(super) is_doubtful: bool,
-    /// The hook saw the segment begin, and the cgroup had run on the CPU before. The ledger takes a sum of 0 for an unknown one.
+    /// The hook saw the segment begin, and the cgroup had run on the CPU before. The ledger takes a sum of 0 for unknown.
     pub(super) is_seen: bool,
 }
 
@@ -90,8 +85,8 @@ impl Log {
         runs.push((since_ns, who));
     }
 
-    /// How long a cgroup has run on a CPU, ns, with a part from before the schedule if the cgroup existed then; 0 for the root, for which
-    /// the kernel has no sum.
+    /// Returns how long a cgroup has run on a CPU, ns; 0 for the root, for which the kernel has no sum. If the cgroup existed
+    /// before the schedule, the sum includes some time from before.
     pub(super) fn ran_ns(&self, cgroup: u64, cpu: u32, now_ns: u64) -> u64 {
         if cgroup == ROOT {
             return 0;
@@ -111,12 +106,12 @@ impl Log {
         phases.last_mut().expect("a phase").1 = now_ns;
     }
 
-    /// Removes a cgroup, which is not throttled any more.
+    /// Removes a cgroup, which must not be throttled.
     pub(super) fn remove(&mut self, cgroup: u64) {
         self.removed.insert(cgroup);
     }
 
-    /// The runs on a CPU from the one at `from_ns` on.
+    /// Returns the runs on a CPU, from the run at `from_ns` on.
     fn runs_since(&self, cpu: u32, from_ns: u64) -> &[(u64, u64)] {
         let runs = &self.runs[cpu as usize];
         &runs[runs.partition_point(|run| run.0 <= from_ns).saturating_sub(1)..]
@@ -126,8 +121,9 @@ impl Log {
         self.throttled.get(&(cgroup, cpu)).into_iter().flatten().map(|phase| shared(*phase, span)).sum()
     }
 
-    /// How far the ledger may be off in a segment: the time from its beginning to the end of the block in which it began, or 0 if the
-    /// history still has all its slices. All of it if the segment began before the history, and not as [`Segment::is_seen`] says.
+    /// Returns the maximum error of the ledger in a segment, ns. It is the time from the start of the segment to the end of the
+    /// block in which the segment began, or 0 if the history still has all slices of the segment. It is the whole segment if that
+    /// began before the history and [`Segment::is_seen`] is false.
     pub(super) fn uncertain_ns(&self, segment: &Segment) -> u64 {
         let (from_ns, to_ns) = segment.span;
         let mut later = self.runs_since(segment.cpu, from_ns).to_vec();
@@ -139,12 +135,11 @@ impl Log {
         if has_blocks { later[BLOCK + 1].0.min(to_ns) - from_ns } else { 0 }
     }
 
-    /// Whether the segment, which ends now, is longer than the history.
     pub(super) fn is_beyond_history(&self, segment: &Segment) -> bool {
         self.runs_since(segment.cpu, segment.span.0).len() > KNOWN
     }
 
-    /// Counts a segment for the pressure. `parts`: its split.
+    /// Counts a segment for the pressure. `parts`: the parts of the segment.
     pub(super) fn press(&mut self, segment: &Segment, parts: &ByCause) {
         let limit_ns = parts[Cause::Throttled as usize] + parts[Cause::RtThrottled as usize];
         if !segment.is_phantom {
@@ -152,7 +147,7 @@ impl Log {
         }
     }
 
-    /// The pressure of a cgroup on a CPU, ns: contention, and whole waits.
+    /// Returns the pressure of a cgroup on a CPU, ns: contention, and whole waits.
     pub(super) fn pressure(&self, cgroup: u64, cpu: u32) -> (u64, u64) {
         let counts = |victim: u64| cgroup == ROOT || cgroup == victim;
         let of = self.pressed.iter().filter(|(victim, on, ..)| counts(*victim) && *on == cpu);
@@ -162,7 +157,6 @@ impl Log {
         (union_ns(behind), union_ns(whole))
     }
 
-    /// Who runs on a CPU now.
     pub(super) fn latest(&self, cpu: u32) -> u64 {
         self.runs[cpu as usize].last().map_or(IDLE, |run| run.1)
     }
@@ -172,7 +166,7 @@ impl Log {
         *(if from_ns < to_ns { split } else { empty }) += u64::from(counts);
     }
 
-    /// Splits a segment. `charge`: also charge the culprits.
+    /// Splits a segment. Charges the culprits if `charge` is true.
     pub(super) fn split(&mut self, segment: &Segment, charge: bool) -> ByCause {
         let (mut parts, (from_ns, to_ns), victim) = (ByCause::default(), segment.span, segment.victim);
         if segment.is_phantom {
@@ -218,7 +212,7 @@ impl Log {
         parts
     }
 
-    /// Splits a segment of a task that was throttled while the kernel's clock stood still: it was throttled while nobody ran.
+    /// Splits a segment of a task that was throttled while the kernel's clock stood still: it was throttled while no task ran.
     fn split_without_clock(&mut self, segment: &Segment, charge: bool) -> ByCause {
         let (mut parts, (from_ns, to_ns), victim) = (ByCause::default(), segment.span, segment.victim);
         let runs = self.runs[segment.cpu as usize].windows(2);

@@ -1,4 +1,4 @@
-//! Tests that no class or advice comes from data that is unknown, too small or not the target's own.
+//! Tests that no class or advice is based on data that is unknown, too small or not the target's own.
 
 use cgscope_ledger::BlockedState;
 
@@ -17,7 +17,7 @@ fn exited(on_cpu_ns: u64, waits: ByCause, blocked: [u64; 5]) -> ExitedInterval {
     ExitedInterval { cgroup_id: 2, tasks: 50, totals, accounts, wait }
 }
 
-/// Short processes fill two CPUs, and sleep more than they run.
+/// Short processes saturate two CPUs, but sleep more than they run.
 #[test]
 fn sleep_of_exited_tasks_does_not_hide_a_saturated_host() {
     let mut interval = interval(vec![], vec![]);
@@ -71,7 +71,7 @@ fn without_accounts_blocked_time_is_not_mentioned() {
         interval.mode = Mode::Coarse;
         classes_of(&interval, |classes| classes.total())
     };
-    // The task may have started or exited in the interval, so the rest of the interval is not sleep.
+    // The task may have started or exited in the interval, so the rest of the interval does not count as sleep.
     let half = of(S / 2, ByCause::only(Cause::Unattributed, S / 50));
     assert_eq!(half.classes, []);
     assert_eq!(
@@ -106,7 +106,7 @@ fn time_that_an_idle_target_loses_is_named_from_a_tenth_of_the_time() {
 
 #[test]
 fn advice_is_given_only_with_its_figure() {
-    // 3 % of the time, but a fifth of the time that it ran or wanted to run.
+    // Throttling takes 3 % of all time, but a fifth of the time that the target ran or wanted to run.
     let quota = Quota { path: "/pool".into(), cores: Some(1.0), used_up: true };
     let little = activity(120, &[(Cause::Throttled, 30)], &[(BlockedKind::Lock, 850)]);
     let says = verdict(&little, Some(&quota)).says;
@@ -186,7 +186,7 @@ fn in_the_root_cgroup_other_tasks_may_be_the_cause() {
     );
 }
 
-/// The command `true`: it lives for a millisecond, runs and reads its pages.
+/// The command `true` lives for a millisecond, in which it runs and reads its pages.
 #[test]
 fn a_very_short_run_is_too_short_to_judge() {
     let of = |duration_ns, ran_ns| {

@@ -36,7 +36,6 @@ fn a_bucket_counts_beyond_32_bits() {
     let mut rows = SubjectBlocks::default();
     for block in 0..4 {
         let mut sums = BlockSums::default();
-        // Three of four waits are long.
         let counts = [(10, MANY), (200, 3 * MANY)];
         let hist = Hist::from_counts(
             (0..BUCKETS).map(|at| counts.iter().find(|(of, _)| *of == at).map_or(0, |(_, count)| *count)),

@@ -1,4 +1,4 @@
-//! Tests of the statistics alone, over hundreds of tables of figures.
+//! Tests of the statistics alone, on hundreds of tables of figures.
 
 use oorandom::Rand32;
 
@@ -8,21 +8,19 @@ use crate::diff::{
     resample::{RatioSeries, Shape, draws, family_wise, interval},
 };
 
-/// Fewer permutations than in production: test builds are not optimised.
+/// Fewer permutations than in production, because test builds are not optimised.
 const DEALS: usize = 300;
 
-/// How a figure varies from one interval to the next.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     /// Independent, nearly normally distributed.
     Plain,
-    /// Each interval is correlated with the one before by this factor.
+    /// Each interval is correlated with the previous interval by this factor.
     Correlated(f64),
-    /// Zero in most intervals, otherwise values of very different size.
+    /// Zero in most intervals; the other values differ greatly in size.
     Rare,
     /// Steady, with an occasional spike.
     Spikes,
-    /// Always the same value.
     Constant,
     /// Intervals of very different lengths.
     Uneven,
@@ -30,7 +28,6 @@ enum Kind {
     ShareOfCounts,
 }
 
-/// A mixture of kinds, as in real tables.
 const MIXED: [Kind; 6] =
     [Kind::Plain, Kind::Correlated(0.5), Kind::Rare, Kind::Spikes, Kind::Constant, Kind::ShareOfCounts];
 
@@ -50,7 +47,7 @@ impl Noise {
         (0..12).map(|_| self.uniform()).sum::<f64>() - 6.0
     }
 
-    /// Numerators and denominators of `count` intervals, around `mean`.
+    /// Returns numerators and denominators of `count` intervals, around `mean`.
     fn intervals(&mut self, kind: Kind, mean: f64, count: usize) -> (Vec<f64>, Vec<f64>) {
         let mut last = self.normal();
         let mut one = || match kind {
@@ -76,7 +73,7 @@ impl Noise {
         (0..count).map(|_| one()).unzip()
     }
 
-    /// A figure on both sides, grouped into blocks as in a recording.
+    /// Returns a figure on both sides, grouped into blocks as in a recording.
     fn series(&mut self, kind: Kind, means: [f64; 2], counts: [usize; 2]) -> (RatioSeries, Shape) {
         let mut series = RatioSeries { blocks: Vec::new(), small: 0.0005 };
         let mut blocks = [0; 2];
@@ -95,7 +92,7 @@ impl Noise {
     }
 }
 
-/// The number of intervals in a block, for a recording of this many intervals.
+/// Returns the number of intervals per block, for a recording with `intervals` intervals.
 fn block_length(intervals: usize) -> usize {
     let mut blocks = Blocks::default();
     for _ in 0..intervals {
@@ -109,7 +106,7 @@ fn block_length(intervals: usize) -> usize {
     blocks.intervals_each * blocks.final_factor()
 }
 
-/// The share of tables in which a figure is more than noise although both sides have the same distribution.
+/// Returns the share of tables in which a figure is more than noise, although both sides have the same distribution.
 fn false_alarms(kinds: &[Kind], counts: [usize; 2], figures: usize, tries: u64) -> f64 {
     let is_alarm = |seed: u64| {
         let mut noise = Noise::new(seed);
@@ -156,8 +153,8 @@ fn a_long_and_a_short_recording_differ_only_by_chance() {
     assert!(share <= 0.03, "{share}");
 }
 
-/// Tests one figure that changed beside others that did not. Returns how often the changed figure is found, how often one of the
-/// others is reported, and how often the interval contains the true change.
+/// Tests one figure that changed beside unchanged figures. Returns how often the changed figure is found, how often an unchanged
+/// figure is reported, and how often the confidence interval contains the true change.
 fn found(kind: Kind, means: [f64; 2], counts: [usize; 2], tries: u64) -> [f64; 3] {
     let mut times = [0.0; 3];
     for seed in 0..tries {

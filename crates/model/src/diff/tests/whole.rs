@@ -13,7 +13,6 @@ use crate::{
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
 
-/// The activity of a task in an interval.
 #[derive(Clone)]
 struct Does {
     serial: u64,
@@ -61,7 +60,6 @@ impl Does {
     }
 }
 
-/// An interval with these tasks.
 fn interval(at: u64, duration_ns: u64, does: &[Does]) -> Interval {
     let mut paths: Vec<&str> = vec!["/"];
     paths.extend(does.iter().map(|does| does.path));
@@ -83,8 +81,8 @@ fn recorded(intervals: impl IntoIterator<Item = Interval>) -> Side {
     side
 }
 
-/// Intervals, with noise, of a task under a quota of `quota_ms` in 100 ms beside a task without quota. `periods`: quota periods
-/// in an interval.
+/// Returns noisy intervals of a task under a quota of `quota_ms` per 100 ms, beside a task without a quota. `periods` is the
+/// number of quota periods in an interval.
 fn quota(seed: u64, count: u64, periods: u64, quota_ms: u64) -> Vec<Interval> {
     let mut random = Rand32::new(seed);
     let mut jitter = |most: u64| u64::from(random.rand_range(0..(most * 1_000) as u32)) * 1_000;
@@ -221,7 +219,7 @@ fn a_counter_that_one_side_did_not_record_is_not_compared() {
     }
 }
 
-/// Intervals of one task. `waits` returns the length of each wait in an interval.
+/// Returns intervals of one task. `waits` returns the length of each wait in an interval.
 fn waiting(count: u64, waits: impl Fn(u64) -> Vec<u64>) -> Vec<Interval> {
     let one = |at| {
         let mut does = Does::new(1, "/a", "worker");
@@ -380,7 +378,7 @@ fn a_task_that_moves_counts_where_it_waited() {
         let mut does = Does::new(1, if at < 10 { "/a" } else { "/b" }, if at < 10 { "sh" } else { "make" });
         (does.ran_ns, does.waits) = (10 * MS, vec![(Cause::Wakeup, MS); 10]);
         let mut interval = interval(at, S, &[does]);
-        // An id always keeps its path, so `/b` gets an id of its own.
+        // An id always keeps its path, so `/b` needs its own id.
         if at >= 10 {
             interval.cgroups = vec![(1, "/".into()), (3, "/b".into())];
             interval.tasks[0].reading.cgroup_id = 3;

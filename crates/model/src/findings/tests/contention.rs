@@ -51,7 +51,7 @@ fn neighbours_are_named_with_their_share_and_the_weights_that_count() {
     assert_eq!(scene.only(Rule::NoisyNeighbour).amount, "30.0ms/s (10% of its waiting)");
 }
 
-/// A task of `/a` that ran for `ran_ms` of a second and waited for a task of `/b` in the rest, with these weights.
+/// A task of `/a` ran for `ran_ms` of a second and waited for a task of `/b` during the rest, with these weights.
 fn weighted(ran_ms: u64, weights: [u64; 2]) -> Scene {
     let waited_ms = 1000 - ran_ms;
     Scene::new(&["/a", "/b"])
@@ -91,7 +91,7 @@ fn a_neighbour_beyond_its_weight_should_get_a_limit() {
         "limit /b: give it a quota (cpu.max), or give /b (now 300) a lower cpu.weight (in v1 cpu.shares); or give each its own \
          cpuset"
     );
-    // At 20 % of the waiting it begins: 800 of 1000 ms instead of 640 = 640 / 1000.
+    // The advice changes if 20 % of the waiting exceeds the weight: with weight 360 for `/a`, `/b` ran 800 ms instead of 640 ms.
     let is_limited =
         |ours| weighted(200, [ours, 640]).only(Rule::NoisyNeighbour).advice.starts_with("limit /b");
     assert!(is_limited(361) && !is_limited(359));
@@ -135,7 +135,7 @@ fn weights_are_no_advice_against_an_ancestor() {
     assert_eq!(found.action, "move tasks of the root cgroup to a cgroup with a quota (cpu.max)");
 }
 
-/// A task of `/a` that waited behind a task of `/b`, with the scheduling policies `victim` and `culprit`.
+/// A task of `/a` waited for a task of `/b`; `victim` and `culprit` are their scheduling policies.
 fn policies(victim: u32, culprit: u32) -> Scene {
     let mut scene = Scene::new(&["/a", "/b"])
         .task("/a", 400 * MS, &[(Cause::OtherCgroup, 500 * MS)])
@@ -168,10 +168,10 @@ fn weights_and_quotas_are_no_advice_for_real_time_tasks() {
     assert_eq!(action(1, 0), "give its real-time tasks a higher priority (chrt -p), or another cpuset");
     let ordinary = policies(3, 5).only(Rule::NoisyNeighbour).advice;
     assert!(ordinary.starts_with("give /a a higher cpu.weight"), "{ordinary}");
-    // Real-time tasks ran less than half of the time of `/b`.
+    // Real-time tasks ran for less than half of the run time of `/b`.
     let mixed = policies(0, 1).task("/b", 501 * MS, &[]).only(Rule::NoisyNeighbour).advice;
     assert!(mixed.starts_with("give /a a higher cpu.weight"), "{mixed}");
-    // Those of a third cgroup do not matter.
+    // Real-time tasks of a third cgroup do not matter.
     let mut other = policies(0, 0);
     other.interval.cgroups.push((9, "/rt".into()));
     let mut other = other.task("/rt", 5 * S, &[]);
@@ -242,7 +242,7 @@ fn the_root_is_reported_only_for_its_own_tasks() {
     assert_eq!(scene.at(Rule::NoisyNeighbour), ["/a"]);
 }
 
-/// `threads` threads in `/a` that each ran 750 ms and waited `ns` for each other.
+/// Each of `threads` threads in `/a` ran for 750 ms and waited `ns` for the other threads.
 fn own(threads: u64, ns: u64) -> Scene {
     let scene = Scene::new(&["/a"]);
     (0..threads).fold(scene, |scene, _| scene.task("/a", 750 * MS, &[(Cause::OwnCgroup, ns)]))

@@ -1,6 +1,6 @@
 use super::*;
 
-/// A whole host with 2 CPUs and 3 tasks.
+/// A fully measured host with 2 CPUs and 3 tasks.
 fn host(ran_ns: u64, waited_ns: u64) -> Scene {
     let mut scene = Scene::new(&["/a"])
         .task("/", ran_ns, &[(Cause::OwnCgroup, waited_ns)])
@@ -42,7 +42,7 @@ fn an_oversubscribed_host_explains_the_contention_in_its_root() {
     assert_eq!(scene.at(Rule::OwnContention), ["/"]);
 }
 
-/// Waits with cause wakeup, beside 20 ms of waiting for kernel threads.
+/// Waits with cause `wakeup`, beside 20 ms of waiting for kernel threads.
 fn wakeups(waits: u64, ns: u64) -> Scene {
     let mut all = vec![(Cause::Kernel, 20 * MS)];
     all.extend((0..waits).map(|_| (Cause::Wakeup, ns)));
@@ -69,7 +69,7 @@ fn wakeups_are_slow_from_20_percent_of_all_waiting_50us_and_100_waits() {
 fn unattributed_waiting_is_reported_from_5_percent_and_10ms() {
     let of = |ns, all_ns| {
         let waits = [(Cause::Unattributed, ns), (Cause::Kernel, all_ns - ns)];
-        // The loss `CulpritMerged` explains no missing cause.
+        // The loss `CulpritMerged` does not explain a missing cause.
         [(Loss::MovedAsleep, 7), (Loss::OutOfRuntime, 1), (Loss::CulpritMerged, 5)]
             .into_iter()
             .fold(Scene::new(&["/a"]).task("/a", S, &waits), |scene, (loss, count)| scene.loses(loss, count))

@@ -22,7 +22,7 @@ fn host(paths: &[&str], first: u64, second: u64) -> Scene {
 }
 
 impl Scene {
-    /// Adds threads of process 100 on node 0. Each runs for a quarter of the time and waits for the rest.
+    /// Adds threads of process 100 on node 0. Each thread runs for a quarter of the time and waits for the rest.
     fn threads(mut self, path: &str, count: u32, placement: &Placement) -> Self {
         for i in 0..count {
             self = self.task(path, S / 4, &[(Cause::OwnCgroup, S * 3 / 4)]);

@@ -4,7 +4,7 @@ use crate::{
     findings::quota::{IDLE_PERIODS, LEAST_PERIODS},
 };
 
-/// Case 2 from the field: 20 threads under a quota of 1 CPU, for 139.3 s.
+/// Field case 2: 20 threads under a quota of 1 CPU, for 139.3 s.
 fn field_case_2() -> Scene {
     let limits = CgroupReading {
         usage_ns: Some(120_338_230_000),
@@ -60,7 +60,7 @@ fn throttled_time_is_called_a_sum_and_beyond_the_interval_it_is_explained() {
     );
 }
 
-/// What is not named counts for the tightest quota, and the finding says so. A quota outside of the recording is not that one.
+/// Throttled time without a known quota counts for the tightest quota. Time of a quota outside the recording does not.
 #[test]
 fn the_finding_has_all_throttled_time_and_says_what_is_not_named() {
     let scene = || {
@@ -145,7 +145,7 @@ fn a_quota_is_reported_from_5_percent_and_10ms_of_the_time_of_tasks() {
 fn without_a_reading_of_the_quota_its_figures_are_omitted() {
     let scene = Scene::new(&["/a"]).task("/a", S, &[(Cause::Throttled, S)]);
     assert_eq!(scene.all(), []);
-    // The quota ran out, and may have been removed since.
+    // The quota ran out, and may have been removed since then.
     let scene = scene.limited("/a", "/a", S);
     let found = scene.only(Rule::Throttled);
     assert_eq!(
@@ -176,7 +176,7 @@ fn each_of_two_quotas_that_ran_out_has_its_own_waiting() {
         .limits("/pods", cores(4.0))
         .limits("/pods/a", cores(1.0))
         .limited("/pods/a", "/pods", 300 * MS)
-        // With a selection by name, the pairs hold more waiting than the selected tasks have.
+        // With a selection by name, the pairs hold more waiting time than the selected tasks.
         .limited("/pods/a", "/pods/a", 900 * MS);
     let lost: Vec<_> = scene
         .all()
@@ -193,7 +193,7 @@ fn exited_tasks_were_throttled_too() {
     assert_eq!(scene.only(Rule::Throttled).lost_ns, S);
 }
 
-/// Threads that each ran for `ran_ns` in a throttled cgroup with a quota of 1.5 CPUs.
+/// `n` threads that each ran for `ran_ns`, in a throttled cgroup with a quota of 1.5 CPUs.
 fn threads(n: u64, ran_ns: u64) -> Scene {
     let scene = Scene::new(&["/a"]).limits("/a", periods(1.5, 5, 10));
     (0..n).fold(scene, |scene, _| scene.task("/a", ran_ns, &[]))
@@ -253,7 +253,7 @@ fn bursts_are_reported_below_80_percent_of_the_quota() {
     let speaks = |ns, throttled| {
         !bursts(Some(ns), periods(1.0, throttled, 100)).at(Rule::ThrottledBelowLimit).is_empty()
     };
-    // The kernel may count two periods more in which nothing ran.
+    // The kernel may count two more periods, in which nothing ran.
     assert!(speaks(7_840 * MS - 1, 5));
     assert!(!speaks(7_840 * MS, 5));
     assert!(!speaks(4 * S, 4));
@@ -261,7 +261,7 @@ fn bursts_are_reported_below_80_percent_of_the_quota() {
 
 #[test]
 fn a_load_that_ended_has_no_bursts() {
-    // It used up two periods, and 30 ms of the third. In the fourth it did not run, and the kernel's timer stopped.
+    // The load used up two periods, and 30 ms of the third. It did not run in the fourth, and then the kernel's timer stopped.
     assert!(bursts(Some(230 * MS), periods(1.0, 2, 4)).at(Rule::ThrottledBelowLimit).is_empty());
 }
 
@@ -283,7 +283,7 @@ fn a_steady_load_that_others_hold_back_has_no_bursts() {
 
 #[test]
 fn a_steady_load_that_does_not_fill_the_interval_has_no_bursts() {
-    // It ran for 0.6 s of the second, so only 6 of 10 possible periods began. It used 97 % of the quota in these 6.
+    // The load ran for 0.6 s of the second, so only 6 of 10 possible periods began. It used 97 % of the quota in these 6 periods.
     assert!(bursts(Some(291 * MS), periods(0.5, 6, 6)).at(Rule::ThrottledBelowLimit).is_empty());
     let says = bursts(Some(200 * MS), periods(0.5, 1, 10)).only(Rule::ThrottledBelowLimit).says;
     assert!(says.starts_with("/a: it used 0.2 of 0.5 CPUs on average"), "{says}");

@@ -1,7 +1,7 @@
 use super::*;
 use crate::Pending;
 
-/// A task of `/a` that has waited for `ns` on CPU 0 because of `cause`, beside a task of `/b` that ran there.
+/// A task of `/a` has waited for `ns` on CPU 0 because of `cause`, beside a task of `/b` that ran there.
 fn starved(ns: u64, cause: Cause) -> Scene {
     let mut scene = Scene::new(&["/a", "/b"]).task("/a", 0, &[]).task("/b", S, &[]);
     let mut by_cause = ByCause::only(cause, ns * 9 / 10);
@@ -35,12 +35,12 @@ fn the_finding_names_the_cause_and_who_runs() {
         found.advice,
         "let the thread use other CPUs (taskset -cp LIST 1), or give its cgroup a higher cpu.weight (in v1 cpu.shares)"
     );
-    // Only the part in this interval is lost in it.
+    // The cost covers only this interval's part of the wait.
     assert_eq!(found.lost_ns, S);
     scene.interval.tasks[1].reading.scheduling = Some(Scheduling { policy: 1, is_bound: false });
     let advice = scene.only(Rule::Starved).advice;
     assert!(advice.contains("SCHED_FIFO") && advice.contains("chrt -o -p 0 2"), "{advice}");
-    // A task on another CPU is not in its way.
+    // A task on another CPU is not to blame.
     scene.interval.tasks[1].reading.cpu = 1;
     assert!(scene.only(Rule::Starved).says.ends_with("90.0% of this behind other cgroups"));
 }

@@ -1,9 +1,7 @@
-//! Causes without BPF: `cpu.stat` reports how much of the summed waits is due to a quota.
-//!
-//! `throttled_usec` of a cgroup (v1: `throttled_time`) is the time in which its quota kept its queue on a CPU from running.
-//! It counts once per CPU, however many tasks waited there. So it is a lower bound of the time that the tasks lost to the
-//! quota. The file does not show which task lost how much, so each task gets a share in proportion to
-//! its wait.
+//! Causes without BPF: `cpu.stat` reports how much of the summed waits is due to a quota. `throttled_usec` of a cgroup (v1:
+//! `throttled_time`) is the time in which its quota kept its run queue on a CPU from running. The time counts once per CPU,
+//! however many tasks waited there. So it is a lower bound of the time that tasks lost. The file does not report the loss of each
+//! task, so each task gets a share in proportion to its wait.
 
 use std::{
     cmp::Reverse,
@@ -14,9 +12,8 @@ use cgscope_ledger::Cause;
 
 use crate::{Blame, ByCause, Interval, PairReading, path::is_at_or_below, sum};
 
-/// Attributes the time that quotas took to the waits in `interval`, inner cgroups first. The rest stays unattributed.
-///
-/// The parts of a wait still sum to the wait. The parts of a quota sum to no more than its `cpu.stat` reports.
+/// Attributes the time that quotas took to the waits in `interval`, inner cgroups first. The rest stays unattributed. The parts
+/// of a wait still sum to the wait. The parts due to a quota sum to at most the time in its `cpu.stat`.
 pub(crate) fn attribute(interval: &mut Interval) {
     let quotas = quotas(interval);
     if quotas.is_empty() {
@@ -58,7 +55,7 @@ pub(crate) fn attribute(interval: &mut Interval) {
     interval.pairs = pairs.into_values().collect();
 }
 
-/// The cgroups whose own quota took time, with that time, ns; the innermost first.
+/// Returns the cgroups whose own quota took time, with that time, ns; the innermost first.
 fn quotas(interval: &Interval) -> Vec<(u64, u64)> {
     let took = interval.limits.iter().filter_map(|limits| {
         let ns = limits.throttled_ns.filter(|ns| *ns != 0)?;
@@ -74,7 +71,7 @@ fn throttle(by_cause: &mut ByCause, ns: u64) {
     sum::add(&mut by_cause.0[Cause::Throttled as usize], ns);
 }
 
-/// Divides `ns` in proportion to `open`. No share exceeds its open time; the shares sum to `ns`, or to all open time if less.
+/// Divides `ns` in proportion to `open`. No share exceeds its open time. The shares sum to `ns`, or to all open time if less.
 fn shares(ns: u64, open: &[u64]) -> Vec<u64> {
     let total: u128 = open.iter().map(|open| u128::from(*open)).sum();
     let given = u128::from(ns).min(total);
@@ -82,7 +79,7 @@ fn shares(ns: u64, open: &[u64]) -> Vec<u64> {
     open.iter()
         .map(|open| {
             sum += u128::from(*open);
-            // Saturates, because a file may hold any number. No share exceeds its open time, because at most `total` is divided.
+            // Saturates, because a file may hold any number. At most `total` is divided, so no share exceeds its open time.
             let share =
                 (given.saturating_mul(sum).checked_div(total).unwrap_or(0) - until).min((*open).into());
             until += share;
@@ -153,7 +150,7 @@ mod tests {
     fn the_inner_quota_comes_first_and_nobody_is_throttled_for_longer_than_it_waited() {
         let tasks = vec![task(1, 2, 300), task(2, 3, 100)];
         let interval = interval(tasks, [0, 30, 80, 0]);
-        // The inner quota takes 80; the outer quota takes 30 in proportion to 300 and 20.
+        // The inner quota takes 80. The outer quota takes 30, in proportion to the remaining 300 and 20.
         assert_eq!(throttled(&interval), [28, 82]);
         let more = super::tests::interval(vec![task(2, 3, 100)], [0, 0, 5_000, 0]);
         assert_eq!(throttled(&more), [100], "several CPUs were out of quota, or the wait is not over");
@@ -195,7 +192,7 @@ mod tests {
             }
             prop_assert_eq!(all, throttled(&interval).iter().sum::<u64>());
             prop_assert!(interval.pairs.is_sorted_by(|a, b| a.key() < b.key()));
-            // The quota of the root applies to all tasks. So its time is divided until no wait is left.
+            // The quota of the root applies to all tasks, so its time is divided until no wait is left.
             let waited: u64 = waits.iter().map(|(_, ns)| ns).sum();
             prop_assert!(all >= took[0].min(waited));
         }

@@ -1,4 +1,4 @@
-//! Sums over groups of tasks, the processes among them, and where the time of their threads went.
+//! Sums over groups of tasks, the processes of tasks, and the time of threads by activity.
 
 use std::collections::BTreeMap;
 
@@ -11,28 +11,28 @@ use crate::{
 /// Several tasks together: a process, a cgroup, the whole host.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Group {
-    /// Readings over the interval. Exited tasks are included where the grouping knows them.
+    /// Figures over the interval. Exited tasks are included where the grouping knows them.
     pub totals: Totals,
-    /// Where the time went outside the waits; `None`: not requested.
+    /// Accounts of the time outside the waits; `None`: not requested.
     pub accounts: Option<Accounts>,
     /// Completed waits.
     pub wait: Wait,
-    /// Tasks waiting at the end of the interval.
+    /// Number of tasks waiting at the end of the interval.
     pub pending: u64,
-    /// The longest of these unfinished waits so far, ns.
+    /// Longest of these pending waits so far, ns.
     pub pending_max_ns: u64,
-    /// These unfinished waits so far, by cause, summed over tasks.
+    /// These pending waits so far, by cause, summed over tasks.
     pub pending_by_cause: ByCause,
-    /// Threads at the end. Appended intervals also count the threads at the end of each earlier interval.
+    /// Number of threads at the end. Appended intervals also count the threads at the end of each earlier interval.
     pub threads: u64,
-    /// Processes that own these threads.
+    /// Number of processes that own these threads.
     pub processes: u64,
-    /// Tasks that exited.
+    /// Number of tasks that exited.
     pub exited: u64,
 }
 
 impl Group {
-    /// Subtracts what a task did before it moved to another cgroup. Impossible figures, as a file may hold, change nothing.
+    /// Subtracts a task's work before it moved to another cgroup. Impossible figures, which a file may hold, change nothing.
     fn subtract(&mut self, whole: &Figures, task: &TaskInterval) {
         let before = |whole: &Totals| self.totals.since(&whole.since(&task.totals)?);
         let hist = |whole: &Wait| self.wait.hist.since(&whole.hist.since(&task.wait.hist)?);
@@ -50,19 +50,19 @@ impl Group {
 /// Accumulates a group; adding moves no memory.
 #[derive(Clone, Debug, Default)]
 pub struct GroupSum {
-    /// The sum, without the distribution and the processes.
+    /// The sum, without the distribution and the number of processes.
     group: Group,
     hist: HistSum,
 }
 
 impl GroupSum {
-    /// Adds a task, without what it did before a move to another cgroup: that is among the exited tasks.
+    /// Adds a task, without its work before a move to another cgroup: the exited tasks include that work.
     pub fn add_task(&mut self, task: &TaskInterval) {
         self.add(&task.totals, task.accounts.as_deref(), &task.wait);
         self.add_end(task);
     }
 
-    /// Adds all that a task did, in whatever cgroups.
+    /// Adds all work of a task, in all cgroups.
     pub fn add_whole_task(&mut self, task: &TaskInterval) {
         self.add(task.all_totals(), task.all_accounts(), task.all_waits());
         self.add_end(task);
@@ -78,7 +78,7 @@ impl GroupSum {
         }
     }
 
-    /// Adds tasks that did nothing.
+    /// Adds tasks that were not active.
     pub fn add_idle(&mut self, threads: u64) {
         self.group.threads += threads;
     }
@@ -89,7 +89,7 @@ impl GroupSum {
         sum::add(&mut self.group.exited, exited.tasks);
     }
 
-    /// Adds a group, except its processes: a process may be in several groups.
+    /// Adds a group, except its processes, because a process may be in several groups.
     pub fn add_group(&mut self, other: &Group) {
         self.add(&other.totals, other.accounts.as_ref(), &other.wait);
         let group = &mut self.group;
@@ -108,7 +108,7 @@ impl GroupSum {
         self.hist.add(&wait.hist);
     }
 
-    /// Returns the group with this number of processes, and resets the sum to zero.
+    /// Returns the group with this number of processes, and resets the sum.
     pub fn take(&mut self, processes: u64) -> Group {
         let mut group = std::mem::take(&mut self.group);
         (group.processes, group.wait.hist) = (processes, self.hist.take());
@@ -117,7 +117,7 @@ impl GroupSum {
 }
 
 impl Interval {
-    /// All tasks, including exited ones.
+    /// Returns the sum of all tasks, including exited tasks.
     pub fn total(&self) -> Group {
         let mut total = GroupSum::default();
         self.tasks.iter().for_each(|task| total.add_task(task));
@@ -126,7 +126,7 @@ impl Interval {
         total.take(processes((0..self.tasks.len() + self.idle.len()).map(|place| self.reading(place).tgid)))
     }
 
-    /// All exited tasks, without what tasks that are still there did before a move.
+    /// Returns the sum of all exited tasks, excluding the work of living tasks before a move.
     pub fn ended(&self) -> Group {
         let mut ended = GroupSum::default();
         self.exited.iter().for_each(|exited| ended.add_exited(exited));
@@ -138,7 +138,6 @@ impl Interval {
     }
 }
 
-/// The number of processes, from the process id of each thread.
 pub(crate) fn processes(of_threads: impl Iterator<Item = u32>) -> u64 {
     let mut processes: Vec<u32> = of_threads.collect();
     processes.sort_unstable();
@@ -146,13 +145,13 @@ pub(crate) fn processes(of_threads: impl Iterator<Item = u32>) -> u64 {
     processes.len() as u64
 }
 
-/// A process, summed over its threads.
+/// A process: the sum over its threads.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Process {
-    /// Process id. In appended intervals, several processes may have used it one after the other.
+    /// Process id. In appended intervals, several processes may have used it in turn.
     pub pid: u32,
-    /// The [place](Interval::places) of the thread that names the process: the main thread, or another thread if the main
-    /// thread has exited.
+    /// The [place](Interval::places) of the thread that names the process: the main thread, or another thread if the main thread
+    /// exited.
     pub named_by: usize,
     /// The [places](Interval::places) of the threads.
     pub threads: Vec<usize>,
@@ -161,7 +160,7 @@ pub struct Process {
 }
 
 impl Interval {
-    /// Living tasks by process, ascending by process id; of processes with the same id, the earlier one first. Exited tasks
+    /// Returns living tasks by process, ascending by process id. With the same id, the earlier process comes first. Exited tasks
     /// are known only by cgroup.
     pub fn processes(&self) -> Vec<Process> {
         let mut same_id: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
@@ -186,10 +185,8 @@ impl Interval {
         lives.map(process).collect()
     }
 
-    /// Groups the threads with one process id by process.
-    ///
-    /// The kernel reuses an id only after all threads have exited. So a thread that started before a process's main thread
-    /// belongs to an earlier process.
+    /// Splits the threads of one process id by process. The kernel reuses an id only after all threads have exited. So a thread
+    /// that started before a process's main thread belongs to an earlier process.
     fn lives(&self, pid: u32, threads: Vec<usize>) -> BTreeMap<usize, Vec<usize>> {
         let reading = |place: &usize| self.reading(*place);
         let mains = threads.iter().map(reading).filter(|task| task.tid == pid);
@@ -203,20 +200,20 @@ impl Interval {
         lives
     }
 
-    /// Groups by process id, in the order of [`Self::processes`].
+    /// Returns groups by process id, in the order of [`Self::processes`].
     pub fn by_process(&self) -> Vec<(u32, Group)> {
         self.processes().into_iter().map(|process| (process.pid, process.group)).collect()
     }
 }
 
-/// The elapsed time of some threads, by activity, summed over the threads. For one thread the parts sum to the elapsed time.
+/// Elapsed time of some threads by activity, summed over the threads. For one thread, the parts sum to the elapsed time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WallTime {
-    /// On a CPU, ns.
+    /// Time on a CPU, ns.
     pub on_cpu_ns: u64,
-    /// Runnable but not running, by cause: completed waits and unfinished ones.
+    /// Time runnable but not running, by cause: completed and pending waits.
     pub waited: ByCause,
-    /// Blocked, by state; `None`: unknown.
+    /// Time blocked, by state; `None`: unknown.
     pub blocked: Option<ByState>,
 }
 
@@ -231,7 +228,7 @@ impl WallTime {
         Self { on_cpu_ns: group.totals.on_cpu_ns, waited, blocked }
     }
 
-    /// The sum of all known parts, ns.
+    /// Returns the sum of all known parts, ns.
     pub fn total_ns(&self) -> u64 {
         let blocked_ns = self.blocked.map_or(0, |blocked| blocked.total());
         sum::total([self.on_cpu_ns, self.waited.total(), blocked_ns])
@@ -249,7 +246,7 @@ mod tests {
         TaskInterval { reading, totals: Totals { on_cpu_ns, ..Totals::default() }, ..TaskInterval::default() }
     }
 
-    /// For each process: its naming thread, its threads, and their run time.
+    /// Returns for each process: its naming thread, its threads, and their run time.
     fn processes(tasks: Vec<TaskInterval>) -> Vec<(usize, Vec<usize>, u64)> {
         let interval = Interval { tasks, ..Interval::default() };
         let processes = interval.processes().into_iter();

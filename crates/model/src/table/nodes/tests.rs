@@ -53,7 +53,7 @@ fn sample(mono_ns: u64, cpus: Vec<CpuReading>, tasks: Vec<TaskReading>) -> Sampl
     Sample { mono_ns, cpus, tasks, nodes, cgroups: vec![(1, "/".into())], ..Sample::default() }
 }
 
-/// Nodes 0 and 8 with gaps between their CPUs.
+/// Nodes 0 and 8, with gaps between their CPU numbers.
 fn two_nodes() -> Interval {
     let with = |mut cpu: CpuReading, waits| {
         cpu.waits = Some(waits);
@@ -256,7 +256,7 @@ fn the_contention_of_a_node_is_the_mean_over_the_time_in_which_its_cpus_were_not
         ..Sample::default()
     };
     let nodes = Interval::between(&at(1), &at(2)).by_node();
-    // CPU 0 was never idle, and CPU 1 for three quarters.
+    // CPU 0 was never idle. CPU 1 was idle for a quarter of the time.
     assert_eq!(nodes.iter().map(|node| node.contention_ns).collect::<Vec<_>>(), [Some(400), Some(900)]);
 }
 

@@ -1,7 +1,6 @@
-//! The work of threads that exited in an interval, as their process reports it.
-//!
-//! When a thread exits, the kernel adds its whole lifetime to the process. But the work up to the previous Sample was already
-//! counted with the thread itself, so it is subtracted here.
+//! The work of threads that exited in an interval, as their process reports it. When a thread exits, the kernel adds its lifetime
+//! totals to the process. But the work up to the previous Sample was already counted for the thread itself, so it is subtracted
+//! here.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -11,11 +10,9 @@ use std::{
 use super::TaskInterval;
 use crate::{Accounts, ExitedThreads, Sample, TaskReading, sum};
 
-/// Subtracts from the main threads of `tasks` the figures of exited threads that were already counted up to `a`. These threads
-/// are in `a` but not in `b`.
-///
-/// A thread that exits while `b` is read may be neither in `b` nor in its process yet. The next interval then sees the
-/// thread's whole life as new. A figure that exceeds what the CPUs could do is therefore left out.
+/// Subtracts the figures of exited threads that were already counted up to `a` from the main threads of `tasks`. These threads
+/// are in `a` but not in `b`. A thread that exits while `b` is read may be neither in `b` nor in its process yet. The next
+/// interval would then count the thread's whole lifetime as new. So a figure that exceeds the CPUs' time is omitted.
 pub(super) fn settle(tasks: &mut [TaskInterval], a: &Sample, b: &Sample) {
     let has_exited_threads = |task: &TaskInterval| {
         task.accounts.as_ref().is_some_and(|accounts| accounts.exited_threads != ExitedThreads::default())
@@ -44,7 +41,7 @@ pub(super) fn settle(tasks: &mut [TaskInterval], a: &Sample, b: &Sample) {
         if exited_threads.on_cpu_ns > most_ns {
             exited_threads = ExitedThreads::default();
         }
-        // Ticks are scaled differently for each single thread and for their sum.
+        // The scaling of ticks differs between a single thread and a sum of threads.
         exited_threads = exited_threads.in_proportion();
         if exited_threads != accounts.exited_threads {
             Arc::make_mut(accounts).exited_threads = exited_threads;
@@ -52,11 +49,11 @@ pub(super) fn settle(tasks: &mut [TaskInterval], a: &Sample, b: &Sample) {
     }
 }
 
-/// The work up to `a` of threads that no longer exist in `b`, by process, with the start of the process's main thread, ns.
+/// Returns the work up to `a` of threads that are not in `b`, by process, with the start of the process's main thread, ns.
 fn counted(a: &Sample, b: &Sample) -> BTreeMap<u32, (u64, ExitedThreads)> {
     let mut counted: BTreeMap<u32, (u64, ExitedThreads)> = BTreeMap::new();
     let mut now = sum::earlier(&b.tasks, |task| task.serial);
-    // The same thread with another serial.
+    // Threads that moved to another cgroup, and so have another serial.
     let moved = b.tasks.iter().filter(|task| task.moved_ns.is_some());
     let moved: HashSet<(u32, u64)> = moved.map(|task| (task.tid, task.start_ns)).collect();
     let has_exited = |task: &&Arc<TaskReading>| now(task.serial).is_none();
@@ -75,7 +72,7 @@ fn counted(a: &Sample, b: &Sample) -> BTreeMap<u32, (u64, ExitedThreads)> {
     counted
 }
 
-/// The whole work of a thread, as its process reports it after the exit.
+/// Returns the whole work of a thread, as its process reports it after the exit.
 fn all_of(task: &TaskReading) -> Option<ExitedThreads> {
     let Accounts { cpu, .. } = task.accounts.as_deref()?;
     let totals = &task.totals;
@@ -94,7 +91,6 @@ mod tests {
     use super::*;
     use crate::{CpuReading, CpuTimes, Interval, Totals};
 
-    /// A thread of process 5 with its run time, and the work of its exited threads.
     fn thread(tid: u32, ran_ns: u64, exited_ns: u64) -> TaskReading {
         let cpu = CpuTimes { user_ns: ran_ns, ..CpuTimes::default() };
         let exited_threads = ExitedThreads {
@@ -128,7 +124,7 @@ mod tests {
 
     #[test]
     fn the_earlier_work_of_a_thread_is_not_counted_again_when_it_exits() {
-        // The first 700 ns of the thread were already counted. In the interval it ran for 20 ns more and exited.
+        // The first 700 ns of the thread were already counted. It ran for 20 ns more in the interval and exited.
         let exited_threads =
             exited_between(vec![thread(5, 10, 100), thread(6, 700, 0)], vec![thread(5, 15, 820)]);
         assert_eq!(
@@ -138,7 +134,7 @@ mod tests {
         // A thread that started and exited in between was never counted.
         let exited_threads = exited_between(vec![thread(5, 10, 100)], vec![thread(5, 15, 130)]);
         assert_eq!(exited_threads.on_cpu_ns, 30);
-        // The exited thread is not added to its process yet.
+        // The exited thread has not been added to its process yet.
         let exited_threads =
             exited_between(vec![thread(5, 10, 100), thread(6, 700, 0)], vec![thread(5, 15, 100)]);
         assert_eq!(exited_threads, ExitedThreads::default());

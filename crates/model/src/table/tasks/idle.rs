@@ -1,4 +1,4 @@
-//! Tasks that did nothing in an interval. Most tasks of a large host sleep, so they must cost next to nothing.
+//! Tasks that were not active in an interval. Most tasks of a large host sleep, so their cost must be close to zero.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -6,7 +6,7 @@ use super::same_task;
 use super::{Interval, TaskInterval, task_between};
 use crate::TaskReading;
 
-/// The changes of all tasks of the later Sample: tasks that did something, and the others. Both ascend by serial.
+/// Returns the active tasks and the idle tasks of the later Sample, both ascending by serial.
 pub(super) fn split<'a>(
     all: &'a [Arc<TaskReading>],
     now: impl IntoIterator<Item = &'a Arc<TaskReading>>,
@@ -36,7 +36,7 @@ pub(super) fn split<'a>(
     (tasks, idle)
 }
 
-/// The reading of the same task in another cgroup: each move adds one to its serial.
+/// Returns the reading of the same task in its previous cgroup. Each move adds one to the serial.
 pub(super) fn before_it_moved<'a>(
     before: &'a [Arc<TaskReading>],
     now: &TaskReading,
@@ -50,8 +50,8 @@ pub(super) fn has_moved(earlier: &TaskReading, later: &TaskReading) -> bool {
     later.moved_ns.is_some() && (earlier.tid, earlier.start_ns) == (later.tid, later.start_ns)
 }
 
-/// True if no figure of the task increased, and the task neither runs nor waits. A task with accounts always does something,
-/// because the account of its sleep grows.
+/// True if no figure of the task increased, and the task neither runs nor waits. A task with accounts is always active, because
+/// its sleep time grows.
 fn did_nothing(before: &Arc<TaskReading>, now: &Arc<TaskReading>) -> bool {
     let is_still = now.pending.is_none() && !now.on_cpu && now.accounts.is_none();
     is_still && (Arc::ptr_eq(before, now) || has_same_figures(before, now))
@@ -67,14 +67,13 @@ fn has_same_figures(a: &TaskReading, b: &TaskReading) -> bool {
         && (a.placement == b.placement || placed(a) == placed(b))
 }
 
-/// The figures of an idle task: all are zero.
 fn figures(idle: &TaskReading, one_node: Option<u32>) -> Option<TaskInterval> {
     task_between(Some(idle), idle, 0, one_node)
 }
 
 impl Interval {
-    /// The place of each task that existed at the end, ascending by serial: its index in [`Self::tasks`], or for an idle task
-    /// the number of these tasks plus its index in [`Self::idle`].
+    /// Returns the place of each task that existed at the end, ascending by serial. A place is the index in [`Self::tasks`], or
+    /// for an idle task the length of [`Self::tasks`] plus the index in [`Self::idle`].
     pub fn places(&self) -> impl Iterator<Item = usize> {
         let mut tasks = (0..).zip(self.tasks.iter().map(|task| task.reading.serial)).peekable();
         let mut idle = (self.tasks.len()..).zip(self.idle.iter().map(|idle| idle.serial)).peekable();
@@ -85,7 +84,7 @@ impl Interval {
         })
     }
 
-    /// The last reading of the task at a [place](Self::places).
+    /// Returns the last reading of the task at a [place](Self::places).
     pub fn reading(&self, place: usize) -> &TaskReading {
         match self.tasks.get(place) {
             Some(task) => &task.reading,
@@ -93,12 +92,12 @@ impl Interval {
         }
     }
 
-    /// The last readings of all tasks that existed at the end, ascending by serial.
+    /// Returns the last readings of all tasks that existed at the end, ascending by serial.
     pub fn readings(&self) -> impl Iterator<Item = &TaskReading> {
         self.places().map(|place| self.reading(place))
     }
 
-    /// The [place](Self::places) of a task.
+    /// Returns the [place](Self::places) of a task.
     pub fn place_of(&self, serial: u64) -> Option<usize> {
         let task = self.tasks.binary_search_by_key(&serial, |task| task.reading.serial);
         task.ok().or_else(|| {
@@ -107,7 +106,7 @@ impl Interval {
         })
     }
 
-    /// The last readings in the earlier interval of tasks that do not exist at the end of this one.
+    /// Returns the last readings in `before`, the earlier interval, of tasks that do not exist at the end of this interval.
     pub fn removed_since<'a>(&self, before: &'a Self) -> impl Iterator<Item = &'a TaskReading> {
         let mut still_idle = same_task(&self.idle);
         let idle = before.idle.iter().filter(move |task| still_idle(task).is_none()).map(AsRef::as_ref);
@@ -115,12 +114,12 @@ impl Interval {
         all.filter(|task| self.place_of(task.serial).is_none())
     }
 
-    /// The figures of the idle tasks, which are all zero. Large: only for tasks that are shown.
+    /// Returns the figures of the idle tasks, which are all zero. They are large, so use this only for displayed tasks.
     pub fn idle_figures(&self) -> impl Iterator<Item = TaskInterval> {
         self.idle.iter().filter_map(|idle| figures(idle, self.one_node))
     }
 
-    /// The same interval with all tasks in [`Self::tasks`], if only some are there.
+    /// Returns the same interval with all tasks in [`Self::tasks`] and none in [`Self::idle`].
     pub fn with_idle(&self) -> Cow<'_, Self> {
         if self.idle.is_empty() {
             return Cow::Borrowed(self);
@@ -131,7 +130,7 @@ impl Interval {
         Cow::Owned(all)
     }
 
-    /// Moves the idle tasks that are also in `busy` to the tasks.
+    /// Moves those idle tasks that are also in `busy` to [`Self::tasks`].
     pub(super) fn wake(&mut self, busy: &[TaskInterval]) {
         let place = |task: &TaskInterval| {
             self.idle.binary_search_by_key(&task.reading.serial, |idle| idle.serial).ok()
@@ -150,7 +149,7 @@ impl Interval {
         self.tasks.sort_by_key(|task| task.reading.serial);
     }
 
-    /// Appends the idle tasks of the next interval. Idle tasks that are in neither list of it have exited, and have no state.
+    /// Appends the idle tasks of the next interval. Idle tasks in neither of its lists have exited, and have no state.
     pub(super) fn append_idle(&mut self, next: Vec<Arc<TaskReading>>) {
         let mut later = next.into_iter().peekable();
         let mut all = Vec::with_capacity(self.idle.len().max(later.len()));

@@ -162,7 +162,7 @@ fn cpu() -> impl Strategy<Value = CpuReading> {
     })
 }
 
-/// A Sample of a host with few elements of each kind, so that two Samples share most of them.
+/// A Sample of a host with few elements of each kind, so that two Samples share most elements.
 pub fn sample() -> impl Strategy<Value = Sample> {
     let of_time = (amount(), amount(), any::<bool>(), (maybe(), option::of(0.0..1e12), maybe()));
     let of_cgroups = (
@@ -232,7 +232,7 @@ pub fn sample() -> impl Strategy<Value = Sample> {
     )
 }
 
-/// An earlier Sample with all counters at 0. The interval since then has all figures, because no counter decreases.
+/// Returns an earlier Sample with all counters at 0. The interval since then has all figures, because no counter decreases.
 pub fn nothing_before(sample: &Sample) -> Sample {
     let cpus = sample.cpus.iter().map(|cpu| CpuReading {
         busy_ns: Some(0),

@@ -1,7 +1,7 @@
 //! The report as a single HTML page. It needs no network, no other files and no framework.
 //!
-//! The markup contains the text; the script draws charts and tables from data in the page. Any user of the host chooses the names
-//! of tasks and cgroups. So names are escaped in the markup, cannot end the data element, and are displayed only as text.
+//! The markup contains the text; the script draws charts and tables from data in the page. Any user of the host can choose the
+//! names of tasks and cgroups. So names are escaped in the markup, cannot end the data element, and are displayed only as text.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -24,7 +24,7 @@ use crate::{
     text::capital,
 };
 
-/// The first lines of every page, by which we recognize our own pages.
+/// The first lines of every page. cgscope recognizes its own pages by these lines.
 pub const BEGINNING: &str = "<!doctype html>\n<!-- cgscope report -->\n";
 
 const TEMPLATE: &str = include_str!("page.html");
@@ -38,11 +38,11 @@ const SCRIPT: &str = concat!(
     include_str!("page.js"),
 );
 
-/// Base64 of the SHA-256 of [`style`] and [`SCRIPT`]. Browsers apply and run nothing else. A test checks the values.
+/// Base64 of the SHA-256 of [`style`] and [`SCRIPT`]. Browsers apply and run only these two. A test checks the values.
 const STYLE_HASH: &str = "DGC3wwsKfPLF0K0hZBth5C/HscsBnpvEIdI2FS1VoEg=";
 const SCRIPT_HASH: &str = "jvwp/hYrQ/2QhkuHe8eeAGacOPhoqkOMXCBFEWbWuqw=";
 
-/// The page of a whole recording.
+/// Returns the page of a whole recording.
 pub fn page(about: &About, whole: &Whole) -> String {
     let interval = &whole.interval;
     let total = interval.total();
@@ -72,7 +72,7 @@ pub fn page(about: &About, whole: &Whole) -> String {
     BEGINNING.to_owned() + &filled(TEMPLATE, &parts)
 }
 
-/// The style sheet, with a colour and a class for each cause.
+/// Returns the style sheet, with a colour and a class for each cause.
 fn style() -> String {
     let lines = |line: fn(&str, &Shown) -> String| {
         TABLE.iter().map(|shown| line(shown.cause.name(), shown)).collect()
@@ -118,7 +118,7 @@ fn finding(finding: &Finding) -> String {
     )
 }
 
-/// The quotas that would have been enough, if a quota ran out.
+/// Returns the quotas that would have been enough; empty if no quota ran out.
 fn enough(about: &About, lines: &[String]) -> String {
     if lines.is_empty() {
         return String::new();
@@ -131,7 +131,6 @@ fn enough(about: &About, lines: &[String]) -> String {
     )
 }
 
-/// The cost and the losses of the measurement.
 fn notes(whole: &Interval) -> String {
     let lines = [
         crate::text::cost_line(&whole.cost, whole.duration_ns, whole.mode),
@@ -150,7 +149,7 @@ fn text(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            // NUL has no character reference, and parsers report an error.
+            // NUL has no character reference, and parsers report an error for it.
             '\0' => out.push('\u{fffd}'),
             c => out.push(c),
         }
@@ -158,21 +157,21 @@ fn text(text: &str) -> String {
     out
 }
 
-/// JSON for a `script` element. Only `<` could end the element or open a comment; JSON has it only in strings.
+/// Returns JSON for a `script` element. Only `<` could end the element or open a comment, and JSON has `<` only in strings.
 fn as_script(value: &impl Serialize) -> String {
     // Structs of strings and numbers always serialize.
     let json = serde_json::to_string(value).unwrap_or_else(|_| "null".into());
     json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 
-/// Maximum number of rows per table; further tasks hardly wait.
+/// Maximum number of rows per table. Tasks beyond this number hardly wait.
 const ROWS: usize = 500;
 
 #[derive(Serialize)]
 struct Data<'a> {
     start_unix_ms: u64,
     duration_ns: u64,
-    /// False in the coarse mode: then the lengths of waits are unknown, and so are all causes except throttling.
+    /// False in coarse mode. The lengths of waits are then unknown, and so are all causes except throttling.
     exact: bool,
     cpus: Option<u32>,
     /// The causes, in the order that every array by cause uses.
@@ -205,7 +204,7 @@ struct RowsData<T> {
 #[derive(Serialize)]
 struct RowData<'a> {
     name: &'a str,
-    /// The path of a cgroup that has another name.
+    /// The path of a cgroup, if the path differs from the name.
     path: Option<&'a str>,
     id: Option<u32>,
     process: Option<u32>,
@@ -292,9 +291,8 @@ impl<'a> RowData<'a> {
     }
 }
 
-/// Maximum number of quotas with a chart.
 const QUOTAS: usize = 24;
-/// Histogram buckets per row of the heatmap: two rows per octave.
+/// Histogram buckets per row of the heatmap. An octave then has two rows.
 const BUCKETS_TO_ROW: usize = 4;
 
 fn us(ns: u64) -> u64 {
@@ -319,7 +317,7 @@ struct Over {
     pending_max_ns: Vec<u64>,
     /// Lowest and highest wait of each heatmap row, from the lowest row with a wait to the highest.
     heat_rows_ns: Vec<(u64, u64)>,
-    /// For each slice `row, waits, row, waits, ...`, for rows with a wait.
+    /// For each slice: `row, waits, row, waits, ...`. Rows without a wait are omitted.
     heat: Vec<Vec<u64>>,
 }
 
@@ -372,7 +370,7 @@ struct Quota {
     throttled_us: Vec<Option<u64>>,
 }
 
-/// Quotas of cgroups that ran, the most throttled first.
+/// Returns the quotas of cgroups that ran, the most throttled first.
 fn quotas(whole: &Whole) -> Vec<Quota> {
     let interval = &whole.interval;
     let limited = interval.limits.iter().filter(|limits| limits.quota_cores().is_some());
@@ -401,17 +399,16 @@ impl Quota {
     }
 }
 
-/// Waits with lengths in one octave.
 #[derive(Serialize)]
 struct HistRow {
     low_ns: u64,
     high_ns: u64,
     count: u64,
-    /// `count` by cause.
+    /// `count`, split by cause.
     by_cause: [f64; CAUSES],
 }
 
-/// Waits by length and cause, from the shortest octave with a wait to the longest.
+/// Returns waits by length and cause, from the shortest octave with a wait to the longest.
 fn hist(wait: &Wait) -> Vec<HistRow> {
     let octaves: BTreeMap<usize, Octave> =
         wait.hist.octaves().into_iter().map(|octave| (row_of(bucket_of(octave.low_ns())), octave)).collect();

@@ -6,7 +6,7 @@ use std::{
 use super::*;
 use crate::report::tests::{about, whole};
 
-/// Base64 of the SHA-256 of a text.
+/// Returns the Base64 of the SHA-256 of a text.
 fn hash(text: &str) -> String {
     let mut sum = Command::new("sha256sum").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     sum.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
@@ -28,7 +28,7 @@ fn the_page_states_the_hashes_of_its_style_and_script() {
     assert_eq!((STYLE_HASH, SCRIPT_HASH), (hash(&style()).as_str(), hash(SCRIPT).as_str()));
 }
 
-/// A hostile name that a user of the host may give a task or cgroup.
+/// A hostile name that a user of the host can give a task or cgroup.
 const HOSTILE: &str = "</script><script>alert(1)</script><!--<script>\"'&\u{2028}";
 
 #[test]

@@ -9,12 +9,12 @@ fn sample(at_ns: u64) -> Box<Sample> {
     Box::new(Sample { mono_ns: at_ns, ..Sample::default() })
 }
 
-/// A client whose first sample was taken at the first second. `whole_ns` is the requested interval if it must be whole.
+/// Returns a client whose first sample was taken at the first second. `whole_ns`: see [`Following::new`].
 fn following(whole_ns: Option<u64>) -> Following {
     Following::new(Path::new("/run/it"), &[], sample(SECOND), whole_ns)
 }
 
-/// The events that are released before and by the next message, and the next step.
+/// Returns the events that are released before and by this message, and the next step.
 fn after(following: &mut Following, message: Option<Message<Word>>, wanted: Wanted) -> (Vec<String>, Then) {
     let released = following.release(wanted).map(Ok);
     let (event, then) = following.on(message, wanted);

@@ -4,7 +4,6 @@ use super::super::*;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A temporary directory, removed on drop.
 struct Dir(PathBuf);
 
 impl Dir {
@@ -14,7 +13,7 @@ impl Dir {
         Self(path)
     }
 
-    /// Segments with samples at these seconds.
+    /// Writes segments with samples at these seconds.
     fn segments(&self, of: &[&[u64]]) -> Vec<FileReader> {
         let write = |(at, seconds): (usize, &&[u64])| {
             let path = self.0.join(format!("{at}"));

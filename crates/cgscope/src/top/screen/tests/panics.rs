@@ -1,5 +1,5 @@
-//! A panic in any thread gives the terminal back. The panic needs a separate process with its own terminal, so this test program
-//! starts itself on a new terminal.
+//! Tests that a panic in any thread gives the terminal back. The panic needs a separate process with its own terminal, so this
+//! test program starts itself on a new terminal.
 
 use std::{
     fs::File,
@@ -19,11 +19,10 @@ use super::super::*;
 
 const WHO: &str = "WHO_PANICS";
 const MESSAGE: &str = "a panic on purpose";
-/// Escape sequences that take the terminal over, each with the sequence that undoes it.
+/// Escape sequences that take the terminal over, each with the sequence that reverts it.
 const TAKEN: [(&str, &str); 3] =
     [("\x1b[?1049h", "\x1b[?1049l"), ("\x1b[?25l", "\x1b[?25h"), ("\x1b[?1000h", "\x1b[?1000l")];
 
-/// Panics after the first frame.
 struct Panics {
     in_thread: bool,
 }
@@ -52,7 +51,7 @@ fn the_screen_of_a_process_that_panics() {
 
 #[test]
 fn a_panic_gives_the_terminal_back_before_its_message_is_printed() {
-    // The test program exits with 101 if one of its tests panicked.
+    // The test program exits with code 101 if one of its tests panicked.
     for (who, code) in [("screen", 101), ("thread", 0)] {
         let (mut master, slave) = terminal();
         let before = modes(&master);
@@ -102,7 +101,6 @@ fn read(master: &mut File) -> Vec<u8> {
     seen
 }
 
-/// Opens a new terminal, and returns its two ends.
 fn terminal() -> (File, OwnedFd) {
     let (mut master, mut slave) = (0, 0);
     let size = libc::winsize { ws_col: 100, ws_row: 30, ws_xpixel: 0, ws_ypixel: 0 };

@@ -1,4 +1,4 @@
-//! A Kubernetes API server with its store, but without nodes: it checks objects and permissions, and starts no container.
+//! A Kubernetes API server with its store, but without nodes. It checks objects and permissions, and starts no container.
 
 use std::{
     env, fs,
@@ -25,7 +25,6 @@ const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/kubernet
 /// Users and their groups. The token of a user is the user's name.
 const USERS: [(&str, &str); 3] = [("admin", "system:masters"), ("viewer", "cgscope-viewers"), ("lister", "")];
 
-/// A running API server. Drop ends it.
 struct Cluster {
     processes: Vec<Child>,
     /// Directory of kubectl, the plugin and the configuration.
@@ -56,7 +55,7 @@ impl Cluster {
         store_process.args(["--data-dir", &dir.file("etcd"), "--listen-client-urls", &store]);
         store_process.args(["--advertise-client-urls", &store, "--listen-peer-urls", &peers]);
         let mut api = Command::new(server);
-        // No controller creates the service accounts that this plugin requires.
+        // This plugin requires service accounts, which no controller creates here.
         api.args(["--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount"]);
         api.args(["--bind-address=127.0.0.1", "--service-cluster-ip-range=10.0.0.0/24"]);
         api.arg("--service-account-issuer=https://localhost").arg(format!("--secure-port={port}"));
@@ -97,7 +96,7 @@ impl Cluster {
         command
     }
 
-    /// kubectl passes options to a plugin only after its name.
+    /// Runs kubectl. The options follow the name of the plugin, because kubectl passes only those options to a plugin.
     fn kubectl(&self, user: &str, words: &[&str]) -> Output {
         let mut command = self.command(&self.dir.path().join("kubectl"));
         command.args(words).args(["--context", user]).output().expect("kubectl starts")
@@ -116,7 +115,6 @@ impl Cluster {
         self.done(&["apply", "-f", &file]);
     }
 
-    /// Runs the plugin. Returns its exit status and its error messages.
     fn plugin(&self, user: &str, words: &[&str]) -> (Option<i32>, String) {
         let output = self.kubectl(user, &[&["cgscope"], words].concat());
         (output.status.code(), stderr(&output))
@@ -137,7 +135,7 @@ fn free_port() -> u16 {
     listener.local_addr().expect("an address").port()
 }
 
-/// The configuration of kubectl, with a context for each user. The server's certificate is its own.
+/// Returns the configuration of kubectl, with a context for each user. The server signs its own certificate.
 fn configuration(port: u16) -> Value {
     let server = format!("https://127.0.0.1:{port}");
     let users = USERS.map(|(name, _)| json!({"name": name, "user": {"token": name}}));
@@ -153,13 +151,12 @@ fn configuration(port: u16) -> Value {
     })
 }
 
-/// A pod that only exists in the API.
 fn pod(name: &str, node: Option<&str>) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "shop"},
            "spec": {"nodeName": node, "containers": [{"name": "app", "image": "app"}]}})
 }
 
-/// Lets users get and list pods in a namespace.
+/// Returns a role and its binding: these users can get and list pods in a namespace.
 fn readers(namespace: &str, users: &[&str]) -> [Value; 2] {
     let metadata = json!({"name": "readers", "namespace": namespace});
     let group = "rbac.authorization.k8s.io";
@@ -183,7 +180,7 @@ fn an_api_server_accepts_the_manifests_and_permits_only_viewers_to_exec() {
         assert!(again.lines().all(|line| line.ends_with(" unchanged (server dry run)")), "{again}");
     }
     cluster.done(&["create", "namespace", "shop"]);
-    // No kubelet listens at the node's port.
+    // No kubelet listens on the node's port.
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}});
     let objects = [node, pod("web", Some("n1")), pod("waits", None)];
     cluster.apply(
@@ -194,7 +191,7 @@ fn an_api_server_accepts_the_manifests_and_permits_only_viewers_to_exec() {
         json!({"status": {"addresses": addresses, "daemonEndpoints": {"kubeletEndpoint": {"Port": 1}}}});
     cluster.done(&["patch", "node", "n1", "--subresource=status", "-p", &status.to_string()]);
 
-    // Before the DaemonSet's pod exists.
+    // The pod of the DaemonSet does not exist yet.
     let (code, words) = cluster.plugin("viewer", &["top", "web"]);
     assert!(code == Some(2) && words.contains("cgscope does not run on the node `n1`"), "{words}");
 
@@ -208,7 +205,7 @@ fn an_api_server_accepts_the_manifests_and_permits_only_viewers_to_exec() {
     let running = json!({"status": {"phase": "Running"}}).to_string();
     cluster.done(&["patch", "pod", "cgscope-x7", "-n", "cgscope", "--subresource=status", "-p", &running]);
 
-    // The label of our namespace is necessary where the cluster enforces another level.
+    // If the cluster enforces another level, our namespace needs its label.
     cluster.done(&["create", "namespace", "strict"]);
     cluster.done(&["label", "namespace", "strict", "pod-security.kubernetes.io/enforce=baseline"]);
     ours["metadata"]["namespace"] = "strict".into();
@@ -229,7 +226,7 @@ fn an_api_server_accepts_the_manifests_and_permits_only_viewers_to_exec() {
         assert_eq!(stdout(&answer).starts_with("yes"), is_allowed, "{user} {verb:?} {namespace}");
     }
 
-    // The server permits exec, and then finds no kubelet.
+    // The server permits exec, but then finds no kubelet.
     let (code, words) = cluster.plugin("viewer", &["top", "web"]);
     assert_eq!(code, Some(1), "{words}");
     assert!(words.contains("127.0.0.1:1: connect: connection refused"), "{words}");
@@ -267,7 +264,6 @@ fn the_documented_commands_install_the_chart() {
     for name in ["daemonset.apps/cgscope", "configmap/cgscope", "serviceaccount/cgscope"] {
         assert!(made.lines().any(|line| line == name), "{made}");
     }
-    // The chart and the plain manifests name the same objects.
     let upgraded =
         cluster.command(&cluster.helm).args(["upgrade", "cgscope", CHART, "-n", "cgscope"]).output();
     assert!(upgraded.expect("helm starts").status.success());

@@ -1,5 +1,5 @@
-//! The DaemonSet of `deploy/kubernetes`, as the kubelet starts it: the image of `cargo xtask dist`, with the manifest's user,
-//! capabilities, mounts and seccomp profile.
+//! The DaemonSet of `deploy/kubernetes`, started in the same way as by the kubelet: the image of `cargo xtask dist`, with the
+//! user, capabilities, mounts and seccomp profile of the manifest.
 
 use std::{fs, net::TcpListener, path::Path, process::Command, thread, time::Duration};
 
@@ -14,7 +14,6 @@ use crate::{
     runtimes::{BUSY, QUOTA_US},
 };
 
-/// The manifest's objects.
 fn objects() -> Option<Value> {
     let python = Readers::find().python("PyYAML")?;
     let script = "import json, sys, yaml; json.dump(list(yaml.safe_load_all(sys.argv[1])), sys.stdout)";
@@ -26,7 +25,6 @@ fn texts(list: &Value) -> Vec<String> {
 }
 
 impl Containerd {
-    /// Runs the pod of the DaemonSet, whose metrics are then at this port.
     fn run_daemon_set(&self, objects: &Value, port: u16) -> Running {
         self.ctr(&["image", "import", package("-oci.tar").to_str().expect("a path of ours")]);
         let pod = &objects[3]["spec"]["template"]["spec"];
@@ -64,7 +62,8 @@ impl Containerd {
         Running { container, ..running }
     }
 
-    /// The mounts of the manifest. A directory of ours stands for volumes that the kubelet creates, and for that of the runtime.
+    /// Returns the mounts of the manifest. Directories of this test replace the volumes that the kubelet creates, and the
+    /// runtime's directory.
     fn mounts(&self, objects: &Value, port: u16) -> Vec<cri::Mount> {
         let pod = &objects[3]["spec"]["template"]["spec"];
         let config = objects[2]["data"]["cgscope.toml"].as_str().expect("a file");
@@ -92,7 +91,8 @@ impl Containerd {
         mounts.iter().map(mount).collect()
     }
 
-    /// Mounts a file system below the directory of the socket, which becomes a mount that others may follow. Returns its place.
+    /// Mounts a file system below the directory of the socket, and returns its path. That directory becomes a shared mount, so
+    /// containers can receive the new mount.
     fn mount_below_the_socket(&self, name: &str) -> String {
         let socket = self.socket();
         let above = Path::new(&socket).parent().expect("a directory").display().to_string();
@@ -136,7 +136,7 @@ fn the_daemon_set_measures_a_pod_of_its_node() {
     let process = task.split_whitespace().nth(1).expect("its process");
     let status = || containerd.namespace.run(&["cat", &format!("/proc/{process}/status")]);
     let mut state = status();
-    // Until it has loaded its programs, it has what it was started with.
+    // Wait until the daemon has loaded its programs and dropped the capabilities that it started with.
     for _ in 0..100 {
         if state.contains("CapEff:\t0000000000000000") {
             break;
@@ -145,17 +145,18 @@ fn the_daemon_set_measures_a_pod_of_its_node() {
         state = status();
     }
     let value = |key: &str| state.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
-    // BPF is capability 39, PERFMON 38. The daemon gives them up once it has loaded its programs. Mode 2 of seccomp is a filter.
+    // Capability 39 is BPF, and 38 is PERFMON. The daemon drops both after it has loaded its programs. Mode 2 of seccomp is a
+    // filter.
     assert_eq!((value("CapEff:"), value("CapBnd:")), (Some("0000000000000000"), Some("000000c000000000")));
     assert_eq!((value("Seccomp:"), value("NoNewPrivs:")), (Some("2"), Some("1")));
 
-    // What is unmounted on the host is not kept by our mount of the directory above it.
+    // Our mount of the parent directory must not keep a file system that the host unmounts.
     let mounts = || containerd.namespace.run(&["cat", &format!("/proc/{process}/mountinfo")]);
     assert!(mounts().contains("/run/containerd/of-another-container"), "{}", mounts());
     containerd.namespace.run(&["umount", &others]);
     assert!(!mounts().contains("of-another-container"), "{}", mounts());
 
-    // The command that `kubectl cgscope` runs.
+    // `kubectl cgscope` runs this command.
     let connect = ["--connect", "/run/cgscope/cgscope.sock", "--pod", "shop/web-0", "--container", "app"];
     let hist = [&["cgscope", "hist"], &connect[..], &["--json", "1", "1"]].concat();
     let (status, out, words) = containerd.exec(&ours.container, &hist);

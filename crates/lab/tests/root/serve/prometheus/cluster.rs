@@ -1,4 +1,4 @@
-//! The documented queries for a cluster: Prometheus scrapes the pages of 200 nodes, and one of kube-state-metrics.
+//! The documented queries for a cluster. Prometheus scrapes the pages of 200 nodes and a page of kube-state-metrics.
 
 mod long {
     use std::{
@@ -22,16 +22,16 @@ mod long {
     const NODES: usize = 200;
     /// Tasks and leaf cgroups of a node. Most leaves are containers.
     const HOST: (u32, u32) = (600, 60);
-    /// Pages of a node, one for each scrape. The last one stays.
+    /// Number of different pages of a node, one for each scrape. Later scrapes get the last page again.
     const ROUNDS: u64 = 8;
-    /// Stands in a page for the number of the node, which has as many digits: strings in a page have a length.
+    /// Placeholder for the number of the node. It has as many characters as the number, because a page contains the lengths of
+    /// its strings.
     const NODE: &str = "NODE";
-    /// Bounds of Prometheus.
     const MOST_SERIES: f64 = 1_500_000.0;
     const MOST_BYTES: f64 = 10e9;
     const FORMAT: Format = Format::Protobuf;
 
-    /// Names like those of a container runtime: two containers for each pod.
+    /// Adds names like those of a container runtime: two containers for each pod.
     fn named(interval: &mut Interval) {
         let mut pods: BTreeMap<String, usize> = BTreeMap::new();
         let reading = |(id, path): &(u64, Arc<str>)| {
@@ -53,7 +53,6 @@ mod long {
         format!("{node:04}")
     }
 
-    /// The pages of a node, and the first one as text.
     fn pages() -> (Vec<Vec<u8>>, String) {
         let mut text = String::new();
         let mut metrics = Metrics::new(Config::default());
@@ -70,7 +69,7 @@ mod long {
         ((0..ROUNDS).map(page).collect(), text)
     }
 
-    /// What kube-state-metrics says about the pods and containers in a page.
+    /// Returns a page of kube-state-metrics about the pods and containers in a page.
     fn state(page: &str) -> String {
         let mut out = String::new();
         let label = |line: &str, name: &str| {
@@ -101,7 +100,6 @@ mod long {
         out
     }
 
-    /// Serves `/N/metrics`, `/state/metrics`, and empty pages. Returns the address.
     fn serve((pages, first): (Vec<Vec<u8>>, String)) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("a port").to_string();
@@ -116,7 +114,6 @@ mod long {
         address
     }
 
-    /// The page of one node.
     fn of_node(page: &[u8], node: usize) -> Vec<u8> {
         let (mut page, number) = (page.to_vec(), number(node));
         let mut at = 0;
@@ -180,7 +177,7 @@ mod long {
             assert!(Instant::now() < end, "{}", prometheus.api("targets", &[("state", "active")]));
             thread::sleep(Duration::from_secs(1));
         }
-        // The rules are evaluated in the meantime.
+        // Wait until the rules have been evaluated.
         thread::sleep(Duration::from_secs(20));
         let (_, section) = DOCS.split_once(HEADING).expect("the section");
         let (section, _) = section.split_once("\n## ").expect("the next section");

@@ -16,7 +16,6 @@ use crate::{
     files::Dir,
 };
 
-/// The rules that are shipped to users.
 pub(super) const RULES: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/prometheus/cgscope.rules.yml");
 
@@ -28,12 +27,12 @@ pub(super) struct Prometheus {
 }
 
 impl Prometheus {
-    /// `job`: lines of the scrape job besides its name and target. `arguments`: arguments of the server.
+    /// Starts a server. `job`: lines of the scrape job besides its name and target. `arguments`: arguments of the server.
     pub(super) fn scraping(metrics_url: &str, job: &str, arguments: &[&str]) -> Self {
         Self::judging("1s", metrics_url, job, arguments)
     }
 
-    /// The same with another interval between two evaluations of the rules.
+    /// Starts a server that evaluates the rules at this interval.
     pub(super) fn judging(every: &str, metrics_url: &str, job: &str, arguments: &[&str]) -> Self {
         let dir = Dir::new("prometheus");
         let (scheme, rest) = metrics_url.split_once("://").expect("a URL");
@@ -76,7 +75,6 @@ impl Prometheus {
         }
     }
 
-    /// Its resident memory.
     pub(super) fn resident_bytes(&self) -> u64 {
         rss_bytes(self.process.pid())
     }
@@ -99,7 +97,6 @@ impl Prometheus {
         series.map(|series| (series["metric"].clone(), number(series).expect("a number"))).collect()
     }
 
-    /// Returns the only value of an expression at a moment.
     pub(super) fn figure(&self, expression: &str, at_unix_s: f64) -> f64 {
         let series = self.vector(expression, at_unix_s);
         let [(_, figure)] = series[..] else { panic!("not one figure: {expression}: {series:?}") };
@@ -107,7 +104,6 @@ impl Prometheus {
     }
 }
 
-/// Asserts that Prometheus is installed.
 fn assert_there() {
     if let Err(error) = Command::new("prometheus").arg("--version").output() {
         panic!(
@@ -117,7 +113,6 @@ fn assert_there() {
     }
 }
 
-/// Requests a path and returns the body.
 pub(super) fn get(address: &str, path: &str, accept: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap_or_else(|error| panic!("{address}: {error}"));
     stream.set_read_timeout(Some(patience(20_000))).expect("a time");
@@ -138,7 +133,6 @@ fn encoded(text: &str) -> String {
         .collect()
 }
 
-/// Formats a duration as a PromQL range.
 pub(super) fn range(length: Duration) -> String {
     format!("{}ms", length.as_millis())
 }

@@ -1,4 +1,4 @@
-//! The cells of the grid: what was said about a load under another limit, and what was measured.
+//! The cells of the grid: for each load under another limit, the answer and the measurement.
 
 use serde_json::Value;
 
@@ -7,21 +7,20 @@ use super::{
     median, print,
 };
 
-/// How far a measured share of periods, or throttled seconds per second, may be outside of the bounds.
+/// Tolerance outside of the bounds, for the share of throttled periods and for throttled seconds per second.
 const TOLERANCE: f64 = 0.02;
-/// How far a run time may be outside of its bounds: seconds, or a share of it, whichever is more.
+/// Tolerance outside of the bounds of a run time: seconds, or a share of the run time. The larger one counts.
 const RUN_TOLERANCE: [f64; 2] = [0.2, 0.02];
-/// The goal for the width of bounds: a share of the measured value.
+/// Goal for the width of bounds, as a share of the measured value.
 const WIDTH: f64 = 0.25;
 
-/// What was said, and what was measured.
 pub(super) struct Answered {
-    /// The throttled time is known. That of run times is another question.
+    /// The answer has a throttled time. Run times do not depend on this.
     is_known: bool,
     share: Bounds,
     throttled: Bounds,
     measured: Measured,
-    /// The bounds of a job's run time and the measured one, s.
+    /// The bounds of a job's run time and the measured run time, s.
     run_s: Option<(Bounds, f64)>,
 }
 
@@ -37,7 +36,6 @@ impl Answered {
         }
     }
 
-    /// Adds the run time of a job, s.
     pub(super) fn with_run(self, bounds: Bounds, measured_s: f64) -> Self {
         Self { run_s: Some((bounds, measured_s)), ..self }
     }
@@ -73,19 +71,18 @@ impl Answered {
     }
 }
 
-/// One line of the table.
 pub(super) struct Cell {
     name: String,
-    /// Sentences of the answer about what it may not know.
+    /// Sentences of the answer about figures that may be wrong.
     cautions: Vec<String>,
     /// A wrong figure is accepted if the answer has cautions.
     is_doubtful: bool,
-    /// The figures, or why there is no advice.
     answered: Result<Answered, String>,
 }
 
 impl Cell {
-    /// Prints a cell. `limits`: the recorded and the simulated one. `answered`: its figures from the row; `None` without them.
+    /// Makes and prints a cell. `limits` are the recorded limit and the simulated limit. `answered` returns the figures for the
+    /// answer's row, or `None` without figures.
     pub(super) fn new(
         name: &str,
         limits: [String; 2],
@@ -117,7 +114,7 @@ impl Cell {
         cell
     }
 
-    /// A cell that may be wrong if the answer has cautions.
+    /// Returns the cell, marked as accepted with wrong figures if the answer has cautions.
     pub(super) fn doubtful(self) -> Self {
         Self { is_doubtful: true, ..self }
     }
@@ -130,7 +127,7 @@ impl Cell {
         self.is_answered() && self.answered.as_ref().is_ok_and(Answered::is_right)
     }
 
-    /// True if the figures are wrong, and the answer says that they may be.
+    /// Returns true if the figures are wrong, and the answer has a caution about that.
     fn is_excused(&self) -> bool {
         self.is_answered() && !self.is_right() && self.is_doubtful && !self.cautions.is_empty()
     }
@@ -143,7 +140,6 @@ pub(super) fn print_head() {
     print("|---|---|---|---|---|---|---|---|---|---|");
 }
 
-/// A limit as in the table.
 pub(super) fn text(limit: Limit) -> String {
     let mut text = format!("{:.2}", limit.milli as f64 / 1e3);
     if limit.burst_ms != 0 {
@@ -155,7 +151,7 @@ pub(super) fn text(limit: Limit) -> String {
     text
 }
 
-/// Prints how many cells are right, and asserts that nearly all are.
+/// Prints how many cells are right, and asserts that nearly all cells are right.
 pub(super) fn judge(cells: &[Cell]) {
     let count = |is: &dyn Fn(&Cell) -> bool| cells.iter().filter(|cell| is(cell)).count();
     let is_known = |cell: &Cell| cell.answered.as_ref().is_ok_and(|answered| answered.is_known);
@@ -179,7 +175,7 @@ pub(super) fn judge(cells: &[Cell]) {
     assert_eq!(wrong, 0, "cells of the lock convoy are wrong, and the answer has no caution");
 }
 
-/// Prints the median width of the bounds: as it is, and as a part of what the goal allows for the measured value.
+/// Prints the median width of the bounds, as it is and relative to the goal for the measured value.
 fn print_width(cells: &[Cell]) {
     let answered: Vec<&Answered> = cells
         .iter()

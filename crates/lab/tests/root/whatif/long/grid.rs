@@ -1,4 +1,4 @@
-//! The grid of loads and limits: each load is recorded under one limit, and then runs under the others.
+//! The grid of loads and limits: each load is recorded under one limit and then runs under the other limits.
 
 use super::{
     super::{Recorded, measure},
@@ -9,7 +9,6 @@ use super::{
     nested,
 };
 
-/// Records a load, and runs it under the other limits.
 fn cells(case: &'static Case) -> impl Iterator<Item = Cell> {
     let Case { kind, recorded: limit, simulated, is_random } = case;
     let recorded_s = if *is_random { LONGER_S } else { RECORDED_S };

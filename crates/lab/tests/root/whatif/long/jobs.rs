@@ -1,4 +1,4 @@
-//! A job of a fixed length: ffmpeg encodes a number of frames. Its run time is predicted, too.
+//! A job of a fixed length: ffmpeg encodes a number of frames. `cgscope whatif` also predicts the run time.
 
 use std::{
     rc::Rc,
@@ -20,26 +20,23 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// Threads of the encoder.
 const THREADS: [&str; 3] = ["1", "4", "16"];
-/// Some 5 s of CPU time.
+/// Number of frames, for some 5 s of CPU time.
 const FRAMES: &str = "300";
 const RECORDED: Limit = Limit::of(800);
 const SIMULATED: [Limit; 2] = [Limit::of(500), Limit::of(1_200)];
-/// Time before and after the job that the recording must cover: the first and the last sample are left out of the simulation.
+/// Recorded time before and after the job. The simulation leaves out the first and the last second.
 const MARGIN: Duration = Duration::from_millis(2_500);
 
-/// A finished job.
 struct Run {
     run_s: f64,
-    /// CPU time, s. It differs by 10 % from one run to the next: caches, and the clock of the CPU.
+    /// CPU time, s. It varies by 10 % between runs, because of caches and the clock rate of the CPU.
     cpu_s: f64,
     measured: Measured,
 }
 
-/// CPU time of all children that were waited for, s.
 fn children_s() -> f64 {
-    // SAFETY: zeros are a valid `rusage`, and the kernel writes to it only.
+    // SAFETY: zeros are a valid `rusage`, and the kernel only writes to it.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         assert_eq!(libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage), 0);
@@ -49,7 +46,7 @@ fn children_s() -> f64 {
     seconds(usage.ru_utime) + seconds(usage.ru_stime)
 }
 
-/// Runs the job to its end. `idle_s` is added to the time for rates per second.
+/// Runs the job to its end. Rates per second refer to the run time plus `idle_s`.
 fn run(cgroup: &Cgroup, threads: &str, idle_s: f64) -> Run {
     let args = [&FFMPEG[..], &[threads, "-frames:v", FRAMES, "-f", "null", "-"]].concat();
     let (before, begun, used_s) = (Counted::of(cgroup), Instant::now(), children_s());
@@ -58,9 +55,8 @@ fn run(cgroup: &Cgroup, threads: &str, idle_s: f64) -> Run {
     Run { run_s, cpu_s: children_s() - used_s, measured: before.until(&Counted::of(cgroup), run_s + idle_s) }
 }
 
-/// A recording from before the job until after it.
 fn record(threads: &str) -> (Recorded, Run) {
-    // The first run reads the program and its libraries.
+    // The first run reads the program and its libraries from the disk.
     run(&limited(Limit::of(2_000)), threads, 0.0);
     let (cgroup, dir) = (limited(RECORDED), Dir::new("whatif-job"));
     let mut recording = Background::start(cgscope().args(["record", "-v", "-o", &dir.file("a.rec")]));
@@ -74,7 +70,7 @@ fn record(threads: &str) -> (Recorded, Run) {
     (Recorded { dir: Rc::new(dir), path: cgroup.name.clone() }, job)
 }
 
-/// The bounds of the end of the work under a limit, s.
+/// Returns the bounds of the time at which the work is done under a limit, s.
 fn done(answer: &Value, limit: Limit) -> Option<Bounds> {
     let rows = answer["rows"].as_array()?;
     let of = |row: &&Value| (row["cores"].as_f64().unwrap_or(0.0) * 1e3).round() as u64 == limit.milli;
@@ -86,16 +82,16 @@ fn done(answer: &Value, limit: Limit) -> Option<Bounds> {
 fn cell(threads: &str, recorded: &Recorded, job: &Run, limit: Limit) -> Cell {
     let mut quotas = [RECORDED, limit].map(|limit| limit.milli);
     quotas.sort_unstable();
-    // The first and the last row of a range are its ends.
+    // The first and the last row of a range are for its ends.
     let range = quotas.map(|milli| (milli as f64 / 1e3).to_string()).join("..");
     let both = recorded.ask(&["--quota", &range]);
     let name = format!("ffmpeg, a job of {threads} threads");
     Cell::new(&name, [RECORDED, limit].map(text), &recorded.ask_for(limit), |row| {
         let (in_force, other) = (done(&both, RECORDED)?, done(&both, limit)?);
-        // The rate of the simulation is over all of the recording.
+        // The rates of the simulation refer to the whole recording.
         let idle_s = both["duration_ns"].as_f64()? / 1e9 - job.run_s;
         let now = run(&limited(limit), threads, idle_s);
-        // The simulation is about the same work.
+        // The simulated job has the same work as the recorded one, so scale the time by the CPU time of this run.
         let work = now.cpu_s / job.cpu_s;
         let ends = [other.0 - in_force.0, other.1 - in_force.1].map(|later_s| (job.run_s + later_s) * work);
         let bounds = Bounds(ends[0].min(ends[1]), ends[0].max(ends[1]));

@@ -1,13 +1,12 @@
-//! The loads, the limits under which they are recorded, and those that are simulated.
+//! The loads, the limits under which they are recorded, and the simulated limits.
 
 use super::super::{Kind, LOOP, Limit, REGULAR};
 
-/// A load, the limit under which it is recorded, and those that are simulated.
 pub(super) struct Case {
     pub(super) kind: Kind,
     pub(super) recorded: Limit,
     pub(super) simulated: &'static [Limit],
-    /// Chance differs from run to run. In 8 s, of 35 % of the periods by 5 points.
+    /// The load is random, so its figures differ from run to run: with 35 % throttled periods, by 5 points in 8 s.
     pub(super) is_random: bool,
 }
 
@@ -19,7 +18,6 @@ const fn with_burst(milli: u64, burst_ms: u64) -> Limit {
     Limit { burst_ms, ..Limit::of(milli) }
 }
 
-/// A limit with a period of 50 ms.
 const fn short(milli: u64) -> Limit {
     Limit { period_ms: 50, ..Limit::of(milli) }
 }
@@ -32,16 +30,16 @@ pub(super) const TWO_LOOPS: Kind = load("two busy loops", &["burn", "2", "60"]);
 pub(super) const UNEVEN: Kind = load("uneven", &["requests", "uneven", "40000", "110000", "60"]);
 pub(super) const RANDOM: Kind = load("random", &["requests", "random", "5000", "15000", "60"]);
 pub(super) const CLOSED: Kind = load("closed", &["requests", "closed", "8000", "10000", "60"]);
-/// Not every 150 ms, which would meet only two phases of a period: in four runs with a quota and a burst of just what a request needs, 0 to
-/// 35 % of the periods were throttled.
+/// The gap is not 150 ms, because such bursts would meet only two phases of a period. In four runs with just the quota and the
+/// burst that a request needs, 0 to 35 % of the periods were throttled.
 pub(super) const BURSTS: Kind = load("regular, burst", &["requests", "regular", "45000", "153000", "60"]);
 /// Bursts that are longer than the quota of a period of 50 ms.
 const FREQUENT: Kind = load("regular, 50 ms periods", &["requests", "regular", "20000", "90000", "60"]);
-/// The same, recorded with periods of 100 ms.
+/// Similar bursts, recorded with periods of 100 ms.
 const OTHER_PERIOD: Kind = load("regular, other period", &["requests", "regular", "30000", "130000", "60"]);
 pub(super) const CONVOY: Kind = load("lock convoy", &["convoy", "4", "2000", "4000", "60"]);
 
-/// The options of ffmpeg before and after the number of its threads and the length of its work.
+/// Options of ffmpeg before the number of threads and the length of the work.
 pub(super) const FFMPEG: [&str; 10] = [
     "-loglevel",
     "error",
@@ -80,5 +78,5 @@ pub(super) const CASES: [Case; 10] = [
     case(OTHER_PERIOD, of(250), &[short(320), short(450)]),
 ];
 
-/// Its cells must be right, or refused, or have a caution.
+/// The lock convoy. Its cells must be right, or refused, or have a caution.
 pub(super) const CONVOYS: Case = case(CONVOY, of(800), &[of(500), of(1_200), of(1_500)]);

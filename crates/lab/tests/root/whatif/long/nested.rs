@@ -1,4 +1,4 @@
-//! A quota above another one: two cgroups, one with a quota of its own, share the quota of their parent.
+//! Nested quotas: two cgroups share the quota of their parent, and one of the two has a quota of its own.
 
 use super::{
     super::{Limit, Measured, REGULAR, Recorded, count, limited},
@@ -7,12 +7,13 @@ use super::{
 };
 use crate::load::{Cgroup, Load};
 
-/// The limits of the parent and of the child. v1 has no child with more than its parent.
+/// The limits of the parent and of the child. On v1, a child's limit cannot exceed its parent's limit.
 const RECORDED: [Limit; 2] = [Limit::of(800), Limit::of(250)];
 const OF_CHILD: [Limit; 2] = [Limit::of(180), Limit::of(320)];
 const OF_PARENT: [Limit; 2] = [Limit::of(600), Limit::of(1_000)];
 
-/// A parent, in which a busy loop without a quota of its own runs beside a child with requests.
+/// A parent with two children: one serves requests under a quota of its own, and the other runs a busy loop without a quota of
+/// its own.
 struct Family {
     // Fields are dropped in this order.
     _loads: [Load; 2],
@@ -36,7 +37,7 @@ fn measure(limits: [Limit; 2], of_parent: bool) -> Measured {
     count(if of_parent { &family.parent } else { &family.child }, MEASURED_S)
 }
 
-/// One recording, in which the quota of the child is changed, and then that of its parent.
+/// Returns the cells of one recording: first with other quotas of the child, and then with other quotas of the parent.
 pub(super) fn cells() -> Vec<Cell> {
     let (of_parent, of_child) = {
         let family = Family::new(RECORDED);

@@ -1,4 +1,4 @@
-//! What the demand takes in a recording.
+//! The size of the demand in a recording.
 
 use std::fs;
 
@@ -10,12 +10,11 @@ use crate::load::Cgroup;
 
 const CGROUPS: u64 = 10;
 const SECONDS: u64 = 20;
-/// Requests of 2 ms at random, every 20 ms: few slots are alike.
+/// Random requests of 2 ms, every 20 ms on average, so that few slots are equal.
 const LOAD: Kind =
     Kind { name: "random", program: None, args: &["requests", "random", "2000", "20000", "60"] };
 const LIMIT: Limit = Limit::of(150);
 
-/// Bytes of a recording of several cgroups.
 fn bytes(limit: Option<Limit>) -> u64 {
     let new = || limit.map_or_else(|| Cgroup::new("whatif-size"), limited);
     let cgroups: Vec<Cgroup> = (0..CGROUPS).map(|_| new()).collect();

@@ -1,4 +1,4 @@
-//! Tasks that exit and are forked, and cgroups that are removed and created.
+//! Tasks that fork and exit, and cgroups that are created and removed.
 
 extern crate std;
 
@@ -8,29 +8,26 @@ use super::{
 };
 use crate::{history::BLOCK, waits::WaitHost};
 
-/// Cgroups that a schedule replaces at most. The tables of culprits have space for the pairs of all of them.
+/// Maximum number of cgroups that a schedule replaces. The tables of culprits have space for the pairs of all of them.
 const MOST_REPLACED: u64 = 6;
 
-/// How often tasks and cgroups came and went in a schedule.
+/// Numbers of events in a schedule.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::waits::tests) struct Events {
-    /// Tasks that exited.
     pub(in crate::waits::tests) exits: u64,
-    /// Those of them whose last switch in the hook did not see.
+    /// Exited tasks whose last switch in was unseen.
     pub(in crate::waits::tests) unseen_exits: u64,
     /// Tasks that were forked and then ran.
     pub(in crate::waits::tests) first_waits: u64,
-    /// Those of them that waited on another CPU first.
+    /// Forked tasks that waited on another CPU first.
     pub(in crate::waits::tests) moved_first_waits: u64,
-    /// Cgroups that were removed, and replaced by others.
     pub(in crate::waits::tests) replaced: u64,
-    /// Segments that began out of runtime.
     pub(in crate::waits::tests) out_of_runtime: u64,
     /// Waits that ended with a move to another cgroup.
     pub(in crate::waits::tests) moved_waits: u64,
-    /// Those of them in which the task was throttled.
+    /// Waits in `moved_waits` in which the task was throttled.
     pub(in crate::waits::tests) moved_throttled: u64,
-    /// Charges to a cgroup that had been removed when the wait ended.
+    /// Charges to a cgroup that was removed before the wait ended.
     pub(in crate::waits::tests) behind_removed: u64,
 }
 
@@ -56,7 +53,7 @@ impl Events {
             replaced,
             out_of_runtime,
             moved_waits,
-            // Not where whole queues are throttled.
+            // This does not occur where whole queues are throttled.
             moved_throttled: _,
             behind_removed,
         } = *self;
@@ -80,12 +77,11 @@ impl Kernel {
         Events { behind_removed: self.log.behind_removed, ..self.events }
     }
 
-    /// All tasks, also those that have exited.
     pub(super) fn all_tasks(&self) -> impl Iterator<Item = &Sim> {
         self.tasks.iter().chain(&self.finished)
     }
 
-    /// Takes a random step, once in a while: a task exits, or a cgroup is replaced.
+    /// Rarely takes one of these steps: a task exits, or a cgroup is replaced.
     pub(super) fn come_and_go(&mut self, cpu: u32) {
         match self.below(60 * self.rarity) {
             0..2 => self.exit(cpu),
@@ -97,7 +93,6 @@ impl Kernel {
         }
     }
 
-    /// The current task of a CPU exits.
     fn exit(&mut self, cpu: u32) {
         let Some(at) = self.current[cpu as usize] else { return };
         self.events.exits += 1;
@@ -107,8 +102,7 @@ impl Kernel {
         assert_eq!(self.tasks[at].state, State::Exited);
     }
 
-    /// Asserts that nothing is left to count for a task whose last switch the hook handles. Otherwise the hook would count the rest as
-    /// a wait (`count_unseen_arrival`).
+    /// Asserts that no wait is left to count at a last switch that the hook sees (`count_unseen_arrival` would count it).
     pub(super) fn check_exit(&self, at: usize) {
         let (seed, task) = (self.seed, &self.tasks[at]);
         let waits = &task.storage.waits;
@@ -117,10 +111,10 @@ impl Kernel {
         assert_eq!(waits.unstamped_since_ns, 0, "schedule {seed}, task {at}: at the exit");
     }
 
-    /// Forks a task into the slot of one that has exited, and queues it on a CPU (`wake_up_new_task`). The hook does not run: the choice
-    /// of the first CPU is not a move.
+    /// Forks a task into the slot of an exited task, and queues it on a CPU (`wake_up_new_task`). The choice of the first CPU is
+    /// no move, so the hook does not run.
     pub(super) fn fork(&mut self, at: usize, cpu: u32) {
-        // A clone may enter another cgroup than its parent's (CLONE_INTO_CGROUP).
+        // A clone may start in another cgroup than its parent's (CLONE_INTO_CGROUP).
         let parent = self.current[self.below(CPUS as u64) as usize];
         let place = self.below(CGROUPS.len() as u64) as usize;
         let parents = parent.map(|parent| self.tasks[parent].cgroup).filter(|_| self.below(4) != 0);
@@ -145,8 +139,7 @@ impl Kernel {
         }
     }
 
-    /// Removes a cgroup without tasks, and creates another. Its queues are new: they have not been throttled yet, and nobody has run
-    /// there.
+    /// Removes a cgroup without tasks, and creates another, whose queues were never throttled and where no task has run.
     fn replace_cgroup(&mut self, place: usize) {
         let old = self.cgroups[place];
         let has_tasks = self.tasks.iter().any(|task| task.state != State::Exited && task.cgroup == old);
@@ -164,8 +157,8 @@ impl Kernel {
         self.events.replaced += 1;
     }
 
-    /// Returns whether each CPU has begun a block of its history since the latest replacement of a cgroup, so that no block has more
-    /// cgroups than it keeps. Short schedules have no blocks.
+    /// Returns whether each CPU has begun a new block of its history since a cgroup was last replaced, so that no block has more
+    /// cgroups than entries. Short schedules have no blocks.
     fn is_past_a_block(&mut self) -> bool {
         let heads = core::array::from_fn(|cpu| Simulated::ring(cpu as u32).expect("a CPU").head);
         let is_past = (0..CPUS).all(|cpu| heads[cpu] >= self.replaced_at[cpu] + BLOCK as u64);

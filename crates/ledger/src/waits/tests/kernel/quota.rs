@@ -1,4 +1,4 @@
-//! Quotas that run out and return.
+//! Quotas that run out and are refilled.
 
 use super::{CPUS, Flavour, Kernel, TASKS, place, task::Fate};
 
@@ -8,7 +8,7 @@ impl Kernel {
             return;
         }
         let current = self.current[cpu as usize].map(|at| self.tasks[at].cgroup);
-        // Linux 6.18 starts the clock with the first task that it throttles there.
+        // Linux 6.18 starts the clock only with the first task that it throttles on the queue.
         if self.flavour == Flavour::ThrottlesTasks && current != Some(cgroup) && self.below(2) == 0 {
             self.stopped[place(cgroup)][cpu as usize] = true;
             return;
@@ -17,7 +17,6 @@ impl Kernel {
         self.hold(cpu);
     }
 
-    /// Gives the real-time tasks more runtime.
     pub(super) fn replenish(&mut self) {
         self.tasks.iter_mut().for_each(|task| task.is_out_of_runtime = false);
     }
@@ -41,7 +40,7 @@ impl Kernel {
         }
         let next = (0..TASKS).find(|at| self.can_run(*at, cpu) && !self.is_starved(*at));
         self.switch(cpu, next, Fate::Preempted);
-        // A move may follow within the same nanosecond.
+        // A move may follow in the same nanosecond.
         if self.misses_moves && self.below(4) == 0 {
             let to = self.below(CPUS as u64) as u32;
             self.change_cpu(at, to);
@@ -49,7 +48,7 @@ impl Kernel {
     }
 
     pub(super) fn unthrottle(&mut self, cgroup: u64, cpu: u32) {
-        // A throttled phase of its queue that begins and ends while an unseen task runs counts for that task, if it was throttled.
+        // A throttled phase that begins and ends while an unseen task runs would count for that task if it was throttled.
         let is_unseen = self.is_unseen[cpu as usize];
         if !self.is_queue_throttled(cgroup, cpu) || is_unseen {
             return;

@@ -25,7 +25,7 @@ impl Kernel {
         self.switch(cpu, next, fate);
     }
 
-    /// A task that can run on the CPU, or sometimes nobody.
+    /// Returns a task that can run on the CPU; sometimes none, so that the CPU idles.
     pub(super) fn next(&mut self, cpu: u32) -> Option<usize> {
         let mut able: Vec<usize> = (0..TASKS).filter(|at| self.can_run(*at, cpu)).collect();
         able.retain(|at| !self.is_starved(*at));
@@ -35,7 +35,7 @@ impl Kernel {
         }
     }
 
-    /// Gives the CPU to a task that the kernel hides from the hook: the hook does not run when it switches out.
+    /// Gives the CPU to a task that the kernel hides from the hook. The hook does not run when that task switches out.
     pub(super) fn hide(&mut self, cpu: u32) {
         let (at, is_hidden) = (cpu as usize, self.is_hidden[cpu as usize]);
         if self.misses_moves || is_hidden {
@@ -45,7 +45,7 @@ impl Kernel {
             self.switch(cpu, None, Fate::Sleeps);
         }
         self.settle(cpu, None);
-        // It is in the root.
+        // The hidden task is in the root.
         let (now_ns, clock_ns) = (self.now_ns, self.clock_ns(cpu));
         let ring = <Simulated as crate::waits::WaitHost>::ring(cpu).expect("a CPU");
         if !ring.latest_is(ROOT) && !ring.fold(ROOT, clock_ns) {
@@ -61,9 +61,9 @@ impl Kernel {
         if prev == next && !is_hidden {
             return;
         }
-        // The kernel's sum does not show a wait of 0 ns.
+        // One nanosecond passes, because the kernel's sum does not show a wait of 0 ns.
         self.now_ns += u64::from(is_hidden);
-        // Shorter runs are folded, which is exact only to a 64th: see `history`.
+        // Shorter runs of kernel threads are folded, which is exact only to a 64th: see `history`.
         let since_ns = self.since_ns[cpu as usize];
         if self.who(prev) == KERNEL && self.now_ns < since_ns + FOLD_NS {
             self.now_ns = since_ns + FOLD_NS;
@@ -96,7 +96,7 @@ impl Kernel {
         (self.current[cpu as usize], self.since_ns[cpu as usize]) = (next, now_ns);
     }
 
-    /// What the hook does after a switch that it did not see.
+    /// Does what the hook does after a switch that it did not see.
     fn settle(&mut self, cpu: u32, prev: Option<usize>) {
         if !core::mem::take(&mut self.is_unseen[cpu as usize]) {
             return;
@@ -113,7 +113,7 @@ impl Kernel {
         }
     }
 
-    /// What the hook at `sched_switch` does.
+    /// Does what the hook at `sched_switch` does.
     fn on_switch(&mut self, cpu: u32, prev: Option<usize>, next: Option<usize>, fate: Fate) {
         let clock_ns = self.clock_ns(cpu);
         let ring = <Simulated as crate::waits::WaitHost>::ring(cpu).expect("a CPU");
@@ -141,7 +141,7 @@ impl Kernel {
         }
     }
 
-    /// A task leaves its CPU (`sched_info_depart`).
+    /// Records that a task leaves its CPU (`sched_info_depart`).
     fn depart(&mut self, at: usize, fate: Fate) {
         let (now_ns, clock_ns) = (self.now_ns, self.clock_ns(self.tasks[at].cpu));
         let throttles_tasks = self.flavour == Flavour::ThrottlesTasks;
@@ -159,7 +159,7 @@ impl Kernel {
                 (task.since_ns, task.is_phantom, task.is_seen) = (Some(now_ns), false, true);
                 (task.has_no_clock, task.has_sum) = (false, has_sum);
                 task.began_out_of_runtime = task.is_out_of_runtime;
-                // Whole queues: the clock at the switch in is the base, in the cgroup of that time.
+                // If whole queues are throttled, the base is the clock at the last switch in, in the cgroup of that time.
                 let counts = !throttles_tasks || task.is_throttled;
                 task.base = if throttles_tasks { task.cgroup } else { task.ran.2 };
                 task.throttled_since_ns = counts.then_some(if throttles_tasks { now_ns } else { task.ran.0 });

@@ -26,14 +26,14 @@ pub(super) enum State {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Fate {
     Preempted,
-    /// On its way to sleep, with its state set: the kernel does not stamp it.
+    /// The task is on its way to sleep, with its state set, so the kernel does not stamp it.
     PreemptedUnstamped,
     Sleeps,
     SleepsOnQueue,
     Exits,
 }
 
-/// A task: what the kernel keeps of it, and what the reference keeps.
+/// A task, with the data that the kernel keeps and the data that the reference keeps.
 pub(super) struct Sim {
     pub(super) state: State,
     pub(super) cpu: u32,
@@ -41,52 +41,50 @@ pub(super) struct Sim {
     pub(super) is_kernel_thread: bool,
     pub(super) is_real_time: bool,
     pub(super) is_deadline: bool,
-    /// It has used up its runtime, until it gets more.
+    /// The task has used up its runtime, until it gets more.
     pub(super) is_out_of_runtime: bool,
     pub(super) is_throttled: bool,
-    /// It was forked during the schedule.
     pub(super) is_forked: bool,
     pub(super) switches: u64,
     pub(super) run_delay_ns: u64,
     pub(super) last_queued_ns: u64,
     pub(super) storage: Box<TaskStorage>,
-    // What the reference keeps.
-    /// The part of the current wait that has ended with a move to another cgroup, and that the kernel has not added yet.
+    // Data that the reference keeps.
+    /// The part of the current wait that ended with a move to another cgroup, and that the kernel has not added yet.
     pub(super) ended_ns: u64,
-    /// When the current segment began.
     pub(super) since_ns: Option<u64>,
     /// As in [`Segment`].
     pub(super) throttled_since_ns: Option<u64>,
     pub(super) is_phantom: bool,
     pub(super) has_no_clock: bool,
     pub(super) began_out_of_runtime: bool,
-    /// The cgroup whose throttled time counts, if it is still the task's.
+    /// The cgroup whose throttled time counts, if the task is still in it.
     pub(super) base: u64,
     /// The hook saw the segment begin.
     pub(super) is_seen: bool,
-    /// Its cgroup had run on the CPU by then, as far as the kernel has a sum.
+    /// The task's cgroup had run on the CPU when the segment began, and the kernel has a sum of its run time.
     pub(super) has_sum: bool,
-    /// When, where and in which cgroup it last switched in, or moved to the cgroup while it did not wait.
+    /// When, where and in which cgroup the task last switched in, or moved to the cgroup while it did not wait.
     pub(super) ran: (u64, u32, u64),
     pub(super) unstamped_since_ns: Option<u64>,
     pub(super) unstamped_ns: u64,
     pub(super) unstamped_count: u64,
-    /// The segments of the current wait that have ended.
+    /// Parts of the completed segments of the current wait.
     pub(super) moved: ByCause,
     pub(super) parts: ByCause,
-    /// The lengths of the waits that ended.
+    /// Lengths of the completed waits, ns.
     pub(super) waits: Vec<u64>,
-    /// How many of them had throttled time.
+    /// Number of completed waits with throttled time.
     pub(super) throttled_waits: u64,
     pub(super) missed_ns: u64,
-    /// The sum of [`Log::uncertain_ns`].
+    /// Sum of [`Log::uncertain_ns`].
     pub(super) uncertain_ns: u64,
-    /// Segments that are longer than the history, and whose beginning the hook saw.
+    /// Number of segments that are longer than the history and whose start was seen.
     pub(super) beyond: u64,
 }
 
 impl Kernel {
-    /// A sleeping task that the hook knows since it was forked. `number`: its slot.
+    /// Creates a sleeping task that the hook knows since its fork. `number`: the slot of the task.
     pub(super) fn new_task(&self, number: usize, cgroup: u64, cpu: u32) -> Sim {
         Sim {
             state: State::Sleeping,
@@ -125,9 +123,9 @@ impl Kernel {
         }
     }
 
-    /// Creates the storage of a new task as the program at `task_newtask` does (`create_storage`).
+    /// Creates the storage of a new task in the same way as the program at `task_newtask` (`create_storage`).
     fn create_storage(&self, cgroup: u64) -> Box<TaskStorage> {
-        // SAFETY: it holds only integers; the kernel's map starts with the same zeroes.
+        // SAFETY: the type holds only integers. The kernel's map also starts with zeroes.
         let mut storage = unsafe { Box::<TaskStorage>::new_zeroed().assume_init() };
         storage.start.ran_on = NO_CPU;
         storage.serial = serial((self.tasks.len() + self.finished.len()) as u32 + 1, self.now_ns);
