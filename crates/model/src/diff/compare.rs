@@ -1,4 +1,3 @@
-
 use std::{cmp::Ordering, collections::BTreeSet};
 
 use cgscope_ledger::Cause;
