@@ -22,7 +22,7 @@ pub enum TableType {
     Int64,
     /// 64-bit ids.
     Id64,
-    /// A point in time. The formats store it in UTC with microseconds. [`TableCell`] has ns since 1970.
+    /// A point in time. The formats store it in UTC with microseconds. The cells have ns since 1970.
     Moment,
 }
 
