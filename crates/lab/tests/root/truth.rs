@@ -9,8 +9,8 @@ use crate::{
     load::Load,
 };
 
-/// Returns the part of an unfinished wait that the kernel has already added to its sum, ns. Our sum includes this part when the
-/// wait ends.
+/// Returns the part of an unfinished wait that the kernel has already added to its sum, ns. Our sum includes this part only after
+/// the wait has ended.
 fn booked_ns(sample: &Sample, serial: u64) -> u64 {
     let task = sample.tasks.iter().find(|task| task.serial == serial);
     task.and_then(|task| task.pending.as_ref()).map_or(0, |pending| pending.booked_ns)
