@@ -25,7 +25,7 @@ const BPF_LINK_CREATE: libc::c_long = 28;
 const BPF_ITER_CREATE: libc::c_long = 33;
 const BPF_TRACE_ITER: u32 = 28;
 
-/// The used part of `union bpf_attr`, as in the structures below.
+/// The part of `union bpf_attr` that we use. The structures below also contain only used parts.
 #[repr(C)]
 struct LinkAttributes {
     program: u32,
@@ -88,7 +88,7 @@ fn descriptor<A>(command: libc::c_long, mut attributes: A) -> io::Result<OwnedFd
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// Makes the system call. Pointers in `attributes` must be valid for the command.
+/// Makes the system call. The pointers in `attributes` must be valid for `command`.
 unsafe fn bpf<A>(command: libc::c_long, attributes: &mut A) -> io::Result<libc::c_long> {
     // SAFETY: the kernel accesses at most `size_of::<A>()` bytes.
     let result = unsafe {

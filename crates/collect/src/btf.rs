@@ -1,6 +1,6 @@
 //! Reads BTF, the kernel's description of its own types: only the parts that offsets and features need.
 //!
-//! The reader checks all numbers, because a file may be broken. A part that does not exist is `None`.
+//! The reader checks every number, because the file may be damaged. A missing part is `None`.
 
 use std::{
     collections::HashMap,
@@ -17,7 +17,7 @@ const MAGIC: u16 = 0xeb9f;
 const VERSION: u8 = 1;
 /// Length of the header of a file, bytes.
 const LENGTH_OF_HEADER: u32 = 24;
-/// Position of the kind in a type's second word, bits.
+/// Shift, in bits, that moves the kind to the low bits of a type's second word.
 const KIND_SHIFT: u32 = 24;
 /// Length of the head that every type has, bytes.
 const HEAD: usize = 12;
@@ -41,13 +41,13 @@ pub(crate) mod kind {
     pub(crate) const DATASEC: u32 = 15;
     pub(crate) const DECL_TAG: u32 = 17;
     pub(crate) const ENUM64: u32 = 19;
-    /// The highest known kind. We do not know the length of later kinds.
+    /// The highest known kind. We cannot parse higher kinds, because we do not know their length.
     pub(crate) const LAST: u32 = ENUM64;
 }
 
 pub(crate) struct Btf {
     bytes: Content,
-    /// Position of each type in the file. Type ids count from 1.
+    /// Offset of each type in the file, bytes. Type ids count from 1.
     types: Vec<u32>,
     strings: (usize, usize),
 }
@@ -166,8 +166,9 @@ pub struct AttachPoint {
     pub(crate) name: String,
 }
 
-/// Builds a file in which only the types in `points`, ascending by id, have a name and keep their ids. aya allocates everything
-/// that it parses, and compares all names for each program that it loads. This file leaves little to parse and to compare.
+/// Builds a BTF file for aya. Only the types in `points` (ascending by id) have a name and keep their ids. aya allocates memory
+/// for everything that it parses, and compares all names for each program that it loads. With this small file, aya has little to
+/// parse and to compare.
 pub(crate) fn file_of(points: &[AttachPoint]) -> Vec<u8> {
     let (mut types, mut strings) = (Vec::new(), vec![0]);
     let mut points = points.iter().peekable();

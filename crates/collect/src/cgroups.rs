@@ -1,7 +1,7 @@
 //! Finds the paths of cgroups by id. The id of a cgroup is the inode of its directory.
 //!
-//! The BPF side reports created and removed cgroups. A walk over the tree finds the other cgroups: those that existed before, and
-//! those of processes for which the kernel runs no tracing programs.
+//! The BPF side reports created and removed cgroups. A walk over the tree finds the other cgroups: cgroups that existed before
+//! the measurement, and cgroups created by processes for which the kernel runs no tracing programs.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -25,17 +25,21 @@ use rustix::{
 
 use crate::source::coarse::text;
 
-/// Minimum time between walks, slightly less than the usual interval. A host can create cgroups faster than we walk them.
+/// Minimum time between walks, slightly less than the usual interval. A pause is needed because a host can create cgroups faster
+/// than we walk the tree.
 const WALK_EVERY: Duration = Duration::from_millis(900);
-/// Walks take at most one part in this many of the time, even if a user always renames cgroups or creates more than we keep.
+/// Walks take at most 1/`WALK_SHARE` of the time, even if a user renames cgroups all the time or creates more cgroups than we
+/// keep.
 const WALK_SHARE: u32 = 20;
-/// Walks may use their share of this much time at once, so that a rename shows in the next sample even after a slow walk.
+/// Walks can use up to 1/[`WALK_SHARE`] of this time in advance, so that a rename shows in the next sample even after a slow
+/// walk.
 const WALK_CREDIT: Duration = Duration::from_secs(10);
-/// How long the figures of a removed cgroup can still change. Its last task may be exiting, and some figures may be unread.
+/// Time after its removal in which the figures of a cgroup can still change: the last task may be exiting, and some figures may
+/// be unread.
 const LINGERS: Duration = Duration::from_secs(1);
-/// Walk again if the tree has twice as many cgroups as at the last walk, plus this many: we may have missed removals.
+/// We walk again if the tree has more than twice the cgroups of the last walk plus `MANY`, because we may have missed removals.
 const MANY: usize = 1000;
-/// The id of each hierarchy's root: the first node that `kernfs_create_root` creates (Linux 3.14 to 6.18).
+/// The id of the root cgroup in every hierarchy: `kernfs_create_root` creates this node first (Linux 3.14 to 6.18).
 const ROOT_ID: u64 = 1;
 
 #[derive(Debug, PartialEq, Eq)]
@@ -74,26 +78,27 @@ pub struct CgroupTree {
     pub(crate) shows_all: bool,
     paths: HashMap<u64, Arc<str>>,
     ids: HashMap<Arc<str>, u64>,
-    /// When we noticed the removal of each removed cgroup; some have no known path. If the mount shows only a part of the
-    /// hierarchy, this includes the cgroups outside that part.
+    /// When we noticed the removal of each removed cgroup. This includes cgroups whose path is unknown. If the mount shows only a
+    /// part of the hierarchy, this also includes cgroups outside that part.
     removed: HashMap<u64, Instant>,
-    /// For each cgroup created since we started: a moment before its creation, ns of CLOCK_MONOTONIC.
+    /// A moment shortly before the creation of each cgroup that was created since we started, ns of CLOCK_MONOTONIC.
     made: HashMap<u64, u64>,
     suspects: HashSet<u64>,
-    /// Cgroups that exist, but not at the path that we keep, because we removed unprintable characters from that path.
+    /// Cgroups that exist, but cannot be opened at the path that we keep, because we removed unprintable characters from this
+    /// path.
     unreadable: HashSet<u64>,
-    /// When the tree was last walked, and how many cgroups it had.
+    /// When we last walked the tree, and how many cgroups the tree had then.
     walked: Option<(Instant, usize)>,
-    /// Time that must pass after that walk, so that all walks stay within their share.
+    /// Time that must pass after the last walk, so that all walks together stay within [`WALK_SHARE`].
     walk_debt: Duration,
     bound: Bound,
     /// Total length of `paths`, bytes.
     bytes: usize,
     /// Whether the tree may have more cgroups than we keep.
     is_full: bool,
-    /// Cgroups that have figures but are not kept, each with the path of its nearest kept ancestor.
+    /// Cgroups with figures that we do not keep, each with the path of its nearest kept ancestor.
     merged: HashMap<u64, Arc<str>>,
-    /// The sizes of `merged` in all samples, added up.
+    /// Sum of the sizes of `merged` over all samples.
     merges: u64,
     is_renamed: bool,
     /// Whether events were lost, so that known cgroups may have been removed.
@@ -113,7 +118,7 @@ impl CgroupTree {
         fs::metadata(&self.mount).ok().map(|root| root.ino())
     }
 
-    /// Adds an event that arrived after `since_ns` (CLOCK_MONOTONIC).
+    /// Applies an event that happened after `since_ns` (CLOCK_MONOTONIC).
     pub(crate) fn receive_since(&mut self, event: TreeEvent, since_ns: u64, now: Instant) {
         let made = if let TreeEvent::Made(id, _) = &event { Some(*id) } else { None };
         self.receive(event, now);
@@ -134,7 +139,8 @@ impl CgroupTree {
                     }
                 }
             }
-            // A later walk finds the path once a figure refers to the cgroup, or finds that the cgroup is hidden.
+            // The path is unknown. If a figure refers to the cgroup, a later walk finds the path, or finds that the cgroup is
+            // hidden.
             TreeEvent::Made(..) => {}
             TreeEvent::Removed(id) => {
                 self.removed.entry(id).or_insert(now);
@@ -150,7 +156,7 @@ impl CgroupTree {
         }
     }
 
-    /// Returns the nearest kept ancestor of `path` if the bound leaves no place for `path`.
+    /// Returns the nearest kept ancestor of `path` if the tree is full; otherwise `None`.
     fn nearest_kept(&mut self, path: &str) -> Option<Arc<str>> {
         let Bound { cgroups, bytes } = self.bound;
         self.is_full |= self.paths.len() >= cgroups || self.bytes + path.len() > bytes;
@@ -166,13 +172,13 @@ impl CgroupTree {
         self.merged.insert(id, above);
     }
 
-    /// Counts the cgroups that are now merged into an ancestor. Returns the total of all calls.
+    /// Adds the number of cgroups that are now merged into an ancestor to a sum over all calls, and returns this sum.
     pub(crate) fn count_merged(&mut self) -> u64 {
         self.merges += self.merged.len() as u64;
         self.merges
     }
 
-    /// Whether the figures of the cgroup count for an ancestor, because there are more cgroups than we keep.
+    /// Whether the figures of the cgroup are added to an ancestor, because there are more cgroups than we keep.
     pub(crate) fn is_merged(&self, id: u64) -> bool {
         self.merged.contains_key(&id)
     }
@@ -221,7 +227,7 @@ impl CgroupTree {
         if walk.is_full {
             self.keep_only(&walk, ids, now);
         } else if walk.is_whole() {
-            // Assume that a hidden cgroup exists: the BPF side would have reported its removal, unless events were lost.
+            // If no events were lost, a hidden cgroup still exists, because the BPF side would have reported its removal.
             let is_hidden = |id: &u64| self.paths.get(id).is_some_and(|path| walk.hides(path));
             let known = self.paths.keys().chain(self.merged.keys());
             for id in known.chain(unknown).filter(|id| !walk.found.contains_key(id)) {
@@ -249,19 +255,19 @@ impl CgroupTree {
         let bytes = |paths: &HashMap<u64, Arc<str>>| paths.values().map(|path| path.len()).sum();
         self.bytes = bytes(&self.paths);
         if self.paths.len() > 2 * self.bound.cgroups || self.bytes > 2 * self.bound.bytes {
-            // The owner of this tree never calls `drop_entries`.
+            // Only a tree whose owner never calls `drop_entries` becomes this large.
             let removed = &self.removed;
             self.paths.retain(|id, _| !removed.contains_key(id) || ids.contains(id));
             self.removed.retain(|id, _| ids.contains(id));
             self.bytes = bytes(&self.paths);
         }
-        // If a removed and an existing cgroup have the same path, the path belongs to the existing one.
+        // If a removed and an existing cgroup have the same path, map the path to the existing cgroup.
         self.ids = self.paths.iter().map(|(id, path)| (path.clone(), *id)).collect();
         self.ids.extend(found.into_iter().map(|(id, path)| (path, id)));
     }
 
-    /// Drops all cgroups that the walk did not keep, except removed ones. The figures of a dropped cgroup count for an ancestor
-    /// now.
+    /// Drops all cgroups that the walk did not keep, except removed cgroups. From now on, the figures of a dropped cgroup are
+    /// added to an ancestor.
     fn keep_only(&mut self, walk: &Walk, ids: &HashSet<u64>, now: Instant) {
         let is_found = |id: &u64| walk.found.contains_key(id);
         let removed = &self.removed;
@@ -273,7 +279,8 @@ impl CgroupTree {
         for id in gone {
             let seen = walk.left_out.get(id);
             if seen.is_none() && self.has_missed {
-                // We may have missed the removal of this cgroup. If the cgroup exists, its tasks keep its figures.
+                // We may have missed the removal of this cgroup. If the cgroup still exists, its figures stay as long as it has
+                // tasks.
                 self.removed.entry(*id).or_insert(now);
             }
             let above = seen.or_else(|| self.merged.get(id)).filter(|above| kept.contains(above));
@@ -281,8 +288,8 @@ impl CgroupTree {
         }
     }
 
-    /// Returns the path of a cgroup below the mount. For a removed cgroup this is the last path; for a cgroup that is not kept,
-    /// the path of the nearest kept ancestor. `None` if no path was ever read.
+    /// Returns the path of a cgroup below the mount. For a removed cgroup, this is the last known path. For a cgroup that is not
+    /// kept, this is the path of the nearest kept ancestor. `None` if we never read a path.
     pub fn path(&self, id: u64) -> Option<&Arc<str>> {
         self.paths.get(&id).or_else(|| self.merged.get(&id))
     }
@@ -291,12 +298,13 @@ impl CgroupTree {
         self.removed_since(id).is_some()
     }
 
-    /// Whether the cgroup was removed so long ago that no more figures are expected.
+    /// Whether the cgroup was removed so long ago that its figures can no longer change.
     pub(crate) fn was_removed_long_ago(&self, id: u64, now: Instant) -> bool {
         self.removed_since(id).is_some_and(|since| now.duration_since(since) >= LINGERS)
     }
 
-    /// If the mount shows only a part of the hierarchy, a cgroup that we never saw may be hidden. It does not count as removed.
+    /// Returns when we noticed the removal of a cgroup. If the mount shows only a part of the hierarchy, a cgroup that we never
+    /// saw may be hidden, so it does not count as removed.
     fn removed_since(&self, id: u64) -> Option<Instant> {
         let was_seen = self.paths.contains_key(&id) || self.merged.contains_key(&id);
         self.removed.get(&id).copied().filter(|_| self.shows_all || was_seen)
@@ -334,11 +342,11 @@ impl CgroupTree {
         self.paths.len() + nameless.count()
     }
 
-    /// Iterates over the ids of the known ancestors.
+    /// Iterates over the ids of the cgroup's known ancestors.
     pub fn ancestors(&self, id: u64) -> impl Iterator<Item = u64> + '_ {
         let path = self.path(id).map_or("", |path| path);
         let ends = path.char_indices().filter(|(_, c)| *c == '/').map(|(end, _)| end.max(1));
-        // If the cgroup is not kept, `path` belongs to its nearest kept ancestor, which must be included.
+        // If the cgroup is not kept, `path` is the path of its nearest kept ancestor, so the whole path is also an ancestor.
         let last = self.is_merged(id).then_some(path.len()).filter(|length| *length > 1);
         let ends = ends.chain(last);
         ends.filter_map(|end| self.ids.get(&path[..end]).copied()).filter(move |ancestor| *ancestor != id)
@@ -350,18 +358,19 @@ impl CgroupTree {
     }
 }
 
-/// Returns the number of the cpu controller's hierarchy in `/proc/self/cgroup`; 0 for v2: `cgrp_dfl_root` gets the first number.
+/// Returns the number of the cpu controller's hierarchy in `/proc/self/cgroup`. For v2 this is 0, because `cgrp_dfl_root` gets
+/// the first number.
 pub(crate) fn hierarchy(text: &str, is_v2: bool) -> Option<u64> {
     let cpu = || text::hierarchy(text.as_bytes(), Some("cpu")).and_then(|(number, _)| text::number(number));
     if is_v2 { Some(0) } else { cpu() }
 }
 
-/// Last figures of long-removed cgroups. We free a cgroup's entry when its figures agree in two consecutive samples.
+/// Last figures of long-removed cgroups. We free the entry of a cgroup when its figures are equal in two consecutive samples.
 #[derive(Debug, Default)]
 pub(crate) struct Remains(HashMap<u64, u64>);
 
 impl Remains {
-    /// Takes for each id the sum of its rising figures. Returns the ids whose entries can be freed.
+    /// Stores the sums of the figures, by cgroup id. Returns the ids whose sums have not changed; their entries can be freed.
     pub(crate) fn settled(&mut self, figures: HashMap<u64, u64>) -> HashSet<u64> {
         let before = std::mem::replace(&mut self.0, figures);
         let settled: HashSet<u64> =
@@ -393,9 +402,9 @@ impl Default for Bound {
     }
 }
 
-/// Length of a path that takes one turn, bytes. A longer path takes several turns.
+/// Number of bytes of a path for which the walk uses one extra turn. Most paths are shorter and use no extra turn.
 const USUAL_BYTES: usize = 256;
-/// Minimum number of names to read from a directory, even if many names are still unread.
+/// Number of names that we may always read from a directory, even if many earlier names are still unread.
 const LEAST_NAMES: usize = 256;
 
 #[derive(Debug, Default)]
@@ -408,14 +417,14 @@ pub(super) struct Walk {
     /// Total length of the paths in `found`, bytes.
     pub(super) bytes: usize,
     pub(super) is_full: bool,
-    /// Number of names that were read but not followed yet.
+    /// Number of directory names whose directories we have not opened yet.
     unread: usize,
     bound: Bound,
-    /// Whether cgroups outside the hidden parts may be missing.
+    /// Whether an error may have hidden cgroups outside the directories in `hidden`.
     is_cut_short: bool,
 }
 
-/// A directory that was read, and its unfinished children.
+/// A directory that we have read, and its unfinished children.
 #[derive(Debug)]
 struct Directory {
     /// Path below the mount, without a leading `/`.
@@ -423,15 +432,15 @@ struct Directory {
     depth: usize,
     above: usize,
     unread: Vec<(u64, CString)>,
-    /// Indices of the children that are not finished, the next one first.
+    /// Indices of the opened children that are not finished. The next child to continue is first.
     open: VecDeque<usize>,
     /// Number of turns that this directory must skip, because a long path below it took several turns.
     owed: usize,
 }
 
 impl Walk {
-    /// Reads the cgroups below `mount`. If there are more cgroups than the bound allows, siblings get equal numbers of places for
-    /// their descendants. A sibling with fewer descendants gets only as many places as it has descendants.
+    /// Reads the cgroups below `mount`. If there are more cgroups than the bound allows, each sibling can keep the same number of
+    /// descendants. Places that a sibling does not need go to the other siblings.
     pub(super) fn over(mount: &Path, bound: Bound) -> Self {
         let mut walk = Self { bound, ..Self::default() };
         let root = match openat(CWD, mount, DIRECTORY.difference(OFlags::NOFOLLOW), Mode::empty()) {
@@ -485,7 +494,8 @@ impl Walk {
         walk
     }
 
-    /// Whether the walk found everything except the hidden parts. Without a root, the hierarchy is no longer mounted.
+    /// Whether the walk found everything except the hidden parts. If not even the root was found, the hierarchy is no longer
+    /// mounted.
     pub(super) fn is_whole(&self) -> bool {
         !self.is_cut_short && !self.found.is_empty()
     }
@@ -557,7 +567,8 @@ fn next(directories: &mut [Directory]) -> Option<(usize, (u64, CString))> {
             None if at == 0 => return None,
             None => {
                 at = directory.above;
-                // This directory was moved to the back when we entered it.
+                // When we entered this directory, we moved it to the back of its parent's queue. Remove it there, because it is
+                // finished.
                 directories[at].open.pop_back();
             }
         }
@@ -571,7 +582,8 @@ fn shown(path: &[u8]) -> Arc<str> {
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Returns up to `most` subdirectories, and whether there are more. Reads all at once, so that a deep walk holds few buffers.
+/// Returns up to `most` subdirectories, and whether there are more. Reads the whole list at once, so that a deep walk needs only
+/// a few buffers.
 fn subdirectories(directory: &OwnedFd, most: usize) -> Result<(Vec<(u64, CString)>, bool), Errno> {
     let mut found = Vec::new();
     for entry in Dir::read_from(directory)? {

@@ -21,8 +21,9 @@ fn nanoseconds(time: Timespec) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Updates the clock of this CPU's run queue, which otherwise dates from the latest tick or switch. Sets the priority that the
-/// thread already has: this changes nothing, but the kernel updates the clock first (`__sched_setscheduler`, Linux 4.6 to 7.3).
+/// Updates the clock of this CPU's run queue, which otherwise shows the time of the latest tick or switch. To do this, we set the
+/// thread's priority to its current value: the priority stays the same, but the kernel updates the clock first
+/// (`__sched_setscheduler`, Linux 4.6 to 7.3).
 pub(crate) fn refresh_run_queue() {
     // SAFETY: the first call fills in our parameter. If a call fails, the clock is at most one tick old.
     unsafe {
@@ -37,7 +38,7 @@ pub(crate) fn tick_ns() -> u64 {
     1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)
 }
 
-/// Converts the ticks of `/proc/PID/stat` (USER_HZ; start times count from boot) to CLOCK_MONOTONIC.
+/// Converts the ticks in `/proc/PID/stat` (USER_HZ) to ns. Start times there count from boot; we convert them to CLOCK_MONOTONIC.
 #[derive(Clone, Copy, Debug)]
 pub struct Ticks {
     pub(crate) length_ns: u64,
@@ -46,12 +47,12 @@ pub struct Ticks {
 }
 
 impl Ticks {
-    /// Creates a converter for ticks of `length_ns`, with CLOCK_BOOTTIME ahead by `ahead_ns`.
+    /// Creates a converter for ticks of `length_ns`, for a host where CLOCK_BOOTTIME is ahead of CLOCK_MONOTONIC by `ahead_ns`.
     pub fn new(length_ns: u64, ahead_ns: u64) -> Self {
         Self { length_ns, ahead_ns }
     }
 
-    /// Creates a converter for this host, now.
+    /// Creates a converter for this host, with the current difference between the clocks.
     pub fn of_this_host() -> Self {
         let ahead_ns = nanoseconds(clock_gettime(ClockId::Boottime)).saturating_sub(monotonic_ns());
         Self::new(tick_ns(), ahead_ns)
@@ -61,17 +62,18 @@ impl Ticks {
         ticks.saturating_mul(self.length_ns)
     }
 
-    /// Converts the start of a task that started after the last suspend.
+    /// Converts a start time. The result is correct only if the task started after the last suspend.
     pub fn monotonic_ns(self, ticks: u64) -> u64 {
         self.ns(ticks).saturating_sub(self.ahead_ns)
     }
 
-    /// Returns the tick of CLOCK_BOOTTIME at `monotonic_ns`.
+    /// Converts a time of CLOCK_MONOTONIC to ticks of CLOCK_BOOTTIME.
     pub fn at(self, monotonic_ns: u64) -> u64 {
         (monotonic_ns + self.ahead_ns) / self.length_ns
     }
 
-    /// Whether a task with this start began more than a tick after `monotonic_ns`. After a suspend a task seems to start earlier.
+    /// Whether a task with the start time `ticks` started more than one tick after `monotonic_ns`. A task that started before a
+    /// suspend seems to have started too early.
     pub fn is_later(self, ticks: u64, monotonic_ns: u64) -> bool {
         self.ns(ticks) > monotonic_ns.saturating_add(self.ahead_ns).saturating_add(self.length_ns)
     }

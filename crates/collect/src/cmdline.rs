@@ -1,4 +1,4 @@
-//! Reads the command lines of processes. This happens only to show them, never as part of a sample.
+//! Reads the command lines of processes, only to show them. A sample does not contain command lines.
 
 use std::{
     fs::{self, File},
@@ -13,7 +13,8 @@ use cgscope_model::printable;
 const MOST: u64 = 4096;
 
 /// Returns a process's command line: arguments separated by spaces, at most 4 KiB, no control characters. `None` for a kernel
-/// thread, a zombie, and an exited or hidden process. Can take long: the kernel waits while a thread changes the mappings.
+/// thread, a zombie, and an exited or hidden process. This can take long, because the kernel waits while a thread of the process
+/// changes the memory mappings.
 pub fn cmdline(pid: u32) -> Option<Arc<str>> {
     let mut bytes = Vec::new();
     File::open(format!("/proc/{pid}/cmdline")).ok()?.take(MOST).read_to_end(&mut bytes).ok()?;
@@ -25,16 +26,18 @@ pub fn command_lines(pids: impl IntoIterator<Item = u32>) -> Vec<(u32, Option<Ar
     pids.into_iter().map(|pid| (pid, cmdline(pid))).collect()
 }
 
-/// Returns the effective user id of process `pid`; 0 if it is not dumpable, as after a change of user; `None` as in [`cmdline`].
+/// Returns the effective user id of process `pid`; 0 if the process is not dumpable, for example after it changed its user.
+/// `None` if the process has exited or is hidden.
 pub fn user_id(pid: u32) -> Option<u32> {
     fs::metadata(format!("/proc/{pid}")).ok().map(|metadata| metadata.uid())
 }
 
-/// Parses a command line. Each argument ends with a zero byte. A process with its own title leaves more zero bytes at the end.
+/// Parses a command line. Each argument ends with a zero byte. If a process has set its own title, more zero bytes follow at the
+/// end.
 fn parse_cmdline(bytes: &[u8]) -> Option<Arc<str>> {
     let end = bytes.iter().rposition(|byte| *byte != 0)? + 1;
     let whole = match std::str::from_utf8(&bytes[..end]) {
-        // The limit cut a character in half.
+        // The limit of 4 KiB cuts a multi-byte character in half.
         Err(error) if error.error_len().is_none() => &bytes[..error.valid_up_to()],
         _ => &bytes[..end],
     };
@@ -81,7 +84,7 @@ mod tests {
         let mut command = Command::new("sh");
         command.args(["-c", "echo; read line", &long]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        // The kernel lets the parent continue before it sets the child's arguments.
+        // Wait for the child's output: the parent may continue before the kernel has set the child's arguments.
         child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         let line = cmdline(child.id()).expect("it runs");
         assert!(line.starts_with("sh -c echo; read line xxx"), "{line}");

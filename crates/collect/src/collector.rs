@@ -28,12 +28,14 @@ use crate::{
 };
 
 /// Maximum number of cgroups whose settings a sample re-reads (about 20 ms). With 10,000 cgroups, we notice a changed quota
-/// within 20 samples. Each sample reads the effects of quotas, and the hook sees all throttling.
+/// within 20 samples. We notice throttling earlier, because each sample reads the effects of quotas, and the hook sees all
+/// throttling.
 const SETTINGS_AT_ONCE: u64 = 500;
 /// Maximum time that a sample spends on reading files of cgroups. The first read of a cgroup takes 140 us, a later read of a
-/// cgroup with a quota 40 us. The next sample begins with the unread cgroups.
+/// cgroup with a quota 40 us. If the time runs out, the next sample begins with the unread cgroups.
 const READS: Duration = Duration::from_millis(500);
-/// Maximum number of cgroups that each sample reads (a few milliseconds) because of a quota, although no figure refers to them.
+/// Maximum number of cgroups that a sample reads only because they have a quota, although no figure refers to them. This takes a
+/// few milliseconds.
 const UNNAMED_QUOTAS: usize = 200;
 
 /// What to collect.
@@ -41,13 +43,13 @@ const UNNAMED_QUOTAS: usize = 200;
 pub struct Options {
     /// Which tasks to follow.
     pub selection: Selection,
-    /// Count waits by CPU even if the host has only one node.
+    /// Whether to count waits by CPU even if the host has only one NUMA node.
     pub by_cpu: bool,
-    /// Read on which NUMA nodes the memory of the selected processes is. `memory.rs` describes the cost.
+    /// Whether to read on which NUMA nodes the memory of the selected processes is. `memory.rs` describes the cost.
     pub memory: bool,
-    /// Read how tasks spend their time outside of waits.
+    /// What to read about the time that tasks spend outside of waits, if anything.
     pub accounts: Option<Accounting>,
-    /// Count the demand of cgroups with a quota. The hook then takes longer for tasks in these cgroups.
+    /// Whether to count the demand of cgroups with a quota. The hook then takes longer for tasks in these cgroups.
     pub demand: bool,
     /// Whether several viewers share the readings: see [`Collector::followed`] and [`Collector::follow`].
     pub shared: bool,
@@ -68,18 +70,19 @@ pub struct Collector {
     source: Box<dyn Source>,
     tree: Option<CgroupTree>,
     limits: LimitFiles,
-    /// Where the next sample begins to read files: the first cgroup that the latest sample had no time for; 0: it read all.
+    /// Id of the cgroup at which the next sample begins to read files: the first cgroup that the latest sample had no time for. 0
+    /// if the latest sample read all cgroups.
     read_next: u64,
     /// Total wait time caused by each cgroup's quota so far, ns.
     limited: HashMap<u64, u64>,
     placement: PlacementFiles,
-    /// Read all files of each cgroup. Set if the selection is less than the whole host.
+    /// Whether to read all files of each cgroup. True if only a part of the host is selected.
     whole_limits: bool,
     cost: OwnCost,
     name_containers: Option<NameContainers>,
 }
 
-/// Numbers of items that are kept between samples. What exists on the host limits them.
+/// Numbers of items that are kept between samples. These numbers are limited by what exists on the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     /// Cgroups with a known path.
@@ -117,7 +120,7 @@ impl Collector {
         let mut limits = LimitFiles::new(host);
         (limits.reads_memory, limits.settings_at_once) = (placement.has_several_nodes(), SETTINGS_AT_ONCE);
         let source = source(&mounts, tree.as_ref(), placement.cpu_nodes.clone())?;
-        // Reading the kernel's types takes 15 MiB for a moment, which the C library would not return to the kernel.
+        // Reading the kernel's types takes 15 MiB for a moment. Without this call, the C library would keep this memory.
         // SAFETY: no preconditions.
         unsafe { libc::malloc_trim(0) };
         Ok(Self {
@@ -154,7 +157,8 @@ impl Collector {
         self.place(&mut sample.tasks, mono_ns);
         placement::add_waits(&mut cpus, std::mem::take(&mut sample.cpus));
         sample.cpus = cpus;
-        // Read cgroup events after all figures. Then each cgroup in a figure has its event, unless the event was lost.
+        // Read the cgroup events after all figures. Then we have the creation event of every cgroup that a figure refers to,
+        // unless the event was lost.
         let now = Instant::now();
         if let Some(tree) = &mut self.tree {
             self.source.report_cgroups(tree, now);
@@ -175,8 +179,8 @@ impl Collector {
         Ok(sample)
     }
 
-    /// Reads the tasks of `sample` again. The rest of a sample takes about a millisecond. Without this second read, a command
-    /// that cgscope holds before its start would count as blocked for that time.
+    /// Reads the tasks of `sample` again. Without this second read, a command that cgscope holds before its start would count as
+    /// blocked while the rest of the sample is taken (about a millisecond).
     pub fn read_tasks_again(&mut self, sample: &mut Sample) -> Result<(), Failure> {
         let (unix_ns, mono_ns) = (unix_ns(), monotonic_ns());
         let mut found = self.source.read()?;
@@ -194,7 +198,8 @@ impl Collector {
         self.source.keep(tasks, &changed);
     }
 
-    /// Reads files of cgroups ahead for the next sample, which would otherwise read them. Once used, call this after each sample.
+    /// Reads cgroup settings between two samples, so that the next sample takes less time. After the first call, call this after
+    /// each sample.
     pub fn read_ahead(&mut self) {
         self.limits.read_deferred();
     }
@@ -223,7 +228,8 @@ impl Collector {
         }
     }
 
-    /// Measures the hook over `runs`, for at most `longest`. Samples use the result after the needed `CAP_SYS_ADMIN` is dropped.
+    /// Measures the hook over `runs`, for at most `longest`. Call this before dropping `CAP_SYS_ADMIN`, which this measurement
+    /// needs. Later samples use the result.
     pub fn measure_hook(&mut self, runs: u64, longest: Duration) {
         if let Some(side) = self.source.hook() {
             self.cost.measure(side, runs, longest);
@@ -237,7 +243,8 @@ impl Collector {
         held
     }
 
-    /// Notes which cgroups were throttled since the last sample. Such cgroups have a quota, even if an earlier read found none.
+    /// Notes which cgroups were throttled since the last sample. A throttled cgroup has a quota, even if an earlier read found no
+    /// quota.
     fn note_limited(&mut self, sample: &Sample) {
         let mut sums: HashMap<u64, u64> = HashMap::new();
         for pair in sample.pairs.iter().filter(|pair| pair.blame == Blame::Limited) {
@@ -251,13 +258,14 @@ impl Collector {
     }
 
     /// Reads the limits of the cgroups in `named` and of their ancestors, and adds the ancestors to `named`. Also reads other
-    /// cgroups with a quota, so that their earlier counters are known when a task moves there.
+    /// cgroups with a quota: if a task later moves to such a cgroup, its earlier counters must be known.
     fn read_limits(&mut self, named: &mut Vec<(u64, Arc<str>)>) -> Vec<CgroupReading> {
         let Some(tree) = &mut self.tree else { return Vec::new() };
         let mut ancestors = Vec::new();
         let mut parent = None;
         for (id, path) in named.iter() {
-            // Siblings have the same ancestors. Siblings are often adjacent, because ids rise with the time of creation.
+            // Look up the ancestors once for adjacent siblings. Siblings are often adjacent in `named`, because later cgroups
+            // have higher ids.
             let above = path.rsplit_once('/').map(|(above, _)| above);
             if above != parent || parent.is_none() {
                 ancestors.extend(tree.ancestors(*id));
@@ -324,7 +332,7 @@ fn other_cgroups(sample: &Sample) -> impl Iterator<Item = u64> + '_ {
     exited.chain(sample.pairs.iter().flat_map(|pair| [pair.victim, pair.culprit]))
 }
 
-/// Returns the name of [`REST`] if `REST` is among the culprits. No id is higher.
+/// Returns the id and the name of [`REST`] if `REST` is among the culprits. No cgroup has a higher id.
 fn rest_name(sample: &Sample) -> Option<(u64, Arc<str>)> {
     let has_rest = sample.pairs.iter().any(|pair| pair.culprit == REST);
     has_rest.then(|| (REST, REST_NAME.into()))

@@ -1,4 +1,5 @@
-//! Domains: parts of the BPF side, each with its own maps. Each adds its part to a sample, after the tasks have been read.
+//! Domains: parts of the BPF side, each with its own maps. Each domain adds its figures to a sample, after the tasks have been
+//! read.
 
 pub(crate) mod cpus;
 pub(crate) mod culprits;
@@ -42,9 +43,11 @@ pub(crate) struct Draft<'a> {
     pub(crate) node_places: &'a NodePlaces,
     /// The latest run queue clock of any CPU when the tasks were read, ns.
     pub(crate) clock_ns: u64,
-    /// Stacks of the tasks that are blocked now. They arrive with the tasks, and [`stacks`] adds them to the sample.
+    /// Stacks of the tasks that are blocked now. The BPF side reports these stacks with the tasks, and [`stacks`] adds them to
+    /// the sample.
     pub(crate) under_way: Vec<UnderWay>,
-    /// Pressure that the kernel keeps with the exited tasks of each cgroup. [`waits`] reads it, and [`pressure`] adds it up.
+    /// Pressure from the table of exited tasks, by cgroup id. [`waits`] reads this pressure, and [`pressure`] adds it to the
+    /// sums.
     pub(crate) kept_pressure: Vec<(u64, KeptPressure)>,
     pub(crate) losses: &'a mut Losses,
 }
@@ -63,12 +66,12 @@ pub(crate) trait Domain: Send {
     /// Reads the domain's maps, right after the tasks.
     fn read(&mut self, draft: &mut Draft<'_>) -> Result<(), Failure>;
 
-    /// Completes the sample, which now has limits and CPUs, and prepares the maps for the next sample.
+    /// Completes the sample, and prepares the maps for the next sample. The sample already has its limits and CPUs.
     fn complete(&mut self, _draft: &mut Draft<'_>, _tree: Option<&CgroupTree>) -> Result<(), Failure> {
         Ok(())
     }
 
-    /// Adds the number of items that the domain keeps between samples.
+    /// Sets the numbers of items that the domain keeps between samples.
     fn count_held(&self, _held: &mut Held) {}
 }
 

@@ -19,7 +19,8 @@ use rustix::thread::CapabilitySet;
 const INITIAL_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 const INITIAL_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
 
-/// Gathers all facts except `named_containers`, `features_off` and `trial` (from the collector). `root` is `/` except in tests.
+/// Gathers all facts except `named_containers`, `features_off` and `trial`, which the collector provides. `root` is `/` except in
+/// tests.
 pub fn gather(root: &Path) -> Facts {
     let host = Root(root);
     let release = host.line("proc/sys/kernel/osrelease");
@@ -54,7 +55,8 @@ pub fn gather(root: &Path) -> Facts {
     }
 }
 
-/// Returns the BPF scheduler; `None` if its state is unreadable. A kernel without sched_ext has no such scheduler.
+/// Returns the state of sched_ext; `None` if the state is unreadable. A kernel without sched_ext counts as one without a BPF
+/// scheduler.
 pub fn sched_ext(root: &Path) -> Option<SchedExt> {
     let host = Root(root);
     let Some(state) = host.line("sys/kernel/sched_ext/state") else {
@@ -79,7 +81,8 @@ pub fn cpu_to_node(root: &Path) -> BTreeMap<u32, u32> {
     nodes.into_iter().flat_map(|node| cpus(node).into_iter().map(move |cpu| (cpu, node))).collect()
 }
 
-/// Returns the NUMA node of each present CPU, also of offline CPUs, from the kernel's link in the CPU's directory.
+/// Returns the NUMA node of each present CPU, including offline CPUs. The kernel puts a link to the node into the directory of
+/// each CPU.
 pub fn present_cpu_to_node(root: &Path) -> BTreeMap<u32, u32> {
     let cpus = root.join("sys/devices/system/cpu");
     let number = |name: &std::ffi::OsStr, kind: &str| name.to_str()?.strip_prefix(kind)?.parse::<u32>().ok();
@@ -111,7 +114,8 @@ pub struct CgroupMounts {
     pub cpu_v1: Option<PathBuf>,
     /// The v2 hierarchy.
     pub unified: Option<PathBuf>,
-    /// Whether a v1 hierarchy with a controller is mounted. systemd's v1 hierarchy has only a name and does not count.
+    /// Whether a v1 hierarchy with a controller is mounted. systemd's v1 hierarchy does not count, because it has a name but no
+    /// controller.
     pub has_v1: bool,
 }
 
@@ -121,7 +125,7 @@ impl CgroupMounts {
         cgroup_mounts(&mountinfo(root))
     }
 
-    /// Whether the cpu controller is in v2. A controller is in one hierarchy at a time: in v2, unless a v1 hierarchy has it.
+    /// Whether the cpu controller is in v2. A controller is always in exactly one hierarchy: in v2, unless a v1 hierarchy has it.
     pub fn cpu_is_v2(&self) -> bool {
         self.cpu_v1.is_none() && self.unified.is_some()
     }
@@ -165,7 +169,8 @@ pub(crate) fn mount_v1(mountinfo: &str, controller: &str) -> Option<PathBuf> {
     })
 }
 
-/// Finds a mount point. If a hierarchy has several mounts (bind mounts, containers), prefers the first mount that shows the root.
+/// Finds a mount point. If the hierarchy is mounted several times (bind mounts, containers), prefers the first mount that shows
+/// the root.
 fn mount_point(mountinfo: &str, is_wanted: impl Fn(&Mount<'_>) -> bool) -> Option<PathBuf> {
     let wanted = || mounts(mountinfo).filter(&is_wanted);
     wanted().find(|mount| mount.shows == "/").or(wanted().next()).map(|mount| unescape(mount.point))
@@ -175,9 +180,10 @@ fn mounts(mountinfo: &str) -> impl Iterator<Item = Mount<'_>> {
     mountinfo.lines().filter_map(Mount::parse)
 }
 
-/// Returns the directory that the mount at `point` shows: `/`, or in a container possibly the container's cgroup.
+/// Returns the directory of the hierarchy that the mount at `point` shows. This is usually `/`, but in a container it can be the
+/// container's cgroup.
 pub(crate) fn shown_at(mountinfo: &str, point: &Path) -> Option<String> {
-    // The last mount covers earlier ones.
+    // The last mount at this point hides earlier mounts.
     let mount = mounts(mountinfo).filter(|mount| unescape(mount.point) == point).last()?;
     unescape(mount.shows).into_os_string().into_string().ok()
 }
@@ -235,7 +241,7 @@ fn effective_capabilities(status: &str) -> Option<BTreeSet<String>> {
     Some(held.iter_names().map(|(name, _)| format!("CAP_{name}")).collect())
 }
 
-/// Whether the kernel keeps sched_info. `/proc/self/schedstat` of a running process is zero only without sched_info.
+/// Whether the kernel keeps sched_info. Without sched_info, `/proc/self/schedstat` is zero even for a running process.
 fn counts(schedstat: &str) -> bool {
     schedstat.split_whitespace().nth(2).is_some_and(|slices| slices != "0")
 }
@@ -299,7 +305,7 @@ impl Root<'_> {
 
     fn cgroups(&self, mountinfo: &str) -> CgroupFacts {
         let mounts = cgroup_mounts(mountinfo);
-        // v2 may lack the cpu controller: it can be disabled, or not delegated to this container.
+        // v2 may lack the cpu controller: the controller can be disabled, or it may not be delegated to this container.
         let has_cpu = |mount: &Path| {
             let controllers = format!("{}/cgroup.controllers", mount.display());
             let controllers = self.text(controllers.trim_start_matches('/'));
@@ -339,7 +345,7 @@ impl Root<'_> {
         let file = ["/run/.containerenv", "/.dockerenv", "/run/systemd/container"]
             .into_iter()
             .find(|path| self.0.join(path.trim_start_matches('/')).exists());
-        // In a container without a cgroup namespace, the cgroup path of PID 1 names the engine.
+        // In a container without a cgroup namespace, the cgroup path of PID 1 contains the name of the container engine.
         let by_cgroup = || {
             let cgroup = self.text("proc/1/cgroup")?;
             let mut engines = ["docker", "kubepods", "containerd", "libpod", "lxc"].into_iter();

@@ -11,11 +11,11 @@ pub struct Failure {
     pub effect: String,
     /// What the user can do; can be empty.
     pub remedy: String,
-    /// Who refused.
+    /// Who refused: the request itself, the host, or this mode.
     pub kind: FailureKind,
 }
 
-/// Who refused. Decides whether cgscope tries another mode.
+/// Who refused. This decides whether cgscope tries another mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureKind {
     /// No mode can satisfy the request.

@@ -31,9 +31,9 @@ use crate::{
 
 /// The compiled BPF side.
 pub static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("CGSCOPE_BPF_OBJECT"));
-/// The hook with an empty body. `cargo xtask overhead` compares the hook with it.
+/// A hook with an empty body. `cargo xtask overhead` compares the real hook with this one.
 pub static EMPTY_HOOK_OBJECT: &[u8] = aya::include_bytes_aligned!(env!("CGSCOPE_EMPTY_HOOK_OBJECT"));
-/// The yardstick that `cargo xtask overhead --check` compares the hook with.
+/// The reference program with which `cargo xtask overhead --check` compares the hook.
 pub static YARDSTICK_OBJECT: &[u8] = aya::include_bytes_aligned!(env!("CGSCOPE_YARDSTICK_OBJECT"));
 /// The compiled task iterator of `cgscope sample`.
 pub static SAMPLE_OBJECT: &[u8] = aya::include_bytes_aligned!(env!("CGSCOPE_SAMPLE_OBJECT"));
@@ -61,13 +61,15 @@ pub(crate) struct Plan<'a> {
     pub(crate) maps: &'a [(&'static str, u32)],
 }
 
-/// A loader that another thread creates. This takes time, because aya parses all kernel types, although no program needs them.
+/// A loader that another thread creates. A separate thread saves time, because aya parses all kernel types, although no program
+/// needs them.
 pub(crate) struct Loader(Option<JoinHandle<EbpfLoader<'static>>>);
 
 impl Loader {
     pub(crate) fn begin() -> Self {
-        // The C library gives each thread an arena, and keeps the 2.3 MiB that this thread frees. With one arena, all threads
-        // reuse memory. Programs that only read recordings keep several arenas: their parser threads would wait for each other.
+        // By default the C library gives each thread its own arena, and would keep the 2.3 MiB that this thread frees. With a
+        // single arena, all threads reuse this memory. Programs that only read recordings keep several arenas, because their
+        // parser threads would wait for each other.
         #[cfg(target_env = "gnu")]
         // SAFETY: mallopt has no preconditions; if it fails, nothing changes.
         unsafe {
@@ -90,7 +92,8 @@ pub fn loader() -> EbpfLoader<'static> {
 }
 
 impl KernelSide {
-    /// Loads and attaches the BPF side. Then every switch runs the hook. Call [`read_tasks`](Self::read_tasks) to follow tasks.
+    /// Loads and attaches the BPF side. From then on, every switch runs the hook. Tasks are followed from the first call of
+    /// [`read_tasks`](Self::read_tasks) on.
     pub(crate) fn start(loader: Loader, plan: &Plan<'_>) -> Result<Self, Failure> {
         let Plan { config, cpus, resolved, .. } = plan;
         let btf = resolved.attach_types().map_err(failed("read the kernel's type information"))?;
@@ -103,7 +106,7 @@ impl KernelSide {
             .map_max_entries(names::CHANGES, plan.task_by_id.map_or(1, |_| *cpus + 1))
             .map_max_entries(names::CPU_NODE, *cpus)
             .map_max_entries(names::THROTTLE_CLOCKS, if config.keep_throttle_clock == 0 { 1 } else { *cpus })
-            // Task storage needs this, because aya 0.14 has no type for it.
+            // Task storage needs this option, because aya 0.14 does not support its map type.
             .allow_unsupported_maps();
         for (map, entries) in plan.maps {
             loader.map_max_entries(map, *entries);
@@ -130,7 +133,7 @@ impl KernelSide {
         side.set_room(plan.room.unwrap_or(i64::MAX))?;
         side.attach_helpful(plan, &mut unloaded);
         let freed: &[_] = if has_room { &[names::ON_TASK_FREED] } else { &[] };
-        // Attach forks before switches. A task that forks in between gets its storage at its first switch in.
+        // Attach to forks before switches. A task that is forked in between gets its storage at its first switch in.
         let rename: &[_] = if plan.task_by_id.is_some() { &[names::ON_RENAME] } else { &[] };
         let required = [freed, rename, &[names::ON_NEW_TASK, names::ON_MOVE, names::ON_SWITCH]].concat();
         let attached = side.attach(&required, &mut unloaded).and_then(|()| unloaded.check(names::READ_TASKS));
@@ -154,7 +157,7 @@ impl KernelSide {
                 reasons(&*error)
             ));
         }
-        // If the kernel throttles single tasks, the hook notices a move when the wait ends.
+        // These programs are optional: if the kernel throttles single tasks, the hook notices a move when the wait ends.
         let groups = self.attach(&[names::ON_LEAVE_GROUP, names::ON_ENTER_GROUP], unloaded);
         if let Err(error) = groups
             && plan.resolved.offsets.task_throttled == ABSENT
@@ -165,7 +168,8 @@ impl KernelSide {
             ));
         }
         if config.keep_throttle_clock != 0
-            // Attach the end first. A clock that starts and never stops would attribute every wait to throttling.
+            // Attach the program for the end of throttling first. If the clock started and never stopped, every wait would count
+            // as throttling.
             && let Err(error) = self.attach(&[names::ON_UNTHROTTLE, names::ON_THROTTLE], unloaded)
         {
             self.refused.push(format!(
@@ -176,7 +180,7 @@ impl KernelSide {
     }
 
     fn prepare(&mut self, root_cgroup_id: u64, selection: &Selection) -> AyaResult<()> {
-        // Exited tasks count here if their cgroup has no entry of its own.
+        // Exited tasks whose cgroup has no entry count in the root's entry.
         self.hash_table(names::EXITED)?.insert(root_cgroup_id, Raw(Exited::NONE), 0)?;
         let mut selected: HashMap<_, u64, u64> = self.hash_table(names::SELECTED)?;
         for pid in &selection.pids {
@@ -189,7 +193,7 @@ impl KernelSide {
     }
 
     fn attach(&mut self, programs: &[&'static str], unloaded: &mut Unloaded) -> AyaResult<()> {
-        // Load all programs or none: half of a pair would count wrongly.
+        // Attach all programs or none, because one program of a pair alone would count wrongly.
         programs.iter().try_for_each(|name| unloaded.check(name))?;
         let attached = programs.iter().try_for_each(|name| self.attach_one(name));
         if attached.is_err() {
@@ -236,7 +240,8 @@ impl KernelSide {
         stream.map_err(failed("read the changed tasks"))
     }
 
-    /// Opens a stream of the cgroups that have had a followed task, with new figures of exited tasks.
+    /// Opens a stream of the table of exited tasks. The stream has every cgroup that has had a followed task, with the figures of
+    /// its exited tasks if they may be new.
     pub(crate) fn read_exited(&self) -> Result<impl Read + use<>, Failure> {
         self.exited.open().map_err(failed("read the exited tasks"))
     }
@@ -247,7 +252,7 @@ impl KernelSide {
         }
     }
 
-    /// Sets the node of each CPU, as the node's index plus one. Skips CPUs that are not possible.
+    /// Sets the node of each CPU. A node is given by its index plus one. Skips CPUs beyond the possible CPUs.
     pub(crate) fn set_nodes(&mut self, places: impl IntoIterator<Item = (u32, u32)>) -> Result<(), Failure> {
         step("set the node of each CPU", || {
             let mut nodes: Array<_, u32> = self.array_mut(names::CPU_NODE)?;
@@ -260,7 +265,8 @@ impl KernelSide {
         })
     }
 
-    /// Lets the BPF side reuse culprit and pressure entries that were last used before `clock_ns`. We must have read all of them.
+    /// Lets the BPF side reuse culprit and pressure entries that were last used before `clock_ns`. Call this only after reading
+    /// all these entries.
     pub(crate) fn keep_entries_since(&mut self, clock_ns: u64) -> Result<(), Failure> {
         self.set_first("free old entries of culprits and of pressure", names::KEPT_SINCE, clock_ns)
     }
@@ -276,7 +282,7 @@ impl KernelSide {
     }
 
     /// At the next reading, clears the bits of `clear` in every task, and sets `bits` in all threads of these processes. After
-    /// that reading, call this with empty arguments, because another process may get the same id.
+    /// that reading, call this with empty arguments. Otherwise a new process with the same id would also get the bits.
     pub(crate) fn mark(&mut self, clear: u64, bits: &BTreeMap<u32, u64>) -> Result<(), Failure> {
         step("select the processes to follow", || {
             let mut selected: HashMap<_, u64, u64> = self.hash_table(names::SELECTED)?;
@@ -301,7 +307,8 @@ impl KernelSide {
         })
     }
 
-    /// Returns the time in the hook (ns) and the number of runs. `None` unless [`measure`] is on.
+    /// Returns the total time of all runs of the hook (ns) and the number of runs. The kernel counts both only while [`measure`]
+    /// is on.
     pub(crate) fn hook_time(&self) -> Option<(u64, u64)> {
         let program: &BtfTracePoint = self.bpf.program(names::ON_SWITCH)?.try_into().ok()?;
         let info = program.info().ok()?;
@@ -399,7 +406,8 @@ pub fn read_iterator(bpf: &mut Ebpf, name: &str) -> AyaResult<File> {
     Ok(iterator.take_link(id)?.into_file()?)
 }
 
-/// Converts the error for a missing entry to `None`. aya reports a missing entry differently for lookups and for removals.
+/// Converts the error for a missing entry to `None`. aya returns one error for lookups of a missing entry, and another error for
+/// removals.
 pub(crate) fn if_there<T>(result: Result<T, MapError>) -> Result<Option<T>, MapError> {
     match result {
         Err(MapError::KeyNotFound) => Ok(None),
@@ -415,7 +423,7 @@ pub(crate) fn step<T>(doing: &'static str, step: impl FnOnce() -> AyaResult<T>) 
 const CGROUP_PROGRAMS: [&str; 4] =
     [names::ON_CGROUP_MADE, names::ON_CGROUP_REMOVED, names::ON_CGROUP_RENAMED, names::ON_CGROUP_ATTACH];
 
-/// Maximum number of threads that load programs: two programs take most of the time.
+/// Maximum number of threads that load programs. More threads would not help, because two programs take most of the time.
 const LOADERS: usize = 4;
 
 /// Errors of the programs that the kernel refused to load, by program name.
@@ -467,13 +475,14 @@ fn table_reading(bpf: &mut Ebpf, reading: &str, of: &str) -> AyaResult<TableRead
     Ok(TableReading::new(reading.as_fd(), table(bpf, of)?)?)
 }
 
-/// The first half of a BPF call instruction. The second half is the number of the function.
+/// The first half of a BPF call instruction. The second half holds the number of the function.
 const CALL: [u8; 4] = [0x85, 0, 0, 0];
-/// The first half of a call to a kernel function. The second half is its BTF id (BPF_PSEUDO_KFUNC_CALL, Linux 5.13).
+/// The first half of a call of a kernel function (BPF_PSEUDO_KFUNC_CALL, Linux 5.13). The second half holds the BTF id of the
+/// function.
 const CALL_KERNEL: [u8; 4] = [0x85, 0x20, 0, 0];
 
-/// Inserts the ids of kernel functions into the calls, because neither aya 0.14 nor the compiler can express them. Without ids,
-/// the kernel refuses the programs with these calls.
+/// Converts numbered calls to calls of kernel functions, by BTF id. Neither aya 0.14 nor the compiler can create such calls.
+/// Without ids, the kernel refuses the programs that contain these calls.
 fn with_kernel_calls(mut object: Vec<u8>, ids: Option<[u32; 2]>) -> Vec<u8> {
     // The file aligns sections with instructions to 8 bytes.
     for instruction in object.chunks_exact_mut(8) {
@@ -498,10 +507,10 @@ pub(crate) fn measure() -> Option<OwnedFd> {
     enable_stats(Stats::RunTime).ok()
 }
 
-/// Result of an aya call, before its error becomes a [`Failure`].
+/// Result of an aya call. The error is not converted to a [`Failure`] yet.
 pub type AyaResult<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// Converts the error of a step of the BPF side into a [`Failure`].
+/// Returns a function that converts an error of the BPF side into a [`Failure`]. `doing` is the step that failed.
 pub fn failed<E: Into<Box<dyn std::error::Error>>>(doing: &'static str) -> impl FnOnce(E) -> Failure {
     move |error| {
         let reasons = reasons(&*error.into());
@@ -526,11 +535,12 @@ fn reasons(error: &dyn std::error::Error) -> String {
     reasons
 }
 
-/// Prefixes of the statistics lines that the verifier writes after its reason.
+/// Prefixes of the lines with statistics that the verifier writes after the reason for its refusal.
 const STATISTICS: [&str; 5] =
     ["verification time", "stack depth", "insns processed", "processed ", "max_states_per_insn"];
 
-/// Returns the first line and the last lines. In between, the verifier may list everything that it processed.
+/// Returns the first line and the last three lines of a long log. The lines in between may list all instructions that the
+/// verifier processed.
 fn brief(text: &str) -> String {
     let is_statistics = |line: &&str| STATISTICS.iter().any(|name| line.starts_with(name));
     let lines: Vec<&str> = text.lines().filter(|line| !is_statistics(line)).collect();
@@ -556,7 +566,7 @@ mod tests {
         );
     }
 
-    /// Otherwise, removing an entry that is already freed would end the measurement.
+    /// If this were an error, removing an already freed entry would end the measurement.
     #[test]
     fn an_entry_that_is_not_there_is_no_error_whether_it_is_looked_up_or_removed() {
         let removed = |kind: ErrorKind| -> Result<(), MapError> {

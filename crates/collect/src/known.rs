@@ -19,7 +19,7 @@ use crate::{
     stream::{Reported, TaskReported},
 };
 
-/// The tasks of the latest reading, ascending by serial. The kernel shows tasks in this order.
+/// The tasks of the latest reading, ascending by serial. The kernel reports tasks in this order.
 #[derive(Default)]
 pub(crate) struct KnownTasks {
     tasks: Vec<KnownTask>,
@@ -29,38 +29,39 @@ pub(crate) struct KnownTasks {
     pub(crate) throttled: Throttled,
     /// Number of tasks by cgroup.
     cgroups: HashMap<u64, usize>,
-    /// A task before its first reading. All tasks share its empty parts.
+    /// The initial reading of a new task. All new tasks share its empty parts.
     empty: Arc<TaskReading>,
 }
 
-/// Input of a task reading besides the records.
+/// Input of a task reading in addition to the records.
 pub(crate) struct Around<'a> {
     pub(crate) nodes: &'a BTreeMap<u32, u32>,
     pub(crate) places: &'a NodePlaces,
-    /// CLOCK_MONOTONIC, ns.
+    /// Time of the reading, ns of CLOCK_MONOTONIC.
     pub(crate) read_ns: u64,
 }
 
 pub(crate) struct Reading<'a> {
     known: &'a mut KnownTasks,
     around: Around<'a>,
-    /// Whether the reading visits all tasks. If true, a task without a record has exited.
+    /// Whether the reading visits all tasks. If it does, a known task without a record has exited.
     visits_all: bool,
-    /// Index of the next known task. Most records belong to that task.
+    /// Index of the known task to which the next record probably belongs.
     next: usize,
     added: Vec<KnownTask>,
     /// Indices in `added`, by serial.
     added_at: HashMap<u64, usize>,
-    /// Waiting tasks, by serial. A task that is reported twice may wait only in its first record.
+    /// Latest records of the waiting tasks, by serial. A task that is reported twice may have stopped waiting in its second
+    /// record.
     waiting: HashMap<u64, TaskRecord>,
-    /// CPUs of the tasks that run or wait, by serial. Throttled tasks are excluded.
+    /// CPUs of the tasks that run or wait, by serial. This excludes throttled tasks.
     active: HashMap<u64, u32>,
     lists: Lists,
     /// The latest run queue clock, ns. The clock of an idle CPU stands still, so the latest clock is the best estimate of now.
     clock_ns: u64,
 }
 
-/// Figures at the ends of the lists of changed tasks.
+/// Figures from the records at the end of each list of changed tasks.
 #[derive(Default)]
 struct Lists {
     has_more: bool,
@@ -158,8 +159,8 @@ impl Reading<'_> {
         std::mem::take(&mut self.lists.has_more)
     }
 
-    /// Returns whether changed tasks may be missing from the lists. Either a list overflowed, or more tasks run or wait on a CPU
-    /// than were reported. A task that woke up and has not run yet is on no list.
+    /// Returns whether changed tasks may be missing from the lists: either a list overflowed, or more tasks run or wait on a CPU
+    /// than the lists reported. For example, a task that woke up and has not run yet is on no list.
     pub(crate) fn misses_tasks(&self) -> bool {
         let mut reported: HashMap<u64, u64> = HashMap::new();
         for cpu in self.active.values() {
@@ -200,7 +201,7 @@ impl Reading<'_> {
                 task
             }
             None => {
-                // The kernel shows a task again if its record did not fit. Only the later record is complete.
+                // The kernel reports a task again if its record did not fit into the buffer. Only the later record is complete.
                 let at = *self.added_at.entry(record.serial).or_insert(self.added.len());
                 if at == self.added.len() {
                     let reading = match self.added.last() {
@@ -230,7 +231,8 @@ impl Reading<'_> {
         task
     }
 
-    /// Finds a known task. Records arrive in ascending order, except after `execve`: a thread then gets the id of its process.
+    /// Finds a known task. Records arrive in ascending order of serials. The exception is a thread that called `execve`, because
+    /// it gets the id of its process.
     fn seek(&mut self, serial: u64) -> Option<usize> {
         let tasks = &self.known.tasks;
         let at = |place: usize| tasks.get(place).map(|task| task.reading.serial);
@@ -250,7 +252,8 @@ impl Reading<'_> {
     /// Ends the reading. Returns the latest run queue clock, ns.
     pub(crate) fn end(self) -> u64 {
         let Self { known, mut added, waiting, clock_ns, visits_all, .. } = self;
-        // A thread id belongs to one living task. A known task with the same id has exited, or got a new serial in a move.
+        // A thread id belongs to one living task. If a new task has the thread id of a known task, the known task has exited, or
+        // has got a new serial by moving to another cgroup.
         for task in &added {
             let (Ok(at) | Err(at)) = known.find(task.reading.serial);
             for other in known.tasks[at.saturating_sub(1)..].iter_mut().take(2) {
@@ -293,7 +296,8 @@ fn leave(cgroups: &mut HashMap<u64, usize>, id: u64) {
     }
 }
 
-/// Returns whether the reading has the name in the record. Also false for a name with characters that we do not show.
+/// Returns whether the reading has the same name as the record. Returns false if the name contains characters that we do not
+/// show.
 fn has_name(reading: &TaskReading, record: &TaskRecord) -> bool {
     let name = reading.comm.as_bytes();
     record.comm.strip_prefix(name).is_some_and(|rest| rest.first().is_none_or(|byte| *byte == 0))
@@ -301,13 +305,13 @@ fn has_name(reading: &TaskReading, record: &TaskRecord) -> bool {
 
 pub(crate) struct KnownTask {
     pub(crate) reading: Arc<TaskReading>,
-    /// Figures of the task when it moved to its current cgroup.
+    /// Figures of the task at its move to its current cgroup; `None` if it has not moved.
     base: Option<Box<Base>>,
     pub(crate) stack: Option<Arc<[u64]>>,
     /// Bits of the viewers that follow the task.
     followers: u64,
     reported_in: u64,
-    /// Whether the latest sample is the last one with this task.
+    /// Whether the task has exited. The latest sample is then the last sample with this task.
     has_exited: bool,
 }
 
@@ -330,7 +334,7 @@ impl KnownTask {
         Some(Arc::new(places.placement(&raw, ran_ns)))
     }
 
-    /// Replaces the reading. Unchanged parts keep their allocation.
+    /// Replaces the reading. The new reading shares unchanged parts with the previous one.
     fn update(&mut self, reported: &TaskReported<'_>, turn: u64, around: &Around<'_>) -> Active {
         let record = reported.record;
         self.reported_in = turn;
@@ -383,7 +387,8 @@ impl KnownTask {
     }
 }
 
-/// Figures of a task when it moved to its cgroup. Earlier figures belong to the previous cgroup.
+/// Figures of a task at its move to its current cgroup. We subtract them from later figures, because they belong to the previous
+/// cgroup.
 struct Base {
     found_ns: u64,
     before_move: Arc<BeforeMove>,
@@ -395,7 +400,7 @@ struct Base {
 impl Base {
     fn new(reported: &TaskReported<'_>, base: wire::Reported, found_ns: u64) -> Self {
         let placement = reported.placement.copied().unwrap_or_default();
-        // The kernel does not count exited threads by cgroup.
+        // The kernel does not count exited threads by cgroup, so use the current figures.
         let exited_threads = reported.accounts.map(|accounts| accounts.exited_threads).unwrap_or_default();
         let hist = Hist::default().advanced_to(&base.histogram.counts, &base.histogram.shares);
         let mut totals = Totals::from(base.totals);
@@ -525,7 +530,7 @@ mod tests {
         for exit in [Some(Reported::Exited(first.serial)), None] {
             let mut known = KnownTasks::default();
             read(&mut known, true, &[reported(&first)]);
-            // Without an exit record, the reading visits all tasks and does not find this task.
+            // If there is no exit record, the next reading visits all tasks and does not find this task.
             let records: Vec<Reported<'_>> = [reported(&later)].into_iter().chain(exit).collect();
             assert_eq!(read(&mut known, exit.is_none(), &records), [(2, 30)]);
             assert_eq!(read(&mut known, exit.is_none(), &[]), []);

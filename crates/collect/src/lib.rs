@@ -1,8 +1,8 @@
 //! Reads the running host from BPF, `/proc` and `/sys`.
 //!
 //! [`Collector::start`] looks up the offsets of the kernel's fields ([`offsets`]) and attaches the BPF side ([`kernel_side`]). In
-//! coarse mode it opens `/proc` instead. [`Collector::sample`] reads all tasks ([`stream`]), names cgroups ([`cgroups`]) and adds
-//! cgscope's own cost.
+//! coarse mode, [`Collector::start`] opens `/proc` instead. [`Collector::sample`] reads all tasks ([`stream`]), names cgroups
+//! ([`cgroups`]) and adds cgscope's own cost.
 
 mod bpf_calls;
 mod btf;
@@ -40,7 +40,7 @@ pub use patch::patched;
 pub use symbols::KernelSymbols;
 pub use time_split::TimeSplit;
 
-/// The parts that `cgscope-psn` and the check for hidden targets share with the [`Collector`].
+/// Parts of the [`Collector`] that `cgscope-psn` and the check for hidden targets also use.
 pub mod shared_parts {
     pub use crate::{
         bpf_calls::Raw,

@@ -1,8 +1,8 @@
 //! Reads the CPU limits of cgroups and their effects, from the files of v2, v1 or both.
 //!
 //! Parsers are plain functions on text. They return `None` for text in a format that the kernel does not write. [`LimitFiles`]
-//! reads as little as possible, because with 10,000 cgroups these files would be most of the cost of a sample. Settings rarely
-//! change, so a read of them serves several samples. Effects are read only for cgroups with a limit.
+//! reads as few files as possible, because with 10,000 cgroups these reads would be most of the cost of a sample. Settings rarely
+//! change, so one read of the settings serves several samples. Effects are read only for cgroups with a limit.
 
 use std::{
     collections::HashMap,
@@ -23,10 +23,11 @@ use crate::{
 
 /// Minimum number of reads of a cgroup between two reads of its settings.
 const SETTINGS_EVERY: u64 = 5;
-/// Maximum length of a file, bytes. The longest file is a list of CPUs: every second CPU of 8192 takes 21 KB.
+/// Maximum length of a file, bytes. The longest file is a list of CPUs: a list of every second of 8192 CPUs has 21 KB.
 const LONGEST: usize = 32 << 10;
 
-/// Parses quota (`None` for `max`) and period of `cpu.max`, µs. Both are `None` in any format but `cpu_max_show`'s (Linux 4.15).
+/// Parses the quota (`None` for `max`) and the period in `cpu.max`, µs. Both are `None` if the text does not have the format of
+/// `cpu_max_show` (Linux 4.15).
 pub fn cpu_max(text: &str) -> (Option<u64>, Option<u64>) {
     let Some((quota, period)) = text.trim().split_once(' ') else { return (None, None) };
     match (quota, quota.parse().ok(), period.parse().ok()) {
@@ -72,13 +73,13 @@ pub fn cpu_pressure(text: &str) -> (Option<u64>, Option<u64>) {
     (total("some"), total("full"))
 }
 
-/// Counts the CPUs in a list such as `0-3,8`. Also returns `None` for an empty list, on which nothing can run.
+/// Counts the CPUs in a list such as `0-3,8`. Returns `None` for an empty list, because nothing can run there.
 pub fn cpu_count(text: &str) -> Option<u32> {
     let count = parse_cpu_list(text)?.len();
     u32::try_from(count).ok().filter(|count| *count > 0)
 }
 
-/// Parses a file that holds only a number. Returns `None` for v1's -1 (no quota).
+/// Parses a file that contains only a number. Returns `None` for -1, which means no quota in v1.
 pub fn number(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
@@ -92,10 +93,11 @@ fn ns(us: &str) -> Option<u64> {
 pub struct LimitFiles {
     mounts: Mounts,
     reader: Reader,
-    /// Also read memory by node. This costs as much as all other files, because the kernel sums the memory over all CPUs.
+    /// Whether to read the memory by node, too. This takes as long as reading all other files, because the kernel sums the memory
+    /// over all CPUs.
     pub(crate) reads_memory: bool,
     /// Maximum number of cgroups (at least 1) whose settings are re-read between two calls of [`LimitFiles::drop_unread`].
-    /// Cgroups take turns. If there are at most five times as many cgroups, every fifth read of a cgroup re-reads its settings.
+    /// Cgroups take turns. If there are at most five times this many cgroups, every fifth read of a cgroup re-reads its settings.
     pub(crate) settings_at_once: u64,
     known: HashMap<u64, KnownCgroup>,
     turn: u64,
@@ -109,7 +111,7 @@ pub struct LimitFiles {
 struct KnownCgroup {
     settings: CgroupReading,
     reads: u64,
-    /// Spreads the re-reads of cgroups that were first read together.
+    /// Number of the cgroup. Different numbers spread the re-reads of cgroups that were first read together.
     turn: u64,
     is_read: bool,
     is_due: bool,
@@ -125,7 +127,7 @@ struct Counters {
 }
 
 impl Counters {
-    /// Whether the growth until `later` does not fit the quota, or the cgroup was throttled in between.
+    /// Whether the quota may have changed until `later`: the cgroup used more CPU time than the quota allows, or was throttled.
     fn contradict(&self, later: &Self, limits: &CgroupReading) -> bool {
         let came = |before: Option<u64>, now: Option<u64>| now?.checked_sub(before?);
         if came(self.throttled, later.throttled).is_some_and(|throttled| throttled != 0) {
@@ -149,12 +151,12 @@ impl LimitFiles {
 
     /// Reads a cgroup by its id (the inode of its directory) and its path below the cpu controller's mount (`/a/b`).
     ///
-    /// The first read includes the settings. Later, cgroups take turns: each cgroup re-reads its settings once in its second to
-    /// sixth read, and then at every fifth read (see `settings_at_once`). Effects are read every time, but only if the cgroup has
-    /// a quota or `whole` is set.
+    /// The first read includes the settings. Later, cgroups take turns: the settings of a cgroup are re-read once in its second
+    /// to sixth read, and then in every fifth read (see `settings_at_once`). Effects are read every time if the cgroup has a
+    /// quota or `whole` is set; otherwise never.
     ///
-    /// Returns `None` if the cgroup was removed or replaced, and for a path with `..`. If no file needs to be read, a removal is
-    /// noticed later. If the cgroup is removed during the read, the remaining figures are missing.
+    /// Returns `None` if the cgroup was removed or replaced, and for a path with `..`. A call that need not read any file does
+    /// not notice a removal. If the cgroup is removed during the read, the figures that were not read yet are missing.
     pub fn read(&mut self, id: u64, path: &str, whole: bool) -> Option<CgroupReading> {
         let has_effects = |settings: &CgroupReading| whole || settings.quota_us.is_some();
         let kept = self.kept(id, path);
@@ -188,14 +190,14 @@ impl LimitFiles {
         }
     }
 
-    /// Makes the next read include the settings if no quota is known, because a quota has throttled a task of this cgroup.
+    /// Notes that a quota has throttled a task of this cgroup. If we know of no quota, the next read includes the settings.
     pub fn was_out_of_quota(&mut self, id: u64) {
         if let Some(known) = self.known.get_mut(&id) {
             known.is_due |= known.settings.quota_us.is_none();
         }
     }
 
-    /// Replaces the counters. Returns whether the quota may have changed: the counters do not fit, or the cgroup was throttled.
+    /// Replaces the counters. Returns whether the quota may have changed: see [`Counters::contradict`].
     fn has_moved_on(&mut self, id: u64, now: &CgroupReading, at: Instant) -> bool {
         let Some(known) = self.known.get_mut(&id) else { return false };
         let counters =
@@ -211,7 +213,7 @@ impl LimitFiles {
 
     fn kept(&mut self, id: u64, path: &str) -> Option<CgroupReading> {
         let every = SETTINGS_EVERY.max((self.known.len() as u64).div_ceil(self.settings_at_once));
-        // Deferred settings appear one read later.
+        // Subtract 1, because deferred settings appear one read later.
         let every = every - u64::from(self.is_deferring);
         let known = self.known.get_mut(&id)?;
         known.reads += 1;
@@ -228,8 +230,9 @@ impl LimitFiles {
         Some(known.settings.clone())
     }
 
-    /// Re-reads the settings that are due. From the first call on, [`read`](Self::read) leaves them to this function, so that no
-    /// sample waits for them. `read` still reads at once the settings of new cgroups, and those that the counters do not fit.
+    /// Re-reads the settings that are due. After the first call of this function, [`read`](Self::read) leaves these settings to
+    /// this function, so that no sample waits for them. `read` itself still reads the settings of new cgroups, and the settings
+    /// that the counters contradict.
     pub(crate) fn read_deferred(&mut self) {
         self.is_deferring = true;
         for (id, path) in std::mem::take(&mut self.deferred) {
@@ -237,7 +240,7 @@ impl LimitFiles {
             let settings = path.map(|path| self.read_settings(id, path));
             match (settings, self.known.get_mut(&id)) {
                 (Some(settings), Some(known)) => known.settings = settings,
-                // The next read notices that the cgroup was removed.
+                // The cgroup was removed. The next read notices this.
                 (None, _) => drop(self.known.remove(&id)),
                 (Some(_), None) => {}
             }
@@ -294,7 +297,8 @@ impl LimitFiles {
             return files.text("cpuset.cpus").map(list);
         }
         let mount = self.mounts.unified.as_deref()?;
-        // If the cpu controller is in v1, this cgroup may not exist in v2. Then its ancestors in v2 do not describe it.
+        // If the cpu controller is in v1, this cgroup may be missing in v2. The ancestors of its path in v2 then say nothing
+        // about this cgroup.
         if !self.mounts.cpu_is_v2 && !mount.join(path).is_dir() {
             return None;
         }
@@ -335,7 +339,8 @@ impl LimitFiles {
     }
 }
 
-/// Returns the path to join to a mount. Any user may have written the path into a file, and `..` could lead anywhere.
+/// Converts a path to a path relative to the mount. Returns `None` for a path with `..`, which could lead anywhere: the path may
+/// come from a file that another user wrote.
 fn below_the_mount(path: &str) -> Option<&str> {
     let path = path.trim_start_matches('/');
     path.split('/').all(|name| name != "..").then_some(path)
@@ -403,7 +408,7 @@ impl Reader {
     }
 }
 
-/// Reads to the end. Returns `None` on errors, and for a full buffer, because the text may be cut.
+/// Reads to the end of the file. Returns `None` on errors, and if the buffer is full, because the text may then be cut.
 fn fill(file: &mut File, buffer: &mut [u8]) -> Option<usize> {
     let mut length = 0;
     while length < buffer.len() {

@@ -15,7 +15,7 @@ use cgscope_model::{
     sum,
 };
 
-/// The lines of v2's `memory.numa_stat` that do not overlap (`memory_stats` in `mm/memcontrol.c`).
+/// Lines of `memory.numa_stat` in v2 that do not count the same memory twice (`memory_stats` in `mm/memcontrol.c`).
 const DISJOINT: [&str; 6] =
     ["anon", "file", "kernel_stack", "pagetables", "slab_reclaimable", "slab_unreclaimable"];
 
@@ -27,7 +27,8 @@ pub fn numa_stat(text: &str) -> Vec<(u32, u64)> {
     sums
 }
 
-/// Converts v1's `memory.numa_stat` from pages to bytes. Before 3.17 the file has only `total=...`, which excludes descendants.
+/// Converts v1's `memory.numa_stat` from pages to bytes. Before Linux 3.17, the file has only `total=...`, which excludes
+/// descendants.
 pub fn numa_stat_v1(text: &str, page_bytes: u64) -> Vec<(u32, u64)> {
     let line = |name: &str| text.lines().find(|line| line.starts_with(name));
     let line = line("hierarchical_total=").or_else(|| line("total=")).unwrap_or_default();
@@ -79,14 +80,16 @@ impl Maps {
 }
 
 const POLICIES: usize = 8;
-/// Maximum number of processes to read: the processes with the most CPU time so far.
+/// Maximum number of processes to read. We choose the processes with the most CPU time so far.
 const PROCESSES: usize = 16;
 const PAUSE: Duration = Duration::from_secs(1);
-/// Minimum pause as a multiple of the last reading's duration. Readings then take at most 1 % of the time.
+/// Minimum pause between two readings, as a multiple of the duration of the last reading. Readings thus take at most 1 % of the
+/// time.
 const PAUSES_PER_READING: u32 = 100;
 
-/// Reads the NUMA nodes of processes' memory, only on demand. The kernel walks the page tables of each mapping under the mmap
-/// lock (read): milliseconds per GiB with 4 KiB pages. The process can fault pages then, but cannot map or unmap memory.
+/// Reads on which NUMA nodes the memory of processes is, only on demand. The kernel walks the page tables of each mapping, which
+/// takes milliseconds per GiB with 4 KiB pages. During this walk, the kernel holds the mmap lock for reading: the process can
+/// fault pages, but cannot map or unmap memory.
 #[derive(Debug)]
 pub(crate) struct MemoryFiles {
     root: PathBuf,
@@ -99,7 +102,8 @@ impl MemoryFiles {
         Self { root: root.into(), due: None, latest: Vec::new() }
     }
 
-    /// Returns the memory of these tasks' processes, ascending by id. Returns the previous result if no reading is due.
+    /// Returns the memory of the processes of these tasks, ascending by process id. If no reading is due, returns the previous
+    /// result.
     pub(crate) fn read(&mut self, tasks: &[Arc<TaskReading>], now: Instant) -> Vec<ProcessMemory> {
         let is_due = self.due.is_none_or(|due| now >= due);
         if is_due {
@@ -112,7 +116,8 @@ impl MemoryFiles {
         self.latest.clone()
     }
 
-    /// Returns `None` if the process has exited, is unreadable or has no memory (kernel threads), or without NUMA support.
+    /// Returns `None` if the process has exited, is unreadable or has no memory (kernel threads), or if the kernel has no NUMA
+    /// support.
     fn process(&self, tgid: u32) -> Option<ProcessMemory> {
         let file = File::open(self.root.join(format!("proc/{tgid}/numa_maps"))).ok()?;
         let page_bytes = rustix::param::page_size() as u64;

@@ -19,7 +19,8 @@ use crate::{
 /// The file with the kernel's types (CONFIG_DEBUG_INFO_BTF).
 pub const VMLINUX_BTF: &str = "/sys/kernel/btf/vmlinux";
 
-/// The programs, each with the kernel function, tracepoint or iterator that it attaches to. The slowest ones to verify are first.
+/// The programs, each with the kernel function, tracepoint or iterator to which it attaches. Programs that take long to verify
+/// are first.
 pub(crate) const PROGRAMS: [(&str, &str); 16] = [
     (names::ON_SWITCH, "sched_switch"),
     (names::ON_MOVE, "sched_migrate_task"),
@@ -48,7 +49,7 @@ pub struct Resolved {
     pub off: Vec<FeatureOff>,
     /// The BTF ids of the functions of [`Feature::TaskById`].
     pub task_by_id: Option<[u32; 2]>,
-    /// The types that [`PROGRAMS`] attach to, as far as the kernel has them, ascending by id.
+    /// Those types of this kernel to which [`PROGRAMS`] attach, ascending by id.
     attach_points: Vec<AttachPoint>,
 }
 
@@ -175,7 +176,7 @@ fn probe(types: &Named<'_>, probe: Probe) -> Option<String> {
     }
 }
 
-/// Returns the number of arguments of a tracepoint's function, as BPF programs see them.
+/// Returns the number of arguments that a BPF program on this tracepoint receives.
 fn arguments(types: &Named<'_>, tracepoint: &str) -> Option<usize> {
     let typedef = types.of_kind(&type_of_tracepoint(tracepoint), kind::TYPEDEF)?;
     let pointer = typedef.inner().filter(|ty| ty.kind() == kind::PTR)?;
@@ -191,8 +192,8 @@ fn find(types: &Named<'_>, field: &Field) -> Option<u32> {
     structures.into_iter().find_map(in_structure).map(Offsets::bit)
 }
 
-/// Returns the offset in bits of member `name`, and within it of the members in `rest`. Members of anonymous structs and unions
-/// count as members of the parent.
+/// Returns the offset of a nested member, bits: of member `name`, and inside it of the members in `rest`. Members of anonymous
+/// structs and unions count as members of the parent.
 fn bit_offset<'a>(
     structure: Type<'_>,
     name: &str,
@@ -214,9 +215,9 @@ fn bit_offset<'a>(
     None
 }
 
-/// Returns the structure or union that typedefs and qualifiers refer to.
+/// Follows typedefs and qualifiers to a structure or union, and returns it.
 fn aggregate(mut ty: Type<'_>) -> Option<Type<'_>> {
-    // In a broken file, typedefs can form a cycle.
+    // Limit the number of steps, because typedefs in a damaged file can form a cycle.
     for _ in 0..16 {
         match ty.kind() {
             kind::STRUCT | kind::UNION => return Some(ty),

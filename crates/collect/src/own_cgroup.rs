@@ -1,7 +1,7 @@
-//! Creates a cgroup that holds all processes of a command, whatever their parents, and counts their CPU time.
+//! Creates a cgroup for all processes of a command, even if they change their parent, and reads their CPU time.
 //!
-//! The cgroup is a child of our own cgroup in v2, and has no controller. With a controller it would compete with its siblings, so
-//! measuring would change the result.
+//! The cgroup is a child of our own cgroup in v2, and has no controller. With a controller, the cgroup would compete with its
+//! siblings, so measuring would change the result.
 
 use std::{
     fs::{self, File},
@@ -26,7 +26,7 @@ use crate::{
 const PREFIX: &str = "cgscope-stat-";
 /// Controllers that divide a resource among siblings.
 const WEIGHING: [&str; 2] = ["cpu", "io"];
-/// Maximum number of attempts to create the cgroup. Until we lock it, another cgscope may remove it.
+/// Maximum number of attempts to create the cgroup. Another cgscope may remove the new cgroup before we lock it.
 const ATTEMPTS: u32 = 5;
 /// Pauses before attempts to remove the cgroup, ms. The kernel needs a moment to release killed or moved processes.
 const REMOVAL_MS: [u64; 6] = [0, 1, 5, 20, 100, 300];
@@ -45,13 +45,13 @@ pub struct Process {
 pub struct OwnCgroup {
     directory: PathBuf,
     path: String,
-    /// We hold this lock as long as we run. An unlocked cgroup belongs to a killed cgscope.
+    /// We hold this lock as long as we run. If the cgroup is not locked, its cgscope was killed.
     _lock: File,
 }
 
 impl OwnCgroup {
-    /// Creates a child of our own cgroup, and removes the cgroups of killed cgscopes. `root` is `/` except in tests. Fails
-    /// without a writable v2 hierarchy, and if a cgroup would change the scheduling of the command.
+    /// Creates a child of our own cgroup, and removes the cgroups of killed cgscopes. `root` is `/` except in tests. Fails if
+    /// there is no writable v2 hierarchy, or if a cgroup would change the scheduling of the command.
     pub fn make(root: &Path) -> Result<Self, Failure> {
         let (parent, path) = our_own(root)?;
         keeps_scheduling(&parent)?;
@@ -70,7 +70,7 @@ impl OwnCgroup {
         let name = format!("{PREFIX}{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let directory = parent.join(&name);
         match fs::create_dir(&directory) {
-            // A cgscope in another PID namespace has the same process id, and has created this cgroup.
+            // A cgscope with the same process id in another PID namespace has created this cgroup.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
             made => made?,
         }
@@ -159,7 +159,7 @@ pub(crate) fn processes_below(directory: &Path) -> Vec<Process> {
     found.into_iter().filter_map(named).collect()
 }
 
-/// Returns the name of a process; `None` if the process has exited, even if nobody has reaped it.
+/// Returns the name of a process; `None` if the process has exited, even if it is still a zombie.
 pub fn name_of_living(pid: u32) -> Option<String> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let stat = text::stat(&stat).filter(|stat| !stat.is_dead())?;
@@ -196,13 +196,13 @@ pub(crate) fn own_directory(
     let ours = std::str::from_utf8(ours).ok()?;
     let top = root.join(mount.strip_prefix("/").unwrap_or(mount));
     let path = below(ours, &shown).or_else(|| found(&top, &shown, ours))?;
-    // An empty path would leave a slash at the end.
+    // Remove the slash that an empty path leaves at the end.
     let directory = root.join(format!("{}{path}", mount.display()).trim_matches('/'));
     Some((directory, path))
 }
 
-/// Finds our cgroup by searching for our process. In a cgroup namespace, a mount of the host shows for example `/../..`: it
-/// starts two levels above the namespace, and the names of these levels are hidden.
+/// Finds our cgroup by searching for our process. In a cgroup namespace, the directory of a mount of the host can be for example
+/// `/../..`. Such a mount starts two levels above the namespace, and the names of these two levels are hidden.
 fn found(mount: &Path, shown: &str, ours: &str) -> Option<String> {
     let hidden = shown
         .strip_prefix('/')?
@@ -223,7 +223,7 @@ fn found(mount: &Path, shown: &str, ours: &str) -> Option<String> {
     paths.find(|path| pids(&mount.join(path.trim_start_matches('/'))).contains(&std::process::id()))
 }
 
-/// Converts a path of the hierarchy to a path below a mount that shows `shown`.
+/// Converts a path in the hierarchy to a path below a mount that shows the directory `shown`.
 fn below(path: &str, shown: &str) -> Option<String> {
     let rest = if shown == "/" { path } else { path.strip_prefix(shown)? };
     let is_inside = (rest.is_empty() || rest.starts_with('/')) && rest.split('/').all(|name| name != "..");

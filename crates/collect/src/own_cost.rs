@@ -16,13 +16,14 @@ use crate::{
 };
 
 const ENOUGH_RUNS: u64 = 50;
-/// Number of readings between two measurements. Measuring costs about as much as the hook's own work.
+/// Number of readings between two measurements. A measurement costs about as much time as the work of the hook itself.
 const MEASURE_EVERY: u64 = 30;
 
 #[derive(Default)]
 pub(crate) struct OwnCost {
     readings: u64,
-    /// Makes the kernel measure while it exists. Holds the hook's time and number of runs at the start of the measurement.
+    /// The current measurement: the descriptor that makes the kernel measure, and the time and the number of runs of the hook at
+    /// the start.
     window: Option<(OwnedFd, (u64, u64))>,
     ns_per_run: Option<f64>,
 }
@@ -42,7 +43,8 @@ impl OwnCost {
         }
     }
 
-    /// Measures the hook now, before cgscope drops the privilege to measure. Stops after `runs`, or earlier after `longest`.
+    /// Measures the hook now, before cgscope drops the privilege to measure. Stops after `runs` runs or the time `longest`,
+    /// whichever is earlier.
     pub(crate) fn measure(&mut self, side: &KernelSide, runs: u64, longest: Duration) {
         const LOOK_EVERY: Duration = Duration::from_millis(20);
         let Some(_counting) = kernel_side::measure() else { return };
@@ -68,7 +70,7 @@ impl OwnCost {
         }
     }
 
-    /// Updates the time per run, if the hook ran often enough between the two readings. Returns the number of runs.
+    /// Updates the time per run if the hook ran often enough between the two readings. Returns the number of runs in between.
     fn note(&mut self, before: (u64, u64), now: (u64, u64)) -> u64 {
         let runs = now.1.saturating_sub(before.1);
         if runs >= ENOUGH_RUNS {
@@ -78,7 +80,8 @@ impl OwnCost {
     }
 }
 
-/// Returns the number of switches on all CPUs since boot. The kernel counts them where it runs the `sched_switch` tracepoint.
+/// Returns the number of switches on all CPUs since boot. The kernel increments this number at the same place where it runs the
+/// `sched_switch` tracepoint.
 fn switches() -> Option<u64> {
     text::switches_of_host(&fs::read("/proc/stat").ok()?)
 }

@@ -1,7 +1,8 @@
 //! Reads the memory limit of our own cgroup, and how much of it is left for tasks.
 //!
 //! The kernel charges task storage to the memory cgroup that created the map (`bpf_map_kzalloc`, Linux 5.11), even beyond the
-//! limit. It would then kill cgscope instead of refusing an allocation. Any user who can start threads could cause that.
+//! limit. Beyond the limit, the kernel would kill cgscope instead of refusing an allocation. Any user who can start threads could
+//! cause this.
 
 use std::{
     fs,
@@ -16,12 +17,13 @@ use crate::{
     source::coarse::text,
 };
 
-/// Limit to assume if no limit is known, because a container's view can hide it: the limit of our unit and of our pods.
+/// Limit to assume if a container may hide the real limit. This is the limit of our systemd unit and of our pods.
 const ASSUMED: u64 = 1 << 30;
 /// Inode of the host's cgroup namespace (`PROC_CGROUP_INIT_INO`, since Linux 4.6).
 const HOSTS_NAMESPACE: u64 = 0xeffffffb;
 
-/// One part in this many of a limit stays free for other memory. With 180,000 threads, that took 80 MiB of 1 GiB, 130 at peaks.
+/// 1/`RESERVE` of a limit is reserved for memory other than tasks. With 180,000 threads, other memory took 80 MiB of 1 GiB, and
+/// up to 130 MiB at peaks.
 const RESERVE: u64 = 4;
 
 #[derive(Debug)]
@@ -79,7 +81,8 @@ impl OwnMemory {
         Self { directories, files, hides_limits }
     }
 
-    /// Returns how many more bytes tasks may take; negative if they take too many. `None` if the limit or the use is unknown.
+    /// Returns how many more bytes tasks may use; negative if they already use too many. `None` if the limit or the current use
+    /// is unknown.
     pub(crate) fn room(&self) -> Option<i64> {
         let known =
             self.directories.iter().filter_map(|directory| self.room_in(directory, self.limit(directory)?));
@@ -87,7 +90,8 @@ impl OwnMemory {
         known.min().or_else(assumed)
     }
 
-    /// Like [`Self::room`], before we follow any task. If a limit is assumed and the memory use is unknown, the use counts as 0.
+    /// Like [`Self::room`], for the start, when we do not follow any task. If the real limit may be hidden and the use is
+    /// unknown, the use counts as 0.
     pub(crate) fn room_at_start(&self) -> Option<i64> {
         let assumed = self.hides_limits.then_some((ASSUMED - ASSUMED / RESERVE) as i64);
         self.room().or(assumed)
@@ -234,7 +238,7 @@ mod tests {
             ],
         );
         assert_eq!(host.room(), Some((3 << 28) - 5_000_000));
-        // No file shows our limit. We only know the inode of our namespace.
+        // No file shows our limit. We can read only the inode of our namespace.
         let hidden = Fake::new("hidden", &[("proc/self/cgroup", "0::/\n"), ("proc/self/ns/cgroup", "")]);
         let memory = OwnMemory::new(&hidden.0);
         assert_eq!((memory.room(), memory.room_at_start()), (None, Some(3 << 28)));

@@ -1,4 +1,4 @@
-//! Patches the offsets of kernel fields, and settings, into the instructions of an object: see [`cgscope_ledger::fields`].
+//! Writes the offsets of kernel fields and the settings into the instructions of an object: see [`cgscope_ledger::fields`].
 
 use cgscope_ledger::{
     ABSENT, Offsets,
@@ -10,15 +10,15 @@ use crate::bpf_calls::Raw;
 
 /// Length of an instruction, bytes: operation, registers, a two-byte offset, a four-byte constant.
 const INSTRUCTION: usize = 8;
-/// `BPF_LDX | BPF_MEM` of one, four and eight bytes.
+/// `BPF_LDX | BPF_MEM` with a size of one, four and eight bytes.
 const LOADS: [u8; 3] = [0x71, 0x61, 0x79];
 /// `BPF_ALU64 | BPF_MOV | BPF_K`.
 const SET: u8 = 0xb7;
 
-/// Returns the object for a kernel with these fields. A load of a field that the kernel lacks becomes 0.
+/// Returns the object for a kernel with these fields. If the kernel lacks a field, its loads are replaced by the constant 0.
 ///
 /// Scans the whole file in steps of one instruction, because the file aligns sections with instructions to 8 bytes. No data in
-/// the file looks like one of these instructions: as data, they would be numbers or addresses above 2^31.
+/// the file looks like one of these instructions, because such data would be numbers or addresses above 2^31.
 pub fn patched(object: &[u8], offsets: &Offsets, config: &Config) -> Result<Vec<u8>, String> {
     let (offsets, config) = (Raw(*offsets), Raw(*config));
     let offsets: Vec<u32> = words(offsets.bytes()).map(u32::from_le_bytes).collect();

@@ -1,4 +1,4 @@
-//! Reads what CPUs and NUMA nodes did, and which tasks are restricted to them.
+//! Reads the times of CPUs, the memory of NUMA nodes, and which tasks are restricted to some CPUs.
 //!
 //! Parsers are plain functions on text. All paths are below a root that tests choose.
 
@@ -31,7 +31,7 @@ pub(crate) struct PlacementFiles {
     pub(crate) cpu_nodes: NodesOfCpus,
     /// Whether CPUs went online or offline between the last two calls of [`cpus`](Self::cpus).
     pub(crate) has_changed: bool,
-    /// `None` if we and the BPF side see different thread ids.
+    /// `None` in another PID namespace, where the BPF side's thread ids are not ours.
     affinities: Option<Affinities>,
     memory: Option<MemoryFiles>,
 }
@@ -58,7 +58,8 @@ impl PlacementFiles {
         nodes.next().is_some_and(|first| nodes.any(|node| node != first))
     }
 
-    /// Returns the online CPUs, ascending. With several hundred CPUs this takes about 1 ms, because the kernel sums interrupts.
+    /// Returns the online CPUs, ascending. With several hundred CPUs this takes about 1 ms, because the kernel adds up its
+    /// interrupt counters.
     pub(crate) fn cpus(&mut self) -> Vec<CpuReading> {
         let stat = fs::read_to_string(self.root.join("proc/stat")).unwrap_or_default();
         let mut cpus = cpu_times(&stat, self.tick_ns);
@@ -74,7 +75,8 @@ impl PlacementFiles {
         cpus
     }
 
-    /// Returns the online nodes, ascending. Reads them every time, because memory can be added and removed without CPUs.
+    /// Returns the online nodes, ascending. Reads the list every time, because a node can come online or go offline without a
+    /// change of the CPUs.
     pub(crate) fn nodes(&self) -> Vec<NodeReading> {
         let system = self.root.join("sys/devices/system");
         let text = |path: PathBuf| fs::read_to_string(path).unwrap_or_default();
@@ -86,8 +88,9 @@ impl PlacementFiles {
         online.into_iter().map(|node| node_memory(node, &meminfo(node))).collect()
     }
 
-    /// Sets the node of tasks whose CPU may have changed its node. For busy tasks, also sets the scheduling policy and the CPU
-    /// restrictions. Returns the indices of changed tasks. `active` holds the tasks that differ from the last sample.
+    /// Updates the node of each task if CPUs have gone online or offline. Also sets the scheduling policy and the CPU
+    /// restrictions of busy tasks. Returns the indices of changed tasks. `active` holds the tasks that differ from the last
+    /// sample.
     pub(crate) fn place(
         &mut self,
         tasks: &mut [Arc<TaskReading>],
@@ -159,7 +162,7 @@ pub(crate) fn cpu_nodes(root: &Path) -> BTreeMap<u32, u32> {
 }
 
 /// Parses the `cpuN` lines of `/proc/stat`, ascending: USER NICE SYSTEM IDLE IOWAIT IRQ SOFTIRQ STEAL GUEST GUEST_NICE. Only
-/// online CPUs have a line. USER includes GUEST.
+/// online CPUs have a line. USER includes GUEST time.
 pub(crate) fn cpu_times(stat: &str, tick_ns: u64) -> Vec<CpuReading> {
     let cpu = |line: &str| {
         let (name, times) = line.strip_prefix("cpu")?.split_once(' ')?;
@@ -171,7 +174,7 @@ pub(crate) fn cpu_times(stat: &str, tick_ns: u64) -> Vec<CpuReading> {
             let sum: u64 = of.iter().filter_map(|i| ticks.get(*i)).sum();
             sum.checked_mul(tick_ns)
         };
-        // Field 7 (STEAL) is neither busy nor idle time: the hypervisor ran another guest.
+        // Field 7 (STEAL) is neither busy nor idle time. It is the time in which the hypervisor ran another guest.
         let (busy_ns, idle_ns) = (ns([0, 1, 2, 5, 6]), ns([3, 4, usize::MAX, usize::MAX, usize::MAX]));
         Some(CpuReading { cpu, busy_ns, idle_ns, ..CpuReading::default() })
     };
@@ -193,18 +196,20 @@ fn node_memory(node: u32, meminfo: &str) -> NodeReading {
 #[cfg(test)]
 mod tests;
 
-/// Minimum run and wait time of tasks that we read, percent of the time since the last sample. Other tasks put no load on a node.
+/// Minimum activity of a task that we read: run and wait time, in percent of the time since the last sample. Less active tasks
+/// put no load on a node.
 const BUSY_PERCENT: u64 = 1;
 /// Maximum number of tasks to read per sample, the busiest first. `sched_getaffinity` and `sched_getscheduler` take about 0.3 µs
-/// each, and the files of a bound task about 20 µs. That is at most 5 ms, and only in every fifth sample.
+/// each. If a task is bound to CPUs, its files take about 20 µs more. The total is at most 5 ms, and only in every fifth sample.
 const TASKS: usize = 256;
-/// Number of samples for which we use a task's affinity mask.
+/// Number of samples after which we re-read the affinity mask of a task.
 const GOOD_FOR: u64 = 5;
-/// More than the largest NR_CPUS. The kernel refuses a mask that is too short, and fills only a part of a longer mask.
+/// Size of our affinity masks, CPUs. This is at least the largest NR_CPUS, because the kernel refuses a mask that is too short. A
+/// longer mask is not a problem.
 const MOST_CPUS: usize = 8192;
 /// Flag of `sched_getscheduler`: children do not inherit the policy (2.6.32).
 const SCHED_RESET_ON_FORK: u32 = 0x4000_0000;
-/// Task flag since 3.10: nobody can set the affinity.
+/// Task flag since Linux 3.10: no program can change the affinity of the task.
 const PF_NO_SETAFFINITY: u64 = 0x0400_0000;
 
 /// A task that ran, waited or changed since the last sample.
@@ -231,7 +236,7 @@ impl Active {
 pub(super) struct Affinities {
     sample: u64,
     before_ns: u64,
-    /// Tasks that we read recently, by serial, each with the number of the sample.
+    /// Tasks that we read recently, by serial. The number is the number of the sample in which we read the task.
     looks: HashMap<u64, (u64, Look)>,
 }
 
@@ -279,7 +284,7 @@ impl Affinities {
             let Some(place) = place_of(tasks, *serial) else { return false };
             let is_valid = sample - *at < GOOD_FOR;
             let task = &mut tasks[place];
-            // A policy stays valid after a mask expires: policies rarely change, and reports also apply them to earlier waits.
+            // Keep the policy when the mask expires: policies rarely change, and reports also use them for earlier waits.
             let cpus_allowed = look.cpus_allowed.clone().filter(|_| is_valid);
             let has = task.placement.as_ref().and_then(|placement| placement.cpus_allowed.as_ref());
             if task.scheduling != look.scheduling || has != cpus_allowed.as_ref() {
@@ -305,7 +310,7 @@ fn place_of(tasks: &[Arc<TaskReading>], serial: u64) -> Option<usize> {
 pub(super) struct CpusetFiles<'a> {
     pub(super) root: &'a Path,
     pub(super) online: &'a [u32],
-    /// The mount point, and whether it is v2. `None` until the first bound task needs them.
+    /// Mount point of the cpuset hierarchy, and whether it is v2. `None` until the first task that is bound to CPUs.
     pub(super) mount: Option<Option<(PathBuf, bool)>>,
     pub(super) narrowing: HashMap<String, Option<Arc<Cpuset>>>,
     pub(super) masks: HashMap<String, Arc<str>>,
@@ -350,13 +355,14 @@ fn affinity(tid: u32) -> Option<Vec<u32>> {
 }
 
 fn policy(tid: u32) -> Option<u32> {
-    // Makes the system call directly, because musl's function refuses.
+    // Make the system call directly, because the function in musl always fails.
     // SAFETY: the call takes no pointers.
     let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, tid) };
     u32::try_from(policy).ok().map(|policy| policy & !SCHED_RESET_ON_FORK)
 }
 
-/// Whether nobody can set the thread's affinity. Reads the thread's own `stat`: a process's `stat` sums over threads.
+/// Whether the thread's affinity cannot be changed. Reads the `stat` file of the thread, because the `stat` file of the process
+/// costs a sum over all threads.
 fn is_bound(root: &Path, tid: u32) -> Option<bool> {
     let stat = fs::read(root.join(format!("proc/{tid}/task/{tid}/stat"))).ok()?;
     Some(text::stat(&stat)?.flags & PF_NO_SETAFFINITY != 0)
@@ -369,18 +375,18 @@ fn cpuset_mount(root: &Path) -> Option<(PathBuf, bool)> {
     Some((facts::below(root, &mount), is_v2))
 }
 
-/// Returns the path of a task's cpuset in `/proc/PID/cgroup`. In v2 this is the task's cgroup.
+/// Finds the path of a task's cpuset in the text of `/proc/PID/cgroup`. In v2, the cpuset is the task's cgroup.
 pub(super) fn cpuset_path(cgroups: &str, is_v2: bool) -> Option<String> {
     let (_, path) = text::hierarchy(cgroups.as_bytes(), (!is_v2).then_some("cpuset"))?;
     let path = std::str::from_utf8(path).ok()?;
     (!path.split('/').any(|name| name == "..")).then(|| path.to_owned())
 }
 
-/// Returns the cpuset at `path` if it lacks online CPUs. The cpuset's name is the highest ancestor with the same CPUs.
+/// Returns the cpuset at `path` if it lacks some online CPUs. The returned path is the highest ancestor with the same CPUs.
 pub(super) fn narrowing(mount: &Path, is_v2: bool, path: &str, online: &[u32]) -> Option<Arc<Cpuset>> {
     let names: &[&str] =
         if is_v2 { &["cpuset.cpus.effective"] } else { &["cpuset.effective_cpus", "cpuset.cpus"] };
-    // A v2 cgroup without the controller has no such file. The cpuset of its parent applies.
+    // A v2 cgroup without the cpuset controller has no such file; the cpuset of its parent applies.
     let cpus = |at: &Path| {
         let directory = mount.join(at);
         let text = names.iter().find_map(|name| fs::read_to_string(directory.join(name)).ok())?;

@@ -1,4 +1,4 @@
-//! Reads the quotas of all cgroups at two moments. The difference shows how a command was throttled, whichever cgroup it ran in.
+//! Reads the quotas of all cgroups at two moments. The difference shows how a command was throttled, in whatever cgroup it ran.
 
 use std::{collections::HashMap, path::Path, sync::Arc};
 
@@ -43,7 +43,7 @@ impl QuotaFiles {
         new
     }
 
-    /// Reads the known cgroups again. Each takes some tens of microseconds.
+    /// Reads the known cgroups again. Each cgroup takes some tens of microseconds.
     pub fn read(&mut self) -> Vec<QuotaReading> {
         self.known.iter().filter_map(|(id, path)| read(&mut self.files, *id, path)).collect()
     }

@@ -1,4 +1,4 @@
-//! Converts the records of the BPF side to the readings of a sample, with plain functions.
+//! Plain functions that convert records of the BPF side to readings of a sample.
 
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ use cgscope_model::{
 
 use crate::task_state;
 
-/// Scales ticks to `ran_ns`. No result is less than in `before`.
+/// Converts the figures of a task, and scales its user and system time to the run time `ran_ns`. No result is less than in
+/// `before`.
 pub(crate) fn accounts(now: &AccountsRecord, ran_ns: u64, before: Option<&Accounts>) -> Accounts {
     let own = &now.own;
     let before = before.copied().unwrap_or_default();
@@ -27,8 +28,9 @@ pub(crate) fn accounts(now: &AccountsRecord, ran_ns: u64, before: Option<&Accoun
     }
 }
 
-/// Returns the task's state. A task that is about to sleep sets its state while it still runs, or while it waits after a
-/// preemption. A task on a run queue need not be runnable: since 6.12 a task can sleep there (DELAY_DEQUEUE).
+/// Returns the task's state. A task sets its sleeping state before it stops running, so it may still run, or wait after a
+/// preemption. We report such a task as running. A task on a run queue may still sleep: since Linux 6.12, a sleeping task can
+/// stay there (DELAY_DEQUEUE).
 pub(crate) fn state(record: &TaskRecord) -> TaskState {
     let runs_or_waits = record.flags & ON_CPU != 0 || waits_since_ns(record).is_some();
     if runs_or_waits { TaskState::Running } else { task_state::from_bits(record.state) }
@@ -46,14 +48,14 @@ pub(crate) fn waits_since_ns(record: &TaskRecord) -> Option<u64> {
     }
 }
 
-/// Returns the current wait: the time since its start, plus its earlier segments on other CPUs.
+/// Returns the current wait: the time on this CPU so far, plus the earlier segments of the wait on other CPUs.
 pub(crate) fn pending(record: &TaskRecord, now_ns: u64) -> Option<Pending> {
     let since_ns = waits_since_ns(record)?;
-    // `run_delay` can be too small while the kernel switches the task in.
+    // Saturate: while the kernel switches the task in, `run_delay` can be too small.
     let booked_ns = record.totals.run_delay_ns.saturating_sub(record.waits.expected_run_delay_ns);
     let ns = booked_ns + now_ns.saturating_sub(since_ns);
     let mut by_cause = ByCause(record.pending);
-    // The clock of the task's run queue can be up to one tick behind.
+    // `now_ns` can be up to one tick later than the clock of the task's run queue. The latest cause gets this time.
     let cause = Cause::ALL.get(record.pending_cause as usize).copied().unwrap_or(Cause::Unattributed);
     by_cause.add(&ByCause::only(cause, ns.saturating_sub(by_cause.total())));
     if by_cause.total() != ns {
@@ -62,8 +64,8 @@ pub(crate) fn pending(record: &TaskRecord, now_ns: u64) -> Option<Pending> {
     Some(Pending { ns, booked_ns, by_cause })
 }
 
-/// Makes the totals consistent. The hook updates the sum, the bucket and the causes of a wait one after the other, so a
-/// concurrent reader sees only some of the updates. The part that the hook updates last decides.
+/// Makes the totals consistent. The hook updates the sum, the bucket and the causes of a wait one after the other, so we may have
+/// read only some of these updates. We compute the totals from the parts that the hook updates last.
 pub(crate) fn make_whole(totals: &mut Totals, hist: &Hist) {
     totals.waits = hist.count();
     totals.wait_ns = totals.by_cause.total();

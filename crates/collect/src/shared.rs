@@ -1,4 +1,4 @@
-//! Keeps track of which viewers follow which tasks, if viewers share the readings.
+//! If several viewers share the readings, keeps track of which viewers follow which tasks.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub(crate) fn followers(flags: u64) -> u64 {
 pub(crate) struct Changes {
     clear: u64,
     bits: BTreeMap<u32, u64>,
-    /// Whether the BPF side has the marks. Then we must clear them after the reading.
+    /// Whether the BPF side has received these marks. If it has, we must clear them after the reading.
     is_reported: bool,
 }
 
@@ -28,7 +28,7 @@ impl Changes {
         }
     }
 
-    /// Stops following for this viewer from the next reading on.
+    /// Stops following all tasks for this viewer, from the next reading on.
     pub(crate) fn stop(&mut self, follower: Follower) {
         self.clear |= follower.bit();
         for bits in self.bits.values_mut() {
@@ -36,7 +36,8 @@ impl Changes {
         }
     }
 
-    /// Sets the marks on the BPF side before a reading. Returns whether there are marks: the reading must then visit all tasks.
+    /// Sets the marks on the BPF side before a reading. Returns whether there are marks. If there are, the reading must visit all
+    /// tasks.
     pub(crate) fn report(&mut self, side: &mut KernelSide) -> Result<bool, Failure> {
         if self.clear == 0 && self.bits.is_empty() {
             return Ok(false);

@@ -23,13 +23,13 @@ pub(crate) trait Source: Send {
     fn mode(&self) -> Mode;
     /// Reads tasks, exited tasks, pairs, stacks and the waits of CPUs, each in the order of a [`Sample`].
     fn read(&mut self) -> Result<Sample, Failure>;
-    /// Adds new and removed cgroups to the tree. Call this after [`read`](Self::read), which may return new cgroups.
+    /// Reports new and removed cgroups to the tree. Call this after [`read`](Self::read), which may refer to new cgroups.
     fn report_cgroups(&mut self, tree: &mut CgroupTree, now: Instant);
     fn losses(&self) -> Result<Losses, Failure>;
     /// Returns the tasks that changed between the last two readings.
     fn active(&self) -> &[Active];
     fn cgroups_of_tasks(&self) -> HashSet<u64>;
-    /// Keeps the readings at these indices for the next reading. `tasks` holds all tasks of the latest reading.
+    /// Replaces the stored readings at these indices by those in `tasks`, which holds all tasks of the latest reading.
     fn keep(&mut self, tasks: &[Arc<TaskReading>], places: &[usize]);
 
     /// Completes a sample that already has its limits and CPUs, and prepares for the next sample.

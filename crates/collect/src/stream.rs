@@ -12,10 +12,10 @@ use cgscope_ledger::{
 
 use crate::bpf_calls::Plain;
 
-/// Twice the size of the kernel's buffer, so that each read can empty the kernel's buffer.
+/// Size of our buffer, bytes: twice the size of the kernel's buffer, so that each read can empty the kernel's buffer.
 const BUFFER: usize = 64 * 1024;
 
-/// Buffer of a stream. It consists of words, so that we can read records in place.
+/// Buffer of a stream. The buffer consists of 64-bit words, so that records in it are aligned and need not be copied.
 #[derive(Debug, Default)]
 pub struct Buffer(Vec<u64>);
 
@@ -39,7 +39,7 @@ pub enum StreamEnd {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TaskReported<'a> {
     pub record: &'a TaskRecord,
-    /// Figures of the task when it moved to its cgroup. `None` unless the task has just moved.
+    /// Figures of the task at its move to its current cgroup. `None` unless the task has moved since the last report.
     pub base: Option<&'a wire::Reported>,
     pub placement: Option<&'a Placement>,
     pub accounts: Option<&'a AccountsRecord>,
@@ -66,7 +66,7 @@ pub(crate) fn read_records(
 ) -> io::Result<StreamEnd> {
     drain(stream, buffer, |bytes| {
         let mut used = 0;
-        // Every record begins with the fields of the shortest record.
+        // Every record begins with the fields of `SameRecord`, which is the shortest record.
         while let Some(head) = part::<SameRecord>(&mut &bytes[used..]) {
             if head.len as usize != length(head.flags) {
                 return None;
@@ -134,7 +134,7 @@ pub fn drain(
     let mut held = 0;
     loop {
         let read = match stream.read(&mut buffer[held..]) {
-            // A whole buffer of tasks could not be shown: read again.
+            // The kernel could not show any task of a whole buffer. Read again.
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
                 continue;
             }
@@ -167,7 +167,7 @@ fn length(flags: u32) -> usize {
     size_of::<TaskRecord>() + parts.map(|(_, size)| size).sum::<usize>()
 }
 
-/// Splits a part off the front; `None` if the bytes are too short.
+/// Splits a part off the front of the bytes; `None` if there are too few bytes.
 pub fn part<'a, T: Plain>(bytes: &mut &'a [u8]) -> Option<&'a T> {
     const { assert!(size_of::<T>().is_multiple_of(size_of::<u64>()) && align_of::<T>() <= align_of::<u64>()) }
     let (part, rest) = bytes.split_at_checked(size_of::<T>())?;

@@ -1,7 +1,8 @@
 //! Finds the names of kernel functions by address, in `/proc/kallsyms`.
 //!
-//! We have our own parser for two reasons. blazesym allocates names of variables, too, and drops the module and the bounds of the
-//! scheduler, which [`KernelSymbols::wchan`] needs. The crate procfs does not read this file.
+//! We have our own parser, because the available crates do not fit. blazesym also allocates memory for the names of variables. It
+//! drops the names of modules and the bounds of the scheduler's code, which [`KernelSymbols::wchan`] needs. The crate procfs does
+//! not read this file.
 
 use std::{
     fs::File,
@@ -13,8 +14,8 @@ use crate::Failure;
 
 const PATH: &str = "/proc/kallsyms";
 
-/// The kernel's functions. The first lookup reads them: 122,000 functions (Linux 6.18) take 4.6 MB and 54 ms. Functions of
-/// modules that are loaded later are unknown.
+/// The functions of the running kernel. The first lookup reads all functions: 122,000 functions (Linux 6.18) take 4.6 MB and 54
+/// ms. If a module is loaded later, its functions are unknown.
 #[derive(Debug, Default)]
 pub struct KernelSymbols {
     table: OnceLock<Result<Table, Failure>>,
@@ -26,13 +27,15 @@ impl KernelSymbols {
         Self::default()
     }
 
-    /// Parses symbols from a text in the format of the file. Fails if the text has no function, or hides the addresses.
+    /// Parses symbols from a text in the format of `/proc/kallsyms`. Fails if the text contains no function, or if its addresses
+    /// are hidden.
     pub fn of_text(text: &str) -> Result<Self, Failure> {
         let table = Table::parse(text.as_bytes()).map_err(|error| unreadable("the text", &error))?;
         Ok(Self { table: OnceLock::from(Ok(table.into_usable("the text")?)) })
     }
 
-    /// Reads the symbols once. Fails if the kernel has no such file, or hides the addresses; then all lookups return `None`.
+    /// Reads the symbols once. Fails if the kernel has no such file, or hides the addresses. After a failure, all lookups return
+    /// `None`.
     pub fn load(&self) -> Result<(), Failure> {
         self.table.get_or_init(|| read(PATH)).as_ref().map(|_| ()).map_err(Failure::clone)
     }
@@ -49,13 +52,14 @@ impl KernelSymbols {
         Some(addr - table.starts[table.at(addr)?])
     }
 
-    /// Returns the function that made a call. The return address of a call that never returns can be in the next function.
+    /// Returns the function that made the call with this return address. We look up the byte before this address: if a call never
+    /// returns, its return address can be in the next function.
     pub fn caller(&self, return_addr: u64) -> Option<&str> {
         self.name(return_addr.checked_sub(1)?)
     }
 
     /// Returns where a task with this stack (innermost frame first) waits, as in `/proc/PID/wchan`: the first function outside
-    /// the scheduler. `None` if there is no such function, or a function before it is unknown.
+    /// the scheduler. `None` if there is no such function, or if its name or the bounds of the scheduler's code are unknown.
     pub fn wchan(&self, stack: &[u64]) -> Option<&str> {
         let table = self.table()?;
         // The scheduler's functions are in the section `__sched`.
@@ -89,16 +93,16 @@ fn unreadable(path: &str, error: &io::Error) -> Failure {
 
 #[derive(Debug, Default)]
 struct Table {
-    /// Start addresses, ascending. If several functions have the same address, we keep the first, as the kernel does.
+    /// Start addresses, ascending. If several functions have the same address, we keep the first function, as the kernel does.
     starts: Vec<u64>,
-    /// Start of each name in `names`; a name ends with its line. `starts` and `names_at` together are smaller than a `Range`.
+    /// Start of each name in `names`. A name ends at the end of its line, which saves the memory of a second offset.
     names_at: Vec<u32>,
     names: String,
     /// Number of lines with the address 0, which the kernel writes instead of a hidden address.
     hidden: u64,
     scheduler_start: Option<u64>,
     scheduler_end: Option<u64>,
-    /// Addresses where code ends. No function begins there.
+    /// Addresses at which a section of code ends. No function begins there.
     ends: Vec<u64>,
 }
 
@@ -133,7 +137,7 @@ impl Table {
             "_etext" | "_einittext" => self.ends.push(start),
             _ => {}
         }
-        // Skip markers: a function may begin at the address of a marker.
+        // Skip symbols that only mark the start or end of a section: a function may begin at the same address.
         if name.ends_with("_text_start") || name.ends_with("_text_end") {
             return;
         }
@@ -171,7 +175,8 @@ impl Table {
     }
 }
 
-/// Parses `ffffffffc0201000 t name`; a module's symbols also have a tab and `[module]`. t and w mean code, as in `nm`.
+/// Parses `ffffffffc0201000 t name`; for a symbol of a module, a tab and `[module]` follow. The letters t and w mean code, as in
+/// `nm`.
 fn parse_line(line: &str) -> Option<(u64, &str, Option<&str>)> {
     let mut words = line.split_ascii_whitespace();
     let start = u64::from_str_radix(words.next()?, 16).ok()?;

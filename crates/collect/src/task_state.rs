@@ -5,11 +5,12 @@ use cgscope_ledger::task_state::{
 };
 use cgscope_model::TaskState;
 
-/// Converts `__state` by the kernel's rule for the state letters (`__task_state_index`): the highest bit decides. Other bits
+/// Converts `__state` as the kernel does for the state letters (`__task_state_index`): the highest bit decides. Other bits
 /// (TASK_WAKEKILL, TASK_WAKING, TASK_NEW, TASK_FREEZABLE since 6.1) only describe how the task can be woken.
 ///
-/// There are two differences from the kernel. First, we do not read `exit_state`; the last bit that a task sets stands for it.
-/// Second, a frozen task is D, as in Linux until 6.0 and since 6.14. In the kernels in between, it is R (f718faf3940e).
+/// There are two differences from the kernel. First, we do not read `exit_state`. Instead, `TASK_DEAD`, the last bit that a task
+/// sets, means that the task is dead. Second, a frozen task always has the state D, as in Linux until 6.0 and since 6.14. In the
+/// versions in between, the kernel shows R (f718faf3940e).
 pub fn from_bits(state: u32) -> TaskState {
     const HIGHEST_FIRST: [(u32, TaskState); 9] = [
         (DEAD, TaskState::Dead),
@@ -74,7 +75,7 @@ mod tests {
         }
     }
 
-    /// TASK_NOLOAD alone changes nothing. If two sleep bits are set, the deeper sleep counts.
+    /// TASK_NOLOAD alone changes nothing. If two sleep bits are set, the higher bit decides.
     #[test]
     fn the_highest_of_several_bits_decides() {
         assert_eq!(from_bits(NOLOAD | INTERRUPTIBLE), TaskState::Sleeping);

@@ -1,4 +1,4 @@
-//! Reads user and system time from `/proc`, for samples that the daemon took on this host.
+//! Adds user and system time from `/proc` to samples that the daemon took on this host.
 
 use std::{collections::HashMap, io, path::Path, sync::Arc};
 
@@ -20,7 +20,8 @@ pub struct TimeSplit {
 
 struct KnownSplit {
     on_cpu_ns: u64,
-    /// `None` if the task's first sample had no split. A later split would put all earlier time into one interval.
+    /// `None` if the first sample of the task had no split. The task never gets a split later, because the first split would put
+    /// all earlier time into one interval.
     accounts: Option<Arc<Accounts>>,
     reported_in: u64,
 }
@@ -32,8 +33,8 @@ impl TimeSplit {
         Ok(Self { files, ticks: Ticks::of_this_host(), known: HashMap::new(), number: 0 })
     }
 
-    /// Adds the split to every task of the sample that `/proc` shows with the same id and start. Call this as soon as the sample
-    /// arrives, because it reads the split now and scales the split to the sample.
+    /// Adds the split to every task of the sample that `/proc` shows with the same id and start time. Call this as soon as the
+    /// sample arrives, because the split is read at the time of the call, and then scaled to the run time in the sample.
     pub fn add(&mut self, sample: &mut Sample) {
         self.number += 1;
         for task in &mut sample.tasks {

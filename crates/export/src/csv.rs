@@ -1,4 +1,4 @@
-//! CSV (RFC 4180): a header row, then a row for each task and interval. Null is an empty field.
+//! Writes CSV (RFC 4180): a header row, then a row for each task and interval. A null is an empty field.
 
 use cgscope_model::{Interval, units};
 
@@ -7,8 +7,9 @@ use crate::{
     table::{self, TableCell, TableColumn, TableType},
 };
 
-/// Whether a text needs a leading apostrophe. Anybody can name a thread or a cgroup, and spreadsheets run text that starts like a
-/// formula. A text that already starts with an apostrophe gets another one, so that removing one always restores the text.
+/// Whether a text needs a leading apostrophe. Anybody can choose the name of a thread or a cgroup, and spreadsheets execute text
+/// that starts like a formula. A text that already starts with an apostrophe gets another one, so that removing one always
+/// restores the text.
 fn is_formula(text: &str) -> bool {
     text.starts_with(['=', '+', '-', '@', '\t', '\r', '\'', '\u{ff1d}', '\u{ff0b}', '\u{ff0d}', '\u{ff20}'])
 }

@@ -1,4 +1,5 @@
-//! Folded stacks for flame graphs. Each line is a stack with one cause and the ns of the waits: `frame;frame;cause NS`.
+//! Writes folded stacks for flame graphs. Each line has the frames of a stack, a cause, and the waiting time with this cause, ns:
+//! `frame;frame;cause NS`.
 
 use std::io::Write;
 
@@ -19,7 +20,7 @@ impl Sink for Folded {
 
     fn finish(mut self: Box<Self>) -> Result<()> {
         for (_, frames, waits) in self.stacks.iter() {
-            // A semicolon would end the frame, and anybody can put a semicolon into a thread name.
+            // Replace semicolons, because a semicolon ends a frame and anybody can put semicolons into a thread name.
             let stack =
                 frames.iter().map(|frame| frame.replace([';', '\n'], "_")).collect::<Vec<_>>().join(";");
             for (cause, _, ns) in waits.by_cause().filter(|(_, _, ns)| *ns != 0) {

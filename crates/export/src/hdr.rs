@@ -1,5 +1,5 @@
-//! An interval log of HdrHistogram, in ns. Each interval has an untagged histogram of all waits. It also has a histogram for each
-//! cgroup including its descendants, tagged with the cgroup's path.
+//! Writes an interval log of HdrHistogram, in ns. Each interval has a histogram of all waits without a tag, and a histogram for
+//! each cgroup, including its descendants. The tag of such a histogram is the path of the cgroup.
 
 use std::{
     io::Write,
@@ -41,10 +41,10 @@ impl Sink for Hdr {
         if interval.mode == Mode::Coarse {
             return Err(Error::NoHistogram);
         }
-        // Saturate, because the clock may have been set back.
+        // Saturate, because the wall clock may have been set back.
         let start = Duration::from_nanos(interval.start_unix_ns.saturating_sub(self.start_unix_ns));
         let length = Duration::from_nanos(interval.duration_ns);
-        // Without comments and times, this writes an empty header.
+        // The log already has a header. Without comments and times, this call writes no second header.
         let mut log = IntervalLogWriterBuilder::new().begin_log_with(&mut self.out, &mut self.serializer)?;
         let mut write = |hist: &Hist, tag: Option<Tag<'_>>| {
             log.write_histogram(&hist.to_hdr(), start, length, tag).map_err(|error| match error {
@@ -69,7 +69,7 @@ impl Sink for Hdr {
     }
 }
 
-/// Encodes a path as a tag: percent-encodes `%` and the characters that a tag cannot contain.
+/// Converts a path to a tag: percent-encodes `%` and all characters that a tag cannot contain.
 fn tag_text(path: &str) -> String {
     let mut tag = String::with_capacity(path.len());
     for c in path.chars() {

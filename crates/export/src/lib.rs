@@ -1,6 +1,7 @@
-//! Writes intervals in the formats of other tools. Its only side effect is its output.
+//! Writes intervals in the formats of other tools. This crate has no side effects except its output.
 //!
-//! A format with a row or a histogram per interval is written as intervals arrive. A profile is one sum over all intervals.
+//! A format with rows or histograms for each interval is written as the intervals arrive. A profile is a sum over all intervals,
+//! so it is written at the end.
 
 mod csv;
 mod folded;

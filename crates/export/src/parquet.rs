@@ -1,4 +1,5 @@
-//! Parquet: the same rows as in CSV. All columns are typed and optional. zstd compresses row groups, which fit in memory.
+//! Writes Parquet: the same rows as in CSV. All columns are typed and optional. Row groups are compressed with zstd, and each of
+//! them fits in memory.
 
 use std::{collections::HashMap, mem, sync::Arc};
 
@@ -19,7 +20,7 @@ use crate::{
     table::{self, TableCell, TableColumn, TableType},
 };
 
-/// Number of rows in a row group, about 20 MiB. Readers load one group at a time.
+/// Number of rows in a row group, which takes about 20 MiB. A reader needs memory for only one row group.
 const GROUP: usize = 1 << 16;
 
 pub(crate) struct Parquet {
@@ -82,7 +83,7 @@ impl Sink for Parquet {
         self.write_group()?;
         let losses = KeyValue::new("losses".to_owned(), self.losses.to_string());
         self.writer.append_key_value_metadata(losses);
-        // Closing the writer also flushes its output.
+        // Close the writer, which also flushes its output.
         self.writer.close()?;
         Ok(())
     }
@@ -105,10 +106,10 @@ fn field(column: &TableColumn) -> Result<TypePtr> {
 
 #[derive(Default)]
 struct ColumnValues {
-    /// Definition levels: 1 for each cell, 0 for each null.
+    /// Definition levels of the cells: 1 for a value, 0 for a null.
     levels: Vec<i16>,
     texts: Vec<ByteArray>,
-    /// Interned texts: equal texts share their bytes.
+    /// Texts that already occurred, so that equal texts share their bytes.
     known: HashMap<Box<str>, ByteArray>,
     numbers: Vec<i64>,
 }
@@ -125,7 +126,7 @@ impl ColumnValues {
                 self.texts.extend(self.known.get(text).cloned());
             }
             Some(TableCell::Number(number)) => self.numbers.push(match holds {
-                // Keep the same 64 bits: the column's logical type is unsigned.
+                // Keep all 64 bits. The logical type of the column is unsigned.
                 TableType::Id64 => number.cast_signed(),
                 TableType::Moment => (number / 1_000).cast_signed(),
                 _ => i64::try_from(number).unwrap_or(i64::MAX),

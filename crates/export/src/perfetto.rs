@@ -1,7 +1,8 @@
-//! A Perfetto trace. It has counters of waiting by cause, running and throttling for the host, for each cgroup including its
-//! descendants, for processes and for busy threads. It also has the busy time of each CPU, and findings as instant events.
+//! Writes a Perfetto trace. The trace has counters of waiting by cause, running and throttling: for the host, for each cgroup
+//! including its descendants, for processes and for busy threads. It also has the busy time of each CPU, and findings as instant
+//! events.
 //!
-//! A counter shows an interval's figure from the start of the interval on. The values of all intervals add up to the total.
+//! A counter has the figure of an interval from the start of this interval on. The sum over all intervals is the total.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,21 +24,21 @@ use proto::{
 
 /// Names of counters.
 pub mod counters {
-    /// Prefix for the time of completed waits with one cause. The cause follows, as in `waited: throttled`.
+    /// Prefix of the counters for the time of completed waits with one cause. The cause follows, as in `waited: throttled`.
     pub const WAITED: &str = "waited: ";
-    /// Time of completed waits with any cause.
+    /// Time of completed waits, all causes together.
     pub const WAITED_IN_ALL: &str = "waited";
     /// Number of completed waits.
     pub const WAITS: &str = "waits";
     /// Time on a CPU.
     pub const RAN: &str = "ran";
-    /// Waiting tasks at the end of the interval.
+    /// Number of waiting tasks at the end of the interval.
     pub const WAITING: &str = "waiting at the end";
-    /// The kernel's own throttled time: how long the quota kept CPUs from running the cgroup, summed over CPUs.
+    /// Throttled time as the kernel counts it: how long the quota kept each CPU from running the cgroup, summed over CPUs.
     pub const THROTTLED: &str = "cpu.stat throttled";
-    /// The kernel's own number of periods in which the quota ran out.
+    /// Number of periods in which the quota ran out, as the kernel counts them.
     pub const PERIODS_THROTTLED: &str = "cpu.stat periods throttled";
-    /// Time in which a CPU ran a task.
+    /// Time during which a CPU ran a task.
     pub const BUSY: &str = "busy";
     /// Losses of all kinds.
     pub const LOSSES: &str = "losses";
@@ -151,9 +152,9 @@ impl Sink for Perfetto {
     }
 }
 
-/// Key of the field `packet` in the message `Trace`. The length and the bytes of the packet follow.
+/// Key of the field `packet` in the message `Trace`. After the key, the length and the bytes of the packet follow.
 const PACKET_KEY: u8 = 1 << 3 | 2;
-/// Id of the packet sequence. All packets have the same writer.
+/// Id of the only packet sequence. All packets come from the same writer.
 const SEQUENCE: u32 = 1;
 /// `SEQ_INCREMENTAL_STATE_CLEARED`: later packets do not depend on earlier packets.
 const STATE_CLEARED: u32 = 1;
@@ -167,11 +168,11 @@ enum Scope {
     Cgroup(Option<Arc<str>>),
     /// Process id and name.
     Process(u32, Arc<str>),
-    /// Process id, serial, thread id and name. A reused thread id gets a new track.
+    /// Process id, serial, thread id and name. If a thread id is reused, the new thread gets a new track.
     Thread(u32, u64, u32, Arc<str>),
 }
 
-/// Maximum number of removed cgroups whose tracks we keep. A cgroup that is created again then gets its old track.
+/// Maximum number of removed cgroups whose tracks we keep. If such a cgroup is created again, it gets its old track.
 const REMOVED_CGROUPS: usize = 1_000;
 
 struct Track {
@@ -184,7 +185,7 @@ struct Present<'a> {
     pub processes: BTreeSet<u32>,
     /// Serials of threads.
     pub threads: BTreeSet<u64>,
-    /// Paths of cgroups and of their ancestors.
+    /// Paths of the cgroups and of their ancestors.
     pub cgroups: BTreeSet<&'a str>,
 }
 
@@ -194,14 +195,14 @@ struct Tracks {
     host: String,
     last_uuid: u64,
     scopes: BTreeMap<Scope, Track>,
-    /// Counters whose last value is not 0, each with the number of the interval that last set the counter.
+    /// Tracks of the counters whose last value is not 0. The value is the number of the interval that last set the counter.
     shown: BTreeMap<u64, u64>,
     interval: u64,
     now_unix_ns: u64,
 }
 
 impl Tracks {
-    /// Starts a trace. Its times are wall clock times.
+    /// Starts a trace, whose times are wall clock times.
     fn new(out: Out, host: String, start_unix_ns: u64) -> Result<Self> {
         let mut tracks = Self {
             out,
@@ -249,7 +250,7 @@ impl Tracks {
         Ok(self.last_uuid)
     }
 
-    /// Returns the track of a scope. At its first use, writes the descriptors of the parents and of the scope.
+    /// Returns the track of a scope. At the first use of the scope, writes the descriptors of its parents and of the scope.
     fn scope(&mut self, scope: &Scope) -> Result<u64> {
         if let Some(track) = self.scopes.get(scope) {
             return Ok(track.uuid);
@@ -290,7 +291,8 @@ impl Tracks {
         }
     }
 
-    /// Sets a counter from now on, unless the value is unknown. A counter is not written while it stays at 0.
+    /// Sets a counter from the current time on; does nothing if the value is unknown. While a counter stays at 0, nothing is
+    /// written.
     fn count(
         &mut self,
         scope: &Scope,
@@ -335,7 +337,8 @@ impl Tracks {
         self.event(event)
     }
 
-    /// Resets to 0 the counters that this interval did not set. Drops tracks of exited tasks and of too many removed cgroups.
+    /// Sets the counters that this interval did not set to 0. Drops the tracks of exited tasks. If there are too many removed
+    /// cgroups, drops their tracks, too.
     fn end_interval(&mut self, present: &Present) -> Result<()> {
         let late = self.shown.iter().filter(|(_, set)| **set != self.interval).map(|(uuid, _)| *uuid);
         for uuid in late.collect::<Vec<_>>() {
@@ -384,7 +387,7 @@ fn annotations(finding: &Finding) -> Vec<DebugAnnotation> {
 
 fn parent(scope: &Scope) -> Option<Scope> {
     match scope {
-        // The descriptor of a thread refers to its process instead.
+        // A thread has no parent track, because its descriptor refers to its process.
         Scope::Host | Scope::Process(..) | Scope::Thread(..) => None,
         Scope::Cpus | Scope::Cgroups => Some(Scope::Host),
         Scope::Cgroup(path) => {

@@ -1,4 +1,4 @@
-//! A profile of waiting in pprof's format: the stacks of waiting tasks, and the culprits that ran during the waits.
+//! Writes a profile of waiting in the format of pprof: the stacks of waiting tasks, and the culprits that ran during the waits.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -21,7 +21,7 @@ pub const SAMPLE_TYPES: [(&str, &str); 3] =
     [("waits", "count"), ("wait", "nanoseconds"), ("behind", "nanoseconds")];
 const DEFAULT_SAMPLE_TYPE: &str = SAMPLE_TYPES[1].0;
 
-/// Frame of tasks that exited before we read them. Only their cgroup is known.
+/// Frame for tasks that exited before we read them. We know only the cgroup of these tasks.
 pub use cgscope_model::table::exited::ENDED;
 
 pub(crate) struct Pprof {
@@ -31,7 +31,7 @@ pub(crate) struct Pprof {
     duration_ns: u64,
     losses: Losses,
     stacks: Stacks,
-    /// Time that tasks of a cgroup waited because of a culprit, by cgroup and culprit, ns.
+    /// Time that the tasks of a cgroup waited because of a culprit, ns. The key is the cgroup and the culprit.
     behind: BTreeMap<(Option<Arc<str>>, String), u64>,
 }
 
@@ -119,7 +119,7 @@ impl Sink for Pprof {
     }
 }
 
-/// Adds each string and function to a profile once.
+/// Builds a profile in which each string and each function occurs once.
 #[derive(Default)]
 struct ProfileBuilder {
     profile: Profile,
@@ -147,14 +147,14 @@ impl ProfileBuilder {
         Label { key: self.string(key), str: 0, num: number.into() }
     }
 
-    /// Builds a sample. `frames` starts at the root, but pprof's list starts at the leaf.
+    /// Builds a sample. `frames` starts at the root. The list in the sample is reversed, because pprof starts at the leaf.
     fn sample(&mut self, frames: &[String], leaf: &str, values: [u64; 3]) -> Sample {
         let mut location_id = vec![self.location(leaf)];
         location_id.extend(frames.iter().rev().map(|frame| self.location(frame)));
         Sample { location_id, value: values.map(u64::cast_signed).into(), label: Vec::new() }
     }
 
-    /// Returns the id of a frame's location. The function of the frame has the same id.
+    /// Returns the id of the location for a frame. The function for the frame has the same id.
     fn location(&mut self, frame: &str) -> u64 {
         let name = self.string(frame);
         let Profile { function, location, .. } = &mut self.profile;

@@ -1,5 +1,5 @@
 //! Sums waiting over all intervals, by stack and cause. A stack consists of the cgroups from the root down, the process and the
-//! thread. The size of the sums grows with the number of tasks, not with time.
+//! thread. The memory for the sums grows with the number of tasks, not with time.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -11,7 +11,7 @@ use cgscope_model::{
 #[derive(Default)]
 pub(crate) struct Stacks(BTreeMap<StackOwner, StackWaits>);
 
-/// The owner of waits. A task that changes its name or its cgroup becomes another owner.
+/// The owner of waits. If a task changes its name or its cgroup, its later waits have another owner.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct StackOwner {
     path: Option<Arc<str>>,
@@ -59,7 +59,8 @@ fn task_of(task: &TaskInterval, processes: &BTreeMap<u32, Arc<str>>) -> StackTas
     }
 }
 
-/// Returns the cgroups from the root down, each with its full path, because many cgroups have the same last path component.
+/// Returns one frame for each cgroup on the path, from the root down. A frame has the full path, because many cgroups have the
+/// same last path component.
 pub(crate) fn frames_of_path(path: Option<&str>) -> Vec<String> {
     let Some(path) = path else { return vec![UNNAMED.to_owned()] };
     let mut frames: Vec<String> = path_and_ancestors(path).map(str::to_owned).collect();
@@ -83,7 +84,8 @@ fn frames(owner: &StackOwner) -> Vec<String> {
 pub(crate) struct StackWaits {
     count: u64,
     by_cause: ByCause,
-    /// Number of waits by cause. A wait is divided among its causes in proportion to their parts. All 0 without a histogram.
+    /// Number of waits by cause. If a wait has several causes, each cause gets its part of the wait. All numbers are 0 if there
+    /// is no histogram.
     shares: [f64; CAUSES],
 }
 
@@ -98,7 +100,8 @@ impl StackWaits {
         }
     }
 
-    /// Iterates over the causes that have waits: the cause, its number of waits and its ns. Each wait counts for one cause.
+    /// Iterates over the causes that have waits. Yields the cause, its number of waits, and its time in ns. Numbers are rounded
+    /// so that each wait counts for one cause.
     pub(crate) fn by_cause(&self) -> impl Iterator<Item = (Cause, u64, u64)> + '_ {
         let has_shares = self.shares.iter().any(|share| *share > 0.0);
         let shares = if has_shares { self.shares } else { self.by_cause.0.map(|ns| ns as f64) };
@@ -110,8 +113,8 @@ impl StackWaits {
     }
 }
 
-/// Divides `count` in proportion to `shares`. The parts are rounded down; the rest goes to the largest remainders. If all shares
-/// are 0, all waits took 0 ns, and the last cause gets all of them.
+/// Divides `count` in proportion to `shares`. The parts are rounded down, and the rest goes to the parts with the largest
+/// remainders. If all shares are 0, all waits took 0 ns, and the last cause gets all waits.
 fn divide<const N: usize>(count: u64, shares: &[f64; N]) -> [u64; N] {
     let total: f64 = shares.iter().sum();
     let mut counts = [0; N];

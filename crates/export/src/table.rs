@@ -8,7 +8,7 @@ use cgscope_model::{
 
 use crate::{About, Result};
 
-/// Name and version of the table. Under this name, no column is ever renamed or changes its meaning.
+/// Name and version of the table. As long as this name stays the same, no column gets another name or another meaning.
 pub const SCHEMA: &str = "cgscope.tasks/1";
 
 /// The type of a column.
@@ -16,19 +16,19 @@ pub const SCHEMA: &str = "cgscope.tasks/1";
 pub enum TableType {
     /// UTF-8 text.
     Text,
-    /// Kernel ids and numbers of at most 31 bits.
+    /// Kernel ids and other numbers with at most 31 bits.
     Int32,
-    /// Counts and ns of at most 63 bits.
+    /// Counts and times in ns, with at most 63 bits.
     Int64,
     /// 64-bit ids.
     Id64,
-    /// A time. It is stored as microseconds in UTC, converted from ns since 1970.
+    /// A point in time. The formats store it in UTC with microseconds. The cells have ns since 1970.
     Moment,
 }
 
 pub(crate) enum TableCell<'a> {
     Text(&'a str),
-    /// A number. For a [`TableType::Moment`], ns since 1970.
+    /// A number. In a column of type [`TableType::Moment`], this is a time in ns since 1970.
     Number(u64),
 }
 
@@ -52,7 +52,7 @@ fn column(
     TableColumn { name: name.into(), holds, cell: Box::new(cell) }
 }
 
-/// A task over an interval, or all tasks that exited in a cgroup during an interval.
+/// A row of the table: a task in an interval, or all tasks of a cgroup that exited during an interval.
 pub(crate) struct TableRow<'a> {
     about: &'a About,
     interval: &'a Interval,
@@ -63,7 +63,7 @@ pub(crate) struct TableRow<'a> {
     cgroup_id: u64,
     path: Option<&'a str>,
     name: &'a CgroupName,
-    /// Names of the container, from the container runtime.
+    /// Names of the container, as the container runtime reports them.
     named: Option<&'a ContainerReading>,
 }
 
@@ -141,7 +141,7 @@ fn waits() -> Vec<TableColumn> {
     columns
 }
 
-/// Calls `each` with every row of an interval: first with tasks, then with exited tasks by cgroup.
+/// Calls `each` with every row of an interval: first with the rows of tasks, then with a row for the exited tasks of each cgroup.
 pub(crate) fn for_each_row(
     interval: &Interval,
     about: &About,

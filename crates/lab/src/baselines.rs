@@ -1,7 +1,7 @@
-//! The CPU quotas that other tools advise from the same usage, for comparison with `cgscope whatif`. All quotas and usages are in
-//! CPUs.
+//! CPU quotas that other tools would advise. Tests compare these quotas with the advice of `cgscope whatif`. All quotas and
+//! usages are in CPUs.
 
-/// Returns the percentile at `share` (0 to 1), interpolated between neighbours as in numpy and Prometheus; 0 without values.
+/// Returns the percentile at `share` (0 to 1), or 0 without values. Interpolates between neighbours, as numpy and Prometheus do.
 fn percentile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -12,20 +12,20 @@ fn percentile(values: &[f64], share: f64) -> f64 {
 }
 
 /// Returns the advice of KRR's simple strategy: `p95(usage)`, the 95th percentile (robusta-dev/krr, `strategies/simple.py`:
-/// `cpu_percentile` 95). KRR sets the CPU request to this value and sets no limit; here the value counts as a quota.
+/// `cpu_percentile` 95). KRR uses this value as the CPU request and sets no limit. Tests compare the value with quotas.
 pub fn krr(usage: &[f64]) -> f64 {
     percentile(usage, 0.95)
 }
 
 /// Returns the target of the Vertical Pod Autoscaler: `max(1.15 * p90(usage), 0.025)` (kubernetes/autoscaler,
 /// `recommender/logic/recommender.go`: `target-cpu-percentile` 0.9, `recommendation-margin-fraction` 0.15,
-/// `pod-recommendation-min-cpu-millicores` 25). Two features of the autoscaler's histogram are left out: old values decay (half
-/// in 24 h), and values are rounded up to buckets that grow by 5 %.
+/// `pod-recommendation-min-cpu-millicores` 25). Differs from the autoscaler in two ways: there, the weight of a value halves
+/// every 24 h, and values are rounded up to buckets that grow by 5 %.
 pub fn vpa(usage: &[f64]) -> f64 {
     (1.15 * percentile(usage, 0.9)).max(0.025)
 }
 
-/// Input of [`captain`] at the end of a round.
+/// The figures from which [`captain`] computes the next quota at the end of a round.
 #[derive(Clone, Copy, Debug)]
 pub struct Round<'a> {
     /// The quota in force.
@@ -101,7 +101,7 @@ mod tests {
     fn a_captain_multiplies_a_quota_that_throttles_too_much() {
         let round = Round { quota: 0.5, throttled: 1.0, target: 0.01, usage: &[0.5; 5] };
         assert_near(captain(round), 0.5 * 1.97);
-        // The quota does not grow at three times the target.
+        // At a throttled share of exactly three times the target, the quota stays.
         assert_near(captain(Round { throttled: 0.03, ..round }), 0.5);
     }
 

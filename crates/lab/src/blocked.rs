@@ -17,7 +17,7 @@ type Blocks = Box<dyn FnOnce() -> io::Result<()> + Send>;
 /// Starts blocked threads named `KIND-HOW` (with the kinds of the model), calls `ready`, and waits for `seconds`.
 ///
 /// # Errors
-/// The host refuses a thread, or an object that a thread waits for.
+/// Fails if the host refuses a thread, or an object that a thread waits for.
 pub fn blocked(seconds: u64, ready: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let stream = TcpStream::connect(listener.local_addr()?)?;

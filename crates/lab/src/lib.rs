@@ -1,4 +1,4 @@
-//! Larger loads for the `workload` binary. The tests that use them are in `tests/root`.
+//! Larger loads for the `workload` binary. The tests in `tests/root` use these loads.
 
 pub mod baselines;
 mod blocked;

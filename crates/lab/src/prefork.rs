@@ -23,15 +23,14 @@ pub const PAUSE: Duration = Duration::from_millis(15);
 /// the remote service and the clients. Calls `ready` when all workers and threads have started.
 ///
 /// # Errors
-/// The host refuses a process, a thread, a socket, or the priority. Only root may set this priority.
+/// Fails if the host refuses a process, a thread, a socket, or the priority. Only root may set this priority.
 pub fn prefork(workers: usize, seconds: u64, ready: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-    // Run at the highest priority, because answers delayed by other programs would change the load. Children and threads inherit
-    // the priority.
-    // SAFETY: no preconditions.
+    // Run at the highest priority: if other programs delayed the answers, the load would change. Children and threads inherit the
+    // priority. SAFETY: no preconditions.
     if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // An abstract socket name: no file remains, even after a crash.
+    // An abstract socket has no file, so no file remains after a crash.
     let place = SocketAddr::from_abstract_name(format!("cgscope-prefork-{}", std::process::id()))?;
     let listener = UnixListener::bind_addr(&place)?;
     let (mut services, mut children) = (Vec::new(), Vec::new());
@@ -76,7 +75,7 @@ pub fn prefork(workers: usize, seconds: u64, ready: impl FnOnce() -> io::Result<
 
 /// Serves requests as a worker until the parent kills this process.
 fn work(listener: &UnixListener, mut remote: UnixStream) -> io::Result<()> {
-    // SAFETY: no preconditions. The kernel kills the workers of a killed parent, because that parent cannot do it.
+    // SAFETY: no preconditions. If the parent is killed, it cannot kill its workers, so the kernel does.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     loop {
         let (mut client, _) = listener.accept()?;

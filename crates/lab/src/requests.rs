@@ -1,4 +1,4 @@
-//! Loads with a known demand for CPU time: requests of a fixed cost. They arrive regularly, at random, or after the previous
+//! Loads with a known demand for CPU time: requests of a fixed cost. Requests arrive regularly, at random, or after the previous
 //! answer.
 
 use std::{
@@ -11,13 +11,13 @@ use std::{
 /// The time at which the next request arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrivals {
-    /// At multiples of the gap.
+    /// Requests arrive at multiples of the gap.
     Regular,
-    /// Alternately after one and a half gaps and after half a gap.
+    /// The time between two requests alternates between one and a half gaps and half a gap.
     Uneven,
-    /// At random: the gaps are exponentially distributed, with `gap` as their mean.
+    /// Requests arrive at random: the time between two requests is exponentially distributed, with `gap` as the mean.
     Random,
-    /// One gap after the answer to the previous request.
+    /// A request arrives one gap after the answer to the previous request.
     Closed,
 }
 
@@ -37,14 +37,14 @@ impl Arrivals {
 /// Serves requests one after the other until `end`. Each request costs `cost` of CPU time. Returns the number of requests.
 ///
 /// # Errors
-/// The host refuses a socket or a thread.
+/// Fails if the host refuses a socket or a thread.
 pub fn requests(arrivals: Arrivals, cost: Duration, gap: Duration, end: Instant) -> io::Result<u64> {
     if arrivals == Arrivals::Closed {
         return answers(cost, gap, end);
     }
     let (mut due, mut count, mut random) = (Instant::now(), 0u64, 1);
     while due < end {
-        // A late server does not sleep: it serves the overdue requests without a pause.
+        // If the server is late, it does not sleep, but serves the overdue requests without a pause.
         thread::sleep(due.saturating_duration_since(Instant::now()));
         compute(cost);
         count += 1;
@@ -80,7 +80,7 @@ fn answers(cost: Duration, gap: Duration, end: Instant) -> io::Result<u64> {
     Ok(count)
 }
 
-/// Uses this much CPU time. Time off the CPU does not count.
+/// Computes until this thread has used `cost` of CPU time. Time off the CPU does not count.
 pub(crate) fn compute(cost: Duration) {
     let end = cpu_time() + cost;
     while cpu_time() < end {

@@ -30,9 +30,9 @@ pub(crate) struct Cgroup {
     names: Option<ContainerReading>,
     pub waits: Waits,
     pub culprits: Culprits,
-    /// Counter sums since the cgroup is exported; `None` for a counter that was never read.
+    /// Sums of the counters since the first interval that exported this cgroup; `None` for a counter that we have never read.
     counters: [Option<u64>; COUNTERS],
-    /// Values of the gauges that could be read at the end of the last interval, by family name.
+    /// Values of the gauges at the end of the last interval, by family name. Unknown values are missing.
     gauges: BTreeMap<&'static str, Value>,
 }
 
@@ -44,7 +44,8 @@ impl Cgroup {
         cgroup
     }
 
-    /// Takes the names of the cgroup's container or pod. Known names stay, because the runtime may be unavailable for a while.
+    /// Updates the names of the cgroup's container or pod. If there are no new names, the known names stay, because the container
+    /// runtime may be unavailable for a while.
     pub fn name(&mut self, names: &Names) {
         let reported = names.container(&self.path).map(|(_, named)| named);
         if reported.is_some() && reported != self.names.as_ref() {
@@ -78,7 +79,7 @@ impl Cgroup {
         self.set(&family::WAITING, mode.exact(|| Value::Count(group.pending)));
         self.set(&family::LONGEST_WAIT, mode.exact(|| Value::Ns(group.pending_max_ns)));
         self.set(&family::TASKS, Some(Value::Count(group.threads)));
-        // Coarse mode has only sums of waits. A histogram needs the lengths of single waits.
+        // Coarse mode has only sums of waits, but a histogram needs the lengths of single waits.
         if mode == Mode::Bpf {
             self.waits.add(&group.wait);
         }
@@ -95,7 +96,8 @@ impl Cgroup {
         }
     }
 
-    /// Adds the cgroup's limits, and the growth of their counters in an interval. If they are unreadable, pass the default.
+    /// Sets the gauges of the cgroup's limits, and adds the increase of their counters in an interval. If the limits are
+    /// unreadable, pass default values.
     pub fn limit(&mut self, limits: &CgroupReading, effective_cores: Option<f64>) {
         self.count(&Observed::limits(limits));
         let has_quota = limits.quota_us.is_some();
@@ -106,7 +108,7 @@ impl Cgroup {
     }
 }
 
-/// Host-wide sums since the first interval; `None` for a sum that was never read.
+/// Host-wide sums since the first interval; `None` for a figure that we have never read.
 #[derive(Debug, Default)]
 pub(crate) struct Host {
     /// Start of the first interval, ns since 1970.
@@ -134,7 +136,7 @@ const OF_NODES: [Figure<Node>; 6] = [
 ];
 
 impl Host {
-    /// Adds an interval, and drops nodes that the interval lacks.
+    /// Adds an interval. Drops the nodes that are missing from the interval.
     pub fn add(&mut self, interval: &Interval) {
         self.created_unix_ns.get_or_insert(interval.start_unix_ns);
         self.losses.append(&interval.losses);

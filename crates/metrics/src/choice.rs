@@ -10,10 +10,11 @@ use regex::Regex;
 
 use crate::forest::{Forest, Node, ROOT};
 
-/// A cgroup takes an exported cgroup's place only if it waited this many times longer, because short-lived series are useless.
+/// A new cgroup takes the place of an exported cgroup only if the new cgroup waited this many times longer. Without this factor,
+/// many series would be too short to be useful.
 pub(crate) const STICKY: u64 = 2;
 
-/// Maximum length of a path that becomes a label, bytes. A cgroup has up to 210 series with this label. Paths of containers in
+/// Maximum length of a path that becomes a label, bytes. Up to 210 series of a cgroup have this label. Paths of containers in
 /// pods take about 200 bytes.
 pub(crate) const LONGEST_PATH: usize = 512;
 
@@ -24,9 +25,9 @@ pub struct Config {
     pub cgroups: usize,
     /// Maximum depth below the root: `/a/b` is at depth 2.
     pub depth: usize,
-    /// Regular expression that the path of an exported cgroup must match, except for the root.
+    /// Regular expression that the paths of exported cgroups must match. The root is always exported.
     pub include: Option<Regex>,
-    /// Regular expression that the path of an exported cgroup must not match, except for the root.
+    /// Regular expression that the paths of exported cgroups must not match. The root is always exported.
     pub exclude: Option<Regex>,
     /// Maximum number of named culprits for each cgroup.
     pub culprits: usize,
@@ -43,7 +44,7 @@ impl Config {
         self.cgroups.saturating_sub(1)
     }
 
-    /// Returns how many cgroups of a family can become exported for the first time within a minute.
+    /// Returns the maximum number of cgroups of a family that can become exported within a minute.
     pub(crate) fn newcomers(&self) -> usize {
         (self.places() / 8).max(8)
     }
@@ -65,7 +66,7 @@ impl Config {
 }
 
 cgscope_ledger::named! {
-    /// Whether a cgroup can be exported. The name is the state on the page of a cgroup that is not exported.
+    /// Whether a cgroup can be exported, or why not. If the cgroup is not exported, the page counts it under this name.
     Standing {
         Eligible = "over_limit",
         TooDeep = "too_deep",
@@ -74,7 +75,7 @@ cgscope_ledger::named! {
     }
 }
 
-/// Counts the cgroups in each state. The states are in the order of the page.
+/// Returns the number of cgroups in each state, in the order of the page.
 pub(crate) fn states(forest: &Forest) -> impl Iterator<Item = (&'static str, u64)> {
     let count = |which: &dyn Fn(&Node) -> bool| forest.nodes.iter().filter(|node| which(node)).count() as u64;
     let exported = ("exported", count(&|node| node.now.is_exported));
@@ -85,9 +86,9 @@ pub(crate) fn states(forest: &Forest) -> impl Iterator<Item = (&'static str, u64
     std::iter::once(exported).chain(Standing::ALL.into_iter().map(cut))
 }
 
-/// Returns the paths to export besides the root. Removed and ineligible cgroups lose their places. The cgroups that waited most
-/// get places, but [`Shares`] divides half of the places evenly. A cgroup that waited much longer than an exported cgroup
-/// replaces it, unless too many cgroups of its family are [new](Newcomers).
+/// Returns the paths to export in addition to the root. Removed and ineligible cgroups lose their places. [`Shares`] divides half
+/// of the places evenly. The other half goes to the cgroups that waited most. A cgroup that waited much longer than an exported
+/// cgroup replaces it, unless too many cgroups of its family are [new](Newcomers).
 pub(crate) fn choose<'a>(
     forest: &Forest,
     exported: impl Iterator<Item = &'a Arc<str>>,
@@ -121,23 +122,24 @@ pub(crate) fn choose<'a>(
         chosen.extend(by_claim);
     }
     chosen.retain(|at| held.contains(at) || newcomers(&forest.nodes[*at].path));
-    // A cgroup keeps its place if no other cgroup took the place after all.
+    // Some places are still free if newcomers were refused. The exported cgroups that were not chosen keep these places.
     let kept = all.iter().filter(|at| held.contains(at) && !chosen.contains(at)).take(places - chosen.len());
     let kept: Vec<usize> = kept.copied().collect();
     chosen.into_iter().chain(kept).map(|at| forest.nodes[at].path.clone()).collect()
 }
 
-/// Divides places evenly among the children of each cgroup, as far as needed. So one user cannot take all places.
+/// Divides places evenly among the children of each cgroup. A child gets no more places than it wants. This prevents one user
+/// from taking all places.
 struct Shares {
-    /// Children of each cgroup that want a place, for themselves or their descendants. Children that waited most are first.
+    /// Children of each cgroup that want a place for themselves or for descendants. The children that waited most are first.
     below: HashMap<usize, Vec<usize>>,
-    /// Number of cgroups that want a place, among each cgroup and its descendants.
+    /// Number of places that each cgroup wants for itself and its descendants.
     wanted: HashMap<usize, usize>,
     wants: HashSet<usize>,
 }
 
 impl Shares {
-    /// Creates shares for the cgroups in `all`. They want a place, and are sorted by claim, largest first.
+    /// Creates shares for the cgroups in `all`, which each want a place. `all` must be sorted by claim, the largest claim first.
     fn of(forest: &Forest, all: &[usize]) -> Self {
         let (mut below, mut wanted) = (HashMap::<usize, Vec<usize>>::new(), HashMap::<usize, usize>::new());
         for at in all {
@@ -172,7 +174,8 @@ impl Shares {
         given
     }
 
-    /// Divides places among siblings: as many as each wants, up to the same maximum for all. The first siblings get the rest.
+    /// Divides places among siblings: each sibling gets as many places as it wants, up to a maximum that is the same for all. If
+    /// places are left, the first siblings that want more get one more place each.
     fn level(&self, siblings: &[usize], mut places: usize) -> Vec<(usize, usize)> {
         let mut wants: Vec<usize> = siblings.iter().map(|at| self.wanted[at]).collect();
         wants.sort_unstable();
@@ -198,11 +201,11 @@ impl Shares {
 /// Limits how many new names appear on the pages, so that renames do not create endless series.
 #[derive(Debug)]
 pub(crate) struct Newcomers {
-    /// Time in which no new name appeared, at most [`RENEWAL_NS`], ns.
+    /// Unused time, at most [`RENEWAL_NS`], ns. The time grows with each interval, and each new name uses a part of it.
     saved_ns: u64,
 }
 
-/// Time after which all places for newcomers are free again, ns.
+/// Time after which a full set of new names is allowed again, ns.
 const RENEWAL_NS: u64 = 60_000_000_000;
 
 impl Default for Newcomers {
@@ -212,7 +215,7 @@ impl Default for Newcomers {
 }
 
 impl Newcomers {
-    /// Returns whether one more newcomer is allowed now, if `most` are allowed in a minute.
+    /// Counts one more newcomer if it is allowed now, and returns whether it is. `most` is the number allowed in a minute.
     pub fn comes(&mut self, most: usize) -> bool {
         let cost_ns = RENEWAL_NS / (most as u64).clamp(1, RENEWAL_NS);
         let left_ns = self.saved_ns.checked_sub(cost_ns).filter(|_| most != 0);
@@ -220,14 +223,14 @@ impl Newcomers {
         left_ns.is_some()
     }
 
-    /// Lets time pass. Returns whether all places for newcomers are free again.
+    /// Adds time that has passed. Returns whether a full set of new names is allowed again.
     pub fn pass(&mut self, duration_ns: u64) -> bool {
         self.saved_ns = self.saved_ns.saturating_add(duration_ns).min(RENEWAL_NS);
         self.saved_ns == RENEWAL_NS
     }
 }
 
-/// The newcomers of each service, user and pod. Only root can create more of these.
+/// The newcomers of each family: a service, a user or a pod. Only root can create new families.
 #[derive(Debug, Default)]
 pub(crate) struct Families(HashMap<Box<str>, Newcomers>);
 

@@ -1,4 +1,4 @@
-//! The culprits of each exported cgroup. A few culprits have names; the others are summed.
+//! The culprits of each exported cgroup. A few culprits have a series with their name; the others share one series.
 
 use std::sync::Arc;
 
@@ -10,10 +10,11 @@ use crate::{
     forest::{Forest, Places},
 };
 
-/// Number of watched culprits for each named culprit. A watched culprit gets a name if it becomes one of the worst.
+/// Maximum number of watched culprits, as a multiple of the maximum number of named culprits. A watched culprit gets a name if it
+/// becomes one of the worst.
 const WATCHED: usize = 4;
 
-/// A culprit in an interval. A cgroup is given by its index in the [`Forest`].
+/// A culprit in an interval. A cgroup is represented by its index in the [`Forest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Who {
     Kernel,
@@ -47,7 +48,7 @@ pub(crate) struct Culprits {
 struct Watched {
     /// Path of the culprit's cgroup. `None` means kernel threads.
     path: Option<Arc<str>>,
-    /// How long the exported cgroup has waited for this culprit since we started to watch it, ns.
+    /// How long the exported cgroup has waited for this culprit since we started to watch the culprit, ns.
     so_far_ns: u64,
     /// How long the exported cgroup waited for this culprit in the latest interval, ns.
     now_ns: u64,
@@ -63,7 +64,7 @@ pub(crate) struct CulpritSeries {
 }
 
 impl Watched {
-    /// Returns the wait time, ns, that another culprit must exceed to replace this culprit.
+    /// Returns the wait time that another culprit must exceed to replace this culprit, ns.
     fn hold_ns(&self) -> u64 {
         if self.is_there { self.so_far_ns.saturating_mul(STICKY) } else { 0 }
     }
@@ -79,14 +80,15 @@ impl Culprits {
         named.chain(self.other.map(|series| ("other", series)))
     }
 
-    /// Keeps the names of only the `most` worst culprits. Drops the series of the others.
+    /// Keeps the series of the `most` worst culprits, and drops the series of the others.
     pub fn limit(&mut self, most: usize) {
         self.watched.sort_by_key(|one| std::cmp::Reverse(one.so_far_ns));
         let named = self.watched.iter_mut().filter(|one| one.series.is_some());
         named.skip(most).for_each(|one| one.series = None);
     }
 
-    /// Adds the parts of an interval: one part for each culprit, in ascending order. Each ns is added to exactly one series.
+    /// Adds the parts of an interval, which has one part for each culprit, in ascending order. The time of each part is added to
+    /// exactly one series.
     pub fn add(&mut self, parts: &[Part], forest: &Forest, most: usize, interval: &Interval) {
         self.watch(parts, forest, most);
         self.limit(most);
@@ -111,7 +113,7 @@ impl Culprits {
         });
     }
 
-    /// Updates the watched culprits, and starts to watch the worst of the others.
+    /// Updates the watched culprits, and starts to watch the worst culprits that were not watched.
     fn watch(&mut self, parts: &[Part], forest: &Forest, most: usize) {
         let mut new: Vec<Part> = parts.to_vec();
         for one in &mut self.watched {
@@ -149,11 +151,12 @@ impl Culprits {
         }));
     }
 
-    /// Gives names to the worst watched culprits until `most` culprits have names. After that, a culprit can replace a removed
-    /// culprit, or one that is much less bad. Within a minute, at most [`WATCHED`] times `most` culprits get a name.
+    /// Gives names to the worst watched culprits until `most` culprits have names. After that, a culprit can replace a culprit
+    /// that was removed, or one for which the cgroup waited much less. Within a minute, at most [`WATCHED`] times `most` culprits
+    /// get a name.
     fn name(&mut self, most: usize, start_unix_ns: u64) {
         let mut named = self.watched.iter().filter(|one| one.series.is_some()).count();
-        // A culprit whose cgroup was removed cannot get worse.
+        // Skip culprits whose cgroup was removed, because they cannot get worse.
         let is_next = |one: &Watched| one.series.is_none() && one.is_there && one.so_far_ns != 0;
         while let Some(worst) = self.watched.iter().position(is_next) {
             let mut replaced = None;
@@ -162,7 +165,8 @@ impl Culprits {
                 let holders = self.watched.iter().enumerate().filter(|(_, one)| one.series.is_some());
                 let least = holders.min_by_key(|(_, one)| one.hold_ns());
                 replaced = least.filter(|(_, least)| least.hold_ns() < worst_ns).map(|(at, _)| at);
-                // The worst culprits are first. If this culprit cannot replace another, the later ones cannot either.
+                // The worst culprits are first. If this culprit cannot replace another culprit, later culprits cannot do so
+                // either.
                 if replaced.is_none() {
                     return;
                 }
@@ -179,8 +183,8 @@ impl Culprits {
     }
 }
 
-/// Returns the parts of all exported cgroups, each including its descendants. Parents precede their children. `above` holds the
-/// index of each cgroup's nearest exported ancestor.
+/// Returns the parts of each exported cgroup, including its descendants. Parents must precede their children. `above` holds the
+/// index of each exported cgroup's nearest exported ancestor.
 pub(crate) fn parts(
     interval: &Interval,
     forest: &Forest,

@@ -13,20 +13,20 @@ cgscope_ledger::named! {
         name: &'static str,
     }
 
-    /// Only rises while its series exists.
+    /// A sum that never falls while its series exists.
     Counter = "counter";
-    /// The value at the time of the page.
+    /// The current value at the time of the page.
     Gauge = "gauge";
-    /// Counts by length. They only rise.
+    /// Numbers of waits by length, which never fall.
     Histogram = "histogram";
 }
 
 /// A metric family: all series with one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Family {
-    /// Name of the family, without the suffix `_total` of counters. If there is a unit, the name ends with it.
+    /// Name of the family, without the suffix `_total` of counters. If the family has a unit, its name ends with the unit.
     pub name: &'static str,
-    /// How the values change.
+    /// The kind, which says how the values change.
     pub kind: Kind,
     /// Base unit (`seconds`, `bytes`); `None` for a plain number.
     pub unit: Option<&'static str>,
@@ -34,7 +34,7 @@ pub struct Family {
     pub labels: &'static [&'static str],
     /// The help sentence.
     pub help: &'static str,
-    /// The model's counter that the family exports, if any.
+    /// The counter of the model that the family exports, if any.
     pub(crate) counter: Option<Counter>,
 }
 
@@ -46,10 +46,11 @@ impl Family {
     }
 }
 
-/// Stands in [`Family::labels`] for the known labels of [`CGROUP_LABELS`].
+/// Placeholder in [`Family::labels`] for those labels in [`CGROUP_LABELS`] that are known.
 pub const CGROUP: &str = "cg";
 
-/// Labels of a cgroup: its path, three from the path, and three from the container runtime. Unknown labels are omitted.
+/// Labels of a cgroup: its path, three labels that are derived from the path, and three labels from the container runtime.
+/// Unknown labels are omitted.
 pub const CGROUP_LABELS: [&str; 7] =
     ["cgroup", "unit", "container_id", "pod_uid", "container", "pod", "namespace"];
 
@@ -144,7 +145,7 @@ families! {
 static FIRST: [Family; OF_METRICS_FIRST.len()] = families(OF_METRICS_FIRST);
 static COUNTERS: [Family; OF_METRICS.len()] = families(OF_METRICS);
 
-/// All families, in the order of the page. The daemon provides the values of the last families.
+/// All families, in the order of the page. The daemon provides the values of the families at the end.
 pub static ALL: LazyLock<Vec<&'static Family>> = LazyLock::new(|| {
     let before = |family: &Family| match family {
         family if *family == QUOTA => &FIRST[..],

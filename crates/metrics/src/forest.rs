@@ -9,7 +9,8 @@ use crate::choice::{Config, Standing};
 /// Index of the root in [`Forest::nodes`].
 pub(crate) const ROOT: usize = 0;
 
-/// A tree of cgroups by path. Parents have lower indices than their children. Indices are valid until [`Forest::drop_removed`].
+/// A tree of cgroups by path. Parents have lower indices than their children. An index is valid until the next call of
+/// [`Forest::drop_removed`].
 #[derive(Debug)]
 pub(crate) struct Forest {
     pub nodes: Vec<Node>,
@@ -24,17 +25,17 @@ pub(crate) struct Node {
     pub parent: usize,
     pub depth: usize,
     pub standing: Standing,
-    /// Total wait of the cgroup's tasks and all descendants' tasks since the cgroup was first seen, ns.
+    /// Total wait time of all tasks in the cgroup and its descendants since we first saw the cgroup, ns.
     pub waited_ns: u64,
     pub now: Now,
 }
 
-/// Values of a cgroup in one interval, including its descendants.
+/// Figures of a cgroup and its descendants in one interval.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Now {
     waited_ns: u64,
     pub has_tasks: bool,
-    /// Whether the cgroup had a task, or its files were readable.
+    /// Whether the cgroup exists: it had a task, or its files were readable.
     pub is_there: bool,
     /// Index of the cgroup's limits in [`Interval::limits`].
     pub limits: Option<usize>,
@@ -43,7 +44,8 @@ pub(crate) struct Now {
     pub is_exported: bool,
 }
 
-/// Forest indices for an interval's cgroups, tasks, idle tasks and exited tasks, in the interval's order.
+/// Node indices for the cgroups, tasks, idle tasks and exited tasks of an interval. Each list has the same order as in the
+/// interval.
 pub(crate) struct Places {
     cgroups: Vec<usize>,
     pub tasks: Vec<usize>,
@@ -77,7 +79,7 @@ impl Forest {
         std::iter::successors(Some(at), above).map(|at| &self.nodes[at])
     }
 
-    /// Adds an interval's cgroups and their waits. A task in a cgroup without a known path counts for the root.
+    /// Adds an interval's cgroups and their waits. If the path of a cgroup is unknown, its tasks count for the root.
     pub fn observe(&mut self, interval: &Interval, config: &Config) -> Places {
         self.nodes.iter_mut().for_each(|node| node.now = Now::default());
         let cgroups = interval.cgroups.iter().map(|(_, path)| self.place(path, config)).collect();
@@ -118,7 +120,7 @@ impl Forest {
         }
     }
 
-    /// Returns the index of a path. Adds the path with its ancestors if it is new.
+    /// Returns the node index of a path. If the path is new, adds nodes for it and its ancestors.
     fn place(&mut self, path: &Arc<str>, config: &Config) -> usize {
         if let Some(at) = self.find(path) {
             return at;
@@ -150,7 +152,7 @@ impl Forest {
         }
     }
 
-    /// Stores the indices of the exported cgroups. The first of them must be the root.
+    /// Stores which cgroups are exported, with their indices in `exported`. The first path must be the root.
     pub fn settle<'a>(&mut self, exported: impl IntoIterator<Item = &'a Arc<str>>) {
         self.nodes.iter_mut().for_each(|node| node.now.is_exported = false);
         for (home, path) in exported.into_iter().enumerate() {
@@ -191,7 +193,7 @@ impl Forest {
 fn places_of(ids: impl Iterator<Item = u64>, interval: &Interval, places: &Places) -> Vec<usize> {
     let mut last = None;
     let place = |id| match last {
-        // The threads of a process are adjacent, so the last result often applies again.
+        // The threads of a process are adjacent and often in the same cgroup, so the last result often applies again.
         Some((same, at)) if same == id => at,
         _ => {
             let at = places.find(interval, id).unwrap_or(ROOT);

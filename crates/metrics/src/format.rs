@@ -17,15 +17,15 @@ cgscope_ledger::named! {
 }
 
 impl Format {
-    /// Returns the format that a request's `Accept` header prefers; on a tie, the first one. Returns text if the header accepts
-    /// no format, so that a scrape does not fail because of a header.
+    /// Returns the format that the `Accept` header of a request prefers. If it prefers several formats equally, returns the first
+    /// of these. If it accepts no format, returns text, so that a scrape does not fail because of its header.
     pub fn for_accept(accept: Option<&str>) -> Self {
         let ranges = accept.unwrap_or_default().split(',').filter_map(range);
         ranges.fold((Self::Text, 0.0), |best, range| if range.1 > best.1 { range } else { best }).0
     }
 }
 
-/// Returns the format of a media range and its `q`, 0 to 1. `None` if the format is not available.
+/// Returns the format that a media range names, and its weight `q` (0 to 1). `None` if the format is not available.
 fn range(range: &str) -> Option<(Format, f64)> {
     let mut parts = range.split(';');
     let media = parts.next()?.trim().to_ascii_lowercase();

@@ -22,7 +22,8 @@ pub struct Metrics {
     /// The exported cgroups, sorted by path. The root is first, and parents precede their children.
     pub(crate) cgroups: Vec<Cgroup>,
     pub(crate) host: Host,
-    /// `None` until the first interval with this configuration. That interval may add any number of cgroups.
+    /// Limits how many new cgroups an interval can add. `None` until the first interval with this configuration, which can add
+    /// any number.
     newcomers: Option<Families>,
 }
 
@@ -32,7 +33,8 @@ impl Metrics {
         Self { config, forest: Forest::new(), cgroups: Vec::new(), host: Host::default(), newcomers: None }
     }
 
-    /// Changes the configuration. Drops cgroups that are no longer exported. The next interval adds new ones. Other figures stay.
+    /// Changes the configuration. Drops cgroups that are no longer exported. The next interval adds cgroups that the new
+    /// configuration selects. All other figures stay.
     pub fn set_config(&mut self, config: Config) {
         (self.config, self.newcomers) = (config, None);
         self.forest.judge(&self.config);
@@ -52,7 +54,7 @@ impl Metrics {
         self.add_limits(interval);
         let parts = culprits::parts(interval, &self.forest, &places, &above);
         for (cgroup, parts) in self.cgroups.iter_mut().zip(parts) {
-            // In coarse mode, no pair has this blame.
+            // In coarse mode there are no pairs, so `parts` is empty.
             cgroup.culprits.add(&parts, &self.forest, self.config.culprits, interval);
             cgroup.name(&interval.names);
         }
@@ -70,14 +72,15 @@ impl Metrics {
         families.pass(interval.duration_ns);
         self.newcomers = Some(families);
         chosen.insert("/".into());
-        // All paths that remain in `chosen` are new.
+        // This removes the paths of exported cgroups from `chosen`, so that only new paths remain there.
         self.cgroups.retain(|cgroup| chosen.take(&cgroup.path).is_some());
         self.cgroups.extend(chosen.into_iter().map(|path| Cgroup::new(path, interval.start_unix_ns)));
         self.cgroups.sort_unstable_by(|a, b| (*a.path != *"/", &a.path).cmp(&(*b.path != *"/", &b.path)));
         self.forest.settle(self.cgroups.iter().map(|cgroup| &cgroup.path));
     }
 
-    /// Returns the index of each exported cgroup's nearest exported ancestor. For the root, this is the root itself.
+    /// Returns, for each exported cgroup, the index of its nearest exported ancestor. For the root, this is the index of the
+    /// root.
     fn above(&self) -> Vec<usize> {
         let above = |cgroup: &Cgroup| {
             let at = self.forest.find(&cgroup.path).unwrap_or(crate::forest::ROOT);
@@ -119,16 +122,16 @@ impl Metrics {
     }
 }
 
-/// A family whose figures the caller provides.
+/// A family whose figures come from the caller of [`Metrics::page`].
 #[derive(Clone, Debug)]
 pub struct Given {
-    /// A counter or a gauge that is not in intervals. A histogram is omitted.
+    /// The family, which must be a counter or a gauge. Histograms are omitted from the page.
     pub family: Family,
     /// Samples of the family. A family without samples is omitted.
     pub samples: Vec<GivenSample>,
 }
 
-/// A figure that the caller provides.
+/// A figure from the caller of [`Metrics::page`].
 #[derive(Clone, Debug)]
 pub struct GivenSample {
     /// Label names and values.
@@ -144,10 +147,11 @@ impl Given {
     }
 }
 
-/// The last label of a series. It follows the labels that the series shares with others.
+/// Name and value of the last label of a series. The labels before it are common to several series.
 pub(crate) type Last<'a> = Option<(&'static str, &'a str)>;
 
-/// A family with one series for each `T`, and the value of the series. A series whose value is unknown (`None`) is omitted.
+/// A family with one series for each `T`, and a function that returns the value of a series. A series with an unknown value
+/// (`None`) is omitted.
 pub(crate) type Figure<T> = (&'static Family, fn(&T) -> Option<Value>);
 
 /// Writes a page. A family without samples is omitted.
@@ -161,7 +165,8 @@ pub(crate) trait Writer {
 }
 
 impl Metrics {
-    /// Renders a page with all exported figures and with `more`. The configuration limits its length on a host with many cgroups.
+    /// Renders a page with all exported figures and the families in `more`. On a host with many cgroups, [`Config`] limits the
+    /// length of the page.
     pub fn page(&self, format: Format, more: &[Given]) -> Vec<u8> {
         match format {
             Format::OpenMetrics => self.write(Text::new(true), more),

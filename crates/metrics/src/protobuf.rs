@@ -1,12 +1,13 @@
-//! Renders pages as length-delimited messages, and converts our histogram buckets to Prometheus buckets.
+//! Renders pages as length-delimited protobuf messages, and converts our histogram buckets to Prometheus buckets.
 //!
-//! A classic bucket is the sum of whole rows of our buckets, so nothing is rounded. Its edges are 1 µs, 2 µs, 4 µs and so on. Our
-//! edges match them to 2e-6 of their length.
+//! A classic bucket is the sum of whole rows of our buckets, so nothing is rounded. The edges of classic buckets are 1 µs, 2 µs,
+//! 4 µs and so on. The edges of our rows differ from these edges by at most 2e-6 of their length.
 //!
-//! A native bucket of schema 3 is 2^(1/8) times as long as the previous bucket. None of its edges matches one of our edges. So
-//! the whole count of each of our buckets goes to the native bucket that contains its middle. The error of a quantile is at most
-//! the width of our bucket ([`RELATIVE_ERROR`](cgscope_ledger::bucket::RELATIVE_ERROR), 12.5 %) plus the width of the native
-//! bucket ([`WIDTH`], 9.05 %). Below 1 µs, the error is at most one of our buckets, 125 ns, plus 9.05 %.
+//! A native bucket of schema 3 is 2^(1/8) times as long as the previous bucket. No edge of a native bucket matches an edge of our
+//! buckets. Therefore the whole count of each of our buckets goes to the native bucket that contains the middle of our bucket.
+//! The error of a quantile is at most the width of our bucket ([`RELATIVE_ERROR`](cgscope_ledger::bucket::RELATIVE_ERROR), 12.5
+//! %) plus the width of the native bucket ([`WIDTH`], 9.05 %). Below 1 µs, the error is at most one of our buckets, 125 ns, plus
+//! 9.05 %.
 
 use std::sync::LazyLock;
 
@@ -99,7 +100,7 @@ const SCHEMA: i32 = 3;
 #[cfg(test)]
 const WIDTH: f64 = 0.090_507_732_665_257_66;
 
-/// Upper edge of the native zero bucket, seconds (119 ns). This bucket holds our first bucket.
+/// Upper edge of the native zero bucket, seconds (119 ns). The zero bucket contains the waits of our first bucket.
 const ZERO_THRESHOLD: f64 = 1.0 / (1 << 23) as f64;
 
 /// Returns the upper edge of a classic bucket, seconds.
@@ -107,7 +108,8 @@ pub(crate) fn upper_seconds(row: usize) -> f64 {
     (1u64 << row) as f64 / 1e6
 }
 
-/// Native bucket of each of our buckets except the first. Bucket `i` holds lengths above 2^((i-1)/8) and up to 2^(i/8) seconds.
+/// Index of the native bucket for each of our buckets except the first. Native bucket `i` holds lengths above 2^((i-1)/8) and up
+/// to 2^(i/8) seconds.
 static INDEX: LazyLock<[i32; BUCKETS]> = LazyLock::new(|| {
     std::array::from_fn(|bucket| {
         let middle = low_ns(bucket).midpoint(high_ns(bucket)) as f64 / 1e9;
@@ -134,7 +136,8 @@ fn buckets(series: &WaitSeries) -> Histogram {
     histogram
 }
 
-/// Adds native buckets. Consecutive buckets form a span. Each count is written as the difference from the previous count.
+/// Adds the native buckets that are not empty. Consecutive buckets form a span. Each count is written as the difference from the
+/// count of the previous bucket.
 fn add_native(series: &WaitSeries, histogram: &mut Histogram) {
     let counts = series.counts.iter().enumerate().skip(1).filter(|(_, count)| **count != 0);
     let mut native: Vec<(i32, u64)> = counts.map(|(bucket, count)| (INDEX[bucket], *count)).collect();
@@ -150,7 +153,7 @@ fn add_native(series: &WaitSeries, histogram: &mut Histogram) {
     }
 }
 
-/// The messages of `metrics.proto` (`io.prometheus.client`, from Prometheus' client_model), with only the fields that we write.
+/// Messages of `metrics.proto` (package `io.prometheus.client` of Prometheus' client_model), with only the fields that we write.
 #[expect(missing_docs, reason = "the names are the published ones, and so are their meanings")]
 pub mod proto {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]

@@ -10,7 +10,7 @@ use crate::{
     waits::WaitSeries,
 };
 
-/// The `le` values of the classic buckets, except for the last value.
+/// The `le` values of the classic buckets, except for the last value `+Inf`.
 static LE: LazyLock<Vec<String>> =
     LazyLock::new(|| (0..CLASSIC).map(|row| canonical(upper_seconds(row))).collect());
 
@@ -35,7 +35,8 @@ impl Text {
         if std::mem::replace(&mut self.is_begun, true) {
             return;
         }
-        // In Prometheus text, a family has the name of its samples. In OpenMetrics, samples have the family's name plus a suffix.
+        // In Prometheus text, the header has the name of the samples. In OpenMetrics, it has the name of the family, and samples
+        // have a suffix.
         let Family { kind, unit, help, .. } = self.family;
         let name = if self.is_open { self.family.name.into() } else { self.family.sample_name() };
         let mut escaped = String::new();
@@ -47,7 +48,7 @@ impl Text {
         }
     }
 
-    /// Writes a line of the family. `more` is a label that follows the current labels.
+    /// Writes the line of a sample. `more` is a label that follows the current labels.
     fn line(&mut self, suffix: &str, more: Last<'_>, value: Value) {
         self.out.push_str(self.family.name);
         self.out.push_str(suffix);

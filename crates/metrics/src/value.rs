@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 
-/// A figure. Integers stay exact on text pages; protobuf has only floating-point numbers.
+/// A figure. Text pages show integers exactly; protobuf pages have only floating-point numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Value {
     Count(u64),
-    /// A time in ns. It is written in seconds, but exactly.
+    /// A time in ns. Text pages show it in seconds, with all digits.
     Ns(u64),
     Float(f64),
 }
@@ -27,7 +27,7 @@ impl Value {
         }
     }
 
-    /// Writes the value so that parsers read it back exactly.
+    /// Writes the value with so many digits that parsers get exactly the same value.
     pub fn write(self, out: &mut String) {
         // Writing to a `String` cannot fail.
         let _ = match self {
@@ -45,7 +45,8 @@ impl Value {
     }
 }
 
-/// Formats a number as Prometheus formats `le` (Go's `%g` with all needed digits). Any other format would create a new series.
+/// Formats a number as Prometheus formats `le`: like Go's `%g`, with as many digits as the number needs. With another format,
+/// Prometheus would create a new series.
 pub(crate) fn canonical(value: f64) -> String {
     if value != 0.0 && value.abs() < 1e-4 {
         let text = format!("{value:e}");
@@ -59,7 +60,7 @@ pub(crate) fn canonical(value: f64) -> String {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Labels {
     pairs: Vec<(&'static str, String)>,
-    /// The labels as text pages show them, without braces. Thousands of lines share this text.
+    /// The labels as text pages show them, without braces. We store this text because thousands of lines contain it.
     pub text: String,
 }
 

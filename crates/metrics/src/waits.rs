@@ -1,8 +1,9 @@
 //! Counts a cgroup's waits by length and cause. The counts are integers that only rise.
 //!
-//! A wait can have several causes. An [`Interval`](cgscope_model::Interval) has each cause's share, in 64ths of a wait, for each
-//! row of buckets (a factor of two in length). A histogram has integer counters, so each wait is assigned to one cause. In a row,
-//! each cause gets as many waits as its shares add up to. Later waits compensate for rounding. The sum over all causes is exact.
+//! A wait can have several causes. An [`Interval`](cgscope_model::Interval) has the share of each cause, in 64ths of a wait, for
+//! each row of buckets. A row covers a factor of two in length. A histogram has integer counters, so we assign each wait to one
+//! cause. In each row, we assign to a cause as many waits as the sum of its shares. Rounding errors are corrected with later
+//! waits. The sum over all causes is exact.
 
 use cgscope_ledger::{
     BUCKETS, CAUSES, Cause,
@@ -17,14 +18,16 @@ use crate::protobuf::CLASSIC;
 pub(crate) struct WaitSeries {
     /// Counts by bucket of [`cgscope_ledger::bucket`].
     pub counts: [u64; BUCKETS],
-    /// Exact sum of this cause's parts of all waits, ns. It differs from the total length of the waits counted here.
+    /// Exact sum of the parts of all waits that have this cause, ns. This sum differs from the total length of the waits in
+    /// `counts`.
     pub ns: u64,
-    /// Whether waits are counted here. If false, another cause counts them.
+    /// Whether waits are assigned to this cause. If false, `counts` stays 0, and the waits are assigned to other causes.
     pub has_counts: bool,
 }
 
 impl WaitSeries {
-    /// Iterates over the cumulative counts of the classic buckets with a finite edge; none if another cause counts the waits.
+    /// Iterates over the cumulative counts of the classic buckets with a finite edge; yields nothing if no waits are assigned to
+    /// this cause.
     pub fn classic(&self) -> impl Iterator<Item = u64> + '_ {
         let rows = if self.has_counts { CLASSIC } else { 0 };
         self.counts.chunks(8).take(rows).scan(0, |sum, row| {
@@ -42,21 +45,21 @@ impl WaitSeries {
 pub(crate) struct Waits {
     /// Series in the order of [`Cause::ALL`]; `None` for a cause without waits.
     by_cause: [Option<Box<WaitSeries>>; CAUSES],
-    /// For each row and column, the share that is not assigned yet, in units of 1/[`WHOLE`] wait. The share of the remainder is
-    /// the negative sum of the other shares.
+    /// The share of each row and column for which we have not assigned waits yet, in 64ths of a wait ([`WHOLE`] is a whole wait).
+    /// The share of the remainder is not stored, because it is the negative sum of the other shares.
     owed: Box<Owed>,
 }
 
 type Owed = [[i32; COLUMNS]; ROWS];
 
-/// A share for each column, then the share of the remainder.
+/// A share for each column, and at the end the share of the remainder, in 64ths of a wait.
 type Parts = [i128; COLUMNS + 1];
 
-/// Limit of an unassigned share, far above correct values, so that a broken reading has no lasting effects.
+/// Maximum of an unassigned share. This is far above correct values, and limits the later effects of a wrong reading.
 const MOST_OWED: i128 = 1 << 24;
 
 impl Waits {
-    /// Iterates over the causes that had a part in any wait.
+    /// Iterates over the causes that any wait has had.
     pub fn series(&self) -> impl Iterator<Item = (Cause, &WaitSeries)> {
         let all = Cause::ALL.into_iter().zip(&self.by_cause);
         all.filter_map(|(cause, series)| Some((cause, series.as_deref()?)))
@@ -75,7 +78,8 @@ impl Waits {
         let mut rows = counts.chunk_by(|a, b| row_of(a.0) == row_of(b.0)).peekable();
         for (row, shares) in shares.iter().enumerate() {
             let counts = rows.next_if(|counts| row_of(counts[0].0) == row).unwrap_or_default();
-            // If the kernel records a wait while we read, a sample may have the share without the count. Keep the share.
+            // If the kernel records a wait while we read, a sample may contain its shares, but not its count. Keep these shares
+            // for the next interval.
             if !counts.is_empty() || *shares != [0; COLUMNS] {
                 self.add_row(row, counts, shares);
             }
@@ -109,10 +113,11 @@ impl Waits {
     }
 }
 
-/// Divides `count` of a row's `left` waits in proportion to the shares that are not assigned. Uses the largest remainder method.
+/// Divides `count` waits among the causes in proportion to the unassigned shares, by the largest remainder method. `left` is the
+/// number of waits of the row that are still to be divided, including these.
 fn hand_out(owed: &Parts, count: u64, left: i128) -> [u64; COLUMNS + 1] {
     let whole = left.max(1).saturating_mul(WHOLE.into());
-    // Saturate: a broken reading can exceed the range. Correct values are far below it.
+    // Saturate, because the values of a wrong reading can exceed the range. Correct values are far below the limit.
     let parts = owed.map(|owed| owed.saturating_mul(count.into()));
     let mut given = parts.map(|part| (part.max(0) / whole).min(count.into()) as u64);
     let mut rests: Parts =
@@ -120,7 +125,7 @@ fn hand_out(owed: &Parts, count: u64, left: i128) -> [u64; COLUMNS + 1] {
     loop {
         let sum: i128 = given.iter().map(|given| i128::from(*given)).sum();
         let missing = i128::from(count) - sum;
-        // Correct the sum by one wait at a time, except for a broken reading.
+        // Each step corrects the sum by one wait. Only after a wrong reading, a step is larger.
         let step = (missing.unsigned_abs() / (COLUMNS as u128 + 1)).clamp(1, u64::MAX.into()) as u64;
         let at_rest = |at: &usize| rests[*at];
         let (at, step) = match missing {

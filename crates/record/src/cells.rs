@@ -1,4 +1,5 @@
-//! Converts the values of a row to numbers and lists of numbers. All rows of a table have the same columns, named in the header.
+//! Converts the values of a row to numbers and lists of numbers. All rows of a table have the same columns. The header of the
+//! file names these columns.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -11,13 +12,13 @@ pub(crate) enum ColumnKind {
     Number,
     /// A number, or [`NONE`].
     Optional,
-    /// The number of a text: see [`Texts`].
+    /// A text, given by its number in [`Texts`].
     Text,
-    /// The number of a text, or [`NONE`].
+    /// A text, given by its number in [`Texts`], or [`NONE`].
     OptionalText,
-    /// Pairs of an index and a number, ascending by index. [`NONE`] stands for a missing pair.
+    /// Pairs of an index and a number, ascending by index. A missing pair counts as [`NONE`].
     List,
-    /// Pairs of an index and the number of a text.
+    /// Pairs of an index and the number of a text, ascending by index.
     TextList,
 }
 
@@ -26,16 +27,16 @@ impl ColumnKind {
         matches!(self, Self::List | Self::TextList)
     }
 
-    /// Returns the number to which the first change of a new row is added.
+    /// Returns the value of the column in a new row before the row's first change is added.
     pub(crate) fn base(self) -> u64 {
         if matches!(self, Self::Number | Self::Text) { 0 } else { NONE }
     }
 }
 
-/// Stands for a missing number. Optional numbers and numbers in lists are always less than this.
+/// Stands for a missing number. Optional numbers and numbers in lists are always less than this value.
 pub(crate) const NONE: u64 = u64::MAX;
 
-/// Maximum number of cells in a list (buckets, nodes, memory policies), so that changing a list is fast.
+/// Maximum number of cells in a list (buckets, nodes, memory policies), so that a change of a list takes little time.
 pub(crate) const LONGEST: usize = 4096;
 
 /// A column of a table.
@@ -57,7 +58,7 @@ impl Columns {
         self.columns.push(Column { name: self.prefix.clone(), kind });
     }
 
-    /// Adds the columns of a member. `columns` adds them with the name of the member as their prefix.
+    /// Adds the columns of a member. `columns` adds them; the name of the member becomes a prefix of their names.
     pub(crate) fn member(&mut self, name: &str, columns: impl FnOnce(&mut Self)) {
         let length = self.prefix.len();
         if length != 0 {
@@ -117,7 +118,7 @@ impl Cells {
 #[derive(Default)]
 pub(crate) struct Texts {
     numbers: HashMap<Arc<str>, u64>,
-    /// Strings that are not in the file yet.
+    /// Strings that have a number but are not in the file yet.
     pub(crate) new: Vec<Arc<str>>,
 }
 
@@ -169,14 +170,15 @@ impl<'a> Row<'a> {
     }
 }
 
-/// A value that is part of a row. `take` returns `None` if no writer can have written the cells.
+/// A value that is part of a row. `take` returns `None` for cells that no writer writes.
 pub(crate) trait Field: Sized {
     fn columns(columns: &mut Columns);
     fn put(&self, cells: &mut Cells, texts: &mut Texts);
     fn take(row: &mut Row<'_>) -> Option<Self>;
 }
 
-/// Implements [`Field`] for types that are a single number: takes the kind of column, and the conversions to and from a number.
+/// Implements [`Field`] for types that are a single number. Its arguments are the kind of the column, and the conversions to and
+/// from a number.
 macro_rules! single_numbers {
     ($($type:ty: $kind:ident, $number:ident,
        |$value:pat_param, $texts:pat_param| $put:expr, |$cell:pat_param, $row:pat_param| $take:expr;)*) => {$(
@@ -197,7 +199,7 @@ macro_rules! single_numbers {
 }
 pub(crate) use single_numbers;
 
-/// Returns the value with this number; `None` if no writer writes the number.
+/// Returns the value with this number; `None` if no writer writes this number.
 pub(crate) fn value_at<T: Copy>(number: u64, values: [T; 2]) -> Option<T> {
     values.get(usize::try_from(number).ok()?).copied()
 }
@@ -218,7 +220,7 @@ single_numbers! {
         };
 }
 
-/// Amounts with ascending indices.
+/// Amounts by index, with ascending indices.
 impl Field for Vec<Cell> {
     fn columns(columns: &mut Columns) {
         columns.one(ColumnKind::List);
@@ -231,7 +233,7 @@ impl Field for Vec<Cell> {
     }
 }
 
-/// Named amounts in any order: a list of names and a list of amounts. Equal positions belong together.
+/// Named amounts in any order, as a list of names and a list of amounts. A name and its amount have the same index.
 impl Field for Vec<(Arc<str>, u64)> {
     fn columns(columns: &mut Columns) {
         columns.member("name", |columns| columns.one(ColumnKind::TextList));
@@ -260,7 +262,8 @@ impl Field for Arc<Hist> {
         cells.list(self.shares().map(|(cell, share)| (cell as u32, share)));
     }
     fn take(row: &mut Row<'_>) -> Option<Self> {
-        // Most changes of a task are not waits. Sharing the unchanged histogram makes comparing two samples fast.
+        // A task often changes without a wait. If its histogram has not changed, share it: this makes comparisons of two samples
+        // fast.
         let lists = 0b11u64.checked_shl(row.next_list as u32).unwrap_or(u64::MAX);
         let same = row.before.filter(|(_, changed)| changed & lists == 0).map(|(hist, _)| hist.clone());
         let (counts, shares) = (row.list()?, row.list()?);

@@ -1,4 +1,4 @@
-//! Encodes and decodes samples as payloads. A key frame has a whole sample, and a delta frame has only changes.
+//! Encodes and decodes samples as payloads. A key frame contains a whole sample, and a delta frame contains only changes.
 
 use std::{any::Any, collections::BTreeSet, io, sync::Arc};
 
@@ -15,28 +15,31 @@ use crate::{
 /// The first bytes of a key frame's payload. Readers search for these bytes after damage.
 pub(crate) const SYNC: [u8; 8] = *b"\x8BcgsKEY\n";
 
-/// Size of the wall clock and CLOCK_MONOTONIC (two u64) before the compressed bytes. The uncompressed size (u32) follows them.
+/// Size of the two times (wall clock and CLOCK_MONOTONIC, each a u64) at the start of a payload. The uncompressed size (a u32)
+/// and the compressed bytes follow.
 pub(crate) const CLOCKS: usize = 16;
 const HEAD: usize = CLOCKS + 4;
 
-/// zstd's default level. A higher level would cost the recorder more than it saves in disk space.
+/// zstd's default level. A higher level would cost the recorder more CPU time than the saved disk space is worth.
 const LEVEL: i32 = 3;
 
-/// Maximum compression ratio. Without it, a small file could make a reader allocate much memory.
+/// Maximum compression ratio. Without this maximum, a small file could make a reader allocate much memory.
 const MOST_TIMES: usize = 16;
-/// Minimum number of bytes in a frame for each new row, for the same reason.
+/// Minimum compressed size of a frame for each new row, bytes. Without this minimum, a small file with many rows could make a
+/// reader allocate much memory.
 const BYTES_A_ROW: usize = 8;
-/// Maximum length of a text, bytes. A frame also has at least one byte for each new text. The longest texts are lists of CPUs, of
-/// at most 32 KiB. Paths have a limit of their own.
+/// Maximum length of a text, bytes. The longest texts are lists of CPUs, of at most 32 KiB; paths have a separate limit. A frame
+/// must also have at least one compressed byte for each new text.
 const LONGEST_TEXT: usize = 64 << 10;
 
-/// The next frame is a key frame once all frames since the last key frame together have this many times its size.
+/// The next frame is a key frame if the frames since the last key frame have at least this many times the size of that key frame.
 const KEY_AFTER_TIMES: usize = 8;
-/// The next frame is also a key frame after this many delta frames. This limits the frames that a seek reads, and that damage
-/// makes unusable. Readers refuse more frames: each row costs work per frame, so a small file could keep a reader busy for long.
+/// The next frame is also a key frame after this many delta frames. This limits the number of frames that a seek must read, and
+/// the number of frames that become unusable after damage. Readers refuse longer sequences: each row costs work in each frame, so
+/// a small file could keep a reader busy for a long time.
 const KEY_AFTER_FRAMES: usize = 512;
-/// The next frame is also a key frame after this time, if there were also this many delta frames. A damaged bit makes all samples
-/// up to the next key frame unreadable.
+/// The next frame is also a key frame if this time has passed since the last key frame, and at least `KEY_AFTER_NS_AND_FRAMES`
+/// delta frames were written. Key frames limit damage: one wrong bit makes all samples up to the next key frame unreadable.
 const KEY_AFTER_NS: u64 = 30_000_000_000;
 const KEY_AFTER_NS_AND_FRAMES: usize = 8;
 
@@ -101,7 +104,8 @@ impl SampleEncoder {
         self.key_bytes = None;
     }
 
-    /// Appends the frame of a sample, and returns its kind. If the frame is then not written, call [`Self::start_anew`].
+    /// Appends the frame of a sample, and returns the kind of the frame. If the frame does not get into the file, call
+    /// [`Self::start_anew`].
     pub(crate) fn append_frame(&mut self, sample: &Sample, out: &mut Vec<u8>) -> Result<u8, WriteError> {
         let done = frame::append(out, |out| self.encode(sample, out));
         if done.is_err() {
@@ -151,13 +155,13 @@ impl SampleEncoder {
         Ok(if is_key { kind::KEY } else { kind::DELTA })
     }
 
-    /// Frees the memory that only encoding needs. Useful if many encoders take turns.
+    /// Frees the memory that is needed only during encoding. This saves memory if there are many encoders.
     pub(crate) fn release(&mut self) {
         self.tables.iter_mut().for_each(|table| table.release());
         (self.raw, self.encoded) = (Vec::new(), Vec::new());
     }
 
-    /// Returns the memory held between two samples without the compressor, bytes.
+    /// Returns the memory that the encoder holds between two samples, bytes. This excludes the compressor.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.tables.iter().map(|table| table.memory_bytes()).sum::<usize>()
             + self.raw.capacity()
@@ -179,7 +183,8 @@ impl SampleEncoder {
     }
 }
 
-/// Pads to `least` bytes with a frame that zstd skips (RFC 8878, 3.1.2): a magic number, a length, and that many bytes.
+/// Pads to at least `least` bytes with a frame that zstd skips (RFC 8878, 3.1.2). The frame consists of a magic number, a length,
+/// and as many zeros.
 fn fill(packed: &mut Vec<u8>, least: usize) {
     const SKIPPED: u32 = 0x184D_2A50;
     const HEAD: usize = 8;
@@ -206,17 +211,17 @@ fn put_texts(texts: &mut Texts, out: &mut Vec<u8>) {
 }
 
 pub(crate) struct SampleDecoder {
-    /// The tables in the file's header.
+    /// The tables that the file's header describes.
     file: Vec<Table>,
     tables: Vec<Box<dyn TableDecoder>>,
     texts: Vec<Arc<str>>,
     decompressor: zstd::bulk::Decompressor<'static>,
     raw: Vec<u8>,
-    /// Whether the reader ignores the tables at the end of a payload.
+    /// Whether the last tables of a payload are unwanted, so that decoding stops before them.
     is_cut: bool,
-    /// Whether a key frame was read, without damage since then.
+    /// Whether we have read a key frame and no damage since then.
     has_base: bool,
-    /// Number of delta frames since that key frame.
+    /// Number of delta frames since the last key frame.
     deltas: usize,
 }
 
@@ -234,7 +239,8 @@ impl SampleDecoder {
         })
     }
 
-    /// Decodes only these tables, from the next key frame on. `rows` limits tables to the rows with these first numbers.
+    /// Decodes only these tables, from the next key frame on. For the tables in `rows`, decodes only the rows whose first number
+    /// is in the set.
     pub(crate) fn only(&mut self, wanted: &[&str], rows: &[(&str, BTreeSet<u64>)]) {
         self.clear();
         let is_wanted = |table: &Table| wanted.contains(&table.name.as_str());
@@ -251,7 +257,7 @@ impl SampleDecoder {
         self.tables = self.file[..end].iter().map(decoder).collect();
     }
 
-    /// Notes that frames are missing: only a key frame can be decoded next.
+    /// Notes that frames are missing. The next frame that can be decoded is a key frame.
     pub(crate) fn break_off(&mut self) {
         self.has_base = false;
     }
@@ -261,11 +267,12 @@ impl SampleDecoder {
         self.tables.iter_mut().for_each(|table| table.clear());
     }
 
-    /// Decodes a frame. [`Self::sample`] then returns the sample. `None` if no writer can have written the frame.
+    /// Decodes a frame and returns its times. Afterwards [`Self::sample`] returns the sample. `None` if the frame is one that no
+    /// writer writes.
     pub(crate) fn apply(&mut self, is_key: bool, payload: &[u8]) -> Option<Clocks> {
         let taken = self.take(is_key, payload);
         if taken.is_none() {
-            // Parts of the frame may already have been applied.
+            // Drop the rows, because parts of the frame may already have been applied to them.
             self.clear();
         }
         taken
@@ -295,7 +302,7 @@ impl SampleDecoder {
         Some(clocks)
     }
 
-    /// Starts a key frame. Returns the previous tasks if changes are kept.
+    /// Starts a key frame. Returns the tasks before this frame if the decoder keeps changes.
     fn begin(&mut self) -> Option<Vec<TaskRow>> {
         let before = self.tasks_table().map_or(Some(Vec::new()), |(tasks, texts)| tasks.begin(texts));
         self.other_tables().for_each(|table| table.clear());
@@ -312,14 +319,14 @@ impl SampleDecoder {
         self.tables.iter_mut().filter(|table| !(&***table as &dyn Any).is::<Decoder<TaskRow>>())
     }
 
-    /// Returns the sample of the last frame; `None` if no writer can have written it.
+    /// Returns the sample of the last frame; `None` if it is one that no writer writes.
     pub(crate) fn sample(&mut self, clocks: Clocks) -> Option<Sample> {
         let mut sample = self.sample_without_tasks(clocks)?;
         sample.tasks = self.tasks()?;
         Some(sample)
     }
 
-    /// Returns the sample without its tasks, which take most of the work.
+    /// Returns the sample without its tasks. Decoding the tasks would be most of the work.
     pub(crate) fn sample_without_tasks(&mut self, clocks: Clocks) -> Option<Sample> {
         let mut sample = Sample { unix_ns: clocks.unix_ns, mono_ns: clocks.mono_ns, ..Sample::default() };
         let texts = std::mem::take(&mut self.texts);
@@ -381,7 +388,7 @@ pub(crate) struct Clocks {
 }
 
 impl Clocks {
-    /// Reads the times from a payload, which must not include [`SYNC`].
+    /// Reads the times at the start of a payload. `payload` must not include [`SYNC`].
     pub(crate) fn of(payload: &[u8]) -> Option<Self> {
         let word = |at: usize| Some(u64::from_le_bytes(payload.get(at..at + 8)?.try_into().ok()?));
         Some(Self { unix_ns: word(0)?, mono_ns: word(8)? })

@@ -1,4 +1,5 @@
-//! Sends and receives samples over a connection: the frames of a recording, with messages of the daemon between them.
+//! Sends and receives samples over a connection. A connection carries the frames of a recording, and messages of the daemon
+//! between them.
 
 use std::io::{self, Read};
 
@@ -13,7 +14,7 @@ use crate::{
     rows::out_of_order,
 };
 
-/// Encodes samples as frames. A viewer can start to read at any key frame.
+/// Encodes samples as frames. A viewer can start reading at any key frame.
 #[derive(Debug)]
 pub struct Outgoing(SampleEncoder);
 
@@ -23,14 +24,14 @@ impl Outgoing {
         Ok(Self(SampleEncoder::new()?))
     }
 
-    /// Returns the first bytes of a connection.
+    /// Returns the bytes with which a connection starts.
     pub fn opening(header: &Header) -> Result<Vec<u8>, WriteError> {
         let mut out = Vec::new();
         put_header(&mut out, header)?;
         Ok(out)
     }
 
-    /// Returns all bytes of a connection that the daemon refuses with this message.
+    /// Returns the bytes that the daemon sends to refuse a connection with this message.
     pub fn refusal<T: Serialize>(word: &T) -> Result<Vec<u8>, WriteError> {
         let mut out = Vec::new();
         put_version(&mut out);
@@ -42,12 +43,13 @@ impl Outgoing {
     pub fn sample(&mut self, sample: &Sample) -> Result<(Vec<u8>, bool), WriteError> {
         let mut out = Vec::new();
         let kind = self.0.append_frame(sample, &mut out);
-        // Many encoders with many rows may exist, but only one of them encodes at a time.
+        // Free the buffers: there may be many encoders with many rows, but only one of them encodes at any moment.
         self.0.release();
         Ok((out, kind? == kind::KEY))
     }
 
-    /// Returns the memory held between samples, bytes: a copy of all rows, even of shared tasks. The compressor takes 1 MB more.
+    /// Returns the memory that the encoder holds between samples, bytes. This is a copy of all rows, even of shared tasks. The
+    /// compressor, which takes another 1 MB, is not included.
     pub fn memory_bytes(&self) -> usize {
         self.0.memory_bytes()
     }
@@ -95,7 +97,7 @@ pub struct Incoming<R> {
 }
 
 impl<R: Read> Incoming<R> {
-    /// Reads the start of a connection. The inner error is the daemon's message if the daemon refuses the connection.
+    /// Reads the start of a connection. If the daemon refuses the connection, the inner error contains the daemon's message.
     pub fn open<W: DeserializeOwned>(mut input: R) -> Result<Result<Self, W>, ReadError> {
         let opening = Opening::read(&mut input)?;
         if let Found::Frame(kind::WORD) = opening.found {

@@ -62,16 +62,16 @@ pub enum WriteError {
     /// The file could not be written.
     #[error("could not be written: {}", cause(.0))]
     Io(#[from] io::Error),
-    /// An earlier write ended within a frame, so nothing after it could ever be read.
+    /// An earlier write left an incomplete frame. Nothing after an incomplete frame can be read.
     #[error("accepts no more samples: an earlier write was incomplete; record to a new file")]
     Broken,
-    /// The sample breaks this rule, which is a bug of cgscope.
+    /// The sample breaks this rule. This is a bug of cgscope.
     #[error("rejected a sample, because {0}; this is a bug in cgscope, please report it")]
     Invalid(&'static str),
-    /// The payload of this many bytes exceeds the maximum of a frame.
+    /// The payload has this many bytes, which is more than a frame can hold.
     #[error("rejected a sample of {0} bytes, which is too long for a frame; select fewer tasks")]
     TooLarge(usize),
-    /// The sample could not be encoded, which is a bug of cgscope.
+    /// The sample could not be encoded. This is a bug of cgscope.
     #[error("rejected a sample ({0}); this is a bug in cgscope, please report it")]
     Encoding(serde_json::Error),
 }
@@ -83,7 +83,7 @@ fn cause(error: &io::Error) -> String {
     }
 }
 
-/// An error with the file that it concerns: `PATH is empty: ...`.
+/// An error, and the file in which it occurred. Example of a message: `PATH is empty: ...`.
 #[derive(Debug, Error)]
 #[error("{} {error}", path.display())]
 pub struct FileError<E: std::error::Error> {
@@ -93,13 +93,14 @@ pub struct FileError<E: std::error::Error> {
     pub error: E,
 }
 
-/// How a recording ended. Known after the iteration.
+/// How a recording ended. A reader knows this only after the last sample.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Ending {
     /// The writer closed the recording.
     #[error("the recording ended because {}{}", .0.reason, unwritten(.0.unwritten))]
     Clean(End),
-    /// The last frame is complete, but not an end frame: the writer was killed between two samples, or still records.
+    /// The last frame is complete, but it is not an end frame. The writer was killed between two samples, or it is still
+    /// recording.
     #[error("the recording has no end: cgscope was killed, or is still recording")]
     Killed,
     /// The file ends within a frame: the writer was killed while writing, or the file was cut.
@@ -111,7 +112,7 @@ pub enum Ending {
         /// Bytes of the incomplete frame.
         lost_bytes: u64,
     },
-    /// Damage without a later key frame. The gap extends to the end of the file.
+    /// The file is damaged, and no key frame follows the damage. The gap extends to the end of the file.
     #[error(
         "the recording is damaged at byte {} ({}); the {} bytes from there to the end are ignored",
         .0.at, .0.damage, .0.lost_bytes
@@ -122,10 +123,10 @@ pub enum Ending {
 /// What is wrong with a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Damage {
-    /// A length that no writer writes.
+    /// The length is one that no writer writes.
     #[error("a frame has an impossible length")]
     Length,
-    /// A wrong checksum.
+    /// The checksum is wrong.
     #[error("a frame has a wrong checksum")]
     Checksum,
     /// The payload does not match the kind of the frame.
@@ -134,7 +135,7 @@ pub enum Damage {
     /// The sample in the frame breaks this rule.
     #[error("a sample was rejected, because {0}")]
     Sample(&'static str),
-    /// A second header, or data after the end frame.
+    /// A second header was found, or data after the end frame.
     #[error("a frame follows the end, or is a second header")]
     Misplaced,
 }
@@ -152,12 +153,12 @@ pub struct Gap {
     pub lost_bytes: u64,
     /// What is wrong with the first damaged frame.
     pub damage: Damage,
-    /// Minimum number of lost samples: the damaged one, and samples that depend on it.
+    /// Minimum number of lost samples: the damaged sample, and the readable frames after it that cannot be decoded without it.
     pub samples: u64,
 }
 
 impl Ending {
-    /// Samples that are certainly lost.
+    /// Returns the samples that are certainly lost.
     pub fn losses(&self) -> Losses {
         let samples = match self {
             Self::Clean(end) => end.unwritten,

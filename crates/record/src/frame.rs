@@ -6,14 +6,16 @@ use serde::Serialize;
 
 use crate::WriteError;
 
-/// The first eight bytes of a recording. 0x8B is not ASCII and cannot start UTF-8. As in PNG, line ends reveal a text conversion.
+/// The first eight bytes of a recording. The byte 0x8B is not ASCII, and no UTF-8 text starts with it. As in PNG, the line ends
+/// show whether a text conversion has changed the file.
 pub const MAGIC: [u8; 8] = *b"\x8Bcgs\r\n\x1A\n";
 
-/// Version of the format. A change that older readers cannot read raises it. New kinds of frames, tables and columns need no new
-/// version, because readers skip unknown ones. If a file lacks a column, the column has the value of an empty row.
+/// Version of the format. Increase this version for a change that older readers cannot read. New kinds of frames, tables and
+/// columns need no new version, because readers skip what they do not know. If a file lacks a column, the column has its value in
+/// an empty row.
 pub const VERSION: u32 = 4;
 
-/// The oldest version that readers still read. In version 3, a frame has only one byte for each 16 rows.
+/// The oldest version that readers still read. In version 3, a frame needs only one byte for 16 rows.
 pub const OLDEST_VERSION: u32 = 3;
 
 /// Maximum size of a payload, bytes. A host with 100,000 tasks needs much less.
@@ -22,7 +24,7 @@ pub(crate) const MAX_PAYLOAD: usize = 256 << 20;
 /// Number of bytes before the payload.
 pub(crate) const HEAD: usize = 9;
 
-/// Kinds of frames. No frame has kind 0, so a run of zeros is not a frame.
+/// Kinds of frames. There is no kind 0, so zeros are never a frame.
 pub(crate) mod kind {
     pub(crate) const HEADER: u8 = 1;
     pub(crate) const END: u8 = 3;
@@ -57,7 +59,8 @@ pub(crate) fn append_json<T: Serialize>(out: &mut Vec<u8>, kind: u8, value: &T) 
         .map(drop)
 }
 
-/// Returns the checksum of a frame. It covers the length, because otherwise only the next frame would reveal a damaged length.
+/// Returns the checksum of a frame. The checksum covers the length, because otherwise we would notice a damaged length only at
+/// the next frame.
 fn checksum(length: [u8; 4], kind: u8, payload: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&length);
@@ -67,7 +70,7 @@ fn checksum(length: [u8; 4], kind: u8, payload: &[u8]) -> u32 {
 }
 
 pub(crate) enum Found {
-    /// A complete frame of this kind. The buffer holds the payload.
+    /// A complete frame of this kind. Its payload is in the buffer.
     Frame(u8),
     /// The file ends before the frame.
     Nothing,
@@ -79,7 +82,8 @@ pub(crate) enum Found {
     BadChecksum,
 }
 
-/// Reads a frame, and returns its length, bytes. The buffer grows only with received bytes, even if the length is damaged.
+/// Reads a frame into the buffer, and returns what was found and how many bytes were read. The buffer grows only with the bytes
+/// that arrive, even if a damaged length is huge.
 pub(crate) fn read(input: &mut impl Read, payload: &mut Vec<u8>) -> io::Result<(Found, u64)> {
     read_up_to(input, HEAD as u64, payload)?;
     let Ok([l0, l1, l2, l3, c0, c1, c2, c3, kind]) = <[u8; HEAD]>::try_from(payload.as_slice()) else {

@@ -13,21 +13,23 @@ use crate::{
     table::Table,
 };
 
-/// The header, in the first frame: what was measured, and where. Members that a file of another version lacks are empty.
+/// The header, in the first frame: what was measured, and where. If a file of another version lacks a member, this member is
+/// empty.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Header {
-    /// Version of cgscope that wrote the file. All format versions have it, so that an older cgscope can name the newer one.
+    /// Version of cgscope that wrote the file. All format versions have this member, so that an older cgscope can name the newer
+    /// version in its error message.
     pub cgscope_version: String,
     /// Host name.
     pub hostname: String,
     /// The kernel release, as in `uname -r`.
     pub kernel_release: String,
-    /// The architecture, as Rust names it: `x86_64`, `aarch64`.
+    /// The architecture, with Rust's name, for example `x86_64` or `aarch64`.
     pub architecture: String,
     /// CPUs that were online at the start, ascending.
     pub cpus: Vec<Cpu>,
-    /// The cgroup hierarchies of the host. All paths are in the hierarchy with the cpu controller.
+    /// The cgroup hierarchies of the host. All cgroup paths in the recording are in the hierarchy with the cpu controller.
     pub cgroups: CgroupLayout,
     /// The selected tasks.
     pub selection: Selection,
@@ -40,7 +42,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Replaces terminal control characters, because anybody may have written the file.
+    /// Replaces terminal control characters. They could come from anybody, because anybody may have written the file.
     pub(crate) fn printable(mut self) -> Self {
         self.selection = self.selection.printable();
         let Self { cgscope_version, hostname, kernel_release, architecture, command, .. } = &mut self;
@@ -69,7 +71,7 @@ pub struct Cpu {
     pub node: Option<u32>,
 }
 
-/// The end frame, which is the last frame. Without an end frame, the writer was killed or still records.
+/// The end frame, which is the last frame. If there is no end frame, the writer was killed or is still recording.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
     /// Wall clock, ns since 1970.
@@ -77,7 +79,7 @@ pub struct End {
     /// Why the recording ended.
     #[serde(deserialize_with = "reason_or_other")]
     pub reason: Reason,
-    /// Samples that could not be written.
+    /// Number of samples that could not be written.
     pub unwritten: u64,
 }
 
@@ -106,7 +108,7 @@ pub enum Reason {
     #[error("no selected task was left")]
     #[serde(rename = "target_gone")]
     TargetExited,
-    /// The recording continues in another file, which starts with the last sample of this file.
+    /// The recording continues in another file. The first sample there is the last sample of this file.
     #[error("it continues in the next file")]
     Continued,
     /// A trigger saved this part of a longer recording. The text describes the trigger.
@@ -121,7 +123,7 @@ pub enum Reason {
     /// Writing the file failed for another reason.
     #[error("its file could no longer be written")]
     WriteFailed,
-    /// Only a later version of cgscope knows this reason.
+    /// A reason that only a later version of cgscope knows.
     #[error("of a reason that only a later cgscope knows")]
     Other,
 }
@@ -170,7 +172,7 @@ impl Opening {
             Found::Frame(kind::HEADER) => {
                 let first: First<Header> =
                     serde_json::from_slice(&self.payload).map_err(|_| ReadError::HeaderDamaged)?;
-                // Rows of two tables with the same name would be added up.
+                // Reject two tables with the same name: the sample would get the rows of both.
                 let names: BTreeSet<&str> = first.tables.iter().map(|table| table.name.as_str()).collect();
                 if names.len() != first.tables.len() {
                     return Err(ReadError::HeaderDamaged);

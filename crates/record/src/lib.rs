@@ -1,7 +1,7 @@
 //! Recordings: files of samples that are framed, versioned and checksummed. `docs/record.md` describes the layout.
 //!
-//! A recording matters most after a failure. So it can be read up to the last complete frame, even if the writer was killed, the
-//! disk was full, or the file was cut or damaged. Every reader reports how the recording ended.
+//! A recording is most useful after a failure. Therefore it can be read up to the last complete frame, even if the writer was
+//! killed, the disk was full, or the file was cut or damaged. Every reader reports how the recording ended.
 
 mod cells;
 mod codec;

@@ -1,12 +1,12 @@
-//! Creates output files with the right owner and permissions. A file is written beside its final path and then renamed, so the
-//! final path never holds an incomplete file.
+//! Creates output files with the right owner and permissions. A file is written under another name in the same directory and then
+//! renamed, so the final path never holds an incomplete file.
 //!
-//! All steps use the directory that was opened when the path was resolved. If a user later renames or replaces a directory on the
-//! path, a write of root still reaches the original directory.
+//! All steps use the directory that was opened when the path was resolved. If a user then renames or replaces a directory on the
+//! path, root still writes into the original directory.
 //!
 //! Other users must not see what root measures, so files of root have mode 0600, like `perf.data`. Under `sudo`, the user who ran
 //! `sudo` gets the file, but only in a directory where that user could have created it. In other directories, root or a service
-//! may trust the file, and its owner could gain privileges.
+//! may trust the content of the file. There, a user who owned the file could gain privileges.
 
 use std::{
     env,
@@ -35,7 +35,7 @@ use rustix::{
     process::{geteuid, getuid},
 };
 
-/// The file that a path leads to.
+/// The file to which a path leads.
 #[derive(Clone, Debug)]
 pub struct Place {
     directory: Arc<OwnedFd>,
@@ -46,7 +46,7 @@ pub struct Place {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PlaceKind {
-    /// A file, or nothing yet. The new file is written beside this path and then replaces the file.
+    /// A regular file, or nothing yet. The new file is written under another name and then renamed to this path.
     File,
     /// A pipe or a device, with its device and inode numbers. It is written in place.
     Special(u64, u64),
@@ -58,11 +58,13 @@ enum PlaceKind {
 const MOST_LINKS: usize = 40;
 
 impl Place {
-    /// Resolves a path. Follows links, even to a file that does not exist yet. Writing keeps the links.
+    /// Resolves a path. Follows symbolic links, even to a file that does not exist yet. Writing the file does not replace the
+    /// links.
     ///
     /// # Errors
-    /// Fails if the path is a directory or has too many links, or if another user made a link or special file on the path in a
-    /// sticky, world-writable directory (the rule of `fs.protected_symlinks` and `fs.protected_fifos`, whatever their setting).
+    /// Fails if the path is a directory or has too many links. Also fails if the path contains another user's link or special
+    /// file in a sticky, world-writable directory. The kernel has the same rule if `fs.protected_symlinks` and
+    /// `fs.protected_fifos` are set; we always apply it.
     pub fn of(path: &Path) -> io::Result<Self> {
         let mut path = path.to_owned();
         for _ in 0..MOST_LINKS {
@@ -89,12 +91,12 @@ impl Place {
         self.directory.as_fd()
     }
 
-    /// Whether the file is written in place: a pipe, a device, or a file that a process has open.
+    /// Whether the file is written in place. True for a pipe, a device, or a file that a process has open.
     pub fn is_direct(&self) -> bool {
         self.kind != PlaceKind::File
     }
 
-    /// Whether there is a non-empty file.
+    /// Whether the file exists and is not empty.
     pub fn holds_something(&self) -> io::Result<bool> {
         let flags = if self.kind == PlaceKind::Open { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
         match statat(&self.directory, &self.name, flags) {
@@ -103,7 +105,8 @@ impl Place {
         }
     }
 
-    /// Opens the file for reading. Neither waits for a pipe nor follows a link that was created after the path was resolved.
+    /// Opens the file for reading. Does not wait for the writer of a pipe. Does not follow a link that was created after the path
+    /// was resolved.
     pub fn open(&self) -> io::Result<File> {
         self.open_as(OFlags::RDONLY | OFlags::NONBLOCK)
     }
@@ -111,7 +114,7 @@ impl Place {
     /// Checks whether the file can be written, without changing anything.
     pub fn check_writable(&self) -> io::Result<()> {
         if self.is_direct() {
-            // Do not open a pipe: its reader would mistake our close for the end of the recording.
+            // Do not open a pipe: when we closed it again, its reader would assume the end of the recording.
             return Ok(accessat(&self.directory, &self.name, Access::WRITE_OK, AtFlags::empty())?);
         }
         self.create()?;
@@ -121,7 +124,7 @@ impl Place {
         }
     }
 
-    /// Creates a file beside the final path, under a unique name.
+    /// Creates a file with a unique name in the same directory as the final path.
     pub fn create(&self) -> io::Result<(File, Beside)> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         if self.is_direct() {
@@ -138,7 +141,8 @@ impl Place {
                 Err(Errno::EXIST) => {}
                 created => {
                     let file = created?;
-                    // While we hold this lock, no other cgscope removes the file as a leftover. Some file systems have no locks.
+                    // While we hold this lock, no other cgscope removes the file as a leftover. Ignore errors, because some file
+                    // systems have no locks.
                     let _ = flock(&file, FlockOperation::NonBlockingLockShared);
                     return Ok((file, Beside(Some((self.clone(), beside)))));
                 }
@@ -146,7 +150,7 @@ impl Place {
         }
     }
 
-    /// Removes files of [`create`](Self::create) that a killed cgscope left.
+    /// Removes files that a cgscope created with [`create`](Self::create) before it was killed.
     fn remove_left_over(&self) {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let Ok(entries) = openat(&self.directory, ".", flags, Mode::empty()).and_then(Dir::new) else {
@@ -181,7 +185,7 @@ impl Place {
         ids.next().is_some_and(is_number) && ids.next().is_some_and(is_number) && ids.next().is_none()
     }
 
-    /// Opens the file if it is still the file that was found.
+    /// Opens the file. Fails if the file is no longer the one that was found when the path was resolved.
     fn open_as(&self, flags: OFlags) -> io::Result<File> {
         let follow = if self.kind == PlaceKind::Open { OFlags::empty() } else { OFlags::NOFOLLOW };
         let flags = flags | follow | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -202,7 +206,7 @@ enum Named {
     Place(PlaceKind),
 }
 
-/// Opens the name once, so that all checks apply to the same file.
+/// Returns what has this name in the directory. Opens the name only once, so that all checks apply to the same file.
 fn look(directory: &OwnedFd, name: &OsStr) -> io::Result<Named> {
     // Links in `/proc` lead to open files, which may have no path.
     if fstatfs(directory)?.f_type == PROC_SUPER_MAGIC {
@@ -225,7 +229,8 @@ fn look(directory: &OwnedFd, name: &OsStr) -> io::Result<Named> {
     Ok(Named::Link(OsString::from_vec(target).into()))
 }
 
-/// Whether a file may be planted: in a sticky, world-writable directory, we trust only our user and the directory's owner.
+/// Whether another user may have planted the file as an attack. In a sticky, world-writable directory, we trust only files of our
+/// own user and of the directory's owner.
 fn is_planted(stat: &Stat, directory: &Stat) -> bool {
     const STICKY_AND_FOR_ALL: u32 = 0o1002;
     directory.st_mode & STICKY_AND_FOR_ALL == STICKY_AND_FOR_ALL
@@ -239,7 +244,7 @@ fn is_ours(stat: &Stat) -> bool {
     [Some(geteuid()), invoker].contains(&Some(Uid::from_raw(stat.st_uid)))
 }
 
-/// Whether nobody has written to the file for a minute.
+/// Whether the last write to the file was more than a minute ago.
 fn is_old(stat: &Stat) -> bool {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64);
     now.saturating_sub(stat.st_mtime) > 60
@@ -249,17 +254,19 @@ fn is_file(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }
 
-/// Opens a directory by a path without links. Fails if a link has replaced a directory.
+/// Opens a directory by a path without links. Fails if a directory on the path has been replaced by a link.
 fn open_directory(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     match openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
-        // Before Linux 5.6, and under the seccomp filter of some containers: check only the last component.
+        // Before Linux 5.6 and under the seccomp filter of some containers, `openat2` is not available. Then we check only the
+        // last component of the path.
         Err(Errno::NOSYS | Errno::PERM) => Ok(openat(CWD, path, flags | OFlags::NOFOLLOW, Mode::empty())?),
         opened => Ok(opened?),
     }
 }
 
-/// A file beside its final path. Dropping it removes the file, unless it was kept. `None` if the file is written in place.
+/// A new file that does not have its final name yet. Dropping this value without [`keep`](Self::keep) removes the file. `None` if
+/// the file is written in place.
 #[derive(Debug)]
 pub struct Beside(Option<(Place, OsString)>);
 
@@ -297,14 +304,15 @@ fn new_file(directory: &OwnedFd, name: &OsStr, replaced: Option<&Stat>) -> rusti
     if let Some(invoker) = Invoker::of(getuid(), geteuid(), variable)
         && fstat(directory).is_ok_and(|directory| invoker.can_make_files_in(&directory))
     {
-        // Some network file systems cannot change the owner; then root remains the owner.
+        // Ignore errors: some network file systems cannot change the owner, and root then remains the owner.
         let _ = fchown(file.as_fd(), Some(invoker.uid), Some(invoker.gid));
     }
     Ok(file.into())
 }
 
-/// Returns the permissions of a new file, before the umask. A file that replaces a file of the same owner gets at most the
-/// permissions of that file. Files of other users are ignored, because they may have been planted.
+/// Returns the permissions of a new file, before the umask. A file that replaces a file of the same owner gets no permissions
+/// that the replaced file lacks. If another user owns the replaced file, its permissions are ignored, because that user may have
+/// planted the file.
 fn new_mode(user: Uid, replaced: Option<&Stat>) -> u32 {
     let most = if user.is_root() { 0o600 } else { 0o666 };
     match replaced {
@@ -321,7 +329,8 @@ struct Invoker {
 }
 
 impl Invoker {
-    /// Reads the environment if the real and the effective user are root. Then only root can have set the variables.
+    /// Reads the user from the environment. Returns `None` unless both the real and the effective user are root: only then do we
+    /// know that root has set the variables.
     fn of(real: Uid, effective: Uid, variable: impl Fn(&str) -> Option<String>) -> Option<Self> {
         let id = |name| variable(name)?.parse().ok().filter(|id: &u32| *id != 0 && *id != u32::MAX);
         let (uid, gid) = (id("SUDO_UID")?, id("SUDO_GID")?);

@@ -23,7 +23,8 @@ use crate::{
     rows::out_of_order,
 };
 
-/// Reads a recording: iterates over its samples, then returns [`Reader::ending`]. Only an I/O error ends the iteration early.
+/// Reads a recording: iterates over its samples. Afterwards, [`Reader::ending`] says how the recording ended. Only an I/O error
+/// ends the iteration early.
 #[derive(Debug)]
 pub struct Reader<R> {
     input: R,
@@ -36,7 +37,7 @@ pub struct Reader<R> {
     payload: Vec<u8>,
     skipped: u64,
     gaps: Vec<Gap>,
-    /// Damage after which the reader has found no usable frame yet. Its `lost_bytes` are still unknown.
+    /// The damaged part after which the reader has found no usable frame yet. Its `lost_bytes` is not known yet.
     lost: Option<Gap>,
     search: Search,
     ending: Option<Ending>,
@@ -46,7 +47,7 @@ pub struct Reader<R> {
 /// A [`Reader`] of a file.
 pub type FileReader = Reader<BufReader<File>>;
 
-/// Opens a recording. Frames are found by their position in the file, so a pipe is first copied to a file without a name.
+/// Opens a recording. Reading needs positions in the file, so a pipe is first copied to an unnamed file.
 pub fn open(path: impl Into<PathBuf>) -> Result<FileReader, FileError<ReadError>> {
     let path = path.into();
     let reader = File::open(&path).map_err(ReadError::Io);
@@ -57,17 +58,17 @@ pub fn open(path: impl Into<PathBuf>) -> Result<FileReader, FileError<ReadError>
 }
 
 impl FileReader {
-    /// Opens the same recording again, at its start, even if the file was deleted.
+    /// Opens the same recording again, and starts at its first sample. This works even if the file was deleted.
     ///
     /// # Errors
-    /// If `/proc` is not mounted, or the header cannot be read.
+    /// Fails if `/proc` is not mounted, or the header cannot be read.
     pub fn again(&self) -> Result<Self, ReadError> {
         let same = format!("/proc/self/fd/{}", self.input.get_ref().as_raw_fd());
         Self::new(BufReader::with_capacity(1 << 16, File::open(same)?))
     }
 }
 
-/// Copies a pipe to a file without a name. The copy is in memory if the directory for temporary files is not writable.
+/// Copies a pipe to an unnamed file. If the directory for temporary files is not writable, the copy is in memory.
 fn copied(mut pipe: File) -> Result<File, ReadError> {
     let mut start = Vec::new();
     (&mut pipe).take(MAGIC.len() as u64).read_to_end(&mut start)?;
@@ -77,7 +78,7 @@ fn copied(mut pipe: File) -> Result<File, ReadError> {
         let file = rustix::fs::open(&folder, flags, Mode::RUSR | Mode::WUSR);
         let mut file = File::from(file.or_else(|_| memfd_create("recording", MemfdFlags::CLOEXEC))?);
         file.write_all(&start)?;
-        // A pipe with other data may never end.
+        // Check the first bytes before the rest: a pipe with other data may never end.
         if start == MAGIC {
             io::copy(&mut pipe, &mut file)?;
         }
@@ -136,18 +137,20 @@ impl<R: Read + Seek> Reader<R> {
         losses
     }
 
-    /// Returns the number of frames so far that were skipped, because this version does not know their kinds.
+    /// Returns the number of frames that were skipped so far because this version does not know their kinds.
     pub fn skipped(&self) -> u64 {
         self.skipped
     }
 
-    /// Decodes only these tables from now on: member names of [`Sample`], and `whole` for members that are neither lists nor
-    /// times. `rows` limits a table to rows with these ids. All else is empty. Call this before the first sample.
+    /// Decodes only these tables. A table has the name of a member of [`Sample`], or `whole` for all members that are neither
+    /// lists nor times. `rows` limits a table to rows with these ids. Everything else is empty in the samples. Call this before
+    /// the first sample.
     pub fn only(&mut self, tables: &[&str], rows: &[(&str, BTreeSet<u64>)]) {
         self.decoder.only(tables, rows);
     }
 
-    /// Reads the whole file without decompressing it, and returns the positions of all samples. The iteration then restarts.
+    /// Reads the whole file without decompressing it, and returns the positions of all samples. Afterwards, the iteration starts
+    /// again at the first sample.
     pub fn index(&mut self) -> Result<Index, ReadError> {
         let mut index = Index::default();
         self.go_to(self.start)?;
@@ -202,12 +205,14 @@ impl<R: Read + Seek> Reader<R> {
         Ok(())
     }
 
-    /// Returns the next sample without tasks, which take most of the work: see [`Self::tasks`]. `None` once the ending is known.
+    /// Returns the next sample without its tasks, which would be most of the work; [`Self::tasks`] returns the tasks. `None`
+    /// after the last sample.
     pub fn next_without_tasks(&mut self) -> Result<Option<Sample>, ReadError> {
         self.advance(false)
     }
 
-    /// Returns the tasks of the last sample. `None` if they are damaged; then the next sample is one after the damage.
+    /// Returns the tasks of the last sample. `None` if the tasks are damaged; the next sample is then the first sample after the
+    /// damage.
     pub fn tasks(&mut self) -> Result<Option<Vec<Arc<TaskReading>>>, ReadError> {
         let tasks = self.decoder.tasks();
         let is_right = tasks.as_ref().is_some_and(|tasks| tasks.is_sorted_by(|a, b| a.serial < b.serial));
@@ -218,19 +223,20 @@ impl<R: Read + Seek> Reader<R> {
         Ok(None)
     }
 
-    /// From now on, keeps new and disappearing tasks for [`Self::take_new_tasks`] and [`Self::take_exited_tasks`]. Call both.
+    /// From now on, stores new and exited tasks for [`Self::take_new_tasks`] and [`Self::take_exited_tasks`]. Call both
+    /// regularly.
     pub fn keep_changes(&mut self) {
         if let Some((tasks, _)) = self.decoder.tasks_table() {
             tasks.keeps_changes = true;
         }
     }
 
-    /// Returns the tasks that appeared since the last call, as in their first sample, in order.
+    /// Returns the tasks that appeared since the last call, in order. Each task has its figures from its first sample.
     pub fn take_new_tasks(&mut self) -> Vec<Arc<TaskReading>> {
         self.decoder.tasks_table().map(|(tasks, _)| std::mem::take(&mut tasks.came)).unwrap_or_default()
     }
 
-    /// Returns the tasks that disappeared since the last call, as in their last sample, in order.
+    /// Returns the tasks that disappeared since the last call, in order. Each task has its figures from its last sample.
     pub fn take_exited_tasks(&mut self) -> Vec<Arc<TaskReading>> {
         self.decoder.tasks_table().map(|(tasks, _)| std::mem::take(&mut tasks.last_rows)).unwrap_or_default()
     }
@@ -256,7 +262,7 @@ impl<R: Read + Seek> Reader<R> {
         Ok(None)
     }
 
-    /// Reads one frame. If the frame holds a sample, the decoder then has that sample.
+    /// Reads one frame. If the frame contains a sample, returns its times; the decoder can then return the sample.
     fn step(&mut self) -> Result<Option<Clocks>, ReadError> {
         if self.ending.is_some() {
             return Ok(None);
@@ -287,7 +293,7 @@ impl<R: Read + Seek> Reader<R> {
             Found::Nothing => self.finish(Ending::Killed)?,
             Found::Torn => self.damage(at, Damage::Length, Some(Ending::Torn { lost_bytes: read }))?,
             Found::BadLength => self.damage(at, Damage::Length, None)?,
-            // A frame begins where this one ends, so the length of this frame is correct.
+            // Another frame begins where this frame ends, so the length of this frame is correct.
             Found::BadChecksum if self.search.is_frame(&mut self.input, self.at)? => {
                 self.lost_from(at, Damage::Checksum)
             }
@@ -301,7 +307,7 @@ impl<R: Read + Seek> Reader<R> {
         self.finish(if rest.lost_bytes == 0 { Ending::Clean(end) } else { Ending::Corrupt(rest) })
     }
 
-    /// Ends the iteration. If damage has no later key frame, that damage replaces `ending`.
+    /// Ends the iteration. If no usable frame follows a damaged part, the ending is this damage instead of `ending`.
     fn finish(&mut self, ending: Ending) -> Result<(), ReadError> {
         self.ending = Some(match self.lost.take() {
             Some(lost) => Ending::Corrupt(Gap { lost_bytes: self.bytes_from(lost.at)?, ..lost }),
@@ -310,13 +316,15 @@ impl<R: Read + Seek> Reader<R> {
         Ok(())
     }
 
-    /// Rejects a frame with a correct checksum and length, but wrong contents. The next usable frame is a key frame.
+    /// Rejects a frame whose checksum and length are correct but whose contents are wrong. The next usable frame is the next key
+    /// frame.
     fn distrust(&mut self, at: u64, damage: Damage) {
         self.decoder.clear();
         self.lost_from(at, damage);
     }
 
-    /// Skips damage up to the next key frame. If there is none, the recording ends as `ending`, or as corrupt.
+    /// Skips a damaged part up to the next key frame. If no key frame follows, the ending is `ending`; if that is `None`, the
+    /// ending is [`Ending::Corrupt`].
     fn damage(&mut self, at: u64, damage: Damage, ending: Option<Ending>) -> Result<(), ReadError> {
         if let Some(next) = self.search.key(&mut self.input, at + 1)? {
             self.lost_from(at, damage);
@@ -330,7 +338,7 @@ impl<R: Read + Seek> Reader<R> {
         self.lost.get_or_insert(Gap { at, damage, samples: 0, lost_bytes: 0 }).samples += 1;
     }
 
-    /// Ends the damaged part before the usable key frame at `at`.
+    /// Ends the current damaged part, if any, because a usable key frame is at `at`.
     fn found_again(&mut self, at: u64) {
         let Some(lost) = self.lost.take() else { return };
         // After a seek, the reader may find the same gap again.
@@ -343,7 +351,8 @@ impl<R: Read + Seek> Reader<R> {
         Ok(Gap { at, lost_bytes: self.bytes_from(at)?, damage, samples: 1 })
     }
 
-    /// Returns the number of bytes from `at` to the current end of the file, because the writer may have cut the file.
+    /// Returns the number of bytes from `at` to the end of the file. Looks up the current end, because the writer may have cut
+    /// the file.
     fn bytes_from(&mut self, at: u64) -> io::Result<u64> {
         Ok(self.input.seek(SeekFrom::End(0))?.saturating_sub(at))
     }
@@ -362,7 +371,7 @@ impl<R: Read + Seek> Iterator for Reader<R> {
     }
 }
 
-/// The samples of a recording in order, with their times.
+/// The positions and times of all samples of a recording, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Index {
     entries: Vec<IndexEntry>,
@@ -385,7 +394,7 @@ impl Index {
         &self.entries
     }
 
-    /// Adds a sample. Omits a damaged frame, as the reader does.
+    /// Adds a sample. Omits a damaged frame, as [`Reader`] does.
     pub(crate) fn add(&mut self, at: u64, found: &Found, payload: &[u8]) {
         let is_key = matches!(found, Found::Frame(kind::KEY));
         let clocks = if is_key { payload.strip_prefix(&SYNC) } else { Some(payload) };
@@ -394,7 +403,7 @@ impl Index {
         }
     }
 
-    /// Returns the offsets of the sample's frame and of the key frame from which decoding must start, key frame first.
+    /// Returns two offsets: of the key frame from which decoding must start, and of the frame of the sample.
     pub(crate) fn key_and_frame(&self, number: usize) -> Option<(u64, u64)> {
         let target = self.entries.get(number)?;
         let key = self.entries[..=number].iter().rfind(|entry| entry.is_key).unwrap_or(target);
@@ -404,15 +413,16 @@ impl Index {
 
 #[derive(Debug, Default)]
 pub(crate) struct Search {
-    /// Bytes read so far.
+    /// Number of bytes that all searches have read so far.
     read: u64,
     piece: Vec<u8>,
     payload: Vec<u8>,
 }
 
-/// The search may read this many times the file size. Without a limit, a badly damaged file could take minutes.
+/// All searches together may read this many times the size of the file. Without a limit, a search in a badly damaged file could
+/// take minutes.
 const MOST_TIMES: u64 = 4;
-/// Number of bytes that the search may read even in a small file.
+/// Number of bytes that the searches may read even if the file is small.
 const LEAST: u64 = 1 << 20;
 
 impl Search {
@@ -451,7 +461,8 @@ impl Search {
         Ok(matches!(found, Found::Frame(_) | Found::Nothing))
     }
 
-    /// Returns the offset of the next mark of a key frame (true) or of the start of a recording (false).
+    /// Returns the offset of the next mark, and whether it is the mark of a key frame (true) or of the start of a recording
+    /// (false).
     fn mark(
         &mut self,
         input: &mut (impl Read + Seek),
@@ -472,7 +483,7 @@ impl Search {
                 }
                 (_, Some(magic)) => return Ok(Some((at + magic as u64, false))),
                 _ if got < PIECE => return Ok(None),
-                // A mark may cross the end of the piece.
+                // Overlap the pieces, because a mark may cross the end of a piece.
                 _ => at += PIECE - SYNC.len() as u64 + 1,
             }
         }

@@ -17,16 +17,16 @@ use crate::cells::{Cells, Columns, Field, Row, Texts, single_numbers, value_at};
 /// A type of row in a table. Rows ascend by key.
 pub(crate) trait Keyed: Field + Clone + PartialEq + Send + 'static {
     type Key: Ord + Send;
-    /// The rule that unordered rows break, in words.
+    /// The rule, in words, that is broken if the rows do not ascend by key.
     const ORDER: &'static str = "";
     fn key(&self) -> Self::Key;
-    /// Memory of a row outside the row itself, bytes, if no other sample shares that memory.
+    /// Memory to which a row refers, bytes, if no other sample shares this memory.
     const SHARED_BYTES: usize = 0;
-    /// Whether both rows are the same memory. Two rows can be equal although this is false.
+    /// Whether both rows share the same memory. If they do not, they can still be equal.
     fn is_shared(&self, _: &Self) -> bool {
         false
     }
-    /// Returns the histogram of the row. It is reused until it changes.
+    /// Returns the histogram that the next version of the row shares if it has not changed.
     fn hist(&self) -> Option<&Arc<Hist>> {
         None
     }
@@ -44,7 +44,7 @@ macro_rules! members {
     ($($type:ident { $($member:ident),* $(,)? })*) => {$(
         impl Field for $type {
             fn columns(columns: &mut Columns) {
-                // Infers the types of the members from the model. The closures never run.
+                // The closures below only show the compiler the types of the members. They never run.
                 fn of<T: Field>(_: fn(&$type) -> &T, columns: &mut Columns) {
                     T::columns(columns);
                 }
@@ -107,7 +107,7 @@ pub(crate) struct Whole {
 
 pub(crate) type NamedCgroup = (u64, Arc<str>);
 
-/// A task, shared with the earlier samples in which the task is the same.
+/// A task. Samples in which the task is the same share its memory.
 pub(crate) type TaskRow = Arc<TaskReading>;
 
 impl Field for NamedCgroup {
@@ -190,7 +190,8 @@ macro_rules! order {
 }
 cgscope_model::tables!(order);
 
-/// The rule that a sample with an invalid histogram breaks, in words. The model needs this rule, so we reject such a sample.
+/// The rule, in words, that a sample with an invalid histogram breaks. We reject such a sample, because the model depends on this
+/// rule.
 pub(crate) const BAD_HISTOGRAM: &str = "a histogram in it has unknown or unordered buckets";
 
 impl Keyed for Whole {
@@ -316,7 +317,7 @@ single_numbers! {
             Self::Coarse => 1,
         },
         |number, _| value_at(number, [Self::Bpf, Self::Coarse]);
-    // Stored as the code of the state's letter. A state of a later version reads as unknown.
+    // Stored as the code point of the state's letter. If a later version has written a new state, we read it as unknown.
     Option<TaskState>: Optional, optional, |state, _| state.map(|state| u64::from(u32::from(state.letter()))),
         |code, _| {
             let letter = code.and_then(|code| u32::try_from(code).ok()).and_then(char::from_u32);

@@ -1,4 +1,4 @@
-//! Writes recordings. Each frame is a single write, and the file contains only complete frames.
+//! Writes recordings. Each frame is written by a single system call if possible, and the file contains only complete frames.
 
 use std::{
     fs::File,
@@ -18,8 +18,9 @@ use crate::{
 
 /// Writes a recording to any output.
 ///
-/// No frame stays in a buffer, and there is no fsync. Written bytes are in the page cache, which survives the process. A killed
-/// writer loses at most the last interval; a host crash loses more. Frequent syncs would disturb the measured disk and scheduler.
+/// The writer holds back no frames and never calls fsync. Written bytes are in the page cache, which survives the process. If the
+/// writer is killed, at most the last interval is lost. If the host crashes, more is lost. Frequent syncs would disturb the disk
+/// and the scheduler that we measure.
 #[derive(Debug)]
 pub struct Writer<W> {
     output: W,
@@ -34,10 +35,11 @@ pub struct Writer<W> {
     reserve: Reserve<W>,
 }
 
-/// Reserves disk space for the output, given an offset and a number of bytes.
+/// Function that reserves disk space for the output. Its arguments are the output, an offset and a number of bytes.
 type Reserve<W> = fn(&W, u64, u64) -> io::Result<()>;
 
-/// Free bytes kept after a sample for the end frame, which has about 100 bytes, or up to 1000 with the text of a trigger.
+/// Disk space that we reserve after each sample for the end frame, bytes. An end frame has about 100 bytes, or up to 1000 bytes
+/// with the text of a trigger.
 const END_BYTES: u64 = 2048;
 
 impl<W: Write> Writer<W> {
@@ -62,7 +64,7 @@ impl<W: Write> Writer<W> {
         let done = framed.and_then(|_| self.put_before_end());
         if done.is_err() {
             self.unwritten += 1;
-            // The next frame must not depend on a frame that is not in the file.
+            // Make the next frame a key frame: it must not depend on a frame that is not in the file.
             self.encoder.start_anew();
         }
         done
@@ -86,7 +88,8 @@ impl<W: Write> Writer<W> {
         self.put()
     }
 
-    /// Writes the buffer if an end frame fits after it. So the reason for the end can be written even if the disk is full.
+    /// Writes the buffer if there is enough disk space for the buffer and an end frame. If the disk becomes full, the end frame
+    /// with the reason can still be written.
     fn put_before_end(&mut self) -> Result<(), WriteError> {
         (self.reserve)(&self.output, self.good, self.buffer.len() as u64 + END_BYTES)?;
         self.put()
@@ -107,8 +110,8 @@ impl<W: Write> Writer<W> {
 
 type FileResult<T> = Result<T, FileError<WriteError>>;
 
-/// Writes a recording to a file. If a failed write leaves part of a frame, the writer cuts that part off. The file then stays
-/// readable, and more samples can follow once the disk has space.
+/// Writes a recording to a file. If a failed write leaves a part of a frame, the writer cuts this part off. Thus the file stays
+/// readable, and more samples can follow when the disk has space again.
 #[derive(Debug)]
 pub struct FileWriter {
     path: PathBuf,
@@ -116,7 +119,7 @@ pub struct FileWriter {
 }
 
 impl FileWriter {
-    /// Starts a recording, which replaces an existing file. Even after a kill, the file has at least a header.
+    /// Starts a recording, which replaces an existing file. Even if the writer is killed, the file has at least a header.
     pub fn create(path: impl Into<PathBuf>, header: &Header) -> FileResult<Self> {
         let (file, beside) = Self::create_beside(path, header)?;
         match beside.keep() {
@@ -125,7 +128,8 @@ impl FileWriter {
         }
     }
 
-    /// Starts a recording that gets its final name when it is kept. A kill before that leaves an existing file unchanged.
+    /// Starts a recording that gets its final name from [`Beside::keep`]. If the writer is killed before that, an existing file
+    /// stays unchanged.
     pub fn create_beside(path: impl Into<PathBuf>, header: &Header) -> FileResult<(Self, Beside)> {
         let path = path.into();
         let created = Place::of(&path).and_then(|place| place.create()).map_err(WriteError::Io);
@@ -137,7 +141,7 @@ impl FileWriter {
         }
     }
 
-    /// Adds a sample. After an error, the next sample may succeed. The end frame records the number of failed samples.
+    /// Adds a sample. After an error, the next sample may succeed. The end frame contains the number of failed samples.
     pub fn sample(&mut self, sample: &Sample) -> FileResult<()> {
         let done = self.writer.sample(sample);
         self.settle(done)
@@ -147,7 +151,7 @@ impl FileWriter {
     pub fn end(&mut self, unix_ns: u64, reason: Reason) -> FileResult<()> {
         let done = self.writer.finish(unix_ns, reason);
         self.settle(done)?;
-        // Setting the length frees the reserved space. Ignore errors, because a pipe has no length.
+        // Set the length to free the reserved space. Ignore errors, because a pipe has no length.
         let _ = self.writer.output.set_len(self.writer.good);
         Ok(())
     }
@@ -162,7 +166,8 @@ impl FileWriter {
         self.writer.bytes()
     }
 
-    /// After an error, cuts the file back to its last complete frame. A pipe or device stays broken; readers report a torn end.
+    /// After an error, cuts the file back to its last complete frame. A pipe or device cannot be cut, so its recording ends with
+    /// an incomplete frame.
     fn settle(&mut self, done: Result<(), WriteError>) -> FileResult<()> {
         done.map_err(|error| {
             let Writer { output, good, broken, .. } = &mut self.writer;
@@ -174,7 +179,7 @@ impl FileWriter {
     }
 }
 
-/// Reserves space if the file system supports that. Fails only if there is no space.
+/// Reserves space if the file system supports this. Fails only if there is not enough space.
 fn reserve(file: &File, from: u64, bytes: u64) -> io::Result<()> {
     let reserved = rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, from, bytes);
     reserved.map_err(io::Error::from).or_else(|error| match error.kind() {
@@ -194,7 +199,7 @@ mod tests {
         let mut file = FileWriter::create(&path, &Header::default()).unwrap();
         file.sample(&Sample::default()).unwrap();
 
-        // Simulate a full disk: half a frame, and an error.
+        // Simulate a full disk: write half a frame, and set the error state.
         file.writer.output.write_all(&[9; 100]).unwrap();
         file.writer.broken = true;
         file.writer.unwritten += 1;

@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// Builds a file with the strings `\0a\0bc\0` and these types. Each type is given by the words after its name.
+/// Builds a BTF file with the strings `\0a\0bc\0` and these types. Each type is a list of 32-bit words, as in the file.
 fn file(types: &[&[u32]]) -> Vec<u8> {
     let words: Vec<u32> = types.concat();
     let strings = b"\0a\0bc\0";

@@ -15,7 +15,7 @@ fn paths_are_relative_to_the_mount_and_outlive_their_cgroup() {
     assert_eq!(tree.ancestors(root).count(), 0);
     assert!(tree.exists("/a/b") && tree.exists("a") && !tree.exists("/c"));
 
-    // Keep this order: a disk, unlike cgroupfs, reuses a free inode number for the next directory.
+    // Create `c` before removing `a/b`: unlike cgroupfs, a disk file system gives a free inode number to the next new directory.
     fs::create_dir(mount.join("c")).unwrap();
     let c = inode("c");
     fs::remove_dir(mount.join("a/b")).unwrap();
@@ -86,7 +86,7 @@ fn a_rename_or_lost_events_cause_a_walk() {
     tree.learn([b], start);
     assert_eq!(tree.path(b).map(|p| &**p), Some("/a/b"), "no event was reported");
     tree.receive(TreeEvent::Renamed, start);
-    // Set the debt of the last walk, without that of earlier walks.
+    // Pretend that only the last walk has used time in advance.
     tree.walk_debt = WALK_CREDIT + WALK_EVERY;
     tree.learn([b], start + WALK_EVERY / 2);
     assert_eq!(tree.path(b).map(|p| &**p), Some("/a/b"), "walks have used their share of the time");
@@ -102,7 +102,7 @@ fn a_rename_or_lost_events_cause_a_walk() {
     tree.suspect(b);
     assert!(tree.suspects.is_empty(), "the cgroup exists: it causes no more walks");
 
-    // Create this directory first. A directory created after the removal could get one of the removed inode numbers.
+    // Create this directory before the removal. A directory created afterwards could get a removed inode number.
     let anew = mount.with_extension("anew");
     fs::create_dir(&anew).unwrap();
     fs::remove_dir_all(&mount).unwrap();
@@ -220,7 +220,7 @@ fn an_unreadable_cgroup_does_not_keep_others_from_being_freed() {
     fs::remove_dir_all(&mount).unwrap();
 }
 
-/// Creates nested directories, one for each level. The path is longer than the kernel accepts.
+/// Creates nested directories, one for each level, whose path is longer than the kernel accepts.
 fn make_deep(mount: &Path, name: &str, levels: usize) -> u64 {
     use rustix::fs::{CWD, Mode, OFlags, fstat, mkdirat, openat};
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
@@ -279,7 +279,7 @@ fn one_users_cgroups_beyond_the_bound_count_for_those_above_them() {
     }
     assert!(tree.living().all(|(id, _)| !tree.is_merged(id)));
 
-    // A later cgroup has no place either. Its path is known as soon as a figure refers to it.
+    // A cgroup that is created later is not kept either. As soon as a figure refers to this cgroup, it gets its ancestor's path.
     tree.receive(made(1 << 50, "/user/hostile/3/late"), start);
     tree.receive(made(1 << 51, "/user/hostile/3/late/below"), start);
     for late in [1 << 50, 1 << 51] {

@@ -13,12 +13,14 @@ use crate::{
     domain::{Domain, Draft, Setup},
 };
 
-/// Nodes with CPUs. The BPF side counts by a node's index in this list, which is fixed, because node numbers can have gaps.
+/// Numbers of the nodes with CPUs. Node numbers can have gaps, so the BPF side counts by the index of a node in this list. The
+/// index of a node never changes.
 #[derive(Debug, Default)]
 pub(crate) struct NodePlaces(Vec<u32>);
 
 impl NodePlaces {
-    /// Creates the list from the node of each CPU. Beyond [`NODES`] nodes, the list is empty: the BPF side cannot count so many.
+    /// Creates the list from the node of each CPU. If there are more than [`NODES`] nodes, the list is empty, because the BPF
+    /// side cannot count them.
     pub(crate) fn new(node_of_cpu: &BTreeMap<u32, u32>) -> Self {
         let mut places = Self::default();
         places.learn(node_of_cpu);

@@ -1,4 +1,4 @@
-//! Adds up victim-culprit pairs from the culprit table of each CPU, and from the pairs that the kernel keeps with each victim.
+//! Adds up victim-culprit pairs from the culprit table of each CPU, and from each victim's entry in the table of exited tasks.
 
 use std::{
     cell::LazyCell,
@@ -9,10 +9,11 @@ use std::{
 use cgscope_ledger::culprits::{Kept, Pair, kind};
 use cgscope_model::{Blame, ByCause, Cause, PairKey, PairReading, REST, comm, rest_of};
 
-/// Maximum number of culprits per victim: twice as many as outputs show. Without it, memory would grow quadratically.
+/// Maximum number of culprits per victim: twice as many as outputs show. Without this maximum, memory would grow with the square
+/// of the number of cgroups.
 const DISTINCT: usize = 32;
 
-/// Maximum number of a victim's charges that wait for throttled time.
+/// Maximum number of charges per victim that we hold back until a sample has the throttled time.
 const EARLY: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -23,13 +24,13 @@ pub(crate) enum Origin {
     Victim(u64),
 }
 
-/// Sums over all readings. In the kernel, another pair can take a pair's slot; the sum stays here.
+/// Sums of all pairs over all readings. A pair can lose its slot in the kernel to another pair, but its sum stays here.
 #[derive(Default)]
 pub(crate) struct Culprits {
-    /// Start and sum of each key in the latest reading of its origin. Any increase is new.
+    /// Start and sum of each key in the latest reading of its origin. Only the increase since then is added to `sums`.
     seen: HashMap<Origin, HashMap<PairKey, (u64, u64)>>,
     sums: BTreeMap<PairKey, Sum>,
-    /// Charges of quotas, by victim. They may belong to waits that are not in the sample yet.
+    /// Charges of quotas, by victim. A charge may belong to a wait that is not in the sample yet.
     early: HashMap<u64, VecDeque<Early>>,
     /// Number of the current reading.
     turn: u64,
@@ -43,7 +44,7 @@ struct Early {
     turn: u64,
 }
 
-/// How much the throttled time of tasks grew in a reading, ns by cgroup.
+/// Increase of the tasks' throttled time in a reading, by cgroup, ns.
 #[derive(Default)]
 pub(crate) struct Throttled(HashMap<u64, u64>);
 
@@ -52,7 +53,7 @@ impl Throttled {
         self.0.clear();
     }
 
-    /// Adds the growth of throttled time of one task, or of a cgroup's exited tasks.
+    /// Adds the increase of the throttled time of one task, or of the exited tasks of a cgroup.
     pub(crate) fn add(&mut self, cgroup_id: u64, before: &ByCause, now: &ByCause) {
         let more_ns = now.get(Cause::Throttled).saturating_sub(before.get(Cause::Throttled));
         if more_ns != 0 {
@@ -64,7 +65,7 @@ impl Throttled {
 struct Sum {
     comm: Arc<str>,
     ns: u64,
-    /// Recent time, ns. Each reading halves this.
+    /// Recent time, ns. Each reading halves this value.
     lately_ns: u64,
 }
 
@@ -96,9 +97,10 @@ impl Culprits {
         }
     }
 
-    /// Adds quota charges to the sums, up to the growth of each victim's throttled time. The other charges belong to waits in a
-    /// later sample: tasks are read before charges, and a wait that continues after a move is already charged for its first part.
-    /// A charge does not wait if its wait was lost. `waiting` returns the cgroups with waiting tasks.
+    /// Adds quota charges to the sums, at most as much as the victim's throttled time has grown. The other charges are held back,
+    /// because they belong to waits in a later sample: we read tasks before charges, and a wait that continues after a move is
+    /// already charged for its first part. If the wait of a charge was lost, the charge is added without it. `waiting` returns
+    /// the cgroups with waiting tasks.
     pub(crate) fn book(&mut self, throttled: &Throttled, waiting: impl FnOnce() -> HashSet<u64>) {
         let (turn, sums, waiting) = (self.turn, &mut self.sums, LazyCell::new(waiting));
         self.early.retain(|victim, charges| {
@@ -137,12 +139,13 @@ impl Culprits {
         }
     }
 
-    /// Drops the last reading of a victim's entry: the kernel has freed the entry, or will count from 0.
+    /// Drops the last reading of a victim's entry. Call this if the entry was freed, because a new entry counts from 0.
     pub(crate) fn forget_kept(&mut self, victim: u64) {
         self.seen.remove(&Origin::Victim(victim));
     }
 
-    /// Returns all pairs so far, ascending by key. The pairs of a victim add up to all time ever charged for that victim.
+    /// Returns all pairs so far, ascending by key. The sum over the pairs of a victim is all time that was ever charged for this
+    /// victim.
     pub(crate) fn readings(&mut self) -> Vec<PairReading> {
         self.bound();
         self.sums.values_mut().for_each(|sum| sum.lately_ns /= 2);
@@ -165,7 +168,8 @@ impl Culprits {
         std::mem::take(&mut self.merged)
     }
 
-    /// Drops removed victims and the names of removed culprits. If a later reading finds their figures again, they are not new.
+    /// Drops removed victims, and merges removed culprits. If a later reading finds the same figures again, they do not count
+    /// again.
     pub(crate) fn drop_entries(&mut self, is_removed: impl Fn(u64) -> bool) {
         self.sums.retain(|(victim, ..), _| !is_removed(*victim));
         self.early.retain(|victim, _| !is_removed(*victim));
@@ -239,7 +243,7 @@ mod tests {
         assert_eq!(ns(&mut culprits), [200]);
         culprits.take(Origin::Cpu(0), &table(&[Pair { born_ns: 2, ..pair(45) }]));
         assert_eq!(ns(&mut culprits), [245]);
-        // One reading lacked the pair, so the whole sum is new.
+        // The pair is missing from one reading, so the next reading counts its whole sum.
         culprits.take(Origin::Cpu(0), &table(&[]));
         culprits.take(Origin::Cpu(0), &table(&[pair(50)]));
         assert_eq!(ns(&mut culprits), [295]);
@@ -269,7 +273,7 @@ mod tests {
         assert_eq!(read(&[limited(5, 190), limited(6, 50)], 0), [(5, 180), (6, 50)]);
         assert_eq!(read(&[limited(5, 190), limited(6, 50)], 0), [(5, 180), (6, 50)]);
         assert_eq!(read(&[limited(5, 190), limited(6, 50)], 0), [(5, 190), (6, 50)]);
-        // Pairs that the kernel keeps with the victim count once, too.
+        // Pairs in the victim's entry also count once.
         let mut kept = Kept::NONE;
         (kept.pairs[6], kept.unnamed_ns) = (limited(5, 7), [3, 4]);
         culprits.take_kept(5, &kept);
@@ -294,7 +298,7 @@ mod tests {
         assert_eq!([1, 2, 3, 4].map(|_| read(100, 0, &[5])), [0; 4]);
         assert_eq!(read(130, 30, &[5]), 30, "another task of the cgroup");
         assert_eq!(read(130, 100, &[]), 130);
-        // The number of charges that wait is bounded, even if a task waits forever.
+        // The number of charges that we hold back is limited, even if a task waits forever.
         let sum_ns = (1..=100).map(|more| read(130 + more, 0, &[5])).last();
         assert_eq!(sum_ns, Some(130 + 100 - EARLY as u64));
     }
@@ -306,7 +310,7 @@ mod tests {
         pairs.iter().filter(|pair| pair.victim == victim).map(|pair| pair.ns).sum()
     }
 
-    /// Returns a sample for each round of charges, with the sums of all charges up to that round.
+    /// Returns a sample for each round of charges, and the sums of all charges up to this round, by victim.
     fn samples(turns: &[(Charges, Option<u64>)]) -> Vec<(Sample, BTreeMap<u64, u64>)> {
         let (mut culprits, mut charged) = (Culprits::default(), BTreeMap::new());
         let mut born_ns = 0;
@@ -316,7 +320,7 @@ mod tests {
                 *charged.entry(*victim).or_default() += ns;
                 *pairs.entry((*victim, *culprit)).or_default() += ns;
             }
-            // Each round can use an empty table, because only an increase counts.
+            // A new `born_ns` makes each round's table new, so its whole sums count.
             born_ns += 1;
             let ran = |((victim, culprit), ns)| Pair {
                 victim,

@@ -1,4 +1,4 @@
-//! Assigns places in the demand table to cgroups with a quota, and reads the slots that changed.
+//! Gives places in the demand table to cgroups with a quota, and reads the slots that changed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,7 +29,8 @@ use crate::{
 /// Minimum and maximum number of places. Each place takes 20 KiB of kernel memory.
 const PLACES: std::ops::RangeInclusive<usize> = 32..=256;
 
-/// Returns the size of the table. Its first entry is unused. A daemon gets the maximum, because its cgroups may start later.
+/// Returns the size of the table. The first entry is unused. A daemon gets the maximum size, because cgroups may be created
+/// later.
 fn table_size(Setup { options, cgroups, .. }: &Setup<'_>) -> u32 {
     let (least, most) = PLACES.into_inner();
     1 + if options.shared { most } else { (*cgroups).clamp(least, most) } as u32
@@ -51,7 +52,7 @@ struct Place {
     at: u32,
     /// The slots of the latest reading.
     seen: Box<Slots>,
-    /// Remainder of each amount after rounding, ns. It counts in the next slot that is not empty.
+    /// Remainder of each amount after rounding, ns. The remainder is added to the next slot that is not empty.
     left_ns: [u64; AMOUNTS],
 }
 
@@ -59,13 +60,13 @@ struct Place {
 #[derive(Clone, Copy, Debug, Default)]
 struct Throttled {
     total_ns: u64,
-    /// Recent throttled time, ns per reading: an average that mostly covers the last eight readings.
+    /// Recent throttled time, ns per reading: an exponential average over about eight readings.
     lately_ns: u64,
 }
 
 impl Throttled {
     fn next(before: Option<&Self>, total_ns: u64) -> Self {
-        // Time before the first reading tells nothing about now.
+        // Ignore the time before the first reading, because it is not recent.
         let before = before.copied().unwrap_or(Self { total_ns, lately_ns: 0 });
         let more_ns = total_ns.saturating_sub(before.total_ns);
         Self { total_ns, lately_ns: before.lately_ns - before.lately_ns / 8 + more_ns / 8 }
@@ -75,12 +76,13 @@ impl Throttled {
 /// A cgroup with a quota: its recent throttled time, its id, and its [`family`].
 type Candidate = (u64, u64, Arc<str>);
 
-/// Minimum throttled time for taking another cgroup's place, ns per reading.
+/// Minimum throttled time with which a cgroup can take the place of another cgroup, ns per reading.
 const LEAST_NS: u64 = 1_000_000;
 
-/// Returns pairs of a cgroup that loses its place and a cgroup that gets that place. A throttled cgroup can take a place in two
-/// cases. First, from the family with the most places, if that family has more than twice as many places as the cgroup's own
-/// family. Second, from a cgroup that was throttled less than half as long, in its own family or in a family with more places.
+/// Returns pairs of cgroups: the first loses its place to the second. A throttled cgroup can take a place in two cases. First, it
+/// can take a place of the family with the most places, if that family has more than twice as many places as the cgroup's own
+/// family would have. Second, it can take the place of a cgroup that was throttled less than half as long, in its own family or
+/// in a family with more places.
 fn exchange(mut waiting: Vec<Candidate>, placed: Vec<Candidate>) -> Vec<(u64, u64)> {
     waiting.sort_unstable_by(|a, b| b.cmp(a));
     let mut by_family: BTreeMap<Arc<str>, BTreeSet<(u64, u64)>> = BTreeMap::new();
@@ -131,7 +133,7 @@ impl Domain for Demands {
     }
 }
 
-/// Sets or removes the place of a cgroup in the table. Takes effect with the next turn.
+/// Sets or removes the place of a cgroup in the table. The change takes effect when the number in `DEMAND_TURN` changes.
 fn set_place(side: &mut KernelSide, cgroup_id: u64, place: Option<u32>) -> Result<(), Failure> {
     step("set the places of demand", || {
         let mut places: HashMap<_, u64, u32> = side.hash_table(names::DEMAND_PLACES)?;
@@ -144,7 +146,7 @@ fn set_place(side: &mut KernelSide, cgroup_id: u64, place: Option<u32>) -> Resul
 }
 
 impl Demands {
-    /// Returns the slots that changed until `clock_ns` of the scheduler's clock.
+    /// Returns the slots that changed since the previous reading. `clock_ns` is the scheduler's clock at this reading.
     fn changed(
         &mut self,
         side: &mut KernelSide,
@@ -178,7 +180,8 @@ impl Demands {
         self.throttled = throttled.collect();
     }
 
-    /// Gives places to the cgroups that have a quota now, the most throttled first (see [`exchange`]). Frees the other places.
+    /// Gives places to the cgroups that now have a quota, the most throttled first (see [`exchange`]). Frees the places of
+    /// cgroups without a quota.
     fn give_places(
         &mut self,
         side: &mut KernelSide,
@@ -235,7 +238,8 @@ impl Demands {
     }
 }
 
-/// Returns the slots of a cgroup that changed. A CPU may be ahead of `clock_ns` by less than a slot.
+/// Returns the slots of a cgroup that changed. Includes one slot after `clock_ns`, because the clock of a CPU can be ahead by
+/// less than a slot.
 fn changed(
     id: u64,
     before: &Slots,
@@ -259,7 +263,7 @@ fn changed(
     DemandReading::new(id, shift, first, &slots)
 }
 
-/// Returns `ns` in parts of a slot, rounded down. `left_ns` carries the remainder between calls.
+/// Converts `ns` to parts of a slot, rounded down. `left_ns` carries the remainder between calls.
 fn rounded(ns: u64, shift: u32, left_ns: &mut u64) -> u64 {
     let sum_ns = ns.saturating_add(*left_ns);
     let parts = parts(sum_ns, shift);
@@ -285,7 +289,7 @@ mod tests {
     fn slots_are_counted_once_and_rounding_loses_nothing() {
         let mut before = Slots::new(SHIFT);
         let (mut sum, mut numbers, mut left_ns) = (DemandSlot::default(), Vec::new(), [0; AMOUNTS]);
-        // Three laps around the ring; each turn adds three quarters of a part of a slot.
+        // The turns go around the ring three times. Each turn adds 3/4 of a part to `ran_ns`.
         let part = SLOT / 16;
         for turn in 1..=1_600u64 {
             let mut now = before;
@@ -323,7 +327,8 @@ mod tests {
         assert_eq!(exchange(of("/a", LEAST_NS - 1, 300..=300), of("/a", 0, 1..=1)), []);
         let two = [of("/a", waits, 301..=301), of("/a", LEAST_NS, 300..=300)].concat();
         assert_eq!(exchange(two, of("/a", 0, 7..=9)), [(7, 301), (8, 300)]);
-        // One user's cgroups are throttled all the time, another user's cgroups now and then. Both users get places.
+        // The cgroups of one user are throttled all the time, and the cgroups of another user are throttled at times. Both users
+        // get places.
         let (hostile, mut other) = (of("/user", 1_000_000_000, 1..=256), of("/pods", 2_000_000, 300..=420));
         let exchanged = exchange(other.clone(), hostile.clone());
         assert_eq!(exchanged.len(), 85, "a third of 256");

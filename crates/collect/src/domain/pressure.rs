@@ -32,7 +32,7 @@ const NO_ENTRY: u64 = 0;
 struct Pressure {
     /// Time during which at least one task waited for a CPU, ns.
     contention_ns: u64,
-    /// Time during which tasks were throttled and no task waited for a CPU, ns.
+    /// Time during which at least one task was throttled and no task waited for a CPU, ns.
     throttled_ns: u64,
     /// Maximum error of the two times, ns.
     uncertain_ns: u64,
@@ -81,7 +81,7 @@ struct Load {
     ran_ns: u64,
     /// Start of the oldest wait that still lasts, ns of `rq->clock`; 0: no task waits.
     waits_since_ns: u64,
-    /// Start of the oldest wait without the throttled part of each wait, ns of `rq->clock`; 0: none.
+    /// Like `waits_since_ns`, but the start of each wait is later by its throttled time; 0: no task waits for another reason.
     behind_since_ns: u64,
 }
 
@@ -109,7 +109,8 @@ struct Seen {
     born_ns: u64,
     /// The pressure of the entry, including the waits that still lasted.
     pressure: Pressure,
-    /// The pressure of the waits that still lasted. When such a wait ends, it counts again in the entry of that time.
+    /// The pressure of the waits that still lasted. When such a wait ends, its whole time is also added to an entry. We must not
+    /// count it twice.
     pending: Pressure,
 }
 
@@ -160,7 +161,7 @@ impl CgroupPressures {
         self.entries.extend(used.map(|entry| (cpu, *entry)));
     }
 
-    /// Adds the waits of a cgroup that found no entry on their CPU. The kernel keeps one sum of these waits for all CPUs.
+    /// Adds the kernel's sum of those waits of a cgroup that found no entry on their CPU. The sum is over all CPUs.
     fn take_kept(&mut self, id: u64, kept: &KeptPressure) {
         let union = |total_ns, uncertain_ns| Union { total_ns, uncertain_ns, ..Union::default() };
         let (contention, some) = (union(kept.contention_ns, kept.uncertain_ns), union(kept.whole_ns, 0));
@@ -168,7 +169,8 @@ impl CgroupPressures {
             .push((KEPT, Entry { id, born_ns: 1, has_limits: 1, contention, some, ..Entry::default() }));
     }
 
-    /// Adds the pressure to a sample. `active`: tasks that differ from the previous sample. `above`: returns the ancestors.
+    /// Adds the pressure to a sample. `active` holds the tasks that differ from the previous sample. `above` returns the
+    /// ancestors of a cgroup.
     fn add_to<A: Iterator<Item = u64>>(
         &mut self,
         sample: &mut Sample,
@@ -196,13 +198,14 @@ impl CgroupPressures {
             (cpu.contention_ns, cpu.throttled_pressure_ns) =
                 (Some(sum.contention_ns), Some(sum.throttled_ns));
         }
-        // Only a removed cgroup has no limits. Nobody needs its sums.
+        // Only removed cgroups have no limits. Drop their sums.
         let is_there = |id: &u64| sample.limits.binary_search_by_key(id, |limits| limits.id).is_ok();
         self.sums.retain(|id, _| is_there(id));
     }
 
-    /// Adds the increase since the previous reading. The kernel weights each CPU by the time in which the cgroup was not idle
-    /// there (`collect_percpu_times` in `kernel/sched/psi.c`, Linux 4.20 to 7.2). We use the time in which a task ran or waited.
+    /// Adds the increase since the previous reading. Like the kernel, we weight each CPU by the time in which the cgroup was not
+    /// idle there (`collect_percpu_times` in `kernel/sched/psi.c`, Linux 4.20 to 7.2). For us, this is the time in which a task
+    /// of the cgroup ran or waited.
     fn advance(&mut self, now: Vec<(Place, Entry, Load)>, clock_ns: u64, root_id: u64) {
         let elapsed_ns = clock_ns.saturating_sub(self.clock_ns);
         let mut increases: HashMap<u64, Vec<OnCpu>> = HashMap::new();
@@ -266,21 +269,23 @@ struct OnCpu {
     ran_ns: u64,
 }
 
-/// A cgroup on the CPUs where it lost, got or lacked an entry since the previous reading. If a wait ended there without an entry,
-/// the kernel only added the wait to a sum for all CPUs.
+/// The recent pressure of a cgroup on the CPUs where it lost, got or lacked an entry since the previous reading. If a wait ended
+/// on such a CPU without an entry, the kernel added it only to a sum over all CPUs.
 #[derive(Default)]
 struct Lately {
     /// The increase of that sum.
     kept: Pressure,
-    /// The pressure on each of these CPUs, and the pressure of waits that still lasted at the previous reading. The pressure of
-    /// the CPU, or `kept`, includes those waits.
+    /// The pressure on each of these CPUs, with the pressure of the waits that still lasted at the previous reading. Subtract the
+    /// latter, because it was already counted.
     on: Vec<(OnCpu, Pressure)>,
-    /// Waits that still lasted at the previous reading, on CPUs where the cgroup does nothing now.
+    /// The pressure of waits that still lasted at the previous reading, on CPUs where the cgroup has neither tasks nor an entry
+    /// now.
     left: Pressure,
 }
 
 impl Lately {
-    /// Divides `kept` among CPUs by the cgroup's activity. For one CPU this is exact; for several, all of `kept` is uncertain.
+    /// Divides the pressure among the CPUs in proportion to the cgroup's activity. For one CPU this is exact. For several CPUs,
+    /// all of `kept` is uncertain.
     fn by_cpu(self, elapsed_ns: u64) -> Vec<OnCpu> {
         let Self { kept, mut on, left } = self;
         if kept == Pressure::default() {
@@ -325,7 +330,7 @@ fn pressure(entry: &Entry, load: &Load, clock_ns: u64) -> Pressure {
     }
 }
 
-/// Returns what the active tasks do, for their cgroups and all ancestors.
+/// Returns the loads of the active tasks, by cgroup and CPU. A load counts for the cgroup of its task and for all ancestors.
 fn loads<A: Iterator<Item = u64>>(
     tasks: &[Arc<TaskReading>],
     active: &[Active],
@@ -374,12 +379,12 @@ mod tests {
         Active { serial, ran_ns, since_ns: ran_ns }
     }
 
-    /// Returns the ancestors of a cgroup: cgroup 7 is a child of the root, 1.
+    /// Returns the ancestors of a cgroup. Cgroup 1 is the root, and all others are its children.
     fn above(id: u64) -> impl Iterator<Item = u64> {
         (id != 1).then_some(1).into_iter()
     }
 
-    /// Takes one reading per second. Returns the pressure of the cgroup and of the root's CPUs.
+    /// Adds a reading at the given second. Returns the contention and the throttled pressure of cgroup 7, ns.
     fn read(
         pressures: &mut CgroupPressures,
         second: u64,
@@ -401,7 +406,8 @@ mod tests {
         let mut pressures = CgroupPressures::default();
         let tasks = || vec![task(1, 7, 0, None), task(2, 7, 1, None)];
         read(&mut pressures, 1, &[(0, entry(7, 0, 0)), (1, entry(7, 0, 0))], tasks(), &[]);
-        // CPU 0: tasks waited half of the second and ran the other half. CPU 1: a task ran for a quarter, and no task waited.
+        // On CPU 0, a task waited for half of the second, and a task ran for half of it. On CPU 1, a task ran for a quarter of
+        // the second, and no task waited.
         let entries = [(0, entry(7, SECOND / 2, SECOND / 2)), (1, entry(7, 0, 0))];
         let active = [ran(1, SECOND / 2), ran(2, SECOND / 4)];
         assert_eq!(read(&mut pressures, 2, &entries, tasks(), &active), (SECOND / 2 * 4 / 5, 0));
@@ -427,7 +433,7 @@ mod tests {
         assert_eq!(read(&mut pressures, 5, &[(0, again)], vec![], &[]), (half + SECOND + 100, half));
     }
 
-    /// Sets what the kernel keeps for cgroup 7, all of it contention.
+    /// Adds the kernel's sum of the waits of cgroup 7 without an entry. All of it is contention.
     fn kept(pressures: &mut CgroupPressures, ns: u64) {
         pressures.take_kept(7, &KeptPressure { contention_ns: ns, whole_ns: ns, uncertain_ns: 0 });
     }
@@ -448,7 +454,7 @@ mod tests {
             };
             assert_eq!(at(1, 0, None), 0);
             assert_eq!(at(2, tenth, None), tenth, "nine tenths ran");
-            // A wait still lasts, then ends, and another wait begins.
+            // A wait still lasts. Then it ends, and another wait begins.
             assert_eq!(at(3, tenth, Some(half)), tenth + half);
             assert_eq!(at(4, tenth + half + tenth, Some(tenth)), tenth + half + 2 * tenth);
             assert_eq!(at(5, tenth + half + tenth + tenth, None), tenth + half + 2 * tenth);
@@ -479,7 +485,8 @@ mod tests {
     }
 
     proptest! {
-        /// A task runs and waits by turns on one CPU, while its cgroup gets and loses its entry. We expect the sum of its waits.
+        /// A task alternately runs and waits on one CPU, while its cgroup gets and loses its entry. The pressure must be the sum
+        /// of the waits.
         #[test]
         fn the_pressure_of_one_task_is_the_sum_of_its_waits(steps in collection::vec((0u8..5, 1u64..SECOND), 1..200)) {
             let mut pressures = CgroupPressures::default();
@@ -505,7 +512,7 @@ mod tests {
                         own = Some(Entry { born_ns: now_ns, has_limits: 0, ..entry(7, 0, 0) });
                         is_charged = true;
                     }
-                    // Another cgroup can take an entry only after we have read its last charge.
+                    // Another cgroup can take an entry only after we have read the latest charge in the entry.
                     (2, _) if !is_charged => own = None,
                     _ => {
                         let pending = waits_since_ns.map(|since_ns| (now_ns - since_ns, 0));
@@ -532,7 +539,7 @@ mod tests {
         kept(&mut pressures, 64 * SECOND);
         assert_eq!(read(&mut pressures, 2, &[], vec![], &[]).0, SECOND);
         assert_eq!(pressures.sums[&7].uncertain_ns, SECOND);
-        // On two CPUs, either CPU may have all of the pressure.
+        // With two CPUs, all of the pressure may belong to either CPU.
         let tasks = vec![task(1, 7, 0, None), task(2, 7, 1, None)];
         kept(&mut pressures, 64 * SECOND + SECOND / 2);
         let sum_ns = read(&mut pressures, 3, &[], tasks, &[ran(1, SECOND / 4), ran(2, SECOND / 4)]).0;

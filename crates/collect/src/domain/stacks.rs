@@ -1,4 +1,4 @@
-//! Reads stacks of blocked tasks: the stacks that the BPF side counted, and the stacks of tasks that are blocked now.
+//! Reads stacks of blocked tasks: stacks that the BPF side has counted, and the current stacks of tasks that are blocked now.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -38,7 +38,7 @@ fn counted(key: &StackKey, count: &StackCount) -> Option<StackReading> {
 #[derive(Clone, Debug)]
 pub(crate) struct UnderWay {
     stack: StackReading,
-    /// Blocked time that was counted before the current stack, for all stacks of the task, ns.
+    /// Blocked time that was counted for all stacks of the task before the current blocking, ns.
     counted_ns: u64,
 }
 
@@ -61,11 +61,13 @@ pub(crate) fn under_way(reported: &TaskReported<'_>, kept: &KnownTask) -> Option
 
 type Key = (u64, BlockedState, Arc<[u64]>);
 
-/// The stacks so far. Blocked time stays with the stack that we reported it for. At the wakeup the BPF side may count the same
-/// time for another stack, or for no stack if a hardened kernel hides the switch from the hook.
+/// Sums that correct the counted stacks. Once we have reported blocked time for a stack, the time stays with this stack. When the
+/// task wakes up, the BPF side may count the same time for another stack, or for no stack if a hardened kernel hides the switch
+/// from the hook.
 #[derive(Default)]
 pub(crate) struct Stacks {
-    /// Tasks that were blocked at the latest reading, by serial, each with the time counted for its stack until then, ns.
+    /// Tasks that were blocked at the latest reading, by serial. The number is the time that was counted for the task's stack at
+    /// that reading, ns.
     reported: HashMap<u64, (UnderWay, u64)>,
     /// Correction to the BPF side's time of each stack, ns.
     moved: HashMap<Key, (StackReading, i64)>,
@@ -74,7 +76,7 @@ pub(crate) struct Stacks {
 }
 
 impl Domain for Stacks {
-    /// If the map is unused, it has one entry, and takes almost no memory.
+    /// Returns one entry if the map is unused, so that it takes almost no memory.
     fn maps(setup: &Setup<'_>) -> Vec<(&'static str, u32)> {
         vec![(names::STACKS, if setup.config.stack_every_ns == 0 { 1 } else { STACKS as u32 })]
     }
@@ -91,7 +93,8 @@ impl Domain for Stacks {
 }
 
 impl Stacks {
-    /// Reads the counted stacks. Frees the stacks of each task that had exited before the previous reading, which reported them.
+    /// Reads the counted stacks. Frees the stacks of tasks that had already exited at the previous reading, because that reading
+    /// has reported their stacks.
     fn read_counted(&mut self, draft: &mut Draft<'_>) -> Result<Vec<StackReading>, Failure> {
         let (mut found, mut over, mut exited) = (Vec::new(), Vec::new(), HashSet::new());
         let (tasks, before) = (&*draft.tasks, &self.exited);
@@ -115,7 +118,8 @@ impl Stacks {
         Ok(found)
     }
 
-    /// Merges all stacks, ascending, with each key once. Counts are read after the tasks, and include tasks that woke up since.
+    /// Merges all stacks, so that each key appears once, in ascending order. We read counts after tasks, so a task that was
+    /// blocked may have woken up and may already be counted.
     fn merged(&mut self, counted: Vec<StackReading>, mut under_way: Vec<UnderWay>) -> Vec<StackReading> {
         let mut by_task: HashMap<u64, Vec<&StackReading>> = HashMap::new();
         for stack in &counted {
@@ -155,8 +159,8 @@ impl Stacks {
         merged
     }
 
-    /// Corrects the times of a task that has woken up. If the reported time is missing from the reported stack, the BPF side
-    /// counted it for another stack of the task. `counted_ns` is the time that was counted for the reported stack before.
+    /// Corrects the times of a task that has woken up. If the BPF side counted the reported time for another stack of the task,
+    /// we move this time back to the reported stack. `counted_ns` is the time that was counted for the reported stack before.
     /// `counted` holds the stacks of the task.
     fn settle(&mut self, reported: &StackReading, counted_ns: u64, counted: &[&StackReading]) {
         let came_ns = of_key(counted, reported).saturating_sub(counted_ns);

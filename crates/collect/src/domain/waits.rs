@@ -28,10 +28,10 @@ use crate::{
     stream::{self, StreamEnd},
 };
 
-/// Creates an entry only if there is none (`linux/bpf.h`).
+/// Flag of map updates: create the entry, but fail if it exists (`linux/bpf.h`).
 const BPF_NOEXIST: u64 = 1;
 
-/// All waits except those of known tasks.
+/// The waits of exited tasks, and the culprits of all waits.
 #[derive(Default)]
 pub(crate) struct Waits {
     culprits: Culprits,
@@ -40,7 +40,7 @@ pub(crate) struct Waits {
     places: HashMap<u64, ExitedPlace>,
     /// Cgroups whose entries the latest reading found for the first time.
     new_places: Vec<u64>,
-    /// The figures of freed entries. We keep them, because the kernel counts from 0 if it creates such an entry again.
+    /// The figures of freed entries. We keep these figures, because a new entry of the same cgroup counts from 0.
     given_back: ExitedSums,
 }
 
@@ -66,8 +66,8 @@ impl Domain for Waits {
         Ok(())
     }
 
-    /// Frees the data of removed cgroups when their figures stop changing: an exiting task may switch after the removal of its
-    /// cgroup. If the table is crowded, removed cgroups get less time, so that new cgroups get entries.
+    /// Frees the data of removed cgroups when their figures stop changing. The figures can change after the removal, because an
+    /// exiting task may still switch. If the table is crowded, we wait for less time, so that new cgroups get entries.
     fn complete(&mut self, draft: &mut Draft<'_>, tree: Option<&CgroupTree>) -> Result<(), Failure> {
         let Some(tree) = tree else { return Ok(()) };
         let (living, now) = (draft.tasks.cgroups(), Instant::now());
@@ -126,7 +126,7 @@ impl Waits {
         } else {
             self.places.retain(|_, place| place.reported_in == turn);
         }
-        // Most cgroups have no kept pressure.
+        // Skip cgroups without kept pressure, which are the majority.
         let kept = self.places.iter().filter(|(_, place)| place.pressure != KeptPressure::default());
         draft.kept_pressure.extend(kept.map(|(id, place)| (*id, place.pressure)));
         let exited = &mut draft.sample.exited;
@@ -136,7 +136,8 @@ impl Waits {
         Ok(())
     }
 
-    /// Creates entries for cgroups with tasks but no entry: we freed it, or no program could create one when a task moved there.
+    /// Creates entries for cgroups that have tasks but no entry. Either we freed the entry, or no program could create it when a
+    /// task moved to the cgroup.
     fn make_missing(
         &mut self,
         side: &mut KernelSide,
@@ -146,11 +147,12 @@ impl Waits {
         let missing = living.iter().copied().filter(|id| !self.places.contains_key(id));
         let mut kept = crowd.map(|crowd| crowd.kept(self.places.keys().copied()));
         let missing = missing.filter(|id| kept.as_mut().is_none_or(|kept| kept.has_room(*id)));
-        // If the table is full, the kernel would refuse each new entry, at every reading.
+        // If the table is full, create none: the kernel would refuse each new entry at every reading.
         make_places(side, missing.take(EXITED_CGROUPS.saturating_sub(self.places.len())))
     }
 
-    /// Creates entries for the ancestors of new entries, because their waits may find no entry in the pressure table.
+    /// Creates entries for the ancestors of cgroups with new entries. An ancestor needs an entry for waits that find no entry in
+    /// the pressure table.
     fn make_places_above(&mut self, side: &mut KernelSide, tree: &CgroupTree) -> Result<(), Failure> {
         let above = self.new_places.drain(..).flat_map(|id| tree.ancestors(id));
         let missing: HashSet<u64> = above.filter(|id| !self.places.contains_key(id)).collect();
@@ -162,8 +164,8 @@ fn exited_table(side: &mut KernelSide) -> AyaResult<BpfMap<&mut MapData, u64, Ra
     side.hash_table(names::EXITED)
 }
 
-/// Frees the entries of removed cgroups. No task may count in such an entry any more, because the kernel may reuse its memory for
-/// another entry at once (`bpf_mem_alloc`, Linux 6.1).
+/// Frees the entries of removed cgroups. Tasks must no longer count in such an entry, because the kernel may at once reuse its
+/// memory for another entry (`bpf_mem_alloc`, Linux 6.1).
 fn give_back(side: &mut KernelSide, cgroups: Vec<u64>) -> Result<(), Failure> {
     step("free the entries of removed cgroups", || {
         let mut exited = exited_table(side)?;
@@ -174,7 +176,8 @@ fn give_back(side: &mut KernelSide, cgroups: Vec<u64>) -> Result<(), Failure> {
     })
 }
 
-/// Frees the entries of existing cgroups, and passes them to `each`. Exits between the two system calls (µs) are lost.
+/// Frees the entries of existing cgroups, and passes their figures to `each`. The figures of tasks that exit between the two
+/// system calls (a few µs) are lost.
 fn take_back(
     side: &mut KernelSide,
     cgroups: Vec<u64>,
@@ -196,14 +199,15 @@ fn make_places(side: &mut KernelSide, cgroups: impl IntoIterator<Item = u64>) ->
     step("create entries for cgroups", || {
         let mut exited = exited_table(side)?;
         for id in cgroups {
-            // The BPF side may have created the entry already. If the map is full, exited tasks count elsewhere, as a loss.
+            // The BPF side may have created the entry already. If the map is full, the BPF side counts a loss for exited tasks of
+            // this cgroup.
             let _ = exited.insert(id, Raw(Exited::NONE), BPF_NOEXIST);
         }
         Ok(())
     })
 }
 
-/// Returns a checksum of the figures of each removed cgroup. Any added task changes the checksum.
+/// Returns a checksum of the figures of each removed cgroup. A further exited task always changes the checksum.
 fn figures(found: &Sample, is_over: impl Fn(u64) -> bool) -> HashMap<u64, u64> {
     let of_places = found.exited.iter().map(|place| (place.cgroup_id, motion(place)));
     let of_pairs = found.pairs.iter().flat_map(|pair| [(pair.victim, pair.ns), (pair.culprit, pair.ns)]);
@@ -245,7 +249,7 @@ impl ExitedPlace {
     }
 }
 
-/// Shares of the table, for a host where more cgroups have tasks than the table has room for. Each [`family`] gets a share.
+/// Shares of the table for a host where so many cgroups have tasks that the table may become full. Each [`family`] gets a share.
 /// Otherwise one user could take all entries by creating many cgroups with one sleeping task each.
 #[derive(Debug)]
 struct Crowd {
@@ -299,7 +303,7 @@ impl Crowd {
 }
 
 impl Kept<'_> {
-    /// Counts one more entry of a family. Returns whether the family is still within its share.
+    /// Counts one more entry for the family of a cgroup. Returns whether the family is still within its share.
     fn has_room(&mut self, id: u64) -> bool {
         let Some(family) = self.crowd.families.get(&id) else { return true };
         let entries = self.entries.entry(family).or_default();
@@ -308,7 +312,8 @@ impl Kept<'_> {
     }
 }
 
-/// Returns idle entries to free if most entries are in use. Otherwise a user who creates many cgroups could take all entries.
+/// Returns the cgroups whose idle entries we free if most entries are in use. Otherwise a user who creates many cgroups could
+/// take all entries.
 fn surplus(
     places: &HashMap<u64, ExitedPlace>,
     living: &HashSet<u64>,
@@ -373,7 +378,7 @@ mod tests {
         freed.iter().for_each(|id| drop(places.remove(id)));
         let of_user = places.keys().filter(|id| is_hostile(**id)).count();
         assert_eq!((of_user, places.len() - of_user), (crowd.level, 201));
-        // Each pod without an entry gets one, and the freed entries stay free.
+        // Each pod without an entry gets an entry, and the user's cgroups get no entries back.
         let mut kept = crowd.kept(places.keys().copied());
         let missing = living.iter().filter(|id| !places.contains_key(id));
         let made: Vec<&u64> = missing.filter(|id| kept.has_room(**id)).collect();

@@ -159,7 +159,7 @@ fn this_host_can_be_read() {
     assert!(facts.initial_pid_namespace.is_some() && facts.initial_user_namespace.is_some());
     assert!(facts.cpus_online.is_some_and(|cpus| !cpus.is_empty()));
     let nodes = facts.numa_nodes.unwrap_or_default();
-    // Offline CPUs have a node, too.
+    // Offline CPUs also have a node.
     let present = present_cpu_to_node(Path::new("/"));
     assert!(cpu_to_node(Path::new("/")).iter().all(|(cpu, node)| present.get(cpu) == Some(node)));
     assert!(cpu_to_node(Path::new("/")).values().all(|node| nodes.contains(node)));

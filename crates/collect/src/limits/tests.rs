@@ -182,7 +182,7 @@ fn a_v1_cgroup_is_read_with_cpuacct_in_its_directory_and_cpuset_in_another() {
         ..Default::default()
     };
     assert_eq!(host.limits().read(id, "/a", false), Some(expected.clone()));
-    // 6.6 added the file to v1, too.
+    // Linux 6.6 added this file also to v1.
     let host = host.file("sys/fs/cgroup/cpu,cpuacct/a/cpu.stat.local", "throttled_time 31\n");
     let expected = CgroupReading { local_throttled_ns: Some(31), ..expected };
     assert_eq!(host.limits().read(id, "/a", false), Some(expected));
@@ -214,7 +214,7 @@ fn on_a_hybrid_host_the_v1_cpu_hierarchy_is_used() {
     assert_eq!((whole.usage_ns, whole.user_ns), (Some(900_123), None));
     assert_eq!((whole.throttled_ns, whole.pressure_some_ns), (Some(70_001), None));
 
-    // If the cgroup is missing in v2, its ancestors in v2 do not describe it.
+    // If the cgroup is missing in v2, the ancestors of its path in v2 say nothing about it.
     fs::remove_dir_all(host.0.join("sys/fs/cgroup/unified/a")).unwrap();
     assert_eq!(host.limits().read(id, "/a", false).unwrap().cpus, None);
 }
@@ -424,7 +424,7 @@ fn each_line_is_parsed_separately() {
     );
 }
 
-/// Strings made of valid and invalid parts of these files, the same in every run (xorshift64).
+/// Generates strings from valid and invalid parts of these files. The strings are the same in every run (xorshift64).
 fn arbitrary_texts() -> impl Iterator<Item = String> {
     const PARTS: &str = "max| |\n|-|,|=|0|7|100000|18446744073709551615|4294967295|65535|+|.|some|full|total=|\
         usage_usec|throttled_usec|throttled_time|nr_periods|\0|ß|\u{fffd}";
@@ -468,14 +468,14 @@ fn a_changed_quota_is_read_as_soon_as_counters_reveal_it() {
         limits.read(id, "/a", false).unwrap().quota_us
     };
     assert_eq!(quota(None, "usage_usec 0\nnr_periods 10\nnr_throttled 0\n"), Some(50_000));
-    // A lower quota runs out.
+    // The new quota is lower, and the cgroup exhausts it.
     let less = quota(Some("20000 100000\n"), "usage_usec 20000\nnr_periods 11\nnr_throttled 1\n");
     assert_eq!(less, Some(20_000));
     // The cgroup used more time than the old quota allows, so the quota was raised.
     let more = quota(Some("400000 100000\n"), "usage_usec 900000\nnr_periods 13\nnr_throttled 1\n");
     assert_eq!(more, Some(400_000));
     assert_eq!(quota(Some("max 100000\n"), "usage_usec 9000000\nnr_periods 13\nnr_throttled 1\n"), None);
-    // Throttled tasks reveal a new quota.
+    // A throttled task shows that there is a new quota.
     host.write("sys/fs/cgroup/a/cpu.max", "30000 100000\n");
     limits.was_out_of_quota(id);
     assert_eq!(limits.read(id, "/a", false).unwrap().quota_us, Some(30_000));

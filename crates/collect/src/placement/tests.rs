@@ -69,7 +69,7 @@ fn task(tid: u32, cpu: u32) -> Arc<TaskReading> {
     Arc::new(TaskReading { serial: tid.into(), tid, tgid: tid, comm, cpu, ..TaskReading::default() })
 }
 
-/// Places a task that has run for `ran_ns` in total by second `s`.
+/// Places a task at second `s`. The task has run for `ran_ns` in total.
 fn place_after_run(files: &mut PlacementFiles, tasks: &mut [Arc<TaskReading>; 1], s: u64, ran_ns: u64) {
     let before = tasks[0].clone();
     Arc::make_mut(&mut tasks[0]).totals.on_cpu_ns = ran_ns;
@@ -219,7 +219,7 @@ fn the_cpuset_is_named_after_the_cgroup_that_sets_it() {
 
 #[test]
 fn only_busy_threads_are_checked() {
-    // The two nodes have all possible CPUs, so no mask contains all CPUs.
+    // The two nodes have all possible CPUs, so no affinity mask can contain all their CPUs.
     let host = Fake::new("busy").nodes(&[(0, "0-4095"), (1, "4096-8191")]);
     let mut files = host.files();
     files.cpus();

@@ -1,4 +1,4 @@
-//! The BPF side as a source. It reports single waits with their causes.
+//! The BPF side as a source. The BPF side reports single waits with their causes.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -32,12 +32,13 @@ use crate::{
 };
 
 const HOST: &str = "/";
-/// More than the time that a measurement takes to start, and less than the time until an id is reused, ns.
+/// Time after which the measurement has certainly started, but no thread id has been reused yet, ns.
 const STARTING_NS: u64 = 2_000_000_000;
 
 /// After this many readings, one reading visits all tasks, as a safeguard.
 const VISIT_ALL: u64 = 64;
-/// Number of times that we read the changed tasks before we visit all tasks. While we read, other tasks wake up.
+/// Number of times that we read the lists of changed tasks before we visit all tasks. One time may not suffice, because other
+/// tasks can wake up while we read.
 const CHANGE_PASSES: usize = 2;
 
 /// The BPF side and the data kept between readings. Dropping it detaches and unloads the BPF side.
@@ -49,15 +50,15 @@ pub(crate) struct BpfSource {
     known: KnownTasks,
     /// Number of the latest reading of changed tasks.
     list_turn: u64,
-    /// Whether the next reading must visit all tasks, because user space itself changes their marks.
+    /// Whether the next reading must visit all tasks, because we have changed which viewers follow which tasks.
     all_next: bool,
     domains: Vec<Box<dyn Domain>>,
-    /// The latest run queue clock in the last reading of tasks, ns.
+    /// The latest run queue clock up to the last reading of tasks, ns.
     clock_ns: u64,
-    /// The same in the previous reading.
+    /// `clock_ns` of the previous reading.
     clock_before_ns: u64,
     config: Config,
-    /// Losses of the BPF side before the first reading, when it added tasks one by one.
+    /// Losses of the BPF side before the first reading. We ignore them, because the BPF side was still adding tasks one by one.
     losses_at_start: Losses,
     /// Number of cgroup events that were lost until the last reading.
     events_lost: u64,
@@ -95,7 +96,7 @@ impl Source for BpfSource {
                 tree.receive_since(event, reported_ns, now);
             }
         });
-        // If we cannot read the losses now, the next sample reads them.
+        // If we cannot read the losses now, the next sample notices lost events.
         let lost = self.side.losses().map_or(self.events_lost, |losses| losses.get(Loss::CgroupEventLost));
         if lost != self.events_lost {
             self.events_lost = lost;
@@ -190,10 +191,10 @@ impl BpfSource {
             ..config(options, mounts, tree, &resolved)
         };
         let memory = OwnMemory::new(Path::new(HOST));
-        // Include offline CPUs: a task may move to a CPU that has just gone online.
+        // Include offline CPUs, because a task may move to a CPU that has just gone online.
         let present = facts::present_cpu_to_node(Path::new(HOST)).into_iter().chain(nodes.clone());
         let cpu_places: Vec<_> = present.map(|(cpu, node)| (cpu, node_places.number_of(node))).collect();
-        // Before Linux 6.18, a throttled task that woke up is on no list.
+        // Lists need Linux 6.18: on earlier kernels, a throttled task that woke up is on no list.
         let needed = [Feature::StorageCache, Feature::TaskThrottling];
         let lists_changes = options.selection.follows_all()
             && options.accounts.is_none()
@@ -233,9 +234,10 @@ impl BpfSource {
             followed: Vec::new(),
             changes: Changes::default(),
         };
-        // From now on, we follow every selected task. The BPF side does not report the same data again, so `known` keeps it.
+        // From this reading on, we follow every selected task. The BPF side reports each change only once, so `known` keeps the
+        // result.
         source.read_tasks()?;
-        // All tasks were new. Free their list, which would keep its size: later lists of changed tasks are short (Linux 6.18).
+        // All tasks were new, so this list is long. Free it, because later lists of changed tasks are short (Linux 6.18).
         source.known.active = Vec::new();
         source.side.mark_first_read(monotonic_ns())?;
         source.losses_at_start = source.side.losses()?;
@@ -271,7 +273,7 @@ impl BpfSource {
     }
 }
 
-/// Reads the changed tasks. Returns false if other tasks may have changed; then the caller must visit all tasks.
+/// Reads the changed tasks. Returns false if more tasks may have changed. The caller must then visit all tasks.
 fn read_changes(
     side: &mut KernelSide,
     buffer: &mut Buffer,
@@ -362,7 +364,7 @@ fn config(
     }
 }
 
-/// Returns the hierarchy whose events we want, or `u64::MAX` if events would be useless.
+/// Returns the number of the hierarchy whose cgroup events we want, or `u64::MAX` if events would be useless.
 fn hierarchy_with_events(tree: Option<&CgroupTree>, is_v2: bool) -> u64 {
     if !tree.is_some_and(|tree| tree.shows_all) {
         return u64::MAX;

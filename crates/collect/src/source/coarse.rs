@@ -1,7 +1,7 @@
-//! `/proc` as a source. It reports sums of waits, for hosts where BPF is not available.
+//! `/proc` as a source. This source reports sums of waits, for hosts where BPF is not available.
 //!
-//! Each reading reads only one small file of each thread, `schedstat`. If this file has not changed, the thread neither ran nor
-//! waited, and the other files of the thread are skipped.
+//! Each reading reads only one small file of each thread, `schedstat`. If this file has not changed, the thread has neither run
+//! nor completed a wait, so we do not read its other files.
 
 pub(crate) mod files;
 pub(crate) mod follow;
@@ -37,7 +37,8 @@ use files::ProcFiles;
 use follow::Follow;
 use text::Schedstat;
 
-/// Number of readings after which we re-read the cgroup of an idle task. An idle task can be moved to another cgroup.
+/// Number of readings after which we re-read the cgroup of an idle task, because an idle task can also be moved to another
+/// cgroup.
 const CGROUP_EVERY: u64 = 16;
 
 struct KnownThread {
@@ -98,7 +99,7 @@ impl Source for CoarseSource {
         }
         self.read_ns = Some(now_ns);
         let number = self.number;
-        // Show an exited task once more, with its last figures.
+        // Include a task that has just exited, with its last figures.
         let shown = self.known.values().filter(|known| !known.is_dead || known.changed == number);
         let mut tasks: Vec<Arc<TaskReading>> = shown.map(|known| known.reading.clone()).collect();
         tasks.sort_unstable_by_key(|task| task.serial);
@@ -173,7 +174,8 @@ impl CoarseSource {
         })
     }
 
-    /// Whether the thread is known and has not run since the last reading. Then only its cgroup can have changed.
+    /// Whether the thread is known and has not run since the last reading. If so, only its cgroup can have changed, which we
+    /// re-read at times.
     fn has_rested(&mut self, threads: BorrowedFd<'_>, pid: u32, tid: u32, schedstat: Schedstat) -> bool {
         let is_as_it_was =
             |known: &&mut KnownThread| known.schedstat == schedstat && known.reading.tgid == pid;
@@ -235,7 +237,8 @@ impl CoarseSource {
         }
     }
 
-    /// Returns the start of a task. Ticks are coarse. If the task is new, its start is at least the time of the last reading.
+    /// Returns the start of a task, ns. If the coarse ticks leave open whether the task started before the last reading, we
+    /// assume that it started afterwards.
     fn start_ns(&self, ticks: u64) -> u64 {
         let start_ns = self.ticks.monotonic_ns(ticks);
         match self.read_ns {
@@ -254,14 +257,16 @@ impl CoarseSource {
     }
 }
 
-/// Returns time in user space and in the kernel, no less than `before`. Scales the ticks of `/proc` to the exact run time.
+/// Returns the time in user space and in the kernel, no less than `before`. Scales the coarse ticks of `/proc` to the exact run
+/// time.
 pub(crate) fn cpu_times(stat: &text::Stat<'_>, ran_ns: u64, ticks: Ticks, before: &CpuTimes) -> CpuTimes {
     let [user_ns, system_ns, guest_ns] =
         [stat.user_ticks, stat.system_ticks, stat.guest_ticks].map(|count| ticks.ns(count));
     CpuTimes::scaled(user_ns, system_ns, guest_ns, ran_ns, before)
 }
 
-/// Returns the time outside of waits. `/proc` shows neither what blocks a task, nor the time from the last reading to its exit.
+/// Returns the time outside of waits. `/proc` shows neither what blocks a task, nor how it spent the time between the last
+/// reading and its exit.
 fn accounts(
     stat: &text::Stat<'_>,
     schedstat: Schedstat,
@@ -308,7 +313,7 @@ struct Forks {
     /// Number of forks on this host until the last reading.
     forks: Option<u64>,
     new: u64,
-    /// Number of new tasks that forked during the reading, and that `forks` does not include yet.
+    /// Number of new tasks that we have seen but `forks` does not include yet, because they were forked during the reading.
     early: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Reads each format back with an independent library. Tests on real recordings use these functions, too.
+//! Reads each format back with an independent library. Tests on real recordings also use these functions.
 
 use std::{collections::BTreeMap, io::Read, time::Duration};
 
@@ -16,7 +16,7 @@ use parquet::{
 };
 use prost::Message;
 
-/// A row by column name. Null is `None`.
+/// The cells of a row by column name. A null is `None`.
 pub(crate) type Row = BTreeMap<String, Option<String>>;
 
 pub(crate) fn csv_rows(bytes: &[u8]) -> Vec<Row> {
@@ -29,7 +29,7 @@ pub(crate) fn csv_rows(bytes: &[u8]) -> Vec<Row> {
     reader.records().map(|record| row(record.expect("a record"))).collect()
 }
 
-/// Returns the same cells as for CSV, but times are microseconds since 1970.
+/// Parses Parquet. Returns the same cells as for CSV, except that times are in microseconds since 1970.
 pub(crate) fn parquet_rows(bytes: Vec<u8>) -> Vec<Row> {
     let reader = SerializedFileReader::new(bytes::Bytes::from(bytes)).expect("a Parquet file");
     let cell = |field: &Field| match field {
@@ -114,7 +114,8 @@ pub(crate) fn pprof_stacks(profile: &pprof::proto::Profile) -> Vec<Stack> {
 /// The contents of a Perfetto trace, by track names.
 #[derive(Default)]
 pub(crate) struct Traced {
-    /// Sum of the values of each counter. The key has the names of all parent tracks from the top, then the name of the counter.
+    /// Sum of the values of each counter. The key consists of the names of all parent tracks from the top down, and then the name
+    /// of the counter.
     pub(crate) counters: BTreeMap<Vec<String>, u64>,
     pub(crate) last: BTreeMap<Vec<String>, u64>,
     pub(crate) instants: Vec<(u64, String)>,
@@ -148,7 +149,7 @@ pub(crate) fn perfetto_trace(bytes: &[u8]) -> Traced {
 }
 
 impl Traced {
-    /// Returns the sum of counter `name` on the host's own track.
+    /// Returns the sum of the values of counter `name` on the track of the host.
     pub(crate) fn host(&self, name: &str) -> u64 {
         let of_host = |track: &Vec<String>| track.len() == 2 && track[0].contains("host") && track[1] == name;
         self.counters.iter().filter(|(track, _)| of_host(track)).map(|(_, sum)| sum).sum()

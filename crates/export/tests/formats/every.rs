@@ -1,4 +1,4 @@
-//! Properties of every format.
+//! Tests the properties that all formats have.
 
 use std::io::ErrorKind;
 

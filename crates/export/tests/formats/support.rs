@@ -25,7 +25,7 @@ pub(crate) fn about() -> About {
     }
 }
 
-/// Returns totals with `n` waits of 3 ms for the given cause, and `n` waits of 2 us for the cause wakeup.
+/// Returns the totals of `n` waits of 3 ms with the given cause, and of `n` waits of 2 us with the cause wakeup.
 fn totals(cause: Cause, n: u64) -> (Totals, Hist) {
     let mut by_cause = ByCause::only(cause, n * 3_000_000);
     by_cause.add(&ByCause::only(Cause::Wakeup, n * 2_000));
@@ -69,7 +69,7 @@ fn pair(victim: u64, culprit: u64, blame: Blame, ns: u64) -> PairReading {
     PairReading { victim, culprit, blame, tid: 0, comm: "".into(), ns }
 }
 
-/// Returns the sample after `n` seconds. Every second has the same events.
+/// Returns the sample after `n` seconds. The same events happen in every second.
 pub(crate) fn sample(n: u64, mode: Mode) -> Sample {
     let (ended, hist) = totals(Cause::Kernel, 5 * n);
     let limits = CgroupReading {
@@ -94,7 +94,7 @@ pub(crate) fn sample(n: u64, mode: Mode) -> Sample {
                 totals: Totals { voluntary: n, ..Totals::default() },
                 ..task(13, 13, "quiet", 9, Cause::Wakeup, 0)
             },
-            // No format has figures of a task that did nothing.
+            // This task did nothing, so no format contains its figures.
             task(14, 13, "idle", 9, Cause::Wakeup, 0),
         ]
         .map(Arc::new)

@@ -146,7 +146,7 @@ fn rows_are_written_at_once_and_not_kept() {
         let before = paper.bytes().len();
         sink.finish().expect("there is room");
         let bytes = paper.bytes();
-        // Only the last row group is still missing, and in Parquet also the footer.
+        // Before `finish`, only the last row group is missing, and in Parquet also the footer.
         assert!(before > bytes.len() / 3, "{format:?}: {before} of {}", bytes.len());
         if format == Format::Parquet {
             assert_eq!(parquet_rows(bytes).len(), 5 * INTERVALS, "in several groups of rows");

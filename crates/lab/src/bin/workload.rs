@@ -160,8 +160,8 @@ fn mergeable(bytes: usize, seconds: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Runs busy loops: on all CPUs, on CPUs 0 and 1 (`pair`), or each loop pinned to CPU 0 or CPU 1 (`pin`). With two CPUs, the load
-/// is the same on all hosts.
+/// Runs busy loops: on all CPUs, on CPUs 0 and 1 (`pair`), or each loop pinned to CPU 0 or CPU 1 (`pin`). `pair` and `pin` put
+/// the same load on every host.
 fn burn(count: usize, seconds: u64, place: Option<&str>) -> io::Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
     thread::scope(|scope| {
@@ -353,8 +353,8 @@ fn blink(count: usize, seconds: u64) -> io::Result<()> {
     })
 }
 
-/// Starts a process with `threads` threads in each of the cgroups `0`, `1`, ... of `directory`. One thread of each process wakes
-/// every second, or yields all the time if `yields` is set. The other threads sleep.
+/// Starts a process with `threads` threads in each of the cgroups `0`, `1`, ... of `directory`. If `yields` is set, one thread of
+/// each process yields all the time; otherwise it wakes every second. The other threads sleep.
 fn spread(directory: &str, cgroups: usize, threads: usize, seconds: u64, yields: bool) -> io::Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
     let (mut settled, settle) = io::pipe()?;
@@ -408,8 +408,8 @@ fn live_in(
     })
 }
 
-/// Runs a mix of threads as on a real host. Half of the threads sleep. The others wake 1, 10, 100 or 200 times a second; high
-/// rates are rarer. One thread in 500 runs all the time.
+/// Runs a mix of threads as on a real host. Half of the threads sleep. One thread in 500 runs all the time. The others wake 1,
+/// 10, 100 or 200 times a second; high rates are rarer.
 fn mix(count: usize, seconds: u64) -> io::Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
     thread::scope(|scope| {
@@ -436,11 +436,11 @@ fn mix(count: usize, seconds: u64) -> io::Result<()> {
     })
 }
 
-/// Runs short-lived processes. Prints the sum of their run delays and our own run delay, from the kernel's files (ns). Reads each
-/// child as a zombie, because the figures of a zombie are final.
+/// Runs short-lived processes. Prints one sum: the run delays of all children plus that of this process, from the kernel's files
+/// (ns). Reads the figures of a child when the child is a zombie, because then the figures are final.
 fn fork(count: usize) -> io::Result<()> {
     ready()?;
-    // Subtract the waits from before this process entered its cgroup: they do not count for that cgroup.
+    // The waits before this process entered its cgroup do not count for that cgroup, so subtract them.
     let before_ns = run_delay("/proc/self/schedstat")?;
     let mut run_delay_ns = 0;
     let mut left = count;
@@ -495,7 +495,7 @@ fn run_delay_of_zombie(child: i32) -> io::Result<u64> {
         if libc::waitid(libc::P_PID, child as u32, &mut info, libc::WEXITED | libc::WNOWAIT) != 0 {
             return Err(io::Error::last_os_error());
         }
-        // A zombie can still be on the CPU. Its figures are final when it has left the CPU.
+        // A zombie can still be on the CPU. Its figures are final only after it has left the CPU.
         let mut before = run_delay(&format!("/proc/{child}/schedstat"))?;
         loop {
             thread::sleep(Duration::from_micros(50));

@@ -1,4 +1,4 @@
-//! Errors: each prints one sentence and returns the exit code that scripts rely on.
+//! Errors. Each error prints one sentence, and the command returns the exit code that scripts rely on.
 
 use std::{
     fs,
@@ -25,7 +25,8 @@ fn programs() -> Vec<String> {
     ids.map(str::to_owned).collect()
 }
 
-/// Returns the ids of the BPF programs that any process holds, directly or by a link. Other tests hold programs at the same time.
+/// Returns the ids of the BPF programs that any process has open, directly or through a BPF link. Other tests can have programs
+/// open at the same time.
 fn held() -> Vec<String> {
     let processes = fs::read_dir("/proc").expect("processes").flatten();
     let descriptors = processes.filter_map(|process| fs::read_dir(process.path().join("fdinfo")).ok());
@@ -38,7 +39,7 @@ fn held() -> Vec<String> {
         .collect()
 }
 
-/// Waits until all new programs are unloaded: the kernel unloads a program a moment after its last user has closed it.
+/// Waits until all new programs are unloaded. The kernel unloads a program a moment after the last process has closed it.
 fn assert_nothing_stays_loaded(before: &[String]) {
     let end = Instant::now() + Duration::from_secs(5);
     loop {
@@ -209,7 +210,7 @@ fn a_target_that_exits_leaves_its_result_and_exit_1() {
     assert!(stderr(&output).contains("the target has exited"), "{}", stderr(&output));
 }
 
-/// Sends these signals to a stopped child, so that all signals are pending before the child handles the first one.
+/// Stops the child and then sends these signals, so that all signals are pending before the child handles the first one.
 pub(crate) fn signal_at_once(pid: u32, signals: &[i32]) {
     for signal in [&[libc::SIGSTOP], signals, &[libc::SIGCONT]].concat() {
         // SAFETY: the child is ours and has not been reaped.
@@ -244,7 +245,7 @@ fn ctrl_c_and_sigterm_print_the_result_so_far() {
 #[test]
 fn a_second_ctrl_c_ends_at_once_and_says_what_is_missing() {
     let before = programs();
-    // The kernel would merge two SIGINT. `hist` handles SIGTERM like Ctrl-C.
+    // The kernel would merge two pending SIGINT, so send SIGTERM as the second signal. `hist` handles it like Ctrl-C.
     let output = interrupted(&[libc::SIGINT, libc::SIGTERM]);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     assert!(stderr(&output).contains("interrupted twice"), "{}", stderr(&output));

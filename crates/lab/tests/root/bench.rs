@@ -14,8 +14,8 @@ use cgscope_ledger::Loss;
 use cgscope_model::{Interval, Sample, Selection};
 use serde_json::Value;
 
-/// Environment variable for the directory of the screen's settings. `HOME` stays set, because programs that cgscope starts may
-/// need it.
+/// Environment variable that names the directory of the screen's settings. Tests do not change `HOME`, because programs that
+/// cgscope starts can need it.
 pub(crate) const SETTINGS: &str = "XDG_CONFIG_HOME";
 /// A directory that does not exist and cannot be created, so that tests neither read nor write the user's settings.
 pub(crate) const NO_SETTINGS: &str = "/proc/no-settings";
@@ -34,12 +34,12 @@ pub(crate) fn run<S: AsRef<OsStr>>(args: &[S]) -> Output {
     cgscope().args(args).output().expect("cgscope starts")
 }
 
-/// Losses that any program can cause in a measurement of the whole host. A task can start while its CPU creates the storage of
-/// another task, or exit while the collector reads it.
+/// Losses that any program can cause in a measurement of the whole host. For example, a task starts while its CPU creates the
+/// storage of another task, or a task exits while the collector reads it.
 pub(crate) const OF_THE_HOST: &[Loss] =
     &[Loss::SwitchWithoutStorage, Loss::StorageNotCreated, Loss::ReadingOvertaken];
 
-/// Asserts that a command succeeded and lost nothing, except these losses. `said` is the output in which the command reports
+/// Asserts that a command succeeded and had no losses except the allowed ones. `said` is the output in which the command reports
 /// losses: JSON, or a line with `losses: `.
 pub(crate) fn assert_ended(code: Option<i32>, said: &str, allowed: &[Loss]) {
     if code != Some(1) {
@@ -56,7 +56,7 @@ pub(crate) fn assert_ended(code: Option<i32>, said: &str, allowed: &[Loss]) {
     assert!(lost.iter().all(|loss| allowed.contains(loss)), "lost: {lost:?}: {said}");
 }
 
-/// Asserts that a measurement of the whole host succeeded. [`OF_THE_HOST`] losses are allowed.
+/// Asserts that a measurement of the whole host succeeded. Allows the losses in [`OF_THE_HOST`].
 pub(crate) fn assert_measured(output: &Output) {
     assert_ended(output.status.code(), &(stderr(output) + &stdout(output)), OF_THE_HOST);
 }
@@ -79,14 +79,14 @@ pub(crate) fn json_lines(output: &Output) -> Vec<Value> {
     stdout(output).lines().map(|line| serde_json::from_str(line).expect("one JSON object per line")).collect()
 }
 
-/// Returns the number of tasks in an interval object: listed tasks and the idle ones, which are only counted.
+/// Returns the number of tasks in an interval object: the listed tasks, and the idle tasks, which are counted but not listed.
 pub(crate) fn all_tasks(interval: &Value) -> usize {
     let listed = interval["tasks"].as_array().expect("tasks").len();
     listed + interval["idle_tasks"].as_u64().expect("a number") as usize
 }
 
-/// Returns the median of cgscope's own CPU time in these intervals, percent of one core. Other programs slow down single
-/// intervals only.
+/// Returns the median of cgscope's own CPU time in these intervals, percent of one core. The median is used because other
+/// programs slow down only some intervals.
 pub(crate) fn own_cpu_percent(intervals: &[Value]) -> f64 {
     let number = |value: &Value| value.as_u64().expect("a number") as f64;
     let percent =
@@ -94,7 +94,7 @@ pub(crate) fn own_cpu_percent(intervals: &[Value]) -> f64 {
     median(intervals.iter().map(percent))
 }
 
-/// Returns the median. An even number of values has two middle ones; the higher one counts.
+/// Returns the median. For an even number of values, this is the higher of the two middle values.
 pub(crate) fn median<T: PartialOrd>(measured: impl IntoIterator<Item = T>) -> T {
     let mut sorted: Vec<T> = measured.into_iter().collect();
     sorted.sort_by(|a, b| a.partial_cmp(b).expect("comparable"));
@@ -102,7 +102,7 @@ pub(crate) fn median<T: PartialOrd>(measured: impl IntoIterator<Item = T>) -> T 
     sorted.swap_remove(middle)
 }
 
-/// Returns the time from the start until cgscope was attached, as `--verbose` reports it.
+/// Returns the time that cgscope took to start and attach, from the output of `--verbose`.
 pub(crate) fn attached_after(said: &str) -> Duration {
     let time = said.split("attached after ").nth(1).and_then(|rest| rest.split(',').next()).expect("a time");
     let (number, unit) = time.split_at(time.find(|letter: char| letter.is_alphabetic()).expect("a unit"));
@@ -114,12 +114,12 @@ pub(crate) fn attached_after(said: &str) -> Duration {
     }
 }
 
-/// Returns `count`, or a tenth of it on a machine that emulates each instruction (`CGSCOPE_TEST_EMULATED` is set).
+/// Returns `count`. On a machine that emulates each instruction (`CGSCOPE_TEST_EMULATED` is set), returns a tenth of `count`.
 pub(crate) fn scaled(count: u64) -> u64 {
     if is_emulated() { count / 10 } else { count }
 }
 
-/// Returns the time to wait until cgscope is attached and has measured: `ms`, or four times that on an emulated machine.
+/// Returns how long a test waits until cgscope is attached and has measured: `ms`, or four times `ms` on an emulated machine.
 pub(crate) fn patience(ms: u64) -> Duration {
     Duration::from_millis(if is_emulated() { 4 * ms } else { ms })
 }
@@ -141,7 +141,8 @@ pub(crate) fn follow_coarsely(pids: &[u32]) -> Collector {
     Collector::start_coarse(&options).unwrap_or_else(|failure| panic!("{failure}"))
 }
 
-/// A run of the collector. The kernel's files are read before and after both the first and the last sample.
+/// A run of the collector. The test reads the kernel's files before and after the first sample, and before and after the last
+/// one.
 pub(crate) struct Run {
     pub(crate) first: Sample,
     pub(crate) whole: Interval,
@@ -150,7 +151,7 @@ pub(crate) struct Run {
     pub(crate) at_last: [BTreeMap<u32, Kernel>; 2],
 }
 
-/// Takes a sample every second for `seconds`. A sample takes a few milliseconds of a CPU, which can be the CPU of the loads.
+/// Takes a sample every second for `seconds`. A sample uses a few milliseconds of CPU time, possibly on the CPU of the loads.
 pub(crate) fn measure(collector: &mut Collector, pids: &[u32], seconds: u64) -> Run {
     let mut bracketed = || {
         let before = kernel_figures(pids);

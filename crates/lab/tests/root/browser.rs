@@ -25,7 +25,7 @@ pub(crate) struct Browser {
     answers: BufReader<File>,
     session: Option<String>,
     next: u64,
-    /// Events of the page since the last check.
+    /// Events that the browser sent since the last check.
     events: Vec<Value>,
     _profile: Dir,
 }
@@ -95,13 +95,13 @@ impl Browser {
     }
 
     pub(crate) fn open(&mut self, address: &str) {
-        // If only the fragment of the address changes, the browser does not reload the page. So open an empty page first.
+        // Open an empty page first: if only the fragment of the address changes, the browser does not reload the page.
         self.call("Page.navigate", json!({"url": "about:blank"}));
         self.wait_for("Page.loadEventFired");
         self.events.clear();
         self.call("Page.navigate", json!({"url": address}));
         self.wait_for("Page.loadEventFired");
-        // The event can belong to the empty page, so check the address too.
+        // The load event can still belong to the empty page, so check the address too.
         let page = address.split('#').next();
         let is_there =
             format!("location.href.split('#')[0] === {} && document.readyState === 'complete'", json!(page));
@@ -141,7 +141,7 @@ impl Browser {
         self.call("Emulation.setEmulatedMedia", json!({"features": features}));
     }
 
-    /// Takes a picture of an element of the page: a PNG in base64.
+    /// Takes a picture of an element of the page. Returns the PNG file in base64.
     pub(crate) fn picture(&mut self, selector: &str) -> String {
         let find = format!(
             "(() => {{ const box = document.querySelector({selector:?}).getBoundingClientRect(); \
@@ -153,7 +153,8 @@ impl Browser {
         result["data"].as_str().expect("a picture").to_owned()
     }
 
-    /// Returns the number of colours in a picture, and the share of pixels with the most common colour. Leaves the current page.
+    /// Returns the number of colours in a picture, and the share of pixels with the most common colour. Replaces the open page
+    /// with an empty one.
     pub(crate) fn colours(&mut self, picture: &str) -> (u64, f64) {
         self.open("about:blank");
         let count = format!(
@@ -199,7 +200,7 @@ impl Drop for Browser {
     }
 }
 
-/// Returns the read and write ends of a pipe. Both are above the descriptor numbers that the browser uses.
+/// Returns the read and write ends of a pipe. Their descriptor numbers are higher than those that the browser uses.
 fn pipe() -> [OwnedFd; 2] {
     let mut fds = [0; 2];
     // SAFETY: only this function knows the new descriptors.

@@ -41,7 +41,7 @@ pub(crate) fn by_task(sample: &Sample) -> (u64, ByCause) {
 }
 
 /// The loops are stopped when the collector starts and when the sample is read. If a loop switched in while the collector
-/// started, only the figures by task would contain that wait.
+/// started, the sums by task would contain that wait, but the sums by CPU would not.
 #[test]
 fn the_sums_by_cpu_equal_the_sums_by_task() {
     let loads = [
@@ -65,8 +65,8 @@ fn the_sums_by_cpu_equal_the_sums_by_task() {
     assert_eq!(by_cpu(&sample), sums);
 }
 
-/// Returns the memory that the kernel reserves for the maps of a process, bytes (`memlock`). Before Linux 6.4, `memlock` also
-/// counts entries that do not exist yet in maps with BPF_F_NO_PREALLOC (1). So such maps are left out.
+/// Returns the memory that the kernel reserves for the maps of a process, bytes (`memlock`). Leaves out maps with
+/// BPF_F_NO_PREALLOC (1): before Linux 6.4, `memlock` also counts their entries that do not exist yet.
 fn map_bytes(pid: u32) -> u64 {
     let files = fs::read_dir(format!("/proc/{pid}/fdinfo")).expect("a live process").flatten();
     let of_maps = files.filter_map(|file| fs::read_to_string(file.path()).ok());

@@ -1,4 +1,4 @@
-//! The exact bytes that a terminal receives: only supported colours, and no control sequences from names.
+//! The exact bytes that a terminal receives. They set only supported colours, and contain no control sequences from names.
 
 use std::{fs, os::unix::fs::symlink, path::Path};
 
@@ -9,8 +9,8 @@ use crate::{
     pty::{Pty, contains},
 };
 
-/// Returns the palette numbers of the colours that escape sequences set: `CSI ... m` with 30 to 37, 90 to 97 and 38;5;n, and the
-/// numbers for backgrounds.
+/// Returns the palette numbers of all colours that escape sequences set. The sequences are `CSI ... m` with 30 to 37, 90 to 97 or
+/// 38;5;n, and the same for backgrounds.
 fn colours(bytes: &[u8]) -> Vec<u16> {
     let text = String::from_utf8_lossy(bytes);
     let sequences = text.split("\x1b[").skip(1).filter_map(|rest| {
@@ -30,7 +30,7 @@ fn colours(bytes: &[u8]) -> Vec<u16> {
                     colours.extend(codes.get(at + 1));
                     at += 2;
                 }
-                // 24-bit colours must never occur, so return a number outside of all palettes.
+                // 24-bit colours must never occur. Return a number outside of all palettes, so that the test fails.
                 38 | 48 => colours.push(u16::MAX),
                 _ => {}
             }
@@ -86,7 +86,7 @@ fn control_sequences_in_names_do_not_reach_the_terminal() {
     let cgroup = Cgroup::new("\x1b[41mblue\x07\u{9b}5m");
     assert!(Path::new(&cgroup.path).exists());
     let load = named("\x1b[31mred\x1b]0;t\x07", &dir, &cgroup);
-    // The test could not tell cgscope's own colours from colours in the name.
+    // Turn cgscope's own colours off, because the test could not tell them from colours in the name.
     let variables = [("NO_COLOR", "1")];
     let mut pty = Pty::start_in(&["top", "-d", "0.2"], [160, 50], true, &variables);
     pty.wait_for("blue");

@@ -1,4 +1,4 @@
-//! Tasks that move between cgroups. Figures stay with the cgroup that the task was in at that time.
+//! Tasks that move between cgroups. A figure counts for the cgroup that the task was in at that time.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +16,7 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// A cgroup. On v1, also the cgroup with the same name in the hierarchy that accounts CPU time.
+/// A cgroup. On v1, this includes the cgroup with the same name in the hierarchy that accounts CPU time.
 pub(crate) struct Place {
     pub(crate) cgroup: Cgroup,
     account: Option<PathBuf>,
@@ -39,7 +39,7 @@ impl Place {
         Self { cgroup, account }
     }
 
-    /// Returns the paths of the files with this name in the cgroup. Such files accept ids.
+    /// Returns the paths of the files with this name in the cgroup. A test writes ids to such a file to move tasks.
     pub(crate) fn files(&self, name: &str) -> Vec<String> {
         let places = [Some(&self.cgroup.path), self.account.as_ref()];
         places.into_iter().flatten().map(|path| path.join(name).display().to_string()).collect()
@@ -77,7 +77,7 @@ impl Drop for Place {
     }
 }
 
-/// Figures of these cgroups from a sample before `load` to a sample after it. Nothing else runs in the cgroups.
+/// Figures of some cgroups between a sample before the load and a sample after it. Only the load runs in these cgroups.
 struct Measured {
     interval: Interval,
     /// Minimum and maximum of the kernel's CPU time, ms. There are two bounds, because the files are read before and after each
@@ -136,8 +136,8 @@ impl Measured {
         self.waited(cgroup).get(Cause::Throttled) / 1_000_000
     }
 
-    /// Returns the throttled time of a cgroup, ns, by the path of the cgroup with the quota. Time without a known quota is left
-    /// out.
+    /// Returns the throttled time of a cgroup, ns. The key is the path of the cgroup whose quota ran out. Time without a known
+    /// quota is left out.
     fn throttled_by(&self, cgroup: &Place) -> BTreeMap<&str, u64> {
         let path = |id| self.interval.cgroup_path(id).map_or("", |path| &**path);
         let of_cgroup = |pair: &&PairReading| path(pair.victim) == cgroup.cgroup.name;
@@ -165,7 +165,7 @@ fn figures_from_before_a_move_stay_with_the_old_cgroup() {
     });
     measured.assert_as_the_kernel_says(&[&limited, &free]);
     assert!(measured.throttled_ms(&limited) > 1_000, "its quota was a fifth of a CPU");
-    // A wait that began before the move can end after it.
+    // A wait that began before the move can end after the move.
     assert!(
         measured.throttled_ms(&free) <= 100,
         "the other cgroup has no quota: {}",
@@ -237,18 +237,18 @@ fn a_task_that_is_moved_into_a_throttled_cgroup_is_throttled_there() {
     let waited_ns = inside.total() + outside.total();
     assert_eq!(task.all_waits().by_cause.total(), waited_ns, "{task:?}");
     assert_eq!(task.all_totals().wait_ns, waited_ns);
-    // The kernel accounts CPU time at ticks. It counts the time between the last tick and a move for the new cgroup.
+    // The kernel accounts CPU time at ticks. So the time between the last tick and a move counts for the new cgroup.
     let ran_ms = task.all_totals().on_cpu_ns / 1_000_000;
     let theirs: f64 = measured.ran_ms.iter().map(|ran| *ran.start()).sum();
     assert!(ran_ms as f64 >= 0.99 * theirs - 8.0, "{ran_ms} of {theirs} ms");
 }
 
-/// When a process moves, the kernel reports only its main thread. The other threads do not switch here.
+/// When a process moves, the kernel reports only its main thread. In this test, the other threads do not switch.
 #[test]
 #[ignore = "all CPUs: the threads must be alone on theirs"]
 fn threads_that_are_alone_on_their_cpus_count_in_the_new_cgroup_from_the_next_reading_on() {
     let (a, b) = (Place::new("alone-a"), Place::new("alone-b"));
-    // With a higher weight, the loops would delay the reader of this test by a minute.
+    // With a higher weight, the loops would delay the collector of this test by a minute.
     b.cgroup.weigh(4);
     let (load, _out) = Load::workload(&["burn", "2", "60", "pin"], None);
     a.put("cgroup.procs", &load.pid().to_string());
@@ -344,8 +344,8 @@ fn a_cgroup_that_is_removed_after_its_task_moved_away_keeps_its_figures() {
     assert!((ours - theirs).abs() <= 0.01 * theirs + 8.0, "{ours:.1} ms, by the kernel {theirs:.1}");
 }
 
-/// When a process moves, the kernel reports only the main thread. The hook finds each other thread when the thread switches in.
-/// Two threads on each CPU switch all the time.
+/// When a process moves, the kernel reports only the main thread. The hook notices the move of any other thread when that thread
+/// switches in. In this test, the two threads on each CPU switch all the time.
 #[test]
 fn all_threads_of_a_process_move_with_it() {
     let (a, b) = (Place::new("process-a"), Place::new("process-b"));

@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// Shell script that enters a cgroup, runs a short process there and leaves the cgroup. A process that is created in a cgroup
-/// counts for it, however short its life.
+/// counts for that cgroup, even if it exits at once.
 const VISIT: &str = r#"
     while read -r there; do
         echo $$ > "$there/cgroup.procs"
@@ -76,7 +76,7 @@ impl Drop for Visitor {
     }
 }
 
-/// A cgroup with children, and a process that visits them.
+/// A cgroup with children, and a process that enters and leaves these children.
 struct Parent {
     visitor: Option<Visitor>,
     cgroup: Cgroup,
@@ -148,8 +148,8 @@ fn assert_hardly_lost(losses: &Losses) {
 
 type Names = Arc<Mutex<HashMap<u64, String>>>;
 
-/// Creates and removes `count` cgroups, a hundred at a time. Runs a process in every tenth cgroup, and returns the ids of these
-/// cgroups.
+/// Creates and removes `count` cgroups in batches of a hundred. Runs a process in every tenth cgroup, and returns the ids of the
+/// cgroups with a process.
 fn churn(parent: &mut Parent, count: usize, names: &Names) -> HashSet<u64> {
     let mut visited = HashSet::new();
     for batch in 0..count / 100 {
@@ -212,7 +212,7 @@ fn ten_thousand_cgroups_made_and_removed_cause_no_error_no_leak_and_no_wrong_nam
     ] {
         assert!(at_end <= at_start + 20, "{what}: {at_start}, then {at_end}");
     }
-    // The process whose memory is measured is this test, so allow for the test's own memory.
+    // The measured memory is that of the test process, so allow for the test's own memory.
     let grown = highest_rss.saturating_sub(first.cost.rss_bytes.unwrap_or(0));
     assert!(grown < 20 << 20, "memory grew by {grown} bytes");
 
@@ -324,7 +324,7 @@ fn a_cgroup_removed_during_a_recording_keeps_its_name_in_it() {
     let seconds = if is_emulated() { "8" } else { "3" };
     let mut recording = Background::start(cgscope().args(["record", "-v", "-o", &file, "-d", seconds]));
     recording.wait_for("attached after");
-    // The recorder reads the names with the first sample.
+    // Wait for the first sample, with which the recorder reads the names.
     thread::sleep(patience(300));
     let mut parent = Parent::new("recorded");
     let (path, _, _) = parent.make("inside");
@@ -347,7 +347,8 @@ fn a_cgroup_removed_during_a_recording_keeps_its_name_in_it() {
 #[ignore = "all CPUs: 400 busy cgroups"]
 fn memory_for_many_cgroups_that_wait_behind_each_other_is_bounded() {
     const CGROUPS: usize = 400;
-    // Maximum number of pairs for each cgroup: the separately counted ones, plus one for the sum of the others.
+    // Maximum number of pairs. Each cgroup has 32 pairs with separately counted culprits, and one pair for the sum of all other
+    // culprits.
     const MOST: usize = CGROUPS * 33;
     let spread = Spread::yielding("yield", CGROUPS, 60);
     let mut collector = follow(&[]);
@@ -359,7 +360,7 @@ fn memory_for_many_cgroups_that_wait_behind_each_other_is_bounded() {
         let now = sample(&mut collector);
         highest = highest.max(collector.held().pairs);
         let interval = Interval::between(&earlier, &now);
-        // When a culprit becomes part of the sum of the others, its time must not count twice.
+        // When a culprit is merged into the sum of the other culprits, its time must not count twice.
         let charged: u64 = interval.pairs.iter().map(|pair| pair.ns).sum();
         let behind = interval.total().wait.by_cause.0.iter().sum::<u64>();
         assert!(charged <= behind + behind / 10, "{charged} ns of {behind}");
@@ -368,15 +369,15 @@ fn memory_for_many_cgroups_that_wait_behind_each_other_is_bounded() {
     }
     drop(spread);
     assert!(lost.get(Loss::CulpritMerged) >= 1_000, "at most {highest} pairs");
-    // The rest of the host has some pairs too.
+    // Other cgroups of the host have some pairs too.
     assert!(highest < MOST + 2_000, "{highest} pairs");
 }
 
 mod long {
     use super::*;
 
-    /// When most entries for exit figures are in use, cgscope releases the entries of idle cgroups. It creates an entry again if
-    /// a task enters the cgroup.
+    /// Each cgroup with exited tasks has an entry for their figures. When most entries are in use, cgscope releases those of idle
+    /// cgroups. If a task enters such a cgroup again, cgscope creates a new entry.
     #[test]
     #[ignore = "all CPUs: makes thousands of cgroups, whose names other tests would lose"]
     fn exits_in_thousands_of_cgroups_one_after_the_other_are_counted_once() {
@@ -401,7 +402,7 @@ mod long {
                 read(&mut collector);
             }
         }
-        // A task counts as exited at its last switch. The entry for its cgroup's exit figures is released after that.
+        // A task counts as exited at its last switch. cgscope can release the entry of its cgroup only after that.
         for _ in 0..4 {
             thread::sleep(Duration::from_millis(500));
             read(&mut collector);
@@ -469,8 +470,8 @@ mod long {
             for at in 0..EACH {
                 let path = parent.join(format!("{at}-{}", "n".repeat(80)));
                 fs::create_dir(&path).expect("a cgroup of ours");
-                // The walk reads only a part of the cgroups, in the unknown order of the directory. With tasks at regular places,
-                // the walk misses some cgroups with tasks.
+                // The walk reads only a part of the cgroups, in the unknown order of the directory. Cgroups with tasks are spread
+                // evenly, so the walk misses some of them.
                 if at % 125 == 124 {
                     let awake = ["-c", "while :; do sleep 1; done"];
                     let sleeper = Command::new("sh").args(awake).spawn().expect("sh starts");

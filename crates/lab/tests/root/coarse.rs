@@ -18,7 +18,7 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// Tolerance, percent: the two readings are not from the same instant.
+/// Tolerance, percent. The readings of the two modes are not from the same instant.
 const PERCENT: f64 = 2.0;
 /// Maximum time for both readings together.
 const TOGETHER: Duration = Duration::from_millis(15);
@@ -30,8 +30,8 @@ fn assert_near(what: &str, coarse: u64, exact: u64, slack: u64) -> f64 {
     100.0 * off as f64 / exact.max(1) as f64
 }
 
-/// Returns the part of unfinished waits that the kernel's sum already includes, ns by thread id. This part is the time on another
-/// CPU before a migration. The coarse mode's wait includes it, too.
+/// Returns, by thread id, the part of an unfinished wait that the kernel's sum already includes, ns: the time on another CPU
+/// before a migration. The coarse mode's figure includes this time, too.
 fn booked(samples: [&Sample; 2]) -> BTreeMap<u32, u64> {
     let mut booked = BTreeMap::new();
     for task in samples.into_iter().flat_map(|sample| &sample.tasks) {
@@ -105,7 +105,7 @@ fn the_sums_equal_those_of_the_exact_mode() {
     assert_eq!((exact.mode(), coarse.mode()), (Mode::Bpf, Mode::Coarse));
     // Wait for the end of the quota's first period.
     thread::sleep(Duration::from_millis(300));
-    // Retry until both readings are from nearly the same moment. The choice does not depend on the figures.
+    // Retry until both readings are from nearly the same moment. The figures do not influence which readings are used.
     let mut both = || {
         (0..200)
             .find_map(|_| {
@@ -178,7 +178,7 @@ fn one_loop_at_half_a_cpu_is_throttled_for_as_long_as_cpu_stat_says() {
 fn a_quota_that_ran_out_is_also_a_finding_in_the_coarse_mode() {
     let limited = Cgroup::new("coarse-finding");
     limited.limit(25_000, 100_000);
-    // Beside ten loops of other programs, the cgroup would not reach its quota.
+    // Without priority, ten loops of other programs would keep the cgroup below its quota.
     limited.favour();
     let (_load, _out) = Load::workload(&["burn", "3", "30"], Some(&limited));
     let output = run(&["hist", "--mode", "coarse", "--json", "--cgroup", &limited.name, "3", "1"]);
@@ -268,7 +268,7 @@ fn a_coarse_recording_is_reported_as_coarse() {
     assert_eq!(intervals.len(), 3);
     intervals.iter().for_each(assert_is_coarse);
     let waited: u64 = intervals.iter().filter_map(|interval| interval["total"]["total_ns"].as_u64()).sum();
-    // Two of the four loops wait all the time. On a busy machine, more of them do.
+    // Two of the four loops wait at any time, or more on a busy machine.
     assert!((4_000_000_000..13_000_000_000).contains(&waited), "{waited}");
 }
 
@@ -295,7 +295,7 @@ fn a_command_is_followed_with_its_children_to_its_end() {
 
 #[test]
 fn the_last_figures_of_a_command_are_read_before_it_is_reaped() {
-    // The command ends within the first interval, so the only reading is the one at its end.
+    // The command ends within the first interval, so cgscope reads its figures only once, at its end.
     let workload = env!("CARGO_BIN_EXE_workload");
     let output = run(&["hist", "--mode", "coarse", "--json", "--", workload, "fork", "0"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -334,7 +334,7 @@ fn tasks_that_start_and_exit_between_two_readings_are_counted_as_not_seen() {
     load.wait();
     let before = forks();
     let last = collector.sample().expect("a sample");
-    // The walk of `/proc` can find tasks that start during the reading. Only the next reading counts the forks of these tasks.
+    // The walk of `/proc` can find tasks that start during the reading. The forks of these tasks count only in the next reading.
     let early = forks() - before;
     let losses = Interval::between(&first, &last).losses;
     let unseen = losses.get(cgscope_ledger::Loss::TaskUnseen);

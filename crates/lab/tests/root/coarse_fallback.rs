@@ -1,4 +1,4 @@
-//! The fallback to the coarse mode. Each test creates one reason for the fallback, for one child process only.
+//! The fallback to the coarse mode. Each test creates one reason for the fallback. The reason affects only one child process.
 
 use std::{
     ffi::CStr,

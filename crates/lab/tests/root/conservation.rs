@@ -11,8 +11,8 @@ use crate::{
     load::{Cgroup, Load, result},
 };
 
-/// Takes samples after `earlier` while the load runs, and one more after all its tasks have exited. Also returns the load's own
-/// result.
+/// Takes samples while the load runs, and one more after all its tasks have exited. Returns the sum of the intervals since
+/// `earlier`, and the number that the load prints.
 fn measure_to_the_end(
     collector: &mut Collector,
     mut earlier: Sample,
@@ -43,15 +43,15 @@ fn measure_to_the_end(
     (whole, kernel)
 }
 
-/// Asserts that hardly anything was lost. The storage of a task cannot be created if another task was preempted while it created
-/// a storage. This is rare. A loss counter counts such a task, and the sum still includes its waits.
+/// Asserts that hardly anything was lost. In rare cases, the storage of a task cannot be created, because another task was
+/// preempted while it created its own storage. A loss counter counts such a task, and the sum still includes its waits.
 fn assert_hardly_lost(losses: &Losses) {
     for (loss, count) in losses.nonzero() {
         let allowed = match loss {
             Loss::StorageNotCreated => 50,
-            // Each of these tasks switches a few times.
+            // A task without storage switches a few times.
             Loss::SwitchWithoutStorage => 500,
-            // A task was read while it exited. This is rare unless reading is slow.
+            // A task exited while the collector read it. This is rare, except where reading is slow.
             Loss::ReadingOvertaken if is_emulated() => 20,
             _ if loss.leaves_result_whole() => u64::MAX,
             _ => 0,
@@ -75,9 +75,10 @@ fn ten_thousand_short_lived_processes_lose_no_wait() {
     assert!(group.exited >= count, "{} exited", group.exited);
     assert_eq!(group.wait.hist.count(), group.wait.count);
     assert!(group.wait.count >= 2 * count, "each task waits before its first run and after a yield");
-    // All tasks have exited, so the figures equal the kernel's own ones at the exit of each task, to the nanosecond.
+    // All tasks have exited. So our sum equals the sum of the kernel's figures at each exit, to the nanosecond.
     assert_eq!(group.wait.total_ns, group.totals.run_delay_ns, "{:?}", group.totals);
-    // Compare with /proc, too. Each child was read as a zombie, and the parent shortly before its end.
+    // Compare with /proc, too. The load read the figures of each child when the child was a zombie, and its own shortly before
+    // its end.
     let on_top_ns =
         group.wait.total_ns.checked_sub(kernel_ns).expect("at least the figure in the kernel's files");
     assert!(on_top_ns < 50_000_000, "{on_top_ns} ns more than the {kernel_ns} ns of the kernel's files");
@@ -111,7 +112,7 @@ fn the_waits_of_children_stay_with_a_selected_process() {
     load.signal(libc::SIGSTOP);
     let mut collector = follow(&[load.pid()]);
     let before = collector.sample().expect("a sample");
-    // The kernel has already counted these parts of unfinished waits. cgscope counts a wait when it ends.
+    // At this sample, the kernel has already counted parts of unfinished waits. cgscope counts a wait when it ends.
     let pending = before.tasks.iter().filter_map(|task| task.pending.as_deref());
     let booked_ns: u64 = pending.map(|pending| pending.booked_ns).sum();
     load.signal(libc::SIGCONT);

@@ -25,12 +25,12 @@ fn five_thousand_sleeping_threads_cost_at_most_2_percent_of_a_core_and_30_mib() 
     assert!(percent <= 2.0, "{percent:.2} % of a core");
 }
 
-/// Returns the size of the kernel's caches for memory charged to cgroups, bytes. Task storage is in these caches.
+/// Returns the bytes in use in the kernel's `kmalloc-cg` caches, which contain the task storage.
 fn charged_slabs() -> f64 {
     let slabs = std::fs::read_to_string("/proc/slabinfo").expect("the kernel's caches");
     let charged = slabs.lines().filter(|line| line.starts_with("kmalloc-cg-"));
     let numbers = |line: &str| -> Vec<f64> { line.split(' ').filter_map(|word| word.parse().ok()).collect() };
-    // Number 0 is the count of objects in use; number 2 is the size of an object.
+    // In a line, number 0 is the count of objects in use, and number 2 is the size of an object.
     charged.map(numbers).map(|of_cache| of_cache[0] * of_cache[2]).sum()
 }
 
@@ -76,7 +76,7 @@ mod long {
         let recorded = run(&["record", "-o", "/dev/stdout", "-d", "8"]);
         let mut frames = delta_frames(&recorded.stdout);
         frames.sort_unstable();
-        // One byte for every 16 tasks would be 1,250 bytes.
+        // For comparison: one byte for every 16 tasks would be 1,250 bytes.
         assert!((50..=800).contains(&frames[frames.len() / 2]), "{frames:?}");
         let cgscope = thread::spawn(|| run(&["hist", "--json", "1", "11"]));
         thread::sleep(Duration::from_secs(5));

@@ -13,14 +13,14 @@ use crate::{
     load::{Cgroup, Cpu, Load},
 };
 
-/// Number of intervals of 100 ms in a piece of a recording. There are fewer and longer intervals if other programs keep the
-/// recorder off its CPU.
+/// Number of intervals of 100 ms in a piece of a recording. If other programs keep the recorder off its CPU, intervals are
+/// longer, and a piece has fewer of them.
 const PIECE: usize = 17;
 const FEWEST: usize = 10;
 const PIECES: usize = 40;
 
-/// A loop under a quota of half a CPU, and free loops. All have priority over other programs. The free loops share one CPU, so
-/// the loop with the quota leaves the rest of the other CPU to cgscope.
+/// A loop under a quota of half a CPU, and free loops. All loops have priority over other programs. The free loops share one CPU.
+/// On the other CPU, the loop with the quota leaves half of the time to cgscope.
 struct Loops {
     _loads: Vec<Load>,
     limited: Cgroup,
@@ -66,7 +66,7 @@ fn cut(dir: &Dir, file: &str) -> Vec<String> {
     let piece = |i: usize| {
         let path = dir.file(&format!("{i}.rec"));
         let mut writer = FileWriter::create(&path, &header).expect("a file of ours");
-        // The first sample of a piece is the last one of the previous piece.
+        // The last sample of a piece is also the first sample of the next piece.
         for sample in &samples[i * length..=(i + 1) * length] {
             writer.sample(sample).expect("a sample is written");
         }

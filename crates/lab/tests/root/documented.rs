@@ -1,4 +1,4 @@
-//! Runs those commands of README and docs that measure, replay or serve. `crates/cgscope/tests/documented.rs` runs the others.
+//! Runs the commands in README and docs that measure, replay or serve. `crates/cgscope/tests/documented.rs` runs the others.
 
 #[allow(dead_code, reason = "the parser's test names the document")]
 #[path = "../../../cgscope/tests/documented/commands.rs"]
@@ -25,10 +25,10 @@ use crate::{
 };
 
 const RECORDING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../view/tests/files/threads.rec");
-/// Time after which a command without an end gets an interrupt.
+/// Time after which the test interrupts a command that does not end by itself.
 const MEASURES_MS: u64 = 2_000;
 
-/// Replacements for the names in the documents: a service with a process, a directory, and a daemon.
+/// Real objects that replace the names in the documents: a service with a process, a directory, and a daemon.
 struct Place {
     // Declared before its cgroup, because fields are dropped in this order.
     load: (Load, BufReader<ChildStdout>),
@@ -44,7 +44,8 @@ impl Place {
         Self { load, service, dir: Dir::new("documented"), daemon: Daemon::exporting("") }
     }
 
-    /// Returns the words of a command so that they work on this host. A followed command becomes a short one.
+    /// Returns the words of a documented command, changed so that they work on this host. A `CMD` after `--` is replaced by a
+    /// short command.
     fn adapt(&self, words: &[String]) -> Vec<String> {
         let unit = self.service.name[1..].trim_end_matches(".service");
         let pid = self.load.0.pid().to_string();
@@ -81,7 +82,7 @@ fn run(words: &[String], dir: &Path) -> String {
     let mut command = cgscope();
     command.args(words).current_dir(dir).stdout(Stdio::null());
     let process = Background::start(&mut command);
-    // A followed command ends by itself.
+    // A measurement of a `CMD` ends by itself.
     if !words.contains(&"--".to_owned()) {
         thread::sleep(patience(MEASURES_MS));
         process.signal(libc::SIGINT);

@@ -30,7 +30,7 @@ struct Recorded {
     file: String,
     intervals: Vec<Value>,
     limited: String,
-    /// Exit status of `report`. On a busy host, the recording can have losses, which every command then reports.
+    /// Exit status of `report`. On a busy host, the recording can have losses. Then every command reports the losses.
     exit: Option<i32>,
 }
 
@@ -40,7 +40,7 @@ impl Recorded {
         let file = dir.file("a.rec");
         let (limited, neighbour) = (Cgroup::new("export limited"), Cgroup::new("export"));
         limited.limit(30_000, 100_000);
-        // Give it a high weight. Otherwise other programs can keep it below its quota.
+        // Give this cgroup a high weight. Otherwise other programs can keep it below its quota.
         limited.favour();
         let _loads = [
             Load::busy_loop(Some(&limited)),
@@ -88,7 +88,7 @@ impl Recorded {
         })
     }
 
-    /// Returns the waiting time by cause, ns. Null counts as 0.
+    /// Returns the waiting time by cause, ns. A null in the object counts as 0.
     fn by_cause(&self) -> BTreeMap<&'static str, u64> {
         let sum = |cause: Cause| {
             let key = format!("{}_ns", cause.name());

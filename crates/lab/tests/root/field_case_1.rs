@@ -12,7 +12,7 @@ use crate::{
 /// Duration of the measurement: 60 periods of the quota.
 const SECONDS: u64 = 6;
 
-/// Bounds of runqlat's row with most waits (32 to 65 ms), ns.
+/// Bounds of the row in which runqlat counts most waits (32 to 65 ms), ns.
 const HUMP_NS: (u64, u64) = (32_768_000, 65_536_000);
 
 fn both(load: &Load) -> (Value, Vec<(u64, u64, u64)>) {
@@ -50,7 +50,7 @@ fn hist(interval: &Value) -> Vec<(u64, u64, u64)> {
     buckets.iter().map(|b| (number(&b[0]), number(&b[1]), number(&b[2]))).collect()
 }
 
-/// Returns the share of the waiting time in the row with most waits. The time of a bucket is computed from its middle.
+/// Returns the share of the waiting time that is in the row [`HUMP_NS`]. For each wait, counts the middle of its bucket.
 fn hump_share(interval: &Value) -> f64 {
     let time = |b: &(u64, u64, u64)| (b.0 + b.1) as f64 / 2.0 * b.2 as f64;
     let buckets = hist(interval);
@@ -71,7 +71,7 @@ fn a_quota_of_half_a_cpu_shows_as_waits_of_32_to_66_ms() {
     thread::sleep(Duration::from_millis(500));
     let (interval, runqlat) = both(&load);
 
-    // Under emulation, timers are late, so waits have any length.
+    // Under emulation, timers are late, so the length of waits varies.
     assert!(is_emulated() || hump_share(&interval) >= 0.9, "{:?}", hist(&interval));
     let waited = interval["total"]["total_ns"].as_u64().expect("a sum") as f64;
     let share = waited / interval["duration_ns"].as_u64().expect("a duration") as f64;
@@ -80,7 +80,7 @@ fn a_quota_of_half_a_cpu_shows_as_waits_of_32_to_66_ms() {
     // Compare with runqlat: the number of long waits, and the row with most waits. Adjacent rows are also accepted.
     let theirs: u64 = runqlat.iter().filter(|row| row.0 >= 16_384).map(|row| row.2).sum();
     let ours: u64 = hist(&interval).iter().filter(|b| b.0 >= 16_384_000).map(|b| b.2).sum();
-    // Under emulation, one program attaches seconds before the other.
+    // Under emulation, one program can attach seconds before the other.
     let edges = if is_emulated() { 3 + theirs / 4 } else { 3 };
     assert!(ours.abs_diff(theirs) <= edges, "{ours} long waits, runqlat has {theirs}: {runqlat:?}");
     let top = |rows: &[(u64, u64, u64)]| {
@@ -122,9 +122,9 @@ mod long {
             .map(|b| b.2)
             .sum::<u64>();
         assert_eq!(in_hump, 0, "{:?}, runqlat {runqlat:?}", hist(&interval));
-        // Both count the same switches, except at the edges of their time windows. If one program starts slowly, the windows
-        // differ by seconds. While cgscope starts, its threads interrupt the loop some twenty times. Only runqlat counts these
-        // waits (16 and 37, 21 and 44 waits were seen).
+        // Both programs count the same switches, except at the start and end of their measurements. If one program starts slowly,
+        // the measurements differ by seconds. While cgscope starts, its threads interrupt the loop some twenty times. Only
+        // runqlat counts these waits (16 and 37, 21 and 44 waits were seen).
         let theirs: u64 = runqlat.iter().map(|row| row.2).sum();
         let ours = interval["total"]["count"].as_u64().expect("a count");
         assert!(ours.abs_diff(theirs) <= 30 + theirs / 4, "{ours} waits, runqlat has {theirs}");

@@ -10,7 +10,8 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// Records an encoding of `seconds` of video, in `cgroup` if given. Returns the report as text, and its intervals.
+/// Records an encoding of `seconds` of video. If `cgroup` is given, the encoder runs there. Returns the report as text, and its
+/// intervals.
 fn encoding(cgroup: Option<&Cgroup>, options: &str, seconds: u32) -> (String, Vec<Value>) {
     let dir = Dir::new("encoding");
     let file = dir.file("a.rec");
@@ -154,7 +155,7 @@ fn the_summary_of_the_command_has_the_kernels_own_figures_and_figures_derived_fr
 
 type Stat = std::collections::BTreeMap<String, u64>;
 
-/// Returns the throttled time, ns. v1 reports ns. v2 reports µs, and also the CPU time.
+/// Returns the throttled time, ns. The file reports ns on v1, and µs on v2.
 fn throttled_ns(stat: &Stat) -> u64 {
     stat.get("throttled_usec").map_or_else(|| stat["throttled_time"], |us| us * 1_000)
 }
@@ -164,8 +165,8 @@ fn in_figures(summary: &Value, path: &str, before: &Stat, after: &Stat) {
     assert_eq!((&quota["path"], &quota["cores"]), (&Value::from(path), &Value::from(1.0)), "{summary}");
     let of =
         |when: &str, name: &str| quota[when][name].as_u64().unwrap_or_else(|| panic!("{name} in {quota}"));
-    // No task ran before or after the command. But the kernel can count the end of a throttled phase, or a stopped timer, up to a
-    // period late, once for each CPU.
+    // No task ran before or after the command. But once for each CPU, the kernel can count the end of a throttled phase, or a
+    // stopped timer, up to a period late.
     let cpus = std::thread::available_parallelism().map_or(1, usize::from) as u64;
     for (name, [earlier, later], late) in [
         ("nr_periods", [before["nr_periods"], after["nr_periods"]], 2),
@@ -231,8 +232,8 @@ fn delta(words: &str, name: &str) -> u64 {
     figure.replace(',', "").parse().expect("a number")
 }
 
-/// Records two busy loops. A shell starts them after `enter` has moved the shell into the cgroup `path`. Returns the recorded
-/// numbers of periods and throttled periods of that cgroup.
+/// Records two busy loops. A shell first moves itself into the cgroup `path` with the command `enter`, and then starts the loops.
+/// Returns the recorded numbers of periods and throttled periods of that cgroup.
 fn recorded(enter: &str, path: &str) -> (u64, u64) {
     let dir = Dir::new("periods");
     let file = dir.file("a.rec");
@@ -246,9 +247,9 @@ fn recorded(enter: &str, path: &str) -> (u64, u64) {
     (counter("nr_periods"), counter("nr_throttled"))
 }
 
-/// Checks the recorded periods. After the last task has stopped, the kernel counts at most two more periods, and at most one of
-/// them as throttled. It decides at the end of a period whether the period was throttled. The last task can stop before that (in
-/// one of three runs: 30 recorded, 31 counted).
+/// Checks the recorded numbers against the kernel's. After the last task has stopped, the kernel counts at most two more periods,
+/// and at most one more throttled period. The kernel decides at the end of a period whether the period was throttled, and the
+/// last task can stop before that. In one of three runs, 30 were recorded and 31 counted.
 fn assert_all_periods(recorded: (u64, u64), (periods, throttled): (u64, u64)) {
     assert!(throttled > 20, "{throttled} of {periods} periods throttled");
     let has = |recorded: u64, more, kernels| (recorded..=recorded + more).contains(&kernels);
@@ -263,7 +264,7 @@ fn assert_all_periods(recorded: (u64, u64), (periods, throttled): (u64, u64)) {
 fn a_recording_has_all_periods_of_a_cgroup_that_its_command_entered() {
     let cgroup = Cgroup::new("entered");
     cgroup.limit(50_000, 100_000);
-    // Run a load first, so that the counters do not start at 0.
+    // Run a load before the recording, so that the counters do not start at 0.
     let (load, _) = Load::workload(&["burn", "2", "1"], Some(&cgroup));
     load.wait();
     std::thread::sleep(Duration::from_millis(300));
@@ -281,7 +282,7 @@ fn a_recording_has_all_periods_of_a_cgroup_that_its_command_entered() {
 fn a_recording_has_all_periods_of_a_cgroup_that_its_command_created() {
     let parent = Cgroup::new("maker");
     let made = parent.child("made");
-    // Remove the cgroup, because the command creates it again.
+    // Remove the cgroup, so that the recorded command creates it again.
     std::fs::remove_dir(&made.path).expect("an empty cgroup");
     let path = made.path.display();
     let limit = if made.path.parent().is_some_and(|above| above.join("cpu.max").exists()) {

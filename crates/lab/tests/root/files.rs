@@ -58,7 +58,7 @@ impl Drop for Dir {
     }
 }
 
-/// Copies a program so that it can be executed at once. `cp` writes the file. If this process wrote the file, a child of another
+/// Copies a program. The copy can be executed at once. `cp` writes the file. If this process wrote the file, a child of another
 /// test could still have it open for writing, and exec would fail (ETXTBSY).
 pub(crate) fn copy_program(from: impl AsRef<OsStr>, to: &Path) {
     let copied = Command::new("cp").arg(from.as_ref()).arg(to).status().expect("cp");

@@ -1,4 +1,4 @@
-//! Many hosts: one query over the exports of all hosts, as in docs/how-to/many-hosts.md, and the Kubernetes objects.
+//! Tests of docs/how-to/many-hosts.md: queries over the exports of all hosts, and the Kubernetes objects.
 
 mod long;
 
@@ -22,13 +22,13 @@ fn documented_queries() -> Vec<String> {
     DOCS.split("duckdb -c \"").skip(1).filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())).collect()
 }
 
-/// Records two seconds under this host name and exports to `exports/NAME.parquet`. Returns the waiting time that `report` shows,
-/// ns.
+/// Records for two seconds under the host name NAME, and exports the recording to `exports/NAME.parquet`. Returns the waiting
+/// time that `report` shows, ns.
 fn host(dir: &Dir, name: &str) -> u64 {
     let recording = dir.file(&format!("{name}.rec"));
     let mut command = Command::new("unshare");
     let program = cgscope().get_program().to_owned();
-    // The host name belongs to a UTS namespace that ends with the command.
+    // The host name changes only in a UTS namespace, which ends with the command.
     command.args(["--uts", "sh", "-c", "hostname \"$1\" && shift && exec \"$@\"", "sh", name]).arg(program);
     let output = command.args(["record", "-o", &recording, "-d", "2"]).output().expect("unshare runs");
     assert_measured(&output);

@@ -20,7 +20,7 @@ use crate::{
     recording::{Recording, read, reason, recordings},
 };
 
-/// Returns the throttled share of a cgroup: its throttled time, out of the time that its tasks could have run.
+/// Returns the throttled time of a cgroup as a share of the time in which its tasks ran or waited.
 fn throttled_share(interval: &Value, cgroup: &str) -> f64 {
     let groups = interval["cgroups"].as_array().expect("cgroups");
     let Some(group) = groups.iter().find(|group| group["path"] == cgroup) else { return 0.0 };
@@ -83,12 +83,13 @@ fn a_throttled_loop_fires_a_trigger_and_the_time_around_it_is_saved() {
     let before = ns(&intervals[at], "start_unix_ns") - ns(&intervals[0], "start_unix_ns");
     let ends = |at: usize| ns(&intervals[at], "start_unix_ns") + ns(&intervals[at], "duration_ns");
     let after = ends(last) - ends(at);
-    // These are wall-clock times. The clock can be adjusted during the test.
+    // These are wall-clock times, and the clock can be adjusted during the test, so the bounds are wide.
     assert!(before >= 2_990_000_000 && after >= 1_990_000_000, "{before} ns before, {after} ns after");
     assert!(before <= 4_500_000_000 && after <= 3_500_000_000, "{before} ns before, {after} ns after");
 }
 
-/// Returns the p99 of a cgroup's waits in an interval with at least a hundred waits. The result is never above the true p99.
+/// Returns the p99 of a cgroup's waits in an interval, or `None` for fewer than a hundred waits. The result is never above the
+/// true p99.
 fn p99_ns(interval: &Interval, cgroup: &str) -> Option<u64> {
     let (id, _) = interval.cgroups.iter().find(|(_, path)| **path == *cgroup)?;
     let tasks = interval.tasks.iter().filter(|task| task.reading.cgroup_id == *id).map(|task| &task.wait);
@@ -110,7 +111,7 @@ fn long_waits_fire_a_trigger_and_short_ones_do_not() {
     let mut recording = Recording::start(&[&args[..], &["--trigger", &trigger]].concat());
     recording.wait_for("the first sample takes");
     thread::sleep(patience(3_000));
-    // The trigger needs enough waits of 80 ms and more in half a second, so start twice as many loops.
+    // The trigger needs enough waits of 80 ms or more within half a second, so start twice as many loops.
     cgroup.limit(20_000, 100_000);
     let (long, _out) = Load::workload(&["burn", "40", "60"], Some(&cgroup));
     recording.wait_for("saving the 1m00s before and the 1.00s after");
@@ -129,7 +130,7 @@ fn long_waits_fire_a_trigger_and_short_ones_do_not() {
         p99s[..at].iter().flatten().count() >= 2,
         "intervals before the trigger have waits too: {p99s:?}"
     );
-    // Two intervals follow, and the interval in which the second after the trigger ends.
+    // The saved part of one second ends after at least two more intervals.
     assert!((at + 2..=at + 5).contains(&(p99s.len() - 1)), "triggered at {at}: {p99s:?}: {said}");
 }
 
@@ -182,7 +183,8 @@ fn a_part_that_is_incomplete_at_the_end_is_saved_up_to_the_end() {
     assert!(!Path::new(&dir.file("f.rec.ring")).exists(), "{said}");
 }
 
-/// Returns the total size of the files in a directory at one moment, bytes. Walks the directory until two successive walks agree.
+/// Returns the total size of the files in a directory, bytes. To get the size at one moment, walks the directory until two
+/// successive walks agree.
 fn size(directory: &Path) -> u64 {
     let walk = || -> BTreeMap<OsString, u64> {
         let entries = fs::read_dir(directory).into_iter().flatten().flatten();
@@ -293,7 +295,7 @@ fn a_part_that_does_not_fit_on_the_disk_is_reported_and_the_ring_stays() {
         ["-o", &dir.file("f.rec"), "-i", "10ms", "--keep", "1h", "--after", "20ms", "--ring-size", "256K"];
     let mut recording = Recording::start(&args);
     recording.wait_for("use --ring-size");
-    // The ring is intact, so the recorder continues.
+    // A full disk does not damage the ring, so the recorder continues.
     for _ in 0..2 {
         recording.signal(libc::SIGUSR1);
         recording.wait_for("the disk is full");

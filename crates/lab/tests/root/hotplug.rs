@@ -1,5 +1,5 @@
 //! A CPU that goes offline and online again during a measurement. Tests take a CPU offline only on an emulated machine. On a real
-//! host, the same sums must hold with all CPUs online.
+//! host, all CPUs stay online, and the tests check the same sums.
 
 use std::{fs, path::Path, sync::Arc, thread, time::Duration};
 
@@ -81,7 +81,7 @@ fn hardly_any_waiting_is_unattributed_while_a_cpu_comes_and_goes() {
         Load::workload(&["mix", "4", "60"], None),
     ];
     let mut collector = follow(&[]);
-    // The causes before the attach are unknown, and some waits of up to 2 s began before it. Wait until these waits are over.
+    // Some waits began up to 2 s before cgscope attached, so their causes are unknown. Wait until these waits have ended.
     let is_unknown = |pending: &Arc<Pending>| pending.by_cause.get(Cause::Unattributed) != 0;
     let mut first = collector.sample().expect("a sample");
     for _ in 0..100 {

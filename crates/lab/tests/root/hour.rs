@@ -68,7 +68,7 @@ impl MadeUp {
         let id = self.born;
         let reading = TaskReading {
             accounts: None,
-            // Serials increase in the order of creation, as on a host with increasing tids.
+            // The serials of later tasks are higher, as on a host where thread ids increase.
             serial: id << 42 | self.seconds,
             tid: id as u32,
             tgid: (id - id % 8) as u32,
@@ -104,7 +104,7 @@ impl MadeUp {
             if waits != 0 {
                 task.wait(waits, &mut self.numbers);
             }
-            // A task that wakes more often is more likely to be awake when it is read.
+            // The more often a task wakes, the more likely it is awake at the sample.
             let is_awake = self.numbers.below(400) < waits;
             task.reading.state = Some(if is_awake { TaskState::Running } else { TaskState::Sleeping });
         }
@@ -167,7 +167,8 @@ impl Task {
     fn wait(&mut self, waits: u64, numbers: &mut Numbers) {
         let totals = &mut self.reading.totals;
         for _ in 0..waits {
-            // The waits of a task last 1 µs to 16 ms. Most of them differ at most by a factor of eight, and they have two causes.
+            // Waits last from 1 µs to 16 ms. The waits of one task have two causes, and most of them differ at most by a factor
+            // of eight.
             let serial = self.reading.serial >> 42;
             let ns = 1_000u64 << (serial % 12 + numbers.below(3));
             let ns = ns + numbers.below(ns);
@@ -199,7 +200,7 @@ impl Iterator for MadeUp {
     }
 }
 
-/// Writes a recording of `seconds` seconds. Returns the CPU time of the writing.
+/// Writes a recording of `seconds` seconds. Returns the CPU time that this took.
 pub(crate) fn record(path: &Path, host: impl Iterator<Item = Sample>, seconds: usize) -> Duration {
     let header = Header {
         cgscope_version: "0.1.0".into(),
@@ -253,10 +254,10 @@ fn the_measured_memory_of_a_command_excludes_that_of_the_tests() {
     assert!(bytes < 100 << 20, "{bytes} bytes");
 }
 
-/// Maximum time for reading the recording, and for simulating five cgroups.
+/// Maximum time for reading the recording, and maximum time for simulating five cgroups.
 const SOON: Duration = Duration::from_secs(2);
-/// Maximum time for reading on a slow machine, as a share of the CPU time of the writing just before. Shares of 0.67 to 0.71 were
-/// seen. Writing usually takes 2.2 to 3.2 s.
+/// Maximum time for reading on a slow machine, as a share of the CPU time for writing the same recording. Measured shares: 0.67
+/// to 0.71. Writing usually takes 2.2 to 3.2 s.
 const OF_WRITING: f64 = 0.75;
 
 /// Checks that a command needs at most this time and 200 MiB. The limit applies to the median time of three runs.
@@ -291,7 +292,8 @@ mod long {
         commands.iter().for_each(|args| assert_soon(args, SOON, wrote));
     }
 
-    /// One in five cgroups is in a pod. `whatif` simulates the cgroups with the longest throttled time, some of them in pods.
+    /// One in five cgroups is in a pod. `whatif` simulates the cgroups with the longest throttled time, and some of these are in
+    /// pods.
     #[test]
     #[ignore = "all CPUs: asserts a time"]
     fn whatif_over_an_hour_of_200_cgroups_with_quotas_answers_quickly() {

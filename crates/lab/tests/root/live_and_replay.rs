@@ -22,9 +22,9 @@ use crate::{
 
 const INTERVALS: usize = 12;
 
-/// Tasks under a quota that runs out, some of them short-lived. Sleepers and loops without a limit run beside them.
+/// Loads under a quota that runs out, with some short-lived tasks, and sleepers and loops without a limit.
 struct Busy {
-    // Declared first, because tasks must end before their cgroups are removed.
+    // This field is declared first, so that tasks end before their cgroups are removed.
     loads: Vec<Load>,
     inner: Cgroup,
     limited: Cgroup,
@@ -34,11 +34,12 @@ struct Busy {
 const COME_AND_GO: &str = "while :; do sh -c 'i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done'; done";
 
 impl Busy {
-    /// Starts the loads in a cgroup of this name. Tests run at the same time, so each test needs another name.
+    /// Starts the loads in a cgroup of this name. Tests run at the same time, so each test needs its own name.
     fn new(name: &str) -> Self {
         let limited = Cgroup::new(name);
-        // The quota is so small that it runs out even if other loads leave little CPU time. It is three of the kernel's slices (3
-        // ms each). With a quota of one slice, the children of the shell would hardly run beside the two other loads.
+        // The quota is so small that it runs out even if other loads leave little CPU time. The quota is three of the kernel's
+        // time slices of 3 ms. With a quota of one slice, the two other loads would leave hardly any time to the shell's
+        // children.
         limited.limit(9_000, 100_000);
         let inner = limited.child("inner");
         let loads = vec![
@@ -105,7 +106,7 @@ fn throttled_ns(interval: &Value) -> u64 {
     interval["total"]["by_cause"]["throttled_ns"].as_u64().expect("a sum")
 }
 
-/// Checks that the load did something: tasks started and exited, and waits were throttled.
+/// Checks that something happened during the recording: tasks started and exited, and waits were throttled.
 fn assert_eventful(select: &[&str], intervals: &[Value]) {
     let all: Vec<_> = intervals.iter().map(tids).collect();
     let came_and_went = all.windows(2).filter(|two| two[0] != two[1]).count();
@@ -156,8 +157,8 @@ impl Mover {
         })
     }
 
-    /// Asserts that the times by quota sum to the throttled time in each interval, and that the row of the task has the waits of
-    /// its cgroups.
+    /// Asserts two equalities. In each interval, the times by quota sum to the throttled time. Over all intervals, the task's row
+    /// has the waits that its cgroups have.
     fn assert_complete(&self, intervals: &[Value]) {
         let ns = |value: &Value| value.as_u64().expect("ns");
         let (mut of_cgroups, mut of_rows) = (0, 0);
@@ -177,7 +178,7 @@ impl Mover {
         }
         println!("{of_cgroups} ns in its cgroups, {of_rows} ns in its rows");
         assert!(of_cgroups > 1_000_000_000, "{of_cgroups} ns");
-        // If the loop moves while tasks are read, the task's row has the wait only in the next interval.
+        // If the loop moves to another cgroup while tasks are read, the task's row includes the wait only in the next interval.
         assert!(
             of_cgroups.abs_diff(of_rows) < of_cgroups / 20,
             "{of_cgroups} ns in its cgroups, {of_rows} ns in its rows"

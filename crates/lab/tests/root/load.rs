@@ -11,15 +11,16 @@ use std::{
 
 use cgscope_collect::facts::CgroupMounts;
 
-/// Environment variable in which `cargo xtask test` passes the CPUs of a test: a number, `all`, or `shared` with other tests.
+/// Environment variable in which `cargo xtask test` passes the CPUs of a test: the number of a CPU, `all`, or `shared` (CPUs
+/// shared with other tests).
 const CPU: &str = "CGSCOPE_TEST_CPU";
 
-/// The CPUs that only this test uses. A test requests them with `#[ignore = "one CPU: why"]` or `#[ignore = "all CPUs: why"]`.
+/// The CPUs that no other test uses at the same time. A test requests them with `#[ignore = "one CPU: why"]` or `#[ignore = "all
+/// CPUs: why"]`.
 pub(crate) struct Cpu;
 
 impl Cpu {
-    /// Returns a CPU that no other test uses: the only CPU of this test, or one of all CPUs. Without `cargo xtask test`, this is
-    /// the last CPU.
+    /// Returns a CPU that no other test uses. If the test has all CPUs, or runs without `cargo xtask test`, this is the last CPU.
     pub(crate) fn one() -> u32 {
         match std::env::var(CPU).as_deref() {
             Err(_) | Ok("all") => *allowed_cpus().last().expect("a CPU"),
@@ -47,7 +48,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Starts a command in its own process group, in `cgroup` if given.
+    /// Starts a command in its own process group. If `cgroup` is given, the command runs there.
     pub(crate) fn start(program: &str, args: &[&str], cgroup: Option<&Cgroup>) -> Self {
         let mut command = Command::new(program);
         command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
@@ -206,7 +207,8 @@ impl Cgroup {
         stat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
     }
 
-    /// Sets a burst: the cgroup can save this much unused quota. Returns false if the kernel has no bursts (before Linux 5.14).
+    /// Sets the burst: the cgroup can save up to `burst_us` of unused quota. Returns false if the kernel has no bursts (before
+    /// Linux 5.14).
     pub(crate) fn save(&self, burst_us: u64) -> bool {
         let file = self.path.join(if self.is_v2 { "cpu.max.burst" } else { "cpu.cfs_burst_us" });
         file.exists() && fs::write(file, burst_us.to_string()).is_ok()
@@ -233,7 +235,8 @@ impl Cgroup {
         fs::write(self.path.join(file), (default * percent / 100).to_string()).expect("a weight");
     }
 
-    /// Lets the cgroup's real-time tasks run for `runtime_us` of each second. Returns false if there is no such limit (all v2).
+    /// Lets the cgroup's real-time tasks run for `runtime_us` of each second. Returns false if the cgroup has no such limit
+    /// (always on v2).
     pub(crate) fn real_time(&self, runtime_us: u64) -> bool {
         let file = self.path.join("cpu.rt_runtime_us");
         let has_it = file.exists();

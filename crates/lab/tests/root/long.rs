@@ -17,7 +17,7 @@ use crate::{
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Over time, every cgroup waits behind every other cgroup. So there are four million pairs of a victim and a culprit.
+/// Over time, every cgroup waits for every other cgroup. So there could be four million pairs of a victim and a culprit.
 #[test]
 #[ignore = "all CPUs: 2,000 busy cgroups"]
 fn two_thousand_cgroups_that_yield_for_ten_minutes_use_no_more_memory_than_after_five() {

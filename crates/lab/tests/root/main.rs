@@ -2,11 +2,11 @@
 //! fail; they are not skipped.
 //!
 //! `cargo xtask test` runs each test in a process of its own. Tests without a mark run at the same time. `#[ignore = "one CPU:
-//! ..."]` says why a test needs a CPU for itself: the test and all its children run only on that CPU. `#[ignore = "all CPUs:
-//! ..."]` says why no other test may run at the same time. See `load::Cpu`.
+//! ..."]` says why a test needs a CPU for itself. The test and all its children then run only on that CPU. `#[ignore = "all CPUs:
+//! ..."]` says why no other test must run at the same time. See `load::Cpu`.
 //!
-//! `cargo xtask test` leaves out modules named `long`, `soak`, `built_kernel` (only `cargo xtask lab scx` runs it), and
-//! `systemd_host` (only `cargo xtask lab systemd` runs it).
+//! `cargo xtask test` leaves out modules named `long` or `soak`. Only `cargo xtask lab scx` runs `built_kernel`, and only `cargo
+//! xtask lab systemd` runs `systemd_host`.
 #![allow(missing_docs, reason = "the names of tests explain them")]
 
 mod accounts;

@@ -43,7 +43,7 @@ impl Drop for Limited {
     }
 }
 
-/// Starts cgscope with a memory limit, and then so many threads that their figures need more memory.
+/// Starts cgscope with a memory limit, and then starts many threads. The figures of all threads need more memory than the limit.
 fn assert_is_not_killed(limit: u64, threads: usize, in_a_namespace: bool) {
     let limited = Limited::new(limit);
     let procs = limited.0.join("cgroup.procs");
@@ -58,7 +58,8 @@ fn assert_is_not_killed(limit: u64, threads: usize, in_a_namespace: bool) {
     };
     // SAFETY: the closure only writes to an existing file and calls `unshare`. The child has one thread.
     let child = unsafe { command.pre_exec(enter) }.spawn().expect("the command starts");
-    // Start the threads after cgscope. The figures of threads that already exist would take little memory until they run.
+    // Start the threads after cgscope. If the threads started before cgscope, their figures would take little memory until the
+    // threads run.
     thread::sleep(Duration::from_secs(1));
     let _load = Load::workload(&["sleep", &threads.to_string(), "60"], None);
     let output = child.wait_with_output().expect("its output");

@@ -14,9 +14,9 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// A loop in the cgroup of a container that the list calls `web-PID-NUMBER`.
+/// A loop in the cgroup of a container. In the list of names, the container is `web-PID-NUMBER`.
 struct Named {
-    /// Declared first, because a cgroup with tasks cannot be removed.
+    /// This field is declared first, so that the loop ends before its cgroup is removed.
     _load: Load,
     cgroup: Cgroup,
     _files: Dir,
@@ -29,7 +29,8 @@ impl Named {
     fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let (pid, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        // Tests run at the same time, each in its own process, and select containers by the beginning of the id.
+        // Tests run at the same time, each in its own process. They select containers by the beginning of the id, so ids must
+        // begin differently.
         let id = format!("{pid:08x}{number:08x}{:048x}", 0);
         let (name, files) = (format!("web-{pid}-{number}"), Dir::new("names"));
         let list = files.file("containers.json");

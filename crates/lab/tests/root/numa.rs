@@ -25,7 +25,7 @@ pub(crate) fn nodes() -> Vec<(u32, Vec<u32>)> {
     nodes
 }
 
-/// Returns the JSON objects of 1 s intervals (2 s if emulated). The load runs during the whole last interval.
+/// Measures intervals of 1 s (2 s if emulated) and returns their JSON objects. In the last interval, the load runs all the time.
 fn measure(args: &[&str], intervals: &str) -> Vec<Value> {
     let length = if is_emulated() { "2" } else { "1" };
     let args: Vec<&str> = ["hist", "--json", length, intervals].iter().chain(args).copied().collect();
@@ -39,7 +39,7 @@ fn said<'a>(interval: &'a Value, rule: &str) -> Option<&'a str> {
     findings.find(|finding| finding["rule"] == rule)?["says"].as_str()
 }
 
-/// Asserts that all figures belong to this node, on a host with one node.
+/// Asserts that all figures are those of this node. For hosts with one node.
 fn assert_all_is_on(node: u32, interval: &Value) {
     let nodes = interval["nodes"].as_array().expect("nodes");
     assert_eq!(nodes.len(), 1, "{nodes:?}");
@@ -198,7 +198,7 @@ fn assert_times_of_online_cpus_sum_to_the_elapsed_time() {
     let duration = interval["duration_ns"].as_f64().expect("ns");
     for cpu in cpus {
         let ns = |name: &str| cpu[name].as_f64().unwrap_or_else(|| panic!("{name} of {cpu}"));
-        // Allow a tolerance: both figures advance in steps of 10 ms, and neither includes stolen time.
+        // Allow a wide tolerance: both figures advance in steps of 10 ms, and neither includes stolen time.
         let all = ns("busy_ns") + ns("idle_ns");
         assert!(all <= duration * 1.1 && all >= duration * 0.3, "{cpu} of {duration}");
         assert!(cpu["wait"]["count"].is_u64(), "not counted: {cpu}");

@@ -1,4 +1,4 @@
-//! Off-CPU time: its kinds, its shares, the class of known loads, and a comparison with offcputime.
+//! Off-CPU time: its kinds, its shares, the class that `stat` reports for known loads, and a comparison with offcputime.
 
 use std::{
     collections::BTreeMap,
@@ -30,7 +30,7 @@ fn follow(pids: &[u32]) -> Collector {
         .unwrap_or_else(|failure| panic!("{failure}"))
 }
 
-/// Returns the interval of these processes during the call of `meanwhile`.
+/// Calls `meanwhile`, and returns the figures of these processes for the duration of the call.
 fn during(pids: &[u32], meanwhile: impl FnOnce()) -> Interval {
     let mut collector = follow(pids);
     let first = collector.sample().expect("a Sample");
@@ -97,7 +97,7 @@ fn assert_whole(interval: &Interval) {
             .expect("blocked time from the hook");
         let pending_ns = reading.pending_ns().unwrap_or(0);
         let sum = totals.on_cpu_ns + wait.total_ns + totals.unstamped_ns + blocked.total();
-        // A wait is counted when it ends. On an emulated machine, the clock of another CPU can lag.
+        // A wait is counted when it ends, so allow for one wait. On an emulated machine, the clock of another CPU can lag.
         let allowed = interval.duration_ns / if is_emulated() { 20 } else { 100 } + wait.max_ns + pending_ns;
         assert!(
             sum.abs_diff(interval.duration_ns) <= allowed,
@@ -135,7 +135,7 @@ fn writes_to_a_disk_are_blocked_on_the_disk() {
     assert!(share >= 95.0, "{share}: {time:?} {:?}", stacks(&interval, task, &symbols));
 }
 
-/// Returns the off-CPU time of a thread, µs: the sum of the times that offcputime prints below the stacks.
+/// Returns the off-CPU time of a thread by offcputime, µs. offcputime prints a time below each stack; this is their sum.
 fn offcputime(tid: u32, seconds: u64) -> u64 {
     let args = ["-t", &tid.to_string(), &seconds.to_string()];
     let output = Command::new("offcputime").args(args).output().expect("offcputime starts");
@@ -164,7 +164,7 @@ mod long {
         let (blocked, tree) = (blocked_on(&interval, &symbols), Tree::new(&interval));
         let total = blocked.total();
         let on_cpu_ns: u64 = interval.tasks.iter().map(|task| task.totals.on_cpu_ns).sum();
-        // Compare shares without waits for a CPU, because other load can make these waits longer.
+        // Leave waits for a CPU out of the shares, because other load can make these waits longer.
         let own_ns = on_cpu_ns + total.total();
         let cycle = (COMPUTE + CALL + PAUSE).as_nanos() as u64;
         for (name, ns, part) in [
@@ -181,12 +181,12 @@ mod long {
         assert!(percent(total.get(BlockedKind::Unknown), own_ns) < 1.0, "{total:?}");
         let verdict = Classes::new(&interval, &tree, &blocked).total();
         println!("{}", verdict.says);
-        // If other load takes the CPUs, the verdict can name a second class.
+        // If other load uses the CPUs, the verdict can name a second class.
         assert_eq!(verdict.classes.first(), Some(&Class::IoBound), "{}", verdict.says);
         let waited_ns: u64 = interval.tasks.iter().map(|task| task.wait.total_ns).sum();
         let waited = percent(waited_ns, own_ns + waited_ns);
         let helps_not = verdict.says.ends_with(": more CPU will not help");
-        // The verdict also counts unfinished waits, so near the threshold both texts are accepted.
+        // The verdict also counts unfinished waits, so accept both texts near the threshold.
         assert!(
             if waited < 9.0 { helps_not } else { waited < 11.0 || !helps_not },
             "{waited}: {}",
@@ -198,7 +198,8 @@ mod long {
     #[test]
     #[ignore = "all CPUs: asserts the share of time off the CPU"]
     fn beside_offcputime_the_time_off_the_cpu_is_the_same() {
-        // offcputime starts and ends within our measurement. With a shorter time, this alone would make a difference of 2 %.
+        // offcputime starts and ends within our measurement. If we measured for a shorter time, this alone would cause a
+        // difference of 2 %.
         const SECONDS: u64 = 10;
         let (load, _out) = Load::workload(&["prefork", "4", "60"], None);
         let worker = load.pids()[1];

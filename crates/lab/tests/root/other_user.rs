@@ -1,4 +1,4 @@
-//! `-- CMD` as another user and as our own user: the files that CMD inherits, and the end of CMD.
+//! `-- CMD` as another user and as our own user: which open files CMD inherits, and how CMD ends.
 
 use std::{
     fs,
@@ -88,7 +88,7 @@ fn another_user_cannot_push_characters_into_our_terminal_or_read_from_it() {
         let mut args = before.clone();
         args.extend(["--user", "nobody", "--", "sh", "-c", TERMINAL]);
         let mut pty = Pty::start_in(&args, [100, 30], true, &[]);
-        // Without a controlling terminal, `TIOCSTI` fails. Descriptors 1 and 2 are O_WRONLY.
+        // CMD must have no controlling terminal (`tty=0`), so that `TIOCSTI` fails. Descriptors 1 and 2 must be O_WRONLY.
         pty.wait_for("tty=0,in=/dev/null,out=1,err=1.");
         pty.wait(patience(10_000));
     }
@@ -106,7 +106,7 @@ fn ctrl_c_ends_the_command_of_another_user() {
     let file = dir.file("a.rec");
     for before in commands(&file) {
         let mut args = before.clone();
-        // The shell joins `pi` and `d=`, so that an echoed command line does not match.
+        // The command line contains `pi'd=`, and only its output contains `pid=`. So an echo of the command line does not match.
         args.extend(["--user", "nobody", "--", "sh", "-c", "echo pi'd='$$. >&2; exec sleep 20"]);
         let mut pty = Pty::start_in(&args, [100, 30], true, &[]);
         pty.wait_for("pid=");

@@ -12,7 +12,7 @@ use crate::{
 /// A common small screen size, and a larger one: columns and rows.
 pub(crate) const SIZES: [(u16, u16); 2] = [(80, 24), (120, 40)];
 
-/// A recording of two nodes, for hosts with one node. An affinity mask kept its threads on node 0.
+/// A recording from a host with two nodes, used on hosts with one node. In it, an affinity mask kept the threads on node 0.
 const NODES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../view/tests/files/nodes.rec");
 
 /// Joins the lines of a screen, because a line break can be anywhere in a sentence.
@@ -39,7 +39,7 @@ pub(crate) fn read(size: (u16, u16), args: &str, said: &[&str]) -> (Terminal, St
 
 fn selected(terminal: &Terminal) -> String {
     let screen = terminal.tmux(&["capture-pane", "-p", "-e"]);
-    // The view's name is reversed too, but it is above the list.
+    // The name of the view is also in reverse video, but it is above the list.
     let line = screen.lines().rfind(|line| line.contains("\x1b[7m")).unwrap_or_else(|| panic!("{screen}"));
     line.to_owned()
 }
@@ -93,11 +93,11 @@ fn threads_that_share_a_quota_of_one_cpu_are_reported_as_too_many() {
 fn a_neighbour_that_takes_the_cpu_is_named() {
     let both = Cgroup::new("both");
     let (victim, culprit) = (both.child("victim"), both.child("culprit"));
-    // With this weight, a wait takes some ten milliseconds. Longer waits can exceed the history that attributes them.
+    // With this weight, a wait takes some ten milliseconds. If waits were longer, the CPU's history might not cover them.
     culprit.weigh(10);
     let _waits = Load::loop_on_a_cpu(Some(&victim));
     let _runs = Load::loop_on_a_cpu(Some(&culprit));
-    // Select these two cgroups. Otherwise a finding about other load on the host could come first.
+    // Select these two cgroups. Otherwise the first finding could be about other load on the host.
     let args = format!("top --cgroup {}", both.name);
     for size in SIZES {
         let behind = format!(": {} ", culprit.name);

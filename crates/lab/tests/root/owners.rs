@@ -1,4 +1,4 @@
-//! Files that root writes: their owner and their permissions. A user who can write to their directory gains nothing.
+//! The owner and the permissions of files that root writes. A user with write access to the directory must gain nothing.
 
 use std::{
     fs::{self, Permissions},

@@ -1,4 +1,4 @@
-//! The packages of `cargo xtask dist`: their files, their use in a clean Debian root, and their removal by a purge.
+//! The packages that `cargo xtask dist` builds: their files, their use in a clean Debian root, and their removal by a purge.
 
 mod boot;
 mod image;
@@ -15,7 +15,7 @@ use crate::{
     files::Dir,
 };
 
-/// Packages in the clean root beyond a minimal Debian. They read manual pages and systemd units.
+/// Packages that the clean root has in addition to a minimal Debian. Tests need them for manual pages and systemd units.
 const INCLUDED: &str = "man-db,procps,systemd";
 const EXPOSURE: &str = "30";
 
@@ -84,7 +84,7 @@ impl CleanRoot {
                 .arg(&archive)
                 .args(["--exclude=./dev/*"]),
         );
-        // Scripts write to this plain file. It needs no device and no mount.
+        // Scripts write to `/dev/null`. A plain file is enough, and needs no device and no mount.
         fs::write(root.path("dev/null"), "").expect("a file of ours");
         root
     }
@@ -190,7 +190,7 @@ fn an_upgrade_removes_the_daemon_from_the_viewers_group_and_keeps_its_files_read
     // Create the group as an older package did: viewers and the daemon shared one group.
     root.done(&["adduser", "--system", "--group", "--quiet", "--no-create-home", "cgscope"]);
     root.done(&["useradd", "--groups", "cgscope", "alice"]);
-    // It was the group of the socket, and its members saw their own processes.
+    // In the old configuration, this was the group of the socket, and its members saw their own processes.
     let old = "[socket]\ngroup = \"cgscope\"\nadmin_groups = [\"cgscope-admin\"]\n";
     fs::create_dir_all(root.path("etc/cgscope")).expect("a root of ours");
     fs::write(root.path("etc/cgscope/cgscope.toml"), old).expect("a file");

@@ -1,4 +1,5 @@
-//! Contention and time at a limit, compared with the kernel's own pressure (`cpu.pressure`). The kernel counts the two together.
+//! Contention and time at a limit, compared with the kernel's own pressure (`cpu.pressure`). The kernel's figure does not
+//! separate the two.
 
 use std::{
     fs,
@@ -17,8 +18,8 @@ use crate::{
     load::{Cgroup, Cpu, Load},
 };
 
-/// The v2 cgroup with the same tasks as a test's cgroup. If the cpu controller is on v1, it is a separate cgroup, removed on
-/// drop.
+/// The v2 cgroup with the same tasks as a test's cgroup. If the cpu controller is on v1, this is a separate cgroup, which drop
+/// removes.
 struct Twin {
     path: PathBuf,
     is_ours: bool,
@@ -41,7 +42,7 @@ impl Twin {
         }
     }
 
-    /// Returns the time in which at least one task waited, ns (`some`).
+    /// Returns the kernel's time in which at least one task waited, ns (`some`).
     fn some_ns(&self) -> u64 {
         let text = fs::read_to_string(self.path.join("cpu.pressure")).expect("its pressure");
         let total = text.lines().next().and_then(|line| line.rsplit_once("total="));
@@ -58,7 +59,7 @@ impl Drop for Twin {
     }
 }
 
-/// Shares of the interval, percent. `some` is the kernel's figure.
+/// Times as shares of the interval, percent. `some` is the kernel's figure.
 #[derive(Debug)]
 struct Shares {
     some: f64,
@@ -95,14 +96,15 @@ fn a_loop_at_its_quota_has_pressure_but_no_contention() {
     let mut collector = follow(&[]);
     let cgroup = Cgroup::new("at-its-quota");
     cgroup.limit(50_000, 100_000);
-    // Other programs would make it wait, too.
+    // Give the cgroup priority, because other programs would also make it wait.
     cgroup.favour();
     let twin = Twin::of(&cgroup);
     let load = Load::pinned_loop(1, Some(&cgroup));
     twin.adopt(&load);
     let (shares, interval) = measured(&mut collector, &cgroup, &twin, 6);
     assert!(shares.some > 40.0, "{shares:?}");
-    // The rest are wakeups: a halted CPU takes some time until it runs the loop in a new period. The ledger counts wakeups, too.
+    // The other waits are wakeups: in a new period, a halted CPU needs some time until it runs the loop. The ledger counts
+    // wakeups, too.
     let waits = &interval.by_cgroup()[&Some(cgroup.name.as_str().into())].wait;
     let rest_ns = waits.total_ns - waits.by_cause.get(Cause::Throttled);
     let rest = 100.0 * rest_ns as f64 / interval.duration_ns as f64;
@@ -140,8 +142,8 @@ fn contention_and_time_at_a_limit_add_up_to_the_kernels_pressure() {
     assert!(shares.contention > 30.0 && shares.limit > 30.0, "{shares:?}");
 }
 
-/// The time of a parent is the union of its children's times, not their sum. The containers wait for each other in turn: one of
-/// them waits at any time, and never both.
+/// The contention of a parent is the union of its children's times, not their sum. The two containers wait for each other: at any
+/// time, exactly one of them waits.
 #[test]
 #[ignore = "one CPU: nobody else is to be waited for"]
 fn a_pod_counts_time_in_which_any_of_its_containers_waits_once() {
@@ -165,8 +167,8 @@ fn a_pod_counts_time_in_which_any_of_its_containers_waits_once() {
     assert!(ns as f64 > 0.97 * interval.duration_ns as f64, "{ns} of {}", interval.duration_ns);
 }
 
-/// A user can nest cgroups to any depth. Then the topmost ancestors lack contention from the deepest cgroups, and a loss counts
-/// this.
+/// A user can nest cgroups to any depth. Then the contention of the deepest cgroups is missing in the topmost ancestors, and a
+/// loss counts this.
 #[test]
 fn waits_in_very_deep_cgroups_are_counted_as_a_loss() {
     let mut collector = follow(&[]);
@@ -187,7 +189,8 @@ fn waits_in_very_deep_cgroups_are_counted_as_a_loss() {
 mod long {
     use super::*;
 
-    /// Short waits run beside a wait of 20 s. The test compares our contention with the kernel's pressure for both together.
+    /// One task waits for 20 s while other tasks have many short waits. The test compares our contention of all these waits with
+    /// the kernel's pressure.
     #[test]
     fn a_starved_task_beside_ten_thousand_short_waits_is_off_by_no_more_than_it_says() {
         let mut collector = follow(&[]);
@@ -214,8 +217,8 @@ mod long {
             .sum();
         println!("{} waits", waits + exited);
         assert!((shares.contention - shares.some).abs() < 1.0 + shares.uncertain, "{shares:?}");
-        // Measured: 2.5 % difference, with 5.1 to 9.7 % uncertain. The starved task runs now and then. Its next wait begins
-        // within the gaps of merged spans.
+        // Measured: a difference of 2.5 %, while 5.1 to 9.7 % were reported as uncertain. The starved task runs now and then, and
+        // its next wait begins in a gap that was merged into a longer span.
         assert!(shares.some > 90.0 && shares.uncertain < 15.0, "{shares:?}");
     }
 }

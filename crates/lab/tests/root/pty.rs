@@ -21,7 +21,7 @@ use crate::{
 
 /// Escape sequence at the beginning of each frame.
 const BEGIN: &[u8] = b"\x1b[?2026h";
-/// Escape sequences that change the terminal. Each comes with the sequence that must undo the change exactly once.
+/// Pairs of escape sequences. The first one changes the terminal, and the second one must undo this change exactly once.
 const TAKEN: [(&str, &str); 4] = [
     ("\x1b[?1049h", "\x1b[?1049l"),
     ("\x1b[?25l", "\x1b[?25h"),
@@ -39,8 +39,8 @@ pub(crate) struct Pty {
 }
 
 impl Pty {
-    /// Starts `cgscope ARGS` as a session leader. With `controlling`, this terminal is the controlling terminal. Without it, no
-    /// signal reports that the terminal was closed.
+    /// Starts `cgscope ARGS` as a session leader. If `controlling` is true, this terminal is its controlling terminal. Otherwise,
+    /// no signal reports that the terminal was closed.
     fn start(args: &[&str], size: [u16; 2], controlling: bool) -> Self {
         Self::start_in(args, size, controlling, &[])
     }
@@ -144,7 +144,7 @@ impl Pty {
         self.child.id()
     }
 
-    /// Presses a key when the output pauses. Returns the time until the answer.
+    /// Presses a key when the output pauses. Returns the time until the screen sends new output.
     pub(crate) fn answer(&mut self, key: &str) -> Duration {
         while self.take(Duration::from_millis(20)) {}
         let pressed = Instant::now();
@@ -165,11 +165,11 @@ impl Pty {
         }
     }
 
-    /// Asserts that the process ends well within 10 seconds. It can report losses that [any program](OF_THE_HOST) can cause.
+    /// Asserts that the process ends well within 10 seconds. Accepts losses that [any program](OF_THE_HOST) can cause.
     pub(crate) fn assert_ends(&mut self) {
         let code = self.wait(patience(10_000));
         let text = self.text();
-        // The screen shows losses, too, and draws their cells in any order.
+        // Read only the last message: the screen shows losses, too, but draws their cells in any order.
         let said = text.rfind("losses: ").map_or(&*text, |at| &text[at..]);
         assert_ended(code, said, OF_THE_HOST);
     }
@@ -264,7 +264,7 @@ fn the_binary_has_no_switch_for_tests() {
 fn a_closed_terminal_ends_the_screen_with_or_without_a_signal() {
     let dir = Dir::new("closed");
     for controlling in [true, false] {
-        // Write messages to a file, because a closed terminal shows none.
+        // Write messages to a file, because a closed terminal shows no messages.
         let said = dir.file("messages");
         let mut command = Command::new("sh");
         command.args(["-c", "exec \"$0\" top -d 0.2 2> \"$1\""]).arg(cgscope().get_program()).arg(&said);
@@ -304,7 +304,7 @@ fn a_key_is_answered_among_hundreds_of_resizes_that_share_drawings() {
     while pty.take(Duration::from_millis(50)) {}
     let (passed, drawn) = (begun.0.elapsed(), count(&pty.seen, BEGIN) - begun.1);
     println!("{drawn} drawings in {passed:?} of about 800 resizes; the key was answered after {answered:?}");
-    // The limit is one frame per 16 ms, and one more for the key.
+    // At most one frame per 16 ms is allowed, and one more frame for the key.
     assert!(drawn as u128 <= passed.as_millis() / 16 + 2, "{drawn} in {passed:?}");
     assert!(answered < patience(200), "{answered:?}");
     pty.press("?q");

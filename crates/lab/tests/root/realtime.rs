@@ -8,8 +8,8 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// Lets the cgroup's real-time tasks run this long in each second if the kernel limits them per cgroup (CONFIG_RT_GROUP_SCHED).
-/// The kernel's default is 0.
+/// Lets the cgroup's real-time tasks run for `us` in each second. Needed if the kernel limits real-time tasks per cgroup
+/// (CONFIG_RT_GROUP_SCHED), because the kernel's default is 0.
 pub(crate) fn allow_realtime(cgroup: &Cgroup, us: u64) {
     let file = cgroup.path.join("cpu.rt_runtime_us");
     if file.exists() {
@@ -28,8 +28,8 @@ mod long {
         victim.favour();
         allow_realtime(&culprit, 300_000);
         let _waits = Load::pinned_loop(1, Some(&victim));
-        // Start only one process. It also keeps the test that kills it off this CPU. The kernel leaves at least 5 % of the CPU to
-        // other tasks.
+        // Start only one process, because it keeps even this test, which must end it, off this CPU. The kernel leaves at least 5
+        // % of the CPU to other tasks.
         let fifo = ["-c", "1", "chrt", "-f", "1", "sh", "-c", "while :; do :; done"];
         let _runs = Load::start("taskset", &fifo, Some(&culprit));
         let dir = Dir::new("realtime");
@@ -45,7 +45,7 @@ mod long {
         };
         let advice = of_victim("noisy_neighbour");
         assert!(!advice.is_empty(), "{:#?}", findings.collect::<Vec<_>>());
-        // A thread is examined only after it was busy for one interval, so check the last advice.
+        // cgscope examines a thread only after the thread was busy for one interval, so check the last advice.
         let last = advice.last().expect("one");
         assert!(last.contains("SCHED_FIFO") && last.contains("do not apply"), "{advice:#?}");
     }

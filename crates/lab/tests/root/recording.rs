@@ -48,7 +48,7 @@ pub(crate) fn reason(ending: &Ending) -> Option<&Reason> {
     }
 }
 
-/// Returns sums over the intervals of all files, ns: our waits, the kernel's run_delay, and the intervals' lengths.
+/// Returns three sums over the intervals of all files, ns: our waits, the kernel's run_delay, and the lengths of the intervals.
 fn sums(files: &[Vec<Sample>]) -> (u64, u64, u64) {
     let intervals = files.iter().flat_map(|samples| samples.windows(2));
     intervals.fold((0, 0, 0), |(waited, kernel, length), two| {
@@ -141,8 +141,8 @@ fn old_files_above_the_limit_are_removed_and_foreign_files_stay() {
 
 #[test]
 fn a_full_disk_ends_the_recording_and_the_file_says_so() {
-    // With each size, the last sample ends at another offset in a disk page. The recordings run in parallel, because each waits
-    // until its disk is full.
+    // For each size, the last sample ends at a different offset in a disk page. The recordings run in parallel, because each
+    // waits until its disk is full.
     thread::scope(|scope| {
         for kib in [64, 72, 100, 128] {
             scope.spawn(move || assert_a_full_disk_ends_the_recording(kib));

@@ -24,12 +24,12 @@ fn record(file: &str, interval: &str, seconds: &str) {
     assert_measured(&output);
 }
 
-/// Returns the line at the end of a replay that has read the whole file.
+/// Returns the line that the terminal shows after a replay that has read the whole file.
 fn left_with(file: &str) -> String {
     format!("left with {}", run(&["report", file]).status.code().expect("an exit status"))
 }
 
-/// Records for this many seconds in steps of 200 ms. After a third of the time, a loop reaches the quota of `cgroup`.
+/// Records for `seconds`, with intervals of 200 ms. In the middle third of the time, a loop uses up the quota of `cgroup`.
 fn record_throttled(file: &str, seconds: u64, cgroup: &Cgroup) {
     let args = ["record", "-o", file, "-i", "0.2", "-d", &seconds.to_string()];
     let recorder = Background::start(cgscope().args(args));
@@ -60,8 +60,8 @@ fn waiting(interval: &Value) -> String {
     )
 }
 
-/// Waits for an exit before the whole file was read. The exit status is 0 or 1, because cgscope might not have read the losses
-/// yet.
+/// Waits until a replay ends that has not read the whole file. The exit status is 0 or 1, because cgscope might not have read the
+/// losses yet.
 fn wait_for_end(terminal: &Terminal) {
     terminal.wait_until(
         |screen| ["0", "1"].iter().any(|exit| screen.contains(&format!("left with {exit}\n"))),
@@ -80,10 +80,10 @@ fn a_replayed_interval_has_the_figures_of_the_report() {
     terminal.set("tree = false\nprocesses = false\nspan = \"interval\"");
     terminal.cgscope(&format!("replay {file} --paused"));
     let mut seen = 0;
-    // Step forward, then backward. The direction must make no difference.
+    // Step forward, then backward. Each interval must look the same in both directions.
     let there = (0..intervals.len()).map(|n| (n, "Right"));
     for (n, key) in there.clone().chain(there.rev().map(|(n, _)| (n, "Left"))) {
-        // Two intervals can have the same header text, so also wait for the number of the interval.
+        // Several intervals can have the same header text, so also wait for the number of the interval.
         let (said, number) = (waiting(&intervals[n]), format!(" {}/{} ", n + 1, intervals.len()));
         let screen =
             terminal.wait_until(|screen| screen.contains(&said) && position(screen).contains(&number), &said);
@@ -229,7 +229,7 @@ fn no_color_turns_off_all_colours() {
         let screen = terminal.tmux(&["capture-pane", "-p", "-e"]);
         terminal.press("q");
         wait_for_end(&terminal);
-        // Foreground colours are 30 to 37, bright ones 90 to 97. 39 resets the colour.
+        // Foreground colours are 30 to 37, and bright foreground colours are 90 to 97. 39 resets the colour.
         let is_colour = |code: &&str| code.starts_with(['3', '9']) && !code.starts_with("39m");
         screen.split("\x1b[").skip(1).filter(is_colour).count()
     };
@@ -295,7 +295,7 @@ mod long {
         terminal.cgscope(&format!("replay {file} --paused"));
         let at = |n: usize| terminal.wait_for(&format!(" {n}/{count}  "));
         assert!(position(&at(1)).starts_with("REPLAY PAUSED"));
-        // Wait until the timeline is complete, after a pass over the whole file.
+        // cgscope reads the whole file once to fill the timeline. Wait until the timeline is complete.
         terminal.wait_until(|screen| !position(screen).contains('·'), "the end of the pass");
         terminal.press("Right");
         at(2);

@@ -57,7 +57,7 @@ fn total(intervals: &[Value], figure: &str) -> u64 {
     intervals.iter().map(|interval| interval["total"][figure].as_u64().expect("a figure")).sum()
 }
 
-/// Returns the waiting time of each process over all intervals, ns, by process id.
+/// Returns the waiting time of each process in all intervals together, ns. The key is the process id.
 fn waited_by_process(intervals: &[Value]) -> BTreeMap<u64, u64> {
     let mut waited = BTreeMap::new();
     for task in intervals.iter().flat_map(|interval| interval["tasks"].as_array().expect("tasks")) {
@@ -67,7 +67,7 @@ fn waited_by_process(intervals: &[Value]) -> BTreeMap<u64, u64> {
     waited
 }
 
-/// Returns the text of the first cell in each table row, with the value of the cell in column `n`.
+/// Returns two cells of each table row: the text of the first cell, and the value of the cell in column `n`.
 fn column(browser: &mut Browser, table: &str, n: u32) -> Vec<(String, Value)> {
     let cells = browser.eval(&format!(
         "[...document.querySelectorAll('#{table} tbody tr')].map((row) => [row.cells[0].textContent, \

@@ -47,7 +47,7 @@ pub(crate) fn cgroups<'i>(interval: &'i Value, key: &str, value: &str) -> Vec<&'
     all.iter().filter(|cgroup| cgroup[key] == value).collect()
 }
 
-/// Checks the row of a cgroup with a busy loop under [`QUOTA_US`], and checks that the host's findings name the cgroup.
+/// Checks the row of a cgroup in which a busy loop runs under [`QUOTA_US`]. Also checks that the host's findings name the cgroup.
 pub(crate) fn assert_is_throttled(
     interval: &Value,
     path: &str,
@@ -87,8 +87,8 @@ fn busy_pod<'a>(namespace: &'a str, name: &'a str) -> Pod<'a> {
     Pod { namespace, name, labels: &[], container }
 }
 
-/// Measures a selection for a second, with names from a runtime. Checks that the finding about the quota begins with `name`.
-/// Returns the paths and names of the measured cgroups.
+/// Measures the selected cgroups for a second, with names from a runtime. Checks that the finding about the quota begins with
+/// `name`. Returns the paths and names of the measured cgroups.
 pub(crate) fn names_of(runtime: &str, selection: &[&str], name: &str) -> Vec<(String, String)> {
     let interval = measure(&[COMMANDS[0], &["--runtime", runtime], selection].concat());
     let findings = interval["findings"].as_array().expect("findings");
@@ -102,8 +102,8 @@ pub(crate) fn names_of(runtime: &str, selection: &[&str], name: &str) -> Vec<(St
     rows.collect()
 }
 
-/// Returns the expected rows, as paths and names: one for a container, and one for each ancestor. An ancestor has its path as its
-/// name, except that the parent has the name `pod` if given.
+/// Returns the paths and names of the expected rows: one row for a container, and one for each ancestor. If `pod` is given, it is
+/// the name of the parent. The name of any other ancestor is its path.
 pub(crate) fn rows_of(path: &str, name: &str, pod: Option<&str>) -> Vec<(String, String)> {
     let above: Vec<&str> = path_and_ancestors(path).skip(1).collect();
     let named = |(at, above): (usize, &&str)| match pod {
@@ -231,7 +231,7 @@ fn a_container_of_podman_without_root_is_counted_in_the_cgroup_of_its_user() {
     assert_is_throttled_in_all_commands(&cgroup.name, None, None);
 }
 
-/// Requests the page of metrics until it contains a sample with these labels.
+/// Requests the page of metrics repeatedly, until the page contains a metric sample with these labels.
 fn page_with(daemon: &Daemon, labels: &[(&str, &str)]) -> String {
     let end = Instant::now() + patience(20_000);
     loop {
@@ -245,7 +245,7 @@ fn page_with(daemon: &Daemon, labels: &[(&str, &str)]) -> String {
     }
 }
 
-/// Returns the samples of a page with these labels. The label `cgroup` must be the first one of a sample.
+/// Returns the metric samples with these labels from a page. Each sample's first label must be `cgroup`.
 fn lines_with<'p>(page: &'p str, labels: &[(&str, &str)]) -> Vec<&'p str> {
     let has =
         |line: &&str| labels.iter().all(|(label, value)| line.contains(&format!(",{label}=\"{value}\"")));

@@ -17,7 +17,7 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// The script that walks /proc, in place of psn.
+/// The script that walks /proc as psn does.
 const PSN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/psn.py");
 
 fn sample(options: &[&str]) -> Value {
@@ -45,7 +45,7 @@ fn threads(pid: u32) -> BTreeMap<u32, String> {
     tids.map(|tid| (tid, comm(tid).trim().to_owned())).collect()
 }
 
-/// Returns the kernel's figures of a thread so far, ns: time on a CPU, and time waited for a CPU.
+/// Returns the kernel's two figures of a thread so far, ns: its time on a CPU, and its time waiting for a CPU.
 fn schedstat(pid: u32, tid: u32) -> (f64, f64) {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).expect("a live process");
     let mut fields = text.split(' ').map(|field| field.trim().parse::<f64>().expect("a number"));
@@ -66,14 +66,14 @@ fn parts_of(object: &Value, tid: u32) -> Parts {
     parts
 }
 
-/// Returns the share of samples in the right state. If the thread was in several states, this is the overlap of both
-/// distributions.
+/// Returns the share of samples that show the right state. For a thread in several states, this is the overlap of the sampled and
+/// the true distribution.
 fn agreement(seen: &Parts, truth: &[(&str, f64)]) -> f64 {
     truth.iter().map(|(state, part)| seen.get(*state).copied().unwrap_or(0.0).min(*part)).sum()
 }
 
-/// Returns the shares of a thread's time by state, from the kernel's figures before and after. Time that is neither on a CPU nor
-/// waiting for one counts as `blocked`.
+/// Returns the share of a thread's time in each state. The kernel's figures before and after give these shares. Time that is
+/// neither on a CPU nor waiting for one counts as `blocked`.
 fn truth(before: (f64, f64), after: (f64, f64), ns: f64, blocked: &str) -> [(&str, f64); 3] {
     let (on_cpu, waited) = ((after.0 - before.0) / ns, (after.1 - before.1) / ns);
     [("on_cpu", on_cpu), ("runnable", waited), (blocked, (1.0 - on_cpu - waited).max(0.0))]
@@ -81,16 +81,16 @@ fn truth(before: (f64, f64), after: (f64, f64), ns: f64, blocked: &str) -> [(&st
 
 type Spent = (f64, f64);
 
-/// The kernel's figures for a period, ns: the times of each thread before and after it, the throttled time of the cgroup, and the
-/// length of the period.
+/// The kernel's figures for a measurement, ns: the times of each thread before and after the measurement, the throttled time of
+/// the cgroup, and the length of the measurement.
 struct Kernel {
     threads: BTreeMap<u32, (Spent, Spent)>,
     throttled_ns: u64,
     ns: f64,
 }
 
-/// Returns samples of a process by thread and state, with the kernel's figures for the same time. The time begins when cgscope is
-/// ready and ends when cgscope prints its result.
+/// Returns samples of a process by thread and state, and the kernel's figures for the same time. The kernel's figures are read
+/// when cgscope is ready, and again when cgscope prints its result.
 fn beside_the_kernel(pid: u32, limited: Option<&Cgroup>, options: &[&str]) -> (Value, Kernel) {
     let all = threads(pid);
     let figures = || all.keys().map(|tid| (*tid, schedstat(pid, *tid))).collect::<BTreeMap<_, _>>();
@@ -116,7 +116,7 @@ fn beside_the_kernel(pid: u32, limited: Option<&Cgroup>, options: &[&str]) -> (V
     (serde_json::from_str(&object).expect("an object"), kernel)
 }
 
-/// Threads of the blend that stay in one state: name, state, system call, wait channel.
+/// Threads of the load `blend` that stay in one state: name, state, system call, wait channel.
 const AT_REST: [(&str, &str, &str, &str); 4] = [
     ("sleeper", "sleeping", "clock_nanosleep", "nanosleep"),
     ("pipe", "sleeping", "read", "pipe_read"),
@@ -154,7 +154,7 @@ fn every_thread_of_a_blend_is_in_the_right_state() {
         let truth = truth(before, after, kernel.ns, if name == "workload" { "sleeping" } else { blocked });
         let agreement = agreement(&seen, &truth);
         println!("{name} {tid}: {agreement:.3} correct; samples {seen:?}, kernel {truth:?}");
-        // With 1,200 samples, the standard error is 1.4 % for a thread that spends half of its time in each of two states.
+        // For a thread that spends half of its time in each of two states, 1,200 samples have a standard error of 1.4 %.
         assert!(agreement >= 0.92, "{name}: {agreement}: {seen:?}, but by the kernel's figures {truth:?}");
         sum += agreement;
     }
@@ -277,7 +277,7 @@ fn a_target_that_exits_makes_the_result_incomplete() {
     let mut command = cgscope();
     command.args(["sample", "-d", "60", "-p", &pid]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().expect("the command starts");
-    // Beside other tests, more than 1.5 s passed until the first sample.
+    // While other tests ran, the first sample was taken after more than 1.5 s.
     thread::sleep(patience(5_000));
     load.kill();
     let output = child.wait_with_output().expect("a child of ours");
@@ -291,8 +291,8 @@ fn a_target_that_exits_makes_the_result_incomplete() {
 mod long {
     use super::*;
 
-    /// psn knows only the kernel's state letters, so it merges some of our states into one row. Both must agree about threads
-    /// that always do the same.
+    /// psn knows only the kernel's state letters, so it merges some of our states into one row. For threads that always do the
+    /// same, both must show the same state.
     #[test]
     #[ignore = "all CPUs: asserts shares of samples by state"]
     fn a_walk_of_proc_merges_some_states_and_agrees_otherwise() {
@@ -337,8 +337,8 @@ mod long {
         drop(load);
     }
 
-    /// Both programs read every thread of the host, in all states, with wait channel and system call. The test compares CPU time,
-    /// not elapsed time, because the machine can be busy.
+    /// Both programs read the state, wait channel and system call of every thread of the host. The test compares CPU time, not
+    /// elapsed time, because the machine can be busy.
     #[test]
     fn a_sample_of_5000_threads_costs_at_most_a_twentieth_of_a_walk_of_proc() {
         let (_load, _out) = Load::workload(&["sleep", "5000", "120"], None);
@@ -355,7 +355,7 @@ mod long {
             assert!(object["threads"].as_u64() >= Some(5_000), "{object}");
             object["cpu_s"].as_f64().expect("a time") * 1e3
         };
-        // Alternate, so that other load adds time to both.
+        // Run the two programs in turn, so that other load affects both.
         let pairs: Vec<(f64, f64)> = (0..3).map(|_| (ours(), theirs())).collect();
         let times = median(pairs.iter().map(|(ours_ms, theirs_ms)| theirs_ms / ours_ms));
         println!(
@@ -375,7 +375,7 @@ mod long {
         for (load, cpu, cgroup) in [(&here, 0, &cgroup), (&elsewhere, 1, &other)] {
             let groups = object["groups"].as_array().expect("groups");
             let group = groups.iter().filter(|group| group["tgid"] == load.pid()).collect::<Vec<_>>();
-            // The thread never migrates, so it forms one group, which occurs in each sample.
+            // The thread never migrates, so all its samples are in one group.
             let [group] = group.as_slice() else { panic!("{object}") };
             assert_eq!(group["samples"], object["rounds"], "{group}");
             assert_eq!((&group["cpu"], &group["node"]), (&Value::from(cpu), &Value::from(node_of(cpu))));

@@ -1,4 +1,4 @@
-//! The kernel's own record of waits for a CPU: its trace events of wakeups and switches.
+//! Waits for a CPU, from the kernel's trace events of wakeups and switches.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,17 +8,17 @@ use std::{
     ptr,
 };
 
-/// Buffer size per CPU. On a fast machine, pairs of threads that wake each other need some 40 MiB.
+/// Size of the trace buffer per CPU. On a fast machine, the events of threads that wake each other need some 40 MiB.
 const BUFFER_KIB: &str = "131072";
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waited {
-    /// Time of the end of the wait, ns of CLOCK_MONOTONIC.
+    /// Time at which the wait ended, ns of CLOCK_MONOTONIC.
     pub(crate) end_ns: u64,
     pub(crate) ns: u64,
 }
 
-/// A running trace of some threads' events. Drop removes its instance and its mount.
+/// A running trace of the events of some threads. Drop removes the trace instance and the mount.
 pub(crate) struct SchedTrace {
     mount: PathBuf,
     instance: PathBuf,
@@ -90,8 +90,8 @@ fn unmount(mount: &Path) {
     unsafe { libc::umount2(at.as_ptr(), libc::MNT_DETACH) };
 }
 
-/// Computes waits from a trace. A wait begins with a wakeup, or with a switch-out of a runnable thread. A wait ends with the
-/// switch-in.
+/// Computes waits from a trace. A wait begins when a thread is woken, or is switched out while runnable. A wait ends when the
+/// thread is switched in.
 fn waits(trace: &str, tids: &[u32]) -> BTreeMap<u32, Vec<Waited>> {
     let (mut running, mut since) = (BTreeSet::new(), BTreeMap::new());
     let mut waits: BTreeMap<u32, Vec<Waited>> = tids.iter().map(|tid| (*tid, Vec::new())).collect();
@@ -100,7 +100,7 @@ fn waits(trace: &str, tids: &[u32]) -> BTreeMap<u32, Vec<Waited>> {
         let now_ns = stamp_ns(line);
         if line.contains(" sched_wakeup: ") {
             let tid = number("pid").expect("the woken thread");
-            // A thread that wakes before its switch-out does not wait.
+            // If a thread is woken before it is switched out, it does not wait.
             if !running.contains(&tid) {
                 since.entry(tid).or_insert(now_ns);
             }

@@ -180,7 +180,7 @@ fn a_stopped_screen_restores_the_terminal_and_fg_redraws_all_of_it() {
         terminal.wait_for("Stopped");
         assert!(is_stopped(pid), "{way}");
         terminal.assert_given_back();
-        // Clear the text from before the stop.
+        // Clear the text that was on the screen before the stop.
         terminal.line("clear; fg; echo left with $?");
         let screen = terminal.wait_for("tasks on average");
         assert!(screen.starts_with("cgscope top") && screen.contains("q quit"), "{way}: {screen}");
@@ -205,7 +205,7 @@ fn bg_leaves_a_stopped_screen_stopped_and_does_not_change_the_terminal() {
     for _ in 0..2 {
         terminal.line("clear; bg");
         terminal.wait_for("top -d 0.3");
-        // cgscope waits a moment for a signal to end before it stops.
+        // Before cgscope stops, it waits a moment for a signal that would end it.
         thread::sleep(Duration::from_millis(300));
         wait_until_stopped(pid);
         terminal.assert_given_back();

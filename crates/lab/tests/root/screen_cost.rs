@@ -24,15 +24,15 @@ use crate::{
     pty::Pty,
 };
 
-/// Size of the host for which the screen is designed.
+/// Number of tasks and cgroups on the largest host for which the screen is designed.
 const TASKS: u32 = 10_000;
 const CGROUPS: u32 = 2_000;
-/// Maximum CPU times: for drawing a frame, and for computing an interval with all its derived figures.
+/// Maximum CPU time for drawing a frame, and maximum CPU time for computing an interval with all its derived figures.
 const FRAME: Duration = Duration::from_millis(8);
 const INTERVAL: Duration = Duration::from_millis(20);
-/// CPU time of `Interval::between` on a machine that just meets [`INTERVAL`]: about a quarter of that limit.
+/// CPU time of `Interval::between` on a machine that just meets the limit [`INTERVAL`]. This is about a quarter of that limit.
 const DIFFERENCE: Duration = Duration::from_micros(4_800);
-/// Maximum CPU use of `top`, percent of a core, and its maximum resident memory.
+/// Maximum CPU use of `top`, percent of a core, and maximum resident memory of `top`, bytes.
 const CPU_PERCENT: f64 = 3.0;
 const RSS_BYTES: u64 = 50 << 20;
 
@@ -62,7 +62,7 @@ fn ticks(pid: u32) -> u64 {
     [11, 12].iter().map(|at| fields[*at].parse::<u64>().expect("a number")).sum()
 }
 
-/// Returns the CPU use of a process over this time, percent of a core. Reads the output in this time, as a terminal does.
+/// Returns the CPU use of a process during `time`, percent of a core. During this time, reads the output, as a terminal does.
 fn cpu_percent(pty: &mut Pty, time: Duration) -> f64 {
     let (begun, before) = (Instant::now(), ticks(pty.pid()));
     while begun.elapsed() < time {
@@ -74,7 +74,7 @@ fn cpu_percent(pty: &mut Pty, time: Duration) -> f64 {
     100.0 * used as f64 / per_second / begun.elapsed().as_secs_f64()
 }
 
-/// All tests but the first measure in the test's own process.
+/// The first test measures `top`. The other tests measure in the test's own process.
 mod long {
     use super::*;
 
@@ -140,7 +140,7 @@ mod long {
                 press(&mut app, "t");
                 press(&mut app, "p");
             }
-            // A slow machine takes longer for the difference, too, so scale the limit with the time for the difference.
+            // A slow machine also needs more time for `Interval::between`. So scale the limit with that time.
             let (between, whole): (Vec<_>, Vec<_>) = (0..41)
                 .map(|_| {
                     let between = cpu_time_of(|| drop(black_box(Interval::between(&earlier, &later))));

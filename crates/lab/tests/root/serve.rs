@@ -29,7 +29,7 @@ pub(crate) const VIEWERS: u32 = 61_100;
 pub(crate) struct Daemon {
     dir: Dir,
     http: String,
-    /// URL of its metrics, as the daemon prints it.
+    /// URL of the metrics page, as the daemon prints it.
     metrics: Option<String>,
     process: Option<Background>,
 }
@@ -39,17 +39,17 @@ impl Daemon {
         Self::with("")
     }
 
-    /// Starts a daemon without metrics. `more`: lines of the `[socket]` section, and any sections after it.
+    /// Starts a daemon without metrics. `more` contains lines of the `[socket]` section, and possibly further sections.
     pub(crate) fn with(more: &str) -> Self {
         Self::of("listen = \"\"", more)
     }
 
-    /// Starts a daemon with metrics on a free loopback port. `more`: further lines of the `[http]` section.
+    /// Starts a daemon with metrics on a free loopback port. `more` contains further lines of the `[http]` section.
     pub(crate) fn exporting(more: &str) -> Self {
         Self::of(&exporting(more), "")
     }
 
-    /// Writes the configuration again, with these lines of the `[http]` section.
+    /// Writes the configuration again, with `more` as further lines of the `[http]` section.
     pub(crate) fn configure_exporting(&mut self, more: &str) {
         self.http = exporting(more);
         self.configure("");

@@ -1,4 +1,4 @@
-//! Readings for several viewers. The kernel side marks each task with the viewers that follow the task.
+//! Readings for several viewers. The BPF side marks each task with the viewers that follow the task.
 
 use std::{
     collections::BTreeMap,
@@ -50,7 +50,8 @@ fn named(sample: &Sample, comm: &str) -> Vec<u32> {
     sample.tasks.iter().filter(|task| &*task.comm == comm).map(|task| task.tid).collect()
 }
 
-/// A shell that starts a grandchild for each line that it reads. The grandchild's own parent has exited before the first reading.
+/// A shell that starts a grandchild process for each line that it reads. The parent of the grandchild exits before the first
+/// reading.
 struct Parent {
     shell: Child,
     orphans: Vec<u32>,
@@ -67,8 +68,8 @@ impl Parent {
         self.shell.id()
     }
 
-    /// Requests the next grandchild, and takes a reading `later` after the request. Repeats the reading until it contains the
-    /// grandchild. Returns the grandchild's id.
+    /// Makes the shell start the next grandchild, and takes a reading after the delay `later`. Takes further readings until one
+    /// contains the grandchild. Returns the grandchild's id.
     fn bear(&mut self, collector: &mut Collector, follower: Follower, later: Duration) -> u32 {
         self.shell.stdin.as_mut().expect("a pipe").write_all(b"go\n").expect("the receiver reads");
         let word = Instant::now();
@@ -114,14 +115,14 @@ fn processes_and_their_children_are_followed_for_each_viewer_separately() {
     assert!(marked[&parent.pid()].is_for(one) && marked[&parent.pid()].is_for(other));
     assert!(marked[&me].is_for(other) && !marked[&me].is_for(one));
 
-    // With one of these delays, a reading finds the process before the kernel reports its fork.
+    // Try many delays: with one of them, a reading finds the process before the kernel reports its fork.
     let later = |n| Duration::from_micros(5) * n;
     let orphans: Vec<u32> = (0..BIRTHS).map(|n| parent.bear(&mut collector, one, later(n))).collect();
     let (_, born) = read(&mut collector);
     assert!(orphans.iter().all(|orphan| born[orphan].is_for(other)));
     assert!(!born[&bystander.pid()].is_for(one));
 
-    // A collector without the option `shared` follows no tasks for viewers.
+    // Without the option `shared`, a collector does not follow tasks for viewers.
     let mut alone = crate::bench::follow(&[me]);
     alone.sample().expect("a sample");
     assert!(alone.followed().is_empty());
@@ -131,7 +132,7 @@ fn processes_and_their_children_are_followed_for_each_viewer_separately() {
     let (_, after) = read(&mut collector);
     let orphan = orphans[0];
     assert!(!after[&orphan].is_for(one) && after[&orphan].is_for(other));
-    // Reuse the same follower slot for another viewer, without a reading in between.
+    // Give the same follower slot to another viewer before the next reading.
     collector.follow_no_longer(other);
     collector.follow(other, &[bystander.pid()]);
     let (_, after) = read(&mut collector);

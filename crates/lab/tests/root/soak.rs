@@ -1,4 +1,4 @@
-//! Half an hour of churn, and failing system calls: `cargo xtask test --long soak`.
+//! Tests with half an hour of churn, and tests with failing system calls. Run them with `cargo xtask test --long soak`.
 
 mod failing;
 
@@ -22,7 +22,7 @@ use crate::{
 };
 
 const MINUTES: u64 = 30;
-/// Time after which caches and the allocator have reached their sizes.
+/// Time after which caches and allocated memory no longer grow.
 const WARM_MINUTES: u64 = 10;
 const EVERY: Duration = Duration::from_secs(15);
 
@@ -61,7 +61,7 @@ impl Held {
 
 type Figure = fn(&Held) -> f64;
 
-/// Returns the growth of a figure in ten minutes, by least squares.
+/// Returns how much a figure grows in ten minutes, from a least-squares line.
 fn growth(held: &[Held], figure: Figure) -> f64 {
     let count = held.len() as f64;
     let mean = |of: &dyn Fn(&Held) -> f64| held.iter().map(of).sum::<f64>() / count;
@@ -70,7 +70,7 @@ fn growth(held: &[Held], figure: Figure) -> f64 {
     both / mean(&|one| (one.minute - minute).powi(2)) * 10.0
 }
 
-/// Renames a cgroup repeatedly (only v1 can), so that it has new names all the time.
+/// Gives a cgroup new names all the time. Only cgroups of v1 can be renamed.
 fn rename(cgroup: &Cgroup, until: Instant) {
     let mut path = cgroup.path.join("renamed");
     fs::create_dir(&path).expect("a cgroup of ours");
@@ -98,7 +98,7 @@ fn takes_nothing(daemon: &Daemon) -> UnixStream {
 /// Starts one viewer of each other kind.
 fn viewers(daemon: &Daemon, dir: &Dir) -> Vec<Background> {
     let socket = daemon.socket();
-    // Run the viewers as a user with limits. Root has none.
+    // Run the viewers as a user, because the daemon sets no limits for root.
     let viewer = |args: &[&str]| {
         let mut command = cgscope();
         command.args(args).args(["--connect", &socket]);
@@ -112,8 +112,8 @@ fn viewers(daemon: &Daemon, dir: &Dir) -> Vec<Background> {
         &["hist", "--json", "1"],
         &["stat", "1"],
         &["top", "-b", "-d", "1"],
-        // This viewer has one interval of a day. Until its end, the daemon keeps the figures of exited tasks and removed cgroups
-        // for it.
+        // The interval of this viewer is a day. Until the interval ends, the daemon must keep the figures of exited tasks and
+        // removed cgroups for this viewer.
         &["record", "-o", &day, "-i", "24h"],
     ];
     keep.into_iter().map(viewer).collect()

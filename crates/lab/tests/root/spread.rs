@@ -1,4 +1,4 @@
-//! Many cgroups with tasks in each.
+//! A load that has tasks in many cgroups.
 
 use std::{
     fs, thread,
@@ -7,7 +7,7 @@ use std::{
 
 use crate::load::{Cgroup, Load};
 
-/// Threads in many cgroups below one test cgroup. Drop ends the threads and removes the cgroups.
+/// Threads in many cgroups. These cgroups are children of one test cgroup. Drop ends the threads and removes the cgroups.
 pub(crate) struct Spread {
     load: Load,
     pub(crate) cgroup: Cgroup,
@@ -27,7 +27,7 @@ impl Spread {
     fn start(name: &str, cgroups: usize, threads: usize, seconds: u64, more: &[&str]) -> Self {
         let cgroup = Cgroup::new(name);
         let directory = cgroup.path.display().to_string();
-        // Construct this before the first cgroup, so that drop removes the cgroups if one cannot be made.
+        // Construct this value before the first cgroup. If a cgroup cannot be made, drop removes the others.
         let mut spread = Self { load: Load::start("true", &[], None), cgroup, count: cgroups };
         for i in 0..cgroups {
             fs::create_dir(format!("{directory}/{i}")).expect("a cgroup");

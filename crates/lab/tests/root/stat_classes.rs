@@ -1,4 +1,4 @@
-//! The sentences of `cgscope stat`: the class of known loads, and the cgroup behind which a command was queued.
+//! The sentences that `cgscope stat` prints: the class of known loads, and the cgroup for which a command waited.
 
 use std::{thread, time::Duration};
 
@@ -19,7 +19,7 @@ fn said_of(text: &str, pid: u32) -> String {
 /// Field case 4: the output states the class.
 #[test]
 fn a_pool_that_waits_for_the_network_is_io_bound() {
-    // Give the cgroup priority over other load. A nice value would only count within its session.
+    // Give the cgroup priority over other load. A nice value would have an effect only within its own session.
     let cgroup = Cgroup::new("classes-pool");
     cgroup.favour();
     let (load, _out) = Load::workload(&["prefork", "4", "60"], Some(&cgroup));
@@ -30,7 +30,7 @@ fn a_pool_that_waits_for_the_network_is_io_bound() {
     assert_eq!(workers.len(), 4);
     for worker in workers {
         let says = said_of(&text, worker);
-        // If other load takes the CPUs, the sentence can begin with `mixed`.
+        // If other load uses the CPUs, the sentence can begin with `mixed`.
         assert!(says.trim_start_matches("mixed, ").starts_with("I/O-bound"), "{says}");
         assert!(says.contains("blocked on network "), "{says}");
     }
@@ -64,7 +64,7 @@ fn a_command_that_sleeps_is_blocked_on_a_timer() {
     assert!(ms.is_some_and(|ms| (ms - 500.0).abs() <= 50.0), "{said}");
 }
 
-/// Blocked time of exited threads must not lead to the verdict that more CPU will not help.
+/// The blocked time of exited threads must not cause the verdict that more CPU will not help.
 #[test]
 #[ignore = "all CPUs: asserts how busy the host is"]
 fn sleepers_that_exit_do_not_hide_that_the_cpus_are_busy() {

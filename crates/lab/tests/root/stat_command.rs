@@ -1,4 +1,4 @@
-//! `cgscope stat -- CMD`: the summary, and the parts that are missing if the host refuses a feature.
+//! `cgscope stat -- CMD`: the summary, and which parts are missing if the host refuses a feature.
 
 use std::{
     fs,
@@ -37,7 +37,7 @@ pub(crate) fn ns(object: &Value, path: &str) -> u64 {
     object.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("{path} in {object}"))
 }
 
-/// Returns the directory in which `stat` makes cgroups for commands.
+/// Returns the directory of this process's v2 cgroup. `stat` makes the cgroups for commands there.
 pub(crate) fn unified() -> Option<PathBuf> {
     let mount = CgroupMounts::read(Path::new("/")).unified?;
     let cgroups = fs::read_to_string("/proc/self/cgroup").expect("our cgroups");
@@ -72,7 +72,7 @@ pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A running `cgscope stat -- CMD` with output that can be read line by line. Killed on drop.
+/// A running `cgscope stat -- CMD`. Tests read its output line by line. Drop kills it.
 pub(crate) struct Running {
     pub(crate) child: Child,
     out: BufReader<std::process::ChildStdout>,
@@ -84,9 +84,8 @@ impl Running {
         let mut command = cgscope();
         command.args(["stat", "--", "sh", "-c", script]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-        // The test runner can ignore SIGHUP, as `nohup` does. A shell cannot trap a signal that was ignored when the shell
-        // started.
-        // SAFETY: the closure makes one system call between fork and exec.
+        // Reset SIGHUP. The test runner can ignore SIGHUP, as `nohup` does. A shell cannot trap a signal that was ignored when
+        // the shell started. SAFETY: the closure makes one system call between fork and exec.
         unsafe {
             command.pre_exec(|| {
                 libc::signal(libc::SIGHUP, libc::SIG_DFL);

@@ -16,8 +16,8 @@ use crate::{
     stat_command::{BUSY, MS, Running, is_alive, kill, leftovers, ns, stat, unified, wait_until},
 };
 
-/// Moves the test out of a cgroup that enables controllers for its children; only a root cgroup with processes can be such a
-/// cgroup. There, commands would get no cgroup of their own. Drop moves the test back.
+/// Moves the test into another cgroup if the test's cgroup enables controllers for its children. In such a cgroup, commands would
+/// get no cgroup of their own. Only a root cgroup can have both processes and enabled controllers. Drop moves the test back.
 pub(crate) struct Home(Option<(PathBuf, PathBuf)>);
 
 impl Home {
@@ -90,7 +90,7 @@ fn processes_that_outlive_the_command_are_counted_named_and_not_killed() {
     assert!(ran > waited_for + 50 * MS, "its time is counted: {ran}, {waited_for}");
     let all = ns(&summary, "/cpu/usage_ns");
     assert!(all.abs_diff(ran) <= 10 * MS + ran / 100, "{all} {ran}");
-    // The daemon is in the same cgroup as without cgscope, and the command's own cgroup is removed.
+    // The daemon that CMD started is in the same cgroup as it would be without cgscope. The own cgroup of CMD is removed.
     assert!(!cgroup.expect("its cgroups").contains("cgscope-stat"));
     let own = summary["own_cgroup"].as_str().expect("a cgroup of its own");
     let mount = CgroupMounts::read(Path::new("/")).unified.expect("a v2 hierarchy");

@@ -88,7 +88,7 @@ fn the_command_has_the_same_signal_settings_as_without_cgscope() {
 }
 
 /// Returns the signal sets in `/proc/PID/status`, without signals 32 and 33. The C library reserves these two signals. Any
-/// program with threads has handlers for them, which `execve` resets.
+/// program with threads has handlers for these signals, and `execve` resets the handlers.
 fn signals(status: &str) -> Vec<(String, u64)> {
     let sets = status.lines().filter_map(|line| line.split_once(":\t"));
     let set = |text: &str| u64::from_str_radix(text, 16).expect("a set") & !(0b11 << 31);

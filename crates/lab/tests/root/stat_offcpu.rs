@@ -94,13 +94,14 @@ fn the_stacks_of_a_command_sum_to_the_blocked_time_in_its_summary() {
     assert_near(*slept_ns, ns(&summary, "/threads_time/blocked_on/timer"));
 }
 
-/// A reading can find a task runnable after a sleep. The reading must still contain the stack of the sleep. Otherwise the sleep
-/// counts again when the task runs.
+/// At a reading, a task can have woken up but still wait for a CPU. The reading must already contain the stack of its sleep.
+/// Otherwise the sleep would count again when the task runs.
 #[test]
 #[ignore = "all CPUs: a real-time loop leaves 5 % of its CPU to others"]
 fn a_sleep_counts_once_for_its_stack_if_the_task_then_waits_for_a_cpu() {
     let culprit = Cgroup::new("offcpu-fifo");
-    // The kernel might not have freed the runtime of an earlier test's cgroup yet. This value leaves room for both.
+    // The kernel might not have freed the runtime of an earlier test's cgroup yet. So request less than half of the available
+    // runtime.
     allow_realtime(&culprit, 450_000);
     let fifo = ["-c", "1", "chrt", "-f", "1", "sh", "-c", "while :; do :; done"];
     let _runs = Load::start("taskset", &fifo, Some(&culprit));

@@ -1,5 +1,5 @@
-//! Columns of `cgscope stat` that pidstat lacks: `p99`, compared with the kernel's events, and `node`, compared with the kernel's
-//! files.
+//! Columns of `cgscope stat` that pidstat does not have. Tests compare `p99` with the kernel's events, and `node` with the
+//! kernel's files.
 
 use std::{collections::BTreeMap, fs, ops::Range, thread, time::Duration};
 
@@ -13,11 +13,11 @@ use crate::{
 };
 
 const SECONDS: &str = "4";
-/// Tolerance for clocks. The scheduler reads its clock some time before it writes an event, at both ends of a wait. A virtual CPU
-/// can be paused in between, and the trace prints only µs.
+/// Tolerance for clocks. At both ends of a wait, the scheduler reads its clock some time before it writes the event. The
+/// hypervisor can pause the CPU between these two steps. Also, the trace prints only µs.
 const CLOCKS_NS: f64 = 100_000.0;
-/// Number of waits per thread that can end while the threads are read. The reader reads one thread after another, and it can wait
-/// for a CPU itself.
+/// Number of waits per thread that can end while the collector reads the threads. The collector reads one thread after another,
+/// and can itself wait for a CPU.
 const AT_THE_END: usize = 1;
 const READING_NS: u64 = 100_000_000;
 
@@ -45,7 +45,7 @@ fn tids(load: &Load) -> Vec<u32> {
 
 struct Events<'w> {
     threads: Vec<&'w [Waited]>,
-    /// Only waits that ended in this range (ns) count.
+    /// Tests use only waits that ended in this range, ns.
     within: Range<u64>,
 }
 
@@ -82,7 +82,8 @@ impl Events<'_> {
     fn assert_is(&self, what: &str, wait: &Value) {
         match (wait["p99_ns"].as_f64(), self.p99()) {
             (Some(ours), Some(_)) => self.assert_holds(what, ours),
-            // All waits were at an end of the interval. A sleeping thread has such a wait when it is continued.
+            // All waits ended close to the start or end of the interval. For example, a stopped thread that sleeps has such a
+            // wait when it is continued.
             (Some(_), None) => assert!(wait["count"].as_u64() <= Some(AT_THE_END as u64), "{what}: {wait}"),
             (None, _) => assert_eq!(wait["count"], 0, "{what}: {wait}"),
         }
@@ -130,15 +131,15 @@ fn the_node_column_has_the_node_of_the_last_cpu() {
 mod long {
     use super::*;
 
-    /// Compares the p99 of three loads: throttled, queued behind others, and often woken. A unit test shows that the table has
-    /// the same figures as the objects.
+    /// Compares the p99 of three loads: one is throttled, one waits for other tasks, and one is often woken. Reads the p99 from
+    /// JSON; a unit test checks that the table shows the same figures.
     #[test]
     #[ignore = "all CPUs: traces all switches"]
     fn p99_equals_that_of_the_kernels_own_events() {
         let half = half_a_cpu("stat-p99");
         let crowd = Cgroup::new("stat-p99-crowd");
-        // The sleepers have their own cgroup. Together with loops in one cgroup, and with a loop in another cgroup, they would
-        // keep all other tasks off the CPUs for seconds (docs/testing.md).
+        // Give the sleepers their own cgroup. If they shared a cgroup with the loops, these tasks and the loop in the other
+        // cgroup would keep all other tasks off the CPUs for seconds (docs/testing.md).
         let sleepers = Cgroup::new("stat-p99-sleepers");
         let limited = Load::busy_loop(Some(&half));
         let (in_line, _out) = Load::workload(&["burn", "4", "90", "pin"], Some(&crowd));
@@ -148,7 +149,7 @@ mod long {
         let [in_half, in_line, woken] = loads.each_ref().map(tids);
         let all = [in_half.as_slice(), &in_line, &woken].concat();
 
-        // The loads are stopped until trace and stat are ready, so that neither misses a wait and attaching is fast.
+        // Stop the loads until trace and stat are ready. Then neither misses a wait, and attaching is fast.
         loads.iter().for_each(|load| signal(load, libc::SIGSTOP));
         let trace = SchedTrace::start(&all);
         let stat = Measuring::start(&["--json", "--all", "-p", &pids(&loads.each_ref()), SECONDS, "1"]);

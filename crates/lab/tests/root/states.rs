@@ -14,8 +14,8 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// Returns field 3 (the state letter) of a thread's `stat`, and its `schedstat`. A thread with an unchanged `schedstat` has not
-/// run.
+/// Returns the state letter of a thread (field 3 of `stat`), and the text of `schedstat`. If `schedstat` does not change, the
+/// thread has not run.
 fn kernel_says(tgid: u32, tid: u32) -> Option<(char, String)> {
     let read = |file: &str| fs::read_to_string(format!("/proc/{tgid}/task/{tid}/{file}")).ok();
     let schedstat = read("schedstat")?;
@@ -39,8 +39,8 @@ fn signal(pid: u32, signal: i32) {
 /// Stops the process as a debugger does. The process continues when this thread exits.
 fn trace(pid: u32) {
     let (pid, mut status) = (pid as i32, 0);
-    // SAFETY: the child is ours, and `waitpid` writes the whole number. This `waitpid` consumes the stop; otherwise the test
-    // would take the stop for the process's exit.
+    // SAFETY: the child is ours, and `waitpid` writes the whole number. This `waitpid` consumes the report of the stop. Otherwise
+    // the test would mistake the stop for the exit of the process.
     let is_stopped = unsafe {
         libc::ptrace(libc::PTRACE_ATTACH, pid, 0, 0) == 0 && libc::waitpid(pid, &mut status, 0) == pid
     };
@@ -90,7 +90,7 @@ impl Scene {
     }
 }
 
-/// Checks the states in the first reading, in a later one, and after two of them have changed.
+/// Checks the states three times: in the first reading, in a later reading, and after two processes have changed their state.
 fn assert_follows(follow: fn(&[u32]) -> Collector) {
     let scene = Scene::new();
     let mut collector = follow(&scene.pids());
@@ -117,7 +117,8 @@ fn the_coarse_mode_has_the_same_states() {
     assert_follows(follow_coarsely);
 }
 
-/// Compares the state of each task that does not run during the reading with the kernel's letter. Kernel threads are included.
+/// Compares the state of each task with the kernel's letter, except for tasks that run during the reading. Includes kernel
+/// threads.
 #[test]
 fn the_state_of_every_task_that_does_not_run_is_the_kernels_letter() {
     let mut collector = follow(&[]);
@@ -132,7 +133,7 @@ fn the_state_of_every_task_that_does_not_run_is_the_kernels_letter() {
     for ((tgid, tid), (before, after)) in threads.iter().zip(before.into_iter().zip(after)) {
         let Some((letter, _)) = before.filter(|before| Some(before) == after.as_ref()) else { continue };
         let task = sample.tasks.iter().find(|task| task.tid == *tid);
-        // Skip woken tasks: our reading and the kernel's files can see a wakeup at different moments.
+        // Skip woken tasks: a wakeup can happen between our reading and the reading of the kernel's files.
         let Some(task) = task.filter(|task| task.pending.is_none() && !task.on_cpu) else { continue };
         assert_eq!(task.state.map(TaskState::letter), Some(letter), "{tgid} {tid} {}", task.comm);
         compared.push(letter);
@@ -148,7 +149,7 @@ fn the_state_of_every_task_that_does_not_run_is_the_kernels_letter() {
     );
 }
 
-/// A throttled task is runnable: the quota keeps it off the CPU, not the task itself.
+/// A throttled task is runnable, because the quota keeps the task off its CPU.
 #[test]
 fn a_task_out_of_quota_is_running_all_the_time() {
     let limited = Cgroup::new("states");

@@ -27,7 +27,7 @@ fn done(words: &[&str]) -> String {
     stdout(&output).trim().to_owned()
 }
 
-/// Services and changed units. Drop stops the services and reverts the units' settings.
+/// Services that a test started, and units whose settings it changed. Drop stops the services and restores the settings.
 #[derive(Default)]
 struct Units {
     services: Vec<String>,
@@ -159,7 +159,7 @@ fn weights_are_those_of_the_units() {
     let interval = measure(COMMANDS[0]);
     let weight = |unit: &str| &row(&interval, &format!("/system.slice/{unit}.service"))["weight"];
     assert_eq!([weight("heavy"), weight("plain")], [&json!(300), &json!(100)], "{interval}");
-    // systemd writes `cpu.idle`, for which the kernel reports the smallest weight.
+    // systemd writes to `cpu.idle`. Then the kernel reports the smallest weight.
     assert_eq!(weight("idle"), &1, "{interval}");
 }
 

@@ -22,13 +22,13 @@ pub(crate) struct Terminal {
 
 impl Terminal {
     pub(crate) fn new(width: u16, height: u16) -> Self {
-        // Each terminal has its own server, because an earlier server can still be exiting.
+        // Each terminal has its own tmux server, because the server of an earlier terminal can still be exiting.
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let socket = format!("cgscope-test-{}-{number}", std::process::id());
         let terminal = Self { socket, home: Dir::new("terminal") };
-        // The shell starts in a separate directory, which also contains the settings. So programs neither read nor write a user's
-        // settings.
+        // The shell starts in a directory of its own, which also contains the settings. So programs in this terminal neither read
+        // nor write a user's settings.
         let home = terminal.home.path().display().to_string();
         let shell = format!("env PS1='$ ' {SETTINGS}={home} sh");
         let (width, height) = (width.to_string(), height.to_string());
@@ -83,8 +83,8 @@ impl Terminal {
         self.tmux(&["send-keys", "-l", text]);
     }
 
-    /// Returns the text on the screen. tmux ignores synchronized updates, so a capture can contain halves of two frames. So the
-    /// text counts only if two successive captures are equal. If the screen changes all the time, the last capture is returned.
+    /// Returns the text on the screen. tmux ignores synchronized updates, so a capture can contain halves of two frames. Returns
+    /// a capture that equals the capture before it. If the screen changes all the time, returns the last capture.
     pub(crate) fn screen(&self) -> String {
         let capture = || self.tmux(&["capture-pane", "-p"]);
         let mut screen = capture();

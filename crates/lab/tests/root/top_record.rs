@@ -1,4 +1,4 @@
-//! `top --record`: everything on the screen is also recorded, and recording does not reduce what the screen shows.
+//! `top --record`. Everything on the screen is also recorded, and the screen shows as much as without a recording.
 
 use std::{
     fs,
@@ -55,7 +55,7 @@ fn a_full_disk_ends_the_recording_but_not_the_output() {
     let dir = Dir::small("top-full", 16);
     let file = dir.file("a.rec");
     let load = Load::busy_loop(None);
-    // About 80 samples of one task fit on this disk, whatever else the host does.
+    // About 80 samples of one task fit on this disk, independent of other load on the host.
     let pid = load.pid().to_string();
     let output = run(&["top", "-b", "--json", "-d", "20ms", "-n", "300", "-p", &pid, "--record", &file]);
     let said = stderr(&output);
@@ -84,8 +84,8 @@ fn an_interrupted_interval_is_neither_printed_nor_recorded() {
         .expect("cgscope starts");
     let mut lines = BufReader::new(child.stdout.take().expect("its output is ours")).lines();
     let first = lines.next().expect("an interval").expect("text");
-    // Less than a tenth of the next interval has passed.
-    // SAFETY: the child is ours and has not been reaped.
+    // Send the signal early in the next interval, before a tenth of it has passed. SAFETY: the child is ours and has not been
+    // reaped.
     unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
     let shown: Vec<String> = std::iter::once(first).chain(lines.map_while(Result::ok)).collect();
     assert_ended(child.wait().expect("a child of ours").code(), &shown.join("\n"), OF_THE_HOST);
@@ -119,7 +119,7 @@ fn the_screen_shows_that_it_records_and_prints_the_file_name_at_exit() {
     std::thread::sleep(patience(1_000));
     terminal.press("q");
     let screen = terminal.wait_for("left with 0");
-    // Messages from before the first frame are visible again.
+    // Messages that were printed before the first frame are visible again.
     for said in ["it is kept as", "samples, ", "`cgscope replay "] {
         assert!(screen.contains(said), "{said:?}: {screen}");
     }

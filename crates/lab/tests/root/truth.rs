@@ -1,4 +1,4 @@
-//! Our sum of waits equals the kernel's sum.
+//! Compares our sum of waits with the kernel's sum.
 
 use std::{thread, time::Duration};
 
@@ -9,8 +9,8 @@ use crate::{
     load::Load,
 };
 
-/// Returns the part of an unfinished wait that the kernel has already added to its sum, ns. Our sum includes this part when the
-/// wait ends.
+/// Returns the part of an unfinished wait that the kernel has already added to its sum, ns. Our sum includes this part only after
+/// the wait has ended.
 fn booked_ns(sample: &Sample, serial: u64) -> u64 {
     let task = sample.tasks.iter().find(|task| task.serial == serial);
     task.and_then(|task| task.pending.as_ref()).map_or(0, |pending| pending.booked_ns)
@@ -36,8 +36,8 @@ pub(crate) fn assert_sums_equal(run: &Run) {
         );
         exact += usize::from(ours == kernel);
     }
-    // A reading can fall between the hook and the kernel's own addition of a wait. Then the sums differ by that one wait. All
-    // other sums must be equal. An emulated CPU can stop between the two.
+    // The hook counts a wait just before or after the kernel does. If a reading falls between the two, the sums differ by that
+    // wait. All other sums must be equal. An emulated CPU can stop between the two, so this happens more often there.
     let tasks = run.whole.tasks.len();
     let least = if is_emulated() { 0.5 } else { 0.75 } * tasks as f64;
     assert!(exact as f64 >= least, "only {exact} of {tasks} sums equal the kernel's to the nanosecond");
@@ -81,7 +81,7 @@ pub(crate) fn check(load: &Load, seconds: u64) -> Interval {
     let run = measure(&mut follow(&pids), &pids, seconds);
     assert_sums_equal(&run);
     assert_between_the_files(&run);
-    // The whole host is measured, so rows of other tasks can have been merged.
+    // The collector measures the whole host, so it can merge rows of other tasks. Ignore such losses.
     let lost: Vec<_> = run.whole.losses.nonzero().filter(|(loss, _)| !loss.leaves_result_whole()).collect();
     assert_eq!(lost, []);
     run.whole
@@ -126,7 +126,7 @@ fn sums_are_equal_for_context_switches_of_stress_ng() {
 
 #[test]
 fn switch_counts_equal_the_kernels_while_a_task_sleeps() {
-    // Nothing changes while the load sleeps, so the counts must be equal, not only bounded.
+    // While the load sleeps, the counts do not change. So our counts must equal the kernel's exactly.
     let (load, _out) = Load::workload(&["sleep", "20", "30"], None);
     let pids = load.pids();
     let mut collector = follow(&pids);
@@ -171,10 +171,10 @@ fn tasks_that_already_wait_at_the_start_are_counted() {
     }
 }
 
-/// When a task exits, the hook adds its histogram to the histogram of its cgroup row by row.
+/// When a task exits, the hook adds each row of the task's histogram to the histogram of its cgroup.
 #[test]
 fn histograms_of_tasks_that_exit_have_all_their_waits() {
-    // Four loops at a time on one CPU wait for milliseconds.
+    // Four loops share one CPU, so each wait lasts some milliseconds.
     let script =
         "while :; do for n in 1 2 3 4; do timeout 0.2 sh -c 'while :; do :; done' & done; wait; done";
     let _load = Load::start("taskset", &["-c", "0", "sh", "-c", script], None);
@@ -190,8 +190,8 @@ fn histograms_of_tasks_that_exit_have_all_their_waits() {
     println!("{count} waits in the buckets of {}; {}", total["waits"], json_lines(&output)[0]["losses"]);
     println!("by cause {}, {}", total["by_cause"], stderr(&output));
     assert!((sum(0)..=sum(1)).contains(&waited_ns), "{waited_ns} not in {} to {}", sum(0), sum(1));
-    // The loops wait for each other. If a wait loses its cause when its task exits, it becomes part of `wakeup`, the remainder of
-    // a row.
+    // The loops wait for each other. If a wait lost its cause when its task exits, `wakeup` would include the wait, because
+    // `wakeup` is the remainder of a row.
     let rows = total["hist_by_cause"].as_array().expect("rows");
     let of_loops = |row: &&serde_json::Value| (1e6..32e6).contains(&number(&row[0]));
     let sum = |cause: &str| rows.iter().filter(of_loops).map(|row| number(&row[2][cause])).sum::<f64>();

@@ -1,4 +1,4 @@
-//! `cgscope whatif`: its answers about other quotas, compared with measurements under these quotas.
+//! Compares the answers of `cgscope whatif` about other quotas with measurements under these quotas.
 
 mod live;
 mod long;
@@ -22,7 +22,7 @@ use crate::{
 
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
-    /// The program that runs `args`; `None` for `workload`.
+    /// The program to run with `args`. `None` means `workload`.
     pub(crate) program: Option<&'static str>,
     pub(crate) args: &'static [&'static str],
 }
@@ -64,7 +64,7 @@ impl Limit {
     }
 }
 
-/// Creates a cgroup that takes precedence over other programs of the host, so that only its quota holds it back.
+/// Creates a cgroup with precedence over other programs of the host, so that only the quota limits its CPU time.
 fn limited(limit: Limit) -> Cgroup {
     let cgroup = Cgroup::new("whatif");
     limit.apply(&cgroup);
@@ -96,7 +96,7 @@ impl Counted {
         }
     }
 
-    /// Returns the difference of the counters from `self` to `now`, as rates. `seconds` is the time between the two.
+    /// Returns by how much the counters increased from `self` to `now`, as rates. `seconds` is the time between `self` and `now`.
     pub(crate) fn until(&self, now: &Self, seconds: f64) -> Measured {
         Measured {
             share: (now.throttled - self.throttled) as f64 / (now.periods - self.periods).max(1) as f64,
@@ -117,7 +117,7 @@ pub(crate) fn measure(kind: &Kind, limit: Limit, seconds: u64) -> Measured {
     count(&cgroup, seconds)
 }
 
-/// A recording of a load under a limit, and the cgroup for which tests request answers.
+/// A recording of a load under a limit, and the path of the cgroup about which tests ask `whatif`.
 pub(crate) struct Recorded {
     dir: Rc<Dir>,
     path: String,
@@ -160,7 +160,7 @@ impl Recorded {
         if answers.iter().any(is_unanswered) {
             assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
         } else {
-            // The answers do not contain the losses of the recording; the report does.
+            // Read the losses of the recording from `report`, because the answers do not contain them.
             assert_ended(output.status.code(), &stdout(&run(&["report", &self.file()])), OF_THE_HOST);
         }
         answers.into_iter().find(|answer| answer["path"] == self.path).expect("an answer for the cgroup")
@@ -170,7 +170,7 @@ impl Recorded {
         self.ask(&limit.options().each_ref().map(String::as_str))
     }
 
-    /// Returns the row for a limit; `None` if there is no advice.
+    /// Returns the row for a limit, or `None` if there is no advice.
     pub(crate) fn row(&self, limit: Limit) -> Option<Value> {
         self.ask_for(limit)["rows"].as_array().and_then(|rows| rows.first().cloned())
     }
@@ -214,7 +214,7 @@ fn assert_report_names_the_least_quota(recorded: &Recorded) {
     assert!(line.contains("has 0.5 CPUs; ") && line.contains("would have been enough"), "{line}");
 }
 
-/// With P the period and q the quota in CPUs, a loop is throttled for P (1 - q) in each period. It needs a whole CPU.
+/// A busy loop needs a whole CPU. So with a quota of q CPUs, it is throttled for P (1 - q) in each period of length P.
 #[test]
 #[ignore = "one CPU: asserts the share of throttled periods"]
 fn a_busy_loop_is_simulated_as_its_closed_form_says_and_the_report_names_its_least_quota() {
@@ -228,7 +228,8 @@ fn a_busy_loop_is_simulated_as_its_closed_form_says_and_the_report_names_its_lea
     assert!((0.9..=1.1).contains(&least) && answer["is_least_demand"] == true, "{answer}");
 }
 
-/// If work waits for CPUs, its arrival time is unknown: each request might have arrived only when the one before it was done.
+/// If work waits for CPUs, it is unknown when requests arrived: each request might have arrived only after the previous request
+/// was done.
 #[test]
 #[ignore = "one CPU: a neighbour takes most of it"]
 fn there_is_no_advice_where_waiting_for_cpus_hides_when_work_arrives() {

@@ -1,4 +1,4 @@
-//! Tests that arbitrary samples do not crash the daemon.
+//! Tests that even meaningless samples do not crash the daemon.
 
 use cgscope_metrics::{Config, Format, Metrics};
 use cgscope_model::Interval;

@@ -60,7 +60,7 @@ fn states(metrics: &Metrics) -> [f64; 4] {
     ["exported", "over_limit", "too_deep", "excluded"].map(|state| states[&(state.into(), state.into())])
 }
 
-/// Returns the same kind of interval, for paths that need not be in [`PATHS`].
+/// Like [`interval`], but the paths need not be in [`PATHS`].
 fn interval_of(waited_ms: &[(String, u64)]) -> Interval {
     let tasks = (1..).zip(waited_ms).map(|(cgroup_id, (_, ms))| TaskInterval {
         reading: TaskReading { cgroup_id, ..TaskReading::default() },
@@ -192,7 +192,7 @@ fn blamed(metrics: &mut Metrics, pairs: &[(&str, u64, u64)]) {
     metrics.add(&Interval { pairs, ..interval(&everybody) });
 }
 
-/// Returns the waits of all pairs of a victim and a culprit, ms.
+/// Returns the wait times of all pairs of a victim and a culprit, ms.
 fn all_culprits(metrics: &Metrics) -> BTreeMap<(String, String), f64> {
     let mut all = family(metrics, "cgscope_culprit_wait_seconds_total");
     all.values_mut().for_each(|seconds| *seconds = (*seconds * 1e3).round());
@@ -298,7 +298,8 @@ fn the_cgroups_of_one_user_do_not_take_the_places_of_others() {
     metrics.add(&interval_of(&all));
     let exported = exported(&metrics);
     assert_eq!(exported.len(), 40);
-    // Half of 39 places are divided evenly. `/user` gets 10, of which half are for descendants of `/user/other`; `/pods` gets 9.
+    // 39 / 2 = 19 places are divided evenly: `/user` gets 10 and `/pods` gets 9. `/user` divides its places between
+    // `/user/hostile` and `/user/other`, which needs only one.
     let of = |root: &str| exported.iter().filter(|path| path.starts_with(root)).count();
     assert_eq!((of("/pods"), of("/user/other")), (9, 1), "{exported:?}");
     // If there are enough places, each cgroup gets one.
@@ -313,16 +314,17 @@ fn renames_make_an_eighth_of_the_places_new_in_a_minute_and_others_come_at_once(
     let mut seen = std::collections::BTreeSet::new();
     for second in 0..60 {
         let renamed = (0..100).map(|at| (format!("/user.slice/user-1000.slice/x/{at}-{second}"), 10));
-        // In each second one pod starts. Pods wait less.
+        // One pod starts in each second. Pods wait less than the renamed cgroups.
         let pods = (0..=second).map(|pod| (format!("/kubepods/burstable/pod{pod}/app"), 1));
         metrics.add(&interval_of(&renamed.chain(pods).collect::<Vec<_>>()));
         let exported = exported(&metrics);
         let of_pods = exported.iter().filter(|path| path.ends_with("/app")).count();
-        // Half of 80 places are divided evenly, and a pod takes two of them.
+        // 40 of the 80 places are divided evenly. A pod takes two places: for itself and for its child `app`.
         assert!(of_pods >= (second + 1).min(9), "{second}: {exported:?}");
         seen.extend(exported.into_iter().filter(|path| path.contains("user-1000")));
     }
-    // The first second adds any number. Later, 10 are added at once, and 10 in the minute. Three ancestors are exported, too.
+    // The first second can add any number of cgroups of this user. After that, 10 more can be added at once, and 10 more within
+    // the minute. Three of their ancestors are also exported.
     assert!((60..=103).contains(&seen.len()), "{}", seen.len());
 }
 

@@ -1,4 +1,4 @@
-//! Tests of the public interface: pages, which cgroups are on them, and their documentation.
+//! Tests of the public interface: the pages, which cgroups they contain, and their documentation.
 #![allow(missing_docs, reason = "tests are sentences")]
 
 #[path = "../../../model/tests/schedules/any/mod.rs"]

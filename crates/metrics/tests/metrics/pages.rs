@@ -12,7 +12,7 @@ use cgscope_model::{Cause, CgroupReading, ContainerReading, Interval, Mode, Name
 
 use crate::parsed::{self, Key};
 
-/// Index in [`Interval::cgroups`], and the names of container, pod and namespace there.
+/// Index of a cgroup in [`Interval::cgroups`], and the names of its container, pod and namespace.
 type Named<'a> = (usize, Option<&'a str>, Option<&'a str>, Option<&'a str>);
 
 fn name(interval: &mut Interval, named: &[Named<'_>]) {
@@ -244,7 +244,7 @@ fn any_path_is_read_back_unchanged_beside_the_names_of_the_runtime() {
     let unnamed = interval.clone();
     name(&mut interval, &[(2, Some("web"), None, Some("shop\""))]);
     metrics.add(&interval);
-    // The runtime is unavailable for a while: the known names stay.
+    // In the second interval the container runtime is unavailable. The known names must stay.
     metrics.add(&unnamed);
     let samples = samples(&metrics);
     let pod = "0123456789abcdef".repeat(2);

@@ -1,11 +1,11 @@
-//! Parses pages strictly: panics on any text that violates the format, and shows the line.
+//! Parses pages strictly. If a line violates the format, panics and shows the line.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use cgscope_metrics::proto::{LabelPair, MetricFamily, MetricType};
 use prost::Message;
 
-/// Name and labels of a sample, in order. They identify the sample.
+/// Name and labels of a sample, which identify it. The labels are in the order of the page.
 pub type Key = (String, Vec<(String, String)>);
 
 #[derive(Clone, Debug, Default)]
@@ -143,12 +143,12 @@ fn check_histogram(family: &Family) {
     }
 }
 
-/// Returns all samples of a page by name and labels.
+/// Returns the values of all samples of a page by name and labels.
 pub fn samples(families: &[Family]) -> BTreeMap<Key, f64> {
     families.iter().flat_map(|family| family.samples.iter().cloned()).collect()
 }
 
-/// Returns the samples of counters and histograms, which must not decrease.
+/// Returns the values of all counters and histograms, which must never decrease from page to page.
 pub fn cumulative(families: &[Family]) -> BTreeMap<Key, f64> {
     let rises = |family: &&Family| family.kind.as_deref() != Some("gauge");
     samples(&families.iter().filter(rises).cloned().collect::<Vec<_>>())
@@ -163,7 +163,7 @@ pub fn messages(mut page: &[u8]) -> Vec<MetricFamily> {
     families
 }
 
-/// Converts messages to the samples of a text page without creation times.
+/// Converts protobuf messages to the samples that a text page would have, without creation times.
 pub fn of_messages(families: &[MetricFamily]) -> BTreeMap<Key, f64> {
     let mut samples = BTreeMap::new();
     for family in families {

@@ -60,7 +60,7 @@ fn a_temporary_file_never_uses_an_existing_file_or_link() {
     let (file, foreign) = (dir.0.join("a.rec"), dir.0.join("foreign"));
     fs::write(dir.0.join("a.rec.new"), "mine").unwrap();
     fs::write(&foreign, "theirs").unwrap();
-    // Plant links under the next names, because other tests may have used some names.
+    // Plant links under many of the next names: we do not know which name is next, because other tests may have used some.
     for number in 0..50 {
         symlink(&foreign, dir.0.join(format!("a.rec.{}-{number}.new", std::process::id()))).unwrap();
     }
@@ -202,7 +202,7 @@ fn a_replaced_directory_does_not_redirect_a_write() {
     assert_eq!(fs::read_dir(&foreign).unwrap().count(), 0);
     assert_eq!(fs::read_to_string(aside.join("file")).unwrap(), "ours");
     assert!(place.holds_something().unwrap());
-    // Simulate a link that replaced the directory after the path was resolved.
+    // Simulate that a link has replaced the directory after the path was resolved.
     assert!(open_directory(&real).is_err() && open_directory(&real.join("..")).is_err());
 }
 
@@ -278,7 +278,7 @@ fn only_root_gives_files_to_the_user_who_ran_sudo() {
     assert_eq!(of(root, root, "1000", "100"), Some(Invoker { uid: user, gid: Gid::from_raw(100) }));
     assert_eq!(of(user, root, "1000", "100"), None);
     assert_eq!(of(user, user, "1000", "100"), None);
-    // The last id would leave the owner unchanged.
+    // The highest id is invalid: it would make `fchown` leave the owner unchanged.
     for (uid, gid) in [("-", "100"), ("1000", "-"), ("0", "0"), ("x", "100"), ("4294967295", "100")] {
         assert_eq!(of(root, root, uid, gid), None, "{uid} {gid}");
     }

@@ -1,4 +1,4 @@
-//! Decodes rows from bytes. Functions return `None` for bytes that no writer can have written.
+//! Decodes rows from bytes. Functions return `None` for bytes that no writer writes.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -10,11 +10,12 @@ use crate::{
     rows::Keyed,
 };
 
-/// The columns of a table in a file. Another version may have other columns. A missing column has the value of an empty row.
+/// The columns of a table in a file. A file of another version may have other columns. If a file lacks a column, the column has
+/// its value in an empty row.
 struct Layout {
-    /// The columns in file order. A known column has its index among the numbers or the lists of a row.
+    /// The columns in the order of the file. For a known column, this includes its index among the numbers or the lists of a row.
     file: Vec<(ColumnKind, Option<usize>)>,
-    /// The numbers to which the first changes of a new row are added.
+    /// The numbers of a new row, before its first changes are added.
     base: Vec<u64>,
     lists: usize,
 }
@@ -53,7 +54,7 @@ impl RowChanges {
     fn read(&mut self, bytes: &mut Bytes<'_>, length: usize) -> Option<usize> {
         bytes.places(length, &mut self.removed)?;
         let left = length - self.removed.len();
-        // Look ahead: the new number of rows limits the indices of inserted rows.
+        // Look ahead to the number of inserted rows: the new number of rows limits their indices.
         let mut ahead = Bytes(bytes.0);
         let now = left.checked_add(ahead.count(1)?)?;
         bytes.places(now, &mut self.inserted)?;
@@ -65,7 +66,7 @@ impl RowChanges {
         self.inserted.is_empty() && self.changed.is_empty()
     }
 
-    /// Collects the new and changed rows, ascending. `None` if a row is both.
+    /// Collects the indices of new and changed rows, ascending. `None` if a row is both new and changed.
     fn touched(&self, into: &mut Vec<usize>) -> Option<()> {
         into.clear();
         into.extend(self.inserted.iter().chain(&self.changed));
@@ -77,11 +78,11 @@ impl RowChanges {
 pub(crate) struct Decoder<T> {
     layout: Layout,
     entries: Vec<RowState<T>>,
-    /// Rows before the last key frame. A new row that equals one of them shares its memory.
+    /// The rows before the last key frame. If a new row equals one of these rows, it shares the memory of this row.
     earlier: Vec<T>,
     places: RowChanges,
     touched: Vec<usize>,
-    /// First numbers of the rows to decode; `None`: all rows. Other rows are only counted.
+    /// First numbers of the rows to decode; `None` for all rows. The other rows only keep their place.
     only: Option<BTreeSet<u64>>,
     /// Whether to collect the last values of removed rows (`last_rows`) and the first values of new rows (`came`), in order.
     pub(crate) keeps_changes: bool,
@@ -114,7 +115,7 @@ impl<T: Keyed> Decoder<T> {
         }
     }
 
-    /// Starts a key frame, in which all rows are new. Returns the previous rows if changes are kept.
+    /// Starts a key frame, in which all rows are new. Returns the rows before this frame if the decoder keeps changes.
     pub(crate) fn begin(&mut self, texts: &[Arc<str>]) -> Option<Vec<T>> {
         let before = std::mem::take(&mut self.entries).into_iter();
         if !self.keeps_changes {
@@ -125,7 +126,8 @@ impl<T: Keyed> Decoder<T> {
         Some(self.earlier.clone())
     }
 
-    /// Ends a frame, and collects its changes. `before` holds the rows before a key frame.
+    /// Ends a frame, and stores its new and removed rows if the decoder keeps changes. For a key frame, `before` holds the rows
+    /// before it.
     pub(crate) fn end(&mut self, before: Option<Vec<T>>, texts: &[Arc<str>]) -> Option<()> {
         if !self.keeps_changes {
             return Some(());
@@ -163,7 +165,7 @@ impl<T: Keyed> Decoder<T> {
         Some(wanted.filter_map(|entry| entry.row.as_ref()))
     }
 
-    /// Replaces each row that equals a row before the key frame by that earlier row.
+    /// If a row equals a row before the key frame, replaces it by the earlier row, so that both share memory.
     fn share_earlier(&mut self) {
         let mut earlier = std::mem::take(&mut self.earlier).into_iter().peekable();
         for now in self.entries.iter_mut().filter_map(|entry| entry.row.as_mut()) {
@@ -245,7 +247,7 @@ impl<T: Keyed> TableDecoder for Decoder<T> {
     }
 
     fn only(&mut self, rows: Option<BTreeSet<u64>>) {
-        // The reader must know the first number before the lists.
+        // This works only if the first column is a known number: the reader must know this number before it decodes the lists.
         let is_first = matches!(self.layout.file.first(), Some((kind, Some(0))) if !kind.is_list());
         self.only = rows.filter(|_| is_first);
     }

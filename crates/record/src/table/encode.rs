@@ -82,7 +82,8 @@ impl<T: Keyed> TableEncoder for Encoder<T> {
 }
 
 impl<T: Keyed> Encoder<T> {
-    /// Finds the removed, new and changed rows. Rows must ascend by key. Rows shared with the last sample cost almost nothing.
+    /// Finds the removed, new and changed rows. Rows must ascend by key. If a row is shared with the last sample, it takes almost
+    /// no time.
     fn take(&mut self, sample: &Sample, texts: &mut Texts) -> Result<(), &'static str> {
         self.removed.clear();
         self.touched.clear();
@@ -182,7 +183,8 @@ fn put_places(places: impl Iterator<Item = usize> + Clone, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the number of differing cells, then the gap and the difference for each cell. Returns whether cells differ.
+/// Writes the number of different cells, then the gap before each of these cells, and the difference. Returns whether any cells
+/// differ.
 fn put_list(before: &[Cell], now: &[Cell], out: &mut Vec<u8>) -> bool {
     let differ = differing(before, now);
     let count = differ.clone().count();
@@ -196,7 +198,7 @@ fn put_list(before: &[Cell], now: &[Cell], out: &mut Vec<u8>) -> bool {
     count != 0
 }
 
-/// Returns the cells in which two lists differ, ascending, with the differences.
+/// Iterates over the cells in which two lists differ, ascending. Yields the index and the difference.
 fn differing(mut before: &[Cell], mut now: &[Cell]) -> impl Iterator<Item = (u32, i64)> + Clone {
     std::iter::from_fn(move || {
         loop {
@@ -212,7 +214,8 @@ fn differing(mut before: &[Cell], mut now: &[Cell]) -> impl Iterator<Item = (u32
     })
 }
 
-/// Removes and returns the number at this index, or returns [`NONE`]. The list must have no smaller index.
+/// Removes the number at this index from the list and returns it, or returns [`NONE`] if there is none. The list must not contain
+/// a smaller index.
 fn pop(list: &mut &[Cell], index: u32) -> u64 {
     match list.split_first() {
         Some(((at, number), rest)) if *at == index => {

@@ -1,7 +1,8 @@
 //! Encodes tables of samples. All rows of a table have the same columns, and only changes are written.
 //!
-//! A table starts with ascending row indices: removed rows (in the previous sample), inserted and changed rows (in the new
-//! sample). For each column, the changes of all new or changed rows follow, or a mark that the column has no changes.
+//! A table starts with three ascending lists of row indices: removed rows (indices in the previous sample), inserted rows and
+//! changed rows (indices in the new sample). Then each column follows: either a mark that the column has no changes, or the
+//! changes of all new and changed rows.
 
 mod decode;
 mod encode;
@@ -34,33 +35,33 @@ impl Table {
 }
 
 pub(crate) trait TableEncoder: Send {
-    /// Makes all rows of the next sample new.
+    /// Drops all rows, so that all rows of the next sample are new.
     fn clear(&mut self);
-    /// Appends the changes since the last call to `out`, and returns the number of new rows. The error is the rule that the
-    /// sample breaks, in words. After an error, the next sample must be encoded as a whole.
+    /// Appends the changes since the last call to `out`, and returns the number of new rows. The error names the rule that the
+    /// sample breaks. After an error, the next sample must be encoded as a whole.
     fn encode(
         &mut self,
         sample: &Sample,
         texts: &mut Texts,
         out: &mut Vec<u8>,
     ) -> Result<usize, &'static str>;
-    /// Frees the memory that only encoding needs. Keeps the last written rows.
+    /// Frees the memory that is needed only during encoding. Keeps the last written rows.
     fn release(&mut self);
     fn memory_bytes(&self) -> usize;
 }
 
 pub(crate) trait TableDecoder: Any + Send {
     fn clear(&mut self);
-    /// Limits [`Self::give`] to the rows whose first number is in the set, from the next key frame on.
+    /// From the next key frame on, limits [`Self::give`] to the rows whose first number is in the set.
     fn only(&mut self, rows: Option<BTreeSet<u64>>);
-    /// Reads the changes. `new_left` is the number of new rows that this frame may still have.
+    /// Reads the changes of the table in a frame. `new_left` is the maximum number of new rows in the rest of the frame.
     fn decode(&mut self, bytes: &mut Bytes<'_>, texts: &[Arc<str>], new_left: &mut usize) -> Option<()>;
     fn give(&mut self, texts: &[Arc<str>], sample: &mut Sample) -> Option<()>;
 }
 
 /// Marks a column without changes.
 const SAME: u8 = 0;
-/// Marks a column whose changes of all new or changed rows follow.
+/// Marks a column with changes. The changes of all new and changed rows follow.
 const CHANGED: u8 = 1;
 
 pub(crate) struct Bytes<'a>(pub(crate) &'a [u8]);
@@ -95,11 +96,12 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// Skips this many gaps and changes. The last byte of each is below 0x80.
+    /// Skips this many gaps and changes. A gap or change ends at the first byte below 0x80.
     fn skip(&mut self, count: usize) -> Option<()> {
         let mut left = count;
         while left != 0 {
-            // Skip many at once: most of them take one byte.
+            // Skip as many bytes as there are items left, because most items take one byte. Each byte of 0x80 or more leaves one
+            // item.
             let (now, rest) = self.0.split_at_checked(left)?;
             left = now.iter().filter(|byte| **byte >= 0x80).count();
             self.0 = rest;
@@ -107,7 +109,8 @@ impl<'a> Bytes<'a> {
         Some(())
     }
 
-    /// Reads the number of items that follow. Each item has at least `bytes` bytes.
+    /// Reads the number of items that follow. Returns `None` if the rest is too short for that many items of at least `bytes`
+    /// bytes.
     pub(crate) fn count(&mut self, bytes: usize) -> Option<usize> {
         let count = usize::try_from(self.gap()?).ok()?;
         (count <= self.0.len() / bytes).then_some(count)

@@ -189,7 +189,7 @@ fn after_damage_another_recording_is_not_read_as_the_rest() {
     }
 }
 
-/// If the search read the rest of the file for each mark, it would take minutes. So the search stops after a limit.
+/// If the search read the rest of the file for each mark, it would take minutes. Therefore the search stops at a limit.
 #[test]
 fn a_fully_damaged_file_is_searched_only_a_few_times() {
     let (whole, ends) = file(&samples(1));
@@ -227,7 +227,7 @@ fn a_sample_that_breaks_the_rules_is_rejected_although_its_checksum_is_right() {
     let packed = &payload[8 + 20..];
     let raw =
         if words == packed.len() { packed.to_vec() } else { zstd::bulk::decompress(packed, words).unwrap() };
-    // The bytes are a mark for a column with changes, and the serials 7 and 9 as zigzag numbers.
+    // The searched bytes are a mark for a column with changes, and the serials 7 and 9 as zigzag numbers.
     let at = raw.windows(3).position(|bytes| bytes == [1, 14, 18]).expect("the serials");
     let mut swapped = raw.clone();
     swapped[at + 1..at + 3].copy_from_slice(&[18, 14]);
@@ -278,7 +278,7 @@ fn a_small_frame_has_few_texts() {
     let packed = zstd::bulk::compress(&raw, 3).unwrap();
     for filler in [0, 2_000] {
         let mut packed = packed.clone();
-        // zstd skips this frame.
+        // This frame makes the payload longer, but zstd skips it.
         packed.extend([0x50, 0x2A, 0x4D, 0x18]);
         packed.extend((filler as u32).to_le_bytes());
         packed.extend(vec![7; filler]);

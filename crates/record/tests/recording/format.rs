@@ -15,13 +15,13 @@ fn a_file_starts_with_magic_and_version() {
     assert_eq!(VERSION, 4);
 }
 
-/// Returns the samples in the files of all versions. Never change them as long as such files may exist.
+/// Returns the samples in the files of all versions. Never change these samples as long as such files exist.
 fn of_every_version() -> (Header, Vec<Sample>) {
     (header(), samples(40))
 }
 
-/// Files of every released version can be opened. Each was written once and must never be written again. To write a new one:
-/// `CGSCOPE_WRITE_FORMAT=1 cargo test -p cgscope-record`.
+/// Files of every released version can be opened. Each file was written once and must never be written again. To write the file
+/// of a new version: `CGSCOPE_WRITE_FORMAT=1 cargo test -p cgscope-record`.
 #[test]
 fn files_of_every_released_version_open() {
     let path =
@@ -132,7 +132,7 @@ fn a_damaged_bit_costs_at_most_half_a_minute() {
     file[ends[100] + 12] ^= 4;
     let (back, _) = read(&file).unwrap();
     assert!((269..300).contains(&back.len()), "{} of 300", back.len());
-    // If samples are rare, most frames must not be key frames.
+    // Even if samples are rare, most frames must be delta frames.
     let rare: Vec<Sample> = (1..=300).map(|n| Sample { mono_ns: n * 60_000_000_000, ..sample(n) }).collect();
     let (rare, _) = crate::support::file(&rare);
     assert!(rare.len() < file.len() * 3 / 2, "{} and {}", rare.len(), file.len());
@@ -181,7 +181,7 @@ fn tasks(number: u64) -> Sample {
     Sample { tasks, ..Sample::default() }
 }
 
-/// Identical tasks compress better than readers accept, so the writer pads the frame.
+/// Identical tasks compress so well that readers would refuse the frame. Therefore the writer pads the frame.
 #[test]
 fn well_compressed_frames_can_be_read_and_stay_small() {
     let samples = vec![tasks(20_000); 2];

@@ -204,7 +204,7 @@ fn any_totals() -> impl Strategy<Value = Totals> {
     )
 }
 
-/// Returns names as they are read back: readers replace terminal control characters.
+/// Replaces terminal control characters in a name, as readers do.
 fn name(pattern: &'static str) -> impl Strategy<Value = String> {
     pattern.prop_map(|name| cgscope_model::printable(&name).to_string())
 }
@@ -261,7 +261,7 @@ fn any_exited() -> impl Strategy<Value = ExitedReading> {
     })
 }
 
-/// Returns values that a file can hold: see `ColumnKind::Optional`.
+/// Generates only values that a file can hold: see `ColumnKind::Optional`.
 fn any_optional() -> impl Strategy<Value = Option<u64>> {
     prop::option::of(0..u64::MAX)
 }

@@ -112,7 +112,7 @@ fn read<'b>(directory: BorrowedFd<'_>, path: &str, buffer: &'b mut Vec<u8>) -> O
             Err(Errno::INTR) => continue,
             Err(_) => return None,
         }
-        // Each file is one record (`single_open`), so a short read reaches the end. Another read would cost a third more.
+        // Each file is one record (`single_open`), so a short read reaches the end. Another read would take a third more time.
         if length < buffer.len() {
             return Some(&buffer[..length]);
         }

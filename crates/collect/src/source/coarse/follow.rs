@@ -21,13 +21,14 @@ pub struct Chosen {
     /// Process ids, each with the start of the process in clock ticks, because the kernel reuses ids.
     processes: BTreeMap<u32, u64>,
     threads: BTreeMap<u32, BTreeSet<u32>>,
-    /// Children are followed if they start at this time or later, clock ticks.
+    /// We follow only children that start at this time or later, clock ticks.
     since_ticks: u64,
     forks: Option<u64>,
 }
 
 impl Follow {
-    /// Creates the choice for a selection, and for children since `since_ticks`. `process_of` returns the process of a thread.
+    /// Creates the choice for a selection, including children that start at `since_ticks` or later. `process_of` returns the
+    /// process of a thread.
     pub fn new(
         selection: &Selection,
         since_ticks: u64,
@@ -63,7 +64,7 @@ impl Follow {
         }
     }
 
-    /// Iterates over the processes of which all threads are selected. Yields none if all threads of the host are read.
+    /// Iterates over the chosen processes whose threads are all read. Yields nothing for [`Self::All`].
     pub fn whole_processes(&self) -> impl Iterator<Item = u32> + '_ {
         let chosen = match self {
             Self::All => None,
@@ -110,7 +111,7 @@ impl Chosen {
         Ok(())
     }
 
-    /// Adds all descendants. Repeats the search, because a child may have a lower id than its parent.
+    /// Adds all descendants of the processes. Repeats the search, because a child may have a lower id than its parent.
     fn adopt(&mut self, mut others: Vec<(u32, u32, u64)>) {
         loop {
             let before = others.len();

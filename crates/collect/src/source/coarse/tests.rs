@@ -35,7 +35,7 @@ impl Host {
     /// Adds a thread with its run and wait time (ns), its state, its parent and its start (ticks).
     fn thread(&self, pid: u32, tid: u32, ran: u64, waited: u64, (state, ppid, start): (char, u32, u64)) {
         let zeros = |n| vec!["0"; n].join(" ");
-        // The kernel took a quarter of the run time. Ticks are coarser than nanoseconds.
+        // A quarter of the run time is system time. Ticks are coarser than nanoseconds.
         let (user, system) = (ran / 4 * 3 / 10_000_000, ran / 4 / 10_000_000);
         let times = format!("{} {user} {system} {}", zeros(9), zeros(6));
         let stat = format!("{tid} (task) {state} {ppid} {times} {start} {} 1 {}\n", zeros(16), zeros(4));
@@ -132,7 +132,7 @@ fn cpu_time_is_split_to_the_nanosecond_and_never_falls() {
         (None, ExitedThreads::default()),
         "/proc does not show it"
     );
-    // A thread that ran for less than one tick has no ticks.
+    // The thread ran for less than one tick, so its ticks are 0.
     host.thread(6, 6, 3_000, 200, OLD);
     let c = sample(&mut source);
     assert_eq!(c.tasks[1].accounts.as_ref().unwrap().cpu.user_ns, 3_000);
@@ -161,7 +161,8 @@ fn new_tasks_count_from_their_start_and_short_lived_tasks_as_unseen() {
     host.thread(5, 5, 1_000, 200, OLD);
     let mut source = host.source(&[]);
     let a = sample(&mut source);
-    // The current time in ticks. It is up to 10 ms before the start of the task, so possibly before the last reading.
+    // The current time in ticks. Ticks are rounded down by up to 10 ms, so the start of the task may seem to be before the last
+    // reading.
     let now = monotonic_ns() / 10_000_000;
     host.thread(9, 9, 300, 40, ('R', 5, now));
     host.removed(5);

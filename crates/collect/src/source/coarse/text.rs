@@ -11,7 +11,8 @@ pub(crate) struct Schedstat {
     pub on_cpu_ns: u64,
     /// Completed waits, ns: `sched_info.run_delay`.
     pub run_delay_ns: u64,
-    /// Switches in: `sched_info.pcount`. Since 5.14 this counts only switches in after a stamped wait, as the hook does.
+    /// Switches in: `sched_info.pcount`. Since Linux 5.14 this counts only switches in after a wait for which the kernel recorded
+    /// a start, as the hook does.
     pub waits: u64,
 }
 
@@ -38,7 +39,7 @@ pub struct Stat<'a> {
     pub system_ticks: u64,
     /// Time of a guest, which is part of the user time, in clock ticks.
     pub guest_ticks: u64,
-    /// Start of the task, in clock ticks of CLOCK_BOOTTIME.
+    /// Start of the task, in clock ticks since boot (CLOCK_BOOTTIME).
     pub start_ticks: u64,
     /// The current or last CPU.
     pub cpu: u32,
@@ -90,7 +91,8 @@ pub(crate) fn hierarchy<'t>(text: &'t [u8], controller: Option<&str>) -> Option<
     })
 }
 
-/// Returns the path in the cpu controller's hierarchy. `None` if the cgroup was removed (` (deleted)`) or is outside our root.
+/// Returns the path in the cpu controller's hierarchy. `None` if the cgroup was removed (` (deleted)`) or is outside the root of
+/// our cgroup namespace.
 pub(crate) fn cgroup_path(text: &[u8], is_v2: bool) -> Option<&[u8]> {
     let (_, path) = hierarchy(text, (!is_v2).then_some("cpu"))?;
     let is_outside = path.split(|byte| *byte == b'/').any(|name| name == b"..");

@@ -1,4 +1,4 @@
-//! Threads of different kinds. The name of a thread says what the thread does.
+//! A load with one thread or more of each kind. The name of a thread says what the thread does.
 
 use std::{
     fs::OpenOptions,
@@ -12,13 +12,13 @@ use std::{
 
 use super::{keep_on, ready, spin, vfork};
 
-/// Size of one read, bytes. The size is large, so that the disk takes longer for the read than the CPU.
+/// Size of one read, bytes. The size is large, so that a read takes more time on the disk than on the CPU.
 const PIECE: usize = 4 << 20;
 const PIECES: u64 = 8;
 
-/// Starts one thread of each kind. `spin` computes on CPU 0, and two `pair` threads share CPU 1. `sleeper` sleeps. `pipe` reads
-/// from a pipe that no thread writes to. `futex` waits for a held lock. `disk` reads `file` with direct I/O. `vfork` waits for
-/// its child, and only SIGKILL interrupts that wait.
+/// Starts threads and names them by kind. `spin` computes on CPU 0, and two `pair` threads share CPU 1. `sleeper` sleeps. `pipe`
+/// reads from a pipe that no thread writes to. `futex` waits for a held lock. `disk` reads `file` with direct I/O. `vfork` waits
+/// for its child, and only SIGKILL interrupts that wait.
 pub(crate) fn blend(file: &str, seconds: u64) -> io::Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
     make(file)?;

@@ -34,7 +34,7 @@ fn of_a_thread(directory: &Path, thread: u32, pause: Duration, end: Instant) -> 
         let mut children = Vec::new();
         for (at, path) in paths.iter().enumerate() {
             fs::create_dir(path)?;
-            // Start a process in every second cgroup only: beside other loads, two CPUs cannot start more.
+            // Start a process only in every second cgroup, because two CPUs with other loads cannot start more.
             if at % 2 == 0 {
                 children.push(fork_into(path)?);
             }

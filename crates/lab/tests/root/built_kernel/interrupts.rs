@@ -13,7 +13,7 @@ const CPU: u32 = 1;
 /// Length of a tick in `/proc/stat`, ns.
 const TICK_NS: u64 = 10_000_000;
 
-/// Returns the time of a CPU in interrupts and softirqs so far, ns.
+/// Returns the time that a CPU has spent in interrupts and softirqs so far, ns.
 fn interrupts_ns(cpu: u32) -> u64 {
     let stat = fs::read_to_string("/proc/stat").expect("/proc/stat");
     let line = stat.lines().find(|line| line.starts_with(&format!("cpu{cpu} "))).expect("the CPU");
@@ -22,14 +22,14 @@ fn interrupts_ns(cpu: u32) -> u64 {
     (ticks[5] + ticks[6]) * TICK_NS
 }
 
-/// Returns the time with the cause `irq` in all waits of this process so far, ns. An unfinished wait counts too.
+/// Returns the time that this process has waited with the cause `irq` so far, ns. Includes the unfinished wait.
 fn irq_ns(sample: &Sample, pid: u32) -> u64 {
     let task = sample.tasks.iter().find(|task| task.tid == pid).expect("the task lives");
     let pending = task.pending.as_ref().map_or(0, |pending| pending.by_cause.get(Cause::Irq));
     task.totals.by_cause.get(Cause::Irq) + pending
 }
 
-/// Two tasks share a CPU, so one of them always waits. All interrupts of the CPU are in the waits of the two.
+/// Two tasks share a CPU, so one of them always waits. So all interrupt time of the CPU is in the waits of these two tasks.
 #[test]
 #[ignore = "all CPUs: floods one CPU with interrupts"]
 fn a_flood_of_softirqs_is_in_the_waits_as_the_kernel_counts_it() {
@@ -48,7 +48,7 @@ fn a_flood_of_softirqs_is_in_the_waits_as_the_kernel_counts_it() {
     let (first, a_ns, b_ns) = read();
     thread::sleep(Duration::from_secs(12));
     let (last, c_ns, d_ns) = read();
-    // Our samples lie between the two readings of the file at each end, so use the mean of these readings.
+    // At each end, the test reads the file just before and just after our sample. Use the mean of the two readings.
     let theirs = (c_ns + d_ns - a_ns - b_ns) / 2;
     let pids = [packets.pid(), waits.pid()];
     let ours: u64 = pids.iter().map(|pid| irq_ns(&last, *pid) - irq_ns(&first, *pid)).sum();

@@ -1,4 +1,4 @@
-//! Under a BPF scheduler (sched_ext), sums stay exact, no task is blamed wrongly, and no finding relies on a quota.
+//! Under a BPF scheduler (sched_ext), sums stay exact, no wait is charged to a wrong task, and no finding is about a quota.
 
 use std::{
     fs, thread,
@@ -14,7 +14,7 @@ use crate::{
     truth::{assert_sums_equal, check},
 };
 
-/// Returns the line of a sched_ext file; an empty text if the file does not exist.
+/// Returns the line in a sched_ext file, or an empty text if the file does not exist.
 fn line(file: &str) -> String {
     let text = fs::read_to_string(format!("/sys/kernel/sched_ext/{file}"));
     text.unwrap_or_default().trim().to_owned()
@@ -41,7 +41,7 @@ impl Scheduler {
         Self { load: Some(load), loads: line("enable_seq") }
     }
 
-    /// Asserts that this scheduler still has all tasks. The kernel evicts a scheduler that lets a task wait for too long.
+    /// Asserts that this scheduler still schedules all tasks. The kernel unloads a scheduler that lets a task wait for too long.
     fn assert_has_all(&self) {
         assert_eq!((&*line("state"), &*line("root/ops"), &*line("switch_all")), ("enabled", "simple", "1"));
         assert_eq!(line("enable_seq"), self.loads, "it was not loaded again");
@@ -51,7 +51,7 @@ impl Scheduler {
 impl Drop for Scheduler {
     fn drop(&mut self) {
         self.load.take();
-        // Wait for the kernel's own scheduler, because the next test starts with it.
+        // Wait until the kernel's own scheduler is active again, because the next test expects it.
         let begun = Instant::now();
         while line("state") != "disabled" && begun.elapsed() < Duration::from_secs(20) {
             thread::sleep(Duration::from_millis(20));
@@ -59,7 +59,7 @@ impl Drop for Scheduler {
     }
 }
 
-/// Measures like the tests in `truth`. The scheduler is loaded before the start and stays loaded until after the end.
+/// Runs the checks of the module `truth` while this scheduler is loaded.
 fn check_scheduled(load: &Load, scheduler: &Scheduler) -> Interval {
     scheduler.assert_has_all();
     let whole = check(load, 3);
@@ -164,7 +164,7 @@ fn no_finding_relies_on_a_quota_that_nobody_enforces() {
     let dir = Dir::new("scx");
     let file = dir.file("a.rec");
     let mut collector = follow(&[load.pid()]);
-    // The kernel's own scheduler throttles the loop first. The quota's counters in the first interval show that.
+    // At first, the kernel's own scheduler runs and throttles the loop. So the quota's counters rise in the first interval.
     let (output, scheduler) = thread::scope(|scope| {
         let recording = scope.spawn(|| run(&["record", "-o", &file, "-d", "20", "-i", "5"]));
         thread::sleep(Duration::from_secs(8));

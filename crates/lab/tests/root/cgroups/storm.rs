@@ -32,14 +32,14 @@ fn wait_of(interval: &Interval, cgroup: &Cgroup) -> Wait {
     groups.get(&Some(cgroup.name.as_str().into())).expect("a row of this cgroup").wait.clone()
 }
 
-/// Returns the sum of this victim's pairs, ns; only pairs with `culprit` if given.
+/// Returns the sum of this victim's pairs, ns. If `culprit` is given, counts only pairs with this culprit.
 fn named_ns(interval: &Interval, victim: &Cgroup, blame: Blame, culprit: Option<&Cgroup>) -> u64 {
     let is = |id, cgroup: &Cgroup| interval.cgroup_path(id).is_some_and(|path| **path == *cgroup.name);
     let pairs = interval.pairs.iter().filter(|pair| pair.blame == blame && is(pair.victim, victim));
     pairs.filter(|pair| culprit.is_none_or(|culprit| is(pair.culprit, culprit))).map(|pair| pair.ns).sum()
 }
 
-/// The parent of the short-lived cgroups. A killed load leaves some of its cgroups behind, which drop removes.
+/// The parent of the short-lived cgroups. If the load is killed, some of its cgroups remain. Drop removes them.
 struct Around(Cgroup);
 
 impl Drop for Around {
@@ -52,7 +52,8 @@ impl Drop for Around {
     }
 }
 
-/// Records the long-lived cgroups beside cgroups that exist for some milliseconds. Returns the number of short-lived cgroups.
+/// Records the long-lived cgroups while other cgroups are created and removed after some milliseconds. Returns the number of
+/// these short-lived cgroups.
 fn measured_in_a_storm(per_second: u64, seconds: u64) -> u64 {
     let lasting = Lasting { limited: Cgroup::new("limited"), sharing: ["one", "two"].map(Cgroup::new) };
     lasting.limited.limit(20_000, 100_000);

@@ -1,4 +1,4 @@
-//! Programs that read cgscope's exports, installed by `cargo xtask readers`. A test fails if a program is missing, unless
+//! Programs that read cgscope's exports. `cargo xtask readers` installs them. A test fails if a program is missing, unless
 //! [`WITHOUT`] is set.
 
 use std::{
@@ -10,10 +10,11 @@ use std::{
 
 use serde_json::Value;
 
-/// Environment variable, set if the programs are not available. Then only the libraries that wrote an export read it back.
+/// Environment variable that is set where the programs are not available. Then only the libraries that wrote an export read the
+/// export back.
 const WITHOUT: &str = "CGSCOPE_TEST_WITHOUT_READERS";
 
-/// Directory of the programs: `CGSCOPE_READERS`, or one in the user's cache.
+/// The installed programs, in the directory `CGSCOPE_READERS` or in the user's cache.
 pub(crate) struct Readers {
     place: PathBuf,
 }
@@ -102,7 +103,7 @@ impl Python {
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
-    /// Returns the sum of each column. `table` is inserted after FROM in the query.
+    /// Returns the sum of each column. `table` is the text after FROM in the query.
     pub(crate) fn duckdb_sums(&self, table: &str, columns: &[&str]) -> BTreeMap<String, u64> {
         let script = include_str!("duckdb_sums.py");
         let sums = self.json(script, &[&[table], columns].concat());
@@ -116,14 +117,14 @@ impl Python {
 }
 
 impl HdrHistogram {
-    /// Processes the histograms with this tag; without `tag`, the untagged histograms.
+    /// Processes the histograms with this tag. If `tag` is `None`, processes the untagged histograms.
     pub(crate) fn process(&self, log: &str, tag: Option<&str>) -> Processed {
         let mut java = Command::new("java");
         java.arg("-cp").arg(&self.0).arg("org.HdrHistogram.HistogramLogProcessor");
         java.args(["-i", log, "-outputValueUnitRatio", "1"]);
         java.args(tag.map(|tag| ["-tag", tag]).into_iter().flatten());
         let text = said(&mut java);
-        // The line: `#[Max     = 29704191.000, Total count    =         4735]`
+        // Find the line `#[Max = 29704191.000, Total count = 4735]`
         let line = text.lines().find_map(|line| line.strip_prefix("#[Max")).expect("a line with the maximum");
         let numbers: Vec<u64> = line
             .trim_end_matches(']')

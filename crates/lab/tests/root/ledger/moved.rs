@@ -1,4 +1,4 @@
-//! Waits of tasks that move to another CPU while they wait. The segment of a wait on each CPU has its own causes.
+//! Waits of tasks that move to another CPU while they wait. Each wait segment (the part of a wait on one CPU) has its own causes.
 
 use std::{
     fs,
@@ -24,8 +24,8 @@ pub(super) struct Moves {
 
 impl Moves {
     /// At step `n`, moves thread `i` of the loads to CPU `i + n` modulo 2 if it runs or waits. Lists the threads again at each
-    /// step. A sleeping thread is not moved, because it can still be on its run queue; then the kernel would count the sleep as a
-    /// wait.
+    /// step. Does not move sleeping threads: a sleeping thread can still be on its run queue, and then the kernel would count the
+    /// sleep as a wait.
     pub(super) fn start(every: Duration, loads: Vec<u32>) -> Self {
         Self::of(every, loads, is_runnable)
     }
@@ -94,8 +94,9 @@ fn assert_moved(migrations: u64, least: u64) {
     assert!(migrations >= least, "the tasks were moved: {migrations}");
 }
 
-/// Asserts that hardly any of this waiting time is unattributed, except the sleep of tasks that were moved while they slept: the
-/// kernel counts it as a wait. `asleep` is the number of such moves ([`Loss::MovedAsleep`]). Each move explains at most one wait.
+/// Asserts that hardly any of this waiting time is unattributed. Allows for tasks that were moved while they slept, because the
+/// kernel counts their sleep as a wait. `asleep` is the number of such moves ([`Loss::MovedAsleep`]). Each move explains at most
+/// one unattributed wait.
 fn assert_wait_explained(interval: &Interval, wait: &Wait, asleep: u64) {
     let losses: Vec<_> = interval.losses.nonzero().map(|(loss, count)| (loss.name(), count)).collect();
     let hardly_ns = wait.total_ns as f64 * tolerance(1.0) / 100.0;
@@ -109,7 +110,7 @@ fn assert_wait_explained(interval: &Interval, wait: &Wait, asleep: u64) {
     assert!(unattributed_ns <= most_ns, "{unattributed_ns} ns, at most {most_ns}: {:?}", wait.by_cause);
 }
 
-/// Returns the sum of the `waits` longest waits, ns. Each wait counts with the upper edge of its bucket.
+/// Returns the sum of the `waits` longest waits, ns. Uses the upper edge of a wait's bucket as its length.
 fn longest_ns(wait: &Wait, mut waits: u64) -> u64 {
     let mut buckets: Vec<_> = wait.hist.buckets().collect();
     buckets.reverse();
@@ -126,7 +127,7 @@ fn migrations(interval: &Interval, pids: &[u32]) -> u64 {
     tasks.map(|task| task.totals.migrations).sum()
 }
 
-/// The two loops of a cgroup are never on the same CPU, so every wait is behind other cgroups.
+/// The two loops of a cgroup are never on the same CPU. So a loop waits only for loops of other cgroups.
 #[test]
 #[ignore = "all CPUs: its tasks move between the CPUs"]
 fn six_loops_in_three_cgroups_that_are_moved_wait_for_each_other() {
@@ -154,8 +155,8 @@ fn loops_out_of_quota_are_throttled_wherever_they_are_moved() {
     let _moves = Moves::start(Duration::from_millis(7), pids.to_vec());
     let interval = host.measured(3);
     let wait = wait_of(&interval, &pids);
-    // On some CPUs, the kernel does not count throttled time for the cgroup. There, the run time of other tasks is unattributed
-    // (`moved_throttled`).
+    // On some CPUs, the kernel does not count the throttled time of the cgroup. Then the time in which other tasks ran there is
+    // unattributed (`moved_throttled`).
     let unattributed = share(&wait.by_cause, &[Cause::Unattributed]);
     let (moves, counted) = (migrations(&interval, &pids), interval.losses.get(Loss::MovedThrottled));
     println!(
@@ -200,13 +201,14 @@ fn sleepers_that_are_moved_while_they_wait_have_causes() {
     let interval = host.measured(3);
     let pids = [load.pid()];
     assert_moved(migrations(&interval, &pids), 30);
-    // A sleeper can block between the check of its state and its move. Then it is moved while it sleeps.
+    // The test checks that a thread does not sleep before it moves the thread. But the thread can fall asleep just before the
+    // move.
     let asleep = interval.losses.get(Loss::MovedAsleep);
     assert_wait_explained(&interval, &wait_of(&interval, &pids), asleep);
 }
 
 /// Since Linux 6.12, a sleeper stays on its run queue for a while. If the sleeper is moved during that time, the kernel counts
-/// the rest of its sleep as a wait. No figure of the kernel says when such a task woke up.
+/// the rest of its sleep as a wait. The kernel does not record when such a task woke up.
 #[test]
 #[ignore = "all CPUs: its tasks move between the CPUs"]
 fn a_sleep_that_the_kernel_counts_as_a_wait_is_unattributed_and_counted() {
@@ -246,7 +248,7 @@ fn tasks_that_switch_all_the_time_and_are_moved_have_causes() {
     assert_wait_explained(&interval, &group.wait, 0);
 }
 
-/// Each child is moved before it has run, and exits before the next reading.
+/// The load moves each child before the child has run. Each child exits before the next reading.
 #[test]
 #[ignore = "all CPUs: its tasks move between the CPUs"]
 fn the_first_wait_of_a_new_task_that_is_moved_has_causes() {

@@ -8,14 +8,15 @@ use cgscope_model::{Cause, Interval};
 use super::{Host, assert_share, wait_of};
 use crate::load::{Cgroup, Load};
 
-/// Asserts that nearly the whole wait has the cause `rt_throttled`.
+/// Asserts that nearly all waiting time has the cause `rt_throttled`.
 fn assert_out_of_runtime(interval: &Interval, pids: &[u32]) {
     let wait = wait_of(interval, pids);
     println!("{} waits: {:?}; {}", wait.count, wait.by_cause, interval.losses);
     assert_share(&wait, &[Cause::RtThrottled], 95.0);
-    // A deadline task that receives new runtime can move to another CPU and wake up that CPU.
+    // A small share can be `wakeup`: when a deadline task receives new runtime, it can move to another CPU, which must wake up
+    // first.
     assert_eq!(wait.by_cause.get(Cause::Throttled), 0, "{:?}", wait.by_cause);
-    // A hardened kernel hides some processes. If such a process moved the task, the wait can be unattributed.
+    // A hardened kernel hides some processes from tracing. If a hidden process moved the task, its wait can be unattributed.
     if interval.losses.get(Loss::MovedUnseen) == 0 {
         assert_eq!(wait.by_cause.get(Cause::Unattributed), 0, "{:?}", wait.by_cause);
     }
@@ -44,8 +45,8 @@ fn real_time_loop(cgroup: Option<&Cgroup>) -> [Load; 2] {
     [Load::start("chrt", &shell, cgroup), other]
 }
 
-/// Returns whether the kernel has the fair server (Linux 6.12). It runs ordinary tasks for 5 % of the time and does not limit
-/// real-time tasks.
+/// Returns whether the kernel has the fair server (Linux 6.12). The fair server reserves 5 % of the time for ordinary tasks, and
+/// sets no other limit for real-time tasks.
 fn has_fair_server() -> bool {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("the kernel's version");
     let mut numbers = release.split('.').map(|number| number.parse::<u32>().unwrap_or(0));
@@ -57,14 +58,14 @@ fn has_fair_server() -> bool {
 fn waits_of_a_real_time_task_out_of_runtime_are_not_wakeups() {
     let mut host = Host::watched();
     let cgroup = Cgroup::new("real-time");
-    // If cgroups have no real-time runtime of their own, all real-time tasks together leave 5 % of a CPU to others.
+    // If the kernel has no real-time runtime per cgroup, all real-time tasks together must leave 5 % of a CPU to other tasks.
     let cgroup = cgroup.real_time(100_000).then_some(cgroup);
     let [load, other] = real_time_loop(cgroup.as_ref());
     let interval = host.measured(4);
     if cgroup.is_some() || !has_fair_server() {
         return assert_out_of_runtime(&interval, &[load.pid()]);
     }
-    // No limit applies, so the loop waits only behind the task that ran instead.
+    // No limit applies, so the loop waits only for tasks that ran instead.
     let wait = wait_of(&interval, &[load.pid()]);
     println!("{} waits: {:?}", wait.count, wait.by_cause);
     assert_share(&wait, &[Cause::OwnCgroup, Cause::OtherCgroup], 95.0);

@@ -9,7 +9,7 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// Maximum time to wait for stolen time, and the time after which [`ENOUGH_NS`] of stolen time is enough.
+/// Maximum duration of the test. The test can end after [`ENOUGH_SECONDS`] if [`ENOUGH_NS`] were stolen by then.
 const SECONDS: u64 = 600;
 const ENOUGH_SECONDS: u64 = 120;
 const ENOUGH_NS: u64 = 20 * TICK_NS;
@@ -22,7 +22,8 @@ fn steal_ns() -> u64 {
     ticks.and_then(|ticks| ticks.parse::<u64>().ok()).expect("its steal") * TICK_NS
 }
 
-/// Each CPU has two loops, and one of them always waits. So all time that is stolen from a CPU is in the waits of its loops.
+/// Each CPU has two loops, and one of them always waits. So the waits of these loops contain all time that is stolen from the
+/// CPU.
 #[test]
 #[ignore = "all CPUs: two loops on each CPU"]
 fn stolen_waiting_is_the_time_that_the_hypervisor_took() {
@@ -50,6 +51,6 @@ fn stolen_waiting_is_the_time_that_the_hypervisor_took() {
     println!("stolen: {ours_ns} ns, /proc/stat: {steal_ns} ns");
     assert!(steal_ns > 0, "the hypervisor took no time, so nothing was compared");
     assert!(ours_ns.abs_diff(steal_ns) <= 2 * TICK_NS * seconds, "{ours_ns} {steal_ns}");
-    // On a quiet host, much less time is stolen than the bound above allows. So also compare by a factor.
+    // On a quiet host, the stolen time is far below the tolerance above. So also require a minimum share of it.
     assert!(ours_ns + 2 * TICK_NS >= steal_ns / 4, "{ours_ns} {steal_ns}");
 }

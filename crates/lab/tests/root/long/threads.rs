@@ -12,9 +12,9 @@ use crate::{
 };
 
 const THREADS: u64 = 150_000;
-/// Maximum number of threads of a process: each thread takes two of the 65,530 memory areas that a process can have.
+/// Number of threads in each process. A process can have 65,530 memory areas, and each thread needs two.
 const THREADS_EACH: u64 = 15_000;
-/// Number of measurements of each figure. The median counts.
+/// Number of measurements of each figure. The test uses the median.
 const ROUNDS: usize = 5;
 
 struct Raised {

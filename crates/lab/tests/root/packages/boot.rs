@@ -1,4 +1,4 @@
-//! The package's service in the sandbox that systemd creates. A clean Debian boots as a container on this kernel.
+//! The package's service in the sandbox that systemd creates. The test boots a clean Debian as a container on this kernel.
 
 use std::{
     fs,
@@ -82,7 +82,7 @@ systemctl poweroff
 const UNIT: &str =
     "[Unit]\nAfter=multi-user.target\n[Service]\nExecStart=/checks\n[Install]\nWantedBy=multi-user.target\n";
 
-/// Cgroups that a container leaves behind on a host without systemd. Drop removes the new ones.
+/// Cgroups that a container leaves behind on a host without systemd. Drop removes those that this test's container has left.
 struct Leftovers(Vec<PathBuf>);
 
 impl Leftovers {

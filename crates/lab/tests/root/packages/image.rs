@@ -17,7 +17,7 @@ fn sha256(file: &Path) -> String {
     format!("sha256:{}", sum.split_whitespace().next().expect("a sum"))
 }
 
-/// Returns the file of a descriptor. Its size and digest must equal the descriptor's.
+/// Returns the path of the file that a descriptor names. Asserts that the file has the descriptor's size and digest.
 fn blob(image: &Dir, descriptor: &Value) -> std::path::PathBuf {
     let digest = descriptor["digest"].as_str().expect("a digest");
     let file = image.path().join("blobs").join(digest.replace(':', "/"));
@@ -37,7 +37,7 @@ fn the_image_has_only_the_binary_and_its_licences() {
     let config_file = blob(&image, &manifest["config"]);
     let layer = blob(&image, &manifest["layers"][0]);
     assert_eq!((index["manifests"][1].clone(), manifest["layers"][1].clone()), (Value::Null, Value::Null));
-    // The second description is for `docker load`. It names the same files.
+    // `manifest.json` is a second description of the image, for `docker load`. It must name the same files.
     let docker = parsed(&image.path().join("manifest.json"));
     assert_eq!(image.path().join(docker[0]["Config"].as_str().expect("a path")), config_file);
     assert_eq!(image.path().join(docker[0]["Layers"][0].as_str().expect("a path")), layer);

@@ -1,4 +1,4 @@
-//! containerd in the same setup as with the kubelet: pods in the host's network, with the cgroupfs driver.
+//! containerd, set up as under the kubelet: pods in the host's network, with the cgroupfs driver.
 
 mod daemon_set;
 
@@ -13,7 +13,7 @@ use super::{
     namespace::{IMAGE, Namespace},
 };
 
-/// The test cannot lower `oom_score_adj`, so containers get the value of containerd.
+/// The test cannot lower `oom_score_adj`, so containers keep containerd's value.
 const CONFIG: &str = r#"
 version = 2
 root = "/run/root"
@@ -46,7 +46,7 @@ pub(crate) struct Containerd {
     has_systemd: bool,
 }
 
-/// A pod to run. Its user chooses the labels.
+/// A pod to run. The pod's user chooses the labels.
 pub(crate) struct Pod<'a> {
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
@@ -56,9 +56,9 @@ pub(crate) struct Pod<'a> {
 
 pub(crate) struct Container<'a> {
     pub(crate) name: &'a str,
-    /// Script for a shell.
+    /// Shell script that the container runs.
     pub(crate) script: &'a str,
-    /// CPU time in each 100 ms, µs.
+    /// Quota: CPU time in each 100 ms, µs.
     pub(crate) quota_us: u32,
     pub(crate) privileged: bool,
 }
@@ -161,7 +161,7 @@ impl Containerd {
 
     pub(crate) fn remove_pod(&self, pod: &Running) {
         let sandbox = cri::text(&pod.sandbox);
-        // The replies have no fields.
+        // The replies are empty messages.
         cri::call::<()>(&self.socket(), "StopPodSandbox", &sandbox);
         cri::call::<()>(&self.socket(), "RemovePodSandbox", &sandbox);
     }

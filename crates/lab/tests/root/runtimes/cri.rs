@@ -1,4 +1,5 @@
-//! CRI calls, as the kubelet makes them. The messages contain only those fields of `runtime/v1/api.proto` that the tests use.
+//! The calls that the kubelet sends to a runtime through CRI. The messages contain only those fields of `runtime/v1/api.proto`
+//! that the tests use.
 
 use std::{
     collections::HashMap,
@@ -8,7 +9,7 @@ use std::{
 
 use prost::Message;
 
-/// Value `NODE` of the enum `NamespaceMode`: the namespace of the host.
+/// Value `NODE` of the enum `NamespaceMode`, which means the namespace of the host.
 pub(super) const NODE: i32 = 2;
 
 #[derive(Clone, PartialEq, Message)]
@@ -97,7 +98,7 @@ pub(super) struct Mount {
     pub(super) host_path: String,
     #[prost(bool, tag = "3")]
     pub(super) readonly: bool,
-    /// 0: private. 1: the container receives new mounts of the host.
+    /// 0 means private. 1 means that the container receives new mounts of the host.
     #[prost(int32, tag = "5")]
     pub(super) propagation: i32,
 }
@@ -151,7 +152,7 @@ pub(super) struct User {
     pub(super) id: i64,
 }
 
-/// The kind 0 is the default profile of the runtime.
+/// A seccomp profile. The kind 0 is the default profile of the runtime.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub(super) struct SeccompProfile {
     #[prost(int32, tag = "1")]
@@ -178,7 +179,7 @@ pub(super) struct Executed {
     pub(super) status: i32,
 }
 
-/// A message with one text: the name of a container or of an image. Requests and replies with one id have the same form.
+/// A message with one text: the name of a container or an image, or an id. Some requests and replies contain only an id.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Text {
     #[prost(string, tag = "1")]

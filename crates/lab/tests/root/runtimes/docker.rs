@@ -57,7 +57,7 @@ impl Docker {
     /// Starts a container with `script` as a shell script. Returns the id of the container.
     pub(crate) fn run(&self, options: &[&str], script: &str) -> String {
         let command = [IMAGE, "sh", "-c", script];
-        // A host can have AppArmor without AppArmor's programs.
+        // Do not use AppArmor, because the host might not have its programs.
         let create = ["create", "--rm", "--network", "none", "--security-opt", "apparmor=unconfined"];
         let id = self.client(&[&create, options, &command].concat());
         self.namespace.owns(&self.cgroup(&id));

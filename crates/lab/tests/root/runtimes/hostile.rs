@@ -1,4 +1,4 @@
-//! Containers that imitate another pod. They copy everything that a user can choose.
+//! Containers that imitate another pod. They copy every property that a user can choose.
 
 use serde_json::Value;
 
@@ -8,7 +8,8 @@ use super::{
 };
 use crate::serve::Daemon;
 
-/// Creates a cgroup with the victim's names below the container's own cgroup, and runs a busy loop there.
+/// Script that creates a cgroup below the container's own cgroup, and runs a busy loop there. The path of the new cgroup ends
+/// with the victim's path.
 const IMITATION: &str = "\
 for own in /sys/fs/cgroup/cpu /sys/fs/cgroup; do
     mount -o remount,bind,rw $own
@@ -16,10 +17,11 @@ for own in /sys/fs/cgroup/cpu /sys/fs/cgroup; do
 done
 while :; do :; done";
 
-/// Options with the right to change the container's own cgroups. `--privileged` needs more rights than a test has.
+/// Options that let a container change its own cgroups. The test cannot use `--privileged`, which needs more rights than a test
+/// has.
 const RIGHTS: [&str; 3] = ["--cap-add=SYS_ADMIN", "--security-opt=seccomp=unconfined", "--cgroupns=private"];
 
-/// Returns labels like those that the kubelet sets for the victim's container.
+/// Returns the same labels that the kubelet sets for the victim's container.
 fn labels(victim: &Running) -> [(&'static str, &str); 4] {
     [
         ("io.kubernetes.pod.name", "web-0"),

@@ -1,7 +1,7 @@
-//! The mount and process namespace in which a runtime runs. The runtime's mounts, files and processes end with the namespace.
-//! Drop also removes the cgroups.
+//! A mount and PID namespace in which a runtime runs. When the namespace ends, the runtime's mounts, files and processes are
+//! gone. Drop also removes the cgroups.
 //!
-//! On a host with systemd, runtimes run as services of the host, where their packages are installed.
+//! On a host with systemd, the packages of the runtimes are installed, and the runtimes run as services of the host.
 
 use std::{
     cell::RefCell,
@@ -19,7 +19,7 @@ pub(crate) const IMAGE: &str = "localhost/busybox:1";
 pub(crate) const BUSY: &str = "while :; do :; done";
 
 /// Mounts the packages, an empty /run, and overlays of directories into which runtimes write. Also adds the packages' libraries
-/// to the search path, because runtimes start their programs without LD_LIBRARY_PATH.
+/// to the system's search path, because runtimes start their programs without LD_LIBRARY_PATH.
 const SETUP: &str = "\
 set -e
 mount --bind \"$PACKAGES\" /mnt
@@ -41,8 +41,8 @@ pub(crate) struct Namespace {
 }
 
 impl Namespace {
-    /// Runs a shell command as the first process. The namespace ends with this process. `words` gets a directory that the host
-    /// also sees, and returns the command.
+    /// Runs a shell command as the first process of a new namespace. The namespace ends with this process. `words` returns the
+    /// command; its argument is a directory that the host also sees.
     pub(crate) fn start(name: &str, words: impl FnOnce(&Dir) -> String) -> Self {
         let dir = Dir::new(name);
         // Other users must be able to enter the directory.
@@ -55,7 +55,7 @@ impl Namespace {
         Self { process: Some(process), cgroups: RefCell::default(), dir }
     }
 
-    /// Returns the host as a namespace. systemd starts these services again, with their new configuration.
+    /// Returns a `Namespace` that stands for the host itself. Restarts these services, so that they read their new configuration.
     pub(crate) fn of_host(services: &[&str]) -> Self {
         let namespace = Self { process: None, cgroups: RefCell::default(), dir: Dir::new("host") };
         fs::set_permissions(namespace.dir.path(), fs::Permissions::from_mode(0o755))
@@ -93,7 +93,7 @@ impl Namespace {
         command.args(words).output().expect("timeout starts")
     }
 
-    /// Returns the host's path to a file of the namespace.
+    /// Returns the path under which the host sees a file of the namespace.
     pub(crate) fn seen(&self, path: &str) -> String {
         self.first().map_or_else(|| path.to_owned(), |first| format!("/proc/{first}/root{path}"))
     }
@@ -112,7 +112,7 @@ impl Namespace {
         file
     }
 
-    /// Registers a cgroup for removal on drop, with its descendants. A parent that is then empty is removed, too.
+    /// Registers a cgroup for removal on drop, with its descendants. Drop also removes a parent that is empty afterwards.
     pub(crate) fn owns(&self, cgroup: &str) {
         self.cgroups.borrow_mut().push(cgroup.to_owned());
     }

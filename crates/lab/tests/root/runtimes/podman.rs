@@ -6,7 +6,7 @@ use std::path::Path;
 use super::namespace::{IMAGE, Namespace};
 use crate::serve::ALICE;
 
-/// Lets Podman accept the image, and creates the files that Podman without root needs.
+/// Script that lets Podman accept the image, and creates the files that Podman needs without root.
 const SETUP: &str = r#"
 mkdir -p /etc/containers /run/home
 echo '{"default": [{"type": "insecureAcceptAnything"}]}' > /etc/containers/policy.json
@@ -51,7 +51,7 @@ impl Podman {
         self.namespace.seen("/run/podman/graph/overlay-containers/containers.json")
     }
 
-    /// Starts a container of root with `script` as a shell script. Returns the container's id and the path of its cgroup.
+    /// Starts a container as root. The container runs `script` in a shell. Returns the container's id and the path of its cgroup.
     pub(crate) fn run(&self, options: &[&str], script: &str) -> (String, String) {
         let command = [IMAGE, "sh", "-c", script];
         let create = [&["podman", "create", "--network", "host"], options, &command].concat();
@@ -65,7 +65,7 @@ impl Podman {
         (id, cgroup)
     }
 
-    /// Starts a container of Alice. Her shell first enters `cgroup`, a directory of the cpu controller.
+    /// Starts a container as Alice. Her shell first enters `cgroup`, a directory of the cpu controller.
     pub(crate) fn run_as_alice(&self, cgroup: &Path, script: &str) {
         let (user, runtime) = (ALICE.to_string(), format!("XDG_RUNTIME_DIR=/run/user/{ALICE}"));
         let enter = format!("echo 0 > {}/cgroup.procs; exec \"$@\"", cgroup.display());

@@ -1,4 +1,4 @@
-//! Access rights: the users who can connect.
+//! Access rights: which users can connect to the daemon.
 
 use std::{
     collections::BTreeSet,
@@ -64,7 +64,7 @@ fn whoever_may_connect_sees_everything_in_every_command() {
     }
 }
 
-/// In older versions, the daemon showed the members of this group their own processes.
+/// In older versions, members of the socket's group could see their own processes.
 #[test]
 fn members_of_the_old_group_of_the_socket_get_a_sentence_and_nothing_else() {
     const OLD: u32 = 61_102;
@@ -98,7 +98,7 @@ fn only_the_group_of_the_socket_may_connect_and_others_measure_coarsely() {
     assert!(says.contains("add you to the socket's group"), "{says}");
 }
 
-/// Sends raw request lines and returns the answer. The wording of both is fixed, because clients in other languages depend on it.
+/// Sends raw request lines and returns the answer. Neither format must change, because clients in other languages depend on them.
 fn raw(daemon: &Daemon, uid: u32, lines: &str) -> String {
     let code = "import socket, sys\ns = socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\ns.sendall(sys.argv[2].encode())\n\
                 s.settimeout(5)\ndata = b''\n\
@@ -128,7 +128,7 @@ fn requests_for_processes_that_do_not_exist_and_no_requests_are_refused() {
 #[test]
 fn a_request_of_another_user_than_the_one_who_connected_is_refused() {
     let daemon = Daemon::start();
-    // Root connects, and then a child that runs as another user writes.
+    // Root connects, but a child process that runs as another user sends the request.
     let code = "import os, socket, sys\ns = socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\npid = os.fork()\n\
                 if pid == 0:\n    os.setresuid(61001, 61001, 61001)\n    s.sendall(b'{\"version\":1,\"interval_ns\":300000000}\\n')\n    os._exit(0)\n\
                 os.waitpid(pid, 0)\ns.settimeout(5)\nsys.stdout.buffer.write(s.recv(65536))";
@@ -244,7 +244,7 @@ fn a_client_of_the_library_gets_the_documented_answers() {
         }
     }
     assert!(last > stamps.last().copied());
-    // The daemon does not wait forever for a client that sends nothing or never ends its line.
+    // The daemon disconnects a client that sends nothing, or that never ends its line.
     let mut silent = UnixStream::connect(&path).expect("the socket");
     silent.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
     silent.write_all(&[b'x'; 20 << 10]).expect("room");

@@ -1,4 +1,5 @@
-//! The daemon as Kubernetes runs it: alone in an image, with the capabilities and the configuration of the DaemonSet.
+//! The daemon in the same environment as under Kubernetes: in an image without other programs, with the capabilities and the
+//! configuration of the DaemonSet.
 
 use std::{ffi::CString, fs, io, os::unix::process::CommandExt, path::Path, process::Command, ptr};
 
@@ -24,7 +25,8 @@ fn text(path: impl AsRef<Path>) -> CString {
     CString::new(path.as_ref().to_str().expect("a path of ours")).expect("a path without a zero byte")
 }
 
-/// Makes a command run in this root directory with the host's processes and /sys, as a container runtime does.
+/// Makes a command run with `root` as its root directory, as a container runtime does. The command sees the host's /proc and
+/// /sys.
 fn contained<'c>(command: &'c mut Command, root: &Path) -> &'c mut Command {
     let mounts = ["proc", "sys"].map(|name| (text(format!("/{name}")), text(root.join(name))));
     let root = text(root);

@@ -1,4 +1,4 @@
-//! Hostile clients of one user, while another user measures.
+//! Hostile clients of one user must not disturb the measurement of another user.
 
 use std::{
     io::{Read, Write},
@@ -26,11 +26,11 @@ use crate::{
 const CONNECTS_A_SECOND: u64 = 1_000;
 const SLOW: usize = 40;
 const INTERVAL_NS: u64 = 1_000_000_000;
-/// Maximum deviation of an interval: 5 %.
+/// Maximum error of an interval's length: 5 %.
 const OFF_NS: u64 = INTERVAL_NS / 20;
 const MEMORY_BYTES: u64 = 64 << 20;
 
-/// Changes the user and the groups to Alice's, for this thread only.
+/// Changes the user and the groups of this thread, and of no other thread, to Alice's.
 pub(super) fn become_alice() {
     let groups = [VIEWERS];
     // SAFETY: the calls change this thread only. The group list lives during the call.
@@ -42,7 +42,7 @@ pub(super) fn become_alice() {
     assert!(done, "{}", std::io::Error::last_os_error());
 }
 
-/// Repeats actions as Alice in threads until drop.
+/// Threads that run as Alice and repeat actions until drop.
 struct Attack {
     over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -73,8 +73,9 @@ impl Drop for Attack {
     }
 }
 
-/// Returns bad requests of each kind, with the number of repetitions: an empty line, an incomplete line, invalid text, another
-/// version, deep nesting, too many processes, too many bytes, HTTP. The daemon disconnects a client at its first bad request.
+/// Returns one bad request of each kind, and how often to send it. The kinds: an empty line, an incomplete line, invalid text,
+/// another version, deep nesting, too many processes, too many bytes, HTTP. The daemon disconnects a client at its first bad
+/// request.
 fn bad_requests(per_kind: usize) -> Vec<(Vec<u8>, u64)> {
     let pids = vec!["1"; 5_000].join(",");
     let kinds: [Vec<u8>; 8] = [
@@ -157,7 +158,7 @@ fn disturbs_nobody(bad_requests: u64) {
     let mut slow = Vec::new();
     let slow_path = path.clone();
     attack.with(move || {
-        // Slow readers request the maximum and read none of it.
+        // Slow readers request as much data as possible and read none of it.
         if slow.len() < SLOW
             && let Ok(mut socket) = UnixStream::connect(&slow_path)
             && socket.write_all(&Request::every(100_000_000).line()).is_ok()
@@ -191,7 +192,7 @@ fn disturbs_nobody(bad_requests: u64) {
         "memory: {before_bytes} bytes before, at most {most_bytes} during the attack"
     );
 
-    // The daemon serves a well-behaved client of another user at once. It serves the attacking user again after a short pause.
+    // The daemon must serve a well-behaved client of another user at once, and the attacking user after a short pause.
     let output = daemon.as_user(0, &[0], &["hist", "--json", "0.2", "1"]);
     assert_measured(&output);
     thread::sleep(Duration::from_secs(1));

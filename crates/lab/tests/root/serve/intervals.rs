@@ -1,5 +1,5 @@
-//! Viewers and a scraper with intervals longer than the daemon's sampling interval. None of them may lose figures from samples
-//! that they skip.
+//! Viewers and a scraper whose intervals are longer than the daemon's sampling interval. They skip samples, but must not lose the
+//! figures in these samples.
 
 use std::{path::Path, thread, time::Duration};
 
@@ -11,9 +11,10 @@ use crate::{
     background::Background, bench::cgscope, cgroup_moves::Place, files::Dir, load::Load, recording::read,
 };
 
-/// Lifetimes of tasks, s. The tasks end within an interval of 2 s, and at intervals of 100 ms they are read several times.
+/// Lifetimes of tasks, s. A task ends within one interval of 2 s. With intervals of 100 ms, it is read several times.
 const LIVES_S: [&str; 8] = ["0.3", "0.7", "1.3", "0.5", "1.1", "0.4", "0.9", "0.6"];
-/// Time before and after the load. It is longer than the longest interval, so that each viewer has a sample on both sides.
+/// Time before and after the load. It is longer than the longest interval, so that each viewer has a sample before and after the
+/// load.
 const AROUND: Duration = Duration::from_millis(2_500);
 
 fn ran(file: &str, cgroup: &str) -> Totals {

@@ -1,4 +1,4 @@
-//! Limits for one user, so that the daemon can still serve other users.
+//! Limits for each user. With these limits, one user cannot use up what the daemon has for all users.
 
 use std::{
     ffi::CString,
@@ -29,8 +29,8 @@ struct OfAnotherHost {
 }
 
 impl OfAnotherHost {
-    /// `files`: name and text of each file in /etc. `socket`: lines of `[socket]` besides the path. `says`: the first output to
-    /// wait for.
+    /// `files` has the name and text of each file in /etc. `socket` has further lines of the section `[socket]`. Waits until the
+    /// daemon prints `says`.
     fn start(files: &[(&str, &str)], socket: &str, says: &str) -> Self {
         let dir = Dir::new("another-host");
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("a directory of ours");

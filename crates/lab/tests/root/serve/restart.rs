@@ -27,7 +27,7 @@ fn bpf_objects() -> BTreeSet<String> {
     ["prog", "map", "link"].into_iter().flat_map(list).collect()
 }
 
-/// Waits until no new object is left. The kernel frees unreferenced objects only after a grace period.
+/// Waits until all new BPF objects are freed. The kernel frees unreferenced objects only after a grace period.
 fn assert_nothing_new(before: &BTreeSet<String>) {
     let end = std::time::Instant::now() + patience(10_000);
     loop {

@@ -18,17 +18,16 @@ use crate::{
 
 const CGROUPS: u64 = 10_000;
 const TASKS_EACH: usize = 2;
-/// Number of scrapes of each kind. The median counts.
+/// Number of scrapes of each kind. The test uses their median.
 const SCRAPES: usize = 5;
 const BEAT: Duration = Duration::from_millis(1_500);
-/// Time between two scrapes with different samples. The daemon reuses its latest sample for a page if that sample is fresh
-/// enough; this time is longer.
+/// Time between two scrapes. It is long enough that the daemon takes a new sample instead of reusing its latest one.
 const APART: Duration = Duration::from_millis(700);
 
-/// A page, with the time from the first byte of the request to the last byte of the answer.
+/// A scraped page, and how long the scrape took, from the first byte of the request to the last byte of the answer.
 pub(super) struct Scrape {
     took: Duration,
-    /// Length of the body as sent, possibly compressed.
+    /// Length of the body as the daemon sent it, possibly compressed.
     bytes: usize,
     page: Vec<u8>,
 }
@@ -82,7 +81,7 @@ fn sections(cgroups: usize) -> String {
     format!("[metrics]\ncgroups = {cgroups}")
 }
 
-/// Scrapes at regular intervals, alternating between the kinds. Returns the median time of each kind.
+/// Scrapes at regular intervals. Each scrape requests the next kind of page, in turn. Returns the median time for each kind.
 fn at_a_beat<const N: usize>(address: &str, kinds: [(Format, bool); N]) -> [Duration; N] {
     let begun = Instant::now();
     let mut scrapes = [const { Vec::new() }; N];
@@ -123,7 +122,7 @@ mod long {
         let mut daemon = Daemon::exporting(&sections(limit));
         let address = daemon.metrics().trim_start_matches("http://").trim_end_matches("/metrics").to_owned();
         let scrape = || {
-            // The daemon exports new cgroups from the next interval on.
+            // The daemon exports a new cgroup only from the next interval on, so scrape twice before.
             for _ in 0..2 {
                 thread::sleep(Duration::from_millis(1_500));
                 Scrape::take(&address, Format::Text, false);
@@ -170,7 +169,7 @@ mod long {
         for (kind, took) in kinds.iter().zip(at_a_beat) {
             assert!(took < patience(200), "{kind:?}: {took:?}");
         }
-        // This time includes a collection. The collection takes about half of two CPUs and competes with the load.
+        // This time includes a new sample. Taking the sample uses about half of two CPUs, and competes with the load.
         assert!(whenever < patience(1_000), "{whenever:?}");
     }
 }

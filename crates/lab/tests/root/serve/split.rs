@@ -1,4 +1,4 @@
-//! `stat` through the daemon: the viewer itself reads some figures from `/proc`.
+//! `stat` with the daemon. Some figures come from the daemon, and `stat` itself reads the others from `/proc`.
 
 use super::{ALICE, Daemon, VIEWERS};
 use crate::{

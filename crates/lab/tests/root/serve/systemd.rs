@@ -43,7 +43,7 @@ impl Systemd {
         while Instant::now() < end {
             match self.socket.recv(&mut bytes) {
                 Ok(length) => return Some(String::from_utf8_lossy(&bytes[..length]).trim().into()),
-                // After a signal, a read with a timeout is not restarted (signal(7)).
+                // If a signal interrupts a read with a timeout, the kernel does not restart the read (signal(7)).
                 Err(error) => {
                     assert!(
                         matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
@@ -55,7 +55,7 @@ impl Systemd {
         None
     }
 
-    /// Waits for this notification. Before it, only watchdog pings may arrive.
+    /// Waits for this notification. Asserts that only watchdog pings arrive before it.
     fn wait_for(&self, word: &str) {
         let end = Instant::now() + patience(10_000);
         loop {

@@ -1,4 +1,4 @@
-//! Failing system calls, by `strace`. Each command must end in time, with a sentence if it could not do its work.
+//! `strace` makes system calls fail. Each command must end in time. If a command could not do its work, it must print a sentence.
 
 use std::{
     fs::{self, File},
@@ -14,7 +14,7 @@ use crate::{bench::cgscope, files::Dir, serve::Daemon};
 
 /// Maximum run time of a command that cannot do its work.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Number of tests for each system call of each command. Each test starts to fail at another call.
+/// Number of tests for each system call of each command. In each test, another call is the first to fail.
 const PLACES: u32 = 4;
 
 const CALLS: [(&str, &[&str]); 5] = [
@@ -25,15 +25,15 @@ const CALLS: [(&str, &[&str]); 5] = [
     ("write", &["ENOSPC", "EPIPE", "EIO"]),
 ];
 
-/// The end of a command: its exit code, or `None` for a signal, and its output.
+/// The exit code of a command, or `None` if a signal ended it, and its output.
 struct Ended {
     code: Option<i32>,
     out: String,
     said: String,
 }
 
-/// Runs cgscope with a failing system call. The call fails at its `first` time, and at every `step`th time after that; with
-/// `step` 0, only once. Returns `None` if the command does not end.
+/// Runs cgscope while a system call fails. The call number `first` fails, and after that every `step`th call. If `step` is 0,
+/// only one call fails. Returns `None` if the command does not end.
 ///
 /// Only writes to standard output and to the file `out` fail. A write that wakes a thread of the program never fails.
 fn run(
@@ -75,7 +75,7 @@ fn run(
     (Some(Ended { code: status.code(), out: read(out), said: read(said) }), what)
 }
 
-/// Returns the number of these calls before `main`. If such a call fails, the runtime of Rust panics.
+/// Returns the number of these calls before `main` starts. If such a call fails, the runtime of Rust panics.
 fn before_main(dir: &Dir, call: &str) -> u32 {
     let calls = dir.file("calls");
     let mut command = Command::new("strace");
@@ -116,7 +116,7 @@ fn commands(dir: &Dir, recording: &str, socket: &str) -> Vec<Vec<String>> {
 fn a_failing_system_call_gives_a_sentence_and_never_a_panic_or_a_hang() {
     let dir = Dir::new("failing");
     let daemon = Daemon::start();
-    // The recording contains the tasks and the demand of cgroups with a quota that the commands need.
+    // The commands need a recording with tasks, and with the demand of cgroups that have a quota.
     let recording = dir.file("a.rec");
     let mut writer = FileWriter::create(&recording, &Header::default()).expect("a directory of ours");
     Limited::new(5).take(30).for_each(|sample| writer.sample(&sample).expect("a valid sample"));
@@ -129,7 +129,7 @@ fn a_failing_system_call_gives_a_sentence_and_never_a_panic_or_a_hang() {
         for (call, errors) in CALLS {
             for place in 0..PLACES {
                 let error = errors[random.rand_range(0..errors.len() as u32) as usize];
-                // Let early and late calls fail, once or repeatedly.
+                // Make early and late calls fail, once or repeatedly.
                 let first = 1 + random.rand_range(0..[10, 40, 150, 600][place as usize]);
                 let step = if random.rand_range(0..2) == 0 { 0 } else { 1 + random.rand_range(0..30) };
                 let first = first + if call == "mmap" { mapped } else { 0 };
@@ -152,7 +152,7 @@ fn a_failing_system_call_gives_a_sentence_and_never_a_panic_or_a_hang() {
     for ((command, code), count) in &answers {
         println!("{command}: exit code {code}: {count} times");
     }
-    // Most failures are at calls that a command never makes, or matter little, so each command must succeed at least once.
+    // Most failures hit a call that a command never makes, or that matters little. So each command must succeed at least once.
     for args in commands(&dir, &recording, &daemon.socket()) {
         let works = [0, 1].iter().any(|code| answers.contains_key(&(args[0].clone(), *code)));
         assert!(works, "{args:?} never did its work");

@@ -30,7 +30,7 @@ fn commands() -> Vec<&'static str> {
     lines.map(|line| line.split("  #").next().unwrap_or_default().trim()).collect()
 }
 
-/// Runs a command that shows a screen, until the screen contains these words.
+/// Runs a command that shows a screen, and waits until the screen contains these words.
 fn run_screen(command: &str, words: &str) {
     let terminal = Terminal::new(120, 40);
     terminal.line(&format!("{command}; echo left with $?"));

@@ -1,4 +1,4 @@
-//! Answers without a file, and answers on the screen.
+//! Answers of `cgscope whatif` for a running load, and answers on the screen.
 
 use std::{
     process::{Output, Stdio},

@@ -1,4 +1,5 @@
-//! Tables of answers of `cgscope whatif` beside measurements: `cargo xtask test --root -- whatif::long`.
+//! Prints tables that compare the answers of `cgscope whatif` with measurements. Run them with `cargo xtask test --root --
+//! whatif::long`.
 
 mod advice;
 mod cell;
@@ -14,14 +15,15 @@ use super::{Bounds, Limit, REGULAR, Recorded, measure};
 
 /// Length of a recording, s.
 const RECORDED_S: u64 = 10;
-/// Length of a recording for advice, and of random loads, s: as long as `cgscope whatif` measures by default.
+/// Length of a recording for advice, and of a recording of a random load, s. `cgscope whatif` measures for the same time by
+/// default.
 const LONGER_S: u64 = 30;
 /// Part of a recording that the simulation leaves out, s: the first and the last second.
 const NOT_SIMULATED_S: u64 = 2;
-/// Length of each measured run, s. Neither a run nor the simulation starts with unfinished work.
+/// Length of each measured run, s. At the start of a run, and of the simulation, there is no unfinished work.
 const MEASURED_S: u64 = RECORDED_S - NOT_SIMULATED_S;
 
-/// Prints a line of a table at once, even if the test passes. libtest only captures the output of macros.
+/// Prints a line of a table at once, even if the test passes. Does not use `println!`, because libtest captures its output.
 fn print(line: &str) {
     let mut out = io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
@@ -37,16 +39,16 @@ fn median(values: impl IntoIterator<Item = f64>) -> f64 {
 #[ignore = "one CPU: asserts the share of throttled periods"]
 fn requests_of_a_fixed_cost_under_two_other_quotas_are_within_the_bounds() {
     let recorded = Recorded::new(&REGULAR, Limit::of(250), 7);
-    // Leave out quotas that just meet the need of the load (0.24) or of a burst (0.29). There, one percent more work makes the
-    // throttled time ten percent longer.
+    // Do not test quotas that just meet the need of the load (0.24) or of a burst (0.29). Near these quotas, one percent more
+    // work makes the throttled time ten percent longer.
     for milli in [180, 270] {
         let row = recorded.row(Limit::of(milli)).expect("advice");
         let measured = measure(&REGULAR, Limit::of(milli), 6);
         let (share, per_s) = (Bounds::of(&row, "throttled_share"), Bounds::of(&row, "throttled_ns_per_s"));
         println!("{milli}: {measured:?} {share:?} {per_s:?}");
         assert!(share.contains(measured.share, 0.05), "{measured:?}: {row}");
-        // The simulation works with slots, so it knows only to some ms when a quota runs out. For a burst of 30 ms under 27 and
-        // 29 ms, 14 and 17 % more than the upper bound were measured.
+        // The simulation divides time into slots, so it knows only to within some ms when a quota runs out. For a burst of 30 ms,
+        // the measured time was above the upper bound by 14 % under 27 ms, and by 17 % under 29 ms.
         let tolerance = 0.02e9 + 0.2 * measured.throttled * 1e9;
         assert!(per_s.contains(measured.throttled * 1e9, tolerance), "{measured:?}: {row}");
     }

@@ -1,4 +1,4 @@
-//! A Kubernetes API server with its store, but without nodes. It checks objects and permissions, and starts no container.
+//! A Kubernetes API server with its store, but without nodes. The server checks objects and permissions, and starts no container.
 
 use std::{
     env, fs,
@@ -55,7 +55,7 @@ impl Cluster {
         store_process.args(["--data-dir", &dir.file("etcd"), "--listen-client-urls", &store]);
         store_process.args(["--advertise-client-urls", &store, "--listen-peer-urls", &peers]);
         let mut api = Command::new(server);
-        // This plugin requires service accounts, which no controller creates here.
+        // This plugin requires service accounts, but no controller creates them here.
         api.args(["--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount"]);
         api.args(["--bind-address=127.0.0.1", "--service-cluster-ip-range=10.0.0.0/24"]);
         api.arg("--service-account-issuer=https://localhost").arg(format!("--secure-port={port}"));
@@ -96,7 +96,7 @@ impl Cluster {
         command
     }
 
-    /// Runs kubectl. The options follow the name of the plugin, because kubectl passes only those options to a plugin.
+    /// Runs kubectl. kubectl passes only the options after a plugin's name to the plugin, so append the options.
     fn kubectl(&self, user: &str, words: &[&str]) -> Output {
         let mut command = self.command(&self.dir.path().join("kubectl"));
         command.args(words).args(["--context", user]).output().expect("kubectl starts")
@@ -156,7 +156,7 @@ fn pod(name: &str, node: Option<&str>) -> Value {
            "spec": {"nodeName": node, "containers": [{"name": "app", "image": "app"}]}})
 }
 
-/// Returns a role and its binding: these users can get and list pods in a namespace.
+/// Returns a role and its binding. They let these users get and list the pods of a namespace.
 fn readers(namespace: &str, users: &[&str]) -> [Value; 2] {
     let metadata = json!({"name": "readers", "namespace": namespace});
     let group = "rbac.authorization.k8s.io";
@@ -226,7 +226,7 @@ fn an_api_server_accepts_the_manifests_and_permits_only_viewers_to_exec() {
         assert_eq!(stdout(&answer).starts_with("yes"), is_allowed, "{user} {verb:?} {namespace}");
     }
 
-    // The server permits exec, but then finds no kubelet.
+    // The server permits the exec request, but no kubelet runs.
     let (code, words) = cluster.plugin("viewer", &["top", "web"]);
     assert_eq!(code, Some(1), "{words}");
     assert!(words.contains("127.0.0.1:1: connect: connection refused"), "{words}");

@@ -1,5 +1,5 @@
-//! The DaemonSet of `deploy/kubernetes`, started in the same way as by the kubelet: the image of `cargo xtask dist`, with the
-//! user, capabilities, mounts and seccomp profile of the manifest.
+//! The DaemonSet of `deploy/kubernetes`, started as the kubelet starts it. The image is that of `cargo xtask dist`. User,
+//! capabilities, mounts and seccomp profile are those of the manifest.
 
 use std::{fs, net::TcpListener, path::Path, process::Command, thread, time::Duration};
 
@@ -62,8 +62,8 @@ impl Containerd {
         Running { container, ..running }
     }
 
-    /// Returns the mounts of the manifest. Directories of this test replace the volumes that the kubelet creates, and the
-    /// runtime's directory.
+    /// Returns the mounts of the manifest, but with directories of this test. They replace the volumes that the kubelet creates,
+    /// and the runtime's directory.
     fn mounts(&self, objects: &Value, port: u16) -> Vec<cri::Mount> {
         let pod = &objects[3]["spec"]["template"]["spec"];
         let config = objects[2]["data"]["cgscope.toml"].as_str().expect("a file");
@@ -91,8 +91,8 @@ impl Containerd {
         mounts.iter().map(mount).collect()
     }
 
-    /// Mounts a file system below the directory of the socket, and returns its path. That directory becomes a shared mount, so
-    /// containers can receive the new mount.
+    /// Mounts a file system below the directory of the socket, and returns its path. Makes that directory a shared mount, so that
+    /// containers receive the new mount.
     fn mount_below_the_socket(&self, name: &str) -> String {
         let socket = self.socket();
         let above = Path::new(&socket).parent().expect("a directory").display().to_string();
@@ -150,7 +150,7 @@ fn the_daemon_set_measures_a_pod_of_its_node() {
     assert_eq!((value("CapEff:"), value("CapBnd:")), (Some("0000000000000000"), Some("000000c000000000")));
     assert_eq!((value("Seccomp:"), value("NoNewPrivs:")), (Some("2"), Some("1")));
 
-    // Our mount of the parent directory must not keep a file system that the host unmounts.
+    // When the host unmounts a file system, our mount of the parent directory must not keep it mounted.
     let mounts = || containerd.namespace.run(&["cat", &format!("/proc/{process}/mountinfo")]);
     assert!(mounts().contains("/run/containerd/of-another-container"), "{}", mounts());
     containerd.namespace.run(&["umount", &others]);

@@ -1,4 +1,5 @@
-//! The documented queries for a cluster. Prometheus scrapes the pages of 200 nodes and a page of kube-state-metrics.
+//! Runs the documented queries for a cluster. Prometheus scrapes the pages of 200 simulated nodes and a page of
+//! kube-state-metrics.
 
 mod long {
     use std::{
@@ -20,12 +21,12 @@ mod long {
     const DOCS: &str = include_str!("../../../../../../docs/how-to/many-hosts.md");
     const HEADING: &str = "## Which pods wait, and why?\n";
     const NODES: usize = 200;
-    /// Tasks and leaf cgroups of a node. Most leaves are containers.
+    /// Number of tasks and of leaf cgroups on a node. Most leaf cgroups are containers.
     const HOST: (u32, u32) = (600, 60);
-    /// Number of different pages of a node, one for each scrape. Later scrapes get the last page again.
+    /// Number of different pages of a node. Each scrape gets the next page, and later scrapes get the last page again.
     const ROUNDS: u64 = 8;
-    /// Placeholder for the number of the node. It has as many characters as the number, because a page contains the lengths of
-    /// its strings.
+    /// Placeholder for the number of the node. The placeholder must be as long as the number, because a page contains the lengths
+    /// of its strings.
     const NODE: &str = "NODE";
     const MOST_SERIES: f64 = 1_500_000.0;
     const MOST_BYTES: f64 = 10e9;
@@ -69,7 +70,7 @@ mod long {
         ((0..ROUNDS).map(page).collect(), text)
     }
 
-    /// Returns a page of kube-state-metrics about the pods and containers in a page.
+    /// Returns a page of kube-state-metrics. It describes the pods and containers in `page`.
     fn state(page: &str) -> String {
         let mut out = String::new();
         let label = |line: &str, name: &str| {

@@ -27,7 +27,7 @@ pub(super) struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts a server. `job`: lines of the scrape job besides its name and target. `arguments`: arguments of the server.
+    /// Starts a server. `job` contains further lines of the scrape job, and `arguments` are arguments of the server.
     pub(super) fn scraping(metrics_url: &str, job: &str, arguments: &[&str]) -> Self {
         Self::judging("1s", metrics_url, job, arguments)
     }
@@ -89,7 +89,7 @@ impl Prometheus {
         answer["data"].clone()
     }
 
-    /// Returns the series of an expression at a moment (seconds since 1970), each with its labels.
+    /// Evaluates an expression at a moment (seconds since 1970). Returns the labels and the value of each series.
     pub(super) fn vector(&self, expression: &str, at_unix_s: f64) -> Vec<(Value, f64)> {
         let data = self.api("query", &[("query", expression), ("time", &format!("{at_unix_s:.3}"))]);
         let series = data["result"].as_array().expect("a vector").iter();

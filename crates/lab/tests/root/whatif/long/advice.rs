@@ -1,5 +1,5 @@
-//! The least quota that keeps the share of throttled periods below a target: as measured, as cgscope advises, and by the rules of
-//! other tools. These rules use the usage of the same recording.
+//! The lowest quota that keeps the share of throttled periods below a target. Compares the measured quota with the advice of
+//! cgscope and of other tools. All tools use the same recording.
 
 use std::{thread, time::Duration};
 
@@ -14,15 +14,15 @@ use super::{
     print,
 };
 
-/// A load, and the quotas between which the test searches for the least one, in thousandths of a CPU.
+/// A load, and the two quotas between which the test searches for the lowest sufficient quota, in thousandths of a CPU.
 struct Question {
     kind: Kind,
     recorded: Limit,
     burst_ms: u64,
-    /// How requests arrive, as far as the user knows it: the value of `--loop`.
+    /// How requests arrive, if the user knows it. This is the value of `--loop`.
     arrivals: Option<&'static str>,
     target: f64,
-    /// A quota that is too low, and one that is enough.
+    /// A quota that is too low, and a quota that is enough.
     between: [u64; 2],
 }
 
@@ -35,14 +35,14 @@ const QUESTIONS: [Question; 6] = [
     question(REGULAR, 250, 0.01, [200, 420]),
     question(UNEVEN, 400, 0.01, [540, 960]),
     Question { arrivals: Some("open"), ..question(RANDOM, 450, 0.05, [400, 800]) },
-    // Not tested: with a target of 1 %, the advice is 0.54, but 0.48 is enough. Slots of 17 ms do not show the times of requests
-    // of 8 ms.
+    // A target of 1 % is not tested: the advice would be 0.54, but 0.48 is enough. Slots of 17 ms are too long to show when
+    // requests of 8 ms arrive.
     Question { arrivals: Some("closed"), ..question(CLOSED, 300, 0.05, [360, 620]) },
     Question { burst_ms: 10, ..question(BURSTS, 350, 0.01, [280, 520]) },
 ];
 
-/// Returns the step of `cgscope whatif`'s search, in thousandths of a CPU: the largest one that is at most a tenth of the quota
-/// in force.
+/// Returns the step size with which `cgscope whatif` searches, in thousandths of a CPU. This is the largest step size that is at
+/// most a tenth of the quota in force.
 fn step(in_force: u64) -> u64 {
     let steps = [5_000, 2_000, 1_000, 500, 200, 100, 50, 20];
     steps.into_iter().find(|step| step * 10 <= in_force).unwrap_or(10)
@@ -55,7 +55,7 @@ fn share(kind: &Kind, limit: Limit) -> f64 {
     count(&cgroup, MEASURED_S).share
 }
 
-/// Returns the least number with a true `is_enough`. It must be false for `low` and true for `high`.
+/// Returns the lowest number for which `is_enough` returns true. `is_enough` must return false for `low` and true for `high`.
 fn least(mut low: u64, mut high: u64, mut is_enough: impl FnMut(u64) -> bool) -> u64 {
     while low + 1 < high {
         let middle = low.midpoint(high);
@@ -64,7 +64,7 @@ fn least(mut low: u64, mut high: u64, mut is_enough: impl FnMut(u64) -> bool) ->
     high
 }
 
-/// The tools. Their advice is in CPUs, or `None` for no advice.
+/// Names of the tools. Advice is in CPUs, or `None` if a tool gives no advice.
 const TOOLS: [&str; 4] = ["cgscope", "KRR", "VPA", "Captain"];
 type Advice = [Option<f64>; TOOLS.len()];
 
@@ -106,14 +106,14 @@ impl Recorded {
     }
 }
 
-/// Returns the index of the tool that is nearest to `least`; the first one if several are equally near.
+/// Returns the index of the tool whose advice is nearest to `least`. If several tools are equally near, returns the first one.
 fn nearest(advice: &Advice, least: f64) -> Option<usize> {
     let off =
         advice.iter().enumerate().filter_map(|(tool, cpus)| Some((tool, (cpus.as_ref()? - least).abs())));
     off.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(tool, _)| tool)
 }
 
-/// Returns the least quota that meets the target, in CPUs, and a text with all measured shares.
+/// Measures the lowest quota that meets the target. Returns this quota in CPUs, and a text with all measured shares.
 fn measured_least(question: &Question, step: u64) -> (f64, String) {
     let Question { kind, recorded, burst_ms, target, between, .. } = question;
     let [low, high] = between.map(|milli| milli / step);

@@ -1,4 +1,4 @@
-//! The cells of the grid: for each load under another limit, the answer and the measurement.
+//! The cells of the grid. A cell has the answer and the measurement for one load under one other limit.
 
 use serde_json::Value;
 
@@ -7,20 +7,20 @@ use super::{
     median, print,
 };
 
-/// Tolerance outside of the bounds, for the share of throttled periods and for throttled seconds per second.
+/// How far the share of throttled periods, or the throttled seconds per second, can be outside of the bounds.
 const TOLERANCE: f64 = 0.02;
-/// Tolerance outside of the bounds of a run time: seconds, or a share of the run time. The larger one counts.
+/// How far a run time can be outside of its bounds: the larger of these seconds and this share of the run time.
 const RUN_TOLERANCE: [f64; 2] = [0.2, 0.02];
-/// Goal for the width of bounds, as a share of the measured value.
+/// Wanted width of bounds, as a share of the measured value.
 const WIDTH: f64 = 0.25;
 
 pub(super) struct Answered {
-    /// The answer has a throttled time. Run times do not depend on this.
+    /// Whether the answer contains a throttled time. An answer without one can still contain a run time.
     is_known: bool,
     share: Bounds,
     throttled: Bounds,
     measured: Measured,
-    /// The bounds of a job's run time and the measured run time, s.
+    /// The bounds of a job's run time, and the measured run time, s.
     run_s: Option<(Bounds, f64)>,
 }
 
@@ -75,14 +75,14 @@ pub(super) struct Cell {
     name: String,
     /// Sentences of the answer about figures that may be wrong.
     cautions: Vec<String>,
-    /// A wrong figure is accepted if the answer has cautions.
+    /// If true, a wrong figure is accepted if the answer has cautions.
     is_doubtful: bool,
     answered: Result<Answered, String>,
 }
 
 impl Cell {
-    /// Makes and prints a cell. `limits` are the recorded limit and the simulated limit. `answered` returns the figures for the
-    /// answer's row, or `None` without figures.
+    /// Makes and prints a cell. `limits` are the recorded limit and the simulated limit. `answered` returns the figures for a row
+    /// of the answer, or `None` if there are none.
     pub(super) fn new(
         name: &str,
         limits: [String; 2],
@@ -114,7 +114,7 @@ impl Cell {
         cell
     }
 
-    /// Returns the cell, marked as accepted with wrong figures if the answer has cautions.
+    /// Marks the cell: wrong figures are accepted if the answer has cautions.
     pub(super) fn doubtful(self) -> Self {
         Self { is_doubtful: true, ..self }
     }
@@ -127,7 +127,7 @@ impl Cell {
         self.is_answered() && self.answered.as_ref().is_ok_and(Answered::is_right)
     }
 
-    /// Returns true if the figures are wrong, and the answer has a caution about that.
+    /// Returns true if the figures are wrong but accepted, because the answer has cautions.
     fn is_excused(&self) -> bool {
         self.is_answered() && !self.is_right() && self.is_doubtful && !self.cautions.is_empty()
     }
@@ -155,7 +155,7 @@ pub(super) fn text(limit: Limit) -> String {
 pub(super) fn judge(cells: &[Cell]) {
     let count = |is: &dyn Fn(&Cell) -> bool| cells.iter().filter(|cell| is(cell)).count();
     let is_known = |cell: &Cell| cell.answered.as_ref().is_ok_and(|answered| answered.is_known);
-    // A lock convoy is right, refused or has a caution.
+    // Do not expect an answer for a lock convoy: the answer can be refused, or be wrong with a caution.
     let expected = count(&|cell| !cell.is_doubtful);
     let refused = count(&|cell| !cell.is_doubtful && !is_known(cell));
     let (right, excused) = (count(&Cell::is_right), count(&Cell::is_excused));
@@ -175,7 +175,7 @@ pub(super) fn judge(cells: &[Cell]) {
     assert_eq!(wrong, 0, "cells of the lock convoy are wrong, and the answer has no caution");
 }
 
-/// Prints the median width of the bounds, as it is and relative to the goal for the measured value.
+/// Prints the median width of the bounds, and the median of the width relative to the goal for the measured value.
 fn print_width(cells: &[Cell]) {
     let answered: Vec<&Answered> = cells
         .iter()

@@ -1,4 +1,4 @@
-//! The grid of loads and limits: each load is recorded under one limit and then runs under the other limits.
+//! The grid of loads and limits. The test records each load under one limit, and then runs the load under the other limits.
 
 use super::{
     super::{Recorded, measure},

@@ -6,7 +6,8 @@ pub(super) struct Case {
     pub(super) kind: Kind,
     pub(super) recorded: Limit,
     pub(super) simulated: &'static [Limit],
-    /// The load is random, so its figures differ from run to run: with 35 % throttled periods, by 5 points in 8 s.
+    /// Whether the load is random. Then its figures differ from run to run: in runs of 8 s with 35 % throttled periods, by 5
+    /// points.
     pub(super) is_random: bool,
 }
 
@@ -30,12 +31,12 @@ pub(super) const TWO_LOOPS: Kind = load("two busy loops", &["burn", "2", "60"]);
 pub(super) const UNEVEN: Kind = load("uneven", &["requests", "uneven", "40000", "110000", "60"]);
 pub(super) const RANDOM: Kind = load("random", &["requests", "random", "5000", "15000", "60"]);
 pub(super) const CLOSED: Kind = load("closed", &["requests", "closed", "8000", "10000", "60"]);
-/// The gap is not 150 ms, because such bursts would meet only two phases of a period. In four runs with just the quota and the
-/// burst that a request needs, 0 to 35 % of the periods were throttled.
+/// The gap is not 150 ms, because such bursts would meet only two phases of a period. In four runs with exactly the quota and the
+/// burst that a request needs, between 0 and 35 % of the periods were throttled.
 pub(super) const BURSTS: Kind = load("regular, burst", &["requests", "regular", "45000", "153000", "60"]);
-/// Bursts that are longer than the quota of a period of 50 ms.
+/// Periods of 50 ms, and bursts of work that need more than the quota of one period.
 const FREQUENT: Kind = load("regular, 50 ms periods", &["requests", "regular", "20000", "90000", "60"]);
-/// Similar bursts, recorded with periods of 100 ms.
+/// Similar bursts of work, but with periods of 100 ms in the recording.
 const OTHER_PERIOD: Kind = load("regular, other period", &["requests", "regular", "30000", "130000", "60"]);
 pub(super) const CONVOY: Kind = load("lock convoy", &["convoy", "4", "2000", "4000", "60"]);
 
@@ -78,5 +79,5 @@ pub(super) const CASES: [Case; 10] = [
     case(OTHER_PERIOD, of(250), &[short(320), short(450)]),
 ];
 
-/// The lock convoy. Its cells must be right, or refused, or have a caution.
+/// The lock convoy. The cells of this load must be right or refused, or have a caution.
 pub(super) const CONVOYS: Case = case(CONVOY, of(800), &[of(500), of(1_200), of(1_500)]);

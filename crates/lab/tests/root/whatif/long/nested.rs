@@ -1,4 +1,4 @@
-//! Nested quotas: two cgroups share the quota of their parent, and one of the two has a quota of its own.
+//! Nested quotas. Two cgroups share the quota of their parent, and one of these two cgroups has its own quota.
 
 use super::{
     super::{Limit, Measured, REGULAR, Recorded, count, limited},
@@ -12,8 +12,8 @@ const RECORDED: [Limit; 2] = [Limit::of(800), Limit::of(250)];
 const OF_CHILD: [Limit; 2] = [Limit::of(180), Limit::of(320)];
 const OF_PARENT: [Limit; 2] = [Limit::of(600), Limit::of(1_000)];
 
-/// A parent with two children: one serves requests under a quota of its own, and the other runs a busy loop without a quota of
-/// its own.
+/// A parent with two children. One child serves requests under its own quota. The other child runs a busy loop and has no quota
+/// of its own.
 struct Family {
     // Fields are dropped in this order.
     _loads: [Load; 2],
@@ -37,7 +37,7 @@ fn measure(limits: [Limit; 2], of_parent: bool) -> Measured {
     count(if of_parent { &family.parent } else { &family.child }, MEASURED_S)
 }
 
-/// Returns the cells of one recording: first with other quotas of the child, and then with other quotas of the parent.
+/// Records once. Returns cells for other quotas of the child, followed by cells for other quotas of the parent.
 pub(super) fn cells() -> Vec<Cell> {
     let (of_parent, of_child) = {
         let family = Family::new(RECORDED);
