@@ -85,7 +85,7 @@ fn a_slice_that_kernel_threads_interrupt_is_in_its_block_once() {
         runs.extend([(a, 360_000), (KERNEL, 40_000)].repeat(10));
         runs.push((b, 4_000_000));
     }
-    // Add so many runs that all runs above are in blocks.
+    // Add enough runs to move all runs above into blocks.
     runs.extend([(a, 1), (b, 1)].repeat(64));
     let mut ring = empty();
     run(&mut ring, &runs);
