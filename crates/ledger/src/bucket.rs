@@ -1,6 +1,6 @@
 //! The histogram buckets for the lengths of waits: eight buckets for each power of two of a microsecond.
 //!
-//! Some bucket edges are powers of two of a microsecond, so eight buckets together are exactly one row of `runqlat`. Below 1 us,
+//! Every eighth bucket edge is a power of two of a microsecond, so eight buckets cover exactly one row of `runqlat`. Below 1 us,
 //! each bucket is 125 ns wide.
 //!
 //! A division would take too long in the hook. Instead, `ns * 67109 >> 23` computes `ns / 125` with a relative error of 2e-6.

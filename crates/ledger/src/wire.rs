@@ -576,8 +576,8 @@ pub struct Config {
     /// 1: culprits are single tasks, not only cgroups. This is used only for selected targets, because a whole host has too many
     /// tasks.
     pub blame_tasks: u64,
-    /// Number of the hierarchy of [`Self::cgroup_v2`], as in /proc/self/cgroup. It is needed because cgroups of different
-    /// hierarchies can have the same id. `u64::MAX`: the programs send no events about cgroups.
+    /// Number of the hierarchy of [`Self::cgroup_v2`], as in /proc/self/cgroup. The number is needed because cgroups of
+    /// different hierarchies can have the same id. `u64::MAX`: the programs send no events about cgroups.
     pub cgroup_hierarchy: u64,
     /// Number of NUMA nodes that have CPUs, at most [`NODES`]. With one node, no placement is reported.
     pub nodes: u64,
