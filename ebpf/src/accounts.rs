@@ -1,8 +1,8 @@
-//! Counts blocked time by state and by stack, if requested ([`keeps_accounts`](crate::kernel::keeps_accounts)).
+//! Counts how long tasks are blocked, by state and by stack. Optional, see [`keeps_accounts`](crate::kernel::keeps_accounts).
 //!
-//! When a task switches in and has been blocked for long enough since its last stack walk, the hook walks the stack again. All of
-//! that time counts for this stack, so the number of walks depends on time, not on switches. The task is not on a CPU yet, so the
-//! stack shows where it slept.
+//! When a task switches in, the hook walks its stack if enough blocked time is uncounted ([`stack_every_ns`]). All of the
+//! uncounted time counts for this stack. So the number of walks depends on the blocked time, not on the number of switches. At
+//! this moment the task is not on a CPU yet, so its stack still shows where it slept.
 
 use cgscope_ledger::{
     BlockedState, Loss, Stack,
@@ -38,7 +38,7 @@ pub fn slept(prev: Task, storage: &mut TaskStorage, state: u32, clock_ns: u64) {
     storage.blocked.since_ns = clock_ns;
 }
 
-/// Records whether a newly followed task is already blocked.
+/// If a newly followed task is already blocked, records its state and the current time.
 #[inline(always)]
 pub fn was_blocked(task: Task, blocked: &mut Blocked) {
     *blocked = Blocked::default();
@@ -49,7 +49,8 @@ pub fn was_blocked(task: Task, blocked: &mut Blocked) {
     }
 }
 
-/// Returns the best time available without a helper call. An idle CPU's clock stands still; our own CPU's is at most a tick old.
+/// Returns the current time as exactly as possible without a helper call. The clock of an idle CPU stands still; the clock of our
+/// own CPU is at most a tick old.
 #[inline(always)]
 fn now_ns(task: Task) -> u64 {
     let current = Task::current();
@@ -57,7 +58,7 @@ fn now_ns(task: Task) -> u64 {
     if here_ns > there_ns { here_ns } else { there_ns }
 }
 
-/// Counts the blocked time of `next`, which switches in. Call it before the wait is recorded.
+/// Counts the blocked time of `next`, which switches in. Call this function before the wait is recorded.
 #[inline(always)]
 pub fn woke(next: Task, storage: &mut TaskStorage, clock_ns: u64) {
     if end_sleep(next, storage, clock_ns) {
@@ -65,7 +66,8 @@ pub fn woke(next: Task, storage: &mut TaskStorage, clock_ns: u64) {
     }
 }
 
-/// Does the same for a `task` that has switched in unseen. Its stack is no longer that of its sleep, so the time counts for none.
+/// Counts the blocked time of `task`, which switched in earlier without the hook. The task's stack no longer shows where it
+/// slept, so the time counts for an empty stack.
 #[inline(always)]
 pub fn woke_unseen(task: Task, storage: &mut TaskStorage, clock_ns: u64) {
     if end_sleep(task, storage, clock_ns) {
@@ -73,7 +75,8 @@ pub fn woke_unseen(task: Task, storage: &mut TaskStorage, clock_ns: u64) {
     }
 }
 
-/// Counts the blocked time of `next`: its time off the CPU, less its wait. Returns whether the time must now count for a stack.
+/// Counts the blocked time of `next`: its time off the CPU, less its wait. Returns whether this time must now be counted for a
+/// stack.
 #[inline(always)]
 fn end_sleep(next: Task, storage: &mut TaskStorage, clock_ns: u64) -> bool {
     let blocked = &mut storage.blocked;
@@ -84,9 +87,9 @@ fn end_sleep(next: Task, storage: &mut TaskStorage, clock_ns: u64) -> bool {
     let here_ns = if queued_ns == 0 { 0 } else { clock_ns.saturating_sub(queued_ns) };
     let elsewhere_ns = next.run_delay_ns().wrapping_sub(storage.waits.expected_run_delay_ns);
     let ns = clock_ns.saturating_sub(blocked.since_ns).saturating_sub(here_ns).saturating_sub(elsewhere_ns);
-    // Cleared first: a reader between the two writes misses this time, but the next reading receives all of it.
+    // The start is cleared first. A reader between the two writes misses this time, but the next reading includes it.
     clear(&mut blocked.since_ns);
-    // Always in bounds, but the verifier requires the check.
+    // The index is always in bounds, but the verifier requires the check.
     if let Some(sum) = blocked.ns.get_mut(opaque(blocked.state as usize)) {
         *sum += ns;
     }
@@ -97,8 +100,8 @@ fn end_sleep(next: Task, storage: &mut TaskStorage, clock_ns: u64) -> bool {
     blocked.uncounted_ns >= stack_every_ns()
 }
 
-/// Walks the stack of a task that is off its CPU, and counts all uncounted time for it. If `is_off_cpu` is 0, the stack is
-/// unknown.
+/// Walks the stack of a task that is off its CPU, and counts all uncounted blocked time for this stack. If `is_off_cpu` is 0, the
+/// time counts for an empty stack.
 #[inline(never)]
 fn count_stack(task: Task, storage: &mut TaskStorage, is_off_cpu: u64) {
     let Some(key) = stack_key() else { return };
@@ -125,14 +128,14 @@ fn count_stack(task: Task, storage: &mut TaskStorage, is_off_cpu: u64) {
     }
 }
 
-/// Writes the task's stack, or zeroes if it cannot be walked. The kernel fills the unused entries with zeroes.
+/// Writes the task's stack to `stack`, or zeroes if the stack cannot be walked. The kernel fills the unused entries with zeroes.
 #[inline(always)]
 pub fn take_stack(task: Task, stack: &mut Stack) {
     // SAFETY: `stack` has the given size.
     unsafe { task.stack(stack.as_mut_ptr(), size_of::<Stack>() as u32) };
 }
 
-/// Fills the record for user space, including the blocked time until now.
+/// Fills the record for user space. The record includes the blocked time up to now.
 #[inline(never)]
 pub fn emit(task: Task, storage: &TaskStorage, record: &mut AccountsRecord) {
     let before_ns = read(&storage.blocked.since_ns);
@@ -146,15 +149,15 @@ pub fn emit(task: Task, storage: &TaskStorage, record: &mut AccountsRecord) {
         record.exited_threads = task.exited_threads();
     }
     let state = blocked.state;
-    // If the task switched in during this reading, the sums already include the time.
+    // If the task switched in while this code runs, the sums already include the time.
     if before_ns == 0 || read(&storage.blocked.since_ns) != before_ns {
         return;
     }
-    // A sleeping task may have a stamp, see `Loss::MovedAsleep`.
+    // A sleeping task can have `last_queued` set, see `Loss::MovedAsleep`.
     let queued_ns = if task.state() == 0 { task.last_queued_ns() } else { 0 };
     let until_ns = if queued_ns == 0 { now_ns(task) } else { queued_ns };
     let ns = until_ns.saturating_sub(before_ns);
-    // Always in bounds, but the verifier requires the check.
+    // The index is always in bounds, but the verifier requires the check.
     if let Some(sum) = record.own.blocked_ns.get_mut(opaque(state as usize)) {
         *sum += ns;
     }
@@ -162,8 +165,8 @@ pub fn emit(task: Task, storage: &TaskStorage, record: &mut AccountsRecord) {
     if queued_ns == 0 {
         record.state = state + 1;
     }
-    // At the next switch in, the hook counts the time for this stack, even if the task is awake by then and waits for a CPU. Up
-    // to `every_ns` of other time may still count for another stack.
+    // At the next switch in, the hook counts the time for this stack, even if by then the task is awake and waits for a CPU. So
+    // up to `every_ns` of blocked time may count for the wrong stack.
     let every_ns = stack_every_ns();
     if every_ns != 0 && record.uncounted_ns >= every_ns {
         record.is_due = state + 1;
@@ -172,12 +175,12 @@ pub fn emit(task: Task, storage: &TaskStorage, record: &mut AccountsRecord) {
 
 #[inline(always)]
 fn clear(word: &mut u64) {
-    // SAFETY: a word of a map value. Others may read it at the same time.
+    // SAFETY: the word is in a map value. Other programs may read the word at the same time.
     unsafe { core::ptr::write_volatile(word, 0) };
 }
 
 #[inline(always)]
 fn read(word: &u64) -> u64 {
-    // SAFETY: a word of a map value. The hook may write it at the same time.
+    // SAFETY: the word is in a map value. The hook may write the word at the same time.
     unsafe { core::ptr::read_volatile(word) }
 }

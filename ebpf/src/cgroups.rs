@@ -1,7 +1,8 @@
-//! Reports created, removed and renamed cgroups, so that even a cgroup that exists only between two readings has a name.
+//! Reports created, removed and renamed cgroups to user space. So user space knows the name even of a cgroup that exists only
+//! between two readings.
 //!
-//! The kernel calls these hooks under `trace_cgroup_path_lock` (`TRACE_CGROUP_PATH`, Linux 4.19 to 6.18). So they run one at a
-//! time on the whole host, in order.
+//! The kernel calls these hooks under `trace_cgroup_path_lock` (`TRACE_CGROUP_PATH`, Linux 4.19 to 6.18). So only one of them
+//! runs at a time on the whole host, and events are in order.
 
 use core::ffi::c_void;
 
@@ -21,19 +22,19 @@ use crate::{
     maps::{cgroup_event, cgroup_events, lost},
 };
 
-/// Reports a new cgroup. The kernel calls `cgroup_mkdir` after all steps that can fail, and before the cgroup can have a task.
+/// Reports a new cgroup. The kernel calls `cgroup_mkdir` after all steps that can fail, and before the cgroup can contain a task.
 #[btf_tracepoint(function = "cgroup_mkdir")]
 pub fn on_cgroup_made(ctx: BtfTracePointContext) -> i32 {
     emit(&ctx, cgroup_event::MADE)
 }
 
-/// Reports a removed cgroup. Tasks that are still in the cgroup are about to switch out for the last time.
+/// Reports a removed cgroup. Tasks that are still in the cgroup will soon switch out for the last time.
 #[btf_tracepoint(function = "cgroup_rmdir")]
 pub fn on_cgroup_removed(ctx: BtfTracePointContext) -> i32 {
     emit(&ctx, cgroup_event::REMOVED)
 }
 
-/// Reports a renamed cgroup. Only v1 hierarchies allow this. The tracepoint passes the new path.
+/// Reports a renamed cgroup. A cgroup can be renamed only in a v1 hierarchy. The tracepoint passes the new path.
 #[btf_tracepoint(function = "cgroup_rename")]
 pub fn on_cgroup_renamed(ctx: BtfTracePointContext) -> i32 {
     emit(&ctx, cgroup_event::RENAMED)
@@ -51,14 +52,14 @@ fn emit(ctx: &BtfTracePointContext, kind: u32) -> i32 {
     event.is_cut = 0;
     event.id = id;
     let path = if kind == cgroup_event::MADE { take_path(event, ctx.arg::<*const c_void>(1)) } else { 0 };
-    // Never true, but the verifier requires the check.
+    // This is never true, but the verifier requires the check.
     if path > CGROUP_PATH as u64 {
         return 0;
     }
     let size = CgroupEvent::HEAD as u64 + path;
-    // The reader polls. A wakeup would cost more than the rest of this function.
+    // The event does not wake the reader, because the reader polls. A wakeup would cost more than the rest of this function.
     let flags = u64::from(BPF_RB_NO_WAKEUP);
-    // SAFETY: a map value that has at least `size` bytes.
+    // SAFETY: `event` is a map value that has at least `size` bytes.
     if unsafe { bpf_ringbuf_output(cgroup_events(), (&raw mut *event).cast(), size, flags) } != 0 {
         lost(Loss::CgroupEventLost);
     }

@@ -1,9 +1,10 @@
 //! Lists of changed tasks ([`cgscope_ledger::changes`]), so that a reading visits only these tasks.
 //!
-//! The hook lists a task when the task first switches in after a report, and when it exits. If a task is active when it is
-//! reported, the reader puts it on its own list. The next reading reports it again, because the hook does not see how it goes to
-//! sleep. A woken task that has not run yet is on no list; user space compares the number of tasks on each run queue. After any
-//! other change without a switch, the next reading visits all tasks, see [`all_may_have_changed`].
+//! The hook adds a task to a list when the task first switches in after a report, and when the task exits. If a task is active at
+//! the time of its report, the reader adds the task to the reader's own list. The next reading reports this task again, because
+//! the hook does not see when an active task goes to sleep. A task that was woken and has not run yet is on no list. User space
+//! detects it by the number of tasks on each run queue. After any other change without a switch, the next reading visits all
+//! tasks, see [`all_may_have_changed`].
 
 use core::{ffi::c_void, mem::transmute};
 
@@ -21,14 +22,15 @@ use crate::{
     reading::{LONGEST, report},
 };
 
-/// Lists `next`, which switches in for the first time since its last report. Not inlined, because this is rare.
+/// Adds `next` to a list, because it switches in for the first time since its last report. This function is not inlined, because
+/// it is rarely called.
 #[inline(never)]
 pub fn changed(next: Task, storage: &mut TaskStorage, queue: RunQueue) {
     set(&mut storage.has_changed, LISTED);
     append(next, storage.serial, 0, queue);
 }
 
-/// Lists an exited task if it was ever reported.
+/// Adds an exited task to a list, if the task was ever reported.
 #[inline(always)]
 pub fn exited(prev: Task, storage: &TaskStorage) {
     if storage.face.comm[0] != 0 {
@@ -44,13 +46,13 @@ fn append(task: Task, serial: u64, has_exited: u32, queue: RunQueue) {
     }
 }
 
-/// Puts an active task on the reader's own list, which is the last one. Returns false if the list is full.
+/// Adds an active task to the reader's own list, which is the last of the lists. Returns false if the list is full.
 #[inline(always)]
 fn remains_active(task: Task, serial: u64) -> bool {
     list(readers_list()).is_some_and(|list| list.append(Change { serial, tid: task.tid(), has_exited: 0 }))
 }
 
-/// Makes the next reading visit all tasks, because any task may have changed without a switch.
+/// Makes the next reading visit all tasks, because a task may have changed without a switch.
 #[inline(always)]
 pub fn all_may_have_changed() {
     if let Some(word) = incomplete() {
@@ -58,8 +60,9 @@ pub fn all_may_have_changed() {
     }
 }
 
-/// Handles a renamed task. Most tasks rename themselves. `execve` also calls this tracepoint. If a thread calls `execve`, the
-/// thread has just received the id of its process, but lists may still hold the old id.
+/// Handles a renamed task. Most tasks rename themselves, and such a change needs no further action. The kernel also calls this
+/// tracepoint in `execve`. If a thread calls `execve`, it has just received the id of its process, and lists may still contain
+/// its old id.
 #[btf_tracepoint(function = "task_rename")]
 pub fn on_rename(ctx: BtfTracePointContext) -> i32 {
     let task = Task::new(ctx.arg::<*const c_void>(0));
@@ -79,17 +82,17 @@ struct Taking {
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "iter/bpf_map_elem")]
 pub extern "C" fn read_changes(ctx: *const EntryContext) -> i32 {
-    // SAFETY: the context of an iterator over `CHANGES`, the only map to which this program is attached.
+    // SAFETY: the kernel passes the context of an iterator over `CHANGES`, the only map to which this program is attached.
     let (seq, Some(place)) = (unsafe { EntryContext::place(ctx) }) else { return 0 };
     let (Some(list), Some(record)) = (list(place), list_record()) else { return 0 };
     if seq.space_left() <= LEAST {
-        // This write does not fit on purpose: the kernel then passes the buffer to user space and repeats this list.
+        // This write is too large on purpose: the kernel then passes the buffer to user space and repeats this list.
         seq.write(list);
         return 0;
     }
     list.begin(turn());
     let mut taking = Taking { seq, place };
-    // SAFETY: the callback has the expected signature, and `taking` outlives the call.
+    // SAFETY: the callback has the expected signature, and `taking` lives longer than the call.
     unsafe { bpf_loop(CHANGES as u32, take_one as *mut c_void, (&raw mut taking).cast(), 0) };
     let is_readers = place == readers_list();
     *record = ListRecord {
@@ -104,7 +107,8 @@ pub extern "C" fn read_changes(ctx: *const EntryContext) -> i32 {
     0
 }
 
-/// Takes the next entry of a list and reports the task. Returns 1 at the end, or if the next record might not fit.
+/// Removes the next entry of a list and reports its task. Returns 1 at the end of the list, or if there may be too little space
+/// for the next record.
 extern "C" fn take_one(_: u64, taking: *mut c_void) -> i64 {
     // SAFETY: `read_changes` passes this pointer.
     let Taking { seq, place } = unsafe { &*taking.cast::<Taking>() };
@@ -125,7 +129,8 @@ extern "C" fn take_one(_: u64, taking: *mut c_void) -> i64 {
     0
 }
 
-/// Reports a task if this list's entry is the one that counts. A task can be on both the hook's and the reader's list.
+/// Reports a task, if the entry in this list is still valid. A task can be on both the list of a CPU and the reader's list, and
+/// then only one of the entries is valid.
 #[inline(always)]
 fn report_if_listed(seq: SeqFile, task: Task, place: u32) {
     let expected = if place == readers_list() { ACTIVE } else { LISTED };
@@ -133,21 +138,21 @@ fn report_if_listed(seq: SeqFile, task: Task, place: u32) {
         && let Some(storage) = storage(task)
         && get(&mut storage.has_changed) == expected
     {
-        // The task is no longer on this list.
+        // The entry has been removed, so the task is no longer on this list.
         set(&mut storage.has_changed, LISTED);
         report(seq, task, storage);
     }
 }
 
-/// Marks a task as reported. An active task counts as changed at the next reading, too. The order of the two exchanges ensures
-/// that a mark by a switch between them is not lost.
+/// Marks a task as reported. If the task is active, it will also be reported by the next reading. If the task switches in between
+/// the two exchanges, their order ensures that the hook's mark is not lost.
 #[inline(always)]
 pub fn begin_report(task: Task, storage: &mut TaskStorage) {
     let was = exchange(&mut storage.has_changed, UNCHANGED);
     if task.is_active() {
         exchange(&mut storage.has_changed, ACTIVE);
-        // If the list is full, the next reading visits all tasks, and this code runs again for the task, not yet marked as
-        // active.
+        // If the list is full, the next reading visits all tasks. Then this code runs again for the task, which must not be
+        // marked as active yet.
         if was != ACTIVE && !remains_active(task, storage.serial) {
             set(&mut storage.has_changed, LISTED);
         }
@@ -166,15 +171,15 @@ fn take_incomplete() -> bool {
     incomplete().is_some_and(|word| exchange(word, 0) != 0)
 }
 
-/// Minimum free space in the buffer: for one record and the end of the list.
+/// Minimum free space in the buffer: enough for one record and the record at the end of the list.
 const LEAST: u64 = (LONGEST + size_of::<ListRecord>()) as u64;
 
-/// Finds a task and takes a reference to it, by a kernel function (Linux 6.2).
+/// Finds a task by its id and takes a reference to it. Uses a kernel function (Linux 6.2).
 #[inline(always)]
 fn task_from_pid(tid: u32) -> *const c_void {
-    // SAFETY: the loader replaces the number by the function's id. Otherwise the verifier rejects the program.
+    // SAFETY: the loader replaces this number by the id of the kernel function. Otherwise the verifier rejects the program.
     let call: unsafe extern "C" fn(i32) -> *const c_void = unsafe { transmute(KERNEL_CALLS[0] as usize) };
-    // SAFETY: the function accepts any number.
+    // SAFETY: the function accepts any number as an id.
     unsafe { call(tid as i32) }
 }
 
@@ -182,6 +187,6 @@ fn task_from_pid(tid: u32) -> *const c_void {
 fn task_release(task: *const c_void) {
     // SAFETY: as above.
     let call: unsafe extern "C" fn(*const c_void) = unsafe { transmute(KERNEL_CALLS[1] as usize) };
-    // SAFETY: the task comes from `task_from_pid`.
+    // SAFETY: the task was returned by `task_from_pid`.
     unsafe { call(task) };
 }

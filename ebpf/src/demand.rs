@@ -13,7 +13,7 @@ use crate::{
     maps::{self, demand_place, demand_turn, storage},
 };
 
-/// Maximum number of cgroups that are searched for a quota, from the task's own cgroup upwards.
+/// Maximum number of levels that are searched for a quota: the task's own cgroup and its ancestors.
 const LEVELS: usize = 16;
 
 /// Counts the run of `prev`, which switches out, if a quota applies to `prev`.
@@ -24,7 +24,8 @@ pub fn left(prev: Task, ring: &mut Ring, cpu: u32, clock_ns: u64, is_blocked: bo
     }
 }
 
-/// Not inlined, like the other functions here: each returns to a single state, so the verifier follows the rest of the hook once.
+/// This function is not inlined, like the others in this module. After each call, the verifier follows the rest of the hook only
+/// once.
 #[inline(never)]
 fn count_run(prev: Task, ring: &mut Ring, cpu: u32, clock_ns: u64, is_blocked: u64) {
     if let Some(storage) = storage(prev) {
@@ -33,8 +34,8 @@ fn count_run(prev: Task, ring: &mut Ring, cpu: u32, clock_ns: u64, is_blocked: u
     set(&mut ring.running.place, 0);
 }
 
-/// Finds when the wait of `next` began. Call it when `next` switches in, or is found to have done so, before the ledger records
-/// the wait.
+/// Computes when the wait of `next` began. Call this function before the ledger records the wait: when `next` switches in, or
+/// when the hook finds that it has.
 #[inline(always)]
 pub fn ends_wait(next: Task, storage: &mut TaskStorage, cpu: u32, clock_ns: u64) {
     if counts_demand() {
@@ -61,7 +62,7 @@ fn find_wait(next: Task, storage: &mut TaskStorage, cpu: u32, clock_ns: u64, tur
     }
 }
 
-/// Counts the wait if a quota applies to the task.
+/// Counts the wait of the task, if a quota applies to the task.
 #[inline(always)]
 pub fn arrived(storage: &mut TaskStorage, cpu: u32, clock_ns: u64) {
     if counts_demand() && get(&mut storage.demand.place) != 0 {
@@ -89,14 +90,14 @@ fn find_place(next: Task, storage: &mut TaskStorage, turn: u32) {
         }
     }
     if place != get(&mut storage.demand.place) {
-        // Time before this belongs to no demand of this cgroup.
+        // The demand from before this moment does not belong to this cgroup.
         set(&mut storage.demand.position_ns, 0);
     }
     set(&mut storage.demand.place, place);
     set(&mut storage.demand.turn, turn);
 }
 
-/// Handles a move of the task: the quota of another cgroup may now apply.
+/// Looks up the quota again, because the task has moved and another quota may apply.
 #[inline(always)]
 pub fn moved(storage: &mut TaskStorage) {
     set(&mut storage.demand.turn, 0);

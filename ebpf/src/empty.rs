@@ -1,4 +1,4 @@
-//! An empty hook, to measure the cost of any program at this tracepoint.
+//! An empty hook. It shows how much any program at this tracepoint costs.
 #![no_std]
 #![no_main]
 

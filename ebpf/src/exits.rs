@@ -1,8 +1,8 @@
 //! Adds a task's unreported figures to its cgroup when the task exits or moves to another cgroup.
 //!
-//! At a task's last switch (`TASK_DEAD`), its waits and counters are final, and the reader has skipped it since it began to exit.
-//! Only at this point can nothing be missed or counted twice. The run queue lock is held, so nothing is allocated here: the hook
-//! for new tasks and the reader create the entries.
+//! At a task's last switch (`TASK_DEAD`), its waits and counters are final. The reader skips a task that has begun to exit. So at
+//! this point no figure is missed or counted twice. Nothing is allocated here, because the run queue lock is held. The entries
+//! were created by the hook for new tasks and by the reader.
 
 use core::{ffi::c_void, ptr::read_volatile};
 
@@ -20,7 +20,7 @@ use crate::{
     maps::{exited, lost, sleeper, storage},
 };
 
-/// Adds the unreported figures of an exited task. Not inlined, because exits are rare compared with switches.
+/// Adds the unreported figures of an exited task. This function is not inlined, because exits are rare compared with switches.
 #[inline(never)]
 pub fn report_exit(task: Task) {
     let Some(storage) = storage(task) else { return report_unfollowed_exit(task) };
@@ -34,12 +34,12 @@ pub fn report_exit(task: Task) {
     }
 }
 
-/// Adds the figures of a task without storage that exits before the next reading. Only the kernel's sums are known. The waits
-/// have no histogram; the loss `StorageNotCreated` was counted when the task started.
+/// Adds the figures of a task that exits before the next reading and has no storage. For such a task, only the kernel's sums are
+/// known. Its waits are in no histogram; the loss `StorageNotCreated` was counted when the task started.
 #[inline(always)]
 fn report_unfollowed_exit(task: Task) {
     if sleeper(task).is_some() {
-        // The task was reported, but never had a storage.
+        // The task was reported, although it never had a storage.
         changes::all_may_have_changed();
     }
     if !follow_all() || task.start_ns() <= born_after_ns() {
@@ -56,7 +56,7 @@ fn report_unfollowed_exit(task: Task) {
     }
 }
 
-/// Returns the entry of the task's cgroup, or of the cgroup `otherwise`, or of the root: the first one that exists.
+/// Returns the first entry that exists: for the task's cgroup, for the cgroup `otherwise`, or for the root.
 #[inline(always)]
 fn place_for(task: Task, otherwise: u64) -> Option<&'static mut Exited> {
     let place = match exited(task.cgroup_id_rarely()) {
@@ -69,7 +69,7 @@ fn place_for(task: Task, otherwise: u64) -> Option<&'static mut Exited> {
     if place.is_none() {
         lost(Loss::ExitedNotCounted);
     }
-    // SAFETY: a map value. Each write to it is atomic, or harmless if lost.
+    // SAFETY: the entry is a map value. Each write to the entry is atomic, or harmless if it is lost.
     place.map(|place| unsafe { &mut *place })
 }
 
@@ -81,7 +81,7 @@ fn hand_over(task: Task, storage: &mut TaskStorage, place: &mut Exited) {
     hand_over_rest(task, storage, place, &now);
 }
 
-/// Adds the unreported figures to the entry, and marks them as reported.
+/// Adds the unreported figures to the cgroup's entry, and marks them as reported.
 #[inline(always)]
 pub fn hand_over_rest(task: Task, storage: &mut TaskStorage, place: &mut Exited, now: &Totals) {
     let reported = &mut storage.reported;
@@ -93,12 +93,13 @@ pub fn hand_over_rest(task: Task, storage: &mut TaskStorage, place: &mut Exited,
     }
     let longest_ns = storage.waits.max_ns;
     if longest_ns > place.max_ns {
-        // If two CPUs write at the same time, the smaller value may win. The histogram still has the longer wait.
+        // If two CPUs write at the same time, the smaller value may remain. The histogram includes the longer wait in any case.
         place.max_ns = longest_ns;
     }
     let mut rows = Rows { storage, place };
-    // In a plain loop, the verifier would follow each iteration: two fifths of all instructions that it followed.
-    // SAFETY: the kernel passes `rows` to the function, which does not keep it.
+    // A plain loop would be expensive to verify: the verifier would follow each iteration, which made up two fifths of all
+    // instructions that it followed.
+    // SAFETY: the kernel passes `rows` to the function, which does not keep the pointer.
     unsafe { bpf_loop(ROWS as u32, add_row as *mut c_void, (&raw mut rows).cast(), 0) };
     add_atomic(&mut place.complete, 1);
 }
@@ -108,7 +109,7 @@ struct Rows<'a> {
     place: &'a mut Exited,
 }
 
-/// Adds the unreported part of a row: eight buckets, and the cells of their waits by cause. Returns 1 to stop the loop.
+/// Adds the unreported part of one histogram row: its eight buckets, and its cells by cause. Returns 1 to stop the loop.
 extern "C" fn add_row(row: u32, rows: &mut Rows<'_>) -> u64 {
     let row = opaque(row as usize);
     if row >= ROWS {
@@ -126,7 +127,7 @@ extern "C" fn add_row(row: u32, rows: &mut Rows<'_>) -> u64 {
 
 #[inline(always)]
 fn add_count(sum: &mut u64, count: &u32, reported: &mut u32) {
-    // SAFETY: the pointer comes from a reference. It is read only once, because the hook of another CPU may change the value.
+    // SAFETY: the pointer comes from a reference. The value is read only once, because the hook on another CPU may change it.
     let now = unsafe { read_volatile(count) };
     if now != *reported {
         add_atomic(sum, u64::from(now.wrapping_sub(*reported)));
@@ -144,8 +145,8 @@ fn add_accounts(sums: &mut Accounts, now: &Accounts, reported: &mut Accounts) {
     }
 }
 
-/// Adds a difference; nothing if the time went backwards, because the clocks of two CPUs differ and readings include unfinished
-/// times.
+/// Adds the increase since the last report. A time can seem to decrease, because the clocks of two CPUs differ and readings
+/// include unfinished times. Then nothing is added.
 #[inline(always)]
 fn add_time(sum: &mut u64, now: u64, reported: &mut u64) {
     if now > *reported {
@@ -154,14 +155,14 @@ fn add_time(sum: &mut u64, now: u64, reported: &mut u64) {
     }
 }
 
-/// Counts the wait before a switch in that was not seen. A hardened kernel may run no tracing program while a process that it
-/// hides is on the CPU, nor at the switch away from that process. The next switch in that is seen counts such a wait. If there is
-/// none, this function counts it.
+/// Counts a wait whose end the hook did not see. A hardened kernel may run no tracing program while a hidden process is on the
+/// CPU, or when that process switches out. Usually such a wait is counted when the hook next sees the task switch in. If the hook
+/// sees no further switch in, this function counts the wait.
 #[inline(always)]
 pub fn count_unseen_arrival(task: Task, storage: &mut TaskStorage) {
     let waits = &mut storage.waits;
     let unseen_ns = task.run_delay_ns().wrapping_sub(waits.expected_run_delay_ns);
-    // A negative value means that the task has just switched in, and the kernel has not added the wait yet.
+    // The number is negative if the task has just switched in and the kernel has not added the wait yet.
     if (unseen_ns as i64) <= 0 {
         return;
     }

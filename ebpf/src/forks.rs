@@ -1,4 +1,4 @@
-//! Creates the storages of new tasks.
+//! Creates the storage of each new task.
 
 use core::ffi::c_void;
 
@@ -10,7 +10,8 @@ use crate::{
     maps::{create_storage, flags},
 };
 
-/// Handles a new task that cannot have run yet (`copy_process`, after all steps that can fail). Allocating is allowed here.
+/// Handles a new task that has certainly not run yet (in `copy_process`, after all steps that can fail). Memory may be allocated
+/// here.
 #[btf_tracepoint(function = "task_newtask")]
 pub fn on_new_task(ctx: BtfTracePointContext) -> i32 {
     let task = Task::new(ctx.arg::<*const c_void>(0));

@@ -1,4 +1,4 @@
-//! Records who ran on each CPU lately, as the hook sees it. [`cgscope_ledger::history`] keeps the records.
+//! Records which tasks ran on each CPU recently. [`cgscope_ledger::history`] stores the records.
 
 use cgscope_ledger::{
     demand::UNSEEN,
@@ -19,13 +19,13 @@ pub fn who(task: Task) -> u64 {
     }
 }
 
-/// Adds interrupt time and stolen time to the latest slice if they have reached [`LEAST_TAKEN_NS`]. If the hook did not see the
-/// switch to `prev`, adds a slice for `prev`, and marks the wait that ended then as not recorded. (A hardened kernel runs no
-/// tracing program while a process that it hides is on the CPU.) Call it before a wait is split.
+/// Adds interrupt time and stolen time to the latest slice if they have reached [`LEAST_TAKEN_NS`]. If the hook did not see
+/// `prev` switch in, adds a slice for `prev`, and marks its wait as not recorded yet. (A hardened kernel runs no tracing program
+/// while a process that it hides is on the CPU.) Call this function before a wait is split.
 #[inline(always)]
 pub fn settle(ring: &mut Ring, prev: Task, queue: RunQueue) {
     let taken = Taken { irq_ns: queue.irq_ns(), stolen_ns: queue.stolen_ns() };
-    // True also after the kernel's sums have restarted, because the difference then wraps.
+    // This is also true after the kernel has restarted its sums, because then the difference wraps.
     if taken.ns().wrapping_sub(ring.taken_seen.ns()) >= LEAST_TAKEN_NS {
         ring.take(taken);
     }
@@ -34,13 +34,13 @@ pub fn settle(ring: &mut Ring, prev: Task, queue: RunQueue) {
     }
 }
 
-/// Adds a slice for `prev`, which switched in unseen, if the time of that switch is known. Each CPU's first switch after the
-/// start is such a case.
+/// Adds a slice for `prev`, whose switch in the hook did not see, if the time of that switch is known. This also happens at the
+/// first switch of each CPU after the start.
 #[inline(never)]
 fn unseen(ring: &mut Ring, prev: Task, queue: RunQueue) {
     let since_ns = if prev.tid() == 0 { queue.idle_since_ns() } else { prev.last_arrival_ns() };
     let latest = ring.head;
-    // A mark that is already set belongs to another task's wait, and `running` to another task's run.
+    // If a mark is already set, it belongs to the wait of another task, and `running` belongs to the run of another task.
     ring.is_late = 0;
     ring.running.place = UNSEEN;
     if since_ns > ring.slice(latest).since_ns && since_ns <= queue.clock_ns() {
@@ -49,7 +49,7 @@ fn unseen(ring: &mut Ring, prev: Task, queue: RunQueue) {
     }
 }
 
-/// Records that `next` has the CPU from now on. `who`: the result of [`who`] for `next`.
+/// Records that `next` has the CPU from `clock_ns` on. `who` is the result of the function [`who`] for `next`.
 #[inline(always)]
 pub fn begin(ring: &mut Ring, next: Task, who: u64, clock_ns: u64) {
     let tid = next.tid();

@@ -1,7 +1,7 @@
 //! The main hook, which runs at every switch of every CPU, under the run queue lock.
 //!
-//! At this point of `__schedule`, the switch counters of `prev` are already updated. `next->sched_info` still describes the wait
-//! that ends now, because `sched_info_switch` runs after the tracepoint (Linux 5.5 to 7.3).
+//! At this point of `__schedule`, the kernel has already updated the switch counters of `prev`. `next->sched_info` still
+//! describes the wait that ends now, because `sched_info_switch` runs after the tracepoint (Linux 5.5 to 7.3).
 
 use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
 use cgscope_ledger::{
@@ -30,9 +30,9 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
     let next = Task::new(ctx.arg::<*const c_void>(2));
     let queue = next.run_queue();
     let clock_ns = queue.clock_ns();
-    // Never missing: every possible CPU has a ring.
+    // The ring always exists, because every possible CPU has one.
     let Some(ring) = ring(queue.cpu()) else { return 0 };
-    // The rare and long code paths come first and then join, so that the verifier follows each of them only once.
+    // Rare and long code paths are first and join afterwards, so that the verifier follows the rest only once.
     history::settle(ring, prev, queue);
     if get(&mut ring.is_late) != 0 {
         set(&mut ring.is_late, 0);
@@ -40,7 +40,7 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
     }
     let state = prev.state();
     if state != 0 {
-        // Only the low byte holds the `bool`.
+        // Only the low byte of this argument contains the `bool`.
         let preempted = ctx.arg::<u64>(0) as u8 != 0;
         leave(prev, state, preempted, ring, queue.cpu(), clock_ns);
     } else if prev.tid() != 0
@@ -83,7 +83,7 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
     0
 }
 
-/// Handles a `prev` that goes to sleep or exits. `prev` is never the idle task.
+/// Handles the task `prev`, which goes to sleep or exits. `prev` is never the idle task.
 #[inline(always)]
 fn leave(prev: Task, state: u32, preempted: bool, ring: &mut Ring, cpu: u32, clock_ns: u64) {
     if state & task_state::DEAD != 0 {
@@ -103,8 +103,8 @@ fn leave(prev: Task, state: u32, preempted: bool, ring: &mut Ring, cpu: u32, clo
     }
 }
 
-/// Handles a `next` without storage: it slept until now, is not selected, or its storage is missing. Not inlined, because this is
-/// rare.
+/// Handles the task `next`, which has no storage: it has slept until now, or it is not selected, or its storage is missing. This
+/// function is not inlined, because it is rarely called.
 #[inline(never)]
 fn wake_or_count(next: Task, ring: &mut Ring) {
     wake(next);
@@ -112,10 +112,10 @@ fn wake_or_count(next: Task, ring: &mut Ring) {
         return;
     }
     if sleeper(next).is_some() {
-        // This CPU was already creating the storage of another task, or its cache is empty.
+        // The storage could not be created: this CPU was already creating another storage, or its cache is empty.
         set(&mut ring.is_late, 1);
     } else if follow_all() {
-        // In a PID namespace, the first reading sees only tasks of that namespace.
+        // If cgscope runs in a PID namespace, the first reading sees only the tasks of that namespace.
         let is_known = first_read_ns() != 0 && next.start_ns() > first_read_ns();
         if is_known && hook_allocates() && create_missing(next) {
             return;
@@ -124,12 +124,13 @@ fn wake_or_count(next: Task, ring: &mut Ring) {
     }
 }
 
-/// Records the wait that ended when `prev` switched in, if the hook did not see that switch or could not create the storage then.
+/// Records a late wait, which ended when `prev` switched in: the hook did not see that switch, or could not create the storage
+/// then.
 #[inline(never)]
 fn arrived_late(prev: Task, queue: RunQueue) {
     wake(prev);
     let Some(storage) = storage(prev) else {
-        // A task with neither a storage nor an entry for sleepers is not followed.
+        // A task that has neither a storage nor an entry in `SLEEPERS` is not followed.
         if sleeper(prev).is_some() {
             lost(Loss::SwitchWithoutStorage);
         }
@@ -148,14 +149,14 @@ fn arrived_late(prev: Task, queue: RunQueue) {
     }
 }
 
-/// Handles a move of a task to another CPU. If the task waits, its wait segment on the old CPU has just ended, and is split here.
-/// This CPU holds the lock of the old run queue. So the history of the old CPU does not change, and the clock of that queue is
-/// the end of the segment. (`set_task_cpu` calls the tracepoint after `deactivate_task` and before it changes the task's queue,
-/// Linux 4.19 to 7.2.)
+/// Handles a task that moves to another CPU. If the task waits, the segment of its wait on the old CPU has just ended, and is
+/// split here. This CPU holds the lock of the old run queue. So the history of the old CPU does not change, and the clock of the
+/// old run queue is the end of the segment. (`set_task_cpu` calls the tracepoint after `deactivate_task` and before it changes
+/// the task's queue, Linux 4.19 to 7.2.)
 #[btf_tracepoint(function = "sched_migrate_task")]
 pub fn on_move(ctx: BtfTracePointContext) -> i32 {
     let task = Task::new(ctx.arg::<*const c_void>(0));
-    // Other tasks are being woken on another CPU, so their wait has not begun.
+    // Otherwise the task is just being woken on another CPU, so its wait has not begun.
     if !task.moves() {
         return 0;
     }

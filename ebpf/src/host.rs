@@ -1,4 +1,4 @@
-//! The kernel as the host of the arithmetic in [`cgscope_ledger`].
+//! Connects [`cgscope_ledger`] to the kernel: implements the traits of the host.
 
 use core::ffi::c_void;
 
@@ -22,7 +22,7 @@ use crate::{
     maps, pressure,
 };
 
-/// Defines trait functions that only pass on their arguments.
+/// Defines trait functions that only pass their arguments to another function.
 macro_rules! pass_on {
     ($(fn $name:ident($($arg:ident: $type:ty),*) $(-> $out:ty)? = $to:path;)*) => {$(
         #[inline(always)]
@@ -32,7 +32,7 @@ macro_rules! pass_on {
     )*};
 }
 
-/// Defines functions that take only numbers and are exported, so that the verifier checks each once, not at each call.
+/// Defines exported functions whose parameters are numbers. The verifier checks such a function once, and not at each call.
 macro_rules! exported {
     ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),*) = $call:expr;)*) => {$(
         $(#[$doc])*
@@ -45,7 +45,7 @@ macro_rules! exported {
     )*};
 }
 
-/// Defines the bodies of loops, see [`Host::repeat`].
+/// Defines loop bodies for [`Host::repeat`].
 macro_rules! steps {
     ($(fn $name:ident = $step:expr;)*) => {$(
         pub extern "C" fn $name(_: u64, which: *mut core::ffi::c_void) -> i64 {
@@ -56,7 +56,8 @@ macro_rules! steps {
 }
 pub(crate) use {exported, pass_on, steps};
 
-/// The running kernel. The reader charges no culprits. Without that code, the verifier takes less time for the reader's programs.
+/// The running kernel as host of the ledger. The reader has a separate type, because it charges no culprits. Without the code for
+/// culprits, the verifier checks the reader's programs faster.
 pub enum Kernel<const CHARGES: bool = true> {}
 
 impl<const CHARGES: bool> Host for Kernel<CHARGES> {
@@ -77,8 +78,8 @@ impl<const CHARGES: bool> Host for Kernel<CHARGES> {
             Step::CountLevels => pressure::count_level as *mut c_void,
             Step::Spread => demand::spread_step as *mut c_void,
         };
-        // The helper exists since Linux 5.17. The verifier checks the body of the loop only once.
-        // SAFETY: the callback has the expected signature, and `which` outlives the call.
+        // This helper exists since Linux 5.17. The verifier checks the body of the loop only once.
+        // SAFETY: the callback has the expected signature, and `which` lives longer than the call.
         unsafe { bpf_loop(times, step, (&raw mut which).cast(), 0) };
     }
 }
@@ -97,7 +98,8 @@ impl<const CHARGES: bool> WaitHost for Kernel<CHARGES> {
 
     #[inline(always)]
     fn exited(cgroup_id: u64) -> Option<&'static mut Exited> {
-        // SAFETY: a map value. Programs on several CPUs change it by atomic additions, or under its lock.
+        // SAFETY: the entry is a map value. Programs on several CPUs change the entry by atomic additions, or under the entry's
+        // lock.
         maps::exited(cgroup_id).map(|place| unsafe { &mut *place })
     }
 
@@ -132,7 +134,7 @@ impl<const CHARGES: bool> WaitHost for Kernel<CHARGES> {
 
 exported! {
     fn look_back(which: u32) = look_back::look_back::<Kernel>(which);
-    /// Does the same for the reader, which charges no culprits.
+    /// Does the same as `look_back` for the reader, which charges no culprits.
     fn look_back_silently(which: u32) = look_back::look_back::<Kernel<false>>(which);
     fn enter_charge(victim: u64, who: u64, ns: u64, clock_ns: u64, packed: u64) =
         culprits::enter::<Kernel>(victim, who, ns, clock_ns, packed);

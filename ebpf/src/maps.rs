@@ -36,7 +36,7 @@ use crate::{
     kernel::{Task, has_nodes, hook_allocates, keeps_accounts},
 };
 
-/// A map of type task storage, which aya-ebpf 0.2 lacks. The pointers only describe types to BTF and are never followed.
+/// A BPF map for task storage, which aya-ebpf 0.2 lacks. The pointers only describe types to BTF and are never dereferenced.
 #[repr(C)]
 struct TaskStorageMap<T> {
     r#type: *const [i32; BPF_MAP_TYPE_TASK_STORAGE as usize],
@@ -46,7 +46,7 @@ struct TaskStorageMap<T> {
     map_flags: *const [i32; BPF_F_NO_PREALLOC as usize],
 }
 
-// SAFETY: nobody reads or writes it as memory. The kernel protects the map itself.
+// SAFETY: no code reads or writes this value as memory. The kernel protects the map itself.
 unsafe impl<T> Sync for TaskStorageMap<T> {}
 
 impl<T> TaskStorageMap<T> {
@@ -59,7 +59,7 @@ impl<T> TaskStorageMap<T> {
     };
 }
 
-/// Returns the value of a task in one of the two maps below.
+/// Returns the value that a task has in one of the two maps below.
 #[inline(always)]
 fn value<T>(
     map: *const TaskStorageMap<T>,
@@ -67,7 +67,8 @@ fn value<T>(
     initial: *mut c_void,
     flags: u64,
 ) -> Option<&'static mut T> {
-    // SAFETY: the helper expects this map and task. The value lives as long as the task, which outlives this program run.
+    // SAFETY: the helper expects this map and this task. The value exists as long as the task, and the task exists until this
+    // program returns.
     unsafe {
         bpf_task_storage_get(map.cast_mut().cast(), task.pointer().cast(), initial, flags)
             .cast::<T>()
@@ -75,37 +76,39 @@ fn value<T>(
     }
 }
 
-/// Figures of tasks that have run or waited since cgscope follows them.
+/// Figures of each task that has run or waited since cgscope began to follow it.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".maps")]
 static TASKS: TaskStorageMap<TaskStorage> = TaskStorageMap::NEW;
 
-/// Entries of the other followed tasks. A task keeps its entry here when it gets one in [`TASKS`].
+/// Entries of all other followed tasks. When a task gets an entry in [`TASKS`], its entry here remains.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".maps")]
 static SLEEPERS: TaskStorageMap<Sleeper> = TaskStorageMap::NEW;
 
-/// Figures of exited tasks, by cgroup id. Not preallocated, because every host would pay for 16,384 entries of 4 KiB.
+/// Figures of exited tasks, by cgroup id. The map is not preallocated, because that would take 16,384 entries of 4 KiB on every
+/// host.
 #[btf_map]
 static EXITED: HashMap<u64, Exited, EXITED_CGROUPS, { BPF_F_NO_PREALLOC as usize }> = HashMap::new();
 
-/// The initial value of an entry in [`EXITED`]. Never written.
+/// The initial value of an entry in [`EXITED`]. No program writes this value.
 #[btf_map]
 static NO_EXITED: Array<Exited, 1> = Array::new();
 
-/// The initial storage of a task that existed before cgscope. Only the reader fills it, and one reader runs at a time.
+/// The initial storage of a task that started before cgscope. Only the reader fills this value, and only one reader runs at a
+/// time.
 #[btf_map]
 static NEW_STORAGE: Array<TaskStorage, 1> = Array::new();
 
-/// The initial storage of a task that switches in for the first time. Only this CPU's hook fills it.
+/// The initial storage of a task that switches in for the first time. Only the hook on this CPU fills this value.
 #[btf_map]
 static WOKEN_STORAGE: PerCpuArray<TaskStorage, 1> = PerCpuArray::new();
 
-/// The initial value of an entry in [`SLEEPERS`]. Only the reader fills it.
+/// The initial value of an entry in [`SLEEPERS`]. Only the reader fills this value.
 #[btf_map]
 static NEW_SLEEPER: Array<Sleeper, 1> = Array::new();
 
-/// The task record of [`crate::reading`], which is too large for the stack.
+/// The task record of [`crate::reading`]. It is in a map, because it is too large for the stack.
 #[btf_map]
 static RECORD: Array<TaskRecord, 1> = Array::new();
 
@@ -137,19 +140,19 @@ static SELECTED: HashMap<u64, u64, SELECTED_MAX, { BPF_F_NO_PREALLOC as usize }>
 #[btf_map]
 static MARKS: Array<Marks, 1> = Array::new();
 
-/// One history for each CPU. The loader sets the number of entries to the number of possible CPUs.
+/// The history of each CPU. The loader sets the number of entries to the number of possible CPUs.
 #[btf_map]
 static RINGS: Array<Ring, 1> = Array::new();
 
-/// One table of culprits for each CPU, as many as in [`RINGS`].
+/// The table of culprits of each CPU, with as many entries as [`RINGS`].
 #[btf_map]
 static PAIRS: Array<Pairs, 1> = Array::new();
 
-/// One table of pressure for each CPU, as many as in [`RINGS`].
+/// The table of pressure of each CPU, with as many entries as [`RINGS`].
 #[btf_map]
 static PRESSURES: Array<Pressures, 1> = Array::new();
 
-/// Slots of demand, by place. No cgroup has place 0. The loader sets the number of entries.
+/// The slots of demand, by the place of the cgroup. No cgroup has place 0. The loader sets the number of entries.
 #[btf_map]
 static DEMAND: Array<Slots, 1> = Array::new();
 
@@ -157,74 +160,76 @@ static DEMAND: Array<Slots, 1> = Array::new();
 #[btf_map]
 static DEMAND_PLACES: HashMap<u64, u32, DEMAND_PLACES_MAX, { BPF_F_NO_PREALLOC as usize }> = HashMap::new();
 
-/// Number of the latest change of [`DEMAND_PLACES`]; 0: no cgroup has a place. User space writes it.
+/// Number of the latest change of [`DEMAND_PLACES`]; 0 if no cgroup has a place. User space writes this number.
 #[btf_map]
 static DEMAND_TURN: Array<u32, 1> = Array::new();
 
-/// One list of changed tasks for each CPU, as many as in [`RINGS`], and one more for the reader.
+/// The list of changed tasks of each CPU, with as many entries as [`RINGS`], and one more list for the reader.
 #[btf_map]
 static CHANGES: Array<Changes, 2> = Array::new();
 
-/// Number of the current reading of [`CHANGES`]. User space writes it.
+/// Number of the current reading of [`CHANGES`]. User space writes this number.
 #[btf_map]
 static TURN: Array<u64, 1> = Array::new();
 
-/// 1: the next reading must visit all tasks.
+/// 1 if the next reading must visit all tasks.
 #[btf_map]
 static INCOMPLETE: Array<u64, 1> = Array::new();
 
-/// The NUMA node of each CPU, as many as in [`RINGS`]. User space writes it at the start and when a CPU comes online.
+/// The NUMA node of each CPU, with as many entries as [`RINGS`]. User space writes the map at the start and when a CPU comes
+/// online.
 #[btf_map]
 static CPU_NODE: Array<u32, 1> = Array::new();
 
-/// Counters for each CPU, as many as in [`RINGS`].
+/// The counters of each CPU, with as many entries as [`RINGS`].
 #[btf_map]
 static CPUS: Array<CpuCounters, 1> = Array::new();
 
-/// One table of clocks for each CPU, as many as in [`RINGS`], if cgscope keeps these clocks.
+/// The table of clocks of each CPU, with as many entries as [`RINGS`], if cgscope keeps such clocks.
 #[btf_map]
 static THROTTLE_CLOCKS: Array<ThrottleClocks, 1> = Array::new();
 
-/// Working memory for each CPU: [`Work::HOOK`] and [`Work::READER`].
+/// The working memory of each CPU: one for [`Work::HOOK`] and one for [`Work::READER`].
 #[btf_map]
 static WORK: PerCpuArray<Work, 2> = PerCpuArray::new();
 
-/// Events about created, removed and renamed cgroups. Each reading of user space drains the buffer.
+/// Events about created, removed and renamed cgroups. User space drains the buffer in each reading.
 #[btf_map]
 static CGROUP_EVENTS: RingBuf<CgroupEvent, CGROUP_EVENTS_BYTES> = RingBuf::new();
 
 #[btf_map]
 static CGROUP_EVENT: PerCpuArray<CgroupEvent, 1> = PerCpuArray::new();
 
-/// Entries of [`PAIRS`] and [`PRESSURES`] used since this time keep their place, ns of `rq->clock`. User space has read older
-/// ones, and writes this.
+/// Entries of [`PAIRS`] and [`PRESSURES`] that were used after this time must not be replaced, ns of `rq->clock`. User space
+/// writes this time when it has read the older entries.
 #[btf_map]
 static KEPT_SINCE: Array<u64, 1> = Array::new();
 
-/// When user space had first read all tasks that it can see, ns of CLOCK_MONOTONIC; 0: not yet.
+/// When user space had first read all tasks that it can see, ns of CLOCK_MONOTONIC; 0 before that.
 #[btf_map]
 static FIRST_READ: Array<u64, 1> = Array::new();
 
-/// Number of bytes that tasks may still take, signed. User space writes it with each reading.
+/// How much memory tasks may still take, bytes, as a signed number. User space writes this number in each reading.
 #[btf_map]
 static MEMORY_LEFT: Array<u64, 1> = Array::new();
 
 #[btf_map]
 static LOSSES: PerCpuArray<u64, { KERNEL_LOSSES }> = PerCpuArray::new();
 
-/// Returns the storage of a task that has run or waited since cgscope follows it. Never creates one.
+/// Returns the storage of a task, if the task has run or waited since cgscope began to follow it. This function never creates a
+/// storage.
 #[inline(always)]
 pub fn storage(task: Task) -> Option<&'static mut TaskStorage> {
     value(&raw const TASKS, task, ptr::null_mut(), 0)
 }
 
-/// Returns the entry of a task that has not run since cgscope follows it.
+/// Returns the entry of a task in [`SLEEPERS`], if the task has not run since cgscope began to follow it.
 #[inline(always)]
 pub fn sleeper(task: Task) -> Option<&'static mut Sleeper> {
     value(&raw const SLEEPERS, task, ptr::null_mut(), 0)
 }
 
-/// Returns the [flags](cgscope_ledger::wire::Waits::flags) of a task; 0 if it is not followed.
+/// Returns the [flags](cgscope_ledger::wire::Waits::flags) of a task; 0 if the task is not followed.
 #[inline(always)]
 pub fn flags(task: Task) -> u64 {
     match storage(task) {
@@ -233,7 +238,7 @@ pub fn flags(task: Task) -> u64 {
     }
 }
 
-/// Creates an empty storage for a new task. Call it only where allocating is allowed.
+/// Creates an empty storage for a new task. Call this function only where memory may be allocated.
 #[inline(always)]
 pub fn create_storage(task: Task) -> Option<&'static mut TaskStorage> {
     if !has_memory_left(TASK_BYTES) {
@@ -244,8 +249,8 @@ pub fn create_storage(task: Task) -> Option<&'static mut TaskStorage> {
     Some(storage)
 }
 
-/// Creates the storage of a task that started after cgscope but has none. Since Linux 7.0, a program at a fork may be preempted,
-/// and the kernel runs no program for other forks on that CPU in the meantime.
+/// Creates the storage of a task that started after cgscope and has no storage. This can happen since Linux 7.0: while a program
+/// at a fork is preempted, the kernel runs no program for other forks on that CPU.
 #[inline(always)]
 pub fn create_missing(task: Task) -> bool {
     let Some(storage) = create_storage(task) else { return false };
@@ -253,14 +258,15 @@ pub fn create_missing(task: Task) -> bool {
     true
 }
 
-/// Creates a storage for a task that has already waited `run_delay_ns`. Only the reader calls this. It is filled before it is
-/// created, because the hook may use it at once. If the task started after cgscope (`ours`), the time counts as a wait.
+/// Creates a storage for a task that has already waited `run_delay_ns`. Only the reader calls this function. The storage is
+/// filled before it is created, because the hook may use it at once. If the task started after cgscope (`ours`), `run_delay_ns`
+/// counts as a wait.
 #[inline(always)]
 pub fn create_storage_at(task: Task, run_delay_ns: u64, ours: bool) -> Option<&'static mut TaskStorage> {
     if !has_memory_left(TASK_BYTES) {
         return None;
     }
-    // SAFETY: a map value that only the reader uses.
+    // SAFETY: only the reader uses this map value.
     let initial = unsafe { &mut *NEW_STORAGE.get_ptr_mut(0)? };
     initial.waits.expected_run_delay_ns = run_delay_ns;
     let bucket = bucket_of(run_delay_ns);
@@ -283,8 +289,8 @@ pub fn create_storage_at(task: Task, run_delay_ns: u64, ours: bool) -> Option<&'
     storage
 }
 
-/// Creates the storage of a task that has not run since cgscope follows it. `initial` is working memory. The figures from the
-/// task's sleep are the last reported ones.
+/// Creates the storage of a task from its entry in [`SLEEPERS`]. `initial` is working memory for the new storage. The figures
+/// that the entry has from the task's sleep count as reported.
 #[inline(always)]
 fn create_storage_of(task: Task, sleeper: &Sleeper, initial: &mut TaskStorage) {
     if !has_memory_left(TASK_BYTES) {
@@ -307,39 +313,40 @@ fn create_storage_of(task: Task, sleeper: &Sleeper, initial: &mut TaskStorage) {
     }
 }
 
-/// Creates the storage of a followed task that the hook sees for the first time. If this fails, the next switch in tries again.
+/// Creates the storage of a followed task that the hook sees for the first time. If this fails, the next switch in tries it
+/// again.
 #[inline(always)]
 pub fn wake(task: Task) {
     if hook_allocates()
         && let Some(sleeper) = sleeper(task)
-        // SAFETY: a map value that only the hook of this CPU uses.
+        // SAFETY: only the hook on this CPU uses this map value.
         && let Some(initial) = WOKEN_STORAGE.get_ptr_mut(0).map(|initial| unsafe { &mut *initial })
     {
         create_storage_of(task, sleeper, initial);
     }
 }
 
-/// Does the same as [`wake`] for the reader.
+/// Does the same as [`wake`], but is called by the reader.
 #[inline(always)]
 pub fn wake_for_reader(task: Task, sleeper: &Sleeper) {
-    // SAFETY: a map value that only the reader uses.
+    // SAFETY: only the reader uses this map value.
     let Some(initial) = NEW_STORAGE.get_ptr_mut(0).map(|initial| unsafe { &mut *initial }) else { return };
     (initial.waits.total_ns, initial.waits.max_ns, initial.waits.count) = (0, 0, 0);
     initial.by_cause[Cause::Unattributed as usize] = 0;
     create_storage_of(task, sleeper, initial);
-    // The next task that uses this value has reported nothing, and gets its identity when it exists.
+    // The next task that uses this value has not been reported yet. Its identity is set when its storage exists.
     (initial.serial, initial.reported_serial, initial.waits.flags) = (0, 0, 0);
     (initial.cgroup_id, initial.face) = (0, Face::default());
     initial.reported.totals = Totals::NONE;
 }
 
-/// Creates the entry of a sleeping task that has not run since cgscope follows it. Only the reader calls this.
+/// Creates the entry in [`SLEEPERS`] of a task that sleeps. Only the reader calls this function.
 #[inline(always)]
 pub fn create_sleeper(task: Task, flags: u64) -> Option<&'static mut Sleeper> {
     if !has_memory_left(SLEEPER_BYTES) {
         return None;
     }
-    // SAFETY: a map value that only the reader uses.
+    // SAFETY: only the reader uses this map value.
     let initial = unsafe { &mut *NEW_SLEEPER.get_ptr_mut(0)? };
     initial.serial = serial(task.tid(), task.start_ns());
     initial.reported_serial = initial.serial;
@@ -358,12 +365,13 @@ pub fn create_sleeper(task: Task, flags: u64) -> Option<&'static mut Sleeper> {
     sleeper
 }
 
-/// Sets the number of waits of one bucket in [`NEW_STORAGE`]. It takes only numbers and is exported, so that the verifier checks
-/// it separately. In the caller, Linux 6.1 would follow an impossible code path: a bucket out of bounds and then within bounds.
+/// Sets the number of waits of one bucket in [`NEW_STORAGE`]. The function is exported and its parameters are numbers, so that
+/// the verifier checks it separately. If this code were in the caller, Linux 6.1 would follow an impossible code path, on which
+/// the bucket is out of bounds and then within bounds.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn set_new_count(bucket: u64, to: u64) -> u32 {
-    // SAFETY: a map value that only the reader uses.
+    // SAFETY: only the reader uses this map value.
     let Some(initial) = NEW_STORAGE.get_ptr_mut(0).map(|initial| unsafe { &mut *initial }) else { return 0 };
     if let Some(count) = initial.histogram.counts.get_mut(opaque(bucket as usize)) {
         *count = to as u32;
@@ -376,7 +384,7 @@ fn has_memory_left(bytes: u64) -> bool {
     let is_left = is_memory_left(bytes);
     if !is_left {
         lost(Loss::NoRoomForTask);
-        // The next reading tries again.
+        // The next reading tries this again.
         changes::all_may_have_changed();
     }
     is_left
@@ -384,7 +392,7 @@ fn has_memory_left(bytes: u64) -> bool {
 
 #[inline(always)]
 fn created(task: Task, storage: Option<&'static mut TaskStorage>) -> Option<&'static mut TaskStorage> {
-    // This fails if another program creates the storage just now: a reader may find the task before `on_new_task` runs.
+    // This fails if another program is creating the storage: a reader may find the task before `on_new_task` runs.
     match storage.or_else(|| self::storage(task)) {
         None => {
             lost(Loss::StorageNotCreated);
@@ -413,14 +421,14 @@ pub fn selected(key: u64) -> bool {
 
 #[inline(always)]
 fn bits_for(key: u64) -> u64 {
-    // SAFETY: a map value.
+    // SAFETY: `storage` is a map value.
     SELECTED.get_ptr(key).map_or(0, |bits| unsafe { *bits })
 }
 
-/// Changes the [`FOLLOWED`] bits in the flags of a task, as user space requests in [`MARKS`].
+/// Changes the [`FOLLOWED`] bits in a task's flags as user space has requested in [`MARKS`].
 #[inline(always)]
 pub fn mark(task: Task, flags: &mut u64) {
-    // SAFETY: a map value.
+    // SAFETY: the words are in map values.
     let Some(marks) = MARKS.get_ptr(0).map(|marks| unsafe { *marks }) else { return };
     if marks.clear != 0 {
         *flags &= !(marks.clear & FOLLOWED);
@@ -430,21 +438,22 @@ pub fn mark(task: Task, flags: &mut u64) {
     }
 }
 
-/// Returns the entry of a cgroup in [`EXITED`] if it exists. Never creates one, because callers may hold the run queue lock.
+/// Returns the entry of a cgroup in [`EXITED`] if it exists. This function never creates an entry, because callers may hold the
+/// run queue lock.
 #[inline(always)]
 pub fn exited(cgroup_id: u64) -> Option<*mut Exited> {
     EXITED.get_ptr_mut(cgroup_id)
 }
 
-/// Creates the entry of a cgroup in [`EXITED`]. Call it only where allocating is allowed. If the map is full, the cgroup's exited
-/// tasks count for another cgroup, and a loss is counted.
+/// Creates the entry of a cgroup in [`EXITED`]. Call this function only where memory may be allocated. If the map is full, the
+/// cgroup's exited tasks will count for another cgroup, and a loss is counted.
 #[inline(always)]
 pub fn make_place(cgroup_id: u64) {
     if exited(cgroup_id).is_some() {
         return;
     }
     let Some(empty) = NO_EXITED.get_ptr(0) else { return };
-    // SAFETY: a map value that nobody writes. It is passed by reference, because a copy would not fit on the stack.
+    // SAFETY: no program writes this map value. The value is passed by reference, because a copy would not fit on the stack.
     let empty: &Exited = unsafe { &*empty };
     // This fails if another CPU has just created the entry.
     let _ = EXITED.insert(cgroup_id, empty, BPF_NOEXIST.into());
@@ -455,44 +464,46 @@ macro_rules! values {
         $($(#[$doc])*
         #[inline(always)]
         pub fn $name($($key: u32)?) -> Option<&'static mut $value> {
-            // SAFETY: a map value that outlives this run. The comment of each function below says who accesses the value.
+            // SAFETY: the map value exists until this program returns. The comment of each function below says who accesses the
+            // value.
             $map.get_ptr_mut(0 $(+ $key)?).map(|value| unsafe { &mut *value })
         })*
     };
 }
 
 values! {
-    /// Number of bytes that tasks may still take. It is read as one word, and all programs change it by atomic additions.
+    /// How much memory tasks may still take, bytes. The number is one word, and all programs change it by atomic additions.
     memory_left() -> u64 = MEMORY_LEFT;
-    /// Only the reader uses this value and the next three, and one reader runs at a time.
+    /// Only the reader uses this value and the next three, and only one reader runs at a time.
     record() -> TaskRecord = RECORD;
     same_record() -> SameRecord = SAME_RECORD;
     accounts_record() -> AccountsRecord = ACCOUNTS;
     stack() -> Stack = STACK;
     list_record() -> ListRecord = LIST_RECORD;
     incomplete() -> u64 = INCOMPLETE;
-    /// Only the hook on that CPU appends to the list, and only the reader takes from it.
+    /// Only the hook on that CPU appends entries, and only the reader removes entries.
     list(cpu) -> Changes = CHANGES;
     stack_key() -> StackKey = STACK_KEY;
-    /// Only the hook on that CPU writes this value and the next three.
+    /// Only the hook on that CPU writes this value and the next three values.
     ring(cpu) -> Ring = RINGS;
     pairs(cpu) -> Pairs = PAIRS;
     pressures(cpu) -> Pressures = PRESSURES;
     cpu_counters(cpu) -> CpuCounters = CPUS;
-    /// All CPUs add to the slots, atomically.
+    /// All CPUs add to the slots by atomic additions.
     demand(place) -> Slots = DEMAND;
-    /// Programs use it under the run queue lock of that CPU.
+    /// Programs use this value under the run queue lock of that CPU.
     throttle_clocks(cpu) -> ThrottleClocks = THROTTLE_CLOCKS;
     /// Each CPU has one value for the hook and one for the reader.
     work(which) -> Work = WORK;
-    /// The whole host writes only one event at a time, see [`crate::cgroups`].
+    /// Only one event is written at a time on the whole host, see [`crate::cgroups`].
     cgroup_event() -> CgroupEvent = CGROUP_EVENT;
 }
 
-/// Returns the count of a stack. A stack belongs to one task, and a task switches in on only one CPU at a time.
+/// Returns the entry that counts the time of a stack. A stack belongs to one task, and a task switches in on only one CPU at a
+/// time.
 #[inline(always)]
 pub fn stack_count(key: &StackKey) -> Option<&'static mut StackCount> {
-    // SAFETY: a map value.
+    // SAFETY: the result is a map value.
     STACKS.get_ptr_mut(key).map(|count| unsafe { &mut *count })
 }
 
@@ -502,7 +513,7 @@ pub fn add_stack(key: &StackKey, count: &StackCount) -> bool {
     STACKS.insert(key, count, BPF_NOEXIST.into()).is_ok()
 }
 
-/// Returns the index of a CPU's node plus one; 0: unknown.
+/// Returns the index of a CPU's NUMA node plus one; 0 if unknown.
 #[inline(always)]
 pub fn node_place(cpu: u32) -> u32 {
     CPU_NODE.get(cpu).copied().unwrap_or(0)
@@ -513,7 +524,7 @@ pub fn cgroup_events() -> *mut c_void {
     (&raw const CGROUP_EVENTS).cast_mut().cast()
 }
 
-/// Copies a value with a helper. BPF's `memcpy` is slow, and the verifier would follow a copying loop word by word.
+/// Copies a value with a BPF helper. BPF's `memcpy` is slow, and the verifier would follow each word of a copying loop.
 #[inline(always)]
 pub fn copy<T>(from: &T, to: &mut T) {
     // SAFETY: both values have the given size.
@@ -532,10 +543,10 @@ pub fn demand_turn() -> u32 {
     DEMAND_TURN.get(0).copied().unwrap_or(0)
 }
 
-/// Returns the place of a cgroup in [`DEMAND`]; 0: it has none.
+/// Returns the place of a cgroup in [`DEMAND`]; 0 if the cgroup has none.
 #[inline(always)]
 pub fn demand_place(cgroup_id: u64) -> u32 {
-    // SAFETY: a map value.
+    // SAFETY: the word is a map value.
     DEMAND_PLACES.get_ptr(cgroup_id).map_or(0, |place| unsafe { *place })
 }
 
@@ -552,16 +563,17 @@ pub fn first_read_ns() -> u64 {
 #[inline(always)]
 pub fn lost(loss: Loss) {
     if let Some(count) = LOSSES.get_ptr_mut(loss as u32) {
-        // SAFETY: a counter that only this CPU writes.
+        // SAFETY: only this CPU writes this counter.
         unsafe { *count += 1 };
     }
 }
 
-/// Returns whether there is memory for another task storage. The kernel charges storages to the memory cgroup of the map's owner,
-/// beyond its limit if necessary (`GFP_ATOMIC`). Without our own limit, anybody who starts threads could get user space killed.
+/// Returns whether there is enough memory for another task storage. The kernel charges the storage to the memory cgroup of the
+/// map's owner, even if that exceeds the cgroup's limit (`GFP_ATOMIC`). Without a limit of our own, anybody could start threads
+/// until the kernel kills user space's process.
 #[inline(always)]
 fn is_memory_left(bytes: u64) -> bool {
-    // SAFETY: a word of a map value. Others may write it at the same time.
+    // SAFETY: the word is in a map value. Other programs may write the word at the same time.
     memory_left()
         .is_none_or(|memory_left| unsafe { core::ptr::read_volatile(memory_left) } as i64 >= bytes as i64)
 }
@@ -573,7 +585,8 @@ fn take_memory(bytes: u64) {
     }
 }
 
-/// Returns the memory of a task's storages when the kernel frees the task. An exited task stays until its parent collects it.
+/// Adds the memory of a task's storage to the free memory when the kernel frees the task. The kernel keeps an exited task until
+/// its parent collects its exit status.
 #[btf_tracepoint(function = "sched_process_free")]
 pub fn on_task_freed(ctx: BtfTracePointContext) -> i32 {
     let task = Task::new(ctx.arg::<*const c_void>(0));

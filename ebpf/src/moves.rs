@@ -1,12 +1,13 @@
-//! Handles moves of tasks to another cgroup. Figures from before a move still count for the former cgroup.
+//! Handles tasks that move to another cgroup. The figures from before a move still count for the former cgroup.
 //!
-//! [`on_leave_group`] and [`on_enter_group`] see each thread whose scheduler group changes, under its run queue lock. A wait ends
-//! in the former cgroup, and continues as another wait in the new one. If the group stays the same (real-time tasks, and cgroups
-//! without the cpu controller), [`on_cgroup_attach`] sees the move. If a whole process moves, the kernel passes only its main
-//! thread there. The hook or the reader detects the move of another thread when it next switches in or is read.
+//! [`on_leave_group`] and [`on_enter_group`] run for each thread whose scheduler group changes, under the run queue lock. If the
+//! thread waits, its wait in the former cgroup ends, and a new wait in the new cgroup begins. Some moves do not change the
+//! scheduler group (real-time tasks, and cgroups without the cpu controller). For these moves, [`on_cgroup_attach`] runs. If a
+//! whole process moves, the kernel calls it only for the main thread. The move of another thread is detected by the hook when the
+//! thread next switches in, or by the reader when it reads the thread.
 //!
-//! Figures that were not reported before the move are added to the former cgroup's entry, as at an exit. User space then receives
-//! the task under a new serial, with its counts at the move as the base.
+//! At a move, the unreported figures are added to the former cgroup's entry, as at an exit. After that, user space receives the
+//! task with a new serial. The task's counts at the move are its base.
 
 use core::ffi::c_void;
 
@@ -32,8 +33,9 @@ use crate::{
     maps::{exited, lost, make_place, ring, sleeper, storage},
 };
 
-/// Handles a move of a task, or of a process, for which the kernel passes the main thread. The kernel calls `cgroup_attach_task`
-/// after all steps that can fail (Linux 4.19 to 7.3). As in [`crate::cgroups`], allocating is allowed here.
+/// Handles the move of a task, or of a process. For a process, the kernel passes the main thread. The kernel calls
+/// `cgroup_attach_task` after all steps that can fail (Linux 4.19 to 7.3). As in [`crate::cgroups`], memory may be allocated
+/// here.
 #[btf_tracepoint(function = "cgroup_attach_task")]
 pub fn on_cgroup_attach(ctx: BtfTracePointContext) -> i32 {
     let cgroup = Cgroup::new(ctx.arg::<*const c_void>(0));
@@ -41,17 +43,18 @@ pub fn on_cgroup_attach(ctx: BtfTracePointContext) -> i32 {
     if !cgroup.is_in_our_hierarchy() {
         return 0;
     }
-    // The process may have other threads.
+    // If a whole process moves, its other threads have moved too.
     all_may_have_changed();
     let id = task.cgroup_id_rarely();
-    // A wait counts for the cgroup in which it began. If the task waits, the hook or the reader adds the figures after the wait.
+    // A wait counts for the cgroup in which it began. If the task waits, the figures are added after the wait, by the hook or the
+    // reader.
     let is_quiet = !task.is_exiting() && task.last_queued_ns() == 0;
     if let Some(storage) = storage(task) {
         make_place(id);
         if is_quiet {
             moved(task, storage, id);
         } else if storage.cgroup_id != id {
-            // No program saw the change of the scheduler group.
+            // The scheduler group has changed, and no program saw the change.
             storage.start.left_ns = task.run_queue().clock_ns();
         }
     } else if let Some(sleeper) = sleeper(task) {
@@ -63,8 +66,8 @@ pub fn on_cgroup_attach(ctx: BtfTracePointContext) -> i32 {
     0
 }
 
-/// Does the same for a task without storage, which has no figures. The serial is written first: if the hook uses the entry in
-/// between, it also detects the move.
+/// Handles the move of a task without storage, which has no figures. The serial is written first. If the hook uses the entry
+/// after that, the hook also detects the move.
 #[inline(always)]
 fn moved_asleep(sleeper: &mut Sleeper, to: u64) {
     if sleeper.cgroup_id != to {
@@ -74,9 +77,9 @@ fn moved_asleep(sleeper: &mut Sleeper, to: u64) {
     }
 }
 
-/// Handles a task that leaves its scheduler group. Its run queue is locked, and the clock is up to date (`sched_move_task`, Linux
-/// 4.7 to 7.2). The task already has its new cgroup, but not the new queue. The kernel takes the address of this function, so
-/// compilers do not inline it.
+/// Handles a task that is about to leave its scheduler group. Its run queue is locked, and the clock is up to date
+/// (`sched_move_task`, Linux 4.7 to 7.2). The task is already in its new cgroup, but still has the old queue. Compilers do not
+/// inline this kernel function, because the kernel takes its address.
 #[fentry(function = "task_change_group_fair")]
 pub fn on_leave_group(ctx: FEntryContext) -> i32 {
     let task = Task::new(ctx.arg::<*const c_void>(0));
@@ -86,7 +89,7 @@ pub fn on_leave_group(ctx: FEntryContext) -> i32 {
     let to = task.cgroup_id_rarely();
     if let Some(storage) = storage(task) {
         if waits::has_stamp_of_wait(task) {
-            // A task that sleeps on its queue also has a stamp.
+            // A task that sleeps on its queue can also have `last_queued` set.
             if keeps_accounts() && !task.sleeps_on_queue() {
                 accounts::woke(task, storage, task.run_queue().clock_ns());
             }
@@ -99,7 +102,7 @@ pub fn on_leave_group(ctx: FEntryContext) -> i32 {
     0
 }
 
-/// Handles a task that has the queue of its new group. The run queue lock is still held.
+/// Handles a task that has just received the queue of its new group. The run queue is still locked.
 #[fexit(function = "task_change_group_fair")]
 pub fn on_enter_group(ctx: FExitContext) -> i32 {
     let task = Task::new(ctx.arg::<*const c_void>(0));
@@ -117,7 +120,8 @@ pub fn on_enter_group(ctx: FExitContext) -> i32 {
     0
 }
 
-/// Records that `task` has moved from the cgroup `storage.cgroup_id` to `to`. If the lock is held, a later call records the move.
+/// Records that `task` has moved from the cgroup `storage.cgroup_id` to `to`. If the storage is locked, the move is recorded by a
+/// later call.
 #[inline(never)]
 pub fn moved(task: Task, storage: &mut TaskStorage, to: u64) {
     if try_lock(storage) {
@@ -126,7 +130,7 @@ pub fn moved(task: Task, storage: &mut TaskStorage, to: u64) {
     }
 }
 
-/// Detects whether a throttled task has just moved to the cgroup that is out of quota: its wait counts for that cgroup.
+/// Detects whether a throttled task has just moved into the cgroup that is out of quota. If so, the wait counts for that cgroup.
 #[inline(always)]
 pub fn settle(task: Task, storage: &mut TaskStorage) {
     let id = task.cgroup_id_rarely();
@@ -135,7 +139,7 @@ pub fn settle(task: Task, storage: &mut TaskStorage) {
     }
 }
 
-/// Does the same as [`moved`] for a caller that holds the lock.
+/// Does the same as [`moved`], but the caller holds the lock of the storage.
 #[inline(always)]
 pub fn hand_over(task: Task, storage: &mut TaskStorage, to: u64) {
     let from = storage.cgroup_id;
@@ -145,15 +149,15 @@ pub fn hand_over(task: Task, storage: &mut TaskStorage, to: u64) {
     storage.cgroup_id = to;
     demand::moved(storage);
     let Some(place) = exited(from) else {
-        // The table is full, so all figures count for the new cgroup.
+        // The table of exited tasks is full, so all figures count for the new cgroup.
         lost(Loss::ExitedInOtherCgroup);
         return;
     };
-    // This includes the wait that ends with this switch, which the kernel adds only after the hook. It is at least the reported
-    // sum, which may include the first part of an unfinished wait.
+    // The sum includes the wait that ends with this switch, which the kernel adds only after the hook. The sum is at least the
+    // reported sum, which may include the first part of an unfinished wait.
     let run_delay_ns = storage.waits.expected_run_delay_ns.max(storage.reported.totals.run_delay_ns);
     let now = Totals { run_delay_ns, ..task.all_totals(&storage.waits, storage) };
-    // SAFETY: a map value. Each write to it is atomic, or harmless if lost.
+    // SAFETY: the entry is a map value. Each write to the entry is atomic, or harmless if it is lost.
     hand_over_rest(task, storage, unsafe { &mut *place }, &now);
     storage.waits.max_ns = 0;
     storage.serial = next_serial(storage.serial);

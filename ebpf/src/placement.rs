@@ -18,7 +18,7 @@ pub fn ran(task: Task, storage: &mut TaskStorage, cpu: u32) {
     }
 }
 
-/// Records that `task` has switched in on another CPU. Not inlined, because this is rare.
+/// Records that `task` has switched in on a different CPU than before. This function is not inlined, because it is rarely called.
 #[inline(never)]
 fn moved(task: Task, placement: &mut Placement, cpu: u32) {
     let (place, before) = (node_place(cpu), placement.place);
@@ -29,7 +29,7 @@ fn moved(task: Task, placement: &mut Placement, cpu: u32) {
     if before != 0 {
         placement.node_migrations += 1;
         let before = opaque((before - 1) as usize);
-        // Always in bounds, but the verifier requires the check.
+        // The index is always in bounds, but the verifier requires the check.
         if let Some(sum) = placement.ran_ns.get_mut(before) {
             *sum += ran_ns.wrapping_sub(placement.since_ran_ns);
         }

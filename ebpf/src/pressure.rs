@@ -21,7 +21,8 @@ impl<const CHARGES: bool> PressureHost for Kernel<CHARGES> {
     #[inline(always)]
     fn keep(cgroup_id: u64, more: KeptPressure) -> bool {
         let Some(place) = maps::exited(cgroup_id) else { return false };
-        // SAFETY: a map value. Programs on several CPUs change it only by atomic additions or under its lock.
+        // SAFETY: the entry is a map value. Programs on several CPUs change the entry only by atomic additions, or under the
+        // entry's lock.
         unsafe { (*place).keep_pressure(more) };
         true
     }

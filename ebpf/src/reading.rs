@@ -1,8 +1,8 @@
-//! The iterators over tasks and exited tasks, which stream records to user space.
+//! The iterators over all tasks and over exited tasks. They write records that user space reads as a stream.
 //!
-//! The kernel collects records in a buffer of 32 KiB. If a record does not fit, the kernel passes the buffer to user space and
-//! calls the iterator for the same task again. `reported` must hold exactly what user space received, so the free space is
-//! checked first.
+//! The kernel gathers records in a buffer of 32 KiB. If a record does not fit, the kernel passes the buffer to user space and
+//! calls the iterator for the same task again. `reported` must contain exactly what user space received, so the free space is
+//! checked before anything is written.
 
 use core::ptr;
 
@@ -33,7 +33,7 @@ use crate::{
     moves,
 };
 
-/// Maximum size of a record and all parts that may follow it, bytes.
+/// Maximum size of a record with all parts that may follow the record, bytes.
 pub const LONGEST: usize = size_of::<TaskRecord>()
     + size_of::<Reported>()
     + size_of::<Placement>()
@@ -44,17 +44,19 @@ pub const LONGEST: usize = size_of::<TaskRecord>()
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "iter/task")]
 pub extern "C" fn read_tasks(ctx: *const TaskContext) -> i32 {
-    // SAFETY: the context of an iterator over tasks.
+    // SAFETY: the kernel passes the context of an iterator over tasks.
     let (seq, task, _) = unsafe { TaskContext::parts(ctx) };
     let Some(task) = task else { return 0 };
     if task.is_exiting() {
-        // The hook adds the task's remaining figures at its last switch. A record now could count them twice.
+        // The hook adds the remaining figures of this task at the task's last switch. If the task were reported now, these
+        // figures could count twice.
         return 0;
     }
     if storage(task).is_none() {
         match sleeper(task) {
             None => {
-                // If the record does not fit, the kernel repeats the task. The task must not be known before that.
+                // If the record does not fit, the kernel calls the iterator for this task again. Until then, cgscope must not
+                // begin to follow the task.
                 let Some(record) = record() else { return 0 };
                 if seq.space_left() <= size_of::<TaskRecord>() as u64 {
                     seq.write(record);
@@ -81,10 +83,10 @@ pub extern "C" fn read_tasks(ctx: *const TaskContext) -> i32 {
         emit_same(seq, storage.serial, storage.waits.flags);
         return 0;
     }
-    // `seq_write` needs one more byte than it writes.
+    // `seq_write` needs one byte more than it writes.
     if seq.space_left() <= LONGEST as u64 {
-        // The longest record might not fit. These writes overflow on purpose: the kernel then passes the buffer on and repeats
-        // this task.
+        // The longest record might not fit. These writes are too large on purpose: the kernel then passes the buffer to user
+        // space and repeats this task.
         seq.write(storage);
         seq.write(storage);
         return 0;
@@ -93,7 +95,7 @@ pub extern "C" fn read_tasks(ctx: *const TaskContext) -> i32 {
     0
 }
 
-/// Reports a task in full. Inlined, because the kernel allows at most eight nested calls.
+/// Writes the full report of a task. This function is inlined, because the kernel allows at most eight nested calls.
 #[inline(always)]
 pub fn report(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
     lock(storage);
@@ -111,15 +113,15 @@ fn mark_if_shared(task: Task, flags: &mut u64) {
     }
 }
 
-/// Returns whether a task is unchanged since its last report. A task that was active then counts as changed.
+/// Returns whether a task has not changed since its last report. A task that was active at its last report counts as changed.
 #[inline(always)]
 fn is_same(task: Task, storage: &TaskStorage) -> bool {
-    // SAFETY: a word of a map value. The hook may write it at the same time.
+    // SAFETY: the word is in a map value. The hook may write the word at the same time.
     let has_changed = unsafe { ptr::read_volatile(&raw const storage.has_changed) };
     has_changed == UNCHANGED && !task.is_active() && task.face() == storage.face
 }
 
-/// Reports that a task is unchanged. If the record does not fit, the kernel repeats the task.
+/// Writes the report that a task has not changed. If the record does not fit, the kernel calls the iterator for this task again.
 #[inline(always)]
 fn emit_same(seq: SeqFile, serial: u64, followed: u64) {
     let Some(record) = same_record() else { return };
@@ -127,7 +129,7 @@ fn emit_same(seq: SeqFile, serial: u64, followed: u64) {
     seq.write(record);
 }
 
-/// Sends the first report of a sleeping task without storage.
+/// Writes the first report of a sleeping task that has no storage.
 #[inline(never)]
 fn emit_asleep(seq: SeqFile, task: Task) {
     let Some(record) = record() else { return };
@@ -144,14 +146,14 @@ fn emit_asleep(seq: SeqFile, task: Task) {
     seq.write(record);
 }
 
-// If the longest record might not fit, two storages certainly do not fit.
+// If the longest record might not fit, then two storages certainly do not fit.
 const _: () = assert!(2 * size_of::<TaskStorage>() > LONGEST);
 
-/// Maximum number of attempts to take the lock. A move holds it for some microseconds. The hook never waits for it.
+/// Maximum number of attempts to lock a storage. A move holds the lock for some microseconds. The hook never waits for the lock.
 const LOCK_TRIES: usize = 16;
 
-/// Takes the lock of a storage. If another program holds it for too long, counts a loss, and the reading continues. Returns
-/// nothing, because the verifier would follow each result as a separate code path.
+/// Locks a storage. If another program holds the lock for too long, counts a loss, and the reading continues without the lock.
+/// The function returns nothing, because the verifier would follow each result as a separate code path.
 #[inline(never)]
 fn lock(storage: &mut TaskStorage) {
     for _ in 0..LOCK_TRIES {
@@ -162,7 +164,7 @@ fn lock(storage: &mut TaskStorage) {
     lost(Loss::ReadingOvertaken);
 }
 
-/// Detects a move that no hook has seen: the process of this thread has moved, and the thread has not switched in since.
+/// Detects a move that no program has seen: the process of this thread has moved, and the thread has not switched in since.
 #[inline(never)]
 fn settle_in(task: Task, storage: &mut TaskStorage) {
     let cgroup_id = task.cgroup_id_rarely();
@@ -172,17 +174,17 @@ fn settle_in(task: Task, storage: &mut TaskStorage) {
     }
 }
 
-/// The result of [`adopt`] if the task sleeps and has no storage yet.
+/// Returned by [`adopt`] if the task sleeps and has no storage yet.
 const ADOPTED_ASLEEP: u32 = 1;
 
-/// Starts to follow a task that existed before cgscope, or that got no storage when it started.
+/// Begins to follow a task that started before cgscope, or that got no storage when it started.
 #[inline(never)]
 fn adopt(task: Task) -> u32 {
     let born_later = task.start_ns() > born_after_ns();
     let mut flags = 0;
     if !follow_all() {
-        // A task that started later is followed only by inheritance, because its id may be reused. A thread that started while
-        // cgscope started is an exception: it had nothing to inherit from.
+        // A task that started later can only inherit that it is followed: its id may be the reused id of a selected task. A
+        // thread that started while cgscope started is an exception, because it had nothing to inherit from.
         if task.start_ns() > select_born_before_ns() {
             return 0;
         }
@@ -197,20 +199,20 @@ fn adopt(task: Task) -> u32 {
         && !born_later
         && !task.is_active()
         && create_sleeper(task, flags).is_some()
-        // If the task is active now, it switched in before the hook knew it.
+        // If the task is active now, it switched in before the hook knew the task.
         && !task.is_active()
         && task.switches() == switches
     {
         return ADOPTED_ASLEEP;
     }
-    // If a task started after cgscope, waits before this moment count, too.
+    // If the task started after cgscope, its waits before this moment count too.
     if let Some(storage) = create_storage_at(task, task.run_delay_ns(), born_later) {
         storage.waits.flags |= flags;
         if task.is_throttled() {
             segment::was_throttled::<Kernel>(task, &mut storage.start);
         } else if task.last_queued_ns() == 0 {
-            // The task may have switched in while its storage was created, and then the hook did not count that wait. It is
-            // counted now. Otherwise user space would receive a sum without it before the next switch in.
+            // The task may have switched in while its storage was created. The hook did not count the wait before that switch. So
+            // the wait is counted now. Otherwise, until the next switch in, user space would receive a sum that lacks this wait.
             count_unseen_arrival(task, storage);
         }
     }
@@ -241,15 +243,15 @@ fn emit(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
     if get(&mut record.flags) & HAS_HISTOGRAM != 0 {
         write_histogram(seq, storage);
     }
-    // SAFETY: a map value. The hook may write it at the same time.
+    // SAFETY: the word is in a map value. The hook may write the word at the same time.
     if unsafe { ptr::read_volatile(&raw const storage.is_handed_over) } != 0 {
         // The task exited during this reading.
         lost(Loss::ReadingOvertaken);
     }
 }
 
-/// Sets a flag of the record and adds the size of the part that the flag announces. Both stay in memory, so that the verifier
-/// does not follow each combination as a separate code path.
+/// Sets a flag of the record, and adds the size of the part for which the flag stands. Flags and size stay in memory, so that the
+/// verifier does not follow each combination as a separate code path.
 #[inline(always)]
 fn has(record: &mut TaskRecord, flag: u32, bytes: usize) {
     let (flags, len) = (get(&mut record.flags), get(&mut record.len));
@@ -257,7 +259,7 @@ fn has(record: &mut TaskRecord, flag: u32, bytes: usize) {
     set(&mut record.len, len + bytes as u32);
 }
 
-/// Sets the flags of the record, and its length including the parts that follow it.
+/// Sets the flags of the record, and the total length of the record and the parts that follow.
 #[inline(always)]
 fn what_is_reported(task: Task, storage: &mut TaskStorage, record: &mut TaskRecord, has_changed: bool) {
     if has_changed {
@@ -303,7 +305,7 @@ fn put(task: Task, serial: u64, cgroup_id: u64, record: &mut TaskRecord) {
     record.rq_clock_ns = queue.clock_ns();
 }
 
-/// Writes the task's figures at its latest move, before the new figures overwrite them.
+/// Writes the task's figures at its latest move. This must happen before the new figures overwrite them.
 #[inline(always)]
 fn write_base(seq: SeqFile, storage: &mut TaskStorage, record: &mut TaskRecord) {
     if get(&mut record.flags) & HAS_BASE == 0 {
@@ -325,7 +327,7 @@ fn write_placement(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
 #[inline(always)]
 fn write_histogram(seq: SeqFile, storage: &mut TaskStorage) {
     copy(&storage.histogram, &mut storage.reported.histogram);
-    // The copy is written, because the hook may have changed the original.
+    // The copy is written and not the original, because the hook may have changed the original.
     seq.write(&mut storage.reported.histogram);
 }
 
@@ -363,38 +365,39 @@ fn write_accounts(seq: SeqFile, storage: &mut TaskStorage, record: &mut TaskReco
     }
 }
 
-/// Maximum size of a record and the entry that may follow it, bytes.
+/// Maximum size of a record with the entry that may follow the record, bytes.
 const LONGEST_EXITED: usize = size_of::<ExitedRecord>() + size_of::<Exited>();
 
-// If the longest record might not fit, two entries certainly do not fit.
+// If the longest record might not fit, then two entries certainly do not fit.
 const _: () = assert!(2 * size_of::<Exited>() > LONGEST_EXITED);
 
-/// Reads the figures of exited tasks by cgroup. A host has thousands of cgroups, and in most of them no task exited lately. So an
-/// entry is written in full only if it has changed.
+/// Iterates over the figures of exited tasks, by cgroup. A host has thousands of cgroups, and in most of them no task has exited
+/// recently. So an entry is written in full only if it has changed.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "iter/bpf_map_elem")]
 pub extern "C" fn read_exited(ctx: *const EntryContext) -> i32 {
-    // SAFETY: the context of an iterator over `EXITED`, the only map to which this program is attached.
+    // SAFETY: the kernel passes the context of an iterator over `EXITED`, the only map to which this program is attached.
     let (seq, Some((cgroup_id, place))) = (unsafe { EntryContext::parts::<Exited>(ctx) }) else { return 0 };
     if seq.space_left() <= LONGEST_EXITED as u64 {
-        // The longest record might not fit. These writes overflow on purpose: the kernel then passes the buffer on and repeats
-        // this entry.
+        // The longest record might not fit. These writes are too large on purpose: the kernel then passes the buffer to user
+        // space and repeats this entry.
         write_place(seq, place);
         write_place(seq, place);
         return 0;
     }
-    // SAFETY: a map value. `complete` is read before the figures, so it counts no addition whose figures are missing.
+    // SAFETY: the word is in a map value. `complete` is read before the figures. So the figures include every addition that
+    // `complete` counts.
     let (complete, reported) = unsafe {
         (ptr::read_volatile(&raw const (*place).complete), ptr::read_volatile(&raw const (*place).reported))
     };
     let mut record = ExitedRecord { cgroup_id, follows: (!Exited::is_reported(complete, reported)).into() };
-    // SAFETY: `record` is readable in the given size.
+    // SAFETY: `record` can be read in the given size.
     unsafe {
         bpf_seq_write(seq.pointer().cast(), (&raw mut record).cast(), size_of::<ExitedRecord>() as u32)
     };
     if record.follows != 0 {
         write_place(seq, place);
-        // SAFETY: as above. Nobody else writes `reported`.
+        // SAFETY: as above. No other program writes `reported`.
         unsafe { ptr::write_volatile(&raw mut (*place).reported, [complete, reported[0]]) };
     }
     0
@@ -402,6 +405,6 @@ pub extern "C" fn read_exited(ctx: *const EntryContext) -> i32 {
 
 #[inline(always)]
 fn write_place(seq: SeqFile, place: *mut Exited) {
-    // SAFETY: a map value, readable in its full size.
+    // SAFETY: the entry is a map value and can be read in its full size.
     unsafe { bpf_seq_write(seq.pointer().cast(), place.cast(), size_of::<Exited>() as u32) };
 }

@@ -1,5 +1,5 @@
-//! The kernel side of `cgscope sample`: a task iterator that reads what each thread does at one moment. Without a hook, it costs
-//! nothing between two readings.
+//! The BPF program of `cgscope sample`: a task iterator that reads what each thread does at one moment. It has no hook, so it
+//! costs nothing between two readings.
 #![no_std]
 #![no_main]
 #![feature(asm_experimental_arch)]
@@ -35,40 +35,41 @@ static THREADS: ThreadsConfig =
 
 macro_rules! wanted {
     ($field:ident) => {
-        // SAFETY: our own static, which user space sets before loading. A volatile read, because the compiler would use the
-        // initial value.
+        // SAFETY: this is our own static, which user space sets before it loads the program. The read is volatile, because
+        // otherwise the compiler would use the initial value.
         unsafe { read_volatile(addr_of!(THREADS.$field)) }
     };
 }
 
-/// A record with its stack. It is written as one piece. If it does not fit, the kernel repeats the thread.
+/// A record and its stack. Both are written at once. If they do not fit, the kernel calls the iterator for this thread again.
 #[repr(C)]
 struct Reported {
     record: ThreadRecord,
     stack: [u64; FRAMES],
-    /// When the reader switched in, ns of `rq->clock_task`; later if a tick or another reader has updated its run time since.
+    /// When the reader switched in, ns of `rq->clock_task`. Later than that if a tick or another reader has updated the reader's
+    /// run time.
     arrived_ns: u64,
 }
 
-/// In a map, because it is too large for the stack. One reader runs at a time.
+/// The record is in a map, because it is too large for the stack. Only one reader runs at a time.
 #[btf_map]
 static REPORTED: Array<Reported, 1> = Array::new();
 
 #[btf_map]
 static SELECTED: HashMap<u64, u64, SELECTED_MAX, { BPF_F_NO_PREALLOC as usize }> = HashMap::new();
 
-/// States of threads that `psn` does not call active.
+/// The states of threads that `psn` does not count as active.
 const AT_REST: u32 = INTERRUPTIBLE | PARKED | DEAD | NOLOAD;
 
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "iter/task")]
 /// # Safety
-/// Called by the kernel, with the context of an iterator over tasks.
+/// The kernel calls this function, with the context of an iterator over tasks.
 pub unsafe extern "C" fn look_at_threads(ctx: *const TaskContext) -> i32 {
-    // SAFETY: the context of an iterator over tasks.
+    // SAFETY: the kernel passes the context of an iterator over tasks.
     let (seq, task, number) = unsafe { TaskContext::parts(ctx) };
     let Some(reported) = REPORTED.get_ptr_mut(0) else { return 0 };
-    // SAFETY: a map value that nobody else writes.
+    // SAFETY: no other program writes this map value.
     let reported = unsafe { &mut *reported };
     reported.record.frames = 0;
     let Some(task) = task else {
@@ -105,15 +106,16 @@ pub unsafe extern "C" fn look_at_threads(ctx: *const TaskContext) -> i32 {
 
 #[inline(always)]
 fn is_selected(task: Task) -> bool {
-    // SAFETY: the value is not read.
+    // SAFETY: the helper does not read the value.
     unsafe {
         SELECTED.get(SELECT_PROCESS | u64::from(task.tgid())).is_some()
             || SELECTED.get(SELECT_THREAD | u64::from(task.tid())).is_some()
     }
 }
 
-/// Returns the state of a task. If the task was woken after the reader switched in, and waits for the reader's CPU, returns its
-/// state before that. Only the kind of blocking is known then, so a kernel thread without work is reported as asleep.
+/// Returns the state of a task. If the task waits for the reader's CPU because it was woken after the reader switched in, returns
+/// the state from before the wakeup. In that case only the kind of sleep is known, so a kernel thread without work is reported as
+/// asleep.
 #[inline(always)]
 fn state(task: Task, me: Task) -> u32 {
     let state = task.state();
@@ -141,16 +143,17 @@ fn flags(task: Task, state: u32, me: Task, arrived_ns: u64) -> u32 {
     } else if is_displaced(task, me, arrived_ns) {
         flags |= DISPLACED;
     } else if state == 0 && task.is_out_of_quota() {
-        // A task with a nonzero state sleeps. Since Linux 6.12 it may still be on a queue (delayed dequeue).
+        // A task with a nonzero state sleeps. Since Linux 6.12 a sleeping task may still be on a queue (delayed dequeue).
         flags |= THROTTLED;
     }
     flags
 }
 
-/// Returns whether the task left this CPU when the reader switched in: it was put back on the queue, or it blocked. A switch
-/// takes all stamps from one reading of the clock (`sched_info_switch`; `update_curr` of one task and `set_next_task` of the
-/// other). The reading must not hide such a task: a task that shares the reader's CPU would never be seen on it. If the kernel is
-/// not preempted in its own code (PREEMPT_NONE), the task may have blocked by itself just before.
+/// Returns whether the task left this CPU when the reader switched in. The task was then put back on the queue, or it blocked.
+/// All times of one switch come from a single reading of the clock (`sched_info_switch`; `update_curr` of one task and
+/// `set_next_task` of the other). Such a task must be reported as running: otherwise a task that shares the reader's CPU would
+/// never be seen on a CPU. If the kernel cannot be preempted in its own code (PREEMPT_NONE), the task may have blocked by itself
+/// just before.
 #[inline(always)]
 fn is_displaced(task: Task, me: Task, arrived_ns: u64) -> bool {
     let queued_ns = task.last_queued_ns();
@@ -182,7 +185,7 @@ fn emit(task: Task, flags: u32, state: u32, record: &mut ThreadRecord) {
 fn write(seq: *mut c_void, reported: &mut Reported, stack_bytes: u32) {
     let length = size_of::<ThreadRecord>() as u32 + stack_bytes;
     if length <= LONGEST as u32 {
-        // SAFETY: `reported` has this many bytes.
+        // SAFETY: `reported` has at least this many bytes.
         unsafe { bpf_seq_write(seq.cast(), (&raw mut *reported).cast(), length) };
     }
 }

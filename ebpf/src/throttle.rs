@@ -1,7 +1,8 @@
-//! A clock of throttled time that cgscope keeps on kernels without one (before Linux 6.6).
+//! The clock of throttled time that cgscope keeps on kernels without such a clock (before Linux 6.6).
 //!
-//! `throttle_cfs_rq` and `unthrottle_cfs_rq` walk a group and its descendants under the run queue lock. For each queue they call
-//! one of the two functions hooked here. The kernel takes the addresses of both functions, so compilers do not inline them.
+//! `throttle_cfs_rq` and `unthrottle_cfs_rq` visit the queues of a group and of its descendants under the run queue lock. For
+//! each queue, they call one of the two functions to which the programs below are attached. The kernel takes the addresses of
+//! both functions, so compilers do not inline them.
 
 use core::ptr::{from_mut, read_volatile};
 
@@ -19,7 +20,7 @@ use crate::{
     maps::{lost, throttle_clocks},
 };
 
-/// Starts the clock of a queue. It runs before the kernel raises the queue's number of levels out of quota.
+/// Starts the clock of a queue. The program runs before the kernel increases the number of levels that are out of quota.
 #[fentry(function = "tg_throttle_down")]
 pub fn on_throttle(ctx: FEntryContext) -> i32 {
     let queue = Throttled::of(ctx.arg::<u64>(0), ctx.arg::<u64>(1));
@@ -31,7 +32,7 @@ pub fn on_throttle(ctx: FEntryContext) -> i32 {
     0
 }
 
-/// Stops the clock of a queue. It runs before the kernel lowers the queue's number of levels out of quota.
+/// Stops the clock of a queue. The program runs before the kernel decreases the number of levels that are out of quota.
 #[fentry(function = "tg_unthrottle_up")]
 pub fn on_unthrottle(ctx: FEntryContext) -> i32 {
     let queue = Throttled::of(ctx.arg::<u64>(0), ctx.arg::<u64>(1));
@@ -41,7 +42,7 @@ pub fn on_unthrottle(ctx: FEntryContext) -> i32 {
         && clock.since_ns != 0
     {
         let stood_ns = queue.clock_ns.saturating_sub(clock.since_ns);
-        // In this order, a reader without the lock may briefly miss the phase, but cannot count it twice.
+        // With this order of writes, a reader without the lock may briefly miss the phase that ends, but cannot count it twice.
         clock.since_ns = 0;
         clock.sum_ns += stood_ns;
     }
@@ -65,8 +66,9 @@ fn find(clocks: &mut ThrottleClocks, cfs_rq: u64) -> Option<&mut ThrottleClock> 
     None
 }
 
-/// Returns the entry for a queue's clock. A new clock takes an empty entry, else a clock that stands still, else the clock that
-/// has run longest: if a cgroup is removed while it is throttled, its clock never stops.
+/// Returns the entry for the clock of a queue. A new clock takes an empty entry. If there is none, it replaces a clock that
+/// stands still. If all clocks run, it replaces the clock that has run longest. (If a cgroup is removed while it is throttled,
+/// its clock never stops.)
 #[inline(always)]
 fn place(clocks: &mut ThrottleClocks, cfs_rq: u64) -> &mut ThrottleClock {
     let first = clock_place_of(cfs_rq);
@@ -89,15 +91,15 @@ fn place(clocks: &mut ThrottleClocks, cfs_rq: u64) -> &mut ThrottleClock {
         lost(Loss::ThrottleClockForgotten);
     }
     clocks.used += 1;
-    // The entry keeps its sum. For a wait that began under another clock, the result is at most the length of the wait. A clock
-    // that returns to its entry has lost nothing.
+    // The entry keeps the sum of its former clock. A wait may have begun under the former clock. For this wait, the result is at
+    // most the length of the wait. If the former clock returns to this entry, none of its time is lost.
     let clock = at(clocks, oldest);
     clock.cfs_rq = cfs_rq;
     clock
 }
 
-/// Returns the throttled time of a queue until `clock_ns`. If `clock_ns` is 0 and the queue is throttled, the result is negative
-/// (as `i64`). It takes only numbers and is exported, so that the verifier checks it once.
+/// Returns the throttled time of a queue at the time `clock_ns`. If `clock_ns` is 0 and the queue is throttled, the result is
+/// negative (as `i64`). The function is exported and its parameters are numbers, so that the verifier checks it once.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn stood_ns(cpu: u64, cfs_rq: u64, clock_ns: u64) -> u64 {
@@ -109,8 +111,8 @@ pub extern "C" fn stood_ns(cpu: u64, cfs_rq: u64, clock_ns: u64) -> u64 {
     let mut stood_ns = 0;
     for probe in 0..CLOCK_PROBES {
         let clock = from_mut(at(clocks, first + probe));
-        // SAFETY: the pointer comes from a reference. The read is volatile to hide the value from the verifier, so that all code
-        // paths look alike to it.
+        // SAFETY: the pointer comes from a reference. The read is volatile, so that the verifier does not know the value and all
+        // code paths look the same to it.
         let ThrottleClock { cfs_rq: whose, since_ns, sum_ns } = unsafe { read_volatile(clock) };
         if whose == cfs_rq {
             let runs = since_ns != 0 && (clock_ns == 0 || clock_ns > since_ns);
@@ -122,8 +124,9 @@ pub extern "C" fn stood_ns(cpu: u64, cfs_rq: u64, clock_ns: u64) -> u64 {
 }
 
 impl CfsRunQueue {
-    /// Returns the throttled time until `clock_ns`, ns. The kernel's clock rises only while the queue has runnable tasks.
-    /// `address`: the queue's own address, read from memory so that the verifier takes it for a number, not a pointer.
+    /// Returns the throttled time of the queue at the time `clock_ns`, ns. The kernel's clock advances only while the queue has
+    /// runnable tasks. `address` points to the queue's own address. It is read from memory, so that the verifier takes it for a
+    /// number and not for a pointer.
     #[inline(always)]
     pub fn throttled_ns(self, address: &u64, cpu: u32, clock_ns: u64) -> u64 {
         if keeps_throttle_clock() {
@@ -135,7 +138,7 @@ impl CfsRunQueue {
 }
 
 impl Task {
-    /// Returns the queue of the task's group on another CPU, whose clock is unknown.
+    /// Returns the queue that the task's group has on another CPU. The clock of that CPU is unknown.
     #[inline(always)]
     pub fn far_queue(self, cpu: u32) -> FarQueue {
         let address = self.queue_address_on(cpu);
@@ -145,7 +148,7 @@ impl Task {
         queue_at(address, cpu)
     }
 
-    /// Returns the queue of the task's group on the task's own CPU, in the same form.
+    /// Returns the queue that the task's group has on the task's own CPU.
     #[inline(always)]
     pub fn near_queue(self) -> FarQueue {
         queue_at(self.queue_address(), self.run_queue().cpu())

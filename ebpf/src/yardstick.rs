@@ -1,6 +1,6 @@
-//! A yardstick for the cost of the hook: a program at the same tracepoint with a storage lookup, some loads and some adds.
-//! `cargo xtask overhead --check` compares the hook with it, because times on one machine at one hour do not apply to others.
-//! After a change of this program, the ratios in `benches/hook-cost.txt` are meaningless.
+//! The yardstick: a program at the same tracepoint as the hook, with one storage lookup and some loads and additions. `cargo
+//! xtask overhead --check` compares the hook with this program, because a time in ns is valid only for one machine at one moment.
+//! A change of this program makes the ratios in `benches/hook-cost.txt` invalid.
 #![no_std]
 #![no_main]
 
@@ -16,17 +16,17 @@ use aya_ebpf::{
     programs::BtfTracePointContext,
 };
 
-/// Number of words that each switch adds to other words.
+/// Number of words to which each switch adds other words.
 const WORDS: usize = 16;
 
-/// A value of 4 KiB in the kernel, like the storage of the hook.
+/// A storage value of 4 KiB, as large as the storage of the hook.
 struct Storage {
     from: [u64; WORDS],
     to: [u64; WORDS],
     _rest: [u64; 400],
 }
 
-/// Like `TaskStorageMap` in `maps.rs`.
+/// A BPF map for task storage, as in `maps.rs`.
 #[repr(C)]
 struct TaskStorageMap {
     r#type: *const [i32; BPF_MAP_TYPE_TASK_STORAGE as usize],
@@ -36,7 +36,7 @@ struct TaskStorageMap {
     map_flags: *const [i32; BPF_F_NO_PREALLOC as usize],
 }
 
-// SAFETY: nobody reads or writes it as memory. The kernel protects the map itself.
+// SAFETY: no code reads or writes this value as memory. The kernel protects the map itself.
 unsafe impl Sync for TaskStorageMap {}
 
 #[unsafe(no_mangle)]
@@ -51,14 +51,14 @@ static TASKS: TaskStorageMap = TaskStorageMap {
 
 #[inline(always)]
 fn storage(task: *const c_void, flags: u64) -> Option<&'static mut Storage> {
-    // SAFETY: the helper expects this map and task. The value lives as long as the task.
+    // SAFETY: the helper expects this map and task. The value exists as long as the task.
     unsafe {
         let map = (&raw const TASKS).cast_mut().cast();
         bpf_task_storage_get(map, task.cast_mut().cast(), ptr::null_mut(), flags).cast::<Storage>().as_mut()
     }
 }
 
-/// Creates the storage of each task of the load, which starts after the yardstick. Allocating is allowed here.
+/// Creates the storage of each task of the load. The load starts after the yardstick. Memory may be allocated here.
 #[btf_tracepoint(function = "task_newtask")]
 fn on_new_task(ctx: BtfTracePointContext) -> i32 {
     storage(ctx.arg::<*const c_void>(0), BPF_LOCAL_STORAGE_GET_F_CREATE.into());
@@ -69,7 +69,8 @@ fn on_new_task(ctx: BtfTracePointContext) -> i32 {
 fn on_switch(ctx: BtfTracePointContext) -> i32 {
     if let Some(storage) = storage(ctx.arg::<*const c_void>(2), 0) {
         for (from, to) in storage.from.iter().zip(&mut storage.to) {
-            // SAFETY: the pointers come from references. Volatile, so that each word takes a load, an add and a store.
+            // SAFETY: the pointers come from references. The accesses are volatile, so that each word takes a load, an addition
+            // and a store.
             unsafe {
                 write_volatile(to, read_volatile(to).wrapping_add(read_volatile(from)).wrapping_add(1))
             };

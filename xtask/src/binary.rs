@@ -6,25 +6,26 @@ use std::process::{Command, Stdio};
 use crate::setup;
 use crate::steps::{self, AsRoot, Failure};
 
-/// The path where scripts expect the binary.
+/// The path at which scripts expect the binary.
 const PLACE: &str = "target/release/cgscope";
 
 pub(crate) fn build() -> Result<PathBuf, Failure> {
     setup::ensure(&[])?;
-    // A static binary runs in a bare VM, in a container, and on a host with another libc. Only the last rustc call gets this
-    // flag. If the whole workspace had it, the dynamic libraries of derive macros would be impossible.
+    // A static binary also runs in a bare VM, in a container, and on a host with another libc. Only the last call of rustc gets
+    // this flag. If the whole workspace had this flag, the dynamic libraries of derive macros could not be built.
     let mut cargo = steps::cargo(&["rustc", "--release", "--package", "cgscope", "--bin", "cgscope"]);
     cargo.args(["--message-format=json-render-diagnostics", "--", "-C", "target-feature=+crt-static"]);
     let built = named(&executables(&mut cargo)?, "cgscope")?;
     let place = steps::workspace().join(PLACE);
-    // Cargo's target directory may be elsewhere. `--compare`: the binary must not become newer than its packages.
+    // Cargo's target directory may be elsewhere, so the binary is copied. `--compare` skips the copy if
+    // nothing has changed, so that the binary does not become newer than its packages.
     if built != place {
         steps::output(Command::new("install").args(["-D", "--compare"]).args([&built, &place]))?;
     }
     Ok(place)
 }
 
-/// Returns the path of the existing binary, without building.
+/// Returns the path of the binary, which must exist already.
 pub(crate) fn built() -> Result<PathBuf, Failure> {
     let place = steps::workspace().join(PLACE);
     if place.is_file() {
@@ -33,7 +34,7 @@ pub(crate) fn built() -> Result<PathBuf, Failure> {
     Err(Failure::Host(format!("{PLACE} does not exist; build it with `cargo xtask build`")))
 }
 
-/// Runs a cargo build, and returns the paths of all executables.
+/// Runs a cargo build. Returns the paths of all executables that it produced.
 pub(crate) fn executables(cargo: &mut Command) -> Result<Vec<PathBuf>, Failure> {
     cargo.stdout(Stdio::piped()).stderr(Stdio::inherit());
     let output = cargo.output().map_err(|why| steps::did_not_start(cargo, &why))?;

@@ -1,4 +1,4 @@
-//! Builds the documents as a book with mdBook, and draws the pictures of the screen in them.
+//! Builds the documents as a book with mdBook, and draws the pictures of the screen for them.
 use std::process::Command;
 
 use crate::setup;
@@ -12,7 +12,7 @@ pub(crate) fn run() -> Result<(), Failure> {
     steps::succeed(&mut build, |status| format!("book: mdBook failed ({status}); see its messages above"))
 }
 
-/// Draws the pictures. With `--check`, fails if they are out of date and prints what to do.
+/// Draws the pictures. With `--check`, fails if the pictures are out of date, and prints what to do.
 pub(crate) fn draw_pictures(words: &[&str]) -> Result<(), Failure> {
     let mut cargo =
         steps::cargo(&["run", "--quiet", "--package", "cgscope-view", "--example", "pictures", "--"]);

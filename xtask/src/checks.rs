@@ -10,11 +10,11 @@ use crate::{binary, book, deploy, dist, fuzz, lab, long, overhead, setup, unchan
 pub(crate) struct TestRun {
     without_root: bool,
     with_root: bool,
-    /// Also run parts whose files have not changed since they passed.
+    /// Also run a part that has passed and whose files have not changed since.
     all: bool,
     /// Run only tests that take minutes.
     long: Option<long::Request>,
-    /// Print only earlier results.
+    /// Print only the results of earlier runs.
     only_history: bool,
     for_binaries: Vec<String>,
 }
@@ -78,7 +78,7 @@ fn run_steps(tests: &TestRun, history: &History) -> Result<(), Failure> {
     if let Some(request) = &tests.long {
         return long::run(request, &mut steps, history);
     }
-    // Becomes root first, so that a failure does not come after minutes of tests.
+    // Becomes root at the start, because otherwise a failure would come only after minutes of tests.
     let otherwise = "run this as root, or leave those tests out: `cargo xtask test --unit`";
     let as_root =
         tests.with_root.then(|| AsRoot::become_root("a part of the tests", otherwise)).transpose()?;
@@ -101,22 +101,23 @@ fn without_root(steps: &mut Steps, for_binaries: &[String], is_root_next: bool) 
     let ebpf = steps::workspace().join("ebpf");
     steps.step("format", &mut cargo(&["fmt", "--all", "--check"]))?;
     steps.step("format of ebpf/", cargo(&["fmt", "--check"]).current_dir(&ebpf))?;
-    // Only `--long` builds the fuzz targets, and it refuses an outdated lock file.
+    // Without `--long`, nothing else builds the fuzz targets, and `--long` refuses an outdated lock file.
     steps.step("lock file of fuzz/", cargo(&["fetch", "--locked"]).current_dir(fuzz::dir()))?;
     steps.step("lints", &mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
-    // `--all-targets` omits tests that `cargo test` does not run by default.
+    // `--all-targets` excludes the tests that `cargo test` does not run by default.
     let root = ["clippy", "--workspace", "--test", "root", "--", "-D", "warnings"];
     steps.step("lints of the tests as root", &mut cargo(&root))?;
 
-    // `ebpf/` is linted for this machine, not for BPF. Only another compiler has a `core` for BPF, and clippy cannot read that
-    // `core`. RUSTC_BOOTSTRAP enables the unstable features that aya-ebpf needs, because this compiler is stable.
+    // clippy checks `ebpf/` as code for this machine, not for BPF. Only another compiler has a `core` for BPF, and clippy cannot
+    // read it. RUSTC_BOOTSTRAP enables the unstable features that aya-ebpf needs, because this compiler is stable.
     let target = steps::target_dir();
     let mut clippy = cargo(&["clippy", "--target-dir"]);
     clippy.arg(target.join("bpf-lints")).args(["--", "-D", "warnings"]);
     steps.step("lints of ebpf/", clippy.current_dir(&ebpf).env("RUSTC_BOOTSTRAP", "1"))?;
 
     steps.step("unit tests, compiled", &mut cargo(&["test", "--workspace", "--no-run"]))?;
-    // Built in parallel, because the tests and the linker use one CPU each. `with_root` repeats the build and reports a failure.
+    // These are built in parallel, because the tests and the linker use one CPU each. If a build fails, `with_root` repeats it
+    // and reports the failure.
     let ahead = is_root_next.then(|| thread::spawn(|| lab::build(false)));
     let passed = steps.step("unit tests", cargo(&["test", "--workspace", "--"]).args(for_binaries));
     drop(ahead.map(thread::JoinHandle::join));
@@ -124,7 +125,7 @@ fn without_root(steps: &mut Steps, for_binaries: &[String], is_root_next: bool) 
     if !for_binaries.is_empty() {
         return Ok(());
     }
-    // The unit tests have already compiled the example. They have also run the corpora of the fuzz targets.
+    // The unit tests have already compiled the example. They have also run the saved inputs of the fuzz targets.
     steps.done("pictures", book::draw_pictures(&["--check"]))
 }
 

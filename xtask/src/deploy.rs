@@ -3,7 +3,8 @@ use std::process::Command;
 
 use crate::steps::{Failure, Steps, workspace};
 
-/// Checks the plugin for kubectl, and rules and configuration with Debian's promtool. Later versions accept the same files.
+/// Checks the plugin for kubectl. Also checks rules and configuration with Debian's promtool. Later versions accept the same
+/// files.
 pub(crate) fn for_checks(steps: &mut Steps) -> Result<(), Failure> {
     let promtool = |words: &[&str]| {
         let mut command = Command::new("promtool");
@@ -41,7 +42,7 @@ mod tests {
         text.lines().filter_map(of).map(str::trim).collect()
     }
 
-    /// Returns the words of an expression that look like metrics, including metrics that the rules record.
+    /// Returns the words of an expression that look like metrics. The metrics that rules record are included.
     fn metrics_in(expression: &str) -> BTreeSet<String> {
         let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
         let words = expression.split(|c| !is_part(c));
@@ -89,12 +90,12 @@ mod tests {
     const VALUES: &str = include_str!("../../deploy/kubernetes/chart/values.yaml");
     const DAEMONSET: &str = include_str!("../../deploy/kubernetes/daemonset.yaml");
 
-    /// Compares the chart with the manifests line by line, without helm. `fleet::long` renders the chart.
+    /// Compares the chart with the manifests line by line. This does not need helm. `fleet::long` renders the chart.
     #[test]
     fn the_chart_and_the_plain_manifests_have_the_same_lines() {
         let chart: Vec<&str> = CHART.iter().flat_map(|template| template.lines()).collect();
         let mut manifest = DAEMONSET.lines();
-        // The default values omit everything that needs a Secret.
+        // The default values omit every part that needs a Secret.
         let of_secrets = ["Secret", "tls", "users", "scheme: HTTPS", "- secret:", "name: {{ . }}"];
         let of_default = |line: &&&str| {
             !line.trim_start().starts_with("{{-") && !of_secrets.iter().any(|word| line.contains(word))

@@ -14,13 +14,13 @@ use std::{
 
 use crate::steps::{self, Failure, output};
 
-/// The output directory, which each run clears.
+/// The output directory. Each run clears it.
 const PLACE: &str = "target/dist";
 
 /// Directories in `deploy/` with examples for monitoring many hosts.
 const EXAMPLES: [&str; 3] = ["grafana", "kubernetes", "prometheus"];
 
-/// Makes the packages of a binary, and prints their names on standard error. Returns the Debian package.
+/// Makes all packages of a binary, and prints their names on standard error. Returns the path of the Debian package.
 pub(crate) fn make(binary: &Path) -> Result<PathBuf, Failure> {
     let place = steps::workspace().join(PLACE);
     let contents = Contents::gather(&place, binary)?;
@@ -36,10 +36,11 @@ struct Contents {
     place: PathBuf,
     binary: PathBuf,
     version: String,
-    /// The directory of the manual pages and shell completions that the binary wrote.
+    /// The directory in which the binary has written manual pages and shell completions.
     pages: PathBuf,
     third_party: String,
-    /// Time of the latest commit, seconds since 1970. With it, the same sources and binary always give identical packages.
+    /// Time of the latest commit, seconds since 1970. It is the time of all files in packages. So the same sources and binary
+    /// always produce identical packages.
     epoch: String,
 }
 
@@ -66,7 +67,7 @@ impl Contents {
         })
     }
 
-    /// Writes the files that all packages share into `tree`, which is installed at `prefix`.
+    /// Writes the files that all packages have in common into `tree`. A package installs `tree` at `prefix`.
     fn put_common(&self, tree: &Tree, prefix: &str) -> Result<(), Failure> {
         let (completions, deploy) = (self.pages.join("completions"), steps::workspace().join("deploy"));
         tree.copy(&self.binary, "bin/cgscope", 0o755)?;
@@ -94,7 +95,7 @@ impl Contents {
         Ok(())
     }
 
-    /// Returns the manual pages, each with its path below the prefix.
+    /// Returns the manual pages, and for each page its path below the prefix.
     fn manual(&self) -> Result<Vec<(PathBuf, String)>, Failure> {
         let place = self.pages.join("man");
         let entries = fs::read_dir(&place).map_err(|why| steps::cannot("read", &place, &why))?;
@@ -104,7 +105,7 @@ impl Contents {
         Ok(pages.collect())
     }
 
-    /// Makes the tarball. `tar -C /usr/local --strip-components=1 -xf` installs it.
+    /// Makes the tarball. It can be installed with `tar -C /usr/local --strip-components=1 -xf`.
     fn tarball(&self) -> Result<PathBuf, Failure> {
         let name = format!("cgscope-{}-{ARCH}-linux", self.version);
         let tree = Tree::new(self.place.join("tarball").join(&name))?;
@@ -160,7 +161,7 @@ fn read(path: &Path) -> Result<String, Failure> {
     fs::read_to_string(path).map_err(|why| steps::cannot("read", path, &why))
 }
 
-/// A directory that represents the target's root, or a directory in it.
+/// The root directory of the target system, or a directory in it.
 pub(crate) struct Tree {
     pub(crate) root: PathBuf,
 }
@@ -172,7 +173,7 @@ impl Tree {
         Ok(Self { root })
     }
 
-    /// Creates a directory and its ancestors. Everybody can read them, whatever the umask is.
+    /// Creates a directory and its ancestors. Everybody can read these directories, whatever the umask is.
     pub(crate) fn directory(&self, path: &Path) -> Result<(), Failure> {
         let mut directory = self.root.clone();
         for part in path {
@@ -203,7 +204,7 @@ impl Tree {
         output(Command::new("gzip").args(["-9n"]).arg(self.root.join(path))).map(drop)
     }
 
-    /// Removes the symbols of a program. They are half of a package's size, and users do not need them.
+    /// Removes the symbols from a program. Symbols are half of a package, and users do not need them.
     pub(crate) fn strip(&self, path: &str) -> Result<(), Failure> {
         let mut strip = Command::new("strip");
         strip.args(["--strip-all", "--remove-section=.comment"]);
@@ -232,7 +233,7 @@ Rust's standard library (MIT OR Apache-2.0), the GNU C library (LGPL-2.1-or-late
 
 const NAMES: [&str; 5] = ["licen", "copying", "notice", "copyright", "unlicense"];
 
-/// Returns the list of packages, and then each licence text once with its packages.
+/// Returns the list of packages, followed by each licence text with the packages that have this licence.
 pub(crate) fn third_party() -> Result<String, Failure> {
     let mut packages = BTreeSet::new();
     for manifest in ["crates/cgscope/Cargo.toml", "ebpf/Cargo.toml"] {

@@ -1,4 +1,4 @@
-//! Builds and runs the fuzz targets: libFuzzer with coverage, built by the same compiler as the rest of cgscope.
+//! Builds and runs the fuzz targets. They use libFuzzer with coverage, and are built by the same compiler as the rest of cgscope.
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -12,15 +12,15 @@ pub(crate) fn dir() -> PathBuf {
     steps::workspace().join("fuzz")
 }
 
-/// A fuzz target. Its saved inputs are the directory `CORPUS` in the archive `fuzz/corpus/CORPUS.tar`.
+/// A fuzz target. Its saved inputs are in the directory `CORPUS` of the archive `fuzz/corpus/CORPUS.tar`.
 #[derive(Debug)]
 struct FuzzTarget {
     name: &'static str,
     inputs: &'static str,
-    /// Default number of runs. They take about 20 s for `reader` and 10 s for `protocol`.
+    /// Number of runs if none is given. They take about 20 s for `reader` and 10 s for `protocol`.
     runs: &'static str,
     longest: u32,
-    /// Name of the archive of saved inputs. Both targets for recordings have the same archive.
+    /// Name of the archive of saved inputs. Both fuzz targets for recordings share one archive.
     corpus: &'static str,
 }
 
@@ -42,8 +42,8 @@ static TARGETS: [FuzzTarget; 3] = [
     },
 ];
 
-/// Compiler flags that show libFuzzer which code an input reaches, as in `cargo fuzz`. The address sanitizer of `cargo fuzz` is
-/// left out: it needs a nightly compiler, and the fuzzed code has no `unsafe`.
+/// Compiler flags that let libFuzzer see which code an input reaches, as in `cargo fuzz`. The address sanitizer that `cargo fuzz`
+/// uses is left out: it needs a nightly compiler, and the fuzzed code has no `unsafe`.
 const COVERAGE: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares";
@@ -62,7 +62,7 @@ pub(crate) fn for_checks(steps: &mut Steps, arguments: &[String]) -> Result<(), 
     let (built, host) = (target_dir(), format!("{}-unknown-linux-gnu", std::env::consts::ARCH));
     let mut build = Command::new(cargo_path());
     build.current_dir(dir()).env("RUSTFLAGS", COVERAGE);
-    // With an explicit `--target`, cargo does not apply RUSTFLAGS to build scripts and derive macros.
+    // Because of the explicit `--target`, cargo does not apply RUSTFLAGS to build scripts and derive macros.
     build.args(["build", "--release", "--locked", "--target", &host, "--target-dir"]).arg(&built);
     steps.step("the fuzz targets", &mut build)?;
     for target in request.targets {
@@ -70,7 +70,7 @@ pub(crate) fn for_checks(steps: &mut Steps, arguments: &[String]) -> Result<(), 
         let binary = built.join(&host).join("release").join(target.name);
         let corpora = Corpora::unpack(&built, target.corpus, steps)?;
         let step = format!("{runs} generated {}", target.inputs);
-        // libFuzzer writes new inputs into its first directory.
+        // libFuzzer writes new inputs into the first directory.
         let fuzzer = |first: &Path, second: &Path| {
             let mut command = Command::new(&binary);
             command.current_dir(&built).args([first, second]);
@@ -95,7 +95,8 @@ pub(crate) fn for_checks(steps: &mut Steps, arguments: &[String]) -> Result<(), 
     Ok(())
 }
 
-/// Runs libFuzzer. Shows only the number of places in the code and the last line, with the number of places that inputs reach.
+/// Runs libFuzzer. Prints only two lines: the number of places in the code, and libFuzzer's last line with the number of places
+/// that inputs reach.
 fn with_coverage(fuzzer: &mut Command) -> Result<(), Failure> {
     let started = fuzzer.stderr(Stdio::piped()).spawn();
     let mut child = started.map_err(|why| steps::did_not_start(fuzzer, &why))?;
@@ -113,11 +114,11 @@ fn with_coverage(fuzzer: &mut Command) -> Result<(), Failure> {
     if status.success() { Ok(()) } else { Err(Failure::Step(status.to_string())) }
 }
 
-/// The inputs of a target, in two directories below the target directory.
+/// The inputs of a fuzz target. They are in two directories below the target directory.
 struct Corpora {
     /// Inputs that earlier runs on this machine found.
     found: PathBuf,
-    /// Inputs of the archive.
+    /// Inputs from the archive.
     saved: PathBuf,
 }
 
@@ -134,7 +135,7 @@ impl Corpora {
         Ok(corpora)
     }
 
-    /// Returns a command that writes the archive. Equal inputs give equal archives.
+    /// Returns a command that writes the archive. The same inputs always produce the same archive.
     fn pack(&self, name: &str) -> Command {
         let mut tar = dist::tar(self.saved.parent().unwrap_or(&self.saved), "0");
         tar.arg("--mode=u=rwX,go=rX").arg("-cf").arg(archive(name)).arg(name);
@@ -187,7 +188,7 @@ fn target_dir() -> PathBuf {
 mod tests {
     use super::*;
 
-    /// Names of targets, number of runs, whether inputs are kept, and number of flags.
+    /// The names of targets, the number of runs, whether inputs are kept, and the number of flags.
     type Asked = (Vec<&'static str>, Option<u64>, bool, usize);
 
     fn asked(line: &str) -> Result<Asked, String> {

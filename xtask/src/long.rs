@@ -1,4 +1,5 @@
-//! Runs the tests that take minutes, in parts. A part that has passed at the same commit does not run again.
+//! Runs the tests that take minutes. They are divided into parts. A part that has already passed at this commit does not run
+//! again.
 
 use std::{
     fs,
@@ -60,23 +61,23 @@ const SOAK_PART: &str = "soak";
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Request {
-    /// Names of the chosen parts; empty: all.
+    /// Names of the chosen parts; if empty, all parts run.
     pub(crate) parts: Vec<String>,
-    /// Also run what has passed at this commit.
+    /// Whether to run parts again that have passed at this commit.
     pub(crate) again: bool,
-    /// Parts of names of tests as root that run; empty: all.
+    /// Parts of the names of tests that run as root; if empty, all of them run.
     pub(crate) filters: Vec<String>,
 }
 
-/// State that the parts share.
+/// The state that all parts share.
 struct Run<'a> {
     request: &'a Request,
     results: Results,
-    /// The history of tests as root.
+    /// The history of the tests that ran as root.
     history: &'a History,
     steps: &'a mut Steps,
     as_root: Option<&'a AsRoot>,
-    /// Time of the steps of the current part that did not run again.
+    /// Total time of those steps of the current part that did not run again.
     saved: Duration,
 }
 
@@ -100,7 +101,7 @@ impl Request {
 
 pub(crate) fn run(request: &Request, steps: &mut Steps, history: &History) -> Result<(), Failure> {
     let parts: Vec<&Part> = PARTS.iter().filter(|part| request.has(part)).collect();
-    // Becomes root and installs everything first, so that a failure does not come after minutes of tests.
+    // Becomes root and installs everything at the start, because otherwise a failure would come only after minutes of tests.
     let otherwise = "run this as root, or choose other parts: `cargo xtask test --long fuzz schedules lab`";
     let has_tests = parts.iter().any(|part| [TESTS, SOAK_PART].contains(&part.name));
     let as_root = has_tests.then(|| AsRoot::become_root("a part of the tests", otherwise)).transpose()?;
@@ -115,7 +116,7 @@ pub(crate) fn run(request: &Request, steps: &mut Steps, history: &History) -> Re
     };
     let mut failed = Vec::new();
     for part in parts {
-        // A part is not complete if some of its tests are left out.
+        // A part does not count as complete if some of its tests are left out.
         let is_complete = request.filters.is_empty() || ![TESTS, SOAK_PART].contains(&part.name);
         if is_complete && run.has_passed(part.name) {
             continue;
@@ -136,7 +137,7 @@ pub(crate) fn run(request: &Request, steps: &mut Steps, history: &History) -> Re
     failures("test: these parts failed; see their messages above", &failed)
 }
 
-/// Returns an error that names the failed parts or tests. It is undecided if all of these failures are undecided.
+/// Returns an error that names the failed parts or tests. The error is undecided if all of these failures are undecided.
 fn failures(what: &str, failed: &[(impl AsRef<str>, Failure)]) -> Result<(), Failure> {
     let names: Vec<&str> = failed.iter().map(|(name, _)| name.as_ref()).collect();
     let words = format!("{what}: {}", names.join(" "));
@@ -150,7 +151,7 @@ fn failures(what: &str, failed: &[(impl AsRef<str>, Failure)]) -> Result<(), Fai
 }
 
 impl Run<'_> {
-    /// Returns whether `what` has passed at this commit and so does not run again. Then prints that.
+    /// Returns whether `what` has already passed at this commit, so that it does not run again. In that case, prints it.
     fn has_passed(&mut self, what: &str) -> bool {
         let Some(entry) = (!self.request.again).then(|| self.results.passed(what)).flatten() else {
             return false;
@@ -167,7 +168,7 @@ fn schedules(run: &mut Run<'_>) -> Result<(), Failure> {
     run.steps.step("random schedules", schedules.env("CGSCOPE_SCHEDULES", "1000000"))
 }
 
-/// Runs each test of these modules separately, so that its result is recorded.
+/// Runs each test of these modules separately, so that each test's result is recorded.
 fn tests(run: &mut Run<'_>, part: &str, modules: &str) -> Result<(), Failure> {
     let Some(as_root) = run.as_root else { return Ok(()) };
     // The tests expect the packages next to the binary.
@@ -209,22 +210,22 @@ fn other_kernels(run: &mut Run<'_>) -> Result<(), Failure> {
     })
 }
 
-/// The file of results, with one result in each line, the newest last.
+/// The file of results. Each line is one result, the newest last.
 pub(crate) struct Results {
     file: PathBuf,
     commit: Option<String>,
 }
 
-/// A line of the file. Tabs separate its fields, which have this order.
+/// A line of the file. The fields of the line have this order and are separated by tabs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) date: String,
-    /// The commit, with a final `+` if files differ from it.
+    /// The commit, followed by `+` if files differ from the commit.
     commit: String,
-    /// A part such as `lab`, or a step of a part, such as `lab 6.1`.
+    /// A part such as `lab`, or a step of a part such as `lab 6.1`.
     what: String,
     pub(crate) seconds: u64,
-    /// `passed`, or the message of the failure.
+    /// `passed`, or the error message.
     result: String,
 }
 
@@ -256,7 +257,8 @@ impl Results {
         fs::read_to_string(&self.file).unwrap_or_default().lines().filter_map(Entry::parse).collect()
     }
 
-    /// Returns the newest result of `what` at this commit if it passed. `None` if files differ from the commit.
+    /// Returns the newest result of `what` at this commit, if that result is a pass. Returns `None` if files differ from the
+    /// commit.
     pub(crate) fn passed(&self, what: &str) -> Option<Entry> {
         passed(self.entries(), self.commit.as_deref()?, what)
     }
@@ -268,7 +270,7 @@ impl Results {
         result: &Result<(), Failure>,
     ) -> Result<(), Failure> {
         let commit = match &self.commit {
-            // If there was a commit or an edit during the run, it is unclear what ran.
+            // If there was a commit or an edit during the run, it is unclear which code ran.
             Some(commit) if self.commit == steps::clean_commit() => commit.clone(),
             Some(commit) => format!("{commit}+"),
             None => steps::git(&["rev-parse", "--short=8", "HEAD"]).unwrap_or_default() + "+",
@@ -283,7 +285,7 @@ impl Results {
         steps::append(&self.file, &entry.line())
     }
 
-    /// Returns a table with the newest result of each of these parts.
+    /// Returns a table with the newest result of each part.
     pub(crate) fn table(&self, of: &[&str]) -> String {
         format!("{}results of every test: {}\n", table(&self.entries(), of), self.file.display())
     }

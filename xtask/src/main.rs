@@ -1,4 +1,4 @@
-//! Builds, tests and measures cgscope, and installs the tools for that: see `cargo xtask help`.
+//! Builds, tests and measures cgscope. Installs the tools for this: see `cargo xtask help`.
 mod binary;
 mod book;
 mod checks;

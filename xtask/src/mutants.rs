@@ -1,6 +1,6 @@
-//! Mutation tests: cargo-mutants changes the arithmetic in one place at a time, and each time a test must fail.
+//! Mutation tests: cargo-mutants changes one place in the arithmetic at a time. Each change must make a test fail.
 //!
-//! `.cargo/mutants.toml` lists the tests that run, and the mutants that no test can kill. Results stay in the user's cache, keyed
+//! `.cargo/mutants.toml` lists the tests to run, and the mutants that no test can kill. Results are stored in the user's cache,
 //! by the state of the changed code and its tests. So a run continues where the previous one stopped.
 use std::{
     collections::BTreeSet,
@@ -19,15 +19,16 @@ use crate::{
 };
 
 const VERSION: &str = "27.1.0";
-/// Time limit of a run. The next run decides the remaining mutants.
+/// Time limit of one run. The next run continues with the remaining mutants.
 const BUDGET: Duration = Duration::from_secs(30 * 60);
 
 struct Part {
     name: &'static str,
     package: &'static str,
-    /// Paths of the changed code and its tests, without the extension: each stands for a file and the directory of the same name.
+    /// Paths of the changed code and its tests, without extension. Each path stands for a file, and for the directory with the
+    /// same name.
     files: &'static [&'static str],
-    /// Minimum percentage of mutants that tests must kill.
+    /// Minimum percentage of mutants that the tests must kill.
     least_percent: usize,
 }
 
@@ -47,8 +48,8 @@ static PARTS: [Part; 2] = [
     },
 ];
 
-/// Settings of the tests. They use fewer random inputs than usual, because a mutant that survives these inputs mostly survives
-/// all. A failure ends the run, so proptest does not shrink it.
+/// Environment variables for the tests. The tests use fewer random inputs than usual: a mutant that survives these inputs mostly
+/// survives all inputs. A failure is enough, so proptest does not shrink its input.
 const VARIABLES: [(&str, &str); 6] = [
     ("CARGO_INCREMENTAL", "1"),
     ("CGSCOPE_SCHEDULES", "1000"),
@@ -56,7 +57,7 @@ const VARIABLES: [(&str, &str); 6] = [
     ("PROPTEST_MAX_SHRINK_ITERS", "0"),
     // Each worker uses one CPU.
     ("RUST_TEST_THREADS", "1"),
-    // `--fail-fast` needs this.
+    // `--fail-fast` of cargo-mutants needs this.
     ("RUSTC_BOOTSTRAP", "1"),
 ];
 
@@ -72,7 +73,7 @@ pub(crate) fn for_checks(steps: &mut Steps) -> Result<(), Failure> {
     steps.done("mutants", check(&[]))
 }
 
-/// Prints the scores, stores them with the commit, and fails if one is too low.
+/// Prints the scores and stores them with the commit. Fails if a score is too low.
 fn check(files: &[String]) -> Result<(), Failure> {
     let tool = setup::program("cargo-mutants", VERSION)?;
     let kept = setup::cache("mutants", "results of mutation tests")?;
@@ -102,8 +103,8 @@ impl Part {
         let place = self.place(kept, files);
         fs::create_dir_all(&place).map_err(|why| steps::cannot("write", &place, &why))?;
         let (out, all_killed) = (place.join("mutants.out"), place.join("killed.txt"));
-        // `killed.txt` gathers the mutants that this run and earlier ones killed. cargo-mutants lists the mutants that earlier
-        // runs caught together with those that do not compile.
+        // `killed.txt` lists the mutants that this run and earlier runs killed. In the lists of cargo-mutants, mutants that
+        // earlier runs caught are mixed with mutants that do not compile.
         let killed = || {
             let mut killed = names(&all_killed);
             killed.extend(["caught.txt", "timeout.txt"].iter().flat_map(|file| names(&out.join(file))));
@@ -112,7 +113,7 @@ impl Part {
         };
         killed()?;
         let mut command = Command::new("timeout");
-        // 0: no limit.
+        // 0 means that there is no limit.
         let seconds = if files.is_empty() { budget.as_secs().max(1) } else { 0 };
         command.args(["--foreground", "--signal=INT", &seconds.to_string()]).arg(tool);
         let workers = thread::available_parallelism().map_or(1, usize::from).to_string();
@@ -126,7 +127,7 @@ impl Part {
         command.arg("--output").arg(&place);
         setup::outside(&mut command).current_dir(steps::workspace()).env("CARGO", steps::cargo_path());
         let status = steps::status(command.envs(VARIABLES))?;
-        // 2: a mutant survived; 3: a test run took too long; 124: the time limit was reached.
+        // Exit codes: 2 if a mutant survived, 3 if a test took too long, 124 if the time limit was reached.
         if !matches!(status.code(), Some(0 | 2 | 3 | 124)) {
             return Err(Failure::Step(format!("cargo-mutants failed ({status}); see its messages above")));
         }
@@ -139,13 +140,14 @@ impl Part {
         Ok(Score { killed, survivors, undecided: listed.saturating_sub(ended) })
     }
 
-    /// Returns the paths that decide whether a test notices a mutant.
+    /// Returns the paths of all files that decide whether a test notices a mutant.
     fn paths(&self) -> Vec<String> {
         let files = self.files.iter().flat_map(|file| [format!("{file}.rs"), (*file).to_owned()]);
         files.chain([CONFIG.to_owned()]).collect()
     }
 
-    /// Returns the directory of the results. It is emptied if files are named, or if files differ from the commit.
+    /// Returns the directory of the results. The directory is emptied if the user named files, or if files differ from the
+    /// commit.
     fn place(&self, kept: &Path, files: &[String]) -> PathBuf {
         let Some(state) = unchanged::state(&self.paths()).filter(|_| files.is_empty()) else {
             let place = steps::target_dir().join("mutants").join(self.name);
@@ -158,7 +160,7 @@ impl Part {
     }
 }
 
-/// Returns the mutants in a list of cargo-mutants. A missing file is an empty list.
+/// Returns the mutants in a list of cargo-mutants. If the file is missing, the result is empty.
 fn names(file: &Path) -> BTreeSet<String> {
     fs::read_to_string(file).unwrap_or_default().lines().map(str::to_owned).collect()
 }
@@ -175,7 +177,7 @@ impl Score {
         self.killed + self.survivors.len()
     }
 
-    /// Returns why a score is too low; `None` if it is not. Undecided mutants are no reason.
+    /// Returns why a score is too low; `None` if it is high enough. Mutants without a result do not make a score too low.
     fn fault(&self, part: &Part) -> Option<String> {
         let Part { name, least_percent, .. } = part;
         (self.killed * 100 < self.decided() * least_percent).then(|| {

@@ -7,16 +7,16 @@ use crate::lanes::{Disturbance, FOR_ONE, Reading, becomes_quiet, supervise};
 use crate::steps::{self, AsRoot, Failure, git};
 use crate::{binary, setup};
 
-/// The file of limits: for each load, how many times as long as the yardstick the hook may take.
+/// The file of limits: for each load, the maximum ratio between the time of the hook and the time of the yardstick.
 const LIMITS: &str = "benches/hook-cost.txt";
 
-/// Rounds and loops of the check, which takes half a minute in total.
+/// Numbers of rounds and loops of the check, which takes half a minute in total.
 const OF_CHECK: [&str; 4] = ["--rounds", "9", "--loops", "150000"];
 
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let as_root = AsRoot::become_root("measuring the overhead", "run this as root")?;
     setup::ensure(&setup::TEST_TOOLS)?;
-    // `overhead` runs the release binary and the loads of the lab, which must be in its own directory.
+    // `cgscope overhead` runs the release binary and the loads of the lab, which must be in the directory of `overhead`.
     binary::build()?;
     let mut arguments = arguments.to_vec();
     if let Some(before) = arguments.iter().position(|word| word == "--before") {
@@ -34,8 +34,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     passed("the measurement failed, or missed a bound", &mut measurement(&as_root, &arguments))
 }
 
-/// Fails if the hook takes longer at a switch than [`LIMITS`] allows, or if a limit was raised. If something disturbed the
-/// measurement, it gets a second try, as tests do.
+/// Fails if the hook takes longer for a switch than [`LIMITS`] allows, or if somebody has raised a limit. If something disturbed
+/// the measurement, there is a second try, as for tests.
 pub(crate) fn for_checks(as_root: &AsRoot) -> Result<(), Failure> {
     only_lowered()?;
     let limits = steps::workspace().join(LIMITS).display().to_string();
@@ -87,7 +87,7 @@ fn here() -> String {
     if has_changes { format!("{commit} with uncommitted changes") } else { commit }
 }
 
-/// Returns the binary of an earlier commit, and builds it if necessary. A path is returned unchanged.
+/// Returns the binary of an earlier commit, which is built if necessary. If the argument is a path, returns the path unchanged.
 fn earlier_binary(earlier: &str) -> Result<PathBuf, Failure> {
     if Path::new(earlier).is_file() {
         return Ok(PathBuf::from(earlier));
@@ -103,7 +103,7 @@ fn earlier_binary(earlier: &str) -> Result<PathBuf, Failure> {
     }
     let place = checkout.display().to_string();
     fs::create_dir_all(&checkout).map_err(|why| steps::cannot("write", &checkout, &why))?;
-    // `git archive` is used instead of a worktree, which would have to be removed from the repository later.
+    // `git archive` is used, because a worktree would have to be removed from the repository later.
     let unpack = format!("git archive {commit} | tar -x -C '{place}'");
     passed(
         "cannot unpack the earlier commit",
@@ -116,7 +116,7 @@ fn earlier_binary(earlier: &str) -> Result<PathBuf, Failure> {
     Ok(built)
 }
 
-/// Fails if a limit is higher than in any earlier version of [`LIMITS`]. Passes without a git history.
+/// Fails if a limit is higher than it was in any earlier version of [`LIMITS`]. Without a git history, the check passes.
 fn only_lowered() -> Result<(), Failure> {
     let now = fs::read_to_string(steps::workspace().join(LIMITS))
         .map_err(|why| Failure::Host(format!("cannot read {LIMITS}: {why}")))?;

@@ -1,4 +1,4 @@
-//! Installs programs for the tests that read exports and manifests, in pinned versions, into the user's cache.
+//! Installs the programs with which tests read exports and manifests. Pinned versions are installed into the user's cache.
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
@@ -7,21 +7,22 @@ use crate::lab;
 use crate::setup::{self, cache, installed};
 use crate::steps::{self, Failure, is_on_path};
 
-/// The variable that passes the directory of these programs to the tests.
+/// The environment variable through which tests receive the directory of these programs.
 const VARIABLE: &str = "CGSCOPE_READERS";
-/// The variable that lets tests pass without these programs.
+/// The environment variable that lets tests pass if these programs are missing.
 const WITHOUT: &str = "CGSCOPE_TEST_WITHOUT_READERS";
 
 const JAR: &str = "HdrHistogram.jar";
 const HDR: &str = "org.hdrhistogram:HdrHistogram:2.2.2";
-/// The Maven goal that copies one artifact without a project.
+/// The goal of Maven that copies one artifact without a project.
 const MAVEN_COPY: &str = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy";
 
-/// Python packages. DuckDB reads the tables; the others contain Perfetto's protobuf messages and the schemas of Kubernetes.
+/// Python packages. DuckDB reads the tables. The other packages contain Perfetto's protobuf messages and the schemas of
+/// Kubernetes.
 const PYTHON_PACKAGES: [&str; 4] =
     ["duckdb==2.0.0", "perfetto==0.59.1", "protobuf==7.36.2", "kubernetes-validate==1.37.0"];
 
-/// Each program, a directory to search besides PATH, and the Debian package.
+/// For each program: a directory to search in addition to PATH, and the Debian package.
 const PROGRAMS: [(&str, &str, &str); 4] = [
     ("java", "", "default-jre-headless"),
     ("mvn", "", "maven"),
@@ -36,7 +37,8 @@ pub(crate) fn run() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the environment variables for the tests. If programs are missing, prints that; then tests use only our own libraries.
+/// Returns the environment variables for the tests. If programs are missing, prints their names. Then the tests use only our own
+/// libraries.
 pub(crate) fn for_tests(with_long: bool) -> Vec<(&'static str, PathBuf)> {
     let place = cache("readers", "readers");
     let mut variables: Vec<_> = place.iter().map(|place| (VARIABLE, place.clone())).collect();
@@ -58,7 +60,7 @@ fn ensure_in(place: &Path, with_long: bool) -> Result<(), Failure> {
         setup::ensure(&missing)?;
     }
     fs::create_dir_all(place).map_err(|why| steps::cannot("write", place, &why))?;
-    // All installations are tried, because one registry may be unreachable.
+    // If an installation fails, the others are still tried, because only one registry may be unreachable.
     let results = [
         installed(&place.join(JAR), HDR, || hdr(place)),
         installed(&place.join("python"), &PYTHON_PACKAGES.join(" "), || python(&place.join("python"))),
@@ -83,13 +85,14 @@ fn python(environment: &Path) -> Result<(), Failure> {
 }
 
 const HELM: &str = "helm.sh/helm/v3/cmd/helm@v3.22.0";
-/// The version of Kubernetes. Its modules have the same version, but with major version 0.
+/// The version of Kubernetes. The modules of Kubernetes have the same version, but with the major version 0.
 const KUBERNETES: &str = "1.34.4";
-/// The Debian package of etcd, where the API server stores objects. It is only unpacked, because installing starts a service.
+/// The Debian package of etcd, where the API server stores objects. The package is only unpacked, because its installation would
+/// start a service.
 const ETCD: &str = "etcd-server/bookworm";
 
-/// Parts of Kubernetes that are separate modules. The main module names them by a path in its repository, which only a module
-/// that replaces them can build.
+/// Parts of Kubernetes that are separate Go modules. The main module refers to them by a path in its repository. Only a module
+/// that replaces them can build Kubernetes.
 const KUBERNETES_PARTS: &str = "api apiextensions-apiserver apimachinery apiserver cli-runtime client-go \
     cloud-provider cluster-bootstrap code-generator component-base component-helpers controller-manager cri-api \
     cri-client csi-translation-lib dynamic-resource-allocation endpointslice externaljwt kms kube-aggregator \
@@ -103,7 +106,7 @@ pub(super) fn ensure_kubernetes(place: &Path) -> Result<(), Failure> {
     })?;
     installed(&place.join("kube-apiserver"), KUBERNETES, || api_server(place))?;
     installed(&place.join("etcd"), ETCD, || lab::archive()?.unpack(ETCD, &place.join("etcd")))?;
-    // Go needs gigabytes for sources and objects, which are useless after the build.
+    // Go stores gigabytes of sources and objects, which are useless after the build.
     let _ = fs::remove_dir_all(place.join("go"));
     Ok(())
 }
@@ -130,7 +133,7 @@ fn kubernetes_module() -> String {
     format!("module build\n\ngo 1.24.0\n\nrequire k8s.io/kubernetes v{KUBERNETES}\n\nreplace (\n{parts})\n")
 }
 
-/// Returns a command that runs Go, with its files in our own directory.
+/// Returns a command that runs Go. Go stores its files in our own directory.
 fn go(place: &Path) -> Command {
     let path = env::var_os("PATH").unwrap_or_default();
     let beside =
@@ -142,11 +145,11 @@ fn go(place: &Path) -> Command {
     go
 }
 
-/// The variable that passes the directory of the runtimes to the tests.
+/// The environment variable through which tests receive the directory of the runtimes.
 const RUNTIMES_VARIABLE: &str = "CGSCOPE_RUNTIMES";
-/// The Debian release of the runtimes. The tests rely on the options of these versions.
+/// The Debian release from which the runtimes come. The tests rely on the options of these versions.
 const RUNTIMES_SUITE: &str = "bookworm";
-/// The runtimes, the programs that they start, and libraries that a machine may lack.
+/// The runtimes, the programs that the runtimes start, and libraries that a machine may lack.
 const RUNTIMES: &str = "containerd runc docker.io podman conmon catatonit uidmap libassuan0 libdevmapper1.02.1 \
     libgpgme11 libseccomp2 libsubid4";
 

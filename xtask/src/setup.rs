@@ -1,4 +1,4 @@
-//! Installs missing tools, and prints each command before it runs.
+//! Installs missing tools. Prints each command before the command runs.
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{env, fs, io};
@@ -7,13 +7,13 @@ use bpf_build::{Compiler, Toolchain, linker, without_cargo};
 
 use crate::steps::{self, AsRoot, Failure, is_on_path};
 
-/// Packages for linking host programs. With the static C library, cgscope becomes a single file that runs anywhere.
+/// Packages for linking host programs. The static C library makes cgscope a single file that runs anywhere.
 const FOR_C: [&str; 2] = ["gcc", "libc6-dev"];
 
 /// A compiler with `core` for the BPF target.
 const BPF_COMPILER: [&str; 2] = ["rustc-web", "libstd-rust-web-dev-bpf"];
 
-/// Packages for tests and measurements: tools for comparison, load generators, terminals.
+/// Packages for tests and measurements: tools to compare cgscope with, load generators, and terminals.
 pub(crate) const TEST_TOOLS: [&str; 12] = [
     "libbpf-tools",
     "sysstat",
@@ -29,10 +29,11 @@ pub(crate) const TEST_TOOLS: [&str; 12] = [
     "strace",
 ];
 
-/// libFuzzer needs a C++ compiler.
+/// libFuzzer must be compiled by a C++ compiler.
 pub(crate) const FOR_FUZZ: &str = "g++";
 
-/// promtool and shellcheck for the files in `deploy/`, and tools that create and boot a clean Debian to test the package.
+/// promtool and shellcheck check the files in `deploy/`. The other tools create and boot a clean Debian, in which the package is
+/// tested.
 pub(crate) const FOR_DEPLOY: [&str; 4] = ["prometheus", "shellcheck", "mmdebstrap", "systemd-container"];
 
 /// Packages for the virtual machines, and a browser for the HTML report.
@@ -42,10 +43,10 @@ pub(crate) fn for_lab() -> Vec<&'static str> {
     [&TEST_TOOLS[..], &LAB_TOOLS].concat()
 }
 
-/// Installs the build tools of cgscope and the `extra` packages. Prints nothing if none is missing.
+/// Installs the build tools of cgscope and the `extra` packages. If nothing is missing, prints nothing.
 pub(crate) fn ensure(extra: &[&str]) -> Result<(), Failure> {
     let mut packages = if has_static_libc() { Vec::new() } else { FOR_C.to_vec() };
-    // Without apt, a missing program is reported when it is run.
+    // On a machine without apt, a missing program is reported when it is called.
     if is_on_path("apt-get") {
         packages.extend(extra);
     }
@@ -60,10 +61,10 @@ pub(crate) fn ensure(extra: &[&str]) -> Result<(), Failure> {
     )))
 }
 
-/// Returns whether the C compiler finds its static library.
+/// Returns whether the C compiler finds the static C library.
 fn has_static_libc() -> bool {
     let found = steps::output(Command::new("cc").arg("-print-file-name=libc.a"));
-    // If the library is missing, the compiler prints its bare name.
+    // If the library is missing, the compiler prints only its name.
     found.is_ok_and(|path| Path::new(path.trim()).is_absolute())
 }
 
@@ -81,19 +82,20 @@ fn install(packages: &[&str]) -> Result<(), Failure> {
              distribution has for them, then run this again"
         )));
     }
-    // `--no-remove`: rustc-web would replace the distribution's other compiler. The timeout: a machine may run apt after its
-    // boot.
+    // `--no-remove` is needed, because rustc-web would replace the distribution's other compiler. The timeout is needed, because
+    // a machine may run apt after it has booted.
     let words = format!(
         "apt-get install --yes --no-install-recommends --no-remove -o DPkg::Lock::Timeout=120 {missing}"
     );
-    // The package lists may be old: they may lack packages, or list packages that the archive no longer has.
+    // The package lists may be out of date. A package may be missing in them, or they may list packages that the archive no
+    // longer has.
     apt(&words).or_else(|_| apt("apt-get update").and_then(|()| apt(&words)))
 }
 
 fn installed_packages(packages: &[&str]) -> Vec<String> {
     let mut dpkg = Command::new("dpkg-query");
     dpkg.args(["--show", "--showformat=${Package} ${db:Status-Status}\n"]).args(packages);
-    // dpkg-query fails if it does not know a package, but it still reports the others.
+    // If dpkg-query does not know a package, it fails, but it still reports the other packages.
     let found = dpkg.output().map(|output| output.stdout).unwrap_or_default();
     let found = String::from_utf8_lossy(&found);
     found.lines().filter_map(|line| line.strip_suffix(" installed")).map(str::to_owned).collect()
@@ -105,14 +107,14 @@ fn apt(words: &str) -> Result<(), Failure> {
     run(command.arg("DEBIAN_FRONTEND=noninteractive").args(words.split(' ')), "Debian packages")
 }
 
-/// Installs a compiler for the kernel side: the distribution's, else rustup's.
+/// Installs a compiler for the BPF programs: the distribution's compiler, or else rustup's.
 fn compiler() -> bool {
     let words = ["toolchain", "install", "nightly", "--profile", "minimal", "--component", "rust-src"];
     let nightly = || run(outside(&mut Command::new("rustup")).args(words), "nightly");
     reported(install(&BPF_COMPILER)) || (is_on_path("rustup") && reported(nightly()))
 }
 
-/// Builds the linker of a compiler for the kernel side, for the first compiler whose LLVM libraries Debian has.
+/// Builds the linker for the first compiler whose LLVM libraries Debian has.
 fn linker() -> bool {
     Compiler::all().filter(|compiler| linker::LLVMS.contains(&compiler.llvm)).any(
         |Compiler { llvm, .. }| {
@@ -123,7 +125,7 @@ fn linker() -> bool {
             let features = format!("llvm-{llvm}");
             let words = ["bpf-linker", "--force", "--no-default-features", "--features", &features];
             let mut cargo = cargo_install(&words, linker::VERSION, &root);
-            // The build runs the llvm-config of this LLVM release.
+            // The build calls the llvm-config of this LLVM release.
             let path = env::var_os("PATH").unwrap_or_default();
             let first = PathBuf::from(format!("/usr/lib/llvm-{llvm}/bin"));
             let path = env::join_paths([first].into_iter().chain(env::split_paths(&path)));
@@ -133,7 +135,7 @@ fn linker() -> bool {
     )
 }
 
-/// Returns whether a step succeeded. Prints its failure.
+/// Returns whether a step succeeded. If it failed, prints the error.
 fn reported(result: Result<(), Failure>) -> bool {
     if let Err(failure) = &result {
         eprintln!("{failure}");
@@ -141,7 +143,8 @@ fn reported(result: Result<(), Failure>) -> bool {
     result.is_ok()
 }
 
-/// Makes a command ignore the workspace and the calling cargo's variables, except the toolchain: the default may be too old.
+/// Makes a command ignore the workspace and the variables of the calling cargo. The toolchain stays, because the default
+/// toolchain may be too old.
 pub(crate) fn outside(command: &mut Command) -> &mut Command {
     without_cargo(command);
     if let Some(toolchain) = env::var_os("RUSTUP_TOOLCHAIN") {
@@ -160,7 +163,7 @@ fn cargo_install(words: &[&str], version: &str, root: &Path) -> Command {
     cargo
 }
 
-/// Returns the path of a program from a crate, in this version. Installs a missing program into the cache.
+/// Returns the path of a program that comes from this version of a crate. If the program is missing, installs it into the cache.
 pub(crate) fn program(name: &str, version: &str) -> Result<PathBuf, Failure> {
     let root = cache(name, name)?;
     installed(&root, &format!("{name} {version}"), || {
@@ -171,8 +174,8 @@ pub(crate) fn program(name: &str, version: &str) -> Result<PathBuf, Failure> {
 
 /// Prints and runs a command that installs something.
 pub(crate) fn run(command: &mut Command, what: &str) -> Result<(), Failure> {
-    // The directory is one in which no other user can leave files that the program reads. Standard output stays free for results,
-    // as in `cargo xtask run hist | less`.
+    // The command runs in a directory where no other user can leave files for the program to read. Standard output is only for
+    // results, as in `cargo xtask run hist | less`.
     command.current_dir("/").stdout(Stdio::from(io::stderr()));
     let words = steps::words(command);
     eprintln!("setup: {words}");
@@ -181,7 +184,7 @@ pub(crate) fn run(command: &mut Command, what: &str) -> Result<(), Failure> {
     })
 }
 
-/// Installs `wanted` at `path` if it is missing. `NAME.version` next to `path` records that the installation is complete.
+/// Installs `wanted` at `path` if it is missing. A file `NAME.version` next to `path` records that the installation is complete.
 pub(crate) fn installed(
     path: &Path,
     wanted: &str,

@@ -1,4 +1,4 @@
-//! Prints the size of the project: lines of code outside tests and source files by crate, and words of the documents.
+//! Prints the size of the project: by crate, lines of code without tests, and source files; and the words of the documents.
 use std::collections::BTreeMap;
 use std::fs;
 
@@ -43,7 +43,7 @@ fn part(path: &str) -> String {
     path.split('/').take(folders).collect::<Vec<_>>().join("/")
 }
 
-/// Counts the lines before the inline module of tests, which is the last item of a file.
+/// Counts the lines before the module of tests, which is the last item of a file.
 fn lines_outside_tests(text: &str) -> usize {
     let lines: Vec<&str> = text.lines().collect();
     let is_inline = |pair: &[&str]| {

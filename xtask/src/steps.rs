@@ -1,4 +1,4 @@
-//! Runs programs one after the other, as the user or as root, until one fails.
+//! Runs programs one after the other, as the user or as root. Stops at the first failure.
 
 use std::{
     env,
@@ -22,7 +22,7 @@ pub(crate) fn cargo_path() -> OsString {
     env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"))
 }
 
-/// Returns the user's `CARGO_TARGET_DIR`, if set. A relative path is relative to the current directory.
+/// Returns the user's `CARGO_TARGET_DIR`, if it is set. A relative path is relative to the current directory.
 pub(crate) fn users_target_dir() -> Option<PathBuf> {
     let dir = PathBuf::from(env::var_os("CARGO_TARGET_DIR").filter(|dir| !dir.is_empty())?);
     Some(env::current_dir().map(|here| here.join(&dir)).unwrap_or(dir))
@@ -37,7 +37,8 @@ pub(crate) fn target_dir() -> PathBuf {
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut cargo = Command::new(cargo_path());
     cargo.current_dir(workspace()).args(arguments);
-    // Cargo sets these variables for xtask. Build scripts of dependencies (ring) watch them, and would compile again on a change.
+    // cargo sets these variables when it runs xtask. Build scripts of dependencies (ring) watch these variables. If they changed,
+    // the dependencies would be compiled again.
     let ours = env::vars_os().map(|(name, _)| name).filter(|name| {
         name.to_str()
             .is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_"))
@@ -53,7 +54,7 @@ pub(crate) fn status(command: &mut Command) -> Result<ExitStatus, Failure> {
     command.status().map_err(|why| did_not_start(command, &why))
 }
 
-/// Runs a command that must succeed. `failed`: returns the message for a failure, given the status.
+/// Runs a command that must succeed. `failed` returns the error message for a status.
 pub(crate) fn succeed(
     command: &mut Command,
     failed: impl FnOnce(ExitStatus) -> String,
@@ -62,7 +63,8 @@ pub(crate) fn succeed(
     if status.success() { Ok(()) } else { Err(Failure::Step(failed(status))) }
 }
 
-/// Returns the standard output of a child, piece by piece. A thread reads it, so that the receiver can wait with a timeout.
+/// Returns the standard output of a child process in pieces. A separate thread reads the output, so that the receiver can wait
+/// with a timeout.
 pub(crate) fn pieces(child: &mut Child) -> Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel();
     let mut out = child.stdout.take();
@@ -86,7 +88,7 @@ pub(crate) fn output(command: &mut Command) -> Result<String, Failure> {
     Err(Failure::Step(format!("`{words}` failed ({}): {}", output.status, why.trim())))
 }
 
-/// Returns a command as the words of a command line.
+/// Returns the text of a command as on a command line.
 pub(crate) fn words(command: &Command) -> String {
     let words = [command.get_program()].into_iter().chain(command.get_args());
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
@@ -115,7 +117,7 @@ pub(crate) fn did_not_start(command: &Command, why: &io::Error) -> Failure {
     Failure::Host(format!("{program} did not start ({why}); check that it is installed and on PATH"))
 }
 
-/// Steps under one heading, with a one-line summary at the end.
+/// The steps under one heading. A one-line summary follows at the end.
 pub(crate) struct Steps {
     heading: &'static str,
     since: Instant,
@@ -161,7 +163,7 @@ impl Steps {
     }
 }
 
-/// Returns the output of a git command without the final line breaks. `None` if git is missing or the command fails.
+/// Returns the output of a git command, without line breaks at the end. `None` if git is missing or the command fails.
 pub(crate) fn git(arguments: &[&str]) -> Option<String> {
     let text = output(Command::new("git").current_dir(workspace()).args(arguments)).ok()?;
     Some(text.trim_end().to_owned())
@@ -173,22 +175,22 @@ pub(crate) fn date(format: &str) -> String {
     date.unwrap_or_default().trim().to_owned()
 }
 
-/// Returns the current commit. `None` without git, or if files differ from the commit.
+/// Returns the current commit. Returns `None` without git, or if files differ from the commit.
 pub(crate) fn clean_commit() -> Option<String> {
     let commit = git(&["rev-parse", "--short=8", "HEAD"])?;
     git(&["status", "--porcelain"])?.is_empty().then_some(commit)
 }
 
-/// An error. Its message names what is missing or failed, what that prevents, and what to do.
+/// An error. The message says what is missing or failed, what that prevents, and what to do.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The command line is invalid.
+    /// The command line is not valid.
     Usage(String),
     /// This machine lacks something.
     Host(String),
     /// A step ran and failed.
     Step(String),
-    /// Tests failed, but something disturbed them, and the machine did not become quiet enough for a second try.
+    /// Tests failed while something disturbed them, and the machine did not become quiet enough for a second try.
     Undecided(String),
 }
 
@@ -209,13 +211,13 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The prefix that runs a command as root: `sudo`, or nothing if we are root.
+/// Returns the command prefix that runs a command as root: `sudo`, or nothing if this process is root.
 pub(crate) struct AsRoot(&'static [&'static str]);
 
 impl AsRoot {
-    /// Checks that commands can run as root. sudo prompts for a password here, not in the middle of the work.
+    /// Checks that commands can run as root. If sudo needs a password, it prompts for it here and not in the middle of the work.
     ///
-    /// Both arguments appear in the error message: `what` needs root, and `otherwise` names the alternative.
+    /// The arguments are for the error message: `what` needs root, and `otherwise` is the alternative.
     pub(crate) fn become_root(what: &str, otherwise: &str) -> Result<Self, Failure> {
         if is_root() {
             return Ok(Self(&[]));
@@ -238,8 +240,8 @@ impl AsRoot {
         command
     }
 
-    /// Returns the option that makes cargo compile as the user and run the result as root, so that root owns no file under
-    /// `target/`. sudo keeps the environment, because cargo passes paths to the tests in it.
+    /// Returns the option with which cargo compiles as the user and runs the result as root, so that no file under `target/`
+    /// belongs to root. sudo must keep the environment, because cargo passes paths to the tests in environment variables.
     pub(crate) fn for_cargo(&self) -> Vec<String> {
         if self.0.is_empty() {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! Skips a part of the tests if it has passed on this machine and its inputs have not changed since.
+//! Skips a part of the tests if the part has passed on this machine and its inputs have not changed since.
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
@@ -9,11 +9,11 @@ use crate::steps::{self, Failure};
 
 pub(crate) struct Part {
     name: &'static str,
-    /// Files and directories that decide whether the part passes.
+    /// The files and directories that decide whether the part passes.
     paths: &'static [&'static str],
 }
 
-/// Tests on other kernels. Their inputs are the code that depends on the kernel, the tests and loads, and the virtual machines.
+/// Tests on other kernels. Their inputs are the tests and loads, the code that depends on the kernel, and the virtual machines.
 pub(crate) static OTHER_KERNELS: Part = Part {
     name: "other kernels",
     paths: &[
@@ -33,7 +33,8 @@ pub(crate) static OTHER_KERNELS: Part = Part {
     ],
 };
 
-/// Tests of the packages. Their inputs are the packaged files besides the binary, and the daemon, which the package confines.
+/// Tests of the packages. Their inputs are the packaged files other than the binary, and the daemon, because the package
+/// restricts what the daemon may do.
 pub(crate) static PACKAGES: Part = Part {
     name: "packages",
     paths: &[
@@ -59,7 +60,7 @@ pub(crate) struct Due {
 }
 
 impl Part {
-    /// Returns `None` if the part can be skipped. Prints why the part runs or is skipped.
+    /// Returns `None` if the part can be skipped. Prints why the part runs, or that it is skipped.
     pub(crate) fn due(&'static self, is_requested: bool) -> Option<Due> {
         let state = state(self.paths);
         let passed = self.stamp().ok().and_then(|stamp| fs::read_to_string(stamp).ok());
@@ -79,7 +80,7 @@ impl Part {
         why.map(|_| Due { part: self, state })
     }
 
-    /// Returns the path of the file that records the state in which the part passed.
+    /// Returns the path of the file that records in which state the part has passed.
     fn stamp(&self) -> Result<PathBuf, Failure> {
         Ok(setup::cache("passed", "the parts that passed")?.join(self.name.replace(' ', "-")))
     }
@@ -95,7 +96,8 @@ impl Due {
     }
 }
 
-/// Returns the compiler and the git object of each path. `None` without git, or if a file differs from its commit.
+/// Returns the state: the compiler, and the git object of each path. Returns `None` without git, or if a file differs from its
+/// commit.
 pub(crate) fn state(paths: &[impl AsRef<str>]) -> Option<String> {
     let paths: Vec<&str> = paths.iter().map(AsRef::as_ref).collect();
     let with_paths = |words: &[&str]| steps::git(&[words, &paths].concat());
@@ -107,7 +109,7 @@ pub(crate) fn state(paths: &[impl AsRef<str>]) -> Option<String> {
     Some(format!("{}\tthe compiler\n{objects}", compiler.trim()))
 }
 
-/// Returns why a part must run, given its current state and the state in which it passed.
+/// Returns why a part must run. The arguments are its current state and the state in which it passed.
 fn reason(now: Option<&str>, passed: Option<&str>) -> Option<String> {
     let Some(now) = now else { return Some("its files have changes that are not committed".to_owned()) };
     let Some(passed) = passed else { return Some("it has not passed on this machine".to_owned()) };
@@ -147,7 +149,7 @@ mod tests {
         assert!(reason(Some(STATE), Some("")).is_some(), "an empty stamp");
     }
 
-    /// A misspelt path would never change.
+    /// A path with a typing error would never change.
     #[test]
     fn every_path_exists() {
         for part in [&OTHER_KERNELS, &PACKAGES] {

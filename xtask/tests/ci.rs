@@ -1,4 +1,4 @@
-//! Tests that `.ci/run` tests exactly the commit of a clone, and keeps the times of files that the next clone also has.
+//! Tests `.ci/run`: it must test exactly the commit of a clone, and keep the times of files that the next clone also has.
 
 use std::{
     env, fs,
@@ -8,7 +8,7 @@ use std::{
     time::SystemTime,
 };
 
-/// A repository, its clones, and a `cargo` that lists the files in the directory where it runs.
+/// A repository, its clones, and a fake `cargo` that lists the files in its current directory.
 struct Place(PathBuf);
 
 impl Place {
@@ -76,7 +76,7 @@ impl Place {
     }
 }
 
-/// Returns the files that `cargo` saw, and the directory where it ran.
+/// Returns the files that the fake `cargo` saw, and the directory where it ran.
 fn seen(output: &Output) -> String {
     assert!(output.status.success(), "{output:?}");
     String::from_utf8_lossy(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ")
@@ -94,7 +94,7 @@ fn the_next_clone_changes_only_the_files_that_differ_and_removes_what_is_left() 
     place.write("origin/changed", "after");
     place.write("origin/added", "added");
     place.commit();
-    // A test has changed a file.
+    // This simulates a test that changes a file.
     place.write("cache/cgscope/checkout/same", "different");
     place.write("cache/cgscope/checkout/stale/file", "stale");
     place.write("cache/cgscope/checkout/target/result", "kept");
@@ -117,7 +117,7 @@ fn a_broken_checkout_is_made_anew_and_a_changed_clone_is_refused() {
     let place = Place::new("ci-broken");
     seen(&place.run("first", &[]));
     fs::write(place.checkout().join(".git/HEAD"), "torn").expect("a file");
-    // Another repository contains the checkout, such as the repository of a home directory.
+    // The checkout is within another repository, such as the repository of a home directory.
     place.git("cache", &["init", "--quiet"]);
     place.write("cache/precious", "not part of any commit");
     seen(&place.run("second", &[]));

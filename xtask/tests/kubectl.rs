@@ -1,4 +1,4 @@
-//! Tests `kubectl cgscope` with a kubectl that records its arguments.
+//! Tests `kubectl cgscope` with a fake kubectl that records its arguments.
 
 use std::{
     env, fs,
@@ -11,7 +11,7 @@ use std::{
 /// A directory with the plugin, a fake `kubectl` and its answers.
 struct Cluster(PathBuf);
 
-/// The result of the plugin: its exit status, its error messages, and the arguments of each call of kubectl.
+/// The result of the plugin: its exit status, its error messages, and the arguments of each call to kubectl.
 struct Done {
     status: Option<i32>,
     out: String,
@@ -20,12 +20,12 @@ struct Done {
 }
 
 impl Cluster {
-    /// Creates a cluster. Its pod `web` in the namespace `shop` runs on the node `n1`, as does `cgscope-x7`.
+    /// Creates a simulated cluster. The pod `web` in the namespace `shop` runs on the node `n1`, and so does `cgscope-x7`.
     fn new() -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let dir = env::temp_dir().join(format!("xtask-kubectl-{}-{number}", std::process::id()));
-        // `create_dir` fails if another user has made the directory.
+        // `create_dir` fails if another user has created the directory.
         fs::create_dir(&dir).expect("a directory of ours");
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
         let plugin = here.join("../deploy/kubernetes/kubectl-cgscope");
@@ -102,7 +102,7 @@ fn a_pod_is_shown_by_the_daemon_on_its_node() {
     let listed =
         ["get", "pods", "--namespace=cgscope", "-l", label, "--field-selector", on_node, "-o", jsonpath];
     assert_eq!(ours[..], listed);
-    // Without a terminal, `top` runs with `-b`.
+    // There is no terminal here, so `top` runs with `-b`.
     let words = "exec --stdin --tty=false --namespace=cgscope -c cgscope cgscope-x7 -- \
                  cgscope top -b --connect /run/cgscope/cgscope.sock --pod shop/web";
     assert_eq!(exec.join(" "), words);

@@ -1,4 +1,4 @@
-//! Checks that comments and documents avoid words and openings that are hard to read.
+//! Checks that comments and documents avoid words and sentence openings that are hard to read.
 
 use std::{fs, path::Path, process::Command};
 
@@ -14,7 +14,7 @@ const WRONG: &[&str] = &[
     "one that went",
 ];
 
-/// Returns the sentences in a file that people read: comments in Rust, every line of a document.
+/// Returns the sentences of a file that people read: the comments of a Rust file, or all lines of a document.
 fn sentences(path: &str, text: &str) -> Vec<(usize, String)> {
     let lines = text.lines().enumerate().filter_map(|(at, line)| {
         let line = line.trim_start();
@@ -28,7 +28,7 @@ fn sentences(path: &str, text: &str) -> Vec<(usize, String)> {
     lines.collect()
 }
 
-/// Returns true if a sentence begins with "Of", except "Of the three ...".
+/// Returns whether a sentence begins with "Of", except for "Of the three ...".
 fn begins_with_of(line: &str) -> bool {
     let counted = |rest: &str| {
         let numbers = ["two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"];

@@ -1,4 +1,4 @@
-//! The build script of the crate that loads the kernel side.
+//! The build script of the crate that embeds the BPF objects.
 
 use std::{
     env, fs,
@@ -13,7 +13,7 @@ use object::{
 
 use crate::{Error, Toolchain};
 
-/// The objects in `ebpf/`, each with the variable by which the crate gets its path (`env!`).
+/// The objects in `ebpf/`. For each object, the environment variable that contains its path (`env!`).
 const OBJECTS: [(&str, &str); 4] = [
     ("cgscope-bpf", "CGSCOPE_BPF_OBJECT"),
     ("empty-hook-bpf", "CGSCOPE_EMPTY_HOOK_OBJECT"),
@@ -21,7 +21,8 @@ const OBJECTS: [(&str, &str); 4] = [
     ("sample-bpf", "CGSCOPE_SAMPLE_OBJECT"),
 ];
 
-/// Compiles `ebpf/` and copies [`OBJECTS`] without debug information to `OUT_DIR`. A failure ends the build with a cargo error.
+/// Compiles `ebpf/` and copies the [`OBJECTS`] to `OUT_DIR`, without debug information. If this fails, the build ends with a
+/// cargo error.
 pub fn for_build_script() {
     if let Err(failure) = embed() {
         println!("cargo::error={failure}");
@@ -34,8 +35,8 @@ fn embed() -> Result<(), Error> {
     let root = root.canonicalize().map_err(|why| Error::File { path: root, why })?;
     let out = variable("OUT_DIR")?;
     for source in sources(&root)? {
-        // Relative to the package: if clones share a target directory, cargo would otherwise watch files of the clone that built
-        // last.
+        // The paths are relative to the package. If clones share a target directory, cargo would otherwise watch files of the
+        // clone that built last.
         let source = Path::new("../..").join(source.strip_prefix(&root).unwrap_or(&source));
         println!("cargo::rerun-if-changed={}", source.display());
     }
@@ -59,7 +60,7 @@ fn variable(name: &'static str) -> Result<PathBuf, Error> {
     env::var_os(name).map(PathBuf::from).ok_or(Error::NoBuildScript { variable: name })
 }
 
-/// Lists the sources of the objects. The target directory is left out, because with it cargo would repeat every build.
+/// Lists the sources of the objects. The target directory is excluded, because otherwise cargo would repeat every build.
 fn sources(root: &Path) -> Result<Vec<PathBuf>, Error> {
     let ebpf = root.join("ebpf");
     let entries = ebpf.read_dir().map_err(|why| Error::File { path: ebpf.clone(), why })?;
@@ -71,9 +72,9 @@ fn sources(root: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(sources)
 }
 
-/// Returns one directory for debug, release and clippy, so that they compile the kernel side only once. It differs from the
-/// directory that the outer cargo has locked. `out` is `<target directory>[/<machine>]/<profile>/build/<package>/out`. In another
-/// layout, each `out` gets its own directory.
+/// Returns a directory that debug, release and clippy builds share, so that they compile the BPF programs only once. The outer
+/// cargo has locked its own directory, so this is a different directory. `out` is `<target
+/// directory>[/<machine>]/<profile>/build/<package>/out`. In another layout, each `out` gets its own directory.
 fn shared_dir(out: &Path, machine: &Path) -> PathBuf {
     let build = out.ancestors().find(|dir| dir.ends_with("build"));
     let above = build.and_then(|build| build.parent()?.parent());
@@ -82,7 +83,7 @@ fn shared_dir(out: &Path, machine: &Path) -> PathBuf {
 }
 
 /// Returns the object without DWARF sections and their relocations. The linker needs debug information to write the kernel's
-/// types (`.BTF`). At run time, it would be three quarters of the bytes that the binary embeds and reads.
+/// types (`.BTF`). In the binary, debug information would be three quarters of the bytes that cgscope embeds and reads.
 fn strip(object: &[u8]) -> Result<Vec<u8>, object::build::Error> {
     let mut builder = Builder::read(object)?;
     for section in &mut builder.sections {
@@ -90,7 +91,7 @@ fn strip(object: &[u8]) -> Result<Vec<u8>, object::build::Error> {
         section.delete = name.starts_with(b".debug_") || name.starts_with(b".rel.debug_");
     }
     builder.delete_orphans();
-    // LLVM writes one table for all names. The builder needs one for symbols and one for sections.
+    // LLVM writes a single table for all names. The builder needs one table for symbols and one for sections.
     if !builder.sections.iter().any(|section| matches!(section.data, SectionData::SectionString)) {
         let names = builder.sections.add();
         (names.name, names.sh_type, names.data) =
@@ -154,7 +155,8 @@ mod strip_tests {
 
     use super::strip;
 
-    /// Returns an object with a map, types and debug information. The types and the debug information refer to the map.
+    /// Returns an object with a map, types and debug information. The types and the debug information contain references to the
+    /// map.
     fn compiled() -> Vec<u8> {
         let mut object = write::Object::new(BinaryFormat::Elf, Architecture::Bpf, Endianness::Little);
         let mut add = |name: &str, bytes: &[u8]| {

@@ -1,6 +1,7 @@
 //! Finds compilers for `bpfel-unknown-none`.
 //!
-//! rustup has no `core` for this target. `core` comes from nightly's rust-src, or from a distribution with its own rustc.
+//! rustup does not provide `core` for this target. `core` comes either from the rust-src of nightly, or from a distribution that
+//! ships its own rustc.
 use std::env;
 use std::ffi::OsString;
 use std::fmt;
@@ -9,20 +10,23 @@ use std::process::Command;
 
 use crate::TARGET;
 
-/// The distribution's compiler, which is tried even if rustup's compiler comes first on PATH.
+/// The distribution's compiler. It is tried even if rustup's compiler comes first on PATH.
 const DISTRIBUTIONS_RUSTC: &str = "/usr/bin/rustc";
 
-/// A compiler for the kernel side.
+/// A compiler that can build the BPF programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compiler {
-    /// A rustc with `core` for the target in its sysroot. `None`: rustup's nightly, which builds `core` from rust-src.
+    /// The path of a rustc whose sysroot contains `core` for the target. `None` means rustup's nightly, which builds `core` from
+    /// rust-src.
     pub rustc: Option<PathBuf>,
-    /// The LLVM release of the compiler. Only a linker with the same or a later release can read the compiler's output.
+    /// The LLVM release that the compiler uses. A linker can read the compiler's output only if the linker uses the same LLVM
+    /// release or a later one.
     pub llvm: u32,
 }
 
 impl Compiler {
-    /// Returns all compilers on this machine. Nightly comes first, because users of aya have it, and aya's authors test with it.
+    /// Returns all compilers on this machine. Nightly comes first, because users of aya have it and the authors of aya test with
+    /// it.
     pub fn all() -> impl Iterator<Item = Self> {
         nightly().into_iter().chain(rustcs().into_iter().filter_map(|rustc| with_core(&rustc)))
     }
@@ -34,7 +38,7 @@ impl Compiler {
             return cargo;
         };
         let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
-        // RUSTC_BOOTSTRAP: aya-ebpf needs unstable features, but this compiler is stable.
+        // RUSTC_BOOTSTRAP is needed, because this compiler is stable and aya-ebpf uses unstable features.
         without_cargo(&mut cargo).arg("build").env("RUSTC", rustc).env("RUSTC_BOOTSTRAP", "1");
         cargo
     }
@@ -50,7 +54,7 @@ impl fmt::Display for Compiler {
 }
 
 fn nightly() -> Option<Compiler> {
-    // The list is checked first, because `rustup run` may install a missing toolchain that nobody requested.
+    // The list is read first, because `rustup run` may install a missing toolchain that nobody requested.
     let toolchains = output(without_cargo(&mut Command::new("rustup")).args(["toolchain", "list"]))?;
     if !toolchains.lines().any(is_nightly) {
         return None;
@@ -64,7 +68,7 @@ fn nightly() -> Option<Compiler> {
     Some(Compiler { rustc: None, llvm })
 }
 
-/// Returns whether a line of `rustup toolchain list` is the current nightly, not the nightly of a certain day.
+/// Returns whether a line of `rustup toolchain list` is the current nightly. The nightly of a certain day does not count.
 fn is_nightly(line: &str) -> bool {
     line.strip_prefix("nightly-").is_some_and(|host| !host.starts_with(|c: char| c.is_ascii_digit()))
 }
@@ -114,8 +118,8 @@ fn llvm_of(version: &str) -> Option<u32> {
     line.split('.').next()?.parse().ok()
 }
 
-/// Settings that an inner cargo keeps: its sources and directories, its progress bar, and the job server. Without the job server,
-/// two cargos would run twice as many compilers.
+/// Variables that an inner cargo keeps: for its sources and directories, its progress bar, and the job server. Without the job
+/// server, the two cargos together would run twice as many compilers.
 const KEPT: [&str; 7] = [
     "CARGO_HOME",
     "CARGO_HTTP_",
@@ -126,11 +130,12 @@ const KEPT: [&str; 7] = [
     "CARGO_MAKEFLAGS",
 ];
 
-/// Other variables that cargo sets for a build script. They have no common prefix.
+/// Further variables that cargo sets for a build script. They have no common prefix.
 const BUILD_SCRIPTS: [&str; 7] = ["OUT_DIR", "TARGET", "HOST", "PROFILE", "OPT_LEVEL", "DEBUG", "NUM_JOBS"];
 
-/// Removes the outer cargo's variables from the environment of a command. Otherwise its compiler, flags, wrapper (clippy sets
-/// one) or toolchain would make an inner cargo compile the kernel side with the wrong compiler or for the wrong machine.
+/// Removes the outer cargo's variables from the environment of a command. Otherwise an inner cargo would use the outer cargo's
+/// compiler, flags, wrapper (clippy sets one) or toolchain. It would compile the BPF programs with the wrong compiler or for the
+/// wrong machine.
 pub fn without_cargo(command: &mut Command) -> &mut Command {
     for (name, _) in env::vars_os() {
         if name.to_str().is_some_and(is_from_cargo) {

@@ -1,9 +1,9 @@
-//! Finds the compiler and linker for the kernel side and runs them, for build scripts and xtask:
+//! Finds the compiler and the linker for the BPF programs and runs them. Build scripts and xtask use this crate:
 //!
-//! 1. [`compiler`]: which compilers on this machine support `bpfel-unknown-none`;
-//! 2. [`linker`]: the bpf-linker that can read a compiler's output;
-//! 3. [`toolchain`]: a compiler with its linker, which builds `ebpf/`;
-//! 4. [`build_script`]: the build of `ebpf/` in a build script, with objects without debug information.
+//! 1. [`compiler`]: finds the compilers on this machine that support `bpfel-unknown-none`;
+//! 2. [`linker`]: finds the bpf-linker that can read the output of a compiler;
+//! 3. [`toolchain`]: combines a compiler with its linker, and builds `ebpf/`;
+//! 4. [`build_script`]: builds `ebpf/` in a build script, and removes debug information from the objects.
 #![expect(missing_docs, reason = "only build scripts and xtask use it")]
 
 pub mod build_script;
@@ -17,10 +17,10 @@ pub use build_script::for_build_script;
 pub use compiler::{Compiler, without_cargo};
 pub use toolchain::Toolchain;
 
-/// The BPF target. It supports only little-endian hosts, because we cannot test others.
+/// The BPF target. We support only little-endian hosts, because we cannot test others.
 pub const TARGET: &str = "bpfel-unknown-none";
 
-/// A program that is not on this machine.
+/// A program that this machine lacks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Missing {
     #[error(
@@ -45,7 +45,7 @@ pub enum Error {
         "{program} did not start ({why}), so the kernel side cannot be compiled; check that it is on PATH"
     )]
     Start { program: String, why: io::Error },
-    /// The compiler has printed the reason on standard error.
+    /// The compiler has already printed the reason on standard error.
     #[error(
         "the kernel side (ebpf/) did not compile with {toolchain}, so there is nothing to load; \
          the compiler's errors are shown with this one"

@@ -1,7 +1,7 @@
 //! Finds the bpf-linker for a compiler.
 //!
-//! The compiler writes LLVM bitcode, which only the same or a later LLVM release can read. So we keep one linker for each release
-//! in the user's cache. There it survives `cargo clean` and does not collide with other projects.
+//! The compiler writes LLVM bitcode. Only the same LLVM release or a later one can read it. So the user's cache contains one
+//! linker for each LLVM release. In the cache, a linker survives `cargo clean` and does not collide with other projects.
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,10 +14,10 @@ pub const VERSION: &str = "0.13.0";
 /// The LLVM releases with which this bpf-linker can be built.
 pub const LLVMS: std::ops::RangeInclusive<u32> = 21..=23;
 
-/// Returns a bpf-linker that starts: our own for this LLVM release, else one on PATH.
+/// Returns a bpf-linker that can be started: our own linker for this LLVM release, or else a linker on PATH.
 pub fn find(llvm: u32) -> Option<PathBuf> {
     let ours = root(llvm).map(|root| root.join("bin/bpf-linker"));
-    // Our linker no longer starts if the system's LLVM was removed since the build.
+    // Our linker can no longer be started if the system's LLVM was removed after the build.
     if let Some(ours) = ours.filter(|path| version(path).is_some()) {
         return Some(ours);
     }
@@ -43,7 +43,8 @@ fn version(linker: &Path) -> Option<String> {
     output(Command::new(linker).arg("--version"))
 }
 
-/// Returns whether a linker on PATH is new enough. It does not report its LLVM release, which is at least 21 since this version.
+/// Returns whether a linker on PATH is new enough. bpf-linker does not report its LLVM release. Since this version, its LLVM
+/// release is at least 21.
 fn is_new_enough(version: &str) -> bool {
     let release = |text: &str| {
         let mut parts = text.split('.').map(|part| part.parse::<u32>().ok());

@@ -12,13 +12,14 @@ pub struct Toolchain {
 }
 
 impl Toolchain {
-    /// Returns the preferred compiler that has a linker, or reports what is missing.
+    /// Returns the first compiler in order of preference that has a linker. The error says what is missing.
     pub fn find() -> Result<Self, Missing> {
         choose(Compiler::all(), linker::find)
     }
 
-    /// Compiles `ebpf_dir` into `target_dir`, and returns the directory of the objects. The outer cargo must not use
-    /// `target_dir`: it holds the lock of its directory while it waits for us. Errors and warnings go to standard error.
+    /// Compiles `ebpf_dir` into `target_dir`. Returns the directory of the objects. `target_dir` must not be the outer cargo's
+    /// target directory, because the outer cargo locks that directory while it waits for us. Errors and warnings go to standard
+    /// error.
     pub fn compile(&self, ebpf_dir: &Path, target_dir: &Path) -> Result<PathBuf, Error> {
         let mut cargo = self.compiler.cargo_build();
         cargo
@@ -26,9 +27,9 @@ impl Toolchain {
             .args(["--release", "--target", TARGET, "--target-dir"])
             .arg(target_dir)
             .env("CARGO_TARGET_BPFEL_UNKNOWN_NONE_LINKER", &self.linker)
-            // The kernel needs BTF for our maps, which the linker generates from debug information.
+            // The linker must generate BTF from debug information, because the kernel needs BTF for our maps.
             .env("CARGO_ENCODED_RUSTFLAGS", "-Cdebuginfo=2\x1f-Clink-arg=--btf")
-            // Cargo would read a build script's standard output as commands.
+            // If this cargo wrote to standard output, the outer cargo would read the text as commands of the build script.
             .stdout(Stdio::null());
         let status = cargo.status().map_err(|why| {
             let program = cargo.get_program().to_string_lossy().into_owned();

@@ -1,10 +1,9 @@
-//! The only bucket function of cgscope: log-linear over microseconds, with eight buckets for each power of two.
+//! The histogram buckets for the lengths of waits: eight buckets for each power of two of a microsecond.
 //!
-//! The edges fall on powers of two of a microsecond. So eight of our buckets cover exactly the row of `runqlat` with the same
-//! label. Below 1 us the buckets are 125 ns wide.
+//! Every eighth bucket edge is a power of two of a microsecond, so eight buckets cover exactly one row of `runqlat`. Below 1 us,
+//! each bucket is 125 ns wide.
 //!
-//! The hook cannot afford a division. `ns * 67109 >> 23` is `ns / 125` with a relative error of 2e-6, by a multiplication and a
-//! shift.
+//! A division would take too long in the hook. Instead, `ns * 67109 >> 23` computes `ns / 125` with a relative error of 2e-6.
 
 use crate::verifier::opaque;
 
@@ -19,27 +18,27 @@ pub const BUCKETS: usize = 240;
 const NUM: u64 = 67_109;
 const SHIFT: u32 = 23;
 
-/// Lower edge of the last bucket, ns (about 8 min 23 s). That bucket has no upper edge.
+/// Lower edge of the last bucket, ns (about 8 min 23 s). The last bucket has no upper edge.
 pub const LAST_LOW_NS: u64 = low_ns(BUCKETS - 1);
 
-/// Maximum relative error of a value read back from a bucket. A bucket's width is at most this fraction of its lower edge. It
-/// holds from 1 us on. Below 1 us, the error is at most 125 ns.
+/// Maximum relative error of a value read from a bucket, for values of at least 1 us. A bucket is at most this fraction of its
+/// lower edge wide. Below 1 us, the error is at most 125 ns.
 pub const RELATIVE_ERROR: f64 = 1.0 / SUB as f64;
 
-/// Returns the bucket of a wait of `ns` nanoseconds; always below [`BUCKETS`].
+/// Returns the index of the bucket for a wait of `ns` nanoseconds, which is below [`BUCKETS`].
 #[inline(always)]
 pub fn bucket_of(ns: u64) -> usize {
     if ns >= LAST_LOW_NS {
         return BUCKETS - 1;
     }
-    // Below 2^32: the last bucket's lower edge is 15 << 28 units.
+    // The number of units is below 2^32, because the last bucket starts at 15 << 28 units.
     let units = (ns * NUM) >> SHIFT;
-    // The exponent is 0 for the linear buckets and for the first eight after them, which are as wide.
+    // The exponent is 0 for the 8 linear buckets and for the next 8 buckets, which have the same width.
     let doublings = log2(units | SUB) - SUB_BITS;
     (((doublings << SUB_BITS) as u64) + (units >> doublings)) as usize
 }
 
-/// Returns the smallest wait, ns, that falls into `bucket` or a later one.
+/// Returns the lower edge of `bucket`, ns.
 pub const fn low_ns(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     let units =
@@ -47,19 +46,19 @@ pub const fn low_ns(bucket: usize) -> u64 {
     (units << SHIFT).div_ceil(NUM)
 }
 
-/// Returns the upper edge of `bucket`, exclusive, ns. The last bucket also holds all longer waits.
+/// Returns the upper edge of `bucket`, which is not part of it, ns. The last bucket also holds all longer waits.
 pub const fn high_ns(bucket: usize) -> u64 {
     low_ns(bucket + 1)
 }
 
-/// Returns the floor of the binary logarithm of `v`, which must be above 0 and below 2^32. BPF has no instruction to count
-/// leading zeros. The function has no branches: the lengths of waits differ, so a CPU would mispredict some branches at each
-/// switch. All numbers have 64 bits, because a narrower type would cost two shifts at each step.
+/// Returns the binary logarithm of `v`, rounded down. `v` must be above 0 and below 2^32. BPF has no instruction to count leading
+/// zeros. The function has no branches, because a CPU would often mispredict them: the lengths of successive waits differ. All
+/// numbers have 64 bits, because each step on a narrower type would take two more shifts.
 #[inline(always)]
 fn log2(mut v: u64) -> u32 {
     let mut n = 0;
     for shift in [16, 8, 4, 2, 1] {
-        // 1 if `v` is at least 2^shift. `opaque` keeps the compiler from making this a branch.
+        // This is 1 if `v` is at least 2^shift, otherwise 0. `opaque` keeps the compiler from generating a branch here.
         let is_more = (opaque(((1usize << shift) - 1).wrapping_sub(v as usize)) >> 63) as u64;
         let by = is_more * shift;
         v >>= by;
@@ -103,7 +102,7 @@ mod tests {
     }
 
     fn any_ns() -> impl Strategy<Value = u64> {
-        // Draws each order of magnitude equally often. A uniform `u64` is nearly always beyond the last bucket.
+        // Generates each order of magnitude equally often. A uniformly random `u64` would nearly always be in the last bucket.
         (0u32..64, any::<u64>()).prop_map(|(shift, v)| v >> shift)
     }
 
@@ -127,7 +126,7 @@ mod tests {
         #[test]
         fn a_bucket_is_at_most_an_eighth_of_its_lower_edge_wide(b in 8..BUCKETS) {
             let width = (high_ns(b) - low_ns(b)) as f64;
-            // The edges are whole nanoseconds, so allow 1 ns of rounding.
+            // The edges are rounded to whole nanoseconds, so allow an error of 1 ns.
             prop_assert!(width <= RELATIVE_ERROR * low_ns(b) as f64 + 1.0);
         }
     }

@@ -1,4 +1,4 @@
-//! The causes by which every wait is split. The parts of a wait sum to the wait.
+//! The causes of waits. The ledger splits each wait into parts, one for each cause, which sum to the length of the wait.
 
 use crate::{bucket::BUCKETS, named};
 
@@ -13,15 +13,16 @@ named! {
         OtherCgroup = "other_cgroup",
         /// The CPU ran kernel threads.
         Kernel = "kernel",
-        /// Unknown, for example on another CPU before a move, or earlier than the history reaches.
+        /// The cause is unknown, for example because a move to another CPU was not seen, or because the history of the CPU is too
+        /// short.
         Unattributed = "unattributed",
-        /// A real-time or deadline task had used up its runtime.
+        /// The task is a real-time or deadline task that had used up its runtime.
         RtThrottled = "rt_throttled",
-        /// The CPU ran interrupts, if the kernel accounts for them (CONFIG_IRQ_TIME_ACCOUNTING).
+        /// The CPU handled interrupts (counted only by kernels with CONFIG_IRQ_TIME_ACCOUNTING).
         Irq = "irq",
-        /// The hypervisor had the CPU, as far as the hypervisor reports it (CONFIG_PARAVIRT_TIME_ACCOUNTING).
+        /// The hypervisor used the CPU, as far as it reports such time (CONFIG_PARAVIRT_TIME_ACCOUNTING).
         Stolen = "stolen",
-        /// The CPU ran no task: it left its idle state, received the reschedule interrupt, or switched.
+        /// The CPU ran no task: it left its idle state, handled the reschedule interrupt, or switched tasks.
         Wakeup = "wakeup",
     }
 }
@@ -29,24 +30,26 @@ named! {
 /// Number of causes.
 pub const CAUSES: usize = Cause::ALL.len();
 
-/// ns by cause, in the order of [`Cause::ALL`].
+/// Time by cause, ns, in the order of [`Cause::ALL`].
 pub type ByCause = [u64; CAUSES];
 
-/// Buckets in one row of the histogram by cause. A row covers one power of two.
+/// Number of buckets in one row of the histogram by cause. A row covers one power of two.
 pub const BUCKETS_OF_ROW: usize = 8;
 
-/// Rows in the histogram by cause.
+/// Number of rows in the histogram by cause.
 pub const ROWS: usize = BUCKETS / BUCKETS_OF_ROW;
 
 const _: () = assert!(ROWS * BUCKETS_OF_ROW == BUCKETS);
 
-/// Total that one wait adds to its row. It is divided among the causes in proportion to their parts of the wait.
+/// The sum that one wait adds to its row of the histogram by cause. The sum is divided among the causes in proportion to their
+/// parts of the wait.
 pub const WHOLE: u32 = 64;
 
-/// Columns of the histogram by cause. [`Cause::Wakeup`] is the rest of a row, so the most common wait, of 0 ns, costs nothing.
+/// Number of columns of the histogram by cause. [`Cause::Wakeup`] has no column: its share is [`WHOLE`] less the other shares. So
+/// the most common wait, of 0 ns, changes no column.
 pub const COLUMNS: usize = 5;
 
-/// The cause that names each column. The last one names the rest of the row.
+/// The cause after which each column is named. The last entry is the cause that has no column.
 pub const COLUMN_NAMES: [Cause; COLUMNS + 1] = [
     Cause::Throttled,
     Cause::OwnCgroup,
@@ -59,11 +62,13 @@ pub const COLUMN_NAMES: [Cause; COLUMNS + 1] = [
 /// Number of cells of a histogram by cause. A recording stores a cell's number in one byte.
 pub const CELLS: usize = ROWS * COLUMNS;
 
-/// A histogram by cause, in units of 1/[`WHOLE`] wait. [`cell_of`] gives the index. The counters only rise, and wrap at 2^32.
+/// A histogram by cause: each wait adds [`WHOLE`] units, divided among its causes. [`cell_of`] returns the index of a cell. The
+/// counters never decrease, except that they wrap at 2^32.
 pub type Shares = [u32; CELLS];
 
-/// Returns the column of a cause, or [`COLUMNS`] for [`Cause::Wakeup`]. Rarer causes share a column, because histograms take most
-/// of the 4 KiB that the kernel allows for a task's storage. [`ByCause`] keeps the sum of each cause separately.
+/// Returns the column of a cause, or [`COLUMNS`] for [`Cause::Wakeup`], which has no column. Rarer causes share a column, because
+/// histograms take most of the 4 KiB that the kernel allows for a task's storage. [`ByCause`] keeps the sum of each cause
+/// separately.
 #[inline(always)]
 pub const fn column_of(cause: Cause) -> usize {
     match cause {
@@ -76,7 +81,7 @@ pub const fn column_of(cause: Cause) -> usize {
     }
 }
 
-/// Returns the number of a cell from its row and column. Recordings store these numbers.
+/// Returns the number of a cell, given its row and column. Recordings store these numbers.
 #[inline(always)]
 pub const fn cell_of(row: usize, column: usize) -> usize {
     row * COLUMNS + column
@@ -87,7 +92,7 @@ pub const fn row_and_column(cell: usize) -> (usize, usize) {
     (cell / COLUMNS, cell % COLUMNS)
 }
 
-/// Returns the row that holds a bucket.
+/// Returns the row to which a bucket belongs.
 #[inline(always)]
 pub const fn row_of(bucket: usize) -> usize {
     bucket / BUCKETS_OF_ROW
@@ -109,7 +114,7 @@ mod tests {
         for (column, cause) in COLUMN_NAMES.into_iter().enumerate() {
             assert_eq!(column_of(cause), column);
         }
-        // If a wait has a single cause, the hook uses the cause's number as the column's number.
+        // For a wait with only one cause, the hook uses the number of the cause as the number of the column.
         for cause in [Cause::OwnCgroup, Cause::OtherCgroup, Cause::Kernel] {
             assert_eq!(column_of(cause), cause as usize);
         }

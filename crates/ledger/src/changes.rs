@@ -1,11 +1,12 @@
-//! The list of tasks that changed on one CPU since their last report. A reading visits only these tasks.
+//! The list of tasks that changed on one CPU since their last report. A reading visits only these tasks, not all tasks of the
+//! host.
 //!
-//! Only the CPU's hook appends, and only the reader takes, so no lock is needed. If a list is full, the next reading visits all
-//! tasks.
+//! No lock is needed, because only the CPU's hook appends entries and only the reader removes entries. If a list is full, the
+//! next reading visits all tasks.
 
 use crate::verifier::{exchange, get, opaque, set};
 
-/// Maximum number of entries in a list. A power of two.
+/// Maximum number of entries in a list, a power of two.
 pub const CHANGES: usize = 2048;
 const MASK: u64 = CHANGES as u64 - 1;
 
@@ -13,11 +14,11 @@ const MASK: u64 = CHANGES as u64 - 1;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Change {
-    /// See [`serial`](crate::wire::serial).
+    /// The number that identifies the task, see [`serial`](crate::wire::serial).
     pub serial: u64,
     /// Thread id.
     pub tid: u32,
-    /// 1: the task has exited; 0: it has not.
+    /// 1 if the task has exited, otherwise 0.
     pub has_exited: u32,
 }
 
@@ -27,11 +28,11 @@ pub struct Change {
 pub struct Changes {
     appended: u64,
     taken: u64,
-    /// Entries before this number belong to the current reading.
+    /// The current reading covers the entries with a number below this one.
     until: u64,
     turn: u64,
     overflowed: u64,
-    /// Address of the CPU's `struct rq`; 0: not known yet.
+    /// Address of the CPU's `struct rq`; 0 if the address is not known yet.
     pub queue: u64,
     entries: [Change; CHANGES],
 }
@@ -48,7 +49,7 @@ impl Changes {
         entries: [Change { serial: 0, tid: 0, has_exited: 0 }; CHANGES],
     };
 
-    /// Appends an entry. If the list is full, records that and returns false.
+    /// Appends an entry. If the list is full, sets `overflowed` and returns false.
     #[inline(always)]
     pub fn append(&mut self, change: Change) -> bool {
         let (appended, taken) = (get(&mut self.appended), get(&mut self.taken));
@@ -61,7 +62,8 @@ impl Changes {
         true
     }
 
-    /// Begins reading number `turn` unless it has already begun. The reading covers the current entries.
+    /// Begins the reading with the number `turn`, unless that reading has already begun. The reading covers the entries that are
+    /// in the list now.
     #[inline(always)]
     pub fn begin(&mut self, turn: u64) {
         if get(&mut self.turn) != turn {
@@ -71,13 +73,13 @@ impl Changes {
         }
     }
 
-    /// Returns whether the current reading has taken all of its entries in this list.
+    /// Returns whether the current reading has removed all entries that it covers.
     #[inline(always)]
     pub fn is_done(&mut self) -> bool {
         get(&mut self.taken) == get(&mut self.until)
     }
 
-    /// Takes the next entry. Call it only while [`Self::is_done`] is false.
+    /// Removes the next entry and returns it. The caller must check first that [`Self::is_done`] is false.
     #[inline(always)]
     pub fn take(&mut self) -> Change {
         let taken = get(&mut self.taken);
@@ -86,7 +88,7 @@ impl Changes {
         change
     }
 
-    /// Returns whether an entry did not fit since the last call of this function.
+    /// Returns whether the list was full at any [`Self::append`] since the last call of this function.
     #[inline(always)]
     pub fn take_overflow(&mut self) -> bool {
         exchange(&mut self.overflowed, 0) != 0
@@ -100,7 +102,8 @@ impl Changes {
     }
 }
 
-/// Writes a word after all earlier writes. On x86 any write does so; on other machines the exchange is a full barrier.
+/// Writes a word so that other CPUs see it only after all earlier writes. On x86 every write is ordered like this; on other
+/// machines the exchange is a full barrier.
 #[inline(always)]
 fn release(word: &mut u64, value: u64) {
     exchange(word, value);
@@ -139,7 +142,7 @@ mod tests {
                 prop_assert_eq!(list.take_overflow(), !fits);
                 turn += 1;
                 list.begin(turn);
-                // This entry arrives during the reading, so it belongs to the next one.
+                // This entry is appended during the reading, so it belongs to the next reading.
                 let until = expected.len();
                 if expected.len() < CHANGES {
                     number += 1;

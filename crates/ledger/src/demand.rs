@@ -1,8 +1,9 @@
-//! The demand for CPU time of cgroups with a quota, by time slot. `whatif` uses it to simulate other quotas.
+//! The demand: how much CPU time the tasks of a cgroup with a quota need, by time slot. `cgscope whatif` uses the demand to
+//! simulate other quotas.
 //!
-//! Each run of a task counts twice: at the time when it happened, and at the time when it would have happened without any wait
-//! since the task's last wakeup. The second time is the position of the run. Example: a task that wakes at `t` and needs 3 ms has
-//! a demand from `t` to `t` + 3 ms, whenever it gets the CPU.
+//! Each run of a task is counted at two times: when it happened, and when it would have happened if the task had never waited
+//! since its last wakeup. The second time is called the position of the run. Example: a task that wakes at `t` and needs 3 ms of
+//! CPU time has the positions from `t` to `t` + 3 ms, whenever it gets the CPU.
 
 use crate::{
     ByCause, Cause, Loss,
@@ -10,84 +11,89 @@ use crate::{
     verifier::{add_atomic, get, set},
 };
 
-/// Number of slots that are kept for a cgroup. A power of two.
+/// Number of slots of a cgroup, a power of two.
 pub const SLOTS: usize = 512;
 const SLOT_MASK: u64 = SLOTS as u64 - 1;
-/// Maximum number of slots by which a task's position may lag behind the clock. A task that lags more has not slept for long, so
-/// it counts as a busy loop. Its position moves forward to this limit, and the skipped time counts as [`Amount::Presumed`].
+/// Maximum number of slots by which a task's position may lag behind the clock. A task with a longer lag has not slept for a long
+/// time, so it counts as a busy loop. Its position moves forward to this limit, and the skipped time counts as
+/// [`Amount::Presumed`].
 pub const LONGEST_LAG: u64 = 32;
-/// Maximum number of slots that one run or wait covers. Earlier time is dropped.
+/// Maximum number of slots to which one run or wait is added. The earlier part of a longer run or wait is dropped.
 pub const LONGEST: u64 = SLOTS as u64 / 2;
-/// If this many slots pass between two readings, some are lost: a run or wait adds to up to [`LONGEST`] slots before its end.
+/// Maximum number of slots between two readings. If more slots pass, some figures are lost, because a run or wait changes up to
+/// [`LONGEST`] slots before its end.
 pub const KEPT: u64 = SLOTS as u64 - LONGEST;
 
-/// Binary logarithms of the shortest and longest slot, ns: 4 and 17 ms.
+/// Binary logarithms of the shortest and longest slot, ns: slots have 4 to 17 ms.
 const SHIFTS: core::ops::RangeInclusive<u32> = 22..=24;
 
 crate::named! {
-    /// A sum that each slot keeps, ns. The discriminant is its index.
+    /// The sums that each slot has, in ns. The discriminant is the index of the sum.
     Amount {
-        /// Time on a CPU, at the times when the runs happened.
+        /// Time that tasks ran, counted when they ran.
         Ran = "ran",
-        /// Time on a CPU, at the positions of the runs.
+        /// Time that tasks ran, counted at the positions of the runs.
         Wanted = "wanted",
         /// Time that tasks waited because a quota was used up.
         Throttled = "throttled",
-        /// Time that tasks waited for a CPU.
+        /// Time that tasks waited for a CPU while they had quota.
         Waited = "waited",
-        /// Additional time that busy loops could have used, see [`LONGEST_LAG`].
+        /// Time that busy loops could have used in addition, see [`LONGEST_LAG`].
         Presumed = "presumed",
     }
 }
 
-/// Number of amounts.
+/// Number of sums in each slot.
 pub const AMOUNTS: usize = Amount::ALL.len();
 
-/// The slots of a cgroup: for its own tasks, and for those of its descendants that have no quota. All sums only rise.
+/// The slots of a cgroup with a quota. They include the tasks of all descendants that have no quota of their own. The sums never
+/// decrease.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slots {
     /// Binary logarithm of a slot's length, ns of `rq->clock`.
     pub shift: u64,
-    /// Slot `n` is at index `n` modulo [`SLOTS`], with an entry for each [`Amount`].
+    /// The sums of each slot, indexed by [`Amount`]. Slot `n` is at index `n` modulo [`SLOTS`].
     pub slots: [[u64; AMOUNTS]; SLOTS],
 }
 
 impl Slots {
-    /// Creates empty slots of 2^`shift` ns.
+    /// Creates empty slots with a length of 2^`shift` ns.
     pub const fn new(shift: u32) -> Self {
         Self { shift: shift as u64, slots: [[0; AMOUNTS]; SLOTS] }
     }
 
     #[inline(always)]
     fn add(&mut self, slot: u64, amount: u64, ns: u64) {
-        // Always true, but the verifier requires the check.
+        // The condition is always true, but the verifier requires the check.
         if amount < AMOUNTS as u64 {
             let at = (slot & SLOT_MASK) as usize * AMOUNTS + amount as usize;
-            // SAFETY: checked above.
+            // SAFETY: the check above keeps the index within the array.
             add_atomic(unsafe { &mut *self.slots.as_mut_ptr().cast::<u64>().add(at) }, ns);
         }
     }
 }
 
-/// Returns the shift of the slots for a quota's period, so that a period has at least four slots if possible.
+/// Returns the binary logarithm of the slot length, ns, for a quota with this period. A period has at least four slots if
+/// possible.
 pub fn shift_for(period_ns: u64) -> u32 {
     (period_ns / 4).checked_ilog2().unwrap_or(0).clamp(*SHIFTS.start(), *SHIFTS.end())
 }
 
-/// The demand of a task, kept in its storage.
+/// The demand of one task, in the task's storage.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Demand {
-    /// The value of [`DEMAND_TURN`](crate::wire::names::DEMAND_TURN) when `place` was looked up.
+    /// The value of [`DEMAND_TURN`](crate::wire::names::DEMAND_TURN) when `place` was set.
     pub turn: u32,
     /// Index of the [`Slots`] of the task's cgroup; 0: no quota applies to the task.
     pub place: u32,
-    /// When the task's next run would begin if it had never waited since its wakeup, ns of `rq->clock`; 0: the task sleeps.
+    /// The position of the task's next run: when it would begin if the task had not waited since its wakeup, ns of `rq->clock`.
+    /// 0: the task sleeps.
     pub position_ns: u64,
 }
 
-/// Value of [`Running::place`] if the hook did not see the task switch in and the time is unknown. The run is not counted.
+/// Value of [`Running::place`] if the hook did not see when the current task switched in. Such a run is not counted.
 pub const UNSEEN: u64 = u64::MAX;
 
 /// The demand of the task that runs on a CPU.
@@ -99,9 +105,10 @@ pub struct Running {
     /// When the task switched in, ns of `rq->clock`.
     pub since_ns: u64,
     position_ns: u64,
-    /// When the wait before the switch in began, ns of `rq->clock`.
+    /// When the task's last wait began, ns of `rq->clock`.
     ready_ns: u64,
-    /// Throttled time, ns. Until the wait is recorded: the task's sum of earlier waits. After that: the part in this wait.
+    /// Before the wait is recorded: the throttled time of the task's earlier waits, ns. After that: the throttled time of this
+    /// wait, ns.
     limited_ns: u64,
     spread: Spread,
 }
@@ -115,13 +122,14 @@ struct Spread {
     to_ns: u64,
 }
 
-/// What this module needs of its host.
+/// The functions that this module needs from its host.
 pub trait DemandHost: Host {
-    /// Returns the demand of the task that runs on a CPU.
+    /// Returns the state for the task that runs on a CPU.
     fn running(cpu: u32) -> Option<&'static mut Running>;
     /// Returns the slots at index `place`.
     fn slots(place: u64) -> Option<&'static mut Slots>;
-    /// Calls [`count_wait`] through a function that the verifier checks only once. Such a function takes only numbers.
+    /// Calls [`count_wait`] from a separate function, so that the verifier checks it only once. The parameters of such a function
+    /// must be numbers.
     fn count_demand_wait(cpu: u32, clock_ns: u64);
     /// Calls [`count_run`] in the same way as [`Self::count_demand_wait`].
     fn count_demand_run(cpu: u32, clock_ns: u64);
@@ -129,8 +137,8 @@ pub trait DemandHost: Host {
     fn spread(cpu: u32);
 }
 
-/// Finds when the wait that ends now began. `next` is the task that waited. Call this before the ledger records the wait, with
-/// [`Waits::expected_run_delay_ns`](crate::wire::Waits::expected_run_delay_ns).
+/// Computes when the wait of the task `next`, which ends now, began. Call this function before the ledger records the wait, and
+/// pass the current [`Waits::expected_run_delay_ns`](crate::wire::Waits::expected_run_delay_ns).
 #[inline(always)]
 pub fn ends_wait<H: DemandHost>(
     next: impl Task,
@@ -148,7 +156,7 @@ pub fn ends_wait<H: DemandHost>(
     set(&mut running.limited_ns, by_cause[Cause::Throttled as usize]);
 }
 
-/// Counts the wait that ended, after the ledger has split it by cause.
+/// Counts the wait that has just ended. The ledger must have split the wait by cause.
 #[inline(always)]
 pub fn arrived<H: DemandHost>(by_cause: &ByCause, demand: &mut Demand, cpu: u32, clock_ns: u64) {
     let Some(running) = H::running(cpu) else { return };
@@ -165,7 +173,7 @@ pub fn arrived<H: DemandHost>(by_cause: &ByCause, demand: &mut Demand, cpu: u32,
 pub fn count_wait<H: DemandHost>(cpu: u32, clock_ns: u64) {
     let Some(running) = H::running(cpu) else { return };
     let (place, ready_ns) = (get(&mut running.place), get(&mut running.ready_ns));
-    // Throttled time comes first, see `split`.
+    // Throttled time is at the start of a wait, see `split`.
     let free_ns = ready_ns.wrapping_add(get(&mut running.limited_ns)).min(clock_ns);
     let Some(shift) = H::slots(place).map(|slots| get(&mut slots.shift)) else {
         set(&mut running.place, 0);
@@ -196,7 +204,7 @@ pub fn left<H: DemandHost>(demand: &mut Demand, cpu: u32, clock_ns: u64, is_bloc
     }
 }
 
-/// Counts the run of the task that has run on a CPU.
+/// Counts the run of the current task of a CPU, up to now.
 #[inline(always)]
 pub fn count_run<H: DemandHost>(cpu: u32, clock_ns: u64) {
     let Some(running) = H::running(cpu) else { return };
@@ -208,7 +216,7 @@ pub fn count_run<H: DemandHost>(cpu: u32, clock_ns: u64) {
     spread::<H>(cpu, place, Amount::Wanted, position_ns, end_ns);
 }
 
-/// Adds the time from `from_ns` to `to_ns` to the slots that it covers.
+/// Adds the time from `from_ns` to `to_ns` to each slot that overlaps it.
 #[inline(always)]
 fn spread<H: DemandHost>(cpu: u32, place: u64, amount: Amount, from_ns: u64, to_ns: u64) {
     let Some(slots) = H::slots(place) else { return };
@@ -229,7 +237,7 @@ fn spread<H: DemandHost>(cpu: u32, place: u64, amount: Amount, from_ns: u64, to_
     H::spread(cpu);
 }
 
-/// Adds the span in [`Running`] to the slots that it covers.
+/// Adds the time span in [`Running`] to each slot that overlaps the span.
 #[inline(always)]
 pub fn spread_all<H: DemandHost>(cpu: u32) {
     let Some(running) = H::running(cpu) else { return };
@@ -244,7 +252,7 @@ pub fn spread_all<H: DemandHost>(cpu: u32) {
     H::repeat(LONGEST as u32, Step::Spread, cpu);
 }
 
-/// Adds the part of the span that lies in the next slot. Returns true if no part is left.
+/// Adds the part of the time span that lies in the next slot. Returns true if no part of the span is left.
 #[inline(always)]
 pub fn spread_step<H: DemandHost>(cpu: u32) -> bool {
     let Some(running) = H::running(cpu) else { return true };

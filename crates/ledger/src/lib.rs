@@ -1,9 +1,9 @@
-//! Types and constants that both sides of cgscope share: the bucket function, the records that the kernel side sends to user
-//! space, the kernel fields that are read, and the names of all losses.
+//! The types and constants that the BPF side and user space share: the bucket function, the records that the BPF side sends, the
+//! kernel fields that it reads, and the names of all losses.
 //!
-//! The crate is `no_std`, without dependencies or features, so the BPF side and user space compile exactly the same code.
+//! The crate is `no_std` and has no dependencies and no cargo features, so both sides compile exactly the same code.
 #![no_std]
-// The inline assembly of `verifier` needs this feature.
+// The inline assembly in `verifier` needs this compiler feature.
 #![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch))]
 
 pub mod accounts;

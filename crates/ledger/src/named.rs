@@ -1,16 +1,17 @@
-//! A macro for enums whose variants have a name and other constants.
+//! A macro that declares an enum whose variants have a name and other constants.
 
-/// Declares an enum, its `ALL`, and a `const fn` for each column of its table. The parentheses repeat the column names.
+/// Declares an enum, its list `ALL`, and a `const fn` for each column of the table. The parentheses after the enum's name repeat
+/// the names of the columns.
 #[macro_export]
 macro_rules! named {
-    // The short form: the only column is the name.
+    // This short form has only one column: the name.
     ($(#[$about:meta])* $enum:ident { $($(#[$doc:meta])* $variant:ident = $name:literal,)+ }) => {
         $crate::named! {
             $(#[$about])*
             #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
             #[repr(u32)]
             pub enum $enum (name,) {
-                /// The name in every output.
+                /// The name of the variant in every output.
                 name: &'static str,
             }
             $($(#[$doc])* $variant = $name;)+
@@ -26,7 +27,7 @@ macro_rules! named {
         pub enum $enum { $($(#[$doc])* $variant,)+ }
 
         impl $enum {
-            /// All variants, in order.
+            /// All variants, in the order of their declaration.
             pub const ALL: [Self; [$(stringify!($variant)),+].len()] = [$(Self::$variant,)+];
 
             const fn row(self) -> ($($type,)+) {

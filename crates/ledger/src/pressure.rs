@@ -1,11 +1,13 @@
-//! Pressure: how long at least one task of a cgroup waited for a CPU. Time in which tasks were at a limit is separate.
+//! Pressure: how long at least one task of a cgroup waited for a CPU. The time in which tasks were at a limit (out of quota or
+//! runtime) is counted separately.
 //!
-//! The figure is the length of a union of waits, for each cgroup and CPU. The union of a parent cannot be computed from the
-//! unions of its children, so each wait counts for its cgroup and all ancestors. Waits on a CPU end in order, under its run queue
-//! lock. When a wait ends, it is already split: the time at a limit comes first, the time behind other tasks last.
+//! Pressure is the length of the union of all waits, for each cgroup and CPU. The union of a parent cannot be computed from the
+//! unions of its children, so each wait counts for its cgroup and all ancestors. The waits on a CPU are counted in the order of
+//! their ends, under the CPU's run queue lock. When a wait ends, the ledger has already split it: first the time at a limit, then
+//! the time for which other tasks ran.
 //!
-//! [`Batch`] gathers waits for up to 4 ms, so that most switches touch no union. It gathers waits that do not overlap. On a busy
-//! CPU, it also gathers waits that began while another task of the cgroup waited without a gap.
+//! A [`Batch`] combines the waits of up to 4 ms, so that most switches update no union. Waits can be combined if they do not
+//! overlap. On a busy CPU, waits can also overlap, if each wait began while another task of the cgroup waited without a gap.
 
 use crate::{
     Loss,
@@ -13,27 +15,29 @@ use crate::{
     verifier::{add_atomic, get, set},
 };
 
-/// Entries in the table of a CPU, one for each cgroup. A power of two.
+/// Number of entries in the table of a CPU, one for each cgroup. It is a power of two.
 pub const ENTRIES: usize = 128;
-/// Number of entries that are tried for a cgroup, starting at the entry of its hash.
+/// Number of entries that a cgroup may use, starting at the entry of its hash.
 pub const PROBES: usize = 8;
-/// Maximum number of levels that a wait counts for: its cgroup and the nearest ancestors.
+/// Maximum number of levels for which a wait counts: the cgroup and its nearest ancestors.
 pub const LEVELS: usize = 16;
-/// Binary logarithm of the maximum length of a batch, ns: 4 ms. A reading misses at most that much on a CPU, and nothing while
-/// tasks wait there.
+/// Binary logarithm of the maximum length of a batch, ns (4 ms). A reading misses at most this much waiting time on a CPU, and
+/// nothing while tasks wait there.
 const BATCH_SHIFT: u32 = 22;
-/// Binary logarithm of the time, ns, from which a batch is counted at once: the next wait may be long after it.
+/// Binary logarithm of a time, ns. A batch that one wait extends by more is counted at once, because the next wait may end much
+/// later.
 const LONG_SHIFT: u32 = 20;
 
-/// What this module needs of its host.
+/// The functions that this module needs from its host.
 pub trait PressureHost: Host {
-    /// Returns the pressure on a CPU.
+    /// Returns the pressures of the cgroups on a CPU.
     fn pressures(cpu: u32) -> Option<&'static mut Pressures>;
     /// Returns the batch of a CPU.
     fn batch(cpu: u32) -> Option<&'static mut Batch>;
-    /// Calls [`count_batch`] through a function that the verifier checks only once. Such a function takes only numbers.
+    /// Calls [`count_batch`] from a separate function, so that the verifier checks it only once. The parameters of such a
+    /// function must be numbers.
     fn count_batch(cpu: u32);
-    /// Adds to the sums that are kept for a cgroup. Returns false if the cgroup has no entry.
+    /// Adds `more` to the sums of a cgroup in the table of exited tasks. Returns false if the table has no entry for the cgroup.
     fn keep(cgroup_id: u64, more: KeptPressure) -> bool;
     /// Returns whether no other task waits on the run queue of the task with this handle.
     fn is_alone(task: u64) -> bool;
@@ -41,39 +45,39 @@ pub trait PressureHost: Host {
     fn cgroup_of(task: u64) -> u64;
     /// Returns the handle of the cgroup that owns the task's queue. It differs from [`Self::cgroup_of`] while the task moves.
     fn cgroup_of_queue(task: u64) -> u64;
-    /// Returns the id of the cgroup with this handle; for 0, the id of the root.
+    /// Returns the id of the cgroup with this handle; for the handle 0, the id of the root.
     fn id_of(cgroup: u64) -> u64;
-    /// Returns the handle of the parent of the cgroup with this handle; 0: none.
+    /// Returns the handle of the parent of the cgroup with this handle; 0 if it has no parent.
     fn above(cgroup: u64) -> u64;
 }
 
-/// The latest waits on a CPU, if they belong to one cgroup and were not at a limit.
+/// The latest waits on a CPU, as long as they belong to one cgroup and none was at a limit.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Batch {
-    /// Id of the cgroup; [`IDLE`]: no wait can be added.
+    /// Id of the cgroup; [`IDLE`] if no wait can be added.
     pub who: u64,
-    /// Start of the batch, ns of `rq->clock`. Earlier time is already counted.
+    /// Start of the batch, ns of `rq->clock`. Time before the start is already counted.
     pub start_ns: u64,
     /// End of the latest wait, ns of `rq->clock`.
     pub end_ns: u64,
-    /// Length of the union of the batch's waits, ns; 0: it is already counted.
+    /// Length of the union of the batch's waits, ns; 0 if the batch is already counted.
     pub len_ns: u64,
-    /// From `solid_ns` to `end_ns`, a task of the cgroup waited all the time, in this batch or earlier ones.
+    /// From `solid_ns` to `end_ns`, at least one task of the cgroup waited at any time. Waits of earlier batches count too.
     pub solid_ns: u64,
-    /// From `filled_ns` to `start_ns`, a task of the cgroup waited all the time.
+    /// From `filled_ns` to `start_ns`, at least one task of the cgroup waited at any time.
     pub filled_ns: u64,
 }
 
 impl Batch {
-    /// Adds a wait. Returns false if the wait does not fit. The conditions are computed as one number, which is compared once.
-    /// Separate comparisons would narrow the ranges of values that are used later, and the verifier would follow each
-    /// combination.
+    /// Adds a wait to the batch. Returns false if the wait does not fit. All conditions are combined in one number, so that there
+    /// is a single comparison. With separate comparisons, the verifier would narrow value ranges after each of them and follow
+    /// every combination.
     #[inline(always)]
     pub fn add(&mut self, who: u64, queued_ns: u64, clock_ns: u64) -> bool {
         let (end_ns, solid_ns) = (get(&mut self.end_ns), get(&mut self.solid_ns));
         let after_ns = queued_ns.wrapping_sub(end_ns);
-        // All ones if the wait began before the previous wait ended.
+        // All bits are set if the wait began before the previous wait ended.
         let overlaps = ((after_ns as i64) >> (u64::BITS - 1)) as u64;
         let new_ns = clock_ns.wrapping_sub(end_ns).wrapping_sub(after_ns & !overlaps);
         let since_solid_ns = queued_ns.wrapping_sub(solid_ns);
@@ -90,8 +94,7 @@ impl Batch {
 }
 
 impl Batch {
-    /// Adds a wait that covers the whole batch, so that the places of the batch's gaps do not matter. Returns false for other
-    /// waits.
+    /// Adds a wait that covers the whole batch, so that gaps within the batch do not matter. Returns false for other waits.
     #[inline(always)]
     fn cover(&mut self, ended: &Ended) -> bool {
         let Ended { who, queued_ns, clock_ns, limit_ns, .. } = *ended;
@@ -103,8 +106,8 @@ impl Batch {
         {
             return false;
         }
-        // If there may be gaps before the batch, it now begins with this wait. [`Union::add`] finds the part that is already
-        // counted.
+        // If there may be gaps before the batch, the batch now begins with this wait. [`Union::add`] finds out which part is
+        // already counted.
         let from_ns = if queued_ns < filled_ns { queued_ns } else { start_ns };
         let len_ns = clock_ns.wrapping_sub(from_ns);
         if len_ns >> (if queued_ns < filled_ns { LONG_SHIFT } else { BATCH_SHIFT }) != 0 {
@@ -124,25 +127,25 @@ impl Batch {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// Id of the cgroup; 0: an empty entry.
+    /// Id of the cgroup; 0 if the entry is empty.
     pub id: u64,
-    /// Id of the parent cgroup; 0: none.
+    /// Id of the parent cgroup; 0 if there is none.
     pub parent: u64,
-    /// When the cgroup got the entry, ns of `rq->clock`. If this changes, the entry was evicted in between.
+    /// When the cgroup got the entry, ns of `rq->clock`. If this time changes, the entry was evicted and used again.
     pub born_ns: u64,
     /// When the latest wait ended, ns of `rq->clock`.
     pub last_ns: u64,
-    /// Not 0: waits at a limit have been counted. Until then, `some` equals `contention` and is not kept.
+    /// Not 0 if a wait at a limit has been counted. Until then, `some` would equal `contention`, so it is not updated.
     pub has_limits: u64,
-    /// Union of the waits without their time at a limit.
+    /// Union of the waits, without their time at a limit.
     pub contention: Union,
     /// Union of the whole waits.
     pub some: Union,
 }
 
 impl Entry {
-    /// Clears the entry for another cgroup. The id is written last, so that a reader without the lock cannot mix up two cgroups.
-    /// The words are written one by one, because together they would become a call of BPF's slow `memset`.
+    /// Clears the entry for use by another cgroup. The id is written last, so that a reader without the lock does not confuse two
+    /// cgroups. Each word is written separately, because the compiler would turn a single write into a slow `memset` call.
     #[inline(always)]
     fn begin(&mut self, id: u64, parent: u64, clock_ns: u64) {
         set(&mut self.id, 0);
@@ -163,7 +166,8 @@ impl Entry {
     }
 }
 
-/// Pressure of a cgroup that has no entry in the tables of the CPUs, summed over CPUs, as if its waits never overlapped.
+/// Pressure of a cgroup that has no entry in the tables of the CPUs. It is the sum of its waits on all CPUs, as if they never
+/// overlapped.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeptPressure {
@@ -171,12 +175,12 @@ pub struct KeptPressure {
     pub contention_ns: u64,
     /// Sum of the whole waits, ns.
     pub whole_ns: u64,
-    /// Maximum excess of these sums, ns.
+    /// Maximum amount by which these sums are too large, ns.
     pub uncertain_ns: u64,
 }
 
 impl KeptPressure {
-    /// Adds to the sums. Several CPUs may do so at the same time.
+    /// Adds to the sums. Several CPUs may call this at the same time.
     #[inline(always)]
     pub fn add(&mut self, more: Self) {
         add_atomic(&mut self.contention_ns, more.contention_ns);
@@ -185,32 +189,32 @@ impl KeptPressure {
     }
 }
 
-/// The table of one CPU. Only programs that hold its run queue lock write the table.
+/// The table of pressures of one CPU. Only programs that hold the CPU's run queue lock write this table.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Pressures {
-    /// The [handle](crate::host::Task::handle) of the task whose wait is counted.
+    /// The [handle](crate::host::Task::handle) of the task whose wait is being counted.
     pub task: u64,
-    /// No wait that is still uncounted began before this time, ns of `rq->clock`.
+    /// All waits that are not counted yet began at or after this time, ns of `rq->clock`.
     quiet_ns: u64,
-    /// Not 0: no other task waited when the batch began.
+    /// Not 0 if no other task waited when the batch began.
     is_alone: u64,
     /// How long the first wait of the batch was at a limit, ns.
     limit_ns: u64,
     /// Time of the latest search for entries, ns of `rq->clock`.
     clock_ns: u64,
-    /// Id of the cgroup of the next level. [`add_level`] also needs its handle.
+    /// Id of the cgroup that is the next level. [`add_level`] also needs its handle.
     id: u64,
     handle: u64,
     is_missing: u64,
     levels: u64,
-    /// Number of levels for which the batch is not counted yet, from the lowest one up.
+    /// Number of levels for which the batch is not counted yet. The topmost levels are counted first.
     uncounted: u64,
-    /// Entries of the batch's cgroup and its ancestors, or [`NOWHERE`].
+    /// Indices of the entries for the batch's cgroup and its ancestors, or [`NOWHERE`].
     places: [u64; LEVELS],
-    /// Ids of the cgroups at [`NOWHERE`].
+    /// Ids of the cgroups whose index is [`NOWHERE`].
     ids: [u64; LEVELS],
-    /// The entries, as a hash table.
+    /// The entries of the hash table.
     pub entries: [Entry; ENTRIES],
 }
 
@@ -254,7 +258,7 @@ impl Pressures {
         unsafe { &mut *self.entries.as_mut_ptr().add(place as usize & (ENTRIES - 1)) }
     }
 
-    /// Adds the entry at `place` as the next level of the batch.
+    /// Adds the entry at index `place` as the next level of the batch.
     #[inline(always)]
     fn add_place(&mut self, place: u64) {
         let clock_ns = get(&mut self.clock_ns);
@@ -291,7 +295,7 @@ impl Pressures {
         found
     }
 
-    /// Returns the place for a new cgroup: the entry that was used longest ago. An empty entry was never used.
+    /// Returns the index at which a new cgroup may be entered: an empty entry, or else the least recently used one.
     #[inline(always)]
     fn oldest(&mut self, id: u64) -> u64 {
         let first = first_place(id);
@@ -306,7 +310,7 @@ impl Pressures {
     }
 }
 
-/// In place of an index: the cgroup has no entry.
+/// Used instead of an index: the cgroup has no entry.
 const NOWHERE: u64 = u64::MAX;
 
 #[inline(always)]
@@ -318,19 +322,19 @@ const fn first_place(id: u64) -> u64 {
 /// A wait or wait segment that does not fit into the batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
-    /// The CPU on which it ends.
+    /// The CPU on which the wait ended.
     pub cpu: u32,
     /// Id of the task's cgroup.
     pub who: u64,
-    /// When it began, ns of `rq->clock`.
+    /// When the wait began, ns of `rq->clock`.
     pub queued_ns: u64,
-    /// When it ended, ns of `rq->clock`.
+    /// When the wait ended, ns of `rq->clock`.
     pub clock_ns: u64,
-    /// How long it was at a limit, ns. That time is at its start.
+    /// How long the wait was at a limit, ns. This time is at the start of the wait.
     pub limit_ns: u64,
 }
 
-/// Counts a wait that does not fit into the batch: counts the batch, and begins a new one.
+/// Counts a wait that does not fit into the batch: counts the old batch, and begins a new batch with this wait.
 #[inline(always)]
 pub fn press<H: PressureHost>(ended: Ended) {
     let Some(batch) = H::batch(ended.cpu) else { return };
@@ -340,7 +344,7 @@ pub fn press<H: PressureHost>(ended: Ended) {
     H::count_batch(ended.cpu);
     let Some(table) = H::pressures(ended.cpu) else { return };
     let task = get(&mut table.task);
-    // A wait that overlaps the previous one was not alone. `is_alone` is called last, because it takes longest.
+    // A wait that overlaps the previous wait was not the only one. `is_alone` is the slowest check, so it is called last.
     let is_overlapping = ended.queued_ns < get(&mut batch.end_ns);
     let is_alone = u64::from(!is_overlapping && H::is_alone(task));
     set(&mut table.is_alone, is_alone);
@@ -378,7 +382,7 @@ pub fn press<H: PressureHost>(ended: Ended) {
     }
 }
 
-/// Finds or adds the entries for a wait of `task`: for its cgroup and the ancestors.
+/// Finds or adds the entries for the cgroup of `task` and the cgroup's ancestors.
 #[inline(always)]
 fn find_places<H: PressureHost>(table: &mut Pressures, task: u64, ended: Ended) {
     set(&mut table.levels, 0);
@@ -389,17 +393,18 @@ fn find_places<H: PressureHost>(table: &mut Pressures, task: u64, ended: Ended) 
         set(&mut table.levels, 0);
         let mut cgroup = H::cgroup_of(task);
         if H::id_of(cgroup) != ended.who {
-            // The task is moving to that cgroup, but waited in another.
+            // The task is moving to that cgroup, but it waited in another cgroup.
             cgroup = H::cgroup_of_queue(task);
         }
         set(&mut table.handle, cgroup);
-        // Not `ended.who`: that cgroup may lack the cpu controller. Then only an ancestor has a queue.
+        // `ended.who` cannot be used here, because that cgroup may lack the cpu controller. In that case only an ancestor has a
+        // queue.
         set(&mut table.id, H::id_of(cgroup));
         H::repeat(LEVELS as u32, Step::AddLevels, ended.cpu);
     }
 }
 
-/// Finds the entry of the next level. Returns true if there is no next level, or if it has no entry.
+/// Finds the entry of the next level. Returns true if there is no next level, or if the next level has no entry.
 #[inline(always)]
 pub fn find_level<H: PressureHost>(cpu: u32) -> bool {
     let Some(table) = H::pressures(cpu) else { return true };
@@ -418,7 +423,7 @@ pub fn find_level<H: PressureHost>(cpu: u32) -> bool {
     false
 }
 
-/// Finds or adds the entry of the next level. Returns true if there is no next level.
+/// Finds or adds the entry of the next level. Returns true if there is no further level.
 #[inline(always)]
 pub fn add_level<H: PressureHost>(cpu: u32) -> bool {
     let Some(table) = H::pressures(cpu) else { return true };
@@ -445,7 +450,7 @@ pub fn add_level<H: PressureHost>(cpu: u32) -> bool {
     false
 }
 
-/// Counts the batch of a CPU unless it is already counted. Waits can be added to the batch after that.
+/// Counts the batch of a CPU, unless it is already counted. After that, further waits can be added to the batch.
 #[inline(always)]
 pub fn count_batch<H: PressureHost>(cpu: u32) {
     let Some(batch) = H::batch(cpu) else { return };
@@ -453,7 +458,7 @@ pub fn count_batch<H: PressureHost>(cpu: u32) {
     if get(&mut batch.len_ns) == 0 {
         return;
     }
-    // `count_level` counts this number down.
+    // `count_level` decrements this number.
     let levels = get(&mut table.levels);
     set(&mut table.uncounted, levels);
     H::repeat(levels as u32, Step::CountLevels, cpu);
@@ -463,7 +468,7 @@ pub fn count_batch<H: PressureHost>(cpu: u32) {
     set(&mut batch.filled_ns, solid_ns);
 }
 
-/// Counts the batch for one level. Returns true if no level is left.
+/// Counts the batch for one cgroup: its own or an ancestor. Returns true if all levels are counted.
 #[inline(always)]
 pub fn count_level<H: PressureHost>(cpu: u32) -> bool {
     let Some(batch) = H::batch(cpu) else { return true };
@@ -482,7 +487,7 @@ pub fn count_level<H: PressureHost>(cpu: u32) -> bool {
     if place == NOWHERE {
         // SAFETY: the mask keeps the index within the array.
         let id = get(unsafe { &mut *table.ids.as_mut_ptr().add((left - 1) as usize & (LEVELS - 1)) });
-        // Earlier waits may have covered all of this wait.
+        // Other waits may have covered all of this wait.
         let more = KeptPressure { contention_ns: behind_ns, whole_ns: len_ns, uncertain_ns: len_ns };
         if !H::keep(id, more) {
             H::lost(Loss::PressureForgotten);
@@ -496,13 +501,13 @@ pub fn count_level<H: PressureHost>(cpu: u32) -> bool {
         set(&mut entry.has_limits, 1);
     }
     if get(&mut entry.has_limits) != 0 {
-        // A task at a limit is not on the run queue, so quiet times are unknown.
+        // A task at a limit is not on the run queue, so it is unknown when no task waited.
         entry.some.add(start_ns, end_ns, len_ns, 0);
     }
     if behind_ns != 0 {
         entry.contention.add(start_ns + limit_ns, end_ns, behind_ns, quiet_ns);
         if !H::throttles_tasks() {
-            // The kernel throttles whole queues, so the quota may have run out during the wait, even several times.
+            // This kernel throttles whole queues, so the quota may have run out at any time during the wait, even several times.
             let uncertain_ns = get(&mut entry.contention.uncertain_ns);
             set(&mut entry.contention.uncertain_ns, uncertain_ns + limit_ns.min(behind_ns));
         }
@@ -513,10 +518,10 @@ pub fn count_level<H: PressureHost>(cpu: u32) -> bool {
 #[cfg(test)]
 pub(crate) mod tests;
 
-/// Number of spans that a union keeps separate. Older spans are merged.
+/// Number of spans that a union stores separately. Older spans are merged into one.
 pub const SPANS: usize = 4;
 
-/// A span of time. `len_ns` of it belong to the union; the rest are gaps, whose places are unknown.
+/// A span of time. If it was merged, only `len_ns` of it belong to the union. The rest are gaps at unknown times.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
@@ -524,12 +529,12 @@ pub struct Span {
     pub start_ns: u64,
     /// End, ns of `rq->clock`.
     pub end_ns: u64,
-    /// Length without the gaps, ns; 0: no span.
+    /// Length without the gaps, ns; 0 if there is no span.
     pub len_ns: u64,
 }
 
-/// A union of spans: its length, and its latest spans. A new span ends no earlier than those before, except after a switch that
-/// the hook did not see.
+/// A union of time spans. It stores its length and the latest spans. Spans are added in the order of their ends, except after a
+/// switch that the hook did not see.
 ///
 /// The verifier requires that all state is read and written as volatile, see [`look_back`](crate::look_back).
 #[repr(C)]
@@ -537,14 +542,15 @@ pub struct Span {
 pub struct Union {
     /// Length of the union, ns.
     pub total_ns: u64,
-    /// Maximum error of `total_ns`, ns. It arises if a span begins within a merged span, whose gaps have unknown places.
+    /// Maximum error of `total_ns`, ns. It grows when a new span begins within a merged span, whose gaps are at unknown times.
     pub uncertain_ns: u64,
-    /// The latest spans, the newest first. They neither overlap nor touch. The oldest one may be several merged spans.
+    /// The latest spans, newest first. These spans neither overlap nor touch. The oldest span may be several spans that were
+    /// merged.
     pub spans: [Span; SPANS],
 }
 
 impl Union {
-    /// Adds a span. `quiet_ns`: neither this span nor any later one begins before this time.
+    /// Adds a span. `quiet_ns` is a time: this span and all later ones begin at or after it.
     #[inline(always)]
     pub fn add(&mut self, start_ns: u64, end_ns: u64, len_ns: u64, quiet_ns: u64) {
         let mut new = Span { start_ns, end_ns, len_ns };
@@ -562,14 +568,15 @@ impl Union {
         self.total_ns = get(&mut self.total_ns) + new.len_ns - known_ns;
     }
 
-    /// Returns the newest span if it reaches to `start_ns`.
+    /// Returns the newest span if it ends at or after `start_ns`.
     #[inline(always)]
     fn overlapped(&mut self, start_ns: u64) -> Option<Span> {
         let old = read(&mut self.spans[0]);
         (old.len_ns != 0 && old.end_ns >= start_ns).then_some(old)
     }
 
-    /// Joins two spans that overlap or touch. If gaps may be covered, takes the mean of the smallest and the largest overlap.
+    /// Joins two spans that overlap or touch. If a gap may lie in the overlap, the overlap is taken as the mean of its minimum
+    /// and maximum.
     #[inline(always)]
     fn joined(&mut self, old: Span, new: Span) -> Span {
         let (start_ns, from_ns) = sorted(old.start_ns, new.start_ns);
@@ -593,7 +600,7 @@ impl Union {
         set(&mut self.spans[SPANS - 1].len_ns, 0);
     }
 
-    /// Makes `new` the newest span. Merges the two oldest spans if all places are in use.
+    /// Makes `new` the newest span. Merges the two oldest spans if all entries are in use.
     #[inline(always)]
     fn push(&mut self, new: Span) {
         let last = SPANS - 1;
@@ -611,10 +618,11 @@ impl Union {
 }
 
 impl Span {
-    /// Returns how much of the union lies in a part of the span that is `shared_ns` long: the minimum and the maximum, ns.
+    /// Returns how much of a part of this span belongs to the union, ns: the minimum and the maximum. The part is `shared_ns`
+    /// long.
     #[inline(always)]
     fn part(&self, shared_ns: u64) -> (u64, u64) {
-        // A reader without the lock may see the start of one span together with the end of another.
+        // A reader without the lock may see the start of one span with the end of another.
         let gaps_ns = self.end_ns.wrapping_sub(self.start_ns).saturating_sub(self.len_ns);
         let (most_ns, _) = sorted(self.len_ns, shared_ns);
         (shared_ns.saturating_sub(gaps_ns), most_ns)

@@ -13,11 +13,11 @@ pub const TRACED: u32 = 0x8;
 pub const PARKED: u32 = 0x40;
 /// TASK_DEAD: the state of a task at its last switch.
 pub const DEAD: u32 = 0x80;
-/// TASK_NOLOAD: with TASK_UNINTERRUPTIBLE, the state of a kernel thread without work.
+/// TASK_NOLOAD. Together with TASK_UNINTERRUPTIBLE, it is the state of a kernel thread that has no work.
 pub const NOLOAD: u32 = 0x400;
 /// TASK_RTLOCK_WAIT.
 pub const RTLOCK_WAIT: u32 = 0x1000;
 /// TASK_FROZEN.
 pub const FROZEN: u32 = 0x8000;
-/// TASK_IDLE, which has a letter of its own since 4.14.
+/// TASK_IDLE. Since 4.14 this state has its own letter.
 pub const IDLE: u32 = UNINTERRUPTIBLE | NOLOAD;

@@ -1,22 +1,22 @@
-//! The record that `cgscope sample` reads about each thread: what the thread does at one moment. A task iterator writes the
+//! The record that `cgscope sample` reads for each thread. It describes the thread at one moment. A task iterator writes the
 //! record, in a separate BPF object that needs no hook (`ebpf/src/sample.rs`).
 
 use crate::accounts::FRAMES;
 
-/// A record of one thread. In the stream, [`Self::frames`] kernel return addresses follow it, the innermost first. The last
-/// record of a reading has [`END`] set. Its [`Self::tid`] is the number of threads that were visited.
+/// The record of one thread. In the stream, [`Self::frames`] kernel return addresses follow the record, innermost first. The last
+/// record of a reading has [`END`] set. In that record, [`Self::tid`] is the number of threads that the iterator has visited.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadRecord {
     /// [`END`], [`ON_CPU`], [`DISPLACED`], [`ON_RQ`], [`THROTTLED`], [`IOWAIT`], [`HAS_SYSCALL`].
     pub flags: u32,
-    /// Number of return addresses that follow.
+    /// Number of return addresses that follow the record.
     pub frames: u32,
     /// Thread id.
     pub tid: u32,
     /// Process id.
     pub tgid: u32,
-    /// NUL-padded name.
+    /// Name of the thread, padded with NUL bytes.
     pub comm: [u8; 16],
     /// Id of the cgroup in the hierarchy that [`crate::wire::Config::cgroup_v2`] selects; 0 if not requested.
     pub cgroup_id: u64,
@@ -28,31 +28,31 @@ pub struct ThreadRecord {
     pub cpu: u32,
     /// Real user id of the thread.
     pub uid: u32,
-    /// With [`HAS_SYSCALL`]: number of the system call that the thread executes; negative: none.
+    /// If [`HAS_SYSCALL`] is set: number of the system call that the thread executes; negative if it executes none.
     pub syscall: i32,
     /// Unused.
     pub padding: u32,
 }
 
-/// In [`ThreadRecord::flags`]: the last record, which follows all threads.
+/// In [`ThreadRecord::flags`]: this is the last record, after the records of all threads.
 pub const END: u32 = 1;
 /// In [`ThreadRecord::flags`]: the thread is on a CPU.
 pub const ON_CPU: u32 = 2;
-/// In [`ThreadRecord::flags`]: the thread was on a CPU until the reader switched in on that CPU to read.
+/// In [`ThreadRecord::flags`]: the thread was on a CPU until the reader switched in on the same CPU.
 pub const DISPLACED: u32 = 4;
 /// In [`ThreadRecord::flags`]: the thread is on a run queue.
 pub const ON_RQ: u32 = 8;
-/// In [`ThreadRecord::flags`]: an exhausted quota took the thread off its CPU, or keeps it from running.
+/// In [`ThreadRecord::flags`]: the thread cannot run because a quota is used up.
 pub const THROTTLED: u32 = 16;
-/// In [`ThreadRecord::flags`]: `task_struct.in_iowait`.
+/// In [`ThreadRecord::flags`]: `task_struct.in_iowait` is set.
 pub const IOWAIT: u32 = 32;
-/// In [`ThreadRecord::flags`]: the thread is blocked, and its system call was read.
+/// In [`ThreadRecord::flags`]: the thread is blocked, and the number of its system call was read.
 pub const HAS_SYSCALL: u32 = 64;
 
-/// Maximum size of a record with its addresses, bytes.
+/// Maximum size of a record and its return addresses, bytes.
 pub const LONGEST: usize = size_of::<ThreadRecord>() + FRAMES * size_of::<u64>();
 
-/// Settings that user space writes before it loads the program. Only requested data is read.
+/// Settings that user space writes before it loads the program. The iterator reads only the data that user space requested.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadsConfig {
@@ -60,9 +60,10 @@ pub struct ThreadsConfig {
     pub all_states: u64,
     /// 1: read the system call of blocked threads.
     pub syscall: u64,
-    /// Bytes of return addresses to read of each thread that is off its CPU: a multiple of 8, at most `8 * FRAMES`; 0: none.
+    /// Maximum size of the return addresses that are read for each thread off its CPU, bytes: a multiple of 8, at most `8 *
+    /// FRAMES`; 0 to read none.
     pub stack_bytes: u64,
-    /// 1: report only threads in the table of selected ids ([`crate::wire::SELECT_PROCESS`], [`crate::wire::SELECT_THREAD`]).
+    /// 1: report only the threads in the table of selected ids ([`crate::wire::SELECT_PROCESS`], [`crate::wire::SELECT_THREAD`]).
     pub selected_only: u64,
     /// 1: read the user of each thread.
     pub uid: u64,
@@ -70,11 +71,11 @@ pub struct ThreadsConfig {
     pub cgroup: u64,
 }
 
-/// Names of the object's map, program and global that are not in [`crate::wire::names`].
+/// Names of this object's map, program and global, if they are not in [`crate::wire::names`].
 pub mod names {
-    /// `static`: [`super::ThreadsConfig`].
+    /// `static` of the type [`super::ThreadsConfig`].
     pub const THREADS: &str = "THREADS";
-    /// Task iterator.
+    /// The task iterator.
     pub const LOOK_AT_THREADS: &str = "look_at_threads";
 }
 

@@ -1,29 +1,30 @@
 //! A clock of throttled time that cgscope keeps on kernels without one ([`crate::Feature::ThrottleClock`]).
 
-/// Number of clocks for each CPU. A power of two.
+/// Number of clocks of each CPU, a power of two.
 pub const CLOCKS: usize = 256;
-/// Number of entries that are tried for a clock, starting at the entry of its hash.
+/// Number of entries that a clock may use, starting at the entry of its hash.
 pub const CLOCK_PROBES: usize = 8;
 
-/// How long a cgroup's queue on a CPU was in a hierarchy out of quota.
+/// The clock of one queue: how long the queue was in a hierarchy out of quota.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThrottleClock {
-    /// Address of the queue; 0: an empty entry.
+    /// Address of the queue; 0 if the entry is empty.
     pub cfs_rq: u64,
-    /// Since when the queue is throttled, ns of `rq->clock`; 0: it is not throttled.
+    /// Since when the queue has been throttled, ns of `rq->clock`; 0 if it is not throttled.
     pub since_ns: u64,
-    /// Length of the completed throttled times, ns.
+    /// Total length of the throttled phases that have ended, ns.
     pub sum_ns: u64,
 }
 
-/// The clocks of one CPU. They are written only under its run queue lock. Other CPUs read them without the lock.
+/// The clocks of one CPU. Programs write these clocks only under the CPU's run queue lock. Programs on other CPUs read them
+/// without the lock.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ThrottleClocks {
     /// Number of clocks added so far.
     pub used: u64,
-    /// The entries, as a hash table; see [`clock_place_of`].
+    /// The entries of a hash table, see [`clock_place_of`].
     pub clocks: [ThrottleClock; CLOCKS],
 }
 

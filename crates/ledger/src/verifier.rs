@@ -16,8 +16,8 @@ pub fn set<T>(word: &mut T, value: T) {
     unsafe { write_volatile(from_mut(word), value) };
 }
 
-/// Returns `number`, but hides its value from the compiler. Otherwise the compiler may remove a check that cannot fail, or check
-/// another number that this one is computed from. Then the verifier would not see that this number is within its bounds.
+/// Returns `number` and hides its value from the compiler. Without this, the compiler may remove a bounds check that cannot fail,
+/// or apply it to another number. Then the verifier would not see that `number` is within its bounds.
 #[cfg(target_arch = "bpf")]
 #[inline(always)]
 pub fn opaque(mut number: usize) -> usize {
@@ -34,7 +34,8 @@ pub fn opaque(number: usize) -> usize {
     number
 }
 
-/// Adds to a word atomically. In assembly: core has no `fetch_add` for targets without compare-and-swap (BPF before Linux 5.12).
+/// Adds to a word atomically. It is written in assembly, because core has no `fetch_add` for targets without compare-and-swap
+/// (BPF before Linux 5.12).
 #[cfg(target_arch = "bpf")]
 #[inline(always)]
 pub fn add_atomic(sum: &mut u64, value: u64) {
@@ -44,14 +45,15 @@ pub fn add_atomic(sum: &mut u64, value: u64) {
     };
 }
 
-/// Adds to a word. Tests have one thread.
+/// Adds to a word, without atomic instructions. Each test has only one thread.
 #[cfg(not(target_arch = "bpf"))]
 #[inline(always)]
 pub fn add_atomic(sum: &mut u64, value: u64) {
     *sum = sum.wrapping_add(value);
 }
 
-/// Swaps a word atomically. In assembly: core has no atomics for targets without compare-and-swap (BPF before Linux 5.12).
+/// Swaps a word atomically. It is written in assembly, because core has no atomics for targets without compare-and-swap (BPF
+/// before Linux 5.12).
 #[cfg(target_arch = "bpf")]
 #[inline(always)]
 pub fn exchange(word: &mut u64, value: u64) -> u64 {
@@ -63,7 +65,7 @@ pub fn exchange(word: &mut u64, value: u64) -> u64 {
     value
 }
 
-/// Swaps a word. Tests have one thread.
+/// Swaps a word, without atomic instructions. Each test has only one thread.
 #[cfg(not(target_arch = "bpf"))]
 #[inline(always)]
 pub fn exchange(word: &mut u64, value: u64) -> u64 {

@@ -1,7 +1,8 @@
-//! The wait ledger: splits each wait by cause, into parts that sum to the wait.
+//! The wait ledger: it splits each wait into parts, one for each cause. The parts sum to the length of the wait.
 //!
-//! [`arrive`] ends a wait. [`segment`](crate::segment) keeps its parts on other CPUs. [`split`](crate::split) splits the last
-//! part, with [`history`](crate::history) and [`look_back`](crate::look_back). `booking` adds the result.
+//! [`arrive`] is called when a wait ends. [`segment`](crate::segment) has already stored the parts on other CPUs.
+//! [`split`](crate::split) splits the last part, with the help of [`history`](crate::history) and
+//! [`look_back`](crate::look_back). `booking` adds the parts to the sums of the task.
 
 mod booking;
 pub mod culprits;
@@ -25,39 +26,40 @@ use crate::{
     wire::{CpuCounters, Exited, Start, TaskStorage, Waits},
 };
 
-/// What this module needs of its host: settings, and access to the maps.
+/// The functions that this module needs from its host: settings, and access to the maps.
 pub trait WaitHost: PressureHost {
-    /// The host's type of a task.
+    /// The type that represents a task of the host.
     type Task: Task;
 
-    /// Returns whether culprits are single tasks, not only cgroups.
+    /// Returns whether culprits are single tasks and not only cgroups.
     fn blames_tasks() -> bool;
     /// Returns whether waits are also counted by CPU.
     fn counts_by_cpu() -> bool;
     /// Returns the history of a CPU.
     fn ring(cpu: u32) -> Option<&'static mut Ring>;
-    /// Returns the culprits of waits on a CPU.
+    /// Returns the table of culprits of a CPU.
     fn pairs(cpu: u32) -> Option<&'static mut Pairs>;
     /// Returns a cgroup's entry in the table of exited tasks, if it has one.
     fn exited(cgroup_id: u64) -> Option<&'static mut Exited>;
     /// Returns the counters of a CPU.
     fn cpu_counters(cpu: u32) -> Option<&'static mut CpuCounters>;
-    /// Returns the working memory of this CPU: [`Work::HOOK`] or [`Work::READER`].
+    /// Returns one of the working memories of this CPU: [`Work::HOOK`] or [`Work::READER`].
     fn work(which: u32) -> Option<&'static mut Work>;
-    /// Calls [`look_back::look_back`]. The BPF side does so through a function that the verifier checks only once.
+    /// Calls [`look_back::look_back`]. On the BPF side, the call goes through a separate function, so that the verifier checks it
+    /// only once.
     fn look_back(which: u32);
     /// Calls [`culprits::enter`] in the same way as [`Self::look_back`].
     fn charge(victim: u64, who: u64, ns: u64, clock_ns: u64, packed: u64);
     /// Writes the task's handle to [`Pressures::task`](crate::pressure::Pressures::task), and calls
-    /// [`pressure::press`](crate::pressure::press) in the same way as [`Self::look_back`]. Such a function takes only numbers,
-    /// and to the verifier a handle is no number until it is in memory.
+    /// [`pressure::press`](crate::pressure::press) in the same way as [`Self::look_back`]. The parameters of such a function must
+    /// be numbers, and for the verifier a handle is a number only after it was in memory.
     fn press(task: u64, ended: Ended);
     /// Calls [`split::press_split`] in the same way as [`Self::look_back`].
     fn press_split();
 }
 
-/// Records the wait of `next`, which ends as `next` switches in. The whole wait counts for the cgroup of `storage`. That is the
-/// task's cgroup unless a move was not seen yet.
+/// Records the wait of `next`, which ends because `next` switches in. The whole wait counts for the cgroup of `storage`. This is
+/// the task's cgroup, unless the task has moved to another cgroup and the move was not seen yet.
 #[inline(always)]
 pub fn arrive<H: WaitHost>(
     next: H::Task,
@@ -70,14 +72,15 @@ pub fn arrive<H: WaitHost>(
     let run_delay_ns = next.run_delay_ns();
     let waits = &mut storage.waits;
 
-    // The kernel's increase since the last switch in is the part of this wait on other CPUs.
+    // The time by which the kernel's sum has grown since the last switch in is the part of this wait on other CPUs.
     let elsewhere_ns = run_delay_ns.wrapping_sub(waits.expected_run_delay_ns);
-    // The kernel adds this part after the tracepoint. If the stamp is later than the clock, that sum wraps, and so does this one.
+    // The kernel adds the part on this CPU after the tracepoint. If `last_queued` is later than the clock, the kernel's sum
+    // wraps, and so does this sum.
     let here_ns = if queued_ns == 0 { 0 } else { clock_ns.wrapping_sub(queued_ns) };
     waits.expected_run_delay_ns = run_delay_ns.wrapping_add(here_ns);
 
     if waits.unstamped_since_ns != 0 {
-        // A stamp shows that the task has moved and that the hook missed the move.
+        // If `last_queued` is set, the task has moved to another CPU and the hook missed the move.
         if queued_ns == 0 {
             end_unstamped(next, waits, &storage.start, clock_ns);
         }
@@ -99,8 +102,9 @@ pub fn arrive<H: WaitHost>(
     }
 }
 
-/// Records the wait of `task`, which switched in on `cpu` at `arrived_ns` without the hook and switches out now. The kernel has
-/// already added the whole wait to its sum. The hook saw the moves, so the rest of the wait was on this CPU.
+/// Records a late wait: the hook did not see that `task` switched in on `cpu` at `arrived_ns`, and now the task switches out. The
+/// kernel has already added the whole wait to its sum. The hook saw all moves to other CPUs, so the rest of the wait was on this
+/// CPU.
 #[inline(always)]
 pub fn arrived_unseen<H: WaitHost>(task: H::Task, storage: &mut TaskStorage, cpu: u32, arrived_ns: u64) {
     let run_delay_ns = task.run_delay_ns();
@@ -128,7 +132,7 @@ pub fn arrived_unseen<H: WaitHost>(task: H::Task, storage: &mut TaskStorage, cpu
     storage.start.is_seen = 0;
 }
 
-/// Counts a wait by its length. Returns its bucket.
+/// Counts a wait in the sums and in its histogram bucket. Returns the number of the bucket.
 #[inline(always)]
 fn count<H: WaitHost>(storage: &mut TaskStorage, cpu: u32, wait_ns: u64) -> u64 {
     let waits = &mut storage.waits;
@@ -138,7 +142,7 @@ fn count<H: WaitHost>(storage: &mut TaskStorage, cpu: u32, wait_ns: u64) -> u64 
         waits.max_ns = wait_ns;
     }
     let bucket = bucket_of(wait_ns);
-    // Always in bounds, but the verifier requires the check.
+    // The index is always in bounds, but the verifier requires the check.
     if let Some(count) = storage.histogram.counts.get_mut(bucket) {
         *count = count.wrapping_add(1);
     }
@@ -149,17 +153,18 @@ fn count<H: WaitHost>(storage: &mut TaskStorage, cpu: u32, wait_ns: u64) -> u64 
     bucket
 }
 
-/// Splits and records a wait. Most waits begin and end within one slice.
+/// Splits a wait by cause and records it. Most waits begin and end within one slice of the history.
 #[inline(always)]
 fn enter<H: WaitHost>(next: H::Task, storage: &mut TaskStorage, wait: Wait, ring: &mut Ring) {
     let number = ring.head;
     let latest = ring.slice(number);
     let is_long = latest.who == IDLE && wait.ns > LONGEST_WAKEUP_NS;
     let simple = wait.elsewhere_ns == 0 && storage.start.limit == 0 && H::throttles_tasks() && !is_long;
-    // If short kernel threads, interrupts and stolen time are below a 64th of the slice, the whole slice counts for its cgroup.
+    // If short kernel threads, interrupts and stolen time take less than a 64th of the slice, they are ignored.
     let mixed = (latest.kernel_ns + latest.taken.ns()) << 6 > wait.clock_ns - latest.since_ns;
     if !simple || mixed || latest.since_ns == 0 || wait.queued_ns < latest.since_ns {
-        // The wait goes through memory to hide its values from the verifier, which would otherwise follow each code path to here.
+        // The wait is written to memory to hide its values from the verifier, which would otherwise follow each code path that
+        // leads here.
         if let Some(work) = H::work(Work::HOOK) {
             wait.put(&mut work.wait);
             enter_composed::<H>(next, storage, work);
@@ -167,7 +172,7 @@ fn enter<H: WaitHost>(next: H::Task, storage: &mut TaskStorage, wait: Wait, ring
         return;
     }
     let ran = latest.who;
-    // This precedes the choice of the cause. After it, the verifier would follow this code once for each cause.
+    // This code is before the choice of the cause. After that choice, the verifier would follow this code once for each cause.
     let Wait { queued_ns, clock_ns, cpu, .. } = wait;
     let victim = storage.cgroup_id;
     if !ring.batch.add(victim, queued_ns, clock_ns) {
@@ -195,8 +200,8 @@ fn enter_composed<H: WaitHost>(next: H::Task, storage: &mut TaskStorage, work: &
         split::<H>(next, &storage.start, work, Work::HOOK);
         H::press_split();
     }
-    // A missed move leaves an unexplained part on another CPU, except if the task moved in the nanosecond in which the segment
-    // began.
+    // If the hook missed a move, part of the time on another CPU is unexplained, except if the task moved in the nanosecond in
+    // which the segment began.
     let mut is_move_missed = wait.queued_ns != 0 && storage.start.is_in_doubt::<H>(next, wait.cpu);
     if wait.elsewhere_ns != 0 {
         is_move_missed |= storage.moved.add_to(work, wait.elsewhere_ns) != 0;
@@ -217,8 +222,8 @@ fn enter_composed<H: WaitHost>(next: H::Task, storage: &mut TaskStorage, work: &
     }
 }
 
-/// Begins the wait of a task that was preempted on its way to sleep, with its state already set. Such a task waits on the run
-/// queue, but the kernel does not stamp the wait (`sched_info_depart` checks the state).
+/// Begins the wait of a task that was preempted after it had set its state in order to sleep. Such a task waits on the run queue,
+/// but the kernel does not record when the wait began (`sched_info_depart` checks the state).
 #[inline(always)]
 pub fn begin_unstamped(prev: impl Task, storage: &mut TaskStorage, clock_ns: u64) {
     storage.waits.unstamped_since_ns = clock_ns;
@@ -227,9 +232,9 @@ pub fn begin_unstamped(prev: impl Task, storage: &mut TaskStorage, clock_ns: u64
     storage.start.switches = prev.switches();
 }
 
-/// Ends the wait segment of a `task` that moves to the CPU `to`, and begins the next one. The run queue of the old CPU is locked.
-/// So its history does not change, and its clock is the end of the segment. The new run queue is not locked; its clock may be
-/// old.
+/// Ends the segment of the wait of `task` on its CPU, and begins the next segment on the CPU `to`. The old CPU's run queue is
+/// locked, so its history does not change, and its clock is the end of the segment. The new CPU's run queue is not locked, so its
+/// clock may be out of date.
 #[inline(always)]
 pub fn change_cpu<H: WaitHost>(task: H::Task, storage: &mut TaskStorage, to: u32) {
     if storage.waits.unstamped_since_ns != 0 {
@@ -239,9 +244,9 @@ pub fn change_cpu<H: WaitHost>(task: H::Task, storage: &mut TaskStorage, to: u32
     segment::begin::<H>(task, &mut storage.start, to);
 }
 
-/// Ends the wait of a `task` that moves to another group; a separate wait in the other cgroup follows. The task's run queue must
-/// be locked. Call this before the kernel changes the task's queue. For the kernel, the wait continues, and it adds this part
-/// later. Until then, `run_delay` is less than expected.
+/// Ends the wait of `task`, which moves to another group. A separate wait in the other cgroup follows. The task's run queue must
+/// be locked. Call this function before the kernel changes the task's queue. For the kernel, the wait continues, so the kernel
+/// adds this part to `run_delay` later. Until then, `run_delay` is less than expected.
 #[inline(always)]
 pub fn leave_group<H: WaitHost>(task: H::Task, storage: &mut TaskStorage) {
     let (cpu, clock_ns) = (task.cpu(), task.clock_ns());
@@ -252,27 +257,27 @@ pub fn leave_group<H: WaitHost>(task: H::Task, storage: &mut TaskStorage) {
     }
 }
 
-/// Begins the wait of a `task` that has moved to another group, if the task waits. Call this after the kernel has changed the
-/// task's queue, and before it releases the run queue lock.
+/// Begins the wait of `task` in another group, to which it has moved while it waited. Call this function after the kernel has
+/// changed the task's queue, and before it releases the run queue lock.
 #[inline(always)]
 pub fn enter_group<H: WaitHost>(task: H::Task, start: &mut Start) {
     let (cpu, clock_ns) = (task.cpu(), task.clock_ns());
     if has_stamp_of_wait(task) {
         segment::begin_in_group::<H>(task, start, cpu);
     } else if task.last_queued_ns() == 0 {
-        // The task runs or sleeps, so its next wait begins in the new group.
+        // The task runs or sleeps, so it begins its next wait in the new group.
         segment::run::<H>(task, start, cpu, clock_ns);
     }
 }
 
-/// Returns whether `task` waits, or sleeps on its queue with a stamp.
+/// Returns whether `task` waits, or sleeps on its queue with `last_queued` set.
 #[inline(always)]
 pub fn has_stamp_of_wait(task: impl Task) -> bool {
     task.last_queued_ns() != 0 && task.is_on_queue()
 }
 
-/// Ends a wait that the kernel does not stamp, see [`begin_unstamped`]. If the hook has missed a switch in since,
-/// `unstamped_since_ns` belongs to an earlier wait and is dropped.
+/// Ends a wait whose beginning the kernel does not record, see [`begin_unstamped`]. If the task has switched in since then and
+/// the hook missed it, `unstamped_since_ns` belongs to an earlier wait and is dropped.
 #[inline(always)]
 fn end_unstamped(task: impl Task, waits: &mut Waits, start: &Start, clock_ns: u64) {
     if start.switches == task.switches() {
@@ -282,20 +287,20 @@ fn end_unstamped(task: impl Task, waits: &mut Waits, start: &Start, clock_ns: u6
     waits.unstamped_since_ns = 0;
 }
 
-/// Returns the kernel's increase of `run_delay` since the latest counted wait. It is negative (as `i64`) until the kernel has
-/// added that wait: while the task switches in, and after [`leave_group`].
+/// Returns by how much the kernel has increased `run_delay` since the latest counted wait. The result is negative (as `i64`)
+/// until the kernel has added that wait: while the task switches in, and after [`leave_group`].
 #[inline(always)]
 fn unbooked_ns(task: impl Task, waits: &Waits) -> u64 {
     task.run_delay_ns().wrapping_sub(waits.expected_run_delay_ns)
 }
 
-/// Returns since when `task` has waited in its group and on its CPU, ns of the CPU's clock; 0: it does not wait here.
+/// Returns since when `task` has waited in its group and on its CPU, ns of the CPU's clock; 0 if it does not wait here.
 #[inline(always)]
 pub fn waits_since_ns(task: impl Task, waits: &Waits) -> u64 {
     without_ended(task.last_queued_ns(), unbooked_ns(task, waits)).0
 }
 
-/// Splits the current wait of `task` by cause, up to now. Returns the cause at this moment.
+/// Splits the current wait of `task` by cause, up to now. Returns the cause for which the task waits at this moment.
 #[inline(never)]
 pub fn pending<H: WaitHost>(task: H::Task, storage: &TaskStorage, by_cause: &mut ByCause) -> Cause {
     let (cpu, clock_ns) = (task.cpu(), task.clock_ns());
@@ -320,11 +325,12 @@ pub fn pending<H: WaitHost>(task: H::Task, storage: &TaskStorage, by_cause: &mut
             cause = Cause::Unattributed;
         }
     }
-    // This holds even if no part is known yet: the clock of an idle CPU has stood still since the task left it.
+    // This is also correct if no part is known yet, because the clock of an idle CPU has stood still since the task left the CPU.
     if queued_ns != 0 && task.is_throttled() {
         cause = Cause::Throttled;
     }
-    // The hook may end this wait or a segment at the same time. User space compares the sum with the length of the wait.
+    // The hook may end this wait or segment while this code runs. User space detects this, because it compares the sum of the
+    // parts with the length of the wait.
     if (elsewhere_ns as i64) > 0 {
         storage.moved.add_to(work, elsewhere_ns);
     }

@@ -1,6 +1,6 @@
-//! The records that the kernel side sends to user space, and the storage from which it reads them.
+//! The data that the BPF side and user space exchange: records that the BPF side sends, and the values of BPF maps.
 //!
-//! All types are `repr(C)` without padding. Both sides are built together, so there is no version number.
+//! All types are `repr(C)` and have no padding. Both sides are built together, so there is no version number.
 
 mod accounts;
 pub mod names;
@@ -14,98 +14,104 @@ use crate::{
 };
 pub use accounts::{Accounts, AccountsRecord, Blocked, ExitedThreads, StackCount, StackKey};
 
-/// Maximum number of NUMA nodes that are kept separate. User space gives each node an index, because node numbers can have gaps.
+/// Maximum number of NUMA nodes that are counted separately. User space gives each node an index, because the kernel's node
+/// numbers can have gaps.
 pub const NODES: usize = 16;
 
-/// Number of waits per bucket. The counters only rise, and wrap at 2^32.
+/// Number of waits in each bucket. The counters never decrease, except that they wrap at 2^32.
 pub type Counts = [u32; BUCKETS];
 
-/// The hook's figures about the waits of one task. All only rise, except `expected_run_delay_ns` (which follows the kernel's sum)
-/// and `unstamped_since_ns`. They fill one cache line, so the hook touches two: this one and the line of a bucket.
+/// The hook's figures about the waits of one task. All figures never decrease, except `expected_run_delay_ns` (which follows the
+/// kernel's sum) and `unstamped_since_ns`. The figures fill one cache line. So the hook accesses two lines at a wait: this one,
+/// and the line of a bucket.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waits {
-    /// The `sched_info.run_delay` that the task has at its next switch in, if it does not migrate while it waits.
+    /// The value of `sched_info.run_delay` that the task will have at its next switch in, if it is not moved to another CPU while
+    /// it waits.
     pub expected_run_delay_ns: u64,
     /// Sum of completed waits, ns.
     pub total_ns: u64,
     /// Number of completed waits.
     pub count: u64,
-    /// The longest completed wait since cgscope follows the task, ns.
+    /// The longest wait that has ended since cgscope began to follow the task, ns.
     pub max_ns: u64,
-    /// Since when the task waits after a preemption with its state already set, ns of `rq->clock`; 0: there is no such wait.
+    /// Since when the task has waited after a preemption with its state already set, ns of `rq->clock`; 0 if there is no such
+    /// wait.
     pub unstamped_since_ns: u64,
-    /// Sum of the waits after a preemption with the state already set, ns. The kernel does not count such waits.
+    /// Sum of the waits after such preemptions, ns. The kernel does not count such waits.
     pub unstamped_ns: u64,
-    /// Number of waits in `unstamped_ns`.
+    /// Number of the waits in `unstamped_ns`.
     pub unstamped_count: u64,
-    /// [`INHERIT`] and [`FOLLOWED`]. Written when the task starts; after that, only by the reader.
+    /// [`INHERIT`] and [`FOLLOWED`]. The flags are set when the task starts. After that, only the reader changes them.
     pub flags: u64,
 }
 
-/// In [`Waits::flags`]: the children of this task are followed, too.
+/// In [`Waits::flags`]: cgscope also follows the children of this task.
 pub const INHERIT: u64 = 1;
 
-/// In [`Waits::flags`]: one bit for each of [`FOLLOWERS`], if readings are [shared](Config::shared). Children inherit the bits.
+/// In [`Waits::flags`]: one bit for each of the [`FOLLOWERS`], if readings are [shared](Config::shared). Child tasks inherit the
+/// bits.
 pub const FOLLOWED: u64 = !0 << FOLLOWED_SHIFT;
-/// Number of the lowest bit of [`FOLLOWED`].
+/// Number of the lowest bit in [`FOLLOWED`].
 pub const FOLLOWED_SHIFT: u32 = 8;
-/// Maximum number of viewers that can follow processes and their descendants at the same time.
+/// Maximum number of viewers that can follow processes and their descendants at once.
 pub const FOLLOWERS: u32 = u64::BITS - FOLLOWED_SHIFT;
 
-/// Changes that the reader makes to the [`FOLLOWED`] bits of every task.
+/// The changes that the reader makes to the [`FOLLOWED`] bits of every task.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
     /// Bits to clear.
     pub clear: u64,
-    /// Not 0: each process in the table of selected ids gets the bits of its entry.
+    /// Not 0: each process in the table of selected ids gets the bits in its table entry.
     pub look: u64,
 }
 
-/// Returns a number that identifies a task within this boot. A tid alone is reused. The number is computed once, when cgscope
-/// starts to follow the task: `execve` in a thread gives the thread the tid and start time of its process (`de_thread`).
+/// Returns the serial of a task: a number that identifies the task until the next boot. A tid is not enough, because the kernel
+/// reuses tids. The serial is computed only once, when cgscope begins to follow the task: `execve` in a thread gives the thread
+/// the tid and start time of its process (`de_thread`).
 #[inline(always)]
 pub const fn serial(tid: u32, start_ns: u64) -> u64 {
-    // A tid has at most 22 bits (PID_MAX_LIMIT). Tasks collide only if they have the same tid and start 2^42 ns (73 minutes)
-    // apart, to the nanosecond.
+    // A tid has at most 22 bits (PID_MAX_LIMIT). The serials of two tasks are equal only if both have the same tid and their
+    // starts differ by exactly a multiple of 2^42 ns (73 minutes).
     ((tid as u64) << START_BITS) | (start_ns & ((1 << START_BITS) - 1))
 }
 
-/// Returns the serial of the same task after a move to another cgroup.
+/// Returns the next serial of a task, which it gets when it moves to another cgroup.
 #[inline(always)]
 pub const fn next_serial(serial: u64) -> u64 {
-    // Adds one nanosecond: no other task with that tid starts so close to it.
+    // Adds one nanosecond to the start time in the serial. No other task with this tid starts so soon after.
     (serial & !((1 << START_BITS) - 1)) | (serial.wrapping_add(1) & ((1 << START_BITS) - 1))
 }
 
 const START_BITS: u32 = 42;
 
-/// Calls a macro with the summable readings of a task, in the order of their columns in recordings. This is the only list of
-/// them. [`Totals::by_cause`] is separate.
+/// Calls a macro with those readings of a task that can be summed, in the order of their columns in recordings. No other list of
+/// these readings exists. [`Totals::by_cause`] is separate.
 #[macro_export]
 macro_rules! totals {
     ($with:ident) => {
         $with! {
-            /// Completed waits on a run queue.
+            /// Number of completed waits on a run queue.
             waits,
-            /// Sum of completed waits, ns, including the parts on other CPUs before a migration.
+            /// Sum of the completed waits, ns. If a task was moved while it waited, this includes the time on other CPUs.
             wait_ns,
-            /// The kernel's own sum of waits, ns (`/proc/PID/schedstat`, second field).
+            /// The sum of waits that the kernel keeps, ns (`/proc/PID/schedstat`, second field).
             run_delay_ns,
-            /// Waits after a preemption with the state already set. The kernel does not count these.
+            /// Number of waits after a preemption with the state already set. The kernel does not count these waits.
             unstamped,
             /// Sum of the waits in `unstamped`, ns.
             unstamped_ns,
             /// Time on a CPU, ns.
             on_cpu_ns,
-            /// Voluntary switches.
+            /// Number of voluntary switches.
             voluntary,
-            /// Involuntary switches.
+            /// Number of involuntary switches.
             involuntary,
-            /// Migrations between CPUs.
+            /// Number of migrations between CPUs.
             migrations,
-            /// Completed waits during which the task was out of quota for part of the time.
+            /// Number of completed waits in which the task was out of quota for part of the time.
             throttled_waits,
         }
     };
@@ -113,12 +119,12 @@ macro_rules! totals {
 
 macro_rules! wire_totals {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// The readings of a task that can be summed over the tasks of a cgroup and over exited tasks.
+        /// The readings of a task that can be summed, over the tasks of a cgroup or over exited tasks.
         #[repr(C)]
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Totals {
             $($(#[$doc])* pub $name: u64,)*
-            /// Sums of completed waits by cause, ns. They sum to `wait_ns`.
+            /// Sums of completed waits by cause, ns. These sums add up to `wait_ns`.
             pub by_cause: ByCause,
         }
 
@@ -148,8 +154,8 @@ impl Totals {
     }
 }
 
-/// The storage of a task that has not run since cgscope follows it. When the task first switches in, the hook creates its
-/// [`TaskStorage`] from these figures. Used only if the hook may allocate, see
+/// The entry of a task that has not run since cgscope began to follow the task. When the task first switches in, the hook creates
+/// its [`TaskStorage`] from these figures. Such entries are used only if the hook may allocate, see
 /// [`Feature::StorageCache`](crate::Feature::StorageCache).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -160,106 +166,107 @@ pub struct Sleeper {
     pub reported_serial: u64,
     /// Id of the task's cgroup.
     pub cgroup_id: u64,
-    /// `sched_info.run_delay` of the task, ns.
+    /// The value of `sched_info.run_delay`, ns.
     pub run_delay_ns: u64,
     /// See [`Waits::flags`].
     pub flags: u64,
-    /// Number of the task's migrations. A wakeup on another CPU counts one before the task switches in.
+    /// Number of the task's migrations. If a wakeup chooses another CPU, the number increases before the task switches in.
     pub migrations: u64,
-    /// What the reader last reported.
+    /// The properties that the reader last reported.
     pub face: Face,
 }
 
-/// Properties of a task that can change while it sleeps, without a switch.
+/// Properties of a task that can change while the task sleeps, without a switch.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Face {
-    /// NUL-padded name.
+    /// Name of the task, padded with NUL bytes.
     pub comm: [u64; 2],
-    /// Address of an object that the kernel replaces when it moves the task to another cgroup.
+    /// Address of an object that the kernel replaces when the task moves to another cgroup.
     pub group: u64,
-    /// See [`TaskRecord::state`]. The kernel can freeze a sleeping task.
+    /// See [`TaskRecord::state`]. It can change during sleep, because the kernel can freeze a sleeping task.
     pub state: u64,
 }
 
-/// The value of the task storage map. The members that every switch needs come first, to take few cache lines.
+/// The value of the task storage map. The members that are needed at every switch come first, so that they take few cache lines.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TaskStorage {
-    /// Waits, written by the hook.
+    /// The waits of the task, written by the hook.
     pub waits: Waits,
-    /// Id of the cgroup for which figures after `reported` count. It has an entry in the table of exited tasks.
+    /// Id of the cgroup for which all figures since `reported` count. This cgroup has an entry in the table of exited tasks.
     pub cgroup_id: u64,
     /// [`UNCHANGED`], [`LISTED`] or [`ACTIVE`].
     pub has_changed: u64,
-    /// The task's part of the demand of a cgroup with a quota.
+    /// The demand of the task, if its cgroup has a quota.
     pub demand: Demand,
     /// Sums of completed waits by cause, ns, written by the hook.
     pub by_cause: ByCause,
     /// How the current wait segment began.
     pub start: Start,
-    /// Completed waits during which the task was out of quota for part of the time, written by the hook.
+    /// Number of completed waits in which the task was out of quota for part of the time, written by the hook.
     pub throttled_waits: u64,
-    /// The completed segments of the current wait.
+    /// The segments of the current wait that have ended.
     pub moved: Moved,
     /// The nodes on which the task ran.
     pub placement: Placement,
-    /// How the task is blocked.
+    /// The blocked time of the task.
     pub blocked: Blocked,
-    /// See [`serial`]. It changes with each move to another cgroup ([`next_serial`]).
+    /// See [`serial`]. It changes whenever the task moves to another cgroup ([`next_serial`]).
     pub serial: u64,
-    /// The serial that user space received last.
+    /// The serial that was last reported to user space.
     pub reported_serial: u64,
-    /// Not 0: a program changes `reported`, `cgroup_id` and `serial`, or reads them together. Taken and released atomically.
+    /// A lock. Not 0 while a program changes `reported`, `cgroup_id` and `serial`, or reads all of them. The lock is taken and
+    /// released atomically.
     pub lock: u64,
-    /// Not 0: the task has exited, and its unreported figures are added to its cgroup.
+    /// Not 0 if the task has exited and its unreported figures are already added to its cgroup.
     pub is_handed_over: u64,
-    /// What the reader last reported.
+    /// The properties that the reader last reported.
     pub face: Face,
-    /// Completed waits, written by the hook.
+    /// Histogram of the completed waits, written by the hook.
     pub histogram: Histogram,
-    /// The figures that were last reported to user space or added to a cgroup's entry. At an exit and at a move to another
-    /// cgroup, newer figures are added to the cgroup's entry.
+    /// The figures that were last reported to user space or added to a cgroup's entry. When the task exits or moves to another
+    /// cgroup, the figures since then are added to the cgroup's entry.
     pub reported: Reported,
 }
 
-/// Size of `struct bpf_local_storage`, one for each task, rounded up, bytes (Linux 6.18).
+/// Size of `struct bpf_local_storage`, rounded up, bytes (Linux 6.18). Each task has one.
 const OF_TASK: usize = 256;
 
-/// Returns the kernel memory of a storage value, bytes, rounded up: `bpf_local_storage_elem` precedes the value; the list node of
-/// the cache and the charged cgroup follow it (Linux 6.18).
+/// Returns the kernel memory of a value in task storage, rounded up, bytes: `bpf_local_storage_elem` precedes the value; the list
+/// node of the cache and the charged cgroup follow it (Linux 6.18).
 const fn in_kernel(value: usize) -> usize {
     (72 + value + 16).next_power_of_two()
 }
 
-/// Memory of a task with a [`TaskStorage`], bytes. 3 KiB are in user space, for a few samples and for comparing and encoding
-/// them.
+/// Memory of a task with a [`TaskStorage`], bytes. 3 KiB of it are in user space, which stores a few samples and compares and
+/// encodes them.
 pub const TASK_BYTES: u64 = (in_kernel(size_of::<TaskStorage>()) + OF_TASK + (3 << 10)) as u64;
 
 /// Memory of a [`Sleeper`], bytes. 1 KiB of it is in user space, for one reading.
 pub const SLEEPER_BYTES: u64 = (in_kernel(size_of::<Sleeper>()) + OF_TASK + (1 << 10)) as u64;
 
-/// In [`TaskStorage::has_changed`]: the task did nothing since its last report.
+/// In [`TaskStorage::has_changed`]: the task has done nothing since its last report.
 pub const UNCHANGED: u64 = 0;
 /// In [`TaskStorage::has_changed`]: the task has switched in since its last report, and is on the list of its CPU.
 pub const LISTED: u64 = 1;
-/// In [`TaskStorage::has_changed`]: the task was active at its last report, so the reader has it on its own list. The hook does
-/// nothing when this task goes to sleep.
+/// In [`TaskStorage::has_changed`]: the task was active when it was last reported, so it is on the reader's own list. When this
+/// task goes to sleep, the hook does nothing.
 pub const ACTIVE: u64 = 2;
 
-/// Cumulative readings of a task.
+/// Figures of a task that never decrease.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reported {
     /// Sums of the task's waits, run time and switches.
     pub totals: Totals,
-    /// The task's time besides waits.
+    /// How the task spent its time, except for waits.
     pub accounts: Accounts,
-    /// The task's completed waits.
+    /// The histogram of the task's completed waits.
     pub histogram: Histogram,
 }
 
-/// Completed waits by length and by cause. The counters only rise, and wrap at 2^32.
+/// Histograms of completed waits, by length and by cause. The counters never decrease, except that they wrap at 2^32.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Histogram {
@@ -284,25 +291,25 @@ impl Histogram {
     pub const NONE: Self = Self { counts: [0; BUCKETS], shares: [0; CELLS] };
 }
 
-/// The nodes on which a task ran. Kept if there are several nodes, see [`Config::nodes`].
+/// The nodes on which a task ran. They are recorded only if there are several nodes, see [`Config::nodes`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
-    /// Index of the node on which the task last ran, plus one; 0: it has not run on a known node.
+    /// Index of the node on which the task last ran, plus one; 0 if it has not run on a known node.
     pub place: u32,
-    /// `task_struct.numa_preferred_nid` at the time of the reading; -1: none.
+    /// The value of `task_struct.numa_preferred_nid` at the time of the reading; -1 if there is no preferred node.
     pub preferred_node: i32,
-    /// Number of times that the task switched in on another node than the one on which it last ran.
+    /// Number of times that the task switched in on a different node than before.
     pub node_migrations: u64,
-    /// The task's run time when it last switched in from another node, ns.
+    /// The task's run time when it last switched in on a different node, ns.
     pub since_ran_ns: u64,
-    /// The task's run time by node index, ns, without the time since `since_ran_ns`.
+    /// The task's run time on each node, by node index, ns, without the run time after `since_ran_ns`.
     pub ran_ns: [u64; NODES],
 }
 
 impl Placement {
-    /// Returns the placement since the run time was `base_ns`. `base` is newer than that; time on other nodes in between is
-    /// unknown.
+    /// Returns the placement since the moment when the run time was `base_ns`. `base` was read after that moment. Time on other
+    /// nodes between the two is unknown.
     pub fn since(&self, base: &Self, base_ns: u64) -> Self {
         let mut ran_ns = self.ran_ns;
         for (now, base) in ran_ns.iter_mut().zip(base.ran_ns) {
@@ -317,7 +324,7 @@ impl Placement {
     }
 }
 
-/// Counters of one CPU, kept if [`Config::count_by_cpu`] is set. Only that CPU's hook writes them.
+/// The counters of one CPU, used if [`Config::count_by_cpu`] is set. Only that CPU's hook writes them.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct CpuCounters {
@@ -325,19 +332,19 @@ pub struct CpuCounters {
     pub max_ns: u64,
     /// Sums of completed waits by cause, ns.
     pub by_cause: ByCause,
-    /// Completed waits.
+    /// Histogram of the completed waits.
     pub histogram: Histogram,
-    /// Number of switches in by the index of the node on which the task had last run.
+    /// Number of switches in on this CPU, by the index of the node on which the task ran before.
     pub came_from: [u64; NODES],
 }
 
-/// The record of one task that the iterator reports. In the stream, these parts follow, each if its flag is set: a [`Reported`]
-/// ([`HAS_BASE`]), the [`Placement`] ([`HAS_PLACEMENT`]), the [`AccountsRecord`] ([`HAS_ACCOUNTS`]), the [`Stack`](crate::Stack)
-/// ([`HAS_STACK`]), the [`Histogram`] ([`HAS_HISTOGRAM`]).
+/// The iterator's record of one task. In the stream, further parts follow the record in this order, if their flags are set: a
+/// [`Reported`] ([`HAS_BASE`]), the [`Placement`] ([`HAS_PLACEMENT`]), the [`AccountsRecord`] ([`HAS_ACCOUNTS`]), the
+/// [`Stack`](crate::Stack) ([`HAS_STACK`]), the [`Histogram`] ([`HAS_HISTOGRAM`]).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskRecord {
-    /// Bytes of this record and the parts that follow it.
+    /// Size of this record and of the parts that follow it, bytes.
     pub len: u32,
     /// [`HAS_HISTOGRAM`], [`HAS_PLACEMENT`], [`HAS_ACCOUNTS`], [`HAS_STACK`], [`HAS_BASE`], [`ON_CPU`], [`ON_RQ`].
     pub flags: u32,
@@ -347,7 +354,7 @@ pub struct TaskRecord {
     pub tid: u32,
     /// Process id.
     pub tgid: u32,
-    /// NUL-padded name.
+    /// Name of the task, padded with NUL bytes.
     pub comm: [u8; 16],
     /// Start time, ns of CLOCK_MONOTONIC.
     pub start_ns: u64,
@@ -357,110 +364,113 @@ pub struct TaskRecord {
     pub cpu: u32,
     /// `task_struct.__state`: 0 if the task runs or is runnable.
     pub state: u32,
-    /// `sched_info.last_queued`: since when the task waits, ns; 0: it does not wait.
+    /// `sched_info.last_queued`: since when the task has waited, ns; 0 if it does not wait.
     pub last_queued_ns: u64,
     /// The clock of the task's run queue, ns. The clock of an idle CPU stands still.
     pub rq_clock_ns: u64,
-    /// Sums that the kernel and the hook keep.
+    /// The sums that the kernel and the hook keep.
     pub totals: Totals,
     /// The waits that the hook has counted.
     pub waits: Waits,
-    /// The current wait by cause, from its start to `rq_clock_ns`, ns.
+    /// The current wait from its start to `rq_clock_ns`, split by cause, ns.
     pub pending: ByCause,
-    /// The [`crate::Cause`] of the wait at this moment. Waiting time after `rq_clock_ns` counts for this cause.
+    /// The [`crate::Cause`] for which the task waits at this moment. Waiting time after `rq_clock_ns` counts for this cause.
     pub pending_cause: u64,
 }
 
-/// The record of a task that did nothing since its last report. It replaces a [`TaskRecord`], and has the flag [`SAME`].
+/// The record of a task that has done nothing since its last report. It is sent instead of a [`TaskRecord`], and has the flag
+/// [`SAME`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SameRecord {
-    /// Bytes of this record.
+    /// Size of this record, bytes.
     pub len: u32,
     /// [`SAME`].
     pub flags: u32,
     /// See [`serial`].
     pub serial: u64,
-    /// See [`Waits::flags`]. User space itself changes [`FOLLOWED`].
+    /// See [`Waits::flags`]. User space itself keeps [`FOLLOWED`] up to date.
     pub followed: u64,
 }
 
-/// In [`SameRecord::flags`]: the task did nothing since its last report.
+/// In [`SameRecord::flags`]: the task has done nothing since its last report.
 pub const SAME: u32 = 128;
 /// In [`SameRecord::flags`]: the task has exited.
 pub const HAS_EXITED: u32 = 256;
 
-/// The record at the end of a CPU's list of changed tasks.
+/// The record that ends a CPU's list of changed tasks.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListRecord {
-    /// Bytes of this record.
+    /// Size of this record, bytes.
     pub len: u32,
     /// [`LIST`].
     pub flags: u32,
-    /// The CPU. For the reader's own list, the number of possible CPUs.
+    /// Number of the CPU. For the reader's own list, this is the number of possible CPUs.
     pub cpu: u64,
     /// Number of tasks that run or wait on the CPU (`rq->nr_running`).
     pub running: u64,
     /// 1: the list has more entries.
     pub has_more: u64,
-    /// 1: the lists are incomplete, so the reader must visit all tasks of the host.
+    /// 1: the lists are incomplete, so the reader must visit every task of the host.
     pub is_incomplete: u64,
 }
 
-/// In [`ListRecord::flags`]: the only flag.
+/// In [`ListRecord::flags`]: the only flag, always set.
 pub const LIST: u32 = 512;
-/// In [`TaskRecord::flags`]: the histogram follows.
+/// In [`TaskRecord::flags`]: a [`Histogram`] follows.
 pub const HAS_HISTOGRAM: u32 = 1;
 /// In [`TaskRecord::flags`]: the task is on a CPU.
 pub const ON_CPU: u32 = 2;
 /// In [`TaskRecord::flags`]: the task is on a run queue (it runs or waits).
 pub const ON_RQ: u32 = 4;
-/// In [`TaskRecord::flags`]: the placement follows.
+/// In [`TaskRecord::flags`]: a [`Placement`] follows.
 pub const HAS_PLACEMENT: u32 = 8;
-/// In [`TaskRecord::flags`]: the accounts follow.
+/// In [`TaskRecord::flags`]: an [`AccountsRecord`] follows.
 pub const HAS_ACCOUNTS: u32 = 16;
-/// In [`TaskRecord::flags`]: the task is blocked, and its stack follows. Set once each time the task blocks.
+/// In [`TaskRecord::flags`]: the task is blocked, and its stack follows. The flag is set only once each time that the task
+/// blocks.
 pub const HAS_STACK: u32 = 32;
-/// In [`TaskRecord::flags`]: the task has moved to another cgroup since its last report. Its figures until the latest move
-/// follow; they count for other cgroups.
+/// In [`TaskRecord::flags`]: the task has moved to another cgroup since its last report. The figures at the latest move follow;
+/// they count for the former cgroups.
 pub const HAS_BASE: u32 = 64;
 
-/// The value of the table of exited tasks, by cgroup id: unreported figures, and figures that found no entry in a CPU's tables.
+/// The value of the table of exited tasks. For each cgroup, it stores unreported figures, and figures that got no entry in a
+/// CPU's tables.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Exited {
     /// Number of exited tasks.
     pub tasks: u64,
-    /// The longest wait of any exited task, over the whole life of the task, ns.
+    /// The longest wait that any exited task had in its whole life, ns.
     pub max_ns: u64,
     /// Sums of the exited tasks.
     pub totals: Totals,
-    /// Time of the exited tasks besides waits.
+    /// How the exited tasks spent their time, except for waits.
     pub accounts: Accounts,
     /// Waits of the exited tasks by bucket.
     pub counts: [u64; BUCKETS],
     /// Waits of the exited tasks by row and cause.
     pub shares: [u64; CELLS],
-    /// Pairs whose victim is the cgroup.
+    /// Pairs of the cgroup as victim and its culprits.
     pub kept: Kept,
-    /// Waits of the cgroup's tasks and of its descendants' tasks.
+    /// Pressure of the cgroup: waits of its tasks and of its descendants' tasks.
     pub pressure: KeptPressure,
-    /// Number of completed additions to this entry. Each addition writes this number last.
+    /// Number of completed additions to this entry. Each addition ends by increasing this number.
     pub complete: u64,
-    /// The values of `complete` at the last two reports of the entry, see [`Self::is_reported`].
+    /// The values of `complete` when this entry was last reported and the time before, see [`Self::is_reported`].
     pub reported: [u64; 2],
 }
 
 impl Exited {
-    /// Adds the pressure of waits without an entry in the table of their CPU.
+    /// Adds the pressure of waits that got no entry in the table of their CPU.
     #[inline(always)]
     pub fn keep_pressure(&mut self, more: KeptPressure) {
         self.pressure.add(more);
         add_atomic(&mut self.complete, 1);
     }
 
-    /// An entry without tasks.
+    /// An entry to which nothing was added yet.
     pub const NONE: Self = Self {
         tasks: 0,
         max_ns: 0,
@@ -474,50 +484,50 @@ impl Exited {
         reported: [0; 2],
     };
 
-    /// Returns whether nothing was added since the entry was reported twice. One report is not enough, because another CPU may
-    /// see the writes in another order. By the next reading, it sees all of them.
+    /// Returns whether the entry was reported twice and nothing was added in the meantime. One report is not enough, because
+    /// another CPU's writes may become visible in another order. By the next reading, all of them are visible.
     #[inline(always)]
     pub const fn is_reported(complete: u64, reported: [u64; 2]) -> bool {
         complete == reported[0] && complete == reported[1]
     }
 }
 
-/// A hash table element with this value must fit into the largest object of the kernel's BPF allocator, together with a head of
-/// 48 bytes and the key (`alloc_htab_elem`, `bpf_mem_alloc_size_check`; Linux 6.1 to 7.2).
+/// A hash table element consists of a head of 48 bytes, the key and this value. It must fit into the largest object of the
+/// kernel's BPF allocator (`alloc_htab_elem`, `bpf_mem_alloc_size_check`; Linux 6.1 to 7.2).
 const _: () = assert!(size_of::<Exited>() + 48 + 8 <= 4096 - 8);
 
-/// The record of an entry in the table of exited tasks that the iterator reports.
+/// The iterator's record of an entry in the table of exited tasks.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExitedRecord {
     /// Id of the cgroup.
     pub cgroup_id: u64,
-    /// 1: an [`Exited`] follows; 0: the entry has not changed since the last report, or no task has exited.
+    /// 1: an [`Exited`] follows. 0: none follows, because the entry has not changed since the last report, or no task has exited.
     pub follows: u64,
 }
 
 /// Maximum number of cgroups with a quota whose demand is counted.
 pub const DEMAND_PLACES: usize = 256;
 
-/// Maximum number of entries in the table of exited tasks: one for each cgroup that has or had a followed task, until its
-/// release.
+/// Maximum number of entries in the table of exited tasks. Each cgroup with a task that is or was followed has one, until the
+/// kernel releases the cgroup.
 pub const EXITED_CGROUPS: usize = 16_384;
-/// Maximum number of entries in the table of stacks, if stacks are counted: about 10 MiB.
+/// Maximum number of entries in the table of stacks, if blocked time is counted by stack: about 10 MiB.
 pub const STACKS: usize = 16_384;
 /// Maximum number of selected processes and threads.
 pub const SELECTED_MAX: usize = 65_536;
 
-/// The event that a cgroup was created, removed or renamed. It is sent only up to the end of the path.
+/// The event that reports a created, removed or renamed cgroup. Only the used part of the path is sent.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct CgroupEvent {
     /// See [`cgroup_event`].
     pub kind: u32,
-    /// 1: the path is too long for this event, or could not be read.
+    /// 1: the path is missing, because it is too long for this event or could not be read.
     pub is_cut: u32,
     /// Id of the cgroup.
     pub id: u64,
-    /// The path from the root of the hierarchy, with a final NUL; only if the cgroup was created.
+    /// The path from the root of the hierarchy, ending with a NUL. Set only for a created cgroup.
     pub path: [u8; CGROUP_PATH],
 }
 
@@ -526,162 +536,165 @@ impl CgroupEvent {
     pub const HEAD: usize = size_of::<Self>() - CGROUP_PATH;
 }
 
-/// The values of [`CgroupEvent::kind`].
+/// Values of [`CgroupEvent::kind`].
 pub mod cgroup_event {
     /// The cgroup was created.
     pub const MADE: u32 = 1;
     /// The cgroup was removed.
     pub const REMOVED: u32 = 2;
-    /// The cgroup was renamed, so it and its descendants have new paths.
+    /// The cgroup was renamed, so the paths of the cgroup and its descendants have changed.
     pub const RENAMED: u32 = 3;
 }
 
 /// Maximum size of a path in an event, including its NUL, bytes.
 pub const CGROUP_PATH: usize = 256;
-/// Size of the event buffer, bytes. It holds about 5,000 created and removed cgroups between two readings. User space maps the
-/// buffer twice, and both mappings count as its memory.
+/// Size of the event buffer, bytes. The buffer holds the events for about 5,000 cgroups that are created and removed between two
+/// readings. User space maps the buffer twice, and both mappings count as its memory.
 pub const CGROUP_EVENTS_BYTES: usize = 512 << 10;
 
-/// Added to a process id to form its key in the table of selected ids.
+/// In the table of selected ids, the key of a process is its id plus this number.
 pub const SELECT_PROCESS: u64 = 1 << 32;
-/// Added to a thread id to form its key in the table of selected ids.
+/// In the table of selected ids, the key of a thread is its id plus this number.
 pub const SELECT_THREAD: u64 = 2 << 32;
 
 /// Settings that user space writes before it loads the programs.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Config {
-    /// 1: follow every task. 0: follow the tasks in the table of selected ids, and the children of the processes in it.
+    /// 1: follow every task. 0: follow the tasks in the table of selected ids, and the children of those that are processes.
     pub follow_all: u64,
-    /// Time of the start, ns of CLOCK_MONOTONIC. For tasks that start later, all waits are counted.
+    /// When cgscope started, ns of CLOCK_MONOTONIC. For tasks that start after that, every wait is counted.
     pub born_after_ns: u64,
-    /// 1: a task's cgroup is the one in the default hierarchy (v2), even where the cpu controller is not enabled so deep. 0: it
-    /// is the one in the cpu controller's own hierarchy (v1 and hybrid hosts).
+    /// 1: a task's cgroup is the one in the default hierarchy (v2), even if the cpu controller is enabled only for an ancestor.
+    /// 0: it is the one in the cpu controller's own hierarchy (v1 and hybrid hosts).
     pub cgroup_v2: u64,
-    /// Id of the root cgroup of that hierarchy. A task in an autogroup (`kernel.sched_autogroup_enabled`, v1 and hybrid hosts) is
+    /// Id of the root cgroup in that hierarchy. A task in an autogroup (`kernel.sched_autogroup_enabled`, v1 and hybrid hosts) is
     /// in the root cgroup, but its scheduler group belongs to no cgroup.
     pub root_cgroup_id: u64,
-    /// A process or thread that starts later is not the selected one, even if its id is the same, ns of CLOCK_MONOTONIC.
+    /// A process or thread that starts after this time is not selected, even if its id is in the table, ns of CLOCK_MONOTONIC.
     pub select_born_before_ns: u64,
-    /// 1: culprits are single tasks, not only cgroups. Only for a selected target, because a whole host has too many tasks.
+    /// 1: culprits are single tasks, not only cgroups. This is used only for selected targets, because a whole host has too many
+    /// tasks.
     pub blame_tasks: u64,
-    /// Number of the hierarchy of [`Self::cgroup_v2`], as in /proc/self/cgroup; the ids of different hierarchies collide.
-    /// `u64::MAX`: user space requests no events about cgroups.
+    /// Number of the hierarchy of [`Self::cgroup_v2`], as in /proc/self/cgroup. The number is needed because cgroups of
+    /// different hierarchies can have the same id. `u64::MAX`: the programs send no events about cgroups.
     pub cgroup_hierarchy: u64,
     /// Number of NUMA nodes that have CPUs, at most [`NODES`]. With one node, no placement is reported.
     pub nodes: u64,
-    /// 1: count waits by CPU, too.
+    /// 1: the programs also count waits by CPU.
     pub count_by_cpu: u64,
     /// 1: the programs keep a clock of throttled time, because the kernel has none.
     pub keep_throttle_clock: u64,
-    /// 1: report [`crate::wire::Accounts`].
+    /// 1: the programs report [`crate::wire::Accounts`].
     pub accounts: u64,
-    /// Blocked time of a task between two readings of its stack, ns; 0: read no stacks. Needs `accounts`.
+    /// How long a task is blocked between two readings of its stack, ns; 0: no stacks are read. This setting needs `accounts`.
     pub stack_every_ns: u64,
     /// 1: the readings serve several viewers, so processes are followed for each viewer separately.
     pub shared: u64,
     /// Number of possible CPUs.
     pub cpus: u64,
-    /// 1: count the [demand](crate::demand) of cgroups with a quota.
+    /// 1: the programs count the [demand](crate::demand) of cgroups with a quota.
     pub demand: u64,
 }
 
-/// How the current wait segment of a task began: with a switch out, or with a move to this CPU.
+/// How the current segment of a task's wait began: with a switch out, or with a move to this CPU.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Start {
-    /// Id of the cgroup whose quota had run out; [`RUNTIME`](crate::segment::RUNTIME); [`ASLEEP`](crate::segment::ASLEEP); or 0:
-    /// none of these.
+    /// Id of the cgroup whose quota had run out, or [`RUNTIME`](crate::segment::RUNTIME), or [`ASLEEP`](crate::segment::ASLEEP);
+    /// otherwise 0.
     pub limit: u64,
-    /// 0: the hook did not see the segment begin, because the task went to sleep or was preempted on its way. Otherwise 1 or
-    /// [`NO_CLOCK`](crate::segment::NO_CLOCK).
+    /// 0 if the hook did not see the segment begin, because the task went to sleep or was preempted on its way to sleep.
+    /// Otherwise 1 or [`NO_CLOCK`](crate::segment::NO_CLOCK).
     pub is_seen: u64,
-    /// The task's number of switches at the start. If the number differs now, the current wait is a later one.
+    /// How often the task had switched out at the start of the segment. If the task's number of switches differs now, this record
+    /// belongs to an earlier wait.
     pub switches: u64,
-    /// Throttled time of the task's queue at the start, ns. After a move, the new CPU's clock is not known yet. Then a throttled
-    /// queue has a negative number (as `i64`), to which the time when the task was queued must be added.
+    /// Throttled time of the task's queue at the start of the segment, ns. After a move, the clock of the new CPU is not known
+    /// yet. So a throttled queue has a negative number here (as `i64`), to which the time when the task was queued must be added.
     pub throttle_ns: u64,
-    /// Address of that queue (`struct cfs_rq`).
+    /// Address of the task's queue (`struct cfs_rq`).
     pub queue: u64,
     /// Address of the task's group.
     pub group: u64,
-    /// [`Ring::kernel_ns`](crate::history::Ring::kernel_ns) of the CPU at the start. To a negative number (as `i64`), the time
-    /// when the task was queued must be added, as for `throttle_ns`.
+    /// Value of [`Ring::kernel_ns`](crate::history::Ring::kernel_ns) of the CPU at the start of the segment. As for
+    /// `throttle_ns`, the time when the task was queued must be added to a negative number (as `i64`).
     pub kernel_ns: u64,
-    /// [`Ring::idle_ns`](crate::history::Ring::idle_ns) of the CPU at the start, in the same form.
+    /// Value of [`Ring::idle_ns`](crate::history::Ring::idle_ns) of the CPU at the start, in the same form as `kernel_ns`.
     pub idle_ns: u64,
-    /// [`Ring::taken`](crate::history::Ring::taken) of the CPU at the start.
+    /// Value of [`Ring::taken`](crate::history::Ring::taken) of the CPU at the start of the segment.
     pub taken: Taken,
-    /// How long the task's group had run on the CPU at the start, ns; 0: unknown.
+    /// How long the task's group had run on the CPU at the start of the segment, ns; 0 if unknown.
     pub group_ran_ns: u64,
-    /// When cgscope found the waiting task in another group, ns of the CPU's clock, if no program saw the move. Valid only within
-    /// the current segment.
+    /// When cgscope found that the waiting task had moved to another group, ns of the CPU's clock. Set only if no program saw the
+    /// move. The value is valid only if this time is within the current segment.
     pub left_ns: u64,
     /// The CPU on which the segment began.
     pub cpu: u32,
-    /// The CPU on which the task last ran, or [`NO_CPU`](crate::segment::NO_CPU). Kept if there are several NUMA nodes.
+    /// The CPU on which the task last ran, or [`NO_CPU`](crate::segment::NO_CPU). It is recorded only if there are several NUMA
+    /// nodes.
     pub ran_on: u32,
 }
 
-/// The segments of the current wait that ended with a move to another CPU.
+/// The segments of the current wait that ended because the task moved to another CPU.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
-    /// Length of these segments, ns; 0: the task has not moved during this wait.
+    /// Total length of these segments, ns; 0 if the task has not moved during this wait.
     pub ns: u64,
-    /// Parts of these segments by cause, ns. They sum to `ns`.
+    /// Parts of these segments by cause, ns. The parts sum to `ns`.
     pub parts: ByCause,
 }
 
-/// Time in which a CPU ran no task although it was not idle, ns. The scheduler's clock runs on during that time.
+/// Time in which a CPU ran no task although it was not idle, ns. During that time, the scheduler's clock advances.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
-    /// Time in interrupts, if the kernel accounts for them.
+    /// Time in interrupts, ns, if the kernel accounts for it.
     pub irq_ns: u64,
-    /// Time in which the hypervisor had the CPU, as far as the hypervisor reports it.
+    /// Time in which the hypervisor used the CPU, ns, as far as the hypervisor reports it.
     pub stolen_ns: u64,
 }
 
-/// Time that tasks of one cgroup waited because of another.
+/// A pair of victim and culprit: how long tasks of one cgroup waited because of another.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pair {
     /// Id of the cgroup that waited.
     pub victim: u64,
-    /// Id of the cgroup that ran or was out of quota; or [`KERNEL`](crate::history::KERNEL).
+    /// Id of the cgroup that ran or was out of quota, or [`KERNEL`](crate::history::KERNEL).
     pub culprit: u64,
-    /// See [`kind`](crate::culprits::kind); 0: an empty entry.
+    /// A constant in [`kind`](crate::culprits::kind); 0 if the entry is empty.
     pub kind: u32,
     /// Id of the thread that ran, if culprits are single tasks.
     pub tid: u32,
-    /// Sum of the time that the victim waited, ns.
+    /// Total time that the victim waited because of this culprit, ns.
     pub ns: u64,
     /// When time was last added, ns of `rq->clock`.
     pub last_ns: u64,
-    /// When time was first added, ns of `rq->clock`. If this changes, the pair was evicted and added again.
+    /// When time was first added, ns of `rq->clock`. If this time changes, the pair was evicted and added again.
     pub born_ns: u64,
     /// Name of the thread that ran.
     pub comm: [u8; 16],
 }
 
-/// Number of pairs that are kept with a victim. A power of two.
+/// Number of pairs that are stored with a victim, a power of two.
 pub const KEPT: usize = 8;
 
-/// The pairs of a victim that found no entry in the table of their CPU.
+/// The pairs of a victim that got no entry in the table of their CPU.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Kept {
-    /// Not 0: a CPU is writing `pairs`.
+    /// A lock: not 0 while a CPU writes `pairs`.
     pub(crate) lock: u64,
     /// The pairs.
     pub pairs: [Pair; KEPT],
-    /// Time that no pair names, ns, by [`kind`](crate::culprits::kind) minus 1.
+    /// Time whose culprit is in no pair, ns, by [`kind`](crate::culprits::kind) minus 1.
     pub unnamed_ns: [u64; 2],
 }
 
 impl Kept {
-    /// No pairs.
+    /// A victim without pairs.
     pub const NONE: Self = Self {
         lock: 0,
         pairs: [Pair { victim: 0, culprit: 0, kind: 0, tid: 0, ns: 0, last_ns: 0, born_ns: 0, comm: [0; 16] };

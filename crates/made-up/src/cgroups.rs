@@ -1,4 +1,4 @@
-//! Cgroups with names as in Kubernetes and systemd, their limits, and pairs of victim and culprit.
+//! Generates cgroups with names as in Kubernetes and systemd, their limits, and pairs of victim and culprit.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,11 +11,11 @@ use cgscope_model::{Blame, CgroupReading, PairReading, path::path_and_ancestors}
 
 use crate::{CPUS, Chance};
 
-/// Id of the root. The other cgroups have the next ids.
+/// Id of the root. The ids of the other cgroups follow.
 pub(crate) const ROOT: u64 = 1;
-/// One in this many cgroups has a quota.
+/// One of this many cgroups has a quota.
 const WITH_QUOTA: u64 = 8;
-/// One in this many quotas runs out.
+/// One of this many quotas runs out.
 const RAN_OUT: u64 = 4;
 
 pub(crate) struct CgroupNames {
@@ -79,7 +79,7 @@ fn hex(mut chance: Chance, digits: usize) -> String {
     out
 }
 
-/// Returns the throttled time in each round, ns; `None` if the cgroup has no quota or never uses it up.
+/// Returns the throttled time in each round, ns; `None` if the cgroup has no quota or never uses up its quota.
 fn throttled_ns(id: u64) -> Option<u64> {
     let mut chance = Chance::of(id ^ 0x71);
     (has_quota(id) && chance.below(RAN_OUT) == 0).then(|| 5_000_000 + chance.below(200_000_000))
@@ -139,7 +139,7 @@ pub(crate) fn pairs(names: &CgroupNames, round: u64) -> Vec<PairReading> {
     let mut pairs = Vec::new();
     for victim in &names.leaves {
         let mut chance = Chance::of(victim ^ 0x99);
-        // A few culprits make many tasks wait: the product of two random numbers favours the first cgroups.
+        // A few culprits make many tasks wait, because the product of two random numbers favours the first cgroups.
         let leaves = names.leaves.len() as u64;
         let square = chance.below(leaves) * chance.below(leaves) / leaves;
         let culprit = if chance.below(10) == 0 { KERNEL } else { names.leaves[square as usize] };

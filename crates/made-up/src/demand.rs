@@ -1,4 +1,4 @@
-//! A host whose cgroups have quotas, with the recorded demand of their tasks.
+//! Generates a host whose cgroups have quotas, and the demand of their tasks as cgscope records it.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -13,34 +13,34 @@ use crate::{BOOTED_NS, CPUS, Chance, ROUND_NS};
 /// Binary logarithm of a slot's length, ns.
 const SHIFT: u32 = 24;
 const PERIOD_NS: u64 = 100_000_000;
-/// Number of slots before the current one in which a run may still count.
+/// Number of slots before the current slot in which a run may still be counted.
 const KEPT: u64 = LONGEST_LAG + 8;
 const FIRST_ID: u64 = 1_000;
-/// One in this many cgroups is the only container of a pod that has a higher quota.
+/// One of this many cgroups is the only container of a pod, and the pod's quota is higher.
 const IN_PODS: u64 = 5;
 
-/// The time at which the next piece of work begins.
+/// When the next piece of work begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum Next {
-    /// At once, as in a busy loop.
+    /// Immediately, as in a busy loop.
     #[default]
     AtOnce,
     /// At fixed times.
     Clock,
-    /// At random times, like requests.
+    /// At random times, as requests arrive.
     Random,
     Pause,
 }
 
-/// A load. All of its tasks do the same at the same time.
+/// A load: what the tasks of a cgroup do. All tasks of a load do the same at the same time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Load {
     next: Next,
     tasks: u64,
-    /// Work of each task, and the time until the next piece of work, µs.
+    /// CPU time that each task needs for a piece of work, and the time until the next piece of work, µs.
     cost_us: u64,
     gap_us: u64,
-    /// Quota for each task in a period, µs.
+    /// Quota in each period, divided by the number of tasks, µs.
     quota_us: u64,
 }
 
@@ -48,10 +48,10 @@ const fn load(next: Next, tasks: u64, cost_us: u64, gap_us: u64, quota_us: u64) 
     Load { next, tasks, cost_us, gap_us, quota_us }
 }
 
-/// Three busy loops. Few cgroups have this load.
+/// A load of three busy loops. Few cgroups have this load.
 const LOOP: Load = load(Next::AtOnce, 3, 50_000, 0, 60_000);
 
-/// The other loads. Nearly half of them use up their quotas.
+/// The other loads. Nearly half of these loads use up their quotas.
 const LOADS: [Load; 12] = [
     load(Next::Random, 1, 1_000, 25_000, 50_000),
     load(Next::Random, 2, 24_000, 150_000, 30_000),
@@ -73,10 +73,10 @@ struct Service {
     load: Load,
     chance: Chance,
     now_ns: u64,
-    /// When the current or next piece of work was due, and the rest of it, ns.
+    /// When the current or next piece of work was due, and the CPU time that it still needs, ns.
     due_ns: u64,
     left_ns: u64,
-    /// When the next run would begin without any wait since the wakeup.
+    /// When the next run would begin if the tasks had not waited since their wakeup.
     position_ns: u64,
     /// Number of the current period, and the used part of its quota, ns.
     period: u64,
@@ -89,7 +89,7 @@ struct Service {
     throttled_periods: u64,
     first: u64,
     slots: VecDeque<[u64; AMOUNTS]>,
-    /// Time of each amount that was too short for a part of a slot, ns.
+    /// Remainders of each amount that are shorter than the unit in which slots are stored, ns.
     rest_ns: [u64; AMOUNTS],
 }
 
@@ -114,7 +114,7 @@ impl Service {
         }
     }
 
-    /// Adds the time from `from_ns` to `to_ns` of all tasks to the slots.
+    /// Adds the time from `from_ns` to `to_ns` to the slots, for all tasks together.
     fn add(&mut self, amount: Amount, mut from_ns: u64, to_ns: u64) {
         while from_ns < to_ns {
             let slot = from_ns >> SHIFT;
@@ -145,7 +145,7 @@ impl Service {
         }
     }
 
-    /// Begins the piece of work that is due. Its size depends on the minute.
+    /// Begins the piece of work that is due now. The size of this work depends on the minute.
     fn begin(&mut self) {
         let minute = self.now_ns / (60 * ROUND_NS) % 15;
         let percent = if minute == 7 { 170 } else { 70 + minute % 5 * 15 };
@@ -157,7 +157,7 @@ impl Service {
         }
     }
 
-    /// Runs or waits for quota until something changes.
+    /// Runs, or waits for quota, until something changes.
     fn work(&mut self, until_ns: u64) {
         let quota_ns = self.load.quota_us * 1_000;
         let end_ns = until_ns.min((self.period + 1) * PERIOD_NS);
@@ -200,7 +200,7 @@ impl Service {
         }
     }
 
-    /// Returns the demand that was not read yet.
+    /// Returns the demand that was not returned yet.
     fn demand(&mut self) -> Option<DemandReading> {
         let mut whole = Vec::with_capacity(self.slots.len());
         for slot in &mut self.slots {
@@ -227,7 +227,7 @@ impl Service {
         }
     }
 
-    /// Returns the reading of a cgroup `id` without a quota whose only tasks are those of this service.
+    /// Returns the reading of a cgroup without a quota. The tasks of this service are the only tasks in the cgroup.
     fn unlimited(&self, id: u64) -> CgroupReading {
         let used_ns = self.ran_ns * self.load.tasks;
         CgroupReading {
@@ -257,7 +257,7 @@ impl Service {
     }
 }
 
-/// Returns `ns` in parts of a slot. The remainder counts later.
+/// Returns `ns` in the unit in which slots are stored. The remainder is added to later amounts.
 fn rounded(ns: u64, rest_ns: &mut u64) -> u64 {
     if ns == 0 {
         return 0;
@@ -267,19 +267,20 @@ fn rounded(ns: u64, rest_ns: &mut u64) -> u64 {
     parts
 }
 
-/// An endless series of samples of a host, one each second. Equal numbers of cgroups always give equal samples.
+/// An endless series of samples of a host, one sample each second. The same numbers of cgroups always produce the same samples.
 pub struct Limited {
     services: Vec<Service>,
     round: u64,
 }
 
 impl Limited {
-    /// Creates a host with this many cgroups with a quota and tasks. A fifth of them are in pods, whose quotas never run out.
+    /// Creates a host with this many cgroups that have a quota and tasks. A fifth of these cgroups are in pods whose quotas never
+    /// run out.
     pub fn new(cgroups: u64) -> Self {
         Self { services: (0..cgroups).map(Service::new).collect(), round: 0 }
     }
 
-    /// Returns the pods. The quota of each is 1.5 times the quota of its only container.
+    /// Returns the pods. The quota of a pod is 1.5 times the quota of its only container.
     fn pods(&self) -> impl Iterator<Item = (CgroupReading, String)> {
         let count = self.services.len() as u64;
         self.services.iter().filter(|service| service.id % IN_PODS == 0).map(move |service| {

@@ -1,4 +1,5 @@
-//! Generates samples of a fictitious host of any size, for tests and benches. Equal arguments always give equal samples.
+//! Generates samples of a fictitious host of any size, for tests and benchmarks. The same arguments always produce the same
+//! samples.
 
 mod cgroups;
 pub mod demand;
@@ -14,17 +15,18 @@ use cgscope_model::{
     Mode, NodeReading, Sample, TaskReading, Totals,
 };
 
-/// Time between the samples of two successive rounds, ns.
+/// Time between the samples of two consecutive rounds, ns.
 pub const ROUND_NS: u64 = 1_000_000_000;
 /// Number of CPUs of the host. Each of its two NUMA nodes has half of them.
 pub const CPUS: u32 = 64;
 
-/// Returns the sample after `round` rounds of a host with `tasks` tasks in `cgroups` leaf cgroups (at least 1) and their
+/// Returns the sample after `round` rounds. The host has `tasks` tasks in `cgroups` leaf cgroups (at least 1) and their
 /// ancestors.
 ///
-/// All counters are zero in round 0. Each later round adds the same amount to every counter. The cgroups are Kubernetes pods (two
-/// containers each, one of them `pause`), services and users, some with quotas. Some tasks are kernel threads in the root cgroup.
-/// Processes have up to ten threads. Each leaf has one pair of victim and culprit, and another pair if its quota ran out.
+/// All counters are zero in round 0. In each later round, every counter grows by the same amount as in the round before. The
+/// cgroups are Kubernetes pods (two containers each, one of them `pause`), services and users, some with quotas. Some tasks are
+/// kernel threads in the root cgroup. Processes have up to ten threads. Each leaf cgroup has one pair of victim and culprit, and
+/// a second pair if its quota ran out.
 pub fn host(tasks: u32, cgroups: u32, round: u64) -> Sample {
     let names = cgroups::CgroupNames::new(cgroups.max(1));
     Sample {
@@ -49,7 +51,7 @@ pub fn host(tasks: u32, cgroups: u32, round: u64) -> Sample {
     }
 }
 
-/// CLOCK_MONOTONIC at round 0, ns.
+/// The time of round 0, ns of CLOCK_MONOTONIC.
 const BOOTED_NS: u64 = 3_600 * 1_000_000_000;
 
 fn node_of(cpu: u32) -> u32 {
@@ -82,8 +84,8 @@ fn node(node: u32) -> NodeReading {
     NodeReading { node, memory_bytes: Some(256 << 30), free_bytes }
 }
 
-/// Adds accounts to a sample: a quarter of the CPU time is in the kernel, and a tenth of the blocked time waits for a device. In
-/// coarse mode, the accounts have no blocked time.
+/// Adds accounts to a sample. A quarter of the CPU time is in the kernel, and a tenth of the blocked time is spent waiting for a
+/// device. In coarse mode, the accounts have no blocked time.
 pub fn with_accounts(sample: Sample) -> Sample {
     let Sample { mono_ns, mode, .. } = sample;
     let of_task = |task: Arc<TaskReading>| {
@@ -114,7 +116,7 @@ fn blocked(ns: u64) -> ByState {
     ByState(states)
 }
 
-/// A generator of pseudo-random numbers (splitmix64). Equal seeds give equal numbers.
+/// A generator of pseudo-random numbers (splitmix64). The same seed always produces the same numbers.
 #[derive(Clone, Debug, Default)]
 struct Chance(u64);
 
@@ -141,7 +143,7 @@ impl Chance {
     }
 }
 
-/// Allocates each of some names once, so that many tasks can share it.
+/// Stores each of some names once, so that many tasks can share the string.
 fn shared(names: &[&str]) -> Vec<Arc<str>> {
     names.iter().map(|name| Arc::from(*name)).collect()
 }

@@ -1,4 +1,4 @@
-//! Samples of a service with a quota, whose loads have known results.
+//! Generates samples of a service with a quota. Each load has known results.
 
 use std::sync::Arc;
 
@@ -13,10 +13,12 @@ pub const SHIFT: u32 = 24;
 /// Duration of the samples, seconds.
 pub const SECONDS: u64 = 20;
 
-/// Paths of a slice with 1 CPU, of a service in it with 0.5 CPUs, and of a batch job in the service without a quota.
+/// Paths of a slice with a quota of 1 CPU, of a service in this slice with 0.5 CPUs, and of a batch job in the service without a
+/// quota.
 pub const PATHS: [&str; 3] = ["/shop.slice", "/shop.slice/web.service", "/shop.slice/web.service/batch"];
 
-/// Run times of tasks under a quota of 50 ms in periods of 100 ms. All times are ms of a cycle. Slots do not fit into periods.
+/// A load: when its tasks run under a quota of 50 ms in periods of 100 ms. All times are ms since the start of a cycle. A period
+/// is not a whole number of slots.
 pub struct Load {
     /// Number of tasks.
     pub tasks: u64,
@@ -30,7 +32,7 @@ pub struct Load {
     pub throttled: &'static [(u64, u64)],
     /// When the tasks wait for a CPU, ms.
     pub waited: &'static [(u64, u64)],
-    /// When the tasks could have used a CPU besides, ms.
+    /// When the tasks could have used a CPU in addition, ms.
     pub presumed: &'static [(u64, u64)],
     /// Number of throttled periods in a cycle.
     pub throttled_periods: u64,
@@ -78,7 +80,7 @@ pub const BURSTS: Load = Load {
 };
 
 impl Load {
-    /// Returns the part of `spans` between two times, summed over the tasks, ns.
+    /// Returns how much of `spans` lies between two times, summed over the tasks, ns.
     fn within(&self, spans: &[(u64, u64)], begin: u64, end: u64) -> u64 {
         let cycle = self.cycle_ms * MS;
         let one = |at: u64| {
@@ -95,7 +97,7 @@ impl Load {
     }
 }
 
-/// Returns samples of the load, one each second.
+/// Returns samples of the load, one sample each second.
 pub fn samples(load: &Load) -> Vec<Sample> {
     let sample = |second: u64| {
         let slots: Vec<_> = (0..=(SECONDS * S) >> SHIFT)

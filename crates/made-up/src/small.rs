@@ -6,7 +6,7 @@ use cgscope_model::{
     Blame, ByCause, Cause, Hist, Interval, PairReading, Pending, Sample, TaskReading, Totals,
 };
 
-/// Returns a task with these completed waits.
+/// Returns a task with these waits, all completed.
 pub fn task(tid: u32, waits_ns: &[u64]) -> TaskReading {
     let hist = Hist::of_cause(Cause::OtherCgroup, waits_ns.iter().copied());
     let wait_ns = waits_ns.iter().sum();
@@ -36,7 +36,7 @@ pub fn task(tid: u32, waits_ns: &[u64]) -> TaskReading {
     }
 }
 
-/// Splits a wait by cause. The split depends on the tid, so that the bars of tasks differ.
+/// Divides a wait among the causes. The division depends on the tid, so that the bars of different tasks differ.
 fn split(tid: u32, wait_ns: u64) -> ByCause {
     let throttled = wait_ns * u64::from(tid % 4) / 4;
     let other = (wait_ns - throttled) * u64::from(tid % 3) / 3;
@@ -46,12 +46,12 @@ fn split(tid: u32, wait_ns: u64) -> ByCause {
     parts
 }
 
-/// Returns the same task, which has now waited for `ns` and still waits.
+/// Returns the same task at a later time: it has now waited for `ns` and still waits.
 pub fn waiting(task: TaskReading, ns: u64) -> TaskReading {
     TaskReading { pending: Some(Pending { ns, ..Pending::default() }.into()), ..task }
 }
 
-/// Returns an `Interval` of one second in which these tasks started and completed their waits.
+/// Returns an `Interval` of one second. All waits of these tasks begin and end in this interval.
 pub fn interval(tasks: Vec<TaskReading>) -> Arc<Interval> {
     Arc::new(Interval::between(&before(), &after(tasks)))
 }

@@ -1,4 +1,4 @@
-//! Readings of running and exited tasks.
+//! Generates readings of running and exited tasks.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use crate::{
     node_of, shared,
 };
 
-/// One in this many tasks is a kernel thread.
+/// One of this many tasks is a kernel thread.
 const KERNEL_THREADS: u32 = 50;
 const THREADS: u32 = 10;
-/// One in this many tasks waits at the time of the reading.
+/// One of this many tasks waits at the time of the reading.
 const PENDING: u64 = 97;
 const BUSY: u64 = 9;
 const FIRST_TID: u32 = 1_000;
@@ -48,7 +48,7 @@ pub(crate) fn all(tasks: u32, names: &CgroupNames, round: u64) -> Vec<Arc<TaskRe
 
 /// Returns the cgroup, process and name of each task, kernel threads first.
 ///
-/// Two leaf cgroups form a pod. The first has only one task, `pause`.
+/// Each pod consists of two leaf cgroups. The first of them has only one task, `pause`.
 fn owners(tasks: u32, names: &CgroupNames) -> Vec<TaskOwner> {
     let (main, thread, kernel) = (shared(MAIN), shared(THREAD), shared(KERNEL));
     let pause: Arc<str> = "pause".into();
@@ -121,7 +121,7 @@ fn task(tid: u32, owner: TaskOwner, round: u64) -> TaskReading {
     }
 }
 
-/// Returns the state of a task. Most tasks that cannot run are sleeping; some wait for a disk.
+/// Returns the state of a task. Most tasks that cannot run sleep; some wait for a disk.
 fn state(tid: u32, could_run: bool) -> TaskState {
     match tid % 500 {
         _ if could_run => TaskState::Running,
@@ -144,7 +144,8 @@ struct MadeUpWaits {
 }
 
 impl MadeUpWaits {
-    /// Returns the waits after `round` rounds. Each round adds the same few waits, in 5 to 15 buckets from microseconds to ms.
+    /// Returns the waits after `round` rounds. Each round adds the same few waits, in 5 to 15 buckets between microseconds and
+    /// milliseconds.
     fn new(chance: &mut Chance, round: u64) -> Self {
         let (mut counts, mut shares, mut by_cause) = ([0; BUCKETS], [0; CELLS], ByCause::default());
         let middle = bucket_of(2_000 << chance.below(8)) as u64;
@@ -173,7 +174,7 @@ impl MadeUpWaits {
     }
 }
 
-/// Returns readings of exited tasks: a few in every tenth leaf cgroup.
+/// Returns readings of exited tasks. Every tenth leaf cgroup has a few exited tasks.
 pub(crate) fn exited(names: &CgroupNames, round: u64) -> Vec<ExitedReading> {
     let some = names.leaves.iter().step_by(10).filter(|_| round != 0);
     some.map(|id| {

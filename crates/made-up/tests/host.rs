@@ -1,4 +1,4 @@
-//! Checks that generated samples follow the same rules as real ones.
+//! Checks that generated samples obey the same rules as real samples.
 
 use std::collections::{BTreeMap, BTreeSet};
 

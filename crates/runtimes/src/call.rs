@@ -1,4 +1,4 @@
-//! The CRI: one unary gRPC call (HTTP/2, by `h2`) over a Unix socket. Each call opens its own connection,
+//! Calls a function of the CRI: one unary gRPC call (HTTP/2, by `h2`) over a Unix socket. Each call opens its own connection,
 //! because the runtime may have restarted since the last call.
 
 use std::{io, path::Path, pin::pin, time::Duration};
@@ -16,23 +16,24 @@ use crate::{
     shortened,
 };
 
-/// Maximum number of bytes that the runtime may send before we have read them.
+/// Maximum number of bytes that the runtime may send ahead of our reads.
 const WINDOW_BYTES: u32 = 1 << 20;
 
 /// Maximum length of the reply's headers, bytes.
 const HEADER_BYTES: u32 = 16 << 10;
 
-/// Maximum length of an error message of the runtime that we show, bytes.
+/// Maximum length of an error message from the runtime that we print, bytes.
 const MESSAGE_BYTES: usize = 200;
 
 /// gRPC status codes.
 const OK: u32 = 0;
 const UNIMPLEMENTED: u32 = 12;
 
-/// Length of the header before a gRPC message: one byte for compression, four for the length.
+/// Length of the header of a gRPC message: one byte for compression, four bytes for the length.
 const FRAME: usize = 5;
 
-/// Requests the list of containers, and returns the encoded reply. The runtime should stop after `limit`, but may ignore it.
+/// Requests the list of containers, and returns the encoded reply. The request asks the runtime to stop after `limit`, but the
+/// runtime may ignore this.
 pub(super) async fn list_containers(socket: &Path, limit: Duration) -> Result<Bytes, Failure> {
     let stream = UnixStream::connect(socket).await.map_err(Failure::Connect)?;
     let (sender, connection) = client::Builder::new()
@@ -46,7 +47,8 @@ pub(super) async fn list_containers(socket: &Path, limit: Duration) -> Result<By
     tokio::select! {
         biased;
         reply = &mut reply => reply,
-        // Polled to drive the connection. If the runtime closes the connection, the bytes that arrived before can still be read.
+        // This future must be polled, because it drives the connection. If the runtime closes the connection, the bytes that
+        // arrived earlier can still be read.
         _ = connection => reply.await,
     }
 }
@@ -117,14 +119,14 @@ fn unframed(mut reply: Bytes) -> Result<Bytes, Failure> {
     }
 }
 
-/// Why a runtime returned no names. Every variant but `Absent` is about a single socket.
+/// The reason why a runtime returned no names. Every variant except `Absent` refers to a single socket.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// None of the sockets exists.
     Absent,
-    /// The socket exists, but nothing accepts the connection.
+    /// The socket exists, but no process accepts the connection.
     Connect(io::Error),
-    /// No reply within this time.
+    /// The runtime did not reply within this time.
     Late(Duration),
     /// The connection broke, or the peer does not speak gRPC. Contains a description.
     Broken(String),

@@ -20,7 +20,7 @@ use crate::{
     names::{REPLY_BYTES, RuntimeNames, listed},
 };
 
-/// The request for running containers; stopped ones have no cgroup. Every engine accepts the path without a version.
+/// The request for running containers. Stopped containers have no cgroup. Every engine accepts the path without a version.
 const LIST: &str = "/containers/json";
 
 pub(crate) async fn list(socket: &Path) -> Result<RuntimeNames, Failure> {
@@ -38,7 +38,8 @@ pub(crate) async fn list(socket: &Path) -> Result<RuntimeNames, Failure> {
     let reply = tokio::select! {
         biased;
         reply = &mut reply => reply,
-        // Polled to drive the connection. If the engine closes the connection, the bytes that arrived before can still be read.
+        // This future must be polled, because it drives the connection. If the engine closes the connection, the bytes that
+        // arrived earlier can still be read.
         _ = connection => reply.await,
     };
     listed(&reply?)

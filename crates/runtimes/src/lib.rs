@@ -1,7 +1,9 @@
-//! Names of containers and pods, from the container runtimes of this host. This crate never contacts an API server of Kubernetes.
+//! Requests the names of containers and pods from the container runtimes of this host. This crate never contacts the API server
+//! of Kubernetes.
 //!
-//! A cgroup's path contains the container's id and the pod's uid, but only the runtime knows the names that people use. We make
-//! each name printable, and limit the number and the length of names. [`Lookup`] finds the names for the cgroups of a sample.
+//! The path of a cgroup contains the ids of the container and the pod, but only the runtime knows the names that people use. This
+//! crate makes each name printable, and limits the number and the length of names. [`Lookup`] finds the names for the cgroups of
+//! a sample.
 
 mod call;
 mod docker;
@@ -26,7 +28,7 @@ use names::RuntimeNames;
 pub use names::Wanted;
 
 /// Where runtimes listen or store names: the CRI sockets of containerd, CRI-O, Docker with cri-dockerd, k3s and k0s; the API
-/// socket of Docker; the storage of Podman, which runs no daemon.
+/// socket of Docker; the storage of Podman, which has no daemon.
 pub const PLACES: [&str; 7] = [
     "/run/containerd/containerd.sock",
     "/run/crio/crio.sock",
@@ -37,14 +39,14 @@ pub const PLACES: [&str; 7] = [
     "/var/lib/containers/storage/overlay-containers/containers.json",
 ];
 
-/// Time limit of a refresh, and the pauses after failures.
+/// The time limit of a refresh, and the pauses after failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPace {
-    /// Maximum duration of one [`Runtimes::refresh`].
+    /// Maximum duration of one call of [`Runtimes::refresh`].
     pub deadline: Duration,
-    /// Pause after the first failure. It doubles after each further failure.
+    /// Pause after the first failure. The pause doubles after each further failure.
     pub first_retry: Duration,
-    /// Maximum pause.
+    /// Maximum pause after a failure.
     pub longest_retry: Duration,
 }
 
@@ -79,7 +81,8 @@ struct Trouble {
 }
 
 impl Runtimes {
-    /// Creates a client from `runtime` in the configuration: `auto`, the path of a socket (with or without `unix://`), or empty.
+    /// Creates a client from the key `runtime` in the configuration: `auto`, the path of a socket (with or without `unix://`), or
+    /// empty.
     pub fn new(config: &str) -> Result<Self, String> {
         let places = match config {
             "" => Vec::new(),
@@ -109,19 +112,19 @@ impl Runtimes {
         self.runtimes.iter().map(|runtime| runtime.place.as_path())
     }
 
-    /// Whether there is a runtime to ask: one of the places exists, or the user named a place.
+    /// Returns whether a refresh can find a runtime: one of the places exists, or the user named a place.
     fn are_expected(&self) -> bool {
         self.runtimes.len() == 1 || self.places().any(Path::exists)
     }
 
-    /// Requests the list of containers from each runtime. All requests together take at most [`RetryPace::deadline`]. If a
-    /// runtime fails, its known names stay, and its pause must end before the next request. Returns sentences for the log when a
-    /// runtime begins to fail, fails in another way, or answers again.
+    /// Requests the list of containers from each runtime. All requests together take no longer than [`RetryPace::deadline`]. If a
+    /// runtime fails, the client keeps the names that it knows, and pauses before the next request to this runtime. Returns
+    /// sentences for the log: when a runtime begins to fail, fails in another way, or answers again.
     pub async fn refresh(&mut self) -> Option<String> {
         let (now, pace, is_only) = (Instant::now(), self.pace, self.runtimes.len() == 1);
         let is_due = |runtime: &&mut Runtime| {
             let is_over = runtime.trouble.as_ref().is_none_or(|trouble| now >= trouble.retry_at);
-            // Most hosts have no containers, so it is no failure if none of the default places exists.
+            // Most hosts have no containers. So it is no failure if none of the default places exists.
             is_over && (is_only || runtime.place.exists())
         };
         let mut due: Vec<&mut Runtime> = self.runtimes.iter_mut().filter(is_due).collect();
@@ -135,7 +138,7 @@ impl Runtimes {
             };
             said.extend(runtime.take(answer, pace).map(|sentence| (runtime.is_no_cri(), sentence)));
         }
-        // On most hosts, Docker's containerd has no CRI. This is no problem if Docker itself reports the containers.
+        // On most hosts, Docker's containerd has its CRI turned off. This is no problem if Docker itself reports the containers.
         let has_answered = self.runtimes.iter().any(|runtime| runtime.has_answered);
         said.retain(|(is_no_cri, _)| !(*is_no_cri && has_answered));
         let said: Vec<String> = said.into_iter().map(|(_, sentence)| sentence).collect();
@@ -149,7 +152,8 @@ impl Runtimes {
 }
 
 impl Runtime {
-    /// Stores the names of an answer, or the failure. Returns a sentence if the runtime answers again, or fails in a new way.
+    /// Stores the names in an answer, or records the failure. Returns a sentence if the runtime answers again, or fails in a new
+    /// way.
     fn take(&mut self, answer: Result<RuntimeNames, Failure>, pace: RetryPace) -> Option<String> {
         let before = self.trouble.take();
         let failure = match answer {
@@ -202,14 +206,15 @@ impl Listing {
         self.0.iter().find_map(|names| names.get(wanted))
     }
 
-    /// Returns the number of containers with a name. A container of CRI-O that both the CRI and the stored list name counts once.
+    /// Returns the number of containers that have a name. If both the CRI and the stored list name a container of CRI-O, it
+    /// counts once.
     pub fn named(&self) -> usize {
         let ids: HashSet<&String> = self.0.iter().flat_map(|names| names.by_container.keys()).collect();
         ids.len()
     }
 }
 
-/// Returns the text, cut to at most `most` bytes at a character boundary.
+/// Returns the text, cut at a character boundary to at most `most` bytes.
 fn shortened(text: &str, most: usize) -> &str {
     let end = (0..=most.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     &text[..end.unwrap_or(0)]

@@ -1,4 +1,5 @@
-//! Finds the names for the cgroups of a sample. A separate thread asks the runtimes, so that samples never wait for a slow one.
+//! Finds the names for the cgroups of a sample. A separate thread asks the runtimes, so that samples never wait for a slow
+//! runtime.
 
 use std::{
     collections::HashMap,
@@ -13,15 +14,15 @@ use crate::{Listing, Runtimes, Wanted};
 
 /// How long the first sample waits for names, so that the first screen shows them.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
-/// Pauses between two requests for the same container. A container's cgroup exists before the runtime lists the container, and a
-/// runtime never lists the container of a pod's sandbox.
+/// Pauses between two requests because of the same container. There are pauses because a container's cgroup exists before the
+/// runtime lists the container, and because a runtime never lists the container of a pod's sandbox.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(64);
 
-/// Receives the sentences of [`Runtimes::refresh`].
+/// A function that receives the sentences of [`Runtimes::refresh`].
 pub type Say = Box<dyn Fn(String) + Send>;
 
-/// Caches the names of cgroups. The thread starts when a sample first has a container, and ends when this value is dropped.
+/// A cache of names, by cgroup. Its thread starts when a sample first has a container, and ends when this value is dropped.
 pub struct Lookup {
     start: Option<(Runtimes, Say)>,
     thread: Option<(mpsc::SyncSender<()>, mpsc::Receiver<Listing>)>,
@@ -31,7 +32,7 @@ pub struct Lookup {
 }
 
 enum Known {
-    /// The cgroup belongs neither to a container nor to a pod.
+    /// This cgroup belongs neither to a container nor to a pod.
     Neither,
     Unnamed {
         wanted: Wanted,
@@ -53,9 +54,11 @@ impl Lookup {
         }
     }
 
-    /// Returns the names of the containers and pods among `cgroups`, the cgroups of a sample in ascending order of id.
+    /// Returns the names of the containers and pods among `cgroups`. `cgroups` are the cgroups of a sample, in ascending order of
+    /// id.
     ///
-    /// A container that has just started may have no name yet. Only the first call waits for the runtimes, for at most 500 ms.
+    /// A container that has just started may have no name yet. Only the first call waits for the runtimes, and for at most 500
+    /// ms.
     pub fn name(&mut self, cgroups: &[(u64, Arc<str>)]) -> Vec<ContainerReading> {
         let now = Instant::now();
         let exists = |id: &u64| cgroups.binary_search_by_key(id, |(id, _)| *id).is_ok();
@@ -83,7 +86,7 @@ impl Lookup {
         named.collect()
     }
 
-    /// Assigns names from the latest reply to cgroups that have none.
+    /// Assigns names from the latest reply to those cgroups that have no name yet.
     fn resolve(&mut self) {
         if let Some(latest) = self.thread.iter().flat_map(|(_, replies)| replies.try_iter()).last() {
             self.latest = latest;
@@ -100,12 +103,13 @@ impl Lookup {
         if let Some((runtimes, say)) = self.start.take_if(|(runtimes, _)| runtimes.are_expected()) {
             let (requests, requested) = mpsc::sync_channel(1);
             let (reply, replies) = mpsc::channel();
-            // If no thread can be created, containers have no names.
+            // If the thread cannot be created, containers have no names.
             let thread = thread::Builder::new().name("names".into());
             let thread = thread.spawn(move || serve(runtimes, &say, &requested, &reply));
             self.thread = thread.ok().map(|_| (requests, replies));
         }
-        // If the channel is full, the thread has not taken the previous request yet. That request also serves this sample.
+        // If the channel is full, the thread has not taken the previous request yet. The previous request also serves this
+        // sample.
         self.thread.as_ref().map(|(requests, _)| requests.try_send(()));
     }
 
@@ -131,8 +135,8 @@ impl Known {
     }
 }
 
-/// Returns the container or pod whose own cgroup has this path. Returns `None` for rootless containers: the host's runtimes do
-/// not know them, and users can choose any id for them.
+/// Returns the container or pod whose own cgroup has this path. Returns `None` for a rootless container: the host's runtimes do
+/// not know it, and its user can choose any id.
 fn wanted(path: &str) -> Option<Wanted> {
     let name = CgroupName::of(path);
     let above = CgroupName::of(path.rsplit_once('/')?.0);
@@ -144,7 +148,7 @@ fn wanted(path: &str) -> Option<Wanted> {
     }
 }
 
-/// Answers requests until the sending end is dropped.
+/// Answers requests until the sending end of the channel is dropped.
 fn serve(mut runtimes: Runtimes, say: &Say, requests: &mpsc::Receiver<()>, replies: &mpsc::Sender<Listing>) {
     let Ok(waiter) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
     while requests.recv().is_ok() {
@@ -173,7 +177,7 @@ mod tests {
             (format!("{pod}/other"), None),
             (format!("/docker/{ID}"), Some(Wanted::Container(ID.into()))),
             (rootless, None),
-            // A delegated cgroup: its owner can choose any name for its descendants.
+            // This cgroup is delegated, so its owner can choose any name for its descendants.
             (format!("/system.slice/ci.service/{pod}/{ID}"), None),
             ("/system.slice/web.service".into(), None),
             ("/kubepods".into(), None),

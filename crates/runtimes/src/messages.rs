@@ -1,4 +1,4 @@
-//! The messages of `runtime/v1/api.proto` (package `runtime.v1`): our request, and the fields of the reply that we read.
+//! The messages of `runtime/v1/api.proto` (package `runtime.v1`): our request, and those fields of the reply that we read.
 
 use std::collections::HashMap;
 
@@ -35,7 +35,7 @@ cgscope_model::messages! {
     }
 }
 
-/// Creates a request for running containers. Other containers have no cgroup.
+/// Creates a request for the running containers. Other containers have no cgroup.
 pub(super) fn running() -> ListContainersRequest {
     let filter = ContainerFilter { state: Some(ContainerStateValue { state: RUNNING }) };
     ListContainersRequest { filter: Some(filter) }
@@ -56,14 +56,15 @@ pub(super) fn names(reply: &[u8]) -> Result<RuntimeNames, Failure> {
     Ok(names)
 }
 
-/// Iterates over the encoded containers of a `ListContainersResponse`. The last item is `None` if the rest is invalid. Decoding
-/// the whole list with prost needs too much memory: a million empty containers take 2 MB encoded, and hundreds of MB decoded.
+/// Iterates over the encoded containers of a `ListContainersResponse`. If the rest of the message is invalid, the last item is
+/// `None`. We do not decode the whole list with prost, because that needs too much memory: a million empty containers take 2 MB
+/// encoded, and hundreds of MB decoded.
 pub(super) fn containers(mut reply: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
     std::iter::from_fn(move || {
         while !reply.is_empty() {
             match field(&mut reply) {
                 Some((1, container @ Some(_))) => return Some(container),
-                // A later version of the CRI may add fields.
+                // A field of a later version of the CRI.
                 Some(_) => {}
                 None => {
                     reply = &[];
@@ -98,7 +99,7 @@ mod tests {
 
     use super::*;
 
-    /// The complete message as prost decodes it, with unknown fields between the containers.
+    /// The complete message as prost decodes it. It has unknown fields between the containers.
     #[derive(Clone, PartialEq, Message)]
     struct Whole {
         #[prost(message, repeated, tag = "1")]

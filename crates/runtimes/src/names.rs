@@ -1,4 +1,5 @@
-//! The names from the reply of one runtime, or from the list that Podman and CRI-O store in a file. Podman runs no daemon to ask.
+//! The names in the reply of one runtime, or in the list of containers that Podman and CRI-O store in a file. The file is needed
+//! because Podman has no daemon that could be asked.
 
 use std::{collections::HashMap, fs::File, io::Read, path::Path, sync::Arc};
 
@@ -7,32 +8,32 @@ use serde::Deserialize;
 
 use crate::{call::Failure, shortened};
 
-/// Maximum number of containers to keep, about ten times the number on a large node.
+/// Maximum number of containers to keep: about ten times the number on a large node.
 const CONTAINERS: usize = 10_000;
 
-/// Maximum length of a name, bytes: the limit of Kubernetes.
+/// Maximum length of a name, bytes. Kubernetes has the same limit.
 const NAME_BYTES: usize = 253;
 
-/// Maximum length of a container id, bytes. An id in a cgroup's path has 64 bytes.
+/// Maximum length of a container id, bytes. The id in a cgroup's path has 64 bytes.
 const ID_BYTES: usize = 128;
 
 /// Maximum length of a reply, bytes.
 pub(crate) const REPLY_BYTES: usize = 16 << 20;
 
-/// A container or a pod whose names are wanted.
+/// A container or a pod whose names are requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// The id of a container, as in its cgroup's path: 64 hexadecimal digits.
     Container(String),
-    /// The uid of a pod, with dashes. Identifies the cgroup that contains the cgroups of the pod's containers.
+    /// The uid of a pod, with dashes. The uid is in the name of the cgroup that contains the cgroups of the pod's containers.
     Pod(String),
 }
 
-/// The names in one reply. A reply does not know cgroups, so each `cgroup_id` is 0.
+/// The names in one reply. A reply contains no cgroups, so each `cgroup_id` is 0.
 #[derive(Debug, Default)]
 pub(crate) struct RuntimeNames {
     pub(crate) by_container: HashMap<String, ContainerReading>,
-    /// The names of each pod, by the pod's uid. They have no container name.
+    /// The names of each pod, by the pod's uid. These names have no container name.
     by_pod: HashMap<Arc<str>, ContainerReading>,
 }
 
@@ -45,7 +46,7 @@ impl RuntimeNames {
     }
 
     /// Stores the names of a container: its own name, and the names in the labels that the kubelet sets. Ignores the container if
-    /// there are too many, or if its id is empty or too long.
+    /// there are already too many, or if its id is empty or too long.
     pub(crate) fn keep(&mut self, id: String, own: Option<&str>, labels: &HashMap<String, String>) {
         if id.is_empty() || id.len() > ID_BYTES || self.by_container.len() >= CONTAINERS {
             return;
@@ -65,13 +66,13 @@ impl RuntimeNames {
     }
 }
 
-/// Returns the text as a printable name of limited length, or `None` if the text is empty.
+/// Returns the text as a printable name of limited length. Returns `None` if the text is empty.
 fn name(text: &str) -> Option<Arc<str>> {
     (!text.is_empty()).then(|| printable(shortened(text, NAME_BYTES)))
 }
 
-/// A container in the list of Podman or CRI-O, or in the reply of Docker. In Docker's reply, names begin with `/`. Names of the
-/// form `/OTHER/ALIAS` are links to the container.
+/// A container in the list of Podman or CRI-O, or in the reply of Docker. In Docker's reply, names begin with `/`. A name of the
+/// form `/OTHER/ALIAS` is a link from another container.
 #[derive(Deserialize)]
 struct Listed {
     #[serde(alias = "Id")]
@@ -80,8 +81,8 @@ struct Listed {
     names: Vec<String>,
 }
 
-/// Returns the names in a JSON list of containers. Ignores labels, because Docker lets whoever starts a container choose them,
-/// and they could fake a pod. Names of pods are only taken from the CRI.
+/// Returns the names in a JSON list of containers. Ignores the labels: in Docker, the user who starts a container chooses its
+/// labels, and could pretend that it belongs to a pod. The names of pods come only from the CRI.
 pub(crate) fn listed(json: &[u8]) -> Result<RuntimeNames, Failure> {
     let listed: Vec<Listed> = serde_json::from_slice(json).map_err(|_| Failure::Garbage)?;
     let mut names = RuntimeNames::default();
@@ -94,7 +95,7 @@ pub(crate) fn listed(json: &[u8]) -> Result<RuntimeNames, Failure> {
 
 pub(crate) fn list_stored(path: &Path) -> Result<RuntimeNames, Failure> {
     let mut text = Vec::new();
-    // Opening a pipe would block until somebody writes to it.
+    // Opening a pipe would block until another process opens it for writing.
     if path.metadata().is_ok_and(|found| !found.is_file()) {
         return Err(Failure::Garbage);
     }

@@ -1,4 +1,4 @@
-//! The connection of a viewer to the daemon. Its calls block, so it needs a thread of its own.
+//! The connection between a viewer and the daemon. The calls block, so the connection needs a separate thread.
 
 use std::{
     io::{self, BufReader, Read, Write},
@@ -17,7 +17,7 @@ pub const SOCKET: &str = "/run/cgscope.sock";
 /// Maximum wait for the first answer. The daemon takes a sample before it answers.
 const ANSWER: Duration = Duration::from_secs(20);
 
-/// Why a viewer has no connection to the daemon.
+/// The reason why a viewer has no connection to the daemon.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The socket does not exist, or no daemon listens on it.
@@ -37,7 +37,7 @@ pub enum ConnectError {
     /// The daemon refused the request.
     #[error("the daemon refused: {}", .0.sentence)]
     Refused(Word),
-    /// The peer is not a cgscope daemon, or its version differs.
+    /// The peer is not a cgscope daemon, or it has another version.
     #[error("{}", no_daemon(.0, .1))]
     NoDaemon(PathBuf, ReadError),
     /// The connection failed.
@@ -62,31 +62,31 @@ fn no_daemon(path: &Path, error: &ReadError) -> String {
     )
 }
 
-/// Receives the daemon's messages. The daemon may be hostile: a user can name a socket that anyone serves.
+/// Receives the daemon's messages. The daemon may be hostile, because a user can name any socket.
 #[derive(Debug)]
 pub struct Connection<R = BufReader<UnixStream>> {
     incoming: Incoming<R>,
     skip: u32,
 }
 
-/// Sends requests, from any thread.
+/// Sends requests to the daemon. Can be used from any thread.
 #[derive(Debug)]
 pub struct Sender(UnixStream);
 
 impl Sender {
-    /// Sends a request. The daemon then ignores the previous request.
+    /// Sends a request. After that, the daemon ignores the previous request.
     pub fn ask(&mut self, request: &Request) -> io::Result<()> {
         self.0.write_all(&request.line())
     }
 
-    /// Closes the connection. A thread that waits for the next message then stops waiting.
+    /// Closes the connection. If a thread waits for the next message, it stops waiting.
     pub fn hang_up(&self) {
         let _ = self.0.shutdown(std::net::Shutdown::Both);
     }
 }
 
 impl Connection {
-    /// Connects and sends a request.
+    /// Connects to the daemon and sends a request.
     pub fn open(path: &Path, request: &Request) -> Result<(Self, Sender), ConnectError> {
         let io = |error| ConnectError::Io(path.into(), error);
         let socket = UnixStream::connect(path).map_err(|error| match error.kind() {
@@ -98,7 +98,8 @@ impl Connection {
         })?;
         let mut sender = Sender(socket.try_clone().map_err(io)?);
         socket.set_read_timeout(Some(ANSWER)).map_err(io)?;
-        // A daemon that refuses may have closed the connection already. Then sending fails, but the refusal can still be read.
+        // If the daemon refuses the viewer, it may already have closed the connection. In this case sending fails, but the reason
+        // can still be read.
         let asked = sender.ask(request);
         let connection = match Self::read(BufReader::with_capacity(1 << 16, socket)) {
             Ok(Ok(connection)) => connection,
@@ -115,7 +116,8 @@ impl Connection {
 }
 
 impl<R: Read> Connection<R> {
-    /// Reads the header. The outer error means that the peer is not a daemon; the inner error is the daemon's refusal.
+    /// Reads the header. The outer error means that the peer is no cgscope daemon. The inner error is the daemon's reason to
+    /// refuse the viewer.
     pub fn read(input: R) -> Result<Result<Self, Word>, ReadError> {
         let opened = Incoming::open::<Word>(input)?;
         Ok(opened.map(|incoming| Self { incoming, skip: 0 }).map_err(Word::printable))
@@ -126,7 +128,8 @@ impl<R: Read> Connection<R> {
         self.incoming.header()
     }
 
-    /// Waits for the next message. Returns `None` if the daemon closed the connection. No message follows `None` or a refusal.
+    /// Waits for the next message. Returns `None` if the daemon closed the connection. After `None` or a refusal, no further
+    /// message arrives.
     pub fn receive(&mut self) -> Option<Message<Word>> {
         loop {
             match self.incoming.receive::<Word>() {

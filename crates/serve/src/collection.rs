@@ -1,4 +1,4 @@
-//! The thread that takes samples for all viewers, and the list of rows that ended between samples.
+//! The thread that takes samples for all viewers, and the list of rows that ended between two samples.
 
 use std::{
     io, iter,
@@ -16,37 +16,37 @@ use crate::{
     shown::Reading,
 };
 
-/// Takes samples. Implemented by the collector, and by fakes in tests.
+/// A source of samples. It is implemented by the collector, and by fakes in tests.
 pub trait Collect: Send + 'static {
-    /// Takes a sample. The error is a sentence that says why no further samples are possible.
+    /// Takes a sample. The error is a sentence that says why no more samples are possible.
     fn collect(&mut self) -> Result<Reading, String>;
-    /// Sets the processes to follow for a viewer, from the next sample on. Their new child processes are followed too. An empty
-    /// list means that the viewer follows no process.
+    /// Sets the processes to follow for a viewer, from the next sample on. Child processes that these processes start later are
+    /// followed too. If the list is empty, the viewer follows no process.
     fn follow(&mut self, follower: Follower, pids: &[u32]);
-    /// Prepares the next sample. Called after viewers have received the current sample.
+    /// Prepares the next sample. This function is called after viewers have received the current sample.
     fn read_ahead(&mut self) {}
 }
 
-/// A sample, and when and how it was taken.
+/// A sample, and information on when and how it was taken.
 #[derive(Clone, Debug)]
 pub struct Taken {
     /// What was read.
     pub reading: Arc<Reading>,
-    /// The rows that ended since the previous sample.
+    /// The rows that ended after the previous sample.
     pub ended: Arc<Ended>,
-    /// When the sample was due, ns after the start of the [`Pace`].
+    /// When the sample was due, ns since the start of the [`Pace`].
     pub at_ns: u64,
-    /// Whether the sample was due at a grid point (see [`Pace`]). Otherwise it is an immediate sample.
+    /// Whether the sample was due at a grid point (see [`Pace`]). Otherwise a viewer requested an immediate sample.
     pub is_on_grid: bool,
-    /// Number of the sample, from 1.
+    /// Number of the sample, counted from 1.
     pub number: u64,
-    /// When the collector began to take the sample. The sample may lack a process that started later.
+    /// When the collector began to take the sample. A process that started after this time may be missing from the sample.
     pub began: Instant,
     /// When the sample was complete.
     pub at: Instant,
-    /// Total time that the collector spent on all samples so far.
+    /// Total time that the collector needed for all samples so far.
     pub took: Duration,
-    /// Number of calls of [`Collection::follow`] that took effect before this sample.
+    /// Number of calls of [`Collection::follow`] that took effect up to this sample.
     pub changes: u64,
 }
 
@@ -56,7 +56,7 @@ impl AsRef<Sample> for Taken {
     }
 }
 
-/// The latest sample; `None` before the first sample. The error says why no more samples follow.
+/// The latest sample; `None` before the first sample. The error says why no more samples are taken.
 pub type Latest = Result<Option<Taken>, String>;
 
 /// The thread that takes samples. Dropping this value ends the thread.
@@ -86,10 +86,10 @@ impl Collection {
         Ok(Self { pace, changes, sent: 0, latest, thread: Some(thread) })
     }
 
-    /// Sets the processes to follow for a viewer; an empty list stops following. The change takes effect in the first sample
-    /// whose [`Taken::changes`] is at least the returned number.
+    /// Sets the processes to follow for a viewer. If the list is empty, the viewer follows none. Returns a number. The change has
+    /// taken effect in each sample whose [`Taken::changes`] is at least this number.
     pub fn follow(&mut self, follower: Follower, pids: Vec<u32>) -> u64 {
-        // Ignore an error: if the thread has ended, `latest` contains the reason.
+        // An error is ignored here: if the thread has ended, `latest` contains the reason.
         let _ = self.changes.send((follower, pids));
         self.sent += 1;
         self.sent
@@ -116,7 +116,7 @@ fn run(
     let mut took = Duration::ZERO;
     let (mut before, mut ended) = (Arc::<Reading>::default(), Arc::<Ended>::default());
     loop {
-        // The first sample also waits in `Pace::wait`, so that `Pace::busy_for` covers it.
+        // The first sample also goes through `Pace::wait`, so that `Pace::busy_for` covers it.
         let (at_ns, is_on_grid) = match pace.wait(last_ns) {
             Due::Never => return,
             Due::Now => (pace.since_ns(), false),
@@ -156,18 +156,19 @@ fn run(
             changes,
         };
         let latest_before = send.send_replace(Ok(Some(taken)));
-        // Freeing these takes milliseconds on a large host, so it happens after viewers have the new sample.
+        // Dropping these values takes milliseconds on a large host, so it happens after viewers have the new sample.
         drop((latest_before, freed_later));
         collector.read_ahead();
     }
 }
 
-/// Rows of the previous sample that this sample lacks. Each `Ended` links to the next one, so that viewers can skip samples.
+/// The rows that are in the previous sample and not in this sample. Each `Ended` contains a link to the next one, so that viewers
+/// can skip samples.
 #[derive(Debug, Default)]
 pub struct Ended {
-    /// Number of the sample that lacks these rows ([`Taken::number`]).
+    /// Number of the sample in which these rows are missing ([`Taken::number`]).
     pub number: u64,
-    /// The rows, as in the previous sample, and the followers of their tasks.
+    /// The rows as in the previous sample, and the followers of the tasks among them.
     pub reading: Reading,
     next: OnceLock<Arc<Self>>,
 }
@@ -176,7 +177,7 @@ impl Ended {
     /// Appends the rows that ended between two samples.
     pub fn then(&self, number: u64, before: &Reading, now: &Reading) -> Arc<Self> {
         let cut_short = |reading: &Reading| reading.sample.losses.get(Loss::ReadingCutShort);
-        // If a reading was cut short, a missing task has not necessarily ended.
+        // If the reading was cut short, a missing task may still exist.
         let sample = match cut_short(now) == cut_short(before) {
             true => skipped::ended(&before.sample, &now.sample),
             false => Sample::default(),
@@ -186,7 +187,7 @@ impl Ended {
         self.next.get_or_init(|| next).clone()
     }
 
-    /// Iterates over the later entries, up to the sample with this number.
+    /// Iterates over the later entries, up to and including the sample with this number.
     pub fn until(&self, number: u64) -> impl Iterator<Item = &Self> {
         let first = self.next.get();
         let all = iter::successors(first, |ended| ended.next.get()).map(Arc::as_ref);
@@ -194,7 +195,7 @@ impl Ended {
     }
 }
 
-/// Drops the list in a loop. Recursion would overflow the stack if the list is long.
+/// Drops the list in a loop. With recursion, a long list would overflow the stack.
 impl Drop for Ended {
     fn drop(&mut self) {
         let mut next = self.next.take();
@@ -209,7 +210,7 @@ mod tests {
     use super::*;
     use cgscope_model::Sample;
 
-    /// Makes `left` numbered samples.
+    /// Returns `left` samples, with ascending numbers.
     struct Made {
         left: u64,
         followed: u64,
@@ -281,7 +282,7 @@ mod tests {
     fn a_first_sample_that_hangs_counts_as_in_progress() {
         let (end, ended) = mpsc::channel();
         let collection = Collection::start(Stuck(ended)).expect("a thread");
-        // Dropped before the collection, because dropping the collection waits for its thread.
+        // This value is dropped before the collection, because dropping the collection waits for its thread.
         let end = end;
         let begun = Instant::now();
         while collection.pace.busy_for() < Some(Duration::from_millis(20)) {
@@ -308,7 +309,7 @@ mod tests {
     async fn a_sample_does_not_wait_for_work_ahead_of_the_next_one() {
         let (end, ended) = mpsc::channel();
         let collection = Collection::start(Ahead(ended)).expect("a thread");
-        // Dropped before the collection, because dropping the collection waits for its thread.
+        // This value is dropped before the collection, because dropping the collection waits for its thread.
         let _end = end;
         let first = next(&mut collection.latest.clone()).await.unwrap().expect("a sample");
         assert_eq!(first.number, 1);

@@ -15,7 +15,8 @@ pub const FILE: &str = "/etc/cgscope/cgscope.toml";
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The user that the daemon switches to after it has loaded BPF, if root started it. `None`: the daemon keeps its user.
+    /// The user to which the daemon switches after it has loaded BPF, if root started the daemon. `None`: the daemon keeps its
+    /// user.
     pub user: Option<String>,
     /// How samples are taken.
     pub collect: CollectConfig,
@@ -25,7 +26,7 @@ pub struct Config {
     pub http: HttpConfig,
     /// Which metrics are exported.
     pub metrics: MetricsConfig,
-    /// Where the names of containers come from.
+    /// Where to get the names of containers.
     pub containers: ContainersConfig,
 }
 
@@ -33,7 +34,7 @@ pub struct Config {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CollectConfig {
-    /// Time between samples if no viewer requests a shorter interval, ns.
+    /// Time between samples while no viewer requests a shorter interval, ns.
     #[serde(deserialize_with = "duration_ns")]
     pub interval: u64,
 }
@@ -46,13 +47,14 @@ pub struct SocketConfig {
     pub path: PathBuf,
     /// Owner of the socket, by name or number.
     pub owner: Account,
-    /// Group whose members may connect and see everything, by name or number; see [`Self::groups`].
+    /// Group whose members may connect and see everything, given by name or number; see [`Self::groups`].
     pub viewers: Option<Account>,
-    /// Group of the socket before version 0.2. Its members cannot use the daemon unless they are viewers; see [`Self::outdated`].
+    /// The group of the socket in versions before 0.2. Members of this group can use the daemon only if they are also viewers;
+    /// see [`Self::outdated`].
     pub group: Option<Account>,
-    /// Groups whose members saw everything in versions before 0.2. They also count as viewers.
+    /// Groups whose members could see everything in versions before 0.2. Their members count as viewers, too.
     pub admin_groups: Option<Vec<Account>>,
-    /// Minimum interval of a viewer, ns.
+    /// Minimum interval that a viewer can get, ns.
     #[serde(deserialize_with = "duration_ns")]
     pub shortest_interval: u64,
     /// Maximum number of viewers at the same time.
@@ -62,7 +64,7 @@ pub struct SocketConfig {
     /// The group ids of [`Self::groups`]; not a key of the file.
     #[serde(skip)]
     pub viewer_gids: Vec<u32>,
-    /// Maximum time for a client to send its first request, or to read something; not a key of the file.
+    /// Maximum time until a client must have sent its first request, or must have read something. This is not a key of the file.
     #[serde(skip)]
     pub patience: Duration,
 }
@@ -71,12 +73,12 @@ pub struct SocketConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HttpConfig {
-    /// Address to listen on. `None` (in the file: an empty string) means no HTTP server.
+    /// Address on which the HTTP server listens. `None` (in the file: an empty string) means no HTTP server.
     #[serde(deserialize_with = "address")]
     pub listen: Option<SocketAddr>,
-    /// PEM file with the certificate and its chain up to the root; requires `tls_key`.
+    /// PEM file with the certificate and its chain up to the root. It requires `tls_key`.
     pub tls_certificate: Option<PathBuf>,
-    /// PEM file with the private key; requires `tls_certificate`.
+    /// PEM file with the private key. It requires `tls_certificate`.
     pub tls_key: Option<PathBuf>,
     /// File with lines `NAME:BCRYPT`, as `htpasswd -B` writes them. `None`: everyone may read the pages.
     pub users: Option<PathBuf>,
@@ -91,15 +93,15 @@ pub struct HttpConfig {
 pub struct MetricsConfig {
     /// Maximum number of exported cgroups.
     pub cgroups: usize,
-    /// Maximum depth of exported cgroups below the root.
+    /// Maximum depth of exported cgroups. The root has depth 0.
     pub depth: usize,
-    /// If set, only cgroups whose path matches are exported.
+    /// Only cgroups whose path matches are exported, if this is set.
     #[serde(deserialize_with = "expression")]
     pub include: Option<Regex>,
-    /// If set, cgroups whose path matches are not exported.
+    /// Cgroups whose path matches are not exported, if this is set.
     #[serde(deserialize_with = "expression")]
     pub exclude: Option<Regex>,
-    /// Maximum number of culprits for each cgroup.
+    /// Maximum number of exported culprits for each cgroup.
     pub culprits: usize,
 }
 
@@ -155,14 +157,14 @@ impl Default for SocketConfig {
 }
 
 impl SocketConfig {
-    /// Returns the group of the socket file, whose members can open the socket.
+    /// Returns the group that owns the socket file. Members of this group can open the socket.
     pub fn group(&self) -> Account {
         self.group.clone().or_else(|| self.groups().into_iter().next()).unwrap_or(Account::Id(0))
     }
 
     /// Returns the groups whose members may connect: `viewers` and `admin_groups`, or the default group if neither is set. An
-    /// older configuration may set `admin_groups` to an empty list. Then only root and the daemon's user may connect, as before
-    /// version 0.2.
+    /// older configuration may set `admin_groups` to an empty list. In that case only root and the daemon's user may connect, as
+    /// before version 0.2.
     pub fn groups(&self) -> Vec<Account> {
         match (&self.viewers, &self.admin_groups) {
             (None, None) => vec![Self::default_viewers()],
@@ -170,12 +172,12 @@ impl SocketConfig {
         }
     }
 
-    /// Returns the names of [`Self::groups`], with `between` between them.
+    /// Returns the names of [`Self::groups`], separated by `between`.
     pub fn groups_in_words(&self, between: &str) -> String {
         self.groups().iter().map(ToString::to_string).collect::<Vec<_>>().join(between)
     }
 
-    /// Returns the default group, which the packages create.
+    /// Returns the default group. The packages create this group.
     pub fn default_viewers() -> Account {
         Account::Name("cgscope-admin".into())
     }
@@ -220,7 +222,7 @@ impl Default for ContainersConfig {
 }
 
 impl Config {
-    /// Parses a configuration file. An error names the line and the values that are allowed there.
+    /// Parses a configuration file. An error names the line and the allowed values.
     pub fn parse(text: &str) -> Result<Self, String> {
         let config: Self =
             toml_edit::de::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
@@ -326,7 +328,7 @@ mod tests {
         assert_eq!(some.socket.patience, Duration::from_secs(30), "what is not in the file has its default");
     }
 
-    /// An upgrade lets nobody see more than before.
+    /// After an upgrade, nobody can see more than before.
     #[test]
     fn an_older_configuration_allows_those_who_saw_everything() {
         let groups = |socket: &str| {

@@ -10,7 +10,7 @@ use std::{
 
 use crate::lock;
 
-/// Counters of one server. `R` is the type of its reasons to refuse a client.
+/// Counters of one server. `R` is the type of the reasons why the server refuses a client.
 #[derive(Debug)]
 pub struct Counters<R> {
     clients: AtomicU64,

@@ -1,8 +1,8 @@
 //! The servers of the daemon: a socket for viewers, and an HTTP server for pages. This crate uses neither aya nor `/proc`.
 //!
-//! The thread in [`collection`] takes samples, at the [`pace`] that all viewers together request. [`shown`] selects the part of a
-//! sample that a user may see. `streams` encodes this part once for all viewers with the same view. [`socket`] sends it, and
-//! [`client`] receives it. [`http`] serves pages. Of the other modules, it only uses [`config`], [`counters`] and `rates`.
+//! The thread in [`collection`] takes samples. All viewers together determine the [`pace`]. [`shown`] selects the part of a
+//! sample that a user may see. `streams` encodes this part only once for all viewers that see the same part. [`socket`] sends it,
+//! and [`client`] receives it. [`http`] serves pages. Apart from that, [`http`] uses only [`config`], [`counters`] and `rates`.
 
 pub mod client;
 pub mod collection;
@@ -18,7 +18,8 @@ mod streams;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks a mutex, even after a panic poisoned it. The locks of this crate never guard partly changed data.
+/// Locks a mutex, even if a panic has poisoned it. This is safe, because the locks of this crate never protect partly changed
+/// data.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

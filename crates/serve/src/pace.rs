@@ -1,6 +1,6 @@
-//! Decides when samples are taken. Each requested interval has a grid of points in time, so viewers with the same interval share
-//! samples. All points are multiples of a common step, the shortest interval allowed. So samples at grid points are at least one
-//! step apart, whatever intervals viewers request.
+//! Decides when samples are taken. Each requested interval has a grid of times, so viewers with the same interval share samples.
+//! All times on a grid are multiples of a common step, which is the shortest allowed interval. So samples at grid points are at
+//! least one step apart, no matter which intervals viewers request.
 
 use std::{
     collections::BTreeMap,
@@ -10,7 +10,7 @@ use std::{
 
 use crate::lock;
 
-/// The intervals that viewers and scrapers request, shared with the thread that takes samples.
+/// The intervals that viewers and scrapers request. The value is shared with the thread that takes samples.
 #[derive(Debug)]
 pub struct Pace {
     began: Instant,
@@ -22,26 +22,26 @@ pub struct Pace {
 struct Asked {
     /// The common step of all grids, ns; 0 counts as 1.
     step: u64,
-    /// Number of requests for each interval (ns).
+    /// Number of requests for each interval; the key is in ns.
     intervals: BTreeMap<u64, u32>,
-    /// Whether an immediate sample is requested.
+    /// Whether a viewer has requested an immediate sample.
     now: bool,
     /// When the current sample was begun; `None` between samples.
     busy_since: Option<Instant>,
     over: bool,
 }
 
-/// Why [`Pace::wait`] returned.
+/// The reason why [`Pace::wait`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
     /// A grid point has been reached.
     At {
-        /// The point, ns after the start.
+        /// The time of the grid point, ns since the start.
         at_ns: u64,
-        /// Number of grid points that were missed before this one.
+        /// Number of grid points that were missed before this grid point.
         late: u64,
     },
-    /// An immediate sample was requested.
+    /// A viewer has requested an immediate sample.
     Now,
     /// No more samples are needed.
     Never,
@@ -79,7 +79,7 @@ impl Pace {
         self.change(|asked| asked.now = true);
     }
 
-    /// Ends the wait. No more samples are taken.
+    /// Ends [`Self::wait`]. No more samples are taken.
     pub fn end(&self) {
         self.change(|asked| asked.over = true);
     }
@@ -89,12 +89,12 @@ impl Pace {
         self.changed.notify_one();
     }
 
-    /// Returns the time since the start, ns.
+    /// Returns the time since the start of the pace, ns.
     pub fn since_ns(&self) -> u64 {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Returns how long the current sample has been in progress, or `None` between samples.
+    /// Returns since how long the current sample has been in progress. Returns `None` between samples.
     pub fn busy_for(&self) -> Option<Duration> {
         lock(&self.asked).busy_since.map(|since| since.elapsed())
     }
@@ -135,13 +135,13 @@ impl Asked {
         self.intervals.keys().map(next).min()
     }
 
-    /// Rounds up to a multiple of the common step.
+    /// Rounds a time up to a multiple of the common step.
     fn rounded(&self, ns: u64) -> u64 {
         ns.div_ceil(self.step.max(1)).saturating_mul(self.step.max(1))
     }
 
-    /// Returns the latest grid point that has passed, and how many points of the shortest interval were missed before it. A point
-    /// is missed if it is late by at least half an interval.
+    /// Returns the latest grid point that has passed, and how many points of the shortest interval were missed before that point.
+    /// A point counts as missed if the sample is late by at least half an interval.
     fn latest(&self, next_ns: u64, now_ns: u64) -> (u64, u64) {
         let Some(shortest) = self.intervals.keys().next() else { return (next_ns, 0) };
         let shortest = self.rounded(*shortest);

@@ -1,7 +1,7 @@
-//! The socket protocol: requests of viewers, and messages of the daemon other than samples.
+//! The protocol of the socket: requests of viewers, and those messages of the daemon that are not samples.
 //!
-//! A request is one line of JSON, and replaces earlier requests on the connection. The daemon answers as in `crates/record`: with
-//! a header, then samples and words.
+//! A request is one line of JSON, and replaces the earlier requests on the connection. The daemon answers in the format of
+//! `crates/record`: with a header, followed by samples and other messages.
 
 use cgscope_model::printable;
 use serde::{Deserialize, Serialize};
@@ -19,14 +19,14 @@ pub const LONGEST_INTERVAL_NS: u64 = 86_400 * 1_000_000_000;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
-    /// The sender's [`VERSION`].
+    /// The [`VERSION`] of the sender.
     pub version: u32,
     /// Time between samples, ns.
     pub interval_ns: u64,
-    /// Processes to show, with the child processes that they start from now on. Empty means all processes.
+    /// Processes to show, with the child processes that they start from now on. If there are none, all processes are shown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pids: Vec<u32>,
-    /// Send one more sample now, then close the connection.
+    /// Whether the daemon should send one more sample immediately and then close the connection.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub last: bool,
 }
@@ -44,7 +44,7 @@ impl Request {
         line
     }
 
-    /// Parses a line without its line end. The error is the refusal to send to the client.
+    /// Parses a line without its line end. The error is the message to send to the client.
     pub fn parse(line: &[u8]) -> Result<Self, Word> {
         let no_request = |why: &str| Word::refused(Refusal::BadRequest, format!("invalid request: {why}"));
         #[derive(Deserialize)]
@@ -76,16 +76,16 @@ impl Request {
     }
 }
 
-/// Assembles a client's requests from the bytes that arrive.
+/// Assembles the requests of a client from the bytes that arrive.
 #[derive(Debug, Default)]
 pub struct Requests {
-    /// The first bytes of a request that is not complete yet.
+    /// The first bytes of a request whose end has not arrived yet.
     begun: Vec<u8>,
 }
 
 impl Requests {
-    /// Consumes bytes up to the end of a request. Returns `None` if the request is not complete; then all bytes are consumed. If
-    /// a request is too long, this call and all later calls return an error.
+    /// Consumes bytes up to the end of a request. Returns `None` if the end has not arrived; then all bytes are consumed. If a
+    /// request is too long, this call and all later calls return an error.
     pub fn take(&mut self, came: &mut &[u8]) -> Result<Option<Request>, Word> {
         let end = came.iter().position(|byte| *byte == b'\n');
         let (part, rest) = came.split_at(end.unwrap_or(came.len()));
@@ -98,20 +98,20 @@ impl Requests {
     }
 }
 
-/// A message of the daemon other than a sample.
+/// A message of the daemon that is not a sample.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Word {
-    /// Why the daemon sends no more messages; `None` if it continues.
+    /// The reason why the daemon sends no more messages; `None` if it sends more messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<Refusal>,
-    /// Number of following samples that the viewer must skip, because they are too old or were taken for another viewer. They are
-    /// sent because later samples need them for decoding.
+    /// Number of the following samples that the viewer must not show, because they are too old or were taken for another viewer.
+    /// They are sent only because the viewer needs them to decode later samples.
     #[serde(default, skip_serializing_if = "is_none")]
     pub skip: u32,
-    /// True if the daemon accepted the request. False only from an older daemon that shows just the viewer's own processes.
+    /// Whether the daemon accepted the request. Only an older daemon sends false, if it shows just the viewer's own processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shows_all: Option<bool>,
-    /// A sentence for people. May be empty.
+    /// A sentence that the viewer shows; it may be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub sentence: String,
 }
@@ -121,36 +121,36 @@ fn is_none(number: &u32) -> bool {
 }
 
 impl Word {
-    /// Creates the last message, with the reason why no further messages follow.
+    /// Creates the last message, which says why no further messages follow.
     pub fn refused(refused: Refusal, sentence: impl Into<String>) -> Self {
         Self { refused: Some(refused), ..Self::said(sentence) }
     }
 
-    /// Creates a message with a sentence, after which the daemon continues.
+    /// Creates a message with a sentence. The daemon continues to send messages.
     pub fn said(sentence: impl Into<String>) -> Self {
         Self { sentence: sentence.into(), ..Self::default() }
     }
 
-    /// Creates the message that a request was accepted.
+    /// Creates the message that says that a request was accepted.
     pub fn answered() -> Self {
         Self { shows_all: Some(true), ..Self::default() }
     }
 
-    /// Makes the sentence safe to print. The sender may be hostile, because anyone can serve a socket.
+    /// Makes the sentence safe to print. The sender may be hostile, because anyone can create a socket.
     #[must_use]
     pub fn printable(self) -> Self {
         Self { sentence: printable(&self.sentence).to_string(), ..self }
     }
 
-    /// Creates the message that the viewer must skip the next samples.
+    /// Creates the message that tells the viewer how many samples to skip.
     pub fn skip(samples: u32) -> Self {
         Self { skip: samples, ..Self::default() }
     }
 }
 
 cgscope_ledger::named! {
-    /// Why the daemon does not serve a viewer. If a viewer does not know a name, it assumes that the peer is not a cgscope
-    /// daemon. So no name can be added while older viewers exist.
+    /// The reason why the daemon does not serve a viewer. A viewer that does not know a name assumes that its peer is not a
+    /// cgscope daemon. So no name can be added as long as older viewers are in use.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Refusal (name,) {
@@ -162,7 +162,7 @@ cgscope_ledger::named! {
     BadRequest = "bad_request";
     /// The user has no permission to connect, or the user who sends a request is not the user who connected.
     OtherUser = "other_user";
-    /// A limit is reached: for clients, intervals, viewers that follow processes, or memory.
+    /// A limit is reached: of clients, of intervals, of viewers that follow processes, or of memory.
     TooManyClients = "too_many_clients";
     /// Connections or requests arrive too fast.
     TooManyRequests = "too_many_requests";

@@ -1,4 +1,4 @@
-//! Limits how often each user or address may do something.
+//! Limits how often a user or an address may do something.
 
 use std::{
     collections::HashMap,
@@ -6,14 +6,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// For each key, allows `at_once` uses after a pause, and then one use in each period `every`.
+/// Allows, for each key, `at_once` uses after a pause, and then one use in each period `every`.
 #[derive(Debug)]
 pub(crate) struct Rates<K> {
     at_once: u32,
     every: Duration,
     /// Maximum number of keys in the map.
     most: usize,
-    /// For each key, the time at which all its counted uses have expired. Each use adds one period to this time.
+    /// For each key, the time from which none of its counted uses matters any more. Each use moves this time by one period.
     used_until: HashMap<K, Instant>,
 }
 
@@ -22,7 +22,7 @@ impl<K: Copy + Eq + Hash> Rates<K> {
         Self { at_once, every, most, used_until: HashMap::new() }
     }
 
-    /// Counts a use. Returns false, and counts nothing, if the key must wait.
+    /// Counts a use. If the key must wait, returns false and counts nothing.
     pub fn take(&mut self, key: K, now: Instant) -> bool {
         let before = self.used_until.get(&key).copied();
         let until = before.map_or(now, |until| until.max(now));
@@ -40,7 +40,7 @@ impl<K: Copy + Eq + Hash> Rates<K> {
         true
     }
 
-    /// Removes one counted use.
+    /// Takes back one counted use.
     pub fn give_back(&mut self, key: &K) {
         if let Some(until) = self.used_until.get_mut(key) {
             *until -= self.every;

@@ -1,7 +1,7 @@
-//! Selects the part of a reading that a viewer sees: all of it, or the processes that the viewer follows.
+//! Selects which part of a reading a viewer sees: everything, or only the processes that the viewer follows.
 //!
-//! A viewer that follows processes sees the cgroups of these processes and all ancestors. Culprits are counted for a cgroup, not
-//! for its tasks. So the viewer sees the culprits of a cgroup only if it sees all tasks in that cgroup.
+//! A viewer that follows processes sees the cgroups of these processes and all ancestors of these cgroups. Culprits are counted
+//! for a cgroup, not for its tasks. So the viewer sees the culprits of a cgroup only if it sees all tasks in this cgroup.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -15,7 +15,7 @@ use cgscope_model::{
     rest_of,
 };
 
-/// Everything that was read at one moment, and which viewers follow each task.
+/// Everything that was read at one moment, with the followers of each task.
 #[derive(Clone, Debug, Default)]
 pub struct Reading {
     /// The readings of the host.
@@ -35,14 +35,14 @@ impl Reading {
     }
 }
 
-/// Selects the visible part of successive readings, for a viewer that follows processes.
+/// Selects the visible part of consecutive readings, for a viewer that follows processes.
 #[derive(Debug)]
 pub(crate) struct Shower {
     follower: Follower,
-    /// The cgroups whose culprits were visible in the previous sample, and the pairs that were read for them.
+    /// The cgroups whose culprits were visible in the previous sample, and the pairs that this sample had for these cgroups.
     victims: HashSet<u64>,
     read: Vec<PairReading>,
-    /// The growth of each pair since the culprits of its victim became visible.
+    /// For each pair, the time that was added after the culprits of its victim became visible.
     reported: BTreeMap<PairKey, PairReading>,
 }
 
@@ -57,7 +57,7 @@ impl Shower {
         let is_shown = |task: &&Arc<TaskReading>| reading.is_followed(task, self.follower);
         let (tasks, others): (Vec<_>, Vec<_>) = sample.tasks.iter().partition(is_shown);
         let own: HashSet<u64> = tasks.iter().map(|task| task.cgroup_id).filter(|id| *id != 0).collect();
-        // The culprits of a cgroup are visible only if all its tasks are visible.
+        // The culprits of a cgroup are visible only if all tasks of the cgroup are visible.
         let mut victims = own.clone();
         for task in others {
             victims.remove(&task.cgroup_id);
@@ -107,7 +107,7 @@ impl Shower {
     fn pairs(&mut self, victims: HashSet<u64>, sample: &Sample) -> Vec<PairReading> {
         let read: Vec<PairReading> =
             sample.pairs.iter().filter(|pair| victims.contains(&pair.victim)).cloned().collect();
-        // Excludes waits from the time before the culprits of the cgroup became visible.
+        // Excludes the waits from before the moment when the culprits of the cgroup became visible.
         let were_reported = read.iter().filter(|pair| self.victims.contains(&pair.victim));
         let came = between(&self.read, were_reported);
         let came: HashMap<PairKey, u64> = came.iter().map(|pair| (pair.key(), pair.ns)).collect();
@@ -124,7 +124,7 @@ impl Shower {
         let left_out: BTreeMap<_, _>;
         (self.reported, left_out) = reported.partition(|(key, _)| present.contains(key));
         for pair in left_out.into_values() {
-            // The reading now counts this pair in the victim's remainder, so its sum moves there.
+            // The reading now counts the time of this pair without a culprit, so the pair's sum moves there.
             if let Some(rest) = self.reported.get_mut(&rest_of(pair.key())) {
                 rest.ns = rest.ns.saturating_add(pair.ns);
             }

@@ -1,5 +1,5 @@
-//! Streams of samples to viewers. Viewers of everything with the same interval share a stream: each sample is encoded once, and
-//! each viewer reads at its own speed. A viewer that follows processes has a stream of its own.
+//! Streams of samples to viewers. All viewers that see everything at the same interval share a stream: each sample is encoded
+//! once, and each viewer reads the stream at its own speed. A viewer that follows processes has a stream of its own.
 
 use std::{
     collections::{BTreeMap, VecDeque, btree_map::Entry},
@@ -16,20 +16,21 @@ use crate::{
     shown::{Reading, Shower},
 };
 
-/// An encoded frame. All readers that have not read it yet share it.
+/// An encoded frame. All readers that have not read the frame yet share it.
 pub type Frame = Arc<[u8]>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamKind {
-    /// The follower whose processes the stream shows; `None`: the stream shows everything.
+    /// The follower whose processes the stream shows. `None` means that the stream shows everything.
     pub follower: Option<Follower>,
     pub interval_ns: u64,
 }
 
-/// A new reader causes a key frame if this many frames follow the last one, so that the reader need not read them all.
+/// If at least this many frames follow the last key frame, a new reader causes a key frame. Otherwise the reader would have to
+/// read all of these frames.
 const KEY_FOR_NEW_AFTER: usize = 8;
 
-/// Memory of a stream besides its rows and frames, bytes. The compressor takes most of it.
+/// Memory that a stream needs in addition to its rows and frames, bytes. Most of this memory belongs to the compressor.
 const STREAM_BYTES: usize = 1 << 20;
 
 /// A reader's position in a stream.
@@ -43,11 +44,11 @@ pub struct Cursor {
 #[derive(Clone, Debug)]
 pub struct Shown {
     pub frame: Frame,
-    /// Number of earlier samples that the reader has not read and that are no longer available.
+    /// Number of earlier samples that the reader has missed because they are no longer available.
     pub passed: u64,
     /// Number of the sample ([`Taken::number`]).
     pub number: u64,
-    /// Whether the sample was taken outside the grid for one reader. The other readers skip it.
+    /// Whether the sample was taken for one reader, at a time that is not on the grid. The other readers skip this sample.
     pub is_beside: bool,
 }
 
@@ -63,42 +64,43 @@ pub struct Streams {
 #[derive(Debug)]
 pub(crate) struct Stream {
     outgoing: Outgoing,
-    /// `None`: the stream shows everything.
+    /// Selects the visible part. `None` means that the stream shows everything.
     shower: Option<Shower>,
     /// The last key frame and all later frames. `first` is the position of the key frame.
     frames: VecDeque<Shown>,
     first: u64,
     /// The user id of each reader.
     readers: Vec<u32>,
-    /// Samples with a smaller [`Taken::changes`] are not shown.
+    /// A sample is not shown if its [`Taken::changes`] is smaller.
     pub since_changes: u64,
-    /// A reader requested an immediate sample.
+    /// Whether a reader has requested an immediate sample.
     wants_one: bool,
-    /// A new reader waits for a key frame.
+    /// Whether a new reader waits for a key frame.
     has_new: bool,
-    /// The latest point of the stream's own grid that was shown.
+    /// The latest point on the stream's own grid at which a sample was shown.
     point: Option<u64>,
     /// Number of the sample in `sent`.
     number: u64,
-    /// The latest sample that was shown. For a viewer that follows processes, it contains only the tasks.
+    /// The latest sample that was shown. If the viewer follows processes, only the tasks of the sample are kept.
     sent: Option<Arc<Reading>>,
-    /// The rows that ended in samples that were not shown.
+    /// The rows that ended in samples that the stream did not show.
     skipped: Skipped,
-    /// Id of the user who began the stream.
+    /// Id of the user for whom the stream was created.
     pub account: u32,
-    /// Number of the stream in order of creation.
+    /// Number of the stream, in the order of creation.
     pub made: u64,
-    /// The last message to the readers, if the stream has ended.
+    /// The last message to the readers, once the stream has ended.
     pub ended: Option<Word>,
 }
 
 impl Streams {
-    /// Returns a reader's stream. The stream exists until the reader leaves it.
+    /// Returns the stream of a reader. The stream exists as long as the reader does not leave it.
     pub fn of(&self, cursor: &Cursor) -> &Stream {
         &self.streams[&cursor.kind]
     }
 
-    /// Adds a reader at the last key frame. A new stream shows no sample whose [`Taken::changes`] is below `since_changes`.
+    /// Adds a reader. The reader begins at the last key frame. A new stream shows no sample whose [`Taken::changes`] is below
+    /// `since_changes`.
     pub fn join(&mut self, kind: StreamKind, account: u32, since_changes: u64) -> io::Result<Cursor> {
         let stream = match self.streams.entry(kind) {
             Entry::Occupied(entry) => entry.into_mut(),
@@ -122,7 +124,7 @@ impl Streams {
         }
     }
 
-    /// Returns the intervals (ns) of the streams in which a user sees everything.
+    /// Returns the intervals (ns) of those streams in which this user sees everything.
     pub fn intervals_of(&self, account: u32) -> impl Iterator<Item = u64> {
         let whole = self.streams.iter().filter(|(kind, _)| kind.follower.is_none());
         whole.filter(move |(_, stream)| stream.readers.contains(&account)).map(|(kind, _)| kind.interval_ns)
@@ -136,21 +138,23 @@ impl Streams {
         self.streams.values_mut().filter(|stream| stream.ended.is_none())
     }
 
-    /// Requests an immediate sample for a reader. That sample is the first one whose number is greater than the returned number.
+    /// Requests an immediate sample for a reader. Returns a number. The immediate sample is the first sample whose number is
+    /// greater than this number.
     pub fn one_more(&mut self, cursor: &Cursor) -> u64 {
         let Some(stream) = self.streams.get_mut(&cursor.kind) else { return 0 };
         stream.wants_one = true;
         stream.number
     }
 
-    /// Returns the next frame for a reader, if there is one. If the reader lost frames, it continues at the last key frame.
+    /// Returns the next frame for a reader, if a frame is available. If the reader has lost frames, it continues at the last key
+    /// frame.
     pub fn next(&mut self, cursor: &mut Cursor) -> Option<Shown> {
         let stream = self.streams.get_mut(&cursor.kind)?;
         let passed = stream.first.saturating_sub(cursor.next);
         cursor.next += passed;
         let shown = stream.frames.get((cursor.next - stream.first) as usize)?.clone();
         cursor.next += 1;
-        // A stream that follows processes has only one reader, so a frame is dropped once it has been read.
+        // A stream that follows processes has only one reader, so each frame is dropped once that reader has read it.
         if cursor.kind.follower.is_some() {
             stream.frames.drain(..(cursor.next - stream.first) as usize);
             stream.first = cursor.next;
@@ -158,7 +162,8 @@ impl Streams {
         Some(Shown { passed, ..shown })
     }
 
-    /// Records the rows that ended in samples that streams skip. Call it for each sample, before [`show`](Self::show).
+    /// Records the rows that ended in a sample, for streams that do not show this sample. Call this function for each sample,
+    /// before [`show`](Self::show).
     pub fn skip(&mut self, taken: &Taken) {
         for ended in self.ended.until(taken.number) {
             for stream in self.streams.values_mut() {
@@ -168,7 +173,8 @@ impl Streams {
         self.ended = taken.ended.clone();
     }
 
-    /// Shows a sample in each stream in which it is due. If a sample cannot be encoded (a bug in cgscope), that stream ends.
+    /// Shows a sample in each stream in which the sample is due. If a stream cannot encode the sample (a bug in cgscope), the
+    /// stream ends.
     pub fn show(&mut self, taken: &Taken) {
         for (kind, stream) in &mut self.streams {
             if let Some(is_beside) = stream.due(kind.interval_ns, taken)
@@ -211,17 +217,17 @@ impl Stream {
         })
     }
 
-    /// Returns whether the stream has shown no sample yet.
+    /// Returns whether the stream has not shown any sample yet.
     pub fn is_new(&self) -> bool {
         self.frames.is_empty()
     }
 
-    /// Returns the number of samples that a reader has not read.
+    /// Returns how many samples the reader has not read.
     pub fn behind(&self, cursor: &Cursor) -> usize {
         self.frames.len().saturating_sub(cursor.next.saturating_sub(self.first) as usize)
     }
 
-    /// Ends the stream, and drops its unread frames. The readers receive `word`.
+    /// Ends the stream, and drops its unread frames. The readers receive `word` as the last message.
     pub fn end(&mut self, word: Word) {
         self.first += self.frames.len() as u64;
         self.frames.clear();
@@ -232,7 +238,7 @@ impl Stream {
     /// Returns the memory of the stream, bytes.
     pub fn bytes(&self) -> usize {
         let frames: usize = self.frames.iter().map(|shown| shown.frame.len()).sum();
-        // Streams that show everything share their samples, so only a stream with followed processes counts its sample.
+        // Streams that show everything share their sample. So the sample counts only for a stream that follows processes.
         let own = self.sent.as_ref().filter(|_| self.shower.is_some());
         let sent = own.map_or(0, |sent| size_of_val(&*sent.sample.tasks));
         STREAM_BYTES + self.outgoing.memory_bytes() + self.skipped.memory_bytes() + sent + frames
@@ -246,13 +252,13 @@ impl Stream {
         }
     }
 
-    /// Returns `None` if the sample is not due in this stream; else whether it lies outside the stream's grid.
+    /// Returns `None` if the sample is not due in this stream. Otherwise returns whether the sample is not on the stream's grid.
     fn due(&mut self, interval_ns: u64, taken: &Taken) -> Option<bool> {
         if self.ended.is_some() || taken.number == self.number || taken.changes < self.since_changes {
             return None;
         }
         let point = taken.at_ns / interval_ns.max(1);
-        // The first sample is always shown, because readers have none yet.
+        // The first sample is always shown, because the readers have no sample yet.
         let is_on_grid = self.point.is_none_or(|last| taken.is_on_grid && point > last);
         if is_on_grid {
             self.point = Some(point);

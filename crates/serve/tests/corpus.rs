@@ -1,4 +1,4 @@
-//! Checks that the client receives each saved input of the protocol fuzzer as the fuzzer expects.
+//! Checks the client with each saved input of the protocol fuzzer: the client must receive what the fuzzer expects.
 
 #[path = "../../../fuzz/src/conversation.rs"]
 mod conversation;
@@ -7,7 +7,7 @@ mod corpus;
 #[path = "../../../fuzz/src/frames.rs"]
 mod frames;
 
-// The names that the fuzzer's build uses.
+// The names that the build of the fuzzer uses.
 use cgscope_serve::{client, protocol};
 use conversation::Said;
 

@@ -1,13 +1,14 @@
-//! Parses a million invalid or nearly valid requests. Each is accepted or refused with a sentence, and none leaks memory.
+//! Parses a million requests that are invalid or nearly valid. Each request is accepted, or refused with a sentence. No request
+//! leaks memory.
 
 use cgscope_serve::protocol::{LONGEST, Refusal, Request, Requests};
 use oorandom::Rand32;
 
 const COUNT: u32 = 1_000_000;
-/// One request in this many is too long.
+/// One of this many requests is too long.
 const OVERSIZED_EVERY: u32 = 1_000;
 
-/// Words with a meaning in a request.
+/// Words that have a meaning in a request.
 const WORDS: [&[u8]; 14] = [
     b"{",
     b"[[[[[[[[[[[[[[[[",
@@ -76,7 +77,7 @@ fn a_million_bad_requests_are_refused_and_leak_no_memory() {
                     assert_eq!(word.refused, Some(Refusal::BadRequest));
                     assert!(!word.sentence.is_empty() && word.sentence.len() < 1_000, "{}", word.sentence);
                     refused += 1;
-                    // The client is disconnected, so the rest of its bytes is not read.
+                    // The client would be disconnected here, so the rest of its bytes is not read.
                     (came, requests) = (&[], Requests::default());
                 }
             }

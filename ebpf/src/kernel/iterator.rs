@@ -1,4 +1,4 @@
-//! The contexts that the kernel passes to iterators.
+//! The context structures that the kernel passes to iterators.
 
 use core::{ffi::c_void, ptr::read_volatile};
 
@@ -29,7 +29,7 @@ pub struct EntryContext {
 }
 
 impl EntryContext {
-    /// Returns the file to write to, and the key and value of an entry. At the end, there is no entry.
+    /// Returns the file to write to, and the key and value of an entry. After the last entry, the key and value are missing.
     ///
     /// # Safety
     /// `this` must be the context of an iterator over a map with keys of 8 bytes and values of type `V`.
@@ -48,7 +48,7 @@ impl EntryContext {
 }
 
 impl EntryContext {
-    /// Returns the file to write to, and the index of an entry of an array. At the end, there is no entry.
+    /// Returns the file to write to, and the index of an entry of an array. After the last entry, the index is missing.
     ///
     /// # Safety
     /// `this` must be the context of an iterator over an array.
@@ -65,8 +65,8 @@ impl EntryContext {
 }
 
 impl TaskContext {
-    /// Returns the file to write to, the task, and the task's number. At the end there is no task, and the number is that of the
-    /// last task.
+    /// Returns the file to write to, the task, and the task's number. After the last task, there is no task, and the number is
+    /// that of the last task.
     ///
     /// # Safety
     /// `this` must be the context of an iterator over tasks.

@@ -1,10 +1,10 @@
-//! Loads of kernel fields, with one instruction each: [`cgscope_ledger::fields`].
+//! Loads of kernel fields. Each load is one instruction: see [`cgscope_ledger::fields`].
 
 use core::ffi::c_void;
 
 /// A type that a kernel field can have.
 pub trait FieldType: Copy {
-    /// Loads a field of the structure at `base`. `PLACE`: the result of [`cgscope_ledger::fields::field`].
+    /// Loads a field of the structure at `base`. `PLACE` is the result of [`cgscope_ledger::fields::field`].
     fn load<const PLACE: i32>(base: *const c_void) -> Self;
 }
 
@@ -15,8 +15,8 @@ macro_rules! field_type {
             #[inline(always)]
             fn load<const PLACE: i32>(base: *const c_void) -> Self {
                 let value: u64;
-                // SAFETY: the verifier accepts the load only at an offset that BTF has for this type, and the kernel turns a
-                // fault into 0.
+                // SAFETY: the verifier accepts this load only at an offset where BTF has this type, and the kernel returns 0
+                // after a fault.
                 unsafe {
                     core::arch::asm!(
                         concat!("{value} = *(", $width, " *)({base} + {place})"),

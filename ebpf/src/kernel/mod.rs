@@ -1,6 +1,6 @@
-//! All reads of kernel memory, as plain loads through BTF pointers, at offsets that the verifier knows as constants.
+//! All reads of kernel memory. They are plain loads through BTF pointers, at offsets that are constants for the verifier.
 //!
-//! A load through a null or stale pointer yields 0 (`PROBE_MEM`), so chains of pointers need no checks.
+//! A load through a null pointer or a stale pointer returns 0 (`PROBE_MEM`), so chains of pointers need no checks.
 
 use core::{
     ffi::c_void,
@@ -14,7 +14,8 @@ use cgscope_ledger::{
     wire::{Accounts, Config, ExitedThreads, Face, TaskStorage, Totals, Waits},
 };
 
-/// Offsets that user space sets before loading. Reads are volatile; the compiler would otherwise use the values given here.
+/// The offsets, which user space sets before it loads the programs. All reads are volatile, because otherwise the compiler would
+/// use the initial values below.
 #[unsafe(no_mangle)]
 static OFFSETS: Offsets = Offsets::UNKNOWN;
 
@@ -37,11 +38,11 @@ static CONFIG: Config = Config {
     demand: 0,
 };
 
-/// The lowest `prio` of fair tasks. Real-time and deadline tasks have a smaller one (MAX_RT_PRIO, in all versions).
+/// The lowest `prio` of fair tasks. Real-time and deadline tasks have a lower `prio` (MAX_RT_PRIO, the same in all versions).
 const FIRST_FAIR_PRIO: i32 = 100;
 
-/// Loads a field of the structure at `$base`: `field!(base, name)` or `field!(base, name: type)`; 0 if the kernel lacks the
-/// field.
+/// Loads a field of the structure at `$base`: Usage: `field!(base, name)` or `field!(base, name: type)`. The result is 0 if the
+/// kernel lacks the field.
 macro_rules! field {
     ($base:expr, $field:ident) => {
         field!($base, $field: _)
@@ -57,7 +58,7 @@ macro_rules! has_field {
     };
 }
 
-/// Reads the offset of a field, for code that may be slow.
+/// Returns the offset of a field. For code that need not be fast.
 macro_rules! offset {
     ($field:ident) => {
         // SAFETY: our own static.
@@ -99,46 +100,47 @@ macro_rules! settings {
 
 settings! {
     follow_all() -> bool { small_setting!(follow_all) != 0 }
-    /// Whether culprits are single tasks, not only cgroups.
+    /// Whether culprits are single tasks and not only cgroups.
     blame_tasks() -> bool { small_setting!(blame_tasks) != 0 }
     has_nodes() -> bool { small_setting!(nodes) > 1 }
     counts_by_cpu() -> bool { small_setting!(count_by_cpu) != 0 }
     /// Whether cgscope keeps a clock of throttled time, because the kernel has none.
     keeps_throttle_clock() -> bool { small_setting!(keep_throttle_clock) != 0 }
-    /// Whether to count blocked time, and time in user space and in the kernel.
+    /// Whether to count blocked time, user time and kernel time.
     keeps_accounts() -> bool { small_setting!(accounts) != 0 }
     /// Whether to count the demand of cgroups with a quota.
     counts_demand() -> bool { small_setting!(demand) != 0 }
-    /// Whether the readings serve viewers of several users.
+    /// Whether several viewers share the readings.
     is_shared() -> bool { small_setting!(shared) != 0 }
-    /// Whether the hook may create storages: the kernel has caches for them, and no figure of a sleeping task changes.
+    /// Whether the hook may create storage: the kernel must have a cache for it, and no figure of a sleeping task may change.
     hook_allocates() -> bool { has_field!(storage_cache) && !keeps_accounts() }
-    /// Blocked time of a task after which its stack is walked, ns; 0: never.
+    /// Blocked time after which the stack of a task is walked, ns; 0: stacks are never walked.
     stack_every_ns() -> u64 { setting!(stack_every_ns) }
-    /// Whether the kernel throttles tasks one by one, when they return to user space, and marks each of them (Linux 6.18).
+    /// Whether the kernel throttles each task separately when it returns to user space, and marks the task (Linux 6.18).
     throttles_tasks() -> bool { has_field!(task_throttled) }
-    /// The time from which all waits of a new task are counted, ns of CLOCK_MONOTONIC.
+    /// If a task starts after this time, all of its waits are counted, ns of CLOCK_MONOTONIC.
     born_after_ns() -> u64 { setting!(born_after_ns) }
-    /// The time from which a new task is not selected by its id, ns of CLOCK_MONOTONIC.
+    /// If a task starts after this time, it is not selected by its id, ns of CLOCK_MONOTONIC.
     select_born_before_ns() -> u64 { setting!(select_born_before_ns) }
-    /// Whether user space chose the cgroups of the default hierarchy.
+    /// Whether user space has chosen the default hierarchy (v2).
     is_v2() -> bool { small_setting!(cgroup_v2) != 0 }
-    /// Id of the root cgroup in the hierarchy that user space chose.
+    /// Id of the root cgroup in the chosen hierarchy.
     root_cgroup_id() -> u64 { setting!(root_cgroup_id) }
     cgroup_hierarchy() -> u64 { setting!(cgroup_hierarchy) }
-    /// Index of the reader's own list of changed tasks, which follows the lists of all possible CPUs.
+    /// Index of the reader's own list of changed tasks. It follows the lists of all possible CPUs.
     readers_list() -> u32 { small_setting!(cpus) as u32 }
 }
 
 #[inline(always)]
 fn load_at<T: Copy>(base: *const c_void, offset: u32) -> T {
-    // SAFETY: the verifier accepts the load only at an offset that BTF has for this type, and the kernel turns a fault into 0.
+    // SAFETY: the verifier accepts this load only at an offset where BTF has this type, and the kernel returns 0 after a fault.
     unsafe { base.cast::<u8>().add(offset as usize).cast::<T>().read_volatile() }
 }
 
-/// Reads the word at `address + offset` with a helper; 0 if the kernel lacks the field or cannot read it. For rare code paths
-/// only. At each load of a typed pointer, the verifier searches all type names of the kernel twice (`btf_nested_type_is_trusted`,
-/// Linux 6.2 to 7.3). That takes longer than the rest of the verification, and this helper avoids it.
+/// Reads the word at `address + offset` with a helper. Returns 0 if the kernel lacks the field or cannot read the word. Use this
+/// function only on rare code paths. It avoids loads of typed pointers. At each such load, the verifier searches all type names
+/// of the kernel twice (`btf_nested_type_is_trusted`, Linux 6.2 to 7.3). These searches would take longer than the rest of the
+/// verification.
 #[inline(always)]
 fn peek(address: u64, offset: u32) -> u64 {
     let mut value = 0u64;
@@ -150,7 +152,7 @@ fn peek(address: u64, offset: u32) -> u64 {
     value
 }
 
-/// Returns the address of the cgroup of the task at address `task`, in the hierarchy that user space chose; 0: an autogroup.
+/// Returns the address of the cgroup of a task, in the chosen hierarchy; 0 for an autogroup. `task` is the address of the task.
 #[inline(always)]
 pub fn cgroup_of(task: u64) -> u64 {
     if is_v2() {
@@ -160,7 +162,7 @@ pub fn cgroup_of(task: u64) -> u64 {
     }
 }
 
-/// Returns the address of the cgroup that owns the queue of the task at address `task`.
+/// Returns the address of the cgroup that owns the queue of a task. `task` is the address of the task.
 #[inline(always)]
 pub fn cgroup_of_queue(task: u64) -> u64 {
     peek(peek(peek(task, offset!(task_cfs_rq)), offset!(cfs_rq_group)), offset!(task_group_cgroup))
@@ -198,7 +200,7 @@ impl Task {
         let mut words = [0u64; 2];
         words[0] = load_at(self.0, at);
         words[1] = load_at(self.0, at + 8);
-        // SAFETY: both types have the same size, and any bits are valid.
+        // SAFETY: both types have the same size, and every bit pattern is valid.
         unsafe { core::mem::transmute(words) }
     }
 
@@ -212,32 +214,34 @@ impl Task {
         field!(self.0, task_state)
     }
 
-    /// Tests PF_KTHREAD (0x200000 in all versions). Kernel threads that work for a process (io_uring, vhost) lack it, and count
-    /// for the cgroup of that process.
+    /// Returns whether PF_KTHREAD is set (0x200000 in all versions). Kernel threads that work for a process (io_uring, vhost) do
+    /// not have this flag. They count for the cgroup of that process.
     #[inline(always)]
     pub fn is_kernel_thread(self) -> bool {
         field!(self.0, task_flags: u32) & 0x20_0000 != 0
     }
 
-    /// Tests PF_EXITING (0x4 in all versions), which `do_exit` sets early.
+    /// Returns whether PF_EXITING is set (0x4 in all versions). `do_exit` sets this flag early.
     #[inline(always)]
     pub fn is_exiting(self) -> bool {
         field!(self.0, task_flags: u32) & 4 != 0
     }
 
-    /// Returns whether the task is on a CPU. The lowest byte is enough: it is one byte since Linux 7.2, and was an `int` before.
+    /// Returns whether the task is on a CPU. Only the lowest byte is read, because the field is an `int` before Linux 7.2 and one
+    /// byte since then.
     #[inline(always)]
     pub fn on_cpu(self) -> bool {
         field!(self.0, task_on_cpu: u8) != 0
     }
 
-    /// Returns whether the task is on a run queue. The lowest byte is enough, as for [`Self::on_cpu`].
+    /// Returns whether the task is on a run queue. Only the lowest byte is read, as in [`Self::on_cpu`].
     #[inline(always)]
     pub fn on_rq(self) -> bool {
         field!(self.0, task_on_rq: u8) != 0
     }
 
-    /// Returns whether the task runs, waits to run, or is about to stop. It may also [sleep on a queue](Self::sleeps_on_queue).
+    /// Returns whether the task runs, waits to run, or is about to leave its CPU. This includes a task that [sleeps on a
+    /// queue](Self::sleeps_on_queue).
     #[inline(always)]
     pub fn is_active(self) -> bool {
         self.on_cpu() || self.on_rq()
@@ -249,7 +253,7 @@ impl Task {
         field!(self.0, task_on_rq: u8) == 2
     }
 
-    /// Returns whether the task sleeps although it is still on its queue; false if the kernel lacks the field.
+    /// Returns whether the task sleeps although it is still on its queue. Returns false if the kernel lacks the field.
     #[inline(always)]
     pub fn sleeps_on_queue(self) -> bool {
         field!(self.0, task_delayed: u8) != 0
@@ -271,20 +275,20 @@ impl Task {
         field!(self.0, task_last_arrival)
     }
 
-    /// Returns the time up to which the task's run time is counted, ns of `rq->clock_task`. For a task on a CPU, it is the switch
-    /// in or the last tick, whichever is later. For other tasks, it is the last switch out.
+    /// Returns the time up to which the task's run time is counted, ns of `rq->clock_task`. For a task on a CPU, this is the time
+    /// of the switch in or of the last tick, whichever is later. For other tasks, this is the time of the last switch out.
     #[inline(always)]
     pub fn counted_until_ns(self) -> u64 {
         field!(self.0, task_counted_until)
     }
 
-    /// Returns the effective priority. A smaller value is a higher priority; deadline tasks are below 0.
+    /// Returns the effective priority. A lower number means a higher priority. Deadline tasks have numbers below 0.
     #[inline(always)]
     pub fn prio(self) -> i32 {
         field!(self.0, task_prio)
     }
 
-    /// Returns whether it is a real-time or deadline task. Such a task has no quota, but may have a runtime.
+    /// Returns whether the task is a real-time or deadline task. No quota applies to such a task, but its runtime may be limited.
     #[inline(always)]
     pub fn is_real_time(self) -> bool {
         self.prio() < FIRST_FAIR_PRIO
@@ -295,20 +299,21 @@ impl Task {
         self.prio() < 0
     }
 
-    /// Returns whether an exhausted quota took the task off its CPU; false if the kernel lacks the field.
+    /// Returns whether the task was taken off its CPU because a quota ran out. Returns false if the kernel lacks the field.
     #[inline(always)]
     pub fn is_throttled(self) -> bool {
         field!(self.0, task_throttled: u8) != 0
     }
 
-    /// Returns whether the task waits for a device, is about to, or was woken from that and has not run since; false without the
-    /// field.
+    /// Returns whether the task waits for a device, is about to wait for one, or has not run since such a wait. Returns false if
+    /// the kernel lacks the field.
     #[inline(always)]
     pub fn in_iowait(self) -> bool {
         self.has_bit(offset!(task_in_iowait))
     }
 
-    /// Returns whether the task last blocked uninterruptibly, but not as TASK_IDLE; false if the kernel lacks the field.
+    /// Returns whether the last sleep of the task was uninterruptible, but not TASK_IDLE. Returns false if the kernel lacks the
+    /// field.
     #[inline(always)]
     pub fn contributes_to_load(self) -> bool {
         self.has_bit(offset!(task_contributes_to_load))
@@ -319,7 +324,7 @@ impl Task {
         at != ABSENT && load_at::<u8>(self.0, at & ((1 << BIT_SHIFT) - 1)) & (1 << (at >> BIT_SHIFT)) != 0
     }
 
-    /// Returns the times that the kernel counts by ticks. Blocked time stays 0.
+    /// Returns the times that the kernel counts at ticks. The blocked times are set to 0.
     #[inline(always)]
     pub fn accounts(self) -> Accounts {
         Accounts {
@@ -330,7 +335,7 @@ impl Task {
         }
     }
 
-    /// Returns the sums over the exited threads of the task's process.
+    /// Returns the sums for the exited threads of the task's process.
     #[inline(always)]
     pub fn exited_threads(self) -> ExitedThreads {
         let signal = field!(self.0, task_signal: *const c_void);
@@ -344,13 +349,13 @@ impl Task {
         }
     }
 
-    /// Returns the task's run time so far, ns. It is up to date when the task has just switched in.
+    /// Returns how long the task has run, ns. The value is up to date when the task has just switched in.
     #[inline(always)]
     pub fn ran_ns(self) -> u64 {
         field!(self.0, task_run_ns)
     }
 
-    /// Returns the NUMA node that the kernel's balancing prefers; -1: none.
+    /// Returns the NUMA node that the kernel's balancing prefers for the task; -1 if there is none.
     #[inline(always)]
     pub fn preferred_node(self) -> i32 {
         if has_field!(task_preferred_node) { field!(self.0, task_preferred_node) } else { -1 }
@@ -364,25 +369,25 @@ impl Task {
         Face { comm: [load_at(self.0, at), load_at(self.0, at + 8)], group, state: u64::from(self.state()) }
     }
 
-    /// Returns the address of the task's scheduler group, only for comparisons, never for reads.
+    /// Returns the address of the task's scheduler group. The address must only be compared, never read from.
     #[inline(always)]
     pub fn group_address(self) -> u64 {
         field!(self.0, task_sched_group)
     }
 
-    /// Returns the queue of the task's group on the task's CPU. The kernel sets it for tasks of every scheduling class.
+    /// Returns the queue that the task's group has on the task's CPU. The kernel sets it for tasks of every scheduling class.
     #[inline(always)]
     pub fn cfs_rq(self) -> CfsRunQueue {
         CfsRunQueue(field!(self.0, task_cfs_rq: *const c_void))
     }
 
-    /// Returns the run queue that the task is on, or was on last.
+    /// Returns the run queue of the CPU on which the task runs, waits, or last ran.
     #[inline(always)]
     pub fn run_queue(self) -> RunQueue {
         self.cfs_rq().run_queue()
     }
 
-    /// Returns the id of the task's cgroup in the hierarchy that user space chose; the root for a task in an autogroup.
+    /// Returns the id of the task's cgroup in the chosen hierarchy. For a task in an autogroup, this is the root.
     #[inline(always)]
     pub fn cgroup_id(self) -> u64 {
         let cgroup = if is_v2() {
@@ -396,7 +401,7 @@ impl Task {
         }
     }
 
-    /// Does the same as [`Self::cgroup_id`] on rare code paths, see [`peek`].
+    /// Returns the same as [`Self::cgroup_id`]. For rare code paths, see [`peek`].
     #[inline(never)]
     pub fn cgroup_id_rarely(self) -> u64 {
         cgroup_id_at(cgroup_of(self.0 as u64))
@@ -409,7 +414,7 @@ impl Task {
         voluntary.wrapping_add(field!(self.0, task_nivcsw))
     }
 
-    /// Returns the readings that the kernel keeps. The readings that the hook keeps stay 0.
+    /// Returns the readings that the kernel keeps for the task. The readings that the hook keeps are set to 0.
     #[inline(always)]
     pub fn totals(self) -> Totals {
         Totals {
@@ -422,7 +427,7 @@ impl Task {
         }
     }
 
-    /// Returns the readings that the kernel and the hook keep. `waits`: the caller's copy of the storage's `waits`.
+    /// Returns the readings that the kernel and the hook keep for the task. `waits` is the caller's copy of `storage.waits`.
     #[inline(always)]
     pub fn all_totals(self, waits: &Waits, storage: &TaskStorage) -> Totals {
         let mut totals = Totals::NONE;
@@ -430,11 +435,11 @@ impl Task {
         totals
     }
 
-    /// Writes the same readings to a map value, word by word, because a copy on the stack would be too large.
+    /// Writes the same readings to a map value. Each word is written separately, because a copy on the stack would be too large.
     #[inline(always)]
     pub fn put_totals(self, waits: &Waits, storage: &TaskStorage, into: &mut Totals) {
         let Totals { run_delay_ns, on_cpu_ns, voluntary, involuntary, migrations, .. } = self.totals();
-        // The kernel has not yet added a wait that is already counted, see `waits::leave_group`.
+        // The kernel has not yet added a wait that the ledger has already counted, see `waits::leave_group`.
         let lags = (run_delay_ns.wrapping_sub(waits.expected_run_delay_ns) as i64) < 0;
         let run_delay_ns = if lags { waits.expected_run_delay_ns } else { run_delay_ns };
         set(&mut into.waits, waits.count);
@@ -463,10 +468,10 @@ impl SeqFile {
         Self(pointer)
     }
 
-    /// Writes a map value. If it does not fit, the kernel repeats the task.
+    /// Writes a map value. If the value does not fit, the kernel calls the iterator for the task again.
     #[inline(always)]
     pub fn write<T>(self, value: &mut T) {
-        // SAFETY: `value` is readable in its full size. The helper writes all of it or nothing.
+        // SAFETY: `value` can be read in its full size. The helper writes all of the value or nothing.
         unsafe { bpf_seq_write(self.0.cast(), ptr::from_mut(value).cast(), size_of::<T>() as u32) };
     }
 
@@ -475,7 +480,7 @@ impl SeqFile {
         self.0
     }
 
-    /// Returns the number of bytes that still fit before the kernel passes the buffer to user space.
+    /// Returns how many more bytes fit into the buffer before the kernel passes it to user space.
     #[inline(always)]
     pub fn space_left(self) -> u64 {
         field!(self.0, seq_size: u64).wrapping_sub(field!(self.0, seq_count: u64))

@@ -1,4 +1,4 @@
-//! Reads of a task's current state that the hook does not need.
+//! Reads of a task's current state that only the reader needs.
 
 use core::ffi::c_void;
 
@@ -6,7 +6,7 @@ use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_get_task_stack,
 
 use super::{Task, throttles_tasks};
 
-/// PF_IO_WORKER (Linux 5.12, commit 46fe18b16c46). Such a thread was never in user space.
+/// PF_IO_WORKER (Linux 5.12, commit 46fe18b16c46). A thread with this flag was never in user space.
 const IO_WORKER: u32 = 0x10;
 
 impl Task {
@@ -27,23 +27,23 @@ impl Task {
         field!(field!(self.0, task_cred: *const c_void), cred_uid)
     }
 
-    /// Returns whether the task can be in a system call. Kernel threads and io_uring workers cannot.
+    /// Returns whether the task can be in a system call. Kernel threads and io_uring workers never are.
     #[inline(always)]
     pub fn has_user_space(self) -> bool {
         !self.is_kernel_thread() && field!(self.0, task_flags: u32) & IO_WORKER == 0
     }
 
-    /// Returns the number of the system call of a blocked task; negative if it is in none.
+    /// Returns the number of the system call of a blocked task; negative if the task is in no system call.
     #[inline(always)]
     pub fn system_call(self) -> i32 {
         // SAFETY: the verifier trusts this task.
         let registers = unsafe { bpf_task_pt_regs(self.pointer().cast()) };
-        // The field is an `s32`, or a `long`, whose lower half is enough.
+        // The field is an `s32`, or a `long` of which only the lower half is needed.
         field!(registers as *const c_void, regs_syscall: u32) as i32
     }
 
-    /// Walks the stack of a task that is off its CPU. Writes at most `bytes` of return addresses, and returns the number of
-    /// written bytes.
+    /// Walks the stack of a task that is off its CPU. Writes at most `bytes` of return addresses. Returns the number of bytes
+    /// that were written.
     ///
     /// # Safety
     /// `into` must be valid for writes of `bytes`.
@@ -54,7 +54,8 @@ impl Task {
         if taken < 0 { 0 } else { taken as u32 }
     }
 
-    /// Returns whether an exhausted quota keeps the task from running. Before Linux 6.18, whole queues were taken off their CPU.
+    /// Returns whether the task cannot run because a quota is used up. Before Linux 6.18, the kernel takes whole queues off their
+    /// CPU.
     #[inline(always)]
     pub fn is_out_of_quota(self) -> bool {
         if throttles_tasks() {

@@ -9,11 +9,12 @@ use cgscope_ledger::ABSENT;
 
 use super::{OFFSETS, Task, cgroup_hierarchy, peek, root_cgroup_id, throttles_tasks};
 
-/// Maximum number of cgroup levels that are searched for an exhausted quota.
+/// Maximum number of levels that are searched for a quota that is used up.
 const LEVELS: usize = 16;
 
 impl Task {
-    /// Returns the address of the queue of the task's group on `cpu`; 0: unknown. Linux 7.2 has no array of pointers here.
+    /// Returns the address of the queue that the task's group has on `cpu`; 0 if unknown. In Linux 7.2, the field is no array of
+    /// pointers.
     #[inline(always)]
     pub fn queue_address_on(self, cpu: u32) -> u64 {
         let queues = peek(self.group_address(), offset!(task_group_cfs_rqs));
@@ -22,7 +23,8 @@ impl Task {
         if queues != 0 && queue != 0 && its_cpu == cpu { queue } else { 0 }
     }
 
-    /// Returns the address of the queue of the task's group on its CPU, as a number that may be passed on.
+    /// Returns the address of the queue that the task's group has on the task's CPU. The address is a plain number that can be
+    /// passed to functions.
     #[inline(always)]
     pub fn queue_address(self) -> u64 {
         peek(self.0 as u64, offset!(task_cfs_rq))
@@ -34,7 +36,7 @@ impl Task {
         field!(field!(self.0, task_parent: *const c_void), entity_run_ns)
     }
 
-    /// Returns the same sum for another CPU, ns, as of the kernel's last update; 0: unknown.
+    /// Returns the same sum for another CPU, ns, as the kernel last updated it; 0 if unknown.
     #[inline(always)]
     pub fn far_group_ran_ns(self, cpu: u32) -> u64 {
         let entities = peek(self.group_address(), offset!(task_group_entities));
@@ -44,9 +46,9 @@ impl Task {
         if entity != 0 && queue != 0 && its_cpu == cpu { peek(entity, offset!(entity_run_ns)) } else { 0 }
     }
 
-    /// Writes the cgroup whose quota ran out to `limit`. Before Linux 6.18, that cgroup may have quota again by now, so the
-    /// nearest cgroup with a quota is taken. Leaves `limit` unchanged if there is none. Returns nothing, because the verifier
-    /// would follow each result as a separate code path.
+    /// Writes the id of the cgroup whose quota ran out to `limit`. Before Linux 6.18, that cgroup may already have quota again.
+    /// So the nearest cgroup that has a quota is used. Leaves `limit` unchanged if there is no such cgroup. The function returns
+    /// nothing, because the verifier would follow each result as a separate code path.
     #[inline(never)]
     pub fn find_limit(self, limit: &mut u64) {
         let mut level = peek(self.0 as u64, offset!(task_cfs_rq));
@@ -71,14 +73,14 @@ impl Task {
 }
 
 impl Task {
-    /// Returns whether a BPF scheduler (sched_ext) queues or runs the task. For rare code paths.
+    /// Returns whether a BPF scheduler (sched_ext) queues or runs the task. Use this function only on rare code paths.
     #[inline(always)]
     pub fn is_of_bpf_scheduler(self) -> bool {
         peek(self.0 as u64, offset!(task_scx_flags)) & 1 != 0
     }
 
-    /// Returns whether the task has used up its runtime. A deadline task has its own; a real-time task shares that of its group
-    /// and of each ancestor. The kernel sets these marks before it takes such a task off its CPU.
+    /// Returns whether the task has used up its runtime. A deadline task has its own runtime. A real-time task shares the runtime
+    /// of its group and of each ancestor. The kernel sets these flags before it takes such a task off its CPU.
     #[inline(never)]
     pub fn is_out_of_runtime(self) -> bool {
         if self.is_deadline() {
@@ -118,13 +120,13 @@ impl CfsRunQueue {
         RunQueue(field!(self.0, cfs_rq_rq: *const c_void))
     }
 
-    /// Returns the number of levels that are out of quota, among the queue's own level and its ancestors.
+    /// Returns how many levels are out of quota: the queue's own level and its ancestors.
     #[inline(always)]
     pub fn levels_out_of_quota(self) -> u32 {
         field!(self.0, cfs_rq_throttle_count)
     }
 
-    /// Returns how long the queue was in a hierarchy out of quota until `clock_ns`, ns, by the kernel's own clock.
+    /// Returns how long the queue had been in a hierarchy out of quota at the time `clock_ns`, ns, by the kernel's own clock.
     #[inline(always)]
     pub fn kernels_throttled_ns(self, clock_ns: u64) -> u64 {
         let before: u64 = field!(self.0, cfs_rq_throttled_ns);
@@ -135,22 +137,22 @@ impl CfsRunQueue {
     }
 }
 
-/// Returns the number of levels that are out of quota, for the queue at address `queue`.
+/// Returns how many levels are out of quota for the queue at address `queue`.
 #[inline(always)]
 pub fn levels_out_of_quota_at(queue: u64) -> u32 {
     peek(queue, offset!(cfs_rq_throttle_count)) as u32
 }
 
-/// Returns the throttled time until clock 0 of the queue at this address, by the kernel's clock: negative (as `i64`) if
-/// throttled.
+/// Returns the throttled time of the queue at address `queue`, by the kernel's own clock. If the queue is throttled, the result
+/// is negative (as `i64`), and the caller must add a clock.
 #[inline(always)]
 pub fn kernels_throttled_ns_at_0(queue: u64) -> u64 {
     let before = peek(queue, offset!(cfs_rq_throttled_ns));
     before.wrapping_sub(peek(queue, offset!(cfs_rq_throttled_since)))
 }
 
-/// Returns the throttled time until `clock_ns` of the queue at address `queue`, by the kernel's own clock; 0 if the queue does
-/// not belong to `group`, because the memory of a removed group may be reused.
+/// Returns the throttled time, at the time `clock_ns`, of the queue at address `queue`, by the kernel's own clock. Returns 0 if
+/// the queue does not belong to `group`, because the memory of a removed group may be reused.
 #[inline(never)]
 pub fn left_throttled_ns(queue: u64, group: u64, clock_ns: u64) -> u64 {
     if peek(queue, offset!(cfs_rq_group)) != group {
@@ -160,18 +162,20 @@ pub fn left_throttled_ns(queue: u64, group: u64, clock_ns: u64) -> u64 {
     if (at_0_ns as i64) < 0 { at_0_ns.wrapping_add(clock_ns) } else { at_0_ns }
 }
 
-/// A queue that enters or leaves a hierarchy out of quota, from the arguments of the kernel functions that walk the hierarchy.
+/// A queue that enters or leaves a hierarchy out of quota. It comes from the arguments of the kernel functions that walk the
+/// hierarchy.
 #[derive(Clone, Copy)]
 pub struct Throttled {
     pub cpu: u32,
     pub clock_ns: u64,
     pub cfs_rq: u64,
-    /// Number of levels that are out of quota.
+    /// How many levels are out of quota.
     pub levels: u32,
 }
 
 impl Throttled {
-    /// Reads the queue of a group. `group`: address of its `struct task_group`; `queue`: address of the `struct rq`.
+    /// Returns the queue of a group on a CPU. `group` is the address of the group's `struct task_group`; `queue` is the address
+    /// of the CPU's `struct rq`.
     #[inline(always)]
     pub fn of(group: u64, queue: u64) -> Self {
         let cpu = peek(queue, offset!(rq_cpu)) as u32;
@@ -183,7 +187,7 @@ impl Throttled {
 }
 
 /// Returns whether no other task waits on the run queue of the task at address `task`. A task that sleeps on the queue does not
-/// wait. Before Linux 6.14, the kernel does not count such tasks.
+/// wait. Kernels before Linux 6.14 do not count such sleeping tasks.
 #[inline(always)]
 pub fn is_alone(task: u64) -> bool {
     let queue = peek(peek(task, offset!(task_cfs_rq)), offset!(cfs_rq_rq));
@@ -192,7 +196,7 @@ pub fn is_alone(task: u64) -> bool {
     (peek(queue, offset!(rq_running)) as u32).wrapping_sub(asleep) <= 1
 }
 
-/// Returns the id of the cgroup at address `cgroup`; for 0, the id of the root.
+/// Returns the id of the cgroup at address `cgroup`; for address 0, the id of the root.
 #[inline(always)]
 pub fn cgroup_id_at(cgroup: u64) -> u64 {
     match peek(peek(cgroup, offset!(cgroup_kn)), offset!(kernfs_id)) {
@@ -222,7 +226,7 @@ impl Cgroup {
         field!(field!(self.0, cgroup_kn: *const c_void), kernfs_id)
     }
 
-    /// Returns false if the kernel lacks the fields, because two hierarchies may use the same id.
+    /// Returns false if the kernel lacks the fields, because cgroups of two hierarchies may have the same id.
     #[inline(always)]
     pub fn is_in_our_hierarchy(self) -> bool {
         let known = offset!(cgroup_root) != ABSENT && offset!(cgroup_root_hierarchy) != ABSENT;
@@ -236,7 +240,8 @@ impl Cgroup {
 pub struct RunQueue(pub(super) *const c_void);
 
 impl RunQueue {
-    /// Returns the clock that stamps `last_queued`, ns. It is up to date when the scheduler has just worked on this run queue.
+    /// Returns the clock that `last_queued` is taken from, ns. It is up to date if the scheduler has just worked on this run
+    /// queue.
     #[inline(always)]
     pub fn clock_ns(self) -> u64 {
         field!(self.0, rq_clock)
@@ -264,13 +269,13 @@ impl RunQueue {
         field!(self.0, rq_clock_idle)
     }
 
-    /// Returns the time in interrupts, ns; 0 if the kernel does not account for it.
+    /// Returns how long the CPU was in interrupts, ns; 0 if the kernel does not account for this time.
     #[inline(always)]
     pub fn irq_ns(self) -> u64 {
         field!(self.0, rq_irq_time)
     }
 
-    /// Returns the time that the hypervisor took, ns; 0 if the kernel does not count it.
+    /// Returns how long the hypervisor used the CPU, ns; 0 if the kernel does not count this time.
     #[inline(always)]
     pub fn stolen_ns(self) -> u64 {
         field!(self.0, rq_stolen_time)

@@ -54,7 +54,8 @@ fn put_files(contents: &Contents, tree: &Tree, debian: &Path, changelog: &str) -
     tree.copy(&debian.join("../cgscope.toml"), CONFIGURATION, 0o644)
 }
 
-/// Writes the files that dpkg reads. Call this last, because these files contain the sizes and checksums of the others.
+/// Writes the files that dpkg reads. Call this function last, because these files contain the sizes and checksums of all other
+/// files.
 fn put_control(contents: &Contents, tree: &Tree, debian: &Path) -> Result<(), Failure> {
     let mut find = Command::new("find");
     let found = output(find.current_dir(&tree.root).args(["-type", "f", "-printf", "%P %s\n"]))?;

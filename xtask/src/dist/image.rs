@@ -1,5 +1,5 @@
-//! Writes a container image with only the static binary, as an archive that container tools load (an OCI image layout). The
-//! format is too simple to need an image builder.
+//! Writes a container image that contains only the static binary. The image is an archive that container tools can load (an OCI
+//! image layout). The format is too simple to need an image builder.
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +8,8 @@ use super::{Contents, architecture};
 use crate::dist::Tree;
 use crate::steps::{self, Failure, output};
 
-/// The user is 0, because only user 0 has the container's capabilities. It is a number, because the image has no list of users.
+/// The user is 0, because only this user has the container's capabilities. The user is given as a number, because the image has
+/// no list of users.
 const CONFIG: &str = r#"{
   "created": "@CREATED@",
   "architecture": "@ARCHITECTURE@",
@@ -54,7 +55,7 @@ const INDEX: &str = r#"{
 }
 "#;
 
-/// A second index for `docker load`, which reads no OCI layout before Docker 25.
+/// A second index, for `docker load`: Docker can read an OCI layout only since version 25.
 const FOR_DOCKER: &str = r#"[{
   "Config": "blobs/sha256/@CONFIG@",
   "RepoTags": ["localhost/cgscope:@VERSION@"],
@@ -62,7 +63,7 @@ const FOR_DOCKER: &str = r#"[{
 }]
 "#;
 
-/// A file in the archive to which other files refer by its digest.
+/// A file in the archive. Other files refer to it by its digest.
 struct Blob {
     sha256: String,
     bytes: u64,
@@ -118,7 +119,8 @@ fn root(contents: &Contents) -> Result<Tree, Failure> {
     Ok(root)
 }
 
-/// Writes the only layer into the layout. Also returns the digest of the uncompressed layer, which the configuration needs.
+/// Writes the image's only layer into the layout. Also returns the digest of the uncompressed layer, because the configuration
+/// needs it.
 fn layer(contents: &Contents, root: &Tree, layout: &Tree) -> Result<(Blob, String), Failure> {
     let file = contents.place.join("image/layer.tar");
     output(super::tar(&root.root, &contents.epoch).arg("-cf").arg(&file).arg("usr"))?;
@@ -155,7 +157,7 @@ mod tests {
     fn image(place: &Path) -> Vec<u8> {
         let _ = fs::remove_dir_all(place);
         fs::create_dir_all(place).expect("a directory of ours");
-        // A program of this machine. Its permissions differ from those in the image.
+        // This is a program of this machine. Its permissions differ from those in the image.
         let binary = place.join("program");
         fs::copy("/bin/true", &binary).expect("a program");
         fs::set_permissions(&binary, fs::Permissions::from_mode(0o700)).expect("a file of ours");

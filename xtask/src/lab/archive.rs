@@ -1,5 +1,5 @@
-//! Downloads and unpacks Debian packages without installing them. The machine's apt knows only one release, so this has its own
-//! configuration.
+//! Downloads and unpacks Debian packages without installing them. The machine's own apt is set up for only one release, so this
+//! module has its own apt configuration.
 use std::cell::Cell;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use std::process::{Command, Stdio};
 use crate::steps::output;
 use crate::steps::{self, Failure};
 
-/// The Debian releases that have our kernels. A mirror may lack some of them.
+/// The Debian releases that contain the kernels of the lab. A mirror may lack some of them.
 const SUITES: [&str; 4] = ["bullseye", "bookworm", "bookworm-backports", "trixie-backports"];
 
-/// An apt configuration, separate from the machine's own. It fetches package lists only when they are needed.
+/// An apt configuration that is independent of the machine's own. It fetches the package lists only when they are needed.
 pub(crate) struct Apt {
     place: PathBuf,
     has_lists: Cell<bool>,
@@ -36,7 +36,7 @@ impl Apt {
         })
     }
 
-    /// Fetches new lists from this mirror, once in each run.
+    /// Fetches new lists from this mirror, but only once in each run.
     fn update(&self) -> Result<(), Failure> {
         if self.has_lists.replace(true) {
             return Ok(());
@@ -61,14 +61,14 @@ impl Apt {
         );
         steps::write(&self.place.join("apt.conf"), settings)?;
         eprintln!("lab: downloading the package lists of the archive");
-        // `apt-get update` fails if the mirror lacks one of the releases, but fetches the others.
+        // If the mirror lacks one of the releases, `apt-get update` fails, but fetches the lists of the others.
         let _ = steps::status(self.command("apt-get").arg("update").stdout(Stdio::null()))?;
         Ok(())
     }
 
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
-        // The machine's settings are ignored, because they may start programs after an update.
+        // The machine's own apt settings are ignored, because they may start programs after an update.
         command.env("APT_CONFIG", self.place.join("apt.conf")).env("LC_ALL", "C");
         command
     }
@@ -99,7 +99,8 @@ impl Apt {
     }
 }
 
-/// Returns the URI of the main archive. The URIs of updates and security do not end in `/debian`.
+/// Returns the URI of the main archive in a list of sources. Only this URI ends in `/debian`; the URIs of updates and security do
+/// not.
 fn mirror(uris: &str) -> Option<&str> {
     uris.lines().find(|uri| uri.trim_end_matches('/').ends_with("/debian"))
 }

@@ -1,6 +1,6 @@
 //! Builds the kernel `scx`, and BPF schedulers for it, from Debian's source of Linux.
 //!
-//! No kernel of Debian has both sched_ext and the accounting of interrupt time.
+//! It is built because no kernel of Debian has both sched_ext and the accounting of interrupt time.
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{fs, thread};
@@ -10,21 +10,21 @@ use crate::lab::kernels;
 use crate::setup;
 use crate::steps::{self, Failure};
 
-/// The source package. Debian 13 and the backports of Debian 12 have it.
+/// The source package. It is in Debian 13 and in the backports of Debian 12.
 const SOURCE: &str = "linux-source-6.12";
-/// All options that differ from `allnoconfig`.
+/// All options of the kernel that differ from `allnoconfig`.
 const CONFIG: &str = include_str!("scx.config");
-/// Compilers, and tools that write the kernel's BTF.
+/// The compilers and tools for the build, and the tools that write the kernel's BTF.
 const TOOLS: [&str; 9] = ["make", "gcc", "flex", "bison", "bc", "xz-utils", "libelf-dev", "dwarves", "clang"];
-/// Example BPF schedulers in the kernel's source.
+/// The example BPF schedulers in the kernel's source that the lab builds.
 const SCHEDULERS: [&str; 2] = ["scx_simple", "scx_qmap"];
 
-/// Returns the directory of the BPF schedulers, which is missing until the kernel is built.
+/// Returns the directory of the BPF schedulers. It does not exist until the kernel is built.
 pub(crate) fn schedulers() -> Result<PathBuf, Failure> {
     Ok(kernels::image(kernels::BUILT)?.with_file_name("schedulers"))
 }
 
-/// Builds the kernel as `image`, and the schedulers. This takes some ten minutes, and 4 GB of disk space until it ends.
+/// Builds the kernel as `image`, and the schedulers. This takes some ten minutes. Until it ends, it needs 4 GB of disk space.
 pub(crate) fn make(apt: &Apt, image: &Path) -> Result<(), Failure> {
     setup::ensure(&TOOLS)?;
     let (unpacked, tree) = (image.with_extension("package"), image.with_extension("source"));
@@ -46,7 +46,7 @@ pub(crate) fn make(apt: &Apt, image: &Path) -> Result<(), Failure> {
         for scheduler in SCHEDULERS {
             fs::copy(tree.join("tools/sched_ext/build/bin").join(scheduler), place.join(scheduler))?;
         }
-        // The image is moved last, because without it the next run starts again.
+        // The image is moved last, because the next run builds everything again if the image is missing.
         fs::rename(tree.join("arch/x86/boot/bzImage"), image)
     });
     copied.map_err(|why| steps::cannot("write", image, &why))?;
@@ -69,7 +69,7 @@ fn configure(tree: &Path) -> Result<(), Failure> {
     )))
 }
 
-/// Returns the lines of [`CONFIG`] that the kernel's configuration lacks because another option is missing.
+/// Returns those lines of [`CONFIG`] that the kernel's configuration lacks. A line can be missing because another option is.
 fn refused(chosen: &str) -> Vec<&'static str> {
     let is_chosen = |line: &&str| chosen.lines().any(|chosen| chosen == *line);
     CONFIG.lines().filter(|line| line.contains("CONFIG_")).filter(|line| !is_chosen(line)).collect()

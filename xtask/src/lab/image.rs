@@ -12,7 +12,8 @@ use crate::lab::{built, vm};
 use crate::setup::{self, installed};
 use crate::steps::{self, Failure};
 
-/// Programs of the host that the tests call. Other programs come from busybox, which lacks these or has too different versions.
+/// Programs of the host that the tests call. All other programs come from busybox. It lacks these programs, or its versions
+/// differ too much.
 const PROGRAMS: &str = "busybox bash bpftool cat chrt cyclictest dash env false head id mount perf runqlat setpriv setsid sleep \
     stress-ng tail taskset timeout tmux true umount uname unshare yes";
 
@@ -27,7 +28,7 @@ const FILES: [&str; 5] = [
 
 const INIT: &str = include_str!("init.sh");
 const RUN: &str = include_str!("run.sh");
-/// The script that starts systemd, which runs the job as a service.
+/// The script that starts systemd. systemd runs the job as a service.
 const INIT_SYSTEMD: &str = include_str!("systemd/init.sh");
 const SERVICE: &str = include_str!("systemd/lab.service");
 
@@ -35,7 +36,7 @@ pub(crate) struct Binaries {
     pub(crate) cgscope: PathBuf,
     pub(crate) tests: PathBuf,
     pub(crate) workload: PathBuf,
-    /// The Debian package of `cgscope`. Only a root with Debian gets it.
+    /// The Debian package of `cgscope`. It is only installed in a root with Debian.
     pub(crate) package: Option<PathBuf>,
 }
 
@@ -45,8 +46,8 @@ impl Binaries {
     }
 }
 
-/// Packs the files of the root after the given archives; the kernel unpacks one archive after the other. All files belong to
-/// root.
+/// Packs the files of the root. The result follows the given archives, because the kernel unpacks one archive after the other.
+/// All files belong to root.
 const PACK: &str = r#"root=$1 initrd=$2; shift 2; cd "$root" &&
     { cat /dev/null "$@" && find . | cpio --quiet -o -H newc --owner=0:0; } > "$initrd""#;
 
@@ -64,7 +65,8 @@ pub(crate) fn initrd(binaries: &Binaries, kernel: &Kernel, job: &[u8]) -> Result
     for (from, to) in binaries.places() {
         tree.copy(from, to, 0o755)?;
     }
-    // `cgscope` is on PATH. It and `workload` are also where they were built, because the tests expect them there.
+    // `cgscope` is on PATH. `cgscope` and `workload` are also at the paths where they were built, because the tests expect them
+    // there.
     tree.link("usr/bin/cgscope", "/lab/cgscope")?;
     for (built, to) in &binaries.places()[..2] {
         tree.link(&inside(built), &format!("/{to}"))?;
@@ -77,12 +79,13 @@ pub(crate) fn initrd(binaries: &Binaries, kernel: &Kernel, job: &[u8]) -> Result
     Ok(initrd)
 }
 
-/// Adds the service that runs the job to a root with Debian, which has the libraries of the binaries.
+/// Adds the service that runs the job. It is for a root with Debian, which has the libraries of the binaries.
 fn put_service(tree: &Tree, binaries: &Binaries) -> Result<(), Failure> {
     tree.put("init", INIT_SYSTEMD.as_bytes(), 0o755)?;
     tree.put("etc/systemd/system/lab.service", SERVICE.as_bytes(), 0o644)?;
     tree.link("etc/systemd/system/multi-user.target.wants/lab.service", "../lab.service")?;
-    // A new file system at /tmp would hide the links of a checkout there. Services with a private /tmp do not need these links.
+    // If systemd mounted a new file system at /tmp, it would hide the links of a checkout in /tmp. Services with a private /tmp
+    // do not need these links.
     tree.link("etc/systemd/system/tmp.mount", "/dev/null")?;
     binaries.package.iter().try_for_each(|package| {
         let name = package.file_name().unwrap_or_default().display();
@@ -107,7 +110,7 @@ fn put_small_root(tree: &Tree, binaries: &Binaries) -> Result<(), Failure> {
     tree.put("etc/passwd", b"root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n", 0o644)?;
     tree.put("etc/group", b"root:x:0:\nnogroup:x:65534:\n", 0o644)?;
     let mut programs = PROGRAMS.split(' ').map(find).collect::<Result<Vec<_>, _>>()?;
-    // The BPF schedulers exist only if the lab has built them.
+    // The BPF schedulers exist only if the lab has built the kernel.
     let schedulers = fs::read_dir(built::schedulers()?).into_iter().flatten().flatten();
     programs.extend(schedulers.map(|scheduler| scheduler.path()));
     for program in &programs {
@@ -115,12 +118,12 @@ fn put_small_root(tree: &Tree, binaries: &Binaries) -> Result<(), Failure> {
     }
     let mut ldd = Command::new("ldd");
     ldd.args(&programs).args(binaries.places().map(|(from, _)| from));
-    // ldd fails for static programs, which need no libraries, but still lists the libraries of the other programs.
+    // ldd fails for static programs, which need no libraries. Nevertheless it lists the libraries of the other programs.
     let listed = ldd.output().map_err(|why| steps::did_not_start(&ldd, &why))?.stdout;
     for library in libraries(&String::from_utf8_lossy(&listed)) {
         tree.copy(Path::new(library), &inside(Path::new(library)), 0o755)?;
     }
-    // Some distributions keep these files elsewhere. Then a test reports the missing terminal.
+    // Some distributions keep these files elsewhere. If a file is missing, a test reports that there is no terminal.
     let mut files = FILES.into_iter().map(Path::new).filter(|file| file.is_file());
     files.try_for_each(|file| tree.copy(file, &inside(file), 0o644))
 }
@@ -130,7 +133,7 @@ fn inside(path: &Path) -> String {
     path.display().to_string().trim_start_matches('/').to_owned()
 }
 
-/// Finds a program on PATH, or in the `sbin` directories, which PATH may lack.
+/// Finds a program on PATH, or in one of the `sbin` directories, because PATH may lack them.
 fn find(program: &str) -> Result<PathBuf, Failure> {
     let path = env::var_os("PATH").unwrap_or_default();
     let places = env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
@@ -151,7 +154,7 @@ fn libraries(text: &str) -> BTreeSet<&str> {
 /// Packages of the Debian root: systemd with user sessions, container runtimes, and the programs that tests call.
 const ROOT_PACKAGES: &str = "systemd,systemd-sysv,dbus,dbus-user-session,libpam-systemd,uidmap,containerd,runc,crun,podman,catatonit,\
                         docker.io,iptables,adduser,busybox-static,curl,procps,sudo,tmux";
-/// Files that are left out. They are half of the root, and the machine holds the root in memory.
+/// Files that are left out. Without them, the root is half as large. The machine holds the root in memory.
 const ROOT_EXCLUDED: [&str; 4] =
     ["/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/man/*", "/usr/lib/*/gconv/*"];
 const ROOT_SETTINGS: &str = include_str!("systemd/settings.sh");
@@ -181,7 +184,7 @@ fn make_root(archive: &Path) -> Result<(), Failure> {
     let settings = format!("chroot \"$1\" sh -c '{ROOT_SETTINGS}'");
     let taken = format!("download /root.cpio '{}'", archive.display());
     made.args([settings.as_str(), ROOT_PACK, &taken].map(|hook| format!("--customize-hook={hook}")));
-    // The tests are linked with this machine's libc, so the root must have the same Debian release.
+    // The tests are linked with the libc of this machine, so the root must be the same Debian release.
     steps::succeed(made.args([&release()?, "/dev/null", &Apt::mirror()?]), |status| {
         format!("lab: mmdebstrap cannot make a Debian root ({status}); see its messages above")
     })

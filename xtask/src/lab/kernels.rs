@@ -1,4 +1,4 @@
-//! Selects kernels, and extracts them from Debian's packages.
+//! Selects kernels and extracts them from Debian packages.
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,10 +13,11 @@ use crate::steps::{self, Failure};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Series(pub(crate) u32, pub(crate) u32);
 
-/// The kernel that the lab builds. No version has this number. It sorts after the series from whose source it is built.
+/// The kernel that the lab builds. It has a name instead of a version number. In the order of kernels, it follows the series from
+/// whose source it is built.
 pub(crate) const BUILT: Series = Series(6, u32::MAX);
 const BUILT_NAME: &str = "scx";
-/// The kernel [`NEWEST`] with a Debian root whose first process is systemd.
+/// A machine with the kernel [`NEWEST`] and a Debian root, in which systemd is the first process.
 pub(crate) const SYSTEMD: Series = Series(u32::MAX, 0);
 const SYSTEMD_NAME: &str = "systemd";
 
@@ -31,7 +32,7 @@ impl Series {
         Some(Self(major.parse().ok()?, minor.parse().ok()?))
     }
 
-    /// Returns the name of a machine that is more than a kernel of Debian.
+    /// Returns the name of a machine that does not only consist of a kernel of Debian.
     pub(crate) fn name(self) -> Option<&'static str> {
         match self {
             BUILT => Some(BUILT_NAME),
@@ -50,16 +51,16 @@ impl std::fmt::Display for Series {
     }
 }
 
-/// The default series. If the archive no longer has a series, the next available one replaces it.
+/// The default series. If the archive no longer has one of these series, the next available series replaces it.
 ///
-/// * 5.10: older than the supported kernels
-/// * 6.1: the oldest supported kernel in a Debian release
+/// * 5.10: older than every supported kernel
+/// * 6.1: the oldest supported kernel that is in a Debian release
 /// * 6.12: has the clock of throttled time
-/// * 6.16: has the changed wakeups of 6.14; the last series here before per-task throttling (6.18)
+/// * 6.16: wakeups as changed in 6.14; the last series in this list before per-task throttling (6.18)
 /// * 7.2: the newest kernel
 pub(crate) const DEFAULT: [Series; 5] = [Series(5, 10), OLDEST, Series(6, 12), Series(6, 16), NEWEST];
 
-/// The oldest supported kernel in [`DEFAULT`].
+/// The oldest kernel in [`DEFAULT`] that cgscope supports.
 pub(crate) const OLDEST: Series = Series(6, 1);
 pub(crate) const NEWEST: Series = Series(7, 2);
 
@@ -67,7 +68,7 @@ pub(crate) const NEWEST: Series = Series(7, 2);
 pub(crate) struct Kernel {
     pub(crate) series: Series,
     pub(crate) image: PathBuf,
-    /// The archive of a Debian root, if the machine boots one.
+    /// The archive of a Debian root, if the machine has one.
     pub(crate) root: Option<PathBuf>,
 }
 
@@ -76,13 +77,13 @@ pub(crate) fn cache() -> Result<PathBuf, Failure> {
     setup::cache("lab", "kernels")
 }
 
-/// Downloads missing kernels. Existing files are kept; remove a file to get the newest kernel of its series.
+/// Downloads missing kernels. Existing files are kept. To get the newest kernel of a series, remove its file.
 pub(crate) fn fetch(apt: &Apt, request: &Request) -> Result<Vec<Kernel>, Failure> {
     let mut kernels = Vec::new();
     for series in &request.kernels {
         match fetch_one(apt, *series) {
             Ok(kernel) => kernels.push(kernel),
-            // Archives remove old kernels, so an unsupported kernel that the user did not request is skipped.
+            // Archives remove old kernels. An unsupported kernel is skipped if it is missing and the user has not requested it.
             Err(failure @ Failure::Host(_)) if !request.named && !plan::is_supported(*series) => {
                 eprintln!("{failure}");
             }
@@ -111,7 +112,7 @@ fn fetch_one(apt: &Apt, series: Series) -> Result<Kernel, Failure> {
 }
 
 fn download(apt: &Apt, series: Series, image: &Path) -> Result<(), Failure> {
-    // Since 6.19, `linux-binary-*` contains the image, and `linux-image-*` makes it bootable on real machines.
+    // Since 6.19, `linux-binary-*` contains the image. `linux-image-*` only makes it bootable on real machines.
     let names = apt.names(&["linux-binary-", "linux-image-"])?;
     let place = image.display();
     let name = choose(&names, series).ok_or_else(|| {
@@ -120,7 +121,7 @@ fn download(apt: &Apt, series: Series, image: &Path) -> Result<(), Failure> {
     let unpacked = image.with_extension("new");
     let _ = fs::remove_dir_all(&unpacked);
     apt.unpack(name, &unpacked)?;
-    // The rest of the package, mostly modules, is not needed.
+    // The rest of the package is mostly modules, which the lab does not need.
     let found = steps::output(Command::new("find").arg(&unpacked).args(["-name", "vmlinuz*", "-type", "f"]))?;
     let found = found.lines().next().unwrap_or_default();
     fs::rename(found, image)
@@ -129,28 +130,28 @@ fn download(apt: &Apt, series: Series, image: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the package with the newest kernel of the series.
+/// Returns the name of the package with the newest kernel of the series.
 ///
-/// If the archive lacks the series, takes the next available series below the next one in [`DEFAULT`]. The `cloud` flavour has
-/// everything that the tests need, at a third of the size.
+/// If the archive lacks this series, returns a package of the next newer series that is available and older than the next series
+/// in [`DEFAULT`]. The `cloud` flavour has everything that the tests need, and a third of the size.
 fn choose(names: &[String], series: Series) -> Option<&str> {
     let next = DEFAULT.into_iter().find(|next| *next > series).unwrap_or(Series(u32::MAX, 0));
     let candidates = || names.iter().filter_map(|name| Some((version(name)?, name.as_str())));
     let lowest = candidates().map(|(version, _)| Series(version[0], version[1]));
     let lowest = lowest.filter(|found| *found >= series && *found < next).min()?;
     let of_series = candidates().filter(|(version, _)| Series(version[0], version[1]) == lowest);
-    // If two packages have this kernel, the alphabetically first one (`linux-binary-*`) contains the image.
+    // If two packages have this kernel, the image is in the package that is first in the alphabet (`linux-binary-*`).
     let best = of_series.max_by(|(a, a_name), (b, b_name)| a.cmp(b).then(b_name.cmp(a_name)));
     best.map(|(_, name)| name)
 }
 
-/// Returns the version numbers in `linux-image-6.12.107+deb13-cloud-amd64`. `None` for other packages.
+/// Returns the version numbers in a package name such as `linux-image-6.12.107+deb13-cloud-amd64`. `None` for other packages.
 fn version(name: &str) -> Option<Vec<u32>> {
     let rest = name.strip_prefix("linux-image-").or_else(|| name.strip_prefix("linux-binary-"))?;
     let version = rest.strip_suffix("-cloud-amd64")?;
     let parts = version.split(|c: char| !c.is_ascii_digit()).filter(|part| !part.is_empty());
     let numbers: Vec<u32> = parts.map(|part| part.parse().ok()).collect::<Option<_>>()?;
-    // Release candidates, such as `7.3-cloud-amd64`, have only two numbers.
+    // This is a release candidate such as `7.3-cloud-amd64`, which has only two numbers.
     (numbers.len() > 2).then_some(numbers)
 }
 

@@ -24,14 +24,14 @@ use crate::lanes::{Disturbance, in_parallel};
 use crate::steps::{self, Failure};
 use crate::{binary, dist, setup};
 
-/// Maximum number of machines that run at the same time. Each has four CPUs, and its tests wait more than they compute.
+/// Maximum number of machines that run at the same time. Each machine has four CPUs, and its tests mostly wait.
 const MACHINES: usize = 2;
 
 pub(crate) fn run(request: &Request) -> Result<(), Failure> {
     run_and_report(request, &|_, _, _| Ok(()))
 }
 
-/// A function that receives the result of a kernel when its last test has ended.
+/// A function that is called with the result of a kernel when the last test on that kernel has ended.
 type OnEnd<'a> = dyn Fn(Series, Duration, Result<(), Failure>) -> Result<(), Failure> + Sync + 'a;
 
 /// Runs the tests, and calls `on_end` after each kernel.
@@ -85,8 +85,8 @@ fn list(request: &Request) -> Result<(), Failure> {
 
 /// Builds the release binary and its tests.
 ///
-/// `--workspace` reuses what the unit tests compiled, because a single package enables other features of its dependencies. The
-/// tests that take minutes measure code that is linked into them, so they are also optimised.
+/// `--workspace` is used because it reuses the output of the unit tests. A single package would enable other features of its
+/// dependencies. The tests that take minutes measure code that is linked into them, so the tests are optimised too.
 pub(crate) fn build(is_long: bool) -> Result<Binaries, Failure> {
     let cgscope = binary::build()?;
     let mut cargo = steps::cargo(&["test", "--workspace", "--test", "root", "--no-run"]);
@@ -103,7 +103,7 @@ pub(crate) fn names_of_tests(binaries: &Binaries) -> Result<Vec<String>, Failure
     Ok(listed.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
 }
 
-/// Runs a script on one kernel after the other, and prints its output immediately.
+/// Runs a script on one kernel after the other. Prints its output immediately.
 fn run_script(file: &str, qemu: &Qemu, kernels: &[Kernel], binaries: &Binaries) -> Result<(), Failure> {
     let script = std::fs::read(file)
         .map_err(|why| Failure::Usage(format!("cannot read the script `{file}`: {why}")))?;
@@ -116,7 +116,7 @@ fn run_script(file: &str, qemu: &Qemu, kernels: &[Kernel], binaries: &Binaries) 
     Ok(())
 }
 
-/// Runs the tests on each kernel, [`MACHINES`] at a time.
+/// Runs the tests on each kernel, on up to [`MACHINES`] machines at a time.
 fn run_all(
     request: &Request,
     qemu: &Qemu,
@@ -209,8 +209,8 @@ fn job(planned: &BTreeMap<String, Outcome>) -> String {
     job
 }
 
-/// The part of the script that runs the tests. Failed tests run once more. The second try counts only if the machine's CPUs
-/// waited for CPUs of the host during the first try, see `refuse_repeats`.
+/// The part of the script that runs the tests. Each failed test runs a second time. This second try counts only if the CPUs of
+/// the machine waited for CPUs of the host during the first try, see `refuse_repeats`.
 const JOB_TESTS: &str = "\
 run() { { /lab/root --color=never --include-ignored --test-threads=1 --exact $1 2>&1; echo $? > /tmp/code; } | tee /tmp/said; }
 run \"$names\"

@@ -1,4 +1,4 @@
-//! Selects which tests run on which kernels. A test that is not named here runs on every supported kernel.
+//! Selects which tests run on which kernels. Tests that are not named in this file run on every supported kernel.
 use crate::lab::kernels::{BUILT, SYSTEMD, Series};
 use crate::lab::results::Outcome;
 use crate::lanes::{BUILT_KERNEL, LONG, SYSTEMD_HOST};
@@ -6,7 +6,7 @@ use crate::lanes::{BUILT_KERNEL, LONG, SYSTEMD_HOST};
 /// The oldest kernel that cgscope fully supports, see `Feature::LoopHelper`.
 const OLDEST_SUPPORTED: Series = Series(5, 17);
 
-/// Tests that run only on the host: a reason, and prefixes of the tests' full names.
+/// Tests that run only on the host: a reason, and the prefixes of the full test names.
 const HOST_ONLY: [(&str, &[&str]); 5] = [
     (
         "asserts times or shares of time, or compares readings of the same seconds, and emulation is too slow for that",
@@ -27,7 +27,7 @@ const HOST_ONLY: [(&str, &[&str]); 5] = [
             "stat::objects_and_text_agree",
             "stat::side_by_side",
             "stat_classes::a_command_that_sleeps",
-            // `offcpu::` checks the same on other kernels.
+            // On other kernels, `offcpu::` checks the same.
             "stat_classes::a_pool_that_waits",
             "stat_classes::sleepers_that_exit",
             "stat_command_unseen::the_terminal",
@@ -62,19 +62,21 @@ const HOST_ONLY: [(&str, &[&str]); 5] = [
     ),
 ];
 
-/// Tests that also run on older, unsupported kernels. On supported kernels they run like [`ENDS`].
+/// Tests that also run on unsupported kernels, which are older. On supported kernels, these tests run on the same kernels as
+/// [`ENDS`].
 const BELOW_AND_ENDS: [&str; 3] = ["coarse::", "coarse_fallback::", "sample::the_coarse_mode"];
 
-/// Tests that hardly depend on the kernel. They run on the oldest and newest kernel, and with `--all` on every kernel.
+/// Tests that hardly depend on the kernel. They run only on the oldest and the newest kernel; with `--all` they run on every
+/// kernel.
 const ENDS: [&str; 4] = ["serve::", "bad_input::", "record::", "bytes::"];
 
 /// Tests that expect no wait with the cause `irq`.
 const WITHOUT_IRQ_TIME: [&str; 2] =
     ["ledger::far::a_long_wait_after_a_wakeup", "ledger::moved::six_loops_in_three_cgroups"];
 
-/// Returns the outcome of a test before the run: `Unfinished` if the test should run on the kernel.
+/// Returns the outcome of a test that is known before the run: `Unfinished` if the test has to run on this kernel.
 ///
-/// `ends`: the kernel is the oldest or newest supported kernel of the run, or the user requested every test.
+/// `ends` is true if the kernel is the oldest or newest supported kernel of the run, or if the user requested every test.
 pub(crate) fn outcome(test: &str, kernel: Series, ends: bool) -> Outcome {
     match (test.starts_with(SYSTEMD_HOST), kernel == SYSTEMD) {
         (true, true) => return Outcome::Unfinished,

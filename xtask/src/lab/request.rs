@@ -4,13 +4,13 @@ use crate::lab::vm::Cpus;
 use crate::lanes::{BUILT_KERNEL, SYSTEMD_HOST};
 use crate::steps::Failure;
 
-/// A short selection: tests of sums, migrations, every cause, and readings that several viewers share.
+/// A short selection of tests: sums, migrations, every cause, and readings that several viewers share.
 const PART: [&str; 3] = ["truth::sums_are_equal_for_two_busy", "ledger::all_causes", "shared::"];
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(super) kernels: Vec<Series>,
-    /// The user named the kernels, so each of them must exist.
+    /// Whether the user named the kernels. Then each of these kernels must exist.
     pub(super) named: bool,
     pub(super) shell: bool,
     pub(super) list: bool,
@@ -65,9 +65,9 @@ impl Request {
         Ok(request)
     }
 
-    /// Returns a request for the oldest and the newest kernel, with tests that show their differences. If `is_long`, adds the
-    /// kernel that the lab builds and the machine with systemd. Otherwise, keeps only a part of the tests, which takes a minute
-    /// or two.
+    /// Returns a request for the oldest and the newest kernel. Its tests show the differences between these kernels. If
+    /// `is_long`, adds the kernel that the lab builds and the machine with systemd. Otherwise keeps only those tests that
+    /// together take a minute or two.
     pub(crate) fn for_checks(is_long: bool) -> Self {
         let mut kernels = vec![kernels::OLDEST, kernels::NEWEST];
         let mut filters = PART.to_vec();

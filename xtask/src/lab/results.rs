@@ -1,4 +1,4 @@
-//! Parses the results of the tests in a machine, and prints them as a table.
+//! Parses the results of the tests that ran in a machine, and prints them as a table.
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::lab::kernels::Series;
@@ -6,10 +6,10 @@ use crate::lab::kernels::Series;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Passed,
-    /// The test failed while the host disturbed the machine, and passed in its second try.
+    /// The test failed while the host disturbed the machine, and passed in the second try.
     PassedAgain,
     Failed,
-    /// The test should have run, but its outcome is unknown.
+    /// The test should have run, and its outcome is unknown.
     Unfinished,
     /// The test runs only on the host, for this reason.
     HostOnly(&'static str),
@@ -25,15 +25,15 @@ pub(crate) struct KernelReport {
     /// The kernel's own version string; empty if the kernel did not boot.
     pub(crate) release: String,
     pub(crate) outcomes: BTreeMap<String, Outcome>,
-    /// For each test that failed in its first try: why the host may be blamed; `None`: it must not be blamed.
+    /// For each test whose first try failed, the reason why the host may be to blame; `None` if the host is not to blame.
     pub(crate) blames: BTreeMap<String, Option<String>>,
     pub(crate) log: String,
     pub(crate) seconds: u64,
-    /// The exit code of `cgscope doctor`, if it ended.
+    /// The exit code of `cgscope doctor`, if it has ended.
     pub(crate) doctor: Option<i32>,
     /// The exit code of the last run of tests, if any ran.
     pub(crate) tests: Option<i32>,
-    /// Why the machine was stopped, unless it ended by itself.
+    /// Why the machine was stopped. `None` if it ended by itself.
     pub(crate) stopped: Option<String>,
 }
 
@@ -53,13 +53,13 @@ impl KernelReport {
 
     pub(crate) fn has_passed(&self) -> bool {
         let have_run = self.count(&PASSED) != 0;
-        // The exit code is checked too, because output of a test's children may look like an outcome.
+        // The exit code is checked too, because a child process of a test may print a line that looks like an outcome.
         let has_ended =
             self.stopped.is_none() && self.doctor.is_some() && (!have_run || self.tests == Some(0));
         has_ended && !self.release.is_empty() && self.count(&[Outcome::Failed, Outcome::Unfinished]) == 0
     }
 
-    /// Returns the output of the failed tests, which libtest prints between two lists of failures.
+    /// Returns the output of the failed tests. libtest prints it between two lists of failures.
     pub(crate) fn said_of_failures(&self) -> String {
         let parts = self.log.split("\nfailures:\n").skip(1).step_by(2);
         parts.map(str::trim).collect::<Vec<_>>().join("\n\n")
@@ -71,7 +71,7 @@ pub(crate) fn reported<'a>(log: &'a str, what: &str) -> Option<&'a str> {
     log.lines().find_map(|line| line.strip_prefix("lab: ")?.strip_prefix(what)?.strip_prefix(' '))
 }
 
-/// Parses the outcomes in the output of libtest. The output of a test's children may precede the outcome.
+/// Parses the outcomes in the output of libtest. In a line, the output of a child process may precede the outcome.
 pub(crate) fn outcomes(log: &str) -> BTreeMap<String, Outcome> {
     let mut outcomes = BTreeMap::new();
     let mut running = None;
@@ -97,7 +97,7 @@ pub(crate) fn outcomes(log: &str) -> BTreeMap<String, Outcome> {
     outcomes
 }
 
-/// Turns a pass in the second try into a failure if nothing disturbed the first try.
+/// If nothing disturbed the first try of a test, turns a pass in the second try into a failure.
 pub(crate) fn refuse_repeats(
     outcomes: &mut BTreeMap<String, Outcome>,
     blames: &BTreeMap<String, Option<String>>,
@@ -109,7 +109,7 @@ pub(crate) fn refuse_repeats(
     }
 }
 
-/// Returns a Markdown table of passed tests, by module and kernel.
+/// Returns a Markdown table with the number of passed tests, by module and kernel.
 pub(crate) fn table(reports: &[KernelReport]) -> String {
     let names = reports.iter().flat_map(|report| report.outcomes.keys());
     let modules: BTreeSet<&str> = names.map(|name| module(name)).collect();
@@ -131,7 +131,7 @@ fn row(first: &str, cells: impl Iterator<Item = String>) -> String {
 }
 
 fn title(report: &KernelReport) -> String {
-    // In `6.12.107+deb13-cloud-amd64`, the rest names the distribution.
+    // In `6.12.107+deb13-cloud-amd64`, the part after the version names the distribution.
     let release = report.release.split(['+', '-']).next().unwrap_or_default();
     match report.series.name() {
         _ if release.is_empty() => report.series.to_string(),
@@ -179,7 +179,7 @@ pub(crate) fn notes(reports: &[KernelReport]) -> String {
     lines + &host_only(reports) + &elsewhere(reports)
 }
 
-/// Lists each test that runs only on the host, because the table does not show that it was skipped.
+/// Lists each test that runs only on the host, because the table does not show these tests.
 fn host_only(reports: &[KernelReport]) -> String {
     let mut tests: BTreeMap<&str, &str> = BTreeMap::new();
     for (name, outcome) in reports.iter().flat_map(|report| &report.outcomes) {

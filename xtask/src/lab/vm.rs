@@ -1,4 +1,4 @@
-//! Runs a virtual machine in QEMU. QEMU emulates every instruction, so this works on hosts without hardware virtualization.
+//! Runs a virtual machine in QEMU. QEMU emulates every instruction, so no hardware virtualization is needed.
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,24 +9,24 @@ use crate::lab::archive::Apt;
 use crate::lab::kernels::{self, Kernel};
 use crate::steps::{self, Failure};
 
-/// Maximum time without output from a machine.
+/// Maximum time for which a machine may print nothing.
 const SILENCE: Duration = Duration::from_secs(150);
 const LIFE: Duration = Duration::from_secs(900);
 /// Number of console lines that are shown after a failure.
 const LAST_LINES: usize = 25;
 
-/// The kernel command line. The kernel logs only errors, and skips delays for real hardware.
+/// The kernel command line. Because of it, the kernel logs only errors, and skips delays that real hardware needs.
 const COMMAND_LINE: &str = "console=ttyS0 loglevel=4 panic=-1 mitigations=off nowatchdog random.trust_cpu=on \
                             rcupdate.rcu_cpu_stall_suppress=1 tsc=reliable no_timer_check";
 
-/// Returns the directory of a run, which contains `initrd` and `console.log`.
+/// Returns the directory of a run. It contains `initrd` and `console.log`.
 pub(crate) fn place(kernel: &Kernel) -> PathBuf {
     let target = steps::target_dir();
     target.join("lab").join(kernel.series.to_string())
 }
 
 fn machine(qemu: &Qemu, kernel: &Kernel, initrd: &Path) -> Command {
-    // setpriv ends QEMU when the thread that started it ends, even if xtask is killed. QEMU has no such option.
+    // setpriv ends QEMU when the thread that started QEMU ends, even if xtask is killed. QEMU itself has no such option.
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]).arg(&qemu.program);
     if let Some(data) = &qemu.data {
@@ -34,7 +34,7 @@ fn machine(qemu: &Qemu, kernel: &Kernel, initrd: &Path) -> Command {
         command.arg("-L").arg(data).args(["-L", "/usr/share/seabios"]);
     }
     command.args(["-accel", "tcg,thread=multi", "-cpu", "max"]);
-    // The files of a Debian root stay in memory.
+    // The files of a Debian root stay in memory, so the machine needs more memory.
     let megabytes = if kernel.root.is_some() { 4096 } else { 2048 };
     command.args("-nodefaults -no-user-config -display none -no-reboot".split(' '));
     command.args(["-m", &megabytes.to_string()]);
@@ -49,7 +49,7 @@ fn machine(qemu: &Qemu, kernel: &Kernel, initrd: &Path) -> Command {
     command
 }
 
-/// Returns how long the CPUs of a machine waited for a CPU of the host, seconds. `pid`: the process of QEMU.
+/// Returns how long the CPUs of a machine waited for a CPU of the host, seconds. `pid` is the process of QEMU.
 pub(crate) fn waited_s(pid: u32) -> f64 {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let texts = threads.filter_map(|thread| fs::read_to_string(thread.path().join("schedstat")).ok());
@@ -57,9 +57,10 @@ pub(crate) fn waited_s(pid: u32) -> f64 {
     texts.filter_map(waited_ns).sum::<u64>() as f64 / 1e9
 }
 
-/// Runs a machine to its end. Calls `said` with the process of QEMU and each piece of its output.
+/// Runs a machine until it ends. Calls `said` for each piece of output, with the process of QEMU.
 ///
-/// Returns `None` if the machine ended by itself. Otherwise returns why it was stopped, and the last lines of its console.
+/// Returns `None` if the machine ended by itself. Otherwise returns why the machine was stopped, and the last lines of its
+/// console.
 pub(crate) fn run(
     qemu: &Qemu,
     kernel: &Kernel,
@@ -97,10 +98,10 @@ pub(crate) fn run(
     Ok(why.map(|why| format!("{why}\n{}", last_lines(&console))))
 }
 
-/// Runs a machine with its console in this terminal.
+/// Runs a machine whose console is this terminal.
 pub(crate) fn shell(qemu: &Qemu, kernel: &Kernel, initrd: &Path) -> Result<(), Failure> {
     let mut command = machine(qemu, kernel, initrd);
-    // Ctrl-C reaches the shell inside the machine. Ctrl-A X ends the machine.
+    // Ctrl-C goes to the shell in the machine. Ctrl-A X ends the machine.
     command.args(["-chardev", "stdio,id=terminal,mux=on,signal=off", "-serial", "chardev:terminal"]);
     // The second serial port is unused here.
     let ended = steps::status(command.args(["-mon", "chardev=terminal", "-serial", "null"]));
@@ -118,15 +119,15 @@ fn last_lines(path: &Path) -> String {
 
 /// The oldest QEMU that works.
 ///
-/// Before 8.1, a CPU may run an instruction that another CPU has just changed (fixed by "accel/tcg: Always lock pages before
-/// translation"). Then a kernel that patches its code to switch BPF statistics crashes ("Oops: int3").
+/// Before 8.1, a CPU may run an instruction that another CPU has just changed (QEMU fixed this in "accel/tcg: Always lock pages
+/// before translation"). In such a QEMU, a kernel that patches its code to switch BPF statistics crashes ("Oops: int3").
 const LEAST: (u32, u32) = (8, 1);
 
 /// The CPUs of a machine, on two NUMA nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cpus {
     pub(crate) online: u32,
-    /// Number of CPUs for which the kernel reserves memory.
+    /// Number of CPUs for which the kernel has reserved memory.
     pub(crate) possible: u32,
 }
 
@@ -137,7 +138,7 @@ impl Default for Cpus {
 }
 
 impl Cpus {
-    /// Parses `64`, or `4/255`: 4 CPUs online, 255 possible.
+    /// Parses a number of CPUs such as `64`, or `4/255`, which means 4 CPUs online and 255 possible.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (online, possible) = text.split_once('/').unwrap_or((text, text));
         let cpus = Self { online: online.parse().ok()?, possible: possible.parse().ok()? };
@@ -148,14 +149,14 @@ impl Cpus {
             .filter(|cpus| (1..=cpus.possible).contains(&cpus.online))
     }
 
-    /// Returns the CPUs of each node. The first node has half of the CPUs that are online, the second node has all others.
+    /// Returns the CPUs of each node. The first node has half of the CPUs that are online, and the second node has all others.
     fn on_two_nodes(self) -> [String; 2] {
         let half = self.online.div_ceil(2);
         [format!("0-{}", half - 1), format!("{half}-{}", self.possible - 1)]
     }
 }
 
-/// A QEMU that is new enough.
+/// A QEMU whose version is new enough.
 pub(crate) struct Qemu {
     program: PathBuf,
     pub(crate) cpus: Cpus,
@@ -164,7 +165,7 @@ pub(crate) struct Qemu {
 }
 
 impl Qemu {
-    /// Finds the installed QEMU. If it is too old, downloads the backport and unpacks it without installing it.
+    /// Finds the installed QEMU. If it is too old, downloads the backport and unpacks it. Nothing is installed.
     pub(crate) fn find(apt: &Apt, cpus: Cpus) -> Result<Self, Failure> {
         let installed = PathBuf::from("qemu-system-x86_64");
         if is_new_enough(&installed) {

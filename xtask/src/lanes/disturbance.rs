@@ -1,19 +1,19 @@
-//! Measures how much other programs use the machine during a test, and decides whether the machine may be blamed for a failure.
+//! Measures how much other programs use the machine during a test, and decides whether they may be the reason for a failure.
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-/// Other programs disturb a test if they use more than this many CPUs and more than this percentage of the test's CPUs. The
-/// services of an idle machine use less. A compiler or a load uses at least one CPU.
+/// Other programs disturb a test if they use more than this number of CPUs and more than this percentage of the test's CPUs. The
+/// services of an idle machine use less than that. A compiler or a load uses at least one CPU, which is more.
 const CPUS: f64 = 0.3;
 const PERCENT: f64 = 5.0;
-/// Minimum use that is printed, CPUs.
+/// Use by other programs is printed from this number of CPUs on.
 const LEAST: f64 = 0.01;
-/// Time between the two readings that show whether the machine is quiet.
+/// Time between the two readings that show whether other programs use the machine.
 const LOOK: Duration = Duration::from_millis(500);
 /// `USER_HZ` of /proc. It is the same on all architectures on which cgscope runs.
 const TICKS_A_SECOND: f64 = 100.0;
 
-/// The contents of `/proc/stat` at one moment.
+/// The contents of `/proc/stat` at one moment, and that moment.
 pub(crate) struct Reading {
     pub(crate) at: Instant,
     stat: String,
@@ -24,7 +24,7 @@ impl Reading {
         Self { at: Instant::now(), stat: fs::read_to_string("/proc/stat").unwrap_or_default() }
     }
 
-    /// Returns the busy ticks and the stolen ticks of a CPU, or of all CPUs.
+    /// Returns the busy and the stolen ticks of a CPU, or of all CPUs together.
     fn ticks(&self, cpu: Option<u32>) -> [u64; 2] {
         let name = cpu.map_or_else(|| "cpu ".to_owned(), |cpu| format!("cpu{cpu} "));
         self.stat.lines().find(|line| line.starts_with(&name)).map(ticks).unwrap_or_default()
@@ -34,14 +34,16 @@ impl Reading {
         self.stat.lines().filter(|line| line.starts_with("cpu") && !line.starts_with("cpu ")).count().max(1)
     }
 
-    /// Returns the number of runnable tasks beyond one per CPU. The reader itself does not count.
+    /// Returns by how much the number of runnable tasks exceeds the number of CPUs. The process that reads this number does not
+    /// count.
     pub(crate) fn queue(&self) -> u64 {
         let running = self.stat.lines().find_map(|line| line.strip_prefix("procs_running ")?.parse().ok());
         running.unwrap_or(0u64).saturating_sub(1 + self.online() as u64)
     }
 }
 
-/// Returns the busy and stolen ticks in a line of `/proc/stat`. Idle and iowait are neither. `user` already includes guests.
+/// Returns the busy and stolen ticks in a line of `/proc/stat`. Time in idle and iowait counts as neither of them. `user`
+/// includes the time of guests.
 fn ticks(line: &str) -> [u64; 2] {
     let ticks: Vec<u64> =
         line.split_ascii_whitespace().skip(1).map(|ticks| ticks.parse().unwrap_or(0)).collect();
@@ -49,28 +51,28 @@ fn ticks(line: &str) -> [u64; 2] {
     [sum(&[0, 1, 2, 5, 6]), sum(&[7])]
 }
 
-/// How much others used the CPUs of a test while it ran, in CPUs on average.
+/// How much others used the CPUs of a test while the test ran, as an average number of CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Disturbance {
     /// Number of CPUs that the test had.
     pub(crate) cpus: usize,
-    /// Use by processes that belong to no test of this run.
+    /// CPUs that were used by processes that do not belong to any test of this run.
     pub(crate) others: f64,
-    /// Use by other tests of this run.
+    /// CPUs that were used by other tests of this run.
     pub(crate) beside: f64,
-    /// CPUs that the host of a virtual machine took away.
+    /// CPUs that the host of this virtual machine took away.
     pub(crate) steal: f64,
-    /// Number of runnable tasks beyond one per CPU before the test started.
+    /// By how much the number of runnable tasks exceeded the number of CPUs before the test started.
     pub(crate) queue: u64,
 }
 
 impl Disturbance {
-    /// Computes the disturbance between two readings. `own_s`: CPU time of the test, seconds. `cpu`: the test's only CPU, if it
-    /// has one.
+    /// Computes the disturbance between two readings. `own_s` is the CPU time of the test, seconds. `cpu` is the test's only CPU,
+    /// if the test has only one.
     pub(crate) fn between(before: &Reading, after: &Reading, cpu: Option<u32>, own_s: f64) -> Self {
         let cpus = if cpu.is_some() { 1 } else { before.online() };
         let ([busy, steal], [busy_after, steal_after]) = (before.ticks(cpu), after.ticks(cpu));
-        // The kernel counts whole ticks, so each CPU may have one tick too many.
+        // The kernel counts whole ticks, so the result may be too large by one tick for each CPU.
         let busy_s = busy_after.saturating_sub(busy + cpus as u64) as f64 / TICKS_A_SECOND;
         let steal_s = steal_after.saturating_sub(steal) as f64 / TICKS_A_SECOND;
         let elapsed = (after.at - before.at).as_secs_f64().max(f64::EPSILON);
@@ -78,11 +80,11 @@ impl Disturbance {
         Self { cpus, others, beside: 0.0, steal: steal_s / elapsed, queue: 0 }
     }
 
-    /// Returns why the machine may be blamed for a failure; `None` if it must not be blamed.
+    /// Returns why other programs may be the reason for a failure; `None` if they are not.
     pub(crate) fn blame(&self) -> Option<String> {
         let Self { cpus, others, beside, steal, queue } = self;
         let mut why = Vec::new();
-        // On a single CPU, two loops that wait for each other miss a bound of 95 % if others use 7 % of the CPU.
+        // On a single CPU, two loops that wait for each other miss a bound of 95 % if other programs use 7 % of the CPU.
         let least = if *cpus == 1 { 0.0 } else { CPUS };
         if others + beside + steal > least.max(*cpus as f64 * PERCENT / 100.0) {
             let users =
@@ -97,7 +99,7 @@ impl Disturbance {
     }
 }
 
-/// Waits until the machine is quiet, but at most `patience`. Returns whether it is quiet, and how long the wait took.
+/// Waits until the machine is quiet, but no longer than `patience`. Returns whether it is quiet, and how long the wait took.
 pub(crate) fn becomes_quiet(patience: Duration) -> (bool, Duration) {
     let begun = Instant::now();
     loop {
@@ -138,7 +140,7 @@ mod tests {
         let all = Disturbance::between(&before, &after, None, 12.0);
         assert_eq!(all, Disturbance { cpus: 2, others: 0.6, ..Disturbance::default() });
         assert_eq!(all.blame().as_deref(), Some("other programs used 0.60 CPUs"));
-        // For a test with a single CPU, only that CPU matters.
+        // If a test has only one CPU, only that CPU matters.
         let one = Disturbance::between(&before, &after, Some(1), 7.0);
         assert_eq!((one.cpus, (one.others * 100.0).round()), (1, 10.0));
         assert_eq!(one.blame().as_deref(), Some("other programs used 0.10 CPUs"));

@@ -1,4 +1,5 @@
-//! The history of tries on this machine, in a file in the user's cache. A missing or unreadable file is an empty history.
+//! The history of test runs on this machine, in a file in the user's cache. If the file is missing or unreadable, the history is
+//! empty.
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
@@ -8,20 +9,20 @@ use super::disturbance::Disturbance;
 use crate::setup;
 use crate::steps::{self, Failure};
 
-/// The columns of the file, separated by tabs.
+/// The names of the columns of the file, separated by tabs.
 const COLUMNS: &str =
     "machine\trun\tcommit\ttest\ttries\tresult\tquiet\tseconds\tothers\tbeside\tsteal\tqueue\n";
-/// The test name in the row of a run of all tests.
+/// Used instead of a test name in the row for a run of all tests.
 const WHOLE: &str = "(all)";
-/// Maximum number of rows, which is some 50 runs of all tests.
+/// Maximum number of rows. This is enough for some 50 runs of all tests.
 const ROWS: usize = 20_000;
-/// Number of latest quiet runs by which a test is judged, and number of second tries among them from which it fails.
+/// Number of latest quiet runs by which a test is judged, and the number of second tries in these runs that makes it fail.
 const JUDGED: usize = 10;
 const TOO_MANY: usize = 3;
 const WORST: usize = 10;
 const RUNS: usize = 10;
 
-/// One test of a run, or a run of all tests.
+/// One row of the file: a test of a run, or a run of all tests.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Row {
     machine: String,
@@ -31,7 +32,7 @@ pub(crate) struct Row {
     test: String,
     tries: u32,
     result: String,
-    /// Whether no other program disturbed the run.
+    /// Whether other programs left the run undisturbed.
     is_quiet: bool,
     seconds: f64,
     disturbance: Disturbance,
@@ -101,14 +102,15 @@ impl History {
             Ok(()) => "green",
             Err(Failure::Undecided(_)) => "undecided",
             Err(Failure::Step(_)) => "red",
-            // The run could not start, so it is not recorded.
+            // The run could not start, so it gets no row.
             Err(Failure::Usage(_) | Failure::Host(_)) => return,
         };
         let is_quiet = self.rows().iter().filter(|row| row.run == self.run).all(|row| row.is_quiet);
         self.add(&[self.row(WHOLE, (1, word), is_quiet, seconds, Disturbance::default())]);
     }
 
-    /// Adds rows, and drops the oldest if there are too many. If the file cannot be written, prints that, but does not fail.
+    /// Adds rows, and drops the oldest rows if there are too many. If the file cannot be written, prints the reason, but does not
+    /// fail.
     pub(crate) fn add(&self, rows: &[Row]) {
         let Some(file) = &self.file else { return };
         let old = fs::read_to_string(file).unwrap_or_default();
@@ -125,7 +127,7 @@ impl History {
         }
     }
 
-    /// Returns all rows of this machine, the oldest first.
+    /// Returns all rows of this machine, oldest first.
     fn rows(&self) -> Vec<Row> {
         let text = self.file.as_ref().and_then(|file| fs::read_to_string(file).ok()).unwrap_or_default();
         text.lines().filter_map(Row::parse).filter(|row| row.machine == self.machine).collect()
@@ -153,7 +155,7 @@ impl History {
         )))
     }
 
-    /// Returns a table of the latest runs of all tests, and the worst tests.
+    /// Returns a table of the latest runs of all tests, and the tests that needed most second tries.
     pub(crate) fn table(&self) -> String {
         let mut rows = self.rows();
         rows.retain(|row| row.test == WHOLE);
@@ -167,7 +169,8 @@ impl History {
     }
 }
 
-/// Returns the tests that needed second tries in their latest quiet runs: the name, how often, and in how many runs.
+/// Returns the tests that needed second tries in their latest quiet runs. For each test: the name, how often, and in how many
+/// runs.
 fn worst(rows: &[Row]) -> Vec<(&str, usize, usize)> {
     let mut by_test: BTreeMap<&str, Vec<bool>> = BTreeMap::new();
     for row in rows.iter().filter(|row| row.is_quiet && row.test != WHOLE) {
@@ -219,7 +222,7 @@ mod tests {
         let quiet = |tries: &[u32]| too_often(&rows("a", tries, true));
         assert!(quiet(&[2, 1, 2]).is_empty());
         assert_eq!(quiet(&[2, 1, 2, 1, 1, 1, 1, 1, 1, 2]), ["a"]);
-        // An eleventh run replaces the first one.
+        // The eleventh run replaces the first run.
         assert!(quiet(&[2, 1, 2, 1, 1, 1, 1, 1, 1, 2, 1]).is_empty());
         assert!(too_often(&rows("a", &[2; 5], false)).is_empty(), "other programs disturbed these runs");
         let both = [rows("a", &[1, 2, 1], true), rows("b", &[2, 2, 1], true)].concat();

@@ -1,4 +1,4 @@
-//! Runs each test that needs root in a separate process, and decides whether a failure is the fault of cgscope or of the machine.
+//! Runs each test that needs root in a separate process. If a test fails, decides whether the reason is cgscope or the machine.
 mod disturbance;
 mod history;
 mod schedule;
@@ -22,20 +22,20 @@ use crate::lab::{self, Binaries};
 use crate::readers;
 use crate::steps::{self, AsRoot, Failure};
 
-/// Name of the modules whose tests take minutes. These tests run only if they are named.
+/// Prefix of the tests that take minutes. These tests run only if they are requested by name.
 pub(crate) const LONG: &str = "long::";
-/// Module of tests that take half an hour, and are a separate part.
+/// Prefix of the tests that take half an hour. They are a separate part.
 pub(crate) const SOAK: &str = "soak::";
-/// Module of tests that need the kernel that the lab builds.
+/// Prefix of the tests that need the kernel that the lab builds.
 pub(crate) const BUILT_KERNEL: &str = "built_kernel::";
-/// Module of tests that need systemd as the first process.
+/// Prefix of the tests that need systemd as the first process.
 pub(crate) const SYSTEMD_HOST: &str = "systemd_host::";
-/// Modules whose tests run only if they are named.
+/// Prefixes of all tests that run only if they are requested by name.
 const SKIPPED: [&str; 4] = [LONG, SOAK, BUILT_KERNEL, SYSTEMD_HOST];
-/// Options of libtest that print the output of each test: immediately, or after the test has ended.
+/// Options with which libtest prints the output of each test: the first one immediately, the second one after the test has ended.
 const AT_ONCE: &str = "--nocapture";
 pub(crate) const SHOW: &str = "--show-output";
-/// Maximum duration of a test, and of a test that takes minutes, seconds.
+/// Maximum duration of a normal test, and of a test that takes minutes, seconds.
 const LIMIT: u32 = 300;
 const LONG_LIMIT: u32 = 3_600;
 const SLOWEST: usize = 10;
@@ -44,7 +44,7 @@ fn takes_minutes(test: &str) -> bool {
     [LONG, SOAK].iter().any(|module| test.contains(module))
 }
 
-/// The test binaries, with the prefix that runs them as root and their environment variables.
+/// The test binaries, the command prefix that runs them as root, and their environment variables.
 pub(crate) struct Lanes<'a> {
     pub(crate) binaries: Binaries,
     as_root: &'a AsRoot,
@@ -53,7 +53,8 @@ pub(crate) struct Lanes<'a> {
 }
 
 impl<'a> Lanes<'a> {
-    /// Builds the tests, and installs the programs that they call. `with_kubernetes`: also those that only long tests call.
+    /// Builds the tests, and installs the programs that the tests call. If `with_kubernetes` is true, also installs the programs
+    /// that only long tests call.
     pub(crate) fn prepare(
         as_root: &'a AsRoot,
         history: &'a History,
@@ -65,8 +66,8 @@ impl<'a> Lanes<'a> {
         Ok(Self { binaries: lab::build(is_long)?, as_root, variables, history })
     }
 
-    /// Runs the tests that libtest selects with these arguments, such as parts of names. Returns an error unless each test
-    /// passed. A test that was disturbed and failed may pass in a second try.
+    /// Runs the tests that libtest selects for these arguments, for example for parts of test names. Returns an error unless each
+    /// of these tests passed. A test that failed while it was disturbed gets a second try.
     pub(crate) fn run(&self, words: &[String]) -> Result<(), Failure> {
         let tests = self.tests(words)?;
         if tests.is_empty() {
@@ -99,7 +100,7 @@ impl<'a> Lanes<'a> {
         verdict::verdict(&tries, &ends)
     }
 
-    /// Lists the tests that libtest selects.
+    /// Returns the tests that libtest selects.
     fn tests(&self, words: &[String]) -> Result<Vec<Test>, Failure> {
         let mut list = Command::new(&self.binaries.tests);
         list.args(["--list", "--format=json", "-Zunstable-options"]).args(words);
@@ -114,7 +115,8 @@ impl<'a> Lanes<'a> {
 
     fn command(&self, test: &Test, cpu: Option<u32>) -> Command {
         let mut command = self.as_root.command("env");
-        // Background jobs may ignore signals, and a shell cannot trap a signal that was ignored when the shell started.
+        // A background job may have been started with ignored signals, and a shell cannot trap a signal that was ignored when the
+        // shell started.
         command.arg("--default-signal").current_dir(steps::workspace().join("crates/lab"));
         command.args(self.variables.iter().map(|(name, value)| format!("{name}={}", value.display())));
         command.arg(format!("CGSCOPE_BIN={}", self.binaries.cgscope.display()));
@@ -123,7 +125,7 @@ impl<'a> Lanes<'a> {
             command.args(["taskset", "-c", &cpu.to_string()]);
         }
         let limit = if takes_minutes(&test.name) { LONG_LIMIT } else { LIMIT };
-        // Cargo may have replaced the file of xtask since the start.
+        // cargo may have replaced the file of xtask since this process started.
         command
             .arg(format!("/proc/{}/exe", std::process::id()))
             .args([supervise::COMMAND, &limit.to_string()])
@@ -156,7 +158,7 @@ impl Runner<'_> {
             .map_err(|why| Failure::Step(format!("cannot wait for the end of {name} ({why})")))?;
         let after = Reading::take();
         let mut disturbance = Disturbance::between(&before, &after, cpu, own_s);
-        // Tests that run side by side are in each other's queue, so only a test that runs alone checks the queue.
+        // Tests that run at the same time are in each other's queue, so the queue is checked only for a test that runs alone.
         if test.lease == Lease::All {
             disturbance.queue = before.queue();
         }
@@ -199,19 +201,19 @@ fn log(test: &str) -> Result<PathBuf, Failure> {
     Ok(place.join(format!("{}.log", test.replace("::", "."))))
 }
 
-/// Parses libtest's list in JSON, which has one object in each line.
+/// Parses the list that libtest prints in JSON, with one object in each line.
 fn listed(text: &str) -> impl Iterator<Item = Test> {
     text.lines().filter_map(|line| {
         let object: serde_json::Value = serde_json::from_str(line).ok()?;
         let mark = (object["ignore"] == true).then(|| object["ignore_message"].as_str().unwrap_or_default());
         let name = object["name"].as_str().filter(|_| object["type"] == "test")?.to_owned();
-        // Tests that take minutes measure something, so nothing else may run beside them.
+        // Tests that take minutes measure something, so no other test may run at the same time.
         let lease = if takes_minutes(&name) { Lease::All } else { Lease::of(mark) };
         Some(Test { name, lease })
     })
 }
 
-/// Returns a summary: the number of tests of each kind, and the slowest tests.
+/// Returns a summary: the number of tests with each result, and the slowest tests.
 fn summary(tries: &[Try]) -> String {
     let of = |lease| {
         let those = tries.iter().filter(move |once| once.test.lease == lease);

@@ -1,4 +1,4 @@
-//! Decides which tests run side by side, and on which CPUs.
+//! Decides which tests run at the same time, and on which CPUs.
 use std::panic::resume_unwind;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,21 +6,22 @@ use std::{fs, thread};
 
 use crate::steps::Failure;
 
-/// Number of tests that share all CPUs. Most tests wait most of the time.
+/// Number of tests that share all CPUs at the same time. Several tests can share the CPUs, because most tests wait most of the
+/// time.
 const SHARED: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lease {
-    /// All CPUs, shared with other tests.
+    /// The test uses all CPUs and shares them with other tests.
     Shared,
-    /// One CPU for this test alone. Tests with other CPUs run beside it.
+    /// The test has one CPU for itself. Tests on other CPUs run at the same time.
     One,
-    /// All CPUs. No other test runs beside it.
+    /// The test uses all CPUs. No other test runs at the same time.
     All,
 }
 
 impl Lease {
-    /// Parses a `mark`, the text of `#[ignore = "..."]`.
+    /// Parses `mark`, which is the text in `#[ignore = "..."]`.
     pub(crate) fn of(mark: Option<&str>) -> Self {
         match mark.map(|mark| mark.split(':').next().unwrap_or_default()) {
             None => Self::Shared,
@@ -29,7 +30,7 @@ impl Lease {
         }
     }
 
-    /// Returns the value of the variable CGSCOPE_TEST_CPU, which the tests read.
+    /// Returns the value of CGSCOPE_TEST_CPU, an environment variable that the tests read.
     pub(crate) fn variable(self, cpu: Option<u32>) -> String {
         match self {
             Self::Shared => "shared".to_owned(),
@@ -45,7 +46,8 @@ pub(crate) struct Test {
     pub(crate) lease: Lease,
 }
 
-/// Calls `one` with each test, and with its CPU if the test has only one. Returns the results in the order in which tests ended.
+/// Calls `one` with each test. If the test has only one CPU, passes that CPU too. Returns the results in the order in which the
+/// tests ended.
 pub(crate) fn run<T: Send>(
     tests: &[Test],
     one: impl Fn(&Test, Option<u32>) -> Result<T, Failure> + Sync,
@@ -69,7 +71,7 @@ pub(crate) fn run<T: Send>(
     Ok(results.into_inner().unwrap_or_default())
 }
 
-/// Calls `work` with each item and the first free place, in one thread for each place. A failure ends its thread.
+/// Calls `work` with each item and a free place. There is one thread for each place. If a call fails, its thread ends.
 pub(crate) fn in_parallel<T: Sync, P: Copy + Send>(
     items: &[T],
     places: Vec<P>,
@@ -98,7 +100,7 @@ pub(crate) fn cpus() -> Vec<u32> {
     if cpus.is_empty() { vec![0] } else { cpus }
 }
 
-/// Parses a list such as `0-2,5`.
+/// Parses a list of CPUs such as `0-2,5`.
 fn parse(list: &str) -> Vec<u32> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

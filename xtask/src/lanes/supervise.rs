@@ -1,4 +1,5 @@
-//! Runs one test as the parent of all processes that the test leaves behind, so that their CPU time counts and they end with it.
+//! Runs one test, and becomes the parent of all processes that the test leaves behind. So their CPU time counts for the test, and
+//! they end with it.
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
@@ -6,14 +7,15 @@ use std::{fs, io, thread};
 
 use crate::steps::{self, Failure};
 
-/// The xtask command that calls [`run`]. It is not for users.
+/// The xtask command that calls [`run`]. Users do not call it.
 pub(crate) const COMMAND: &str = "supervise";
-/// Number of pauses after which the processes that a test left are killed, and after which waiting for them ends.
+/// Numbers of pauses while this process waits for processes that a test has left behind: before it kills them, and before it
+/// gives up.
 const GRACE: u32 = 50;
 const PATIENCE: u32 = 500;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Runs `SECONDS PROGRAM ARGS...`, and exits with the program's status. Kills the program after SECONDS.
+/// Runs `SECONDS PROGRAM ARGS...`, and exits with the status of the program. Kills the program after SECONDS.
 pub(crate) fn run(words: &[String]) -> Result<(), Failure> {
     let [seconds, program, arguments @ ..] = words else {
         return Err(Failure::Usage(format!("`{COMMAND}` needs SECONDS and a program")));
@@ -27,7 +29,7 @@ pub(crate) fn run(words: &[String]) -> Result<(), Failure> {
     thread::spawn(move || {
         thread::sleep(Duration::from_secs(seconds));
         eprintln!("xtask: the test still ran after {seconds} s, so it was killed");
-        // SAFETY: the call passes no pointers. `pid` is our child, and this process exits as soon as the child is reaped.
+        // SAFETY: the call passes no pointers. `pid` is our child, and this process exits as soon as that child is reaped.
         unsafe { libc::kill(pid, libc::SIGKILL) };
     });
     let status = loop {
@@ -41,7 +43,7 @@ pub(crate) fn run(words: &[String]) -> Result<(), Failure> {
     std::process::exit(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)))
 }
 
-/// Reaps all orphans of the test. Kills those that do not exit by themselves.
+/// Reaps all processes that the test has left behind. Kills the processes that do not exit by themselves.
 fn end_what_is_left() {
     for round in 0..PATIENCE {
         while let Some((pid, _)) = reap(libc::WNOHANG) {
@@ -58,18 +60,18 @@ fn end_what_is_left() {
             eprintln!("xtask: the test left processes, which were killed: {left:?}");
         }
         if round >= GRACE {
-            // SAFETY: the call passes no pointers. The processes are our children and not reaped yet.
+            // SAFETY: the call passes no pointers. The processes are children of this process and are not reaped yet.
             left.iter().for_each(|pid| _ = unsafe { libc::kill(*pid, libc::SIGKILL) });
         }
         thread::sleep(PAUSE);
     }
 }
 
-/// Waits for any child. With WNOHANG, the pid is 0 if no child has exited. Returns `None` if there is no child.
+/// Waits for any child. With WNOHANG, returns the pid 0 if no child has exited. Returns `None` if there is no child.
 fn reap(options: i32) -> Option<(i32, ExitStatus)> {
     loop {
         let mut status = 0;
-        // SAFETY: `status` outlives the call.
+        // SAFETY: `status` lives longer than the call.
         let pid = unsafe { libc::waitpid(-1, &raw mut status, options) };
         if pid >= 0 {
             return Some((pid, ExitStatus::from_raw(status)));
@@ -80,13 +82,13 @@ fn reap(options: i32) -> Option<(i32, ExitStatus)> {
     }
 }
 
-/// Waits for a child. Returns its status, and the CPU time of the child and its reaped descendants, seconds.
+/// Waits for a child. Returns the child's status, and the CPU time of the child and of its reaped descendants, seconds.
 pub(crate) fn wait(child: Child) -> io::Result<(ExitStatus, f64)> {
     let mut status = 0;
     // SAFETY: the type has only integers, for which zeroes are valid.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     loop {
-        // SAFETY: `status` and `usage` outlive the call.
+        // SAFETY: `status` and `usage` live longer than the call.
         let pid = unsafe { libc::wait4(child.id() as i32, &raw mut status, 0, &raw mut usage) };
         if pid >= 0 {
             let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;

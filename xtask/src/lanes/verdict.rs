@@ -1,13 +1,14 @@
 //! Decides which tests get a second try, and whether a run is green.
 //!
-//! A test gets a second try only if something disturbed the first. The second try needs a quiet machine, and there is no third.
+//! A test gets a second try only if something disturbed the first try. The second try needs a quiet machine. There is no third
+//! try.
 use std::time::{Duration, Instant};
 
 use super::disturbance::Disturbance;
 use super::schedule::Test;
 use crate::steps::Failure;
 
-/// Maximum time to wait for a quiet machine: before one second try, and before all second tries together.
+/// Maximum time to wait for a quiet machine: for a single second try, and for all second tries together.
 pub(crate) const FOR_ONE: Duration = Duration::from_secs(300);
 const FOR_ALL: Duration = Duration::from_secs(600);
 
@@ -23,7 +24,8 @@ pub(crate) struct Try {
 }
 
 impl Try {
-    /// Returns the CPU time that this test used while `other` ran, seconds, if it used its CPU time evenly.
+    /// Returns how much CPU time this test used while the test `other` ran, seconds. It assumes that the test used its CPU time
+    /// evenly.
     fn used_during(&self, other: &Self) -> f64 {
         let end = |once: &Self| once.begun + Duration::from_secs_f64(once.seconds);
         let both = end(self).min(end(other)).saturating_duration_since(self.begun.max(other.begun));
@@ -31,7 +33,7 @@ impl Try {
     }
 }
 
-/// Computes how much of the disturbance came from tests that ran side by side on the same CPUs.
+/// Computes how much of the disturbance was caused by other tests that ran on the same CPUs at the same time.
 pub(crate) fn name_neighbours(tries: &mut [Try]) {
     let beside = |at: usize| {
         let neighbours = tries.iter().enumerate().filter(|(other, _)| *other != at);
@@ -41,14 +43,14 @@ pub(crate) fn name_neighbours(tries: &mut [Try]) {
     let beside: Vec<f64> = (0..tries.len()).map(beside).collect();
     for (once, beside) in tries.iter_mut().zip(beside) {
         let Disturbance { others, cpus, .. } = &mut once.disturbance;
-        // A test with a single CPU has no neighbours there.
+        // If a test has a CPU for itself, no other test runs on that CPU.
         let beside = if *cpus == 1 { 0.0 } else { beside.min(*others) };
         *others -= beside;
         once.disturbance.beside = beside;
     }
 }
 
-/// How a test ended. The strings are the reasons why the machine may be blamed for the first failure.
+/// How a test ended. The strings are the reasons for which the first failure may not be the fault of cgscope.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Passed,
@@ -56,9 +58,9 @@ pub(crate) enum End {
     /// The test failed, and nothing disturbed it.
     Failed,
     FailedAgain(String),
-    /// The machine did not become quiet, so there was no second try.
+    /// The machine did not become quiet in time, so there was no second try.
     Undecided(String),
-    /// Another test has already failed for good, so there was no second try.
+    /// The run has already failed because of another test, so there was no second try.
     NotRepeated(String),
 }
 
@@ -75,7 +77,7 @@ impl End {
         }
     }
 
-    /// Returns a line for every result except a pass in the first try.
+    /// Returns a line for each result, except for tests that passed in the first try.
     pub(crate) fn says(&self, name: &str) -> Option<String> {
         Some(match self {
             Self::Passed => return None,
@@ -94,15 +96,15 @@ impl End {
     }
 }
 
-/// The machine on which second tries run.
+/// The machine on which the second tries run.
 pub(crate) trait Machine {
-    /// Waits until the machine is quiet, but at most `patience`. Returns whether it is quiet, and how long the wait took.
+    /// Waits until the machine is quiet, but no longer than `patience`. Returns whether it is quiet, and how long the wait took.
     fn becomes_quiet(&mut self, patience: Duration) -> (bool, Duration);
-    /// Runs a test alone. Returns whether it passed.
+    /// Runs a test while no other test runs. Returns whether it passed.
     fn again(&mut self, test: &Test) -> Result<bool, Failure>;
 }
 
-/// Repeats the tests that may be repeated. Returns how each test ended.
+/// Repeats those tests that may be repeated. Returns how each test ended.
 pub(crate) fn decide(tries: &[Try], machine: &mut impl Machine) -> Result<Vec<End>, Failure> {
     let has_failed = tries.iter().any(|once| !once.has_passed && once.disturbance.blame().is_none());
     let mut left = FOR_ALL;
@@ -159,7 +161,7 @@ mod tests {
         Try { test, has_passed, begun: Instant::now(), seconds: 2.0, own_s: 1.0, disturbance }
     }
 
-    /// A machine that becomes quiet after some time. Second tries on it either pass or fail.
+    /// A simulated machine that becomes quiet after some time. The second tries on this machine either all pass or all fail.
     struct Fake {
         quiet_after: Duration,
         passes: bool,
@@ -238,7 +240,7 @@ mod tests {
         let mut fake = Fake::new(1_000, true);
         assert_eq!(ended(&tries, &mut fake).1, Some(3));
         assert_eq!(fake.waited, [300, 300, 0, 0]);
-        // One undecided test is enough.
+        // A single undecided test makes the run undecided.
         let mut fake = Fake::new(250, true);
         let (ends, code) = ended(&tries, &mut fake);
         assert!(matches!(ends[..], [End::PassedAgain(_), End::PassedAgain(_), End::Undecided(_), _]));
@@ -254,7 +256,7 @@ mod tests {
             ..once(Lease::Shared, true, BUSY)
         });
         name_neighbours(&mut tries);
-        // The two tests overlap for one of two seconds.
+        // The two tests run at the same time for one of two seconds.
         assert_eq!(tries.each_ref().map(|once| once.disturbance.beside), [0.5, 0.25, 0.0]);
         assert_eq!(tries.each_ref().map(|once| once.disturbance.others), [1.0, 1.25, 1.5]);
         let said = tries[0].disturbance.blame().expect("others used 1.5 CPUs");

@@ -1,4 +1,4 @@
-//! Compares the slots of random schedules with plain sums over all runs and waits.
+//! Compares the slots for random schedules with sums that are computed directly from all runs and waits.
 
 extern crate std;
 
@@ -35,21 +35,22 @@ struct Run {
     ready_ns: u64,
     begin_ns: u64,
     end_ns: u64,
-    /// True if the task slept before the wait.
+    /// Whether the task slept before the wait.
     is_first: bool,
-    /// Time at the start of the wait in which the quota was used up, ns.
+    /// How long the quota was used up at the start of the wait, ns.
     limited_ns: u64,
     seen: Seen,
 }
 
-/// When the hook learns that a task has switched in.
+/// When the hook sees that a task has switched in.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum Seen {
     #[default]
     AtOnce,
-    /// At the next switch. The kernel has stamped the switch in.
+    /// The hook sees it only at the next switch. The kernel has recorded the time of the switch in (`last_arrival`).
     Later,
-    /// At the next switch, without a stamp. The kernel does not count the wait either.
+    /// The hook sees it only at the next switch, and the kernel has not recorded the time of the switch in. The kernel does not
+    /// count the wait.
     Never,
 }
 
@@ -60,7 +61,7 @@ struct Sim {
     by_cause: ByCause,
     limited_ns: u64,
     run_delay_ns: u64,
-    /// Stamp of the current wait on this CPU; 0: the task sleeps.
+    /// `last_queued`: since when the task has waited on this CPU; 0: the task sleeps.
     queued_ns: u64,
     ready_ns: u64,
     on_cpu: Option<u32>,
@@ -71,7 +72,7 @@ struct Sim {
 }
 
 impl Sim {
-    /// Switches the task in. `limited`: the sixteenths of the wait in which the quota was used up.
+    /// Switches the task in. For `limited` sixteenths of the wait, the quota was used up.
     fn switch_in(&mut self, cpu: u32, now: u64, limited: u64, seen: Seen) {
         (self.on_cpu, self.begin_ns, self.seen) = (Some(cpu), now, seen);
         self.limited_ns = (now - self.ready_ns) * limited / 16;
@@ -82,17 +83,17 @@ impl Sim {
                 self.waits.expected_run_delay_ns = self.run_delay_ns;
             }
             Seen::Later => self.run_delay_ns += now - self.queued_ns,
-            // The kernel's sum from before a move does not belong to the next wait.
+            // The part of the wait before a move is in the kernel's sum, but it does not belong to the next wait.
             Seen::Never => self.waits.expected_run_delay_ns = self.run_delay_ns,
         }
         self.queued_ns = 0;
     }
 
-    /// Reports the switch in to the hook: at that switch, or at the next one.
+    /// Reports the switch in to the hook, now or at the next switch.
     fn arrive(&mut self, cpu: u32) {
         let facts = Facts::waiting(self.run_delay_ns, self.queued_ns);
         ends_wait::<Simulated>(facts, self.waits.expected_run_delay_ns, &self.by_cause, cpu, self.begin_ns);
-        // This is what the ledger adds.
+        // The ledger adds the throttled time here.
         self.by_cause[Cause::Throttled as usize] += self.limited_ns;
         arrived::<Simulated>(&self.by_cause, &mut self.demand, cpu, self.begin_ns);
     }
@@ -121,7 +122,7 @@ impl Sim {
         self.ready_ns = self.queued_ns;
     }
 
-    /// Moves a waiting task: the kernel adds the wait on the old CPU to its sum, and stamps the wait again.
+    /// Moves a waiting task to another CPU: the kernel adds the time on the old CPU to its sum, and sets `last_queued` again.
     fn change_cpu(&mut self, now: u64) {
         self.run_delay_ns += now - self.queued_ns;
         self.queued_ns = now;
@@ -156,7 +157,7 @@ fn run(random: &mut u64, steps: usize, longest_ns: u64) -> Vec<Vec<Run>> {
     tasks.into_iter().map(|task| task.runs).collect()
 }
 
-/// Returns the spans of each amount, by the definition of positions.
+/// Returns the time spans of each amount, computed from the definition of positions.
 fn spans(runs: &[Run]) -> Vec<(Amount, u64, u64)> {
     let (mut spans, mut position_ns) = (Vec::new(), None);
     for run in runs {
@@ -179,7 +180,7 @@ fn spans(runs: &[Run]) -> Vec<(Amount, u64, u64)> {
     spans
 }
 
-/// Returns the sums of a ring of slots. Each nanosecond counts in the slot of its time.
+/// Returns the sums of the slots of a cgroup. Each nanosecond is counted in the slot to which it belongs.
 fn plain(spans: &[(Amount, u64, u64)]) -> [[u64; AMOUNTS]; SLOTS] {
     let mut slots = [[0; AMOUNTS]; SLOTS];
     for (amount, from_ns, to_ns) in spans {

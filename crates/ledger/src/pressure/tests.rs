@@ -1,4 +1,4 @@
-//! Compares unions with a plain union of all spans.
+//! Compares the unions of the ledger with a union that is computed directly from all spans.
 
 extern crate std;
 
@@ -25,7 +25,7 @@ pub(crate) fn below(random: &mut u64, end: u64) -> u64 {
     (mixed ^ (mixed >> 31)) % end
 }
 
-/// Returns the length of the union, computed one nanosecond after another.
+/// Returns the length of the union, counted in single nanoseconds.
 fn plain(spans: &[(u64, u64)]) -> u64 {
     let end = spans.iter().map(|span| span.1).max().unwrap_or(0);
     let mut is_covered = vec![false; end as usize];
@@ -59,7 +59,7 @@ fn a_union_equals_the_plain_one_or_is_off_by_what_it_says() {
     assert!(uncertain_ns > 0 && uncertain_ns < total_ns / 10, "{uncertain_ns} of {total_ns}");
 }
 
-/// This case needs merged spans: a task starves while others have many short waits.
+/// Spans are merged in this case: one task waits for long while other tasks have many short waits.
 #[test]
 fn a_starved_task_beside_ten_thousand_short_waits_is_exact() {
     let mut union = Union::default();
@@ -69,7 +69,7 @@ fn a_starved_task_beside_ten_thousand_short_waits_is_exact() {
     assert_eq!((union.total_ns, union.uncertain_ns), (7_000_000_000, 0));
     union.add(0, 20_000_000_000, 20_000_000_000, 0);
     assert_eq!((union.total_ns, union.uncertain_ns), (20_000_000_000, 0));
-    // If the task had begun to wait a little later, only the gaps would be uncertain.
+    // Had the task begun to wait a little later, only the gaps would be uncertain.
     let mut union = Union::default();
     for wait in 0..10_000 {
         union.add(wait * 2_000_000, wait * 2_000_000 + 1_999_000, 1_999_000, 0);
@@ -139,13 +139,13 @@ fn a_wait_that_lasted_for_all_of_a_batch_leaves_no_gap_in_it() {
     {
         assert_eq!(covered(who, queued_ns, clock_ns, limit_ns), None);
     }
-    // The maximum is 1 ms after a gap, and 4 ms otherwise.
+    // A batch may have 1 ms after a gap, otherwise 4 ms.
     let (long, longest) = (1 << LONG_SHIFT, 1 << BATCH_SHIFT);
     assert!(covered(7, 499, 498 + long, 0).is_some() && covered(7, 499, 499 + long, 0).is_none());
     assert!(covered(7, 900, 999 + longest, 0).is_some() && covered(7, 900, 1_000 + longest, 0).is_none());
 }
 
-/// Adds a wait in cgroup `who` on CPU 0. The wait is long enough to be counted at once.
+/// Adds a wait in cgroup `who` on CPU 0. The wait is so long that it is counted at once.
 fn waits(who: u64, clock_ns: u64, limit_ns: u64) {
     Simulated::press(who << 1, Ended { cpu: 0, who, queued_ns: clock_ns - LONG_NS, clock_ns, limit_ns });
 }
@@ -160,7 +160,7 @@ fn entry(id: u64) -> Option<Entry> {
 fn a_cgroup_that_finds_no_entry_replaces_the_one_that_waited_longest_ago() {
     const MS: u64 = 4_000_000;
     let place = |id| first_place(id) as usize % ENTRIES;
-    // The entries are a ring: the first ones follow the last ones.
+    // The last entries are followed by the first entries.
     for first in [60, ENTRIES - 3] {
         for since_ns in [3 * MS, 3 * MS - 1] {
             let is_kept = since_ns < 3 * MS;
@@ -170,12 +170,12 @@ fn a_cgroup_that_finds_no_entry_replaces_the_one_that_waited_longest_ago() {
             for (id, at) in ids[..PROBES].iter().zip(2..) {
                 waits(*id, at * MS, 1_000);
             }
-            // Now the second entry is the oldest.
+            // Now the second entry was used longest ago.
             waits(ids[0], 50 * MS, 0);
             assert!(ids[..PROBES].iter().all(|id| entry(*id).is_some()));
             waits(ids[PROBES], 51 * MS, 0);
             if is_kept {
-                // All of these waited lately, so the new cgroup gets no entry.
+                // All of these cgroups waited recently, so the new cgroup gets no entry.
                 assert!(entry(ids[PROBES]).is_none() && ids[..PROBES].iter().all(|id| entry(*id).is_some()));
                 assert_eq!(Maps::losses().get(Loss::PressureForgotten.name()), Some(&1));
                 maps.make_place(ids[PROBES]);
@@ -218,7 +218,7 @@ fn a_wait_with_time_at_a_limit_is_counted_at_once() {
     }
 }
 
-/// Before Linux 6.18, nobody knows at which time of its wait a task was at the limit.
+/// Before Linux 6.18, it is unknown during which part of its wait a task was at the limit.
 #[test]
 fn time_at_a_limit_makes_contention_uncertain_where_whole_queues_are_throttled() {
     for (throttles_tasks, uncertain_ns) in [(true, 0), (false, 1_000)] {
@@ -260,7 +260,7 @@ fn a_wait_of_a_task_that_was_alone_leaves_nothing_that_a_later_one_can_overlap()
     }
 }
 
-/// Without this, cgroups would replace each other in a table that is mostly empty.
+/// Otherwise cgroups would evict each other from a table that is mostly empty.
 #[test]
 fn cgroups_that_were_made_one_after_another_get_different_entries() {
     let places: BTreeSet<_> = (1_000..1_064).map(|id| first_place(id) as usize % ENTRIES).collect();
@@ -271,7 +271,7 @@ fn cgroups_that_were_made_one_after_another_get_different_entries() {
 fn a_wait_counts_for_all_cgroups_above_up_to_the_limit_of_levels() {
     for depth in [LEVELS, LEVELS + 1] {
         let _maps = Maps::new(true);
-        // The nested cgroups have two ancestors outside of the nest: the root and the root's child.
+        // The nested cgroups have two more ancestors: the root and a child of the root.
         let lowest = NESTED + depth as u64 - 3;
         for time in 1..3 {
             waits(lowest, time * 4_000_000, 0);
@@ -287,7 +287,8 @@ fn a_wait_counts_for_all_cgroups_above_up_to_the_limit_of_levels() {
     }
 }
 
-/// Waits of one cgroup that mostly overlap, as on a busy CPU. The first number of a seed sets their length.
+/// Generates waits of one cgroup that mostly overlap, as on a busy CPU. The first number of each seed sets the length of the
+/// waits.
 #[test]
 fn waits_in_batches_equal_the_plain_union_or_are_off_by_what_is_counted() {
     const SCALE: u64 = 1 << 12;

@@ -1,4 +1,4 @@
-//! Adds the parts of a wait: ns to the sums by cause, and shares to the histogram by cause.
+//! Adds the parts of a wait to the sums by cause (ns) and to the histogram by cause (shares).
 
 use crate::{
     ByCause, Cause,
@@ -8,8 +8,8 @@ use crate::{
     wire::{Histogram, TaskStorage},
 };
 
-/// Adds a wait with a single cause, which has its own column or none. The verifier would follow a `Cause` as several code paths,
-/// so it is a number.
+/// Adds a wait that has a single cause. Its column has the same number as the cause; [`Cause::Wakeup`] has no column. The cause
+/// is passed as a number, because the verifier would follow each variant of `Cause` as a separate code path.
 #[inline(always)]
 pub(crate) fn book_simple<H: WaitHost>(
     storage: &mut TaskStorage,
@@ -25,7 +25,7 @@ pub(crate) fn book_simple<H: WaitHost>(
     }
 }
 
-/// Not inlined, so that the hook stays small on hosts that do not use it.
+/// This function is not inlined, so that the hook stays small on hosts that do not count by CPU.
 #[inline(never)]
 fn book_simple_by_cpu<H: WaitHost>(cpu: u32, bucket: u64, cause: u64, ns: u64) {
     let Some(counters) = H::cpu_counters(cpu) else { return };
@@ -33,7 +33,8 @@ fn book_simple_by_cpu<H: WaitHost>(cpu: u32, bucket: u64, cause: u64, ns: u64) {
     count(&mut counters.histogram, bucket, cause, u64::from(WHOLE));
 }
 
-/// Counts a wait for the CPU on which it ends. Not inlined, so that the hook stays small on hosts that do not use it.
+/// Counts a wait for the CPU on which it ends. This function is not inlined, so that the hook stays small on hosts that do not
+/// count by CPU.
 #[inline(never)]
 pub(crate) fn count_by_cpu<H: WaitHost>(cpu: u32, bucket: u64, ns: u64) {
     let Some(counters) = H::cpu_counters(cpu) else { return };
@@ -47,7 +48,7 @@ pub(crate) fn count_by_cpu<H: WaitHost>(cpu: u32, bucket: u64, ns: u64) {
 
 #[inline(always)]
 fn add(by_cause: &mut ByCause, cause: u64, ns: u64) {
-    // Always in bounds, but the verifier requires the check.
+    // The index is always in bounds, but the verifier requires the check.
     if let Some(sum) = by_cause.get_mut(opaque(cause as usize)) {
         *sum += ns;
     }
@@ -58,18 +59,18 @@ fn count(histogram: &mut Histogram, bucket: u64, column: u64, share: u64) {
     if column >= COLUMNS as u64 {
         return;
     }
-    // Always in bounds, but the verifier requires the check.
+    // The index is always in bounds, but the verifier requires the check.
     let cell = opaque(cell_of(row_of(bucket as usize), column as usize));
     if let Some(cell) = histogram.shares.get_mut(cell) {
         *cell = cell.wrapping_add(share as u32);
     }
 }
 
-/// State while the shares of a wait are divided.
+/// Intermediate values while a wait is divided into shares.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shares {
-    /// The largest part so far, ns, and its column.
+    /// Length of the largest part so far, ns, and its column.
     largest_ns: u64,
     largest: u64,
     given: u64,
@@ -87,7 +88,8 @@ impl Shares {
     }
 }
 
-/// Adds the parts of the wait in `work`. The column of the largest part receives the remainder of the rounding.
+/// Adds the parts of the wait in `work` to the sums and to the histogram. Shares are rounded down; the column of the largest part
+/// receives what is missing.
 #[inline(never)]
 pub(crate) fn book(by_cause: &mut ByCause, histogram: &mut Histogram, work: &mut Work) {
     let (bucket, wait_ns) = (get(&mut work.wait.bucket), get(&mut work.wait.ns));
@@ -97,7 +99,7 @@ pub(crate) fn book(by_cause: &mut ByCause, histogram: &mut Histogram, work: &mut
         let ns = *part;
         if ns != 0 {
             *sum += ns;
-            // Waits are shorter than 2^58 ns, and not 0.
+            // A wait is shorter than 2^58 ns and longer than 0.
             let share = (ns * u64::from(WHOLE)).checked_div(wait_ns).unwrap_or(0);
             let column = column_of(cause) as u64;
             work.shares.give(column, ns, share);

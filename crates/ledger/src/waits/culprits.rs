@@ -1,7 +1,9 @@
-//! Records who made whom wait. Each CPU has a table of pairs, which only programs that hold its run queue lock write.
+//! The culprits: which cgroup or task made which cgroup wait. Each CPU has a table of pairs of victim and culprit. Only programs
+//! that hold the CPU's run queue lock write this table.
 //!
-//! A pair keeps its entry if it was charged since the reading before the last one. So the number of other pairs does not affect
-//! its time. A pair that finds no entry is kept with its victim, see [`Kept`]. That takes longer and needs a lock.
+//! A pair keeps its entry in this table if it was charged after the reading before the last one. So its time is complete, no
+//! matter how many other pairs there are. A pair that gets no entry is stored with its victim, see [`Kept`]. This takes longer
+//! and needs a lock.
 
 pub use crate::wire::{KEPT, Kept, Pair};
 use crate::{
@@ -10,16 +12,16 @@ use crate::{
     waits::{WaitHost, history::Slice},
 };
 
-/// Number of pairs in the table of one CPU. A power of two.
+/// Number of pairs in the table of one CPU, a power of two.
 pub const PAIRS: usize = 512;
-/// Number of entries that are tried for a pair, starting at the entry of its hash.
+/// Number of entries that a pair may use, starting at the entry of its hash.
 pub const PROBES: usize = 8;
 
-/// What a culprit did to a victim.
+/// How a culprit made a victim wait.
 pub mod kind {
     /// The culprit ran while the victim waited.
     pub const RAN: u32 = 1;
-    /// The culprit was out of quota.
+    /// The culprit's quota was used up.
     pub const LIMITED: u32 = 2;
 }
 
@@ -27,7 +29,7 @@ pub mod kind {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Pairs {
-    /// The entries, as a hash table; see [`place_of`].
+    /// The entries of a hash table, see [`place_of`].
     pub pairs: [Pair; PAIRS],
 }
 
@@ -39,13 +41,16 @@ pub const fn place_of(victim: u64, culprit: u64, tid: u32) -> usize {
     (mixed >> 55) as usize & (PAIRS - 1)
 }
 
-/// Number of kept pairs for each kind. The first half is for [`kind::RAN`], the second half for [`kind::LIMITED`].
+/// Number of pairs of each kind that are stored with a victim. The first half of the entries is for [`kind::RAN`], the second
+/// half for [`kind::LIMITED`].
 const KEPT_OF_KIND: usize = KEPT / 2;
-/// How often a CPU tries to lock the pairs of a victim. The CPU that holds the lock needs fewer instructions than these tries.
+/// How often a CPU tries to take the lock of a victim's pairs. These tries take more instructions than the CPU that holds the
+/// lock needs to release it.
 const TRIES: usize = 16;
 
 impl Kept {
-    /// Adds a charge. If its pair finds no entry, or another CPU holds the lock for long, the time is kept without a name.
+    /// Adds the time of a charge to its pair. If the pair gets no entry, or if another CPU holds the lock for too long, the time
+    /// is stored without the culprit.
     #[inline(always)]
     fn add<H: WaitHost>(&mut self, charge: &Charge, slice: Option<&mut Slice>) {
         let mut is_locked = false;
@@ -55,7 +60,7 @@ impl Kept {
                 break;
             }
         }
-        // `opaque` hides the number from the verifier, which would otherwise follow each entry as a separate code path.
+        // `opaque` hides the index from the verifier, which would otherwise follow each entry as a separate code path.
         let first = opaque(if charge.kind == kind::RAN { 0 } else { KEPT_OF_KIND });
         let place =
             if is_locked { place::<H, KEPT, KEPT_OF_KIND>(&mut self.pairs, first, charge) } else { None };
@@ -82,7 +87,7 @@ struct Charge {
 }
 
 impl Charge {
-    /// Creates a charge. If single tasks are blamed, also returns the slice of the task that ran.
+    /// Creates a charge. If culprits are single tasks, also returns the slice of the task that ran.
     #[inline(always)]
     fn new<H: WaitHost>(
         victim: u64,
@@ -111,8 +116,8 @@ impl Charge {
     }
 }
 
-/// Returns the entry of a pair, among `ENTRIES` entries from `first` on. A new pair takes an empty entry, or replaces the pair
-/// that was charged longest ago. `None`: all pairs were charged lately.
+/// Returns the entry of a pair, which is one of the `ENTRIES` entries from index `first` on. A new pair takes an empty entry, or
+/// replaces the pair that was charged longest ago. Returns `None` if all pairs were charged recently.
 #[inline(always)]
 fn place<'p, H: WaitHost, const N: usize, const ENTRIES: usize>(
     pairs: &'p mut [Pair; N],
@@ -123,7 +128,7 @@ fn place<'p, H: WaitHost, const N: usize, const ENTRIES: usize>(
     let mut oldest_ns = u64::MAX;
     for probe in 0..ENTRIES {
         let pair = at(pairs, first + probe);
-        // One comparison: the verifier would follow each of several comparisons as a separate code path.
+        // There is only one comparison, because the verifier would follow each of several comparisons as a separate code path.
         let is_other = (pair.victim ^ charge.victim)
             | (pair.culprit ^ charge.culprit)
             | u64::from((pair.tid ^ charge.tid) | (pair.kind ^ charge.kind));
@@ -141,7 +146,7 @@ fn place<'p, H: WaitHost, const N: usize, const ENTRIES: usize>(
         return None;
     }
     let pair = at(pairs, oldest);
-    // The sum is cleared first, so a concurrent reader sees a smaller sum before it sees another pair.
+    // The sum is cleared first, so that a concurrent reader sees a smaller sum before it sees another pair.
     pair.ns = 0;
     pair.victim = charge.victim;
     pair.culprit = charge.culprit;
@@ -156,12 +161,12 @@ fn at<const N: usize>(pairs: &mut [Pair; N], place: usize) -> &mut Pair {
     unsafe { &mut *pairs.as_mut_ptr().add(place & (N - 1)) }
 }
 
-/// The CPU that records a charge, and the history that holds the culprit.
+/// The CPU that records a charge, and the slice of the culprit.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
     /// The CPU that records the charge.
     pub(crate) cpu: u32,
-    /// The CPU whose history holds the culprit, and the number of the culprit's slice.
+    /// The CPU whose history contains the culprit, and the number of the culprit's slice.
     pub(crate) history: u32,
     pub(crate) number: u64,
 }
@@ -188,7 +193,8 @@ impl Place {
     }
 }
 
-/// Records that `victim` waited for `ns` because of `who`. `packed`: a kind and a place, as passed to [`WaitHost::charge`].
+/// Records that `victim` waited for `ns` because of `who`. `packed` contains a kind and a place, as passed to
+/// [`WaitHost::charge`].
 #[inline(always)]
 pub fn enter<H: WaitHost>(victim: u64, who: u64, ns: u64, clock_ns: u64, packed: u64) {
     let Some(table) = H::pairs(Place::unpacked(packed).0.cpu) else { return };
@@ -200,7 +206,7 @@ pub fn enter<H: WaitHost>(victim: u64, who: u64, ns: u64, clock_ns: u64, packed:
     }
 }
 
-/// Keeps a charge in the victim's entry of the table of exited tasks.
+/// Adds a charge to the victim's entry in the table of exited tasks.
 #[inline(always)]
 fn keep<H: WaitHost>(charge: &Charge, slice: Option<&'static mut Slice>) {
     let Some(of_victim) = H::exited(charge.victim) else { return H::lost(Loss::CulpritForgotten) };

@@ -1,7 +1,8 @@
-//! The history of a CPU, which explains the waits on it: who ran lately, in slices, and before that in blocks of slices.
+//! The history of a CPU: who ran on the CPU recently, in slices, and who ran before that, in blocks of slices. The history
+//! explains the waits on the CPU.
 //!
-//! Only the CPU's hook writes it, under the run queue lock. The arithmetic is here so that tests can compare it with a plain
-//! reference.
+//! Only the hook on this CPU writes the history, under the run queue lock. The code is in this crate, so that tests can compare
+//! it with a simple reference.
 
 use crate::{demand::Running, pressure::Batch, verifier::set, waits::look_back::Budget};
 pub use crate::{
@@ -9,19 +10,21 @@ pub use crate::{
     wire::Taken,
 };
 
-/// Slices in the history of a CPU. A power of two.
+/// Number of slices in the history of a CPU, a power of two.
 pub const SLICES: usize = 512;
-/// Slices in a block. A power of two.
+/// Number of slices in a block, a power of two.
 pub const BLOCK: usize = 64;
-/// Blocks in the history of a CPU. A power of two.
+/// Number of blocks in the history of a CPU, a power of two.
 pub const BLOCKS: usize = 256;
-/// Number of parties that a block keeps separate. A party is a cgroup, the kernel threads, or no task. A power of two.
+/// Number of parties that a block stores separately. A party is a cgroup, the kernel threads, or no task. The number is a power
+/// of two.
 pub const PARTIES: usize = 8;
-/// A kernel thread that runs for less than this, ns, between tasks of one cgroup gets no slice of its own. Otherwise a load that
-/// wakes such a thread 100,000 times a second would push the history out in milliseconds.
+/// A kernel thread gets no slice of its own if it runs for less than this, ns, between tasks of one cgroup. Otherwise a program
+/// that wakes such a thread 100,000 times a second would fill the whole history within milliseconds.
 pub const FOLD_NS: u64 = 50_000;
 
-/// Minimum time without a task, ns, that is added to a slice. A hypervisor may take some 100 ns between any two switches.
+/// Time in interrupts and stolen time are added to a slice once they reach this sum, ns. On virtual machines, the hypervisor may
+/// take some 100 ns between any two switches.
 pub const LEAST_TAKEN_NS: u64 = 1 << 14;
 
 const SLICE_MASK: u64 = SLICES as u64 - 1;
@@ -32,25 +35,25 @@ const BLOCK_MASK: usize = BLOCKS - 1;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Slice {
-    /// Start of the slice, ns of `rq->clock`; 0: no slice.
+    /// Start of the slice, ns of `rq->clock`; 0 if the slice is empty.
     pub since_ns: u64,
-    /// Id of the cgroup that ran, [`IDLE`] or [`KERNEL`].
+    /// Who ran: the id of a cgroup, [`IDLE`] or [`KERNEL`].
     pub who: u64,
-    /// Time of the slice in kernel threads that ran for less than [`FOLD_NS`], ns.
+    /// Part of the slice in which kernel threads ran for less than [`FOLD_NS`], ns.
     pub kernel_ns: u64,
-    /// Time of the slice in which the CPU ran no task.
+    /// Part of the slice in which the CPU handled interrupts, or the hypervisor used it.
     pub taken: Taken,
-    /// Id of the thread that ran, if single tasks are blamed.
+    /// Id of the thread that ran, if culprits are single tasks.
     pub tid: u32,
     /// Unused.
     pub padding: u32,
-    /// Name of that thread.
+    /// Name of the thread that ran.
     pub comm: [u8; 16],
 }
 
 impl Slice {
-    /// Returns [`Self::kernel_ns`] and [`Self::taken`], limited to the length of the slice. The kernel notices interrupts and
-    /// stolen time late, so they may belong to the previous slice.
+    /// Returns [`Self::kernel_ns`] and [`Self::taken`], but together at most the length of the slice. The kernel accounts for
+    /// interrupts and stolen time late, so this time may belong to the previous slice.
     #[inline(always)]
     pub(crate) fn without_a_task(&self, length_ns: u64) -> (u64, Taken) {
         let kernel_ns = self.kernel_ns.min(length_ns);
@@ -74,19 +77,20 @@ impl Taken {
     }
 }
 
-/// How long each party had a CPU, summed over [`BLOCK`] slices.
+/// How long each party had a CPU during [`BLOCK`] consecutive slices.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Block {
-    /// Start of the first slice, ns of `rq->clock`; 0: no block.
+    /// Start of the first slice, ns of `rq->clock`; 0 if the block is empty.
     pub since_ns: u64,
-    /// Sum of [`Slice::kernel_ns`].
+    /// Sum of [`Slice::kernel_ns`] over these slices.
     pub kernel_ns: u64,
-    /// Sums of [`Slice::taken`].
+    /// Sums of [`Slice::taken`] over these slices.
     pub taken: Taken,
-    /// The parties, as in [`Slice::who`], in the order of their first slices. If all entries are in use, others have none.
+    /// The parties, as in [`Slice::who`], in the order of their first slices. If all entries are in use, further parties get no
+    /// entry.
     pub who: [u64; PARTIES],
-    /// How long each party had the CPU, ns, without `kernel_ns` and `taken`; 0: an empty entry.
+    /// How long each party had the CPU, ns, without `kernel_ns` and `taken`; 0 if the entry is empty.
     pub ns: [u64; PARTIES],
 }
 
@@ -99,7 +103,7 @@ impl Block {
         self.since_ns = clock_ns;
     }
 
-    /// Adds a slice of length `ran_ns` that no longer changes.
+    /// Adds a completed slice with the length `ran_ns`.
     #[inline(always)]
     fn add(&mut self, slice: Slice, ran_ns: u64) {
         let (kernel_ns, taken) = slice.without_a_task(ran_ns);
@@ -117,52 +121,53 @@ impl Block {
     }
 }
 
-/// The history of one CPU. Other CPUs read it without a lock.
+/// The history of one CPU. Programs on other CPUs read the history without a lock.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Ring {
-    /// Number of the latest slice, which is at index `head` modulo [`SLICES`].
+    /// Number of the latest slice. A slice is at the index of its number modulo [`SLICES`].
     pub head: u64,
     /// Id of the thread that switched in last, as far as the hook has seen.
     pub tid: u32,
-    /// Not 0: the wait that ended when the current task switched in is still to be recorded.
+    /// Not 0 if the wait that ended when the current task switched in is not recorded yet.
     pub is_late: u32,
-    /// The party that switches in at this switch. It goes through memory to hide its value from the verifier. Otherwise the
-    /// verifier would distinguish the root's id and [`KERNEL`] from other ids, and follow the rest of the hook once for each.
+    /// The party that switches in now. It is stored in memory to hide its value from the verifier. Otherwise the verifier would
+    /// distinguish the id of the root, [`KERNEL`] and other ids, and follow the rest of the hook once for each.
     pub coming: u64,
-    /// The kernel's sums (`rq->prev_irq_time`, `rq->prev_steal_time_rq`) at the latest switch that added to `taken`.
+    /// The values of the kernel's sums (`rq->prev_irq_time`, `rq->prev_steal_time_rq`) when `taken` was last updated.
     pub taken_seen: Taken,
-    /// Time in which the CPU ran no task although it was not idle, since the first slice.
+    /// Time in interrupts and stolen time since the first slice.
     pub taken: Taken,
-    /// Time in kernel threads, ns, without the unfinished run of a kernel thread and without `taken`.
+    /// Time in which kernel threads ran, ns. It excludes a kernel thread that is still running, and `taken`.
     pub kernel_ns: u64,
-    /// Time in which the CPU was idle, ns, without `taken`.
+    /// Time in which the CPU was idle, ns. It excludes `taken`.
     pub idle_ns: u64,
-    /// Time up to which `kernel_ns` and `idle_ns` count, ns of `rq->clock`. Time in `taken` moves it forward.
+    /// Up to this time, `kernel_ns` and `idle_ns` are counted, ns of `rq->clock`. Time that is added to `taken` also advances
+    /// this time, so that it is not counted twice.
     counted_ns: u64,
-    /// Number of the first slice that is not yet added to its block.
+    /// Number of the first slice that is not added to its block yet.
     summed: u64,
-    /// Number of steps that this CPU's hook may still look back.
+    /// Limits how far this CPU's hook may look back.
     pub budget: Budget,
-    /// The latest waits that are not yet counted in the [`Pressures`](crate::pressure::Pressures) of this CPU.
+    /// The latest waits that are not counted in the [`Pressures`](crate::pressure::Pressures) of this CPU yet.
     pub batch: Batch,
-    /// The run of the current task, if a quota applies to it.
+    /// The demand of the current task, if a quota applies to the task.
     pub running: Running,
     /// The slices.
     pub slices: [Slice; SLICES],
-    /// The blocks. Slice `n` is in block `n /` [`BLOCK`], which is at that index modulo [`BLOCKS`].
+    /// The blocks. Slice `n` belongs to block `n /` [`BLOCK`]. A block is at the index of its number modulo [`BLOCKS`].
     pub blocks: [Block; BLOCKS],
 }
 
 impl Ring {
-    /// Returns a slice by its number. The mask shows the verifier that the index is within bounds.
+    /// Returns the slice with this number. The mask shows the verifier that the index is in bounds.
     #[inline(always)]
     pub fn slice(&mut self, number: u64) -> &mut Slice {
         // SAFETY: the mask keeps the index within the array.
         unsafe { &mut *self.slices.as_mut_ptr().add((number & SLICE_MASK) as usize) }
     }
 
-    /// Returns the block that holds the slice `number`.
+    /// Returns the block to which the slice `number` belongs.
     #[inline(always)]
     pub fn block(&mut self, number: u64) -> &mut Block {
         let place = (number / BLOCK as u64) as usize & BLOCK_MASK;
@@ -178,8 +183,8 @@ impl Ring {
         latest.who == who && latest.since_ns != 0
     }
 
-    /// Adds the time in which the CPU ran no task to the latest slice. `sums`: the kernel's sums of such time at this switch.
-    /// They start again at a lower value if the virtual machine moves to another host.
+    /// Adds the time in interrupts and the stolen time since the last call to the latest slice. `sums` are the kernel's sums of
+    /// these times at this switch. If the virtual machine moves to another host, the kernel restarts these sums at a lower value.
     #[inline(always)]
     pub fn take(&mut self, sums: Taken) {
         let seen = core::mem::replace(&mut self.taken_seen, sums);
@@ -193,7 +198,7 @@ impl Ring {
         self.counted_ns += more.ns();
     }
 
-    /// Adds the latest slice, which belongs to `who` and ends at `clock_ns`, to the sums. The slice may still continue.
+    /// Adds the latest slice, in which `who` ran until `clock_ns`, to the sums. The slice may still continue.
     #[inline(always)]
     fn count(&mut self, who: u64, clock_ns: u64) {
         let ns = clock_ns.saturating_sub(self.counted_ns);
@@ -205,8 +210,8 @@ impl Ring {
         self.counted_ns = clock_ns;
     }
 
-    /// Returns [`Self::kernel_ns`] and [`Self::idle_ns`] until `clock_ns`. If the CPU's clock is unknown, pass 0: then a sum that
-    /// still grows is negative (as `i64`).
+    /// Returns [`Self::kernel_ns`] and [`Self::idle_ns`] at the time `clock_ns`. If the CPU's clock is unknown, pass 0. Then a
+    /// sum that is growing now is returned as a negative number (as `i64`).
     #[inline(always)]
     pub fn sums_until(&mut self, clock_ns: u64) -> (u64, u64) {
         let latest = self.head;
@@ -218,8 +223,8 @@ impl Ring {
         }
     }
 
-    /// Merges the latest slice into the previous one if it is a short run of a kernel thread that interrupted `who`, and `who`
-    /// runs on from `clock_ns`. Otherwise returns false and changes nothing.
+    /// Merges the latest slice into the previous slice if a kernel thread interrupted `who` for a short time, and `who` continues
+    /// at `clock_ns`. Otherwise changes nothing and returns false.
     #[inline(always)]
     pub fn fold(&mut self, who: u64, clock_ns: u64) -> bool {
         let number = self.head;
@@ -240,7 +245,7 @@ impl Ring {
         goes_on
     }
 
-    /// Ends the latest slice, and begins the slice of `who` at `clock_ns`. `label` completes the new slice.
+    /// Ends the latest slice, and begins the slice of `who` at `clock_ns`. `label` sets the other members of the new slice.
     #[inline(always)]
     pub fn push(&mut self, who: u64, clock_ns: u64, label: impl FnOnce(&mut Slice)) {
         let number = self.head;
@@ -258,17 +263,17 @@ impl Ring {
         let new = self.slice(number);
         new.since_ns = clock_ns;
         new.who = who;
-        // The words are written one by one, because together they would become a call of BPF's slow `memset`.
+        // Each word is written separately, because the compiler would turn a single write into a slow `memset` call.
         set(&mut new.kernel_ns, 0);
         set(&mut new.taken.irq_ns, 0);
         set(&mut new.taken.stolen_ns, 0);
         label(new);
-        // The head is written last, so that a concurrent reader on another CPU finds a complete slice.
+        // `head` is written last, so that a concurrent reader on another CPU finds a complete slice.
         self.head = number;
     }
 
-    /// Adds the slice before `number`, which ended at `end_ns`, to its block, once. This is not possible earlier: until slice
-    /// `number` ends without being merged, the slice before it may still continue.
+    /// Adds the slice before the slice `number` to its block, unless this was already done. That slice ended at `end_ns`. It
+    /// cannot be added earlier: it may continue until the slice `number` ends without being merged.
     #[inline(never)]
     fn sum_up_before(&mut self, number: u64, end_ns: u64) {
         let last = number.wrapping_sub(1);

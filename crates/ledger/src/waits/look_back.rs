@@ -1,8 +1,9 @@
 //! Looks back over the history of a CPU to find who ran during a wait.
 //!
-//! The verifier requires that all state is in a map and is read and written as volatile. It knows nothing about a value that it
-//! reads from a map. So all code paths through a step look alike to it, and it follows only one of them. If the state were in
-//! registers, each comparison would narrow a range, and no two paths would be alike: a million instructions would not be enough.
+//! The verifier requires that all state is in a map, and that all accesses are volatile. The verifier knows nothing about a value
+//! that is read from a map. So all code paths through a step look the same to the verifier, and it follows only one of them. If
+//! the state were in registers, each comparison would narrow a value range, and all paths would look different. Then the verifier
+//! would exceed its limit of a million instructions.
 
 use crate::{
     Loss,
@@ -16,33 +17,34 @@ use crate::{
     },
 };
 
-/// Maximum number of slices to look back over. Blocks cover the time before.
+/// Maximum number of slices to look back over. The time before these slices is explained by blocks.
 pub const LOOK_BACK: usize = 400;
-/// Maximum number of blocks to look back over. Earlier time is unattributed. There are more blocks than this, because a CPU may
-/// overwrite its oldest blocks while another CPU looks back over them.
+/// Maximum number of blocks to look back over. The time before these blocks is unattributed. The history has more blocks than
+/// this, because a CPU may overwrite its oldest blocks while another CPU reads them.
 pub const LOOK_BACK_BLOCKS: usize = 240;
-/// Number of slices in these blocks. Up to [`BLOCK`] more slices are known.
+/// Number of slices in [`LOOK_BACK_BLOCKS`] blocks. The history covers these slices, and up to [`BLOCK`] more.
 pub const KNOWN: usize = LOOK_BACK_BLOCKS * BLOCK;
 
-/// Steps within a block: one to enter it, one for each party, one to leave it.
+/// Number of steps for one block: one to enter it, one for each party, and one to leave it.
 const STEPS_OF_BLOCK: usize = PARTIES + 2;
 /// Maximum number of steps that [`Walk::step_of_blocks`] takes.
 pub const STEPS_OF_BLOCKS: usize = LOOK_BACK_BLOCKS * STEPS_OF_BLOCK;
 
-/// The number of steps that a CPU may still look back. It gains a step every 2 us, and saves at most the steps of one full walk.
-/// So looking back takes a bounded share of the CPU's time, no matter how many cgroups take turns.
+/// The budget of a CPU: how many steps it may look back. The budget grows by one step every 2 us, up to the steps of one full
+/// walk. So a CPU spends a limited share of its time on looking back, no matter how many cgroups take turns.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Budget {
     saved: u64,
-    /// The time up to which steps were gained, ns of `rq->clock`.
+    /// The time up to which steps were added, ns of `rq->clock`.
     until_ns: u64,
 }
 
-/// Steps that a walk may take in addition to the saved ones. They suffice for most waits, which are behind a few slices.
+/// Number of steps that each walk may take in addition to the saved steps. These steps suffice for most waits, because only a few
+/// slices ran during a wait.
 pub const FREE_STEPS: u64 = 8;
 const MOST_SAVED: u64 = (LOOK_BACK + STEPS_OF_BLOCKS) as u64;
-/// The budget gains one step every 2^11 ns.
+/// The budget grows by one step every 2^11 ns.
 const GAIN_SHIFT: u32 = 11;
 
 impl Budget {
@@ -55,14 +57,14 @@ impl Budget {
         self.saved + FREE_STEPS
     }
 
-    /// Reduces the saved steps after a walk. `left`: how many of [`Self::steps`] the walk did not take.
+    /// Reduces the saved steps after a walk. `left` is the number of [`Self::steps`] that the walk did not take.
     #[inline(always)]
     pub fn pay(&mut self, left: u64) {
         self.saved = self.saved.min(left);
     }
 }
 
-/// Splits the span of [`Work`] number `which` by who ran in it.
+/// Splits a time span by who ran during it. The span is in the [`Work`] with index `which`.
 #[inline(always)]
 pub fn look_back<H: WaitHost>(which: u32) {
     let Some(work) = H::work(which) else { return };
@@ -73,7 +75,7 @@ pub fn look_back<H: WaitHost>(which: u32) {
         _ => MOST_SAVED,
     };
     set(&mut work.walk.steps_left, steps);
-    // Most waits are behind a few slices. These steps cover such waits without a helper.
+    // Most waits overlap only a few slices. These steps split such waits without a helper call.
     let mut is_done = false;
     for _ in 0..STEPS {
         if work.walk.step(seen, &mut work.charges.by::<H>()) {
@@ -93,10 +95,10 @@ pub fn look_back<H: WaitHost>(which: u32) {
     }
 }
 
-/// Number of steps that a walk takes without [`Host::repeat`](crate::host::Host::repeat).
+/// Number of steps of a walk before it uses [`Host::repeat`](crate::host::Host::repeat).
 const STEPS: usize = 4;
 
-/// Returns the steps that the hook may take. They are limited because the hook holds the run queue lock.
+/// Returns the number of steps that the hook may take. The number is limited because the hook holds the run queue lock.
 #[inline(always)]
 fn steps_of_hook<H: WaitHost>(work: &mut Work) -> u64 {
     let clock_ns = get(&mut work.charges.clock_ns);
@@ -114,7 +116,7 @@ fn pay<H: WaitHost>(work: &mut Work, is_cut: bool) {
     }
 }
 
-/// Takes one step over slices. Returns true if it was the last one.
+/// Takes one step over slices. Returns true if this was the last step.
 #[inline(always)]
 pub fn step<H: WaitHost>(which: u32) -> bool {
     let Some(work) = H::work(which) else { return true };
@@ -122,7 +124,7 @@ pub fn step<H: WaitHost>(which: u32) -> bool {
     work.walk.step(seen, &mut work.charges.by::<H>())
 }
 
-/// Takes one step over blocks. Returns true if it was the last one.
+/// Takes one step over blocks. Returns true if this was the last step.
 #[inline(always)]
 pub fn step_of_blocks<H: WaitHost>(which: u32) -> bool {
     let Some(work) = H::work(which) else { return true };
@@ -130,13 +132,14 @@ pub fn step_of_blocks<H: WaitHost>(which: u32) -> bool {
     work.walk.step_of_blocks(seen, &mut work.charges.by::<H>())
 }
 
-/// Receives the charges of a walk: who ran during the wait.
+/// Receives the result of a walk: who ran during the wait.
 pub trait Charge {
-    /// Charges `who` for `ns` of the wait. `slice`: number of the slice; `None` for a sum over a block, whose tasks are unknown.
+    /// Charges `who` for `ns` of the wait. `slice` is the number of the slice. It is `None` for a sum over a block, where the
+    /// single tasks are unknown.
     fn charge(&mut self, who: u64, ns: u64, slice: Option<u64>);
 }
 
-/// Returns the cause of the time in which `victim` waits and `who` runs.
+/// Returns the cause for the time in which `victim` waits and `who` runs.
 #[inline(always)]
 pub fn cause_of(who: u64, victim: u64) -> Cause {
     match who {
@@ -147,40 +150,40 @@ pub fn cause_of(who: u64, victim: u64) -> Cause {
     }
 }
 
-/// A walk back over a span of time that splits the span by who ran.
+/// A walk backwards through a time span, which splits the span by who ran.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Walk {
-    /// The parts so far, ns.
+    /// The parts that are found so far, ns.
     pub parts: ByCause,
-    /// Beginning of the span, ns of `rq->clock`.
+    /// Start of the span, ns of `rq->clock`.
     pub from_ns: u64,
     /// End of the span, ns of `rq->clock`.
     pub to_ns: u64,
-    /// Id of the cgroup of the task that waited.
+    /// Id of the cgroup whose task waited.
     pub victim: u64,
     /// Number of steps that the walk may still take.
     pub steps_left: u64,
-    /// Number of the slice of the next step.
+    /// Number of the slice that the next step visits.
     number: u64,
-    /// The span is explained from this time to its end, ns of `rq->clock`.
+    /// From this time to its end, the span is already explained, ns of `rq->clock`.
     end_ns: u64,
-    /// End of the slice or block of the next step, ns of `rq->clock`.
+    /// End of the slice or block that the next step visits, ns of `rq->clock`.
     slice_end_ns: u64,
-    /// Number of the slice at which the walk continues with blocks.
+    /// Number of the slice from which on the walk uses blocks.
     blocks_from: u64,
-    /// The next step within a block: 0 enters it, 1 to [`PARTIES`] add a party, a larger number leaves it.
+    /// The next step within a block: 0 enters the block, 1 to [`PARTIES`] add a party, and a larger number leaves the block.
     party: u64,
-    /// Time of the span within the block that is not explained yet, ns.
+    /// Part of the span within the current block that is not explained yet, ns.
     block_ns: u64,
-    /// Fraction of the block that lies within the span, in 1024ths.
+    /// Fraction of the current block that lies within the span, in 1024ths.
     block_share: u64,
-    /// Not 0: the span began before the oldest block, or a block lacks entries for some cgroups.
+    /// Not 0 if the span began before the oldest block, or if a block has too few entries for its cgroups.
     is_incomplete: u64,
 }
 
 impl Walk {
-    /// Starts the walk at the end of the span. `head`: number of the latest slice.
+    /// Starts the walk at the end of the span. `head` is the number of the latest slice.
     #[inline(always)]
     pub fn begin(&mut self, head: u64) {
         set(&mut self.number, head);
@@ -200,8 +203,8 @@ impl Walk {
         set(part, before + ns);
     }
 
-    /// Ends the walk: time that no slice or block explains becomes unattributed. Returns true if there is such time because
-    /// [`Self::steps_left`] ran out, or if the history is incomplete.
+    /// Ends the walk: the rest of the time, which no slice or block explains, becomes unattributed. Returns true if there is such
+    /// a rest because [`Self::steps_left`] reached 0, or if the history is incomplete.
     #[inline(always)]
     pub fn end(&mut self) -> bool {
         let unexplained_ns = get(&mut self.end_ns).saturating_sub(get(&mut self.from_ns));
@@ -209,13 +212,13 @@ impl Walk {
         get(&mut self.is_incomplete) != 0 || unexplained_ns != 0 && get(&mut self.steps_left) == 0
     }
 
-    /// Returns whether the walk has reached the slice at which it continues with blocks.
+    /// Returns whether the walk has reached the slice from which on it uses blocks.
     #[inline(always)]
     pub fn is_at_blocks(&mut self) -> bool {
         get(&mut self.number) == get(&mut self.blocks_from)
     }
 
-    /// Takes one step over slices. Returns true if the span is explained, or no slice is left to explain it.
+    /// Takes one step over slices. Returns true if the whole span is explained, or if there are no more slices.
     #[inline(always)]
     pub fn step(&mut self, ring: &mut Ring, charges: &mut impl Charge) -> bool {
         let number = get(&mut self.number);
@@ -251,7 +254,7 @@ impl Walk {
         set(&mut self.slice_end_ns, since_ns);
         let end_ns = get(&mut self.end_ns);
         if since_ns >= end_ns {
-            // The slice is later than the wait: the history of the other CPU has grown in the meantime.
+            // The slice began after the wait: the other CPU has added it during this walk.
             return;
         }
         let from_ns = get(&mut self.from_ns);
@@ -271,13 +274,13 @@ impl Walk {
         charges.charge(who, ns, Some(number));
     }
 
-    /// Splits off the time of short kernel threads and without a task, in proportion to the whole slice. Returns the rest of
-    /// `ns`.
+    /// Adds the parts of `ns` in which short kernel threads, interrupts or the hypervisor used the CPU, in proportion to the
+    /// whole slice. Returns the rest of `ns`.
     #[inline(always)]
     fn take_from(&mut self, slice: &Slice, ns: u64, slice_end_ns: u64) -> u64 {
         let length_ns = slice_end_ns.saturating_sub(slice.since_ns);
         let (kernel_ns, taken) = slice.without_a_task(length_ns);
-        // No loop: in a loop, the compiler would check the index of the part and panic.
+        // There is no loop here, because in a loop the compiler would generate an index check that can panic.
         let mut rest_ns = ns;
         rest_ns -= self.add_share(Cause::Kernel, in_proportion(kernel_ns, ns, length_ns), rest_ns);
         rest_ns -= self.add_share(Cause::Irq, in_proportion(taken.irq_ns, ns, length_ns), rest_ns);
@@ -285,7 +288,7 @@ impl Walk {
         rest_ns
     }
 
-    /// Adds `ns`, but at most `most_ns`, to the part of `cause`. Returns the added time.
+    /// Adds `ns`, but at most `most_ns`, to the part of `cause`. Returns the time that was added.
     #[inline(always)]
     fn add_share(&mut self, cause: Cause, ns: u64, most_ns: u64) -> u64 {
         let ns = if ns < most_ns { ns } else { most_ns };
@@ -293,7 +296,7 @@ impl Walk {
         ns
     }
 
-    /// Takes one step over blocks. Returns true if the span is explained, or no block is left to explain it.
+    /// Takes one step over blocks. Returns true if the whole span is explained, or if there are no more blocks.
     #[inline(always)]
     pub fn step_of_blocks(&mut self, ring: &mut Ring, charges: &mut impl Charge) -> bool {
         let number = get(&mut self.number);
@@ -306,13 +309,13 @@ impl Walk {
         false
     }
 
-    /// Enters a block. Returns true if there is no block, or no time is left to explain.
+    /// Enters a block. Returns true if there is no such block, or if the whole span is explained.
     #[inline(always)]
     fn enters_none(&mut self, block: &mut Block) -> bool {
         let (from_ns, end_ns) = (get(&mut self.from_ns), get(&mut self.end_ns));
         let (since_ns, block_end_ns) = (get(&mut block.since_ns), get(&mut self.slice_end_ns));
-        // A block with empty entries takes fewer steps than planned, so the walk could go further than planned. Without this
-        // limit it could stop within a block, and the rest of the block would be in no part.
+        // A block with empty entries takes fewer steps than planned, so the walk could reach more blocks than planned. Without
+        // this limit, it could stop in the middle of a block, and the rest of that block would be in no part.
         if get(&mut self.blocks_from).wrapping_sub(get(&mut self.number)) >= KNOWN as u64 {
             set(&mut self.is_incomplete, 1);
             return true;
@@ -320,7 +323,7 @@ impl Walk {
         if end_ns <= from_ns || since_ns == 0 {
             return true;
         }
-        // The block is later than its successor, so the CPU has overwritten it.
+        // The block began after the block that follows it, so the CPU has overwritten it.
         if since_ns >= block_end_ns {
             set(&mut self.is_incomplete, 1);
             return true;
@@ -347,7 +350,8 @@ impl Walk {
         false
     }
 
-    /// Returns the part of `ns`, a party's time in the block, that lies within the span. Marks this part as explained.
+    /// Returns how much of `ns`, the time of a party in the block, lies within the span. Subtracts the result from the time that
+    /// is not explained yet.
     #[inline(always)]
     fn of_block(&mut self, ns: u64) -> u64 {
         let unexplained_ns = get(&mut self.block_ns);
@@ -356,7 +360,7 @@ impl Walk {
         ns
     }
 
-    /// Adds the time of the party at `place` of a block, which counts from 1.
+    /// Adds the time of the party number `place` of a block, counted from 1.
     #[inline(always)]
     fn enter_party(&mut self, block: &mut Block, place: u64, charges: &mut impl Charge) {
         let at = opaque(place as usize - 1) & (PARTIES - 1);
@@ -378,12 +382,12 @@ impl Walk {
         }
     }
 
-    /// Leaves a block for the previous one. Time that no party explains becomes unattributed.
+    /// Leaves a block and continues with the previous block. The time that no party explains becomes unattributed.
     #[inline(always)]
     fn leave_block(&mut self, block: &mut Block) {
         let unexplained_ns = get(&mut self.block_ns);
         self.add(Cause::Unattributed, unexplained_ns);
-        // If the whole block is in the span, its entries explain all of it, unless some cgroups have no entry.
+        // If the whole block lies within the span, its parties explain all of it, unless some cgroups have no entry.
         if unexplained_ns != 0 && get(&mut self.block_share) == 1 << 10 {
             set(&mut self.is_incomplete, 1);
         }
@@ -394,14 +398,16 @@ impl Walk {
     }
 }
 
-/// Returns the latest slice that ends its block and that a walk over [`LOOK_BACK`] slices certainly reaches.
+/// Returns the number of the latest slice that is the last one of its block and that a walk over [`LOOK_BACK`] slices always
+/// reaches.
 #[inline(always)]
 fn last_of_a_block(head: u64) -> u64 {
     let sure = head.wrapping_sub((LOOK_BACK - BLOCK) as u64);
     (sure.wrapping_add(1) & !(BLOCK as u64 - 1)).wrapping_sub(1)
 }
 
-/// Returns the share of `part_ns` in `ns` of `whole_ns`, exact to a 1024th. It does not overflow below 2^54 ns.
+/// Returns `part_ns` scaled from `whole_ns` to `ns`, with an error of up to a 1024th. The calculation does not overflow below
+/// 2^54 ns.
 #[inline(always)]
 fn in_proportion(part_ns: u64, ns: u64, whole_ns: u64) -> u64 {
     if ns >= whole_ns {

@@ -1,4 +1,4 @@
-//! The segments of a wait, one for each CPU on which the task waited.
+//! The segments of a wait: a task that is moved while it waits has one segment for each CPU.
 
 pub use crate::wire::{Moved, Start};
 use crate::{
@@ -12,39 +12,43 @@ use crate::{
     wire::TaskStorage,
 };
 
-/// In [`Start::limit`]: a real-time or deadline task had used up its runtime, which is no quota. No cgroup has this id.
+/// Value of [`Start::limit`]: a real-time or deadline task had used up its runtime. This limit is no quota. No cgroup has this
+/// id.
 pub const RUNTIME: u64 = u64::MAX;
 
-/// In [`Start::limit`]: the task was moved while asleep, so the stamp is not the start of a wait. No cgroup has this id.
+/// Value of [`Start::limit`]: the task was moved while it slept, so `last_queued` is not the start of a wait. No cgroup has this
+/// id.
 pub const ASLEEP: u64 = u64::MAX - 1;
 
-/// In [`Start::is_seen`]: the task arrived throttled, but the kernel's clock of throttled time stood still. Since Linux 6.18 this
-/// clock starts when the first task is throttled on the queue, not when a throttled task is moved to the queue.
+/// Value of [`Start::is_seen`]: the task was throttled when it arrived, but the kernel's clock of throttled time stood still.
+/// Since Linux 6.18, this clock starts when the first task is throttled while it is on the queue, not when a throttled task is
+/// moved to the queue.
 pub const NO_CLOCK: u64 = 2;
 
-/// In [`Start::ran_on`]: the task has not run yet.
+/// Value of [`Start::ran_on`]: the task has not run yet.
 pub const NO_CPU: u32 = u32::MAX;
 
 impl Start {
-    /// Returns whether this record describes the start of the current segment of `task`, or of the segment that ends now.
+    /// Returns whether this record describes the start of the current segment of `task` (or of the segment that ends now).
     #[inline(always)]
     pub(crate) fn is_of(&self, task: impl Task) -> bool {
         self.is_seen != 0 && self.switches == task.switches()
     }
 
-    /// Returns whether the hook missed a move of `task` to `cpu`, so that nobody knows whether the task could run there.
+    /// Returns whether the hook missed a move of `task` to `cpu`. If so, it is unknown whether the task could run on `cpu`.
     #[inline(always)]
     pub(crate) fn is_in_doubt<H: WaitHost>(&self, task: H::Task, cpu: u32) -> bool {
         self.is_of(task) && self.cpu != cpu && (self.limit != 0 || !H::throttles_tasks())
     }
 
-    /// Returns the throttled time of a segment that began at `queued_ns`. `now_ns`: throttled time of the queue at the end.
+    /// Returns the throttled time of a segment that began at `queued_ns`. `now_ns` is the throttled time of the queue at the end
+    /// of the segment.
     #[inline(always)]
     pub(crate) fn throttled_ns(&self, now_ns: u64, queued_ns: u64) -> u64 {
         now_ns.saturating_sub(Self::at(self.throttle_ns, queued_ns))
     }
 
-    /// Returns the value of a sum of this record at `queued_ns`, when the task was queued.
+    /// Returns the value that a sum in this record had at `queued_ns`, when the task was queued.
     #[inline(always)]
     pub(crate) fn at(sum_ns: u64, queued_ns: u64) -> u64 {
         if (sum_ns as i64) < 0 { sum_ns.wrapping_add(queued_ns) } else { sum_ns }
@@ -52,8 +56,8 @@ impl Start {
 }
 
 impl Moved {
-    /// Adds the segments to the wait in `work`, which spent `elsewhere_ns` on other CPUs. If a move was not seen, the rest is
-    /// unattributed. Returns the rest.
+    /// Adds the segments to the wait in `work`. The wait spent `elsewhere_ns` on other CPUs. If the segments are shorter, a move
+    /// was not seen, and the rest is unattributed. Returns that rest.
     #[inline(always)]
     pub(crate) fn add_to(&self, work: &mut Work, elsewhere_ns: u64) -> u64 {
         if self.ns != 0 {
@@ -72,7 +76,7 @@ fn add_all(sums: &mut ByCause, parts: &ByCause) {
     }
 }
 
-/// Records how `prev` leaves its CPU although it is runnable: a wait begins.
+/// Records the start of a wait: `prev` leaves its CPU although it is runnable.
 #[inline(always)]
 pub fn leave<H: WaitHost>(
     prev: H::Task,
@@ -101,18 +105,20 @@ pub fn leave<H: WaitHost>(
     }
 }
 
-/// Records the state for the next wait of `next`, which switches in on `cpu`.
+/// Records the throttled time from which the next wait of `next` is measured. `next` switches in on `cpu`.
 #[inline(always)]
 pub fn run<H: WaitHost>(next: H::Task, start: &mut Start, cpu: u32, clock_ns: u64) {
     if !H::throttles_tasks() {
-        // The task's queue is not throttled while the task runs. So this is the base for its next wait, even after a sleep.
+        // While the task runs, its queue is not throttled. So this is also the throttled time when the next wait begins, even if
+        // the task sleeps first.
         start.queue = next.queue();
         start.throttle_ns = next.throttled_ns(&start.queue, cpu, clock_ns);
     }
 }
 
-/// Records how a throttled task left its CPU before cgscope followed it. The hook does not write this record at the same time. If
-/// the task switches in now, its number of switches shows that the record belongs to a past wait.
+/// Records the start of the current wait of a throttled task that cgscope has only now begun to follow. The hook does not write
+/// this record at the same time. If the task switches in now, its number of switches shows that the record belongs to a past
+/// wait.
 #[inline(never)]
 pub fn was_throttled<H: WaitHost>(task: H::Task, start: &mut Start) {
     let queued_ns = task.last_queued_ns();
@@ -125,15 +131,15 @@ pub fn was_throttled<H: WaitHost>(task: H::Task, start: &mut Start) {
     start.queue = task.queue();
     start.throttle_ns = task.throttled_ns(&start.queue, start.cpu, queued_ns);
     start.group = task.group();
-    // The CPU's sums at that time are unknown.
+    // The sums of the CPU at that time are unknown.
     start.group_ran_ns = 0;
     task.find_limit(&mut start.limit);
 }
 
-/// Ends the wait segment of a `task` that moves to another CPU.
+/// Ends the segment of the wait of `task` on its CPU, because the task moves to another CPU.
 #[inline(never)]
 pub(crate) fn end<H: WaitHost>(task: H::Task, storage: &mut TaskStorage) {
-    // The kernel has just added this segment. What it added before that belongs to earlier segments.
+    // The kernel has just added this segment to its sum. All that the kernel added before belongs to earlier segments.
     let elsewhere_ns = task.run_delay_ns().wrapping_sub(storage.waits.expected_run_delay_ns);
     let moved = &mut storage.moved;
     let ns = elsewhere_ns.wrapping_sub(moved.ns);
@@ -146,7 +152,7 @@ pub(crate) fn end<H: WaitHost>(task: H::Task, storage: &mut TaskStorage) {
     set(&mut work.task, task.handle());
     Wait { queued_ns: clock_ns - ns, clock_ns, cpu, ..Wait::default() }.put(&mut work.wait);
     if storage.start.cpu != cpu && storage.start.is_of(task) {
-        // The hook missed a move, so nobody knows when the task arrived here.
+        // The hook missed a move, so it is unknown when the task arrived on this CPU.
         H::lost(Loss::MovedUnseen);
         work.walk.add(Cause::Unattributed, ns);
     } else {
@@ -161,7 +167,7 @@ pub(crate) fn end<H: WaitHost>(task: H::Task, storage: &mut TaskStorage) {
     moved.ns = elsewhere_ns;
 }
 
-/// Begins the wait segment of a `task` that moves to `cpu`.
+/// Begins the segment of the wait of `task` on `cpu`, to which the task moves.
 #[inline(never)]
 pub(crate) fn begin<H: WaitHost>(task: H::Task, start: &mut Start, cpu: u32) {
     begin_on::<H>(task, start, cpu);
@@ -171,7 +177,7 @@ pub(crate) fn begin<H: WaitHost>(task: H::Task, start: &mut Start, cpu: u32) {
     }
 }
 
-/// Begins the wait segment of a `task` that has moved to another group and stays on `cpu`.
+/// Begins a segment of the wait of `task`, which has moved to another group and stays on `cpu`.
 #[inline(never)]
 pub(crate) fn begin_in_group<H: WaitHost>(task: H::Task, start: &mut Start, cpu: u32) {
     begin_on::<H>(task, start, cpu);
@@ -193,14 +199,15 @@ fn begin_on<H: WaitHost>(task: H::Task, start: &mut Start, cpu: u32) {
     start.group = task.group();
     start.group_ran_ns = 0;
     if let Some(ring) = H::ring(cpu) {
-        // That CPU may write its sums now. Then they are off by one slice, but they are used for thousands of slices.
+        // That CPU may be changing its sums at this moment. Then the sums read here are wrong by one slice, but they are only
+        // used for segments of thousands of slices.
         (start.kernel_ns, start.idle_ns) = ring.sums_until(0);
         start.taken = ring.taken;
         start.group_ran_ns = task.far_group_ran_ns(cpu);
     }
 }
 
-/// Returns whether quotas apply to the segment that begins. If not, records the limit that applies.
+/// Returns whether a quota can apply to the segment that begins. If not, records which other limit applies.
 #[inline(always)]
 fn is_of_quota<H: WaitHost>(task: H::Task, start: &mut Start) -> bool {
     if task.sleeps_on_queue() {
@@ -208,21 +215,21 @@ fn is_of_quota<H: WaitHost>(task: H::Task, start: &mut Start) -> bool {
         return false;
     }
     if task.is_real_time() {
-        // A deadline task has its own runtime. Real-time tasks have a runtime on each CPU.
+        // A deadline task has its own runtime. Real-time tasks have a separate runtime on each CPU.
         start.limit = if task.is_deadline() && task.is_out_of_runtime() { RUNTIME } else { 0 };
         return false;
     }
     true
 }
 
-/// Records how `queue` throttles the segment that begins. `limit`: the cgroup whose quota took the task off its CPU; 0: none.
+/// Records how `queue` limits the segment that begins. `limit` is the cgroup whose quota took the task off its CPU, or 0.
 #[inline(always)]
 fn hold<H: WaitHost>(start: &mut Start, queue: FarQueue, limit: u64) {
     start.limit = 0;
     if limit != 0 || !H::throttles_tasks() {
         start.queue = queue.address;
         start.throttle_ns = queue.throttled_ns_at_0;
-        // If its group has quota here, the task can run again (`enqueue_throttled_task`).
+        // If the task's group has quota on the new CPU, the task can run again (`enqueue_throttled_task`).
         start.limit = if queue.is_throttled { limit } else { 0 };
         if start.limit != 0 && (start.throttle_ns as i64) >= 0 {
             start.is_seen = NO_CLOCK;

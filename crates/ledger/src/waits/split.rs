@@ -1,8 +1,8 @@
-//! Splits a wait segment by cause, into parts that sum to the segment.
+//! Splits a segment of a wait into parts, one for each cause. The parts sum to the length of the segment.
 //!
-//! The history of the CPU explains a segment. While the CPU ran other tasks, the task waited for them. While the CPU ran no task,
-//! the task was being woken. Throttled time comes first in a segment, because the quota took the task off its CPU. Who ran during
-//! that time does not matter.
+//! The parts come from the history of the CPU. While the CPU ran other tasks, the task waited for these tasks. While the CPU ran
+//! no task, the task was being woken up. The throttled time is at the start of a segment, because the quota took the task off its
+//! CPU. It does not matter who ran during the throttled time.
 
 use crate::{
     CAUSES, Cause, Loss,
@@ -23,15 +23,15 @@ use crate::{
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wait {
-    /// When the task was queued on this CPU, ns of its clock; 0: it was not queued here.
+    /// When the task was queued on this CPU, ns of the CPU's clock; 0 if it was not queued here.
     pub queued_ns: u64,
-    /// The clock of this CPU, ns.
+    /// The clock of this CPU at the end of the wait, ns.
     pub clock_ns: u64,
-    /// Length of the earlier segments, on other CPUs, ns.
+    /// Length of the earlier segments on other CPUs, ns.
     pub elsewhere_ns: u64,
     /// Length of the whole wait, ns.
     pub ns: u64,
-    /// The wait's bucket in the histogram.
+    /// The number of the wait's histogram bucket.
     pub bucket: u64,
     /// The CPU on which the wait ends.
     pub cpu: u32,
@@ -40,7 +40,7 @@ pub struct Wait {
 }
 
 impl Wait {
-    /// Writes the wait to memory, to hide its values from the verifier.
+    /// Writes the wait to memory, which hides its values from the verifier.
     #[inline(always)]
     pub(crate) fn put(self, wait: &mut Self) {
         set(&mut wait.queued_ns, self.queued_ns);
@@ -51,7 +51,7 @@ impl Wait {
         set(&mut wait.cpu, self.cpu);
     }
 
-    /// Removes the part of the wait that is already counted, see [`without_ended`].
+    /// Excludes the part of the wait that is already counted, see [`without_ended`].
     #[inline(always)]
     pub(crate) fn leave_out_ended(&mut self) {
         let (queued_ns, elsewhere_ns) = without_ended(get(&mut self.queued_ns), get(&mut self.elsewhere_ns));
@@ -73,18 +73,18 @@ impl Wait {
     }
 }
 
-/// The working memory for splitting a wait.
+/// The working memory in which a wait is split.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Work {
     pub(crate) wait: Wait,
-    /// The parts of the wait or segment, and the walk over the history.
+    /// The parts of the wait or segment so far, and the state of the walk over the history.
     pub walk: Walk,
     pub(crate) charges: Charges,
     pub(crate) shares: Shares,
     /// The [handle](Task::handle) of the task that waited.
     pub(crate) task: u64,
-    /// Not 0: the task slept in this segment, see [`ASLEEP`].
+    /// Not 0 if the task slept during this segment, see [`ASLEEP`].
     is_asleep: u64,
 }
 
@@ -92,17 +92,17 @@ pub struct Work {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Charges {
     victim: u64,
-    /// Clock of the CPU whose table records the charges, ns.
+    /// The clock of the CPU that records the charges, ns.
     pub(crate) clock_ns: u64,
     /// The CPU whose history is read.
     pub(crate) cpu: u32,
-    /// The CPU whose table records charges; [`Work::NOBODY`]: none are recorded.
+    /// The CPU in whose table charges are recorded; [`Work::NOBODY`] if none are recorded.
     pub(crate) charging: u32,
-    /// Not 0: tasks that ran are not charged.
+    /// Not 0 if tasks that ran are not charged.
     is_silent: u64,
 }
 
-/// [`Charges`] with their host.
+/// [`Charges`] together with the type of the host.
 pub(crate) struct Charging<'c, H> {
     charges: &'c mut Charges,
     host: core::marker::PhantomData<H>,
@@ -144,14 +144,14 @@ pub(crate) fn is_charged<H: WaitHost>(who: u64, victim: u64) -> bool {
 }
 
 impl Work {
-    /// Index in the map, for programs that hold a run queue lock.
+    /// Index of the memory for programs that hold a run queue lock.
     pub const HOOK: u32 = 0;
-    /// Index in the map, for the reader.
+    /// Index of the memory for the reader.
     pub const READER: u32 = 1;
-    /// In place of a CPU: none.
+    /// Used instead of a CPU: there is none.
     pub const NOBODY: u32 = 0xffff;
 
-    /// Starts to split a wait or a segment. `charging`: the CPU whose table of culprits records the charges.
+    /// Starts to split a wait or a segment. `charging` is the CPU in whose table of culprits the charges are recorded.
     #[inline(always)]
     pub(crate) fn begin(&mut self, victim: u64, charging: u32, clock_ns: u64) {
         for cause in 0..CAUSES {
@@ -165,7 +165,7 @@ impl Work {
         self.is_asleep = 0;
     }
 
-    /// Sets the CPU and the time span to look back over.
+    /// Sets the time span to look back over, and the CPU whose history is used.
     #[inline(always)]
     pub(crate) fn span(&mut self, cpu: u32, from_ns: u64, to_ns: u64) {
         self.charges.cpu = cpu;
@@ -173,7 +173,7 @@ impl Work {
         self.walk.to_ns = to_ns;
     }
 
-    /// Returns the segment that was just split, for the pressure; `None`: the task slept.
+    /// Returns the segment that was just split, to count its pressure. Returns `None` if the task slept.
     #[inline(always)]
     pub(crate) fn ended(&mut self) -> Option<Ended> {
         let limit_ns = self.part(Cause::Throttled) + self.part(Cause::RtThrottled);
@@ -187,8 +187,8 @@ impl Work {
         self.walk.parts[cause as usize]
     }
 
-    /// Adds to `cause` a part of the time that the history does not explain: `share` 1024ths of `sum_ns` less the explained part,
-    /// at most `most_ns`. Returns it.
+    /// Adds to `cause` a part of the time that the history does not explain. This part is `share` 1024ths of `sum_ns` less the
+    /// explained part, but at most `most_ns`. Returns the time that was added.
     #[inline(always)]
     fn explain(&mut self, cause: Cause, sum_ns: u64, share: u64, most_ns: u64) -> u64 {
         let ns = ((sum_ns.saturating_sub(self.part(cause)) * share) >> 10).min(most_ns);
@@ -196,7 +196,7 @@ impl Work {
         ns
     }
 
-    /// Charges the cgroup `limit`, whose quota was used up for `ns`.
+    /// Charges the cgroup `limit` for `ns`, in which its quota was used up.
     #[inline(always)]
     fn charge_limit<H: WaitHost>(&mut self, limit: u64, ns: u64) {
         let charges = &mut self.charges;
@@ -209,7 +209,7 @@ impl Work {
     }
 }
 
-/// Splits the segment in the span of `work`, which must not have parts yet.
+/// Splits the segment that is the span of `work`. `work` must not have any parts yet.
 #[inline(never)]
 pub(crate) fn split<H: WaitHost>(task: H::Task, start: &Start, work: &mut Work, which: u32) {
     let (cpu, from_ns, to_ns) = (work.charges.cpu, get(&mut work.walk.from_ns), get(&mut work.walk.to_ns));
@@ -242,14 +242,14 @@ pub(crate) fn split<H: WaitHost>(task: H::Task, start: &Start, work: &mut Work, 
     if is_seen && work.part(Cause::Unattributed) != 0 {
         beyond_history::<H>(task, start, work);
     }
-    // If the hook saw the segment begin, it is known whether a deadline task had runtime left.
+    // If the hook saw how the segment began, it is known whether a deadline task had runtime left.
     let is_known = is_seen && task.is_deadline();
     if task.is_real_time() && !is_known && doubt_wakeup(work) {
         lose::<H>(Loss::OutOfRuntime, which);
     }
 }
 
-/// Counts a loss for the hook. The reader may see the same loss repeatedly, so it counts none.
+/// Counts a loss, if this is the hook. The reader counts no losses, because it may see the same loss repeatedly.
 #[inline(always)]
 fn lose<H: WaitHost>(loss: Loss, which: u32) {
     if which == Work::HOOK {
@@ -257,8 +257,8 @@ fn lose<H: WaitHost>(loss: Loss, which: u32) {
     }
 }
 
-/// Maximum plausible length of a wakeup, ns. The deepest idle states take some 200 us. If a CPU was idle for longer while a woken
-/// real-time or deadline task waited, the task had probably used up its runtime.
+/// Maximum plausible length of a wakeup, ns. A CPU needs up to some 200 us to leave its deepest idle state. If a CPU was idle for
+/// longer while a woken real-time or deadline task waited, the task had probably used up its runtime.
 pub(crate) const LONGEST_WAKEUP_NS: u64 = 1_000_000;
 
 #[inline(always)]
@@ -272,17 +272,18 @@ fn doubt_wakeup(work: &mut Work) -> bool {
     is_doubtful
 }
 
-/// Returns the throttled time of a segment on this CPU, ns. If it is longer than the segment, the whole segment was throttled.
+/// Returns how long the task was throttled during a segment on this CPU, ns. A result that exceeds the length of the segment
+/// means that the task was throttled during the whole segment.
 #[inline(always)]
 fn throttled_ns<H: WaitHost>(task: H::Task, start: &Start, is_seen: bool, work: &mut Work) -> u64 {
-    // Since Linux 6.18 a task is throttled only when it returns to user space. A task that is woken or preempted in the kernel
-    // runs on.
+    // Since Linux 6.18, a task is throttled only when it returns to user space. A task that is woken or preempted in the kernel
+    // is not throttled.
     if H::throttles_tasks() && (start.limit == 0 || !is_seen) {
         return 0;
     }
     let (from_ns, to_ns) = (get(&mut work.walk.from_ns), get(&mut work.walk.to_ns));
     if start.queue != task.queue() && H::throttles_tasks() {
-        // The task has moved to another group, and no program saw the move. The task was throttled until then.
+        // The task has moved to another group, and no program saw the move. Until the move, the task was throttled.
         let is_late = start.left_ns > from_ns && start.left_ns < to_ns;
         let until_ns = if is_late { start.left_ns } else { to_ns };
         return start.throttled_ns(task.left_throttled_ns(start.queue, start.group, until_ns), from_ns);
@@ -293,9 +294,9 @@ fn throttled_ns<H: WaitHost>(task: H::Task, start: &Start, is_seen: bool, work: 
     start.throttled_ns(task.throttled_ns(&start.queue, work.charges.cpu, to_ns), from_ns)
 }
 
-/// Corrects the parts of a task that was throttled for an unknown part of the segment. A CPU is never idle while a task on its
-/// queue can run. So while the CPU was idle, the task was throttled. While other tasks ran, this task was throttled or waited for
-/// them.
+/// Replaces the parts of a segment in which the task was throttled for an unknown time. A CPU is never idle if a task on its
+/// queue can run. So while the CPU was idle, this task was throttled. While other tasks ran, this task was throttled or it waited
+/// for them.
 #[inline(always)]
 fn throttled_without_clock<H: WaitHost>(start: &Start, work: &mut Work) {
     let idle_ns = work.part(Cause::Wakeup);
@@ -310,7 +311,7 @@ fn throttled_without_clock<H: WaitHost>(start: &Start, work: &mut Work) {
     }
 }
 
-/// Takes the throttled time from the start of the span.
+/// Moves the throttled time from the start of the span to its own part.
 #[inline(always)]
 fn out_of_quota<H: WaitHost>(task: H::Task, start: &Start, work: &mut Work, throttled_ns: u64) {
     let throttled_ns = throttled_ns.min(work.walk.to_ns - work.walk.from_ns);
@@ -321,21 +322,22 @@ fn out_of_quota<H: WaitHost>(task: H::Task, start: &Start, work: &mut Work, thro
     work.walk.from_ns += throttled_ns;
     let mut limit = start.limit;
     if !H::throttles_tasks() {
-        // Before Linux 6.18, the quota may have run out while the task was queued, after `start` was recorded.
+        // Before Linux 6.18, the quota may have run out after `start` was recorded, while the task was queued.
         task.find_limit(&mut limit);
     }
     work.charge_limit::<H>(limit, throttled_ns);
 }
 
-/// Explains the part of a segment that is older than the history, if the hook saw the segment begin. The sums of the CPU since
-/// then, less the part that the history explains, give the causes; the culprits stay unknown. A group's run time includes its
-/// descendants, so here they count as the task's own cgroup. If the task was also throttled, the sums are divided in proportion
-/// between the throttled and the unknown time.
+/// Explains the part of a segment that began before the history, if the hook saw how the segment began. The CPU has sums of time
+/// by cause. The growth of a sum since then, less the part that the history explains, is the part of its cause. The culprits stay
+/// unknown. The run time of a group includes its descendants, so their time here counts for the task's own cgroup. If the task
+/// was also throttled, the sums also cover the throttled time. They are divided in proportion between the throttled time and the
+/// unknown time.
 #[inline(never)]
 fn beyond_history<H: WaitHost>(task: H::Task, start: &Start, work: &mut Work) {
     let Some(ring) = H::ring(work.charges.cpu) else { return };
-    // 0 for a task of the root, or if the kernel lacks the field. After a move to another cgroup, the sum belongs to another
-    // group.
+    // The sum is 0 for a task of the root, or if the kernel lacks the field. After a move to another cgroup, the sum belongs to
+    // another group.
     if start.group_ran_ns == 0 || start.group != task.group() || task.is_of_bpf_scheduler() {
         return;
     }
@@ -360,8 +362,8 @@ fn beyond_history<H: WaitHost>(task: H::Task, start: &Start, work: &mut Work) {
     work.walk.add(Cause::OtherCgroup, left_ns);
 }
 
-/// Counts the wait or segment that was just split in the hook's [`Work`]. All data is in memory, so the caller has one code path
-/// here.
+/// Counts the pressure of the wait or segment that was just split in the hook's [`Work`]. The function takes all data from
+/// memory, so the verifier follows only one code path after the call.
 #[inline(always)]
 pub fn press_split<H: WaitHost>() {
     let Some(work) = H::work(Work::HOOK) else { return };
@@ -372,7 +374,7 @@ pub fn press_split<H: WaitHost>() {
     }
     let Some(table) = H::pressures(ended.cpu) else { return };
     set(&mut table.task, get(&mut work.task));
-    // Called directly: a call through the host would make the stack too large for Linux 6.1.
+    // The function is called directly, because a call through the host would make the stack too large for Linux 6.1.
     pressure::press::<H>(ended);
 }
 

@@ -1,4 +1,5 @@
-//! Compares random schedules of a simulated host with a plain reference that keeps everything and computes when a wait ends.
+//! Compares random schedules of a simulated host with a simple reference, which stores everything and splits each wait when it
+//! ends.
 
 extern crate std;
 
@@ -15,14 +16,14 @@ use self::{
 use super::*;
 use crate::history::{KERNEL, Taken};
 
-/// Schedules in each run. `CGSCOPE_SCHEDULES` sets another number.
+/// Number of schedules in each run. `CGSCOPE_SCHEDULES` sets another number.
 const SCHEDULES: u64 = 10_000;
 
 fn schedules() -> u64 {
     env::var("CGSCOPE_SCHEDULES").map_or(SCHEDULES, |count| count.parse().expect("a number"))
 }
 
-/// Compares every task, cell by cell: the waits, their parts by cause, the culprits, and the unfinished waits.
+/// For each task, compares every figure with the reference: the waits, their parts by cause, the culprits, and unfinished waits.
 #[test]
 fn the_ledger_equals_the_reference_on_random_schedules() {
     let (mut waits, mut events) = (0, Events::default());
@@ -41,7 +42,8 @@ fn the_ledger_equals_the_reference_on_random_schedules() {
     assert!(waits > 20 * schedules(), "the schedules are not empty: {waits} waits");
 }
 
-/// For each cgroup, including the root, the union of waits equals a plain union, up to the uncertainty that it reports.
+/// For each cgroup, including the root, the union of waits equals a directly computed union, within the uncertainty that it
+/// reports.
 #[test]
 fn the_pressure_equals_the_reference_on_random_schedules() {
     for flavour in [Flavour::ThrottlesTasks, Flavour::ThrottlesQueues] {
@@ -57,7 +59,7 @@ fn the_pressure_equals_the_reference_on_random_schedules() {
     }
 }
 
-/// If the hook misses moves, time becomes unattributed, but no other cause gets more time than in the reference.
+/// If the hook misses moves, some time becomes unattributed, but no other cause gets more time than in the reference.
 #[test]
 fn moves_that_the_hook_misses_make_time_unattributed() {
     let (mut missed_ns, mut events) = (0, Events::default());
@@ -73,7 +75,7 @@ fn moves_that_the_hook_misses_make_time_unattributed() {
     assert!(missed_ns > 0, "moves were missed");
 }
 
-/// A wait that reaches back to blocks is exact except for the block in which it began, because a block has no order.
+/// A wait that began in a block is exact except for that block, because a block does not store the order of its slices.
 #[test]
 fn long_waits_equal_the_reference_up_to_the_block_in_which_they_began() {
     let (mut waited_ns, mut uncertain_ns, mut events) = (0, 0, Events::default());
@@ -92,7 +94,8 @@ fn long_waits_equal_the_reference_up_to_the_block_in_which_they_began() {
     assert!(uncertain_ns < waited_ns / 20, "{uncertain_ns} of {waited_ns} ns");
 }
 
-/// If the hook saw a segment begin, with a switch or a move, the sums of its CPU explain the part that is older than the history.
+/// If a segment began with a switch or a move that the hook saw, the sums of its CPU explain the part that is older than the
+/// history.
 #[test]
 fn segments_longer_than_the_history_equal_the_reference_if_the_hook_saw_them_begin() {
     let (mut beyond, mut events) = (0, Events::default());
@@ -110,8 +113,8 @@ fn segments_longer_than_the_history_equal_the_reference_if_the_hook_saw_them_beg
     assert!(beyond > 0, "segments are longer than the history");
 }
 
-/// A BPF scheduler runs tasks, so the kernel does not count the run time of their groups. Then the part that is older than the
-/// history has no cause. In particular, no other cgroup is blamed.
+/// If a BPF scheduler runs the tasks, the kernel does not count the run time of their groups. Then the part that is older than
+/// the history is unattributed. In particular, no other cgroup is charged.
 #[test]
 fn segments_longer_than_the_history_are_unattributed_under_a_bpf_scheduler() {
     let mut beyond = 0;
@@ -131,7 +134,7 @@ fn waited_64_us(run: impl FnOnce(&mut Ring)) -> ByCause {
     let _maps = Maps::new(true);
     let ring = Simulated::ring(0).expect("a CPU");
     run(ring);
-    // SAFETY: the type holds only integers. The kernel's map also starts with zeroes.
+    // SAFETY: the type contains only integers. The kernel's map is also filled with zeroes at first.
     let mut storage = unsafe { Box::<TaskStorage>::new_zeroed().assume_init() };
     storage.cgroup_id = 3;
     let task = Facts::waiting_in(3, 1_000, 65_000);
@@ -139,7 +142,7 @@ fn waited_64_us(run: impl FnOnce(&mut Ring)) -> ByCause {
     storage.by_cause
 }
 
-/// Neglecting this time makes most waits cheap.
+/// The hook ignores this time, which makes most waits cheap to split.
 #[test]
 fn time_without_a_task_counts_for_itself_from_a_64th_of_a_slice_on() {
     let behind = |kernel_ns: u64, irq_ns: u64| {
@@ -206,8 +209,8 @@ fn a_throttled_task_that_left_an_idle_cpu_is_throttled_however_long_its_clock_st
     );
 }
 
-/// No CPU takes 1 ms to wake up. If the hook saw a deadline task leave its CPU, the task is known to have had runtime left.
-/// Nothing is known about other real-time tasks.
+/// No CPU needs 1 ms to wake up. If the hook saw a deadline task leave its CPU, it is known that the task had runtime left. For
+/// other real-time tasks, this is unknown.
 #[test]
 fn a_longer_idle_time_than_any_wakeup_is_doubted_for_real_time_tasks() {
     let waited = |is_deadline, is_seen, ns| {
@@ -232,7 +235,7 @@ fn a_longer_idle_time_than_any_wakeup_is_doubted_for_real_time_tasks() {
     }
 }
 
-/// No program sees the change of the group: a task was throttled in cgroup 3, and then continues in cgroup 4, which has no quota.
+/// No program sees the move of the task: it was throttled in cgroup 3, and now continues in cgroup 4, which has no quota.
 #[test]
 fn a_task_that_left_a_throttled_group_unseen_was_throttled_until_then() {
     let waited = |group, left_ns| {
@@ -258,7 +261,7 @@ fn a_task_that_left_a_throttled_group_unseen_was_throttled_until_then() {
     assert_eq!(waited(5, 0), (0, 4_000, 4_000), "the memory of the queue has another owner");
 }
 
-/// After a move to another group, the kernel's stamp is older than the move. The wait in the former group has already ended.
+/// After a move to another group, `last_queued` is older than the move. The wait in the former group has already ended.
 #[test]
 fn a_wait_goes_on_since_its_stamp_or_since_the_task_left_its_group() {
     let since_ns = |last_queued_ns, expected_run_delay_ns| {

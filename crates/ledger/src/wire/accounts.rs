@@ -1,24 +1,25 @@
-//! Records of a task's time besides waits.
+//! Records of how a task spends its time, except for waits.
 
 use crate::accounts::{BLOCKED_STATES, ByState, Stack};
 
-/// A task's time in user space and in the kernel, counted by ticks, and its blocked time. Kept if [`super::Config::accounts`] is
-/// set.
+/// The time of a task in user space and in the kernel, counted at ticks, and its blocked time. These figures are kept only if
+/// [`super::Config::accounts`] is set.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accounts {
-    /// `task_struct.utime`, ns, including guests. Not yet scaled to the run time.
+    /// `task_struct.utime`, ns, which includes time running a guest. The time is not scaled to the run time yet.
     pub user_ns: u64,
-    /// `task_struct.stime`, ns. Not yet scaled to the run time.
+    /// `task_struct.stime`, ns. The time is not scaled to the run time yet.
     pub system_ns: u64,
-    /// `task_struct.gtime`, ns: time running a guest, a part of `user_ns`.
+    /// `task_struct.gtime`, ns: time spent running a guest. It is a part of `user_ns`.
     pub guest_ns: u64,
-    /// Time off the CPU without waiting for one, ns, including the time blocked until now.
+    /// Blocked time by state, ns. It includes the current block, up to now.
     pub blocked_ns: ByState,
 }
 
 impl Accounts {
-    /// Returns the increase since `base`. A decrease counts as 0, because the clocks of two CPUs may differ.
+    /// Returns the increase of each time since `base`. If a time has decreased, its increase counts as 0, because the clocks of
+    /// two CPUs may differ.
     pub fn since(&self, base: &Self) -> Self {
         let mut blocked_ns = self.blocked_ns;
         for (now, base) in blocked_ns.iter_mut().zip(base.blocked_ns) {
@@ -37,7 +38,7 @@ impl Accounts {
 }
 
 impl ExitedThreads {
-    /// Returns the increase since `base`.
+    /// Returns the increase of each time since `base`.
     pub fn since(&self, base: &Self) -> Self {
         Self {
             user_ns: self.user_ns.saturating_sub(base.user_ns),
@@ -50,38 +51,39 @@ impl ExitedThreads {
     }
 }
 
-/// Sums of the exited threads of a process (`task_struct.signal`), reported with the main thread.
+/// Sums over the exited threads of a process (`task_struct.signal`), reported with the main thread.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExitedThreads {
-    /// `utime`, ns.
+    /// Sum of `utime`, ns.
     pub user_ns: u64,
-    /// `stime`, ns.
+    /// Sum of `stime`, ns.
     pub system_ns: u64,
-    /// `gtime`, ns.
+    /// Sum of `gtime`, ns.
     pub guest_ns: u64,
-    /// `sum_sched_runtime`, ns.
+    /// Value of `sum_sched_runtime`, ns.
     pub on_cpu_ns: u64,
-    /// `nvcsw`.
+    /// Sum of `nvcsw`.
     pub voluntary: u64,
-    /// `nivcsw`.
+    /// Sum of `nivcsw`.
     pub involuntary: u64,
 }
 
-/// The time of a task besides waits, as the iterator reports it.
+/// The iterator's record of how a task spends its time, except for waits.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AccountsRecord {
     /// The task's own time.
     pub own: Accounts,
-    /// Sums of the exited threads of the task's process. Only the record of the main thread has them; others have 0.
+    /// Sums of the exited threads of the task's process. They are in the record of the main thread; other records have 0.
     pub exited_threads: ExitedThreads,
-    /// Index of the [`crate::BlockedState`] in which the task is blocked now, plus one; 0: it is not blocked.
+    /// Index of the [`crate::BlockedState`] in which the task is blocked now, plus one; 0 if it is not blocked.
     pub state: u64,
-    /// Not 0: `uncounted_ns` belongs to the stack at which the task is, or was last, blocked. The number is the index of its
-    /// [`crate::BlockedState`] plus one. If no stack follows this record, the stack is the one that was reported before.
+    /// If this is not 0, `uncounted_ns` belongs to the stack at which the task is blocked or was last blocked. This number is the
+    /// index of the task's [`crate::BlockedState`] plus one. If no stack follows this record, the stack that was last reported is
+    /// meant.
     pub is_due: u64,
-    /// Blocked time until now that does not count for a stack yet, ns.
+    /// Blocked time up to now that is not counted for a stack yet, ns.
     pub uncounted_ns: u64,
 }
 
@@ -89,37 +91,37 @@ pub struct AccountsRecord {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Blocked {
-    /// When the task left its CPU to sleep, ns of `rq->clock`; 0: it does not sleep, or the hook did not see that moment.
+    /// When the task left its CPU to sleep, ns of `rq->clock`; 0 if it does not sleep, or if the hook did not see this switch.
     pub since_ns: u64,
-    /// Index of the [`crate::BlockedState`].
+    /// Index of the [`crate::BlockedState`] in which the task sleeps.
     pub state: u64,
-    /// Completed blocked time that does not count for a stack yet, ns.
+    /// Blocked time that has ended and is not counted for a stack yet, ns.
     pub uncounted_ns: u64,
-    /// Completed blocked time by state, ns.
+    /// Blocked time that has ended, by state, ns.
     pub ns: ByState,
     /// The value of [`Self::since_ns`] when the stack was last reported to user space.
     pub reported_since_ns: u64,
 }
 
-/// Key of the table of stacks.
+/// The key of the table of stacks.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StackKey {
     /// Thread id.
     pub tid: u32,
-    /// A [`crate::BlockedState`].
+    /// Index of a [`crate::BlockedState`].
     pub state: u32,
-    /// Kernel stack at which the task was blocked.
+    /// The kernel stack at which the task was blocked.
     pub stack: Stack,
 }
 
-/// Value of the table of stacks.
+/// The value of the table of stacks.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StackCount {
     /// Blocked time that counts for this stack, ns.
     pub ns: u64,
-    /// Number of times that the stack was taken.
+    /// How often the stack was read.
     pub count: u64,
     /// See [`super::serial`].
     pub serial: u64,
@@ -127,6 +129,6 @@ pub struct StackCount {
     pub tgid: u32,
     /// Unused.
     pub padding: u32,
-    /// NUL-padded name of the thread.
+    /// Name of the thread, padded with NUL bytes.
     pub comm: [u8; 16],
 }

@@ -1,4 +1,4 @@
-//! Tests with the API of Docker.
+//! Tests of the client with a fake API of Docker.
 
 use cgscope_runtimes::{Runtimes, Wanted};
 use tokio::{

@@ -1,4 +1,5 @@
-//! Tests of container names, with fake runtimes on Unix sockets: gRPC servers with the CRI, and HTTP servers with Docker's API.
+//! Tests of container names with fake runtimes on Unix sockets. The fake runtimes are gRPC servers with the CRI, and HTTP servers
+//! with Docker's API.
 
 mod docker;
 mod names;

@@ -29,7 +29,7 @@ pub(crate) struct List {
     pub(crate) containers: Vec<Container>,
 }
 
-/// A container in a reply, also with real fields that cgscope does not read.
+/// A container in a reply. It also has fields of the CRI that cgscope does not read.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Container {
     #[prost(string, tag = "1")]
@@ -56,20 +56,20 @@ pub(crate) struct Metadata {
 
 #[derive(Clone)]
 pub(crate) enum Answer {
-    /// This message, with status 0.
+    /// Replies with this message and status 0.
     Message(Vec<u8>),
-    /// These bytes instead of a gRPC frame, with status 0.
+    /// Replies with these bytes instead of a gRPC frame, and status 0.
     Raw(Vec<u8>),
-    /// This status and message, without a body.
+    /// Replies with this status and message, without a body.
     Status(&'static str, &'static str),
-    /// A body without a status.
+    /// Replies with a body and no status.
     NoStatus,
-    /// A body that never ends.
+    /// Replies with a body that never ends.
     Endless,
     Hang,
-    /// This HTTP status, without a body.
+    /// Replies with this HTTP status, without a body.
     Http(u16),
-    /// These bytes instead of HTTP/2, then the end of the connection.
+    /// Sends these bytes, which are not HTTP/2, and then closes the connection.
     NoHttp(Vec<u8>),
 }
 
@@ -79,7 +79,7 @@ pub(crate) struct Fake {
     task: JoinHandle<()>,
 }
 
-/// A pace without pauses after failures.
+/// A pace that has no pauses after failures.
 pub(crate) const PACE: RetryPace = RetryPace {
     deadline: Duration::from_secs(5),
     first_retry: Duration::ZERO,
@@ -99,7 +99,7 @@ pub(crate) fn knows(runtimes: &Runtimes, id: &str) -> bool {
 }
 
 impl Fake {
-    /// Starts a runtime at this path, in place of an earlier runtime.
+    /// Starts a runtime at this path, and replaces an earlier runtime there.
     pub(crate) fn start(socket: PathBuf, answer: Answer) -> Self {
         let _ = fs::remove_file(&socket);
         let listener = UnixListener::bind(&socket).unwrap();
@@ -112,7 +112,7 @@ impl Fake {
         self.calls.load(SeqCst)
     }
 
-    /// Stops the runtime. As after a crash, the socket file remains.
+    /// Stops the runtime. The socket file remains, as after a crash.
     pub(crate) async fn stop(self) {
         self.task.abort();
         let _ = self.task.await;
@@ -191,7 +191,7 @@ async fn send(stream: &mut h2::SendStream<Bytes>, mut bytes: &[u8]) -> Option<()
     Some(())
 }
 
-/// Checks the headers as every gRPC server does, and that the request is for running containers only.
+/// Checks the headers as every gRPC server does. Also checks that the request is only for running containers.
 async fn check(request: Request<RecvStream>) {
     assert_eq!(request.uri().path(), "/runtime.v1.RuntimeService/ListContainers");
     assert_eq!(request.method(), http::Method::POST);
@@ -206,6 +206,6 @@ async fn check(request: Request<RecvStream>) {
     while let Some(piece) = body.data().await {
         bytes.extend_from_slice(&piece.unwrap());
     }
-    // One frame: a filter with a state value of 1 (running).
+    // A frame whose filter has a state with the value 1 (running).
     assert_eq!(bytes, [0, 0, 0, 0, 6, 0x0a, 4, 0x12, 2, 8, 1]);
 }

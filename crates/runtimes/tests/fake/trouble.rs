@@ -1,4 +1,4 @@
-//! Tests of runtimes that misbehave: none makes the daemon fail, and each is reported once.
+//! Tests of runtimes that misbehave. No such runtime makes the daemon fail, and each is reported once.
 
 use std::{
     path::Path,
@@ -14,7 +14,7 @@ fn one(id: &str) -> Answer {
     list(vec![Container { id: id.into(), ..Container::default() }])
 }
 
-/// Returns the sentence about a runtime with this answer. Checks that a second refresh returns no sentence.
+/// Returns the sentence for the log if a runtime answers like this. Checks that a second refresh returns no sentence.
 async fn said(answer: Answer) -> String {
     let dir = tempfile::tempdir().unwrap();
     let fake = Fake::start(dir.path().join("cri"), answer);
@@ -63,7 +63,7 @@ async fn an_empty_list_is_an_answer() {
 async fn a_runtime_that_hangs_is_left_after_the_deadline() {
     let dir = tempfile::tempdir().unwrap();
     let calling = Fake::start(dir.path().join("a"), Answer::Hang);
-    // A runtime that does not even accept the connection.
+    // This runtime does not even accept the connection.
     let deaf = dir.path().join("b");
     let _listener = UnixListener::bind(&deaf).unwrap();
     let pace = RetryPace { deadline: Duration::from_millis(300), ..PACE };

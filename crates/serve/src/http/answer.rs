@@ -26,13 +26,13 @@ const FRONT: &str = "cgscope: why tasks, containers and services wait for a CPU.
                      /metrics     figures for Prometheus\n\
                      /-/healthy   whether samples are taken\n";
 
-/// The page for health probes.
+/// The page that health probes request.
 const HEALTHY: &str = "/-/healthy";
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// The body is a slice of the page, not a copy. It keeps the page in memory until the client has read all of it;
-/// [`super::HttpLimits::pages`] limits this memory. A refusal stores its [`HttpRefusal`] in the extensions.
+/// The body of an answer is a slice of the page, not a copy. The slice keeps the page in memory until the client has read all of
+/// it; [`super::HttpLimits::pages`] limits this memory. A refusal stores its [`HttpRefusal`] in the extensions.
 pub(super) type Answer = Response<Full<Bytes>>;
 
 pub(super) struct Answers<P: Pages> {
@@ -42,7 +42,7 @@ pub(super) struct Answers<P: Pages> {
 }
 
 impl<P: Pages> Answers<P> {
-    /// Answers a request. Ignores the request's body, because no supported request has a body.
+    /// Answers a request. The body of the request is ignored, because no supported request has a body.
     pub(super) async fn answer(&self, request: Request<Incoming>, watch: &Watch) -> Answer {
         let mut answer = self.found(&request, watch).await;
         let refusal = answer.extensions().get().copied();
@@ -51,7 +51,7 @@ impl<P: Pages> Answers<P> {
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         match refusal {
             Some(refusal) => {
-                // A refused client must not occupy a place that another client could use.
+                // A refused client must not take up a place that another client could use.
                 headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
                 self.http.counters.refuse(refusal);
             }
@@ -67,7 +67,7 @@ impl<P: Pages> Answers<P> {
             let answer = refused(StatusCode::METHOD_NOT_ALLOWED, HttpRefusal::Method, words);
             return with(answer, header::ALLOW, "GET, HEAD");
         }
-        // Health probes need no password, because their answer reveals nothing about the host.
+        // Health probes need no password, because the answer reveals nothing about the host.
         if path == HEALTHY {
             return match self.pages.source.health() {
                 Ok(()) => answer(TEXT, "cgscope serve is running.\n"),
@@ -89,7 +89,7 @@ impl<P: Pages> Answers<P> {
         }
     }
 
-    /// Returns the refusal if the client is not allowed to read.
+    /// Returns a refusal if the client is not allowed to read pages.
     async fn stopped(&self, headers: &HeaderMap, client: IpAddr) -> Option<Answer> {
         let users = self.http.rules().users?;
         let refusal = self.login.check(&users, headers, client).await.err()?;
@@ -141,19 +141,19 @@ fn with(mut answer: Answer, name: HeaderName, value: &'static str) -> Answer {
     answer
 }
 
-/// Returns the values of all `Accept` headers, joined with commas.
+/// Returns the values of all `Accept` headers, separated by commas.
 fn accept(headers: &HeaderMap) -> Option<String> {
     let values: Result<Vec<_>, _> = headers.get_all(header::ACCEPT).iter().map(HeaderValue::to_str).collect();
     values.ok().filter(|values| !values.is_empty()).map(|values| values.join(", "))
 }
 
-/// An error, with its consequence and what to do about it.
+/// An error in the settings, with its consequence and advice.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}, so the {}; {remedy}", if *is_kept { "earlier settings stay in use" } else { "HTTP server does not run" })]
 pub struct Error {
     what: String,
     remedy: Cow<'static, str>,
-    /// Whether the earlier settings stay in use. If false, the HTTP server does not run.
+    /// Whether the earlier settings stay in use. If this is false, the HTTP server does not run.
     pub is_kept: bool,
 }
 
@@ -201,7 +201,7 @@ pub(crate) fn read_tls(config: &HttpConfig) -> Result<Option<Arc<ServerConfig>>,
         .with_no_client_auth()
         .with_single_cert(chain, secret)
         .map_err(unusable)?;
-    // Needed by clients that also offer HTTP/2.
+    // This is needed for clients that also offer HTTP/2.
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Some(Arc::new(config)))
 }

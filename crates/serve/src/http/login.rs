@@ -1,6 +1,6 @@
-//! Checks passwords one at a time, in separate tasks, with a pause after each wrong password. Wrong passwords are counted for
-//! each address, so that guessing is stopped early and does not slow down other clients. The users who may read are in a file
-//! with lines `NAME:HASH`: bcrypt hashes, as `htpasswd -B` writes them.
+//! Checks passwords, one at a time, each in a separate task. After a wrong password there is a pause. Wrong passwords are counted
+//! by address. So an address that guesses passwords is soon blocked, and does not slow down other clients. A file with lines
+//! `NAME:HASH` lists the users who may read pages: bcrypt hashes, as `htpasswd -B` writes them.
 
 use std::{
     collections::HashMap,
@@ -21,11 +21,12 @@ use crate::{
     rates::Rates,
 };
 
-/// Maximum number of passwords in the queue, including the one that is being checked.
+/// Maximum number of passwords in the queue, including the password that is being checked.
 const WAITING_LOGINS: usize = 16;
-/// Pause after a wrong password, as a multiple of the time that its check took. So guessing uses at most a fifth of one CPU.
+/// Pause after a wrong password, as a multiple of the time for the check of this password. Because of this pause, guessing takes
+/// at most a fifth of one CPU.
 const REST_AFTER_WRONG: u32 = 4;
-/// Number of wrong passwords in a row before an address must wait.
+/// Number of wrong passwords in a row after which an address must wait.
 const FREE_GUESSES: u32 = 5;
 /// Time that an address must wait for each further wrong password.
 const GUESS_EVERY: Duration = Duration::from_secs(2);
@@ -33,7 +34,7 @@ const GUESS_EVERY: Duration = Duration::from_secs(2);
 const GUESSERS: usize = 1024;
 
 pub(super) struct Login {
-    /// Held during a password check, and during the pause after a wrong password.
+    /// This lock is held during a password check, and during the pause after a wrong password.
     turn: Arc<Semaphore>,
     room: Arc<Semaphore>,
     guesses: Mutex<Rates<IpAddr>>,
@@ -61,12 +62,13 @@ impl Login {
             return Ok(());
         }
         let Ok(place) = self.room.clone().try_acquire_owned() else { return Err(HttpRefusal::Guessing) };
-        // Counts the password as wrong before the check. A right password is subtracted again below.
+        // Counts the password as wrong before the check. If the password is right, the code below subtracts it again.
         if !lock(&self.guesses).take(client, Instant::now()) {
             return Err(HttpRefusal::Guessing);
         }
         let (login, users) = (self.clone(), users.clone());
-        // A separate task continues if the client disconnects: nobody can skip the pause, and a right password is still stored.
+        // This work runs in a separate task, which continues if the client disconnects. So nobody can skip the pause, and a right
+        // password is still remembered.
         let checked = task::spawn(async move {
             let right = login.verify(users, credentials).await;
             drop(place);
@@ -103,12 +105,13 @@ impl Login {
     }
 }
 
-/// The passwords that bcrypt has verified, by user name. Bcrypt is slow by design, and scrapers send a request every few seconds.
-/// A reload of the users file keeps these passwords. Otherwise an attacker who sends guesses could block verified users.
+/// The passwords that bcrypt has already verified, by user name. They are kept because bcrypt is slow by design, and scrapers
+/// send a request every few seconds. A reload of the users file does not remove these passwords. Otherwise, after a reload, an
+/// attacker who sends guesses could block verified users.
 struct Verified {
-    /// A random key for each process, so that a tag reveals nothing about its password.
+    /// A random key for this process. Because of the key, a tag reveals nothing about the password.
     key: hmac::Key,
-    /// For each user, a tag of the user's hash and password.
+    /// For each user, a tag that is computed from the user's hash and password.
     tags: Mutex<HashMap<String, hmac::Tag>>,
 }
 
@@ -121,7 +124,8 @@ impl Verified {
         Ok(Self { key, tags: Mutex::default() })
     }
 
-    /// Returns whether this password was verified before. Takes microseconds, and equally long for a right and a wrong password.
+    /// Returns whether this password was verified before. This takes microseconds, and the same time for a right and a wrong
+    /// password.
     fn has(&self, users: &PasswordFile, said: &Credentials) -> bool {
         let Some(hash) = users.hashes.get(&said.name) else { return false };
         let Some(tag) = lock(&self.tags).get(&said.name).copied() else { return false };
@@ -150,7 +154,7 @@ fn credentials(headers: &HeaderMap) -> Option<Credentials> {
     Some(Credentials { name: String::from_utf8(name).ok()?, password })
 }
 
-/// Maximum bcrypt cost. At this cost a check takes one or two seconds; a scrape times out after ten.
+/// Maximum bcrypt cost. At this cost a check takes one or two seconds. A scrape times out after ten.
 const HIGHEST_COST: u32 = 15;
 
 const AS_HTPASSWD: &str = "write lines as `htpasswd -nB NAME` prints them";
@@ -158,7 +162,8 @@ const AS_HTPASSWD: &str = "write lines as `htpasswd -nB NAME` prints them";
 pub(super) struct PasswordFile {
     /// The bcrypt hash of each user, by name.
     hashes: HashMap<String, String>,
-    /// A hash with the highest cost in the file, for unknown names. So the response time does not reveal which names exist.
+    /// A hash with the highest cost in the file, which is checked for unknown names. Because of this check, the response time
+    /// does not reveal which names exist.
     nobody: String,
 }
 
@@ -199,7 +204,7 @@ impl PasswordFile {
         Ok(Self { hashes, nobody: dearest.1.into() })
     }
 
-    /// Checks a password with bcrypt. The check is slow, so call this only on a separate thread.
+    /// Checks a password with bcrypt. The check is slow, so this function must be called on a separate thread.
     fn verify(&self, said: &Credentials) -> bool {
         let hash = self.hashes.get(&said.name);
         let right = bcrypt::verify(&said.password, hash.unwrap_or(&self.nobody)).unwrap_or(false);
@@ -207,7 +212,7 @@ impl PasswordFile {
     }
 }
 
-/// Parses a line into name, hash and cost. The error says what is wrong and what to do.
+/// Parses a line into name, hash and cost. The error says what is wrong and what to do about it.
 fn user(line: &str) -> Result<(&str, &str, u32), (String, &'static str)> {
     let wrong = |why: &str| (why.to_owned(), AS_HTPASSWD);
     let (name, hash) = line.split_once(':').ok_or_else(|| wrong("is not NAME:HASH"))?;
@@ -294,7 +299,7 @@ mod users_tests {
         format!("{name}:{}\n", bcrypt::hash(password, 4).unwrap())
     }
 
-    /// Checks a password in the way that a login does.
+    /// Checks a password in the same way as for a request.
     fn check(verified: &Verified, users: &PasswordFile, said: &Credentials) -> bool {
         let right = users.verify(said);
         right.then(|| verified.add(users, said));
@@ -359,7 +364,7 @@ mod users_tests {
 
     #[test]
     fn a_hash_from_htpasswd_is_accepted() {
-        // Output of `htpasswd -nbB -C 5 prometheus secret` of Apache 2.4.
+        // This is the output of `htpasswd -nbB -C 5 prometheus secret` of Apache 2.4.
         let users = parse("prometheus:$2y$05$lLuTxFE7iYFzL8rEtGucWO8vRpMYD8VBC7IWogqswUzsfRhwYzk4O").unwrap();
         assert!(users.verify(&says("prometheus", "secret")) && !users.verify(&says("prometheus", "Secret")));
     }

@@ -1,4 +1,5 @@
-//! A read-only HTTP/1.1 server for pages, with optional TLS and basic authentication. Limits everything that a client can cause.
+//! A read-only HTTP/1.1 server for pages, with optional TLS and basic authentication. The server limits every kind of work and
+//! memory that a client can cause.
 //!
 //! | file | content |
 //! |---|---|
@@ -33,7 +34,8 @@ use crate::{counters::Counters, lock};
 use answer::read_tls;
 use login::PasswordFile;
 
-/// Runs a job on a new thread. Returns `None` if there is no memory for the thread. Tokio's `spawn_blocking` would then panic.
+/// Runs a job on a new thread. Returns `None` if there is no memory for the thread. In that case, Tokio's `spawn_blocking` would
+/// panic.
 async fn beside<R: Send + 'static>(job: impl FnOnce() -> R + Send + 'static) -> Option<R> {
     let (send, result) = oneshot::channel();
     thread::Builder::new().spawn(move || send.send(job())).ok()?;
@@ -43,25 +45,28 @@ async fn beside<R: Send + 'static>(job: impl FnOnce() -> R + Send + 'static) -> 
 /// Limits that a test or a slow network may need to change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HttpLimits {
-    /// Maximum number of connections. A further connection displaces the connection that has been idle longest.
+    /// Maximum number of connections. If there are more, a new connection displaces the connection that has been idle longest.
     pub connections: usize,
-    /// Maximum number of connections of one address or IPv6 network (/64). A further one displaces one that is idle.
+    /// Maximum number of connections of one address or IPv6 network (/64). If there are more, a new connection displaces an idle
+    /// connection of the same address or network.
     pub of_a_client: usize,
     /// Maximum time for the TLS handshake.
     pub handshake: Duration,
-    /// Maximum time from the first byte of a request (the first request: from the connection) to the end of its headers.
+    /// Maximum time until the end of a request's headers. It begins with the first byte of the request, or with the connection
+    /// for the first request.
     pub request: Duration,
-    /// Maximum time for making a page.
+    /// Maximum time to make a page.
     pub page: Duration,
-    /// Maximum memory of finished pages that clients have not read completely, bytes. Above this limit, no further page is made.
+    /// Maximum memory for finished pages that clients have not read completely, bytes. Above this limit, no further page is made.
     pub pages: usize,
     /// Maximum time from the request to the answer, including the wait for other pages and for password checks.
     pub answer: Duration,
     /// Maximum time for a client to read the whole answer.
     pub write: Duration,
-    /// Time to read an answer before a new client can displace the reader.
+    /// Time that a client has to read an answer before a new client can displace it.
     pub write_grace: Duration,
-    /// Maximum time from an answer to the next request. Longer than a scrape interval, so that scrapers keep their connections.
+    /// Maximum time from an answer to the next request. It is longer than a scrape interval, so that scrapers keep their
+    /// connections.
     pub idle: Duration,
 }
 
@@ -73,8 +78,8 @@ impl Default for HttpLimits {
             handshake: Duration::from_secs(5),
             request: Duration::from_secs(10),
             page: Duration::from_secs(20),
-            // Enough for fourteen pages of 9 MB, the size with 200 cgroups and all their metrics. This is an eighth of the memory
-            // limit in the daemon's systemd unit. The rest of the daemon uses a quarter of that limit.
+            // This is enough for fourteen pages of 9 MB. A page has this size with 200 cgroups and all their metrics. The limit
+            // is an eighth of the memory limit in the daemon's systemd unit. The rest of the daemon uses a quarter of that limit.
             pages: 128 << 20,
             answer: Duration::from_secs(60),
             write: Duration::from_secs(30),
@@ -92,11 +97,11 @@ pub struct Http {
     rules: Mutex<Rules>,
     /// Counters of refusals and answered requests.
     pub counters: Counters<HttpRefusal>,
-    /// Each open connection holds a clone. The number of clones is the number of connections.
+    /// Each open connection holds a clone of this value. The number of clones is the number of connections.
     open: Arc<()>,
 }
 
-/// The settings that [`Http::reload`] replaces.
+/// The settings that [`Http::reload`] can replace.
 #[derive(Clone)]
 struct Rules {
     tls: Option<Arc<ServerConfig>>,
@@ -104,8 +109,8 @@ struct Rules {
 }
 
 impl Http {
-    /// Reads certificate, key and users, and binds the address. Port 0 means any free port. Requests are answered only after
-    /// [`Http::serve`] is called. Needs no async runtime.
+    /// Reads the certificate, the key and the users, and binds the address. Port 0 means any free port. Requests are answered
+    /// only after [`Http::serve`] is called. This function needs no async runtime.
     pub fn bind(listen: SocketAddr, config: &HttpConfig) -> Result<Self, Error> {
         let rules = Rules { tls: read_tls(config)?, users: read_users(config)? };
         let taken = |error| not_listening(listen, &error);
@@ -122,25 +127,25 @@ impl Http {
         })
     }
 
-    /// Returns the bound address. For port 0, it contains the port that the kernel chose.
+    /// Returns the bound address. If port 0 was requested, the address contains the port that the kernel chose.
     pub fn local_addr(&self) -> SocketAddr {
         self.local
     }
 
-    /// Returns a warning for the log if the current settings let strangers read or intercept pages.
+    /// Returns a warning for the log if the current settings let strangers read pages or intercept them.
     pub fn warning(&self) -> Option<String> {
         let rules = self.rules();
         warning(self.local, rules.tls.is_some(), rules.users.is_some())
     }
 
     /// Reads certificate, key and users again, from the files that the new configuration names. If a file cannot be read, returns
-    /// an error and keeps the earlier setting. Also keeps the address and the limits.
+    /// an error and keeps the earlier setting. The address and the limits do not change.
     ///
-    /// Open connections keep their certificate. If there is a certificate now, a connection without TLS closes after its next
+    /// Open connections keep their old certificate. If TLS is now turned on, a connection without TLS closes after its next
     /// answer. New users apply to all later requests.
     pub fn reload(&self, config: &HttpConfig) -> Vec<Error> {
         let (tls, users) = (read_tls(config), read_users(config));
-        // Removes a setting only if all files could be read. Otherwise the pages might lose both users and TLS.
+        // A setting is removed only if all files could be read. Otherwise the pages might lose both the users and TLS.
         let may_take_away = tls.is_ok() && users.is_ok();
         let mut rules = lock(&self.rules);
         let errors =
@@ -210,13 +215,13 @@ fn read_users(config: &HttpConfig) -> Result<Option<Arc<PasswordFile>>, Error> {
 }
 
 cgscope_ledger::named! {
-    /// Why a client did not get what it requested.
+    /// The reason why a client did not get what it requested.
     HttpRefusal {
-        /// All places for clients, or all places for this client, belong to clients that are being answered.
+        /// The server is answering clients on all places, or on all places of this client's address.
         Full = "full",
-        /// A newer client took the place of this client, which kept the server waiting.
+        /// This client kept the server waiting, and a newer client took its place.
         Displaced = "displaced",
-        /// The client took more time than [`HttpLimits`] allow.
+        /// The client took more time than the [`HttpLimits`] allow.
         Slow = "slow",
         /// The TLS handshake failed.
         Tls = "tls",

@@ -1,5 +1,5 @@
-//! Makes one page at a time. All clients that request a page before it is finished share it, so that more clients do not cause
-//! more pages. Compresses pages, and counts the bytes in memory.
+//! Makes pages, one at a time. A page is shared by all clients that request it before it is finished, so that more clients do not
+//! cause more pages. This module also compresses pages, and counts the bytes in memory.
 
 use std::{
     io::{self, Write},
@@ -19,11 +19,11 @@ use tokio::{
 use super::{HttpLimits, beside, watch::Seats};
 use crate::lock;
 
-/// Minimum size of a compressed page, bytes.
+/// Minimum size of a page that is compressed, bytes.
 const GZIP_LEAST_BYTES: usize = 1024;
 
-/// Maximum time that a page waits for memory. Slow readers lose their pages after [`HttpLimits::write_grace`], which is shorter.
-/// A scrape's timeout is longer.
+/// Maximum time that a page waits for memory. A slow reader loses its page after [`HttpLimits::write_grace`], which is shorter.
+/// The timeout of a scrape is longer.
 const PATIENCE_FOR_ROOM: Duration = Duration::from_secs(4);
 
 const LOOK_FOR_ROOM: Duration = Duration::from_millis(50);
@@ -31,12 +31,12 @@ const LOOK_FOR_ROOM: Duration = Duration::from_millis(50);
 /// A finished page, shared by any number of clients.
 #[derive(Clone)]
 pub(super) struct Made {
-    /// The page. Its body is compressed if `is_compressed` is true.
+    /// The page. If `is_compressed` is true, its body is compressed.
     pub(super) page: Page,
     pub(super) is_compressed: bool,
 }
 
-/// A page, or a sentence for clients that cannot get it.
+/// A page, or an error sentence for clients that cannot get the page.
 type Outcome = Result<Made, &'static str>;
 
 /// Receives a page when it is finished.
@@ -51,11 +51,11 @@ pub(super) struct SharedPages<P: Pages> {
     turn: Semaphore,
     /// The pages in progress.
     awaited: Mutex<Vec<(Wanted<P::Kind>, Making)>>,
-    /// The body of each finished page, while a client still holds a slice of it.
+    /// The bodies of finished pages. A body is kept as long as a client holds a slice of it.
     held: Mutex<Vec<Weak<Bytes>>>,
 }
 
-/// Two requests with equal properties get the same body.
+/// Two requests get the same body if these properties are equal.
 #[derive(Clone, PartialEq)]
 pub(super) struct Wanted<K> {
     pub(super) kind: K,
@@ -76,26 +76,26 @@ impl<P: Pages> SharedPages<P> {
         Arc::new(Self { source, limits, seats, turn, awaited, held })
     }
 
-    /// Returns the page, shared with other clients that want the same page. The error is a sentence for the client.
+    /// Returns the page. Other clients that request the same page at this time share it. The error is a sentence for the client.
     pub(super) async fn get(self: &Arc<Self>, wanted: Wanted<P::Kind>) -> Outcome {
         let mut made = self.join(wanted).ok_or(FAILED)?;
         made.wait_for(Option::is_some).await.map_or(Err(FAILED), |made| made.clone().unwrap_or(Err(FAILED)))
     }
 
-    /// Joins the page in progress, or begins a new one. Returns `None` if too many pages are in progress.
+    /// Joins the page that is in progress, or begins a new page. Returns `None` if too many pages are in progress.
     fn join(self: &Arc<Self>, wanted: Wanted<P::Kind>) -> Option<Making> {
         let mut awaited = lock(&self.awaited);
         if let Some(same) = awaited.iter().find(|(other, _)| *other == wanted) {
             return Some(same.1.clone());
         }
-        // A page also counts if its clients have disconnected, because it is still made.
+        // A page also counts if its clients have disconnected, because it is still being made.
         if awaited.len() >= self.limits.connections {
             return None;
         }
         let (sender, made) = watch::channel(None);
         awaited.push((wanted.clone(), made.clone()));
         let pages = self.clone();
-        // A separate task finishes the page for the other clients if one client disconnects.
+        // A separate task makes the page, so that other clients get it even if one client disconnects.
         task::spawn(async move {
             let made = pages.make(wanted).await;
             sender.send_replace(Some(made));
@@ -108,20 +108,20 @@ impl<P: Pages> SharedPages<P> {
         let page = match timeout(PATIENCE_FOR_ROOM, self.room()).await {
             Ok(()) => {
                 let (pages, kind) = (self.clone(), wanted.kind.clone());
-                // A separate task catches a panic in the caller's code, so that the page does not stay in progress for ever.
+                // The inner task catches a panic in the caller's code. Otherwise the page would stay in progress for ever.
                 let make = async move { timeout(pages.limits.page, pages.source.make(kind)).await };
                 let late = |_| "The page was not made in time; try again later.\n";
                 task::spawn(make).await.map_or(Err(FAILED), |page| page.map_err(late))
             }
             Err(_) => Err("Too many clients read their pages slowly; try again later.\n"),
         };
-        // Clients that request the page from now on get a new page.
+        // A client that requests the page from now on gets a new page.
         lock(&self.awaited).retain(|(other, _)| *other != wanted);
         let Page { content_type, mut body } = page?;
         let mut is_compressed = false;
         if wanted.gzip && body.len() >= GZIP_LEAST_BYTES {
             let plain = body.clone();
-            // Compresses while it holds the turn, so that all compressions together use at most one CPU.
+            // This code still holds the turn while it compresses, so that all compressions together use at most one CPU.
             if let Some(smaller) = beside(move || gzip(&plain).ok()).await.flatten() {
                 (body, is_compressed) = (smaller, true);
             }
@@ -131,7 +131,7 @@ impl<P: Pages> SharedPages<P> {
         Ok(Made { page: Page { content_type, body: Bytes::from_owner(Body(body)) }, is_compressed })
     }
 
-    /// Waits until there is memory for another page. Displaces slow readers to free memory.
+    /// Waits until there is enough memory for another page. Displaces slow readers to free memory.
     async fn room(&self) {
         while self.held_bytes() >= self.limits.pages {
             self.seats.relieve();
@@ -139,7 +139,7 @@ impl<P: Pages> SharedPages<P> {
         }
     }
 
-    /// Returns the size of the pages that clients have not read completely, bytes.
+    /// Returns the total size of the pages that clients have not read completely, bytes.
     fn held_bytes(&self) -> usize {
         let mut held = lock(&self.held);
         held.retain(|body| body.strong_count() > 0);
@@ -149,16 +149,18 @@ impl<P: Pages> SharedPages<P> {
 
 /// A source of pages.
 pub trait Pages: Send + Sync + 'static {
-    /// Identifies a page: all requests of one kind get the same page. Whatever clients send, there are only a few kinds.
+    /// The kind of a page: all requests of one kind get the same page. There are only a few kinds, no matter what clients send.
     type Kind: Clone + PartialEq + Send + Sync + 'static;
 
-    /// Returns the kind of page for the `Accept` header. Several headers are joined with commas. `None`: no header, or not ASCII.
+    /// Returns the kind of page for the `Accept` header. Several headers are joined with commas. `None` means that there is no
+    /// header, or that it is not ASCII.
     fn kind(&self, accept: Option<&str>) -> Self::Kind;
 
     /// Makes a page.
     fn make(&self, kind: Self::Kind) -> impl Future<Output = Page> + Send;
 
-    /// Returns an error sentence for probes if something hangs. Must not wait, and must not reveal anything about the host.
+    /// Returns an error sentence for health probes if something hangs. This function must not wait, and must not reveal anything
+    /// about the host.
     fn health(&self) -> Result<(), String> {
         Ok(())
     }
@@ -199,7 +201,7 @@ pub(super) fn takes_gzip(headers: &HeaderMap) -> bool {
     any
 }
 
-/// Compresses at the fastest level. Metrics are repetitive, so even this level reduces them to a tenth.
+/// Compresses a body at the fastest level. Metrics are repetitive, so even this level reduces them to a tenth.
 pub(super) fn gzip(body: &[u8]) -> io::Result<Bytes> {
     let mut encoder = GzEncoder::new(Vec::with_capacity(body.len() / 8), Compression::fast());
     encoder.write_all(body)?;
@@ -214,7 +216,7 @@ mod tests {
 
     use super::*;
 
-    /// Makes a separate page for each distinct first word of `Accept`.
+    /// A source with a separate page for each first word of `Accept`.
     struct ByWord<M>(M);
 
     impl<M, F> Pages for ByWord<M>

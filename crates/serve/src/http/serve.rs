@@ -25,24 +25,24 @@ use super::{
     watch::{Phase, Seat, Seats, Watch, Watched},
 };
 
-/// Maximum length of the request line and headers, bytes. Prometheus sends about 500.
+/// Maximum length of the request line and headers, bytes. The request of Prometheus has about 500 bytes.
 const HEAD_BYTES: usize = 16 * 1024;
 
 /// Maximum number of header lines in a request.
 const HEADERS: usize = 64;
 
-/// Pause after the kernel could not accept a connection, because file descriptors or memory ran out.
+/// Pause after the kernel could not accept a connection because there were no file descriptors or no memory.
 const PAUSE: Duration = Duration::from_millis(100);
 
 const FULL: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n";
 
 impl Http {
-    /// Answers requests until the future is dropped, which closes all connections. `pages` makes one page at a time. If a page
-    /// takes longer than [`super::HttpLimits::page`], its future is dropped. Returns only if the runtime cannot poll the
-    /// listening socket, or the kernel has no random numbers.
+    /// Answers requests until the future is dropped. Dropping it closes all connections. `pages` makes one page at a time. If a
+    /// page takes longer than [`super::HttpLimits::page`], its future is dropped. Returns only if the runtime cannot poll the
+    /// listening socket, or if the kernel provides no random numbers.
     ///
-    /// Needs a Tokio runtime with IO and time; one thread is enough.
+    /// This function needs a Tokio runtime with IO and time; one thread is enough.
     pub async fn serve<P: Pages>(self: Arc<Self>, pages: P) -> Result<Infallible, Error> {
         let listener = self.listener.try_clone().and_then(TcpListener::from_std);
         let listener = listener.map_err(|error| not_listening(self.local, &error))?;
@@ -64,35 +64,37 @@ impl Http {
                 },
                 Some(_) = connections.join_next() => {}
             }
-            // Lets waiting requests be read first. Otherwise a flood of connections would be accepted at once, and would displace
-            // clients whose request has arrived but has not been read.
+            // Gives other tasks the chance to read requests that have arrived. Otherwise a flood of connections would be accepted
+            // at once, and would displace clients whose requests are not read yet.
             yield_now().await;
         }
     }
 }
 
 impl<P: Pages> Answers<P> {
-    /// Refuses a connection. Must not wait, because the accept loop calls it.
+    /// Refuses a connection. This function must not wait, because the accept loop calls it.
     fn turn_away(&self, stream: TcpStream) {
         self.http.counters.refuse(HttpRefusal::Full);
         if self.http.rules().tls.is_none()
             && let Ok(mut stream) = stream.into_std()
         {
-            // Ignore an error: the connection is closed in any case.
+            // An error is ignored here, because the connection is closed in any case.
             let _ = stream.write(FULL);
         }
     }
 
     async fn connection(self: Arc<Self>, mut stream: TcpStream, seat: Seat) {
         let _open = self.http.open.clone();
-        // Disables Nagle's algorithm. It delays the last piece of an answer until the client acknowledges the previous one.
+        // Disables Nagle's algorithm. Nagle's algorithm would delay the last piece of an answer until the client acknowledges the
+        // previous piece.
         let _ = stream.set_nodelay(true);
         let ended = seat.watch.over(self.converse(&mut stream, &seat.watch)).await;
         if let Err(Some(refusal)) = ended.unwrap_or_else(|refusal| Err(Some(refusal))) {
             self.http.counters.refuse(refusal);
         }
         if seat.watch.is_writing() {
-            // Drops unsent data. Otherwise the kernel keeps megabytes long after the close, for a client that reads very slowly.
+            // After a close, unsent data is dropped. Otherwise the kernel would keep megabytes for a client that reads very
+            // slowly, long after the connection was closed.
             let _ = stream.set_zero_linger();
         }
     }
@@ -120,7 +122,7 @@ impl<P: Pages> Answers<P> {
             watch.enter(Phase::Answer);
             let mut response = self.answer(request, watch).await;
             if !is_encrypted && self.http.rules().tls.is_some() {
-                // The connection began before TLS was configured. Closing it makes the client reconnect with TLS.
+                // This connection began before TLS was configured. When it is closed, the client reconnects with TLS.
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             watch.enter(Phase::Write);
@@ -133,7 +135,7 @@ impl<P: Pages> Answers<P> {
     }
 }
 
-/// Returns why hyper ended the connection. `None`: the client disconnected, so nothing was refused.
+/// Returns why hyper ended the connection. Returns `None` if the client disconnected, because nothing was refused then.
 fn refusal(error: &hyper::Error) -> Option<HttpRefusal> {
     if error.is_parse_too_large() {
         Some(HttpRefusal::Oversized)

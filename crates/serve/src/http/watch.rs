@@ -1,7 +1,7 @@
-//! Tracks the phase of each connection and its time limit, and limits the number of connections.
+//! Tracks the phase of each connection and the time limit of the phase. Also limits the number of connections.
 //!
-//! hyper only limits the time for reading headers. A [`Watch`] covers the whole connection. It also ends a client that reads its
-//! answer one byte at a time, and it allows more time between two requests than within a request.
+//! hyper can only limit the time for reading headers. A [`Watch`] covers the whole connection. It also disconnects a client that
+//! reads an answer one byte at a time. Between two requests, it allows more time than within a request.
 
 use std::{
     io::{self, IoSlice},
@@ -25,21 +25,22 @@ use crate::lock;
 pub(super) enum Phase {
     Handshake,
     Request,
-    /// Preparing the answer. The server causes this time, not the client.
+    /// The answer is being prepared. The server is responsible for the time in this phase, not the client.
     Answer,
     Write,
     Idle,
 }
 
-/// The state of a connection. Its task, its service and its socket share it; the task polls all three.
+/// The state of a connection. The connection's task, service and socket share this state; the task polls the service and the
+/// socket.
 pub(super) struct Watch {
     limits: HttpLimits,
-    /// The client's address; for IPv6 the [`network`].
+    /// The client's address, or for IPv6 its [`network`].
     pub(super) client: IpAddr,
-    /// The connection exceeds the limit: the server only answers health probes on it.
+    /// Whether the connection exceeds the limit. On such a connection, the server only answers health probes.
     is_spare: bool,
     at: Mutex<(Phase, Instant)>,
-    /// Ends the connection when it is polled next.
+    /// Ends the connection when its task is polled next.
     displaced: Notify,
 }
 
@@ -57,7 +58,7 @@ impl Watch {
         *lock(&self.at) = (phase, Instant::now());
     }
 
-    /// Returns since when the client has kept us waiting. Returns `None` if the client keeps its place.
+    /// Returns since when the client has kept the server waiting. Returns `None` if the client cannot be displaced.
     pub(super) fn waits_since(&self) -> Option<Instant> {
         let (phase, since) = *lock(&self.at);
         match phase {
@@ -67,12 +68,12 @@ impl Watch {
         }
     }
 
-    /// Returns whether an answer is being sent and the kernel does not have all of it yet.
+    /// Returns whether an answer is being sent and the kernel has not received all of it yet.
     pub(super) fn is_writing(&self) -> bool {
         lock(&self.at).0 == Phase::Write
     }
 
-    /// Polls the conversation until it ends, exceeds its time limit, or loses its place to another client.
+    /// Polls the connection until it ends, exceeds its time limit, or loses its place to another client.
     pub(super) async fn over<T>(&self, conversation: impl Future<Output = T>) -> Result<T, HttpRefusal> {
         let mut conversation = pin!(conversation);
         let mut limit = pin!(sleep_until(self.deadline()));
@@ -80,7 +81,7 @@ impl Watch {
             if let Poll::Ready(value) = conversation.as_mut().poll(cx) {
                 return Poll::Ready(Ok(value));
             }
-            // Only the poll above can change the deadline.
+            // Only the poll above can have changed the deadline.
             let deadline = self.deadline();
             if limit.deadline() != deadline {
                 limit.as_mut().reset(deadline);
@@ -106,7 +107,7 @@ impl Watch {
             }
     }
 
-    /// Moves to the phase `to` if the connection is in one of the phases `from`.
+    /// Changes the phase to `to`, if the connection is in one of the phases `from`.
     fn change(&self, from: &[Phase], to: Phase) {
         let mut at = lock(&self.at);
         if from.contains(&at.0) {
@@ -119,7 +120,8 @@ impl Watch {
         self.change(&[Phase::Idle], Phase::Request);
     }
 
-    /// Records that bytes are written. With pipelined requests, hyper may start an answer as soon as it has flushed another.
+    /// Records that bytes are written. If a client pipelines requests, hyper may start an answer as soon as the previous answer
+    /// is flushed.
     fn writes(&self) {
         self.change(&[Phase::Idle, Phase::Request], Phase::Write);
     }
@@ -130,7 +132,7 @@ impl Watch {
     }
 }
 
-/// A stream that notifies its [`Watch`] when a request begins and when an answer is complete.
+/// A stream that reports to its [`Watch`] when a request begins and when an answer is complete.
 pub(super) struct Watched<S> {
     pub(super) stream: S,
     pub(super) watch: Arc<Watch>,
@@ -184,16 +186,18 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     }
 }
 
-/// Limits the number of connections, in total and for each client. A new client displaces a client that keeps us waiting.
+/// Limits the number of connections, in total and for each client address. A new client displaces a client that keeps the server
+/// waiting.
 pub(super) struct Seats {
     limits: HttpLimits,
     taken: Mutex<Vec<Arc<Watch>>>,
 }
 
-/// Number of places beyond the limit, for health probes.
+/// Number of additional places, which are only for health probes.
 const SPARE: usize = 4;
 
-/// Returns the address under which a client counts: for IPv6 its network (/64), which usually belongs to one owner.
+/// Returns the address under which a client is counted. For IPv6 this is the client's network (/64), which usually belongs to one
+/// owner.
 pub(super) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),
@@ -201,7 +205,7 @@ pub(super) fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// A place for a connection. Dropping it frees the place.
+/// A place for one connection. Dropping it frees the place.
 pub(super) struct Seat {
     pub(super) watch: Arc<Watch>,
     seats: Arc<Seats>,
@@ -212,9 +216,9 @@ impl Seats {
         Arc::new(Self { limits, taken: Mutex::default() })
     }
 
-    /// Takes a free place, or displaces the client that has kept us waiting longest. So clients with idle connections cannot keep
-    /// out clients with requests. If no client can be displaced, takes a place that only answers health probes. Returns `None` if
-    /// other probes have all of these places and cannot be displaced.
+    /// Takes a free place, or displaces the client that has kept the server waiting longest. So clients with idle connections
+    /// cannot keep out clients that send requests. If no client can be displaced, takes one of the places for health probes.
+    /// Returns `None` if other probes use all of these places and cannot be displaced.
     pub(super) fn take(self: &Arc<Self>, address: IpAddr) -> Option<Seat> {
         let client = network(address);
         let mut taken = lock(&self.taken);
@@ -231,7 +235,7 @@ impl Seats {
             };
             is_spare = displace(&|watch| !watch.is_spare && (!is_greedy || watch.client == client)).is_none();
             if is_spare && spare >= SPARE {
-                // A new probe displaces a probe that keeps us waiting.
+                // A new probe displaces a probe that keeps the server waiting.
                 displace(&|watch| watch.is_spare)?;
             }
         }
@@ -240,7 +244,8 @@ impl Seats {
         Some(Seat { watch, seats: self.clone() })
     }
 
-    /// Displaces the client that has been reading its answer longest, if that is allowed. This frees the client's page.
+    /// Displaces the client that has been reading its answer longest, if a client may be displaced. This frees the page of that
+    /// client.
     pub(super) fn relieve(&self) {
         let taken = lock(&self.taken);
         let writing = taken.iter().filter(|watch| watch.is_writing() && watch.waits_since().is_some());
@@ -294,7 +299,7 @@ mod tests {
         let watch = watch(HttpLimits::default());
         watch.enter(Phase::Write);
         watch.flushed();
-        // hyper writes the rest of the answer, for which it had no buffer space before.
+        // hyper now writes the rest of the answer, for which it had no space in its buffer before.
         watch.writes();
         sleep(SECOND).await;
         assert_eq!(watch.waits_since(), None, "a client that takes its answer keeps its place");
@@ -338,7 +343,7 @@ mod tests_of_seats {
             "the same network has only places for probes left"
         );
         taken.extend((0..2).map(|host| seats.take(v6(2, host)).unwrap()));
-        // The client has its share, so its new connection displaces one of its own idle connections.
+        // The client already has as many connections as allowed, so its new connection displaces one of its own idle connections.
         let more = seats.take(v6(1, 9)).unwrap();
         assert!(more.watch.is_spare() && taken[4].watch.over(std::future::ready(())).await.is_ok());
         drop(more);

@@ -16,7 +16,7 @@ fn follower() -> Follower {
     Follower::all().nth(3).expect("a follower")
 }
 
-/// All tasks in cgroup 2 and some tasks in cgroup 3 are followed by the viewer. Other tasks are followed by another viewer.
+/// The viewer follows all tasks in cgroup 2 and some tasks in cgroup 3. Another viewer follows the other tasks.
 fn reading() -> Reading {
     let paths = [(1, "/"), (2, "/a/own"), (3, "/shared"), (4, "/b"), (5, "/system"), (6, "/a")];
     let sample = Sample {
@@ -85,7 +85,7 @@ fn culprits_count_from_when_all_tasks_of_their_victim_are_shown() {
     assert_eq!(pairs(&show(vec![pair(2, 3, 5), pair(2, 4, 110)], true)), [(2, 3, 5), (2, 4, 10)]);
     assert_eq!(pairs(&show(vec![pair(2, 3, 5), pair(2, 4, 120)], false)), []);
     assert_eq!(pairs(&show(vec![pair(2, 3, 5), pair(2, 4, 130)], true)), [(2, 3, 0), (2, 4, 0)]);
-    // The counter restarts.
+    // The counter begins again at a lower value.
     assert_eq!(pairs(&show(vec![pair(2, 4, 2)], true)), [(2, 4, 2)]);
 }
 

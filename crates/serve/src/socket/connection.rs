@@ -1,4 +1,4 @@
-//! The connection of one viewer: reads its requests, and writes samples as fast as the viewer reads them.
+//! Serves one viewer: reads the viewer's requests, and writes samples as fast as the viewer reads them.
 
 use std::{
     cell::RefCell,
@@ -22,10 +22,11 @@ use crate::{
     streams::{Cursor, Frame},
 };
 
-/// Time for a client to read the last message before it is disconnected.
+/// Time that a client has to read the last message before it is disconnected.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
-/// Maximum number of unread frames and words. If more are unread, a further request disconnects the client.
+/// Maximum number of frames and other messages that the client has not read. If there are more, a further request disconnects the
+/// client.
 const MOST_UNREAD: usize = 32;
 
 pub(super) struct Connection {
@@ -33,18 +34,19 @@ pub(super) struct Connection {
     peer: Peer,
     shared: Rc<RefCell<Shared>>,
     requests: Requests,
-    /// A request, and when it arrived. A request that names processes waits for a sample that was begun after that time.
+    /// The current request, and when it arrived. If the request names processes, it waits for a sample that was begun after that
+    /// time.
     asked: Option<(Request, Instant)>,
     cursor: Option<Cursor>,
-    /// The requested interval, ns. The interval between samples may be longer.
+    /// The requested interval, ns. The actual interval between samples may be longer.
     asked_ns: u64,
-    /// Set if the client requested one last sample. The last sample is the first one whose number is greater than this number.
+    /// This is set if the client requested one last sample. The last sample is the first sample with a larger number.
     last_after: Option<u64>,
-    /// Frames to send, and the number of bytes of the first frame that were sent.
+    /// The frames to send, and how many bytes of the first frame are already sent.
     out: VecDeque<Frame>,
     sent: usize,
     is_open: bool,
-    /// Nothing follows after `out`.
+    /// Whether nothing more will be sent after `out`.
     is_over: bool,
     asked_at: Instant,
     /// When the client last read something, or when `out` was last empty.
@@ -81,7 +83,7 @@ impl Connection {
         }
     }
 
-    /// Returns `Ok` if the client closed the connection. An error is the reason to disconnect the client.
+    /// Returns `Ok` if the client has closed the connection. The error is the reason why the client must be disconnected.
     async fn serve(&mut self, news: &mut watch::Receiver<()>) -> Result<(), Word> {
         loop {
             self.look_again()?;
@@ -90,7 +92,7 @@ impl Connection {
             if was_idle {
                 self.read_at = Instant::now();
             }
-            // Usually everything fits into the socket's buffer, so this tries to write before it waits for the socket.
+            // Everything usually fits into the socket's buffer, so this code tries to write before it waits for the socket.
             if !self.out.is_empty() && self.write() {
                 return Ok(());
             }
@@ -98,7 +100,7 @@ impl Connection {
                 return Ok(());
             }
             let is_writing = !self.out.is_empty();
-            // A client must act in time if it has data to read, or has not sent a request yet.
+            // The time of a client is limited if the client has data to read, or has not sent a request yet.
             let is_waited_for = is_writing || (self.cursor.is_none() && self.asked.is_none());
             let since = if is_writing { self.read_at } else { self.asked_at };
             let until = since + self.shared.borrow().limits.patience;
@@ -106,7 +108,8 @@ impl Connection {
                 biased;
                 ready = self.socket.readable(), if !self.is_over => ready.map(|()| true),
                 ready = self.socket.writable(), if is_writing => ready.map(|()| false),
-                // Needed during writes too: when the daemon shuts down, it must not wait for a client that does not read.
+                // This is also checked during writes, because a daemon that shuts down must not wait for a client that does not
+                // read.
                 _ = news.changed() => Ok(false),
                 () = sleep_until(until.into()), if is_waited_for => return Err(too_slow()),
             };
@@ -118,14 +121,16 @@ impl Connection {
         }
     }
 
-    /// Returns an error if the daemon shuts down, the client's stream has ended, or new limits no longer allow the client.
+    /// Returns an error if the daemon shuts down, the client's stream has ended, or the client is no longer allowed after a
+    /// change of the limits.
     fn look_again(&mut self) -> Result<(), Word> {
         let mut shared = self.shared.borrow_mut();
-        // A client that is receiving its last sample gets all of that sample.
+        // A client that is receiving its last sample still gets all of this sample.
         if shared.is_ending && !self.is_over {
             return Err(Word::refused(Refusal::Ending, "the daemon is shutting down"));
         }
-        // Needed even if the client has unread data: the stream's memory is freed only when all readers have left the stream.
+        // This also happens if the client has unread data, because the memory of a stream is freed only when all readers have
+        // left it.
         let Some(cursor) = self.cursor else { return Ok(()) };
         if let Some(word) = &shared.streams.of(&cursor).ended
             && !self.is_over
@@ -199,7 +204,7 @@ impl Connection {
     fn answer(&mut self) -> Result<(), Word> {
         let Some((request, at)) = &self.asked else { return Ok(()) };
         let mut shared = self.shared.borrow_mut();
-        // A new process may be missing from the latest sample, and from a sample that is in progress.
+        // A process that has just started may be missing from the latest sample and from a sample in progress.
         if !request.pids.is_empty() && !shared.has_begun_after(*at) {
             shared.want_one();
             return Ok(());
@@ -249,7 +254,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Writes as much as fits into the socket's buffer. Returns true if the client has closed the connection.
+    /// Writes as many bytes as fit into the socket's buffer. Returns true if the client has closed the connection.
     fn write(&mut self) -> bool {
         while let Some(frame) = self.out.front() {
             match self.socket.try_write(&frame[self.sent..]) {
@@ -268,7 +273,7 @@ impl Connection {
         false
     }
 
-    /// Sends the rest of a partly sent frame, then the reason why no further messages follow.
+    /// Sends the rest of a frame that is partly sent, and then the reason why no further messages follow.
     async fn say_last(&mut self, word: &Word) -> io::Result<()> {
         let last = if self.is_open { Outgoing::word(word) } else { Outgoing::refusal(word) };
         self.out.truncate(usize::from(self.sent > 0));
@@ -299,7 +304,7 @@ fn push(out: &mut VecDeque<Frame>, word: &Word) -> Result<(), Word> {
     Ok(())
 }
 
-/// Queues the words that must precede the samples of a stream.
+/// Queues the messages that must precede the samples of a stream.
 fn begin(out: &mut VecDeque<Frame>, shared: &Shared, cursor: &Cursor, asked_ns: u64) -> Result<(), Word> {
     let interval_ns = cursor.kind.interval_ns;
     if interval_ns != asked_ns {
@@ -324,7 +329,8 @@ fn other_interval(interval_ns: u64, shortest_ns: u64) -> Word {
     })
 }
 
-/// Returns the message to a slow viewer that lost samples. Counters continue, but tasks that ended in these samples are missing.
+/// Returns the message for a slow viewer that has lost samples. Counters are complete, but tasks that ended in the lost samples
+/// are missing.
 fn passed_over(samples: u64) -> Word {
     Word::said(format!(
         "{samples} samples were left out, because this viewer reads too slowly: figures of tasks that ended meanwhile are missing"

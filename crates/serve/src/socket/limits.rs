@@ -1,4 +1,4 @@
-//! Limits for clients and users.
+//! The limits for clients and users.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -15,21 +15,22 @@ use crate::{
     streams::{Stream, Streams},
 };
 
-/// One in this many connections is reserved for root.
+/// One of this many connections is reserved for root.
 const ONE_FOR_ROOT_IN: usize = 8;
-/// Maximum number of connections and requests of a user in quick succession, after a pause.
+/// Maximum number of connections and requests that a user may make in quick succession, after a pause.
 const BURST: u32 = 100;
-/// The period in which a user may make one further connection or request.
+/// Time after which a user may make one further connection or request.
 const EVERY: Duration = Duration::from_millis(20);
 /// Maximum number of users whose connections and requests are counted.
 const REMEMBERED: usize = 1_024;
-/// Maximum number of different intervals at a time for a user other than root. Samples are encoded separately for each interval.
+/// Maximum number of different intervals that a user other than root may have at the same time. The number is limited because
+/// samples are encoded separately for each interval.
 const INTERVALS_PER_USER: usize = 16;
-/// Maximum memory of all streams that a user other than root began, bytes. One stream is always allowed.
+/// Maximum memory of all streams that one user other than root has begun, bytes. A user may always have one stream.
 pub(super) const USER_BYTES: usize = 64 << 20;
-/// Maximum memory of the streams of all users other than root, bytes.
+/// Maximum memory of the streams of all users except root, bytes.
 pub(super) const USERS_BYTES: usize = 256 << 20;
-/// Maximum number of viewers with `--pid` for a user other than root, because the number of marks in BPF is limited.
+/// Maximum number of viewers with `--pid` for a user other than root. BPF has a limited number of marks for such viewers.
 const PER_USER: usize = 8;
 /// Number of followers that are reserved for root.
 const FOR_ROOT: usize = 8;
@@ -45,13 +46,14 @@ impl SocketConfig {
         is_root(peer.uid) || peer.gids.iter().any(|gid| self.viewer_gids.contains(gid))
     }
 
-    /// Returns the interval for a client that requests `asked_ns`: the next multiple of the shortest interval.
+    /// Returns the interval for a client that requests `asked_ns`: the interval is rounded up to a multiple of the shortest
+    /// interval.
     pub(super) fn interval_ns(&self, asked_ns: u64) -> u64 {
         let shortest_ns = self.shortest_interval.max(1);
         asked_ns.max(1).div_ceil(shortest_ns).saturating_mul(shortest_ns)
     }
 
-    /// Returns the maximum number of connected clients of users other than root.
+    /// Returns how many clients of users other than root may be connected.
     fn clients_of_users(&self) -> usize {
         self.clients - self.clients / ONE_FOR_ROOT_IN
     }
@@ -68,7 +70,7 @@ impl SocketConfig {
         )
     }
 
-    /// Returns the sentence for a new client that is refused.
+    /// Returns the sentence for a new client that the server refuses.
     pub(super) fn sentence(&self, refusal: Refusal) -> String {
         match refusal {
             Refusal::OtherUser => self.not_allowed(),
@@ -84,7 +86,7 @@ impl SocketConfig {
     }
 }
 
-/// The connected clients, and how often each user connects and sends requests.
+/// The connected clients, and how often each user has connected and sent requests.
 #[derive(Debug)]
 pub(super) struct Clients {
     /// Number of connected clients of each user.
@@ -103,7 +105,7 @@ impl Clients {
         self.of_users.values().sum()
     }
 
-    /// Adds a client of a user. Returns an error if there are too many clients, or the user connects too often.
+    /// Adds a client that belongs to this user. Returns an error if there are too many clients, or the user connects too often.
     pub(super) fn admit(&mut self, uid: u32, limits: &SocketConfig, now: Instant) -> Result<(), Refusal> {
         if !self.request(uid, now) {
             return Err(Refusal::TooManyRequests);
@@ -130,7 +132,7 @@ impl Clients {
     }
 }
 
-/// Returns an error if the user would exceed the maximum number of intervals.
+/// Returns an error if the user would have too many different intervals.
 pub(super) fn check_interval(streams: &Streams, uid: u32, interval_ns: u64) -> Result<(), Word> {
     let own = || streams.intervals_of(uid);
     if is_root(uid) || own().any(|own| own == interval_ns) || own().count() < INTERVALS_PER_USER {
@@ -142,7 +144,7 @@ pub(super) fn check_interval(streams: &Streams, uid: u32, interval_ns: u64) -> R
     ))
 }
 
-/// Returns a free follower. The error says why this user gets none, and what to do.
+/// Returns a follower that is not in use. The error says why this user gets no follower, and what to do.
 pub(super) fn free_follower(streams: &Streams, uid: u32) -> Result<Follower, Word> {
     let taken: BTreeMap<Follower, u32> = streams.followers().collect();
     let (may_use_all, own) = (is_root(uid), taken.values().filter(|of| **of == uid).count());
@@ -162,10 +164,11 @@ pub(super) fn free_follower(streams: &Streams, uid: u32) -> Result<Follower, Wor
     }
 }
 
-/// While a memory limit is exceeded, ends the newest stream of the user with the most memory. Each user keeps one stream.
+/// As long as a memory limit is exceeded, ends the newest stream of the user whose streams use the most memory. Each user keeps
+/// at least one stream.
 pub(super) fn bound_memory(streams: &mut Streams, user_bytes: usize, users_bytes: usize) {
     loop {
-        // For each user, the number of bytes, and the streams in order of creation.
+        // For each user, the memory of the streams in bytes, and the streams in the order in which they were created.
         let mut users: BTreeMap<u32, (usize, BTreeMap<u64, &mut Stream>)> = BTreeMap::new();
         for stream in streams.going_on().filter(|stream| !is_root(stream.account)) {
             let (bytes, own) = users.entry(stream.account).or_default();

@@ -1,4 +1,4 @@
-//! The socket for viewers: accepts connections from users who may see everything, and enforces limits.
+//! The socket for viewers: accepts connections from users who may see everything, and enforces the limits.
 
 mod connection;
 mod limits;
@@ -32,14 +32,14 @@ use crate::{
 use limits::{Clients, USER_BYTES, USERS_BYTES, bound_memory, check_interval, free_follower};
 pub use peer::{Peer, note_senders};
 
-/// Bounds for `shortest_interval` where it serves as the minimum time from the previous sample to an immediate one.
+/// Bounds for `shortest_interval`, when it is used as the minimum time between the previous sample and an immediate sample.
 const LEAST_GAP: Duration = Duration::from_millis(100);
 const MOST_GAP: Duration = Duration::from_secs(1);
 
-/// Time for clients to read the last message when the daemon shuts down.
+/// Time that clients have to read the last message when the daemon shuts down.
 const END: Duration = Duration::from_millis(1_500);
 
-/// State that all connections share.
+/// The state that all connections share.
 struct Shared {
     collection: Collection,
     streams: Streams,
@@ -48,10 +48,10 @@ struct Shared {
     opening: Arc<[u8]>,
     counters: Arc<Counters<Refusal>>,
     latest: Option<Taken>,
-    /// An immediate sample is requested, and is taken as soon as the rate limit allows. `wanted` wakes the server.
+    /// Whether an immediate sample is requested. It is taken as soon as the rate limit allows. `wanted` wakes the server.
     wants_one: bool,
     wanted: Rc<Notify>,
-    /// Wakes all connections: streams have a new sample, the limits changed, or the daemon shuts down.
+    /// Wakes all connections if streams have a new sample, the limits changed, or the daemon shuts down.
     news: watch::Sender<()>,
     is_ending: bool,
 }
@@ -64,7 +64,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves on a bound socket; without one, [`Self::serve`] only waits for the samples to end. `header` describes the host.
+    /// Creates a server for a socket that is already bound. Without a socket, [`Self::serve`] only waits until no more samples
+    /// are taken. `header` describes the host.
     pub fn new(
         listener: Option<UnixListener>,
         collection: Collection,
@@ -72,7 +73,8 @@ impl Server {
         limits: SocketConfig,
         counters: Arc<Counters<Refusal>>,
     ) -> Result<Self, WriteError> {
-        // If this fails, `Peer::of` sets the option for each client. Then a client that sends data before that is refused.
+        // If this fails, `Peer::of` sets the option for each client separately. Then a client that sends data before that time is
+        // refused.
         let _ = listener.as_ref().map(note_senders);
         let latest = collection.latest.clone();
         let shared = Shared {
@@ -93,7 +95,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Returns a function that sets new limits for new and connected clients.
+    /// Returns a function that sets new limits, which also apply to connected clients.
     pub fn limits(&self) -> impl Fn(SocketConfig) + use<> {
         let (shared, has_socket) = (self.shared.clone(), self.listener.is_some());
         move |limits| {
@@ -106,8 +108,8 @@ impl Server {
         }
     }
 
-    /// Serves until `stop`, or until no more samples can be taken, for the reason in the error. Needs a
-    /// [`LocalSet`](tokio::task::LocalSet).
+    /// Serves viewers until `stop`, or until no more samples can be taken. In that case the error is the reason. This function
+    /// needs a [`LocalSet`](tokio::task::LocalSet).
     pub async fn serve(mut self, stop: impl Future<Output = ()>) -> Result<(), String> {
         let mut stop = std::pin::pin!(stop);
         let mut clients = JoinSet::new();
@@ -130,7 +132,7 @@ impl Server {
                 }
                 accepted = accept(self.listener.as_ref()) => match accepted {
                     Ok((socket, _)) => self.admit(socket, &mut clients),
-                    // No file descriptor is available. The connected clients are still served.
+                    // The process has no free file descriptor. The clients that are connected are still served.
                     Err(_) => tokio::time::sleep(LEAST_GAP).await,
                 },
                 Some(_) = clients.join_next(), if !clients.is_empty() => {}
@@ -142,7 +144,7 @@ impl Server {
             shared.news.send_replace(());
         }
         let all_closed = async { while clients.join_next().await.is_some() {} };
-        // A client that does not read the last message in this time misses it.
+        // If a client does not read the last message in this time, it misses the message.
         let _ = tokio::time::timeout(END, all_closed).await;
         clients.shutdown().await;
         ending
@@ -160,7 +162,7 @@ impl Server {
 
     fn admit(&self, socket: UnixStream, clients: &mut JoinSet<()>) {
         let mut shared = self.shared.borrow_mut();
-        // An error means that the client has already closed the connection.
+        // An error here means that the client has already closed the connection.
         let Ok(peer) = Peer::of(&socket) else { return };
         let (limits, uid) = (shared.limits.clone(), peer.uid);
         let admitted = shared.clients.admit(uid, &limits, Instant::now());
@@ -177,7 +179,7 @@ impl Server {
             Err(refusal) => {
                 shared.counters.refuse(refusal);
                 if let Ok(word) = Outgoing::refusal(&Word::refused(refusal, limits.sentence(refusal))) {
-                    // Must not wait. The socket's buffer is empty, so the message fits.
+                    // This function must not wait. The message fits, because the socket's buffer is empty.
                     let _ = socket.try_write(&word);
                 }
             }
@@ -210,14 +212,14 @@ impl Shared {
         self.wanted.notify_one();
     }
 
-    /// Returns when an immediate sample may be taken, or `None` if none is requested.
+    /// Returns when an immediate sample may be taken. Returns `None` if no immediate sample is requested.
     fn may_be_taken(&self) -> Option<Instant> {
         let now = Instant::now();
         let gap = Duration::from_nanos(self.limits.shortest_interval).clamp(LEAST_GAP, MOST_GAP);
         self.wants_one.then(|| self.latest.as_ref().map_or(now, |latest| now.max(latest.at + gap)))
     }
 
-    /// Adds a viewer of these processes, or of everything if `pids` is empty.
+    /// Adds a viewer of these processes. If `pids` is empty, the viewer sees everything.
     fn join(&mut self, uid: u32, pids: &[u32], interval_ns: u64) -> Result<Cursor, Word> {
         if pids.is_empty() {
             check_interval(&self.streams, uid, interval_ns)?;
@@ -252,7 +254,7 @@ impl Shared {
         Ok(cursor)
     }
 
-    /// Removes a reader. Its processes are no longer followed if its follower has no other stream.
+    /// Removes a reader from its stream. If its follower has no other stream, the processes are no longer followed.
     fn leave(&mut self, uid: u32, cursor: &Cursor) {
         self.streams.leave(cursor, uid);
         self.collection.pace.ask_no_longer(cursor.kind.interval_ns);

@@ -1,4 +1,4 @@
-//! The user at the other end of a connection, as the kernel reports it.
+//! The user at the other end of a connection, as reported by the kernel.
 
 use std::{
     io::{self, IoSliceMut},
@@ -14,23 +14,24 @@ use rustix::net::{
 /// The user who connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Effective user id at the time of connecting.
+    /// The effective user id when the user connected.
     pub uid: u32,
-    /// Effective and supplementary groups at the time of connecting.
+    /// The effective and supplementary groups when the user connected.
     pub gids: Vec<u32>,
 }
 
 /// Maximum number of groups of a user (NGROUPS_MAX, since Linux 2.6.4).
 const MOST_GROUPS: usize = 65_536;
 
-/// Makes the kernel report the sender of all data. Connections inherit this option from a listening socket. Since Linux 6.16, the
-/// listening socket needs this option. Otherwise data that arrives before the connection is accepted has no sender.
+/// Makes the kernel report the sender of all data on a socket. A connection inherits this option from the listening socket. Since
+/// Linux 6.16, the option must be set on the listening socket. Otherwise data that arrives before the connection is accepted has
+/// no sender.
 pub fn note_senders(listener: impl AsFd) -> io::Result<()> {
     Ok(set_socket_passcred(listener, true)?)
 }
 
 impl Peer {
-    /// Reads the peer from the kernel. Also makes the kernel report the sender of all later data.
+    /// Reads the peer from the kernel. Also makes the kernel report the sender of all data from now on.
     pub fn of(socket: impl AsFd) -> io::Result<Self> {
         let socket = socket.as_fd();
         set_socket_passcred(socket, true)?;
@@ -64,8 +65,8 @@ fn groups(socket: i32) -> io::Result<Vec<u32>> {
     }
 }
 
-/// Reads data that has arrived, and the real user id of its sender. Returns `WouldBlock` if no data has arrived. If the client
-/// passes file descriptors, the kernel closes them, because the buffer has no space for them.
+/// Reads data that has already arrived, and the real user id of the sender of the data. Returns `WouldBlock` if no data has
+/// arrived. If the client passes file descriptors, the kernel closes them, because the call provides no buffer for them.
 pub fn receive(socket: impl AsFd, into: &mut [u8]) -> io::Result<(usize, Option<u32>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);

@@ -18,7 +18,7 @@ impl Collect for Nothing {
     fn follow(&mut self, _: Follower, _: &[u32]) {}
 }
 
-/// Returns a server without clients, and the directory of its socket.
+/// Returns a server without clients, and the directory that contains its socket.
 pub(super) fn server(limits: SocketConfig) -> (Server, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let listener = UnixListener::bind(folder.path().join("s.sock")).unwrap();
@@ -64,7 +64,7 @@ async fn only_root_and_viewers_may_connect() {
     assert!(!may(ALICE, &[]) && !may(ALICE, &[0, 61_100]));
 }
 
-/// Simulates a host on which thousands of cgroups are created and removed each second.
+/// Simulates a host on which thousands of cgroups are created and removed in each second.
 #[tokio::test]
 async fn a_viewer_with_an_interval_of_a_day_takes_bounded_memory() {
     let (server, _folder) = server(SocketConfig::default());
@@ -88,7 +88,7 @@ async fn a_viewer_with_an_interval_of_a_day_takes_bounded_memory() {
     assert!((2 << 20..12 << 20).contains(&bytes), "{bytes} bytes");
 }
 
-/// Returns a sample in which every follower follows all tasks.
+/// Returns a sample in which each follower follows all tasks.
 pub(super) fn taken(tasks: u32, number: u64) -> Taken {
     let sample = cgscope_made_up::host(tasks, 5, number);
     let followed = |serial| Followed { serial, followers: u64::MAX };
@@ -151,7 +151,7 @@ async fn the_memory_of_a_users_streams_is_limited_and_other_streams_continue() {
     assert!(word.sentence.contains("too much of the daemon's memory"), "{}", word.sentence);
     let is_served = |shared: &Shared, cursor| shared.streams.of(cursor).ended.is_none();
     assert!([&first, &second, &root, &other].iter().all(|cursor| is_served(&shared, cursor)));
-    // With a lower limit for all users together, each user keeps one stream.
+    // If the limit for all users together is lower, each user still keeps one stream.
     bound_memory(&mut shared.streams, MOST, 1);
     assert!([&first, &root, &other].iter().all(|cursor| is_served(&shared, cursor)));
     assert!(!is_served(&shared, &second));
@@ -170,6 +170,6 @@ async fn a_stream_holds_one_copy_of_its_rows_and_few_frames() {
     }
     assert_eq!(shared.streams.of(&cursor).behind(&cursor), 0);
     let bytes = shared.streams.going_on().map(|stream| stream.bytes()).sum::<usize>();
-    // The limit is the fixed size of a stream, and a reading with two references for each task.
+    // The limit is the fixed size of a stream plus the size of a reading with two references for each task.
     assert!(bytes < (1 << 20) + TASKS as usize * 850, "{bytes} bytes for {TASKS} tasks");
 }

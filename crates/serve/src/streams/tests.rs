@@ -144,7 +144,7 @@ fn a_stream_that_cannot_be_encoded_ends_with_a_reason_and_others_continue() {
     let following = StreamKind { follower: Follower::all().next(), interval_ns: SECOND };
     let [mut all, mut one] = [every(SECOND), following].map(|kind| join(&mut streams, kind));
     show(&mut streams, &taken(1, SECOND, true));
-    // The tasks are out of order, but nobody follows them.
+    // The tasks are in the wrong order, but no viewer follows them.
     let mut sample = cgscope_made_up::host(3, 1, 2);
     sample.tasks.reverse();
     let reading = Arc::new(Reading { sample, followed: Vec::new() });
@@ -158,17 +158,17 @@ fn a_stream_that_cannot_be_encoded_ends_with_a_reason_and_others_continue() {
     assert_eq!(word.refused, Some(Refusal::Failed));
     assert!(word.sentence.contains("not in the order of their serials"), "{}", word.sentence);
     assert!(streams.next(&mut all).is_none());
-    // A reader that joins after all other readers left gets a new stream.
+    // If a reader joins after all other readers have left, it gets a new stream.
     streams.leave(&all, 0);
     let mut again = join(&mut streams, every(SECOND));
     show(&mut streams, &taken(4, 4 * SECOND, true));
     assert_eq!(streams.next(&mut again).map(|shown| shown.number), Some(4));
 }
 
-/// Tasks as (serial, whether the task is followed, ns on a CPU), and cgroups in which other tasks exited.
+/// The tasks (serial, whether the task is followed, ns on a CPU), and the cgroups in which other tasks exited.
 type Second<'a> = (&'a [(u64, bool, u64)], &'a [u64]);
 
-/// Returns one sample a second, with all tasks in one cgroup. The task with serial N starts at N - 0.5 s.
+/// Returns samples, one for each second. All tasks are in one cgroup. The task with serial N starts at N - 0.5 s.
 fn seconds(samples: &[Second<'_>]) -> Vec<Taken> {
     let (mut before, mut ended) = (Reading::default(), Arc::<Ended>::default());
     let taken = |(number, (tasks, exited)): (u64, &Second<'_>)| {
@@ -202,7 +202,7 @@ fn seconds(samples: &[Second<'_>]) -> Vec<Taken> {
     (1..).zip(samples).map(taken).collect()
 }
 
-/// Returns how long each cgroup ran (ns), calculated from the samples that a reader receives.
+/// Returns how long each cgroup ran (ns), computed from the samples that a reader receives.
 fn ran(streams: &mut Streams, cursor: &mut Cursor) -> BTreeMap<Option<Arc<str>>, u64> {
     let mut bytes = Outgoing::opening(&Header::default()).unwrap();
     while let Some(shown) = streams.next(cursor) {
@@ -254,7 +254,7 @@ fn a_reader_that_skips_samples_still_gets_what_ended_in_them() {
     }
 }
 
-/// Records what three viewers receive: one sees every second, one sees every third second, and one follows some processes.
+/// Records what three viewers receive: one sees each second, one sees each third second, and one follows some processes.
 #[test]
 fn what_viewers_get_has_not_changed() {
     let follower = Follower::all().next().unwrap();

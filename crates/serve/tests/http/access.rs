@@ -1,4 +1,4 @@
-//! Tests of who may read if users are configured.
+//! Tests who may read pages if users are configured.
 
 use std::{fs, path::Path, time::Instant};
 
@@ -7,13 +7,13 @@ use cgscope_serve::http::{HttpConfig, HttpRefusal};
 
 use crate::support::{LONG, Server, anywhere, at, bind, get, say};
 
-/// A bcrypt cost with a check of about 10 ms.
+/// The bcrypt cost at which a check takes about 10 ms.
 const COST: u32 = 8;
 
-/// A bcrypt cost with a check of less than 1 ms.
+/// The bcrypt cost at which a check takes less than 1 ms.
 const CHEAP: u32 = 4;
 
-/// A bcrypt cost with a check that takes as long as a few hundred requests.
+/// The bcrypt cost at which a check takes as long as a few hundred requests.
 const DEAR: u32 = 11;
 
 fn basic(name: &str, password: &str) -> String {
@@ -104,7 +104,7 @@ async fn guessing_is_stopped_and_does_not_lock_out_verified_users() {
         assert_eq!(server.get("/metrics", &basic("a", "one")).await.status, 200);
         assert!(start.elapsed() < 3 * LONG, "{checked} were checked and {stopped} were not");
     }
-    // Five guesses at once, and one more every two seconds.
+    // There may be five guesses at once, and then one every two seconds.
     let most = 5 + start.elapsed().as_secs() / 2 + 1;
     assert!((5..=most).contains(&checked), "{checked} in {:?}", start.elapsed());
     server.wait_until("all counted", |server| server.refused(HttpRefusal::Guessing) == 20).await;

@@ -1,4 +1,4 @@
-//! Every unusable setting gives an error sentence that says what is wrong, what it prevents, and what to do.
+//! Tests that every unusable setting gives an error sentence. It says what is wrong, what this prevents, and what to do.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Hostile clients. After each attack, a well-behaved client still gets its page.
+//! Tests with hostile clients. After each attack, a well-behaved client still gets its page.
 
 use std::{
     collections::VecDeque,
@@ -22,7 +22,7 @@ use crate::support::{LONG, Server, answer, anywhere, ends, get, limited, say};
 
 const SHORT: Duration = Duration::from_millis(200);
 
-/// Returns all bytes that the server sends before the connection is closed or reset.
+/// Returns all bytes that the server sends until the connection is closed or reset.
 async fn rest(stream: &mut TcpStream) -> Vec<u8> {
     let mut all = Vec::new();
     let _ = timeout(LONG, stream.read_to_end(&mut all)).await.expect("an end in time");
@@ -41,7 +41,7 @@ async fn a_request_that_is_too_long_or_has_too_many_headers_is_refused() {
     let endless = get("/metrics", &"X: x\r\n".repeat(65));
     for (refused, request) in [long_path, long_header, endless].iter().enumerate() {
         let mut stream = server.connect().await;
-        // The server may close the connection before everything is written.
+        // The server may close the connection before the client has written everything.
         let _ = stream.write_all(request.as_bytes()).await;
         let said = String::from_utf8(rest(&mut stream).await).unwrap();
         assert!(said.starts_with("HTTP/1.1 431") || said.starts_with("HTTP/1.1 414"), "{said:?}");
@@ -109,7 +109,8 @@ async fn an_answer_that_is_read_slowly_or_not_at_all_is_ended() {
     let (_deaf, mut sips) = (slow().await, slow().await);
     let start = Instant::now();
     let mut piece = [0; 512];
-    // Ends soon after the server disconnects: the server's unsent data is dropped, and the client's own buffer is small.
+    // The loop ends soon after the server disconnects, because the server drops its unsent data and the client's own buffer is
+    // small.
     while sips.read(&mut piece).await.is_ok_and(|bytes| bytes > 0) {
         assert!(start.elapsed() < LONG, "a slow reader is still served");
         sleep(SHORT / 20).await;
@@ -129,7 +130,7 @@ async fn slow_readers_hold_few_pages_and_lose_them_to_new_requests() {
         stream.write_all(get("/metrics", &format!("Accept: {n}\r\n")).as_bytes()).await.unwrap();
         deaf.push(stream);
     }
-    // There is memory for three pages. Each further page displaces a slow reader and its page.
+    // There is enough memory for three pages. Each further page displaces a slow reader and its page.
     let page = server.get("/metrics", "").await;
     assert_eq!((page.status, page.body.len()), (200, 8_000_000));
     server.wait_until("all made", |server| server.made.load(SeqCst) == 13).await;
@@ -184,7 +185,7 @@ async fn clients_being_answered_keep_their_places_and_another_is_refused() {
     let mut waiting = Vec::new();
     for n in 0..4 {
         let mut stream = server.connect().await;
-        // There are two different pages, made one after the other. The clients of both pages must get them.
+        // There are two different pages, made one after the other. The clients of both pages must get their pages.
         stream.write_all(get("/metrics", &format!("Accept: {}\r\n", n % 2)).as_bytes()).await.unwrap();
         waiting.push(stream);
     }
@@ -195,7 +196,7 @@ async fn clients_being_answered_keep_their_places_and_another_is_refused() {
     let refused = answer(&mut fifth, false).await.unwrap();
     assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
     assert_eq!(server.refused(HttpRefusal::Full), 1);
-    // A health probe gets its answer even now.
+    // Even now, a health probe gets its answer.
     let mut probe = server.connect().await;
     probe.write_all(get("/-/healthy", "").as_bytes()).await.unwrap();
     assert_eq!(answer(&mut probe, false).await.unwrap().status, 200);

@@ -1,4 +1,4 @@
-//! Tests of the HTTP server from the view of a client, with real sockets.
+//! Tests of the HTTP server with real sockets, from the client's side.
 
 mod access;
 mod binding;

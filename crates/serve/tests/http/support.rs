@@ -1,4 +1,4 @@
-//! A server with its own page, and a client that sends exactly the given bytes.
+//! A server with a page of its own, and a client that sends exactly the given bytes.
 
 use std::{
     net::SocketAddr,
@@ -19,7 +19,7 @@ use tokio::{
 
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// A time limit that exceeds the time of any answer in these tests.
+/// A time limit that no answer in these tests reaches.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 
 pub(crate) struct Server {
@@ -87,7 +87,7 @@ where
 }
 
 impl Server {
-    /// Starts a server. Its page shows the `Accept` header, and has `page_bytes` bytes.
+    /// Starts a server. The page shows the `Accept` header, and has a size of `page_bytes` bytes.
     pub(crate) fn start(config: &HttpConfig, page_bytes: usize) -> Self {
         let made = Arc::new(AtomicUsize::new(0));
         let counted = made.clone();
@@ -124,7 +124,7 @@ impl Server {
         self.http.counters.refused(refusal)
     }
 
-    /// Waits for a counter, because the server may count after the client has its answer.
+    /// Waits for a counter, because the server may increase it after the client has received its answer.
     pub(crate) async fn wait_until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
         for _ in 0..2_000 {
             if holds(self) {
@@ -169,7 +169,7 @@ where
     answer(stream, request.starts_with("HEAD")).await.expect("an answer")
 }
 
-/// Returns the next answer, or `None` if the connection ended first.
+/// Returns the next answer. Returns `None` if the connection ended before.
 pub(crate) async fn answer<S: AsyncRead + Unpin>(stream: &mut S, is_to_head: bool) -> Option<Answer> {
     timeout(LONG, read(stream, is_to_head)).await.expect("an answer or an end in time")
 }

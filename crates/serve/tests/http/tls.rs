@@ -117,7 +117,7 @@ async fn a_handshake_that_stalls_is_ended() {
     let mut silent = server.connect().await;
     assert!(ends(&mut silent).await);
     let mut half = server.connect().await;
-    // The header of a TLS record of 512 bytes, without the rest of the record.
+    // The header of a TLS record of 512 bytes. The rest of the record is missing.
     half.write_all(&[0x16, 3, 1, 2, 0, 1]).await.unwrap();
     assert!(ends(&mut half).await);
     assert_eq!(server.refused(HttpRefusal::Slow), 2);

@@ -1,4 +1,4 @@
-//! Tests of the viewers' socket, with generated samples.
+//! Tests of the socket for viewers, with generated samples.
 
 use std::{
     io::{Read, Write},
@@ -92,8 +92,8 @@ fn every(ms: u64) -> Request {
     Request::every(ms * 1_000_000)
 }
 
-/// Ends a test that hangs. Not a performance requirement: an unoptimised daemon sends 200 KiB of samples in 2 s, but takes more
-/// than a minute while a compiler runs.
+/// The time after which a test that hangs is ended. This is not a performance requirement: an unoptimised daemon sends 200 KiB of
+/// samples in 2 s, but takes more than a minute while a compiler runs.
 const HANGS: Duration = Duration::from_secs(300);
 
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -176,14 +176,14 @@ fn a_client_that_reads_nothing_is_disconnected_and_delays_nobody() {
     while daemon.counters.refused(Refusal::TooSlow) == 0 {
         let event = good.receive();
         let is_served = match &event {
-            // On a slow machine, the viewer may lose samples.
+            // If the machine is slow, the viewer may lose samples.
             Some(Message::Word(word)) => word.refused.is_none(),
             event => matches!(event, Some(Message::Sample(_))),
         };
         assert!(is_served, "{event:?}");
         assert!(begun.elapsed() < HANGS, "the slow one is still there");
     }
-    // A client that sends nothing has the same time limit.
+    // The same time limit applies to a client that sends nothing.
     let mut silent = UnixStream::connect(&daemon.path).unwrap();
     let mut answer = String::new();
     silent.set_read_timeout(Some(HANGS)).unwrap();
@@ -244,7 +244,7 @@ fn the_shutdown_does_not_wait_for_clients_that_do_not_read() {
     let mut deaf = UnixStream::connect(&daemon.path).unwrap();
     deaf.write_all(&every(60_000).line()).unwrap();
     while !matches!(good.receive(), Some(Message::Sample(_))) {}
-    // The daemon has sent part of a frame, and the rest does not fit into the socket's buffer.
+    // The daemon has sent a part of a frame, and the rest does not fit into the socket's buffer.
     deaf.read_exact(&mut [0; 100_000]).unwrap();
     let begun = Instant::now();
     assert_eq!(daemon.end(), Ok(()));

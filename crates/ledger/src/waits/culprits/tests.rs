@@ -16,7 +16,7 @@ use crate::{
 const TABLE: u32 = 1;
 const HISTORY: u32 = 2;
 
-/// Charges `who` for slice number 5 of the history.
+/// Charges `who`, which ran in slice number 5 of the history.
 fn charge(who: u64, ns: u64, clock_ns: u64, kind: u32) {
     let place = Place { cpu: TABLE, history: HISTORY, number: 5 };
     enter::<Simulated>(10, who, ns, clock_ns, place.packed(kind));
@@ -38,7 +38,7 @@ fn a_place_keeps_its_parts() {
     }
 }
 
-/// Two members of a pair may differ in the same bits.
+/// Victim and culprit may differ in the same bits, which must not cancel out.
 #[test]
 fn a_pair_is_found_only_if_all_of_it_is_the_same() {
     let _maps = Maps::new(true);
@@ -95,7 +95,7 @@ fn a_task_is_blamed_by_the_slice_in_which_it_ran_but_not_for_a_quota() {
     let slice = Simulated::ring(HISTORY).expect("a CPU").slice(5);
     (slice.tid, slice.comm) = (77, *b"worker\0\0\0\0\0\0\0\0\0\0");
     charge(20, 7, 100, kind::RAN);
-    // The slice now belongs to another task.
+    // The slice now describes another task.
     slice.tid = 78;
     charge(20, 1, 200, kind::RAN);
     charge(20, 3, 400, kind::LIMITED);
@@ -103,14 +103,14 @@ fn a_task_is_blamed_by_the_slice_in_which_it_ran_but_not_for_a_quota() {
     assert_eq!(found, [(0, 0, 3), (77, b'w', 7), (78, b'w', 1)].into());
 }
 
-/// Returns the culprits whose first entry is `first`.
+/// Returns culprits whose pairs all have their first entry at the index `first`.
 fn beside(first: usize) -> impl Iterator<Item = u64> {
     (20..).filter(move |who| place_of(10, *who, 0) == first)
 }
 
 #[test]
 fn a_pair_that_finds_no_entry_replaces_the_one_charged_longest_ago() {
-    // The entries are a ring: the first ones follow the last ones.
+    // The last entries are followed by the first entries.
     for first in [100, PAIRS - 3] {
         for (since_ns, is_lost) in [(101, false), (100, true)] {
             let _maps = Maps::new(true);
@@ -120,7 +120,7 @@ fn a_pair_that_finds_no_entry_replaces_the_one_charged_longest_ago() {
                 charge(*who, 1, 100 + at as u64, kind::LIMITED);
             }
             assert_eq!(pairs().len(), PROBES);
-            // Now the second pair is the oldest.
+            // Now the second pair was charged longest ago.
             charge(culprits[0], 1, 200, kind::LIMITED);
             charge(culprits[PROBES], 4, 300, kind::LIMITED);
             let found: BTreeSet<_> =
@@ -128,7 +128,7 @@ fn a_pair_that_finds_no_entry_replaces_the_one_charged_longest_ago() {
             let second = if is_lost { (culprits[1], 1, 101) } else { (culprits[PROBES], 4, 300) };
             let kept = (2..PROBES).map(|at| (culprits[at], 1, 100 + at as u64));
             assert_eq!(found, kept.chain([(culprits[0], 2, 100), second]).collect());
-            // The victim has no entry in which the pair could be kept.
+            // The victim has no entry in the table of exited tasks, so the pair cannot be stored there.
             assert_eq!(Maps::losses().contains_key(Loss::CulpritForgotten.name()), is_lost);
         }
     }
@@ -144,7 +144,7 @@ fn a_pair_that_finds_no_entry_is_kept_with_its_victim() {
     maps.make_place(10);
     let culprits: Vec<u64> = beside(100).take(PROBES + KEPT + 1).collect();
     culprits[..PROBES].iter().for_each(|who| charge(*who, 1, 100, kind::RAN));
-    // Four culprits that ran find an entry. The other five have no name.
+    // Four of the culprits that ran get an entry. The time of the other five is stored without a name.
     for (at, who) in culprits[PROBES..].iter().enumerate() {
         charge(*who, 10 + at as u64, 200 + at as u64, kind::RAN);
         charge(*who, 5, 300, kind::RAN);
@@ -164,7 +164,7 @@ fn a_pair_that_finds_no_entry_is_kept_with_its_victim() {
         2 * (KEPT as u64 + 1) + 1,
         "the reader sees each"
     );
-    // User space has read the pairs that were not charged since then, so a new pair may replace them.
+    // User space has read all pairs that were not charged since then, so a new pair may replace them.
     Maps::keep_since(301);
     charge(beside(100).nth(100).expect("a culprit"), 7, 500, kind::RAN);
     assert_eq!((kept(10).pairs[0].ns, pairs().iter().filter(|pair| pair.ns == 7).count()), (15, 1));
@@ -186,7 +186,8 @@ fn a_locked_victim_keeps_the_time_without_a_name() {
     assert_eq!((kept(10).unnamed_ns, kept(10).pairs[0].ns, kept(10).lock), ([7, 9], 7, 0));
 }
 
-/// Charges some lasting victims among many short-lived ones. The readings work as in user space: a sum counts from its start.
+/// Charges some permanent victims among many short-lived victims. Readings are processed as in user space: the sum of a pair
+/// counts from the time when the pair got its entry.
 #[test]
 fn in_a_storm_of_cgroups_each_charge_is_named_or_counted_once() {
     let (mut named, mut unnamed) = (0, 0);
@@ -247,7 +248,7 @@ fn in_a_storm_of_cgroups_each_charge_is_named_or_counted_once() {
     assert!(named > unnamed && unnamed > 0, "{named} {unnamed}");
 }
 
-/// Without this, pairs would evict each other in a table that is mostly empty.
+/// Otherwise pairs would evict each other from a table that is mostly empty.
 #[test]
 fn pairs_that_differ_in_one_number_get_different_entries() {
     for culprit in [20, KERNEL] {

@@ -7,23 +7,23 @@ use proptest::prelude::*;
 use super::*;
 
 pub(crate) fn empty() -> Box<Ring> {
-    // SAFETY: the type holds only integers. The kernel's map also starts with zeroes.
+    // SAFETY: the type contains only integers. The kernel's map is also filled with zeroes at first.
     unsafe { Box::<Ring>::new_zeroed().assume_init() }
 }
 
-/// Who ran on the CPU, and how long, ns.
+/// Who ran on the CPU, and for how long, ns.
 pub(crate) type Run = (u64, u64);
 
-/// The time at which schedules begin, ns. It is not 0, because 0 means no time.
+/// The time at which schedules begin, ns. The time must not be 0, because 0 means that no time is set.
 pub(crate) const BEGIN_NS: u64 = 1_000;
 
-/// Runs each of `runs` on the CPU in turn. Returns when the last run ends.
+/// Runs each of `runs` on the CPU in turn. Returns the time when the last run ends.
 pub(crate) fn run(ring: &mut Ring, runs: &[Run]) -> u64 {
     let runs: Vec<_> = runs.iter().map(|run| (*run, Taken::default())).collect();
     run_interrupted(ring, &runs)
 }
 
-/// Like [`run`], with time in which no task ran.
+/// Does the same as [`run`], with time in which no task ran.
 pub(crate) fn run_interrupted(ring: &mut Ring, runs: &[(Run, Taken)]) -> u64 {
     let (mut clock_ns, mut sums) = (BEGIN_NS, Taken::default());
     for ((who, ns), taken) in runs {
@@ -37,7 +37,7 @@ pub(crate) fn run_interrupted(ring: &mut Ring, runs: &[(Run, Taken)]) -> u64 {
     clock_ns
 }
 
-/// Generates runs. Interrupts and the hypervisor take between none and all of their time.
+/// Generates runs. Interrupts and the hypervisor take a random part of each run.
 pub(crate) fn interrupted(parties: u64, most: usize) -> impl Strategy<Value = Vec<(Run, Taken)>> {
     let parts = prop::collection::vec((0u64..5, 0u64..5), most);
     (schedules(parties, most), parts).prop_map(|(runs, parts)| {
@@ -62,7 +62,7 @@ fn summed(ring: &Ring, who: u64) -> u64 {
     ring.blocks.iter().map(places).sum()
 }
 
-/// Returns how long `who` had the CPU until `until_ns`: the plain reference.
+/// Returns how long `who` had the CPU until `until_ns`, computed directly from the runs.
 fn ran(runs: &[Run], who: u64, until_ns: u64) -> u64 {
     let mut clock_ns = BEGIN_NS;
     let mut sum = 0;
@@ -81,24 +81,25 @@ fn a_slice_that_kernel_threads_interrupt_is_in_its_block_once() {
     let (a, b) = (1, 2);
     let mut runs = Vec::new();
     for _ in 0..32 {
-        // Each turn lasts 4 ms. Every 400 us the kernel interrupts `a` for 40 us.
+        // Each run of a cgroup lasts 4 ms. A kernel thread interrupts `a` every 400 us for 40 us.
         runs.extend([(a, 360_000), (KERNEL, 40_000)].repeat(10));
         runs.push((b, 4_000_000));
     }
-    // Adds enough runs that all runs above are in blocks.
+    // Add enough runs to move all runs above into blocks.
     runs.extend([(a, 1), (b, 1)].repeat(64));
     let mut ring = empty();
     run(&mut ring, &runs);
     let until_ns = ring.slice(ring.summed).since_ns;
     assert_eq!(summed(&ring, a), ran(&runs, a, until_ns));
     assert_eq!(summed(&ring, b), ran(&runs, b, until_ns));
-    // After the last interruption of each turn, another cgroup runs, so the interruption has a slice of its own.
+    // After the last kernel thread of each run, another cgroup runs, so this kernel thread has its own slice.
     assert_eq!(summed(&ring, KERNEL), 32 * 40_000);
     assert_eq!(ring.blocks.iter().map(|block| block.kernel_ns).sum::<u64>(), 32 * 9 * 40_000);
 }
 
 proptest! {
-    /// If no block has more parties than entries, blocks hold exactly the run times, except for slices that may still change.
+    /// As long as no block has more parties than entries, the blocks contain the exact run times, except for slices that may
+    /// still change.
     #[test]
     fn blocks_are_what_a_plain_sum_over_the_schedule_is(runs in schedules(6, 3_000)) {
         let mut ring = empty();
@@ -112,7 +113,7 @@ proptest! {
         prop_assert_eq!(summed(&ring, KERNEL) + folded, ran(&runs, KERNEL, first));
     }
 
-    /// No block holds more than its time, no matter how many parties take turns.
+    /// The times in a block never exceed the length of the block, no matter how many parties take turns.
     #[test]
     fn no_block_has_more_than_its_time(runs in schedules(20, 3_000)) {
         let mut ring = empty();
@@ -128,7 +129,7 @@ proptest! {
         }
     }
 
-    /// Time that is taken from a party is in the block's sums, but not in the party's time.
+    /// Interrupt time and stolen time are in the block's sums, and not in the time of the party that ran.
     #[test]
     fn blocks_and_sums_keep_time_apart_in_which_no_task_ran(runs in interrupted(4, 2_000)) {
         let mut ring = empty();
@@ -157,13 +158,13 @@ proptest! {
     fn the_sums_of_the_kernel_and_of_nobody_are_those_of_the_schedule(runs in schedules(3, 500)) {
         let mut ring = empty();
         run(&mut ring, &runs);
-        // The sums include folded kernel threads and the idle time before them, but not the unfinished slice.
+        // The sums include merged kernel threads and the idle time before these threads, but not the unfinished slice.
         prop_assert_eq!(ring.idle_ns, ran(&runs, IDLE, ring.counted_ns));
         prop_assert_eq!(ring.kernel_ns, ran(&runs, KERNEL, ring.counted_ns));
     }
 }
 
-/// Without this, the difference would be about 2^64, and the whole slice would count as stolen.
+/// Otherwise the difference would be about 2^64, and the whole slice would count as stolen.
 #[test]
 fn sums_of_stolen_time_that_begin_again_count_nothing() {
     let mut ring = empty();
@@ -183,7 +184,7 @@ fn the_sums_of_a_cpu_include_the_unfinished_run_of_a_kernel_thread_and_of_nobody
     assert_eq!(ring.sums_until(1_700), (700, 0));
     ring.push(IDLE, 2_000, |_| {});
     assert_eq!(ring.sums_until(2_300), (1_000, 300));
-    // Without a clock, the caller must add the time when a task was queued.
+    // If the clock is unknown, the caller must add the time when the task was queued.
     assert_eq!(ring.sums_until(0).1.wrapping_add(2_300), 300);
     ring.push(7, 3_000, |_| {});
     assert_eq!(ring.sums_until(9_000), (1_000, 1_000));

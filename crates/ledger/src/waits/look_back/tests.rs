@@ -13,7 +13,7 @@ use crate::{
     waits::tests::host::{Maps, Simulated},
 };
 
-/// Sums of charges by who ran.
+/// Sums of the charges, by who ran.
 #[derive(Default)]
 struct Charges(BTreeMap<u64, u64>);
 
@@ -25,7 +25,7 @@ impl Charge for Charges {
 
 const ALL_STEPS: u64 = (LOOK_BACK + STEPS_OF_BLOCKS) as u64;
 
-/// Walks over `[from_ns, to_ns]` as the hook does.
+/// Walks over `[from_ns, to_ns]` in the same way as the hook.
 fn walked(ring: &mut Ring, victim: u64, from_ns: u64, to_ns: u64, steps: u64) -> (Walk, Charges, bool) {
     let mut walk = Walk { from_ns, to_ns, victim, steps_left: steps, ..Walk::default() };
     let mut charges = Charges::default();
@@ -46,7 +46,7 @@ fn walked(ring: &mut Ring, victim: u64, from_ns: u64, to_ns: u64, steps: u64) ->
     (walk, charges, is_cut)
 }
 
-/// Splits the span run by run, and sums up who ran. This is the plain reference.
+/// Splits the span directly, run by run, and returns the sum for each party.
 fn split(runs: &[Run], victim: u64, from_ns: u64, to_ns: u64) -> (ByCause, BTreeMap<u64, u64>) {
     let (mut parts, mut ran) = (ByCause::default(), BTreeMap::new());
     let mut clock_ns = BEGIN_NS;
@@ -60,7 +60,7 @@ fn split(runs: &[Run], victim: u64, from_ns: u64, to_ns: u64) -> (ByCause, BTree
     (parts, ran)
 }
 
-/// Splits the span run by run. Interrupts and stolen time are at the end of their run.
+/// Splits the span directly, run by run. Interrupt time and stolen time are at the end of their run.
 fn split_interrupted(runs: &[(Run, Taken)], victim: u64, from_ns: u64, to_ns: u64) -> ByCause {
     let mut parts = ByCause::default();
     let mut clock_ns = BEGIN_NS;
@@ -84,7 +84,7 @@ fn begin_of(runs: &[Run], at: usize) -> u64 {
 }
 
 proptest! {
-    /// Within slices, every part is exact, unless the wait begins within a slice that includes folded kernel threads.
+    /// Over slices, every part is exact, unless the wait begins within a slice that includes merged kernel threads.
     #[test]
     fn a_wait_within_the_slices_is_split_as_by_the_reference(
         runs in schedules(4, 300), victim in 1u64..6, at in any::<prop::sample::Index>(),
@@ -105,8 +105,8 @@ proptest! {
         }
     }
 
-    /// Interrupts and stolen time are causes of their own. Their parts are exact if the wait begins with a slice. Otherwise they
-    /// differ by less than that slice, because nobody knows at which time in the slice they happened.
+    /// Interrupts and stolen time are separate causes. Their parts are exact if the wait begins with a slice. Otherwise the
+    /// difference is less than the length of that slice, because it is unknown when in the slice they happened.
     #[test]
     fn interrupts_and_stolen_time_are_split_as_by_the_reference(
         runs in interrupted(4, 300), victim in 1u64..6, at in any::<prop::sample::Index>(), later in 0u64..1_000_000,
@@ -130,7 +130,8 @@ proptest! {
         }
     }
 
-    /// Over blocks, every part is exact if the wait begins with a block. Otherwise it differs by less than that block.
+    /// Over blocks, every part is exact if the wait begins with a block. Otherwise the difference is less than the length of that
+    /// block.
     #[test]
     fn a_wait_that_reaches_into_blocks_is_split_as_by_the_reference(
         runs in schedules(6, 6_000), victim in 1u64..8, at in any::<prop::sample::Index>(),
@@ -146,7 +147,7 @@ proptest! {
         let begin_ns = begins[after - 1];
         let end_ns = begins.get(after).copied().unwrap_or(to_ns);
         for (from_ns, off_ns) in [(begin_ns, 0), (anywhere_ns, end_ns - begin_ns)] {
-            // The start of block 0 is unknown, because no slice precedes it.
+            // The start of block 0 is unknown, because block 0 has no slice before it.
             prop_assume!(from_ns != BEGIN_NS);
             let (walk, charges, is_cut) = walked(&mut ring, victim, from_ns, to_ns, ALL_STEPS);
             let (parts, ran) = split(&runs, victim, from_ns, to_ns);
@@ -162,7 +163,7 @@ proptest! {
         }
     }
 
-    /// With any number of steps, the parts sum to the wait, and the missing part is unattributed.
+    /// With any number of steps, the parts sum to the wait, and what the walk did not reach is unattributed.
     #[test]
     fn a_walk_that_is_cut_short_still_sums_up(runs in schedules(9, 3_000), steps in 0u64..3_000) {
         prop_assume!(!runs.is_empty());
@@ -180,7 +181,7 @@ proptest! {
     }
 }
 
-/// Time, ns, that folded kernel threads can move between parts in a block that only partly belongs to the wait.
+/// Maximum time that merged kernel threads can move between parts, if only a part of a block belongs to the wait, ns.
 const FOLDED_NS: u64 = 64 * 50_000;
 
 #[test]
@@ -189,7 +190,7 @@ fn a_cpu_on_which_hundreds_of_cgroups_take_turns_stops_looking_back() {
     let mut ring = empty();
     let end_ns = run(&mut ring, &turns);
     let mut budget = Budget::default();
-    // Every 2 us a wait behind 599 other cgroups ends. That soon uses up all saved steps.
+    // Every 2 us, a wait ends during which 599 other cgroups ran. Such waits soon use up all saved steps.
     let mut steps = Vec::new();
     for switch in 0..1_000 {
         let clock_ns = end_ns + switch * 2_000;
@@ -201,7 +202,7 @@ fn a_cpu_on_which_hundreds_of_cgroups_take_turns_stops_looking_back() {
     assert!(steps[0] > 350, "an ordinary host looks back as far as it must: {steps:?}");
     assert!(steps[..10].iter().sum::<u64>() <= ALL_STEPS + 10 * (FREE_STEPS + 1), "{steps:?}");
     assert!(steps[100..].iter().all(|steps| *steps <= FREE_STEPS + 1), "{steps:?}");
-    // After one second, all steps are saved again.
+    // After one second without waits, all steps are saved again.
     assert_eq!(budget.steps(end_ns + 1_000_000_000), ALL_STEPS + FREE_STEPS);
 }
 
@@ -210,7 +211,7 @@ fn the_hook_pays_for_its_steps_and_a_reader_does_not() {
     let _maps = Maps::new(true);
     let turns: Vec<Run> = (0..4_000).map(|turn| (1 + turn % 6, 2_000)).collect();
     let end_ns = run(Simulated::ring(0).expect("a CPU"), &turns);
-    // The wait begins with a block, so that it can be explained completely.
+    // The wait begins at the start of a block, so the walk can explain all of it.
     let from_ns = begin_of(&turns, 31 * BLOCK - 1);
     let unexplained_ns = |which, charging| {
         let work = Simulated::work(which).expect("its memory");
@@ -228,7 +229,7 @@ fn the_hook_pays_for_its_steps_and_a_reader_does_not() {
     assert_eq!(Maps::losses().get(Loss::LookBackCut.name()), Some(&cut));
 }
 
-/// So a block with few parties costs as much as a full one, and the number of blocks that a walk reaches is known.
+/// So a block with few parties takes as many steps as a full block, and the number of blocks that a walk can reach is known.
 #[test]
 fn a_block_costs_a_step_for_each_entry_one_to_enter_it_and_one_to_leave_it() {
     let turns: Vec<Run> = (0..4_000).map(|turn| (1 + turn % 6, 2_000)).collect();
@@ -241,7 +242,8 @@ fn a_block_costs_a_step_for_each_entry_one_to_enter_it_and_one_to_leave_it() {
     assert_eq!(steps_since(31) - steps_since(32), 1 + PARTIES as u64 + 1);
 }
 
-/// In a part of a block, each party gets the same fraction: the best guess, because nobody knows when in the block it ran.
+/// If only a part of a block is needed, each party gets the same fraction of its time, because it is unknown when in the block
+/// the party ran.
 #[test]
 fn a_wait_that_begins_within_a_block_has_a_share_of_each_of_its_parties() {
     const TURN_NS: u64 = 2_000;

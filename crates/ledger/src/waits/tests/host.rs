@@ -22,17 +22,17 @@ use crate::{
 use super::kernel::ROOT;
 
 pub(super) const CPUS: usize = 3;
-/// From this id on, each cgroup is the child of the cgroup with the previous id. Other cgroups are children of the root.
+/// A cgroup with this id or a larger one is the child of the cgroup with the previous id. Other cgroups are children of the root.
 pub(crate) const NESTED: u64 = 1_000_001;
 
-/// Factor of the old cgroup's id in the handle of a task that moves to another cgroup.
+/// In the handle of a task that moves to another cgroup, the id of the old cgroup is multiplied by this factor.
 pub(crate) const MOVING: u64 = 1 << 32;
 
 /// The id of a cgroup that no schedule uses.
 const STRANGER: u64 = u64::MAX - 1;
 
-/// Pointers to the maps of the schedule that runs on this thread. The pointers come from boxes of [`Maps`]. As in the kernel,
-/// each call yields a reference to a map, and the ledger never uses two references to one entry at the same time.
+/// Pointers to the maps of the schedule that runs on this thread. Each pointer comes from a box of [`Maps`]. As in the kernel,
+/// each call returns a reference to a map, and the ledger never uses two references to the same entry at once.
 struct Pointers {
     rings: Vec<*mut Ring>,
     pairs: Vec<*mut Pairs>,
@@ -42,7 +42,7 @@ struct Pointers {
     work: [*mut Work; 2],
     throttles_tasks: bool,
     blames_tasks: bool,
-    /// Since when used entries keep their place, ns.
+    /// Entries that were used after this time must not be replaced, ns.
     kept_since_ns: u64,
     is_crowded: bool,
     losses: BTreeMap<&'static str, u64>,
@@ -105,7 +105,7 @@ impl Maps {
         MAPS.with_borrow_mut(|maps| maps.blames_tasks = true);
     }
 
-    /// Makes all entries that were used since this time keep their place from now on.
+    /// From now on, no entry that was used until now may be replaced.
     pub(crate) fn keep_since(since_ns: u64) {
         MAPS.with_borrow_mut(|maps| maps.kept_since_ns = since_ns);
     }
@@ -116,7 +116,8 @@ impl Maps {
         assert!(before.is_none(), "it has one already");
     }
 
-    /// Fills the tables of culprits with pairs that keep their entries. Each victim gets an entry in the table of exited tasks.
+    /// Fills the tables of culprits with pairs that must not be replaced. Each victim also gets an entry in the table of exited
+    /// tasks.
     pub(super) fn crowd(&self) {
         for pairs in &self.pairs {
             let stranger = Pair { victim: STRANGER, kind: kind::RAN, last_ns: u64::MAX, ..Pair::default() };
@@ -333,7 +334,7 @@ pub(crate) struct Facts {
     pub(super) cpu: u32,
     pub(super) clock_ns: u64,
     pub(super) cgroup: u64,
-    /// Id of the cgroup to which the task moves, while it still has the queue of `cgroup`; 0: it does not move.
+    /// Id of the cgroup to which the task is moving while it still has the queue of `cgroup`; 0 if it is not moving.
     pub(super) bound_for: u64,
     pub(super) is_real_time: bool,
     pub(super) is_deadline: bool,
@@ -345,13 +346,15 @@ pub(crate) struct Facts {
     pub(super) is_on_queue: bool,
     /// Whether no other task waits on the task's run queue.
     pub(super) is_alone: bool,
-    /// For each CPU, the queue of the task's group: the sum of past throttled phases, and the start of the current one or 0.
+    /// The queue of the task's group on each CPU: the total of its past throttled phases, and the start of the current phase or
+    /// 0.
     pub(super) queues: [(u64, u64); CPUS],
-    /// A throttled queue that the task has left: its group, the sum of past throttled phases, and the start of the current one.
+    /// A throttled queue that the task has left: its group, the total of past throttled phases, and the start of the current
+    /// phase.
     pub(super) left_queue: (u64, u64, u64),
-    /// Whether the queue on each CPU is throttled although its clock stands still.
+    /// For each CPU, whether the queue is throttled although its clock stands still.
     pub(super) stopped: [bool; CPUS],
-    /// How long the task's group has run on each CPU, ns.
+    /// How long the task's group has run, ns, on each CPU.
     pub(super) group_ran_ns: [u64; CPUS],
 }
 
@@ -371,7 +374,8 @@ impl Facts {
         Self { cgroup, group_ran_ns: [group_ran_ns; CPUS], ..Self::default() }
     }
 
-    /// Creates a task that has waited on CPU 1 since 500 ns. Its queue was throttled for 100 ns, and then again from 450 ns on.
+    /// Creates a task that has waited on CPU 1 since 500 ns. Its queue was throttled for 100 ns, and has been throttled again
+    /// since 450 ns.
     pub(crate) fn throttled() -> Self {
         let mut task = Self { switches: 7, last_queued_ns: 500, cpu: 1, cgroup: 3, ..Self::default() };
         task.queues[1] = (100, 450);

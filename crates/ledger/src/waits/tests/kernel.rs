@@ -1,5 +1,5 @@
-//! A simulated scheduler. It keeps the kernel's data about tasks (`sched_info`) and calls the ledger where the kernel calls the
-//! hooks. The clocks of its CPUs are hours apart.
+//! A simulated scheduler. It maintains the kernel's data about tasks (`sched_info`), and calls the ledger wherever the kernel
+//! calls the hooks. The clocks of the simulated CPUs differ by hours.
 
 extern crate std;
 
@@ -23,13 +23,13 @@ use crate::history::{IDLE, KERNEL};
 const TASKS: usize = 9;
 /// The root cgroup, which has no quota.
 pub(super) const ROOT: u64 = 1;
-/// The initial ids of the cgroups. An id that replaces another is larger by the length of this array.
+/// The initial ids of the cgroups. When a cgroup is replaced, the new id is larger by the length of this array.
 const CGROUPS: [u64; 4] = [ROOT, 2, 3, 4];
-/// The task that [`Kernel::starves_one`] lets starve.
+/// The task that starves if [`Kernel::starves_one`] is set.
 const STARVED: usize = 2;
 const HOUR_NS: u64 = 3_600_000_000_000;
 
-/// The kernel's reaction to an exhausted quota.
+/// What the kernel does when a quota runs out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Flavour {
     /// The kernel takes tasks off a CPU one by one (Linux 6.18).
@@ -38,7 +38,7 @@ pub(super) enum Flavour {
     ThrottlesQueues,
 }
 
-/// Returns the index of a cgroup among those that exist.
+/// Returns the index of a cgroup among those that exist now.
 fn place(cgroup: u64) -> usize {
     (cgroup as usize - 1) % CGROUPS.len()
 }
@@ -53,27 +53,28 @@ pub(super) struct Kernel {
     flavour: Flavour,
     pub(super) misses_moves: bool,
     pub(super) has_bpf_scheduler: bool,
-    /// One task waits until it has missed this many chances, on average; 0: no task starves.
+    /// The starving task runs only after it was passed over this many times, on average; 0 if no task starves.
     pub(super) starves_one: u64,
-    /// The starving task has no throttled time and keeps its cgroup, so a CPU's sums explain the part older than its history.
+    /// The starving task is never throttled and never moves to another cgroup, so a CPU's sums explain the part of its wait that
+    /// is older than the history.
     pub(super) is_plain: bool,
     now_ns: u64,
     tasks: Vec<Sim>,
-    /// Exited tasks whose slots other tasks have taken.
+    /// Exited tasks whose slots are used by other tasks now.
     finished: Vec<Sim>,
     cgroups: [u64; CGROUPS.len()],
     /// Exits of tasks and removals of cgroups are rarer by this factor.
     rarity: u64,
-    /// The latest slice of each CPU when a cgroup was last replaced.
+    /// The number of each CPU's latest slice when a cgroup was last replaced.
     replaced_at: [u64; CPUS],
     events: Events,
     current: [Option<usize>; CPUS],
     since_ns: [u64; CPUS],
     /// Whether the hook missed the switch to the current task.
     is_unseen: [bool; CPUS],
-    /// Whether a task that the kernel hides from the hook has the CPU. It is none of `tasks`.
+    /// Whether a task that the kernel hides from the hook has the CPU. That task is not in `tasks`.
     is_hidden: [bool; CPUS],
-    /// By cgroup and CPU: the sum of the past throttled phases, and the start of the current phase or 0.
+    /// By cgroup and CPU: the total of past throttled phases, and the start of the current phase or 0.
     queues: [[(u64, u64); CPUS]; CGROUPS.len()],
     /// Whether the queue is throttled although its clock stands still.
     stopped: [[bool; CPUS]; CGROUPS.len()],
@@ -166,7 +167,7 @@ impl Kernel {
             queues,
             stopped: self.stopped[place(task.cgroup)],
             group_ran_ns: core::array::from_fn(|cpu| match self.has_bpf_scheduler {
-                // The kernel does not count the run time, so the sums stay the same.
+                // The kernel does not count the run time, so the sums do not change.
                 true => u64::from(task.cgroup != ROOT),
                 false => self.log.ran_ns(task.cgroup, cpu as u32, self.now_ns),
             }),
@@ -178,7 +179,8 @@ impl Kernel {
         !(0..TASKS).filter(is_other).any(|other| self.tasks[other].state == State::Queued)
     }
 
-    /// Makes one task starve. Its cgroup has sums of its run time, and nothing happens that these sums cannot explain.
+    /// Makes one task starve. The kernel counts the run time of this task's cgroup, and nothing happens that its sums cannot
+    /// explain.
     pub(super) fn starve_plainly(&mut self, chances: u64) {
         (self.starves_one, self.is_plain) = (chances, true);
         let task = &mut self.tasks[STARVED];
@@ -207,14 +209,14 @@ impl Kernel {
         task.state == State::Queued && task.cpu == cpu && !is_held && !task.is_out_of_runtime
     }
 
-    /// Returns whether the task must stay unchanged now, because it is the starving task.
+    /// Returns whether the task must not change now, because it is the starving task.
     fn is_starved(&mut self, at: usize) -> bool {
         let task = &self.tasks[at];
         let may_starve = self.starves_one != 0 && at == STARVED && task.state == State::Queued;
         may_starve && (task.is_seen || !self.is_plain) && self.below(self.starves_one) != 0
     }
 
-    /// Runs a schedule of random steps. Then lets the hook see who runs on each CPU.
+    /// Runs a schedule of random steps. At the end, lets the hook see which task runs on each CPU.
     pub(super) fn run(&mut self, steps: usize) {
         self.rarity = (steps as u64 / 5_000).max(1);
         for _ in 0..steps {

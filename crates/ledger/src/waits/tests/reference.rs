@@ -1,4 +1,5 @@
-//! The plain reference. It keeps, in true time, who ran and when queues were throttled, and splits a segment run by run.
+//! The simple reference, with which the ledger is compared. It uses the true time, records who ran and when queues were
+//! throttled, and splits a segment run by run.
 
 extern crate std;
 
@@ -38,21 +39,21 @@ fn union_ns(mut spans: Vec<Span>) -> u64 {
 
 #[derive(Default)]
 pub(super) struct Log {
-    /// For each CPU, the start of each run and who ran, ascending.
+    /// For each CPU, the start of each run and who ran, in ascending order.
     runs: [Vec<(u64, u64)>; CPUS],
-    /// How long each cgroup has run on each CPU, without the latest run, ns.
+    /// How long each cgroup has run on each CPU, ns, without the latest run.
     sums: BTreeMap<(u64, u32), u64>,
-    /// When a group's queue on a CPU was throttled. The last phase may be open.
+    /// When the queue of a group on a CPU was throttled. The last phase may not have ended.
     throttled: BTreeMap<(u64, u32), Vec<Span>>,
     /// Charges by victim, culprit and kind.
     pub(super) charges: BTreeMap<(u64, u64, u32), u64>,
     /// Cgroups that no longer exist.
     removed: BTreeSet<u64>,
-    /// Charges to removed cgroups, ns.
+    /// Time that is charged to removed cgroups, ns.
     pub(super) behind_removed: u64,
-    /// Losses by name: in segments of more than 0 ns, and in other segments, which the ledger need not split.
+    /// Number of losses by name: in segments of more than 0 ns, and in segments of 0 ns, which the ledger need not split.
     pub(super) losses: BTreeMap<&'static str, (u64, u64)>,
-    /// Completed wait segments: victim, CPU, span, and the time at a limit at its start.
+    /// Completed wait segments: the victim, the CPU, the time span, and how long the task was at a limit at the start.
     pressed: Vec<(u64, u32, Span, u64)>,
 }
 
@@ -60,19 +61,21 @@ pub(super) struct Segment {
     pub(super) victim: u64,
     pub(super) cpu: u32,
     pub(super) span: Span,
-    /// The cgroup that was out of quota.
+    /// The cgroup whose quota was used up.
     pub(super) limit: u64,
-    /// The time from which throttled phases count; `None`: no throttled time counts.
+    /// Throttled phases count from this time on; `None`: no throttled time counts.
     pub(super) throttled_since_ns: Option<u64>,
-    /// The stamp is not the start of a wait.
+    /// Whether `last_queued` is not the start of a wait.
     pub(super) is_phantom: bool,
-    /// The task arrived throttled, but the kernel's clock stood still.
+    /// Whether the task was throttled when it arrived, but the kernel's clock stood still.
     pub(super) has_no_clock: bool,
-    /// The whole segment counts as out of runtime, even the time after the task got more runtime.
+    /// Whether the task had no runtime when the segment began. Then the whole segment counts as out of runtime, even if the task
+    /// got more.
     pub(super) began_out_of_runtime: bool,
-    /// It is unknown whether the task had runtime left when the segment began.
+    /// Whether it is unknown if the task had runtime left when the segment began.
     pub(super) is_doubtful: bool,
-    /// The hook saw the segment begin, and the cgroup had run on the CPU before. The ledger takes a sum of 0 for unknown.
+    /// Whether the hook saw the segment begin, and the cgroup had run on the CPU before. For the ledger, a sum of 0 means that
+    /// the sum is unknown.
     pub(super) is_seen: bool,
 }
 
@@ -86,7 +89,7 @@ impl Log {
     }
 
     /// Returns how long a cgroup has run on a CPU, ns; 0 for the root, for which the kernel has no sum. If the cgroup existed
-    /// before the schedule, the sum includes some time from before.
+    /// before the schedule, the result includes some time from before the schedule.
     pub(super) fn ran_ns(&self, cgroup: u64, cpu: u32, now_ns: u64) -> u64 {
         if cgroup == ROOT {
             return 0;
@@ -111,7 +114,7 @@ impl Log {
         self.removed.insert(cgroup);
     }
 
-    /// Returns the runs on a CPU, from the run at `from_ns` on.
+    /// Returns the runs on a CPU, beginning with the run at `from_ns`.
     fn runs_since(&self, cpu: u32, from_ns: u64) -> &[(u64, u64)] {
         let runs = &self.runs[cpu as usize];
         &runs[runs.partition_point(|run| run.0 <= from_ns).saturating_sub(1)..]
@@ -121,9 +124,9 @@ impl Log {
         self.throttled.get(&(cgroup, cpu)).into_iter().flatten().map(|phase| shared(*phase, span)).sum()
     }
 
-    /// Returns the maximum error of the ledger in a segment, ns. It is the time from the start of the segment to the end of the
-    /// block in which the segment began, or 0 if the history still has all slices of the segment. It is the whole segment if that
-    /// began before the history and [`Segment::is_seen`] is false.
+    /// Returns the maximum error of the ledger for a segment, ns. If the history has all slices of the segment, the error is 0.
+    /// Otherwise it is the time from the start of the segment to the end of the block in which the segment began. It is the whole
+    /// segment if the segment began before the history and [`Segment::is_seen`] is false.
     pub(super) fn uncertain_ns(&self, segment: &Segment) -> u64 {
         let (from_ns, to_ns) = segment.span;
         let mut later = self.runs_since(segment.cpu, from_ns).to_vec();
@@ -139,7 +142,7 @@ impl Log {
         self.runs_since(segment.cpu, segment.span.0).len() > KNOWN
     }
 
-    /// Counts a segment for the pressure. `parts`: the parts of the segment.
+    /// Adds a segment to the spans from which the pressure is computed. `parts`: the parts of the segment.
     pub(super) fn press(&mut self, segment: &Segment, parts: &ByCause) {
         let limit_ns = parts[Cause::Throttled as usize] + parts[Cause::RtThrottled as usize];
         if !segment.is_phantom {
@@ -147,7 +150,7 @@ impl Log {
         }
     }
 
-    /// Returns the pressure of a cgroup on a CPU, ns: contention, and whole waits.
+    /// Returns the pressure of a cgroup on a CPU, ns: first the contention, then the whole waits.
     pub(super) fn pressure(&self, cgroup: u64, cpu: u32) -> (u64, u64) {
         let counts = |victim: u64| cgroup == ROOT || cgroup == victim;
         let of = self.pressed.iter().filter(|(victim, on, ..)| counts(*victim) && *on == cpu);
@@ -166,7 +169,7 @@ impl Log {
         *(if from_ns < to_ns { split } else { empty }) += u64::from(counts);
     }
 
-    /// Splits a segment. Charges the culprits if `charge` is true.
+    /// Splits a segment. Charges the culprits only if `charge` is true.
     pub(super) fn split(&mut self, segment: &Segment, charge: bool) -> ByCause {
         let (mut parts, (from_ns, to_ns), victim) = (ByCause::default(), segment.span, segment.victim);
         if segment.is_phantom {
@@ -212,7 +215,8 @@ impl Log {
         parts
     }
 
-    /// Splits a segment of a task that was throttled while the kernel's clock stood still: it was throttled while no task ran.
+    /// Splits a segment of a task that was throttled while the kernel's clock stood still. The task was throttled while no task
+    /// ran.
     fn split_without_clock(&mut self, segment: &Segment, charge: bool) -> ByCause {
         let (mut parts, (from_ns, to_ns), victim) = (ByCause::default(), segment.span, segment.victim);
         let runs = self.runs[segment.cpu as usize].windows(2);

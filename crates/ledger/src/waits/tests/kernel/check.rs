@@ -17,7 +17,8 @@ use crate::{
 };
 
 impl Kernel {
-    /// Returns the unfinished wait of a task by cause, and its current cause: first the ledger's values, then the reference's.
+    /// Returns two results: the unfinished wait of a task by cause and its current cause, first from the ledger, then from the
+    /// reference.
     fn pending(&mut self, at: usize) -> ((ByCause, Cause), (ByCause, Cause)) {
         let mut ours = ByCause::default();
         let facts = self.facts(at);
@@ -33,7 +34,7 @@ impl Kernel {
         theirs.iter_mut().zip(parts).for_each(|(sum, ns)| *sum += ns);
         let only = |cause: &Cause| parts[*cause as usize] == segment.span.1 - segment.span.0;
         let held = [Cause::Throttled, Cause::RtThrottled, Cause::Unattributed];
-        // A task that is no longer throttled waits for its CPU.
+        // A task that is no longer throttled now waits for its CPU.
         let now = match held.into_iter().find(only) {
             _ if is_throttled => Cause::Throttled,
             Some(cause) if cause != Cause::Throttled || self.flavour == Flavour::ThrottlesQueues => cause,
@@ -82,7 +83,7 @@ impl Kernel {
         self.all_tasks().map(|task| task.waits.len() as u64).sum()
     }
 
-    /// Compares the charges with the reference. If a victim has more culprits than entries, some of its time has no name.
+    /// Compares the charges with the reference. If a victim has more culprits than entries, some of its time has no culprit.
     fn check_names(&self) {
         let of = std::format!("schedule {} ({:?})", self.seed, self.flavour);
         let (ours, theirs) = (Maps::charges(), &self.log.charges);
@@ -101,7 +102,8 @@ impl Kernel {
         }
     }
 
-    /// Compares the pressure with the reference, up to the uncertainty. Returns the total pressure and the total uncertainty, ns.
+    /// Compares the pressure with the reference, within the uncertainty. Returns the total pressure and the total uncertainty,
+    /// ns.
     pub(in crate::waits::tests) fn check_pressure(&mut self) -> (u64, u64) {
         let (seed, flavour) = (self.seed, self.flavour);
         let (mut sum_ns, mut uncertain_ns) = (0, 0);
@@ -123,10 +125,11 @@ impl Kernel {
         (sum_ns, uncertain_ns)
     }
 
-    /// Compares completed waits with the reference, up to the uncertainty. Returns the waiting time and the uncertainty, ns.
+    /// Compares completed waits with the reference, within the uncertainty. Returns the total waiting time and the total
+    /// uncertainty, ns.
     pub(in crate::waits::tests) fn check_long(&mut self) -> (u64, u64) {
         let seed = self.seed;
-        // The history explains all waits, unless a schedule makes them longer on purpose.
+        // The history explains all waits completely, unless a schedule makes the waits longer on purpose.
         let is_cut = Maps::losses().contains_key("look_back_cut");
         assert!(self.is_plain || !is_cut, "schedule {seed}: too dense");
         for (at, task) in self.all_tasks().enumerate() {
@@ -142,7 +145,7 @@ impl Kernel {
         let ours = Maps::charges();
         for of in ours.keys().chain(self.log.charges.keys()) {
             let [ours, theirs] = [&ours, &self.log.charges].map(|sums| sums.get(of).copied().unwrap_or(0));
-            // The culprits from before the history are unknown.
+            // The culprits of the time before the history are unknown.
             let is_missing = self.is_plain && ours < theirs;
             assert!(
                 is_missing || ours.abs_diff(theirs) <= uncertain_ns,
@@ -152,7 +155,7 @@ impl Kernel {
         (self.all_tasks().flat_map(|task| task.parts).sum(), uncertain_ns)
     }
 
-    /// Checks that no cause but `Unattributed` has more time than in the reference, up to the uncertainty.
+    /// Checks that no cause except `Unattributed` has more time than in the reference, within the uncertainty.
     pub(in crate::waits::tests) fn check_unattributed(&mut self) {
         for (at, task) in self.all_tasks().enumerate() {
             for cause in Cause::ALL.into_iter().filter(|cause| *cause != Cause::Unattributed) {
@@ -167,7 +170,8 @@ impl Kernel {
         self.all_tasks().map(|task| task.beyond).sum()
     }
 
-    /// Checks that no cause but `Unattributed` has more time than in the reference. Returns the time of missed segments, ns.
+    /// Checks that no cause except `Unattributed` has more time than in the reference. Returns the total time of segments that
+    /// the hook missed, ns.
     pub(in crate::waits::tests) fn check_missed(&mut self) -> u64 {
         let seed = self.seed;
         for (at, task) in self.all_tasks().enumerate() {

@@ -8,26 +8,26 @@ use super::{
 };
 use crate::{history::BLOCK, waits::WaitHost};
 
-/// Maximum number of cgroups that a schedule replaces. The tables of culprits have space for the pairs of all of them.
+/// Maximum number of cgroups that a schedule replaces. The tables of culprits are large enough for the pairs of all of them.
 const MOST_REPLACED: u64 = 6;
 
-/// Numbers of events in a schedule.
+/// How often each event happened in a schedule.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::waits::tests) struct Events {
     pub(in crate::waits::tests) exits: u64,
-    /// Exited tasks whose last switch in was unseen.
+    /// Number of exited tasks whose last switch in the hook did not see.
     pub(in crate::waits::tests) unseen_exits: u64,
-    /// Tasks that were forked and then ran.
+    /// Number of tasks that were forked and then ran.
     pub(in crate::waits::tests) first_waits: u64,
-    /// Forked tasks that waited on another CPU first.
+    /// Number of forked tasks that first waited on another CPU.
     pub(in crate::waits::tests) moved_first_waits: u64,
     pub(in crate::waits::tests) replaced: u64,
     pub(in crate::waits::tests) out_of_runtime: u64,
-    /// Waits that ended with a move to another cgroup.
+    /// Number of waits that ended because the task moved to another cgroup.
     pub(in crate::waits::tests) moved_waits: u64,
-    /// Waits in `moved_waits` in which the task was throttled.
+    /// Number of `moved_waits` in which the task was throttled.
     pub(in crate::waits::tests) moved_throttled: u64,
-    /// Charges to a cgroup that was removed before the wait ended.
+    /// Number of charges for a cgroup that was removed before the wait ended.
     pub(in crate::waits::tests) behind_removed: u64,
 }
 
@@ -53,7 +53,7 @@ impl Events {
             replaced,
             out_of_runtime,
             moved_waits,
-            // This does not occur where whole queues are throttled.
+            // This cannot happen in a kernel that throttles whole queues.
             moved_throttled: _,
             behind_removed,
         } = *self;
@@ -81,7 +81,7 @@ impl Kernel {
         self.tasks.iter().chain(&self.finished)
     }
 
-    /// Rarely takes one of these steps: a task exits, or a cgroup is replaced.
+    /// Now and then lets a task exit, or replaces a cgroup.
     pub(super) fn come_and_go(&mut self, cpu: u32) {
         match self.below(60 * self.rarity) {
             0..2 => self.exit(cpu),
@@ -102,7 +102,8 @@ impl Kernel {
         assert_eq!(self.tasks[at].state, State::Exited);
     }
 
-    /// Asserts that no wait is left to count at a last switch that the hook sees (`count_unseen_arrival` would count it).
+    /// Checks that no wait is left to count at the last switch, if the hook sees this switch (`count_unseen_arrival` would count
+    /// the wait).
     pub(super) fn check_exit(&self, at: usize) {
         let (seed, task) = (self.seed, &self.tasks[at]);
         let waits = &task.storage.waits;
@@ -111,10 +112,10 @@ impl Kernel {
         assert_eq!(waits.unstamped_since_ns, 0, "schedule {seed}, task {at}: at the exit");
     }
 
-    /// Forks a task into the slot of an exited task, and queues it on a CPU (`wake_up_new_task`). The choice of the first CPU is
-    /// no move, so the hook does not run.
+    /// Forks a task into the slot of an exited task, and queues it on a CPU (`wake_up_new_task`). The first CPU is chosen before
+    /// the task is queued, so this is no move and the hook does not run.
     pub(super) fn fork(&mut self, at: usize, cpu: u32) {
-        // A clone may start in another cgroup than its parent's (CLONE_INTO_CGROUP).
+        // A cloned task may start in another cgroup than its parent (CLONE_INTO_CGROUP).
         let parent = self.current[self.below(CPUS as u64) as usize];
         let place = self.below(CGROUPS.len() as u64) as usize;
         let parents = parent.map(|parent| self.tasks[parent].cgroup).filter(|_| self.below(4) != 0);
@@ -139,7 +140,7 @@ impl Kernel {
         }
     }
 
-    /// Removes a cgroup without tasks, and creates another, whose queues were never throttled and where no task has run.
+    /// Replaces a cgroup without tasks by a new cgroup, which has never run or been throttled.
     fn replace_cgroup(&mut self, place: usize) {
         let old = self.cgroups[place];
         let has_tasks = self.tasks.iter().any(|task| task.state != State::Exited && task.cgroup == old);
@@ -157,8 +158,8 @@ impl Kernel {
         self.events.replaced += 1;
     }
 
-    /// Returns whether each CPU has begun a new block of its history since a cgroup was last replaced, so that no block has more
-    /// cgroups than entries. Short schedules have no blocks.
+    /// Returns whether each CPU has begun a new block since a cgroup was last replaced. If so, no block has more cgroups than
+    /// entries. Short schedules have no blocks.
     fn is_past_a_block(&mut self) -> bool {
         let heads = core::array::from_fn(|cpu| Simulated::ring(cpu as u32).expect("a CPU").head);
         let is_past = (0..CPUS).all(|cpu| heads[cpu] >= self.replaced_at[cpu] + BLOCK as u64);

@@ -8,7 +8,7 @@ impl Kernel {
             return;
         }
         let current = self.current[cpu as usize].map(|at| self.tasks[at].cgroup);
-        // Linux 6.18 starts the clock only with the first task that it throttles on the queue.
+        // In Linux 6.18, the clock starts only when the kernel throttles the first task on the queue.
         if self.flavour == Flavour::ThrottlesTasks && current != Some(cgroup) && self.below(2) == 0 {
             self.stopped[place(cgroup)][cpu as usize] = true;
             return;
@@ -40,7 +40,7 @@ impl Kernel {
         }
         let next = (0..TASKS).find(|at| self.can_run(*at, cpu) && !self.is_starved(*at));
         self.switch(cpu, next, Fate::Preempted);
-        // A move may follow in the same nanosecond.
+        // The task may also be moved in the same nanosecond.
         if self.misses_moves && self.below(4) == 0 {
             let to = self.below(CPUS as u64) as u32;
             self.change_cpu(at, to);
@@ -48,7 +48,7 @@ impl Kernel {
     }
 
     pub(super) fn unthrottle(&mut self, cgroup: u64, cpu: u32) {
-        // A throttled phase that begins and ends while an unseen task runs would count for that task if it was throttled.
+        // If an unseen task runs during a whole throttled phase, that phase would count for the task if the task was throttled.
         let is_unseen = self.is_unseen[cpu as usize];
         if !self.is_queue_throttled(cgroup, cpu) || is_unseen {
             return;

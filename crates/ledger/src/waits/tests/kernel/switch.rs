@@ -25,7 +25,7 @@ impl Kernel {
         self.switch(cpu, next, fate);
     }
 
-    /// Returns a task that can run on the CPU; sometimes none, so that the CPU idles.
+    /// Returns a task that can run on the CPU. Sometimes returns no task, so that the CPU goes idle.
     pub(super) fn next(&mut self, cpu: u32) -> Option<usize> {
         let mut able: Vec<usize> = (0..TASKS).filter(|at| self.can_run(*at, cpu)).collect();
         able.retain(|at| !self.is_starved(*at));
@@ -61,9 +61,9 @@ impl Kernel {
         if prev == next && !is_hidden {
             return;
         }
-        // One nanosecond passes, because the kernel's sum does not show a wait of 0 ns.
+        // One nanosecond passes, because a wait of 0 ns would not change the kernel's sum.
         self.now_ns += u64::from(is_hidden);
-        // Shorter runs of kernel threads are folded, which is exact only to a 64th: see `history`.
+        // Shorter runs of kernel threads are merged, and then the result is exact only to a 64th: see `history`.
         let since_ns = self.since_ns[cpu as usize];
         if self.who(prev) == KERNEL && self.now_ns < since_ns + FOLD_NS {
             self.now_ns = since_ns + FOLD_NS;
@@ -96,7 +96,7 @@ impl Kernel {
         (self.current[cpu as usize], self.since_ns[cpu as usize]) = (next, now_ns);
     }
 
-    /// Does what the hook does after a switch that it did not see.
+    /// Does the work that the hook does after a switch that it did not see.
     fn settle(&mut self, cpu: u32, prev: Option<usize>) {
         if !core::mem::take(&mut self.is_unseen[cpu as usize]) {
             return;
@@ -113,7 +113,7 @@ impl Kernel {
         }
     }
 
-    /// Does what the hook at `sched_switch` does.
+    /// Does the work of the hook at `sched_switch`.
     fn on_switch(&mut self, cpu: u32, prev: Option<usize>, next: Option<usize>, fate: Fate) {
         let clock_ns = self.clock_ns(cpu);
         let ring = <Simulated as crate::waits::WaitHost>::ring(cpu).expect("a CPU");
@@ -159,7 +159,8 @@ impl Kernel {
                 (task.since_ns, task.is_phantom, task.is_seen) = (Some(now_ns), false, true);
                 (task.has_no_clock, task.has_sum) = (false, has_sum);
                 task.began_out_of_runtime = task.is_out_of_runtime;
-                // If whole queues are throttled, the base is the clock at the last switch in, in the cgroup of that time.
+                // In a kernel that throttles whole queues, the base is the throttled time when the task last switched in, in its
+                // cgroup at that time.
                 let counts = !throttles_tasks || task.is_throttled;
                 task.base = if throttles_tasks { task.cgroup } else { task.ran.2 };
                 task.throttled_since_ns = counts.then_some(if throttles_tasks { now_ns } else { task.ran.0 });

@@ -14,11 +14,11 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum State {
     Sleeping,
-    /// Since Linux 6.12.
+    /// This state exists since Linux 6.12.
     SleepingOnQueue,
     Queued,
     Running,
-    /// The slot is free.
+    /// The task has exited, and its slot is free.
     Exited,
 }
 
@@ -26,14 +26,14 @@ pub(super) enum State {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Fate {
     Preempted,
-    /// The task is on its way to sleep, with its state set, so the kernel does not stamp it.
+    /// The task was about to sleep and has set its state, so the kernel does not record when its wait begins.
     PreemptedUnstamped,
     Sleeps,
     SleepsOnQueue,
     Exits,
 }
 
-/// A task, with the data that the kernel keeps and the data that the reference keeps.
+/// A simulated task: the kernel's data about the task, and the data of the reference.
 pub(super) struct Sim {
     pub(super) state: State,
     pub(super) cpu: u32,
@@ -41,7 +41,7 @@ pub(super) struct Sim {
     pub(super) is_kernel_thread: bool,
     pub(super) is_real_time: bool,
     pub(super) is_deadline: bool,
-    /// The task has used up its runtime, until it gets more.
+    /// Whether the task has used up its runtime and has not received more.
     pub(super) is_out_of_runtime: bool,
     pub(super) is_throttled: bool,
     pub(super) is_forked: bool,
@@ -49,22 +49,23 @@ pub(super) struct Sim {
     pub(super) run_delay_ns: u64,
     pub(super) last_queued_ns: u64,
     pub(super) storage: Box<TaskStorage>,
-    // Data that the reference keeps.
-    /// The part of the current wait that ended with a move to another cgroup, and that the kernel has not added yet.
+    // Data of the reference.
+    /// The part of the current wait that ended when the task moved to another cgroup, until the kernel adds it to its sum.
     pub(super) ended_ns: u64,
     pub(super) since_ns: Option<u64>,
-    /// As in [`Segment`].
+    /// These four members are as in [`Segment`].
     pub(super) throttled_since_ns: Option<u64>,
     pub(super) is_phantom: bool,
     pub(super) has_no_clock: bool,
     pub(super) began_out_of_runtime: bool,
-    /// The cgroup whose throttled time counts, if the task is still in it.
+    /// The cgroup whose throttled time counts, if the task has not left it.
     pub(super) base: u64,
-    /// The hook saw the segment begin.
+    /// Whether the hook saw the segment begin.
     pub(super) is_seen: bool,
-    /// The task's cgroup had run on the CPU when the segment began, and the kernel has a sum of its run time.
+    /// Whether the task's cgroup had run on the CPU when the segment began, and the kernel has a sum of its run time.
     pub(super) has_sum: bool,
-    /// When, where and in which cgroup the task last switched in, or moved to the cgroup while it did not wait.
+    /// When, where and in which cgroup the task last switched in. Also updated when the task moves to another cgroup and does not
+    /// wait.
     pub(super) ran: (u64, u32, u64),
     pub(super) unstamped_since_ns: Option<u64>,
     pub(super) unstamped_ns: u64,
@@ -77,14 +78,14 @@ pub(super) struct Sim {
     /// Number of completed waits with throttled time.
     pub(super) throttled_waits: u64,
     pub(super) missed_ns: u64,
-    /// Sum of [`Log::uncertain_ns`].
+    /// Sum of [`Log::uncertain_ns`] over the waits.
     pub(super) uncertain_ns: u64,
-    /// Number of segments that are longer than the history and whose start was seen.
+    /// Number of segments that are longer than the history and whose start the hook saw.
     pub(super) beyond: u64,
 }
 
 impl Kernel {
-    /// Creates a sleeping task that the hook knows since its fork. `number`: the slot of the task.
+    /// Creates a sleeping task that the hook has seen since the fork. `number` is the slot of the task.
     pub(super) fn new_task(&self, number: usize, cgroup: u64, cpu: u32) -> Sim {
         Sim {
             state: State::Sleeping,
@@ -125,7 +126,7 @@ impl Kernel {
 
     /// Creates the storage of a new task in the same way as the program at `task_newtask` (`create_storage`).
     fn create_storage(&self, cgroup: u64) -> Box<TaskStorage> {
-        // SAFETY: the type holds only integers. The kernel's map also starts with zeroes.
+        // SAFETY: the type contains only integers. The kernel's map is also filled with zeroes at first.
         let mut storage = unsafe { Box::<TaskStorage>::new_zeroed().assume_init() };
         storage.start.ran_on = NO_CPU;
         storage.serial = serial((self.tasks.len() + self.finished.len()) as u32 + 1, self.now_ns);

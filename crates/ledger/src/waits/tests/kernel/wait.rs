@@ -1,4 +1,4 @@
-//! Starts and ends of wait segments outside of switches.
+//! How wait segments start and end other than at switches.
 
 use super::{CGROUPS, Facts, Flavour, Kernel, STARVED, Segment, Simulated, place, task::State};
 use crate::{ByCause, Cause, waits};
@@ -13,7 +13,7 @@ impl Kernel {
         let cpu = if stays { self.tasks[at].cpu } else { cpu };
         let clock_ns = self.clock_ns(cpu);
         let throttles_tasks = self.flavour == Flavour::ThrottlesTasks;
-        // A task that sleeps on its queue may also leave the queue without a wakeup.
+        // A task that sleeps on its queue can leave the queue without a wakeup.
         let falls_asleep = self.tasks[at].state == State::SleepingOnQueue && self.below(2) == 0;
         let task = &mut self.tasks[at];
         if falls_asleep {
@@ -33,7 +33,7 @@ impl Kernel {
 
     pub(super) fn change_cpu(&mut self, at: usize, to: u32) {
         let on_queue = matches!(self.tasks[at].state, State::Queued | State::SleepingOnQueue);
-        // Until the next switch on this CPU, its history lacks the task that runs.
+        // The history of this CPU lacks the current task until the next switch.
         let is_unseen = self.is_unseen[self.tasks[at].cpu as usize];
         if !on_queue || self.tasks[at].cpu == to || is_unseen {
             return;
@@ -72,7 +72,7 @@ impl Kernel {
         self.begin_in(at);
     }
 
-    /// Begins the segment of a task that has moved to this CPU or cgroup.
+    /// Begins the segment of a task that has moved to this CPU or to this cgroup.
     fn begin_in(&mut self, at: usize) {
         let (now_ns, cgroup, cpu) = (self.now_ns, self.tasks[at].cgroup, self.tasks[at].cpu);
         let throttles_tasks = self.flavour == Flavour::ThrottlesTasks;
@@ -88,7 +88,7 @@ impl Kernel {
         task.began_out_of_runtime = task.is_deadline && task.is_out_of_runtime;
     }
 
-    /// Returns the current segment as if it ended now.
+    /// Returns the current segment, as if it ended at this moment.
     pub(super) fn segment(&self, at: usize) -> Option<Segment> {
         let task = &self.tasks[at];
         let since_ns = task.since_ns?;
@@ -110,7 +110,7 @@ impl Kernel {
 
     pub(super) fn end_segment(&mut self, at: usize, is_last: bool) {
         let Some(segment) = self.segment(at) else {
-            // The kernel does not stamp this wait.
+            // The kernel does not record when this wait begins.
             let now_ns = self.now_ns;
             let task = &mut self.tasks[at];
             if let Some(since_ns) = task.unstamped_since_ns.take() {
@@ -144,7 +144,7 @@ impl Kernel {
         }
         let task = &self.tasks[at];
         let (state, from) = (task.state, task.cgroup);
-        // Until the next switch on this CPU, its history lacks the task that runs.
+        // The history of this CPU lacks the current task until the next switch.
         let needs_history = state == State::Running || task.last_queued_ns != 0;
         let is_unseen = needs_history && self.is_unseen[task.cpu as usize];
         if task.is_kernel_thread || is_unseen || from == to {
@@ -163,7 +163,7 @@ impl Kernel {
             self.events.moved_throttled += u64::from(task.is_throttled);
             let facts = Facts { bound_for: to, ..self.facts(at) };
             waits::leave_group::<Simulated>(facts, &mut self.tasks[at].storage);
-            // From now on, the sum belongs to another group.
+            // From now on, the sum is the run time of another group.
             self.tasks[at].has_sum = false;
             self.end_segment(at, true);
         }
@@ -186,7 +186,7 @@ impl Kernel {
             ring.push(to, clock_ns, |_| {});
             self.log.ran(cpu, now_ns, to);
         }
-        // If whole queues are throttled, the task cannot run on in a throttled queue.
+        // In a kernel that throttles whole queues, a task in a throttled queue cannot run.
         if state == State::Running && self.flavour == Flavour::ThrottlesQueues {
             self.hold(self.tasks[at].cpu);
         }
