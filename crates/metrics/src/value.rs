@@ -27,7 +27,7 @@ impl Value {
         }
     }
 
-    /// Writes the value with so many digits that parsers get exactly the same value.
+    /// Writes the value with enough digits for parsers to get exactly the same value.
     pub fn write(self, out: &mut String) {
         // Writing to a `String` cannot fail.
         let _ = match self {

@@ -85,7 +85,7 @@ impl BlockedKind {
     /// Returns the kind if the state alone implies it.
     pub fn of_state(state: BlockedState) -> Option<Self> {
         match state {
-            // The kernel sets `in_iowait` for waits on a block device. Of all other waits, only io_uring may set it.
+            // The kernel sets `in_iowait` for waits on a block device. Besides them, only io_uring can set it.
             BlockedState::Iowait => Some(Self::Disk),
             BlockedState::Idle => Some(Self::KernelWorker),
             BlockedState::Stopped => Some(Self::Stopped),

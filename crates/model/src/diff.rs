@@ -1,6 +1,6 @@
 //! Compares two recordings: what changed, and which changes are more than noise. `docs/diff.md` explains the statistics.
 //!
-//! [`Side`] sums the Intervals of one recording over blocks of time. [`compare`] turns two sides into a table of [`Change`]s. The
+//! [`Side`] sums the Intervals of one recording over blocks of time. [`compare()`] turns two sides into a table of [`Change`]s. The
 //! text and JSON outputs print that table.
 
 mod blocks;

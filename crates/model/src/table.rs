@@ -54,7 +54,7 @@ pub trait Member: Table {
     fn rows_mut(sample: &mut Sample) -> &mut Vec<Self::Row>;
 }
 
-/// Calls the macro `$with` with all tables: the member of [`Sample`](crate::Sample) and the [`Table`], in the order of
+/// Calls the macro `$with` with all tables: the member of [`Sample`] and the [`Table`], in the order of
 /// recordings. Tables under `live` are not recorded.
 #[macro_export]
 macro_rules! tables {

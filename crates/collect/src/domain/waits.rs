@@ -249,7 +249,7 @@ impl ExitedPlace {
     }
 }
 
-/// Shares of the table for a host where so many cgroups have tasks that the table may become full. Each [`family`] gets a share.
+/// Shares of the table for a host with many cgroups, whose tasks may fill the table. Each [`family`] gets a share.
 /// Otherwise one user could take all entries by creating many cgroups with one sleeping task each.
 #[derive(Debug)]
 struct Crowd {
