@@ -6,7 +6,7 @@
 //! A native bucket of schema 3 is 2^(1/8) times as long as the previous bucket. No edge of a native bucket matches an edge of our
 //! buckets. Therefore the whole count of each of our buckets goes to the native bucket that contains the middle of our bucket.
 //! The error of a quantile is at most the width of our bucket ([`RELATIVE_ERROR`](cgscope_ledger::bucket::RELATIVE_ERROR), 12.5
-//! %) plus the width of the native bucket ([`WIDTH`], 9.05 %). Below 1 µs, the error is at most one of our buckets, 125 ns, plus
+//! %) plus the width of the native bucket (9.05 %). Below 1 µs, the error is at most one of our buckets, 125 ns, plus
 //! 9.05 %.
 
 use std::sync::LazyLock;

@@ -77,7 +77,7 @@ pub fn ns_of(parts: u64, slot_shift: u32) -> u64 {
 
 impl DemandReading {
     /// Creates the reading of slots from number `first` on; `None`: all amounts are 0. `slots` holds the amounts of each slot in
-    /// [`parts`], in the order of [`Amount`].
+    /// [`parts`], in the order of [`Amount`](cgscope_ledger::demand::Amount).
     pub fn new(cgroup_id: u64, slot_shift: u32, first: u64, slots: &[[u64; AMOUNTS]]) -> Option<Self> {
         let skipped = slots.iter().position(|slot| *slot != [0; AMOUNTS])?;
         let mut reading =
