@@ -196,6 +196,11 @@ impl Interval {
         SchedExt::instead_of_quotas(self.sched_ext.as_ref())
     }
 
+    /// Returns the tasks at these indexes of [`Self::tasks`].
+    pub(crate) fn tasks_at<'a>(&'a self, at: &'a [usize]) -> impl Iterator<Item = &'a TaskInterval> + Clone {
+        at.iter().map(|at| &self.tasks[*at])
+    }
+
     /// Returns the path of a cgroup, relative to the mount; `None` if the cgroup was removed before its path was read.
     pub fn cgroup_path(&self, id: u64) -> Option<&Arc<str>> {
         self.cgroups.binary_search_by_key(&id, |(id, _)| *id).ok().map(|i| &self.cgroups[i].1)
