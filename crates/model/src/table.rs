@@ -1,5 +1,31 @@
 //! The tables of a Sample. Code that treats all tables alike uses the list [`tables!`](crate::tables), which names each once.
 
+/// Declares a table: its name, its rows, their key, and the rule that unordered rows break. Then follow the other functions of
+/// [`Table`].
+macro_rules! table {
+    (
+        $(#[$about:meta])*
+        $table:ident: $type:ty, by $key:ty: |$row:ident| $of:expr, $order:literal;
+        $($functions:tt)*
+    ) => {
+        $(#[$about])*
+        #[derive(Debug)]
+        pub enum $table {}
+
+        impl Table for $table {
+            type Row = $type;
+            type Key = $key;
+            const ORDER: &'static str = $order;
+
+            fn key($row: &$type) -> $key {
+                $of
+            }
+
+            $($functions)*
+        }
+    };
+}
+
 pub mod cgroups;
 pub mod cpus;
 pub mod demand;

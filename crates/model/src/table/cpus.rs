@@ -9,18 +9,9 @@ use crate::{
     table::{Selected, Table, merge},
 };
 
-/// The table: one row per online CPU.
-#[derive(Debug)]
-pub enum Cpus {}
-
-impl Table for Cpus {
-    type Row = CpuReading;
-    type Key = u32;
-    const ORDER: &'static str = "its CPUs are not in the order of their numbers";
-
-    fn key(row: &CpuReading) -> u32 {
-        row.cpu
-    }
+table! {
+    /// The table: one row per online CPU.
+    Cpus: CpuReading, by u32: |row| row.cpu, "its CPUs are not in the order of their numbers";
 
     fn between(a: &Sample, b: &Sample, into: &mut Interval) {
         into.cpus = between(&a.cpus, &b.cpus);

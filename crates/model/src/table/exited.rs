@@ -7,18 +7,9 @@ use crate::{
     table::{Selected, Table, merge},
 };
 
-/// The table: one row per cgroup.
-#[derive(Debug)]
-pub enum Exited {}
-
-impl Table for Exited {
-    type Row = ExitedReading;
-    type Key = u64;
-    const ORDER: &'static str = "its exited tasks are not in the order of their cgroups";
-
-    fn key(row: &ExitedReading) -> u64 {
-        row.cgroup_id
-    }
+table! {
+    /// The table: one row per cgroup.
+    Exited: ExitedReading, by u64: |row| row.cgroup_id, "its exited tasks are not in the order of their cgroups";
 
     fn between(a: &Sample, b: &Sample, into: &mut Interval) {
         into.exited = between(&a.exited, &b.exited);

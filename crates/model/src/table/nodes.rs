@@ -9,18 +9,9 @@ use crate::{
     table::{Selected, Table, cpus::CpuInterval, merge},
 };
 
-/// The table: one row per online node.
-#[derive(Debug)]
-pub enum Nodes {}
-
-impl Table for Nodes {
-    type Row = NodeReading;
-    type Key = u32;
-    const ORDER: &'static str = "its nodes are not in the order of their numbers";
-
-    fn key(row: &NodeReading) -> u32 {
-        row.node
-    }
+table! {
+    /// The table: one row per online node.
+    Nodes: NodeReading, by u32: |row| row.node, "its nodes are not in the order of their numbers";
 
     fn between(_: &Sample, b: &Sample, into: &mut Interval) {
         into.nodes.clone_from(&b.nodes);
@@ -274,18 +265,9 @@ pub fn remote_share(memory: &[(u32, u64)], ran_ns: &[(u32, u64)]) -> Option<f64>
 #[cfg(test)]
 mod tests;
 
-/// The table: one row per process whose memory was requested.
-#[derive(Debug)]
-pub enum Memory {}
-
-impl Table for Memory {
-    type Row = ProcessMemory;
-    type Key = u32;
-    const ORDER: &'static str = "the memory of its processes is not in the order of their ids";
-
-    fn key(row: &ProcessMemory) -> u32 {
-        row.tgid
-    }
+table! {
+    /// The table: one row per process whose memory was requested.
+    Memory: ProcessMemory, by u32: |row| row.tgid, "the memory of its processes is not in the order of their ids";
 
     fn between(_: &Sample, b: &Sample, into: &mut Interval) {
         into.memory.clone_from(&b.memory);

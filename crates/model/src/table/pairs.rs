@@ -11,18 +11,9 @@ use crate::{
     table::{Selected, Table, merge},
 };
 
-/// The table: one row per victim, culprit, blame and task that ran.
-#[derive(Debug)]
-pub enum Pairs {}
-
-impl Table for Pairs {
-    type Row = PairReading;
-    type Key = PairKey;
-    const ORDER: &'static str = "its pairs of victim and culprit are not in the order of their ids";
-
-    fn key(row: &PairReading) -> PairKey {
-        row.key()
-    }
+table! {
+    /// The table: one row per victim, culprit, blame and task that ran.
+    Pairs: PairReading, by PairKey: |row| row.key(), "its pairs of victim and culprit are not in the order of their ids";
 
     fn between(a: &Sample, b: &Sample, into: &mut Interval) {
         into.pairs = between(&a.pairs, &b.pairs);

@@ -13,18 +13,9 @@ use crate::{
     table::{Selected, Table, cpus::only_node, exited::add_exited, merge},
 };
 
-/// The table: one row per followed task.
-#[derive(Debug)]
-pub enum Tasks {}
-
-impl Table for Tasks {
-    type Row = Arc<TaskReading>;
-    type Key = u64;
-    const ORDER: &'static str = "its tasks are not in the order of their serials";
-
-    fn key(row: &Self::Row) -> u64 {
-        row.serial
-    }
+table! {
+    /// The table: one row per followed task.
+    Tasks: Arc<TaskReading>, by u64: |row| row.serial, "its tasks are not in the order of their serials";
 
     fn between(a: &Sample, b: &Sample, into: &mut Interval) {
         into.one_node = only_node(&b.cpus).filter(|node| only_node(&a.cpus) == Some(*node));
