@@ -148,23 +148,19 @@ pub(crate) fn unit(part: &str) -> Option<String> {
 }
 
 fn unescaped(part: &str) -> String {
-    let mut out = String::new();
-    let mut rest = part;
-    while let Some(at) = rest.find("\\x") {
-        let code = rest.get(at + 2..at + 4).and_then(|code| u8::from_str_radix(code, 16).ok());
-        out.push_str(&rest[..at]);
+    let mut pieces = part.split("\\x");
+    let mut out = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let code = piece.get(..2).and_then(|code| u8::from_str_radix(code, 16).ok());
         match code.filter(|code| code.is_ascii_graphic() || *code == b' ') {
             Some(code) => {
                 out.push(code.into());
-                rest = &rest[at + 4..];
+                out.push_str(&piece[2..]);
             }
-            None => {
-                out.push_str("\\x");
-                rest = &rest[at + 2..];
-            }
+            None => out.extend(["\\x", piece]),
         }
     }
-    out + rest
+    out
 }
 
 /// Returns the `systemctl` command, without the value, that sets a property of the unit of this cgroup.

@@ -147,7 +147,7 @@ impl<'a> Context<'a> {
         let held = held(interval, tree);
         let mut context = Self { interval, tree, host, total: Sums::default(), held };
         for group in context.groups() {
-            context.total.add_sums(&group.into());
+            context.total.add(&Sums::new(&group.totals, &group.wait));
         }
         context
     }
@@ -171,7 +171,8 @@ impl<'a> Context<'a> {
 
     /// Returns the sums of a cgroup with its descendants.
     pub fn with_below(&self, node: usize) -> Sums {
-        Sums::from(&self.tree.nodes()[node].group)
+        let Group { totals, wait, .. } = &self.tree.nodes()[node].group;
+        Sums::new(totals, wait)
     }
 
     /// Formats time per second: `494ms/s`.

@@ -199,7 +199,7 @@ fn noisy_neighbour(context: &Context, node: usize, ns: u64) -> Finding {
     // The first neighbour's part of the selected tasks' waiting.
     let first_ns =
         first.map_or(ns, |first| (u128::from(ns) * u128::from(first.ns) / u128::from(all_ns.max(1))) as u64);
-    let share = units::percent(first_ns, sums.waited_ns).unwrap_or_default();
+    let share = units::percent(first_ns, sums.waited_ns()).unwrap_or_default();
     let amount = format!("{} ({share:.0}% of its waiting)", context.rate(first_ns));
     let is_heavier = worst.is_some_and(|worst| is_heavier(context, node, worst));
     let (action, advice) = actions(context, node, worst, is_heavier);
@@ -227,7 +227,7 @@ fn beyond(context: &Context, neighbour: &Culprit) -> String {
 /// True if the victim used more CPU time than the neighbour, and the neighbour is an ordinary cgroup within its weight.
 fn is_heavier(context: &Context, victim: usize, neighbour: &Culprit) -> bool {
     let Some(path) = neighbour.path.as_deref() else { return false };
-    let ran_ns = |node| context.with_below(node).ran_ns;
+    let ran_ns = |node| context.with_below(node).on_cpu_ns;
     siblings(context.path(victim), path).is_some()
         && neighbour.is_beyond() != Some(true)
         && realtime_neighbour(context, neighbour).is_none()

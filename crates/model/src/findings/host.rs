@@ -36,15 +36,15 @@ pub(super) fn cpu_oversubscription(context: &Context) -> Option<Finding> {
     let (sums, duration_ns) = (context.total, context.interval.duration_ns);
     let capacity_ns = duration_ns.saturating_mul(cpus.into());
     // A task at its limit could not use another CPU.
-    let waited_ns = sums.waited_ns.saturating_sub(sums.by_cause.limited_ns());
-    let wanted_ns = sums.ran_ns.saturating_add(waited_ns);
+    let waited_ns = sums.waited_ns().saturating_sub(sums.by_cause.limited_ns());
+    let wanted_ns = sums.on_cpu_ns.saturating_add(waited_ns);
     let too_many = u128::from(wanted_ns) * 100 > u128::from(capacity_ns) * u128::from(OVERSUBSCRIBED_PERCENT);
-    if !too_many || !is_share(sums.ran_ns, capacity_ns, CPUS_BUSY_PERCENT) {
+    if !too_many || !is_share(sums.on_cpu_ns, capacity_ns, CPUS_BUSY_PERCENT) {
         return None;
     }
     let (wanted, cpus) = (wanted_ns as f64 / duration_ns as f64, count(cpus.into(), "CPU"));
     // A run that began before the interval may raise the sum slightly above the time of all CPUs.
-    let busy = percent(sums.ran_ns.min(capacity_ns), capacity_ns);
+    let busy = percent(sums.on_cpu_ns.min(capacity_ns), capacity_ns);
     let says = format!(
         "on average {wanted:.1} tasks wanted to run on {cpus}; the CPUs were busy {busy} of the time, and tasks waited {}",
         duration(waited_ns),
@@ -58,7 +58,7 @@ pub(super) fn cpu_oversubscription(context: &Context) -> Option<Finding> {
 }
 
 fn wakeup_latency(context: &Context) -> Option<Finding> {
-    let (ns, waited_ns) = (context.total.by_cause.get(Cause::Wakeup), context.total.waited_ns);
+    let (ns, waited_ns) = (context.total.by_cause.get(Cause::Wakeup), context.total.waited_ns());
     if !is_share(ns, waited_ns, WAKEUP_PERCENT) {
         return None;
     }
@@ -104,7 +104,7 @@ fn stolen_time(context: &Context) -> Option<Finding> {
 
 /// Reports time taken by interrupts or the hypervisor, if there was much of it.
 fn taken(context: &Context, cause: Cause, rule: Rule, had: &str, words: [&str; 3]) -> Option<Finding> {
-    let ([title, action, advice], waited_ns) = (words, context.total.waited_ns);
+    let ([title, action, advice], waited_ns) = (words, context.total.waited_ns());
     let ns = context.total.by_cause.get(cause);
     is_much(ns, CAUSE_NS, waited_ns, CAUSE_PERCENT).then(|| {
         let says = format!("tasks waited {} while {had}", part(ns, waited_ns, "all waiting"));
@@ -114,7 +114,7 @@ fn taken(context: &Context, cause: Cause, rule: Rule, had: &str, words: [&str; 3
 }
 
 fn unattributed(context: &Context) -> Option<Finding> {
-    let (ns, waited_ns) = (context.total.by_cause.get(Cause::Unattributed), context.total.waited_ns);
+    let (ns, waited_ns) = (context.total.by_cause.get(Cause::Unattributed), context.total.waited_ns());
     let is_expected = context.interval.mode == Mode::Coarse;
     if is_expected || !is_much(ns, CAUSE_NS, waited_ns, CAUSE_PERCENT) {
         return None;
@@ -154,7 +154,7 @@ fn real_time_limits(context: &Context) -> Vec<Finding> {
         is_much(ns, CAUSE_NS, cgroup.own.active_ns(), CAUSE_PERCENT).then(|| {
             let says = format!(
                 "its real-time or deadline tasks waited {} because they had used up their runtime",
-                part(ns, cgroup.own.waited_ns, "the waiting of its tasks"),
+                part(ns, cgroup.own.waited_ns(), "the waiting of its tasks"),
             );
             let advice =
                 "raise the runtime (real-time tasks: cpu.rt_runtime_us, or the sysctl kernel.sched_rt_runtime_us; deadline \

@@ -94,9 +94,9 @@ fn throttled_below_limit(context: &Context, node: usize) -> Option<Finding> {
     let usable_ns = granted(busy_periods).filter(|_| busy_periods >= LEAST_PERIODS)?;
     // A selection measures only a part of the usage. The quota ran out, so the cgroup ran: a measured run time of 0 is
     // incomplete.
-    let measured_ns = Some(sums.ran_ns).filter(|ns| context.host.whole && *ns != 0);
+    let measured_ns = Some(sums.on_cpu_ns).filter(|ns| context.host.whole && *ns != 0);
     // For a cgroup found during the interval, the counters of its tasks start earlier than its own.
-    let used_ns = limits.usage_ns.or(measured_ns)?.max(sums.ran_ns);
+    let used_ns = limits.usage_ns.or(measured_ns)?.max(sums.on_cpu_ns);
     // CPU time that other tasks took from the cgroup is no sign of bursts.
     let causes = &sums.by_cause;
     let behind_others = TABLE.iter().filter(|row| row.behind.is_some() && row.cause != Cause::OwnCgroup);
@@ -126,9 +126,9 @@ fn throttled(context: &Context, node: usize) -> Option<Finding> {
     let Held { ns: held_ns, unnamed_ns } = context.held[node];
     let mut clauses = vec![periods(limits)];
     if held_ns != 0 {
-        let ran = times(held_ns, sums.ran_ns).map_or_else(
+        let ran = times(held_ns, sums.on_cpu_ns).map_or_else(
             || " and did not run".into(),
-            |times| format!(", {times} their run time ({})", duration(sums.ran_ns)),
+            |times| format!(", {times} their run time ({})", duration(sums.on_cpu_ns)),
         );
         clauses.push(format!("its tasks were throttled for {}{ran}", duration(held_ns)));
         if is_share(unnamed_ns, held_ns, UNNAMED_PERCENT) {

@@ -74,7 +74,7 @@ impl Tree {
         let wanted = self.load(interval, victim, loads).wanted;
         let own = &self.nodes[victim].own;
         // Time to divide by weights, ns.
-        let mut time = own.ran_ns as f64 + own.by_cause.get(Cause::OwnCgroup) as f64;
+        let mut time = own.on_cpu_ns as f64 + own.by_cause.get(Cause::OwnCgroup) as f64;
         let mut levels: BTreeMap<usize, (usize, BTreeMap<usize, Rival>)> = BTreeMap::new();
         for at in pairs {
             let pair = &interval.pairs[*at];
