@@ -116,28 +116,22 @@ fn between(a: &[CpuReading], b: &[CpuReading]) -> Vec<CpuInterval> {
             |cpu: &CpuReading| CpuInterval { cpu: cpu.cpu, node: cpu.node, ..CpuInterval::default() };
         return b.iter().map(unknown).collect();
     }
-    let mut earlier = sum::earlier(a, |cpu| cpu.cpu);
-    b.iter()
-        .map(|now| {
-            let before = earlier(now.cpu);
-            let since = |now: Option<u64>, before: Option<u64>| now?.checked_sub(before?);
-            let waits = now.waits.as_ref().zip(before.and_then(|before| before.waits.as_ref()));
-            let (wait, came_from) = waits.and_then(|(now, before)| waits_between(before, now)).unzip();
-            CpuInterval {
-                cpu: now.cpu,
-                node: now.node,
-                busy_ns: since(now.busy_ns, before.and_then(|before| before.busy_ns)),
-                idle_ns: since(now.idle_ns, before.and_then(|before| before.idle_ns)),
-                wait,
-                came_from,
-                contention_ns: since(now.contention_ns, before.and_then(|before| before.contention_ns)),
-                throttled_pressure_ns: since(
-                    now.throttled_pressure_ns,
-                    before.and_then(|before| before.throttled_pressure_ns),
-                ),
-            }
-        })
-        .collect()
+    let between = |(before, now): (&CpuReading, &CpuReading)| {
+        let since = |of: fn(&CpuReading) -> Option<u64>| of(now)?.checked_sub(of(before)?);
+        let waits = now.waits.as_ref().zip(before.waits.as_ref());
+        let (wait, came_from) = waits.and_then(|(now, before)| waits_between(before, now)).unzip();
+        CpuInterval {
+            cpu: now.cpu,
+            node: now.node,
+            busy_ns: since(|cpu| cpu.busy_ns),
+            idle_ns: since(|cpu| cpu.idle_ns),
+            wait,
+            came_from,
+            contention_ns: since(|cpu| cpu.contention_ns),
+            throttled_pressure_ns: since(|cpu| cpu.throttled_pressure_ns),
+        }
+    };
+    a.iter().zip(b).map(between).collect()
 }
 
 fn waits_between(before: &CpuWaits, now: &CpuWaits) -> Option<(Wait, ByNode)> {

@@ -1,6 +1,6 @@
 //! Culprits: the cgroups that made other cgroups wait.
 
-use std::{cmp::Ordering, collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc};
 
 use cgscope_ledger::history::KERNEL;
 
@@ -121,11 +121,6 @@ pub fn between<'a>(
 /// Maximum number of culprits that an output names, the worst first.
 pub const NAMED: usize = 16;
 
-/// Compares culprits: the worst first, then by path.
-pub(crate) fn by_harm(a_ns: u64, b_ns: u64, paths: impl FnOnce() -> Ordering) -> Ordering {
-    b_ns.cmp(&a_ns).then_with(paths)
-}
-
 /// A culprit of a cgroup's waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Culprit {
@@ -185,7 +180,7 @@ impl Interval {
         let sums = sum::tally(limited.map(|pair| (pair.culprit, pair.ns)));
         let mut limits: Vec<_> =
             sums.into_iter().map(|(id, ns)| (self.cgroup_path(id).cloned(), ns)).collect();
-        limits.sort_by(|a, b| by_harm(a.1, b.1, || a.0.cmp(&b.0)));
+        limits.sort_by(|(a, a_ns), (b, b_ns)| b_ns.cmp(a_ns).then_with(|| a.cmp(b)));
         limits
     }
 
