@@ -136,9 +136,7 @@ impl CpuTimes {
         }
         Self { user_ns, system_ns, guest_ns: guest_ns.max(before.guest_ns) }
     }
-}
 
-impl CpuTimes {
     /// Scales the times in proportion, so that user time plus system time is `ran_ns`.
     pub fn scaled_to(self, ran_ns: u64) -> Self {
         let scaled = Self::scaled(self.user_ns, self.system_ns, 0, ran_ns, &Self::default());

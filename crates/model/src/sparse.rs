@@ -1,5 +1,7 @@
 //! Numbered counts, most of which are zero.
 
+use crate::sum;
+
 /// (cell, count) pairs, ascending, without zero counts. Cells are below `N` (at most 256). Sparse, because a host has thousands
 /// of tasks, most of which waited only a few times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,7 +61,7 @@ impl<const N: usize> Sparse<N> {
 
     /// Returns the sum of all counts.
     pub fn total(&self) -> u64 {
-        crate::sum::total(self.0.iter().map(|(_, count)| *count))
+        sum::total(self.0.iter().map(|(_, count)| *count))
     }
 
     /// True if there is no count.
@@ -74,23 +76,17 @@ impl<const N: usize> Sparse<N> {
 
     /// Returns the increase since `before`; `None` if a count decreased.
     pub fn since(&self, before: &Self) -> Option<Self> {
-        let mut rest = before.0.iter().copied().peekable();
-        let mut out = Vec::with_capacity(self.0.len());
+        let mut earlier = sum::earlier(&before.0, |(cell, _)| *cell);
+        let (mut found, mut out) = (0, Vec::with_capacity(self.0.len()));
         for &(cell, count) in &self.0 {
-            let earlier = match rest.peek() {
-                Some((c, _)) if *c < cell => return None,
-                Some((c, count)) if *c == cell => *count,
-                _ => 0,
-            };
-            if earlier != 0 {
-                rest.next();
-            }
-            match count.checked_sub(earlier)? {
+            let before = earlier(cell).map(|(_, count)| *count);
+            found += usize::from(before.is_some());
+            match count.checked_sub(before.unwrap_or(0))? {
                 0 => {}
                 more => out.push((cell, more)),
             }
         }
-        rest.peek().is_none().then_some(Self(out))
+        (found == before.len()).then_some(Self(out))
     }
 
     /// Adds the counts of another value.
@@ -141,7 +137,7 @@ impl<const N: usize> Default for Dense<N> {
 impl<const N: usize> Dense<N> {
     pub fn add(&mut self, other: &Sparse<N>) {
         for (cell, count) in other.iter() {
-            crate::sum::add(&mut self.counts[cell], count);
+            sum::add(&mut self.counts[cell], count);
             self.used[cell / 64] |= 1 << (cell % 64);
         }
     }

@@ -203,10 +203,8 @@ impl Tree {
             _ => interval.total(),
         }
     }
-}
 
-impl Tree {
-    pub(crate) fn add_limits(&mut self, interval: &Interval) {
+    fn add_limits(&mut self, interval: &Interval) {
         for (at, limits) in interval.limits.iter().enumerate() {
             let Some(node) = self.find_id(interval, limits.id) else { continue };
             // If the cgroup was created again, the later limits apply. But the tightest quota may be the earlier cgroup's.

@@ -417,32 +417,17 @@ impl Interval {
         now: &[Arc<TaskReading>],
         mut exited: Vec<Arc<TaskReading>>,
     ) -> Self {
-        // A task that disappeared and returned is in `now`. If a task disappeared twice, its last reading counts.
-        exited.reverse();
-        exited.sort_by_key(|task| task.serial);
-        exited.dedup_by_key(|task| task.serial);
         for task in exited.iter_mut().map(Arc::make_mut) {
             (task.pending, task.on_cpu, task.state) = (None, false, None);
         }
+        // A task that disappeared and returned is in `now`. If a task disappeared twice, its last reading counts.
+        let mut last: Vec<_> = now.iter().chain(exited.iter().rev()).collect();
+        last.sort_by_key(|task| task.serial);
+        last.dedup_by_key(|task| task.serial);
         // If a task existed at the start or appeared twice, its first reading counts.
         before.extend(late);
         before.sort_by_key(|task| task.serial);
         before.dedup_by_key(|task| task.serial);
-        let mut went = exited.iter().peekable();
-        let mut later = now.iter().peekable();
-        let last = std::iter::from_fn(|| {
-            let has_exited = match (went.peek(), later.peek()) {
-                (Some(went), Some(later)) => went.serial < later.serial,
-                (went, None) => went.is_some(),
-                (None, _) => false,
-            };
-            if has_exited {
-                return went.next();
-            }
-            let now = later.next()?;
-            while went.next_if(|went| went.serial <= now.serial).is_some() {}
-            Some(now)
-        });
         (self.tasks, self.idle) = idle::split(&before, last, since_ns, self.one_node);
         // The later row counts from the first reading, so it already includes the figures of the earlier row.
         self.join_moved(false);

@@ -14,10 +14,11 @@ use crate::{Accounts, ExitedThreads, Sample, TaskReading, sum};
 /// are in `a` but not in `b`. A thread that exits while `b` is read may be neither in `b` nor in its process yet. The next
 /// interval would then count the thread's whole lifetime as new. So a figure that exceeds the CPUs' time is omitted.
 pub(super) fn settle(tasks: &mut [TaskInterval], a: &Sample, b: &Sample) {
-    let has_exited_threads = |task: &TaskInterval| {
+    let has_exited_threads = |task: &&mut TaskInterval| {
         task.accounts.as_ref().is_some_and(|accounts| accounts.exited_threads != ExitedThreads::default())
     };
-    if !tasks.iter().any(has_exited_threads) {
+    let mut tasks = tasks.iter_mut().filter(has_exited_threads).peekable();
+    if tasks.peek().is_none() {
         return;
     }
     let counted = counted(a, b);
@@ -27,11 +28,7 @@ pub(super) fn settle(tasks: &mut [TaskInterval], a: &Sample, b: &Sample) {
         _ => b.mono_ns.saturating_sub(a.mono_ns).saturating_mul(cpus),
     };
     for task in tasks {
-        let Some(accounts) =
-            task.accounts.as_mut().filter(|accounts| accounts.exited_threads != ExitedThreads::default())
-        else {
-            continue;
-        };
+        let Some(accounts) = &mut task.accounts else { continue };
         let mut exited_threads = accounts.exited_threads;
         if let Some((start_ns, before)) = counted.get(&task.reading.tgid)
             && *start_ns == task.reading.start_ns
