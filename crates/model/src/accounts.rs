@@ -106,11 +106,7 @@ impl Accounts {
 }
 
 pub(crate) fn add_known(sum: &mut Option<Accounts>, other: Option<&Accounts>) {
-    match (sum.as_mut(), other) {
-        (Some(sum), Some(other)) => sum.add(other),
-        (None, Some(other)) => *sum = Some(*other),
-        (_, None) => {}
-    }
+    sum::add_known(sum, other.copied(), |sum, other| sum.add(&other));
 }
 
 impl CpuTimes {

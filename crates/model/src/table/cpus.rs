@@ -94,16 +94,10 @@ impl CpuInterval {
         self.idle_ns = sum::known(self.idle_ns, next.idle_ns);
         self.contention_ns = sum::known(self.contention_ns, next.contention_ns);
         self.throttled_pressure_ns = sum::known(self.throttled_pressure_ns, next.throttled_pressure_ns);
-        match (&mut self.wait, next.wait) {
-            (Some(wait), Some(more)) => wait.add(&more),
-            (ours, theirs) => *ours = ours.take().or(theirs),
-        }
-        match (&mut self.came_from, next.came_from) {
-            (Some(came), Some(more)) => {
-                more.iter().for_each(|(node, times)| add_by_node(came, *node, *times))
-            }
-            (ours, theirs) => *ours = ours.take().or(theirs),
-        }
+        sum::add_known(&mut self.wait, next.wait, |wait, more| wait.add(&more));
+        sum::add_known(&mut self.came_from, next.came_from, |came, more| {
+            more.iter().for_each(|(node, times)| add_by_node(came, *node, *times));
+        });
     }
 }
 

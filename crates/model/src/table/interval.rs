@@ -119,11 +119,6 @@ impl Wait {
     pub fn quantile_ns(&self, quantile: f64) -> Option<u64> {
         self.hist.quantile_ns(quantile, self.max_ns)
     }
-
-    /// See [`Hist::quantile_low_ns`].
-    pub fn quantile_low_ns(&self, quantile: f64) -> Option<u64> {
-        self.hist.quantile_low_ns(quantile)
-    }
 }
 
 impl Interval {

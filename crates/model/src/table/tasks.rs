@@ -10,6 +10,7 @@ use serde::{Serialize, Serializer};
 use crate::{
     Accounts, ByCause, ExitedThreads, Hist, Interval, Placement, Sample, Wait,
     placement::TaskPlacement,
+    sum,
     table::{Selected, Table, cpus::only_node, exited::add_exited, merge},
 };
 
@@ -306,11 +307,7 @@ impl BeforeMove {
 }
 
 fn append_accounts(sum: &mut Option<Arc<Accounts>>, next: Option<Arc<Accounts>>) {
-    match (sum.as_mut(), next) {
-        (Some(sum), Some(next)) => Arc::make_mut(sum).add(&next),
-        (None, next) => *sum = next,
-        (Some(_), None) => {}
-    }
+    sum::add_known(sum, next, |sum, next| Arc::make_mut(sum).add(&next));
 }
 
 fn task_between(
