@@ -1,4 +1,3 @@
-
 use serde::Serialize;
 
 /// The source of readings.

@@ -1,4 +1,3 @@
-
 use std::sync::Arc;
 
 /// Replaces characters that control a terminal or change the order of displayed text. Any user can name a thread, a cgroup or a

@@ -1,3 +1,4 @@
+//! Numbers in words: durations, dates, shares, counts.
 
 /// Formats a duration with three significant digits: `870ns`, `12.3us`, `4.56ms`, `1.20s`, `2m05s`.
 pub fn duration(ns: u64) -> String {
