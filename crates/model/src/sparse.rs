@@ -1,5 +1,7 @@
 //! Numbered counts, most of which are zero.
 
+use itertools::Itertools;
+
 use crate::sum;
 
 /// (cell, count) pairs, ascending, without zero counts. Cells are below `N` (at most 256). Sparse, because a host has thousands
@@ -106,16 +108,10 @@ impl<const N: usize> Sparse<N> {
 
     /// Adds cells whose places are at or after index `from`.
     fn merge(&mut self, from: usize, other: &[(u8, u64)]) {
-        let mut merged = Vec::with_capacity(self.0.len() + other.len());
-        merged.extend(&self.0[..from]);
-        let mut ours = self.0[from..].iter().copied().peekable();
-        for &(cell, count) in other {
-            merged.extend(std::iter::from_fn(|| ours.next_if(|(before, _)| *before < cell)));
-            let before = ours.next_if(|(before, _)| *before == cell).map_or(0, |(_, count)| count);
-            merged.push((cell, before.saturating_add(count)));
-        }
-        merged.extend(ours);
-        self.0 = merged;
+        let ours = self.0.split_off(from);
+        let merged =
+            ours.into_iter().merge_join_by(other.iter().copied(), |ours, other| ours.0.cmp(&other.0));
+        self.0.extend(merged.map(|cell| cell.reduce(|(cell, a), (_, b)| (cell, a.saturating_add(b)))));
     }
 }
 

@@ -177,15 +177,6 @@ impl Tree {
         self.nodes[node].limits.map(|at| &interval.limits[at])
     }
 
-    /// Returns the time on a CPU by NUMA node of all living tasks, ns.
-    pub(crate) fn ran(&self, interval: &Interval) -> ByNode {
-        let mut ran = self.nodes.first().map(|root| root.ran.clone()).unwrap_or_default();
-        for task in self.tasks_unknown() {
-            interval.tasks[*task].ran_on().for_each(|(on, ns)| add_by_node(&mut ran, on, ns));
-        }
-        ran
-    }
-
     /// Returns the tasks whose cgroup has no known path.
     pub(crate) fn tasks_unknown(&self) -> &[usize] {
         &self.tasks[self.nodes.last().map_or(0, |last| last.tasks.end)..]

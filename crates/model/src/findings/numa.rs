@@ -49,7 +49,7 @@ pub(super) fn findings(context: &Context) -> Vec<Finding> {
 /// Returns the finding and the full node. `None` also if no task is known to have been on a full node.
 pub(super) fn node_skew(context: &Context) -> Option<(Finding, u32)> {
     let interval = context.interval;
-    let nodes: Vec<NodeGroup> = interval.by_node_of(&context.tree.ran(interval));
+    let nodes = interval.by_node();
     let with_cpus = || nodes.iter().filter(|node| !node.cpus.is_empty());
     let full = with_cpus().filter(|node| is_full(node)).max_by_key(|node| node.contended_ns())?;
     let idle = with_cpus().filter(|node| is_idle(node)).min_by_key(|node| node.busy_ns)?;

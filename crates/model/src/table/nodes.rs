@@ -102,11 +102,6 @@ impl Interval {
     /// Returns each node, ascending; empty if neither CPUs nor nodes could be read. Exited tasks are included only if waits are
     /// counted by CPU or there is only one node.
     pub fn by_node(&self) -> Vec<NodeGroup> {
-        self.by_node_of(&self.ran_by_node(|_| true))
-    }
-
-    /// Like [`Self::by_node`], for a caller that has computed the run time of the tasks by node, ns.
-    pub(crate) fn by_node_of(&self, ran_ns: &[(u32, u64)]) -> Vec<NodeGroup> {
         let mut nodes: BTreeMap<u32, NodeGroup> = BTreeMap::new();
         for node in self.nodes.iter().map(|node| node.node).chain(self.cpus.iter().filter_map(|cpu| cpu.node))
         {
@@ -117,7 +112,7 @@ impl Interval {
             self.add_pressure(group);
             self.add_memory(group);
         }
-        self.add_tasks(&mut nodes, ran_ns);
+        self.add_tasks(&mut nodes);
         for group in nodes.values_mut() {
             group.runnable_avg = self.runnable_avg(group);
         }
@@ -214,16 +209,16 @@ impl Interval {
         (!limits.memory_by_node.is_empty()).then(|| limits.memory_by_node.clone())
     }
 
-    fn add_tasks(&self, nodes: &mut BTreeMap<u32, NodeGroup>, ran_ns: &[(u32, u64)]) {
+    fn add_tasks(&self, nodes: &mut BTreeMap<u32, NodeGroup>) {
         let by_cpu = self.counts_by_cpu();
         for cpu in self.cpus.iter().filter(|_| by_cpu) {
             if let (Some(group), Some(wait)) = (cpu.node.and_then(|node| nodes.get_mut(&node)), &cpu.wait) {
                 group.wait.add(wait);
             }
         }
-        for (node, ns) in ran_ns {
-            if let Some(group) = nodes.get_mut(node) {
-                sum::add(&mut group.ran_ns, *ns);
+        for (node, ns) in self.tasks.iter().flat_map(TaskInterval::ran_on) {
+            if let Some(group) = nodes.get_mut(&node) {
+                sum::add(&mut group.ran_ns, ns);
             }
         }
         for task in self.tasks.iter().filter(|_| !by_cpu) {

@@ -3,6 +3,10 @@
 use std::{collections::HashMap, sync::Arc};
 
 use cgscope_ledger::history::KERNEL;
+use itertools::{
+    EitherOrBoth::{Both, Left, Right},
+    Itertools,
+};
 
 use crate::{
     Interval, Names, Sample,
@@ -85,7 +89,6 @@ pub fn between<'a>(
     a: impl IntoIterator<Item = &'a PairReading>,
     b: impl IntoIterator<Item = &'a PairReading>,
 ) -> Vec<PairReading> {
-    let mut earlier = a.into_iter().peekable();
     let mut moved: HashMap<PairKey, u64> = HashMap::new();
     let mut moves = |pair: &PairReading| {
         let rest = rest_of(pair.key());
@@ -94,21 +97,19 @@ pub fn between<'a>(
         }
     };
     let mut came = Vec::new();
-    for now in b {
-        while let Some(missing) = earlier.next_if(|before| before.key() < now.key()) {
-            moves(missing);
-        }
-        let ns = match earlier.next_if(|before| before.key() == now.key()) {
-            Some(before) if before.ns <= now.ns => now.ns - before.ns,
-            Some(before) => {
-                moves(before);
-                now.ns
+    for pair in a.into_iter().merge_join_by(b, |before, now| before.key().cmp(&now.key())) {
+        match pair {
+            Left(missing) => moves(missing),
+            Right(now) => came.push(now.clone()),
+            Both(before, now) if before.ns <= now.ns => {
+                came.push(PairReading { ns: now.ns - before.ns, ..now.clone() });
             }
-            None => now.ns,
-        };
-        came.push(PairReading { ns, ..now.clone() });
+            Both(before, now) => {
+                moves(before);
+                came.push(now.clone());
+            }
+        }
     }
-    earlier.for_each(moves);
     came.retain_mut(|pair| {
         if let Some(moved) = moved.get(&pair.key()) {
             pair.ns = pair.ns.saturating_sub(*moved);

@@ -41,17 +41,12 @@ table! {
     fn select(interval: &mut Interval, selected: &Selected<'_>) {
         interval.tasks.retain(|task| selected.has_task(&task.reading));
         interval.idle.retain(|task| selected.has_task(task));
-        if selected.filter.is_by_thread() {
-            leave_out_exited_threads(interval);
-        }
-    }
-}
-
-/// Removes the work of exited threads, which is known only by process, not by thread.
-fn leave_out_exited_threads(interval: &mut Interval) {
-    for accounts in interval.tasks.iter_mut().filter_map(|task| task.accounts.as_mut()) {
-        if accounts.exited_threads != ExitedThreads::default() {
-            Arc::make_mut(accounts).exited_threads = ExitedThreads::default();
+        // The work of exited threads is known only by process, not by thread.
+        let accounts = interval.tasks.iter_mut().filter_map(|task| task.accounts.as_mut());
+        for accounts in accounts.filter(|_| selected.filter.is_by_thread()) {
+            if accounts.exited_threads != ExitedThreads::default() {
+                Arc::make_mut(accounts).exited_threads = ExitedThreads::default();
+            }
         }
     }
 }
