@@ -11,7 +11,7 @@ use std::{
 use cgscope_ledger::BlockedState;
 
 use crate::{
-    ByState, Interval, StackReading, TaskInterval,
+    ByState, Interval, StackReading,
     named::by_name,
     sum::{self, by},
 };
@@ -204,7 +204,7 @@ impl BlockedOn {
 
     /// Returns the sum over the tasks at these indexes; `None` if there are tasks but no blocked time is known.
     pub(crate) fn known_of_tasks(&self, interval: &Interval, places: &[usize]) -> Option<BlockedTime> {
-        let known = || places.iter().filter_map(|place| self.of_task(&interval.tasks[*place]));
+        let known = || interval.tasks_at(places).filter_map(|task| self.thread(task.reading.serial));
         (places.is_empty() || known().next().is_some()).then(|| total(known()))
     }
 
@@ -223,10 +223,6 @@ impl BlockedOn {
     /// True if the thread's stacks are those of a kernel thread.
     pub fn is_kernel_thread(&self, serial: u64) -> bool {
         self.threads.get(&serial).is_some_and(|thread| thread.is_kernel)
-    }
-
-    pub(crate) fn of_task(&self, task: &TaskInterval) -> Option<&BlockedTime> {
-        self.thread(task.reading.serial)
     }
 }
 

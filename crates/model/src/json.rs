@@ -258,7 +258,7 @@ object! {
         let (accounts, placement) = (task.all_accounts(), reading.placement.as_deref());
         let exited_threads = accounts.map(|accounts| accounts.exited_threads);
         let observed = Observed::task(task, mode);
-        let class = classes.map(|classes| (classes.thread(task), classes.blocked.of_task(task).copied()));
+        let class = classes.map(|classes| (classes.thread(task), classes.blocked.thread(reading.serial).copied()));
     } => {
         tid: reading.tid,
         tgid: reading.tgid,

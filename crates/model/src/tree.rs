@@ -268,7 +268,7 @@ impl Tree {
             let tasks = self.nodes[at].tasks.clone();
             let node = &mut self.nodes[at];
             let sum = &mut sums[node.depth];
-            for task in self.tasks[tasks.clone()].iter().map(|task| &interval.tasks[*task]) {
+            for task in interval.tasks_at(&self.tasks[tasks.clone()]) {
                 sum.add_task(task);
                 node.own.add(&Sums::new(&task.totals, &task.wait));
                 task.ran_on().for_each(|(on, ns)| add_by_node(&mut node.ran, on, ns));
@@ -333,18 +333,14 @@ impl Tree {
         sum: &mut GroupSum,
         exited: impl Iterator<Item = (usize, usize)>,
     ) {
-        let tasks = || self.tasks_unknown().iter().map(|task| &interval.tasks[*task]);
+        let tasks = || interval.tasks_at(self.tasks_unknown());
         let idle = self.idle_unknown();
-        let mut is_any = !self.tasks_unknown().is_empty() || !idle.is_empty();
         tasks().for_each(|task| sum.add_task(task));
         sum.add_idle(idle.len() as u64);
-        for (_, exited) in exited {
-            is_any = true;
-            sum.add_exited(&interval.exited[exited]);
-        }
+        exited.for_each(|(_, exited)| sum.add_exited(&interval.exited[exited]));
         let idle = idle.iter().map(|idle| interval.idle[*idle].tgid);
         let group = sum.take(processes(tasks().map(|task| task.reading.tgid).chain(idle)));
-        self.unknown = is_any.then_some(group);
+        self.unknown = Some(group).filter(|group| *group != Group::default());
     }
 
     /// Returns the number of processes with a thread in each node or its descendants. A process with threads in several nodes

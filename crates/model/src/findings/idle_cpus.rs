@@ -10,7 +10,7 @@ use crate::{
     CpuInterval, TaskInterval,
     findings::{
         Context, Finding, MOST, Rule, finding, is_share,
-        numa::{self, Hold, NODE_BUSY_PERCENT, NODE_IDLE_PERCENT, hold_of, process_words},
+        numa::{self, Hold, hold_of, process_words},
         part,
     },
     placement::{cpu_list, parse_cpu_list},
@@ -51,12 +51,10 @@ impl Cpus {
     pub fn new(context: &Context) -> Self {
         let mut cpus = Self::default();
         for CpuInterval { cpu, busy_ns, idle_ns, .. } in &context.interval.cpus {
-            let Some((busy_ns, idle_ns)) = busy_ns.zip(*idle_ns) else { continue };
-            let all_ns = busy_ns.saturating_add(idle_ns);
-            if is_share(busy_ns, all_ns, NODE_BUSY_PERCENT) {
-                cpus.busy.insert(*cpu);
-            } else if is_share(idle_ns, all_ns, 100 - NODE_IDLE_PERCENT) {
-                cpus.idle.push(*cpu);
+            match numa::is_busy(*busy_ns, *idle_ns) {
+                Some(true) => drop(cpus.busy.insert(*cpu)),
+                Some(false) => cpus.idle.push(*cpu),
+                None => {}
             }
         }
         cpus

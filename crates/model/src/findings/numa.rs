@@ -15,12 +15,12 @@ use crate::{
 
 /// A node is full if its CPUs were busy for at least this share of the time, percent, and tasks waited for these CPUs. The
 /// waiting must reach this share of the busy time, percent (every busy CPU has short queues), and this total time.
-pub(super) const NODE_BUSY_PERCENT: u64 = 90;
+const NODE_BUSY_PERCENT: u64 = 90;
 const NODE_WAIT_PERCENT: u64 = 10;
 const NODE_WAIT_NS: u64 = 10_000_000;
 /// A node is idle if its CPUs were busy for at most this share of the time, percent. The scheduler spreads tasks within a few
 /// ticks, so the nodes usually differ by less over an interval.
-pub(super) const NODE_IDLE_PERCENT: u64 = 30;
+const NODE_IDLE_PERCENT: u64 = 30;
 /// A finding names a process with at least this share of the activity on a full node, percent. Otherwise it names a cgroup with
 /// at least this share, or else the most active process.
 const NAMED_PERCENT: u64 = 50;
@@ -52,7 +52,9 @@ pub(super) fn node_skew(context: &Context) -> Option<(Finding, u32)> {
     let nodes = interval.by_node();
     let with_cpus = || nodes.iter().filter(|node| !node.cpus.is_empty());
     let full = with_cpus().filter(|node| is_full(node)).max_by_key(|node| node.contended_ns())?;
-    let idle = with_cpus().filter(|node| is_idle(node)).min_by_key(|node| node.busy_ns)?;
+    let idle = with_cpus()
+        .filter(|node| is_busy(node.busy_ns, node.idle_ns) == Some(false))
+        .min_by_key(|node| node.busy_ns)?;
     let there = interval.tasks.iter().filter_map(|task| {
         let (ran_ns, waited_ns) = activity(task, full.node);
         (ran_ns.max(waited_ns) != 0).then_some((task, ran_ns, ran_ns.saturating_add(waited_ns)))
@@ -119,17 +121,16 @@ pub(super) fn node_skew(context: &Context) -> Option<(Finding, u32)> {
 }
 
 fn is_full(node: &NodeGroup) -> bool {
-    node.busy_ns.zip(node.idle_ns).is_some_and(|(busy_ns, idle_ns)| {
-        is_share(busy_ns, busy_ns.saturating_add(idle_ns), NODE_BUSY_PERCENT)
-            && is_much(node.contended_ns(), NODE_WAIT_NS, busy_ns, NODE_WAIT_PERCENT)
-    })
+    is_busy(node.busy_ns, node.idle_ns) == Some(true)
+        && is_much(node.contended_ns(), NODE_WAIT_NS, node.busy_ns.unwrap_or(0), NODE_WAIT_PERCENT)
 }
 
-fn is_idle(node: &NodeGroup) -> bool {
-    node.busy_ns.zip(node.idle_ns).is_some_and(|(busy_ns, idle_ns)| {
-        let all_ns = busy_ns.saturating_add(idle_ns);
-        is_share(all_ns.saturating_sub(busy_ns), all_ns, 100 - NODE_IDLE_PERCENT)
-    })
+/// True for busy CPUs, false for idle ones; `None`: between the two thresholds, or unknown.
+pub(super) fn is_busy(busy_ns: Option<u64>, idle_ns: Option<u64>) -> Option<bool> {
+    let (busy_ns, idle_ns) = busy_ns.zip(idle_ns)?;
+    let all_ns = busy_ns.saturating_add(idle_ns);
+    let is_idle = || is_share(idle_ns, all_ns, 100 - NODE_IDLE_PERCENT).then_some(false);
+    is_share(busy_ns, all_ns, NODE_BUSY_PERCENT).then_some(true).or_else(is_idle)
 }
 
 /// The reason why threads stay on a node.

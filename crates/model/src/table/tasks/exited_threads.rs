@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::TaskInterval;
-use crate::{Accounts, ExitedThreads, Sample, TaskReading, sum};
+use crate::{CpuTimes, ExitedThreads, Sample, TaskReading, Totals, sum};
 
 /// Subtracts the figures of exited threads that were already counted up to `a` from the main threads of `tasks`. These threads
 /// are in `a` but not in `b`. A thread that exits while `b` is read may be neither in `b` nor in its process yet. The next
@@ -71,22 +71,15 @@ fn counted(a: &Sample, b: &Sample) -> BTreeMap<u32, (u64, ExitedThreads)> {
 
 /// Returns the whole work of a thread, as its process reports it after the exit.
 fn all_of(task: &TaskReading) -> Option<ExitedThreads> {
-    let Accounts { cpu, .. } = task.accounts.as_deref()?;
-    let totals = &task.totals;
-    Some(ExitedThreads {
-        user_ns: cpu.user_ns,
-        system_ns: cpu.system_ns,
-        guest_ns: cpu.guest_ns,
-        on_cpu_ns: totals.on_cpu_ns,
-        voluntary: totals.voluntary,
-        involuntary: totals.involuntary,
-    })
+    let CpuTimes { user_ns, system_ns, guest_ns } = task.accounts.as_deref()?.cpu;
+    let Totals { on_cpu_ns, voluntary, involuntary, .. } = task.totals;
+    Some(ExitedThreads { on_cpu_ns, user_ns, system_ns, guest_ns, voluntary, involuntary })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CpuReading, CpuTimes, Interval, Totals};
+    use crate::{Accounts, CpuReading, Interval};
 
     fn thread(tid: u32, ran_ns: u64, exited_ns: u64) -> TaskReading {
         let cpu = CpuTimes { user_ns: ran_ns, ..CpuTimes::default() };
