@@ -156,7 +156,7 @@ impl Seen {
             return None;
         }
         let quantile = f64::from(per_mille) / 1e3;
-        let (low_ns, ns) = (self.wait.quantile_low_ns(quantile)?, self.wait.quantile_ns(quantile)?);
+        let (low_ns, ns) = (self.wait.hist.quantile_low_ns(quantile)?, self.wait.quantile_ns(quantile)?);
         let name = FIGURES.iter().find(|(_, figure)| *figure == Figure::Quantile(per_mille))?.0;
         let words = format!(
             "{name} of {} was between {} and {}",

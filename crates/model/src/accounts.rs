@@ -106,11 +106,7 @@ impl Accounts {
 }
 
 pub(crate) fn add_known(sum: &mut Option<Accounts>, other: Option<&Accounts>) {
-    match (sum.as_mut(), other) {
-        (Some(sum), Some(other)) => sum.add(other),
-        (None, Some(other)) => *sum = Some(*other),
-        (_, None) => {}
-    }
+    sum::add_known(sum, other.copied(), |sum, other| sum.add(&other));
 }
 
 impl CpuTimes {
@@ -136,9 +132,7 @@ impl CpuTimes {
         }
         Self { user_ns, system_ns, guest_ns: guest_ns.max(before.guest_ns) }
     }
-}
 
-impl CpuTimes {
     /// Scales the times in proportion, so that user time plus system time is `ran_ns`.
     pub fn scaled_to(self, ran_ns: u64) -> Self {
         let scaled = Self::scaled(self.user_ns, self.system_ns, 0, ran_ns, &Self::default());

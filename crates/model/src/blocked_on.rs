@@ -3,59 +3,94 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::LazyLock,
+};
 
 use cgscope_ledger::BlockedState;
 
 use crate::{
-    ByState, Interval, StackReading, TaskInterval,
-    blocked_on::BlockedKind::*,
+    ByState, Interval, StackReading,
     named::by_name,
     sum::{self, by},
 };
 
 cgscope_ledger::named! {
     /// What a task is blocked on, in the order of every output. From [`BlockedKind::Accept`] on, the task waits for work.
-    BlockedKind {
-        /// Data of a socket, a connection being opened, or a network file system.
-        Network = "network",
-        /// A block device, or data being written to one: page cache, journals, fsync.
-        Disk = "disk",
-        /// A pipe, a fifo or a message queue.
-        Pipe = "pipe",
-        /// Completions of io_uring.
-        IoUring = "io_uring",
-        /// A futex or a System V semaphore: mutexes, condition variables, joins. A thread pool may also wait for work this way.
-        Lock = "lock",
-        /// A lock on a file: flock, fcntl, leases.
-        FileLock = "file lock",
-        /// A lock or grace period in the kernel: mutexes, semaphores, RCU.
-        KernelLock = "kernel lock",
-        /// Memory: reclaim, compaction, limits, pages under migration.
-        Memory = "memory",
-        /// A stack whose functions match no rule.
-        Other = "other",
-        /// No stack, or a stack without function names.
-        Unknown = "unknown",
-        /// A new connection.
-        Accept = "accept",
-        /// Events: poll, select, epoll, eventfd, inotify, signalfd.
-        Poll = "poll",
-        /// A point in time.
-        Timer = "timer",
-        /// The exit of a child.
-        Child = "child",
-        /// A signal.
-        Signal = "signal",
-        /// Input or output of a terminal.
-        Terminal = "terminal",
-        /// Resumption after a signal or a tracer stopped the task.
-        Stopped = "stopped",
-        /// Thawing: the task's cgroup is frozen, or the host suspends.
-        Frozen = "frozen",
-        /// Work for a kernel thread.
-        KernelWorker = "kernel worker",
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    #[repr(u32)]
+    pub enum BlockedKind (name, functions) {
+        /// The name in every output.
+        name: &'static str,
+        /// The functions in which such a task sleeps: names, or prefixes of names with a star.
+        functions: &'static str,
     }
+
+    /// Data of a socket, a connection being opened, or a network file system.
+    Network = "network", "sk_wait_data sk_stream_wait* sock_alloc_send_pskb inet_stream_connect __inet_stream_connect \
+        inet_wait_for_connect unix_stream_* unix_dgram_* __unix_dgram_recvmsg unix_wait_for_peer unix_seqpacket_* tcp_* \
+        __tcp_close udp_* __skb_recv_udp raw_recvmsg raw_sendmsg packet_recvmsg packet_sendmsg netlink_recvmsg netlink_sendmsg \
+        vsock_* tls_* mptcp_* sctp_* smc_* sock_recvmsg sock_sendmsg __sock_sendmsg sock_read_iter sock_write_iter \
+        sock_splice_read __sys_recvfrom __sys_sendto ____sys_recvmsg ____sys_sendmsg __sys_connect __sock_release inet_shutdown \
+        rpc_* nfs_* nfs4_* cifs_* smb2_* ceph_* p9_client_rpc";
+    /// A block device, or data being written to one: page cache, journals, fsync.
+    Disk = "disk", "io_schedule* blk_io_schedule wait_for_completion_io* bit_wait_io submit_bio_wait bio_await* blk_execute_rq \
+        __blkdev_direct_IO* blkdev_* blk_mq_get_tag blk_mq_freeze_queue_wait rq_qos_wait wbt_wait blkcg_maybe_throttle_current \
+        __blk_throtl_bio __iomap_dio_rw iomap_* __wait_on_buffer folio_wait_* wait_on_page_* __filemap_fdatawait_range \
+        filemap_fdatawait* __folio_lock* balance_dirty_pages* wb_wait_for_completion sync_inodes_sb vfs_fsync_range do_fsync \
+        ksys_sync sync_filesystem read_events do_io_getevents exit_aio jbd2_* wait_transaction_locked add_transaction_credits \
+        start_this_handle do_get_write_access ext4_* xlog_* xfs_* btrfs_* f2fs_* dm_* md_handle_request nvme_* scsi_* \
+        __fuse_simple_request request_wait_answer inode_sleep_on_writeback";
+    /// A pipe, a fifo or a message queue.
+    Pipe = "pipe", "pipe_read pipe_write anon_pipe_read anon_pipe_write fifo_pipe_* pipe_wait_* wait_for_partner fifo_open \
+        ipipe_prep* opipe_prep* wait_for_space do_msgrcv do_msgsnd wq_sleep do_mq_timed*";
+    /// Completions of io_uring.
+    IoUring = "io_uring", "io_cqring_* io_uring_* __do_sys_io_uring_enter";
+    /// A futex or a System V semaphore: mutexes, condition variables, joins. A thread pool may also wait for work this way.
+    Lock = "lock", "futex_* __futex_wait do_futex rt_mutex_wait_proxy_lock do_semtimedop __do_semtimedop";
+    /// A lock on a file: flock, fcntl, leases.
+    FileLock = "file lock", "locks_lock_inode_wait flock_lock_inode_wait posix_lock_inode_wait fcntl_setlk* do_lock_file_wait \
+        __break_lease fcntl_getlk* nlmclnt_* __do_sys_flock";
+    /// A lock or grace period in the kernel: mutexes, semaphores, RCU.
+    KernelLock = "kernel lock", "__lock_sock mutex_lock* __mutex_lock* ww_mutex_lock* __ww_mutex_lock* down down_* __down* \
+        rwsem_down_* __rwsem_down* percpu_down_* __percpu_down_* percpu_rwsem_wait rt_mutex_lock* rtlock_slowlock* __rt_mutex_* \
+        rt_spin_lock* synchronize_* __wait_rcu_gp rcu_barrier* wait_rcu_exp_gp __synchronize_srcu __wait_on_freeing_inode \
+        d_alloc_parallel d_wait_lookup flush_work __flush_work __flush_workqueue";
+    /// Memory: reclaim, compaction, limits, pages under migration.
+    Memory = "memory", "throttle_direct_reclaim reclaim_throttle try_to_free_pages shrink_* do_try_to_free_pages \
+        __alloc_pages_slowpath* __alloc_pages_direct_* compact_* try_to_compact_pages congestion_wait \
+        mem_cgroup_handle_over_high __mem_cgroup_handle_over_high try_to_free_mem_cgroup_pages mem_cgroup_oom* \
+        migration_entry_wait* softleaf_entry_wait* handle_userfault out_of_memory oom_* swap_* do_swap_page migrate_pages* \
+        lru_add_drain_all";
+    /// A stack whose functions match no rule.
+    Other = "other", "";
+    /// No stack, or a stack without function names.
+    Unknown = "unknown", "";
+    /// A new connection.
+    // accept sleeps in a function that also waits for datagrams, so these are the callers of that function.
+    Accept = "accept", "inet_csk_accept unix_accept vsock_accept do_accept __sys_accept4 sctp_accept smc_accept";
+    /// Events: poll, select, epoll, eventfd, inotify, signalfd.
+    Poll = "poll", "do_select core_sys_select do_poll do_sys_poll poll_schedule_timeout ep_poll do_epoll_wait eventfd_read \
+        eventfd_write inotify_read fanotify_read signalfd_* perf_read evdev_read binder_thread_read userfaultfd_read* \
+        kvm_vcpu_block kvm_vcpu_halt";
+    /// A point in time.
+    Timer = "timer", "do_nanosleep hrtimer_nanosleep* common_nsleep* alarm_timer_nsleep timerfd_read* usleep_range_state msleep*";
+    /// The exit of a child.
+    Child = "child", "do_wait __do_wait kernel_wait4 kernel_waitid wait_for_vfork_done kernel_clone";
+    /// A signal.
+    Signal = "signal", "sigsuspend __do_sys_pause __x64_sys_pause do_sigtimedwait";
+    /// Input or output of a terminal.
+    Terminal = "terminal", "n_tty_* tty_* ldsem_down_* hvc_* uart_*";
+    /// Resumption after a signal or a tracer stopped the task.
+    Stopped = "stopped", "do_signal_stop ptrace_stop do_jobctl_trap get_signal";
+    /// Thawing: the task's cgroup is frozen, or the host suspends.
+    Frozen = "frozen", "__refrigerator do_freezer_trap cgroup_enter_frozen";
+    /// Work for a kernel thread.
+    KernelWorker = "kernel worker", "io_sq_thread io_wq_worker io_sqd_* worker_thread rescuer_thread kthread_worker_fn kthreadd \
+        smpboot_thread_fn kswapd kcompactd khugepaged* ksm_scan_thread rcu_gp_* rcu_tasks_* rcu_nocb_* nocb_* kauditd_thread \
+        kjournald2 oom_reaper watchdog irq_thread irq_wait_for_interrupt kthread vhost_task_fn devtmpfsd devtmpfs_work_loop \
+        xfsaild* cleaner_kthread transaction_kthread svc_recv nfsd scsi_error_handler hwrng_fillfn";
 }
 by_name!(BlockedKind);
 
@@ -169,7 +204,7 @@ impl BlockedOn {
 
     /// Returns the sum over the tasks at these indexes; `None` if there are tasks but no blocked time is known.
     pub(crate) fn known_of_tasks(&self, interval: &Interval, places: &[usize]) -> Option<BlockedTime> {
-        let known = || places.iter().filter_map(|place| self.of_task(&interval.tasks[*place]));
+        let known = || interval.tasks_at(places).filter_map(|task| self.thread(task.reading.serial));
         (places.is_empty() || known().next().is_some()).then(|| total(known()))
     }
 
@@ -188,10 +223,6 @@ impl BlockedOn {
     /// True if the thread's stacks are those of a kernel thread.
     pub fn is_kernel_thread(&self, serial: u64) -> bool {
         self.threads.get(&serial).is_some_and(|thread| thread.is_kernel)
-    }
-
-    pub(crate) fn of_task(&self, task: &TaskInterval) -> Option<&BlockedTime> {
-        self.thread(task.reading.serial)
     }
 }
 
@@ -254,11 +285,8 @@ pub fn without_stack(blocked: &ByState, stacks: &ByState) -> ByState {
 pub(crate) fn of_function(name: &str) -> Option<BlockedKind> {
     let name = name.split([' ', '.']).next().unwrap_or(name);
     // The longest matching rule wins: `oom_reaper` also matches `oom_*`.
-    let rules = RULES.iter().filter(|(rule, _)| match rule.strip_suffix('*') {
-        Some(beginning) => name.starts_with(beginning),
-        None => name == *rule,
-    });
-    rules.max_by_key(|(rule, _)| rule.len()).map(|(_, kind)| *kind)
+    let prefixes = (0..=name.len()).rev().filter_map(|end| RULES.get(&(name.get(..end)?, true)));
+    RULES.get(&(name, false)).into_iter().chain(prefixes).next().copied()
 }
 
 /// True for functions in which only kernel threads start. Threads that io_uring creates in a process start elsewhere.
@@ -266,77 +294,13 @@ pub(crate) fn is_of_kernel_threads(name: &str) -> bool {
     matches!(name.split([' ', '.']).next(), Some("kthread" | "kthreadd"))
 }
 
-/// Rules: a function name, or a prefix of function names followed by a star.
-#[rustfmt::skip]
-pub(crate) const RULES: &[(&str, BlockedKind)] = &[
-    // Sockets. accept sleeps in a function that also waits for datagrams, so the rules name the callers of that function.
-    ("inet_csk_accept", Accept), ("unix_accept", Accept), ("vsock_accept", Accept), ("do_accept", Accept), ("__sys_accept4", Accept),
-    ("sctp_accept", Accept), ("smc_accept", Accept),
-    ("sk_wait_data", Network), ("sk_stream_wait*", Network), ("sock_alloc_send_pskb", Network), 
-    ("inet_stream_connect", Network), ("__inet_stream_connect", Network), ("inet_wait_for_connect", Network),
-    ("unix_stream_*", Network), ("unix_dgram_*", Network), ("__unix_dgram_recvmsg", Network), ("unix_wait_for_peer", Network),
-    ("unix_seqpacket_*", Network), ("tcp_*", Network), ("__tcp_close", Network), ("udp_*", Network), ("__skb_recv_udp", Network),
-    ("raw_recvmsg", Network), ("raw_sendmsg", Network), ("packet_recvmsg", Network), ("packet_sendmsg", Network),
-    ("netlink_recvmsg", Network), ("netlink_sendmsg", Network), ("vsock_*", Network), ("tls_*", Network), ("mptcp_*", Network),
-    ("sctp_*", Network), ("smc_*", Network), ("sock_recvmsg", Network), ("sock_sendmsg", Network), ("__sock_sendmsg", Network),
-    ("sock_read_iter", Network), ("sock_write_iter", Network), ("sock_splice_read", Network), ("__sys_recvfrom", Network),
-    ("__sys_sendto", Network), ("____sys_recvmsg", Network), ("____sys_sendmsg", Network), ("__sys_connect", Network),
-    ("__sock_release", Network), ("inet_shutdown", Network),
-    ("rpc_*", Network), ("nfs_*", Network), ("nfs4_*", Network), ("cifs_*", Network), ("smb2_*", Network), ("ceph_*", Network),
-    ("p9_client_rpc", Network), ("__lock_sock", KernelLock),
-    // Events.
-    ("do_select", Poll), ("core_sys_select", Poll), ("do_poll", Poll), ("do_sys_poll", Poll), ("poll_schedule_timeout", Poll),
-    ("ep_poll", Poll), ("do_epoll_wait", Poll), ("eventfd_read", Poll), ("eventfd_write", Poll), ("inotify_read", Poll),
-    ("fanotify_read", Poll), ("signalfd_*", Poll), ("perf_read", Poll), ("evdev_read", Poll), ("binder_thread_read", Poll),
-    ("userfaultfd_read*", Poll), ("kvm_vcpu_block", Poll), ("kvm_vcpu_halt", Poll),
-    // Block devices, and data being written to them.
-    ("io_schedule*", Disk), ("blk_io_schedule", Disk), ("wait_for_completion_io*", Disk), ("bit_wait_io", Disk),
-    ("submit_bio_wait", Disk), ("bio_await*", Disk), ("blk_execute_rq", Disk), ("__blkdev_direct_IO*", Disk), ("blkdev_*", Disk),
-    ("blk_mq_get_tag", Disk), ("blk_mq_freeze_queue_wait", Disk), ("rq_qos_wait", Disk), ("wbt_wait", Disk), ("blkcg_maybe_throttle_current", Disk),
-    ("__blk_throtl_bio", Disk), ("__iomap_dio_rw", Disk), ("iomap_*", Disk), ("__wait_on_buffer", Disk),
-    ("folio_wait_*", Disk), ("wait_on_page_*", Disk), ("__filemap_fdatawait_range", Disk), ("filemap_fdatawait*", Disk), ("__folio_lock*", Disk),
-    ("balance_dirty_pages*", Disk), ("wb_wait_for_completion", Disk), ("sync_inodes_sb", Disk), ("vfs_fsync_range", Disk),
-    ("do_fsync", Disk), ("ksys_sync", Disk), ("sync_filesystem", Disk), ("read_events", Disk), ("do_io_getevents", Disk), ("exit_aio", Disk),
-    ("jbd2_*", Disk), ("wait_transaction_locked", Disk), ("add_transaction_credits", Disk), ("start_this_handle", Disk), ("do_get_write_access", Disk),
-    ("ext4_*", Disk), ("xlog_*", Disk), ("xfs_*", Disk), ("btrfs_*", Disk), ("f2fs_*", Disk), ("dm_*", Disk), ("md_handle_request", Disk), ("nvme_*", Disk), ("scsi_*", Disk),
-    ("__fuse_simple_request", Disk), ("request_wait_answer", Disk),
-    // Communication between processes.
-    ("pipe_read", Pipe), ("pipe_write", Pipe), ("anon_pipe_read", Pipe), ("anon_pipe_write", Pipe), ("fifo_pipe_*", Pipe), ("pipe_wait_*", Pipe),
-    ("wait_for_partner", Pipe), ("fifo_open", Pipe), ("ipipe_prep*", Pipe), ("opipe_prep*", Pipe), ("wait_for_space", Pipe),
-    ("do_msgrcv", Pipe), ("do_msgsnd", Pipe), ("wq_sleep", Pipe), ("do_mq_timed*", Pipe),
-    ("io_cqring_*", IoUring), ("io_uring_*", IoUring), ("__do_sys_io_uring_enter", IoUring), ("io_sq_thread", KernelWorker),
-    ("io_wq_worker", KernelWorker), ("io_sqd_*", KernelWorker),
-    // Locks.
-    ("futex_*", Lock), ("__futex_wait", Lock), ("do_futex", Lock), ("rt_mutex_wait_proxy_lock", Lock),
-    ("do_semtimedop", Lock), ("__do_semtimedop", Lock),
-    ("locks_lock_inode_wait", FileLock), ("flock_lock_inode_wait", FileLock), ("posix_lock_inode_wait", FileLock), ("fcntl_setlk*", FileLock),
-    ("do_lock_file_wait", FileLock), ("__break_lease", FileLock), ("fcntl_getlk*", FileLock), ("nlmclnt_*", FileLock), ("__do_sys_flock", FileLock),
-    ("mutex_lock*", KernelLock), ("__mutex_lock*", KernelLock), ("ww_mutex_lock*", KernelLock), ("__ww_mutex_lock*", KernelLock),
-    ("down", KernelLock), ("down_*", KernelLock), ("__down*", KernelLock), ("rwsem_down_*", KernelLock), ("__rwsem_down*", KernelLock),
-    ("percpu_down_*", KernelLock), ("__percpu_down_*", KernelLock), ("percpu_rwsem_wait", KernelLock), ("rt_mutex_lock*", KernelLock),
-    ("rtlock_slowlock*", KernelLock), ("__rt_mutex_*", KernelLock), ("rt_spin_lock*", KernelLock), ("synchronize_*", KernelLock), ("__wait_rcu_gp", KernelLock),
-    ("rcu_barrier*", KernelLock), ("wait_rcu_exp_gp", KernelLock), ("__synchronize_srcu", KernelLock), ("inode_sleep_on_writeback", Disk),
-    ("__wait_on_freeing_inode", KernelLock), ("d_alloc_parallel", KernelLock), ("d_wait_lookup", KernelLock), ("flush_work", KernelLock),
-    ("__flush_work", KernelLock), ("__flush_workqueue", KernelLock),
-    // Memory.
-    ("throttle_direct_reclaim", Memory), ("reclaim_throttle", Memory), ("try_to_free_pages", Memory), ("shrink_*", Memory), ("do_try_to_free_pages", Memory),
-    ("__alloc_pages_slowpath*", Memory), ("__alloc_pages_direct_*", Memory), ("compact_*", Memory), ("try_to_compact_pages", Memory),
-    ("congestion_wait", Memory), ("mem_cgroup_handle_over_high", Memory), ("__mem_cgroup_handle_over_high", Memory), ("try_to_free_mem_cgroup_pages", Memory),
-    ("mem_cgroup_oom*", Memory), ("migration_entry_wait*", Memory), ("softleaf_entry_wait*", Memory), ("handle_userfault", Memory),
-    ("out_of_memory", Memory), ("oom_*", Memory), ("swap_*", Memory), ("do_swap_page", Memory), ("migrate_pages*", Memory), ("lru_add_drain_all", Memory),
-    // Waits for time, children, signals or terminals; stopped and frozen tasks; idle kernel threads.
-    ("do_nanosleep", Timer), ("hrtimer_nanosleep*", Timer), ("common_nsleep*", Timer), ("alarm_timer_nsleep", Timer), ("timerfd_read*", Timer),
-    ("usleep_range_state", Timer), ("msleep*", Timer),
-    ("do_wait", Child), ("__do_wait", Child), ("kernel_wait4", Child), ("kernel_waitid", Child), ("wait_for_vfork_done", Child), ("kernel_clone", Child),
-    ("sigsuspend", Signal), ("__do_sys_pause", Signal), ("__x64_sys_pause", Signal), ("do_sigtimedwait", Signal),
-    ("n_tty_*", Terminal), ("tty_*", Terminal), ("ldsem_down_*", Terminal), ("hvc_*", Terminal), ("uart_*", Terminal),
-    ("do_signal_stop", Stopped), ("ptrace_stop", Stopped), ("do_jobctl_trap", Stopped), ("get_signal", Stopped),
-    ("__refrigerator", Frozen), ("do_freezer_trap", Frozen), ("cgroup_enter_frozen", Frozen),
-    ("worker_thread", KernelWorker), ("rescuer_thread", KernelWorker), ("kthread_worker_fn", KernelWorker), ("kthreadd", KernelWorker),
-    ("smpboot_thread_fn", KernelWorker), ("kswapd", KernelWorker), ("kcompactd", KernelWorker), ("khugepaged*", KernelWorker), ("ksm_scan_thread", KernelWorker),
-    ("rcu_gp_*", KernelWorker), ("rcu_tasks_*", KernelWorker), ("rcu_nocb_*", KernelWorker), ("nocb_*", KernelWorker), ("kauditd_thread", KernelWorker), ("kjournald2", KernelWorker),
-    ("oom_reaper", KernelWorker), ("watchdog", KernelWorker), ("irq_thread", KernelWorker), ("irq_wait_for_interrupt", KernelWorker),
-    ("kthread", KernelWorker), ("vhost_task_fn", KernelWorker), ("devtmpfsd", KernelWorker),
-    ("devtmpfs_work_loop", KernelWorker), ("xfsaild*", KernelWorker), ("cleaner_kthread", KernelWorker), ("transaction_kthread", KernelWorker),
-    ("svc_recv", KernelWorker), ("nfsd", KernelWorker), ("scsi_error_handler", KernelWorker), ("hwrng_fillfn", KernelWorker),
-];
+/// Returns each function name or prefix with its kind.
+fn rules() -> impl Iterator<Item = (&'static str, BlockedKind)> {
+    let of = |kind: BlockedKind| kind.functions().split_whitespace().map(move |rule| (rule, kind));
+    BlockedKind::ALL.into_iter().flat_map(of)
+}
+
+/// The kind of each function, or of each prefix if the flag is true.
+static RULES: LazyLock<HashMap<(&str, bool), BlockedKind>> = LazyLock::new(|| {
+    rules().map(|(rule, kind)| ((rule.trim_end_matches('*'), rule.ends_with('*')), kind)).collect()
+});

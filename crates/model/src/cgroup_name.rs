@@ -1,6 +1,10 @@
 //! Finds the owner of a cgroup in its path, and the command that changes the limits of a systemd unit. systemd, container
 //! runtimes and Kubernetes write the owner into the path.
 
+use std::sync::LazyLock;
+
+use regex::Regex;
+
 /// Names found in a path; `None`: not in the path.
 ///
 /// The owner of a cgroup may create child cgroups named like another owner's pod, container or service. So a name counts only
@@ -108,16 +112,14 @@ fn part_without_ids(part: &str) -> String {
         let end = if part.ends_with(".slice") { ".slice" } else { "" };
         return format!("{}<pod>{end}", &part[..at + 3]);
     }
-    let Some((name, kind)) = part.rsplit_once('.') else { return part.into() };
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_hexdigit());
-    for before in ["session-", "run-u", "run-r", "run-p", "run-"] {
-        let number = name.strip_prefix(before).and_then(|rest| rest.split('-').next());
-        if matches!(kind, "scope" | "service") && number.is_some_and(is_number) {
-            return format!("{before}<n>.{kind}");
-        }
-    }
-    part.into()
+    TRANSIENT.replace(part, "$1<n>.$2").into()
 }
+
+/// Systemd sessions and transient units.
+static TRANSIENT: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"(?s)^(session-|run-[urp]?)[[:xdigit:]]+(?:-.*)?\.(scope|service)$")
+        .expect("a valid expression")
+});
 
 /// Returns the uid in `pod<uid>` (cgroupfs driver) or `kubepods-burstable-pod<uid with underscores>.slice` (systemd driver).
 fn pod_uid(part: &str) -> Option<String> {
@@ -148,23 +150,19 @@ pub(crate) fn unit(part: &str) -> Option<String> {
 }
 
 fn unescaped(part: &str) -> String {
-    let mut out = String::new();
-    let mut rest = part;
-    while let Some(at) = rest.find("\\x") {
-        let code = rest.get(at + 2..at + 4).and_then(|code| u8::from_str_radix(code, 16).ok());
-        out.push_str(&rest[..at]);
+    let mut pieces = part.split("\\x");
+    let mut out = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let code = piece.get(..2).and_then(|code| u8::from_str_radix(code, 16).ok());
         match code.filter(|code| code.is_ascii_graphic() || *code == b' ') {
             Some(code) => {
                 out.push(code.into());
-                rest = &rest[at + 4..];
+                out.push_str(&piece[2..]);
             }
-            None => {
-                out.push_str("\\x");
-                rest = &rest[at + 2..];
-            }
+            None => out.extend(["\\x", piece]),
         }
     }
-    out + rest
+    out
 }
 
 /// Returns the `systemctl` command, without the value, that sets a property of the unit of this cgroup.

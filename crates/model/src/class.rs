@@ -194,8 +194,7 @@ impl<'a> Classes<'a> {
 
     /// Returns the class of a cgroup with its descendants, including exited tasks. `node` is the index of the cgroup in the tree.
     pub fn cgroup(&self, node: usize) -> Classified {
-        let tasks: Vec<_> =
-            self.tree.tasks_below(node).iter().map(|place| &self.interval.tasks[*place]).collect();
+        let tasks: Vec<_> = self.interval.tasks_at(self.tree.tasks_below(node)).collect();
         let below = self.tree.below(node);
         let first = self.exited.partition_point(|(at, _)| *at < below.start);
         let end = self.exited.partition_point(|(at, _)| *at < below.end);
@@ -207,8 +206,7 @@ impl<'a> Classes<'a> {
 
     /// Returns the class of the tasks in cgroups without a known path, excluding exited tasks.
     pub fn unknown_cgroup(&self) -> Classified {
-        let places = self.tree.tasks_unknown().iter();
-        self.threads(&places.map(|place| &self.interval.tasks[*place]).collect::<Vec<_>>())
+        self.threads(&self.interval.tasks_at(self.tree.tasks_unknown()).collect::<Vec<_>>())
     }
 
     /// Returns the class of everything that was measured, including exited tasks.
@@ -374,7 +372,7 @@ impl Activity {
         }
         let activity = Self::new(task.totals.on_cpu_ns, by_cause, task.reading.cgroup_id, classes);
         // The rest of the interval does not count as blocked: the task may have started or exited in the interval.
-        let blocked = classes.blocked.of_task(task);
+        let blocked = classes.blocked.thread(task.reading.serial);
         Self {
             blocked: blocked.copied().unwrap_or_default(),
             has_unread: blocked.is_none(),

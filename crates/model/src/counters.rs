@@ -56,25 +56,14 @@ pub enum Counts {
     Ns,
 }
 
-/// A column of `top`.
+/// A column of `top` or `stat`.
 #[derive(Clone, Copy, Debug)]
-pub struct TopColumn {
-    /// Heading.
+pub struct CounterColumn {
+    /// Heading: one word.
     pub title: &'static str,
     /// The key that sorts by this column; a blank: no key.
     pub key: char,
-    /// Width in terminal cells.
-    pub width: usize,
-    /// A sentence that explains the column.
-    pub meaning: &'static str,
-}
-
-/// A column of `stat`.
-#[derive(Clone, Copy, Debug)]
-pub struct StatColumn {
-    /// Heading: one word.
-    pub title: &'static str,
-    /// Width in terminal cells, including the blank before the column.
+    /// Width in terminal cells; in `stat`, including the blank before the column.
     pub width: usize,
     /// A sentence that explains the column.
     pub meaning: &'static str,
@@ -112,9 +101,9 @@ pub struct Info {
     /// True if only some tasks may have this counter. `diff` nevertheless compares it between exact recordings.
     pub is_partial: bool,
     /// Its column in `top`.
-    pub top: Option<TopColumn>,
+    pub top: Option<CounterColumn>,
     /// Its column in `stat`.
-    pub stat: Option<StatColumn>,
+    pub stat: Option<CounterColumn>,
     /// Reads the count of a process's exited threads, if the kernel sums it up.
     pub exited_threads: Option<fn(&ExitedThreads) -> u64>,
     /// Its metric.
@@ -127,19 +116,17 @@ pub struct Info {
 type Get = fn(&Observed<'_>) -> Option<u64>;
 
 const fn events(name: &'static str, get: Get) -> Info {
-    let (exact_only, tasks_only, is_partial) = (false, false, false);
-    let (top, stat, exited_threads, metric, diff) = (None, None, None, None, None);
     Info {
         name,
         counts: Counts::Events,
-        exact_only,
-        tasks_only,
-        is_partial,
-        top,
-        stat,
-        exited_threads,
-        metric,
-        diff,
+        exact_only: false,
+        tasks_only: false,
+        is_partial: false,
+        top: None,
+        stat: None,
+        exited_threads: None,
+        metric: None,
+        diff: None,
         get,
     }
 }
@@ -162,11 +149,11 @@ impl Info {
     }
 
     const fn top(self, title: &'static str, key: char, width: usize, meaning: &'static str) -> Self {
-        Self { top: Some(TopColumn { title, key, width, meaning }), ..self }
+        Self { top: Some(CounterColumn { title, key, width, meaning }), ..self }
     }
 
     const fn stat(self, title: &'static str, width: usize, meaning: &'static str) -> Self {
-        Self { stat: Some(StatColumn { title, width, meaning }), ..self }
+        Self { stat: Some(CounterColumn { title, key: ' ', width, meaning }), ..self }
     }
 
     const fn exited_threads(self, exited_threads: fn(&ExitedThreads) -> u64) -> Self {
@@ -385,7 +372,7 @@ impl Counter {
     }
 
     /// Returns the counters that `stat` shows.
-    pub fn of_stat() -> impl Iterator<Item = (Self, &'static StatColumn)> {
+    pub fn of_stat() -> impl Iterator<Item = (Self, &'static CounterColumn)> {
         Self::ALL.into_iter().filter_map(|counter| Some((counter, counter.info().stat.as_ref()?)))
     }
 

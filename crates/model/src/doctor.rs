@@ -674,10 +674,6 @@ fn remedy(feature: Feature) -> String {
         Feature::RunQueues => "CONFIG_FAIR_GROUP_SCHED",
         Feature::SchedInfo => "CONFIG_TASK_DELAY_ACCT",
         Feature::Cgroups => "CONFIG_CGROUP_SCHED",
-        Feature::Quotas => "CONFIG_CFS_BANDWIDTH",
-        Feature::InterruptTime => "CONFIG_IRQ_TIME_ACCOUNTING",
-        Feature::StolenTime => "CONFIG_PARAVIRT_TIME_ACCOUNTING",
-        Feature::RealTimeLimits => "CONFIG_RT_GROUP_SCHED",
         _ => return "boot a newer kernel, which has this feature".into(),
     };
     format!("boot a kernel built with {option}=y")
@@ -710,7 +706,6 @@ fn verdict(feature: Feature, all_off: &[FeatureOff]) -> Vec<Verdict> {
     match level {
         Level::Missing => topic.missing(finding, without, &remedy(feature)),
         Level::Degraded => topic.degraded(finding, without, &remedy(feature)),
-        Level::Note => topic.note(format!("{finding}; {without}")),
-        Level::Ok => topic.ok(format!("{finding}; {without}")),
+        Level::Note | Level::Ok => topic.verdict(level, format!("{finding}; {without}"), None),
     }
 }

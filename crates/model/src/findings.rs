@@ -30,6 +30,7 @@ use crate::{
     sum::{self, is_share},
     tree::{Node, Sums},
     units::duration,
+    words::percent,
 };
 pub use quota::BELOW_LIMIT_PERCENT;
 
@@ -146,7 +147,7 @@ impl<'a> Context<'a> {
         let held = held(interval, tree);
         let mut context = Self { interval, tree, host, total: Sums::default(), held };
         for group in context.groups() {
-            context.total.add_sums(&group.into());
+            context.total.add(&Sums::new(&group.totals, &group.wait));
         }
         context
     }
@@ -170,12 +171,19 @@ impl<'a> Context<'a> {
 
     /// Returns the sums of a cgroup with its descendants.
     pub fn with_below(&self, node: usize) -> Sums {
-        Sums::from(&self.tree.nodes()[node].group)
+        let Group { totals, wait, .. } = &self.tree.nodes()[node].group;
+        Sums::new(totals, wait)
+    }
+
+    /// Formats time per second: `494ms/s`.
+    pub fn rate(&self, ns: u64) -> String {
+        let per_second = u128::from(ns) * 1_000_000_000 / u128::from(self.interval.duration_ns.max(1));
+        format!("{}/s", duration(u64::try_from(per_second).unwrap_or(u64::MAX)))
     }
 
     pub fn busy(&self, tasks: &[usize]) -> BusyThreads {
         let mut busy = BusyThreads::default();
-        let tasks = tasks.iter().map(|task| &self.interval.tasks[*task]);
+        let tasks = self.interval.tasks_at(tasks);
         for task in tasks.filter(|task| task.is_busy(self.interval.duration_ns) && !task.is_bound()) {
             busy.threads += 1;
             busy.processes.insert(task.reading.tgid);
@@ -276,26 +284,18 @@ cgscope_ledger::named! {
 }
 by_name!(Rule);
 
-struct Short {
-    what: String,
-    amount: String,
-    action: String,
-}
-
-impl Short {
-    fn new(what: impl Into<String>, amount: impl Into<String>, action: impl Into<String>) -> Self {
-        Self { what: what.into(), amount: amount.into(), action: action.into() }
-    }
-}
-
-fn finding(rule: Rule, lost_ns: u64, short: Short, says: String, advice: impl Into<String>) -> Finding {
-    let Short { what, amount, action } = short;
-    let advice = advice.into();
-    Finding { rule, cgroup: None, what, amount, action, says, advice, lost_ns, is_heavier: false }
-}
-
-fn about(path: &Arc<str>, finding: Finding) -> Finding {
-    Finding { cgroup: Some(path.clone()), ..finding }
+/// Creates a finding about a cgroup, or about all measured tasks. `short`: what happens, how much, and one action.
+fn finding(
+    rule: Rule,
+    cgroup: Option<&Arc<str>>,
+    lost_ns: u64,
+    short: (impl Into<String>, impl Into<String>, impl Into<String>),
+    says: String,
+    advice: impl Into<String>,
+) -> Finding {
+    let (what, amount, action) = (short.0.into(), short.1.into(), short.2.into());
+    let (cgroup, advice) = (cgroup.cloned(), advice.into());
+    Finding { rule, cgroup, what, amount, action, says, advice, lost_ns, is_heavier: false }
 }
 
 pub(crate) fn name(finding: &mut Finding, names: &Names) {
@@ -315,10 +315,9 @@ fn leaf(names: &Names, path: &str) -> String {
     }
 }
 
-/// Formats time per second: `494ms/s`.
-fn rate(ns: u64, duration_ns: u64) -> String {
-    let per_second = u128::from(ns) * 1_000_000_000 / u128::from(duration_ns.max(1));
-    format!("{}/s", duration(u64::try_from(per_second).unwrap_or(u64::MAX)))
+/// Formats a time with its share of a longer time: `1.20s (12.3% of all waiting)`.
+fn part(ns: u64, whole_ns: u64, whole: &str) -> String {
+    format!("{} ({} of {whole})", duration(ns), percent(ns, whole_ns))
 }
 
 fn micros(us: u64) -> String {

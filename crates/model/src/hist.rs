@@ -56,25 +56,20 @@ impl Hist {
 
     /// Builds a histogram from single waits with the cause [`Cause::Wakeup`].
     pub fn from_waits_ns(waits: impl IntoIterator<Item = u64>) -> Self {
-        let mut counts = [0u64; BUCKETS];
-        for ns in waits {
-            counts[bucket_of(ns)] += 1;
-        }
-        Self::from_counts(counts, [])
+        Self::of_cause(Cause::Wakeup, waits)
     }
 
     /// Builds a histogram from single waits with one cause.
     pub fn of_cause(cause: Cause, waits: impl IntoIterator<Item = u64>) -> Self {
-        let mut hist = Self::from_waits_ns(waits);
-        let mut shares = [0u64; CELLS];
+        let (mut counts, mut shares) = ([0; BUCKETS], [0; CELLS]);
         let column = column_of(cause);
-        if column < COLUMNS {
-            for (bucket, count) in hist.counts.iter() {
-                shares[cell_of(row_of(bucket), column)] += count * u64::from(WHOLE);
+        for bucket in waits.into_iter().map(bucket_of) {
+            counts[bucket] += 1;
+            if column < COLUMNS {
+                shares[cell_of(row_of(bucket), column)] += u64::from(WHOLE);
             }
         }
-        hist.shares = Sparse::from_counts(shares);
-        hist
+        Self::from_counts(counts, shares)
     }
 
     /// True if every bucket exists, is in order and has a count. Data from a file may break these rules.

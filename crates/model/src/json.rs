@@ -27,10 +27,10 @@ use crate::{
 macro_rules! object {
     (
         $(#[$about:meta])*
-        $type:ident $(<$life:lifetime>)? ($($part:ident: $of:ty),*) $({ $($prepare:tt)* })? => { $($members:tt)* }
+        $vis:vis $type:ident $(<$life:lifetime>)? ($($part:ident: $of:ty),*) $({ $($prepare:tt)* })? => { $($members:tt)* }
     ) => {
         $(#[$about])*
-        struct $type $(<$life>)? ($($of),*);
+        $vis struct $type $(<$life>)? ($($vis $of),*);
 
         impl $(<$life>)? Serialize for $type $(<$life>)? {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -99,7 +99,7 @@ impl<'a> IntervalObject<'a> {
         known.sort_unstable_by_key(|at| &nodes[*at].path);
         let known = known.into_iter().map(|at| (&nodes[at].group, Some(at)));
         let all = tree.unknown.iter().map(|group| (group, None)).chain(known);
-        all.map(|(group, at)| CgroupObject { of: self, tree, group, at }).collect()
+        all.map(|(group, at)| CgroupObject(self, tree, group, at)).collect()
     }
 }
 
@@ -111,10 +111,8 @@ impl Serialize for IntervalObject<'_> {
         let idle =
             || interval.idle.len() + interval.tasks.iter().filter(|task| !task.did_something()).count();
         let nodes = interval.by_node().into_iter().map(|node| NodeObject(node, mode));
-        let class = self.classes.as_ref().map(|classes| ClassObject {
-            class: classes.total(),
-            blocked: classes.blocked.known_total(interval),
-        });
+        let class = self.classes.as_ref();
+        let class = class.map(|classes| (classes.total(), classes.blocked.known_total(interval)));
         members!(serializer, {
             schema: "cgscope.interval/1",
             start_unix_ns: interval.start_unix_ns,
@@ -215,16 +213,11 @@ impl Serialize for Counters<'_> {
 
 /// The class of a target, and its blocked time by kind, ns, without kinds of 0 ns. For a cgroup and for the total, this is the
 /// blocked time of threads that exist at the end. The total also includes exited threads with stacks.
-struct ClassObject {
-    class: Classified,
-    blocked: Option<BlockedTime>,
-}
-
-struct Members(Option<ClassObject>);
+struct Members(Option<(Classified, Option<BlockedTime>)>);
 
 impl Members {
     fn put<M: SerializeMap>(&self, object: &mut M) -> Result<(), M::Error> {
-        let Some(ClassObject { class, blocked }) = &self.0 else { return Ok(()) };
+        let Some((class, blocked)) = &self.0 else { return Ok(()) };
         object.serialize_entry("class", class)?;
         object.serialize_entry("blocked_on", &blocked.as_ref().map(|blocked| kinds(blocked, |ns| ns != 0)))
     }
@@ -243,7 +236,7 @@ impl Serialize for TaskObjects<'_> {
         let none = to_raw_value(&WaitObject(&Wait::default(), interval.mode)).map_err(S::Error::custom)?;
         let mut objects = serializer.serialize_seq(None)?;
         let mut write = |task: &TaskInterval, classes: Option<&Classes<'_>>| {
-            objects.serialize_element(&TaskObject { task, classes, interval, none: &none })
+            objects.serialize_element(&TaskObject(task, interval, classes, &none))
         };
         let mut idle = all.then(|| interval.idle_figures()).into_iter().flatten().peekable();
         for task in interval.tasks.iter().filter(|task| all || task.did_something()) {
@@ -257,49 +250,37 @@ impl Serialize for TaskObjects<'_> {
     }
 }
 
-/// T: a task.
-struct TaskObject<'a> {
-    task: &'a TaskInterval,
-    interval: &'a Interval,
-    classes: Option<&'a Classes<'a>>,
-    /// The object for a task without waits. Most tasks have no waits in an interval.
-    none: &'a RawValue,
-}
-
-impl Serialize for TaskObject<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let (task, mode, reading) = (self.task, self.interval.mode, &self.task.reading);
+object! {
+    /// T: a task. `none` is the object of the waits of most tasks: no wait.
+    TaskObject<'a>(task: &'a TaskInterval, interval: &'a Interval, classes: Option<&'a Classes<'a>>, none: &'a RawValue) {
+        let (mode, reading) = (interval.mode, &task.reading);
         let Totals { unstamped, unstamped_ns, .. } = *task.all_totals();
         let (accounts, placement) = (task.all_accounts(), reading.placement.as_deref());
         let exited_threads = accounts.map(|accounts| accounts.exited_threads);
         let observed = Observed::task(task, mode);
-        let class = self.classes.map(|classes| ClassObject {
-            class: classes.thread(task),
-            blocked: classes.blocked.of_task(task).copied(),
-        });
-        members!(serializer, {
-            tid: reading.tid,
-            tgid: reading.tgid,
-            comm: reading.comm,
-            cgroup: self.interval.cgroup_path(reading.cgroup_id),
-            cpu: reading.cpu,
-            node: reading.node.or(self.interval.one_node),
-            state: reading.state,
-            wait: TaskWait(task.all_waits(), mode, self.none),
-            pending_ns: reading.pending_ns(),
-            ..Counters(counters::OF_TASK_TIME, &observed),
-            blocked: accounts.and_then(|accounts| accounts.blocked),
-            // Only on the main thread of a process whose threads exited; omitted elsewhere.
-            exited_threads?: exited_threads.filter(|exited| *exited != ExitedThreads::default()),
-            ..Counters(counters::OF_TASK, &observed),
-            ran_by_node: task.placement.ran_ns,
-            preferred_node: placement.and_then(|placement| placement.preferred_node),
-            // Read for few tasks; omitted elsewhere.
-            cpus_allowed?: placement.and_then(|placement| placement.cpus_allowed.as_ref()),
-            ..Counters(counters::OF_TASK_BY_KERNEL, &observed),
-            unstamped: mode.exact(|| UnstampedObject { count: unstamped, total_ns: unstamped_ns }),
-            ..Members(class),
-        })
+        let class = classes.map(|classes| (classes.thread(task), classes.blocked.thread(reading.serial).copied()));
+    } => {
+        tid: reading.tid,
+        tgid: reading.tgid,
+        comm: reading.comm,
+        cgroup: interval.cgroup_path(reading.cgroup_id),
+        cpu: reading.cpu,
+        node: reading.node.or(interval.one_node),
+        state: reading.state,
+        wait: TaskWait(task.all_waits(), mode, none),
+        pending_ns: reading.pending_ns(),
+        ..Counters(counters::OF_TASK_TIME, &observed),
+        blocked: accounts.and_then(|accounts| accounts.blocked),
+        // Only on the main thread of a process whose threads exited; omitted elsewhere.
+        exited_threads?: exited_threads.filter(|exited| *exited != ExitedThreads::default()),
+        ..Counters(counters::OF_TASK, &observed),
+        ran_by_node: task.placement.ran_ns,
+        preferred_node: placement.and_then(|placement| placement.preferred_node),
+        // Read for few tasks; omitted elsewhere.
+        cpus_allowed?: placement.and_then(|placement| placement.cpus_allowed.as_ref()),
+        ..Counters(counters::OF_TASK_BY_KERNEL, &observed),
+        unstamped: mode.exact(|| UnstampedObject { count: unstamped, total_ns: unstamped_ns }),
+        ..Members(class),
     }
 }
 
@@ -323,32 +304,13 @@ struct UnstampedObject {
     total_ns: u64,
 }
 
-/// C: a cgroup with its descendants.
-struct CgroupObject<'a> {
-    of: &'a IntervalObject<'a>,
-    tree: &'a Tree,
-    group: &'a Group,
-    /// The cgroup's node; `None`: all cgroups without a known path.
-    at: Option<usize>,
-}
-
-impl CgroupObject<'_> {
-    fn class(&self) -> Option<ClassObject> {
-        let (classes, tree) = (self.of.classes.as_ref()?, self.tree);
-        let (class, tasks) = match self.at {
-            Some(at) => (classes.cgroup(at), tree.tasks_below(at)),
-            None => (classes.unknown_cgroup(), tree.tasks_unknown()),
-        };
-        Some(ClassObject { class, blocked: classes.blocked.known_of_tasks(self.of.interval, tasks) })
-    }
-}
-
-impl Serialize for CgroupObject<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let (interval, tree, group, mode) = (self.of.interval, self.tree, self.group, self.of.interval.mode);
-        let limits = self.at.and_then(|at| tree.limits(interval, at)).cloned().unwrap_or_default();
+object! {
+    /// C: a cgroup with its descendants. `at`: its node; `None`: all cgroups without a known path.
+    CgroupObject<'a>(of: &'a IntervalObject<'a>, tree: &'a Tree, group: &'a Group, at: Option<usize>) {
+        let (interval, mode) = (of.interval, of.interval.mode);
+        let limits = at.and_then(|at| tree.limits(interval, at)).cloned().unwrap_or_default();
         let (observed, of_limits) = (Observed::group(group, mode), Observed::limits(&limits));
-        let node = self.at.map(|at| &tree.nodes()[at]);
+        let node = at.map(|at| &tree.nodes()[at]);
         let path = node.map(|node| &*node.path);
         let (_, named) = path.and_then(|path| interval.names.container(path)).unzip();
         let name =
@@ -357,42 +319,48 @@ impl Serialize for CgroupObject<'_> {
         let path_of = |node: usize| tree.nodes()[node].path.clone();
         let throttled_by = node.map_or(&[][..], |node| &node.throttled_by).iter();
         let throttled_by = throttled_by.map(|(by, ns)| LimitObject { path: by.map(path_of), ns: *ns });
-        members!(serializer, {
-            path: path,
-            // The name that tables show, or else the path.
-            name: path.map(|path| interval.names.of(path)),
-            unit: ids.unit,
-            container: ids.container,
-            pod_uid: ids.pod_uid,
-            container_name: name(|named| &named.container),
-            pod: name(|named| &named.pod),
-            namespace: name(|named| &named.namespace),
-            id: node.and_then(|node| node.id),
-            wait: WaitObject(&group.wait, mode),
-            pending: mode.exact(|| PendingObject(group)),
-            usage_ns: group.totals.on_cpu_ns,
-            ..Counters(counters::OF_CPU_TIMES, &observed),
-            blocked: group.accounts.and_then(|accounts| accounts.blocked),
-            ..Counters(counters::OF_CGROUP, &observed),
-            tasks: group.processes,
-            threads: group.threads,
-            exited: mode.exact(|| group.exited),
-            quota_us: limits.quota_us,
-            period_us: limits.period_us,
-            burst_us: limits.burst_us,
-            weight: limits.weight,
-            cpus: limits.cpus,
-            cpuset: limits.cpuset,
-            mem_by_node: Some(&limits.memory_by_node).filter(|by_node| !by_node.is_empty()),
-            remote_share: remote_share(&limits.memory_by_node, node.map_or(&[], |node| &node.ran)),
-            effective_cores: node.and_then(|node| node.effective).map(|limit| limit.cores),
-            limited_by: node.and_then(|node| node.limited_by).map(path_of),
-            ..Counters(counters::OF_LIMITS, &of_limits),
-            own_contention_ns: self.at.and_then(|at| tree.own_contention_ns(interval, at)),
-            throttled_by: throttled_by.collect::<Vec<_>>(),
-            culprits: culprits(node.map_or(&[], |node| &node.culprits), mode),
-            ..Members(self.class()),
-        })
+        let class = of.classes.as_ref().map(|classes| {
+            let (class, tasks) = match at {
+                Some(at) => (classes.cgroup(*at), tree.tasks_below(*at)),
+                None => (classes.unknown_cgroup(), tree.tasks_unknown()),
+            };
+            (class, classes.blocked.known_of_tasks(interval, tasks))
+        });
+    } => {
+        path: path,
+        // The name that tables show, or else the path.
+        name: path.map(|path| interval.names.of(path)),
+        unit: ids.unit,
+        container: ids.container,
+        pod_uid: ids.pod_uid,
+        container_name: name(|named| &named.container),
+        pod: name(|named| &named.pod),
+        namespace: name(|named| &named.namespace),
+        id: node.and_then(|node| node.id),
+        wait: WaitObject(&group.wait, mode),
+        pending: mode.exact(|| PendingObject(group)),
+        usage_ns: group.totals.on_cpu_ns,
+        ..Counters(counters::OF_CPU_TIMES, &observed),
+        blocked: group.accounts.and_then(|accounts| accounts.blocked),
+        ..Counters(counters::OF_CGROUP, &observed),
+        tasks: group.processes,
+        threads: group.threads,
+        exited: mode.exact(|| group.exited),
+        quota_us: limits.quota_us,
+        period_us: limits.period_us,
+        burst_us: limits.burst_us,
+        weight: limits.weight,
+        cpus: limits.cpus,
+        cpuset: limits.cpuset,
+        mem_by_node: Some(&limits.memory_by_node).filter(|by_node| !by_node.is_empty()),
+        remote_share: remote_share(&limits.memory_by_node, node.map_or(&[], |node| &node.ran)),
+        effective_cores: node.and_then(|node| node.effective).map(|limit| limit.cores),
+        limited_by: node.and_then(|node| node.limited_by).map(path_of),
+        ..Counters(counters::OF_LIMITS, &of_limits),
+        own_contention_ns: at.and_then(|at| tree.own_contention_ns(interval, at)),
+        throttled_by: throttled_by.collect::<Vec<_>>(),
+        culprits: culprits(node.map_or(&[], |node| &node.culprits), mode),
+        ..Members(class),
     }
 }
 
@@ -467,53 +435,43 @@ object! {
     }
 }
 
-/// The JSON object of a command's run. Times are ns.
-#[derive(Debug)]
-pub struct StatObject<'a>(&'a CommandRun);
-
-impl<'a> StatObject<'a> {
-    /// Creates the object of a command, with the findings about it on the host where it ran.
-    pub fn new(run: &'a CommandRun) -> Self {
-        Self(run)
-    }
-}
-
-impl Serialize for StatObject<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let (run, interval, mode) = (self.0, &self.0.interval, self.0.interval.mode);
+object! {
+    /// The JSON object of a command's run, with the findings about it on the host where it ran. Times are ns.
+    #[derive(Debug)]
+    pub StatObject<'a>(run: &'a CommandRun) {
+        let (interval, mode) = (&run.interval, run.interval.mode);
         let total = interval.total();
         let (exit_code, signal, core_dumped) = match run.ending {
             Ending::Exited(code) => (Some(code), None, false),
             Ending::Killed { signal, dumped } => (None, Some(signal), dumped),
         };
         let throttled_by = interval.limits_of("/").into_iter().map(|(path, ns)| LimitObject { path, ns });
-        members!(serializer, {
-            schema: "cgscope.stat/1",
-            command: run.command,
-            start_unix_ns: interval.start_unix_ns,
-            mode: mode,
-            exit_code: exit_code,
-            signal: signal,
-            core_dumped: core_dumped,
-            wall_ns: run.wall_ns,
-            cpu: CommandCpuObject(run),
-            waited_for: run.usage,
-            own_cgroup: run.own_cgroup,
-            peak_threads: run.peak_threads,
-            peak_processes: run.peak_processes,
-            sampled_every_ns: run.every_ns,
-            threads_time: ThreadsTimeObject(WallTime::new(&total), run),
-            class: run.class,
-            wait: WaitObject(&total.wait, mode),
-            throttled_by: throttled_by.collect::<Vec<_>>(),
-            culprits: culprits(&interval.culprits(), mode),
-            quotas: run.quotas.iter().map(|held| QuotaObject(held, run)).collect::<Vec<_>>(),
-            outlived: run.outlived,
-            findings: findings(interval, &run.host),
-            remarks: run.remarks,
-            losses: losses(interval),
-            self: interval.cost,
-        })
+    } => {
+        schema: "cgscope.stat/1",
+        command: run.command,
+        start_unix_ns: interval.start_unix_ns,
+        mode: mode,
+        exit_code: exit_code,
+        signal: signal,
+        core_dumped: core_dumped,
+        wall_ns: run.wall_ns,
+        cpu: CommandCpuObject(run),
+        waited_for: run.usage,
+        own_cgroup: run.own_cgroup,
+        peak_threads: run.peak_threads,
+        peak_processes: run.peak_processes,
+        sampled_every_ns: run.every_ns,
+        threads_time: ThreadsTimeObject(WallTime::new(&total), run),
+        class: run.class,
+        wait: WaitObject(&total.wait, mode),
+        throttled_by: throttled_by.collect::<Vec<_>>(),
+        culprits: culprits(&interval.culprits(), mode),
+        quotas: run.quotas.iter().map(|held| QuotaObject(held, run)).collect::<Vec<_>>(),
+        outlived: run.outlived,
+        findings: findings(interval, &run.host),
+        remarks: run.remarks,
+        losses: losses(interval),
+        self: interval.cost,
     }
 }
 

@@ -33,10 +33,6 @@ impl ContainerReading {
         Some(format!("{namespace}/{pod}{inner}"))
     }
 
-    fn pod_words(&self) -> Option<String> {
-        self.pod().map(|(namespace, pod)| format!("{namespace}/{pod}"))
-    }
-
     /// Returns the pod's namespace and name.
     pub fn pod(&self) -> Option<(&str, &str)> {
         self.namespace.as_deref().zip(self.pod.as_deref())
@@ -186,7 +182,8 @@ impl Names {
 
     /// Returns all pods, as `NAMESPACE/NAME`.
     pub fn pods(&self) -> BTreeSet<String> {
-        self.by_path.values().filter_map(ContainerReading::pod_words).collect()
+        let pods = self.by_path.values().filter_map(ContainerReading::pod);
+        pods.map(|(namespace, pod)| format!("{namespace}/{pod}")).collect()
     }
 
     /// Returns the names of all containers.

@@ -23,16 +23,7 @@ pub struct QuotaUse {
 impl QuotaUse {
     /// Creates the value from two readings of one cgroup. `None`: the cgroup was created between the readings.
     pub fn new(path: Arc<str>, before: Option<&CgroupReading>, after: CgroupReading) -> Self {
-        let before = before.cloned().unwrap_or_else(|| CgroupReading {
-            id: after.id,
-            usage_ns: after.usage_ns.map(|_| 0),
-            user_ns: after.user_ns.map(|_| 0),
-            system_ns: after.system_ns.map(|_| 0),
-            nr_periods: after.nr_periods.map(|_| 0),
-            nr_throttled: after.nr_throttled.map(|_| 0),
-            throttled_ns: after.throttled_ns.map(|_| 0),
-            ..CgroupReading::default()
-        });
+        let before = before.cloned().unwrap_or_else(|| after.since(Some(&after)));
         let delta = after.since(Some(&before));
         Self { path, before, after, delta }
     }

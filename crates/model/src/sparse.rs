@@ -1,5 +1,9 @@
 //! Numbered counts, most of which are zero.
 
+use itertools::Itertools;
+
+use crate::sum;
+
 /// (cell, count) pairs, ascending, without zero counts. Cells are below `N` (at most 256). Sparse, because a host has thousands
 /// of tasks, most of which waited only a few times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,7 +63,7 @@ impl<const N: usize> Sparse<N> {
 
     /// Returns the sum of all counts.
     pub fn total(&self) -> u64 {
-        crate::sum::total(self.0.iter().map(|(_, count)| *count))
+        sum::total(self.0.iter().map(|(_, count)| *count))
     }
 
     /// True if there is no count.
@@ -74,23 +78,17 @@ impl<const N: usize> Sparse<N> {
 
     /// Returns the increase since `before`; `None` if a count decreased.
     pub fn since(&self, before: &Self) -> Option<Self> {
-        let mut rest = before.0.iter().copied().peekable();
-        let mut out = Vec::with_capacity(self.0.len());
+        let mut earlier = sum::earlier(&before.0, |(cell, _)| *cell);
+        let (mut found, mut out) = (0, Vec::with_capacity(self.0.len()));
         for &(cell, count) in &self.0 {
-            let earlier = match rest.peek() {
-                Some((c, _)) if *c < cell => return None,
-                Some((c, count)) if *c == cell => *count,
-                _ => 0,
-            };
-            if earlier != 0 {
-                rest.next();
-            }
-            match count.checked_sub(earlier)? {
+            let before = earlier(cell).map(|(_, count)| *count);
+            found += usize::from(before.is_some());
+            match count.checked_sub(before.unwrap_or(0))? {
                 0 => {}
                 more => out.push((cell, more)),
             }
         }
-        rest.peek().is_none().then_some(Self(out))
+        (found == before.len()).then_some(Self(out))
     }
 
     /// Adds the counts of another value.
@@ -110,16 +108,10 @@ impl<const N: usize> Sparse<N> {
 
     /// Adds cells whose places are at or after index `from`.
     fn merge(&mut self, from: usize, other: &[(u8, u64)]) {
-        let mut merged = Vec::with_capacity(self.0.len() + other.len());
-        merged.extend(&self.0[..from]);
-        let mut ours = self.0[from..].iter().copied().peekable();
-        for &(cell, count) in other {
-            merged.extend(std::iter::from_fn(|| ours.next_if(|(before, _)| *before < cell)));
-            let before = ours.next_if(|(before, _)| *before == cell).map_or(0, |(_, count)| count);
-            merged.push((cell, before.saturating_add(count)));
-        }
-        merged.extend(ours);
-        self.0 = merged;
+        let ours = self.0.split_off(from);
+        let merged =
+            ours.into_iter().merge_join_by(other.iter().copied(), |ours, other| ours.0.cmp(&other.0));
+        self.0.extend(merged.map(|cell| cell.reduce(|(cell, a), (_, b)| (cell, a.saturating_add(b)))));
     }
 }
 
@@ -141,7 +133,7 @@ impl<const N: usize> Default for Dense<N> {
 impl<const N: usize> Dense<N> {
     pub fn add(&mut self, other: &Sparse<N>) {
         for (cell, count) in other.iter() {
-            crate::sum::add(&mut self.counts[cell], count);
+            sum::add(&mut self.counts[cell], count);
             self.used[cell / 64] |= 1 << (cell % 64);
         }
     }

@@ -20,6 +20,15 @@ pub fn known(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     }
 }
 
+/// Adds a value to a sum. Either may be missing.
+pub(crate) fn add_known<T>(sum: &mut Option<T>, other: Option<T>, add: impl FnOnce(&mut T, T)) {
+    match (sum.as_mut(), other) {
+        (Some(sum), Some(other)) => add(sum, other),
+        (None, other) => *sum = other,
+        (Some(_), None) => {}
+    }
+}
+
 /// Sums amounts by key.
 pub fn tally<K: Ord>(amounts: impl IntoIterator<Item = (K, u64)>) -> BTreeMap<K, u64> {
     let mut sums = BTreeMap::new();

@@ -1,5 +1,31 @@
 //! The tables of a Sample. Code that treats all tables alike uses the list [`tables!`](crate::tables), which names each once.
 
+/// Declares a table: its name, its rows, their key, and the rule that unordered rows break. Then follow the other functions of
+/// [`Table`].
+macro_rules! table {
+    (
+        $(#[$about:meta])*
+        $table:ident: $type:ty, by $key:ty: |$row:ident| $of:expr, $order:literal;
+        $($functions:tt)*
+    ) => {
+        $(#[$about])*
+        #[derive(Debug)]
+        pub enum $table {}
+
+        impl Table for $table {
+            type Row = $type;
+            type Key = $key;
+            const ORDER: &'static str = $order;
+
+            fn key($row: &$type) -> $key {
+                $of
+            }
+
+            $($functions)*
+        }
+    };
+}
+
 pub mod cgroups;
 pub mod cpus;
 pub mod demand;
@@ -11,7 +37,9 @@ pub mod sample;
 pub mod stacks;
 pub mod tasks;
 
-use std::{collections::HashSet, iter};
+use std::collections::HashSet;
+
+use itertools::Itertools;
 
 use crate::{Interval, Sample, TaskReading, selection::SelectionFilter};
 pub use cgroups::{Cgroups, Containers, Limits};
@@ -142,30 +170,18 @@ pub(crate) fn merge<T, K: Ord>(
     key: impl Fn(&T) -> K,
     both: impl Fn(&mut T, T),
 ) {
-    let mut later = std::mem::take(from).into_iter().peekable();
-    let mut merged = Vec::with_capacity(into.len() + later.len());
-    for mut old in into.drain(..) {
-        while let Some(new) = later.next_if(|new| key(new) < key(&old)) {
-            merged.push(new);
-        }
-        if let Some(new) = later.next_if(|new| key(new) == key(&old)) {
+    let (earlier, later) = (std::mem::take(into), std::mem::take(from));
+    let rows = earlier.into_iter().merge_join_by(later, |old, new| key(old).cmp(&key(new)));
+    into.extend(rows.map(|row| {
+        row.reduce(|mut old, new| {
             both(&mut old, new);
-        }
-        merged.push(old);
-    }
-    merged.extend(later);
-    *into = merged;
+            old
+        })
+    }));
 }
 
 /// Merges the rows of two Samples, which ascend by `key`. The later row wins. Rows only in `a`, as of removed cgroups, stay.
 pub(crate) fn later<T: Clone>(a: &[T], b: &[T], key: impl Fn(&T) -> u64) -> Vec<T> {
-    let mut rows = Vec::with_capacity(b.len());
-    let mut earlier = a.iter().peekable();
-    for now in b {
-        rows.extend(iter::from_fn(|| earlier.next_if(|before| key(before) < key(now))).cloned());
-        earlier.next_if(|before| key(before) == key(now));
-        rows.push(now.clone());
-    }
-    rows.extend(earlier.cloned());
-    rows
+    let rows = a.iter().merge_join_by(b, |before, now| key(before).cmp(&key(now)));
+    rows.map(|row| row.reduce(|_, now| now).clone()).collect()
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use cgscope_ledger::{BUCKETS, bucket_of};
 
-use crate::{ByCause, CgroupReading, Hist, Interval, Totals, Wait, sum};
+use crate::{CgroupReading, Hist, Interval, Totals, Wait, sum, tree::Sums};
 
 /// Time slices in order. Consecutive Intervals leave no gaps between slices.
 #[derive(Clone, Debug)]
@@ -30,21 +30,19 @@ impl Timeline {
 
     /// Adds the Interval that follows the previous one.
     pub fn add(&mut self, interval: &Interval) {
-        if self.last_is_full() && self.slices.len() == self.most {
+        if self.slices.len() == self.most && self.in_last == self.per_slice {
             self.merge_pairs();
         }
-        if self.last_is_full() {
-            self.slices.push(Slice::starting(interval.start_unix_ns));
-            self.in_last = 0;
+        match self.slices.last_mut() {
+            Some(last) if self.in_last < self.per_slice => {
+                last.append(Slice::of(interval));
+                self.in_last += 1;
+            }
+            _ => {
+                self.slices.push(Slice::of(interval));
+                self.in_last = 1;
+            }
         }
-        if let Some(last) = self.slices.last_mut() {
-            last.add(interval);
-            self.in_last += 1;
-        }
-    }
-
-    fn last_is_full(&self) -> bool {
-        self.slices.is_empty() || self.in_last == self.per_slice
     }
 
     /// Returns the slices, the earliest first.
@@ -63,43 +61,16 @@ impl Timeline {
 
     fn merge_pairs(&mut self) {
         let was_odd = self.slices.len() % 2 == 1;
-        let mut merged: Vec<Slice> = Vec::with_capacity(self.most);
-        for (i, slice) in self.slices.drain(..).enumerate() {
-            match merged.last_mut() {
-                Some(first) if i % 2 == 1 => first.append(slice),
-                _ => merged.push(slice),
+        let mut slices = std::mem::take(&mut self.slices).into_iter();
+        while let Some(mut first) = slices.next() {
+            if let Some(second) = slices.next() {
+                first.append(second);
             }
+            self.slices.push(first);
         }
-        self.slices = merged;
         // An odd slice at the end was not merged, so it is only half full.
         self.in_last = if was_odd { self.per_slice } else { self.per_slice * 2 };
         self.per_slice *= 2;
-    }
-}
-
-/// Run and wait time of all tasks, or of the tasks directly in a cgroup.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Part {
-    /// Completed waits by cause, ns, summed over tasks.
-    pub by_cause: ByCause,
-    /// Time on a CPU, ns, summed over tasks.
-    pub on_cpu_ns: u64,
-}
-
-impl Part {
-    fn of(totals: &Totals, wait: &Wait) -> Self {
-        Self { by_cause: wait.by_cause, on_cpu_ns: totals.on_cpu_ns }
-    }
-
-    /// Returns the completed waits, ns, summed over tasks.
-    pub fn waited_ns(&self) -> u64 {
-        self.by_cause.total()
-    }
-
-    /// Adds the time of other tasks, or of a later interval.
-    pub fn add(&mut self, other: &Self) {
-        self.by_cause.add(&other.by_cause);
-        self.on_cpu_ns = self.on_cpu_ns.saturating_add(other.on_cpu_ns);
     }
 }
 
@@ -151,9 +122,9 @@ pub struct Slice {
     /// Longest completed wait, ns; see [`Wait::max_ns`].
     pub max_ns: u64,
     /// All tasks, including exited tasks.
-    pub all: Part,
+    pub all: Sums,
     /// Tasks by id of the cgroup that directly contains them, without cgroups whose tasks neither waited nor ran.
-    pub cgroups: BTreeMap<u64, Part>,
+    pub cgroups: BTreeMap<u64, Sums>,
     /// Quotas by id of the cgroup.
     pub quotas: BTreeMap<u64, QuotaPart>,
     /// Busy time of the host's CPUs, ns, summed over CPUs; `None`: not read.
@@ -167,20 +138,36 @@ pub struct Slice {
 }
 
 impl Slice {
-    pub(crate) fn starting(start_unix_ns: u64) -> Self {
-        Self {
-            start_unix_ns,
-            duration_ns: 0,
+    fn of(interval: &Interval) -> Self {
+        let mut slice = Self {
+            start_unix_ns: interval.start_unix_ns,
+            duration_ns: interval.duration_ns,
             waits: 0,
             max_ns: 0,
-            all: Part::default(),
+            all: Sums::default(),
             cgroups: BTreeMap::new(),
             quotas: BTreeMap::new(),
-            busy_ns: None,
+            busy_ns: interval.cpus.iter().fold(None, |busy, cpu| sum::known(busy, cpu.busy_ns)),
             pending: 0,
             pending_max_ns: 0,
             counts: Box::new([0; BUCKETS]),
+        };
+        for task in &interval.tasks {
+            slice.add_waits(task.reading.cgroup_id, &task.totals, &task.wait);
+            if let Some(wait) = &task.reading.pending {
+                slice.pending += 1;
+                slice.pending_max_ns = slice.pending_max_ns.max(wait.ns);
+            }
         }
+        for exited in &interval.exited {
+            slice.add_waits(exited.cgroup_id, &exited.totals, &exited.wait);
+        }
+        for limits in &interval.limits {
+            if let Some(part) = QuotaPart::of(limits, interval.duration_ns) {
+                slice.quotas.entry(limits.id).or_default().add(&part);
+            }
+        }
+        slice
     }
 
     /// Returns the waits by length. Causes are not stored by length; `all` has their sums.
@@ -199,39 +186,16 @@ impl Slice {
     }
 
     /// Returns the id and the times of the cgroup whose own tasks waited longest; `None` if no task waited.
-    pub fn worst_cgroup(&self) -> Option<(u64, &Part)> {
+    pub fn worst_cgroup(&self) -> Option<(u64, &Sums)> {
         let waited = self.cgroups.iter().filter(|(_, part)| part.waited_ns() != 0);
         waited
             .max_by_key(|(id, part)| (part.waited_ns(), std::cmp::Reverse(**id)))
             .map(|(id, part)| (*id, part))
     }
 
-    pub(crate) fn add(&mut self, interval: &Interval) {
-        sum::add(&mut self.duration_ns, interval.duration_ns);
-        let mut pending = 0;
-        for task in &interval.tasks {
-            self.add_waits(task.reading.cgroup_id, &task.totals, &task.wait);
-            if let Some(wait) = &task.reading.pending {
-                pending += 1;
-                self.pending_max_ns = self.pending_max_ns.max(wait.ns);
-            }
-        }
-        self.pending = self.pending.max(pending);
-        for exited in &interval.exited {
-            self.add_waits(exited.cgroup_id, &exited.totals, &exited.wait);
-        }
-        for limits in &interval.limits {
-            if let Some(part) = QuotaPart::of(limits, interval.duration_ns) {
-                self.quotas.entry(limits.id).or_default().add(&part);
-            }
-        }
-        let busy_ns = interval.cpus.iter().fold(None, |busy, cpu| sum::known(busy, cpu.busy_ns));
-        self.busy_ns = sum::known(self.busy_ns, busy_ns);
-    }
-
     fn add_waits(&mut self, cgroup_id: u64, totals: &Totals, wait: &Wait) {
-        let part = Part::of(totals, wait);
-        if part == Part::default() && wait.count == 0 {
+        let part = Sums::new(totals, wait);
+        if part == Sums::default() && wait.count == 0 {
             return;
         }
         sum::add(&mut self.waits, wait.count);
@@ -243,7 +207,7 @@ impl Slice {
         }
     }
 
-    pub(crate) fn append(&mut self, later: Self) {
+    fn append(&mut self, later: Self) {
         sum::add(&mut self.duration_ns, later.duration_ns);
         sum::add(&mut self.waits, later.waits);
         self.max_ns = self.max_ns.max(later.max_ns);

@@ -9,10 +9,11 @@ use std::{collections::BTreeMap, ops::Range, sync::Arc};
 use shape::Places;
 
 use crate::{
-    ByCause, CgroupReading, Group, Interval, Wait,
+    ByCause, CgroupReading, Group, Interval, Totals, Wait,
     pairs::Culprit,
     path::path_and_ancestors,
     placement::{ByNode, add_by_node},
+    sum,
     table::interval::{GroupSum, processes},
 };
 
@@ -176,15 +177,6 @@ impl Tree {
         self.nodes[node].limits.map(|at| &interval.limits[at])
     }
 
-    /// Returns the time on a CPU by NUMA node of all living tasks, ns.
-    pub(crate) fn ran(&self, interval: &Interval) -> ByNode {
-        let mut ran = self.nodes.first().map(|root| root.ran.clone()).unwrap_or_default();
-        for task in self.tasks_unknown() {
-            interval.tasks[*task].ran_on().for_each(|(on, ns)| add_by_node(&mut ran, on, ns));
-        }
-        ran
-    }
-
     /// Returns the tasks whose cgroup has no known path.
     pub(crate) fn tasks_unknown(&self) -> &[usize] {
         &self.tasks[self.nodes.last().map_or(0, |last| last.tasks.end)..]
@@ -203,21 +195,7 @@ impl Tree {
         }
     }
 
-    /// Returns all nodes, like [`Self::nodes`].
-    pub fn into_nodes(self) -> Vec<Node> {
-        self.nodes
-    }
-
-    /// Returns the groups that [`Interval::by_cgroup`] returns.
-    pub fn into_groups(self) -> BTreeMap<Option<Arc<str>>, Group> {
-        let known = self.nodes.into_iter().filter(|node| node.has_tasks);
-        let known = known.map(|node| (Some(node.path), node.group));
-        self.unknown.into_iter().map(|group| (None, group)).chain(known).collect()
-    }
-}
-
-impl Tree {
-    pub(crate) fn add_limits(&mut self, interval: &Interval) {
+    fn add_limits(&mut self, interval: &Interval) {
         for (at, limits) in interval.limits.iter().enumerate() {
             let Some(node) = self.find_id(interval, limits.id) else { continue };
             // If the cgroup was created again, the later limits apply. But the tightest quota may be the earlier cgroup's.
@@ -241,34 +219,30 @@ fn tightest(above: Option<Effective>, own: Option<Effective>) -> Option<Effectiv
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
     /// Time on a CPU, ns.
-    pub ran_ns: u64,
-    /// Completed waits, ns.
-    pub waited_ns: u64,
+    pub on_cpu_ns: u64,
     /// Completed waits by cause, ns.
     pub by_cause: ByCause,
 }
 
 impl Sums {
-    fn add(&mut self, ran_ns: u64, wait: &Wait) {
-        self.add_sums(&Self { ran_ns, waited_ns: wait.total_ns, by_cause: wait.by_cause });
+    pub(crate) fn new(totals: &Totals, wait: &Wait) -> Self {
+        Self { on_cpu_ns: totals.on_cpu_ns, by_cause: wait.by_cause }
     }
 
-    pub(crate) fn add_sums(&mut self, other: &Self) {
-        self.ran_ns = self.ran_ns.saturating_add(other.ran_ns);
-        self.waited_ns = self.waited_ns.saturating_add(other.waited_ns);
+    /// Adds the time of other tasks, or of a later interval.
+    pub(crate) fn add(&mut self, other: &Self) {
+        sum::add(&mut self.on_cpu_ns, other.on_cpu_ns);
         self.by_cause.add(&other.by_cause);
+    }
+
+    /// Returns the completed waits, ns.
+    pub fn waited_ns(&self) -> u64 {
+        self.by_cause.total()
     }
 
     /// Returns the time in which the tasks waited or ran, ns.
     pub fn active_ns(&self) -> u64 {
-        self.waited_ns.saturating_add(self.ran_ns)
-    }
-}
-
-impl From<&Group> for Sums {
-    fn from(group: &Group) -> Self {
-        let Wait { total_ns, by_cause, .. } = group.wait;
-        Self { ran_ns: group.totals.on_cpu_ns, waited_ns: total_ns, by_cause }
+        self.waited_ns().saturating_add(self.on_cpu_ns)
     }
 }
 
@@ -294,9 +268,9 @@ impl Tree {
             let tasks = self.nodes[at].tasks.clone();
             let node = &mut self.nodes[at];
             let sum = &mut sums[node.depth];
-            for task in self.tasks[tasks.clone()].iter().map(|task| &interval.tasks[*task]) {
+            for task in interval.tasks_at(&self.tasks[tasks.clone()]) {
                 sum.add_task(task);
-                node.own.add(task.totals.on_cpu_ns, &task.wait);
+                node.own.add(&Sums::new(&task.totals, &task.wait));
                 task.ran_on().for_each(|(on, ns)| add_by_node(&mut node.ran, on, ns));
             }
             sum.add_idle(node.idle.len() as u64);
@@ -304,7 +278,7 @@ impl Tree {
             while let Some((_, exited)) = exited.next_if(|(node, _)| *node == at) {
                 let exited = &interval.exited[exited];
                 sum.add_exited(exited);
-                node.own.add(exited.totals.on_cpu_ns, &exited.wait);
+                node.own.add(&Sums::new(&exited.totals, &exited.wait));
                 node.has_tasks = true;
             }
             node.group = sum.take(processes[at]);
@@ -359,18 +333,14 @@ impl Tree {
         sum: &mut GroupSum,
         exited: impl Iterator<Item = (usize, usize)>,
     ) {
-        let tasks = || self.tasks_unknown().iter().map(|task| &interval.tasks[*task]);
+        let tasks = || interval.tasks_at(self.tasks_unknown());
         let idle = self.idle_unknown();
-        let mut is_any = !self.tasks_unknown().is_empty() || !idle.is_empty();
         tasks().for_each(|task| sum.add_task(task));
         sum.add_idle(idle.len() as u64);
-        for (_, exited) in exited {
-            is_any = true;
-            sum.add_exited(&interval.exited[exited]);
-        }
+        exited.for_each(|(_, exited)| sum.add_exited(&interval.exited[exited]));
         let idle = idle.iter().map(|idle| interval.idle[*idle].tgid);
         let group = sum.take(processes(tasks().map(|task| task.reading.tgid).chain(idle)));
-        self.unknown = is_any.then_some(group);
+        self.unknown = Some(group).filter(|group| *group != Group::default());
     }
 
     /// Returns the number of processes with a thread in each node or its descendants. A process with threads in several nodes
@@ -415,12 +385,15 @@ impl Tree {
 impl Interval {
     /// Returns the groups by cgroup path, including descendants. The key `None` has the tasks of cgroups without a known path.
     pub fn by_cgroup(&self) -> BTreeMap<Option<Arc<str>>, Group> {
-        Tree::new(self).into_groups()
+        let Tree { nodes, unknown, .. } = Tree::new(self);
+        let known = nodes.into_iter().filter(|node| node.has_tasks);
+        let known = known.map(|node| (Some(node.path), node.group));
+        unknown.into_iter().map(|group| (None, group)).chain(known).collect()
     }
 
     /// Returns the time on a CPU by NUMA node, by cgroup path, including descendants.
     pub fn ran_by_cgroup(&self) -> BTreeMap<Arc<str>, ByNode> {
-        let nodes = Tree::new(self).into_nodes().into_iter();
+        let nodes = Tree::new(self).nodes.into_iter();
         nodes.filter(|node| node.group.threads != 0).map(|node| (node.path, node.ran)).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! Formats numbers with their units, and percentages.
+//! Numbers in words: durations, dates, shares, counts.
 
 /// Formats a duration with three significant digits: `870ns`, `12.3us`, `4.56ms`, `1.20s`, `2m05s`.
 pub fn duration(ns: u64) -> String {

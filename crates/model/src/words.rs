@@ -2,7 +2,7 @@
 
 use crate::{cgroup_name::set_property, names::Names, units};
 
-/// The file that sets a quota, in cgroup v2 and v1.
+/// The files that set a quota.
 pub const QUOTA_FILE: &str = "cpu.max, in v1 cpu.cfs_quota_us";
 
 /// Returns where and how to raise a limit of `cores` CPUs: a file, or for a systemd unit a command that doubles the limit.

@@ -3,7 +3,7 @@
 use cgscope_model::{
     Blame, CAUSES, Cause, CgroupReading, Counter, Mode,
     causes::Blames,
-    counters::{Counts, OF_TOP, TopColumn},
+    counters::{CounterColumn, Counts, OF_TOP},
     sum,
     tree::Node,
     units::{duration, number, per_second, percent},
@@ -69,8 +69,8 @@ macro_rules! columns {
     };
 }
 
-const fn shown(counter: Counter) -> &'static TopColumn {
-    const NONE: &TopColumn = &TopColumn { title: "", key: ' ', width: 0, meaning: "" };
+const fn shown(counter: Counter) -> &'static CounterColumn {
+    const NONE: &CounterColumn = &CounterColumn { title: "", key: ' ', width: 0, meaning: "" };
     match &counter.info().top {
         Some(column) => column,
         None => NONE,

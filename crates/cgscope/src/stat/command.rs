@@ -142,7 +142,7 @@ fn write(output: &Output, run: &CommandRun, stacks: &str, json: bool) {
         // The JSON object must be alone in its output.
         say!("{}", stacks.trim_end());
     }
-    match serde_json::to_string(&StatObject::new(run)) {
+    match serde_json::to_string(&StatObject(run)) {
         Ok(object) => output.write(&(object + "\n")),
         Err(error) => say!("cgscope: the summary could not be converted to JSON ({error})"),
     }

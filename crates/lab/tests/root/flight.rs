@@ -96,7 +96,7 @@ fn p99_ns(interval: &Interval, cgroup: &str) -> Option<u64> {
     let exited = interval.exited.iter().filter(|exited| exited.cgroup_id == *id).map(|exited| &exited.wait);
     let mut sum = Wait::default();
     tasks.chain(exited).for_each(|wait| sum.add(wait));
-    (sum.count >= 100).then(|| sum.quantile_low_ns(0.99)).flatten()
+    (sum.count >= 100).then(|| sum.hist.quantile_low_ns(0.99)).flatten()
 }
 
 #[test]

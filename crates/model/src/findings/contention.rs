@@ -7,14 +7,13 @@ use cgscope_ledger::{Cause, history::KERNEL};
 use crate::{
     PairReading, REST_NAME, TaskInterval,
     findings::{
-        BusyThreads, Context, Finding, MOST, Rule, Short, about, finding, host, idle_cpus, is_much, is_share,
-        leaf, numa, quota, rate,
+        Context, Finding, MOST, Rule, finding, host, idle_cpus, is_much, is_share, leaf, numa, part, quota,
     },
     pairs::Culprit,
     path::{is_at_or_below, path_and_ancestors},
     sum,
     table::interval::{Realtime, mostly_realtime},
-    units::{self, count, duration},
+    units::{self, count},
     words::{list, percent},
 };
 
@@ -57,8 +56,7 @@ fn noisy_neighbours(context: &Context) -> Vec<Finding> {
             sum::add(&mut explained_ns[parent], ns);
         }
     }
-    let noisy = worst(context, noisy).take(MOST);
-    noisy.map(|(_, node)| noisy_neighbour_finding(context, node, &neighbours_of(context, node))).collect()
+    worst(context, noisy).take(MOST).map(|(ns, node)| noisy_neighbour(context, node, ns)).collect()
 }
 
 fn worst(context: &Context, mut nodes: Vec<(u64, usize)>) -> impl Iterator<Item = (u64, usize)> {
@@ -74,7 +72,7 @@ fn neighbours_of(context: &Context, victim: usize) -> Vec<Culprit> {
 }
 
 /// Returns the policy and the most active task of a neighbour's real-time tasks, if these tasks had most of its run time.
-pub(crate) fn realtime_neighbour<'a>(context: &Context<'a>, neighbour: &Culprit) -> Option<Realtime<'a>> {
+fn realtime_neighbour<'a>(context: &Context<'a>, neighbour: &Culprit) -> Option<Realtime<'a>> {
     let interval = context.interval;
     let is_it = |task: &&TaskInterval| match (&neighbour.task, &neighbour.path) {
         (Some((tid, _)), _) => task.reading.tid == *tid,
@@ -85,14 +83,14 @@ pub(crate) fn realtime_neighbour<'a>(context: &Context<'a>, neighbour: &Culprit)
 }
 
 /// Like [`realtime_neighbour`], for the tasks of a cgroup that waited for other cgroups.
-pub(crate) fn realtime_victim<'a>(context: &Context<'a>, node: usize) -> Option<Realtime<'a>> {
-    let waited = context.tree.tasks_below(node).iter().map(|at| &context.interval.tasks[*at]);
+fn realtime_victim<'a>(context: &Context<'a>, node: usize) -> Option<Realtime<'a>> {
+    let waited = context.interval.tasks_at(context.tree.tasks_below(node));
     mostly_realtime(waited.map(|task| (task, task.wait.by_cause.get(Cause::OtherCgroup))))
 }
 
 /// Returns the ancestors of `a` and `b` (or the cgroups themselves) directly below the lowest common ancestor. Weights apply only
 /// among siblings. `None` if one cgroup is an ancestor of the other.
-pub(crate) fn siblings<'p>(a: &'p str, b: &'p str) -> Option<(&'p str, &'p str)> {
+fn siblings<'p>(a: &'p str, b: &'p str) -> Option<(&'p str, &'p str)> {
     let ours = path_and_ancestors(a).take_while(|path| !is_at_or_below(b, path)).last()?;
     let theirs = path_and_ancestors(b).take_while(|path| !is_at_or_below(a, path)).last()?;
     Some((ours, theirs))
@@ -123,7 +121,7 @@ fn own_contention(context: &Context) -> Vec<Finding> {
 
 /// True if most of the waiting was on a full node beside an idle node. `node_skew` reports that case.
 fn is_on(context: &Context, node: usize, full_node: u32, own_ns: u64) -> bool {
-    let tasks = context.tree.tasks_of(node).iter().map(|at| &context.interval.tasks[*at]);
+    let tasks = context.interval.tasks_at(context.tree.tasks_of(node));
     let there = tasks.filter(|task| task.reading.node == Some(full_node));
     let there_ns = sum::total(there.map(|task| task.wait.by_cause.get(Cause::OwnCgroup)));
     is_share(there_ns, own_ns, EXPLAINED_PERCENT)
@@ -133,21 +131,49 @@ fn is_on(context: &Context, node: usize, full_node: u32, own_ns: u64) -> bool {
 /// most of the waiting: many short threads may have outnumbered the CPUs. Second, each busy thread was last on a CPU of its own.
 fn crowd(context: &Context, node: usize, ns: u64) -> Option<Finding> {
     let own_cpus = context.limits(node).and_then(|limits| limits.cpus);
-    let cpus = own_cpus.into_iter().chain(context.host.cpus).min()?;
+    let most = u64::from(own_cpus.into_iter().chain(context.host.cpus).min()?);
     let busy = context.busy(context.tree.tasks_of(node));
-    let are_they = is_share(busy.own_ns, ns, EXPLAINED_PERCENT);
-    let is_crowded = busy.threads > u64::from(cpus) || are_they && (busy.cpus.len() as u64) < busy.threads;
-    is_crowded.then(|| own_contention_finding(context, node, cpus, &busy))
+    let (cpus, threads) = (count(most, "CPU"), count(busy.threads, "busy thread"));
+    let (why, action, advice) = if busy.threads > most {
+        (
+            format!("{} were busy, but the cgroup may use only {cpus}", count(busy.threads, "thread")),
+            "start fewer threads, or let it use more CPUs (cpuset.cpus)",
+            format!(
+                "start at most {} (the number of CPUs that the cgroup may use), or allow more CPUs (cpuset.cpus)",
+                count(most, "thread"),
+            ),
+        )
+    } else if is_share(busy.own_ns, ns, EXPLAINED_PERCENT) && (busy.cpus.len() as u64) < busy.threads {
+        let pid = busy.processes.first().copied().unwrap_or_default();
+        (
+            format!(
+                "the cgroup may use {cpus}, but its {threads} were last seen on only {}",
+                count(busy.cpus.len() as u64, "CPU"),
+            ),
+            "check whether an affinity mask pins its threads (taskset -acp)",
+            format!(
+                "check whether an affinity mask (taskset -acp {pid}) or a cpuset (/proc/{pid}/cpuset) pins these threads"
+            ),
+        )
+    } else {
+        return None;
+    };
+    let active_ns = context.tree.nodes()[node].own.active_ns();
+    let says =
+        format!("its tasks waited {} for each other: {why}", part(ns, active_ns, "their run and wait time"));
+    let amount = format!("{threads} on {cpus}, waiting {}", context.rate(ns));
+    let short = ("waits for its own threads", amount, action);
+    Some(finding(Rule::OwnContention, Some(context.path(node)), ns, short, says, advice))
 }
 
 /// Maximum number of named neighbours. All but the first need at least this share of the waiting, percent.
 const NEIGHBOURS: usize = 3;
 const NEIGHBOUR_NAMED_PERCENT: u64 = 10;
 
-/// Returns the finding about noisy neighbours. `neighbours` are the culprits of the cgroup, the worst first.
-fn noisy_neighbour_finding(context: &Context, node: usize, neighbours: &[Culprit]) -> Finding {
+/// Returns the finding that tasks of a cgroup waited for other cgroups, for `ns`.
+fn noisy_neighbour(context: &Context, node: usize, ns: u64) -> Finding {
     let (sums, names) = (context.with_below(node), &context.interval.names);
-    let ns = sums.by_cause.get(Cause::OtherCgroup);
+    let neighbours = neighbours_of(context, node);
     // The pairs cover all tasks of the cgroup. A selection by name may contain only some of these tasks.
     let all_ns = sum::total(neighbours.iter().map(|neighbour| neighbour.ns)).max(ns);
     let is_named = |(at, neighbour): &(usize, &Culprit)| {
@@ -159,23 +185,26 @@ fn noisy_neighbour_finding(context: &Context, node: usize, neighbours: &[Culprit
         format!("{} behind {path}{}", percent(neighbour.ns, all_ns), task.unwrap_or_default())
     });
     let named: Vec<_> = named.collect();
+    let named = if named.is_empty() { String::new() } else { format!(": {}", list(&named)) };
     // The advice names one cgroup, so it skips the sum of several cgroups.
     let worst = neighbours.iter().find(|neighbour| neighbour.path.as_deref() != Some(REST_NAME));
-    let named = if named.is_empty() { String::new() } else { format!(": {}", list(&named)) };
     let says = format!(
-        "its tasks waited {} ({} of their run and wait time) behind other cgroups{named}{}",
-        duration(ns),
-        percent(ns, sums.active_ns()),
+        "its tasks waited {} behind other cgroups{named}{}",
+        part(ns, sums.active_ns(), "their run and wait time"),
         worst.map_or_else(String::new, |worst| beyond(context, worst)),
     );
-    let advice = neighbour_advice(context, node, worst);
+    let first = neighbours.first();
+    let who = first.and_then(|first| first.path.as_deref());
+    let who = who.map_or("other cgroups".into(), |path| leaf(names, path));
     // The first neighbour's part of the selected tasks' waiting.
-    let first_ns = neighbours
-        .first()
-        .map_or(ns, |first| (u128::from(ns) * u128::from(first.ns) / u128::from(all_ns.max(1))) as u64);
+    let first_ns =
+        first.map_or(ns, |first| (u128::from(ns) * u128::from(first.ns) / u128::from(all_ns.max(1))) as u64);
+    let share = units::percent(first_ns, sums.waited_ns()).unwrap_or_default();
+    let amount = format!("{} ({share:.0}% of its waiting)", context.rate(first_ns));
     let is_heavier = worst.is_some_and(|worst| is_heavier(context, node, worst));
-    let short = behind(context, node, neighbours.first(), first_ns, worst);
-    let finding = about(context.path(node), finding(Rule::NoisyNeighbour, ns, short, says, advice));
+    let (action, advice) = actions(context, node, worst, is_heavier);
+    let short = (format!("waits behind {who}"), amount, action);
+    let finding = finding(Rule::NoisyNeighbour, Some(context.path(node)), ns, short, says, advice);
     Finding { is_heavier, ..finding }
 }
 
@@ -198,7 +227,7 @@ fn beyond(context: &Context, neighbour: &Culprit) -> String {
 /// True if the victim used more CPU time than the neighbour, and the neighbour is an ordinary cgroup within its weight.
 fn is_heavier(context: &Context, victim: usize, neighbour: &Culprit) -> bool {
     let Some(path) = neighbour.path.as_deref() else { return false };
-    let ran_ns = |node| context.with_below(node).ran_ns;
+    let ran_ns = |node| context.with_below(node).on_cpu_ns;
     siblings(context.path(victim), path).is_some()
         && neighbour.is_beyond() != Some(true)
         && realtime_neighbour(context, neighbour).is_none()
@@ -206,83 +235,66 @@ fn is_heavier(context: &Context, victim: usize, neighbour: &Culprit) -> bool {
         && context.tree.find(path).is_some_and(|neighbour| ran_ns(victim) > ran_ns(neighbour))
 }
 
-/// Returns the short form about the first neighbour. `ns` is the time waited for it.
-fn behind(
-    context: &Context,
-    node: usize,
-    first: Option<&Culprit>,
-    ns: u64,
-    worst: Option<&Culprit>,
-) -> Short {
-    let waited_ns = context.with_below(node).waited_ns;
-    let leaf = |path: &str| leaf(&context.interval.names, path);
-    let who = first.and_then(|first| first.path.as_deref()).map_or("other cgroups".into(), leaf);
-    let amount = format!(
-        "{} ({:.0}% of its waiting)",
-        rate(ns, context.interval.duration_ns),
-        units::percent(ns, waited_ns).unwrap_or_default()
-    );
-    let realtime = worst.is_some_and(|worst| realtime_neighbour(context, worst).is_some());
-    let action = match worst.and_then(|worst| worst.path.as_deref()) {
-        neighbour if realtime => {
-            let who = neighbour.map_or("that cgroup".into(), leaf);
-            format!("give real-time tasks of {who} an ordinary policy (chrt -o), or another cpuset")
-        }
-        _ if realtime_victim(context, node).is_some() => {
-            "give its real-time tasks a higher priority (chrt -p), or another cpuset".to_owned()
-        }
-        // Weights apply only among siblings, and the root has no quota.
-        Some(neighbour) if siblings(context.path(node), neighbour).is_none() => {
-            format!("move tasks of {} to a cgroup with a quota (cpu.max)", leaf(neighbour))
-        }
-        Some(_) if worst.is_some_and(|worst| is_heavier(context, node, worst)) => {
-            format!("none, unless {} matters more: then raise its cpu.weight", leaf(context.path(node)))
-        }
-        Some(neighbour) if worst.and_then(Culprit::is_beyond) == Some(false) => {
-            format!("raise its cpu.weight ({} ran within its own), or move it", leaf(neighbour))
-        }
-        Some(neighbour) => format!("give {} a quota (cpu.max) or a lower cpu.weight", leaf(neighbour)),
-        None => "raise its cpu.weight, or give its neighbours a quota (cpu.max)".to_owned(),
-    };
-    Short::new(format!("waits behind {who}"), amount, action)
-}
-
-fn neighbour_advice(context: &Context, node: usize, worst: Option<&Culprit>) -> String {
+/// Returns the short and the long form of the advice against the neighbour `worst`.
+fn actions(context: &Context, node: usize, worst: Option<&Culprit>, is_heavier: bool) -> (String, String) {
     // The files of the cpu controller do not apply to real-time tasks.
     const NOT: &str = "to which cpu.weight and cpu.max do not apply";
+    let leaf = |path: &str| leaf(&context.interval.names, path);
+    let name = |path: &str| context.interval.names.of(path).into_owned();
+    let path = worst.and_then(|worst| worst.path.as_deref());
     if let Some((policy, task)) = worst.and_then(|worst| realtime_neighbour(context, worst)) {
-        let tid = task.reading.tid;
-        return format!(
-            "the neighbour's tasks are real-time tasks ({policy}), {NOT}: give them an ordinary policy (chrt -o -p 0 {tid}), \
-             or give each of the two cgroups its own cpuset"
+        let (who, tid) = (path.map_or("that cgroup".into(), leaf), task.reading.tid);
+        return (
+            format!("give real-time tasks of {who} an ordinary policy (chrt -o), or another cpuset"),
+            format!(
+                "the neighbour's tasks are real-time tasks ({policy}), {NOT}: give them an ordinary policy \
+                 (chrt -o -p 0 {tid}), or give each of the two cgroups its own cpuset"
+            ),
         );
     }
     if let Some((policy, _)) = realtime_victim(context, node) {
-        return format!(
-            "the waiting tasks are real-time tasks ({policy}), {NOT}: give them a higher priority (chrt -p), or give each of \
-             the two cgroups its own cpuset"
+        return (
+            "give its real-time tasks a higher priority (chrt -p), or another cpuset".into(),
+            format!(
+                "the waiting tasks are real-time tasks ({policy}), {NOT}: give them a higher priority (chrt -p), or give each \
+                 of the two cgroups its own cpuset"
+            ),
         );
     }
-    let Some(neighbour) = worst.and_then(|worst| worst.path.as_deref()) else {
-        return "give the cgroup a higher cpu.weight (in v1 cpu.shares); or give its neighbours a quota (cpu.max); or give \
-                each its own cpuset"
-            .into();
-    };
-    let name = |path: &str| context.interval.names.of(path).into_owned();
-    let Some((ours, theirs)) = siblings(context.path(node), neighbour) else {
-        return format!(
-            "move the tasks in {} itself (not those in cgroups below it) to a cgroup of their own; give that cgroup a \
-             quota (cpu.max), a lower cpu.weight or another cpuset",
-            name(neighbour)
+    let Some(path) = path else {
+        return (
+            "raise its cpu.weight, or give its neighbours a quota (cpu.max)".into(),
+            "give the cgroup a higher cpu.weight (in v1 cpu.shares); or give its neighbours a quota (cpu.max); or give each its \
+             own cpuset"
+                .into(),
         );
+    };
+    // Weights apply only among siblings, and the root has no quota.
+    let Some((ours, theirs)) = siblings(context.path(node), path) else {
+        return (
+            format!("move tasks of {} to a cgroup with a quota (cpu.max)", leaf(path)),
+            format!(
+                "move the tasks in {} itself (not those in cgroups below it) to a cgroup of their own; give that cgroup a \
+                 quota (cpu.max), a lower cpu.weight or another cpuset",
+                name(path)
+            ),
+        );
+    };
+    let is_beyond = worst.and_then(Culprit::is_beyond);
+    let action = match is_beyond {
+        _ if is_heavier => {
+            format!("none, unless {} matters more: then raise its cpu.weight", leaf(context.path(node)))
+        }
+        Some(false) => format!("raise its cpu.weight ({} ran within its own), or move it", leaf(path)),
+        _ => format!("give {} a quota (cpu.max) or a lower cpu.weight", leaf(path)),
     };
     let limits = |path: &str| context.limits(context.tree.find(path)?);
     let with_weight = |path: &str| match limits(path).and_then(|limits| limits.weight) {
         Some(weight) => format!("{} (now {weight})", name(path)),
         None => name(path),
     };
-    let (ours, theirs, neighbour) = (with_weight(ours), with_weight(theirs), name(neighbour));
-    match worst.and_then(Culprit::is_beyond) {
+    let (ours, theirs, neighbour) = (with_weight(ours), with_weight(theirs), name(path));
+    let advice = match is_beyond {
         Some(true) => format!(
             "limit {neighbour}: give it a quota (cpu.max), or give {theirs} a lower cpu.weight (in v1 cpu.shares); or give each its \
              own cpuset"
@@ -295,52 +307,8 @@ fn neighbour_advice(context: &Context, node: usize, worst: Option<&Culprit>) -> 
             "give {ours} a higher cpu.weight (in v1 cpu.shares), or give {theirs} a lower one; or give {neighbour} a quota \
              (cpu.max); or give each its own cpuset"
         ),
-    }
-}
-
-/// Returns the finding that tasks of a cgroup wait for each other. `host` is the number of CPUs that the cgroup may use.
-fn own_contention_finding(context: &Context, node: usize, host: u32, busy: &BusyThreads) -> Finding {
-    let own = context.tree.nodes()[node].own;
-    let ns = own.by_cause.get(Cause::OwnCgroup);
-    let (cpus, threads) = (count(host.into(), "CPU"), busy.threads);
-    let (why, advice) = if threads > u64::from(host) {
-        (
-            format!("{} were busy, but the cgroup may use only {cpus}", count(threads, "thread")),
-            format!(
-                "start at most {} (the number of CPUs that the cgroup may use), or allow more CPUs (cpuset.cpus)",
-                count(host.into(), "thread"),
-            ),
-        )
-    } else {
-        let pid = busy.processes.first().copied().unwrap_or_default();
-        (
-            format!(
-                "the cgroup may use {cpus}, but its {} were last seen on only {}",
-                count(threads, "busy thread"),
-                count(busy.cpus.len() as u64, "CPU"),
-            ),
-            format!(
-                "check whether an affinity mask (taskset -acp {pid}) or a cpuset (/proc/{pid}/cpuset) pins these threads"
-            ),
-        )
     };
-    let says = format!(
-        "its tasks waited {} ({} of their run and wait time) for each other: {why}",
-        duration(ns),
-        percent(ns, own.active_ns()),
-    );
-    let amount = format!(
-        "{} on {cpus}, waiting {}",
-        count(threads, "busy thread"),
-        rate(ns, context.interval.duration_ns)
-    );
-    let action = if threads > u64::from(host) {
-        "start fewer threads, or let it use more CPUs (cpuset.cpus)"
-    } else {
-        "check whether an affinity mask pins its threads (taskset -acp)"
-    };
-    let short = Short::new("waits for its own threads", amount, action);
-    about(context.path(node), finding(Rule::OwnContention, ns, short, says, advice))
+    (action, advice)
 }
 
 /// Replaces advice that relies on `cpu.weight` and `cpu.max`: the BPF scheduler may ignore them.

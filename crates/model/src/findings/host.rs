@@ -3,8 +3,8 @@
 use cgscope_ledger::{Cause, Loss};
 
 use crate::{
-    Interval, Mode, Wait,
-    findings::{Context, Finding, Rule, Short, about, finding, is_much, is_share, rate},
+    Mode, Wait,
+    findings::{Context, Finding, Rule, finding, is_much, is_share, part},
     units::{count, duration},
     words::percent,
 };
@@ -19,12 +19,9 @@ const CPUS_BUSY_PERCENT: u64 = 90;
 const WAKEUP_PERCENT: u64 = 20;
 const WAKEUP_MEAN_NS: u64 = 50_000;
 const WAKEUP_WAITS: u64 = 100;
-/// Minimum waiting because of interrupts or the hypervisor for a finding: share of all waiting, percent, and total, ns.
-const TAKEN_PERCENT: u64 = 5;
-const TAKEN_NS: u64 = 10_000_000;
-/// Minimum unattributed waiting for a finding: share of all waiting, percent, and total, ns.
-const UNATTRIBUTED_PERCENT: u64 = 5;
-const UNATTRIBUTED_NS: u64 = 10_000_000;
+/// Minimum waiting with one of the other causes for a finding: share of all waiting, percent, and total, ns.
+const CAUSE_PERCENT: u64 = 5;
+const CAUSE_NS: u64 = 10_000_000;
 
 pub(super) fn findings(context: &Context) -> Vec<Finding> {
     let rules = [cpu_oversubscription, wakeup_latency, interrupts, stolen_time, unattributed];
@@ -39,19 +36,29 @@ pub(super) fn cpu_oversubscription(context: &Context) -> Option<Finding> {
     let (sums, duration_ns) = (context.total, context.interval.duration_ns);
     let capacity_ns = duration_ns.saturating_mul(cpus.into());
     // A task at its limit could not use another CPU.
-    let waited_ns = sums.waited_ns.saturating_sub(sums.by_cause.limited_ns());
-    let wanted_ns = sums.ran_ns.saturating_add(waited_ns);
+    let waited_ns = sums.waited_ns().saturating_sub(sums.by_cause.limited_ns());
+    let wanted_ns = sums.on_cpu_ns.saturating_add(waited_ns);
     let too_many = u128::from(wanted_ns) * 100 > u128::from(capacity_ns) * u128::from(OVERSUBSCRIBED_PERCENT);
-    (too_many && is_share(sums.ran_ns, capacity_ns, CPUS_BUSY_PERCENT)).then(|| {
-        let wanted = wanted_ns as f64 / duration_ns as f64;
-        // A run that began before the interval may raise the sum slightly above the time of all CPUs.
-        let busy_of = (sums.ran_ns.min(capacity_ns), capacity_ns);
-        cpu_oversubscription_finding(cpus, wanted, busy_of, (waited_ns, duration_ns))
-    })
+    if !too_many || !is_share(sums.on_cpu_ns, capacity_ns, CPUS_BUSY_PERCENT) {
+        return None;
+    }
+    let (wanted, cpus) = (wanted_ns as f64 / duration_ns as f64, count(cpus.into(), "CPU"));
+    // A run that began before the interval may raise the sum slightly above the time of all CPUs.
+    let busy = percent(sums.on_cpu_ns.min(capacity_ns), capacity_ns);
+    let says = format!(
+        "on average {wanted:.1} tasks wanted to run on {cpus}; the CPUs were busy {busy} of the time, and tasks waited {}",
+        duration(waited_ns),
+    );
+    let advice = "run fewer tasks at once on this host, or add CPUs; until then, weights (cpu.weight) and quotas (cpu.max) \
+                  decide who waits";
+    let amount = format!("{wanted:.1} tasks want {cpus}, waiting {}", context.rate(waited_ns));
+    let action = "run fewer tasks at once on this host, or add CPUs";
+    let short = ("the host has too few CPUs", amount, action);
+    Some(finding(Rule::CpuOversubscription, None, waited_ns, short, says, advice))
 }
 
 fn wakeup_latency(context: &Context) -> Option<Finding> {
-    let (ns, waited_ns) = (context.total.by_cause.get(Cause::Wakeup), context.total.waited_ns);
+    let (ns, waited_ns) = (context.total.by_cause.get(Cause::Wakeup), context.total.waited_ns());
     if !is_share(ns, waited_ns, WAKEUP_PERCENT) {
         return None;
     }
@@ -60,17 +67,22 @@ fn wakeup_latency(context: &Context) -> Option<Finding> {
     // A wait with several causes counts in proportion to its wakeup part.
     let waits = all.hist.octaves().iter().map(|octave| octave.by_cause[Cause::Wakeup as usize]).sum::<f64>();
     let waits = waits.round() as u64;
-    (waits >= WAKEUP_WAITS && ns / waits >= WAKEUP_MEAN_NS)
-        .then(|| wakeup_latency_finding(ns, waited_ns, waits, all.quantile_ns(0.99)))
-}
-
-fn real_time_limits(context: &Context) -> Vec<Finding> {
-    let limited = context.nodes().filter_map(|(node, cgroup)| {
-        let ns = cgroup.own.by_cause.get(Cause::RtThrottled);
-        let all_ns = cgroup.own.active_ns();
-        is_much(ns, TAKEN_NS, all_ns, TAKEN_PERCENT).then(|| real_time_limit_finding(context, node, ns))
-    });
-    limited.collect()
+    let mean_ns =
+        ns.checked_div(waits).filter(|mean_ns| waits >= WAKEUP_WAITS && *mean_ns >= WAKEUP_MEAN_NS)?;
+    let p99 = all.quantile_ns(0.99).map(|ns| format!("; the p99 of all waits is {}", duration(ns)));
+    let says = format!(
+        "tasks waited {} until an idle CPU had woken up; {} took {} on average{}",
+        part(ns, waited_ns, "all waiting"),
+        count(waits, "such wait"),
+        duration(mean_ns),
+        p99.unwrap_or_default(),
+    );
+    let advice = "check the CPUs for deep idle states (cpupower idle-info; cpupower idle-set -D 50 disables them); in a \
+                  virtual machine, also check whether the host is slow to run its CPUs (steal in /proc/stat)";
+    let amount = format!("{} per wait, {} of all waiting", duration(mean_ns), percent(ns, waited_ns));
+    let action = "check deep idle states (cpupower idle-info) and steal time of the virtual machine";
+    let short = ("idle CPUs take long to wake up", amount, action);
+    Some(finding(Rule::WakeupLatency, None, ns, short, says, advice))
 }
 
 fn interrupts(context: &Context) -> Option<Finding> {
@@ -92,75 +104,37 @@ fn stolen_time(context: &Context) -> Option<Finding> {
 
 /// Reports time taken by interrupts or the hypervisor, if there was much of it.
 fn taken(context: &Context, cause: Cause, rule: Rule, had: &str, words: [&str; 3]) -> Option<Finding> {
-    let ([title, action, advice], waited_ns) = (words, context.total.waited_ns);
+    let ([title, action, advice], waited_ns) = (words, context.total.waited_ns());
     let ns = context.total.by_cause.get(cause);
-    is_much(ns, TAKEN_NS, waited_ns, TAKEN_PERCENT).then(|| {
-        let share = percent(ns, waited_ns);
-        let says = format!("tasks waited {} ({share} of all waiting) while {had}", duration(ns));
-        let amount = format!("{}, {share} of all waiting", rate(ns, context.interval.duration_ns));
-        finding(rule, ns, Short::new(title, amount, action), says, advice)
+    is_much(ns, CAUSE_NS, waited_ns, CAUSE_PERCENT).then(|| {
+        let says = format!("tasks waited {} while {had}", part(ns, waited_ns, "all waiting"));
+        let amount = format!("{}, {} of all waiting", context.rate(ns), percent(ns, waited_ns));
+        finding(rule, None, ns, (title, amount, action), says, advice)
     })
 }
 
 fn unattributed(context: &Context) -> Option<Finding> {
-    let (ns, waited_ns) = (context.total.by_cause.get(Cause::Unattributed), context.total.waited_ns);
+    let (ns, waited_ns) = (context.total.by_cause.get(Cause::Unattributed), context.total.waited_ns());
     let is_expected = context.interval.mode == Mode::Coarse;
-    (!is_expected && is_much(ns, UNATTRIBUTED_NS, waited_ns, UNATTRIBUTED_PERCENT))
-        .then(|| unattributed_finding(ns, waited_ns, context.interval))
-}
-
-/// Returns the finding about an oversubscribed host. `busy_of` holds the CPUs' busy time and available time, ns.
-fn cpu_oversubscription_finding(
-    host: u32,
-    wanted: f64,
-    busy_of: (u64, u64),
-    (waited_ns, duration_ns): (u64, u64),
-) -> Finding {
-    let says = format!(
-        "on average {wanted:.1} tasks wanted to run on {}; the CPUs were busy {} of the time, and tasks waited {}",
-        count(host.into(), "CPU"),
-        percent(busy_of.0, busy_of.1),
-        duration(waited_ns),
-    );
-    let advice = "run fewer tasks at once on this host, or add CPUs; until then, weights (cpu.weight) and quotas (cpu.max) \
-                  decide who waits";
-    let short = Short::new(
-        "the host has too few CPUs",
-        format!(
-            "{wanted:.1} tasks want {}, waiting {}",
-            count(host.into(), "CPU"),
-            rate(waited_ns, duration_ns)
-        ),
-        "run fewer tasks at once on this host, or add CPUs",
-    );
-    finding(Rule::CpuOversubscription, waited_ns, short, says, advice)
-}
-
-fn wakeup_latency_finding(ns: u64, waited_ns: u64, waits: u64, p99_ns: Option<u64>) -> Finding {
-    let p99 = p99_ns.map(|p99_ns| format!("; the p99 of all waits is {}", duration(p99_ns)));
-    let says = format!(
-        "tasks waited {} ({} of all waiting) until an idle CPU had woken up; {} took {} on average{}",
-        duration(ns),
-        percent(ns, waited_ns),
-        count(waits, "such wait"),
-        duration(ns / waits),
-        p99.unwrap_or_default(),
-    );
-    let advice = "check the CPUs for deep idle states (cpupower idle-info; cpupower idle-set -D 50 disables them); in a \
-                  virtual machine, also check whether the host is slow to run its CPUs (steal in /proc/stat)";
-    let short = Short::new(
-        "idle CPUs take long to wake up",
-        format!("{} per wait, {} of all waiting", duration(ns / waits), percent(ns, waited_ns)),
-        "check deep idle states (cpupower idle-info) and steal time of the virtual machine",
-    );
-    finding(Rule::WakeupLatency, ns, short, says, advice)
+    if is_expected || !is_much(ns, CAUSE_NS, waited_ns, CAUSE_PERCENT) {
+        return None;
+    }
+    let reasons = context.interval.losses.nonzero();
+    let reasons: Vec<String> = reasons.filter_map(|(loss, counted)| without_cause(loss, counted)).collect();
+    let known = if reasons.is_empty() { String::new() } else { format!(": {}", reasons.join("; ")) };
+    let share = percent(ns, waited_ns);
+    let says = format!("the cause of {} of waiting ({share} of all) is not known{known}", duration(ns));
+    let advice = "read the other causes as lower bounds";
+    let amount = format!("{} ({share} of all waiting)", context.rate(ns));
+    let short = ("some waiting has no known cause", amount, advice);
+    Some(finding(Rule::Unattributed, None, ns, short, says, advice))
 }
 
 /// Returns why waiting has no cause, for a loss that leaves waits without one. `counted` is the loss's counter.
 fn without_cause(loss: Loss, counted: u64) -> Option<String> {
     let waits = count(counted, "wait");
     let times = count(counted, "time");
-    let reason = match loss {
+    Some(match loss {
         Loss::LookBackCut => format!("{waits} began before the history of the CPU, or it lacks some cgroups"),
         Loss::OutOfRuntime => {
             format!("in {waits}, a real-time or deadline task probably had used up its runtime")
@@ -171,42 +145,24 @@ fn without_cause(loss: Loss, counted: u64) -> Option<String> {
             format!("{times}, the kernel hid from cgscope that a task was moved to another CPU")
         }
         _ => return None,
-    };
-    Some(reason)
+    })
 }
 
-fn unattributed_finding(ns: u64, waited_ns: u64, interval: &Interval) -> Finding {
-    let reasons: Vec<String> =
-        interval.losses.nonzero().filter_map(|(loss, counted)| without_cause(loss, counted)).collect();
-    let known = if reasons.is_empty() { String::new() } else { format!(": {}", reasons.join("; ")) };
-    let says = format!(
-        "the cause of {} of waiting ({} of all) is not known{known}",
-        duration(ns),
-        percent(ns, waited_ns),
-    );
-    let advice = "read the other causes as lower bounds";
-    let short = Short::new(
-        "some waiting has no known cause",
-        format!("{} ({} of all waiting)", rate(ns, interval.duration_ns), percent(ns, waited_ns)),
-        advice,
-    );
-    finding(Rule::Unattributed, ns, short, says, advice)
-}
-
-fn real_time_limit_finding(context: &Context, node: usize, ns: u64) -> Finding {
-    let path = context.path(node);
-    let own = &context.tree.nodes()[node].own;
-    let says = format!(
-        "its real-time or deadline tasks waited {} ({} of the waiting of its tasks) because they had used up their runtime",
-        duration(ns),
-        percent(ns, own.waited_ns),
-    );
-    let short = Short::new(
-        "has tasks out of real-time or deadline runtime",
-        rate(ns, context.interval.duration_ns),
-        "raise their runtime, or let them sleep",
-    );
-    let advice = "raise the runtime (real-time tasks: cpu.rt_runtime_us, or the sysctl kernel.sched_rt_runtime_us; deadline \
-                  tasks: chrt --deadline --sched-runtime), or find out why these tasks run for so long";
-    about(path, finding(Rule::RealTimeLimit, ns, short, says, advice))
+fn real_time_limits(context: &Context) -> Vec<Finding> {
+    let limited = context.nodes().filter_map(|(_, cgroup)| {
+        let ns = cgroup.own.by_cause.get(Cause::RtThrottled);
+        is_much(ns, CAUSE_NS, cgroup.own.active_ns(), CAUSE_PERCENT).then(|| {
+            let says = format!(
+                "its real-time or deadline tasks waited {} because they had used up their runtime",
+                part(ns, cgroup.own.waited_ns(), "the waiting of its tasks"),
+            );
+            let advice =
+                "raise the runtime (real-time tasks: cpu.rt_runtime_us, or the sysctl kernel.sched_rt_runtime_us; deadline \
+                 tasks: chrt --deadline --sched-runtime), or find out why these tasks run for so long";
+            let title = "has tasks out of real-time or deadline runtime";
+            let short = (title, context.rate(ns), "raise their runtime, or let them sleep");
+            finding(Rule::RealTimeLimit, Some(&cgroup.path), ns, short, says, advice)
+        })
+    });
+    limited.collect()
 }

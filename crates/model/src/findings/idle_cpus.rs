@@ -9,13 +9,13 @@ use std::{
 use crate::{
     CpuInterval, TaskInterval,
     findings::{
-        Context, Finding, MOST, Rule, Short, about, finding, is_share,
-        numa::{self, Hold, NODE_BUSY_PERCENT, NODE_IDLE_PERCENT, hold_of},
-        rate,
+        Context, Finding, MOST, Rule, finding, is_share,
+        numa::{self, Hold, hold_of, process_words},
+        part,
     },
     placement::{cpu_list, parse_cpu_list},
     sum,
-    units::{count, duration},
+    units::count,
     words::percent,
 };
 
@@ -49,17 +49,15 @@ pub(super) struct Cpus {
 impl Cpus {
     /// Sorts the CPUs. A CPU between the two thresholds is in neither list: it may have been idle only while no task waited.
     pub fn new(context: &Context) -> Self {
-        let is = |cpu: &CpuInterval, part: fn(u64, u64) -> bool| {
-            cpu.busy_ns.zip(cpu.idle_ns).is_some_and(|(busy_ns, idle_ns)| part(busy_ns, idle_ns))
-        };
-        let is_busy = |busy_ns: u64, idle_ns: u64| {
-            is_share(busy_ns, busy_ns.saturating_add(idle_ns), NODE_BUSY_PERCENT)
-        };
-        let is_idle = |busy_ns: u64, idle_ns: u64| {
-            is_share(idle_ns, busy_ns.saturating_add(idle_ns), 100 - NODE_IDLE_PERCENT)
-        };
-        let those = |part| context.interval.cpus.iter().filter(move |cpu| is(cpu, part)).map(|cpu| cpu.cpu);
-        Self { busy: those(is_busy).collect(), idle: those(is_idle).collect() }
+        let mut cpus = Self::default();
+        for CpuInterval { cpu, busy_ns, idle_ns, .. } in &context.interval.cpus {
+            match numa::is_busy(*busy_ns, *idle_ns) {
+                Some(true) => drop(cpus.busy.insert(*cpu)),
+                Some(false) => cpus.idle.push(*cpu),
+                None => {}
+            }
+        }
+        cpus
     }
 }
 
@@ -77,8 +75,7 @@ pub(super) fn kept<'a>(context: &Context<'a>, cpus: &'a Cpus) -> Vec<Kept<'a>> {
     };
     let mut groups: BTreeMap<(usize, Hold, Option<&Arc<str>>), Kept> = BTreeMap::new();
     for (node, _) in context.nodes().filter(|_| !cpus.idle.is_empty()) {
-        let tasks = context.tree.tasks_of(node).iter().map(|at| &context.interval.tasks[*at]);
-        for task in tasks.filter(waits) {
+        for task in context.interval.tasks_at(context.tree.tasks_of(node)).filter(waits) {
             let hold = hold_of(task, &cpus.idle);
             let allowed =
                 task.reading.placement.as_ref().and_then(|placement| placement.cpus_allowed.as_ref());
@@ -131,26 +128,21 @@ fn idle_cpus_finding(context: &Context, kept: &Kept) -> Finding {
     let named = |cpus: &[u32]| format!("{} {}", if cpus.len() == 1 { "CPU" } else { "CPUs" }, cpu_list(cpus));
     let (on_busy, on_idle) = (named(busy), named(idle));
     let time = |cpus: &[u32]| {
-        let cpus = || context.interval.cpus.iter().filter(|cpu| cpus.contains(&cpu.cpu));
-        let sum = |part: fn(&crate::CpuInterval) -> Option<u64>| {
-            cpus().filter_map(part).fold(0, u64::saturating_add)
-        };
-        (sum(|cpu| cpu.busy_ns), sum(|cpu| cpu.idle_ns))
+        let cpus = context.interval.cpus.iter().filter(|cpu| cpus.contains(&cpu.cpu));
+        let busy_ns = sum::total(cpus.clone().filter_map(|cpu| cpu.busy_ns));
+        (busy_ns, sum::total(cpus.filter_map(|cpu| cpu.idle_ns)))
     };
     let ((busy_ns, rest_ns), (other_ns, idle_ns)) = (time(busy), time(idle));
-    let (was_busy, was_idle) = (
-        percent(busy_ns, busy_ns.saturating_add(rest_ns)),
-        percent(idle_ns, idle_ns.saturating_add(other_ns)),
-    );
+    let was_busy = percent(busy_ns, busy_ns.saturating_add(rest_ns));
+    let was_idle = percent(idle_ns, idle_ns.saturating_add(other_ns));
     let threads = count(tasks.len() as u64, "busy thread");
-    let waited =
-        format!("{} ({} of their run and wait time)", duration(kept.ns), percent(kept.ns, kept.active_ns));
+    let waited = part(kept.ns, kept.active_ns, "their run and wait time");
     let (were, those) = if idle.len() == 1 { ("was", "CPU") } else { ("were", "CPUs") };
     let mut all: Vec<u32> = busy.iter().chain(*idle).copied().collect();
     all.sort_unstable();
     let all = cpu_list(&all);
     let pid = tasks.iter().max_by_key(|task| task.wait.total_ns).map_or(0, |task| task.reading.tgid);
-    let who = format!("process {pid} ({})", context.interval.process_name(pid));
+    let who = process_words(context.interval, pid);
     let may = |by: &str| {
         format!(
             "its {threads} may only run on {on_busy} ({by}), busy {was_busy} of the time, while {on_idle} {were} idle {was_idle} of \
@@ -188,10 +180,7 @@ fn idle_cpus_finding(context: &Context, kept: &Kept) -> Finding {
             format!("check whether the idle {those} are isolated (/sys/devices/system/cpu/isolated)"),
         ),
     };
-    let short = Short::new(
-        format!("waits for {on_busy} while {on_idle} {were} idle"),
-        format!("{threads}, waiting {}", rate(kept.ns, context.interval.duration_ns)),
-        action,
-    );
-    about(context.path(kept.node), finding(Rule::IdleCpus, kept.ns, short, says, advice))
+    let what = format!("waits for {on_busy} while {on_idle} {were} idle");
+    let short = (what, format!("{threads}, waiting {}", context.rate(kept.ns)), action);
+    finding(Rule::IdleCpus, Some(context.path(kept.node)), kept.ns, short, says, advice)
 }

@@ -1,16 +1,12 @@
 //! Rules about quotas that ran out. Findings name the cgroup with the quota.
 
-use std::{cmp::Reverse, sync::Arc};
+use std::cmp::Reverse;
 
 use crate::{
     Cause, CgroupReading,
     causes::TABLE,
-    findings::{
-        BusyThreads, Context, Finding, Held, MOST, Rule, Short, about, finding, is_much, is_share, micros,
-        rate,
-    },
+    findings::{Context, Finding, Held, MOST, Rule, finding, is_much, is_share, micros},
     quota_use,
-    tree::Sums,
     units::{count, cpus, duration, number, times},
     words::{percent, raise},
 };
@@ -29,15 +25,6 @@ pub(super) const LEAST_PERIODS: u64 = 5;
 /// If a cgroup uses less than this share of its quota on average over the periods, percent, only bursts exceed the quota.
 pub const BELOW_LIMIT_PERCENT: u64 = 80;
 
-pub(crate) struct Throttled<'a> {
-    pub path: &'a Arc<str>,
-    /// The limits from the cgroup's files; all `None` if the files could not be read.
-    pub limits: CgroupReading,
-    pub sums: Sums,
-    pub held: Held,
-    pub busy: BusyThreads,
-}
-
 /// Reports nothing while a BPF scheduler schedules all normal tasks: it replaces the quotas, and their counters do not increase.
 pub(super) fn findings(context: &Context) -> Vec<Finding> {
     let nodes = 0..context.tree.nodes().len();
@@ -45,21 +32,8 @@ pub(super) fn findings(context: &Context) -> Vec<Finding> {
     past.sort_by_key(|node| (Reverse(context.held[*node].ns), context.path(*node)));
     // Each of these cgroups has at least one finding, and all findings of a cgroup have the same cost.
     past.truncate(MOST);
-    let throttled = past.into_iter().map(|node| Throttled {
-        path: context.path(node),
-        limits: context.limits(node).cloned().unwrap_or_default(),
-        sums: context.with_below(node),
-        held: context.held[node],
-        busy: context.busy(context.tree.tasks_below(node)),
-    });
-    let about = |throttled: Throttled| {
-        [
-            Some(throttled_finding(&throttled, context.interval.duration_ns)),
-            threads_over_quota(&throttled, context),
-            throttled_below_limit(&throttled, context),
-        ]
-    };
-    throttled.flat_map(about).flatten().collect()
+    let rules = [throttled, threads_over_quota, throttled_below_limit];
+    past.iter().flat_map(|node| rules.iter().filter_map(move |rule| rule(context, *node))).collect()
 }
 
 /// True if a finding reports the quota of this cgroup or of an ancestor.
@@ -82,18 +56,36 @@ fn periods_ran_out(limits: &CgroupReading) -> bool {
     periods.is_some_and(|(throttled, all)| is_share(throttled, all, PERIODS_PERCENT))
 }
 
-fn threads_over_quota(throttled: &Throttled, context: &Context) -> Option<Finding> {
-    let enough = throttled.limits.quota_cores()?.ceil().max(1.0) as u64;
-    (throttled.busy.threads > enough)
-        .then(|| threads_over_quota_finding(throttled, enough, context.host.cpus))
-        .flatten()
-}
-
-fn throttled_below_limit(throttled: &Throttled, context: &Context) -> Option<Finding> {
-    let Throttled { limits, sums, .. } = throttled;
-    if !periods_ran_out(limits) {
+/// Reports more busy threads than CPUs of the quota.
+fn threads_over_quota(context: &Context, node: usize) -> Option<Finding> {
+    let cores = context.limits(node)?.quota_cores()?;
+    let busy = context.busy(context.tree.tasks_below(node));
+    let enough = cores.ceil().max(1.0) as u64;
+    if busy.threads <= enough {
         return None;
     }
+    let (cores, enough_threads) = (cpus(cores), count(enough, "thread"));
+    let host = context.host.cpus.filter(|host| u64::from(*host) > enough);
+    let host = host.map_or_else(String::new, |host| {
+        format!("; programs that count the host's CPUs ({host}) start too many")
+    });
+    let says = format!(
+        "{} of {} share a quota of {cores}, and together use it up before the period ends",
+        count(busy.threads, "thread"),
+        count(busy.processes.len() as u64, "process"),
+    );
+    let advice =
+        format!("start at most {enough_threads} (one for each CPU of the limit), or raise the limit{host}");
+    let amount = format!("{} on {cores}", count(busy.threads, "busy thread"));
+    let short = ("has too many threads", amount, format!("start {enough_threads}, or raise the limit"));
+    let (path, held_ns) = (context.path(node), context.held[node].ns);
+    Some(finding(Rule::ThreadsOverQuota, Some(path), held_ns, short, says, advice))
+}
+
+/// Reports a quota that only bursts exceed.
+fn throttled_below_limit(context: &Context, node: usize) -> Option<Finding> {
+    let limits = context.limits(node).filter(|limits| periods_ran_out(limits))?;
+    let sums = context.with_below(node);
     let cores = limits.quota_cores()?;
     // The kernel starts periods only while a task runs. So the cgroup could use less than its quota times the elapsed time.
     let granted = |periods: u64| limits.quota_us.map(|us| us.saturating_mul(1_000).saturating_mul(periods));
@@ -102,9 +94,9 @@ fn throttled_below_limit(throttled: &Throttled, context: &Context) -> Option<Fin
     let usable_ns = granted(busy_periods).filter(|_| busy_periods >= LEAST_PERIODS)?;
     // A selection measures only a part of the usage. The quota ran out, so the cgroup ran: a measured run time of 0 is
     // incomplete.
-    let measured_ns = Some(sums.ran_ns).filter(|ns| context.host.whole && *ns != 0);
+    let measured_ns = Some(sums.on_cpu_ns).filter(|ns| context.host.whole && *ns != 0);
     // For a cgroup found during the interval, the counters of its tasks start earlier than its own.
-    let used_ns = limits.usage_ns.or(measured_ns)?.max(sums.ran_ns);
+    let used_ns = limits.usage_ns.or(measured_ns)?.max(sums.on_cpu_ns);
     // CPU time that other tasks took from the cgroup is no sign of bursts.
     let causes = &sums.by_cause;
     let behind_others = TABLE.iter().filter(|row| row.behind.is_some() && row.cause != Cause::OwnCgroup);
@@ -112,21 +104,31 @@ fn throttled_below_limit(throttled: &Throttled, context: &Context) -> Option<Fin
     if usable_ns == 0 || is_share(wanted_ns, usable_ns, BELOW_LIMIT_PERCENT) {
         return None;
     }
-    throttled_below_limit_finding(throttled, cores * used_ns as f64 / granted_ns as f64)
+    let used = format!("{} of {}", number(cores * used_ns as f64 / granted_ns as f64), cpus(cores));
+    let says = format!(
+        "it used {used} on average, yet its quota ran out in {} of {}: it works in bursts",
+        percent(limits.nr_throttled?, limits.nr_periods?),
+        count(limits.nr_periods?, "period"),
+    );
+    let action = "allow bursts (cpu.max.burst), or make the period longer";
+    let short = ("is throttled during bursts", format!("uses {used} on average"), action);
+    let (path, held_ns) = (context.path(node), context.held[node].ns);
+    Some(finding(Rule::ThrottledBelowLimit, Some(path), held_ns, short, says, burst_advice(limits)?))
 }
 
 /// Minimum share of the throttled time at which time without a known quota is mentioned, percent. In recordings of older
 /// versions, the previous interval holds the quota of a wait that ended during a reading. This affects up to 11 % of a second.
 const UNNAMED_PERCENT: u64 = 20;
 
-fn throttled_finding(throttled: &Throttled, duration_ns: u64) -> Finding {
-    let Throttled { limits, sums, held, .. } = throttled;
-    let Held { ns: held_ns, unnamed_ns } = *held;
+fn throttled(context: &Context, node: usize) -> Option<Finding> {
+    let unread = CgroupReading::default();
+    let (limits, sums) = (context.limits(node).unwrap_or(&unread), context.with_below(node));
+    let Held { ns: held_ns, unnamed_ns } = context.held[node];
     let mut clauses = vec![periods(limits)];
     if held_ns != 0 {
-        let ran = times(held_ns, sums.ran_ns).map_or_else(
+        let ran = times(held_ns, sums.on_cpu_ns).map_or_else(
             || " and did not run".into(),
-            |times| format!(", {times} their run time ({})", duration(sums.ran_ns)),
+            |times| format!(", {times} their run time ({})", duration(sums.on_cpu_ns)),
         );
         clauses.push(format!("its tasks were throttled for {}{ran}", duration(held_ns)));
         if is_share(unnamed_ns, held_ns, UNNAMED_PERCENT) {
@@ -134,8 +136,9 @@ fn throttled_finding(throttled: &Throttled, duration_ns: u64) -> Finding {
             clauses.push(format!("for {unnamed} of these it is not recorded whose quota had run out"));
         }
     }
-    clauses.extend(cpu_stat(limits, duration_ns));
-    let threads = if throttled.busy.threads > 1 { ", or let fewer threads run at once" } else { "" };
+    clauses.extend(cpu_stat(limits, context.interval.duration_ns));
+    let busy = context.busy(context.tree.tasks_below(node));
+    let threads = if busy.threads > 1 { ", or let fewer threads run at once" } else { "" };
     let modes = limits.user_ns.zip(limits.system_ns);
     let computes =
         modes.filter(|(user, system)| quota_use::mode(*user, *system) == Some(quota_use::Mode::CpuBound));
@@ -143,15 +146,15 @@ fn throttled_finding(throttled: &Throttled, duration_ns: u64) -> Finding {
         let share = percent(user, user.saturating_add(system));
         format!("; the cgroup is CPU-bound ({share} of its CPU time is in user mode)")
     });
-    let (place, how) = raise(throttled.path, limits.quota_cores());
+    let (place, how) = raise(context.path(node), limits.quota_cores());
     let advice = format!("raise its limit{how}{threads}{computes}");
     let limit = limits.quota_cores().map(|cores| format!(" of {}", cpus(cores))).unwrap_or_default();
-    let short = Short::new(
+    let short = (
         format!("is at its CPU limit{limit}"),
-        format!("throttled {}", rate(held_ns, duration_ns)),
+        format!("throttled {}", context.rate(held_ns)),
         format!("raise its limit ({place}){threads}"),
     );
-    about(throttled.path, finding(Rule::Throttled, held_ns, short, clauses.join("; "), advice))
+    Some(finding(Rule::Throttled, Some(context.path(node)), held_ns, short, clauses.join("; "), advice))
 }
 
 fn periods(limits: &CgroupReading) -> String {
@@ -181,48 +184,6 @@ fn cpu_stat(limits: &CgroupReading, duration_ns: u64) -> Option<String> {
         " (a sum over CPUs)".into()
     };
     Some(format!("cpu.stat reports {} of throttled time{why}{used}", duration(throttled_ns)))
-}
-
-/// Returns the finding about more busy threads than CPUs; `None`: the quota is unknown. `enough`: CPUs of the quota, rounded up.
-fn threads_over_quota_finding(throttled: &Throttled, enough: u64, host: Option<u32>) -> Option<Finding> {
-    let Throttled { path, limits, busy, held, .. } = throttled;
-    let host = host.filter(|host| u64::from(*host) > enough).map_or_else(String::new, |host| {
-        format!("; programs that count the host's CPUs ({host}) start too many")
-    });
-    let says = format!(
-        "{} of {} share a quota of {}, and together use it up before the period ends",
-        count(busy.threads, "thread"),
-        count(busy.processes.len() as u64, "process"),
-        cpus(limits.quota_cores()?),
-    );
-    let advice = format!(
-        "start at most {} (one for each CPU of the limit), or raise the limit{host}",
-        count(enough, "thread")
-    );
-    let short = Short::new(
-        "has too many threads",
-        format!("{} on {}", count(busy.threads, "busy thread"), cpus(limits.quota_cores()?)),
-        format!("start {}, or raise the limit", count(enough, "thread")),
-    );
-    Some(about(path, finding(Rule::ThreadsOverQuota, held.ns, short, says, advice)))
-}
-
-/// Returns the finding about a quota exceeded only in bursts; `None` if the quota or periods are unknown. `used`: average CPUs.
-fn throttled_below_limit_finding(throttled: &Throttled, used: f64) -> Option<Finding> {
-    let Throttled { path, limits, held, .. } = throttled;
-    let says = format!(
-        "it used {} of {} on average, yet its quota ran out in {} of {}: it works in bursts",
-        number(used),
-        cpus(limits.quota_cores()?),
-        percent(limits.nr_throttled?, limits.nr_periods?),
-        count(limits.nr_periods?, "period"),
-    );
-    let short = Short::new(
-        "is throttled during bursts",
-        format!("uses {} of {} on average", number(used), cpus(limits.quota_cores()?)),
-        "allow bursts (cpu.max.burst), or make the period longer",
-    );
-    Some(about(path, finding(Rule::ThrottledBelowLimit, held.ns, short, says, burst_advice(limits)?)))
 }
 
 fn burst_advice(limits: &CgroupReading) -> Option<String> {

@@ -7,18 +7,9 @@ use crate::{
     table::{Table, later, merge},
 };
 
-/// The table of paths: one row per cgroup, by id.
-#[derive(Debug)]
-pub enum Cgroups {}
-
-impl Table for Cgroups {
-    type Row = (u64, Arc<str>);
-    type Key = u64;
-    const ORDER: &'static str = "its cgroups are not in the order of their ids";
-
-    fn key(row: &Self::Row) -> u64 {
-        row.0
-    }
+table! {
+    /// The table of paths: one row per cgroup, by id.
+    Cgroups: (u64, Arc<str>), by u64: |row| row.0, "its cgroups are not in the order of their ids";
 
     fn between(a: &Sample, b: &Sample, into: &mut Interval) {
         into.cgroups = later(&a.cgroups, &b.cgroups, Self::key);
@@ -29,18 +20,9 @@ impl Table for Cgroups {
     }
 }
 
-/// The table of container names: one row per container and per pod. Intervals hold them as [`Names`](crate::Names).
-#[derive(Debug)]
-pub enum Containers {}
-
-impl Table for Containers {
-    type Row = ContainerReading;
-    type Key = u64;
-    const ORDER: &'static str = "its containers are not in the order of their cgroups";
-
-    fn key(row: &ContainerReading) -> u64 {
-        row.cgroup_id
-    }
+table! {
+    /// The table of container names: one row per container and per pod. Intervals hold them as [`Names`](crate::Names).
+    Containers: ContainerReading, by u64: |row| row.cgroup_id, "its containers are not in the order of their cgroups";
 
     fn between(a: &Sample, b: &Sample, into: &mut Interval) {
         into.set_names(&a.containers, &b.containers);
@@ -53,18 +35,9 @@ impl Table for Containers {
     }
 }
 
-/// The table of limits: one row per cgroup that the Sample names, and per ancestor.
-#[derive(Debug)]
-pub enum Limits {}
-
-impl Table for Limits {
-    type Row = CgroupReading;
-    type Key = u64;
-    const ORDER: &'static str = "its limits are not in the order of their cgroups";
-
-    fn key(row: &CgroupReading) -> u64 {
-        row.id
-    }
+table! {
+    /// The table of limits: one row per cgroup that the Sample names, and per ancestor.
+    Limits: CgroupReading, by u64: |row| row.id, "its limits are not in the order of their cgroups";
 
     fn between(a: &Sample, b: &Sample, into: &mut Interval) {
         into.limits = between(&a.limits, &b.limits, a.mono_ns);

@@ -9,18 +9,9 @@ use crate::{
     table::{Selected, Table, merge},
 };
 
-/// The table: one row per online CPU.
-#[derive(Debug)]
-pub enum Cpus {}
-
-impl Table for Cpus {
-    type Row = CpuReading;
-    type Key = u32;
-    const ORDER: &'static str = "its CPUs are not in the order of their numbers";
-
-    fn key(row: &CpuReading) -> u32 {
-        row.cpu
-    }
+table! {
+    /// The table: one row per online CPU.
+    Cpus: CpuReading, by u32: |row| row.cpu, "its CPUs are not in the order of their numbers";
 
     fn between(a: &Sample, b: &Sample, into: &mut Interval) {
         into.cpus = between(&a.cpus, &b.cpus);
@@ -103,16 +94,10 @@ impl CpuInterval {
         self.idle_ns = sum::known(self.idle_ns, next.idle_ns);
         self.contention_ns = sum::known(self.contention_ns, next.contention_ns);
         self.throttled_pressure_ns = sum::known(self.throttled_pressure_ns, next.throttled_pressure_ns);
-        match (&mut self.wait, next.wait) {
-            (Some(wait), Some(more)) => wait.add(&more),
-            (ours, theirs) => *ours = ours.take().or(theirs),
-        }
-        match (&mut self.came_from, next.came_from) {
-            (Some(came), Some(more)) => {
-                more.iter().for_each(|(node, times)| add_by_node(came, *node, *times))
-            }
-            (ours, theirs) => *ours = ours.take().or(theirs),
-        }
+        sum::add_known(&mut self.wait, next.wait, |wait, more| wait.add(&more));
+        sum::add_known(&mut self.came_from, next.came_from, |came, more| {
+            more.iter().for_each(|(node, times)| add_by_node(came, *node, *times));
+        });
     }
 }
 
@@ -125,28 +110,22 @@ fn between(a: &[CpuReading], b: &[CpuReading]) -> Vec<CpuInterval> {
             |cpu: &CpuReading| CpuInterval { cpu: cpu.cpu, node: cpu.node, ..CpuInterval::default() };
         return b.iter().map(unknown).collect();
     }
-    let mut earlier = sum::earlier(a, |cpu| cpu.cpu);
-    b.iter()
-        .map(|now| {
-            let before = earlier(now.cpu);
-            let since = |now: Option<u64>, before: Option<u64>| now?.checked_sub(before?);
-            let waits = now.waits.as_ref().zip(before.and_then(|before| before.waits.as_ref()));
-            let (wait, came_from) = waits.and_then(|(now, before)| waits_between(before, now)).unzip();
-            CpuInterval {
-                cpu: now.cpu,
-                node: now.node,
-                busy_ns: since(now.busy_ns, before.and_then(|before| before.busy_ns)),
-                idle_ns: since(now.idle_ns, before.and_then(|before| before.idle_ns)),
-                wait,
-                came_from,
-                contention_ns: since(now.contention_ns, before.and_then(|before| before.contention_ns)),
-                throttled_pressure_ns: since(
-                    now.throttled_pressure_ns,
-                    before.and_then(|before| before.throttled_pressure_ns),
-                ),
-            }
-        })
-        .collect()
+    let between = |(before, now): (&CpuReading, &CpuReading)| {
+        let since = |of: fn(&CpuReading) -> Option<u64>| of(now)?.checked_sub(of(before)?);
+        let waits = now.waits.as_ref().zip(before.waits.as_ref());
+        let (wait, came_from) = waits.and_then(|(now, before)| waits_between(before, now)).unzip();
+        CpuInterval {
+            cpu: now.cpu,
+            node: now.node,
+            busy_ns: since(|cpu| cpu.busy_ns),
+            idle_ns: since(|cpu| cpu.idle_ns),
+            wait,
+            came_from,
+            contention_ns: since(|cpu| cpu.contention_ns),
+            throttled_pressure_ns: since(|cpu| cpu.throttled_pressure_ns),
+        }
+    };
+    a.iter().zip(b).map(between).collect()
 }
 
 fn waits_between(before: &CpuWaits, now: &CpuWaits) -> Option<(Wait, ByNode)> {

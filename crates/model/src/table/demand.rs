@@ -4,18 +4,9 @@ use cgscope_ledger::demand::AMOUNTS;
 
 use crate::{Interval, Sample, table::Table};
 
-/// The table: one row per cgroup with a quota. Intervals do not use it; `whatif` reads it from Samples.
-#[derive(Debug)]
-pub enum Demand {}
-
-impl Table for Demand {
-    type Row = DemandReading;
-    type Key = u64;
-    const ORDER: &'static str = "its demand is not in the order of its cgroups";
-
-    fn key(row: &DemandReading) -> u64 {
-        row.cgroup_id
-    }
+table! {
+    /// The table: one row per cgroup with a quota. Intervals do not use it; `whatif` reads it from Samples.
+    Demand: DemandReading, by u64: |row| row.cgroup_id, "its demand is not in the order of its cgroups";
 
     fn between(_: &Sample, _: &Sample, _: &mut Interval) {}
 

@@ -7,18 +7,9 @@ use crate::{
     table::{Selected, Table, merge},
 };
 
-/// The table: one row per cgroup.
-#[derive(Debug)]
-pub enum Exited {}
-
-impl Table for Exited {
-    type Row = ExitedReading;
-    type Key = u64;
-    const ORDER: &'static str = "its exited tasks are not in the order of their cgroups";
-
-    fn key(row: &ExitedReading) -> u64 {
-        row.cgroup_id
-    }
+table! {
+    /// The table: one row per cgroup.
+    Exited: ExitedReading, by u64: |row| row.cgroup_id, "its exited tasks are not in the order of their cgroups";
 
     fn between(a: &Sample, b: &Sample, into: &mut Interval) {
         into.exited = between(&a.exited, &b.exited);
@@ -115,25 +106,16 @@ pub(crate) fn between(a: &[ExitedReading], b: &[ExitedReading]) -> Vec<ExitedInt
     b.iter()
         .filter_map(|now| {
             let before = earlier(now.cgroup_id);
-            let (totals, tasks, hist, max_before_ns) = match before {
-                Some(before) => (
-                    now.totals.since(&before.totals)?,
-                    now.tasks.checked_sub(before.tasks)?,
-                    now.hist.since(&before.hist)?,
-                    before.max_ns,
-                ),
-                None => (now.totals, now.tasks, (*now.hist).clone(), 0),
-            };
-            let wait = Wait::new(&totals, hist, max_before_ns, now.max_ns);
+            let new = before.map_or_else(|| Some(now.clone()), |before| now.since(before))?;
+            let ExitedReading { cgroup_id, tasks, max_ns, totals, accounts, hist } = new;
+            let max_before_ns = before.map_or(0, |before| before.max_ns);
+            let wait = Wait::new(&totals, Arc::unwrap_or_clone(hist), max_before_ns, max_ns);
             // A task's exit may be read in parts. The last part reports no exited task.
             let nothing = tasks == 0 && totals == Totals::default() && wait.hist.is_empty();
-            let accounts = now.accounts.as_deref().map(|now| {
-                let before = before.and_then(|before| before.accounts.as_deref());
-                let between = now.since(before.unwrap_or(&Accounts::default()));
-                // The sum was scaled over all exited tasks so far, so the increase is split again in proportion to its ticks.
-                Accounts { cpu: between.cpu.scaled_to(totals.on_cpu_ns), ..between }
-            });
-            (!nothing).then_some(ExitedInterval { cgroup_id: now.cgroup_id, tasks, totals, accounts, wait })
+            // The sum was scaled over all exited tasks so far, so the increase is split again in proportion to its ticks.
+            let accounts = accounts
+                .map(|accounts| Accounts { cpu: accounts.cpu.scaled_to(totals.on_cpu_ns), ..*accounts });
+            (!nothing).then_some(ExitedInterval { cgroup_id, tasks, totals, accounts, wait })
         })
         .collect()
 }

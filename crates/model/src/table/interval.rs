@@ -119,11 +119,6 @@ impl Wait {
     pub fn quantile_ns(&self, quantile: f64) -> Option<u64> {
         self.hist.quantile_ns(quantile, self.max_ns)
     }
-
-    /// See [`Hist::quantile_low_ns`].
-    pub fn quantile_low_ns(&self, quantile: f64) -> Option<u64> {
-        self.hist.quantile_low_ns(quantile)
-    }
 }
 
 impl Interval {
@@ -194,6 +189,11 @@ impl Interval {
     /// Returns the BPF scheduler if it schedules all normal tasks. The kernel then enforces no quota (`cpu.max`) and no weight.
     pub fn scheduler_instead_of_quotas(&self) -> Option<&Arc<str>> {
         SchedExt::instead_of_quotas(self.sched_ext.as_ref())
+    }
+
+    /// Returns the tasks at these indexes of [`Self::tasks`].
+    pub(crate) fn tasks_at<'a>(&'a self, at: &'a [usize]) -> impl Iterator<Item = &'a TaskInterval> + Clone {
+        at.iter().map(|at| &self.tasks[*at])
     }
 
     /// Returns the path of a cgroup, relative to the mount; `None` if the cgroup was removed before its path was read.

@@ -9,18 +9,9 @@ use crate::{
     table::{Selected, Table, cpus::CpuInterval, merge},
 };
 
-/// The table: one row per online node.
-#[derive(Debug)]
-pub enum Nodes {}
-
-impl Table for Nodes {
-    type Row = NodeReading;
-    type Key = u32;
-    const ORDER: &'static str = "its nodes are not in the order of their numbers";
-
-    fn key(row: &NodeReading) -> u32 {
-        row.node
-    }
+table! {
+    /// The table: one row per online node.
+    Nodes: NodeReading, by u32: |row| row.node, "its nodes are not in the order of their numbers";
 
     fn between(_: &Sample, b: &Sample, into: &mut Interval) {
         into.nodes.clone_from(&b.nodes);
@@ -111,11 +102,6 @@ impl Interval {
     /// Returns each node, ascending; empty if neither CPUs nor nodes could be read. Exited tasks are included only if waits are
     /// counted by CPU or there is only one node.
     pub fn by_node(&self) -> Vec<NodeGroup> {
-        self.by_node_of(&self.ran_by_node(|_| true))
-    }
-
-    /// Like [`Self::by_node`], for a caller that has computed the run time of the tasks by node, ns.
-    pub(crate) fn by_node_of(&self, ran_ns: &[(u32, u64)]) -> Vec<NodeGroup> {
         let mut nodes: BTreeMap<u32, NodeGroup> = BTreeMap::new();
         for node in self.nodes.iter().map(|node| node.node).chain(self.cpus.iter().filter_map(|cpu| cpu.node))
         {
@@ -126,7 +112,7 @@ impl Interval {
             self.add_pressure(group);
             self.add_memory(group);
         }
-        self.add_tasks(&mut nodes, ran_ns);
+        self.add_tasks(&mut nodes);
         for group in nodes.values_mut() {
             group.runnable_avg = self.runnable_avg(group);
         }
@@ -223,16 +209,16 @@ impl Interval {
         (!limits.memory_by_node.is_empty()).then(|| limits.memory_by_node.clone())
     }
 
-    fn add_tasks(&self, nodes: &mut BTreeMap<u32, NodeGroup>, ran_ns: &[(u32, u64)]) {
+    fn add_tasks(&self, nodes: &mut BTreeMap<u32, NodeGroup>) {
         let by_cpu = self.counts_by_cpu();
         for cpu in self.cpus.iter().filter(|_| by_cpu) {
             if let (Some(group), Some(wait)) = (cpu.node.and_then(|node| nodes.get_mut(&node)), &cpu.wait) {
                 group.wait.add(wait);
             }
         }
-        for (node, ns) in ran_ns {
-            if let Some(group) = nodes.get_mut(node) {
-                sum::add(&mut group.ran_ns, *ns);
+        for (node, ns) in self.tasks.iter().flat_map(TaskInterval::ran_on) {
+            if let Some(group) = nodes.get_mut(&node) {
+                sum::add(&mut group.ran_ns, ns);
             }
         }
         for task in self.tasks.iter().filter(|_| !by_cpu) {
@@ -274,18 +260,9 @@ pub fn remote_share(memory: &[(u32, u64)], ran_ns: &[(u32, u64)]) -> Option<f64>
 #[cfg(test)]
 mod tests;
 
-/// The table: one row per process whose memory was requested.
-#[derive(Debug)]
-pub enum Memory {}
-
-impl Table for Memory {
-    type Row = ProcessMemory;
-    type Key = u32;
-    const ORDER: &'static str = "the memory of its processes is not in the order of their ids";
-
-    fn key(row: &ProcessMemory) -> u32 {
-        row.tgid
-    }
+table! {
+    /// The table: one row per process whose memory was requested.
+    Memory: ProcessMemory, by u32: |row| row.tgid, "the memory of its processes is not in the order of their ids";
 
     fn between(_: &Sample, b: &Sample, into: &mut Interval) {
         into.memory.clone_from(&b.memory);

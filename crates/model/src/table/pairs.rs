@@ -1,8 +1,12 @@
 //! Culprits: the cgroups that made other cgroups wait.
 
-use std::{cmp::Ordering, collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc};
 
 use cgscope_ledger::history::KERNEL;
+use itertools::{
+    EitherOrBoth::{Both, Left, Right},
+    Itertools,
+};
 
 use crate::{
     Interval, Names, Sample,
@@ -11,18 +15,9 @@ use crate::{
     table::{Selected, Table, merge},
 };
 
-/// The table: one row per victim, culprit, blame and task that ran.
-#[derive(Debug)]
-pub enum Pairs {}
-
-impl Table for Pairs {
-    type Row = PairReading;
-    type Key = PairKey;
-    const ORDER: &'static str = "its pairs of victim and culprit are not in the order of their ids";
-
-    fn key(row: &PairReading) -> PairKey {
-        row.key()
-    }
+table! {
+    /// The table: one row per victim, culprit, blame and task that ran.
+    Pairs: PairReading, by PairKey: |row| row.key(), "its pairs of victim and culprit are not in the order of their ids";
 
     fn between(a: &Sample, b: &Sample, into: &mut Interval) {
         into.pairs = between(&a.pairs, &b.pairs);
@@ -94,7 +89,6 @@ pub fn between<'a>(
     a: impl IntoIterator<Item = &'a PairReading>,
     b: impl IntoIterator<Item = &'a PairReading>,
 ) -> Vec<PairReading> {
-    let mut earlier = a.into_iter().peekable();
     let mut moved: HashMap<PairKey, u64> = HashMap::new();
     let mut moves = |pair: &PairReading| {
         let rest = rest_of(pair.key());
@@ -103,21 +97,19 @@ pub fn between<'a>(
         }
     };
     let mut came = Vec::new();
-    for now in b {
-        while let Some(missing) = earlier.next_if(|before| before.key() < now.key()) {
-            moves(missing);
-        }
-        let ns = match earlier.next_if(|before| before.key() == now.key()) {
-            Some(before) if before.ns <= now.ns => now.ns - before.ns,
-            Some(before) => {
-                moves(before);
-                now.ns
+    for pair in a.into_iter().merge_join_by(b, |before, now| before.key().cmp(&now.key())) {
+        match pair {
+            Left(missing) => moves(missing),
+            Right(now) => came.push(now.clone()),
+            Both(before, now) if before.ns <= now.ns => {
+                came.push(PairReading { ns: now.ns - before.ns, ..now.clone() });
             }
-            None => now.ns,
-        };
-        came.push(PairReading { ns, ..now.clone() });
+            Both(before, now) => {
+                moves(before);
+                came.push(now.clone());
+            }
+        }
     }
-    earlier.for_each(moves);
     came.retain_mut(|pair| {
         if let Some(moved) = moved.get(&pair.key()) {
             pair.ns = pair.ns.saturating_sub(*moved);
@@ -129,11 +121,6 @@ pub fn between<'a>(
 
 /// Maximum number of culprits that an output names, the worst first.
 pub const NAMED: usize = 16;
-
-/// Compares culprits: the worst first, then by path.
-pub(crate) fn by_harm(a_ns: u64, b_ns: u64, paths: impl FnOnce() -> Ordering) -> Ordering {
-    b_ns.cmp(&a_ns).then_with(paths)
-}
 
 /// A culprit of a cgroup's waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -194,7 +181,7 @@ impl Interval {
         let sums = sum::tally(limited.map(|pair| (pair.culprit, pair.ns)));
         let mut limits: Vec<_> =
             sums.into_iter().map(|(id, ns)| (self.cgroup_path(id).cloned(), ns)).collect();
-        limits.sort_by(|a, b| by_harm(a.1, b.1, || a.0.cmp(&b.0)));
+        limits.sort_by(|(a, a_ns), (b, b_ns)| b_ns.cmp(a_ns).then_with(|| a.cmp(b)));
         limits
     }
 

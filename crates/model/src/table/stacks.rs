@@ -15,18 +15,9 @@ use crate::{
 /// The key of a stack: thread, state and return addresses.
 pub type StackKey = (u64, BlockedState, Arc<[u64]>);
 
-/// The table: one row per thread and stack.
-#[derive(Debug)]
-pub enum Stacks {}
-
-impl Table for Stacks {
-    type Row = StackReading;
-    type Key = StackKey;
-    const ORDER: &'static str = "its stacks are not in the order of their threads";
-
-    fn key(row: &StackReading) -> StackKey {
-        row.key()
-    }
+table! {
+    /// The table: one row per thread and stack.
+    Stacks: StackReading, by StackKey: |row| row.key(), "its stacks are not in the order of their threads";
 
     fn between(a: &Sample, b: &Sample, into: &mut Interval) {
         into.stacks = between(&a.stacks, &b.stacks);

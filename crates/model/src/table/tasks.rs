@@ -10,21 +10,13 @@ use serde::{Serialize, Serializer};
 use crate::{
     Accounts, ByCause, ExitedThreads, Hist, Interval, Placement, Sample, Wait,
     placement::TaskPlacement,
+    sum,
     table::{Selected, Table, cpus::only_node, exited::add_exited, merge},
 };
 
-/// The table: one row per followed task.
-#[derive(Debug)]
-pub enum Tasks {}
-
-impl Table for Tasks {
-    type Row = Arc<TaskReading>;
-    type Key = u64;
-    const ORDER: &'static str = "its tasks are not in the order of their serials";
-
-    fn key(row: &Self::Row) -> u64 {
-        row.serial
-    }
+table! {
+    /// The table: one row per followed task.
+    Tasks: Arc<TaskReading>, by u64: |row| row.serial, "its tasks are not in the order of their serials";
 
     fn between(a: &Sample, b: &Sample, into: &mut Interval) {
         into.one_node = only_node(&b.cpus).filter(|node| only_node(&a.cpus) == Some(*node));
@@ -49,17 +41,12 @@ impl Table for Tasks {
     fn select(interval: &mut Interval, selected: &Selected<'_>) {
         interval.tasks.retain(|task| selected.has_task(&task.reading));
         interval.idle.retain(|task| selected.has_task(task));
-        if selected.filter.is_by_thread() {
-            leave_out_exited_threads(interval);
-        }
-    }
-}
-
-/// Removes the work of exited threads, which is known only by process, not by thread.
-fn leave_out_exited_threads(interval: &mut Interval) {
-    for accounts in interval.tasks.iter_mut().filter_map(|task| task.accounts.as_mut()) {
-        if accounts.exited_threads != ExitedThreads::default() {
-            Arc::make_mut(accounts).exited_threads = ExitedThreads::default();
+        // The work of exited threads is known only by process, not by thread.
+        let accounts = interval.tasks.iter_mut().filter_map(|task| task.accounts.as_mut());
+        for accounts in accounts.filter(|_| selected.filter.is_by_thread()) {
+            if accounts.exited_threads != ExitedThreads::default() {
+                Arc::make_mut(accounts).exited_threads = ExitedThreads::default();
+            }
         }
     }
 }
@@ -315,11 +302,7 @@ impl BeforeMove {
 }
 
 fn append_accounts(sum: &mut Option<Arc<Accounts>>, next: Option<Arc<Accounts>>) {
-    match (sum.as_mut(), next) {
-        (Some(sum), Some(next)) => Arc::make_mut(sum).add(&next),
-        (None, next) => *sum = next,
-        (Some(_), None) => {}
-    }
+    sum::add_known(sum, next, |sum, next| Arc::make_mut(sum).add(&next));
 }
 
 fn task_between(
@@ -426,32 +409,17 @@ impl Interval {
         now: &[Arc<TaskReading>],
         mut exited: Vec<Arc<TaskReading>>,
     ) -> Self {
-        // A task that disappeared and returned is in `now`. If a task disappeared twice, its last reading counts.
-        exited.reverse();
-        exited.sort_by_key(|task| task.serial);
-        exited.dedup_by_key(|task| task.serial);
         for task in exited.iter_mut().map(Arc::make_mut) {
             (task.pending, task.on_cpu, task.state) = (None, false, None);
         }
+        // A task that disappeared and returned is in `now`. If a task disappeared twice, its last reading counts.
+        let mut last: Vec<_> = now.iter().chain(exited.iter().rev()).collect();
+        last.sort_by_key(|task| task.serial);
+        last.dedup_by_key(|task| task.serial);
         // If a task existed at the start or appeared twice, its first reading counts.
         before.extend(late);
         before.sort_by_key(|task| task.serial);
         before.dedup_by_key(|task| task.serial);
-        let mut went = exited.iter().peekable();
-        let mut later = now.iter().peekable();
-        let last = std::iter::from_fn(|| {
-            let has_exited = match (went.peek(), later.peek()) {
-                (Some(went), Some(later)) => went.serial < later.serial,
-                (went, None) => went.is_some(),
-                (None, _) => false,
-            };
-            if has_exited {
-                return went.next();
-            }
-            let now = later.next()?;
-            while went.next_if(|went| went.serial <= now.serial).is_some() {}
-            Some(now)
-        });
         (self.tasks, self.idle) = idle::split(&before, last, since_ns, self.one_node);
         // The later row counts from the first reading, so it already includes the figures of the earlier row.
         self.join_moved(false);

@@ -7,7 +7,7 @@ use cgscope_ledger::Cause;
 use super::{Node, Tree};
 use crate::{
     Blame, Interval,
-    pairs::{Culprit, NAMED, by_harm},
+    pairs::{Culprit, NAMED},
     sum,
 };
 
@@ -166,7 +166,8 @@ fn all_known(a: Option<u64>, b: Option<u64>) -> Option<u64> {
 fn worst(interval: &Interval, parts: &[Part], most: usize) -> impl Iterator<Item = Part> {
     let mut worst = parts.to_vec();
     let order = |a: &Part, b: &Part| {
-        by_harm(a.ns, b.ns, || a.path(interval).cmp(&b.path(interval))).then(a.culprit.cmp(&b.culprit))
+        let paths = || a.path(interval).cmp(&b.path(interval));
+        b.ns.cmp(&a.ns).then_with(paths).then(a.culprit.cmp(&b.culprit))
     };
     if worst.len() > most {
         worst.select_nth_unstable_by(most, order);

@@ -66,7 +66,7 @@ impl Tree {
         loads: &mut Loads,
         beyond: &mut [Option<u64>],
     ) {
-        let tasks = self.tasks_of(victim).iter().map(|task| &interval.tasks[*task]);
+        let tasks = interval.tasks_at(self.tasks_of(victim));
         let waited = tasks.map(|task| (task, task.wait.by_cause.get(Cause::OtherCgroup)));
         if mostly_realtime(waited).is_some() {
             return;
@@ -74,7 +74,7 @@ impl Tree {
         let wanted = self.load(interval, victim, loads).wanted;
         let own = &self.nodes[victim].own;
         // Time to divide by weights, ns.
-        let mut time = own.ran_ns as f64 + own.by_cause.get(Cause::OwnCgroup) as f64;
+        let mut time = own.on_cpu_ns as f64 + own.by_cause.get(Cause::OwnCgroup) as f64;
         let mut levels: BTreeMap<usize, (usize, BTreeMap<usize, Rival>)> = BTreeMap::new();
         for at in pairs {
             let pair = &interval.pairs[*at];
@@ -124,7 +124,7 @@ impl Tree {
     }
 
     fn is_realtime(&self, interval: &Interval, culprit: usize) -> bool {
-        let tasks = self.tasks_of(culprit).iter().map(|task| &interval.tasks[*task]);
+        let tasks = interval.tasks_at(self.tasks_of(culprit));
         mostly_realtime(tasks.map(|task| (task, task.totals.on_cpu_ns))).is_some()
     }
 
@@ -151,7 +151,7 @@ impl Tree {
                 let waited_ns = wait.total_ns.saturating_sub(wait.by_cause.limited_ns());
                 ran_ns.saturating_add(waited_ns) as f64 / interval.duration_ns.max(1) as f64
             };
-            let tasks = || self.tasks_below(node).iter().map(|task| &interval.tasks[*task]);
+            let tasks = || interval.tasks_at(self.tasks_below(node));
             let busy = tasks().filter(|task| task.is_busy(interval.duration_ns));
             let most = busy.map(|task| task.reading.cpu).collect::<BTreeSet<u32>>().len().max(1);
             let group = &self.nodes[node].group;

@@ -4,7 +4,7 @@ pub mod rows;
 
 use cgscope_model::{
     CgroupReading, Counter, Mode, TaskReading, Tree,
-    counters::{Counts, StatColumn},
+    counters::{CounterColumn, Counts},
     tree::Node,
     units::{self, duration, number, per_second},
 };
@@ -144,7 +144,7 @@ macro_rules! columns {
         pub enum Column {
             $(#[doc = $meaning] $variant,)*
             /// A counter, and its column from the table of counters.
-            Of(Counter, &'static StatColumn),
+            Of(Counter, &'static CounterColumn),
         }
 
         impl Column {

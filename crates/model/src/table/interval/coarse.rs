@@ -3,10 +3,7 @@
 //! however many tasks waited there. So it is a lower bound of the time that tasks lost. The file does not report the loss of each
 //! task, so each task gets a share in proportion to its wait.
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, btree_map::Entry},
-};
+use std::{cmp::Reverse, collections::BTreeMap};
 
 use cgscope_ledger::Cause;
 
@@ -23,7 +20,7 @@ pub(crate) fn attribute(interval: &mut Interval) {
     for (index, task) in interval.tasks.iter().enumerate().filter(|(_, task)| task.wait.total_ns != 0) {
         by_cgroup.entry(task.reading.cgroup_id).or_default().push(index);
     }
-    let mut pairs: BTreeMap<_, PairReading> = BTreeMap::new();
+    let mut parts: Vec<((u64, u64), u64)> = Vec::new();
     for (quota, throttled_ns) in quotas {
         let Some(root) = interval.cgroup_path(quota).cloned() else { continue };
         let is_below = |id: u64| interval.cgroup_path(id).is_some_and(|path| is_at_or_below(path, &root));
@@ -35,24 +32,19 @@ pub(crate) fn attribute(interval: &mut Interval) {
             let task = &mut interval.tasks[task];
             throttle(&mut task.wait.by_cause, ns);
             throttle(&mut task.totals.by_cause, ns);
-            let pair = PairReading {
-                victim: task.reading.cgroup_id,
-                culprit: quota,
-                blame: Blame::Limited,
-                tid: 0,
-                comm: "".into(),
-                ns,
-            };
-            match pairs.entry(pair.key()) {
-                _ if ns == 0 => {}
-                Entry::Occupied(mut known) => {
-                    sum::add(&mut known.get_mut().ns, ns);
-                }
-                Entry::Vacant(new) => drop(new.insert(pair)),
-            }
+            parts.push(((task.reading.cgroup_id, quota), ns));
         }
     }
-    interval.pairs = pairs.into_values().collect();
+    let parts = sum::tally(parts.into_iter().filter(|(_, ns)| *ns != 0));
+    let pair = |((victim, culprit), ns)| PairReading {
+        victim,
+        culprit,
+        blame: Blame::Limited,
+        tid: 0,
+        comm: "".into(),
+        ns,
+    };
+    interval.pairs = parts.into_iter().map(pair).collect();
 }
 
 /// Returns the cgroups whose own quota took time, with that time, ns; the innermost first.

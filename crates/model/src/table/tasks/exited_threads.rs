@@ -8,16 +8,17 @@ use std::{
 };
 
 use super::TaskInterval;
-use crate::{Accounts, ExitedThreads, Sample, TaskReading, sum};
+use crate::{CpuTimes, ExitedThreads, Sample, TaskReading, Totals, sum};
 
 /// Subtracts the figures of exited threads that were already counted up to `a` from the main threads of `tasks`. These threads
 /// are in `a` but not in `b`. A thread that exits while `b` is read may be neither in `b` nor in its process yet. The next
 /// interval would then count the thread's whole lifetime as new. So a figure that exceeds the CPUs' time is omitted.
 pub(super) fn settle(tasks: &mut [TaskInterval], a: &Sample, b: &Sample) {
-    let has_exited_threads = |task: &TaskInterval| {
+    let has_exited_threads = |task: &&mut TaskInterval| {
         task.accounts.as_ref().is_some_and(|accounts| accounts.exited_threads != ExitedThreads::default())
     };
-    if !tasks.iter().any(has_exited_threads) {
+    let mut tasks = tasks.iter_mut().filter(has_exited_threads).peekable();
+    if tasks.peek().is_none() {
         return;
     }
     let counted = counted(a, b);
@@ -27,11 +28,7 @@ pub(super) fn settle(tasks: &mut [TaskInterval], a: &Sample, b: &Sample) {
         _ => b.mono_ns.saturating_sub(a.mono_ns).saturating_mul(cpus),
     };
     for task in tasks {
-        let Some(accounts) =
-            task.accounts.as_mut().filter(|accounts| accounts.exited_threads != ExitedThreads::default())
-        else {
-            continue;
-        };
+        let Some(accounts) = &mut task.accounts else { continue };
         let mut exited_threads = accounts.exited_threads;
         if let Some((start_ns, before)) = counted.get(&task.reading.tgid)
             && *start_ns == task.reading.start_ns
@@ -74,22 +71,15 @@ fn counted(a: &Sample, b: &Sample) -> BTreeMap<u32, (u64, ExitedThreads)> {
 
 /// Returns the whole work of a thread, as its process reports it after the exit.
 fn all_of(task: &TaskReading) -> Option<ExitedThreads> {
-    let Accounts { cpu, .. } = task.accounts.as_deref()?;
-    let totals = &task.totals;
-    Some(ExitedThreads {
-        user_ns: cpu.user_ns,
-        system_ns: cpu.system_ns,
-        guest_ns: cpu.guest_ns,
-        on_cpu_ns: totals.on_cpu_ns,
-        voluntary: totals.voluntary,
-        involuntary: totals.involuntary,
-    })
+    let CpuTimes { user_ns, system_ns, guest_ns } = task.accounts.as_deref()?.cpu;
+    let Totals { on_cpu_ns, voluntary, involuntary, .. } = task.totals;
+    Some(ExitedThreads { on_cpu_ns, user_ns, system_ns, guest_ns, voluntary, involuntary })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CpuReading, CpuTimes, Interval, Totals};
+    use crate::{Accounts, CpuReading, Interval};
 
     fn thread(tid: u32, ran_ns: u64, exited_ns: u64) -> TaskReading {
         let cpu = CpuTimes { user_ns: ran_ns, ..CpuTimes::default() };

@@ -2,6 +2,8 @@
 
 use std::{borrow::Cow, sync::Arc};
 
+use itertools::Itertools;
+
 use super::same_task;
 use super::{Interval, TaskInterval, task_between};
 use crate::TaskReading;
@@ -75,13 +77,9 @@ impl Interval {
     /// Returns the place of each task that existed at the end, ascending by serial. A place is the index in [`Self::tasks`], or
     /// for an idle task the length of [`Self::tasks`] plus the index in [`Self::idle`].
     pub fn places(&self) -> impl Iterator<Item = usize> {
-        let mut tasks = (0..).zip(self.tasks.iter().map(|task| task.reading.serial)).peekable();
-        let mut idle = (self.tasks.len()..).zip(self.idle.iter().map(|idle| idle.serial)).peekable();
-        std::iter::from_fn(move || {
-            let next = idle.peek().map(|(_, serial)| *serial);
-            let task = tasks.next_if(|(_, serial)| next.is_none_or(|next| *serial < next));
-            task.or_else(|| idle.next()).map(|(place, _)| place)
-        })
+        let tasks = (0..).zip(self.tasks.iter().map(|task| task.reading.serial));
+        let idle = (self.tasks.len()..).zip(self.idle.iter().map(|idle| idle.serial));
+        tasks.merge_by(idle, |(_, task), (_, idle)| task < idle).map(|(place, _)| place)
     }
 
     /// Returns the last reading of the task at a [place](Self::places).
