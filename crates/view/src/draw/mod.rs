@@ -12,7 +12,6 @@ pub(crate) mod layout;
 mod numa;
 mod pane;
 mod states;
-pub mod svg;
 mod table;
 mod task;
 
