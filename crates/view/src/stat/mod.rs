@@ -3,14 +3,14 @@
 pub mod rows;
 
 use cgscope_model::{
-    CgroupReading, Counter, Mode, TaskReading, Tree,
+    CgroupReading, Counter, Mode, TaskReading,
     counters::{Counts, StatColumn},
-    tree::Node,
     units::{self, duration, number, per_second},
 };
 
 use crate::{
     data::Data,
+    subject::Subject,
     text::{self, NO_HISTOGRAM},
     width::{left, width},
 };
@@ -229,14 +229,18 @@ impl Column {
     }
 
     fn known(self, row: &Row<'_>, asked: &Asked) -> Option<String> {
-        let (figures, length) = (&row.figures, row.interval.duration_ns);
+        let interval = &*row.data.interval;
+        let (figures, length) = (&row.figures, interval.duration_ns);
         let share = |ns: Option<u64>| percent(ns?, length).map(hundredths);
         let a_second = |count| per_second(count, length).map(|rate| format!("{rate:.2}"));
         let split = || figures.wait.percent(length);
         match self {
-            Uid => (asked.uid)(row.task?).map(|uid| uid.to_string()),
-            Pid | Tgid => row.tgid.map(|id| id.to_string()),
-            Tid => row.tid.map(|id| id.to_string()),
+            Uid => (asked.uid)(row.task()?).map(|uid| uid.to_string()),
+            Pid | Tgid => row.task().filter(|_| !row.is_below).map(|task| task.tgid.to_string()),
+            Tid => match row.subject? {
+                Subject::Task(task) => Some(task.reading.tid.to_string()),
+                _ => None,
+            },
             User => share(figures.user_ns),
             System => share(figures.system_ns),
             Guest => share(figures.guest_ns),
@@ -245,9 +249,9 @@ impl Column {
             Throttled => split().map(|[_, throttled, ..]| hundredths(throttled)),
             Queue => split().map(|[_, _, queue, _]| hundredths(queue)),
             Wake => figures.wait.wake_ns.and(split()).map(|[.., wake]| hundredths(wake)),
-            Cpu => row.task.filter(|_| !row.is_average).map(|task| task.cpu.to_string()),
+            Cpu => row.task().filter(|_| !row.is_average).map(|task| task.cpu.to_string()),
             Column::Node => {
-                let node = row.task?.node.or(row.interval.one_node).filter(|_| !row.is_average);
+                let node = row.task()?.node.or(interval.one_node).filter(|_| !row.is_average);
                 node.map(|node| node.to_string())
             }
             Of(counter, _) => match counter.info().counts {
@@ -255,37 +259,30 @@ impl Column {
                 Counts::Ns => share(figures.counter(counter)),
             },
             P99 => figures.p99_ns.map(duration),
-            Threads => row.threads.map(|threads| threads.to_string()),
-            Command => Some(row.name.clone()),
+            Threads => Some(row.subject?.threads().to_string()),
+            Command => Some(row.name()),
             // The last column can have blanks.
-            Cgroup if asked.rows == Rows::Cgroups => Some(row.name.clone()),
-            Cgroup => row.cgroup().map(one_word),
-            Quota | Periods | ThrottledTime | LimitedBy => {
-                let (tree, node) = row.node?;
-                self.of_limits(row, tree, node)
-            }
+            Cgroup if asked.rows == Rows::Cgroups => Some(row.name()),
+            Cgroup => row.subject?.cgroup(interval).map(|path| one_word(path)),
+            Quota | Periods | ThrottledTime | LimitedBy => self.of_limits(row.subject?, row.data),
         }
     }
 
-    fn of_limits(self, row: &Row<'_>, tree: &Tree, node: &Node) -> Option<String> {
-        let limits = node.limits.map(|at| &row.interval.limits[at]);
+    fn of_limits(self, subject: Subject<'_>, data: &Data) -> Option<String> {
+        let Subject::Cgroup(node) = subject else { return None };
+        let limits = subject.limits(&data.interval);
+        let of_quota = || limits.filter(|limits| limits.quota_us.is_some());
         match self {
             Quota => match limits.and_then(CgroupReading::quota_cores) {
                 Some(cores) => Some(number(cores)),
                 None => node.effective.map(|limit| format!("({})", number(limit.cores))),
             },
-            Periods => {
-                let limits = limits.filter(|limits| limits.quota_us.is_some())?;
-                percent(limits.nr_throttled?, limits.nr_periods?).map(hundredths)
-            }
-            ThrottledTime => limits.filter(|limits| limits.quota_us.is_some())?.throttled_ns.map(duration),
+            Periods => percent(of_quota()?.nr_throttled?, of_quota()?.nr_periods?).map(hundredths),
+            ThrottledTime => of_quota()?.throttled_ns.map(duration),
             LimitedBy => {
-                let limit: &std::sync::Arc<str> = &tree.nodes()[node.limited_by?].path;
-                Some(if *limit == node.path {
-                    "itself".into()
-                } else {
-                    one_word(&row.interval.names.of(limit))
-                })
+                let limit = &data.tree.nodes()[node.limited_by?].path;
+                let is_own = *limit == node.path;
+                Some(if is_own { "itself".into() } else { one_word(&data.interval.names.of(limit)) })
             }
             _ => None,
         }
