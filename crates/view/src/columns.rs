@@ -19,7 +19,7 @@ use crate::{
 
 /// How a cell is aligned and cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lies {
+pub enum Align {
     /// Words: left-aligned, cut at the end.
     Left,
     /// Paths: left-aligned, cut at the beginning.
@@ -28,46 +28,45 @@ pub enum Lies {
     Right,
 }
 
+/// Declares the columns of a table: one for each line, and one for each counter of the table.
 macro_rules! columns {
-    ($($variant:ident = $title:literal, $key:literal, $width:literal, $lies:ident, $meaning:literal;)*) => {
+    (
+        $(#[$derive:meta])* pub enum Column $fields:tt { $($(#[$doc:meta])* $field:ident: $type:ty,)+ }
+        Of($($part:ident: $part_type:ty),+) = $of_counter:expr;
+        $($variant:ident = $($cell:expr),+;)+
+    ) => {
         /// A column.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[allow(missing_docs, reason = "the table describes each")]
+        $(#[$derive])*
         pub enum Column {
-            $(#[doc = $meaning] $variant,)*
-            /// A counter. Only counters with a `top` column in the table of counters become columns.
-            Of(Counter),
+            $($variant,)+
+            /// A counter that has a column in the table of counters.
+            Of($($part_type),+),
         }
 
         impl Column {
-            const BESIDE_COUNTERS: &[Self] = &[$(Self::$variant,)*];
+            const BESIDE_COUNTERS: &[Self] = &[$(Self::$variant,)+];
 
-            /// Returns the heading, which is also the name in the settings file.
-            pub const fn title(self) -> &'static str {
-                match self { $(Self::$variant => $title,)* Self::Of(counter) => shown(counter).title }
+            #[allow(unused_variables)]
+            const fn row(self) -> ($($type,)+) {
+                match self {
+                    $(Self::$variant => ($($cell,)+),)+
+                    Self::Of($($part),+) => $of_counter,
+                }
             }
 
-            /// Returns the key that sorts by this column; a blank if there is none.
-            pub const fn key(self) -> char {
-                match self { $(Self::$variant => $key,)* Self::Of(counter) => shown(counter).key }
-            }
-
-            /// Returns the width in cells, or the minimum width of a column that takes the remaining width.
-            pub const fn width(self) -> usize {
-                match self { $(Self::$variant => $width,)* Self::Of(counter) => shown(counter).width }
-            }
-
-            /// Returns how cells are aligned and cut.
-            pub const fn lies(self) -> Lies {
-                match self { $(Self::$variant => Lies::$lies,)* Self::Of(_) => Lies::Right }
-            }
-
-            /// Returns a sentence that explains the column.
-            pub const fn meaning(self) -> &'static str {
-                match self { $(Self::$variant => $meaning,)* Self::Of(counter) => shown(counter).meaning }
-            }
+            $(
+                $(#[$doc])*
+                #[allow(unused_variables)]
+                pub const fn $field(self) -> $type {
+                    let $fields = self.row();
+                    $field
+                }
+            )+
         }
     };
 }
+pub(crate) use columns;
 
 const fn shown(counter: Counter) -> &'static TopColumn {
     const NONE: &TopColumn = &TopColumn { title: "", key: ' ', width: 0, meaning: "" };
@@ -78,6 +77,23 @@ const fn shown(counter: Counter) -> &'static TopColumn {
 }
 
 columns! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Column (title, key, width, align, meaning) {
+        /// Returns the heading, which is also the name in the settings file.
+        title: &'static str,
+        /// Returns the key that sorts by this column; a blank if there is none.
+        key: char,
+        /// Returns the width in cells, or the minimum width of a column that takes the remaining width.
+        width: usize,
+        /// Returns how cells are aligned and cut.
+        align: Align,
+        /// Returns a sentence that explains the column.
+        meaning: &'static str,
+    }
+    Of(counter: Counter) = {
+        let TopColumn { title, key, width, meaning } = *shown(counter);
+        (title, key, width, Right, meaning)
+    };
     Name = "cgroup", 'F', 18, Path, "the cgroup, with all below it";
     Tid = "tid", ' ', 7, Right, "thread id";
     Pid = "pid", 'I', 7, Right, "process id";
@@ -110,6 +126,7 @@ columns! {
     Cgroup = "cgroup", 'E', 12, Path, "path of its cgroup below the cgroup mount point";
 }
 
+use Align::{Left, Path, Right};
 use Column::*;
 
 /// A value to sort rows by: figures sort as numbers, text sorts as text.
@@ -134,7 +151,7 @@ impl Column {
     }
 
     /// Whether the largest value comes first by default.
-    pub const fn falls(self) -> bool {
+    pub const fn is_largest_first(self) -> bool {
         !matches!(self, Name | Tid | Pid | Command | Cpu | Cgroup | Behind | LimitedBy | RanOn)
     }
 
@@ -260,10 +277,10 @@ impl Column {
 
     /// Fits the text to exactly this many cells.
     pub fn fit(self, text: &str, cells: usize) -> String {
-        match self.lies() {
-            Lies::Left => left(text, cells),
-            Lies::Path => path(text, cells),
-            Lies::Right => right(text, cells),
+        match self.align() {
+            Align::Left => left(text, cells),
+            Align::Path => path(text, cells),
+            Align::Right => right(text, cells),
         }
     }
 }
@@ -365,9 +382,9 @@ pub fn that_fit(
 
 /// Returns the title of a column, aligned like the cells.
 pub fn heading(column: Column, cells: usize) -> String {
-    match column.lies() {
-        Lies::Right => right(column.title(), cells),
-        Lies::Left | Lies::Path => left(&cut_end(column.title(), cells), cells),
+    match column.align() {
+        Align::Right => right(column.title(), cells),
+        Align::Left | Align::Path => left(&cut_end(column.title(), cells), cells),
     }
 }
 

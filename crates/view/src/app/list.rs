@@ -155,10 +155,10 @@ impl Question<'_> {
     }
 
     fn order(&self) -> impl Fn(&SortKey, &SortKey) -> Ordering {
-        let falls = self.sort.falls() != self.reversed;
+        let is_largest_first = self.sort.is_largest_first() != self.reversed;
         move |a, b| {
             let order = a.partial_cmp(b).unwrap_or(Ordering::Equal);
-            if falls { order.reverse() } else { order }
+            if is_largest_first { order.reverse() } else { order }
         }
     }
 

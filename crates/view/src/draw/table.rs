@@ -67,8 +67,8 @@ fn headings(app: &App, columns: &[(Column, usize)]) -> Line<'static> {
     let (sort, reversed) = app.sort_of(app.kind());
     Line::from_iter(columns.iter().flat_map(|(column, cells)| {
         let (style, mark) = if *column == sort {
-            let falls = column.falls() != reversed;
-            (theme.key().add_modifier(Modifier::UNDERLINED), if falls { "▾" } else { "▴" })
+            let is_largest_first = column.is_largest_first() != reversed;
+            (theme.key().add_modifier(Modifier::UNDERLINED), if is_largest_first { "▾" } else { "▴" })
         } else {
             (theme.heading(), " ")
         };

@@ -9,6 +9,7 @@ use cgscope_model::{
 };
 
 use crate::{
+    columns::columns,
     data::Data,
     subject::Subject,
     text::{self, NO_HISTOGRAM},
@@ -137,38 +138,17 @@ fn line(time: &str, columns: &[Column], widths: &[usize], cells: &[String]) -> S
     out + "\n"
 }
 
-macro_rules! columns {
-    ($($variant:ident = $title:literal, $width:literal, $meaning:literal;)*) => {
-        /// A column.
-        #[derive(Clone, Copy, Debug)]
-        pub enum Column {
-            $(#[doc = $meaning] $variant,)*
-            /// A counter, and its column from the table of counters.
-            Of(Counter, &'static StatColumn),
-        }
-
-        impl Column {
-            const BESIDE_COUNTERS: &[Self] = &[$(Self::$variant,)*];
-
-            /// Returns the heading, one word.
-            pub const fn title(self) -> &'static str {
-                match self { $(Self::$variant => $title,)* Self::Of(_, column) => column.title }
-            }
-
-            /// Returns the width in cells, including the blank before the column. 0 means left-aligned text of any length.
-            pub const fn width(self) -> usize {
-                match self { $(Self::$variant => $width,)* Self::Of(_, column) => column.width }
-            }
-
-            /// Returns a sentence that explains the column.
-            pub const fn meaning(self) -> &'static str {
-                match self { $(Self::$variant => $meaning,)* Self::Of(_, column) => column.meaning }
-            }
-        }
-    };
-}
-
 columns! {
+    #[derive(Clone, Copy, Debug)]
+    pub enum Column (title, width, meaning) {
+        /// Returns the heading, one word.
+        title: &'static str,
+        /// Returns the width in cells, including the blank before the column. 0 means left-aligned text of any length.
+        width: usize,
+        /// Returns a sentence that explains the column.
+        meaning: &'static str,
+    }
+    Of(counter: Counter, column: &'static StatColumn) = (column.title, column.width, column.meaning);
     Uid = "UID", 6, "the real user id of the task, read at most every 10 s; `-` if the task exited before it was read";
     Pid = "PID", 9, "process id";
     Tgid = "TGID", 9, "process id";
