@@ -68,14 +68,6 @@ macro_rules! columns {
 }
 pub(crate) use columns;
 
-const fn shown(counter: Counter) -> &'static TopColumn {
-    const NONE: &TopColumn = &TopColumn { title: "", key: ' ', width: 0, meaning: "" };
-    match &counter.info().top {
-        Some(column) => column,
-        None => NONE,
-    }
-}
-
 columns! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum Column (title, key, width, align, meaning) {
@@ -90,9 +82,9 @@ columns! {
         /// Returns a sentence that explains the column.
         meaning: &'static str,
     }
-    Of(counter: Counter) = {
-        let TopColumn { title, key, width, meaning } = *shown(counter);
-        (title, key, width, Right, meaning)
+    Of(counter: Counter) = match counter.info().top {
+        Some(TopColumn { title, key, width, meaning }) => (title, key, width, Right, meaning),
+        None => ("", ' ', 0, Right, ""),
     };
     Name = "cgroup", 'F', 18, Path, "the cgroup, with all below it";
     Tid = "tid", ' ', 7, Right, "thread id";

@@ -28,6 +28,12 @@ pub(crate) fn or_dash(ns: Option<u64>) -> String {
     ns.map_or("-".into(), duration)
 }
 
+/// Returns a sign that fills its cell from the bottom, by at least one eighth. The value `most` fills the whole cell.
+pub(crate) fn eighths(value: f64, most: f64) -> char {
+    let share = if most > 0.0 { (value / most).clamp(0.0, 1.0) } else { 0.0 };
+    ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'][((share * 8.0).ceil() as usize).clamp(1, 8) - 1]
+}
+
 /// Formats a duration in microseconds, the unit of cgroup files.
 pub(crate) fn micros(us: u64) -> String {
     duration(us.saturating_mul(1_000))
@@ -139,16 +145,13 @@ pub fn findings_heading(findings: &[Finding]) -> String {
 
 /// Returns the findings as a numbered list with advice, in lines of at most `width` characters.
 pub fn findings(findings: &[Finding], width: usize) -> String {
-    let words = findings.iter().zip(1..).map(|(finding, n)| {
-        let Finding { says, advice, .. } = finding;
-        let headline = wrapped(&format!("{n:>2}. {}.", finding.headline()), width, "    ");
-        let says = wrapped(&format!("    {}.", capital(says)), width, "    ");
-        headline
-            + "\n"
-            + &says
-            + "\n"
-            + &wrapped(&format!("    -> {}.", capital(advice)), width, "       ")
-            + "\n"
+    let words = findings.iter().zip(1..).flat_map(|(finding, n)| {
+        let lines = [
+            (format!("{n:>2}. {}.", finding.headline()), "    "),
+            (format!("    {}.", capital(&finding.says)), "    "),
+            (format!("    -> {}.", capital(&finding.advice)), "       "),
+        ];
+        lines.map(|(words, indent)| wrapped(&words, width, indent) + "\n")
     });
     words.collect()
 }

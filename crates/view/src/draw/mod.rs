@@ -42,7 +42,7 @@ mod prelude {
         causes::{self, UNNAMED},
         data::Data,
         subject::{Key, Subject},
-        text::{NO_HISTOGRAM, or_dash, or_na},
+        text::{NO_HISTOGRAM, eighths, or_dash, or_na},
         theme::Theme,
         width::{bar_length, cut_end, cut_start, left, path, right, width, wrapped},
     };

@@ -134,11 +134,11 @@ impl Replay {
                 }
             }
             KeyCode::Home => player.jump(0),
-            KeyCode::End => player.jump_to_end(),
+            KeyCode::End => player.jump(usize::MAX),
             KeyCode::Char('[') => player.set_speed(player.speed / 2.0),
             KeyCode::Char(']') => player.set_speed(player.speed * 2.0),
-            KeyCode::Char('n') if !player.next_mark() => self.notice = Some(self.no_mark("after")),
-            KeyCode::Char('N') if !player.previous_mark() => self.notice = Some(self.no_mark("before")),
+            KeyCode::Char('n') if !player.go_to_mark(true) => self.notice = Some(self.no_mark("after")),
+            KeyCode::Char('N') if !player.go_to_mark(false) => self.notice = Some(self.no_mark("before")),
             KeyCode::Char('n' | 'N') => {}
             KeyCode::Char(':') => self.prompt = Some(String::new()),
             _ => return false,

@@ -235,8 +235,6 @@ fn unstamped(total: &Group) -> Option<String> {
 /// The width of a sparkline, in cells. A sparkline with its name and its maximum fits in 80 columns.
 const COLUMNS: usize = 40;
 const NAME: usize = 16;
-/// Bars from just above 0 to the maximum; 0 is blank.
-const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// Prints sparklines and marks the worst moment. Prints nothing for a single slice, because the totals show it.
 pub fn sparklines(out: &mut String, timeline: &Timeline, whole: &Interval, cpus: Option<u32>) -> Result {
@@ -281,19 +279,12 @@ fn highest(values: &[f64]) -> f64 {
 }
 
 fn line(out: &mut String, name: &str, values: &[f64], top: f64, of: &str) -> Result {
-    let bars: String = values.iter().map(|value| level(*value, top)).collect();
+    let is_drawn = |value: f64| value > 0.0 && top > 0.0;
+    let bars: String =
+        values.iter().map(|value| if is_drawn(*value) { text::eighths(*value, top) } else { ' ' }).collect();
     let most = highest(values);
     let most = if most > 0.0 && most < 0.01 { "0.01".into() } else { format!("{most:.2}") };
     writeln!(out, "  {name:<NAME$}{bars:<COLUMNS$} up to {most}{of}")
-}
-
-/// Returns the bar of a value. A value above 0 is never blank.
-fn level(value: f64, top: f64) -> char {
-    if value <= 0.0 || top <= 0.0 {
-        return ' ';
-    }
-    let level = (value / top * LEVELS.len() as f64).ceil() as usize;
-    LEVELS[level.clamp(1, LEVELS.len()) - 1]
 }
 
 /// Returns when, where and why tasks waited most; `None` without waits, or with a single slice.
