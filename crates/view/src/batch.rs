@@ -108,10 +108,8 @@ pub fn table(data: &Data, asked: &Asked, time: &str) -> String {
         folded: &BTreeSet::new(),
         command_line: &|_| None,
     };
-    let rows = question.rows(data);
-    let subjects = rows.iter().filter_map(|row| row.at.subject(data));
-    let subjects: Vec<Subject<'_>> =
-        subjects.filter(|subject| asked.idle || is_active(subject, asked.kind)).collect();
+    let mut subjects = question.subjects(data);
+    subjects.retain(|subject| asked.idle || is_active(subject, asked.kind));
     // Make a column of paths or names as wide as its longest cell, so that nothing is cut.
     let longest = |column: Column| {
         let cells = subjects.iter().map(|subject| width(&column.cell(subject, data))).max().unwrap_or(0);

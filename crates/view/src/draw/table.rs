@@ -31,7 +31,7 @@ pub fn lines(app: &App, area: Rect) -> Lines {
     let Some(data) = &app.data else { return Vec::new() };
     let columns = columns(app, area);
     list(app, area, headings(app, &columns), |row, is_selected| {
-        let subject = row.at.subject(data)?;
+        let subject = data.subject(&row.key)?;
         Some(line(app, data, row, &subject, &columns, is_selected))
     })
 }
