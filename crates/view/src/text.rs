@@ -9,7 +9,10 @@ use cgscope_model::{
     units::{self, bytes, duration, per_second, percent},
 };
 
-use crate::{causes, width::bar_length};
+use crate::{
+    causes,
+    width::{self, bar_length},
+};
 
 /// Explains what coarse mode cannot measure.
 pub const NO_HISTOGRAM: &str = "coarse: /proc reports the sum of waits, not each wait, so there is no histogram; what a \
@@ -109,23 +112,10 @@ pub fn capital(text: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// Wraps words to lines of at most `width` characters, unless a word is longer. All lines but the first begin with `indent`.
+/// Wraps words to lines of at most `width` cells, unless a word is longer. All lines but the first begin with `indent`.
 /// Spaces within a line are kept.
 pub fn wrapped(text: &str, width: usize, indent: &str) -> String {
-    let mut out = String::new();
-    let mut at = 0;
-    for word in text.split_inclusive(' ') {
-        let length = word.trim_end_matches(' ').chars().count();
-        if at + length > width && at > indent.len() {
-            out.truncate(out.trim_end_matches(' ').len());
-            out.push('\n');
-            out.push_str(indent);
-            at = indent.len();
-        }
-        out.push_str(word);
-        at += word.chars().count();
-    }
-    out
+    width::lines(text, width, indent.len()).join(&format!("\n{indent}"))
 }
 
 /// Returns the first `most` parts, and the number of further parts: `a, b, 3 more`.
