@@ -91,8 +91,8 @@ pub fn summary(data: &Data) -> String {
     }
     text.extend(nodes::short_line(interval).map(|line| line + "\n"));
     text.extend(text::pending_line(interval).map(|line| line + "\n"));
-    text += &format!("{}\n", text::cost_line(&interval.cost, interval.duration_ns, interval.mode));
-    text + &format!("{}\n", text::loss_line(&interval.losses))
+    text.extend(text::closing_lines(interval).map(|line| line + "\n"));
+    text
 }
 
 /// Returns a table of the subjects with activity, in the style of pidstat.

@@ -82,6 +82,11 @@ fn hook_cost(cost: &CostInterval, duration_ns: u64) -> String {
     }
 }
 
+/// Returns a line about the overhead of cgscope itself, and a line about losses.
+pub(crate) fn closing_lines(interval: &Interval) -> [String; 2] {
+    [cost_line(&interval.cost, interval.duration_ns, interval.mode), loss_line(&interval.losses)]
+}
+
 /// Returns each loss by name and number, or `none`.
 pub fn loss_line(losses: &Losses) -> String {
     format!("losses: {losses}")

@@ -115,8 +115,7 @@ fn body(out: &mut String, whole: &Whole, about: &About) -> Result {
         write!(out, "\nHow long waits were, and why:\n{}", text::histogram(&total.wait, Unit::Micro))?;
     }
     out.extend([nodes::table(interval), nodes::memory_lines(interval)]);
-    writeln!(out, "\n{}", text::cost_line(&interval.cost, interval.duration_ns, mode))?;
-    writeln!(out, "{}", text::loss_line(&interval.losses))
+    writeln!(out, "\n{}", text::closing_lines(interval).join("\n"))
 }
 
 /// The heading above the quotas that would have been enough.

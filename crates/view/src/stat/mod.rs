@@ -95,8 +95,7 @@ pub fn end(data: &Data, classes: Vec<String>) -> String {
         lines.extend([format!("finding: {}", finding.headline()), format!("  {}", finding.says)]);
     }
     lines.extend(text::pending_line(interval));
-    lines.push(text::cost_line(&interval.cost, interval.duration_ns, interval.mode));
-    lines.push(text::loss_line(&interval.losses));
+    lines.extend(text::closing_lines(interval));
     lines.iter().fold("\n".to_owned(), |text, line| text + &format!("# {line}\n"))
 }
 

@@ -59,8 +59,7 @@ fn write(out: &mut String, run: &CommandRun) -> Result {
     for remark in &run.remarks {
         sentence(out, remark)?;
     }
-    writeln!(out, "{}", text::cost_line(&run.interval.cost, run.interval.duration_ns, run.interval.mode))?;
-    writeln!(out, "{}", text::loss_line(&run.interval.losses))
+    writeln!(out, "{}", text::closing_lines(&run.interval).join("\n"))
 }
 
 fn sentence(out: &mut String, words: &str) -> Result {
@@ -174,11 +173,8 @@ fn outlived(out: &mut String, run: &CommandRun) -> Result {
     if run.outlived.is_empty() {
         return Ok(());
     }
-    let (it, their) = if run.outlived.len() == 1 {
-        ("1 process".into(), "its")
-    } else {
-        (format!("{} processes", run.outlived.len()), "their")
-    };
+    let it = units::count(run.outlived.len() as u64, "process");
+    let their = if run.outlived.len() == 1 { "its" } else { "their" };
     writeln!(out)?;
     sentence(
         out,

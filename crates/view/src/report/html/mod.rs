@@ -134,11 +134,8 @@ fn enough(about: &About, lines: &[String]) -> String {
 }
 
 fn notes(whole: &Interval) -> String {
-    let lines = [
-        crate::text::cost_line(&whole.cost, whole.duration_ns, whole.mode),
-        crate::text::loss_line(&whole.losses),
-    ];
-    lines.iter().map(|line| format!("<p>{}.</p>\n", text(&capital(line)))).collect()
+    let lines = crate::text::closing_lines(whole);
+    lines.map(|line| format!("<p>{}.</p>\n", text(&capital(&line)))).concat()
 }
 
 /// Escapes text for markup, including double-quoted attributes.
