@@ -8,6 +8,7 @@ use cgscope_model::{
     units::{self, time_of_day},
 };
 
+pub use crate::app::list::Asked;
 use crate::{
     app::{
         About,
@@ -26,21 +27,6 @@ use crate::{
 const TIME: usize = 12;
 /// Maximum width of a path or name, in cells. Longer texts are cut.
 const LONGEST: usize = 200;
-
-/// The rows to print, and their order.
-#[derive(Clone, Debug)]
-pub struct Asked {
-    /// Kind of rows.
-    pub kind: ListKind,
-    /// Sort column.
-    pub sort: Column,
-    /// Reverse the sort order.
-    pub reversed: bool,
-    /// Print only rows that contain this text.
-    pub filter: String,
-    /// Also print rows without activity.
-    pub idle: bool,
-}
 
 /// Returns the first line of the output: what is measured, and where.
 pub fn banner(about: &About, data: &Data) -> String {
@@ -97,17 +83,8 @@ pub fn summary(data: &Data) -> String {
 
 /// Returns a table of the subjects with activity, in the style of pidstat.
 pub fn table(data: &Data, asked: &Asked, time: &str) -> String {
-    let question = Question {
-        kind: asked.kind,
-        scope: &Key::All,
-        sort: asked.sort,
-        reversed: asked.reversed,
-        tree: false,
-        idle: asked.idle,
-        filter: &asked.filter,
-        folded: &BTreeSet::new(),
-        command_line: &|_| None,
-    };
+    let question =
+        Question { asked, scope: &Key::All, tree: false, folded: &BTreeSet::new(), command_line: &|_| None };
     let mut subjects = question.subjects(data);
     subjects.retain(|subject| asked.idle || is_active(subject, asked.kind));
     // Make a column of paths or names as wide as its longest cell, so that nothing is cut.

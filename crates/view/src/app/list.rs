@@ -41,20 +41,28 @@ pub struct ListRow {
     pub(crate) fold: Fold,
 }
 
+/// The rows of a list, and their order.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// Kind of rows.
+    pub kind: ListKind,
+    /// Sort column.
+    pub sort: Column,
+    /// Reverse the column's default order.
+    pub reversed: bool,
+    /// Only rows that contain this text.
+    pub filter: String,
+    /// Also rows without activity.
+    pub idle: bool,
+}
+
 /// Selects and sorts the rows of a list.
 #[derive(Clone, Copy)]
 pub(crate) struct Question<'a> {
-    pub(crate) kind: ListKind,
+    pub(crate) asked: &'a Asked,
     /// The scope of the list: everything, a cgroup or a process. Only rows within the scope are shown.
     pub(crate) scope: &'a Key,
-    pub(crate) sort: Column,
-    /// Reverse the column's default order.
-    pub(crate) reversed: bool,
     pub(crate) tree: bool,
-    /// Also show threads that did nothing.
-    pub(crate) idle: bool,
-    /// Show only rows that contain this text.
-    pub(crate) filter: &'a str,
     /// Paths of cgroups whose branch is closed.
     pub(crate) folded: &'a BTreeSet<Arc<str>>,
     /// Returns the command line of a process, if known.
@@ -69,7 +77,7 @@ impl ListRow {
 
 impl Question<'_> {
     pub(crate) fn rows(&self, data: &Data) -> Vec<ListRow> {
-        match self.kind {
+        match self.asked.kind {
             ListKind::Cgroups | ListKind::Limits if self.tree => self.tree(data),
             ListKind::States => self.by_state(data),
             _ => self.subjects(data).iter().map(|subject| ListRow::leaf(subject.key())).collect(),
@@ -78,7 +86,7 @@ impl Question<'_> {
 
     /// Returns the subjects without a tree, sorted by the column. Equal subjects are sorted by key, so that their order is stable.
     pub(crate) fn subjects<'d>(&self, data: &'d Data) -> Vec<Subject<'d>> {
-        let subjects: Vec<Subject<'d>> = match self.kind {
+        let subjects: Vec<Subject<'d>> = match self.asked.kind {
             ListKind::Cgroups | ListKind::Limits | ListKind::Victims => self.cgroups(data),
             ListKind::Processes => {
                 // The threads of a process may be in different cgroups.
@@ -91,13 +99,13 @@ impl Question<'_> {
             ListKind::States => Vec::new(),
             ListKind::Threads | ListKind::Placed => {
                 let busy = data.interval.tasks.len();
-                let tasks = data.places_in(self.scope).filter(|place| self.idle || *place < busy);
+                let tasks = data.places_in(self.scope).filter(|place| self.asked.idle || *place < busy);
                 tasks.filter_map(|place| data.task_at(place)).map(Subject::Task).collect()
             }
         };
-        let filter = self.filter.to_lowercase();
+        let filter = self.asked.filter.to_lowercase();
         let matching = subjects.into_iter().filter(|subject| self.matches(subject, data, &filter));
-        let keys = |subject: &Subject<'_>| (self.sort.sort_key(subject, data), subject.key());
+        let keys = |subject: &Subject<'_>| (self.asked.sort.sort_key(subject, data), subject.key());
         let mut keyed: Vec<_> = matching.map(|subject| (keys(&subject), subject)).collect();
         let order = self.order();
         keyed.sort_by(|((a, x), _), ((b, y), _)| order(a, b).then_with(|| x.cmp(y)));
@@ -107,7 +115,7 @@ impl Question<'_> {
     fn cgroups<'d>(&self, data: &'d Data) -> Vec<Subject<'d>> {
         let (scope, nodes) = (self.scope_node(data), data.tree.nodes());
         let below = scope.map_or(0..nodes.len(), |node| data.tree.below(node));
-        if self.kind == ListKind::Victims {
+        if self.asked.kind == ListKind::Victims {
             // Show only cgroups whose own tasks waited behind others. Their ancestors would repeat the same figures.
             let ran = data.interval.pairs.iter().filter(|pair| pair.blame == Blame::Ran);
             let victims: BTreeSet<usize> =
@@ -128,7 +136,7 @@ impl Question<'_> {
     }
 
     fn order(&self) -> impl Fn(&SortKey, &SortKey) -> Ordering {
-        let is_largest_first = self.sort.is_largest_first() != self.reversed;
+        let is_largest_first = self.asked.sort.is_largest_first() != self.asked.reversed;
         move |a, b| {
             let order = a.partial_cmp(b).unwrap_or(Ordering::Equal);
             if is_largest_first { order.reverse() } else { order }
@@ -168,7 +176,7 @@ impl Question<'_> {
     fn tree(&self, data: &Data) -> Vec<ListRow> {
         let nodes = data.tree.nodes();
         let keys: Vec<SortKey> =
-            nodes.iter().map(|node| self.sort.sort_key(&Subject::Cgroup(node), data)).collect();
+            nodes.iter().map(|node| self.asked.sort.sort_key(&Subject::Cgroup(node), data)).collect();
         let order = self.order();
         let sorted = |mut siblings: Vec<usize>| {
             // Sort in reverse order, because the loop below pops from the end.
@@ -202,10 +210,10 @@ impl Question<'_> {
 
     fn by_state(&self, data: &Data) -> Vec<ListRow> {
         let tasks = data.places_in(self.scope).filter_map(|at| data.task_at(at));
-        let filter = self.filter.to_lowercase();
+        let filter = self.asked.filter.to_lowercase();
         let mut states = states::rows(&data.interval, tasks);
         states.retain(|row| row.name.to_lowercase().contains(&filter) || row.state.words().contains(&filter));
-        if self.reversed {
+        if self.asked.reversed {
             states.reverse();
         }
         let row = |row: StateRow| {

@@ -19,7 +19,7 @@ pub use input::{Effect, Prompt};
 use crate::{
     app::{
         input::Enough,
-        list::{ListKind, ListRow, Question},
+        list::{Asked, ListKind, ListRow, Question},
         view::View,
     },
     columns::Column,
@@ -306,14 +306,11 @@ impl App {
         let Some(data) = &self.data else { return };
         let kind = self.kind();
         let (sort, reversed) = self.sort_of(kind);
+        let asked = Asked { kind, sort, reversed, filter: self.filter.clone(), idle: true };
         let question = Question {
-            kind,
+            asked: &asked,
             scope: &self.scope,
-            sort,
-            reversed,
             tree: self.is_tree(),
-            idle: true,
-            filter: &self.filter,
             folded: &self.folded,
             command_line: &|pid| self.command_line(pid),
         };
