@@ -151,14 +151,6 @@ pub type Hundredths = u64;
 /// The figures of a row in an interval. `None` marks a figure that was not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Figures {
-    /// Time in user space without time in guests, ns.
-    pub user_ns: Option<u64>,
-    /// Time in the kernel, ns.
-    pub system_ns: Option<u64>,
-    /// Time running a guest, ns.
-    pub guest_ns: Option<u64>,
-    /// Time on a CPU, as counted by the scheduler, ns.
-    pub on_cpu_ns: u64,
     /// Completed waits.
     pub wait: Split,
     counters: [Option<u64>; COUNTERS],
@@ -222,19 +214,9 @@ impl Figures {
     /// cgroup.
     pub fn new(subject: &Subject<'_>, interval: &Interval) -> Self {
         let (wait, observed) = (subject.wait(), subject.observed(interval));
-        let cpu = observed.accounts.map(|accounts| accounts.cpu);
-        let mut counters = [None; COUNTERS];
-        for (counter, _) in Counter::of_stat() {
-            counters[counter as usize] = counter.of(&observed);
-        }
-        let without_guest = |cpu: CpuTimes| cpu.user_ns.saturating_sub(cpu.guest_ns);
         let mut figures = Self {
-            user_ns: cpu.map(without_guest),
-            system_ns: cpu.map(|cpu| cpu.system_ns),
-            guest_ns: cpu.map(|cpu| cpu.guest_ns),
-            on_cpu_ns: Counter::OnCpu.of(&observed).unwrap_or(0),
             wait: Split::new(wait, interval.mode),
-            counters,
+            counters: Counter::ALL.map(|counter| counter.of(&observed)),
             p99_ns: wait.quantile_ns(0.99),
             is_waiting: subject.pending_ns().is_some(),
         };
@@ -244,44 +226,46 @@ impl Figures {
         figures
     }
 
-    /// Returns the value of a counter that has a column.
+    /// Returns the value of a counter.
     pub fn counter(&self, counter: Counter) -> Option<u64> {
         self.counters[counter as usize]
     }
 
+    /// Returns the time in user space without time in guests, ns.
+    pub fn user_ns(&self) -> Option<u64> {
+        Some(self.counter(Counter::User)?.saturating_sub(self.counter(Counter::Guest)?))
+    }
+
+    /// Returns the time on a CPU, as counted by the scheduler, ns.
+    pub fn on_cpu_ns(&self) -> u64 {
+        self.counter(Counter::OnCpu).unwrap_or(0)
+    }
+
     /// Returns the time that the row ran or waited for a CPU, ns.
     pub fn busy_ns(&self) -> u64 {
-        self.on_cpu_ns.saturating_add(self.wait.total_ns)
+        self.on_cpu_ns().saturating_add(self.wait.total_ns)
     }
 
     /// Whether the row ran, waited or switched, or waits now.
     pub fn is_active(&self) -> bool {
-        let counters = self.counters.iter().flatten();
-        counters.chain([&self.on_cpu_ns, &self.wait.total_ns]).any(|figure| *figure != 0) || self.is_waiting
+        let mut counters = Counter::of_stat().filter_map(|(counter, _)| self.counter(counter));
+        self.busy_ns() != 0 || self.is_waiting || counters.any(|count| count != 0)
     }
 
     /// Subtracts the figures of exited threads that the rows of processes already have.
     fn subtract(&mut self, exited: ExitedThreads) {
         self.change(exited, u64::saturating_sub);
-        if let (Some(user), Some(system)) = (&mut self.user_ns, &mut self.system_ns) {
-            let guest_ns = self.guest_ns.unwrap_or(0);
-            let cpu = CpuTimes { user_ns: user.saturating_add(guest_ns), system_ns: *system, guest_ns }
-                .scaled_to(self.on_cpu_ns);
-            (*user, *system) = (cpu.user_ns - cpu.guest_ns, cpu.system_ns);
-            self.guest_ns = Some(cpu.guest_ns);
+        let [user_ns, system_ns, guest_ns] =
+            [Counter::User, Counter::System, Counter::Guest].map(|counter| self.counter(counter));
+        if let (Some(user_ns), Some(system_ns), Some(guest_ns)) = (user_ns, system_ns, guest_ns) {
+            let cpu = CpuTimes { user_ns, system_ns, guest_ns }.scaled_to(self.on_cpu_ns());
+            self.counters[Counter::User as usize] = Some(cpu.user_ns);
+            self.counters[Counter::System as usize] = Some(cpu.system_ns);
+            self.counters[Counter::Guest as usize] = Some(cpu.guest_ns);
         }
     }
 
     fn change(&mut self, exited: ExitedThreads, change: impl Fn(u64, u64) -> u64) {
-        let user_ns = exited.user_ns.saturating_sub(exited.guest_ns);
-        for (known, ns) in [
-            (&mut self.user_ns, user_ns),
-            (&mut self.system_ns, exited.system_ns),
-            (&mut self.guest_ns, exited.guest_ns),
-        ] {
-            *known = known.map(|known| change(known, ns));
-        }
-        self.on_cpu_ns = change(self.on_cpu_ns, exited.on_cpu_ns);
         for (counter, known) in Counter::ALL.into_iter().zip(&mut self.counters) {
             if let (Some(known), Some(of_exited)) = (known, counter.info().exited_threads) {
                 *known = change(*known, of_exited(&exited));
