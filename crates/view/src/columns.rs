@@ -5,7 +5,6 @@ use cgscope_model::{
     causes::Blames,
     counters::{Counts, OF_TOP, TopColumn},
     sum,
-    tree::Node,
     units::{duration, number, per_second, percent},
 };
 
@@ -158,6 +157,9 @@ impl Column {
         let wait = subject.wait();
         let of = |counter: Counter| counter.of(&subject.observed(interval));
         let share = |ns| percent(ns, length).map(|share| format!("{share:.1}"));
+        // Files are read a moment before or after the tasks, so their time can exceed the interval. Limit it to the interval.
+        let pressure = |counter| share(of(counter)?.min(length));
+        let limits = subject.limits(interval);
         let a_second = |count| per_second(count, length).map(rate);
         let is_exact = interval.mode == Mode::Bpf;
         let task = subject.task();
@@ -193,40 +195,22 @@ impl Column {
             NodeMoves => of(Counter::NodeMigrations).and_then(a_second)?,
             RanOn => ran_on(subject)?,
             Cgroup => interval.names.of(subject.cgroup(interval)?).into(),
-            Limit | Burst | LimitedBy | Periods | PsiSome | PsiFull | Contention | AtLimit | Weight => {
-                return self.of_limits(subject, data);
-            }
-        })
-    }
-
-    fn of_limits(self, subject: &Subject<'_>, data: &Data) -> Option<String> {
-        let limits = subject.limits(&data.interval);
-        // Files are read a moment before or after the tasks, so their time can exceed the interval. Limit it to the interval.
-        let share = |counter: Counter| {
-            let (ns, length_ns) = (counter.of(&subject.observed(&data.interval))?, data.interval.duration_ns);
-            percent(ns.min(length_ns), length_ns).map(|share| format!("{share:.1}"))
-        };
-        match self {
             Limit => {
                 let limits = limits?;
-                Some(format!("{} of {}", micros(limits.quota_us?), micros(limits.period_us?)))
+                format!("{} of {}", micros(limits.quota_us?), micros(limits.period_us?))
             }
-            Burst => limits?.burst_us.filter(|burst| *burst != 0).map(micros),
-            LimitedBy => match subject {
-                Subject::Cgroup(node) => limited_by(node, data),
-                _ => None,
-            },
+            Burst => limits?.burst_us.filter(|burst| *burst != 0).map(micros)?,
+            LimitedBy => limited_by(subject, data)?,
             Periods => {
                 let limits = limits.filter(|limits| limits.quota_us.is_some())?;
-                Some(format!("{} of {}", limits.nr_throttled?, limits.nr_periods?))
+                format!("{} of {}", limits.nr_throttled?, limits.nr_periods?)
             }
-            PsiSome => share(Counter::PressureSome),
-            PsiFull => share(Counter::PressureFull),
-            Contention => share(Counter::Contention),
-            AtLimit => share(Counter::ThrottledPressure),
-            Weight => limits?.weight.map(|weight| weight.to_string()),
-            _ => None,
-        }
+            PsiSome => pressure(Counter::PressureSome)?,
+            PsiFull => pressure(Counter::PressureFull)?,
+            Contention => pressure(Counter::Contention)?,
+            AtLimit => pressure(Counter::ThrottledPressure)?,
+            Weight => limits?.weight?.to_string(),
+        })
     }
 
     /// Returns the value to sort rows by.
@@ -297,7 +281,8 @@ fn quota_share(subject: &Subject<'_>, data: &Data) -> Option<f64> {
     (allowed_ns > 0.0).then(|| 100.0 * used_ns as f64 / allowed_ns)
 }
 
-fn limited_by(node: &Node, data: &Data) -> Option<String> {
+fn limited_by(subject: &Subject<'_>, data: &Data) -> Option<String> {
+    let Subject::Cgroup(node) = subject else { return None };
     let limit = &data.tree.nodes()[node.limited_by?];
     Some(if limit.path == node.path {
         "itself".into()

@@ -213,6 +213,9 @@ impl Column {
         let share = |ns: Option<u64>| percent(ns?, length).map(hundredths);
         let a_second = |count| per_second(count, length).map(|rate| format!("{rate:.2}"));
         let split = || figures.wait.percent(length);
+        let node = if let Some(Subject::Cgroup(node)) = row.subject { Some(node) } else { None };
+        let limits = row.subject.and_then(|subject| subject.limits(interval));
+        let of_quota = || limits.filter(|limits| limits.quota_us.is_some());
         match self {
             Uid => (asked.uid)(row.task()?).map(|uid| uid.to_string()),
             Pid | Tgid => row.task().filter(|_| !row.is_below).map(|task| task.tgid.to_string()),
@@ -243,27 +246,17 @@ impl Column {
             // The last column can have blanks.
             Cgroup if asked.rows == Rows::Cgroups => Some(row.name()),
             Cgroup => row.subject?.cgroup(interval).map(|path| one_word(path)),
-            Quota | Periods | ThrottledTime | LimitedBy => self.of_limits(row.subject?, row.data),
-        }
-    }
-
-    fn of_limits(self, subject: Subject<'_>, data: &Data) -> Option<String> {
-        let Subject::Cgroup(node) = subject else { return None };
-        let limits = subject.limits(&data.interval);
-        let of_quota = || limits.filter(|limits| limits.quota_us.is_some());
-        match self {
-            Quota => match limits.and_then(CgroupReading::quota_cores) {
-                Some(cores) => Some(number(cores)),
-                None => node.effective.map(|limit| format!("({})", number(limit.cores))),
-            },
+            Quota => Some(match limits.and_then(CgroupReading::quota_cores) {
+                Some(cores) => number(cores),
+                None => format!("({})", number(node?.effective?.cores)),
+            }),
             Periods => percent(of_quota()?.nr_throttled?, of_quota()?.nr_periods?).map(hundredths),
             ThrottledTime => of_quota()?.throttled_ns.map(duration),
             LimitedBy => {
-                let limit = &data.tree.nodes()[node.limited_by?].path;
-                let is_own = *limit == node.path;
-                Some(if is_own { "itself".into() } else { one_word(&data.interval.names.of(limit)) })
+                let limit = &row.data.tree.nodes()[node?.limited_by?].path;
+                let is_own = *limit == node?.path;
+                Some(if is_own { "itself".into() } else { one_word(&interval.names.of(limit)) })
             }
-            _ => None,
         }
     }
 }
