@@ -1,7 +1,7 @@
 //! The columns of tables, for the screen, for text output and for sorting. Figures that pidstat also has keep pidstat's names.
 
 use cgscope_model::{
-    Blame, CAUSES, Cause, CgroupReading, Counter, Mode,
+    Blame, Cause, CgroupReading, Counter, Mode,
     causes::Blames,
     counters::{Counts, OF_TOP, TopColumn},
     sum,
@@ -328,11 +328,6 @@ pub fn rate(rate: f64) -> String {
         r if r < 99_999.5 => format!("{r:.0}"),
         r => format!("{:.0}k", r / 1e3),
     }
-}
-
-/// Returns the parts of a row's bar, by cause.
-pub fn parts(subject: &Subject<'_>) -> [f64; CAUSES] {
-    causes::parts(&subject.wait().by_cause)
 }
 
 /// Returns the columns that fit a width, each with its own width. Columns that do not fit are omitted in the order of

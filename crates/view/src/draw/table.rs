@@ -90,7 +90,7 @@ fn line(
         match column {
             Column::Why => {
                 // A bar keeps its colours in the selected row.
-                let bar = bars::stacked(&columns::parts(subject), *cells, app.theme);
+                let bar = bars::stacked(&causes::parts(&subject.wait().by_cause), *cells, app.theme);
                 let drawn: usize = bar.iter().map(Span::width).sum();
                 spans.extend(bar);
                 spans.push(Span::styled(" ".repeat(cells - drawn), style));

@@ -27,7 +27,7 @@ pub struct Mark {
 /// is shown from its own end to the end of the next interval.
 #[derive(Clone, Debug)]
 pub struct Player {
-    samples: Vec<Moment>,
+    pub(crate) samples: Vec<Moment>,
     position: usize,
     pub(super) speed: f64,
     pub(super) is_playing: bool,
@@ -53,10 +53,6 @@ impl Player {
         player
     }
 
-    pub(crate) fn samples(&self) -> &[Moment] {
-        &self.samples
-    }
-
     /// Returns the number of intervals.
     pub fn intervals(&self) -> usize {
         self.samples.len().saturating_sub(1)
@@ -65,10 +61,6 @@ impl Player {
     /// Returns the interval to show.
     pub fn position(&self) -> usize {
         self.position
-    }
-
-    pub(super) fn moment(&self) -> Moment {
-        self.samples.get(self.position + 1).copied().unwrap_or_default()
     }
 
     /// Returns the time from the first Sample to the end of this interval, ns.

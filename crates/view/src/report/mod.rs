@@ -190,7 +190,13 @@ pub fn sentences(whole: &Whole, total: &Group) -> Vec<String> {
         return said;
     }
     said.push(agreement(waited, total));
-    said.extend(unstamped(total));
+    said.extend((totals.unstamped != 0).then(|| {
+        format!(
+            "Both sums leave out {} that began when a task was preempted on its way to sleep, {} in total.",
+            units::count(totals.unstamped, "wait"),
+            duration(totals.unstamped_ns)
+        )
+    }));
     said.extend(text::pending_line(interval).map(|pending| format!("{}.", capital(&pending))));
     said.push(format!(
         "{switches}, {} between CPUs; {} ended.",
@@ -219,16 +225,6 @@ fn agreement(waited: u64, total: &Group) -> String {
         )
     };
     format!("The kernel's own sum of these waits is {}{same}.", duration(kernel))
-}
-
-fn unstamped(total: &Group) -> Option<String> {
-    (total.totals.unstamped != 0).then(|| {
-        format!(
-            "Both sums leave out {} that began when a task was preempted on its way to sleep, {} in total.",
-            units::count(total.totals.unstamped, "wait"),
-            duration(total.totals.unstamped_ns)
-        )
-    })
 }
 
 /// The width of a sparkline, in cells. A sparkline with its name and its maximum fits in 80 columns.
