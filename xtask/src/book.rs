@@ -12,9 +12,11 @@ pub(crate) fn run() -> Result<(), Failure> {
     steps::succeed(&mut build, |status| format!("book: mdBook failed ({status}); see its messages above"))
 }
 
-/// Draws the pictures. With `--check`, fails if the pictures are out of date, and prints what to do.
-pub(crate) fn draw_pictures(words: &[&str]) -> Result<(), Failure> {
-    let mut cargo =
-        steps::cargo(&["run", "--quiet", "--package", "cgscope-view", "--example", "pictures", "--"]);
-    steps::succeed(cargo.args(words), |status| format!("pictures: failed ({status}); see the messages above"))
+/// Draws the pictures with the test that checks them. `--check` only checks them.
+pub(crate) fn draw_pictures(is_check: bool) -> Result<(), Failure> {
+    let mut cargo = steps::cargo(&["test", "--quiet", "--package", "cgscope-view", "--test", "pictures"]);
+    if !is_check {
+        cargo.env("UPDATE_DOCS", "1");
+    }
+    steps::succeed(&mut cargo, |status| format!("pictures: failed ({status}); see the messages above"))
 }

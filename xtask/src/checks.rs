@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::lanes::{History, Lanes};
 use crate::steps::{self, AsRoot, Failure, Steps, cargo};
-use crate::{binary, book, deploy, dist, fuzz, lab, long, overhead, setup, unchanged};
+use crate::{binary, deploy, dist, fuzz, lab, long, overhead, setup, unchanged};
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TestRun {
@@ -121,12 +121,7 @@ fn without_root(steps: &mut Steps, for_binaries: &[String], is_root_next: bool) 
     let ahead = is_root_next.then(|| thread::spawn(|| lab::build(false)));
     let passed = steps.step("unit tests", cargo(&["test", "--workspace", "--"]).args(for_binaries));
     drop(ahead.map(thread::JoinHandle::join));
-    passed?;
-    if !for_binaries.is_empty() {
-        return Ok(());
-    }
-    // The unit tests have already compiled the example. They have also run the saved inputs of the fuzz targets.
-    steps.done("pictures", book::draw_pictures(&["--check"]))
+    passed
 }
 
 fn with_root(steps: &mut Steps, as_root: &AsRoot, tests: &TestRun, history: &History) -> Result<(), Failure> {

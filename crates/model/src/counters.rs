@@ -194,13 +194,17 @@ counters! {
         .top("waits/s", ' ', 7, "waits that ended, per second");
     /// Time on a CPU.
     OnCpu = ns("on_cpu_ns", |of| Some(of.totals?.on_cpu_ns))
+        .exited_threads(|exited_threads| exited_threads.on_cpu_ns)
         .metric("cgscope_cgroup_cpu_usage_seconds", "Time on a CPU, summed over tasks.");
     /// Time in user space, guests included.
-    User = ns("user_ns", |of| Some(of.accounts?.cpu.user_ns));
+    User = ns("user_ns", |of| Some(of.accounts?.cpu.user_ns))
+        .exited_threads(|exited_threads| exited_threads.user_ns);
     /// Time in the kernel.
-    System = ns("system_ns", |of| Some(of.accounts?.cpu.system_ns));
+    System = ns("system_ns", |of| Some(of.accounts?.cpu.system_ns))
+        .exited_threads(|exited_threads| exited_threads.system_ns);
     /// Time running a guest.
-    Guest = ns("guest_ns", |of| Some(of.accounts?.cpu.guest_ns));
+    Guest = ns("guest_ns", |of| Some(of.accounts?.cpu.guest_ns))
+        .exited_threads(|exited_threads| exited_threads.guest_ns);
     /// Same as [`Self::User`], for objects in which `user_ns` is the kernel's own sum.
     CpuUser = ns("cpu_user_ns", |of| Some(of.accounts?.cpu.user_ns));
     /// Same as [`Self::System`], for objects that use [`Self::CpuUser`].

@@ -240,7 +240,7 @@ impl Octave {
 }
 
 /// A row of [`Hist::rows`]. Both ends are inclusive, in the requested unit.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Row {
     /// Smallest whole number of units.
     pub low: u64,

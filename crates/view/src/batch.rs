@@ -8,6 +8,7 @@ use cgscope_model::{
     units::{self, time_of_day},
 };
 
+pub use crate::app::list::Asked;
 use crate::{
     app::{
         About,
@@ -26,21 +27,6 @@ use crate::{
 const TIME: usize = 12;
 /// Maximum width of a path or name, in cells. Longer texts are cut.
 const LONGEST: usize = 200;
-
-/// The rows to print, and their order.
-#[derive(Clone, Debug)]
-pub struct Asked {
-    /// Kind of rows.
-    pub kind: ListKind,
-    /// Sort column.
-    pub sort: Column,
-    /// Reverse the sort order.
-    pub reversed: bool,
-    /// Print only rows that contain this text.
-    pub filter: String,
-    /// Also print rows without activity.
-    pub idle: bool,
-}
 
 /// Returns the first line of the output: what is measured, and where.
 pub fn banner(about: &About, data: &Data) -> String {
@@ -91,27 +77,16 @@ pub fn summary(data: &Data) -> String {
     }
     text.extend(nodes::short_line(interval).map(|line| line + "\n"));
     text.extend(text::pending_line(interval).map(|line| line + "\n"));
-    text += &format!("{}\n", text::cost_line(&interval.cost, interval.duration_ns, interval.mode));
-    text + &format!("{}\n", text::loss_line(&interval.losses))
+    text.extend(text::closing_lines(interval).map(|line| line + "\n"));
+    text
 }
 
 /// Returns a table of the subjects with activity, in the style of pidstat.
 pub fn table(data: &Data, asked: &Asked, time: &str) -> String {
-    let question = Question {
-        kind: asked.kind,
-        scope: &Key::All,
-        sort: asked.sort,
-        reversed: asked.reversed,
-        tree: false,
-        idle: asked.idle,
-        filter: &asked.filter,
-        folded: &BTreeSet::new(),
-        command_line: &|_| None,
-    };
-    let rows = question.rows(data);
-    let subjects = rows.iter().filter_map(|row| row.at.subject(data));
-    let subjects: Vec<Subject<'_>> =
-        subjects.filter(|subject| asked.idle || is_active(subject, asked.kind)).collect();
+    let question =
+        Question { asked, scope: &Key::All, tree: false, folded: &BTreeSet::new(), command_line: &|_| None };
+    let mut subjects = question.subjects(data);
+    subjects.retain(|subject| asked.idle || is_active(subject, asked.kind));
     // Make a column of paths or names as wide as its longest cell, so that nothing is cut.
     let longest = |column: Column| {
         let cells = subjects.iter().map(|subject| width(&column.cell(subject, data))).max().unwrap_or(0);

@@ -1,11 +1,10 @@
 //! The columns of tables, for the screen, for text output and for sorting. Figures that pidstat also has keep pidstat's names.
 
 use cgscope_model::{
-    Blame, CAUSES, Cause, CgroupReading, Counter, Mode,
+    Blame, Cause, CgroupReading, Counter, Mode,
     causes::Blames,
     counters::{CounterColumn, Counts, OF_TOP},
     sum,
-    tree::Node,
     units::{duration, number, per_second, percent},
 };
 
@@ -19,7 +18,7 @@ use crate::{
 
 /// How a cell is aligned and cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lies {
+pub enum Align {
     /// Words: left-aligned, cut at the end.
     Left,
     /// Paths: left-aligned, cut at the beginning.
@@ -28,56 +27,64 @@ pub enum Lies {
     Right,
 }
 
+/// Declares the columns of a table: one for each line, and one for each counter of the table.
 macro_rules! columns {
-    ($($variant:ident = $title:literal, $key:literal, $width:literal, $lies:ident, $meaning:literal;)*) => {
+    (
+        $(#[$derive:meta])* pub enum Column $fields:tt { $($(#[$doc:meta])* $field:ident: $type:ty,)+ }
+        Of($($part:ident: $part_type:ty),+) = $of_counter:expr;
+        $($variant:ident = $($cell:expr),+;)+
+    ) => {
         /// A column.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[allow(missing_docs, reason = "the table describes each")]
+        $(#[$derive])*
         pub enum Column {
-            $(#[doc = $meaning] $variant,)*
-            /// A counter. Only counters with a `top` column in the table of counters become columns.
-            Of(Counter),
+            $($variant,)+
+            /// A counter that has a column in the table of counters.
+            Of($($part_type),+),
         }
 
         impl Column {
-            const BESIDE_COUNTERS: &[Self] = &[$(Self::$variant,)*];
+            const BESIDE_COUNTERS: &[Self] = &[$(Self::$variant,)+];
 
-            /// Returns the heading, which is also the name in the settings file.
-            pub const fn title(self) -> &'static str {
-                match self { $(Self::$variant => $title,)* Self::Of(counter) => shown(counter).title }
+            #[allow(unused_variables)]
+            const fn row(self) -> ($($type,)+) {
+                match self {
+                    $(Self::$variant => ($($cell,)+),)+
+                    Self::Of($($part),+) => $of_counter,
+                }
             }
 
-            /// Returns the key that sorts by this column; a blank if there is none.
-            pub const fn key(self) -> char {
-                match self { $(Self::$variant => $key,)* Self::Of(counter) => shown(counter).key }
-            }
-
-            /// Returns the width in cells, or the minimum width of a column that takes the remaining width.
-            pub const fn width(self) -> usize {
-                match self { $(Self::$variant => $width,)* Self::Of(counter) => shown(counter).width }
-            }
-
-            /// Returns how cells are aligned and cut.
-            pub const fn lies(self) -> Lies {
-                match self { $(Self::$variant => Lies::$lies,)* Self::Of(_) => Lies::Right }
-            }
-
-            /// Returns a sentence that explains the column.
-            pub const fn meaning(self) -> &'static str {
-                match self { $(Self::$variant => $meaning,)* Self::Of(counter) => shown(counter).meaning }
-            }
+            $(
+                $(#[$doc])*
+                #[allow(unused_variables)]
+                pub const fn $field(self) -> $type {
+                    let $fields = self.row();
+                    $field
+                }
+            )+
         }
     };
 }
-
-const fn shown(counter: Counter) -> &'static CounterColumn {
-    const NONE: &CounterColumn = &CounterColumn { title: "", key: ' ', width: 0, meaning: "" };
-    match &counter.info().top {
-        Some(column) => column,
-        None => NONE,
-    }
-}
+pub(crate) use columns;
 
 columns! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Column (title, key, width, align, meaning) {
+        /// Returns the heading, which is also the name in the settings file.
+        title: &'static str,
+        /// Returns the key that sorts by this column; a blank if there is none.
+        key: char,
+        /// Returns the width in cells, or the minimum width of a column that takes the remaining width.
+        width: usize,
+        /// Returns how cells are aligned and cut.
+        align: Align,
+        /// Returns a sentence that explains the column.
+        meaning: &'static str,
+    }
+    Of(counter: Counter) = match counter.info().top {
+        Some(CounterColumn { title, key, width, meaning }) => (title, key, width, Right, meaning),
+        None => ("", ' ', 0, Right, ""),
+    };
     Name = "cgroup", 'F', 18, Path, "the cgroup, with all below it";
     Tid = "tid", ' ', 7, Right, "thread id";
     Pid = "pid", 'I', 7, Right, "process id";
@@ -110,6 +117,7 @@ columns! {
     Cgroup = "cgroup", 'E', 12, Path, "path of its cgroup below the cgroup mount point";
 }
 
+use Align::{Left, Path, Right};
 use Column::*;
 
 /// A value to sort rows by: figures sort as numbers, text sorts as text.
@@ -134,7 +142,7 @@ impl Column {
     }
 
     /// Whether the largest value comes first by default.
-    pub const fn falls(self) -> bool {
+    pub const fn is_largest_first(self) -> bool {
         !matches!(self, Name | Tid | Pid | Command | Cpu | Cgroup | Behind | LimitedBy | RanOn)
     }
 
@@ -149,6 +157,9 @@ impl Column {
         let wait = subject.wait();
         let of = |counter: Counter| counter.of(&subject.observed(interval));
         let share = |ns| percent(ns, length).map(|share| format!("{share:.1}"));
+        // Files are read a moment before or after the tasks, so their time can exceed the interval. Limit it to the interval.
+        let pressure = |counter| share(of(counter)?.min(length));
+        let limits = subject.limits(interval);
         let a_second = |count| per_second(count, length).map(rate);
         let is_exact = interval.mode == Mode::Bpf;
         let task = subject.task();
@@ -184,40 +195,22 @@ impl Column {
             NodeMoves => of(Counter::NodeMigrations).and_then(a_second)?,
             RanOn => ran_on(subject)?,
             Cgroup => interval.names.of(subject.cgroup(interval)?).into(),
-            Limit | Burst | LimitedBy | Periods | PsiSome | PsiFull | Contention | AtLimit | Weight => {
-                return self.of_limits(subject, data);
-            }
-        })
-    }
-
-    fn of_limits(self, subject: &Subject<'_>, data: &Data) -> Option<String> {
-        let limits = subject.limits(&data.interval);
-        // Files are read a moment before or after the tasks, so their time can exceed the interval. Limit it to the interval.
-        let share = |counter: Counter| {
-            let (ns, length_ns) = (counter.of(&subject.observed(&data.interval))?, data.interval.duration_ns);
-            percent(ns.min(length_ns), length_ns).map(|share| format!("{share:.1}"))
-        };
-        match self {
             Limit => {
                 let limits = limits?;
-                Some(format!("{} of {}", micros(limits.quota_us?), micros(limits.period_us?)))
+                format!("{} of {}", micros(limits.quota_us?), micros(limits.period_us?))
             }
-            Burst => limits?.burst_us.filter(|burst| *burst != 0).map(micros),
-            LimitedBy => match subject {
-                Subject::Cgroup(node) => limited_by(node, data),
-                _ => None,
-            },
+            Burst => limits?.burst_us.filter(|burst| *burst != 0).map(micros)?,
+            LimitedBy => limited_by(subject, data)?,
             Periods => {
                 let limits = limits.filter(|limits| limits.quota_us.is_some())?;
-                Some(format!("{} of {}", limits.nr_throttled?, limits.nr_periods?))
+                format!("{} of {}", limits.nr_throttled?, limits.nr_periods?)
             }
-            PsiSome => share(Counter::PressureSome),
-            PsiFull => share(Counter::PressureFull),
-            Contention => share(Counter::Contention),
-            AtLimit => share(Counter::ThrottledPressure),
-            Weight => limits?.weight.map(|weight| weight.to_string()),
-            _ => None,
-        }
+            PsiSome => pressure(Counter::PressureSome)?,
+            PsiFull => pressure(Counter::PressureFull)?,
+            Contention => pressure(Counter::Contention)?,
+            AtLimit => pressure(Counter::ThrottledPressure)?,
+            Weight => limits?.weight?.to_string(),
+        })
     }
 
     /// Returns the value to sort rows by.
@@ -260,10 +253,10 @@ impl Column {
 
     /// Fits the text to exactly this many cells.
     pub fn fit(self, text: &str, cells: usize) -> String {
-        match self.lies() {
-            Lies::Left => left(text, cells),
-            Lies::Path => path(text, cells),
-            Lies::Right => right(text, cells),
+        match self.align() {
+            Align::Left => left(text, cells),
+            Align::Path => path(text, cells),
+            Align::Right => right(text, cells),
         }
     }
 }
@@ -288,7 +281,8 @@ fn quota_share(subject: &Subject<'_>, data: &Data) -> Option<f64> {
     (allowed_ns > 0.0).then(|| 100.0 * used_ns as f64 / allowed_ns)
 }
 
-fn limited_by(node: &Node, data: &Data) -> Option<String> {
+fn limited_by(subject: &Subject<'_>, data: &Data) -> Option<String> {
+    let Subject::Cgroup(node) = subject else { return None };
     let limit = &data.tree.nodes()[node.limited_by?];
     Some(if limit.path == node.path {
         "itself".into()
@@ -336,11 +330,6 @@ pub fn rate(rate: f64) -> String {
     }
 }
 
-/// Returns the parts of a row's bar, by cause.
-pub fn parts(subject: &Subject<'_>) -> [f64; CAUSES] {
-    causes::parts(&subject.wait().by_cause)
-}
-
 /// Returns the columns that fit a width, each with its own width. Columns that do not fit are omitted in the order of
 /// `least_needed`. The first column of `flexible` that fits takes the remaining width.
 pub fn that_fit(
@@ -365,9 +354,9 @@ pub fn that_fit(
 
 /// Returns the title of a column, aligned like the cells.
 pub fn heading(column: Column, cells: usize) -> String {
-    match column.lies() {
-        Lies::Right => right(column.title(), cells),
-        Lies::Left | Lies::Path => left(&cut_end(column.title(), cells), cells),
+    match column.align() {
+        Align::Right => right(column.title(), cells),
+        Align::Left | Align::Path => left(&cut_end(column.title(), cells), cells),
     }
 }
 

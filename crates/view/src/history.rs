@@ -46,8 +46,8 @@ impl History {
     pub fn push(&mut self, data: &Data, before: Option<&Data>) {
         let mut frame = Frame::with_total(&data.interval, data.total.wait.clone());
         frame.findings = data.findings.len();
-        self.total.add(&frame.total);
-        self.length_ns = self.length_ns.saturating_add(frame.duration_ns);
+        self.total.add(&frame.all.wait);
+        self.length_ns = self.length_ns.saturating_add(frame.all.duration_ns);
         self.merge_exited(data, before);
         self.averages.push(&data.interval);
         self.append(frame);
@@ -80,7 +80,7 @@ impl History {
 
     fn append(&mut self, mut frame: Frame) {
         self.bytes += frame.bytes;
-        frame.number = self.pushed;
+        frame.all.number = self.pushed;
         self.frames.push_back(frame);
         self.pushed += 1;
         if self.frames.len() > MOST_FRAMES
@@ -139,17 +139,12 @@ impl History {
     /// Returns the waits of a subject in each interval of the history, oldest first. `known` is the earlier result for the same
     /// subject. The intervals in `known` are not computed again, and stay valid after the waits of single tasks are dropped.
     pub fn past(&self, key: &Key, mut known: Vec<Past>) -> Vec<Past> {
-        let first = self.frames.front().map_or(u64::MAX, |frame| frame.number);
+        let first = self.frames.front().map_or(u64::MAX, |frame| frame.all.number);
         known.retain(|one| one.number >= first);
         let next = known.last().map_or(first, |last| last.number + 1);
-        for frame in self.frames.iter().filter(|frame| frame.number >= next) {
+        for frame in self.frames.iter().filter(|frame| frame.all.number >= next) {
             match frame.wait(key) {
-                Some(wait) => known.push(Past {
-                    number: frame.number,
-                    end_unix_ns: frame.end_unix_ns,
-                    duration_ns: frame.duration_ns,
-                    wait,
-                }),
+                Some(wait) => known.push(Past { wait, ..frame.all.clone() }),
                 // The waits of this interval were dropped. Clear the result, so that its intervals are adjacent.
                 None => known.clear(),
             }
@@ -180,6 +175,7 @@ const MINUTE_NS: u64 = 60_000_000_000;
 /// The waits of a subject in one interval.
 #[derive(Clone, Debug)]
 pub struct Past {
+    /// Unique number of the interval, ascending.
     pub(crate) number: u64,
     /// End of the interval, wall clock, ns since 1970.
     pub end_unix_ns: u64,
@@ -193,6 +189,11 @@ impl Past {
     /// Returns the average number of waiting tasks.
     pub fn waiting(&self) -> f64 {
         self.wait.total_ns as f64 / self.duration_ns.max(1) as f64
+    }
+
+    /// Returns the average number of throttled tasks.
+    pub fn throttled(&self) -> f64 {
+        self.wait.by_cause.get(Cause::Throttled) as f64 / self.duration_ns.max(1) as f64
     }
 }
 
@@ -361,14 +362,8 @@ fn is_kept(wait: &Wait) -> bool {
 /// One interval of the history.
 #[derive(Clone, Debug)]
 pub struct Frame {
-    /// Unique number of the interval, ascending.
-    number: u64,
-    /// End of the interval, wall clock, ns since 1970.
-    pub end_unix_ns: u64,
-    /// Length of the interval, ns.
-    pub duration_ns: u64,
     /// The waits of all tasks.
-    pub total: Wait,
+    pub all: Past,
     /// Busy share of all CPUs' time, percent.
     pub busy_percent: Option<f64>,
     /// Number of findings; 0 for intervals that were loaded later.
@@ -392,12 +387,10 @@ impl Frame {
         ids.sort_unstable();
         ids.dedup();
         let cgroups = ids.into_iter().filter_map(|id| Some((id, interval.cgroup_path(id)?.clone())));
+        let end_unix_ns = interval.start_unix_ns.saturating_add(interval.duration_ns);
         Self {
-            number: 0,
-            end_unix_ns: interval.start_unix_ns.saturating_add(interval.duration_ns),
-            duration_ns: interval.duration_ns,
+            all: Past { number: 0, end_unix_ns, duration_ns: interval.duration_ns, wait: total },
             findings: 0,
-            total,
             busy_percent: busy_percent(interval),
             cgroups: cgroups.collect(),
             bytes: entries.bytes(),
@@ -405,20 +398,10 @@ impl Frame {
         }
     }
 
-    /// Returns the average number of throttled tasks.
-    pub fn throttled(&self) -> f64 {
-        self.total.by_cause.get(Cause::Throttled) as f64 / self.duration_ns.max(1) as f64
-    }
-
-    /// Returns the average number of waiting tasks.
-    pub fn waiting(&self) -> f64 {
-        self.total.total_ns as f64 / self.duration_ns.max(1) as f64
-    }
-
     /// Returns the waits of a subject; `None` if they were dropped.
     fn wait(&self, key: &Key) -> Option<Wait> {
         if *key == Key::All {
-            return Some(self.total.clone());
+            return Some(self.all.wait.clone());
         }
         let entries = self.entries.as_ref()?;
         let ids = |is_in: &dyn Fn(&str) -> bool| -> BTreeSet<u64> {

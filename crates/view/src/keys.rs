@@ -1,66 +1,70 @@
-//! The commands of the screen and their keys. The main loop, the help, the documentation and the settings all use this table.
+//! The commands of the screen and their keys. Input, the help, the documentation and the settings all use this table.
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use cgscope_ledger::named;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
+use crate::app::{App, Effect, view::View};
+
 named! {
     /// A command of the screen.
     #[allow(missing_docs, reason = "the table describes each")]
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize)]
     #[serde(rename_all = "snake_case")]
-    pub enum Command (name, default_keys, does) {
+    pub enum Command (name, default_keys, does, action) {
         /// The name in the settings file.
         name: &'static str,
         /// The default keys.
         default_keys: &'static [&'static str],
         /// Describes the command in a few words.
         does: &'static str,
+        /// Runs the command.
+        action: fn(&mut App) -> Effect,
     }
 
-    Quit = "quit", &["q", "f10", "ctrl-c"], "quits";
-    Help = "help", &["?", "h", "f1"], "opens or closes this help";
-    Overview = "overview", &["1"], "Overview: what is wrong, who waits, and why";
-    Histogram = "histogram", &["2"], "Histogram: how long waits are, by cause";
-    Heatmap = "heatmap", &["3"], "Heatmap: how long waits are, over time";
-    Cgroups = "cgroups", &["4"], "Cgroups: quotas, whom they throttle, pressure";
-    Culprits = "culprits", &["5"], "Culprits: who made whom wait";
-    Numa = "numa", &["6"], "NUMA: nodes side by side";
-    States = "states", &["7"], "States: how many threads run, wait and sleep";
-    Task = "task", &["8"], "Task: everything about the selected row";
-    Findings = "findings", &["f"], "opens or closes Findings: what is wrong, and what to do";
-    WhatIf = "what_if", &["e"], "opens or closes What if: which quota would have been enough";
-    NextView = "next_view", &["tab"], "the next view";
-    PreviousView = "previous_view", &["shift-tab"], "the view before";
-    Up = "up", &["up", "k", "ctrl-p"], "a row up";
-    Down = "down", &["down", "j", "ctrl-n"], "a row down";
-    PageUp = "page_up", &["pageup", "ctrl-b"], "a page up";
-    PageDown = "page_down", &["pagedown", "ctrl-f"], "a page down";
-    HalfPageUp = "half_page_up", &["ctrl-u"], "half a page up";
-    HalfPageDown = "half_page_down", &["ctrl-d"], "half a page down";
-    First = "first", &["home", "g"], "the first row";
-    Last = "last", &["end", "G"], "the last row";
-    Open = "open", &["enter"], "opens the row: a cgroup's tasks, a process's threads, a thread";
-    Back = "back", &["esc", "backspace"], "back: clears the filter, then closes the opened row";
-    Fold = "fold", &["left", "("], "closes the branch, or goes to the cgroup above";
-    Unfold = "unfold", &["right", ")"], "opens the branch";
-    Filter = "filter", &["/", "f3", "f4"], "shows only rows with these letters in name, path, command line or id";
-    Sort = "sort", &["s", "f6"], "sorts by a column from a list";
-    SortLeft = "sort_left", &["<"], "sorts by the column before";
-    SortRight = "sort_right", &[">"], "sorts by the next column";
-    Reverse = "reverse", &["r", "R"], "reverses the sort order";
-    Tree = "tree", &["t", "f5"], "tree of cgroups, or flat list of tasks";
-    Processes = "processes", &["p"], "processes, or threads";
-    CommandLine = "command_line", &["c"], "command lines, or names of threads";
-    Pause = "pause", &["space"], "pauses the screen, or continues";
-    Slower = "slower", &["+", "="], "longer intervals";
-    Faster = "faster", &["-"], "shorter intervals";
-    Span = "span", &["i"], "histograms of this interval, of the last minute, since the start";
-    Unit = "unit", &["u"], "histograms in microseconds, or in milliseconds";
-    Snapshot = "snapshot", &["w"], "writes the screen and all rows to a file";
-    Mouse = "mouse", &["m"], "leaves the mouse to the terminal (to select text), or takes it back";
-    Redraw = "redraw", &["ctrl-l"], "redraws the screen after another program wrote on it";
+    Quit = "quit", &["q", "f10", "ctrl-c"], "quits", |_| Effect::Quit;
+    Help = "help", &["?", "h", "f1"], "opens or closes this help", |app| app.switch_to(View::Help);
+    Overview = "overview", &["1"], "Overview: what is wrong, who waits, and why", |app| app.switch_to(View::Overview);
+    Histogram = "histogram", &["2"], "Histogram: how long waits are, by cause", |app| app.switch_to(View::Histogram);
+    Heatmap = "heatmap", &["3"], "Heatmap: how long waits are, over time", |app| app.switch_to(View::Heatmap);
+    Cgroups = "cgroups", &["4"], "Cgroups: quotas, whom they throttle, pressure", |app| app.switch_to(View::Cgroups);
+    Culprits = "culprits", &["5"], "Culprits: who made whom wait", |app| app.switch_to(View::Culprits);
+    Numa = "numa", &["6"], "NUMA: nodes side by side", |app| app.switch_to(View::Numa);
+    States = "states", &["7"], "States: how many threads run, wait and sleep", |app| app.switch_to(View::States);
+    Task = "task", &["8"], "Task: everything about the selected row", |app| app.switch_to(View::Task);
+    Findings = "findings", &["f"], "opens or closes Findings: what is wrong, and what to do", |app| app.switch_to(View::Findings);
+    WhatIf = "what_if", &["e"], "opens or closes What if: which quota would have been enough", |app| app.switch_to(View::WhatIf);
+    NextView = "next_view", &["tab"], "the next view", |app| app.go(app.before().step(1));
+    PreviousView = "previous_view", &["shift-tab"], "the view before", |app| app.go(app.before().step(-1));
+    Up = "up", &["up", "k", "ctrl-p"], "a row up", |app| app.move_by(-1);
+    Down = "down", &["down", "j", "ctrl-n"], "a row down", |app| app.move_by(1);
+    PageUp = "page_up", &["pageup", "ctrl-b"], "a page up", |app| app.move_by(-app.page());
+    PageDown = "page_down", &["pagedown", "ctrl-f"], "a page down", |app| app.move_by(app.page());
+    HalfPageUp = "half_page_up", &["ctrl-u"], "half a page up", |app| app.move_by(-(app.page() / 2).max(1));
+    HalfPageDown = "half_page_down", &["ctrl-d"], "half a page down", |app| app.move_by((app.page() / 2).max(1));
+    First = "first", &["home", "g"], "the first row", |app| app.move_by(isize::MIN);
+    Last = "last", &["end", "G"], "the last row", |app| app.move_by(isize::MAX);
+    Open = "open", &["enter"], "opens the row: a cgroup's tasks, a process's threads, a thread", |app| app.open();
+    Back = "back", &["esc", "backspace"], "back: clears the filter, then closes the opened row", |app| app.go_back();
+    Fold = "fold", &["left", "("], "closes the branch, or goes to the cgroup above", |app| app.fold(true);
+    Unfold = "unfold", &["right", ")"], "opens the branch", |app| app.fold(false);
+    Filter = "filter", &["/", "f3", "f4"], "shows only rows with these letters in name, path, command line or id", |app| app.open_filter();
+    Sort = "sort", &["s", "f6"], "sorts by a column from a list", |app| app.choose_sort();
+    SortLeft = "sort_left", &["<"], "sorts by the column before", |app| app.step_sort(-1);
+    SortRight = "sort_right", &[">"], "sorts by the next column", |app| app.step_sort(1);
+    Reverse = "reverse", &["r", "R"], "reverses the sort order", |app| app.reverse();
+    Tree = "tree", &["t", "f5"], "tree of cgroups, or flat list of tasks", |app| app.turn_tree();
+    Processes = "processes", &["p"], "processes, or threads", |app| app.turn_processes();
+    CommandLine = "command_line", &["c"], "command lines, or names of threads", |app| app.change(|settings| settings.command_lines ^= true);
+    Pause = "pause", &["space"], "pauses the screen, or continues", |app| app.pause();
+    Slower = "slower", &["+", "="], "longer intervals", |app| app.step_interval(1);
+    Faster = "faster", &["-"], "shorter intervals", |app| app.step_interval(-1);
+    Span = "span", &["i"], "histograms of this interval, of the last minute, since the start", |app| app.change(|settings| settings.span = settings.span.next());
+    Unit = "unit", &["u"], "histograms in microseconds, or in milliseconds", |app| app.change(|settings| settings.unit = settings.unit.other());
+    Snapshot = "snapshot", &["w"], "writes the screen and all rows to a file", |_| Effect::Snapshot;
+    Mouse = "mouse", &["m"], "leaves the mouse to the terminal (to select text), or takes it back", |app| app.turn_mouse();
+    Redraw = "redraw", &["ctrl-l"], "redraws the screen after another program wrote on it", |_| Effect::Redraw;
 }
 
 /// A key as written in the settings file: `q`, `ctrl-c`, `pageup`, `space`.

@@ -1,9 +1,8 @@
-//! Screens as text, for pictures and for tests. Also the screen dump: a screen and all its figures as text, such as for a ticket.
+//! Screens as text. Also the screen dump: a screen and all its figures as text, such as for a ticket.
 
-use crossterm::style::ContentStyle;
 use ratatui::{
     Terminal,
-    backend::{IntoCrossterm, TestBackend},
+    backend::TestBackend,
     buffer::{Buffer, Cell},
 };
 
@@ -45,36 +44,16 @@ pub fn buffer(app: &App) -> Buffer {
     drawn.buffer.clone()
 }
 
-/// Returns the rows of a screen, cell by cell. The second cell of a wide character is skipped.
-fn rows(buffer: &Buffer) -> impl Iterator<Item = Vec<&Cell>> {
-    buffer.content.chunks(usize::from(buffer.area.width).max(1)).map(|row| {
-        let mut cells = Vec::with_capacity(row.len());
-        let mut at = 0;
-        while let Some(cell) = row.get(at) {
-            at += width(cell.symbol()).max(1);
-            cells.push(cell);
-        }
-        cells
-    })
-}
-
-fn letters(cells: &[&Cell]) -> String {
-    cells.iter().map(|cell| cell.symbol()).collect()
-}
-
 /// Returns the screen as plain text, one line per row, without trailing blanks.
 pub fn plain(buffer: &Buffer) -> String {
-    rows(buffer).map(|row| letters(&row).trim_end().to_owned() + "\n").collect()
-}
-
-/// Returns the screen as text with escape sequences for colours and styles.
-pub fn ansi(buffer: &Buffer) -> String {
-    let line = |row: Vec<&Cell>| {
-        let runs = row.chunk_by(|a, b| a.style() == b.style()).map(|run| {
-            let style: ContentStyle = run[0].style().into_crossterm();
-            style.apply(letters(run)).to_string()
-        });
-        runs.collect::<String>() + "\n"
+    let line = |row: &[Cell]| {
+        let (mut text, mut at) = (String::new(), 0);
+        while let Some(cell) = row.get(at) {
+            text.push_str(cell.symbol());
+            // The second cell of a wide character is empty.
+            at += width(cell.symbol()).max(1);
+        }
+        text.trim_end().to_owned() + "\n"
     };
-    rows(buffer).map(line).collect()
+    buffer.content.chunks(usize::from(buffer.area.width).max(1)).map(line).collect()
 }

@@ -9,7 +9,10 @@ use cgscope_model::{
     units::{self, bytes, duration, per_second, percent},
 };
 
-use crate::{causes, width::bar_length};
+use crate::{
+    causes,
+    width::{self, bar_length},
+};
 
 /// Explains what coarse mode cannot measure.
 pub const NO_HISTOGRAM: &str = "coarse: /proc reports the sum of waits, not each wait, so there is no histogram; what a \
@@ -26,6 +29,12 @@ pub(crate) fn or_na(value: Option<String>) -> String {
 
 pub(crate) fn or_dash(ns: Option<u64>) -> String {
     ns.map_or("-".into(), duration)
+}
+
+/// Returns a sign that fills its cell from the bottom, by at least one eighth. The value `most` fills the whole cell.
+pub(crate) fn eighths(value: f64, most: f64) -> char {
+    let share = if most > 0.0 { (value / most).clamp(0.0, 1.0) } else { 0.0 };
+    ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'][((share * 8.0).ceil() as usize).clamp(1, 8) - 1]
 }
 
 /// Formats a duration in microseconds, the unit of cgroup files.
@@ -73,6 +82,11 @@ fn hook_cost(cost: &CostInterval, duration_ns: u64) -> String {
     }
 }
 
+/// Returns a line about the overhead of cgscope itself, and a line about losses.
+pub(crate) fn closing_lines(interval: &Interval) -> [String; 2] {
+    [cost_line(&interval.cost, interval.duration_ns, interval.mode), loss_line(&interval.losses)]
+}
+
 /// Returns each loss by name and number, or `none`.
 pub fn loss_line(losses: &Losses) -> String {
     format!("losses: {losses}")
@@ -103,23 +117,10 @@ pub fn capital(text: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// Wraps words to lines of at most `width` characters, unless a word is longer. All lines but the first begin with `indent`.
+/// Wraps words to lines of at most `width` cells, unless a word is longer. All lines but the first begin with `indent`.
 /// Spaces within a line are kept.
 pub fn wrapped(text: &str, width: usize, indent: &str) -> String {
-    let mut out = String::new();
-    let mut at = 0;
-    for word in text.split_inclusive(' ') {
-        let length = word.trim_end_matches(' ').chars().count();
-        if at + length > width && at > indent.len() {
-            out.truncate(out.trim_end_matches(' ').len());
-            out.push('\n');
-            out.push_str(indent);
-            at = indent.len();
-        }
-        out.push_str(word);
-        at += word.chars().count();
-    }
-    out
+    width::lines(text, width, indent.len()).join(&format!("\n{indent}"))
 }
 
 /// Returns the first `most` parts, and the number of further parts: `a, b, 3 more`.
@@ -139,16 +140,13 @@ pub fn findings_heading(findings: &[Finding]) -> String {
 
 /// Returns the findings as a numbered list with advice, in lines of at most `width` characters.
 pub fn findings(findings: &[Finding], width: usize) -> String {
-    let words = findings.iter().zip(1..).map(|(finding, n)| {
-        let Finding { says, advice, .. } = finding;
-        let headline = wrapped(&format!("{n:>2}. {}.", finding.headline()), width, "    ");
-        let says = wrapped(&format!("    {}.", capital(says)), width, "    ");
-        headline
-            + "\n"
-            + &says
-            + "\n"
-            + &wrapped(&format!("    -> {}.", capital(advice)), width, "       ")
-            + "\n"
+    let words = findings.iter().zip(1..).flat_map(|(finding, n)| {
+        let lines = [
+            (format!("{n:>2}. {}.", finding.headline()), "    "),
+            (format!("    {}.", capital(&finding.says)), "    "),
+            (format!("    -> {}.", capital(&finding.advice)), "       "),
+        ];
+        lines.map(|(words, indent)| wrapped(&words, width, indent) + "\n")
     });
     words.collect()
 }

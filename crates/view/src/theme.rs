@@ -5,7 +5,7 @@ use ratatui::style::{Color, Modifier, Style};
 
 /// The sixteen colours of a terminal, by number.
 #[rustfmt::skip]
-pub(crate) const SIXTEEN: [Color; 16] = {
+pub const SIXTEEN: [Color; 16] = {
     use Color::*;
     [Black, Red, Green, Yellow, Blue, Magenta, Cyan, Gray, DarkGray, LightRed, LightGreen, LightYellow, LightBlue, LightMagenta, LightCyan, White]
 };

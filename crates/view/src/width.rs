@@ -70,16 +70,21 @@ pub fn path(text: &str, cells: usize) -> String {
 
 /// Wraps words to lines of at most this many cells. A longer word is cut.
 pub fn wrapped(text: &str, cells: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split(' ') {
-        match lines.last_mut() {
-            Some(line) if width(line) + 1 + width(word) <= cells => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(cut_start(word, cells)),
+    lines(text, cells, 0).iter().map(|line| cut_start(line, cells)).collect()
+}
+
+/// Wraps words to lines of at most this many cells, unless a word is longer. All lines but the first leave `indent` cells free.
+/// Blanks within a line are kept.
+pub(crate) fn lines(text: &str, cells: usize, indent: usize) -> Vec<String> {
+    let (mut lines, mut line) = (Vec::new(), String::new());
+    for word in text.split_inclusive(' ') {
+        let at = width(&line) + if lines.is_empty() { 0 } else { indent };
+        if at + width(word.trim_end_matches(' ')) > cells && at > indent {
+            lines.push(std::mem::take(&mut line).trim_end_matches(' ').to_owned());
         }
+        line.push_str(word);
     }
+    lines.push(line);
     lines
 }
 

@@ -11,7 +11,8 @@ use super::{App, Visited, list::Fold, view::View};
 use crate::{
     columns::Column,
     draw::layout::{self, Target},
-    keys::{Command, KeyPress},
+    keys::KeyPress,
+    settings::Settings,
     subject::Key,
 };
 
@@ -73,68 +74,48 @@ impl App {
             return Effect::Draw;
         }
         let effect = match (self.settings.keymap.command(KeyPress::from(key)), key.code) {
-            (Some(command), _) => self.run(command),
+            (Some(command), _) => command.action()(self),
             (None, KeyCode::Char(letter)) if !is_ctrl => self.sort_by_key(letter),
             (None, _) => Effect::None,
         };
         if effect == Effect::None && had_notice { Effect::Draw } else { effect }
     }
 
-    fn run(&mut self, command: Command) -> Effect {
-        if command == Command::WhatIf && self.view != View::WhatIf {
-            return self.ask_enough();
+    /// Shows a view, or hides it if it already covers another view.
+    pub(crate) fn switch_to(&mut self, view: View) -> Effect {
+        match view {
+            _ if view == self.view && view.is_over() => self.go(self.before()),
+            View::WhatIf => self.ask_enough(),
+            _ => self.go(view),
         }
-        if let Some(view) = View::of(command) {
-            return self.go(if view == self.view && view.is_over() { self.before() } else { view });
-        }
-        match command {
-            Command::Quit => return Effect::Quit,
-            Command::NextView => return self.go(self.before().step(1)),
-            Command::PreviousView => return self.go(self.before().step(-1)),
-            Command::Up => return self.move_by(-1),
-            Command::Down => return self.move_by(1),
-            Command::PageUp => return self.move_by(-self.page()),
-            Command::PageDown => return self.move_by(self.page()),
-            Command::HalfPageUp => return self.move_by(-(self.page() / 2).max(1)),
-            Command::HalfPageDown => return self.move_by((self.page() / 2).max(1)),
-            Command::First => return self.move_by(isize::MIN),
-            Command::Last => return self.move_by(isize::MAX),
-            Command::Open => return self.open(),
-            Command::Back => return self.go_back(),
-            Command::Fold => return self.fold(true),
-            Command::Unfold => return self.fold(false),
-            Command::Filter => self.prompt = Some(Prompt::Filter(self.filter.clone())),
-            Command::Sort => self.choose_sort(),
-            Command::SortLeft => return self.step_sort(-1),
-            Command::SortRight => return self.step_sort(1),
-            Command::Reverse => {
-                let (column, reversed) = self.sort_of(self.kind());
-                self.set_sort(self.kind(), column, !reversed);
-            }
-            Command::Tree => self.turn_tree(),
-            Command::Processes => {
-                self.settings.processes = !self.settings.processes;
-                if self.scope == Key::All && self.view.is_of_overview() {
-                    self.tree = false;
-                }
-            }
-            Command::CommandLine => self.settings.command_lines = !self.settings.command_lines,
-            Command::Pause => self.pause(),
-            Command::Slower => return self.step_interval(1),
-            Command::Faster => return self.step_interval(-1),
-            Command::Span => self.settings.span = self.settings.span.next(),
-            Command::Unit => self.settings.unit = self.settings.unit.other(),
-            Command::Snapshot => return Effect::Snapshot,
-            Command::Redraw => return Effect::Redraw,
-            Command::Mouse => {
-                let mouse = !self.settings.mouse;
-                let does = if mouse { "selects rows and views" } else { "selects text in the terminal" };
-                self.settings.mouse = mouse;
-                self.notice = Some(format!("the mouse {does}"));
-                return Effect::Mouse(mouse);
-            }
-            _ => return Effect::None,
-        }
+    }
+
+    pub(crate) fn open_filter(&mut self) -> Effect {
+        self.prompt = Some(Prompt::Filter(self.filter.clone()));
+        self.refreshed()
+    }
+
+    pub(crate) fn reverse(&mut self) -> Effect {
+        let (column, reversed) = self.sort_of(self.kind());
+        self.set_sort(self.kind(), column, !reversed);
+        self.refreshed()
+    }
+
+    pub(crate) fn turn_processes(&mut self) -> Effect {
+        self.tree &= self.scope != Key::All || !self.view.is_of_overview();
+        self.change(|settings| settings.processes ^= true)
+    }
+
+    pub(crate) fn turn_mouse(&mut self) -> Effect {
+        self.settings.mouse ^= true;
+        let does =
+            if self.settings.mouse { "selects rows and views" } else { "selects text in the terminal" };
+        self.notice = Some(format!("the mouse {does}"));
+        Effect::Mouse(self.settings.mouse)
+    }
+
+    pub(crate) fn change(&mut self, change: impl FnOnce(&mut Settings)) -> Effect {
+        change(&mut self.settings);
         self.refreshed()
     }
 
@@ -144,7 +125,7 @@ impl App {
     }
 
     /// Returns the current view. If this view covers another view, returns the covered view.
-    fn before(&self) -> View {
+    pub(crate) fn before(&self) -> View {
         match self.back.last() {
             Some(place) if self.view.is_over() => place.view,
             _ => self.view,
@@ -152,7 +133,7 @@ impl App {
     }
 
     /// Shows a view. If the view covers the current view, remembers the current view for the Back command.
-    pub(super) fn go(&mut self, view: View) -> Effect {
+    pub(crate) fn go(&mut self, view: View) -> Effect {
         let below = self.before();
         if self.view.is_over() {
             self.back.pop();
@@ -180,7 +161,7 @@ impl App {
         });
     }
 
-    fn open(&mut self) -> Effect {
+    pub(crate) fn open(&mut self) -> Effect {
         let row = self.rows.get(self.selected).filter(|_| !self.view.is_text());
         let Some(key) = row.map(|row| row.key.clone()) else { return Effect::None };
         self.remember();
@@ -208,7 +189,7 @@ impl App {
         self.refreshed()
     }
 
-    fn go_back(&mut self) -> Effect {
+    pub(crate) fn go_back(&mut self) -> Effect {
         let filtered_here = self.back.last().is_none_or(|place| {
             // Opening a row of the States view sets the filter. Back then leaves the row instead of only clearing the filter.
             let opened_by_filter = place.view == View::States && self.view == View::Overview;
@@ -233,7 +214,7 @@ impl App {
     }
 
     /// Closes or opens the branch of the selected row. If the row has no open branch to close, selects the parent row.
-    fn fold(&mut self, close: bool) -> Effect {
+    pub(crate) fn fold(&mut self, close: bool) -> Effect {
         let Some(row) = self.rows.get(self.selected) else { return Effect::None };
         let Key::Cgroup(path) = &row.key else { return Effect::None };
         match (close, row.fold) {
@@ -248,7 +229,7 @@ impl App {
         self.refreshed()
     }
 
-    fn turn_tree(&mut self) {
+    pub(crate) fn turn_tree(&mut self) -> Effect {
         if self.scope != Key::All && self.view.is_of_overview() {
             self.notice = Some("there is no tree inside a cgroup or process: Esc goes back to all".into());
         } else if self.view.is_of_overview() {
@@ -257,13 +238,14 @@ impl App {
         } else {
             self.settings.tree = !self.settings.tree;
         }
+        self.refreshed()
     }
 
-    fn page(&self) -> isize {
+    pub(crate) fn page(&self) -> isize {
         layout::page(self).max(1) as isize
     }
 
-    pub(super) fn move_by(&mut self, rows: isize) -> Effect {
+    pub(crate) fn move_by(&mut self, rows: isize) -> Effect {
         if self.view.is_text() {
             let most = layout::most_scrolled(self);
             self.scrolled = self.scrolled.saturating_add_signed(rows).min(most);
@@ -292,7 +274,7 @@ impl App {
         column.map_or(Effect::None, |column| self.sort(column))
     }
 
-    fn step_sort(&mut self, step: isize) -> Effect {
+    pub(crate) fn step_sort(&mut self, step: isize) -> Effect {
         let columns = self.kind().columns();
         if columns.is_empty() {
             return Effect::None;
@@ -307,22 +289,22 @@ impl App {
         self.kind().columns().iter().position(|column| *column == sort).unwrap_or(0)
     }
 
-    fn choose_sort(&mut self) {
+    pub(crate) fn choose_sort(&mut self) -> Effect {
         let columns = self.kind().columns();
-        if !columns.is_empty() {
-            self.prompt = Some(Prompt::Sort(columns, self.sorted_at()));
-        }
+        self.prompt = (!columns.is_empty()).then(|| Prompt::Sort(columns, self.sorted_at()));
+        self.refreshed()
     }
 
-    fn pause(&mut self) {
+    pub(crate) fn pause(&mut self) -> Effect {
         self.paused = !self.paused;
         self.frozen = self.paused.then(|| Box::new(self.history.clone()));
         if !self.paused {
             self.data = self.newest.take().or(self.data.take());
         }
+        self.refreshed()
     }
 
-    fn step_interval(&mut self, step: isize) -> Effect {
+    pub(crate) fn step_interval(&mut self, step: isize) -> Effect {
         if self.replay.is_some() {
             return Effect::None;
         }

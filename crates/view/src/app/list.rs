@@ -29,105 +29,102 @@ pub(crate) enum Fold {
     Closed,
 }
 
-/// The place of a row's figures: mostly an index into the interval's data.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum At {
-    Node(usize),
-    Unknown,
-    Process(usize),
-    Task(usize),
-    /// The figures of a state. The row holds them, because the interval does not store states.
-    State(Box<StateRow>),
-}
-
 /// A row of a list.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ListRow {
     /// Identifies the row in every interval.
     pub(crate) key: Key,
-    pub(crate) at: At,
+    /// The figures of a state, because the interval does not store states.
+    pub(crate) state: Option<StateRow>,
     /// Number of ancestors in the tree.
     pub depth: usize,
     pub(crate) fold: Fold,
 }
 
+/// The rows of a list, and their order.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// Kind of rows.
+    pub kind: ListKind,
+    /// Sort column.
+    pub sort: Column,
+    /// Reverse the column's default order.
+    pub reversed: bool,
+    /// Only rows that contain this text.
+    pub filter: String,
+    /// Also rows without activity.
+    pub idle: bool,
+}
+
 /// Selects and sorts the rows of a list.
 #[derive(Clone, Copy)]
 pub(crate) struct Question<'a> {
-    pub(crate) kind: ListKind,
+    pub(crate) asked: &'a Asked,
     /// The scope of the list: everything, a cgroup or a process. Only rows within the scope are shown.
     pub(crate) scope: &'a Key,
-    pub(crate) sort: Column,
-    /// Reverse the column's default order.
-    pub(crate) reversed: bool,
     pub(crate) tree: bool,
-    /// Also show threads that did nothing.
-    pub(crate) idle: bool,
-    /// Show only rows that contain this text.
-    pub(crate) filter: &'a str,
     /// Paths of cgroups whose branch is closed.
     pub(crate) folded: &'a BTreeSet<Arc<str>>,
     /// Returns the command line of a process, if known.
     pub(crate) command_line: &'a dyn Fn(u32) -> Option<Arc<str>>,
 }
 
-impl At {
-    /// Returns the subject of the row; `None` for a state.
-    pub(crate) fn subject<'a>(&self, data: &'a Data) -> Option<Subject<'a>> {
-        Some(match self {
-            Self::Node(at) => Subject::Cgroup(data.tree.nodes().get(*at)?),
-            Self::Unknown => Subject::Unknown(data.tree.unknown.as_ref()?),
-            Self::Process(at) => data.of_process(data.processes().get(*at)?)?,
-            Self::Task(at) => Subject::Task(data.task_at(*at)?),
-            Self::State(_) => return None,
-        })
-    }
-
-    pub(crate) fn state(&self) -> Option<&StateRow> {
-        if let Self::State(state) = self { Some(state) } else { None }
-    }
-}
-
 impl ListRow {
-    fn leaf(key: Key, at: At) -> Self {
-        Self { key, at, depth: 0, fold: Fold::Leaf }
+    fn leaf(key: Key) -> Self {
+        Self { key, state: None, depth: 0, fold: Fold::Leaf }
     }
 }
 
 impl Question<'_> {
     pub(crate) fn rows(&self, data: &Data) -> Vec<ListRow> {
-        match self.kind {
+        match self.asked.kind {
             ListKind::Cgroups | ListKind::Limits if self.tree => self.tree(data),
-            ListKind::Cgroups | ListKind::Limits | ListKind::Victims => self.flat(data, self.cgroups(data)),
+            ListKind::States => self.by_state(data),
+            _ => self.subjects(data).iter().map(|subject| ListRow::leaf(subject.key())).collect(),
+        }
+    }
+
+    /// Returns the subjects without a tree, sorted by the column. Equal subjects are sorted by key, so that their order is stable.
+    pub(crate) fn subjects<'d>(&self, data: &'d Data) -> Vec<Subject<'d>> {
+        let subjects: Vec<Subject<'d>> = match self.asked.kind {
+            ListKind::Cgroups | ListKind::Limits | ListKind::Victims => self.cgroups(data),
             ListKind::Processes => {
                 // The threads of a process may be in different cgroups.
                 let tasks = data.places_in(self.scope);
                 let pids: BTreeSet<u32> = tasks.map(|at| data.interval.reading(at).tgid).collect();
-                let all = data.processes().iter().enumerate();
-                let rows = all.filter(|(_, process)| pids.contains(&process.pid));
-                self.flat(data, rows.map(|(at, _)| At::Process(at)).collect())
+                let processes = data.processes().iter().filter(|process| pids.contains(&process.pid));
+                processes.filter_map(|process| data.of_process(process)).collect()
             }
+            // The rows of this list are states of threads, not subjects.
+            ListKind::States => Vec::new(),
             ListKind::Threads | ListKind::Placed => {
                 let busy = data.interval.tasks.len();
-                let tasks = data.places_in(self.scope).filter(|place| self.idle || *place < busy);
-                self.flat(data, tasks.map(At::Task).collect())
+                let tasks = data.places_in(self.scope).filter(|place| self.asked.idle || *place < busy);
+                tasks.filter_map(|place| data.task_at(place)).map(Subject::Task).collect()
             }
-            ListKind::States => self.by_state(data),
-        }
+        };
+        let filter = self.asked.filter.to_lowercase();
+        let matching = subjects.into_iter().filter(|subject| self.matches(subject, data, &filter));
+        let keys = |subject: &Subject<'_>| (self.asked.sort.sort_key(subject, data), subject.key());
+        let mut keyed: Vec<_> = matching.map(|subject| (keys(&subject), subject)).collect();
+        let order = self.order();
+        keyed.sort_by(|((a, x), _), ((b, y), _)| order(a, b).then_with(|| x.cmp(y)));
+        keyed.into_iter().map(|(_, subject)| subject).collect()
     }
 
-    fn cgroups(&self, data: &Data) -> Vec<At> {
-        let scope = self.scope_node(data);
-        let below = scope.map_or(0..data.tree.nodes().len(), |node| data.tree.below(node));
-        if self.kind == ListKind::Victims {
+    fn cgroups<'d>(&self, data: &'d Data) -> Vec<Subject<'d>> {
+        let (scope, nodes) = (self.scope_node(data), data.tree.nodes());
+        let below = scope.map_or(0..nodes.len(), |node| data.tree.below(node));
+        if self.asked.kind == ListKind::Victims {
             // Show only cgroups whose own tasks waited behind others. Their ancestors would repeat the same figures.
             let ran = data.interval.pairs.iter().filter(|pair| pair.blame == Blame::Ran);
             let victims: BTreeSet<usize> =
                 ran.filter_map(|pair| data.tree.find_id(&data.interval, pair.victim)).collect();
-            return victims.into_iter().filter(|node| below.contains(node)).map(At::Node).collect();
+            let victims = victims.into_iter().filter(|node| below.contains(node));
+            return victims.map(|node| Subject::Cgroup(&nodes[node])).collect();
         }
-        let unknown = data.tree.unknown.as_ref().filter(|_| scope.is_none()).map(|_| At::Unknown);
-        below.map(At::Node).chain(unknown).collect()
+        let unknown = data.tree.unknown.as_ref().filter(|_| scope.is_none()).map(Subject::Unknown);
+        nodes[below].iter().map(Subject::Cgroup).chain(unknown).collect()
     }
 
     /// Returns the tree index of the scope; `None` if the scope is not a cgroup.
@@ -138,27 +135,11 @@ impl Question<'_> {
         }
     }
 
-    /// Returns the rows without a tree, sorted by the column. Equal rows are sorted by key, so that their order is stable.
-    fn flat(&self, data: &Data, rows: Vec<At>) -> Vec<ListRow> {
-        let filter = self.filter.to_lowercase();
-        let mut keyed: Vec<(SortKey, ListRow)> = rows
-            .into_iter()
-            .filter_map(|at| {
-                let subject = at.subject(data)?;
-                let matches = self.matches(&subject, data, &filter);
-                matches.then(|| (self.sort.sort_key(&subject, data), ListRow::leaf(subject.key(), at)))
-            })
-            .collect();
-        let order = self.order();
-        keyed.sort_by(|(a, x), (b, y)| order(a, b).then_with(|| x.key.cmp(&y.key)));
-        keyed.into_iter().map(|(_, row)| row).collect()
-    }
-
     fn order(&self) -> impl Fn(&SortKey, &SortKey) -> Ordering {
-        let falls = self.sort.falls() != self.reversed;
+        let is_largest_first = self.asked.sort.is_largest_first() != self.asked.reversed;
         move |a, b| {
             let order = a.partial_cmp(b).unwrap_or(Ordering::Equal);
-            if falls { order.reverse() } else { order }
+            if is_largest_first { order.reverse() } else { order }
         }
     }
 
@@ -195,7 +176,7 @@ impl Question<'_> {
     fn tree(&self, data: &Data) -> Vec<ListRow> {
         let nodes = data.tree.nodes();
         let keys: Vec<SortKey> =
-            nodes.iter().map(|node| self.sort.sort_key(&Subject::Cgroup(node), data)).collect();
+            nodes.iter().map(|node| self.asked.sort.sort_key(&Subject::Cgroup(node), data)).collect();
         let order = self.order();
         let sorted = |mut siblings: Vec<usize>| {
             // Sort in reverse order, because the loop below pops from the end.
@@ -217,26 +198,28 @@ impl Question<'_> {
                 (false, true) => Fold::Closed,
                 (false, false) => Fold::Open,
             };
-            rows.push(ListRow { key: Key::Cgroup(node.path.clone()), at: At::Node(at), depth, fold });
+            rows.push(ListRow { depth, fold, ..ListRow::leaf(Key::Cgroup(node.path.clone())) });
             if fold == Fold::Open {
                 next.extend(sorted(node.children.clone()).into_iter().map(|child| (child, depth + 1)));
             }
         }
         let unknown = data.tree.unknown.as_ref().filter(|_| *self.scope == Key::All);
-        rows.extend(unknown.map(|_| ListRow::leaf(Key::Unknown, At::Unknown)));
+        rows.extend(unknown.map(|_| ListRow::leaf(Key::Unknown)));
         rows
     }
 
     fn by_state(&self, data: &Data) -> Vec<ListRow> {
         let tasks = data.places_in(self.scope).filter_map(|at| data.task_at(at));
-        let filter = self.filter.to_lowercase();
+        let filter = self.asked.filter.to_lowercase();
         let mut states = states::rows(&data.interval, tasks);
         states.retain(|row| row.name.to_lowercase().contains(&filter) || row.state.words().contains(&filter));
-        if self.reversed {
+        if self.asked.reversed {
             states.reverse();
         }
-        let row =
-            |row: StateRow| ListRow::leaf(Key::State(row.name.clone(), row.state), At::State(Box::new(row)));
+        let row = |row: StateRow| {
+            let leaf = ListRow::leaf(Key::State(row.name.clone(), row.state));
+            ListRow { state: Some(row), ..leaf }
+        };
         states.into_iter().map(row).collect()
     }
 }

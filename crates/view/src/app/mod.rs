@@ -19,7 +19,7 @@ pub use input::{Effect, Prompt};
 use crate::{
     app::{
         input::Enough,
-        list::{ListKind, ListRow, Question},
+        list::{Asked, ListKind, ListRow, Question},
         view::View,
     },
     columns::Column,
@@ -216,7 +216,7 @@ impl App {
             self.subject().and_then(pid).into_iter().collect()
         } else if self.settings.command_lines {
             let rows = self.shown(self.area.height.into());
-            rows.filter_map(|(_, row)| pid(row.at.subject(data)?)).collect()
+            rows.filter_map(|(_, row)| pid(data.subject(&row.key)?)).collect()
         } else {
             Vec::new()
         };
@@ -277,7 +277,7 @@ impl App {
             return data.subject(key);
         }
         let row = self.rows.get(self.selected);
-        row.and_then(|row| row.at.subject(data)).or_else(|| data.subject(&self.scope))
+        row.and_then(|row| data.subject(&row.key)).or_else(|| data.subject(&self.scope))
     }
 
     /// Returns a heading for a subject of this interval.
@@ -306,14 +306,11 @@ impl App {
         let Some(data) = &self.data else { return };
         let kind = self.kind();
         let (sort, reversed) = self.sort_of(kind);
+        let asked = Asked { kind, sort, reversed, filter: self.filter.clone(), idle: true };
         let question = Question {
-            kind,
+            asked: &asked,
             scope: &self.scope,
-            sort,
-            reversed,
             tree: self.is_tree(),
-            idle: true,
-            filter: &self.filter,
             folded: &self.folded,
             command_line: &|pid| self.command_line(pid),
         };

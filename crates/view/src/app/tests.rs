@@ -31,7 +31,7 @@ fn type_in(app: &mut App, text: &str) {
 
 fn tids(app: &App) -> Vec<u32> {
     let data = app.data.as_ref().unwrap();
-    let subjects = app.rows.iter().filter_map(|row| row.at.subject(data));
+    let subjects = app.rows.iter().filter_map(|row| data.subject(&row.key));
     subjects.filter_map(|subject| subject.task().map(|task| task.reading.tid)).collect()
 }
 

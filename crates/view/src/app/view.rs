@@ -44,10 +44,6 @@ named! {
 }
 
 impl View {
-    pub(crate) fn of(command: Command) -> Option<Self> {
-        Self::ALL.iter().copied().find(|view| view.command() == command)
-    }
-
     /// Returns the view with this name.
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|view| view.name() == name)

@@ -2,8 +2,6 @@
 
 use super::prelude::*;
 
-/// Eighths of a cell, filled from the bottom.
-const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 /// Eighths of a cell, filled from the left.
 const EIGHTHS_LEFT: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
 pub const SHADES: [char; 4] = ['░', '▒', '▓', '█'];
@@ -67,13 +65,8 @@ pub fn flow(all: impl IntoIterator<Item = Explained>, indent: usize, cells: usiz
 /// Returns the latest values as a sparkline, newest last. The value `most` fills its cell. An unknown value is a blank.
 pub fn sparkline(values: &[Option<f64>], most: f64, cells: usize) -> String {
     let latest = &values[values.len().saturating_sub(cells)..];
-    let sign = |value: f64| {
-        let share = if most > 0.0 { (value / most).clamp(0.0, 1.0) } else { 0.0 };
-        // A known value is at least one eighth of a cell high.
-        EIGHTHS[((share * 8.0).ceil() as usize).clamp(1, 8)]
-    };
     let blank = std::iter::repeat_n(' ', cells - latest.len());
-    blank.chain(latest.iter().map(|value| value.map_or(' ', sign))).collect()
+    blank.chain(latest.iter().map(|value| value.map_or(' ', |value| eighths(value, most)))).collect()
 }
 
 /// Returns a share as a bar with a resolution of an eighth of a cell.

@@ -236,7 +236,7 @@ impl Matrix {
     pub fn new(app: &App, data: &Data, area: Rect) -> Self {
         let victims: Vec<usize> = app
             .shown(area.height.saturating_sub(1).into())
-            .filter_map(|(_, row)| match row.at.subject(data)? {
+            .filter_map(|(_, row)| match data.subject(&row.key)? {
                 Subject::Cgroup(node) => data.tree.find(&node.path),
                 _ => None,
             })

@@ -93,10 +93,8 @@ pub fn all(app: &App, area: Rect) -> Lines {
     let one = |(at, finding): (usize, &Finding)| {
         let mark = Span::styled(format!("{:>3}. ", at + 1), theme.alarm());
         let mut lines = pane::hanging(mark, wrapped(&headline(app, data, finding), cells), theme.heading());
-        let says = wrapped(&finding.says, cells);
-        lines.extend(says.into_iter().map(|words| Line::raw(format!("     {words}"))));
-        let advice = wrapped(&format!("→ {}", finding.advice), cells);
-        lines.extend(advice.into_iter().map(|words| Line::raw(format!("     {words}"))));
+        let details = [wrapped(&finding.says, cells), wrapped(&format!("→ {}", finding.advice), cells)];
+        lines.extend(details.concat().into_iter().map(|words| Line::raw(format!("     {words}"))));
         lines.push(Line::raw(""));
         lines
     };

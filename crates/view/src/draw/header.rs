@@ -7,7 +7,7 @@ use super::prelude::*;
 use crate::{
     app::{Recorded, view::View},
     data::busy_percent,
-    history::Frame,
+    history::Past,
     nodes,
 };
 
@@ -97,8 +97,8 @@ fn sparkline(app: &App, values: &[Option<f64>], most: f64, style: Style) -> Span
     Span::styled(bars::sparkline(values, most, cells), style)
 }
 
-fn tasks(app: &App, tasks: fn(&Frame) -> f64, style: Style) -> (Span<'static>, f64) {
-    let values: Vec<_> = app.history().frames().map(|frame| Some(tasks(frame))).collect();
+fn tasks(app: &App, tasks: fn(&Past) -> f64, style: Style) -> (Span<'static>, f64) {
+    let values: Vec<_> = app.history().frames().map(|frame| Some(tasks(&frame.all))).collect();
     let most = values.iter().flatten().copied().fold(1.0, f64::max);
     (sparkline(app, &values, most, style), values.last().copied().flatten().unwrap_or(0.0))
 }
@@ -106,7 +106,7 @@ fn tasks(app: &App, tasks: fn(&Frame) -> f64, style: Style) -> (Span<'static>, f
 fn load(app: &App, data: &Data) -> Line<'static> {
     let theme = app.theme;
     let busy: Vec<_> = app.history().frames().map(|frame| frame.busy_percent).collect();
-    let (throttled, now) = tasks(app, Frame::throttled, theme.cause(Cause::Throttled));
+    let (throttled, now) = tasks(app, Past::throttled, theme.cause(Cause::Throttled));
     let cpus = units::count(data.interval.cpus.len() as u64, "CPU");
     let share = or_na(busy_percent(&data.interval).map(|share| format!("{share:.0}%")));
     let now_style = if now >= 0.05 { theme.alarm() } else { theme.quiet() };
@@ -122,7 +122,7 @@ fn load(app: &App, data: &Data) -> Line<'static> {
 
 fn waiting(app: &App, data: &Data) -> Line<'static> {
     let theme = app.theme;
-    let (waiting, now) = tasks(app, Frame::waiting, theme.wait());
+    let (waiting, now) = tasks(app, Past::waiting, theme.wait());
     let wait = &data.total.wait;
     let rate = per_second(wait.count, data.interval.duration_ns)
         .map_or("-".into(), |rate| format!("{rate:.0} waits/s"));

@@ -1,7 +1,7 @@
 //! The heatmap: lengths of waits over time. Each column is an interval. Each row is a range of wait lengths, from one power of
 //! two to a higher one. Shades show the number of waits.
 
-use cgscope_model::{ByCause, Wait, sum, units::time_of_day};
+use cgscope_model::{ByCause, Wait, hist::Row, sum, units::time_of_day};
 
 use super::{bars::SHADES, histogram, pane::TITLE, prelude::*};
 use crate::{history::Past, text::Unit};
@@ -166,25 +166,17 @@ fn ticks(ends: &[u64], columns: usize) -> String {
     left(&out, start) + &clock(*last) + "╵"
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct MapCell {
-    count: u64,
-    by_cause: [f64; CAUSES],
-}
-
-impl MapCell {
-    fn cause(&self) -> Option<Cause> {
-        let most = causes::ORDER
-            .into_iter()
-            .max_by(|a, b| self.by_cause[*a as usize].total_cmp(&self.by_cause[*b as usize]));
-        most.filter(|_| self.count != 0)
-    }
+/// Returns the main cause of the waits of a cell.
+fn cause(cell: &Row) -> Option<Cause> {
+    let share = |cause: &Cause| cell.by_cause[*cause as usize];
+    let most = causes::ORDER.into_iter().max_by(|a, b| share(a).total_cmp(&share(b)));
+    most.filter(|_| cell.count != 0)
 }
 
 #[derive(Debug)]
 struct Map {
     /// The cells by interval, oldest first, and by row, shortest waits first.
-    cells: Vec<Vec<MapCell>>,
+    cells: Vec<Vec<Row>>,
     /// Number of rows; 0 without waits.
     rows: usize,
     doublings: usize,
@@ -195,14 +187,14 @@ struct Map {
 
 impl Map {
     /// Creates a map with at most `room` rows. `waits` has the result of [`doublings`] for each interval, oldest first.
-    fn new(waits: &[Vec<(usize, MapCell)>], unit: Unit, room: usize) -> Self {
+    fn new(waits: &[Vec<(usize, Row)>], unit: Unit, room: usize) -> Self {
         let all = || waits.iter().flatten().map(|(doubling, _)| *doubling);
         let lowest = all().min().unwrap_or(0);
         let needed = all().max().map_or(0, |highest| highest - lowest + 1);
         let doublings = needed.div_ceil(room.max(1)).max(1);
         let rows = needed.div_ceil(doublings);
-        let column = |of: &Vec<(usize, MapCell)>| {
-            let mut column = vec![MapCell::default(); rows];
+        let column = |of: &Vec<(usize, Row)>| {
+            let mut column = vec![Row::default(); rows];
             for (doubling, cell) in of {
                 let sum = &mut column[(doubling - lowest) / doublings];
                 sum.count = sum.count.saturating_add(cell.count);
@@ -210,7 +202,7 @@ impl Map {
             }
             column
         };
-        let cells: Vec<Vec<MapCell>> = waits.iter().map(column).collect();
+        let cells: Vec<Vec<Row>> = waits.iter().map(column).collect();
         let most = cells.iter().flatten().map(|cell| cell.count).max().unwrap_or(0);
         Self { cells, rows, doublings, lowest, most, unit }
     }
@@ -221,7 +213,7 @@ impl Map {
         let line = |row: usize| {
             let label = format!("{:>width$} ", self.label(row), width = LABEL - 1);
             let drawn =
-                self.cells.iter().map(|column| (column[row].cause(), shade(column[row].count, &steps)));
+                self.cells.iter().map(|column| (cause(&column[row]), shade(column[row].count, &steps)));
             let drawn: Vec<(Option<Cause>, char)> = drawn.collect();
             let mut spans = vec![Span::styled(label, app.theme.quiet()), Span::raw(blank.clone())];
             spans.extend(drawn.chunk_by(|a, b| a.0 == b.0).map(|run| {
@@ -244,17 +236,15 @@ impl Map {
     /// Returns the number of cells with each cause, as parts of a bar.
     fn parts(&self) -> [f64; CAUSES] {
         let mut parts = [0.0; CAUSES];
-        let causes = self.cells.iter().flatten().filter_map(MapCell::cause);
+        let causes = self.cells.iter().flatten().filter_map(cause);
         causes.for_each(|cause| parts[cause as usize] += 1.0);
         parts
     }
 }
 
 /// Returns the rows of the histogram that have waits, by index. Each row ends at a power of two; row 0 begins at 0.
-fn doublings(wait: &Wait, unit: Unit) -> Vec<(usize, MapCell)> {
-    let rows = wait.hist.rows(unit.ns()).into_iter().enumerate();
-    let cells = rows.map(|(at, row)| (at, MapCell { count: row.count, by_cause: row.by_cause }));
-    cells.filter(|(_, cell)| cell.count != 0).collect()
+fn doublings(wait: &Wait, unit: Unit) -> Vec<(usize, Row)> {
+    wait.hist.rows(unit.ns()).into_iter().enumerate().filter(|(_, row)| row.count != 0).collect()
 }
 
 #[cfg(test)]

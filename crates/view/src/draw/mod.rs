@@ -12,7 +12,6 @@ pub(crate) mod layout;
 mod numa;
 mod pane;
 mod states;
-pub mod svg;
 mod table;
 mod task;
 
@@ -43,7 +42,7 @@ mod prelude {
         causes::{self, UNNAMED},
         data::Data,
         subject::{Key, Subject},
-        text::{NO_HISTOGRAM, or_dash, or_na},
+        text::{NO_HISTOGRAM, eighths, or_dash, or_na},
         theme::Theme,
         width::{bar_length, cut_end, cut_start, left, path, right, width, wrapped},
     };

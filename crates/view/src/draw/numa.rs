@@ -1,8 +1,8 @@
 //! NUMA nodes side by side, above the list of threads. A host with one node shows its CPUs instead.
 
-use std::{collections::BTreeMap, iter};
+use std::collections::BTreeMap;
 
-use cgscope_model::{CpuInterval, findings::Rule, nodes::NodeGroup, placement::cpu_list};
+use cgscope_model::{CpuInterval, Finding, findings::Rule, nodes::NodeGroup, placement::cpu_list};
 
 use super::{pane::a_second, prelude::*};
 use crate::{columns::rate, nodes};
@@ -37,17 +37,16 @@ fn findings(app: &App, data: &Data, cells: usize, most: usize) -> Lines {
     let cells = cells.saturating_sub(2);
     let is_of_nodes = |rule| matches!(rule, Rule::NodeSkew | Rule::RemoteMemory | Rule::NodeBouncing);
     let said = data.findings.iter().filter(|finding| is_of_nodes(finding.rule));
-    let marks = || iter::once("! ").chain(iter::repeat("  "));
-    let mut words: Vec<_> = said.flat_map(|finding| marks().zip(wrapped(&finding.says, cells))).collect();
-    let is_cut = words.len() > most;
-    words.truncate(most);
-    if let Some((_, last)) = words.last_mut().filter(|_| is_cut) {
-        *last = cut_end(&format!("{last} …"), cells);
+    let mark = Span::styled("! ", app.theme.alarm());
+    let lines =
+        |finding: &Finding| pane::hanging(mark.clone(), wrapped(&finding.says, cells), app.theme.heading());
+    let mut lines: Lines = said.flat_map(lines).collect();
+    let is_cut = lines.len() > most;
+    lines.truncate(most);
+    if let Some(last) = lines.last_mut().and_then(|line| line.spans.last_mut()).filter(|_| is_cut) {
+        last.content = cut_end(&format!("{} …", last.content), cells).into();
     }
-    let line = |(mark, words)| {
-        Line::from(vec![Span::styled(mark, app.theme.alarm()), Span::styled(words, app.theme.heading())])
-    };
-    words.into_iter().map(line).collect()
+    lines
 }
 
 /// Returns the lines of several nodes: columns if they fit, otherwise one line per node.

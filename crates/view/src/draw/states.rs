@@ -12,7 +12,7 @@ pub fn height(app: &App, body: Rect) -> u16 {
 }
 
 pub fn sums(app: &App, area: Rect) -> Lines {
-    let sums = Sums::of(app.rows.iter().filter_map(|row| row.at.state()));
+    let sums = Sums::of(app.rows.iter().filter_map(|row| row.state.as_ref()));
     let (theme, cells) = (app.theme, usize::from(area.width));
     vec![sums_line(theme, &sums), Line::from(bar(theme, &sums, cells)), legend(theme, &sums, cells)]
 }
@@ -66,12 +66,12 @@ pub fn lines(app: &App, area: Rect) -> Lines {
     let cells = usize::from(area.width);
     let columns @ [threads, state, name, of] = [9, cells.saturating_sub(36).clamp(20, 31), 16, 6];
     let heading = format!("{:>threads$}  {:<state$} {:<name$} {:>of$}", "threads", "state", "name", "of");
-    let states = app.rows.iter().filter_map(|row| row.at.state());
+    let states = app.rows.iter().filter_map(|row| row.state.as_ref());
     // Every host has many sleeping threads, so bars compare only states that count as load.
     let most = states.filter(|row| row.state.is_load()).map(|row| row.threads).fold(0.0, f64::max);
     let bar = cells.saturating_sub(columns.iter().sum::<usize>() + 5);
     table::list(app, area, Line::styled(heading, app.theme.heading()), |row, is_selected| {
-        Some(line(app.theme, row.at.state()?, is_selected, most, (columns, bar)))
+        Some(line(app.theme, row.state.as_ref()?, is_selected, most, (columns, bar)))
     })
 }
 

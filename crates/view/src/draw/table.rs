@@ -31,7 +31,7 @@ pub fn lines(app: &App, area: Rect) -> Lines {
     let Some(data) = &app.data else { return Vec::new() };
     let columns = columns(app, area);
     list(app, area, headings(app, &columns), |row, is_selected| {
-        let subject = row.at.subject(data)?;
+        let subject = data.subject(&row.key)?;
         Some(line(app, data, row, &subject, &columns, is_selected))
     })
 }
@@ -67,8 +67,8 @@ fn headings(app: &App, columns: &[(Column, usize)]) -> Line<'static> {
     let (sort, reversed) = app.sort_of(app.kind());
     Line::from_iter(columns.iter().flat_map(|(column, cells)| {
         let (style, mark) = if *column == sort {
-            let falls = column.falls() != reversed;
-            (theme.key().add_modifier(Modifier::UNDERLINED), if falls { "▾" } else { "▴" })
+            let is_largest_first = column.is_largest_first() != reversed;
+            (theme.key().add_modifier(Modifier::UNDERLINED), if is_largest_first { "▾" } else { "▴" })
         } else {
             (theme.heading(), " ")
         };
@@ -90,7 +90,7 @@ fn line(
         match column {
             Column::Why => {
                 // A bar keeps its colours in the selected row.
-                let bar = bars::stacked(&columns::parts(subject), *cells, app.theme);
+                let bar = bars::stacked(&causes::parts(&subject.wait().by_cause), *cells, app.theme);
                 let drawn: usize = bar.iter().map(Span::width).sum();
                 spans.extend(bar);
                 spans.push(Span::styled(" ".repeat(cells - drawn), style));

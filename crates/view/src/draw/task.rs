@@ -523,7 +523,7 @@ impl TaskView<'_> {
     /// Returns the age of a task at the end of the interval. Known only in a replay, where intervals end at a Sample.
     fn age(&self, start_ns: u64) -> Option<String> {
         let replay = self.app.replay.as_ref()?;
-        let end = replay.player.samples().get(replay.shown? + 1)?;
+        let end = replay.player.samples.get(replay.shown? + 1)?;
         Some(duration(end.mono_ns.checked_sub(start_ns)?))
     }
 

@@ -33,7 +33,7 @@ pub fn position(replay: &Replay, theme: Theme, width: usize) -> Line<'static> {
     let words = format!(
         " {}x  {}  +{:<3$} of {length}  ",
         player.speed,
-        time_of_day(player.moment().unix_ns),
+        time_of_day(player.samples.get(player.position() + 1).map_or(0, |end| end.unix_ns)),
         duration(player.offset_ns(player.position())),
         length.len().max("500ms".len()),
     );

@@ -134,11 +134,11 @@ impl Replay {
                 }
             }
             KeyCode::Home => player.jump(0),
-            KeyCode::End => player.jump_to_end(),
+            KeyCode::End => player.jump(usize::MAX),
             KeyCode::Char('[') => player.set_speed(player.speed / 2.0),
             KeyCode::Char(']') => player.set_speed(player.speed * 2.0),
-            KeyCode::Char('n') if !player.next_mark() => self.notice = Some(self.no_mark("after")),
-            KeyCode::Char('N') if !player.previous_mark() => self.notice = Some(self.no_mark("before")),
+            KeyCode::Char('n') if !player.go_to_mark(true) => self.notice = Some(self.no_mark("after")),
+            KeyCode::Char('N') if !player.go_to_mark(false) => self.notice = Some(self.no_mark("before")),
             KeyCode::Char('n' | 'N') => {}
             KeyCode::Char(':') => self.prompt = Some(String::new()),
             _ => return false,
@@ -156,7 +156,7 @@ impl Replay {
         match key {
             KeyCode::Esc => return,
             KeyCode::Enter => {
-                let found = typed.parse::<When>().and_then(|when| when.find(self.player.samples()));
+                let found = typed.parse::<When>().and_then(|when| when.find(&self.player.samples));
                 match found {
                     Ok(interval) => self.player.jump(interval),
                     Err(why) => self.notice = Some(format!("{typed:?}: {why}")),
@@ -182,7 +182,7 @@ impl Replay {
                 marks.into_iter().for_each(|mark| self.player.add_mark(mark));
             }
             News::Over { samples, mut ending } => {
-                if samples > self.player.samples().len() {
+                if samples > self.player.samples.len() {
                     ending.words += "; the file has grown since it was opened: open it again for the rest";
                     ending.is_whole = false;
                 }

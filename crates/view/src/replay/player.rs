@@ -27,7 +27,7 @@ pub struct Mark {
 /// is shown from its own end to the end of the next interval.
 #[derive(Clone, Debug)]
 pub struct Player {
-    samples: Vec<Moment>,
+    pub(crate) samples: Vec<Moment>,
     position: usize,
     pub(super) speed: f64,
     pub(super) is_playing: bool,
@@ -53,10 +53,6 @@ impl Player {
         player
     }
 
-    pub(crate) fn samples(&self) -> &[Moment] {
-        &self.samples
-    }
-
     /// Returns the number of intervals.
     pub fn intervals(&self) -> usize {
         self.samples.len().saturating_sub(1)
@@ -65,10 +61,6 @@ impl Player {
     /// Returns the interval to show.
     pub fn position(&self) -> usize {
         self.position
-    }
-
-    pub(super) fn moment(&self) -> Moment {
-        self.samples.get(self.position + 1).copied().unwrap_or_default()
     }
 
     /// Returns the time from the first Sample to the end of this interval, ns.
@@ -138,10 +130,6 @@ impl Player {
         self.jump(self.position.saturating_add_signed(intervals));
     }
 
-    pub(super) fn jump_to_end(&mut self) {
-        self.jump(self.last());
-    }
-
     pub(super) fn pause(&mut self) {
         self.is_playing = false;
         self.played_ns = self.offset_ns(self.position) as f64;
@@ -160,23 +148,18 @@ impl Player {
         self.speed = speed.clamp(SPEEDS.0, SPEEDS.1);
     }
 
-    /// Goes to the next interval in which a finding begins. Returns false if no such interval is known.
-    pub(super) fn next_mark(&mut self) -> bool {
-        let next = self.marks.iter().find(|mark| mark.interval > self.position);
-        self.stop_at(next.map(|mark| mark.interval))
-    }
-
-    pub(super) fn previous_mark(&mut self) -> bool {
-        let previous = self.marks.iter().rfind(|mark| mark.interval < self.position);
-        self.stop_at(previous.map(|mark| mark.interval))
-    }
-
-    fn stop_at(&mut self, interval: Option<usize>) -> bool {
-        if let Some(interval) = interval {
-            self.jump(interval);
-            self.pause();
-        }
-        interval.is_some()
+    /// Goes to the next or previous interval in which a finding begins. Returns false if no such interval is known.
+    pub(super) fn go_to_mark(&mut self, is_next: bool) -> bool {
+        let mut marks = self.marks.iter().map(|mark| mark.interval);
+        let found = if is_next {
+            marks.find(|interval| *interval > self.position)
+        } else {
+            marks.rfind(|interval| *interval < self.position)
+        };
+        let Some(interval) = found else { return false };
+        self.jump(interval);
+        self.pause();
+        true
     }
 
     /// Drops this interval and all later ones, because the file is damaged there.
@@ -187,7 +170,7 @@ impl Player {
         self.samples.truncate(intervals + 1);
         self.marks.retain(|mark| mark.interval < intervals);
         if self.position > self.last() {
-            self.jump_to_end();
+            self.jump(self.last());
         }
     }
 }
@@ -415,7 +398,7 @@ mod tests {
         assert_eq!((player.position(), player.due_in()), (50, Some(SECOND)));
         player.tick(start + 2 * SECOND);
         assert_eq!(player.position(), 51);
-        player.jump_to_end();
+        player.jump(usize::MAX);
         assert_eq!((player.position(), player.is_playing), (99, false));
     }
 
@@ -424,15 +407,15 @@ mod tests {
         let (mut player, start) = player(100);
         [3, 40, 99].map(mark).into_iter().for_each(|mark| player.add_mark(mark));
         player.play();
-        assert!(player.next_mark());
+        assert!(player.go_to_mark(true));
         assert_eq!((player.position(), player.is_playing), (3, false));
         assert_eq!(player.mark_here(), Some(&mark(3)));
-        assert!(player.next_mark() && player.next_mark());
+        assert!(player.go_to_mark(true) && player.go_to_mark(true));
         assert_eq!(player.position(), 99);
-        assert!(!player.next_mark());
+        assert!(!player.go_to_mark(true));
         player.tick(start + 50 * SECOND);
         assert_eq!(player.position(), 99);
-        assert!(player.previous_mark() && player.previous_mark() && !player.previous_mark());
+        assert!(player.go_to_mark(false) && player.go_to_mark(false) && !player.go_to_mark(false));
         assert_eq!(player.position(), 3);
     }
 

@@ -115,8 +115,7 @@ fn body(out: &mut String, whole: &Whole, about: &About) -> Result {
         write!(out, "\nHow long waits were, and why:\n{}", text::histogram(&total.wait, Unit::Micro))?;
     }
     out.extend([nodes::table(interval), nodes::memory_lines(interval)]);
-    writeln!(out, "\n{}", text::cost_line(&interval.cost, interval.duration_ns, mode))?;
-    writeln!(out, "{}", text::loss_line(&interval.losses))
+    writeln!(out, "\n{}", text::closing_lines(interval).join("\n"))
 }
 
 /// The heading above the quotas that would have been enough.
@@ -191,7 +190,13 @@ pub fn sentences(whole: &Whole, total: &Group) -> Vec<String> {
         return said;
     }
     said.push(agreement(waited, total));
-    said.extend(unstamped(total));
+    said.extend((totals.unstamped != 0).then(|| {
+        format!(
+            "Both sums leave out {} that began when a task was preempted on its way to sleep, {} in total.",
+            units::count(totals.unstamped, "wait"),
+            duration(totals.unstamped_ns)
+        )
+    }));
     said.extend(text::pending_line(interval).map(|pending| format!("{}.", capital(&pending))));
     said.push(format!(
         "{switches}, {} between CPUs; {} ended.",
@@ -222,21 +227,9 @@ fn agreement(waited: u64, total: &Group) -> String {
     format!("The kernel's own sum of these waits is {}{same}.", duration(kernel))
 }
 
-fn unstamped(total: &Group) -> Option<String> {
-    (total.totals.unstamped != 0).then(|| {
-        format!(
-            "Both sums leave out {} that began when a task was preempted on its way to sleep, {} in total.",
-            units::count(total.totals.unstamped, "wait"),
-            duration(total.totals.unstamped_ns)
-        )
-    })
-}
-
 /// The width of a sparkline, in cells. A sparkline with its name and its maximum fits in 80 columns.
 const COLUMNS: usize = 40;
 const NAME: usize = 16;
-/// Bars from just above 0 to the maximum; 0 is blank.
-const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// Prints sparklines and marks the worst moment. Prints nothing for a single slice, because the totals show it.
 pub fn sparklines(out: &mut String, timeline: &Timeline, whole: &Interval, cpus: Option<u32>) -> Result {
@@ -281,19 +274,12 @@ fn highest(values: &[f64]) -> f64 {
 }
 
 fn line(out: &mut String, name: &str, values: &[f64], top: f64, of: &str) -> Result {
-    let bars: String = values.iter().map(|value| level(*value, top)).collect();
+    let is_drawn = |value: f64| value > 0.0 && top > 0.0;
+    let bars: String =
+        values.iter().map(|value| if is_drawn(*value) { text::eighths(*value, top) } else { ' ' }).collect();
     let most = highest(values);
     let most = if most > 0.0 && most < 0.01 { "0.01".into() } else { format!("{most:.2}") };
     writeln!(out, "  {name:<NAME$}{bars:<COLUMNS$} up to {most}{of}")
-}
-
-/// Returns the bar of a value. A value above 0 is never blank.
-fn level(value: f64, top: f64) -> char {
-    if value <= 0.0 || top <= 0.0 {
-        return ' ';
-    }
-    let level = (value / top * LEVELS.len() as f64).ceil() as usize;
-    LEVELS[level.clamp(1, LEVELS.len()) - 1]
 }
 
 /// Returns when, where and why tasks waited most; `None` without waits, or with a single slice.

@@ -89,13 +89,14 @@ pub fn culprits(out: &mut String, pairs: &[Pair]) -> Result {
 pub fn quotas(out: &mut String, whole: &Interval, rows: &[Row]) -> Result {
     let rows: BTreeMap<&str, &Row> =
         rows.iter().filter_map(|row| Some((row.path.as_deref()?, row))).collect();
-    for limits in &whole.limits {
-        let Some(path) = whole.cgroup_path(limits.id) else { continue };
-        if limits.quota_cores().is_some() && limits.nr_periods != Some(0) {
-            quota(out, whole, path, limits, rows.get(&**path).copied())?;
-        }
-    }
-    Ok(())
+    used_quotas(whole).try_for_each(|(limits, path)| quota(out, whole, path, limits, rows.get(path).copied()))
+}
+
+/// Returns the quotas of cgroups that ran, and the paths of these cgroups.
+pub fn used_quotas(whole: &Interval) -> impl Iterator<Item = (&CgroupReading, &str)> {
+    let limits = whole.limits.iter();
+    let used = limits.filter(|limits| limits.quota_cores().is_some() && limits.nr_periods != Some(0));
+    used.filter_map(|limits| Some((limits, &**whole.cgroup_path(limits.id)?)))
 }
 
 /// Returns the limits in words: `0.40 CPUs (40.0ms of every 100ms, burst none), weight 100`.
@@ -190,7 +191,7 @@ pub struct Row {
 }
 
 impl Row {
-    fn of_group(name: String, group: Group) -> Self {
+    pub fn of_group(name: String, group: Group) -> Self {
         Self { name, wait: group.wait, totals: group.totals, ..Self::default() }
     }
 }

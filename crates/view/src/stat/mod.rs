@@ -3,14 +3,15 @@
 pub mod rows;
 
 use cgscope_model::{
-    CgroupReading, Counter, Mode, TaskReading, Tree,
+    CgroupReading, Counter, Mode, TaskReading,
     counters::{CounterColumn, Counts},
-    tree::Node,
     units::{self, duration, number, per_second},
 };
 
 use crate::{
+    columns::columns,
     data::Data,
+    subject::Subject,
     text::{self, NO_HISTOGRAM},
     width::{left, width},
 };
@@ -94,8 +95,7 @@ pub fn end(data: &Data, classes: Vec<String>) -> String {
         lines.extend([format!("finding: {}", finding.headline()), format!("  {}", finding.says)]);
     }
     lines.extend(text::pending_line(interval));
-    lines.push(text::cost_line(&interval.cost, interval.duration_ns, interval.mode));
-    lines.push(text::loss_line(&interval.losses));
+    lines.extend(text::closing_lines(interval));
     lines.iter().fold("\n".to_owned(), |text, line| text + &format!("# {line}\n"))
 }
 
@@ -137,38 +137,17 @@ fn line(time: &str, columns: &[Column], widths: &[usize], cells: &[String]) -> S
     out + "\n"
 }
 
-macro_rules! columns {
-    ($($variant:ident = $title:literal, $width:literal, $meaning:literal;)*) => {
-        /// A column.
-        #[derive(Clone, Copy, Debug)]
-        pub enum Column {
-            $(#[doc = $meaning] $variant,)*
-            /// A counter, and its column from the table of counters.
-            Of(Counter, &'static CounterColumn),
-        }
-
-        impl Column {
-            const BESIDE_COUNTERS: &[Self] = &[$(Self::$variant,)*];
-
-            /// Returns the heading, one word.
-            pub const fn title(self) -> &'static str {
-                match self { $(Self::$variant => $title,)* Self::Of(_, column) => column.title }
-            }
-
-            /// Returns the width in cells, including the blank before the column. 0 means left-aligned text of any length.
-            pub const fn width(self) -> usize {
-                match self { $(Self::$variant => $width,)* Self::Of(_, column) => column.width }
-            }
-
-            /// Returns a sentence that explains the column.
-            pub const fn meaning(self) -> &'static str {
-                match self { $(Self::$variant => $meaning,)* Self::Of(_, column) => column.meaning }
-            }
-        }
-    };
-}
-
 columns! {
+    #[derive(Clone, Copy, Debug)]
+    pub enum Column (title, width, meaning) {
+        /// Returns the heading, one word.
+        title: &'static str,
+        /// Returns the width in cells, including the blank before the column. 0 means left-aligned text of any length.
+        width: usize,
+        /// Returns a sentence that explains the column.
+        meaning: &'static str,
+    }
+    Of(counter: Counter, column: &'static CounterColumn) = (column.title, column.width, column.meaning);
     Uid = "UID", 6, "the real user id of the task, read at most every 10 s; `-` if the task exited before it was read";
     Pid = "PID", 9, "process id";
     Tgid = "TGID", 9, "process id";
@@ -229,25 +208,32 @@ impl Column {
     }
 
     fn known(self, row: &Row<'_>, asked: &Asked) -> Option<String> {
-        let (figures, length) = (&row.figures, row.interval.duration_ns);
+        let interval = &*row.data.interval;
+        let (figures, length) = (&row.figures, interval.duration_ns);
         let share = |ns: Option<u64>| percent(ns?, length).map(hundredths);
         let a_second = |count| per_second(count, length).map(|rate| format!("{rate:.2}"));
         let split = || figures.wait.percent(length);
+        let node = if let Some(Subject::Cgroup(node)) = row.subject { Some(node) } else { None };
+        let limits = row.subject.and_then(|subject| subject.limits(interval));
+        let of_quota = || limits.filter(|limits| limits.quota_us.is_some());
         match self {
-            Uid => (asked.uid)(row.task?).map(|uid| uid.to_string()),
-            Pid | Tgid => row.tgid.map(|id| id.to_string()),
-            Tid => row.tid.map(|id| id.to_string()),
-            User => share(figures.user_ns),
-            System => share(figures.system_ns),
-            Guest => share(figures.guest_ns),
-            OnCpu => share(Some(figures.on_cpu_ns)),
+            Uid => (asked.uid)(row.task()?).map(|uid| uid.to_string()),
+            Pid | Tgid => row.task().filter(|_| !row.is_below).map(|task| task.tgid.to_string()),
+            Tid => match row.subject? {
+                Subject::Task(task) => Some(task.reading.tid.to_string()),
+                _ => None,
+            },
+            User => share(figures.user_ns()),
+            System => share(figures.counter(Counter::System)),
+            Guest => share(figures.counter(Counter::Guest)),
+            OnCpu => share(Some(figures.on_cpu_ns())),
             Wait => split().map(|[all, ..]| hundredths(all)),
             Throttled => split().map(|[_, throttled, ..]| hundredths(throttled)),
             Queue => split().map(|[_, _, queue, _]| hundredths(queue)),
             Wake => figures.wait.wake_ns.and(split()).map(|[.., wake]| hundredths(wake)),
-            Cpu => row.task.filter(|_| !row.is_average).map(|task| task.cpu.to_string()),
+            Cpu => row.task().filter(|_| !row.is_average).map(|task| task.cpu.to_string()),
             Column::Node => {
-                let node = row.task?.node.or(row.interval.one_node).filter(|_| !row.is_average);
+                let node = row.task()?.node.or(interval.one_node).filter(|_| !row.is_average);
                 node.map(|node| node.to_string())
             }
             Of(counter, _) => match counter.info().counts {
@@ -255,39 +241,22 @@ impl Column {
                 Counts::Ns => share(figures.counter(counter)),
             },
             P99 => figures.p99_ns.map(duration),
-            Threads => row.threads.map(|threads| threads.to_string()),
-            Command => Some(row.name.clone()),
+            Threads => Some(row.subject?.threads().to_string()),
+            Command => Some(row.name()),
             // The last column can have blanks.
-            Cgroup if asked.rows == Rows::Cgroups => Some(row.name.clone()),
-            Cgroup => row.cgroup().map(one_word),
-            Quota | Periods | ThrottledTime | LimitedBy => {
-                let (tree, node) = row.node?;
-                self.of_limits(row, tree, node)
-            }
-        }
-    }
-
-    fn of_limits(self, row: &Row<'_>, tree: &Tree, node: &Node) -> Option<String> {
-        let limits = node.limits.map(|at| &row.interval.limits[at]);
-        match self {
-            Quota => match limits.and_then(CgroupReading::quota_cores) {
-                Some(cores) => Some(number(cores)),
-                None => node.effective.map(|limit| format!("({})", number(limit.cores))),
-            },
-            Periods => {
-                let limits = limits.filter(|limits| limits.quota_us.is_some())?;
-                percent(limits.nr_throttled?, limits.nr_periods?).map(hundredths)
-            }
-            ThrottledTime => limits.filter(|limits| limits.quota_us.is_some())?.throttled_ns.map(duration),
+            Cgroup if asked.rows == Rows::Cgroups => Some(row.name()),
+            Cgroup => row.subject?.cgroup(interval).map(|path| one_word(path)),
+            Quota => Some(match limits.and_then(CgroupReading::quota_cores) {
+                Some(cores) => number(cores),
+                None => format!("({})", number(node?.effective?.cores)),
+            }),
+            Periods => percent(of_quota()?.nr_throttled?, of_quota()?.nr_periods?).map(hundredths),
+            ThrottledTime => of_quota()?.throttled_ns.map(duration),
             LimitedBy => {
-                let limit: &std::sync::Arc<str> = &tree.nodes()[node.limited_by?].path;
-                Some(if *limit == node.path {
-                    "itself".into()
-                } else {
-                    one_word(&row.interval.names.of(limit))
-                })
+                let limit = &row.data.tree.nodes()[node?.limited_by?].path;
+                let is_own = *limit == node?.path;
+                Some(if is_own { "itself".into() } else { one_word(&interval.names.of(limit)) })
             }
-            _ => None,
         }
     }
 }

@@ -3,20 +3,17 @@
 use std::cmp::Reverse;
 
 use cgscope_model::{
-    Cause, Counter, CpuTimes, ExitedThreads, Group, Interval, Mode, Observed, TaskInterval, TaskReading,
-    Tree, Wait,
+    Cause, Counter, CpuTimes, ExitedThreads, Interval, Mode, Names, TaskInterval, TaskReading, Wait,
     class::{Class, Classes, Classified},
     counters::COUNTERS,
     sum,
-    table::exited::ENDED,
-    table::interval::Process,
-    tree::Node,
+    table::{exited::ENDED, interval::Process},
 };
 
 use crate::{
-    causes::UNNAMED,
     data::Data,
     stat::{Asked, Rows},
+    subject::Subject,
 };
 
 /// A row of a table.
@@ -25,123 +22,78 @@ pub struct Row<'a> {
     /// The figures of the row.
     pub figures: Figures,
     /// The interval of the figures.
-    pub interval: &'a Interval,
+    pub data: &'a Data,
+    /// The subject; `None` for all exited tasks.
+    pub subject: Option<Subject<'a>>,
+    /// Whether the row is a thread below the row of its process.
+    pub is_below: bool,
     /// Whether the row covers all intervals. The last CPU and node are then meaningless.
     pub is_average: bool,
-    /// The task that provides names, ids and CPU: a thread, or the thread that a process is named after.
-    pub task: Option<&'a TaskReading>,
-    /// The process, if the row is about one.
-    pub process: Option<&'a Process>,
-    /// Process id, if it is printed.
-    pub tgid: Option<u32>,
-    /// Thread id, if it is printed.
-    pub tid: Option<u32>,
-    /// The cgroup, if the row is about one.
-    pub node: Option<(&'a Tree, &'a Node)>,
-    /// Number of threads in a cgroup.
-    pub threads: Option<u64>,
-    /// Name of a task, or path of a cgroup.
-    pub name: String,
 }
 
-impl Row<'_> {
-    /// Returns the path of the task's cgroup.
-    pub fn cgroup(&self) -> Option<&str> {
-        self.interval.cgroup_path(self.task?.cgroup_id).map(|path| &**path)
+impl<'a> Row<'a> {
+    fn new(data: &'a Data, subject: Subject<'a>) -> Self {
+        let figures = Figures::new(&subject, &data.interval);
+        Self { figures, data, subject: Some(subject), is_below: false, is_average: false }
     }
 
-    fn new(data: &Data, figures: Figures) -> Row<'_> {
-        Row {
-            figures,
-            interval: &data.interval,
-            is_average: false,
-            task: None,
-            process: None,
-            tgid: None,
-            tid: None,
-            node: None,
-            threads: None,
-            name: String::new(),
+    /// Returns the task that provides names, ids and CPU: a thread, or the thread that a process is named after.
+    pub fn task(&self) -> Option<&'a TaskReading> {
+        Some(&self.subject?.task()?.reading)
+    }
+
+    /// Returns the name of a task, or the path of a cgroup.
+    pub fn name(&self) -> String {
+        let mark = if self.is_below { "|__" } else { "" };
+        match (self.task(), self.subject) {
+            (Some(task), _) => format!("{mark}{}", task.comm),
+            (None, Some(subject)) => subject.title(&self.data.interval.names),
+            (None, None) => ENDED.into(),
         }
     }
 }
 
 /// Returns the rows to print, sorted by id or by path.
 pub fn all<'a>(data: &'a Data, asked: &Asked) -> Vec<Row<'a>> {
-    let mut rows = match asked.rows {
-        Rows::Cgroups => cgroups(data),
-        Rows::Processes => data.processes().iter().map(|process| of_process(data, process)).collect(),
-        Rows::Threads => threads(data),
-        Rows::ThreadsOfProcesses => threads_of_processes(data),
+    let processes =
+        || data.processes().iter().filter_map(|process| Some((process, data.of_process(process)?)));
+    let subjects: Vec<Subject<'_>> = match asked.rows {
+        Rows::Cgroups => {
+            let unknown = data.tree.unknown.as_ref().map(Subject::Unknown);
+            data.tree.nodes().iter().map(Subject::Cgroup).chain(unknown).collect()
+        }
+        Rows::Processes => processes().map(|(_, subject)| subject).collect(),
+        Rows::Threads => threads(data, data.interval.places()),
+        Rows::ThreadsOfProcesses => {
+            let threads = |process: &Process| threads(data, process.threads.iter().copied());
+            processes().flat_map(|(process, subject)| [subject].into_iter().chain(threads(process))).collect()
+        }
     };
-    rows.retain(|row| asked.all || row.figures.is_active());
-    if asked.rows != Rows::Cgroups {
-        rows.extend(ended(data, asked.rows));
-    }
-    rows
+    let is_below =
+        |subject: &Subject<'_>| asked.rows == Rows::ThreadsOfProcesses && matches!(subject, Subject::Task(_));
+    let rows =
+        subjects.into_iter().map(|subject| Row { is_below: is_below(&subject), ..Row::new(data, subject) });
+    let active = rows.filter(|row| asked.all || row.figures.is_active());
+    let ended = if asked.rows == Rows::Cgroups { None } else { ended(data, asked.rows) };
+    active.chain(ended).collect()
 }
 
-fn of_process<'a>(data: &'a Data, process: &'a Process) -> Row<'a> {
-    let task = data.interval.reading(process.named_by);
-    let row = Row::new(data, Figures::of_process(&process.group, data.interval.mode));
-    let (tgid, process) = (Some(process.pid), Some(process));
-    Row { task: Some(task), process, tgid, name: task.comm.to_string(), ..row }
-}
-
-fn of_thread<'a>(data: &'a Data, task: &'a TaskInterval) -> Row<'a> {
-    let reading = &task.reading;
-    let row = Row::new(data, Figures::of_task(task, data.interval.mode));
-    let (tgid, tid) = (Some(reading.tgid), Some(reading.tid));
-    Row { task: Some(reading), tgid, tid, name: reading.comm.to_string(), ..row }
-}
-
-fn threads(data: &Data) -> Vec<Row<'_>> {
-    let tasks = data.interval.places().filter_map(|place| data.task_at(place));
-    let mut rows: Vec<Row<'_>> = tasks.map(|task| of_thread(data, task)).collect();
-    rows.sort_by_key(|row| row.tid);
-    rows
-}
-
-/// Returns each process, followed by its threads, as in pidstat.
-fn threads_of_processes(data: &Data) -> Vec<Row<'_>> {
-    let mut rows = Vec::new();
-    for process in data.processes() {
-        rows.push(of_process(data, process));
-        let mut threads: Vec<&TaskInterval> =
-            process.threads.iter().filter_map(|place| data.task_at(*place)).collect();
-        threads.sort_by_key(|task| task.reading.tid);
-        rows.extend(threads.into_iter().map(|task| {
-            let thread = of_thread(data, task);
-            Row { tgid: None, name: format!("|__{}", thread.name), ..thread }
-        }));
-    }
-    rows
-}
-
-fn cgroups(data: &Data) -> Vec<Row<'_>> {
-    let mode = data.interval.mode;
-    let of_group = |group: &Group| {
-        let row = Row::new(data, Figures::of_group(group, mode));
-        Row { threads: Some(group.threads), ..row }
-    };
-    let unknown = data.tree.unknown.iter().map(|group| Row { name: UNNAMED.into(), ..of_group(group) });
-    let known = data.tree.nodes().iter().map(|node| {
-        let row = of_group(&node.group);
-        Row { node: Some((&data.tree, node)), name: data.interval.names.of(&node.path).into(), ..row }
-    });
-    known.chain(unknown).collect()
+fn threads(data: &Data, places: impl Iterator<Item = usize>) -> Vec<Subject<'_>> {
+    let mut tasks: Vec<&TaskInterval> = places.filter_map(|place| data.task_at(place)).collect();
+    tasks.sort_by_key(|task| task.reading.tid);
+    tasks.into_iter().map(Subject::Task).collect()
 }
 
 /// Returns one row for all exited tasks, so that nothing is missing. It leaves out figures that the rows of processes have.
 fn ended(data: &Data, rows: Rows) -> Option<Row<'_>> {
-    let interval = &*data.interval;
-    let mut figures = Figures::of_group(&interval.ended(), interval.mode);
+    let mut figures = Figures::new(&Subject::All(&data.interval.ended()), &data.interval);
     if rows != Rows::Threads
         && let Some(accounts) = &data.total.accounts
     {
         figures.subtract(accounts.exited_threads);
     }
-    figures.is_active().then(|| Row { name: ENDED.into(), ..Row::new(data, figures) })
+    let is_active = figures.is_active();
+    is_active.then_some(Row { figures, data, subject: None, is_below: false, is_average: false })
 }
 
 /// Maximum number of targets with a line. Targets that ran and waited most come first.
@@ -152,41 +104,44 @@ const LOOKED_AT: usize = 200;
 /// Returns a line for each target that did more than wait for work. Targets that ran and waited most come first.
 pub fn lines(data: &Data, asked: &Asked<'_>, classes: &Classes<'_>) -> Vec<String> {
     let all = all(data, asked);
-    let mut targets: Vec<&Row<'_>> =
-        all.iter().filter(|row| row.tgid.or(row.tid).is_some() || row.node.is_some()).collect();
-    targets.sort_by_key(|row| Reverse(row.figures.busy_ns()));
+    let mut targets: Vec<(&Row<'_>, Subject<'_>)> =
+        all.iter().filter_map(|row| Some((row, row.subject?))).collect();
+    targets.retain(|(_, subject)| !matches!(subject, Subject::Unknown(_)));
+    targets.sort_by_key(|(row, _)| Reverse(row.figures.busy_ns()));
     let is_one = targets.len() == 1;
     let reported = targets
         .into_iter()
         .take(LOOKED_AT)
-        .filter_map(|row| Some((row, verdict(row, data, asked.rows, classes)?)))
+        .filter_map(|(_, subject)| Some((subject, verdict(subject, data, classes)?)))
         .filter(|(_, verdict)| is_one || verdict.classes != [Class::Idle]);
-    reported.take(NAMED).map(|(row, verdict)| format!("{}: {}", name(row), verdict.says)).collect()
+    let names = &data.interval.names;
+    reported
+        .take(NAMED)
+        .map(|(subject, verdict)| format!("{}: {}", name(subject, names), verdict.says))
+        .collect()
 }
 
-fn verdict(row: &Row<'_>, data: &Data, rows: Rows, classes: &Classes<'_>) -> Option<Classified> {
-    match rows {
-        Rows::Cgroups => {
-            let (_, node) = row.node?;
-            let nodes = data.tree.nodes();
-            Some(classes.cgroup(nodes.iter().position(|other| std::ptr::eq(other, node))?))
+fn verdict(subject: Subject<'_>, data: &Data, classes: &Classes<'_>) -> Option<Classified> {
+    Some(match subject {
+        Subject::Cgroup(node) => {
+            let mut nodes = data.tree.nodes().iter();
+            classes.cgroup(nodes.position(|other| std::ptr::eq(other, node))?)
         }
         // Do not look up by pid or tid: within an average, several processes or threads can have had the same id.
-        Rows::Processes | Rows::Threads | Rows::ThreadsOfProcesses => match row.process {
-            Some(process) => {
-                let threads = process.threads.iter().filter_map(|place| data.task_at(*place));
-                Some(classes.threads(&threads.collect::<Vec<_>>()))
-            }
-            None => Some(classes.thread(data.task(row.task?.serial)?)),
-        },
-    }
+        Subject::Process(process, _) => {
+            let threads = process.threads.iter().filter_map(|place| data.task_at(*place));
+            classes.threads(&threads.collect::<Vec<_>>())
+        }
+        Subject::Task(task) => classes.thread(task),
+        Subject::All(_) | Subject::Unknown(_) => return None,
+    })
 }
 
-fn name(row: &Row<'_>) -> String {
-    match (row.tid, row.tgid) {
-        (Some(tid), _) => format!("thread {tid} {}", row.name.trim_start_matches("|__")),
-        (None, Some(tgid)) => format!("process {tgid} {}", row.name),
-        (None, None) => row.name.clone(),
+fn name(subject: Subject<'_>, names: &Names) -> String {
+    match subject {
+        Subject::Task(task) => format!("thread {} {}", task.reading.tid, task.reading.comm),
+        Subject::Process(process, task) => format!("process {} {}", process.pid, task.reading.comm),
+        subject => subject.title(names),
     }
 }
 
@@ -196,14 +151,6 @@ pub type Hundredths = u64;
 /// The figures of a row in an interval. `None` marks a figure that was not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Figures {
-    /// Time in user space without time in guests, ns.
-    pub user_ns: Option<u64>,
-    /// Time in the kernel, ns.
-    pub system_ns: Option<u64>,
-    /// Time running a guest, ns.
-    pub guest_ns: Option<u64>,
-    /// Time on a CPU, as counted by the scheduler, ns.
-    pub on_cpu_ns: u64,
     /// Completed waits.
     pub wait: Split,
     counters: [Option<u64>; COUNTERS],
@@ -263,83 +210,62 @@ pub fn percent(ns: u64, duration_ns: u64) -> Option<Hundredths> {
 }
 
 impl Figures {
-    /// Returns the figures of a thread.
-    pub fn of_task(task: &TaskInterval, mode: Mode) -> Self {
-        let figures = Self::new(task.all_waits(), &Observed::task(task, mode));
-        Self { is_waiting: task.reading.pending.is_some(), ..figures }
-    }
-
-    /// Returns the figures of a process. They include exited threads without their waits, which are known only per cgroup.
-    pub fn of_process(group: &Group, mode: Mode) -> Self {
-        let mut figures = Self::of_group(group, mode);
-        let exited = group.accounts.map(|accounts| accounts.exited_threads).unwrap_or_default();
-        figures.change(exited, u64::saturating_add);
+    /// Returns the figures of a subject. Those of a process include exited threads without their waits, which are known only per
+    /// cgroup.
+    pub fn new(subject: &Subject<'_>, interval: &Interval) -> Self {
+        let (wait, observed) = (subject.wait(), subject.observed(interval));
+        let mut figures = Self {
+            wait: Split::new(wait, interval.mode),
+            counters: Counter::ALL.map(|counter| counter.of(&observed)),
+            p99_ns: wait.quantile_ns(0.99),
+            is_waiting: subject.pending_ns().is_some(),
+        };
+        if let (Subject::Process(..), Some(accounts)) = (subject, observed.accounts) {
+            figures.change(accounts.exited_threads, u64::saturating_add);
+        }
         figures
     }
 
-    /// Returns the figures of a cgroup, or of exited tasks.
-    pub fn of_group(group: &Group, mode: Mode) -> Self {
-        let figures = Self::new(&group.wait, &Observed::group(group, mode));
-        Self { is_waiting: group.pending != 0, ..figures }
-    }
-
-    fn new(wait: &Wait, observed: &Observed<'_>) -> Self {
-        let cpu = observed.accounts.map(|accounts| accounts.cpu);
-        let mut counters = [None; COUNTERS];
-        for (counter, _) in Counter::of_stat() {
-            counters[counter as usize] = counter.of(observed);
-        }
-        let without_guest = |cpu: CpuTimes| cpu.user_ns.saturating_sub(cpu.guest_ns);
-        Self {
-            user_ns: cpu.map(without_guest),
-            system_ns: cpu.map(|cpu| cpu.system_ns),
-            guest_ns: cpu.map(|cpu| cpu.guest_ns),
-            on_cpu_ns: Counter::OnCpu.of(observed).unwrap_or(0),
-            wait: Split::new(wait, observed.mode),
-            counters,
-            p99_ns: wait.quantile_ns(0.99),
-            is_waiting: false,
-        }
-    }
-
-    /// Returns the value of a counter that has a column.
+    /// Returns the value of a counter.
     pub fn counter(&self, counter: Counter) -> Option<u64> {
         self.counters[counter as usize]
     }
 
+    /// Returns the time in user space without time in guests, ns.
+    pub fn user_ns(&self) -> Option<u64> {
+        Some(self.counter(Counter::User)?.saturating_sub(self.counter(Counter::Guest)?))
+    }
+
+    /// Returns the time on a CPU, as counted by the scheduler, ns.
+    pub fn on_cpu_ns(&self) -> u64 {
+        self.counter(Counter::OnCpu).unwrap_or(0)
+    }
+
     /// Returns the time that the row ran or waited for a CPU, ns.
     pub fn busy_ns(&self) -> u64 {
-        self.on_cpu_ns.saturating_add(self.wait.total_ns)
+        self.on_cpu_ns().saturating_add(self.wait.total_ns)
     }
 
     /// Whether the row ran, waited or switched, or waits now.
     pub fn is_active(&self) -> bool {
-        let counters = self.counters.iter().flatten();
-        counters.chain([&self.on_cpu_ns, &self.wait.total_ns]).any(|figure| *figure != 0) || self.is_waiting
+        let mut counters = Counter::of_stat().filter_map(|(counter, _)| self.counter(counter));
+        self.busy_ns() != 0 || self.is_waiting || counters.any(|count| count != 0)
     }
 
     /// Subtracts the figures of exited threads that the rows of processes already have.
     fn subtract(&mut self, exited: ExitedThreads) {
         self.change(exited, u64::saturating_sub);
-        if let (Some(user), Some(system)) = (&mut self.user_ns, &mut self.system_ns) {
-            let guest_ns = self.guest_ns.unwrap_or(0);
-            let cpu = CpuTimes { user_ns: user.saturating_add(guest_ns), system_ns: *system, guest_ns }
-                .scaled_to(self.on_cpu_ns);
-            (*user, *system) = (cpu.user_ns - cpu.guest_ns, cpu.system_ns);
-            self.guest_ns = Some(cpu.guest_ns);
+        let [user_ns, system_ns, guest_ns] =
+            [Counter::User, Counter::System, Counter::Guest].map(|counter| self.counter(counter));
+        if let (Some(user_ns), Some(system_ns), Some(guest_ns)) = (user_ns, system_ns, guest_ns) {
+            let cpu = CpuTimes { user_ns, system_ns, guest_ns }.scaled_to(self.on_cpu_ns());
+            self.counters[Counter::User as usize] = Some(cpu.user_ns);
+            self.counters[Counter::System as usize] = Some(cpu.system_ns);
+            self.counters[Counter::Guest as usize] = Some(cpu.guest_ns);
         }
     }
 
     fn change(&mut self, exited: ExitedThreads, change: impl Fn(u64, u64) -> u64) {
-        let user_ns = exited.user_ns.saturating_sub(exited.guest_ns);
-        for (known, ns) in [
-            (&mut self.user_ns, user_ns),
-            (&mut self.system_ns, exited.system_ns),
-            (&mut self.guest_ns, exited.guest_ns),
-        ] {
-            *known = known.map(|known| change(known, ns));
-        }
-        self.on_cpu_ns = change(self.on_cpu_ns, exited.on_cpu_ns);
         for (counter, known) in Counter::ALL.into_iter().zip(&mut self.counters) {
             if let (Some(known), Some(of_exited)) = (known, counter.info().exited_threads) {
                 *known = change(*known, of_exited(&exited));

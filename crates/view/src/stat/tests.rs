@@ -120,10 +120,10 @@ fn exited_threads_count_once_with_their_process() {
     let (without, with) = (data(3), data_of(&before, &after));
     let figures = |data: &Data, rows: Rows, of: &dyn Fn(&Row<'_>) -> bool| {
         let row = rows::all(data, &asked(rows)).into_iter().find(|row| of(row)).unwrap();
-        (row.figures.on_cpu_ns, row.figures.counter(cgscope_model::Counter::Voluntary).unwrap())
+        (row.figures.on_cpu_ns(), row.figures.counter(cgscope_model::Counter::Voluntary).unwrap())
     };
-    let process = |row: &Row<'_>| row.tgid == Some(pid);
-    let ended = |row: &Row<'_>| row.task.is_none();
+    let process = |row: &Row<'_>| row.task().is_some_and(|task| task.tgid == pid);
+    let ended = |row: &Row<'_>| row.subject.is_none();
     let (ran, switches) = figures(&without, Rows::Processes, &process);
     assert_eq!(figures(&with, Rows::Processes, &process), (ran + 300_000, switches + 7));
     let (ran, _) = figures(&without, Rows::Processes, &ended);

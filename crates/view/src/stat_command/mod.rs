@@ -59,8 +59,7 @@ fn write(out: &mut String, run: &CommandRun) -> Result {
     for remark in &run.remarks {
         sentence(out, remark)?;
     }
-    writeln!(out, "{}", text::cost_line(&run.interval.cost, run.interval.duration_ns, run.interval.mode))?;
-    writeln!(out, "{}", text::loss_line(&run.interval.losses))
+    writeln!(out, "{}", text::closing_lines(&run.interval).join("\n"))
 }
 
 fn sentence(out: &mut String, words: &str) -> Result {
@@ -174,11 +173,8 @@ fn outlived(out: &mut String, run: &CommandRun) -> Result {
     if run.outlived.is_empty() {
         return Ok(());
     }
-    let (it, their) = if run.outlived.len() == 1 {
-        ("1 process".into(), "its")
-    } else {
-        (format!("{} processes", run.outlived.len()), "their")
-    };
+    let it = units::count(run.outlived.len() as u64, "process");
+    let their = if run.outlived.len() == 1 { "its" } else { "their" };
     writeln!(out)?;
     sentence(
         out,
@@ -223,30 +219,28 @@ fn own(run: &CommandRun, quota: &QuotaUse) -> Option<CpuUse> {
 }
 
 fn quota_table(out: &mut String, quota: &QuotaUse, own: Option<CpuUse>) -> Result {
-    writeln!(out, "  {:<16} {:>20} {:>20} {:>20}", "", "before", "after", "delta")?;
-    let row = |out: &mut String, name: &str, figure: &dyn Fn(&CgroupReading) -> Option<u64>| {
-        let said = |reading| figure(reading).map_or("-".into(), number);
-        let [before, after, delta] = [&quota.before, &quota.after, &quota.delta].map(said);
-        writeln!(out, "  {name:<16} {before:>20} {after:>20} {delta:>20}")
-    };
-    let us = |ns: Option<u64>| ns.map(|ns| ns / 1_000);
-    match own {
-        Some(CpuUse { usage_ns, user_ns, system_ns }) => {
-            for (name, ns) in
-                [("usage_usec *", usage_ns), ("user_usec *", user_ns), ("system_usec *", system_ns)]
-            {
-                writeln!(out, "  {name:<16} {:>20} {:>20} {:>20}", "-", "-", number(ns / 1_000))?;
-            }
-        }
-        None => {
-            row(out, "usage_usec", &|reading| us(reading.usage_ns))?;
-            row(out, "user_usec", &|reading| us(reading.user_ns))?;
-            row(out, "system_usec", &|reading| us(reading.system_ns))?;
-        }
+    type Figure = fn(&CgroupReading) -> Option<u64>;
+    fn us(ns: Option<u64>) -> Option<u64> {
+        ns.map(|ns| ns / 1_000)
     }
-    row(out, "nr_periods", &|reading| reading.nr_periods)?;
-    row(out, "nr_throttled", &|reading| reading.nr_throttled)?;
-    row(out, "throttled_usec", &|reading| us(reading.throttled_ns))
+    writeln!(out, "  {:<16} {:>20} {:>20} {:>20}", "", "before", "after", "delta")?;
+    let rows: [(&str, Figure, Option<u64>); 6] = [
+        ("usage_usec", |reading| us(reading.usage_ns), own.map(|own| own.usage_ns)),
+        ("user_usec", |reading| us(reading.user_ns), own.map(|own| own.user_ns)),
+        ("system_usec", |reading| us(reading.system_ns), own.map(|own| own.system_ns)),
+        ("nr_periods", |reading| reading.nr_periods, None),
+        ("nr_throttled", |reading| reading.nr_throttled, None),
+        ("throttled_usec", |reading| us(reading.throttled_ns), None),
+    ];
+    rows.into_iter().try_for_each(|(name, figure, own)| {
+        let [before, after, delta] = match own {
+            Some(_) => [None, None, us(own)],
+            None => [&quota.before, &quota.after, &quota.delta].map(figure),
+        }
+        .map(|figure| figure.map_or("-".into(), number));
+        let name = format!("{name}{}", if own.is_some() { " *" } else { "" });
+        writeln!(out, "  {name:<16} {before:>20} {after:>20} {delta:>20}")
+    })
 }
 
 /// Returns the derived figures, and the processes that contribute to them.

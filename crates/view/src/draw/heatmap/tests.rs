@@ -59,8 +59,8 @@ fn only_lengths_that_occur_have_rows_and_joined_rows_lose_no_wait() {
     assert_eq!(shape(1), (1, 7, "4.00us".into()));
     assert_eq!(map(&past, Unit::Milli, 9).label(0), "0");
     let map = map(&past, Unit::Micro, 9);
-    assert_eq!(map.cells[2][6].cause(), Some(Cause::Throttled));
-    assert_eq!((map.cells[1][0].cause(), map.most), (None, 2));
+    assert_eq!(cause(&map.cells[2][6]), Some(Cause::Throttled));
+    assert_eq!((cause(&map.cells[1][0]), map.most), (None, 2));
 }
 
 #[test]

@@ -3,11 +3,13 @@
 //! The markup contains the text; the script draws charts and tables from data in the page. Any user of the host can choose the
 //! names of tasks and cgroups. So names are escaped in the markup, cannot end the data element, and are displayed only as text.
 
+#![allow(non_camel_case_types, reason = "`object` names the type of each member after the member")]
+
 use std::{cmp::Reverse, collections::BTreeMap};
 
 use cgscope_ledger::{BUCKETS, bucket_of, cause::row_of, high_ns, low_ns};
 use cgscope_model::{
-    CAUSES, Cause, CgroupReading, Finding, Group, Interval, Mode, Timeline, Totals, Wait,
+    CAUSES, Cause, CgroupReading, Finding, Interval, Mode, Timeline, Wait,
     causes::{Shown, TABLE},
     hist::Octave,
     timeline::{QuotaPart, Slice},
@@ -19,7 +21,7 @@ use crate::{
     causes::ORDER,
     report::{
         self, About, Whole,
-        tables::{Pair, Row, limit_words},
+        tables::{self, Row, limit_words},
     },
     text::capital,
 };
@@ -67,7 +69,7 @@ pub fn page(about: &About, whole: &Whole) -> String {
         ("notes", notes(interval)),
         ("style", style()),
         ("script", SCRIPT.to_owned()),
-        ("data", as_script(&Data::new(about, whole, &total))),
+        ("data", as_script(&data(about, whole, &Row::of_group(String::new(), total)))),
     ];
     BEGINNING.to_owned() + &filled(TEMPLATE, &parts)
 }
@@ -132,11 +134,8 @@ fn enough(about: &About, lines: &[String]) -> String {
 }
 
 fn notes(whole: &Interval) -> String {
-    let lines = [
-        crate::text::cost_line(&whole.cost, whole.duration_ns, whole.mode),
-        crate::text::loss_line(&whole.losses),
-    ];
-    lines.iter().map(|line| format!("<p>{}.</p>\n", text(&capital(line)))).collect()
+    let lines = crate::text::closing_lines(whole);
+    lines.map(|line| format!("<p>{}.</p>\n", text(&capital(&line)))).concat()
 }
 
 /// Escapes text for markup, including double-quoted attributes.
@@ -167,127 +166,76 @@ fn as_script(value: &impl Serialize) -> String {
 /// Maximum number of rows per table. Tasks beyond this number hardly wait.
 const ROWS: usize = 500;
 
-#[derive(Serialize)]
-struct Data<'a> {
-    start_unix_ms: u64,
-    duration_ns: u64,
-    /// False in coarse mode. The lengths of waits are then unknown, and so are all causes except throttling.
-    exact: bool,
-    cpus: Option<u32>,
-    /// The causes, in the order that every array by cause uses.
-    causes: Vec<CauseWords>,
-    total: RowData<'a>,
-    over: Over,
-    quotas: Vec<Quota>,
-    hist: Vec<HistRow>,
-    cgroups: RowsData<RowData<'a>>,
-    processes: RowsData<RowData<'a>>,
-    threads: RowsData<RowData<'a>>,
-    pairs: RowsData<&'a Pair>,
+/// An object with these members, in this order.
+macro_rules! object {
+    ($($name:ident: $value:expr,)+) => {{
+        #[derive(Serialize)]
+        struct Object<$($name),+> { $($name: $name),+ }
+        Object { $($name: $value),+ }
+    }};
 }
 
-#[derive(Serialize)]
-struct CauseWords {
-    name: &'static str,
-    letter: char,
-    words: &'static str,
+fn data<'a>(about: &About, whole: &'a Whole, total: &'a Row) -> impl Serialize + use<'a> {
+    let interval = &whole.interval;
+    let exact = interval.mode == Mode::Bpf;
+    let rows = |rows: &'a [Row]| limited(rows, |row| row.wait.total_ns, move |one| row(one, exact));
+    object! {
+        start_unix_ms: interval.start_unix_ns / 1_000_000,
+        duration_ns: interval.duration_ns,
+        // False in coarse mode. The lengths of waits are then unknown, and so are all causes except throttling.
+        exact: exact,
+        cpus: about.host.cpus,
+        // The causes, in the order that every array by cause uses.
+        causes: TABLE.map(|shown| {
+            object! { name: shown.cause.name(), letter: shown.letter, words: shown.words, }
+        }),
+        total: row(total, exact),
+        over: over(&whole.timeline, interval),
+        quotas: quotas(whole),
+        hist: hist(&total.wait),
+        cgroups: rows(&whole.cgroups),
+        processes: rows(&whole.processes),
+        threads: rows(&whole.threads),
+        pairs: limited(&whole.pairs, |pair| pair.ns, |pair| pair),
+    }
 }
 
-#[derive(Serialize)]
-struct RowsData<T> {
-    rows: Vec<T>,
-    left_out: usize,
-    /// The waiting of the omitted rows, ns.
-    left_out_ns: u64,
-}
-
-#[derive(Serialize)]
-struct RowData<'a> {
-    name: &'a str,
-    /// The path of a cgroup, if the path differs from the name.
-    path: Option<&'a str>,
-    id: Option<u32>,
-    process: Option<u32>,
-    cgroup: Option<&'a str>,
-    count: u64,
-    total_ns: u64,
-    p50_ns: Option<u64>,
-    p99_ns: Option<u64>,
-    max_ns: Option<u64>,
-    by_cause_ns: [u64; CAUSES],
-    on_cpu_ns: u64,
-    voluntary: u64,
-    involuntary: u64,
+/// Returns the first rows, and the waiting of the omitted rows.
+fn limited<'a, T, J: Serialize>(
+    rows: &'a [T],
+    waited_ns: impl Fn(&T) -> u64,
+    row: impl Fn(&'a T) -> J,
+) -> impl Serialize {
+    let (first, others) = rows.split_at(rows.len().min(ROWS));
+    object! {
+        rows: first.iter().map(row).collect::<Vec<_>>(),
+        left_out: others.len(),
+        left_out_ns: others.iter().map(waited_ns).sum::<u64>(),
+    }
 }
 
 fn ordered<T: Copy>(parts: &[T; CAUSES]) -> [T; CAUSES] {
     ORDER.map(|cause: Cause| parts[cause as usize])
 }
 
-impl<'a> Data<'a> {
-    fn new(about: &About, whole: &'a Whole, total: &Group) -> Self {
-        let interval = &whole.interval;
-        let exact = interval.mode == Mode::Bpf;
-        let row = |row: &'a Row| RowData::new(row, exact);
-        Self {
-            start_unix_ms: interval.start_unix_ns / 1_000_000,
-            duration_ns: interval.duration_ns,
-            exact,
-            cpus: about.host.cpus,
-            causes: TABLE
-                .map(|Shown { cause, letter, words, .. }| CauseWords { name: cause.name(), letter, words })
-                .into(),
-            total: RowData::of("", &total.wait, &total.totals, exact),
-            over: Over::new(&whole.timeline, interval),
-            quotas: quotas(whole),
-            hist: hist(&total.wait),
-            cgroups: RowsData::new(&whole.cgroups, |row| row.wait.total_ns, row),
-            processes: RowsData::new(&whole.processes, |row| row.wait.total_ns, row),
-            threads: RowsData::new(&whole.threads, |row| row.wait.total_ns, row),
-            pairs: RowsData::new(&whole.pairs, |pair| pair.ns, |pair| pair),
-        }
-    }
-}
-
-impl<T> RowsData<T> {
-    fn new<'r, R>(rows: &'r [R], waited_ns: impl Fn(&R) -> u64, row: impl Fn(&'r R) -> T) -> Self {
-        let (first, others) = rows.split_at(rows.len().min(ROWS));
-        Self {
-            rows: first.iter().map(row).collect(),
-            left_out: others.len(),
-            left_out_ns: others.iter().map(waited_ns).sum(),
-        }
-    }
-}
-
-impl<'a> RowData<'a> {
-    fn of(name: &'a str, wait: &Wait, totals: &Totals, exact: bool) -> Self {
-        Self {
-            name,
-            path: None,
-            id: None,
-            process: None,
-            cgroup: None,
-            count: wait.count,
-            total_ns: wait.total_ns,
-            p50_ns: wait.quantile_ns(0.5),
-            p99_ns: wait.quantile_ns(0.99),
-            max_ns: (exact && wait.count != 0).then_some(wait.max_ns),
-            by_cause_ns: ordered(&wait.by_cause.0),
-            on_cpu_ns: totals.on_cpu_ns,
-            voluntary: totals.voluntary,
-            involuntary: totals.involuntary,
-        }
-    }
-
-    fn new(row: &'a Row, exact: bool) -> Self {
-        Self {
-            path: row.path.as_deref().filter(|path| *path != row.name),
-            id: row.id,
-            process: row.process,
-            cgroup: row.cgroup.as_deref(),
-            ..Self::of(&row.name, &row.wait, &row.totals, exact)
-        }
+fn row(row: &Row, exact: bool) -> impl Serialize {
+    let wait = &row.wait;
+    object! {
+        name: &row.name,
+        // The path of a cgroup, if the path differs from the name.
+        path: row.path.as_deref().filter(|path| *path != row.name),
+        id: row.id,
+        process: row.process,
+        cgroup: &row.cgroup,
+        count: wait.count,
+        total_ns: wait.total_ns,
+        p50_ns: wait.quantile_ns(0.5),
+        p99_ns: wait.quantile_ns(0.99),
+        max_ns: (exact && wait.count != 0).then_some(wait.max_ns),
+        by_cause_ns: ordered(&wait.by_cause.0),
+        on_cpu_ns: row.totals.on_cpu_ns,
+        voluntary: row.totals.voluntary,
+        involuntary: row.totals.involuntary,
     }
 }
 
@@ -299,129 +247,88 @@ fn us(ns: u64) -> u64 {
     (ns + 500) / 1_000
 }
 
-/// Time series of all tasks, with one entry per slice.
-#[derive(Serialize)]
-struct Over {
-    /// Start of each slice, from the start of the recording.
-    at_us: Vec<u64>,
-    length_us: Vec<u64>,
-    waits: Vec<u64>,
-    p50_ns: Vec<Option<u64>>,
-    p99_ns: Vec<Option<u64>>,
-    max_ns: Vec<u64>,
-    /// Waiting by cause. The sum over all slices is the total.
-    by_cause_ns: [Vec<u64>; CAUSES],
-    on_cpu_us: Vec<u64>,
-    busy_us: Vec<Option<u64>>,
-    pending: Vec<u64>,
-    pending_max_ns: Vec<u64>,
-    /// Lowest and highest wait of each heatmap row, from the lowest row with a wait to the highest.
-    heat_rows_ns: Vec<(u64, u64)>,
-    /// For each slice: `row, waits, row, waits, ...`. Rows without a wait are omitted.
-    heat: Vec<Vec<u64>>,
-}
-
-impl Over {
-    fn new(timeline: &Timeline, whole: &Interval) -> Self {
-        fn series<T>(timeline: &Timeline, of: impl Fn(&Slice) -> T) -> Vec<T> {
-            timeline.slices().iter().map(of).collect()
-        }
-        let rows: Vec<Vec<u64>> = series(timeline, |slice| {
-            slice.counts().chunks(BUCKETS_TO_ROW).map(|buckets| buckets.iter().sum()).collect()
-        });
-        let is_used = |row: usize| rows.iter().any(|counts| counts[row] != 0);
-        let mut used = (0..BUCKETS / BUCKETS_TO_ROW).filter(|row| is_used(*row));
-        let first = used.next();
-        let used = first.map_or(0..0, |first| first..used.next_back().unwrap_or(first) + 1);
-        let ends = |row| (low_ns(row * BUCKETS_TO_ROW), high_ns((row + 1) * BUCKETS_TO_ROW - 1));
-        let heat = |counts: &Vec<u64>| {
-            let counts = counts[used.clone()].iter().enumerate().filter(|(_, count)| **count != 0);
-            counts.flat_map(|(row, count)| [row as u64, *count]).collect()
-        };
-        let quantile =
-            |quantile| series(timeline, move |slice| slice.hist().quantile_ns(quantile, slice.max_ns));
-        Self {
-            at_us: series(timeline, |slice| us(slice.start_unix_ns.saturating_sub(whole.start_unix_ns))),
-            length_us: series(timeline, |slice| us(slice.duration_ns)),
-            waits: series(timeline, |slice| slice.waits),
-            p50_ns: quantile(0.5),
-            p99_ns: quantile(0.99),
-            max_ns: series(timeline, |slice| slice.max_ns),
-            by_cause_ns: ORDER.map(|cause| series(timeline, |slice| slice.all.by_cause.get(cause))),
-            on_cpu_us: series(timeline, |slice| us(slice.all.on_cpu_ns)),
-            busy_us: series(timeline, |slice| slice.busy_ns.map(us)),
-            pending: series(timeline, |slice| slice.pending),
-            pending_max_ns: series(timeline, |slice| slice.pending_max_ns),
-            heat_rows_ns: used.clone().map(ends).collect(),
-            heat: rows.iter().map(heat).collect(),
-        }
+/// Returns time series of all tasks, with one entry per slice.
+fn over(timeline: &Timeline, whole: &Interval) -> impl Serialize + use<> {
+    fn series<T>(timeline: &Timeline, of: impl Fn(&Slice) -> T) -> Vec<T> {
+        timeline.slices().iter().map(of).collect()
     }
-}
-
-/// A quota over time; `null` where the cgroup had no quota or its quota was not read.
-#[derive(Serialize)]
-struct Quota {
-    path: String,
-    words: String,
-    allowed_us: Vec<Option<u64>>,
-    used_us: Vec<Option<u64>>,
-    periods: Vec<Option<u64>>,
-    throttled: Vec<Option<u64>>,
-    throttled_us: Vec<Option<u64>>,
+    let rows: Vec<Vec<u64>> = series(timeline, |slice| {
+        slice.counts().chunks(BUCKETS_TO_ROW).map(|buckets| buckets.iter().sum()).collect()
+    });
+    let is_used = |row: usize| rows.iter().any(|counts| counts[row] != 0);
+    let mut used = (0..BUCKETS / BUCKETS_TO_ROW).filter(|row| is_used(*row));
+    let first = used.next();
+    let used = first.map_or(0..0, |first| first..used.next_back().unwrap_or(first) + 1);
+    let ends = |row| (low_ns(row * BUCKETS_TO_ROW), high_ns((row + 1) * BUCKETS_TO_ROW - 1));
+    let heat = |counts: &Vec<u64>| -> Vec<u64> {
+        let counts = counts[used.clone()].iter().enumerate().filter(|(_, count)| **count != 0);
+        counts.flat_map(|(row, count)| [row as u64, *count]).collect()
+    };
+    let quantile = |quantile| series(timeline, move |slice| slice.hist().quantile_ns(quantile, slice.max_ns));
+    object! {
+        // Start of each slice, from the start of the recording.
+        at_us: series(timeline, |slice| us(slice.start_unix_ns.saturating_sub(whole.start_unix_ns))),
+        length_us: series(timeline, |slice| us(slice.duration_ns)),
+        waits: series(timeline, |slice| slice.waits),
+        p50_ns: quantile(0.5),
+        p99_ns: quantile(0.99),
+        max_ns: series(timeline, |slice| slice.max_ns),
+        // Waiting by cause. The sum over all slices is the total.
+        by_cause_ns: ORDER.map(|cause| series(timeline, |slice| slice.all.by_cause.get(cause))),
+        on_cpu_us: series(timeline, |slice| us(slice.all.on_cpu_ns)),
+        busy_us: series(timeline, |slice| slice.busy_ns.map(us)),
+        pending: series(timeline, |slice| slice.pending),
+        pending_max_ns: series(timeline, |slice| slice.pending_max_ns),
+        // Lowest and highest wait of each heatmap row, from the lowest row with a wait to the highest.
+        heat_rows_ns: used.clone().map(ends).collect::<Vec<_>>(),
+        // For each slice: `row, waits, row, waits, ...`. Rows without a wait are omitted.
+        heat: rows.iter().map(heat).collect::<Vec<_>>(),
+    }
 }
 
 /// Returns the quotas of cgroups that ran, the most throttled first.
-fn quotas(whole: &Whole) -> Vec<Quota> {
+fn quotas(whole: &Whole) -> Vec<impl Serialize> {
     let interval = &whole.interval;
-    let limited = interval.limits.iter().filter(|limits| limits.quota_cores().is_some());
-    let used = limited.filter(|limits| limits.nr_periods != Some(0));
-    let mut quotas: Vec<(&CgroupReading, &str)> =
-        used.filter_map(|limits| Some((limits, &**interval.cgroup_path(limits.id)?))).collect();
+    let mut quotas: Vec<_> = tables::used_quotas(interval).collect();
     quotas.sort_by_key(|(limits, _)| Reverse((limits.throttled_ns, limits.usage_ns)));
-    quotas.truncate(QUOTAS);
-    quotas.iter().map(|(limits, path)| Quota::new(limits, path, whole)).collect()
+    quotas.into_iter().take(QUOTAS).map(|(limits, path)| quota(limits, path, whole)).collect()
 }
 
-impl Quota {
-    fn new(limits: &CgroupReading, path: &str, whole: &Whole) -> Self {
-        let parts: Vec<Option<&QuotaPart>> =
-            whole.timeline.slices().iter().map(|slice| slice.quotas.get(&limits.id)).collect();
-        let series = |of: fn(&QuotaPart) -> Option<u64>| parts.iter().map(|part| part.and_then(of)).collect();
-        Self {
-            path: path.into(),
-            words: limit_words(limits),
-            allowed_us: series(|part| Some(us(part.allowed_ns))),
-            used_us: series(|part| part.used_ns.map(us)),
-            periods: series(|part| part.nr_periods),
-            throttled: series(|part| part.nr_throttled),
-            throttled_us: series(|part| part.throttled_ns.map(us)),
-        }
+/// Returns a quota over time; `null` where the cgroup had no quota or its quota was not read.
+fn quota<'a>(limits: &CgroupReading, path: &'a str, whole: &Whole) -> impl Serialize + use<'a> {
+    let parts: Vec<Option<&QuotaPart>> =
+        whole.timeline.slices().iter().map(|slice| slice.quotas.get(&limits.id)).collect();
+    let series = |of: fn(&QuotaPart) -> Option<u64>| -> Vec<Option<u64>> {
+        parts.iter().map(|part| part.and_then(of)).collect()
+    };
+    object! {
+        path: path,
+        words: limit_words(limits),
+        allowed_us: series(|part| Some(us(part.allowed_ns))),
+        used_us: series(|part| part.used_ns.map(us)),
+        periods: series(|part| part.nr_periods),
+        throttled: series(|part| part.nr_throttled),
+        throttled_us: series(|part| part.throttled_ns.map(us)),
     }
 }
 
-#[derive(Serialize)]
-struct HistRow {
-    low_ns: u64,
-    high_ns: u64,
-    count: u64,
-    /// `count`, split by cause.
-    by_cause: [f64; CAUSES],
-}
-
 /// Returns waits by length and cause, from the shortest octave with a wait to the longest.
-fn hist(wait: &Wait) -> Vec<HistRow> {
+fn hist(wait: &Wait) -> Vec<impl Serialize + use<>> {
     let octaves: BTreeMap<usize, Octave> =
         wait.hist.octaves().into_iter().map(|octave| (row_of(bucket_of(octave.low_ns())), octave)).collect();
     let rows = octaves.first_key_value().zip(octaves.last_key_value());
     let rows = rows.map_or(0..0, |((first, _), (last, _))| *first..last + 1);
     let by_cause = |octave: &Octave| ordered(&octave.by_cause).map(|waits| (waits * 64.0).round() / 64.0);
-    rows.map(|row| HistRow {
-        low_ns: low_ns(row * 8),
-        high_ns: high_ns(row * 8 + 7),
-        count: octaves.get(&row).map_or(0, |octave| octave.count),
-        by_cause: octaves.get(&row).map_or([0.0; CAUSES], by_cause),
-    })
-    .collect()
+    let row = |row: usize| {
+        object! {
+            low_ns: low_ns(row * 8),
+            high_ns: high_ns(row * 8 + 7),
+            count: octaves.get(&row).map_or(0, |octave| octave.count),
+            // `count`, split by cause.
+            by_cause: octaves.get(&row).map_or([0.0; CAUSES], by_cause),
+        }
+    };
+    rows.map(row).collect()
 }
 
 #[cfg(test)]

@@ -3,12 +3,11 @@
 
 use std::fmt::Write;
 
+use cgscope_view::{theme, width::width};
 use ratatui::{
     buffer::{Buffer, Cell},
     style::{Color, Modifier, Style},
 };
-
-use crate::{theme, width::width};
 
 /// Width and height of a cell, in pixels. Characters of most monospaced fonts are 0.6 times as wide as the font size.
 const CELL: (usize, usize) = (9, 19);
