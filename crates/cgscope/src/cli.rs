@@ -131,7 +131,7 @@ Examples:
     /// Run the daemon: measure for all users and serve metrics to Prometheus
     ///
     /// The daemon loads BPF and then drops its privileges. Other users can run `top`, `hist`, `stat` and `record` through its Unix
-    /// socket; each user sees only their own tasks. It serves metrics over HTTP. SIGHUP reloads its configuration. See
+    /// socket. Whoever may connect sees all tasks. It serves metrics over HTTP. SIGHUP reloads its configuration. See
     /// docs/serve.md.
     #[command(after_long_help = "\
 Examples:
