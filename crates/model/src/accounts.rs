@@ -1,5 +1,7 @@
 //! Accounts of a task's time outside its waits: in user space, in the kernel, and blocked by state. Read only on request.
 
+use std::sync::Arc;
+
 use cgscope_ledger::{BLOCKED_STATES, BlockedState, wire};
 use serde::{Serialize, Serializer};
 
@@ -103,6 +105,12 @@ impl Accounts {
         });
         self.exited_threads.add(&other.exited_threads);
     }
+}
+
+/// Returns the increase since `before`; `None`: not requested.
+pub(crate) fn since(now: Option<&Arc<Accounts>>, before: Option<&Arc<Accounts>>) -> Option<Arc<Accounts>> {
+    let now = now?;
+    Some(before.map_or_else(|| now.clone(), |before| Arc::new(now.since(before))))
 }
 
 pub(crate) fn add_known(sum: &mut Option<Accounts>, other: Option<&Accounts>) {

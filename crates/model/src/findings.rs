@@ -216,27 +216,24 @@ fn held(interval: &Interval, tree: &Tree) -> Vec<Held> {
         limits.entry(pair.victim).or_default().push((pair.ns, pair.culprit));
     }
     let mut held = vec![Held::default(); tree.nodes().len()];
+    let mut hold = |node: Option<usize>, ns: u64, unnamed_ns: u64| {
+        if let Some(node) = node {
+            sum::add(&mut held[node].ns, ns);
+            sum::add(&mut held[node].unnamed_ns, unnamed_ns);
+        }
+    };
     for (id, mut rest_ns) in throttled_ns {
-        let mut hold = |node: Option<usize>, ns: u64, unnamed_ns: u64| {
-            if let Some(node) = node {
-                sum::add(&mut held[node].ns, ns);
-                sum::add(&mut held[node].unnamed_ns, unnamed_ns);
-            }
-        };
-        let effective = tree.find_id(interval, id).and_then(|node| tree.nodes()[node].effective);
-        let effective = effective.map(|limit| limit.node);
-        let Some(limits) = limits.get_mut(&id) else {
-            hold(effective, rest_ns, 0);
-            continue;
-        };
+        let mut limits = limits.remove(&id).unwrap_or_default();
+        let is_recorded = !limits.is_empty();
         limits.sort_unstable_by(|a, b| b.cmp(a));
         for (ns, limit) in limits {
             // The pairs cover all tasks of the cgroup. A selection by name may contain only some of these tasks.
-            let ns = (*ns).min(rest_ns);
+            let ns = ns.min(rest_ns);
             rest_ns -= ns;
-            hold(tree.find_id(interval, *limit), ns, 0);
+            hold(tree.find_id(interval, limit), ns, 0);
         }
-        hold(effective, rest_ns, rest_ns);
+        let effective = tree.find_id(interval, id).and_then(|node| tree.nodes()[node].effective);
+        hold(effective.map(|limit| limit.node), rest_ns, if is_recorded { rest_ns } else { 0 });
     }
     held
 }

@@ -2,12 +2,8 @@
 
 /// Normalises a path: `/a/b` for `a/b/`, `/a//b` and `/a/b`; the root is `/`.
 pub fn normal_path(path: &str) -> String {
-    let mut out = String::new();
-    for part in path.split('/').filter(|part| !part.is_empty()) {
-        out.push('/');
-        out.push_str(part);
-    }
-    if out.is_empty() { "/".into() } else { out }
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    format!("/{}", parts.join("/"))
 }
 
 /// True if `path` is `root` or a descendant of it.

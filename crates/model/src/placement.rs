@@ -122,17 +122,9 @@ pub fn parse_cpu_list(list: &str) -> Option<Vec<u32>> {
 
 /// Formats an ascending list of CPUs, such as `0-3,8`.
 pub fn cpu_list(cpus: &[u32]) -> String {
-    let mut out = String::new();
-    let mut rest = cpus;
-    while let Some(first) = rest.first() {
-        let length = rest.windows(2).take_while(|pair| pair[1] == pair[0] + 1).count();
-        let last = rest[length];
-        let comma = if out.is_empty() { "" } else { "," };
-        out += &match length {
-            0 => format!("{comma}{first}"),
-            _ => format!("{comma}{first}-{last}"),
-        };
-        rest = &rest[length + 1..];
-    }
-    out
+    let runs = cpus.chunk_by(|cpu, next| *next == cpu + 1).map(|run| match run {
+        [first, .., last] => format!("{first}-{last}"),
+        single => single[0].to_string(),
+    });
+    runs.collect::<Vec<_>>().join(",")
 }

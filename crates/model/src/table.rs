@@ -52,7 +52,7 @@ pub use stacks::Stacks;
 pub use tasks::Tasks;
 
 /// A table of a [`Sample`], and the members of an [`Interval`] that derive from it. To add a table: write a file with its row
-/// type and this trait, add a line to [`tables!`](crate::tables), and add members to Sample and Interval.
+/// type and `table!`, add a line to [`tables!`](crate::tables), and add members to Sample and Interval.
 pub trait Table {
     /// A row of a Sample.
     type Row;

@@ -6,8 +6,6 @@ mod shape;
 
 use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
-use shape::Places;
-
 use crate::{
     ByCause, CgroupReading, Group, Interval, Totals, Wait,
     pairs::Culprit,
@@ -28,7 +26,8 @@ pub struct Tree {
     idle: Vec<usize>,
     /// (Node of the victim, index of the pair), ascending. Only pairs whose victim has a known path.
     pairs: Vec<(usize, usize)>,
-    places: Places,
+    /// The node of each cgroup in [`Interval::cgroups`].
+    places: Vec<Option<usize>>,
     /// For each of [`Interval::pairs`]: the part of the wait that exceeds the culprit's weight, ns. See [`Culprit::beyond_ns`].
     beyond: Vec<Option<u64>>,
     /// Tasks in cgroups without a known path; `None`: no such task.
@@ -130,7 +129,7 @@ impl Tree {
 
     /// Returns the node of a cgroup, by the cgroup's id.
     pub fn find_id(&self, interval: &Interval, id: u64) -> Option<usize> {
-        self.places.node(interval, id)
+        shape::place(interval, id).and_then(|at| self.places[at])
     }
 
     /// Returns a node and its descendants.

@@ -16,12 +16,10 @@ pub fn duration(ns: u64) -> String {
 }
 
 fn three(value: f64, unit: &str) -> String {
-    let digits = if value < 9.995 {
-        2
-    } else if value < 99.95 {
-        1
-    } else {
-        0
+    let digits = match value {
+        ..9.995 => 2,
+        ..99.95 => 1,
+        _ => 0,
     };
     format!("{value:.digits$}{unit}")
 }

@@ -59,16 +59,12 @@ impl ExitedReading {
 
     /// Returns the increase since an earlier reading; `None` if this reading started to count after it.
     pub fn since(&self, before: &Self) -> Option<Self> {
-        let accounts = self
-            .accounts
-            .as_deref()
-            .map(|now| Arc::new(now.since(before.accounts.as_deref().unwrap_or(&Accounts::default()))));
         Some(Self {
             cgroup_id: self.cgroup_id,
             tasks: self.tasks.checked_sub(before.tasks)?,
             max_ns: self.max_ns,
             totals: self.totals.since(&before.totals)?,
-            accounts,
+            accounts: accounts::since(self.accounts.as_ref(), before.accounts.as_ref()),
             hist: Arc::new(self.hist.since(&before.hist)?),
         })
     }

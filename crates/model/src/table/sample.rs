@@ -114,12 +114,8 @@ impl Losses {
 impl fmt::Display for Losses {
     /// Formats each [shown](Self::shown) loss by name with its counter, or `none`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut separator = "";
-        for (loss, count) in self.shown() {
-            write!(f, "{separator}{} {count}", loss.name())?;
-            separator = ", ";
-        }
-        if separator.is_empty() { f.write_str("none") } else { Ok(()) }
+        let shown: Vec<_> = self.shown().map(|(loss, count)| format!("{} {count}", loss.name())).collect();
+        if shown.is_empty() { f.write_str("none") } else { f.write_str(&shown.join(", ")) }
     }
 }
 

@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use serde::{Serialize, Serializer};
 
 use crate::{
-    Accounts, ByCause, ExitedThreads, Hist, Interval, Placement, Sample, Wait,
+    Accounts, ByCause, ExitedThreads, Hist, Interval, Placement, Sample, Wait, accounts,
     placement::TaskPlacement,
     sum,
     table::{Selected, Table, cpus::only_node, exited::add_exited, merge},
@@ -279,10 +279,7 @@ impl TaskInterval {
         let Some((totals, hist)) = since() else { return };
         // The longest wait is known only for the last cgroup.
         let wait = Wait::new(&totals, hist, 0, u64::MAX);
-        let accounts = moved.accounts.as_ref().map(|moved| match &before.accounts {
-            Some(before) => Arc::new(moved.since(before)),
-            None => moved.clone(),
-        });
+        let accounts = accounts::since(moved.accounts.as_ref(), before.accounts.as_ref());
         self.add_before(&Figures { totals, accounts, wait });
     }
 }
@@ -320,11 +317,8 @@ fn task_between(
             TaskPlacement::between(before, now.placement.as_deref())
         }
     };
-    let accounts =
-        now.accounts.as_ref().map(|now| match before.and_then(|before| before.accounts.as_ref()) {
-            Some(before) => Arc::new(now.since(before)),
-            None => now.clone(),
-        });
+    let earlier = before.and_then(|before| before.accounts.as_ref());
+    let accounts = accounts::since(now.accounts.as_ref(), earlier);
     Some(TaskInterval { reading: now.clone(), totals, accounts, wait, placement, whole: None })
 }
 

@@ -5,22 +5,14 @@ use std::{collections::HashMap, sync::Arc};
 use super::Node;
 use crate::{Blame, Interval, path::path_and_ancestors};
 
-/// The node of each cgroup in [`Interval::cgroups`].
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Places(Vec<Option<usize>>);
-
-impl Places {
-    pub fn node(&self, interval: &Interval, id: u64) -> Option<usize> {
-        place(interval, id).and_then(|at| self.0[at])
-    }
-}
-
-fn place(interval: &Interval, id: u64) -> Option<usize> {
+/// Returns the index of a cgroup in [`Interval::cgroups`].
+pub(super) fn place(interval: &Interval, id: u64) -> Option<usize> {
     interval.cgroups.binary_search_by_key(&id, |(id, _)| *id).ok()
 }
 
-/// Returns the nodes in depth-first order: parents before their descendants, siblings by name.
-pub(super) fn shape(interval: &Interval) -> (Vec<Node>, Places) {
+/// Returns the nodes in depth-first order (parents before their descendants, siblings by name), and the node of each cgroup in
+/// [`Interval::cgroups`].
+pub(super) fn shape(interval: &Interval) -> (Vec<Node>, Vec<Option<usize>>) {
     let most = interval.cgroups.len();
     let mut by_path: HashMap<&str, usize> = HashMap::with_capacity(most);
     let mut paths: Vec<&str> = Vec::with_capacity(most);
@@ -79,7 +71,7 @@ pub(super) fn shape(interval: &Interval) -> (Vec<Node>, Places) {
         }
     }
     let places = places.into_iter().map(|place| place.map(|found| node_of[found]));
-    (nodes, Places(places.collect()))
+    (nodes, places.collect())
 }
 
 /// Returns for each of [`Interval::cgroups`] whether it has tasks or limits, or is a victim or a quota in a pair. Culprits that
