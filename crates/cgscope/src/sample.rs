@@ -12,7 +12,7 @@ use crate::{
     child::{Held, Output, Running},
     cli::Sample,
     containers,
-    exit::{self, Error, Exit, Result, spawn},
+    exit::{Error, Exit, Result, spawn},
     mode, output,
     request::Target,
     session::{self, End},
@@ -133,8 +133,8 @@ async fn ended(child: &mut Option<Running>, signals: &mut Signals) -> Result<End
         status = status => status,
     };
     *child = None;
-    let failed = |error| Error::could_not_run(exit::not_executed(&error));
-    status.map(|ended| End::CommandEnded(ended.status)).map_err(failed)
+    let ended = status.map_err(|error| Error::not_executed(&error, false))?;
+    Ok(End::CommandEnded(ended.status))
 }
 
 fn finish(rounds: &Rounds, names: &Names, end: &End, options: &Sample, target: &Target) -> Result {

@@ -15,7 +15,7 @@ pub use crate::feed::End;
 use crate::{
     child::{Ended, Held, Output, Running, Unreaped},
     cli, containers,
-    exit::{self, Error, Exit, Result},
+    exit::{Error, Exit, Result},
     feed::{Event, Events, Source},
     mode::Coarse,
     recording,
@@ -233,10 +233,8 @@ impl Session {
     }
 
     fn command_ended(&mut self, ended: io::Result<Ended>) -> Result<()> {
-        let ended = ended.map_err(|error| match self.signals {
-            Signals::PassedOn => Error::not_executed(&error),
-            Signals::Heard(_) => Error::could_not_run(exit::not_executed(&error)),
-        })?;
+        let stands_aside = matches!(self.signals, Signals::PassedOn);
+        let ended = ended.map_err(|error| Error::not_executed(&error, stands_aside))?;
         if let Some(done) = self.at_end.take() {
             done();
         }

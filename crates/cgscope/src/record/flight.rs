@@ -51,10 +51,8 @@ pub struct Flight<'a> {
     copying: Option<JoinHandle<Result<Frozen>>>,
     /// Makes the copying thread stop early.
     stop: Arc<AtomicBool>,
-    frozen: Vec<PathBuf>,
-    failed: u64,
-    /// The part around the last trigger could not be saved, so the ring holds the only copy.
-    latest_failed: bool,
+    /// The files with the parts around the triggers so far; `None`: the part could not be saved.
+    parts: Vec<Option<PathBuf>>,
 }
 
 impl<'a> Flight<'a> {
@@ -73,9 +71,7 @@ impl<'a> Flight<'a> {
             triggered: None,
             copying: None,
             stop: Arc::default(),
-            frozen: Vec::new(),
-            failed: 0,
-            latest_failed: false,
+            parts: Vec::new(),
         };
         if !options.quiet {
             flight.say_plan();
@@ -183,8 +179,7 @@ impl<'a> Flight<'a> {
         match done {
             Ok(frozen) => {
                 say!("cgscope: {}", frozen.words);
-                self.frozen.push(frozen.path);
-                self.latest_failed = false;
+                self.parts.push(Some(frozen.path));
             }
             Err(error) => self.not_frozen(&error),
         }
@@ -196,7 +191,7 @@ impl<'a> Flight<'a> {
             "cgscope: {error}; nothing is saved. The data around the trigger is in the ring {} until newer data replaces it",
             self.ring.directory.display()
         );
-        (self.failed, self.latest_failed) = (self.failed + 1, true);
+        self.parts.push(None);
     }
 
     /// Records a sample. `before_ns`: the time of the previous sample. `interval`: the time since then, if there are triggers.
@@ -265,8 +260,9 @@ impl Destination for Flight<'_> {
             let now_ns = self.steps.latest().map_or(0, |latest| latest.mono_ns);
             state += &format!(", triggered, {} left", duration(triggered.until_ns.saturating_sub(now_ns)));
         }
-        if !self.frozen.is_empty() {
-            state += &format!(", {} saved", self.frozen.len());
+        match self.parts.iter().flatten().count() {
+            0 => {}
+            saved => state += &format!(", {saved} saved"),
         }
         state
     }
@@ -287,25 +283,28 @@ impl Destination for Flight<'_> {
             self.freeze(triggered, &last).map_err(|error| self.left_after(error))?;
         }
         self.settle(true);
-        let mut words = match (self.frozen.last(), self.failed) {
+        let saved: Vec<&PathBuf> = self.parts.iter().flatten().collect();
+        let failed = (self.parts.len() - saved.len()) as u64;
+        let mut words = match (saved.last(), failed) {
             (None, 0) => "no trigger fired, so nothing is saved".into(),
             (None, _) => "nothing is saved".into(),
             (Some(last), _) => {
-                let frozen = units::count(self.frozen.len() as u64, "part");
-                format!("{frozen} saved, the last one in {}", last.display())
+                let parts = units::count(saved.len() as u64, "part");
+                format!("{parts} saved, the last one in {}", last.display())
             }
         };
-        if self.failed > 0 {
-            words += &format!("; {} could not be saved", units::count(self.failed, "part"));
+        if failed > 0 {
+            words += &format!("; {} could not be saved", units::count(failed, "part"));
         }
-        if self.latest_failed {
+        // The ring holds the only copy of the part around the last trigger.
+        if self.parts.last() == Some(&None) {
             words += &format!("; the ring remains in {}", self.ring.directory.display());
             // Ignore errors: the ring is readable without an end frame.
             let _ = self.ring.segments.file.end(reason);
         } else {
             self.ring.remove()?;
         }
-        Ok(Ended { words, report: self.frozen.pop(), incomplete: self.failed > 0 })
+        Ok(Ended { words, report: saved.last().map(|last| (*last).clone()), incomplete: failed > 0 })
     }
 
     /// Closes the ring early. Stops a running copy, because it could take a long time.

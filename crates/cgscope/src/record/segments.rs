@@ -71,14 +71,9 @@ pub enum SegmentNames {
     /// One fixed path, for a single segment.
     Single(PathBuf),
     /// By the time of the first sample.
-    Stamped {
-        base: PathBuf,
-        last_unix_ns: u64,
-    },
-    Numbered {
-        directory: PathBuf,
-        last: u64,
-    },
+    Stamped { base: PathBuf, last_unix_ns: u64 },
+    /// By number.
+    Numbered { directory: PathBuf, last: u64 },
 }
 
 impl SegmentNames {

@@ -122,25 +122,20 @@ impl Daemon {
 }
 
 pub fn check(target: &Target) -> Result<()> {
-    let no = |what: &str| {
+    let Options { selection: Selection { pids, tids, .. }, memory, by_cpu, .. } = &target.options;
+    let are_mixed = !tids.is_empty() && (!pids.is_empty() || !target.command.is_empty());
+    let refused = [
+        (target.stands_aside, "a command cannot be summarized"),
+        (*memory, "--memory is not read"),
+        (*by_cpu, "waits are not counted by CPU"),
+        (are_mixed, "processes and single threads cannot be selected together"),
+    ];
+    let refused = refused.iter().find(|(is_wanted, _)| *is_wanted);
+    refused.map_or(Ok(()), |(_, what)| {
         Err(Error::could_not_run(format!(
             "{what} through the daemon, which shares one measurement among all users; run cgscope with privileges (sudo)"
         )))
-    };
-    if target.stands_aside {
-        return no("a command cannot be summarized");
-    }
-    if target.options.memory {
-        return no("--memory is not read");
-    }
-    if target.options.by_cpu {
-        return no("waits are not counted by CPU");
-    }
-    let Selection { pids, tids, .. } = &target.options.selection;
-    if !tids.is_empty() && (!pids.is_empty() || !target.command.is_empty()) {
-        return no("processes and single threads cannot be selected together");
-    }
-    Ok(())
+    })
 }
 
 impl Feed for Daemon {
