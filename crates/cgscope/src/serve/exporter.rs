@@ -5,7 +5,7 @@ use std::{
     future::pending,
     io,
     sync::{Arc, Mutex},
-    thread::{self, JoinHandle},
+    thread,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -38,12 +38,8 @@ pub struct Parts {
     pub config: watch::Receiver<Config>,
 }
 
-/// The thread that exports metrics. Dropping this value ends the thread.
-pub struct Exporter {
-    /// Receives the reason if the thread ends by itself. Closing this channel ends the thread.
-    failed: oneshot::Receiver<String>,
-    thread: Option<JoinHandle<()>>,
-}
+/// The thread that exports metrics. Receives the reason if the thread ends by itself. Dropping this value ends the thread.
+pub struct Exporter(oneshot::Receiver<String>);
 
 impl Exporter {
     pub fn start(parts: Parts) -> io::Result<Self> {
@@ -59,7 +55,7 @@ impl Exporter {
     fn run<F: Future<Output = String>>(work: impl FnOnce() -> F + Send + 'static) -> io::Result<Self> {
         let (mut failing, failed) = oneshot::channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let thread = thread::Builder::new().name("metrics".into()).spawn(move || {
+        thread::Builder::new().name("metrics".into()).spawn(move || {
             LocalSet::new().block_on(&runtime, async {
                 tokio::select! {
                     sentence = work() => drop(failing.send(sentence)),
@@ -68,22 +64,12 @@ impl Exporter {
             });
             runtime.shutdown_background();
         })?;
-        Ok(Self { failed, thread: Some(thread) })
+        Ok(Self(failed))
     }
 
     /// Waits until pages can no longer be served, and returns the reason.
     pub async fn failed(&mut self) -> String {
-        (&mut self.failed).await.unwrap_or_else(|_| "the thread that serves the metrics has ended".into())
-    }
-}
-
-impl Drop for Exporter {
-    fn drop(&mut self) {
-        self.failed.close();
-        if let Some(thread) = self.thread.take() {
-            // An error means that the thread panicked. The panic has already printed its message.
-            let _ = thread.join();
-        }
+        (&mut self.0).await.unwrap_or_else(|_| "the thread that serves the metrics has ended".into())
     }
 }
 
