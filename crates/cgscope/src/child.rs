@@ -49,8 +49,8 @@ pub enum Output {
 
 pub struct Held {
     pub pid: u32,
-    /// The child leads its own session and process group. Keys that are pressed in our terminal do not signal it.
-    has_session: bool,
+    /// The target for `kill(2)`: the child. With its own session, its process group: keys in our terminal do not signal it.
+    pub signalled: i32,
     go: io::PipeWriter,
     outcome: oneshot::Receiver<io::Result<Ended>>,
     remains: Unreaped,
@@ -117,16 +117,11 @@ impl Held {
         match pid_reader.read_exact(&mut pid) {
             Ok(()) => {
                 let pid = u32::from_ne_bytes(pid);
-                Ok(Self { pid, has_session: user.is_some(), go, outcome, remains })
+                let signalled = if user.is_some() { -(pid as i32) } else { pid as i32 };
+                Ok(Self { pid, signalled, go, outcome, remains })
             }
             Err(_) => Err(failed(io::Error::other("no new process could be created"))),
         }
-    }
-
-    /// Returns the target for `kill(2)`: the child, or its process group if it has its own session.
-    pub fn signalled(&self) -> i32 {
-        let pid = self.pid as i32;
-        if self.has_session { -pid } else { pid }
     }
 
     pub fn release(mut self) -> (Running, Unreaped) {
@@ -155,9 +150,7 @@ impl Running {
 fn run_in_thread(mut process: Command) -> io::Result<(oneshot::Receiver<io::Result<Ended>>, Unreaped)> {
     let (done, outcome) = oneshot::channel();
     let (held, is_held) = mpsc::channel();
-    let (started, has_started) = mpsc::channel();
     thread::Builder::new().spawn(move || {
-        let _ = started.send(());
         let result = process.spawn();
         // Closes our copies of the pipes. If the fork failed, the reader then gets the end of the file.
         drop(process);
@@ -176,7 +169,6 @@ fn run_in_thread(mut process: Command) -> io::Result<(oneshot::Receiver<io::Resu
             ended
         }));
     })?;
-    let _ = has_started.recv();
     Ok((outcome, Unreaped { _held: held }))
 }
 

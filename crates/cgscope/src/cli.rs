@@ -175,7 +175,7 @@ pub struct Select {
 }
 
 // No doc comment: clap would print it in the help of each command.
-#[derive(Debug, Default, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub struct Measure {
     /// How to measure
     #[arg(long, value_name = "MODE", default_value = "auto", hide_short_help = true)]

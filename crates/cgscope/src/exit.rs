@@ -58,10 +58,15 @@ impl Error {
         Self { sentence: sentence.to_string(), exit: Exit::Incomplete }
     }
 
-    /// Creates the error of a command that was not executed. As with `env`, the exit code is 127 if it does not exist, else 126.
-    pub fn not_executed(error: &io::Error) -> Self {
-        let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
-        Self { exit: Exit::AsCommand(code), ..Self::could_not_run(not_executed(error)) }
+    /// Creates the error of a command that was not executed. With `stands_aside`, the exit code is that of `env`: 127 if the
+    /// command does not exist, else 126.
+    pub fn not_executed(error: &io::Error, stands_aside: bool) -> Self {
+        let exit = match error.kind() {
+            _ if !stands_aside => Exit::CouldNotRun,
+            io::ErrorKind::NotFound => Exit::AsCommand(127),
+            _ => Exit::AsCommand(126),
+        };
+        Self { exit, ..Self::could_not_run(format!("the command could not be run: {error}")) }
     }
 
     pub fn no_thread(error: io::Error) -> Self {
@@ -82,8 +87,4 @@ impl Error {
 /// Starts a thread. If that fails, returns an error, where [`std::thread::spawn`] panics.
 pub fn spawn<R: Send + 'static>(run: impl FnOnce() -> R + Send + 'static) -> Result<JoinHandle<R>> {
     thread::Builder::new().spawn(run).map_err(Error::no_thread)
-}
-
-pub fn not_executed(error: &io::Error) -> String {
-    format!("the command could not be run: {error}")
 }

@@ -12,6 +12,7 @@ use cgscope_record::{Beside, Place};
 use crate::{
     cli::Export,
     exit::{Error, Result},
+    output,
     recording::Recording,
     text,
 };
@@ -105,23 +106,22 @@ impl ExportFile {
                      with -o, or send the output to another program",
                 ));
             }
-            let out = BufWriter::with_capacity(BUFFER, io::stdout());
-            return Ok((Self(None), Box::new(out)));
+            return Ok((Self(None), Box::new(BufWriter::with_capacity(BUFFER, io::stdout()))));
         }
         let place = place(path)?;
-        let (file, beside) = place.create().map_err(|error| cannot_write(path, &error))?;
+        let (file, beside) = place.create().map_err(|error| cannot_write(path, error))?;
         Ok((Self(Some((place, beside))), Box::new(BufWriter::with_capacity(BUFFER, file))))
     }
 
     pub fn keep(self) -> Result<()> {
         let Some((place, beside)) = self.0 else { return Ok(()) };
-        beside.keep().map_err(|error| cannot_write(place.path(), &error))
+        beside.keep().map_err(|error| cannot_write(place.path(), error))
     }
 
     pub fn failed(&self, error: io::Error) -> Error {
         let is_broken_pipe = error.kind() == io::ErrorKind::BrokenPipe;
         match &self.0 {
-            Some((place, _)) if !(place.is_direct() && is_broken_pipe) => cannot_write(place.path(), &error),
+            Some((place, _)) if !(place.is_direct() && is_broken_pipe) => cannot_write(place.path(), error),
             _ => Error::output(error),
         }
     }
@@ -129,7 +129,7 @@ impl ExportFile {
 
 /// Checks the output. Never overwrites a file that is not empty, because it may be an older export.
 fn place(path: &Path) -> Result<Place> {
-    let place = Place::of(path).map_err(|error| cannot_write(path, &error))?;
+    let place = Place::of(path).map_err(|error| cannot_write(path, error))?;
     match place.holds_something() {
         Ok(true) => Err(Error::could_not_run(format!(
             "{} exists and is not empty, so nothing is exported: move or remove the file, or name another file with -o",
@@ -139,9 +139,6 @@ fn place(path: &Path) -> Result<Place> {
     }
 }
 
-fn cannot_write(path: &Path, error: &io::Error) -> Error {
-    Error::could_not_run(format!(
-        "{} cannot be written ({error}), so nothing is exported: name another file with -o",
-        path.display()
-    ))
+fn cannot_write(path: &Path, error: io::Error) -> Error {
+    output::cannot_write(path, error, "nothing is exported: name another file with -o")
 }

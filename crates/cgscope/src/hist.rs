@@ -17,7 +17,7 @@ use crate::{
     cli::{Hist, HistBy},
     exit::{Error, Result},
     nodes,
-    output::json_line,
+    output::{self, json_line},
     record::Tee,
     request::Target,
     run::{for_each_interval, pace},
@@ -29,13 +29,12 @@ use crate::{
 pub async fn run(options: &Hist) -> Result {
     let mut target = Target::new(&options.select)?;
     target.output = Output::ToStandardError;
-    (target.by_cpu, target.demand) = (options.per_cpu, false);
+    (target.options.by_cpu, target.options.demand) = (options.per_cpu, false);
     let (pace, merge) = (pace(&options.rhythm), options.rhythm.interval.is_none());
     if merge && !options.json && pace.duration.is_none() && target.command.is_empty() {
         say!("cgscope: measuring the waits of the {}; Ctrl-C ends and prints", target.words());
     }
-    // Without this buffer, standard output is flushed after each line.
-    let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
+    let mut out = output::stdout();
     let session = Session::start(&target, pace)?;
     for_each_interval(session, merge, Tee::default(), |interval, host| {
         print(&mut out, interval, host, options).map_err(Error::output)

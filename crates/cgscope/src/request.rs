@@ -1,33 +1,22 @@
 //! Interprets the arguments of the command line.
 
-use std::path::PathBuf;
-
-use cgscope_collect::Accounting;
-use cgscope_model::Selection;
+use cgscope_collect::Options;
 
 use crate::{
     child::Output,
-    cli::{Measure, ModeChoice, Select},
+    cli::{Measure, Select},
     exit::{Error, Result},
 };
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Target {
-    pub selection: Selection,
+    pub options: Options,
+    pub measure: Measure,
     pub command: Vec<String>,
     pub user: Option<String>,
     pub output: Output,
     /// Behave like `time`: pass signals on to the command, and return 126 or 127 if it could not be executed.
     pub stands_aside: bool,
-    pub mode: ModeChoice,
-    pub connect: Option<PathBuf>,
-    pub runtime: String,
-    pub paths: bool,
-    pub verbose: bool,
-    pub by_cpu: bool,
-    pub memory: bool,
-    pub accounts: Option<Accounting>,
-    pub demand: bool,
 }
 
 impl Target {
@@ -40,22 +29,17 @@ impl Target {
             ));
         }
         Ok(Self {
-            selection,
+            options: Options { selection, memory: select.memory, demand: true, ..Options::default() },
             command: select.command.clone(),
             user: select.user.clone(),
-            memory: select.memory,
             ..Self::whole_host(&select.measure)
         })
     }
 
     pub fn whole_host(measure: &Measure) -> Self {
         Self {
-            mode: measure.mode,
-            connect: measure.connect.clone(),
-            runtime: measure.runtime.clone(),
-            paths: measure.paths,
-            verbose: measure.verbose,
-            demand: true,
+            options: Options { demand: true, ..Options::default() },
+            measure: measure.clone(),
             ..Self::default()
         }
     }
@@ -64,7 +48,7 @@ impl Target {
         if !self.command.is_empty() {
             return format!("command {}", self.command.join(" "));
         }
-        self.selection.words()
+        self.options.selection.words()
     }
 }
 
@@ -89,6 +73,6 @@ mod tests {
     fn memory_is_read_only_of_chosen_processes() {
         let refused = parsed(&["--memory"]).unwrap_err().to_string();
         assert!(refused.starts_with("--memory reads only chosen processes"), "{refused}");
-        assert!(parsed(&["--memory", "-p", "1"]).unwrap().memory);
+        assert!(parsed(&["--memory", "-p", "1"]).unwrap().options.memory);
     }
 }

@@ -1,6 +1,6 @@
 //! `cgscope sample`: counts what all threads do, grouped as in psn.
 
-use std::{future, io, sync::mpsc, time::Duration};
+use std::{future, sync::mpsc, time::Duration};
 
 use cgscope_model::{Mode, Names};
 use cgscope_psn::{
@@ -13,7 +13,7 @@ use crate::{
     cli::Sample,
     containers,
     exit::{Error, Exit, Result, spawn},
-    mode,
+    mode, output,
     request::Target,
     session::{self, End},
     signals::Signals,
@@ -39,21 +39,21 @@ pub async fn run(options: &Sample) -> Result {
     }
     let target = Target::new(&options.select)?;
     let tally = Tally::new(&options.columns());
-    let mut selection = target.selection.clone();
+    let mut selection = target.options.selection.clone();
     let start = || Held::start(&target.command, target.user.as_deref(), Output::ToStandardError);
     let held = (!target.command.is_empty()).then(start).transpose()?;
     let mut signals = Signals::listen_beside(held.as_ref())?;
     selection.pids.extend(held.as_ref().map(|held| held.pid));
     let by_cgroup = options.columns().contains(&GroupBy::Cgroup);
     let (cgroups, mut names) = match by_cgroup || selection.pod.is_some() || selection.container.is_some() {
-        true => containers::on_host(containers::runtimes(&target.runtime)?),
+        true => containers::on_host(containers::runtimes(&target.measure.runtime)?),
         false => Default::default(),
     };
     containers::check(&names, &selection, &cgroups)?;
     let filter = ThreadFilter::new(&selection, names.clone()).map_err(Error::could_not_run)?;
     let wanted = WantedFields::new(&tally, &filter, options.all_states);
     let (reader, coarse) = mode::choose(
-        target.mode,
+        target.measure.mode,
         || ThreadReader::start(&selection, wanted, Mode::Bpf),
         || ThreadReader::start(&selection, wanted, Mode::Coarse),
     )?;
@@ -61,7 +61,7 @@ pub async fn run(options: &Sample) -> Result {
         coarse.say_with(COARSE);
     }
     reader.refused().iter().for_each(|refused| say!("cgscope: {refused}"));
-    if target.verbose {
+    if target.measure.verbose {
         say!("cgscope: sampling the threads of the {}", target.words());
     }
     let mut child = held.map(|held| held.release().0);
@@ -72,7 +72,7 @@ pub async fn run(options: &Sample) -> Result {
         child.terminate();
         say!("cgscope: the command still ran at the end and was sent SIGTERM");
     }
-    names.only_paths = target.paths;
+    names.only_paths = target.measure.paths;
     finish(&rounds, &names, &end, options, &target)
 }
 
@@ -129,16 +129,16 @@ async fn ended(child: &mut Option<Running>, signals: &mut Signals) -> Result<End
     };
     let status = tokio::select! {
         biased;
-        () = signals.any() => return Ok(End::Interrupted),
+        _ = signals.any() => return Ok(End::Interrupted),
         status = status => status,
     };
     *child = None;
-    let failed = |error| Error::could_not_run(format!("the command could not be run: {error}"));
-    status.map(|ended| End::CommandEnded(ended.status)).map_err(failed)
+    let ended = status.map_err(|error| Error::not_executed(&error, false))?;
+    Ok(End::CommandEnded(ended.status))
 }
 
 fn finish(rounds: &Rounds, names: &Names, end: &End, options: &Sample, target: &Target) -> Result {
-    let mut out = io::BufWriter::new(io::stdout().lock());
+    let mut out = output::stdout();
     let written = if options.json { rounds.write_json(&mut out) } else { rounds.write_text(names, &mut out) };
     written.map_err(Error::output)?;
     let mut exit = session::exit(end);
@@ -146,21 +146,13 @@ fn finish(rounds: &Rounds, names: &Names, end: &End, options: &Sample, target: &
         say!("cgscope: {}: {}; the samples end at that moment", target.words(), session::words(end));
     }
     // Without -a, or with other selectors, the target may have been asleep or elsewhere.
-    let is_missing = options.all_states && rounds.table.threads == 0 && target.selection.is_by_id_alone();
-    if let Some(sentence) = is_missing.then(|| session::hidden(&target.selection)).flatten() {
+    let is_missing =
+        options.all_states && rounds.table.threads == 0 && target.options.selection.is_by_id_alone();
+    let hidden = is_missing.then(|| session::hidden(&target.options.selection)).flatten();
+    let nameless = rounds.nameless.as_ref().map(ToString::to_string);
+    for sentence in [hidden, rounds.nameless_words(), nameless].into_iter().flatten() {
         say!("cgscope: {sentence}");
         exit = exit.max(Exit::Incomplete);
     }
-    if let Some(words) = rounds.nameless_words() {
-        say!("cgscope: {words}");
-        exit = exit.max(Exit::Incomplete);
-    }
-    if let Some(failure) = &rounds.nameless {
-        say!("cgscope: {failure}");
-        exit = exit.max(Exit::Incomplete);
-    }
-    if rounds.losses.nonzero().any(|(loss, _)| !loss.leaves_result_whole()) {
-        exit = exit.max(Exit::Incomplete);
-    }
-    Ok(exit)
+    Ok(exit.max(Exit::of_losses(&rounds.losses)))
 }

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cgscope_collect::{Options, shared_parts::text};
+use cgscope_collect::shared_parts::text;
 use cgscope_model::{Interval, Mode, Names, Sample, Selection, Steps, findings::Host, printable};
 use cgscope_record::Reason;
 use cgscope_view::app::About;
@@ -15,15 +15,13 @@ pub use crate::feed::End;
 use crate::{
     child::{Ended, Held, Output, Running, Unreaped},
     cli, containers,
-    exit::{self, Error, Exit, Result},
+    exit::{Error, Exit, Result},
     feed::{Event, Events, Source},
     mode::Coarse,
     recording,
     request::Target,
     signals::Signals,
 };
-
-pub type AtEnd = Box<dyn FnOnce()>;
 
 pub struct Session {
     events: Option<Events>,
@@ -32,13 +30,11 @@ pub struct Session {
     signals: Signals,
     pub pace: Pace,
     samples_left: Option<u64>,
-    watch_target: bool,
     target_seen: bool,
     names_checked: bool,
     steps: Steps,
     ending: Option<End>,
-    stands_aside: bool,
-    at_end: Option<AtEnd>,
+    at_end: Option<Box<dyn FnOnce()>>,
     pub ended: Option<Ended>,
     pub selection: Selection,
     pub title: String,
@@ -78,7 +74,7 @@ pub struct Ready {
 impl Ready {
     /// Forks for the command, if there is one, and begins to follow the target.
     pub fn new(target: &Target, pace: Pace) -> Result<Self> {
-        let mut selection = target.selection.clone();
+        let mut options = target.options.clone();
         let held = match target.command.as_slice() {
             [] => None,
             command => Some(Held::start(command, target.user.as_deref(), target.output)?),
@@ -88,22 +84,37 @@ impl Ready {
             Some(held) if target.stands_aside => Signals::pass_on(held),
             held => Signals::listen_beside(held.as_ref())?,
         };
-        selection.pids.extend(held.as_ref().map(|held| held.pid));
+        options.selection.pids.extend(held.as_ref().map(|held| held.pid));
         let started = Instant::now();
-        let options = Options {
-            selection: selection.clone(),
-            by_cpu: target.by_cpu,
-            memory: target.memory,
-            accounts: target.accounts,
-            demand: target.demand,
-            shared: false,
-        };
         let (source, coarse) = Source::open(&options, target, pace.interval)?;
-        let session = Session::new(target, selection, signals, &source, coarse, pace)?;
+        let selection = options.selection;
+        // SAFETY: sysconf has no preconditions.
+        let cpus = u32::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) });
+        let cpus = cpus.ok().filter(|cpus| *cpus != 0);
+        let session = Session {
+            events: None,
+            child: None,
+            _remains: None,
+            signals,
+            pace,
+            samples_left: pace.count.map(|count| count.saturating_add(1)),
+            target_seen: false,
+            names_checked: false,
+            steps: recording::steps(&selection)?.with_paths(target.measure.paths),
+            ending: None,
+            at_end: None,
+            ended: None,
+            title: source.title(target),
+            coarse,
+            host: Host { cpus, whole: selection.is_whole_host() && source.shows_all() },
+            verbose: target.measure.verbose,
+            refused: source.limits(&selection),
+            selection,
+        };
         if target.output != Output::Nowhere {
             session.say_limits();
         }
-        if target.verbose {
+        if target.measure.verbose {
             let done = if session.coarse.is_some() { "ready" } else { "attached" };
             say!("cgscope: {done} after {:.0?}, following {}", started.elapsed(), target.words());
         }
@@ -146,42 +157,6 @@ impl Ready {
 }
 
 impl Session {
-    fn new(
-        target: &Target,
-        selection: Selection,
-        signals: Signals,
-        source: &Source,
-        coarse: Option<Coarse>,
-        pace: Pace,
-    ) -> Result<Self> {
-        let steps = recording::steps(&selection)?.with_paths(target.paths);
-        // SAFETY: sysconf has no preconditions.
-        let cpus = u32::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) });
-        let cpus = cpus.ok().filter(|cpus| *cpus != 0);
-        Ok(Self {
-            events: None,
-            child: None,
-            _remains: None,
-            signals,
-            pace,
-            samples_left: pace.count.map(|count| count.saturating_add(1)),
-            watch_target: !selection.follows_all(),
-            target_seen: false,
-            names_checked: false,
-            steps,
-            ending: None,
-            stands_aside: target.stands_aside,
-            at_end: None,
-            ended: None,
-            title: source.title(target),
-            coarse,
-            host: Host { cpus, whole: selection.is_whole_host() && source.shows_all() },
-            verbose: target.verbose,
-            refused: source.limits(&selection),
-            selection,
-        })
-    }
-
     pub fn start(target: &Target, pace: Pace) -> Result<Self> {
         Ok(Ready::new(target, pace)?.go())
     }
@@ -207,7 +182,7 @@ impl Session {
                     self.child = None;
                     self.command_ended(ended)?;
                 }
-                () = self.signals.any() => {
+                _ = self.signals.any() => {
                     if self.ending.is_some() {
                         return Err(Error::incomplete("interrupted twice: the last interval is not measured"));
                     }
@@ -252,15 +227,14 @@ impl Session {
         Ok(Event::Sample { sample, anew, end })
     }
 
-    pub fn at_end(&mut self, done: AtEnd) {
-        self.at_end = Some(done);
+    /// Sets what to do at once when the command ends.
+    pub fn at_end(&mut self, done: impl FnOnce() + 'static) {
+        self.at_end = Some(Box::new(done));
     }
 
     fn command_ended(&mut self, ended: io::Result<Ended>) -> Result<()> {
-        let ended = ended.map_err(|error| match self.stands_aside {
-            true => Error::not_executed(&error),
-            false => Error::could_not_run(exit::not_executed(&error)),
-        })?;
+        let stands_aside = matches!(self.signals, Signals::PassedOn);
+        let ended = ended.map_err(|error| Error::not_executed(&error, stands_aside))?;
         if let Some(done) = self.at_end.take() {
             done();
         }
@@ -288,12 +262,9 @@ impl Session {
     /// Fails if a target still exists but was never seen. Such a target is hidden from us; it has not exited.
     fn must_be_shown(&mut self, sample: &Sample) -> Result<()> {
         self.target_seen |= !sample.tasks.is_empty();
-        let is_missing =
-            self.watch_target && !self.target_seen && self.child.is_none() && self.ending.is_none();
-        match is_missing.then(|| hidden(&self.selection)).flatten() {
-            Some(sentence) => Err(Error::could_not_run(sentence)),
-            None => Ok(()),
-        }
+        let is_missing = self.watches_target() && !self.target_seen && self.ending.is_none();
+        let hidden = is_missing.then(|| hidden(&self.selection)).flatten();
+        hidden.map_or(Ok(()), |sentence| Err(Error::could_not_run(sentence)))
     }
 
     /// Checks the names of the selection with the first sample, which contains the names of containers.
@@ -316,11 +287,16 @@ impl Session {
                 return Some(End::Finished);
             }
         }
-        if self.watch_target && self.child.is_none() && sample.tasks.is_empty() {
+        if self.watches_target() && sample.tasks.is_empty() {
             // Takes one more sample: exiting tasks are missing from a reading, and are counted only after their last switch.
             self.end(End::TargetExited);
         }
         None
+    }
+
+    /// Returns whether the measurement ends when its target exits. A running command is not watched in its readings.
+    fn watches_target(&self) -> bool {
+        !self.selection.follows_all() && self.child.is_none()
     }
 
     fn end(&mut self, end: End) {

@@ -5,19 +5,14 @@ mod tests;
 
 use std::{
     env,
-    ffi::{OsStr, OsString},
-    fs::{self, DirBuilder, File, Metadata},
+    ffi::OsString,
+    fs::{self, DirBuilder, File, Metadata, Permissions},
     io::{self, ErrorKind, Read, Write},
-    os::{
-        fd::OwnedFd,
-        unix::fs::{DirBuilderExt, MetadataExt},
-    },
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown},
     path::{Path, PathBuf},
-    time::UNIX_EPOCH,
 };
 
 use cgscope_view::settings::Settings;
-use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Uid, fchmod, fchown, openat, renameat, unlinkat};
 
 const NAME: &str = "settings.toml";
 const FOLDER: &str = "cgscope";
@@ -120,7 +115,10 @@ impl Place {
             );
             (Settings::default(), vec![says])
         };
-        match read_at(CWD, self.file.as_os_str(), OFlags::empty()) {
+        // Opening a FIFO must not block.
+        let opened =
+            File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(&self.file);
+        match opened.and_then(read) {
             Ok((text, _)) => match Settings::parse(&text) {
                 Ok((settings, warnings)) => {
                     let warnings = warnings.iter().map(|warning| format!("{NAME}, {warning}"));
@@ -145,11 +143,10 @@ fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-/// The file to replace. All steps use the opened directory and the file that was read. Otherwise a user who can write to the home
+/// The file to replace. All steps use the directory that was opened with the place. Otherwise a user who can write to the home
 /// directory could trick root with a symbolic link.
 struct Target {
-    folder: OwnedFd,
-    name: OsString,
+    place: cgscope_record::Place,
     /// The text and metadata of the file; `None` if it does not exist yet.
     before: Option<(String, Metadata)>,
 }
@@ -177,86 +174,48 @@ fn verdict(user: u32, home: Option<u32>, file: Option<u32>) -> Verdict {
 impl Target {
     /// Opens the file after following all links. Returns `None` if it does not exist and we must not create it.
     fn open(place: &Place, user: u32) -> io::Result<Option<Self>> {
-        let owner = place.owner();
-        let path = match fs::canonicalize(&place.file) {
-            Ok(path) => path,
-            Err(error) if !is_absent(&error) => return Err(error),
-            Err(_) if fs::symlink_metadata(&place.file).is_ok() => {
-                return Err(io::Error::other(
-                    "it is a link to a file that does not exist: create that file, or remove the link",
-                ));
+        let (path, owner) = (&place.file, place.owner());
+        match cgscope_record::Place::of(path).and_then(|place| Ok((read(place.open()?)?, place))) {
+            Ok(((_, metadata), _)) if verdict(user, owner, Some(metadata.uid())) == Verdict::Refuse => {
+                let says =
+                    "it is another user's file in another user's home: run `cgscope` with a HOME of your own";
+                Err(io::Error::other(says))
             }
-            Err(_) if verdict(user, owner, None) == Verdict::Leave => return Ok(None),
-            Err(_) => return Self::make(&place.file).map(Some),
-        };
-        let (folder, name) = split(&path)?;
-        let folder = open_folder(folder)?;
-        let (text, metadata) = read_at(&folder, name, OFlags::NOFOLLOW)?;
-        if verdict(user, owner, Some(metadata.uid())) == Verdict::Refuse {
-            let says =
-                "it is another user's file in another user's home: run `cgscope` with a HOME of your own";
-            return Err(io::Error::other(says));
+            Ok((before, place)) => Ok(Some(Self { place, before: Some(before) })),
+            Err(error) if !is_absent(&error) => Err(error),
+            Err(_) if fs::symlink_metadata(path).is_ok() => Err(io::Error::other(
+                "it is a link to a file that does not exist: create that file, or remove the link",
+            )),
+            Err(_) if verdict(user, owner, None) == Verdict::Leave => Ok(None),
+            Err(_) => {
+                let folder = path.parent().ok_or(ErrorKind::InvalidInput)?;
+                DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+                Ok(Some(Self { place: cgscope_record::Place::of(path)?, before: None }))
+            }
         }
-        Ok(Some(Self { folder, name: name.to_owned(), before: Some((text, metadata)) }))
-    }
-
-    /// Prepares a new file. Creates its directory with access only for the owner.
-    fn make(path: &Path) -> io::Result<Self> {
-        let (folder, name) = split(path)?;
-        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        Ok(Self { folder: open_folder(&fs::canonicalize(folder)?)?, name: name.to_owned(), before: None })
     }
 
     /// Replaces the text, and keeps owner and mode. A reader of the file gets either the complete old or the complete new text.
     fn replace(&self, text: &str) -> io::Result<()> {
-        let (file, beside) = self.beside()?;
-        let replaced = self
-            .fill(file, text)
-            .and_then(|()| Ok(renameat(&self.folder, &beside, &self.folder, &self.name)?));
-        if replaced.is_err() {
-            // Ignore errors: the first error is reported, and the remaining file is harmless.
-            let _ = unlinkat(&self.folder, &beside, AtFlags::empty());
-        }
-        replaced
-    }
-
-    /// Creates a temporary file in the same directory. Its name differs from files that killed processes have left.
-    fn beside(&self) -> io::Result<(File, OsString)> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let now = UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
-        let mut name = OsString::from(".");
-        name.push(&self.name);
-        name.push(format!(".{}-{now}", rustix::thread::gettid().as_raw_nonzero()));
-        Ok((openat(&self.folder, &name, flags, Mode::RUSR | Mode::WUSR)?.into(), name))
-    }
-
-    fn fill(&self, mut file: File, text: &str) -> io::Result<()> {
-        file.write_all(text.as_bytes())?;
+        let (mut file, beside) = self.place.create()?;
+        let mut mode = 0o600;
         if let Some((_, was)) = &self.before {
             let is = file.metadata()?;
             if (is.uid(), is.gid()) != (was.uid(), was.gid()) {
-                fchown(&file, Some(Uid::from_raw(was.uid())), Some(Gid::from_raw(was.gid())))?;
+                fchown(&file, Some(was.uid()), Some(was.gid()))?;
             }
-            fchmod(&file, Mode::from_raw_mode(was.mode() & 0o777))?;
+            mode = was.mode() & 0o777;
         }
+        file.set_permissions(Permissions::from_mode(mode))?;
+        file.write_all(text.as_bytes())?;
         // Without the sync, the file could be empty after a crash of the host.
-        file.sync_all()
+        file.sync_all()?;
+        beside.keep()
     }
 }
 
-fn split(path: &Path) -> io::Result<(&Path, &OsStr)> {
-    path.parent().zip(path.file_name()).ok_or_else(|| ErrorKind::InvalidInput.into())
-}
-
-fn open_folder(path: &Path) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(openat(CWD, path, flags, Mode::empty())?)
-}
-
-/// Reads a text file. Returns an error for other kinds of files, such as a FIFO, without blocking.
-fn read_at(folder: impl std::os::fd::AsFd, name: &OsStr, flags: OFlags) -> io::Result<(String, Metadata)> {
-    let flags = flags | OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = File::from(openat(folder, name, flags, Mode::empty())?);
+/// Reads a text file. Returns an error for other kinds of files, such as a FIFO.
+fn read(file: File) -> io::Result<(String, Metadata)> {
     let metadata = file.metadata()?;
     if !metadata.is_file() {
         return Err(io::Error::other("it is not a regular file"));

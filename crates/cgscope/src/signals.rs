@@ -31,7 +31,7 @@ impl Signals {
 
     /// Receives signals while a command runs. Passes them on to a command with its own session, which gets no others.
     pub fn listen_beside(held: Option<&Held>) -> Result<Self> {
-        if let Some(group) = held.map(Held::signalled).filter(|target| *target < 0) {
+        if let Some(group) = held.map(|held| held.signalled).filter(|target| *target < 0) {
             PASS_TO.store(group, Ordering::SeqCst);
         }
         Self::listen()
@@ -40,7 +40,7 @@ impl Signals {
     /// Passes SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 on to the command. Call it after the fork: a child inherits
     /// actions.
     pub fn pass_on(held: &Held) -> Self {
-        PASS_TO.store(held.signalled(), Ordering::SeqCst);
+        PASS_TO.store(held.signalled, Ordering::SeqCst);
         let mut passes = plain(pass_on as *const () as libc::sighandler_t);
         passes.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
         for signal in PASSED_ON {
@@ -49,8 +49,8 @@ impl Signals {
         Self::PassedOn
     }
 
-    /// Waits for SIGINT, SIGTERM or SIGHUP. Waits for ever if they are passed on to the command.
-    pub async fn any(&mut self) {
+    /// Waits for SIGINT, SIGTERM or SIGHUP, and returns its number. Waits for ever if they are passed on to the command.
+    pub async fn any(&mut self) -> i32 {
         let Self::Heard([interrupt, terminate, hangup]) = self else { return std::future::pending().await };
         let signal = tokio::select! {
             _ = interrupt.recv() => libc::SIGINT,
@@ -62,6 +62,7 @@ impl Signals {
             // SAFETY: the target is the process group of our child, which has not been reaped.
             unsafe { libc::kill(target, signal) };
         }
+        signal
     }
 }
 
@@ -90,17 +91,12 @@ fn listen(kind: SignalKind) -> Result<Signal> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    Stop(Whom),
+    /// Stop the whole job, after Ctrl-Z: in raw mode, the kernel does not turn the key into a signal.
+    StopJob,
+    /// Stop only this process, after SIGTSTP: its sender also stops the other processes.
+    Stop,
     Continue,
     Resize,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whom {
-    /// The whole job, after Ctrl-Z: in raw mode, the kernel does not turn the key into a signal.
-    Job,
-    /// Only this process, after SIGTSTP: its sender also stops the other processes.
-    Process,
 }
 
 /// Job control for a screen. Gives the terminal back before a stop, and takes it over when the job continues in the foreground.
@@ -130,7 +126,7 @@ impl JobControl {
     pub async fn next(&mut self) -> Order {
         let stop = &mut self.stop;
         tokio::select! {
-            Some(()) = async { stop.as_mut()?.recv().await } => Order::Stop(Whom::Process),
+            Some(()) = async { stop.as_mut()?.recv().await } => Order::Stop,
             _ = self.go_on.recv() => Order::Continue,
             _ = self.resize.recv() => Order::Resize,
         }
@@ -139,19 +135,19 @@ impl JobControl {
     /// Executes an order. Returns when the screen can be drawn again, or (without the terminal) after a signal that ends us.
     pub async fn obey(&mut self, order: Order, screen: &mut Screen) -> io::Result<()> {
         match order {
-            Order::Stop(whom) => self.stop(whom, screen).await,
+            Order::StopJob | Order::Stop => self.stop(order, screen).await,
             Order::Continue => self.come_back(screen).await,
             // The next draw reads the size of the terminal.
             Order::Resize => Ok(()),
         }
     }
 
-    async fn stop(&mut self, whom: Whom, screen: &mut Screen) -> io::Result<()> {
+    async fn stop(&mut self, order: Order, screen: &mut Screen) -> io::Result<()> {
         if self.stop.is_none() {
             return Ok(());
         }
         give_back();
-        if whom == Whom::Job {
+        if order == Order::StopJob {
             // Ignores our own signal. Otherwise this thread could continue after `kill`, which it must not.
             let ours = action(libc::SIGTSTP, Some(plain(libc::SIG_IGN)));
             // SAFETY: the call involves no memory.

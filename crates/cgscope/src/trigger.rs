@@ -1,6 +1,6 @@
 //! Triggers of the flight recorder. A trigger fires when a figure of an interval exceeds a limit.
 
-use std::{collections::HashSet, fmt};
+use std::{collections::HashSet, fmt, mem};
 
 use cgscope_ledger::bucket::LAST_LOW_NS;
 use cgscope_model::{
@@ -205,22 +205,22 @@ impl Watch {
         Self { armed: vec![true; triggers], quiet_until_ns: 0, left: most }
     }
 
-    /// Returns the indexes of the triggers that fire now. `exceeded` says which figures exceed their limits.
-    pub fn fires(&mut self, exceeded: &[bool], now_ns: u64) -> Vec<usize> {
-        let heard = now_ns >= self.quiet_until_ns && self.left > 0;
-        let fires: Vec<usize> =
-            (0..exceeded.len()).filter(|at| heard && exceeded[*at] && self.armed[*at]).collect();
+    /// Returns the words of the triggers that fire now. `exceeded` has the words of each trigger whose figure exceeds its limit.
+    pub fn fires(&mut self, exceeded: impl IntoIterator<Item = Option<String>>, now_ns: u64) -> Vec<String> {
+        let may_fire = now_ns >= self.quiet_until_ns && self.left > 0;
+        let mut fires = Vec::new();
         for (armed, exceeded) in self.armed.iter_mut().zip(exceeded) {
-            *armed |= !exceeded;
-        }
-        for at in &fires {
-            self.armed[*at] = false;
+            match exceeded {
+                None => *armed = true,
+                Some(words) if may_fire && mem::take(armed) => fires.push(words),
+                Some(_) => {}
+            }
         }
         fires
     }
 
     /// Counts a saved part. No trigger fires before `quiet_until_ns`.
-    pub fn froze(&mut self, quiet_until_ns: u64) {
+    pub fn saved(&mut self, quiet_until_ns: u64) {
         (self.quiet_until_ns, self.left) = (quiet_until_ns, self.left.saturating_sub(1));
     }
 

@@ -64,24 +64,27 @@ fn read(path: &str) -> Result<String, String> {
     read.map_err(|error| format!("users and groups cannot be looked up in {path} ({error})"))
 }
 
-fn line_of<'f>(file: &'f str, name: &str) -> Option<Vec<&'f str>> {
-    let line = file.lines().find(|line| line.split(':').next() == Some(name))?;
-    Some(line.split(':').collect())
+/// Returns the fields of each line.
+fn lines(file: &str) -> impl Iterator<Item = Vec<&str>> {
+    file.lines().map(|line| line.split(':').collect())
 }
 
 fn parse_user(passwd: &str, group: &str, name: &str) -> Option<User> {
-    let fields = line_of(passwd, name)?;
+    let fields = lines(passwd).find(|fields| fields[0] == name)?;
+    let is_member = |fields: &Vec<&str>| {
+        fields.get(3).is_some_and(|members| members.split(',').any(|member| member == name))
+    };
     Some(User {
         uid: id(fields.get(2)?)?,
         gid: id(fields.get(3)?)?,
         home: (*fields.get(5)?).into(),
         shell: fields.get(6).filter(|shell| !shell.is_empty()).map_or("/bin/sh", |shell| shell).into(),
-        groups: parse_groups(group, name),
+        groups: lines(group).filter(is_member).filter_map(|fields| id(fields[2])).collect(),
     })
 }
 
 fn parse_group(group: &str, name: &str) -> Option<u32> {
-    id(line_of(group, name)?.get(2)?)
+    id(lines(group).find(|fields| fields[0] == name)?.get(2)?)
 }
 
 fn id(text: &str) -> Option<u32> {
@@ -89,17 +92,8 @@ fn id(text: &str) -> Option<u32> {
 }
 
 fn parse_name_of_group(group: &str, gid: u32) -> Option<String> {
-    let has_id = |line: &&str| line.split(':').nth(2).is_some_and(|id| id.parse() == Ok(gid));
-    group.lines().find(has_id)?.split(':').next().map(str::to_owned)
-}
-
-fn parse_groups(group: &str, name: &str) -> Vec<u32> {
-    let groups = group.lines().filter_map(|line| {
-        let fields: Vec<&str> = line.split(':').collect();
-        let members = fields.get(3)?.split(',').any(|member| member == name);
-        members.then(|| id(fields[2])).flatten()
-    });
-    groups.collect()
+    let has_id = |fields: &Vec<&str>| fields.get(2).is_some_and(|id| id.parse() == Ok(gid));
+    lines(group).find(has_id).map(|fields| fields[0].to_owned())
 }
 
 #[cfg(test)]

@@ -32,10 +32,9 @@ pub fn start(
 ) -> Events {
     let (send, intervals) = mpsc::channel();
     let mut send = Some(send);
-    let demand = move |demand| match (demand, &send) {
-        (Demand::Interval(interval), Some(send)) => drop(send.send(interval)),
-        (Demand::Interval(_), None) => {}
-        (Demand::Last | Demand::Stop, _) => send = None,
+    let demand = move |demand| match demand {
+        Demand::Interval(interval) => drop(send.as_ref().map(|send| send.send(interval))),
+        Demand::Last | Demand::Stop => send = None,
     };
     let schedule = Schedule::new(interval, duration);
     let local = Local { collector, first, schedule, intervals, late: 0, is_over: false };

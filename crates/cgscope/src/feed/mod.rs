@@ -132,15 +132,15 @@ impl Source {
             let daemon = Daemon::connect(path, options, ns(interval), is_whole);
             daemon.map(Box::new).map_err(Error::could_not_run)
         };
-        if let Some(path) = &target.connect {
+        if let Some(path) = &target.measure.connect {
             return Ok((Self::Daemon(connect(path)?), None));
         }
-        let runtimes = containers::runtimes(&target.runtime)?;
+        let runtimes = containers::runtimes(&target.measure.runtime)?;
         let own = |collector| Self::Own(Box::new(collector));
         let mut refused = None;
         let exact = || {
             Collector::start(options).map(own).or_else(|failure| {
-                let may_help = target.mode == ModeChoice::Auto
+                let may_help = target.measure.mode == ModeChoice::Auto
                     && failure.kind == FailureKind::Host
                     && !target.stands_aside;
                 let Some(path) = daemon::usual().filter(|_| may_help) else { return Err(failure) };
@@ -151,7 +151,7 @@ impl Source {
             })
         };
         let (mut source, mut coarse) =
-            mode::choose(target.mode, exact, || Collector::start_coarse(options).map(own))?;
+            mode::choose(target.measure.mode, exact, || Collector::start_coarse(options).map(own))?;
         if let Self::Own(collector) = &mut source {
             collector.name_containers(containers::lookup(runtimes, drop));
         }

@@ -2,8 +2,9 @@
 
 use std::{
     ffi::OsStr,
+    fmt::Display,
     fs, io,
-    os::{fd::BorrowedFd, unix::fs::MetadataExt},
+    os::fd::BorrowedFd,
     path::{Path, PathBuf},
 };
 
@@ -14,7 +15,10 @@ use rustix::{
     io::Errno,
 };
 
-use crate::exit::{Error, Result};
+use crate::{
+    exit::{Error, Result},
+    output,
+};
 
 pub type Failure = FileError<WriteError>;
 
@@ -109,42 +113,18 @@ pub fn reason_of(error: &WriteError) -> Reason {
     }
 }
 
-/// A file that we created. Device and inode distinguish it from a later file of the same name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Made {
-    pub path: PathBuf,
-    inode: Option<(u64, u64)>,
-}
-
-impl Made {
-    pub fn of(path: &Path) -> Self {
-        Self { path: path.to_owned(), inode: inode(path) }
-    }
-
-    /// Removes the file. Returns false and removes nothing if the file no longer exists, or another file has its name.
-    pub fn remove(&self) -> io::Result<bool> {
-        let is_ours = self.inode.is_some() && inode(&self.path) == self.inode;
-        if is_ours { fs::remove_file(&self.path).map(|()| true) } else { Ok(false) }
-    }
-}
-
-fn inode(path: &Path) -> Option<(u64, u64)> {
-    fs::symlink_metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
-}
-
 /// Renames a file that is not empty, because it may be an older recording.
 pub fn keep_old(path: &Path) -> Result<()> {
-    let place = Place::of(path).map_err(|error| cannot_write(path, &error))?;
+    let place = Place::of(path).map_err(|error| cannot_write(path, error))?;
     if !place.holds_something().unwrap_or(false) {
         return Ok(());
     }
     if place.is_direct() {
-        return Err(cannot_write(path, &io::Error::other("it leads to a file that is not empty")));
+        return Err(cannot_write(path, "it leads to a file that is not empty"));
     }
     let there = place.path();
     let name = Path::new(there.file_name().unwrap_or_default());
-    let old =
-        move_to_free(place.directory(), name, olds(name)).map_err(|error| cannot_write(path, &error))?;
+    let old = move_to_free(place.directory(), name, olds(name)).map_err(|error| cannot_write(path, error))?;
     say!(
         "cgscope: {} already existed; it is kept as {}",
         there.display(),
@@ -156,7 +136,7 @@ pub fn keep_old(path: &Path) -> Result<()> {
 /// Checks that the file can be written. Changes nothing.
 pub fn check_writable(path: &Path) -> Result<()> {
     let tried = Place::of(path).and_then(|place| place.check_writable());
-    tried.map_err(|error| cannot_write(path, &error))
+    tried.map_err(|error| cannot_write(path, error))
 }
 
 /// Refuses a pipe or a device, because the recorder writes several files with similar names beside the path.
@@ -164,19 +144,14 @@ pub fn check_base(path: &Path) -> Result<()> {
     match Place::of(path) {
         Ok(place) if place.is_direct() => Err(cannot_write(
             path,
-            &io::Error::other(
-                "it is not a regular file, and several files with similar names must be written",
-            ),
+            "it is not a regular file, and several files with similar names must be written",
         )),
         _ => Ok(()),
     }
 }
 
-pub fn cannot_write(path: &Path, error: &io::Error) -> Error {
-    Error::could_not_run(format!(
-        "{} cannot be written ({error}), so nothing is recorded: name another file",
-        path.display()
-    ))
+pub fn cannot_write(path: &Path, why: impl Display) -> Error {
+    output::cannot_write(path, why, "nothing is recorded: name another file")
 }
 
 /// Returns `DIR/host-20261121T101500.000Z.rec` for `DIR/host.rec`: in UTC, so that names sort by time after a clock change.
@@ -248,36 +223,19 @@ pub fn is_stamped(path: &Path, name: &Path) -> bool {
 
 /// Formats a time like `20261121T101500.000Z`.
 fn stamp(unix_ns: u64) -> String {
-    let ms = unix_ns / 1_000_000;
-    let (year, month, day) = units::date(unix_ns);
-    let ms = ms % 86_400_000;
-    let (h, m, s) = (ms / 3_600_000, ms / 60_000 % 60, ms / 1_000 % 60);
-    format!("{year:04}{month:02}{day:02}T{h:02}{m:02}{s:02}.{:03}Z", ms % 1_000)
+    format!("{}.{:03}Z", output::date_and_time(unix_ns), unix_ns / 1_000_000 % 1_000)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::{fd::AsRawFd, unix::fs::symlink};
+    use std::os::{
+        fd::AsRawFd,
+        unix::fs::{MetadataExt, symlink},
+    };
 
     use rustix::fs::CWD;
 
     use super::*;
-
-    #[test]
-    fn only_the_file_that_we_created_is_removed() {
-        let path = std::env::temp_dir().join(format!("cgscope-{}-made", std::process::id()));
-        fs::write(&path, "ours").unwrap();
-        let made = Made::of(&path);
-        let aside = path.with_extension("aside");
-        fs::rename(&path, &aside).unwrap();
-        fs::write(&path, "foreign").unwrap();
-        assert!(!made.remove().unwrap());
-        assert_eq!(fs::read_to_string(&path).unwrap(), "foreign");
-        fs::rename(&aside, &path).unwrap();
-        assert!(made.remove().unwrap());
-        assert!(!path.exists());
-        assert!(!made.remove().unwrap());
-    }
 
     #[test]
     fn every_older_file_is_kept_under_a_name_of_its_own() {

@@ -1,7 +1,7 @@
 //! The flight recorder. A ring holds the latest part of the recording. A trigger saves the part around its time to a file.
 
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -51,10 +51,8 @@ pub struct Flight<'a> {
     copying: Option<JoinHandle<Result<Frozen>>>,
     /// Makes the copying thread stop early.
     stop: Arc<AtomicBool>,
-    frozen: Vec<PathBuf>,
-    failed: u64,
-    /// The part around the last trigger could not be saved, so the ring holds the only copy.
-    latest_failed: bool,
+    /// The files with the parts around the triggers so far; `None`: the part could not be saved.
+    parts: Vec<Option<PathBuf>>,
 }
 
 impl<'a> Flight<'a> {
@@ -73,9 +71,7 @@ impl<'a> Flight<'a> {
             triggered: None,
             copying: None,
             stop: Arc::default(),
-            frozen: Vec::new(),
-            failed: 0,
-            latest_failed: false,
+            parts: Vec::new(),
         };
         if !options.quiet {
             flight.say_plan();
@@ -125,14 +121,10 @@ impl<'a> Flight<'a> {
 
     /// Describes each trigger that fired in the interval that ends with the latest sample.
     fn fired(&mut self, interval: Option<&Interval>, mono_ns: u64) -> Vec<String> {
-        let mut words = Vec::new();
-        if let Some(interval) = interval {
-            let mut found: Vec<_> =
-                self.options.trigger.iter().map(|trigger| trigger.exceeded(interval)).collect();
-            let exceeded: Vec<_> = found.iter().map(Option::is_some).collect();
-            let fires = self.watch.fires(&exceeded, mono_ns);
-            words.extend(fires.into_iter().filter_map(|at| found[at].take()));
-        }
+        let triggers = &self.options.trigger;
+        let mut words = interval.map_or_else(Vec::new, |interval| {
+            self.watch.fires(triggers.iter().map(|trigger| trigger.exceeded(interval)), mono_ns)
+        });
         if std::mem::take(&mut self.is_requested) {
             words.push("SIGUSR1".into());
         }
@@ -149,7 +141,7 @@ impl<'a> Flight<'a> {
         // The event happened at an unknown time within the interval.
         let at_ns = before_ns.unwrap_or(sample.mono_ns);
         let until_ns = sample.mono_ns + self.after_ns;
-        self.watch.froze(until_ns + self.interval_ns + self.cool_down_ns);
+        self.watch.saved(until_ns + self.interval_ns + self.cool_down_ns);
         let from_ns = at_ns.saturating_sub(self.keep_ns);
         self.triggered = Some(Triggered { words, from_ns, at_ns, until_ns, unix_ns: sample.unix_ns });
     }
@@ -170,9 +162,8 @@ impl<'a> Flight<'a> {
             1 => self.options.output.clone(),
             _ => file::free_stamped(&self.options.output, triggered.unix_ns).0,
         };
-        let bytes = ring.bytes_on_disk();
-        let freeze = Freeze { segments, path, triggered, bytes, stop: self.stop.clone() };
-        match spawn(move || freeze.run()) {
+        let (bytes, stop) = (ring.bytes_on_disk(), self.stop.clone());
+        match spawn(move || copy(segments, path, triggered, bytes, &stop)) {
             Ok(copying) => self.copying = Some(copying),
             Err(error) => self.not_frozen(&error),
         }
@@ -188,8 +179,7 @@ impl<'a> Flight<'a> {
         match done {
             Ok(frozen) => {
                 say!("cgscope: {}", frozen.words);
-                self.frozen.push(frozen.path);
-                self.latest_failed = false;
+                self.parts.push(Some(frozen.path));
             }
             Err(error) => self.not_frozen(&error),
         }
@@ -201,7 +191,7 @@ impl<'a> Flight<'a> {
             "cgscope: {error}; nothing is saved. The data around the trigger is in the ring {} until newer data replaces it",
             self.ring.directory.display()
         );
-        (self.failed, self.latest_failed) = (self.failed + 1, true);
+        self.parts.push(None);
     }
 
     /// Records a sample. `before_ns`: the time of the previous sample. `interval`: the time since then, if there are triggers.
@@ -270,8 +260,9 @@ impl Destination for Flight<'_> {
             let now_ns = self.steps.latest().map_or(0, |latest| latest.mono_ns);
             state += &format!(", triggered, {} left", duration(triggered.until_ns.saturating_sub(now_ns)));
         }
-        if !self.frozen.is_empty() {
-            state += &format!(", {} saved", self.frozen.len());
+        match self.parts.iter().flatten().count() {
+            0 => {}
+            saved => state += &format!(", {saved} saved"),
         }
         state
     }
@@ -292,25 +283,28 @@ impl Destination for Flight<'_> {
             self.freeze(triggered, &last).map_err(|error| self.left_after(error))?;
         }
         self.settle(true);
-        let mut words = match (self.frozen.last(), self.failed) {
+        let saved: Vec<&PathBuf> = self.parts.iter().flatten().collect();
+        let failed = (self.parts.len() - saved.len()) as u64;
+        let mut words = match (saved.last(), failed) {
             (None, 0) => "no trigger fired, so nothing is saved".into(),
             (None, _) => "nothing is saved".into(),
             (Some(last), _) => {
-                let frozen = units::count(self.frozen.len() as u64, "part");
-                format!("{frozen} saved, the last one in {}", last.display())
+                let parts = units::count(saved.len() as u64, "part");
+                format!("{parts} saved, the last one in {}", last.display())
             }
         };
-        if self.failed > 0 {
-            words += &format!("; {} could not be saved", units::count(self.failed, "part"));
+        if failed > 0 {
+            words += &format!("; {} could not be saved", units::count(failed, "part"));
         }
-        if self.latest_failed {
+        // The ring holds the only copy of the part around the last trigger.
+        if self.parts.last() == Some(&None) {
             words += &format!("; the ring remains in {}", self.ring.directory.display());
             // Ignore errors: the ring is readable without an end frame.
             let _ = self.ring.segments.file.end(reason);
         } else {
             self.ring.remove()?;
         }
-        Ok(Ended { words, report: self.frozen.pop(), incomplete: self.failed > 0 })
+        Ok(Ended { words, report: saved.last().map(|last| (*last).clone()), incomplete: failed > 0 })
     }
 
     /// Closes the ring early. Stops a running copy, because it could take a long time.
@@ -335,8 +329,8 @@ impl Ring {
     fn create(output: &Path, header: &Header, limits: SegmentLimits) -> Result<Self> {
         let directory = directory(output);
         keep_aside(&directory)?;
-        fs::create_dir(&directory).map_err(|error| cannot_write(&directory, &error))?;
-        let lock = fs::File::open(&directory).map_err(|error| cannot_write(&directory, &error))?;
+        fs::create_dir(&directory).map_err(|error| cannot_write(&directory, error))?;
+        let lock = fs::File::open(&directory).map_err(|error| cannot_write(&directory, error))?;
         // Ignore errors: if the file system has no locks, a second run is not detected.
         let _ = flock(&lock, FlockOperation::NonBlockingLockExclusive);
         let names = SegmentNames::Numbered { directory: directory.clone(), last: 0 };
@@ -377,9 +371,9 @@ fn keep_aside(directory: &Path) -> Result<()> {
                 directory.display()
             )));
         }
-        Err(error) => return Err(cannot_write(directory, &error.into())),
+        Err(error) => return Err(cannot_write(directory, io::Error::from(error))),
     };
-    let metadata = ring.metadata().map_err(|error| cannot_write(directory, &error))?;
+    let metadata = ring.metadata().map_err(|error| cannot_write(directory, error))?;
     if flock(&ring, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
         return Err(Error::could_not_run(format!(
             "{} is the ring of another cgscope that is running, so nothing is recorded: name another file with -o",
@@ -389,8 +383,7 @@ fn keep_aside(directory: &Path) -> Result<()> {
     let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     let unix_ns = modified.map_or(0, |time| time.as_nanos() as u64);
     let asides = file::stamps(directory, unix_ns).map(|(aside, _)| aside);
-    let aside =
-        file::move_to_free(CWD, directory, asides).map_err(|error| cannot_write(directory, &error))?;
+    let aside = file::move_to_free(CWD, directory, asides).map_err(|error| cannot_write(directory, error))?;
     say!(
         "cgscope: an earlier run was killed and left its ring; it is kept in {}, and `cgscope report` reads its segments",
         aside.display()
@@ -399,104 +392,92 @@ fn keep_aside(directory: &Path) -> Result<()> {
 }
 
 /// A trigger that fired. Times are in ns of the monotonic clock, unless stated otherwise.
-pub struct Triggered {
-    pub words: String,
+struct Triggered {
+    words: String,
     /// The saved part starts with the last sample at or before this time.
-    pub from_ns: u64,
+    from_ns: u64,
     /// Start of the interval in which the trigger fired.
-    pub at_ns: u64,
+    at_ns: u64,
     /// The saved part ends with the first sample at or after this time.
-    pub until_ns: u64,
+    until_ns: u64,
     /// Wall clock at the end of the interval in which the trigger fired, ns since 1970.
-    pub unix_ns: u64,
-}
-
-pub struct Freeze {
-    /// The segments in order. Each one starts with the last sample of the previous segment.
-    pub segments: Vec<FileReader>,
-    /// The file to write. An existing file is renamed.
-    pub path: PathBuf,
-    pub triggered: Triggered,
-    /// The approximate maximum size of the file, bytes.
-    pub bytes: u64,
-    pub stop: Arc<AtomicBool>,
+    unix_ns: u64,
 }
 
 #[derive(Debug)]
-pub struct Frozen {
-    pub path: PathBuf,
-    pub words: String,
+struct Frozen {
+    path: PathBuf,
+    words: String,
 }
 
-impl Freeze {
-    /// Copies the part. The file gets its name when it is complete. A failed copy leaves no file.
-    pub fn run(self) -> Result<Frozen> {
-        // The exit code is always 1 (incomplete), because the ring was recorded.
-        self.copy().map_err(|error| Error::incomplete(error.sentence))
-    }
-
-    fn copy(self) -> Result<Frozen> {
-        check_room(&self.path, self.bytes)?;
-        let at_ns = self.triggered.at_ns;
-        let mut header = self.segments.first().map(|segment| segment.header().clone()).unwrap_or_default();
-        let mut file = None;
-        let mut write = |sample: &Sample| -> std::result::Result<(), Failure> {
-            let (file, _) = match &mut file {
-                Some(begun) => begun,
-                None => {
-                    header.start_unix_ns = sample.unix_ns;
-                    file.insert(File::create_beside(&self.path, &header)?)
-                }
-            };
-            file.sample(sample)
-        };
-        let (mut first, mut last_ns, mut damage) = (None, None, None);
-        for mut segment in self.segments {
-            for sample in segment.by_ref() {
-                let sample = sample.map_err(|error| {
-                    Error::incomplete(format!("the part cannot be saved: a segment of the ring {error}"))
-                })?;
-                if self.stop.load(Ordering::Relaxed) {
-                    return Err(Error::incomplete("the part was not saved, because cgscope ended early"));
-                }
-                if Some(sample.mono_ns) <= last_ns {
-                    // The previous segment ended with this sample.
-                    continue;
-                }
-                last_ns = Some(sample.mono_ns);
-                if sample.mono_ns <= self.triggered.from_ns {
-                    first = Some(sample);
-                } else {
-                    first.take().iter().chain([&sample]).try_for_each(&mut write)?;
-                }
+/// Copies the part around a trigger to `path`, and renames an existing file. The file gets its name when it is complete. A failed
+/// copy leaves no file. Each segment starts with the last sample of the previous one. `bytes` is about the maximum size of the file.
+fn copy(
+    segments: Vec<FileReader>,
+    path: PathBuf,
+    triggered: Triggered,
+    bytes: u64,
+    stop: &AtomicBool,
+) -> Result<Frozen> {
+    check_room(&path, bytes)?;
+    let mut header = segments.first().map(|segment| segment.header().clone()).unwrap_or_default();
+    let mut file = None;
+    let mut write = |sample: &Sample| -> std::result::Result<(), Failure> {
+        let (file, _) = match &mut file {
+            Some(begun) => begun,
+            None => {
+                header.start_unix_ns = sample.unix_ns;
+                file.insert(File::create_beside(&path, &header)?)
             }
-            damage = damage.or_else(|| match segment.ending() {
-                Some(Ending::Clean(_)) => None,
-                Some(ending) => Some(ending.to_string()),
-                None => Some("its end could not be read".into()),
-            });
+        };
+        file.sample(sample)
+    };
+    let (mut first, mut last_ns, mut damage) = (None, None, None);
+    for mut segment in segments {
+        for sample in segment.by_ref() {
+            let sample = sample.map_err(|error| {
+                Error::incomplete(format!("the part cannot be saved: a segment of the ring {error}"))
+            })?;
+            if stop.load(Ordering::Relaxed) {
+                return Err(Error::incomplete("the part was not saved, because cgscope ended early"));
+            }
+            if Some(sample.mono_ns) <= last_ns {
+                // The previous segment ended with this sample.
+                continue;
+            }
+            last_ns = Some(sample.mono_ns);
+            if sample.mono_ns <= triggered.from_ns {
+                first = Some(sample);
+            } else {
+                first.take().iter().chain([&sample]).try_for_each(&mut write)?;
+            }
         }
-        first.iter().try_for_each(write)?;
-        let (mut file, beside) = file.ok_or_else(|| Error::incomplete("there is no sample to save"))?;
-        let bytes = file.bytes();
-        file.end(Reason::Triggered(self.triggered.words))?;
-        keep_old(&self.path)?;
-        beside.keep().map_err(|error| {
-            Error::incomplete(format!("{} could not be written: {error}", self.path.display()))
-        })?;
-        let mut words = format!(
-            "saved {} before the trigger and {} after it: {}, {}, in {path}; `cgscope report {path}` shows what happened",
-            duration(at_ns.saturating_sub(file.first_ns)),
-            duration(file.last_ns.saturating_sub(at_ns)),
-            units::count(file.samples, "sample"),
-            units::bytes(bytes),
-            path = self.path.display(),
-        );
-        if let Some(damage) = damage {
-            words += &format!("; something is missing, because the ring is damaged: {damage}");
-        }
-        Ok(Frozen { path: self.path, words })
+        damage = damage.or_else(|| match segment.ending() {
+            Some(Ending::Clean(_)) => None,
+            Some(ending) => Some(ending.to_string()),
+            None => Some("its end could not be read".into()),
+        });
     }
+    first.iter().try_for_each(write)?;
+    let (mut file, beside) = file.ok_or_else(|| Error::incomplete("there is no sample to save"))?;
+    let bytes = file.bytes();
+    file.end(Reason::Triggered(triggered.words))?;
+    keep_old(&path)?;
+    beside
+        .keep()
+        .map_err(|error| Error::incomplete(format!("{} could not be written: {error}", path.display())))?;
+    let mut words = format!(
+        "saved {} before the trigger and {} after it: {}, {}, in {path}; `cgscope report {path}` shows what happened",
+        duration(triggered.at_ns.saturating_sub(file.first_ns)),
+        duration(file.last_ns.saturating_sub(triggered.at_ns)),
+        units::count(file.samples, "sample"),
+        units::bytes(bytes),
+        path = path.display(),
+    );
+    if let Some(damage) = damage {
+        words += &format!("; something is missing, because the ring is damaged: {damage}");
+    }
+    Ok(Frozen { path, words })
 }
 
 /// Refuses a copy that would fill the disk, because the ring also needs space.

@@ -98,7 +98,7 @@ pub async fn run(options: &Record) -> Result {
     if !options.quiet {
         say_start(&ready, &target, options);
     }
-    let progress = Progress::new(Manner::of(options.quiet, !target.command.is_empty()));
+    let progress = Progress::new(options.quiet, !target.command.is_empty());
     let recorder = Recorder {
         session: ready.go(),
         destination,
@@ -274,58 +274,43 @@ impl Recorder<'_> {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manner {
-    Silent,
-    /// One line on a terminal, which each message overwrites.
-    Rewritten,
-    /// A new line every ten minutes, for a log.
-    Logged,
-}
-
-impl Manner {
-    /// Returns how to show progress. `shares` means that a command writes to the same terminal.
-    pub fn of(quiet: bool, shares: bool) -> Self {
-        let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
-        match io::stderr().is_terminal() {
-            _ if quiet => Self::Silent,
-            true if shares => Self::Silent,
-            true if !is_dumb => Self::Rewritten,
-            _ => Self::Logged,
-        }
-    }
-
-    fn pause(self) -> Duration {
-        match self {
-            Self::Rewritten => Duration::from_secs(1),
-            // Long, because a journal keeps lines for weeks. Short enough to show that a run of an hour still works.
-            Self::Silent | Self::Logged => Duration::from_secs(600),
-        }
-    }
-}
-
-pub struct Progress {
-    manner: Manner,
+/// Shows the progress on standard error.
+struct Progress {
+    /// Time between two messages; `None`: shows none.
+    pause: Option<Duration>,
+    /// Whether each message overwrites the last one, on a terminal. A log gets a new line instead.
+    is_rewritten: bool,
     latest: Option<Instant>,
 }
 
 impl Progress {
-    /// Creates a progress display. In a log, the first line is due after the first pause.
-    pub fn new(manner: Manner) -> Self {
-        Self { manner, latest: (manner != Manner::Rewritten).then(Instant::now) }
+    /// `shares` means that a command writes to the same terminal. In a log, the first message is due after the first pause.
+    fn new(quiet: bool, shares: bool) -> Self {
+        let is_terminal = io::stderr().is_terminal();
+        let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+        let is_rewritten = is_terminal && !is_dumb;
+        // Long in a log, because a journal keeps lines for weeks. Short enough to show that a run of an hour still works.
+        let pause = Duration::from_secs(if is_rewritten { 1 } else { 600 });
+        let is_silent = quiet || (is_terminal && shares);
+        Self {
+            pause: (!is_silent).then_some(pause),
+            is_rewritten,
+            latest: (!is_rewritten).then(Instant::now),
+        }
     }
 
-    pub fn show(&mut self, state: impl FnOnce() -> String) {
+    fn show(&mut self, state: impl FnOnce() -> String) {
         // The call once a second may be a little early.
         let slack = Duration::from_millis(50);
-        let is_due = self.latest.is_none_or(|latest| latest.elapsed() + slack >= self.manner.pause());
-        if self.manner == Manner::Silent || !is_due {
+        let is_due = |pause| self.latest.is_none_or(|latest| latest.elapsed() + slack >= pause);
+        if !self.pause.is_some_and(is_due) {
             return;
         }
         self.latest = Some(Instant::now());
-        match self.manner {
-            Manner::Rewritten => rewrite(&state()),
-            _ => say!("cgscope: {}", state()),
+        if self.is_rewritten {
+            rewrite(&state());
+        } else {
+            say!("cgscope: {}", state());
         }
     }
 }
@@ -339,7 +324,7 @@ fn rewrite(line: &str) {
 }
 
 /// Returns the progress as a line. `more` is the state of the destination.
-pub fn words(elapsed_ns: u64, written: u64, losses: &Losses, more: &str) -> String {
+fn words(elapsed_ns: u64, written: u64, losses: &Losses, more: &str) -> String {
     let rate =
         per_second(written, elapsed_ns).map_or(String::new(), |rate| format!(" ({}/s)", bytes(rate as u64)));
     let more = if more.is_empty() { String::new() } else { format!("  {more}") };
@@ -364,19 +349,21 @@ mod tests {
 
     #[test]
     fn a_log_gets_its_first_line_after_a_pause_and_a_quiet_run_gets_none() {
-        for manner in [Manner::Logged, Manner::Silent] {
-            Progress::new(manner).show(|| panic!("{manner:?} prints something at once"));
+        let pause = Duration::from_secs(600);
+        let log = |latest| Progress { pause: Some(pause), is_rewritten: false, latest };
+        for mut progress in [log(Some(Instant::now())), Progress { pause: None, ..log(None) }] {
+            progress.show(|| panic!("it prints something at once"));
         }
         let ago = |seconds| Instant::now().checked_sub(Duration::from_secs(seconds));
         for (seconds, is_due) in [(590, false), (600, true)] {
             let mut shown = false;
-            Progress { manner: Manner::Logged, latest: ago(seconds) }.show(|| {
+            log(ago(seconds)).show(|| {
                 shown = true;
                 "ten minutes are over".into()
             });
             assert!(shown == is_due || ago(seconds).is_none(), "after {seconds} s");
         }
-        let mut progress = Progress { manner: Manner::Logged, latest: None };
+        let mut progress = log(None);
         let mut said = 0;
         for _ in 0..3 {
             progress.show(|| {

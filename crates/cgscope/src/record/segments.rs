@@ -12,9 +12,10 @@ use cgscope_record::{FileReader, Header, Reason, open};
 
 use crate::{
     exit::{Error, Result},
+    output::Made,
     record::{
         Destination, Ended,
-        file::{self, Failure, File, Made},
+        file::{self, Failure, File},
     },
 };
 
@@ -113,7 +114,6 @@ pub struct Segments {
     made: Made,
     /// Complete segments, the oldest first.
     complete: VecDeque<Segment>,
-    complete_bytes: u64,
     /// Segments whose removal has failed so far.
     stuck: Vec<Made>,
     removed: u64,
@@ -135,7 +135,6 @@ impl Segments {
             file,
             made: Made::of(&path),
             complete: VecDeque::new(),
-            complete_bytes: 0,
             stuck: Vec::new(),
             removed: 0,
             removed_bytes: 0,
@@ -178,13 +177,11 @@ impl Segments {
         let (start_ns, end_ns, bytes) = (file.first_ns, file.last_ns, file.bytes());
         let made = std::mem::replace(&mut self.made, made);
         self.complete.push_back(Segment { made, start_ns, end_ns, bytes });
-        self.complete_bytes += bytes;
         ended
     }
 
     fn remove_oldest(&mut self, count: usize, needed_ns: u64) {
         for segment in self.complete.drain(..count.min(self.complete.len())) {
-            self.complete_bytes -= segment.bytes;
             self.removed_bytes += segment.bytes;
             if segment.end_ns > needed_ns && !self.shortened {
                 self.shortened = true;
@@ -224,7 +221,7 @@ impl Segments {
     }
 
     pub fn bytes_on_disk(&self) -> u64 {
-        self.complete_bytes + self.file.bytes()
+        self.complete.iter().map(|segment| segment.bytes).sum::<u64>() + self.file.bytes()
     }
 
     pub fn remove(&self) -> io::Result<()> {

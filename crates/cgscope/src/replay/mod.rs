@@ -137,7 +137,7 @@ impl Updates for Playback {
         let due = replay.due_in();
         self.request(replay.player.position())?;
         tokio::select! {
-            () = self.signals.any() => return Ok(Flow::End),
+            _ = self.signals.any() => return Ok(Flow::End),
             read = self.reads.recv() => match read.ok_or_else(reader_ended)? {
                 Read::Interval(n, interval) => app.on_read(n, interval?),
                 Read::Skipped(first, frames) => app.on_skipped(first, frames),

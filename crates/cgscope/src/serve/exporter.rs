@@ -5,7 +5,7 @@ use std::{
     future::pending,
     io,
     sync::{Arc, Mutex},
-    thread::{self, JoinHandle},
+    thread,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -38,12 +38,8 @@ pub struct Parts {
     pub config: watch::Receiver<Config>,
 }
 
-/// The thread that exports metrics. Dropping this value ends the thread.
-pub struct Exporter {
-    stop: Option<oneshot::Sender<()>>,
-    failed: oneshot::Receiver<String>,
-    thread: Option<JoinHandle<()>>,
-}
+/// The thread that exports metrics. Receives the reason if the thread ends by itself. Dropping this value ends the thread.
+pub struct Exporter(oneshot::Receiver<String>);
 
 impl Exporter {
     pub fn start(parts: Parts) -> io::Result<Self> {
@@ -57,36 +53,23 @@ impl Exporter {
 
     /// Runs `work` on a thread. `work` ends only if it cannot continue, and then returns a sentence that says why.
     fn run<F: Future<Output = String>>(work: impl FnOnce() -> F + Send + 'static) -> io::Result<Self> {
-        let (stop, stopped) = oneshot::channel();
-        let (failing, failed) = oneshot::channel();
+        let (mut failing, failed) = oneshot::channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let thread = thread::Builder::new().name("metrics".into()).spawn(move || {
+        thread::Builder::new().name("metrics".into()).spawn(move || {
             LocalSet::new().block_on(&runtime, async {
                 tokio::select! {
-                    sentence = work() => {
-                        let _ = failing.send(sentence);
-                    }
-                    _ = stopped => {}
+                    sentence = work() => drop(failing.send(sentence)),
+                    () = failing.closed() => {}
                 }
             });
             runtime.shutdown_background();
         })?;
-        Ok(Self { stop: Some(stop), failed, thread: Some(thread) })
+        Ok(Self(failed))
     }
 
     /// Waits until pages can no longer be served, and returns the reason.
     pub async fn failed(&mut self) -> String {
-        (&mut self.failed).await.unwrap_or_else(|_| "the thread that serves the metrics has ended".into())
-    }
-}
-
-impl Drop for Exporter {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            // An error means that the thread panicked. The panic has already printed its message.
-            let _ = thread.join();
-        }
+        (&mut self.0).await.unwrap_or_else(|_| "the thread that serves the metrics has ended".into())
     }
 }
 
@@ -108,9 +91,9 @@ async fn serve(parts: Parts) -> String {
     let (steps, readying) = (Steps::default(), Duration::ZERO);
     let state = State { parts, metrics, steps, readying, started_s: started.as_secs_f64() };
     let state = Arc::new(tokio::sync::Mutex::new(state));
-    let feed = feed(state.clone(), latest.clone());
+    let feed = feed(state.clone(), latest);
     let ahead = freshness.clone();
-    let pages = http.serve(Source { state, latest, freshness });
+    let pages = http.serve(Source { state, freshness });
     let beside = async {
         // If no more samples follow, the collection reports the reason.
         tokio::join!(feed, ahead.take_ahead());
@@ -125,7 +108,6 @@ async fn serve(parts: Parts) -> String {
 /// Builds one page for each format.
 struct Source {
     state: Arc<tokio::sync::Mutex<State>>,
-    latest: watch::Receiver<Latest>,
     freshness: Arc<Freshness>,
 }
 
@@ -141,12 +123,12 @@ impl Pages for Source {
     }
 
     async fn make(&self, format: Format) -> Page {
-        let came = Instant::now();
+        let arrived = Instant::now();
         self.freshness.wait().await;
         let mut state = self.state.lock().await;
-        let taken = self.latest.borrow().clone();
+        let taken = self.freshness.latest.borrow().clone();
         state.add(taken.ok().flatten());
-        self.freshness.came(came, state.readying);
+        self.freshness.on_scrape(arrived, state.readying);
         state.page(format)
     }
 }
@@ -295,9 +277,9 @@ impl Freshness {
     }
 
     /// Records a scrape at `at`. `readying` is the time that it took to prepare the sample.
-    pub fn came(&self, at: Instant, readying: Duration) {
+    pub fn on_scrape(&self, at: Instant, readying: Duration) {
         let mut beat = lock(&self.beat);
-        beat.came(at);
+        beat.add(at);
         // If the sample were taken earlier, it might be stale when the scrape arrives.
         let early = readying + (readying / 2).min(FRESH / 2) + SLACK;
         let ahead = beat.next().and_then(|next| next.checked_sub(early)).filter(|ahead| *ahead > at);
@@ -330,23 +312,23 @@ const LONGEST: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Default)]
 struct Beat {
-    came: VecDeque<Instant>,
+    scrapes: VecDeque<Instant>,
 }
 
 impl Beat {
-    fn came(&mut self, at: Instant) {
-        if self.came.len() > 2 * SCRAPERS {
-            self.came.pop_front();
+    fn add(&mut self, at: Instant) {
+        if self.scrapes.len() > 2 * SCRAPERS {
+            self.scrapes.pop_front();
         }
-        self.came.push_back(at);
+        self.scrapes.push_back(at);
     }
 
     /// Predicts the next scrape if the latest ones were periodic: from one scraper, or a few with the same period. It is after
     /// the last one.
     fn next(&self) -> Option<Instant> {
         let gaps: Vec<Duration> =
-            self.came.iter().zip(self.came.iter().skip(1)).map(|(a, b)| *b - *a).collect();
-        let last = *self.came.back()?;
+            self.scrapes.iter().zip(self.scrapes.iter().skip(1)).map(|(a, b)| *b - *a).collect();
+        let last = *self.scrapes.back()?;
         (1..=SCRAPERS).find_map(|scrapers| {
             let (before, latest) = gaps.get(gaps.len().checked_sub(2 * scrapers)?..)?.split_at(scrapers);
             let round: Duration = latest.iter().sum();
@@ -386,10 +368,10 @@ mod tests {
     }
 
     /// Returns the predicted scrape after scrapes at these times, ms.
-    fn next(came_ms: &[u64]) -> Option<u64> {
+    fn next(scrapes_ms: &[u64]) -> Option<u64> {
         let start = Instant::now();
         let mut beat = Beat::default();
-        came_ms.iter().for_each(|ms| beat.came(start + Duration::from_millis(*ms)));
+        scrapes_ms.iter().for_each(|ms| beat.add(start + Duration::from_millis(*ms)));
         beat.next().map(|next| (next - start).as_millis() as u64)
     }
 

@@ -20,7 +20,7 @@ use cgscope_serve::{
     socket::note_senders,
 };
 
-use crate::users;
+use crate::{output::Made, users};
 
 /// Owner and group can read and write.
 const MODE: u32 = 0o660;
@@ -31,7 +31,7 @@ pub struct Listening {
     pub listener: UnixListener,
     /// The path of the socket, or a description.
     pub place: String,
-    made: Option<(PathBuf, u64)>,
+    made: Option<Made>,
 }
 
 impl Listening {
@@ -60,8 +60,7 @@ impl Listening {
         let bound = UnixListener::bind(path);
         rustix::process::umask(before);
         let listener = bound.map_err(failed)?;
-        let id = fs::metadata(path).map_err(failed)?.ino();
-        let listening = Self { listener, place: path.display().to_string(), made: Some((path.clone(), id)) };
+        let listening = Self { listener, place: path.display().to_string(), made: Some(Made::of(path)) };
         // Must happen before anybody can connect.
         listening.make_ready()?;
         chown(path, Some(uid), Some(gid)).map_err(|error| {
@@ -91,12 +90,8 @@ impl Listening {
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        if let Some((path, id)) = &self.made
-            && fs::metadata(path).is_ok_and(|metadata| metadata.ino() == *id)
-        {
-            // Ignore an error, which can occur without privileges. The next daemon detects and removes the stale file.
-            let _ = fs::remove_file(path);
-        }
+        // Ignore an error, which can occur without privileges. The next daemon detects and removes the stale file.
+        let _ = self.made.as_ref().map(Made::remove);
     }
 }
 

@@ -30,12 +30,7 @@ use rustix::thread::{
     set_capabilities, set_no_new_privs,
 };
 use sd_notify::NotifyState;
-use tokio::{
-    net::UnixListener,
-    signal::unix::{Signal, SignalKind, signal},
-    sync::watch,
-    task::LocalSet,
-};
+use tokio::{net::UnixListener, sync::watch, task::LocalSet};
 
 use crate::{
     cli::{ModeChoice, Serve},
@@ -46,6 +41,7 @@ use crate::{
         exporter::{Exporter, Parts, STUCK},
         listen::Listening,
     },
+    signals::Signals,
     users::{self, User},
 };
 
@@ -56,8 +52,7 @@ pub async fn run(options: &Serve) -> Result {
         say!("cgscope: {source} is valid");
         return Ok(Exit::Done);
     }
-    let daemon = Daemon::set_up(config, options)?;
-    LocalSet::new().run_until(daemon.serve()).await
+    LocalSet::new().run_until(serve(config, options)).await
 }
 
 /// Reads the named configuration file, else the host's file, else uses the defaults. Also describes the source.
@@ -102,117 +97,71 @@ fn exported(config: &Config) -> cgscope_metrics::Config {
     cgscope_metrics::Config { cgroups, depth, include, exclude, culprits }
 }
 
-/// The daemon after setup: BPF is loaded, the sockets listen, and the privileges are dropped.
-struct Daemon {
-    config: Config,
-    named: Option<PathBuf>,
-    is_verbose: bool,
-    collector: Own,
-    socket: Option<Listening>,
-    http: Option<Arc<Http>>,
-    signals: Signals,
-    /// The group whose members may connect.
-    viewers: Option<u32>,
-}
-
-struct Signals {
-    end: [Signal; 2],
-    reload: Signal,
-}
-
-impl Signals {
-    fn listen() -> io::Result<Self> {
-        Ok(Self {
-            end: [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?],
-            reload: signal(SignalKind::hangup())?,
-        })
+/// Sets the daemon up, gives up its privileges before anybody can connect, and serves until a signal.
+async fn serve(config: Config, options: &Serve) -> Result {
+    let mut signals = Signals::listen()?;
+    let user = match &config.user {
+        Some(name) if rustix::process::geteuid().is_root() => {
+            Some(users::user(name).map_err(Error::could_not_run)?)
+        }
+        _ => None,
+    };
+    // Steps that fail if a file is missing precede steps that take time.
+    let socket = Listening::open(&config.socket).map_err(Error::could_not_run)?;
+    let http = http(&config).map_err(Error::could_not_run)?.map(Arc::new);
+    if socket.is_none() && http.is_none() {
+        return Err(Error::could_not_run(
+            "there is nothing to serve: the configuration has neither `path` in [socket] nor `listen` in [http]",
+        ));
     }
-}
+    let collector = Own::start(containers::runtimes(&config.containers.runtime)?)?;
+    collector.0.refused().iter().for_each(|refused| say!("cgscope: {refused}"));
+    let viewers = socket.as_ref().and_then(Listening::viewers);
+    listen::warnings(&config, viewers).iter().for_each(|warning| say!("cgscope: {warning}"));
+    give_up(user.as_ref())?;
 
-impl Daemon {
-    fn set_up(config: Config, options: &Serve) -> Result<Self> {
-        let signals = Signals::listen()
-            .map_err(|error| Error::could_not_run(format!("signals cannot be received ({error})")))?;
-        let user = match &config.user {
-            Some(name) if rustix::process::geteuid().is_root() => {
-                Some(users::user(name).map_err(Error::could_not_run)?)
-            }
-            _ => None,
-        };
-        // Steps that fail if a file is missing precede steps that take time.
-        let socket = Listening::open(&config.socket).map_err(Error::could_not_run)?;
-        let http = http(&config).map_err(Error::could_not_run)?.map(Arc::new);
-        if socket.is_none() && http.is_none() {
-            return Err(Error::could_not_run(
-                "there is nothing to serve: the configuration has neither `path` in [socket] nor `listen` in [http]",
-            ));
-        }
-        let collector = Own::start(containers::runtimes(&config.containers.runtime)?)?;
-        for refused in collector.refused() {
-            say!("cgscope: {refused}");
-        }
-        let viewers = socket.as_ref().and_then(Listening::viewers);
-        for warning in listen::warnings(&config, viewers) {
-            say!("cgscope: {warning}");
-        }
-        give_up(user.as_ref())?;
-        Ok(Self {
-            config,
-            named: options.config.clone(),
-            is_verbose: options.verbose,
-            collector,
-            socket,
-            http,
-            signals,
-            viewers,
-        })
+    let failed = |error: io::Error| Error::could_not_run(format!("the daemon cannot start ({error})"));
+    let interval_ns = config.collect.interval;
+    let header = record::header_of_host(Duration::from_nanos(interval_ns));
+    let collection = Collection::start(collector).map_err(failed)?;
+    let (pace, latest) = (collection.pace.clone(), collection.latest.clone());
+    pace.ask(interval_ns);
+    let counters = Arc::new(Counters::default());
+    let metrics = watch::Sender::new(exported(&config));
+    let exporter = http.as_ref().map(|http| {
+        let (http, counters) = (http.clone(), counters.clone());
+        Exporter::start(Parts { pace: pace.clone(), latest, http, counters, config: metrics.subscribe() })
+    });
+    let exporter = exporter.transpose().map_err(failed)?;
+    if let Some(http) = &http {
+        let scheme = if config.http.tls_key.is_some() { "https" } else { "http" };
+        say!("cgscope: serving metrics at {scheme}://{}/metrics", http.local_addr());
     }
-
-    async fn serve(self) -> Result {
-        let Self { config, named, is_verbose, socket, http, viewers, mut signals, .. } = self;
-        let failed = |error: io::Error| Error::could_not_run(format!("the daemon cannot start ({error})"));
-        let header = record::header_of_host(Duration::from_nanos(config.collect.interval));
-        let collection = Collection::start(self.collector).map_err(failed)?;
-        let (pace, latest) = (collection.pace.clone(), collection.latest.clone());
-        let interval_ns = config.collect.interval;
-        pace.ask(interval_ns);
-        let counters = Arc::new(Counters::default());
-        let (metrics, exporter) = (watch::Sender::new(exported(&config)), http.as_ref());
-        let exporter = exporter.map(|http| {
-            let (http, counters) = (http.clone(), counters.clone());
-            Exporter::start(Parts { pace: pace.clone(), latest, http, counters, config: metrics.subscribe() })
-        });
-        let exporter = exporter.transpose().map_err(failed)?;
-        if let Some(http) = &http {
-            let scheme = if config.http.tls_key.is_some() { "https" } else { "http" };
-            say!("cgscope: serving metrics at {scheme}://{}/metrics", http.local_addr());
-        }
-        let (limits, warnings) = limits(&config.socket);
-        warnings.iter().for_each(|warning| say!("cgscope: {warning}"));
-        let listener =
-            socket.as_ref().map(|socket| socket.listener.try_clone().and_then(UnixListener::from_std));
-        let listener = listener.transpose().map_err(failed)?;
-        let server =
-            Server::new(listener, collection, &header, limits, counters).map_err(Error::could_not_run)?;
-        let limits = Box::new(server.limits());
-        let reload =
-            Reload { named, started: config, interval_ns, pace, http, metrics, exporter, limits, viewers };
-        if let Some(socket) = &socket {
-            say!("cgscope: serving viewers at {}", socket.place);
-        }
-        report(&[NotifyState::Ready]);
-        let mut stopped = Ok(());
-        let stop = async {
-            stopped = wait_for_end(&mut signals, reload).await;
-            report(&[NotifyState::Stopping]);
-            if is_verbose {
-                say!("cgscope: ending");
-            }
-        };
-        let ended = server.serve(stop).await;
-        drop(socket);
-        ended.and(stopped).map_err(Error::incomplete).map(|()| Exit::Done)
+    let (limits, warnings) = limits(&config.socket);
+    warnings.iter().for_each(|warning| say!("cgscope: {warning}"));
+    let listener = socket.as_ref().map(|socket| socket.listener.try_clone().and_then(UnixListener::from_std));
+    let listener = listener.transpose().map_err(failed)?;
+    let server =
+        Server::new(listener, collection, &header, limits, counters).map_err(Error::could_not_run)?;
+    let limits = Box::new(server.limits());
+    let named = options.config.clone();
+    let reload =
+        Reload { named, started: config, interval_ns, pace, http, metrics, exporter, limits, viewers };
+    if let Some(socket) = &socket {
+        say!("cgscope: serving viewers at {}", socket.place);
     }
+    report(&[NotifyState::Ready]);
+    let mut stopped = Ok(());
+    let stop = async {
+        stopped = wait_for_end(&mut signals, reload).await;
+        report(&[NotifyState::Stopping]);
+        if options.verbose {
+            say!("cgscope: ending");
+        }
+    };
+    let ended = server.serve(stop).await;
+    drop(socket);
+    ended.and(stopped).map_err(Error::incomplete).map(|()| Exit::Done)
 }
 
 struct Reload {
@@ -272,7 +221,6 @@ async fn keep_alive(pace: &Pace) {
 
 /// Waits until a signal ends the daemon, or metrics cannot be served: then returns the reason. SIGHUP reloads the configuration.
 async fn wait_for_end(signals: &mut Signals, mut reload: Reload) -> std::result::Result<(), String> {
-    let [terminate, interrupt] = &mut signals.end;
     let pace = reload.pace.clone();
     let mut alive = pin!(keep_alive(&pace));
     loop {
@@ -283,16 +231,17 @@ async fn wait_for_end(signals: &mut Signals, mut reload: Reload) -> std::result:
             }
         };
         tokio::select! {
-            _ = terminate.recv() => return Ok(()),
-            _ = interrupt.recv() => return Ok(()),
-            // Ends the daemon, so that systemd restarts it. A daemon that still serves viewers would not be restarted.
-            sentence = unserved => return Err(sentence),
-            () = &mut alive => {}
-            _ = signals.reload.recv() => {
+            signal = signals.any() => {
+                if signal != libc::SIGHUP {
+                    return Ok(());
+                }
                 report(&[NotifyState::Reloading, NotifyState::monotonic_usec_now().unwrap_or(NotifyState::Ready)]);
                 reload.reload();
                 report(&[NotifyState::Ready]);
             }
+            // Ends the daemon, so that systemd restarts it. A daemon that still serves viewers would not be restarted.
+            sentence = unserved => return Err(sentence),
+            () = &mut alive => {}
         }
     }
 }
@@ -307,11 +256,11 @@ const RUNS: u64 = 2_000;
 /// Maximum duration of the measurement, for a host with few context switches.
 const LONGEST: Duration = Duration::from_millis(500);
 
-pub struct Own(Collector);
+struct Own(Collector);
 
 impl Own {
     /// Loads and attaches the BPF programs, and measures the cost of the hook. `runtimes` provide the names of containers.
-    pub fn start(runtimes: Runtimes) -> Result<Self> {
+    fn start(runtimes: Runtimes) -> Result<Self> {
         let options = Options { shared: true, demand: true, ..Options::default() };
         let exact = || Collector::start(&options);
         // Only the exact mode is used, because coarse readings need no daemon.
@@ -319,11 +268,6 @@ impl Own {
         collector.measure_hook(RUNS, LONGEST);
         collector.name_containers(containers::lookup(runtimes, |sentence| say!("cgscope: {sentence}")));
         Ok(Self(collector))
-    }
-
-    /// Returns a sentence for each optional part that the kernel refused.
-    pub fn refused(&self) -> &[String] {
-        self.0.refused()
     }
 }
 
@@ -346,7 +290,7 @@ impl Collect for Own {
 }
 
 /// Returns the end of a sentence that lists the changed keys that only a restart applies. Empty if there are none.
-pub fn what_stays(started: &Config, now: &Config) -> String {
+fn what_stays(started: &Config, now: &Config) -> String {
     let changed: Vec<_> = [
         ("`user`", started.user != now.user),
         ("`path` in [socket]", started.socket.path != now.socket.path),
@@ -370,21 +314,17 @@ pub fn what_stays(started: &Config, now: &Config) -> String {
 /// The loaded maps and programs stay open, and reading them requires no privilege. Since Linux 5.19 (commit c8644cd0efe7), bpf(2)
 /// requires a privilege only to create maps and to load programs.
 fn give_up(user: Option<&User>) -> Result<()> {
-    let failed = |what: &str| {
-        let what = what.to_owned();
-        move |error: io::Error| {
-            Error::could_not_run(format!(
-                "{what} ({error}), so the daemon ends, because it must not serve with privileges"
-            ))
-        }
+    let failed = |what, error: io::Error| {
+        let end = "so the daemon ends, because it must not serve with privileges";
+        Error::could_not_run(format!("{what} ({error}), {end}"))
     };
-    set_no_new_privs(true).map_err(io::Error::from).map_err(failed("new privileges cannot be prevented"))?;
+    set_no_new_privs(true).map_err(|error| failed("new privileges cannot be prevented", error.into()))?;
     for capability in CapabilitySet::all().iter() {
         // Ignore errors: the process cannot remove a capability that it lacks, and an unknown capability does not exist.
         let _ = remove_capability_from_bounding_set(capability);
     }
     if let Some(user) = user {
-        user.enter().map_err(failed("the daemon could not become its user"))?;
+        user.enter().map_err(|error| failed("the daemon could not become its user", error))?;
     }
     // Ignore an error: it means that the kernel has no ambient capabilities.
     let _ = clear_ambient_capability_set();
@@ -393,7 +333,7 @@ fn give_up(user: Option<&User>) -> Result<()> {
         permitted: CapabilitySet::empty(),
         inheritable: CapabilitySet::empty(),
     };
-    set_capabilities(None, none).map_err(io::Error::from).map_err(failed("capabilities cannot be given up"))
+    set_capabilities(None, none).map_err(|error| failed("capabilities cannot be given up", error.into()))
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 use std::{
-    os::unix::fs::{PermissionsExt, symlink},
+    os::unix::fs::symlink,
     sync::atomic::{AtomicBool, AtomicU32, Ordering},
     thread,
 };
 
 use cgscope_view::{app::view::View, settings::Span};
-use rustix::fs::{FileType, mknodat};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use super::*;
 

@@ -34,35 +34,38 @@ use crate::{
     output,
     request::Target,
     session::{Pace, Ready, Session},
-    stat::{offcpu::Offcpu, stack_every},
+    stat::{offcpu::Offcpu, stack_every, symbols},
 };
 
 pub async fn run(options: &Stat) -> Result {
     let target = target(options)?;
     let offcpu = Offcpu::new(options, target.words())?;
-    let symbols = offcpu.as_ref().map_or_else(|| Rc::new(KernelSymbols::new()), Offcpu::symbols);
+    let symbols = symbols(offcpu.as_ref());
     // Checks the output first, so that no command runs whose summary could not be written.
-    let output = Output::new(options.output.as_deref())?;
+    let output = options.output.as_deref().map(place).transpose()?;
     let mut remarks = Vec::new();
     let own = OwnCgroup::make(Path::new("/")).map_err(|failure| remarks.push(failure.to_string())).ok();
     let pace = Pace { interval: EVERY, duration: None, count: None };
     let mut ready = Ready::new(&target, pace)?;
     let own = own.and_then(|own| entered(own, &ready, &mut remarks));
-    let watch = Rc::new(Watch::new(own));
-    watch.prepare();
+    let quotas = QuotaFiles::of_this_host();
+    let mut watch = Watch { own, quotas, before: Reading::default(), after: Reading::default() };
+    // Finds all existing quotas. This takes a while, so it precedes the command.
+    watch.quotas.find();
     // Takes the first sample before the release. Otherwise the start of the command would not be counted.
     ready.sample()?;
-    watch.begin();
+    watch.before = watch.read();
+    let watch = Rc::new(RefCell::new(watch));
     let mut session = ready.go();
     let at_end = Rc::clone(&watch);
-    session.at_end(Box::new(move || at_end.end()));
+    session.at_end(move || at_end.borrow_mut().end());
     let measured = measure(&mut session)
         .await
         .map_err(|error| Error { sentence: format!("{}: {error}", options.select.command[0]), ..error })?;
-    let run = finish(options, session, &watch, measured, remarks, &symbols);
+    let run = finish(options, session, &mut watch.borrow_mut(), measured, remarks, &symbols);
     let code = run.ending.code();
-    let stacks = offcpu.and_then(|offcpu| stacks(offcpu, &run));
-    write(&output, &run, stacks.as_deref().unwrap_or_default(), options.json);
+    let stacks = offcpu.and_then(|offcpu| stacks(&offcpu, &run)).unwrap_or_default();
+    write(output.as_ref(), &run, &stacks, options.json);
     // Returns the exit code of the command, even if something could not be written.
     Ok(Exit::AsCommand(code))
 }
@@ -76,22 +79,28 @@ fn entered(own: OwnCgroup, ready: &Ready, remarks: &mut Vec<String>) -> Option<O
 fn finish(
     options: &Stat,
     session: Session,
-    watch: &Watch,
+    watch: &mut Watch,
     measured: Measured,
     mut remarks: Vec<String>,
     symbols: &KernelSymbols,
 ) -> CommandRun {
-    remarks.extend(measured.remark);
+    let Measured { interval, ended, peak_threads, peak_processes, every_ns, remark } = measured;
+    remarks.extend(remark);
     let host = session.host;
-    let ended = measured.ended;
+    let followed = session.latest().map(processes).unwrap_or_default();
     // Detaches the collector before the cgroup is removed. Its data about the cgroup is no longer needed.
     drop(session);
-    let seen = watch.seen(&measured.interval, &measured.left);
-    remarks.extend(watch.remove());
-    if let Some(Err(failure)) = (!measured.interval.stacks.is_empty()).then(|| symbols.load()) {
+    // A listed process may have ended, because `/proc` lists it until it is reaped.
+    let followed = followed.into_iter().filter(|one| name_of_living(one.pid).is_some());
+    let outlived = outlived(&watch.after.left, followed);
+    let quotas = watch.held_by(&interval, &outlived);
+    let cpu = cpu(watch.before.own.as_ref(), watch.after.own.as_ref());
+    let own_cgroup = watch.own.as_ref().map(|own| own.path().to_owned());
+    remarks.extend(watch.own.take().and_then(|own| own.remove().err()).map(|failure| failure.to_string()));
+    if let Some(Err(failure)) = (!interval.stacks.is_empty()).then(|| symbols.load()) {
         remarks.push(failure.to_string());
     }
-    let (blocked_on, class) = judged(&measured.interval, symbols);
+    let (blocked_on, class) = judged(&interval, symbols);
     CommandRun {
         blocked_on,
         class: Some(class),
@@ -99,15 +108,15 @@ fn finish(
         ending: ending(ended.status),
         wall_ns: ns(ended.lived),
         usage: ended.usage,
-        cpu: seen.cpu,
-        own_cgroup: seen.own_cgroup,
-        own_is_distinct: seen.own_is_distinct,
-        quotas: seen.quotas,
-        peak_threads: measured.peak_threads,
-        peak_processes: measured.peak_processes,
-        every_ns: measured.every_ns,
-        outlived: seen.outlived,
-        interval: measured.interval,
+        cpu,
+        own_is_distinct: own_cgroup.is_some() && watch.quotas.is_v2(),
+        own_cgroup,
+        quotas,
+        peak_threads,
+        peak_processes,
+        every_ns,
+        outlived,
+        interval,
         host,
         remarks,
     }
@@ -126,24 +135,28 @@ fn judged(interval: &Interval, symbols: &KernelSymbols) -> (Option<BlockedTime>,
 }
 
 /// Returns where time was spent off the CPU, as text. With an output file, writes that file and returns `None`.
-fn stacks(mut offcpu: Offcpu, run: &CommandRun) -> Option<String> {
-    offcpu.push(&run.interval);
-    offcpu.finish().unwrap_or_else(|error| {
+fn stacks(offcpu: &Offcpu, run: &CommandRun) -> Option<String> {
+    offcpu.finish(&run.interval).unwrap_or_else(|error| {
         say!("cgscope: {error}");
         None
     })
 }
 
-fn write(output: &Output, run: &CommandRun, stacks: &str, json: bool) {
+fn write(output: Option<&Place>, run: &CommandRun, stacks: &str, json: bool) {
     if !json {
-        return output.write(&(summary(run) + stacks));
+        return write_summary(output, &(summary(run) + stacks));
     }
     if !stacks.is_empty() {
         // The JSON object must be alone in its output.
         say!("{}", stacks.trim_end());
     }
     match serde_json::to_string(&StatObject(run)) {
-        Ok(object) => output.write(&(object + "\n")),
+        Ok(object) => write_summary(
+            output,
+            &(object
+                + "
+"),
+        ),
         Err(error) => say!("cgscope: the summary could not be converted to JSON ({error})"),
     }
 }
@@ -151,44 +164,28 @@ fn write(output: &Output, run: &CommandRun, stacks: &str, json: bool) {
 /// The first bytes of a JSON summary.
 const OBJECT: &str = r#"{"schema":"cgscope.stat/1""#;
 
-#[derive(Debug)]
-pub enum Output {
-    /// As with `time`, because standard output belongs to the command.
-    StandardError,
-    /// A new file, an earlier summary (which is replaced), a pipe or a device.
-    Place(Place),
+/// Checks the output file before the command runs. Refuses an existing file that is not a summary.
+fn place(path: &Path) -> Result<Place> {
+    let is_ours = |place: &Place| output::begins_with(place, &[BEGINNING, OBJECT]);
+    let so = "the command is not run: name another file with -o";
+    output::tried_place(path, "a summary", is_ours, so)
 }
 
-impl Output {
-    /// Checks the output before the command runs. Refuses an existing file that is not a summary.
-    pub fn new(path: Option<&Path>) -> Result<Self> {
-        let Some(path) = path else { return Ok(Self::StandardError) };
-        let is_ours = |place: &Place| output::begins_with(place, &[BEGINNING, OBJECT]);
-        output::tried_place(path, "a summary", is_ours, cannot_write).map(Self::Place)
+/// Writes the complete summary or nothing. Without a file, or if that fails, prints it on standard error: standard output belongs
+/// to the command, and the user cannot repeat the run.
+fn write_summary(output: Option<&Place>, summary: &str) {
+    if let Some(place) = output {
+        let Err(error) = output::replace(place, summary) else { return };
+        say!(
+            "cgscope: the summary could not be written to {} ({error}), so here it is:",
+            place.path().display()
+        );
     }
-
-    /// Writes the complete summary or nothing. If that fails, prints it on standard error: the user cannot repeat the run.
-    pub fn write(&self, summary: &str) {
-        if let Self::Place(place) = self {
-            let Err(error) = output::replace(place, summary) else { return };
-            say!(
-                "cgscope: the summary could not be written to {} ({error}), so here it is:",
-                place.path().display()
-            );
-        }
-        // Ignore errors: if standard error is closed, nobody can be notified.
-        let _ = io::stderr().lock().write_all(summary.as_bytes());
-    }
+    // Ignore errors: if standard error is closed, nobody can be notified.
+    let _ = io::stderr().lock().write_all(summary.as_bytes());
 }
 
-fn cannot_write(path: &Path, why: &str) -> Error {
-    Error::could_not_run(format!(
-        "{} cannot be written ({why}), so the command is not run: name another file with -o",
-        path.display()
-    ))
-}
-
-pub fn target(options: &Stat) -> Result<Target> {
+fn target(options: &Stat) -> Result<Target> {
     if let Some(option) = meaningless(options) {
         return Err(Error::could_not_run(format!(
             "{option} applies only to tables, but a command has one summary, printed when the command ends: omit {option}, or \
@@ -196,8 +193,8 @@ pub fn target(options: &Stat) -> Result<Target> {
         )));
     }
     let mut target = Target::new(&options.select)?;
-    (target.stands_aside, target.demand) = (true, false);
-    target.accounts = Some(Accounting { stack_every: Some(stack_every(options)) });
+    (target.stands_aside, target.options.demand) = (true, false);
+    target.options.accounts = Some(Accounting { stack_every: Some(stack_every(options)) });
     Ok(target)
 }
 
@@ -214,25 +211,23 @@ fn meaningless(options: &Stat) -> Option<String> {
 }
 
 /// Interval between two counts of the threads.
-pub const EVERY: Duration = Duration::from_millis(100);
+const EVERY: Duration = Duration::from_millis(100);
 /// Minimum interval for each thread of the command. Reading a thread takes microseconds, so readings take less than 1 % of a CPU.
 const EVERY_OF_A_THREAD: Duration = Duration::from_micros(500);
 
-pub struct Measured {
-    pub interval: Interval,
-    pub ended: Ended,
-    /// The processes of the command that existed at the last sample.
-    pub left: Vec<Outlived>,
-    pub peak_threads: u64,
-    pub peak_processes: u64,
+struct Measured {
+    interval: Interval,
+    ended: Ended,
+    peak_threads: u64,
+    peak_processes: u64,
     /// The longest requested interval between two samples, ns.
-    pub every_ns: u64,
+    every_ns: u64,
     /// Why the figures are incomplete.
-    pub remark: Option<String>,
+    remark: Option<String>,
 }
 
 /// Measures until the command has ended, even if measuring fails. Fails only if the command could not be executed.
-pub async fn measure(session: &mut Session) -> Result<Measured> {
+async fn measure(session: &mut Session) -> Result<Measured> {
     let (mut whole, mut peak_threads, mut peak_processes) = (Appended::default(), 0, 0);
     let mut every = EVERY;
     let remark = loop {
@@ -258,7 +253,6 @@ pub async fn measure(session: &mut Session) -> Result<Measured> {
     session.outlast().await?;
     let ended = session.ended.ok_or_else(|| Error::incomplete("the exit of the command was not noticed"))?;
     Ok(Measured {
-        left: session.latest().map(|last| processes(last).into_iter().collect()).unwrap_or_default(),
         interval: whole.into_interval(),
         ended,
         peak_threads,
@@ -274,7 +268,7 @@ fn processes(sample: &Sample) -> Vec<Outlived> {
     mains.map(|task| Outlived { pid: task.tgid, comm: task.comm.to_string() }).collect()
 }
 
-pub fn ending(status: ExitStatus) -> Ending {
+fn ending(status: ExitStatus) -> Ending {
     match (status.code(), status.signal()) {
         (Some(code), _) => Ending::Exited(code as u8),
         (None, Some(signal)) => Ending::Killed { signal, dumped: status.core_dumped() },
@@ -293,99 +287,44 @@ struct Reading {
     left: Vec<Process>,
 }
 
-pub struct Watch {
-    own: RefCell<Option<OwnCgroup>>,
-    quotas: RefCell<QuotaFiles>,
-    before: RefCell<Reading>,
-    after: RefCell<Reading>,
-}
-
-pub struct Seen {
-    pub cpu: Option<CpuUse>,
-    pub own_cgroup: Option<String>,
-    /// Whether waits are also known for the command's own cgroup alone (only with cgroup v2).
-    pub own_is_distinct: bool,
-    /// The quotas that throttled the command.
-    pub quotas: Vec<HeldBy>,
-    pub outlived: Vec<Outlived>,
+struct Watch {
+    own: Option<OwnCgroup>,
+    quotas: QuotaFiles,
+    /// The state just before the release of the command.
+    before: Reading,
+    /// The state just after the end of the command.
+    after: Reading,
 }
 
 impl Watch {
-    pub fn new(own: Option<OwnCgroup>) -> Self {
-        Self {
-            own: own.into(),
-            quotas: QuotaFiles::of_this_host().into(),
-            before: RefCell::default(),
-            after: RefCell::default(),
-        }
+    fn end(&mut self) {
+        self.after = self.read();
+        self.after.quotas.extend(self.quotas.find());
     }
 
-    /// Finds all existing quotas. This takes a while, so call it before the command runs.
-    pub fn prepare(&self) {
-        self.quotas.borrow_mut().find();
-    }
-
-    /// Reads the state just before the release of the command.
-    pub fn begin(&self) {
-        *self.before.borrow_mut() = self.read();
-    }
-
-    /// Reads the state just after the end of the command.
-    pub fn end(&self) {
-        let mut reading = self.read();
-        reading.quotas.extend(self.quotas.borrow_mut().find());
-        *self.after.borrow_mut() = reading;
-    }
-
-    fn read(&self) -> Reading {
-        let own = self.own.borrow();
+    fn read(&mut self) -> Reading {
         // The first figures are those that our own reading changes.
         Reading {
-            own: own.as_ref().map(OwnCgroup::stat),
-            quotas: self.quotas.borrow_mut().read(),
-            left: own.as_ref().map(OwnCgroup::processes).unwrap_or_default(),
+            own: self.own.as_ref().map(OwnCgroup::stat),
+            quotas: self.quotas.read(),
+            left: self.own.as_ref().map(OwnCgroup::processes).unwrap_or_default(),
         }
     }
 
-    /// Returns the result for the whole run. `left` are the processes in the last sample.
-    pub fn seen(&self, interval: &Interval, left: &[Outlived]) -> Seen {
-        let (before, after, own) = (self.before.borrow(), self.after.borrow(), self.own.borrow());
-        // A listed process may have ended, because `/proc` lists it until it is reaped.
-        let left = left.iter().filter(|one| name_of_living(one.pid).is_some());
-        let outlived = outlived(&after.left, left);
-        Seen {
-            cpu: cpu(before.own.as_ref(), after.own.as_ref()),
-            own_cgroup: own.as_ref().map(|own| own.path().into()),
-            own_is_distinct: own.is_some() && self.quotas.borrow().is_v2(),
-            quotas: self.held_by(interval, &before.quotas, &after.quotas, &outlived),
-            outlived,
-        }
-    }
-
-    fn held_by(
-        &self,
-        interval: &Interval,
-        before: &[QuotaReading],
-        after: &[QuotaReading],
-        ours: &[Outlived],
-    ) -> Vec<HeldBy> {
+    /// Returns the quotas that throttled the command. `ours` are the processes of the command that still exist.
+    fn held_by(&self, interval: &Interval, ours: &[Outlived]) -> Vec<HeldBy> {
+        let before = &self.before.quotas;
         let earlier = |id| before.iter().find(|(_, reading)| reading.id == id).map(|(_, reading)| reading);
-        let all = after
-            .iter()
-            .map(|(path, reading)| QuotaUse::new(path.clone(), earlier(reading.id), reading.clone()));
+        let all = self.after.quotas.iter();
+        let all =
+            all.map(|(path, reading)| QuotaUse::new(path.clone(), earlier(reading.id), reading.clone()));
         let held = quotas_of(&places(interval), all).into_iter().take(QUOTAS);
         let others = |path: &str| {
-            let there = self.quotas.borrow().processes(path);
+            let there = self.quotas.processes(path);
             let others = there.into_iter().filter(|there| !ours.iter().any(|ours| ours.pid == there.pid));
             others.map(process).collect()
         };
         held.map(|quota| HeldBy { others: others(&quota.path), quota }).collect()
-    }
-
-    /// Removes the cgroup. Returns a sentence if that fails.
-    pub fn remove(&self) -> Option<String> {
-        let own = self.own.borrow_mut().take()?;
-        own.remove().err().map(|failure| failure.to_string())
     }
 }
 
@@ -394,9 +333,9 @@ fn process(process: Process) -> Outlived {
 }
 
 /// Returns the processes in the cgroup and the processes that we followed from fork to fork, each once.
-fn outlived<'a>(in_cgroup: &[Process], followed: impl IntoIterator<Item = &'a Outlived>) -> Vec<Outlived> {
+fn outlived(in_cgroup: &[Process], followed: impl IntoIterator<Item = Outlived>) -> Vec<Outlived> {
     let mut all: Vec<Outlived> = in_cgroup.iter().cloned().map(process).collect();
-    all.extend(followed.into_iter().cloned());
+    all.extend(followed);
     all.sort_by_key(|process| process.pid);
     all.dedup_by_key(|process| process.pid);
     all
@@ -423,17 +362,17 @@ mod tests {
         let path = dir.join("a");
         for content in ["", "cgscope stat: make", r#"{"schema":"cgscope.stat/1","command""#] {
             fs::write(&path, content).unwrap();
-            Output::new(Some(&path)).unwrap().write("cgscope stat: new");
+            write_summary(Some(&place(&path).unwrap()), "cgscope stat: new");
             assert_eq!(fs::read_to_string(&path).unwrap(), "cgscope stat: new");
         }
         fs::write(&path, "a letter").unwrap();
-        let error = Output::new(Some(&path)).unwrap_err().to_string();
+        let error = place(&path).unwrap_err().to_string();
         assert!(
             error.contains("holds something other") && error.contains("the command is not run"),
             "{error}"
         );
-        assert!(Output::new(Some(&dir.join("no/where"))).is_err());
-        assert!(Output::new(Some(&dir.join("b"))).is_ok());
+        assert!(place(&dir.join("no/where")).is_err());
+        assert!(place(&dir.join("b")).is_ok());
         assert_eq!(fs::read_dir(&dir).unwrap().count(), 1, "no temporary file remains");
         fs::remove_dir_all(&dir).unwrap();
     }
@@ -467,7 +406,7 @@ mod tests {
     #[test]
     fn with_a_command_cgscope_behaves_like_time() {
         let target = parsed("cgscope stat --json -o x -- true").unwrap();
-        assert!(target.stands_aside && target.accounts.is_some());
+        assert!(target.stands_aside && target.options.accounts.is_some());
         assert_eq!(target.output, crate::child::Output::AsOurs);
     }
 
@@ -483,7 +422,7 @@ mod tests {
     fn a_process_that_outlived_the_command_is_listed_once() {
         let in_cgroup = [Process { pid: 7, comm: "a".into() }];
         let followed = [7, 5].map(|pid| Outlived { pid, comm: "b".into() });
-        let all = outlived(&in_cgroup, &followed);
+        let all = outlived(&in_cgroup, followed);
         assert_eq!(
             all.iter().map(|one| (one.pid, one.comm.as_str())).collect::<Vec<_>>(),
             [(5, "b"), (7, "a")]

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cgscope_collect::{Accounting, KernelSymbols, clock::Ticks};
+use cgscope_collect::{Accounting, KernelSymbols, clock::Ticks, shared_parts::text};
 use cgscope_model::{
     BlockedOn, Interval, TaskReading, Tree, class::Classes, findings::Host, json::IntervalObject,
     table::interval::Appended,
@@ -26,7 +26,7 @@ use cgscope_view::{
 use crate::{
     cli::{Stat, StatBy},
     exit::{Error, Result},
-    output::json_line,
+    output::{self, json_line},
     record::Tee,
     request::Target,
     run::{for_each_interval, pace},
@@ -51,13 +51,18 @@ fn stack_every(options: &Stat) -> Duration {
     }
 }
 
+/// Returns the names of kernel functions, which `--offcpu` has already read.
+fn symbols(offcpu: Option<&Offcpu>) -> Rc<KernelSymbols> {
+    offcpu.map_or_else(Rc::default, |offcpu| offcpu.symbols.clone())
+}
+
 /// In an endless run, exited tasks lose their lines when the average has more tasks than twice the live ones plus this number.
 const ENDED_KEPT: usize = 4_096;
 
 async fn tables(options: &Stat) -> Result {
     let mut target = Target::new(&options.select)?;
-    target.accounts = Some(Accounting { stack_every: Some(stack_every(options)) });
-    target.demand = false;
+    target.options.accounts = Some(Accounting { stack_every: Some(stack_every(options)) });
+    target.options.demand = false;
     let offcpu = Offcpu::new(options, target.words())?;
     let (pace, merge) = (pace(&options.rhythm), options.rhythm.interval.is_none());
     if merge && pace.duration.is_none() && !options.json {
@@ -69,8 +74,7 @@ async fn tables(options: &Stat) -> Result {
         printer.interval(interval, host).map_err(Error::output)
     })
     .await?;
-    printer.end().map_err(Error::output)?;
-    printer.stacks()?;
+    printer.end()?;
     Ok(ended)
 }
 
@@ -88,7 +92,9 @@ struct Printer<'a> {
     options: &'a Stat,
     uids: RefCell<Uids>,
     host: Host,
-    /// The whole run, for the average; `None` if no average is printed, because there is only one interval or the output is JSON.
+    /// Whether to print the average. There is none of a single interval, and none in JSON.
+    has_average: bool,
+    /// The whole run, for the average and for `offcpu`; `None` if there is neither.
     whole: Option<Appended>,
     printed: u64,
     symbols: Rc<KernelSymbols>,
@@ -97,16 +103,16 @@ struct Printer<'a> {
 
 impl<'a> Printer<'a> {
     fn new(options: &'a Stat, offcpu: Option<Offcpu>) -> Self {
-        let symbols = offcpu.as_ref().map_or_else(|| Rc::new(KernelSymbols::new()), Offcpu::symbols);
+        let has_average = options.rhythm.interval.is_some() && !options.json;
         Self {
-            // Without this buffer, standard output is flushed after each line.
-            out: io::BufWriter::with_capacity(1 << 16, io::stdout().lock()),
+            out: output::stdout(),
             options,
             uids: RefCell::default(),
             host: Host::default(),
-            whole: (options.rhythm.interval.is_some() && !options.json).then(Appended::default),
+            has_average,
+            whole: (has_average || offcpu.is_some()).then(Appended::default),
             printed: 0,
-            symbols,
+            symbols: symbols(offcpu.as_ref()),
             offcpu,
         }
     }
@@ -114,10 +120,8 @@ impl<'a> Printer<'a> {
     fn interval(&mut self, interval: &Interval, host: &Host) -> io::Result<()> {
         // Idle tasks also count in the classes, although it is unknown what they were blocked on.
         let interval = &*interval.with_idle();
-        if let Some(offcpu) = &mut self.offcpu {
-            offcpu.push(interval);
-        }
         if self.options.json {
+            self.keep(|| interval.clone());
             let tree = Tree::new(interval);
             let blocked = BlockedOn::new(interval, |addr| self.symbols.caller(addr));
             let classes = Classes::new(interval, &tree, &blocked);
@@ -132,37 +136,48 @@ impl<'a> Printer<'a> {
         }
         self.printed += 1;
         let mut text = self.text(|asked| stat::interval(&data, asked));
-        if self.whole.is_some() {
+        if self.has_average {
             text.extend(stat::losses(&data));
         } else {
             text += &self.last_words(&data);
         }
         self.out.write_all(text.as_bytes())?;
-        self.keep(data);
+        self.keep(|| Arc::unwrap_or_clone(data.interval));
         self.out.flush()
     }
 
-    /// Adds an interval to the average. If too many tasks have ended in an endless run, only existing tasks keep their lines.
-    fn keep(&mut self, data: Data) {
+    /// Adds an interval to the whole run. If too many tasks have ended in an endless run, only existing tasks keep their lines.
+    fn keep(&mut self, interval: impl FnOnce() -> Interval) {
         let Some(whole) = &mut self.whole else { return };
-        let interval = Arc::unwrap_or_clone(data.interval);
+        let interval = interval();
         let room = 2 * interval.tasks.len() + ENDED_KEPT;
         let is_endless = self.options.rhythm.count.is_none() && self.options.rhythm.duration.is_none();
         if is_endless && whole.held() > room {
             let there: HashSet<u64> = interval.tasks.iter().map(|task| task.reading.serial).collect();
             whole.merge_exited(|task| there.contains(&task.serial));
-            self.uids.borrow_mut().known.retain(|serial, _| there.contains(serial));
+            self.uids.borrow_mut().0.retain(|serial, _| there.contains(serial));
         }
         whole.push(interval);
     }
 
-    fn end(&mut self) -> io::Result<()> {
-        if let Some(whole) = self.whole.take().filter(|_| self.printed != 0) {
-            let data = Data::new(Arc::new(whole.into_interval()), &self.host);
+    fn end(mut self) -> Result<()> {
+        let Some(whole) = self.whole.take() else { return Ok(()) };
+        let data = Data::new(Arc::new(whole.into_interval()), &self.host);
+        if self.has_average && self.printed != 0 {
             let text = self.text(|asked| stat::average(&data, asked)) + &self.last_words(&data);
-            self.out.write_all(text.as_bytes())?;
+            self.print(&text)?;
         }
-        self.out.flush()
+        match self.offcpu.as_ref().map(|offcpu| offcpu.finish(&data.interval)).transpose()?.flatten() {
+            // Standard output only contains JSON objects.
+            Some(text) if self.options.json => say!("{}", text.trim_end()),
+            Some(text) => self.print(&text)?,
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn print(&mut self, text: &str) -> Result<()> {
+        self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush()).map_err(Error::output)
     }
 
     /// Returns the last lines: what keeps each target from being faster, and further remarks.
@@ -174,21 +189,6 @@ impl<'a> Printer<'a> {
             lines.push(failure.to_string());
         }
         stat::end(data, lines)
-    }
-
-    fn stacks(&mut self) -> Result<()> {
-        let Some(offcpu) = &self.offcpu else { return Ok(()) };
-        if let Some(text) = offcpu.finish()? {
-            let written = if self.options.json {
-                // Standard output only contains JSON objects.
-                say!("{}", text.trim_end());
-                Ok(())
-            } else {
-                self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush())
-            };
-            written.map_err(Error::output)?;
-        }
-        Ok(())
     }
 
     fn text(&self, print: impl FnOnce(&Asked<'_>) -> String) -> String {
@@ -215,17 +215,9 @@ fn machine(host: &Host, interval: &Interval) -> Machine {
 /// How long a user id stays valid after it is read. Tasks rarely change their user.
 const UID_STANDS: Duration = Duration::from_secs(10);
 
-/// The real user id of each task, by serial. The ids of exited tasks are kept for the average.
+/// The real user id of each task, and when it was read, by serial. The ids of exited tasks are kept for the average.
 #[derive(Debug, Default)]
-struct Uids {
-    known: HashMap<u64, Known>,
-}
-
-#[derive(Debug)]
-struct Known {
-    uid: Option<u32>,
-    read: Instant,
-}
+struct Uids(HashMap<u64, (Option<u32>, Instant)>);
 
 impl Uids {
     fn of(&mut self, task: &TaskReading) -> Option<u32> {
@@ -238,12 +230,12 @@ impl Uids {
         now: Instant,
         read_uid: impl FnOnce(&TaskReading) -> Option<u32>,
     ) -> Option<u32> {
-        let before = self.known.get(&task.serial);
-        if let Some(known) = before.filter(|known| now.duration_since(known.read) < UID_STANDS) {
-            return known.uid;
+        let before = self.0.get(&task.serial);
+        if let Some((uid, _)) = before.filter(|(_, read)| now.duration_since(*read) < UID_STANDS) {
+            return *uid;
         }
-        let uid = read_uid(task).or(before.and_then(|known| known.uid));
-        self.known.insert(task.serial, Known { uid, read: now });
+        let uid = read_uid(task).or(before.and_then(|(uid, _)| *uid));
+        self.0.insert(task.serial, (uid, now));
         uid
     }
 }
@@ -253,17 +245,11 @@ fn read_uid(task: &TaskReading) -> Option<u32> {
     let read = |file| fs::read(format!("/proc/{}/task/{}/{file}", task.tgid, task.tid)).ok();
     let status = read("status")?;
     // Reads the start time last. If it matches, the status belongs to the same task.
-    if began_later(&String::from_utf8_lossy(&read("stat")?), task.start_ns, Ticks::of_this_host())? {
+    let start_ticks = text::stat(&read("stat")?)?.start_ticks;
+    if Ticks::of_this_host().is_later(start_ticks, task.start_ns) {
         return None;
     }
     real_uid(&String::from_utf8_lossy(&status))
-}
-
-/// Returns [`Ticks::is_later`] for the start time in `stat`, or `None` if that cannot be parsed.
-fn began_later(stat: &str, start_ns: u64, ticks: Ticks) -> Option<bool> {
-    // The name is in parentheses and may contain any character. The start time is the 20th word after it.
-    let (_, words) = stat.rsplit_once(')')?;
-    Some(ticks.is_later(words.split_ascii_whitespace().nth(19)?.parse().ok()?, start_ns))
 }
 
 /// Returns the first of the four user ids in `/proc/PID/status`.
@@ -301,13 +287,9 @@ mod tests {
 
     #[test]
     fn a_task_that_reuses_a_thread_id_is_distinguished() {
-        let stat = |ticks: u64| format!("7 (a) 1) S 1 {} {ticks} 4096 0", vec!["0"; 17].join(" "));
         let ticks = Ticks::new(10_000_000, 5_000_000_000);
-        let later = |began: u64| began_later(&stat(began), 2_003_000_000, ticks);
-        assert_eq!([700, 701, 702, 650].map(later), [false, false, true, false].map(Some));
-        assert_eq!(began_later("", 0, ticks), None);
-        let own = fs::read_to_string("/proc/self/stat").unwrap();
-        assert_eq!(began_later(&own, 0, Ticks::new(10_000_000, 0)), Some(true), "the clock is read");
+        let later = |began| ticks.is_later(began, 2_003_000_000);
+        assert_eq!([700, 701, 702, 650].map(later), [false, false, true, false]);
         let mut me = (*cgscope_made_up::host(1, 1, 3).tasks[0]).clone();
         (me.tgid, me.tid, me.start_ns) = (std::process::id(), std::process::id(), u64::MAX / 2);
         // SAFETY: getuid has no preconditions.

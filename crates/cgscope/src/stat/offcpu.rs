@@ -33,10 +33,7 @@ pub struct Offcpu {
     /// The output file; `None`: the largest stacks are printed as text.
     output: Option<Output>,
     target: String,
-    symbols: Rc<KernelSymbols>,
-    stacks: Stacks,
-    duration_ns: u64,
-    is_coarse: bool,
+    pub symbols: Rc<KernelSymbols>,
 }
 
 impl Offcpu {
@@ -49,68 +46,48 @@ impl Offcpu {
         let output = file.as_deref().map(Output::new).transpose()?;
         let symbols = KernelSymbols::new();
         symbols.load().map_err(Error::could_not_run)?;
-        Ok(Some(Self::with(output, target.into(), symbols)))
+        Ok(Some(Self { output, target: target.into(), symbols: Rc::new(symbols) }))
     }
 
-    fn with(output: Option<Output>, target: String, symbols: KernelSymbols) -> Self {
-        Self {
-            output,
-            target,
-            symbols: Rc::new(symbols),
-            stacks: Stacks::default(),
-            duration_ns: 0,
-            is_coarse: false,
-        }
-    }
-
-    /// Adds an interval. The intervals must follow each other without gaps.
-    pub fn push(&mut self, interval: &Interval) {
-        self.duration_ns += interval.duration_ns;
-        self.is_coarse |= interval.mode == Mode::Coarse;
-        self.stacks.push(interval);
-    }
-
-    pub fn symbols(&self) -> Rc<KernelSymbols> {
-        self.symbols.clone()
-    }
-
-    /// Writes the file, or returns the text to print with the result.
+    /// Writes the file, or returns the text to print with the result. `whole` is the whole run, with idle tasks.
     ///
     /// # Errors
     /// Fails if nothing was measured. Also fails if the file cannot be written; then prints the text on standard error.
-    pub fn finish(&self) -> Result<Option<String>> {
-        if self.is_coarse {
+    pub fn finish(&self, whole: &Interval) -> Result<Option<String>> {
+        if whole.mode == Mode::Coarse {
             return Err(Error::incomplete(
                 "--offcpu needs the exact mode, because the coarse mode does not know where tasks are blocked: omit \
                  --mode coarse, or use a host where `cgscope doctor` finds BPF",
             ));
         }
-        let Some(output) = &self.output else { return Ok(Some(self.text())) };
-        if self.stacks.total_ns() == 0 {
+        let stacks = Stacks::new(whole);
+        let Some(output) = &self.output else { return Ok(Some(self.text(&stacks))) };
+        if stacks.total_ns == 0 {
             return Err(Error::incomplete(format!(
                 "no task was blocked in {} ({}), so {} is not written: select other tasks, or measure for longer",
-                units::duration(self.duration_ns),
+                units::duration(stacks.duration_ns),
                 self.target,
                 output.place.path().display(),
             )));
         }
-        output.write(&self.rendered(output.format)?).inspect_err(|_| say!("{}", self.text().trim_end()))?;
+        let written = output.write(&self.rendered(&stacks, output.format)?);
+        written.inspect_err(|_| say!("{}", self.text(&stacks).trim_end()))?;
         say!("cgscope: {} written", output.place.path().display());
         Ok(None)
     }
 
-    fn rendered(&self, format: Format) -> Result<String> {
-        let lines = lines(&self.stacks, &self.symbols);
+    fn rendered(&self, stacks: &Stacks, format: Format) -> Result<String> {
+        let lines = stacks.lines(&self.symbols);
         match format {
             Format::Folded => Ok(lines.iter().map(|line| format!("{line}\n")).collect()),
-            Format::Svg => self.flame_graph(&lines),
+            Format::Svg => self.flame_graph(stacks, &lines),
         }
     }
 
-    fn flame_graph(&self, lines: &[String]) -> Result<String> {
+    fn flame_graph(&self, stacks: &Stacks, lines: &[String]) -> Result<String> {
         let mut options = flamegraph::Options::default();
-        options.title = format!("Blocked: {}, {}", self.target, units::duration(self.duration_ns));
-        options.subtitle = Some(self.measured());
+        options.title = self.title(stacks);
+        options.subtitle = Some(stacks.measured());
         // The lines contain ns.
         (options.factor, options.count_name) = (1e-6, "ms".into());
         options.name_type = "Function:".into();
@@ -122,135 +99,166 @@ impl Offcpu {
         Ok(marked(&String::from_utf8_lossy(&svg)))
     }
 
-    fn measured(&self) -> String {
-        let total_ns = self.stacks.total_ns();
-        let share = units::percent(self.stacks.with_stack_ns(), total_ns).unwrap_or(100.0);
-        format!(
-            "blocked time by kernel stack: {} summed over {}; {share:.1}% of this time has a stack, the rest is [no stack]",
-            units::duration(total_ns),
-            units::count(self.stacks.threads(), "thread"),
-        )
+    fn title(&self, stacks: &Stacks) -> String {
+        format!("Blocked: {}, {}", self.target, units::duration(stacks.duration_ns))
+    }
+
+    fn text(&self, stacks: &Stacks) -> String {
+        let Stacks { places, total_ns, .. } = stacks;
+        let mut text = format!("{}\n{}\n", self.title(stacks), stacks.measured());
+        if places.is_empty() {
+            return text;
+        }
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            text,
+            "\n{:>9} {:>6} {:>8}  stack, the innermost function first",
+            "time", "share", "count"
+        );
+        for (place, time) in places.iter().take(MOST) {
+            let share = units::percent(time.ns, *total_ns).unwrap_or_default();
+            let count = if time.count == 0 { "-".into() } else { time.count.to_string() };
+            let (kind, state) = (place.kind(&self.symbols).name(), place.state.name());
+            let stack = place.functions(&self.symbols).join(" < ");
+            let time = units::duration(time.ns);
+            let _ = writeln!(text, "{time:>9} {share:>5.1}% {count:>8}  {}: {kind}, {state}", place.comm);
+            let _ = writeln!(text, "{:27}{stack}", "");
+        }
+        if let Some(rest) = places.get(MOST..).filter(|rest| !rest.is_empty()) {
+            let rest_ns = rest.iter().map(|(_, time)| time.ns).sum();
+            let share = units::percent(rest_ns, *total_ns).unwrap_or_default();
+            let rest_of = units::count(rest.len() as u64, "other stack");
+            let _ = writeln!(text, "{:>9} {share:>5.1}% {:>8}  {rest_of}", units::duration(rest_ns), "");
+        }
+        text
     }
 }
 
 /// A place: the name of threads, the state in which they were blocked, and their stack.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct BlockedAt {
-    pub comm: Arc<str>,
-    pub state: BlockedState,
-    /// Return addresses, the innermost first; empty if there is no stack.
-    pub stack: Arc<[u64]>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Time {
-    pub ns: u64,
-    /// Number of stack walks that found this place; 0 without a stack.
-    pub count: u64,
-}
-
-#[derive(Debug, Default)]
-pub struct Stacks {
-    times: HashMap<BlockedAt, Time>,
-    /// By the serial of the task.
-    threads: BTreeMap<u64, Thread>,
-    /// Time that exited tasks were blocked after their last reading.
-    exited: ByState,
-    exited_threads: u64,
-}
-
-/// The blocked time of a thread, and the part of it that has a stack.
-#[derive(Debug)]
-struct Thread {
+struct BlockedAt {
     comm: Arc<str>,
-    blocked: ByState,
-    stacks: ByState,
+    state: BlockedState,
+    /// Return addresses, the innermost first; empty if there is no stack.
+    stack: Arc<[u64]>,
 }
 
-impl Thread {
-    fn new(comm: &Arc<str>) -> Self {
-        Self { comm: comm.clone(), blocked: ByState::default(), stacks: ByState::default() }
+const NO_STACK: &str = "[no stack]";
+const NO_NAME: &str = "[unknown]";
+
+impl BlockedAt {
+    /// Returns the names of the functions, the innermost first.
+    fn functions<'a>(&self, symbols: &'a KernelSymbols) -> Vec<&'a str> {
+        if self.stack.is_empty() {
+            return vec![NO_STACK];
+        }
+        self.stack.iter().map(|addr| symbols.caller(*addr).unwrap_or(NO_NAME)).collect()
+    }
+
+    /// Returns the kind of event for which the threads are blocked.
+    fn kind(&self, symbols: &KernelSymbols) -> BlockedKind {
+        BlockedKind::of(self.state, self.stack.iter().map(|addr| symbols.caller(*addr)))
+    }
+
+    fn line(&self, symbols: &KernelSymbols) -> String {
+        let mut names = self.functions(symbols);
+        names.reverse();
+        // A semicolon would end the name.
+        let comm = self.comm.replace(';', ":");
+        format!("{comm};{};{}", blocked(self.kind(symbols), self.state), names.join(";"))
     }
 }
 
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Time {
+    ns: u64,
+    /// Number of stack walks that found this place; 0 without a stack.
+    count: u64,
+}
+
+/// Where threads were blocked during an interval.
+#[derive(Debug)]
+struct Stacks {
+    duration_ns: u64,
+    /// All places, the longest time first, including places without a stack. The times add up to `total_ns`.
+    places: Vec<(BlockedAt, Time)>,
+    /// The blocked time of all threads, ns; at least the sum of the stacks, which may include time just before the run.
+    total_ns: u64,
+    with_stack_ns: u64,
+    threads: u64,
+}
+
 impl Stacks {
-    pub fn push(&mut self, interval: &Interval) {
+    fn new(interval: &Interval) -> Self {
+        let mut times: HashMap<BlockedAt, Time> = HashMap::new();
+        let mut of_threads: BTreeMap<u64, ByState> = BTreeMap::new();
+        for stack in &interval.stacks {
+            of_threads.entry(stack.serial).or_default().0[stack.state as usize] += stack.ns;
+            // An empty stack means that the stack could not be walked.
+            let place =
+                BlockedAt { comm: stack.comm.clone(), state: stack.state, stack: stack.stack.clone() };
+            let time = times.entry(place).or_default();
+            time.ns += stack.ns;
+            time.count += stack.count;
+        }
+        let stacks_ns = times.values().map(|time| time.ns).sum();
+        let with_stack = times.iter().filter(|(place, _)| !place.stack.is_empty());
+        let with_stack_ns = with_stack.map(|(_, time)| time.ns).sum();
+        // Time that exited tasks were blocked after their last reading.
+        let (mut exited, mut exited_threads) = (ByState::default(), 0);
+        for group in &interval.exited {
+            exited.add(&group.accounts.and_then(|accounts| accounts.blocked).unwrap_or_default());
+            exited_threads += group.tasks;
+        }
+        let mut blocked_ns = exited.total();
+        let mut rests = Vec::new();
         for task in &interval.tasks {
             let Some(blocked) = task.accounts.as_deref().and_then(|accounts| accounts.blocked) else {
                 continue;
             };
-            let thread = self.threads.entry(task.reading.serial);
-            thread.or_insert_with(|| Thread::new(&task.reading.comm)).blocked.add(&blocked);
+            blocked_ns += blocked.total();
+            let stacks = of_threads.entry(task.reading.serial).or_default();
+            rests.push((task.reading.comm.clone(), without_stack(&blocked, stacks)));
         }
-        for exited in &interval.exited {
-            self.exited.add(&exited.accounts.and_then(|accounts| accounts.blocked).unwrap_or_default());
-            self.exited_threads += exited.tasks;
-        }
-        for stack in &interval.stacks {
-            let thread = self.threads.entry(stack.serial).or_insert_with(|| Thread::new(&stack.comm));
-            thread.stacks.0[stack.state as usize] += stack.ns;
-            // An empty stack means that the stack could not be walked.
-            let place =
-                BlockedAt { comm: stack.comm.clone(), state: stack.state, stack: stack.stack.clone() };
-            let time = self.times.entry(place).or_default();
-            time.ns += stack.ns;
-            time.count += stack.count;
-        }
-    }
-
-    /// Returns all places, the longest time first. Includes places without a stack. The times add up to [`Self::total_ns`].
-    pub fn places(&self) -> Vec<(BlockedAt, Time)> {
-        let mut times = self.times.clone();
-        for (comm, rest) in self.without_stack() {
-            for (state, ns) in rest.iter().filter(|(_, ns)| *ns != 0) {
+        rests.push((ENDED.into(), exited));
+        // Without this limit, time of exited threads would count twice, in their stacks and in the sums of exited tasks.
+        let mut rest_ns = blocked_ns.saturating_sub(stacks_ns);
+        for (comm, by_state) in rests {
+            for (state, ns) in by_state.iter().filter(|(_, ns)| *ns != 0) {
                 let place = BlockedAt { comm: comm.clone(), state, stack: Arc::default() };
+                let ns = ns.min(rest_ns);
                 times.entry(place).or_default().ns += ns;
+                rest_ns -= ns;
             }
         }
         let mut places: Vec<_> = times.into_iter().filter(|(_, time)| time.ns != 0).collect();
         places.sort_by(|a, b| b.1.ns.cmp(&a.1.ns).then_with(|| a.0.cmp(&b.0)));
-        places
-    }
-
-    /// Returns the blocked time of all threads, ns; at least the sum of the stacks, which may include time just before the run.
-    pub fn total_ns(&self) -> u64 {
-        self.blocked_ns().max(self.stacks_ns())
-    }
-
-    pub fn with_stack_ns(&self) -> u64 {
-        self.times.iter().filter(|(place, _)| !place.stack.is_empty()).map(|(_, time)| time.ns).sum()
-    }
-
-    pub fn threads(&self) -> u64 {
-        // The two numbers overlap, because an exited thread may have been read before.
-        (self.threads.len() as u64).max(self.exited_threads)
-    }
-
-    fn blocked_ns(&self) -> u64 {
-        self.threads.values().map(|thread| thread.blocked.total()).sum::<u64>() + self.exited.total()
-    }
-
-    fn stacks_ns(&self) -> u64 {
-        self.times.values().map(|time| time.ns).sum()
-    }
-
-    /// Returns the blocked time without a stack, by thread, limited to the total without a stack. Without this limit, time of
-    /// exited threads would count twice, in their stacks and in the sums of exited tasks.
-    fn without_stack(&self) -> Vec<(Arc<str>, ByState)> {
-        let mut rest_ns = self.blocked_ns().saturating_sub(self.stacks_ns());
-        let ended = (Arc::from(ENDED), self.exited);
-        let threads = self
-            .threads
-            .values()
-            .map(|thread| (thread.comm.clone(), without_stack(&thread.blocked, &thread.stacks)));
-        let mut all: Vec<_> = threads.chain([ended]).collect();
-        for (_, by_state) in &mut all {
-            for ns in &mut by_state.0 {
-                *ns = (*ns).min(rest_ns);
-                rest_ns -= *ns;
-            }
+        Self {
+            duration_ns: interval.duration_ns,
+            places,
+            total_ns: blocked_ns.max(stacks_ns),
+            with_stack_ns,
+            // The two numbers overlap, because an exited thread may have been read before.
+            threads: (of_threads.len() as u64).max(exited_threads),
         }
-        all
+    }
+
+    fn measured(&self) -> String {
+        let share = units::percent(self.with_stack_ns, self.total_ns).unwrap_or(100.0);
+        format!(
+            "blocked time by kernel stack: {} summed over {}; {share:.1}% of this time has a stack, the rest is [no stack]",
+            units::duration(self.total_ns),
+            units::count(self.threads, "thread"),
+        )
+    }
+
+    /// Returns a line for each stack, sorted. Stacks with the same names share a line.
+    fn lines(&self, symbols: &KernelSymbols) -> Vec<String> {
+        let mut lines: BTreeMap<String, u64> = BTreeMap::new();
+        for (place, time) in &self.places {
+            *lines.entry(place.line(symbols)).or_default() += time.ns;
+        }
+        lines.into_iter().map(|(stack, ns)| format!("{stack} {ns}")).collect()
     }
 }
 
@@ -291,7 +299,8 @@ impl Output {
     pub fn new(path: &Path) -> Result<Self> {
         let is_svg = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("svg"));
         let format = if is_svg { Format::Svg } else { Format::Folded };
-        let place = output::tried_place(path, "stacks", |place| format.began(place), cannot_write)?;
+        let so = "the stacks cannot be saved: name another file with --offcpu=FILE";
+        let place = output::tried_place(path, "stacks", |place| format.began(place), so)?;
         Ok(Self { place, format })
     }
 
@@ -313,52 +322,12 @@ pub fn marked(svg: &str) -> String {
     format!("{BEGINNING}{}", rest.trim_start())
 }
 
-fn cannot_write(path: &Path, why: &str) -> Error {
-    Error::could_not_run(format!(
-        "{} cannot be written ({why}), so the stacks cannot be saved: name another file with --offcpu=FILE",
-        path.display()
-    ))
-}
-
-const NO_STACK: &str = "[no stack]";
-const NO_NAME: &str = "[unknown]";
-
-/// Returns a line for each stack, sorted. Stacks with the same names share a line.
-pub fn lines(stacks: &Stacks, symbols: &KernelSymbols) -> Vec<String> {
-    let mut lines: BTreeMap<String, u64> = BTreeMap::new();
-    for (place, time) in stacks.places() {
-        *lines.entry(line(&place, symbols)).or_default() += time.ns;
-    }
-    lines.into_iter().map(|(stack, ns)| format!("{stack} {ns}")).collect()
-}
-
-fn line(place: &BlockedAt, symbols: &KernelSymbols) -> String {
-    let mut names: Vec<&str> = functions(place, symbols).collect();
-    names.reverse();
-    if names.is_empty() {
-        names.push(NO_STACK);
-    }
-    // A semicolon would end the name.
-    let comm = place.comm.replace(';', ":");
-    format!("{comm};{};{}", blocked(kind(place, symbols), place.state), names.join(";"))
-}
-
-/// Returns the function names of a stack, the innermost first.
-pub fn functions<'a>(place: &'a BlockedAt, symbols: &'a KernelSymbols) -> impl Iterator<Item = &'a str> {
-    place.stack.iter().map(|addr| symbols.caller(*addr).unwrap_or(NO_NAME))
-}
-
-/// Returns the kind of event for which the threads are blocked.
-pub fn kind(place: &BlockedAt, symbols: &KernelSymbols) -> BlockedKind {
-    BlockedKind::of(place.state, place.stack.iter().map(|addr| symbols.caller(*addr)))
-}
-
 fn blocked(kind: BlockedKind, state: BlockedState) -> String {
     format!("[{}, {}]", kind.name(), state.name())
 }
 
-/// Returns whether [`lines`] may have written this line.
-pub fn is_ours(line: &str) -> bool {
+/// Returns whether [`Stacks::lines`] may have written this line.
+fn is_ours(line: &str) -> bool {
     let all =
         || BlockedKind::ALL.into_iter().flat_map(|kind| BlockedState::ALL.map(|state| blocked(kind, state)));
     let has_ns = line.rsplit_once(' ').is_some_and(|(_, ns)| ns.parse::<u64>().is_ok());
@@ -367,40 +336,6 @@ pub fn is_ours(line: &str) -> bool {
 
 /// Maximum number of stacks to print.
 const MOST: usize = 10;
-
-impl Offcpu {
-    fn text(&self) -> String {
-        let (places, total_ns) = (self.stacks.places(), self.stacks.total_ns());
-        let mut text =
-            format!("Blocked: {}, {}\n{}\n", self.target, units::duration(self.duration_ns), self.measured());
-        if places.is_empty() {
-            return text;
-        }
-        // Writing to a String cannot fail.
-        let _ = writeln!(
-            text,
-            "\n{:>9} {:>6} {:>8}  stack, the innermost function first",
-            "time", "share", "count"
-        );
-        for (place, time) in places.iter().take(MOST) {
-            let share = units::percent(time.ns, total_ns).unwrap_or_default();
-            let count = if time.count == 0 { "-".into() } else { time.count.to_string() };
-            let (kind, state) = (kind(place, &self.symbols).name(), place.state.name());
-            let functions: Vec<&str> = functions(place, &self.symbols).collect();
-            let stack = if functions.is_empty() { "[no stack]".into() } else { functions.join(" < ") };
-            let time = units::duration(time.ns);
-            let _ = writeln!(text, "{time:>9} {share:>5.1}% {count:>8}  {}: {kind}, {state}", place.comm);
-            let _ = writeln!(text, "{:27}{stack}", "");
-        }
-        if let Some(rest) = places.get(MOST..).filter(|rest| !rest.is_empty()) {
-            let rest_ns = rest.iter().map(|(_, time)| time.ns).sum();
-            let share = units::percent(rest_ns, total_ns).unwrap_or_default();
-            let rest_of = units::count(rest.len() as u64, "other stack");
-            let _ = writeln!(text, "{:>9} {share:>5.1}% {:>8}  {rest_of}", units::duration(rest_ns), "");
-        }
-        text
-    }
-}
 
 #[cfg(test)]
 mod tests;

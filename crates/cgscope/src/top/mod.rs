@@ -9,9 +9,7 @@ use std::{
     time::Duration,
 };
 
-use cgscope_model::{
-    Interval, findings::Host, json::IntervalObject, printable, table::interval::Appended, units,
-};
+use cgscope_model::{Interval, findings::Host, json::IntervalObject, printable, table::interval::Appended};
 use cgscope_view::{
     app::{About, App, Begin, list::ListKind, view::View},
     batch::{self, Asked},
@@ -31,7 +29,7 @@ use crate::{
     child::Output,
     cli::Top,
     exit::{Error, Result, spawn},
-    output::json_line,
+    output::{self, json_line},
     record::Tee,
     request::Target,
     run::for_each_interval,
@@ -106,7 +104,7 @@ impl<'a> Printer<'a> {
         let sort = options.sort_of(kind)?.unwrap_or(kind.sorted_by());
         let filter = options.filter.clone().unwrap_or_default();
         Ok(Self {
-            out: io::BufWriter::with_capacity(1 << 16, io::stdout().lock()),
+            out: output::stdout(),
             options,
             about: About { title: target.words(), ..session::about() },
             asked: Asked { kind, sort, reversed: false, filter, idle: options.all },
@@ -159,23 +157,15 @@ pub fn write(app: &App) -> String {
 }
 
 fn create(unix_ns: u64) -> io::Result<(std::fs::File, PathBuf)> {
-    let (year, month, day) = units::date(unix_ns);
-    let time: String = units::time_of_day(unix_ns).chars().filter(char::is_ascii_digit).collect();
-    let stamp = format!("cgscope-{year:04}{month:02}{day:02}T{time}Z");
+    let stamp = format!("cgscope-{}Z", output::date_and_time(unix_ns));
     let names = (0..TRIES).map(|n| if n == 0 { format!("{stamp}.txt") } else { format!("{stamp}-{n}.txt") });
-    let mut taken = io::Error::from(io::ErrorKind::AlreadyExists);
     for name in names {
         match cgscope_record::create_here(&name) {
-            Ok(file) => {
-                let path = std::env::current_dir()
-                    .map_or_else(|_| PathBuf::from(&name), |folder| folder.join(&name));
-                return Ok((file, path));
-            }
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => taken = error,
-            Err(error) => return Err(error),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            file => return Ok((file?, std::env::current_dir().unwrap_or_default().join(name))),
         }
     }
-    Err(taken)
+    Err(Errno::EXIST.into())
 }
 
 /// Maximum number of events to pass on at once: more than anybody types or scrolls between two frames.

@@ -16,7 +16,7 @@ use tokio::time::sleep_until;
 
 use crate::{
     exit::{Error, Result},
-    signals::{JobControl, Order, Whom},
+    signals::{JobControl, Order},
     terminal::{self, Screen},
     top::{self, Input},
 };
@@ -53,18 +53,18 @@ pub async fn show(screen: &mut Screen, app: &mut App, updates: &mut impl Updates
             frames.drawn(Instant::now());
         }
         let order = tokio::select! {
-            events = input.next() => match on_events(screen, app, &events, Instant::now() - stopped) {
-                Next::Go(when) => {
-                    frames.ask(when, Instant::now());
+            events = input.next() => match on_events(app, &events, Instant::now() - stopped, |effect| apply(screen, effect)) {
+                Next::Go(delay) => {
+                    delay.into_iter().for_each(|delay| frames.ask(delay, Instant::now()));
                     continue;
                 }
-                Next::Stop => Order::Stop(Whom::Job),
+                Next::Stop => Order::StopJob,
                 Next::End => return Ok(()),
             },
             order = job.next() => order,
             flow = updates.next(app) => match flow? {
                 Flow::Draw => {
-                    frames.ask(When::Soon, Instant::now());
+                    frames.ask(FRAME, Instant::now());
                     continue;
                 }
                 Flow::End => return Ok(()),
@@ -78,30 +78,20 @@ pub async fn show(screen: &mut Screen, app: &mut App, updates: &mut impl Updates
             obeyed => obeyed.map_err(not_drawn)?,
         }
         stopped += since.elapsed();
-        frames.ask(When::Soon, Instant::now());
+        frames.ask(FRAME, Instant::now());
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum When {
-    /// Never, because nothing has changed.
-    Never,
-    /// Within a [`FRAME`], together with other changes.
-    Soon,
-    /// At once, because a key was pressed.
-    Now,
 }
 
 struct Frames {
     /// The time of the next frame; `None` if the screen is up to date.
     next: Option<Instant>,
-    last: Option<Instant>,
+    last: Instant,
 }
 
 impl Frames {
     /// Creates a schedule whose first frame is due at once.
     fn new(now: Instant) -> Self {
-        Self { next: Some(now), last: None }
+        Self { next: Some(now), last: now }
     }
 
     fn is_due(&self, now: Instant) -> bool {
@@ -117,15 +107,12 @@ impl Frames {
     }
 
     fn drawn(&mut self, now: Instant) {
-        *self = Self { next: None, last: Some(now) };
+        *self = Self { next: None, last: now };
     }
 
-    fn ask(&mut self, when: When, now: Instant) {
-        let next = match (when, self.last) {
-            (When::Never, _) => return,
-            (When::Soon, Some(last)) => now.max(last + FRAME),
-            (When::Soon, None) | (When::Now, _) => now,
-        };
+    /// Requests a frame, at least `delay` after the last one: [`FRAME`] to combine changes, or zero after a key press.
+    fn ask(&mut self, delay: Duration, now: Instant) {
+        let next = now.max(self.last + delay);
         self.next = Some(self.next.map_or(next, |earlier| earlier.min(next)));
     }
 }
@@ -154,19 +141,22 @@ fn not_drawn(error: io::Error) -> Error {
     Error::incomplete(format!("the terminal cannot be drawn on ({error})"))
 }
 
+#[derive(Debug, PartialEq, Eq)]
 enum Next {
-    Go(When),
+    /// Draw a frame at least this time after the last one; `None`: nothing has changed.
+    Go(Option<Duration>),
     Stop,
     End,
 }
 
-fn on_events(screen: &mut impl Mouse, app: &mut App, events: &[Event], now: Instant) -> Next {
+/// Passes the events to `app`, and effects on the terminal to `apply`.
+fn on_events(app: &mut App, events: &[Event], now: Instant, mut apply: impl FnMut(Effect)) -> Next {
     if events.is_empty() {
         return Next::End;
     }
     // A key applies to the moment at which it is pressed.
     app.tick(now);
-    let mut next = When::Never;
+    let mut next = None;
     for event in events {
         match app.on_event(event) {
             Effect::None => continue,
@@ -175,29 +165,22 @@ fn on_events(screen: &mut impl Mouse, app: &mut App, events: &[Event], now: Inst
             // The source of updates notices a changed interval.
             Effect::Draw | Effect::Interval(_) => {}
             Effect::Snapshot => app.notice = Some(top::write(app)),
-            Effect::Mouse(take) => screen.take_mouse(take),
-            Effect::Redraw => screen.redraw(),
+            effect @ (Effect::Mouse(_) | Effect::Redraw) => apply(effect),
         }
         // A window that is resized can change its size a hundred times a second.
-        next = next.max(if matches!(event, Event::Resize(..)) { When::Soon } else { When::Now });
+        let delay = if matches!(event, Event::Resize(..)) { FRAME } else { Duration::ZERO };
+        next = Some(next.unwrap_or(delay).min(delay));
     }
     Next::Go(next)
 }
 
-trait Mouse {
-    fn take_mouse(&mut self, take: bool);
-    fn redraw(&mut self);
-}
-
-impl Mouse for Screen {
-    fn take_mouse(&mut self, take: bool) {
-        // Ignore errors: the next frame notices a closed terminal.
-        let _ = self.set_mouse(take);
-    }
-
-    fn redraw(&mut self) {
-        let _ = Screen::redraw(self);
-    }
+fn apply(screen: &mut Screen, effect: Effect) {
+    // Ignore errors: the next frame notices a closed terminal.
+    let _ = match effect {
+        Effect::Mouse(take) => screen.set_mouse(take),
+        Effect::Redraw => screen.redraw(),
+        _ => Ok(()),
+    };
 }
 
 #[cfg(test)]

@@ -174,41 +174,47 @@ fn nonsense_is_refused_with_examples() {
     }
 }
 
+/// Returns the indexes of the triggers that fire.
+fn fires(watch: &mut Watch, exceeded: &[bool], now_ns: u64) -> Vec<usize> {
+    let exceeded = exceeded.iter().enumerate().map(|(at, exceeded)| exceeded.then(|| at.to_string()));
+    watch.fires(exceeded, now_ns).iter().map(|at| at.parse().unwrap()).collect()
+}
+
 #[test]
 fn a_lasting_condition_is_saved_once_and_again_after_it_ended() {
     let mut watch = Watch::new(2, 5);
-    assert_eq!(watch.fires(&[false, false], 10), [0usize; 0]);
-    assert_eq!(watch.fires(&[true, false], 20), [0]);
-    watch.froze(50);
-    assert_eq!(watch.fires(&[true, true], 30), [0usize; 0], "in the cool-down");
+    assert_eq!(fires(&mut watch, &[false, false], 10), [0usize; 0]);
+    assert_eq!(fires(&mut watch, &[true, false], 20), [0]);
+    watch.saved(50);
+    assert_eq!(fires(&mut watch, &[true, true], 30), [0usize; 0], "in the cool-down");
     assert_eq!(
-        watch.fires(&[true, true], 50),
+        fires(&mut watch, &[true, true], 50),
         [1],
         "only the second trigger: the first one never fell below its limit"
     );
-    watch.froze(60);
-    assert_eq!(watch.fires(&[false, true], 70), [0usize; 0]);
-    assert_eq!(watch.fires(&[true, true], 80), [0]);
+    watch.saved(60);
+    assert_eq!(fires(&mut watch, &[false, true], 70), [0usize; 0]);
+    assert_eq!(fires(&mut watch, &[true, true], 80), [0]);
     assert_eq!(watch.left(), 3);
 }
 
 #[test]
 fn a_condition_that_begins_in_the_cool_down_and_lasts_is_saved_after_it() {
     let mut watch = Watch::new(1, 5);
-    assert_eq!(watch.fires(&[true], 1), [0]);
-    watch.froze(100);
-    assert_eq!(watch.fires(&[false], 2), [0usize; 0]);
-    assert_eq!(watch.fires(&[true], 99), [0usize; 0]);
-    assert_eq!(watch.fires(&[true], 100), [0]);
+    assert_eq!(fires(&mut watch, &[true], 1), [0]);
+    watch.saved(100);
+    assert_eq!(fires(&mut watch, &[false], 2), [0usize; 0]);
+    assert_eq!(fires(&mut watch, &[true], 99), [0usize; 0]);
+    assert_eq!(fires(&mut watch, &[true], 100), [0]);
 }
 
 #[test]
 fn no_more_parts_are_saved_than_requested() {
     let mut watch = Watch::new(1, 1);
-    assert_eq!(watch.fires(&[true], 1), [0]);
-    watch.froze(2);
+    assert_eq!(fires(&mut watch, &[true], 1), [0]);
+    watch.saved(2);
     assert_eq!(watch.left(), 0);
     for now in 3..9 {
-        assert_eq!(watch.fires(&[now % 2 == 0], now), [0usize; 0]);
+        assert_eq!(fires(&mut watch, &[now % 2 == 0], now), [0usize; 0]);
     }
 }

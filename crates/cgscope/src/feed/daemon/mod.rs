@@ -46,7 +46,8 @@ pub struct Daemon {
     said: Vec<String>,
     following: Following,
     then: Then,
-    backoff: Backoff,
+    /// The wait before the next attempt to connect.
+    backoff: Duration,
     since: Instant,
 }
 
@@ -92,7 +93,7 @@ impl Daemon {
             said,
             following: Following::new(path, &options.selection.tids, first, is_whole.then_some(interval_ns)),
             then: Then::Receive,
-            backoff: Backoff::new(),
+            backoff: AGAIN,
             since: Instant::now(),
         })
     }
@@ -110,7 +111,7 @@ impl Daemon {
     }
 
     pub fn title(&self, target: &Target) -> String {
-        let whole = target.selection.is_whole_host() && target.command.is_empty();
+        let whole = target.options.selection.is_whole_host() && target.command.is_empty();
         let what = match (self.shows_all, whole) {
             (true, _) => target.words(),
             (false, true) => "your own tasks".into(),
@@ -121,25 +122,20 @@ impl Daemon {
 }
 
 pub fn check(target: &Target) -> Result<()> {
-    let no = |what: &str| {
+    let Options { selection: Selection { pids, tids, .. }, memory, by_cpu, .. } = &target.options;
+    let are_mixed = !tids.is_empty() && (!pids.is_empty() || !target.command.is_empty());
+    let refused = [
+        (target.stands_aside, "a command cannot be summarized"),
+        (*memory, "--memory is not read"),
+        (*by_cpu, "waits are not counted by CPU"),
+        (are_mixed, "processes and single threads cannot be selected together"),
+    ];
+    let refused = refused.iter().find(|(is_wanted, _)| *is_wanted);
+    refused.map_or(Ok(()), |(_, what)| {
         Err(Error::could_not_run(format!(
             "{what} through the daemon, which shares one measurement among all users; run cgscope with privileges (sudo)"
         )))
-    };
-    if target.stands_aside {
-        return no("a command cannot be summarized");
-    }
-    if target.memory {
-        return no("--memory is not read");
-    }
-    if target.by_cpu {
-        return no("waits are not counted by CPU");
-    }
-    if !target.selection.tids.is_empty() && (!target.selection.pids.is_empty() || !target.command.is_empty())
-    {
-        return no("processes and single threads cannot be selected together");
-    }
-    Ok(())
+    })
 }
 
 impl Feed for Daemon {
@@ -151,12 +147,6 @@ impl Feed for Daemon {
                 Then::Reconnect => self.reconnect(),
             };
             self.then = then;
-            if then == Then::Reconnect {
-                self.remote.lose();
-                if self.since.elapsed() >= STEADY {
-                    self.backoff = Backoff::new();
-                }
-            }
             if event.is_some() {
                 return event;
             }
@@ -174,6 +164,10 @@ impl Daemon {
     }
 
     fn reconnect(&mut self) -> Step {
+        lock(&self.remote.0).sender = None;
+        if self.since.elapsed() >= STEADY {
+            self.backoff = AGAIN;
+        }
         match reconnect(&self.following.socket, &self.remote, &mut self.backoff) {
             Ok(Some(connection)) => {
                 (self.connection, self.since) = (connection, Instant::now());
@@ -185,20 +179,11 @@ impl Daemon {
     }
 }
 
-/// The wait before the next attempt. It doubles after each refusal or failure, so that many clients do not overload the daemon.
-#[derive(Debug)]
-struct Backoff(Duration);
-
-impl Backoff {
-    fn new() -> Self {
-        Self(AGAIN)
-    }
-
-    fn grow(&mut self) -> Duration {
-        let wait = self.0;
-        self.0 = (wait * 2).min(LONGEST);
-        spread(wait)
-    }
+/// Doubles the wait before the next attempt, so that many clients do not overload the daemon. Returns the wait for this one.
+fn back_off(wait: &mut Duration) -> Duration {
+    let now = *wait;
+    *wait = (now * 2).min(LONGEST);
+    spread(now)
 }
 
 /// Varies the wait at random by up to a quarter, so that clients that lost the daemon together do not return together.
@@ -239,10 +224,10 @@ fn wait_unless_over(wait: Duration, remote: &Remote) -> bool {
 fn reconnect(
     path: &Path,
     remote: &Remote,
-    backoff: &mut Backoff,
+    backoff: &mut Duration,
 ) -> std::result::Result<Option<Connection>, ConnectError> {
     let mut refusals = 0;
-    let mut wait = backoff.grow();
+    let mut wait = back_off(backoff);
     loop {
         if !wait_unless_over(wait, remote) {
             return Ok(None);
@@ -257,7 +242,7 @@ fn reconnect(
                 refusals += u32::from(matches!(error, ConnectError::NotAllowed(_)));
                 wait = match error {
                     ConnectError::NobodyThere(..) | ConnectError::NotAllowed(_) => spread(AGAIN),
-                    _ => backoff.grow(),
+                    _ => back_off(backoff),
                 };
             }
             opened => return opened.map(Some),
@@ -301,10 +286,6 @@ impl Remote {
             Some(sender) => drop(sender.ask(request)),
             None => {}
         }
-    }
-
-    pub fn lose(&self) {
-        lock(&self.0).sender = None;
     }
 
     /// Sets the sender after a reconnection. Sends the request again if it has changed since `asked` was sent.

@@ -2,6 +2,7 @@ use std::{fs, path::PathBuf, sync::Arc};
 
 use cgscope_model::{
     Accounts, BlockedState, ByState, ExitedInterval, StackReading, TaskInterval, TaskReading,
+    table::interval::Appended,
 };
 
 use super::*;
@@ -38,22 +39,33 @@ fn stack(serial: u64, comm: &str, frames: &[u64], ns: u64) -> StackReading {
     StackReading { serial, state, stack: frames.into(), tid, tgid: 1, comm: comm.into(), ns, count: 2 }
 }
 
-/// Returns two intervals of a thread pool: one thread receives, one waits for a lock, and one has no stack.
-fn pool(output: Option<Output>) -> Offcpu {
-    let mut offcpu = Offcpu::with(output, "command pool".into(), KernelSymbols::of_text(SYMBOLS).unwrap());
-    for _ in 0..2 {
-        offcpu.push(&Interval {
-            duration_ns: 500 * MS,
-            tasks: vec![
-                task(1, "pool", [400 * MS, 0, 0, 0, 0]),
-                task(2, "pool;2", [300 * MS, 0, 0, 0, 0]),
-                task(3, "disk", [0, 50 * MS, 0, 0, 0]),
-            ],
-            stacks: vec![stack(1, "pool", RECEIVES, 390 * MS), stack(2, "pool;2", LOCKS, 300 * MS)],
-            ..Interval::default()
-        });
-    }
-    offcpu
+/// Returns two intervals of a thread pool, and more: one thread receives, one waits for a lock, and one has no stack.
+fn pool(more: impl IntoIterator<Item = Interval>) -> Interval {
+    let interval = Interval {
+        duration_ns: 500 * MS,
+        tasks: vec![
+            task(1, "pool", [400 * MS, 0, 0, 0, 0]),
+            task(2, "pool;2", [300 * MS, 0, 0, 0, 0]),
+            task(3, "disk", [0, 50 * MS, 0, 0, 0]),
+        ],
+        stacks: vec![stack(1, "pool", RECEIVES, 390 * MS), stack(2, "pool;2", LOCKS, 300 * MS)],
+        ..Interval::default()
+    };
+    let mut whole = Appended::default();
+    [interval.clone(), interval].into_iter().chain(more).for_each(|interval| whole.push(interval));
+    whole.into_interval()
+}
+
+fn offcpu(output: Option<Output>, target: &str) -> Offcpu {
+    Offcpu { output, target: target.into(), symbols: Rc::new(KernelSymbols::of_text(SYMBOLS).unwrap()) }
+}
+
+fn rendered(whole: &Interval, format: Format) -> String {
+    offcpu(None, "command pool").rendered(&Stacks::new(whole), format).unwrap()
+}
+
+fn text(whole: &Interval) -> String {
+    offcpu(None, "command pool").finish(whole).unwrap().unwrap()
 }
 
 fn sum(folded: &str) -> u64 {
@@ -62,7 +74,7 @@ fn sum(folded: &str) -> u64 {
 
 #[test]
 fn folded_stacks_sum_to_the_blocked_time() {
-    let folded = pool(None).rendered(Format::Folded).unwrap();
+    let folded = rendered(&pool([]), Format::Folded);
     assert_eq!(
         folded,
         "disk;[disk, iowait];[no stack] 100000000\n\
@@ -75,7 +87,6 @@ fn folded_stacks_sum_to_the_blocked_time() {
 
 #[test]
 fn threads_that_exited_count_once() {
-    let mut offcpu = pool(None);
     let accounts = Accounts { blocked: Some(ByState([70, 0, 0, 0, 0])), ..Accounts::default() };
     let exited = ExitedInterval {
         cgroup_id: 0,
@@ -84,12 +95,9 @@ fn threads_that_exited_count_once() {
         accounts: Some(accounts),
         wait: Default::default(),
     };
-    offcpu.push(&Interval {
-        exited: vec![exited],
-        stacks: vec![stack(9, "gone", LOCKS, 60)],
-        ..Interval::default()
-    });
-    let folded = offcpu.rendered(Format::Folded).unwrap();
+    let stacks = vec![stack(9, "gone", LOCKS, 60)];
+    let more = Interval { exited: vec![exited], stacks, ..Interval::default() };
+    let folded = rendered(&pool([more]), Format::Folded);
     assert_eq!(sum(&folded), 1_500 * MS + 70);
     assert!(
         folded.contains("gone;[lock, sleeping];do_syscall_64;futex_wait;schedule;__schedule 60\n"),
@@ -99,31 +107,29 @@ fn threads_that_exited_count_once() {
 
 #[test]
 fn stacks_with_more_time_than_was_blocked_count_in_full() {
-    let mut offcpu = pool(None);
-    offcpu.push(&Interval { stacks: vec![stack(1, "pool", RECEIVES, 500 * MS)], ..Interval::default() });
-    let folded = offcpu.rendered(Format::Folded).unwrap();
-    assert_eq!((sum(&folded), offcpu.stacks.total_ns()), (1_880 * MS, 1_880 * MS));
+    let stacks = vec![stack(1, "pool", RECEIVES, 500 * MS)];
+    let whole = pool([Interval { stacks, ..Interval::default() }]);
+    let folded = rendered(&whole, Format::Folded);
+    assert_eq!((sum(&folded), Stacks::new(&whole).total_ns), (1_880 * MS, 1_880 * MS));
     assert!(!folded.contains("[no stack]"), "{folded}");
 }
 
 #[test]
 fn the_text_names_the_largest_stacks() {
-    insta::assert_snapshot!(pool(None).finish().unwrap().unwrap());
+    insta::assert_snapshot!(text(&pool([])));
 }
 
 #[test]
 fn the_largest_stacks_are_listed_and_the_rest_is_summed() {
-    let mut offcpu = pool(None);
     let stacks = (10..22).map(|serial| stack(serial, &format!("thread-{serial}"), LOCKS, MS)).collect();
-    offcpu.push(&Interval { stacks, ..Interval::default() });
-    let text = offcpu.text();
+    let text = text(&pool([Interval { stacks, ..Interval::default() }]));
     assert!(text.contains("  6 other stacks\n"), "{text}");
     assert_eq!(text.lines().filter(|line| line.contains('%') && line.contains(": ")).count(), 11, "{text}");
 }
 
 #[test]
 fn the_flame_graph_is_a_picture_of_the_folded_stacks() {
-    let svg = pool(None).rendered(Format::Svg).unwrap();
+    let svg = rendered(&pool([]), Format::Svg);
     assert!(svg.starts_with(marked("").as_str()), "{}", &svg[..200]);
     for part in [
         "Blocked: command pool, 1.00s",
@@ -134,23 +140,22 @@ fn the_flame_graph_is_a_picture_of_the_folded_stacks() {
     ] {
         assert!(svg.contains(part), "{part} is not in the picture");
     }
-    assert_eq!(svg, pool(None).rendered(Format::Svg).unwrap(), "the same stacks give the same picture");
+    assert_eq!(svg, rendered(&pool([]), Format::Svg), "the same stacks give the same picture");
     assert_eq!(svg.matches("<?xml").count(), 1);
 }
 
 #[test]
 fn a_run_without_blocked_time_and_the_coarse_mode_are_errors() {
-    let symbols = || KernelSymbols::of_text(SYMBOLS).unwrap();
     let dir = scratch("nothing");
     let file = dir.join("off.svg");
-    let mut offcpu = Offcpu::with(Some(Output::new(&file).unwrap()), "the whole host".into(), symbols());
-    offcpu.push(&Interval { duration_ns: MS, ..Interval::default() });
-    assert!(
-        offcpu.finish().unwrap_err().sentence.starts_with("no task was blocked in 1.00ms (the whole host)")
-    );
+    let offcpu = offcpu(Some(Output::new(&file).unwrap()), "the whole host");
+    let said = |mode| {
+        let whole = Interval { duration_ns: MS, mode, ..Interval::default() };
+        offcpu.finish(&whole).unwrap_err().sentence
+    };
+    assert!(said(Mode::Bpf).starts_with("no task was blocked in 1.00ms (the whole host)"));
+    assert!(said(Mode::Coarse).starts_with("--offcpu needs the exact mode"));
     assert!(!file.exists());
-    offcpu.push(&Interval { mode: Mode::Coarse, ..Interval::default() });
-    assert!(offcpu.finish().unwrap_err().sentence.starts_with("--offcpu needs the exact mode"));
     fs::remove_dir_all(dir).unwrap();
 }
 
@@ -159,12 +164,12 @@ fn only_a_file_with_our_stacks_is_replaced() {
     let dir = scratch("file");
     for name in ["off.svg", "off.SVG", "off.folded"] {
         let file = dir.join(name);
-        let written = |times: u64| {
-            let mut offcpu = pool(Some(Output::new(&file).unwrap()));
-            (1..times).for_each(|_| {
-                offcpu.push(&Interval { stacks: vec![stack(9, "more", LOCKS, MS)], ..Interval::default() })
-            });
-            assert_eq!(offcpu.finish().unwrap(), None);
+        let written = |times: usize| {
+            let offcpu = offcpu(Some(Output::new(&file).unwrap()), "command pool");
+            let stacks = vec![stack(9, "more", LOCKS, MS)];
+            let more = Interval { stacks, ..Interval::default() };
+            let whole = pool(std::iter::repeat_n(more, times - 1));
+            assert_eq!(offcpu.finish(&whole).unwrap(), None);
             fs::read_to_string(&file).unwrap()
         };
         assert_ne!(written(1), written(2), "{name} is replaced");

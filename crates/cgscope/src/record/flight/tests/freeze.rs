@@ -29,11 +29,21 @@ impl Dir {
         of.iter().enumerate().map(write).collect()
     }
 
-    fn freeze(&self, segments: Vec<FileReader>, from: u64, at: u64) -> Freeze {
-        let (from_ns, at_ns) = (from * SECOND, at * SECOND);
+    fn copy(&self, segments: Vec<FileReader>, from: u64, at: u64) -> Result<Frozen> {
+        self.copy_with(segments, from * SECOND, at, 1 << 10, false)
+    }
+
+    fn copy_with(
+        &self,
+        segments: Vec<FileReader>,
+        from_ns: u64,
+        at: u64,
+        bytes: u64,
+        stop: bool,
+    ) -> Result<Frozen> {
+        let at_ns = at * SECOND;
         let triggered = Triggered { words: "p99>10ms".into(), from_ns, at_ns, until_ns: at_ns, unix_ns: 0 };
-        let (path, stop) = (self.0.join("frozen.rec"), Arc::default());
-        Freeze { segments, path, triggered, bytes: 1 << 10, stop }
+        copy(segments, self.0.join("frozen.rec"), triggered, bytes, &stop.into())
     }
 }
 
@@ -51,7 +61,7 @@ fn seconds(path: &Path) -> Vec<u64> {
 fn a_saved_part_has_every_sample_once_and_is_a_complete_recording() {
     let dir = Dir::new("whole");
     let segments = dir.segments(&[&[1, 2, 3], &[3, 4, 5], &[5, 6], &[6]]);
-    let frozen = dir.freeze(segments, 0, 4).run().unwrap();
+    let frozen = dir.copy(segments, 0, 4).unwrap();
     assert_eq!(seconds(&frozen.path), [1, 2, 3, 4, 5, 6]);
     let mut reader = open(&frozen.path).unwrap();
     assert_eq!((reader.header().start_unix_ns, &*reader.header().hostname), (1_001 * SECOND, "host"));
@@ -66,13 +76,12 @@ fn a_saved_part_has_every_sample_once_and_is_a_complete_recording() {
 fn a_saved_part_begins_with_the_last_sample_before_its_start() {
     for (from, first) in [(3, 3), (4, 4), (5, 5), (6, 6)] {
         let dir = Dir::new(&format!("begin-{from}"));
-        let frozen = dir.freeze(dir.segments(&[&[1, 3], &[3, 4, 5], &[5, 6]]), from, 6).run().unwrap();
+        let frozen = dir.copy(dir.segments(&[&[1, 3], &[3, 4, 5], &[5, 6]]), from, 6).unwrap();
         assert_eq!(seconds(&frozen.path)[0], first);
     }
     let dir = Dir::new("between");
-    let mut freeze = dir.freeze(dir.segments(&[&[1, 3], &[3, 6]]), 0, 6);
-    freeze.triggered.from_ns = 5 * SECOND;
-    assert_eq!(seconds(&freeze.run().unwrap().path), [3, 6], "nothing of the five seconds is missing");
+    let frozen = dir.copy(dir.segments(&[&[1, 3], &[3, 6]]), 5, 6).unwrap();
+    assert_eq!(seconds(&frozen.path), [3, 6], "nothing of the five seconds is missing");
 }
 
 #[test]
@@ -83,7 +92,7 @@ fn the_readable_part_of_a_damaged_ring_is_saved_and_the_damage_reported() {
     let bytes = fs::read(&first).unwrap();
     fs::write(&first, &bytes[..bytes.len() - 30]).unwrap();
     segments[0] = open(&first).unwrap();
-    let frozen = dir.freeze(segments, 0, 4).run().unwrap();
+    let frozen = dir.copy(segments, 0, 4).unwrap();
     let read = seconds(&frozen.path);
     assert_eq!((read.first(), read.last()), (Some(&1), Some(&4)));
     assert!(
@@ -103,17 +112,12 @@ fn a_copy_that_fails_or_is_stopped_changes_no_files() {
         names
     };
     fs::write(dir.0.join("frozen.rec"), "of another week").unwrap();
-    let freeze = |change: fn(&mut Freeze)| {
-        let mut freeze = dir.freeze(dir.segments(&[&[1, 2, 3], &[3, 4]]), 0, 3);
-        change(&mut freeze);
-        freeze.run()
-    };
-    for (change, said) in [
-        ((|freeze| freeze.stop.store(true, Ordering::Relaxed)) as fn(&mut Freeze), "ended early"),
-        (|freeze| freeze.bytes = u64::MAX, "the disk is full"),
-        (|freeze| freeze.triggered.from_ns = u64::MAX, ""),
+    for (from_ns, bytes, stop, said) in [
+        (0, 1 << 10, true, "ended early"),
+        (0, u64::MAX, false, "the disk is full"),
+        (u64::MAX, 1 << 10, false, ""),
     ] {
-        match freeze(change) {
+        match dir.copy_with(dir.segments(&[&[1, 2, 3], &[3, 4]]), from_ns, 3, bytes, stop) {
             Err(error) if !said.is_empty() => {
                 assert!(error.sentence.contains(said), "{error}");
                 assert_eq!(fs::read_to_string(dir.0.join("frozen.rec")).unwrap(), "of another week");
@@ -130,6 +134,6 @@ fn a_copy_that_fails_or_is_stopped_changes_no_files() {
 #[test]
 fn an_empty_ring_cannot_be_saved() {
     let dir = Dir::new("empty");
-    let said = dir.freeze(dir.segments(&[&[]]), 0, 4).run().unwrap_err().to_string();
+    let said = dir.copy(dir.segments(&[&[]]), 0, 4).unwrap_err().to_string();
     assert_eq!(said, "there is no sample to save");
 }
