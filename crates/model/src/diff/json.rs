@@ -2,24 +2,24 @@
 
 use serde::Serialize;
 
-use super::{
-    CONFIDENCE, Change, Diff, DiffSubject, ERROR, FindingChange, Length, LimitChange, Presence, Ranked,
-};
-
-/// The `schema` member of every object.
-pub const SCHEMA: &str = "cgscope.diff/1";
+use super::{CONFIDENCE, Change, Diff, ERROR, Length, LimitChange};
 
 /// A line of the output.
 #[derive(Serialize)]
-pub struct Object<'a> {
-    kind: &'static str,
-    schema: &'static str,
+#[expect(missing_docs, reason = "docs/diff.md explains the members")]
+pub struct Object<T> {
+    pub schema: &'static str,
     #[serde(flatten)]
-    members: Members<'a>,
+    pub members: T,
+}
+
+/// Adds the schema to the members of a line.
+pub fn object<T: Serialize>(members: T) -> Object<T> {
+    Object { schema: "cgscope.diff/1", members }
 }
 
 #[derive(Serialize)]
-#[serde(untagged)]
+#[serde(tag = "kind", rename_all = "snake_case")]
 enum Members<'a> {
     Summary {
         enough: bool,
@@ -29,47 +29,23 @@ enum Members<'a> {
         confidence: f64,
         before: Length,
         after: Length,
-        kept_findings: usize,
     },
     Limits(&'a LimitChange),
     Figure(&'a Change),
-    Finding(&'a FindingChange),
-    Alone {
-        presence: Presence,
-        #[serde(flatten)]
-        subject: &'a DiffSubject,
-    },
-    Ranked {
-        side: &'static str,
-        rank: usize,
-        #[serde(flatten)]
-        ranked: &'a Ranked,
-    },
 }
 
-/// Returns all lines, in the order of the output.
-pub fn objects(diff: &Diff) -> impl Iterator<Item = Object<'_>> {
+/// Returns the lines of a result, in the order of the output.
+pub fn objects(diff: &Diff) -> impl Iterator<Item = Object<impl Serialize>> {
+    let [before, after] = diff.lengths;
     let summary = Members::Summary {
         enough: diff.is_enough(),
         tested: diff.tested,
         called: diff.called().count(),
         family_wise_error: ERROR,
         confidence: CONFIDENCE,
-        before: diff.lengths[0],
-        after: diff.lengths[1],
-        kept_findings: diff.kept_findings,
+        before,
+        after,
     };
-    let sides =
-        [&diff.cgroups, &diff.programs].into_iter().flat_map(|all| ["before", "after"].into_iter().zip(all));
-    let ranked = sides.flat_map(|(side, all)| {
-        (1..).zip(all).map(|(rank, ranked)| ("ranked", Members::Ranked { side, rank, ranked }))
-    });
-    let alone = diff.alone.iter();
-    std::iter::once(("summary", summary))
-        .chain(diff.limits.iter().map(|change| ("limits", Members::Limits(change))))
-        .chain(diff.changes.iter().map(|change| ("figure", Members::Figure(change))))
-        .chain(diff.findings.iter().map(|change| ("finding", Members::Finding(change))))
-        .chain(alone.map(|(subject, presence)| ("alone", Members::Alone { presence: *presence, subject })))
-        .chain(ranked)
-        .map(|(kind, members)| Object { kind, schema: SCHEMA, members })
+    let limits = diff.limits.iter().map(Members::Limits);
+    [summary].into_iter().chain(limits).chain(diff.changes.iter().map(Members::Figure)).map(object)
 }
