@@ -108,7 +108,7 @@ pub fn give(file: &[u8]) {
     }
     let [before, after] = sides;
     let diff = diff::compare(before, after);
-    for object in diff::json::objects(&diff) {
+    for object in diff::objects(&diff) {
         let _ = serde_json::to_string(&object).expect("an object");
     }
 }

@@ -5,7 +5,6 @@
 
 mod compare;
 mod figures;
-pub mod json;
 mod resample;
 mod side;
 #[cfg(test)]
@@ -152,4 +151,50 @@ impl Diff {
     pub fn called(&self) -> impl Iterator<Item = &Change> {
         self.changes.iter().filter(|change| change.is_called())
     }
+}
+
+/// A line of the JSON output, `cgscope.diff/1`.
+#[derive(Serialize)]
+#[expect(missing_docs, reason = "docs/diff.md explains the members")]
+pub struct Object<T> {
+    pub schema: &'static str,
+    #[serde(flatten)]
+    pub members: T,
+}
+
+/// Adds the schema to the members of a line.
+pub fn object<T: Serialize>(members: T) -> Object<T> {
+    Object { schema: "cgscope.diff/1", members }
+}
+
+#[derive(Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+enum Members<'a> {
+    Summary {
+        enough: bool,
+        tested: usize,
+        called: usize,
+        family_wise_error: f64,
+        confidence: f64,
+        before: Length,
+        after: Length,
+    },
+    Limits(&'a LimitChange),
+    Figure(&'a Change),
+}
+
+/// Returns the lines of a result, in the order of the output.
+pub fn objects(diff: &Diff) -> impl Iterator<Item = Object<impl Serialize>> {
+    let [before, after] = diff.lengths;
+    let summary = Members::Summary {
+        enough: diff.is_enough(),
+        tested: diff.tested,
+        called: diff.called().count(),
+        family_wise_error: ERROR,
+        confidence: CONFIDENCE,
+        before,
+        after,
+    };
+    let limits = diff.limits.iter().map(Members::Limits);
+    [summary].into_iter().chain(limits).chain(diff.changes.iter().map(Members::Figure)).map(object)
 }

@@ -10,8 +10,7 @@ use cgscope_model::{
     Mode, Names,
     diff::{
         Change, CpuLimits, Diff, DiffSubject, FEWEST_BLOCKS, FigureUnit, LimitChange, MOST_BLOCKS,
-        SMALL_ERROR, Side, Verdict, compare,
-        json::{object, objects},
+        SMALL_ERROR, Side, Verdict, compare, object, objects,
     },
     units::{self, duration, three_digits},
 };

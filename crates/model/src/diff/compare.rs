@@ -24,12 +24,8 @@ const WITH_QUANTILES: usize = 40;
 /// Compares two recordings. Swapping them mirrors the result, unless both start at the same time.
 pub fn compare(before: Side, after: Side) -> Diff {
     // The random permutations use the recordings in the order of time.
-    if after.start_unix_ns < before.start_unix_ns {
-        let mut diff = compare(after, before);
-        diff.swap();
-        return diff;
-    }
-    let mut sides = [before, after];
+    let is_swapped = after.start_unix_ns < before.start_unix_ns;
+    let mut sides = if is_swapped { [after, before] } else { [before, after] };
     align(&mut sides);
     let whole = sides.each_mut().map(Side::finish);
     let shape = Shape {
@@ -37,11 +33,13 @@ pub fn compare(before: Side, after: Side) -> Diff {
         lengths: whole.each_ref().map(|whole| whole.duration_ns as f64),
     };
     let (draws, changes, series) = (draws(&shape), Vec::new(), Vec::new());
-    let mut comparison = Comparison { sides: &sides, whole: &whole, shape, draws, changes, series };
+    let mut comparison =
+        Comparison { sides: &sides, whole: &whole, is_swapped, shape, draws, changes, series };
     comparison.add_all();
     let changes = comparison.judged();
+    let order: [usize; 2] = if is_swapped { [1, 0] } else { [0, 1] };
     Diff {
-        lengths: [0, 1].map(|side: usize| Length {
+        lengths: order.map(|side| Length {
             mode: sides[side].mode,
             intervals: sides[side].intervals,
             blocks: sides[side].blocks.len(),
@@ -49,33 +47,11 @@ pub fn compare(before: Side, after: Side) -> Diff {
         }),
         tested: changes.iter().filter(|change| change.p.is_some()).count(),
         changes,
-        limits: limits(&sides),
+        limits: limits(order.map(|side| &sides[side])),
     }
 }
 
-impl Diff {
-    /// Swaps the recordings.
-    fn swap(&mut self) {
-        self.lengths.reverse();
-        for limits in &mut self.limits {
-            std::mem::swap(&mut limits.before, &mut limits.after);
-        }
-        // A difference of 0 must not become -0.
-        let negative = |value: Option<f64>| value.map(|value| 0.0 - value);
-        for change in &mut self.changes {
-            (change.before, change.after) = (change.after, change.before);
-            (change.low, change.high) = (negative(change.high), negative(change.low));
-            change.change = negative(change.change);
-            change.relative = relative(change.change, change.before);
-        }
-    }
-}
-
-fn relative(change: Option<f64>, before: Option<f64>) -> Option<f64> {
-    change.zip(before).map(|(change, before)| change / before)
-}
-
-fn limits([before, after]: &[Side; 2]) -> Vec<LimitChange> {
+fn limits([before, after]: [&Side; 2]) -> Vec<LimitChange> {
     let changes = before.limits.iter().filter_map(|(path, before)| {
         let (path, before, after) = (path.clone(), before.clone(), after.limits.get(path)?.clone());
         (before != after).then_some(LimitChange { path, before, after })
@@ -85,6 +61,8 @@ fn limits([before, after]: &[Side; 2]) -> Vec<LimitChange> {
 
 struct Comparison<'a> {
     sides: &'a [Side; 2],
+    /// True if the first of `sides` is the recording after the change.
+    is_swapped: bool,
     /// For each side, the sum of all blocks.
     whole: &'a [Block; 2],
     shape: Shape,
@@ -246,8 +224,13 @@ impl<'a> Comparison<'a> {
         Some((values, tested))
     }
 
-    fn add(&mut self, subject: &DiffSubject, figure: &Figure, ([before, after], tested): Compared) {
+    fn add(&mut self, subject: &DiffSubject, figure: &Figure, (mut values, mut tested): Compared) {
         let (shape, is_enough) = (&self.shape, self.shape.is_enough());
+        if self.is_swapped {
+            values.reverse();
+            tested.iter_mut().flat_map(|(_, drawn)| drawn).for_each(|difference| *difference = -*difference);
+        }
+        let [before, after] = values;
         let change = after.zip(before).map(|(after, before)| after - before);
         let tested = tested.zip(change).filter(|_| is_enough);
         let is_tested = tested.is_some();
@@ -267,7 +250,7 @@ impl<'a> Comparison<'a> {
             before,
             after,
             change,
-            relative: relative(change, before),
+            relative: change.zip(before).map(|(change, before)| change / before),
             low: ends.map(|(low, _)| low),
             high: ends.map(|(_, high)| high),
             p: is_tested.then_some(1.0),

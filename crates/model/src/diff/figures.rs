@@ -57,27 +57,22 @@ pub(super) fn figures() -> Vec<Figure> {
         let value = Value::Ratio(cell, None);
         Figure { events: Some(cell), ..figure(name, words, FigureUnit::PerSecond, (least, 0.1), value) }
     };
-    let share = |name, words, part, whole| {
-        figure(name, words, FigureUnit::Share, (0.02, 0.05), Value::Ratio(part, Some(whole)))
-    };
     let quantile = |name, words, quantile| {
         // 20 %: two buckets of the histogram.
         figure(name, words, FigureUnit::Ns, (5_000.0, 0.2), Value::Quantile(quantile))
     };
     let counter = Cell::Counter;
     let (waits, periods) = (counter(Counter::Waits), counter(Counter::Periods));
-    let throttled_periods = counter(Counter::ThrottledPeriods);
-    let throttled_periods = share("throttled_periods", "periods out of quota", throttled_periods, periods);
+    let ran_out = Value::Ratio(counter(Counter::ThrottledPeriods), Some(periods));
+    let throttled_periods =
+        figure("throttled_periods", "periods out of quota", FigureUnit::Share, (0.02, 0.05), ran_out);
     let throttled_ns = counter(Counter::ThrottledNs);
-    let remote_share = share("remote_share", "memory on other nodes", Cell::Remote, Cell::RemoteOf);
     let mut figures = vec![
         Figure { events: Some(waits), ..wall("wait", "waiting", Cell::Wait) },
         rate("waits", "waits", waits, 100.0),
         wall("on_cpu", "on CPU", counter(Counter::OnCpu)),
         Figure { is_own: true, events: Some(periods), ..throttled_periods },
         Figure { is_own: true, ..wall("stood_throttled", "stood out of quota", throttled_ns) },
-        Figure { is_own: true, ..remote_share },
-        share("cpu_busy", "CPUs busy", Cell::Busy, Cell::Online),
         wall("behind", "waiting", Cell::Behind),
         quantile("p50", "median wait", 0.5),
         quantile("p90", "p90 of waits", 0.9),

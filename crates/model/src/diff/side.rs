@@ -12,11 +12,7 @@ use regex::Regex;
 
 use super::{CpuLimits, DiffSubject, FEWEST_BLOCKS};
 use crate::{
-    Blame, Counter, Group, GroupSum, Hist, Interval, Mode, Observed, Tree,
-    cgroup_name::without_ids,
-    nodes::remote_share,
-    placement::{ByNode, sum_by_node, total},
-    sum,
+    Blame, Counter, Group, GroupSum, Hist, Interval, Mode, Observed, Tree, cgroup_name::without_ids, sum,
 };
 
 /// Maximum number of blocks of a recording. At this number, blocks are merged in pairs, so an hour takes no more memory than a
@@ -33,13 +29,6 @@ pub(super) enum Cell {
     Counter(Counter),
     /// Time waited because of one culprit.
     Behind,
-    /// Run time, weighted by the share of memory on other nodes.
-    Remote,
-    /// The divisor of `Remote`: all run time for which that share is known.
-    RemoteOf,
-    /// Busy time of the host's CPUs.
-    Busy,
-    Online,
     /// Number of waits in this bucket of the histogram.
     Bucket(u8),
 }
@@ -78,13 +67,6 @@ impl Sums {
         self.add(counters.chain(causes).map(|(cell, amount)| (cell, amount.unwrap_or(UNKNOWN))));
         self.add(buckets.chain([(Cell::Wait, group.totals.wait_ns)]));
         self.longest_ns = self.longest_ns.max(group.wait.max_ns);
-    }
-
-    fn add_remote(&mut self, memory: &[(u32, u64)], ran: &ByNode) {
-        if let Some(share) = remote_share(memory, ran) {
-            let ran_ns = total(ran);
-            self.add([(Cell::Remote, (share * ran_ns as f64) as u64), (Cell::RemoteOf, ran_ns)]);
-        }
     }
 
     fn merge(&mut self, other: &Self) {
@@ -126,7 +108,6 @@ impl Block {
         let mut block = Self { intervals: 1, duration_ns: interval.duration_ns, sums: BTreeMap::new() };
         let (mode, tree) = (interval.mode, Tree::new(interval));
         block.sums_of(DiffSubject::All).add_group(&tree.total(interval), mode);
-        block.add_host(interval);
         for (at, node) in tree.nodes().iter().enumerate() {
             let sums = block.sums_of(DiffSubject::Cgroup { path: node.path.clone() });
             sums.add_group(&node.group, mode);
@@ -136,7 +117,6 @@ impl Block {
                 sums.add(
                     counters.map(|counter| (Cell::Counter(counter), counter.of(&observed).unwrap_or(0))),
                 );
-                sums.add_remote(&limits.memory_by_node, &node.ran);
             }
         }
         let mut programs: BTreeMap<String, GroupSum> = BTreeMap::new();
@@ -155,18 +135,6 @@ impl Block {
             }
         }
         block
-    }
-
-    fn add_host(&mut self, interval: &Interval) {
-        let sums = self.sums_of(DiffSubject::All);
-        let cpus = interval.cpus.iter().filter_map(|cpu| cpu.busy_ns.zip(cpu.idle_ns));
-        sums.add(cpus.flat_map(|(busy_ns, idle_ns)| {
-            [(Cell::Busy, busy_ns), (Cell::Online, busy_ns.saturating_add(idle_ns))]
-        }));
-        let memory = sum_by_node(interval.memory.iter().flat_map(|memory| &memory.by_node));
-        let has_memory =
-            |tgid: u32| interval.memory.binary_search_by_key(&tgid, |memory| memory.tgid).is_ok();
-        sums.add_remote(&memory, &interval.ran_by_node(|task| has_memory(task.tgid)));
     }
 
     pub fn sums_of(&mut self, subject: DiffSubject) -> &mut Sums {

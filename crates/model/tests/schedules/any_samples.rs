@@ -69,7 +69,7 @@ proptest! {
             side
         };
         let diff = diff::compare(side(&samples[..2]), side(&samples[2..]));
-        for object in diff::json::objects(&diff) {
+        for object in diff::objects(&diff) {
             prop_assert!(serde_json::to_string(&object).is_ok());
         }
     }

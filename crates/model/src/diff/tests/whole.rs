@@ -438,7 +438,7 @@ fn a_bucket_counts_beyond_32_bits() {
 fn json_has_one_object_per_line_with_the_schema() {
     let diff = diff(quota(1, 30, 2, 50), quota(2, 30, 2, 60));
     let lines: Vec<serde_json::Value> =
-        crate::diff::json::objects(&diff).map(|object| serde_json::to_value(object).unwrap()).collect();
+        crate::diff::objects(&diff).map(|object| serde_json::to_value(object).unwrap()).collect();
     assert!(lines.iter().all(|line| line["schema"] == "cgscope.diff/1" && line["kind"].is_string()));
     assert_eq!(lines[0]["kind"], "summary");
     let throttled = lines
