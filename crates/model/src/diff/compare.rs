@@ -19,7 +19,7 @@ const LEAST_ACTIVITY: f64 = 0.001;
 /// Maximum number of compared subjects. The most active subjects are kept.
 const MOST_SUBJECTS: usize = 100;
 /// Maximum number of subjects for which quantiles of waits are compared: the most expensive figures.
-const WITH_QUANTILES: usize = 40;
+const WITH_QUANTILES: usize = 60;
 
 /// Compares two recordings. Swapping them mirrors the result, unless both start at the same time.
 pub fn compare(before: Side, after: Side) -> Diff {
@@ -134,16 +134,9 @@ impl<'a> Comparison<'a> {
         chosen.into_iter().map(|(_, subject)| (subject, is_shadow(subject))).collect()
     }
 
-    /// Builds a series. `parts` returns the numerator and denominator of a block. Both are divided by the side's mean block
-    /// length, so that the blocks of both sides have the same mean weight.
+    /// Builds a series. `parts` returns the numerator and denominator of a block.
     fn series(&self, parts: impl Fn(&Block) -> (f64, f64), small: f64) -> RatioSeries {
-        let mut blocks = Vec::new();
-        for (side, length) in self.sides.iter().zip(self.shape.lengths) {
-            let weight = side.blocks.len() as f64 / length;
-            let parts = side.blocks.iter().map(&parts);
-            blocks.extend(parts.map(|(part, whole)| (part * weight, whole * weight)));
-        }
-        RatioSeries { blocks, small }
+        RatioSeries { blocks: self.sides.iter().flat_map(|side| &side.blocks).map(parts).collect(), small }
     }
 
     /// Compares a ratio of two cells; returns `None` if it is unknown or too small to matter.

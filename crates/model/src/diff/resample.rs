@@ -1,9 +1,6 @@
-//! The statistics: whether a difference of two ratios is more than chance, and the confidence interval of the difference. A
-//! figure is a ratio of two sums, such as waiting over wall time. Each block of time contributes to both sums. The test is a
-//! permutation test (Westfall and Young's max-T): it deals all blocks to the two sides at random. The confidence interval is a
-//! bootstrap: it draws blocks with replacement within each side. Both methods use whole blocks, and the same blocks for all
-//! figures. Both assume independent blocks, so the correlation of neighbouring blocks widens both results. `docs/diff.md`
-//! explains why.
+//! The statistics: whether a difference of two ratios is more than chance, and the confidence interval of the difference. Each
+//! block of time contributes to the numerator and the denominator. Test and interval use whole blocks, the same for all figures,
+//! and assume that blocks are independent: so correlation widens both. `docs/diff.md` explains why.
 
 use oorandom::Rand32;
 
@@ -23,7 +20,7 @@ const MOST_CORRELATION: f64 = 0.97;
 /// A figure on both sides, block by block. Swapping the sides changes only the sign of the results.
 #[derive(Clone, Debug)]
 pub(super) struct RatioSeries {
-    /// Numerator and denominator of each block: first for the blocks of one side, then for the blocks of the other side.
+    /// Numerator and denominator of each block: first the blocks of one side, then those of the other side.
     pub blocks: Vec<(f64, f64)>,
     /// Added to the standard error. Without it, a series that never varies would have infinite certainty.
     pub small: f64,
@@ -49,9 +46,9 @@ impl Shape {
         self.blocks[0].min(self.blocks[1]) as f64
     }
 
-    /// For each side: the standard deviation of a block's mean, 1 / sqrt(block length). A block of unit length has 1.
-    fn spreads(&self) -> [f64; 2] {
-        [0, 1].map(|side| (self.counts()[side] / self.lengths[side]).sqrt())
+    /// For each side: 1 / the mean length of a block.
+    fn weights(&self) -> [f64; 2] {
+        [0, 1].map(|side| self.counts()[side] / self.lengths[side])
     }
 }
 
@@ -108,9 +105,9 @@ impl RatioSeries {
     /// Returns the factor, at least 1, by which correlation of neighbouring blocks widens the variance of a mean.
     pub fn widening(&self, shape: &Shape) -> f64 {
         let (mut squares, mut products) = (0.0, 0.0);
-        for side in self.sides(shape) {
+        for (side, weight) in self.sides(shape).into_iter().zip(shape.weights()) {
             let Some((ratio, _)) = ratio(total(side.iter().copied().map(moments)), 2.0) else { continue };
-            let rest: Vec<f64> = side.iter().map(|(x, d)| x - ratio * d).collect();
+            let rest: Vec<f64> = side.iter().map(|(x, d)| (x - ratio * d) * weight).collect();
             squares += rest.iter().map(|e| e * e).sum::<f64>();
             products += rest.windows(2).map(|pair| pair[0] * pair[1]).sum::<f64>();
         }
@@ -124,15 +121,6 @@ impl RatioSeries {
         let correlation = unbiased + 1.0 / (self.blocks.len() as f64).sqrt();
         let correlation = correlation.clamp(0.0, MOST_CORRELATION);
         (1.0 + correlation) / (1.0 - correlation)
-    }
-
-    /// Returns the ratio of both sides together, weighted by their lengths; 0 if the denominator is 0.
-    fn whole(&self, shape: &Shape) -> f64 {
-        let (sums, counts) = (self.moments(shape), shape.counts());
-        let sum =
-            |part: usize| (0..2).map(|side| sums[side][part] * shape.lengths[side] / counts[side]).sum();
-        let (x, d): (f64, f64) = (sum(0), sum(1));
-        if d > 0.0 { x / d } else { 0.0 }
     }
 
     /// Returns the second ratio minus the first, for each draw with a non-zero denominator on both sides.
@@ -181,7 +169,8 @@ pub(super) fn family_wise(series: &[RatioSeries], shape: &Shape, deals: usize) -
 
 /// Returns the largest difference of all series, for each permutation. The mean of a long block varies less than the mean of a
 /// short block. So blocks of different lengths are not exchangeable. The test therefore permutes deviations from the mean of both
-/// recordings together, scaled to unit length. The side that receives a deviation scales it to the length of its own blocks.
+/// recordings together, scaled to the standard deviation and the mean denominator of blocks of unit length. The side that
+/// receives a deviation scales it to the length of its own blocks.
 fn largest_differences(series: &[RatioSeries], shape: &Shape, deals: usize) -> Vec<f64> {
     let mut random = Rand32::new(SEED);
     let [first_blocks, second_blocks] = shape.blocks;
@@ -194,14 +183,14 @@ fn largest_differences(series: &[RatioSeries], shape: &Shape, deals: usize) -> V
         order[..first_blocks].to_vec()
     };
     let dealt: Vec<Vec<u16>> = (0..deals).map(deal).collect();
-    let spreads = shape.spreads();
+    let spreads = shape.weights().map(f64::sqrt);
     let mut largest = vec![0.0; deals];
     // One series at a time: the blocks of one series fit in the cache. The moments of all series would take megabytes.
     for one in series {
-        let whole = one.whole(shape);
+        let mean = ratio(total(one.blocks.iter().copied().map(moments)), 2.0).map_or(0.0, |(mean, _)| mean);
         let blocks = one.blocks.iter().enumerate().map(|(block, (x, d))| {
             let spread = spreads[usize::from(block >= first_blocks)];
-            moments(((x - whole * d) / spread, *d))
+            moments(((x - mean * d) * spread, d * spread * spread))
         });
         let blocks: Vec<Moments> = blocks.collect();
         let all = total(blocks.iter().copied());

@@ -82,7 +82,7 @@ impl Noise {
             let each = block_length(counts[side]);
             let blocked = |values: &[f64]| -> Vec<f64> {
                 let whole = values.chunks_exact(each);
-                whole.map(|block| block.iter().sum::<f64>() / each as f64).collect()
+                whole.map(|block| block.iter().sum::<f64>()).collect()
             };
             blocks[side] = blocked(&num).len();
             series.blocks.extend(blocked(&num).into_iter().zip(blocked(&den)));
