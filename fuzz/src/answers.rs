@@ -89,7 +89,7 @@ pub fn give(file: &[u8]) {
     for (at, interval) in intervals.iter().enumerate() {
         let _ = serde_json::to_string(&IntervalObject::new(interval, &host)).expect("an object");
         metrics.add(interval);
-        sides[at % 2].add(interval.clone());
+        sides[at % 2].add(interval, 1);
         whole.append(interval.clone());
         app.on_interval(Arc::new(interval.clone()));
         let _ = snapshot::text(&app);
@@ -106,8 +106,9 @@ pub fn give(file: &[u8]) {
         let page = metrics.page(format, &[]);
         assert!(page.len() < 64 << 20, "a page of {} bytes", page.len());
     }
-    let diff = diff::compare(std::mem::take(&mut sides[0]), std::mem::take(&mut sides[1]), &[host, host]);
-    for object in diff::json::objects(&diff) {
+    let [before, after] = sides;
+    let diff = diff::compare(before, after);
+    for object in diff::objects(&diff) {
         let _ = serde_json::to_string(&object).expect("an object");
     }
 }

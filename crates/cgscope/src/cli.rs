@@ -102,8 +102,8 @@ Examples:
     /// table changes as clearly. See docs/diff.md.
     #[command(after_long_help = "\
 Examples:
-  cgscope diff before.rec after.rec       the largest changes
-  cgscope diff before.rec after.rec -a    every figure that was compared")]
+  cgscope diff before.rec after.rec         the largest changes
+  cgscope diff --json before.rec after.rec  every figure that was compared")]
     Diff(Diff),
     /// Find out which CPU quota would have been enough
     ///

@@ -20,6 +20,12 @@ pub fn subject(header: &Header) -> String {
     }
 }
 
+/// Describes the recorded host: its kernel and its number of CPUs.
+pub fn host_words(header: &Header) -> String {
+    let cpus = units::count(header.cpus.len() as u64, "CPU");
+    format!("Linux {} {}, {cpus}", header.kernel_release, header.architecture)
+}
+
 pub struct Recording {
     reader: FileReader,
     pub file: String,

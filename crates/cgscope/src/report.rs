@@ -17,7 +17,7 @@ use crate::{
     cli::Report,
     exit::{Error, Result},
     output::{self, json_line},
-    recording::{Recording, subject},
+    recording::{Recording, host_words, subject},
 };
 
 /// Maximum number of intervals to read: two for each column of a wide terminal, and enough for a chart.
@@ -60,11 +60,10 @@ fn read(recording: &mut Recording, slots: usize) -> Result<Whole> {
 /// Describes the recording. Call this after the recording was read to its end.
 fn about(recording: &Recording, whole: &Interval) -> About {
     let header = recording.header();
-    let cpus = units::count(header.cpus.len() as u64, "CPU");
     About {
         file: recording.file.clone(),
         what: format!("the {} on {}", subject(header), header.hostname),
-        host_words: format!("Linux {} {}, {cpus}", header.kernel_release, header.architecture),
+        host_words: host_words(header),
         extent: format!(
             "{} over {}, starting at {}, one every {}",
             units::count(recording.samples(), "sample"),

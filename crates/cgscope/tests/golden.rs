@@ -95,7 +95,7 @@ fn command_outputs_of_recordings_have_not_changed() {
         }
     }
     for [before, after] in PAIRS {
-        golden.add(&format!("diff --all {before} {after}"), output(&["diff", "--all"], &[before, after]));
+        golden.add(&format!("diff {before} {after}"), output(&["diff"], &[before, after]));
         golden.add(&format!("diff --json {before} {after}"), output(&["diff", "--json"], &[before, after]));
     }
     insta::assert_snapshot!(golden.lines);
@@ -210,7 +210,7 @@ fn generated_recordings_and_their_outputs_have_not_changed() {
     ] {
         golden.add(&args.join(" "), output_in(&folder, &args, &["limited"]));
     }
-    golden.add("diff --all", output_in(&folder, &["diff", "--all"], &["busy", "limited"]));
+    golden.add("diff", output_in(&folder, &["diff"], &["busy", "limited"]));
     insta::assert_snapshot!(golden.lines);
 }
 

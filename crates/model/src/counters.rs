@@ -98,8 +98,6 @@ pub struct Info {
     pub exact_only: bool,
     /// True if lists of cgroups in `top` omit this counter.
     pub tasks_only: bool,
-    /// True if only some tasks may have this counter. `diff` nevertheless compares it between exact recordings.
-    pub is_partial: bool,
     /// Its column in `top`.
     pub top: Option<CounterColumn>,
     /// Its column in `stat`.
@@ -121,7 +119,6 @@ const fn events(name: &'static str, get: Get) -> Info {
         counts: Counts::Events,
         exact_only: false,
         tasks_only: false,
-        is_partial: false,
         top: None,
         stat: None,
         exited_threads: None,
@@ -142,10 +139,6 @@ impl Info {
 
     const fn tasks_only(self) -> Self {
         Self { tasks_only: true, ..self }
-    }
-
-    const fn partial(self) -> Self {
-        Self { is_partial: true, ..self }
     }
 
     const fn top(self, title: &'static str, key: char, width: usize, meaning: &'static str) -> Self {
@@ -240,9 +233,7 @@ counters! {
         .metric("cgscope_cgroup_migrations", "Moves of tasks between CPUs.")
         .diff("moves between CPUs", 20.0);
     /// Moves between NUMA nodes.
-    NodeMigrations = events("node_migrations", |of| of.task?.placement.node_migrations)
-        .partial()
-        .diff("moves between nodes", 20.0);
+    NodeMigrations = events("node_migrations", |of| of.task?.placement.node_migrations);
     /// Completed waits during which a quota had run out.
     ThrottledWaits = events("throttled_waits", |of| {
         let totals = of.totals?;
@@ -381,8 +372,8 @@ impl Counter {
     }
 
     /// Returns the counters that `diff` compares.
-    pub fn compared() -> impl Iterator<Item = Self> {
-        Self::ALL.into_iter().filter(|counter| counter.info().diff.is_some())
+    pub fn compared() -> impl Iterator<Item = (Self, &'static Compared)> {
+        Self::ALL.into_iter().filter_map(|counter| Some((counter, counter.info().diff.as_ref()?)))
     }
 }
 

@@ -3,25 +3,22 @@
 //! [`Side`] sums the Intervals of one recording over blocks of time. [`compare()`] turns two sides into a table of [`Change`]s. The
 //! text and JSON outputs print that table.
 
-mod blocks;
 mod compare;
-pub mod json;
+mod figures;
 mod resample;
-mod series;
 mod side;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use serde::Serialize;
 
-pub use crate::diff::compare::{Figure, FigureUnit, figures};
-use crate::{CgroupReading, Finding, Mode};
-pub use blocks::MOST_BLOCKS;
+use crate::{CgroupReading, Mode};
 pub use compare::compare;
+pub use figures::FigureUnit;
 pub use resample::FEWEST_BLOCKS;
-pub use side::Side;
+pub use side::{MOST_BLOCKS, Side};
 
 /// Limit of [`Change::p`]: the maximum probability of a difference that counts as more than noise.
 pub const ERROR: f64 = 0.01;
@@ -31,7 +28,7 @@ pub const SMALL_ERROR: f64 = 0.001;
 pub const CONFIDENCE: f64 = 1.0 - ERROR;
 
 /// The thing that a figure describes.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(tag = "about", rename_all = "snake_case")]
 #[expect(missing_docs, reason = "self-explanatory fields")]
 pub enum DiffSubject {
@@ -48,65 +45,41 @@ pub enum DiffSubject {
         /// The cgroup that ran instead; `None`: kernel threads.
         culprit: Option<Arc<str>>,
     },
-    /// cgscope itself.
-    Own,
-}
-
-/// The recordings that contain a subject or a finding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "self-explanatory names")]
-pub enum Presence {
-    Both,
-    OnlyBefore,
-    OnlyAfter,
 }
 
 /// The verdict on a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "docs/diff.md explains the verdicts")]
 pub enum Verdict {
-    /// More than noise, and large enough to matter.
     MoreThanNoise,
-    /// Possibly chance.
     WithinNoise,
-    /// Certainly different, but below the least change that matters.
     Negligible,
-    /// Too few events, or too few waits beyond a quantile.
     TooFewEvents,
-    /// A recording has fewer than [`FEWEST_BLOCKS`] blocks.
     TooShort,
 }
 
-/// A row of the table: one figure of one subject, on both sides.
+/// A row of the table: one figure of one subject, on both sides. `None`: no value, such as a quantile without waits.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[expect(missing_docs, reason = "docs/diff.md explains the members")]
 pub struct Change {
-    /// The subject.
     #[serde(flatten)]
     pub subject: DiffSubject,
-    /// The figure.
-    #[serde(flatten)]
-    pub figure: Figure,
-    /// The recordings that contain the subject.
-    pub presence: Presence,
-    /// The value before; `None`: no value, such as a quantile without waits.
+    pub figure: &'static str,
+    /// Name of the figure in sentences and tables.
+    #[serde(skip)]
+    pub words: &'static str,
+    pub unit: FigureUnit,
     pub before: Option<f64>,
-    /// The value after; `None`: no value.
     pub after: Option<f64>,
-    /// `after` minus `before`.
     pub change: Option<f64>,
-    /// The change as a share of `before`. Not finite (null in JSON) if `before` is 0.
+    /// Not finite (null in JSON) if `before` is 0.
     pub relative: Option<f64>,
-    /// Lower end of the confidence interval of the change, at level [`CONFIDENCE`]; `None`: unknown.
     pub low: Option<f64>,
-    /// Upper end of the confidence interval.
     pub high: Option<f64>,
-    /// Probability that chance alone makes any figure of the table differ as significantly as this one; `None`: not tested.
     pub p: Option<f64>,
-    /// The verdict.
     pub verdict: Verdict,
-    /// Sort key of the table. For a share of wall time: the change. For other figures: the relative change times the share of
-    /// wall time that the subject waited.
+    /// Sort key of the table.
     pub size: f64,
 }
 
@@ -136,39 +109,13 @@ impl From<&CgroupReading> for CpuLimits {
     }
 }
 
-/// A cgroup whose limits differ. Limits have no noise, so they are not tested.
+/// A cgroup whose limits at the ends of the recordings differ. Limits have no noise, so they are not tested.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[expect(missing_docs, reason = "self-explanatory names")]
 pub struct LimitChange {
-    /// Path of the cgroup.
     pub path: Arc<str>,
-    /// Limits at the end of the first recording; `None`: several cgroups with this path have different limits.
-    pub before: Option<CpuLimits>,
-    /// Limits at the end of the second recording.
-    pub after: Option<CpuLimits>,
-    /// For each recording: true if the limits changed during it.
-    pub changed_during: [bool; 2],
-}
-
-/// A finding that only one recording has.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct FindingChange {
-    /// The recording with the finding; never both.
-    pub presence: Presence,
-    /// The finding.
-    #[serde(flatten)]
-    pub finding: Finding,
-}
-
-/// One of the subjects that waited most.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Ranked {
-    /// The subject.
-    #[serde(flatten)]
-    pub subject: DiffSubject,
-    /// Waiting time, as a share of wall time.
-    pub wait: f64,
-    /// Time on a CPU, as a share of wall time.
-    pub on_cpu: f64,
+    pub before: CpuLimits,
+    pub after: CpuLimits,
 }
 
 /// Length of a recording and number of its blocks.
@@ -192,16 +139,6 @@ pub struct Diff {
     pub changes: Vec<Change>,
     /// Cgroups whose limits differ.
     pub limits: Vec<LimitChange>,
-    /// Findings that only one recording has.
-    pub findings: Vec<FindingChange>,
-    /// Number of findings that both recordings have.
-    pub kept_findings: usize,
-    /// For each side, the cgroups that waited most.
-    pub cgroups: [Vec<Ranked>; 2],
-    /// For each side, the programs that waited most.
-    pub programs: [Vec<Ranked>; 2],
-    /// The compared subjects that only one recording has.
-    pub alone: BTreeMap<DiffSubject, Presence>,
 }
 
 impl Diff {
@@ -214,4 +151,50 @@ impl Diff {
     pub fn called(&self) -> impl Iterator<Item = &Change> {
         self.changes.iter().filter(|change| change.is_called())
     }
+}
+
+/// A line of the JSON output, `cgscope.diff/1`.
+#[derive(Serialize)]
+#[expect(missing_docs, reason = "docs/diff.md explains the members")]
+pub struct Object<T> {
+    pub schema: &'static str,
+    #[serde(flatten)]
+    pub members: T,
+}
+
+/// Adds the schema to the members of a line.
+pub fn object<T: Serialize>(members: T) -> Object<T> {
+    Object { schema: "cgscope.diff/1", members }
+}
+
+#[derive(Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+enum Members<'a> {
+    Summary {
+        enough: bool,
+        tested: usize,
+        called: usize,
+        family_wise_error: f64,
+        confidence: f64,
+        before: Length,
+        after: Length,
+    },
+    Limits(&'a LimitChange),
+    Figure(&'a Change),
+}
+
+/// Returns the lines of a result, in the order of the output.
+pub fn objects(diff: &Diff) -> impl Iterator<Item = Object<impl Serialize>> {
+    let [before, after] = diff.lengths;
+    let summary = Members::Summary {
+        enough: diff.is_enough(),
+        tested: diff.tested,
+        called: diff.called().count(),
+        family_wise_error: ERROR,
+        confidence: CONFIDENCE,
+        before,
+        after,
+    };
+    let limits = diff.limits.iter().map(Members::Limits);
+    [summary].into_iter().chain(limits).chain(diff.changes.iter().map(Members::Figure)).map(object)
 }

@@ -5,9 +5,9 @@ pub fn duration(ns: u64) -> String {
     let f = ns as f64;
     match ns {
         0..1_000 => format!("{ns}ns"),
-        1_000..1_000_000 => three(f / 1e3, "us"),
-        1_000_000..1_000_000_000 => three(f / 1e6, "ms"),
-        1_000_000_000..60_000_000_000 => three(f / 1e9, "s"),
+        1_000..1_000_000 => three_digits(f / 1e3, "us"),
+        1_000_000..1_000_000_000 => three_digits(f / 1e6, "ms"),
+        1_000_000_000..60_000_000_000 => three_digits(f / 1e9, "s"),
         _ => {
             let s = ns / 1_000_000_000;
             format!("{}m{:02}s", s / 60, s % 60)
@@ -15,7 +15,8 @@ pub fn duration(ns: u64) -> String {
     }
 }
 
-fn three(value: f64, unit: &str) -> String {
+/// Formats a positive number with three significant digits, or all digits before the decimal point.
+pub fn three_digits(value: f64, unit: &str) -> String {
     let digits = match value {
         ..9.995 => 2,
         ..99.95 => 1,

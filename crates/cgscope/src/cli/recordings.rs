@@ -191,11 +191,7 @@ pub struct Diff {
     /// Recording after the change
     pub after: PathBuf,
 
-    /// Print every figure, not only the largest changes
-    #[arg(short, long)]
-    pub all: bool,
-
-    /// Print one JSON object (cgscope.diff/1) per line
+    /// Print every figure: one JSON object (cgscope.diff/1) per line
     #[arg(long)]
     pub json: bool,
 }

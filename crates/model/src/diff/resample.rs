@@ -1,9 +1,6 @@
-//! The statistics: whether a difference of two ratios is more than chance, and the confidence interval of the difference. A
-//! figure is a ratio of two sums, such as waiting over wall time. Each block of time contributes to both sums. The test is a
-//! permutation test (Westfall and Young's max-T): it deals all blocks to the two sides at random. The confidence interval is a
-//! bootstrap: it draws blocks with replacement within each side. Both methods use whole blocks, and the same blocks for all
-//! figures. Both assume independent blocks, so the correlation of neighbouring blocks widens both results. `docs/diff.md`
-//! explains why.
+//! The statistics: whether a difference of two ratios is more than chance, and the confidence interval of the difference. Each
+//! block of time contributes to the numerator and the denominator. Test and interval use whole blocks, the same for all figures,
+//! and assume that blocks are independent: so correlation widens both. `docs/diff.md` explains why.
 
 use oorandom::Rand32;
 
@@ -23,7 +20,7 @@ const MOST_CORRELATION: f64 = 0.97;
 /// A figure on both sides, block by block. Swapping the sides changes only the sign of the results.
 #[derive(Clone, Debug)]
 pub(super) struct RatioSeries {
-    /// Numerator and denominator of each block: first for the blocks of one side, then for the blocks of the other side.
+    /// Numerator and denominator of each block: first the blocks of one side, then those of the other side.
     pub blocks: Vec<(f64, f64)>,
     /// Added to the standard error. Without it, a series that never varies would have infinite certainty.
     pub small: f64,
@@ -49,59 +46,36 @@ impl Shape {
         self.blocks[0].min(self.blocks[1]) as f64
     }
 
-    /// For each side: the standard deviation of a block's mean, 1 / sqrt(block length). A block of unit length has 1.
-    fn spreads(&self) -> [f64; 2] {
-        [0, 1].map(|side| (self.counts()[side] / self.lengths[side]).sqrt())
+    /// For each side: 1 / the mean length of a block.
+    fn weights(&self) -> [f64; 2] {
+        [0, 1].map(|side| self.counts()[side] / self.lengths[side])
     }
 }
 
-/// Sums over blocks: numerators `x`, denominators `d` and their products.
-#[derive(Clone, Copy, Debug, Default)]
-struct Moments {
-    x: f64,
-    d: f64,
-    xx: f64,
-    xd: f64,
-    dd: f64,
+/// Sums over blocks: of the numerators x and the denominators d, and of x * x, x * d and d * d.
+type Moments = [f64; 5];
+
+fn moments((x, d): (f64, f64)) -> Moments {
+    [x, d, x * x, x * d, d * d]
 }
 
-impl Moments {
-    fn of(blocks: &[(f64, f64)]) -> Self {
-        Self::sum(blocks.iter().map(|(x, d)| Self::of_block(*x, *d)))
-    }
+fn total(all: impl Iterator<Item = Moments>) -> Moments {
+    all.fold([0.0; 5], |sum, more| std::array::from_fn(|i| sum[i] + more[i]))
+}
 
-    fn of_block(x: f64, d: f64) -> Self {
-        Self { x, d, xx: x * x, xd: x * d, dd: d * d }
-    }
+/// Returns the moments after multiplying all numerators by `by`.
+fn scaled([x, d, xx, xd, dd]: Moments, by: f64) -> Moments {
+    [x * by, d, xx * by * by, xd * by, dd]
+}
 
-    fn sum(all: impl Iterator<Item = Self>) -> Self {
-        all.fold(Self::default(), |sum, more| sum.plus(&more, 1.0))
+/// Returns the ratio and its variance; `None` if the denominator is 0.
+fn ratio([x, d, xx, xd, dd]: Moments, blocks: f64) -> Option<(f64, f64)> {
+    if d <= 0.0 {
+        return None;
     }
-
-    fn plus(self, more: &Self, times: f64) -> Self {
-        Self {
-            x: self.x + times * more.x,
-            d: self.d + times * more.d,
-            xx: self.xx + times * more.xx,
-            xd: self.xd + times * more.xd,
-            dd: self.dd + times * more.dd,
-        }
-    }
-
-    /// Returns the moments after multiplying all numerators by `by`.
-    fn spread(self, by: f64) -> Self {
-        Self { x: self.x * by, xx: self.xx * by * by, xd: self.xd * by, ..self }
-    }
-
-    /// Returns the ratio and its variance; `None` if the denominator is 0.
-    fn ratio(&self, blocks: f64) -> Option<(f64, f64)> {
-        if self.d <= 0.0 {
-            return None;
-        }
-        let ratio = self.x / self.d;
-        let squares = (self.xx - 2.0 * ratio * self.xd + ratio * ratio * self.dd).max(0.0);
-        Some((ratio, squares * blocks / ((blocks - 1.0) * self.d * self.d)))
-    }
+    let ratio = x / d;
+    let squares = (xx - 2.0 * ratio * xd + ratio * ratio * dd).max(0.0);
+    Some((ratio, squares * blocks / ((blocks - 1.0) * d * d)))
 }
 
 /// Returns the difference divided by its standard error. The variance is the larger of two estimates. The first uses the variance
@@ -109,7 +83,7 @@ impl Moments {
 /// without spikes does not prove that spikes do not occur.
 fn distance([first, second]: [Moments; 2], shape: &Shape, widen: f64, small: f64) -> f64 {
     let (counts, lengths) = (shape.counts(), shape.lengths);
-    let (Some((a, var_a)), Some((b, var_b))) = (first.ratio(counts[0]), second.ratio(counts[1])) else {
+    let (Some((a, var_a)), Some((b, var_b))) = (ratio(first, counts[0]), ratio(second, counts[1])) else {
         return 0.0;
     };
     let freedom = [counts[0] - 1.0, counts[1] - 1.0];
@@ -124,13 +98,16 @@ impl RatioSeries {
         self.blocks.split_at(shape.blocks[0]).into()
     }
 
+    fn moments(&self, shape: &Shape) -> [Moments; 2] {
+        self.sides(shape).map(|blocks| total(blocks.iter().copied().map(moments)))
+    }
+
     /// Returns the factor, at least 1, by which correlation of neighbouring blocks widens the variance of a mean.
     pub fn widening(&self, shape: &Shape) -> f64 {
         let (mut squares, mut products) = (0.0, 0.0);
-        for side in self.sides(shape) {
-            let sums = Moments::of(side);
-            let ratio = if sums.d > 0.0 { sums.x / sums.d } else { continue };
-            let rest: Vec<f64> = side.iter().map(|(x, d)| x - ratio * d).collect();
+        for (side, weight) in self.sides(shape).into_iter().zip(shape.weights()) {
+            let Some((ratio, _)) = ratio(total(side.iter().copied().map(moments)), 2.0) else { continue };
+            let rest: Vec<f64> = side.iter().map(|(x, d)| (x - ratio * d) * weight).collect();
             squares += rest.iter().map(|e| e * e).sum::<f64>();
             products += rest.windows(2).map(|pair| pair[0] * pair[1]).sum::<f64>();
         }
@@ -146,31 +123,32 @@ impl RatioSeries {
         (1.0 + correlation) / (1.0 - correlation)
     }
 
-    /// Returns the ratio of both sides together, weighted by their lengths; 0 if the denominator is 0.
-    fn whole(&self, shape: &Shape) -> f64 {
-        let [first, second] = self.sides(shape).map(Moments::of);
-        let weights = [0, 1].map(|side| shape.lengths[side] / shape.counts()[side]);
-        let d = first.d * weights[0] + second.d * weights[1];
-        if d > 0.0 { (first.x * weights[0] + second.x * weights[1]) / d } else { 0.0 }
-    }
-
     /// Returns the second ratio minus the first, for each draw with a non-zero denominator on both sides.
-    pub fn drawn_differences(&self, draws: &[Vec<f32>], shape: &Shape) -> Vec<f64> {
-        let ratio = |blocks: &[(f64, f64)], draw: &[f32]| {
+    pub fn drawn_differences(&self, draws: &[Vec<u64>], shape: &Shape) -> Vec<f64> {
+        let sides = self.sides(shape);
+        let ratio = |side: usize, times: &[u64]| {
             let (mut x, mut d) = (0.0, 0.0);
-            for ((num, den), times) in blocks.iter().zip(draw) {
-                x += num * f64::from(*times);
-                d += den * f64::from(*times);
+            for ((num, den), times) in sides[side].iter().zip(times) {
+                x += num * *times as f64;
+                d += den * *times as f64;
             }
             (d > 0.0).then(|| x / d)
         };
-        let [first, second] = self.sides(shape);
-        let difference = |draw: &Vec<f32>| {
-            let (before, after) = draw.split_at(shape.blocks[0]);
-            Some(ratio(second, after)? - ratio(first, before)?)
-        };
-        draws.iter().filter_map(difference).collect()
+        bootstrap(draws, shape, ratio).into_iter().map(|[first, second]| second - first).collect()
     }
+}
+
+/// Returns a statistic of each side, for each draw in which both sides have it.
+pub(super) fn bootstrap<T>(
+    draws: &[Vec<u64>],
+    shape: &Shape,
+    statistic: impl Fn(usize, &[u64]) -> Option<T>,
+) -> Vec<[T; 2]> {
+    let both = |draw: &Vec<u64>| {
+        let (first, second) = draw.split_at(shape.blocks[0]);
+        Some([statistic(0, first)?, statistic(1, second)?])
+    };
+    draws.iter().filter_map(both).collect()
 }
 
 /// Returns, for each series, the probability that chance alone makes any series differ as significantly as this one.
@@ -181,8 +159,7 @@ pub(super) fn family_wise(series: &[RatioSeries], shape: &Shape, deals: usize) -
     let mut largest = largest_differences(series, shape, deals);
     largest.sort_by(f64::total_cmp);
     let p = series.iter().map(|series| {
-        let moments = series.sides(shape).map(Moments::of);
-        let observed = distance(moments, shape, series.widening(shape), series.small);
+        let observed = distance(series.moments(shape), shape, series.widening(shape), series.small);
         // A permutation that equals the recordings must count despite rounding.
         let below = largest.partition_point(|chance| *chance < observed * (1.0 - 1e-9));
         (1 + largest.len() - below) as f64 / (1 + largest.len()) as f64
@@ -192,7 +169,8 @@ pub(super) fn family_wise(series: &[RatioSeries], shape: &Shape, deals: usize) -
 
 /// Returns the largest difference of all series, for each permutation. The mean of a long block varies less than the mean of a
 /// short block. So blocks of different lengths are not exchangeable. The test therefore permutes deviations from the mean of both
-/// recordings together, scaled to unit length. The side that receives a deviation scales it to the length of its own blocks.
+/// recordings together, scaled to the standard deviation and the mean denominator of blocks of unit length. The side that
+/// receives a deviation scales it to the length of its own blocks.
 fn largest_differences(series: &[RatioSeries], shape: &Shape, deals: usize) -> Vec<f64> {
     let mut random = Rand32::new(SEED);
     let [first_blocks, second_blocks] = shape.blocks;
@@ -205,20 +183,21 @@ fn largest_differences(series: &[RatioSeries], shape: &Shape, deals: usize) -> V
         order[..first_blocks].to_vec()
     };
     let dealt: Vec<Vec<u16>> = (0..deals).map(deal).collect();
-    let spreads = shape.spreads();
+    let spreads = shape.weights().map(f64::sqrt);
     let mut largest = vec![0.0; deals];
     // One series at a time: the blocks of one series fit in the cache. The moments of all series would take megabytes.
     for one in series {
-        let whole = one.whole(shape);
+        let mean = ratio(total(one.blocks.iter().copied().map(moments)), 2.0).map_or(0.0, |(mean, _)| mean);
         let blocks = one.blocks.iter().enumerate().map(|(block, (x, d))| {
             let spread = spreads[usize::from(block >= first_blocks)];
-            Moments::of_block((x - whole * d) / spread, *d)
+            moments(((x - mean * d) * spread, d * spread * spread))
         });
         let blocks: Vec<Moments> = blocks.collect();
-        let all = Moments::sum(blocks.iter().copied());
+        let all = total(blocks.iter().copied());
         for (largest, dealt) in largest.iter_mut().zip(&dealt) {
-            let first = Moments::sum(dealt.iter().map(|block| blocks[usize::from(*block)]));
-            let sides = [first.spread(spreads[0]), all.plus(&first, -1.0).spread(spreads[1])];
+            let first = total(dealt.iter().map(|block| blocks[usize::from(*block)]));
+            let second = std::array::from_fn(|i| all[i] - first[i]);
+            let sides = [scaled(first, spreads[0]), scaled(second, spreads[1])];
             *largest = f64::max(*largest, distance(sides, shape, 1.0, one.small));
         }
     }
@@ -226,14 +205,14 @@ fn largest_differences(series: &[RatioSeries], shape: &Shape, deals: usize) -> V
 }
 
 /// Returns bootstrap draws with replacement within each side. A draw holds how often each block was drawn.
-pub(super) fn draws(shape: &Shape) -> Vec<Vec<f32>> {
+pub(super) fn draws(shape: &Shape) -> Vec<Vec<u64>> {
     let mut random = Rand32::new(SEED ^ 1);
     let (first, all) = (shape.blocks[0], shape.blocks[0] + shape.blocks[1]);
     let mut draw = |_| {
-        let mut times = vec![0.0; all];
+        let mut times = vec![0; all];
         for (from, to) in [(0, first), (first, all)] {
             for _ in from..to {
-                times[random.rand_range(from as u32..to as u32) as usize] += 1.0;
+                times[random.rand_range(from as u32..to as u32) as usize] += 1;
             }
         }
         times

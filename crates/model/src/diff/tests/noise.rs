@@ -4,8 +4,8 @@ use oorandom::Rand32;
 
 use crate::diff::{
     ERROR,
-    blocks::Blocks,
     resample::{RatioSeries, Shape, draws, family_wise, interval},
+    side::block_length,
 };
 
 /// Fewer permutations than in production, because test builds are not optimised.
@@ -82,7 +82,7 @@ impl Noise {
             let each = block_length(counts[side]);
             let blocked = |values: &[f64]| -> Vec<f64> {
                 let whole = values.chunks_exact(each);
-                whole.map(|block| block.iter().sum::<f64>() / each as f64).collect()
+                whole.map(|block| block.iter().sum::<f64>()).collect()
             };
             blocks[side] = blocked(&num).len();
             series.blocks.extend(blocked(&num).into_iter().zip(blocked(&den)));
@@ -90,20 +90,6 @@ impl Noise {
         let lengths = counts.map(|count| count as f64);
         (series, Shape { blocks, lengths })
     }
-}
-
-/// Returns the number of intervals per block, for a recording with `intervals` intervals.
-fn block_length(intervals: usize) -> usize {
-    let mut blocks = Blocks::default();
-    for _ in 0..intervals {
-        if blocks.count(1) {
-            blocks.close();
-            if blocks.lengths_ns.len() == crate::diff::blocks::MOST_BLOCKS {
-                blocks.merge(2);
-            }
-        }
-    }
-    blocks.intervals_each * blocks.final_factor()
 }
 
 /// Returns the share of tables in which a figure is more than noise, although both sides have the same distribution.

@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
+use cgscope_ledger::BUCKETS;
 use oorandom::Rand32;
 
 use crate::{
-    ByCause, Cause, CgroupReading, Hist, Interval, Mode, TaskInterval, TaskReading, Totals, Wait,
-    diff::{Change, Diff, DiffSubject, FEWEST_BLOCKS, Presence, Side, Verdict, compare},
-    findings::{Host, Rule},
+    ByCause, Cause, CgroupReading, Counter, Hist, Interval, Mode, TaskInterval, TaskReading, Totals, Wait,
+    diff::{
+        Change, Diff, DiffSubject, FEWEST_BLOCKS, MOST_BLOCKS, Side, Verdict, compare,
+        side::{Cell, block_length},
+    },
 };
 
 const MS: u64 = 1_000_000;
@@ -77,7 +80,7 @@ fn interval(at: u64, duration_ns: u64, does: &[Does]) -> Interval {
 
 fn recorded(intervals: impl IntoIterator<Item = Interval>) -> Side {
     let mut side = Side::default();
-    intervals.into_iter().for_each(|interval| side.add(interval));
+    intervals.into_iter().for_each(|interval| side.add(&interval, 1));
     side
 }
 
@@ -113,7 +116,7 @@ fn quota(seed: u64, count: u64, periods: u64, quota_ms: u64) -> Vec<Interval> {
 }
 
 fn diff(before: Vec<Interval>, after: Vec<Interval>) -> Diff {
-    compare(recorded(before), recorded(after), &[Host { cpus: Some(2), whole: true }; 2])
+    compare(recorded(before), recorded(after))
 }
 
 fn cgroup(path: &str) -> DiffSubject {
@@ -121,7 +124,7 @@ fn cgroup(path: &str) -> DiffSubject {
 }
 
 fn of<'a>(diff: &'a Diff, subject: &DiffSubject, figure: &str) -> &'a Change {
-    let found = diff.changes.iter().find(|change| change.subject == *subject && change.figure.name == figure);
+    let found = diff.changes.iter().find(|change| change.subject == *subject && change.figure == figure);
     found.unwrap_or_else(|| panic!("{figure} of {subject:?} is not there"))
 }
 
@@ -139,9 +142,7 @@ fn a_larger_quota_is_found_with_its_size_and_no_other_change_is_reported() {
         assert_ne!(change.subject, DiffSubject::Program { comm: "nginx".into() }, "{change:?}");
     }
     let [limits] = diff.limits.as_slice() else { panic!("{:?}", diff.limits) };
-    let quotas =
-        [&limits.before, &limits.after].map(|limits| limits.as_ref().and_then(|limits| limits.quota_us));
-    assert_eq!(quotas, [Some(50_000), Some(60_000)]);
+    assert_eq!((limits.before.quota_us, limits.after.quota_us), (Some(50_000), Some(60_000)));
     assert!(diff.changes[0].is_called());
 }
 
@@ -158,8 +159,7 @@ fn the_same_recording_twice_has_no_change_at_all() {
     let diff = diff(quota(1, 30, 2, 50), quota(1, 30, 2, 50));
     assert!(diff.changes.iter().all(|change| change.change == Some(0.0) && !change.is_called()));
     assert!(diff.changes.len() > 10 && diff.tested > 10);
-    assert!(diff.alone.is_empty() && diff.limits.is_empty() && diff.findings.is_empty());
-    assert!(diff.kept_findings != 0, "the quota is found in both");
+    assert!(diff.limits.is_empty());
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn swapping_the_recordings_mirrors_the_result() {
     assert_eq!(there.changes.len(), back.changes.len());
     assert_eq!(there.called().count(), back.called().count());
     for change in &there.changes {
-        let mirrored = of(&back, &change.subject, change.figure.name);
+        let mirrored = of(&back, &change.subject, change.figure);
         assert_eq!((change.before, change.after), (mirrored.after, mirrored.before));
         assert_eq!((change.p, change.verdict, change.size), (mirrored.p, mirrored.verdict, mirrored.size));
         let near = |a: f64, b: f64| (a + b).abs() <= 1e-9 * a.abs().max(1.0);
@@ -188,7 +188,7 @@ fn few_intervals_are_compared_but_not_tested() {
     let throttled = of(&diff, &cgroup("/limited"), "throttled");
     assert_eq!((throttled.verdict, throttled.p, throttled.low), (Verdict::TooShort, None, None));
     assert!((throttled.change.unwrap() + 0.1).abs() < 0.01);
-    let empty = compare(Side::default(), Side::default(), &[Host::default(); 2]);
+    let empty = compare(Side::default(), Side::default());
     assert!(!empty.is_enough() && empty.called().count() == 0);
 }
 
@@ -215,7 +215,7 @@ fn a_counter_that_one_side_did_not_record_is_not_compared() {
         diff(quota(1, 60, 10, 50), counted(quota(2, 60, 10, 50))),
         diff(counted(quota(1, 60, 10, 50)), quota(2, 60, 10, 50)),
     ] {
-        assert!(one.changes.iter().all(|change| change.figure.name != throttled_waits));
+        assert!(one.changes.iter().all(|change| change.figure != throttled_waits));
     }
 }
 
@@ -305,39 +305,37 @@ fn containers_that_differ_only_in_ids_are_compared_as_one_service() {
     let one = || run(&IDS[..1], [50_000, 0]);
     assert!(diff(one(), run(&IDS[1..], [50_000, 50_000])).limits.is_empty(), "several with the same limits");
     let changed = diff(one(), run(&IDS[1..], [60_000, 60_000]));
-    assert_eq!(changed.limits[0].after.as_ref().and_then(|limits| limits.quota_us), Some(60_000));
+    let [limits] = changed.limits.as_slice() else { panic!("{:?}", changed.limits) };
+    assert_eq!((&*limits.path, limits.after.quota_us), ("/kubepods/<container>", Some(60_000)));
     let diff = diff(one(), run(&IDS[1..], [50_000, 70_000]));
-    let [limits] = diff.limits.as_slice() else { panic!("{:?}", diff.limits) };
-    assert_eq!(&*limits.path, "/kubepods/<container>");
-    assert!(limits.before.is_some() && limits.after.is_none(), "the limits differ: {limits:?}");
+    assert!(diff.limits.is_empty(), "several with different limits");
     let wait = of(&diff, &cgroup("/kubepods/<container>"), "wait");
-    assert_eq!(wait.presence, Presence::Both);
     assert!(
         (wait.before.unwrap() - 0.1).abs() < 1e-9 && (wait.after.unwrap() - 0.2).abs() < 1e-9,
         "{wait:?}"
     );
-    assert!(diff.alone.is_empty(), "{:?}", diff.alone);
+    let paths = diff.changes.iter().filter(|change| matches!(change.subject, DiffSubject::Cgroup { .. }));
+    assert!(paths.clone().all(|change| change.subject == wait.subject), "{:?}", paths.collect::<Vec<_>>());
 }
 
 #[test]
-fn subjects_of_only_one_recording_are_marked() {
+fn subjects_of_only_one_recording_are_compared_with_zero() {
     let other = |at| {
         let mut does = Does::new(1, "/b", "other");
         (does.ran_ns, does.waits) = (100 * MS, vec![(Cause::Wakeup, MS); 20]);
         interval(at, S, &[does])
     };
     let diff = diff(waiting(20, |_| vec![MS; 20]), (0..20).map(other).collect());
-    let alone: Vec<_> = diff.alone.iter().map(|(subject, presence)| (subject.clone(), *presence)).collect();
-    assert_eq!(
-        alone,
-        [
-            (cgroup("/a"), Presence::OnlyBefore),
-            (cgroup("/b"), Presence::OnlyAfter),
-            (DiffSubject::Program { comm: "other".into() }, Presence::OnlyAfter),
-            (DiffSubject::Program { comm: "worker".into() }, Presence::OnlyBefore),
-        ]
-    );
-    assert!(of(&diff, &cgroup("/b"), "wait").before == Some(0.0));
+    for (subject, [before, after]) in [
+        (cgroup("/a"), [0.02, 0.0]),
+        (cgroup("/b"), [0.0, 0.02]),
+        (DiffSubject::Program { comm: "other".into() }, [0.0, 0.02]),
+        (DiffSubject::Program { comm: "worker".into() }, [0.02, 0.0]),
+    ] {
+        let wait = of(&diff, &subject, "wait");
+        assert_eq!((wait.before, wait.after), (Some(before), Some(after)), "{subject:?}");
+        assert!(wait.is_called(), "{subject:?}");
+    }
 }
 
 #[test]
@@ -352,9 +350,8 @@ fn figures_that_a_coarse_recording_lacks_are_not_compared() {
     };
     let diff = diff(coarse(quota(1, 30, 2, 50)), quota(2, 30, 2, 60));
     assert!(of(&diff, &cgroup("/limited"), "throttled").is_called());
-    assert!(of(&diff, &cgroup("/limited"), "mean_wait").is_called());
     for exact_only in ["p50", "p90", "p99", "own_cgroup", "unattributed"] {
-        assert!(diff.changes.iter().all(|change| change.figure.name != exact_only), "{exact_only}");
+        assert!(diff.changes.iter().all(|change| change.figure != exact_only), "{exact_only}");
     }
 }
 
@@ -398,27 +395,59 @@ fn a_task_that_moves_counts_where_it_waited() {
 }
 
 #[test]
-fn a_finding_that_disappeared_is_reported() {
-    let diff = diff(quota(1, 30, 2, 50), waiting(30, |_| vec![MS; 10]));
-    let exited: Vec<_> = diff.findings.iter().map(|change| (change.finding.rule, change.presence)).collect();
-    assert!(exited.contains(&(Rule::Throttled, Presence::OnlyBefore)), "{exited:?}");
+fn blocks_grow_with_the_recording_and_enough_blocks_remain() {
+    assert_eq!([1, 8, 16, 30, 48, 95, 96, 3_600].map(block_length), [1, 1, 2, 3, 2, 4, 4, 128]);
+    for intervals in [7, 8, 16, 33, 48, 95, 96, 1_000] {
+        let length = block_length(intervals);
+        let mut side = Side::default();
+        (0..intervals as u64).for_each(|at| side.add(&interval(at, S, &[]), 1));
+        let whole = side.finish();
+        assert_eq!(whole.duration_ns, intervals as u64 * S);
+        let lengths: Vec<u64> = side.blocks.iter().map(|block| block.duration_ns / S).collect();
+        assert!(lengths.len() <= MOST_BLOCKS && lengths.len() >= FEWEST_BLOCKS.min(intervals), "{lengths:?}");
+        let (last, full) = lengths.split_last().unwrap();
+        assert!(full.iter().all(|full| *full == length as u64), "{lengths:?}");
+        assert!((length as u64..length as u64 * 3).contains(&(2 * last)), "{lengths:?}");
+    }
+}
+
+#[test]
+fn a_bucket_counts_beyond_32_bits() {
+    const MANY: u64 = u32::MAX as u64;
+    let mut side = Side::default();
+    let counts: Vec<u64> = (0..BUCKETS)
+        .map(|at| {
+            [(10, MANY), (200, 3 * MANY)].into_iter().find(|(of, _)| *of == at).map_or(0, |(_, count)| count)
+        })
+        .collect();
+    for at in 0..16 {
+        let mut interval = interval(at, S, &[Does::new(1, "/a", "worker")]);
+        let task = &mut interval.tasks[0];
+        (task.totals.waits, task.wait.count) = (4 * MANY, 4 * MANY);
+        task.wait.hist = Hist::from_counts(counts.iter().copied(), []);
+        side.add(&interval, 1);
+    }
+    let whole = side.finish();
+    let waits = Cell::Counter(Counter::Waits);
+    assert!(side.blocks.iter().all(|block| block.of(&cgroup("/a")).get(waits) == 8 * MANY));
+    assert_eq!(whole.of(&cgroup("/a")).get(waits), 64 * MANY);
+    assert_eq!(whole.of(&cgroup("/a")).buckets().collect::<Vec<_>>(), [(10, 16 * MANY), (200, 48 * MANY)]);
 }
 
 #[test]
 fn json_has_one_object_per_line_with_the_schema() {
     let diff = diff(quota(1, 30, 2, 50), quota(2, 30, 2, 60));
     let lines: Vec<serde_json::Value> =
-        crate::diff::json::objects(&diff).map(|object| serde_json::to_value(object).unwrap()).collect();
+        crate::diff::objects(&diff).map(|object| serde_json::to_value(object).unwrap()).collect();
     assert!(lines.iter().all(|line| line["schema"] == "cgscope.diff/1" && line["kind"].is_string()));
     assert_eq!(lines[0]["kind"], "summary");
     let throttled = lines
         .iter()
         .find(|line| line["kind"] == "figure" && line["figure"] == "throttled" && line["path"] == "/limited");
     let throttled = throttled.expect("the figure");
-    for member in [
-        "about", "unit", "presence", "before", "after", "change", "relative", "low", "high", "p", "verdict",
-        "size",
-    ] {
+    for member in
+        ["about", "unit", "before", "after", "change", "relative", "low", "high", "p", "verdict", "size"]
+    {
         assert!(!throttled[member].is_null(), "{member} is not in {throttled}");
     }
     assert_eq!(throttled["verdict"], "more_than_noise");
