@@ -170,14 +170,19 @@ pub(crate) fn merge<T, K: Ord>(
     key: impl Fn(&T) -> K,
     both: impl Fn(&mut T, T),
 ) {
-    let (earlier, later) = (std::mem::take(into), std::mem::take(from));
-    let rows = earlier.into_iter().merge_join_by(later, |old, new| key(old).cmp(&key(new)));
-    into.extend(rows.map(|row| {
-        row.reduce(|mut old, new| {
-            both(&mut old, new);
-            old
-        })
-    }));
+    let (mut at, mut new) = (0, Vec::new());
+    for row in from.drain(..) {
+        at += into[at..].iter().take_while(|old| key(old) < key(&row)).count();
+        match into.get_mut(at) {
+            Some(old) if key(old) == key(&row) => both(old, row),
+            _ => new.push(row),
+        }
+    }
+    if !new.is_empty() {
+        into.append(&mut new);
+        // Linear: a stable sort merges two ascending lists.
+        into.sort_by_key(key);
+    }
 }
 
 /// Merges the rows of two Samples, which ascend by `key`. The later row wins. Rows only in `a`, as of removed cgroups, stay.
