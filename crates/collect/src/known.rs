@@ -269,10 +269,12 @@ impl Reading<'_> {
             }
             is_there
         });
-        if !added.is_empty() {
+        if let Some(first) = added.iter().map(|task| task.reading.serial).min() {
             added.iter().for_each(|task| enter(cgroups, task.reading.cgroup_id));
+            // New tasks mostly have the highest serials, so few known tasks come after them.
+            let (Ok(from) | Err(from)) = known.find(first);
             known.tasks.append(&mut added);
-            known.tasks.sort_by_key(|task| task.reading.serial);
+            known.tasks[from..].sort_by_key(|task| task.reading.serial);
         }
         for record in waiting.values() {
             if let Ok(at) = known.find(record.serial) {

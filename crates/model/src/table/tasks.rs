@@ -39,8 +39,10 @@ table! {
     }
 
     fn select(interval: &mut Interval, selected: &Selected<'_>) {
-        interval.tasks.retain(|task| selected.has_task(&task.reading));
-        interval.idle.retain(|task| selected.has_task(task));
+        if selected.cgroups.is_some() || selected.filter.is_by_task() {
+            interval.tasks.retain(|task| selected.has_task(&task.reading));
+            interval.idle.retain(|task| selected.has_task(task));
+        }
         // The work of exited threads is known only by process, not by thread.
         let accounts = interval.tasks.iter_mut().filter_map(|task| task.accounts.as_mut());
         for accounts in accounts.filter(|_| selected.filter.is_by_thread()) {
