@@ -24,7 +24,7 @@ fn app(colours: Colours, intervals: &[Arc<Interval>]) -> App {
     app
 }
 
-/// Returns three states: a host with nodes, quotas and long names; no activity; wide characters, long waits, and waits without
+/// Returns four states: a host with nodes, quotas and long names; no activity; wide characters and long waits; waits without
 /// causes.
 fn states() -> Vec<Vec<Arc<Interval>>> {
     let host = |round| cgscope_made_up::host(300, 30, round);
