@@ -17,7 +17,7 @@ pub(crate) struct Server {
     pub is_uneven: bool,
 }
 
-/// What was recorded.
+/// The recording of a [`Server`].
 #[derive(Clone, Debug)]
 pub(crate) struct Served {
     pub profile: Profile,
