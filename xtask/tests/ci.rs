@@ -1,4 +1,5 @@
-//! Tests `.ci/run`: it must test exactly the commit of a clone, and keep the times of files that the next clone also has.
+//! Tests `.ci/run`, which must test exactly the commit of a clone. It must also keep the modification times of files that do not
+//! change between two clones.
 
 use std::{
     env, fs,
@@ -94,7 +95,7 @@ fn the_next_clone_changes_only_the_files_that_differ_and_removes_what_is_left() 
     place.write("origin/changed", "after");
     place.write("origin/added", "added");
     place.commit();
-    // This simulates a test that changes a file.
+    // Simulate a test that changes a file.
     place.write("cache/cgscope/checkout/same", "different");
     place.write("cache/cgscope/checkout/stale/file", "stale");
     place.write("cache/cgscope/checkout/target/result", "kept");
@@ -117,7 +118,7 @@ fn a_broken_checkout_is_made_anew_and_a_changed_clone_is_refused() {
     let place = Place::new("ci-broken");
     seen(&place.run("first", &[]));
     fs::write(place.checkout().join(".git/HEAD"), "torn").expect("a file");
-    // The checkout is within another repository, such as the repository of a home directory.
+    // The checkout is now inside another repository, for example that of a home directory.
     place.git("cache", &["init", "--quiet"]);
     place.write("cache/precious", "not part of any commit");
     seen(&place.run("second", &[]));

@@ -11,7 +11,7 @@ use std::{
 /// A directory with the plugin, a fake `kubectl` and its answers.
 struct Cluster(PathBuf);
 
-/// The result of the plugin: its exit status, its error messages, and the arguments of each call to kubectl.
+/// The result of a call of the plugin: its exit status, its error messages, and the arguments of each call of kubectl.
 struct Done {
     status: Option<i32>,
     out: String,
@@ -102,7 +102,7 @@ fn a_pod_is_shown_by_the_daemon_on_its_node() {
     let listed =
         ["get", "pods", "--namespace=cgscope", "-l", label, "--field-selector", on_node, "-o", jsonpath];
     assert_eq!(ours[..], listed);
-    // There is no terminal here, so `top` runs with `-b`.
+    // This test has no terminal, so the plugin runs `top` with `-b`.
     let words = "exec --stdin --tty=false --namespace=cgscope -c cgscope cgscope-x7 -- \
                  cgscope top -b --connect /run/cgscope/cgscope.sock --pod shop/web";
     assert_eq!(exec.join(" "), words);

@@ -1,5 +1,6 @@
-//! Checks that no output for a recording has changed by a byte. The snapshot contains length and checksum of each output. The
-//! outputs are in `target/golden`, for comparison with those of the previous commit. `INSTA_UPDATE=always` accepts new lines.
+//! Checks that the outputs for recordings are the same, byte by byte. The snapshot contains the length and checksum of each
+//! output. The outputs are in `target/golden`: compare them with the outputs of the previous commit. `INSTA_UPDATE=always`
+//! accepts new lines.
 
 use std::{
     fs,
@@ -24,7 +25,7 @@ use flate2::Crc;
 
 const FILES: [&str; 6] = ["coarse", "memory", "neighbour", "nodes", "quota", "threads"];
 const FORMATS: [&str; 6] = ["hdr", "perfetto", "csv", "parquet", "pprof", "folded"];
-/// Two different recordings, two equal ones, and an exact and a coarse one.
+/// Pairs to compare: two different recordings, a recording with itself, and an exact recording with a coarse one.
 const PAIRS: [[&str; 2]; 3] = [["neighbour", "threads"], ["nodes", "nodes"], ["quota", "coarse"]];
 
 fn path(file: &str) -> PathBuf {
@@ -214,7 +215,8 @@ fn generated_recordings_and_their_outputs_have_not_changed() {
     insta::assert_snapshot!(golden.lines);
 }
 
-/// Each interval skips one sample, whose ended rows are added to the interval.
+/// Each interval covers two seconds, because its reader skips one sample. The ended rows of this sample are added to the
+/// interval.
 #[test]
 fn metric_pages_of_a_reader_that_skips_samples_have_not_changed() {
     let mut golden = Golden::new("skipping");

@@ -20,7 +20,7 @@ fn the_demand_fits_the_counters_of_the_cgroups() {
     for limits in samples[60].limits.iter().filter(|limits| sums.contains_key(&limits.id)) {
         let [ran_ns, wanted_ns, throttled_ns] = sums[&limits.id];
         let used_ns = limits.usage_ns.unwrap();
-        // The tolerance covers the time that is added to later samples because of rounding.
+        // Because of rounding, some time is added to a later sample. The tolerance covers this time.
         let is_near = |ns: u64, sum_ns: u64| sum_ns.abs_diff(ns) < 500_000_000;
         assert!(is_near(used_ns, ran_ns) && is_near(used_ns, wanted_ns), "{limits:?}: {ran_ns} {wanted_ns}");
         assert!(is_near(limits.throttled_ns.unwrap(), throttled_ns), "{limits:?}: {throttled_ns}");

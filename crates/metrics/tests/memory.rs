@@ -32,7 +32,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Returns how many bytes [`Metrics`] holds after these intervals of a host, if at most `cgroups` cgroups are exported.
+/// Returns how many bytes [`Metrics`] holds after these intervals, if it exports at most `cgroups` cgroups.
 fn held(intervals: &[Interval], cgroups: usize) -> usize {
     let before = HELD.load(Ordering::Relaxed);
     let mut metrics = Metrics::new(Config { cgroups, ..Config::default() });

@@ -5,7 +5,7 @@ use cgscope_serve::protocol::{LONGEST, Refusal, Request, Requests};
 use oorandom::Rand32;
 
 const COUNT: u32 = 1_000_000;
-/// One of this many requests is too long.
+/// Each request whose number is a multiple of this is too long.
 const OVERSIZED_EVERY: u32 = 1_000;
 
 /// Words that have a meaning in a request.
@@ -77,7 +77,7 @@ fn a_million_bad_requests_are_refused_and_leak_no_memory() {
                     assert_eq!(word.refused, Some(Refusal::BadRequest));
                     assert!(!word.sentence.is_empty() && word.sentence.len() < 1_000, "{}", word.sentence);
                     refused += 1;
-                    // The client would be disconnected here, so the rest of its bytes is not read.
+                    // A server would disconnect the client here, so the rest of the client's bytes is not read.
                     (came, requests) = (&[], Requests::default());
                 }
             }

@@ -1,4 +1,4 @@
-//! Tests what the views of limits, culprits, nodes and states show on a screen of the most common size.
+//! Tests what the views of limits, culprits, nodes and states show on a screen of the most common size, 80x24.
 
 use std::{sync::Arc, time::Duration};
 
@@ -33,7 +33,7 @@ fn screen(app: &App) -> String {
     snapshot::plain(&snapshot::buffer(app))
 }
 
-/// Returns an interval with a cgroup that its parent's quota throttles, and that waits behind a neighbour and the kernel.
+/// Returns an interval with a cgroup that is throttled by its parent's quota, and waits for a neighbour and for the kernel.
 fn held_back() -> Arc<Interval> {
     let limits = |id, quota_us| CgroupReading {
         id,
@@ -149,7 +149,7 @@ fn nodes_are_side_by_side_and_hidden_nodes_are_counted() {
     assert!(screen(&app((80, 24), Arc::new(selected), '6')).contains("busy covers the host"));
 }
 
-/// Returns a made-up host with 512 CPUs on 8 nodes, numbered as on a machine with two threads for each core.
+/// Returns a generated host with 512 CPUs on 8 nodes. The CPUs are numbered as on a machine with two threads for each core.
 fn large_host() -> Arc<Interval> {
     let samples = [20, 21].map(|round| cgscope_made_up::host(4_000, 500, round));
     let cpu = |cpu: u32| {
@@ -221,7 +221,7 @@ fn every_view_fits_every_size_for_a_large_and_an_empty_host() {
             for interval in [&large, &coarse, &empty, &held_back(), &nodes(9)] {
                 let mut app = app(size, interval.clone(), view);
                 let first = screen(&app);
-                // The last row must be reachable and visible, even with lines above the list or columns beside it.
+                // The user must be able to reach and see the last row, even if lines are above the list or columns next to it.
                 app.on_key(crossterm::event::KeyCode::End.into());
                 let last = screen(&app);
                 let rows = app.rows.len();

@@ -1,4 +1,4 @@
-//! Keys that users know from other programs.
+//! Tests keys that users know from other programs.
 
 use std::{
     sync::Arc,
@@ -82,7 +82,7 @@ fn a_replay_does_not_use_keys_with_ctrl() {
     app.replay = Some(Replay::new(Player::new(moments.collect(), Instant::now()), Instant::now()));
     assert_eq!(press(&mut app, "ctrl-n"), Effect::Draw);
     assert_eq!(app.selected, 1);
-    // The replay uses the plain letter.
+    // Without Ctrl, the key is a command of the replay.
     press(&mut app, "n");
     let replay = app.replay.as_ref().unwrap();
     assert_eq!((app.selected, replay.notice.is_some()), (1, true));

@@ -90,7 +90,7 @@ fn style(style: Style) -> String {
     words.join("+")
 }
 
-/// A text of the What if view, with a line that is wrapped.
+/// A text of the What if view. The screen wraps one of its lines.
 const ENOUGH: &str = "\
 from the last 12.0s, renewed every few seconds
 /render: 0.5 CPUs (50.0ms of every 100ms), used 0.5 on average over 12.0s

@@ -1,4 +1,4 @@
-//! Tests of the whole output, with made-up samples.
+//! Tests of the whole output, with generated samples.
 
 pub(crate) mod served;
 
@@ -43,7 +43,7 @@ fn bursts_need_a_burst_and_no_higher_quota() {
     insta::assert_snapshot!(words::text(&[answer], &whole, &QUESTION, 0));
 }
 
-/// In the closed loop, each burst would begin later by the stall, so that fewer meet the end of a quota.
+/// In the closed loop, each stall would delay the next burst, so that fewer bursts would use up the quota.
 #[test]
 fn a_loop_that_does_not_fit_is_left_out_and_refused_if_asked_for() {
     let samples = samples(&BURSTS);
@@ -71,7 +71,8 @@ fn two_loops_under_half_a_cpu_are_told_how_many_threads_it_feeds() {
 
 #[test]
 fn tasks_that_sleep_while_others_are_throttled_lead_to_a_caution() {
-    // Both run on 1.2 CPUs; then one is throttled, and the other one sleeps until it has run.
+    // Both tasks run until the quota of 1.2 CPUs is used up. Then one task is throttled, and the other sleeps until that task has
+    // run.
     let both = Load { tasks: 2, ran: &[(0, 60)], wanted: &[(0, 60)], ..NONE };
     let one = Load { throttled: &[(60, 100)], presumed: &[(60, 100)], throttled_periods: 1, ..NONE };
     let (mut samples, other) = (samples(&both), samples(&one));
@@ -95,7 +96,7 @@ fn tasks_that_sleep_while_others_are_throttled_lead_to_a_caution() {
 
 #[test]
 fn there_is_no_least_quota_if_tasks_may_wait_for_throttled_ones() {
-    // They use up the quota in each period, and sleep at its end.
+    // The tasks use up the quota in each period, and sleep at the end of the period.
     let convoy = Load { throttled: &[(25, 80)], presumed: &[], ..TWO_LOOPS };
     let (answer, whole) = answered(&samples(&convoy), &QUESTION);
     assert_eq!((&answer.refusal, answer.is_demand_unknown(), answer.least.is_none()), (&None, true, true));
@@ -122,7 +123,7 @@ fn waits_for_cpus_lead_to_a_caution() {
     assert_eq!((at_once(&runnable(0)), at_once(&Runnable::default())), (Some(2), None));
 }
 
-/// 20 ms of work wait for 30 ms in each period: each may have come only when another was done.
+/// In each period, 20 ms of work wait for 30 ms: each task may have woken up only when another task had finished.
 #[test]
 fn waiting_for_cpus_that_hides_arrivals_is_refused_everywhere() {
     let contended = Load { waited: &[(20, 50)], ..SMALL };
@@ -202,7 +203,7 @@ fn the_slots_of_a_tree_are_those_of_the_recording() {
         let tree = history.tree(&[(1, None), (2, Some(0))], &[false; 2], assumption);
         assert_eq!(tree.nodes[1].profile.length_ns() >> SHIFT, ((SECONDS - 2) * S) >> SHIFT);
         let ran_ns: u64 = tree.nodes[1].profile.slots.iter().map(|slot| slot.ran_ns).sum();
-        // 20 ms in each of 180 periods, less what rounding loses.
+        // The cgroup ran for 20 ms in each of 180 periods. Rounding loses a part of this time.
         assert!((3_200 * MS..=3_600 * MS).contains(&ran_ns), "{ran_ns}");
         assert_eq!((tree.nodes[0].parent, tree.nodes[1].parent), (None, Some(0)));
         assert_eq!(tree.capacity, [2.0]);

@@ -10,7 +10,8 @@ use super::*;
 const S: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
 
-/// A program with figures for each second. `waits` counts waits behind another cgroup. Run time and wait length vary by 5 %.
+/// A simulated program. The figures apply to each second. `waits` counts waits behind another cgroup. Run time and wait length
+/// vary by 5 %.
 struct Does {
     cgroup: u64,
     comm: &'static str,
@@ -24,7 +25,7 @@ impl Does {
         let mut totals = Totals::default();
         let mut hist = Hist::default();
         for at in 1..=second {
-            // 95 to 105 %, in an irregular order.
+            // The percentage changes irregularly between 95 and 105 %.
             let percent = 95 + (at * 7 + serial * 3) % 11;
             let wait_ns = self.wait_ms * MS * percent / 100;
             totals.add(&Totals {
@@ -89,7 +90,7 @@ fn recording(path: &Path, does: &[Does]) -> Recording {
     recording
 }
 
-/// Field case 5: a media server before and after a fix, 30 s each.
+/// Field case 5: a media server, recorded for 30 s before a fix and for 30 s after it.
 #[test]
 fn a_fix_is_shown_in_two_columns_with_the_change() {
     let dir = std::env::temp_dir().join(format!("cgscope-diff-{}", std::process::id()));

@@ -6,7 +6,8 @@ use super::*;
 
 const MS: u64 = 1_000_000;
 
-/// Returns a second with one task in each cgroup. Each tuple: the path, the task's waits (all throttled), and its time on a CPU.
+/// Returns an interval of one second with one task in each cgroup. A tuple has the cgroup's path, the task's waits (ns, all
+/// throttled), and its time on a CPU.
 fn interval(tasks: &[(&str, &[u64], u64)]) -> Interval {
     let mut after = Sample { mono_ns: 1_000 * MS, ..Sample::default() };
     for (id, (path, waits, on_cpu_ns)) in (1u64..).zip(tasks) {

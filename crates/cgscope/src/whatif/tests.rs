@@ -1,4 +1,4 @@
-//! Tests of the command, with made-up recordings.
+//! Tests of the command, with generated recordings.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use super::{Recording, cli, filter, guessed_history, of_recording};
 
 mod live;
 
-/// A recording of made-up samples.
+/// A recording file with generated samples.
 struct File(PathBuf);
 
 impl File {
@@ -31,7 +31,7 @@ impl Drop for File {
     }
 }
 
-/// The first and the last sample alone do not show it.
+/// Neither the first nor the last sample contains this cgroup.
 #[test]
 fn a_cgroup_that_was_gone_at_the_end_is_answered() {
     let options = |file: &File| {

@@ -33,7 +33,8 @@ pub fn all() -> Vec<Documented> {
     commands
 }
 
-/// Returns the arguments of cgscope in a shell line, and replaces placeholders. `None`: the line does not start cgscope.
+/// Returns the arguments of cgscope in a shell line, with placeholders replaced. Returns `None` if the line does not start
+/// cgscope.
 pub fn words_of(line: &str) -> Option<Vec<String>> {
     let words = split(line);
     let is_started = |at: &usize| {

@@ -15,7 +15,8 @@ fn paths_are_relative_to_the_mount_and_outlive_their_cgroup() {
     assert_eq!(tree.ancestors(root).count(), 0);
     assert!(tree.exists("/a/b") && tree.exists("a") && !tree.exists("/c"));
 
-    // Create `c` before removing `a/b`: unlike cgroupfs, a disk file system gives a free inode number to the next new directory.
+    // Create `c` before removing `a/b`: unlike cgroupfs, a disk file system reuses a free inode number for the next new
+    // directory.
     fs::create_dir(mount.join("c")).unwrap();
     let c = inode("c");
     fs::remove_dir(mount.join("a/b")).unwrap();
@@ -86,7 +87,7 @@ fn a_rename_or_lost_events_cause_a_walk() {
     tree.learn([b], start);
     assert_eq!(tree.path(b).map(|p| &**p), Some("/a/b"), "no event was reported");
     tree.receive(TreeEvent::Renamed, start);
-    // Pretend that only the last walk has used time in advance.
+    // Simulate that walks have used all their credit, and more.
     tree.walk_debt = WALK_CREDIT + WALK_EVERY;
     tree.learn([b], start + WALK_EVERY / 2);
     assert_eq!(tree.path(b).map(|p| &**p), Some("/a/b"), "walks have used their share of the time");
@@ -102,7 +103,7 @@ fn a_rename_or_lost_events_cause_a_walk() {
     tree.suspect(b);
     assert!(tree.suspects.is_empty(), "the cgroup exists: it causes no more walks");
 
-    // Create this directory before the removal. A directory created afterwards could get a removed inode number.
+    // Create this directory before the removal. Otherwise it could get the inode number of a removed directory.
     let anew = mount.with_extension("anew");
     fs::create_dir(&anew).unwrap();
     fs::remove_dir_all(&mount).unwrap();
@@ -168,7 +169,7 @@ fn an_entry_is_freed_after_two_equal_readings() {
     assert!(settled(&[(1, 11)]).is_empty(), "the comparison restarts");
 }
 
-/// Drops this thread's right to read directories that other users have closed.
+/// Drops this thread's privilege to read directories that other users have made unreadable.
 fn be_nobody_special() {
     use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
     let mut sets = capabilities(None).unwrap();
@@ -279,7 +280,8 @@ fn one_users_cgroups_beyond_the_bound_count_for_those_above_them() {
     }
     assert!(tree.living().all(|(id, _)| !tree.is_merged(id)));
 
-    // A cgroup that is created later is not kept either. As soon as a figure refers to this cgroup, it gets its ancestor's path.
+    // The tree does not keep a cgroup that is created later either. If a figure refers to such a cgroup, the cgroup gets the path
+    // of an ancestor.
     tree.receive(made(1 << 50, "/user/hostile/3/late"), start);
     tree.receive(made(1 << 51, "/user/hostile/3/late/below"), start);
     for late in [1 << 50, 1 << 51] {
@@ -290,7 +292,7 @@ fn one_users_cgroups_beyond_the_bound_count_for_those_above_them() {
     tree.drop_entries(|id| id == 1 << 50, start);
     assert_eq!(tree.merged.len(), 1);
 
-    // When places are free again, each cgroup has its own path.
+    // When the tree has free places again, each cgroup gets its own path.
     fs::create_dir_all(mount.join("pods/late/main")).unwrap();
     let late = inode("pods/late/main");
     for path in &hostile[20..] {

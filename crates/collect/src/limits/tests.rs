@@ -182,7 +182,7 @@ fn a_v1_cgroup_is_read_with_cpuacct_in_its_directory_and_cpuset_in_another() {
         ..Default::default()
     };
     assert_eq!(host.limits().read(id, "/a", false), Some(expected.clone()));
-    // Linux 6.6 added this file also to v1.
+    // Since Linux 6.6, cgroup v1 has this file, too.
     let host = host.file("sys/fs/cgroup/cpu,cpuacct/a/cpu.stat.local", "throttled_time 31\n");
     let expected = CgroupReading { local_throttled_ns: Some(31), ..expected };
     assert_eq!(host.limits().read(id, "/a", false), Some(expected));
@@ -214,7 +214,7 @@ fn on_a_hybrid_host_the_v1_cpu_hierarchy_is_used() {
     assert_eq!((whole.usage_ns, whole.user_ns), (Some(900_123), None));
     assert_eq!((whole.throttled_ns, whole.pressure_some_ns), (Some(70_001), None));
 
-    // If the cgroup is missing in v2, the ancestors of its path in v2 say nothing about it.
+    // If v2 does not have the cgroup, the limits of ancestors in v2 do not apply to it.
     fs::remove_dir_all(host.0.join("sys/fs/cgroup/unified/a")).unwrap();
     assert_eq!(host.limits().read(id, "/a", false).unwrap().cpus, None);
 }

@@ -26,7 +26,7 @@ impl Fake {
         fs::write(path, text).unwrap();
     }
 
-    /// Adds online nodes with their CPUs. Each CPU is busy for 2 units and idle for 3.
+    /// Adds online nodes with their CPUs. Each CPU has been busy for 2 ticks and idle for 3 ticks.
     fn nodes(self, nodes: &[(u32, &str)]) -> Self {
         let numbers: Vec<u32> = nodes.iter().map(|(node, _)| *node).collect();
         self.write("sys/devices/system/node/online", &format!("{}\n", cpu_list(&numbers)));
@@ -69,7 +69,7 @@ fn task(tid: u32, cpu: u32) -> Arc<TaskReading> {
     Arc::new(TaskReading { serial: tid.into(), tid, tgid: tid, comm, cpu, ..TaskReading::default() })
 }
 
-/// Places a task at second `s`. The task has run for `ran_ns` in total.
+/// Reads the placement of a task at second `s`. The task has run for `ran_ns` in total.
 fn place_after_run(files: &mut PlacementFiles, tasks: &mut [Arc<TaskReading>; 1], s: u64, ran_ns: u64) {
     let before = tasks[0].clone();
     Arc::make_mut(&mut tasks[0]).totals.on_cpu_ns = ran_ns;
@@ -219,7 +219,7 @@ fn the_cpuset_is_named_after_the_cgroup_that_sets_it() {
 
 #[test]
 fn only_busy_threads_are_checked() {
-    // The two nodes have all possible CPUs, so no affinity mask can contain all their CPUs.
+    // The host has fewer CPUs than each of these nodes, so no affinity mask contains all CPUs of a node.
     let host = Fake::new("busy").nodes(&[(0, "0-4095"), (1, "4096-8191")]);
     let mut files = host.files();
     files.cpus();
@@ -245,7 +245,8 @@ fn only_busy_threads_are_checked() {
 fn the_policy_and_the_mask_of_a_busy_thread_are_read_even_with_one_node() {
     // SAFETY: no preconditions.
     let tid = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
-    // The flags include PF_NO_SETAFFINITY and PF_KTHREAD. The name contains a bracket. No mask has all CPUs of the node.
+    // The flags include PF_NO_SETAFFINITY and PF_KTHREAD. The name contains a bracket. The node has more CPUs than any affinity
+    // mask.
     let stat = format!(
         "{tid} (kworker/0:1) x) I 2 0 0 0 -1 69238880 0 0 0 0 1 2 0 0 20 0 1 0 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
     );

@@ -111,7 +111,7 @@ pub(crate) fn pprof_stacks(profile: &pprof::proto::Profile) -> Vec<Stack> {
     profile.sample.iter().map(stack).collect()
 }
 
-/// The contents of a Perfetto trace, by track names.
+/// The contents of a Perfetto trace, by the names of tracks.
 #[derive(Default)]
 pub(crate) struct Traced {
     /// Sum of the values of each counter. The key consists of the names of all parent tracks from the top down, and then the name

@@ -1,4 +1,4 @@
-//! Writes each format, reads it back, and compares the result with the intervals.
+//! Tests that write each format, read the result back, and compare it with the intervals.
 #![allow(missing_docs, reason = "tests are sentences")]
 
 mod decode;

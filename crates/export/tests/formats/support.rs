@@ -127,7 +127,7 @@ pub(crate) fn sample(n: u64, mode: Mode) -> Sample {
     }
 }
 
-/// Returns `count` intervals of one second, as measured in `mode`.
+/// Returns `count` intervals of one second, with the figures that `mode` measures.
 pub(crate) fn intervals(count: u64, mode: Mode) -> Vec<Interval> {
     let mut before = None;
     let samples = (0..=count).map(|n| {

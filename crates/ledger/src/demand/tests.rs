@@ -37,7 +37,7 @@ struct Run {
     end_ns: u64,
     /// Whether the task slept before the wait.
     is_first: bool,
-    /// How long the quota was used up at the start of the wait, ns.
+    /// The part of the wait, from its start, in which the quota was used up, ns.
     limited_ns: u64,
     seen: Seen,
 }
@@ -47,10 +47,9 @@ struct Run {
 enum Seen {
     #[default]
     AtOnce,
-    /// The hook sees it only at the next switch. The kernel has recorded the time of the switch in (`last_arrival`).
+    /// At the next switch. The kernel has recorded when the task switched in (`last_arrival`).
     Later,
-    /// The hook sees it only at the next switch, and the kernel has not recorded the time of the switch in. The kernel does not
-    /// count the wait.
+    /// At the next switch. The kernel has not recorded when the task switched in, and does not count the wait.
     Never,
 }
 
@@ -61,7 +60,7 @@ struct Sim {
     by_cause: ByCause,
     limited_ns: u64,
     run_delay_ns: u64,
-    /// `last_queued`: since when the task has waited on this CPU; 0: the task sleeps.
+    /// Value of `last_queued`: the start of the wait on this CPU; 0 if the task sleeps.
     queued_ns: u64,
     ready_ns: u64,
     on_cpu: Option<u32>,
@@ -83,7 +82,7 @@ impl Sim {
                 self.waits.expected_run_delay_ns = self.run_delay_ns;
             }
             Seen::Later => self.run_delay_ns += now - self.queued_ns,
-            // The part of the wait before a move is in the kernel's sum, but it does not belong to the next wait.
+            // The kernel's sum has the part of the wait before a move, which does not belong to the next wait.
             Seen::Never => self.waits.expected_run_delay_ns = self.run_delay_ns,
         }
         self.queued_ns = 0;
@@ -93,7 +92,7 @@ impl Sim {
     fn arrive(&mut self, cpu: u32) {
         let facts = Facts::waiting(self.run_delay_ns, self.queued_ns);
         ends_wait::<Simulated>(facts, self.waits.expected_run_delay_ns, &self.by_cause, cpu, self.begin_ns);
-        // The ledger adds the throttled time here.
+        // Like the ledger, add the throttled time.
         self.by_cause[Cause::Throttled as usize] += self.limited_ns;
         arrived::<Simulated>(&self.by_cause, &mut self.demand, cpu, self.begin_ns);
     }

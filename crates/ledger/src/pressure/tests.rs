@@ -25,7 +25,7 @@ pub(crate) fn below(random: &mut u64, end: u64) -> u64 {
     (mixed ^ (mixed >> 31)) % end
 }
 
-/// Returns the length of the union, counted in single nanoseconds.
+/// Returns the length of the union of spans: the number of nanoseconds that at least one span covers.
 fn plain(spans: &[(u64, u64)]) -> u64 {
     let end = spans.iter().map(|span| span.1).max().unwrap_or(0);
     let mut is_covered = vec![false; end as usize];
@@ -59,7 +59,7 @@ fn a_union_equals_the_plain_one_or_is_off_by_what_it_says() {
     assert!(uncertain_ns > 0 && uncertain_ns < total_ns / 10, "{uncertain_ns} of {total_ns}");
 }
 
-/// Spans are merged in this case: one task waits for long while other tasks have many short waits.
+/// One task waits for long while other tasks have many short waits, so the union merges spans.
 #[test]
 fn a_starved_task_beside_ten_thousand_short_waits_is_exact() {
     let mut union = Union::default();
@@ -69,7 +69,7 @@ fn a_starved_task_beside_ten_thousand_short_waits_is_exact() {
     assert_eq!((union.total_ns, union.uncertain_ns), (7_000_000_000, 0));
     union.add(0, 20_000_000_000, 20_000_000_000, 0);
     assert_eq!((union.total_ns, union.uncertain_ns), (20_000_000_000, 0));
-    // Had the task begun to wait a little later, only the gaps would be uncertain.
+    // If the long wait begins a little later, only the gaps between the short waits are uncertain.
     let mut union = Union::default();
     for wait in 0..10_000 {
         union.add(wait * 2_000_000, wait * 2_000_000 + 1_999_000, 1_999_000, 0);
@@ -139,13 +139,13 @@ fn a_wait_that_lasted_for_all_of_a_batch_leaves_no_gap_in_it() {
     {
         assert_eq!(covered(who, queued_ns, clock_ns, limit_ns), None);
     }
-    // A batch may have 1 ms after a gap, otherwise 4 ms.
+    // A batch may be 1 ms long after a gap, otherwise 4 ms.
     let (long, longest) = (1 << LONG_SHIFT, 1 << BATCH_SHIFT);
     assert!(covered(7, 499, 498 + long, 0).is_some() && covered(7, 499, 499 + long, 0).is_none());
     assert!(covered(7, 900, 999 + longest, 0).is_some() && covered(7, 900, 1_000 + longest, 0).is_none());
 }
 
-/// Adds a wait in cgroup `who` on CPU 0. The wait is so long that it is counted at once.
+/// Adds a wait in cgroup `who` on CPU 0. The wait is too long for a batch, so it is counted at once.
 fn waits(who: u64, clock_ns: u64, limit_ns: u64) {
     Simulated::press(who << 1, Ended { cpu: 0, who, queued_ns: clock_ns - LONG_NS, clock_ns, limit_ns });
 }
@@ -160,7 +160,7 @@ fn entry(id: u64) -> Option<Entry> {
 fn a_cgroup_that_finds_no_entry_replaces_the_one_that_waited_longest_ago() {
     const MS: u64 = 4_000_000;
     let place = |id| first_place(id) as usize % ENTRIES;
-    // The last entries are followed by the first entries.
+    // After the last entry, the search continues with the first entry.
     for first in [60, ENTRIES - 3] {
         for since_ns in [3 * MS, 3 * MS - 1] {
             let is_kept = since_ns < 3 * MS;
@@ -260,7 +260,7 @@ fn a_wait_of_a_task_that_was_alone_leaves_nothing_that_a_later_one_can_overlap()
     }
 }
 
-/// Otherwise cgroups would evict each other from a table that is mostly empty.
+/// If they had the same entries, cgroups would evict each other from a table that is mostly empty.
 #[test]
 fn cgroups_that_were_made_one_after_another_get_different_entries() {
     let places: BTreeSet<_> = (1_000..1_064).map(|id| first_place(id) as usize % ENTRIES).collect();

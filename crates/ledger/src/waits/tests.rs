@@ -42,8 +42,8 @@ fn the_ledger_equals_the_reference_on_random_schedules() {
     assert!(waits > 20 * schedules(), "the schedules are not empty: {waits} waits");
 }
 
-/// For each cgroup, including the root, the union of waits equals a directly computed union, within the uncertainty that it
-/// reports.
+/// For each cgroup, including the root, the ledger's union of waits equals a directly computed union, within the uncertainty that
+/// the ledger reports.
 #[test]
 fn the_pressure_equals_the_reference_on_random_schedules() {
     for flavour in [Flavour::ThrottlesTasks, Flavour::ThrottlesQueues] {
@@ -75,7 +75,8 @@ fn moves_that_the_hook_misses_make_time_unattributed() {
     assert!(missed_ns > 0, "moves were missed");
 }
 
-/// A wait that began in a block is exact except for that block, because a block does not store the order of its slices.
+/// If a wait began within a block, only the time in that block is inexact, because a block does not store the order of its
+/// slices.
 #[test]
 fn long_waits_equal_the_reference_up_to_the_block_in_which_they_began() {
     let (mut waited_ns, mut uncertain_ns, mut events) = (0, 0, Events::default());
@@ -94,7 +95,7 @@ fn long_waits_equal_the_reference_up_to_the_block_in_which_they_began() {
     assert!(uncertain_ns < waited_ns / 20, "{uncertain_ns} of {waited_ns} ns");
 }
 
-/// If a segment began with a switch or a move that the hook saw, the sums of its CPU explain the part that is older than the
+/// If the hook saw the switch or the move with which a segment began, the sums of its CPU explain the part that is older than the
 /// history.
 #[test]
 fn segments_longer_than_the_history_equal_the_reference_if_the_hook_saw_them_begin() {
@@ -113,8 +114,8 @@ fn segments_longer_than_the_history_equal_the_reference_if_the_hook_saw_them_beg
     assert!(beyond > 0, "segments are longer than the history");
 }
 
-/// If a BPF scheduler runs the tasks, the kernel does not count the run time of their groups. Then the part that is older than
-/// the history is unattributed. In particular, no other cgroup is charged.
+/// If a BPF scheduler runs the tasks, the kernel does not count the run time of their groups. Then the part of a segment that is
+/// older than the history is unattributed, and no cgroup is charged for it.
 #[test]
 fn segments_longer_than_the_history_are_unattributed_under_a_bpf_scheduler() {
     let mut beyond = 0;
@@ -142,7 +143,7 @@ fn waited_64_us(run: impl FnOnce(&mut Ring)) -> ByCause {
     storage.by_cause
 }
 
-/// The hook ignores this time, which makes most waits cheap to split.
+/// The hook ignores shorter time without a task, which makes most waits cheap to split.
 #[test]
 fn time_without_a_task_counts_for_itself_from_a_64th_of_a_slice_on() {
     let behind = |kernel_ns: u64, irq_ns: u64| {
@@ -210,7 +211,7 @@ fn a_throttled_task_that_left_an_idle_cpu_is_throttled_however_long_its_clock_st
 }
 
 /// No CPU needs 1 ms to wake up. If the hook saw a deadline task leave its CPU, it is known that the task had runtime left. For
-/// other real-time tasks, this is unknown.
+/// other real-time tasks, it is unknown whether they had runtime left.
 #[test]
 fn a_longer_idle_time_than_any_wakeup_is_doubted_for_real_time_tasks() {
     let waited = |is_deadline, is_seen, ns| {

@@ -4,7 +4,7 @@ use proptest::{collection::vec, prelude::*};
 use super::*;
 use cgscope_ledger::cause::CELLS;
 
-/// Waits of an interval: (bucket, shares of the columns in 64ths of a wait). The remainder of each wait has the cause wakeup.
+/// Waits of an interval, as (bucket, shares of the columns in 64ths of a wait). The remainder of each wait has the cause wakeup.
 type Made = Vec<(usize, [u32; COLUMNS])>;
 
 fn made() -> impl Strategy<Value = Made> {
@@ -38,7 +38,7 @@ fn counts(waits: &Waits) -> [[u64; BUCKETS]; CAUSES] {
     counts
 }
 
-/// Returns how many waits of a row are in `counts`, in 64ths of a wait.
+/// Returns the number of waits in a row of `counts`, in 64ths of a wait.
 fn of_row(counts: &[u64; BUCKETS], row: usize) -> i64 {
     (counts[row * 8..][..8].iter().sum::<u64>() * u64::from(WHOLE)) as i64
 }

@@ -16,7 +16,7 @@ fn id(path: &str) -> u64 {
     1 + PATHS.iter().position(|at| *at == path).expect("a path") as u64
 }
 
-/// Returns an interval of one second. In each of these cgroups, one task waited for the given time, ms.
+/// Returns an interval of one second. Each cgroup has one task that waited for the given time, ms.
 fn interval(waited_ms: &[(&str, u64)]) -> Interval {
     let task = |(path, ms): &(&str, u64)| TaskInterval {
         reading: TaskReading { cgroup_id: id(path), ..TaskReading::default() },
@@ -39,7 +39,7 @@ fn read(path: &str) -> CgroupReading {
     CgroupReading { id: id(path), ..CgroupReading::default() }
 }
 
-/// Returns all values of a cgroup family, by path and last label.
+/// Returns all values of a metric family, by cgroup path and by the value of the last label.
 fn family(metrics: &Metrics, name: &str) -> BTreeMap<(String, String), f64> {
     let samples = parsed::samples(&parsed::text(&metrics.page(Format::Text, &[]), false));
     let of_family = samples.into_iter().filter(|((found, _), _)| found == name);
@@ -298,8 +298,8 @@ fn the_cgroups_of_one_user_do_not_take_the_places_of_others() {
     metrics.add(&interval_of(&all));
     let exported = exported(&metrics);
     assert_eq!(exported.len(), 40);
-    // 39 / 2 = 19 places are divided evenly: `/user` gets 10 and `/pods` gets 9. `/user` divides its places between
-    // `/user/hostile` and `/user/other`, which needs only one.
+    // 39 / 2 = 19 places are divided evenly: `/user` gets 10 and `/pods` gets 9. `/user` gives one place to `/user/other`, which
+    // needs no more, and nine to `/user/hostile`.
     let of = |root: &str| exported.iter().filter(|path| path.starts_with(root)).count();
     assert_eq!((of("/pods"), of("/user/other")), (9, 1), "{exported:?}");
     // If there are enough places, each cgroup gets one.
@@ -323,8 +323,8 @@ fn renames_make_an_eighth_of_the_places_new_in_a_minute_and_others_come_at_once(
         assert!(of_pods >= (second + 1).min(9), "{second}: {exported:?}");
         seen.extend(exported.into_iter().filter(|path| path.contains("user-1000")));
     }
-    // The first second can add any number of cgroups of this user. After that, 10 more can be added at once, and 10 more within
-    // the minute. Three of their ancestors are also exported.
+    // In the first second, all places can go to this user's cgroups. Afterwards, 10 new cgroups can get a place at once, and 10
+    // more within the minute. Three of their ancestors are also exported.
     assert!((60..=103).contains(&seen.len()), "{}", seen.len());
 }
 

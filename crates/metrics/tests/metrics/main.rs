@@ -1,4 +1,4 @@
-//! Tests of the public interface: the pages, which cgroups they contain, and their documentation.
+//! Tests of the public interface: the pages, the choice of their cgroups, and their documentation.
 #![allow(missing_docs, reason = "tests are sentences")]
 
 #[path = "../../../model/tests/schedules/any/mod.rs"]

@@ -12,7 +12,7 @@ use cgscope_model::{Cause, CgroupReading, ContainerReading, Interval, Mode, Name
 
 use crate::parsed::{self, Key};
 
-/// Index of a cgroup in [`Interval::cgroups`], and the names of its container, pod and namespace.
+/// The index of a cgroup in [`Interval::cgroups`], and the names of the cgroup's container, pod and namespace.
 type Named<'a> = (usize, Option<&'a str>, Option<&'a str>, Option<&'a str>);
 
 fn name(interval: &mut Interval, named: &[Named<'_>]) {
@@ -41,7 +41,7 @@ fn key(name: &str, labels: &[(&str, &str)]) -> Key {
     (name.into(), labels.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect())
 }
 
-/// Returns metrics that have a series of every family.
+/// Returns metrics with at least one series of each family.
 fn everything() -> (Metrics, Vec<Given>) {
     let mut interval = interval(500, 100, 1);
     let all = (0..interval.cgroups.len()).map(|at| (at, Some("web"), Some("web-0"), Some("shop")));

@@ -1,4 +1,4 @@
-//! Parses pages strictly. If a line violates the format, panics and shows the line.
+//! A strict parser of pages. If a line violates the format, the parser panics and shows this line.
 
 use std::collections::{BTreeMap, BTreeSet};
 

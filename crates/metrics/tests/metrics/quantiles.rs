@@ -1,4 +1,4 @@
-//! Compares the quantiles that Prometheus computes from our buckets with cgscope's own.
+//! Compares the quantiles that Prometheus computes from our buckets with the quantiles that cgscope computes.
 
 use cgscope_ledger::bucket::{LAST_LOW_NS, RELATIVE_ERROR};
 use cgscope_metrics::{Config, Format, Metrics, proto::Histogram};
@@ -7,10 +7,10 @@ use proptest::{collection::vec, prelude::*};
 
 use crate::parsed;
 
-/// Relative error of the native buckets of schema 3.
+/// Maximum relative error of native buckets with schema 3.
 const NATIVE_ERROR: f64 = 0.0906;
 
-/// Returns the root's histogram on the page, and the histogram of the input.
+/// Returns the root's histogram on the page, and the histogram from which the page was made.
 fn exported(waits_ns: &[u64]) -> (Histogram, Hist) {
     let hist = Hist::from_waits_ns(waits_ns.iter().copied());
     let wait = Wait { count: hist.count(), hist: hist.clone(), ..Wait::default() };

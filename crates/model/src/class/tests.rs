@@ -95,7 +95,7 @@ fn contention_is_named_from_a_fifth_of_the_wanted_time() {
 fn a_class_with_three_fifths_of_the_needed_time_is_named_alone() {
     assert_eq!(names(&activity(400, &[], &[(BlockedKind::Network, 600)])), ["I/O-bound"]);
     assert_eq!(names(&activity(401, &[], &[(BlockedKind::Network, 599)])), ["I/O-bound", "CPU-bound"]);
-    // The work does not need the time in which a task waits for work.
+    // Time in which a task waits for work does not count as needed time.
     assert_eq!(
         names(&activity(200, &[], &[(BlockedKind::Network, 300), (BlockedKind::Accept, 499)])),
         ["I/O-bound"]
@@ -196,7 +196,7 @@ pub(super) fn process(classes: Classes<'_>) -> Classified {
     classes.threads(&classes.interval.tasks.iter().collect::<Vec<_>>())
 }
 
-/// Each of 8 workers computes for 20 % and waits for a remote call for 65 %. 30 other threads only wait for work.
+/// Each of 8 workers computes for 20 % of the time and waits for a remote call for 65 %. Another 30 threads only wait for work.
 #[test]
 fn field_case_4_more_cpu_does_not_help_workers_that_wait() {
     let (mut tasks, mut stacks) = (Vec::new(), Vec::new());
@@ -276,7 +276,7 @@ fn field_case_2_threads_above_a_quota_are_too_many() {
         classes_of(&interval, process).says,
         "quota-bound: throttled 15 % of the time by /pool (1 CPU), blocked on a futex 78 % (a lock, or a pool that waits for work), on a CPU 7 %: raise the limit (cpu.max, in v1 cpu.cfs_quota_us) or use fewer threads"
     );
-    // With the same throttling but half the work, the target is not quota-bound.
+    // If the threads run for half as long but are throttled as before, the target is not quota-bound.
     tasks.iter_mut().for_each(|task| task.totals.on_cpu_ns /= 2);
     let interval = with_quota(self::interval(tasks, interval.stacks), 100_000);
     assert_eq!(classes_of(&interval, process).classes, [Class::LockBound]);

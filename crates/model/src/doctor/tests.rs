@@ -163,7 +163,7 @@ fn a_kernel_without_required_features() {
     insta::assert_snapshot!(said(&facts));
 }
 
-/// The Debian kernels 5.10, 6.1 and 6.12 lack these features.
+/// Debian's kernels 5.10, 6.1 and 6.12 each lack some features.
 #[test]
 fn features_that_older_kernels_lack_are_named() {
     let interrupts = || off(Feature::InterruptTime, &["rq.prev_irq_time"]);

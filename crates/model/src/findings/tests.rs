@@ -1,4 +1,4 @@
-//! Tests that each rule reports at its threshold, not below it, and never without its data.
+//! Tests that each rule reports at its threshold, but not below the threshold, and never without its data.
 
 mod contention;
 mod host;

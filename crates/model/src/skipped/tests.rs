@@ -53,14 +53,15 @@ struct Place {
     did: Did,
 }
 
-/// A simulated kernel side, which reports each task. When a task exits, its unreported work is added to the exited tasks.
+/// A simulated kernel and collector, which report each task. When a task exits, its unreported work is added to the exited tasks.
 #[derive(Debug, Default)]
 struct Kernel {
     now_ns: u64,
     serial: u64,
     tasks: Vec<Task>,
     places: BTreeMap<u64, Place>,
-    /// Cgroups whose place for exited tasks was freed after the latest reading. No task enters them before the next reading.
+    /// Cgroups whose place for exited tasks was freed after the latest reading. No task moves to these cgroups before the next
+    /// reading.
     given_back: BTreeSet<u64>,
 }
 
@@ -303,7 +304,7 @@ fn sums_are_held_only_for_cgroups_of_the_latest_interval() {
     assert_eq!((next, skipped.is_empty()), (first, true));
 }
 
-/// Like a viewer with an interval of a day, while thousands of cgroups are created and removed each second.
+/// Simulates a viewer with an interval of a day, on a host that creates and removes thousands of cgroups each second.
 #[test]
 fn the_memory_of_skipped_samples_is_bounded_and_their_sum_is_kept() {
     const CGROUPS: u64 = 100_000;
@@ -318,13 +319,14 @@ fn the_memory_of_skipped_samples_is_bounded_and_their_sum_is_kept() {
     assert_eq!(interval.total().totals.on_cpu_ns, 9 * CGROUPS);
     assert_eq!(interval.exited.len(), MOST_CGROUPS + 1);
     assert_eq!(interval.losses.get(Loss::ExitedInOtherCgroup), CGROUPS - MOST_CGROUPS as u64);
-    // The next sample of another viewer contains the sums as well, and counts the loss once.
+    // Another viewer's next sample also contains the sums, and counts the loss once.
     let mut next = first.clone();
     skipped.add_to(&mut next);
     assert_eq!(next.losses.get(Loss::ExitedInOtherCgroup), CGROUPS - MOST_CGROUPS as u64);
 }
 
-/// A cgroup whose exited tasks the reader knows is removed when its sum has no place: only the increase counts for the root.
+/// The reader has already received exited tasks of a cgroup. When the cgroup is removed, its sum has no place, and only the
+/// increase counts for the root.
 #[test]
 fn what_the_reader_has_is_not_counted_again_for_the_root() {
     let with = |cgroups: &[(u64, u64)]| Sample {
@@ -345,7 +347,7 @@ fn what_the_reader_has_is_not_counted_again_for_the_root() {
     assert_eq!(interval.exited.iter().map(|exited| exited.tasks).sum::<u64>(), MOST_CGROUPS as u64 + 3);
 }
 
-// The kernel side frees places of exited tasks although their cgroups still exist.
+// Below, places for exited tasks are freed although their cgroups still exist.
 
 fn exited(tasks: u64, ran_ns: u64) -> ExitedReading {
     let totals = Totals { on_cpu_ns: ran_ns, ..Totals::default() };
@@ -353,8 +355,7 @@ fn exited(tasks: u64, ran_ns: u64) -> ExitedReading {
 }
 
 /// Returns the number of exited tasks and the run time in each interval after the first Sample. Each element of `read` is a
-/// Sample. It holds the last reading of a place that was freed before this Sample, if any, and the reading of the current place,
-/// if any.
+/// Sample: the last reading of a place that was freed before this Sample, and the reading of the current place.
 fn ran(read: &[(Option<ExitedReading>, Option<ExitedReading>)]) -> Vec<(u64, u64)> {
     let mut given_back = ExitedSums::default();
     let mut samples = read.iter().map(|(last, place)| {

@@ -1,4 +1,4 @@
-//! Computations do not panic on any two Samples that a recording may hold.
+//! Tests that no computation panics, whichever two Samples a recording holds.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -1,5 +1,5 @@
-//! Properties of `Interval::between` over random histories of a host. Tasks start, wait, are read and exit. When a task exits, a
-//! simulated kernel side reports its unreported waits.
+//! Tests properties of `Interval::between` with random histories of a host. Tasks start, wait, are read and exit. When a task
+//! exits, a simulated collector reports its unreported waits.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -236,7 +236,7 @@ proptest! {
 
     #[test]
     fn a_counter_that_decreases_gives_no_reading(events in prop::collection::vec(event(), 1..60)) {
-        // In reverse order, no task that waited or is new has a reading, so no reading is negative.
+        // With the Samples in reverse order, tasks that waited and new tasks have no reading. So no reading is negative.
         let (samples, _) = samples(&events);
         let interval = Interval::between(&samples[samples.len() - 1], &samples[0]);
         prop_assert!(interval.tasks.iter().all(|task| task.wait.total_ns == 0));

@@ -1,4 +1,4 @@
-//! Inactive tasks: random schedules against a plain reference, which keeps every event of every task.
+//! Compares inactive tasks in random schedules with a simple reference, which stores every event of every task.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -67,7 +67,7 @@ struct Task {
     ran_ns: u64,
 }
 
-/// A host whose readings are shared from Sample to Sample, with the work of each task up to each Sample.
+/// A host whose Samples share readings. The reference has the work of each task until each Sample.
 #[derive(Default)]
 struct Schedule {
     now_ns: u64,
@@ -180,7 +180,7 @@ impl Task {
     }
 }
 
-/// Returns the totals and waits of each task between two Samples, by subtracting events.
+/// Returns the totals and waits of each task between two Samples, computed from the events between them.
 fn reference(schedule: &Schedule, from: usize, until: usize) -> BTreeMap<u64, (Totals, Hist)> {
     let since = &schedule.reference[from];
     let now = schedule.reference[until].iter().map(|(serial, task)| {

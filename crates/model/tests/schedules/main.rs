@@ -1,4 +1,4 @@
-//! Intervals, trees and findings of random Samples and schedules, against plain references. One program runs all tests in
+//! Compares intervals, trees and findings of random Samples and schedules with simple references. One program runs all tests in
 //! parallel.
 
 mod any;

@@ -1,4 +1,5 @@
-//! When a task moves, each cgroup gets the work done in it, and the task's own row gets all work. Plain sums are the reference.
+//! Tests that each cgroup has the work that a moving task did in it, and that the task's own row has all its work. The reference
+//! is a simple sum.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -24,7 +25,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 #[derive(Default)]
 struct Kernel {
     ran_ns: u64,
-    /// Run time that was reported or added to exited tasks.
+    /// Run time that the collector has reported, or has added to exited tasks.
     reported_ns: u64,
     base_ns: u64,
     moved_ns: Option<u64>,
@@ -124,7 +125,7 @@ proptest! {
         let ran_ns = plain.values().sum::<u64>();
         prop_assert_eq!(whole.tasks.iter().map(|task| task.all_totals().on_cpu_ns).sum::<u64>(), ran_ns);
         prop_assert_eq!(whole.ended().totals.on_cpu_ns, 0, "it still exists");
-        // The first and last reading alone give the same run time.
+        // An interval between only the first and last reading has the same run time.
         prop_assert_eq!(own_row(&Interval::between(&first, &last)), ran_ns);
     }
 }

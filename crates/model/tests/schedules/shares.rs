@@ -1,7 +1,7 @@
-//! Waiting beyond fair shares, against a reference: a simulated fair scheduler of one CPU that sees every tick. The reference
-//! applies the definition. While a victim can run, weights divide the time of each level among the cgroups that can run in that
-//! tick. The sum over ticks is a neighbour's share; the rest of its time is beyond the share. The formula knows only the sums of
-//! the interval.
+//! Compares waiting beyond fair shares with a reference: a simulated fair scheduler of one CPU that sees every tick. The
+//! reference applies the definition. In each tick in which the victim can run, weights divide the tick on each level among the
+//! cgroups that can run. A neighbour's share is the sum over these ticks, and the rest of its run time is beyond the share. The
+//! formula knows only the sums of the interval.
 
 use std::collections::BTreeMap;
 
@@ -44,11 +44,12 @@ struct Cgroup {
 struct Cpu {
     cgroups: Vec<Cgroup>,
     tasks: Vec<Task>,
-    /// Ticks that a task keeps the CPU.
+    /// Number of ticks for which a task keeps the CPU.
     slice: u64,
-    /// Ticks waited, by victim and culprit, both cgroups of tasks.
+    /// Ticks that victims waited for culprits, by the cgroups of both tasks.
     pairs: BTreeMap<(usize, usize), u64>,
-    /// Ticks to which weights entitle a sibling of the victim or of one of its ancestors, by victim and sibling.
+    /// Ticks to which weights entitle a sibling, by victim and sibling. A sibling is one of the victim or of one of its
+    /// ancestors.
     fair: BTreeMap<(usize, usize), f64>,
     ticks: u64,
 }
@@ -71,13 +72,13 @@ impl Cpu {
         self.tasks.push(Task { cgroup, burst, sleep, left, ..Task::default() });
     }
 
-    /// The path from a cgroup up to the level below the root.
+    /// Returns a cgroup and its ancestors without the root.
     fn path(&self, cgroup: usize) -> Vec<usize> {
         let path = std::iter::successors(Some(cgroup), |at| Some(self.cgroups[*at].parent));
         path.take_while(|at| *at != 0).collect()
     }
 
-    /// For each cgroup: true if a task of it or its descendants can run.
+    /// Returns for each cgroup whether a task in the cgroup or in a descendant can run.
     fn runnable(&self) -> Vec<bool> {
         let mut runnable = vec![false; self.cgroups.len()];
         for task in self.tasks.iter().filter(|task| !task.is_asleep) {
@@ -90,7 +91,8 @@ impl Cpu {
         (1..self.cgroups.len()).filter(move |at| self.cgroups[*at].parent == of)
     }
 
-    /// The task with the least virtual time in the cgroup with the least virtual time, level by level.
+    /// Returns the task to run: chooses the cgroup with the least virtual time on each level, and its task with the least virtual
+    /// time.
     fn pick(&self, runnable: &[bool]) -> Option<usize> {
         let mut at = 0;
         let by_time =
@@ -103,7 +105,8 @@ impl Cpu {
         tasks.min_by(|a, b| self.tasks[*a].virtual_time.total_cmp(&self.tasks[*b].virtual_time))
     }
 
-    /// Wakes tasks. A woken task or cgroup gets at least the smallest virtual time of its siblings, so it has no credit.
+    /// Wakes tasks. The virtual time of a woken task or cgroup becomes at least that of its siblings' minimum, so sleep earns no
+    /// credit.
     fn wake(&mut self) {
         for at in 0..self.tasks.len() {
             let task = &mut self.tasks[at];
@@ -167,7 +170,7 @@ impl Cpu {
                 continue;
             }
             for ours in self.path(victim) {
-                // The weights of a level divide the time of the level's parent.
+                // The weights of a level divide the time of the parent.
                 let parent = self.cgroups[ours].parent;
                 if !above.contains(&parent) {
                     continue;
@@ -190,7 +193,8 @@ impl Cpu {
         }
     }
 
-    /// Ticks beyond the share of the sibling that contains the culprit, by victim and culprit, by definition.
+    /// Returns ticks beyond the share of the sibling that contains the culprit, by victim and culprit, according to the
+    /// definition.
     fn beyond(&self) -> BTreeMap<(usize, usize), f64> {
         let mut ran: BTreeMap<(usize, usize), f64> = BTreeMap::new();
         let sibling = |victim, culprit| {
@@ -207,7 +211,7 @@ impl Cpu {
         self.pairs.iter().map(|(key, ticks)| (*key, beyond(*key, *ticks))).collect()
     }
 
-    /// The interval that cgscope would measure.
+    /// Returns the interval that cgscope would measure.
     fn interval(&self) -> Interval {
         let id = |cgroup: usize| cgroup as u64 + 1;
         let wait = |task: &Task| {
@@ -253,7 +257,7 @@ impl Cpu {
         }
     }
 
-    /// Ticks beyond the culprit's share, by victim and culprit, by the formula.
+    /// Returns ticks beyond the culprit's share, by victim and culprit, according to the formula.
     fn formula(&self) -> BTreeMap<(usize, usize), f64> {
         let interval = self.interval();
         let tree = Tree::new(&interval);
@@ -266,7 +270,7 @@ impl Cpu {
         self.pairs.keys().map(|key| (*key, of(*key))).collect()
     }
 
-    /// For each victim: ticks in which its tasks could run.
+    /// Returns for each victim the number of ticks in which its tasks could run.
     fn could_run(&self) -> BTreeMap<usize, f64> {
         let mut all = BTreeMap::new();
         for task in &self.tasks {
@@ -276,15 +280,15 @@ impl Cpu {
     }
 }
 
-/// Differences between formula and reference, in percent of the time in which the victim could run: the largest in each direction
-/// (too much beyond, too little beyond), and the mean of the absolute values.
+/// Differences between formula and reference, in percent of the time in which the victim could run: the largest positive and
+/// negative difference, and the values for the mean of the absolute differences.
 #[derive(Debug, Default)]
 struct Errors {
     too_much: f64,
     too_little: f64,
     sum: f64,
     count: f64,
-    /// The largest part beyond shares in the reference, percent.
+    /// The largest time beyond a share in the reference, in percent of the same time.
     most: f64,
 }
 
@@ -306,7 +310,7 @@ impl Errors {
     }
 }
 
-/// Cgroups on two levels, with one to three tasks in each leaf.
+/// Returns cgroups on two levels, with one to three tasks in each leaf.
 fn random(seed: u64, sleeps: bool, is_fair: bool) -> Cpu {
     let mut chance = Rand32::new(seed);
     let mut cpu = Cpu::new(u64::from(chance.rand_range(1..5)));
@@ -353,7 +357,7 @@ fn time_beyond_shares_is_exact_if_tasks_never_sleep() {
     assert!(errors.too_much <= 0.1 && errors.too_little <= 0.1, "{errors:?}");
 }
 
-/// The errors that docs/figures.md states.
+/// docs/figures.md states these errors.
 #[test]
 fn sleeping_tasks_make_the_formula_inexact_within_bounds() {
     for is_fair in [true, false] {
@@ -363,7 +367,7 @@ fn sleeping_tasks_make_the_formula_inexact_within_bounds() {
     }
 }
 
-/// Loops in a cgroup of weight 100 and in a cgroup of weight 300; `tasks` is the number of loops in each.
+/// Returns loops in a cgroup of weight 100 and in a cgroup of weight 300. `tasks` has the number of loops in each cgroup.
 fn quarter(tasks: [usize; 2]) -> [f64; 2] {
     let mut cpu = Cpu::new(3);
     let (light, heavy) = (cpu.cgroup(0, 100), cpu.cgroup(0, 300));
@@ -385,7 +389,7 @@ fn nothing_is_beyond_weights_of_100_and_300() {
     }
 }
 
-/// A cgroup of weight 10,000 runs for 20 ms after each 80 ms of sleep, beside a loop in a cgroup of weight 100. The scheduler has
+/// A cgroup of weight 10,000 runs for 20 ms after each 80 ms of sleep. Another cgroup of weight 100 has a loop. The scheduler has
 /// slices of 4 ms, and does not preempt within a slice.
 #[test]
 fn bursts_of_a_heavy_cgroup_are_within_its_weight_and_its_own_waits_are_not() {
@@ -399,8 +403,9 @@ fn bursts_of_a_heavy_cgroup_are_within_its_weight_and_its_own_waits_are_not() {
     let (could_run, formula, beyond) = (cpu.could_run(), cpu.formula(), cpu.beyond());
     let waited = |key| cpu.pairs[&key] as f64;
 
-    // The loop waits 20 ms in each burst. By definition, weights entitle the heavy cgroup to 10,000 / 10,100 of a burst. The
-    // formula knows only sums, and entitles it to the same part of the whole time. The heavy cgroup uses less.
+    // The loop waits for 20 ms in each burst. By definition, the heavy cgroup is entitled to 10,000 / 10,100 of a burst. The
+    // formula knows only sums, and entitles the heavy cgroup to 10,000 / 10,100 of the whole time, which is more than this cgroup
+    // runs.
     let key = (light, heavy);
     let expected = (waited(key) - WEIGHTS[1] / all * could_run[&key.0]).max(0.0);
     assert_eq!((formula[&key], expected), (0.0, 0.0));
@@ -426,7 +431,7 @@ fn two_loops() -> Interval {
     cpu.interval()
 }
 
-/// Share of the first loop's waiting that exceeds the second loop's share.
+/// Returns the part of the first loop's waiting that is beyond the second loop's share, 0 to 1.
 fn share_beyond(interval: &Interval) -> Option<f64> {
     let culprits = interval.culprits_of("/1");
     assert_eq!(culprits.len(), 1);
@@ -437,7 +442,8 @@ fn share_beyond(interval: &Interval) -> Option<f64> {
 fn a_cgroup_divides_its_weight_among_the_cpus_that_it_uses() {
     let mut interval = two_loops();
     assert_eq!(share_beyond(&interval), Some(0.0));
-    // Another loop of the neighbour on another CPU halves the neighbour's weight here. This lowers the share from 1/2 to 1/3.
+    // If the neighbour has another loop on another CPU, only half of its weight applies to this CPU. Its share falls from 1/2 to
+    // 1/3.
     let mut loop_there = interval.tasks[1].clone();
     (loop_there.reading.serial, loop_there.reading.cpu, loop_there.wait) = (3, 1, Wait::default());
     loop_there.totals.on_cpu_ns = interval.duration_ns;

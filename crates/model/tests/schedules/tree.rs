@@ -1,4 +1,4 @@
-//! The tree of an interval must agree with the interval's own figures for each cgroup.
+//! Tests that the tree of an interval agrees with the interval's own figures for each cgroup.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -11,7 +11,8 @@ use cgscope_model::{
 };
 use proptest::{collection::vec, prelude::*};
 
-/// Paths with few different names, so that many paths are nested. Some paths appear twice, and some do not begin at the root.
+/// Generates paths with few different names, so that many paths are nested. Some paths appear twice, and some do not begin at the
+/// root.
 fn paths() -> impl Strategy<Value = Vec<Arc<str>>> {
     vec(prop_oneof![8 => "(/[ab-]){0,4}", 1 => "[a/]{0,3}"].prop_map(Arc::from), 0..7)
 }
@@ -28,7 +29,7 @@ fn intervals() -> impl Strategy<Value = Vec<Interval>> {
     })
 }
 
-/// The sum over some tasks and some exited tasks, added one by one.
+/// Returns the sum over the tasks and exited tasks of the chosen cgroups, added one by one.
 fn group(interval: &Interval, is_in: impl Fn(u64) -> bool) -> Option<Group> {
     let tasks: Vec<&TaskInterval> =
         interval.tasks.iter().filter(|task| is_in(task.reading.cgroup_id)).collect();
@@ -59,7 +60,7 @@ fn below<'a>(interval: &'a Interval, root: &str) -> impl Fn(u64) -> bool + 'a {
     move |id| interval.cgroup_path(id).is_some_and(|path| is_at_or_below(path, &root))
 }
 
-/// The tightest quota of a cgroup and its ancestors, in CPUs.
+/// Returns the tightest quota of a cgroup and its ancestors, in CPUs.
 fn tightest(interval: &Interval, path: &str) -> Option<(Arc<str>, f64)> {
     let quotas = interval.limits.iter().filter_map(|limits| {
         let at = interval.cgroup_path(limits.id).filter(|at| is_at_or_below(path, at))?;

@@ -22,7 +22,7 @@ fn reading(tid: u32, name: &str, state: ThreadState) -> ThreadReading {
     }
 }
 
-/// Turns numbers into names. All places with an odd number are in the same function.
+/// Turns numbers into names. All code positions with an odd number are in the same function.
 struct Said;
 
 impl ThreadNames for Said {

@@ -60,7 +60,7 @@ fn a_temporary_file_never_uses_an_existing_file_or_link() {
     let (file, foreign) = (dir.0.join("a.rec"), dir.0.join("foreign"));
     fs::write(dir.0.join("a.rec.new"), "mine").unwrap();
     fs::write(&foreign, "theirs").unwrap();
-    // Plant links under many of the next names: we do not know which name is next, because other tests may have used some.
+    // Create links under many of the next names. The next name is unknown, because other tests may have used some names.
     for number in 0..50 {
         symlink(&foreign, dir.0.join(format!("a.rec.{}-{number}.new", std::process::id()))).unwrap();
     }

@@ -90,7 +90,7 @@ fn two_recordings_in_one_file_are_not_read_as_one() {
     assert!(matches!(ending, Ending::Corrupt(Gap { damage: Damage::Misplaced, .. })));
 }
 
-/// Returns a frame of `kind` with a correct checksum, as another program might write it.
+/// Returns a frame of `kind` with any payload and a correct checksum. Another program might write such a frame.
 pub(crate) fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
     let mut checked = (payload.len() as u32).to_le_bytes().to_vec();
     checked.push(kind);
@@ -149,7 +149,7 @@ fn a_delta_frame_without_the_sample_before_it_is_rejected() {
 
 #[test]
 fn after_damage_reading_continues_at_the_next_key_frame() {
-    // Enough samples for several key frames.
+    // The recording has several key frames.
     let samples: Vec<Sample> = (0..700).map(|n| crate::support::sample(n % 50)).collect();
     let (whole, ends) = file(&samples);
     let mut reader = reader(&whole).unwrap();
@@ -189,7 +189,8 @@ fn after_damage_another_recording_is_not_read_as_the_rest() {
     }
 }
 
-/// If the search read the rest of the file for each mark, it would take minutes. Therefore the search stops at a limit.
+/// The search for the next key frame stops at a limit. Otherwise it would read the rest of the file again and again, which takes
+/// minutes.
 #[test]
 fn a_fully_damaged_file_is_searched_only_a_few_times() {
     let (whole, ends) = file(&samples(1));
@@ -227,7 +228,7 @@ fn a_sample_that_breaks_the_rules_is_rejected_although_its_checksum_is_right() {
     let packed = &payload[8 + 20..];
     let raw =
         if words == packed.len() { packed.to_vec() } else { zstd::bulk::decompress(packed, words).unwrap() };
-    // The searched bytes are a mark for a column with changes, and the serials 7 and 9 as zigzag numbers.
+    // These bytes are the mark of a column with changes, and the serials 7 and 9 as zigzag numbers.
     let at = raw.windows(3).position(|bytes| bytes == [1, 14, 18]).expect("the serials");
     let mut swapped = raw.clone();
     swapped[at + 1..at + 3].copy_from_slice(&[18, 14]);
@@ -258,7 +259,7 @@ fn with_texts(texts: &[&[u8]]) -> Vec<u8> {
     payload
 }
 
-/// Even a short text costs memory. A writer never writes an empty text.
+/// Readers refuse empty texts: each text takes memory, and a writer never writes an empty one.
 #[test]
 fn texts_that_no_writer_makes_are_refused() {
     let read_back = |texts: &[&[u8]]| read(&with(&frame(4, &with_texts(texts)), &[])).unwrap().1;
@@ -269,7 +270,7 @@ fn texts_that_no_writer_makes_are_refused() {
     }
 }
 
-/// Many texts compress to a few bytes, but the frame must have one byte for each text.
+/// Many texts compress to a few bytes. Therefore a frame must have at least one byte for each text.
 #[test]
 fn a_small_frame_has_few_texts() {
     let mut raw = vec![0xD0, 0x0F];
@@ -278,7 +279,7 @@ fn a_small_frame_has_few_texts() {
     let packed = zstd::bulk::compress(&raw, 3).unwrap();
     for filler in [0, 2_000] {
         let mut packed = packed.clone();
-        // This frame makes the payload longer, but zstd skips it.
+        // This zstd frame makes the payload longer, but the decoder skips it.
         packed.extend([0x50, 0x2A, 0x4D, 0x18]);
         packed.extend((filler as u32).to_le_bytes());
         packed.extend(vec![7; filler]);
@@ -354,7 +355,7 @@ fn an_error_names_the_missing_file() {
     );
 }
 
-/// A device that fails after its bytes have been read.
+/// A device that fails as soon as all its bytes have been read.
 struct Failing<'a>(&'a [u8]);
 
 impl std::io::Read for Failing<'_> {

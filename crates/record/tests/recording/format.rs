@@ -15,13 +15,13 @@ fn a_file_starts_with_magic_and_version() {
     assert_eq!(VERSION, 4);
 }
 
-/// Returns the samples in the files of all versions. Never change these samples as long as such files exist.
+/// Returns the samples that the test files of all versions contain. Never change these samples as long as such files exist.
 fn of_every_version() -> (Header, Vec<Sample>) {
     (header(), samples(40))
 }
 
-/// Files of every released version can be opened. Each file was written once and must never be written again. To write the file
-/// of a new version: `CGSCOPE_WRITE_FORMAT=1 cargo test -p cgscope-record`.
+/// Tests that files of every released version can be opened. Each file was written once, and must never be written again. This
+/// command writes the file of a new version: `CGSCOPE_WRITE_FORMAT=1 cargo test -p cgscope-record`.
 #[test]
 fn files_of_every_released_version_open() {
     let path =
@@ -57,7 +57,7 @@ fn the_header_can_be_read_without_cgscope() {
     assert_eq!(columns("cgroups"), ["id", "path"]);
 }
 
-/// Returns the same recording with its header modified by `change`, as another version of cgscope might write it.
+/// Returns the same recording with a header that `change` has modified. Another version of cgscope might write such a header.
 fn with_header(file: &[u8], header_end: usize, change: impl FnOnce(&mut serde_json::Value)) -> Vec<u8> {
     let mut first: serde_json::Value = serde_json::from_slice(&file[12 + 9..header_end]).unwrap();
     change(&mut first);
@@ -132,7 +132,7 @@ fn a_damaged_bit_costs_at_most_half_a_minute() {
     file[ends[100] + 12] ^= 4;
     let (back, _) = read(&file).unwrap();
     assert!((269..300).contains(&back.len()), "{} of 300", back.len());
-    // Even if samples are rare, most frames must be delta frames.
+    // Even if samples are minutes apart, most frames must be delta frames.
     let rare: Vec<Sample> = (1..=300).map(|n| Sample { mono_ns: n * 60_000_000_000, ..sample(n) }).collect();
     let (rare, _) = crate::support::file(&rare);
     assert!(rare.len() < file.len() * 3 / 2, "{} and {}", rare.len(), file.len());
@@ -191,7 +191,7 @@ fn well_compressed_frames_can_be_read_and_stay_small() {
     assert!(key < 20_000 * 12 && delta < 100, "{key} and {delta} bytes");
 }
 
-/// Otherwise a file of a few MB with a million such frames could keep a reader busy for hours.
+/// If readers accepted them, a file of a few MB with a million such frames could keep a reader busy for hours.
 #[test]
 fn more_delta_frames_than_a_writer_writes_after_a_key_frame_are_refused() {
     let (file, ends) = file(&vec![tasks(1_000); 514]);

@@ -1,4 +1,4 @@
-//! Tests that a recording returns what was written, up to the last complete frame, after any failure.
+//! Tests that, after any failure, a recording has all that was written up to the last complete frame.
 
 mod damage;
 mod format;

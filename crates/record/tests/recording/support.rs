@@ -139,7 +139,7 @@ pub(crate) fn samples(n: u64) -> Vec<Sample> {
     (0..n).map(sample).collect()
 }
 
-/// Returns a file of these samples, and the end offset of each frame, starting with the header.
+/// Returns a file with these samples, and the end offset of the header and of each frame.
 pub(crate) fn file(samples: &[Sample]) -> (Vec<u8>, Vec<usize>) {
     let mut writer = Writer::create(Vec::new(), &header()).unwrap();
     let mut ends = vec![writer.bytes() as usize];
@@ -162,7 +162,7 @@ pub(crate) fn read(file: &[u8]) -> Result<(Vec<Sample>, Ending), ReadError> {
     Ok((samples, reader.ending().expect("the iteration is over").clone()))
 }
 
-/// Returns the number of unusable bytes at the end of a file.
+/// Returns the number of bytes that the reader could not use.
 pub(crate) fn lost_bytes(ending: &Ending) -> u64 {
     match ending {
         Ending::Clean(_) | Ending::Killed => 0,

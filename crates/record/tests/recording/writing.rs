@@ -7,7 +7,7 @@ use cgscope_record::{Ending, FileWriter, Reason, WriteError, Writer, open};
 
 use crate::support::{file, header, read, reader, sample, samples};
 
-/// A disk that is full after `room` bytes. It stores the bytes that still fit, then fails.
+/// A disk that is full after `room` bytes. A write stores the bytes that fit, and then fails.
 struct Full<'a> {
     room: usize,
     file: &'a mut Vec<u8>,

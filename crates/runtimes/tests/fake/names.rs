@@ -72,7 +72,7 @@ async fn a_list_in_many_pieces_is_read_as_one() {
 async fn all_runtimes_that_answer_are_used() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
-    // This is the containerd that Docker uses, whose CRI is turned off.
+    // Docker's own containerd, with its CRI turned off, answers like this.
     let without = Fake::start(path("b"), Answer::Status("12", "unknown service runtime.v1.RuntimeService"));
     let other = &ID.replace('0', "f");
     let _with = Fake::start(path("c"), list(vec![of_kubernetes(ID)]));

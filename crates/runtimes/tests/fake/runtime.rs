@@ -79,7 +79,7 @@ pub(crate) struct Fake {
     task: JoinHandle<()>,
 }
 
-/// A pace that has no pauses after failures.
+/// A pace without pauses after failures.
 pub(crate) const PACE: RetryPace = RetryPace {
     deadline: Duration::from_secs(5),
     first_retry: Duration::ZERO,
@@ -191,7 +191,7 @@ async fn send(stream: &mut h2::SendStream<Bytes>, mut bytes: &[u8]) -> Option<()
     Some(())
 }
 
-/// Checks the headers as every gRPC server does. Also checks that the request is only for running containers.
+/// Checks the headers that every gRPC server checks, and that the client requests only running containers.
 async fn check(request: Request<RecvStream>) {
     assert_eq!(request.uri().path(), "/runtime.v1.RuntimeService/ListContainers");
     assert_eq!(request.method(), http::Method::POST);
@@ -206,6 +206,6 @@ async fn check(request: Request<RecvStream>) {
     while let Some(piece) = body.data().await {
         bytes.extend_from_slice(&piece.unwrap());
     }
-    // A frame whose filter has a state with the value 1 (running).
+    // The request's frame has a filter for the state 1 (running).
     assert_eq!(bytes, [0, 0, 0, 0, 6, 0x0a, 4, 0x12, 2, 8, 1]);
 }

@@ -1,4 +1,4 @@
-//! Tests of runtimes that misbehave. No such runtime makes the daemon fail, and each is reported once.
+//! Tests that runtimes that misbehave do not make the daemon fail, and that each problem is reported once.
 
 use std::{
     path::Path,
@@ -14,7 +14,7 @@ fn one(id: &str) -> Answer {
     list(vec![Container { id: id.into(), ..Container::default() }])
 }
 
-/// Returns the sentence for the log if a runtime answers like this. Checks that a second refresh returns no sentence.
+/// Returns the sentence for the log if a runtime gives this answer. Checks that a second refresh returns no sentence.
 async fn said(answer: Answer) -> String {
     let dir = tempfile::tempdir().unwrap();
     let fake = Fake::start(dir.path().join("cri"), answer);

@@ -85,7 +85,7 @@ fn culprits_count_from_when_all_tasks_of_their_victim_are_shown() {
     assert_eq!(pairs(&show(vec![pair(2, 3, 5), pair(2, 4, 110)], true)), [(2, 3, 5), (2, 4, 10)]);
     assert_eq!(pairs(&show(vec![pair(2, 3, 5), pair(2, 4, 120)], false)), []);
     assert_eq!(pairs(&show(vec![pair(2, 3, 5), pair(2, 4, 130)], true)), [(2, 3, 0), (2, 4, 0)]);
-    // The counter begins again at a lower value.
+    // The pair's counter starts again from 0.
     assert_eq!(pairs(&show(vec![pair(2, 4, 2)], true)), [(2, 4, 2)]);
 }
 

@@ -47,7 +47,7 @@ async fn intervals_of_a_user_are_limited_and_others_still_get_theirs() {
     assert!(word.sentence.contains("16 different intervals"), "{}", word.sentence);
     let again = join(ALICE, 16).expect("the user already has this interval");
     assert!(join(ALICE + 1, 17).is_ok() && join(ROOT, 18).is_ok());
-    // An interval no longer counts after its last viewer has left.
+    // An interval counts until its last viewer has left.
     shared.leave(ALICE, &again);
     assert!(shared.join(ALICE, &[], 17 * SECOND).is_err());
     shared.leave(ALICE, &cursors[15]);
@@ -64,7 +64,7 @@ async fn only_root_and_viewers_may_connect() {
     assert!(!may(ALICE, &[]) && !may(ALICE, &[0, 61_100]));
 }
 
-/// Simulates a host on which thousands of cgroups are created and removed in each second.
+/// Simulates a host that creates and removes thousands of cgroups each second.
 #[tokio::test]
 async fn a_viewer_with_an_interval_of_a_day_takes_bounded_memory() {
     let (server, _folder) = server(SocketConfig::default());
@@ -132,7 +132,7 @@ async fn the_memory_of_a_users_streams_is_limited_and_other_streams_continue() {
     let (server, _folder) = server(SocketConfig::default());
     let mut shared = server.shared.borrow_mut();
     let mut join = |uid, ms| shared.join(uid, &[], ms * SECOND / 1_000).unwrap();
-    // All streams show each sample.
+    // All streams are so short that they contain each sample.
     let [first, second] = [1, 2].map(|ms| join(ALICE, ms));
     let cursors: Vec<Cursor> = (3..=16).map(|ms| join(ALICE, ms)).collect();
     let [root, other] = [(ROOT, 17), (ALICE + 1, 18)].map(|(uid, ms)| join(uid, ms));

@@ -67,7 +67,7 @@ fn each_stream_has_the_samples_of_its_grid() {
     show(&mut streams, &taken(3, SECOND, true));
     show(&mut streams, &taken(4, SECOND * 5 / 4, false));
     show(&mut streams, &taken(5, SECOND * 3 / 2, true));
-    // The grid point at two seconds was missed.
+    // No sample was taken at 2 s, which is a grid point of both streams.
     show(&mut streams, &taken(6, SECOND * 5 / 2, true));
     show(&mut streams, &taken(6, SECOND * 5 / 2, true));
     assert_eq!(read(&mut streams, &mut halves), [1, 2, 3, 5, 6]);
@@ -165,7 +165,7 @@ fn a_stream_that_cannot_be_encoded_ends_with_a_reason_and_others_continue() {
     assert_eq!(streams.next(&mut again).map(|shown| shown.number), Some(4));
 }
 
-/// The tasks (serial, whether the task is followed, ns on a CPU), and the cgroups in which other tasks exited.
+/// The tasks as (serial, whether the task is followed, ns on a CPU), and the cgroups in which other tasks exited.
 type Second<'a> = (&'a [(u64, bool, u64)], &'a [u64]);
 
 /// Returns samples, one for each second. All tasks are in one cgroup. The task with serial N starts at N - 0.5 s.
@@ -254,7 +254,8 @@ fn a_reader_that_skips_samples_still_gets_what_ended_in_them() {
     }
 }
 
-/// Records what three viewers receive: one sees each second, one sees each third second, and one follows some processes.
+/// Compares what three viewers receive with a snapshot. One viewer sees each second, one each third second, and one follows some
+/// processes.
 #[test]
 fn what_viewers_get_has_not_changed() {
     let follower = Follower::all().next().unwrap();

@@ -104,7 +104,7 @@ async fn guessing_is_stopped_and_does_not_lock_out_verified_users() {
         assert_eq!(server.get("/metrics", &basic("a", "one")).await.status, 200);
         assert!(start.elapsed() < 3 * LONG, "{checked} were checked and {stopped} were not");
     }
-    // There may be five guesses at once, and then one every two seconds.
+    // The server allows five guesses at once, and then one every two seconds.
     let most = 5 + start.elapsed().as_secs() / 2 + 1;
     assert!((5..=most).contains(&checked), "{checked} in {:?}", start.elapsed());
     server.wait_until("all counted", |server| server.refused(HttpRefusal::Guessing) == 20).await;

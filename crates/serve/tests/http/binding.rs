@@ -1,4 +1,4 @@
-//! Tests that every unusable setting gives an error sentence. It says what is wrong, what this prevents, and what to do.
+//! Tests that every unusable setting causes an error message. The message says what is wrong, what does not work, and what to do.
 
 use std::fs;
 

@@ -146,7 +146,7 @@ async fn a_page_that_cannot_be_made_is_a_server_error_and_counted() {
     assert_eq!(server.http.counters.requests(), 0);
 }
 
-/// A source with two pages, whatever the `Accept` header contains.
+/// A source that makes two pages, whatever the `Accept` header contains.
 struct TextOrElse(Arc<AtomicUsize>, Arc<Semaphore>);
 
 impl Pages for TextOrElse {

@@ -109,8 +109,7 @@ async fn an_answer_that_is_read_slowly_or_not_at_all_is_ended() {
     let (_deaf, mut sips) = (slow().await, slow().await);
     let start = Instant::now();
     let mut piece = [0; 512];
-    // The loop ends soon after the server disconnects, because the server drops its unsent data and the client's own buffer is
-    // small.
+    // When the server disconnects, it drops its unsent data. The client's own buffer is small, so the loop then ends soon.
     while sips.read(&mut piece).await.is_ok_and(|bytes| bytes > 0) {
         assert!(start.elapsed() < LONG, "a slow reader is still served");
         sleep(SHORT / 20).await;
@@ -130,7 +129,7 @@ async fn slow_readers_hold_few_pages_and_lose_them_to_new_requests() {
         stream.write_all(get("/metrics", &format!("Accept: {n}\r\n")).as_bytes()).await.unwrap();
         deaf.push(stream);
     }
-    // There is enough memory for three pages. Each further page displaces a slow reader and its page.
+    // The server's memory limit allows three pages. Each further page displaces a slow reader and that reader's page.
     let page = server.get("/metrics", "").await;
     assert_eq!((page.status, page.body.len()), (200, 8_000_000));
     server.wait_until("all made", |server| server.made.load(SeqCst) == 13).await;
@@ -185,7 +184,7 @@ async fn clients_being_answered_keep_their_places_and_another_is_refused() {
     let mut waiting = Vec::new();
     for n in 0..4 {
         let mut stream = server.connect().await;
-        // There are two different pages, made one after the other. The clients of both pages must get their pages.
+        // The server makes two different pages, one after the other. The clients of both pages must get their pages.
         stream.write_all(get("/metrics", &format!("Accept: {}\r\n", n % 2)).as_bytes()).await.unwrap();
         waiting.push(stream);
     }
@@ -212,7 +211,7 @@ async fn clients_being_answered_keep_their_places_and_another_is_refused() {
 async fn many_new_connections_do_not_delay_a_scrape() {
     let server = Server::start(&anywhere(), 100_000);
     let address = server.address();
-    // Separate threads connect while the server works. Each thread keeps its latest connections open.
+    // Other threads connect while the server runs. Each thread keeps its latest connections open.
     let storms: Vec<_> = (0..2)
         .map(|_| {
             thread::spawn(move || {

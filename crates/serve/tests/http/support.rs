@@ -1,4 +1,4 @@
-//! A server with a page of its own, and a client that sends exactly the given bytes.
+//! A server with its own page, and a client that sends exactly the given bytes.
 
 use std::{
     net::SocketAddr,

@@ -92,8 +92,8 @@ fn every(ms: u64) -> Request {
     Request::every(ms * 1_000_000)
 }
 
-/// The time after which a test that hangs is ended. This is not a performance requirement: an unoptimised daemon sends 200 KiB of
-/// samples in 2 s, but takes more than a minute while a compiler runs.
+/// Time after which a test fails because it hangs. This is not a performance requirement: an unoptimised daemon sends 200 KiB of
+/// samples in 2 s, but needs more than a minute while a compiler runs.
 const HANGS: Duration = Duration::from_secs(300);
 
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {

@@ -6,7 +6,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent,
 use super::*;
 use crate::{settings::Span, theme::Colours};
 
-/// Returns a screen with a flat list of threads. Each thread has a tid and has waited for a number of ms.
+/// Returns a screen with a flat list of threads. A tuple has a thread's tid and how long it waited, ms.
 fn app(tasks: &[(u32, u64)]) -> App {
     let settings = Settings { tree: false, processes: false, ..Settings::default() };
     let mut app = App::new(About::default(), settings, Theme::new(Colours::None), Duration::from_secs(1));
@@ -461,7 +461,7 @@ fn help_and_findings_cover_the_current_view() {
     assert_eq!(app.settings.view, View::Numa, "the view of a task is not saved as the first view");
 }
 
-/// Without a prompt, the letters of pasted text would be commands: `w` writes a file, `q` quits.
+/// If a paste opened no prompt, its letters would be commands: `w` writes a file, `q` quits.
 #[test]
 fn pasted_text_is_text_for_a_filter_and_nothing_else() {
     let paste = |text: &str| crossterm::event::Event::Paste(text.into());

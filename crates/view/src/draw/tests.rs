@@ -1,4 +1,4 @@
-//! Views without a list on screens of all sizes.
+//! Tests views without a list on screens of all sizes.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,7 +24,8 @@ fn app(colours: Colours, intervals: &[Arc<Interval>]) -> App {
     app
 }
 
-/// Returns hosts with nodes, quotas and long names; without activity; with wide characters, long waits, waits without causes.
+/// Returns four states: a host with nodes, quotas and long names; no activity; wide characters and long waits; waits without
+/// causes.
 fn states() -> Vec<Vec<Arc<Interval>>> {
     let host = |round| cgscope_made_up::host(300, 30, round);
     let hosts = (0..3).map(|round| Arc::new(Interval::between(&host(round), &host(round + 1)))).collect();
@@ -51,7 +52,7 @@ fn no_line_is_wider_than_the_screen_and_nothing_panics() {
     for state in states() {
         for colours in [Colours::None, Colours::Many] {
             let mut app = app(colours, &state);
-            // A cgroup, a child of it, a process, a thread; in us and ms.
+            // The keys select a cgroup, its child, a process and a thread, and change the unit between us and ms.
             for key in ["1", "down", "down", "down", "t", "p", "down", "u", "h", "h"] {
                 app.on_key(key.parse::<KeyPress>().unwrap().into());
                 for (width, height) in SIZES {

@@ -33,7 +33,7 @@ fn app() -> App {
     app
 }
 
-/// Reads the interval at the player's position. In total, task 2 has waited once per interval so far.
+/// Reads the interval at the player's position. Task 2 waits once in each interval.
 fn read(app: &mut App) {
     let n = replay(app).player.position();
     let tasks = vec![task(1, &[7_000_000]), task(2, &vec![9_000_000; n + 1])];
@@ -229,7 +229,7 @@ fn a_notice_says_that_there_is_no_other_finding() {
 fn an_interval_looks_the_same_after_steps_and_after_a_jump() {
     let mut app = app();
     found(&mut app);
-    // The histogram covers only the current interval. Sparklines cover the intervals shown before.
+    // The histogram covers only the current interval. Sparklines also cover the intervals that were shown before it.
     press(&mut app, KeyCode::Char('i'));
     press(&mut app, KeyCode::Char('i'));
     let below_header = |app: &mut App| screen(app, 120, 26).lines().skip(4).collect::<Vec<_>>().join("\n");

@@ -5,7 +5,8 @@ use cgscope_made_up::small::{interval, task, waiting};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Returns the interval of second `n`. A task of a pod is throttled, longest in second 5. Other tasks do the same every second.
+/// Returns the interval of second `n`. A task of a pod is throttled, for the longest time in second 5. Other tasks do the same
+/// every second.
 fn second(n: u64) -> Interval {
     let long = 40_000_000 * (6u64.saturating_sub(n.abs_diff(5)).max(1));
     let mut throttled = task(5, &[long, long / 2]);

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::keys::{Command, KeyPress};
 
-/// Returns the text of a file that is read at the start and saved with these settings at the end.
+/// Returns the new text of a settings file that was `before` at the start, after these settings are saved.
 fn saved(settings: &Settings, before: &str) -> String {
     match Settings::parse(before) {
         Ok((begun, _)) => Settings::save_into(before, &begun, settings).unwrap(),
@@ -19,7 +19,7 @@ fn key(text: &str) -> KeyPress {
     text.parse().unwrap()
 }
 
-/// Compares settings by effect: naming the default sort column of a list makes no difference.
+/// Compares the effect of settings: a list that names its default sort column equals a list that names none.
 fn assert_same(a: &Settings, b: &Settings) {
     let all = |settings: &Settings| {
         let sort = ListKind::ALL.iter().map(|kind| (*kind, settings.sort_of(*kind))).collect();

@@ -8,7 +8,7 @@ use cgscope_model::{
 
 use super::*;
 
-/// Returns the same request for every interval.
+/// Returns what the user asked for: rows of this kind, only active ones.
 fn asked(rows: Rows) -> Asked<'static> {
     Asked { rows, all: false, with_cgroup: false, uid: &|task| Some(task.tgid % 3 * 1_000) }
 }
@@ -85,10 +85,10 @@ fn the_average_is_over_all_intervals() {
     for (one, both) in one.iter().zip(&both) {
         assert_eq!(both[0], "Average:");
         if one[cpu] != "CPU" {
-            // The last CPU and node are meaningless in an average.
+            // An average has no last CPU and no node.
             assert_eq!((both[cpu], both[node]), ("-", "-"));
         }
-        // All rounds of this made-up host are the same.
+        // All rounds of this generated host are the same.
         assert_eq!(one[1..cpu], both[1..cpu]);
     }
 }
@@ -137,7 +137,7 @@ fn idle_rows_are_left_out_unless_requested() {
     let later = Sample { mono_ns: sample.mono_ns + 1_000_000_000, ..sample.clone() };
     let data = data_of(&sample, &later);
     let count = |all| interval(&data, &Asked { all, ..asked(Rows::Threads) }).lines().count();
-    // A blank line and the heading are also printed. A task that waits at this moment counts as active.
+    // The output also has a blank line and the heading. A task that is waiting counts as active.
     let waiting = sample.tasks.iter().filter(|task| task.pending.is_some()).count();
     assert_eq!((count(false), count(true)), (2 + waiting, 2 + 40));
     let cgroups = |all| interval(&data, &Asked { all, ..asked(Rows::Cgroups) }).lines().count();

@@ -68,7 +68,8 @@ fn runs(row: &[Cell]) -> Vec<Run> {
     runs
 }
 
-/// Whether a cell continues a run: a bar by the same sign, a text by ASCII, which has the same width in every monospaced font.
+/// Returns whether a cell continues a run. A run of bars has equal signs. A run of text has only ASCII, because ASCII characters
+/// have the same width in every monospaced font.
 fn goes_on(before: &str, next: &str) -> bool {
     let same = before.chars().next() == next.chars().next();
     if area(next).is_some() { same } else { before.is_ascii() && next.is_ascii() }
@@ -117,8 +118,8 @@ impl Run {
     }
 }
 
-/// Splits a text at two or more blanks. Returns each part with the position of its first letter. Some viewers draw several blanks
-/// as one, so each part gets its own position. Blanks occur only in ASCII text.
+/// Splits a text where it has two or more blanks. Returns each part with the position of its first letter. Some viewers draw
+/// several blanks as one, so each part needs its own position. Only ASCII text contains blanks.
 fn pieces(letters: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut at = 0;
     letters.split("  ").filter_map(move |part| {
@@ -130,7 +131,7 @@ fn pieces(letters: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The part of a cell that a bar's sign fills: width and height in eighths, and the percentage of the shade.
+/// The part of a cell that a bar's sign fills: width and height in eighths of the cell, and the opacity in percent.
 type Area = (usize, usize, usize);
 
 fn area(letters: &str) -> Option<Area> {
@@ -148,7 +149,7 @@ fn bar((wide, high, percent): Area, left: usize, cells: usize, colour: &str) -> 
     // Leave one pixel between rows, so that bars in adjacent rows stay separate.
     let full = (CELL.1 - 1) * 8;
     let (top, tall) = (full * (8 - high) / 64, full * high / 64);
-    // Signs that fill a part of their cell are separate rectangles; full cells form one rectangle.
+    // Each sign that fills a part of its cell is a rectangle. A run of full cells is one rectangle.
     let (pieces, piece) = if wide == 8 { (1, cells * CELL.0 * 8) } else { (cells, CELL.0 * wide) };
     let rect = |n: usize| {
         let (left, wide) = (left + n * CELL.0, piece as f64 / 8.0);

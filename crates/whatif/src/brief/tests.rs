@@ -1,4 +1,4 @@
-//! Tests with recordings of made-up samples.
+//! Tests with generated samples.
 
 use cgscope_model::Sample;
 
@@ -74,7 +74,7 @@ fn what_would_make_the_report_slow_is_not_simulated() {
     let members = [1, 9, 1, 100];
     assert_eq!(kept(&members, 10), members);
     assert_eq!(kept(&members, 600), [1, 9, 1]);
-    // Those after a costly one are simulated.
+    // Targets that follow a costly target are simulated.
     assert_eq!(kept(&members, 3_600), [1, 1]);
     assert_eq!(kept(&members, 100_000), [1, 1]);
     assert_eq!(kept(&[20, 1], 3_600), [1]);

@@ -1,4 +1,4 @@
-//! Hostile and strange recordings.
+//! Tests with hostile and unusual recordings.
 
 use cgscope_model::demand::parts;
 
@@ -7,7 +7,7 @@ use super::*;
 const S: u64 = 1_000_000_000;
 const SHIFT: u32 = 24;
 
-/// A sample of a cgroup with a quota. It has run in one slot.
+/// Returns a sample of a cgroup with a quota. The cgroup has run in one slot.
 fn sample(second: u64, slot: u64, amounts: [u64; 5]) -> Sample {
     let reading = CgroupReading {
         id: 1,
@@ -50,7 +50,7 @@ fn hostile_slots_neither_fill_the_memory_nor_overflow_a_sum() {
     assert_eq!(many.cgroups[&1].ran_ns(many.span_ns()), MOST_TASKS << SHIFT);
 }
 
-/// A file of some KB that has an hour of hundreds of cgroups, each with one slot at its end.
+/// A file of a few KB can claim an hour of hundreds of cgroups. Each cgroup has one slot, at the end of the hour.
 #[test]
 fn an_hour_of_hundreds_of_cgroups_is_neither_kept_nor_simulated() {
     let ids = 1..=400;
@@ -69,7 +69,7 @@ fn an_hour_of_hundreds_of_cgroups_is_neither_kept_nor_simulated() {
     let family: Vec<_> = ids.map(|id| (id, None)).collect();
     assert!(!history.is_bounded(&family) && history.is_bounded(&family[..9]));
     assert!(history.simulated_slots(&family[..1]).abs_diff(slot) <= 121);
-    // Minutes of a few cgroups are simulated in four parts of each slot, and those of many in whole slots.
+    // If a history has few slots, the simulation divides each slot into four parts. Otherwise it uses whole slots.
     let minutes = self::history([1, 2, 3, 100].map(|second| sample(second, second, [1; 5])));
     assert_eq!([MOST_SIMULATED / 4, MOST_SIMULATED / 4 + 1].map(|slots| minutes.refinement(slots)), [4, 1]);
 }

@@ -1,4 +1,4 @@
-//! What is left out of long histories, and the search, with made-up recordings.
+//! Tests which simulations of a long history are skipped, and how the least quota is found.
 
 use crate::Bounds;
 use cgscope_made_up::demand::Limited;
@@ -7,7 +7,7 @@ use super::*;
 
 static QUESTION: Question = Question::PLAIN;
 
-/// 11 minutes of cgroups with different loads, with each one as a target.
+/// Returns 11 minutes of cgroups with different loads. Each cgroup is a target.
 fn recorded() -> (History, Vec<Target>) {
     let mut history = History::default();
     Limited::new(11).take(660).for_each(|sample| history.add(&sample));
@@ -16,7 +16,7 @@ fn recorded() -> (History, Vec<Target>) {
     (history, targets)
 }
 
-/// The rows of the table, and the number of simulations of the whole history.
+/// Returns the rows of the table, and how often the whole history was simulated for them.
 fn rows(simulator: &Simulator<'_>) -> (Vec<Row>, usize) {
     let limits: Vec<Limit> = simulator.quotas().into_iter().map(|cpus| simulator.limit(cpus)).collect();
     let before = simulator.simulated.load(Relaxed);
@@ -26,7 +26,7 @@ fn rows(simulator: &Simulator<'_>) -> (Vec<Row>, usize) {
     (rows.collect(), simulator.simulated.load(Relaxed) - before)
 }
 
-/// By how much bounds differ.
+/// Returns the larger difference between the two low bounds or the two high bounds.
 fn off(a: Bounds<f64>, b: Bounds<f64>) -> f64 {
     (a.low - b.low).abs().max((a.high - b.high).abs())
 }
@@ -98,7 +98,7 @@ fn the_least_quota_takes_few_simulations() {
     }
 }
 
-/// The kernel refuses less than 1 ms.
+/// The kernel refuses quotas below 1 ms.
 #[test]
 fn a_quota_that_is_too_short_has_no_row() {
     let (history, targets) = recorded();

@@ -1,23 +1,23 @@
-//! For tests: a server with one task under a quota, and what a recording of it has. Nothing of the simulation is used.
+//! For tests: computes the recording of a server with one task under a quota, without any code of the simulation.
 
 use crate::{Limit, Profile, Slot};
 
 const SLOT_MS: f64 = 16.8;
 const PERIOD_MS: f64 = 100.0;
 
-/// A server whose pieces of work take `cost_ms`.
+/// A server with one task. Each request takes `cost_ms` of CPU time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Server {
     pub cost_ms: f64,
     pub quota_ms: f64,
-    /// A quota above it is used up at this time in each period.
+    /// In each period, the quota of an ancestor is used up at this time.
     pub open_ms: f64,
     pub length_ms: f64,
-    /// Costs are random, with this mean.
+    /// Whether costs are random, with the mean `cost_ms`.
     pub is_uneven: bool,
 }
 
-/// What was recorded.
+/// The recording of a [`Server`].
 #[derive(Clone, Debug)]
 pub(crate) struct Served {
     pub profile: Profile,
@@ -34,13 +34,13 @@ impl Server {
         Limit::new((self.quota_ms * 1e6) as u64, (PERIOD_MS * 1e6) as u64)
     }
 
-    /// Serves pieces of work one after the other. `next`: when the next one comes after one that began and ended at these times, ms. It
-    /// follows without a pause if that has passed.
+    /// Serves requests one after the other. `next` gets the begin and the end of a request, and returns the arrival of the next
+    /// request, ms. If that time has passed, the next request begins at once.
     pub fn serve(self, next: &mut dyn FnMut(f64, f64) -> f64) -> Served {
         let mut slots = vec![Slot::default(); (self.length_ms / SLOT_MS) as usize + 1];
         let (mut now_ms, mut used_ms, mut period, mut throttled) = (3.0f64, 0.0, 0.0, 0.0);
         let mut costs_ms = random_gaps(5, self.cost_ms);
-        // Where the work would be done if nothing had been throttled since the wakeup.
+        // The time at which the work would be done if the task had not been throttled since its wakeup.
         let mut position_ms = now_ms;
         while now_ms < self.length_ms {
             let begin_ms = now_ms;
@@ -71,7 +71,7 @@ impl Server {
         Served { profile, throttled: throttled / (self.length_ms / PERIOD_MS) }
     }
 
-    /// Work that comes at these distances, ms, whatever the server does.
+    /// Serves requests that arrive with these gaps (ms), whether the server is busy or not.
     pub fn serve_all(self, mut gap_ms: impl FnMut() -> f64) -> Served {
         let mut due_ms = 3.0;
         self.serve(&mut |_, _| {
@@ -93,7 +93,7 @@ fn add(slots: &mut [Slot], from_ms: f64, length_ms: f64, amount: impl Fn(&mut Sl
     }
 }
 
-/// Random gaps of this mean with an exponential distribution, ms.
+/// Returns random gaps (ms) with an exponential distribution and this mean.
 pub(crate) fn random_gaps(mut random: u64, mean_ms: f64) -> impl FnMut() -> f64 {
     move || {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -1,10 +1,10 @@
-//! Tests with made-up samples in place of the screen.
+//! Tests with generated samples, without a screen.
 
 use cgscope_made_up::loads::{LOOP, PATHS, samples};
 
 use super::*;
 
-/// Follows the service over these samples. Returns the latest interval, too.
+/// Follows the service over these samples. Also returns the latest interval.
 fn watched(samples: &[Sample]) -> (Watch, Arc<Interval>) {
     let mut watch = Watch::new(PATHS[1].into());
     let mut latest = Arc::default();
@@ -84,6 +84,6 @@ fn no_more_than_ten_minutes_are_kept() {
         spans.push(watch.history.span_ns());
     }
     assert!(spans.iter().all(|span| *span <= LONGEST_NS), "{spans:?}");
-    // At the start there is less.
+    // The first spans are shorter.
     assert!(spans[40..].iter().all(|span| *span >= HALF_NS - 40_000_000_000), "{spans:?}");
 }

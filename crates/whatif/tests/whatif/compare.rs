@@ -1,4 +1,4 @@
-//! The simulation against the reference.
+//! Compares the simulation with the reference.
 
 use cgscope_whatif::{Loop, Outcome, Replay, Setting, Tree};
 
@@ -7,16 +7,16 @@ use crate::{
     reference::{Figures, Reference},
 };
 
-/// Steps of the reference, ns, from coarse to fine. The next one is used where the figures differ: an event that falls close to a
-/// refill may fall on its other side in steps, and then a whole period differs.
+/// Steps of the reference, ns, from coarse to fine. If the figures differ, the reference runs again with the next step. With
+/// coarse steps, an event shortly before a refill may happen after it, and then a whole period differs.
 const STEPS_NS: [u64; 3] = [100_000, 20_000, 4_000];
 
 const LOOPS: [Loop; 2] = [Loop::Open, Loop::Closed];
 
-/// A difference that is accepted at any step: a share of the duration, and of the CPUs for sums over CPUs.
+/// Accepted difference at any step, as a share of the duration; for sums over CPUs, as a share of the duration times the CPUs.
 const TOLERANCE: f64 = 0.004;
 
-/// The first figure that differs by more than the tolerance.
+/// Returns the first figure that differs by more than the tolerance.
 fn difference(tree: &Tree, found: &[Outcome], plain: &[Figures]) -> Option<String> {
     let cpus = tree.capacity.iter().copied().fold(1.0, f64::max);
     for (at, (found, plain)) in found.iter().zip(plain).enumerate() {
@@ -44,7 +44,7 @@ fn difference(tree: &Tree, found: &[Outcome], plain: &[Figures]) -> Option<Strin
     None
 }
 
-/// Compares random trees of up to `most` cgroups. Returns the number of those that differ at each step.
+/// Compares random trees of up to `most` cgroups. Returns how many trees differ at each step.
 fn differing(cases: u64, most: u64, replay: Loop) -> [u64; STEPS_NS.len()] {
     let mut differing = [0; STEPS_NS.len()];
     for seed in 0..cases {
@@ -67,15 +67,15 @@ fn differing(cases: u64, most: u64, replay: Loop) -> [u64; STEPS_NS.len()] {
     differing
 }
 
-/// Cases in 1,000 that may differ at the finest step. There, two events fall together, and their order decides: with a tick, all CPUs
-/// notice at the same time that their runtime is used up.
+/// Number of cases in 1,000 that may differ at the finest step. In such a case, the result depends on the order of two events at
+/// the same time: with a tick, all CPUs notice at the same time that their runtime is used up.
 const TIES: [u64; 2] = [5, 40];
 
 fn compare(cases: u64, replay: Loop) {
     for (most, ties) in [1, 5].into_iter().zip(TIES) {
         let [coarse, _, fine] = differing(cases, most, replay);
         assert!(fine <= 1 + cases * ties / 1_000, "{fine} of {cases} differ");
-        // Most cases agree at once, so the tolerance is not what makes them agree.
+        // Most cases agree at the first step, so they do not agree only because of the tolerance.
         assert!(coarse * 3 <= cases, "{coarse} of {cases} differ in coarse steps");
     }
 }

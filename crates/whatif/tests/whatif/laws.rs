@@ -1,4 +1,4 @@
-//! Laws that hold for every demand.
+//! Tests laws that hold for every demand.
 
 use cgscope_whatif::{Limit, Loop, Node, Outcome, Profile, Replay, Setting, Slot, Tree};
 
@@ -13,7 +13,7 @@ fn single(profile: &Profile, limit: Option<Limit>, setting: &Setting) -> Outcome
     Replay::new(&tree).unwrap().run(&[limit], setting).unwrap().remove(0)
 }
 
-/// Constant demand of this many busy CPUs.
+/// Returns a constant demand that keeps `cpus` CPUs busy.
 fn constant(cpus: f64, slots: usize) -> Profile {
     let busy_ns = (cpus * SLOT_NS as f64) as u64;
     let slot = Slot { ran_ns: busy_ns, firm_ns: busy_ns, ..Slot::default() };
@@ -63,7 +63,7 @@ fn no_work_is_lost_or_made_in_the_closed_loop() {
     }
 }
 
-/// By how much the second outcome is worse than the first one.
+/// The largest amounts by which a second outcome is worse than a first outcome.
 #[derive(Debug, Default)]
 struct Worse {
     periods: f64,
@@ -73,7 +73,7 @@ struct Worse {
 }
 
 impl Worse {
-    /// Keeps the largest differences.
+    /// Raises each member to the difference between these outcomes, if the difference is larger.
     fn add(&mut self, better: &Outcome, worse: &Outcome) {
         let more = |at: &mut f64, a: u64, b: u64| *at = at.max(b as f64 - a as f64);
         more(&mut self.periods, better.throttled_periods, worse.throttled_periods);
@@ -83,7 +83,8 @@ impl Worse {
     }
 }
 
-/// The largest differences over random demands if `raise` changes the limit, and the throttled time of all with each limit, ns.
+/// Replays random demands with a random limit, and again after `raise` changed this limit. Returns the largest differences, and
+/// the total throttled time with the first and with the changed limits, ns.
 fn raised(replay: Loop, slice_ns: u64, raise: impl Fn(&mut u64, &mut Limit)) -> (Worse, [u64; 2]) {
     let (mut worse, mut sums) = (Worse::default(), [0; 2]);
     for seed in 0..1_000u64 {
@@ -111,11 +112,12 @@ fn more_burst(random: &mut u64, limit: &mut Limit) {
     limit.burst_ns = 1 + below(random, limit.quota_ns);
 }
 
-/// A slice so short that it does not matter.
+/// A slice that is too short to matter.
 const SHORT_NS: u64 = MS / 10;
 
-/// Throttled time counts CPUs. In the closed loop it may grow a little with the quota: later work, on more CPUs, is throttled instead.
-/// The number of throttled periods may then grow by one or two, too. The work is never done later.
+/// Throttled time is a sum over CPUs. In the closed loop, a higher quota may increase throttled time a little, because later
+/// work, on more CPUs, is throttled instead. Then the number of throttled periods may also grow by one or two. The work is never
+/// done later.
 #[test]
 fn more_quota_and_burst_never_throttle_more() {
     for raise in [more_quota, more_burst] {
@@ -131,7 +133,8 @@ fn more_quota_and_burst_never_throttle_more() {
     }
 }
 
-/// With the kernel's slices, a CPU may keep up to 5 ms that others need. By that much more quota may delay work.
+/// With the kernel's slices, a CPU may keep up to 5 ms of quota that other CPUs need. Therefore a higher quota may delay work by
+/// up to 5 ms for each CPU.
 #[test]
 fn slices_make_a_difference_of_one_slice_a_cpu() {
     for raise in [more_quota, more_burst] {
@@ -145,8 +148,8 @@ fn slices_make_a_difference_of_one_slice_a_cpu() {
     }
 }
 
-/// In the open loop with one thread and without busy loops: the more work is late, the more threads may do it, and what a busy loop
-/// gets is not left for other work.
+/// In the open loop, this law holds only for one thread and without busy loops: late work may use more threads, and a busy loop
+/// takes quota that other work then lacks.
 #[test]
 fn nested_limits_are_never_better_than_each_alone() {
     for replay in LOOPS {
@@ -209,19 +212,19 @@ fn waiting_is_taken_out_in_the_closed_loop() {
     let outcome = single(&profile, None, &Setting::new(Loop::Closed, 0));
     assert_eq!(outcome.duration_ns, profile.length_ns() / 4);
     assert_eq!(outcome.ran_ns, profile.length_ns() / 4);
-    // A task runs, waits and sleeps in turn. How long it sleeps does not change.
+    // A task runs, waits and sleeps in turn. The length of its sleep does not change.
     profile.slots.iter_mut().for_each(|slot| slot.waited_ns = 2 * slot.ran_ns);
     let outcome = single(&profile, None, &Setting::new(Loop::Closed, 0));
     assert_eq!(outcome.duration_ns, profile.length_ns() / 2);
     assert_eq!(outcome.ran_ns, profile.length_ns() / 4);
 }
 
-/// N busy loops with a quota of q CPUs run until the quota is used up, and stand still for the rest: P (1 - q / N).
+/// N busy loops with a quota of q CPUs run until the quota is used up. They stall for the rest of the period P: P (1 - q / N).
 #[test]
 fn busy_loops_stall_for_the_rest_of_each_period() {
     for (loops, quota_ms) in [(1, 50), (2, 50), (4, 100), (4, 30), (3, 250), (8, 400)] {
         for replay in LOOPS {
-            // 163 periods, which begin with the first slot.
+            // The replay has 163 periods, and the first period begins with the first slot.
             let setting = Setting { longest: 100, ..Setting::new(replay, 0) };
             let outcome =
                 single(&constant(loops as f64, 1_000), Some(Limit::new(quota_ms * MS, 100 * MS)), &setting);
@@ -235,7 +238,7 @@ fn busy_loops_stall_for_the_rest_of_each_period() {
                 (mean_ns / stall_ns - 1.0).abs() < 0.01,
                 "{loops} loops, {quota_ms} ms: {mean_ns} {stall_ns}"
             );
-            // A CPU runs at most one slice longer than another.
+            // A CPU runs at most one slice longer than another CPU.
             let p50_ns = outcome.stalls.quantile_ns(0.5).unwrap() as f64;
             assert!(
                 (p50_ns - stall_ns).abs() <= 5e6 + 0.01 * stall_ns,
@@ -261,7 +264,7 @@ fn constant_demand_does_not_depend_on_the_phase() {
             let first = of(0);
             for phase_ms in [1, 25, 50, 99] {
                 let other = of(phase_ms);
-                // The first period is not a whole one, and begins with a whole quota.
+                // The first period is shorter than the others, but has a whole quota.
                 let period_ns = 1e8 * cpus.ceil();
                 assert!(
                     first.throttled_periods.abs_diff(other.throttled_periods) <= 1,
@@ -280,7 +283,7 @@ fn constant_demand_does_not_depend_on_the_phase() {
     }
 }
 
-/// A demand of any size, in slots of any length, under any limit. A replay that stood still would not end.
+/// Replays demands of any size, in slots of any length, under any limit. If a replay made no progress, this test would not end.
 #[test]
 fn every_replay_ends() {
     let size = |random: &mut u64, bits: u64| {
@@ -318,7 +321,7 @@ fn every_replay_ends() {
     }
 }
 
-/// A tree, one of its cgroups, and how to replay it.
+/// Returns a tree, the index of one of its cgroups, and a replay with its setting.
 fn random_case(random: &mut u64) -> (Tree, usize, Replay, Setting) {
     let tree = tree(random, 3, 60);
     let node = below(random, tree.nodes.len() as u64) as usize;
@@ -345,7 +348,7 @@ fn more_quota_changes_nothing_where_nothing_is_throttled() {
         let simulated = replay.run(&limits, &setting).unwrap().swap_remove(node);
         let expected = found.under_higher(&higher);
         compared += 1;
-        // Sums of other pieces of time are rounded in another way.
+        // The two sums add up different pieces of time, so rounding differs.
         let near = |a: u64, b: u64| a.abs_diff(b) <= 1_000;
         assert_eq!((simulated.throttled_periods, simulated.throttled_ns), (0, 0), "{seed}");
         assert!(

@@ -1,4 +1,4 @@
-//! The simulation against a plain one in small steps, against laws, and against closed forms.
+//! Checks the simulation with a plain simulation in small steps, with laws, and with closed formulas.
 
 mod compare;
 mod laws;

@@ -1,4 +1,4 @@
-//! Bounds, and the check against what was recorded.
+//! Tests bounds, and the comparison of a simulation with the recorded figures.
 
 use cgscope_whatif::{
     Bounds, Cells, Check, Error, Figures, Limit, Loop, Node, Outcome, Profile, Replay, Setting, Slot, Tree,
@@ -62,7 +62,8 @@ fn phases_are_spread_over_a_period_and_over_its_parts_in_both_loops() {
     }
 }
 
-/// A clock of 130 ms meets ten places of a period of 100 ms, 10 ms apart. Phases that differ by a multiple of that are alike.
+/// Bursts every 130 ms begin at ten different points of a period of 100 ms, 10 ms apart. Phases that differ by a multiple of 10
+/// ms have the same result.
 #[test]
 fn a_few_phases_have_nearly_the_bounds_of_all_phases_for_bursts_on_a_clock() {
     let slots = (0..26_000u64).map(|ms| {
@@ -101,7 +102,7 @@ fn bounds_are_wider_by_as_much_as_the_limit_in_force_is_off() {
     assert!((wider.throttled_share.high - high.min(1.0)).abs() < 1e-9, "{wider:?}");
     assert_eq!(wider.throttled_ns_per_s.high, other.throttled_ns_per_s.high);
     assert_eq!(wider.throttled_share.low, other.throttled_share.low);
-    // Two points are many times a hundredth of a point.
+    // The recorded share of 2 points is many times the simulated maximum of 0.01 points.
     let tiny = Check { share: Bounds { low: 0.0, high: 0.0001 }, ..check(0.02, time.high) };
     assert!(tiny.periods_agree());
     let most = (other.throttled_share.high * 1.1).min(1.0);

@@ -1,8 +1,8 @@
-//! Random profiles and trees.
+//! Generates random profiles and trees.
 
 use cgscope_whatif::{Limit, Node, Profile, Slot, Tree};
 
-/// A number below `end` (splitmix64).
+/// Returns a random number below `end` (splitmix64).
 pub fn below(random: &mut u64, end: u64) -> u64 {
     *random = random.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let mut mixed = *random;
@@ -14,7 +14,7 @@ pub fn below(random: &mut u64, end: u64) -> u64 {
 /// Length of a slot in tests, ns: a multiple of the reference's step.
 pub const SLOT_NS: u64 = 16_300_000;
 
-/// A demand that changes from quiet to busy and back, with up to `cpus` CPUs.
+/// Returns a demand with quiet and busy phases, of up to `cpus` CPUs.
 pub fn profile(random: &mut u64, slots: usize, cpus: u64) -> Profile {
     let mut profile = Profile { slot_ns: SLOT_NS, slots: Vec::with_capacity(slots) };
     while profile.slots.len() < slots {
@@ -38,7 +38,7 @@ pub fn profile(random: &mut u64, slots: usize, cpus: u64) -> Profile {
     profile
 }
 
-/// A limit of 0.05 to about `cpus` CPUs, in whole steps of the reference.
+/// Returns a limit of 0.05 to about `cpus` CPUs, in whole steps of the reference.
 pub fn limit(random: &mut u64, cpus: u64) -> Limit {
     let period_ns = [100, 100, 50, 20, 250][below(random, 5) as usize] * 1_000_000;
     let quota_ns = period_ns / 20 + below(random, cpus * 20) * period_ns / 20 + below(random, 50) * 13_000;
@@ -46,7 +46,7 @@ pub fn limit(random: &mut u64, cpus: u64) -> Limit {
     Limit { quota_ns, period_ns, burst_ns }
 }
 
-/// A tree of up to `most` cgroups, most of them with limits.
+/// Returns a tree of up to `most` cgroups. Most of these cgroups have limits.
 pub fn tree(random: &mut u64, most: u64, slots: usize) -> Tree {
     let count = 1 + below(random, most);
     let cpus = 1 + below(random, 6);

@@ -1,4 +1,4 @@
-//! A plain simulation in small steps, as a reference. It keeps every CPU of every cgroup, and takes no short cut.
+//! A plain simulation in small steps, as a reference. It simulates every CPU of every cgroup, without optimisations.
 
 mod pool;
 
@@ -6,10 +6,10 @@ use cgscope_whatif::{Limit, Loop, Profile, Setting, Slot, Tree};
 
 use pool::{NONE_NS, Pool, cpus_of};
 
-/// Below this amount of work, ns, late work does not raise the demand.
+/// Late work up to this amount (ns) does not raise the demand.
 const UNNOTICED_NS: f64 = 250_000.0;
 
-/// The figures that are compared.
+/// The figures to compare.
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
     pub periods: u64,
@@ -23,7 +23,7 @@ pub struct Figures {
     pub duration_ns: f64,
 }
 
-/// The own demand of a cgroup.
+/// A cgroup's own demand, without its descendants.
 #[derive(Clone, Default)]
 struct Flow {
     step: usize,
@@ -47,7 +47,7 @@ pub struct Reference<'a> {
 }
 
 impl<'a> Reference<'a> {
-    /// Replays the tree under these limits to the end, in steps of this length.
+    /// Replays the whole tree under these limits, in steps of `step_ns`.
     pub fn run(tree: &'a Tree, limits: &[Option<Limit>], setting: Setting, step_ns: u64) -> Vec<Figures> {
         let count = tree.nodes.len();
         let mut flows = vec![Flow::default(); count];
@@ -121,7 +121,8 @@ impl<'a> Reference<'a> {
         self.tree.capacity[slot.min(self.tree.capacity.len() - 1)]
     }
 
-    /// Reads the slot of each cgroup's own demand, and returns what it wants: firm, presumed.
+    /// Updates the demand of cgroup `at` for this step. Returns its firm demand, and its firm demand including late work, in
+    /// CPUs.
     fn wanted(&mut self, at: usize) -> (f64, f64) {
         let (node, flow) = (&self.tree.nodes[at], &mut self.flows[at]);
         let most = node.threads.map_or(f64::INFINITY, f64::from);
@@ -220,7 +221,7 @@ impl<'a> Reference<'a> {
         }
     }
 
-    /// Moves one cgroup's own demand on by a step in which it was served at this rate.
+    /// Advances a cgroup's own demand by one step, in which the demand was served at `rate` CPUs.
     fn advance(&mut self, at: usize, (firm, raised): (f64, f64), rate: f64) {
         let (node, flow) = (&self.tree.nodes[at], &mut self.flows[at]);
         let step_ns = self.step_ns as f64;
@@ -238,7 +239,7 @@ impl<'a> Reference<'a> {
             self.figures[at].backlog_ns = flow.backlog_ns;
             return;
         }
-        // Several slots may end in one step of time. The served part of what is wanted stays the same.
+        // Several slots may end in one step. The served fraction of the demand stays the same.
         let most = node.threads.map_or(f64::INFINITY, f64::from);
         let part = if flow.wanted > 0.0 { rate / flow.wanted } else { 1.0 };
         let mut time_ns = step_ns;
@@ -261,7 +262,7 @@ impl<'a> Reference<'a> {
     }
 }
 
-/// The first slot from here on that takes time if nobody waits.
+/// Returns the first slot, from `at` on, that takes time if no task waits.
 fn next_step(profile: &Profile, mut at: usize) -> usize {
     while profile.slots.get(at).is_some_and(|slot| slot.ran_ns == 0 && slot.waited_ns >= profile.slot_ns) {
         at += 1;
@@ -269,13 +270,14 @@ fn next_step(profile: &Profile, mut at: usize) -> usize {
     at
 }
 
-/// CPUs that a slot wants in the closed loop. Where several tasks can run, they all do; else one runs, waits and sleeps in turn.
+/// Returns the number of CPUs that a slot demands in the closed loop. If several tasks can run, all of them run at once.
+/// Otherwise one task runs, waits and sleeps in turn.
 fn closed_rate(slot: &Slot, slot_ns: u64) -> f64 {
     let tasks = (slot.ran_ns + slot.waited_ns) as f64 / slot_ns as f64;
     if tasks < 1.0 { slot.ran_ns as f64 / (slot_ns - slot.waited_ns) as f64 } else { tasks }
 }
 
-/// What a slot takes in the closed loop: work, or time if nobody runs.
+/// Returns how much is left at the start of a slot in the closed loop, ns: work; or time, if no task runs in the slot.
 fn closed_left(slot: Option<&Slot>, slot_ns: u64) -> f64 {
     let slot = slot.copied().unwrap_or_default();
     if slot.ran_ns == 0 { (slot_ns - slot.waited_ns.min(slot_ns)) as f64 } else { slot.ran_ns as f64 }

@@ -1,10 +1,10 @@
-//! The kernel's rules, one by one, on demands that are small enough to follow by hand.
+//! Tests the kernel's rules one by one, with demands that are small enough to compute by hand.
 
 use cgscope_whatif::{Limit, Loop, Node, Outcome, Profile, Replay, Setting, Slot, Tree};
 
 const MS: u64 = 1_000_000;
 
-/// Slots of 10 ms with these milliseconds of work.
+/// Returns slots of 10 ms, each with this work in ms.
 fn work(work_ms: &[u64]) -> Profile {
     let slot = |ms: &u64| Slot { ran_ns: ms * MS, firm_ns: ms * MS, ..Slot::default() };
     Profile { slot_ns: 10 * MS, slots: work_ms.iter().map(slot).collect() }
@@ -19,7 +19,7 @@ fn open(profile: Profile, limit: Limit, phase_ms: u64) -> Outcome {
         .remove(0)
 }
 
-/// Busy for 30 ms at the start of each of three periods of 100 ms.
+/// Returns a demand of 30 ms at the start of each of three periods of 100 ms.
 fn three_bursts() -> Profile {
     let mut slots = [0; 30];
     (0..30).filter(|slot| slot % 10 < 3).for_each(|slot| slots[slot] = 10);
@@ -29,7 +29,7 @@ fn three_bursts() -> Profile {
 #[test]
 fn a_burst_above_the_quota_waits_for_the_next_period() {
     let outcome = open(three_bursts(), Limit::new(20 * MS, 100 * MS), 0);
-    // Ran 0-20 ms, throttled until 100 ms; then 10 ms are late, and the next 30 ms arrive.
+    // The load runs from 0 to 20 ms, and is throttled until 100 ms. Then 10 ms of work are late, and the next 30 ms arrive.
     assert_eq!((outcome.periods, outcome.throttled_periods), (3, 3));
     assert_eq!((outcome.throttled_ns, outcome.stalled_ns), (240 * MS, 240 * MS));
     assert_eq!((outcome.ran_ns, outcome.backlog_ns), (60 * MS, 30 * MS));
@@ -43,9 +43,9 @@ fn the_grid_of_periods_may_split_a_burst() {
     slots[0..3].fill(10);
     let of = |phase_ms| open(work(&slots), Limit::new(20 * MS, 100 * MS), phase_ms);
     assert_eq!((of(0).throttled_periods, of(0).done_ns), (1, Some(110 * MS)));
-    // 0-15 ms from the first quota, 15-30 ms from the second.
+    // The work runs from 0 to 15 ms on the first quota, and from 15 to 30 ms on the second.
     assert_eq!((of(15).throttled_periods, of(15).done_ns), (0, Some(30 * MS)));
-    // 0-20 ms from the first quota, and the rest after the refill at 25 ms.
+    // The work runs from 0 to 20 ms on the first quota, and continues after the refill at 25 ms.
     assert_eq!((of(25).throttled_periods, of(25).done_ns), (1, Some(35 * MS)));
 }
 
@@ -65,7 +65,7 @@ fn the_timer_stops_after_a_period_without_use() {
     slots[0] = 3;
     slots[70] = 3;
     let outcome = open(work(&slots), Limit::new(50 * MS, 100 * MS), 0);
-    // It fires at 100 and 200 ms, then at 800 and 900 ms.
+    // The timer fires at 100 and 200 ms, then at 800 and 900 ms.
     assert_eq!((outcome.periods, outcome.throttled_periods), (4, 0));
 }
 
@@ -74,14 +74,15 @@ fn the_tick_lets_a_cpu_run_on_and_pay_back() {
     let tree = Tree::single(work(&[10; 30]), Some(Limit::new(21 * MS, 100 * MS)), 8.0);
     let setting = Setting { tick_ns: 4 * MS, ..Setting::new(Loop::Open, 0) };
     let outcome = Replay::new(&tree).unwrap().run(&tree.limits(), &setting).unwrap().remove(0);
-    // Runs out at 21 ms and notices at 24 ms. 18 ms of the next quota are left: from 100 to 118 ms, noticed at 120 ms; then 19 ms.
+    // The quota runs out at 21 ms, and the tick at 24 ms notices. So 18 ms of the next quota remain, from 100 to 118 ms. The tick
+    // at 120 ms notices, and 19 ms of the third quota remain.
     assert_eq!(outcome.ran_ns, (24 + 20 + 20) * MS);
     assert_eq!(outcome.throttled_ns, (76 + 80 + 80) * MS);
 }
 
 #[test]
 fn an_idle_cpu_returns_all_but_a_millisecond() {
-    // Two CPUs take 5 ms each of 14 ms. CPU 1 uses 1 ms and returns 3 ms, so CPU 0 runs for 12 ms, not for 9 ms.
+    // Each of two CPUs takes 5 ms of the 14 ms. CPU 1 uses 1 ms and returns 3 ms, so CPU 0 runs for 12 ms, not for 9 ms.
     let mut slots = vec![Slot { ran_ns: MS, firm_ns: MS, ..Slot::default() }; 20];
     slots[0] = Slot { ran_ns: 2 * MS, firm_ns: 2 * MS, ..Slot::default() };
     let tree = Tree::single(Profile { slot_ns: MS, slots }, Some(Limit::new(14 * MS, 100 * MS)), 8.0);
@@ -98,7 +99,7 @@ fn only_the_level_that_ran_out_counts_but_all_below_stall() {
     let tree = Tree { nodes: vec![top, child(Some(0)), child(Some(0))], capacity: vec![8.0] };
     let setting = Setting::new(Loop::Open, 0);
     let outcomes = Replay::new(&tree).unwrap().run(&limits, &setting).unwrap();
-    // Both share the 50 ms of their parent, which are used up after 25 ms.
+    // Both children share the 50 ms of their parent, and use them up in 25 ms.
     let own: Vec<u64> = outcomes.iter().map(|outcome| outcome.throttled_periods).collect();
     assert_eq!(own, [2, 0, 0]);
     assert!(outcomes.iter().all(|outcome| outcome.stalled_ns.abs_diff(150 * MS) <= 10_000), "{outcomes:#?}");
@@ -113,7 +114,7 @@ fn few_cpus_make_work_late_without_throttling() {
         Replay::new(&tree).unwrap().run(&tree.limits(), &Setting::new(Loop::Open, 0)).unwrap().remove(0);
     assert_eq!((outcome.throttled_periods, outcome.stalled_ns), (0, 0));
     assert_eq!((outcome.backlog_ns, outcome.done_ns), (200 * MS, Some(200 * MS)));
-    // One thread does the same one after another.
+    // With one thread, the work runs on one CPU at a time.
     let mut tree = tree;
     tree.nodes[0].threads = Some(1);
     let outcome =
@@ -134,7 +135,7 @@ fn work_of_busy_loops_is_dropped_if_it_is_not_served() {
 
 #[test]
 fn the_timer_starts_with_the_first_use_on_its_old_grid() {
-    // 1 ms from the first quota. The refill at 1 ms fills the pool up to 40 ms; the CPU has 4 ms more.
+    // The work runs for 1 ms on the first quota. The refill at 1 ms fills the pool up to 40 ms, and the CPU has 4 ms left.
     let outcome = open(work(&[10; 10]), Limit::new(40 * MS, 100 * MS), 1);
     assert_eq!((outcome.ran_ns, outcome.throttled_ns), (45 * MS, 55 * MS));
 }
@@ -148,8 +149,8 @@ fn returned_runtime_is_distributed_after_five_milliseconds() {
     let tree = Tree::single(profile, Some(limit), 8.0);
     let outcome =
         Replay::new(&tree).unwrap().run(&tree.limits(), &Setting::new(Loop::Closed, 0)).unwrap().remove(0);
-    // CPU 0 is throttled at 5.2 ms. One ms later three CPUs fall idle and return 5.2 ms, with which CPU 0 goes on at 11.3 ms. The
-    // last 4.8 ms run after the refill.
+    // CPU 0 is throttled at 5.2 ms. About 1 ms later, three CPUs become idle and return 5.2 ms of runtime, with which CPU 0
+    // continues at 11.3 ms. The last 4.8 ms run after the refill.
     assert_eq!(outcome.stalls.count, 2);
     assert!(outcome.done_ns.unwrap().abs_diff(104_800_000) <= 10, "{outcome:?}");
     assert!(outcome.throttled_ns.abs_diff(89_600_000) <= 10, "{outcome:?}");
@@ -157,7 +158,8 @@ fn returned_runtime_is_distributed_after_five_milliseconds() {
 
 #[test]
 fn a_refill_while_the_cgroup_above_is_throttled_is_left_for_its_next_period() {
-    // Two busy loops share 80 ms; one of them has at most 30 ms. Measured on Linux 6.18 with grids 53 ms apart: 95 ms and 23 ms.
+    // Two busy loops share a quota of 80 ms, and one of them may use at most 30 ms. Measured throttled time on Linux 6.18, if the
+    // periods of the two quotas begin 53 ms apart: 95 ms and 23 ms.
     let busy = |parent| Node { parent, threads: Some(1), profile: work(&[10; 500]), ..Node::default() };
     let top = Node { profile: work(&[0; 500]), ..Node::default() };
     let limits = [Some(Limit::new(80 * MS, 100 * MS)), Some(Limit::new(30 * MS, 100 * MS)), None];
@@ -169,6 +171,6 @@ fn a_refill_while_the_cgroup_above_is_throttled_is_left_for_its_next_period() {
     };
     // The second loop is throttled with its parent from 50 ms on.
     assert_eq!(throttled_ms(0), [50.0, 70.0]);
-    // The first loop is throttled from 30 ms on, and from its refill at 53 ms on with its parent.
+    // The first loop is throttled by its own quota from 30 ms on, and by its parent's quota from its refill at 53 ms on.
     assert_eq!(throttled_ms(53), [50.0 + 47.0, 23.0]);
 }

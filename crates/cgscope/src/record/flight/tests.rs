@@ -116,7 +116,7 @@ fn the_ring_of_a_killed_run_is_kept_and_the_ring_of_a_running_one_is_refused() {
         panic!("two rings in one directory")
     };
     assert!(refused.to_string().contains("another cgscope that is running"), "{refused}");
-    // Simulates a kill.
+    // Simulate that cgscope is killed.
     drop(ring);
     let ring = dir.ring(limits);
     let kept: Vec<_> = fs::read_dir(&dir.0)

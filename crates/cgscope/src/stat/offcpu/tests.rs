@@ -39,7 +39,8 @@ fn stack(serial: u64, comm: &str, frames: &[u64], ns: u64) -> StackReading {
     StackReading { serial, state, stack: frames.into(), tid, tgid: 1, comm: comm.into(), ns, count: 2 }
 }
 
-/// Returns two intervals of a thread pool, and more: one thread receives, one waits for a lock, and one has no stack.
+/// Returns two intervals. Besides a thread pool, they have a thread that receives, one that waits for a lock, and one without a
+/// stack.
 fn pool(more: impl IntoIterator<Item = Interval>) -> Interval {
     let interval = Interval {
         duration_ns: 500 * MS,

@@ -15,7 +15,7 @@ fn press(app: &mut App, key: &str) {
     app.on_key(key.parse::<KeyPress>().expect("a key").into());
 }
 
-/// Returns a screen with the interval between the first two samples. It asks about the first cgroup with a quota.
+/// Returns a screen with the interval between the first two samples. The What if view shows the first cgroup with a quota.
 fn asking(samples: &[Sample]) -> App {
     let mut app = App::new(About::default(), Settings::default(), Theme::default(), Duration::from_secs(1));
     app.on_resize(120, 40);

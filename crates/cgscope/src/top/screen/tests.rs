@@ -48,7 +48,7 @@ fn all_received_events_are_handled_before_one_draw() {
     assert_eq!(next, Next::Go(Some(Duration::ZERO)));
     assert!(app.view == View::Overview && app.settings.unit == cgscope_view::text::Unit::Milli);
     assert_eq!(on_events(&mut app, &[Event::FocusLost]), Next::Go(None));
-    // Resizes share a frame. A key among them is drawn at once.
+    // Resize events share a frame. If a key is pressed between them, the screen is drawn at once.
     let resizes = [Event::Resize(80, 24), Event::Resize(81, 24), key('?', none)];
     assert_eq!(on_events(&mut app, &resizes[..2]), Next::Go(Some(FRAME)));
     assert_eq!(on_events(&mut app, &resizes), Next::Go(Some(Duration::ZERO)));

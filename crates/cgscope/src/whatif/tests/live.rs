@@ -1,4 +1,4 @@
-//! Tests with made-up samples in place of a session.
+//! Tests with generated samples instead of a session.
 
 use cgscope_made_up::loads::{LOOP, PATHS, SMALL, samples};
 use cgscope_whatif::answer::Refusal;
@@ -9,7 +9,7 @@ fn selected(cgroup: Option<&str>) -> Selection {
     Selection { cgroup: cgroup.map(Into::into), ..Selection::default() }
 }
 
-/// What is measured, or the sentence that ends the measurement.
+/// Returns the measured data, or the sentence of the error that ends the measurement.
 fn measured(samples: Vec<Sample>, selection: &Selection) -> std::result::Result<Measured, String> {
     let filter = SelectionFilter::new(selection).expect("a selection");
     let mut measured = Measured::default();
@@ -18,7 +18,7 @@ fn measured(samples: Vec<Sample>, selection: &Selection) -> std::result::Result<
     added.map(|()| measured).map_err(|error| error.sentence)
 }
 
-/// The answers, or why there is none.
+/// Returns the answers, or why there is no answer.
 fn answered(samples: Vec<Sample>, cgroup: Option<&str>) -> std::result::Result<Vec<Answer>, String> {
     let selection = selected(cgroup);
     let mut measured = measured(samples, &selection)?;

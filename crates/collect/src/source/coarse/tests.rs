@@ -35,7 +35,7 @@ impl Host {
     /// Adds a thread with its run and wait time (ns), its state, its parent and its start (ticks).
     fn thread(&self, pid: u32, tid: u32, ran: u64, waited: u64, (state, ppid, start): (char, u32, u64)) {
         let zeros = |n| vec!["0"; n].join(" ");
-        // A quarter of the run time is system time. Ticks are coarser than nanoseconds.
+        // A quarter of the run time is system time. `stat` has both times in ticks of 10 ms.
         let (user, system) = (ran / 4 * 3 / 10_000_000, ran / 4 / 10_000_000);
         let times = format!("{} {user} {system} {}", zeros(9), zeros(6));
         let stat = format!("{tid} (task) {state} {ppid} {times} {start} {} 1 {}\n", zeros(16), zeros(4));
@@ -148,7 +148,7 @@ fn the_state_of_a_thread_is_re_read_after_it_has_run() {
     let mut source = host.source(&[]);
     let state = |source: &mut CoarseSource| sample(source).tasks[0].state;
     assert_eq!(state(&mut source), Some(TaskState::Sleeping));
-    // The task woke up and waits for a CPU. Its `schedstat` has not changed, so we do not notice the wait.
+    // The task woke up and waits for a CPU. Its `schedstat` has not changed, so the source does not detect the wait.
     host.thread(5, 5, 1_000, 200, ('R', 1, 7));
     assert_eq!(state(&mut source), Some(TaskState::Sleeping));
     host.thread(5, 5, 1_700, 250, ('D', 1, 7));
@@ -209,7 +209,7 @@ fn a_process_is_followed_with_its_later_children() {
     host.thread(7, 7, 1, 2, ('S', 5, 60));
     host.forks(102);
     assert_eq!(tids(&sample(&mut source)), [4, 5, 7]);
-    // The parent of the task exits, but we still follow the task.
+    // The parent of the task exits, but the source still follows the task.
     host.removed(7);
     host.thread(4, 4, 9, 20, ('S', 1, 60));
     host.forks(103);

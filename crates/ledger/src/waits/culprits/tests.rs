@@ -16,7 +16,7 @@ use crate::{
 const TABLE: u32 = 1;
 const HISTORY: u32 = 2;
 
-/// Charges `who`, which ran in slice number 5 of the history.
+/// Charges `ns` to the culprit `who`, which ran in slice number 5 of the history.
 fn charge(who: u64, ns: u64, clock_ns: u64, kind: u32) {
     let place = Place { cpu: TABLE, history: HISTORY, number: 5 };
     enter::<Simulated>(10, who, ns, clock_ns, place.packed(kind));
@@ -38,7 +38,7 @@ fn a_place_keeps_its_parts() {
     }
 }
 
-/// Victim and culprit may differ in the same bits, which must not cancel out.
+/// If the ids of victim and culprit differ in the same bits, these differences must not cancel out.
 #[test]
 fn a_pair_is_found_only_if_all_of_it_is_the_same() {
     let _maps = Maps::new(true);
@@ -103,14 +103,14 @@ fn a_task_is_blamed_by_the_slice_in_which_it_ran_but_not_for_a_quota() {
     assert_eq!(found, [(0, 0, 3), (77, b'w', 7), (78, b'w', 1)].into());
 }
 
-/// Returns culprits whose pairs all have their first entry at the index `first`.
+/// Returns culprits whose pairs are all searched from the index `first` on.
 fn beside(first: usize) -> impl Iterator<Item = u64> {
     (20..).filter(move |who| place_of(10, *who, 0) == first)
 }
 
 #[test]
 fn a_pair_that_finds_no_entry_replaces_the_one_charged_longest_ago() {
-    // The last entries are followed by the first entries.
+    // After the last entry, the search continues with the first entry.
     for first in [100, PAIRS - 3] {
         for (since_ns, is_lost) in [(101, false), (100, true)] {
             let _maps = Maps::new(true);
@@ -186,7 +186,7 @@ fn a_locked_victim_keeps_the_time_without_a_name() {
     assert_eq!((kept(10).unnamed_ns, kept(10).pairs[0].ns, kept(10).lock), ([7, 9], 7, 0));
 }
 
-/// Charges some permanent victims among many short-lived victims. Readings are processed as in user space: the sum of a pair
+/// Charges some permanent victims among many short-lived victims. The test processes readings like user space: the sum of a pair
 /// counts from the time when the pair got its entry.
 #[test]
 fn in_a_storm_of_cgroups_each_charge_is_named_or_counted_once() {
@@ -248,7 +248,7 @@ fn in_a_storm_of_cgroups_each_charge_is_named_or_counted_once() {
     assert!(named > unnamed && unnamed > 0, "{named} {unnamed}");
 }
 
-/// Otherwise pairs would evict each other from a table that is mostly empty.
+/// If they had the same entries, pairs would evict each other from a table that is mostly empty.
 #[test]
 fn pairs_that_differ_in_one_number_get_different_entries() {
     for culprit in [20, KERNEL] {

@@ -23,7 +23,7 @@ pub(crate) fn run(ring: &mut Ring, runs: &[Run]) -> u64 {
     run_interrupted(ring, &runs)
 }
 
-/// Does the same as [`run`], with time in which no task ran.
+/// Does the same as [`run`], but interrupts and the hypervisor take a part of each run.
 pub(crate) fn run_interrupted(ring: &mut Ring, runs: &[(Run, Taken)]) -> u64 {
     let (mut clock_ns, mut sums) = (BEGIN_NS, Taken::default());
     for ((who, ns), taken) in runs {
@@ -62,7 +62,7 @@ fn summed(ring: &Ring, who: u64) -> u64 {
     ring.blocks.iter().map(places).sum()
 }
 
-/// Returns how long `who` had the CPU until `until_ns`, computed directly from the runs.
+/// Returns how long `who` ran before `until_ns`, computed directly from the runs.
 fn ran(runs: &[Run], who: u64, until_ns: u64) -> u64 {
     let mut clock_ns = BEGIN_NS;
     let mut sum = 0;
@@ -92,14 +92,14 @@ fn a_slice_that_kernel_threads_interrupt_is_in_its_block_once() {
     let until_ns = ring.slice(ring.summed).since_ns;
     assert_eq!(summed(&ring, a), ran(&runs, a, until_ns));
     assert_eq!(summed(&ring, b), ran(&runs, b, until_ns));
-    // After the last kernel thread of each run, another cgroup runs, so this kernel thread has its own slice.
+    // After the last kernel thread of a run, the other cgroup runs, so this kernel thread has its own slice.
     assert_eq!(summed(&ring, KERNEL), 32 * 40_000);
     assert_eq!(ring.blocks.iter().map(|block| block.kernel_ns).sum::<u64>(), 32 * 9 * 40_000);
 }
 
 proptest! {
-    /// As long as no block has more parties than entries, the blocks contain the exact run times, except for slices that may
-    /// still change.
+    /// If no block has more parties than entries, the blocks contain the exact run times of all slices that cannot change any
+    /// more.
     #[test]
     fn blocks_are_what_a_plain_sum_over_the_schedule_is(runs in schedules(6, 3_000)) {
         let mut ring = empty();
@@ -164,7 +164,7 @@ proptest! {
     }
 }
 
-/// Otherwise the difference would be about 2^64, and the whole slice would count as stolen.
+/// If the smaller sum were subtracted, the difference would be about 2^64, and the whole slice would count as stolen.
 #[test]
 fn sums_of_stolen_time_that_begin_again_count_nothing() {
     let mut ring = empty();
@@ -184,7 +184,7 @@ fn the_sums_of_a_cpu_include_the_unfinished_run_of_a_kernel_thread_and_of_nobody
     assert_eq!(ring.sums_until(1_700), (700, 0));
     ring.push(IDLE, 2_000, |_| {});
     assert_eq!(ring.sums_until(2_300), (1_000, 300));
-    // If the clock is unknown, the caller must add the time when the task was queued.
+    // If the caller does not know the clock, it must add the time when the task was queued.
     assert_eq!(ring.sums_until(0).1.wrapping_add(2_300), 300);
     ring.push(7, 3_000, |_| {});
     assert_eq!(ring.sums_until(9_000), (1_000, 1_000));

@@ -13,7 +13,7 @@ use crate::{
     waits::tests::host::{Maps, Simulated},
 };
 
-/// Sums of the charges, by who ran.
+/// Charged time by the party that ran, ns.
 #[derive(Default)]
 struct Charges(BTreeMap<u64, u64>);
 
@@ -60,7 +60,7 @@ fn split(runs: &[Run], victim: u64, from_ns: u64, to_ns: u64) -> (ByCause, BTree
     (parts, ran)
 }
 
-/// Splits the span directly, run by run. Interrupt time and stolen time are at the end of their run.
+/// Splits the span directly, run by run. The interrupt time and stolen time of a run are placed at its end.
 fn split_interrupted(runs: &[(Run, Taken)], victim: u64, from_ns: u64, to_ns: u64) -> ByCause {
     let mut parts = ByCause::default();
     let mut clock_ns = BEGIN_NS;
@@ -84,7 +84,7 @@ fn begin_of(runs: &[Run], at: usize) -> u64 {
 }
 
 proptest! {
-    /// Over slices, every part is exact, unless the wait begins within a slice that includes merged kernel threads.
+    /// If a wait begins with a slice, or within a slice without merged kernel threads, every part is exact.
     #[test]
     fn a_wait_within_the_slices_is_split_as_by_the_reference(
         runs in schedules(4, 300), victim in 1u64..6, at in any::<prop::sample::Index>(),
@@ -93,7 +93,7 @@ proptest! {
         let mut ring = empty();
         let to_ns = run(&mut ring, &runs);
         let mut from_ns = begin_of(&runs, at.index(runs.len()));
-        // Moves the start of the wait to the start of a slice.
+        // Move the start of the wait to the start of a slice.
         let head = ring.head;
         from_ns = (1..=head).map(|number| ring.slice(number).since_ns).rfind(|since_ns| *since_ns <= from_ns).unwrap();
         let (walk, charges, is_cut) = walked(&mut ring, victim, from_ns, to_ns, ALL_STEPS);
@@ -130,8 +130,7 @@ proptest! {
         }
     }
 
-    /// Over blocks, every part is exact if the wait begins with a block. Otherwise the difference is less than the length of that
-    /// block.
+    /// If a wait begins with a block, every part is exact. Otherwise the difference is less than the length of that block.
     #[test]
     fn a_wait_that_reaches_into_blocks_is_split_as_by_the_reference(
         runs in schedules(6, 6_000), victim in 1u64..8, at in any::<prop::sample::Index>(),
@@ -181,7 +180,7 @@ proptest! {
     }
 }
 
-/// Maximum time that merged kernel threads can move between parts, if only a part of a block belongs to the wait, ns.
+/// Maximum time that the walk counts in a wrong part because of merged kernel threads, if the wait begins within a block, ns.
 const FOLDED_NS: u64 = 64 * 50_000;
 
 #[test]
@@ -190,7 +189,7 @@ fn a_cpu_on_which_hundreds_of_cgroups_take_turns_stops_looking_back() {
     let mut ring = empty();
     let end_ns = run(&mut ring, &turns);
     let mut budget = Budget::default();
-    // Every 2 us, a wait ends during which 599 other cgroups ran. Such waits soon use up all saved steps.
+    // A wait ends every 2 us, and 599 other cgroups ran during each wait. Such waits soon use up all saved steps.
     let mut steps = Vec::new();
     for switch in 0..1_000 {
         let clock_ns = end_ns + switch * 2_000;
@@ -229,7 +228,7 @@ fn the_hook_pays_for_its_steps_and_a_reader_does_not() {
     assert_eq!(Maps::losses().get(Loss::LookBackCut.name()), Some(&cut));
 }
 
-/// So a block with few parties takes as many steps as a full block, and the number of blocks that a walk can reach is known.
+/// A block with few parties takes as many steps as a full block. Therefore the number of blocks that a walk can reach is known.
 #[test]
 fn a_block_costs_a_step_for_each_entry_one_to_enter_it_and_one_to_leave_it() {
     let turns: Vec<Run> = (0..4_000).map(|turn| (1 + turn % 6, 2_000)).collect();

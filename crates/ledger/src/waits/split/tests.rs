@@ -10,9 +10,8 @@ use crate::{
     },
 };
 
-/// Returns the parts of a segment that was queued at 500 us. The task was throttled for `throttled_ns`. Then the cause is unknown
-/// for 300 us, and the history explains the rest. `start` describes what the CPU did since the task was queued, in addition to
-/// what the history explains.
+/// Returns the parts of a segment that was queued at 500 us. The task was first throttled for `throttled_ns`. Then 300 us are
+/// older than the history, and the history explains the rest. `start` changes the sums that the CPU had when the task was queued.
 fn divided(start: impl FnOnce(&mut Start), throttled_ns: u64) -> ByCause {
     let _maps = Maps::new(true);
     let ring = Simulated::ring(0).expect("a CPU");
@@ -29,7 +28,7 @@ fn divided(start: impl FnOnce(&mut Start), throttled_ns: u64) -> ByCause {
     let mut begun = Start {
         group: 3,
         group_ran_ns: 1,
-        // After a move, the time when the task was queued must be added to the sum.
+        // After a move, the ledger must add the time when the task was queued to this sum.
         kernel_ns: 10_000u64.wrapping_sub(500_000),
         idle_ns: 20_000,
         taken: Taken { irq_ns: 1_000, stolen_ns: 2_000 },
@@ -46,7 +45,8 @@ fn parts(of: &[(Cause, u64)]) -> ByCause {
     parts
 }
 
-/// If the task was also throttled, these times are divided in proportion between the throttled time and the unknown time.
+/// If the task was also throttled, these times are divided in proportion between the throttled time and the time that is older
+/// than the history.
 #[test]
 fn time_older_than_the_history_has_the_causes_of_what_the_cpu_did_since_the_task_was_queued() {
     for (throttled_ns, [kernel, irq, stolen, idle, own]) in

@@ -22,10 +22,11 @@ use crate::{
 use super::kernel::ROOT;
 
 pub(super) const CPUS: usize = 3;
-/// A cgroup with this id or a larger one is the child of the cgroup with the previous id. Other cgroups are children of the root.
+/// The parent of a cgroup with this id or a larger id is the cgroup with the previous id. The parent of all other cgroups is the
+/// root.
 pub(crate) const NESTED: u64 = 1_000_001;
 
-/// In the handle of a task that moves to another cgroup, the id of the old cgroup is multiplied by this factor.
+/// Factor of the old cgroup's id in the handle of a task that moves to another cgroup.
 pub(crate) const MOVING: u64 = 1 << 32;
 
 /// The id of a cgroup that no schedule uses.
@@ -105,7 +106,7 @@ impl Maps {
         MAPS.with_borrow_mut(|maps| maps.blames_tasks = true);
     }
 
-    /// From now on, no entry that was used until now may be replaced.
+    /// From now on, no entry that was used after `since_ns` may be replaced.
     pub(crate) fn keep_since(since_ns: u64) {
         MAPS.with_borrow_mut(|maps| maps.kept_since_ns = since_ns);
     }
@@ -344,9 +345,9 @@ pub(crate) struct Facts {
     pub(super) sleeps_on_queue: bool,
     /// Whether the task is on a queue: it runs, waits, or sleeps on the queue (`sleeps_on_queue`).
     pub(super) is_on_queue: bool,
-    /// Whether no other task waits on the task's run queue.
+    /// Whether the task is the only one on its run queue.
     pub(super) is_alone: bool,
-    /// The queue of the task's group on each CPU: the total of its past throttled phases, and the start of the current phase or
+    /// For the queue of the task's group on each CPU: the total of past throttled phases, and the start of the current phase or
     /// 0.
     pub(super) queues: [(u64, u64); CPUS],
     /// A throttled queue that the task has left: its group, the total of past throttled phases, and the start of the current

@@ -23,7 +23,7 @@ use crate::history::{IDLE, KERNEL};
 const TASKS: usize = 9;
 /// The root cgroup, which has no quota.
 pub(super) const ROOT: u64 = 1;
-/// The initial ids of the cgroups. When a cgroup is replaced, the new id is larger by the length of this array.
+/// The initial ids of the cgroups. A new cgroup's id is that of the replaced cgroup plus the length of this array.
 const CGROUPS: [u64; 4] = [ROOT, 2, 3, 4];
 /// The task that starves if [`Kernel::starves_one`] is set.
 const STARVED: usize = 2;
@@ -32,9 +32,9 @@ const HOUR_NS: u64 = 3_600_000_000_000;
 /// What the kernel does when a quota runs out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Flavour {
-    /// The kernel takes tasks off a CPU one by one (Linux 6.18).
+    /// The kernel takes single tasks off their queue (since Linux 6.18).
     ThrottlesTasks,
-    /// The kernel takes whole queues off a CPU.
+    /// The kernel takes whole queues off a CPU (before Linux 6.18).
     ThrottlesQueues,
 }
 
@@ -53,17 +53,17 @@ pub(super) struct Kernel {
     flavour: Flavour,
     pub(super) misses_moves: bool,
     pub(super) has_bpf_scheduler: bool,
-    /// The starving task runs only after it was passed over this many times, on average; 0 if no task starves.
+    /// Average number of times that the starving task is passed over before it runs; 0 if no task starves.
     pub(super) starves_one: u64,
-    /// The starving task is never throttled and never moves to another cgroup, so a CPU's sums explain the part of its wait that
-    /// is older than the history.
+    /// Whether the starving task is never throttled and never moves to another cgroup. Then a CPU's sums explain the part of its
+    /// wait that is older than the history.
     pub(super) is_plain: bool,
     now_ns: u64,
     tasks: Vec<Sim>,
     /// Exited tasks whose slots are used by other tasks now.
     finished: Vec<Sim>,
     cgroups: [u64; CGROUPS.len()],
-    /// Exits of tasks and removals of cgroups are rarer by this factor.
+    /// Factor by which exits of tasks and removals of cgroups are rarer than in a short schedule.
     rarity: u64,
     /// The number of each CPU's latest slice when a cgroup was last replaced.
     replaced_at: [u64; CPUS],
@@ -74,7 +74,7 @@ pub(super) struct Kernel {
     is_unseen: [bool; CPUS],
     /// Whether a task that the kernel hides from the hook has the CPU. That task is not in `tasks`.
     is_hidden: [bool; CPUS],
-    /// By cgroup and CPU: the total of past throttled phases, and the start of the current phase or 0.
+    /// For each queue, by cgroup and CPU: the total of past throttled phases, and the start of the current phase or 0.
     queues: [[(u64, u64); CPUS]; CGROUPS.len()],
     /// Whether the queue is throttled although its clock stands still.
     stopped: [[bool; CPUS]; CGROUPS.len()],
@@ -179,8 +179,8 @@ impl Kernel {
         !(0..TASKS).filter(is_other).any(|other| self.tasks[other].state == State::Queued)
     }
 
-    /// Makes one task starve. The kernel counts the run time of this task's cgroup, and nothing happens that its sums cannot
-    /// explain.
+    /// Makes one task starve in a cgroup other than the root. The kernel counts the run time of this cgroup, and its sums explain
+    /// everything that happens.
     pub(super) fn starve_plainly(&mut self, chances: u64) {
         (self.starves_one, self.is_plain) = (chances, true);
         let task = &mut self.tasks[STARVED];

@@ -41,9 +41,9 @@ fn union_ns(mut spans: Vec<Span>) -> u64 {
 pub(super) struct Log {
     /// For each CPU, the start of each run and who ran, in ascending order.
     runs: [Vec<(u64, u64)>; CPUS],
-    /// How long each cgroup has run on each CPU, ns, without the latest run.
+    /// Run time of each cgroup on each CPU without the CPU's latest run, ns.
     sums: BTreeMap<(u64, u32), u64>,
-    /// When the queue of a group on a CPU was throttled. The last phase may not have ended.
+    /// Throttled phases of the queues, by group and CPU. The last phase may not have ended.
     throttled: BTreeMap<(u64, u32), Vec<Span>>,
     /// Charges by victim, culprit and kind.
     pub(super) charges: BTreeMap<(u64, u64, u32), u64>,
@@ -51,9 +51,9 @@ pub(super) struct Log {
     removed: BTreeSet<u64>,
     /// Time that is charged to removed cgroups, ns.
     pub(super) behind_removed: u64,
-    /// Number of losses by name: in segments of more than 0 ns, and in segments of 0 ns, which the ledger need not split.
+    /// Number of losses by name, in segments of more than 0 ns and in segments of 0 ns. The ledger need not split the latter.
     pub(super) losses: BTreeMap<&'static str, (u64, u64)>,
-    /// Completed wait segments: the victim, the CPU, the time span, and how long the task was at a limit at the start.
+    /// Completed wait segments: the victim, the CPU, the time span, and how long the task was at a limit from the start on.
     pressed: Vec<(u64, u32, Span, u64)>,
 }
 
@@ -63,19 +63,18 @@ pub(super) struct Segment {
     pub(super) span: Span,
     /// The cgroup whose quota was used up.
     pub(super) limit: u64,
-    /// Throttled phases count from this time on; `None`: no throttled time counts.
+    /// Time from which throttled phases count; `None` if no throttled time counts.
     pub(super) throttled_since_ns: Option<u64>,
     /// Whether `last_queued` is not the start of a wait.
     pub(super) is_phantom: bool,
-    /// Whether the task was throttled when it arrived, but the kernel's clock stood still.
+    /// Whether the task was throttled when the segment began, but the kernel's clock stood still.
     pub(super) has_no_clock: bool,
-    /// Whether the task had no runtime when the segment began. Then the whole segment counts as out of runtime, even if the task
-    /// got more.
+    /// Whether the task had no runtime left when the segment began. Then the whole segment counts as out of runtime, even if the
+    /// task got new runtime.
     pub(super) began_out_of_runtime: bool,
     /// Whether it is unknown if the task had runtime left when the segment began.
     pub(super) is_doubtful: bool,
-    /// Whether the hook saw the segment begin, and the cgroup had run on the CPU before. For the ledger, a sum of 0 means that
-    /// the sum is unknown.
+    /// Whether the hook saw the segment begin, and the cgroup had run on the CPU before. The ledger treats a sum of 0 as unknown.
     pub(super) is_seen: bool,
 }
 
@@ -88,8 +87,8 @@ impl Log {
         runs.push((since_ns, who));
     }
 
-    /// Returns how long a cgroup has run on a CPU, ns; 0 for the root, for which the kernel has no sum. If the cgroup existed
-    /// before the schedule, the result includes some time from before the schedule.
+    /// Returns how long a cgroup has run on a CPU, ns. Returns 0 for the root, because the kernel has no sum for it. If the
+    /// cgroup existed before the schedule, the result includes some time from before the schedule.
     pub(super) fn ran_ns(&self, cgroup: u64, cpu: u32, now_ns: u64) -> u64 {
         if cgroup == ROOT {
             return 0;
@@ -125,8 +124,8 @@ impl Log {
     }
 
     /// Returns the maximum error of the ledger for a segment, ns. If the history has all slices of the segment, the error is 0.
-    /// Otherwise it is the time from the start of the segment to the end of the block in which the segment began. It is the whole
-    /// segment if the segment began before the history and [`Segment::is_seen`] is false.
+    /// Otherwise the error is the time from the start of the segment to the end of the block in which the segment began. If the
+    /// segment began before the history and [`Segment::is_seen`] is false, the error is the whole segment.
     pub(super) fn uncertain_ns(&self, segment: &Segment) -> u64 {
         let (from_ns, to_ns) = segment.span;
         let mut later = self.runs_since(segment.cpu, from_ns).to_vec();
@@ -142,7 +141,7 @@ impl Log {
         self.runs_since(segment.cpu, segment.span.0).len() > KNOWN
     }
 
-    /// Adds a segment to the spans from which the pressure is computed. `parts`: the parts of the segment.
+    /// Adds a segment with these parts by cause to the spans from which the pressure is computed.
     pub(super) fn press(&mut self, segment: &Segment, parts: &ByCause) {
         let limit_ns = parts[Cause::Throttled as usize] + parts[Cause::RtThrottled as usize];
         if !segment.is_phantom {

@@ -1,4 +1,4 @@
-//! Tests that no class or advice is based on data that is unknown, too small or not the target's own.
+//! Tests that no class or advice depends on data that is unknown, too small, or from outside the target.
 
 use cgscope_ledger::BlockedState;
 
@@ -17,7 +17,7 @@ fn exited(on_cpu_ns: u64, waits: ByCause, blocked: [u64; 5]) -> ExitedInterval {
     ExitedInterval { cgroup_id: 2, tasks: 50, totals, accounts, wait }
 }
 
-/// Short processes saturate two CPUs, but sleep more than they run.
+/// Short-lived processes keep two CPUs busy, but sleep longer than they run.
 #[test]
 fn sleep_of_exited_tasks_does_not_hide_a_saturated_host() {
     let mut interval = interval(vec![], vec![]);

@@ -1,4 +1,4 @@
-//! Tests of the statistics alone, on hundreds of tables of figures.
+//! Tests only the statistics, with hundreds of tables of figures.
 
 use oorandom::Rand32;
 
@@ -42,7 +42,7 @@ impl Noise {
         f64::from(self.0.rand_float()).max(1e-9)
     }
 
-    /// The sum of 12 uniform values, minus 6: close enough to normal.
+    /// Returns the sum of 12 uniform values, minus 6, which is nearly normally distributed.
     fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.uniform()).sum::<f64>() - 6.0
     }
@@ -73,7 +73,7 @@ impl Noise {
         (0..count).map(|_| one()).unzip()
     }
 
-    /// Returns a figure on both sides, grouped into blocks as in a recording.
+    /// Returns a figure of both sides, with intervals grouped into blocks as in a recording.
     fn series(&mut self, kind: Kind, means: [f64; 2], counts: [usize; 2]) -> (RatioSeries, Shape) {
         let mut series = RatioSeries { blocks: Vec::new(), small: 0.0005 };
         let mut blocks = [0; 2];
@@ -92,7 +92,7 @@ impl Noise {
     }
 }
 
-/// Returns the share of tables in which a figure is more than noise, although both sides have the same distribution.
+/// Returns the share of tables in which a figure is reported as more than noise, although both sides have the same distribution.
 fn false_alarms(kinds: &[Kind], counts: [usize; 2], figures: usize, tries: u64) -> f64 {
     let is_alarm = |seed: u64| {
         let mut noise = Noise::new(seed);
@@ -139,8 +139,8 @@ fn a_long_and_a_short_recording_differ_only_by_chance() {
     assert!(share <= 0.03, "{share}");
 }
 
-/// Tests one figure that changed beside unchanged figures. Returns how often the changed figure is found, how often an unchanged
-/// figure is reported, and how often the confidence interval contains the true change.
+/// Tests tables in which one figure changed and the other figures did not. Returns how often the changed figure is found, how
+/// often an unchanged figure is reported, and how often the confidence interval contains the true change.
 fn found(kind: Kind, means: [f64; 2], counts: [usize; 2], tries: u64) -> [f64; 3] {
     let mut times = [0.0; 3];
     for seed in 0..tries {

@@ -1,4 +1,4 @@
-//! Tests from Intervals to the complete result.
+//! Tests the complete result of two lists of Intervals.
 
 use std::sync::Arc;
 
@@ -84,7 +84,7 @@ fn recorded(intervals: impl IntoIterator<Item = Interval>) -> Side {
     side
 }
 
-/// Returns noisy intervals of a task under a quota of `quota_ms` per 100 ms, beside a task without a quota. `periods` is the
+/// Returns noisy intervals of two tasks: one has a quota of `quota_ms` per 100 ms, the other has no quota. `periods` is the
 /// number of quota periods in an interval.
 fn quota(seed: u64, count: u64, periods: u64, quota_ms: u64) -> Vec<Interval> {
     let mut random = Rand32::new(seed);

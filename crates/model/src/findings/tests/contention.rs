@@ -51,7 +51,8 @@ fn neighbours_are_named_with_their_share_and_the_weights_that_count() {
     assert_eq!(scene.only(Rule::NoisyNeighbour).amount, "30.0ms/s (10% of its waiting)");
 }
 
-/// A task of `/a` ran for `ran_ms` of a second and waited for a task of `/b` during the rest, with these weights.
+/// Returns a second in which a task of `/a` ran for `ran_ms`, and waited for a task of `/b` for the rest. The two cgroups have
+/// these weights.
 fn weighted(ran_ms: u64, weights: [u64; 2]) -> Scene {
     let waited_ms = 1000 - ran_ms;
     Scene::new(&["/a", "/b"])
@@ -82,7 +83,7 @@ fn a_neighbour_within_its_weight_should_not_get_a_limit() {
 
 #[test]
 fn a_neighbour_beyond_its_weight_should_get_a_limit() {
-    // The weights give the neighbour 500 of the 1000 ms.
+    // By weight, the neighbour's share is 500 of the 1000 ms.
     let found = weighted(250, [300, 300]).only(Rule::NoisyNeighbour);
     assert!(found.says.ends_with("; 33.3% of the time behind /b is beyond its weight"), "{}", found.says);
     assert_eq!(found.action, "give b a quota (cpu.max) or a lower cpu.weight");
@@ -91,7 +92,8 @@ fn a_neighbour_beyond_its_weight_should_get_a_limit() {
         "limit /b: give it a quota (cpu.max), or give /b (now 300) a lower cpu.weight (in v1 cpu.shares); or give each its own \
          cpuset"
     );
-    // The advice changes if 20 % of the waiting exceeds the weight: with weight 360 for `/a`, `/b` ran 800 ms instead of 640 ms.
+    // The advice changes if 20 % of the waiting is beyond the neighbour's share. With weight 360 for `/a`, the share of `/b` is
+    // 640 ms, but `/b` ran for 800 ms.
     let is_limited =
         |ours| weighted(200, [ours, 640]).only(Rule::NoisyNeighbour).advice.starts_with("limit /b");
     assert!(is_limited(361) && !is_limited(359));
@@ -135,7 +137,7 @@ fn weights_are_no_advice_against_an_ancestor() {
     assert_eq!(found.action, "move tasks of the root cgroup to a cgroup with a quota (cpu.max)");
 }
 
-/// A task of `/a` waited for a task of `/b`; `victim` and `culprit` are their scheduling policies.
+/// A task of `/a` waited for a task of `/b`. `victim` and `culprit` are the scheduling policies of these tasks.
 fn policies(victim: u32, culprit: u32) -> Scene {
     let mut scene = Scene::new(&["/a", "/b"])
         .task("/a", 400 * MS, &[(Cause::OtherCgroup, 500 * MS)])
@@ -168,7 +170,7 @@ fn weights_and_quotas_are_no_advice_for_real_time_tasks() {
     assert_eq!(action(1, 0), "give its real-time tasks a higher priority (chrt -p), or another cpuset");
     let ordinary = policies(3, 5).only(Rule::NoisyNeighbour).advice;
     assert!(ordinary.starts_with("give /a a higher cpu.weight"), "{ordinary}");
-    // Real-time tasks ran for less than half of the run time of `/b`.
+    // Less than half of the run time of `/b` is from real-time tasks.
     let mixed = policies(0, 1).task("/b", 501 * MS, &[]).only(Rule::NoisyNeighbour).advice;
     assert!(mixed.starts_with("give /a a higher cpu.weight"), "{mixed}");
     // Real-time tasks of a third cgroup do not matter.

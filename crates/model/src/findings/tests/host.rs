@@ -1,6 +1,6 @@
 use super::*;
 
-/// A fully measured host with 2 CPUs and 3 tasks.
+/// Returns a fully measured host with 2 CPUs and 3 tasks.
 fn host(ran_ns: u64, waited_ns: u64) -> Scene {
     let mut scene = Scene::new(&["/a"])
         .task("/", ran_ns, &[(Cause::OwnCgroup, waited_ns)])
@@ -42,7 +42,7 @@ fn an_oversubscribed_host_explains_the_contention_in_its_root() {
     assert_eq!(scene.at(Rule::OwnContention), ["/"]);
 }
 
-/// Waits with cause `wakeup`, beside 20 ms of waiting for kernel threads.
+/// Returns an interval with waits of the cause `wakeup`, and with 20 ms of waiting for kernel threads.
 fn wakeups(waits: u64, ns: u64) -> Scene {
     let mut all = vec![(Cause::Kernel, 20 * MS)];
     all.extend((0..waits).map(|_| (Cause::Wakeup, ns)));

@@ -1,7 +1,8 @@
 use super::*;
 use crate::{CpuInterval, Cpuset, Placement};
 
-/// Two threads of `/a` each ran for half of a second on CPU 0 and waited for the other half. CPUs 1 to 3 are idle.
+/// Returns a second in which two threads of `/a` shared CPU 0: each thread ran for one half and waited for the other. CPUs 1 to 3
+/// were idle.
 fn pinned(allowed: Option<&str>, cpuset: Option<(&str, &str)>) -> Scene {
     let mut scene = Scene::new(&["/a"]);
     for _ in 0..2 {
@@ -53,7 +54,7 @@ fn a_cpuset_that_leaves_out_idle_cpus_is_named() {
         found.advice,
         "let /limited use more CPUs (cpuset.cpus 0-3), unless CPUs 1-3 were kept free on purpose"
     );
-    // The affinity mask excludes the idle CPUs of the cpuset.
+    // The cpuset has an idle CPU, but the affinity mask excludes this CPU.
     let found = pinned(Some("0"), Some(("/limited", "0-1"))).only(Rule::IdleCpus);
     assert!(found.says.contains("(affinity mask)"), "{}", found.says);
 }
@@ -75,7 +76,7 @@ fn the_finding_replaces_the_one_about_waiting_for_own_threads() {
     let unknown = pinned(None, None);
     assert!(unknown.at(Rule::IdleCpus).is_empty());
     assert_eq!(unknown.at(Rule::OwnContention), ["/a"]);
-    // The finding explains neither another cgroup's waiting nor most of the waiting of `/a`.
+    // The finding `IdleCpus` explains neither the waiting of another cgroup nor most of the waiting of `/a`.
     let mut both = pinned(Some("0"), None);
     both.interval.cgroups.push((9, "/b".into()));
     let waits = [(Cause::OwnCgroup, 500 * MS)];
@@ -115,7 +116,7 @@ fn short_waits_bound_threads_and_quotas_are_not_reported() {
         !scene.at(Rule::IdleCpus).is_empty()
     };
     assert!(with(|task| task.wait = wait(&[(Cause::OtherCgroup, 60 * MS)])));
-    // 50 ms in each of two threads are 10 % of the interval together, and 10 % of the threads' time.
+    // If each of two threads waits for 50 ms, the sum is 10 % of the interval, and 10 % of the threads' time.
     assert!(with(
         |task| (task.wait, task.totals.on_cpu_ns) = (wait(&[(Cause::OtherCgroup, 50 * MS)]), 450 * MS)
     ));

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{CpuInterval, Cpuset, NodeReading, Placement, ProcessMemory};
 
-/// Two nodes of two CPUs each: the first is busy for `first` percent, the second for `second` percent.
+/// Returns a host with two nodes of two CPUs. The CPUs of the nodes are busy for `first` and `second` percent.
 fn host(paths: &[&str], first: u64, second: u64) -> Scene {
     let mut scene = Scene::new(paths);
     scene.interval.cpus = (0..4)
@@ -96,7 +96,7 @@ fn the_waits_of_a_thread_are_on_the_nodes_where_it_ran_or_else_where_it_is() {
     moved.interval.tasks[2].reading.node = Some(0);
     let expected = "takes 42.9% of the node's run time (60.0% of its run and wait time together)";
     assert!(says(&moved).contains(expected), "{}", says(&moved));
-    // Two threads that have not run.
+    // Two more threads, which have not run.
     let mut waiting =
         scene().task("/b", 0, &[(Cause::OwnCgroup, S)]).task("/b", 0, &[(Cause::OwnCgroup, 3 * S)]);
     waiting.interval.tasks[2].reading.node = Some(0);

@@ -16,7 +16,7 @@ fn field_case_2() -> Scene {
     let mut scene = Scene::new(&["/pods", "/pods/a"]).limits("/pods/a", limits);
     scene.interval.duration_ns = 139_300 * MS;
     for _ in 0..20 {
-        // The kernel's count of throttled time, as if it were the time of single tasks.
+        // This time is from the kernel's counter for the whole cgroup. The test divides it among the tasks.
         let waits = [(Cause::Throttled, 13_181_209_700), (Cause::OwnCgroup, 60 * S)];
         scene = scene.task("/pods/a", 6_016_911_500, &waits);
         scene.interval.tasks.last_mut().unwrap().reading.tgid = 1;
@@ -60,7 +60,8 @@ fn throttled_time_is_called_a_sum_and_beyond_the_interval_it_is_explained() {
     );
 }
 
-/// Throttled time without a known quota counts for the tightest quota. Time of a quota outside the recording does not.
+/// If it is unknown whose quota throttled a task, the time counts for the tightest quota. If the quota is outside the recording,
+/// the time does not count.
 #[test]
 fn the_finding_has_all_throttled_time_and_says_what_is_not_named() {
     let scene = || {
@@ -145,7 +146,7 @@ fn a_quota_is_reported_from_5_percent_and_10ms_of_the_time_of_tasks() {
 fn without_a_reading_of_the_quota_its_figures_are_omitted() {
     let scene = Scene::new(&["/a"]).task("/a", S, &[(Cause::Throttled, S)]);
     assert_eq!(scene.all(), []);
-    // The quota ran out, and may have been removed since then.
+    // The quota ran out. It may have been removed afterwards.
     let scene = scene.limited("/a", "/a", S);
     let found = scene.only(Rule::Throttled);
     assert_eq!(
@@ -176,7 +177,7 @@ fn each_of_two_quotas_that_ran_out_has_its_own_waiting() {
         .limits("/pods", cores(4.0))
         .limits("/pods/a", cores(1.0))
         .limited("/pods/a", "/pods", 300 * MS)
-        // With a selection by name, the pairs hold more waiting time than the selected tasks.
+        // If tasks are selected by name, the pairs have more waiting time than these tasks.
         .limited("/pods/a", "/pods/a", 900 * MS);
     let lost: Vec<_> = scene
         .all()
@@ -193,7 +194,7 @@ fn exited_tasks_were_throttled_too() {
     assert_eq!(scene.only(Rule::Throttled).lost_ns, S);
 }
 
-/// `n` threads that each ran for `ran_ns`, in a throttled cgroup with a quota of 1.5 CPUs.
+/// Returns `n` threads in a throttled cgroup with a quota of 1.5 CPUs. Each thread ran for `ran_ns`.
 fn threads(n: u64, ran_ns: u64) -> Scene {
     let scene = Scene::new(&["/a"]).limits("/a", periods(1.5, 5, 10));
     (0..n).fold(scene, |scene, _| scene.task("/a", ran_ns, &[]))

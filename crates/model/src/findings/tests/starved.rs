@@ -1,7 +1,7 @@
 use super::*;
 use crate::Pending;
 
-/// A task of `/a` has waited for `ns` on CPU 0 because of `cause`, beside a task of `/b` that ran there.
+/// A task of `/a` has waited for `ns` on CPU 0, mostly because of `cause`. A task of `/b` ran there.
 fn starved(ns: u64, cause: Cause) -> Scene {
     let mut scene = Scene::new(&["/a", "/b"]).task("/a", 0, &[]).task("/b", S, &[]);
     let mut by_cause = ByCause::only(cause, ns * 9 / 10);
@@ -35,7 +35,7 @@ fn the_finding_names_the_cause_and_who_runs() {
         found.advice,
         "let the thread use other CPUs (taskset -cp LIST 1), or give its cgroup a higher cpu.weight (in v1 cpu.shares)"
     );
-    // The cost covers only this interval's part of the wait.
+    // Only the part of the wait within this interval counts as lost time.
     assert_eq!(found.lost_ns, S);
     scene.interval.tasks[1].reading.scheduling = Some(Scheduling { policy: 1, is_bound: false });
     let advice = scene.only(Rule::Starved).advice;

@@ -53,7 +53,7 @@ fn sample(mono_ns: u64, cpus: Vec<CpuReading>, tasks: Vec<TaskReading>) -> Sampl
     Sample { mono_ns, cpus, tasks, nodes, cgroups: vec![(1, "/".into())], ..Sample::default() }
 }
 
-/// Nodes 0 and 8, with gaps between their CPU numbers.
+/// Returns nodes 0 and 8, with gaps between their CPU numbers.
 fn two_nodes() -> Interval {
     let with = |mut cpu: CpuReading, waits| {
         cpu.waits = Some(waits);
@@ -181,7 +181,7 @@ fn a_decreasing_counter_or_a_changed_set_of_cpus_gives_no_reading() {
     let interval = Interval::between(&before, &fallen);
     assert_eq!((interval.cpus[0].busy_ns, interval.cpus[0].idle_ns), (None, Some(1)));
     assert_eq!((interval.cpus[1].cpu, interval.cpus[1].busy_ns), (2, Some(2)));
-    // The work of CPU 2 before it went offline is unknown.
+    // It is unknown what CPU 2 did before it went offline.
     let after = sample(2 * S, vec![cpu(0, 0, 10, 10), cpu(3, 8, 7, 7)], vec![]);
     let interval = Interval::between(&before, &after);
     assert_eq!((interval.cpus[0].busy_ns, interval.cpus[0].idle_ns), (None, None));

@@ -1,4 +1,4 @@
-//! Random Samples in the form that a recording allows, with any values.
+//! Generates random Samples that a recording can hold, with any values.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use proptest::{
     prelude::*,
 };
 
-/// Zero, usual values, and values close to the largest number.
+/// Generates zero, usual values, any values, and the largest value.
 fn amount() -> impl Strategy<Value = u64> {
     prop_oneof![Just(0), 0..100_000_000u64, any::<u64>(), Just(u64::MAX)]
 }
@@ -162,7 +162,7 @@ fn cpu() -> impl Strategy<Value = CpuReading> {
     })
 }
 
-/// A Sample of a host with few elements of each kind, so that two Samples share most elements.
+/// Generates a Sample of a host with few elements of each kind. Therefore two Samples have most elements in common.
 pub fn sample() -> impl Strategy<Value = Sample> {
     let of_time = (amount(), amount(), any::<bool>(), (maybe(), option::of(0.0..1e12), maybe()));
     let of_cgroups = (
@@ -232,7 +232,8 @@ pub fn sample() -> impl Strategy<Value = Sample> {
     )
 }
 
-/// Returns an earlier Sample with all counters at 0. The interval since then has all figures, because no counter decreases.
+/// Returns an earlier Sample with all counters at 0. The interval between the two Samples has all figures, because no counter
+/// decreases.
 pub fn nothing_before(sample: &Sample) -> Sample {
     let cpus = sample.cpus.iter().map(|cpu| CpuReading {
         busy_ns: Some(0),

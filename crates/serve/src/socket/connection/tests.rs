@@ -23,7 +23,7 @@ fn limits(viewer_gids: &[u32], shortest_ms: u64) -> SocketConfig {
     }
 }
 
-/// A connection of the user Alice, who is in the group of viewers, and the client's end of the socket.
+/// Returns a connection of the user Alice, who is in the group of viewers, and the client's end of its socket.
 fn viewer(server: &Server, interval_ns: u64) -> (Connection, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let peer = Peer { uid: ALICE, gids: vec![VIEWERS] };
@@ -59,12 +59,12 @@ async fn a_viewer_whose_view_cannot_be_sent_gets_the_reason_and_others_continue(
     let (server, _folder) = server(limits(&[VIEWERS], 100));
     let (mut all, _theirs) = viewer(&server, 1_000 * MS);
     let (mut one, _hers) = viewer(&server, 1_000 * MS);
-    // The viewer follows one process, and sees only this process.
+    // The second viewer follows one process, and sees only this process.
     let kind = StreamKind { follower: Follower::all().next(), interval_ns: 1_000 * MS };
     let joined = server.shared.borrow_mut().begin(ALICE, kind, 0).unwrap();
     let before = one.cursor.replace(joined).expect("the viewer was in a stream");
     server.shared.borrow_mut().leave(ALICE, &before);
-    // The tasks are in the wrong order, which cannot be encoded. No viewer follows these tasks.
+    // These tasks are in the wrong order, so they cannot be encoded. The second viewer does not follow them.
     let mut sample = cgscope_made_up::host(3, 1, 1);
     sample.tasks.reverse();
     let reading = Arc::new(crate::shown::Reading { sample, followed: Vec::new() });
@@ -92,11 +92,11 @@ async fn a_viewer_that_reads_too_slowly_is_told_how_many_samples_it_lost() {
     assert!(word.contains("samples were left out, because this viewer reads too slowly"), "{word}");
 }
 
-/// How long a test watches two viewers: one that should stay connected, and one that should be disconnected.
+/// Times for which tests watch a viewer that should stay connected, and a viewer that should be disconnected.
 const STAYS: Duration = Duration::from_millis(300);
 const GOES: Duration = Duration::from_secs(20);
 
-/// Serves a viewer while the limits change. Returns the last message if the server disconnected the viewer.
+/// Serves a viewer, and changes the limits. Returns the last message if the server disconnected the viewer.
 async fn word_of_change(
     server: &Server,
     viewer: &mut Connection,

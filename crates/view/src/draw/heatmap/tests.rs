@@ -25,7 +25,7 @@ fn times_are_below_their_columns() {
     assert_eq!(ticks(&ends(3), 20), format!("{:>20}", "22:13:22╵"));
     let line = ticks(&ends(292), 292);
     assert_eq!(width(&line), 292);
-    // Each mark is in the column of its second. The first column is 22:13:20.
+    // Each mark is in the column of its second. The first column is that of 22:13:20.
     assert!(line.chars().nth(40) == Some('╵') && line.contains("╵22:14:00"), "{line}");
     assert_eq!((ticks(&[], 40), ticks(&ends(5), 3)), Default::default());
 }
@@ -53,7 +53,7 @@ fn only_lengths_that_occur_have_rows_and_joined_rows_lose_no_wait() {
         assert_eq!(count, 3);
         (map.rows, map.doublings, map.label(0))
     };
-    // Waits from 4 us to below 512 us.
+    // The waits are from 4 us to below 512 us long.
     assert_eq!(shape(20), (7, 1, "4.00us".into()));
     assert_eq!(shape(4), (4, 2, "4.00us".into()));
     assert_eq!(shape(1), (1, 7, "4.00us".into()));

@@ -13,7 +13,7 @@ fn sum(tenths: &[usize]) -> usize {
 fn the_time_of_a_thread_is_the_interval_and_its_shares_are_100_percent() {
     let readings = vec![
         small::task(5, &[300_000_000, 7_000]),
-        // Two seconds of waits end in an interval of one second: the waits began before the interval.
+        // A wait of two seconds ends in an interval of one second, so the wait began before the interval.
         small::task(6, &[2_000_000_000]),
         small::waiting(small::task(7, &[]), 40_000_000),
         small::task(8, &[]),

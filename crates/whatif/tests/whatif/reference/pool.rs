@@ -1,12 +1,12 @@
-//! The pool of quota of the reference.
+//! The quota pool of the reference.
 
 use cgscope_whatif::{Limit, Setting};
 
 use super::Figures;
 
-/// Runtime or work up to this counts as none.
+/// Runtime or work up to this amount counts as zero.
 pub const NONE_NS: f64 = 0.5;
-/// A CPU keeps this much when it falls idle.
+/// Runtime that a CPU keeps when it becomes idle.
 const KEPT_NS: f64 = 1e6;
 
 /// One CPU of a cgroup with a limit.
@@ -17,7 +17,7 @@ pub struct Cpu {
     pub is_throttled: bool,
 }
 
-/// A pool of quota.
+/// The pool from which the CPUs of a cgroup take slices of the quota.
 pub struct Pool {
     limit: Limit,
     node: usize,
@@ -50,7 +50,7 @@ impl Pool {
         }
     }
 
-    /// `__assign_cfs_rq_runtime`.
+    /// Gives a CPU a slice of runtime: `__assign_cfs_rq_runtime`.
     fn assign(&mut self, cpu: usize, now_ns: u64, setting: &Setting) {
         if !self.is_active {
             self.is_active = true;
@@ -68,7 +68,7 @@ impl Pool {
         }
     }
 
-    /// Gives CPUs their demand, and returns how much of it is not throttled.
+    /// Divides the demand among CPUs. Returns the demand of CPUs that are not throttled.
     pub fn demand(&mut self, rate: f64, now_ns: u64, setting: &Setting) -> f64 {
         let used = cpus_of(rate);
         if self.cpus.len() < used {
@@ -107,7 +107,7 @@ impl Pool {
         passed
     }
 
-    /// `__return_cfs_rq_runtime`.
+    /// Returns the unused runtime of a CPU to the pool: `__return_cfs_rq_runtime`.
     fn give_back(&mut self, cpu: usize, now_ns: u64, setting: &Setting) {
         if self.cpus[cpu].left_ns <= KEPT_NS {
             return;
@@ -124,7 +124,7 @@ impl Pool {
         }
     }
 
-    /// `distribute_cfs_runtime`; a CPU with demand takes its next slice at once.
+    /// Gives runtime to throttled CPUs: `distribute_cfs_runtime`. A CPU with demand takes its next slice at once.
     fn distribute(&mut self, setting: &Setting) {
         let mut rest = Vec::new();
         for at in std::mem::take(&mut self.queue) {
@@ -142,7 +142,7 @@ impl Pool {
         self.queue = rest;
     }
 
-    /// The timers that are due.
+    /// Runs the timers that are due: refill and slack.
     pub fn timers(&mut self, now_ns: u64, setting: &Setting, figures: &mut Figures) {
         if self.is_active && self.refill_ns <= now_ns {
             let most_ns = (self.limit.quota_ns + self.limit.burst_ns) as f64;

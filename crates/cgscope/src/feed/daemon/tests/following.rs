@@ -9,12 +9,12 @@ fn sample(at_ns: u64) -> Box<Sample> {
     Box::new(Sample { mono_ns: at_ns, ..Sample::default() })
 }
 
-/// Returns a client whose first sample was taken at the first second. `whole_ns`: see [`Following::new`].
+/// Returns a client that received its first sample at second 1. [`Following::new`] explains `whole_ns`.
 fn following(whole_ns: Option<u64>) -> Following {
     Following::new(Path::new("/run/it"), &[], sample(SECOND), whole_ns)
 }
 
-/// Returns the events that are released before and by this message, and the next step.
+/// Passes a message to the client. Returns the events that are released before the message or because of it, and the next step.
 fn after(following: &mut Following, message: Option<Message<Word>>, wanted: Wanted) -> (Vec<String>, Then) {
     let released = following.release(wanted).map(Ok);
     let (event, then) = following.on(message, wanted);

@@ -1,5 +1,5 @@
-//! Tests that a panic in any thread gives the terminal back. The panic needs a separate process with its own terminal, so this
-//! test program starts itself on a new terminal.
+//! Tests that a panic in any thread restores the terminal. The panic needs a separate process with its own terminal, so this test
+//! program starts itself on a new terminal.
 
 use std::{
     fs::File,
@@ -19,7 +19,7 @@ use super::super::*;
 
 const WHO: &str = "WHO_PANICS";
 const MESSAGE: &str = "a panic on purpose";
-/// Escape sequences that take the terminal over, each with the sequence that reverts it.
+/// Escape sequences that change the terminal's state, each with the sequence that restores the state.
 const TAKEN: [(&str, &str); 3] =
     [("\x1b[?1049h", "\x1b[?1049l"), ("\x1b[?25l", "\x1b[?25h"), ("\x1b[?1000h", "\x1b[?1000l")];
 

@@ -17,8 +17,7 @@ use crate::{
 };
 
 impl Kernel {
-    /// Returns two results: the unfinished wait of a task by cause and its current cause, first from the ledger, then from the
-    /// reference.
+    /// Returns the unfinished wait of a task by cause, and the current cause: first from the ledger, then from the reference.
     fn pending(&mut self, at: usize) -> ((ByCause, Cause), (ByCause, Cause)) {
         let mut ours = ByCause::default();
         let facts = self.facts(at);

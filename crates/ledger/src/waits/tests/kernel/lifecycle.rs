@@ -17,9 +17,9 @@ pub(in crate::waits::tests) struct Events {
     pub(in crate::waits::tests) exits: u64,
     /// Number of exited tasks whose last switch in the hook did not see.
     pub(in crate::waits::tests) unseen_exits: u64,
-    /// Number of tasks that were forked and then ran.
+    /// Number of first waits of forked tasks that ended.
     pub(in crate::waits::tests) first_waits: u64,
-    /// Number of forked tasks that first waited on another CPU.
+    /// Number of `first_waits` in which the task moved.
     pub(in crate::waits::tests) moved_first_waits: u64,
     pub(in crate::waits::tests) replaced: u64,
     pub(in crate::waits::tests) out_of_runtime: u64,
@@ -102,8 +102,8 @@ impl Kernel {
         assert_eq!(self.tasks[at].state, State::Exited);
     }
 
-    /// Checks that no wait is left to count at the last switch, if the hook sees this switch (`count_unseen_arrival` would count
-    /// the wait).
+    /// Checks that the ledger has counted all waits of an exiting task. If the hook saw its last switch in,
+    /// `count_unseen_arrival` has no wait left to count.
     pub(super) fn check_exit(&self, at: usize) {
         let (seed, task) = (self.seed, &self.tasks[at]);
         let waits = &task.storage.waits;

@@ -48,7 +48,7 @@ impl Kernel {
     }
 
     pub(super) fn unthrottle(&mut self, cgroup: u64, cpu: u32) {
-        // If an unseen task runs during a whole throttled phase, that phase would count for the task if the task was throttled.
+        // If an unseen task was throttled and runs during a whole throttled phase, that phase would count as the task's.
         let is_unseen = self.is_unseen[cpu as usize];
         if !self.is_queue_throttled(cgroup, cpu) || is_unseen {
             return;

@@ -63,7 +63,7 @@ impl Kernel {
         }
         // One nanosecond passes, because a wait of 0 ns would not change the kernel's sum.
         self.now_ns += u64::from(is_hidden);
-        // Shorter runs of kernel threads are merged, and then the result is exact only to a 64th: see `history`.
+        // The history merges shorter runs of kernel threads. With these, the result is exact only to a 64th (see `history`).
         let since_ns = self.since_ns[cpu as usize];
         if self.who(prev) == KERNEL && self.now_ns < since_ns + FOLD_NS {
             self.now_ns = since_ns + FOLD_NS;
@@ -96,7 +96,7 @@ impl Kernel {
         (self.current[cpu as usize], self.since_ns[cpu as usize]) = (next, now_ns);
     }
 
-    /// Does the work that the hook does after a switch that it did not see.
+    /// Does what the hook does at the next switch if it did not see the previous switch.
     fn settle(&mut self, cpu: u32, prev: Option<usize>) {
         if !core::mem::take(&mut self.is_unseen[cpu as usize]) {
             return;
@@ -159,8 +159,8 @@ impl Kernel {
                 (task.since_ns, task.is_phantom, task.is_seen) = (Some(now_ns), false, true);
                 (task.has_no_clock, task.has_sum) = (false, has_sum);
                 task.began_out_of_runtime = task.is_out_of_runtime;
-                // In a kernel that throttles whole queues, the base is the throttled time when the task last switched in, in its
-                // cgroup at that time.
+                // In a kernel that throttles whole queues, throttled time counts from the last switch in, and in the cgroup of
+                // that time.
                 let counts = !throttles_tasks || task.is_throttled;
                 task.base = if throttles_tasks { task.cgroup } else { task.ran.2 };
                 task.throttled_since_ns = counts.then_some(if throttles_tasks { now_ns } else { task.ran.0 });

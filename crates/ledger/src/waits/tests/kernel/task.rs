@@ -50,7 +50,7 @@ pub(super) struct Sim {
     pub(super) last_queued_ns: u64,
     pub(super) storage: Box<TaskStorage>,
     // Data of the reference.
-    /// The part of the current wait that ended when the task moved to another cgroup, until the kernel adds it to its sum.
+    /// The part of the current wait before the task moved to another cgroup; 0 when the kernel has added it to its sum.
     pub(super) ended_ns: u64,
     pub(super) since_ns: Option<u64>,
     /// These four members are as in [`Segment`].
@@ -62,10 +62,9 @@ pub(super) struct Sim {
     pub(super) base: u64,
     /// Whether the hook saw the segment begin.
     pub(super) is_seen: bool,
-    /// Whether the task's cgroup had run on the CPU when the segment began, and the kernel has a sum of its run time.
+    /// Whether the kernel had a sum of the cgroup's run time on the CPU when the segment began.
     pub(super) has_sum: bool,
-    /// When, where and in which cgroup the task last switched in. Also updated when the task moves to another cgroup and does not
-    /// wait.
+    /// Time, CPU and cgroup of the task's last switch in. A move to another cgroup also updates this, if the task does not wait.
     pub(super) ran: (u64, u32, u64),
     pub(super) unstamped_since_ns: Option<u64>,
     pub(super) unstamped_ns: u64,

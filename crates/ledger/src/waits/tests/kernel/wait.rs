@@ -72,7 +72,7 @@ impl Kernel {
         self.begin_in(at);
     }
 
-    /// Begins the segment of a task that has moved to this CPU or to this cgroup.
+    /// Begins the segment of a task that has moved to its current CPU or to its current cgroup.
     fn begin_in(&mut self, at: usize) {
         let (now_ns, cgroup, cpu) = (self.now_ns, self.tasks[at].cgroup, self.tasks[at].cpu);
         let throttles_tasks = self.flavour == Flavour::ThrottlesTasks;
@@ -152,7 +152,7 @@ impl Kernel {
         }
         let waits = task.last_queued_ns != 0 && state != State::Sleeping;
         if task.is_real_time {
-            // The kernel calls no function of the fair class here, so a wait would continue for the previous cgroup.
+            // The kernel calls no function of the fair class here. A wait of the task would still count for the previous cgroup.
             if !waits {
                 (self.tasks[at].cgroup, self.tasks[at].storage.cgroup_id) = (to, to);
             }
