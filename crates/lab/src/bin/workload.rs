@@ -441,7 +441,7 @@ fn mix(count: usize, seconds: u64) -> io::Result<()> {
 /// them (ns). Reads the run delay of a child when the child is a zombie, because then the run delay no longer changes.
 fn fork(count: usize) -> io::Result<()> {
     ready()?;
-    // Subtract the run delay from before this process entered its cgroup, because it does not count for that cgroup.
+    // Subtract this earlier run delay: it is from before the process entered its cgroup, so it does not count for the cgroup.
     let before_ns = run_delay("/proc/self/schedstat")?;
     let mut run_delay_ns = 0;
     let mut left = count;

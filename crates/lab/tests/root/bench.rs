@@ -57,7 +57,7 @@ pub(crate) fn assert_ended(code: Option<i32>, said: &str, allowed: &[Loss]) {
     assert!(lost.iter().all(|loss| allowed.contains(loss)), "lost: {lost:?}: {said}");
 }
 
-/// Asserts that a measurement of the whole host succeeded. Allows the losses in [`OF_THE_HOST`].
+/// Asserts that a measurement of the whole host succeeded, except for the losses in [`OF_THE_HOST`].
 pub(crate) fn assert_measured(output: &Output) {
     assert_ended(output.status.code(), &(stderr(output) + &stdout(output)), OF_THE_HOST);
 }
@@ -95,7 +95,7 @@ pub(crate) fn own_cpu_percent(intervals: &[Value]) -> f64 {
     median(intervals.iter().map(percent))
 }
 
-/// Returns the median. For an even number of values, this is the higher of the two middle values.
+/// For an even number of values, returns the higher of the two middle values.
 pub(crate) fn median<T: PartialOrd>(measured: impl IntoIterator<Item = T>) -> T {
     let mut sorted: Vec<T> = measured.into_iter().collect();
     sorted.sort_by(|a, b| a.partial_cmp(b).expect("comparable"));
@@ -142,7 +142,8 @@ pub(crate) fn follow_coarsely(pids: &[u32]) -> Collector {
     Collector::start_coarse(&options).unwrap_or_else(|failure| panic!("{failure}"))
 }
 
-/// A measurement by the collector. Also has the kernel's figures from before and after the first sample and the last sample.
+/// A measurement by the collector. Also contains the kernel's figures, read before and after the first sample, and before and
+/// after the last sample.
 pub(crate) struct Run {
     pub(crate) first: Sample,
     pub(crate) whole: Interval,

@@ -41,7 +41,7 @@ pub(crate) fn by_task(sample: &Sample) -> (u64, ByCause) {
 }
 
 /// The loops are stopped while the collector starts and while it takes the sample. If a loop switched in while the collector
-/// started, the sums by task would contain the wait that ends there, but the sums by CPU would not.
+/// started, the sums by task would contain its wait, but the sums by CPU would not.
 #[test]
 fn the_sums_by_cpu_equal_the_sums_by_task() {
     let loads = [

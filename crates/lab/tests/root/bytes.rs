@@ -44,7 +44,7 @@ fn colours(bytes: &[u8]) -> Vec<u16> {
 fn written(variables: &[(&str, &str)]) -> Vec<u8> {
     let mut pty = Pty::start_in(&["top", "-d", "0.2"], [120, 40], true, variables);
     pty.wait_for("average");
-    // Do not wait for a word of the new view, because `top` does not write a word again that is already on the screen.
+    // Do not wait for a word of the new view. If the word is already on the screen, `top` does not write it again.
     for key in ["2", "3", "4", "1"] {
         pty.answer(key);
     }

@@ -245,8 +245,7 @@ fn a_task_that_is_moved_into_a_throttled_cgroup_is_throttled_there() {
     assert!(ran_ms as f64 >= 0.99 * theirs - 8.0, "{ran_ms} of {theirs} ms");
 }
 
-/// When a process moves, the kernel's hook reports only the move of the main thread. In this test, the other threads never
-/// switch.
+/// When a process moves, the kernel reports only the move of the main thread. In this test, the other threads never switch.
 #[test]
 #[ignore = "all CPUs: the threads must be alone on theirs"]
 fn threads_that_are_alone_on_their_cpus_count_in_the_new_cgroup_from_the_next_reading_on() {

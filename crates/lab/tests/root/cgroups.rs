@@ -213,7 +213,7 @@ fn ten_thousand_cgroups_made_and_removed_cause_no_error_no_leak_and_no_wrong_nam
     ] {
         assert!(at_end <= at_start + 20, "{what}: {at_start}, then {at_end}");
     }
-    // The collector runs in the test process, so its memory includes the memory of the test.
+    // The collector runs in the test process, so the memory of the collector includes the memory of the test.
     let grown = highest_rss.saturating_sub(first.cost.rss_bytes.unwrap_or(0));
     assert!(grown < 20 << 20, "memory grew by {grown} bytes");
 
@@ -403,7 +403,7 @@ mod long {
                 read(&mut collector);
             }
         }
-        // A task counts as exited at its last switch. Only then can cgscope release the entry of the cgroup.
+        // A task counts as exited at its last switch, and cgscope cannot release the entry of its cgroup earlier.
         for _ in 0..4 {
             thread::sleep(Duration::from_millis(500));
             read(&mut collector);

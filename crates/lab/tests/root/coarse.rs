@@ -30,8 +30,8 @@ fn assert_near(what: &str, coarse: u64, exact: u64, slack: u64) -> f64 {
     100.0 * off as f64 / exact.max(1) as f64
 }
 
-/// Returns the part of unfinished waits that the kernel's sum already includes, ns, by thread id. This part is the waiting time
-/// on another CPU before a migration. The sum of the coarse mode includes this part, too.
+/// Returns, for each thread id, the part of unfinished waits that the kernel's sum already includes, ns. This part is the waiting
+/// time on another CPU before a migration. The sum of the coarse mode includes this part, too.
 fn booked(samples: [&Sample; 2]) -> BTreeMap<u32, u64> {
     let mut booked = BTreeMap::new();
     for task in samples.into_iter().flat_map(|sample| &sample.tasks) {

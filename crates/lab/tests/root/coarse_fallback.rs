@@ -1,4 +1,4 @@
-//! The fallback to the coarse mode. Each test makes the exact mode impossible for one child process, each for another reason.
+//! The fallback to the coarse mode. Each test makes the exact mode impossible for one child process, for one reason.
 
 use std::{
     ffi::CStr,

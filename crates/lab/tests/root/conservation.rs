@@ -44,8 +44,8 @@ fn measure_to_the_end(
     (whole, kernel)
 }
 
-/// Asserts that hardly anything was lost. If a task is preempted while it creates its storage, the storage of another task might
-/// not be created. This is rare. A loss counter counts the task without storage, and the sum still includes the waits of this
+/// Asserts that hardly anything was lost. In rare cases, a task is preempted while it creates its storage, and then the storage
+/// of another task is not created. A loss counter counts the task without storage, and the sum still includes the waits of this
 /// task.
 fn assert_hardly_lost(losses: &Losses) {
     for (loss, count) in losses.nonzero() {
@@ -77,11 +77,11 @@ fn ten_thousand_short_lived_processes_lose_no_wait() {
     assert!(group.exited >= count, "{} exited", group.exited);
     assert_eq!(group.wait.hist.count(), group.wait.count);
     assert!(group.wait.count >= 2 * count, "each task waits before its first run and after a yield");
-    // All tasks have exited, so our sum must equal the sum of the run delays that the kernel had for these tasks when they
-    // exited, to the nanosecond.
+    // All tasks have exited. Our sum must equal, to the nanosecond, the sum of the run delays that the tasks had when they
+    // exited.
     assert_eq!(group.wait.total_ns, group.totals.run_delay_ns, "{:?}", group.totals);
-    // Also compare with the run delays that the load read from /proc. The load read those of its children when they were zombies,
-    // and its own shortly before it exited.
+    // Also compare with the run delays that the load read from /proc. The load read the run delay of each child when the child
+    // was a zombie, and its own run delay shortly before it exited.
     let on_top_ns =
         group.wait.total_ns.checked_sub(kernel_ns).expect("at least the figure in the kernel's files");
     assert!(on_top_ns < 50_000_000, "{on_top_ns} ns more than the {kernel_ns} ns of the kernel's files");

@@ -1,5 +1,5 @@
 //! `cgscope diff` finds no significant difference between two recordings of the same load. If a quota was raised between the
-//! recordings, it finds the change and its size.
+//! recordings, `diff` finds the change and its size.
 
 use std::{fs, process::Output, thread};
 
@@ -157,7 +157,7 @@ mod long {
             assert!(words.contains(said), "{said:?} is not in:\n{words}");
         }
 
-        // If the two files are swapped, each change has the opposite direction.
+        // If the files are swapped, each change has the opposite sign.
         let back = diff(&after, &before);
         assert_eq!(called(&back).len(), called(&lines).len());
         let mirrored = back

@@ -57,7 +57,7 @@ impl Place {
                 ("--pid" | "-p", _) => pid.clone(),
                 ("--unit", _) => unit.to_owned(),
                 ("--connect", _) => self.daemon.socket(),
-                // The times in the documents are not in the short recording of this test.
+                // The short recording of this test does not contain the times that the documents use.
                 ("--at", _) => "2s".to_owned(),
                 ("--", _) => {
                     adapted.extend(["sleep", "0.3"].map(str::to_owned));

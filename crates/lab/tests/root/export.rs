@@ -1,4 +1,5 @@
-//! Exports of recordings. Other programs can read each export, and its sums equal the sums of `report --json` to the nanosecond.
+//! Exports of recordings. Other programs can read each export. The sums of an export equal the sums of `report --json` to the
+//! nanosecond.
 
 #[path = "../../../export/tests/formats/decode.rs"]
 mod decode;

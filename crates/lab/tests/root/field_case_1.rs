@@ -126,7 +126,7 @@ mod long {
         assert_eq!(in_hump, 0, "{:?}, runqlat {runqlat:?}", hist(&interval));
         // cgscope and runqlat count the same waits, except at the start and end of their measurements. If one program starts
         // slowly, the measurements differ by seconds. While cgscope starts, its threads interrupt the loop some twenty times, and
-        // only runqlat counts these waits. Seen: 16 waits by cgscope and 37 by runqlat, 21 and 44.
+        // only runqlat counts these waits. For example, cgscope counted 16 waits and runqlat 37, or 21 and 44.
         let theirs: u64 = runqlat.iter().map(|row| row.2).sum();
         let ours = interval["total"]["count"].as_u64().expect("a count");
         assert!(ours.abs_diff(theirs) <= 30 + theirs / 4, "{ours} waits, runqlat has {theirs}");

@@ -10,8 +10,8 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// Records while an encoder encodes `seconds` of video, in `cgroup` if one is given. Returns the report as text, and its
-/// intervals as JSON.
+/// Records an encoder that encodes `seconds` of video. If `cgroup` is given, the encoder runs there. Returns the report as text,
+/// and its intervals as JSON.
 fn encoding(cgroup: Option<&Cgroup>, options: &str, seconds: u32) -> (String, Vec<Value>) {
     let dir = Dir::new("encoding");
     let file = dir.file("a.rec");

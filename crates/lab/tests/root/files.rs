@@ -58,8 +58,8 @@ impl Drop for Dir {
     }
 }
 
-/// Copies a program, so that the copy can be executed at once. Runs `cp`, because if this process wrote the copy, a child of
-/// another test could still have the copy open for writing, and exec would fail (ETXTBSY).
+/// Copies a program, so that the copy can be executed at once. The command `cp` writes the copy. If this process wrote the copy,
+/// a child of another test could still have it open for writing, and exec would fail (ETXTBSY).
 pub(crate) fn copy_program(from: impl AsRef<OsStr>, to: &Path) {
     let copied = Command::new("cp").arg(from.as_ref()).arg(to).status().expect("cp");
     assert!(copied.success(), "{copied}");

@@ -1,5 +1,5 @@
-//! Measurements during which a CPU goes offline and online again. Only on an emulated machine, a test takes a CPU offline. On a
-//! real host, all CPUs stay online, and the test checks the same sums.
+//! Measurements during which a CPU goes offline and online again. The tests take a CPU offline only on an emulated machine. On a
+//! real host, all CPUs stay online, and the tests check the same sums.
 
 use std::{fs, path::Path, sync::Arc, thread, time::Duration};
 
@@ -81,8 +81,8 @@ fn hardly_any_waiting_is_unattributed_while_a_cpu_comes_and_goes() {
         Load::workload(&["mix", "4", "60"], None),
     ];
     let mut collector = follow(&[]);
-    // The causes of waits that began before cgscope attached are unknown. Take samples until all such waits have ended; they can
-    // last for 2 s.
+    // Some waits began up to 2 s before cgscope attached, so their causes are unknown. Take samples until all these waits have
+    // ended.
     let is_unknown = |pending: &Arc<Pending>| pending.by_cause.get(Cause::Unattributed) != 0;
     let mut first = collector.sample().expect("a sample");
     for _ in 0..100 {

@@ -230,8 +230,8 @@ pub(crate) fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Runs `cgscope` from the small process `workload`, because the maximum resident memory would include that of this large
-/// process. Returns the duration and the maximum resident memory, bytes.
+/// Runs `cgscope` as a child of the small process `workload`. As a child of this large process, it would inherit a larger maximum
+/// of resident memory. Returns the duration and the maximum resident memory, bytes.
 fn cost(args: &[&str]) -> (Duration, u64) {
     let cgscope = cgscope();
     let program = cgscope.get_program().to_str().expect("a path in UTF-8");
@@ -293,8 +293,8 @@ mod long {
         commands.iter().for_each(|args| assert_soon(args, SOON, wrote));
     }
 
-    /// One in five cgroups is in a pod. So pods also have some of the cgroups with the longest throttled time, which `whatif`
-    /// simulates.
+    /// One in five cgroups is in a pod. `whatif` simulates the cgroups with the longest throttled time, and some of them are in
+    /// pods.
     #[test]
     #[ignore = "all CPUs: asserts a time"]
     fn whatif_over_an_hour_of_200_cgroups_with_quotas_answers_quickly() {

@@ -15,8 +15,8 @@ use crate::{
     hour::Numbers,
 };
 
-/// Kills a recorder `lived` after it has created its file, and checks the file. Returns how much time before the kill is missing
-/// in the recording, or `None` if the recording has no interval.
+/// Starts a recorder, kills it when its file has existed for the time `lived`, and checks the file. Returns how much time before
+/// the kill is missing in the recording, or `None` if the recording has no interval.
 fn kill_after(lived: Duration, interval_ms: u64, mode: &str, file: &str, in_words: bool) -> Option<Duration> {
     let interval = format!("{interval_ms}ms");
     let mut child = cgscope()

@@ -59,8 +59,8 @@ fn share(by_cause: &ByCause, causes: &[Cause]) -> f64 {
     100.0 * ns as f64 / (by_cause.total() - by_cause.get(Cause::Stolen)) as f64
 }
 
-/// Returns the tolerance, percent: `percent`, or three times `percent` under emulation. There, a measurement takes only a third
-/// of the time. In addition, four emulated CPUs share two real CPUs, so one emulated CPU can stop while another one runs.
+/// Returns the tolerance, percent: `percent`, or three times `percent` under emulation. An emulated measurement takes only a
+/// third of the time. In addition, four emulated CPUs share two real CPUs, so one emulated CPU can stop while another one runs.
 pub(crate) fn tolerance(percent: f64) -> f64 {
     if is_emulated() { 3.0 * percent } else { percent }
 }
@@ -275,7 +275,7 @@ fn waits_for_a_quota_and_behind_a_neighbour_have_different_causes() {
     let ran = interval.tasks.iter().find(|task| task.reading.tgid == loads[1].pid()).expect("the neighbour");
     let in_the_way_ns = ran.totals.on_cpu_ns - throttled_ns;
     let behind_ns = wait.by_cause.get(Cause::OtherCgroup);
-    // The kernel counts a throttled phase when it ends, so each of the two readings can lack a phase of 40 ms. In the short
+    // The kernel counts a throttled phase when it ends, so each of the two readings can miss a phase of 40 ms. In the short
     // measurement on an emulated machine, such a phase exceeds the tolerance. On Linux 6.1, differences of 30 of 99 ms, 31 of 154
     // ms and 69 of 220 ms were seen.
     let phases_ns = if is_emulated() { 2 * 40_000_000 } else { 0 };
@@ -354,7 +354,7 @@ fn all_causes_at_once_sum_to_the_wait_and_hardly_any_time_is_unattributed() {
     limited.limit(30_000, 100_000);
     let (_burn, _out) = Load::workload(&["burn", "2", "60"], Some(&limited));
     let _free = Load::busy_loop(Some(&free));
-    // Put the loops and `stress-ng --switch` into separate cgroups, because in one cgroup some tasks would starve for seconds
+    // Put the loops and `stress-ng --switch` into separate cgroups. If they shared a cgroup, tasks would starve for seconds
     // (docs/testing.md).
     let (_busy, _out) = Load::workload(&["burn", "2", "60"], Some(&busy));
     let _switching = Load::start("stress-ng", &["--switch", "1", "-t", "60"], Some(&switching));

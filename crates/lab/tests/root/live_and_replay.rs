@@ -34,12 +34,12 @@ struct Busy {
 const COME_AND_GO: &str = "while :; do sh -c 'i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done'; done";
 
 impl Busy {
-    /// Starts the loads in a cgroup with this name. Each test needs another name, because tests run at the same time.
+    /// Starts the loads in a cgroup with this name. Each test needs its own name, because tests run at the same time.
     fn new(name: &str) -> Self {
         let limited = Cgroup::new(name);
-        // The quota is small enough to run out even if other programs leave little CPU time. It is large enough for three of the
-        // kernel's time slices of 3 ms: with one slice, the two other loads would leave hardly any CPU time to the children of
-        // the shell.
+        // The quota is small enough to run out even if other programs leave little CPU time. The quota is three of the kernel's
+        // time slices of 3 ms. With a quota of one slice, the two other loads in the cgroup would leave hardly any CPU time to
+        // the children of the shell.
         limited.limit(9_000, 100_000);
         let inner = limited.child("inner");
         let loads = vec![

@@ -11,8 +11,8 @@ use std::{
 
 use cgscope_collect::facts::CgroupMounts;
 
-/// Environment variable with which `cargo xtask test` tells a test which CPUs to use: the number of one CPU, `all`, or `shared`
-/// (with other tests).
+/// Environment variable with which `cargo xtask test` assigns CPUs to a test: the number of one CPU, `all`, or `shared` (CPUs
+/// that other tests use at the same time).
 const CPU: &str = "CGSCOPE_TEST_CPU";
 
 /// The CPUs that only this test uses. A test requests such CPUs with `#[ignore = "one CPU: why"]` or `#[ignore = "all CPUs:
@@ -80,7 +80,6 @@ impl Load {
         Self::start("sh", &["-c", "while :; do :; done"], cgroup)
     }
 
-    /// Starts a busy shell loop on the CPU of this test, [`Cpu::one`].
     pub(crate) fn loop_on_a_cpu(cgroup: Option<&Cgroup>) -> Self {
         Self::pinned_loop(Cpu::one(), cgroup)
     }
@@ -189,7 +188,7 @@ impl Cgroup {
         cgroup
     }
 
-    /// Creates a child cgroup. The child must be dropped before its parent, so declare the child after the parent.
+    /// The child must be dropped before its parent, so declare the child after the parent.
     pub(crate) fn child(&self, name: &str) -> Self {
         let path = self.path.join(name);
         enable_cpu(&self.path, self.is_v2);

@@ -41,7 +41,7 @@ fn two_thousand_cgroups_that_yield_for_ten_minutes_use_no_more_memory_than_after
     println!("KiB by minute: {by_minute:?}");
     let _ = recording.kill();
     let _ = recording.wait();
-    // In the fifth minute, each victim has the maximum number of separately counted culprits.
+    // After five minutes, each victim has the maximum number of separately counted culprits.
     let (fifth, last) = (by_minute[4], by_minute[by_minute.len() - 1]);
     // Allow 5 % more, because the allocator does not always keep the same amount of free memory.
     assert!(last <= fifth + fifth / 20, "KiB by minute: {by_minute:?}");

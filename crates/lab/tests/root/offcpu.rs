@@ -30,7 +30,7 @@ fn follow(pids: &[u32]) -> Collector {
         .unwrap_or_else(|failure| panic!("{failure}"))
 }
 
-/// Calls `meanwhile`, and returns the interval of these processes during the call.
+/// Calls `meanwhile`, and returns how the figures of these processes changed during the call.
 fn during(pids: &[u32], meanwhile: impl FnOnce()) -> Interval {
     let mut collector = follow(pids);
     let first = collector.sample().expect("a Sample");
@@ -86,7 +86,6 @@ fn each_blocked_thread_has_the_reason_for_which_it_waits() {
     assert_eq!(kinds.values().sum::<u32>(), 13, "{kinds:?}");
 }
 
-/// Asserts that the run, wait and blocked times of each task sum to the elapsed time.
 fn assert_whole(interval: &Interval) {
     for task in &interval.tasks {
         let TaskInterval { reading, totals, wait, .. } = task;

@@ -143,7 +143,7 @@ fn contention_and_time_at_a_limit_add_up_to_the_kernels_pressure() {
 }
 
 /// The contention of a parent is the time in which any of its children waits, not the sum of the children's times. In this test,
-/// exactly one of two containers waits at any time, for the other one.
+/// two containers wait for each other, so exactly one of them waits at any time.
 #[test]
 #[ignore = "one CPU: nobody else is to be waited for"]
 fn a_pod_counts_time_in_which_any_of_its_containers_waits_once() {

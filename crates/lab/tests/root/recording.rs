@@ -59,7 +59,7 @@ fn sums(files: &[Vec<Sample>]) -> (u64, u64, u64) {
     })
 }
 
-/// Records a load with these rotation limits. Asserts that the resulting files together contain as much as a single file would.
+/// Records a load with these rotation limits. Asserts that the resulting files together have the same figures as a single file.
 fn assert_rotation_loses_nothing(dir: &Dir, limits: &[&str], fewest: usize) {
     let (load, _out) = Load::workload(&["burn", "4", "60", "pin"], None);
     let (file, pid) = (dir.file("a.rec"), load.pid().to_string());

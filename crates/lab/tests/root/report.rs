@@ -18,7 +18,7 @@ struct Recorded {
     quota: String,
 }
 
-/// A hostile process name. The kernel truncates names to 15 characters.
+/// This name has 15 characters, because the kernel truncates longer names.
 const HOSTILE: &str = "</script><i>&\"'";
 
 impl Recorded {

@@ -90,8 +90,7 @@ fn unmount(mount: &Path) {
     unsafe { libc::umount2(at.as_ptr(), libc::MNT_DETACH) };
 }
 
-/// Computes waits from a trace. A wait begins when a thread is woken, or is switched out while runnable. A wait ends when the
-/// thread is switched in.
+/// A wait begins when a thread is woken, or is switched out while runnable. A wait ends when the thread is switched in.
 fn waits(trace: &str, tids: &[u32]) -> BTreeMap<u32, Vec<Waited>> {
     let (mut running, mut since) = (BTreeSet::new(), BTreeMap::new());
     let mut waits: BTreeMap<u32, Vec<Waited>> = tids.iter().map(|tid| (*tid, Vec::new())).collect();
@@ -124,7 +123,7 @@ fn word<'l>(line: &'l str, field: &str) -> Option<&'l str> {
     line.split_ascii_whitespace().find_map(|word| word.strip_prefix(field)?.strip_prefix('='))
 }
 
-/// Parses the time of a line such as ` comm-7 [001] d..2. 4711.123456: sched_switch: ...`. The trace has a resolution of 1 µs.
+/// Parses the time of a line such as `  comm-7 [001] d..2. 4711.123456: sched_switch: ...`. The trace has a resolution of 1 µs.
 fn stamp_ns(line: &str) -> u64 {
     let (before, _) = line.split_once(": sched_").expect("an event of the scheduler");
     let stamp = before.rsplit(' ').next().expect("its time");

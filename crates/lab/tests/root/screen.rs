@@ -205,7 +205,7 @@ fn bg_leaves_a_stopped_screen_stopped_and_does_not_change_the_terminal() {
     for _ in 0..2 {
         terminal.line("clear; bg");
         terminal.wait_for("top -d 0.3");
-        // Wait, because before cgscope stops, it waits a moment for a signal that would end it.
+        // cgscope does not stop at once, but first waits a moment for a signal that would end it.
         thread::sleep(Duration::from_millis(300));
         wait_until_stopped(pid);
         terminal.assert_given_back();

@@ -74,7 +74,6 @@ fn cpu_percent(pty: &mut Pty, time: Duration) -> f64 {
     100.0 * used as f64 / per_second / begun.elapsed().as_secs_f64()
 }
 
-/// The first test measures a process `top`. The other tests call the code of the screen in the test process.
 mod long {
     use super::*;
 

@@ -39,7 +39,7 @@ impl Daemon {
         Self::with("")
     }
 
-    /// Starts a daemon without a metrics page. `more` contains lines for the section `[socket]`, which other sections can follow.
+    /// Starts a daemon without a metrics page. `more` contains lines for the section `[socket]`, and possibly other sections.
     pub(crate) fn with(more: &str) -> Self {
         Self::of("listen = \"\"", more)
     }

@@ -16,8 +16,7 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// Creates a cgroup with a quota of half a CPU. The cgroup has priority over other load, so that only the quota limits its CPU
-/// time.
+/// Creates a cgroup with priority over other load, so that only the quota of half a CPU limits its CPU time.
 pub(crate) fn half_a_cpu(name: &str) -> Cgroup {
     let cgroup = Cgroup::new(name);
     cgroup.favour();

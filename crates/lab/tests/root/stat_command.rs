@@ -204,7 +204,6 @@ fn impossible_options_are_refused_before_the_command_runs() {
     assert_eq!(fs::read_to_string(&letter).expect("the file still exists"), "dear all");
 }
 
-/// If the disk is full, the summary must not be lost.
 #[test]
 fn results_that_cannot_be_written_to_a_file_go_to_standard_error() {
     let words = |output: &Output| stderr(output).split_whitespace().collect::<Vec<_>>().join(" ");

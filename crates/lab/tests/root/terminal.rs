@@ -83,8 +83,9 @@ impl Terminal {
         self.tmux(&["send-keys", "-l", text]);
     }
 
-    /// Returns the text on the screen. A capture can contain halves of two frames, because tmux ignores synchronized updates. So
-    /// captures repeatedly until two successive captures are equal. If the screen changes all the time, returns the last capture.
+    /// Returns the text on the screen. A capture can contain halves of two frames, because tmux ignores synchronized updates.
+    /// Therefore captures the screen until two successive captures are equal. If the screen changes all the time, returns the
+    /// last capture.
     pub(crate) fn screen(&self) -> String {
         let capture = || self.tmux(&["capture-pane", "-p"]);
         let mut screen = capture();

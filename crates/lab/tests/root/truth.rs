@@ -163,7 +163,7 @@ fn tasks_that_already_wait_at_the_start_are_counted() {
     }
     let run = measure(&mut collector, &pids, 3);
     assert_sums_equal(&run);
-    // A wait that began before cgscope attached counts in full, like every other wait.
+    // A wait that began before cgscope attached counts in full.
     let burners: Vec<_> = run.whole.tasks.iter().filter(|task| task.totals.on_cpu_ns > 100_000_000).collect();
     assert_eq!(burners.len(), 8);
     for task in burners {

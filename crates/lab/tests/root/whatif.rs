@@ -215,7 +215,7 @@ fn assert_report_names_the_least_quota(recorded: &Recorded) {
     assert!(line.contains("has 0.5 CPUs; ") && line.contains("would have been enough"), "{line}");
 }
 
-/// A busy loop needs a whole CPU. With a quota of q CPUs, the loop is throttled for P (1 - q) in each period of length P.
+/// With a quota of q CPUs, a busy loop is throttled for P (1 - q) in each period of length P.
 #[test]
 #[ignore = "one CPU: asserts the share of throttled periods"]
 fn a_busy_loop_is_simulated_as_its_closed_form_says_and_the_report_names_its_least_quota() {

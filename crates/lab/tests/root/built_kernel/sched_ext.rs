@@ -41,8 +41,7 @@ impl Scheduler {
         Self { load: Some(load), loads: line("enable_seq") }
     }
 
-    /// Asserts that this scheduler still schedules all tasks. The kernel would unload the scheduler if it let a task wait for too
-    /// long.
+    /// Asserts that this scheduler still schedules all tasks. The kernel unloads a scheduler that lets a task wait for too long.
     fn assert_has_all(&self) {
         assert_eq!((&*line("state"), &*line("root/ops"), &*line("switch_all")), ("enabled", "simple", "1"));
         assert_eq!(line("enable_seq"), self.loads, "it was not loaded again");

@@ -22,8 +22,7 @@ fn rendered(helm: &Path, values: &[&str]) -> Result<String, String> {
     if output.status.success() { Ok(stdout(&output)) } else { Err(stderr(&output)) }
 }
 
-/// Returns the objects of the manifests. Checks all objects except PodMonitor with the schemas of Kubernetes, which have none for
-/// PodMonitor.
+/// Returns the objects of the manifests. Checks each object with its schema of Kubernetes. Only PodMonitor has no schema there.
 fn objects(manifests: &str) -> Vec<Value> {
     let python = Readers::find().python("kubernetes-validate").expect("helm is installed, so Python is, too");
     let reported = python.json(include_str!("kubernetes.py"), &[manifests]);

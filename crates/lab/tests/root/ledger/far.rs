@@ -1,5 +1,5 @@
-//! Waits that are longer than a CPU's history of single time slices. Blocks, which each sum many slices, contain the earlier
-//! history.
+//! Waits that are longer than a CPU's history of single time slices. The earlier history consists of blocks, each with the sums
+//! of many slices.
 
 use std::{fs, io::BufReader, process::ChildStdout, time::Duration};
 
@@ -43,9 +43,9 @@ fn behind(interval: &Interval, victim: &Cgroup, culprit: &Cgroup) -> u64 {
     found.unwrap_or_else(|| panic!("{} is not among {culprits:?}", culprit.name)).ns
 }
 
-/// The CPU switches some 10,000 times a second between the tasks of two cgroups, and a task with a low weight waits after each
-/// sleep. When such a wait ends, the history no longer contains the single slices from the beginning of the wait. For a wait
-/// after a wakeup, nothing is stored when the wait begins.
+/// The tasks of two cgroups switch some 10,000 times a second. On the same CPU, a task with a low weight waits after each sleep.
+/// When such a wait ends, the history no longer contains the single slices from the beginning of the wait. For a wait after a
+/// wakeup, nothing is stored when the wait begins.
 #[test]
 #[ignore = "all CPUs: its cgroups leave hardly anything of their CPU to others"]
 fn a_long_wait_after_a_wakeup_is_charged_to_the_tasks_that_ran() {

@@ -84,7 +84,6 @@ fn keep_on(cpu: usize, tid: u32) {
     }
 }
 
-/// Asserts that these processes were moved, and that hardly any of their waiting time is unattributed.
 pub(super) fn assert_explained(interval: &Interval, pids: &[u32], least_migrations: u64) {
     assert_moved(migrations(interval, pids), least_migrations);
     assert_wait_explained(interval, &wait_of(interval, pids), 0);
@@ -95,8 +94,7 @@ fn assert_moved(migrations: u64, least: u64) {
 }
 
 /// Asserts that hardly any of this waiting time is unattributed. `asleep` is the number of tasks that were moved while they slept
-/// ([`Loss::MovedAsleep`]). The kernel counts such a sleep as a wait, so one more wait can be unattributed for each of these
-/// moves.
+/// ([`Loss::MovedAsleep`]). The kernel counts such a sleep as a wait, so for each of these moves, one wait can be unattributed.
 fn assert_wait_explained(interval: &Interval, wait: &Wait, asleep: u64) {
     let losses: Vec<_> = interval.losses.nonzero().map(|(loss, count)| (loss.name(), count)).collect();
     let hardly_ns = wait.total_ns as f64 * tolerance(1.0) / 100.0;
@@ -110,7 +108,8 @@ fn assert_wait_explained(interval: &Interval, wait: &Wait, asleep: u64) {
     assert!(unattributed_ns <= most_ns, "{unattributed_ns} ns, at most {most_ns}: {:?}", wait.by_cause);
 }
 
-/// Returns the total length of the `waits` longest waits, ns. Uses the upper edge of its bucket as the length of a wait.
+/// Returns the total length of the `waits` longest waits, ns. Uses the upper edge of a bucket as the length of all waits in the
+/// bucket.
 fn longest_ns(wait: &Wait, mut waits: u64) -> u64 {
     let mut buckets: Vec<_> = wait.hist.buckets().collect();
     buckets.reverse();

@@ -68,7 +68,7 @@ fn waits_of_a_real_time_task_out_of_runtime_are_not_wakeups() {
     if cgroup.is_some() || !has_fair_server() {
         return assert_out_of_runtime(&interval, &[load.pid()]);
     }
-    // With a fair server and without a limit of the cgroup, the real-time loop waits only for tasks that run instead.
+    // With a fair server and without a limit of the cgroup, the real-time loop waits only for other tasks on its CPU.
     let wait = wait_of(&interval, &[load.pid()]);
     println!("{} waits: {:?}", wait.count, wait.by_cause);
     assert_share(&wait, &[Cause::OwnCgroup, Cause::OtherCgroup], 95.0);

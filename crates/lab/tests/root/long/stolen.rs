@@ -1,4 +1,4 @@
-//! Stolen time (time that the hypervisor took) by cgscope, compared with the kernel's own figure in `/proc/stat`.
+//! The stolen time (time that the hypervisor took) in cgscope's output, compared with the kernel's own figure in `/proc/stat`.
 
 use std::{fs, thread, time::Duration};
 

@@ -47,7 +47,7 @@ fn measured() -> (f64, Duration) {
     for interval in &intervals {
         assert!(number(&interval["idle_tasks"]) > THREADS * 99 / 100, "{}", interval["idle_tasks"]);
         let losses = interval["losses"].as_object().expect("losses");
-        // Ignore the loss for switches of tasks that the host hides from all tracing programs.
+        // Ignore one loss: switches of tasks that the host hides from all tracing programs.
         let losses: Vec<_> = losses.iter().filter(|(loss, _)| *loss != "switch_of_hidden_task").collect();
         assert!(losses.iter().all(|(_, count)| number(count) == 0), "{losses:?}");
     }

@@ -47,7 +47,7 @@ pub(crate) struct Containerd {
     has_systemd: bool,
 }
 
-/// A pod to start. The user of a pod chooses its labels.
+/// The user of a pod chooses its labels.
 pub(crate) struct Pod<'a> {
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
@@ -57,7 +57,6 @@ pub(crate) struct Pod<'a> {
 
 pub(crate) struct Container<'a> {
     pub(crate) name: &'a str,
-    /// Shell script that the container runs.
     pub(crate) script: &'a str,
     /// Quota: CPU time in each 100 ms, µs.
     pub(crate) quota_us: u32,

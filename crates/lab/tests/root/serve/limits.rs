@@ -1,5 +1,4 @@
-//! Limits of the daemon for each user. They prevent one user from taking all connections and memory that the daemon has for all
-//! users.
+//! Limits of the daemon for each user. They prevent one user from using up resources of the daemon that all users share.
 
 use std::{
     ffi::CString,

@@ -24,8 +24,8 @@ use crate::{
     metrics_page::findings,
 };
 
-/// Time between the stop of the tasks and the end of a window. It exceeds two scrape intervals, and it exceeds a period of the
-/// quota, so that no stopped task still waits.
+/// Time between the stop of the tasks and the end of a window. This time exceeds two scrape intervals, and it exceeds a period of
+/// the quota, so that no stopped task still waits.
 const QUIET: Duration = Duration::from_millis(2_500);
 const WARM: Duration = Duration::from_secs(1);
 /// Duration of a measurement with `hist`, and duration of the load, which runs in the middle of the measurement.
@@ -99,8 +99,8 @@ impl Seen {
         Self { path, through_daemon, alone, ends_unix_s, length: begun.elapsed() }
     }
 
-    /// Returns the increase of each series of an expression between the two ends. The key is the value of the label `label`.
-    /// `$cgroup` stands for the cgroup.
+    /// Returns how much each series of an expression increased from the start to the end of the window. The key is the value of
+    /// the label `label`. `$cgroup` stands for the cgroup.
     fn rise(&self, prometheus: &Prometheus, expression: &str, label: &str) -> BTreeMap<String, f64> {
         let at = |at_unix_s: f64| -> BTreeMap<String, f64> {
             let series = prometheus.vector(&self.expression(expression), at_unix_s);
@@ -316,8 +316,8 @@ mod long {
             let theirs_s = seen.at_end(&prometheus, &format!("histogram_quantile({quantile}, {waits})"));
             let ours_s = seen.quantile_s(name);
             eprintln!("{name}: {ours_s} s by hist, {theirs_s} s by Prometheus");
-            // The bound is the sum of three widths: those of our bucket, of the Prometheus bucket, and of our first bucket, for
-            // waits below 1 µs.
+            // The bound is the sum of three bucket widths: our bucket, the Prometheus bucket, and our first bucket, which is
+            // below 1 µs.
             let bound_s = (0.125 + 0.0905) * ours_s + 125e-9;
             assert!((theirs_s - ours_s).abs() <= bound_s, "{name}: {ours_s} {theirs_s}");
         }

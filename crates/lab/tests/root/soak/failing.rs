@@ -36,7 +36,7 @@ struct Ended {
 /// Runs cgscope while calls of the system call `call` fail with `error`. The first failing call is number `first`, and after
 /// that, every `step`th call fails. If `step` is 0, only one call fails. Returns `None` if the command does not end.
 ///
-/// Of the writes, only those to standard output and to the file `out` fail, not those that wake a thread of cgscope.
+/// A write fails only if it goes to standard output or to the file `out`, never if it wakes a thread of cgscope.
 fn run(
     dir: &Dir,
     call: &str,
@@ -76,7 +76,8 @@ fn run(
     (Some(Ended { code: status.code(), out: read(out), said: read(said) }), what)
 }
 
-/// Returns the number of such calls before `main` starts. These calls must not fail, because the runtime of Rust would panic.
+/// Returns the number of calls of `call` before `main` starts. These calls must not fail, because the runtime of Rust would
+/// panic.
 fn before_main(dir: &Dir, call: &str) -> u32 {
     let calls = dir.file("calls");
     let mut command = Command::new("strace");

@@ -158,7 +158,7 @@ fn pod(name: &str, node: Option<&str>) -> Value {
            "spec": {"nodeName": node, "containers": [{"name": "app", "image": "app"}]}})
 }
 
-/// Returns a role that can get and list the pods of a namespace, and the binding of this role to these users.
+/// Returns a role with the right to get and list the pods of a namespace, and the binding of this role to these users.
 fn readers(namespace: &str, users: &[&str]) -> [Value; 2] {
     let metadata = json!({"name": "readers", "namespace": namespace});
     let group = "rbac.authorization.k8s.io";

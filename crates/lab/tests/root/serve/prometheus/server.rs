@@ -27,7 +27,7 @@ pub(super) struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts a server. `job` contains additional lines for the scrape job. `arguments` are command-line arguments of the server.
+    /// `job` contains additional lines for the scrape job. `arguments` are command-line arguments of the server.
     pub(super) fn scraping(metrics_url: &str, job: &str, arguments: &[&str]) -> Self {
         Self::judging("1s", metrics_url, job, arguments)
     }

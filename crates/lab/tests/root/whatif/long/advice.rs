@@ -64,7 +64,7 @@ fn least(mut low: u64, mut high: u64, mut is_enough: impl FnMut(u64) -> bool) ->
     high
 }
 
-/// Names of the tools. The advice of a tool is a quota in CPUs, or `None`.
+/// The advice of each of these tools is a quota in CPUs, or `None`.
 const TOOLS: [&str; 4] = ["cgscope", "KRR", "VPA", "Captain"];
 type Advice = [Option<f64>; TOOLS.len()];
 
@@ -83,7 +83,7 @@ fn others(question: &Question, recorded: &Recorded) -> [f64; 3] {
 }
 
 pub(super) struct InInterval {
-    /// CPU usage, CPUs.
+    /// Mean CPU use in the interval, CPUs.
     usage: f64,
     /// Share of the periods that were throttled.
     throttled: f64,

@@ -151,7 +151,6 @@ pub(super) fn text(limit: Limit) -> String {
     text
 }
 
-/// Prints how many cells are right, and asserts that nearly all are.
 pub(super) fn judge(cells: &[Cell]) {
     let count = |is: &dyn Fn(&Cell) -> bool| cells.iter().filter(|cell| is(cell)).count();
     let is_known = |cell: &Cell| cell.answered.as_ref().is_ok_and(|answered| answered.is_known);
@@ -175,7 +174,8 @@ pub(super) fn judge(cells: &[Cell]) {
     assert_eq!(wrong, 0, "cells of the lock convoy are wrong, and the answer has no caution");
 }
 
-/// Prints two medians over all cells: the width of the bounds, and the ratio of this width to the wanted width.
+/// Prints two medians over the answered cells that are not doubtful: the width of the bounds, and the ratio of this width to the
+/// wanted width.
 fn print_width(cells: &[Cell]) {
     let answered: Vec<&Answered> = cells
         .iter()

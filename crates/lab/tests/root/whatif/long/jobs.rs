@@ -22,7 +22,7 @@ use crate::{
 };
 
 const THREADS: [&str; 3] = ["1", "4", "16"];
-/// Number of frames. Encoding them takes some 5 s of CPU time.
+/// Encoding this number of frames takes some 5 s of CPU time.
 const FRAMES: &str = "300";
 const RECORDED: Limit = Limit::of(800);
 const SIMULATED: [Limit; 2] = [Limit::of(500), Limit::of(1_200)];

@@ -80,5 +80,5 @@ pub(super) const CASES: [Case; 10] = [
     case(OTHER_PERIOD, of(250), &[short(320), short(450)]),
 ];
 
-/// The lock convoy. Each cell of this load must be right, be refused, or have a caution.
+/// Each cell of the lock convoy must be right, be refused, or have a caution.
 pub(super) const CONVOYS: Case = case(CONVOY, of(800), &[of(500), of(1_200), of(1_500)]);

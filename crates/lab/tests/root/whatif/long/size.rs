@@ -1,4 +1,4 @@
-//! The size of the CPU demand in a recording, bytes.
+//! Measures how many bytes the CPU demand takes in a recording.
 
 use std::fs;
 
