@@ -1,7 +1,8 @@
 //! CPU quotas that other tools would advise. Tests compare these quotas with the advice of `cgscope whatif`. All quotas and
 //! usages are in CPUs.
 
-/// Returns the percentile at `share` (0 to 1), or 0 without values. Interpolates between neighbours, as numpy and Prometheus do.
+/// Returns the percentile at `share` (0 to 1), or 0 without values. Interpolates between neighbouring values, as numpy and
+/// Prometheus do.
 fn percentile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -12,29 +13,29 @@ fn percentile(values: &[f64], share: f64) -> f64 {
 }
 
 /// Returns the advice of KRR's simple strategy: `p95(usage)`, the 95th percentile (robusta-dev/krr, `strategies/simple.py`:
-/// `cpu_percentile` 95). KRR uses this value as the CPU request and sets no limit. Tests compare the value with quotas.
+/// `cpu_percentile` 95). KRR uses this value as the CPU request and sets no limit. Tests compare this value with CPU quotas.
 pub fn krr(usage: &[f64]) -> f64 {
     percentile(usage, 0.95)
 }
 
 /// Returns the target of the Vertical Pod Autoscaler: `max(1.15 * p90(usage), 0.025)` (kubernetes/autoscaler,
 /// `recommender/logic/recommender.go`: `target-cpu-percentile` 0.9, `recommendation-margin-fraction` 0.15,
-/// `pod-recommendation-min-cpu-millicores` 25). Differs from the autoscaler in two ways: there, the weight of a value halves
-/// every 24 h, and values are rounded up to buckets that grow by 5 %.
+/// `pod-recommendation-min-cpu-millicores` 25). Leaves out two steps of the autoscaler, which halves the weight of a value every
+/// 24 h, and rounds values up to buckets that grow by 5 %.
 pub fn vpa(usage: &[f64]) -> f64 {
     (1.15 * percentile(usage, 0.9)).max(0.025)
 }
 
-/// The figures from which [`captain`] computes the next quota at the end of a round.
+/// The input of [`captain`]: figures at the end of a round.
 #[derive(Clone, Copy, Debug)]
 pub struct Round<'a> {
     /// The quota in force.
     pub quota: f64,
     /// Share of throttled periods among the last N = 10 periods, 0 to 1.
     pub throttled: f64,
-    /// Target for the share of throttled periods, 0 to 1.
+    /// Wanted share of throttled periods, 0 to 1.
     pub target: f64,
-    /// Usage in each of the last M = 50 periods, the oldest first.
+    /// CPU usage in each of the last M = 50 periods, oldest first.
     pub usage: &'a [f64],
 }
 
@@ -101,7 +102,7 @@ mod tests {
     fn a_captain_multiplies_a_quota_that_throttles_too_much() {
         let round = Round { quota: 0.5, throttled: 1.0, target: 0.01, usage: &[0.5; 5] };
         assert_near(captain(round), 0.5 * 1.97);
-        // At a throttled share of exactly three times the target, the quota stays.
+        // If the throttled share is exactly three times the target, the quota does not change.
         assert_near(captain(Round { throttled: 0.03, ..round }), 0.5);
     }
 
@@ -109,10 +110,10 @@ mod tests {
     fn a_captain_scales_down_to_the_largest_usage_and_a_margin_at_most_by_half() {
         let usage = [0.2, 0.3, 0.2, 0.3];
         let round = Round { quota: 1.0, throttled: 0.0, target: 0.01, usage: &usage };
-        // The deviation is the square root of 4 * 0.05^2 / 3.
+        // The standard deviation of `usage` is the square root of 4 * 0.05^2 / 3.
         assert_near(captain(round), 0.5);
         assert_near(captain(Round { quota: 0.6, ..round }), 0.3 + 2.99 * (0.01f64 / 3.0).sqrt());
-        // The proposal is more than 90 % of the quota, so the quota stays.
+        // The proposed quota is more than 90 % of the old quota, so the quota does not change.
         assert_near(captain(Round { quota: 0.5, ..round }), 0.5);
     }
 }

@@ -1,4 +1,4 @@
-//! Blocked threads. The name of a thread says which call blocks it.
+//! A load of blocked threads. The name of each thread says which call blocks the thread.
 
 use std::{
     fs::File,
@@ -14,10 +14,11 @@ use std::{
 /// A blocking call. It returns only if it fails or the load ends.
 type Blocks = Box<dyn FnOnce() -> io::Result<()> + Send>;
 
-/// Starts blocked threads named `KIND-HOW` (with the kinds of the model), calls `ready`, and waits for `seconds`.
+/// Starts blocked threads, calls `ready`, and waits for `seconds`. The name of a thread is `KIND-HOW`, with a `KIND` of the
+/// model.
 ///
 /// # Errors
-/// Fails if the host refuses a thread, or an object that a thread waits for.
+/// Fails if the host refuses a thread, or a file or socket on which a thread blocks.
 pub fn blocked(seconds: u64, ready: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let stream = TcpStream::connect(listener.local_addr()?)?;
@@ -63,7 +64,7 @@ pub fn blocked(seconds: u64, ready: impl FnOnce() -> io::Result<()>) -> io::Resu
     Ok(())
 }
 
-/// Opens an unlinked file twice: `flock` locks belong to the open file.
+/// Opens an unlinked file twice, because `flock` blocks only between two open files.
 fn same_file_twice() -> io::Result<(File, File)> {
     let path = std::env::temp_dir().join(format!("cgscope-blocked-{}", std::process::id()));
     let both = File::create(&path).and_then(|first| Ok((first, File::open(&path)?)));
@@ -95,7 +96,7 @@ fn wait_for_events(epoll: i32) -> io::Result<()> {
 
 fn read(fd: i32) -> io::Result<()> {
     let mut number = 0_u64;
-    // SAFETY: the buffer has the size that is passed.
+    // SAFETY: `number` has the size that is passed.
     checked(unsafe { libc::read(fd, (&raw mut number).cast(), size_of::<u64>()) })
 }
 

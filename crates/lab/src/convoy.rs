@@ -9,8 +9,8 @@ use std::{
 use crate::requests::compute;
 
 /// Runs threads until `end`. Each thread repeats two steps: it uses the CPU time `free` without the lock, and then the CPU time
-/// `held` with the lock. If a quota runs out, the thread with the lock stops. The other threads sleep until that thread
-/// continues. Returns the number of times that a thread took the lock.
+/// `held` with the lock. If a quota runs out, the thread with the lock stops, and the other threads sleep until that thread
+/// continues. Returns how often a thread took the lock.
 pub fn convoy(threads: usize, free: Duration, held: Duration, end: Instant) -> u64 {
     let lock = Mutex::new(0);
     thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Larger loads for the `workload` binary. The tests in `tests/root` use these loads.
+//! The larger loads of the `workload` binary, which the tests in `tests/root` start.
 
 pub mod baselines;
 mod blocked;

@@ -1,5 +1,5 @@
-//! A pool of forked processes, as in a web server: each takes a request, computes, calls a remote service and answers the
-//! request.
+//! A pool of forked processes, as in a web server. Each process receives a request, computes, calls a remote service and answers
+//! the request.
 
 use std::{
     hint, io,
@@ -19,14 +19,14 @@ pub const CALL: Duration = Duration::from_millis(65);
 /// Time that a client pauses between two requests.
 pub const PAUSE: Duration = Duration::from_millis(15);
 
-/// Forks `workers` processes and sends requests to them for `seconds`. The children are the workers. Threads of this process are
-/// the remote service and the clients. Calls `ready` when all workers and threads have started.
+/// Forks `workers` processes and sends requests to them for `seconds`. The remote service and the clients are threads of this
+/// process. Calls `ready` when all workers and threads have started.
 ///
 /// # Errors
-/// Fails if the host refuses a process, a thread, a socket, or the priority. Only root may set this priority.
+/// Fails if the host refuses a process, a thread, a socket, or the highest priority, which only root can set.
 pub fn prefork(workers: usize, seconds: u64, ready: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-    // Run at the highest priority: if other programs delayed the answers, the load would change. Children and threads inherit the
-    // priority. SAFETY: no preconditions.
+    // Run at the highest priority, because delayed answers would change the load. Children and threads inherit the priority.
+    // SAFETY: no preconditions.
     if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -42,7 +42,7 @@ pub fn prefork(workers: usize, seconds: u64, ready: impl FnOnce() -> io::Result<
             0 => {
                 drop((service_side, services));
                 let _ = work(&listener, worker_side);
-                // SAFETY: no preconditions. `_exit` skips the cleanup, which the parent does.
+                // SAFETY: no preconditions. `_exit` skips the cleanup, because the parent does it.
                 unsafe { libc::_exit(0) };
             }
             child => children.push(child),
@@ -73,9 +73,9 @@ pub fn prefork(workers: usize, seconds: u64, ready: impl FnOnce() -> io::Result<
     Ok(())
 }
 
-/// Serves requests as a worker until the parent kills this process.
+/// Runs a worker, which serves requests until the parent kills this process.
 fn work(listener: &UnixListener, mut remote: UnixStream) -> io::Result<()> {
-    // SAFETY: no preconditions. If the parent is killed, it cannot kill its workers, so the kernel does.
+    // SAFETY: no preconditions. If the parent is killed, the kernel kills the workers.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     loop {
         let (mut client, _) = listener.accept()?;
@@ -89,7 +89,7 @@ fn work(listener: &UnixListener, mut remote: UnixStream) -> io::Result<()> {
     }
 }
 
-/// Runs the remote service of one worker: answers each request after `CALL`.
+/// Runs the remote service of one worker. Answers each request after [`CALL`].
 fn serve(mut worker: UnixStream) -> io::Result<()> {
     loop {
         worker.read_exact(&mut [0])?;
@@ -98,7 +98,7 @@ fn serve(mut worker: UnixStream) -> io::Result<()> {
     }
 }
 
-/// Runs a client: sends one request after the other.
+/// Runs a client, which sends one request after the other.
 fn ask(pool: &SocketAddr) -> io::Result<()> {
     loop {
         UnixStream::connect_addr(pool)?.read_exact(&mut [0])?;
@@ -109,7 +109,7 @@ fn ask(pool: &SocketAddr) -> io::Result<()> {
 /// Returns the CPU time of this thread.
 fn ran() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the call writes the whole struct.
+    // SAFETY: `clock_gettime` writes all of `time`.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

@@ -1,5 +1,5 @@
-//! Loads with a known demand for CPU time: requests of a fixed cost. Requests arrive regularly, at random, or after the previous
-//! answer.
+//! Loads with a known demand for CPU time. Each request costs the same CPU time. Requests arrive regularly, at random, or after
+//! the previous answer.
 
 use std::{
     io::{self, Read, Write},
@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The time at which the next request arrives.
+/// How requests arrive at the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrivals {
     /// Requests arrive at multiples of the gap.
@@ -22,7 +22,7 @@ pub enum Arrivals {
 }
 
 impl Arrivals {
-    /// Parses a name from the command line.
+    /// Parses the name of a variant, in lower case.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "regular" => Some(Self::Regular),
@@ -34,7 +34,7 @@ impl Arrivals {
     }
 }
 
-/// Serves requests one after the other until `end`. Each request costs `cost` of CPU time. Returns the number of requests.
+/// Serves requests one after the other until `end`. Each request uses `cost` of CPU time. Returns the number of requests.
 ///
 /// # Errors
 /// Fails if the host refuses a socket or a thread.
@@ -44,7 +44,7 @@ pub fn requests(arrivals: Arrivals, cost: Duration, gap: Duration, end: Instant)
     }
     let (mut due, mut count, mut random) = (Instant::now(), 0u64, 1);
     while due < end {
-        // If the server is late, it does not sleep, but serves the overdue requests without a pause.
+        // If requests are overdue, the server serves them without a pause.
         thread::sleep(due.saturating_duration_since(Instant::now()));
         compute(cost);
         count += 1;
@@ -60,7 +60,7 @@ pub fn requests(arrivals: Arrivals, cost: Duration, gap: Duration, end: Instant)
     Ok(count)
 }
 
-/// Runs a client that sends a request, waits for the answer, and pauses for `gap`. Returns the number of requests.
+/// Serves a client that repeatedly sends a request, waits for the answer, and pauses for `gap`. Returns the number of requests.
 fn answers(cost: Duration, gap: Duration, end: Instant) -> io::Result<u64> {
     let (mut client, mut server) = UnixStream::pair()?;
     thread::Builder::new().name("client".into()).spawn(move || {
@@ -93,7 +93,7 @@ pub(crate) fn compute(cost: Duration) {
 /// Returns the CPU time of this thread.
 fn cpu_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the call writes the whole struct.
+    // SAFETY: `clock_gettime` writes all of `time`.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

@@ -1,6 +1,6 @@
-//! Loads with known effects. Each load has a limited number of tasks and a limited time.
+//! Test loads with known effects. Each load has a limited number of tasks and a limited run time.
 //!
-//! Every command prints `ready` when its load has started. A command with a result prints the result as its last line.
+//! Every command prints `ready` when its load has started. If a command has a result, it prints the result as its last line.
 
 #[path = "workload/blend.rs"]
 mod blend;
@@ -118,14 +118,14 @@ fn ready() -> io::Result<()> {
     out.flush()
 }
 
-/// Runs a command and discards its output. Prints its duration (ns) and its maximum resident memory (bytes). The kernel also
-/// counts the memory that a process had before `execve`, so a small process must start the command.
+/// Runs a command and discards its output. Prints its duration (ns) and its maximum resident memory (bytes). The kernel's maximum
+/// includes the memory of the process before `execve`, so a small process must start the command.
 fn cost(program: &str, args: &[&str]) -> io::Result<()> {
     ready()?;
     let begun = Instant::now();
     let child = Command::new(program).args(args).stdout(Stdio::null()).spawn()?;
     let mut status = 0;
-    // SAFETY: `wait4` writes `status` and `usage`. The child is ours.
+    // SAFETY: `wait4` writes `status` and `usage`. The child was started above.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         if libc::wait4(child.id() as i32, &mut status, 0, &mut usage) < 0 {
@@ -148,7 +148,7 @@ fn mergeable(bytes: usize, seconds: u64) -> io::Result<()> {
     }
     let start = memory.as_mut_ptr().align_offset(4096);
     let whole = (bytes - start) & !4095;
-    // SAFETY: whole pages within our own memory.
+    // SAFETY: the range has only whole pages of `memory`.
     let advised =
         unsafe { libc::madvise(memory.as_mut_ptr().add(start).cast(), whole, libc::MADV_MERGEABLE) };
     if advised != 0 {
@@ -160,8 +160,8 @@ fn mergeable(bytes: usize, seconds: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Runs busy loops: on all CPUs, on CPUs 0 and 1 (`pair`), or each loop pinned to CPU 0 or CPU 1 (`pin`). `pair` and `pin` put
-/// the same load on every host.
+/// Runs busy loops: on any CPU, on CPUs 0 and 1 (`pair`), or alternately pinned to CPU 0 and CPU 1 (`pin`). With `pair` and
+/// `pin`, the load does not depend on the number of CPUs of the host.
 fn burn(count: usize, seconds: u64, place: Option<&str>) -> io::Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
     thread::scope(|scope| {
@@ -196,12 +196,12 @@ fn bound(cpus: &[usize], count: usize, seconds: u64) -> io::Result<()> {
     })
 }
 
-/// Starts a thread on these CPUs that writes repeatedly to memory bound to `node`.
+/// Writes repeatedly to memory that is bound to the NUMA node `node`, from a thread that runs only on `cpus`.
 fn far(cpus: &[usize], node: usize, bytes: usize, seconds: u64) -> io::Result<()> {
     keep_on(cpus);
     let nodes = [1u64 << node];
     let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: a new mapping, bound before its first page exists; `node` is below 64.
+    // SAFETY: the mapping is new and is bound to the node before its first page exists. `node` is below 64.
     let memory = unsafe {
         let start = libc::mmap(std::ptr::null_mut(), bytes, access, kind, -1, 0);
         if start == libc::MAP_FAILED
@@ -221,7 +221,7 @@ fn far(cpus: &[usize], node: usize, bytes: usize, seconds: u64) -> io::Result<()
     Ok(())
 }
 
-/// Runs a thread that waits on the first CPU for SIGUSR1, moves `count` times between the two CPUs and then prints `count`.
+/// Waits on the first CPU for SIGUSR1, moves `count` times between the two CPUs, and then prints `count`.
 fn hop(cpus: [usize; 2], count: usize, seconds: u64) -> io::Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
     keep_on(&cpus[..1]);
@@ -243,12 +243,12 @@ fn hop(cpus: [usize; 2], count: usize, seconds: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads a byte from one FIFO, computes for `micros` and writes the byte to the other FIFO. A ring of relays on one CPU keeps
-/// that CPU busy, but each relay runs only briefly.
+/// Reads a byte from one FIFO, computes for `micros` and writes the byte to the other FIFO. Several relays form a ring that keeps
+/// one CPU busy, although each relay runs only briefly.
 fn relay(fifos: [&str; 2], cpu: usize, micros: u64, seconds: u64) -> io::Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
     keep_on(&[cpu]);
-    // Open for reading and writing, so that neither side waits for the other to open the FIFO.
+    // Open each FIFO for reading and writing, so that `open` does not wait for the other process.
     let open = |path| fs::OpenOptions::new().read(true).write(true).open(path);
     let (mut from, mut to) = (open(fifos[0])?, open(fifos[1])?);
     ready()?;
@@ -272,7 +272,7 @@ fn doze(cpu: usize, seconds: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends UDP packets to its own address, where no process reads them. The kernel delivers each packet in a softirq on this CPU.
+/// Sends UDP packets to its own address and never reads them. The kernel delivers each packet in a softirq on this CPU.
 fn packets(cpu: usize, seconds: u64) -> io::Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
     keep_on(&[cpu]);
@@ -296,7 +296,7 @@ fn requests(arrivals: Arrivals, cost_us: u64, gap_us: u64, seconds: u64) -> io::
     Ok(())
 }
 
-/// Runs threads that take turns with a lock. Prints the number of turns.
+/// Runs threads that compete for one lock. Prints how often a thread took the lock.
 fn convoy(threads: usize, costs_us: [usize; 2], seconds: u64) -> io::Result<()> {
     ready()?;
     let [free, held] = costs_us.map(|us| Duration::from_micros(us as u64));
@@ -311,7 +311,7 @@ fn compute(time: Duration) {
     }
 }
 
-/// Waits for a sleeping child, like a parent after `vfork`. Only SIGKILL interrupts this wait.
+/// Waits for a sleeping child, as a parent does after `vfork`. Only SIGKILL interrupts this wait.
 fn vfork(seconds: u32) -> io::Result<()> {
     extern "C" fn child(seconds: *mut libc::c_void) -> libc::c_int {
         // SAFETY: `sleep` touches no memory.
@@ -353,13 +353,14 @@ fn blink(count: usize, seconds: u64) -> io::Result<()> {
     })
 }
 
-/// Starts a process with `threads` threads in each of the cgroups `0`, `1`, ... of `directory`. If `yields` is set, one thread of
-/// each process yields all the time; otherwise it wakes every second. The other threads sleep.
+/// Starts one process with `threads` threads in each of the cgroups `0`, `1`, ... below `directory`. If `yields` is true, the
+/// main thread of each process runs and yields all the time. Otherwise the main thread wakes every second. The other threads
+/// sleep.
 fn spread(directory: &str, cgroups: usize, threads: usize, seconds: u64, yields: bool) -> io::Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
     let (mut settled, settle) = io::pipe()?;
     for i in 0..cgroups {
-        // SAFETY: this process has one thread, so its child may call any function.
+        // SAFETY: this process has one thread, so its child can call any function.
         match unsafe { libc::fork() } {
             -1 => return Err(io::Error::last_os_error()),
             0 => {
@@ -408,8 +409,8 @@ fn live_in(
     })
 }
 
-/// Runs a mix of threads as on a real host. Half of the threads sleep. One thread in 500 runs all the time. The others wake 1,
-/// 10, 100 or 200 times a second; high rates are rarer.
+/// Runs a mix of threads as on a real host. Half of the threads sleep. One thread in 500 runs all the time. The other threads
+/// wake 1, 10, 100 or 200 times a second. Most of these wake once a second.
 fn mix(count: usize, seconds: u64) -> io::Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
     thread::scope(|scope| {
@@ -436,11 +437,11 @@ fn mix(count: usize, seconds: u64) -> io::Result<()> {
     })
 }
 
-/// Runs short-lived processes. Prints one sum: the run delays of all children plus that of this process, from the kernel's files
-/// (ns). Reads the figures of a child when the child is a zombie, because then the figures are final.
+/// Runs short-lived processes. Prints the sum of the run delays of this process and of all children, as the kernel's files report
+/// them (ns). Reads the run delay of a child when the child is a zombie, because then the run delay no longer changes.
 fn fork(count: usize) -> io::Result<()> {
     ready()?;
-    // The waits before this process entered its cgroup do not count for that cgroup, so subtract them.
+    // Subtract this earlier run delay: it is from before the process entered its cgroup, so it does not count for the cgroup.
     let before_ns = run_delay("/proc/self/schedstat")?;
     let mut run_delay_ns = 0;
     let mut left = count;
@@ -456,7 +457,7 @@ fn fork(count: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Runs short-lived processes, one after the other. Moves each process from CPU 0 to CPU 1 and back before it has run.
+/// Runs short-lived processes, one after the other. Before a process first runs, moves the process from CPU 0 to CPU 1 and back.
 fn moved_children(seconds: u64) -> io::Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
     ready()?;
@@ -489,13 +490,13 @@ fn fork_one(i: u64) -> io::Result<i32> {
 }
 
 fn run_delay_of_zombie(child: i32) -> io::Result<u64> {
-    // SAFETY: the child is ours. The first call does not reap it; the second call does.
+    // SAFETY: the child is ours. `waitid` does not reap the child, so `waitpid` can reap it.
     unsafe {
         let mut info = std::mem::zeroed();
         if libc::waitid(libc::P_PID, child as u32, &mut info, libc::WEXITED | libc::WNOWAIT) != 0 {
             return Err(io::Error::last_os_error());
         }
-        // A zombie can still be on the CPU. Its figures are final only after it has left the CPU.
+        // A zombie can still be on its CPU. Its run delay is final only after its last switch.
         let mut before = run_delay(&format!("/proc/{child}/schedstat"))?;
         loop {
             thread::sleep(Duration::from_micros(50));
@@ -581,7 +582,7 @@ fn keep_on(cpus: &[usize]) {
 }
 
 fn keep_task_on(tid: i32, cpus: &[usize]) {
-    // SAFETY: the set is ours. If none of the CPUs exists, the call fails and the thread keeps its affinity.
+    // SAFETY: the CPU set is ours. If none of the CPUs exists, the call fails and the thread keeps its affinity.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         cpus.iter().for_each(|cpu| libc::CPU_SET(*cpu, &mut set));

@@ -1,4 +1,4 @@
-//! Time accounts: run, wait and blocked time of a task sum to the elapsed time, and the reported counts equal the kernel's.
+//! Time accounts: the run, wait and blocked time of a task sum to the elapsed time, and cgscope's counts equal the kernel's.
 
 use std::{
     fs, thread,
@@ -22,8 +22,9 @@ fn follow(pids: &[u32]) -> Collector {
         .unwrap_or_else(|failure| panic!("{failure}"))
 }
 
-/// Follows these processes for some seconds, with a sample every 500 ms. Also returns how long the first and the last sample took
-/// together, ns. The collector reads each task at an unknown time within a sample, so tests allow this error.
+/// Follows these processes for some seconds, with a sample every 500 ms. Returns the sum of the intervals, and the time that the
+/// first and the last sample took together, ns. Tests allow an error of this time, because a sample reads each task at an unknown
+/// moment.
 fn over(pids: &[u32], seconds: u64) -> (Interval, u64) {
     let mut collector = follow(pids);
     let mut timed = || {
@@ -46,7 +47,7 @@ fn blocked_ns(task: &TaskInterval) -> u64 {
     accounts.blocked.expect("blocked time from the hook").total()
 }
 
-/// Returns the tolerance, ns. The clock of a CPU can be one tick old.
+/// Returns the tolerance, ns. The run queue clock of a CPU can lag by one tick.
 fn allowed_ns() -> u64 {
     if is_emulated() { 150_000_000 } else { 25_000_000 }
 }
@@ -65,7 +66,7 @@ fn run_wait_and_blocked_time_of_a_task_sum_to_the_elapsed_time() {
         let TaskInterval { reading, totals, wait, .. } = task;
         let pending_ns = reading.pending_ns().unwrap_or(0);
         let sum = totals.on_cpu_ns + wait.total_ns + totals.unstamped_ns + blocked_ns(task);
-        // A wait is counted when it ends. So the sum can be too large or too small by one wait.
+        // A wait is counted when it ends, so the sum can be too large or too small by one wait.
         let allowed = allowed_ns() + reading_ns + wait.max_ns + pending_ns;
         assert!(sum.abs_diff(whole.duration_ns) <= allowed, "{sum} ns of {}: {task:#?}", whole.duration_ns);
     }
@@ -98,7 +99,7 @@ fn blocked_time_is_reported_by_state_and_by_stack() {
         let by_stack: Vec<_> = stacks.collect();
         assert_eq!(by_stack.len(), 1, "it blocks in one place: {by_stack:?}");
         assert!(by_stack[0].stack.len() >= 3, "{by_stack:?}");
-        // At the first sample, the times by stack can be older by up to `STACK_EVERY`.
+        // At the first sample, the times by stack can be up to `STACK_EVERY` older than the other times.
         let slack = allowed_ns() + STACK_EVERY.as_nanos() as u64;
         assert!(by_stack[0].ns.abs_diff(in_state) <= slack, "{by_stack:?} of {in_state}");
     }
@@ -135,7 +136,8 @@ fn user_and_system_time_equal_those_of_proc() {
         [("user", cpu.user_ns, at_last[0] - at_first[0]), ("system", cpu.system_ns, at_last[1] - at_first[1])]
     {
         let ours = ours as f64 / 1e9;
-        // Both figures count ticks of 10 ms. On an emulated machine, more time passes between the two readings.
+        // Both figures count ticks of 10 ms. On an emulated machine, more time passes between our reading and the reading of
+        // `/proc`.
         let allowed = if is_emulated() { 0.2 } else { 0.03 };
         assert!((ours - kernel).abs() <= allowed, "{name}: {ours} s, /proc says {kernel} s");
     }
@@ -144,13 +146,13 @@ fn user_and_system_time_equal_those_of_proc() {
 
 #[test]
 fn tasks_that_exited_are_in_the_accounts_of_their_cgroup() {
-    // Each child runs for some milliseconds and sleeps for 20 ms. The next child starts after that.
+    // The children run one after the other. Each child runs for some milliseconds and sleeps for 20 ms.
     let load = Load::start("sh", &["-c", "while :; do sleep 0.02; done"], None);
     let (whole, reading_ns) = over(&[load.pid()], 3);
     let total = whole.total();
     let accounts = total.accounts.expect("accounts");
     let blocked_ns = accounts.blocked.expect("states").get(BlockedState::Sleeping);
-    // While the child sleeps, the shell waits for it and sleeps too.
+    // While a child sleeps, the shell waits for this child and sleeps too.
     let (least, most) = (total.exited * 18_000_000, 2 * whole.duration_ns + allowed_ns() + reading_ns);
     let cpu_ns = accounts.cpu.user_ns + accounts.cpu.system_ns;
     assert!(total.exited > 20, "{total:?}");
@@ -173,7 +175,8 @@ fn threads_that_exited_are_reported_with_their_process() {
     let of_exited: u64 = whole.exited.iter().map(|exited| exited.totals.on_cpu_ns).sum();
     let exited = exited(&whole, load.pid());
     assert!(of_exited > whole.duration_ns / 4, "{of_exited}");
-    // A sample counts the CPU time so far of a live thread for that thread: at most 20 ms in each of five samples.
+    // A sample counts the CPU time of a live thread for that thread, not for exited threads. In five samples, this is at most 20
+    // ms each.
     assert!(
         exited.on_cpu_ns.abs_diff(of_exited) < allowed_ns() + 100_000_000,
         "{exited:?}, by cgroup {of_exited}"

@@ -1,4 +1,4 @@
-//! The advice in findings about a quota. For these loads, the right advice is known.
+//! The advice in findings about a quota. The right advice for these loads is known.
 
 use std::collections::BTreeSet;
 
@@ -40,7 +40,7 @@ fn a_program_that_works_in_bursts_is_said_to_do_so() {
     assert!(rules.contains("throttled_below_limit"), "{rules:?}");
 }
 
-/// The loop's average CPU use is below its quota, because a neighbour uses the CPU for half of the time.
+/// The average CPU use of the loop is below the quota, because a neighbour uses the CPU for half of the time.
 #[test]
 #[ignore = "one CPU: asserts which quota runs out"]
 fn a_steady_loop_that_others_hold_back_is_not_said_to_work_in_bursts() {
@@ -54,7 +54,7 @@ fn a_steady_loop_that_others_hold_back_is_not_said_to_work_in_bursts() {
     assert!(rules.contains("throttled") && !rules.contains("throttled_below_limit"), "{rules:?}");
 }
 
-/// The kernel goes on to count periods after the load has ended.
+/// The kernel still counts some periods after the load has ended.
 #[test]
 #[ignore = "one CPU: asserts which quota runs out"]
 fn a_loop_that_ends_after_some_periods_is_not_said_to_work_in_bursts() {

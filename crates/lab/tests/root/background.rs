@@ -8,7 +8,7 @@ use std::{
 
 use crate::bench::patience;
 
-/// A background command, killed on drop. Keeps the lines of its standard error.
+/// A command that runs in the background and is killed on drop. The lines of its standard error are kept.
 pub(crate) struct Background {
     child: Child,
     lines: mpsc::Receiver<String>,

@@ -1,4 +1,4 @@
-//! Errors. Each error prints one sentence, and the command returns the exit code that scripts rely on.
+//! Error messages and exit codes. For each error, cgscope prints one sentence and returns the documented exit code.
 
 use std::{
     fs,
@@ -25,8 +25,8 @@ fn programs() -> Vec<String> {
     ids.map(str::to_owned).collect()
 }
 
-/// Returns the ids of the BPF programs that any process has open, directly or through a BPF link. Other tests can have programs
-/// open at the same time.
+/// Returns the ids of the BPF programs that any process has open, directly or through a BPF link. Some of these programs can
+/// belong to other tests that run at the same time.
 fn held() -> Vec<String> {
     let processes = fs::read_dir("/proc").expect("processes").flatten();
     let descriptors = processes.filter_map(|process| fs::read_dir(process.path().join("fdinfo")).ok());
@@ -39,7 +39,7 @@ fn held() -> Vec<String> {
         .collect()
 }
 
-/// Waits until all new programs are unloaded. The kernel unloads a program a moment after the last process has closed it.
+/// Waits until all new programs are unloaded. The kernel unloads a BPF program a moment after the last process has closed it.
 fn assert_nothing_stays_loaded(before: &[String]) {
     let end = Instant::now() + Duration::from_secs(5);
     loop {
@@ -210,7 +210,7 @@ fn a_target_that_exits_leaves_its_result_and_exit_1() {
     assert!(stderr(&output).contains("the target has exited"), "{}", stderr(&output));
 }
 
-/// Stops the child and then sends these signals, so that all signals are pending before the child handles the first one.
+/// Stops the child before it sends these signals, so that all signals are pending when the child handles the first one.
 pub(crate) fn signal_at_once(pid: u32, signals: &[i32]) {
     for signal in [&[libc::SIGSTOP], signals, &[libc::SIGCONT]].concat() {
         // SAFETY: the child is ours and has not been reaped.
@@ -245,7 +245,7 @@ fn ctrl_c_and_sigterm_print_the_result_so_far() {
 #[test]
 fn a_second_ctrl_c_ends_at_once_and_says_what_is_missing() {
     let before = programs();
-    // The kernel would merge two pending SIGINT, so send SIGTERM as the second signal. `hist` handles it like Ctrl-C.
+    // The second signal is SIGTERM, because the kernel would merge two pending SIGINT. `hist` handles SIGTERM like Ctrl-C.
     let output = interrupted(&[libc::SIGINT, libc::SIGTERM]);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     assert!(stderr(&output).contains("interrupted twice"), "{}", stderr(&output));

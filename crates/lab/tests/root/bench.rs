@@ -1,4 +1,4 @@
-//! Test helpers: the command and the library of cgscope, and the kernel's own figures.
+//! Test helpers that run the `cgscope` command, use its library, and read the kernel's own figures.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,10 +17,11 @@ use serde_json::Value;
 /// Environment variable that names the directory of the screen's settings. Tests do not change `HOME`, because programs that
 /// cgscope starts can need it.
 pub(crate) const SETTINGS: &str = "XDG_CONFIG_HOME";
-/// A directory that does not exist and cannot be created, so that tests neither read nor write the user's settings.
+/// A path at which no directory exists or can be created, so that tests neither read nor write the user's settings.
 pub(crate) const NO_SETTINGS: &str = "/proc/no-settings";
 
-/// Returns the command under test with default settings: `CGSCOPE_BIN`, or the binary beside the `workload` binary.
+/// Returns the command under test with default settings. The binary is `CGSCOPE_BIN`, or the one in the directory of the
+/// `workload` binary.
 pub(crate) fn cgscope() -> Command {
     let beside = || PathBuf::from(env!("CARGO_BIN_EXE_workload")).with_file_name("cgscope");
     let path = std::env::var_os("CGSCOPE_BIN").map_or_else(beside, PathBuf::from);
@@ -34,13 +35,13 @@ pub(crate) fn run<S: AsRef<OsStr>>(args: &[S]) -> Output {
     cgscope().args(args).output().expect("cgscope starts")
 }
 
-/// Losses that any program can cause in a measurement of the whole host. For example, a task starts while its CPU creates the
+/// Losses that other programs can cause when a test measures the whole host. For example, a task starts while its CPU creates the
 /// storage of another task, or a task exits while the collector reads it.
 pub(crate) const OF_THE_HOST: &[Loss] =
     &[Loss::SwitchWithoutStorage, Loss::StorageNotCreated, Loss::ReadingOvertaken];
 
-/// Asserts that a command succeeded and had no losses except the allowed ones. `said` is the output in which the command reports
-/// losses: JSON, or a line with `losses: `.
+/// Asserts that a command succeeded and reported only losses in `allowed`. `said` is the output with the losses, as JSON or in a
+/// line that contains `losses: `.
 pub(crate) fn assert_ended(code: Option<i32>, said: &str, allowed: &[Loss]) {
     if code != Some(1) {
         assert_eq!(code, Some(0), "{said}");
@@ -56,7 +57,7 @@ pub(crate) fn assert_ended(code: Option<i32>, said: &str, allowed: &[Loss]) {
     assert!(lost.iter().all(|loss| allowed.contains(loss)), "lost: {lost:?}: {said}");
 }
 
-/// Asserts that a measurement of the whole host succeeded. Allows the losses in [`OF_THE_HOST`].
+/// Asserts that a measurement of the whole host succeeded, except for the losses in [`OF_THE_HOST`].
 pub(crate) fn assert_measured(output: &Output) {
     assert_ended(output.status.code(), &(stderr(output) + &stdout(output)), OF_THE_HOST);
 }
@@ -79,14 +80,14 @@ pub(crate) fn json_lines(output: &Output) -> Vec<Value> {
     stdout(output).lines().map(|line| serde_json::from_str(line).expect("one JSON object per line")).collect()
 }
 
-/// Returns the number of tasks in an interval object: the listed tasks, and the idle tasks, which are counted but not listed.
+/// Returns the number of listed and idle tasks in an interval object. Idle tasks are only counted, not listed.
 pub(crate) fn all_tasks(interval: &Value) -> usize {
     let listed = interval["tasks"].as_array().expect("tasks").len();
     listed + interval["idle_tasks"].as_u64().expect("a number") as usize
 }
 
-/// Returns the median of cgscope's own CPU time in these intervals, percent of one core. The median is used because other
-/// programs slow down only some intervals.
+/// Returns the median of cgscope's own CPU time in these intervals, percent of one core. The function uses the median, because
+/// other programs slow down only some intervals.
 pub(crate) fn own_cpu_percent(intervals: &[Value]) -> f64 {
     let number = |value: &Value| value.as_u64().expect("a number") as f64;
     let percent =
@@ -94,7 +95,7 @@ pub(crate) fn own_cpu_percent(intervals: &[Value]) -> f64 {
     median(intervals.iter().map(percent))
 }
 
-/// Returns the median. For an even number of values, this is the higher of the two middle values.
+/// For an even number of values, returns the higher of the two middle values.
 pub(crate) fn median<T: PartialOrd>(measured: impl IntoIterator<Item = T>) -> T {
     let mut sorted: Vec<T> = measured.into_iter().collect();
     sorted.sort_by(|a, b| a.partial_cmp(b).expect("comparable"));
@@ -119,7 +120,7 @@ pub(crate) fn scaled(count: u64) -> u64 {
     if is_emulated() { count / 10 } else { count }
 }
 
-/// Returns how long a test waits until cgscope is attached and has measured: `ms`, or four times `ms` on an emulated machine.
+/// Returns how long a test waits for cgscope: `ms`, or four times `ms` on an emulated machine.
 pub(crate) fn patience(ms: u64) -> Duration {
     Duration::from_millis(if is_emulated() { 4 * ms } else { ms })
 }
@@ -141,8 +142,8 @@ pub(crate) fn follow_coarsely(pids: &[u32]) -> Collector {
     Collector::start_coarse(&options).unwrap_or_else(|failure| panic!("{failure}"))
 }
 
-/// A run of the collector. The test reads the kernel's files before and after the first sample, and before and after the last
-/// one.
+/// A measurement by the collector. Also contains the kernel's figures, read before and after the first sample, and before and
+/// after the last sample.
 pub(crate) struct Run {
     pub(crate) first: Sample,
     pub(crate) whole: Interval,
@@ -151,7 +152,8 @@ pub(crate) struct Run {
     pub(crate) at_last: [BTreeMap<u32, Kernel>; 2],
 }
 
-/// Takes a sample every second for `seconds`. A sample uses a few milliseconds of CPU time, possibly on the CPU of the loads.
+/// Takes a sample every second for `seconds`. Each sample uses a few milliseconds of CPU time, possibly on a CPU that the loads
+/// use.
 pub(crate) fn measure(collector: &mut Collector, pids: &[u32], seconds: u64) -> Run {
     let mut bracketed = || {
         let before = kernel_figures(pids);

@@ -1,4 +1,4 @@
-//! A headless browser, controlled by the DevTools protocol over two pipes.
+//! A headless browser that tests control through two pipes with the DevTools protocol.
 
 use std::{
     fs::File,
@@ -25,7 +25,7 @@ pub(crate) struct Browser {
     answers: BufReader<File>,
     session: Option<String>,
     next: u64,
-    /// Events that the browser sent since the last check.
+    /// Events that the browser has sent since the previous check.
     events: Vec<Value>,
     _profile: Dir,
 }
@@ -47,7 +47,7 @@ impl Browser {
         command.arg(format!("--user-data-dir={}", profile.path().display())).arg("about:blank");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
         let fds = [theirs_in.as_raw_fd(), theirs_out.as_raw_fd()];
-        // SAFETY: duplicates our own descriptors between fork and exec. Both descriptors are above 4.
+        // SAFETY: the closure only duplicates our own descriptors between fork and exec. Both descriptors are above 4.
         unsafe {
             command.pre_exec(move || {
                 for (fd, wanted) in fds.into_iter().zip([3, 4]) {
@@ -95,13 +95,13 @@ impl Browser {
     }
 
     pub(crate) fn open(&mut self, address: &str) {
-        // Open an empty page first: if only the fragment of the address changes, the browser does not reload the page.
+        // Open an empty page first, because the browser does not reload a page if only the fragment of the address changes.
         self.call("Page.navigate", json!({"url": "about:blank"}));
         self.wait_for("Page.loadEventFired");
         self.events.clear();
         self.call("Page.navigate", json!({"url": address}));
         self.wait_for("Page.loadEventFired");
-        // The load event can still belong to the empty page, so check the address too.
+        // The load event can still be that of the empty page, so check the address too.
         let page = address.split('#').next();
         let is_there =
             format!("location.href.split('#')[0] === {} && document.readyState === 'complete'", json!(page));
@@ -141,7 +141,7 @@ impl Browser {
         self.call("Emulation.setEmulatedMedia", json!({"features": features}));
     }
 
-    /// Takes a picture of an element of the page. Returns the PNG file in base64.
+    /// Takes a screenshot of an element of the page. Returns the PNG file in base64.
     pub(crate) fn picture(&mut self, selector: &str) -> String {
         let find = format!(
             "(() => {{ const box = document.querySelector({selector:?}).getBoundingClientRect(); \
@@ -153,8 +153,8 @@ impl Browser {
         result["data"].as_str().expect("a picture").to_owned()
     }
 
-    /// Returns the number of colours in a picture, and the share of pixels with the most common colour. Replaces the open page
-    /// with an empty one.
+    /// Returns the number of colours in a picture, and the share of pixels with the most common colour. Opens an empty page for
+    /// this.
     pub(crate) fn colours(&mut self, picture: &str) -> (u64, f64) {
         self.open("about:blank");
         let count = format!(
@@ -200,7 +200,8 @@ impl Drop for Browser {
     }
 }
 
-/// Returns the read and write ends of a pipe. Their descriptor numbers are higher than those that the browser uses.
+/// Returns the read and write ends of a pipe. Their descriptor numbers are at least 10, so they differ from those that the
+/// browser uses.
 fn pipe() -> [OwnedFd; 2] {
     let mut fds = [0; 2];
     // SAFETY: only this function knows the new descriptors.

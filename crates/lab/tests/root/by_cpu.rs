@@ -40,8 +40,8 @@ pub(crate) fn by_task(sample: &Sample) -> (u64, ByCause) {
     sum
 }
 
-/// The loops are stopped when the collector starts and when the sample is read. If a loop switched in while the collector
-/// started, the sums by task would contain that wait, but the sums by CPU would not.
+/// The loops are stopped while the collector starts and while it takes the sample. If a loop switched in while the collector
+/// started, the sums by task would contain its wait, but the sums by CPU would not.
 #[test]
 fn the_sums_by_cpu_equal_the_sums_by_task() {
     let loads = [
@@ -65,8 +65,8 @@ fn the_sums_by_cpu_equal_the_sums_by_task() {
     assert_eq!(by_cpu(&sample), sums);
 }
 
-/// Returns the memory that the kernel reserves for the maps of a process, bytes (`memlock`). Leaves out maps with
-/// BPF_F_NO_PREALLOC (1): before Linux 6.4, `memlock` also counts their entries that do not exist yet.
+/// Returns the memory that the kernel reserves for the BPF maps of a process, bytes (`memlock`). Leaves out maps with
+/// BPF_F_NO_PREALLOC (1), because before Linux 6.4 their `memlock` includes entries that do not exist yet.
 fn map_bytes(pid: u32) -> u64 {
     let files = fs::read_dir(format!("/proc/{pid}/fdinfo")).expect("a live process").flatten();
     let of_maps = files.filter_map(|file| fs::read_to_string(file.path()).ok());
@@ -77,7 +77,7 @@ fn map_bytes(pid: u32) -> u64 {
     of_maps.filter_map(memory).sum()
 }
 
-/// The kernel reserves memory for each possible CPU, even if the host has few CPUs.
+/// The kernel reserves memory for each possible CPU, even for CPUs that the host does not have.
 #[test]
 fn the_maps_take_at_most_170_kib_for_each_possible_cpu() {
     let possible = u64::from(facts::possible_cpus(Path::new("/")));

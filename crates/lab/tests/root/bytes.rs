@@ -1,4 +1,5 @@
-//! The exact bytes that a terminal receives. They set only supported colours, and contain no control sequences from names.
+//! The exact bytes that a terminal receives. These bytes set only colours of the terminal, and contain no control sequences from
+//! names.
 
 use std::{fs, os::unix::fs::symlink, path::Path};
 
@@ -9,8 +10,8 @@ use crate::{
     pty::{Pty, contains},
 };
 
-/// Returns the palette numbers of all colours that escape sequences set. The sequences are `CSI ... m` with 30 to 37, 90 to 97 or
-/// 38;5;n, and the same for backgrounds.
+/// Returns the palette numbers of all colours that escape sequences set. Such a sequence is `CSI ... m` with 30 to 37, 90 to 97
+/// or 38;5;n for text, and with 40 to 47, 100 to 107 or 48;5;n for backgrounds.
 fn colours(bytes: &[u8]) -> Vec<u16> {
     let text = String::from_utf8_lossy(bytes);
     let sequences = text.split("\x1b[").skip(1).filter_map(|rest| {
@@ -30,7 +31,7 @@ fn colours(bytes: &[u8]) -> Vec<u16> {
                     colours.extend(codes.get(at + 1));
                     at += 2;
                 }
-                // 24-bit colours must never occur. Return a number outside of all palettes, so that the test fails.
+                // cgscope must not set 24-bit colours. Return a number outside of all palettes, so that the test fails.
                 38 | 48 => colours.push(u16::MAX),
                 _ => {}
             }
@@ -43,7 +44,7 @@ fn colours(bytes: &[u8]) -> Vec<u16> {
 fn written(variables: &[(&str, &str)]) -> Vec<u8> {
     let mut pty = Pty::start_in(&["top", "-d", "0.2"], [120, 40], true, variables);
     pty.wait_for("average");
-    // Do not wait for a word of the new view: if the word is on the screen already, `top` does not write it again.
+    // Do not wait for a word of the new view. If the word is already on the screen, `top` does not write it again.
     for key in ["2", "3", "4", "1"] {
         pty.answer(key);
     }
@@ -86,7 +87,7 @@ fn control_sequences_in_names_do_not_reach_the_terminal() {
     let cgroup = Cgroup::new("\x1b[41mblue\x07\u{9b}5m");
     assert!(Path::new(&cgroup.path).exists());
     let load = named("\x1b[31mred\x1b]0;t\x07", &dir, &cgroup);
-    // Turn cgscope's own colours off, because the test could not tell them from colours in the name.
+    // Turn off the colours of cgscope, because the test cannot distinguish them from colours in the name.
     let variables = [("NO_COLOR", "1")];
     let mut pty = Pty::start_in(&["top", "-d", "0.2"], [160, 50], true, &variables);
     pty.wait_for("blue");

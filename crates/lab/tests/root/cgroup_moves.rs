@@ -1,4 +1,4 @@
-//! Tasks that move between cgroups. A figure counts for the cgroup that the task was in at that time.
+//! Tasks that move between cgroups. The CPU time and the waits of a task count for the cgroup in which the task was at that time.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +16,7 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// A cgroup. On v1, this includes the cgroup with the same name in the hierarchy that accounts CPU time.
+/// A cgroup of the cpu controller. If another v1 hierarchy accounts CPU time, this includes the cgroup with the same name there.
 pub(crate) struct Place {
     pub(crate) cgroup: Cgroup,
     account: Option<PathBuf>,
@@ -39,7 +39,8 @@ impl Place {
         Self { cgroup, account }
     }
 
-    /// Returns the paths of the files with this name in the cgroup. A test writes ids to such a file to move tasks.
+    /// Returns the paths of the files with this name in the cgroup. To move a task, a test writes the id of the task to such a
+    /// file.
     pub(crate) fn files(&self, name: &str) -> Vec<String> {
         let places = [Some(&self.cgroup.path), self.account.as_ref()];
         places.into_iter().flatten().map(|path| path.join(name).display().to_string()).collect()
@@ -77,11 +78,11 @@ impl Drop for Place {
     }
 }
 
-/// Figures of some cgroups between a sample before the load and a sample after it. Only the load runs in these cgroups.
+/// Figures of some cgroups from just before a load to just after it. Only the load runs in these cgroups.
 struct Measured {
     interval: Interval,
-    /// Minimum and maximum of the kernel's CPU time, ms. There are two bounds, because the files are read before and after each
-    /// sample.
+    /// Minimum and maximum of the kernel's CPU time, ms. The CPU time during the interval is known only within these bounds,
+    /// because the files are read before and after each sample.
     ran_ms: Vec<RangeInclusive<f64>>,
 }
 
@@ -105,8 +106,8 @@ fn measured(cgroups: &[&Place], load: impl FnOnce()) -> Measured {
 }
 
 impl Measured {
-    /// Checks that each cgroup's CPU time equals the kernel's within 1 % plus 8 ms (60 ms if emulated), and that the causes of
-    /// its waits sum to the waiting time.
+    /// Checks that the CPU time of each cgroup differs from the kernel's by at most 1 % plus 8 ms (60 ms if emulated). Also
+    /// checks that the causes of the waits sum to the waiting time.
     fn assert_as_the_kernel_says(&self, cgroups: &[&Place]) {
         let groups = self.interval.by_cgroup();
         for (cgroup, theirs) in cgroups.iter().zip(&self.ran_ms) {
@@ -114,7 +115,7 @@ impl Measured {
             let ours = group.totals.on_cpu_ns as f64 / 1e6;
             let name = &cgroup.cgroup.name;
             println!("{name}: {ours:.1} ms, by the kernel {theirs:.1?}; waited {:?}", group.wait.by_cause);
-            // The kernel accounts running tasks only at each tick.
+            // The kernel accounts the CPU time of running tasks only at ticks.
             let tolerance = 0.01 * theirs.end() + if is_emulated() { 60.0 } else { 8.0 };
             assert!(
                 (theirs.start() - tolerance..=theirs.end() + tolerance).contains(&ours),
@@ -136,8 +137,8 @@ impl Measured {
         self.waited(cgroup).get(Cause::Throttled) / 1_000_000
     }
 
-    /// Returns the throttled time of a cgroup, ns. The key is the path of the cgroup whose quota ran out. Time without a known
-    /// quota is left out.
+    /// Returns the throttled time of a cgroup, ns. The key is the path of the cgroup whose quota ran out. Leaves out throttled
+    /// time for which the quota is unknown.
     fn throttled_by(&self, cgroup: &Place) -> BTreeMap<&str, u64> {
         let path = |id| self.interval.cgroup_path(id).map_or("", |path| &**path);
         let of_cgroup = |pair: &&PairReading| path(pair.victim) == cgroup.cgroup.name;
@@ -179,7 +180,8 @@ fn figures_from_before_a_move_stay_with_the_old_cgroup() {
 #[test]
 fn a_task_that_moves_every_20_ms_counts_in_each_cgroup_for_its_time_there() {
     let (a, b) = (Place::new("every-20-a"), Place::new("every-20-b"));
-    // Two loops share a CPU and wait for each other. The third loop is alone on its CPU for some of the time.
+    // Two loops share a CPU and wait for each other. The third loop is on another CPU, which it has to itself for some of the
+    // time.
     let loads = [0, 0, 1].map(|cpu| Load::pinned_loop(cpu, None));
     loads.iter().for_each(|load| a.put("cgroup.procs", &load.pid().to_string()));
     for_ms(200);
@@ -197,8 +199,8 @@ fn a_task_that_moves_every_20_ms_counts_in_each_cgroup_for_its_time_there() {
     measured.assert_as_the_kernel_says(&[&a, &b]);
 }
 
-/// Moves a running task, as a service manager does. When the new cgroup is out of quota, the kernel takes the task off its CPU.
-/// When the new cgroup has no quota, the task runs again.
+/// Moves a running task, as a service manager does. If the new cgroup is out of quota, the kernel switches the task out. If the
+/// new cgroup has no quota, the task runs again.
 #[test]
 #[ignore = "one CPU: asserts shares"]
 fn a_task_that_is_moved_into_a_throttled_cgroup_is_throttled_there() {
@@ -237,18 +239,18 @@ fn a_task_that_is_moved_into_a_throttled_cgroup_is_throttled_there() {
     let waited_ns = inside.total() + outside.total();
     assert_eq!(task.all_waits().by_cause.total(), waited_ns, "{task:?}");
     assert_eq!(task.all_totals().wait_ns, waited_ns);
-    // The kernel accounts CPU time at ticks. So the time between the last tick and a move counts for the new cgroup.
+    // The kernel accounts CPU time at ticks, so the time between the last tick and a move counts for the new cgroup.
     let ran_ms = task.all_totals().on_cpu_ns / 1_000_000;
     let theirs: f64 = measured.ran_ms.iter().map(|ran| *ran.start()).sum();
     assert!(ran_ms as f64 >= 0.99 * theirs - 8.0, "{ran_ms} of {theirs} ms");
 }
 
-/// When a process moves, the kernel reports only its main thread. In this test, the other threads do not switch.
+/// When a process moves, the kernel reports only the move of the main thread. In this test, the other threads never switch.
 #[test]
 #[ignore = "all CPUs: the threads must be alone on theirs"]
 fn threads_that_are_alone_on_their_cpus_count_in_the_new_cgroup_from_the_next_reading_on() {
     let (a, b) = (Place::new("alone-a"), Place::new("alone-b"));
-    // With a higher weight, the loops would delay the collector of this test by a minute.
+    // With a higher weight, the loops would delay the collector of this test by up to a minute.
     b.cgroup.weigh(4);
     let (load, _out) = Load::workload(&["burn", "2", "60", "pin"], None);
     a.put("cgroup.procs", &load.pid().to_string());
@@ -267,7 +269,7 @@ fn threads_that_are_alone_on_their_cpus_count_in_the_new_cgroup_from_the_next_re
     assert!(ran_ns(&b) > interval.duration_ns * 3 / 2, "{} ns in the new one", ran_ns(&b));
 }
 
-/// Like a container runtime, a process moves itself into a cgroup, works there and exits before the next sample.
+/// A process moves itself into a cgroup, as under a container runtime, works there and exits before the next sample.
 #[test]
 fn a_process_that_moves_itself_and_exits_counts_in_its_new_cgroup() {
     let cgroup = Place::new("placed");
@@ -275,7 +277,7 @@ fn a_process_that_moves_itself_and_exits_counts_in_its_new_cgroup() {
     cgroup.cgroup.favour();
     let measured = measured(&[&cgroup], || {
         let procs = cgroup.files("cgroup.procs").join("; echo $$ > ");
-        // The shell itself must loop: a child of the shell would start in the new cgroup and never move.
+        // The shell itself must run the loop, because a child of the shell would start in the new cgroup and never move.
         let script = format!("echo $$ > {procs}; while :; do :; done");
         let load = Load::start("timeout", &["3", "sh", "-c", &script], None);
         for_ms(3_500);
@@ -287,7 +289,7 @@ fn a_process_that_moves_itself_and_exits_counts_in_its_new_cgroup() {
     assert!(throttled_ms > 1_000, "throttled for {throttled_ms} ms in 3 s with half a CPU");
 }
 
-/// Moves single threads, not the process: `tasks` on v1 and `cgroup.threads` on v2 do that.
+/// Moves single threads with the file `tasks` (v1) or `cgroup.threads` (v2).
 #[test]
 fn threads_that_are_moved_one_by_one_count_in_their_own_cgroups() {
     let parent = Place::new("threaded");
@@ -344,8 +346,8 @@ fn a_cgroup_that_is_removed_after_its_task_moved_away_keeps_its_figures() {
     assert!((ours - theirs).abs() <= 0.01 * theirs + 8.0, "{ours:.1} ms, by the kernel {theirs:.1}");
 }
 
-/// When a process moves, the kernel reports only the main thread. The hook notices the move of any other thread when that thread
-/// switches in. In this test, the two threads on each CPU switch all the time.
+/// When a process moves, the kernel reports only the move of the main thread. The hook detects the move of another thread when
+/// that thread switches in. In this test, two threads share each CPU and switch all the time.
 #[test]
 fn all_threads_of_a_process_move_with_it() {
     let (a, b) = (Place::new("process-a"), Place::new("process-b"));

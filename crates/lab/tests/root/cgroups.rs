@@ -1,4 +1,5 @@
-//! Short-lived cgroups. cgscope keeps the name of a cgroup while figures refer to it, and frees its data afterwards.
+//! Short-lived cgroups. cgscope keeps the name of a cgroup while figures refer to the cgroup, and frees the data of the cgroup
+//! afterwards.
 
 mod storm;
 
@@ -28,8 +29,8 @@ use crate::{
     spread::Spread,
 };
 
-/// Shell script that enters a cgroup, runs a short process there and leaves the cgroup. A process that is created in a cgroup
-/// counts for that cgroup, even if it exits at once.
+/// Shell script that enters each given cgroup, runs a short process there and leaves the cgroup again. The short process counts
+/// for this cgroup, because it was created there.
 const VISIT: &str = r#"
     while read -r there; do
         echo $$ > "$there/cgroup.procs"
@@ -76,7 +77,7 @@ impl Drop for Visitor {
     }
 }
 
-/// A cgroup with children, and a process that enters and leaves these children.
+/// A cgroup with children, and a process that enters and leaves the child cgroups.
 struct Parent {
     visitor: Option<Visitor>,
     cgroup: Cgroup,
@@ -130,8 +131,8 @@ fn name(sample: &Sample, id: u64) -> Option<&str> {
     sample.cgroups.iter().find(|(named, _)| *named == id).map(|(_, path)| &**path)
 }
 
-/// Asserts that hardly anything was lost. As in `conservation`, the storage of a task sometimes cannot be created, but the sums
-/// are still complete.
+/// Asserts that hardly anything was lost. In rare cases, the storage of a task cannot be created (see `conservation`), but the
+/// sums are still complete.
 fn assert_hardly_lost(losses: &Losses) {
     for (loss, count) in losses.nonzero() {
         let allowed = match loss {
@@ -148,8 +149,8 @@ fn assert_hardly_lost(losses: &Losses) {
 
 type Names = Arc<Mutex<HashMap<u64, String>>>;
 
-/// Creates and removes `count` cgroups in batches of a hundred. Runs a process in every tenth cgroup, and returns the ids of the
-/// cgroups with a process.
+/// Creates and removes `count` cgroups in batches of a hundred. Runs a process in every tenth of these cgroups, and returns the
+/// ids of the cgroups with a process.
 fn churn(parent: &mut Parent, count: usize, names: &Names) -> HashSet<u64> {
     let mut visited = HashSet::new();
     for batch in 0..count / 100 {
@@ -212,7 +213,7 @@ fn ten_thousand_cgroups_made_and_removed_cause_no_error_no_leak_and_no_wrong_nam
     ] {
         assert!(at_end <= at_start + 20, "{what}: {at_start}, then {at_end}");
     }
-    // The measured memory is that of the test process, so allow for the test's own memory.
+    // The collector runs in the test process, so the memory of the collector includes the memory of the test.
     let grown = highest_rss.saturating_sub(first.cost.rss_bytes.unwrap_or(0));
     assert!(grown < 20 << 20, "memory grew by {grown} bytes");
 
@@ -257,7 +258,7 @@ fn a_name_longer_than_an_event_is_found_by_a_walk_of_the_cgroup_tree() {
     sample(&mut collector);
     let (path, id, expected) = parent.make(&"x".repeat(255));
     parent.visit(&path);
-    // The collector walks the cgroup tree again only after 900 ms.
+    // The collector walks the cgroup tree at most once every 900 ms.
     thread::sleep(Duration::from_secs(1));
     let after = sample(&mut collector);
     assert_eq!(name(&after, id), Some(&*expected));
@@ -320,11 +321,11 @@ fn a_renamed_cgroup_and_its_descendants_have_the_new_name() {
 fn a_cgroup_removed_during_a_recording_keeps_its_name_in_it() {
     let dir = Dir::new("removed");
     let file = dir.file("a.rec");
-    // The recording must already run when the cgroup is removed, and continue after that.
+    // The recording must start before the cgroup is removed, and continue afterwards.
     let seconds = if is_emulated() { "8" } else { "3" };
     let mut recording = Background::start(cgscope().args(["record", "-v", "-o", &file, "-d", seconds]));
     recording.wait_for("attached after");
-    // Wait for the first sample, with which the recorder reads the names.
+    // Wait for the first sample, because the recorder then reads the names of all cgroups.
     thread::sleep(patience(300));
     let mut parent = Parent::new("recorded");
     let (path, _, _) = parent.make("inside");
@@ -347,8 +348,8 @@ fn a_cgroup_removed_during_a_recording_keeps_its_name_in_it() {
 #[ignore = "all CPUs: 400 busy cgroups"]
 fn memory_for_many_cgroups_that_wait_behind_each_other_is_bounded() {
     const CGROUPS: usize = 400;
-    // Maximum number of pairs. Each cgroup has 32 pairs with separately counted culprits, and one pair for the sum of all other
-    // culprits.
+    // Maximum number of pairs of victim and culprit. Each victim has at most 32 pairs for single culprits, and one pair for the
+    // sum of all other culprits.
     const MOST: usize = CGROUPS * 33;
     let spread = Spread::yielding("yield", CGROUPS, 60);
     let mut collector = follow(&[]);
@@ -360,7 +361,7 @@ fn memory_for_many_cgroups_that_wait_behind_each_other_is_bounded() {
         let now = sample(&mut collector);
         highest = highest.max(collector.held().pairs);
         let interval = Interval::between(&earlier, &now);
-        // When a culprit is merged into the sum of the other culprits, its time must not count twice.
+        // When the pair of a culprit is merged into the sum of the other culprits, the time of this culprit must not count twice.
         let charged: u64 = interval.pairs.iter().map(|pair| pair.ns).sum();
         let behind = interval.total().wait.by_cause.0.iter().sum::<u64>();
         assert!(charged <= behind + behind / 10, "{charged} ns of {behind}");
@@ -369,15 +370,15 @@ fn memory_for_many_cgroups_that_wait_behind_each_other_is_bounded() {
     }
     drop(spread);
     assert!(lost.get(Loss::CulpritMerged) >= 1_000, "at most {highest} pairs");
-    // Other cgroups of the host have some pairs too.
+    // The other cgroups of the host have some pairs, too.
     assert!(highest < MOST + 2_000, "{highest} pairs");
 }
 
 mod long {
     use super::*;
 
-    /// Each cgroup with exited tasks has an entry for their figures. When most entries are in use, cgscope releases those of idle
-    /// cgroups. If a task enters such a cgroup again, cgscope creates a new entry.
+    /// Each cgroup with exited tasks has an entry for the figures of these tasks. When most entries are in use, cgscope releases
+    /// the entries of idle cgroups. If a task then enters such a cgroup, cgscope creates a new entry.
     #[test]
     #[ignore = "all CPUs: makes thousands of cgroups, whose names other tests would lose"]
     fn exits_in_thousands_of_cgroups_one_after_the_other_are_counted_once() {
@@ -402,7 +403,7 @@ mod long {
                 read(&mut collector);
             }
         }
-        // A task counts as exited at its last switch. cgscope can release the entry of its cgroup only after that.
+        // A task counts as exited at its last switch, and cgscope cannot release the entry of its cgroup earlier.
         for _ in 0..4 {
             thread::sleep(Duration::from_millis(500));
             read(&mut collector);
@@ -437,13 +438,14 @@ mod long {
                 let _ = sleeper.kill();
                 let _ = sleeper.wait();
             }
-            // The child processes of the sleepers end within a second.
+            // The children of the sleepers exit within a second.
             thread::sleep(Duration::from_millis(1_200));
             self.paths.iter().for_each(|path| _ = fs::remove_dir(path));
         }
     }
 
-    /// One user makes more cgroups than cgscope keeps. The cgroups have long names, and some have tasks. A pod runs beside them.
+    /// One user creates more cgroups than cgscope keeps. The cgroups have long names, and some have tasks. A pod runs on the same
+    /// host.
     #[test]
     #[ignore = "all CPUs: makes thousands of cgroups, whose names other tests would lose"]
     fn forty_thousand_cgroups_of_one_user_cost_a_bounded_amount_and_hide_no_others() {
@@ -470,8 +472,8 @@ mod long {
             for at in 0..EACH {
                 let path = parent.join(format!("{at}-{}", "n".repeat(80)));
                 fs::create_dir(&path).expect("a cgroup of ours");
-                // The walk reads only a part of the cgroups, in the unknown order of the directory. Cgroups with tasks are spread
-                // evenly, so the walk misses some of them.
+                // The collector's walk of the cgroup tree reads only a part of the cgroups, in an unknown order. Cgroups with
+                // tasks are spread evenly, so the walk misses some of them.
                 if at % 125 == 124 {
                     let awake = ["-c", "while :; do sleep 1; done"];
                     let sleeper = Command::new("sh").args(awake).spawn().expect("sh starts");

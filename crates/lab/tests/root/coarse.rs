@@ -1,4 +1,4 @@
-//! The coarse mode. It has the same sums as the exact mode, but reads only `/proc`.
+//! The coarse mode, which reads only `/proc` and has the same sums as the exact mode.
 
 use std::{
     collections::BTreeMap,
@@ -18,9 +18,9 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// Tolerance, percent. The readings of the two modes are not from the same instant.
+/// Tolerance, percent. A tolerance is needed because the two modes do not read at the same instant.
 const PERCENT: f64 = 2.0;
-/// Maximum time for both readings together.
+/// Maximum total time of the two readings.
 const TOGETHER: Duration = Duration::from_millis(15);
 
 fn assert_near(what: &str, coarse: u64, exact: u64, slack: u64) -> f64 {
@@ -30,8 +30,8 @@ fn assert_near(what: &str, coarse: u64, exact: u64, slack: u64) -> f64 {
     100.0 * off as f64 / exact.max(1) as f64
 }
 
-/// Returns, by thread id, the part of an unfinished wait that the kernel's sum already includes, ns: the time on another CPU
-/// before a migration. The coarse mode's figure includes this time, too.
+/// Returns, for each thread id, the part of unfinished waits that the kernel's sum already includes, ns. This part is the waiting
+/// time on another CPU before a migration. The sum of the coarse mode includes this part, too.
 fn booked(samples: [&Sample; 2]) -> BTreeMap<u32, u64> {
     let mut booked = BTreeMap::new();
     for task in samples.into_iter().flat_map(|sample| &sample.tasks) {
@@ -40,7 +40,7 @@ fn booked(samples: [&Sample; 2]) -> BTreeMap<u32, u64> {
     booked
 }
 
-/// Compares all figures that both modes have. Returns the largest difference of the totals, percent.
+/// Asserts that all figures that both modes have are nearly equal. Returns the largest difference between totals, percent.
 fn assert_agree(coarse: &Interval, exact: &Interval, booked: &BTreeMap<u32, u64>) -> f64 {
     let all_booked: u64 = booked.values().sum();
     let (coarse, exact) = (coarse.with_idle(), exact.with_idle());
@@ -84,7 +84,7 @@ fn assert_agree(coarse: &Interval, exact: &Interval, booked: &BTreeMap<u32, u64>
     off.into_iter().fold(0.0, f64::max)
 }
 
-/// Returns the path of a task's cgroup. Both modes use the same cgroup ids.
+/// Returns the path of a task's cgroup. `names` can be from either mode, because both modes use the same cgroup ids.
 fn exact_path<'a>(task: &TaskInterval, names: &'a Interval) -> Option<&'a std::sync::Arc<str>> {
     names.cgroup_path(task.reading.cgroup_id)
 }
@@ -103,9 +103,10 @@ fn the_sums_equal_those_of_the_exact_mode() {
     let mut exact = follow(&pids);
     let mut coarse = follow_coarsely(&pids);
     assert_eq!((exact.mode(), coarse.mode()), (Mode::Bpf, Mode::Coarse));
-    // Wait for the end of the quota's first period.
+    // Wait until the first period of the quota has ended.
     thread::sleep(Duration::from_millis(300));
-    // Retry until both readings are from nearly the same moment. The figures do not influence which readings are used.
+    // Retry until both readings are from nearly the same moment. Only the elapsed time, not the figures, decides which readings
+    // the test uses.
     let mut both = || {
         (0..200)
             .find_map(|_| {
@@ -131,7 +132,7 @@ fn each_sample_lies_between_two_readings_of_the_kernels_files() {
     let (load, _out) = Load::workload(&["blink", "6", "30"], None);
     let pids = load.pids();
     let run = measure(&mut follow_coarsely(&pids), &pids, 3);
-    // The main thread sleeps, so it is one of the idle tasks.
+    // The main thread sleeps, so it counts as an idle task.
     let whole = run.whole.with_idle();
     assert_eq!(whole.tasks.len(), 7);
     for task in &whole.tasks {
@@ -163,7 +164,7 @@ fn one_loop_at_half_a_cpu_is_throttled_for_as_long_as_cpu_stat_says() {
     let group = &interval.by_cgroup()[&Some(inner.name.as_str().into())];
     let throttled = group.wait.by_cause.get(Cause::Throttled);
     assert!(throttled <= said + 100_000_000, "{throttled}, and cpu.stat {said}");
-    // The loop can also have waited for other tasks.
+    // Allow for time in which the loop waited for other tasks.
     assert_near("throttled", throttled, said, 100_000_000);
     assert!(throttled * 100 >= group.wait.total_ns * 80, "{:?}", group.wait.by_cause);
     let limits = interval.limits_of(&inner.name);
@@ -268,7 +269,7 @@ fn a_coarse_recording_is_reported_as_coarse() {
     assert_eq!(intervals.len(), 3);
     intervals.iter().for_each(assert_is_coarse);
     let waited: u64 = intervals.iter().filter_map(|interval| interval["total"]["total_ns"].as_u64()).sum();
-    // Two of the four loops wait at any time, or more on a busy machine.
+    // At any time, two of the four loops wait. On a busy machine, more of them wait.
     assert!((4_000_000_000..13_000_000_000).contains(&waited), "{waited}");
 }
 
@@ -285,7 +286,7 @@ fn a_command_is_followed_with_its_children_to_its_end() {
         let tasks = intervals.iter().flat_map(|interval| interval["tasks"].as_array().expect("tasks"));
         tasks.filter_map(|task| task[key].as_u64()).sum()
     };
-    // The load is four loops for two seconds. cgscope misses the last interval, and other programs can use the CPUs.
+    // The load is four loops that run for two seconds. cgscope misses their last interval, and other programs can use the CPUs.
     let ran = sum("on_cpu_ns");
     assert!(ran > 200_000_000, "{ran}");
     let lost: u64 =
@@ -295,7 +296,7 @@ fn a_command_is_followed_with_its_children_to_its_end() {
 
 #[test]
 fn the_last_figures_of_a_command_are_read_before_it_is_reaped() {
-    // The command ends within the first interval, so cgscope reads its figures only once, at its end.
+    // The command ends within the first interval, so cgscope reads its figures only once: when the command ends.
     let workload = env!("CARGO_BIN_EXE_workload");
     let output = run(&["hist", "--mode", "coarse", "--json", "--", workload, "fork", "0"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -334,7 +335,7 @@ fn tasks_that_start_and_exit_between_two_readings_are_counted_as_not_seen() {
     load.wait();
     let before = forks();
     let last = collector.sample().expect("a sample");
-    // The walk of `/proc` can find tasks that start during the reading. The forks of these tasks count only in the next reading.
+    // The walk of `/proc` can find tasks that start during the walk. The forks of these tasks count only in the next reading.
     let early = forks() - before;
     let losses = Interval::between(&first, &last).losses;
     let unseen = losses.get(cgscope_ledger::Loss::TaskUnseen);

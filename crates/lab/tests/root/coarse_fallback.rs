@@ -1,4 +1,4 @@
-//! The fallback to the coarse mode. Each test creates one reason for the fallback. The reason affects only one child process.
+//! The fallback to the coarse mode. Each test makes the exact mode impossible for one child process, for one reason.
 
 use std::{
     ffi::CStr,
@@ -33,7 +33,7 @@ fn prepared(args: &[&str], prepare: impl FnMut() -> io::Result<()> + Send + Sync
     command.output().expect("the command starts")
 }
 
-/// Runs the command without these capabilities. At `execve`, root only gets capabilities from the bounding set.
+/// Runs the command as root without these capabilities. At `execve`, root receives only the capabilities of the bounding set.
 fn without(capabilities: &[i32], args: &[&str]) -> Output {
     let dropped = capabilities.to_vec();
     prepared(args, move || {
@@ -42,7 +42,7 @@ fn without(capabilities: &[i32], args: &[&str]) -> Output {
     })
 }
 
-/// Makes all mounts private, so that no change is visible outside of this mount namespace.
+/// Makes all mounts private, so that changes are visible only in this mount namespace.
 fn own_mounts() -> io::Result<()> {
     mount(c"none", c"/", c"", libc::MS_REC | libc::MS_PRIVATE)
 }
@@ -65,7 +65,7 @@ fn hide_btf() -> io::Result<()> {
 
 /// Enters a new PID namespace with its own `/proc`, as in a container.
 fn own_pids() -> io::Result<()> {
-    // SAFETY: only system calls, and the forking process has one thread.
+    // SAFETY: the block makes only system calls, and the forking process has one thread.
     unsafe {
         done(libc::unshare(libc::CLONE_NEWPID | libc::CLONE_NEWNS))?;
         own_mounts()?;
@@ -73,7 +73,7 @@ fn own_pids() -> io::Result<()> {
             -1 => Err(io::Error::last_os_error()),
             0 => mount(c"proc", c"/proc", c"proc", 0),
             child => {
-                // Close all descriptors: a reader would wait for the end of a pipe that this process holds open.
+                // Close all descriptors. Otherwise a reader of a pipe would wait until this process exits.
                 libc::syscall(libc::SYS_close_range, 0u32, u32::MAX, 0u32);
                 let mut status = 0;
                 libc::waitpid(child, &mut status, 0);
@@ -83,9 +83,9 @@ fn own_pids() -> io::Result<()> {
     }
 }
 
-/// Returns whether root can use the exact mode here. Some kernels of the lab are too old.
+/// Returns whether root can use the exact mode on this kernel. Some kernels of the lab are too old.
 fn is_exact_here() -> bool {
-    // On a busy host, the result can be incomplete (exit code 1).
+    // Exit code 1 also means that the exact mode works: on a busy host, the result can be incomplete.
     run(&["hist", "--mode", "bpf", "0.1", "1"]).status.code() != Some(2)
 }
 
@@ -135,7 +135,7 @@ fn a_user_without_capabilities_measures_coarsely() {
     let output = as_nobody(&AUTO);
     assert_coarse(&output, &[words]);
     assert_one_sentence(&as_nobody(&BPF_ONLY), &[words]);
-    // Users can measure their own processes and the children of these processes.
+    // A user can measure the user's own processes and their children.
     let output = as_nobody(&["hist", "--mode", "coarse", "--", "sh", "-c", ":"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(stdout(&output).contains("1 wait") || stdout(&output).contains("waits"), "{}", stdout(&output));

@@ -1,4 +1,5 @@
-//! No wait is lost. Every wait of a short-lived task counts for the task, for exited tasks, or in a loss counter.
+//! No wait is lost: each wait of a short-lived task is counted for the task, for the exited tasks of its cgroup, or by a loss
+//! counter.
 
 use std::{thread, time::Duration};
 
@@ -11,8 +12,8 @@ use crate::{
     load::{Cgroup, Load, result},
 };
 
-/// Takes samples while the load runs, and one more after all its tasks have exited. Returns the sum of the intervals since
-/// `earlier`, and the number that the load prints.
+/// Takes samples while the load runs, and one more sample after all tasks of the load have exited. Returns the sum of the
+/// intervals since `earlier`, and the number that the load prints.
 fn measure_to_the_end(
     collector: &mut Collector,
     mut earlier: Sample,
@@ -37,21 +38,22 @@ fn measure_to_the_end(
         }
         ended.join().expect("a result")
     });
-    // A parent can reap a process a moment before the last switch of that process.
+    // Wait for the last switch of each process. A parent can reap a process a moment before that switch.
     thread::sleep(Duration::from_millis(100));
     add(collector);
     (whole, kernel)
 }
 
-/// Asserts that hardly anything was lost. In rare cases, the storage of a task cannot be created, because another task was
-/// preempted while it created its own storage. A loss counter counts such a task, and the sum still includes its waits.
+/// Asserts that hardly anything was lost. In rare cases, a task is preempted while it creates its storage, and then the storage
+/// of another task is not created. A loss counter counts the task without storage, and the sum still includes the waits of this
+/// task.
 fn assert_hardly_lost(losses: &Losses) {
     for (loss, count) in losses.nonzero() {
         let allowed = match loss {
             Loss::StorageNotCreated => 50,
-            // A task without storage switches a few times.
+            // Each task without storage can switch several times.
             Loss::SwitchWithoutStorage => 500,
-            // A task exited while the collector read it. This is rare, except where reading is slow.
+            // This loss counts tasks that exit while the collector reads them. It is rare, except on a slow machine.
             Loss::ReadingOvertaken if is_emulated() => 20,
             _ if loss.leaves_result_whole() => u64::MAX,
             _ => 0,
@@ -75,10 +77,11 @@ fn ten_thousand_short_lived_processes_lose_no_wait() {
     assert!(group.exited >= count, "{} exited", group.exited);
     assert_eq!(group.wait.hist.count(), group.wait.count);
     assert!(group.wait.count >= 2 * count, "each task waits before its first run and after a yield");
-    // All tasks have exited. So our sum equals the sum of the kernel's figures at each exit, to the nanosecond.
+    // All tasks have exited. Our sum must equal, to the nanosecond, the sum of the run delays that the tasks had when they
+    // exited.
     assert_eq!(group.wait.total_ns, group.totals.run_delay_ns, "{:?}", group.totals);
-    // Compare with /proc, too. The load read the figures of each child when the child was a zombie, and its own shortly before
-    // its end.
+    // Also compare with the run delays that the load read from /proc. The load read the run delay of each child when the child
+    // was a zombie, and its own run delay shortly before it exited.
     let on_top_ns =
         group.wait.total_ns.checked_sub(kernel_ns).expect("at least the figure in the kernel's files");
     assert!(on_top_ns < 50_000_000, "{on_top_ns} ns more than the {kernel_ns} ns of the kernel's files");
@@ -108,11 +111,11 @@ fn ten_thousand_short_lived_threads_lose_no_wait() {
 fn the_waits_of_children_stay_with_a_selected_process() {
     let count = if is_emulated() { 5_000 } else { 12_000 };
     let (load, mut out) = Load::workload(&["threads", &count.to_string()], None);
-    // Stop the threads. On a fast host, they would otherwise end before cgscope has attached.
+    // Stop the load, because on a fast host its threads would otherwise end before cgscope has attached.
     load.signal(libc::SIGSTOP);
     let mut collector = follow(&[load.pid()]);
     let before = collector.sample().expect("a sample");
-    // At this sample, the kernel has already counted parts of unfinished waits. cgscope counts a wait when it ends.
+    // At this sample, the kernel's sum already includes parts of unfinished waits. cgscope counts a wait only when the wait ends.
     let pending = before.tasks.iter().filter_map(|task| task.pending.as_deref());
     let booked_ns: u64 = pending.map(|pending| pending.booked_ns).sum();
     load.signal(libc::SIGCONT);

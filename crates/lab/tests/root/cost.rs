@@ -1,4 +1,4 @@
-//! The cost of the collector. `cargo xtask overhead` compares the cost of the hook with the cost of other tools.
+//! The cost of the collector. (`cargo xtask overhead` compares the cost of the hook with that of other tools.)
 
 use std::{thread, time::Duration};
 
@@ -25,12 +25,12 @@ fn five_thousand_sleeping_threads_cost_at_most_2_percent_of_a_core_and_30_mib() 
     assert!(percent <= 2.0, "{percent:.2} % of a core");
 }
 
-/// Returns the bytes in use in the kernel's `kmalloc-cg` caches, which contain the task storage.
+/// Returns the memory in use in the kernel's `kmalloc-cg` caches, bytes. The kernel allocates the task storage there.
 fn charged_slabs() -> f64 {
     let slabs = std::fs::read_to_string("/proc/slabinfo").expect("the kernel's caches");
     let charged = slabs.lines().filter(|line| line.starts_with("kmalloc-cg-"));
     let numbers = |line: &str| -> Vec<f64> { line.split(' ').filter_map(|word| word.parse().ok()).collect() };
-    // In a line, number 0 is the count of objects in use, and number 2 is the size of an object.
+    // The first number of a line is the number of objects in use, and the third number is the size of an object.
     charged.map(numbers).map(|of_cache| of_cache[0] * of_cache[2]).sum()
 }
 
@@ -46,13 +46,14 @@ fn delta_frames(recording: &[u8]) -> Vec<usize> {
     sizes
 }
 
-/// The limit is relative, because attaching without the threads takes 140 ms on one machine and 230 ms on another.
+/// The limit is relative, because the time depends on the machine. Without the threads, attaching takes 140 ms on one machine and
+/// 230 ms on another.
 #[test]
 #[ignore = "all CPUs: asserts a time"]
 fn with_5000_threads_attaching_takes_at_most_1_3_times_as_long() {
     let attached = || attached_after(&stderr(&run(&["hist", "-v", "--duration", "10ms"]))).as_secs_f64();
     let (mut without, mut with) = (Vec::new(), Vec::new());
-    // Alternate between both, because the machine can become slower.
+    // Alternate between runs with and without the threads, because the machine can become slower during the test.
     for _ in 0..3 {
         without.extend((0..3).map(|_| attached()));
         let (_load, _out) = Load::workload(&["sleep", "5000", "120"], None);
@@ -76,7 +77,7 @@ mod long {
         let recorded = run(&["record", "-o", "/dev/stdout", "-d", "8"]);
         let mut frames = delta_frames(&recorded.stdout);
         frames.sort_unstable();
-        // For comparison: one byte for every 16 tasks would be 1,250 bytes.
+        // At one byte for every 16 tasks, a frame would have 1,250 bytes.
         assert!((50..=800).contains(&frames[frames.len() / 2]), "{frames:?}");
         let cgscope = thread::spawn(|| run(&["hist", "--json", "1", "11"]));
         thread::sleep(Duration::from_secs(5));
@@ -85,7 +86,7 @@ mod long {
         assert!(output.status.success(), "{}", stderr(&output));
         let intervals = json_lines(&output);
         let number = |value: &serde_json::Value| value.as_u64().expect("a number") as f64;
-        // The first two intervals include work that is done once.
+        // Skip the first two intervals, because they include work that cgscope does only once.
         for interval in &intervals[2..] {
             assert!(number(&interval["idle_tasks"]) > THREADS * 0.99, "{}", interval["idle_tasks"]);
             let bytes = interval.to_string().len();

@@ -1,5 +1,5 @@
-//! `diff` finds no significant difference between two recordings of the same load. If a quota was raised, `diff` finds the change
-//! and its size.
+//! `cgscope diff` finds no significant difference between two recordings of the same load. If a quota was raised between the
+//! recordings, `diff` finds the change and its size.
 
 use std::{fs, process::Output, thread};
 
@@ -13,14 +13,14 @@ use crate::{
     load::{Cgroup, Cpu, Load},
 };
 
-/// Number of intervals of 100 ms in a piece of a recording. If other programs keep the recorder off its CPU, intervals are
-/// longer, and a piece has fewer of them.
+/// Planned number of intervals of 100 ms in a piece of a recording. A piece has fewer intervals if other programs delay the
+/// recorder, because then intervals are longer.
 const PIECE: usize = 17;
 const FEWEST: usize = 10;
 const PIECES: usize = 40;
 
-/// A loop under a quota of half a CPU, and free loops. All loops have priority over other programs. The free loops share one CPU.
-/// On the other CPU, the loop with the quota leaves half of the time to cgscope.
+/// A loop under a quota of half a CPU on one CPU, and loops without a quota on another CPU. All loops have priority over other
+/// programs. The first loop leaves half of its CPU to cgscope.
 struct Loops {
     _loads: Vec<Load>,
     limited: Cgroup,
@@ -157,7 +157,7 @@ mod long {
             assert!(words.contains(said), "{said:?} is not in:\n{words}");
         }
 
-        // If the files are swapped, all changes have the opposite direction.
+        // If the files are swapped, each change has the opposite sign.
         let back = diff(&after, &before);
         assert_eq!(called(&back).len(), called(&lines).len());
         let mirrored = back
@@ -191,8 +191,8 @@ mod long {
         assert!(alarms.len() <= 1, "{alarms:#?}");
     }
 
-    /// Two starts of a load can differ by more than the noise within a recording, so `diff` can report differences. Other
-    /// programs cause most of these. But figures that depend only on the load do not change much.
+    /// Two runs of a load can differ by more than the noise within one recording, so `diff` can report differences. Other
+    /// programs cause most of these differences. Figures that depend only on the load hardly change.
     #[test]
     #[ignore = "all CPUs: other load would be a difference"]
     fn two_starts_of_the_same_load_have_no_large_change() {
@@ -208,8 +208,8 @@ mod long {
             let lines = diff(&pair[0], &pair[1]);
             let summary = lines.iter().find(|line| line["kind"] == "summary").expect("a summary");
             assert!(summary["enough"] == true && summary["tested"].as_u64() > Some(10), "{summary}");
-            // These figures depend only on the quota and the CPU. The limit of 5 percentage points is ten times the smallest
-            // change worth reporting.
+            // These figures depend only on the quota and the CPU, not on other programs. The limit is 5 percentage points, ten
+            // times the smallest change that `diff` reports.
             let own = ["on_cpu", "throttled", "own_cgroup"];
             let of_the_load = |line: &&&Value| {
                 line["about"] == "cgroup" && own.contains(&line["figure"].as_str().unwrap_or_default())

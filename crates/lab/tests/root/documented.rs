@@ -1,4 +1,5 @@
-//! Runs the commands in README and docs that measure, replay or serve. `crates/cgscope/tests/documented.rs` runs the others.
+//! Runs the commands in README and docs that measure, replay or serve. `crates/cgscope/tests/documented.rs` runs all other
+//! commands.
 
 #[allow(dead_code, reason = "the parser's test names the document")]
 #[path = "../../../cgscope/tests/documented/commands.rs"]
@@ -28,9 +29,9 @@ const RECORDING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../view/tests/file
 /// Time after which the test interrupts a command that does not end by itself.
 const MEASURES_MS: u64 = 2_000;
 
-/// Real objects that replace the names in the documents: a service with a process, a directory, and a daemon.
+/// A service with a process, a directory, and a daemon. Their names replace the example names in the documents.
 struct Place {
-    // Declared before its cgroup, because fields are dropped in this order.
+    // `load` is declared before its cgroup, because fields are dropped in the order of their declaration.
     load: (Load, BufReader<ChildStdout>),
     service: Cgroup,
     dir: Dir,
@@ -44,8 +45,8 @@ impl Place {
         Self { load, service, dir: Dir::new("documented"), daemon: Daemon::exporting("") }
     }
 
-    /// Returns the words of a documented command, changed so that they work on this host. A `CMD` after `--` is replaced by a
-    /// short command.
+    /// Returns the words of a documented command, changed so that the command works on this host. Replaces a `CMD` after `--` by
+    /// a short command.
     fn adapt(&self, words: &[String]) -> Vec<String> {
         let unit = self.service.name[1..].trim_end_matches(".service");
         let pid = self.load.0.pid().to_string();
@@ -56,7 +57,7 @@ impl Place {
                 ("--pid" | "-p", _) => pid.clone(),
                 ("--unit", _) => unit.to_owned(),
                 ("--connect", _) => self.daemon.socket(),
-                // The recording is short, and its times differ from the documented ones.
+                // The short recording of this test does not contain the times that the documents use.
                 ("--at", _) => "2s".to_owned(),
                 ("--", _) => {
                     adapted.extend(["sleep", "0.3"].map(str::to_owned));
@@ -82,7 +83,7 @@ fn run(words: &[String], dir: &Path) -> String {
     let mut command = cgscope();
     command.args(words).current_dir(dir).stdout(Stdio::null());
     let process = Background::start(&mut command);
-    // A measurement of a `CMD` ends by itself.
+    // If the words contain a `CMD`, the measurement ends with the `CMD`.
     if !words.contains(&"--".to_owned()) {
         thread::sleep(patience(MEASURES_MS));
         process.signal(libc::SIGINT);

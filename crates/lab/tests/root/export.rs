@@ -1,4 +1,5 @@
-//! Other programs read exports of recordings. The sums in an export equal the sums of `report --json` to the nanosecond.
+//! Exports of recordings. Other programs can read each export. The sums of an export equal the sums of `report --json` to the
+//! nanosecond.
 
 #[path = "../../../export/tests/formats/decode.rs"]
 mod decode;
@@ -30,7 +31,7 @@ struct Recorded {
     file: String,
     intervals: Vec<Value>,
     limited: String,
-    /// Exit status of `report`. On a busy host, the recording can have losses. Then every command reports the losses.
+    /// Exit status of `report`. On a busy host, the recording can have losses, and then every command has this exit status.
     exit: Option<i32>,
 }
 
@@ -88,7 +89,7 @@ impl Recorded {
         })
     }
 
-    /// Returns the waiting time by cause, ns. A null in the object counts as 0.
+    /// Returns the waiting time by cause, ns. A cause that is null counts as 0.
     fn by_cause(&self) -> BTreeMap<&'static str, u64> {
         let sum = |cause: Cause| {
             let key = format!("{}_ns", cause.name());
@@ -153,7 +154,7 @@ fn tables_sum_to_the_report_in_duckdb() {
     let sums = |table: &str| python.duckdb_sums(table, &columns);
     assert_eq!(sums(&format!("read_csv('{csv}')")), expected);
     assert_eq!(sums(&format!("read_parquet('{parquet}')")), expected);
-    // The files of two hosts are read as one table.
+    // DuckDB reads the files of two hosts as one table.
     recorded.export("parquet", "b.parquet");
     let both = sums(&format!("read_parquet('{}')", recorded.dir.file("*.parquet")));
     assert_eq!(both, expected.into_iter().map(|(column, sum)| (column, 2 * sum)).collect());
@@ -216,7 +217,7 @@ fn sums_by_cause_are_the_same_in_pprof() {
     let of_root = go.top(&out, "wait").into_iter().find(|line| line.name == "/").expect("the root cgroup");
     assert_eq!(of_root.cumulative, recorded.wait_ns(), "the root includes all cgroups below it");
     assert_eq!(go.top(&out, "waits").iter().map(|line| line.flat).sum::<u64>(), recorded.waits());
-    // Other tests run at the same time, so the test does not know how much of its quota the load used.
+    // Other tests run at the same time, so it is unknown how much of the quota the load used.
     let of_quota = stacks.iter().filter(|stack| stack.frames.last().is_some_and(|leaf| *leaf == quota));
     let behind_ns: u64 = of_quota.map(|stack| stack.values["behind"]).sum();
     let line = go.top(&out, "behind").into_iter().find(|line| line.name == quota).expect("the quota");
@@ -282,7 +283,7 @@ fn assert_nothing_beside(dir: &Dir, name: &str) {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// Makes a short recording without losses, of one process that is active in every interval.
+/// Makes a short recording of one process that is active in every interval. The recording has no losses.
 fn short(dir: &Dir) -> String {
     let file = dir.file("a.rec");
     let load = [env!("CARGO_BIN_EXE_workload"), "blink", "1", "1"];

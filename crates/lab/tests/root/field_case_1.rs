@@ -1,4 +1,4 @@
-//! Field case 1: a busy loop under a quota of 50 %, compared with runqlat.
+//! Field case 1: the waits of a busy loop under a quota of 50 %, compared with the output of runqlat.
 
 use std::{process::Command, thread, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::{
 /// Duration of the measurement: 60 periods of the quota.
 const SECONDS: u64 = 6;
 
-/// Bounds of the row in which runqlat counts most waits (32 to 65 ms), ns.
+/// Bounds of the row of runqlat that has most of the waits (32 to 65 ms), ns.
 const HUMP_NS: (u64, u64) = (32_768_000, 65_536_000);
 
 fn both(load: &Load) -> (Value, Vec<(u64, u64, u64)>) {
@@ -50,7 +50,8 @@ fn hist(interval: &Value) -> Vec<(u64, u64, u64)> {
     buckets.iter().map(|b| (number(&b[0]), number(&b[1]), number(&b[2]))).collect()
 }
 
-/// Returns the share of the waiting time that is in the row [`HUMP_NS`]. For each wait, counts the middle of its bucket.
+/// Returns the share of the waiting time that is in the row [`HUMP_NS`]. Uses the middle of a bucket as the length of each wait
+/// in it.
 fn hump_share(interval: &Value) -> f64 {
     let time = |b: &(u64, u64, u64)| (b.0 + b.1) as f64 / 2.0 * b.2 as f64;
     let buckets = hist(interval);
@@ -65,7 +66,7 @@ fn hump_share(interval: &Value) -> f64 {
 fn a_quota_of_half_a_cpu_shows_as_waits_of_32_to_66_ms() {
     let cgroup = Cgroup::new("half");
     cgroup.limit(50_000, 100_000);
-    // Give it a high weight, so that only the quota holds it back.
+    // Give the cgroup a high weight, so that only the quota limits its CPU time.
     cgroup.favour();
     let load = Load::busy_loop(Some(&cgroup));
     thread::sleep(Duration::from_millis(500));
@@ -77,10 +78,11 @@ fn a_quota_of_half_a_cpu_shows_as_waits_of_32_to_66_ms() {
     let share = waited / interval["duration_ns"].as_u64().expect("a duration") as f64;
     assert!((0.4..0.6).contains(&share), "half of the time must be waiting: {share}");
 
-    // Compare with runqlat: the number of long waits, and the row with most waits. Adjacent rows are also accepted.
+    // Compare two figures with runqlat: the number of long waits, and the row with the longest total wait. An adjacent row is
+    // also accepted.
     let theirs: u64 = runqlat.iter().filter(|row| row.0 >= 16_384).map(|row| row.2).sum();
     let ours: u64 = hist(&interval).iter().filter(|b| b.0 >= 16_384_000).map(|b| b.2).sum();
-    // Under emulation, one program can attach seconds before the other.
+    // Under emulation, cgscope and runqlat can attach at times that differ by seconds.
     let edges = if is_emulated() { 3 + theirs / 4 } else { 3 };
     assert!(ours.abs_diff(theirs) <= edges, "{ours} long waits, runqlat has {theirs}: {runqlat:?}");
     let top = |rows: &[(u64, u64, u64)]| {
@@ -122,9 +124,9 @@ mod long {
             .map(|b| b.2)
             .sum::<u64>();
         assert_eq!(in_hump, 0, "{:?}, runqlat {runqlat:?}", hist(&interval));
-        // Both programs count the same switches, except at the start and end of their measurements. If one program starts slowly,
-        // the measurements differ by seconds. While cgscope starts, its threads interrupt the loop some twenty times. Only
-        // runqlat counts these waits (16 and 37, 21 and 44 waits were seen).
+        // cgscope and runqlat count the same waits, except at the start and end of their measurements. If one program starts
+        // slowly, the measurements differ by seconds. While cgscope starts, its threads interrupt the loop some twenty times, and
+        // only runqlat counts these waits. For example, cgscope counted 16 waits and runqlat 37, or 21 and 44.
         let theirs: u64 = runqlat.iter().map(|row| row.2).sum();
         let ours = interval["total"]["count"].as_u64().expect("a count");
         assert!(ours.abs_diff(theirs) <= 30 + theirs / 4, "{ours} waits, runqlat has {theirs}");

@@ -10,12 +10,12 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// Records an encoding of `seconds` of video. If `cgroup` is given, the encoder runs there. Returns the report as text, and its
-/// intervals.
+/// Records an encoder that encodes `seconds` of video. If `cgroup` is given, the encoder runs there. Returns the report as text,
+/// and its intervals as JSON.
 fn encoding(cgroup: Option<&Cgroup>, options: &str, seconds: u32) -> (String, Vec<Value>) {
     let dir = Dir::new("encoding");
     let file = dir.file("a.rec");
-    // Like a container runtime, enter the cgroup and then exec.
+    // Enter the cgroup and then exec, as a container runtime does.
     let enter = cgroup
         .map_or_else(String::new, |cgroup| format!("echo 0 > {}/cgroup.procs && ", cgroup.path.display()));
     let encode = format!(
@@ -44,7 +44,7 @@ fn findings(intervals: &[Value]) -> Vec<&str> {
 fn threads_on_a_quota_of_one_cpu_are_reported_with_the_derived_figures() {
     let cgroup = Cgroup::new("encoder");
     cgroup.limit(100_000, 100_000);
-    // Give it a high weight, so that only the quota holds it back.
+    // Give the cgroup a high weight, so that only the quota limits its CPU time.
     cgroup.favour();
     let (words, intervals) = encoding(Some(&cgroup), "", 10);
     let path = cgroup.name.as_str();
@@ -63,7 +63,7 @@ fn threads_on_a_quota_of_one_cpu_are_reported_with_the_derived_figures() {
     assert!(throttled * 100 >= periods * 50, "{throttled} of {periods} periods throttled");
     let ran = counter("usage_ns");
     assert!(ran as f64 >= 0.8 * measured_ns as f64, "{ran} of {measured_ns} ns");
-    // The encoder waits longer than it runs, mostly for its quota or for its own threads.
+    // The encoder waits for longer than it runs. Most of the waiting is for its quota or for its own threads.
     let cause = |name: &'static str| sum(&intervals, path, move |group| &group["wait"]["by_cause"][name]);
     let waited = sum(&intervals, path, |group| &group["wait"]["total_ns"]);
     assert!(waited > ran, "{waited} ns waited, {ran} ns ran");
@@ -123,10 +123,10 @@ fn cpu_stat(cgroup: &Cgroup) -> std::collections::BTreeMap<String, u64> {
 fn the_summary_of_the_command_has_the_kernels_own_figures_and_figures_derived_from_them() {
     let cgroup = Cgroup::new("encoder");
     cgroup.limit(100_000, 100_000);
-    // Give it a high weight, so that only the quota holds it back.
+    // Give the cgroup a high weight, so that only the quota limits its CPU time.
     cgroup.favour();
-    // Load the libraries first. Otherwise the first command waits for the disk for half a second, and no period begins in this
-    // time.
+    // Load the encoder's libraries before the measurement. Otherwise the first command waits half a second for the disk, and no
+    // period of the quota begins in this time.
     Load::start("ffmpeg", &["-version"], None).wait();
     let dir = Dir::new("encoding");
     let (file, object) = (dir.file("text"), dir.file("object"));
@@ -155,7 +155,7 @@ fn the_summary_of_the_command_has_the_kernels_own_figures_and_figures_derived_fr
 
 type Stat = std::collections::BTreeMap<String, u64>;
 
-/// Returns the throttled time, ns. The file reports ns on v1, and µs on v2.
+/// Returns the throttled time, ns. `cpu.stat` has ns on v1, and µs on v2.
 fn throttled_ns(stat: &Stat) -> u64 {
     stat.get("throttled_usec").map_or_else(|| stat["throttled_time"], |us| us * 1_000)
 }
@@ -165,8 +165,8 @@ fn in_figures(summary: &Value, path: &str, before: &Stat, after: &Stat) {
     assert_eq!((&quota["path"], &quota["cores"]), (&Value::from(path), &Value::from(1.0)), "{summary}");
     let of =
         |when: &str, name: &str| quota[when][name].as_u64().unwrap_or_else(|| panic!("{name} in {quota}"));
-    // No task ran before or after the command. But once for each CPU, the kernel can count the end of a throttled phase, or a
-    // stopped timer, up to a period late.
+    // Only the command ran in this cgroup, so the counters should agree. However, the kernel can count the end of a throttled
+    // phase (once for each CPU) and the last periods up to one period late.
     let cpus = std::thread::available_parallelism().map_or(1, usize::from) as u64;
     for (name, [earlier, later], late) in [
         ("nr_periods", [before["nr_periods"], after["nr_periods"]], 2),
@@ -210,7 +210,7 @@ fn in_words(words: &str, before: &Stat, after: &Stat) {
         user if user < system => "it spends its time in the kernel",
         _ => "neither user mode nor the kernel dominates",
     };
-    // The kernel can count one more period after the test has read the counters.
+    // The kernel can count one more throttled period after cgscope has read the counters.
     let counted =
         [throttled, throttled.saturating_sub(1)].map(|throttled| format!("periods ({throttled}); "));
     assert!(counted.iter().any(|said| words.contains(said)), "{counted:?} is not in:\n{words}");
@@ -232,7 +232,7 @@ fn delta(words: &str, name: &str) -> u64 {
     figure.replace(',', "").parse().expect("a number")
 }
 
-/// Records two busy loops. A shell first moves itself into the cgroup `path` with the command `enter`, and then starts the loops.
+/// Records two busy loops in the cgroup `path`. A shell enters the cgroup with the command `enter` and then starts the loops.
 /// Returns the recorded numbers of periods and throttled periods of that cgroup.
 fn recorded(enter: &str, path: &str) -> (u64, u64) {
     let dir = Dir::new("periods");
@@ -248,8 +248,8 @@ fn recorded(enter: &str, path: &str) -> (u64, u64) {
 }
 
 /// Checks the recorded numbers against the kernel's. After the last task has stopped, the kernel counts at most two more periods,
-/// and at most one more throttled period. The kernel decides at the end of a period whether the period was throttled, and the
-/// last task can stop before that. In one of three runs, 30 were recorded and 31 counted.
+/// and at most one more throttled period. A period counts as throttled only at its end, and the last task can stop before that.
+/// In one of three runs, the recording had 30 throttled periods and the kernel 31.
 fn assert_all_periods(recorded: (u64, u64), (periods, throttled): (u64, u64)) {
     assert!(throttled > 20, "{throttled} of {periods} periods throttled");
     let has = |recorded: u64, more, kernels| (recorded..=recorded + more).contains(&kernels);
@@ -264,7 +264,7 @@ fn assert_all_periods(recorded: (u64, u64), (periods, throttled): (u64, u64)) {
 fn a_recording_has_all_periods_of_a_cgroup_that_its_command_entered() {
     let cgroup = Cgroup::new("entered");
     cgroup.limit(50_000, 100_000);
-    // Run a load before the recording, so that the counters do not start at 0.
+    // Run a load before the recording, so that the counters of the cgroup are not 0 at the first sample.
     let (load, _) = Load::workload(&["burn", "2", "1"], Some(&cgroup));
     load.wait();
     std::thread::sleep(Duration::from_millis(300));
@@ -282,7 +282,7 @@ fn a_recording_has_all_periods_of_a_cgroup_that_its_command_entered() {
 fn a_recording_has_all_periods_of_a_cgroup_that_its_command_created() {
     let parent = Cgroup::new("maker");
     let made = parent.child("made");
-    // Remove the cgroup, so that the recorded command creates it again.
+    // Remove the cgroup, so that the command under measurement creates the cgroup again.
     std::fs::remove_dir(&made.path).expect("an empty cgroup");
     let path = made.path.display();
     let limit = if made.path.parent().is_some_and(|above| above.join("cpu.max").exists()) {

@@ -20,7 +20,7 @@ impl Dir {
         Self { path, mounted: false }
     }
 
-    /// Makes a directory that can hold at most `kib`.
+    /// Makes a directory on a file system of its own with room for `kib` KiB.
     pub(crate) fn small(name: &str, kib: u32) -> Self {
         let mut dir = Self::new(name);
         let size = format!("size={kib}k");
@@ -41,7 +41,7 @@ impl Dir {
     pub(crate) fn fifo(&self, name: &str) -> String {
         let path = self.file(name);
         let at = CString::new(path.clone()).expect("a path without a zero byte");
-        // SAFETY: the string ends with NUL.
+        // SAFETY: `at` ends with NUL.
         let made = unsafe { libc::mkfifo(at.as_ptr(), 0o600) };
         assert_eq!(made, 0, "{path}: {}", std::io::Error::last_os_error());
         path
@@ -58,8 +58,8 @@ impl Drop for Dir {
     }
 }
 
-/// Copies a program. The copy can be executed at once. `cp` writes the file. If this process wrote the file, a child of another
-/// test could still have it open for writing, and exec would fail (ETXTBSY).
+/// Copies a program, so that the copy can be executed at once. The command `cp` writes the copy. If this process wrote the copy,
+/// a child of another test could still have it open for writing, and exec would fail (ETXTBSY).
 pub(crate) fn copy_program(from: impl AsRef<OsStr>, to: &Path) {
     let copied = Command::new("cp").arg(from.as_ref()).arg(to).status().expect("cp");
     assert!(copied.success(), "{copied}");

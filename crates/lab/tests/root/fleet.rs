@@ -17,18 +17,18 @@ const DOCS: &str = include_str!("../../../../docs/how-to/many-hosts.md");
 pub(crate) const DAEMONSET: &str = include_str!("../../../../deploy/kubernetes/daemonset.yaml");
 const ACCESS: &str = include_str!("../../../../deploy/kubernetes/access.yaml");
 
-/// Returns the SQL queries of the documentation: each text from `duckdb -c "` to the next quotation mark.
+/// Returns the SQL queries in the documentation. A query begins after `duckdb -c "` and ends at the next quotation mark.
 fn documented_queries() -> Vec<String> {
     DOCS.split("duckdb -c \"").skip(1).filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())).collect()
 }
 
-/// Records for two seconds under the host name NAME, and exports the recording to `exports/NAME.parquet`. Returns the waiting
+/// Records for two seconds with the host name `name`, and exports the recording to `exports/NAME.parquet`. Returns the waiting
 /// time that `report` shows, ns.
 fn host(dir: &Dir, name: &str) -> u64 {
     let recording = dir.file(&format!("{name}.rec"));
     let mut command = Command::new("unshare");
     let program = cgscope().get_program().to_owned();
-    // The host name changes only in a UTS namespace, which ends with the command.
+    // The command changes the host name only in its own UTS namespace.
     command.args(["--uts", "sh", "-c", "hostname \"$1\" && shift && exec \"$@\"", "sh", name]).arg(program);
     let output = command.args(["record", "-o", &recording, "-d", "2"]).output().expect("unshare runs");
     assert_measured(&output);
@@ -66,8 +66,8 @@ fn the_exports_of_several_hosts_are_one_table() {
         let rows = answer(query);
         assert!(!rows.as_array().expect("rows").is_empty(), "{query}");
     }
-    // The first query returns the services with the longest waits, and their hosts. The cgroup with the quota exists on one host
-    // only.
+    // The first query returns the services with the longest waits, and their hosts. The cgroup with the quota exists only on one
+    // host.
     let rows = answer(&queries[0]);
     let of_quota: Vec<&Value> =
         rows.as_array().expect("rows").iter().filter(|row| row["service"] == limited.name.as_str()).collect();
@@ -99,7 +99,7 @@ fn kubernetes_accepts_the_daemon_set_which_has_only_the_needed_rights() {
     let writable: Vec<_> =
         mounts.iter().filter(|mount| mount["readOnly"] != true).map(|mount| &mount["name"]).collect();
     assert_eq!(writable, ["socket"]);
-    // Check the validator itself: it must refuse an object with a typing error.
+    // Check that the validator refuses an object with a typing error.
     assert_eq!(reported["refuses_a_typing_error"], true);
 }
 

@@ -1,4 +1,5 @@
-//! The flight recorder: the ring, triggers, saved parts, and the files that remain after a kill.
+//! The flight recorder: its ring of recent samples, triggers, saved parts of the ring, and the files that remain if the recorder
+//! is killed.
 
 use std::{
     collections::BTreeMap,
@@ -37,7 +38,7 @@ fn ns(interval: &Value, name: &str) -> u64 {
 fn a_throttled_loop_fires_a_trigger_and_the_time_around_it_is_saved() {
     let dir = Dir::new("throttled");
     let cgroup = Cgroup::new("flight");
-    // Give it a high weight, so that only the quota stops the load, even on a busy machine.
+    // Give the cgroup a high weight, so that only the quota stops the load, even on a busy machine.
     cgroup.favour();
     cgroup.limit(10_000, 100_000);
     let (file, trigger) = (dir.file("f.rec"), format!("throttled({})>20%", cgroup.name));
@@ -83,7 +84,7 @@ fn a_throttled_loop_fires_a_trigger_and_the_time_around_it_is_saved() {
     let before = ns(&intervals[at], "start_unix_ns") - ns(&intervals[0], "start_unix_ns");
     let ends = |at: usize| ns(&intervals[at], "start_unix_ns") + ns(&intervals[at], "duration_ns");
     let after = ends(last) - ends(at);
-    // These are wall-clock times, and the clock can be adjusted during the test, so the bounds are wide.
+    // The bounds are wide, because these are times of the wall clock, which can be adjusted during the test.
     assert!(before >= 2_990_000_000 && after >= 1_990_000_000, "{before} ns before, {after} ns after");
     assert!(before <= 4_500_000_000 && after <= 3_500_000_000, "{before} ns before, {after} ns after");
 }
@@ -111,7 +112,7 @@ fn long_waits_fire_a_trigger_and_short_ones_do_not() {
     let mut recording = Recording::start(&[&args[..], &["--trigger", &trigger]].concat());
     recording.wait_for("the first sample takes");
     thread::sleep(patience(3_000));
-    // The trigger needs enough waits of 80 ms or more within half a second, so start twice as many loops.
+    // The trigger fires only if half a second has enough waits of 80 ms or more, so start twice as many loops.
     cgroup.limit(20_000, 100_000);
     let (long, _out) = Load::workload(&["burn", "40", "60"], Some(&cgroup));
     recording.wait_for("saving the 1m00s before and the 1.00s after");
@@ -130,7 +131,7 @@ fn long_waits_fire_a_trigger_and_short_ones_do_not() {
         p99s[..at].iter().flatten().count() >= 2,
         "intervals before the trigger have waits too: {p99s:?}"
     );
-    // The saved part of one second ends after at least two more intervals.
+    // The part after the trigger is one second long, so it has at least two more intervals.
     assert!((at + 2..=at + 5).contains(&(p99s.len() - 1)), "triggered at {at}: {p99s:?}: {said}");
 }
 
@@ -183,8 +184,8 @@ fn a_part_that_is_incomplete_at_the_end_is_saved_up_to_the_end() {
     assert!(!Path::new(&dir.file("f.rec.ring")).exists(), "{said}");
 }
 
-/// Returns the total size of the files in a directory, bytes. To get the size at one moment, walks the directory until two
-/// successive walks agree.
+/// Returns the total size of the files in a directory at one moment, bytes. Lists the directory until two successive lists are
+/// equal.
 fn size(directory: &Path) -> u64 {
     let walk = || -> BTreeMap<OsString, u64> {
         let entries = fs::read_dir(directory).into_iter().flatten().flatten();
@@ -295,7 +296,7 @@ fn a_part_that_does_not_fit_on_the_disk_is_reported_and_the_ring_stays() {
         ["-o", &dir.file("f.rec"), "-i", "10ms", "--keep", "1h", "--after", "20ms", "--ring-size", "256K"];
     let mut recording = Recording::start(&args);
     recording.wait_for("use --ring-size");
-    // A full disk does not damage the ring, so the recorder continues.
+    // After the failure to save, the ring is still complete, so the recorder continues.
     for _ in 0..2 {
         recording.signal(libc::SIGUSR1);
         recording.wait_for("the disk is full");

@@ -1,5 +1,5 @@
-//! A CPU that goes offline and online again during a measurement. Tests take a CPU offline only on an emulated machine. On a real
-//! host, all CPUs stay online, and the tests check the same sums.
+//! Measurements during which a CPU goes offline and online again. The tests take a CPU offline only on an emulated machine. On a
+//! real host, all CPUs stay online, and the tests check the same sums.
 
 use std::{fs, path::Path, sync::Arc, thread, time::Duration};
 
@@ -67,7 +67,7 @@ fn no_wait_is_lost_if_a_cpu_goes_offline_and_online_again() {
     assert_eq!(by_cpu(&end), sums);
 }
 
-/// The kernel moves tasks off a CPU that goes offline, even tasks that wait.
+/// When a CPU goes offline, the kernel moves all its tasks to other CPUs, even tasks that wait.
 #[test]
 #[ignore = "all CPUs: takes a CPU away"]
 fn hardly_any_waiting_is_unattributed_while_a_cpu_comes_and_goes() {
@@ -81,7 +81,8 @@ fn hardly_any_waiting_is_unattributed_while_a_cpu_comes_and_goes() {
         Load::workload(&["mix", "4", "60"], None),
     ];
     let mut collector = follow(&[]);
-    // Some waits began up to 2 s before cgscope attached, so their causes are unknown. Wait until these waits have ended.
+    // Some waits began up to 2 s before cgscope attached, so their causes are unknown. Take samples until all these waits have
+    // ended.
     let is_unknown = |pending: &Arc<Pending>| pending.by_cause.get(Cause::Unattributed) != 0;
     let mut first = collector.sample().expect("a sample");
     for _ in 0..100 {

@@ -1,4 +1,4 @@
-//! A long synthetic recording of a busy host. Reading it costs as much as reading a real one.
+//! A synthetic recording of an hour on a busy host. cgscope needs as much time to read it as to read a real recording.
 
 use std::{io::Read, path::Path, sync::Arc, time::Duration};
 
@@ -21,10 +21,10 @@ use crate::{
 
 const SECOND: u64 = 1_000_000_000;
 const CGROUPS: u64 = 40;
-/// Number of tasks that exit each second. The same number of tasks starts.
+/// Number of tasks that exit in each second, and number of tasks that start.
 const CHURN: usize = 5;
 
-/// Pseudo-random numbers, the same in every run (Knuth's MMIX constants).
+/// Generator of pseudo-random numbers, with Knuth's MMIX constants. Every run has the same numbers.
 pub(crate) struct Numbers(pub(crate) u64);
 
 impl Numbers {
@@ -44,7 +44,7 @@ struct Task {
     shares: [u64; CELLS],
 }
 
-/// A host with `tasks` tasks. Half of them sleep. The others wait 1, 10, 100 or 200 times a second.
+/// A host with `tasks` tasks. Half of the tasks sleep, and the other half wait 1, 10, 100 or 200 times a second.
 pub(crate) struct MadeUp {
     numbers: Numbers,
     tasks: Vec<Task>,
@@ -68,7 +68,7 @@ impl MadeUp {
         let id = self.born;
         let reading = TaskReading {
             accounts: None,
-            // The serials of later tasks are higher, as on a host where thread ids increase.
+            // A task that starts later has a higher serial, as on a host on which thread ids increase.
             serial: id << 42 | self.seconds,
             tid: id as u32,
             tgid: (id - id % 8) as u32,
@@ -104,7 +104,7 @@ impl MadeUp {
             if waits != 0 {
                 task.wait(waits, &mut self.numbers);
             }
-            // The more often a task wakes, the more likely it is awake at the sample.
+            // The more often a task wakes, the more likely the task is awake when the sample is taken.
             let is_awake = self.numbers.below(400) < waits;
             task.reading.state = Some(if is_awake { TaskState::Running } else { TaskState::Sleeping });
         }
@@ -167,8 +167,8 @@ impl Task {
     fn wait(&mut self, waits: u64, numbers: &mut Numbers) {
         let totals = &mut self.reading.totals;
         for _ in 0..waits {
-            // Waits last from 1 µs to 16 ms. The waits of one task have two causes, and most of them differ at most by a factor
-            // of eight.
+            // A wait lasts from 1 µs to 16 ms. The waits of one task have two causes, and their lengths differ at most by a
+            // factor of eight.
             let serial = self.reading.serial >> 42;
             let ns = 1_000u64 << (serial % 12 + numbers.below(3));
             let ns = ns + numbers.below(ns);
@@ -200,7 +200,7 @@ impl Iterator for MadeUp {
     }
 }
 
-/// Writes a recording of `seconds` seconds. Returns the CPU time that this took.
+/// Writes a recording of `seconds` seconds. Returns the CPU time for writing.
 pub(crate) fn record(path: &Path, host: impl Iterator<Item = Sample>, seconds: usize) -> Duration {
     let header = Header {
         cgscope_version: "0.1.0".into(),
@@ -225,13 +225,13 @@ pub(crate) fn record(path: &Path, host: impl Iterator<Item = Sample>, seconds: u
 
 pub(crate) fn cpu_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the call writes the whole struct.
+    // SAFETY: `clock_gettime` writes all of `time`.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Runs `cgscope` from a small process, because this process is large. Returns the duration and the maximum resident memory,
-/// bytes.
+/// Runs `cgscope` as a child of the small process `workload`. As a child of this large process, it would inherit a larger maximum
+/// of resident memory. Returns the duration and the maximum resident memory, bytes.
 fn cost(args: &[&str]) -> (Duration, u64) {
     let cgscope = cgscope();
     let program = cgscope.get_program().to_str().expect("a path in UTF-8");
@@ -247,7 +247,7 @@ fn cost(args: &[&str]) -> (Duration, u64) {
 
 #[test]
 fn the_measured_memory_of_a_command_excludes_that_of_the_tests() {
-    // Write to the memory, so that it is resident.
+    // Write to each page, so that the memory is resident.
     let large = vec![1u8; 300 << 20];
     let (_, bytes) = cost(&["--version"]);
     std::hint::black_box(&large);
@@ -256,11 +256,12 @@ fn the_measured_memory_of_a_command_excludes_that_of_the_tests() {
 
 /// Maximum time for reading the recording, and maximum time for simulating five cgroups.
 const SOON: Duration = Duration::from_secs(2);
-/// Maximum time for reading on a slow machine, as a share of the CPU time for writing the same recording. Measured shares: 0.67
-/// to 0.71. Writing usually takes 2.2 to 3.2 s.
+/// Maximum time for reading on a slow machine, as a share of the CPU time for writing the same recording. The measured shares are
+/// 0.67 to 0.71. Writing usually takes 2.2 to 3.2 s.
 const OF_WRITING: f64 = 0.75;
 
-/// Checks that a command needs at most this time and 200 MiB. The limit applies to the median time of three runs.
+/// Checks that a command needs at most the time `most` (median of three runs) and 200 MiB of memory. On a slow machine, the time
+/// can be longer ([`OF_WRITING`]).
 fn assert_soon(args: &[&str], most: Duration, wrote: Duration) {
     let costs: Vec<_> = (0..3).map(|_| cost(args)).collect();
     let time = median(costs.iter().map(|(time, _)| *time));
@@ -279,7 +280,7 @@ mod long {
         let dir = Dir::new("hour");
         let file = dir.file("hour.rec");
         let wrote = record(Path::new(&file), MadeUp::new(1_000), 3_600);
-        // This limit is 1 % of the recorded hour.
+        // The limit for writing, 36 s, is 1 % of the recorded hour.
         assert!(wrote < Duration::from_secs(36), "{wrote:?}");
         let bytes = std::fs::metadata(&file).expect("a file of ours").len();
         assert!(bytes < 60 * (2 << 20), "{bytes} bytes in an hour");
@@ -292,7 +293,7 @@ mod long {
         commands.iter().for_each(|args| assert_soon(args, SOON, wrote));
     }
 
-    /// One in five cgroups is in a pod. `whatif` simulates the cgroups with the longest throttled time, and some of these are in
+    /// One in five cgroups is in a pod. `whatif` simulates the cgroups with the longest throttled time, and some of them are in
     /// pods.
     #[test]
     #[ignore = "all CPUs: asserts a time"]

@@ -1,4 +1,4 @@
-//! Killed recorders. The file contains all samples from before the kill.
+//! Recorders that are killed. The file of such a recorder contains all samples from before the kill.
 
 use std::{
     fs,
@@ -15,8 +15,8 @@ use crate::{
     hour::Numbers,
 };
 
-/// Kills a recorder `lived` after it has created its file, and checks the file. Returns the time that is missing at the end of
-/// the recording, or `None` if the recording has no interval.
+/// Starts a recorder, kills it when its file has existed for the time `lived`, and checks the file. Returns how much time before
+/// the kill is missing in the recording, or `None` if the recording has no interval.
 fn kill_after(lived: Duration, interval_ms: u64, mode: &str, file: &str, in_words: bool) -> Option<Duration> {
     let interval = format!("{interval_ms}ms");
     let mut child = cgscope()
@@ -48,7 +48,7 @@ fn kill_after(lived: Duration, interval_ms: u64, mode: &str, file: &str, in_word
     Some(now.saturating_sub(Duration::from_nanos(end)))
 }
 
-/// Kills recorders at random moments, such as during the first sample, a key frame or a write, or between samples.
+/// Kills recorders at random moments: during the first sample, during a key frame, during a write, or between samples.
 fn kill_at_random(times: u64, within_ms: u64, interval_ms: u64, mode: &str) {
     let dir = Dir::new("kill");
     let mut numbers = Numbers(times);
@@ -56,10 +56,11 @@ fn kill_at_random(times: u64, within_ms: u64, interval_ms: u64, mode: &str) {
     for i in 0..times {
         let lived = Duration::from_micros(numbers.below(within_ms * 1_000));
         let file = dir.file(&format!("{i}.rec"));
-        // The text report depends only on the file. So check the text for one file in ten.
+        // The text report depends only on the file, so it is enough to check the report for one file in ten.
         let Some(missing) = kill_after(lived, interval_ms, mode, &file, i % 10 == 0) else { continue };
         with_intervals += 1;
-        // Up to one interval and the duration of one sample can be missing. On a busy machine, the sample itself can be late.
+        // At most one interval and the duration of one sample can be missing. On a busy machine, more can be missing, because the
+        // sample can be late.
         late += u64::from(missing > Duration::from_millis(2 * interval_ms + 20));
         assert!(
             missing < Duration::from_millis(2 * interval_ms + 500),
@@ -135,7 +136,7 @@ fn a_kill_while_the_file_is_created_leaves_no_file_or_a_readable_one() {
             assert!(opened.is_ok(), "{lived:?}: {opened:?}");
             within_us = within_us * 9 / 10;
         } else {
-            // How soon a recorder creates its file depends on other load, so adapt the time until the kill.
+            // Adapt the time until the kill, because a recorder creates its file later if the machine is busy.
             within_us = within_us * 11 / 10 + 1;
         }
     }

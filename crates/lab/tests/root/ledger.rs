@@ -1,5 +1,5 @@
-//! The wait ledger: each wait, split by cause. The causes of the test loads are known. Tests also compare the ledger with the
-//! kernel's `cpu.stat`.
+//! The wait ledger, which splits each wait by cause. Tests use loads whose waits have known causes. They also compare the ledger
+//! with the kernel's `cpu.stat`.
 
 mod far;
 mod moved;
@@ -16,7 +16,7 @@ use crate::{
     load::{Cgroup, Cpu, Load},
 };
 
-/// A collector of the whole host. The collector starts before the loads, because attaching is slow on a busy machine, and takes
+/// A collector of the whole host. Start the collector before the loads, because attaching is slow on a busy machine, and takes
 /// seconds on an emulated machine.
 struct Host(Collector);
 
@@ -25,13 +25,13 @@ impl Host {
         Self(follow(&[]))
     }
 
-    /// Measures for `seconds`, but for at most three seconds on an emulated machine, so that tests on four kernels take only
-    /// minutes.
+    /// Measures for `seconds`. On an emulated machine, measures for at most three seconds, so that the tests on four kernels take
+    /// only minutes.
     fn measured(&mut self, seconds: u64) -> Interval {
         let seconds = if is_emulated() { seconds.min(3) } else { seconds };
         // Wait until the loads have started and the first period of a new quota is over.
         thread::sleep(Duration::from_millis(300));
-        // Take only these two samples, because during a sample the loads wait for the collector.
+        // Take only two samples, because the loads wait for the collector during a sample.
         let mut sample = || self.0.sample().expect("a sample");
         let first = sample();
         thread::sleep(Duration::from_secs(seconds));
@@ -53,20 +53,20 @@ fn wait_of(interval: &Interval, pids: &[u32]) -> Wait {
     wait
 }
 
-/// Returns the share of a wait that has these causes, percent. Ignores the time that the hypervisor took.
+/// Returns the share of the waiting time that has these causes, percent. Ignores stolen time (time that the hypervisor took).
 fn share(by_cause: &ByCause, causes: &[Cause]) -> f64 {
     let ns: u64 = causes.iter().map(|cause| by_cause.get(*cause)).sum();
     100.0 * ns as f64 / (by_cause.total() - by_cause.get(Cause::Stolen)) as f64
 }
 
-/// Returns the tolerance, percent. Under emulation, it is three times as large, because a measurement takes only a third of the
-/// time. Also, four emulated CPUs share two real CPUs, so an emulated CPU can stop while another one runs.
+/// Returns the tolerance, percent: `percent`, or three times `percent` under emulation. An emulated measurement takes only a
+/// third of the time. In addition, four emulated CPUs share two real CPUs, so one emulated CPU can stop while another one runs.
 pub(crate) fn tolerance(percent: f64) -> f64 {
     if is_emulated() { 3.0 * percent } else { percent }
 }
 
-/// Asserts that at least `least` percent of a wait has these causes. Under emulation, other causes can have three times as much.
-/// The bound is never below a third of `least`, because a bound of 0 or less would check nothing.
+/// Asserts that at least `least` percent of the waiting time has these causes. Under emulation, the share of other causes can be
+/// three times as large, but the bound is never below a third of `least`.
 fn assert_share(wait: &Wait, causes: &[Cause], least: f64) {
     let least = (100.0 - tolerance(100.0 - least)).max(least / tolerance(1.0));
     let share = share(&wait.by_cause, causes);
@@ -77,7 +77,7 @@ fn assert_share(wait: &Wait, causes: &[Cause], least: f64) {
     );
 }
 
-/// Returns the difference between two figures, in percent of the second figure.
+/// Returns the difference between two figures, as a percentage of the second figure.
 fn off(ours: u64, theirs: u64) -> f64 {
     100.0 * ours.abs_diff(theirs) as f64 / theirs.max(1) as f64
 }
@@ -105,10 +105,10 @@ impl<'c> Throttled<'c> {
         println!("{}: {:?}", inner.name, wait.by_cause);
         let limits = interval.limits_at(&limited.name).expect("the cgroup with the quota is read");
         let theirs = limits.throttled_ns.expect("cpu.stat");
-        // Both figures count a throttled phase when it ends. One phase in 60 can end after one figure was read and before the
-        // other. Phases are longer under emulation.
+        // Both figures count a throttled phase when it ends. One of 60 phases can end between the readings of the two figures.
+        // Under emulation, there are fewer and longer phases.
         let phase = if is_emulated() { 5.0 } else { 2.0 };
-        // The periods of the two loops begin at different times, so sometimes both loops can run and one waits for the other.
+        // The periods of the two loops begin at different times. If both loops have quota left, one waits for the other.
         assert_share(&wait, &[Cause::Throttled, Cause::OtherCgroup], 98.0);
         let throttled_ns = wait.by_cause.get(Cause::Throttled);
         assert_near(throttled_ns, theirs, phase, "throttled, against cpu.stat");
@@ -123,8 +123,8 @@ impl<'c> Throttled<'c> {
     }
 }
 
-/// The quota belongs to the loop's own cgroup, its parent or its grandparent. If two of these have a quota, the lower quota must
-/// be named.
+/// The quota belongs to the loop's own cgroup, to its parent or to its grandparent. If two of these cgroups have a quota, cgscope
+/// must name the lower quota.
 #[test]
 #[ignore = "one CPU: the loops must use up their quotas in each period"]
 fn the_quota_that_ran_out_is_named_and_its_throttled_time_equals_the_kernels() {
@@ -157,7 +157,7 @@ fn four_threads_on_a_quota_of_one_cpu_wait_for_it_and_for_each_other() {
     let after_ns = cgroup.throttled_ns();
     let wait = wait_of(&interval, &load.pids());
     assert_share(&wait, &[Cause::Throttled, Cause::OwnCgroup], 98.0);
-    // `cpu.stat` sums over throttled CPUs, and cgscope sums over waiting tasks.
+    // The throttled time in `cpu.stat` is a sum over throttled CPUs. The throttled time of cgscope is a sum over waiting tasks.
     let stood_ns = interval.limits_at(&cgroup.name).and_then(|limits| limits.throttled_ns).expect("cpu.stat");
     assert!(stood_ns <= after_ns - before_ns, "{stood_ns} of {}", after_ns - before_ns);
     let waited_ns = wait.by_cause.get(Cause::Throttled);
@@ -165,7 +165,8 @@ fn four_threads_on_a_quota_of_one_cpu_wait_for_it_and_for_each_other() {
     assert!(waited_ns <= 4 * stood_ns, "{waited_ns} ns waited, {stood_ns} ns throttled");
 }
 
-/// The clock of an idle CPU stands still. So for a wait that began on this CPU, a reading sees a length of 0.
+/// The run queue clock of an idle CPU stands still. By this clock, a wait that began on the CPU has a length of 0 until the CPU
+/// is used again.
 #[test]
 #[ignore = "all CPUs: the CPU of the loop must be idle while it is throttled"]
 fn a_loop_that_is_throttled_and_leaves_its_cpu_idle_is_throttled_at_every_reading() {
@@ -224,7 +225,7 @@ fn loops_of_two_cgroups_on_one_cpu_wait_for_the_other_cgroup_which_is_named_also
         assert_share(&wait, &[Cause::OtherCgroup], 95.0);
         let culprits = interval.culprits_of(&victim.name);
         let all: u64 = culprits.iter().map(|culprit| culprit.ns).sum();
-        // The collector reads the two figures one after the other, and a wait can end between these reads.
+        // Allow a small difference, because a wait can end between the readings of the two figures.
         assert_near(
             all,
             wait.by_cause.get(Cause::OtherCgroup),
@@ -270,12 +271,12 @@ fn waits_for_a_quota_and_behind_a_neighbour_have_different_causes() {
     let throttled_ns =
         interval.limits_at(&limited.name).and_then(|limits| limits.throttled_ns).expect("cpu.stat");
     assert_near(wait.by_cause.get(Cause::Throttled), throttled_ns, 5.0, "throttled, against cpu.stat");
-    // The neighbour ran at two times: while the loop was throttled, and while the loop waited for the CPU.
+    // The neighbour ran while the loop was throttled, and while the loop waited for the CPU.
     let ran = interval.tasks.iter().find(|task| task.reading.tgid == loads[1].pid()).expect("the neighbour");
     let in_the_way_ns = ran.totals.on_cpu_ns - throttled_ns;
     let behind_ns = wait.by_cause.get(Cause::OtherCgroup);
-    // The kernel counts a throttled phase when it ends. At each of the two readings, a phase of 40 ms can be counted or not. An
-    // emulated machine measures so briefly that this exceeds the tolerance. On Linux 6.1, differences of 30 of 99 ms, 31 of 154
+    // The kernel counts a throttled phase when it ends, so each of the two readings can miss a phase of 40 ms. In the short
+    // measurement on an emulated machine, such a phase exceeds the tolerance. On Linux 6.1, differences of 30 of 99 ms, 31 of 154
     // ms and 69 of 220 ms were seen.
     let phases_ns = if is_emulated() { 2 * 40_000_000 } else { 0 };
     let nearest_ns = behind_ns.clamp(in_the_way_ns.saturating_sub(phases_ns), in_the_way_ns + phases_ns);
@@ -288,8 +289,8 @@ fn timer_wakeups_on_an_idle_machine_are_wakeups() {
     let mut host = Host::watched();
     let load = Load::start("cyclictest", &["-q", "-t1", "-p80", "-i1000", "-D60"], None);
     let wait = wait_of(&host.measured(3), &[load.pid()]);
-    // Compare the number of waits, not their time. By the kernel's clock, a wakeup on an idle CPU takes 0 ns. So most of the
-    // waiting time would come from a few wakeups on a busy CPU.
+    // Compare the number of waits, not their time. By the kernel's clock, a wakeup on an idle CPU takes 0 ns, so most of the
+    // waiting time comes from a few waits on a busy CPU.
     let octaves = wait.hist.octaves();
     let wakeups: f64 = octaves.iter().map(|octave| octave.by_cause[Cause::Wakeup as usize]).sum();
     let share = 100.0 * wakeups / wait.count as f64;
@@ -326,7 +327,7 @@ fn kernel_thread(name: &str) -> u32 {
 fn waits_behind_a_kernel_thread_have_the_cause_kernel_and_not_a_neighbour() {
     let mut host = Host::watched();
     let cgroup = Cgroup::new("kernel");
-    // ksmd merges equal pages. Let it scan without a pause on the loop's CPU.
+    // Make ksmd, the kernel thread that merges equal pages, scan without a pause on the CPU of the loop.
     let ksmd = kernel_thread("ksmd").to_string();
     let (_memory, _out) = Load::workload(&["mergeable", "200", "60"], None);
     let _settings = [
@@ -353,7 +354,8 @@ fn all_causes_at_once_sum_to_the_wait_and_hardly_any_time_is_unattributed() {
     limited.limit(30_000, 100_000);
     let (_burn, _out) = Load::workload(&["burn", "2", "60"], Some(&limited));
     let _free = Load::busy_loop(Some(&free));
-    // Put the loops and `stress-ng --switch` into separate cgroups. Otherwise tasks starve for seconds (docs/testing.md).
+    // Put the loops and `stress-ng --switch` into separate cgroups. If they shared a cgroup, tasks would starve for seconds
+    // (docs/testing.md).
     let (_busy, _out) = Load::workload(&["burn", "2", "60"], Some(&busy));
     let _switching = Load::start("stress-ng", &["--switch", "1", "-t", "60"], Some(&switching));
     let interval = host.measured(5);
@@ -374,8 +376,8 @@ fn all_causes_at_once_sum_to_the_wait_and_hardly_any_time_is_unattributed() {
     assert_eq!(group.wait.by_cause.total(), group.wait.total_ns, "including exited tasks");
 }
 
-/// If some tasks switch all the time, the kernel counts some of the sleep of other tasks as waiting. This time is unattributed
-/// (loss `moved_asleep`).
+/// While some tasks switch all the time, the kernel counts a part of the sleep of other tasks as waiting. cgscope cannot
+/// attribute this part to a cause (loss `moved_asleep`).
 #[test]
 #[ignore = "all CPUs: beside other loads the kernel moves its tasks while they sleep"]
 fn hardly_any_waiting_of_tasks_that_switch_all_the_time_is_unattributed() {

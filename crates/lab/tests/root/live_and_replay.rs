@@ -1,4 +1,4 @@
-//! Live output and replay use one code path. Figures printed during a recording equal the figures from the file.
+//! Live output and replay use the same code, so figures that are printed during a recording equal the figures from its file.
 
 use std::{
     collections::BTreeSet,
@@ -22,24 +22,24 @@ use crate::{
 
 const INTERVALS: usize = 12;
 
-/// Loads under a quota that runs out, with some short-lived tasks, and sleepers and loops without a limit.
+/// Several loads: loops and short-lived tasks under a quota that runs out, and sleepers and loops without a quota.
 struct Busy {
-    // This field is declared first, so that tasks end before their cgroups are removed.
+    // This field is declared first, so that drop ends the tasks before it removes their cgroups.
     loads: Vec<Load>,
     inner: Cgroup,
     limited: Cgroup,
 }
 
-/// Shell script whose children compute for a moment and exit, so that each child has figures of its own.
+/// Shell script that starts one child after the other. Each child computes for a moment and exits, so it has figures of its own.
 const COME_AND_GO: &str = "while :; do sh -c 'i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done'; done";
 
 impl Busy {
-    /// Starts the loads in a cgroup of this name. Tests run at the same time, so each test needs its own name.
+    /// Starts the loads in a cgroup with this name. Each test needs its own name, because tests run at the same time.
     fn new(name: &str) -> Self {
         let limited = Cgroup::new(name);
-        // The quota is so small that it runs out even if other loads leave little CPU time. The quota is three of the kernel's
-        // time slices of 3 ms. With a quota of one slice, the two other loads would leave hardly any time to the shell's
-        // children.
+        // The quota is small enough to run out even if other programs leave little CPU time. The quota is three of the kernel's
+        // time slices of 3 ms. With a quota of one slice, the two other loads in the cgroup would leave hardly any CPU time to
+        // the children of the shell.
         limited.limit(9_000, 100_000);
         let inner = limited.child("inner");
         let loads = vec![
@@ -76,7 +76,8 @@ fn first_difference(live: &Value, replayed: &Value) -> Option<String> {
     }
 }
 
-/// Runs `top -b --json --record`, then `report --json`. Checks that both print the same objects, and returns these objects.
+/// Runs `top -b --json --record`, then `report --json`. Checks that both commands print the same objects, and returns these
+/// objects.
 fn watch_and_report(select: &[&str]) -> Vec<Value> {
     let dir = Dir::new("live");
     let (file, count) = (dir.file("a.rec"), INTERVALS.to_string());
@@ -106,7 +107,7 @@ fn throttled_ns(interval: &Value) -> u64 {
     interval["total"]["by_cause"]["throttled_ns"].as_u64().expect("a sum")
 }
 
-/// Checks that something happened during the recording: tasks started and exited, and waits were throttled.
+/// Checks that tasks started and exited during the recording, and that tasks were throttled.
 fn assert_eventful(select: &[&str], intervals: &[Value]) {
     let all: Vec<_> = intervals.iter().map(tids).collect();
     let came_and_went = all.windows(2).filter(|two| two[0] != two[1]).count();
@@ -157,8 +158,8 @@ impl Mover {
         })
     }
 
-    /// Asserts two equalities. In each interval, the times by quota sum to the throttled time. Over all intervals, the task's row
-    /// has the waits that its cgroups have.
+    /// Asserts that in each interval, the times by quota sum to the throttled time. Also asserts that over all intervals, the
+    /// waits in the row of the task equal the waits of its cgroups.
     fn assert_complete(&self, intervals: &[Value]) {
         let ns = |value: &Value| value.as_u64().expect("ns");
         let (mut of_cgroups, mut of_rows) = (0, 0);
@@ -178,7 +179,8 @@ impl Mover {
         }
         println!("{of_cgroups} ns in its cgroups, {of_rows} ns in its rows");
         assert!(of_cgroups > 1_000_000_000, "{of_cgroups} ns");
-        // If the loop moves to another cgroup while tasks are read, the task's row includes the wait only in the next interval.
+        // If the loop moves to another cgroup while the collector reads the tasks, the row of the task includes the last wait
+        // only in the next interval.
         assert!(
             of_cgroups.abs_diff(of_rows) < of_cgroups / 20,
             "{of_cgroups} ns in its cgroups, {of_rows} ns in its rows"

@@ -1,4 +1,4 @@
-//! Loads and cgroups for tests, removed at the end of a test, even if the test fails.
+//! Loads and cgroups for tests. Both are removed at the end of a test, even if the test fails.
 
 use std::{
     fs,
@@ -11,16 +11,16 @@ use std::{
 
 use cgscope_collect::facts::CgroupMounts;
 
-/// Environment variable in which `cargo xtask test` passes the CPUs of a test: the number of a CPU, `all`, or `shared` (CPUs
-/// shared with other tests).
+/// Environment variable with which `cargo xtask test` assigns CPUs to a test: the number of one CPU, `all`, or `shared` (CPUs
+/// that other tests use at the same time).
 const CPU: &str = "CGSCOPE_TEST_CPU";
 
-/// The CPUs that no other test uses at the same time. A test requests them with `#[ignore = "one CPU: why"]` or `#[ignore = "all
-/// CPUs: why"]`.
+/// The CPUs that only this test uses. A test requests such CPUs with `#[ignore = "one CPU: why"]` or `#[ignore = "all CPUs:
+/// why"]`.
 pub(crate) struct Cpu;
 
 impl Cpu {
-    /// Returns a CPU that no other test uses. If the test has all CPUs, or runs without `cargo xtask test`, this is the last CPU.
+    /// Returns a CPU that no other test uses. If the test has all CPUs, or runs without `cargo xtask test`, returns the last CPU.
     pub(crate) fn one() -> u32 {
         match std::env::var(CPU).as_deref() {
             Err(_) | Ok("all") => *allowed_cpus().last().expect("a CPU"),
@@ -58,12 +58,12 @@ impl Load {
                 .open(cgroup.path.join("cgroup.procs"))
                 .expect("a cgroup of ours")
         });
-        // SAFETY: the closure only writes one byte between fork and exec.
+        // SAFETY: between fork and exec, the closure only writes one byte.
         unsafe { command.pre_exec(move || procs.as_ref().map_or(Ok(()), |mut procs| procs.write_all(b"0"))) };
         Self { child: command.spawn().unwrap_or_else(|error| panic!("{program}: {error}")) }
     }
 
-    /// Starts a load of the `workload` binary. Returns when the load is running.
+    /// Starts a load of the `workload` binary, and returns when the load runs.
     pub(crate) fn workload(
         args: &[&str],
         cgroup: Option<&Cgroup>,
@@ -80,7 +80,6 @@ impl Load {
         Self::start("sh", &["-c", "while :; do :; done"], cgroup)
     }
 
-    /// Starts a busy shell loop on the CPU of this test, [`Cpu::one`].
     pub(crate) fn loop_on_a_cpu(cgroup: Option<&Cgroup>) -> Self {
         Self::pinned_loop(Cpu::one(), cgroup)
     }
@@ -105,14 +104,14 @@ impl Load {
         all
     }
 
-    /// Waits until the load ends by itself, successfully.
+    /// Waits until the load ends by itself, and asserts that it succeeded.
     pub(crate) fn wait(mut self) {
         let status = self.child.wait().expect("a child of ours");
         assert!(status.success(), "the load ended with {status}");
     }
 
     pub(crate) fn signal(&self, signal: i32) {
-        // SAFETY: the child leads this process group and has not been reaped, so the id is still valid.
+        // SAFETY: the child leads the process group and has not been reaped, so the id of the group is still valid.
         unsafe { libc::kill(-(self.child.id() as i32), signal) };
     }
 
@@ -136,7 +135,7 @@ pub(crate) fn result(out: &mut impl Read) -> u64 {
     text.trim().parse().unwrap_or_else(|_| panic!("the last line is not a number: {text:?}"))
 }
 
-/// Creates a cgroup with this name below `mount`. If another test currently uses the name, adds a number.
+/// Creates a cgroup with this name below `mount`. If another test uses the name at this moment, appends a number to the name.
 fn make(mount: &Path, name: &str) -> (PathBuf, String) {
     let plain = format!("cgscope-test-{}-{name}", std::process::id());
     let others = (2..).map(|number| format!("cgscope-test-{}-{number}-{name}", std::process::id()));
@@ -168,7 +167,7 @@ impl Cgroup {
         Self { path, name, is_v2 }
     }
 
-    /// Creates a cgroup in the cpuset hierarchy. Its tasks run only on these CPUs.
+    /// Creates a cgroup in the cpuset hierarchy. The tasks of this cgroup can run only on the CPUs in `cpus`.
     pub(crate) fn of_cpus(name: &str, cpus: &str) -> Self {
         let v1 = Path::new("/sys/fs/cgroup/cpuset");
         let (mount, is_v2) = if v1.join("cpuset.cpus").exists() {
@@ -189,7 +188,7 @@ impl Cgroup {
         cgroup
     }
 
-    /// Creates a child cgroup. The child must be dropped before its parent, so declare it after the parent.
+    /// The child must be dropped before its parent, so declare the child after the parent.
     pub(crate) fn child(&self, name: &str) -> Self {
         let path = self.path.join(name);
         enable_cpu(&self.path, self.is_v2);
@@ -207,20 +206,20 @@ impl Cgroup {
         stat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
     }
 
-    /// Sets the burst: the cgroup can save up to `burst_us` of unused quota. Returns false if the kernel has no bursts (before
-    /// Linux 5.14).
+    /// Lets the cgroup save up to `burst_us` of unused quota. Returns false if the kernel does not support bursts (before Linux
+    /// 5.14).
     pub(crate) fn save(&self, burst_us: u64) -> bool {
         let file = self.path.join(if self.is_v2 { "cpu.max.burst" } else { "cpu.cfs_burst_us" });
         file.exists() && fs::write(file, burst_us.to_string()).is_ok()
     }
 
-    /// Sets the highest weight, so that its tasks take precedence over other programs.
+    /// Sets the highest weight, so that the tasks of this cgroup take precedence over other programs.
     pub(crate) fn favour(&self) {
         let (file, most) = if self.is_v2 { ("cpu.weight", "10000") } else { ("cpu.shares", "262144") };
         fs::write(self.path.join(file), most).expect("a weight");
     }
 
-    /// Sets the lowest weight, so that other programs take precedence over its tasks.
+    /// Sets the lowest weight, so that other programs take precedence over the tasks of this cgroup.
     pub(crate) fn slight(&self) {
         let (file, least) = if self.is_v2 { ("cpu.weight", "1") } else { ("cpu.shares", "2") };
         fs::write(self.path.join(file), least).expect("a weight");
@@ -235,8 +234,8 @@ impl Cgroup {
         fs::write(self.path.join(file), (default * percent / 100).to_string()).expect("a weight");
     }
 
-    /// Lets the cgroup's real-time tasks run for `runtime_us` of each second. Returns false if the cgroup has no such limit
-    /// (always on v2).
+    /// Lets the real-time tasks of the cgroup run for `runtime_us` of each second. Returns false if the cgroup has no such limit,
+    /// as on v2.
     pub(crate) fn real_time(&self, runtime_us: u64) -> bool {
         let file = self.path.join("cpu.rt_runtime_us");
         let has_it = file.exists();
@@ -257,7 +256,7 @@ impl Cgroup {
     }
 }
 
-/// Enables the cpu controller for the children of a v2 cgroup. The write can fail if the controller is already enabled.
+/// Enables the cpu controller for the children of a v2 cgroup. Ignores errors, because the controller can be enabled already.
 fn enable_cpu(parent: &Path, is_v2: bool) {
     if is_v2 {
         let _ = fs::write(parent.join("cgroup.subtree_control"), "+cpu");
@@ -266,7 +265,7 @@ fn enable_cpu(parent: &Path, is_v2: bool) {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // Killed tasks need a moment to exit.
+        // Retry, because killed tasks need a moment to exit.
         let end = Instant::now() + Duration::from_secs(5);
         while fs::remove_dir(&self.path).is_err() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(20));

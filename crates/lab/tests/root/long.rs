@@ -17,7 +17,8 @@ use crate::{
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Over time, every cgroup waits for every other cgroup. So there could be four million pairs of a victim and a culprit.
+/// Over time, every cgroup waits for every other cgroup, so without a limit there would be four million pairs of victim and
+/// culprit.
 #[test]
 #[ignore = "all CPUs: 2,000 busy cgroups"]
 fn two_thousand_cgroups_that_yield_for_ten_minutes_use_no_more_memory_than_after_five() {
@@ -40,8 +41,8 @@ fn two_thousand_cgroups_that_yield_for_ten_minutes_use_no_more_memory_than_after
     println!("KiB by minute: {by_minute:?}");
     let _ = recording.kill();
     let _ = recording.wait();
-    // By the fifth minute, each cgroup has the maximum number of separately counted culprits.
+    // After five minutes, each victim has the maximum number of separately counted culprits.
     let (fifth, last) = (by_minute[4], by_minute[by_minute.len() - 1]);
-    // Allow 5 % more, because the allocator keeps a varying amount of memory.
+    // Allow 5 % more, because the allocator does not always keep the same amount of free memory.
     assert!(last <= fifth + fifth / 20, "KiB by minute: {by_minute:?}");
 }

@@ -1,12 +1,12 @@
 //! Tests on the running kernel. They need root, BPF and the tools that `cargo xtask test` installs. If a tool is missing, tests
-//! fail; they are not skipped.
+//! that need it fail.
 //!
-//! `cargo xtask test` runs each test in a process of its own. Tests without a mark run at the same time. `#[ignore = "one CPU:
-//! ..."]` says why a test needs a CPU for itself. The test and all its children then run only on that CPU. `#[ignore = "all CPUs:
-//! ..."]` says why no other test must run at the same time. See `load::Cpu`.
+//! `cargo xtask test` runs each test in a process of its own. Tests without an attribute `ignore` run at the same time. `#[ignore
+//! = "one CPU: ..."]` means that a test needs a CPU for itself, and says why. The test and all its children then run only on that
+//! CPU. `#[ignore = "all CPUs: ..."]` means that no other test must run at the same time, and says why. See `load::Cpu`.
 //!
-//! `cargo xtask test` leaves out modules named `long` or `soak`. Only `cargo xtask lab scx` runs `built_kernel`, and only `cargo
-//! xtask lab systemd` runs `systemd_host`.
+//! Without options, `cargo xtask test` leaves out modules named `long` or `soak`. Only `cargo xtask lab scx` runs `built_kernel`,
+//! and only `cargo xtask lab systemd` runs `systemd_host`.
 #![allow(missing_docs, reason = "the names of tests explain them")]
 
 mod accounts;

@@ -43,7 +43,8 @@ impl Drop for Limited {
     }
 }
 
-/// Starts cgscope with a memory limit, and then starts many threads. The figures of all threads need more memory than the limit.
+/// Starts cgscope with a memory limit, and then starts many threads. The figures of all these threads would need more memory than
+/// the limit.
 fn assert_is_not_killed(limit: u64, threads: usize, in_a_namespace: bool) {
     let limited = Limited::new(limit);
     let procs = limited.0.join("cgroup.procs");
@@ -56,10 +57,10 @@ fn assert_is_not_killed(limit: u64, threads: usize, in_a_namespace: bool) {
         let is_inside = !in_a_namespace || unsafe { libc::unshare(libc::CLONE_NEWCGROUP) } == 0;
         if is_inside { Ok(()) } else { Err(io::Error::last_os_error()) }
     };
-    // SAFETY: the closure only writes to an existing file and calls `unshare`. The child has one thread.
+    // SAFETY: the closure only writes to an existing file and calls `unshare`, in a child with one thread.
     let child = unsafe { command.pre_exec(enter) }.spawn().expect("the command starts");
-    // Start the threads after cgscope. If the threads started before cgscope, their figures would take little memory until the
-    // threads run.
+    // Start the threads after cgscope. The figures of a thread that started before cgscope need little memory until the thread
+    // runs.
     thread::sleep(Duration::from_secs(1));
     let _load = Load::workload(&["sleep", &threads.to_string(), "60"], None);
     let output = child.wait_with_output().expect("its output");

@@ -1,4 +1,4 @@
-//! Names of containers: on the screen, in JSON and in selections. The list of names is a file as Podman stores it.
+//! Names of containers on the screen, in JSON and in selections. cgscope reads the names from a file in the format of Podman.
 
 use std::{
     fs,
@@ -14,9 +14,9 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// A loop in the cgroup of a container. In the list of names, the container is `web-PID-NUMBER`.
+/// A loop in the cgroup of a container. The name of the container is `web-PID-NUMBER`.
 struct Named {
-    /// This field is declared first, so that the loop ends before its cgroup is removed.
+    /// This field is declared first, so that drop ends the loop before it removes the cgroup.
     _load: Load,
     cgroup: Cgroup,
     _files: Dir,
@@ -29,8 +29,8 @@ impl Named {
     fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let (pid, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        // Tests run at the same time, each in its own process. They select containers by the beginning of the id, so ids must
-        // begin differently.
+        // Tests select containers by the beginning of the id. Each id begins with the process id of its test, because tests run
+        // at the same time.
         let id = format!("{pid:08x}{number:08x}{:048x}", 0);
         let (name, files) = (format!("web-{pid}-{number}"), Dir::new("names"));
         let list = files.file("containers.json");

@@ -1,5 +1,5 @@
-//! CPUs and NUMA nodes. With one node, all figures exist and no task moves between nodes. With several nodes, findings report the
-//! threads that stay on one node, and the reason.
+//! Figures by CPU and NUMA node. On a host with one node, all figures exist and no task moves between nodes. On a host with
+//! several nodes, findings name the threads that stay on one node, and the reason.
 
 use std::{io::BufRead, path::Path, thread};
 
@@ -25,7 +25,7 @@ pub(crate) fn nodes() -> Vec<(u32, Vec<u32>)> {
     nodes
 }
 
-/// Measures intervals of 1 s (2 s if emulated) and returns their JSON objects. In the last interval, the load runs all the time.
+/// Measures intervals of 1 s (2 s if emulated) and returns their JSON objects. The load runs during the whole last interval.
 fn measure(args: &[&str], intervals: &str) -> Vec<Value> {
     let length = if is_emulated() { "2" } else { "1" };
     let args: Vec<&str> = ["hist", "--json", length, intervals].iter().chain(args).copied().collect();
@@ -39,7 +39,7 @@ fn said<'a>(interval: &'a Value, rule: &str) -> Option<&'a str> {
     findings.find(|finding| finding["rule"] == rule)?["says"].as_str()
 }
 
-/// Asserts that all figures are those of this node. For hosts with one node.
+/// Asserts, on a host with one node, that this node has all figures.
 fn assert_all_is_on(node: u32, interval: &Value) {
     let nodes = interval["nodes"].as_array().expect("nodes");
     assert_eq!(nodes.len(), 1, "{nodes:?}");
@@ -64,7 +64,7 @@ fn assert_all_is_on(node: u32, interval: &Value) {
     assert_eq!(said(interval, "node_skew"), None);
 }
 
-/// Asserts that the finding reports eight busy threads on the CPUs of the first node, with this reason.
+/// Asserts that a finding says that eight busy threads stay on the first node, and names this reason.
 fn assert_skew_is_reported(interval: &Value, reason: &str) {
     let nodes = nodes();
     let [(full, cpus), (idle, _), ..] = nodes.as_slice() else {
@@ -198,7 +198,7 @@ fn assert_times_of_online_cpus_sum_to_the_elapsed_time() {
     let duration = interval["duration_ns"].as_f64().expect("ns");
     for cpu in cpus {
         let ns = |name: &str| cpu[name].as_f64().unwrap_or_else(|| panic!("{name} of {cpu}"));
-        // Allow a wide tolerance: both figures advance in steps of 10 ms, and neither includes stolen time.
+        // Allow a wide tolerance, because both figures increase in steps of 10 ms, and neither includes stolen time.
         let all = ns("busy_ns") + ns("idle_ns");
         assert!(all <= duration * 1.1 && all >= duration * 0.3, "{cpu} of {duration}");
         assert!(cpu["wait"]["count"].is_u64(), "not counted: {cpu}");

@@ -1,4 +1,4 @@
-//! Off-CPU time: its kinds, its shares, the class that `stat` reports for known loads, and a comparison with offcputime.
+//! Tests of off-CPU time: its kinds, its shares, the class that `stat` reports for known loads, and a comparison with offcputime.
 
 use std::{
     collections::BTreeMap,
@@ -30,7 +30,7 @@ fn follow(pids: &[u32]) -> Collector {
         .unwrap_or_else(|failure| panic!("{failure}"))
 }
 
-/// Calls `meanwhile`, and returns the figures of these processes for the duration of the call.
+/// Calls `meanwhile`, and returns how the figures of these processes changed during the call.
 fn during(pids: &[u32], meanwhile: impl FnOnce()) -> Interval {
     let mut collector = follow(pids);
     let first = collector.sample().expect("a Sample");
@@ -86,7 +86,6 @@ fn each_blocked_thread_has_the_reason_for_which_it_waits() {
     assert_eq!(kinds.values().sum::<u32>(), 13, "{kinds:?}");
 }
 
-/// Asserts that run, wait and blocked time of each task sum to the elapsed time.
 fn assert_whole(interval: &Interval) {
     for task in &interval.tasks {
         let TaskInterval { reading, totals, wait, .. } = task;
@@ -97,7 +96,8 @@ fn assert_whole(interval: &Interval) {
             .expect("blocked time from the hook");
         let pending_ns = reading.pending_ns().unwrap_or(0);
         let sum = totals.on_cpu_ns + wait.total_ns + totals.unstamped_ns + blocked.total();
-        // A wait is counted when it ends, so allow for one wait. On an emulated machine, the clock of another CPU can lag.
+        // A wait is counted when it ends, so the sum can be wrong by one wait. On an emulated machine, the clock of another CPU
+        // can also lag.
         let allowed = interval.duration_ns / if is_emulated() { 20 } else { 100 } + wait.max_ns + pending_ns;
         assert!(
             sum.abs_diff(interval.duration_ns) <= allowed,
@@ -135,7 +135,7 @@ fn writes_to_a_disk_are_blocked_on_the_disk() {
     assert!(share >= 95.0, "{share}: {time:?} {:?}", stacks(&interval, task, &symbols));
 }
 
-/// Returns the off-CPU time of a thread by offcputime, µs. offcputime prints a time below each stack; this is their sum.
+/// Returns the off-CPU time of a thread according to offcputime, µs. Sums the times that offcputime prints below the stacks.
 fn offcputime(tid: u32, seconds: u64) -> u64 {
     let args = ["-t", &tid.to_string(), &seconds.to_string()];
     let output = Command::new("offcputime").args(args).output().expect("offcputime starts");
@@ -147,12 +147,12 @@ fn offcputime(tid: u32, seconds: u64) -> u64 {
 mod long {
     use super::*;
 
-    /// Field case 4: workers compute for 20 % of their time and wait for a remote service for 65 %.
+    /// Field case 4: workers that compute for 20 % of their time and wait for a remote service for 65 % of it.
     #[test]
     #[ignore = "all CPUs: four workers must hardly wait for a CPU"]
     fn a_pool_that_waits_is_blocked_on_network_its_times_sum_up_and_more_cpu_will_not_help() {
-        // Eight workers would need 1.6 CPUs. On two CPUs, a little other load would then make the workers wait for CPUs, which
-        // would change the verdict.
+        // Do not use eight workers, which would need 1.6 CPUs. On two CPUs, a little other load would make them wait for CPUs and
+        // change the verdict.
         let (load, _out) = Load::workload(&["prefork", "4", "60"], None);
         let workers: Vec<u32> = load.pids().into_iter().skip(1).collect();
         assert_eq!(workers.len(), 4);
@@ -164,7 +164,7 @@ mod long {
         let (blocked, tree) = (blocked_on(&interval, &symbols), Tree::new(&interval));
         let total = blocked.total();
         let on_cpu_ns: u64 = interval.tasks.iter().map(|task| task.totals.on_cpu_ns).sum();
-        // Leave waits for a CPU out of the shares, because other load can make these waits longer.
+        // Leave out waits for a CPU when computing the shares, because other load can make these waits longer.
         let own_ns = on_cpu_ns + total.total();
         let cycle = (COMPUTE + CALL + PAUSE).as_nanos() as u64;
         for (name, ns, part) in [
@@ -181,12 +181,12 @@ mod long {
         assert!(percent(total.get(BlockedKind::Unknown), own_ns) < 1.0, "{total:?}");
         let verdict = Classes::new(&interval, &tree, &blocked).total();
         println!("{}", verdict.says);
-        // If other load uses the CPUs, the verdict can name a second class.
+        // If other load uses the CPUs, the verdict can also name a second class.
         assert_eq!(verdict.classes.first(), Some(&Class::IoBound), "{}", verdict.says);
         let waited_ns: u64 = interval.tasks.iter().map(|task| task.wait.total_ns).sum();
         let waited = percent(waited_ns, own_ns + waited_ns);
         let helps_not = verdict.says.ends_with(": more CPU will not help");
-        // The verdict also counts unfinished waits, so accept both texts near the threshold.
+        // The verdict includes unfinished waits, which `waited` does not. So accept both texts near the threshold of 10 %.
         assert!(
             if waited < 9.0 { helps_not } else { waited < 11.0 || !helps_not },
             "{waited}: {}",
@@ -198,8 +198,8 @@ mod long {
     #[test]
     #[ignore = "all CPUs: asserts the share of time off the CPU"]
     fn beside_offcputime_the_time_off_the_cpu_is_the_same() {
-        // offcputime starts and ends within our measurement. If we measured for a shorter time, this alone would cause a
-        // difference of 2 %.
+        // offcputime starts after our measurement begins, and ends before our measurement ends. In a shorter measurement, this
+        // alone would cause a difference of 2 %.
         const SECONDS: u64 = 10;
         let (load, _out) = Load::workload(&["prefork", "4", "60"], None);
         let worker = load.pids()[1];
@@ -218,7 +218,7 @@ mod long {
             .and_then(|accounts| accounts.blocked)
             .expect("blocked time from the hook");
         let ours_ns = blocked.total() + task.wait.total_ns + task.totals.unstamped_ns;
-        // Compare shares, because our interval includes the time in which offcputime starts and ends.
+        // Compare shares, not times, because our interval includes the time in which offcputime starts and ends.
         let ours = ours_ns as f64 / interval.duration_ns as f64;
         let theirs = theirs_us as f64 / (SECONDS as f64 * 1e6);
         println!("offcputime {theirs:.4} of the time, cgscope {ours:.4}, over {lasted:?}");

@@ -1,4 +1,4 @@
-//! `-- CMD` as another user and as our own user: which open files CMD inherits, and how CMD ends.
+//! CMD (after `--`) as another user and as the user of cgscope: which open files CMD inherits, and how it ends.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use crate::{
     pty::Pty,
 };
 
-/// Returns the arguments before `--` of each subcommand that runs CMD.
+/// Returns, for each subcommand that can run a CMD, the arguments before `--`.
 fn commands(file: &str) -> [Vec<&str>; 5] {
     [
         vec!["record", "-q", "-o", file],
@@ -38,7 +38,7 @@ fn a_command_inherits_no_descriptor_of_cgscope_and_a_command_of_another_user_non
     const LIST: [&str; 3] = ["sh", "-c", "exec >&2; ls /proc/$$/fd; :"];
     let dir = Dir::new("descriptors");
     let file = dir.file("a.rec");
-    // Open a file that only root can read. Its descriptor stays open across exec.
+    // Open a file that only root can read, with a descriptor that stays open across exec.
     let secret = fs::File::open("/etc/shadow").expect("root");
     // SAFETY: `dup` returns a new descriptor that nothing else owns.
     let _copy = unsafe { OwnedFd::from_raw_fd(libc::dup(secret.as_raw_fd())) };
@@ -74,8 +74,8 @@ fn another_user_gets_only_harmless_variables_of_our_environment() {
     assert!(stdout(&output).contains("USER=nobody") && !stdout(&output).contains("HOME=/root"));
 }
 
-/// Shell script that prints the controlling terminal's number, the target of standard input, and the open flags of descriptors 1
-/// and 2.
+/// Shell script that prints the number of the controlling terminal, the file behind standard input, and the open flags of
+/// standard output and standard error.
 const TERMINAL: &str = "echo tty=$(cut -d' ' -f7 /proc/self/stat),in=$(readlink /proc/$$/fd/0),\
     out=$(sed -n 's/^flags:.*\\(.\\)$/\\1/p' /proc/$$/fdinfo/1 | tr -d '\\n'),\
     err=$(sed -n 's/^flags:.*\\(.\\)$/\\1/p' /proc/$$/fdinfo/2 | tr -d '\\n'). >&2";
@@ -88,13 +88,14 @@ fn another_user_cannot_push_characters_into_our_terminal_or_read_from_it() {
         let mut args = before.clone();
         args.extend(["--user", "nobody", "--", "sh", "-c", TERMINAL]);
         let mut pty = Pty::start_in(&args, [100, 30], true, &[]);
-        // CMD must have no controlling terminal (`tty=0`), so that `TIOCSTI` fails. Descriptors 1 and 2 must be O_WRONLY.
+        // CMD must have no controlling terminal (`tty=0`), so that its `TIOCSTI` fails. Its standard output and standard error
+        // must be O_WRONLY (1).
         pty.wait_for("tty=0,in=/dev/null,out=1,err=1.");
         pty.wait(patience(10_000));
     }
 }
 
-/// Returns whether a process runs. A zombie does not run.
+/// Returns whether a process runs. A zombie does not count.
 fn runs(pid: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
@@ -106,7 +107,7 @@ fn ctrl_c_ends_the_command_of_another_user() {
     let file = dir.file("a.rec");
     for before in commands(&file) {
         let mut args = before.clone();
-        // The command line contains `pi'd=`, and only its output contains `pid=`. So an echo of the command line does not match.
+        // The command line contains `pi'd=` instead of `pid=`, so that an echo of the command line does not match.
         args.extend(["--user", "nobody", "--", "sh", "-c", "echo pi'd='$$. >&2; exec sleep 20"]);
         let mut pty = Pty::start_in(&args, [100, 30], true, &[]);
         pty.wait_for("pid=");

@@ -1,4 +1,4 @@
-//! The field cases on the first screen. Within ten seconds, `top` shows the problem, the affected cgroup, and the advice.
+//! The first screen in the field cases. Within ten seconds, `top` shows the problem, the affected cgroup, and the advice.
 
 use std::time::Instant;
 
@@ -9,10 +9,11 @@ use crate::{
     terminal::Terminal,
 };
 
-/// A common small screen size, and a larger one: columns and rows.
+/// Screen sizes (columns and rows): a common small size, and a larger one.
 pub(crate) const SIZES: [(u16, u16); 2] = [(80, 24), (120, 40)];
 
-/// A recording from a host with two nodes, used on hosts with one node. In it, an affinity mask kept the threads on node 0.
+/// A recording from a host with two nodes, on which an affinity mask kept the threads on node 0. Tests on hosts with one node
+/// replay this recording.
 const NODES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../view/tests/files/nodes.rec");
 
 /// Joins the lines of a screen, because a line break can be anywhere in a sentence.
@@ -20,7 +21,7 @@ fn words(screen: &str) -> String {
     screen.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Starts cgscope on a terminal without colours. Waits at most ten seconds until the screen shows all texts in `said`.
+/// Starts cgscope on a terminal without colours. Waits for at most ten seconds until the screen shows all texts in `said`.
 pub(crate) fn read(size: (u16, u16), args: &str, said: &[&str]) -> (Terminal, String) {
     let terminal = Terminal::new(size.0, size.1);
     terminal.line("export NO_COLOR=1");
@@ -39,7 +40,7 @@ pub(crate) fn read(size: (u16, u16), args: &str, said: &[&str]) -> (Terminal, St
 
 fn selected(terminal: &Terminal) -> String {
     let screen = terminal.tmux(&["capture-pane", "-p", "-e"]);
-    // The name of the view is also in reverse video, but it is above the list.
+    // Take the last line in reverse video, because the name of the view, above the list, is also in reverse video.
     let line = screen.lines().rfind(|line| line.contains("\x1b[7m")).unwrap_or_else(|| panic!("{screen}"));
     line.to_owned()
 }
@@ -58,7 +59,7 @@ fn row<'a>(screen: &'a str, name: &str) -> &'a str {
 fn a_busy_loop_under_half_a_cpu_is_reported_as_out_of_quota() {
     let cgroup = Cgroup::new("half");
     cgroup.limit(50_000, 100_000);
-    // Give it a high weight, so that only the quota holds the load back.
+    // Give the cgroup a high weight, so that only the quota limits the CPU time of the load.
     cgroup.favour();
     let _load = Load::busy_loop(Some(&cgroup));
     let sentence = format!("{} is at its CPU limit of 0.5 CPUs", &cgroup.name[1..]);
@@ -93,11 +94,11 @@ fn threads_that_share_a_quota_of_one_cpu_are_reported_as_too_many() {
 fn a_neighbour_that_takes_the_cpu_is_named() {
     let both = Cgroup::new("both");
     let (victim, culprit) = (both.child("victim"), both.child("culprit"));
-    // With this weight, a wait takes some ten milliseconds. If waits were longer, the CPU's history might not cover them.
+    // With this weight, a wait lasts for some ten milliseconds. The CPU's history of time slices might not cover longer waits.
     culprit.weigh(10);
     let _waits = Load::loop_on_a_cpu(Some(&victim));
     let _runs = Load::loop_on_a_cpu(Some(&culprit));
-    // Select these two cgroups. Otherwise the first finding could be about other load on the host.
+    // Select these two cgroups, because otherwise the first finding could be about other load on the host.
     let args = format!("top --cgroup {}", both.name);
     for size in SIZES {
         let behind = format!(": {} ", culprit.name);

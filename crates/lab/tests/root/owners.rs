@@ -1,4 +1,4 @@
-//! The owner and the permissions of files that root writes. A user with write access to the directory must gain nothing.
+//! Owners and permissions of files that root writes. A user with write access to the directory must not gain anything.
 
 use std::{
     fs::{self, Permissions},

@@ -1,4 +1,5 @@
-//! The packages that `cargo xtask dist` builds: their files, their use in a clean Debian root, and their removal by a purge.
+//! The packages that `cargo xtask dist` builds: their files, their installation in a clean Debian root, and their removal by a
+//! purge.
 
 mod boot;
 mod image;
@@ -15,7 +16,7 @@ use crate::{
     files::Dir,
 };
 
-/// Packages that the clean root has in addition to a minimal Debian. Tests need them for manual pages and systemd units.
+/// Packages that the clean root has in addition to a minimal Debian. Tests of manual pages and systemd units need these packages.
 const INCLUDED: &str = "man-db,procps,systemd";
 const EXPOSURE: &str = "30";
 
@@ -24,7 +25,7 @@ fn target() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target").canonicalize().expect("a target directory")
 }
 
-/// Returns the package whose name ends with `end`. Panics if the package is older than the binary under test.
+/// Returns the path of the package whose name ends with `end`. Panics if the package is older than the binary under test.
 pub(crate) fn package(end: &str) -> PathBuf {
     let place = target().join("dist");
     let entries = fs::read_dir(&place).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -52,7 +53,8 @@ fn done(command: &mut Command) -> String {
     stdout(&output)
 }
 
-/// A Debian root of this machine's release, unpacked from an archive. The archive is created once and stays in the user's cache.
+/// A root directory with the Debian release of this machine, unpacked from an archive. The archive is created once and stays in
+/// the user's cache.
 struct CleanRoot(Dir);
 
 impl CleanRoot {
@@ -84,7 +86,7 @@ impl CleanRoot {
                 .arg(&archive)
                 .args(["--exclude=./dev/*"]),
         );
-        // Scripts write to `/dev/null`. A plain file is enough, and needs no device and no mount.
+        // Scripts write to `/dev/null`. A plain file is sufficient for this, and needs neither a device nor a mount.
         fs::write(root.path("dev/null"), "").expect("a file of ours");
         root
     }
@@ -167,7 +169,8 @@ fn the_package_installs_on_a_clean_debian_and_a_purge_removes_all_of_it() {
     completions_complete(&root);
     the_unit_is_sound_and_confined(&root);
 
-    // The package does not enable the units. An administrator can enable them, and removing the package disables them again.
+    // Installing the package does not enable its units. An administrator can enable them, and removing the package disables them
+    // again.
     let enabled =
         || root.files().into_iter().filter(|path| path.contains(".wants/cgscope")).collect::<Vec<_>>();
     assert_eq!(enabled(), [""; 0]);
@@ -187,10 +190,10 @@ fn the_package_installs_on_a_clean_debian_and_a_purge_removes_all_of_it() {
 #[test]
 fn an_upgrade_removes_the_daemon_from_the_viewers_group_and_keeps_its_files_readable() {
     let root = CleanRoot::new();
-    // Create the group as an older package did: viewers and the daemon shared one group.
+    // Create the group as an older package did, in which viewers and the daemon shared one group.
     root.done(&["adduser", "--system", "--group", "--quiet", "--no-create-home", "cgscope"]);
     root.done(&["useradd", "--groups", "cgscope", "alice"]);
-    // In the old configuration, this was the group of the socket, and its members saw their own processes.
+    // In the old configuration, `cgscope` was the group of the socket, and its members saw their own processes.
     let old = "[socket]\ngroup = \"cgscope\"\nadmin_groups = [\"cgscope-admin\"]\n";
     fs::create_dir_all(root.path("etc/cgscope")).expect("a root of ours");
     fs::write(root.path("etc/cgscope/cgscope.toml"), old).expect("a file");
@@ -226,7 +229,7 @@ fn the_manual_is_read(root: &CleanRoot) {
     let help = root.done(&["cgscope", "--help"]);
     let commands =
         help.split("Commands:").nth(1).and_then(|rest| rest.split("Options:").next()).expect("commands");
-    // Continuation lines of a description are indented further.
+    // Skip continuation lines of a description, which have a larger indent.
     let names =
         commands.lines().filter_map(|line| line.strip_prefix("  ")).filter(|line| !line.starts_with(' '));
     let commands: Vec<&str> = names.filter_map(|line| line.split_whitespace().next()).collect();
@@ -239,7 +242,7 @@ fn the_manual_is_read(root: &CleanRoot) {
     }
     assert!(root.done(&["man", "cgscope-top"]).contains("--iterations"));
     assert!(root.done(&["man", "cgscope"]).contains("cgscope-report(1)"));
-    // groff warns about an incorrect page.
+    // groff prints a warning if a page is incorrect.
     let warned = root.run(&[
         "man",
         "--warnings",
@@ -263,7 +266,7 @@ fn completions_complete(root: &CleanRoot) {
 
 fn the_unit_is_sound_and_confined(root: &CleanRoot) {
     let units = ["/usr/lib/systemd/system/cgscope.service", "/usr/lib/systemd/system/cgscope.socket"];
-    // The root's own systemd checks the units with the root's programs, manual pages and users.
+    // The systemd in the clean root checks the units with the programs, manual pages and users of that root.
     let verified = root.run(&["systemd-analyze", "verify", units[0], units[1]]);
     assert_eq!((stderr(&verified), verified.status.code()), (String::new(), Some(0)));
     let threshold = format!("--threshold={EXPOSURE}");

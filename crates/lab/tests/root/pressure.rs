@@ -1,5 +1,5 @@
-//! Contention and time at a limit, compared with the kernel's own pressure (`cpu.pressure`). The kernel's figure does not
-//! separate the two.
+//! Contention and time at a limit, compared with the kernel's own pressure (`cpu.pressure`), which does not distinguish these
+//! two.
 
 use std::{
     fs,
@@ -18,8 +18,8 @@ use crate::{
     load::{Cgroup, Cpu, Load},
 };
 
-/// The v2 cgroup with the same tasks as a test's cgroup. If the cpu controller is on v1, this is a separate cgroup, which drop
-/// removes.
+/// The v2 cgroup that has the same tasks as the cgroup of a test. If the cpu controller is on v1, the two are different cgroups,
+/// and drop removes the v2 cgroup.
 struct Twin {
     path: PathBuf,
     is_ours: bool,
@@ -42,7 +42,7 @@ impl Twin {
         }
     }
 
-    /// Returns the kernel's time in which at least one task waited, ns (`some`).
+    /// Returns the time in which at least one task waited, according to the kernel, ns (`some`).
     fn some_ns(&self) -> u64 {
         let text = fs::read_to_string(self.path.join("cpu.pressure")).expect("its pressure");
         let total = text.lines().next().and_then(|line| line.rsplit_once("total="));
@@ -59,7 +59,7 @@ impl Drop for Twin {
     }
 }
 
-/// Times as shares of the interval, percent. `some` is the kernel's figure.
+/// Times as shares of the interval, percent. The kernel reports `some`; cgscope reports the other shares.
 #[derive(Debug)]
 struct Shares {
     some: f64,
@@ -68,7 +68,7 @@ struct Shares {
     uncertain: f64,
 }
 
-/// Measures a cgroup for some seconds; fewer on an emulated machine.
+/// Measures a cgroup for `seconds`, or for at most five seconds on an emulated machine.
 fn measured(collector: &mut Collector, cgroup: &Cgroup, twin: &Twin, seconds: u64) -> (Shares, Interval) {
     // Wait until the loads have started and the first period of a new quota is over.
     thread::sleep(Duration::from_millis(500));
@@ -96,15 +96,15 @@ fn a_loop_at_its_quota_has_pressure_but_no_contention() {
     let mut collector = follow(&[]);
     let cgroup = Cgroup::new("at-its-quota");
     cgroup.limit(50_000, 100_000);
-    // Give the cgroup priority, because other programs would also make it wait.
+    // Give the cgroup priority, because otherwise its tasks would also wait for other programs.
     cgroup.favour();
     let twin = Twin::of(&cgroup);
     let load = Load::pinned_loop(1, Some(&cgroup));
     twin.adopt(&load);
     let (shares, interval) = measured(&mut collector, &cgroup, &twin, 6);
     assert!(shares.some > 40.0, "{shares:?}");
-    // The other waits are wakeups: in a new period, a halted CPU needs some time until it runs the loop. The ledger counts
-    // wakeups, too.
+    // Waits that are not throttled are wakeups: when a new period begins, a halted CPU needs some time until it runs the loop.
+    // The ledger includes these wakeups.
     let waits = &interval.by_cgroup()[&Some(cgroup.name.as_str().into())].wait;
     let rest_ns = waits.total_ns - waits.by_cause.get(Cause::Throttled);
     let rest = 100.0 * rest_ns as f64 / interval.duration_ns as f64;
@@ -142,8 +142,8 @@ fn contention_and_time_at_a_limit_add_up_to_the_kernels_pressure() {
     assert!(shares.contention > 30.0 && shares.limit > 30.0, "{shares:?}");
 }
 
-/// The contention of a parent is the union of its children's times, not their sum. The two containers wait for each other: at any
-/// time, exactly one of them waits.
+/// The contention of a parent is the time in which any of its children waits, not the sum of the children's times. In this test,
+/// two containers wait for each other, so exactly one of them waits at any time.
 #[test]
 #[ignore = "one CPU: nobody else is to be waited for"]
 fn a_pod_counts_time_in_which_any_of_its_containers_waits_once() {
@@ -167,8 +167,8 @@ fn a_pod_counts_time_in_which_any_of_its_containers_waits_once() {
     assert!(ns as f64 > 0.97 * interval.duration_ns as f64, "{ns} of {}", interval.duration_ns);
 }
 
-/// A user can nest cgroups to any depth. Then the contention of the deepest cgroups is missing in the topmost ancestors, and a
-/// loss counts this.
+/// A user can nest cgroups to any depth. With deep nesting, the contention of the deepest cgroups is missing in their topmost
+/// ancestors, and a loss counter reports this.
 #[test]
 fn waits_in_very_deep_cgroups_are_counted_as_a_loss() {
     let mut collector = follow(&[]);
@@ -181,7 +181,7 @@ fn waits_in_very_deep_cgroups_are_counted_as_a_loss() {
     thread::sleep(Duration::from_secs(1));
     let losses = collector.sample().expect("a sample").losses;
     drop(loads);
-    // Remove the innermost cgroup first.
+    // Drop the innermost cgroup first.
     while nested.pop().is_some() {}
     assert!(losses.get(Loss::PressureForgotten) > 0, "{losses}");
 }
@@ -189,8 +189,8 @@ fn waits_in_very_deep_cgroups_are_counted_as_a_loss() {
 mod long {
     use super::*;
 
-    /// One task waits for 20 s while other tasks have many short waits. The test compares our contention of all these waits with
-    /// the kernel's pressure.
+    /// One task waits for 20 s while other tasks have many short waits. The test compares the contention of their cgroup with the
+    /// kernel's pressure.
     #[test]
     fn a_starved_task_beside_ten_thousand_short_waits_is_off_by_no_more_than_it_says() {
         let mut collector = follow(&[]);
@@ -217,8 +217,9 @@ mod long {
             .sum();
         println!("{} waits", waits + exited);
         assert!((shares.contention - shares.some).abs() < 1.0 + shares.uncertain, "{shares:?}");
-        // Measured: a difference of 2.5 %, while 5.1 to 9.7 % were reported as uncertain. The starved task runs now and then, and
-        // its next wait begins in a gap that was merged into a longer span.
+        // In measurements, the difference was 2.5 %, and cgscope reported 5.1 to 9.7 % as uncertain. These figures are not 0,
+        // because the starved task sometimes runs, and its next wait then begins in a gap that cgscope has merged into a longer
+        // span.
         assert!(shares.some > 90.0 && shares.uncertain < 15.0, "{shares:?}");
     }
 }

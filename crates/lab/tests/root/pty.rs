@@ -1,4 +1,4 @@
-//! The live screen on a pseudo-terminal. The test sees every byte in both directions, and the time of each byte.
+//! The live screen on a pseudo-terminal. A test sees each byte in both directions, and when the byte was sent.
 
 use std::{
     fs::{self, File},
@@ -21,7 +21,8 @@ use crate::{
 
 /// Escape sequence at the beginning of each frame.
 const BEGIN: &[u8] = b"\x1b[?2026h";
-/// Pairs of escape sequences. The first one changes the terminal, and the second one must undo this change exactly once.
+/// Pairs of escape sequences. The first sequence changes the terminal, and the second sequence must undo this change exactly
+/// once.
 const TAKEN: [(&str, &str); 4] = [
     ("\x1b[?1049h", "\x1b[?1049l"),
     ("\x1b[?25l", "\x1b[?25h"),
@@ -34,13 +35,13 @@ pub(crate) struct Pty {
     modes: libc::termios,
     child: Child,
     pub(crate) seen: Vec<u8>,
-    /// Directory of the settings, so that the process neither reads nor writes a user's settings.
+    /// Directory of the settings of this process, which must neither read nor write a user's settings.
     _home: Dir,
 }
 
 impl Pty {
-    /// Starts `cgscope ARGS` as a session leader. If `controlling` is true, this terminal is its controlling terminal. Otherwise,
-    /// no signal reports that the terminal was closed.
+    /// Starts `cgscope ARGS` as a session leader. If `controlling` is true, this terminal is the controlling terminal of the
+    /// session. Otherwise, cgscope receives no signal when the terminal is closed.
     fn start(args: &[&str], size: [u16; 2], controlling: bool) -> Self {
         Self::start_in(args, size, controlling, &[])
     }
@@ -68,7 +69,7 @@ impl Pty {
         let home = Dir::new("pty");
         command.env_remove("NO_COLOR").env_remove("COLORTERM").env("TERM", "xterm-256color");
         command.env(SETTINGS, home.path()).envs(variables.iter().copied());
-        // SAFETY: the closure makes two system calls between fork and exec.
+        // SAFETY: between fork and exec, the closure only makes two system calls.
         unsafe {
             command.pre_exec(move || {
                 libc::setsid();
@@ -95,7 +96,7 @@ impl Pty {
 
     fn resize(&self, size: [u16; 2]) {
         let size = winsize(size);
-        // SAFETY: the descriptor and the structure are ours.
+        // SAFETY: the descriptor and the structure belong to this function.
         let done =
             unsafe { libc::ioctl(self.master.as_ref().expect("one").as_raw_fd(), libc::TIOCSWINSZ, &size) };
         assert_eq!(done, 0);
@@ -106,14 +107,15 @@ impl Pty {
         assert_eq!(unsafe { libc::kill(self.child.id() as i32, signal) }, 0);
     }
 
-    /// Appends output that arrives within this time to `seen`. Returns false if no output arrived or the terminal is closed.
+    /// Waits for output, and appends it to `seen`. Returns false if no output arrived within this time, or if the terminal is
+    /// closed.
     pub(crate) fn take(&mut self, within: Duration) -> bool {
         let Some(mut master) = self.master.as_ref() else {
             thread::sleep(within);
             return false;
         };
         let mut polled = libc::pollfd { fd: master.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: the only entry is ours.
+        // SAFETY: `poll` gets one entry, which belongs to this function.
         unsafe { libc::poll(&mut polled, 1, within.as_millis() as i32) };
         let mut bytes = [0; 1 << 16];
         if polled.revents & libc::POLLIN == 0 {
@@ -129,8 +131,8 @@ impl Pty {
         String::from_utf8_lossy(&self.seen).replace('\x1b', "ESC")
     }
 
-    /// Waits until new output contains a word. The word must have no spaces, because the screen does not redraw cells that are
-    /// already blank.
+    /// Waits until new output contains a word. The word must not have spaces, because the screen does not draw cells again that
+    /// are already blank.
     pub(crate) fn wait_for(&mut self, word: &str) {
         let begun = self.seen.len();
         let end = Instant::now() + patience(20_000);
@@ -144,7 +146,7 @@ impl Pty {
         self.child.id()
     }
 
-    /// Presses a key when the output pauses. Returns the time until the screen sends new output.
+    /// Waits until the output pauses, and presses a key. Returns the time until new output arrives.
     pub(crate) fn answer(&mut self, key: &str) -> Duration {
         while self.take(Duration::from_millis(20)) {}
         let pressed = Instant::now();
@@ -165,16 +167,17 @@ impl Pty {
         }
     }
 
-    /// Asserts that the process ends well within 10 seconds. Accepts losses that [any program](OF_THE_HOST) can cause.
+    /// Asserts that the process ends within 10 seconds, and reports no losses except those that [other programs](OF_THE_HOST) can
+    /// cause.
     pub(crate) fn assert_ends(&mut self) {
         let code = self.wait(patience(10_000));
         let text = self.text();
-        // Read only the last message: the screen shows losses, too, but draws their cells in any order.
+        // Read only the last message. The screen shows losses, too, but draws its cells in any order.
         let said = text.rfind("losses: ").map_or(&*text, |at| &text[at..]);
         assert_ended(code, said, OF_THE_HOST);
     }
 
-    /// Asserts that each change to the terminal was undone once, and that the terminal modes are as before.
+    /// Asserts that cgscope has undone each change to the terminal once, and that the terminal modes are as before.
     fn assert_given_back(&self) {
         for (taken, back) in TAKEN {
             assert!(contains(&self.seen, taken.as_bytes()), "{taken:?} is missing: {}", self.text());
@@ -215,11 +218,11 @@ fn winsize([width, height]: [u16; 2]) -> libc::winsize {
 fn open(size: [u16; 2]) -> (File, OwnedFd) {
     let (mut master, mut slave) = (0, 0);
     let size = winsize(size);
-    // SAFETY: the numbers and the structure are ours. Nothing else owns the two descriptors.
+    // SAFETY: the numbers and the structure belong to this function, and nothing else owns the two new descriptors.
     unsafe {
         let opened = libc::openpty(&mut master, &mut slave, ptr::null_mut(), ptr::null(), &size);
         assert_eq!(opened, 0, "{}", std::io::Error::last_os_error());
-        // A copy of a descriptor in the child would keep the terminal open.
+        // Close the descriptors at exec, because copies in the child would keep the terminal open.
         libc::fcntl(master, libc::F_SETFD, libc::FD_CLOEXEC);
         libc::fcntl(slave, libc::F_SETFD, libc::FD_CLOEXEC);
         (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave))
@@ -227,7 +230,7 @@ fn open(size: [u16; 2]) -> (File, OwnedFd) {
 }
 
 fn modes(master: &File) -> libc::termios {
-    // SAFETY: the descriptor is ours, and `tcgetattr` fills our structure.
+    // SAFETY: the descriptor is open, and `tcgetattr` fills the structure.
     unsafe {
         let mut modes = std::mem::zeroed();
         assert_eq!(libc::tcgetattr(master.as_raw_fd(), &mut modes), 0);
@@ -304,7 +307,7 @@ fn a_key_is_answered_among_hundreds_of_resizes_that_share_drawings() {
     while pty.take(Duration::from_millis(50)) {}
     let (passed, drawn) = (begun.0.elapsed(), count(&pty.seen, BEGIN) - begun.1);
     println!("{drawn} drawings in {passed:?} of about 800 resizes; the key was answered after {answered:?}");
-    // At most one frame per 16 ms is allowed, and one more frame for the key.
+    // Allow one frame per 16 ms, and two more frames, one of them for the key.
     assert!(drawn as u128 <= passed.as_millis() / 16 + 2, "{drawn} in {passed:?}");
     assert!(answered < patience(200), "{answered:?}");
     pty.press("?q");

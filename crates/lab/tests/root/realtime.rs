@@ -1,4 +1,4 @@
-//! Real-time tasks: weights and quotas do not apply to them.
+//! Advice for waits behind real-time tasks, to which weights and quotas do not apply.
 
 use std::fs;
 
@@ -8,8 +8,8 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// Lets the cgroup's real-time tasks run for `us` in each second. Needed if the kernel limits real-time tasks per cgroup
-/// (CONFIG_RT_GROUP_SCHED), because the kernel's default is 0.
+/// Lets the real-time tasks of the cgroup run for `us` µs in each second. If the kernel limits real-time tasks per cgroup
+/// (CONFIG_RT_GROUP_SCHED), the default is 0.
 pub(crate) fn allow_realtime(cgroup: &Cgroup, us: u64) {
     let file = cgroup.path.join("cpu.rt_runtime_us");
     if file.exists() {
@@ -24,12 +24,12 @@ mod long {
     #[ignore = "all CPUs: a real-time loop leaves 5 % of its CPU to others"]
     fn the_advice_about_real_time_tasks_does_not_change_a_weight() {
         let (victim, culprit) = (Cgroup::new("victim"), Cgroup::new("fifo"));
-        // Give the victim a high weight, so that only the real-time tasks keep it off its CPU.
+        // Give the victim a high weight, so that it waits only for the real-time task.
         victim.favour();
         allow_realtime(&culprit, 300_000);
         let _waits = Load::pinned_loop(1, Some(&victim));
-        // Start only one process, because it keeps even this test, which must end it, off this CPU. The kernel leaves at least 5
-        // % of the CPU to other tasks.
+        // Start only one real-time process. It leaves only 5 % of this CPU to other tasks, and thus to this test, which must end
+        // the process.
         let fifo = ["-c", "1", "chrt", "-f", "1", "sh", "-c", "while :; do :; done"];
         let _runs = Load::start("taskset", &fifo, Some(&culprit));
         let dir = Dir::new("realtime");
@@ -45,7 +45,7 @@ mod long {
         };
         let advice = of_victim("noisy_neighbour");
         assert!(!advice.is_empty(), "{:#?}", findings.collect::<Vec<_>>());
-        // cgscope examines a thread only after the thread was busy for one interval, so check the last advice.
+        // Check the last advice, because cgscope examines a thread only after the thread was busy for one interval.
         let last = advice.last().expect("one");
         assert!(last.contains("SCHED_FIFO") && last.contains("do not apply"), "{advice:#?}");
     }

@@ -10,7 +10,7 @@ use crate::{
     load::Load,
 };
 
-/// Field names that the documentation of the format promises.
+/// Names of fields that the documentation of the format guarantees.
 const INTERVAL: [&str; 11] = [
     "schema",
     "start_unix_ns",
@@ -109,7 +109,7 @@ fn a_recording_is_reported_in_words_and_as_intervals() {
     intervals.iter().for_each(assert_is_of_the_contract);
     let waited: u64 =
         intervals.iter().map(|interval| interval["total"]["total_ns"].as_u64().expect("a sum")).sum();
-    // If other tests run, all four loops can wait most of the time.
+    // If other tests run at the same time, all four loops can wait for most of the time.
     assert!((4_000_000_000..13_000_000_000).contains(&waited), "two of four loops always wait: {waited}");
 }
 
@@ -133,7 +133,8 @@ fn a_command_is_recorded_with_its_children_until_its_end() {
     let words = stdout(&run(&["report", &file]));
     assert!(words.contains("exit status 7"), "{words}");
     let intervals = json_lines(&run(&["report", "--json", &file]));
-    // Tasks that exit between two samples count only for their cgroup. So use the root cgroup, which includes every cgroup.
+    // Tasks that exit between two samples count only for their cgroup, so use the root cgroup, which includes the figures of all
+    // cgroups.
     let ran = |interval: &Value| {
         let root = interval["cgroups"].as_array().expect("cgroups").iter().find(|group| group["path"] == "/");
         root.and_then(|root| root["usage_ns"].as_u64()).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! Long-running recordings: rotation, full disks, signals, progress messages.
+//! Long recordings: rotation, full disks, signals, progress messages.
 
 use std::{
     fs,
@@ -48,7 +48,8 @@ pub(crate) fn reason(ending: &Ending) -> Option<&Reason> {
     }
 }
 
-/// Returns three sums over the intervals of all files, ns: our waits, the kernel's run_delay, and the lengths of the intervals.
+/// Returns three sums over the intervals of all files, ns: the waiting time by cgscope, the `run_delay` of the kernel, and the
+/// lengths of the intervals.
 fn sums(files: &[Vec<Sample>]) -> (u64, u64, u64) {
     let intervals = files.iter().flat_map(|samples| samples.windows(2));
     intervals.fold((0, 0, 0), |(waited, kernel, length), two| {
@@ -58,7 +59,7 @@ fn sums(files: &[Vec<Sample>]) -> (u64, u64, u64) {
     })
 }
 
-/// Records a load with these rotation limits. Asserts that the files together have the same content as a single file.
+/// Records a load with these rotation limits. Asserts that the resulting files together have the same figures as a single file.
 fn assert_rotation_loses_nothing(dir: &Dir, limits: &[&str], fewest: usize) {
     let (load, _out) = Load::workload(&["burn", "4", "60", "pin"], None);
     let (file, pid) = (dir.file("a.rec"), load.pid().to_string());
@@ -141,8 +142,8 @@ fn old_files_above_the_limit_are_removed_and_foreign_files_stay() {
 
 #[test]
 fn a_full_disk_ends_the_recording_and_the_file_says_so() {
-    // For each size, the last sample ends at a different offset in a disk page. The recordings run in parallel, because each
-    // waits until its disk is full.
+    // Try several disk sizes, so that the last sample ends at different offsets in a disk page. The recordings run in parallel,
+    // because each recording runs until its disk is full.
     thread::scope(|scope| {
         for kib in [64, 72, 100, 128] {
             scope.spawn(move || assert_a_full_disk_ends_the_recording(kib));
@@ -189,7 +190,7 @@ fn rotation_on_a_full_disk_leaves_every_file_complete() {
 
 #[test]
 fn a_command_does_not_run_if_its_recording_cannot_be_created() {
-    // The file can be created, but not written to.
+    // On this disk, a file can be created, but not written to.
     let full = Dir::small("no-room", 16);
     let fill = fs::write(full.path().join("fill"), [0; 1 << 20]);
     assert!(fill.is_err(), "the disk is full");

@@ -1,4 +1,4 @@
-//! Replays of new recordings, in a tmux terminal.
+//! Replays of recordings that the tests make, in a tmux terminal.
 
 use std::{
     fs,
@@ -60,8 +60,8 @@ fn waiting(interval: &Value) -> String {
     )
 }
 
-/// Waits until a replay ends that has not read the whole file. The exit status is 0 or 1, because cgscope might not have read the
-/// losses yet.
+/// Waits until a replay ends before it has read the whole file. Accepts exit status 0 and 1, because cgscope might not have read
+/// the losses yet.
 fn wait_for_end(terminal: &Terminal) {
     terminal.wait_until(
         |screen| ["0", "1"].iter().any(|exit| screen.contains(&format!("left with {exit}\n"))),
@@ -80,10 +80,10 @@ fn a_replayed_interval_has_the_figures_of_the_report() {
     terminal.set("tree = false\nprocesses = false\nspan = \"interval\"");
     terminal.cgscope(&format!("replay {file} --paused"));
     let mut seen = 0;
-    // Step forward, then backward. Each interval must look the same in both directions.
+    // Step forward and then backward. The screen must show each interval in the same way in both directions.
     let there = (0..intervals.len()).map(|n| (n, "Right"));
     for (n, key) in there.clone().chain(there.rev().map(|(n, _)| (n, "Left"))) {
-        // Several intervals can have the same header text, so also wait for the number of the interval.
+        // The header text of several intervals can be the same, so also wait for the number of the interval.
         let (said, number) = (waiting(&intervals[n]), format!(" {}/{} ", n + 1, intervals.len()));
         let screen =
             terminal.wait_until(|screen| screen.contains(&said) && position(screen).contains(&number), &said);
@@ -133,7 +133,7 @@ fn truncated_and_unfinished_recordings_are_replayed_and_reported_as_such() {
 struct Recorder(Child);
 
 impl Recorder {
-    /// Starts a recorder. Returns when three intervals are in the file.
+    /// Starts a recorder, and returns when its file has three intervals.
     fn start(file: &str) -> Self {
         let mut command = cgscope();
         let command = command.args(["record", "-o", file, "-i", "0.2"]).stderr(Stdio::null());
@@ -248,7 +248,7 @@ mod long {
         record(&file, "0.2", "12");
         let terminal = Terminal::new(100, 30);
         terminal.cgscope(&format!("replay {file} --at 2s"));
-        // Returns the position in seconds. It is between 2 and 12, with two or three digits.
+        // Returns the position in seconds. In this test, a position is between 2 and 12 s and has two or three digits.
         let played = |screen: &str| -> f64 {
             let word = position(screen).split_whitespace().find_map(|word| word.strip_prefix('+'));
             let seconds = word.and_then(|word| word.strip_suffix('s')?.parse().ok());
@@ -277,7 +277,7 @@ mod long {
         let dir = Dir::new("replay");
         let file = dir.file("a.rec");
         let cgroup = Cgroup::new("replay");
-        // The quota is so small that it runs out even if other load leaves the cgroup only a small share of a CPU.
+        // The quota is small enough to run out even if other load leaves only a small share of a CPU to the cgroup.
         cgroup.limit(10_000, 100_000);
         record_throttled(&file, 6, &cgroup);
         let intervals = json_lines(&run(&["report", "--json", &file]));
@@ -295,7 +295,7 @@ mod long {
         terminal.cgscope(&format!("replay {file} --paused"));
         let at = |n: usize| terminal.wait_for(&format!(" {n}/{count}  "));
         assert!(position(&at(1)).starts_with("REPLAY PAUSED"));
-        // cgscope reads the whole file once to fill the timeline. Wait until the timeline is complete.
+        // Wait until the timeline is complete. To fill the timeline, cgscope reads the whole file once.
         terminal.wait_until(|screen| !position(screen).contains('·'), "the end of the pass");
         terminal.press("Right");
         at(2);

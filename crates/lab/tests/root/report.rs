@@ -1,4 +1,4 @@
-//! The HTML report of a real load in a browser, compared with `report --json`.
+//! The HTML report of a real load, opened in a browser and compared with `report --json`.
 
 use std::{collections::BTreeMap, fs};
 
@@ -11,14 +11,14 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// A recording of loops under a quota, of free loops, and of a process with a hostile name.
+/// A recording of loops under a quota, of loops without a quota, and of a process with a hostile name.
 struct Recorded {
     dir: Dir,
     file: String,
     quota: String,
 }
 
-/// A hostile process name. The kernel truncates names to 15 characters.
+/// This name has 15 characters, because the kernel truncates longer names.
 const HOSTILE: &str = "</script><i>&\"'";
 
 impl Recorded {
@@ -57,7 +57,7 @@ fn total(intervals: &[Value], figure: &str) -> u64 {
     intervals.iter().map(|interval| interval["total"][figure].as_u64().expect("a figure")).sum()
 }
 
-/// Returns the waiting time of each process in all intervals together, ns. The key is the process id.
+/// Returns the total waiting time of each process over all intervals, ns. The key is the process id.
 fn waited_by_process(intervals: &[Value]) -> BTreeMap<u64, u64> {
     let mut waited = BTreeMap::new();
     for task in intervals.iter().flat_map(|interval| interval["tasks"].as_array().expect("tasks")) {
@@ -67,7 +67,7 @@ fn waited_by_process(intervals: &[Value]) -> BTreeMap<u64, u64> {
     waited
 }
 
-/// Returns two cells of each table row: the text of the first cell, and the value of the cell in column `n`.
+/// Returns the text of the first cell and the value of cell `n` for each row of a table.
 fn column(browser: &mut Browser, table: &str, n: u32) -> Vec<(String, Value)> {
     let cells = browser.eval(&format!(
         "[...document.querySelectorAll('#{table} tbody tr')].map((row) => [row.cells[0].textContent, \
@@ -114,7 +114,7 @@ fn a_page_of_a_real_load_has_the_figures_of_the_objects_and_requests_nothing() {
 
     let findings = browser.eval("document.querySelector('.findings').textContent");
     assert!(findings.as_str().is_some_and(|said| said.contains(&recorded.quota)), "{findings}");
-    // Other tests can have quotas at the same time.
+    // Other tests that run at the same time can also have cgroups with quotas.
     let quotas =
         browser.eval("[...document.querySelectorAll('#quotas h3')].map((heading) => heading.textContent)");
     assert!(

@@ -1,4 +1,4 @@
-//! Containers of real runtimes: containerd with its CRI, Docker, and Podman with and without root.
+//! Containers of real runtimes: containerd with its CRI, Docker, and Podman (both as root and rootless).
 
 mod containerd;
 mod cri;
@@ -26,10 +26,10 @@ use crate::{
     serve::Daemon,
 };
 
-/// CPU time of the busy loop in each period of 100 ms, µs.
+/// Quota of the busy loop: CPU time in each period of 100 ms, µs.
 pub(crate) const QUOTA_US: u32 = 20_000;
 
-/// Commands that measure cgroups. Each measures for a second.
+/// Commands that measure cgroups, each for one second.
 pub(crate) const COMMANDS: [&[&str]; 3] = [
     &["hist", "--by", "cgroup", "--json", "1", "1"],
     &["stat", "--by", "cgroup", "--json", "1", "1"],
@@ -47,7 +47,8 @@ pub(crate) fn cgroups<'i>(interval: &'i Value, key: &str, value: &str) -> Vec<&'
     all.iter().filter(|cgroup| cgroup[key] == value).collect()
 }
 
-/// Checks the row of a cgroup in which a busy loop runs under [`QUOTA_US`]. Also checks that the host's findings name the cgroup.
+/// Checks the row of a cgroup in which a busy loop runs under the quota [`QUOTA_US`]. Also checks that a finding names the
+/// cgroup.
 pub(crate) fn assert_is_throttled(
     interval: &Value,
     path: &str,
@@ -87,8 +88,8 @@ fn busy_pod<'a>(namespace: &'a str, name: &'a str) -> Pod<'a> {
     Pod { namespace, name, labels: &[], container }
 }
 
-/// Measures the selected cgroups for a second, with names from a runtime. Checks that the finding about the quota begins with
-/// `name`. Returns the paths and names of the measured cgroups.
+/// Measures the selected cgroups for a second, with names from a runtime, and returns the paths and names of these cgroups.
+/// Checks that the finding about the quota begins with `name`.
 pub(crate) fn names_of(runtime: &str, selection: &[&str], name: &str) -> Vec<(String, String)> {
     let interval = measure(&[COMMANDS[0], &["--runtime", runtime], selection].concat());
     let findings = interval["findings"].as_array().expect("findings");
@@ -102,8 +103,8 @@ pub(crate) fn names_of(runtime: &str, selection: &[&str], name: &str) -> Vec<(St
     rows.collect()
 }
 
-/// Returns the paths and names of the expected rows: one row for a container, and one for each ancestor. If `pod` is given, it is
-/// the name of the parent. The name of any other ancestor is its path.
+/// Returns the paths and names of the expected rows: one row for a container, and one row for each of its ancestors. The name of
+/// the parent is `pod`, if given. The name of any other ancestor is its path.
 pub(crate) fn rows_of(path: &str, name: &str, pod: Option<&str>) -> Vec<(String, String)> {
     let above: Vec<&str> = path_and_ancestors(path).skip(1).collect();
     let named = |(at, above): (usize, &&str)| match pod {
@@ -220,7 +221,7 @@ fn a_pod_that_is_created_again_has_new_rows_under_its_name() {
     assert_ne!(measured(), measured());
 }
 
-/// On a host with cgroup v1, Podman without root cannot create cgroups. So its containers have neither an id nor a limit.
+/// On a host with cgroup v1, rootless Podman cannot create cgroups, so a container has no cgroup of its own and no limit.
 #[test]
 #[ignore = "all CPUs: removes cgroups that all containers share"]
 fn a_container_of_podman_without_root_is_counted_in_the_cgroup_of_its_user() {
@@ -231,7 +232,7 @@ fn a_container_of_podman_without_root_is_counted_in_the_cgroup_of_its_user() {
     assert_is_throttled_in_all_commands(&cgroup.name, None, None);
 }
 
-/// Requests the page of metrics repeatedly, until the page contains a metric sample with these labels.
+/// Requests the metrics page repeatedly until the page contains a metric sample with these labels, and returns the page.
 fn page_with(daemon: &Daemon, labels: &[(&str, &str)]) -> String {
     let end = Instant::now() + patience(20_000);
     loop {
@@ -245,7 +246,7 @@ fn page_with(daemon: &Daemon, labels: &[(&str, &str)]) -> String {
     }
 }
 
-/// Returns the metric samples with these labels from a page. Each sample's first label must be `cgroup`.
+/// Returns the lines of a metrics page that have these labels. The first label of each line must be `cgroup`.
 fn lines_with<'p>(page: &'p str, labels: &[(&str, &str)]) -> Vec<&'p str> {
     let has =
         |line: &&str| labels.iter().all(|(label, value)| line.contains(&format!(",{label}=\"{value}\"")));

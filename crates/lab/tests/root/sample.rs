@@ -17,7 +17,7 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// The script that walks /proc as psn does.
+/// The script that walks /proc in the same way as psn.
 const PSN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/psn.py");
 
 fn sample(options: &[&str]) -> Value {
@@ -45,7 +45,8 @@ fn threads(pid: u32) -> BTreeMap<u32, String> {
     tids.map(|tid| (tid, comm(tid).trim().to_owned())).collect()
 }
 
-/// Returns the kernel's two figures of a thread so far, ns: its time on a CPU, and its time waiting for a CPU.
+/// Returns the time that a thread has spent on a CPU and the time that it has waited for a CPU so far, according to the kernel,
+/// ns.
 fn schedstat(pid: u32, tid: u32) -> (f64, f64) {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).expect("a live process");
     let mut fields = text.split(' ').map(|field| field.trim().parse::<f64>().expect("a number"));
@@ -66,14 +67,14 @@ fn parts_of(object: &Value, tid: u32) -> Parts {
     parts
 }
 
-/// Returns the share of samples that show the right state. For a thread in several states, this is the overlap of the sampled and
-/// the true distribution.
+/// Returns the share of samples that show the right state. If a thread is in several states, returns how much the sampled and the
+/// true distribution overlap.
 fn agreement(seen: &Parts, truth: &[(&str, f64)]) -> f64 {
     truth.iter().map(|(state, part)| seen.get(*state).copied().unwrap_or(0.0).min(*part)).sum()
 }
 
-/// Returns the share of a thread's time in each state. The kernel's figures before and after give these shares. Time that is
-/// neither on a CPU nor waiting for one counts as `blocked`.
+/// Returns the share of a thread's time in each state, computed from the kernel's figures before and after. Time that is neither
+/// on a CPU nor waiting for a CPU counts as `blocked`.
 fn truth(before: (f64, f64), after: (f64, f64), ns: f64, blocked: &str) -> [(&str, f64); 3] {
     let (on_cpu, waited) = ((after.0 - before.0) / ns, (after.1 - before.1) / ns);
     [("on_cpu", on_cpu), ("runnable", waited), (blocked, (1.0 - on_cpu - waited).max(0.0))]
@@ -81,16 +82,16 @@ fn truth(before: (f64, f64), after: (f64, f64), ns: f64, blocked: &str) -> [(&st
 
 type Spent = (f64, f64);
 
-/// The kernel's figures for a measurement, ns: the times of each thread before and after the measurement, the throttled time of
-/// the cgroup, and the length of the measurement.
+/// The kernel's figures for a measurement, ns: the times of each thread (at the start and at the end), the throttled time of the
+/// cgroup, and the length of the measurement.
 struct Kernel {
     threads: BTreeMap<u32, (Spent, Spent)>,
     throttled_ns: u64,
     ns: f64,
 }
 
-/// Returns samples of a process by thread and state, and the kernel's figures for the same time. The kernel's figures are read
-/// when cgscope is ready, and again when cgscope prints its result.
+/// Returns samples of a process by thread and state, and the kernel's figures for the same time. Reads the kernel's figures when
+/// cgscope is ready, and again when cgscope prints its result.
 fn beside_the_kernel(pid: u32, limited: Option<&Cgroup>, options: &[&str]) -> (Value, Kernel) {
     let all = threads(pid);
     let figures = || all.keys().map(|tid| (*tid, schedstat(pid, *tid))).collect::<BTreeMap<_, _>>();
@@ -116,7 +117,7 @@ fn beside_the_kernel(pid: u32, limited: Option<&Cgroup>, options: &[&str]) -> (V
     (serde_json::from_str(&object).expect("an object"), kernel)
 }
 
-/// Threads of the load `blend` that stay in one state: name, state, system call, wait channel.
+/// Threads of the load `blend` that always stay in one state: name, state, system call, wait channel.
 const AT_REST: [(&str, &str, &str, &str); 4] = [
     ("sleeper", "sleeping", "clock_nanosleep", "nanosleep"),
     ("pipe", "sleeping", "read", "pipe_read"),
@@ -138,7 +139,7 @@ fn blend_in(name: &str, cgroup: Option<&Cgroup>) -> (Load, Dir) {
 #[test]
 #[ignore = "all CPUs: asserts shares of samples by state"]
 fn every_thread_of_a_blend_is_in_the_right_state() {
-    // This weight keeps most other load off the CPUs, but still lets cgscope run.
+    // With this weight, most other load does not get the CPUs, but cgscope still runs.
     let cgroup = Cgroup::new("sample-blend");
     cgroup.weigh(4);
     let (load, _dir) = blend_in("sample-blend", Some(&cgroup));
@@ -154,7 +155,7 @@ fn every_thread_of_a_blend_is_in_the_right_state() {
         let truth = truth(before, after, kernel.ns, if name == "workload" { "sleeping" } else { blocked });
         let agreement = agreement(&seen, &truth);
         println!("{name} {tid}: {agreement:.3} correct; samples {seen:?}, kernel {truth:?}");
-        // For a thread that spends half of its time in each of two states, 1,200 samples have a standard error of 1.4 %.
+        // If a thread spends half of its time in each of two states, the standard error of 1,200 samples is 1.4 %.
         assert!(agreement >= 0.92, "{name}: {agreement}: {seen:?}, but by the kernel's figures {truth:?}");
         sum += agreement;
     }
@@ -184,7 +185,7 @@ fn blocked_threads_have_their_system_call_and_wait_channel() {
             let has =
                 |column: &str, part: &str| group[column].as_str().is_some_and(|text| text.contains(part));
             assert!(has("syscall", syscall), "{mode}: {group}");
-            // The kernel function in which a vfork waits has had several names.
+            // The kernel function in which `vfork` waits has another name in some kernel versions.
             assert!(name == "vfork" || has("wchan", place), "{mode}: {group}");
             assert!(has("kstack", "()->") && has("kstack", "syscall"), "{mode}: {group}");
             assert!(has("exe", "workload") && has("username", "root"), "{mode}: {group}");
@@ -208,7 +209,7 @@ fn the_throttled_share_of_a_thread_equals_that_of_its_cgroup() {
         .max_by(|(_, (_, a)), (_, (_, b))| a.0.total_cmp(&b.0))
         .expect("a thread that burns");
     let (on_cpu, waited) = ((on_after - on_before) / ns, (wait_after - wait_before) / ns);
-    // The kernel also counts throttled time as waiting time.
+    // The kernel counts throttled time as waiting time, too.
     let truth = [("on_cpu", on_cpu), ("throttled", throttled), ("runnable", waited - throttled)];
     let seen = parts_of(&object, tid);
     let agreement = agreement(&seen, &truth);
@@ -277,7 +278,7 @@ fn a_target_that_exits_makes_the_result_incomplete() {
     let mut command = cgscope();
     command.args(["sample", "-d", "60", "-p", &pid]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().expect("the command starts");
-    // While other tests ran, the first sample was taken after more than 1.5 s.
+    // Wait for the first sample, which has taken more than 1.5 s while other tests ran.
     thread::sleep(patience(5_000));
     load.kill();
     let output = child.wait_with_output().expect("a child of ours");
@@ -291,15 +292,15 @@ fn a_target_that_exits_makes_the_result_incomplete() {
 mod long {
     use super::*;
 
-    /// psn knows only the kernel's state letters, so it merges some of our states into one row. For threads that always do the
-    /// same, both must show the same state.
+    /// psn shows only the kernel's state letters, so it has one row for several states of cgscope. For threads that stay in one
+    /// state, psn and cgscope must show the same state.
     #[test]
     #[ignore = "all CPUs: asserts shares of samples by state"]
     fn a_walk_of_proc_merges_some_states_and_agrees_otherwise() {
         let (load, dir) = blend("sample-psn");
         let limited = Cgroup::new("sample-psn");
         limited.limit(30_000, 100_000);
-        // Copy the shell, so that the loop has a unique name.
+        // Run the loop in a copy of the shell, so that it has a unique name.
         let burner = dir.file("quotaloop");
         fs::copy("/bin/sh", &burner).expect("a shell");
         let _burning = Load::start(&burner, &["-c", "while :; do :; done"], Some(&limited));
@@ -337,7 +338,7 @@ mod long {
         drop(load);
     }
 
-    /// Both programs read the state, wait channel and system call of every thread of the host. The test compares CPU time, not
+    /// cgscope and psn read the state, wait channel and system call of every thread of the host. The test compares CPU time, not
     /// elapsed time, because the machine can be busy.
     #[test]
     fn a_sample_of_5000_threads_costs_at_most_a_twentieth_of_a_walk_of_proc() {
@@ -355,7 +356,7 @@ mod long {
             assert!(object["threads"].as_u64() >= Some(5_000), "{object}");
             object["cpu_s"].as_f64().expect("a time") * 1e3
         };
-        // Run the two programs in turn, so that other load affects both.
+        // Run the two programs alternately, so that other load affects both.
         let pairs: Vec<(f64, f64)> = (0..3).map(|_| (ours(), theirs())).collect();
         let times = median(pairs.iter().map(|(ours_ms, theirs_ms)| theirs_ms / ours_ms));
         println!(
@@ -375,7 +376,7 @@ mod long {
         for (load, cpu, cgroup) in [(&here, 0, &cgroup), (&elsewhere, 1, &other)] {
             let groups = object["groups"].as_array().expect("groups");
             let group = groups.iter().filter(|group| group["tgid"] == load.pid()).collect::<Vec<_>>();
-            // The thread never migrates, so all its samples are in one group.
+            // The thread is pinned, so all its samples are in one group.
             let [group] = group.as_slice() else { panic!("{object}") };
             assert_eq!(group["samples"], object["rounds"], "{group}");
             assert_eq!((&group["cpu"], &group["node"]), (&Value::from(cpu), &Value::from(node_of(cpu))));

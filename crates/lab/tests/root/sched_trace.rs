@@ -1,4 +1,4 @@
-//! Waits for a CPU, from the kernel's trace events of wakeups and switches.
+//! Waits for a CPU, computed from the kernel's trace events of wakeups and switches.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,7 +8,7 @@ use std::{
     ptr,
 };
 
-/// Size of the trace buffer per CPU. On a fast machine, the events of threads that wake each other need some 40 MiB.
+/// Size of the trace buffer of each CPU, KiB. On a fast machine, the events of threads that wake each other need some 40 MiB.
 const BUFFER_KIB: &str = "131072";
 
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +18,7 @@ pub(crate) struct Waited {
     pub(crate) ns: u64,
 }
 
-/// A running trace of the events of some threads. Drop removes the trace instance and the mount.
+/// A trace of some threads that is being recorded. Drop removes the trace instance and the mount.
 pub(crate) struct SchedTrace {
     mount: PathBuf,
     instance: PathBuf,
@@ -31,7 +31,7 @@ impl SchedTrace {
         fs::create_dir(&mount).unwrap_or_else(|error| panic!("{}: {error}", mount.display()));
         let at = CString::new(mount.to_str().expect("a path of ours")).expect("a path without a zero byte");
         let kind = c"tracefs".as_ptr();
-        // SAFETY: the strings end with NUL, and there is no data.
+        // SAFETY: the strings end with NUL, and the data pointer can be null.
         let mounted = unsafe { libc::mount(kind, at.as_ptr(), kind, 0, ptr::null()) };
         assert_eq!(mounted, 0, "tracefs: {}", std::io::Error::last_os_error());
         let trace = Self { instance: mount.join("instances").join(&name), mount };
@@ -58,7 +58,7 @@ impl SchedTrace {
         self.write("tracing_on", "0");
     }
 
-    /// Returns the completed waits of each thread, in order. Call [`Self::stop`] first.
+    /// Returns the completed waits of each thread in chronological order. Call [`Self::stop`] first.
     pub(crate) fn read(self, tids: &[u32]) -> BTreeMap<u32, Vec<Waited>> {
         self.assert_complete();
         let text = fs::read(self.instance.join("trace")).expect("the trace");
@@ -90,8 +90,7 @@ fn unmount(mount: &Path) {
     unsafe { libc::umount2(at.as_ptr(), libc::MNT_DETACH) };
 }
 
-/// Computes waits from a trace. A wait begins when a thread is woken, or is switched out while runnable. A wait ends when the
-/// thread is switched in.
+/// A wait begins when a thread is woken, or is switched out while runnable. A wait ends when the thread is switched in.
 fn waits(trace: &str, tids: &[u32]) -> BTreeMap<u32, Vec<Waited>> {
     let (mut running, mut since) = (BTreeSet::new(), BTreeMap::new());
     let mut waits: BTreeMap<u32, Vec<Waited>> = tids.iter().map(|tid| (*tid, Vec::new())).collect();
@@ -100,7 +99,7 @@ fn waits(trace: &str, tids: &[u32]) -> BTreeMap<u32, Vec<Waited>> {
         let now_ns = stamp_ns(line);
         if line.contains(" sched_wakeup: ") {
             let tid = number("pid").expect("the woken thread");
-            // If a thread is woken before it is switched out, it does not wait.
+            // If a thread is woken before it is switched out, no wait begins.
             if !running.contains(&tid) {
                 since.entry(tid).or_insert(now_ns);
             }
@@ -124,7 +123,7 @@ fn word<'l>(line: &'l str, field: &str) -> Option<&'l str> {
     line.split_ascii_whitespace().find_map(|word| word.strip_prefix(field)?.strip_prefix('='))
 }
 
-/// Parses the time of a line such as `  comm-7 [001] d..2. 4711.123456: sched_switch: ...`. The trace prints µs.
+/// Parses the time of a line such as `  comm-7 [001] d..2. 4711.123456: sched_switch: ...`. The trace has a resolution of 1 µs.
 fn stamp_ns(line: &str) -> u64 {
     let (before, _) = line.split_once(": sched_").expect("an event of the scheduler");
     let stamp = before.rsplit(' ').next().expect("its time");

@@ -139,7 +139,7 @@ fn without_a_terminal_the_screen_is_refused_in_one_sentence() {
     assert!(said.contains("cgscope top -b") && said.lines().count() == 1, "{said}");
 }
 
-/// Starts the screen as a job of the shell. Returns the job's process id when the screen shows data.
+/// Starts the screen as a job of the shell, waits until the screen shows data, and returns the process id of the job.
 fn job(terminal: &Terminal) -> i32 {
     terminal.line(&format!("{} top -d 0.3", crate::bench::cgscope().get_program().display()));
     terminal.wait_for("tasks on average");
@@ -180,7 +180,7 @@ fn a_stopped_screen_restores_the_terminal_and_fg_redraws_all_of_it() {
         terminal.wait_for("Stopped");
         assert!(is_stopped(pid), "{way}");
         terminal.assert_given_back();
-        // Clear the text that was on the screen before the stop.
+        // Clear the terminal, so that the test does not read text from before the stop.
         terminal.line("clear; fg; echo left with $?");
         let screen = terminal.wait_for("tasks on average");
         assert!(screen.starts_with("cgscope top") && screen.contains("q quit"), "{way}: {screen}");
@@ -205,7 +205,7 @@ fn bg_leaves_a_stopped_screen_stopped_and_does_not_change_the_terminal() {
     for _ in 0..2 {
         terminal.line("clear; bg");
         terminal.wait_for("top -d 0.3");
-        // Before cgscope stops, it waits a moment for a signal that would end it.
+        // cgscope does not stop at once, but first waits a moment for a signal that would end it.
         thread::sleep(Duration::from_millis(300));
         wait_until_stopped(pid);
         terminal.assert_given_back();
@@ -230,7 +230,7 @@ fn a_stopped_screen_that_gets_sigterm_ends_without_using_the_terminal() {
         assert!(Instant::now() < end, "the process does not exit");
         thread::sleep(Duration::from_millis(20));
     }
-    // A shell reports the end of its jobs before the next prompt.
+    // The shell reports the end of a job only before the next prompt.
     terminal.press("Enter");
     let screen = terminal.wait_for("Done");
     assert!(!screen.contains("tasks on average"), "{screen}");
@@ -244,7 +244,8 @@ fn after_sigstop_fg_takes_the_terminal_even_if_the_shell_reset_its_modes() {
     let pid = job(&terminal);
     signal(pid, libc::SIGSTOP);
     wait_until_stopped(pid);
-    // After SIGSTOP, cgscope cannot restore the terminal, so the shell restores it. Typed characters then go to the shell, too.
+    // Because of SIGSTOP, cgscope cannot restore the terminal. The shell restores the terminal and then receives typed
+    // characters.
     thread::sleep(Duration::from_millis(300));
     terminal.line("clear; fg; echo left with $?");
     terminal.wait_until(|screen| screen.starts_with("cgscope top"), "the screen");

@@ -24,13 +24,13 @@ use crate::{
     pty::Pty,
 };
 
-/// Number of tasks and cgroups on the largest host for which the screen is designed.
+/// Number of tasks and number of cgroups on the largest host for which the screen is designed.
 const TASKS: u32 = 10_000;
 const CGROUPS: u32 = 2_000;
-/// Maximum CPU time for drawing a frame, and maximum CPU time for computing an interval with all its derived figures.
+/// Maximum CPU time for drawing a frame, and maximum CPU time for computing an interval with all derived figures.
 const FRAME: Duration = Duration::from_millis(8);
 const INTERVAL: Duration = Duration::from_millis(20);
-/// CPU time of `Interval::between` on a machine that just meets the limit [`INTERVAL`]. This is about a quarter of that limit.
+/// CPU time of `Interval::between` on a machine that just meets the limit [`INTERVAL`]: about a quarter of this limit.
 const DIFFERENCE: Duration = Duration::from_micros(4_800);
 /// Maximum CPU use of `top`, percent of a core, and maximum resident memory of `top`, bytes.
 const CPU_PERCENT: f64 = 3.0;
@@ -58,11 +58,11 @@ fn ticks(pid: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("a live process");
     let after_name = stat.rsplit_once(") ").expect("its name").1;
     let fields: Vec<&str> = after_name.split(' ').collect();
-    // Use fields 14 and 15 of proc_pid_stat(5). `fields` begins with field 3.
+    // Add fields 14 (`utime`) and 15 (`stime`) of proc_pid_stat(5). The first element of `fields` is field 3.
     [11, 12].iter().map(|at| fields[*at].parse::<u64>().expect("a number")).sum()
 }
 
-/// Returns the CPU use of a process during `time`, percent of a core. During this time, reads the output, as a terminal does.
+/// Returns the CPU use of `top` during `time`, percent of a core. Reads the output of `top` during this time, as a terminal does.
 fn cpu_percent(pty: &mut Pty, time: Duration) -> f64 {
     let (begun, before) = (Instant::now(), ticks(pty.pid()));
     while begun.elapsed() < time {
@@ -74,7 +74,6 @@ fn cpu_percent(pty: &mut Pty, time: Duration) -> f64 {
     100.0 * used as f64 / per_second / begun.elapsed().as_secs_f64()
 }
 
-/// The first test measures `top`. The other tests measure in the test's own process.
 mod long {
     use super::*;
 
@@ -84,7 +83,7 @@ mod long {
         let (_load, _out) = Load::workload(&["sleep", "5000", "120"], None);
         let mut pty = Pty::start_in(&["top", "-d", "1"], [120, 40], true, &[]);
         pty.wait_for("average");
-        // Wait until work that is done only once is over.
+        // Wait until `top` has done the work that it does only once.
         cpu_percent(&mut pty, Duration::from_secs(3));
         let percent = cpu_percent(&mut pty, Duration::from_secs(10));
         println!("{percent:.2} % of a core, {:.1} MiB", rss_bytes(pty.pid()) as f64 / f64::from(1 << 20));
@@ -102,7 +101,7 @@ mod long {
         let mut slow = Vec::new();
         for (width, height) in [(80, 24), (200, 60)] {
             let mut app = app(width, height);
-            // Add a minute of history, so that the frames include history.
+            // Add a minute of history, so that the frames show history.
             (0..60).for_each(|_| app.on_interval(interval.clone()));
             for list in ["tree", "threads"] {
                 if list == "threads" {
@@ -140,7 +139,7 @@ mod long {
                 press(&mut app, "t");
                 press(&mut app, "p");
             }
-            // A slow machine also needs more time for `Interval::between`. So scale the limit with that time.
+            // Scale the limit with the time of `Interval::between`, because both times are longer on a slow machine.
             let (between, whole): (Vec<_>, Vec<_>) = (0..41)
                 .map(|_| {
                     let between = cpu_time_of(|| drop(black_box(Interval::between(&earlier, &later))));

@@ -1,4 +1,4 @@
-//! The daemon, tested through its clients.
+//! Tests of the daemon through its clients.
 
 mod access;
 mod container;
@@ -25,11 +25,11 @@ pub(crate) const ALICE: u32 = 61_001;
 pub(crate) const BOB: u32 = 61_002;
 pub(crate) const VIEWERS: u32 = 61_100;
 
-/// A daemon with a socket in its own directory. Drop ends the daemon and removes the directory.
+/// A daemon with its socket in a directory of the test. Drop ends the daemon and removes the directory.
 pub(crate) struct Daemon {
     dir: Dir,
     http: String,
-    /// URL of the metrics page, as the daemon prints it.
+    /// URL of the metrics page, from the output of the daemon.
     metrics: Option<String>,
     process: Option<Background>,
 }
@@ -39,17 +39,17 @@ impl Daemon {
         Self::with("")
     }
 
-    /// Starts a daemon without metrics. `more` contains lines of the `[socket]` section, and possibly further sections.
+    /// Starts a daemon without a metrics page. `more` contains lines for the section `[socket]`, and possibly other sections.
     pub(crate) fn with(more: &str) -> Self {
         Self::of("listen = \"\"", more)
     }
 
-    /// Starts a daemon with metrics on a free loopback port. `more` contains further lines of the `[http]` section.
+    /// Starts a daemon with a metrics page on a free loopback port. `more` contains additional lines for the section `[http]`.
     pub(crate) fn exporting(more: &str) -> Self {
         Self::of(&exporting(more), "")
     }
 
-    /// Writes the configuration again, with `more` as further lines of the `[http]` section.
+    /// Replaces the configuration file. `more` contains additional lines for the section `[http]`.
     pub(crate) fn configure_exporting(&mut self, more: &str) {
         self.http = exporting(more);
         self.configure("");
@@ -129,7 +129,7 @@ impl Daemon {
 /// Runs the command as a user with only these groups and without privileges.
 pub(crate) fn as_user<'c>(command: &'c mut Command, uid: u32, groups: &[u32]) -> &'c mut Command {
     let groups = groups.to_vec();
-    // SAFETY: the closure only makes system calls between fork and exec.
+    // SAFETY: between fork and exec, the closure only makes system calls.
     unsafe {
         command.pre_exec(move || {
             let gid = groups.first().copied().unwrap_or(uid);

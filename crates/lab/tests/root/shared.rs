@@ -1,4 +1,4 @@
-//! Readings for several viewers. The BPF side marks each task with the viewers that follow the task.
+//! Readings for several viewers. The BPF programs mark each task with the viewers that follow the task.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +16,7 @@ use cgscope_model::{
 
 use crate::load::Load;
 
-/// Number of grandchildren that start while readings are taken.
+/// Number of grandchildren that start during readings.
 const BIRTHS: u32 = 100;
 
 fn shared() -> Collector {
@@ -50,8 +50,8 @@ fn named(sample: &Sample, comm: &str) -> Vec<u32> {
     sample.tasks.iter().filter(|task| &*task.comm == comm).map(|task| task.tid).collect()
 }
 
-/// A shell that starts a grandchild process for each line that it reads. The parent of the grandchild exits before the first
-/// reading.
+/// A shell that starts a grandchild for each line of its input. The parent of a grandchild exits before the first reading with
+/// this grandchild.
 struct Parent {
     shell: Child,
     orphans: Vec<u32>,
@@ -68,8 +68,8 @@ impl Parent {
         self.shell.id()
     }
 
-    /// Makes the shell start the next grandchild, and takes a reading after the delay `later`. Takes further readings until one
-    /// contains the grandchild. Returns the grandchild's id.
+    /// Makes the shell start the next grandchild. After the delay `later`, takes readings until one of them contains the
+    /// grandchild. Returns the process id of the grandchild.
     fn bear(&mut self, collector: &mut Collector, follower: Follower, later: Duration) -> u32 {
         self.shell.stdin.as_mut().expect("a pipe").write_all(b"go\n").expect("the receiver reads");
         let word = Instant::now();
@@ -91,7 +91,8 @@ impl Parent {
 impl Drop for Parent {
     fn drop(&mut self) {
         for orphan in &self.orphans {
-            // SAFETY: the call takes no pointers. The shell started this process, and nothing reaps it before it exits by itself.
+            // SAFETY: the call takes no pointers. The shell has started this process, and the process is not reaped before it
+            // exits by itself.
             unsafe { libc::kill(*orphan as i32, libc::SIGKILL) };
         }
         let _ = self.shell.kill();
@@ -115,14 +116,14 @@ fn processes_and_their_children_are_followed_for_each_viewer_separately() {
     assert!(marked[&parent.pid()].is_for(one) && marked[&parent.pid()].is_for(other));
     assert!(marked[&me].is_for(other) && !marked[&me].is_for(one));
 
-    // Try many delays: with one of them, a reading finds the process before the kernel reports its fork.
+    // Try many delays. With one of the delays, a reading finds the new process before the kernel reports its fork.
     let later = |n| Duration::from_micros(5) * n;
     let orphans: Vec<u32> = (0..BIRTHS).map(|n| parent.bear(&mut collector, one, later(n))).collect();
     let (_, born) = read(&mut collector);
     assert!(orphans.iter().all(|orphan| born[orphan].is_for(other)));
     assert!(!born[&bystander.pid()].is_for(one));
 
-    // Without the option `shared`, a collector does not follow tasks for viewers.
+    // A collector without the option `shared` does not follow tasks for viewers.
     let mut alone = crate::bench::follow(&[me]);
     alone.sample().expect("a sample");
     assert!(alone.followed().is_empty());
@@ -132,7 +133,7 @@ fn processes_and_their_children_are_followed_for_each_viewer_separately() {
     let (_, after) = read(&mut collector);
     let orphan = orphans[0];
     assert!(!after[&orphan].is_for(one) && after[&orphan].is_for(other));
-    // Give the same follower slot to another viewer before the next reading.
+    // Before the next reading, give the follower slot of `other` to another viewer.
     collector.follow_no_longer(other);
     collector.follow(other, &[bystander.pid()]);
     let (_, after) = read(&mut collector);

@@ -54,8 +54,8 @@ mod long {
         let output = run(&["hist", "--json", "1", INTERVALS]);
         assert_measured(&output);
         let intervals = json_lines(&output);
-        // Check only intervals in which another CPU is idle, because a program outside of the test can use it. Skip the first two
-        // intervals, because affinity masks are known only after the first one.
+        // Check only intervals in which another CPU is idle, because a program outside of the test can use that CPU. Skip the
+        // first two intervals, because cgscope does not know affinity masks before the second interval.
         let is_idle = |cpu: &Value| {
             let time = |name: &str| cpu[name].as_f64().expect("the use of the CPU");
             time("idle_ns") >= 0.75 * (time("busy_ns") + time("idle_ns"))

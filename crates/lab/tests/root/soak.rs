@@ -22,7 +22,7 @@ use crate::{
 };
 
 const MINUTES: u64 = 30;
-/// Time after which caches and allocated memory no longer grow.
+/// Warm-up time, after which caches and allocated memory must no longer grow, minutes.
 const WARM_MINUTES: u64 = 10;
 const EVERY: Duration = Duration::from_secs(15);
 
@@ -61,7 +61,7 @@ impl Held {
 
 type Figure = fn(&Held) -> f64;
 
-/// Returns how much a figure grows in ten minutes, from a least-squares line.
+/// Returns how much a figure grows in ten minutes, according to a least-squares line.
 fn growth(held: &[Held], figure: Figure) -> f64 {
     let count = held.len() as f64;
     let mean = |of: &dyn Fn(&Held) -> f64| held.iter().map(of).sum::<f64>() / count;
@@ -70,7 +70,7 @@ fn growth(held: &[Held], figure: Figure) -> f64 {
     both / mean(&|one| (one.minute - minute).powi(2)) * 10.0
 }
 
-/// Gives a cgroup new names all the time. Only cgroups of v1 can be renamed.
+/// Renames a cgroup all the time. Only cgroups of v1 can be renamed.
 fn rename(cgroup: &Cgroup, until: Instant) {
     let mut path = cgroup.path.join("renamed");
     fs::create_dir(&path).expect("a cgroup of ours");
@@ -88,14 +88,14 @@ fn rename(cgroup: &Cgroup, until: Instant) {
 
 const NEW_NAMES: &str = "i=0; while :; do i=$((i+1)); echo name-$i > /proc/$$/comm; sleep 0.05; done";
 
-/// Starts a viewer that reads no data after its request. The daemon disconnects such a viewer.
+/// Starts a viewer that sends a request but reads no data. The daemon disconnects such a viewer.
 fn takes_nothing(daemon: &Daemon) -> UnixStream {
     let mut stream = UnixStream::connect(daemon.socket()).expect("the daemon's socket");
     stream.write_all(&Request::every(100_000_000).line()).expect("a request");
     stream
 }
 
-/// Starts one viewer of each other kind.
+/// Starts one viewer of each kind that reads its data.
 fn viewers(daemon: &Daemon, dir: &Dir) -> Vec<Background> {
     let socket = daemon.socket();
     // Run the viewers as a user, because the daemon sets no limits for root.
@@ -112,8 +112,8 @@ fn viewers(daemon: &Daemon, dir: &Dir) -> Vec<Background> {
         &["hist", "--json", "1"],
         &["stat", "1"],
         &["top", "-b", "-d", "1"],
-        // The interval of this viewer is a day. Until the interval ends, the daemon must keep the figures of exited tasks and
-        // removed cgroups for this viewer.
+        // This viewer has an interval of one day. For this viewer, the daemon must keep the figures of exited tasks and removed
+        // cgroups until the interval ends.
         &["record", "-o", &day, "-i", "24h"],
     ];
     keep.into_iter().map(viewer).collect()

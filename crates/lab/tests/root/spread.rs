@@ -1,4 +1,4 @@
-//! A load that has tasks in many cgroups.
+//! A load with tasks in many cgroups.
 
 use std::{
     fs, thread,
@@ -7,7 +7,7 @@ use std::{
 
 use crate::load::{Cgroup, Load};
 
-/// Threads in many cgroups. These cgroups are children of one test cgroup. Drop ends the threads and removes the cgroups.
+/// Threads in many cgroups, which are children of one test cgroup. Drop ends the threads and removes the cgroups.
 pub(crate) struct Spread {
     load: Load,
     pub(crate) cgroup: Cgroup,
@@ -27,7 +27,7 @@ impl Spread {
     fn start(name: &str, cgroups: usize, threads: usize, seconds: u64, more: &[&str]) -> Self {
         let cgroup = Cgroup::new(name);
         let directory = cgroup.path.display().to_string();
-        // Construct this value before the first cgroup. If a cgroup cannot be made, drop removes the others.
+        // Construct this value before the first cgroup, so that drop removes the cgroups if one of them cannot be created.
         let mut spread = Self { load: Load::start("true", &[], None), cgroup, count: cgroups };
         for i in 0..cgroups {
             fs::create_dir(format!("{directory}/{i}")).expect("a cgroup");
@@ -44,7 +44,7 @@ impl Drop for Spread {
         self.load.kill();
         let end = Instant::now() + Duration::from_secs(60);
         for i in 0..self.count {
-            // Killed processes need a moment to exit.
+            // Retry, because killed processes need a moment to exit.
             while fs::remove_dir(self.cgroup.path.join(i.to_string()))
                 .is_err_and(|error| error.kind() != std::io::ErrorKind::NotFound)
                 && Instant::now() < end

@@ -1,4 +1,4 @@
-//! `cgscope stat`, compared with `pidstat -wu` over the same seconds.
+//! Compares the output of `cgscope stat` with that of `pidstat -wu` for the same seconds.
 
 use std::{
     collections::BTreeMap,
@@ -16,8 +16,7 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// Creates a cgroup with a quota of half a CPU. The cgroup has priority over other load, so that only the quota limits its CPU
-/// time.
+/// Creates a cgroup with priority over other load, so that only the quota of half a CPU limits its CPU time.
 pub(crate) fn half_a_cpu(name: &str) -> Cgroup {
     let cgroup = Cgroup::new(name);
     cgroup.favour();
@@ -25,7 +24,7 @@ pub(crate) fn half_a_cpu(name: &str) -> Cgroup {
     cgroup
 }
 
-/// Columns that cgscope and pidstat share, and the tolerance of each: percent of a CPU, or switches per second.
+/// Columns that both cgscope and pidstat have, each with a tolerance: percent of a CPU, or switches per second.
 const SHARED: [(&str, f64); 7] = [
     ("%usr", 1.0),
     ("%system", 1.0),
@@ -36,7 +35,7 @@ const SHARED: [(&str, f64); 7] = [
     ("nvcswch/s", 2.0),
 ];
 
-/// Columns that tests compare for a process with several threads. In the other columns, pidstat reports only the main thread.
+/// Columns that tests compare for a process with several threads. In all other columns, pidstat reports only the main thread.
 const OF_ALL_THREADS: [(&str, f64); 4] = [SHARED[0], SHARED[1], SHARED[2], SHARED[4]];
 
 fn seconds() -> String {
@@ -45,7 +44,8 @@ fn seconds() -> String {
 
 pub(crate) type Line = BTreeMap<String, String>;
 
-/// Parses the lines of all tables in a text, with the headings above each table. Merges lines with the same ids and time.
+/// Parses the lines of all tables in a text, and names the columns by the headings above each table. Merges lines with the same
+/// ids and time.
 pub(crate) fn lines(text: &str) -> Vec<Line> {
     let mut heading: Vec<&str> = Vec::new();
     let mut lines: Vec<Line> = Vec::new();
@@ -91,7 +91,7 @@ fn assert_parts_sum(lines: &[Line]) {
     }
 }
 
-/// A running `cgscope stat`, killed on drop. `start` returns when the measurement has begun.
+/// A running `cgscope stat` that is killed on drop. `start` returns when the measurement has begun.
 pub(crate) struct Measuring {
     stat: Child,
     said: BufReader<ChildStderr>,
@@ -151,8 +151,8 @@ pub(crate) fn pids(loads: &[&Load]) -> String {
     loads.iter().map(|load| load.pid().to_string()).collect::<Vec<_>>().join(",")
 }
 
-/// Returns the additional tolerance for one wait. The kernel counts a wait when it ends. If a wait ends between the readings of
-/// the two programs, only one program counts it.
+/// Returns the additional tolerance for one wait, percent. The kernel counts a wait when the wait ends. If this happens between
+/// the readings of cgscope and pidstat, only one of them counts the wait.
 fn percent_of_a_wait(ours: &Line) -> f64 {
     let longest = ours.get("p99").and_then(|p99| cgscope_model::units::seconds(p99)).unwrap_or_default();
     100.0 * longest / seconds().parse::<f64>().expect("a number")
@@ -189,7 +189,7 @@ fn assert_same_threads(load: &Load, (ours, theirs): &(Vec<Line>, Vec<Line>)) {
     let pid = load.pid().to_string();
     assert_agree(find(ours, "TGID", &pid), find(theirs, "TGID", &pid), &OF_ALL_THREADS);
     let threads: Vec<&Line> = ours.iter().filter(|line| line["TID"] != "-").collect();
-    // The main thread only waits for the other threads, so its line can be absent.
+    // The line of the main thread can be absent, because this thread only waits for the other threads.
     assert!((4..=5).contains(&threads.len()), "{threads:?}");
     for thread in threads {
         assert_agree(thread, find(theirs, "TID", &thread["TID"]), &SHARED);
@@ -201,8 +201,8 @@ fn assert_same_together(load: &Load, (ours, theirs): &(Vec<Line>, Vec<Line>)) {
     let pid = load.pid().to_string();
     let (ours, theirs) = (find(ours, "PID", &pid), find(theirs, "PID", &pid));
     assert_agree(ours, theirs, &[SHARED[4]]);
-    // The kernel uses ticks to split CPU time into user and system time. Most of these threads are not running at any tick, so
-    // compare the sum.
+    // Compare the sum of user and system time. The kernel uses ticks to split CPU time into these two, but most of these threads
+    // do not run during any tick.
     let together = |line: &Line| cell(line, "%usr") + cell(line, "%system");
     assert!((together(ours) - together(theirs)).abs() <= 1.0, "{ours:?}, pidstat has {theirs:?}");
 }
@@ -246,8 +246,8 @@ fn objects_and_text_agree() {
     });
     let ns = |value: &Value| value.as_u64().unwrap_or_else(|| panic!("{value} in {object}")) as f64;
     let percent = |value: &Value| 100.0 * ns(value) / ns(&object["duration_ns"]);
-    // The two programs do not measure exactly the same seconds. A wait is counted when it ends. So in 4 s, the waiting time of
-    // each of the two threads can differ by one period of 100 ms. For example, 147.4 and 150.0 % were seen.
+    // cgscope and pidstat do not measure exactly the same seconds, and a wait is counted when it ends. So in 4 s, the waiting
+    // time of each of the two threads can differ by one period of 100 ms. For example, 147.4 and 150.0 % were seen.
     let (waits, times) = (5.0, 2.0);
     for (title, value, most) in [
         ("%wait", &object["total"]["total_ns"], waits),
@@ -324,14 +324,14 @@ fn invalid_arguments_are_refused_in_one_sentence() {
 mod long {
     use super::*;
 
-    /// All loads are measured at the same time. The measurement is long, because figures that count ticks are too coarse in a
-    /// short one.
+    /// Measures all loads at the same time. The measurement is long, because figures that count ticks are too coarse in a short
+    /// measurement.
     #[test]
     #[ignore = "all CPUs: two programs must read at nearly the same moment"]
     fn side_by_side_with_pidstat_all_shared_columns_are_equal() {
         let half = half_a_cpu("stat-half");
-        // The more CPU time a loop gets, the more the kernel's figure differs from the real CPU time. So give these loops a low
-        // weight.
+        // Give these loops a low weight. The more CPU time a loop gets, the more the kernel's figure differs from the real CPU
+        // time.
         let [one, other, crowd] = ["stat-one", "stat-other", "stat-crowd"].map(Cgroup::new);
         one.weigh(4);
         other.weigh(4);

@@ -1,4 +1,4 @@
-//! The sentences that `cgscope stat` prints: the class of known loads, and the cgroup for which a command waited.
+//! Sentences in the output of `cgscope stat`: the class of a load, and the cgroup for which a command waited.
 
 use std::{thread, time::Duration};
 
@@ -16,10 +16,10 @@ fn said_of(text: &str, pid: u32) -> String {
     says.to_owned()
 }
 
-/// Field case 4: the output states the class.
+/// Field case 4: the output of `cgscope stat` states the class of the load.
 #[test]
 fn a_pool_that_waits_for_the_network_is_io_bound() {
-    // Give the cgroup priority over other load. A nice value would have an effect only within its own session.
+    // Give the cgroup priority over other load. A nice value would not suffice, because it has an effect only within a session.
     let cgroup = Cgroup::new("classes-pool");
     cgroup.favour();
     let (load, _out) = Load::workload(&["prefork", "4", "60"], Some(&cgroup));
@@ -30,7 +30,7 @@ fn a_pool_that_waits_for_the_network_is_io_bound() {
     assert_eq!(workers.len(), 4);
     for worker in workers {
         let says = said_of(&text, worker);
-        // If other load uses the CPUs, the sentence can begin with `mixed`.
+        // If other load uses the CPUs, the sentence can also begin with `mixed`.
         assert!(says.trim_start_matches("mixed, ").starts_with("I/O-bound"), "{says}");
         assert!(says.contains("blocked on network "), "{says}");
     }
@@ -64,7 +64,7 @@ fn a_command_that_sleeps_is_blocked_on_a_timer() {
     assert!(ms.is_some_and(|ms| (ms - 500.0).abs() <= 50.0), "{said}");
 }
 
-/// The blocked time of exited threads must not cause the verdict that more CPU will not help.
+/// Blocked time of exited threads must not lead to the verdict that more CPU will not help.
 #[test]
 #[ignore = "all CPUs: asserts how busy the host is"]
 fn sleepers_that_exit_do_not_hide_that_the_cpus_are_busy() {
@@ -89,7 +89,7 @@ fn the_summary_names_the_cgroup_that_a_command_was_queued_behind() {
     let output = run(&["stat", "--", "taskset", "-c", &Cpu::one().to_string(), "sh", "-c", busy]);
     assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(0), ""), "{}", stderr(&output));
     let said = stderr(&output);
-    // The text continues on indented lines.
+    // A long sentence continues on indented lines.
     let at = said.find("queued behind other cgroups").unwrap_or_else(|| panic!("{said}"));
     let end = said[at..].find("queued behind the kernel").unwrap_or_else(|| panic!("{said}"));
     let words = said[at..at + end].split_whitespace().collect::<Vec<_>>().join(" ");

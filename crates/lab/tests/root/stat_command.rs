@@ -1,4 +1,4 @@
-//! `cgscope stat -- CMD`: the summary, and which parts are missing if the host refuses a feature.
+//! Tests of `cgscope stat -- CMD`: its summary, and which parts of the summary are missing if the host refuses a feature.
 
 use std::{
     fs,
@@ -37,7 +37,7 @@ pub(crate) fn ns(object: &Value, path: &str) -> u64 {
     object.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("{path} in {object}"))
 }
 
-/// Returns the directory of this process's v2 cgroup. `stat` makes the cgroups for commands there.
+/// Returns the directory of the v2 cgroup of this process, in which `cgscope stat` creates the cgroups for commands.
 pub(crate) fn unified() -> Option<PathBuf> {
     let mount = CgroupMounts::read(Path::new("/")).unified?;
     let cgroups = fs::read_to_string("/proc/self/cgroup").expect("our cgroups");
@@ -72,20 +72,20 @@ pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A running `cgscope stat -- CMD`. Tests read its output line by line. Drop kills it.
+/// A running `cgscope stat -- CMD`, from which tests read line by line. Drop kills the process.
 pub(crate) struct Running {
     pub(crate) child: Child,
     out: BufReader<std::process::ChildStdout>,
 }
 
 impl Running {
-    /// Starts the script, and returns when it has printed `ready`.
+    /// Starts `script` under `cgscope stat`, and returns when the script has printed `ready`.
     pub(crate) fn start(script: &str) -> Self {
         let mut command = cgscope();
         command.args(["stat", "--", "sh", "-c", script]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-        // Reset SIGHUP. The test runner can ignore SIGHUP, as `nohup` does. A shell cannot trap a signal that was ignored when
-        // the shell started. SAFETY: the closure makes one system call between fork and exec.
+        // Reset SIGHUP, which the test runner can ignore, as under `nohup`. A shell cannot trap a signal that was ignored when
+        // the shell started. SAFETY: between fork and exec, the closure makes one system call.
         unsafe {
             command.pre_exec(|| {
                 libc::signal(libc::SIGHUP, libc::SIG_DFL);
@@ -204,7 +204,6 @@ fn impossible_options_are_refused_before_the_command_runs() {
     assert_eq!(fs::read_to_string(&letter).expect("the file still exists"), "dear all");
 }
 
-/// A full disk must not lose the summary.
 #[test]
 fn results_that_cannot_be_written_to_a_file_go_to_standard_error() {
     let words = |output: &Output| stderr(output).split_whitespace().collect::<Vec<_>>().join(" ");

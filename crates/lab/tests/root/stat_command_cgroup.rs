@@ -1,4 +1,4 @@
-//! The cgroup of a command under `cgscope stat`. All descendants of the command are counted, and the cgroup is removed at the
+//! The cgroup that `cgscope stat` creates for a command. It counts all descendants of the command, and cgscope removes it at the
 //! end.
 
 use std::{
@@ -16,8 +16,8 @@ use crate::{
     stat_command::{BUSY, MS, Running, is_alive, kill, leftovers, ns, stat, unified, wait_until},
 };
 
-/// Moves the test into another cgroup if the test's cgroup enables controllers for its children. In such a cgroup, commands would
-/// get no cgroup of their own. Only a root cgroup can have both processes and enabled controllers. Drop moves the test back.
+/// Moves the test into another cgroup if the test's cgroup enables controllers for its children. Otherwise, commands would get no
+/// cgroup of their own, because only a root cgroup can have both processes and enabled controllers. Drop moves the test back.
 pub(crate) struct Home(Option<(PathBuf, PathBuf)>);
 
 impl Home {
@@ -90,7 +90,8 @@ fn processes_that_outlive_the_command_are_counted_named_and_not_killed() {
     assert!(ran > waited_for + 50 * MS, "its time is counted: {ran}, {waited_for}");
     let all = ns(&summary, "/cpu/usage_ns");
     assert!(all.abs_diff(ran) <= 10 * MS + ran / 100, "{all} {ran}");
-    // The daemon that CMD started is in the same cgroup as it would be without cgscope. The own cgroup of CMD is removed.
+    // A daemon that CMD has started is now in the cgroup in which it would be without cgscope, and cgscope has removed the cgroup
+    // of CMD.
     assert!(!cgroup.expect("its cgroups").contains("cgscope-stat"));
     let own = summary["own_cgroup"].as_str().expect("a cgroup of its own");
     let mount = CgroupMounts::read(Path::new("/")).unified.expect("a v2 hierarchy");
@@ -120,7 +121,7 @@ fn the_next_cgscope_removes_cgroups_that_a_killed_one_left() {
 #[ignore = "all CPUs: may move all tests to another cgroup"]
 fn without_its_own_cgroup_a_command_is_followed_by_its_forks_and_the_summary_says_so() {
     let _home = Home::new();
-    // Mount the cgroup hierarchy read-only in a new mount namespace, as on hosts with a read-only /sys.
+    // In a new mount namespace, mount the cgroup hierarchy read-only, as on hosts with a read-only /sys.
     let dir = Dir::new("readonly");
     let file = dir.file("summary");
     let Some(parent) = unified() else { return assert_eq!(stat("true").0["own_cgroup"], Value::Null) };

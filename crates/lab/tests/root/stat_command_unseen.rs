@@ -1,4 +1,4 @@
-//! A command behaves the same with and without `cgscope stat`: exit code, streams, signals, terminal.
+//! A command behaves in the same way with and without `cgscope stat`: exit code, streams, signals, terminal.
 
 use std::{
     fs,
@@ -87,8 +87,8 @@ fn the_command_has_the_same_signal_settings_as_without_cgscope() {
     assert_eq!(ignoring(&program, "stat --"), ignoring("env", ""));
 }
 
-/// Returns the signal sets in `/proc/PID/status`, without signals 32 and 33. The C library reserves these two signals. Any
-/// program with threads has handlers for these signals, and `execve` resets the handlers.
+/// Returns the signal sets in `/proc/PID/status`, without signals 32 and 33, which the C library reserves. Each program with
+/// threads has handlers for these two signals, and `execve` resets the handlers.
 fn signals(status: &str) -> Vec<(String, u64)> {
     let sets = status.lines().filter_map(|line| line.split_once(":\t"));
     let set = |text: &str| u64::from_str_radix(text, 16).expect("a set") & !(0b11 << 31);

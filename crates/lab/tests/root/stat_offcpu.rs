@@ -1,4 +1,4 @@
-//! Output files of `cgscope stat --offcpu`.
+//! The output files of `cgscope stat --offcpu`.
 
 use std::fs;
 
@@ -46,7 +46,7 @@ fn the_flame_graph_has_the_functions_in_which_the_load_sleeps() {
     let (_load, pids) = pool();
     let dir = Dir::new("offcpu-svg");
     let file = dir.file("blocked.svg");
-    // The second run replaces the file of the first.
+    // The second run must replace the file of the first run.
     for _ in 0..2 {
         let output = run(&["stat", &format!("--offcpu={file}"), "-p", &pids, "2", "1"]);
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -72,7 +72,7 @@ fn folded_stacks_sum_to_the_blocked_time() {
     assert_near(sum(&lines), objects.iter().map(|object| all(&object["blocked"])).sum());
     let of =
         |part: &str| lines.iter().filter(|(stack, _)| stack.contains(part)).map(|(_, ns)| ns).sum::<u64>();
-    // The remote service sleeps, and its worker waits for it on the network.
+    // The remote service sleeps in a timer, and the worker waits for this service on the network.
     assert!(of("remote;[timer, sleeping];") > 0 && of("workload;[network, sleeping];") > 0, "{lines:?}");
     assert!(of("[no stack]") <= sum(&lines) / 20, "{lines:?}");
 }
@@ -94,14 +94,14 @@ fn the_stacks_of_a_command_sum_to_the_blocked_time_in_its_summary() {
     assert_near(*slept_ns, ns(&summary, "/threads_time/blocked_on/timer"));
 }
 
-/// At a reading, a task can have woken up but still wait for a CPU. The reading must already contain the stack of its sleep.
-/// Otherwise the sleep would count again when the task runs.
+/// When a sample is taken, a task can have woken up but still wait for a CPU. The sample must already contain the stack of this
+/// task's sleep, because otherwise the sleep would count again when the task runs.
 #[test]
 #[ignore = "all CPUs: a real-time loop leaves 5 % of its CPU to others"]
 fn a_sleep_counts_once_for_its_stack_if_the_task_then_waits_for_a_cpu() {
     let culprit = Cgroup::new("offcpu-fifo");
-    // The kernel might not have freed the runtime of an earlier test's cgroup yet. So request less than half of the available
-    // runtime.
+    // Request less than half of the available runtime, because the kernel might not have freed the runtime of another test's
+    // cgroup yet.
     allow_realtime(&culprit, 450_000);
     let fifo = ["-c", "1", "chrt", "-f", "1", "sh", "-c", "while :; do :; done"];
     let _runs = Load::start("taskset", &fifo, Some(&culprit));

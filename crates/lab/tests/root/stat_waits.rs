@@ -1,4 +1,4 @@
-//! Columns of `cgscope stat` that pidstat does not have. Tests compare `p99` with the kernel's events, and `node` with the
+//! Columns of `cgscope stat` that pidstat does not have. Tests compare `p99` with the kernel's trace events, and `node` with the
 //! kernel's files.
 
 use std::{collections::BTreeMap, fs, ops::Range, thread, time::Duration};
@@ -13,10 +13,10 @@ use crate::{
 };
 
 const SECONDS: &str = "4";
-/// Tolerance for clocks. At both ends of a wait, the scheduler reads its clock some time before it writes the event. The
-/// hypervisor can pause the CPU between these two steps. Also, the trace prints only µs.
+/// Tolerance for the times of trace events, ns. At both ends of a wait, the scheduler reads its clock before it writes the event,
+/// and the hypervisor can pause the CPU between these two steps. In addition, the trace has a resolution of 1 µs.
 const CLOCKS_NS: f64 = 100_000.0;
-/// Number of waits per thread that can end while the collector reads the threads. The collector reads one thread after another,
+/// Number of waits per thread that can end during a reading. A reading takes time: the collector reads one thread after another,
 /// and can itself wait for a CPU.
 const AT_THE_END: usize = 1;
 const READING_NS: u64 = 100_000_000;
@@ -45,7 +45,7 @@ fn tids(load: &Load) -> Vec<u32> {
 
 struct Events<'w> {
     threads: Vec<&'w [Waited]>,
-    /// Tests use only waits that ended in this range, ns.
+    /// Time range of the measurement, ns. Tests use only waits that ended in this range.
     within: Range<u64>,
 }
 
@@ -82,8 +82,8 @@ impl Events<'_> {
     fn assert_is(&self, what: &str, wait: &Value) {
         match (wait["p99_ns"].as_f64(), self.p99()) {
             (Some(ours), Some(_)) => self.assert_holds(what, ours),
-            // All waits ended close to the start or end of the interval. For example, a stopped thread that sleeps has such a
-            // wait when it is continued.
+            // No wait in the trace ended clearly within the interval, but cgscope counted one at an edge of the interval. For
+            // example, a sleeping thread has such a wait when it is continued after a stop.
             (Some(_), None) => assert!(wait["count"].as_u64() <= Some(AT_THE_END as u64), "{what}: {wait}"),
             (None, _) => assert_eq!(wait["count"], 0, "{what}: {wait}"),
         }
@@ -114,7 +114,7 @@ fn cpu_of(tid: u32) -> u32 {
 fn the_node_column_has_the_node_of_the_last_cpu() {
     let nodes = nodes();
     let cpus: Vec<String> = nodes.keys().map(u32::to_string).collect();
-    // Use one load on each CPU, so that each node has a load.
+    // Start one load on each CPU, so that each node has a load.
     let loads: Vec<Load> = nodes.keys().map(|cpu| Load::pinned_loop(*cpu, None)).collect();
     thread::sleep(Duration::from_millis(500));
     let text = Measuring::start(&["-p", &pids(&loads.iter().collect::<Vec<_>>()), "1", "1"]).end();
@@ -132,14 +132,14 @@ mod long {
     use super::*;
 
     /// Compares the p99 of three loads: one is throttled, one waits for other tasks, and one is often woken. Reads the p99 from
-    /// JSON; a unit test checks that the table shows the same figures.
+    /// JSON. (A unit test checks that the table shows the same figures.)
     #[test]
     #[ignore = "all CPUs: traces all switches"]
     fn p99_equals_that_of_the_kernels_own_events() {
         let half = half_a_cpu("stat-p99");
         let crowd = Cgroup::new("stat-p99-crowd");
-        // Give the sleepers their own cgroup. If they shared a cgroup with the loops, these tasks and the loop in the other
-        // cgroup would keep all other tasks off the CPUs for seconds (docs/testing.md).
+        // Give the sleepers their own cgroup. If they shared a cgroup with the loops, tasks outside of the test's cgroups would
+        // wait for a CPU for seconds (docs/testing.md).
         let sleepers = Cgroup::new("stat-p99-sleepers");
         let limited = Load::busy_loop(Some(&half));
         let (in_line, _out) = Load::workload(&["burn", "4", "90", "pin"], Some(&crowd));
@@ -149,14 +149,14 @@ mod long {
         let [in_half, in_line, woken] = loads.each_ref().map(tids);
         let all = [in_half.as_slice(), &in_line, &woken].concat();
 
-        // Stop the loads until trace and stat are ready. Then neither misses a wait, and attaching is fast.
+        // Stop the loads until the trace and `cgscope stat` have started, so that neither misses a wait, and attaching is fast.
         loads.iter().for_each(|load| signal(load, libc::SIGSTOP));
         let trace = SchedTrace::start(&all);
         let stat = Measuring::start(&["--json", "--all", "-p", &pids(&loads.each_ref()), SECONDS, "1"]);
         loads.iter().for_each(|load| signal(load, libc::SIGCONT));
         let object: Value = serde_json::from_str(&stat.end()).expect("an object");
         trace.stop();
-        // End the loads, because reading the long trace needs their CPUs.
+        // End the loads, because the CPUs are now needed for reading the long trace.
         drop(loads);
         let waits = trace.read(&all);
 

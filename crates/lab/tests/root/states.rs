@@ -14,8 +14,7 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// Returns the state letter of a thread (field 3 of `stat`), and the text of `schedstat`. If `schedstat` does not change, the
-/// thread has not run.
+/// Returns the state letter of a thread (field 3 of `stat`), and the text of `schedstat`, which changes when the thread runs.
 fn kernel_says(tgid: u32, tid: u32) -> Option<(char, String)> {
     let read = |file: &str| fs::read_to_string(format!("/proc/{tgid}/task/{tid}/{file}")).ok();
     let schedstat = read("schedstat")?;
@@ -36,11 +35,11 @@ fn signal(pid: u32, signal: i32) {
     assert_eq!(unsafe { libc::kill(pid as i32, signal) }, 0);
 }
 
-/// Stops the process as a debugger does. The process continues when this thread exits.
+/// Attaches to the process and stops it, as a debugger does. The process continues when the calling thread exits.
 fn trace(pid: u32) {
     let (pid, mut status) = (pid as i32, 0);
-    // SAFETY: the child is ours, and `waitpid` writes the whole number. This `waitpid` consumes the report of the stop. Otherwise
-    // the test would mistake the stop for the exit of the process.
+    // SAFETY: the child is ours, and `waitpid` writes the whole number. This `waitpid` consumes the report of the stop, so that
+    // the test does not mistake the stop for the exit of the process.
     let is_stopped = unsafe {
         libc::ptrace(libc::PTRACE_ATTACH, pid, 0, 0) == 0 && libc::waitpid(pid, &mut status, 0) == pid
     };
@@ -56,7 +55,7 @@ fn state(sample: &Sample, pid: u32) -> Option<TaskState> {
         .state
 }
 
-/// One process in each state that a program can cause, with the expected state letter.
+/// One process for each state that a program can bring about, with the expected state letter.
 struct Scene {
     loads: Vec<(Load, char)>,
 }
@@ -90,7 +89,8 @@ impl Scene {
     }
 }
 
-/// Checks the states three times: in the first reading, in a later reading, and after two processes have changed their state.
+/// Checks the states in three samples: the first sample, a later sample, and a sample after two processes have changed their
+/// state.
 fn assert_follows(follow: fn(&[u32]) -> Collector) {
     let scene = Scene::new();
     let mut collector = follow(&scene.pids());
@@ -117,12 +117,12 @@ fn the_coarse_mode_has_the_same_states() {
     assert_follows(follow_coarsely);
 }
 
-/// Compares the state of each task with the kernel's letter, except for tasks that run during the reading. Includes kernel
-/// threads.
+/// Compares the state of each task, including kernel threads, with the kernel's letter. Leaves out tasks that run while the
+/// sample is taken.
 #[test]
 fn the_state_of_every_task_that_does_not_run_is_the_kernels_letter() {
     let mut collector = follow(&[]);
-    // Take the list of threads from the first reading.
+    // Use the threads in the first sample.
     let threads: Vec<_> =
         collector.sample().expect("a sample").tasks.iter().map(|task| (task.tgid, task.tid)).collect();
     let said = || threads.iter().map(|(tgid, tid)| kernel_says(*tgid, *tid)).collect::<Vec<_>>();
@@ -133,7 +133,7 @@ fn the_state_of_every_task_that_does_not_run_is_the_kernels_letter() {
     for ((tgid, tid), (before, after)) in threads.iter().zip(before.into_iter().zip(after)) {
         let Some((letter, _)) = before.filter(|before| Some(before) == after.as_ref()) else { continue };
         let task = sample.tasks.iter().find(|task| task.tid == *tid);
-        // Skip woken tasks: a wakeup can happen between our reading and the reading of the kernel's files.
+        // Skip woken tasks, because the wakeup can be between the sample and the reading of the kernel's files.
         let Some(task) = task.filter(|task| task.pending.is_none() && !task.on_cpu) else { continue };
         assert_eq!(task.state.map(TaskState::letter), Some(letter), "{tgid} {tid} {}", task.comm);
         compared.push(letter);
@@ -149,7 +149,7 @@ fn the_state_of_every_task_that_does_not_run_is_the_kernels_letter() {
     );
 }
 
-/// A throttled task is runnable, because the quota keeps the task off its CPU.
+/// A throttled task counts as runnable, because only the quota keeps the task off its CPU.
 #[test]
 fn a_task_out_of_quota_is_running_all_the_time() {
     let limited = Cgroup::new("states");

@@ -1,6 +1,6 @@
 //! Tests on a host with systemd as the first process and cgroup v2: units, slices, users and containers.
 //!
-//! `cargo xtask lab systemd` boots such a host. Nothing else runs there, so tests start services under plain names.
+//! `cargo xtask lab systemd` boots such a host. Nothing else runs on this host, so tests can give their services simple names.
 
 mod containers;
 mod guide;
@@ -27,7 +27,8 @@ fn done(words: &[&str]) -> String {
     stdout(&output).trim().to_owned()
 }
 
-/// Services that a test started, and units whose settings it changed. Drop stops the services and restores the settings.
+/// Services that a test has started, and units whose settings the test has changed. Drop stops the services and restores the
+/// settings.
 #[derive(Default)]
 struct Units {
     services: Vec<String>,
@@ -41,7 +42,7 @@ impl Units {
     }
 
     fn service(name: &str, settings: &[&str], script: &str) -> Self {
-        // systemd expands variables in commands.
+        // Escape `$`, because systemd expands variables in commands.
         let script = script.replace('$', "$$");
         done(&[&["systemd-run", "--quiet", "--unit", name], settings, &["sh", "-c", &script]].concat());
         Self { services: vec![name.to_owned()], limited: Vec::new() }
@@ -87,7 +88,7 @@ fn finding<'i>(interval: &'i Value, path: &str) -> &'i Value {
     found.unwrap_or_else(|| panic!("{path}: {findings:?}"))
 }
 
-/// Runs the command that the finding advises. Checks that this doubles the limit of the cgroup.
+/// Runs the command in the advice of the finding. Checks that this command doubles the limit of the cgroup.
 fn assert_advice_helps(interval: &Value, path: &str) {
     let advice = finding(interval, path)["advice"].as_str().expect("a text");
     let command = advice.strip_prefix("raise its limit: ").unwrap_or_else(|| panic!("no command: {advice}"));
@@ -159,7 +160,7 @@ fn weights_are_those_of_the_units() {
     let interval = measure(COMMANDS[0]);
     let weight = |unit: &str| &row(&interval, &format!("/system.slice/{unit}.service"))["weight"];
     assert_eq!([weight("heavy"), weight("plain")], [&json!(300), &json!(100)], "{interval}");
-    // systemd writes to `cpu.idle`. Then the kernel reports the smallest weight.
+    // For this service, systemd writes to `cpu.idle`, and then the kernel reports the smallest weight.
     assert_eq!(weight("idle"), &1, "{interval}");
 }
 

@@ -1,4 +1,4 @@
-//! A tmux terminal: sends keys and reads the screen.
+//! A tmux terminal, to which tests send keys and from which they read the screen.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use crate::{
     files::Dir,
 };
 
-/// A terminal with a shell, closed on drop.
+/// A terminal with a shell. Drop closes the terminal.
 pub(crate) struct Terminal {
     socket: String,
     home: Dir,
@@ -27,8 +27,8 @@ impl Terminal {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let socket = format!("cgscope-test-{}-{number}", std::process::id());
         let terminal = Self { socket, home: Dir::new("terminal") };
-        // The shell starts in a directory of its own, which also contains the settings. So programs in this terminal neither read
-        // nor write a user's settings.
+        // Start the shell in a new directory that also contains the settings, so that programs in this terminal neither read nor
+        // write a user's settings.
         let home = terminal.home.path().display().to_string();
         let shell = format!("env PS1='$ ' {SETTINGS}={home} sh");
         let (width, height) = (width.to_string(), height.to_string());
@@ -53,7 +53,7 @@ impl Terminal {
         self.home.path()
     }
 
-    /// Returns the settings file of programs in this terminal.
+    /// Returns the path of the settings file that programs in this terminal use.
     pub(crate) fn settings(&self) -> PathBuf {
         self.home().join("cgscope/settings.toml")
     }
@@ -78,13 +78,14 @@ impl Terminal {
         self.press("Enter");
     }
 
-    /// Sends characters unchanged: letters, or mouse sequences.
+    /// Sends characters as they are, such as letters or the escape sequences of a mouse.
     pub(crate) fn send(&self, text: &str) {
         self.tmux(&["send-keys", "-l", text]);
     }
 
-    /// Returns the text on the screen. tmux ignores synchronized updates, so a capture can contain halves of two frames. Returns
-    /// a capture that equals the capture before it. If the screen changes all the time, returns the last capture.
+    /// Returns the text on the screen. A capture can contain halves of two frames, because tmux ignores synchronized updates.
+    /// Therefore captures the screen until two successive captures are equal. If the screen changes all the time, returns the
+    /// last capture.
     pub(crate) fn screen(&self) -> String {
         let capture = || self.tmux(&["capture-pane", "-p"]);
         let mut screen = capture();
@@ -103,7 +104,8 @@ impl Terminal {
         self.wait_until(|screen| screen.contains(text), &format!("{text:?}"))
     }
 
-    /// Waits until `wanted` returns true for the screen, and returns the screen. `what` describes it in the failure message.
+    /// Waits until `wanted` returns true for the screen, and returns the screen. `what` describes the wanted screen in the
+    /// failure message.
     pub(crate) fn wait_until(&self, wanted: impl Fn(&str) -> bool, what: &str) -> String {
         let end = Instant::now() + patience(15_000);
         loop {
@@ -118,7 +120,7 @@ impl Terminal {
 
     /// Starts cgscope with these arguments. When cgscope ends, `left with` and its exit status appear on the screen.
     pub(crate) fn cgscope(&self, args: &str) {
-        // Clear the output of an earlier cgscope, so that the test does not read it as output of the new one.
+        // Clear the terminal, so that the test does not mistake the output of an earlier cgscope for that of the new one.
         self.line("clear");
         self.wait_until(|screen| !screen.contains("left with"), "an empty screen");
         self.line(&format!("{} {args}; echo left with $?", cgscope().get_program().display()));
@@ -132,7 +134,8 @@ impl Terminal {
         children.trim().parse().expect("one child: cgscope")
     }
 
-    /// Asserts the state in which a shell leaves a terminal: prompt visible, input echoed, cursor shown, mouse not captured.
+    /// Asserts that the terminal is in the normal state of a shell: prompt visible, input echoed, cursor shown, mouse not
+    /// captured.
     pub(crate) fn assert_given_back(&self) {
         self.line("echo e''choed");
         self.wait_for("\nechoed");

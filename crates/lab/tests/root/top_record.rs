@@ -1,4 +1,4 @@
-//! `top --record`. Everything on the screen is also recorded, and the screen shows as much as without a recording.
+//! Tests of `top --record`: cgscope also records everything on the screen, and the screen shows as much as without a recording.
 
 use std::{
     fs,
@@ -55,7 +55,7 @@ fn a_full_disk_ends_the_recording_but_not_the_output() {
     let dir = Dir::small("top-full", 16);
     let file = dir.file("a.rec");
     let load = Load::busy_loop(None);
-    // About 80 samples of one task fit on this disk, independent of other load on the host.
+    // Record only one task, of which about 80 samples fit on this disk, whatever other load the host has.
     let pid = load.pid().to_string();
     let output = run(&["top", "-b", "--json", "-d", "20ms", "-n", "300", "-p", &pid, "--record", &file]);
     let said = stderr(&output);
@@ -84,8 +84,7 @@ fn an_interrupted_interval_is_neither_printed_nor_recorded() {
         .expect("cgscope starts");
     let mut lines = BufReader::new(child.stdout.take().expect("its output is ours")).lines();
     let first = lines.next().expect("an interval").expect("text");
-    // Send the signal early in the next interval, before a tenth of it has passed. SAFETY: the child is ours and has not been
-    // reaped.
+    // Send the signal in the first tenth of the next interval. SAFETY: the child is ours and has not been reaped.
     unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
     let shown: Vec<String> = std::iter::once(first).chain(lines.map_while(Result::ok)).collect();
     assert_ended(child.wait().expect("a child of ours").code(), &shown.join("\n"), OF_THE_HOST);
@@ -119,7 +118,7 @@ fn the_screen_shows_that_it_records_and_prints_the_file_name_at_exit() {
     std::thread::sleep(patience(1_000));
     terminal.press("q");
     let screen = terminal.wait_for("left with 0");
-    // Messages that were printed before the first frame are visible again.
+    // After cgscope has ended, the messages from before the first frame are visible again.
     for said in ["it is kept as", "samples, ", "`cgscope replay "] {
         assert!(screen.contains(said), "{said:?}: {screen}");
     }
@@ -139,7 +138,7 @@ fn the_screen_closes_the_recording_of_a_target_that_has_exited() {
     terminal.wait_for("tasks on average");
     load.kill();
     terminal.wait_for("the target has exited");
-    // The recording is complete while the screen still shows the last figures.
+    // The recording must be complete even while the screen still shows the last figures.
     assert_eq!(reason(&read(Path::new(&file)).1), Some(&Reason::TargetExited));
     terminal.press("q");
     terminal.wait_for("left with 1");

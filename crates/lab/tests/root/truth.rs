@@ -1,4 +1,4 @@
-//! Compares our sum of waits with the kernel's sum.
+//! Compares cgscope's sum of waits with the kernel's sum.
 
 use std::{thread, time::Duration};
 
@@ -9,14 +9,14 @@ use crate::{
     load::Load,
 };
 
-/// Returns the part of an unfinished wait that the kernel has already added to its sum, ns. Our sum includes this part only after
-/// the wait has ended.
+/// Returns the part of an unfinished wait that the kernel has already added to its sum, ns. The sum of cgscope includes this part
+/// only after the wait has ended.
 fn booked_ns(sample: &Sample, serial: u64) -> u64 {
     let task = sample.tasks.iter().find(|task| task.serial == serial);
     task.and_then(|task| task.pending.as_ref()).map_or(0, |pending| pending.booked_ns)
 }
 
-/// Compares our sum of waits with the kernel's for every followed task. Both are read at the same moment.
+/// For each followed task, compares cgscope's sum of waits with the kernel's sum at the same moment.
 pub(crate) fn assert_sums_equal(run: &Run) {
     assert!(!run.whole.tasks.is_empty(), "nothing was followed");
     let mut exact = 0;
@@ -36,15 +36,16 @@ pub(crate) fn assert_sums_equal(run: &Run) {
         );
         exact += usize::from(ours == kernel);
     }
-    // The hook counts a wait just before or after the kernel does. If a reading falls between the two, the sums differ by that
-    // wait. All other sums must be equal. An emulated CPU can stop between the two, so this happens more often there.
+    // The hook counts a wait just before or just after the kernel does. If the collector reads between these two moments, the
+    // sums differ by that wait. All other sums must be equal. Such differences are more frequent under emulation, because an
+    // emulated CPU can stop between the two moments.
     let tasks = run.whole.tasks.len();
     let least = if is_emulated() { 0.5 } else { 0.75 } * tasks as f64;
     assert!(exact as f64 >= least, "only {exact} of {tasks} sums equal the kernel's to the nanosecond");
 }
 
-/// Checks the kernel's figures that we report against the kernel's files. The files are read before and after each of the two
-/// samples, so our figure must be between these readings.
+/// Checks the figures that cgscope reports as the kernel's. The kernel's files are read before and after both samples, and the
+/// reported figure must be between these readings.
 fn assert_between_the_files(run: &Run) {
     let mut compared = 0;
     for task in &run.whole.tasks {
@@ -81,7 +82,7 @@ pub(crate) fn check(load: &Load, seconds: u64) -> Interval {
     let run = measure(&mut follow(&pids), &pids, seconds);
     assert_sums_equal(&run);
     assert_between_the_files(&run);
-    // The collector measures the whole host, so it can merge rows of other tasks. Ignore such losses.
+    // Ignore losses for merged rows, because the collector measures the whole host and can merge rows of other tasks.
     let lost: Vec<_> = run.whole.losses.nonzero().filter(|(loss, _)| !loss.leaves_result_whole()).collect();
     assert_eq!(lost, []);
     run.whole
@@ -116,7 +117,7 @@ fn sums_are_equal_for_two_tasks_on_a_pipe() {
 #[test]
 #[ignore = "all CPUs: stress-ng must have started its workers"]
 fn sums_are_equal_for_context_switches_of_stress_ng() {
-    // Use only two CPUs, because attaching under this load takes long.
+    // Run the load only on two CPUs, because otherwise attaching would take long.
     let switching = ["-c", "0,1", "stress-ng", "--switch", "4", "--cpu", "2", "--timeout", "90s"];
     let load = Load::start("taskset", &switching, None);
     thread::sleep(Duration::from_secs(1));
@@ -126,7 +127,7 @@ fn sums_are_equal_for_context_switches_of_stress_ng() {
 
 #[test]
 fn switch_counts_equal_the_kernels_while_a_task_sleeps() {
-    // While the load sleeps, the counts do not change. So our counts must equal the kernel's exactly.
+    // While the load sleeps, its switch counts do not change, so cgscope's counts must equal the kernel's exactly.
     let (load, _out) = Load::workload(&["sleep", "20", "30"], None);
     let pids = load.pids();
     let mut collector = follow(&pids);
@@ -146,7 +147,7 @@ fn switch_counts_equal_the_kernels_while_a_task_sleeps() {
 #[test]
 #[ignore = "all CPUs: asserts the share of waiting time"]
 fn tasks_that_already_wait_at_the_start_are_counted() {
-    // Four loops on each of two CPUs wait three quarters of the time. When cgscope attaches, three of four loops wait.
+    // Each of two CPUs has four loops, so three of four loops wait when cgscope attaches.
     let (load, _out) = Load::workload(&["burn", "8", "90", "pin"], None);
     thread::sleep(Duration::from_millis(500));
     let pids = load.pids();
@@ -162,7 +163,7 @@ fn tasks_that_already_wait_at_the_start_are_counted() {
     }
     let run = measure(&mut collector, &pids, 3);
     assert_sums_equal(&run);
-    // A wait that began before the attach is counted in full, like all other waits.
+    // A wait that began before cgscope attached counts in full.
     let burners: Vec<_> = run.whole.tasks.iter().filter(|task| task.totals.on_cpu_ns > 100_000_000).collect();
     assert_eq!(burners.len(), 8);
     for task in burners {
@@ -178,7 +179,7 @@ fn histograms_of_tasks_that_exit_have_all_their_waits() {
     let script =
         "while :; do for n in 1 2 3 4; do timeout 0.2 sh -c 'while :; do :; done' & done; wait; done";
     let _load = Load::start("taskset", &["-c", "0", "sh", "-c", script], None);
-    // The exit code is 1 if anything was lost, such as a cause at a move.
+    // Do not check the exit code, because cgscope can lose a cause when a task moves, and then the exit code is 1.
     let output = run(&["hist", "--json", "--duration", "2s"]);
     let total = &json_lines(&output)[0]["total"];
     let number = |value: &serde_json::Value| value.as_f64().expect("a number");
@@ -190,8 +191,8 @@ fn histograms_of_tasks_that_exit_have_all_their_waits() {
     println!("{count} waits in the buckets of {}; {}", total["waits"], json_lines(&output)[0]["losses"]);
     println!("by cause {}, {}", total["by_cause"], stderr(&output));
     assert!((sum(0)..=sum(1)).contains(&waited_ns), "{waited_ns} not in {} to {}", sum(0), sum(1));
-    // The loops wait for each other. If a wait lost its cause when its task exits, `wakeup` would include the wait, because
-    // `wakeup` is the remainder of a row.
+    // The loops wait for each other, so there are hardly any wakeups. If the causes of a wait were lost at the exit of its task,
+    // the wait would count as `wakeup`, because `wakeup` is the remainder of a row.
     let rows = total["hist_by_cause"].as_array().expect("rows");
     let of_loops = |row: &&serde_json::Value| (1e6..32e6).contains(&number(&row[0]));
     let sum = |cause: &str| rows.iter().filter(of_loops).map(|row| number(&row[2][cause])).sum::<f64>();

@@ -45,7 +45,7 @@ fn tids(screen: &str) -> Vec<u32> {
     below.map_while(|line| line.split_whitespace().next()?.parse().ok()).collect()
 }
 
-/// Shows a list with more threads than fit on the screen. The list is sorted by id, so that the order is stable.
+/// Shows a list of more threads than fit on the screen, sorted by id so that the order does not change.
 fn threads(terminal: &Terminal) -> (Load, String) {
     let (load, _out) = Load::workload(&["sleep", "60", "60"], None);
     terminal.set("tree = false\nprocesses = false\n[sort]\nthreads = \"tid\"\n");
@@ -57,7 +57,7 @@ fn wait_for_selected(terminal: &Terminal, tid: u32) -> String {
     terminal.wait_until(|screen| selected(screen) == Some(tid), &format!("thread {tid} as the selected one"))
 }
 
-/// Tests only that input arrives. `view/tests/views.rs` tests what each key and click shows, without a terminal.
+/// Tests only that input arrives. The tests in `view/tests/views.rs` check, without a terminal, what each key and click shows.
 #[test]
 fn keys_clicks_and_the_wheel_of_a_terminal_reach_the_screen() {
     let terminal = Terminal::new(120, 40);
@@ -97,7 +97,7 @@ fn keys_pause_the_screen_change_the_interval_and_show_command_lines() {
     top(&terminal, "");
     terminal.wait_for("every 300ms");
     for (key, said) in [("+", "every 500ms"), ("-", "every 200ms"), ("-", "every 100ms")] {
-        // The next shorter intervals after 500 ms are 200 ms and 100 ms.
+        // The next intervals below 500 ms are 200 ms and 100 ms.
         terminal.press(key);
         terminal.wait_for(said);
     }
@@ -201,7 +201,7 @@ fn chosen_settings_are_saved_and_a_broken_settings_file_is_not_changed() {
     assert!(screen.contains("msecs"), "{screen}");
     terminal.press("1");
     terminal.wait_for("p99▾");
-    // When a setting changes, cgscope replaces only its key in the file. The rest of the file stays.
+    // When a setting changes, cgscope replaces only the line of that setting and keeps the rest of the file.
     fs::write(&file, format!("# by hand\n{remembered}")).expect("a file of ours");
     quit(&terminal);
     let again = fs::read_to_string(&file).expect("the settings file");

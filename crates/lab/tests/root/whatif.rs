@@ -1,4 +1,4 @@
-//! Compares the answers of `cgscope whatif` about other quotas with measurements under these quotas.
+//! Compares the answers of `cgscope whatif`, which simulates other quotas, with measurements under these quotas.
 
 mod live;
 mod long;
@@ -64,7 +64,8 @@ impl Limit {
     }
 }
 
-/// Creates a cgroup with precedence over other programs of the host, so that only the quota limits its CPU time.
+/// Creates a cgroup with a limit. The cgroup has priority over other programs of the host, so that only its quota limits its CPU
+/// time.
 fn limited(limit: Limit) -> Cgroup {
     let cgroup = Cgroup::new("whatif");
     limit.apply(&cgroup);
@@ -96,7 +97,7 @@ impl Counted {
         }
     }
 
-    /// Returns by how much the counters increased from `self` to `now`, as rates. `seconds` is the time between `self` and `now`.
+    /// Returns the throttled share and rate between `self` and `now`, which are `seconds` apart.
     pub(crate) fn until(&self, now: &Self, seconds: f64) -> Measured {
         Measured {
             share: (now.throttled - self.throttled) as f64 / (now.periods - self.periods).max(1) as f64,
@@ -117,7 +118,7 @@ pub(crate) fn measure(kind: &Kind, limit: Limit, seconds: u64) -> Measured {
     count(&cgroup, seconds)
 }
 
-/// A recording of a load under a limit, and the path of the cgroup about which tests ask `whatif`.
+/// A recording of a load under a limit, and the path of the cgroup that `whatif` simulates.
 pub(crate) struct Recorded {
     dir: Rc<Dir>,
     path: String,
@@ -151,7 +152,7 @@ impl Recorded {
 
     pub(crate) fn ask(&self, options: &[&str]) -> Value {
         let output = run(&[&["whatif", &self.file(), "--cgroup", &self.path, "--json"], options].concat());
-        // The cgroups below it are selected, too.
+        // The selection also includes the descendants of this cgroup.
         let answers = json_lines(&output);
         let is_unanswered = |answer: &Value| {
             let cautions = answer["cautions"].as_array().expect("cautions");
@@ -160,7 +161,7 @@ impl Recorded {
         if answers.iter().any(is_unanswered) {
             assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
         } else {
-            // Read the losses of the recording from `report`, because the answers do not contain them.
+            // Take the losses from the output of `report`, because the answers of `whatif` do not contain them.
             assert_ended(output.status.code(), &stdout(&run(&["report", &self.file()])), OF_THE_HOST);
         }
         answers.into_iter().find(|answer| answer["path"] == self.path).expect("an answer for the cgroup")
@@ -214,7 +215,7 @@ fn assert_report_names_the_least_quota(recorded: &Recorded) {
     assert!(line.contains("has 0.5 CPUs; ") && line.contains("would have been enough"), "{line}");
 }
 
-/// A busy loop needs a whole CPU. So with a quota of q CPUs, it is throttled for P (1 - q) in each period of length P.
+/// With a quota of q CPUs, a busy loop is throttled for P (1 - q) in each period of length P.
 #[test]
 #[ignore = "one CPU: asserts the share of throttled periods"]
 fn a_busy_loop_is_simulated_as_its_closed_form_says_and_the_report_names_its_least_quota() {
@@ -228,8 +229,8 @@ fn a_busy_loop_is_simulated_as_its_closed_form_says_and_the_report_names_its_lea
     assert!((0.9..=1.1).contains(&least) && answer["is_least_demand"] == true, "{answer}");
 }
 
-/// If work waits for CPUs, it is unknown when requests arrived: each request might have arrived only after the previous request
-/// was done.
+/// While a load waits for CPUs, the recording does not show when its requests arrived. For example, each request could have
+/// arrived only when the previous request was done.
 #[test]
 #[ignore = "one CPU: a neighbour takes most of it"]
 fn there_is_no_advice_where_waiting_for_cpus_hides_when_work_arrives() {

@@ -1,4 +1,4 @@
-//! A load with one thread or more of each kind. The name of a thread says what the thread does.
+//! A load with threads of several kinds. The name of each thread says what the thread does.
 
 use std::{
     fs::OpenOptions,
@@ -12,13 +12,13 @@ use std::{
 
 use super::{keep_on, ready, spin, vfork};
 
-/// Size of one read, bytes. The size is large, so that a read takes more time on the disk than on the CPU.
+/// Size of one read, bytes. The size is large, so that a read spends more time on the disk than on the CPU.
 const PIECE: usize = 4 << 20;
 const PIECES: u64 = 8;
 
-/// Starts threads and names them by kind. `spin` computes on CPU 0, and two `pair` threads share CPU 1. `sleeper` sleeps. `pipe`
-/// reads from a pipe that no thread writes to. `futex` waits for a held lock. `disk` reads `file` with direct I/O. `vfork` waits
-/// for its child, and only SIGKILL interrupts that wait.
+/// Starts one or two threads of each kind. `spin` computes on CPU 0, and two `pair` threads share CPU 1. `sleeper` sleeps. `pipe`
+/// reads from a pipe that no thread writes to. `futex` waits for a lock that is never released. `disk` reads `file` with direct
+/// I/O. `vfork` waits for its child, and only SIGKILL interrupts that wait.
 pub(crate) fn blend(file: &str, seconds: u64) -> io::Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
     make(file)?;
@@ -68,7 +68,7 @@ fn make(file: &str) -> io::Result<()> {
 fn read_past_the_cache(path: &str, end: Instant) -> io::Result<()> {
     let file = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path)?;
     let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: the mapping is new and is never unmapped. It is page-aligned, as direct reads require.
+    // SAFETY: the mapping is new and is never unmapped. A mapping is page-aligned, as direct reads require.
     let into = unsafe {
         let start = libc::mmap(ptr::null_mut(), PIECE, access, kind, -1, 0);
         if start == libc::MAP_FAILED {

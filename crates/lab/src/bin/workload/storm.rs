@@ -1,4 +1,4 @@
-//! Many cgroups that exist for some milliseconds, half of them with a process.
+//! A load that creates many cgroups, half of them with a process, and removes each after some milliseconds.
 
 use std::{
     fs, io,
@@ -8,11 +8,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Number of cgroups that a thread makes before it removes them. Their processes run at the same time and wait for each other.
+/// Number of cgroups that a thread creates before it removes them. The processes in these cgroups run at the same time and wait
+/// for each other.
 const AT_A_TIME: u32 = 10;
 const THREADS: u32 = 2;
 
-/// Makes and removes cgroups below `directory`. Prints the number of cgroups.
+/// Creates and removes cgroups below `directory`. Prints how many cgroups were created.
 pub fn storm(directory: &str, per_second: u32, seconds: u64) -> io::Result<()> {
     crate::ready()?;
     let end = Instant::now() + Duration::from_secs(seconds);
@@ -34,7 +35,7 @@ fn of_a_thread(directory: &Path, thread: u32, pause: Duration, end: Instant) -> 
         let mut children = Vec::new();
         for (at, path) in paths.iter().enumerate() {
             fs::create_dir(path)?;
-            // Start a process only in every second cgroup, because two CPUs with other loads cannot start more.
+            // Start a process only in every second cgroup. More processes per second are impossible on two CPUs with other loads.
             if at % 2 == 0 {
                 children.push(fork_into(path)?);
             }
@@ -56,8 +57,8 @@ fn of_a_thread(directory: &Path, thread: u32, pause: Duration, end: Instant) -> 
 
 fn fork_into(path: &Path) -> io::Result<i32> {
     let procs = fs::OpenOptions::new().write(true).open(path.join("cgroup.procs"))?;
-    // SAFETY: the child has a copy of all memory. After a fork in a process with several threads, only some functions are
-    // allowed; the child calls only these.
+    // SAFETY: the child has a copy of all memory. The child of a process with several threads can call only async-signal-safe
+    // functions, and this child calls no others.
     unsafe {
         match libc::fork() {
             -1 => Err(io::Error::last_os_error()),

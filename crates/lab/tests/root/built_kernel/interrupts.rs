@@ -29,13 +29,13 @@ fn irq_ns(sample: &Sample, pid: u32) -> u64 {
     task.totals.by_cause.get(Cause::Irq) + pending
 }
 
-/// Two tasks share a CPU, so one of them always waits. So all interrupt time of the CPU is in the waits of these two tasks.
+/// Two tasks share a CPU, so one of them always waits. Therefore their waits include all interrupt time of the CPU.
 #[test]
 #[ignore = "all CPUs: floods one CPU with interrupts"]
 fn a_flood_of_softirqs_is_in_the_waits_as_the_kernel_counts_it() {
     let mut collector = follow(&[]);
     let (flood, victim) = (Cgroup::new("flood"), Cgroup::new("victim"));
-    // Give both a high weight, so that other programs hardly run.
+    // Give both tasks a high weight, so that other programs hardly run.
     [&flood, &victim].iter().for_each(|cgroup| cgroup.favour());
     let (packets, _out) = Load::workload(&["packets", &CPU.to_string(), "60"], Some(&flood));
     let waits = Load::pinned_loop(CPU, Some(&victim));
@@ -48,7 +48,7 @@ fn a_flood_of_softirqs_is_in_the_waits_as_the_kernel_counts_it() {
     let (first, a_ns, b_ns) = read();
     thread::sleep(Duration::from_secs(12));
     let (last, c_ns, d_ns) = read();
-    // At each end, the test reads the file just before and just after our sample. Use the mean of the two readings.
+    // For each sample, use the mean of two readings of the file, one just before the sample and one just after it.
     let theirs = (c_ns + d_ns - a_ns - b_ns) / 2;
     let pids = [packets.pid(), waits.pid()];
     let ours: u64 = pids.iter().map(|pid| irq_ns(&last, *pid) - irq_ns(&first, *pid)).sum();

@@ -1,4 +1,4 @@
-//! Under a BPF scheduler (sched_ext), sums stay exact, no wait is charged to a wrong task, and no finding is about a quota.
+//! Tests under a BPF scheduler (sched_ext): sums stay exact, no wait is charged to a wrong task, and no finding is about a quota.
 
 use std::{
     fs, thread,
@@ -14,7 +14,7 @@ use crate::{
     truth::{assert_sums_equal, check},
 };
 
-/// Returns the line in a sched_ext file, or an empty text if the file does not exist.
+/// Returns the content of a sched_ext file, or an empty text if the file does not exist.
 fn line(file: &str) -> String {
     let text = fs::read_to_string(format!("/sys/kernel/sched_ext/{file}"));
     text.unwrap_or_default().trim().to_owned()
@@ -51,7 +51,7 @@ impl Scheduler {
 impl Drop for Scheduler {
     fn drop(&mut self) {
         self.load.take();
-        // Wait until the kernel's own scheduler is active again, because the next test expects it.
+        // Wait until the kernel's own scheduler is active again, because the next test needs it.
         let begun = Instant::now();
         while line("state") != "disabled" && begun.elapsed() < Duration::from_secs(20) {
             thread::sleep(Duration::from_millis(20));
@@ -143,7 +143,7 @@ fn only_cgroups_that_ran_on_the_same_cpu_are_blamed() {
     let (worst, ns) = behind(&victim).into_iter().max_by_key(|(_, ns)| *ns).expect("a culprit");
     assert_eq!(worst, culprit.name);
     assert!(ns > 1_000_000_000, "half of the time: {ns} ns");
-    // Each of these cgroups runs on its own CPU.
+    // No wait is charged to a cgroup on another CPU.
     for (of, others) in [
         (&victim, [&far, &farther].as_slice()),
         (&far, &[&victim, &culprit, &farther]),
@@ -164,7 +164,8 @@ fn no_finding_relies_on_a_quota_that_nobody_enforces() {
     let dir = Dir::new("scx");
     let file = dir.file("a.rec");
     let mut collector = follow(&[load.pid()]);
-    // At first, the kernel's own scheduler runs and throttles the loop. So the quota's counters rise in the first interval.
+    // At first, the kernel's own scheduler is active and throttles the loop, so the counters of the quota increase in the first
+    // interval.
     let (output, scheduler) = thread::scope(|scope| {
         let recording = scope.spawn(|| run(&["record", "-o", &file, "-d", "20", "-i", "5"]));
         thread::sleep(Duration::from_secs(8));

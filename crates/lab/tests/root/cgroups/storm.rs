@@ -32,14 +32,14 @@ fn wait_of(interval: &Interval, cgroup: &Cgroup) -> Wait {
     groups.get(&Some(cgroup.name.as_str().into())).expect("a row of this cgroup").wait.clone()
 }
 
-/// Returns the sum of this victim's pairs, ns. If `culprit` is given, counts only pairs with this culprit.
+/// Returns the waiting time in the pairs of this victim, ns. If `culprit` is given, counts only the pair with this culprit.
 fn named_ns(interval: &Interval, victim: &Cgroup, blame: Blame, culprit: Option<&Cgroup>) -> u64 {
     let is = |id, cgroup: &Cgroup| interval.cgroup_path(id).is_some_and(|path| **path == *cgroup.name);
     let pairs = interval.pairs.iter().filter(|pair| pair.blame == blame && is(pair.victim, victim));
     pairs.filter(|pair| culprit.is_none_or(|culprit| is(pair.culprit, culprit))).map(|pair| pair.ns).sum()
 }
 
-/// The parent of the short-lived cgroups. If the load is killed, some of its cgroups remain. Drop removes them.
+/// The parent of the short-lived cgroups. Drop removes short-lived cgroups that a killed load has left behind.
 struct Around(Cgroup);
 
 impl Drop for Around {
@@ -52,8 +52,8 @@ impl Drop for Around {
     }
 }
 
-/// Records the long-lived cgroups while other cgroups are created and removed after some milliseconds. Returns the number of
-/// these short-lived cgroups.
+/// Records the long-lived cgroups while a load creates short-lived cgroups and removes each after some milliseconds. Returns the
+/// number of short-lived cgroups.
 fn measured_in_a_storm(per_second: u64, seconds: u64) -> u64 {
     let lasting = Lasting { limited: Cgroup::new("limited"), sharing: ["one", "two"].map(Cgroup::new) };
     lasting.limited.limit(20_000, 100_000);
@@ -70,7 +70,7 @@ fn measured_in_a_storm(per_second: u64, seconds: u64) -> u64 {
     let (storm, mut out) = Load::workload(&args, Some(&around.0));
     let made = result(&mut out);
     storm.wait();
-    // Stop the loads, because the culprits of a wait are counted when the wait ends.
+    // Stop the loads, so that all waits end. The culprits of a wait are counted only when the wait ends.
     loads.iter().for_each(|load| load.signal(libc::SIGSTOP));
     thread::sleep(Duration::from_millis(500));
     recorder.signal(libc::SIGINT);
@@ -115,7 +115,7 @@ fn assert_right(interval: &Interval, lasting: &Lasting) {
             cgroup.name
         );
     }
-    // The two cgroups that share a CPU wait for each other far longer than for the short-lived cgroups.
+    // The two long-lived cgroups that share a CPU wait mostly for each other, not for short-lived cgroups.
     let [one, two] = &lasting.sharing;
     for (victim, culprit) in [(one, two), (two, one)] {
         let behind_ns = named_ns(interval, victim, Blame::Ran, Some(culprit));

@@ -1,5 +1,5 @@
-//! Programs that read cgscope's exports. `cargo xtask readers` installs them. A test fails if a program is missing, unless
-//! [`WITHOUT`] is set.
+//! Programs that read the exports of cgscope. `cargo xtask readers` installs these programs. A test fails if a program is
+//! missing, unless [`WITHOUT`] is set.
 
 use std::{
     collections::BTreeMap,
@@ -10,11 +10,11 @@ use std::{
 
 use serde_json::Value;
 
-/// Environment variable that is set where the programs are not available. Then only the libraries that wrote an export read the
-/// export back.
+/// Environment variable that is set on hosts without these programs. There, a test reads an export only with the library that
+/// wrote the export.
 const WITHOUT: &str = "CGSCOPE_TEST_WITHOUT_READERS";
 
-/// The installed programs, in the directory `CGSCOPE_READERS` or in the user's cache.
+/// The installed programs. Their directory is `CGSCOPE_READERS`, or one in the user's cache.
 pub(crate) struct Readers {
     place: PathBuf,
 }
@@ -25,7 +25,7 @@ pub(crate) struct Python(PathBuf);
 /// The Java implementation of HdrHistogram.
 pub(crate) struct HdrHistogram(PathBuf);
 
-/// Go, which includes pprof.
+/// The Go toolchain, which includes pprof.
 pub(crate) struct Go(PathBuf);
 
 pub(crate) struct Processed {
@@ -124,7 +124,7 @@ impl HdrHistogram {
         java.args(["-i", log, "-outputValueUnitRatio", "1"]);
         java.args(tag.map(|tag| ["-tag", tag]).into_iter().flatten());
         let text = said(&mut java);
-        // Find the line `#[Max = 29704191.000, Total count = 4735]`
+        // Find a line such as `#[Max = 29704191.000, Total count = 4735]`.
         let line = text.lines().find_map(|line| line.strip_prefix("#[Max")).expect("a line with the maximum");
         let numbers: Vec<u64> = line
             .trim_end_matches(']')

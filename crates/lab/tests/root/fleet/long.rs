@@ -1,5 +1,5 @@
-//! Tests of the chart with helm, and of the manifests with an API server. Building these programs takes minutes. Unit tests of
-//! xtask also compare the chart with the manifests, and do not need these programs.
+//! Tests of the Helm chart, and of the manifests with a Kubernetes API server. Building helm and the server takes minutes. Unit
+//! tests of xtask also compare the chart with the manifests, without these programs.
 
 mod cluster;
 
@@ -22,7 +22,7 @@ fn rendered(helm: &Path, values: &[&str]) -> Result<String, String> {
     if output.status.success() { Ok(stdout(&output)) } else { Err(stderr(&output)) }
 }
 
-/// Returns the objects of the manifests. Checks the objects with the schemas of Kubernetes; there is no schema for PodMonitor.
+/// Returns the objects of the manifests. Checks each object with its schema of Kubernetes. Only PodMonitor has no schema there.
 fn objects(manifests: &str) -> Vec<Value> {
     let python = Readers::find().python("kubernetes-validate").expect("helm is installed, so Python is, too");
     let reported = python.json(include_str!("kubernetes.py"), &[manifests]);
@@ -40,7 +40,7 @@ fn the_chart_renders_the_plain_manifests() {
         plain == DAEMONSET,
         "deploy/kubernetes/daemonset.yaml is out of date; its first comment has the command that renders it:\n{plain}"
     );
-    // By default, the namespace must exist already.
+    // By default, the chart does not create the namespace.
     let (_, without) =
         DAEMONSET.split_once("---\n").and_then(|(_, rest)| rest.split_once("---\n")).expect("objects");
     assert_eq!(rendered(&helm, &[]).expect("the default values are valid"), format!("---\n{without}"));
@@ -128,7 +128,7 @@ fn the_values_of_the_chart_change_the_manifests() {
 fn the_documented_command_renders_the_chart() {
     let Some(helm) = Readers::find().program("helm") else { return };
     let command = DOCS.lines().find_map(|line| line.strip_prefix("    helm install ")).expect("a command");
-    // `install` needs a cluster, so run `template` with the same arguments.
+    // Run `template` with the same arguments instead of `install`, which needs a cluster.
     let words =
         command.split_whitespace().map(|word| if word == "deploy/kubernetes/chart" { CHART } else { word });
     let output = Command::new(&helm).arg("template").args(words).output().expect("helm runs");

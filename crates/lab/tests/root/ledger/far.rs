@@ -1,4 +1,5 @@
-//! Waits that are longer than the CPU's history of single time slices. The history of earlier slices is stored in blocks.
+//! Waits that are longer than a CPU's history of single time slices. The earlier history consists of blocks, each with the sums
+//! of many slices.
 
 use std::{fs, io::BufReader, process::ChildStdout, time::Duration};
 
@@ -42,8 +43,9 @@ fn behind(interval: &Interval, victim: &Cgroup, culprit: &Cgroup) -> u64 {
     found.unwrap_or_else(|| panic!("{} is not among {culprits:?}", culprit.name)).ns
 }
 
-/// The two cgroups switch some 10,000 times a second. A task with a low weight waits after each sleep. When such a wait ends, the
-/// history of single slices no longer reaches back to its beginning. Nothing was stored when the wait began.
+/// The tasks of two cgroups switch some 10,000 times a second. On the same CPU, a task with a low weight waits after each sleep.
+/// When such a wait ends, the history no longer contains the single slices from the beginning of the wait. For a wait after a
+/// wakeup, nothing is stored when the wait begins.
 #[test]
 #[ignore = "all CPUs: its cgroups leave hardly anything of their CPU to others"]
 fn a_long_wait_after_a_wakeup_is_charged_to_the_tasks_that_ran() {
@@ -63,8 +65,8 @@ fn a_long_wait_after_a_wakeup_is_charged_to_the_tasks_that_ran() {
     }
 }
 
-/// Ten thousand times a second, a kernel thread runs briefly and interrupts a slice. The block must count the interrupted slice
-/// once, not once more after each interruption.
+/// Kernel threads run briefly and often, and each interrupts a time slice of a task. A block of the history must count an
+/// interrupted slice once, not once more after each interruption.
 #[test]
 #[ignore = "all CPUs: a loop on one CPU makes kernel threads work on the other"]
 fn turns_that_kernel_threads_interrupt_count_once_in_a_long_wait() {
@@ -72,15 +74,14 @@ fn turns_that_kernel_threads_interrupt_count_once_in_a_long_wait() {
     let [a, b, victim, stir] = ["a", "b", "victim", "stir"].map(|name| Cgroup::new(&format!("cut-{name}")));
     victim.slight();
     stir.favour();
-    // Each read makes a kernel thread run on every CPU.
+    // Each read of this file makes a kernel thread run on every CPU.
     let read = "while :; do read x < /proc/sys/vm/stat_refresh; done";
     let _stir = Load::start("taskset", &["-c", "1", "sh", "-c", read], Some(&stir));
     let relay = Relay::start(&a, &b, 200);
     let load = Load::pinned_loop(0, Some(&victim));
     let interval = host.measured(6);
     let wait = wait_of(&interval, &[load.pid()]);
-    // Include the unfinished wait. There are only a few finished waits, and they cover only half of the time in which the other
-    // tasks ran.
+    // Include the unfinished wait. The few finished waits cover only half of the time in which the other tasks ran.
     let mut by_cause = wait.by_cause;
     let pending = interval.tasks.iter().filter(|task| task.reading.tgid == load.pid());
     pending
@@ -99,12 +100,13 @@ fn turns_that_kernel_threads_interrupt_count_once_in_a_long_wait() {
         wait.count
     );
     assert!(wait.total_ns / wait.count > 120_000_000, "waits longer than 400 turns of 200 us: {wait:?}");
-    // The share of kernel threads is smaller if other tasks run on this CPU too.
+    // If other programs also run on this CPU, the share of kernel threads is smaller.
     let least = if is_emulated() { 0.02 } else { 0.1 };
     assert!(theirs > least, "kernel threads ran: {theirs:.3}");
     let off = 100.0 * (ours / theirs - 1.0).abs();
     assert!(off < tolerance(6.0), "kernel to relay: {ours:.3} of the wait, {theirs:.3} of the run time");
-    // Culprits are counted when a wait ends, so compare only finished waits. The two cgroups of the relay run for the same time.
+    // Compare only finished waits here, because culprits are counted when a wait ends. The two cgroups of the relay take turns,
+    // so both run for the same time.
     let [behind_a, behind_b] = [&a, &b].map(|culprit| behind(&interval, &victim, culprit));
     let off = 100.0 * (behind_a as f64 / behind_b as f64 - 1.0).abs();
     assert!(off < tolerance(10.0), "the two cgroups take equal turns: behind {behind_a} and {behind_b} ns");
@@ -113,22 +115,22 @@ fn turns_that_kernel_threads_interrupt_count_once_in_a_long_wait() {
 mod long {
     use super::*;
 
-    /// In the history, a block covers 64 older slices and names eight cgroups. In this test, more than eight cgroups take turns.
-    /// If a wait began with a move, three totals of the CPU explain the rest: the run times of the victim's cgroup, of kernel
-    /// threads and of the idle task.
+    /// A block of the history covers 64 older slices and names eight cgroups, but in this test more than eight cgroups take
+    /// turns. For a wait that began with a move, three totals of the CPU explain the remaining time: the run times of the
+    /// victim's cgroup, of kernel threads and of the idle task.
     #[test]
     #[ignore = "all CPUs: its tasks move between the CPUs"]
     fn a_long_wait_after_a_move_has_causes_although_many_cgroups_took_turns() {
         let mut host = Host::watched();
         let victim = Cgroup::new("crowd-victim");
-        // The victim's loops wait some seconds for a turn. With the lowest weight, they would not run at all during the
-        // measurement.
+        // With this weight, the victim's loops wait for seconds until they run. With the lowest weight, they would not run at all
+        // during the measurement.
         victim.weigh_percent(5);
         let loads = [(); 3].map(|()| Load::busy_loop(Some(&victim)));
         let pids = loads.each_ref().map(Load::pid);
         let _moves = Moves::start(Duration::from_millis(2_500), pids.to_vec());
-        // The crowd runs on the two CPUs between which the loops move. An emulated machine has two more CPUs, on which the test
-        // starts the crowd. With only two CPUs, this would take minutes.
+        // The crowd runs on the two CPUs between which the loops move. The test itself, which starts the crowd, runs on the two
+        // other CPUs of an emulated machine. With only two CPUs, starting the crowd would take minutes.
         let size = if is_emulated() { 20 } else { 40 };
         let crowd: Vec<Cgroup> = (0..size).map(|number| Cgroup::new(&format!("crowd-{number}"))).collect();
         let _crowd: Vec<Load> =

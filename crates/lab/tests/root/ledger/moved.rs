@@ -23,9 +23,9 @@ pub(super) struct Moves {
 }
 
 impl Moves {
-    /// At step `n`, moves thread `i` of the loads to CPU `i + n` modulo 2 if it runs or waits. Lists the threads again at each
-    /// step. Does not move sleeping threads: a sleeping thread can still be on its run queue, and then the kernel would count the
-    /// sleep as a wait.
+    /// At step `n`, lists the threads of the loads and moves thread `i` to CPU `(i + n) % 2` if this thread runs or waits. Leaves
+    /// sleeping threads where they are. A sleeping thread can still be on its run queue, and after a move the kernel would count
+    /// its sleep as a wait.
     pub(super) fn start(every: Duration, loads: Vec<u32>) -> Self {
         Self::of(every, loads, is_runnable)
     }
@@ -76,7 +76,7 @@ fn is_runnable(tid: u32) -> bool {
 }
 
 fn keep_on(cpu: usize, tid: u32) {
-    // SAFETY: the set is ours. If the thread has exited, the call fails.
+    // SAFETY: the CPU set is ours. If the thread has exited, the call fails.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(cpu, &mut set);
@@ -84,7 +84,6 @@ fn keep_on(cpu: usize, tid: u32) {
     }
 }
 
-/// Asserts that these processes were moved, and that hardly any of their waiting time is unattributed.
 pub(super) fn assert_explained(interval: &Interval, pids: &[u32], least_migrations: u64) {
     assert_moved(migrations(interval, pids), least_migrations);
     assert_wait_explained(interval, &wait_of(interval, pids), 0);
@@ -94,9 +93,8 @@ fn assert_moved(migrations: u64, least: u64) {
     assert!(migrations >= least, "the tasks were moved: {migrations}");
 }
 
-/// Asserts that hardly any of this waiting time is unattributed. Allows for tasks that were moved while they slept, because the
-/// kernel counts their sleep as a wait. `asleep` is the number of such moves ([`Loss::MovedAsleep`]). Each move explains at most
-/// one unattributed wait.
+/// Asserts that hardly any of this waiting time is unattributed. `asleep` is the number of tasks that were moved while they slept
+/// ([`Loss::MovedAsleep`]). The kernel counts such a sleep as a wait, so for each of these moves, one wait can be unattributed.
 fn assert_wait_explained(interval: &Interval, wait: &Wait, asleep: u64) {
     let losses: Vec<_> = interval.losses.nonzero().map(|(loss, count)| (loss.name(), count)).collect();
     let hardly_ns = wait.total_ns as f64 * tolerance(1.0) / 100.0;
@@ -110,7 +108,8 @@ fn assert_wait_explained(interval: &Interval, wait: &Wait, asleep: u64) {
     assert!(unattributed_ns <= most_ns, "{unattributed_ns} ns, at most {most_ns}: {:?}", wait.by_cause);
 }
 
-/// Returns the sum of the `waits` longest waits, ns. Uses the upper edge of a wait's bucket as its length.
+/// Returns the total length of the `waits` longest waits, ns. Uses the upper edge of a bucket as the length of all waits in the
+/// bucket.
 fn longest_ns(wait: &Wait, mut waits: u64) -> u64 {
     let mut buckets: Vec<_> = wait.hist.buckets().collect();
     buckets.reverse();
@@ -127,7 +126,7 @@ fn migrations(interval: &Interval, pids: &[u32]) -> u64 {
     tasks.map(|task| task.totals.migrations).sum()
 }
 
-/// The two loops of a cgroup are never on the same CPU. So a loop waits only for loops of other cgroups.
+/// The two loops of a cgroup are never on the same CPU, so a loop waits only for loops of other cgroups.
 #[test]
 #[ignore = "all CPUs: its tasks move between the CPUs"]
 fn six_loops_in_three_cgroups_that_are_moved_wait_for_each_other() {
@@ -142,7 +141,7 @@ fn six_loops_in_three_cgroups_that_are_moved_wait_for_each_other() {
     assert_share(&wait_of(&interval, &pids), &[Cause::OtherCgroup], 97.0);
 }
 
-/// Both loops run at the same time until the quota runs out, and then wait for the next period.
+/// Both loops run until their quota runs out, and then wait for the next period.
 #[test]
 #[ignore = "all CPUs: its tasks move between the CPUs"]
 fn loops_out_of_quota_are_throttled_wherever_they_are_moved() {
@@ -155,8 +154,8 @@ fn loops_out_of_quota_are_throttled_wherever_they_are_moved() {
     let _moves = Moves::start(Duration::from_millis(7), pids.to_vec());
     let interval = host.measured(3);
     let wait = wait_of(&interval, &pids);
-    // On some CPUs, the kernel does not count the throttled time of the cgroup. Then the time in which other tasks ran there is
-    // unattributed (`moved_throttled`).
+    // If the kernel does not count the throttled time of the cgroup on a CPU, the time in which other tasks ran on this CPU is
+    // unattributed (loss `moved_throttled`).
     let unattributed = share(&wait.by_cause, &[Cause::Unattributed]);
     let (moves, counted) = (migrations(&interval, &pids), interval.losses.get(Loss::MovedThrottled));
     println!(
@@ -167,7 +166,7 @@ fn loops_out_of_quota_are_throttled_wherever_they_are_moved() {
     assert_share(&wait, &[Cause::Throttled], 95.0);
 }
 
-/// The kernel moves such tasks often, because they hardly ever run.
+/// The kernel often moves idle tasks (`cpu.idle`, SCHED_IDLE) to other CPUs, because such tasks hardly ever run.
 #[test]
 #[ignore = "all CPUs: its tasks move between the CPUs"]
 fn idle_tasks_beside_loops_wait_for_them() {
@@ -192,7 +191,7 @@ fn idle_tasks_beside_loops_wait_for_them() {
 fn sleepers_that_are_moved_while_they_wait_have_causes() {
     let mut host = Host::watched();
     let cgroups = ["a", "b", "c", "d"].map(|name| Cgroup::new(&format!("beside-{name}")));
-    // The higher weight makes the sleepers wait for the loops, not only for each other.
+    // The loops have a higher weight, so that the sleepers wait for the loops, not only for each other.
     cgroups.iter().for_each(|cgroup| cgroup.weigh(3));
     let _loads: Vec<Load> = cgroups.iter().map(|cgroup| Load::busy_loop(Some(cgroup))).collect();
     let sleepers = Cgroup::new("sleepers");
@@ -201,14 +200,13 @@ fn sleepers_that_are_moved_while_they_wait_have_causes() {
     let interval = host.measured(3);
     let pids = [load.pid()];
     assert_moved(migrations(&interval, &pids), 30);
-    // The test checks that a thread does not sleep before it moves the thread. But the thread can fall asleep just before the
-    // move.
+    // The test moves only threads that do not sleep, but a thread can fall asleep between this check and the move.
     let asleep = interval.losses.get(Loss::MovedAsleep);
     assert_wait_explained(&interval, &wait_of(&interval, &pids), asleep);
 }
 
-/// Since Linux 6.12, a sleeper stays on its run queue for a while. If the sleeper is moved during that time, the kernel counts
-/// the rest of its sleep as a wait. The kernel does not record when such a task woke up.
+/// Since Linux 6.12, a task that falls asleep stays on its run queue for a while. If the task is moved during that time, the
+/// kernel counts the rest of the sleep as a wait, and does not record when the task woke up.
 #[test]
 #[ignore = "all CPUs: its tasks move between the CPUs"]
 fn a_sleep_that_the_kernel_counts_as_a_wait_is_unattributed_and_counted() {
@@ -228,7 +226,7 @@ fn a_sleep_that_the_kernel_counts_as_a_wait_is_unattributed_and_counted() {
 fn tasks_that_switch_all_the_time_and_are_moved_have_causes() {
     let mut host = Host::watched();
     let cgroup = Cgroup::new("switching");
-    // With a higher weight, the load would starve this process (docs/testing.md).
+    // With a higher weight, the load would starve the test process (docs/testing.md).
     cgroup.slight();
     let _load = Load::start("stress-ng", &["--switch", "4", "-t", "30"], Some(&cgroup));
     // The workers of stress-ng start their own children.
@@ -248,7 +246,7 @@ fn tasks_that_switch_all_the_time_and_are_moved_have_causes() {
     assert_wait_explained(&interval, &group.wait, 0);
 }
 
-/// The load moves each child before the child has run. Each child exits before the next reading.
+/// The load moves each of its children before the child first runs. Each child exits before the next sample.
 #[test]
 #[ignore = "all CPUs: its tasks move between the CPUs"]
 fn the_first_wait_of_a_new_task_that_is_moved_has_causes() {

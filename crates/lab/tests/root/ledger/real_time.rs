@@ -1,4 +1,5 @@
-//! Waits of real-time and deadline tasks that have used up their runtime. No quota throttled these tasks, and no wakeup was slow.
+//! Waits of real-time and deadline tasks that have used up their runtime. The cause of these waits is neither a quota nor a slow
+//! wakeup.
 
 use std::fs;
 
@@ -13,10 +14,11 @@ fn assert_out_of_runtime(interval: &Interval, pids: &[u32]) {
     let wait = wait_of(interval, pids);
     println!("{} waits: {:?}; {}", wait.count, wait.by_cause, interval.losses);
     assert_share(&wait, &[Cause::RtThrottled], 95.0);
-    // A small share can be `wakeup`: when a deadline task receives new runtime, it can move to another CPU, which must wake up
-    // first.
+    // Accept some time with the cause `wakeup`. A deadline task that receives new runtime can move to an idle CPU, which must
+    // first wake up.
     assert_eq!(wait.by_cause.get(Cause::Throttled), 0, "{:?}", wait.by_cause);
-    // A hardened kernel hides some processes from tracing. If a hidden process moved the task, its wait can be unattributed.
+    // A hardened kernel hides some processes from tracing. If a hidden process moves a task, the wait of this task can be
+    // unattributed.
     if interval.losses.get(Loss::MovedUnseen) == 0 {
         assert_eq!(wait.by_cause.get(Cause::Unattributed), 0, "{:?}", wait.by_cause);
     }
@@ -38,15 +40,15 @@ fn waits_of_a_deadline_task_out_of_runtime_are_not_wakeups() {
     assert_out_of_runtime(&interval, &[load.pid()]);
 }
 
-/// Starts a real-time loop on CPU 1, and returns it with an ordinary loop on the same CPU.
+/// Starts a real-time loop and an ordinary loop on CPU 1. Returns both, the real-time loop first.
 fn real_time_loop(cgroup: Option<&Cgroup>) -> [Load; 2] {
     let other = Load::pinned_loop(1, None);
     let shell = ["-f", "10", "taskset", "-c", "1", "sh", "-c", "while :; do :; done"];
     [Load::start("chrt", &shell, cgroup), other]
 }
 
-/// Returns whether the kernel has the fair server (Linux 6.12). The fair server reserves 5 % of the time for ordinary tasks, and
-/// sets no other limit for real-time tasks.
+/// Returns whether the kernel has the fair server (Linux 6.12). The fair server reserves 5 % of a CPU for ordinary tasks. It
+/// replaces the kernel's former limit for all real-time tasks.
 fn has_fair_server() -> bool {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("the kernel's version");
     let mut numbers = release.split('.').map(|number| number.parse::<u32>().unwrap_or(0));
@@ -58,14 +60,15 @@ fn has_fair_server() -> bool {
 fn waits_of_a_real_time_task_out_of_runtime_are_not_wakeups() {
     let mut host = Host::watched();
     let cgroup = Cgroup::new("real-time");
-    // If the kernel has no real-time runtime per cgroup, all real-time tasks together must leave 5 % of a CPU to other tasks.
+    // Without real-time limits for cgroups, the kernel has one limit for all real-time tasks together, which leaves 5 % of a CPU
+    // to other tasks.
     let cgroup = cgroup.real_time(100_000).then_some(cgroup);
     let [load, other] = real_time_loop(cgroup.as_ref());
     let interval = host.measured(4);
     if cgroup.is_some() || !has_fair_server() {
         return assert_out_of_runtime(&interval, &[load.pid()]);
     }
-    // No limit applies, so the loop waits only for tasks that ran instead.
+    // With a fair server and without a limit of the cgroup, the real-time loop waits only for other tasks on its CPU.
     let wait = wait_of(&interval, &[load.pid()]);
     println!("{} waits: {:?}", wait.count, wait.by_cause);
     assert_share(&wait, &[Cause::OwnCgroup, Cause::OtherCgroup], 95.0);

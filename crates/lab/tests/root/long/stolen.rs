@@ -1,4 +1,4 @@
-//! Stolen time (time that the hypervisor took), compared with the kernel's own figure in `/proc/stat`.
+//! The stolen time (time that the hypervisor took) in cgscope's output, compared with the kernel's own figure in `/proc/stat`.
 
 use std::{fs, thread, time::Duration};
 
@@ -22,8 +22,8 @@ fn steal_ns() -> u64 {
     ticks.and_then(|ticks| ticks.parse::<u64>().ok()).expect("its steal") * TICK_NS
 }
 
-/// Each CPU has two loops, and one of them always waits. So the waits of these loops contain all time that is stolen from the
-/// CPU.
+/// Each CPU has two loops, and one of them always waits. Therefore the waits of these loops include all time that is stolen from
+/// the CPU.
 #[test]
 #[ignore = "all CPUs: two loops on each CPU"]
 fn stolen_waiting_is_the_time_that_the_hypervisor_took() {
@@ -51,6 +51,7 @@ fn stolen_waiting_is_the_time_that_the_hypervisor_took() {
     println!("stolen: {ours_ns} ns, /proc/stat: {steal_ns} ns");
     assert!(steal_ns > 0, "the hypervisor took no time, so nothing was compared");
     assert!(ours_ns.abs_diff(steal_ns) <= 2 * TICK_NS * seconds, "{ours_ns} {steal_ns}");
-    // On a quiet host, the stolen time is far below the tolerance above. So also require a minimum share of it.
+    // On a quiet host, the stolen time is far below the tolerance above, so also require that cgscope reports at least a quarter
+    // of it.
     assert!(ours_ns + 2 * TICK_NS >= steal_ns / 4, "{ours_ns} {steal_ns}");
 }

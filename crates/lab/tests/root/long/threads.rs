@@ -12,9 +12,9 @@ use crate::{
 };
 
 const THREADS: u64 = 150_000;
-/// Number of threads in each process. A process can have 65,530 memory areas, and each thread needs two.
+/// Number of threads in each process. By default, a process can have 65,530 memory areas, and each thread needs two.
 const THREADS_EACH: u64 = 15_000;
-/// Number of measurements of each figure. The test uses the median.
+/// Number of times that each figure is measured. The test uses the median.
 const ROUNDS: usize = 5;
 
 struct Raised {
@@ -42,12 +42,12 @@ fn measured() -> (f64, Duration) {
     let output = run(&["hist", "--verbose", "--json", "1", "8"]);
     assert!(output.status.success(), "{}", stderr(&output));
     let number = |value: &serde_json::Value| value.as_u64().expect("a number");
-    // The first two intervals include work that is done once.
+    // Skip the first two intervals, because they include work that cgscope does only once.
     let intervals = json_lines(&output).split_off(2);
     for interval in &intervals {
         assert!(number(&interval["idle_tasks"]) > THREADS * 99 / 100, "{}", interval["idle_tasks"]);
         let losses = interval["losses"].as_object().expect("losses");
-        // Ignore switches of tasks that the host hides from all tracing programs.
+        // Ignore one loss: switches of tasks that the host hides from all tracing programs.
         let losses: Vec<_> = losses.iter().filter(|(loss, _)| *loss != "switch_of_hidden_task").collect();
         assert!(losses.iter().all(|(_, count)| number(count) == 0), "{losses:?}");
     }

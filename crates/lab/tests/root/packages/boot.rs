@@ -1,4 +1,5 @@
-//! The package's service in the sandbox that systemd creates. The test boots a clean Debian as a container on this kernel.
+//! The service of the package, in the sandbox that systemd creates for it. The test boots a clean Debian as a container on this
+//! kernel.
 
 use std::{
     fs,
@@ -9,7 +10,7 @@ use std::{
 
 use super::{CleanRoot, package};
 
-/// Shell script of the checks in the booted container. A check fails if its commands fail.
+/// Shell script with the checks that run in the booted container. A check fails if its commands fail.
 const CHECKS: &str = r#"#!/bin/bash
 check() { name=$1; shift; if "$@" >> /details 2>&1; then echo "ok $name"; else echo "failed $name"; fi >> /result; }
 starts() { systemctl start cgscope.service && systemctl is-active cgscope.service; }
@@ -82,7 +83,8 @@ systemctl poweroff
 const UNIT: &str =
     "[Unit]\nAfter=multi-user.target\n[Service]\nExecStart=/checks\n[Install]\nWantedBy=multi-user.target\n";
 
-/// Cgroups that a container leaves behind on a host without systemd. Drop removes those that this test's container has left.
+/// Removes, on drop, the cgroups that the container of this test has left behind. A container leaves cgroups behind on a host
+/// without systemd.
 struct Leftovers(Vec<PathBuf>);
 
 impl Leftovers {

@@ -17,7 +17,8 @@ fn sha256(file: &Path) -> String {
     format!("sha256:{}", sum.split_whitespace().next().expect("a sum"))
 }
 
-/// Returns the path of the file that a descriptor names. Asserts that the file has the descriptor's size and digest.
+/// Returns the path of the file that a descriptor names. Asserts that the file has the size and the digest that the descriptor
+/// states.
 fn blob(image: &Dir, descriptor: &Value) -> std::path::PathBuf {
     let digest = descriptor["digest"].as_str().expect("a digest");
     let file = image.path().join("blobs").join(digest.replace(':', "/"));
@@ -37,7 +38,7 @@ fn the_image_has_only_the_binary_and_its_licences() {
     let config_file = blob(&image, &manifest["config"]);
     let layer = blob(&image, &manifest["layers"][0]);
     assert_eq!((index["manifests"][1].clone(), manifest["layers"][1].clone()), (Value::Null, Value::Null));
-    // `manifest.json` is a second description of the image, for `docker load`. It must name the same files.
+    // `docker load` reads `manifest.json`, a second description of the image, which must name the same files.
     let docker = parsed(&image.path().join("manifest.json"));
     assert_eq!(image.path().join(docker[0]["Config"].as_str().expect("a path")), config_file);
     assert_eq!(image.path().join(docker[0]["Layers"][0].as_str().expect("a path")), layer);

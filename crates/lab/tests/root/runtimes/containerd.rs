@@ -1,4 +1,4 @@
-//! containerd, set up as under the kubelet: pods in the host's network, with the cgroupfs driver.
+//! containerd with the settings that a kubelet uses: pods in the network of the host, and the cgroupfs driver.
 
 mod daemon_set;
 
@@ -13,7 +13,7 @@ use super::{
     namespace::{IMAGE, Namespace},
 };
 
-/// The test cannot lower `oom_score_adj`, so containers keep containerd's value.
+/// Containers keep the `oom_score_adj` of containerd, because the test cannot lower it.
 const CONFIG: &str = r#"
 version = 2
 root = "/run/root"
@@ -25,7 +25,8 @@ sandbox_image = "IMAGE"
 restrict_oom_score_adj = true
 "#;
 
-/// systemd creates the cgroups of pods and containers. The root file system is in memory, where overlay mounts do not work.
+/// Settings for the lab's systemd host. There, systemd creates the cgroups of pods and containers, and overlay mounts do not
+/// work, because the root file system is in memory.
 const CONFIG_SYSTEMD: &str = r#"
 version = 2
 [plugins."io.containerd.grpc.v1.cri"]
@@ -39,14 +40,14 @@ runtime_type = "io.containerd.runc.v2"
 SystemdCgroup = true
 "#;
 
-/// A containerd with a CRI socket of its own. Drop ends it and its pods.
+/// A containerd with its own CRI socket. Drop ends this containerd and its pods.
 pub(crate) struct Containerd {
     namespace: Namespace,
     socket: String,
     has_systemd: bool,
 }
 
-/// A pod to run. The pod's user chooses the labels.
+/// The user of a pod chooses its labels.
 pub(crate) struct Pod<'a> {
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
@@ -56,7 +57,6 @@ pub(crate) struct Pod<'a> {
 
 pub(crate) struct Container<'a> {
     pub(crate) name: &'a str,
-    /// Shell script that the container runs.
     pub(crate) script: &'a str,
     /// Quota: CPU time in each 100 ms, µs.
     pub(crate) quota_us: u32,
@@ -65,7 +65,7 @@ pub(crate) struct Container<'a> {
 
 pub(crate) struct Running {
     pub(crate) uid: String,
-    /// Path of the pod's cgroup. The cgroups of `sandbox` and `container` are its children.
+    /// Path of the pod's cgroup, which is the parent of the cgroups of `sandbox` and `container`.
     pub(crate) cgroup: String,
     /// Id of the container that holds the pod's namespaces.
     pub(crate) sandbox: String,
@@ -122,7 +122,7 @@ impl Containerd {
         Running { container, ..running }
     }
 
-    /// Runs the sandbox of a pod in the class `burstable`. The pod has no container yet.
+    /// Runs the sandbox of a pod in the class `burstable`, still without a container.
     fn run_sandbox(
         &self,
         namespace: &str,
@@ -161,7 +161,7 @@ impl Containerd {
 
     pub(crate) fn remove_pod(&self, pod: &Running) {
         let sandbox = cri::text(&pod.sandbox);
-        // The replies are empty messages.
+        // Ignore the replies, which are empty messages.
         cri::call::<()>(&self.socket(), "StopPodSandbox", &sandbox);
         cri::call::<()>(&self.socket(), "RemovePodSandbox", &sandbox);
     }

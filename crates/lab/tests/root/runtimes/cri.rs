@@ -1,5 +1,5 @@
-//! The calls that the kubelet sends to a runtime through CRI. The messages contain only those fields of `runtime/v1/api.proto`
-//! that the tests use.
+//! The CRI calls that the kubelet makes to a runtime. The messages contain only the fields of `runtime/v1/api.proto` that the
+//! tests use.
 
 use std::{
     collections::HashMap,
@@ -9,7 +9,7 @@ use std::{
 
 use prost::Message;
 
-/// Value `NODE` of the enum `NamespaceMode`, which means the namespace of the host.
+/// Value `NODE` of the enum `NamespaceMode`: the container uses the namespace of the host.
 pub(super) const NODE: i32 = 2;
 
 #[derive(Clone, PartialEq, Message)]
@@ -98,7 +98,7 @@ pub(super) struct Mount {
     pub(super) host_path: String,
     #[prost(bool, tag = "3")]
     pub(super) readonly: bool,
-    /// 0 means private. 1 means that the container receives new mounts of the host.
+    /// Mount propagation: 0 is private. With 1, new mounts of the host also appear in the container.
     #[prost(int32, tag = "5")]
     pub(super) propagation: i32,
 }
@@ -152,7 +152,7 @@ pub(super) struct User {
     pub(super) id: i64,
 }
 
-/// A seccomp profile. The kind 0 is the default profile of the runtime.
+/// A seccomp profile. Kind 0 is the default profile of the runtime.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub(super) struct SeccompProfile {
     #[prost(int32, tag = "1")]
@@ -179,7 +179,8 @@ pub(super) struct Executed {
     pub(super) status: i32,
 }
 
-/// A message with one text: the name of a container or an image, or an id. Some requests and replies contain only an id.
+/// A message with a single text, which is the name of a container or an image, or an id. Some requests and replies consist only
+/// of an id.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Text {
     #[prost(string, tag = "1")]
@@ -190,7 +191,8 @@ pub(super) fn text(text: &str) -> Text {
     Text { text: text.to_owned() }
 }
 
-/// Calls a method of the runtime. Five bytes precede a message: a flag for compression, and the length.
+/// Calls a method of the runtime. Five bytes precede each message: one byte that says whether it is compressed, and four bytes
+/// for its length.
 pub(super) fn call<Reply: Message + Default>(socket: &str, method: &str, request: &impl Message) -> Reply {
     let mut curl = Command::new("curl")
         .args([

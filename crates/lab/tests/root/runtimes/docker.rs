@@ -1,19 +1,20 @@
-//! Docker with the cgroupfs driver or the systemd driver, and without a network.
+//! Docker with the cgroupfs driver or the systemd driver, and without a container network.
 
 use std::fs;
 
 use super::namespace::{IMAGE, Namespace};
 
-/// Options that leave the settings of the host's network unchanged.
+/// Options with which Docker does not change the network settings of the host.
 const OPTIONS: &str = "--bridge none --iptables=false --ip6tables=false --ip-forward=false";
 
-/// systemd creates the cgroups of containers. The root file system is in memory, where overlay mounts do not work.
+/// Options for the lab's systemd host. There, systemd creates the cgroups of containers, and overlay mounts do not work, because
+/// the root file system is in memory.
 const CONFIG_SYSTEMD: &str = r#"{
     "exec-opts": ["native.cgroupdriver=systemd"], "storage-driver": "vfs",
     "bridge": "none", "iptables": false, "ip6tables": false, "ip-forward": false
 }"#;
 
-/// A Docker with a socket of its own. Drop ends it and its containers.
+/// A Docker daemon with its own socket. Drop ends this daemon and its containers.
 pub(crate) struct Docker {
     namespace: Namespace,
     socket: String,
@@ -24,7 +25,7 @@ impl Docker {
     pub(crate) fn start() -> Self {
         let mut namespace = Namespace::start("docker", |dir| {
             let socket = dir.file("docker.sock");
-            // The test cannot lower `oom_score_adj`, so leave it unchanged.
+            // Leave `oom_score_adj` unchanged, because the test cannot lower it.
             format!(
                 "exec dockerd --host unix://{socket} --data-root /run/data --oom-score-adjust 0 {OPTIONS}"
             )
@@ -54,7 +55,7 @@ impl Docker {
         if self.has_systemd { format!("/system.slice/docker-{id}.scope") } else { format!("/docker/{id}") }
     }
 
-    /// Starts a container with `script` as a shell script. Returns the id of the container.
+    /// Starts a container that runs the shell script `script`. Returns the id of the container.
     pub(crate) fn run(&self, options: &[&str], script: &str) -> String {
         let command = [IMAGE, "sh", "-c", script];
         // Do not use AppArmor, because the host might not have its programs.

@@ -1,4 +1,4 @@
-//! Containers that imitate another pod. They copy every property that a user can choose.
+//! Containers that imitate another pod: they copy each property that a user can choose.
 
 use serde_json::Value;
 
@@ -8,8 +8,8 @@ use super::{
 };
 use crate::serve::Daemon;
 
-/// Script that creates a cgroup below the container's own cgroup, and runs a busy loop there. The path of the new cgroup ends
-/// with the victim's path.
+/// Script that creates a cgroup below the container's own cgroup, and runs a busy loop in the new cgroup. The path of this cgroup
+/// ends with the path of the victim's cgroup.
 const IMITATION: &str = "\
 for own in /sys/fs/cgroup/cpu /sys/fs/cgroup; do
     mount -o remount,bind,rw $own
@@ -17,11 +17,10 @@ for own in /sys/fs/cgroup/cpu /sys/fs/cgroup; do
 done
 while :; do :; done";
 
-/// Options that let a container change its own cgroups. The test cannot use `--privileged`, which needs more rights than a test
-/// has.
+/// Options that let a container change its own cgroups. `--privileged` would also do this, but needs more rights than a test has.
 const RIGHTS: [&str; 3] = ["--cap-add=SYS_ADMIN", "--security-opt=seccomp=unconfined", "--cgroupns=private"];
 
-/// Returns the same labels that the kubelet sets for the victim's container.
+/// Returns the labels that the kubelet sets for the victim's container.
 fn labels(victim: &Running) -> [(&'static str, &str); 4] {
     [
         ("io.kubernetes.pod.name", "web-0"),

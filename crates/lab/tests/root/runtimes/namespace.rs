@@ -1,7 +1,8 @@
-//! A mount and PID namespace in which a runtime runs. When the namespace ends, the runtime's mounts, files and processes are
-//! gone. Drop also removes the cgroups.
+//! A mount and PID namespace in which a container runtime runs. When the namespace ends, the kernel removes the mounts, files and
+//! processes of the runtime. Drop also removes the cgroups.
 //!
-//! On a host with systemd, the packages of the runtimes are installed, and the runtimes run as services of the host.
+//! On the lab's systemd host, no such namespace is needed: the packages of the runtimes are installed, and the runtimes run as
+//! services of the host.
 
 use std::{
     cell::RefCell,
@@ -18,8 +19,8 @@ use crate::{background::Background, bench::patience, files::Dir};
 pub(crate) const IMAGE: &str = "localhost/busybox:1";
 pub(crate) const BUSY: &str = "while :; do :; done";
 
-/// Mounts the packages, an empty /run, and overlays of directories into which runtimes write. Also adds the packages' libraries
-/// to the system's search path, because runtimes start their programs without LD_LIBRARY_PATH.
+/// Shell script that mounts the packages, an empty /run, and overlays of directories to which runtimes write. It also adds the
+/// libraries of the packages to the search path of the system, because runtimes start their programs without LD_LIBRARY_PATH.
 const SETUP: &str = "\
 set -e
 mount --bind \"$PACKAGES\" /mnt
@@ -32,7 +33,7 @@ ls -d /mnt/usr/lib/*-linux-gnu /mnt/lib/*-linux-gnu > /etc/ld.so.conf.d/packages
 ldconfig
 exec \"$@\"";
 
-/// Processes with their own mounts. Drop kills the processes and removes their cgroups.
+/// Processes in their own mount and PID namespace. Drop kills the processes and removes their cgroups.
 pub(crate) struct Namespace {
     /// The first process; `None` if the runtime runs on the host itself.
     process: Option<Background>,
@@ -42,7 +43,7 @@ pub(crate) struct Namespace {
 
 impl Namespace {
     /// Runs a shell command as the first process of a new namespace. The namespace ends with this process. `words` returns the
-    /// command; its argument is a directory that the host also sees.
+    /// command. Its argument is a directory that is also visible on the host.
     pub(crate) fn start(name: &str, words: impl FnOnce(&Dir) -> String) -> Self {
         let dir = Dir::new(name);
         // Other users must be able to enter the directory.
@@ -55,7 +56,7 @@ impl Namespace {
         Self { process: Some(process), cgroups: RefCell::default(), dir }
     }
 
-    /// Returns a `Namespace` that stands for the host itself. Restarts these services, so that they read their new configuration.
+    /// Returns a `Namespace` that represents the host itself. Restarts these services, so that they read their new configuration.
     pub(crate) fn of_host(services: &[&str]) -> Self {
         let namespace = Self { process: None, cgroups: RefCell::default(), dir: Dir::new("host") };
         fs::set_permissions(namespace.dir.path(), fs::Permissions::from_mode(0o755))
@@ -70,7 +71,7 @@ impl Namespace {
         self.process.as_mut().expect("a first process").wait_for(words);
     }
 
-    /// Returns the path of a file that both the host and the namespace see.
+    /// Returns the path of a file that is visible both on the host and in the namespace.
     pub(crate) fn file(&self, name: &str) -> String {
         self.dir.file(name)
     }
@@ -93,7 +94,7 @@ impl Namespace {
         command.args(words).output().expect("timeout starts")
     }
 
-    /// Returns the path under which the host sees a file of the namespace.
+    /// Returns the path at which the host can open a file of the namespace.
     pub(crate) fn seen(&self, path: &str) -> String {
         self.first().map_or_else(|| path.to_owned(), |first| format!("/proc/{first}/root{path}"))
     }
@@ -112,7 +113,7 @@ impl Namespace {
         file
     }
 
-    /// Registers a cgroup for removal on drop, with its descendants. Drop also removes a parent that is empty afterwards.
+    /// Registers a cgroup, which drop then removes with its descendants. Drop also removes the parent if it is empty then.
     pub(crate) fn owns(&self, cgroup: &str) {
         self.cgroups.borrow_mut().push(cgroup.to_owned());
     }
@@ -141,7 +142,7 @@ fn in_packages(command: &mut Command) -> &mut Command {
     command.env("PACKAGES", packages()).env("PATH", format!("/mnt/usr/bin:/mnt/usr/sbin:{path}"))
 }
 
-/// Returns the directory of the unpacked packages: `CGSCOPE_RUNTIMES`, or one in the user's cache.
+/// Returns the directory of the unpacked packages: `CGSCOPE_RUNTIMES`, or by default one in the user's cache.
 fn packages() -> PathBuf {
     let cache = || Path::new(&env::var_os("HOME").unwrap_or_default()).join(".cache/cgscope/runtimes/root");
     let place = env::var_os("CGSCOPE_RUNTIMES").map_or_else(cache, PathBuf::from);

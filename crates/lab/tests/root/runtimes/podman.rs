@@ -1,12 +1,12 @@
-//! Podman with runc and the cgroupfs driver, as root and as another user. Its default, crun, refuses a host with cgroup v1 and
-//! v2.
+//! Podman with runc and the cgroupfs driver, as root and as another user. Podman's default runtime, crun, refuses a host that has
+//! both cgroup v1 and v2.
 
 use std::path::Path;
 
 use super::namespace::{IMAGE, Namespace};
 use crate::serve::ALICE;
 
-/// Script that lets Podman accept the image, and creates the files that Podman needs without root.
+/// Script that makes Podman accept the image, and creates the files that rootless Podman needs.
 const SETUP: &str = r#"
 mkdir -p /etc/containers /run/home
 echo '{"default": [{"type": "insecureAcceptAnything"}]}' > /etc/containers/policy.json
@@ -33,7 +33,7 @@ echo 'podman is set up' >&2
 exec sleep infinity
 "#;
 
-/// A Podman with storage of its own. Drop ends its containers.
+/// A Podman with its own storage. Drop ends the containers of this Podman.
 pub(crate) struct Podman {
     namespace: Namespace,
 }
@@ -65,7 +65,7 @@ impl Podman {
         (id, cgroup)
     }
 
-    /// Starts a container as Alice. Her shell first enters `cgroup`, a directory of the cpu controller.
+    /// Starts a container as the user Alice. Her shell first enters `cgroup`, the directory of a cgroup of the cpu controller.
     pub(crate) fn run_as_alice(&self, cgroup: &Path, script: &str) {
         let (user, runtime) = (ALICE.to_string(), format!("XDG_RUNTIME_DIR=/run/user/{ALICE}"));
         let enter = format!("echo 0 > {}/cgroup.procs; exec \"$@\"", cgroup.display());

@@ -64,7 +64,7 @@ fn whoever_may_connect_sees_everything_in_every_command() {
     }
 }
 
-/// In older versions, members of the socket's group could see their own processes.
+/// In older versions of cgscope, members of the group of the socket could see their own processes.
 #[test]
 fn members_of_the_old_group_of_the_socket_get_a_sentence_and_nothing_else() {
     const OLD: u32 = 61_102;
@@ -98,7 +98,8 @@ fn only_the_group_of_the_socket_may_connect_and_others_measure_coarsely() {
     assert!(says.contains("add you to the socket's group"), "{says}");
 }
 
-/// Sends raw request lines and returns the answer. Neither format must change, because clients in other languages depend on them.
+/// Sends raw request lines and returns the answer. The formats of request and answer must not change, because clients in other
+/// languages depend on them.
 fn raw(daemon: &Daemon, uid: u32, lines: &str) -> String {
     let code = "import socket, sys\ns = socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\ns.sendall(sys.argv[2].encode())\n\
                 s.settimeout(5)\ndata = b''\n\
@@ -128,7 +129,7 @@ fn requests_for_processes_that_do_not_exist_and_no_requests_are_refused() {
 #[test]
 fn a_request_of_another_user_than_the_one_who_connected_is_refused() {
     let daemon = Daemon::start();
-    // Root connects, but a child process that runs as another user sends the request.
+    // Root opens the connection, but a child process of another user sends the request.
     let code = "import os, socket, sys\ns = socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\npid = os.fork()\n\
                 if pid == 0:\n    os.setresuid(61001, 61001, 61001)\n    s.sendall(b'{\"version\":1,\"interval_ns\":300000000}\\n')\n    os._exit(0)\n\
                 os.waitpid(pid, 0)\ns.settimeout(5)\nsys.stdout.buffer.write(s.recv(65536))";
@@ -156,9 +157,9 @@ fn the_daemon_has_no_privileges_when_it_serves() {
 fn figures_through_the_daemon_equal_the_kernels_and_include_children() {
     let daemon = Daemon::start();
     let cgroup = Cgroup::new("serve-figure");
-    // The quota is so small that it runs out even if other programs leave the loop little CPU time.
+    // The quota is small enough to run out even if other programs leave little CPU time to the loop.
     cgroup.limit(10_000, 100_000);
-    // Pin the loop to one CPU. After a migration, the kernel's sum would include the first part of an unfinished wait.
+    // Pin the loop to one CPU, because after a migration the kernel's sum would include the first part of an unfinished wait.
     let load = Load::pinned_loop(0, Some(&cgroup));
     let output = daemon.as_user(0, &[0], &["hist", "--json", "-p", &load.pid().to_string(), "1", "3"]);
     let intervals = json_lines(&output);
@@ -244,7 +245,7 @@ fn a_client_of_the_library_gets_the_documented_answers() {
         }
     }
     assert!(last > stamps.last().copied());
-    // The daemon disconnects a client that sends nothing, or that never ends its line.
+    // The daemon disconnects a client that sends nothing or sends a line without an end.
     let mut silent = UnixStream::connect(&path).expect("the socket");
     silent.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
     silent.write_all(&[b'x'; 20 << 10]).expect("room");

@@ -1,4 +1,4 @@
-//! The daemon in the same environment as under Kubernetes: in an image without other programs, with the capabilities and the
+//! The daemon in the environment that it has under Kubernetes: an image without other programs, and the capabilities and the
 //! configuration of the DaemonSet.
 
 use std::{ffi::CString, fs, io, os::unix::process::CommandExt, path::Path, process::Command, ptr};
@@ -12,7 +12,7 @@ use crate::{
 
 const DAEMONSET: &str = include_str!("../../../../../deploy/kubernetes/daemonset.yaml");
 
-/// Capabilities that the DaemonSet adds, by number (linux/capability.h): PERFMON and BPF.
+/// Numbers (linux/capability.h) of the capabilities that the DaemonSet adds: PERFMON and BPF.
 const ADDED: [u64; 2] = [38, 39];
 
 fn configuration() -> String {
@@ -25,13 +25,13 @@ fn text(path: impl AsRef<Path>) -> CString {
     CString::new(path.as_ref().to_str().expect("a path of ours")).expect("a path without a zero byte")
 }
 
-/// Makes a command run with `root` as its root directory, as a container runtime does. The command sees the host's /proc and
-/// /sys.
+/// Makes a command run with the root directory `root`, as under a container runtime. The /proc and /sys of the host are mounted
+/// there.
 fn contained<'c>(command: &'c mut Command, root: &Path) -> &'c mut Command {
     let mounts = ["proc", "sys"].map(|name| (text(format!("/{name}")), text(root.join(name))));
     let root = text(root);
     let check = |done: i32| if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
-    // SAFETY: only system calls between fork and exec, with strings that end with NUL.
+    // SAFETY: between fork and exec, the closure only makes system calls, with strings that end with NUL.
     unsafe {
         command.pre_exec(move || {
             check(libc::unshare(libc::CLONE_NEWNS))?;
@@ -44,7 +44,7 @@ fn contained<'c>(command: &'c mut Command, root: &Path) -> &'c mut Command {
             check(libc::chroot(root.as_ptr()))?;
             check(libc::chdir(c"/".as_ptr()))?;
             for capability in (0..64).filter(|capability| !ADDED.contains(capability)) {
-                // The kernel refuses numbers above the last capability.
+                // For numbers above the last capability, the kernel returns an error.
                 libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0);
             }
             check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))

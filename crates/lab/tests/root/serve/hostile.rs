@@ -26,14 +26,14 @@ use crate::{
 const CONNECTS_A_SECOND: u64 = 1_000;
 const SLOW: usize = 40;
 const INTERVAL_NS: u64 = 1_000_000_000;
-/// Maximum error of an interval's length: 5 %.
+/// Maximum error of the length of an interval: 5 %.
 const OFF_NS: u64 = INTERVAL_NS / 20;
 const MEMORY_BYTES: u64 = 64 << 20;
 
-/// Changes the user and the groups of this thread, and of no other thread, to Alice's.
+/// Makes this thread run as the user Alice, with her groups. Other threads keep their user.
 pub(super) fn become_alice() {
     let groups = [VIEWERS];
-    // SAFETY: the calls change this thread only. The group list lives during the call.
+    // SAFETY: the calls change only this thread, and the list of groups outlives its call.
     let done = unsafe {
         libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) == 0
             && libc::syscall(libc::SYS_setresgid, VIEWERS, VIEWERS, VIEWERS) == 0
@@ -42,7 +42,7 @@ pub(super) fn become_alice() {
     assert!(done, "{}", std::io::Error::last_os_error());
 }
 
-/// Threads that run as Alice and repeat actions until drop.
+/// Threads of the user Alice that repeat an action until drop.
 struct Attack {
     over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -73,9 +73,9 @@ impl Drop for Attack {
     }
 }
 
-/// Returns one bad request of each kind, and how often to send it. The kinds: an empty line, an incomplete line, invalid text,
-/// another version, deep nesting, too many processes, too many bytes, HTTP. The daemon disconnects a client at its first bad
-/// request.
+/// Returns bad requests of several kinds, each with the number of times to send it. The kinds are: empty line, incomplete line,
+/// invalid text, other protocol version, deep nesting, too many processes, too many bytes, HTTP. The daemon disconnects a client
+/// at its first bad request.
 fn bad_requests(per_kind: usize) -> Vec<(Vec<u8>, u64)> {
     let pids = vec!["1"; 5_000].join(",");
     let kinds: [Vec<u8>; 8] = [
@@ -96,7 +96,7 @@ fn offer(path: &str, bytes: &[u8]) {
     let Ok(mut socket) = UnixStream::connect(path) else { return };
     let _ = socket.set_write_timeout(Some(Duration::from_millis(500)));
     let _ = socket.set_read_timeout(Some(Duration::from_millis(500)));
-    // The daemon disconnects before it has read everything.
+    // Ignore errors, because the daemon can disconnect before it has read the whole request.
     let _ = socket.write_all(bytes);
     let _ = socket.read(&mut [0; 4_096]);
 }
@@ -158,7 +158,7 @@ fn disturbs_nobody(bad_requests: u64) {
     let mut slow = Vec::new();
     let slow_path = path.clone();
     attack.with(move || {
-        // Slow readers request as much data as possible and read none of it.
+        // Slow readers are clients that request as much data as possible and read nothing.
         if slow.len() < SLOW
             && let Ok(mut socket) = UnixStream::connect(&slow_path)
             && socket.write_all(&Request::every(100_000_000).line()).is_ok()
@@ -192,7 +192,7 @@ fn disturbs_nobody(bad_requests: u64) {
         "memory: {before_bytes} bytes before, at most {most_bytes} during the attack"
     );
 
-    // The daemon must serve a well-behaved client of another user at once, and the attacking user after a short pause.
+    // After the attack, the daemon must serve another user at once, and the attacking user after a short pause.
     let output = daemon.as_user(0, &[0], &["hist", "--json", "0.2", "1"]);
     assert_measured(&output);
     thread::sleep(Duration::from_secs(1));

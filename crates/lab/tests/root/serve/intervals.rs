@@ -1,5 +1,5 @@
-//! Viewers and a scraper whose intervals are longer than the daemon's sampling interval. They skip samples, but must not lose the
-//! figures in these samples.
+//! Viewers and a scraper with longer intervals than the sampling interval of the daemon. They skip samples, but must not lose the
+//! figures of the tasks in these samples.
 
 use std::{path::Path, thread, time::Duration};
 
@@ -11,10 +11,10 @@ use crate::{
     background::Background, bench::cgscope, cgroup_moves::Place, files::Dir, load::Load, recording::read,
 };
 
-/// Lifetimes of tasks, s. A task ends within one interval of 2 s. With intervals of 100 ms, it is read several times.
+/// Lifetimes of the tasks, s. A task lives for less than an interval of 2 s, but for several intervals of 100 ms.
 const LIVES_S: [&str; 8] = ["0.3", "0.7", "1.3", "0.5", "1.1", "0.4", "0.9", "0.6"];
-/// Time before and after the load. It is longer than the longest interval, so that each viewer has a sample before and after the
-/// load.
+/// Time before and after the load. This time is longer than the longest interval, so that each viewer has a sample before and
+/// after the load.
 const AROUND: Duration = Duration::from_millis(2_500);
 
 fn ran(file: &str, cgroup: &str) -> Totals {

@@ -1,4 +1,4 @@
-//! Limits for each user. With these limits, one user cannot use up what the daemon has for all users.
+//! Limits of the daemon for each user. They prevent one user from using up resources of the daemon that all users share.
 
 use std::{
     ffi::CString,
@@ -22,15 +22,15 @@ use crate::{
     load::Load,
 };
 
-/// A daemon with an /etc of its own.
+/// A daemon with its own /etc.
 struct OfAnotherHost {
     dir: Dir,
     process: Background,
 }
 
 impl OfAnotherHost {
-    /// `files` has the name and text of each file in /etc. `socket` has further lines of the section `[socket]`. Waits until the
-    /// daemon prints `says`.
+    /// Starts the daemon and waits until it prints `says`. `files` contains the name and text of each file in /etc. `socket`
+    /// contains additional lines for the section `[socket]`.
     fn start(files: &[(&str, &str)], socket: &str, says: &str) -> Self {
         let dir = Dir::new("another-host");
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("a directory of ours");
@@ -62,11 +62,11 @@ impl OfAnotherHost {
     }
 }
 
-/// Bind-mounts a directory over /etc, for this command only.
+/// Mounts a directory over /etc, but only for this command.
 fn with_etc<'c>(command: &'c mut Command, etc: &Path) -> &'c mut Command {
     let etc = CString::new(etc.to_str().expect("a path of ours")).expect("a path without a zero byte");
     let check = |done: i32| if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
-    // SAFETY: only system calls between fork and exec, with strings that end with NUL.
+    // SAFETY: between fork and exec, the closure only makes system calls, with strings that end with NUL.
     unsafe {
         command.pre_exec(move || {
             check(libc::unshare(libc::CLONE_NEWNS))?;

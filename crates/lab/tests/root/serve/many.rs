@@ -21,18 +21,18 @@ use crate::{bench::median, load::Load};
 const CLIENTS: usize = 50;
 const TASKS: &str = "2000";
 const SECONDS: u64 = 3;
-/// Number of rounds. In each round, the test measures for [`SECONDS`] without further viewers and for [`SECONDS`] with them. The
-/// result is the median of the differences.
+/// Number of rounds. In each round, the test measures for [`SECONDS`] with one viewer, and then for [`SECONDS`] with all viewers.
+/// The result is the median of the differences.
 const ROUNDS: usize = 3;
-/// Maximum CPU time that each further viewer adds to the thread that takes samples, ns per second. Measured: 2,600, while this
-/// thread uses 900,000 in total.
+/// Maximum CPU time that each additional viewer causes in the thread that takes samples, ns per second. The measured value is
+/// 2,600, of 900,000 that this thread uses in total.
 const MOST: f64 = 10_000.0;
 
 #[derive(Clone, Copy, Debug)]
 struct Cpu {
     /// CPU time of the thread that takes samples.
     collection: u64,
-    /// CPU time of all threads, including those that filter, write and send.
+    /// CPU time of all threads, including the threads that filter, write and send.
     all: u64,
 }
 
@@ -51,7 +51,7 @@ fn cpu(pid: u32) -> Cpu {
     cpu
 }
 
-/// A client that reads all data and counts the bytes. Drop disconnects it.
+/// A client that reads all data and counts the bytes. Drop disconnects the client.
 pub(super) struct Reader {
     socket: UnixStream,
     pub(super) bytes: Arc<AtomicU64>,
@@ -99,12 +99,12 @@ mod long {
         let pid = daemon.pid();
         let path = daemon.socket();
         let one = Reader::start(&path);
-        // CPU time that each further viewer adds, ns per second: in the thread that takes samples, and in all threads.
+        // CPU time that each additional viewer causes in the thread that takes samples, and in all threads, ns per second.
         let mut added = [[0.0; ROUNDS]; 2];
         for round in 0..ROUNDS {
             let alone = cost(pid);
             let others: Vec<Reader> = (1..CLIENTS).map(|_| Reader::start(&path)).collect();
-            // Skip the data that each new viewer receives first.
+            // Wait until each new viewer has received the data that it gets only once.
             thread::sleep(Duration::from_secs(1));
             let before: Vec<u64> = others.iter().map(|reader| reader.bytes.load(Ordering::Relaxed)).collect();
             let together = cost(pid);
@@ -121,7 +121,7 @@ mod long {
         assert!(one.bytes.load(Ordering::Relaxed) > 0);
         let [collection, all] = added.map(median);
         assert!(collection < MOST, "taking Samples costs {collection} ns more for each viewer");
-        // Each viewer costs one write and one wakeup.
+        // For each viewer, the daemon makes one write and one wakeup.
         assert!(all < 4.0 * MOST, "the whole daemon costs {all} ns more for each viewer");
     }
 }

@@ -1,7 +1,7 @@
 //! A real Prometheus scrapes the daemon under load, while `cgscope hist` measures during the same window.
 //!
-//! The test compares exact counts. So it stops the measured cgroup (SIGSTOP) at both ends of the window. Then all readers count
-//! the same waits, even if they read at slightly different times. Other load runs all the time.
+//! The test compares exact counts. It stops the tasks of the measured cgroup (SIGSTOP) at the start and at the end of the window,
+//! so that all readers count the same waits, even if they read at slightly different times. Other load runs all the time.
 
 mod cluster;
 mod server;
@@ -24,18 +24,18 @@ use crate::{
     metrics_page::findings,
 };
 
-/// Time between the stop of the cgroup and the end of a window. It is longer than two scrape intervals, and longer than a period
-/// of the quota, so that no stopped task still waits.
+/// Time between the stop of the tasks and the end of a window. This time exceeds two scrape intervals, and it exceeds a period of
+/// the quota, so that no stopped task still waits.
 const QUIET: Duration = Duration::from_millis(2_500);
 const WARM: Duration = Duration::from_secs(1);
-/// The duration of a measurement with `hist`, and how long the load runs in the middle of this time.
+/// Duration of a measurement with `hist`, and duration of the load, which runs in the middle of the measurement.
 const WINDOW: Duration = Duration::from_secs(9);
 const LOAD: Duration = Duration::from_secs(3);
 
-/// The compared quantiles, with the names that `hist` gives them.
+/// The quantiles that the test compares, with their names in the output of `hist`.
 const QUANTILES: [(&str, f64); 3] = [("p50_ns", 0.5), ("p90_ns", 0.9), ("p99_ns", 0.99)];
 
-/// A cgroup with several kinds of waits, on a CPU that other tasks use, too.
+/// A cgroup with several kinds of waits, on a CPU that other tasks also use.
 struct Crowd {
     members: [Load; 2],
     _neighbours: [Load; 2],
@@ -69,7 +69,7 @@ fn hist(cgroup: &str, more: &[&str]) -> Value {
     object.clone()
 }
 
-/// The same waits, measured in several ways.
+/// The waits of a cgroup, measured in several ways at the same time.
 struct Seen {
     path: String,
     through_daemon: Value,
@@ -99,7 +99,8 @@ impl Seen {
         Self { path, through_daemon, alone, ends_unix_s, length: begun.elapsed() }
     }
 
-    /// Returns how much each series of an expression increased. The key is the value of a label. `$cgroup` stands for the cgroup.
+    /// Returns how much each series of an expression increased from the start to the end of the window. The key is the value of
+    /// the label `label`. `$cgroup` stands for the cgroup.
     fn rise(&self, prometheus: &Prometheus, expression: &str, label: &str) -> BTreeMap<String, f64> {
         let at = |at_unix_s: f64| -> BTreeMap<String, f64> {
             let series = prometheus.vector(&self.expression(expression), at_unix_s);
@@ -112,7 +113,7 @@ impl Seen {
         after.iter().map(|(name, value)| (name.clone(), value - before.get(name).unwrap_or(&0.0))).collect()
     }
 
-    /// Evaluates an expression at the end of the window. `$window` stands for the window's length.
+    /// Evaluates an expression at the end of the window. `$window` stands for the length of the window.
     fn at_end(&self, prometheus: &Prometheus, expression: &str) -> f64 {
         prometheus.figure(&self.expression(expression), self.ends_unix_s[1])
     }
@@ -154,15 +155,15 @@ fn assert_causes(seen: &Seen, sums_s: &BTreeMap<String, f64>) {
     }
 }
 
-/// Returns the number of waits that `hist` counted below `edge_s`, an edge of a classic Prometheus bucket in seconds. The edges
-/// of `hist` differ from the classic edges by at most 2e-6.
+/// Returns the number of waits that `hist` counted below `edge_s`, an edge of a classic Prometheus bucket in seconds. The bucket
+/// edges of `hist` differ from these edges by a factor of at most 1 + 2e-6.
 fn count_below(hist: &Value, edge_s: f64) -> f64 {
     let buckets = hist["total"]["hist"].as_array().expect("buckets").iter();
     let below = buckets.filter(|bucket| bucket[1].as_f64().expect("an edge") <= edge_s * 1e9 * (1.0 + 1e-5));
     below.map(|bucket| bucket[2].as_f64().expect("a count")).sum()
 }
 
-/// Checks the figures of a `hist` that has its own collector. This collector reads at another time, but must count nearly the
+/// Checks the figures of a `hist` with its own collector, which reads at other times than the daemon, but must count nearly the
 /// same waits.
 fn assert_alone_is_near(seen: &Seen) {
     let of = |hist: &Value, name: &str| hist["total"][name].as_f64().expect("a figure");
@@ -205,7 +206,8 @@ fn assert_missed(prometheus: &Prometheus, mut daemon: Daemon) {
     }
 }
 
-/// Writes a certificate, and a file with a user. Returns lines for the section `[http]`, and lines for the scrape job.
+/// Writes a certificate, and a file with a user. Returns configuration lines for the section `[http]` of the daemon, and for the
+/// scrape job of Prometheus.
 fn secured(dir: &Dir) -> (String, String) {
     let pair = rcgen::generate_simple_self_signed(vec!["localhost".into()]).expect("a certificate");
     let password = "of this test";
@@ -314,8 +316,8 @@ mod long {
             let theirs_s = seen.at_end(&prometheus, &format!("histogram_quantile({quantile}, {waits})"));
             let ours_s = seen.quantile_s(name);
             eprintln!("{name}: {ours_s} s by hist, {theirs_s} s by Prometheus");
-            // The bound is the sum of our bucket width, the bucket width of Prometheus, and the width of our first bucket (below
-            // 1 µs).
+            // The bound is the sum of three bucket widths: our bucket, the Prometheus bucket, and our first bucket, which is
+            // below 1 µs.
             let bound_s = (0.125 + 0.0905) * ours_s + 125e-9;
             assert!((theirs_s - ours_s).abs() <= bound_s, "{name}: {ours_s} {theirs_s}");
         }

@@ -27,7 +27,7 @@ fn bpf_objects() -> BTreeSet<String> {
     ["prog", "map", "link"].into_iter().flat_map(list).collect()
 }
 
-/// Waits until all new BPF objects are freed. The kernel frees unreferenced objects only after a grace period.
+/// Waits until the kernel has freed all new BPF objects. The kernel frees an unreferenced object only after a grace period.
 fn assert_nothing_new(before: &BTreeSet<String>) {
     let end = std::time::Instant::now() + patience(10_000);
     loop {
@@ -188,7 +188,7 @@ fn a_user_who_is_no_viewer_any_more_is_disconnected_with_a_sentence() {
     let mut hist = cgscope();
     hist.args(["hist", "--connect", &daemon.socket(), "0.3"]);
     let mut viewer = Background::start(as_user(&mut hist, ALICE, &[VIEWERS]));
-    // First, reload an unchanged configuration.
+    // First reload the configuration without a change.
     std::thread::sleep(patience(1_000));
     daemon.process().signal(libc::SIGHUP);
     daemon.process().wait_for("was read again");

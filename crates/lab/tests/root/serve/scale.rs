@@ -18,16 +18,16 @@ use crate::{
 
 const CGROUPS: u64 = 10_000;
 const TASKS_EACH: usize = 2;
-/// Number of scrapes of each kind. The test uses their median.
+/// Number of scrapes of each kind of page. The test uses the median of their times.
 const SCRAPES: usize = 5;
 const BEAT: Duration = Duration::from_millis(1_500);
-/// Time between two scrapes. It is long enough that the daemon takes a new sample instead of reusing its latest one.
+/// Time between two scrapes. The time is so long that the daemon takes a new sample for each scrape.
 const APART: Duration = Duration::from_millis(700);
 
-/// A scraped page, and how long the scrape took, from the first byte of the request to the last byte of the answer.
+/// A scraped page, and the time from the first byte of the request to the last byte of the answer.
 pub(super) struct Scrape {
     took: Duration,
-    /// Length of the body as the daemon sent it, possibly compressed.
+    /// Length of the body that the daemon sent, which can be compressed.
     bytes: usize,
     page: Vec<u8>,
 }
@@ -81,7 +81,7 @@ fn sections(cgroups: usize) -> String {
     format!("[metrics]\ncgroups = {cgroups}")
 }
 
-/// Scrapes at regular intervals. Each scrape requests the next kind of page, in turn. Returns the median time for each kind.
+/// Scrapes at regular intervals. The scrapes request the kinds of pages in turn. Returns the median time for each kind.
 fn at_a_beat<const N: usize>(address: &str, kinds: [(Format, bool); N]) -> [Duration; N] {
     let begun = Instant::now();
     let mut scrapes = [const { Vec::new() }; N];
@@ -122,7 +122,7 @@ mod long {
         let mut daemon = Daemon::exporting(&sections(limit));
         let address = daemon.metrics().trim_start_matches("http://").trim_end_matches("/metrics").to_owned();
         let scrape = || {
-            // The daemon exports a new cgroup only from the next interval on, so scrape twice before.
+            // Make two scrapes before the measured scrape, because the daemon exports a new cgroup only in the next interval.
             for _ in 0..2 {
                 thread::sleep(Duration::from_millis(1_500));
                 Scrape::take(&address, Format::Text, false);
@@ -134,7 +134,7 @@ mod long {
         let other = Spread::new("other", count - count / 2, TASKS_EACH, 600);
         let whole = scrape();
 
-        // The host has more tasks than those of the test.
+        // The number of tasks can be larger, because the host also has other tasks.
         assert!(whole.number("cgscope_cgroup_tasks{cgroup=\"/\"}") >= (count * TASKS_EACH) as f64);
         for (scrape, made) in [(&of_half, count / 2), (&whole, count)] {
             assert_eq!(scrape.cgroups("exported"), limit as u64);
@@ -169,7 +169,8 @@ mod long {
         for (kind, took) in kinds.iter().zip(at_a_beat) {
             assert!(took < patience(200), "{kind:?}: {took:?}");
         }
-        // This time includes a new sample. Taking the sample uses about half of two CPUs, and competes with the load.
+        // The time of such a scrape includes taking a new sample, which uses about half of two CPUs and competes with the load
+        // for them.
         assert!(whenever < patience(1_000), "{whenever:?}");
     }
 }

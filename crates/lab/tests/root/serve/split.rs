@@ -1,4 +1,4 @@
-//! `stat` with the daemon. Some figures come from the daemon, and `stat` itself reads the others from `/proc`.
+//! `cgscope stat` connected to the daemon. It receives some figures from the daemon, and reads the others from `/proc`.
 
 use super::{ALICE, Daemon, VIEWERS};
 use crate::{

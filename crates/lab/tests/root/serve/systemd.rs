@@ -1,4 +1,4 @@
-//! The daemon as a service: its notifications to systemd.
+//! The daemon as a systemd service: the notifications that it sends to systemd.
 
 use std::{
     io::ErrorKind,
@@ -43,7 +43,7 @@ impl Systemd {
         while Instant::now() < end {
             match self.socket.recv(&mut bytes) {
                 Ok(length) => return Some(String::from_utf8_lossy(&bytes[..length]).trim().into()),
-                // If a signal interrupts a read with a timeout, the kernel does not restart the read (signal(7)).
+                // Retry if a signal interrupts the read, because the kernel does not restart a read with a timeout (signal(7)).
                 Err(error) => {
                     assert!(
                         matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
@@ -55,7 +55,7 @@ impl Systemd {
         None
     }
 
-    /// Waits for this notification. Asserts that only watchdog pings arrive before it.
+    /// Waits for a notification that begins with the line `word`. Asserts that only watchdog pings arrive before it.
     fn wait_for(&self, word: &str) {
         let end = Instant::now() + patience(10_000);
         loop {

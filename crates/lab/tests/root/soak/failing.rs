@@ -1,4 +1,5 @@
-//! `strace` makes system calls fail. Each command must end in time. If a command could not do its work, it must print a sentence.
+//! Commands whose system calls fail, because `strace` injects errors. Each command must end in time. If a command could not do
+//! its work, it must print an error message.
 
 use std::{
     fs::{self, File},
@@ -12,9 +13,9 @@ use oorandom::Rand32;
 
 use crate::{bench::cgscope, files::Dir, serve::Daemon};
 
-/// Maximum run time of a command that cannot do its work.
+/// Maximum run time of a command with failing system calls.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Number of tests for each system call of each command. In each test, another call is the first to fail.
+/// Number of test runs for each combination of command and system call. In each run, another call is the first one that fails.
 const PLACES: u32 = 4;
 
 const CALLS: [(&str, &[&str]); 5] = [
@@ -32,10 +33,10 @@ struct Ended {
     said: String,
 }
 
-/// Runs cgscope while a system call fails. The call number `first` fails, and after that every `step`th call. If `step` is 0,
-/// only one call fails. Returns `None` if the command does not end.
+/// Runs cgscope while calls of the system call `call` fail with `error`. The first failing call is number `first`, and after
+/// that, every `step`th call fails. If `step` is 0, only one call fails. Returns `None` if the command does not end.
 ///
-/// Only writes to standard output and to the file `out` fail. A write that wakes a thread of the program never fails.
+/// A write fails only if it goes to standard output or to the file `out`, never if it wakes a thread of cgscope.
 fn run(
     dir: &Dir,
     call: &str,
@@ -46,7 +47,7 @@ fn run(
     let when = if step == 0 { first.to_string() } else { format!("{first}+{step}") };
     let inject = format!("inject={call}:error={error}:when={when}");
     let [out, said] = ["stdout", "stderr"].map(|name| dir.file(name));
-    // Remove the old file, because exports do not replace it.
+    // Remove the file of the previous run, because an export does not replace a file.
     let _ = fs::remove_file(dir.file("out"));
     let file = |path: &str| File::create(path).expect("a directory of ours");
     let mut command = Command::new("strace");
@@ -63,7 +64,7 @@ fn run(
         match child.try_wait().expect("a child of ours") {
             Some(status) => break status,
             None if begun.elapsed() > PATIENCE => {
-                // SAFETY: the child has not been reaped. strace ends the traced processes.
+                // SAFETY: the child has not been reaped. When strace ends, the traced processes end too.
                 unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
                 child.wait().expect("a child of ours");
                 return (None, what);
@@ -75,7 +76,8 @@ fn run(
     (Some(Ended { code: status.code(), out: read(out), said: read(said) }), what)
 }
 
-/// Returns the number of these calls before `main` starts. If such a call fails, the runtime of Rust panics.
+/// Returns the number of calls of `call` before `main` starts. These calls must not fail, because the runtime of Rust would
+/// panic.
 fn before_main(dir: &Dir, call: &str) -> u32 {
     let calls = dir.file("calls");
     let mut command = Command::new("strace");
@@ -116,7 +118,7 @@ fn commands(dir: &Dir, recording: &str, socket: &str) -> Vec<Vec<String>> {
 fn a_failing_system_call_gives_a_sentence_and_never_a_panic_or_a_hang() {
     let dir = Dir::new("failing");
     let daemon = Daemon::start();
-    // The commands need a recording with tasks, and with the demand of cgroups that have a quota.
+    // The commands need a recording that contains tasks, and the CPU demand of cgroups with a quota.
     let recording = dir.file("a.rec");
     let mut writer = FileWriter::create(&recording, &Header::default()).expect("a directory of ours");
     Limited::new(5).take(30).for_each(|sample| writer.sample(&sample).expect("a valid sample"));
@@ -129,7 +131,7 @@ fn a_failing_system_call_gives_a_sentence_and_never_a_panic_or_a_hang() {
         for (call, errors) in CALLS {
             for place in 0..PLACES {
                 let error = errors[random.rand_range(0..errors.len() as u32) as usize];
-                // Make early and late calls fail, once or repeatedly.
+                // Let early and late calls fail, once or repeatedly.
                 let first = 1 + random.rand_range(0..[10, 40, 150, 600][place as usize]);
                 let step = if random.rand_range(0..2) == 0 { 0 } else { 1 + random.rand_range(0..30) };
                 let first = first + if call == "mmap" { mapped } else { 0 };
@@ -152,7 +154,7 @@ fn a_failing_system_call_gives_a_sentence_and_never_a_panic_or_a_hang() {
     for ((command, code), count) in &answers {
         println!("{command}: exit code {code}: {count} times");
     }
-    // Most failures hit a call that a command never makes, or that matters little. So each command must succeed at least once.
+    // Each command must succeed at least once, because in most runs the failing call is never made or is not essential.
     for args in commands(&dir, &recording, &daemon.socket()) {
         let works = [0, 1].iter().any(|code| answers.contains_key(&(args[0].clone(), *code)));
         assert!(works, "{args:?} never did its work");

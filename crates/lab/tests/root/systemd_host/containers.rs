@@ -23,7 +23,7 @@ fn a_container_of_docker_has_the_id_and_limit_of_its_runtime() {
 
 const LIST: &str = "/var/lib/containers/storage/vfs-containers/containers.json";
 
-/// Podman with its default runtime, crun. Either root or the user Alice runs it.
+/// Podman with its default runtime, crun, either as root or as the user Alice.
 struct Podman {
     host: Namespace,
     /// The service manager that Alice's containers need.
@@ -82,7 +82,7 @@ fn a_container_of_podman_has_the_id_and_limit_of_its_runtime_also_in_a_pod() {
     }
 }
 
-/// A user chooses the names and ids of rootless containers, so cgscope does not show their names.
+/// cgscope does not show the names of rootless containers, because a user can choose their names and ids.
 #[test]
 fn a_container_of_podman_without_root_has_its_id_and_limit_and_belongs_to_its_user() {
     let podman = Podman::new(Some(Manager::start()));

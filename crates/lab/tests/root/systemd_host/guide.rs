@@ -1,5 +1,5 @@
-//! Runs the commands of "Try it on a systemd host" in `docs/how-to/install.md` exactly as written. The first command installs the
-//! package of `cargo xtask dist`.
+//! Runs the commands of the section "Try it on a systemd host" in `docs/how-to/install.md` exactly as written. The first command
+//! installs the package that `cargo xtask dist` has built.
 
 use std::process::Command;
 
@@ -13,7 +13,7 @@ const DOCUMENT: &str = include_str!("../../../../../docs/how-to/install.md");
 const HEADING: &str = "## Try it on a systemd host\n";
 const PLACE: &str = "/lab";
 
-/// Stops all units that the commands started. The package stays installed, because it contains the command under test.
+/// Stops all units that the commands have started. Does not remove the package, because it contains the command under test.
 struct Started;
 
 impl Drop for Started {
@@ -30,7 +30,7 @@ fn commands() -> Vec<&'static str> {
     lines.map(|line| line.split("  #").next().unwrap_or_default().trim()).collect()
 }
 
-/// Runs a command that shows a screen, and waits until the screen contains these words.
+/// Runs a command that shows a screen, and waits until all these words are on the screen.
 fn run_screen(command: &str, words: &str) {
     let terminal = Terminal::new(120, 40);
     terminal.line(&format!("{command}; echo left with $?"));

@@ -1,4 +1,4 @@
-//! Users: their sessions, and the services that they start.
+//! Tests of users: their sessions, and the services that they start.
 
 use std::{
     fs,
@@ -13,7 +13,7 @@ use crate::runtimes::{BUSY, COMMANDS, assert_is_throttled, assert_is_throttled_i
 
 const SLICE: &str = "/user.slice/user-1000.slice";
 
-/// Alice's service manager, which runs without a session. Drop ends it and everything below it.
+/// The service manager of the user Alice, which runs without a session. Drop ends this service manager and all its services.
 pub(super) struct Manager;
 
 impl Manager {
@@ -30,7 +30,7 @@ impl Drop for Manager {
             let _ = Command::new("loginctl").args(words).output();
         }
         let _ = Command::new("systemctl").args(["stop", "user@1000.service"]).output();
-        // `systemctl --user set-property` writes to this directory.
+        // Create the directory to which `systemctl --user set-property` writes.
         let _ = fs::remove_dir_all("/home/alice/.config/systemd");
     }
 }

@@ -1,4 +1,4 @@
-//! Answers of `cgscope whatif` for a running load, and answers on the screen.
+//! Answers of `cgscope whatif` for a load that is running, and the same answers on the screen.
 
 use std::{
     process::{Output, Stdio},

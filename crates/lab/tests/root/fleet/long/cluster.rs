@@ -1,4 +1,5 @@
-//! A Kubernetes API server with its store, but without nodes. The server checks objects and permissions, and starts no container.
+//! A Kubernetes API server with its store (etcd), but without nodes. The server checks objects and permissions, but starts no
+//! containers.
 
 use std::{
     env, fs,
@@ -22,12 +23,12 @@ use crate::{
 
 const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/kubernetes");
 
-/// Users and their groups. The token of a user is the user's name.
+/// Users and their groups. The user name is also the token.
 const USERS: [(&str, &str); 3] = [("admin", "system:masters"), ("viewer", "cgscope-viewers"), ("lister", "")];
 
 struct Cluster {
     processes: Vec<Child>,
-    /// Directory of kubectl, the plugin and the configuration.
+    /// Directory that contains kubectl, the plugin `kubectl cgscope`, and the configuration of kubectl.
     dir: Dir,
     helm: PathBuf,
 }
@@ -55,7 +56,7 @@ impl Cluster {
         store_process.args(["--data-dir", &dir.file("etcd"), "--listen-client-urls", &store]);
         store_process.args(["--advertise-client-urls", &store, "--listen-peer-urls", &peers]);
         let mut api = Command::new(server);
-        // This plugin requires service accounts, but no controller creates them here.
+        // Disable this admission plugin: it requires service accounts, but no controller creates them here.
         api.args(["--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount"]);
         api.args(["--bind-address=127.0.0.1", "--service-cluster-ip-range=10.0.0.0/24"]);
         api.arg("--service-account-issuer=https://localhost").arg(format!("--secure-port={port}"));
@@ -96,7 +97,8 @@ impl Cluster {
         command
     }
 
-    /// Runs kubectl. kubectl passes only the options after a plugin's name to the plugin, so append the options.
+    /// Runs kubectl as `user`. Appends the option `--context`, because kubectl passes only options after a plugin's name to the
+    /// plugin.
     fn kubectl(&self, user: &str, words: &[&str]) -> Output {
         let mut command = self.command(&self.dir.path().join("kubectl"));
         command.args(words).args(["--context", user]).output().expect("kubectl starts")
@@ -135,7 +137,7 @@ fn free_port() -> u16 {
     listener.local_addr().expect("an address").port()
 }
 
-/// Returns the configuration of kubectl, with a context for each user. The server signs its own certificate.
+/// Returns the configuration of kubectl, with a context for each user. The certificate of the server is self-signed.
 fn configuration(port: u16) -> Value {
     let server = format!("https://127.0.0.1:{port}");
     let users = USERS.map(|(name, _)| json!({"name": name, "user": {"token": name}}));
@@ -156,7 +158,7 @@ fn pod(name: &str, node: Option<&str>) -> Value {
            "spec": {"nodeName": node, "containers": [{"name": "app", "image": "app"}]}})
 }
 
-/// Returns a role and its binding. They let these users get and list the pods of a namespace.
+/// Returns a role with the right to get and list the pods of a namespace, and the binding of this role to these users.
 fn readers(namespace: &str, users: &[&str]) -> [Value; 2] {
     let metadata = json!({"name": "readers", "namespace": namespace});
     let group = "rbac.authorization.k8s.io";
@@ -191,7 +193,7 @@ fn an_api_server_accepts_the_manifests_and_permits_only_viewers_to_exec() {
         json!({"status": {"addresses": addresses, "daemonEndpoints": {"kubeletEndpoint": {"Port": 1}}}});
     cluster.done(&["patch", "node", "n1", "--subresource=status", "-p", &status.to_string()]);
 
-    // The pod of the DaemonSet does not exist yet.
+    // At this point, the DaemonSet has no pod on the node.
     let (code, words) = cluster.plugin("viewer", &["top", "web"]);
     assert!(code == Some(2) && words.contains("cgscope does not run on the node `n1`"), "{words}");
 
@@ -205,7 +207,7 @@ fn an_api_server_accepts_the_manifests_and_permits_only_viewers_to_exec() {
     let running = json!({"status": {"phase": "Running"}}).to_string();
     cluster.done(&["patch", "pod", "cgscope-x7", "-n", "cgscope", "--subresource=status", "-p", &running]);
 
-    // If the cluster enforces another level, our namespace needs its label.
+    // The namespace of cgscope needs its label for clusters that enforce another Pod Security level.
     cluster.done(&["create", "namespace", "strict"]);
     cluster.done(&["label", "namespace", "strict", "pod-security.kubernetes.io/enforce=baseline"]);
     ours["metadata"]["namespace"] = "strict".into();
@@ -226,7 +228,7 @@ fn an_api_server_accepts_the_manifests_and_permits_only_viewers_to_exec() {
         assert_eq!(stdout(&answer).starts_with("yes"), is_allowed, "{user} {verb:?} {namespace}");
     }
 
-    // The server permits the exec request, but no kubelet runs.
+    // The API server permits the exec request, but no kubelet can execute it.
     let (code, words) = cluster.plugin("viewer", &["top", "web"]);
     assert_eq!(code, Some(1), "{words}");
     assert!(words.contains("127.0.0.1:1: connect: connection refused"), "{words}");

@@ -1,5 +1,5 @@
-//! The DaemonSet of `deploy/kubernetes`, started as the kubelet starts it. The image is that of `cargo xtask dist`. User,
-//! capabilities, mounts and seccomp profile are those of the manifest.
+//! The DaemonSet of `deploy/kubernetes`, started as the kubelet starts it. The image comes from `cargo xtask dist`. User,
+//! capabilities, mounts and seccomp profile come from the manifest.
 
 use std::{fs, net::TcpListener, path::Path, process::Command, thread, time::Duration};
 
@@ -62,8 +62,8 @@ impl Containerd {
         Running { container, ..running }
     }
 
-    /// Returns the mounts of the manifest, but with directories of this test. They replace the volumes that the kubelet creates,
-    /// and the runtime's directory.
+    /// Returns the mounts of the manifest. Directories of this test replace the volumes that the kubelet creates, and the
+    /// directory of the runtime.
     fn mounts(&self, objects: &Value, port: u16) -> Vec<cri::Mount> {
         let pod = &objects[3]["spec"]["template"]["spec"];
         let config = objects[2]["data"]["cgscope.toml"].as_str().expect("a file");
@@ -91,8 +91,8 @@ impl Containerd {
         mounts.iter().map(mount).collect()
     }
 
-    /// Mounts a file system below the directory of the socket, and returns its path. Makes that directory a shared mount, so that
-    /// containers receive the new mount.
+    /// Mounts a file system below the directory of the socket, and returns the path of the mount. Makes that directory a shared
+    /// mount, so that the new mount also appears in containers.
     fn mount_below_the_socket(&self, name: &str) -> String {
         let socket = self.socket();
         let above = Path::new(&socket).parent().expect("a directory").display().to_string();
@@ -136,7 +136,7 @@ fn the_daemon_set_measures_a_pod_of_its_node() {
     let process = task.split_whitespace().nth(1).expect("its process");
     let status = || containerd.namespace.run(&["cat", &format!("/proc/{process}/status")]);
     let mut state = status();
-    // Wait until the daemon has loaded its programs and dropped the capabilities that it started with.
+    // Wait until the daemon has loaded its BPF programs and dropped its capabilities.
     for _ in 0..100 {
         if state.contains("CapEff:\t0000000000000000") {
             break;
@@ -145,12 +145,12 @@ fn the_daemon_set_measures_a_pod_of_its_node() {
         state = status();
     }
     let value = |key: &str| state.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
-    // Capability 39 is BPF, and 38 is PERFMON. The daemon drops both after it has loaded its programs. Mode 2 of seccomp is a
-    // filter.
+    // The bounding set has capability 38 (PERFMON) and 39 (BPF). The daemon no longer has them, because it drops them after it
+    // has loaded its programs. Seccomp mode 2 means a filter.
     assert_eq!((value("CapEff:"), value("CapBnd:")), (Some("0000000000000000"), Some("000000c000000000")));
     assert_eq!((value("Seccomp:"), value("NoNewPrivs:")), (Some("2"), Some("1")));
 
-    // When the host unmounts a file system, our mount of the parent directory must not keep it mounted.
+    // When the host unmounts a file system, the daemon's mount of the parent directory must not keep that file system mounted.
     let mounts = || containerd.namespace.run(&["cat", &format!("/proc/{process}/mountinfo")]);
     assert!(mounts().contains("/run/containerd/of-another-container"), "{}", mounts());
     containerd.namespace.run(&["umount", &others]);

@@ -1,4 +1,4 @@
-//! Runs the documented queries for a cluster. Prometheus scrapes the pages of 200 simulated nodes and a page of
+//! Runs the documented queries for a cluster of 200 simulated nodes. Prometheus scrapes the pages of these nodes and a page of
 //! kube-state-metrics.
 
 mod long {
@@ -23,16 +23,17 @@ mod long {
     const NODES: usize = 200;
     /// Number of tasks and of leaf cgroups on a node. Most leaf cgroups are containers.
     const HOST: (u32, u32) = (600, 60);
-    /// Number of different pages of a node. Each scrape gets the next page, and later scrapes get the last page again.
+    /// Number of different pages of a node. Each scrape receives the next page. Scrapes after the last page receive the last page
+    /// again.
     const ROUNDS: u64 = 8;
-    /// Placeholder for the number of the node. The placeholder must be as long as the number, because a page contains the lengths
+    /// Placeholder for the number of the node. It must have as many characters as the number, because a page contains the lengths
     /// of its strings.
     const NODE: &str = "NODE";
     const MOST_SERIES: f64 = 1_500_000.0;
     const MOST_BYTES: f64 = 10e9;
     const FORMAT: Format = Format::Protobuf;
 
-    /// Adds names like those of a container runtime: two containers for each pod.
+    /// Adds names of pods and containers, two containers for each pod, as if they came from a container runtime.
     fn named(interval: &mut Interval) {
         let mut pods: BTreeMap<String, usize> = BTreeMap::new();
         let reading = |(id, path): &(u64, Arc<str>)| {
@@ -70,7 +71,7 @@ mod long {
         ((0..ROUNDS).map(page).collect(), text)
     }
 
-    /// Returns a page of kube-state-metrics. It describes the pods and containers in `page`.
+    /// Returns a page of kube-state-metrics that describes the pods and containers in `page`.
     fn state(page: &str) -> String {
         let mut out = String::new();
         let label = |line: &str, name: &str| {
@@ -178,7 +179,7 @@ mod long {
             assert!(Instant::now() < end, "{}", prometheus.api("targets", &[("state", "active")]));
             thread::sleep(Duration::from_secs(1));
         }
-        // Wait until the rules have been evaluated.
+        // Wait until Prometheus has evaluated the rules.
         thread::sleep(Duration::from_secs(20));
         let (_, section) = DOCS.split_once(HEADING).expect("the section");
         let (section, _) = section.split_once("\n## ").expect("the next section");

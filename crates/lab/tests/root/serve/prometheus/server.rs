@@ -1,4 +1,4 @@
-//! A Prometheus server, and its HTTP API.
+//! A Prometheus server for tests, and calls to its HTTP API.
 
 use std::{
     io::{Read, Write},
@@ -27,7 +27,7 @@ pub(super) struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts a server. `job` contains further lines of the scrape job, and `arguments` are arguments of the server.
+    /// `job` contains additional lines for the scrape job. `arguments` are command-line arguments of the server.
     pub(super) fn scraping(metrics_url: &str, job: &str, arguments: &[&str]) -> Self {
         Self::judging("1s", metrics_url, job, arguments)
     }
@@ -37,7 +37,7 @@ impl Prometheus {
         let dir = Dir::new("prometheus");
         let (scheme, rest) = metrics_url.split_once("://").expect("a URL");
         let target = rest.strip_suffix("/metrics").expect("the page of metrics");
-        // The rules refer to this job name.
+        // The rules refer to the job by this name.
         let config = format!(
             "global: {{scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: {every}}}\n\
              rule_files: ['{RULES}']\n\
@@ -65,7 +65,7 @@ impl Prometheus {
         prometheus
     }
 
-    /// Prometheus looks for targets every five seconds.
+    /// Prometheus begins to scrape only after some seconds, because it looks for targets every five seconds.
     fn wait_for_a_scrape(&self) {
         let end = Instant::now() + patience(20_000);
         while self.vector("up{job=\"cgscope\"} == 1", unix_s()).is_empty() {
@@ -116,7 +116,7 @@ fn assert_there() {
 pub(super) fn get(address: &str, path: &str, accept: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap_or_else(|error| panic!("{address}: {error}"));
     stream.set_read_timeout(Some(patience(20_000))).expect("a time");
-    // HTTP 1.0 has no chunked encoding.
+    // Use HTTP 1.0, in which a body is never in chunks.
     let request = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\nAccept: {accept}\r\n\r\n");
     stream.write_all(request.as_bytes()).expect("the receiver reads");
     let mut answer = String::new();
@@ -137,7 +137,7 @@ pub(super) fn range(length: Duration) -> String {
     format!("{}ms", length.as_millis())
 }
 
-/// Returns the time in seconds since 1970, the clock of scrape timestamps.
+/// Returns the current time in seconds since 1970, as in the timestamps of scrapes.
 pub(super) fn unix_s() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_secs_f64()
 }

@@ -1,5 +1,5 @@
-//! The lowest quota that keeps the share of throttled periods below a target. Compares the measured quota with the advice of
-//! cgscope and of other tools. All tools use the same recording.
+//! Measures the lowest quota that keeps the share of throttled periods within a target, and compares this quota with the advice
+//! of cgscope and of other tools. All tools use the same recording.
 
 use std::{thread, time::Duration};
 
@@ -14,15 +14,15 @@ use super::{
     print,
 };
 
-/// A load, and the two quotas between which the test searches for the lowest sufficient quota, in thousandths of a CPU.
+/// A load, and two quotas between which the test searches for the lowest sufficient quota, in thousandths of a CPU.
 struct Question {
     kind: Kind,
     recorded: Limit,
     burst_ms: u64,
-    /// How requests arrive, if the user knows it. This is the value of `--loop`.
+    /// Value of `--loop`, which says how requests arrive, or `None` if the user does not know.
     arrivals: Option<&'static str>,
     target: f64,
-    /// A quota that is too low, and a quota that is enough.
+    /// A quota that is too low, and a quota that is sufficient, in thousandths of a CPU.
     between: [u64; 2],
 }
 
@@ -35,14 +35,14 @@ const QUESTIONS: [Question; 6] = [
     question(REGULAR, 250, 0.01, [200, 420]),
     question(UNEVEN, 400, 0.01, [540, 960]),
     Question { arrivals: Some("open"), ..question(RANDOM, 450, 0.05, [400, 800]) },
-    // A target of 1 % is not tested: the advice would be 0.54, but 0.48 is enough. Slots of 17 ms are too long to show when
-    // requests of 8 ms arrive.
+    // Do not test a target of 1 %: the advice would be 0.54 CPUs, but 0.48 are sufficient. The simulation has slots of 17 ms,
+    // which are too long to show when requests of 8 ms arrive.
     Question { arrivals: Some("closed"), ..question(CLOSED, 300, 0.05, [360, 620]) },
     Question { burst_ms: 10, ..question(BURSTS, 350, 0.01, [280, 520]) },
 ];
 
-/// Returns the step size with which `cgscope whatif` searches, in thousandths of a CPU. This is the largest step size that is at
-/// most a tenth of the quota in force.
+/// Returns the step size of the search by `cgscope whatif`, in thousandths of a CPU: the largest step that is at most a tenth of
+/// the quota in force.
 fn step(in_force: u64) -> u64 {
     let steps = [5_000, 2_000, 1_000, 500, 200, 100, 50, 20];
     steps.into_iter().find(|step| step * 10 <= in_force).unwrap_or(10)
@@ -64,7 +64,7 @@ fn least(mut low: u64, mut high: u64, mut is_enough: impl FnMut(u64) -> bool) ->
     high
 }
 
-/// Names of the tools. Advice is in CPUs, or `None` if a tool gives no advice.
+/// The advice of each of these tools is a quota in CPUs, or `None`.
 const TOOLS: [&str; 4] = ["cgscope", "KRR", "VPA", "Captain"];
 type Advice = [Option<f64>; TOOLS.len()];
 
@@ -72,7 +72,7 @@ fn others(question: &Question, recorded: &Recorded) -> [f64; 3] {
     let intervals = recorded.intervals();
     let usage: Vec<f64> = intervals.iter().map(|cgroup| cgroup.usage).collect();
     let latest = intervals.last().expect("an interval");
-    // With periods of 100 ms, an interval of 1 s is 10 periods.
+    // An interval of 1 s has 10 periods of 100 ms.
     let round = Round {
         quota: question.recorded.milli as f64 / 1e3,
         throttled: latest.throttled,
@@ -83,7 +83,7 @@ fn others(question: &Question, recorded: &Recorded) -> [f64; 3] {
 }
 
 pub(super) struct InInterval {
-    /// CPUs.
+    /// Mean CPU use in the interval, CPUs.
     usage: f64,
     /// Share of the periods that were throttled.
     throttled: f64,
@@ -106,7 +106,7 @@ impl Recorded {
     }
 }
 
-/// Returns the index of the tool whose advice is nearest to `least`. If several tools are equally near, returns the first one.
+/// Returns the index of the tool with the advice that is nearest to `least`, or the first of several such tools.
 fn nearest(advice: &Advice, least: f64) -> Option<usize> {
     let off =
         advice.iter().enumerate().filter_map(|(tool, cpus)| Some((tool, (cpus.as_ref()? - least).abs())));
@@ -128,7 +128,8 @@ fn measured_least(question: &Question, step: u64) -> (f64, String) {
     ((steps * step) as f64 / 1e3, shares.join(", "))
 }
 
-/// Requests the advice, measures, and prints a line. Returns a description of the failure, if any.
+/// Requests the advice, measures the lowest sufficient quota, and prints a line with both. Returns a description of the failure,
+/// if any.
 fn answer(question: &Question) -> Option<String> {
     let Question { kind, recorded: limit, burst_ms, arrivals, target, .. } = question;
     let recorded = Recorded::new(kind, *limit, LONGER_S);

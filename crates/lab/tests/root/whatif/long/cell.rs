@@ -1,4 +1,4 @@
-//! The cells of the grid. A cell has the answer and the measurement for one load under one other limit.
+//! The cells of the grid. A cell compares, for one load under one simulated limit, the answer of `whatif` with a measurement.
 
 use serde_json::Value;
 
@@ -7,15 +7,15 @@ use super::{
     median, print,
 };
 
-/// How far the share of throttled periods, or the throttled seconds per second, can be outside of the bounds.
+/// Tolerance of the bounds for the share of throttled periods, and for the throttled seconds per second.
 const TOLERANCE: f64 = 0.02;
-/// How far a run time can be outside of its bounds: the larger of these seconds and this share of the run time.
+/// Tolerance of the bounds for a run time: seconds, or a share of the run time, whichever is larger.
 const RUN_TOLERANCE: [f64; 2] = [0.2, 0.02];
-/// Wanted width of bounds, as a share of the measured value.
+/// Wanted distance between lower and upper bound, as a share of the measured value.
 const WIDTH: f64 = 0.25;
 
 pub(super) struct Answered {
-    /// Whether the answer contains a throttled time. An answer without one can still contain a run time.
+    /// Whether the answer contains a throttled time. An answer without a throttled time can still contain a run time.
     is_known: bool,
     share: Bounds,
     throttled: Bounds,
@@ -73,16 +73,16 @@ impl Answered {
 
 pub(super) struct Cell {
     name: String,
-    /// Sentences of the answer about figures that may be wrong.
+    /// Cautions in the answer: sentences about figures that might be wrong.
     cautions: Vec<String>,
-    /// If true, a wrong figure is accepted if the answer has cautions.
+    /// Whether a wrong figure is accepted if the answer has cautions.
     is_doubtful: bool,
     answered: Result<Answered, String>,
 }
 
 impl Cell {
-    /// Makes and prints a cell. `limits` are the recorded limit and the simulated limit. `answered` returns the figures for a row
-    /// of the answer, or `None` if there are none.
+    /// Creates and prints a cell. `limits` has the recorded and the simulated limit. `answered` returns the figures for a row of
+    /// the answer, or `None` if the row has no figures.
     pub(super) fn new(
         name: &str,
         limits: [String; 2],
@@ -114,7 +114,7 @@ impl Cell {
         cell
     }
 
-    /// Marks the cell: wrong figures are accepted if the answer has cautions.
+    /// Marks the cell as doubtful: the test accepts wrong figures if the answer has cautions.
     pub(super) fn doubtful(self) -> Self {
         Self { is_doubtful: true, ..self }
     }
@@ -151,11 +151,10 @@ pub(super) fn text(limit: Limit) -> String {
     text
 }
 
-/// Prints how many cells are right, and asserts that nearly all cells are right.
 pub(super) fn judge(cells: &[Cell]) {
     let count = |is: &dyn Fn(&Cell) -> bool| cells.iter().filter(|cell| is(cell)).count();
     let is_known = |cell: &Cell| cell.answered.as_ref().is_ok_and(|answered| answered.is_known);
-    // Do not expect an answer for a lock convoy: the answer can be refused, or be wrong with a caution.
+    // Do not expect an answer for a lock convoy. `whatif` can refuse to answer, or give a wrong answer with a caution.
     let expected = count(&|cell| !cell.is_doubtful);
     let refused = count(&|cell| !cell.is_doubtful && !is_known(cell));
     let (right, excused) = (count(&Cell::is_right), count(&Cell::is_excused));
@@ -175,7 +174,8 @@ pub(super) fn judge(cells: &[Cell]) {
     assert_eq!(wrong, 0, "cells of the lock convoy are wrong, and the answer has no caution");
 }
 
-/// Prints the median width of the bounds, and the median of the width relative to the goal for the measured value.
+/// Prints two medians over the answered cells that are not doubtful: the width of the bounds, and the ratio of this width to the
+/// wanted width.
 fn print_width(cells: &[Cell]) {
     let answered: Vec<&Answered> = cells
         .iter()

@@ -1,4 +1,4 @@
-//! The grid of loads and limits. The test records each load under one limit, and then runs the load under the other limits.
+//! The grid of loads and limits. The test records each load under one limit, and then measures the load under other limits.
 
 use super::{
     super::{Recorded, measure},

@@ -1,4 +1,5 @@
-//! A job of a fixed length: ffmpeg encodes a number of frames. `cgscope whatif` also predicts the run time.
+//! A job with a fixed amount of work: ffmpeg encodes a number of frames. For such a job, `cgscope whatif` also predicts the run
+//! time.
 
 use std::{
     rc::Rc,
@@ -21,11 +22,11 @@ use crate::{
 };
 
 const THREADS: [&str; 3] = ["1", "4", "16"];
-/// Number of frames. Encoding them takes some 5 s of CPU time.
+/// Encoding this number of frames takes some 5 s of CPU time.
 const FRAMES: &str = "300";
 const RECORDED: Limit = Limit::of(800);
 const SIMULATED: [Limit; 2] = [Limit::of(500), Limit::of(1_200)];
-/// Recorded time before and after the job. The simulation ignores the first and the last second.
+/// Recorded time before and after the job, which must exceed 1 s, because the simulation ignores the first and the last second.
 const MARGIN: Duration = Duration::from_millis(2_500);
 
 struct Run {
@@ -36,7 +37,7 @@ struct Run {
 }
 
 fn children_s() -> f64 {
-    // SAFETY: zeros are a valid `rusage`, and the kernel only writes to it.
+    // SAFETY: a zeroed `rusage` is valid, and `getrusage` only writes to it.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         assert_eq!(libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage), 0);
@@ -46,7 +47,7 @@ fn children_s() -> f64 {
     seconds(usage.ru_utime) + seconds(usage.ru_stime)
 }
 
-/// Runs the job to its end. The measured rates are per second of the run time plus `idle_s`.
+/// Runs the job to its end, and measures it. Rates are per second of the run time plus `idle_s`.
 fn run(cgroup: &Cgroup, threads: &str, idle_s: f64) -> Run {
     let args = [&FFMPEG[..], &[threads, "-frames:v", FRAMES, "-f", "null", "-"]].concat();
     let (before, begun, used_s) = (Counted::of(cgroup), Instant::now(), children_s());
@@ -70,7 +71,7 @@ fn record(threads: &str) -> (Recorded, Run) {
     (Recorded { dir: Rc::new(dir), path: cgroup.name.clone() }, job)
 }
 
-/// Returns the bounds of the time at which the work is finished under a limit, s.
+/// Returns the bounds of the time at which the simulated job ends under a limit, s.
 fn done(answer: &Value, limit: Limit) -> Option<Bounds> {
     let rows = answer["rows"].as_array()?;
     let of = |row: &&Value| (row["cores"].as_f64().unwrap_or(0.0) * 1e3).round() as u64 == limit.milli;
@@ -82,16 +83,17 @@ fn done(answer: &Value, limit: Limit) -> Option<Bounds> {
 fn cell(threads: &str, recorded: &Recorded, job: &Run, limit: Limit) -> Cell {
     let mut quotas = [RECORDED, limit].map(|limit| limit.milli);
     quotas.sort_unstable();
-    // The first row of a range is for its lowest quota, and the last row is for its highest quota.
+    // Ask for a range of quotas. Its first row is for the lowest quota, and its last row is for the highest quota.
     let range = quotas.map(|milli| (milli as f64 / 1e3).to_string()).join("..");
     let both = recorded.ask(&["--quota", &range]);
     let name = format!("ffmpeg, a job of {threads} threads");
     Cell::new(&name, [RECORDED, limit].map(text), &recorded.ask_for(limit), |row| {
         let (in_force, other) = (done(&both, RECORDED)?, done(&both, limit)?);
-        // The rates of the simulation are per second of the whole recording.
+        // The simulation gives rates per second of the whole recording, so add the idle time of the recording to the run time.
         let idle_s = both["duration_ns"].as_f64()? / 1e9 - job.run_s;
         let now = run(&limited(limit), threads, idle_s);
-        // The simulated job does as much work as the recorded job. So scale the run time by the ratio of the CPU times.
+        // The simulated job has as much work as the recorded job, but the measured job can have more or less. So scale the run
+        // time by the ratio of the CPU times.
         let work = now.cpu_s / job.cpu_s;
         let ends = [other.0 - in_force.0, other.1 - in_force.1].map(|later_s| (job.run_s + later_s) * work);
         let bounds = Bounds(ends[0].min(ends[1]), ends[0].max(ends[1]));

@@ -1,4 +1,4 @@
-//! The loads, the limits under which they are recorded, and the simulated limits.
+//! The loads of the grid, the limits under which the test records them, and the limits that it simulates.
 
 use super::super::{Kind, LOOP, Limit, REGULAR};
 
@@ -6,8 +6,8 @@ pub(super) struct Case {
     pub(super) kind: Kind,
     pub(super) recorded: Limit,
     pub(super) simulated: &'static [Limit],
-    /// Whether the load is random. Then its figures differ from run to run: in runs of 8 s with 35 % throttled periods, by 5
-    /// points.
+    /// Whether the load is random. The figures of a random load differ between runs, for example by 5 percentage points if 35 %
+    /// of the periods are throttled in a run of 8 s.
     pub(super) is_random: bool,
 }
 
@@ -31,16 +31,17 @@ pub(super) const TWO_LOOPS: Kind = load("two busy loops", &["burn", "2", "60"]);
 pub(super) const UNEVEN: Kind = load("uneven", &["requests", "uneven", "40000", "110000", "60"]);
 pub(super) const RANDOM: Kind = load("random", &["requests", "random", "5000", "15000", "60"]);
 pub(super) const CLOSED: Kind = load("closed", &["requests", "closed", "8000", "10000", "60"]);
-/// The gap is not 150 ms, because such bursts would meet only two phases of a period. In four runs with exactly the quota and the
-/// burst that a request needs, between 0 and 35 % of the periods were throttled.
+/// The gap is 153 ms, because with 150 ms each request would arrive at one of only two moments of a period. Then the result
+/// depends on chance: under exactly the quota and the burst that a request needs, between 0 and 35 % of the periods were
+/// throttled in four runs.
 pub(super) const BURSTS: Kind = load("regular, burst", &["requests", "regular", "45000", "153000", "60"]);
-/// Periods of 50 ms, and bursts of work that need more than the quota of one period.
+/// A load for periods of 50 ms, with bursts of work that need more than the quota of one period.
 const FREQUENT: Kind = load("regular, 50 ms periods", &["requests", "regular", "20000", "90000", "60"]);
-/// Similar bursts of work, but with periods of 100 ms in the recording.
+/// A similar load, but for periods of 100 ms in the recording.
 const OTHER_PERIOD: Kind = load("regular, other period", &["requests", "regular", "30000", "130000", "60"]);
 pub(super) const CONVOY: Kind = load("lock convoy", &["convoy", "4", "2000", "4000", "60"]);
 
-/// Options of ffmpeg before the number of threads and the length of the work.
+/// The first options of ffmpeg. The number of threads and the length of the work follow them.
 pub(super) const FFMPEG: [&str; 10] = [
     "-loglevel",
     "error",
@@ -79,5 +80,5 @@ pub(super) const CASES: [Case; 10] = [
     case(OTHER_PERIOD, of(250), &[short(320), short(450)]),
 ];
 
-/// The lock convoy. The cells of this load must be right or refused, or have a caution.
+/// Each cell of the lock convoy must be right, be refused, or have a caution.
 pub(super) const CONVOYS: Case = case(CONVOY, of(800), &[of(500), of(1_200), of(1_500)]);

@@ -1,4 +1,4 @@
-//! Nested quotas. Two cgroups share the quota of their parent, and one of these two cgroups has its own quota.
+//! Nested quotas: two cgroups share the quota of their parent, and one of the two also has its own quota.
 
 use super::{
     super::{Limit, Measured, REGULAR, Recorded, count, limited},
@@ -12,10 +12,10 @@ const RECORDED: [Limit; 2] = [Limit::of(800), Limit::of(250)];
 const OF_CHILD: [Limit; 2] = [Limit::of(180), Limit::of(320)];
 const OF_PARENT: [Limit; 2] = [Limit::of(600), Limit::of(1_000)];
 
-/// A parent with two children. One child serves requests under its own quota. The other child runs a busy loop and has no quota
-/// of its own.
+/// A parent cgroup with two children. One child has its own quota and serves requests. The other child has no quota of its own
+/// and runs a busy loop.
 struct Family {
-    // Fields are dropped in this order.
+    // Fields are dropped in this order: first the loads, last the parent.
     _loads: [Load; 2],
     child: Cgroup,
     _other: Cgroup,
@@ -37,7 +37,7 @@ fn measure(limits: [Limit; 2], of_parent: bool) -> Measured {
     count(if of_parent { &family.parent } else { &family.child }, MEASURED_S)
 }
 
-/// Records once. Returns cells for other quotas of the child, followed by cells for other quotas of the parent.
+/// Makes one recording. Returns cells for other quotas of the child, followed by cells for other quotas of the parent.
 pub(super) fn cells() -> Vec<Cell> {
     let (of_parent, of_child) = {
         let family = Family::new(RECORDED);

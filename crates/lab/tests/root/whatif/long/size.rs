@@ -1,4 +1,4 @@
-//! How many bytes of a recording the demand needs.
+//! Measures how many bytes the CPU demand takes in a recording.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use crate::load::Cgroup;
 
 const CGROUPS: u64 = 10;
 const SECONDS: u64 = 20;
-/// Requests of 2 ms arrive at random, every 20 ms on average, so that few slots are equal.
+/// Requests of 2 ms arrive at random, every 20 ms on average, so that only few slots of the demand are equal.
 const LOAD: Kind =
     Kind { name: "random", program: None, args: &["requests", "random", "2000", "20000", "60"] };
 const LIMIT: Limit = Limit::of(150);
