@@ -501,6 +501,16 @@ mod tests {
     }
 
     #[test]
+    fn new_tasks_are_in_order_among_the_known_ones() {
+        let mut known = KnownTasks::default();
+        let records = [8, 2, 6, 1, 7, 3].map(|tid| record(tid, 5, u64::from(tid)));
+        let mut read =
+            |part: &[TaskRecord]| read(&mut known, false, &part.iter().map(reported).collect::<Vec<_>>());
+        assert_eq!(read(&records[..2]), [(2, 2), (8, 8)]);
+        assert_eq!(read(&records[2..]), [(1, 1), (2, 2), (3, 3), (6, 6), (7, 7), (8, 8)]);
+    }
+
+    #[test]
     fn a_task_has_the_name_that_was_reported_last() {
         let mut known = KnownTasks::default();
         let names =
