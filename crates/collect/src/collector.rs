@@ -277,9 +277,7 @@ impl Collector {
         named.dedup_by_key(|(id, _)| *id);
         let mut limits = Vec::new();
         let (known, begun) = (&mut self.limits, Instant::now());
-        let first = named.partition_point(|(id, _)| *id < std::mem::take(&mut self.read_next));
-        let (later, earlier) = (&named[..first], &named[first..]);
-        for (id, path) in earlier.iter().chain(later) {
+        for (id, path) in starting_at(named, std::mem::take(&mut self.read_next)) {
             if tree.is_removed(*id) || tree.is_merged(*id) {
                 continue;
             }
@@ -399,4 +397,25 @@ fn check_cgroups(selection: &Selection, tree: Option<&CgroupTree>) -> Result<(),
         format!("cgroup of unit {unit}"),
         &format!("`systemctl list-units` lists the units{similar}; select a slice with --cgroup"),
     )
+}
+
+/// Returns the rows from the id `first` on, and then the rows before it. The rows ascend by id.
+fn starting_at<T>(rows: &[(u64, T)], first: u64) -> impl Iterator<Item = &(u64, T)> {
+    let (before, after) = rows.split_at(rows.partition_point(|(id, _)| *id < first));
+    after.iter().chain(before)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::starting_at;
+
+    #[test]
+    fn a_reading_that_ran_out_of_time_continues_where_it_stopped() {
+        let rows: Vec<(u64, ())> = (1..=9).map(|id| (id, ())).collect();
+        for first in 0..=10 {
+            let ids: Vec<u64> = starting_at(&rows, first).map(|(id, ())| *id).collect();
+            let expected: Vec<u64> = (first.max(1)..=9).chain(1..first.min(10)).collect();
+            assert_eq!(ids, expected, "from {first}");
+        }
+    }
 }
