@@ -1,10 +1,9 @@
 //! Exports metrics on a separate thread, because building a page takes a while and viewers must not wait for it.
 
 use std::{
-    collections::VecDeque,
     future::pending,
     io,
-    sync::{Arc, Mutex},
+    sync::Arc,
     thread,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
@@ -15,14 +14,13 @@ use cgscope_serve::{
     collection::{Latest, Taken},
     counters::Counters,
     http::{Http, HttpRefusal, Page, Pages},
-    lock,
     pace::Pace,
     protocol::Refusal,
 };
 use tokio::{
     sync::{oneshot, watch},
     task::LocalSet,
-    time::{sleep_until, timeout},
+    time::timeout,
 };
 
 /// Minimum time between two samples that are added to the counters between scrapes. Viewers may request samples much more often,
@@ -78,25 +76,21 @@ struct State {
     metrics: Metrics,
     /// Contains the last sample that was added.
     steps: Steps<Taken>,
-    /// Time to prepare the last sample: to take it and to add it.
-    readying: Duration,
     started_s: f64,
 }
 
 async fn serve(parts: Parts) -> String {
     let (http, latest) = (parts.http.clone(), parts.latest.clone());
-    let freshness = Arc::new(Freshness::new(parts.pace.clone(), latest.clone()));
+    let freshness = Freshness { pace: parts.pace.clone(), latest: latest.clone() };
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let metrics = Metrics::new(parts.config.borrow().clone());
-    let (steps, readying) = (Steps::default(), Duration::ZERO);
-    let state = State { parts, metrics, steps, readying, started_s: started.as_secs_f64() };
+    let state = State { parts, metrics, steps: Steps::default(), started_s: started.as_secs_f64() };
     let state = Arc::new(tokio::sync::Mutex::new(state));
     let feed = feed(state.clone(), latest);
-    let ahead = freshness.clone();
     let pages = http.serve(Source { state, freshness });
     let beside = async {
         // If no more samples follow, the collection reports the reason.
-        tokio::join!(feed, ahead.take_ahead());
+        feed.await;
         pending().await
     };
     tokio::select! {
@@ -108,7 +102,7 @@ async fn serve(parts: Parts) -> String {
 /// Builds one page for each format.
 struct Source {
     state: Arc<tokio::sync::Mutex<State>>,
-    freshness: Arc<Freshness>,
+    freshness: Freshness,
 }
 
 impl Pages for Source {
@@ -123,12 +117,10 @@ impl Pages for Source {
     }
 
     async fn make(&self, format: Format) -> Page {
-        let arrived = Instant::now();
         self.freshness.wait().await;
         let mut state = self.state.lock().await;
         let taken = self.freshness.latest.borrow().clone();
         state.add(taken.ok().flatten());
-        self.freshness.on_scrape(arrived, state.readying);
         state.page(format)
     }
 }
@@ -167,11 +159,8 @@ impl State {
         if self.steps.latest().is_some_and(|before| before.number == taken.number) {
             return;
         }
-        let (began, number, took) = (Instant::now(), taken.number, taken.took);
         let Some((interval, before)) = self.steps.step_over(taken, skipped) else { return };
         self.metrics.add(&interval);
-        let samples = u32::try_from(number - before.number).unwrap_or(u32::MAX);
-        self.readying = took.saturating_sub(before.took) / samples + began.elapsed();
         // Takes about 10 ms on a host with 20,000 tasks, so the page does not wait. If no thread starts, the values are dropped
         // here.
         let _ = thread::Builder::new().spawn(move || drop((interval, before)));
@@ -218,39 +207,24 @@ const FRESH: Duration = Duration::from_millis(250);
 pub const STUCK: Duration = Duration::from_secs(30);
 /// Maximum wait for a sample. After that, the page shows the previous sample.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Margin for a sample that is taken ahead, added to the expected time to prepare it.
-const SLACK: Duration = Duration::from_millis(20);
 
-/// Provides fresh samples for pages. A sample for a periodic scrape is taken ahead, for any other scrape on its arrival.
+/// Provides fresh samples for pages.
 struct Freshness {
     pace: Arc<Pace>,
     latest: watch::Receiver<Latest>,
-    beat: Mutex<Beat>,
-    /// When a sample was last requested ahead of a scrape.
-    asked: Mutex<Option<Instant>>,
-    ahead: watch::Sender<Option<Instant>>,
 }
 
 impl Freshness {
-    pub fn new(pace: Arc<Pace>, latest: watch::Receiver<Latest>) -> Self {
-        let (ahead, _) = watch::channel(None);
-        Self { pace, latest, beat: Mutex::default(), asked: Mutex::new(None), ahead }
-    }
-
     /// Waits until the latest sample is fresh. Requests a sample if necessary.
     pub async fn wait(&self) {
         let mut latest = self.latest.clone();
         let stale = match &*latest.borrow() {
             Ok(Some(taken)) if taken.at.elapsed() < FRESH => return,
-            Ok(Some(taken)) => Some((taken.number, taken.at)),
-            Ok(None) => None,
+            Ok(Some(taken)) => taken.number,
+            Ok(None) => 0,
             Err(_) => return,
         };
-        let is_under_way = |at: &Instant| at.elapsed() < PATIENCE && stale.is_none_or(|(_, last)| *at > last);
-        if !lock(&self.asked).as_ref().is_some_and(is_under_way) {
-            self.pace.now();
-        }
-        let stale = stale.map_or(0, |(number, _)| number);
+        self.pace.now();
         let is_new = |latest: &Latest| match latest {
             Ok(Some(taken)) => taken.number > stale,
             Ok(None) => false,
@@ -274,69 +248,6 @@ impl Freshness {
             }
             None => Ok(()),
         }
-    }
-
-    /// Records a scrape at `at`. `readying` is the time that it took to prepare the sample.
-    pub fn on_scrape(&self, at: Instant, readying: Duration) {
-        let mut beat = lock(&self.beat);
-        beat.add(at);
-        // If the sample were taken earlier, it might be stale when the scrape arrives.
-        let early = readying + (readying / 2).min(FRESH / 2) + SLACK;
-        let ahead = beat.next().and_then(|next| next.checked_sub(early)).filter(|ahead| *ahead > at);
-        self.ahead.send_replace(ahead);
-    }
-
-    /// Takes samples ahead of expected scrapes. Never returns.
-    pub async fn take_ahead(&self) {
-        let mut ahead = self.ahead.subscribe();
-        loop {
-            let at = *ahead.borrow_and_update();
-            tokio::select! {
-                _ = ahead.changed() => continue,
-                () = sleep_until(at.unwrap_or_else(Instant::now).into()), if at.is_some() => {}
-            }
-            *lock(&self.asked) = Some(Instant::now());
-            self.pace.now();
-            // Takes one sample for each scrape. So only one sample is wasted after the last scrape.
-            let _ = ahead.changed().await;
-        }
-    }
-}
-
-/// Maximum number of periodic scrapers to predict: a Prometheus pair, and one more.
-const SCRAPERS: usize = 3;
-/// Two gaps count as equal if their difference is less than the period divided by this number.
-const LIKE: u32 = 20;
-/// Maximum period for which samples are taken ahead.
-const LONGEST: Duration = Duration::from_secs(300);
-
-#[derive(Debug, Default)]
-struct Beat {
-    scrapes: VecDeque<Instant>,
-}
-
-impl Beat {
-    fn add(&mut self, at: Instant) {
-        if self.scrapes.len() > 2 * SCRAPERS {
-            self.scrapes.pop_front();
-        }
-        self.scrapes.push_back(at);
-    }
-
-    /// Predicts the next scrape if the latest ones were periodic: from one scraper, or a few with the same period. It is after
-    /// the last one.
-    fn next(&self) -> Option<Instant> {
-        let gaps: Vec<Duration> =
-            self.scrapes.iter().zip(self.scrapes.iter().skip(1)).map(|(a, b)| *b - *a).collect();
-        let last = *self.scrapes.back()?;
-        (1..=SCRAPERS).find_map(|scrapers| {
-            let (before, latest) = gaps.get(gaps.len().checked_sub(2 * scrapers)?..)?.split_at(scrapers);
-            let round: Duration = latest.iter().sum();
-            // Compares with the whole period. A gap between two scrapers may be short, but it varies as much as the period does.
-            let is_like = |a: &Duration, b: &Duration| a.abs_diff(*b) < round / LIKE;
-            let is_steady = before.iter().zip(latest).all(|(before, latest)| is_like(before, latest));
-            (is_steady && round <= LONGEST).then(|| last + latest[0])
-        })
     }
 }
 
@@ -367,18 +278,10 @@ mod tests {
         assert!(seen.await.is_err());
     }
 
-    /// Returns the predicted scrape after scrapes at these times, ms.
-    fn next(scrapes_ms: &[u64]) -> Option<u64> {
-        let start = Instant::now();
-        let mut beat = Beat::default();
-        scrapes_ms.iter().for_each(|ms| beat.add(start + Duration::from_millis(*ms)));
-        beat.next().map(|next| (next - start).as_millis() as u64)
-    }
-
     #[test]
     fn a_collector_that_hangs_or_has_ended_is_not_healthy() {
         let (pace, (send, latest)) = (Arc::new(Pace::default()), watch::channel(Ok(None)));
-        let freshness = Freshness::new(pace.clone(), latest);
+        let freshness = Freshness { pace: pace.clone(), latest };
         assert_eq!(freshness.health_after(Duration::ZERO), Ok(()), "no sample is under way");
         pace.now();
         pace.wait(0);
@@ -388,33 +291,5 @@ mod tests {
         let _ = send.send_replace(Err("secret of the host".into()));
         let said = freshness.health().expect_err("it has ended");
         assert!(!said.contains("secret"), "{said}");
-    }
-
-    #[test]
-    fn a_periodic_scraper_is_predicted_after_its_third_scrape() {
-        assert_eq!(next(&[0, 15_000]), None);
-        assert_eq!(next(&[0, 15_000, 30_010]), Some(45_020));
-        assert_eq!(next(&[0, 1_000, 2_000, 3_000, 4_000, 5_000, 6_000, 7_000, 8_000, 9_000]), Some(10_000));
-    }
-
-    #[test]
-    fn two_or_three_periodic_scrapers_are_predicted() {
-        assert_eq!(next(&[0, 4_000, 15_000, 19_000, 30_000]), Some(34_000));
-        assert_eq!(next(&[0, 4_000, 15_000, 19_000, 30_000, 34_000]), Some(45_000));
-        assert_eq!(next(&[0, 1, 9_000, 15_000, 15_001, 24_000, 30_000]), Some(30_001));
-    }
-
-    #[test]
-    fn irregular_scrapers_are_not_predicted() {
-        assert_eq!(next(&[]), None);
-        assert_eq!(next(&[0, 15_000, 27_000]), None);
-        assert_eq!(next(&[0, 1_000, 15_000, 18_000, 30_000, 47_000, 49_000]), None);
-        assert_eq!(next(&[0, 400_000, 800_000]), None, "too rarely");
-        assert_eq!(next(&[0, 0, 0]), None, "all at once");
-    }
-
-    #[test]
-    fn a_scraper_that_is_no_longer_periodic_is_not_predicted() {
-        assert_eq!(next(&[0, 15_000, 30_000, 45_000, 52_000]), None);
     }
 }
