@@ -8,7 +8,7 @@ use cgscope_ledger::{
 };
 
 use crate::{
-    host::{Kernel, exported, steps},
+    host::{Kernel, exported},
     kernel::{Task, cgroup_above, cgroup_id_at, cgroup_of, counts_demand},
     maps::{self, demand_place, demand_turn, storage},
 };
@@ -134,8 +134,4 @@ exported! {
     fn count_demand_wait(cpu: u32, clock_ns: u64) = demand::count_wait::<Kernel>(cpu, clock_ns);
     fn count_demand_run(cpu: u32, clock_ns: u64) = demand::count_run::<Kernel>(cpu, clock_ns);
     fn spread(cpu: u32) = demand::spread_all::<Kernel>(cpu);
-}
-
-steps! {
-    fn spread_step = demand::spread_step::<Kernel>;
 }

@@ -7,7 +7,7 @@ use cgscope_ledger::{
     Loss, culprits,
     culprits::Pairs,
     history::Ring,
-    host::{self, FarQueue, Host, Step},
+    host::{self, FarQueue, Host},
     look_back,
     pressure::Ended,
     split::{self, Work},
@@ -17,7 +17,6 @@ use cgscope_ledger::{
 };
 
 use crate::{
-    demand,
     kernel::{self, Task, blame_tasks, counts_by_cpu, throttles_tasks},
     maps, pressure,
 };
@@ -44,17 +43,7 @@ macro_rules! exported {
         }
     )*};
 }
-
-/// Defines loop bodies for [`Host::repeat`].
-macro_rules! steps {
-    ($(fn $name:ident = $step:expr;)*) => {$(
-        pub extern "C" fn $name(_: u64, which: *mut core::ffi::c_void) -> i64 {
-            // SAFETY: `repeat` passes this pointer.
-            $step(unsafe { *which.cast::<u32>() }).into()
-        }
-    )*};
-}
-pub(crate) use {exported, pass_on, steps};
+pub(crate) use {exported, pass_on};
 
 /// The running kernel as host of the ledger. The reader has a separate type, because it charges no culprits. Without the code for
 /// culprits, the verifier checks the reader's programs faster.
@@ -68,20 +57,19 @@ impl<const CHARGES: bool> Host for Kernel<CHARGES> {
     }
 
     #[inline(always)]
-    fn repeat(times: u32, step: Step, which: u32) {
-        let mut which = which;
-        let step = match step {
-            Step::Slices => one_step::<CHARGES> as *mut c_void,
-            Step::Blocks => one_step_of_blocks::<CHARGES> as *mut c_void,
-            Step::FindLevels => pressure::find_level as *mut c_void,
-            Step::AddLevels => pressure::add_level as *mut c_void,
-            Step::CountLevels => pressure::count_level as *mut c_void,
-            Step::Spread => demand::spread_step as *mut c_void,
-        };
+    fn repeat<F: Fn(u32) -> bool>(times: u32, step: F, which: u32) {
+        let mut step = (step, which);
         // This helper exists since Linux 5.17. The verifier checks the body of the loop only once.
-        // SAFETY: the callback has the expected signature, and `which` lives longer than the call.
-        unsafe { bpf_loop(times, step, (&raw mut which).cast(), 0) };
+        // SAFETY: the callback has the expected signature, and `step` lives longer than the call.
+        unsafe { bpf_loop(times, take_step::<F> as *mut c_void, (&raw mut step).cast(), 0) };
     }
+}
+
+/// The loop body for [`Host::repeat`]. The type `F` names a single function, so its value takes no memory and the call is direct.
+extern "C" fn take_step<F: Fn(u32) -> bool>(_: u64, step: *mut c_void) -> i64 {
+    // SAFETY: `repeat` passes this pointer.
+    let (step, which) = unsafe { &*step.cast::<(F, u32)>() };
+    step(*which).into()
 }
 
 impl<const CHARGES: bool> WaitHost for Kernel<CHARGES> {
@@ -139,16 +127,6 @@ exported! {
     fn enter_charge(victim: u64, who: u64, ns: u64, clock_ns: u64, packed: u64) =
         culprits::enter::<Kernel>(victim, who, ns, clock_ns, packed);
     fn press_split() = split::press_split::<Kernel>();
-}
-
-extern "C" fn one_step<const CHARGES: bool>(_: u64, which: *mut c_void) -> i64 {
-    // SAFETY: `repeat` passes this pointer.
-    look_back::step::<Kernel<CHARGES>>(unsafe { *which.cast::<u32>() }).into()
-}
-
-extern "C" fn one_step_of_blocks<const CHARGES: bool>(_: u64, which: *mut c_void) -> i64 {
-    // SAFETY: `repeat` passes this pointer.
-    look_back::step_of_blocks::<Kernel<CHARGES>>(unsafe { *which.cast::<u32>() }).into()
 }
 
 impl host::Task for Task {

@@ -3,7 +3,7 @@
 use cgscope_ledger::pressure::{self, Batch, Ended, KeptPressure, PressureHost, Pressures};
 
 use crate::{
-    host::{Kernel, exported, pass_on, steps},
+    host::{Kernel, exported, pass_on},
     kernel, maps,
 };
 
@@ -41,10 +41,4 @@ exported! {
     fn press(cpu: u32, who: u64, queued_ns: u64, clock_ns: u64, limit_ns: u64) =
         pressure::press::<Kernel>(Ended { cpu, who, queued_ns, clock_ns, limit_ns });
     fn count_batch(cpu: u32) = pressure::count_batch::<Kernel>(cpu);
-}
-
-steps! {
-    fn find_level = pressure::find_level::<Kernel>;
-    fn add_level = pressure::add_level::<Kernel>;
-    fn count_level = pressure::count_level::<Kernel>;
 }

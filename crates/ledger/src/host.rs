@@ -85,24 +85,7 @@ pub trait Host {
     fn lost(loss: Loss);
     /// Calls `step` up to `times` times, until it returns true. `which` is the argument of the step. The BPF side uses a BPF
     /// helper for this.
-    fn repeat(times: u32, step: Step, which: u32);
-}
-
-/// A step of [`Host::repeat`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// [`look_back::step`](crate::look_back::step)
-    Slices,
-    /// [`look_back::step_of_blocks`](crate::look_back::step_of_blocks)
-    Blocks,
-    /// [`pressure::find_level`](crate::pressure::find_level). For this step and the next two, `which` is the CPU.
-    FindLevels,
-    /// [`pressure::add_level`](crate::pressure::add_level)
-    AddLevels,
-    /// [`pressure::count_level`](crate::pressure::count_level)
-    CountLevels,
-    /// [`demand::spread_step`](crate::demand::spread_step)
-    Spread,
+    fn repeat<F: Fn(u32) -> bool>(times: u32, step: F, which: u32);
 }
 
 /// Returns since when the current wait has been on this CPU, and how long it was on other CPUs. Both exclude the part that is

@@ -8,7 +8,7 @@
 use crate::{
     Loss,
     cause::{ByCause, Cause},
-    host::{IDLE, KERNEL, Step},
+    host::{IDLE, KERNEL},
     verifier::{get, opaque, set},
     waits::{
         WaitHost,
@@ -84,9 +84,9 @@ pub fn look_back<H: WaitHost>(which: u32) {
         }
     }
     if !is_done {
-        H::repeat((LOOK_BACK - STEPS) as u32, Step::Slices, which);
+        H::repeat((LOOK_BACK - STEPS) as u32, step::<H>, which);
         if work.walk.is_at_blocks() {
-            H::repeat(STEPS_OF_BLOCKS as u32, Step::Blocks, which);
+            H::repeat(STEPS_OF_BLOCKS as u32, step_of_blocks::<H>, which);
         }
     }
     let is_cut = work.walk.end();

@@ -7,7 +7,7 @@ use std::{boxed::Box, cell::RefCell, collections::BTreeMap, vec::Vec};
 use crate::{
     Loss,
     demand::{self, DemandHost, Running, Slots},
-    host::{FarQueue, Host, Step, Task},
+    host::{FarQueue, Host, Task},
     pressure::{self, Batch, Ended, KeptPressure, PressureHost, Pressures},
     waits::{
         WaitHost,
@@ -185,20 +185,8 @@ impl Host for Simulated {
         MAPS.with_borrow_mut(|maps| *maps.losses.entry(loss.name()).or_default() += 1);
     }
 
-    fn repeat(times: u32, step: Step, which: u32) {
-        for _ in 0..times {
-            let is_last = match step {
-                Step::Slices => look_back::step::<Self>(which),
-                Step::Blocks => look_back::step_of_blocks::<Self>(which),
-                Step::FindLevels => pressure::find_level::<Self>(which),
-                Step::AddLevels => pressure::add_level::<Self>(which),
-                Step::CountLevels => pressure::count_level::<Self>(which),
-                Step::Spread => demand::spread_step::<Self>(which),
-            };
-            if is_last {
-                return;
-            }
-        }
+    fn repeat<F: Fn(u32) -> bool>(times: u32, step: F, which: u32) {
+        let _ = (0..times).any(|_| step(which));
     }
 }
 
