@@ -10,6 +10,7 @@ use aya_ebpf::helpers::generated::bpf_loop;
 use cgscope_ledger::{
     BLOCKED_STATES, CAUSES, Cause, Loss, bucket_of,
     cause::{BUCKETS_OF_ROW, ROWS, WHOLE, cell_of, row_of},
+    host::Task as _,
     verifier::{add_atomic, opaque},
     wire::{Accounts, Exited, TaskStorage, Totals},
 };
@@ -59,18 +60,14 @@ fn report_unfollowed_exit(task: Task) {
 /// Returns the first entry that exists: for the task's cgroup, for the cgroup `otherwise`, or for the root.
 #[inline(always)]
 fn place_for(task: Task, otherwise: u64) -> Option<&'static mut Exited> {
-    let place = match exited(task.cgroup_id_rarely()) {
-        Some(place) => Some(place),
-        None => {
-            lost(Loss::ExitedInOtherCgroup);
-            exited(otherwise).or_else(|| exited(root_cgroup_id()))
-        }
-    };
+    let place = exited(task.cgroup_id_rarely()).or_else(|| {
+        lost(Loss::ExitedInOtherCgroup);
+        exited(otherwise).or_else(|| exited(root_cgroup_id()))
+    });
     if place.is_none() {
         lost(Loss::ExitedNotCounted);
     }
-    // SAFETY: the entry is a map value. Each write to the entry is atomic, or harmless if it is lost.
-    place.map(|place| unsafe { &mut *place })
+    place
 }
 
 #[inline(always)]

@@ -7,6 +7,7 @@ use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
 use cgscope_ledger::{
     Loss,
     history::{KERNEL, Ring},
+    host::Task as _,
     segment, task_state,
     verifier::{get, set},
     waits,

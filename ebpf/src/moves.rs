@@ -17,6 +17,7 @@ use aya_ebpf::{
 };
 use cgscope_ledger::{
     Loss,
+    host::Task as _,
     verifier::{exchange, set},
     waits,
     wire::{Sleeper, TaskStorage, Totals, next_serial},
@@ -157,8 +158,7 @@ pub fn hand_over(task: Task, storage: &mut TaskStorage, to: u64) {
     // reported sum, which may include the first part of an unfinished wait.
     let run_delay_ns = storage.waits.expected_run_delay_ns.max(storage.reported.totals.run_delay_ns);
     let now = Totals { run_delay_ns, ..task.all_totals(&storage.waits, storage) };
-    // SAFETY: the entry is a map value. Each write to the entry is atomic, or harmless if it is lost.
-    hand_over_rest(task, storage, unsafe { &mut *place }, &now);
+    hand_over_rest(task, storage, place, &now);
     storage.waits.max_ns = 0;
     storage.serial = next_serial(storage.serial);
 }

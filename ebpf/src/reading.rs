@@ -4,11 +4,10 @@
 //! calls the iterator for the same task again. `reported` must contain exactly what user space received, so the free space is
 //! checked before anything is written.
 
-use core::ptr;
-
-use aya_ebpf::helpers::generated::bpf_seq_write;
 use cgscope_ledger::{
-    CAUSES, Cause, Loss, Stack, segment,
+    CAUSES, Cause, Loss, Stack,
+    host::Task as _,
+    segment,
     verifier::{get, set},
     waits,
     wire::{
@@ -115,10 +114,8 @@ fn mark_if_shared(task: Task, flags: &mut u64) {
 
 /// Returns whether a task has not changed since its last report. A task that was active at its last report counts as changed.
 #[inline(always)]
-fn is_same(task: Task, storage: &TaskStorage) -> bool {
-    // SAFETY: the word is in a map value. The hook may write the word at the same time.
-    let has_changed = unsafe { ptr::read_volatile(&raw const storage.has_changed) };
-    has_changed == UNCHANGED && !task.is_active() && task.face() == storage.face
+fn is_same(task: Task, storage: &mut TaskStorage) -> bool {
+    get(&mut storage.has_changed) == UNCHANGED && !task.is_active() && task.face() == storage.face
 }
 
 /// Writes the report that a task has not changed. If the record does not fit, the kernel calls the iterator for this task again.
@@ -134,10 +131,7 @@ fn emit_same(seq: SeqFile, serial: u64, followed: u64) {
 fn emit_asleep(seq: SeqFile, task: Task) {
     let Some(record) = record() else { return };
     let Some(sleeper) = sleeper(task) else { return };
-    set(&mut record.flags, 0);
-    set(&mut record.len, size_of::<TaskRecord>() as u32);
-    record.pending = [0; CAUSES];
-    record.pending_cause = Cause::Unattributed as u64;
+    begin(record);
     put(task, sleeper.serial, sleeper.cgroup_id, record);
     record.totals =
         Totals { migrations: sleeper.migrations, run_delay_ns: sleeper.run_delay_ns, ..task.totals() };
@@ -219,6 +213,15 @@ fn adopt(task: Task) -> u32 {
     0
 }
 
+/// Begins a record that has no parts and no current wait.
+#[inline(always)]
+fn begin(record: &mut TaskRecord) {
+    set(&mut record.flags, 0);
+    set(&mut record.len, size_of::<TaskRecord>() as u32);
+    record.pending = [0; CAUSES];
+    record.pending_cause = Cause::Unattributed as u64;
+}
+
 #[inline(always)]
 fn emit(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
     let mut waits = storage.waits;
@@ -227,8 +230,7 @@ fn emit(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
         waits.unstamped_since_ns = 0;
     }
     let Some(record) = record() else { return };
-    set(&mut record.flags, 0);
-    set(&mut record.len, size_of::<TaskRecord>() as u32);
+    begin(record);
     put_pending(task, storage, record);
     what_is_reported(task, storage, record, waits.count != storage.reported.totals.waits);
     put(task, storage.serial, storage.cgroup_id, record);
@@ -243,8 +245,7 @@ fn emit(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
     if get(&mut record.flags) & HAS_HISTOGRAM != 0 {
         write_histogram(seq, storage);
     }
-    // SAFETY: the word is in a map value. The hook may write the word at the same time.
-    if unsafe { ptr::read_volatile(&raw const storage.is_handed_over) } != 0 {
+    if get(&mut storage.is_handed_over) != 0 {
         // The task exited during this reading.
         lost(Loss::ReadingOvertaken);
     }
@@ -279,9 +280,7 @@ fn what_is_reported(task: Task, storage: &mut TaskStorage, record: &mut TaskReco
 
 #[inline(always)]
 fn put_pending(task: Task, storage: &TaskStorage, record: &mut TaskRecord) {
-    record.pending = [0; CAUSES];
-    record.pending_cause = Cause::Unattributed as u64;
-    if !task.on_rq() || task.sleeps_on_queue() {
+    if !task.is_on_queue() || task.sleeps_on_queue() {
         return;
     }
     if !task.on_cpu() {
@@ -338,7 +337,7 @@ fn put_accounts(task: Task, storage: &mut TaskStorage, record: &mut TaskRecord) 
         return;
     }
     let Some(accounts) = accounts_record() else { return };
-    accounts::emit(task, storage, accounts);
+    accounts::emit(task, &mut storage.blocked, accounts);
     has(record, HAS_ACCOUNTS, size_of::<AccountsRecord>());
     let since_ns = storage.blocked.since_ns;
     if accounts.is_due == 0 || since_ns == storage.blocked.reported_since_ns {
@@ -381,30 +380,18 @@ pub extern "C" fn read_exited(ctx: *const EntryContext) -> i32 {
     if seq.space_left() <= LONGEST_EXITED as u64 {
         // The longest record might not fit. These writes are too large on purpose: the kernel then passes the buffer to user
         // space and repeats this entry.
-        write_place(seq, place);
-        write_place(seq, place);
+        seq.write(place);
+        seq.write(place);
         return 0;
     }
-    // SAFETY: the word is in a map value. `complete` is read before the figures. So the figures include every addition that
-    // `complete` counts.
-    let (complete, reported) = unsafe {
-        (ptr::read_volatile(&raw const (*place).complete), ptr::read_volatile(&raw const (*place).reported))
-    };
+    // `complete` is read before the figures. So the figures include every addition that `complete` counts.
+    let (complete, reported) = (get(&mut place.complete), get(&mut place.reported));
     let mut record = ExitedRecord { cgroup_id, follows: (!Exited::is_reported(complete, reported)).into() };
-    // SAFETY: `record` can be read in the given size.
-    unsafe {
-        bpf_seq_write(seq.pointer().cast(), (&raw mut record).cast(), size_of::<ExitedRecord>() as u32)
-    };
+    seq.write(&mut record);
     if record.follows != 0 {
-        write_place(seq, place);
-        // SAFETY: as above. No other program writes `reported`.
-        unsafe { ptr::write_volatile(&raw mut (*place).reported, [complete, reported[0]]) };
+        seq.write(place);
+        // No other program writes `reported`.
+        set(&mut place.reported, [complete, reported[0]]);
     }
     0
-}
-
-#[inline(always)]
-fn write_place(seq: SeqFile, place: *mut Exited) {
-    // SAFETY: the entry is a map value and can be read in its full size.
-    unsafe { bpf_seq_write(seq.pointer().cast(), place.cast(), size_of::<Exited>() as u32) };
 }

@@ -20,6 +20,7 @@ use aya_ebpf::{
 };
 use cgscope_ledger::{
     FRAMES,
+    host::Task as _,
     task_state::{DEAD, INTERRUPTIBLE, NOLOAD, PARKED, UNINTERRUPTIBLE},
     threads::{
         DISPLACED, END, HAS_SYSCALL, IOWAIT, LONGEST, ON_CPU, ON_RQ, THROTTLED, ThreadRecord, ThreadsConfig,
@@ -132,7 +133,7 @@ fn state(task: Task, me: Task) -> u32 {
 #[inline(always)]
 fn flags(task: Task, state: u32, me: Task, arrived_ns: u64) -> u32 {
     let mut flags = 0;
-    if task.on_rq() {
+    if task.is_on_queue() {
         flags |= ON_RQ;
     }
     if task.in_iowait() {

@@ -14,9 +14,7 @@ use cgscope_ledger::{
 };
 
 use crate::{
-    kernel::{
-        CfsRunQueue, Task, Throttled, keeps_throttle_clock, kernels_throttled_ns_at_0, levels_out_of_quota_at,
-    },
+    kernel::{Task, Throttled, keeps_throttle_clock, kernels_throttled_ns_at_0, levels_out_of_quota_at},
     maps::{lost, throttle_clocks},
 };
 
@@ -123,36 +121,32 @@ pub extern "C" fn stood_ns(cpu: u64, cfs_rq: u64, clock_ns: u64) -> u64 {
     stood_ns
 }
 
-impl CfsRunQueue {
-    /// Returns the throttled time of the queue at the time `clock_ns`, ns. The kernel's clock advances only while the queue has
-    /// runnable tasks. `address` points to the queue's own address. It is read from memory, so that the verifier takes it for a
-    /// number and not for a pointer.
-    #[inline(always)]
-    pub fn throttled_ns(self, address: &u64, cpu: u32, clock_ns: u64) -> u64 {
-        if keeps_throttle_clock() {
-            // SAFETY: the pointer comes from a reference.
-            return stood_ns(u64::from(cpu), unsafe { read_volatile(address) }, clock_ns);
-        }
-        self.kernels_throttled_ns(clock_ns)
+/// Returns the throttled time of the task's queue at the time `clock_ns`, ns. The kernel's clock advances only while the queue has
+/// runnable tasks. `address` points to the queue's address. It is read from memory, so that the verifier takes it for a number
+/// and not for a pointer.
+#[inline(always)]
+pub fn throttled_ns(task: Task, address: &u64, cpu: u32, clock_ns: u64) -> u64 {
+    if keeps_throttle_clock() {
+        // SAFETY: the pointer comes from a reference.
+        return stood_ns(u64::from(cpu), unsafe { read_volatile(address) }, clock_ns);
     }
+    task.cfs_rq().kernels_throttled_ns(clock_ns)
 }
 
-impl Task {
-    /// Returns the queue that the task's group has on another CPU. The clock of that CPU is unknown.
-    #[inline(always)]
-    pub fn far_queue(self, cpu: u32) -> FarQueue {
-        let address = self.queue_address_on(cpu);
-        if address == 0 {
-            return FarQueue { address, is_throttled: true, throttled_ns_at_0: 0 };
-        }
-        queue_at(address, cpu)
+/// Returns the queue that the task's group has on another CPU. The clock of that CPU is unknown.
+#[inline(always)]
+pub fn far_queue(task: Task, cpu: u32) -> FarQueue {
+    let address = task.queue_address_on(cpu);
+    if address == 0 {
+        return FarQueue { address, is_throttled: true, throttled_ns_at_0: 0 };
     }
+    queue_at(address, cpu)
+}
 
-    /// Returns the queue that the task's group has on the task's own CPU.
-    #[inline(always)]
-    pub fn near_queue(self) -> FarQueue {
-        queue_at(self.queue_address(), self.run_queue().cpu())
-    }
+/// Returns the queue that the task's group has on the task's own CPU.
+#[inline(always)]
+pub fn near_queue(task: Task) -> FarQueue {
+    queue_at(task.queue_address(), task.run_queue().cpu())
 }
 
 #[inline(always)]

@@ -23,8 +23,6 @@ pub trait Task: Copy {
     fn cpu(self) -> u32;
     /// Returns the clock of the task's run queue, ns.
     fn clock_ns(self) -> u64;
-    /// Returns the id of the task's cgroup.
-    fn cgroup_id(self) -> u64;
     /// Returns the address of the task's scheduler group. Use it only for comparisons.
     fn group(self) -> u64;
     /// Returns how long the task's group and its descendants have run on the task's CPU, ns; 0 for a task of the root.
@@ -48,16 +46,9 @@ pub trait Task: Copy {
     fn is_on_queue(self) -> bool;
     /// Returns the address of the queue that the task's group has on the task's CPU.
     fn queue(self) -> u64;
-    /// Returns how long [`Self::queue`] had been in a hierarchy out of quota at the time `clock_ns`, ns. `address` points to the
-    /// address of the queue.
-    fn throttled_ns(self, address: &u64, cpu: u32, clock_ns: u64) -> u64;
     /// Returns the throttled time of a queue that the task has left for another group, ns; 0 if `queue` no longer belongs to
     /// `group`.
     fn left_throttled_ns(self, queue: u64, group: u64, clock_ns: u64) -> u64;
-    /// Returns the queue that the task's group has on another CPU.
-    fn far_queue(self, cpu: u32) -> FarQueue;
-    /// Returns the queue that the task's group has on the task's own CPU.
-    fn near_queue(self) -> FarQueue;
     /// Finds the cgroup whose quota ran out and writes its id to `limit`. Leaves `limit` unchanged if there is no such cgroup.
     fn find_limit(self, limit: &mut u64);
 }

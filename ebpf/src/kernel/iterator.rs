@@ -34,7 +34,7 @@ impl EntryContext {
     /// # Safety
     /// `this` must be the context of an iterator over a map with keys of 8 bytes and values of type `V`.
     #[inline(always)]
-    pub unsafe fn parts<V>(this: *const Self) -> (SeqFile, Option<(u64, *mut V)>) {
+    pub unsafe fn parts<V>(this: *const Self) -> (SeqFile, Option<(u64, &'static mut V)>) {
         // SAFETY: the caller guarantees that `this` is such a context.
         unsafe {
             let meta = read_volatile(&raw const (*this).meta);
@@ -42,12 +42,10 @@ impl EntryContext {
             let key = read_volatile(&raw const (*this).key);
             let value = read_volatile(&raw const (*this).value);
             let is_end = key.is_null() || value.is_null();
-            (seq, if is_end { None } else { Some((read_volatile(key), value.cast())) })
+            (seq, if is_end { None } else { Some((read_volatile(key), &mut *value.cast::<V>())) })
         }
     }
-}
 
-impl EntryContext {
     /// Returns the file to write to, and the index of an entry of an array. After the last entry, the index is missing.
     ///
     /// # Safety

@@ -291,7 +291,7 @@ fn throttled_ns<H: WaitHost>(task: H::Task, start: &Start, is_seen: bool, work: 
     if start.queue != task.queue() || (!H::throttles_tasks() && task.is_real_time()) {
         return 0;
     }
-    start.throttled_ns(task.throttled_ns(&start.queue, work.charges.cpu, to_ns), from_ns)
+    start.throttled_ns(H::throttled_ns(task, &start.queue, work.charges.cpu, to_ns), from_ns)
 }
 
 /// Replaces the parts of a segment in which the task was throttled for an unknown time. A CPU is never idle if a task on its

@@ -260,6 +260,27 @@ impl DemandHost for Simulated {
 impl WaitHost for Simulated {
     type Task = Facts;
 
+    fn throttled_ns(task: Facts, of: &u64, cpu: u32, clock_ns: u64) -> u64 {
+        assert_eq!((*of, cpu), (task.queue(), task.cpu), "only the queue of its own CPU is locked");
+        match task.queues[cpu as usize] {
+            (sum_ns, 0) => sum_ns,
+            (sum_ns, since_ns) => sum_ns + clock_ns.saturating_sub(since_ns),
+        }
+    }
+
+    fn far_queue(task: Facts, cpu: u32) -> FarQueue {
+        let (sum_ns, since_ns) = task.queues[cpu as usize];
+        FarQueue {
+            address: address(task.cgroup, cpu),
+            is_throttled: since_ns != 0 || task.stopped[cpu as usize],
+            throttled_ns_at_0: sum_ns.wrapping_sub(since_ns),
+        }
+    }
+
+    fn near_queue(task: Facts) -> FarQueue {
+        Self::far_queue(task, task.cpu)
+    }
+
     fn blames_tasks() -> bool {
         MAPS.with_borrow(|maps| maps.blames_tasks)
     }
@@ -402,10 +423,6 @@ impl Task for Facts {
         self.clock_ns
     }
 
-    fn cgroup_id(self) -> u64 {
-        self.group()
-    }
-
     fn group(self) -> u64 {
         if self.bound_for == 0 { self.cgroup } else { self.bound_for }
     }
@@ -450,32 +467,11 @@ impl Task for Facts {
         address(self.cgroup, self.cpu)
     }
 
-    fn throttled_ns(self, of: &u64, cpu: u32, clock_ns: u64) -> u64 {
-        assert_eq!((*of, cpu), (self.queue(), self.cpu), "only the queue of its own CPU is locked");
-        match self.queues[cpu as usize] {
-            (sum_ns, 0) => sum_ns,
-            (sum_ns, since_ns) => sum_ns + clock_ns.saturating_sub(since_ns),
-        }
-    }
-
     fn left_throttled_ns(self, _: u64, group: u64, clock_ns: u64) -> u64 {
         match self.left_queue {
             (of, sum_ns, since_ns) if of == group => sum_ns + clock_ns.saturating_sub(since_ns),
             _ => 0,
         }
-    }
-
-    fn far_queue(self, cpu: u32) -> FarQueue {
-        let (sum_ns, since_ns) = self.queues[cpu as usize];
-        FarQueue {
-            address: address(self.cgroup, cpu),
-            is_throttled: since_ns != 0 || self.stopped[cpu as usize],
-            throttled_ns_at_0: sum_ns.wrapping_sub(since_ns),
-        }
-    }
-
-    fn near_queue(self) -> FarQueue {
-        self.far_queue(self.cpu)
     }
 
     fn find_limit(self, limit: &mut u64) {
