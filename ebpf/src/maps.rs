@@ -22,7 +22,6 @@ use cgscope_ledger::{
     pressure::Pressures,
     segment::NO_CPU,
     split::Work,
-    throttle::ThrottleClocks,
     verifier::{add_atomic, get, opaque},
     wire::{
         AccountsRecord, CGROUP_EVENTS_BYTES, CgroupEvent, CpuCounters, DEMAND_PLACES as DEMAND_PLACES_MAX,
@@ -35,6 +34,7 @@ use cgscope_ledger::{
 use crate::{
     accounts, changes,
     kernel::{Task, has_nodes, hook_allocates, keeps_accounts},
+    throttle::ThrottleClocks,
 };
 
 /// A BPF map for task storage, which aya-ebpf 0.2 lacks. The pointers only describe types to BTF and are never dereferenced.

@@ -6,6 +6,7 @@
 
 #[allow(dead_code, unused_imports, reason = "most of it is for the hook")]
 mod kernel;
+mod object;
 
 use core::{
     ffi::c_void,
@@ -189,14 +190,4 @@ fn write(seq: *mut c_void, reported: &mut Reported, stack_bytes: u32) {
         // SAFETY: `reported` has at least this many bytes.
         unsafe { bpf_seq_write(seq.cast(), (&raw mut *reported).cast(), length) };
     }
-}
-
-/// The kernel lets only GPL-compatible programs use `bpf_get_current_task_btf`, `bpf_seq_write` and `bpf_get_task_stack`.
-#[unsafe(no_mangle)]
-#[unsafe(link_section = "license")]
-static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
-
-#[panic_handler]
-fn panic(_: &core::panic::PanicInfo) -> ! {
-    loop {}
 }

@@ -4,6 +4,8 @@
 #![no_std]
 #![no_main]
 
+mod object;
+
 use core::{
     ffi::c_void,
     ptr::{self, read_volatile, write_volatile},
@@ -77,13 +79,4 @@ fn on_switch(ctx: BtfTracePointContext) -> i32 {
         }
     }
     0
-}
-
-#[unsafe(no_mangle)]
-#[unsafe(link_section = "license")]
-static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
-
-#[panic_handler]
-fn panic(_: &core::panic::PanicInfo) -> ! {
-    loop {}
 }

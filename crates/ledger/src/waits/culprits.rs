@@ -8,7 +8,7 @@
 pub use crate::wire::{KEPT, Kept, Pair};
 use crate::{
     Loss,
-    verifier::{add_atomic, exchange, opaque},
+    verifier::{add_atomic, exchange, opaque, wrapped},
     waits::{WaitHost, history::Slice},
 };
 
@@ -127,13 +127,13 @@ fn place<'p, H: WaitHost, const N: usize, const ENTRIES: usize>(
     let mut oldest = first;
     let mut oldest_ns = u64::MAX;
     for probe in 0..ENTRIES {
-        let pair = at(pairs, first + probe);
+        let pair = wrapped(pairs, (first + probe) as u64);
         // There is only one comparison, because the verifier would follow each of several comparisons as a separate code path.
         let is_other = (pair.victim ^ charge.victim)
             | (pair.culprit ^ charge.culprit)
             | u64::from((pair.tid ^ charge.tid) | (pair.kind ^ charge.kind));
         if is_other == 0 {
-            return Some(at(pairs, first + probe));
+            return Some(wrapped(pairs, (first + probe) as u64));
         }
         if pair.last_ns < oldest_ns {
             (oldest, oldest_ns) = (first + probe, pair.last_ns);
@@ -145,7 +145,7 @@ fn place<'p, H: WaitHost, const N: usize, const ENTRIES: usize>(
     if oldest_ns > H::kept_since_ns() {
         return None;
     }
-    let pair = at(pairs, oldest);
+    let pair = wrapped(pairs, oldest as u64);
     // The sum is cleared first, so that a concurrent reader sees a smaller sum before it sees another pair.
     pair.ns = 0;
     pair.victim = charge.victim;
@@ -153,12 +153,6 @@ fn place<'p, H: WaitHost, const N: usize, const ENTRIES: usize>(
     pair.kind = charge.kind;
     pair.tid = charge.tid;
     Some(pair)
-}
-
-#[inline(always)]
-fn at<const N: usize>(pairs: &mut [Pair; N], place: usize) -> &mut Pair {
-    // SAFETY: the mask keeps the index within the array.
-    unsafe { &mut *pairs.as_mut_ptr().add(place & (N - 1)) }
 }
 
 /// The CPU that records a charge, and the slice of the culprit.

@@ -75,14 +75,21 @@ pub(crate) struct Maps {
     work: [*mut Work; 2],
 }
 
+/// # Safety
+/// Zero must be valid for all members of the type.
+unsafe fn zeroed<T>() -> *mut T {
+    // SAFETY: the caller guarantees this.
+    Box::into_raw(unsafe { Box::new_zeroed().assume_init() })
+}
+
 impl Maps {
     pub(crate) fn new(throttles_tasks: bool) -> Self {
-        // SAFETY: the type holds only integers.
-        let pairs = || Box::into_raw(unsafe { Box::<Pairs>::new_zeroed().assume_init() });
         let maps = Self {
             rings: (0..CPUS).map(|_| Box::into_raw(empty())).collect(),
-            pairs: (0..CPUS).map(|_| pairs()).collect(),
-            pressures: (0..CPUS).map(|_| Box::into_raw(Box::new(Pressures::NONE))).collect(),
+            // SAFETY: the types hold only integers.
+            pairs: (0..CPUS).map(|_| unsafe { zeroed() }).collect(),
+            // SAFETY: as above.
+            pressures: (0..CPUS).map(|_| unsafe { zeroed() }).collect(),
             slots: Box::into_raw(Box::new(Slots::new(0))),
             work: [(); 2].map(|()| Box::into_raw(Box::default())),
         };
