@@ -59,20 +59,13 @@ fn now_ns(task: Task) -> u64 {
     if here_ns > there_ns { here_ns } else { there_ns }
 }
 
-/// Counts the blocked time of `next`, which switches in. Call this function before the wait is recorded.
+/// Counts the blocked time of `next`, which switches in. Call this function before the wait is recorded. If `next` switched in
+/// earlier without the hook (`is_off_cpu` is false), its stack no longer shows where it slept, so the time counts for an empty
+/// stack.
 #[inline(always)]
-pub fn woke(next: Task, storage: &mut TaskStorage, clock_ns: u64) {
+pub fn woke(next: Task, storage: &mut TaskStorage, clock_ns: u64, is_off_cpu: bool) {
     if end_sleep(next, storage, clock_ns) {
-        count_stack(next, storage, 1);
-    }
-}
-
-/// Counts the blocked time of `task`, which switched in earlier without the hook. The task's stack no longer shows where it
-/// slept, so the time counts for an empty stack.
-#[inline(always)]
-pub fn woke_unseen(task: Task, storage: &mut TaskStorage, clock_ns: u64) {
-    if end_sleep(task, storage, clock_ns) {
-        count_stack(task, storage, 0);
+        count_stack(next, storage, is_off_cpu.into());
     }
 }
 
@@ -101,8 +94,7 @@ fn end_sleep(next: Task, storage: &mut TaskStorage, clock_ns: u64) -> bool {
     blocked.uncounted_ns >= stack_every_ns()
 }
 
-/// Walks the stack of a task that is off its CPU, and counts all uncounted blocked time for this stack. If `is_off_cpu` is 0, the
-/// time counts for an empty stack.
+/// Walks the stack of a task that is off its CPU, and counts all uncounted blocked time for this stack.
 #[inline(never)]
 fn count_stack(task: Task, storage: &mut TaskStorage, is_off_cpu: u64) {
     let Some(key) = stack_key() else { return };

@@ -66,7 +66,7 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
                 changes::changed(next, storage, queue);
             }
             if keeps_accounts() {
-                accounts::woke(next, storage, clock_ns);
+                accounts::woke(next, storage, clock_ns, true);
             }
             demand::ends_wait(next, storage, queue.cpu(), clock_ns);
             waits::arrive::<Kernel>(next, storage, queue.cpu(), clock_ns, ring);
@@ -139,7 +139,7 @@ fn arrived_late(prev: Task, queue: RunQueue) {
     };
     let arrived_ns = prev.last_arrival_ns();
     if keeps_accounts() {
-        accounts::woke_unseen(prev, storage, arrived_ns);
+        accounts::woke(prev, storage, arrived_ns, false);
     }
     demand::ends_wait(prev, storage, queue.cpu(), arrived_ns);
     waits::arrived_unseen::<Kernel>(prev, storage, queue.cpu(), arrived_ns);

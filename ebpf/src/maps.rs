@@ -33,7 +33,7 @@ use cgscope_ledger::{
 
 use crate::{
     accounts, changes,
-    kernel::{Task, has_nodes, hook_allocates, keeps_accounts},
+    kernel::{Task, has_nodes, hook_allocates, is_shared, keeps_accounts},
     throttle::ThrottleClocks,
 };
 
@@ -405,6 +405,9 @@ pub fn selected(key: u64) -> bool {
 /// Changes the [`FOLLOWED`] bits in a task's flags as user space has requested in [`MARKS`].
 #[inline(always)]
 pub fn mark(task: Task, flags: &mut u64) {
+    if !is_shared() {
+        return;
+    }
     let Some(marks) = marks() else { return };
     if marks.clear != 0 {
         *flags &= !(marks.clear & FOLLOWED);

@@ -92,7 +92,7 @@ pub fn on_leave_group(ctx: FEntryContext) -> i32 {
         if waits::has_stamp_of_wait(task) {
             // A task that sleeps on its queue can also have `last_queued` set.
             if keeps_accounts() && !task.sleeps_on_queue() {
-                accounts::woke(task, storage, task.run_queue().clock_ns());
+                accounts::woke(task, storage, task.clock_ns(), true);
             }
             waits::leave_group::<Kernel>(task, storage);
         }

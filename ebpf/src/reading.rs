@@ -23,7 +23,7 @@ use crate::{
     host::Kernel,
     kernel::{
         EntryContext, SeqFile, Task, TaskContext, born_after_ns, follow_all, has_nodes, hook_allocates,
-        is_shared, keeps_accounts, select_born_before_ns,
+        keeps_accounts, select_born_before_ns,
     },
     maps::{
         accounts_record, copy, create_sleeper, create_storage_at, lost, make_place, mark, record,
@@ -67,9 +67,9 @@ pub extern "C" fn read_tasks(ctx: *const TaskContext) -> i32 {
                 }
             }
             Some(sleeper) => {
-                mark_if_shared(task, &mut sleeper.flags);
+                mark(task, &mut sleeper.flags);
                 if !task.is_active() && task.face() == sleeper.face {
-                    emit_same(seq, sleeper.serial, sleeper.flags);
+                    emit_same(seq, SAME, sleeper.serial, sleeper.flags);
                     return 0;
                 }
                 wake_for_reader(task, sleeper);
@@ -77,9 +77,9 @@ pub extern "C" fn read_tasks(ctx: *const TaskContext) -> i32 {
         }
     }
     let Some(storage) = storage(task) else { return 0 };
-    mark_if_shared(task, &mut storage.waits.flags);
+    mark(task, &mut storage.waits.flags);
     if !keeps_accounts() && is_same(task, storage) {
-        emit_same(seq, storage.serial, storage.waits.flags);
+        emit_same(seq, SAME, storage.serial, storage.waits.flags);
         return 0;
     }
     // `seq_write` needs one byte more than it writes.
@@ -105,24 +105,18 @@ pub fn report(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
     moves::unlock(storage);
 }
 
-#[inline(always)]
-fn mark_if_shared(task: Task, flags: &mut u64) {
-    if is_shared() {
-        mark(task, flags);
-    }
-}
-
 /// Returns whether a task has not changed since its last report. A task that was active at its last report counts as changed.
 #[inline(always)]
 fn is_same(task: Task, storage: &mut TaskStorage) -> bool {
     get(&mut storage.has_changed) == UNCHANGED && !task.is_active() && task.face() == storage.face
 }
 
-/// Writes the report that a task has not changed. If the record does not fit, the kernel calls the iterator for this task again.
+/// Writes the report that a task has not changed, or has exited. If the record does not fit, the kernel calls the iterator for
+/// this task again.
 #[inline(always)]
-fn emit_same(seq: SeqFile, serial: u64, followed: u64) {
+pub fn emit_same(seq: SeqFile, flags: u32, serial: u64, followed: u64) {
     let Some(record) = same_record() else { return };
-    *record = SameRecord { len: size_of::<SameRecord>() as u32, flags: SAME, serial, followed };
+    *record = SameRecord { len: size_of::<SameRecord>() as u32, flags, serial, followed };
     seq.write(record);
 }
 
@@ -150,12 +144,9 @@ const LOCK_TRIES: usize = 16;
 /// The function returns nothing, because the verifier would follow each result as a separate code path.
 #[inline(never)]
 fn lock(storage: &mut TaskStorage) {
-    for _ in 0..LOCK_TRIES {
-        if moves::try_lock(storage) {
-            return;
-        }
+    if !(0..LOCK_TRIES).any(|_| moves::try_lock(storage)) {
+        lost(Loss::ReadingOvertaken);
     }
-    lost(Loss::ReadingOvertaken);
 }
 
 /// Detects a move that no program has seen: the process of this thread has moved, and the thread has not switched in since.
@@ -238,12 +229,21 @@ fn emit(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
     task.put_totals(&waits, storage, &mut record.totals);
     copy(&waits, &mut record.waits);
     seq.write(record);
-    write_base(seq, storage, record);
+    if get(&mut record.flags) & HAS_BASE != 0 {
+        // The figures at the latest move are written before the new figures overwrite them.
+        storage.reported_serial = storage.serial;
+        seq.write(&mut storage.reported);
+    }
     copy(&record.totals, &mut storage.reported.totals);
-    write_placement(seq, task, storage);
+    if has_nodes() {
+        storage.placement.preferred_node = task.preferred_node();
+        seq.write(&mut storage.placement);
+    }
     write_accounts(seq, storage, record);
     if get(&mut record.flags) & HAS_HISTOGRAM != 0 {
-        write_histogram(seq, storage);
+        copy(&storage.histogram, &mut storage.reported.histogram);
+        // The copy is written and not the original, because the hook may have changed the original.
+        seq.write(&mut storage.reported.histogram);
     }
     if get(&mut storage.is_handed_over) != 0 {
         // The task exited during this reading.
@@ -304,32 +304,6 @@ fn put(task: Task, serial: u64, cgroup_id: u64, record: &mut TaskRecord) {
     record.rq_clock_ns = queue.clock_ns();
 }
 
-/// Writes the task's figures at its latest move. This must happen before the new figures overwrite them.
-#[inline(always)]
-fn write_base(seq: SeqFile, storage: &mut TaskStorage, record: &mut TaskRecord) {
-    if get(&mut record.flags) & HAS_BASE == 0 {
-        return;
-    }
-    storage.reported_serial = storage.serial;
-    seq.write(&mut storage.reported);
-}
-
-#[inline(always)]
-fn write_placement(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
-    if !has_nodes() {
-        return;
-    }
-    storage.placement.preferred_node = task.preferred_node();
-    seq.write(&mut storage.placement);
-}
-
-#[inline(always)]
-fn write_histogram(seq: SeqFile, storage: &mut TaskStorage) {
-    copy(&storage.histogram, &mut storage.reported.histogram);
-    // The copy is written and not the original, because the hook may have changed the original.
-    seq.write(&mut storage.reported.histogram);
-}
-
 /// Prepares the accounts and the stack that follow the record.
 #[inline(always)]
 fn put_accounts(task: Task, storage: &mut TaskStorage, record: &mut TaskRecord) {
@@ -376,7 +350,7 @@ const _: () = assert!(2 * size_of::<Exited>() > LONGEST_EXITED);
 #[unsafe(link_section = "iter/bpf_map_elem")]
 pub extern "C" fn read_exited(ctx: *const EntryContext) -> i32 {
     // SAFETY: the kernel passes the context of an iterator over `EXITED`, the only map to which this program is attached.
-    let (seq, Some((cgroup_id, place))) = (unsafe { EntryContext::parts::<Exited>(ctx) }) else { return 0 };
+    let (seq, Some((cgroup_id, place))) = (unsafe { EntryContext::parts::<u64, Exited>(ctx) }) else { return 0 };
     if seq.space_left() <= LONGEST_EXITED as u64 {
         // The longest record might not fit. These writes are too large on purpose: the kernel then passes the buffer to user
         // space and repeats this entry.

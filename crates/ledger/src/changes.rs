@@ -46,7 +46,9 @@ impl Changes {
             return false;
         }
         *self.at(appended) = change;
-        release(&mut self.appended, appended.wrapping_add(1));
+        // Other CPUs see the exchange only after all earlier writes. (On x86 every write is ordered like this; on other machines
+        // the exchange is a full barrier.)
+        exchange(&mut self.appended, appended.wrapping_add(1));
         true
     }
 
@@ -72,7 +74,8 @@ impl Changes {
     pub fn take(&mut self) -> Change {
         let taken = get(&mut self.taken);
         let change = *self.at(taken);
-        release(&mut self.taken, taken.wrapping_add(1));
+        // As in `append`.
+        exchange(&mut self.taken, taken.wrapping_add(1));
         change
     }
 
@@ -86,13 +89,6 @@ impl Changes {
     fn at(&mut self, number: u64) -> &mut Change {
         wrapped(&mut self.entries, opaque(number as usize & (CHANGES - 1)) as u64)
     }
-}
-
-/// Writes a word so that other CPUs see it only after all earlier writes. On x86 every write is ordered like this; on other
-/// machines the exchange is a full barrier.
-#[inline(always)]
-fn release(word: &mut u64, value: u64) {
-    exchange(word, value);
 }
 
 #[cfg(test)]

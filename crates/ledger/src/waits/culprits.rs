@@ -53,13 +53,7 @@ impl Kept {
     /// is stored without the culprit.
     #[inline(always)]
     fn add<H: WaitHost>(&mut self, charge: &Charge, slice: Option<&mut Slice>) {
-        let mut is_locked = false;
-        for _ in 0..TRIES {
-            if exchange(&mut self.lock, 1) == 0 {
-                is_locked = true;
-                break;
-            }
-        }
+        let is_locked = (0..TRIES).any(|_| exchange(&mut self.lock, 1) == 0);
         // `opaque` hides the index from the verifier, which would otherwise follow each entry as a separate code path.
         let first = opaque(if charge.kind == kind::RAN { 0 } else { KEPT_OF_KIND });
         let place =

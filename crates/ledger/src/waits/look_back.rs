@@ -78,7 +78,7 @@ pub fn look_back<H: WaitHost>(which: u32) {
     // Most waits overlap only a few slices. These steps split such waits without a helper call.
     let mut is_done = false;
     for _ in 0..STEPS {
-        if work.walk.step(seen, &mut work.charges.by::<H>()) {
+        if work.walk.step::<H>(seen, &mut work.charges) {
             is_done = true;
             break;
         }
@@ -121,7 +121,7 @@ fn pay<H: WaitHost>(work: &mut Work, is_cut: bool) {
 pub fn step<H: WaitHost>(which: u32) -> bool {
     let Some(work) = H::work(which) else { return true };
     let Some(seen) = H::ring(get(&mut work.charges.cpu)) else { return true };
-    work.walk.step(seen, &mut work.charges.by::<H>())
+    work.walk.step::<H>(seen, &mut work.charges)
 }
 
 /// Takes one step over blocks. Returns true if this was the last step.
@@ -129,11 +129,11 @@ pub fn step<H: WaitHost>(which: u32) -> bool {
 pub fn step_of_blocks<H: WaitHost>(which: u32) -> bool {
     let Some(work) = H::work(which) else { return true };
     let Some(seen) = H::ring(get(&mut work.charges.cpu)) else { return true };
-    work.walk.step_of_blocks(seen, &mut work.charges.by::<H>())
+    work.walk.step_of_blocks::<H>(seen, &mut work.charges)
 }
 
-/// Receives the result of a walk: who ran during the wait.
-pub trait Charge {
+/// Receives the result of a walk on the host `H`: who ran during the wait.
+pub trait Charge<H> {
     /// Charges `who` for `ns` of the wait. `slice` is the number of the slice. It is `None` for a sum over a block, where the
     /// single tasks are unknown.
     fn charge(&mut self, who: u64, ns: u64, slice: Option<u64>);
@@ -220,7 +220,7 @@ impl Walk {
 
     /// Takes one step over slices. Returns true if the whole span is explained, or if there are no more slices.
     #[inline(always)]
-    pub fn step(&mut self, ring: &mut Ring, charges: &mut impl Charge) -> bool {
+    pub fn step<H>(&mut self, ring: &mut Ring, charges: &mut impl Charge<H>) -> bool {
         let number = get(&mut self.number);
         if number == get(&mut self.blocks_from) {
             return true;
@@ -248,7 +248,7 @@ impl Walk {
     }
 
     #[inline(always)]
-    fn enter_slice(&mut self, slice: &mut Slice, number: u64, charges: &mut impl Charge) {
+    fn enter_slice<H>(&mut self, slice: &mut Slice, number: u64, charges: &mut impl Charge<H>) {
         let since_ns = get(&mut slice.since_ns);
         let slice_end_ns = get(&mut self.slice_end_ns);
         set(&mut self.slice_end_ns, since_ns);
@@ -298,7 +298,7 @@ impl Walk {
 
     /// Takes one step over blocks. Returns true if the whole span is explained, or if there are no more blocks.
     #[inline(always)]
-    pub fn step_of_blocks(&mut self, ring: &mut Ring, charges: &mut impl Charge) -> bool {
+    pub fn step_of_blocks<H>(&mut self, ring: &mut Ring, charges: &mut impl Charge<H>) -> bool {
         let number = get(&mut self.number);
         let block = ring.block(number);
         match get(&mut self.party) {
@@ -362,7 +362,7 @@ impl Walk {
 
     /// Adds the time of the party number `place` of a block, counted from 1.
     #[inline(always)]
-    fn enter_party(&mut self, block: &mut Block, place: u64, charges: &mut impl Charge) {
+    fn enter_party<H>(&mut self, block: &mut Block, place: u64, charges: &mut impl Charge<H>) {
         let at = opaque(place as usize - 1) & (PARTIES - 1);
         let (who, ns) = (get(&mut block.who[at]), get(&mut block.ns[at]));
         set(&mut self.party, if ns == 0 { PARTIES as u64 } else { place } + 1);

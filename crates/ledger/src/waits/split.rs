@@ -102,34 +102,21 @@ pub(crate) struct Charges {
     is_silent: u64,
 }
 
-/// [`Charges`] together with the type of the host.
-pub(crate) struct Charging<'c, H> {
-    charges: &'c mut Charges,
-    host: core::marker::PhantomData<H>,
-}
-
-impl Charges {
-    #[inline(always)]
-    pub(crate) fn by<H: WaitHost>(&mut self) -> Charging<'_, H> {
-        Charging { charges: self, host: core::marker::PhantomData }
-    }
-}
-
-impl<H: WaitHost> Charge for Charging<'_, H> {
+impl<H: WaitHost> Charge<H> for Charges {
     #[inline(always)]
     fn charge(&mut self, who: u64, ns: u64, slice: Option<u64>) {
-        let charging = get(&mut self.charges.charging);
-        let victim = get(&mut self.charges.victim);
-        let is_silent = charging == Work::NOBODY || get(&mut self.charges.is_silent) != 0;
+        let charging = get(&mut self.charging);
+        let victim = get(&mut self.victim);
+        let is_silent = charging == Work::NOBODY || get(&mut self.is_silent) != 0;
         if is_silent || !is_charged::<H>(who, victim) {
             return;
         }
         let (history, number) = match slice {
-            Some(number) => (get(&mut self.charges.cpu), number),
+            Some(number) => (get(&mut self.cpu), number),
             None => (Work::NOBODY, 0),
         };
         let place = Place { cpu: charging, history, number }.packed(kind::RAN);
-        H::charge(victim, who, ns, get(&mut self.charges.clock_ns), place);
+        H::charge(victim, who, ns, get(&mut self.clock_ns), place);
     }
 }
 
