@@ -27,4 +27,5 @@ mod moves;
 mod object;
 mod placement;
 mod reading;
+mod task_storage;
 mod throttle;

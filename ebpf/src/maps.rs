@@ -3,12 +3,9 @@
 use core::{ffi::c_void, ptr};
 
 use aya_ebpf::{
-    bindings::{
-        BPF_F_NO_PREALLOC, BPF_LOCAL_STORAGE_GET_F_CREATE, BPF_NOEXIST,
-        bpf_map_type::BPF_MAP_TYPE_TASK_STORAGE,
-    },
+    bindings::{BPF_F_NO_PREALLOC, BPF_LOCAL_STORAGE_GET_F_CREATE, BPF_NOEXIST},
     btf_maps::{Array, HashMap, PerCpuArray, RingBuf},
-    helpers::generated::{bpf_probe_read_kernel, bpf_task_storage_get},
+    helpers::generated::bpf_probe_read_kernel,
     macros::{btf_map, btf_tracepoint},
     programs::BtfTracePointContext,
 };
@@ -34,48 +31,9 @@ use cgscope_ledger::{
 use crate::{
     accounts, changes,
     kernel::{Task, has_nodes, hook_allocates, is_shared, keeps_accounts},
+    task_storage::TaskStorageMap,
     throttle::ThrottleClocks,
 };
-
-/// A BPF map for task storage, which aya-ebpf 0.2 lacks. The pointers only describe types to BTF and are never dereferenced.
-#[repr(C)]
-struct TaskStorageMap<T> {
-    r#type: *const [i32; BPF_MAP_TYPE_TASK_STORAGE as usize],
-    key: *const i32,
-    value: *const T,
-    max_entries: *const [i32; 0],
-    map_flags: *const [i32; BPF_F_NO_PREALLOC as usize],
-}
-
-// SAFETY: no code reads or writes this value as memory. The kernel protects the map itself.
-unsafe impl<T> Sync for TaskStorageMap<T> {}
-
-impl<T> TaskStorageMap<T> {
-    const NEW: Self = Self {
-        r#type: ptr::null(),
-        key: ptr::null(),
-        value: ptr::null(),
-        max_entries: ptr::null(),
-        map_flags: ptr::null(),
-    };
-}
-
-/// Returns the value that a task has in one of the two maps below.
-#[inline(always)]
-fn value<T>(
-    map: *const TaskStorageMap<T>,
-    task: Task,
-    initial: *mut c_void,
-    flags: u64,
-) -> Option<&'static mut T> {
-    // SAFETY: the helper expects this map and this task. The value exists as long as the task, and the task exists until this
-    // program returns.
-    unsafe {
-        bpf_task_storage_get(map.cast_mut().cast(), task.pointer().cast(), initial, flags)
-            .cast::<T>()
-            .as_mut()
-    }
-}
 
 /// Figures of each task that has run or waited since cgscope began to follow it.
 #[unsafe(no_mangle)]
@@ -207,13 +165,13 @@ static CGROUP_EVENTS: RingBuf<CgroupEvent, CGROUP_EVENTS_BYTES> = RingBuf::new()
 /// storage.
 #[inline(always)]
 pub fn storage(task: Task) -> Option<&'static mut TaskStorage> {
-    value(&raw const TASKS, task, ptr::null_mut(), 0)
+    TASKS.get(task.pointer(), ptr::null_mut(), 0)
 }
 
 /// Returns the entry of a task in [`SLEEPERS`], if the task has not run since cgscope began to follow it.
 #[inline(always)]
 pub fn sleeper(task: Task) -> Option<&'static mut Sleeper> {
-    value(&raw const SLEEPERS, task, ptr::null_mut(), 0)
+    SLEEPERS.get(task.pointer(), ptr::null_mut(), 0)
 }
 
 /// Returns the [flags](cgscope_ledger::wire::Waits::flags) of a task; 0 if the task is not followed.
@@ -231,7 +189,7 @@ pub fn create_storage(task: Task) -> Option<&'static mut TaskStorage> {
     if !has_memory_left(TASK_BYTES) {
         return None;
     }
-    let storage = created(task, value(&raw const TASKS, task, ptr::null_mut(), CREATE))?;
+    let storage = created(task, TASKS.get(task.pointer(), ptr::null_mut(), CREATE))?;
     storage.start.ran_on = NO_CPU;
     Some(storage)
 }
@@ -266,7 +224,7 @@ pub fn create_storage_at(task: Task, run_delay_ns: u64, ours: bool) -> Option<&'
         accounts::was_blocked(task, &mut initial.blocked);
     }
     set_place(task, initial);
-    let storage = created(task, value(&raw const TASKS, task, ptr::from_mut(initial).cast(), CREATE));
+    let storage = created(task, TASKS.get(task.pointer(), initial, CREATE));
     set_new_count(bucket as u64, 0);
     storage
 }
@@ -286,7 +244,7 @@ fn create_storage_of(task: Task, sleeper: &Sleeper, initial: &mut TaskStorage) {
     initial.reported.totals =
         Totals { run_delay_ns: sleeper.run_delay_ns, migrations: sleeper.migrations, ..task.totals() };
     set_place(task, initial);
-    if value(&raw const TASKS, task, ptr::from_mut(initial).cast(), CREATE).is_some() {
+    if TASKS.get(task.pointer(), initial, CREATE).is_some() {
         take_memory(TASK_BYTES);
     }
 }
@@ -340,7 +298,7 @@ pub fn create_sleeper(task: Task, flags: u64) -> Option<&'static mut Sleeper> {
     initial.face = task.face();
     let totals = task.totals();
     (initial.run_delay_ns, initial.migrations) = (totals.run_delay_ns, totals.migrations);
-    let sleeper = value(&raw const SLEEPERS, task, ptr::from_mut(initial).cast(), CREATE);
+    let sleeper = SLEEPERS.get(task.pointer(), initial, CREATE);
     if sleeper.is_some() {
         make_place(initial.cgroup_id);
         take_memory(SLEEPER_BYTES);
