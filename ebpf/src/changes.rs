@@ -46,12 +46,6 @@ fn append(task: Task, serial: u64, has_exited: u32, queue: RunQueue) {
     }
 }
 
-/// Adds an active task to the reader's own list, which is the last of the lists. Returns false if the list is full.
-#[inline(always)]
-fn remains_active(task: Task, serial: u64) -> bool {
-    list(readers_list()).is_some_and(|list| list.append(Change { serial, tid: task.tid(), has_exited: 0 }))
-}
-
 /// Makes the next reading visit all tasks, because a task may have changed without a switch.
 #[inline(always)]
 pub fn all_may_have_changed() {
@@ -151,9 +145,10 @@ pub fn begin_report(task: Task, storage: &mut TaskStorage) {
     let was = exchange(&mut storage.has_changed, UNCHANGED);
     if task.is_active() {
         exchange(&mut storage.has_changed, ACTIVE);
-        // If the list is full, the next reading visits all tasks. Then this code runs again for the task, which must not be
-        // marked as active yet.
-        if was != ACTIVE && !remains_active(task, storage.serial) {
+        let change = Change { serial: storage.serial, tid: task.tid(), has_exited: 0 };
+        // If the reader's list is full, the next reading visits all tasks. Then this code runs again for the task, which must not
+        // be marked as active yet.
+        if was != ACTIVE && !list(readers_list()).is_some_and(|list| list.append(change)) {
             set(&mut storage.has_changed, LISTED);
         }
     }

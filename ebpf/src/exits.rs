@@ -31,7 +31,10 @@ pub fn report_exit(task: Task) {
     storage.is_handed_over = 1;
     changes::exited(task, storage);
     if let Some(place) = place_for(task, storage.cgroup_id) {
-        hand_over(task, storage, place);
+        count_unseen_arrival(task, storage);
+        let now = task.all_totals(&storage.waits, storage);
+        add_atomic(&mut place.tasks, 1);
+        hand_over_rest(task, storage, place, &now);
     }
 }
 
@@ -68,14 +71,6 @@ fn place_for(task: Task, otherwise: u64) -> Option<&'static mut Exited> {
         lost(Loss::ExitedNotCounted);
     }
     place
-}
-
-#[inline(always)]
-fn hand_over(task: Task, storage: &mut TaskStorage, place: &mut Exited) {
-    count_unseen_arrival(task, storage);
-    let now = task.all_totals(&storage.waits, storage);
-    add_atomic(&mut place.tasks, 1);
-    hand_over_rest(task, storage, place, &now);
 }
 
 /// Adds the unreported figures to the cgroup's entry, and marks them as reported.

@@ -188,17 +188,11 @@ pub fn enter<H: WaitHost>(victim: u64, who: u64, ns: u64, clock_ns: u64, packed:
     let Some(table) = H::pairs(Place::unpacked(packed).0.cpu) else { return };
     let (charge, slice) = Charge::new::<H>(victim, who, ns, clock_ns, packed);
     let first = place_of(victim, who, charge.tid);
-    match place::<H, PAIRS, PROBES>(&mut table.pairs, first, &charge) {
-        Some(pair) => charge.enter(pair, slice),
-        None => keep::<H>(&charge, slice),
+    if let Some(pair) = place::<H, PAIRS, PROBES>(&mut table.pairs, first, &charge) {
+        return charge.enter(pair, slice);
     }
-}
-
-/// Adds a charge to the victim's entry in the table of exited tasks.
-#[inline(always)]
-fn keep<H: WaitHost>(charge: &Charge, slice: Option<&'static mut Slice>) {
-    let Some(of_victim) = H::exited(charge.victim) else { return H::lost(Loss::CulpritForgotten) };
-    of_victim.kept.add::<H>(charge, slice);
+    let Some(of_victim) = H::exited(victim) else { return H::lost(Loss::CulpritForgotten) };
+    of_victim.kept.add::<H>(&charge, slice);
     add_atomic(&mut of_victim.complete, 1);
 }
 

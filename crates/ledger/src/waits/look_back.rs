@@ -70,10 +70,12 @@ pub fn look_back<H: WaitHost>(which: u32) {
     let Some(work) = H::work(which) else { return };
     let Some(seen) = H::ring(get(&mut work.charges.cpu)) else { return };
     work.walk.begin(seen.head);
-    let steps = match which {
-        Work::HOOK => steps_of_hook::<H>(work),
-        _ => MOST_SAVED,
-    };
+    // The steps of the hook are limited, because the hook holds the run queue lock.
+    let mut steps = MOST_SAVED;
+    if which == Work::HOOK {
+        let clock_ns = get(&mut work.charges.clock_ns);
+        steps = H::ring(get(&mut work.charges.charging)).map_or(FREE_STEPS, |own| own.budget.steps(clock_ns));
+    }
     set(&mut work.walk.steps_left, steps);
     // Most waits overlap only a few slices. These steps split such waits without a helper call.
     let mut is_done = false;
@@ -91,30 +93,18 @@ pub fn look_back<H: WaitHost>(which: u32) {
     }
     let is_cut = work.walk.end();
     if which == Work::HOOK {
-        pay::<H>(work, is_cut);
+        let left = get(&mut work.walk.steps_left);
+        if let Some(own) = H::ring(get(&mut work.charges.charging)) {
+            own.budget.pay(left);
+        }
+        if is_cut {
+            H::lost(Loss::LookBackCut);
+        }
     }
 }
 
 /// Number of steps of a walk before it uses [`Host::repeat`](crate::host::Host::repeat).
 const STEPS: usize = 4;
-
-/// Returns the number of steps that the hook may take. The number is limited because the hook holds the run queue lock.
-#[inline(always)]
-fn steps_of_hook<H: WaitHost>(work: &mut Work) -> u64 {
-    let clock_ns = get(&mut work.charges.clock_ns);
-    H::ring(get(&mut work.charges.charging)).map_or(FREE_STEPS, |own| own.budget.steps(clock_ns))
-}
-
-#[inline(always)]
-fn pay<H: WaitHost>(work: &mut Work, is_cut: bool) {
-    let left = get(&mut work.walk.steps_left);
-    if let Some(own) = H::ring(get(&mut work.charges.charging)) {
-        own.budget.pay(left);
-    }
-    if is_cut {
-        H::lost(Loss::LookBackCut);
-    }
-}
 
 /// Takes one step over slices. Returns true if this was the last step.
 #[inline(always)]
@@ -225,9 +215,11 @@ impl Walk {
         if number == get(&mut self.blocks_from) {
             return true;
         }
-        if get(&mut self.end_ns) <= get(&mut self.from_ns) || !self.takes_a_step() {
+        let left = get(&mut self.steps_left);
+        if get(&mut self.end_ns) <= get(&mut self.from_ns) || left == 0 {
             return true;
         }
+        set(&mut self.steps_left, left - 1);
         set(&mut self.number, number.wrapping_sub(1));
         let slice = ring.slice(number);
         if get(&mut slice.since_ns) == 0 {
@@ -235,16 +227,6 @@ impl Walk {
         }
         self.enter_slice(slice, number, charges);
         false
-    }
-
-    #[inline(always)]
-    fn takes_a_step(&mut self) -> bool {
-        let left = get(&mut self.steps_left);
-        if left == 0 {
-            return false;
-        }
-        set(&mut self.steps_left, left - 1);
-        true
     }
 
     #[inline(always)]

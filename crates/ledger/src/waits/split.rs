@@ -160,15 +160,6 @@ impl Work {
         self.walk.to_ns = to_ns;
     }
 
-    /// Returns the segment that was just split, to count its pressure. Returns `None` if the task slept.
-    #[inline(always)]
-    pub(crate) fn ended(&mut self) -> Option<Ended> {
-        let limit_ns = self.part(Cause::Throttled) + self.part(Cause::RtThrottled);
-        let who = get(&mut self.charges.victim);
-        let Wait { queued_ns, clock_ns, cpu, .. } = Wait::taken_from(&mut self.wait);
-        (get(&mut self.is_asleep) == 0).then_some(Ended { cpu, who, queued_ns, clock_ns, limit_ns })
-    }
-
     #[inline(always)]
     fn part(&self, cause: Cause) -> u64 {
         self.walk.parts[cause as usize]
@@ -354,15 +345,21 @@ fn beyond_history<H: WaitHost>(task: H::Task, start: &Start, work: &mut Work) {
 #[inline(always)]
 pub fn press_split<H: WaitHost>() {
     let Some(work) = H::work(Work::HOOK) else { return };
-    let Some(ended) = work.ended() else { return };
-    let Some(ring) = H::ring(ended.cpu) else { return };
-    if ended.limit_ns == 0 && ring.batch.add(ended.who, ended.queued_ns, ended.clock_ns) {
+    let limit_ns = work.part(Cause::Throttled) + work.part(Cause::RtThrottled);
+    let who = get(&mut work.charges.victim);
+    let Wait { queued_ns, clock_ns, cpu, .. } = Wait::taken_from(&mut work.wait);
+    // A task that slept did not wait.
+    if get(&mut work.is_asleep) != 0 {
         return;
     }
-    let Some(table) = H::pressures(ended.cpu) else { return };
+    let Some(ring) = H::ring(cpu) else { return };
+    if limit_ns == 0 && ring.batch.add(who, queued_ns, clock_ns) {
+        return;
+    }
+    let Some(table) = H::pressures(cpu) else { return };
     set(&mut table.task, get(&mut work.task));
     // The function is called directly, because a call through the host would make the stack too large for Linux 6.1.
-    pressure::press::<H>(ended);
+    pressure::press::<H>(Ended { cpu, who, queued_ns, clock_ns, limit_ns });
 }
 
 #[cfg(test)]
