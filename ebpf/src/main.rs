@@ -1,8 +1,8 @@
 //! The BPF programs of cgscope. Read the modules in this order:
 //!
 //! 1. [`hook`]: runs at every switch, and when a waiting task moves to another CPU. [`cgscope_ledger::waits`] finds the causes of
-//!    waits in the [`history`]; [`host`] connects it to the kernel. [`placement`] counts where tasks ran, [`accounts`] how long
-//!    they were blocked, and [`demand`] how much CPU time cgroups with a quota could use;
+//!    waits in the [`history`]; [`host`] connects it to the kernel. [`accounts`] counts how long tasks were blocked, and
+//!    [`demand`] how much CPU time cgroups with a quota could use;
 //! 2. [`forks`], [`moves`] and [`exits`]: new tasks, moves to another cgroup, and exits;
 //! 3. [`reading`] and [`changes`]: the iterators over all, exited and changed tasks; [`cgroups`]: the names of cgroups;
 //! 4. [`throttle`]: the clock of throttled time that cgscope keeps on kernels without one;
@@ -25,7 +25,6 @@ mod kernel;
 mod maps;
 mod moves;
 mod object;
-mod placement;
 mod reading;
 mod task_storage;
 mod throttle;

@@ -47,13 +47,13 @@ static SLEEPERS: TaskStorageMap<Sleeper> = TaskStorageMap::NEW;
 
 /// Declares maps, each with a function that returns a value. The comment of a map says who accesses its values.
 macro_rules! maps {
-    ($($(#[$doc:meta])* $map:ident: $kind:ident[$value:ty; $entries:expr] = $name:ident($($key:ident)?);)*) => {$(
+    ($($(#[$doc:meta])* $map:ident: $kind:ident[$type:ty; $size:expr] = $name:ident($($key:ident)?);)*) => {$(
         $(#[$doc])*
         #[btf_map]
-        static $map: $kind<$value, { $entries }> = $kind::new();
+        static $map: $kind<$type, { $size }> = $kind::new();
 
         #[inline(always)]
-        pub fn $name($($key: u32)?) -> Option<&'static mut $value> {
+        pub fn $name($($key: u32)?) -> Option<&'static mut $type> {
             // SAFETY: the map value exists until this program returns.
             $map.get_ptr_mut(0 $(+ $key)?).map(|value| unsafe { &mut *value })
         }

@@ -142,9 +142,9 @@ pub extern "C" fn stood_ns(cpu: u64, cfs_rq: u64, clock_ns: u64) -> u64 {
     stood_ns
 }
 
-/// Returns the throttled time of the task's queue at the time `clock_ns`, ns. The kernel's clock advances only while the queue has
-/// runnable tasks. `address` points to the queue's address. It is read from memory, so that the verifier takes it for a number
-/// and not for a pointer.
+/// Returns the throttled time of the task's queue at the time `clock_ns`, ns. The kernel's clock advances only while the queue
+/// has runnable tasks. `address` points to the queue's address. It is read from memory, so that the verifier takes it for a
+/// number and not for a pointer.
 #[inline(always)]
 pub fn throttled_ns(task: Task, address: &u64, cpu: u32, clock_ns: u64) -> u64 {
     if keeps_throttle_clock() {

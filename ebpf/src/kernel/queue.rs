@@ -42,7 +42,9 @@ inlined! {
         peek(peek(peek(task, offset!(task_cfs_rq)), offset!(cfs_rq_group)), offset!(task_group_cgroup))
     }
     /// Returns the address of the parent of the cgroup at address `cgroup`; 0 for the root.
-    pub fn cgroup_above(cgroup: u64) -> u64 { peek(peek(cgroup, offset!(cgroup_parent)), offset!(css_cgroup)) }
+    pub fn cgroup_above(cgroup: u64) -> u64 {
+        peek(peek(cgroup, offset!(cgroup_parent)), offset!(css_cgroup))
+    }
 }
 
 /// Returns the throttled time, at the time `clock_ns`, of the queue at address `queue`, by the kernel's own clock. Returns 0 if
