@@ -350,7 +350,9 @@ const _: () = assert!(2 * size_of::<Exited>() > LONGEST_EXITED);
 #[unsafe(link_section = "iter/bpf_map_elem")]
 pub extern "C" fn read_exited(ctx: *const EntryContext) -> i32 {
     // SAFETY: the kernel passes the context of an iterator over `EXITED`, the only map to which this program is attached.
-    let (seq, Some((cgroup_id, place))) = (unsafe { EntryContext::parts::<u64, Exited>(ctx) }) else { return 0 };
+    let (seq, Some((cgroup_id, place))) = (unsafe { EntryContext::parts::<u64, Exited>(ctx) }) else {
+        return 0;
+    };
     if seq.space_left() <= LONGEST_EXITED as u64 {
         // The longest record might not fit. These writes are too large on purpose: the kernel then passes the buffer to user
         // space and repeats this entry.

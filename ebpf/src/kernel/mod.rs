@@ -33,7 +33,9 @@ macro_rules! field {
 
 macro_rules! has_field {
     ($field:ident) => {
-        $crate::kernel::load::patched::<{ cgscope_ledger::fields::presence(core::mem::offset_of!(cgscope_ledger::Offsets, $field)) }>() != 0
+        $crate::kernel::load::patched::<
+            { cgscope_ledger::fields::presence(core::mem::offset_of!(cgscope_ledger::Offsets, $field)) },
+        >() != 0
     };
 }
 

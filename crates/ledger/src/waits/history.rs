@@ -4,7 +4,12 @@
 //! Only the hook on this CPU writes the history, under the run queue lock. The code is in this crate, so that tests can compare
 //! it with a simple reference.
 
-use crate::{demand::Running, pressure::Batch, verifier::{set, wrapped}, waits::look_back::Budget};
+use crate::{
+    demand::Running,
+    pressure::Batch,
+    verifier::{set, wrapped},
+    waits::look_back::Budget,
+};
 pub use crate::{
     host::{IDLE, KERNEL},
     wire::Taken,

@@ -70,12 +70,14 @@ pub fn look_back<H: WaitHost>(which: u32) {
     let Some(work) = H::work(which) else { return };
     let Some(seen) = H::ring(get(&mut work.charges.cpu)) else { return };
     work.walk.begin(seen.head);
-    // The steps of the hook are limited, because the hook holds the run queue lock.
-    let mut steps = MOST_SAVED;
-    if which == Work::HOOK {
-        let clock_ns = get(&mut work.charges.clock_ns);
-        steps = H::ring(get(&mut work.charges.charging)).map_or(FREE_STEPS, |own| own.budget.steps(clock_ns));
-    }
+    let steps = match which {
+        // The steps of the hook are limited, because the hook holds the run queue lock.
+        Work::HOOK => {
+            let clock_ns = get(&mut work.charges.clock_ns);
+            H::ring(get(&mut work.charges.charging)).map_or(FREE_STEPS, |own| own.budget.steps(clock_ns))
+        }
+        _ => MOST_SAVED,
+    };
     set(&mut work.walk.steps_left, steps);
     // Most waits overlap only a few slices. These steps split such waits without a helper call.
     let mut is_done = false;
