@@ -396,7 +396,7 @@ pub fn make_place(cgroup_id: u64) {
     // The value is passed by reference, because a copy would not fit on the stack.
     let Some(empty) = no_exited() else { return };
     // This fails if another CPU has just created the entry.
-    let _ = EXITED.insert(cgroup_id, &*empty, BPF_NOEXIST.into());
+    let _ = EXITED.insert(cgroup_id, empty, BPF_NOEXIST.into());
 }
 
 /// Returns the entry that counts the time of a stack. A stack belongs to one task, and a task switches in on only one CPU at a
