@@ -340,7 +340,7 @@ pub struct CpuCounters {
 
 /// The iterator's record of one task. In the stream, further parts follow the record in this order, if their flags are set: a
 /// [`Reported`] ([`HAS_BASE`]), the [`Placement`] ([`HAS_PLACEMENT`]), the [`AccountsRecord`] ([`HAS_ACCOUNTS`]), the
-/// [`Stack`](crate::Stack) ([`HAS_STACK`]), the [`Histogram`] ([`HAS_HISTOGRAM`]).
+/// [`Stack`] ([`HAS_STACK`]), the [`Histogram`] ([`HAS_HISTOGRAM`]).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskRecord {
