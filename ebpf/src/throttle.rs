@@ -81,9 +81,13 @@ pub fn on_unthrottle(ctx: FEntryContext) -> i32 {
 
 #[inline(always)]
 fn find(clocks: &mut ThrottleClocks, cfs_rq: u64) -> Option<&mut ThrottleClock> {
-    let mut places = (0..PROBES).map(|probe| first_place(cfs_rq) + probe);
-    let place = places.find(|place| wrapped(&mut clocks.clocks, *place).cfs_rq == cfs_rq)?;
-    Some(wrapped(&mut clocks.clocks, place))
+    let first = first_place(cfs_rq);
+    for probe in 0..PROBES {
+        if wrapped(&mut clocks.clocks, first + probe).cfs_rq == cfs_rq {
+            return Some(wrapped(&mut clocks.clocks, first + probe));
+        }
+    }
+    None
 }
 
 /// Returns the entry for the clock of a queue. A new clock takes an empty entry. If there is none, it replaces a clock that
