@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(read(&[limited(5, 190), limited(6, 50)], 0), [(5, 180), (6, 50)]);
         assert_eq!(read(&[limited(5, 190), limited(6, 50)], 0), [(5, 190), (6, 50)]);
         // Pairs in the victim's entry also count once.
-        let mut kept = Kept::NONE;
+        let mut kept = Kept::default();
         (kept.pairs[6], kept.unnamed_ns) = (limited(5, 7), [3, 4]);
         culprits.take_kept(5, &kept);
         kept.unnamed_ns = [5, 4];
