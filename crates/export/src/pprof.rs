@@ -11,7 +11,7 @@ use flate2::{Compression, write::GzEncoder};
 use prost::Message;
 
 use crate::{
-    About, Error, Out, Result, Sink,
+    About, Out, Result, Sink,
     stacks::{StackOwner, StackTask, Stacks, frames_of_path},
 };
 use proto::{Function, Label, Line, Location, Profile, Sample, ValueType};
@@ -45,18 +45,6 @@ impl Pprof {
             losses: Losses::default(),
             stacks: Stacks::default(),
             behind: BTreeMap::new(),
-        }
-    }
-
-    fn add_pairs(&mut self, interval: &Interval) {
-        for pair in &interval.pairs {
-            let culprit = interval.culprit(pair).words(&Names::paths());
-            let culprit = match pair.blame {
-                Blame::Ran => format!("behind {culprit}"),
-                Blame::Limited => format!("quota of {culprit}"),
-            };
-            let victim = interval.cgroup_path(pair.victim).cloned();
-            *self.behind.entry((victim, culprit)).or_default() += pair.ns;
         }
     }
 
@@ -106,7 +94,15 @@ impl Sink for Pprof {
         self.start_unix_ns.get_or_insert(interval.start_unix_ns);
         self.duration_ns = self.duration_ns.saturating_add(interval.duration_ns);
         self.stacks.add(interval);
-        self.add_pairs(interval);
+        for pair in &interval.pairs {
+            let culprit = interval.culprit(pair).words(&Names::paths());
+            let culprit = match pair.blame {
+                Blame::Ran => format!("behind {culprit}"),
+                Blame::Limited => format!("quota of {culprit}"),
+            };
+            let victim = interval.cgroup_path(pair.victim).cloned();
+            *self.behind.entry((victim, culprit)).or_default() += pair.ns;
+        }
         self.losses.append(&interval.losses);
         Ok(())
     }
@@ -114,7 +110,7 @@ impl Sink for Pprof {
     fn finish(self: Box<Self>) -> Result<()> {
         let bytes = self.profile().encode_to_vec();
         let mut gzip = GzEncoder::new(self.out, Compression::default());
-        gzip.write_all(&bytes).map_err(Error::Io)?;
+        gzip.write_all(&bytes)?;
         Ok(gzip.finish()?.flush()?)
     }
 }
