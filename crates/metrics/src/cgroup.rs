@@ -13,7 +13,7 @@ use cgscope_model::{
 use crate::{
     culprits::Culprits,
     family::{self, Family},
-    metrics::{Figure, Writer},
+    metrics::Writer,
     value::{Labels, Value},
     waits::Waits,
 };
@@ -126,7 +126,9 @@ struct Node {
     group: NodeGroup,
 }
 
-const OF_NODES: [Figure<Node>; 6] = [
+/// The families with one series for each node, and functions that return the values of a series. A series with an unknown value
+/// (`None`) is omitted.
+const OF_NODES: [(&Family, fn(&Node) -> Option<Value>); 6] = [
     (&family::NODE_BUSY, |node| node.group.busy_ns.map(Value::Ns)),
     (&family::NODE_CPUS, |node| Some(Value::Count(node.group.cpus.len() as u64))),
     (&family::NODE_MEMORY_USED, |node| node.group.used_bytes.map(Value::Count)),
@@ -170,13 +172,12 @@ impl Host {
             let count = Value::Count(self.losses.get(loss));
             page.sample(&none, Some(("loss", loss.name())), count, self.created_unix_ns);
         }
-        let hook = [
-            (family::HOOK_TIME, self.hook_ns.map(Value::Ns)),
-            (family::HOOK_RUNS, self.hook_runs.map(Value::Count)),
-        ];
-        for (family, value) in hook.iter().filter_map(|(family, value)| Some((family, (*value)?))) {
+        for (family, value) in [
+            (&family::HOOK_TIME, self.hook_ns.map(Value::Ns)),
+            (&family::HOOK_RUNS, self.hook_runs.map(Value::Count)),
+        ] {
             page.begin(family);
-            page.sample(&none, None, value, self.created_unix_ns);
+            value.into_iter().for_each(|value| page.sample(&none, None, value, self.created_unix_ns));
         }
     }
 }

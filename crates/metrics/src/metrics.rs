@@ -150,10 +150,6 @@ impl Given {
 /// Name and value of the last label of a series. The labels before it are common to several series.
 pub(crate) type Last<'a> = Option<(&'static str, &'a str)>;
 
-/// A family with one series for each `T`, and a function that returns the value of a series. A series with an unknown value
-/// (`None`) is omitted.
-pub(crate) type Figure<T> = (&'static Family, fn(&T) -> Option<Value>);
-
 /// Writes a page. A family without samples is omitted.
 pub(crate) trait Writer {
     fn begin(&mut self, family: &Family);

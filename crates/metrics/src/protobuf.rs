@@ -119,19 +119,17 @@ static INDEX: LazyLock<[i32; BUCKETS]> = LazyLock::new(|| {
 
 /// Returns a histogram with both kinds of buckets, the count and the sum.
 fn buckets(series: &WaitSeries) -> Histogram {
+    let bucket =
+        |(row, count)| Bucket { cumulative_count: Some(count), upper_bound: Some(upper_seconds(row)) };
     let mut histogram = Histogram {
         sample_count: Some(series.count()),
         sample_sum: Some(series.ns as f64 / 1e9),
+        bucket: series.classic().enumerate().map(bucket).collect(),
         schema: Some(SCHEMA),
         zero_threshold: Some(ZERO_THRESHOLD),
         zero_count: Some(series.counts[0]),
         ..Histogram::default()
     };
-    for (row, count) in series.classic().enumerate() {
-        histogram
-            .bucket
-            .push(Bucket { cumulative_count: Some(count), upper_bound: Some(upper_seconds(row)) });
-    }
     add_native(series, &mut histogram);
     histogram
 }
