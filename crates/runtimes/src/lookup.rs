@@ -64,18 +64,27 @@ impl Lookup {
         let exists = |id: &u64| cgroups.binary_search_by_key(id, |(id, _)| *id).is_ok();
         self.known.retain(|id, _| exists(id));
         for (id, path) in cgroups {
-            self.known.entry(*id).or_insert_with(|| Known::of(path, now));
+            self.known.entry(*id).or_insert_with(|| match wanted(path) {
+                Some(wanted) => Known::Unnamed { wanted, ask_at: now, pause: FIRST_PAUSE },
+                None => Known::Neither,
+            });
         }
         self.resolve();
-        let mut due = self.known.values_mut().filter_map(|known| known.due(now)).peekable();
-        if due.peek().is_some() {
-            due.for_each(|(ask_at, pause)| {
+        let mut is_due = false;
+        for known in self.known.values_mut() {
+            if let Known::Unnamed { ask_at, pause, .. } = known
+                && *ask_at <= now
+            {
+                is_due = true;
                 *ask_at = now + *pause;
                 *pause = (*pause * 2).min(LONGEST_PAUSE);
-            });
+            }
+        }
+        if is_due {
             self.request();
             if !std::mem::replace(&mut self.has_waited, true) {
-                self.await_first();
+                let first = self.thread.as_ref().map(|(_, replies)| replies.recv_timeout(FIRST_WAIT));
+                self.latest = first.and_then(Result::ok).unwrap_or_default();
             }
             self.resolve();
         }
@@ -111,27 +120,6 @@ impl Lookup {
         // If the channel is full, the thread has not taken the previous request yet. The previous request also serves this
         // sample.
         self.thread.as_ref().map(|(requests, _)| requests.try_send(()));
-    }
-
-    fn await_first(&mut self) {
-        let first = self.thread.as_ref().map(|(_, replies)| replies.recv_timeout(FIRST_WAIT));
-        self.latest = first.and_then(Result::ok).unwrap_or_default();
-    }
-}
-
-impl Known {
-    fn of(path: &str, now: Instant) -> Self {
-        match wanted(path) {
-            Some(wanted) => Self::Unnamed { wanted, ask_at: now, pause: FIRST_PAUSE },
-            None => Self::Neither,
-        }
-    }
-
-    fn due(&mut self, now: Instant) -> Option<(&mut Instant, &mut Duration)> {
-        match self {
-            Self::Unnamed { ask_at, pause, .. } if *ask_at <= now => Some((ask_at, pause)),
-            _ => None,
-        }
     }
 }
 

@@ -2,9 +2,12 @@
 
 use std::collections::HashMap;
 
-use prost::{Message, decode_length_delimiter};
+use prost::{
+    DecodeError, Message, decode_length_delimiter,
+    encoding::{DecodeContext, WireType, decode_key, skip_field},
+};
 
-use crate::{call::Failure, names::RuntimeNames};
+use crate::names::RuntimeNames;
 
 /// Maximum length of one container in a reply, bytes. The kubelet writes a few thousand bytes.
 const CONTAINER_BYTES: usize = 1 << 20;
@@ -41,56 +44,24 @@ pub(super) fn running() -> ListContainersRequest {
     ListContainersRequest { filter: Some(filter) }
 }
 
-/// Returns the names in an encoded `ListContainersResponse`.
-pub(super) fn names(reply: &[u8]) -> Result<RuntimeNames, Failure> {
+/// Returns the names in an encoded `ListContainersResponse`, whose field 1 is the list of containers. Decodes one container at a
+/// time, because the decoded list would need too much memory: a million empty containers take 2 MB encoded, and hundreds of MB
+/// decoded.
+pub(super) fn names(mut reply: &[u8]) -> Result<RuntimeNames, DecodeError> {
     let mut names = RuntimeNames::default();
-    for encoded in containers(reply) {
-        let encoded = encoded.ok_or(Failure::Garbage)?;
-        if encoded.len() > CONTAINER_BYTES {
-            continue;
+    while !reply.is_empty() {
+        let (tag, wire_type) = decode_key(&mut reply)?;
+        let is_container = (tag, wire_type) == (1, WireType::LengthDelimited);
+        if is_container && decode_length_delimiter(reply)? <= CONTAINER_BYTES {
+            let container = Container::decode_length_delimited(&mut reply)?;
+            let own = container.metadata.as_ref().map(|metadata| &*metadata.name);
+            names.keep(container.id, own, &container.labels);
+        } else {
+            // A container that is too large, or a field of a later version of the CRI.
+            skip_field(wire_type, tag, &mut reply, DecodeContext::default())?;
         }
-        let container = Container::decode(encoded).map_err(|_| Failure::Garbage)?;
-        let own = container.metadata.as_ref().map(|metadata| &*metadata.name);
-        names.keep(container.id, own, &container.labels);
     }
     Ok(names)
-}
-
-/// Iterates over the encoded containers of a `ListContainersResponse`. If the rest of the message is invalid, the last item is
-/// `None`. We do not decode the whole list with prost, because that needs too much memory: a million empty containers take 2 MB
-/// encoded, and hundreds of MB decoded.
-pub(super) fn containers(mut reply: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
-    std::iter::from_fn(move || {
-        while !reply.is_empty() {
-            match field(&mut reply) {
-                Some((1, container @ Some(_))) => return Some(container),
-                // A field of a later version of the CRI.
-                Some(_) => {}
-                None => {
-                    reply = &[];
-                    return Some(None);
-                }
-            }
-        }
-        None
-    })
-}
-
-/// Returns the number of the next field, and the bytes of a length-delimited field. Advances `rest` past the field.
-fn field<'a>(rest: &mut &'a [u8]) -> Option<(usize, Option<&'a [u8]>)> {
-    // Keys and varint values are encoded in the same way as lengths.
-    let key = decode_length_delimiter(&mut *rest).ok()?;
-    let bytes = match key & 7 {
-        0 => decode_length_delimiter(&mut *rest).ok().map(|_| None)?,
-        1 => rest.split_off(..8).map(|_| None)?,
-        2 => {
-            let length = decode_length_delimiter(&mut *rest).ok()?;
-            Some(rest.split_off(..length)?)
-        }
-        5 => rest.split_off(..4).map(|_| None)?,
-        _ => return None,
-    };
-    Some((key >> 3, bytes))
 }
 
 #[cfg(test)]
@@ -121,20 +92,12 @@ mod tests {
 
     #[test]
     fn containers_are_found_among_unknown_fields() {
-        let whole = Whole {
-            containers: vec![container("a"), Container::default(), container("b")],
-            a: 1,
-            b: 2,
-            c: u64::MAX,
-            d: "d".into(),
-        };
-        let bytes = whole.encode_to_vec();
-        let found: Vec<_> =
-            containers(&bytes).map(|found| Container::decode(found.unwrap()).unwrap()).collect();
-        assert_eq!(found, whole.containers);
-        for cut in 1..bytes.len() {
-            assert!(containers(&bytes[..cut]).count() <= 4, "{cut}");
-        }
+        let containers = vec![container("a"), Container::default(), container("b")];
+        let whole = Whole { containers, a: 1, b: 2, c: u64::MAX, d: "d".into() };
+        let names = names(&[whole.encode_to_vec(), whole.encode_to_vec()].concat()).unwrap();
+        let mut ids: Vec<_> = names.by_container.into_keys().collect();
+        ids.sort_unstable();
+        assert_eq!(ids, ["a", "b"]);
     }
 
     #[test]
@@ -142,9 +105,9 @@ mod tests {
         for bytes in
             [&[0x0a][..], &[0x0a, 5, 1], &[0x0b], &[0xff; 11], &[9, 0], &[0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f]]
         {
-            assert_eq!(containers(bytes).collect::<Vec<_>>(), [None], "{bytes:x?}");
+            assert!(names(bytes).is_err(), "{bytes:x?}");
         }
-        assert_eq!(containers(&[]).count(), 0);
+        assert!(names(&[]).is_ok_and(|names| names.by_container.is_empty()));
     }
 
     #[test]
@@ -161,7 +124,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_cause_a_panic_or_an_endless_loop(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let found = containers(&bytes).count();
+            let found = names(&bytes).map_or(0, |names| names.by_container.len());
             prop_assert!(found <= bytes.len());
         }
     }
