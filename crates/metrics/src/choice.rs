@@ -7,6 +7,7 @@ use std::{
 
 use cgscope_model::path::family;
 use regex::Regex;
+use serde::{Deserialize, Deserializer, de::Error as _};
 
 use crate::forest::{Forest, Node, ROOT};
 
@@ -18,16 +19,19 @@ pub(crate) const STICKY: u64 = 2;
 /// pods take about 200 bytes.
 pub(crate) const LONGEST_PATH: usize = 512;
 
-/// Limits on the size of a page.
-#[derive(Clone, Debug)]
+/// Limits on the size of a page: the section `[metrics]` of the daemon's configuration.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Maximum number of cgroups, including the root. The cgroups that waited most are exported.
     pub cgroups: usize,
     /// Maximum depth below the root: `/a/b` is at depth 2.
     pub depth: usize,
     /// Regular expression that the paths of exported cgroups must match. The root is always exported.
+    #[serde(deserialize_with = "expression")]
     pub include: Option<Regex>,
     /// Regular expression that the paths of exported cgroups must not match. The root is always exported.
+    #[serde(deserialize_with = "expression")]
     pub exclude: Option<Regex>,
     /// Maximum number of named culprits for each cgroup.
     pub culprits: usize,
@@ -37,6 +41,17 @@ impl Default for Config {
     fn default() -> Self {
         Self { cgroups: 200, depth: 8, include: None, exclude: None, culprits: 5 }
     }
+}
+
+fn expression<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Regex>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    Regex::new(&text).map(Some).map_err(|error| {
+        let words = error.to_string();
+        D::Error::custom(format!(
+            "{text:?} is not a regular expression: {}",
+            words.lines().last().unwrap_or_default()
+        ))
+    })
 }
 
 impl Config {

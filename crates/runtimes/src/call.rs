@@ -37,7 +37,7 @@ const UNIMPLEMENTED: u32 = 12;
 const FRAME: usize = 5;
 
 /// Requests the names of running containers from the API of Docker or Podman. Stopped containers have no cgroup.
-pub(super) async fn ask_docker(socket: &Path) -> Result<RuntimeNames, Failure> {
+pub(super) async fn list_from_docker(socket: &Path) -> Result<RuntimeNames, Failure> {
     let stream = UnixStream::connect(socket).await.map_err(Failure::Connect)?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     // Every engine accepts the path without a version.
@@ -57,7 +57,7 @@ pub(super) async fn ask_docker(socket: &Path) -> Result<RuntimeNames, Failure> {
 
 /// Requests the names of running containers from the CRI. The request asks the runtime to stop after `limit`, but the runtime may
 /// ignore this.
-pub(super) async fn ask_cri(socket: &Path, limit: Duration) -> Result<RuntimeNames, Failure> {
+pub(super) async fn list_containers(socket: &Path, limit: Duration) -> Result<RuntimeNames, Failure> {
     let stream = UnixStream::connect(socket).await.map_err(Failure::Connect)?;
     let (sender, connection) = client::Builder::new()
         .enable_push(false)

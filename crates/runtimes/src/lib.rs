@@ -184,9 +184,9 @@ impl Runtime {
         let name = self.place.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let asked = async {
             match name {
-                "docker.sock" | "podman.sock" => call::ask_docker(&self.place).await,
+                "docker.sock" | "podman.sock" => call::list_from_docker(&self.place).await,
                 _ if name.ends_with(".json") => names::list_stored(&self.place),
-                _ => call::ask_cri(&self.place, limit).await,
+                _ => call::list_containers(&self.place, limit).await,
             }
         };
         timeout(limit, asked).await.unwrap_or(Err(Failure::Late(limit)))

@@ -3,7 +3,6 @@
 use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
 
 use cgscope_model::units::seconds;
-use regex::Regex;
 use serde::{Deserialize, Deserializer, de::Error as _};
 
 use crate::http::HttpLimits;
@@ -25,7 +24,7 @@ pub struct Config {
     /// The HTTP server for metrics.
     pub http: HttpConfig,
     /// Which metrics are exported.
-    pub metrics: MetricsConfig,
+    pub metrics: cgscope_metrics::Config,
     /// Where to get the names of containers.
     pub containers: ContainersConfig,
 }
@@ -85,24 +84,6 @@ pub struct HttpConfig {
     /// Limits for clients; not a key of the file.
     #[serde(skip)]
     pub limits: HttpLimits,
-}
-
-/// The section `[metrics]`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct MetricsConfig {
-    /// Maximum number of exported cgroups.
-    pub cgroups: usize,
-    /// Maximum depth of exported cgroups. The root has depth 0.
-    pub depth: usize,
-    /// Only cgroups whose path matches are exported, if this is set.
-    #[serde(deserialize_with = "expression")]
-    pub include: Option<Regex>,
-    /// Cgroups whose path matches are not exported, if this is set.
-    #[serde(deserialize_with = "expression")]
-    pub exclude: Option<Regex>,
-    /// Maximum number of exported culprits for each cgroup.
-    pub culprits: usize,
 }
 
 /// The section `[containers]`.
@@ -209,12 +190,6 @@ impl Default for HttpConfig {
     }
 }
 
-impl Default for MetricsConfig {
-    fn default() -> Self {
-        Self { cgroups: 200, depth: 8, include: None, exclude: None, culprits: 5 }
-    }
-}
-
 impl Default for ContainersConfig {
     fn default() -> Self {
         Self { runtime: "auto".into() }
@@ -295,17 +270,6 @@ fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAd
     }
     text.parse().map(Some).map_err(|_| {
         D::Error::custom(format!("{text:?} is not an address: write \"127.0.0.1:9753\" or \"[::]:9753\""))
-    })
-}
-
-fn expression<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Regex>, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    Regex::new(&text).map(Some).map_err(|error| {
-        let words = error.to_string();
-        D::Error::custom(format!(
-            "{text:?} is not a regular expression: {}",
-            words.lines().last().unwrap_or_default()
-        ))
     })
 }
 
