@@ -74,7 +74,7 @@ impl<P: Pages> Answers<P> {
                 Err(sentence) => unavailable(format!("{sentence}\n")),
             };
         }
-        if watch.is_spare() {
+        if watch.is_spare {
             let words = "All places are taken by requests that are being answered; try again later.\n";
             let answer = refused(StatusCode::SERVICE_UNAVAILABLE, HttpRefusal::Full, words);
             return with(answer, header::RETRY_AFTER, "1");
