@@ -234,14 +234,11 @@ impl Config {
                 return Err(format!("`{name}` must be between 10ms and 1h"));
             }
         }
-        let is_absolute = |path: &PathBuf| path.as_os_str().is_empty() || path.is_absolute();
         let paths = [&http.tls_certificate, &http.tls_key, &http.users].into_iter().flatten();
-        match paths.chain([&socket.path]).find(|path| !is_absolute(path)) {
-            Some(path) => {
-                Err(format!("`{}` is a relative path: write the path from the root (`/`)", path.display()))
-            }
-            None => Ok(()),
-        }
+        let is_relative = |path: &&PathBuf| path.is_relative() && !path.as_os_str().is_empty();
+        paths.chain([&socket.path]).find(is_relative).map_or(Ok(()), |path| {
+            Err(format!("`{}` is a relative path: write the path from the root (`/`)", path.display()))
+        })
     }
 }
 

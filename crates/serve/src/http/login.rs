@@ -181,28 +181,31 @@ impl PasswordFile {
 
     fn parse(path: &Path, text: &str) -> Result<Self, Error> {
         let mut hashes = HashMap::new();
-        let mut dearest = (0, "");
-        for (at, line) in text.lines().enumerate() {
-            let line = line.trim();
+        for (at, line) in text.lines().map(str::trim).enumerate() {
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            let wrong = |(why, remedy): (String, _)| {
+            let wrong = |why: &str, remedy: &'static str| {
                 Error::new(format!("line {} of {} {why}", at + 1, path.display()), remedy)
             };
-            let (name, hash, cost) = user(line).map_err(wrong)?;
-            if cost > dearest.0 {
-                dearest = (cost, hash);
+            let is_name = |name: &str| !name.is_empty() && !name.contains(char::is_control);
+            let user = line.split_once(':').filter(|(name, _)| is_name(name));
+            let (name, hash) = user.ok_or_else(|| wrong("is not NAME:HASH", AS_HTPASSWD))?;
+            let cost = cost(hash).ok_or_else(|| wrong("has a hash that is not bcrypt's", AS_HTPASSWD))?;
+            if cost > HIGHEST_COST {
+                let why = format!(
+                    "has a bcrypt cost of {cost}: above {HIGHEST_COST}, a scrape times out before its password is checked"
+                );
+                return Err(wrong(&why, "create the line again with `htpasswd -nB -C 10 NAME`"));
             }
             if hashes.insert(name.to_owned(), hash.to_owned()).is_some() {
-                let why = "repeats the name of an earlier line";
-                return Err(wrong((why.into(), "keep only one line for each name")));
+                return Err(wrong("repeats the name of an earlier line", "keep only one line for each name"));
             }
         }
-        if hashes.is_empty() {
-            return Err(Error::new(format!("{} lists no user", path.display()), AS_HTPASSWD));
+        match hashes.values().max_by_key(|hash| cost(hash)).cloned() {
+            Some(nobody) => Ok(Self { hashes, nobody }),
+            None => Err(Error::new(format!("{} lists no user", path.display()), AS_HTPASSWD)),
         }
-        Ok(Self { hashes, nobody: dearest.1.into() })
     }
 
     /// Checks a password with bcrypt. The check is slow, so this function must be called on a separate thread.
@@ -211,23 +214,6 @@ impl PasswordFile {
         let right = bcrypt::verify(&said.password, hash.unwrap_or(&self.nobody)).unwrap_or(false);
         right && hash.is_some()
     }
-}
-
-/// Parses a line into name, hash and cost. The error says what is wrong and what to do about it.
-fn user(line: &str) -> Result<(&str, &str, u32), (String, &'static str)> {
-    let wrong = |why: &str| (why.to_owned(), AS_HTPASSWD);
-    let (name, hash) = line.split_once(':').ok_or_else(|| wrong("is not NAME:HASH"))?;
-    if name.is_empty() || name.contains(char::is_control) {
-        return Err(wrong("is not NAME:HASH"));
-    }
-    let cost = cost(hash).ok_or_else(|| wrong("has a hash that is not bcrypt's"))?;
-    if cost > HIGHEST_COST {
-        let why = format!(
-            "has a bcrypt cost of {cost}: above {HIGHEST_COST}, a scrape times out before its password is checked"
-        );
-        return Err((why, "create the line again with `htpasswd -nB -C 10 NAME`"));
-    }
-    Ok((name, hash, cost))
 }
 
 /// Returns the cost of a bcrypt hash; `None` if the hash is not valid. `$2x$` marks hashes of a faulty implementation.
