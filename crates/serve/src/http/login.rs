@@ -39,16 +39,26 @@ pub(super) struct Login {
     turn: Arc<Semaphore>,
     room: Arc<Semaphore>,
     guesses: Mutex<Rates<IpAddr>>,
-    verified: Verified,
+    /// A random key for this process. Because of the key, a tag reveals nothing about the password.
+    key: hmac::Key,
+    /// For each user whose password bcrypt has verified, a tag that is computed from the user's hash and password. They are kept
+    /// because bcrypt is slow by design, and scrapers send a request every few seconds. A reload of the users file does not
+    /// remove them. Otherwise, after a reload, an attacker who sends guesses could block verified users.
+    verified: Mutex<HashMap<String, hmac::Tag>>,
 }
 
 impl Login {
     pub(super) fn new() -> Result<Arc<Self>, Error> {
+        let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).map_err(|_| {
+            let what = "the kernel has no random numbers yet".into();
+            Error::new(what, "restart the daemon in a minute")
+        })?;
         Ok(Arc::new(Self {
             turn: Arc::new(Semaphore::new(1)),
             room: Arc::new(Semaphore::new(WAITING_LOGINS)),
             guesses: Mutex::new(Rates::new(FREE_GUESSES, GUESS_EVERY, GUESSERS)),
-            verified: Verified::new()?,
+            key,
+            verified: Mutex::default(),
         }))
     }
 
@@ -59,7 +69,7 @@ impl Login {
         client: IpAddr,
     ) -> Result<(), HttpRefusal> {
         let Some(credentials) = credentials(headers) else { return Err(HttpRefusal::Unauthorized) };
-        if self.verified.has(users, &credentials) {
+        if self.has_verified(users, &credentials) {
             return Ok(());
         }
         let Ok(place) = self.room.clone().try_acquire_owned() else { return Err(HttpRefusal::Guessing) };
@@ -83,7 +93,7 @@ impl Login {
 
     async fn verify(self: &Arc<Self>, users: Arc<PasswordFile>, credentials: Credentials) -> bool {
         let Ok(turn) = self.turn.clone().acquire_owned().await else { return false };
-        if self.verified.has(&users, &credentials) {
+        if self.has_verified(&users, &credentials) {
             return true;
         }
         let login = self.clone();
@@ -91,7 +101,7 @@ impl Login {
             let start = Instant::now();
             let right = users.verify(&credentials);
             if right {
-                login.verified.add(&users, &credentials);
+                login.keep_verified(&users, &credentials);
             }
             (right, start.elapsed())
         };
@@ -104,39 +114,19 @@ impl Login {
         }
         right
     }
-}
-
-/// The passwords that bcrypt has already verified, by user name. They are kept because bcrypt is slow by design, and scrapers
-/// send a request every few seconds. A reload of the users file does not remove these passwords. Otherwise, after a reload, an
-/// attacker who sends guesses could block verified users.
-struct Verified {
-    /// A random key for this process. Because of the key, a tag reveals nothing about the password.
-    key: hmac::Key,
-    /// For each user, a tag that is computed from the user's hash and password.
-    tags: Mutex<HashMap<String, hmac::Tag>>,
-}
-
-impl Verified {
-    fn new() -> Result<Self, Error> {
-        let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).map_err(|_| {
-            let what = "the kernel has no random numbers yet".into();
-            Error::new(what, "restart the daemon in a minute")
-        })?;
-        Ok(Self { key, tags: Mutex::default() })
-    }
 
     /// Returns whether this password was verified before. This takes microseconds, and the same time for a right and a wrong
     /// password.
-    fn has(&self, users: &PasswordFile, said: &Credentials) -> bool {
+    fn has_verified(&self, users: &PasswordFile, said: &Credentials) -> bool {
         let Some(hash) = users.hashes.get(&said.name) else { return false };
-        let Some(tag) = lock(&self.tags).get(&said.name).copied() else { return false };
+        let Some(tag) = lock(&self.verified).get(&said.name).copied() else { return false };
         hmac::verify(&self.key, &[hash.as_bytes(), &said.password].concat(), tag.as_ref()).is_ok()
     }
 
-    fn add(&self, users: &PasswordFile, said: &Credentials) {
+    fn keep_verified(&self, users: &PasswordFile, said: &Credentials) {
         if let Some(hash) = users.hashes.get(&said.name) {
             let tag = hmac::sign(&self.key, &[hash.as_bytes(), &said.password].concat());
-            lock(&self.tags).insert(said.name.clone(), tag);
+            lock(&self.verified).insert(said.name.clone(), tag);
         }
     }
 }
@@ -284,19 +274,19 @@ mod users_tests {
     }
 
     /// Checks a password in the same way as for a request.
-    fn check(verified: &Verified, users: &PasswordFile, said: &Credentials) -> bool {
+    fn check(login: &Login, users: &PasswordFile, said: &Credentials) -> bool {
         let right = users.verify(said);
-        right.then(|| verified.add(users, said));
+        right.then(|| login.keep_verified(users, said));
         right
     }
 
     #[test]
     fn a_right_password_is_kept_and_a_wrong_one_is_not() {
         let users = parse(&format!("# who\n\n{}{}", line("a", "one"), line("b", "two"))).unwrap();
-        let verified = Verified::new().unwrap();
+        let login = Login::new().unwrap();
         let (has, check) = (
-            |name, said| verified.has(&users, &says(name, said)),
-            |name, said| check(&verified, &users, &says(name, said)),
+            |name, said| login.has_verified(&users, &says(name, said)),
+            |name, said| check(&login, &users, &says(name, said)),
         );
         assert!(!has("a", "one"), "nothing was checked yet");
         assert!(!check("a", "two") && !has("a", "two"));
@@ -310,19 +300,19 @@ mod users_tests {
     fn a_reload_keeps_verified_passwords_whose_hash_is_unchanged() {
         let (a, b, c) = (line("a", "one"), line("b", "two"), line("c", "three"));
         let first = parse(&[&*a, &*b, &*c].concat()).unwrap();
-        let verified = Verified::new().unwrap();
+        let login = Login::new().unwrap();
         for (name, password) in [("a", "one"), ("b", "two")] {
-            assert!(check(&verified, &first, &says(name, password)));
+            assert!(check(&login, &first, &says(name, password)));
         }
         let renewed = parse(&[&*a, &*line("b", "two"), &*c, &*line("d", "one")].concat()).unwrap();
-        let has = |users, name, password| verified.has(users, &says(name, password));
+        let has = |users, name, password| login.has_verified(users, &says(name, password));
         assert!(has(&renewed, "a", "one") && !has(&renewed, "a", "two"));
         assert!(!has(&renewed, "b", "two"), "another hash is another password");
-        assert!(!has(&renewed, "d", "one") && check(&verified, &renewed, &says("d", "one")));
-        assert!(check(&verified, &first, &says("c", "three")));
+        assert!(!has(&renewed, "d", "one") && check(&login, &renewed, &says("d", "one")));
+        assert!(check(&login, &first, &says("c", "three")));
         assert!(has(&renewed, "c", "three"), "a check during the reload is kept");
         let without = parse(&c).unwrap();
-        assert!(!has(&without, "a", "one") && !check(&verified, &without, &says("a", "one")));
+        assert!(!has(&without, "a", "one") && !check(&login, &without, &says("a", "one")));
     }
 
     #[tokio::test]

@@ -37,6 +37,7 @@ pub(super) struct Connection {
     /// The current request, and when it arrived. If the request names processes, it waits for a sample that was begun after that
     /// time.
     asked: Option<(Request, Instant)>,
+    /// The position in the client's stream. `None` before the first answer, which begins with the header.
     cursor: Option<Cursor>,
     /// The requested interval, ns. The actual interval between samples may be longer.
     asked_ns: u64,
@@ -45,7 +46,6 @@ pub(super) struct Connection {
     /// The frames to send, and how many bytes of the first frame are already sent.
     out: VecDeque<Frame>,
     sent: usize,
-    is_open: bool,
     /// Whether nothing more will be sent after `out`.
     is_over: bool,
     asked_at: Instant,
@@ -66,7 +66,6 @@ impl Connection {
             last_after: None,
             out: VecDeque::new(),
             sent: 0,
-            is_open: false,
             is_over: false,
             asked_at: Instant::now(),
             read_at: Instant::now(),
@@ -212,8 +211,7 @@ impl Connection {
         let Some((request, _)) = self.asked.take() else { return Ok(()) };
         let interval_ns = shared.limits.interval_ns(request.interval_ns);
         let cursor = shared.join(self.peer.uid, &request.pids, interval_ns)?;
-        if !self.is_open {
-            self.is_open = true;
+        if self.cursor.is_none() {
             self.out.push_back(shared.opening.clone());
         }
         push(&mut self.out, &Word::answered())?;
@@ -275,7 +273,7 @@ impl Connection {
 
     /// Sends the rest of a frame that is partly sent, and then the reason why no further messages follow.
     async fn say_last(&mut self, word: &Word) -> io::Result<()> {
-        let last = if self.is_open { Outgoing::word(word) } else { Outgoing::refusal(word) };
+        let last = if self.cursor.is_some() { Outgoing::word(word) } else { Outgoing::refusal(word) };
         self.out.truncate(usize::from(self.sent > 0));
         self.out.push_back(last.unwrap_or_default().into());
         while !self.out.is_empty() {
