@@ -28,16 +28,8 @@ const PATIENCE_FOR_ROOM: Duration = Duration::from_secs(4);
 
 const LOOK_FOR_ROOM: Duration = Duration::from_millis(50);
 
-/// A finished page, shared by any number of clients.
-#[derive(Clone)]
-pub(super) struct Made {
-    /// The page. If `is_compressed` is true, its body is compressed.
-    pub(super) page: Page,
-    pub(super) is_compressed: bool,
-}
-
 /// A page, or an error sentence for clients that cannot get the page.
-type Outcome = Result<Made, &'static str>;
+type Outcome = Result<Page, &'static str>;
 
 /// Receives a page when it is finished.
 type Making = watch::Receiver<Option<Outcome>>;
@@ -117,18 +109,17 @@ impl<P: Pages> SharedPages<P> {
         };
         // A client that requests the page from now on gets a new page.
         lock(&self.awaited).retain(|(other, _)| *other != wanted);
-        let Page { content_type, mut body } = page?;
-        let mut is_compressed = false;
-        if wanted.gzip && body.len() >= GZIP_LEAST_BYTES {
-            let plain = body.clone();
+        let mut page = page?;
+        if wanted.gzip && page.body.len() >= GZIP_LEAST_BYTES {
+            let plain = page.body.clone();
             // This code still holds the turn while it compresses, so that all compressions together use at most one CPU.
             if let Some(smaller) = beside(move || gzip(&plain).ok()).await.flatten() {
-                (body, is_compressed) = (smaller, true);
+                (page.body, page.is_compressed) = (smaller, true);
             }
         }
-        let body = Arc::new(body);
+        let body = Arc::new(page.body);
         lock(&self.held).push(Arc::downgrade(&body));
-        Ok(Made { page: Page { content_type, body: Bytes::from_owner(Body(body)) }, is_compressed })
+        Ok(Page { body: Bytes::from_owner(Body(body)), ..page })
     }
 
     /// Waits until there is enough memory for another page. Displaces slow readers to free memory.
@@ -171,14 +162,16 @@ pub trait Pages: Send + Sync + 'static {
 pub struct Page {
     /// Content type with its parameters, for example `text/plain; version=0.0.4; charset=utf-8`.
     pub content_type: &'static str,
-    /// The uncompressed body.
+    /// The body.
     pub body: Bytes,
+    /// Whether the body is compressed with gzip.
+    pub(super) is_compressed: bool,
 }
 
 impl Page {
-    /// Creates a page.
+    /// Creates a page from an uncompressed body.
     pub fn new(content_type: &'static str, body: impl Into<Bytes>) -> Self {
-        Self { content_type, body: body.into() }
+        Self { content_type, body: body.into(), is_compressed: false }
     }
 }
 
@@ -277,7 +270,7 @@ mod tests {
         let pages = shared(limits(), make);
         let ask = |kind: &'static str| {
             let pages = pages.clone();
-            task::spawn(async move { pages.get(wanted(kind)).await.map(|made| made.page.body) })
+            task::spawn(async move { pages.get(wanted(kind)).await.map(|page| page.body) })
         };
         let asked: Vec<_> = ["a", "b"].into_iter().cycle().take(40).map(ask).collect();
         for (at, answer) in asked.into_iter().enumerate() {
@@ -330,9 +323,9 @@ mod tests {
         });
         let mut held = Vec::new();
         for n in 0..3 {
-            let made = pages.get(wanted(&n.to_string())).await.unwrap();
-            assert_eq!(made.page.body.len(), 100);
-            held.push(made);
+            let page = pages.get(wanted(&n.to_string())).await.unwrap();
+            assert_eq!(page.body.len(), 100);
+            held.push(page);
         }
         let words = pages.get(wanted("3")).await.err().expect("no memory");
         assert!(words.starts_with("Too many clients read their pages slowly"));
@@ -349,11 +342,11 @@ mod tests {
     async fn a_compressed_page_holds_no_uncompressed_copy() {
         let pages = shared(limits(), |_| async { Page::new("text/plain", vec![b'x'; 100_000]) });
         let packed = pages.get(Wanted { gzip: true, ..wanted("a") }).await.unwrap();
-        assert!(packed.is_compressed && packed.page.body.len() < 1_000);
-        assert_eq!(pages.held_bytes(), packed.page.body.len());
+        assert!(packed.is_compressed && packed.body.len() < 1_000);
+        assert_eq!(pages.held_bytes(), packed.body.len());
         let plain = pages.get(wanted("a")).await.unwrap();
-        assert!(!plain.is_compressed && plain.page.body.len() == 100_000);
-        let mut body = plain.page.body;
+        assert!(!plain.is_compressed && plain.body.len() == 100_000);
+        let mut body = plain.body;
         let (piece, copy) = (body.split_to(1), body.clone());
         drop((packed, body, copy));
         assert_eq!(
