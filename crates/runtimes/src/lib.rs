@@ -135,7 +135,9 @@ impl Runtimes {
                 true => runtime.ask(limit).await,
                 false => Err(Failure::Absent),
             };
-            said.extend(runtime.take(answer, pace).map(|sentence| (runtime.is_no_cri(), sentence)));
+            let sentence = runtime.take(answer, pace);
+            let is_no_cri = matches!(runtime.trouble, Some(Trouble { failure: Failure::Unknown, .. }));
+            said.extend(sentence.map(|sentence| (is_no_cri, sentence)));
         }
         // On most hosts, Docker's containerd has its CRI turned off. This is no problem if Docker itself reports the containers.
         let has_answered = self.runtimes.iter().any(|runtime| runtime.has_answered);
@@ -159,11 +161,9 @@ impl Runtime {
             Ok(names) => {
                 (self.names, self.has_answered) = (Arc::new(names), true);
                 let place = self.place.display();
-                return before.map(|_| {
-                    format!(
-                        "the container runtime at {place} answers: its pods and containers now have names"
-                    )
-                });
+                let sentence =
+                    format!("the container runtime at {place} answers: its pods and containers now have names");
+                return before.map(|_| sentence);
             }
             Err(failure) => failure,
         };
@@ -174,10 +174,6 @@ impl Runtime {
         let sentence = is_new.then(|| failure.sentence(&self.place));
         self.trouble = Some(Trouble { failure, retry, retry_at: Instant::now() + retry });
         sentence
-    }
-
-    fn is_no_cri(&self) -> bool {
-        self.trouble.as_ref().is_some_and(|trouble| matches!(trouble.failure, Failure::Unknown))
     }
 
     async fn ask(&self, limit: Duration) -> Result<RuntimeNames, Failure> {
