@@ -37,15 +37,8 @@ pub(crate) struct Pprof {
 
 impl Pprof {
     pub(crate) fn new(out: Out, about: About) -> Self {
-        Self {
-            out,
-            about,
-            start_unix_ns: None,
-            duration_ns: 0,
-            losses: Losses::default(),
-            stacks: Stacks::default(),
-            behind: BTreeMap::new(),
-        }
+        let (losses, stacks, behind) = (Losses::default(), Stacks::default(), BTreeMap::new());
+        Self { out, about, start_unix_ns: None, duration_ns: 0, losses, stacks, behind }
     }
 
     fn profile(&self) -> Profile {

@@ -45,13 +45,8 @@ enum Known {
 impl Lookup {
     /// Creates a lookup that asks these runtimes.
     pub fn new(runtimes: Runtimes, say: Say) -> Self {
-        Self {
-            start: Some((runtimes, say)),
-            thread: None,
-            latest: Listing::default(),
-            has_waited: false,
-            known: HashMap::new(),
-        }
+        let (latest, known) = (Listing::default(), HashMap::new());
+        Self { start: Some((runtimes, say)), thread: None, latest, has_waited: false, known }
     }
 
     /// Returns the names of the containers and pods among `cgroups`. `cgroups` are the cgroups of a sample, in ascending order of

@@ -144,17 +144,8 @@ fn run(
         let reading = Arc::new(reading);
         ended = ended.then(number, &before, &reading);
         let freed_later = std::mem::replace(&mut before, reading.clone());
-        let taken = Taken {
-            reading,
-            ended: ended.clone(),
-            at_ns,
-            is_on_grid,
-            number,
-            began,
-            at: Instant::now(),
-            took,
-            changes,
-        };
+        let (ended, at) = (ended.clone(), Instant::now());
+        let taken = Taken { reading, ended, at_ns, is_on_grid, number, began, at, took, changes };
         let latest_before = send.send_replace(Ok(Some(taken)));
         // Dropping these values takes milliseconds on a large host, so it happens after viewers have the new sample.
         drop((latest_before, freed_later));

@@ -117,14 +117,8 @@ impl Http {
         let listener = TcpListener::bind(listen).map_err(taken)?;
         listener.set_nonblocking(true).map_err(taken)?;
         let local = listener.local_addr().map_err(taken)?;
-        Ok(Self {
-            limits: config.limits,
-            listener,
-            local,
-            rules: Mutex::new(rules),
-            counters: Counters::default(),
-            open: Arc::default(),
-        })
+        let (rules, counters, open) = (Mutex::new(rules), Counters::default(), Arc::default());
+        Ok(Self { limits: config.limits, listener, local, rules, counters, open })
     }
 
     /// Returns the bound address. If port 0 was requested, the address contains the port that the kernel chose.
