@@ -26,7 +26,7 @@ pub(crate) struct Cgroup {
     /// Start of the first interval that exported this cgroup, ns since 1970.
     pub created_unix_ns: u64,
     pub labels: Labels,
-    name: CgroupName,
+    /// Names of the container or pod, as the container runtime reports them.
     names: Option<ContainerReading>,
     pub waits: Waits,
     pub culprits: Culprits,
@@ -38,8 +38,7 @@ pub(crate) struct Cgroup {
 
 impl Cgroup {
     pub fn new(path: Arc<str>, created_unix_ns: u64) -> Self {
-        let name = CgroupName::of(&path);
-        let mut cgroup = Self { path, created_unix_ns, name, ..Self::default() };
+        let mut cgroup = Self { path, created_unix_ns, ..Self::default() };
         cgroup.label();
         cgroup
     }
@@ -58,7 +57,7 @@ impl Cgroup {
         let ContainerReading { container, pod, namespace, .. } = self.names.clone().unwrap_or_default();
         let [container, pod, namespace] =
             [container, pod, namespace].map(|name| name.map(|name| name.to_string()));
-        let CgroupName { unit, container: id, pod_uid, is_rootless: _ } = self.name.clone();
+        let CgroupName { unit, container: id, pod_uid, is_rootless: _ } = CgroupName::of(&self.path);
         let values = [Some(self.path.to_string()), unit, id, pod_uid, container, pod, namespace];
         let known = family::CGROUP_LABELS.into_iter().zip(values);
         self.labels = Labels::new(known.filter_map(|(name, value)| Some((name, value?))).collect());

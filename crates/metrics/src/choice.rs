@@ -251,11 +251,7 @@ pub(crate) struct Families(HashMap<Box<str>, Newcomers>);
 
 impl Families {
     pub fn comes(&mut self, path: &str, most: usize) -> bool {
-        let family = family(path);
-        if !self.0.contains_key(family) {
-            self.0.insert(family.into(), Newcomers::default());
-        }
-        self.0.get_mut(family).is_some_and(|newcomers| newcomers.comes(most))
+        self.0.entry(family(path).into()).or_default().comes(most)
     }
 
     pub fn pass(&mut self, duration_ns: u64) {

@@ -64,13 +64,10 @@ impl Metrics {
 
     fn choose(&mut self, interval: &Interval) {
         let most = self.config.newcomers();
-        let mut families = self.newcomers.take();
-        let mut comes = |path: &str| families.as_mut().is_none_or(|families| families.comes(path, most));
+        let mut comes = |path: &str| self.newcomers.as_mut().is_none_or(|families| families.comes(path, most));
         let exported = self.cgroups.iter().map(|cgroup| &cgroup.path);
         let mut chosen = choose(&self.forest, exported, &self.config, &mut comes);
-        let mut families = families.unwrap_or_default();
-        families.pass(interval.duration_ns);
-        self.newcomers = Some(families);
+        self.newcomers.get_or_insert_default().pass(interval.duration_ns);
         chosen.insert("/".into());
         // This removes the paths of exported cgroups from `chosen`, so that only new paths remain there.
         self.cgroups.retain(|cgroup| chosen.take(&cgroup.path).is_some());

@@ -133,10 +133,7 @@ fn run(
         let began = Instant::now();
         let mut reading = match collector.collect() {
             Ok(reading) => reading,
-            Err(sentence) => {
-                let _before = send.send_replace(Err(sentence));
-                return;
-            }
+            Err(sentence) => return drop(send.send_replace(Err(sentence))),
         };
         took += began.elapsed();
         number += 1;

@@ -1,13 +1,5 @@
 //! A read-only HTTP/1.1 server for pages, with optional TLS and basic authentication. The server limits every kind of work and
 //! memory that a client can cause.
-//!
-//! | file | content |
-//! |---|---|
-//! | `serve.rs` | accepts and closes connections |
-//! | `watch.rs` | limits the number of connections, and the time that a connection spends in each phase |
-//! | `answer.rs` | answers a request |
-//! | `login.rs` | checks who may read |
-//! | `page.rs` | makes a page once for all clients that request it at the same time; counts the bytes in memory |
 
 mod answer;
 mod login;
