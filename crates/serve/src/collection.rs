@@ -117,15 +117,11 @@ fn run(
     let (mut before, mut ended) = (Arc::<Reading>::default(), Arc::<Ended>::default());
     loop {
         // The first sample also goes through `Pace::wait`, so that `Pace::busy_for` covers it.
-        let (at_ns, is_on_grid) = match pace.wait(last_ns) {
-            Due::Never => return,
-            Due::Now => (pace.since_ns(), false),
-            Due::At { at_ns, late: more_late } => {
-                last_ns = at_ns;
-                late += more_late;
-                (at_ns, true)
-            }
-        };
+        let Some(Due { at_ns, missed }) = pace.wait(last_ns) else { return };
+        let is_on_grid = missed.is_some();
+        if let Some(missed) = missed {
+            (last_ns, late) = (at_ns, late + missed);
+        }
         for (follower, pids) in receive.try_iter() {
             changes += 1;
             collector.follow(follower, &pids);
