@@ -100,17 +100,14 @@ impl Pace {
             if std::mem::take(&mut asked.now) {
                 break Due { at_ns: now_ns, missed: None };
             }
-            match asked.next_ns(last_ns) {
-                Some(next_ns) if next_ns <= now_ns => {
-                    let (at_ns, missed) = asked.latest(next_ns, now_ns);
-                    break Due { at_ns, missed: Some(missed) };
-                }
-                Some(next_ns) => {
-                    let wait = Duration::from_nanos(next_ns - now_ns);
-                    asked = self.changed.wait_timeout(asked, wait).unwrap_or_else(PoisonError::into_inner).0;
-                }
-                None => asked = self.changed.wait(asked).unwrap_or_else(PoisonError::into_inner),
+            // Without any interval, this waits for a change.
+            let next_ns = asked.next_ns(last_ns).unwrap_or(u64::MAX);
+            if next_ns <= now_ns {
+                let (at_ns, missed) = asked.latest(next_ns, now_ns);
+                break Due { at_ns, missed: Some(missed) };
             }
+            let wait = Duration::from_nanos(next_ns - now_ns);
+            asked = self.changed.wait_timeout(asked, wait).unwrap_or_else(PoisonError::into_inner).0;
         };
         asked.busy_since = Some(Instant::now());
         Some(due)

@@ -18,6 +18,7 @@ use tokio::{
 
 use super::{Peer, Shared, peer};
 use crate::{
+    collection::Taken,
     protocol::{Refusal, Request, Requests, Word},
     streams::{Cursor, Frame},
 };
@@ -181,7 +182,7 @@ impl Connection {
             return Err(too_slow());
         }
         let mut shared = self.shared.borrow_mut();
-        if !shared.clients.request(self.peer.uid, Instant::now()) {
+        if !shared.clients.rates.take(self.peer.uid, Instant::now()) {
             return Err(Word::refused(
                 Refusal::TooManyRequests,
                 "your requests arrive too fast: wait a second",
@@ -204,7 +205,8 @@ impl Connection {
         let Some((request, at)) = &self.asked else { return Ok(()) };
         let mut shared = self.shared.borrow_mut();
         // A process that has just started may be missing from the latest sample and from a sample in progress.
-        if !request.pids.is_empty() && !shared.has_begun_after(*at) {
+        let is_old = |latest: &Taken| latest.began <= *at;
+        if !request.pids.is_empty() && shared.latest.as_ref().is_none_or(is_old) {
             shared.want_one();
             return Ok(());
         }
@@ -221,7 +223,7 @@ impl Connection {
             shared.leave(self.peer.uid, &before);
         }
         if request.last {
-            self.last_after = Some(shared.number());
+            self.last_after = Some(shared.latest.as_ref().map_or(0, |latest| latest.number));
             shared.want_one();
         }
         Ok(())
@@ -293,7 +295,7 @@ impl Drop for Connection {
             shared.leave(self.peer.uid, cursor);
         }
         shared.clients.leave(self.peer.uid);
-        shared.count_clients();
+        shared.counters.set_clients(shared.clients.count());
     }
 }
 

@@ -91,7 +91,7 @@ impl SocketConfig {
 pub(super) struct Clients {
     /// Number of connected clients of each user.
     of_users: HashMap<u32, usize>,
-    rates: Rates<u32>,
+    pub(super) rates: Rates<u32>,
 }
 
 impl Default for Clients {
@@ -107,7 +107,7 @@ impl Clients {
 
     /// Adds a client that belongs to this user. Returns an error if there are too many clients, or the user connects too often.
     pub(super) fn admit(&mut self, uid: u32, limits: &SocketConfig, now: Instant) -> Result<(), Refusal> {
-        if !self.request(uid, now) {
+        if !self.rates.take(uid, now) {
             return Err(Refusal::TooManyRequests);
         }
         let others = self.of_users.iter().filter(|(uid, _)| !is_root(**uid)).map(|(_, clients)| clients);
@@ -125,10 +125,6 @@ impl Clients {
             *clients -= 1;
         }
         self.of_users.retain(|_, clients| *clients > 0);
-    }
-
-    pub(super) fn request(&mut self, uid: u32, now: Instant) -> bool {
-        self.rates.take(uid, now)
     }
 }
 
@@ -248,12 +244,12 @@ mod tests {
     fn only_a_user_who_connects_too_fast_must_wait() {
         let (mut users, now) = (Clients::default(), Instant::now());
         users.admit(USER + 1, &limits(), now).unwrap();
-        let taken = (0..1_000).filter(|_| users.request(USER + 1, now)).count();
+        let taken = (0..1_000).filter(|_| users.rates.take(USER + 1, now)).count();
         assert_eq!(taken, BURST as usize - 1);
         assert_eq!(users.admit(USER + 1, &limits(), now), Err(Refusal::TooManyRequests));
         assert_eq!(users.admit(USER + 2, &limits(), now), Ok(()));
         let later = now + Duration::from_millis(100);
-        let taken = (0..1_000).filter(|_| users.request(USER + 1, later)).count();
+        let taken = (0..1_000).filter(|_| users.rates.take(USER + 1, later)).count();
         assert_eq!(taken, 5);
     }
 

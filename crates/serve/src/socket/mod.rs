@@ -172,7 +172,7 @@ impl Server {
         });
         match admitted {
             Ok(()) => {
-                shared.count_clients();
+                shared.counters.set_clients(shared.clients.count());
                 let client = connection::Connection::new(socket, peer, self.shared.clone());
                 clients.spawn_local(client.run(shared.news.subscribe()));
             }
@@ -195,10 +195,6 @@ async fn accept(listener: Option<&UnixListener>) -> io::Result<(UnixStream, Sock
 }
 
 impl Shared {
-    fn count_clients(&self) {
-        self.counters.set_clients(self.clients.count());
-    }
-
     fn show(&mut self, taken: Taken) {
         self.streams.skip(&taken);
         self.streams.show(&taken);
@@ -267,14 +263,6 @@ impl Shared {
 
     fn unfollow(&mut self, follower: Follower) {
         self.collection.follow(follower, Vec::new());
-    }
-
-    fn has_begun_after(&self, at: Instant) -> bool {
-        self.latest.as_ref().is_some_and(|latest| latest.began > at)
-    }
-
-    fn number(&self) -> u64 {
-        self.latest.as_ref().map_or(0, |latest| latest.number)
     }
 }
 
