@@ -6,7 +6,7 @@ use crate::{
     Family, Kind,
     metrics::{Last, Writer},
     protobuf::{CLASSIC, upper_seconds},
-    value::{Labels, Value, canonical, escape, push_label},
+    value::{Labels, Value, canonical, push_label},
     waits::WaitSeries,
 };
 
@@ -39,9 +39,8 @@ impl Text {
         // have a suffix.
         let Family { kind, unit, help, .. } = self.family;
         let name = if self.is_open { self.family.name.into() } else { self.family.sample_name() };
-        let mut escaped = String::new();
-        escape(&mut escaped, help);
-        let _ = writeln!(self.out, "# HELP {name} {escaped}");
+        // No sentence has a character that must be escaped.
+        let _ = writeln!(self.out, "# HELP {name} {help}");
         let _ = writeln!(self.out, "# TYPE {name} {}", kind.name());
         if let Some(unit) = unit.filter(|_| self.is_open) {
             let _ = writeln!(self.out, "# UNIT {name} {unit}");

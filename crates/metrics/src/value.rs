@@ -89,7 +89,7 @@ pub(crate) fn push_label(text: &mut String, name: &str, value: &str) {
 }
 
 /// Appends a value, and escapes the characters that would end a value or a line.
-pub(crate) fn escape(text: &mut String, value: &str) {
+fn escape(text: &mut String, value: &str) {
     let mut rest = value;
     while let Some(at) = rest.find(['\\', '"', '\n']) {
         text.push_str(&rest[..at]);
