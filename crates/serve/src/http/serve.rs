@@ -109,15 +109,12 @@ impl<P: Pages> Answers<P> {
         self.requests(stream, true, watch).await
     }
 
-    async fn requests<S>(
+    async fn requests(
         &self,
-        stream: S,
+        stream: impl AsyncRead + AsyncWrite + Unpin,
         is_encrypted: bool,
         watch: &Arc<Watch>,
-    ) -> Result<(), Option<HttpRefusal>>
-    where
-        S: AsyncRead + AsyncWrite + Unpin,
-    {
+    ) -> Result<(), Option<HttpRefusal>> {
         let service = service_fn(|request| async move {
             watch.enter(Phase::Answer);
             let mut response = self.answer(request, watch).await;
