@@ -1,5 +1,7 @@
 //! Writes CSV (RFC 4180): a header row, then a row for each task and interval. A null is an empty field.
 
+use std::io;
+
 use cgscope_model::{Interval, units};
 
 use crate::{
@@ -24,7 +26,7 @@ impl Csv {
     pub(crate) fn new(out: Out, about: About) -> Result<Self> {
         let columns = table::columns();
         let mut writer = csv::Writer::from_writer(out);
-        writer.write_record(columns.iter().map(|column| &column.name))?;
+        writer.write_record(columns.iter().map(|column| &column.name)).map_err(io::Error::from)?;
         Ok(Self { writer, columns, about })
     }
 }
@@ -52,9 +54,9 @@ impl Sink for Csv {
                         &digits
                     }
                 };
-                writer.write_field(field)?;
+                writer.write_field(field).map_err(io::Error::from)?;
             }
-            Ok(writer.write_record(None::<&[u8]>)?)
+            Ok(writer.write_record(None::<&[u8]>).map_err(io::Error::from)?)
         })
     }
 

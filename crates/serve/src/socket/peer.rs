@@ -44,24 +44,16 @@ impl Peer {
 
 /// Reads the peer's supplementary groups (SO_PEERGROUPS, Linux 4.13).
 fn groups(socket: i32) -> io::Result<Vec<u32>> {
-    let mut gids = vec![0u32; 64];
-    loop {
-        let mut bytes = size_of_val(&gids[..]) as libc::socklen_t;
-        // SAFETY: The kernel writes at most `bytes` bytes, and `gids` has that size.
-        let done = unsafe {
-            let at = gids.as_mut_ptr().cast();
-            libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_PEERGROUPS, at, &raw mut bytes)
-        };
-        let count = bytes as usize / size_of::<u32>();
-        if done == 0 {
-            gids.truncate(count);
-            return Ok(gids);
-        }
-        let error = io::Error::last_os_error();
-        if error.raw_os_error() != Some(libc::ERANGE) || count <= gids.len() || count > MOST_GROUPS {
-            return Err(error);
-        }
-        gids.resize(count, 0);
+    let mut gids = vec![0u32; MOST_GROUPS];
+    let mut bytes = size_of_val(&gids[..]) as libc::socklen_t;
+    // SAFETY: The kernel writes at most `bytes` bytes, and `gids` has that size.
+    let done = unsafe {
+        let at = gids.as_mut_ptr().cast();
+        libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_PEERGROUPS, at, &raw mut bytes)
+    };
+    match done {
+        0 => Ok(gids[..bytes as usize / size_of::<u32>()].to_vec()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 
