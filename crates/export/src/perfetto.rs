@@ -40,10 +40,6 @@ pub mod counters {
     pub const THROTTLED: &str = "cpu.stat throttled";
     /// Number of periods in which the quota ran out, as the kernel counts them.
     pub const PERIODS_THROTTLED: &str = "cpu.stat periods throttled";
-    /// Time during which a CPU ran a task.
-    pub const BUSY: &str = "busy";
-    /// Losses of all kinds.
-    pub const LOSSES: &str = "losses";
 }
 
 /// `SEQ_INCREMENTAL_STATE_CLEARED`: later packets do not depend on earlier packets.
@@ -102,10 +98,9 @@ impl Perfetto {
     fn host(&mut self, interval: &Interval) -> Result<()> {
         self.group(interval, &Scope::Host, &interval.total())?;
         let losses = sum::total(interval.losses.shown().map(|(_, count)| count));
-        self.count(&Scope::Host, counters::LOSSES, Count, losses)?;
+        self.count(&Scope::Host, "losses", Count, losses)?;
         for cpu in &interval.cpus {
-            let name = format!("{} CPU {:>3}", counters::BUSY, cpu.cpu);
-            self.count(&Scope::Cpus, &name, TimeNs, cpu.busy_ns)?;
+            self.count(&Scope::Cpus, &format!("busy CPU {:>3}", cpu.cpu), TimeNs, cpu.busy_ns)?;
         }
         Ok(())
     }

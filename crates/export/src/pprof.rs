@@ -17,12 +17,8 @@ use crate::{
 use proto::{Function, Label, Line, Location, Profile, Sample, ValueType};
 
 /// Name and unit of each value of a sample, in order.
-pub const SAMPLE_TYPES: [(&str, &str); 3] =
+const SAMPLE_TYPES: [(&str, &str); 3] =
     [("waits", "count"), ("wait", "nanoseconds"), ("behind", "nanoseconds")];
-const DEFAULT_SAMPLE_TYPE: &str = SAMPLE_TYPES[1].0;
-
-/// Frame for tasks that exited before we read them. We know only the cgroup of these tasks.
-pub use cgscope_model::table::exited::ENDED;
 
 pub(crate) struct Pprof {
     out: Out,
@@ -50,7 +46,7 @@ impl Pprof {
             sample_type: SAMPLE_TYPES
                 .map(|(name, unit)| ValueType { r#type: builder.string(name), unit: builder.string(unit) })
                 .into(),
-            default_sample_type: builder.string(DEFAULT_SAMPLE_TYPE),
+            default_sample_type: builder.string("wait"),
             comment: vec![
                 builder.string(&self.about.words()),
                 builder.string(&format!("losses: {}", self.losses)),

@@ -167,15 +167,13 @@ fn not_listening(address: SocketAddr, error: &io::Error) -> Error {
         ErrorKind::AddrNotAvailable => format!("this host has no address {}", address.ip()),
         _ => format!("cannot listen on {address} ({error})"),
     };
-    Error::new(
-        what,
-        match error.kind() {
-            ErrorKind::PermissionDenied => {
-                "set the port of `listen` in [http] to 1024 or more: lower ports need CAP_NET_BIND_SERVICE"
-            }
-            _ => "set `listen` in [http] to another address, or to \"\" for no HTTP server",
-        },
-    )
+    let remedy = match error.kind() {
+        ErrorKind::PermissionDenied => {
+            "set the port of `listen` in [http] to 1024 or more: lower ports need CAP_NET_BIND_SERVICE"
+        }
+        _ => "set `listen` in [http] to another address, or to \"\" for no HTTP server",
+    };
+    Error::new(what, remedy)
 }
 
 fn warning(listen: SocketAddr, has_tls: bool, has_users: bool) -> Option<String> {
