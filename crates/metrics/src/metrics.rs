@@ -124,23 +124,15 @@ impl Metrics {
 pub struct Given {
     /// The family, which must be a counter or a gauge. Histograms are omitted from the page.
     pub family: Family,
-    /// Samples of the family. A family without samples is omitted.
-    pub samples: Vec<GivenSample>,
-}
-
-/// A figure from the caller of [`Metrics::page`].
-#[derive(Clone, Debug)]
-pub struct GivenSample {
-    /// Label names and values.
-    pub labels: Vec<(&'static str, String)>,
-    /// The value, in the unit of the family.
-    pub value: f64,
+    /// Samples of the family: the names and values of the labels, and the value in the unit of the family. A family without samples
+    /// is omitted.
+    pub samples: Vec<(Vec<(&'static str, String)>, f64)>,
 }
 
 impl Given {
     /// Creates a family with one figure and no labels.
     pub fn one(family: Family, value: f64) -> Self {
-        Self { family, samples: vec![GivenSample { labels: Vec::new(), value }] }
+        Self { family, samples: vec![(Vec::new(), value)] }
     }
 }
 
@@ -199,8 +191,8 @@ impl Metrics {
         self.host.write_cost(&mut page);
         for given in more.iter().filter(|given| given.family.kind != Kind::Histogram) {
             page.begin(&given.family);
-            for sample in &given.samples {
-                page.sample(&Labels::new(sample.labels.clone()), None, Value::Float(sample.value), None);
+            for (labels, value) in &given.samples {
+                page.sample(&Labels::new(labels.clone()), None, Value::Float(*value), None);
             }
         }
         page.finish()

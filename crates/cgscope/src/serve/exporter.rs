@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use cgscope_metrics::{Config, Format, Given, GivenSample, Metrics, family};
+use cgscope_metrics::{Config, Format, Given, Metrics, family};
 use cgscope_model::{Skipped, Steps};
 use cgscope_serve::{
     collection::{Latest, Taken},
@@ -184,10 +184,7 @@ impl State {
 
     fn own(&self) -> Vec<Given> {
         let Parts { http, counters, .. } = &self.parts;
-        let of = |label, name: &str, value: u64| GivenSample {
-            labels: vec![(label, name.to_owned())],
-            value: value as f64,
-        };
+        let of = |label, name: &str, value: u64| (vec![(label, name.to_owned())], value as f64);
         let refused = Refusal::ALL.map(|why| of("reason", why.name(), counters.refused(why)));
         let of_http = HttpRefusal::ALL.map(|why| of("reason", why.name(), http.counters.refused(why)));
         let build = of("version", env!("CARGO_PKG_VERSION"), 1);
