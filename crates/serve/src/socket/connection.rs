@@ -5,8 +5,7 @@ use std::{
     collections::VecDeque,
     io::{self, ErrorKind},
     rc::Rc,
-    sync::Arc,
-    time::Instant,
+    time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
 use cgscope_record::{Outgoing, Reason};
@@ -149,7 +148,8 @@ impl Connection {
             shared.streams.one_more(cursor);
             shared.want_one();
         }
-        begin(&mut self.out, &shared, cursor, self.asked_ns)
+        begin(&mut self.out, &shared, cursor, self.asked_ns);
+        Ok(())
     }
 
     /// Reads the bytes that have arrived. Returns true if the client has closed the connection.
@@ -216,9 +216,9 @@ impl Connection {
         if self.cursor.is_none() {
             self.out.push_back(shared.opening.clone());
         }
-        push(&mut self.out, &Word::answered())?;
+        push(&mut self.out, &Word::answered());
         self.asked_ns = request.interval_ns;
-        begin(&mut self.out, &shared, &cursor, self.asked_ns)?;
+        begin(&mut self.out, &shared, &cursor, self.asked_ns);
         if let Some(before) = self.cursor.replace(cursor) {
             shared.leave(self.peer.uid, &before);
         }
@@ -239,16 +239,22 @@ impl Connection {
         let Some(shown) = shared.streams.next(cursor) else { return Ok(()) };
         drop(shared);
         if shown.passed != 0 {
-            push(&mut self.out, &passed_over(shown.passed))?;
+            // Counters are complete.
+            let sentence = format!(
+                "{} samples were left out, because this viewer reads too slowly: figures of tasks that ended meanwhile are missing",
+                shown.passed
+            );
+            push(&mut self.out, &Word::said(sentence));
         }
         let is_last = self.last_after.is_some_and(|after| shown.number > after);
         if shown.is_beside && !is_last {
-            push(&mut self.out, &Word::skip(1))?;
+            push(&mut self.out, &Word::skip(1));
         }
         self.out.push_back(shown.frame);
         if is_last {
-            let end = Outgoing::end(unix_ns(), Reason::Finished).map_err(|error| failed(&error))?;
-            self.out.push_back(end.into());
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let end = Outgoing::end(now.as_nanos() as u64, Reason::Finished);
+            self.out.push_back(end.unwrap_or_default().into());
             self.is_over = true;
         }
         Ok(())
@@ -299,20 +305,20 @@ impl Drop for Connection {
     }
 }
 
-fn push(out: &mut VecDeque<Frame>, word: &Word) -> Result<(), Word> {
-    out.push_back(Arc::from(Outgoing::word(word).map_err(|error| failed(&error))?));
-    Ok(())
+/// Queues a message. A message can always be encoded.
+fn push(out: &mut VecDeque<Frame>, word: &Word) {
+    out.push_back(Outgoing::word(word).unwrap_or_default().into());
 }
 
 /// Queues the messages that must precede the samples of a stream.
-fn begin(out: &mut VecDeque<Frame>, shared: &Shared, cursor: &Cursor, asked_ns: u64) -> Result<(), Word> {
+fn begin(out: &mut VecDeque<Frame>, shared: &Shared, cursor: &Cursor, asked_ns: u64) {
     let interval_ns = cursor.kind.interval_ns;
     if interval_ns != asked_ns {
-        push(out, &other_interval(interval_ns, shared.limits.shortest_interval))?;
+        push(out, &other_interval(interval_ns, shared.limits.shortest_interval));
     }
-    match shared.streams.of(cursor).behind(cursor) {
-        0 | 1 => Ok(()),
-        behind => push(out, &Word::skip(behind as u32 - 1)),
+    let behind = shared.streams.of(cursor).behind(cursor);
+    if behind > 1 {
+        push(out, &Word::skip(behind as u32 - 1));
     }
 }
 
@@ -329,25 +335,8 @@ fn other_interval(interval_ns: u64, shortest_ns: u64) -> Word {
     })
 }
 
-/// Returns the message for a slow viewer that has lost samples. Counters are complete, but tasks that ended in the lost samples
-/// are missing.
-fn passed_over(samples: u64) -> Word {
-    Word::said(format!(
-        "{samples} samples were left out, because this viewer reads too slowly: figures of tasks that ended meanwhile are missing"
-    ))
-}
-
-fn failed(error: &dyn std::error::Error) -> Word {
-    Word::refused(Refusal::Failed, format!("the daemon cannot send its answer ({error})"))
-}
-
 fn too_slow() -> Word {
     Word::refused(Refusal::TooSlow, "the client sent no request in time, or read too slowly: connect again")
-}
-
-fn unix_ns() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

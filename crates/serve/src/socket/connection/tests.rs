@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use cgscope_model::follower::Follower;
 
 use super::*;
