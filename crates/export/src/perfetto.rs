@@ -211,8 +211,7 @@ impl Perfetto {
         }
     }
 
-    /// Sets a counter from the current time on; does nothing if the value is unknown. While a counter stays at 0, nothing is
-    /// written.
+    /// Sets a counter from the current time on, if the value is known. While a counter stays at 0, nothing is written.
     fn count(
         &mut self,
         scope: &Scope,
@@ -256,8 +255,7 @@ impl Perfetto {
         })
     }
 
-    /// Sets the counters that this interval did not set to 0. Drops the tracks of exited tasks. If there are too many removed
-    /// cgroups, drops their tracks, too.
+    /// Sets counters that this interval did not set to 0. Drops the tracks of exited tasks, and of many removed cgroups.
     fn end_interval(&mut self, is_present: impl Fn(&Scope) -> bool) -> Result<()> {
         let late = self.shown.iter().filter(|(_, set)| **set != self.interval).map(|(uuid, _)| *uuid);
         for uuid in late.collect::<Vec<_>>() {

@@ -55,8 +55,7 @@ impl Stacks {
     }
 }
 
-/// Returns one frame for each cgroup on the path, from the root down. A frame has the full path, because many cgroups have the
-/// same last path component.
+/// Returns a frame for each cgroup on the path, from the root down, with the full path: many last components are equal.
 pub(crate) fn frames_of_path(path: Option<&str>) -> Vec<String> {
     let Some(path) = path else { return vec![UNNAMED.to_owned()] };
     let mut frames: Vec<String> = path_and_ancestors(path).map(str::to_owned).collect();
@@ -80,8 +79,7 @@ fn frames(owner: &StackOwner) -> Vec<String> {
 pub(crate) struct StackWaits {
     count: u64,
     by_cause: ByCause,
-    /// Number of waits by cause. If a wait has several causes, each cause gets its part of the wait. All numbers are 0 if there
-    /// is no histogram.
+    /// Number of waits by cause; a wait with several causes is divided among them. All are 0 if there is no histogram.
     shares: [f64; CAUSES],
 }
 

@@ -43,8 +43,7 @@ impl Cgroup {
         cgroup
     }
 
-    /// Updates the names of the cgroup's container or pod. If there are no new names, the known names stay, because the container
-    /// runtime may be unavailable for a while.
+    /// Updates the names of the container or pod. Without new names, the known names stay: the runtime may be unavailable.
     pub fn name(&mut self, names: &Names) {
         let reported = names.container(&self.path).map(|(_, named)| named);
         if reported.is_some() && reported != self.names.as_ref() {
@@ -95,8 +94,7 @@ impl Cgroup {
         }
     }
 
-    /// Sets the gauges of the cgroup's limits, and adds the increase of their counters in an interval. If the limits are
-    /// unreadable, pass default values.
+    /// Sets the gauges of the limits, and adds the increase of their counters. For unreadable limits, pass default values.
     pub fn limit(&mut self, limits: &CgroupReading, effective_cores: Option<f64>) {
         self.count(&Observed::limits(limits));
         let has_quota = limits.quota_us.is_some();
@@ -125,8 +123,7 @@ struct Node {
     group: NodeGroup,
 }
 
-/// The families with one series for each node, and functions that return the values of a series. A series with an unknown value
-/// (`None`) is omitted.
+/// The families with a series for each node, and functions that return the values. An unknown value (`None`) is omitted.
 const OF_NODES: [(&Family, fn(&Node) -> Option<Value>); 6] = [
     (&family::NODE_BUSY, |node| node.group.busy_ns.map(Value::Ns)),
     (&family::NODE_CPUS, |node| Some(Value::Count(node.group.cpus.len() as u64))),

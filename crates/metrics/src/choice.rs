@@ -11,12 +11,10 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 
 use crate::forest::{Forest, Node, ROOT};
 
-/// A new cgroup takes the place of an exported cgroup only if the new cgroup waited this many times longer. Without this factor,
-/// many series would be too short to be useful.
+/// A new cgroup replaces an exported cgroup only if it waited this many times longer. Otherwise many series would be too short.
 pub(crate) const STICKY: u64 = 2;
 
-/// Maximum length of a path that becomes a label, bytes. Up to 210 series of a cgroup have this label. Paths of containers in
-/// pods take about 200 bytes.
+/// Maximum length of a path in a label, bytes. Up to 210 series have the label. Paths in pods take about 200 bytes.
 pub(crate) const LONGEST_PATH: usize = 512;
 
 /// Limits on the size of a page: the section `[metrics]` of the daemon's configuration.
@@ -143,8 +141,7 @@ pub(crate) fn choose<'a>(
     chosen.into_iter().chain(kept).map(|at| forest.nodes[at].path.clone()).collect()
 }
 
-/// Divides places evenly among the children of each cgroup. A child gets no more places than it wants. This prevents one user
-/// from taking all places.
+/// Divides places evenly among the children of each cgroup, as far as they want places. So no user can take all places.
 struct Shares {
     /// Children of each cgroup that want a place for themselves or for descendants. The children that waited most are first.
     below: HashMap<usize, Vec<usize>>,

@@ -49,8 +49,7 @@ impl Family {
 /// Placeholder in [`Family::labels`] for those labels in [`CGROUP_LABELS`] that are known.
 pub const CGROUP: &str = "cg";
 
-/// Labels of a cgroup: its path, three labels that are derived from the path, and three labels from the container runtime.
-/// Unknown labels are omitted.
+/// Labels of a cgroup: its path, three derived from the path, and three from the container runtime, as far as known.
 pub const CGROUP_LABELS: [&str; 7] =
     ["cgroup", "unit", "container_id", "pod_uid", "container", "pod", "namespace"];
 

@@ -9,8 +9,7 @@ use crate::choice::{Config, Standing};
 /// Index of the root in [`Forest::nodes`].
 pub(crate) const ROOT: usize = 0;
 
-/// A tree of cgroups by path. Parents have lower indices than their children. An index is valid until the next call of
-/// [`Forest::drop_removed`].
+/// A tree of cgroups by path. Parents precede their children. An index is valid until [`Forest::drop_removed`].
 #[derive(Debug)]
 pub(crate) struct Forest {
     pub nodes: Vec<Node>,
@@ -44,8 +43,7 @@ pub(crate) struct Now {
     pub is_exported: bool,
 }
 
-/// Node indices for the cgroups, tasks, idle tasks and exited tasks of an interval. Each list has the same order as in the
-/// interval.
+/// Node indices for the cgroups, tasks, idle tasks and exited tasks of an interval, in the order of the interval.
 pub(crate) struct Places {
     cgroups: Vec<usize>,
     pub tasks: Vec<usize>,

@@ -22,8 +22,7 @@ pub struct Metrics {
     /// The exported cgroups, sorted by path. The root is first, and parents precede their children.
     pub(crate) cgroups: Vec<Cgroup>,
     pub(crate) host: Host,
-    /// Limits how many new cgroups an interval can add. `None` until the first interval with this configuration, which can add
-    /// any number.
+    /// Limits how many new cgroups an interval can add. `None` until the first interval with this configuration: no limit.
     newcomers: Option<Families>,
 }
 
@@ -76,8 +75,7 @@ impl Metrics {
         self.forest.settle(self.cgroups.iter().map(|cgroup| &cgroup.path));
     }
 
-    /// Returns, for each exported cgroup, the index of its nearest exported ancestor. For the root, this is the index of the
-    /// root.
+    /// Returns, for each exported cgroup, the index of its nearest exported ancestor; for the root, its own index.
     fn above(&self) -> Vec<usize> {
         let above = |cgroup: &Cgroup| {
             let at = self.forest.find(&cgroup.path).unwrap_or(crate::forest::ROOT);
@@ -124,8 +122,7 @@ impl Metrics {
 pub struct Given {
     /// The family, which must be a counter or a gauge. Histograms are omitted from the page.
     pub family: Family,
-    /// Samples of the family: the names and values of the labels, and the value in the unit of the family. A family without samples
-    /// is omitted.
+    /// Labels and values of the series, in the unit of the family. A family without samples is omitted.
     pub samples: Vec<(Vec<(&'static str, String)>, f64)>,
 }
 
@@ -150,8 +147,7 @@ pub(crate) trait Writer {
 }
 
 impl Metrics {
-    /// Renders a page with all exported figures and the families in `more`. On a host with many cgroups, [`Config`] limits the
-    /// length of the page.
+    /// Renders a page with all exported figures and the families in `more`. [`Config`] limits the length of the page.
     pub fn page(&self, format: Format, more: &[Given]) -> Vec<u8> {
         match format {
             Format::OpenMetrics => self.write(Text::new(true), more),

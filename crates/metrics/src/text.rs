@@ -35,8 +35,7 @@ impl Text {
         if std::mem::replace(&mut self.is_begun, true) {
             return;
         }
-        // In Prometheus text, the header has the name of the samples. In OpenMetrics, it has the name of the family, and samples
-        // have a suffix.
+        // In OpenMetrics, the header has the name of the family, without the suffix of its samples.
         let Family { kind, unit, help, .. } = self.family;
         let name = if self.is_open { self.family.name.into() } else { self.family.sample_name() };
         // No sentence has a character that must be escaped.

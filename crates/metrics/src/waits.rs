@@ -18,16 +18,14 @@ use crate::protobuf::CLASSIC;
 pub(crate) struct WaitSeries {
     /// Counts by bucket of [`cgscope_ledger::bucket`].
     pub counts: [u64; BUCKETS],
-    /// Exact sum of the parts of all waits that have this cause, ns. This sum differs from the total length of the waits in
-    /// `counts`.
+    /// Exact sum of the parts of all waits that have this cause, ns. The waits in `counts` have another total length.
     pub ns: u64,
     /// Whether waits are assigned to this cause. If false, `counts` stays 0, and the waits are assigned to other causes.
     pub has_counts: bool,
 }
 
 impl WaitSeries {
-    /// Iterates over the cumulative counts of the classic buckets with a finite edge; yields nothing if no waits are assigned to
-    /// this cause.
+    /// Iterates over the cumulative counts of the classic buckets with a finite edge; empty if no waits have this cause.
     pub fn classic(&self) -> impl Iterator<Item = u64> + '_ {
         let rows = if self.has_counts { CLASSIC } else { 0 };
         self.counts.chunks(8).take(rows).scan(0, |sum, row| {
@@ -78,8 +76,7 @@ impl Waits {
         let mut rows = counts.chunk_by(|a, b| row_of(a.0) == row_of(b.0)).peekable();
         for (row, shares) in shares.iter().enumerate() {
             let counts = rows.next_if(|counts| row_of(counts[0].0) == row).unwrap_or_default();
-            // If the kernel records a wait while we read, a sample may contain its shares, but not its count. Keep these shares
-            // for the next interval.
+            // A sample may contain the shares of a wait, but not its count. Keep these shares for the next interval.
             if !counts.is_empty() || *shares != [0; COLUMNS] {
                 self.add_row(row, counts, shares);
             }

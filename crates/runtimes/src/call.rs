@@ -55,8 +55,7 @@ pub(super) async fn list_from_docker(socket: &Path) -> Result<RuntimeNames, Fail
     drive(connection, reply).await
 }
 
-/// Requests the names of running containers from the CRI. The request asks the runtime to stop after `limit`, but the runtime may
-/// ignore this.
+/// Requests the names of running containers from the CRI. The request has a time limit, which the runtime may ignore.
 pub(super) async fn list_containers(socket: &Path, limit: Duration) -> Result<RuntimeNames, Failure> {
     let stream = UnixStream::connect(socket).await.map_err(Failure::Connect)?;
     let (sender, connection) = client::Builder::new()

@@ -80,8 +80,7 @@ struct Trouble {
 }
 
 impl Runtimes {
-    /// Creates a client from the key `runtime` in the configuration: `auto`, the path of a socket (with or without `unix://`), or
-    /// empty.
+    /// Creates a client from the key `runtime`: `auto`, the path of a socket (also with `unix://`), or empty.
     pub fn new(config: &str) -> Result<Self, String> {
         let places = match config {
             "" => Vec::new(),
@@ -153,8 +152,7 @@ impl Runtimes {
 }
 
 impl Runtime {
-    /// Stores the names in an answer, or records the failure. Returns a sentence if the runtime answers again, or fails in a new
-    /// way.
+    /// Stores the names, or records the failure. Returns a sentence if the runtime answers again, or fails in a new way.
     fn take(&mut self, answer: Result<RuntimeNames, Failure>, pace: RetryPace) -> Option<String> {
         let before = self.trouble.take();
         let failure = match answer {
@@ -199,8 +197,7 @@ impl Listing {
         self.0.iter().find_map(|names| names.get(wanted))
     }
 
-    /// Returns the number of containers that have a name. If both the CRI and the stored list name a container of CRI-O, it
-    /// counts once.
+    /// Returns the number of containers that have a name. A container that two runtimes name counts once.
     pub fn named(&self) -> usize {
         let ids: HashSet<&String> = self.0.iter().flat_map(|names| names.by_container.keys()).collect();
         ids.len()

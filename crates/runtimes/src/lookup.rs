@@ -1,5 +1,4 @@
-//! Finds the names for the cgroups of a sample. A separate thread asks the runtimes, so that samples never wait for a slow
-//! runtime.
+//! Finds the names for the cgroups of a sample. A thread asks the runtimes, so that samples never wait for a slow runtime.
 
 use std::{
     collections::HashMap,
@@ -49,11 +48,8 @@ impl Lookup {
         Self { start: Some((runtimes, say)), thread: None, latest, has_waited: false, known }
     }
 
-    /// Returns the names of the containers and pods among `cgroups`. `cgroups` are the cgroups of a sample, in ascending order of
-    /// id.
-    ///
-    /// A container that has just started may have no name yet. Only the first call waits for the runtimes, and for at most 500
-    /// ms.
+    /// Returns the names of the containers and pods among the cgroups of a sample, which are in ascending order of id. A
+    /// container that has just started may have no name yet. Only the first call waits for the runtimes, for at most 500 ms.
     pub fn name(&mut self, cgroups: &[(u64, Arc<str>)]) -> Vec<ContainerReading> {
         let now = Instant::now();
         let exists = |id: &u64| cgroups.binary_search_by_key(id, |(id, _)| *id).is_ok();
@@ -112,14 +108,12 @@ impl Lookup {
             let thread = thread.spawn(move || serve(runtimes, &say, &requested, &reply));
             self.thread = thread.ok().map(|_| (requests, replies));
         }
-        // If the channel is full, the thread has not taken the previous request yet. The previous request also serves this
-        // sample.
+        // If the channel is full, the thread has not taken the previous request yet, which also serves this sample.
         self.thread.as_ref().map(|(requests, _)| requests.try_send(()));
     }
 }
 
-/// Returns the container or pod whose own cgroup has this path. Returns `None` for a rootless container: the host's runtimes do
-/// not know it, and its user can choose any id.
+/// Returns the container or pod that owns this path. `None` for a rootless container: its user can choose any id.
 fn wanted(path: &str) -> Option<Wanted> {
     let name = CgroupName::of(path);
     let above = CgroupName::of(path.rsplit_once('/')?.0);

@@ -44,9 +44,8 @@ pub(super) fn running() -> ListContainersRequest {
     ListContainersRequest { filter: Some(filter) }
 }
 
-/// Returns the names in an encoded `ListContainersResponse`, whose field 1 is the list of containers. Decodes one container at a
-/// time, because the decoded list would need too much memory: a million empty containers take 2 MB encoded, and hundreds of MB
-/// decoded.
+/// Returns the names in an encoded `ListContainersResponse`, whose field 1 is the list of containers. Decodes one container at
+/// a time: a million empty containers take 2 MB encoded, but hundreds of MB decoded.
 pub(super) fn names(mut reply: &[u8]) -> Result<RuntimeNames, DecodeError> {
     let mut names = RuntimeNames::default();
     while !reply.is_empty() {

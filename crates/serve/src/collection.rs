@@ -146,8 +146,7 @@ fn run(
     }
 }
 
-/// The rows that are in the previous sample and not in this sample. Each `Ended` contains a link to the next one, so that viewers
-/// can skip samples.
+/// The rows of the previous sample that are not in this sample, and a link to the next, for viewers that skip samples.
 #[derive(Debug, Default)]
 pub struct Ended {
     /// Number of the sample in which these rows are missing ([`Taken::number`]).

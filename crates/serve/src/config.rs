@@ -14,8 +14,7 @@ pub const FILE: &str = "/etc/cgscope/cgscope.toml";
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The user to which the daemon switches after it has loaded BPF, if root started the daemon. `None`: the daemon keeps its
-    /// user.
+    /// The user to which the daemon switches after it has loaded BPF, if root started it; `None`: no switch.
     pub user: Option<String>,
     /// How samples are taken.
     pub collect: CollectConfig,

@@ -87,8 +87,7 @@ impl Pace {
         lock(&self.asked).busy_since.map(|since| since.elapsed())
     }
 
-    /// Waits until a sample is due, and marks that sample as in progress. `last_ns` is the previous grid point. Returns `None` if
-    /// no more samples are needed.
+    /// Waits until a sample is due, and marks it as in progress; `None`: no more are needed. `last_ns`: previous grid point.
     pub fn wait(&self, last_ns: u64) -> Option<Due> {
         let mut asked = lock(&self.asked);
         asked.busy_since = None;

@@ -24,8 +24,7 @@ use crate::{
 
 /// Maximum number of passwords in the queue, including the password that is being checked.
 const WAITING_LOGINS: usize = 16;
-/// Pause after a wrong password, as a multiple of the time for the check of this password. Because of this pause, guessing takes
-/// at most a fifth of one CPU.
+/// Pause after a wrong password, as a multiple of its check. So guessing takes at most a fifth of one CPU.
 const REST_AFTER_WRONG: u32 = 4;
 /// Number of wrong passwords in a row after which an address must wait.
 const FREE_GUESSES: u32 = 5;
@@ -78,8 +77,7 @@ impl Login {
             return Err(HttpRefusal::Guessing);
         }
         let (login, users) = (self.clone(), users.clone());
-        // This work runs in a separate task, which continues if the client disconnects. So nobody can skip the pause, and a right
-        // password is still remembered.
+        // A separate task continues if the client disconnects: nobody can skip the pause, and a right password is kept.
         let checked = task::spawn(async move {
             let right = login.verify(users, credentials).await;
             drop(place);
@@ -115,8 +113,7 @@ impl Login {
         right
     }
 
-    /// Returns whether this password was verified before. This takes microseconds, and the same time for a right and a wrong
-    /// password.
+    /// Returns whether this password was verified before. This takes microseconds, for a right and a wrong password alike.
     fn has_verified(&self, users: &PasswordFile, said: &Credentials) -> bool {
         let Some(hash) = users.hashes.get(&said.name) else { return false };
         let Some(tag) = lock(&self.verified).get(&said.name).copied() else { return false };
@@ -153,8 +150,7 @@ const AS_HTPASSWD: &str = "write lines as `htpasswd -nB NAME` prints them";
 pub(super) struct PasswordFile {
     /// The bcrypt hash of each user, by name.
     hashes: HashMap<String, String>,
-    /// A hash with the highest cost in the file, which is checked for unknown names. Because of this check, the response time
-    /// does not reveal which names exist.
+    /// A hash with the highest cost in the file. It is checked for unknown names, so that the time reveals nothing.
     nobody: String,
 }
 

@@ -26,8 +26,7 @@ use crate::{counters::Counters, lock};
 use answer::read_tls;
 use login::PasswordFile;
 
-/// Runs a job on a new thread. Returns `None` if there is no memory for the thread. In that case, Tokio's `spawn_blocking` would
-/// panic.
+/// Runs a job on a new thread. Without memory for the thread, returns `None`; Tokio's `spawn_blocking` would panic.
 async fn beside<R: Send + 'static>(job: impl FnOnce() -> R + Send + 'static) -> Option<R> {
     let (send, result) = oneshot::channel();
     thread::Builder::new().spawn(move || send.send(job())).ok()?;
@@ -39,13 +38,11 @@ async fn beside<R: Send + 'static>(job: impl FnOnce() -> R + Send + 'static) -> 
 pub struct HttpLimits {
     /// Maximum number of connections. If there are more, a new connection displaces the connection that has been idle longest.
     pub connections: usize,
-    /// Maximum number of connections of one address or IPv6 network (/64). If there are more, a new connection displaces an idle
-    /// connection of the same address or network.
+    /// Maximum number of connections of an address or IPv6 network (/64). A further one displaces an idle one of them.
     pub of_a_client: usize,
     /// Maximum time for the TLS handshake.
     pub handshake: Duration,
-    /// Maximum time until the end of a request's headers. It begins with the first byte of the request, or with the connection
-    /// for the first request.
+    /// Maximum time for the headers of a request, from its first byte; for the first request, from the connection.
     pub request: Duration,
     /// Maximum time to make a page.
     pub page: Duration,
@@ -57,8 +54,7 @@ pub struct HttpLimits {
     pub write: Duration,
     /// Time that a client has to read an answer before a new client can displace it.
     pub write_grace: Duration,
-    /// Maximum time from an answer to the next request. It is longer than a scrape interval, so that scrapers keep their
-    /// connections.
+    /// Maximum time from an answer to the next request. Scrapers keep their connections, because scrape intervals are shorter.
     pub idle: Duration,
 }
 

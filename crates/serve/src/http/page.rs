@@ -22,8 +22,7 @@ use crate::lock;
 /// Minimum size of a page that is compressed, bytes.
 const GZIP_LEAST_BYTES: usize = 1024;
 
-/// Maximum time that a page waits for memory. A slow reader loses its page after [`HttpLimits::write_grace`], which is shorter.
-/// The timeout of a scrape is longer.
+/// Maximum wait of a page for memory: longer than [`HttpLimits::write_grace`], shorter than the timeout of a scrape.
 const PATIENCE_FOR_ROOM: Duration = Duration::from_secs(4);
 
 const LOOK_FOR_ROOM: Duration = Duration::from_millis(50);
@@ -136,19 +135,16 @@ impl<P: Pages> SharedPages<P> {
 
 /// A source of pages.
 pub trait Pages: Send + Sync + 'static {
-    /// The kind of a page: all requests of one kind get the same page. There are only a few kinds, no matter what clients send, so
-    /// only a few pages can be in progress.
+    /// The kind of a page: all requests of one kind get the same page. There are few kinds, so few pages can be in progress.
     type Kind: Clone + PartialEq + Send + Sync + 'static;
 
-    /// Returns the kind of page for the `Accept` header. Several headers are joined with commas. `None` means that there is no
-    /// header, or that it is not ASCII.
+    /// Returns the kind for the `Accept` headers, joined with commas; `None`: there is no header, or it is not ASCII.
     fn kind(&self, accept: Option<&str>) -> Self::Kind;
 
     /// Makes a page.
     fn make(&self, kind: Self::Kind) -> impl Future<Output = Page> + Send;
 
-    /// Returns an error sentence for health probes if something hangs. This function must not wait, and must not reveal anything
-    /// about the host.
+    /// Returns an error sentence for health probes if something hangs. Must not wait, or reveal anything about the host.
     fn health(&self) -> Result<(), String> {
         Ok(())
     }

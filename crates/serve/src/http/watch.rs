@@ -31,8 +31,7 @@ pub(super) enum Phase {
     Idle,
 }
 
-/// The state of a connection. The connection's task, service and socket share this state; the task polls the service and the
-/// socket.
+/// The state of a connection. Its task, service and socket share this state; the task polls the service and the socket.
 pub(super) struct Watch {
     limits: HttpLimits,
     /// The client's address, or for IPv6 its [`network`].
@@ -111,8 +110,7 @@ impl Watch {
         }
     }
 
-    /// Records that bytes are written. If a client pipelines requests, hyper may start an answer as soon as the previous answer
-    /// is flushed.
+    /// Records that bytes are written. With pipelining, hyper may start an answer as soon as the previous one is flushed.
     fn writes(&self) {
         self.change(&[Phase::Idle, Phase::Request], Phase::Write);
     }
@@ -172,8 +170,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     }
 }
 
-/// Limits the number of connections, in total and for each client address. A new client displaces a client that keeps the server
-/// waiting.
+/// Limits the number of connections, in total and by address. A new client displaces one that keeps the server waiting.
 pub(super) struct Seats {
     limits: HttpLimits,
     taken: Mutex<Vec<Arc<Watch>>>,
@@ -182,8 +179,7 @@ pub(super) struct Seats {
 /// Number of additional places, which are only for health probes.
 const SPARE: usize = 4;
 
-/// Returns the address under which a client is counted. For IPv6 this is the client's network (/64), which usually belongs to one
-/// owner.
+/// Returns the address under which a client is counted. For IPv6 this is the network (/64), which usually has one owner.
 pub(super) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),
@@ -230,8 +226,7 @@ impl Seats {
         Some(Seat { watch, seats: self.clone() })
     }
 
-    /// Displaces the client that has been reading its answer longest, if a client may be displaced. This frees the page of that
-    /// client.
+    /// Displaces the client that has been reading its answer longest, if it may be displaced. This frees its page.
     pub(super) fn relieve(&self) {
         let taken = lock(&self.taken);
         let writing = taken.iter().filter(|watch| watch.is_writing() && watch.waits_since().is_some());

@@ -25,8 +25,7 @@ use crate::{
 /// Time that a client has to read the last message before it is disconnected.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
-/// Maximum number of frames and other messages that the client has not read. If there are more, a further request disconnects the
-/// client.
+/// Maximum number of unread frames and other messages. If there are more, a further request disconnects the client.
 const MOST_UNREAD: usize = 32;
 
 pub(super) struct Connection {
@@ -34,8 +33,7 @@ pub(super) struct Connection {
     peer: Peer,
     shared: Rc<RefCell<Shared>>,
     requests: Requests,
-    /// The current request, and when it arrived. If the request names processes, it waits for a sample that was begun after that
-    /// time.
+    /// The current request, and when it arrived. If it names processes, it waits for a sample that was begun after that time.
     asked: Option<(Request, Instant)>,
     /// The position in the client's stream. `None` before the first answer, which begins with the header.
     cursor: Option<Cursor>,
@@ -107,8 +105,7 @@ impl Connection {
                 biased;
                 ready = self.socket.readable(), if !self.is_over => ready.map(|()| true),
                 ready = self.socket.writable(), if is_writing => ready.map(|()| false),
-                // This is also checked during writes, because a daemon that shuts down must not wait for a client that does not
-                // read.
+                // Also checked during writes: a daemon that shuts down must not wait for a client that does not read.
                 _ = news.changed() => Ok(false),
                 () = sleep_until(until.into()), if is_waited_for => return Err(too_slow()),
             };
@@ -120,16 +117,14 @@ impl Connection {
         }
     }
 
-    /// Returns an error if the daemon shuts down, the client's stream has ended, or the client is no longer allowed after a
-    /// change of the limits.
+    /// Returns an error if the daemon shuts down, the stream has ended, or new limits no longer allow the client.
     fn look_again(&mut self) -> Result<(), Word> {
         let mut shared = self.shared.borrow_mut();
         // A client that is receiving its last sample still gets all of this sample.
         if shared.is_ending && !self.is_over {
             return Err(Word::refused(Refusal::Ending, "the daemon is shutting down"));
         }
-        // This also happens if the client has unread data, because the memory of a stream is freed only when all readers have
-        // left it.
+        // Checked even with unread data: the memory of a stream is freed only when all readers have left it.
         let Some(cursor) = self.cursor else { return Ok(()) };
         if let Some(word) = &shared.streams.of(&cursor).ended
             && !self.is_over

@@ -46,8 +46,7 @@ impl SocketConfig {
         is_root(peer.uid) || peer.gids.iter().any(|gid| self.viewer_gids.contains(gid))
     }
 
-    /// Returns the interval for a client that requests `asked_ns`: the interval is rounded up to a multiple of the shortest
-    /// interval.
+    /// Returns the interval for a client that requests `asked_ns`, rounded up to a multiple of the shortest interval.
     pub(super) fn interval_ns(&self, asked_ns: u64) -> u64 {
         let shortest_ns = self.shortest_interval.max(1);
         asked_ns.max(1).div_ceil(shortest_ns).saturating_mul(shortest_ns)
@@ -160,8 +159,7 @@ pub(super) fn free_follower(streams: &Streams, uid: u32) -> Result<Follower, Wor
     }
 }
 
-/// As long as a memory limit is exceeded, ends the newest stream of the user whose streams use the most memory. Each user keeps
-/// at least one stream.
+/// While a memory limit is exceeded, ends the newest stream of the user whose streams use most. Each user keeps one stream.
 pub(super) fn bound_memory(streams: &mut Streams, user_bytes: usize, users_bytes: usize) {
     loop {
         // For each user, the memory of the streams in bytes, and the streams in the order in which they were created.

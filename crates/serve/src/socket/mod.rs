@@ -64,8 +64,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Creates a server for a socket that is already bound. Without a socket, [`Self::serve`] only waits until no more samples
-    /// are taken. `header` describes the host.
+    /// Creates a server for a bound socket. Without one, [`Self::serve`] only waits until no more samples are taken.
     pub fn new(
         listener: Option<UnixListener>,
         collection: Collection,
@@ -73,8 +72,7 @@ impl Server {
         limits: SocketConfig,
         counters: Arc<Counters<Refusal>>,
     ) -> Result<Self, WriteError> {
-        // If this fails, `Peer::of` sets the option for each client separately. Then a client that sends data before that time is
-        // refused.
+        // If this fails, `Peer::of` sets the option for each client; a client that sends data before that is refused.
         let _ = listener.as_ref().map(note_senders);
         let latest = collection.latest.clone();
         let shared = Shared {
@@ -108,8 +106,7 @@ impl Server {
         }
     }
 
-    /// Serves viewers until `stop`, or until no more samples can be taken. In that case the error is the reason. This function
-    /// needs a [`LocalSet`](tokio::task::LocalSet).
+    /// Serves viewers until `stop`, or until no more samples can be taken: then the error says why. Needs a `LocalSet`.
     pub async fn serve(mut self, stop: impl Future<Output = ()>) -> Result<(), String> {
         let mut stop = std::pin::pin!(stop);
         let mut clients = JoinSet::new();

@@ -23,9 +23,8 @@ pub struct Peer {
 /// Maximum number of groups of a user (NGROUPS_MAX, since Linux 2.6.4).
 const MOST_GROUPS: usize = 65_536;
 
-/// Makes the kernel report the sender of all data on a socket. A connection inherits this option from the listening socket. Since
-/// Linux 6.16, the option must be set on the listening socket. Otherwise data that arrives before the connection is accepted has
-/// no sender.
+/// Makes the kernel report the sender of all data on a socket. Connections inherit this option from the listening socket. Since
+/// Linux 6.16, it must be set there. Otherwise data that arrives before the connection is accepted has no sender.
 pub fn note_senders(listener: impl AsFd) -> io::Result<()> {
     Ok(set_socket_passcred(listener, true)?)
 }
