@@ -7,7 +7,6 @@
 
 mod call;
 mod lookup;
-mod messages;
 mod names;
 
 use std::{
