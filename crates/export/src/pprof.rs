@@ -68,11 +68,11 @@ impl Pprof {
     }
 
     fn labels(&self, builder: &mut ProfileBuilder, owner: &StackOwner) -> Vec<Label> {
-        let mut labels = vec![builder.text_label("host", &self.about.hostname)];
+        let mut labels = vec![builder.label("host", &self.about.hostname, 0)];
         if let Some(StackTask { tgid, tid, comm, .. }) = &owner.task {
-            labels.push(builder.text_label("comm", comm));
-            labels.push(builder.number_label("tid", *tid));
-            labels.push(builder.number_label("tgid", *tgid));
+            labels.push(builder.label("comm", comm, 0));
+            labels.push(builder.label("tid", "", *tid));
+            labels.push(builder.label("tgid", "", *tgid));
         }
         labels
     }
@@ -124,12 +124,9 @@ impl ProfileBuilder {
         index
     }
 
-    fn text_label(&mut self, key: &str, text: &str) -> Label {
-        Label { key: self.string(key), str: self.string(text), num: 0 }
-    }
-
-    fn number_label(&mut self, key: &str, number: u32) -> Label {
-        Label { key: self.string(key), str: 0, num: number.into() }
+    /// Builds a label with a text, or with a number and an empty text.
+    fn label(&mut self, key: &str, text: &str, number: u32) -> Label {
+        Label { key: self.string(key), str: self.string(text), num: number.into() }
     }
 
     /// Builds a sample. `frames` starts at the root. The list in the sample is reversed, because pprof starts at the leaf.
