@@ -192,7 +192,7 @@ impl State {
             Given::one(family::CLIENTS, counters.clients() as f64),
             Given::one(family::CLIENT_REQUESTS, counters.requests() as f64),
             Given { family: family::CLIENTS_REFUSED, samples: refused.into() },
-            Given::one(family::HTTP_CONNECTIONS, http.connections() as f64),
+            Given::one(family::HTTP_CONNECTIONS, http.counters.clients() as f64),
             Given::one(family::HTTP_REQUESTS, http.counters.requests() as f64),
             Given { family: family::HTTP_REFUSED, samples: of_http.into() },
             Given { family: family::BUILD_INFO, samples: vec![build] },

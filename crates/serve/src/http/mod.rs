@@ -83,10 +83,8 @@ pub struct Http {
     listener: TcpListener,
     local: SocketAddr,
     rules: Mutex<Rules>,
-    /// Counters of refusals and answered requests.
+    /// Counters of connections, answered requests and refusals.
     pub counters: Counters<HttpRefusal>,
-    /// Each open connection holds a clone of this value. The number of clones is the number of connections.
-    open: Arc<()>,
 }
 
 /// The settings that [`Http::reload`] can replace.
@@ -105,8 +103,8 @@ impl Http {
         let listener = TcpListener::bind(listen).map_err(taken)?;
         listener.set_nonblocking(true).map_err(taken)?;
         let local = listener.local_addr().map_err(taken)?;
-        let (rules, counters, open) = (Mutex::new(rules), Counters::default(), Arc::default());
-        Ok(Self { limits: config.limits, listener, local, rules, counters, open })
+        let (rules, counters) = (Mutex::new(rules), Counters::default());
+        Ok(Self { limits: config.limits, listener, local, rules, counters })
     }
 
     /// Returns the bound address. If port 0 was requested, the address contains the port that the kernel chose.
@@ -133,11 +131,6 @@ impl Http {
         let errors =
             [replace(&mut rules.tls, tls, may_take_away), replace(&mut rules.users, users, may_take_away)];
         errors.into_iter().flatten().collect()
-    }
-
-    /// Returns the number of open connections.
-    pub fn connections(&self) -> u64 {
-        Arc::strong_count(&self.open) as u64 - 1
     }
 
     fn rules(&self) -> Rules {

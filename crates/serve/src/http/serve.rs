@@ -84,7 +84,7 @@ impl<P: Pages> Answers<P> {
     }
 
     async fn connection(self: Arc<Self>, mut stream: TcpStream, seat: Seat) {
-        let _open = self.http.open.clone();
+        let _client = self.http.counters.client();
         // Nagle's algorithm would delay the last piece of an answer until the client acknowledges the previous piece.
         let _ = stream.set_nodelay(true);
         let ended = seat.watch.over(self.converse(&mut stream, &seat.watch)).await;

@@ -5,6 +5,7 @@ use std::{
     collections::VecDeque,
     io::{self, ErrorKind},
     rc::Rc,
+    sync::Arc,
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -71,7 +72,7 @@ impl Connection {
     }
 
     /// Serves the client until it closes the connection, is disconnected, or the daemon shuts down.
-    pub(super) async fn run(mut self, mut news: watch::Receiver<()>) {
+    pub(super) async fn run(mut self, mut news: watch::Receiver<()>, _client: Arc<()>) {
         if let Err(word) = self.serve(&mut news).await {
             if let Some(refused) = word.refused {
                 self.shared.borrow().counters.refuse(refused);
@@ -296,7 +297,6 @@ impl Drop for Connection {
             shared.leave(self.peer.uid, cursor);
         }
         shared.clients.leave(self.peer.uid);
-        shared.counters.set_clients(shared.clients.count());
     }
 }
 

@@ -169,9 +169,8 @@ impl Server {
         });
         match admitted {
             Ok(()) => {
-                shared.counters.set_clients(shared.clients.count());
                 let client = connection::Connection::new(socket, peer, self.shared.clone());
-                clients.spawn_local(client.run(shared.news.subscribe()));
+                clients.spawn_local(client.run(shared.news.subscribe(), shared.counters.client()));
             }
             Err(refusal) => {
                 shared.counters.refuse(refusal);

@@ -1,5 +1,3 @@
-use std::sync::Arc;
-
 use cgscope_model::follower::Follower;
 
 use super::*;
