@@ -354,9 +354,7 @@ pub mod proto {
     }
 
     cgscope_model::messages! {
-        Trace {
-            "1" packet: Vec<TracePacket>, [message, repeated];
-        }
+        Trace { "1" packet: Vec<TracePacket>, [message, repeated]; }
         TracePacket {
             "6" clock_snapshot: Option<ClockSnapshot>, [message, optional];
             "8" timestamp: Option<u64>, [uint64, optional];
@@ -393,9 +391,7 @@ pub mod proto {
             "2" tid: Option<i32>, [int32, optional];
             "5" thread_name: Option<String>, [string, optional];
         }
-        CounterDescriptor {
-            "3" unit: Option<i32>, [int32, optional];
-        }
+        CounterDescriptor { "3" unit: Option<i32>, [int32, optional]; }
         TrackEvent {
             "4" debug_annotations: Vec<DebugAnnotation>, [message, repeated];
             "9" r#type: Option<i32>, [int32, optional];

@@ -166,10 +166,7 @@ pub mod proto {
             "13" comment: Vec<i64>, [int64, repeated];
             "14" default_sample_type: i64, [int64];
         }
-        ValueType {
-            "1" r#type: i64, [int64];
-            "2" unit: i64, [int64];
-        }
+        ValueType { "1" r#type: i64, [int64]; "2" unit: i64, [int64]; }
         Sample {
             "1" location_id: Vec<u64>, [uint64, repeated];
             "2" value: Vec<i64>, [int64, repeated];
@@ -180,13 +177,8 @@ pub mod proto {
             "2" str: i64, [int64];
             "3" num: i64, [int64];
         }
-        Location {
-            "1" id: u64, [uint64];
-            "4" line: Vec<Line>, [message, repeated];
-        }
-        Line {
-            "1" function_id: u64, [uint64];
-        }
+        Location { "1" id: u64, [uint64]; "4" line: Vec<Line>, [message, repeated]; }
+        Line { "1" function_id: u64, [uint64]; }
         Function {
             "1" id: u64, [uint64];
             "2" name: i64, [int64];

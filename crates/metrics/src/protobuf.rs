@@ -167,17 +167,12 @@ pub mod proto {
             "1" name: Option<String>, [string, optional];
             "2" value: Option<String>, [string, optional];
         }
-        Gauge {
-            "1" value: Option<f64>, [double, optional];
-        }
+        Gauge { "1" value: Option<f64>, [double, optional]; }
         Counter {
             "1" value: Option<f64>, [double, optional];
             "3" created_timestamp: Option<Timestamp>, [message, optional];
         }
-        Timestamp {
-            "1" seconds: i64, [int64];
-            "2" nanos: i32, [int32];
-        }
+        Timestamp { "1" seconds: i64, [int64]; "2" nanos: i32, [int32]; }
         Histogram {
             "1" sample_count: Option<u64>, [uint64, optional];
             "2" sample_sum: Option<f64>, [double, optional];

@@ -147,23 +147,15 @@ fn check_status(headers: &HeaderMap) -> Result<(), Failure> {
 
 // The parts of `runtime/v1/api.proto` (package `runtime.v1`) that we use.
 cgscope_model::messages! {
-    ListContainersRequest {
-        "1" filter: Option<ContainerFilter>, [message, optional];
-    }
-    ContainerFilter {
-        "2" state: Option<ContainerStateValue>, [message, optional];
-    }
-    ContainerStateValue {
-        "1" state: i32, [int32];
-    }
+    ListContainersRequest { "1" filter: Option<ContainerFilter>, [message, optional]; }
+    ContainerFilter { "2" state: Option<ContainerStateValue>, [message, optional]; }
+    ContainerStateValue { "1" state: i32, [int32]; }
     Container {
         "1" id: String, [string];
         "3" metadata: Option<ContainerMetadata>, [message, optional];
         "8" labels: HashMap<String, String>, [map = "string, string"];
     }
-    ContainerMetadata {
-        "1" name: String, [string];
-    }
+    ContainerMetadata { "1" name: String, [string]; }
 }
 
 /// Creates a request for the running containers. Other containers have no cgroup.
