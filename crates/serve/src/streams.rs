@@ -174,20 +174,14 @@ impl Streams {
             if let Some(is_beside) = stream.due(kind.interval_ns, taken)
                 && let Err(error) = stream.show(taken, is_beside)
             {
-                stream.end(cannot_be_sent(&error));
+                let sentence = format!(
+                    "the daemon cannot send this view ({error}) and has ended it; other viewers continue. cgscope reconnects by \
+                     itself; report the fault if it persists"
+                );
+                stream.end(Word::refused(Refusal::Failed, sentence));
             }
         }
     }
-}
-
-fn cannot_be_sent(error: &WriteError) -> Word {
-    Word::refused(
-        Refusal::Failed,
-        format!(
-            "the daemon cannot send this view ({error}) and has ended it; other viewers continue. cgscope reconnects by itself; \
-             report the fault if it persists"
-        ),
-    )
 }
 
 impl Stream {
