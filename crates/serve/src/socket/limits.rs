@@ -1,7 +1,7 @@
 //! The limits for clients and users.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     time::{Duration, Instant},
 };
 
@@ -88,42 +88,37 @@ impl SocketConfig {
 /// The connected clients, and how often each user has connected and sent requests.
 #[derive(Debug)]
 pub(super) struct Clients {
-    /// Number of connected clients of each user.
-    of_users: HashMap<u32, usize>,
+    /// The user of each connected client.
+    connected: Vec<u32>,
     pub(super) rates: Rates<u32>,
 }
 
 impl Default for Clients {
     fn default() -> Self {
-        Self { of_users: HashMap::new(), rates: Rates::new(BURST, EVERY, REMEMBERED) }
+        Self { connected: Vec::new(), rates: Rates::new(BURST, EVERY, REMEMBERED) }
     }
 }
 
 impl Clients {
-    pub(super) fn count(&self) -> usize {
-        self.of_users.values().sum()
-    }
-
     /// Adds a client that belongs to this user. Returns an error if there are too many clients, or the user connects too often.
     pub(super) fn admit(&mut self, uid: u32, limits: &SocketConfig, now: Instant) -> Result<(), Refusal> {
         if !self.rates.take(uid, now) {
             return Err(Refusal::TooManyRequests);
         }
-        let others = self.of_users.iter().filter(|(uid, _)| !is_root(**uid)).map(|(_, clients)| clients);
-        let is_full = self.count() >= limits.clients
-            || (!is_root(uid) && others.sum::<usize>() >= limits.clients_of_users());
-        if is_full || self.of_users.get(&uid).is_some_and(|clients| *clients >= limits.clients_per_user) {
+        let count = |which: &dyn Fn(u32) -> bool| self.connected.iter().filter(|uid| which(**uid)).count();
+        if self.connected.len() >= limits.clients
+            || !is_root(uid) && count(&|user| !is_root(user)) >= limits.clients_of_users()
+            || count(&|user| user == uid) >= limits.clients_per_user
+        {
             return Err(Refusal::TooManyClients);
         }
-        *self.of_users.entry(uid).or_default() += 1;
+        self.connected.push(uid);
         Ok(())
     }
 
     pub(super) fn leave(&mut self, uid: u32) {
-        if let Some(clients) = self.of_users.get_mut(&uid) {
-            *clients -= 1;
-        }
-        self.of_users.retain(|_, clients| *clients > 0);
+        let at = self.connected.iter().position(|user| *user == uid);
+        at.map(|at| self.connected.swap_remove(at));
     }
 }
 
@@ -216,7 +211,7 @@ mod tests {
         assert_eq!(users.admit(USER + 3, &limits(), now), Err(Refusal::TooManyClients));
         users.leave(USER + 1);
         assert_eq!(users.admit(USER + 3, &limits(), now), Ok(()));
-        assert_eq!(users.count(), 5);
+        assert_eq!(users.connected.len(), 5);
     }
 
     #[test]
@@ -258,7 +253,7 @@ mod tests {
             users.admit(USER + account, &limits(), now).unwrap();
             users.leave(USER + account);
         }
-        assert!(users.of_users.is_empty());
+        assert!(users.connected.is_empty());
     }
 
     fn follow(streams: &mut Streams, uid: u32) -> Result<Cursor, Word> {
