@@ -118,9 +118,11 @@ pub fn columns() -> Vec<TableColumn> {
         column("wait_max_ns", Int64, |row| number(row.interval.mode.exact(|| row.wait.max_ns))),
         column("pending_ns", Int64, |row| number(row.task?.reading.pending_ns())),
     ]);
-    columns.extend(OF_EXPORT.iter().map(|counter| {
-        column(counter.name(), Int64, |row| number(counter.of(&row.observed)))
-    }));
+    columns.extend(
+        OF_EXPORT
+            .iter()
+            .map(|counter| column(counter.name(), Int64, |row| number(counter.of(&row.observed)))),
+    );
     columns
 }
 

@@ -63,7 +63,8 @@ impl Metrics {
 
     fn choose(&mut self, interval: &Interval) {
         let most = self.config.newcomers();
-        let mut comes = |path: &str| self.newcomers.as_mut().is_none_or(|families| families.comes(path, most));
+        let mut comes =
+            |path: &str| self.newcomers.as_mut().is_none_or(|families| families.comes(path, most));
         let exported = self.cgroups.iter().map(|cgroup| &cgroup.path);
         let mut chosen = choose(&self.forest, exported, &self.config, &mut comes);
         self.newcomers.get_or_insert_default().pass(interval.duration_ns);

@@ -229,7 +229,9 @@ impl Failure {
             Self::Late(limit) => format!("did not answer within {} ms", limit.as_millis()),
             Self::Broken(why) => format!("gave no complete answer ({why})"),
             Self::Unknown => "does not know version 1 of the CRI".into(),
-            Self::Refused(code, message) => format!("refused to list its containers (code {code}: {message})"),
+            Self::Refused(code, message) => {
+                format!("refused to list its containers (code {code}: {message})")
+            }
             Self::TooLarge => format!("answered with more than {} MiB", REPLY_BYTES >> 20),
             Self::Garbage => "answered with something other than a list of containers".into(),
         }

@@ -158,8 +158,9 @@ impl Runtime {
             Ok(names) => {
                 (self.names, self.has_answered) = (Arc::new(names), true);
                 let place = self.place.display();
-                let sentence =
-                    format!("the container runtime at {place} answers: its pods and containers now have names");
+                let sentence = format!(
+                    "the container runtime at {place} answers: its pods and containers now have names"
+                );
                 return before.map(|_| sentence);
             }
             Err(failure) => failure,

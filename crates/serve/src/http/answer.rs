@@ -112,8 +112,7 @@ impl<P: Pages> Answers<P> {
             Ok(page) => page,
             Err(words) => return with(unavailable(words), header::RETRY_AFTER, "5"),
         };
-        let mut answer =
-            with(answer(page.content_type, page.body), header::VARY, "Accept, Accept-Encoding");
+        let mut answer = with(answer(page.content_type, page.body), header::VARY, "Accept, Accept-Encoding");
         if page.is_compressed {
             answer = with(answer, header::CONTENT_ENCODING, "gzip");
         }
