@@ -123,8 +123,10 @@ struct Node {
     group: NodeGroup,
 }
 
-/// The families with a series for each node, and functions that return the values. An unknown value (`None`) is omitted.
-const OF_NODES: [(&Family, fn(&Node) -> Option<Value>); 6] = [
+/// Returns the value of a series; `None` if it is unknown, and the series is omitted.
+type NodeFigure = fn(&Node) -> Option<Value>;
+
+const OF_NODES: [(&Family, NodeFigure); 6] = [
     (&family::NODE_BUSY, |node| node.group.busy_ns.map(Value::Ns)),
     (&family::NODE_CPUS, |node| Some(Value::Count(node.group.cpus.len() as u64))),
     (&family::NODE_MEMORY_USED, |node| node.group.used_bytes.map(Value::Count)),
