@@ -315,7 +315,7 @@ mod tests {
             assert_eq!(page.body.len(), 100);
             held.push(page);
         }
-        let words = pages.get(wanted("3")).await.err().expect("no memory");
+        let words = pages.get(wanted("3")).await.expect_err("no memory");
         assert!(words.starts_with("Too many clients read their pages slowly"));
         let asked = task::spawn({
             let pages = pages.clone();
