@@ -18,7 +18,7 @@ use cgscope_model::follower::Follower;
 use cgscope_runtimes::Runtimes;
 use cgscope_serve::{
     collection::{Collect, Collection},
-    config::{Config, FILE, MetricsConfig, SocketConfig},
+    config::{Config, FILE, SocketConfig},
     counters::Counters,
     http::Http,
     pace::Pace,
@@ -92,11 +92,6 @@ fn http(config: &Config) -> std::result::Result<Option<Http>, String> {
     Ok(Some(http))
 }
 
-fn exported(config: &Config) -> cgscope_metrics::Config {
-    let MetricsConfig { cgroups, depth, include, exclude, culprits } = config.metrics.clone();
-    cgscope_metrics::Config { cgroups, depth, include, exclude, culprits }
-}
-
 /// Sets the daemon up, gives up its privileges before anybody can connect, and serves until a signal.
 async fn serve(config: Config, options: &Serve) -> Result {
     let mut signals = Signals::listen()?;
@@ -127,7 +122,7 @@ async fn serve(config: Config, options: &Serve) -> Result {
     let (pace, latest) = (collection.pace.clone(), collection.latest.clone());
     pace.ask(interval_ns);
     let counters = Arc::new(Counters::default());
-    let metrics = watch::Sender::new(exported(&config));
+    let metrics = watch::Sender::new(config.metrics.clone());
     let exporter = http.as_ref().map(|http| {
         let (http, counters) = (http.clone(), counters.clone());
         Exporter::start(Parts { pace: pace.clone(), latest, http, counters, config: metrics.subscribe() })
@@ -191,7 +186,7 @@ impl Reload {
         (self.limits)(limits);
         self.pace.ask(config.collect.interval);
         self.pace.ask_no_longer(std::mem::replace(&mut self.interval_ns, config.collect.interval));
-        self.metrics.send_replace(exported(&config));
+        self.metrics.send_replace(config.metrics.clone());
         if let Some(http) = &self.http {
             let errors = http.reload(&config.http);
             warnings.extend(errors.iter().map(ToString::to_string));
@@ -348,7 +343,7 @@ mod tests {
             interval_ns: 0,
             pace: Arc::default(),
             http: None,
-            metrics: watch::Sender::new(exported(&Config::default())),
+            metrics: watch::Sender::new(cgscope_metrics::Config::default()),
             exporter: Some(Exporter::that_says("no socket")),
             limits: Box::new(drop),
             viewers: None,
