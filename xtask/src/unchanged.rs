@@ -7,92 +7,97 @@ use std::process::Command;
 use crate::setup;
 use crate::steps::{self, Failure};
 
-pub(crate) struct Part {
-    name: &'static str,
-    /// The files and directories that decide whether the part passes.
-    paths: &'static [&'static str],
-}
+/// The inputs of the tests on other kernels: the tests and loads, the code that depends on the kernel, and the virtual machines.
+pub(crate) const OTHER_KERNELS: &[&str] = &[
+    "Cargo.lock",
+    "crates/bpf-build",
+    "crates/collect",
+    "crates/lab/src",
+    "crates/lab/tests/root/bench.rs",
+    "crates/lab/tests/root/ledger",
+    "crates/lab/tests/root/ledger.rs",
+    "crates/lab/tests/root/load.rs",
+    "crates/lab/tests/root/shared.rs",
+    "crates/lab/tests/root/truth.rs",
+    "crates/ledger",
+    "ebpf",
+    "xtask/src/lab",
+];
 
-/// Tests on other kernels. Their inputs are the tests and loads, the code that depends on the kernel, and the virtual machines.
-pub(crate) static OTHER_KERNELS: Part = Part {
-    name: "other kernels",
-    paths: &[
-        "Cargo.lock",
-        "crates/bpf-build",
-        "crates/collect",
-        "crates/lab/src",
-        "crates/lab/tests/root/bench.rs",
-        "crates/lab/tests/root/ledger",
-        "crates/lab/tests/root/ledger.rs",
-        "crates/lab/tests/root/load.rs",
-        "crates/lab/tests/root/shared.rs",
-        "crates/lab/tests/root/truth.rs",
-        "crates/ledger",
-        "ebpf",
-        "xtask/src/lab",
-    ],
-};
-
-/// Tests of the packages. Their inputs are the packaged files other than the binary, and the daemon, because the package
+/// The inputs of the tests of the packages: the packaged files other than the binary, and the daemon, because the package
 /// restricts what the daemon may do.
-pub(crate) static PACKAGES: Part = Part {
-    name: "packages",
-    paths: &[
-        "Cargo.lock",
-        "crates/cgscope/src/packaging.rs",
-        "crates/cgscope/src/serve",
-        "crates/collect",
-        "crates/lab/tests/root/packages",
-        "crates/lab/tests/root/packages.rs",
-        "crates/serve",
-        "deploy",
-        "ebpf",
-        "xtask/src/deploy.rs",
-        "xtask/src/dist",
-        "xtask/src/dist.rs",
-        "xtask/tests/kubectl",
-    ],
-};
+pub(crate) const PACKAGES: &[&str] = &[
+    "Cargo.lock",
+    "crates/cgscope/src/packaging.rs",
+    "crates/cgscope/src/serve",
+    "crates/collect",
+    "crates/lab/tests/root/packages",
+    "crates/lab/tests/root/packages.rs",
+    "crates/serve",
+    "deploy",
+    "ebpf",
+    "xtask/src/checks.rs",
+    "xtask/src/dist",
+    "xtask/src/dist.rs",
+    "xtask/tests/kubectl",
+];
 
+/// A part of the tests that runs.
 pub(crate) struct Due {
-    part: &'static Part,
+    /// The file that records in which state the part has passed.
+    stamp: PathBuf,
+    paths: &'static [&'static str],
     state: Option<String>,
 }
 
-impl Part {
-    /// Returns `None` if the part can be skipped. Prints why the part runs, or that it is skipped.
-    pub(crate) fn due(&'static self, is_requested: bool) -> Option<Due> {
-        let state = state(self.paths);
-        let passed = self.stamp().ok().and_then(|stamp| fs::read_to_string(stamp).ok());
-        let why = if is_requested {
-            Some("it was requested".to_owned())
-        } else {
-            reason(state.as_deref(), passed.as_deref())
-        };
-        match &why {
-            Some(why) => eprintln!("test: {}: not skipped, because {why}", self.name),
-            None => eprintln!(
-                "test: {}: skipped, because it passed on this machine and these have not changed since: {} (--all runs it)",
-                self.name,
-                self.paths.join(" ")
-            ),
-        }
-        why.map(|_| Due { part: self, state })
+/// Returns `None` if the part `name` can be skipped. Prints why the part runs, or that it is skipped. `paths` are the files and
+/// directories that decide whether the part passes; if empty, all files decide.
+pub(crate) fn due(
+    name: &str,
+    paths: &'static [&'static str],
+    is_requested: bool,
+) -> Result<Option<Due>, Failure> {
+    let stamp = setup::cache("passed", "the parts that passed")?.join(name.replace(' ', "-"));
+    let state = state(paths);
+    let why = if is_requested {
+        Some("it was requested".to_owned())
+    } else {
+        reason(state.as_deref(), fs::read_to_string(&stamp).ok().as_deref())
+    };
+    let Some(why) = why else {
+        let files = if paths.is_empty() { "its files".to_owned() } else { paths.join(" ") };
+        eprintln!(
+            "test: {name}: skipped, because it passed on this machine and these have not changed since: {files} (--all runs it)"
+        );
+        return Ok(None);
+    };
+    eprintln!("test: {name}: not skipped, because {why}");
+    if state.is_some() {
+        // If the part fails now, an earlier pass in this state does not count any more.
+        let _ = fs::remove_file(&stamp);
     }
+    Ok(Some(Due { stamp, paths, state }))
+}
 
-    /// Returns the path of the file that records in which state the part has passed.
-    fn stamp(&self) -> Result<PathBuf, Failure> {
-        Ok(setup::cache("passed", "the parts that passed")?.join(self.name.replace(' ', "-")))
-    }
+/// Runs a part, unless it can be skipped. If the part passes, records it.
+pub(crate) fn unless_passed(
+    name: &str,
+    paths: &'static [&'static str],
+    is_requested: bool,
+    run: impl FnOnce() -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let Some(due) = due(name, paths, is_requested)? else { return Ok(()) };
+    run()?;
+    due.passed()
 }
 
 impl Due {
     /// Records that the part has passed, unless its files have changed during the run.
     pub(crate) fn passed(self) -> Result<(), Failure> {
-        let Some(state) = self.state.filter(|before| state(self.part.paths).as_ref() == Some(before)) else {
-            return Ok(());
-        };
-        steps::write(&self.part.stamp()?, state)
+        match self.state {
+            Some(before) if state(self.paths).as_ref() == Some(&before) => steps::write(&self.stamp, before),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -152,11 +157,10 @@ mod tests {
     /// A path with a typing error would never change.
     #[test]
     fn every_path_exists() {
-        for part in [&OTHER_KERNELS, &PACKAGES] {
-            let listed =
-                steps::git(&[&["ls-tree", "HEAD", "--"], part.paths].concat()).expect("a git checkout");
+        for paths in [OTHER_KERNELS, PACKAGES] {
+            let listed = steps::git(&[&["ls-tree", "HEAD", "--"], paths].concat()).expect("a git checkout");
             let listed: BTreeSet<&str> = listed.lines().filter_map(|line| line.split('\t').nth(1)).collect();
-            assert_eq!(listed, part.paths.iter().copied().collect(), "{}", part.name);
+            assert_eq!(listed, paths.iter().copied().collect());
         }
     }
 }

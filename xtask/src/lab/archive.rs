@@ -30,7 +30,7 @@ impl Apt {
         mirror(&uris).map(str::to_owned).ok_or_else(|| {
             Failure::Host(
                 "lab: the machine's apt has no source of Debian packages, so kernels cannot be downloaded; \
-                 add one, or copy kernels to the paths that `cargo xtask lab --list` prints"
+                 add one, or copy kernels to ~/.cache/cgscope/lab/kernels/SERIES/vmlinuz"
                     .to_owned(),
             )
         })

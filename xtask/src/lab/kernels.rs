@@ -1,10 +1,10 @@
 //! Selects kernels and extracts them from Debian packages.
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::lab::archive::Apt;
-use crate::lab::request::Request;
 use crate::lab::{built, image, plan};
 use crate::setup;
 use crate::steps::{self, Failure};
@@ -22,14 +22,16 @@ pub(crate) const SYSTEMD: Series = Series(u32::MAX, 0);
 const SYSTEMD_NAME: &str = "systemd";
 
 impl Series {
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let numbers = || {
+            let (major, minor) = text.split_once('.')?;
+            Some(Self(major.parse().ok()?, minor.parse().ok()?))
+        };
         match text {
-            BUILT_NAME => return Some(BUILT),
-            SYSTEMD_NAME => return Some(SYSTEMD),
-            _ => {}
+            BUILT_NAME => Ok(BUILT),
+            SYSTEMD_NAME => Ok(SYSTEMD),
+            _ => numbers().ok_or_else(|| "this is not a kernel series such as `6.12`".to_owned()),
         }
-        let (major, minor) = text.split_once('.')?;
-        Some(Self(major.parse().ok()?, minor.parse().ok()?))
     }
 
     /// Returns the name of a machine that does not only consist of a kernel of Debian.
@@ -77,14 +79,16 @@ pub(crate) fn cache() -> Result<PathBuf, Failure> {
     setup::cache("lab", "kernels")
 }
 
-/// Downloads missing kernels. Existing files are kept. To get the newest kernel of a series, remove its file.
-pub(crate) fn fetch(apt: &Apt, request: &Request) -> Result<Vec<Kernel>, Failure> {
+/// Downloads missing kernels; by default, those in [`DEFAULT`]. Existing files are kept. To get the newest kernel of a series,
+/// remove its file.
+pub(crate) fn fetch(apt: &Apt, requested: &[Series]) -> Result<Vec<Kernel>, Failure> {
+    let wanted = if requested.is_empty() { &DEFAULT[..] } else { requested };
     let mut kernels = Vec::new();
-    for series in &request.kernels {
-        match fetch_one(apt, *series) {
+    for series in wanted.iter().copied().collect::<BTreeSet<_>>() {
+        match fetch_one(apt, series) {
             Ok(kernel) => kernels.push(kernel),
             // Archives remove old kernels. An unsupported kernel is skipped if it is missing and the user has not requested it.
-            Err(failure @ Failure::Host(_)) if !request.named && !plan::is_supported(*series) => {
+            Err(failure @ Failure::Host(_)) if requested.is_empty() && !plan::is_supported(series) => {
                 eprintln!("{failure}");
             }
             Err(failure) => return Err(failure),
@@ -193,10 +197,9 @@ mod tests {
 
     #[test]
     fn a_series_is_two_numbers() {
-        assert_eq!(Series::parse("6.12"), Some(Series(6, 12)));
-        assert_eq!(Series::parse("6"), None);
-        assert_eq!(Series::parse("scx").map(|series| series.to_string()).as_deref(), Some("scx"));
-        assert_eq!(Series::parse("systemd").and_then(super::Series::name), Some("systemd"));
-        assert_eq!(Series::parse("--all"), None);
+        assert_eq!(Series::parse("6.12"), Ok(Series(6, 12)));
+        assert!(Series::parse("6").is_err() && Series::parse("newest").is_err());
+        assert_eq!(Series::parse("scx").map(|series| series.to_string()).as_deref(), Ok("scx"));
+        assert_eq!(Series::parse("systemd").map(Series::name), Ok(Some("systemd")));
     }
 }

@@ -3,7 +3,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::lab::kernels::Series;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Passed,
     /// The test failed while the host disturbed the machine, and passed in the second try.
@@ -11,10 +11,6 @@ pub(crate) enum Outcome {
     Failed,
     /// The test should have run, and its outcome is unknown.
     Unfinished,
-    /// The test runs only on the host, for this reason.
-    HostOnly(&'static str),
-    /// The test does not run on this kernel, for this reason.
-    Elsewhere(&'static str),
 }
 
 const PASSED: [Outcome; 2] = [Outcome::Passed, Outcome::PassedAgain];
@@ -145,15 +141,14 @@ fn module(test: &str) -> &str {
 }
 
 fn cell(report: &KernelReport, name: &str) -> String {
-    let of_module: Vec<&Outcome> =
-        report.outcomes.iter().filter(|(test, _)| module(test) == name).map(|(_, outcome)| outcome).collect();
+    let of_module: Vec<Outcome> =
+        report.outcomes.iter().filter(|(test, _)| module(test) == name).map(|(_, outcome)| *outcome).collect();
     let count = |wanted: &[Outcome]| of_module.iter().filter(|outcome| wanted.contains(outcome)).count();
-    let (passed, failed, open) = (count(&PASSED), count(&[Outcome::Failed]), count(&[Outcome::Unfinished]));
-    if passed + failed + open == 0 {
-        let is_hosts = of_module.iter().any(|outcome| matches!(outcome, Outcome::HostOnly(_)));
-        return if is_hosts { "host" } else { "-" }.to_owned();
+    let (failed, open) = (count(&[Outcome::Failed]), count(&[Outcome::Unfinished]));
+    if of_module.is_empty() {
+        return "-".to_owned();
     }
-    let mut cell = format!("{passed} of {}", passed + failed + open);
+    let mut cell = format!("{} of {}", count(&PASSED), of_module.len());
     if open > 0 {
         cell += &format!(", {open} unfinished");
     }
@@ -174,36 +169,6 @@ pub(crate) fn notes(reports: &[KernelReport]) -> String {
                 let why = blame.map(|why| format!(" (first try: {})", why.unwrap_or("nothing disturbed it")));
                 lines += &format!("* {} {what}: `{name}`{}\n", title(report), why.unwrap_or_default());
             }
-        }
-    }
-    lines + &host_only(reports) + &elsewhere(reports)
-}
-
-/// Lists each test that runs only on the host, because the table does not show these tests.
-fn host_only(reports: &[KernelReport]) -> String {
-    let mut tests: BTreeMap<&str, &str> = BTreeMap::new();
-    for (name, outcome) in reports.iter().flat_map(|report| &report.outcomes) {
-        if let Outcome::HostOnly(reason) = outcome {
-            tests.insert(name, reason);
-        }
-    }
-    tests.into_iter().map(|(name, reason)| format!("* host only, {reason}: `{name}`\n")).collect()
-}
-
-/// Returns the number of tests that do not run on a kernel, by kernel, reason and module.
-fn elsewhere(reports: &[KernelReport]) -> String {
-    let mut lines = String::new();
-    for report in reports {
-        let mut reasons: BTreeMap<&str, BTreeMap<&str, usize>> = BTreeMap::new();
-        for (name, outcome) in &report.outcomes {
-            if let Outcome::Elsewhere(reason) = outcome {
-                *reasons.entry(reason).or_default().entry(module(name)).or_default() += 1;
-            }
-        }
-        for (reason, modules) in reasons {
-            let modules: Vec<_> =
-                modules.into_iter().map(|(name, count)| format!("`{name}` ({count})")).collect();
-            lines += &format!("* not on {}, {reason}: {}\n", title(report), modules.join(", "));
         }
     }
     lines
@@ -227,8 +192,6 @@ test ledger::d ... ";
 
     fn report() -> KernelReport {
         let mut outcomes = outcomes(LOG);
-        outcomes.insert("cost::e".to_owned(), Outcome::HostOnly("asserts times"));
-        outcomes.insert("screen::f".to_owned(), Outcome::Elsewhere("on another"));
         outcomes.insert("ledger::d".to_owned(), Outcome::Unfinished);
         let release = reported(LOG, "kernel").expect("the release").to_owned();
         KernelReport {
@@ -282,11 +245,9 @@ test ledger::d ... ";
         assert!(table.starts_with("| tests | 6.12.107 |\n| --- | --- |\n"), "{table}");
         assert!(table.contains("| `truth` | **1 of 2** |"), "{table}");
         assert!(table.contains("| `ledger` | 1 of 2, 1 unfinished |"), "{table}");
-        assert!(table.contains("| `cost` | host |") && table.contains("| `screen` | - |"), "{table}");
         let notes = notes(&report);
         assert!(notes.contains("6.12.107 failed: `truth::b`"), "{notes}");
-        assert!(notes.contains("* host only, asserts times: `cost::e`\n"), "{notes}");
-        assert!(notes.contains("* not on 6.12.107, on another: `screen` (1)\n"), "{notes}");
+        assert!(notes.contains("6.12.107 did not end: `ledger::d`"), "{notes}");
         assert!(!report[0].has_passed());
     }
 

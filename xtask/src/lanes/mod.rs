@@ -1,11 +1,9 @@
 //! Runs each test that needs root in a separate process. If a test fails, decides whether the reason is cgscope or the machine.
 mod disturbance;
-mod history;
 mod schedule;
 pub(crate) mod supervise;
 mod verdict;
 pub(crate) use disturbance::{Disturbance, Reading, becomes_quiet};
-pub(crate) use history::History;
 pub(crate) use schedule::in_parallel;
 pub(crate) use verdict::FOR_ONE;
 
@@ -36,8 +34,8 @@ const SKIPPED: [&str; 4] = [LONG, SOAK, BUILT_KERNEL, SYSTEMD_HOST];
 const AT_ONCE: &str = "--nocapture";
 pub(crate) const SHOW: &str = "--show-output";
 /// Maximum duration of a normal test, and of a test that takes minutes, seconds.
-const LIMIT: u32 = 300;
-const LONG_LIMIT: u32 = 3_600;
+const LIMIT: &str = "300";
+const LONG_LIMIT: &str = "3600";
 const SLOWEST: usize = 10;
 
 fn takes_minutes(test: &str) -> bool {
@@ -49,21 +47,15 @@ pub(crate) struct Lanes<'a> {
     pub(crate) binaries: Binaries,
     as_root: &'a AsRoot,
     variables: Vec<(&'static str, PathBuf)>,
-    history: &'a History,
 }
 
 impl<'a> Lanes<'a> {
     /// Builds the tests, and installs the programs that the tests call. If `with_kubernetes` is true, also installs the programs
     /// that only long tests call.
-    pub(crate) fn prepare(
-        as_root: &'a AsRoot,
-        history: &'a History,
-        is_long: bool,
-        with_kubernetes: bool,
-    ) -> Result<Self, Failure> {
+    pub(crate) fn prepare(as_root: &'a AsRoot, is_long: bool, with_kubernetes: bool) -> Result<Self, Failure> {
         let mut variables = readers::for_tests(with_kubernetes);
         variables.push(readers::runtimes_for_tests()?);
-        Ok(Self { binaries: lab::build(is_long)?, as_root, variables, history })
+        Ok(Self { binaries: lab::build(is_long)?, as_root, variables })
     }
 
     /// Runs the tests that libtest selects for these arguments, for example for parts of test names. Returns an error unless each
@@ -75,26 +67,11 @@ impl<'a> Lanes<'a> {
         }
         let has = |option: &str| words.iter().any(|word| word == option);
         let mut runner = Runner { lanes: self, is_shown: has(SHOW), is_live: has(AT_ONCE) };
-        let before = Reading::take();
         let mut tries = schedule::run(&tests, |test, cpu| runner.once(test, cpu))?;
-        let own_s = tries.iter().map(|once| once.own_s).sum();
-        let of_run = Disturbance::between(&before, &Reading::take(), None, own_s);
         tries.sort_by(|a, b| a.test.name.cmp(&b.test.name));
         verdict::name_neighbours(&mut tries);
         let ends = verdict::decide(&tries, &mut runner)?;
-
-        let rows = tries.iter().zip(&ends).map(|(once, end)| {
-            let result = (end.tries(), end.word());
-            self.history.row(
-                &once.test.name,
-                result,
-                of_run.blame().is_none(),
-                once.seconds,
-                once.disturbance,
-            )
-        });
-        self.history.add(&rows.collect::<Vec<_>>());
-        eprint!("{}{}", summary(&tries), self.history.worst());
+        eprint!("{}", summary(&tries));
         let says = tries.iter().zip(&ends).filter_map(|(once, end)| end.says(&once.test.name));
         says.for_each(|line| eprintln!("test: {line}"));
         verdict::verdict(&tries, &ends)
@@ -126,10 +103,8 @@ impl<'a> Lanes<'a> {
         }
         let limit = if takes_minutes(&test.name) { LONG_LIMIT } else { LIMIT };
         // cargo may have replaced the file of xtask since this process started.
-        command
-            .arg(format!("/proc/{}/exe", std::process::id()))
-            .args([supervise::COMMAND, &limit.to_string()])
-            .arg(&self.binaries.tests);
+        command.arg(format!("/proc/{}/exe", std::process::id())).args(["supervise", "timeout", "--verbose"]);
+        command.args(["--foreground", "--signal=KILL", limit]).arg(&self.binaries.tests);
         command.args(["--include-ignored", "--test-threads=1", "--nocapture", "--color=never"]);
         command.args(["--exact", &test.name]).stdin(Stdio::null());
         command
@@ -145,11 +120,12 @@ struct Runner<'a> {
 impl Runner<'_> {
     fn once(&self, test: &Test, cpu: Option<u32>) -> Result<Try, Failure> {
         let name = &test.name;
-        let log = log(name)?;
+        let logs = steps::target_dir().join("root-tests");
+        let log = logs.join(format!("{}.log", name.replace("::", ".")));
         let cannot_write = |why: io::Error| steps::cannot("write", &log, &why);
         let mut command = self.lanes.command(test, cpu);
         if !self.is_live {
-            let file = fs::File::create(&log).map_err(cannot_write)?;
+            let file = fs::create_dir_all(&logs).and_then(|()| fs::File::create(&log)).map_err(cannot_write)?;
             command.stdout(file.try_clone().map_err(cannot_write)?).stderr(file);
         }
         let before = Reading::take();
@@ -192,13 +168,6 @@ impl Machine for Runner<'_> {
         let cpu = if test.lease == Lease::One { schedule::cpus().last().copied() } else { None };
         Ok(self.once(test, cpu)?.has_passed)
     }
-}
-
-fn log(test: &str) -> Result<PathBuf, Failure> {
-    let target = steps::target_dir();
-    let place = target.join("root-tests");
-    fs::create_dir_all(&place).map_err(|why| steps::cannot("write", &place, &why))?;
-    Ok(place.join(format!("{}.log", test.replace("::", "."))))
 }
 
 /// Parses the list that libtest prints in JSON, with one object in each line.

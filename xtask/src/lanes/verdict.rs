@@ -65,11 +65,7 @@ pub(crate) enum End {
 }
 
 impl End {
-    pub(crate) fn tries(&self) -> u32 {
-        if matches!(self, Self::PassedAgain(_) | Self::FailedAgain(_)) { 2 } else { 1 }
-    }
-
-    pub(crate) fn word(&self) -> &'static str {
+    fn word(&self) -> &'static str {
         match self {
             Self::Passed | Self::PassedAgain(_) => "ok",
             Self::Failed | Self::FailedAgain(_) | Self::NotRepeated(_) => "failed",
