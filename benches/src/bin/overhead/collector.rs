@@ -1,5 +1,5 @@
-//! Measures the cost of the collector, and estimates the cost on a large host. The loads are 5,000 sleeping threads, idle threads
-//! (compared with other tools), changed tasks and cgroups.
+//! Measures the cost of the collector, and estimates the cost on a large host. The loads are idle threads (compared with other
+//! tools), changed tasks and cgroups.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use cgscope_collect::facts::CgroupMounts;
 use cgscope_ledger::{changes::Changes, culprits::Pairs, history::Ring};
 use serde_json::Value;
 
-use crate::{subject::cgscope, table::Bounds};
+use crate::subject::{cgscope, start};
 
 const SECONDS: u64 = 8;
 const IDLE_THREADS: u64 = 20_000;
@@ -98,15 +98,15 @@ fn figures() -> Result<Figures> {
     let intervals: Vec<Value> = text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
     // The first two intervals include one-time work.
     let intervals = intervals.get(2..).filter(|rest| !rest.is_empty()).context("no intervals")?;
-    let mean = |what: &str, of: &dyn Fn(&Value) -> Option<f64>| {
+    let mean = |what: &str, of: fn(&Value) -> Option<f64>| {
         let figures: Option<Vec<f64>> = intervals.iter().map(of).collect();
         let figures = figures.with_context(|| format!("an interval has no {what}"))?;
         anyhow::Ok(figures.iter().sum::<f64>() / figures.len() as f64)
     };
     Ok(Figures {
-        reading_us: mean("cpu_ns", &|interval| interval["self"]["cpu_ns"].as_f64())? / 1e3,
-        rss_bytes: mean("rss_bytes", &|interval| interval["self"]["rss_bytes"].as_f64())?,
-        changed: mean("tasks", &|interval| Some(interval["tasks"].as_array()?.len() as f64))?,
+        reading_us: mean("cpu_ns", |interval| interval["self"]["cpu_ns"].as_f64())? / 1e3,
+        rss_bytes: mean("rss_bytes", |interval| interval["self"]["rss_bytes"].as_f64())?,
+        changed: mean("tasks", |interval| Some(interval["tasks"].as_array()?.len() as f64))?,
     })
 }
 
@@ -119,14 +119,10 @@ fn beside_others() -> Result<(Figures, f64)> {
     println!(
         "\n{IDLE_THREADS} idle threads, one report a second, for {SECONDS} s    CPU      resident memory"
     );
-    let tools: [(PathBuf, &[&str]); 3] =
-        [(cgscope()?, &["hist", "1"]), ("runqlat".into(), &["-P", "1"]), ("pidstat".into(), &["-t", "1"])];
     let mut of_cgscope = None;
-    for (program, args) in tools {
-        let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let usage = usage(&program, args)?;
-        let rss = mib(usage.rss_bytes);
-        println!("{:<55} {:5.2} %  {rss:.1} MiB", format!("{name} {}", args.join(" ")), usage.percent);
+    for tool in ["cgscope hist 1", "runqlat -P 1", "pidstat -t 1"] {
+        let usage = usage(tool)?;
+        println!("{tool:<55} {:5.2} %  {:.1} MiB", usage.percent, mib(usage.rss_bytes));
         of_cgscope.get_or_insert(usage.slab_bytes / IDLE_THREADS as f64);
     }
     Ok((figures()?, of_cgscope.context("no tool was measured")?))
@@ -140,11 +136,9 @@ struct Usage {
     slab_bytes: f64,
 }
 
-fn usage(program: &PathBuf, args: &[&str]) -> Result<Usage> {
+fn usage(tool: &str) -> Result<Usage> {
     let slabs = charged_slabs()?;
-    let mut command = Command::new(program);
-    command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut tool = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
+    let mut tool = start(tool)?;
     sleep(Duration::from_secs(4));
     let before = ran_ns(&tool)?;
     sleep(Duration::from_secs(SECONDS));
@@ -224,49 +218,12 @@ impl Drop for Spread {
     }
 }
 
-const SLEEPERS: u32 = 5_000;
-const SLEEPERS_SECONDS: u32 = 10;
-
-pub fn measure_sleepers(bounds: &mut Bounds) -> Result<()> {
-    let _load = Load::start(&["sleep", &SLEEPERS.to_string(), "300"])?;
-    println!("\n{SLEEPERS} sleeping threads, `cgscope hist --json 1` for {SLEEPERS_SECONDS} s");
-    let mut child = Command::new(cgscope()?)
-        .args(["hist", "--verbose", "--json", "1", &SLEEPERS_SECONDS.to_string()])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()?;
-    let started = Instant::now();
-    let mut said = BufReader::new(child.stderr.take().context("standard error")?);
-    let mut line = String::new();
-    said.read_line(&mut line)?;
-    let attached_ms = started.elapsed().as_secs_f64() * 1e3;
-    bounds.at_most(&format!("start to attached: {attached_ms:.0} ms"), attached_ms, 180.0);
-
-    let (mut cpu_ns, mut wall_ns, mut rss, mut tasks) = (0, 0, 0, 0);
-    for line in BufReader::new(child.stdout.take().context("standard output")?).lines() {
-        let interval: Value = serde_json::from_str(&line?)?;
-        let number = |value: &Value| value.as_u64().unwrap_or(0);
-        cpu_ns += number(&interval["self"]["cpu_ns"]);
-        wall_ns += number(&interval["duration_ns"]);
-        rss = number(&interval["self"]["rss_bytes"]).max(rss);
-        let active = interval["tasks"].as_array().map_or(0, Vec::len) as u64;
-        tasks = active + number(&interval["idle_tasks"]);
-    }
-    child.wait()?;
-    println!("tasks read: {tasks}");
-    let cpu = 100.0 * cpu_ns as f64 / wall_ns as f64;
-    bounds.at_most(&format!("CPU: {cpu:.2} % of one core, JSON included"), cpu, 2.0);
-    let resident = rss as f64 / 1048576.0;
-    bounds.at_most(&format!("resident: {resident:.1} MiB"), resident, 30.0);
-    Ok(())
-}
-
 /// A running `workload` process, killed on drop.
-pub struct Load(Child);
+struct Load(Child);
 
 impl Load {
     /// Starts `workload ARGS` and waits until it is ready.
-    pub fn start(args: &[&str]) -> Result<Self> {
+    fn start(args: &[&str]) -> Result<Self> {
         let path = std::env::current_exe()?.with_file_name("workload");
         let mut child = Command::new(&path).args(args).stdout(Stdio::piped()).spawn().with_context(|| {
             format!("cannot start {}: run `cargo xtask overhead`, which builds it", path.display())

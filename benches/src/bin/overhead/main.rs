@@ -16,11 +16,11 @@ use anyhow::{Context, Result, bail};
 use clap::Parser;
 
 use crate::{
-    subject::{Counted, Subject, count, read_counts},
-    table::{Bounds, SubjectResults, print},
+    subject::{Counted, HIST, RUNQLAT, Subject, count, read_counts},
+    table::{SubjectResults, print},
 };
 
-/// Compares the cost of cgscope with the cost of an empty hook and of runqlat.
+/// Compares the cost of cgscope with the cost of an empty hook and of other tools.
 #[derive(Parser)]
 struct Options {
     /// Number of rounds: each round runs the load twice under every subject
@@ -31,40 +31,31 @@ struct Options {
     #[arg(long, default_value_t = 300_000)]
     loops: u64,
 
-    /// Load all CPUs: 160 processes send messages, and many wake up on another CPU
-    #[arg(long)]
-    messaging: bool,
-
-    /// Also measure this other cgscope: the binary of an earlier commit
+    /// Compare only with this other cgscope: the binary of an earlier commit
     #[arg(long, value_name = "BINARY")]
-    before: Option<PathBuf>,
+    before: Option<String>,
 
-    /// Skip the measurement with 5,000 sleeping threads
-    #[arg(long)]
-    hook_only: bool,
-
-    /// Compare only the hook with the yardstick, on the pipe; fail if the hook costs more than the ratio in this file allows
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["messaging", "before", "hook_only", "full"])]
+    /// Compare only the hook with the yardstick; fail if the hook costs more than the ratio in this file allows
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["before", "full"])]
     check: Option<PathBuf>,
 
     /// Measure all figures of docs/cost.md: three loads, idle threads beside other tools, and the cost of a reading
-    #[arg(long, conflicts_with_all = ["messaging", "hook_only"])]
+    #[arg(long, conflicts_with = "before")]
     full: bool,
 }
 
 /// Number of runs of the load while the kernel counts.
 const RUNS: u64 = 5;
 
-cgscope_ledger::named! {
-    /// A load whose tasks switch all the time.
-    Switching {
-        /// Two processes that take turns.
-        Pipe = "pipe on one CPU",
-        /// A pipe on each CPU, so that every CPU is saturated.
-        Pipes = "a pipe on each CPU",
-        /// 160 processes, many of which wake up on another CPU.
-        Messaging = "messaging on all CPUs",
-    }
+/// A load whose tasks switch all the time.
+#[derive(Clone, Copy, PartialEq)]
+enum Switching {
+    /// Two processes that take turns on one CPU.
+    Pipe,
+    /// A pipe on each CPU, so that every CPU is saturated.
+    Pipes,
+    /// 160 processes on all CPUs, many of which wake up on another CPU.
+    Messaging,
 }
 
 impl Switching {
@@ -86,47 +77,50 @@ fn main() -> Result<()> {
     if let Some(file) = &options.check {
         return together::check(file, options.rounds, options.loops);
     }
-    let first = if options.messaging { Switching::Messaging } else { Switching::Pipe };
-    let mut bounds = Bounds::default();
-    let net_ns = compare(first, false, &options, &mut bounds)?;
+    if let Some(before) = &options.before {
+        let before = format!("{before} hist 1");
+        let ratio = together::measure(Subject::Tool(&before), options.rounds, options.loops)?;
+        println!("cgscope hist 1 and its earlier build, attached together: {ratio} at a switch");
+        return Ok(());
+    }
+    let mut missed = Vec::new();
+    let net_ns = compare(Switching::Pipe, &subject::ALL, &options, &mut missed)?;
     if options.full {
-        compare(Switching::Pipes, true, &options, &mut bounds)?;
-        compare(Switching::Messaging, true, &options, &mut bounds)?;
+        let hist_only = [Subject::Nothing, Subject::EmptyHook, HIST, RUNQLAT];
+        compare(Switching::Pipes, &hist_only, &options, &mut missed)?;
+        compare(Switching::Messaging, &hist_only, &options, &mut missed)?;
         collector::measure(net_ns)?;
     }
-    if !options.hook_only {
-        collector::measure_sleepers(&mut bounds)?;
+    if !missed.is_empty() {
+        bail!("missed: {}", missed.join("; "));
     }
-    bounds.check()
+    Ok(())
 }
 
-/// Runs one load under every subject, and prints a table. With `hist_only`, runs only `hist 1` and the subjects to compare it
-/// with. Returns the time that `cgscope hist 1` adds to an empty hook at a switch, ns. Adds missed bounds to `bounds`.
-fn compare(load: Switching, hist_only: bool, options: &Options, bounds: &mut Bounds) -> Result<f64> {
-    println!("perf bench sched: {}, {} loops, {} rounds", load.name(), options.loops, options.rounds);
-    let subjects = Subject::ALL.into_iter().filter(|subject| match subject {
-        Subject::Nothing | Subject::EmptyHook | Subject::Cgscope => true,
-        Subject::Yardstick => false,
-        Subject::Before => options.before.is_some(),
-        Subject::Runqlat => !hist_only || options.full,
-        _ => !hist_only,
-    });
-    let mut rows: Vec<SubjectResults> = subjects.map(SubjectResults::new).collect();
+/// Runs one load under every subject, and prints a table. Returns the time that `cgscope hist 1` adds to an empty hook at a
+/// switch, ns. Adds missed bounds to `missed`.
+fn compare(
+    load: Switching,
+    subjects: &[Subject<'static>],
+    options: &Options,
+    missed: &mut Vec<String>,
+) -> Result<f64> {
+    let name = match load {
+        Switching::Pipe => "pipe on one CPU",
+        Switching::Pipes => "a pipe on each CPU",
+        Switching::Messaging => "messaging on all CPUs",
+    };
+    println!("perf bench sched: {name}, {} loops, {} rounds", options.loops, options.rounds);
+    let mut rows: Vec<_> = subjects.iter().copied().map(SubjectResults::new).collect();
     for round in 1..=options.rounds {
         for row in &mut rows {
             eprintln!("round {round}: {}", row.subject.name());
-            let running = row.subject.start(options.before.as_deref())?;
+            let running = row.subject.start()?;
             row.seconds.push(load.run(options.loops)?);
             row.counted.push(counted(&running.programs, load, options.loops)?);
         }
     }
-    // Not with messaging: the second hook finds in the cache what the first has loaded, and one build loads more than another.
-    if options.before.is_some() && load != Switching::Messaging {
-        let before = options.before.as_deref();
-        let ratio = together::measure(Subject::Before, before, load, options.rounds, options.loops)?;
-        println!("\ncgscope hist 1 and its earlier build, attached together: {ratio} at a switch");
-    }
-    print(&rows, load == Switching::Pipe, bounds)
+    print(&rows, load == Switching::Pipe, missed)
 }
 
 /// Runs a part of the load several times. Returns the counts of the run with the median cost. With messaging, one run has twice
@@ -139,7 +133,7 @@ fn counted(programs: &[u32], load: Switching, loops: u64) -> Result<Counted> {
         load.run(loops / RUNS)?;
         runs.push(Counted::between(&before, &read_counts(programs)?));
     }
-    runs.sort_by(|a, b| a.switch_ns.total_cmp(&b.switch_ns));
+    runs.sort_by(|a, b| a.switches.each_ns().total_cmp(&b.switches.each_ns()));
     Ok(runs.swap_remove(runs.len() / 2))
 }
 
