@@ -1,7 +1,7 @@
 //! The build script of the crate that embeds the BPF objects.
 
 use std::{
-    env, fs,
+    env, fs, io,
     path::{Path, PathBuf},
     process,
 };
@@ -11,7 +11,7 @@ use object::{
     elf::SHT_STRTAB,
 };
 
-use crate::{Error, Toolchain};
+use crate::Toolchain;
 
 /// The objects in `ebpf/`. For each object, the environment variable that contains its path (`env!`).
 const OBJECTS: [(&str, &str); 4] = [
@@ -30,9 +30,9 @@ pub fn for_build_script() {
     }
 }
 
-fn embed() -> Result<(), Error> {
+fn embed() -> Result<(), String> {
     let root = variable("CARGO_MANIFEST_DIR")?.join("../..");
-    let root = root.canonicalize().map_err(|why| Error::File { path: root, why })?;
+    let root = root.canonicalize().map_err(cannot_access(&root))?;
     let out = variable("OUT_DIR")?;
     for source in sources(&root)? {
         // The paths are relative to the package. If clones share a target directory, cargo would otherwise watch files of the
@@ -45,25 +45,34 @@ fn embed() -> Result<(), Error> {
     for (object, variable) in OBJECTS {
         // The object is copied, because a build of another branch may overwrite the shared directory.
         let (path, copy) = (release.join(object), out.join(object));
-        let compiled = fs::read(&path).map_err(|why| Error::File { path, why })?;
+        let compiled = fs::read(&path).map_err(cannot_access(&path))?;
         let stripped = strip(&compiled).unwrap_or_else(|why| {
             println!("cargo::warning={object} keeps its debug information, because its format is not known ({why}); cgscope works, but is larger");
             compiled
         });
-        fs::write(&copy, stripped).map_err(|why| Error::File { path: copy.clone(), why })?;
+        fs::write(&copy, stripped).map_err(cannot_access(&copy))?;
         println!("cargo::rustc-env={variable}={}", copy.display());
     }
     Ok(())
 }
 
-fn variable(name: &'static str) -> Result<PathBuf, Error> {
-    env::var_os(name).map(PathBuf::from).ok_or(Error::NoBuildScript { variable: name })
+fn variable(name: &str) -> Result<PathBuf, String> {
+    env::var_os(name).map(PathBuf::from).ok_or_else(|| format!("{name} is not set; call this from a build script"))
+}
+
+fn cannot_access(path: &Path) -> impl Fn(io::Error) -> String {
+    move |why| {
+        format!(
+            "cannot access {} ({why}), so the compiled kernel side cannot be copied; check that it exists and belongs to you",
+            path.display()
+        )
+    }
 }
 
 /// Lists the sources of the objects. The target directory is excluded, because otherwise cargo would repeat every build.
-fn sources(root: &Path) -> Result<Vec<PathBuf>, Error> {
+fn sources(root: &Path) -> Result<Vec<PathBuf>, String> {
     let ebpf = root.join("ebpf");
-    let entries = ebpf.read_dir().map_err(|why| Error::File { path: ebpf.clone(), why })?;
+    let entries = ebpf.read_dir().map_err(cannot_access(&ebpf))?;
     let mut sources: Vec<_> =
         entries.flatten().filter(|entry| entry.file_name() != "target").map(|entry| entry.path()).collect();
     sources.sort();

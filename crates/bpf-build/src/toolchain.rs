@@ -3,7 +3,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use crate::{Compiler, Error, Missing, TARGET, linker};
+use crate::{Compiler, TARGET, linker};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Toolchain {
@@ -13,14 +13,14 @@ pub struct Toolchain {
 
 impl Toolchain {
     /// Returns the first compiler in order of preference that has a linker. The error says what is missing.
-    pub fn find() -> Result<Self, Missing> {
+    pub fn find() -> Result<Self, String> {
         choose(Compiler::all(), linker::find)
     }
 
     /// Compiles `ebpf_dir` into `target_dir`. Returns the directory of the objects. `target_dir` must not be the outer cargo's
     /// target directory, because the outer cargo locks that directory while it waits for us. Errors and warnings go to standard
     /// error.
-    pub fn compile(&self, ebpf_dir: &Path, target_dir: &Path) -> Result<PathBuf, Error> {
+    pub fn compile(&self, ebpf_dir: &Path, target_dir: &Path) -> Result<PathBuf, String> {
         let mut cargo = self.compiler.cargo_build();
         cargo
             .current_dir(ebpf_dir)
@@ -32,11 +32,17 @@ impl Toolchain {
             // If this cargo wrote to standard output, the outer cargo would read the text as commands of the build script.
             .stdout(Stdio::null());
         let status = cargo.status().map_err(|why| {
-            let program = cargo.get_program().to_string_lossy().into_owned();
-            Error::Start { program, why }
+            let program = cargo.get_program().display();
+            format!(
+                "{program} did not start ({why}), so the kernel side cannot be compiled; check that it is on PATH"
+            )
         })?;
+        // The compiler has already printed the reason on standard error.
         if !status.success() {
-            return Err(Error::Refused { toolchain: self.to_string() });
+            return Err(format!(
+                "the kernel side (ebpf/) did not compile with {self}, so there is nothing to load; the compiler's errors \
+                 are shown with this one"
+            ));
         }
         Ok(target_dir.join(TARGET).join("release"))
     }
@@ -51,33 +57,48 @@ impl fmt::Display for Toolchain {
 fn choose(
     compilers: impl Iterator<Item = Compiler>,
     linker: impl Fn(u32) -> Option<PathBuf>,
-) -> Result<Toolchain, Missing> {
-    let mut missing = Missing::Compiler;
+) -> Result<Toolchain, String> {
+    let mut first = None;
     for compiler in compilers {
         if let Some(linker) = linker(compiler.llvm) {
             return Ok(Toolchain { compiler, linker });
         }
-        if missing == Missing::Compiler {
-            missing = Missing::Linker { llvm: compiler.llvm };
-        }
+        first.get_or_insert(compiler.llvm);
     }
-    Err(missing)
+    Err(match first {
+        None => format!(
+            "this machine has neither rustup's nightly with rust-src nor a rustc with `core` for {TARGET}, so the kernel side \
+             cannot be compiled; `cargo xtask setup` installs one"
+        ),
+        Some(llvm) => format!(
+            "this machine has no working bpf-linker {} for LLVM {llvm}, so the kernel side cannot be linked; \
+             `cargo xtask setup` builds it",
+            linker::VERSION
+        ),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::choose;
-    use crate::{Compiler, Missing};
+    use crate::Compiler;
+
+    /// cargo takes one line for each error of a build script.
+    fn is_one_line_with_a_remedy(error: &str) -> bool {
+        !error.contains('\n') && error.contains("so the kernel side cannot be") && error.contains("; `cargo xtask setup` ")
+    }
 
     #[test]
     fn without_a_compiler_the_error_names_the_compiler() {
-        assert_eq!(choose(std::iter::empty(), |_| None), Err(Missing::Compiler));
+        let error = choose(std::iter::empty(), |_| None).expect_err("there is no compiler");
+        assert!(error.contains("nor a rustc with") && is_one_line_with_a_remedy(&error), "{error}");
     }
 
     #[test]
     fn without_any_linker_the_error_names_the_linker_of_the_preferred_compiler() {
         let with_core = Compiler { rustc: Some("/usr/bin/rustc".into()), llvm: 22 };
         let compilers = [Compiler { rustc: None, llvm: 23 }, with_core];
-        assert_eq!(choose(compilers.into_iter(), |_| None), Err(Missing::Linker { llvm: 23 }));
+        let error = choose(compilers.into_iter(), |_| None).expect_err("there is no linker");
+        assert!(error.contains("for LLVM 23,") && is_one_line_with_a_remedy(&error), "{error}");
     }
 }
