@@ -3,7 +3,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::lanes::{Disturbance, FOR_ONE, Reading, becomes_quiet, supervise};
+use crate::lanes::{Disturbance, Lease, Machine, Reading, Test, Try, decide, supervise};
 use crate::steps::{self, AsRoot, Failure, git};
 use crate::{binary, setup};
 
@@ -36,33 +36,38 @@ pub(crate) fn run(mut arguments: Vec<String>) -> Result<(), Failure> {
 /// the measurement, there is a second try, as for tests.
 pub(crate) fn for_checks(as_root: &AsRoot) -> Result<(), Failure> {
     only_lowered()?;
-    let overhead = measurement()?;
-    let once = || {
-        let before = Reading::take();
-        let mut command = as_root.command(&overhead);
+    let mut hook = HookCost { as_root, overhead: measurement()? };
+    let test = Test { name: "the cost of the hook".to_owned(), lease: Lease::All };
+    let before = Reading::take();
+    let (has_passed, own_s) = hook.measure()?;
+    let after = Reading::take();
+    let disturbance = Disturbance::between(&before, &after, None, own_s);
+    decide(&[Try { test, has_passed, seconds: (after.at - before.at).as_secs_f64(), disturbance }], &mut hook)
+}
+
+struct HookCost<'a> {
+    as_root: &'a AsRoot,
+    /// The program that measures.
+    overhead: PathBuf,
+}
+
+impl HookCost<'_> {
+    /// Returns whether the hook is as cheap as before, and the CPU time of the measurement, seconds.
+    fn measure(&self) -> Result<(bool, f64), Failure> {
+        let mut command = self.as_root.command(&self.overhead);
         command.arg("--check").arg(steps::workspace().join(LIMITS)).args(OF_CHECK);
         let child = command.spawn().map_err(|why| steps::did_not_start(&command, &why))?;
-        let (status, own_s) = supervise::wait(child)
-            .map_err(|why| Failure::Step(format!("overhead: cannot wait for its end ({why})")))?;
-        Ok((status.success(), Disturbance::between(&before, &Reading::take(), None, own_s).blame()))
-    };
-    let dearer = |why: &str| {
-        Failure::Step(format!("overhead: the hook is dearer than before{why}; see the messages above"))
-    };
-    let (has_passed, disturbed) = once()?;
-    let Some(why) = disturbed.filter(|_| !has_passed) else {
-        return if has_passed { Ok(()) } else { Err(dearer("")) };
-    };
-    if !becomes_quiet(FOR_ONE).0 {
-        return Err(Failure::Undecided(format!(
-            "the cost of the hook is undecided: {why}, and the machine did not become quiet"
-        )));
+        let ended = supervise::wait(child);
+        let (status, own_s) =
+            ended.map_err(|why| Failure::Step(format!("overhead: cannot wait for its end ({why})")))?;
+        Ok((status.success(), own_s))
     }
-    if !once()?.0 {
-        return Err(dearer(", measured twice"));
+}
+
+impl Machine for HookCost<'_> {
+    fn again(&mut self, _: &Test) -> Result<bool, Failure> {
+        Ok(self.measure()?.0)
     }
-    eprintln!("overhead: passed in the second try; the first was disturbed: {why}");
-    Ok(())
 }
 
 /// Builds the program that measures, and returns its path.

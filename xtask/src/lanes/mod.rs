@@ -3,18 +3,14 @@ mod disturbance;
 mod schedule;
 pub(crate) mod supervise;
 mod verdict;
-pub(crate) use disturbance::{Disturbance, Reading, becomes_quiet};
-pub(crate) use schedule::in_parallel;
-pub(crate) use verdict::FOR_ONE;
+pub(crate) use disturbance::{Disturbance, Reading};
+pub(crate) use schedule::{Lease, Test, in_parallel};
+pub(crate) use verdict::{Machine, Try, decide};
 
 use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::Duration;
-
-use schedule::{Lease, Test};
-use verdict::{Machine, Try};
 
 use crate::lab::{self, Binaries};
 use crate::readers;
@@ -69,12 +65,8 @@ impl<'a> Lanes<'a> {
         let mut runner = Runner { lanes: self, is_shown: has(SHOW), is_live: has(AT_ONCE) };
         let mut tries = schedule::run(&tests, |test, cpu| runner.once(test, cpu))?;
         tries.sort_by(|a, b| a.test.name.cmp(&b.test.name));
-        verdict::name_neighbours(&mut tries);
-        let ends = verdict::decide(&tries, &mut runner)?;
         eprint!("{}", summary(&tries));
-        let says = tries.iter().zip(&ends).filter_map(|(once, end)| end.says(&once.test.name));
-        says.for_each(|line| eprintln!("test: {line}"));
-        verdict::verdict(&tries, &ends)
+        decide(&tries, &mut runner)
     }
 
     /// Returns the tests that libtest selects.
@@ -153,16 +145,11 @@ impl Runner<'_> {
             line += &format!("\n{}", said.trim());
         }
         let _ = writeln!(io::stdout().lock(), "{line}");
-        Ok(Try { test: test.clone(), has_passed, begun: before.at, seconds, own_s, disturbance })
+        Ok(Try { test: test.clone(), has_passed, seconds, disturbance })
     }
 }
 
 impl Machine for Runner<'_> {
-    fn becomes_quiet(&mut self, patience: Duration) -> (bool, Duration) {
-        eprintln!("test: waiting up to {} s for a quiet machine", patience.as_secs());
-        becomes_quiet(patience)
-    }
-
     fn again(&mut self, test: &Test) -> Result<bool, Failure> {
         eprintln!("test: second try of {}", test.name);
         let cpu = if test.lease == Lease::One { schedule::cpus().last().copied() } else { None };
@@ -182,29 +169,17 @@ fn listed(text: &str) -> impl Iterator<Item = Test> {
     })
 }
 
-/// Returns a summary: the number of tests with each result, and the slowest tests.
+/// Returns the number of tests, and the slowest tests.
 fn summary(tries: &[Try]) -> String {
-    let of = |lease| {
-        let those = tries.iter().filter(move |once| once.test.lease == lease);
-        (those.clone().count(), those.map(|once| once.seconds).sum::<f64>() + 0.0)
-    };
-    let [shared, one, all] = [Lease::Shared, Lease::One, Lease::All].map(of);
-    let mut text = format!(
-        "test: {} tests in parallel (sum: {:.0} s), {} on one CPU ({:.0} s), {} alone ({:.0} s); the slowest:\n",
-        shared.0, shared.1, one.0, one.1, all.0, all.1
-    );
     let mut slowest: Vec<_> = tries.iter().collect();
     slowest.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
-    for once in slowest.into_iter().take(SLOWEST) {
-        text += &format!("{:>8.1} s {}\n", once.seconds, once.test.name);
-    }
-    text
+    let line = |once: &&Try| format!("{:>8.1} s {}\n", once.seconds, once.test.name);
+    let lines: String = slowest.iter().take(SLOWEST).map(line).collect();
+    format!("test: {} tests; the slowest:\n{lines}", tries.len())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use super::{Disturbance, Lease, Test, Try, listed, summary};
 
     #[test]
@@ -222,12 +197,10 @@ mod tests {
         let once = |name: &str, seconds| Try {
             test: Test { name: name.to_owned(), lease: Lease::All },
             has_passed: true,
-            begun: Instant::now(),
             seconds,
-            own_s: 0.0,
             disturbance: Disturbance::default(),
         };
         let text = summary(&[once("a", 0.5), once("b", 1.2)]);
-        assert!(text.contains(" 2 alone (2 s); the slowest:\n     1.2 s b\n     0.5 s a\n"), "{text}");
+        assert_eq!(text, "test: 2 tests; the slowest:\n     1.2 s b\n     0.5 s a\n");
     }
 }

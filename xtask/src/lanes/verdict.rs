@@ -2,14 +2,14 @@
 //!
 //! A test gets a second try only if something disturbed the first try. The second try needs a quiet machine. There is no third
 //! try.
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::disturbance::Disturbance;
 use super::schedule::Test;
 use crate::steps::Failure;
 
 /// Maximum time to wait for a quiet machine: for a single second try, and for all second tries together.
-pub(crate) const FOR_ONE: Duration = Duration::from_secs(300);
+const FOR_ONE: Duration = Duration::from_secs(300);
 const FOR_ALL: Duration = Duration::from_secs(600);
 
 /// The first try of a test.
@@ -17,42 +17,13 @@ const FOR_ALL: Duration = Duration::from_secs(600);
 pub(crate) struct Try {
     pub(crate) test: Test,
     pub(crate) has_passed: bool,
-    pub(crate) begun: Instant,
     pub(crate) seconds: f64,
-    pub(crate) own_s: f64,
     pub(crate) disturbance: Disturbance,
-}
-
-impl Try {
-    /// Returns how much CPU time this test used while the test `other` ran, seconds. It assumes that the test used its CPU time
-    /// evenly.
-    fn used_during(&self, other: &Self) -> f64 {
-        let end = |once: &Self| once.begun + Duration::from_secs_f64(once.seconds);
-        let both = end(self).min(end(other)).saturating_duration_since(self.begun.max(other.begun));
-        self.own_s * both.as_secs_f64() / self.seconds.max(f64::EPSILON)
-    }
-}
-
-/// Computes how much of the disturbance was caused by other tests that ran on the same CPUs at the same time.
-pub(crate) fn name_neighbours(tries: &mut [Try]) {
-    let beside = |at: usize| {
-        let neighbours = tries.iter().enumerate().filter(|(other, _)| *other != at);
-        let used: f64 = neighbours.map(|(_, neighbour)| neighbour.used_during(&tries[at])).sum();
-        used / tries[at].seconds.max(f64::EPSILON)
-    };
-    let beside: Vec<f64> = (0..tries.len()).map(beside).collect();
-    for (once, beside) in tries.iter_mut().zip(beside) {
-        let Disturbance { others, cpus, .. } = &mut once.disturbance;
-        // If a test has a CPU for itself, no other test runs on that CPU.
-        let beside = if *cpus == 1 { 0.0 } else { beside.min(*others) };
-        *others -= beside;
-        once.disturbance.beside = beside;
-    }
 }
 
 /// How a test ended. The strings are the reasons for which the first failure may not be the fault of cgscope.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum End {
+enum End {
     Passed,
     PassedAgain(String),
     /// The test failed, and nothing disturbed it.
@@ -65,28 +36,20 @@ pub(crate) enum End {
 }
 
 impl End {
-    fn word(&self) -> &'static str {
-        match self {
-            Self::Passed | Self::PassedAgain(_) => "ok",
-            Self::Failed | Self::FailedAgain(_) | Self::NotRepeated(_) => "failed",
-            Self::Undecided(_) => "undecided",
-        }
-    }
-
-    /// Returns a line for each result, except for tests that passed in the first try.
-    pub(crate) fn says(&self, name: &str) -> Option<String> {
+    /// Returns what to print about a test, except for a test that passed in the first try.
+    fn says(&self) -> Option<String> {
         Some(match self {
             Self::Passed => return None,
             Self::PassedAgain(why) => {
-                format!("{name} passed in its second try; the first failed, but it was disturbed: {why}")
+                format!("passed in its second try; the first failed, but it was disturbed: {why}")
             }
-            Self::Failed => format!("{name} failed, and nothing disturbed it"),
+            Self::Failed => "failed, and nothing disturbed it".to_owned(),
             Self::FailedAgain(why) => {
-                format!("{name} failed twice; the first try was disturbed ({why}), the second was alone")
+                format!("failed twice; the first try was disturbed ({why}), the second was alone")
             }
-            Self::Undecided(why) => format!("{name} failed and is undecided; it was disturbed: {why}"),
+            Self::Undecided(why) => format!("failed and is undecided; it was disturbed: {why}"),
             Self::NotRepeated(why) => {
-                format!("{name} failed; it was disturbed ({why}), but the run has failed in any case")
+                format!("failed; it was disturbed ({why}), but the run has failed in any case")
             }
         })
     }
@@ -95,13 +58,21 @@ impl End {
 /// The machine on which the second tries run.
 pub(crate) trait Machine {
     /// Waits until the machine is quiet, but no longer than `patience`. Returns whether it is quiet, and how long the wait took.
-    fn becomes_quiet(&mut self, patience: Duration) -> (bool, Duration);
+    fn becomes_quiet(&mut self, patience: Duration) -> (bool, Duration) {
+        eprintln!("test: waiting up to {} s for a quiet machine", patience.as_secs());
+        super::disturbance::becomes_quiet(patience)
+    }
+
     /// Runs a test while no other test runs. Returns whether it passed.
     fn again(&mut self, test: &Test) -> Result<bool, Failure>;
 }
 
-/// Repeats those tests that may be repeated. Returns how each test ended.
-pub(crate) fn decide(tries: &[Try], machine: &mut impl Machine) -> Result<Vec<End>, Failure> {
+/// Repeats those tests that may be repeated. Returns an error unless each test passed in one of its tries.
+pub(crate) fn decide(tries: &[Try], machine: &mut impl Machine) -> Result<(), Failure> {
+    verdict(tries, &ends(tries, machine)?)
+}
+
+fn ends(tries: &[Try], machine: &mut impl Machine) -> Result<Vec<End>, Failure> {
     let has_failed = tries.iter().any(|once| !once.has_passed && once.disturbance.blame().is_none());
     let mut left = FOR_ALL;
     let mut end = |once: &Try| {
@@ -122,20 +93,26 @@ pub(crate) fn decide(tries: &[Try], machine: &mut impl Machine) -> Result<Vec<En
     tries.iter().map(&mut end).collect()
 }
 
-/// Returns an error unless each test passed.
-pub(crate) fn verdict(tries: &[Try], ends: &[End]) -> Result<(), Failure> {
-    let with = |word| {
-        let those = tries.iter().zip(ends).filter(|(_, end)| end.word() == word);
-        those.map(|(once, _)| once.test.name.as_str()).collect::<Vec<_>>().join(" ")
-    };
-    let (failed, undecided) = (with("failed"), with("undecided"));
+fn verdict(tries: &[Try], ends: &[End]) -> Result<(), Failure> {
+    let (mut failed, mut undecided) = (Vec::new(), Vec::new());
+    for (Try { test, .. }, end) in tries.iter().zip(ends) {
+        if let Some(words) = end.says() {
+            eprintln!("test: {} {words}", test.name);
+        }
+        match end {
+            End::Passed | End::PassedAgain(_) => {}
+            End::Failed | End::FailedAgain(_) | End::NotRepeated(_) => failed.push(test.name.as_str()),
+            End::Undecided(_) => undecided.push(test.name.as_str()),
+        }
+    }
     if !failed.is_empty() {
-        return Err(Failure::Step(format!("failed: {failed}")));
+        return Err(Failure::Step(format!("failed: {}", failed.join(" "))));
     }
     if !undecided.is_empty() {
         return Err(Failure::Undecided(format!(
-            "the machine did not become quiet, so these failed tests are undecided: {undecided}; \
-             run them again when no other program uses the machine"
+            "the machine did not become quiet, so these failed tests are undecided: {}; run them again when no other program \
+             uses the machine",
+            undecided.join(" ")
         )));
     }
     Ok(())
@@ -143,18 +120,18 @@ pub(crate) fn verdict(tries: &[Try], ends: &[End]) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
-    use super::{Disturbance, End, Failure, Machine, Test, Try, decide, name_neighbours, verdict};
+    use super::{Disturbance, End, Failure, Machine, Test, Try, ends, verdict};
     use crate::lanes::schedule::Lease;
 
     const LEASES: [Lease; 3] = [Lease::Shared, Lease::One, Lease::All];
-    const QUIET: Disturbance = Disturbance { cpus: 2, others: 0.1, beside: 0.0, steal: 0.0, queue: 0 };
+    const QUIET: Disturbance = Disturbance { cpus: 2, others: 0.1, steal: 0.0, queue: 0 };
     const BUSY: Disturbance = Disturbance { others: 1.5, ..QUIET };
 
     fn once(lease: Lease, has_passed: bool, disturbance: Disturbance) -> Try {
         let test = Test { name: format!("{lease:?}"), lease };
-        Try { test, has_passed, begun: Instant::now(), seconds: 2.0, own_s: 1.0, disturbance }
+        Try { test, has_passed, seconds: 2.0, disturbance }
     }
 
     /// A simulated machine that becomes quiet after some time. The second tries on this machine either all pass or all fail.
@@ -184,7 +161,7 @@ mod tests {
     }
 
     fn ended(tries: &[Try], fake: &mut Fake) -> (Vec<End>, Option<u8>) {
-        let ends = decide(tries, fake).expect("no failure of the machine");
+        let ends = ends(tries, fake).expect("no failure of the machine");
         let code = verdict(tries, &ends).err().map(|failure| failure.exit_code());
         (ends, code)
     }
@@ -226,8 +203,8 @@ mod tests {
         let (ends, code) = ended(&[once(Lease::All, false, BUSY), once(Lease::All, true, BUSY)], &mut fake);
         assert_eq!((code, fake.again), (None, 1));
         assert_eq!(ends[1], End::Passed);
-        let line = ends[0].says("a::b").expect("a line");
-        assert!(line.starts_with("a::b passed in its second try;") && line.contains("1.50 CPUs"), "{line}");
+        let line = ends[0].says().expect("words");
+        assert!(line.starts_with("passed in its second try;") && line.contains("1.50 CPUs"), "{line}");
     }
 
     #[test]
@@ -241,21 +218,5 @@ mod tests {
         let (ends, code) = ended(&tries, &mut fake);
         assert!(matches!(ends[..], [End::PassedAgain(_), End::PassedAgain(_), End::Undecided(_), _]));
         assert_eq!((code, fake.waited), (Some(3), vec![300, 300, 100, 0]));
-    }
-
-    #[test]
-    fn tests_that_ran_side_by_side_are_told_from_other_programs() {
-        let begun = Instant::now();
-        let mut tries = [(0, 1.0), (1, 2.0), (60, 5.0)].map(|(at, own_s)| Try {
-            begun: begun + Duration::from_secs(at),
-            own_s,
-            ..once(Lease::Shared, true, BUSY)
-        });
-        name_neighbours(&mut tries);
-        // The two tests run at the same time for one of two seconds.
-        assert_eq!(tries.each_ref().map(|once| once.disturbance.beside), [0.5, 0.25, 0.0]);
-        assert_eq!(tries.each_ref().map(|once| once.disturbance.others), [1.0, 1.25, 1.5]);
-        let said = tries[0].disturbance.blame().expect("others used 1.5 CPUs");
-        assert_eq!(said, "other programs used 1.00 CPUs, other tests used 0.50 CPUs");
     }
 }
