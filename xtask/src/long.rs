@@ -12,7 +12,7 @@ use crate::{
     lanes::{self, LONG, Lanes, SOAK},
     mutants, setup,
     steps::{self, AsRoot, Failure, cargo},
-    unchanged,
+    unchanged::{self, EVERYTHING},
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -62,7 +62,7 @@ impl Part {
             Self::Lab => lab::run(&lab::Request::for_checks(true)),
         };
         // Results of tests as root are recorded one by one.
-        if self.needs_root() { run() } else { unchanged::unless_passed(&self.name(), &[], tests.all, run) }
+        if self.needs_root() { run() } else { unchanged::unless_passed(&self.name(), EVERYTHING, tests.all, run) }
     }
 }
 
@@ -123,7 +123,7 @@ fn each_test(part: Part, tests: &TestRun) -> Result<(), Failure> {
     for name in &chosen {
         let words = [name, "--exact", lanes::SHOW].map(str::to_owned);
         let what = format!("{} {name}", part.name());
-        let result = unchanged::unless_passed(&what, &[], tests.all, || lanes.run(&words));
+        let result = unchanged::unless_passed(&what, EVERYTHING, tests.all, || lanes.run(&words));
         failed.extend(result.err().map(|failure| (name, failure)));
     }
     failures(&format!("{} of {} failed", failed.len(), chosen.len()), &failed)

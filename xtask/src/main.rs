@@ -54,7 +54,7 @@ enum Task {
     },
     /// Setup, install the tools for tests, then check format and lints, run unit tests and tests as root
     Test(checks::TestRun),
-    /// Run the tests as root on other kernels, each in a virtual machine, and print a table
+    /// Run the tests as root on other kernels, each in a virtual machine
     Lab(lab::Request),
     /// Install the programs that read exports and the Helm chart in the tests
     Readers,

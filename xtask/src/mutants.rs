@@ -135,7 +135,7 @@ impl Part {
     /// Returns the directory of the results. The directory is emptied if the user named files, or if files differ from the
     /// commit.
     fn place(&self, kept: &Path, files: &[String]) -> PathBuf {
-        let Some(state) = unchanged::state(&self.paths()).filter(|_| files.is_empty()) else {
+        let Some(state) = unchanged::state(&self.paths().join(" ")).filter(|_| files.is_empty()) else {
             let place = steps::target_dir().join("mutants").join(self.name);
             let _ = fs::remove_dir_all(&place);
             return place;

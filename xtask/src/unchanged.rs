@@ -8,55 +8,31 @@ use crate::setup;
 use crate::steps::{self, Failure};
 
 /// The inputs of the tests on other kernels: the tests and loads, the code that depends on the kernel, and the virtual machines.
-pub(crate) const OTHER_KERNELS: &[&str] = &[
-    "Cargo.lock",
-    "crates/bpf-build",
-    "crates/collect",
-    "crates/lab/src",
-    "crates/lab/tests/root/bench.rs",
-    "crates/lab/tests/root/ledger",
-    "crates/lab/tests/root/ledger.rs",
-    "crates/lab/tests/root/load.rs",
-    "crates/lab/tests/root/shared.rs",
-    "crates/lab/tests/root/truth.rs",
-    "crates/ledger",
-    "ebpf",
-    "xtask/src/lab",
-];
+pub(crate) const OTHER_KERNELS: &str = "Cargo.lock crates/bpf-build crates/collect crates/lab/src \
+    crates/lab/tests/root/bench.rs crates/lab/tests/root/ledger crates/lab/tests/root/ledger.rs \
+    crates/lab/tests/root/load.rs crates/lab/tests/root/shared.rs crates/lab/tests/root/truth.rs crates/ledger ebpf \
+    xtask/src/lab";
 
 /// The inputs of the tests of the packages: the packaged files other than the binary, and the daemon, because the package
 /// restricts what the daemon may do.
-pub(crate) const PACKAGES: &[&str] = &[
-    "Cargo.lock",
-    "crates/cgscope/src/packaging.rs",
-    "crates/cgscope/src/serve",
-    "crates/collect",
-    "crates/lab/tests/root/packages",
-    "crates/lab/tests/root/packages.rs",
-    "crates/serve",
-    "deploy",
-    "ebpf",
-    "xtask/src/checks.rs",
-    "xtask/src/dist",
-    "xtask/src/dist.rs",
-    "xtask/tests/kubectl",
-];
+pub(crate) const PACKAGES: &str = "Cargo.lock crates/cgscope/src/packaging.rs crates/cgscope/src/serve crates/collect \
+    crates/lab/tests/root/packages crates/lab/tests/root/packages.rs crates/serve deploy ebpf xtask/src/checks.rs \
+    xtask/src/dist xtask/src/dist.rs xtask/tests/kubectl";
+
+/// All files.
+pub(crate) const EVERYTHING: &str = ".";
 
 /// A part of the tests that runs.
 pub(crate) struct Due {
     /// The file that records in which state the part has passed.
     stamp: PathBuf,
-    paths: &'static [&'static str],
+    paths: &'static str,
     state: Option<String>,
 }
 
 /// Returns `None` if the part `name` can be skipped. Prints why the part runs, or that it is skipped. `paths` are the files and
-/// directories that decide whether the part passes; if empty, all files decide.
-pub(crate) fn due(
-    name: &str,
-    paths: &'static [&'static str],
-    is_requested: bool,
-) -> Result<Option<Due>, Failure> {
+/// directories that decide whether the part passes.
+pub(crate) fn due(name: &str, paths: &'static str, is_requested: bool) -> Result<Option<Due>, Failure> {
     let stamp = setup::cache("passed", "the parts that passed")?.join(name.replace(' ', "-"));
     let state = state(paths);
     let why = if is_requested {
@@ -65,9 +41,8 @@ pub(crate) fn due(
         reason(state.as_deref(), fs::read_to_string(&stamp).ok().as_deref())
     };
     let Some(why) = why else {
-        let files = if paths.is_empty() { "its files".to_owned() } else { paths.join(" ") };
         eprintln!(
-            "test: {name}: skipped, because it passed on this machine and these have not changed since: {files} (--all runs it)"
+            "test: {name}: skipped, because it passed on this machine and these have not changed since: {paths} (--all runs it)"
         );
         return Ok(None);
     };
@@ -82,7 +57,7 @@ pub(crate) fn due(
 /// Runs a part, unless it can be skipped. If the part passes, records it.
 pub(crate) fn unless_passed(
     name: &str,
-    paths: &'static [&'static str],
+    paths: &'static str,
     is_requested: bool,
     run: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<(), Failure> {
@@ -103,8 +78,8 @@ impl Due {
 
 /// Returns the state: the compiler, and the git object of each path. Returns `None` without git, or if a file differs from its
 /// commit.
-pub(crate) fn state(paths: &[impl AsRef<str>]) -> Option<String> {
-    let paths: Vec<&str> = paths.iter().map(AsRef::as_ref).collect();
+pub(crate) fn state(paths: &str) -> Option<String> {
+    let paths: Vec<&str> = paths.split(' ').collect();
     let with_paths = |words: &[&str]| steps::git(&[words, &paths].concat());
     if !with_paths(&["status", "--porcelain", "--"])?.is_empty() {
         return None;
@@ -158,9 +133,11 @@ mod tests {
     #[test]
     fn every_path_exists() {
         for paths in [OTHER_KERNELS, PACKAGES] {
-            let listed = steps::git(&[&["ls-tree", "HEAD", "--"], paths].concat()).expect("a git checkout");
+            let paths: Vec<&str> = paths.split(' ').collect();
+            let words = [&["ls-tree", "HEAD", "--"], &paths[..]].concat();
+            let listed = steps::git(&words).expect("a git checkout");
             let listed: BTreeSet<&str> = listed.lines().filter_map(|line| line.split('\t').nth(1)).collect();
-            assert_eq!(listed, paths.iter().copied().collect());
+            assert_eq!(listed, paths.into_iter().collect());
         }
     }
 }

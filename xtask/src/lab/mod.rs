@@ -244,6 +244,7 @@ echo 'cgscope is on PATH, its tests are /lab/root; Ctrl-D or Ctrl-A X ends the m
 setsid -c sh -i
 ";
 
+/// Prints the output of failed tests, then the results.
 fn print(reports: &[KernelReport]) {
     for report in reports.iter().filter(|report| !report.has_passed()) {
         let said = report.said_of_failures();
@@ -254,7 +255,7 @@ fn print(reports: &[KernelReport]) {
             println!("--- {}: the machine was stopped: {why}\n", report.series);
         }
     }
-    println!("{}\n{}", results::table(reports), results::notes(reports));
+    reports.iter().for_each(|report| print!("{report}"));
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
-//! Parses the results of the tests that ran in a machine, and prints them as a table.
-use std::collections::{BTreeMap, BTreeSet};
+//! Parses and prints the results of the tests that ran in a machine.
+use std::collections::BTreeMap;
+use std::fmt;
 
 use crate::lab::kernels::Series;
 
@@ -38,6 +39,7 @@ impl KernelReport {
         self.outcomes.values().filter(|outcome| outcomes.contains(outcome)).count()
     }
 
+    /// Returns the number of tests with each result.
     pub(crate) fn ending(&self) -> String {
         format!(
             "{} passed, {} failed, {} did not end",
@@ -105,78 +107,30 @@ pub(crate) fn refuse_repeats(
     }
 }
 
-/// Returns a Markdown table with the number of passed tests, by module and kernel.
-pub(crate) fn table(reports: &[KernelReport]) -> String {
-    let names = reports.iter().flat_map(|report| report.outcomes.keys());
-    let modules: BTreeSet<&str> = names.map(|name| module(name)).collect();
-    let mut rows = vec![row("tests", reports.iter().map(title))];
-    rows.push(row("---", reports.iter().map(|_| "---".to_owned())));
-    for name in modules {
-        rows.push(row(&format!("`{name}`"), reports.iter().map(|report| cell(report, name))));
-    }
-    let doctor = |report: &KernelReport| report.doctor.map(|code| format!("exit {code}"));
-    let doctors = reports.iter().map(|report| doctor(report).unwrap_or_else(|| "did not end".to_owned()));
-    rows.push(row("`cgscope doctor`", doctors));
-    rows.push(row("seconds", reports.iter().map(|report| report.seconds.to_string())));
-    rows.concat()
-}
-
-fn row(first: &str, cells: impl Iterator<Item = String>) -> String {
-    let cells: String = cells.map(|cell| format!(" {cell} |")).collect();
-    format!("| {first} |{cells}\n")
-}
-
-fn title(report: &KernelReport) -> String {
-    // In `6.12.107+deb13-cloud-amd64`, the part after the version names the distribution.
-    let release = report.release.split(['+', '-']).next().unwrap_or_default();
-    match report.series.name() {
-        _ if release.is_empty() => report.series.to_string(),
-        Some(name) => format!("{name} ({release})"),
-        None => release.to_owned(),
-    }
-}
-
-fn module(test: &str) -> &str {
-    test.split_once("::").map_or(test, |(module, _)| module)
-}
-
-fn cell(report: &KernelReport, name: &str) -> String {
-    let of_module: Vec<Outcome> =
-        report.outcomes.iter().filter(|(test, _)| module(test) == name).map(|(_, outcome)| *outcome).collect();
-    let count = |wanted: &[Outcome]| of_module.iter().filter(|outcome| wanted.contains(outcome)).count();
-    let (failed, open) = (count(&[Outcome::Failed]), count(&[Outcome::Unfinished]));
-    if of_module.is_empty() {
-        return "-".to_owned();
-    }
-    let mut cell = format!("{} of {}", count(&PASSED), of_module.len());
-    if open > 0 {
-        cell += &format!(", {open} unfinished");
-    }
-    if failed > 0 { format!("**{cell}**") } else { cell }
-}
-
-/// Returns the names of tests that failed, did not run, or passed only in the second try.
-pub(crate) fn notes(reports: &[KernelReport]) -> String {
-    let mut lines = String::new();
-    for (outcome, what) in [
-        (Outcome::Failed, "failed"),
-        (Outcome::Unfinished, "did not end"),
-        (Outcome::PassedAgain, "failed at first and passed when repeated"),
-    ] {
-        for report in reports {
-            for (name, _) in report.outcomes.iter().filter(|(_, other)| **other == outcome) {
-                let blame = report.blames.get(name).map(|blame| blame.as_deref());
+/// Prints a line about the kernel, and a line for each test that failed, did not run, or passed only in the second try.
+impl fmt::Display for KernelReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { series, release, seconds, doctor, .. } = self;
+        let doctor = doctor.map_or_else(|| "did not end".to_owned(), |code| format!("exit {code}"));
+        writeln!(f, "{series} ({release}): {}; `cgscope doctor`: {doctor}; seconds: {seconds}", self.ending())?;
+        for (outcome, what) in [
+            (Outcome::Failed, "failed"),
+            (Outcome::Unfinished, "did not end"),
+            (Outcome::PassedAgain, "failed at first and passed when repeated"),
+        ] {
+            for (name, _) in self.outcomes.iter().filter(|(_, other)| **other == outcome) {
+                let blame = self.blames.get(name).map(|blame| blame.as_deref());
                 let why = blame.map(|why| format!(" (first try: {})", why.unwrap_or("nothing disturbed it")));
-                lines += &format!("* {} {what}: `{name}`{}\n", title(report), why.unwrap_or_default());
+                writeln!(f, "* {series} {what}: `{name}`{}", why.unwrap_or_default())?;
             }
         }
+        Ok(())
     }
-    lines
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{KernelReport, Outcome, notes, outcomes, refuse_repeats, reported, table};
+    use super::{KernelReport, Outcome, outcomes, refuse_repeats, reported};
     use crate::lab::kernels::Series;
 
     const LOG: &str = "\
@@ -224,31 +178,28 @@ test ledger::d ... ";
         refuse_repeats(&mut report.outcomes, &report.blames);
         assert_eq!(report.outcomes.get("truth::b"), Some(&Outcome::PassedAgain));
         assert!(report.has_passed());
-        let mut reports = [report];
-        assert!(table(&reports).contains("| `truth` | 2 of 2 |"));
+        let text = report.to_string();
+        assert!(text.contains("): 2 passed, 0 failed, 0 did not end; `cgscope doctor`: exit 0"), "{text}");
         assert!(
-            notes(&reports).contains(
-                "6.12.107 failed at first and passed when repeated: `truth::b` (first try: the host)"
+            text.contains(
+                "6.12 failed at first and passed when repeated: `truth::b` (first try: the host)"
             )
         );
-        refuse_repeats(&mut reports[0].outcomes, &[("truth::b".to_owned(), None)].into());
-        assert!(!reports[0].has_passed());
+        refuse_repeats(&mut report.outcomes, &[("truth::b".to_owned(), None)].into());
+        assert!(!report.has_passed());
         let mut again = LOG.to_owned();
         again += "test truth::b ... FAILED\n";
         assert_eq!(outcomes(&again).get("truth::b"), Some(&Outcome::Failed));
     }
 
     #[test]
-    fn the_table_counts_by_module_and_the_notes_name_missing_tests() {
-        let report = [report()];
-        let table = table(&report);
-        assert!(table.starts_with("| tests | 6.12.107 |\n| --- | --- |\n"), "{table}");
-        assert!(table.contains("| `truth` | **1 of 2** |"), "{table}");
-        assert!(table.contains("| `ledger` | 1 of 2, 1 unfinished |"), "{table}");
-        let notes = notes(&report);
-        assert!(notes.contains("6.12.107 failed: `truth::b`"), "{notes}");
-        assert!(notes.contains("6.12.107 did not end: `ledger::d`"), "{notes}");
-        assert!(!report[0].has_passed());
+    fn tests_that_failed_or_did_not_end_are_named() {
+        let text = report().to_string();
+        let first = "6.12 (6.12.107+deb13-cloud-amd64): 2 passed, 1 failed, 1 did not end; `cgscope doctor`: exit 0";
+        assert!(text.starts_with(first), "{text}");
+        assert!(text.contains("* 6.12 failed: `truth::b` (first try: the host)\n"), "{text}");
+        assert!(text.contains("* 6.12 did not end: `ledger::d`\n"), "{text}");
+        assert!(!report().has_passed());
     }
 
     #[test]
