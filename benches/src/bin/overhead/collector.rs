@@ -1,17 +1,14 @@
-//! Measures the cost of the collector, and estimates the cost on a large host. The loads are idle threads (compared with other
-//! tools), changed tasks and cgroups.
+//! Measures the cost of the collector. The loads are idle threads (compared with other tools) and changed tasks.
 
 use std::{
     fs,
-    io::{BufRead, BufReader, ErrorKind},
-    path::{Path, PathBuf},
+    io::{BufRead, BufReader},
     process::{Child, Command, Stdio},
     thread::sleep,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use anyhow::{Context, Result};
-use cgscope_collect::facts::CgroupMounts;
 use cgscope_ledger::{changes::Changes, culprits::Pairs, history::Ring};
 use serde_json::Value;
 
@@ -20,12 +17,6 @@ use crate::subject::{cgscope, start};
 const SECONDS: u64 = 8;
 const IDLE_THREADS: u64 = 20_000;
 const MIXED_THREADS: u64 = 4_000;
-const CGROUPS: u64 = 1_000;
-/// The large host of the estimate: number of CPUs, number of threads.
-const LARGE: (u64, u64) = (512, 400_000);
-/// Assumed switches per second on each CPU of the large host.
-const SWITCHES: f64 = 5_000.0;
-
 /// Kernel memory of the maps for each possible CPU, bytes.
 const CPU_BYTES: usize = size_of::<Ring>() + size_of::<Changes>() + size_of::<Pairs>();
 
@@ -38,52 +29,32 @@ struct Figures {
     changed: f64,
 }
 
-/// Measures the cost of readings, and prints the estimate. `switch_ns` is the time that the hook adds to a switch, ns.
-pub fn measure(switch_ns: f64) -> Result<()> {
+/// Measures and prints the cost of readings.
+pub fn measure() -> Result<()> {
     let idle_host = figures()?;
     let (with_idle, idle_kernel_bytes) = beside_others()?;
     let load = Load::start(&["mix", &MIXED_THREADS.to_string(), "60"])?;
     let mixed = figures()?;
     drop(load);
-    let spread = Spread::start()?;
-    let with_cgroups = figures()?;
-    drop(spread);
 
-    let more = |figures: &Figures, each: f64| (figures.reading_us - idle_host.reading_us) / each;
+    let more_us = |figures: &Figures, each: f64| (figures.reading_us - idle_host.reading_us) / each;
     let changed = mixed.changed - idle_host.changed;
-    let idle_us = more(&with_idle, IDLE_THREADS as f64);
     let idle_bytes = (with_idle.rss_bytes - idle_host.rss_bytes) / IDLE_THREADS as f64;
     println!("\nwhat a reading costs, `cgscope hist --json 1`");
     println!(
-        "a host without load          {:8.0} us, {:.1} MiB",
+        "a host without load {:8.0} us, {:.1} MiB",
         idle_host.reading_us,
         mib(idle_host.rss_bytes)
     );
     println!(
-        "each idle task               {idle_us:8.3} us, {idle_bytes:.0} bytes, {idle_kernel_bytes:.0} bytes of kernel memory \
-         ({IDLE_THREADS} threads)"
+        "each idle task      {:8.3} us, {idle_bytes:.0} bytes, {idle_kernel_bytes:.0} bytes of kernel memory ({IDLE_THREADS} threads)",
+        more_us(&with_idle, IDLE_THREADS as f64)
     );
     println!(
-        "each changed task            {:8.2} us ({changed:.0} of {MIXED_THREADS} threads)",
-        more(&mixed, changed)
+        "each changed task   {:8.2} us ({changed:.0} of {MIXED_THREADS} threads)",
+        more_us(&mixed, changed)
     );
-    println!(
-        "each cgroup with an idle task {:7.2} us ({CGROUPS} cgroups)",
-        more(&with_cgroups, CGROUPS as f64)
-    );
-
-    let (cpus, threads) = LARGE;
-    println!(
-        "\nreckoned from these figures, not measured: {cpus} CPUs, {threads} threads, nearly all idle, {SWITCHES} switches a second on each CPU"
-    );
-    println!("the hook: {:.3} % of each CPU", SWITCHES * switch_ns / 1e7);
-    println!(
-        "the collector at one reading a second: {:.1} % of one CPU, {:.0} MiB",
-        (idle_host.reading_us + threads as f64 * idle_us) / 1e4,
-        mib(idle_host.rss_bytes + threads as f64 * idle_bytes)
-    );
-    let bytes = cpus as f64 * CPU_BYTES as f64 + threads as f64 * idle_kernel_bytes;
-    println!("kernel memory: {:.0} MiB", mib(bytes));
+    println!("each possible CPU   {} KiB of kernel memory", CPU_BYTES >> 10);
     Ok(())
 }
 
@@ -177,45 +148,6 @@ fn charged_slabs() -> Result<f64> {
         Some(numbers.first()? * numbers.get(2)?)
     });
     bytes.sum::<Option<f64>>().context("/proc/slabinfo has another form")
-}
-
-/// Cgroups with one idle task each, removed on drop.
-struct Spread {
-    load: Option<Load>,
-    directory: PathBuf,
-}
-
-impl Spread {
-    fn start() -> Result<Self> {
-        let mounts = CgroupMounts::read(Path::new("/"));
-        let root = mounts.cpu().context("no hierarchy with the cpu controller is mounted")?;
-        let directory = root.join(format!("cgscope-overhead-{}", std::process::id()));
-        let mut spread = Self { load: None, directory: directory.clone() };
-        fs::create_dir(&directory)?;
-        for number in 0..CGROUPS {
-            fs::create_dir(directory.join(number.to_string()))?;
-        }
-        let path = directory.to_str().context("a path in UTF-8")?;
-        spread.load = Some(Load::start(&["spread", path, &CGROUPS.to_string(), "1", "120"])?);
-        Ok(spread)
-    }
-}
-
-impl Drop for Spread {
-    fn drop(&mut self) {
-        self.load = None;
-        // Killed processes need a moment to exit.
-        let end = Instant::now() + Duration::from_secs(20);
-        for number in 0..CGROUPS {
-            let path = self.directory.join(number.to_string());
-            while fs::remove_dir(&path).is_err_and(|error| error.kind() != ErrorKind::NotFound)
-                && Instant::now() < end
-            {
-                sleep(Duration::from_millis(2));
-            }
-        }
-        let _ = fs::remove_dir(&self.directory);
-    }
 }
 
 /// A running `workload` process, killed on drop.

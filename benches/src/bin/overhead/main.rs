@@ -84,12 +84,12 @@ fn main() -> Result<()> {
         return Ok(());
     }
     let mut missed = Vec::new();
-    let net_ns = compare(Switching::Pipe, &subject::ALL, &options, &mut missed)?;
+    compare(Switching::Pipe, &subject::ALL, &options, &mut missed)?;
     if options.full {
         let hist_only = [Subject::Nothing, Subject::EmptyHook, HIST, RUNQLAT];
         compare(Switching::Pipes, &hist_only, &options, &mut missed)?;
         compare(Switching::Messaging, &hist_only, &options, &mut missed)?;
-        collector::measure(net_ns)?;
+        collector::measure()?;
     }
     if !missed.is_empty() {
         bail!("missed: {}", missed.join("; "));
@@ -97,14 +97,13 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Runs one load under every subject, and prints a table. Returns the time that `cgscope hist 1` adds to an empty hook at a
-/// switch, ns. Adds missed bounds to `missed`.
+/// Runs one load under every subject, and prints a table. Adds missed bounds to `missed`.
 fn compare(
     load: Switching,
     subjects: &[Subject<'static>],
     options: &Options,
     missed: &mut Vec<String>,
-) -> Result<f64> {
+) -> Result<()> {
     let name = match load {
         Switching::Pipe => "pipe on one CPU",
         Switching::Pipes => "a pipe on each CPU",

@@ -53,9 +53,8 @@ const MOST_OF_PEER: f64 = 0.25;
 /// Maximum cost of the hook relative to an empty hook, on the pipe.
 const MOST_OF_EMPTY: f64 = 2.0;
 
-/// Prints the results. Returns the time that `cgscope hist 1` adds to an empty hook at a switch, ns. Adds missed bounds to
-/// `missed`.
-pub fn print(rows: &[SubjectResults], is_pipe: bool, missed: &mut Vec<String>) -> Result<f64> {
+/// Prints the results. Adds missed bounds to `missed`.
+pub fn print(rows: &[SubjectResults], is_pipe: bool, missed: &mut Vec<String>) -> Result<()> {
     let row = |subject: Subject<'_>| {
         let found = rows.iter().find(|row| row.subject == subject);
         found.with_context(|| format!("{} was not measured", subject.name()))
@@ -110,7 +109,7 @@ pub fn print(rows: &[SubjectResults], is_pipe: bool, missed: &mut Vec<String>) -
         println!("{names}, time of the load: {:.3} x", ours.slowdown(peer));
     }
     println!();
-    Ok(cgscope.net_ns(empty))
+    Ok(())
 }
 
 pub fn median(values: impl Iterator<Item = f64>) -> f64 {
