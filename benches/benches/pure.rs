@@ -4,9 +4,8 @@ use std::{hint::black_box, time::Duration};
 
 use cgscope_ledger::bucket_of;
 use cgscope_made_up::host;
-use cgscope_metrics::{Config, Format, Metrics};
 use cgscope_model::{
-    Interval, Sample, Tree,
+    Interval, Tree,
     findings::{Host, findings_in},
     json::IntervalObject,
 };
@@ -16,7 +15,7 @@ use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 criterion_group! {
     name = pure;
     config = Criterion::default().warm_up_time(Duration::from_secs(1));
-    targets = buckets, of_20000_tasks, of_2000_cgroups, metrics
+    targets = buckets, of_20000_tasks, of_2000_cgroups
 }
 criterion_main!(pure);
 
@@ -60,7 +59,7 @@ fn of_20000_tasks(c: &mut Criterion) {
     });
 }
 
-/// Benchmarks the figures that a screen needs from an interval. Dropping the figures counts, too.
+/// Benchmarks the figures that a screen needs from an interval.
 fn of_2000_cgroups(c: &mut Criterion) {
     let (a, b) = (host(10_000, 2_000, 1), host(10_000, 2_000, 2));
     let machine = Host { cpus: Some(cgscope_made_up::CPUS), whole: true };
@@ -76,29 +75,4 @@ fn of_2000_cgroups(c: &mut Criterion) {
         bencher.iter(|| findings_in(black_box(&interval), &tree, &machine));
     });
     group.bench_function("total", |bencher| bencher.iter(|| black_box(&interval).total()));
-    group.bench_function("together", |bencher| {
-        bencher.iter(|| {
-            let interval = Interval::between(black_box(&a), black_box(&b));
-            let tree = Tree::new(&interval);
-            (findings_in(&interval, &tree, &machine), interval.total(), tree, interval)
-        });
-    });
-}
-
-/// Benchmarks a scrape without the collection: an `Interval` is added, then the page is written.
-fn metrics(c: &mut Criterion) {
-    let samples: Vec<Sample> = (1..4).map(|round| host(20_000, 10_000, round)).collect();
-    let intervals: Vec<Interval> =
-        samples.windows(2).map(|pair| Interval::between(&pair[0], &pair[1])).collect();
-    let mut metrics = Metrics::new(Config::default());
-    intervals.iter().for_each(|interval| metrics.add(interval));
-    let mut group = c.benchmark_group("metrics of 20,000 tasks in 10,000 cgroups, of which 200 are exported");
-    group.sample_size(30);
-    group.bench_function("add", |bencher| bencher.iter(|| metrics.add(black_box(&intervals[1]))));
-    for format in Format::ALL {
-        let bytes = metrics.page(format, &[]).len();
-        group.bench_function(format!("page, {format:?}, {bytes} bytes"), |bencher| {
-            bencher.iter(|| black_box(&metrics).page(format, &[]));
-        });
-    }
 }

@@ -54,8 +54,6 @@ impl Contents {
         let version = version.trim().rsplit(' ').next().unwrap_or_default().to_owned();
         let pages = place.join("pages");
         output(Command::new(binary).arg("packaging").arg(&pages))?;
-        let mut git = Command::new("git");
-        let epoch = output(git.current_dir(steps::workspace()).args(["log", "-1", "--format=%ct"]));
         Ok(Self {
             place: place.to_owned(),
             binary: binary.to_owned(),
@@ -63,7 +61,7 @@ impl Contents {
             pages,
             third_party: third_party()?,
             // Without a git history, the time of the binary is used.
-            epoch: epoch.map_or_else(|_| modified(binary), |text| text.trim().to_owned()),
+            epoch: steps::git(&["log", "-1", "--format=%ct"]).unwrap_or_else(|| modified(binary)),
         })
     }
 
@@ -141,13 +139,11 @@ pub(crate) fn tar(directory: &Path, epoch: &str) -> Command {
 }
 
 /// Returns the name of this architecture in Debian and in container images.
-fn architecture() -> Result<&'static str, Failure> {
+fn architecture() -> &'static str {
     match ARCH {
-        "x86_64" => Ok("amd64"),
-        "aarch64" => Ok("arm64"),
-        other => Err(Failure::Host(format!(
-            "dist: Debian's name for the architecture {other} is unknown, so only the tarball was made"
-        ))),
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
     }
 }
 

@@ -73,55 +73,35 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
     let all = FuzzTarget::value_variants();
     for target in request.target.as_ref().map_or(all, std::slice::from_ref) {
         let (name, runs, longest) = target.settings();
-        let corpora = Corpora::unpack(&built, target.corpus())?;
+        // The inputs that earlier runs on this machine found, and those in the archive.
+        let corpus = target.corpus();
+        let (found, saved) = (built.join("corpus").join(corpus), built.join("saved").join(corpus));
+        let archive = dir().join("corpus").join(format!("{corpus}.tar"));
+        let _ = fs::remove_dir_all(&saved);
+        for place in [&found, &saved] {
+            fs::create_dir_all(place).map_err(|why| steps::cannot("write", place, &why))?;
+        }
+        let mut tar = Command::new("tar");
+        tar.arg("-C").arg(built.join("saved")).arg("-xf").arg(&archive);
+        step(&format!("fuzz: saved inputs of {corpus}"), &mut tar)?;
         // libFuzzer writes new inputs into the first directory.
         let fuzzer = |first: &Path, second: &Path| {
             let mut command = Command::new(built.join(&host).join("release").join(name));
             command.current_dir(&built).args([first, second]);
             command
         };
-        let mut fuzz = fuzzer(&corpora.found, &corpora.saved);
+        let mut fuzz = fuzzer(&found, &saved);
         fuzz.args([format!("-runs={runs}"), format!("-max_len={longest}")]);
         fuzz.args(["-timeout=60", "-rss_limit_mb=1024", "-print_final_stats=1"]).args(&request.flags);
         step(&format!("fuzz: {name}"), &mut fuzz)?;
         if request.keep {
-            let mut merge = fuzzer(&corpora.saved, &corpora.found);
+            let mut merge = fuzzer(&saved, &found);
             step("fuzz: new inputs that reach other code", merge.arg("-merge=1"))?;
-            step("fuzz: the archive of saved inputs", &mut corpora.pack(target.corpus()))?;
+            // The same inputs always produce the same archive.
+            let mut tar = dist::tar(&built.join("saved"), "0");
+            tar.arg("--mode=u=rwX,go=rX").arg("-cf").arg(&archive).arg(corpus);
+            step("fuzz: the archive of saved inputs", &mut tar)?;
         }
     }
     Ok(())
-}
-
-/// The inputs of a fuzz target. They are in two directories below the target directory.
-struct Corpora {
-    /// Inputs that earlier runs on this machine found.
-    found: PathBuf,
-    /// Inputs from the archive.
-    saved: PathBuf,
-}
-
-impl Corpora {
-    fn unpack(built: &Path, name: &str) -> Result<Self, Failure> {
-        let corpora = Self { found: built.join("corpus").join(name), saved: built.join("saved").join(name) };
-        let _ = fs::remove_dir_all(&corpora.saved);
-        for place in [&corpora.found, &corpora.saved] {
-            fs::create_dir_all(place).map_err(|why| steps::cannot("write", place, &why))?;
-        }
-        let mut tar = Command::new("tar");
-        tar.arg("-C").arg(built.join("saved")).arg("-xf").arg(archive(name));
-        step(&format!("fuzz: saved inputs of {name}"), &mut tar)?;
-        Ok(corpora)
-    }
-
-    /// Returns a command that writes the archive. The same inputs always produce the same archive.
-    fn pack(&self, name: &str) -> Command {
-        let mut tar = dist::tar(self.saved.parent().unwrap_or(&self.saved), "0");
-        tar.arg("--mode=u=rwX,go=rX").arg("-cf").arg(archive(name)).arg(name);
-        tar
-    }
-}
-
-fn archive(name: &str) -> PathBuf {
-    dir().join("corpus").join(format!("{name}.tar"))
 }
