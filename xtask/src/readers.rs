@@ -22,13 +22,12 @@ const MAVEN_COPY: &str = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1
 const PYTHON_PACKAGES: [&str; 4] =
     ["duckdb==2.0.0", "perfetto==0.59.1", "protobuf==7.36.2", "kubernetes-validate==1.37.0"];
 
-/// For each program: a directory to search in addition to PATH, and the Debian package.
-const PROGRAMS: [(&str, &str, &str); 4] = [
-    ("java", "", "default-jre-headless"),
-    ("mvn", "", "maven"),
-    ("python3", "", "python3-venv"),
-    ("go", "/usr/local/go/bin", "golang-go"),
-];
+/// Programs and their Debian packages.
+const PROGRAMS: [(&str, &str); 4] =
+    [("java", "default-jre-headless"), ("mvn", "maven"), ("python3", "python3-venv"), ("go", "golang-go")];
+
+/// Where Go is if it was not installed from a package.
+const GO: &str = "/usr/local/go/bin";
 
 pub(crate) fn run() -> Result<(), Failure> {
     let place = cache("readers", "readers")?;
@@ -52,10 +51,10 @@ pub(crate) fn for_tests(with_long: bool) -> Vec<(&'static str, PathBuf)> {
 }
 
 fn ensure_in(place: &Path, with_long: bool) -> Result<(), Failure> {
-    let is_missing = |(program, beside, _): &&(&str, &str, &str)| {
-        !is_on_path(program) && !Path::new(beside).join(program).is_file()
-    };
-    let missing: Vec<&str> = PROGRAMS.iter().filter(is_missing).map(|(_, _, package)| *package).collect();
+    let is_installed =
+        |program: &str| is_on_path(program) || (program == "go" && Path::new(GO).join(program).is_file());
+    let missing = PROGRAMS.iter().filter(|(program, _)| !is_installed(program));
+    let missing: Vec<&str> = missing.map(|(_, package)| *package).collect();
     if !missing.is_empty() {
         setup::ensure(&missing)?;
     }
@@ -99,7 +98,7 @@ const KUBERNETES_PARTS: &str = "api apiextensions-apiserver apimachinery apiserv
     kube-controller-manager kube-proxy kube-scheduler kubectl kubelet metrics mount-utils pod-security-admission \
     sample-apiserver sample-cli-plugin sample-controller";
 
-pub(super) fn ensure_kubernetes(place: &Path) -> Result<(), Failure> {
+fn ensure_kubernetes(place: &Path) -> Result<(), Failure> {
     installed(&place.join("helm"), HELM, || {
         let mut go = go(place);
         setup::run(go.env("GOBIN", place).args(["install", "-ldflags=-s -w", HELM]), HELM)
@@ -135,12 +134,9 @@ fn kubernetes_module() -> String {
 
 /// Returns a command that runs Go. Go stores its files in our own directory.
 fn go(place: &Path) -> Command {
-    let path = env::var_os("PATH").unwrap_or_default();
-    let beside =
-        PROGRAMS.iter().map(|(_, beside, _)| PathBuf::from(beside)).filter(|path| path.is_absolute());
-    let path = env::join_paths(env::split_paths(&path).chain(beside)).unwrap_or(path);
+    let path = env::var("PATH").unwrap_or_default();
     let mut go = Command::new("go");
-    go.env("PATH", path).env("CGO_ENABLED", "0").env("GOFLAGS", "-modcacherw");
+    go.env("PATH", format!("{path}:{GO}")).env("CGO_ENABLED", "0").env("GOFLAGS", "-modcacherw");
     go.env("GOPATH", place.join("go/path")).env("GOCACHE", place.join("go/cache"));
     go
 }
