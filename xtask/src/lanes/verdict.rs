@@ -21,38 +21,12 @@ pub(crate) struct Try {
     pub(crate) disturbance: Disturbance,
 }
 
-/// How a test ended. The strings are the reasons for which the first failure may not be the fault of cgscope.
-#[derive(Debug, PartialEq, Eq)]
-enum End {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
     Passed,
-    PassedAgain(String),
-    /// The test failed, and nothing disturbed it.
     Failed,
-    FailedAgain(String),
-    /// The machine did not become quiet in time, so there was no second try.
-    Undecided(String),
-    /// The run has already failed because of another test, so there was no second try.
-    NotRepeated(String),
-}
-
-impl End {
-    /// Returns what to print about a test, except for a test that passed in the first try.
-    fn says(&self) -> Option<String> {
-        Some(match self {
-            Self::Passed => return None,
-            Self::PassedAgain(why) => {
-                format!("passed in its second try; the first failed, but it was disturbed: {why}")
-            }
-            Self::Failed => "failed, and nothing disturbed it".to_owned(),
-            Self::FailedAgain(why) => {
-                format!("failed twice; the first try was disturbed ({why}), the second was alone")
-            }
-            Self::Undecided(why) => format!("failed and is undecided; it was disturbed: {why}"),
-            Self::NotRepeated(why) => {
-                format!("failed; it was disturbed ({why}), but the run has failed in any case")
-            }
-        })
-    }
+    /// The test failed while something disturbed it, and the machine did not become quiet in time for a second try.
+    Undecided,
 }
 
 /// The machine on which the second tries run.
@@ -69,60 +43,66 @@ pub(crate) trait Machine {
 
 /// Repeats those tests that may be repeated. Returns an error unless each test passed in one of its tries.
 pub(crate) fn decide(tries: &[Try], machine: &mut impl Machine) -> Result<(), Failure> {
-    verdict(tries, &ends(tries, machine)?)
+    conclude(tries, &verdicts(tries, machine)?)
 }
 
-fn ends(tries: &[Try], machine: &mut impl Machine) -> Result<Vec<End>, Failure> {
+fn conclude(tries: &[Try], verdicts: &[(Verdict, String)]) -> Result<(), Failure> {
+    let with = |wanted: Verdict| {
+        let those = tries.iter().zip(verdicts).filter(|(_, (verdict, _))| *verdict == wanted);
+        those.map(|(once, _)| once.test.name.as_str()).collect::<Vec<_>>().join(" ")
+    };
+    for (once, (_, words)) in tries.iter().zip(verdicts).filter(|(_, (_, words))| !words.is_empty()) {
+        eprintln!("test: {} {words}", once.test.name);
+    }
+    let (failed, undecided) = (with(Verdict::Failed), with(Verdict::Undecided));
+    if !failed.is_empty() {
+        return Err(Failure::Step(format!("failed: {failed}")));
+    }
+    if !undecided.is_empty() {
+        return Err(Failure::Undecided(format!(
+            "the machine did not become quiet, so these failed tests are undecided: {undecided}; run them again when no \
+             other program uses the machine"
+        )));
+    }
+    Ok(())
+}
+
+/// Returns a verdict and its reason for each test. A test that passed in its first try needs no reason.
+fn verdicts(tries: &[Try], machine: &mut impl Machine) -> Result<Vec<(Verdict, String)>, Failure> {
     let has_failed = tries.iter().any(|once| !once.has_passed && once.disturbance.blame().is_none());
     let mut left = FOR_ALL;
-    let mut end = |once: &Try| {
+    let mut of = |once: &Try| {
         if once.has_passed {
-            return Ok(End::Passed);
+            return Ok((Verdict::Passed, String::new()));
         }
-        let Some(why) = once.disturbance.blame() else { return Ok(End::Failed) };
+        let Some(why) = once.disturbance.blame() else {
+            return Ok((Verdict::Failed, "failed, and nothing disturbed it".to_owned()));
+        };
         if has_failed {
-            return Ok(End::NotRepeated(why));
+            let words = format!("failed; it was disturbed ({why}), but the run has failed in any case");
+            return Ok((Verdict::Failed, words));
         }
         let (is_quiet, waited) = machine.becomes_quiet(FOR_ONE.min(left));
         left = left.saturating_sub(waited);
         if !is_quiet {
-            return Ok(End::Undecided(why));
+            return Ok((Verdict::Undecided, format!("failed and is undecided; it was disturbed: {why}")));
         }
-        Ok(if machine.again(&once.test)? { End::PassedAgain(why) } else { End::FailedAgain(why) })
+        Ok(if machine.again(&once.test)? {
+            let words = format!("passed in its second try; the first failed, but it was disturbed: {why}");
+            (Verdict::Passed, words)
+        } else {
+            let words = format!("failed twice; the first try was disturbed ({why}), the second was alone");
+            (Verdict::Failed, words)
+        })
     };
-    tries.iter().map(&mut end).collect()
-}
-
-fn verdict(tries: &[Try], ends: &[End]) -> Result<(), Failure> {
-    let (mut failed, mut undecided) = (Vec::new(), Vec::new());
-    for (Try { test, .. }, end) in tries.iter().zip(ends) {
-        if let Some(words) = end.says() {
-            eprintln!("test: {} {words}", test.name);
-        }
-        match end {
-            End::Passed | End::PassedAgain(_) => {}
-            End::Failed | End::FailedAgain(_) | End::NotRepeated(_) => failed.push(test.name.as_str()),
-            End::Undecided(_) => undecided.push(test.name.as_str()),
-        }
-    }
-    if !failed.is_empty() {
-        return Err(Failure::Step(format!("failed: {}", failed.join(" "))));
-    }
-    if !undecided.is_empty() {
-        return Err(Failure::Undecided(format!(
-            "the machine did not become quiet, so these failed tests are undecided: {}; run them again when no other program \
-             uses the machine",
-            undecided.join(" ")
-        )));
-    }
-    Ok(())
+    tries.iter().map(&mut of).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use super::{Disturbance, End, Failure, Machine, Test, Try, ends, verdict};
+    use super::{Disturbance, Failure, Machine, Test, Try, Verdict, conclude, verdicts};
     use crate::lanes::schedule::Lease;
 
     const LEASES: [Lease; 3] = [Lease::Shared, Lease::One, Lease::All];
@@ -160,10 +140,12 @@ mod tests {
         }
     }
 
-    fn ended(tries: &[Try], fake: &mut Fake) -> (Vec<End>, Option<u8>) {
-        let ends = ends(tries, fake).expect("no failure of the machine");
-        let code = verdict(tries, &ends).err().map(|failure| failure.exit_code());
-        (ends, code)
+    /// Returns the verdicts and what is said about them, the exit code of a failure, and the number of second tries.
+    fn ended(tries: &[Try], fake: &mut Fake) -> (Vec<Verdict>, String, Option<u8>, usize) {
+        let verdicts = verdicts(tries, fake).expect("no failure of the machine");
+        let code = conclude(tries, &verdicts).err().map(|failure| failure.exit_code());
+        let (verdicts, words): (Vec<_>, Vec<_>) = verdicts.into_iter().unzip();
+        (verdicts, words.join("\n"), code, fake.again)
     }
 
     #[test]
@@ -171,15 +153,12 @@ mod tests {
         for lease in LEASES {
             let tries = [once(lease, false, BUSY)];
             // The machine becomes quiet, and the test fails again.
-            let mut fake = Fake::new(60, false);
-            let (ends, code) = ended(&tries, &mut fake);
-            assert!(matches!(ends[..], [End::FailedAgain(_)]), "{ends:?}");
-            assert_eq!((code, fake.again), (Some(1), 1));
+            let (ends, words, code, again) = ended(&tries, &mut Fake::new(60, false));
+            assert_eq!((&ends[..], code, again), (&[Verdict::Failed][..], Some(1), 1));
+            assert!(words.starts_with("failed twice"), "{words}");
             // The machine stays busy.
-            let mut fake = Fake::new(1_000, false);
-            let (ends, code) = ended(&tries, &mut fake);
-            assert!(matches!(ends[..], [End::Undecided(_)]), "{ends:?}");
-            assert_eq!((code, fake.again), (Some(3), 0));
+            let (ends, _, code, again) = ended(&tries, &mut Fake::new(1_000, false));
+            assert_eq!((&ends[..], code, again), (&[Verdict::Undecided][..], Some(3), 0));
         }
     }
 
@@ -187,36 +166,35 @@ mod tests {
     fn an_undisturbed_failure_is_red_at_once_in_each_lane() {
         for lease in LEASES {
             let mut fake = Fake::new(0, true);
-            let (ends, code) = ended(&[once(lease, false, QUIET)], &mut fake);
-            assert_eq!((&ends[..], code, fake.again), (&[End::Failed][..], Some(1), 0));
-            assert!(fake.waited.is_empty());
+            let (ends, _, code, again) = ended(&[once(lease, false, QUIET)], &mut fake);
+            assert_eq!((&ends[..], code, again), (&[Verdict::Failed][..], Some(1), 0));
             // The other test is not repeated, because the run has already failed.
-            let (ends, code) = ended(&[once(lease, false, QUIET), once(lease, false, BUSY)], &mut fake);
-            assert!(matches!(ends[..], [End::Failed, End::NotRepeated(_)]), "{ends:?}");
-            assert_eq!((code, fake.again), (Some(1), 0));
+            let (ends, words, code, again) =
+                ended(&[once(lease, false, QUIET), once(lease, false, BUSY)], &mut fake);
+            assert_eq!((&ends[..], code, again), (&[Verdict::Failed; 2][..], Some(1), 0));
+            assert!(words.ends_with("but the run has failed in any case"), "{words}");
+            assert!(fake.waited.is_empty());
         }
     }
 
     #[test]
     fn a_second_try_that_passes_is_green_and_says_why_there_was_one() {
-        let mut fake = Fake::new(60, true);
-        let (ends, code) = ended(&[once(Lease::All, false, BUSY), once(Lease::All, true, BUSY)], &mut fake);
-        assert_eq!((code, fake.again), (None, 1));
-        assert_eq!(ends[1], End::Passed);
-        let line = ends[0].says().expect("words");
-        assert!(line.starts_with("passed in its second try;") && line.contains("1.50 CPUs"), "{line}");
+        let tries = [once(Lease::All, false, BUSY), once(Lease::All, true, BUSY)];
+        let (ends, words, code, again) = ended(&tries, &mut Fake::new(60, true));
+        assert_eq!((&ends[..], code, again), (&[Verdict::Passed; 2][..], None, 1));
+        assert!(words.starts_with("passed in its second try;") && words.ends_with("1.50 CPUs\n"), "{words}");
     }
 
     #[test]
     fn the_run_waits_five_minutes_for_one_test_and_ten_in_all() {
         let tries = [(); 4].map(|()| once(Lease::All, false, BUSY));
         let mut fake = Fake::new(1_000, true);
-        assert_eq!(ended(&tries, &mut fake).1, Some(3));
+        assert_eq!(ended(&tries, &mut fake).2, Some(3));
         assert_eq!(fake.waited, [300, 300, 0, 0]);
         // A single undecided test makes the run undecided.
         let mut fake = Fake::new(250, true);
-        let (ends, code) = ended(&tries, &mut fake);
-        assert!(matches!(ends[..], [End::PassedAgain(_), End::PassedAgain(_), End::Undecided(_), _]));
+        let (ends, _, code, _) = ended(&tries, &mut fake);
+        assert_eq!(ends[..3], [Verdict::Passed, Verdict::Passed, Verdict::Undecided]);
         assert_eq!((code, fake.waited), (Some(3), vec![300, 300, 100, 0]));
     }
 }

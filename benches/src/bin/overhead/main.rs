@@ -1,8 +1,8 @@
 //! Compares the cost of cgscope's hook with similar tools: `cargo xtask overhead`.
 //!
-//! The load is `perf bench sched pipe` on one CPU or on all CPUs, or `perf bench sched messaging` on all CPUs. Each round runs
-//! the load under every subject in turn, so that changes of the machine's speed affect all subjects. Under each subject, the
-//! first run measures the slowdown of the load. Shorter runs follow, in which the kernel counts the time of BPF programs (as with
+//! The load is `perf bench sched pipe` on one CPU, or `perf bench sched messaging` on all CPUs. Each round runs the load under
+//! every subject in turn, so that changes of the machine's speed affect all subjects. Under each subject, the first run measures
+//! the slowdown of the load. Shorter runs follow, in which the kernel counts the time of BPF programs (as with
 //! `kernel.bpf_stats_enabled`). They measure the cost of a switch and of a wakeup.
 
 mod collector;
@@ -39,7 +39,7 @@ struct Options {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["before", "full"])]
     check: Option<PathBuf>,
 
-    /// Measure all figures of docs/cost.md: three loads, idle threads beside other tools, and the cost of a reading
+    /// Measure all figures of docs/cost.md: two loads, idle threads beside other tools, and the cost of a reading
     #[arg(long, conflicts_with = "before")]
     full: bool,
 }
@@ -52,18 +52,24 @@ const RUNS: u64 = 5;
 enum Switching {
     /// Two processes that take turns on one CPU.
     Pipe,
-    /// A pipe on each CPU, so that every CPU is saturated.
-    Pipes,
     /// 160 processes on all CPUs, many of which wake up on another CPU.
     Messaging,
 }
 
 impl Switching {
+    /// Runs the load, and returns its duration, seconds.
     fn run(self, loops: u64) -> Result<f64> {
-        match self {
-            Self::Pipe => pipe(0, loops),
-            Self::Pipes => pipes(loops),
-            Self::Messaging => messaging(loops),
+        let (program, words) = match self {
+            Self::Pipe => ("taskset", format!("-c 0 perf bench -f simple sched pipe -l {loops}")),
+            // This load takes about as long as `loops` round trips of the pipe.
+            Self::Messaging => ("perf", format!("bench -f simple sched messaging -g 4 -l {}", loops / 120)),
+        };
+        let output = Command::new(program).args(words.split(' ')).output();
+        let output = output.context("cannot run taskset and perf; `cargo xtask overhead` installs both")?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        match text.trim().parse() {
+            Ok(seconds) if output.status.success() => Ok(seconds),
+            _ => bail!("perf bench failed: {text}{}", String::from_utf8_lossy(&output.stderr)),
         }
     }
 }
@@ -87,7 +93,6 @@ fn main() -> Result<()> {
     compare(Switching::Pipe, &subject::ALL, &options, &mut missed)?;
     if options.full {
         let hist_only = [Subject::Nothing, Subject::EmptyHook, HIST, RUNQLAT];
-        compare(Switching::Pipes, &hist_only, &options, &mut missed)?;
         compare(Switching::Messaging, &hist_only, &options, &mut missed)?;
         collector::measure()?;
     }
@@ -106,7 +111,6 @@ fn compare(
 ) -> Result<()> {
     let name = match load {
         Switching::Pipe => "pipe on one CPU",
-        Switching::Pipes => "a pipe on each CPU",
         Switching::Messaging => "messaging on all CPUs",
     };
     println!("perf bench sched: {name}, {} loops, {} rounds", options.loops, options.rounds);
@@ -134,41 +138,6 @@ fn counted(programs: &[u32], load: Switching, loops: u64) -> Result<Counted> {
     }
     runs.sort_by(|a, b| a.switches.each_ns().total_cmp(&b.switches.each_ns()));
     Ok(runs.swap_remove(runs.len() / 2))
-}
-
-fn pipe(cpu: usize, loops: u64) -> Result<f64> {
-    let (cpu, loops) = (cpu.to_string(), loops.to_string());
-    run(&["taskset", "-c", &cpu, "perf", "bench", "-f", "simple", "sched", "pipe", "-l", &loops])
-}
-
-/// Runs a pipe on every CPU. Returns the mean duration of the pipes, seconds.
-fn pipes(loops: u64) -> Result<f64> {
-    let cpus = std::thread::available_parallelism()?.get();
-    let seconds: Vec<f64> = std::thread::scope(|scope| {
-        let runs: Vec<_> = (0..cpus).map(|cpu| scope.spawn(move || pipe(cpu, loops))).collect();
-        let ended =
-            runs.into_iter().map(|run| run.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        ended.collect::<Result<_>>()
-    })?;
-    Ok(seconds.iter().sum::<f64>() / cpus as f64)
-}
-
-fn messaging(loops: u64) -> Result<f64> {
-    // This load takes about as long as `loops` round trips of the pipe.
-    let loops = (loops / 120).to_string();
-    run(&["perf", "bench", "-f", "simple", "sched", "messaging", "-g", "4", "-l", &loops])
-}
-
-fn run(command: &[&str]) -> Result<f64> {
-    let output = Command::new(command[0])
-        .args(&command[1..])
-        .output()
-        .context("cannot run taskset and perf; `cargo xtask overhead` installs both")?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    match text.trim().parse() {
-        Ok(seconds) if output.status.success() => Ok(seconds),
-        _ => bail!("perf bench failed: {text}{}", String::from_utf8_lossy(&output.stderr)),
-    }
 }
 
 /// Waits for a process to finish its start or its exit.
