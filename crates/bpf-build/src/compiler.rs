@@ -4,7 +4,6 @@
 //! ships its own rustc.
 use std::env;
 use std::ffi::OsString;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -41,15 +40,6 @@ impl Compiler {
         // RUSTC_BOOTSTRAP is needed, because this compiler is stable and aya-ebpf uses unstable features.
         without_cargo(&mut cargo).arg("build").env("RUSTC", rustc).env("RUSTC_BOOTSTRAP", "1");
         cargo
-    }
-}
-
-impl fmt::Display for Compiler {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.rustc {
-            None => write!(f, "rustup's nightly (LLVM {})", self.llvm),
-            Some(rustc) => write!(f, "{} (LLVM {})", rustc.display(), self.llvm),
-        }
     }
 }
 

@@ -1,5 +1,4 @@
 //! The compiler and linker that build `ebpf/`.
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -39,18 +38,16 @@ impl Toolchain {
         })?;
         // The compiler has already printed the reason on standard error.
         if !status.success() {
+            let (compiler, linker) = (&self.compiler, self.linker.display());
+            let rustc = compiler.rustc.as_ref().map(|rustc| rustc.display().to_string());
             return Err(format!(
-                "the kernel side (ebpf/) did not compile with {self}, so there is nothing to load; the compiler's errors \
-                 are shown with this one"
+                "the kernel side (ebpf/) did not compile with {} (LLVM {}) and {linker}, so there is nothing to load; the \
+                 compiler's errors are shown with this one",
+                rustc.as_deref().unwrap_or("rustup's nightly"),
+                compiler.llvm
             ));
         }
         Ok(target_dir.join(TARGET).join("release"))
-    }
-}
-
-impl fmt::Display for Toolchain {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} and {}", self.compiler, self.linker.display())
     }
 }
 

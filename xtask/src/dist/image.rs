@@ -10,58 +10,12 @@ use crate::steps::{self, Failure, output};
 
 /// The user is 0, because only this user has the container's capabilities. The user is given as a number, because the image has
 /// no list of users.
-const CONFIG: &str = r#"{
-  "created": "@CREATED@",
-  "architecture": "@ARCHITECTURE@",
-  "os": "linux",
-  "config": {
-    "User": "0:0",
-    "Env": ["PATH=/usr/bin"],
-    "Entrypoint": ["/usr/bin/cgscope"],
-    "Cmd": ["serve"],
-    "Labels": {
-      "org.opencontainers.image.title": "cgscope",
-      "org.opencontainers.image.description": "Measures how long tasks wait for a CPU, and why",
-      "org.opencontainers.image.version": "@VERSION@",
-      "org.opencontainers.image.licenses": "MIT OR Apache-2.0"
-    }
-  },
-  "rootfs": {"type": "layers", "diff_ids": ["sha256:@DIFF@"]},
-  "history": [{"created": "@CREATED@", "created_by": "cargo xtask dist"}]
-}
-"#;
-
-const MANIFEST: &str = r#"{
-  "schemaVersion": 2,
-  "mediaType": "application/vnd.oci.image.manifest.v1+json",
-  "config": {"mediaType": "application/vnd.oci.image.config.v1+json", @CONFIG@},
-  "layers": [{"mediaType": "application/vnd.oci.image.layer.v1.tar+gzip", @LAYER@}]
-}
-"#;
-
+const CONFIG: &str = include_str!("image/config.json");
+const MANIFEST: &str = include_str!("image/manifest.json");
 /// podman and containerd read the name from the first annotation.
-const INDEX: &str = r#"{
-  "schemaVersion": 2,
-  "mediaType": "application/vnd.oci.image.index.v1+json",
-  "manifests": [{
-    "mediaType": "application/vnd.oci.image.manifest.v1+json",
-    @MANIFEST@,
-    "platform": {"architecture": "@ARCHITECTURE@", "os": "linux"},
-    "annotations": {
-      "io.containerd.image.name": "localhost/cgscope:@VERSION@",
-      "org.opencontainers.image.ref.name": "@VERSION@"
-    }
-  }]
-}
-"#;
-
+const INDEX: &str = include_str!("image/index.json");
 /// A second index, for `docker load`: Docker can read an OCI layout only since version 25.
-const FOR_DOCKER: &str = r#"[{
-  "Config": "blobs/sha256/@CONFIG@",
-  "RepoTags": ["localhost/cgscope:@VERSION@"],
-  "Layers": ["blobs/sha256/@LAYER@"]
-}]
-"#;
+const FOR_DOCKER: &str = include_str!("image/docker.json");
 
 /// A file in the archive. Other files refer to it by its digest.
 struct Blob {

@@ -83,7 +83,7 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
     }
     if request.shell {
         return kernels.iter().try_for_each(|kernel| {
-            vm::shell(&qemu, kernel, &image::initrd(&binaries, kernel, JOB_SHELL.as_bytes())?)
+            vm::shell(&qemu, kernel, &image::initrd(&binaries, kernel, include_bytes!("shell.sh"))?)
         });
     }
     if let Some(file) = &request.script {
@@ -215,34 +215,15 @@ fn run_one(
     Ok(report)
 }
 
+/// Returns the script for the machine.
 fn job(tests: &BTreeSet<&str>) -> String {
     let mut job = "cgscope doctor\necho \"lab: doctor $?\"\n".to_owned();
     if !tests.is_empty() {
         let names: Vec<&str> = tests.iter().copied().collect();
-        job += &format!("names='{}'\n{JOB_TESTS}", names.join(" "));
+        job += &format!("names='{}'\n{}", names.join(" "), include_str!("tests.sh"));
     }
     job
 }
-
-/// The part of the script that runs the tests. Each failed test runs a second time. This second try counts only if the CPUs of
-/// the machine waited for CPUs of the host during the first try, see `refuse_repeats`.
-const JOB_TESTS: &str = "\
-run() { { /lab/root --color=never --include-ignored --test-threads=1 --exact $1 2>&1; echo $? > /tmp/code; } | tee /tmp/said; }
-run \"$names\"
-failed=$(sed -n '/^failures:$/,$s/^    \\([a-z_0-9]*::[a-z_0-9:]*\\)$/\\1/p' /tmp/said | sort -u | tr '\\n' ' ')
-if [ -n \"$failed\" ]; then
-    echo 'lab: again'
-    run \"$failed\"
-fi
-echo \"lab: tests $(cat /tmp/code)\"
-";
-
-const JOB_SHELL: &str = "\
-exec > /dev/ttyS0 2>&1 < /dev/ttyS0
-stty -F /dev/ttyS0 sane
-echo 'cgscope is on PATH, its tests are /lab/root; Ctrl-D or Ctrl-A X ends the machine.'
-setsid -c sh -i
-";
 
 /// Prints the output of failed tests, then the results.
 fn print(reports: &[KernelReport]) {
