@@ -13,42 +13,34 @@ use crate::steps::{self, Failure};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Series(pub(crate) u32, pub(crate) u32);
 
-/// The kernel that the lab builds. It has a name instead of a version number. In the order of kernels, it follows the series from
-/// whose source it is built.
+/// The kernel that the lab builds. In the order of kernels, it follows the series from whose source it is built.
 pub(crate) const BUILT: Series = Series(6, u32::MAX);
-const BUILT_NAME: &str = "scx";
 /// A machine with the kernel [`NEWEST`] and a Debian root, in which systemd is the first process.
 pub(crate) const SYSTEMD: Series = Series(u32::MAX, 0);
-const SYSTEMD_NAME: &str = "systemd";
+/// The machines that have a name instead of a version number.
+const NAMED: [(Series, &str); 2] = [(BUILT, "scx"), (SYSTEMD, "systemd")];
 
 impl Series {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let named = NAMED.into_iter().find(|(_, name)| *name == text).map(|(series, _)| series);
         let numbers = || {
             let (major, minor) = text.split_once('.')?;
             Some(Self(major.parse().ok()?, minor.parse().ok()?))
         };
-        match text {
-            BUILT_NAME => Ok(BUILT),
-            SYSTEMD_NAME => Ok(SYSTEMD),
-            _ => numbers().ok_or_else(|| "this is not a kernel series such as `6.12`".to_owned()),
-        }
+        named.or_else(numbers).ok_or_else(|| "this is not a kernel series such as `6.12`".to_owned())
     }
 
     /// Returns the name of a machine that does not only consist of a kernel of Debian.
     pub(crate) fn name(self) -> Option<&'static str> {
-        match self {
-            BUILT => Some(BUILT_NAME),
-            SYSTEMD => Some(SYSTEMD_NAME),
-            _ => None,
-        }
+        NAMED.into_iter().find(|(series, _)| *series == self).map(|(_, name)| name)
     }
 }
 
 impl std::fmt::Display for Series {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.name() {
-            Some(name) => f.pad(name),
-            None => f.pad(&format!("{}.{}", self.0, self.1)),
+            Some(name) => f.write_str(name),
+            None => write!(f, "{}.{}", self.0, self.1),
         }
     }
 }
