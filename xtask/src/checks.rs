@@ -77,25 +77,21 @@ fn without_root(arguments: &[String], is_root_next: bool) -> Result<(), Failure>
 }
 
 fn with_root(as_root: &AsRoot, tests: &TestRun) -> Result<(), Failure> {
-    let has_all = tests.arguments.is_empty();
-    let packages =
-        if has_all { unchanged::due("packages", unchanged::PACKAGES, tests.all)? } else { None };
     // The tests run the release binary, and expect it next to their own binary.
     dist::make(&binary::build()?)?;
-    if packages.is_some() {
-        files_in_deploy()?;
-    }
     let lanes = Lanes::prepare(as_root, false, false)?;
-    if !has_all {
+    if !tests.arguments.is_empty() {
         eprintln!("test: tests as root");
         return lanes.run(&tests.arguments);
     }
     eprintln!("test: the cost of the hook");
     overhead::for_checks(as_root)?;
     eprintln!("test: tests as root");
-    let skipped = if packages.is_some() { Vec::new() } else { vec!["--skip".to_owned(), "packages::".to_owned()] };
-    lanes.run(&skipped)?;
-    packages.map_or(Ok(()), unchanged::Due::passed)?;
+    lanes.run(&["--skip", "packages::"].map(str::to_owned))?;
+    unchanged::unless_passed("packages", unchanged::PACKAGES, tests.all, || {
+        files_in_deploy()?;
+        lanes.run(&["packages::".to_owned()])
+    })?;
     unchanged::unless_passed("other kernels", unchanged::OTHER_KERNELS, tests.all, || {
         lab::run(&lab::Request::for_checks(false))
     })

@@ -1,7 +1,6 @@
 //! Skips a part of the tests if the part has passed on this machine and its inputs have not changed since.
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
 use std::process::Command;
 
 use crate::setup;
@@ -22,57 +21,38 @@ pub(crate) const PACKAGES: &str = "Cargo.lock crates/cgscope/src/packaging.rs cr
 /// All files.
 pub(crate) const EVERYTHING: &str = ".";
 
-/// A part of the tests that runs.
-pub(crate) struct Due {
-    /// The file that records in which state the part has passed.
-    stamp: PathBuf,
-    paths: &'static str,
-    state: Option<String>,
-}
-
-/// Returns `None` if the part `name` can be skipped. Prints why the part runs, or that it is skipped. `paths` are the files and
-/// directories that decide whether the part passes.
-pub(crate) fn due(name: &str, paths: &'static str, is_requested: bool) -> Result<Option<Due>, Failure> {
-    let stamp = setup::cache("passed", "the parts that passed")?.join(name.replace(' ', "-"));
-    let state = state(paths);
-    let why = if is_requested {
-        Some("it was requested".to_owned())
-    } else {
-        reason(state.as_deref(), fs::read_to_string(&stamp).ok().as_deref())
-    };
-    let Some(why) = why else {
-        eprintln!(
-            "test: {name}: skipped, because it passed on this machine and these have not changed since: {paths} (--all runs it)"
-        );
-        return Ok(None);
-    };
-    eprintln!("test: {name}: not skipped, because {why}");
-    if state.is_some() {
-        // If the part fails now, an earlier pass in this state does not count any more.
-        let _ = fs::remove_file(&stamp);
-    }
-    Ok(Some(Due { stamp, paths, state }))
-}
-
-/// Runs a part, unless it can be skipped. If the part passes, records it.
+/// Runs a part of the tests, unless it can be skipped. Prints why the part runs, or that it is skipped. If the part passes, records
+/// it. `paths` are the files and directories that decide whether the part passes.
 pub(crate) fn unless_passed(
-    name: &str,
-    paths: &'static str,
+    part: &str,
+    paths: &str,
     is_requested: bool,
     run: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let Some(due) = due(name, paths, is_requested)? else { return Ok(()) };
+    // This file records in which state the part has passed.
+    let stamp = setup::cache("passed", "the parts that passed")?.join(part.replace(' ', "-"));
+    let before = state(paths);
+    let why = if is_requested {
+        Some("it was requested".to_owned())
+    } else {
+        reason(before.as_deref(), fs::read_to_string(&stamp).ok().as_deref())
+    };
+    let Some(why) = why else {
+        eprintln!(
+            "test: {part}: skipped, because it passed on this machine and these have not changed since: {paths} (--all runs it)"
+        );
+        return Ok(());
+    };
+    eprintln!("test: {part}: not skipped, because {why}");
+    if before.is_some() {
+        // If the part fails now, an earlier pass in this state does not count any more.
+        let _ = fs::remove_file(&stamp);
+    }
     run()?;
-    due.passed()
-}
-
-impl Due {
-    /// Records that the part has passed, unless its files have changed during the run.
-    pub(crate) fn passed(self) -> Result<(), Failure> {
-        match self.state {
-            Some(before) if state(self.paths).as_ref() == Some(&before) => steps::write(&self.stamp, before),
-            _ => Ok(()),
-        }
+    match before {
+        // If files have changed during the run, it is unclear which state has passed.
+        Some(before) if state(paths).as_ref() == Some(&before) => steps::write(&stamp, before),
+        _ => Ok(()),
     }
 }
 

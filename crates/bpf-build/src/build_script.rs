@@ -21,6 +21,10 @@ const OBJECTS: [(&str, &str); 4] = [
     ("sample-bpf", "CGSCOPE_SAMPLE_OBJECT"),
 ];
 
+/// The sources of the objects, relative to the top of the repository.
+const SOURCES: [&str; 5] =
+    ["ebpf/Cargo.lock", "ebpf/Cargo.toml", "ebpf/src", "crates/ledger/Cargo.toml", "crates/ledger/src"];
+
 /// Compiles `ebpf/` and copies the [`OBJECTS`] to `OUT_DIR`, without debug information. If this fails, the build ends with a
 /// cargo error.
 pub fn for_build_script() {
@@ -32,13 +36,11 @@ pub fn for_build_script() {
 
 fn embed() -> Result<(), String> {
     let root = variable("CARGO_MANIFEST_DIR")?.join("../..");
-    let root = root.canonicalize().map_err(cannot_access(&root))?;
     let out = variable("OUT_DIR")?;
-    for source in sources(&root)? {
+    for source in SOURCES {
         // The paths are relative to the package. If clones share a target directory, cargo would otherwise watch files of the
         // clone that built last.
-        let source = Path::new("../..").join(source.strip_prefix(&root).unwrap_or(&source));
-        println!("cargo::rerun-if-changed={}", source.display());
+        println!("cargo::rerun-if-changed=../../{source}");
     }
     let shared = shared_dir(&out, &variable("TARGET")?);
     let release = Toolchain::find()?.compile(&root.join("ebpf"), &shared)?;
@@ -67,18 +69,6 @@ fn cannot_access(path: &Path) -> impl Fn(io::Error) -> String {
             path.display()
         )
     }
-}
-
-/// Lists the sources of the objects. The target directory is excluded, because otherwise cargo would repeat every build.
-fn sources(root: &Path) -> Result<Vec<PathBuf>, String> {
-    let ebpf = root.join("ebpf");
-    let entries = ebpf.read_dir().map_err(cannot_access(&ebpf))?;
-    let mut sources: Vec<_> =
-        entries.flatten().filter(|entry| entry.file_name() != "target").map(|entry| entry.path()).collect();
-    sources.sort();
-    sources.push(root.join("crates/ledger/src"));
-    sources.push(root.join("crates/ledger/Cargo.toml"));
-    Ok(sources)
 }
 
 /// Returns a directory that debug, release and clippy builds share, so that they compile the BPF programs only once. The outer
@@ -113,16 +103,9 @@ fn strip(object: &[u8]) -> Result<Vec<u8>, object::build::Error> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::path::{Path, PathBuf};
+    use std::path::Path;
 
-    use super::{shared_dir, sources};
-
-    fn directory(name: &str) -> PathBuf {
-        let dir = std::env::temp_dir().join(format!("bpf-build-{name}-{}", std::process::id()));
-        fs::create_dir_all(&dir).expect("the temporary directory can be written to");
-        dir
-    }
+    use super::{SOURCES, shared_dir};
 
     #[test]
     fn all_profiles_and_machines_share_one_directory() {
@@ -142,16 +125,12 @@ mod tests {
         assert_eq!(shared_dir(out, Path::new("x86_64-unknown-linux-gnu")), out.join("bpf"));
     }
 
+    /// A path with a typing error would make cargo repeat every build.
     #[test]
-    fn a_target_directory_is_not_a_source() {
-        let root = directory("sources");
-        for dir in ["ebpf/src", "ebpf/target"] {
-            fs::create_dir_all(root.join(dir)).expect("the temporary directory can be written to");
+    fn every_source_exists() {
+        for source in SOURCES {
+            assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(source).exists(), "{source}");
         }
-        let sources = sources(&root).expect("ebpf/ exists");
-        assert!(sources.contains(&root.join("ebpf/src")));
-        assert!(!sources.contains(&root.join("ebpf/target")));
-        fs::remove_dir_all(root).expect("the directory belongs to this test");
     }
 }
 

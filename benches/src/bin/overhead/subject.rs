@@ -69,8 +69,11 @@ impl<'a> Subject<'a> {
         let before = program_ids()?;
         let mut running = match self {
             Self::Nothing => return Ok(Running::default()),
-            Self::EmptyHook => by_object(EMPTY_HOOK_OBJECT, &["sched_switch"])?,
-            Self::Yardstick => by_object(YARDSTICK_OBJECT, &["sched_switch", "task_newtask"])?,
+            Self::EmptyHook => by_object(EMPTY_HOOK_OBJECT, &[("on_switch", "sched_switch")])?,
+            Self::Yardstick => {
+                let programs = [("on_switch", "sched_switch"), ("on_new_task", "task_newtask")];
+                by_object(YARDSTICK_OBJECT, &programs)?
+            }
             Self::Tool(line) => Running { child: Some(start(line)?), ..Running::default() },
         };
         let end = Instant::now() + Duration::from_secs(10);
@@ -100,29 +103,29 @@ impl Drop for Running {
     }
 }
 
-/// Attaches the programs of a compiled object to these tracepoints, in this order.
-fn by_object(object: &[u8], tracepoints: &[&str]) -> Result<Running> {
-    let btf = Btf::from_sys_fs()?;
+/// Attaches programs of a compiled object: each to a tracepoint.
+fn by_object(object: &[u8], programs: &[(&str, &str)]) -> Result<Running> {
     let mut hook = EbpfLoader::new().allow_unsupported_maps().load(object)?;
-    for (name, tracepoint) in ["on_switch", "on_new_task"].into_iter().zip(tracepoints) {
-        let program: &mut BtfTracePoint = hook.program_mut(name).context("a program of ours")?.try_into()?;
-        program.load(tracepoint, &btf)?;
-        program.attach()?;
+    for (name, tracepoint) in programs {
+        loaded(&mut hook, name, tracepoint)?.attach()?;
     }
     Ok(Running { _hook: Some(hook), ..Running::default() })
 }
 
 /// Loads this number of small programs without attaching them. They make the kernel put later programs at other addresses.
 pub fn spacers(number: usize) -> Result<Vec<Ebpf>> {
-    let btf = Btf::from_sys_fs()?;
     let spacers = (0..number).map(|_| {
         let mut spacer = Ebpf::load(EMPTY_HOOK_OBJECT)?;
-        let program: &mut BtfTracePoint =
-            spacer.program_mut("on_switch").context("the empty hook")?.try_into()?;
-        program.load("sched_switch", &btf)?;
+        loaded(&mut spacer, "on_switch", "sched_switch")?;
         Ok(spacer)
     });
     spacers.collect()
+}
+
+fn loaded<'a>(object: &'a mut Ebpf, name: &str, tracepoint: &str) -> Result<&'a mut BtfTracePoint> {
+    let program: &mut BtfTracePoint = object.program_mut(name).context("a program of ours")?.try_into()?;
+    program.load(tracepoint, &Btf::from_sys_fs()?)?;
+    Ok(program)
 }
 
 /// Starts a program with its arguments.
