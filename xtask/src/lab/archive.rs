@@ -73,12 +73,11 @@ impl Apt {
         command
     }
 
-    /// Returns the names of all packages that begin with one of these prefixes.
-    pub(crate) fn names(&self, beginnings: &[&str]) -> Result<Vec<String>, Failure> {
+    /// Returns the names of all packages that begin so.
+    pub(crate) fn names(&self, beginning: &str) -> Result<Vec<String>, Failure> {
         self.update()?;
-        let found = |beginning| output(self.command("apt-cache").args(["pkgnames", beginning]));
-        let found = beginnings.iter().map(|beginning| found(beginning)).collect::<Result<Vec<_>, _>>()?;
-        Ok(found.iter().flat_map(|names| names.lines()).map(str::to_owned).collect())
+        let names = output(self.command("apt-cache").args(["pkgnames", beginning]))?;
+        Ok(names.lines().map(str::to_owned).collect())
     }
 
     pub(crate) fn unpack(&self, name: &str, to: &Path) -> Result<(), Failure> {

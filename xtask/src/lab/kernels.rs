@@ -109,7 +109,7 @@ fn fetch_one(apt: &Apt, series: Series) -> Result<Kernel, Failure> {
 
 fn download(apt: &Apt, series: Series, image: &Path) -> Result<(), Failure> {
     // Since 6.19, `linux-binary-*` contains the image. `linux-image-*` only makes it bootable on real machines.
-    let names = apt.names(&["linux-binary-", "linux-image-"])?;
+    let names = apt.names("linux-")?;
     let place = image.display();
     let name = choose(&names, series).ok_or_else(|| {
         Failure::Host(format!("lab: the archive has no kernel {series}; copy a kernel image to {place}"))
