@@ -96,11 +96,9 @@ impl Contents {
     /// Returns the manual pages, and for each page its path below the prefix.
     fn manual(&self) -> Result<Vec<(PathBuf, String)>, Failure> {
         let place = self.pages.join("man");
-        let entries = fs::read_dir(&place).map_err(|why| steps::cannot("read", &place, &why))?;
-        let pages = entries
-            .flatten()
-            .map(|entry| (entry.path(), format!("share/man/man1/{}", entry.file_name().to_string_lossy())));
-        Ok(pages.collect())
+        let entries = fs::read_dir(&place).map_err(|why| steps::cannot("read", &place, &why))?.flatten();
+        let to = |entry: &fs::DirEntry| format!("share/man/man1/{}", entry.file_name().display());
+        Ok(entries.map(|entry| (entry.path(), to(&entry))).collect())
     }
 
     /// Makes the tarball. It can be installed with `tar -C /usr/local --strip-components=1 -xf`.
@@ -227,8 +225,6 @@ Rust's standard library (MIT OR Apache-2.0), the GNU C library (LGPL-2.1-or-late
 
 ";
 
-const NAMES: [&str; 5] = ["licen", "copying", "notice", "copyright", "unlicense"];
-
 /// Returns the list of packages, followed by each licence text with the packages that have this licence.
 pub(crate) fn third_party() -> Result<String, Failure> {
     let mut packages = BTreeSet::new();
@@ -271,18 +267,17 @@ fn registry_sources() -> Vec<PathBuf> {
     registries.map(|entry| entry.path()).collect()
 }
 
+/// Returns the licences in the sources of a package.
 fn texts_of(sources: &[PathBuf], package: &str) -> Vec<String> {
     let directory = package.replace(' ', "-");
     let place = sources.iter().find_map(|source| fs::read_dir(source.join(&directory)).ok());
-    let entries = place.into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut files: Vec<PathBuf> = entries.filter(|path| is_licence(path)).collect();
-    files.sort();
+    let is_licence = |entry: &fs::DirEntry| {
+        let name = entry.file_name().to_string_lossy().to_lowercase();
+        ["licen", "copying", "notice", "copyright", "unlicense"].iter().any(|word| name.starts_with(word))
+    };
+    let entries = place.into_iter().flatten().flatten().filter(is_licence);
+    let files: BTreeSet<PathBuf> = entries.map(|entry| entry.path()).collect();
     files.iter().filter_map(|path| fs::read_to_string(path).ok()).map(|text| text.replace('\r', "")).collect()
-}
-
-fn is_licence(path: &Path) -> bool {
-    let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
-    path.is_file() && NAMES.iter().any(|beginning| name.starts_with(beginning))
 }
 
 #[cfg(test)]
