@@ -25,15 +25,6 @@ pub(crate) fn build() -> Result<PathBuf, Failure> {
     Ok(place)
 }
 
-/// Returns the path of the binary, which must exist already.
-pub(crate) fn built() -> Result<PathBuf, Failure> {
-    let place = steps::workspace().join(PLACE);
-    if place.is_file() {
-        return Ok(place);
-    }
-    Err(Failure::Host(format!("{PLACE} does not exist; build it with `cargo xtask build`")))
-}
-
 /// Runs a cargo build that prints its messages as JSON. Returns the paths of all executables that it produced.
 pub(crate) fn executables(cargo: &mut Command) -> Result<Vec<PathBuf>, Failure> {
     let messages = steps::output(cargo.stderr(Stdio::inherit()))?;

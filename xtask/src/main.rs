@@ -47,11 +47,7 @@ enum Task {
         arguments: Vec<String>,
     },
     /// Build, then make a tarball, a Debian package and an image for containers in target/dist
-    Dist {
-        /// Do not build, package the existing binary
-        #[arg(long)]
-        built: bool,
-    },
+    Dist,
     /// Setup, install the tools for tests, then check format and lints, run unit tests and tests as root
     Test(checks::TestRun),
     /// Run the tests as root on other kernels, each in a virtual machine
@@ -107,8 +103,7 @@ fn run(task: Task) -> Result<(), Failure> {
         Task::Setup => setup::ensure(&[]),
         Task::Build => binary::build().map(drop),
         Task::Run { arguments } => binary::run(&arguments),
-        Task::Dist { built: false } => dist::make(&binary::build()?).map(drop),
-        Task::Dist { built: true } => dist::make(&binary::built()?).map(drop),
+        Task::Dist => dist::make(&binary::build()?).map(drop),
         Task::Test(tests) => checks::run(&tests),
         Task::Lab(request) => lab::run(&request),
         Task::Readers => readers::run(),

@@ -4,7 +4,7 @@ use std::{
     env,
     ffi::{OsStr, OsString},
     fmt, fs, io,
-    path::{Path, PathBuf},
+    path::{self, Path, PathBuf},
     process::{Command, ExitStatus},
 };
 
@@ -18,15 +18,11 @@ pub(crate) fn cargo_path() -> OsString {
     env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"))
 }
 
-/// Returns the user's `CARGO_TARGET_DIR`, if it is set. A relative path is relative to the current directory.
-pub(crate) fn users_target_dir() -> Option<PathBuf> {
-    let dir = PathBuf::from(env::var_os("CARGO_TARGET_DIR").filter(|dir| !dir.is_empty())?);
-    Some(env::current_dir().map(|here| here.join(&dir)).unwrap_or(dir))
-}
-
-/// Returns the directory in which cargo builds.
+/// Returns the directory in which cargo builds: the user's `CARGO_TARGET_DIR`, or else `target`.
 pub(crate) fn target_dir() -> PathBuf {
-    users_target_dir().unwrap_or_else(|| workspace().join("target"))
+    let users = env::var_os("CARGO_TARGET_DIR").filter(|dir| !dir.is_empty());
+    // A relative path is relative to the current directory.
+    users.and_then(|dir| path::absolute(dir).ok()).unwrap_or_else(|| workspace().join("target"))
 }
 
 /// Returns a cargo command in the root directory of the workspace.
@@ -40,9 +36,7 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
             .is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_"))
     });
     ours.for_each(|name| _ = cargo.env_remove(name));
-    if let Some(dir) = users_target_dir() {
-        cargo.env("CARGO_TARGET_DIR", dir);
-    }
+    cargo.env("CARGO_TARGET_DIR", target_dir());
     cargo
 }
 
