@@ -74,7 +74,7 @@ impl<'a> Subject<'a> {
                 let programs = [("on_switch", "sched_switch"), ("on_new_task", "task_newtask")];
                 by_object(YARDSTICK_OBJECT, &programs)?
             }
-            Self::Tool(line) => Running { child: Some(start(line)?), ..Running::default() },
+            Self::Tool(line) => Running { programs: Vec::new(), _hook: None, child: Some(start(line)?) },
         };
         let end = Instant::now() + Duration::from_secs(10);
         // A subject may load several programs, one after the other.
@@ -109,7 +109,7 @@ fn by_object(object: &[u8], programs: &[(&str, &str)]) -> Result<Running> {
     for (name, tracepoint) in programs {
         loaded(&mut hook, name, tracepoint)?.attach()?;
     }
-    Ok(Running { _hook: Some(hook), ..Running::default() })
+    Ok(Running { programs: Vec::new(), _hook: Some(hook), child: None })
 }
 
 /// Loads this number of small programs without attaching them. They make the kernel put later programs at other addresses.
