@@ -26,9 +26,9 @@ pub(crate) const BUILT_KERNEL: &str = "built_kernel::";
 pub(crate) const SYSTEMD_HOST: &str = "systemd_host::";
 /// Prefixes of all tests that run only if they are requested by name.
 const SKIPPED: [&str; 4] = [LONG, SOAK, BUILT_KERNEL, SYSTEMD_HOST];
-/// Options with which libtest prints the output of each test: the first one immediately, the second one after the test has ended.
-const AT_ONCE: &str = "--nocapture";
+/// Options of libtest. With any of them, the output of each test is printed when the test has ended.
 pub(crate) const SHOW: &str = "--show-output";
+const NO_CAPTURE: &str = "--nocapture";
 /// Maximum duration of a normal test, and of a test that takes minutes, seconds.
 const LIMIT: &str = "300";
 const LONG_LIMIT: &str = "3600";
@@ -61,8 +61,8 @@ impl<'a> Lanes<'a> {
         if tests.is_empty() {
             return Err(Failure::Step(format!("no test has `{}` in its name", words.join(" "))));
         }
-        let has = |option: &str| words.iter().any(|word| word == option);
-        let mut runner = Runner { lanes: self, is_shown: has(SHOW), is_live: has(AT_ONCE) };
+        let is_shown = words.iter().any(|word| word == SHOW || word == NO_CAPTURE);
+        let mut runner = Runner { lanes: self, is_shown };
         let mut tries = schedule::run(&tests, |test, cpu| runner.once(test, cpu))?;
         tries.sort_by(|a, b| a.test.name.cmp(&b.test.name));
         eprint!("{}", summary(&tries));
@@ -97,7 +97,7 @@ impl<'a> Lanes<'a> {
         // cargo may have replaced the file of xtask since this process started.
         command.arg(format!("/proc/{}/exe", std::process::id())).args(["supervise", "timeout", "--verbose"]);
         command.args(["--foreground", "--signal=KILL", limit]).arg(&self.binaries.tests);
-        command.args(["--include-ignored", "--test-threads=1", "--nocapture", "--color=never"]);
+        command.args(["--include-ignored", "--test-threads=1", NO_CAPTURE, "--color=never"]);
         command.args(["--exact", &test.name]).stdin(Stdio::null());
         command
     }
@@ -106,7 +106,6 @@ impl<'a> Lanes<'a> {
 struct Runner<'a> {
     lanes: &'a Lanes<'a>,
     is_shown: bool,
-    is_live: bool,
 }
 
 impl Runner<'_> {
@@ -115,11 +114,9 @@ impl Runner<'_> {
         let logs = steps::target_dir().join("root-tests");
         let log = logs.join(format!("{}.log", name.replace("::", ".")));
         let cannot_write = |why: io::Error| steps::cannot("write", &log, &why);
+        let file = fs::create_dir_all(&logs).and_then(|()| fs::File::create(&log)).map_err(cannot_write)?;
         let mut command = self.lanes.command(test, cpu);
-        if !self.is_live {
-            let file = fs::create_dir_all(&logs).and_then(|()| fs::File::create(&log)).map_err(cannot_write)?;
-            command.stdout(file.try_clone().map_err(cannot_write)?).stderr(file);
-        }
+        command.stdout(file.try_clone().map_err(cannot_write)?).stderr(file);
         let before = Reading::take();
         let child = command.spawn().map_err(|why| steps::did_not_start(&command, &why))?;
         let (status, own_s) = supervise::wait(child)
@@ -131,9 +128,9 @@ impl Runner<'_> {
             disturbance.queue = before.queue();
         }
         let seconds = (after.at - before.at).as_secs_f64();
-        let said = if self.is_live { Vec::new() } else { fs::read(&log).unwrap_or_default() };
+        let said = fs::read(&log).unwrap_or_default();
         let said = String::from_utf8_lossy(&said);
-        let has_passed = status.success() && (self.is_live || said.contains("test result: ok. 1 passed;"));
+        let has_passed = status.success() && said.contains("test result: ok. 1 passed;");
         let mut line = format!(
             "test {name} ... {} <{seconds:.1}s, {own_s:.1}s of CPU>",
             if has_passed { "ok" } else { "FAILED" }
