@@ -36,20 +36,13 @@ enum FuzzTarget {
 }
 
 impl FuzzTarget {
-    /// Returns the name, the number of runs (10 to 20 s), and the maximum length of an input, bytes.
-    fn settings(self) -> (&'static str, u32, u32) {
+    /// Returns the name, the name of the archive of saved inputs (`fuzz/corpus/NAME.tar`), the number of runs (10 to 20 s), and the
+    /// maximum length of an input, bytes. Both targets for recordings share one archive.
+    fn settings(self) -> (&'static str, &'static str, u32, u32) {
         match self {
-            Self::Reader => ("reader", 100_000, 1 << 20),
-            Self::Answers => ("answers", 20_000, 1 << 20),
-            Self::Protocol => ("protocol", 50_000, 64 << 10),
-        }
-    }
-
-    /// Returns the name of the archive of saved inputs, `fuzz/corpus/NAME.tar`. Both targets for recordings share one archive.
-    fn corpus(self) -> &'static str {
-        match self {
-            Self::Reader | Self::Answers => "reader",
-            Self::Protocol => "protocol",
+            Self::Reader => ("reader", "reader", 100_000, 1 << 20),
+            Self::Answers => ("answers", "reader", 20_000, 1 << 20),
+            Self::Protocol => ("protocol", "protocol", 50_000, 64 << 10),
         }
     }
 }
@@ -72,9 +65,8 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
     step("fuzz: the fuzz targets", &mut build)?;
     let all = FuzzTarget::value_variants();
     for target in request.target.as_ref().map_or(all, std::slice::from_ref) {
-        let (name, runs, longest) = target.settings();
+        let (name, corpus, runs, longest) = target.settings();
         // The inputs that earlier runs on this machine found, and those in the archive.
-        let corpus = target.corpus();
         let (found, saved) = (built.join("corpus").join(corpus), built.join("saved").join(corpus));
         let archive = dir().join("corpus").join(format!("{corpus}.tar"));
         let _ = fs::remove_dir_all(&saved);

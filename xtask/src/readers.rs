@@ -125,7 +125,6 @@ fn api_server(place: &Path) -> Result<(), Failure> {
     )
 }
 
-/// Returns the `go.mod` of a module that builds Kubernetes.
 fn kubernetes_module() -> String {
     let part = |name: &str| format!("\tk8s.io/{name} => k8s.io/{name} v0{}\n", &KUBERNETES[1..]);
     let parts: String = KUBERNETES_PARTS.split(' ').map(part).collect();

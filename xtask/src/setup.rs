@@ -42,14 +42,12 @@ pub(crate) fn ensure(lists: &[&str]) -> Result<(), Failure> {
     )))
 }
 
-/// Returns whether the C compiler finds the static C library.
 fn has_static_libc() -> bool {
     let found = steps::output(Command::new("cc").arg("-print-file-name=libc.a"));
     // If the library is missing, the compiler prints only its name.
     found.is_ok_and(|path| Path::new(path.trim()).is_absolute())
 }
 
-/// Installs the packages in a list.
 fn install(packages: &str) -> Result<(), Failure> {
     let installed = installed_packages(packages);
     let packages = packages.split_ascii_whitespace();

@@ -215,7 +215,6 @@ fn run_one(
     Ok(report)
 }
 
-/// Returns the script for the machine.
 fn job(tests: &BTreeSet<&str>) -> String {
     let mut job = "cgscope doctor\necho \"lab: doctor $?\"\n".to_owned();
     if !tests.is_empty() {

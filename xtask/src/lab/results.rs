@@ -39,7 +39,6 @@ impl KernelReport {
         self.outcomes.values().filter(|outcome| outcomes.contains(outcome)).count()
     }
 
-    /// Returns the number of tests with each result.
     pub(crate) fn ending(&self) -> String {
         format!(
             "{} passed, {} failed, {} did not end",

@@ -69,7 +69,6 @@ impl<'a> Lanes<'a> {
         decide(&tries, &mut runner)
     }
 
-    /// Returns the tests that libtest selects.
     fn tests(&self, words: &[String]) -> Result<Vec<Test>, Failure> {
         let mut list = Command::new(&self.binaries.tests);
         list.args(["--list", "--format=json", "-Zunstable-options"]).args(words);
@@ -166,7 +165,6 @@ fn listed(text: &str) -> impl Iterator<Item = Test> {
     })
 }
 
-/// Returns the number of tests, and the slowest tests.
 fn summary(tries: &[Try]) -> String {
     let mut slowest: Vec<_> = tries.iter().collect();
     slowest.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));

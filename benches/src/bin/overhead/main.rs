@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail};
 use clap::Parser;
 
 use crate::{
-    subject::{Counted, HIST, RUNQLAT, Subject, count, read_counts},
+    subject::{Counted, EMPTY_HOOK, HIST, NOTHING, attach, count, read_counts},
     table::{SubjectResults, print},
 };
 
@@ -84,15 +84,14 @@ fn main() -> Result<()> {
         return together::check(file, options.rounds, options.loops);
     }
     if let Some(before) = &options.before {
-        let before = format!("{before} hist 1");
-        let ratio = together::measure(Subject::Tool(&before), options.rounds, options.loops)?;
+        let ratio = together::measure(&format!("{before} hist 1"), options.rounds, options.loops)?;
         println!("cgscope hist 1 and its earlier build, attached together: {ratio} at a switch");
         return Ok(());
     }
     let mut missed = Vec::new();
     compare(Switching::Pipe, &subject::ALL, &options, &mut missed)?;
     if options.full {
-        let hist_only = [Subject::Nothing, Subject::EmptyHook, HIST, RUNQLAT];
+        let hist_only = [NOTHING, EMPTY_HOOK, HIST, "runqlat 1"];
         compare(Switching::Messaging, &hist_only, &options, &mut missed)?;
         collector::measure()?;
     }
@@ -105,7 +104,7 @@ fn main() -> Result<()> {
 /// Runs one load under every subject, and prints a table. Adds missed bounds to `missed`.
 fn compare(
     load: Switching,
-    subjects: &[Subject<'static>],
+    subjects: &[&'static str],
     options: &Options,
     missed: &mut Vec<String>,
 ) -> Result<()> {
@@ -117,8 +116,8 @@ fn compare(
     let mut rows: Vec<_> = subjects.iter().copied().map(SubjectResults::new).collect();
     for round in 1..=options.rounds {
         for row in &mut rows {
-            eprintln!("round {round}: {}", row.subject.name());
-            let running = row.subject.start()?;
+            eprintln!("round {round}: {}", row.subject);
+            let running = attach(row.subject)?;
             row.seconds.push(load.run(options.loops)?);
             row.counted.push(counted(&running.programs, load, options.loops)?);
         }

@@ -19,32 +19,24 @@ use cgscope_collect::{EMPTY_HOOK_OBJECT, YARDSTICK_OBJECT};
 
 use crate::pause;
 
-/// A tool that is attached while the load runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Subject<'a> {
-    Nothing,
-    EmptyHook,
-    /// The program that [`check`](crate::together::check) compares with.
-    Yardstick,
-    /// A program with its arguments.
-    Tool(&'a str),
-}
+/// No tool.
+pub const NOTHING: &str = "nothing";
+/// A hook with an empty body.
+pub const EMPTY_HOOK: &str = "empty hook";
+/// The program that [`check`](crate::together::check) compares with.
+pub const YARDSTICK: &str = "yardstick";
+pub const HIST: &str = "cgscope hist 1";
 
-pub const HIST: Subject<'static> = Subject::Tool("cgscope hist 1");
-pub const STAT_OFFCPU: Subject<'static> = Subject::Tool("cgscope stat --offcpu 1");
-pub const RUNQLAT: Subject<'static> = Subject::Tool("runqlat 1");
-pub const RUNQLAT_PER_PROCESS: Subject<'static> = Subject::Tool("runqlat -P 1");
-pub const OFFCPUTIME: Subject<'static> = Subject::Tool("offcputime");
-/// The subjects of the table, in its order.
-pub const ALL: [Subject<'static>; 8] = [
-    Subject::Nothing,
-    Subject::EmptyHook,
+/// The subjects of the table, in its order. The other subjects are command lines.
+pub const ALL: [&str; 8] = [
+    NOTHING,
+    EMPTY_HOOK,
     HIST,
-    Subject::Tool("cgscope stat 1"),
-    STAT_OFFCPU,
-    RUNQLAT,
-    RUNQLAT_PER_PROCESS,
-    OFFCPUTIME,
+    "cgscope stat 1",
+    "cgscope stat --offcpu 1",
+    "runqlat 1",
+    "runqlat -P 1",
+    "offcputime",
 ];
 
 /// A running subject, detached on drop.
@@ -55,41 +47,31 @@ pub struct Running {
     child: Option<Child>,
 }
 
-impl<'a> Subject<'a> {
-    pub fn name(self) -> &'a str {
-        match self {
-            Self::Nothing => "nothing",
-            Self::EmptyHook => "empty hook",
-            Self::Yardstick => "yardstick",
-            Self::Tool(line) => line,
+/// Attaches a subject.
+pub fn attach(subject: &str) -> Result<Running> {
+    let before = program_ids()?;
+    let mut running = match subject {
+        NOTHING => return Ok(Running::default()),
+        EMPTY_HOOK => by_object(EMPTY_HOOK_OBJECT, &[("on_switch", "sched_switch")])?,
+        YARDSTICK => {
+            let programs = [("on_switch", "sched_switch"), ("on_new_task", "task_newtask")];
+            by_object(YARDSTICK_OBJECT, &programs)?
         }
-    }
-
-    pub fn start(self) -> Result<Running> {
-        let before = program_ids()?;
-        let mut running = match self {
-            Self::Nothing => return Ok(Running::default()),
-            Self::EmptyHook => by_object(EMPTY_HOOK_OBJECT, &[("on_switch", "sched_switch")])?,
-            Self::Yardstick => {
-                let programs = [("on_switch", "sched_switch"), ("on_new_task", "task_newtask")];
-                by_object(YARDSTICK_OBJECT, &programs)?
-            }
-            Self::Tool(line) => Running { programs: Vec::new(), _hook: None, child: Some(start(line)?) },
-        };
-        let end = Instant::now() + Duration::from_secs(10);
-        // A subject may load several programs, one after the other.
-        loop {
-            pause();
-            let mut now = program_ids()?;
-            now.retain(|id| !before.contains(id));
-            if !now.is_empty() && now == running.programs {
-                return Ok(running);
-            }
-            if Instant::now() > end {
-                bail!("{} did not load its BPF programs", self.name());
-            }
-            running.programs = now;
+        line => Running { programs: Vec::new(), _hook: None, child: Some(start(line)?) },
+    };
+    let end = Instant::now() + Duration::from_secs(10);
+    // A subject may load several programs, one after the other.
+    loop {
+        pause();
+        let mut now = program_ids()?;
+        now.retain(|id| !before.contains(id));
+        if !now.is_empty() && now == running.programs {
+            return Ok(running);
         }
+        if Instant::now() > end {
+            bail!("{subject} did not load its BPF programs");
+        }
+        running.programs = now;
     }
 }
 

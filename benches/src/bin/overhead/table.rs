@@ -2,20 +2,18 @@
 
 use anyhow::{Context, Result};
 
-use crate::subject::{
-    Counted, HIST, OFFCPUTIME, RUNQLAT, RUNQLAT_PER_PROCESS, Runs, STAT_OFFCPU, Subject,
-};
+use crate::subject::{Counted, EMPTY_HOOK, HIST, NOTHING, Runs};
 
 /// The results of a subject, one entry per round.
 pub struct SubjectResults {
-    pub subject: Subject<'static>,
+    pub subject: &'static str,
     /// Duration of the load in runs without the kernel's counting, seconds.
     pub seconds: Vec<f64>,
     pub counted: Vec<Counted>,
 }
 
 impl SubjectResults {
-    pub fn new(subject: Subject<'static>) -> Self {
+    pub fn new(subject: &'static str) -> Self {
         Self { subject, seconds: Vec::new(), counted: Vec::new() }
     }
 
@@ -44,8 +42,8 @@ impl SubjectResults {
 }
 
 /// Pairs of one of our subjects and another tool that does the same work.
-const PEERS: [(Subject<'static>, Subject<'static>); 3] =
-    [(HIST, RUNQLAT), (HIST, RUNQLAT_PER_PROCESS), (STAT_OFFCPU, OFFCPUTIME)];
+const PEERS: [(&str, &str); 3] =
+    [(HIST, "runqlat 1"), (HIST, "runqlat -P 1"), ("cgscope stat --offcpu 1", "offcputime")];
 
 /// Maximum cost of our subject relative to the other tool. Both costs exclude the cost of empty programs.
 const MOST_OF_PEER: f64 = 0.25;
@@ -55,9 +53,9 @@ const MOST_OF_EMPTY: f64 = 2.0;
 
 /// Prints the results. Adds missed bounds to `missed`.
 pub fn print(rows: &[SubjectResults], is_pipe: bool, missed: &mut Vec<String>) -> Result<()> {
-    let row = |subject: Subject<'_>| {
+    let row = |subject: &str| {
         let found = rows.iter().find(|row| row.subject == subject);
-        found.with_context(|| format!("{} was not measured", subject.name()))
+        found.with_context(|| format!("{subject} was not measured"))
     };
     // Prints a figure and its maximum. A larger value or NaN misses the bound.
     let mut at_most = |figure: String, value: f64, most: f64| {
@@ -66,7 +64,7 @@ pub fn print(rows: &[SubjectResults], is_pipe: bool, missed: &mut Vec<String>) -
             missed.push(format!("{figure} (at most {most})"));
         }
     };
-    let (nothing, empty, cgscope) = (row(Subject::Nothing)?, row(Subject::EmptyHook)?, row(HIST)?);
+    let (nothing, empty, cgscope) = (row(NOTHING)?, row(EMPTY_HOOK)?, row(HIST)?);
     println!("\nmedians of {} rounds", nothing.seconds.len());
     println!(
         "{:<24} {:>11} {:>11} {:>14} {:>12} {:>10}",
@@ -75,7 +73,7 @@ pub fn print(rows: &[SubjectResults], is_pipe: bool, missed: &mut Vec<String>) -
     for row in rows {
         println!(
             "{:<24} {:>11.1} {:>11.1} {:>14.1} {:>12.1} {:>9.3}x",
-            row.subject.name(),
+            row.subject,
             row.median(|counted| counted.switches.each_ns()),
             row.median(|counted| counted.wakeups.each_ns()),
             row.gross_ns(),
@@ -103,7 +101,7 @@ pub fn print(rows: &[SubjectResults], is_pipe: bool, missed: &mut Vec<String>) -
     for (ours, peer) in PEERS {
         // A load may run under fewer subjects.
         let (Ok(ours), Ok(peer)) = (row(ours), row(peer)) else { continue };
-        let names = format!("{} against {}", ours.subject.name(), peer.subject.name());
+        let names = format!("{} against {}", ours.subject, peer.subject);
         let part = ours.net_ns(empty) / peer.net_ns(empty);
         at_most(format!("{names}, net: {part:.3} x"), part, MOST_OF_PEER);
         println!("{names}, time of the load: {:.3} x", ours.slowdown(peer));
@@ -131,9 +129,9 @@ mod tests {
     fn the_table_needs_results_of_cgscope_and_of_the_empty_hook() {
         let missed = &mut Vec::new();
         assert!(print(&ALL.map(SubjectResults::new), true, missed).is_ok());
-        let hist_only = [Subject::Nothing, Subject::EmptyHook, HIST];
+        let hist_only = [NOTHING, EMPTY_HOOK, HIST];
         assert!(print(&hist_only.map(SubjectResults::new), true, missed).is_ok());
-        assert!(print(&[SubjectResults::new(Subject::Nothing)], true, missed).is_err());
+        assert!(print(&[SubjectResults::new(NOTHING)], true, missed).is_err());
     }
 
     #[test]
@@ -147,7 +145,7 @@ mod tests {
         };
         let missed = |ours, is_pipe| {
             let mut missed = Vec::new();
-            let rows = [row(Subject::Nothing, 0), row(Subject::EmptyHook, 500), row(HIST, ours)];
+            let rows = [row(NOTHING, 0), row(EMPTY_HOOK, 500), row(HIST, ours)];
             print(&rows, is_pipe, &mut missed).expect("all rows");
             missed
         };

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::{
     RUNS, Switching,
-    subject::{Counted, HIST, Subject, count, read_counts, spacers},
+    subject::{Counted, HIST, YARDSTICK, attach, count, read_counts, spacers},
     table::median,
 };
 
@@ -18,11 +18,11 @@ const SHORT_RUNS: u64 = 25;
 const LEAST_SWITCHES: u64 = 1_000;
 
 /// Returns the cost of `cgscope hist 1` relative to `other`, on the pipe.
-pub fn measure(other: Subject<'_>, rounds: usize, loops: u64) -> Result<Ratio> {
+pub fn measure(other: &str, rounds: usize, loops: u64) -> Result<Ratio> {
     let mut ratios = Vec::new();
     for round in 1..=rounds {
         let first = in_order([other, HIST], round, loops)?;
-        if other == Subject::Yardstick {
+        if other == YARDSTICK {
             ratios.extend(first.into_iter().map(f64::recip));
             continue;
         }
@@ -36,13 +36,13 @@ pub fn measure(other: Subject<'_>, rounds: usize, loops: u64) -> Result<Ratio> {
 }
 
 /// Returns the time of the first hook in `order` divided by the time of the second hook, for each run.
-fn in_order(order: [Subject<'_>; 2], round: usize, loops: u64) -> Result<Vec<f64>> {
+fn in_order(order: [&str; 2], round: usize, loops: u64) -> Result<Vec<f64>> {
     // The address of the machine code alone changes the time by up to 8 %, so each round uses another address.
     let _spacers = spacers(round)?;
-    let running = order.iter().map(|subject| subject.start()).collect::<Result<Vec<_>>>()?;
+    let running = order.into_iter().map(attach).collect::<Result<Vec<_>>>()?;
     let _counts = count()?;
     let read = || running.iter().map(|running| read_counts(&running.programs)).collect::<Result<Vec<_>>>();
-    let runs = if order.contains(&Subject::Yardstick) { SHORT_RUNS } else { RUNS };
+    let runs = if order.contains(&YARDSTICK) { SHORT_RUNS } else { RUNS };
     let mut ratios = Vec::new();
     for _ in 0..runs {
         let before = read()?;
@@ -51,7 +51,7 @@ fn in_order(order: [Subject<'_>; 2], round: usize, loops: u64) -> Result<Vec<f64
         let counted = before.iter().zip(&after).map(|(before, after)| Counted::between(before, after).switches);
         let counted: Vec<_> = counted.collect();
         if let Some(at) = counted.iter().position(|switches| switches.count < LEAST_SWITCHES) {
-            bail!("{} ran at only {} switches", order[at].name(), counted[at].count);
+            bail!("{} ran at only {} switches", order[at], counted[at].count);
         }
         ratios.push(counted[0].each_ns() / counted[1].each_ns());
     }
@@ -88,7 +88,7 @@ pub fn check(file: &Path, rounds: usize, loops: u64) -> Result<()> {
     let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     let limit = text.lines().find_map(|line| line.strip_prefix("pipe ")?.trim().parse::<f64>().ok());
     let limit = limit.with_context(|| format!("{} has no line `pipe RATIO`", file.display()))?;
-    let ratio = measure(Subject::Yardstick, rounds, loops)?;
+    let ratio = measure(YARDSTICK, rounds, loops)?;
     println!("pipe: the hook takes as long as the yardstick, times {ratio}");
     let decile = ratio.decile();
     if decile.is_nan() || decile > limit * TOLERANCE {
