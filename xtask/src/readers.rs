@@ -1,11 +1,11 @@
 //! Installs the programs with which tests read exports and manifests. Pinned versions are installed into the user's cache.
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::{env, fs};
+use std::fs;
 
 use crate::lab;
 use crate::setup::{self, cache, installed};
-use crate::steps::{self, Failure, is_on_path};
+use crate::steps::{self, Failure, find};
 
 /// The environment variable through which tests receive the directory of these programs.
 const VARIABLE: &str = "CGSCOPE_READERS";
@@ -25,9 +25,6 @@ const PYTHON_PACKAGES: [&str; 4] =
 /// Programs and their Debian packages.
 const PROGRAMS: [(&str, &str); 4] =
     [("java", "default-jre-headless"), ("mvn", "maven"), ("python3", "python3-venv"), ("go", "golang-go")];
-
-/// Where Go is if it was not installed from a package.
-const GO: &str = "/usr/local/go/bin";
 
 pub(crate) fn run() -> Result<(), Failure> {
     let place = cache("readers", "readers")?;
@@ -51,9 +48,7 @@ pub(crate) fn for_tests(with_long: bool) -> Vec<(&'static str, PathBuf)> {
 }
 
 fn ensure_in(place: &Path, with_long: bool) -> Result<(), Failure> {
-    let is_installed =
-        |program: &str| is_on_path(program) || (program == "go" && Path::new(GO).join(program).is_file());
-    let missing = PROGRAMS.iter().filter(|(program, _)| !is_installed(program));
+    let missing = PROGRAMS.iter().filter(|(program, _)| find(program).is_none());
     let missing: Vec<&str> = missing.map(|(_, package)| *package).collect();
     if !missing.is_empty() {
         setup::ensure(&missing)?;
@@ -133,9 +128,8 @@ fn kubernetes_module() -> String {
 
 /// Returns a command that runs Go. Go stores its files in our own directory.
 fn go(place: &Path) -> Command {
-    let path = env::var("PATH").unwrap_or_default();
-    let mut go = Command::new("go");
-    go.env("PATH", format!("{path}:{GO}")).env("CGO_ENABLED", "0").env("GOFLAGS", "-modcacherw");
+    let mut go = Command::new(find("go").unwrap_or_else(|| "go".into()));
+    go.env("CGO_ENABLED", "0").env("GOFLAGS", "-modcacherw");
     go.env("GOPATH", place.join("go/path")).env("GOCACHE", place.join("go/cache"));
     go
 }

@@ -5,7 +5,7 @@ use std::{env, fs, io};
 
 use bpf_build::{Compiler, Toolchain, linker, without_cargo};
 
-use crate::steps::{self, AsRoot, Failure, is_on_path};
+use crate::steps::{self, AsRoot, Failure, find};
 
 // The Debian packages, as lists of names.
 
@@ -28,7 +28,7 @@ pub(crate) const LAB_TOOLS: &str = "qemu-system-x86 busybox-static cpio chromium
 pub(crate) fn ensure(lists: &[&str]) -> Result<(), Failure> {
     let mut packages = if has_static_libc() { Vec::new() } else { vec![FOR_C] };
     // On a machine without apt, a missing program is reported when it is called.
-    if is_on_path("apt-get") {
+    if find("apt-get").is_some() {
         packages.extend(lists);
     }
     install(&packages.join(" "))?;
@@ -56,7 +56,7 @@ fn install(packages: &str) -> Result<(), Failure> {
         return Ok(());
     }
     let missing = missing.join(" ");
-    if !is_on_path("apt-get") {
+    if find("apt-get").is_none() {
         return Err(Failure::Host(format!(
             "setup: these Debian packages are missing, and this machine has no apt: {missing}; install what your \
              distribution has for them, then run this again"
@@ -92,7 +92,7 @@ fn apt(words: &str) -> Result<(), Failure> {
 fn compiler() -> bool {
     let words = ["toolchain", "install", "nightly", "--profile", "minimal", "--component", "rust-src"];
     let nightly = || run(outside(&mut Command::new("rustup")).args(words), "nightly");
-    reported(install(BPF_COMPILER)) || (is_on_path("rustup") && reported(nightly()))
+    reported(install(BPF_COMPILER)) || (find("rustup").is_some() && reported(nightly()))
 }
 
 /// Builds the linker for the first compiler whose LLVM libraries Debian has.

@@ -137,7 +137,7 @@ impl AsRoot {
         if rustix::process::geteuid().is_root() {
             return Ok(Self(None));
         }
-        if !is_on_path("sudo") {
+        if find("sudo").is_none() {
             return Err(Failure::Host(format!(
                 "{what} needs root, but this process is not root and sudo is not installed; {otherwise}"
             )));
@@ -156,9 +156,11 @@ impl AsRoot {
     }
 }
 
-pub(crate) fn is_on_path(program: &str) -> bool {
+/// Finds a program on PATH, or in a directory that PATH may lack.
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path).any(|dir| dir.join(program).is_file())
+    let beside = ["/usr/sbin", "/sbin", "/usr/local/go/bin"].map(PathBuf::from);
+    env::split_paths(&path).chain(beside).map(|dir| dir.join(program)).find(|path| path.is_file())
 }
 
 #[cfg(test)]

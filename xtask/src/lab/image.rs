@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::{env, fs};
+use std::fs;
 
 use crate::dist::Tree;
 use crate::lab::archive::Apt;
@@ -109,7 +109,14 @@ fn put_small_root(tree: &Tree, binaries: &Binaries) -> Result<(), Failure> {
     tree.put("init", INIT.as_bytes(), 0o755)?;
     tree.put("etc/passwd", b"root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n", 0o644)?;
     tree.put("etc/group", b"root:x:0:\nnogroup:x:65534:\n", 0o644)?;
-    let mut programs = PROGRAMS.split(' ').map(find).collect::<Result<Vec<_>, _>>()?;
+    let found = |program: &str| {
+        steps::find(program).ok_or_else(|| {
+            Failure::Host(format!(
+                "lab: {program} is not installed, so the tests that call it would fail; install it"
+            ))
+        })
+    };
+    let mut programs = PROGRAMS.split(' ').map(found).collect::<Result<Vec<_>, _>>()?;
     // The BPF schedulers exist only if the lab has built the kernel.
     let schedulers = fs::read_dir(built::schedulers()?).into_iter().flatten().flatten();
     programs.extend(schedulers.map(|scheduler| scheduler.path()));
@@ -131,17 +138,6 @@ fn put_small_root(tree: &Tree, binaries: &Binaries) -> Result<(), Failure> {
 /// Returns the path relative to the machine's root.
 fn inside(path: &Path) -> String {
     path.display().to_string().trim_start_matches('/').to_owned()
-}
-
-/// Finds a program on PATH, or in one of the `sbin` directories, because PATH may lack them.
-fn find(program: &str) -> Result<PathBuf, Failure> {
-    let path = env::var_os("PATH").unwrap_or_default();
-    let places = env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
-    places.map(|dir| dir.join(program)).find(|path| path.is_file()).ok_or_else(|| {
-        Failure::Host(format!(
-            "lab: {program} is not installed, so the tests that call it would fail; install it"
-        ))
-    })
 }
 
 /// Returns the library paths in the output of ldd, which names each program at the start of a line.

@@ -198,9 +198,8 @@ fn run_one(
     let mut outcomes: BTreeMap<String, Outcome> =
         tests.iter().map(|test| ((*test).to_owned(), Outcome::Unfinished)).collect();
     outcomes.extend(reported);
-    results::refuse_repeats(&mut outcomes, &blames);
     let code = |what| results::reported(&log, what).and_then(|code| code.parse().ok());
-    let report = KernelReport {
+    let mut report = KernelReport {
         series: kernel.series,
         release: results::reported(&log, "kernel").unwrap_or_default().to_owned(),
         outcomes,
@@ -211,6 +210,7 @@ fn run_one(
         stopped,
         log,
     };
+    report.refuse_repeats();
     eprintln!("lab: {}: {} (seconds: {})", report.series, report.ending(), report.seconds);
     Ok(report)
 }

@@ -56,6 +56,15 @@ impl KernelReport {
         has_ended && !self.release.is_empty() && self.count(&[Outcome::Failed, Outcome::Unfinished]) == 0
     }
 
+    /// If nothing disturbed the first try of a test, turns a pass in the second try into a failure.
+    pub(crate) fn refuse_repeats(&mut self) {
+        for (name, outcome) in &mut self.outcomes {
+            if *outcome == Outcome::PassedAgain && self.blames.get(name).is_none_or(Option::is_none) {
+                *outcome = Outcome::Failed;
+            }
+        }
+    }
+
     /// Returns the output of the failed tests. libtest prints it between two lists of failures.
     pub(crate) fn said_of_failures(&self) -> String {
         let parts = self.log.split("\nfailures:\n").skip(1).step_by(2);
@@ -94,18 +103,6 @@ pub(crate) fn outcomes(log: &str) -> BTreeMap<String, Outcome> {
     outcomes
 }
 
-/// If nothing disturbed the first try of a test, turns a pass in the second try into a failure.
-pub(crate) fn refuse_repeats(
-    outcomes: &mut BTreeMap<String, Outcome>,
-    blames: &BTreeMap<String, Option<String>>,
-) {
-    for (name, outcome) in outcomes.iter_mut().filter(|(_, outcome)| **outcome == Outcome::PassedAgain) {
-        if blames.get(name).is_none_or(Option::is_none) {
-            *outcome = Outcome::Failed;
-        }
-    }
-}
-
 /// Prints a line about the kernel, and a line for each test that failed, did not run, or passed only in the second try.
 impl fmt::Display for KernelReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -129,7 +126,7 @@ impl fmt::Display for KernelReport {
 
 #[cfg(test)]
 mod tests {
-    use super::{KernelReport, Outcome, outcomes, refuse_repeats, reported};
+    use super::{KernelReport, Outcome, outcomes, reported};
     use crate::lab::kernels::Series;
 
     const LOG: &str = "\
@@ -174,7 +171,7 @@ test ledger::d ... ";
         report.log += "lab: again\ntest truth::b ... ok\n";
         report.outcomes.extend(outcomes(&report.log));
         report.outcomes.remove("ledger::d");
-        refuse_repeats(&mut report.outcomes, &report.blames);
+        report.refuse_repeats();
         assert_eq!(report.outcomes.get("truth::b"), Some(&Outcome::PassedAgain));
         assert!(report.has_passed());
         let text = report.to_string();
@@ -184,7 +181,8 @@ test ledger::d ... ";
                 "6.12 failed at first and passed when repeated: `truth::b` (first try: the host)"
             )
         );
-        refuse_repeats(&mut report.outcomes, &[("truth::b".to_owned(), None)].into());
+        report.blames = [("truth::b".to_owned(), None)].into();
+        report.refuse_repeats();
         assert!(!report.has_passed());
         let mut again = LOG.to_owned();
         again += "test truth::b ... FAILED\n";

@@ -32,7 +32,6 @@ const NO_CAPTURE: &str = "--nocapture";
 /// Maximum duration of a normal test, and of a test that takes minutes, seconds.
 const LIMIT: &str = "300";
 const LONG_LIMIT: &str = "3600";
-const SLOWEST: usize = 10;
 
 fn takes_minutes(test: &str) -> bool {
     [LONG, SOAK].iter().any(|module| test.contains(module))
@@ -65,7 +64,6 @@ impl<'a> Lanes<'a> {
         let mut runner = Runner { lanes: self, is_shown };
         let mut tries = schedule::run(&tests, |test, cpu| runner.once(test, cpu))?;
         tries.sort_by(|a, b| a.test.name.cmp(&b.test.name));
-        eprint!("{}", summary(&tries));
         decide(&tries, &mut runner)
     }
 
@@ -141,7 +139,7 @@ impl Runner<'_> {
             line += &format!("\n{}", said.trim());
         }
         let _ = writeln!(io::stdout().lock(), "{line}");
-        Ok(Try { test: test.clone(), has_passed, seconds, disturbance })
+        Ok(Try { test: test.clone(), has_passed, disturbance })
     }
 }
 
@@ -165,17 +163,9 @@ fn listed(text: &str) -> impl Iterator<Item = Test> {
     })
 }
 
-fn summary(tries: &[Try]) -> String {
-    let mut slowest: Vec<_> = tries.iter().collect();
-    slowest.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
-    let line = |once: &&Try| format!("{:>8.1} s {}\n", once.seconds, once.test.name);
-    let lines: String = slowest.iter().take(SLOWEST).map(line).collect();
-    format!("test: {} tests; the slowest:\n{lines}", tries.len())
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Disturbance, Lease, Test, Try, listed, summary};
+    use super::{Lease, Test, listed};
 
     #[test]
     fn the_list_of_libtest_has_names_and_marks() {
@@ -185,17 +175,5 @@ mod tests {
 { "type": "suite", "event": "completed", "tests": 2 }"#;
         let test = |name: &str, lease| Test { name: name.to_owned(), lease };
         assert_eq!(listed(text).collect::<Vec<_>>(), [test("a::b", Lease::Shared), test("a::c", Lease::One)]);
-    }
-
-    #[test]
-    fn the_slowest_tests_come_first() {
-        let once = |name: &str, seconds| Try {
-            test: Test { name: name.to_owned(), lease: Lease::All },
-            has_passed: true,
-            seconds,
-            disturbance: Disturbance::default(),
-        };
-        let text = summary(&[once("a", 0.5), once("b", 1.2)]);
-        assert_eq!(text, "test: 2 tests; the slowest:\n     1.2 s b\n     0.5 s a\n");
     }
 }

@@ -17,7 +17,6 @@ const FOR_ALL: Duration = Duration::from_secs(600);
 pub(crate) struct Try {
     pub(crate) test: Test,
     pub(crate) has_passed: bool,
-    pub(crate) seconds: f64,
     pub(crate) disturbance: Disturbance,
 }
 
@@ -111,7 +110,7 @@ mod tests {
 
     fn once(lease: Lease, has_passed: bool, disturbance: Disturbance) -> Try {
         let test = Test { name: format!("{lease:?}"), lease };
-        Try { test, has_passed, seconds: 2.0, disturbance }
+        Try { test, has_passed, disturbance }
     }
 
     /// A simulated machine that becomes quiet after some time. The second tries on this machine either all pass or all fail.
