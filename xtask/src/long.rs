@@ -121,7 +121,7 @@ fn each_test(part: Part, tests: &TestRun) -> Result<(), Failure> {
     }
     let mut failed = Vec::new();
     for name in &chosen {
-        let words = [name, "--exact", lanes::SHOW].map(str::to_owned);
+        let words = [name.as_str(), "--exact", lanes::SHOW].map(str::to_owned);
         let what = format!("{} {name}", part.name());
         let result = unchanged::unless_passed(&what, EVERYTHING, tests.all, || lanes.run(&words));
         failed.extend(result.err().map(|failure| (name, failure)));

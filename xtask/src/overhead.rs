@@ -55,10 +55,7 @@ impl HookCost<'_> {
     fn measure(&self) -> Result<(bool, f64), Failure> {
         let mut command = self.as_root.command(&self.overhead);
         command.arg("--check").arg(steps::workspace().join(LIMITS)).args(OF_CHECK);
-        let child = command.spawn().map_err(|why| steps::did_not_start(&command, &why))?;
-        let ended = supervise::wait(child);
-        let (status, own_s) =
-            ended.map_err(|why| Failure::Step(format!("overhead: cannot wait for its end ({why})")))?;
+        let (status, own_s) = supervise::timed(&mut command)?;
         Ok((status.success(), own_s))
     }
 }

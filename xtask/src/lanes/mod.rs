@@ -115,9 +115,7 @@ impl Runner<'_> {
         let mut command = self.lanes.command(test, cpu);
         command.stdout(file.try_clone().map_err(cannot_write)?).stderr(file);
         let before = Reading::take();
-        let child = command.spawn().map_err(|why| steps::did_not_start(&command, &why))?;
-        let (status, own_s) = supervise::wait(child)
-            .map_err(|why| Failure::Step(format!("cannot wait for the end of {name} ({why})")))?;
+        let (status, own_s) = supervise::timed(&mut command)?;
         let after = Reading::take();
         let mut disturbance = Disturbance::between(&before, &after, cpu, own_s);
         // Tests that run at the same time are in each other's queue, so the queue is checked only for a test that runs alone.

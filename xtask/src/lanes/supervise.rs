@@ -1,13 +1,13 @@
 //! Runs one test, and becomes the parent of all processes that the test leaves behind. So their CPU time counts for the test, and
 //! they end with it.
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Command, ExitStatus};
 use std::time::Duration;
 use std::{fs, io, thread};
 
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, set_child_subreaper, wait as wait_for_any,
+    Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, set_child_subreaper, wait,
 };
 
 use crate::steps::{self, Failure};
@@ -56,11 +56,12 @@ fn end_what_is_left() {
 
 /// Waits for any child. With NOHANG, returns `None` if no child has exited.
 fn reap(options: WaitOptions) -> rustix::io::Result<Option<(Pid, WaitStatus)>> {
-    rustix::io::retry_on_intr(|| wait_for_any(options))
+    rustix::io::retry_on_intr(|| wait(options))
 }
 
-/// Waits for a child. Returns the child's status, and the CPU time of the child and of its reaped descendants, seconds.
-pub(crate) fn wait(child: Child) -> io::Result<(ExitStatus, f64)> {
+/// Runs a command. Returns its status, and its CPU time and that of its reaped descendants, seconds.
+pub(crate) fn timed(command: &mut Command) -> Result<(ExitStatus, f64), Failure> {
+    let child = command.spawn().map_err(|why| steps::did_not_start(command, &why))?;
     let mut status = 0;
     // SAFETY: the type has only integers, for which zeroes are valid.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -73,7 +74,8 @@ pub(crate) fn wait(child: Child) -> io::Result<(ExitStatus, f64)> {
         }
         let why = io::Error::last_os_error();
         if why.kind() != io::ErrorKind::Interrupted {
-            return Err(why);
+            let words = steps::words(command);
+            return Err(Failure::Step(format!("cannot wait for the end of {words} ({why})")));
         }
     }
 }
@@ -82,13 +84,12 @@ pub(crate) fn wait(child: Child) -> io::Result<(ExitStatus, f64)> {
 mod tests {
     use std::process::Command;
 
-    use super::wait;
+    use super::timed;
 
     #[test]
     fn the_cpu_time_of_a_child_includes_that_of_its_reaped_children() {
         let busy = "sh -c 'n=0; while [ $n -lt 200000 ]; do n=$((n+1)); done'; exit 3";
-        let child = Command::new("sh").args(["-c", busy]).spawn().expect("a shell");
-        let (status, seconds) = wait(child).expect("a child");
+        let (status, seconds) = timed(Command::new("sh").args(["-c", busy])).expect("a shell");
         assert_eq!(status.code(), Some(3));
         assert!(seconds > 0.01, "{seconds}");
     }
