@@ -62,7 +62,11 @@ impl Part {
             Self::Lab => lab::run(&lab::Request::for_checks(true)),
         };
         // Results of tests as root are recorded one by one.
-        if self.needs_root() { run() } else { unchanged::unless_passed(&self.name(), EVERYTHING, tests.all, run) }
+        if self.needs_root() {
+            run()
+        } else {
+            unchanged::unless_passed(&self.name(), EVERYTHING, tests.all, run)
+        }
     }
 }
 

@@ -68,7 +68,8 @@ impl Machine for HookCost<'_> {
 
 /// Builds the program that measures, and returns its path.
 fn measurement() -> Result<PathBuf, Failure> {
-    let mut cargo = steps::cargo(&["build", "--release", "--package", "cgscope-benches", "--bin", "overhead"]);
+    let mut cargo =
+        steps::cargo(&["build", "--release", "--package", "cgscope-benches", "--bin", "overhead"]);
     cargo.arg("--message-format=json-render-diagnostics");
     binary::named(&binary::executables(&mut cargo)?, "overhead")
 }

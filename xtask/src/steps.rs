@@ -170,7 +170,8 @@ mod tests {
     #[test]
     fn a_failed_step_is_named() {
         assert!(step("test: first", &mut Command::new("true")).is_ok());
-        let failure = step("test: second", &mut Command::new("false")).expect_err("the step fails").to_string();
+        let failure =
+            step("test: second", &mut Command::new("false")).expect_err("the step fails").to_string();
         assert_eq!(failure, "test: second: failed (exit status: 1); see the messages above");
     }
 

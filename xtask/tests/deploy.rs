@@ -32,9 +32,7 @@ fn is_known(name: &str) -> bool {
     let histogram = "cgscope_runqueue_wait_seconds";
     let of_histogram =
         name.strip_prefix(histogram).is_some_and(|end| ["_bucket", "_sum", "_count"].contains(&end));
-    metrics().iter().any(|metric| metric == name)
-        || of_histogram
-        || values(RULES, "record:").contains(&name)
+    metrics().iter().any(|metric| metric == name) || of_histogram || values(RULES, "record:").contains(&name)
 }
 
 fn rules() -> String {
@@ -81,11 +79,7 @@ fn the_chart_and_the_plain_manifests_have_the_same_lines() {
         let (before, rest) = line.split_once("{{").unwrap_or((line, ""));
         let after = rest.split_once("}}").map_or("", |(_, after)| after);
         let mut alike = manifest.by_ref().filter(|there| {
-            if rest.is_empty() {
-                there == line
-            } else {
-                there.starts_with(before) && there.ends_with(after)
-            }
+            if rest.is_empty() { there == line } else { there.starts_with(before) && there.ends_with(after) }
         });
         assert!(alike.next().is_some(), "daemonset.yaml lacks this line of the chart: {line}");
     }
@@ -213,11 +207,8 @@ fn every_rule_and_alert_is_tested_and_alerts_say_what_to_do() {
 #[test]
 fn losses_that_leave_figures_complete_cause_no_alert() {
     let losses = include_str!("../../crates/ledger/src/loss.rs");
-    let whole = losses
-        .split("leaves_result_whole")
-        .nth(1)
-        .and_then(|rest| rest.split('}').next())
-        .expect("a list");
+    let whole =
+        losses.split("leaves_result_whole").nth(1).and_then(|rest| rest.split('}').next()).expect("a list");
     let name = |variant: &str| {
         let line = losses.lines().find(|line| line.trim_start().starts_with(&format!("{variant} = ")))?;
         line.split('"').nth(1)
@@ -241,10 +232,7 @@ fn panels_of_the_dashboard_do_not_overlap() {
     let mut cells = BTreeSet::new();
     for panel in panels {
         let title = panel["title"].as_str().expect("a title");
-        assert!(
-            ids.insert(panel["id"].as_u64().expect("an id")),
-            "{title}: another panel has the same id"
-        );
+        assert!(ids.insert(panel["id"].as_u64().expect("an id")), "{title}: another panel has the same id");
         let at = |key: &str| panel["gridPos"][key].as_u64().expect("a place");
         assert!(at("x") + at("w") <= 24, "{title} is too wide");
         for (x, y) in

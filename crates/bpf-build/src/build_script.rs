@@ -59,7 +59,9 @@ fn embed() -> Result<(), String> {
 }
 
 fn variable(name: &str) -> Result<PathBuf, String> {
-    env::var_os(name).map(PathBuf::from).ok_or_else(|| format!("{name} is not set; call this from a build script"))
+    env::var_os(name)
+        .map(PathBuf::from)
+        .ok_or_else(|| format!("{name} is not set; call this from a build script"))
 }
 
 fn cannot_access(path: &Path) -> impl Fn(io::Error) -> String {

@@ -98,7 +98,9 @@ mod tests {
 
     /// cargo takes one line for each error of a build script.
     fn is_one_line_with_a_remedy(error: &str) -> bool {
-        !error.contains('\n') && error.contains("so the kernel side cannot be") && error.contains("; `cargo xtask setup` ")
+        !error.contains('\n')
+            && error.contains("so the kernel side cannot be")
+            && error.contains("; `cargo xtask setup` ")
     }
 
     #[test]

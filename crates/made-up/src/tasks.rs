@@ -51,8 +51,8 @@ pub(crate) fn all(tasks: u32, names: &CgroupNames, round: u64) -> Vec<Arc<TaskRe
 /// Each pod consists of two leaf cgroups. The first of them has only one task, `pause`.
 fn owners(tasks: u32, names: &CgroupNames) -> Vec<TaskOwner> {
     // Tasks with the same name share the string.
-    let [main, thread, kernel] =
-        [MAIN, THREAD, KERNEL].map(|names| names.iter().map(|name| Arc::from(*name)).collect::<Vec<Arc<str>>>());
+    let [main, thread, kernel] = [MAIN, THREAD, KERNEL]
+        .map(|names| names.iter().map(|name| Arc::from(*name)).collect::<Vec<Arc<str>>>());
     let pause: Arc<str> = "pause".into();
     let kernel_threads = tasks / KERNEL_THREADS;
     let kernel_thread = |i: u32| {

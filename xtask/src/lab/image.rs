@@ -1,9 +1,9 @@
 //! Builds the root file system of a virtual machine: the binary, its tests, programs with their libraries, and an init script.
 use std::collections::BTreeSet;
+use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::fs;
 
 use crate::dist::Tree;
 use crate::lab::archive::Apt;

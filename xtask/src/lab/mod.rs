@@ -91,7 +91,9 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
         return kernels.iter().try_for_each(|kernel| run_script(&script, &qemu, kernel, &binaries));
     }
     let tests = names_of_tests(&binaries)?;
-    if let Some(filter) = request.filters.iter().find(|filter| !tests.iter().any(|test| test.contains(*filter))) {
+    if let Some(filter) =
+        request.filters.iter().find(|filter| !tests.iter().any(|test| test.contains(*filter)))
+    {
         return Err(Failure::Host(format!("no test has `{filter}` in its name; check the filter")));
     }
     let reports = run_all(request, &qemu, &kernels, &binaries, &tests)?;

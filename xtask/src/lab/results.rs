@@ -108,7 +108,11 @@ impl fmt::Display for KernelReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { series, release, seconds, doctor, .. } = self;
         let doctor = doctor.map_or_else(|| "did not end".to_owned(), |code| format!("exit {code}"));
-        writeln!(f, "{series} ({release}): {}; `cgscope doctor`: {doctor}; seconds: {seconds}", self.ending())?;
+        writeln!(
+            f,
+            "{series} ({release}): {}; `cgscope doctor`: {doctor}; seconds: {seconds}",
+            self.ending()
+        )?;
         for (outcome, what) in [
             (Outcome::Failed, "failed"),
             (Outcome::Unfinished, "did not end"),
@@ -177,9 +181,7 @@ test ledger::d ... ";
         let text = report.to_string();
         assert!(text.contains("): 2 passed, 0 failed, 0 did not end; `cgscope doctor`: exit 0"), "{text}");
         assert!(
-            text.contains(
-                "6.12 failed at first and passed when repeated: `truth::b` (first try: the host)"
-            )
+            text.contains("6.12 failed at first and passed when repeated: `truth::b` (first try: the host)")
         );
         report.blames = [("truth::b".to_owned(), None)].into();
         report.refuse_repeats();
@@ -192,7 +194,8 @@ test ledger::d ... ";
     #[test]
     fn tests_that_failed_or_did_not_end_are_named() {
         let text = report().to_string();
-        let first = "6.12 (6.12.107+deb13-cloud-amd64): 2 passed, 1 failed, 1 did not end; `cgscope doctor`: exit 0";
+        let first =
+            "6.12 (6.12.107+deb13-cloud-amd64): 2 passed, 1 failed, 1 did not end; `cgscope doctor`: exit 0";
         assert!(text.starts_with(first), "{text}");
         assert!(text.contains("* 6.12 failed: `truth::b` (first try: the host)\n"), "{text}");
         assert!(text.contains("* 6.12 did not end: `ledger::d`\n"), "{text}");

@@ -47,7 +47,11 @@ pub(crate) struct Lanes<'a> {
 impl<'a> Lanes<'a> {
     /// Builds the tests, and installs the programs that the tests call. If `with_kubernetes` is true, also installs the programs
     /// that only long tests call.
-    pub(crate) fn prepare(as_root: &'a AsRoot, is_long: bool, with_kubernetes: bool) -> Result<Self, Failure> {
+    pub(crate) fn prepare(
+        as_root: &'a AsRoot,
+        is_long: bool,
+        with_kubernetes: bool,
+    ) -> Result<Self, Failure> {
         let mut variables = readers::for_tests(with_kubernetes);
         variables.push(readers::runtimes_for_tests()?);
         Ok(Self { binaries: lab::build(is_long)?, as_root, variables })

@@ -80,7 +80,8 @@ pub(crate) fn in_parallel<T: Sync, P: Copy + Send, R: Send>(
     let at_place = &at_place;
     thread::scope(|scope| {
         let workers: Vec<_> = places.into_iter().map(|place| scope.spawn(move || at_place(place))).collect();
-        let ended = workers.into_iter().map(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        let ended =
+            workers.into_iter().map(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic)));
         let results: Vec<Vec<R>> = ended.collect::<Result<_, _>>()?;
         Ok(results.into_iter().flatten().collect())
     })

@@ -20,7 +20,8 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// Runs a program, and exits with its status. Users do not call this.
 pub(crate) fn run(words: &[String]) -> Result<(), Failure> {
-    let failed = |why: Errno| Failure::Step(format!("cannot wait for the end of {} ({why})", words.join(" ")));
+    let failed =
+        |why: Errno| Failure::Step(format!("cannot wait for the end of {} ({why})", words.join(" ")));
     set_child_subreaper(Some(getpid())).map_err(failed)?;
     let mut command = Command::new(&words[0]);
     let child = command.args(&words[1..]).spawn().map_err(|why| steps::did_not_start(&command, &why))?;
@@ -48,7 +49,9 @@ fn end_what_is_left() {
         }
         if round >= GRACE {
             // These are children of this process that are not reaped yet, so their ids are valid.
-            left.iter().filter_map(|pid| Pid::from_raw(*pid)).for_each(|pid| _ = kill_process(pid, Signal::KILL));
+            left.iter()
+                .filter_map(|pid| Pid::from_raw(*pid))
+                .for_each(|pid| _ = kill_process(pid, Signal::KILL));
         }
         thread::sleep(PAUSE);
     }

@@ -41,11 +41,7 @@ pub fn measure() -> Result<()> {
     let changed = mixed.changed - idle_host.changed;
     let idle_bytes = (with_idle.rss_bytes - idle_host.rss_bytes) / IDLE_THREADS as f64;
     println!("\nwhat a reading costs, `cgscope hist --json 1`");
-    println!(
-        "a host without load {:8.0} us, {:.1} MiB",
-        idle_host.reading_us,
-        mib(idle_host.rss_bytes)
-    );
+    println!("a host without load {:8.0} us, {:.1} MiB", idle_host.reading_us, mib(idle_host.rss_bytes));
     println!(
         "each idle task      {:8.3} us, {idle_bytes:.0} bytes, {idle_kernel_bytes:.0} bytes of kernel memory ({IDLE_THREADS} threads)",
         more_us(&with_idle, IDLE_THREADS as f64)

@@ -48,7 +48,8 @@ fn in_order(order: [&str; 2], round: usize, loops: u64) -> Result<Vec<f64>> {
         let before = read()?;
         Switching::Pipe.run(loops / runs)?;
         let after = read()?;
-        let counted = before.iter().zip(&after).map(|(before, after)| Counted::between(before, after).switches);
+        let counted =
+            before.iter().zip(&after).map(|(before, after)| Counted::between(before, after).switches);
         let counted: Vec<_> = counted.collect();
         if let Some(at) = counted.iter().position(|switches| switches.count < LEAST_SWITCHES) {
             bail!("{} ran at only {} switches", order[at], counted[at].count);
