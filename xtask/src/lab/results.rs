@@ -179,7 +179,7 @@ test ledger::d ... ";
         assert_eq!(report.outcomes.get("truth::b"), Some(&Outcome::PassedAgain));
         assert!(report.has_passed());
         let text = report.to_string();
-        assert!(text.contains("): 2 passed, 0 failed, 0 did not end; `cgscope doctor`: exit 0"), "{text}");
+        assert!(text.contains("): 3 passed, 0 failed, 0 did not end; `cgscope doctor`: exit 0"), "{text}");
         assert!(
             text.contains("6.12 failed at first and passed when repeated: `truth::b` (first try: the host)")
         );
