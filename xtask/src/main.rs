@@ -26,7 +26,7 @@ use steps::Failure;
     after_help = "\
 `cargo xtask help COMMAND` lists the options of a command.
 
-Exit status: 0 success; 1 a step failed; 2 the command could not run; 3 tests are undecided: they failed while other
+Exit status: 0 success; 1 a step failed; 2 the command could not run; 3 tests are undecided: they failed while other \
 programs used the machine, and the machine did not become quiet for a second try."
 )]
 struct Arguments {

@@ -64,7 +64,7 @@ const VARIABLES: [(&str, &str); 6] = [
 /// Prints the scores. Fails if a score is too low. If files are named, there is no time limit.
 pub(crate) fn run(files: &[String]) -> Result<(), Failure> {
     let tool = setup::program("cargo-mutants", VERSION)?;
-    let kept = setup::cache("mutants", "results of mutation tests")?;
+    let kept = setup::cache("mutants")?;
     let (mut left, mut faults, mut is_empty) = (BUDGET, Vec::new(), true);
     for (part, parts_left) in PARTS.iter().zip((1..=PARTS.len() as u32).rev()) {
         let begun = Instant::now();

@@ -27,7 +27,7 @@ const PROGRAMS: [(&str, &str); 4] =
     [("java", "default-jre-headless"), ("mvn", "maven"), ("python3", "python3-venv"), ("go", "golang-go")];
 
 pub(crate) fn run() -> Result<(), Failure> {
-    let place = cache("readers", "readers")?;
+    let place = cache("readers")?;
     ensure_in(&place, true)?;
     eprintln!("readers: all programs are installed in {}", place.display());
     Ok(())
@@ -36,7 +36,7 @@ pub(crate) fn run() -> Result<(), Failure> {
 /// Returns the environment variables for the tests. If programs are missing, prints their names. Then the tests use only our own
 /// libraries.
 pub(crate) fn for_tests(with_long: bool) -> Vec<(&'static str, PathBuf)> {
-    let place = cache("readers", "readers");
+    let place = cache("readers");
     let mut variables: Vec<_> = place.iter().map(|place| (VARIABLE, place.clone())).collect();
     if let Err(failure) = place.and_then(|place| ensure_in(&place, with_long)) {
         eprintln!(
@@ -99,7 +99,7 @@ fn ensure_kubernetes(place: &Path) -> Result<(), Failure> {
         setup::run(go.env("GOBIN", place).args(["install", "-ldflags=-s -w", HELM]), HELM)
     })?;
     installed(&place.join("kube-apiserver"), KUBERNETES, || api_server(place))?;
-    installed(&place.join("etcd"), ETCD, || lab::archive()?.unpack(ETCD, &place.join("etcd")))?;
+    installed(&place.join("etcd"), ETCD, || lab::Apt::new()?.unpack(ETCD, &place.join("etcd")))?;
     // Go stores gigabytes of sources and objects, which are useless after the build.
     let _ = fs::remove_dir_all(place.join("go"));
     Ok(())
@@ -144,10 +144,10 @@ const RUNTIMES: &str = "containerd runc docker.io podman conmon catatonit uidmap
 
 /// Returns the environment variable for the tests. Downloads missing runtimes.
 pub(crate) fn runtimes_for_tests() -> Result<(&'static str, PathBuf), Failure> {
-    let place = setup::cache("runtimes", "container runtimes")?.join("root");
+    let place = setup::cache("runtimes")?.join("root");
     installed(&place, &format!("{RUNTIMES} of {RUNTIMES_SUITE}"), || {
         let _ = fs::remove_dir_all(&place);
-        let apt = lab::archive()?;
+        let apt = lab::Apt::new()?;
         RUNTIMES.split(' ').try_for_each(|name| apt.unpack(&format!("{name}/{RUNTIMES_SUITE}"), &place))
     })?;
     Ok((RUNTIMES_VARIABLE, place))

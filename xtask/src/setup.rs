@@ -146,7 +146,7 @@ fn cargo_install(words: &[&str], version: &str, root: &Path) -> Command {
 
 /// Returns the path of a program that comes from this version of a crate. If the program is missing, installs it into the cache.
 pub(crate) fn program(name: &str, version: &str) -> Result<PathBuf, Failure> {
-    let root = cache(name, name)?;
+    let root = cache(name)?;
     installed(&root, &format!("{name} {version}"), || {
         run(&mut cargo_install(&[name], version, &root), name)
     })?;
@@ -179,11 +179,10 @@ pub(crate) fn installed(
     steps::write(&note, wanted)
 }
 
-/// Returns the directory `name` in the user's cache of cgscope. `what` describes its contents in an error message.
-pub(crate) fn cache(name: &str, what: &str) -> Result<PathBuf, Failure> {
-    linker::cache().map(|cache| cache.join(name)).ok_or_else(|| {
-        Failure::Host(format!("{name}: HOME is not set, so there is no directory for {what}; set HOME"))
-    })
+/// Returns the directory `name` in the user's cache of cgscope.
+pub(crate) fn cache(name: &str) -> Result<PathBuf, Failure> {
+    let cache = linker::cache().map(|cache| cache.join(name));
+    cache.ok_or_else(|| Failure::Host(format!("HOME is not set, so there is no cache for {name}; set HOME")))
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ pub(crate) fn unless_passed(
     run: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     // This file records in which state the part has passed.
-    let stamp = setup::cache("passed", "the parts that passed")?.join(part.replace(' ', "-"));
+    let stamp = setup::cache("passed")?.join(part.replace(' ', "-"));
     let before = state(paths);
     let why = if is_requested {
         Some("it was requested".to_owned())

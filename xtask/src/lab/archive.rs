@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::steps::output;
-use crate::steps::{self, Failure};
+use crate::setup;
+use crate::steps::{self, Failure, output};
 
 /// The Debian releases that contain the kernels of the lab. A mirror may lack some of them.
 const SUITES: [&str; 4] = ["bullseye", "bookworm", "bookworm-backports", "trixie-backports"];
@@ -18,8 +18,8 @@ pub(crate) struct Apt {
 }
 
 impl Apt {
-    pub(crate) fn new(place: PathBuf) -> Self {
-        Self { place, has_lists: Cell::new(false) }
+    pub(crate) fn new() -> Result<Self, Failure> {
+        Ok(Self { place: setup::cache("lab")?.join("apt"), has_lists: Cell::new(false) })
     }
 
     /// Returns the Debian mirror that the machine uses.

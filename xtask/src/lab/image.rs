@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use crate::dist::Tree;
 use crate::lab::archive::Apt;
-use crate::lab::kernels::{self, Kernel};
+use crate::lab::kernels::Kernel;
 use crate::lab::{built, vm};
 use crate::setup::{self, installed};
 use crate::steps::{self, Failure};
@@ -160,7 +160,7 @@ const ROOT_PACK: &str = r#"cd "$1" && find . -xdev ! -path "./dev/*" ! -name "*.
 
 /// Returns the archive of the root. Creates a missing archive.
 pub(super) fn systemd_root() -> Result<PathBuf, Failure> {
-    let archive = kernels::cache()?.join("systemd/root.cpio");
+    let archive = setup::cache("lab")?.join("systemd/root.cpio");
     let mut version = DefaultHasher::new();
     (ROOT_PACKAGES, ROOT_EXCLUDED, ROOT_SETTINGS, ROOT_PACK).hash(&mut version);
     installed(&archive, &format!("a Debian root with systemd ({:x})", version.finish()), || {

@@ -66,11 +66,6 @@ pub(crate) struct Kernel {
     pub(crate) root: Option<PathBuf>,
 }
 
-/// Returns the cache directory for kernels and apt's package lists.
-pub(crate) fn cache() -> Result<PathBuf, Failure> {
-    setup::cache("lab", "kernels")
-}
-
 /// Downloads missing kernels; by default, those in [`DEFAULT`]. Existing files are kept. To get the newest kernel of a series,
 /// remove its file.
 pub(crate) fn fetch(apt: &Apt, requested: &[Series]) -> Result<Vec<Kernel>, Failure> {
@@ -91,7 +86,7 @@ pub(crate) fn fetch(apt: &Apt, requested: &[Series]) -> Result<Vec<Kernel>, Fail
 
 pub(crate) fn image(series: Series) -> Result<PathBuf, Failure> {
     let series = if series == SYSTEMD { NEWEST } else { series };
-    Ok(cache()?.join("kernels").join(series.to_string()).join("vmlinuz"))
+    Ok(setup::cache("lab")?.join("kernels").join(series.to_string()).join("vmlinuz"))
 }
 
 fn fetch_one(apt: &Apt, series: Series) -> Result<Kernel, Failure> {

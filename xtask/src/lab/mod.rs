@@ -6,6 +6,7 @@ mod kernels;
 mod plan;
 mod results;
 mod vm;
+pub(crate) use archive::Apt;
 pub(crate) use image::Binaries;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +15,6 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 
-use archive::Apt;
 use kernels::{Kernel, Series};
 use results::{KernelReport, Outcome};
 use vm::{Cpus, Qemu};
@@ -29,7 +29,7 @@ const MACHINES: usize = 2;
 /// A short selection of tests: sums, migrations, every cause, and readings that several viewers share.
 const SHORT: [&str; 3] = ["truth::sums_are_equal_for_two_busy", "ledger::all_causes", "shared::"];
 
-#[derive(clap::Args, Debug, Default)]
+#[derive(clap::Args, Debug)]
 pub(crate) struct Request {
     /// A series such as 6.12; scx: a kernel with sched_ext, which is built first; systemd: a Debian host with systemd and
     /// container runtimes [default: 5.10, 6.1, 6.12, 6.16, 7.2]
@@ -64,7 +64,8 @@ impl Request {
             filters = vec!["truth::", "ledger::", "shared::", BUILT_KERNEL, SYSTEMD_HOST];
         }
         let filters = filters.into_iter().map(str::to_owned).collect();
-        Self { kernels, filters, ..Self::default() }
+        let cpus = Cpus { online: 4, possible: 4 };
+        Self { kernels, all: false, shell: false, script: None, cpus, filters }
     }
 
     fn has(&self, test: &str) -> bool {
@@ -74,7 +75,7 @@ impl Request {
 
 pub(crate) fn run(request: &Request) -> Result<(), Failure> {
     setup::ensure(&[setup::TEST_TOOLS, setup::LAB_TOOLS])?;
-    let apt = archive()?;
+    let apt = Apt::new()?;
     let qemu = Qemu::find(&apt, request.cpus)?;
     let kernels = kernels::fetch(&apt, &request.kernels)?;
     let mut binaries = build(false)?;
@@ -104,11 +105,6 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::Step(format!("lab: failed on {}; see the failures above", failed.join(", "))))
-}
-
-/// Returns the archive from which Debian packages are unpacked, not installed.
-pub(crate) fn archive() -> Result<Apt, Failure> {
-    Ok(Apt::new(kernels::cache()?.join("apt")))
 }
 
 /// Builds the release binary and its tests.
@@ -259,7 +255,7 @@ mod tests {
     fn without_arguments_all_tests_run() {
         let request = parse("").expect("valid arguments");
         assert!(request.kernels.is_empty() && request.has("truth::a") && !request.all);
-        assert_eq!(request.cpus, super::Cpus::default());
+        assert_eq!((request.cpus.online, request.cpus.possible), (4, 4));
     }
 
     #[test]

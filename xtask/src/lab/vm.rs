@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use crate::lab::archive::Apt;
-use crate::lab::kernels::{self, Kernel};
+use crate::lab::kernels::Kernel;
+use crate::setup;
 use crate::steps::{self, Failure};
 
 /// Maximum time for which a machine may print nothing.
@@ -140,12 +141,6 @@ pub(crate) struct Cpus {
     pub(crate) possible: u32,
 }
 
-impl Default for Cpus {
-    fn default() -> Self {
-        Self { online: 4, possible: 4 }
-    }
-}
-
 impl Cpus {
     /// Parses a number of CPUs such as `64`, or `4/255`, which means 4 CPUs online and 255 possible.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
@@ -179,7 +174,7 @@ impl Qemu {
         if is_new_enough(&installed) {
             return Ok(Self { program: installed, cpus, data: None });
         }
-        let place = kernels::cache()?.join("qemu");
+        let place = setup::cache("lab")?.join("qemu");
         let program = place.join("usr/bin/qemu-system-x86_64");
         if !is_new_enough(&program) {
             for name in ["qemu-system-x86", "qemu-system-data"] {
@@ -219,7 +214,7 @@ mod tests {
         assert_eq!(Cpus::parse("64"), Ok(Cpus { online: 64, possible: 64 }));
         let some = Cpus::parse("4/255").expect("valid");
         assert_eq!((some.online, some.on_two_nodes()), (4, ["0-1".to_owned(), "2-254".to_owned()]));
-        assert_eq!(Cpus::default().on_two_nodes(), ["0-1", "2-3"]);
+        assert_eq!(Cpus { online: 4, possible: 4 }.on_two_nodes(), ["0-1", "2-3"]);
         for wrong in ["0", "256", "8/4", "many", "1"] {
             assert!(Cpus::parse(wrong).is_err(), "{wrong}");
         }
