@@ -7,7 +7,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     env::{self, consts::ARCH},
     fs,
-    os::unix::fs::{PermissionsExt, symlink},
+    os::unix::fs::{MetadataExt, PermissionsExt, symlink},
     path::{Path, PathBuf},
     process::Command,
 };
@@ -52,6 +52,7 @@ impl Contents {
         fs::create_dir_all(place).map_err(|why| steps::cannot("write", place, &why))?;
         let version = output(Command::new(binary).arg("--version"))?;
         let version = version.trim().rsplit(' ').next().unwrap_or_default().to_owned();
+        let modified = || fs::metadata(binary).map_or(0, |metadata| metadata.mtime()).to_string();
         let pages = place.join("pages");
         output(Command::new(binary).arg("packaging").arg(&pages))?;
         Ok(Self {
@@ -61,7 +62,7 @@ impl Contents {
             pages,
             third_party: third_party()?,
             // Without a git history, the time of the binary is used.
-            epoch: steps::git(&["log", "-1", "--format=%ct"]).unwrap_or_else(|| modified(binary)),
+            epoch: steps::git(&["log", "-1", "--format=%ct"]).unwrap_or_else(modified),
         })
     }
 
@@ -143,12 +144,6 @@ fn architecture() -> &'static str {
         "aarch64" => "arm64",
         other => other,
     }
-}
-
-fn modified(path: &Path) -> String {
-    let time = fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
-    let since = time.and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
-    since.map_or(0, |since| since.as_secs()).to_string()
 }
 
 fn read(path: &Path) -> Result<String, Failure> {

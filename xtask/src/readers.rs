@@ -33,18 +33,18 @@ pub(crate) fn run() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the environment variables for the tests. If programs are missing, prints their names. Then the tests use only our own
-/// libraries.
-pub(crate) fn for_tests(with_long: bool) -> Vec<(&'static str, PathBuf)> {
-    let place = cache("readers");
-    let mut variables: Vec<_> = place.iter().map(|place| (VARIABLE, place.clone())).collect();
-    if let Err(failure) = place.and_then(|place| ensure_in(&place, with_long)) {
+/// Returns the environment variables for the tests. Downloads missing container runtimes. If readers are missing, prints their
+/// names. Then the tests use only our own libraries.
+pub(crate) fn for_tests(with_long: bool) -> Result<Vec<(&'static str, PathBuf)>, Failure> {
+    let place = cache("readers")?;
+    let mut variables = vec![(VARIABLE, place.clone()), (RUNTIMES_VARIABLE, runtimes()?)];
+    if let Err(failure) = ensure_in(&place, with_long) {
         eprintln!(
             "{failure}; the tests use only cgscope's own libraries for exports that need a missing program ({WITHOUT}=1)"
         );
         variables.push((WITHOUT, "1".into()));
     }
-    variables
+    Ok(variables)
 }
 
 fn ensure_in(place: &Path, with_long: bool) -> Result<(), Failure> {
@@ -142,13 +142,12 @@ const RUNTIMES_SUITE: &str = "bookworm";
 const RUNTIMES: &str = "containerd runc docker.io podman conmon catatonit uidmap libassuan0 libdevmapper1.02.1 \
     libgpgme11 libseccomp2 libsubid4";
 
-/// Returns the environment variable for the tests. Downloads missing runtimes.
-pub(crate) fn runtimes_for_tests() -> Result<(&'static str, PathBuf), Failure> {
-    let place = setup::cache("runtimes")?.join("root");
+fn runtimes() -> Result<PathBuf, Failure> {
+    let place = cache("runtimes")?.join("root");
     installed(&place, &format!("{RUNTIMES} of {RUNTIMES_SUITE}"), || {
         let _ = fs::remove_dir_all(&place);
         let apt = lab::Apt::new()?;
         RUNTIMES.split(' ').try_for_each(|name| apt.unpack(&format!("{name}/{RUNTIMES_SUITE}"), &place))
     })?;
-    Ok((RUNTIMES_VARIABLE, place))
+    Ok(place)
 }

@@ -52,8 +52,7 @@ impl<'a> Lanes<'a> {
         is_long: bool,
         with_kubernetes: bool,
     ) -> Result<Self, Failure> {
-        let mut variables = readers::for_tests(with_kubernetes);
-        variables.push(readers::runtimes_for_tests()?);
+        let variables = readers::for_tests(with_kubernetes)?;
         Ok(Self { binaries: lab::build(is_long)?, as_root, variables })
     }
 

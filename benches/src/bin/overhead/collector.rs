@@ -32,7 +32,7 @@ struct Figures {
 /// Measures and prints the cost of readings.
 pub fn measure() -> Result<()> {
     let idle_host = figures()?;
-    let (with_idle, idle_kernel_bytes) = beside_others()?;
+    let with_idle = beside_others()?;
     let load = Load::start(&["mix", &MIXED_THREADS.to_string(), "60"])?;
     let mixed = figures()?;
     drop(load);
@@ -43,7 +43,7 @@ pub fn measure() -> Result<()> {
     println!("\nwhat a reading costs, `cgscope hist --json 1`");
     println!("a host without load {:8.0} us, {:.1} MiB", idle_host.reading_us, mib(idle_host.rss_bytes));
     println!(
-        "each idle task      {:8.3} us, {idle_bytes:.0} bytes, {idle_kernel_bytes:.0} bytes of kernel memory ({IDLE_THREADS} threads)",
+        "each idle task      {:8.3} us, {idle_bytes:.0} bytes ({IDLE_THREADS} threads)",
         more_us(&with_idle, IDLE_THREADS as f64)
     );
     println!(
@@ -78,44 +78,33 @@ fn figures() -> Result<Figures> {
 }
 
 /// Measures cgscope, runqlat and pidstat, one after the other, on a host with many idle threads. Returns cgscope's own figures on
-/// this host, and cgscope's kernel memory for each thread, bytes.
-fn beside_others() -> Result<(Figures, f64)> {
+/// this host.
+fn beside_others() -> Result<Figures> {
     let each = (IDLE_THREADS / 4).to_string();
     let _loads =
         [(); 4].map(|()| Load::start(&["sleep", &each, "300"])).into_iter().collect::<Result<Vec<_>>>()?;
     println!(
         "\n{IDLE_THREADS} idle threads, one report a second, for {SECONDS} s    CPU      resident memory"
     );
-    let mut of_cgscope = None;
     for tool in ["cgscope hist 1", "runqlat -P 1", "pidstat -t 1"] {
-        let usage = usage(tool)?;
-        println!("{tool:<55} {:5.2} %  {:.1} MiB", usage.percent, mib(usage.rss_bytes));
-        of_cgscope.get_or_insert(usage.slab_bytes / IDLE_THREADS as f64);
+        let (percent, rss_bytes) = usage(tool)?;
+        println!("{tool:<55} {percent:5.2} %  {:.1} MiB", mib(rss_bytes));
     }
-    Ok((figures()?, of_cgscope.context("no tool was measured")?))
+    figures()
 }
 
-struct Usage {
-    /// CPU time, percent of one core.
-    percent: f64,
-    rss_bytes: f64,
-    /// Growth of the kernel's `kmalloc-cg-*` caches, bytes. They hold memory that is charged to cgroups, such as task storage.
-    slab_bytes: f64,
-}
-
-fn usage(tool: &str) -> Result<Usage> {
-    let slabs = charged_slabs()?;
+/// Returns the CPU time of a tool, percent of one core, and its resident memory, bytes.
+fn usage(tool: &str) -> Result<(f64, f64)> {
     let mut tool = start(tool)?;
     sleep(Duration::from_secs(4));
     let before = ran_ns(&tool)?;
     sleep(Duration::from_secs(SECONDS));
     let used_ns = ran_ns(&tool)?.saturating_sub(before);
     let rss_bytes = resident(&tool)?;
-    let slab_bytes = charged_slabs()? - slabs;
     // SAFETY: the pid is valid, because `tool` is our child and has not been reaped.
     unsafe { libc::kill(tool.id() as i32, libc::SIGINT) };
     tool.wait()?;
-    Ok(Usage { percent: used_ns as f64 / 1e7 / SECONDS as f64, rss_bytes, slab_bytes })
+    Ok((used_ns as f64 / 1e7 / SECONDS as f64, rss_bytes))
 }
 
 /// Returns the CPU time of all threads of a process, ns. Adds up the first figure of each thread's `schedstat`, because `stat`
@@ -133,17 +122,6 @@ fn resident(tool: &Child) -> Result<f64> {
     let status = fs::read_to_string(format!("/proc/{}/status", tool.id()))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
     Ok(1024.0 * line.trim().trim_end_matches(" kB").parse::<f64>()?)
-}
-
-fn charged_slabs() -> Result<f64> {
-    let slabs = fs::read_to_string("/proc/slabinfo")?;
-    let charged = slabs.lines().filter(|line| line.starts_with("kmalloc-cg-"));
-    // The first number is the count of objects in use. The third number is the size of an object.
-    let bytes = charged.map(|line| {
-        let numbers: Vec<f64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
-        Some(numbers.first()? * numbers.get(2)?)
-    });
-    bytes.sum::<Option<f64>>().context("/proc/slabinfo has another form")
 }
 
 /// A running `workload` process, killed on drop.

@@ -48,7 +48,7 @@ struct Options {
 const RUNS: u64 = 5;
 
 /// A load whose tasks switch all the time.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Switching {
     /// Two processes that take turns on one CPU.
     Pipe,
@@ -108,11 +108,7 @@ fn compare(
     options: &Options,
     missed: &mut Vec<String>,
 ) -> Result<()> {
-    let name = match load {
-        Switching::Pipe => "pipe on one CPU",
-        Switching::Messaging => "messaging on all CPUs",
-    };
-    println!("perf bench sched: {name}, {} loops, {} rounds", options.loops, options.rounds);
+    println!("perf bench sched: {load:?}, {} loops, {} rounds", options.loops, options.rounds);
     let mut rows: Vec<_> = subjects.iter().copied().map(SubjectResults::new).collect();
     for round in 1..=options.rounds {
         for row in &mut rows {
