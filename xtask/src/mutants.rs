@@ -14,7 +14,7 @@ use std::{
 
 use crate::{
     setup,
-    steps::{self, Failure, Steps},
+    steps::{self, Failure},
     unchanged,
 };
 
@@ -61,23 +61,10 @@ const VARIABLES: [(&str, &str); 6] = [
     ("RUSTC_BOOTSTRAP", "1"),
 ];
 
-/// Runs `cargo xtask mutants [FILE...]`. If files are named, there is no time limit.
+/// Prints the scores. Fails if a score is too low. If files are named, there is no time limit.
 pub(crate) fn run(files: &[String]) -> Result<(), Failure> {
-    let mut steps = Steps::new("mutants");
-    steps.done("mutants", check(files))?;
-    steps.summary();
-    Ok(())
-}
-
-pub(crate) fn for_checks(steps: &mut Steps) -> Result<(), Failure> {
-    steps.done("mutants", check(&[]))
-}
-
-/// Prints the scores and stores them with the commit. Fails if a score is too low.
-fn check(files: &[String]) -> Result<(), Failure> {
     let tool = setup::program("cargo-mutants", VERSION)?;
-    let kept = setup::cache("mutants", "results of mutation tests")?;
-    let commit = steps::git(&["describe", "--always", "--dirty"]).unwrap_or_default();
+    let kept = setup::cache("mutants")?;
     let (mut left, mut faults, mut is_empty) = (BUDGET, Vec::new(), true);
     for (part, parts_left) in PARTS.iter().zip((1..=PARTS.len() as u32).rev()) {
         let begun = Instant::now();
@@ -90,12 +77,11 @@ fn check(files: &[String]) -> Result<(), Failure> {
         score.survivors.iter().for_each(|name| eprintln!("mutants: survived: {name}"));
         eprintln!("mutants: {}: {score}", part.name);
         faults.extend(score.fault(part));
-        steps::append(&kept.join("scores.txt"), &format!("{commit} {}: {score}\n", part.name))?;
     }
     if is_empty && !files.is_empty() {
-        return Err(Failure::Usage(format!("`mutants` does not change {}", files.join(" or "))));
+        return Err(Failure::Host(format!("`mutants` does not change {}", files.join(" or "))));
     }
-    if faults.is_empty() { Ok(()) } else { Err(Failure::Step(faults.join("; "))) }
+    if faults.is_empty() { Ok(()) } else { Err(Failure::Step(format!("mutants: {}", faults.join("; ")))) }
 }
 
 impl Part {
@@ -149,7 +135,7 @@ impl Part {
     /// Returns the directory of the results. The directory is emptied if the user named files, or if files differ from the
     /// commit.
     fn place(&self, kept: &Path, files: &[String]) -> PathBuf {
-        let Some(state) = unchanged::state(&self.paths()).filter(|_| files.is_empty()) else {
+        let Some(state) = unchanged::state(&self.paths().join(" ")).filter(|_| files.is_empty()) else {
             let place = steps::target_dir().join("mutants").join(self.name);
             let _ = fs::remove_dir_all(&place);
             return place;
