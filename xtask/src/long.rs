@@ -9,7 +9,7 @@ use crate::{
     binary,
     checks::TestRun,
     dist, fuzz, lab,
-    lanes::{self, LONG, Lanes, SOAK},
+    lanes::{self, History, LONG, Lanes, SOAK},
     mutants, setup,
     steps::{self, AsRoot, Failure, cargo},
     unchanged::{self, EVERYTHING},
@@ -128,8 +128,10 @@ fn each_test(part: Part, tests: &TestRun) -> Result<(), Failure> {
         let words = [name.as_str(), "--exact", lanes::SHOW].map(str::to_owned);
         let what = format!("{} {name}", part.name());
         let result = unchanged::unless_passed(&what, EVERYTHING, tests.all, || lanes.run(&words));
-        failed.extend(result.err().map(|failure| (name, failure)));
+        failed.extend(result.err().map(|failure| (name.as_str(), failure)));
     }
+    let judged = History::with_run(&[], true)?.check();
+    failed.extend(judged.err().map(|failure| ("(second tries)", failure)));
     failures(&format!("{} of {} failed", failed.len(), chosen.len()), &failed)
 }
 

@@ -1,9 +1,11 @@
 //! Runs each test that needs root in a separate process. If a test fails, decides whether the reason is cgscope or the machine.
 mod disturbance;
+mod history;
 mod schedule;
 pub(crate) mod supervise;
 mod verdict;
 pub(crate) use disturbance::{Disturbance, Reading};
+pub(crate) use history::History;
 pub(crate) use schedule::{Lease, Test, in_parallel};
 pub(crate) use verdict::{Machine, Try, decide};
 
@@ -11,6 +13,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use crate::lab::{self, Binaries};
 use crate::readers;
@@ -65,8 +68,10 @@ impl<'a> Lanes<'a> {
         }
         let is_shown = words.iter().any(|word| word == SHOW || word == NO_CAPTURE);
         let mut runner = Runner { lanes: self, is_shown };
+        let (is_quiet, _) = disturbance::becomes_quiet(Duration::ZERO);
         let mut tries = schedule::run(&tests, |test, cpu| runner.once(test, cpu))?;
         tries.sort_by(|a, b| a.test.name.cmp(&b.test.name));
+        eprint!("{}", History::with_run(&tries, is_quiet)?.text());
         decide(&tries, &mut runner)
     }
 
