@@ -11,7 +11,6 @@ use crate::{
 /// How a cause is shown. [`Cause::name`] is its name in machine-readable output.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown {
-    /// The cause that this row describes.
     pub cause: Cause,
     /// Letter of the cause in a bar without colours.
     pub letter: char,
@@ -55,13 +54,9 @@ pub struct Behind {
 pub enum Blames {
     /// The cgroups whose quota ran out.
     Quotas,
-    /// The task's own cgroup.
     OwnCgroup,
-    /// Tasks of other cgroups.
     OtherCgroups,
-    /// Kernel threads.
     Kernel,
-    /// Nobody.
     Nobody,
 }
 
@@ -154,7 +149,6 @@ pub fn that_blame(blames: Blames) -> impl Iterator<Item = Cause> {
     TABLE.into_iter().filter(move |shown| shown.blames == blames).map(|shown| shown.cause)
 }
 
-/// Returns the row of [`TABLE`] for this cause.
 pub const fn shown(cause: Cause) -> &'static Shown {
     const ROWS: &[Shown; CAUSES] = &TABLE;
     let mut place = 0;
@@ -170,7 +164,6 @@ by! {
 }
 
 impl ByCause {
-    /// Assigns all of `ns` to one cause.
     pub fn only(cause: Cause, ns: u64) -> Self {
         let mut parts = Self::default();
         parts.0[cause as usize] = ns;

@@ -34,7 +34,6 @@ const PARENTS: [&str; 7] =
     ["docker", "kubepods", "burstable", "besteffort", "libpod_parent", "k8s.io", "ecs"];
 
 impl CgroupName {
-    /// Returns the names in a path, which is relative to the mount.
     pub fn of(path: &str) -> Self {
         let mut name = Self::default();
         let mut parts = path.split('/').filter(|part| !part.is_empty());

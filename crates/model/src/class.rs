@@ -50,19 +50,13 @@ pub const NAMED_PERCENT: u64 = 5;
 cgscope_ledger::named! {
     /// The reason why a target is not faster.
     Class {
-        /// The target computes, and gets a CPU when it wants one.
         CpuBound = "CPU-bound",
-        /// A quota keeps the target from computing.
         QuotaBound = "quota-bound",
-        /// Other tasks occupy the CPUs when the target wants to compute.
         Contended = "contended",
-        /// The target waits for devices, sockets or pipes.
         IoBound = "I/O-bound",
-        /// The target waits for locks.
         LockBound = "lock-bound",
         /// The target is blocked on something else or on something unknown.
         Blocked = "blocked",
-        /// The target waits for work.
         Idle = "idle",
     }
 }
@@ -158,11 +152,8 @@ fn wanting(activity: &Activity) -> Vec<Class> {
 /// Computes the classes of the targets of an interval.
 #[derive(Clone, Debug)]
 pub struct Classes<'a> {
-    /// The interval that contains the targets.
     pub interval: &'a Interval,
-    /// The tree of `interval`.
     pub tree: &'a Tree,
-    /// What the threads were blocked on.
     pub blocked: &'a BlockedOn,
     /// Ids of the cgroup `/`.
     roots: Vec<u64>,
@@ -181,12 +172,10 @@ impl<'a> Classes<'a> {
         Self { interval, tree, blocked, roots: roots.collect(), exited }
     }
 
-    /// Returns the class of one thread.
     pub fn thread(&self, task: &TaskInterval) -> Classified {
         self.threads(&[task])
     }
 
-    /// Returns the class of several threads, such as those of a process.
     pub fn threads(&self, tasks: &[&TaskInterval]) -> Classified {
         let activity = Activity::of(tasks, self, false);
         verdict(&activity, self.quota_of(tasks, &activity).as_ref())
@@ -209,7 +198,6 @@ impl<'a> Classes<'a> {
         self.threads(&self.interval.tasks_at(self.tree.tasks_unknown()).collect::<Vec<_>>())
     }
 
-    /// Returns the class of everything that was measured, including exited tasks.
     pub fn total(&self) -> Classified {
         let tasks: Vec<_> = self.interval.tasks.iter().collect();
         let is_wide = !self.interval.is_selection || self.interval.selected_cgroup.is_some();
@@ -256,7 +244,6 @@ pub(crate) struct Activity {
     /// Number of active threads and exited tasks. If it is 0, the sums below include all threads.
     pub threads: u64,
     pub on_cpu_ns: u64,
-    /// Time waited for a CPU, by cause.
     pub by_cause: ByCause,
     /// The part of `own_cgroup` waits of tasks in `/`. On many hosts, `/` holds all tasks without a cgroup of their own.
     pub behind_root_ns: u64,
@@ -358,7 +345,6 @@ impl Activity {
         self.in_line_ns().saturating_sub(self.wakeup_ns())
     }
 
-    /// Returns the time blocked on the kinds that belong to this class.
     pub fn blocked_ns(&self, class: Class) -> u64 {
         let kinds = self.blocked.iter().filter(|(kind, _)| Class::blocked_on(*kind) == class);
         sum::total(kinds.map(|(_, ns)| ns))

@@ -8,17 +8,12 @@ use crate::{
 /// The input of all counters: a task, or several tasks together, over an interval. `None`: not read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Observed<'a> {
-    /// The source of the readings.
     pub mode: Mode,
-    /// The figures that can be summed.
     pub totals: Option<&'a Totals>,
-    /// Completed waits.
     pub wait: Option<&'a Wait>,
-    /// Accounts of the time outside the waits.
     pub accounts: Option<&'a Accounts>,
     /// The task, if there is only one.
     pub task: Option<&'a TaskInterval>,
-    /// The limits of the cgroup.
     pub limits: Option<&'a CgroupReading>,
 }
 
@@ -29,19 +24,16 @@ impl<'a> Observed<'a> {
         Self { mode, totals, wait, accounts: task.all_accounts(), task: Some(task), limits: None }
     }
 
-    /// Observes several tasks together.
     pub fn group(group: &'a Group, mode: Mode) -> Self {
         let (totals, wait) = (Some(&group.totals), Some(&group.wait));
         Self { mode, totals, wait, accounts: group.accounts.as_ref(), ..Self::default() }
     }
 
-    /// Observes the exited tasks of a cgroup.
     pub fn exited(exited: &'a ExitedInterval, mode: Mode) -> Self {
         let (totals, wait) = (Some(&exited.totals), Some(&exited.wait));
         Self { mode, totals, wait, accounts: exited.accounts.as_ref(), ..Self::default() }
     }
 
-    /// Observes only the limits of a cgroup.
     pub fn limits(limits: &'a CgroupReading) -> Self {
         Self { limits: Some(limits), ..Self::default() }
     }
@@ -65,7 +57,6 @@ pub struct CounterColumn {
     pub key: char,
     /// Width in terminal cells; in `stat`, including the blank before the column.
     pub width: usize,
-    /// A sentence that explains the column.
     pub meaning: &'static str,
 }
 
@@ -74,7 +65,6 @@ pub struct CounterColumn {
 pub struct Metric {
     /// The name, without `_total`.
     pub name: &'static str,
-    /// A sentence that explains the metric.
     pub help: &'static str,
 }
 
@@ -92,21 +82,16 @@ pub struct Compared {
 pub struct Info {
     /// Key in JSON, and column of CSV and Parquet.
     pub name: &'static str,
-    /// The unit.
     pub counts: Counts,
     /// True if the coarse mode lacks this counter.
     pub exact_only: bool,
     /// True if lists of cgroups in `top` omit this counter.
     pub tasks_only: bool,
-    /// Its column in `top`.
     pub top: Option<CounterColumn>,
-    /// Its column in `stat`.
     pub stat: Option<CounterColumn>,
     /// Reads the count of a process's exited threads, if the kernel sums it up.
     pub exited_threads: Option<fn(&ExitedThreads) -> u64>,
-    /// Its metric.
     pub metric: Option<Metric>,
-    /// The parameters with which `diff` compares it.
     pub diff: Option<Compared>,
     get: Get,
 }
@@ -169,11 +154,9 @@ macro_rules! counters {
         #[repr(u8)]
         pub enum Counter { $($(#[$doc])* $variant,)* }
 
-        /// Number of counters.
         pub const COUNTERS: usize = TABLE.len();
 
         impl Counter {
-            /// All counters.
             pub const ALL: [Self; COUNTERS] = [$(Self::$variant,)*];
         }
 
@@ -182,29 +165,23 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Completed waits.
     Waits = events("waits", |of| Some(of.wait?.count))
         .top("waits/s", ' ', 7, "waits that ended, per second");
-    /// Time on a CPU.
     OnCpu = ns("on_cpu_ns", |of| Some(of.totals?.on_cpu_ns))
         .exited_threads(|exited_threads| exited_threads.on_cpu_ns)
         .metric("cgscope_cgroup_cpu_usage_seconds", "Time on a CPU, summed over tasks.");
     /// Time in user space, guests included.
     User = ns("user_ns", |of| Some(of.accounts?.cpu.user_ns))
         .exited_threads(|exited_threads| exited_threads.user_ns);
-    /// Time in the kernel.
     System = ns("system_ns", |of| Some(of.accounts?.cpu.system_ns))
         .exited_threads(|exited_threads| exited_threads.system_ns);
-    /// Time running a guest.
     Guest = ns("guest_ns", |of| Some(of.accounts?.cpu.guest_ns))
         .exited_threads(|exited_threads| exited_threads.guest_ns);
-    /// Same as [`Self::User`], for objects in which `user_ns` is the kernel's own sum.
+    /// This and the next two are the same as [`Self::User`] and the two after it, for objects in which `user_ns` is the kernel's
+    /// own sum.
     CpuUser = ns("cpu_user_ns", |of| Some(of.accounts?.cpu.user_ns));
-    /// Same as [`Self::System`], for objects that use [`Self::CpuUser`].
     CpuSystem = ns("cpu_system_ns", |of| Some(of.accounts?.cpu.system_ns));
-    /// Same as [`Self::Guest`], for objects that use [`Self::CpuUser`].
     CpuGuest = ns("cpu_guest_ns", |of| Some(of.accounts?.cpu.guest_ns));
-    /// Voluntary switches.
     Voluntary = events("voluntary", |of| Some(of.totals?.voluntary))
         .top("cswch/s", 'S', 7, "times per second that a task went to sleep")
         .stat("cswch/s", 10, "voluntary switches per second: a task went to sleep")
@@ -214,7 +191,6 @@ counters! {
             "Times that a task left a CPU because it had to wait for something.",
         )
         .diff("voluntary switches", 100.0);
-    /// Involuntary switches.
     Involuntary = events("involuntary", |of| Some(of.totals?.involuntary))
         .top("nvcswch/s", 'V', 9, "times per second that a task was taken off a CPU")
         .stat("nvcswch/s", 10, "involuntary switches per second: a task was taken off a CPU")
@@ -232,9 +208,7 @@ counters! {
         .top("migr/s", 'M', 6, "moves between CPUs, per second")
         .metric("cgscope_cgroup_migrations", "Moves of tasks between CPUs.")
         .diff("moves between CPUs", 20.0);
-    /// Moves between NUMA nodes.
     NodeMigrations = events("node_migrations", |of| of.task?.placement.node_migrations);
-    /// Completed waits during which a quota had run out.
     ThrottledWaits = events("throttled_waits", |of| {
         let totals = of.totals?;
         // Older recordings hold only the time.
@@ -253,46 +227,32 @@ counters! {
     RunDelay = ns("run_delay_ns", |of| Some(of.totals?.run_delay_ns));
     /// Waits that the kernel's sum omits.
     Unstamped = events("unstamped", |of| Some(of.totals?.unstamped)).exact_only();
-    /// Total time of the waits that the kernel's sum omits.
     UnstampedNs = ns("unstamped_ns", |of| Some(of.totals?.unstamped_ns)).exact_only();
-    /// Periods of the quota in which the cgroup had something to run.
     Periods = events("nr_periods", |of| of.limits?.nr_periods)
         .metric("cgscope_cgroup_periods", "Periods of the cgroup's own quota in which the cgroup had something to run.");
-    /// Periods in which the quota ran out.
     ThrottledPeriods = events("nr_throttled", |of| of.limits?.nr_throttled)
         .metric("cgscope_cgroup_throttled_periods", "Periods in which the cgroup's own quota ran out.");
-    /// Throttled time, summed over CPUs.
     ThrottledNs = ns("throttled_ns", |of| of.limits?.throttled_ns)
         .metric("cgscope_cgroup_throttled_seconds", "Time that the cgroup's own quota kept it from running, summed over CPUs.");
-    /// Periods in which the cgroup used a burst (saved-up time).
     Bursts = events("nr_bursts", |of| of.limits?.nr_bursts);
-    /// Burst (saved-up time) that the cgroup used.
     BurstNs = ns("burst_ns", |of| of.limits?.burst_ns);
-    /// Throttled time of tasks directly in the cgroup, by its own or an ancestor's quota, summed over CPUs.
     LocalThrottledNs = ns("local_throttled_ns", |of| of.limits?.local_throttled_ns);
     /// Time on a CPU, from `cpu.stat`.
     CgroupUsage = ns("usage_ns", |of| of.limits?.usage_ns);
-    /// Time in user space, from `cpu.stat`.
     CgroupUser = ns("user_ns", |of| of.limits?.user_ns);
-    /// Time in the kernel, from `cpu.stat`.
     CgroupSystem = ns("system_ns", |of| of.limits?.system_ns);
-    /// Time in which at least one task waited for a CPU.
     PressureSome = ns("pressure_some_ns", |of| of.limits?.pressure_some_ns);
-    /// Time in which tasks waited and none ran.
     PressureFull = ns("pressure_full_ns", |of| of.limits?.pressure_full_ns);
-    /// Time in which at least one task waited for a CPU, excluding time at a limit.
     Contention = ns("contention_ns", |of| of.limits?.contention_ns)
         .metric(
             "cgscope_cpu_contention_seconds",
             "Time in which at least one task of the cgroup waited for a CPU, without time at a limit.",
         );
-    /// Time in which tasks were at a limit and no task waited for a CPU.
     ThrottledPressure = ns("throttled_pressure_ns", |of| of.limits?.throttled_pressure_ns)
         .metric(
             "cgscope_cpu_throttled_pressure_seconds",
             "Time in which at least one task of the cgroup was at a limit and none waited for a CPU.",
         );
-    /// Possible error of [`Self::Contention`] and [`Self::ThrottledPressure`].
     PressureUncertain = ns("pressure_uncertain_ns", |of| of.limits?.pressure_uncertain_ns);
 }
 
@@ -341,7 +301,6 @@ pub const OF_EXPORT: &[Counter] = &[
     UnstampedNs,
     ThrottledWaits,
 ];
-/// The columns of `top`.
 pub const OF_TOP: &[Counter] = &[Waits, Involuntary, Voluntary, Migrations, ThrottledWaits];
 /// The metrics before the quota metrics.
 pub const OF_METRICS_FIRST: &[Counter] =
@@ -350,7 +309,6 @@ pub const OF_METRICS_FIRST: &[Counter] =
 pub const OF_METRICS: &[Counter] = &[Voluntary, Involuntary, Migrations, ThrottledWaits];
 
 impl Counter {
-    /// Returns the row of the table.
     pub const fn info(self) -> &'static Info {
         &TABLE[self as usize]
     }
@@ -366,12 +324,10 @@ impl Counter {
         if *exact_only && observed.mode == Mode::Coarse { None } else { get(observed) }
     }
 
-    /// Returns the counters that `stat` shows.
     pub fn of_stat() -> impl Iterator<Item = (Self, &'static CounterColumn)> {
         Self::ALL.into_iter().filter_map(|counter| Some((counter, counter.info().stat.as_ref()?)))
     }
 
-    /// Returns the counters that `diff` compares.
     pub fn compared() -> impl Iterator<Item = (Self, &'static Compared)> {
         Self::ALL.into_iter().filter_map(|counter| Some((counter, counter.info().diff.as_ref()?)))
     }

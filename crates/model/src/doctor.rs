@@ -18,7 +18,6 @@ pub const OLDEST_KERNEL: (u32, u32) = (5, 17);
 
 /// Facts about a host. `None`: not read, or unreadable.
 #[derive(Clone, Debug, Default, PartialEq)]
-#[expect(missing_docs, reason = "the other names are self-explanatory")]
 pub struct Facts {
     /// Output of `uname -r`.
     pub kernel_release: Option<String>,
@@ -26,7 +25,6 @@ pub struct Facts {
     pub architecture: Option<String>,
     /// Path of the cgscope program, for remedies that name it.
     pub program: Option<String>,
-    /// Effective user id.
     pub uid: Option<u32>,
     /// Effective capabilities, named like `CAP_BPF`.
     pub capabilities: Option<BTreeSet<String>>,
@@ -36,7 +34,6 @@ pub struct Facts {
     pub container: Option<String>,
     /// Number of containers that the runtimes name, or a sentence on why they name no container; `None`: no runtime was found.
     pub named_containers: Option<Result<usize, String>>,
-    /// State of BTF, the kernel's type information.
     pub btf: Option<Btf>,
     /// Features that the kernel lacks. Known only after the collector checked them.
     pub features_off: Option<Vec<FeatureOff>>,
@@ -52,7 +49,6 @@ pub struct Facts {
     pub realtime: Option<bool>,
     /// State of sched_ext, such as `disabled` or `enabled`; `None`: the kernel has no sched_ext.
     pub sched_ext: Option<String>,
-    /// Name of the loaded BPF scheduler.
     pub bpf_scheduler: Option<String>,
     /// True if the kernel has CONFIG_SCHED_PROXY_EXEC.
     pub proxy_exec: Option<bool>,
@@ -67,12 +63,10 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Returns the major and minor version of the kernel.
     pub fn kernel(&self) -> Option<(u32, u32)> {
         parse_release(self.kernel_release.as_deref()?)
     }
 
-    /// True if the process has a capability; `None`: unknown.
     pub fn holds(&self, capability: &str) -> Option<bool> {
         Some(self.capabilities.as_ref()?.contains(capability))
     }
@@ -88,9 +82,7 @@ pub fn parse_release(release: &str) -> Option<(u32, u32)> {
 /// The state of `/sys/kernel/btf/vmlinux`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Btf {
-    /// The file does not exist.
     Absent,
-    /// Reading failed with this error.
     Unreadable(String),
     /// Size of the file in bytes.
     Present(u64),
@@ -99,7 +91,6 @@ pub enum Btf {
 /// A feature that the kernel lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FeatureOff {
-    /// The feature.
     pub feature: Feature,
     /// The missing kernel symbols, such as `task_struct.throttled` or `BPF_FUNC_loop`.
     pub missing: Vec<String>,
@@ -108,7 +99,6 @@ pub struct FeatureOff {
 /// The lockdown level in `/sys/kernel/security/lockdown`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lockdown {
-    /// No lockdown.
     None,
     /// Users cannot change the running kernel.
     Integrity,
@@ -120,25 +110,19 @@ pub enum Lockdown {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CgroupLayout {
-    /// Only v1 hierarchies.
     V1,
-    /// Only the v2 hierarchy.
     V2,
     /// Both v1 and v2 hierarchies.
     Hybrid,
-    /// No hierarchy.
     #[default]
     None,
 }
 
-/// The mounted cgroup hierarchies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CgroupFacts {
-    /// The mounted versions.
     pub layout: CgroupLayout,
     /// Mount point of the hierarchy with the cpu controller.
     pub cpu_mount: Option<String>,
-    /// True if the hierarchy with the cpu controller is v2.
     pub cpu_is_v2: bool,
 }
 
@@ -149,7 +133,6 @@ pub struct Trial {
     pub attach_ms: u64,
     /// Duration of the first reading of all tasks, µs.
     pub read_us: u64,
-    /// Number of tasks in the reading.
     pub tasks: u64,
     /// Optional features that the kernel refused, one sentence each.
     pub refused: Vec<String>,
@@ -158,7 +141,6 @@ pub struct Trial {
 cgscope_ledger::named! {
     /// The severity of a verdict.
     Level {
-        /// No problem.
         Ok = "ok",
         /// Worth knowing, but no problem.
         Note = "note",
@@ -175,13 +157,10 @@ by_name!(Level);
 pub struct Verdict {
     /// The topic in one word.
     pub topic: &'static str,
-    /// The severity.
     pub level: Level,
-    /// The observation.
     pub finding: String,
     /// What the observation prevents.
     pub effect: Option<String>,
-    /// How to fix the problem.
     pub remedy: Option<String>,
 }
 
@@ -194,7 +173,6 @@ impl Verdict {
     }
 }
 
-/// Returns the worst level of the verdicts.
 pub fn worst(verdicts: &[Verdict]) -> Level {
     verdicts.iter().map(|verdict| verdict.level).max().unwrap_or(Level::Ok)
 }

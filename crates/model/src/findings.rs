@@ -40,7 +40,6 @@ pub const MOST: usize = 12;
 /// A problem found in an interval.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// The rule that reports this finding.
     pub rule: Rule,
     /// Path of the affected cgroup, relative to the cgroup mount; `None`: all measured tasks.
     pub cgroup: Option<Arc<str>>,
@@ -197,7 +196,6 @@ impl<'a> Context<'a> {
 /// Time that the quota of a cgroup throttled tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// Total time, ns.
     pub ns: u64,
     /// The part for which the recording does not say which quota had run out, ns.
     pub unnamed_ns: u64,
@@ -245,9 +243,7 @@ fn most<K: Ord>(parts: impl Iterator<Item = (K, u64)>) -> Option<(K, u64)> {
 cgscope_ledger::named! {
     /// A rule for findings. The order of the rules sorts findings of the same cost and cgroup.
     Rule {
-        /// A quota ran out.
         Throttled = "throttled",
-        /// More threads are busy than the quota has CPUs.
         ThreadsOverQuota = "threads_over_quota",
         /// A quota ran out, although the cgroup used less than the quota on average.
         ThrottledBelowLimit = "throttled_below_limit",
@@ -255,19 +251,16 @@ cgscope_ledger::named! {
         NoisyNeighbour = "noisy_neighbour",
         /// More tasks are runnable than the host has CPUs.
         CpuOversubscription = "cpu_oversubscription",
-        /// Tasks of one cgroup wait for each other.
         OwnContention = "own_contention",
         /// A task has been waiting for very long and still waits.
         Starved = "starved",
         /// Tasks wait for busy CPUs while other CPUs are idle.
         IdleCpus = "idle_cpus",
-        /// Idle CPUs take long to wake up.
         WakeupLatency = "wakeup_latency",
         /// Real-time or deadline tasks used up their runtime.
         RealTimeLimit = "real_time_limit",
         /// Interrupts occupied the CPUs.
         Interrupts = "interrupts",
-        /// The hypervisor took the CPUs.
         StolenTime = "stolen_time",
         /// One NUMA node is full while another is idle.
         NodeSkew = "node_skew",
@@ -275,7 +268,6 @@ cgscope_ledger::named! {
         RemoteMemory = "remote_memory",
         /// Threads often move between nodes.
         NodeBouncing = "node_bouncing",
-        /// The cause of waiting is unknown.
         Unattributed = "unattributed",
     }
 }

@@ -7,12 +7,10 @@ use cgscope_ledger::wire::{FOLLOWED_SHIFT, FOLLOWERS};
 pub struct Follower(u32);
 
 impl Follower {
-    /// Returns all possible followers.
     pub fn all() -> impl Iterator<Item = Self> {
         (0..FOLLOWERS).map(Self)
     }
 
-    /// Returns the bit of this follower.
     pub fn bit(self) -> u64 {
         1 << (FOLLOWED_SHIFT + self.0)
     }

@@ -34,7 +34,6 @@ impl Hist {
         Some(Self { counts: Sparse::from_cells(counts)?, shares: Sparse::from_cells(shares)? })
     }
 
-    /// Returns the memory of the counts, bytes.
     pub fn memory_bytes(&self) -> usize {
         (self.counts.len() + self.shares.len()) * size_of::<(u8, u64)>()
     }
@@ -59,7 +58,6 @@ impl Hist {
         Self::of_cause(Cause::Wakeup, waits)
     }
 
-    /// Builds a histogram from single waits with one cause.
     pub fn of_cause(cause: Cause, waits: impl IntoIterator<Item = u64>) -> Self {
         let (mut counts, mut shares) = ([0; BUCKETS], [0; CELLS]);
         let column = column_of(cause);
@@ -77,12 +75,10 @@ impl Hist {
         self.counts.is_valid() && self.shares.is_valid()
     }
 
-    /// Returns the number of waits.
     pub fn count(&self) -> u64 {
         self.counts.total()
     }
 
-    /// True if there is no wait.
     pub fn is_empty(&self) -> bool {
         self.counts.is_empty()
     }
@@ -125,7 +121,6 @@ impl Hist {
         Some(Self { counts: self.counts.since(&before.counts)?, shares: self.shares.since(&before.shares)? })
     }
 
-    /// Adds the waits of another histogram.
     pub fn add(&mut self, other: &Self) {
         self.counts.add(&other.counts);
         self.shares.add(&other.shares);
@@ -221,14 +216,12 @@ impl HistSum {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Octave {
     row: usize,
-    /// Number of waits.
     pub count: u64,
     /// Number of waits by cause, in the order of [`Cause::ALL`]; they sum to `count`.
     pub by_cause: [f64; CAUSES],
 }
 
 impl Octave {
-    /// Returns the lower end, ns.
     pub fn low_ns(&self) -> u64 {
         low_ns(self.row * 8)
     }
@@ -242,11 +235,8 @@ impl Octave {
 /// A row of [`Hist::rows`]. Both ends are inclusive, in the requested unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Row {
-    /// Smallest whole number of units.
     pub low: u64,
-    /// Largest whole number of units.
     pub high: u64,
-    /// Number of waits.
     pub count: u64,
     /// Number of waits by cause, in the order of [`Cause::ALL`]. Only the proportions matter, for drawing a bar.
     pub by_cause: [f64; CAUSES],

@@ -2,6 +2,7 @@
 //!
 //! A [`Sample`] holds cumulative readings. Only [`Interval::between`] subtracts them, so live, recorded and replayed figures
 //! agree. If a reader skips Samples, [`Skipped`] holds the rows that it missed.
+#![allow(missing_docs, reason = "comments hold what names do not say: units, kernel versions, what `None` means")]
 
 pub mod accounts;
 pub mod blocked_on;

@@ -17,7 +17,6 @@ pub struct ContainerReading {
     pub container: Option<Arc<str>>,
     /// The pod's name; `None` outside Kubernetes.
     pub pod: Option<Arc<str>>,
-    /// The pod's namespace.
     pub namespace: Option<Arc<str>>,
 }
 
@@ -33,7 +32,6 @@ impl ContainerReading {
         Some(format!("{namespace}/{pod}{inner}"))
     }
 
-    /// Returns the pod's namespace and name.
     pub fn pod(&self) -> Option<(&str, &str)> {
         self.namespace.as_deref().zip(self.pod.as_deref())
     }
@@ -74,7 +72,6 @@ pub fn near(wanted: &str, known: impl IntoIterator<Item = String>) -> String {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Names {
     by_path: HashMap<Arc<str>, ContainerReading>,
-    /// True if the user wants to see paths.
     pub only_paths: bool,
 }
 
@@ -86,7 +83,6 @@ impl Names {
         Self { by_path: by_path.collect(), only_paths: false }
     }
 
-    /// Creates a value that shows only paths.
     pub fn paths() -> Self {
         Self { only_paths: true, ..Self::default() }
     }
@@ -186,7 +182,6 @@ impl Names {
         pods.map(|(namespace, pod)| format!("{namespace}/{pod}")).collect()
     }
 
-    /// Returns the names of all containers.
     pub fn containers(&self) -> BTreeSet<String> {
         self.by_path.values().filter_map(|named| named.container.as_deref()).map(str::to_owned).collect()
     }

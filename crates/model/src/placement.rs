@@ -36,9 +36,7 @@ pub type ByNode = Vec<(u32, u64)>;
 /// The nodes on which a task ran over an interval. `None`: unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TaskPlacement {
-    /// Number of moves to a CPU on another node.
     pub node_migrations: Option<u64>,
-    /// Time on a CPU by node, ns.
     pub ran_ns: Option<ByNode>,
 }
 
@@ -69,14 +67,12 @@ impl TaskPlacement {
     }
 }
 
-/// Sums amounts by node.
 pub fn sum_by_node<'a>(amounts: impl IntoIterator<Item = &'a (u32, u64)>) -> ByNode {
     let mut sums = ByNode::new();
     amounts.into_iter().for_each(|(node, amount)| add_by_node(&mut sums, *node, *amount));
     sums
 }
 
-/// Adds an amount to one node.
 pub fn add_by_node(sums: &mut ByNode, node: u32, amount: u64) {
     match sums.binary_search_by_key(&node, |(at, _)| *at) {
         Ok(at) => sum::add(&mut sums[at].1, amount),
@@ -84,7 +80,6 @@ pub fn add_by_node(sums: &mut ByNode, node: u32, amount: u64) {
     }
 }
 
-/// Returns the amount of one node.
 pub fn amount(amounts: &[(u32, u64)], node: u32) -> u64 {
     total(amounts.iter().filter(|(at, _)| *at == node))
 }

@@ -14,7 +14,6 @@ pub struct QuotaUse {
     pub path: Arc<str>,
     /// The earlier reading; all 0 if the cgroup was created later.
     pub before: CgroupReading,
-    /// The later reading.
     pub after: CgroupReading,
     /// The increase of the counters, with the limits at the end.
     pub delta: CgroupReading,
@@ -53,11 +52,8 @@ impl QuotaUse {
 /// Where most CPU time was spent: in user mode or in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Much more time in user mode than in the kernel: the program computes.
     CpuBound,
-    /// More time in the kernel than in user mode.
     InKernel,
-    /// Neither `CpuBound` nor `InKernel`.
     Mixed,
 }
 

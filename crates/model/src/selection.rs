@@ -20,7 +20,6 @@ use crate::{
 pub struct Selection {
     /// Processes, with all their threads and children.
     pub pids: Vec<u32>,
-    /// Single threads.
     pub tids: Vec<u32>,
     /// Cgroup of the *waiting* task, with its descendants; normalised by [`normal_path`].
     pub cgroup: Option<String>,
@@ -48,12 +47,10 @@ pub struct Selector {
     pub name: &'static str,
     /// Placeholder of the value in the help.
     pub value: &'static str,
-    /// Help text.
     pub help: &'static str,
     /// True if the value is a list of task ids. The source applies only these selectors. Only they have a short form, such as
     /// `-p`.
     pub is_ids: bool,
-    /// Parser of the value.
     pub set: Set,
 }
 
@@ -232,7 +229,6 @@ impl SelectionFilter {
         is_chosen(&self.selection.nodes, node)
     }
 
-    /// True if a CPU is selected, by its number and node.
     pub fn wants_cpu(&self, cpu: u32, node: Option<u32>) -> bool {
         is_chosen(&self.selection.cpus, Some(cpu)) && self.wants_node(node)
     }
@@ -250,7 +246,6 @@ impl SelectionFilter {
         roots?.into_iter().max_by_key(|root| root.len())
     }
 
-    /// True if a cgroup is selected, by its path and names.
     pub fn wants_cgroup(&self, path: &str, names: &Names) -> bool {
         !self.is_by_cgroup() || self.selected_cgroup(path, names).is_some()
     }

@@ -64,7 +64,6 @@ struct ExitedSum {
 }
 
 impl ExitedSums {
-    /// Adds a reading to the sum of its cgroup.
     pub fn take(&mut self, more: ExitedReading) {
         match self.0.entry(more.cgroup_id) {
             Entry::Occupied(mut sum) => {
@@ -95,7 +94,6 @@ impl ExitedSums {
         exited.sort_unstable_by_key(|exited| exited.cgroup_id);
     }
 
-    /// True if there is no sum.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -162,7 +160,6 @@ impl Skipped {
         sample.losses.add(Loss::ExitedInOtherCgroup, self.in_root);
     }
 
-    /// Returns the memory of the sums and names, bytes.
     pub fn memory_bytes(&self) -> usize {
         let sums = self.sums.0.values().map(|sum| size_of::<ExitedSum>() + sum.reading.hist.memory_bytes());
         let paths = self.paths.values().map(|path| path.len());

@@ -55,7 +55,6 @@ impl<S: AsRef<Sample>> Steps<S> {
         }
     }
 
-    /// Returns the latest Sample.
     pub fn latest(&self) -> Option<&S> {
         self.earlier.as_ref()
     }

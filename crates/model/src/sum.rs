@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 
-/// Adds `amount` to `sum`.
 pub fn add(sum: &mut u64, amount: u64) {
     *sum = sum.saturating_add(amount);
 }
 
-/// Returns the sum of all amounts.
 pub fn total(amounts: impl IntoIterator<Item = u64>) -> u64 {
     amounts.into_iter().fold(0, u64::saturating_add)
 }
@@ -44,27 +42,22 @@ macro_rules! by {
         pub struct $type(pub [u64; $count]);
 
         impl $type {
-            /// Returns the time of one variant, ns.
             pub fn get(&self, key: $key) -> u64 {
                 self.0[key as usize]
             }
 
-            /// Returns each variant with its time, ns.
             pub fn iter(&self) -> impl Iterator<Item = ($key, u64)> + '_ {
                 $key::ALL.into_iter().zip(self.0)
             }
 
-            /// Returns the sum over all variants, ns.
             pub fn total(&self) -> u64 {
                 $crate::sum::total(self.0)
             }
 
-            /// Adds time to one variant.
             pub fn add_ns(&mut self, key: $key, ns: u64) {
                 $crate::sum::add(&mut self.0[key as usize], ns);
             }
 
-            /// Adds the time of another task or wait.
             pub fn add(&mut self, other: &Self) {
                 other.iter().for_each(|(key, ns)| self.add_ns(key, ns));
             }

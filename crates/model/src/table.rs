@@ -54,14 +54,12 @@ pub use tasks::Tasks;
 /// A table of a [`Sample`], and the members of an [`Interval`] that derive from it. To add a table: write a file with its row
 /// type and `table!`, add a line to [`tables!`](crate::tables), and add members to Sample and Interval.
 pub trait Table {
-    /// A row of a Sample.
     type Row;
     /// The key of a row. Rows ascend by it.
     type Key: Ord;
     /// The rule that unordered rows break, in words.
     const ORDER: &'static str;
 
-    /// Returns the key of a row.
     fn key(row: &Self::Row) -> Self::Key;
 
     /// Stores the changes between two Samples in an interval.
@@ -76,9 +74,7 @@ pub trait Table {
 
 /// The place of a table in a [`Sample`].
 pub trait Member: Table {
-    /// Returns the rows.
     fn rows(sample: &Sample) -> &Vec<Self::Row>;
-    /// Returns the rows, mutable.
     fn rows_mut(sample: &mut Sample) -> &mut Vec<Self::Row>;
 }
 
@@ -152,12 +148,10 @@ pub struct Selected<'a> {
 }
 
 impl Selected<'_> {
-    /// True if tasks of this cgroup are selected.
     pub fn has_cgroup(&self, id: u64) -> bool {
         self.cgroups.as_ref().is_none_or(|wanted| wanted.contains(&id))
     }
 
-    /// True if a task is selected.
     pub fn has_task(&self, task: &TaskReading) -> bool {
         self.has_cgroup(task.cgroup_id) && self.filter.wants_task(&task.comm, Some(task.cpu), task.node)
     }

@@ -28,7 +28,6 @@ impl Timeline {
         Self { slices: Vec::new(), most: most.max(2), per_slice: 1, in_last: 0 }
     }
 
-    /// Adds the Interval that follows the previous one.
     pub fn add(&mut self, interval: &Interval) {
         if self.slices.len() == self.most && self.in_last == self.per_slice {
             self.merge_pairs();
@@ -45,7 +44,6 @@ impl Timeline {
         }
     }
 
-    /// Returns the slices, the earliest first.
     pub fn slices(&self) -> &[Slice] {
         &self.slices
     }
@@ -74,16 +72,14 @@ impl Timeline {
     }
 }
 
-/// CPU time that a quota allowed, and its use. `None`: could not be read.
+/// CPU time that a quota allowed, and its use, as in [`CgroupReading`]. `None`: could not be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuotaPart {
     /// The allowed CPU time, ns: the quota in CPUs times the length of the slice.
     pub allowed_ns: u64,
     /// CPU time used by the cgroup and its descendants, ns.
     pub used_ns: Option<u64>,
-    /// Periods in which the cgroup had something to run.
     pub nr_periods: Option<u64>,
-    /// Periods in which the quota ran out.
     pub nr_throttled: Option<u64>,
     /// Time that the quota kept the cgroup from running, ns, summed over CPUs.
     pub throttled_ns: Option<u64>,
@@ -115,9 +111,7 @@ impl QuotaPart {
 pub struct Slice {
     /// Wall clock at the start, ns since 1970.
     pub start_unix_ns: u64,
-    /// Length, ns.
     pub duration_ns: u64,
-    /// Number of completed waits.
     pub waits: u64,
     /// Longest completed wait, ns; see [`Wait::max_ns`].
     pub max_ns: u64,
@@ -125,7 +119,6 @@ pub struct Slice {
     pub all: Sums,
     /// Tasks by id of the cgroup that directly contains them, without cgroups whose tasks neither waited nor ran.
     pub cgroups: BTreeMap<u64, Sums>,
-    /// Quotas by id of the cgroup.
     pub quotas: BTreeMap<u64, QuotaPart>,
     /// Busy time of the host's CPUs, ns, summed over CPUs; `None`: not read.
     pub busy_ns: Option<u64>,
@@ -175,7 +168,6 @@ impl Slice {
         Hist::from_counts(self.counts.iter().copied(), [])
     }
 
-    /// Returns the waits by bucket of [`cgscope_ledger::bucket`].
     pub fn counts(&self) -> &[u64; BUCKETS] {
         &self.counts
     }

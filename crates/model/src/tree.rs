@@ -37,13 +37,11 @@ pub struct Tree {
 /// A cgroup that has tasks, limits, or pairs of victim and culprit, in itself or in a descendant.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Node {
-    /// Path, relative to the mount.
     pub path: Arc<str>,
     /// The cgroup's id. If the cgroup was removed and created again: the last id. `None`: only descendants are known.
     pub id: Option<u64>,
     /// Number of levels below the root: 0 for `/`.
     pub depth: usize,
-    /// The parent; `None` for the root.
     pub parent: Option<usize>,
     /// The children, by name.
     pub children: Vec<usize>,
@@ -84,7 +82,6 @@ pub struct Node {
 pub struct Effective {
     /// The node with the quota: the node itself or an ancestor.
     pub node: usize,
-    /// The quota in CPUs.
     pub cores: f64,
 }
 
@@ -94,14 +91,12 @@ impl Node {
         self.path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(&self.path)
     }
 
-    /// True if tasks are directly in this cgroup.
     pub fn has_own_tasks(&self) -> bool {
         !self.tasks.is_empty() || !self.idle.is_empty()
     }
 }
 
 impl Tree {
-    /// Builds the tree of an interval.
     pub fn new(interval: &Interval) -> Self {
         let (nodes, places) = shape::shape(interval);
         let mut tree = Self { nodes, places, ..Self::default() };
@@ -116,7 +111,6 @@ impl Tree {
         &self.nodes
     }
 
-    /// Returns the node of a path.
     pub fn find(&self, path: &str) -> Option<usize> {
         let mut down: Vec<&str> = path_and_ancestors(path).collect();
         (down.pop()? == "/" && !self.nodes.is_empty()).then_some(())?;
@@ -127,7 +121,6 @@ impl Tree {
         })
     }
 
-    /// Returns the node of a cgroup, by the cgroup's id.
     pub fn find_id(&self, interval: &Interval, id: u64) -> Option<usize> {
         shape::place(interval, id).and_then(|at| self.places[at])
     }
@@ -171,7 +164,6 @@ impl Tree {
         self.pairs[from..end].iter().map(|(_, pair)| *pair)
     }
 
-    /// Returns the limits of a node.
     pub fn limits<'a>(&self, interval: &'a Interval, node: usize) -> Option<&'a CgroupReading> {
         self.nodes[node].limits.map(|at| &interval.limits[at])
     }
@@ -217,9 +209,7 @@ fn tightest(above: Option<Effective>, own: Option<Effective>) -> Option<Effectiv
 /// Run and wait time of tasks, including exited tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
-    /// Time on a CPU, ns.
     pub on_cpu_ns: u64,
-    /// Completed waits by cause, ns.
     pub by_cause: ByCause,
 }
 
@@ -228,13 +218,11 @@ impl Sums {
         Self { on_cpu_ns: totals.on_cpu_ns, by_cause: wait.by_cause }
     }
 
-    /// Adds the time of other tasks, or of a later interval.
     pub(crate) fn add(&mut self, other: &Self) {
         sum::add(&mut self.on_cpu_ns, other.on_cpu_ns);
         self.by_cause.add(&other.by_cause);
     }
 
-    /// Returns the completed waits, ns.
     pub fn waited_ns(&self) -> u64 {
         self.by_cause.total()
     }

@@ -12,11 +12,9 @@ use crate::{Counter, causes::shown};
 pub enum FigureUnit {
     /// Share of wall time, summed over tasks or CPUs. 0.5 is half the time of one task, or half a CPU.
     WallShare,
-    /// Events per second.
     PerSecond,
     /// Share of a total, 0 to 1.
     Share,
-    /// Nanoseconds.
     Ns,
 }
 
@@ -44,7 +42,6 @@ pub(super) struct Figure {
     pub is_own: bool,
 }
 
-/// Returns all figures.
 pub(super) fn figures() -> Vec<Figure> {
     let figure = |name, words, unit, least, value| {
         let (events, is_own) = (None, false);

@@ -22,9 +22,7 @@ pub const MOST_BLOCKS: usize = 48;
 /// A sum over a block. Times are in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Cell {
-    /// Time of completed waits.
     Wait,
-    /// Time of completed waits with this cause.
     Cause(Cause),
     Counter(Counter),
     /// Time waited because of one culprit.
@@ -36,12 +34,10 @@ pub(super) enum Cell {
 /// Marks a sum that includes an unknown counter. Sums saturate here, so the mark survives further additions.
 pub(super) const UNKNOWN: u64 = u64::MAX;
 
-/// The sums of a subject.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sums {
     /// The cells that are not zero, ascending.
     cells: Vec<(Cell, u64)>,
-    /// The longest wait, ns.
     pub longest_ns: u64,
 }
 
@@ -93,10 +89,8 @@ impl Sums {
     }
 }
 
-/// A part of a recording.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Block {
-    /// Number of Intervals.
     intervals: usize,
     pub duration_ns: u64,
     /// All subjects that existed, including inactive ones.
@@ -199,7 +193,6 @@ impl Side {
         }
     }
 
-    /// Returns the number of Intervals so far.
     fn added(&self) -> usize {
         self.blocks.iter().map(|block| block.intervals).sum()
     }

@@ -170,7 +170,6 @@ fn crowd(context: &Context, node: usize, ns: u64) -> Option<Finding> {
 const NEIGHBOURS: usize = 3;
 const NEIGHBOUR_NAMED_PERCENT: u64 = 10;
 
-/// Returns the finding that tasks of a cgroup waited for other cgroups, for `ns`.
 fn noisy_neighbour(context: &Context, node: usize, ns: u64) -> Finding {
     let (sums, names) = (context.with_below(node), &context.interval.names);
     let neighbours = neighbours_of(context, node);

@@ -56,7 +56,6 @@ fn periods_ran_out(limits: &CgroupReading) -> bool {
     periods.is_some_and(|(throttled, all)| is_share(throttled, all, PERIODS_PERCENT))
 }
 
-/// Reports more busy threads than CPUs of the quota.
 fn threads_over_quota(context: &Context, node: usize) -> Option<Finding> {
     let cores = context.limits(node)?.quota_cores()?;
     let busy = context.busy(context.tree.tasks_below(node));
@@ -82,7 +81,6 @@ fn threads_over_quota(context: &Context, node: usize) -> Option<Finding> {
     Some(finding(Rule::ThreadsOverQuota, Some(path), held_ns, short, says, advice))
 }
 
-/// Reports a quota that only bursts exceed.
 fn throttled_below_limit(context: &Context, node: usize) -> Option<Finding> {
     let limits = context.limits(node).filter(|limits| periods_ran_out(limits))?;
     let sums = context.with_below(node);

@@ -208,7 +208,6 @@ pub struct PressureAverages {
 }
 
 impl PressureAverages {
-    /// Adds the next interval.
     pub fn push(&mut self, interval: &Interval) {
         let length_ns = interval.duration_ns as f64;
         if length_ns == 0.0 {

@@ -35,7 +35,6 @@ table! {
 /// One online CPU. Cumulative; `None`: could not be read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CpuReading {
-    /// Number of the CPU.
     pub cpu: u32,
     /// Its NUMA node, if the host reports it.
     pub node: Option<u32>,
@@ -55,35 +54,27 @@ pub struct CpuReading {
 /// Cumulative figures that the hook counts by CPU.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CpuWaits {
-    /// Longest completed wait so far, ns.
     pub max_ns: u64,
-    /// Waiting time by cause, ns.
     pub by_cause: ByCause,
-    /// Distribution of the waits.
     pub hist: Arc<Hist>,
     /// Number of moves to this CPU, of tasks that last ran on another node: `(other node, moves)`, ascending by node.
     pub came_from: Vec<(u32, u64)>,
 }
 
-/// One CPU over an interval. `None`: could not be read.
+/// One CPU over an interval, with the increase of the figures in [`CpuReading`]. `None`: could not be read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CpuInterval {
-    /// Number of the CPU.
     pub cpu: u32,
-    /// Its NUMA node.
     pub node: Option<u32>,
     /// Time in which the CPU was busy with any task of the host, ns. If the CPU was offline for some time, `busy_ns` and
     /// `idle_ns` sum to less than the interval.
     pub busy_ns: Option<u64>,
-    /// Idle time, ns.
     pub idle_ns: Option<u64>,
     /// Waits of followed tasks that ended on this CPU; `None`: not counted by CPU, or a selection removed tasks.
     pub wait: Option<Wait>,
     /// Number of moves of tasks to this CPU from other nodes, by other node; `None` as for `wait`.
     pub came_from: Option<ByNode>,
-    /// Time in which some followed task waited for this CPU, ns, excluding time at a limit; `None`: coarse mode.
     pub contention_ns: Option<u64>,
-    /// Time in which tasks on this CPU were at a limit and none waited for the CPU, ns.
     pub throttled_pressure_ns: Option<u64>,
 }
 

@@ -20,7 +20,6 @@ const PARTS_SHIFT: u32 = 5;
 /// it is not cumulative: all slots together would be most of a Sample. A slot in two Samples is summed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DemandReading {
-    /// The cgroup's id.
     pub cgroup_id: u64,
     /// Log2 of the length of a slot, ns. Amounts are in 32nds of this length.
     pub slot_shift: u32,
@@ -31,11 +30,9 @@ pub struct DemandReading {
     /// Some of the lists below hold sums. So the lists are equal where tasks did not wait, and constant where tasks never sleep.
     /// Both need little space in a recording.
     pub ran: Vec<(u32, u64)>,
-    /// [`DemandSlot::wanted_ns`].
     pub wanted: Vec<(u32, u64)>,
     /// The sum of [`DemandSlot::wanted_ns`] and `presumed_ns`.
     pub useful: Vec<(u32, u64)>,
-    /// [`DemandSlot::throttled_ns`].
     pub throttled: Vec<(u32, u64)>,
     /// The sum of [`DemandSlot::ran_ns`], `throttled_ns` and `waited_ns`.
     pub runnable: Vec<(u32, u64)>,
@@ -44,7 +41,6 @@ pub struct DemandReading {
 /// The activity and the demand of a cgroup's tasks in a time slot. All values are sums over tasks, ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DemandSlot {
-    /// Time on a CPU.
     pub ran_ns: u64,
     /// Time on a CPU, counted in the slots where the tasks would have run if they had not waited since their last wakeup.
     pub wanted_ns: u64,

@@ -31,15 +31,12 @@ table! {
 pub struct ExitedReading {
     /// The cgroup's id; 0: unknown.
     pub cgroup_id: u64,
-    /// Number of tasks that exited.
     pub tasks: u64,
     /// Longest wait of any of these tasks in its life, ns.
     pub max_ns: u64,
-    /// Sums over these tasks.
     pub totals: Totals,
     /// Sums of the tasks' accounts; `None`: not requested. Not recorded.
     pub accounts: Option<Arc<Accounts>>,
-    /// The waits of these tasks.
     pub hist: Arc<Hist>,
 }
 
@@ -76,15 +73,11 @@ pub const ENDED: &str = "(tasks that ended between two Samples)";
 /// The exited tasks of a cgroup over an interval.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExitedInterval {
-    /// The cgroup's id; 0: unknown.
     pub cgroup_id: u64,
-    /// Number of tasks that exited.
     pub tasks: u64,
     /// The work that was not reported before these tasks exited.
     pub totals: Totals,
-    /// Sums of the tasks' accounts; `None`: not requested.
     pub accounts: Option<Accounts>,
-    /// The waits in this work.
     pub wait: Wait,
 }
 

@@ -32,9 +32,7 @@ use crate::{
 pub struct Interval {
     /// Wall clock at the start, ns since 1970.
     pub start_unix_ns: u64,
-    /// Length, ns.
     pub duration_ns: u64,
-    /// Source of the readings.
     pub mode: Mode,
     /// BPF scheduler, if one was loaded at the start or at the end; `None`: unknown.
     pub sched_ext: Option<SchedExt>,
@@ -51,7 +49,6 @@ pub struct Interval {
     pub limits: Vec<CgroupReading>,
     /// Paths of the cgroups, ascending by id.
     pub cgroups: Vec<(u64, Arc<str>)>,
-    /// Names of these cgroups.
     pub names: Arc<Names>,
     /// CPUs that were online at the end, ascending by number.
     pub cpus: Vec<CpuInterval>,
@@ -65,26 +62,19 @@ pub struct Interval {
     pub stacks: Vec<StackReading>,
     /// True if a selection removed tasks, in the kernel or by [`Self::select`].
     pub is_selection: bool,
-    /// The selected cgroup, if any.
     pub selected_cgroup: Option<Arc<str>>,
-    /// Losses during the interval.
     pub losses: Losses,
-    /// Cost of cgscope itself during the interval.
     pub cost: CostInterval,
 }
 
 /// Completed waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wait {
-    /// Number of waits.
     pub count: u64,
-    /// Sum of the waits, ns.
     pub total_ns: u64,
     /// Longest wait, ns: exact if it is the longest in the task's life, else the upper end of its bucket.
     pub max_ns: u64,
-    /// Sum of the waits by cause.
     pub by_cause: ByCause,
-    /// Distribution of the waits.
     pub hist: Hist,
 }
 
@@ -101,7 +91,6 @@ impl Wait {
         Self { count: totals.waits, total_ns: totals.wait_ns, max_ns, by_cause: totals.by_cause, hist }
     }
 
-    /// Adds the waits of another task.
     pub fn add(&mut self, other: &Self) {
         self.add_figures(other);
         self.hist.add(&other.hist);
@@ -225,9 +214,7 @@ impl Interval {
 pub struct CostInterval {
     /// Time in the hook, summed over CPUs, ns.
     pub hook_ns: Option<u64>,
-    /// Number of runs of the hook.
     pub hook_runs: Option<u64>,
-    /// CPU time of this process, ns.
     pub cpu_ns: Option<u64>,
     /// Resident memory of this process at the end, bytes.
     pub rss_bytes: Option<u64>,
@@ -281,7 +268,6 @@ pub struct Appended {
 }
 
 impl Appended {
-    /// Appends the interval that follows the last one.
     pub fn push(&mut self, next: Interval) {
         let (mut power, mut sum) = (0, next);
         while let Some((_, before)) = self.sums.pop_if(|(before, _)| *before == power) {
@@ -311,7 +297,6 @@ impl Appended {
         }
     }
 
-    /// Returns the sum of all intervals.
     pub fn into_interval(self) -> Interval {
         let sums = self.sums.into_iter().rev().map(|(_, sum)| sum);
         sums.reduce(|later, before| appended(before, later)).unwrap_or_default()

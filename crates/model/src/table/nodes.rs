@@ -29,11 +29,9 @@ table! {
 /// One NUMA node, from `/sys/devices/system/node/nodeN/meminfo`. On a kernel without NUMA: node 0, from `/proc/meminfo`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeReading {
-    /// Number of the node.
     pub node: u32,
     /// Total memory, bytes.
     pub memory_bytes: Option<u64>,
-    /// Free memory, bytes.
     pub free_bytes: Option<u64>,
 }
 
@@ -55,13 +53,11 @@ impl TaskInterval {
 /// A node over an interval. `None`: could not be read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeGroup {
-    /// Number of the node.
     pub node: u32,
     /// Its online CPUs, ascending.
     pub cpus: Vec<u32>,
     /// Time in which its CPUs were busy with any task of the host, ns, summed over CPUs.
     pub busy_ns: Option<u64>,
-    /// Idle time of its CPUs, ns, summed over CPUs.
     pub idle_ns: Option<u64>,
     /// Run time of this interval's tasks on the node, ns: see [`TaskInterval::ran_by_node`].
     pub ran_ns: u64,
@@ -69,13 +65,9 @@ pub struct NodeGroup {
     pub wait: Wait,
     /// Mean number of tasks that ran on its CPUs or waited for them, without throttled tasks.
     pub runnable_avg: Option<f64>,
-    /// Number of moves of tasks to this node from other nodes.
     pub migrations_in: Option<u64>,
-    /// Number of moves of tasks from this node to other nodes.
     pub migrations_out: Option<u64>,
-    /// Total memory, bytes.
     pub memory_bytes: Option<u64>,
-    /// Free memory, bytes.
     pub free_bytes: Option<u64>,
     /// Used memory of the node, bytes: by the host, or by the selected tasks if known.
     pub used_bytes: Option<u64>,
@@ -86,7 +78,6 @@ pub struct NodeGroup {
 }
 
 impl NodeGroup {
-    /// Returns the share of time in which its CPUs were busy, percent.
     pub fn busy_percent(&self) -> Option<f64> {
         let busy_ns = self.busy_ns?;
         crate::units::percent(busy_ns, busy_ns.saturating_add(self.idle_ns?))
@@ -276,7 +267,6 @@ table! {
 /// Memory of a process by node, from `/proc/PID/numa_maps`. Not cumulative.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessMemory {
-    /// Process id.
     pub tgid: u32,
     /// Resident bytes by node, ascending by node. Pages shared by several processes count in each process.
     pub by_node: Vec<(u32, u64)>,

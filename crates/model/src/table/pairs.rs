@@ -48,27 +48,22 @@ pub struct PairReading {
     pub victim: u64,
     /// Id of the cgroup that ran or whose quota had run out. [`KERNEL`]: a kernel thread; [`REST`]: several cgroups.
     pub culprit: u64,
-    /// How the culprit made the victim wait.
     pub blame: Blame,
     /// Thread id of the task that ran, if the target is selected by process or thread; otherwise 0.
     pub tid: u32,
-    /// Name of the task that ran.
     pub comm: Arc<str>,
-    /// Total time that the victim's tasks waited, ns.
     pub ns: u64,
 }
 
 /// Id of the sum of a victim's remaining culprits, which have no own pairs. The kernel counts up from 1: no cgroup has this id.
 pub const REST: u64 = u64::MAX - 2;
 
-/// Displayed name of [`REST`].
 pub const REST_NAME: &str = "(other cgroups)";
 
 /// The key of a pair: victim, culprit, blame and task id.
 pub type PairKey = (u64, u64, Blame, u32);
 
 impl PairReading {
-    /// Returns the key of this pair.
     pub fn key(&self) -> PairKey {
         (self.victim, self.culprit, self.blame, self.tid)
     }

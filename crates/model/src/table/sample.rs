@@ -15,7 +15,6 @@ pub struct Sample {
     pub unix_ns: u64,
     /// CLOCK_MONOTONIC, ns; used for durations.
     pub mono_ns: u64,
-    /// Source of the readings.
     pub mode: Mode,
     /// BPF scheduler; `None`: unknown, as in older recordings.
     pub sched_ext: Option<SchedExt>,
@@ -44,9 +43,7 @@ pub struct Sample {
     pub memory: Vec<ProcessMemory>,
     /// Stacks in which tasks were blocked so far, ascending by key. Only on request; not recorded.
     pub stacks: Vec<StackReading>,
-    /// Losses so far.
     pub losses: Losses,
-    /// Cost of cgscope itself so far.
     pub cost: Cost,
 }
 
@@ -66,7 +63,6 @@ impl<N: AsRef<str>> FromIterator<(N, u64)> for Losses {
 }
 
 impl Losses {
-    /// Adds `n` to the counter of a loss.
     pub fn add(&mut self, loss: Loss, n: u64) {
         if n == 0 {
             return;
@@ -78,12 +74,10 @@ impl Losses {
         self.0[index] = self.0[index].saturating_add(n);
     }
 
-    /// Returns the counter of a loss.
     pub fn get(&self, loss: Loss) -> u64 {
         self.0.get(loss as usize).copied().unwrap_or(0)
     }
 
-    /// Returns the losses with a non-zero counter.
     pub fn nonzero(&self) -> impl Iterator<Item = (Loss, u64)> + '_ {
         Loss::ALL.iter().map(|loss| (*loss, self.get(*loss))).filter(|(_, count)| *count != 0)
     }
@@ -94,7 +88,6 @@ impl Losses {
         self.nonzero().filter(|(loss, _)| *loss != Loss::DemandForgotten)
     }
 
-    /// Adds later losses.
     pub fn append(&mut self, later: &Self) {
         for (loss, count) in later.nonzero() {
             self.add(loss, count);
@@ -126,8 +119,6 @@ pub struct Cost {
     pub switches: Option<u64>,
     /// Time per run of the hook, ns. The kernel (`bpf_stats`) measures it in short windows.
     pub hook_ns_per_run: Option<f64>,
-    /// CPU time of this process, ns.
     pub cpu_ns: Option<u64>,
-    /// Resident memory of this process, bytes.
     pub rss_bytes: Option<u64>,
 }

@@ -33,13 +33,10 @@ table! {
 pub struct StackReading {
     /// Unique id of the thread ([`crate::TaskReading::serial`]).
     pub serial: u64,
-    /// State of the thread while it was blocked.
     pub state: BlockedState,
     /// Return addresses in the kernel, innermost first; empty if the stack could not be read.
     pub stack: Arc<[u64]>,
-    /// Thread id.
     pub tid: u32,
-    /// Process id.
     pub tgid: u32,
     /// Name of the thread when this stack was first seen.
     pub comm: Arc<str>,
@@ -50,7 +47,6 @@ pub struct StackReading {
 }
 
 impl StackReading {
-    /// Returns the sort key.
     pub fn key(&self) -> StackKey {
         (self.serial, self.state, self.stack.clone())
     }

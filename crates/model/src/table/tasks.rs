@@ -66,13 +66,10 @@ pub struct TaskReading {
     pub cgroup_id: u64,
     /// Accounts of the time outside the waits; `None`: not requested. Not recorded.
     pub accounts: Option<Arc<Accounts>>,
-    /// Thread id.
     pub tid: u32,
-    /// Process id.
     pub tgid: u32,
     /// The CPU that the task is on, or its last CPU.
     pub cpu: u32,
-    /// True if the task is now on a CPU.
     pub on_cpu: bool,
     /// The current state: running if the task is on a CPU or waits for one, whatever state the kernel stores.
     ///
@@ -81,7 +78,6 @@ pub struct TaskReading {
     pub state: Option<TaskState>,
     /// Set while the task waits for a CPU. Few tasks wait, so other tasks need no space for it.
     pub pending: Option<Arc<Pending>>,
-    /// Name of the thread.
     pub comm: Arc<str>,
     /// Start time, ns of CLOCK_MONOTONIC.
     pub start_ns: u64,
@@ -100,7 +96,6 @@ pub struct TaskReading {
     pub scheduling: Option<Scheduling>,
     /// Longest completed wait so far, ns.
     pub max_ns: u64,
-    /// Cumulative figures.
     pub totals: Totals,
     /// Completed waits so far. Shared with the previous Sample if no wait was added.
     pub hist: Arc<Hist>,
@@ -121,11 +116,9 @@ impl TaskReading {
 /// A task's work before its latest move to another cgroup. It counts for the earlier cgroups, and in the task's own row.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BeforeMove {
-    /// Sums of the figures.
     pub totals: Totals,
     /// Accounts of the time outside the waits; `None`: not requested. Not recorded.
     pub accounts: Option<Arc<Accounts>>,
-    /// Completed waits.
     pub hist: Arc<Hist>,
 }
 
@@ -153,7 +146,6 @@ impl Scheduling {
 /// A wait that has not ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pending {
-    /// Length so far, ns.
     pub ns: u64,
     /// The part that the kernel has already added to its own sum: the wait on another CPU before a migration.
     pub booked_ns: u64,
@@ -169,25 +161,20 @@ pub struct TaskInterval {
     pub reading: TaskReading,
     /// The increase over the interval.
     pub totals: Totals,
-    /// Accounts of the time outside the waits; `None`: not requested.
     pub accounts: Option<Arc<Accounts>>,
     /// Waits completed in the interval.
     pub wait: Wait,
-    /// The nodes on which the task ran in the interval.
     pub placement: TaskPlacement,
     /// All work in the interval, if the task moved to another cgroup. [`Interval::exited`] also contains the work before the
     /// move. `None`: the task did not move, or an older recording lacks its work before the move.
     pub whole: Option<Box<Figures>>,
 }
 
-/// A task's work in an interval.
+/// A task's work in an interval; see [`TaskInterval`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figures {
-    /// As in [`TaskInterval::totals`].
     pub totals: Totals,
-    /// As in [`TaskInterval::accounts`].
     pub accounts: Option<Arc<Accounts>>,
-    /// As in [`TaskInterval::wait`].
     pub wait: Wait,
 }
 
@@ -372,7 +359,6 @@ macro_rules! totals {
                 })
             }
 
-            /// Adds the figures of another task.
             pub fn add(&mut self, other: &Self) {
                 $(crate::sum::add(&mut self.$name, other.$name);)*
                 self.by_cause.add(&other.by_cause);
@@ -482,7 +468,6 @@ cgscope_ledger::named! {
 }
 
 impl TaskState {
-    /// Returns the state with a letter; `None` if no state has this letter.
     pub fn from_letter(letter: char) -> Option<Self> {
         Self::ALL.iter().copied().find(|state| state.letter() == letter)
     }

@@ -5,7 +5,6 @@ use std::{collections::HashMap, sync::Arc};
 use super::Node;
 use crate::{Blame, Interval, path::path_and_ancestors};
 
-/// Returns the index of a cgroup in [`Interval::cgroups`].
 pub(super) fn place(interval: &Interval, id: u64) -> Option<usize> {
     interval.cgroups.binary_search_by_key(&id, |(id, _)| *id).ok()
 }

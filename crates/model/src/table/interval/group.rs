@@ -13,9 +13,7 @@ use crate::{
 pub struct Group {
     /// Figures over the interval. Exited tasks are included where the grouping knows them.
     pub totals: Totals,
-    /// Accounts of the time outside the waits; `None`: not requested.
     pub accounts: Option<Accounts>,
-    /// Completed waits.
     pub wait: Wait,
     /// Number of tasks waiting at the end of the interval.
     pub pending: u64,
@@ -27,7 +25,6 @@ pub struct Group {
     pub threads: u64,
     /// Number of processes that own these threads.
     pub processes: u64,
-    /// Number of tasks that exited.
     pub exited: u64,
 }
 
@@ -83,7 +80,6 @@ impl GroupSum {
         self.group.threads += threads;
     }
 
-    /// Adds tasks that exited.
     pub fn add_exited(&mut self, exited: &ExitedInterval) {
         self.add(&exited.totals, exited.accounts.as_ref(), &exited.wait);
         sum::add(&mut self.group.exited, exited.tasks);
@@ -155,7 +151,6 @@ pub struct Process {
     pub named_by: usize,
     /// The [places](Interval::places) of the threads.
     pub threads: Vec<usize>,
-    /// The sum over the threads.
     pub group: Group,
 }
 
@@ -209,7 +204,6 @@ impl Interval {
 /// Elapsed time of some threads by activity, summed over the threads. For one thread, the parts sum to the elapsed time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WallTime {
-    /// Time on a CPU, ns.
     pub on_cpu_ns: u64,
     /// Time runnable but not running, by cause: completed and pending waits.
     pub waited: ByCause,
