@@ -12,7 +12,6 @@ use cgscope_ledger::BlockedState;
 
 use crate::{
     ByState, Interval, StackReading,
-    named::by_name,
     sum::{self, by},
 };
 

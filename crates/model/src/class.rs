@@ -16,7 +16,6 @@ use crate::{
     TaskInterval, Tree,
     causes::{Behind, MORE_CPUS, Shown, TABLE},
     findings::{BELOW_LIMIT_PERCENT, BUSY_THREAD_PERCENT, REALTIME_PERCENT},
-    named::by_name,
     sum,
     sum::is_share,
     units,

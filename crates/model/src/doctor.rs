@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use cgscope_ledger::Feature;
 use serde::{Deserialize, Serialize};
 
-use crate::{Mode, named::by_name, units};
+use crate::{Mode, units};
 
 /// Oldest kernel that the exact mode supports; see [`Feature::LoopHelper`].
 pub const OLDEST_KERNEL: (u32, u32) = (5, 17);

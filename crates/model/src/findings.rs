@@ -26,7 +26,6 @@ pub use crate::words::{QUOTA_FILE, set_burst, set_quota};
 use crate::{
     Blame, CgroupReading, Group, Interval, Names, Tree,
     cgroup_name::container_words,
-    named::by_name,
     sum::{self, is_share},
     tree::{Node, Sums},
     units::duration,

@@ -177,7 +177,7 @@ impl Interval {
 
     /// Returns the BPF scheduler if it schedules all normal tasks. The kernel then enforces no quota (`cpu.max`) and no weight.
     pub fn scheduler_instead_of_quotas(&self) -> Option<&Arc<str>> {
-        SchedExt::instead_of_quotas(self.sched_ext.as_ref())
+        self.sched_ext.as_ref().filter(|state| state.takes_all)?.scheduler.as_ref()
     }
 
     /// Returns the tasks at these indexes of [`Self::tasks`].

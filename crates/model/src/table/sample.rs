@@ -2,11 +2,13 @@
 
 use std::{fmt, sync::Arc};
 
-use crate::{
-    CgroupReading, ContainerReading, CpuReading, DemandReading, ExitedReading, Mode, NodeReading,
-    PairReading, ProcessMemory, SchedExt, StackReading, TaskReading,
-};
 use cgscope_ledger::Loss;
+use serde::Serialize;
+
+use crate::{
+    CgroupReading, ContainerReading, CpuReading, DemandReading, ExitedReading, NodeReading, PairReading,
+    ProcessMemory, StackReading, TaskReading,
+};
 
 /// All data read at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -121,4 +123,75 @@ pub struct Cost {
     pub hook_ns_per_run: Option<f64>,
     pub cpu_ns: Option<u64>,
     pub rss_bytes: Option<u64>,
+}
+
+/// The source of readings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// The hook in the kernel's scheduler: every single wait, with its cause.
+    #[default]
+    Bpf,
+    /// `/proc` and the files of cgroups: sums of waits without single lengths, and only the causes that `cpu.stat` reports.
+    Coarse,
+}
+
+impl Mode {
+    /// Returns a value that only the hook can measure: `None` in the coarse mode.
+    pub fn exact<T>(self, value: impl FnOnce() -> T) -> Option<T> {
+        (self == Self::Bpf).then(value)
+    }
+}
+
+/// What the kernel reports about sched_ext: the BPF scheduler, which replaces the kernel's own scheduling rules.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SchedExt {
+    /// Name of the BPF scheduler; `None`: not loaded.
+    pub scheduler: Option<Arc<str>>,
+    /// True if the BPF scheduler schedules all normal tasks, not only tasks with the policy SCHED_EXT.
+    pub takes_all: bool,
+}
+
+impl SchedExt {
+    /// Returns the state between two readings. A scheduler that was loaded at only one of them counts.
+    pub(crate) fn between(a: Option<&Self>, b: Option<&Self>) -> Option<Self> {
+        let is_loaded = |reading: &&Self| reading.scheduler.is_some();
+        b.filter(is_loaded).or_else(|| a.filter(is_loaded)).or(b).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    fn reading(scheduler: Option<&str>, takes_all: bool) -> Option<SchedExt> {
+        Some(SchedExt { scheduler: scheduler.map(Into::into), takes_all })
+    }
+
+    #[test]
+    fn a_scheduler_that_was_loaded_at_one_of_two_readings_counts() {
+        let (none, simple, other) =
+            (reading(None, false), reading(Some("simple"), true), reading(Some("b"), true));
+        for (a, b, expected) in [
+            (&none, &simple, &simple),
+            (&simple, &none, &simple),
+            (&simple, &other, &other),
+            (&none, &none, &none),
+            (&simple, &None, &simple),
+            (&none, &None, &None),
+            (&None, &None, &None),
+        ] {
+            assert_eq!(SchedExt::between(a.as_ref(), b.as_ref()), *expected);
+        }
+    }
+
+    #[test]
+    fn quotas_apply_beside_a_scheduler_of_some_tasks() {
+        let of = |sched_ext| {
+            let interval = crate::Interval { sched_ext, ..crate::Interval::default() };
+            interval.scheduler_instead_of_quotas().map(ToString::to_string)
+        };
+        assert_eq!(of(reading(Some("simple"), true)).as_deref(), Some("simple"));
+        assert_eq!(of(reading(Some("simple"), false)), None);
+        assert_eq!((of(reading(None, true)), of(None)), (None, None));
+    }
 }
