@@ -165,18 +165,14 @@ macro_rules! counters {
 }
 
 counters! {
-    Waits = events("waits", |of| Some(of.wait?.count))
-        .top("waits/s", ' ', 7, "waits that ended, per second");
+    Waits = events("waits", |of| Some(of.wait?.count)).top("waits/s", ' ', 7, "waits that ended, per second");
     OnCpu = ns("on_cpu_ns", |of| Some(of.totals?.on_cpu_ns))
-        .exited_threads(|exited_threads| exited_threads.on_cpu_ns)
+        .exited_threads(|threads| threads.on_cpu_ns)
         .metric("cgscope_cgroup_cpu_usage_seconds", "Time on a CPU, summed over tasks.");
     /// Time in user space, guests included.
-    User = ns("user_ns", |of| Some(of.accounts?.cpu.user_ns))
-        .exited_threads(|exited_threads| exited_threads.user_ns);
-    System = ns("system_ns", |of| Some(of.accounts?.cpu.system_ns))
-        .exited_threads(|exited_threads| exited_threads.system_ns);
-    Guest = ns("guest_ns", |of| Some(of.accounts?.cpu.guest_ns))
-        .exited_threads(|exited_threads| exited_threads.guest_ns);
+    User = ns("user_ns", |of| Some(of.accounts?.cpu.user_ns)).exited_threads(|threads| threads.user_ns);
+    System = ns("system_ns", |of| Some(of.accounts?.cpu.system_ns)).exited_threads(|threads| threads.system_ns);
+    Guest = ns("guest_ns", |of| Some(of.accounts?.cpu.guest_ns)).exited_threads(|threads| threads.guest_ns);
     /// This and the next two are the same as [`Self::User`] and the two after it, for objects in which `user_ns` is the kernel's
     /// own sum.
     CpuUser = ns("cpu_user_ns", |of| Some(of.accounts?.cpu.user_ns));
@@ -185,26 +181,18 @@ counters! {
     Voluntary = events("voluntary", |of| Some(of.totals?.voluntary))
         .top("cswch/s", 'S', 7, "times per second that a task went to sleep")
         .stat("cswch/s", 10, "voluntary switches per second: a task went to sleep")
-        .exited_threads(|exited_threads| exited_threads.voluntary)
-        .metric(
-            "cgscope_cgroup_voluntary_switches",
-            "Times that a task left a CPU because it had to wait for something.",
-        )
+        .exited_threads(|threads| threads.voluntary)
+        .metric("cgscope_cgroup_voluntary_switches", "Times that a task left a CPU because it had to wait for something.")
         .diff("voluntary switches", 100.0);
     Involuntary = events("involuntary", |of| Some(of.totals?.involuntary))
         .top("nvcswch/s", 'V', 9, "times per second that a task was taken off a CPU")
         .stat("nvcswch/s", 10, "involuntary switches per second: a task was taken off a CPU")
-        .exited_threads(|exited_threads| exited_threads.involuntary)
-        .metric(
-            "cgscope_cgroup_involuntary_switches",
-            "Times that a task was taken off a CPU although it could have continued.",
-        )
+        .exited_threads(|threads| threads.involuntary)
+        .metric("cgscope_cgroup_involuntary_switches", "Times that a task was taken off a CPU although it could have continued.")
         .diff("involuntary switches", 100.0);
     /// Moves between CPUs. A move costs some microseconds, more if the task's cache contents move with it. Below `least`, moves
     /// cost less than 0.1 % of a CPU. Waits after a move are part of the wait times.
-    Migrations = events("migrations", |of| Some(of.totals?.migrations))
-        .exact_only()
-        .tasks_only()
+    Migrations = events("migrations", |of| Some(of.totals?.migrations)).exact_only().tasks_only()
         .top("migr/s", 'M', 6, "moves between CPUs, per second")
         .metric("cgscope_cgroup_migrations", "Moves of tasks between CPUs.")
         .diff("moves between CPUs", 20.0);
@@ -218,10 +206,7 @@ counters! {
         .exact_only()
         .top("twait/s", ' ', 7, "waits per second that were partly spent out of quota")
         .stat("twait/s", 9, "waits per second that were partly spent out of quota")
-        .metric(
-            "cgscope_cgroup_throttled_waits",
-            "Completed waits that were partly spent out of quota.",
-        )
+        .metric("cgscope_cgroup_throttled_waits", "Completed waits that were partly spent out of quota.")
         .diff("waits out of quota", 1.0);
     /// The kernel's own sum of waits.
     RunDelay = ns("run_delay_ns", |of| Some(of.totals?.run_delay_ns));
@@ -244,15 +229,11 @@ counters! {
     PressureSome = ns("pressure_some_ns", |of| of.limits?.pressure_some_ns);
     PressureFull = ns("pressure_full_ns", |of| of.limits?.pressure_full_ns);
     Contention = ns("contention_ns", |of| of.limits?.contention_ns)
-        .metric(
-            "cgscope_cpu_contention_seconds",
-            "Time in which at least one task of the cgroup waited for a CPU, without time at a limit.",
-        );
+        .metric("cgscope_cpu_contention_seconds",
+            "Time in which at least one task of the cgroup waited for a CPU, without time at a limit.");
     ThrottledPressure = ns("throttled_pressure_ns", |of| of.limits?.throttled_pressure_ns)
-        .metric(
-            "cgscope_cpu_throttled_pressure_seconds",
-            "Time in which at least one task of the cgroup was at a limit and none waited for a CPU.",
-        );
+        .metric("cgscope_cpu_throttled_pressure_seconds",
+            "Time in which at least one task of the cgroup was at a limit and none waited for a CPU.");
     PressureUncertain = ns("pressure_uncertain_ns", |of| of.limits?.pressure_uncertain_ns);
 }
 
