@@ -6,13 +6,15 @@ mod shape;
 
 use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
+use itertools::Itertools;
+
 use crate::{
     ByCause, CgroupReading, Group, Interval, Totals, Wait,
     pairs::Culprit,
     path::path_and_ancestors,
     placement::{ByNode, add_by_node},
     sum,
-    table::interval::{GroupSum, processes},
+    table::interval::GroupSum,
 };
 
 /// The cgroups of an interval. They refer to the interval's lists by index.
@@ -173,11 +175,6 @@ impl Tree {
         &self.tasks[self.nodes.last().map_or(0, |last| last.tasks.end)..]
     }
 
-    /// Returns the idle tasks whose cgroup has no known path.
-    pub(crate) fn idle_unknown(&self) -> &[usize] {
-        &self.idle[self.nodes.last().map_or(0, |last| last.idle.end)..]
-    }
-
     /// Returns the sum of all tasks, like [`Interval::total`]. Sums nothing if the cgroups of all tasks are known.
     pub fn total(&self, interval: &Interval) -> Group {
         match (self.nodes.first(), &self.unknown) {
@@ -234,8 +231,10 @@ impl Sums {
 }
 
 impl Tree {
-    pub(crate) fn add_tasks(&mut self, interval: &Interval) {
+    fn add_tasks(&mut self, interval: &Interval) {
+        // Until the end of this function, the last node has the tasks whose cgroup has no known path.
         let unknown = self.nodes.len();
+        self.nodes.push(Node::default());
         self.order_tasks(interval);
         let mut exited: Vec<(usize, usize)> = (0..interval.exited.len())
             .map(|at| (self.find_id(interval, interval.exited[at].cgroup_id).unwrap_or(unknown), at))
@@ -246,12 +245,7 @@ impl Tree {
         // One running sum per depth: when the loop reaches a node, all its descendants are done.
         let deepest = self.nodes.iter().map(|node| node.depth).max().unwrap_or(0);
         let mut sums = vec![GroupSum::default(); deepest + 1];
-        self.add_unknown(
-            interval,
-            &mut sums[0],
-            std::iter::from_fn(|| exited.next_if(|(at, _)| *at == unknown)),
-        );
-        for at in (0..self.nodes.len()).rev() {
+        for at in (0..=unknown).rev() {
             let tasks = self.nodes[at].tasks.clone();
             let node = &mut self.nodes[at];
             let sum = &mut sums[node.depth];
@@ -277,6 +271,8 @@ impl Tree {
                 above[parent].has_tasks |= has_tasks;
             }
         }
+        let unknown = self.nodes.pop().map(|node| node.group);
+        self.unknown = unknown.filter(|group| *group != Group::default());
     }
 
     fn order_tasks(&mut self, interval: &Interval) {
@@ -294,15 +290,15 @@ impl Tree {
         interval: &Interval,
         cgroups: impl ExactSizeIterator<Item = u64>,
     ) -> (Vec<usize>, Vec<usize>) {
-        let unknown = self.nodes.len();
+        let unknown = self.nodes.len() - 1;
         let mut last = (0, self.find_id(interval, 0));
-        let mut node_of = |id: u64| {
+        let node_of = |id| {
             if id != last.0 {
                 last = (id, self.find_id(interval, id));
             }
             last.1.unwrap_or(unknown)
         };
-        let nodes: Vec<usize> = cgroups.map(&mut node_of).collect();
+        let nodes: Vec<usize> = cgroups.map(node_of).collect();
         let mut starts = vec![0; unknown + 2];
         nodes.iter().for_each(|node| starts[node + 1] += 1);
         (1..starts.len()).for_each(|at| starts[at] += starts[at - 1]);
@@ -314,41 +310,22 @@ impl Tree {
         (order, starts)
     }
 
-    fn add_unknown(
-        &mut self,
-        interval: &Interval,
-        sum: &mut GroupSum,
-        exited: impl Iterator<Item = (usize, usize)>,
-    ) {
-        let tasks = || interval.tasks_at(self.tasks_unknown());
-        let idle = self.idle_unknown();
-        tasks().for_each(|task| sum.add_task(task));
-        sum.add_idle(idle.len() as u64);
-        exited.for_each(|(_, exited)| sum.add_exited(&interval.exited[exited]));
-        let idle = idle.iter().map(|idle| interval.idle[*idle].tgid);
-        let group = sum.take(processes(tasks().map(|task| task.reading.tgid).chain(idle)));
-        self.unknown = Some(group).filter(|group| *group != Group::default());
-    }
-
     /// Returns the number of processes with a thread in each node or its descendants. A process with threads in several nodes
     /// counts in each of these nodes, but only once in their common ancestors.
     fn processes(&self, interval: &Interval) -> Vec<u64> {
         let mut threads: Vec<(u32, usize)> = Vec::with_capacity(self.tasks.len() + self.idle.len());
-        for (at, _) in self.nodes.iter().enumerate() {
-            threads.extend(self.tasks_of(at).iter().map(|task| (interval.tasks[*task].reading.tgid, at)));
-            let mut last = None;
-            for tgid in self.idle_of(at).iter().map(|idle| interval.idle[*idle].tgid) {
-                // The threads of a process are mostly adjacent.
-                if last.replace(tgid) != Some(tgid) {
-                    threads.push((tgid, at));
-                }
-            }
+        for at in 0..self.nodes.len() {
+            let tasks = self.tasks_of(at).iter().map(|task| interval.tasks[*task].reading.tgid);
+            let idle = self.idle_of(at).iter().map(|idle| interval.idle[*idle].tgid);
+            // The threads of a process are mostly adjacent.
+            threads.extend(tasks.chain(idle).dedup().map(|tgid| (tgid, at)));
         }
         threads.sort_unstable();
         threads.dedup();
         let mut counts = vec![0i64; self.nodes.len()];
         threads.iter().for_each(|(_, node)| counts[*node] += 1);
-        for pair in threads.windows(2).filter(|pair| pair[0].0 == pair[1].0) {
+        let unknown = self.nodes.len() - 1;
+        for pair in threads.windows(2).filter(|pair| pair[0].0 == pair[1].0 && pair[1].1 != unknown) {
             counts[self.common(pair[0].1, pair[1].1)] -= 1;
         }
         for at in (1..self.nodes.len()).rev() {
@@ -376,11 +353,5 @@ impl Interval {
         let known = nodes.into_iter().filter(|node| node.has_tasks);
         let known = known.map(|node| (Some(node.path), node.group));
         unknown.into_iter().map(|group| (None, group)).chain(known).collect()
-    }
-
-    /// Returns the time on a CPU by NUMA node, by cgroup path, including descendants.
-    pub fn ran_by_cgroup(&self) -> BTreeMap<Arc<str>, ByNode> {
-        let nodes = Tree::new(self).nodes.into_iter();
-        nodes.filter(|node| node.group.threads != 0).map(|node| (node.path, node.ran)).collect()
     }
 }

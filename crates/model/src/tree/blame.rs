@@ -153,14 +153,10 @@ fn merge(parts: &mut Vec<Part>) {
         let is_same = next.culprit == kept.culprit;
         if is_same {
             sum::add(&mut kept.ns, next.ns);
-            kept.beyond_ns = all_known(kept.beyond_ns, next.beyond_ns);
+            kept.beyond_ns = kept.beyond_ns.zip(next.beyond_ns).map(|(a, b)| a.saturating_add(b));
         }
         is_same
     });
-}
-
-fn all_known(a: Option<u64>, b: Option<u64>) -> Option<u64> {
-    a.zip(b).map(|(a, b)| a.saturating_add(b))
 }
 
 fn worst(interval: &Interval, parts: &[Part], most: usize) -> impl Iterator<Item = Part> {

@@ -2,6 +2,8 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use itertools::Itertools;
+
 use super::Node;
 use crate::{Blame, Interval, path::path_and_ancestors};
 
@@ -77,25 +79,16 @@ pub(super) fn shape(interval: &Interval) -> (Vec<Node>, Vec<Option<usize>>) {
 /// only ran do not count, because outputs show them by path.
 fn named(interval: &Interval) -> Vec<bool> {
     let mut named = vec![false; interval.cgroups.len()];
-    let mut name = |id: u64| {
+    let tasks = interval.tasks.iter().map(|task| task.reading.cgroup_id);
+    // The threads of a process are adjacent.
+    let tasks = tasks.chain(interval.idle.iter().map(|idle| idle.cgroup_id)).dedup();
+    let exited = interval.exited.iter().map(|exited| exited.cgroup_id);
+    let limits = interval.limits.iter().map(|limits| limits.id);
+    let victims = interval.pairs.iter().map(|pair| pair.victim);
+    let quotas = interval.pairs.iter().filter(|pair| pair.blame == Blame::Limited).map(|pair| pair.culprit);
+    for id in tasks.chain(exited).chain(limits).chain(victims).chain(quotas) {
         if let Some(at) = place(interval, id) {
             named[at] = true;
-        }
-    };
-    let mut last = None;
-    let tasks = interval.tasks.iter().map(|task| task.reading.cgroup_id);
-    for id in tasks.chain(interval.idle.iter().map(|idle| idle.cgroup_id)) {
-        // The threads of a process are adjacent.
-        if last.replace(id) != Some(id) {
-            name(id);
-        }
-    }
-    interval.exited.iter().for_each(|exited| name(exited.cgroup_id));
-    interval.limits.iter().for_each(|limits| name(limits.id));
-    for pair in &interval.pairs {
-        name(pair.victim);
-        if pair.blame == Blame::Limited {
-            name(pair.culprit);
         }
     }
     named
