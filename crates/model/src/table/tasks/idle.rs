@@ -21,8 +21,7 @@ pub(super) fn split<'a>(
     let (mut tasks, mut idle) = (Vec::new(), Vec::with_capacity(now.size_hint().0));
     let mut earlier = same_task(all);
     for now in now {
-        let before = earlier(now);
-        match before {
+        match earlier(now) {
             Some(before) if did_nothing(before, now) => idle.push(now.clone()),
             Some(before) => tasks.extend(task_between(Some(before), now, since_ns, one_node)),
             None => {
@@ -156,15 +155,16 @@ impl Interval {
             if Arc::ptr_eq(old, new) { Ordering::Equal } else { old.serial.cmp(&new.serial) }
         };
         let joined = std::mem::take(&mut self.idle).into_iter().merge_join_by(next, order);
-        let last = |row| match row {
-            Both(_, new) | Right(new) => new,
-            Left(mut old) => {
-                if old.state.is_some() {
-                    Arc::make_mut(&mut old).state = None;
+        self.idle = joined
+            .map(|row| match row {
+                Both(_, new) | Right(new) => new,
+                Left(mut old) => {
+                    if old.state.is_some() {
+                        Arc::make_mut(&mut old).state = None;
+                    }
+                    old
                 }
-                old
-            }
-        };
-        self.idle = joined.map(last).collect();
+            })
+            .collect();
     }
 }
