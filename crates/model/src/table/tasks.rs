@@ -261,8 +261,10 @@ impl TaskInterval {
         let Some(moved) = self.reading.before_move.clone() else { return };
         let mut before = BeforeMove::default();
         if let Some(earlier) = earlier {
-            before.add(earlier.before_move.as_deref());
-            before.add(Some(&BeforeMove::of(earlier)));
+            before = earlier.before_move.as_deref().cloned().unwrap_or_default();
+            before.totals.add(&earlier.totals);
+            append_accounts(&mut before.accounts, earlier.accounts.clone());
+            Arc::make_mut(&mut before.hist).add(&earlier.hist);
         }
         let since = || Some((moved.totals.since(&before.totals)?, moved.hist.since(&before.hist)?));
         let Some((totals, hist)) = since() else { return };
@@ -270,20 +272,6 @@ impl TaskInterval {
         let wait = Wait::new(&totals, hist, 0, u64::MAX);
         let accounts = accounts::since(moved.accounts.as_ref(), before.accounts.as_ref());
         self.add_before(&Figures { totals, accounts, wait });
-    }
-}
-
-impl BeforeMove {
-    /// Returns the work since the latest move.
-    fn of(reading: &TaskReading) -> Self {
-        Self { totals: reading.totals, accounts: reading.accounts.clone(), hist: reading.hist.clone() }
-    }
-
-    fn add(&mut self, more: Option<&Self>) {
-        let Some(more) = more else { return };
-        self.totals.add(&more.totals);
-        append_accounts(&mut self.accounts, more.accounts.clone());
-        Arc::make_mut(&mut self.hist).add(&more.hist);
     }
 }
 
