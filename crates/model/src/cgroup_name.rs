@@ -5,11 +5,10 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// Names found in a path; `None`: not in the path.
-///
-/// The owner of a cgroup may create child cgroups named like another owner's pod, container or service. So a name counts only
-/// where systemd or a container runtime creates it: below the parents of `is_parent`. If names of one kind are nested, the
-/// outermost name counts. Everything inside a container (a kind node, a pod of Docker in Docker) belongs to that container.
+/// Names found in a path; `None`: not in the path. The owner of a cgroup may create child cgroups named like another owner's pod,
+/// container or service. So a name counts only where systemd or a container runtime creates it: below the parents of `is_parent`.
+/// If names of one kind are nested, the outermost name counts. Everything inside a container (a kind node, a pod of Docker in
+/// Docker) belongs to that container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CgroupName {
     /// The systemd unit (`nginx.service`); not a slice, and not the scope of a container. With a container: the unit that runs
@@ -93,10 +92,9 @@ pub(crate) fn container_words(path: &str) -> Option<String> {
     Some(format!("container {}", &id[..12]))
 }
 
-/// Replaces the parts of a path that change with each start by placeholders.
-///
-/// Replaced are container ids (`<container>`), pod uids (`<pod>`), and the numbers of systemd sessions and transient units
-/// (`<n>`). Two paths that become equal are likely the same service.
+/// Replaces the parts of a path that change with each start by placeholders. Replaced are container ids (`<container>`), pod uids
+/// (`<pod>`), and the numbers of systemd sessions and transient units (`<n>`). Two paths that become equal are likely the same
+/// service.
 pub fn without_ids(path: &str) -> String {
     path.split('/').map(part_without_ids).collect::<Vec<_>>().join("/")
 }
@@ -164,10 +162,9 @@ fn unescaped(part: &str) -> String {
     out
 }
 
-/// Returns the `systemctl` command, without the value, that sets a property of the unit of this cgroup.
-///
-/// `None`: systemd does not set the limits of this cgroup. systemd overwrites limits that are written to a unit's files. But
-/// container runtimes set the limits of their own scopes and slices.
+/// Returns the `systemctl` command, without the value, that sets a property of the unit of this cgroup. `None`: systemd does not
+/// set the limits of this cgroup. systemd overwrites limits that are written to a unit's files. But container runtimes set the
+/// limits of their own scopes and slices.
 pub fn set_property(path: &str, property: &str) -> Option<String> {
     let (above, last) = path.rsplit_once('/')?;
     // The user's own manager is the parent of all units below `user@UID.service`.

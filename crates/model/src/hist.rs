@@ -126,10 +126,9 @@ impl Hist {
         self.shares.add(&other.shares);
     }
 
-    /// Returns the `quantile` (0 to 1) of the waits, ns, by nearest rank; `None` without waits.
-    ///
-    /// The result is the last nanosecond of the bucket that holds this wait, at most `max_ns`. It is never below the true
-    /// quantile, and above it by at most [`cgscope_ledger::bucket::RELATIVE_ERROR`].
+    /// Returns the `quantile` (0 to 1) of the waits, ns, by nearest rank; `None` without waits. The result is the last nanosecond
+    /// of the bucket that holds this wait, at most `max_ns`. It is never below the true quantile, and above it by at most
+    /// [`cgscope_ledger::bucket::RELATIVE_ERROR`].
     pub fn quantile_ns(&self, quantile: f64, max_ns: u64) -> Option<u64> {
         let bucket = self.quantile_bucket(quantile)?;
         let last = if bucket == BUCKETS - 1 { max_ns } else { high_ns(bucket) - 1 };

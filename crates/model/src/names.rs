@@ -120,9 +120,7 @@ impl Names {
     }
 
     /// Checks that exactly one pod and one container are selected, if any.
-    ///
-    /// # Errors
-    /// A sentence that lists several matches, or similar names.
+    /// The error is a sentence that lists several matches, or similar names.
     pub fn check(
         &self,
         pod: Option<&str>,

@@ -199,10 +199,7 @@ pub struct SelectionFilter {
 }
 
 impl SelectionFilter {
-    /// Creates the filter of a selection.
-    ///
-    /// # Errors
-    /// If `comm` is not a regular expression.
+    /// Creates the filter of a selection. Fails if `comm` is not a regular expression.
     pub fn new(selection: &Selection) -> Result<Self, regex::Error> {
         let comm = selection.comm.as_deref().map(Regex::new).transpose()?;
         Ok(Self { selection: selection.clone(), comm })

@@ -32,11 +32,10 @@ pub fn ended(before: &Sample, now: &Sample) -> Sample {
     Sample { tasks, exited, cgroups, containers, ..Sample::default() }
 }
 
-/// The rows that a reader missed by skipping Samples, as sums by cgroup to add to the exited tasks.
-///
-/// Accounts are omitted, because only readers of every Sample request accounts. At most [`MOST_CGROUPS`] cgroups have their own
-/// sum, because a reader may skip a day of Samples in which thousands of cgroups are removed each second. Further sums are added
-/// to the root cgroup, and counted as [`Loss::ExitedInOtherCgroup`].
+/// The rows that a reader missed by skipping Samples, as sums by cgroup to add to the exited tasks. Accounts are omitted, because
+/// only readers of every Sample request accounts. At most [`MOST_CGROUPS`] cgroups have their own sum, because a reader may skip
+/// a day of Samples in which thousands of cgroups are removed each second. Further sums are added to the root cgroup, and counted
+/// as [`Loss::ExitedInOtherCgroup`].
 #[derive(Debug, Default)]
 pub struct Skipped {
     sums: ExitedSums,
@@ -75,10 +74,9 @@ impl ExitedSums {
         }
     }
 
-    /// Adds the sums to a reading, which ascends by cgroup.
-    ///
-    /// If a cgroup is missing in the reading, its sum is reported once more, if it grew, and then dropped. The reader no longer
-    /// has that cgroup. So if its sum is added again later, both the reader and the sum count from 0.
+    /// Adds the sums to a reading, which ascends by cgroup. If a cgroup is missing in the reading, its sum is reported once more,
+    /// if it grew, and then dropped. The reader no longer has that cgroup. So if its sum is added again later, both the reader
+    /// and the sum count from 0.
     pub fn add_to(&mut self, exited: &mut Vec<ExitedReading>) {
         let mut others = Vec::new();
         self.0.retain(|id, sum| {

@@ -19,10 +19,7 @@ impl<S> Default for Steps<S> {
 }
 
 impl<S: AsRef<Sample>> Steps<S> {
-    /// Starts without a Sample. Intervals cover the selection.
-    ///
-    /// # Errors
-    /// If the `comm` of the selection is not a regular expression.
+    /// Starts without a Sample. Intervals cover the selection. Fails if the `comm` of the selection is not a regular expression.
     pub fn new(selection: &Selection) -> Result<Self, regex::Error> {
         Ok(Self { filter: SelectionFilter::new(selection)?, only_paths: false, earlier: None })
     }

@@ -251,9 +251,8 @@ fn unmerged_length(intervals: usize) -> usize {
     (intervals / MOST_BLOCKS + 1).next_power_of_two()
 }
 
-/// Returns the number of Intervals in a block of a recording with this number of Intervals.
-///
-/// About the cube root, which is best for series with a short memory. But [`FEWEST_BLOCKS`] blocks must remain.
+/// Returns the number of Intervals in a block of a recording with this number of Intervals. About the cube root, which is best
+/// for series with a short memory. But [`FEWEST_BLOCKS`] blocks must remain.
 pub(super) fn block_length(intervals: usize) -> usize {
     let length = unmerged_length(intervals);
     let wanted = ((intervals as f64).cbrt() as usize).min(intervals / FEWEST_BLOCKS);

@@ -48,10 +48,9 @@ table! {
     }
 }
 
-/// The CPU limits of one cgroup and their effects, from its files, at one moment. Times are cumulative.
-///
-/// `None`: could not be read; never 0 instead. Each version is the first kernel with the file or the line. v2 reports times in
-/// microseconds, so nanoseconds from v2 are multiples of 1000.
+/// The CPU limits of one cgroup and their effects, from its files, at one moment. Times are cumulative. `None`: could not be
+/// read; never 0 instead. Each version is the first kernel with the file or the line. v2 reports times in microseconds, so
+/// nanoseconds from v2 are multiples of 1000.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CgroupReading {
     /// Inode number of the cgroup's directory, as in [`Sample::cgroups`](crate::Sample).
@@ -68,18 +67,16 @@ pub struct CgroupReading {
     /// Weight among siblings, 1 to 10000, default 100: v2 `cpu.weight` (4.15). Before 6.12, a cgroup with `cpu.idle` has 0.
     /// [`weight_of_shares`] converts v1 `cpu.shares` to this scale.
     pub weight: Option<u64>,
-    /// Number of CPUs that the cgroup's tasks may use.
-    ///
-    /// v2 `cpuset.cpus.effective` (5.0) of the cgroup or of the nearest ancestor with this file. v1 `cpuset.effective_cpus`
-    /// (3.17), else `cpuset.cpus`, of the same path in the cpuset hierarchy. `None` also for an empty set: no task can run there.
+    /// Number of CPUs that the cgroup's tasks may use. v2 `cpuset.cpus.effective` (5.0) of the cgroup or of the nearest ancestor
+    /// with this file. v1 `cpuset.effective_cpus` (3.17), else `cpuset.cpus`, of the same path in the cpuset hierarchy. `None`
+    /// also for an empty set: no task can run there.
     pub cpus: Option<u32>,
     /// The same CPUs as a list like `0-3,8`.
     pub cpuset: Option<Arc<str>>,
-    /// Memory charged to the cgroup and its descendants, by node: `(node, bytes)`, ascending by node.
-    ///
-    /// Empty: not read, as on hosts with one node. v2 `memory.numa_stat` (5.10): `anon`, `file`, `kernel_stack`, `pagetables` and
-    /// both `slab_...`, which do not overlap. v1 `hierarchical_total` (3.17) of the same path in the memory hierarchy, else
-    /// `total`: memory on the reclaim lists, without kernel memory.
+    /// Memory charged to the cgroup and its descendants, by node: `(node, bytes)`, ascending by node. Empty: not read, as on
+    /// hosts with one node. v2 `memory.numa_stat` (5.10): `anon`, `file`, `kernel_stack`, `pagetables` and both `slab_...`, which
+    /// do not overlap. v1 `hierarchical_total` (3.17) of the same path in the memory hierarchy, else `total`: memory on the
+    /// reclaim lists, without kernel memory.
     pub memory_by_node: Vec<(u32, u64)>,
     /// CPU time used by the cgroup and its descendants, ns: v2 `cpu.stat` (4.15), v1 `cpuacct.usage`.
     pub usage_ns: Option<u64>,

@@ -112,11 +112,9 @@ impl Wait {
 
 impl Interval {
     /// Returns the changes between `a` and `b`, the very next Sample. For a later `b`, [`Skipped`](crate::Skipped) has the
-    /// missing rows.
-    ///
-    /// A task that is only in `b` counts from its start if it started after `a`, or from its move if it moved to another cgroup
-    /// after `a`. Other tasks that are only in `b` have no reading for this interval and are omitted. A task with a decreased
-    /// counter is omitted as well.
+    /// missing rows. A task that is only in `b` counts from its start if it started after `a`, or from its move if it moved to
+    /// another cgroup after `a`. Other tasks that are only in `b` have no reading for this interval and are omitted. A task with
+    /// a decreased counter is omitted as well.
     pub fn between(a: &Sample, b: &Sample) -> Self {
         let mut interval = Self {
             start_unix_ns: a.unix_ns,
@@ -148,10 +146,7 @@ impl Interval {
         self.cost.append(&next.cost);
     }
 
-    /// Removes everything that is not selected.
-    ///
-    /// # Errors
-    /// If `comm` is not a regular expression.
+    /// Removes everything that is not selected. Fails if `comm` is not a regular expression.
     pub fn select(&mut self, selection: &Selection) -> Result<(), regex::Error> {
         self.filter(&SelectionFilter::new(selection)?);
         Ok(())

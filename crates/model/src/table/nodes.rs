@@ -235,10 +235,9 @@ impl Interval {
     }
 }
 
-/// Returns the estimated share of memory accesses to other nodes, 0 to 1; `None` without memory or run time.
-///
-/// Assumes that each thread uses each byte equally. The share is a sum over nodes: the share of memory on the node times the
-/// share of run time on other nodes.
+/// Returns the estimated share of memory accesses to other nodes, 0 to 1; `None` without memory or run time. Assumes that each
+/// thread uses each byte equally. The share is a sum over nodes: the share of memory on the node times the share of run time on
+/// other nodes.
 pub fn remote_share(memory: &[(u32, u64)], ran_ns: &[(u32, u64)]) -> Option<f64> {
     let (bytes, ran) = (total(memory), total(ran_ns));
     if bytes == 0 || ran == 0 {

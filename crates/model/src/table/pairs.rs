@@ -76,10 +76,9 @@ pub fn rest_of((victim, culprit, blame, _): PairKey) -> PairKey {
     (victim, if stays { culprit } else { REST }, blame, 0)
 }
 
-/// Subtracts reading `a` from reading `b`. Both must ascend by key; the result ascends by key.
-///
-/// A new pair, or a pair whose time decreased, counts from 0. If a pair vanished or its time decreased, its earlier time was
-/// added to the sum named by [`rest_of`], if that sum exists. This time is not new, so it is subtracted from the sum.
+/// Subtracts reading `a` from reading `b`. Both must ascend by key; the result ascends by key. A new pair, or a pair whose time
+/// decreased, counts from 0. If a pair vanished or its time decreased, its earlier time was added to the sum named by
+/// [`rest_of`], if that sum exists. This time is not new, so it is subtracted from the sum.
 pub fn between<'a>(
     a: impl IntoIterator<Item = &'a PairReading>,
     b: impl IntoIterator<Item = &'a PairReading>,

@@ -71,20 +71,18 @@ pub struct TaskReading {
     /// The CPU that the task is on, or its last CPU.
     pub cpu: u32,
     pub on_cpu: bool,
-    /// The current state: running if the task is on a CPU or waits for one, whatever state the kernel stores.
-    ///
-    /// `None`: unknown, as in older recordings. In the coarse mode, this is the state when the task last ran or was first seen.
-    /// So a task that was woken but has not run since then is still shown as sleeping.
+    /// The current state: running if the task is on a CPU or waits for one, whatever state the kernel stores. `None`: unknown, as
+    /// in older recordings. In the coarse mode, this is the state when the task last ran or was first seen. So a task that was
+    /// woken but has not run since then is still shown as sleeping.
     pub state: Option<TaskState>,
     /// Set while the task waits for a CPU. Few tasks wait, so other tasks need no space for it.
     pub pending: Option<Arc<Pending>>,
     pub comm: Arc<str>,
     /// Start time, ns of CLOCK_MONOTONIC.
     pub start_ns: u64,
-    /// Time at which the task was first read in its cgroup, ns of CLOCK_MONOTONIC.
-    ///
-    /// `None`: the task started in this cgroup, or was in it before cgscope started. Each move to another cgroup gives the task a
-    /// new `serial`. Readings from before the move stay with the old cgroup.
+    /// Time at which the task was first read in its cgroup, ns of CLOCK_MONOTONIC. `None`: the task started in this cgroup, or
+    /// was in it before cgscope started. Each move to another cgroup gives the task a new `serial`. Readings from before the move
+    /// stay with the old cgroup.
     pub moved_ns: Option<u64>,
     /// The followed work before that move; `None`: the task did not move, or an older version wrote the recording.
     pub before_move: Option<Arc<BeforeMove>>,
@@ -364,13 +362,11 @@ macro_rules! totals {
 cgscope_ledger::totals!(totals);
 
 impl Interval {
-    /// Adds the tasks to a longer interval that was built by appending intervals without tasks.
-    ///
-    /// This needs only the first and last reading of each task. `before` and `now` are the tasks of the first and last Sample,
-    /// ascending by serial. `late` are the first readings of tasks that were not read from their start on. `exited` are the last
-    /// readings of tasks that were in a Sample in between but not in the last Sample.
-    ///
-    /// The sums equal those of appended intervals. `max_ns` may be more exact, and a task counts in its last cgroup.
+    /// Adds the tasks to a longer interval that was built by appending intervals without tasks. This needs only the first and
+    /// last reading of each task. `before` and `now` are the tasks of the first and last Sample, ascending by serial. `late` are
+    /// the first readings of tasks that were not read from their start on. `exited` are the last readings of tasks that were in a
+    /// Sample in between but not in the last Sample. The sums equal those of appended intervals. `max_ns` may be more exact, and
+    /// a task counts in its last cgroup.
     pub fn with_tasks(
         mut self,
         since_ns: u64,
