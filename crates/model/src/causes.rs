@@ -66,14 +66,12 @@ pub enum Blames {
 pub const TABLE: [Shown; CAUSES] = [
     Shown {
         cause: Cause::Throttled, letter: 'T', words: "throttled", word: "throttled", state: "throttled",
-        is_limit: true, starved: "while it was out of quota",
-        behind: None,
+        is_limit: true, starved: "while it was out of quota", behind: None,
         exact_only: false, blames: Blames::Quotas, over_time: true, terminal: Some((9, 166)), page: ("#d55e00", "#f57b2b"),
     },
     Shown {
         cause: Cause::RtThrottled, letter: 'R', words: "out of real-time runtime", word: "runtime", state: "out of real-time runtime",
-        is_limit: true, starved: "because its real-time or deadline runtime is used up",
-        behind: None,
+        is_limit: true, starved: "because its real-time or deadline runtime is used up", behind: None,
         exact_only: true, blames: Blames::Nobody, over_time: false, terminal: Some((1, 124)), page: ("#9c2a00", "#c9480f"),
     },
     Shown {
@@ -103,29 +101,23 @@ pub const TABLE: [Shown; CAUSES] = [
     Shown {
         cause: Cause::Irq, letter: 'i', words: "behind interrupts", word: "irq", state: "queued behind interrupts",
         is_limit: false, starved: "behind interrupts",
-        behind: Some(Behind {
-            who: "interrupts", is_task: false, helps: "add CPUs, or move the interrupts to other CPUs",
-        }),
+        behind: Some(Behind { who: "interrupts", is_task: false, helps: "add CPUs, or move the interrupts to other CPUs" }),
         exact_only: true, blames: Blames::Nobody, over_time: false, terminal: Some((13, 133)), page: ("#7b4a9e", "#b18bd6"),
     },
     Shown {
         cause: Cause::Stolen, letter: 's', words: "behind the hypervisor", word: "stolen", state: "queued behind the hypervisor",
         is_limit: false, starved: "for the hypervisor",
-        behind: Some(Behind {
-            who: "the hypervisor", is_task: false, helps: "move the virtual machine to a less busy host",
-        }),
+        behind: Some(Behind { who: "the hypervisor", is_task: false, helps: "move the virtual machine to a less busy host" }),
         exact_only: true, blames: Blames::Nobody, over_time: false, terminal: Some((2, 106)), page: ("#6b7a1e", "#a9b84a"),
     },
     Shown {
         cause: Cause::Wakeup, letter: '.', words: "wakeup", word: "wakeup", state: "wakeup",
-        is_limit: false, starved: "while its CPU ran nothing",
-        behind: None,
+        is_limit: false, starved: "while its CPU ran nothing", behind: None,
         exact_only: true, blames: Blames::Nobody, over_time: false, terminal: Some((6, 36)), page: ("#00906a", "#2bc49b"),
     },
     Shown {
         cause: Cause::Unattributed, letter: '?', words: "unattributed", word: "unknown", state: "queued, cause not known",
-        is_limit: false, starved: "for an unknown cause",
-        behind: None,
+        is_limit: false, starved: "for an unknown cause", behind: None,
         exact_only: false, blames: Blames::Nobody, over_time: false, terminal: None, page: ("#8b939c", "#79828d"),
     },
 ];

@@ -121,7 +121,7 @@ impl CgroupReading {
 }
 
 macro_rules! counters {
-    ($($name:ident),*) => {
+    ($($name:ident)*) => {
         impl CgroupReading {
             /// Returns the increase since `before`: the current limits, with the counters as differences. A counter is `None` if
             /// either reading is missing or the counter decreased.
@@ -139,22 +139,10 @@ macro_rules! counters {
     };
 }
 
-counters!(
-    usage_ns,
-    user_ns,
-    system_ns,
-    nr_periods,
-    nr_throttled,
-    throttled_ns,
-    nr_bursts,
-    burst_ns,
-    local_throttled_ns,
-    pressure_some_ns,
-    pressure_full_ns,
-    contention_ns,
-    throttled_pressure_ns,
-    pressure_uncertain_ns
-);
+counters! {
+    usage_ns user_ns system_ns nr_periods nr_throttled throttled_ns nr_bursts burst_ns local_throttled_ns
+    pressure_some_ns pressure_full_ns contention_ns throttled_pressure_ns pressure_uncertain_ns
+}
 
 impl Interval {
     /// Returns the limits of a cgroup by its path, with its counters over this interval. If the cgroup was removed and created
