@@ -98,7 +98,6 @@ impl Accounts {
     }
 }
 
-/// Returns the increase since `before`; `None`: not requested.
 pub(crate) fn since(now: Option<&Arc<Accounts>>, before: Option<&Arc<Accounts>>) -> Option<Arc<Accounts>> {
     let now = now?;
     Some(before.map_or_else(|| now.clone(), |before| Arc::new(now.since(before))))

@@ -122,7 +122,6 @@ impl BlockedKind {
 }
 
 by! {
-    /// Blocked time by kind, ns.
     BlockedTime: BlockedKind, KINDS
 }
 
@@ -179,7 +178,6 @@ impl BlockedOn {
         Self { threads, exited }
     }
 
-    /// Returns the blocked time of a thread by its serial; `None` if unknown.
     pub fn thread(&self, serial: u64) -> Option<&BlockedTime> {
         self.threads.get(&serial).map(|thread| &thread.time)
     }
@@ -283,7 +281,6 @@ pub(crate) fn is_of_kernel_threads(name: &str) -> bool {
     matches!(name.split([' ', '.']).next(), Some("kthread" | "kthreadd"))
 }
 
-/// Returns each function name or prefix with its kind.
 fn rules() -> impl Iterator<Item = (&'static str, BlockedKind)> {
     let of = |kind: BlockedKind| kind.functions().split_whitespace().map(move |rule| (rule, kind));
     BlockedKind::ALL.into_iter().flat_map(of)

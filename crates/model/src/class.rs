@@ -148,7 +148,6 @@ fn wanting(activity: &Activity) -> Vec<Class> {
     }
 }
 
-/// Computes the classes of the targets of an interval.
 #[derive(Clone, Debug)]
 pub struct Classes<'a> {
     pub interval: &'a Interval,

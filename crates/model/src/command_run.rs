@@ -9,7 +9,6 @@ use crate::{
     quota_use::QuotaUse, sum,
 };
 
-/// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     Exited(u8),
@@ -75,7 +74,6 @@ pub struct HeldBy {
     pub others: Vec<Outlived>,
 }
 
-/// A command that has run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CommandRun {
     pub command: Vec<String>,

@@ -36,7 +36,6 @@ pub use quota::BELOW_LIMIT_PERCENT;
 /// Maximum number of findings of an interval. The most costly findings are kept.
 pub const MOST: usize = 12;
 
-/// A problem found in an interval.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     pub rule: Rule,

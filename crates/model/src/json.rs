@@ -70,7 +70,6 @@ macro_rules! members {
     };
 }
 
-/// The JSON object of one interval.
 #[derive(Debug)]
 pub struct IntervalObject<'a> {
     interval: &'a Interval,
@@ -358,7 +357,6 @@ object! {
     }
 }
 
-/// A cgroup whose exhausted quota made tasks wait.
 #[derive(Serialize)]
 struct LimitObject {
     path: Option<Arc<str>>,
@@ -401,7 +399,6 @@ object! {
 }
 
 object! {
-    /// The memory of a process by NUMA node.
     MemoryObject<'a>(memory: &'a ProcessMemory, interval: &'a Interval) {
         let ran_ns = interval.ran_by_node(|task| task.tgid == memory.tgid);
     } => {

@@ -6,7 +6,6 @@ use serde::Serialize;
 use super::side::Cell;
 use crate::{Counter, causes::shown};
 
-/// The unit of a figure's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FigureUnit {
@@ -22,7 +21,6 @@ pub enum FigureUnit {
 pub(super) enum Value {
     /// A cell over another. `None`: over wall time.
     Ratio(Cell, Option<Cell>),
-    /// A quantile of the waits.
     Quantile(f64),
 }
 

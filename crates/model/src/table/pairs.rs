@@ -116,7 +116,6 @@ pub fn between<'a>(
 /// Maximum number of culprits that an output names, the worst first.
 pub const NAMED: usize = 16;
 
-/// A culprit of a cgroup's waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Culprit {
     /// Path of the culprit's cgroup, relative to the mount; `None`: a kernel thread, or a cgroup whose path was never read.
