@@ -136,11 +136,6 @@ pub const ORDER: [Cause; CAUSES] = {
     order
 };
 
-/// Returns the causes whose [`Shown::blames`] is `blames`, in the order of [`TABLE`].
-pub fn that_blame(blames: Blames) -> impl Iterator<Item = Cause> {
-    TABLE.into_iter().filter(move |shown| shown.blames == blames).map(|shown| shown.cause)
-}
-
 pub const fn shown(cause: Cause) -> &'static Shown {
     const ROWS: &[Shown; CAUSES] = &TABLE;
     let mut place = 0;
@@ -164,7 +159,7 @@ impl ByCause {
 
     /// Returns the time of the causes whose [`Shown::blames`] is `blames`, ns.
     pub fn blaming(&self, blames: Blames) -> u64 {
-        sum::total(that_blame(blames).map(|cause| self.get(cause)))
+        sum::total(TABLE.iter().filter(|row| row.blames == blames).map(|row| self.get(row.cause)))
     }
 
     /// Returns the time in which a limit kept the tasks off every CPU ([`Shown::is_limit`]), ns.

@@ -90,9 +90,6 @@ impl Hist {
 
     /// Returns the waits by cause of each row with waits, ascending.
     pub fn octaves(&self) -> Vec<Octave> {
-        if self.is_empty() {
-            return Vec::new();
-        }
         let mut octaves: Vec<Octave> = Vec::new();
         for (bucket, count) in self.counts.iter() {
             let row = row_of(bucket);
@@ -176,8 +173,8 @@ impl Hist {
         let of = |low: u64, high: u64| ((low + (high - low) / 2) / unit_ns).max(1).ilog2() as usize;
         for (low, high, count) in self.buckets() {
             let k = of(low, high);
-            while rows.len() <= k {
-                rows.push(Row::empty(rows.len() as u32));
+            for k in rows.len()..=k {
+                rows.push(Row { low: if k == 0 { 0 } else { 1 << k }, high: (2 << k) - 1, ..Row::default() });
             }
             sum::add(&mut rows[k].count, count);
         }
@@ -239,12 +236,6 @@ pub struct Row {
     pub count: u64,
     /// Number of waits by cause, in the order of [`Cause::ALL`]. Only the proportions matter, for drawing a bar.
     pub by_cause: [f64; CAUSES],
-}
-
-impl Row {
-    fn empty(k: u32) -> Self {
-        Self { low: if k == 0 { 0 } else { 1 << k }, high: (2 << k) - 1, count: 0, by_cause: [0.0; CAUSES] }
-    }
 }
 
 #[cfg(test)]
