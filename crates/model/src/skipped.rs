@@ -5,7 +5,7 @@
 //! removed later. [`ended`] finds these rows from one Sample to the next. [`Skipped`] sums them up for a reader.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
@@ -51,27 +51,17 @@ pub const MOST_CGROUPS: usize = 4_096;
 /// The id of the root cgroup, in v1 and v2 (`KERNFS_ROOT_INO`, since Linux 4.20).
 const ROOT: u64 = 1;
 
-/// Sums of exited tasks by cgroup. They are added to each later reading.
+/// Sums of exited tasks by cgroup, to add to each later reading. The flag is true if the sum grew since the latest reading.
 #[derive(Debug, Default)]
-pub struct ExitedSums(BTreeMap<u64, ExitedSum>);
-
-#[derive(Debug)]
-struct ExitedSum {
-    reading: ExitedReading,
-    /// True if the sum grew since the latest reading.
-    is_new: bool,
-}
+pub struct ExitedSums(BTreeMap<u64, (ExitedReading, bool)>);
 
 impl ExitedSums {
     pub fn take(&mut self, more: ExitedReading) {
-        match self.0.entry(more.cgroup_id) {
-            Entry::Occupied(mut sum) => {
-                let sum = sum.get_mut();
-                sum.reading.add(&more);
-                sum.is_new = true;
-            }
-            Entry::Vacant(sum) => drop(sum.insert(ExitedSum { reading: more, is_new: true })),
-        }
+        let sum = self.0.entry(more.cgroup_id).and_modify(|(sum, is_new)| {
+            sum.add(&more);
+            *is_new = true;
+        });
+        sum.or_insert((more, true));
     }
 
     /// Adds the sums to a reading, which ascends by cgroup. If a cgroup is missing in the reading, its sum is reported once more,
@@ -79,11 +69,11 @@ impl ExitedSums {
     /// and the sum count from 0.
     pub fn add_to(&mut self, exited: &mut Vec<ExitedReading>) {
         let mut others = Vec::new();
-        self.0.retain(|id, sum| {
-            let is_new = std::mem::take(&mut sum.is_new);
+        self.0.retain(|id, (sum, is_new)| {
+            let is_new = std::mem::take(is_new);
             match exited.binary_search_by_key(id, |exited| exited.cgroup_id) {
-                Ok(at) => exited[at].add(&sum.reading),
-                Err(_) if is_new => others.push(sum.reading.clone()),
+                Ok(at) => exited[at].add(sum),
+                Err(_) if is_new => others.push(sum.clone()),
                 Err(_) => return false,
             }
             true
@@ -107,7 +97,9 @@ impl Skipped {
     /// Adds the rows that [`ended`] in a later Sample than `since`, the reader's latest Sample.
     pub fn add(&mut self, since: &Sample, ended: &Sample) {
         for task in &ended.tasks {
-            let came = tasks::came(since.did(task.serial), task, since.mono_ns);
+            let before = since.tasks.binary_search_by_key(&task.serial, |task| task.serial);
+            let before = before.ok().map(|at| (&since.tasks[at].totals, &since.tasks[at].hist));
+            let came = tasks::came(before, task, since.mono_ns);
             if let Some((totals, hist)) = came.filter(|(totals, _)| *totals != Totals::default()) {
                 let TaskReading { cgroup_id, max_ns, .. } = **task;
                 let hist = Arc::new(hist);
@@ -116,8 +108,9 @@ impl Skipped {
             }
         }
         for exited in &ended.exited {
+            let before = since.exited.binary_search_by_key(&exited.cgroup_id, |exited| exited.cgroup_id);
             // Adds the whole sum, because the reader subtracts the part that it already has.
-            self.take(exited.clone(), since.exited_of(exited.cgroup_id), ended);
+            self.take(exited.clone(), before.ok().map(|at| &since.exited[at]), ended);
         }
     }
 
@@ -159,21 +152,9 @@ impl Skipped {
     }
 
     pub fn memory_bytes(&self) -> usize {
-        let sums = self.sums.0.values().map(|sum| size_of::<ExitedSum>() + sum.reading.hist.memory_bytes());
+        let sums = self.sums.0.values().map(|sum| size_of_val(sum) + sum.0.hist.memory_bytes());
         let paths = self.paths.values().map(|path| path.len());
         sums.chain(paths).sum::<usize>() + self.containers.len() * size_of::<ContainerReading>()
-    }
-}
-
-impl Sample {
-    fn exited_of(&self, cgroup_id: u64) -> Option<&ExitedReading> {
-        let at = self.exited.binary_search_by_key(&cgroup_id, |exited| exited.cgroup_id).ok()?;
-        Some(&self.exited[at])
-    }
-
-    fn did(&self, serial: u64) -> Option<(&Totals, &Arc<Hist>)> {
-        let at = self.tasks.binary_search_by_key(&serial, |task| task.serial).ok()?;
-        Some((&self.tasks[at].totals, &self.tasks[at].hist))
     }
 }
 
