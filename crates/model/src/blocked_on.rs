@@ -150,8 +150,7 @@ impl BlockedOn {
         for stack in &interval.stacks {
             let (kind, is_kernel) = *known.entry((stack.state, &*stack.stack)).or_insert_with(|| {
                 let names = || stack.stack.iter().map(|addr| name(*addr));
-                let is_kernel = names().flatten().any(is_of_kernel_threads);
-                (BlockedKind::of(stack.state, names()), is_kernel)
+                (BlockedKind::of(stack.state, names()), names().flatten().any(is_of_kernel_threads))
             });
             of_stacks.entry(stack.serial).or_default().add(stack, kind, is_kernel);
         }

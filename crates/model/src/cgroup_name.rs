@@ -134,8 +134,7 @@ fn pod_uid(part: &str) -> Option<String> {
 
 /// Returns the 64-digit id, alone or in `docker-<id>.scope`, `cri-containerd-<id>.scope`, `crio-<id>.scope`, `libpod-<id>.scope`.
 fn container_id(part: &str) -> Option<&str> {
-    let inner = part.strip_suffix(".scope").unwrap_or(part);
-    let id = inner.rsplit(['-', ':']).next()?;
+    let id = part.strip_suffix(".scope").unwrap_or(part).rsplit(['-', ':']).next()?;
     (id.len() == 64 && id.bytes().all(|c| c.is_ascii_hexdigit())).then_some(id)
 }
 

@@ -100,16 +100,14 @@ fn verdict(activity: &Activity, quota: Option<&Quota>) -> Classified {
     }
     let is_bound = quota.is_some_and(|quota| quota.used_up) && is_throttled(activity);
     let classes = if is_bound { vec![Class::QuotaBound] } else { classes(activity, needed_ns) };
-    let says = sentence(&classes, activity, quota);
-    Classified { classes, says }
+    Classified { says: sentence(&classes, activity, quota), classes }
 }
 
 fn classes(activity: &Activity, needed_ns: u64) -> Vec<Class> {
     let all_ns = activity.time_ns();
     let blocked = [Class::IoBound, Class::LockBound, Class::Blocked];
-    let blocked = blocked.map(|class| (activity.blocked_ns(class), vec![class]));
     let mut named = vec![(activity.wanted_ns(), wanting(activity))];
-    named.extend(blocked);
+    named.extend(blocked.map(|class| (activity.blocked_ns(class), vec![class])));
     named.retain(|(ns, _)| is_share(*ns, needed_ns, MIXED_PERCENT));
     named.sort_by_key(|(ns, _)| Reverse(*ns));
     if named.first().is_some_and(|(ns, _)| is_share(*ns, needed_ns, DOMINANT_PERCENT)) {

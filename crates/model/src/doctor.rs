@@ -75,8 +75,7 @@ impl Facts {
 /// Parses the major and minor version: `6.12.9-amd64` is 6.12.
 pub fn parse_release(release: &str) -> Option<(u32, u32)> {
     let (major, rest) = release.trim().split_once('.')?;
-    let minor = rest.split(|c: char| !c.is_ascii_digit()).next()?;
-    Some((major.parse().ok()?, minor.parse().ok()?))
+    Some((major.parse().ok()?, rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()?))
 }
 
 /// The state of `/sys/kernel/btf/vmlinux`.
@@ -536,8 +535,7 @@ fn cgroups(topic: Topic, facts: &Facts) -> Vec<Verdict> {
         CgroupLayout::V2 => "cgroup v2",
         CgroupLayout::Hybrid => "cgroup v1 and v2 side by side",
         CgroupLayout::None => {
-            let finding = "no cgroup hierarchy is mounted".into();
-            return off(finding, "sudo mount -t cgroup2 none /sys/fs/cgroup");
+            return off("no cgroup hierarchy is mounted".into(), "sudo mount -t cgroup2 none /sys/fs/cgroup");
         }
     };
     match &found.cpu_mount {

@@ -141,8 +141,7 @@ pub(crate) struct Context<'a> {
 
 impl<'a> Context<'a> {
     pub fn new(interval: &'a Interval, tree: &'a Tree, host: Host) -> Self {
-        let held = held(interval, tree);
-        let mut context = Self { interval, tree, host, total: Sums::default(), held };
+        let mut context = Self { interval, tree, host, total: Sums::default(), held: held(interval, tree) };
         for group in context.groups() {
             context.total.add(&Sums::new(&group.totals, &group.wait));
         }

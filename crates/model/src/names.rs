@@ -93,9 +93,6 @@ impl Names {
 
     /// Returns the container or pod that contains a cgroup, with the path of the container's or pod's cgroup.
     pub fn container<'p>(&self, path: &'p str) -> Option<(&'p str, &ContainerReading)> {
-        if self.by_path.is_empty() {
-            return None;
-        }
         path_and_ancestors(path).find_map(|above| Some((above, self.by_path.get(above)?)))
     }
 
@@ -213,9 +210,7 @@ impl Names {
             return None;
         }
         let named = |above| Some((above, self.by_path.get(above)?.words()?));
-        if !self.by_path.is_empty()
-            && let Some(owner) = path_and_ancestors(path).find_map(named)
-        {
+        if let Some(owner) = path_and_ancestors(path).find_map(named) {
             return Some(owner);
         }
         let CgroupName { unit: Some(unit), container: None, .. } = CgroupName::of(path) else { return None };
@@ -223,8 +218,7 @@ impl Names {
         let ends = path.match_indices('/').map(|(end, _)| end).skip(1).chain([path.len()]);
         let is_unit =
             |above: &&str| above.rsplit('/').next().and_then(cgroup_name::unit).as_ref() == Some(&unit);
-        let owner = ends.map(|end| &path[..end]).find(is_unit)?;
-        Some((owner, unit))
+        Some((ends.map(|end| &path[..end]).find(is_unit)?, unit))
     }
 }
 

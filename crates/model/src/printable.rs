@@ -6,8 +6,7 @@ pub fn printable(text: &str) -> Arc<str> {
     if !text.contains(steers) {
         return text.into();
     }
-    let printable = text.chars().map(|c| if steers(c) { char::REPLACEMENT_CHARACTER } else { c });
-    printable.collect::<String>().into()
+    text.chars().map(|c| if steers(c) { char::REPLACEMENT_CHARACTER } else { c }).collect::<String>().into()
 }
 
 /// Returns the [`printable`] name of a task, up to the first NUL.

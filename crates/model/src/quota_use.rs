@@ -23,8 +23,7 @@ impl QuotaUse {
     /// Creates the value from two readings of one cgroup. `None`: the cgroup was created between the readings.
     pub fn new(path: Arc<str>, before: Option<&CgroupReading>, after: CgroupReading) -> Self {
         let before = before.cloned().unwrap_or_else(|| after.since(Some(&after)));
-        let delta = after.since(Some(&before));
-        Self { path, before, after, delta }
+        Self { path, delta: after.since(Some(&before)), before, after }
     }
 
     /// Returns the share of periods in which the quota ran out, percent; `None`: no period passed, or unknown.
@@ -34,8 +33,7 @@ impl QuotaUse {
 
     /// Returns the total length of the counted periods, ns: the time in which the cgroup had something to run.
     pub fn periods_ns(&self) -> Option<u64> {
-        let period_ns = self.delta.period_us?.saturating_mul(1_000);
-        Some(period_ns.saturating_mul(self.delta.nr_periods?))
+        Some(self.delta.period_us?.saturating_mul(1_000).saturating_mul(self.delta.nr_periods?))
     }
 
     /// Returns the throttled time, summed over CPUs, as a multiple of the run time `ran_ns`.

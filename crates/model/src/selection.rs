@@ -126,8 +126,7 @@ fn container(text: &str) -> Result<String, String> {
 }
 
 fn regex(text: &str) -> Result<String, String> {
-    let parsed = Regex::new(text).map(|_| text.to_owned());
-    parsed.map_err(|error| {
+    Regex::new(text).map(|_| text.to_owned()).map_err(|error| {
         let error = error.to_string();
         let reason = error.lines().last().unwrap_or_default().trim_start_matches("error: ");
         format!("--comm {text:?} is not a regular expression: {reason}")

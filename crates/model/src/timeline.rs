@@ -4,7 +4,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::{cmp::Reverse, collections::BTreeMap};
 
 use cgscope_ledger::{BUCKETS, bucket_of};
 
@@ -180,9 +180,8 @@ impl Slice {
     /// Returns the id and the times of the cgroup whose own tasks waited longest; `None` if no task waited.
     pub fn worst_cgroup(&self) -> Option<(u64, &Sums)> {
         let waited = self.cgroups.iter().filter(|(_, part)| part.waited_ns() != 0);
-        waited
-            .max_by_key(|(id, part)| (part.waited_ns(), std::cmp::Reverse(**id)))
-            .map(|(id, part)| (*id, part))
+        let worst = waited.max_by_key(|(id, part)| (part.waited_ns(), Reverse(**id)));
+        worst.map(|(id, part)| (*id, part))
     }
 
     fn add_waits(&mut self, cgroup_id: u64, totals: &Totals, wait: &Wait) {

@@ -271,8 +271,7 @@ impl Tree {
                 above[parent].has_tasks |= has_tasks;
             }
         }
-        let unknown = self.nodes.pop().map(|node| node.group);
-        self.unknown = unknown.filter(|group| *group != Group::default());
+        self.unknown = self.nodes.pop().map(|node| node.group).filter(|group| *group != Group::default());
     }
 
     fn order_tasks(&mut self, interval: &Interval) {

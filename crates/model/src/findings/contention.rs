@@ -78,8 +78,7 @@ fn realtime_neighbour<'a>(context: &Context<'a>, neighbour: &Culprit) -> Option<
         (Some((tid, _)), _) => task.reading.tid == *tid,
         (None, path) => path.is_some() && interval.cgroup_path(task.reading.cgroup_id) == path.as_ref(),
     };
-    let ran = interval.tasks.iter().filter(is_it).map(|task| (task, task.totals.on_cpu_ns));
-    mostly_realtime(ran)
+    mostly_realtime(interval.tasks.iter().filter(is_it).map(|task| (task, task.totals.on_cpu_ns)))
 }
 
 /// Like [`realtime_neighbour`], for the tasks of a cgroup that waited for other cgroups.
@@ -107,8 +106,7 @@ fn own_contention(context: &Context) -> Vec<Finding> {
         is_crowded.then_some((ns, node))
     });
     let mut crowded: Vec<_> = crowded.collect();
-    let skew = (!crowded.is_empty()).then(|| numa::node_skew(context)).flatten();
-    if let Some((_, full_node)) = skew {
+    if let Some((_, full_node)) = (!crowded.is_empty()).then(|| numa::node_skew(context)).flatten() {
         crowded.retain(|(ns, node)| !is_on(context, *node, full_node, *ns));
     }
     let cpus = idle_cpus::Cpus::new(context);

@@ -52,8 +52,7 @@ pub(super) fn cpu_oversubscription(context: &Context) -> Option<Finding> {
     let advice = "run fewer tasks at once on this host, or add CPUs; until then, weights (cpu.weight) and quotas (cpu.max) \
                   decide who waits";
     let amount = format!("{wanted:.1} tasks want {cpus}, waiting {}", context.rate(waited_ns));
-    let action = "run fewer tasks at once on this host, or add CPUs";
-    let short = ("the host has too few CPUs", amount, action);
+    let short = ("the host has too few CPUs", amount, "run fewer tasks at once on this host, or add CPUs");
     Some(finding(Rule::CpuOversubscription, None, waited_ns, short, says, advice))
 }
 
@@ -115,8 +114,7 @@ fn taken(context: &Context, cause: Cause, rule: Rule, had: &str, words: [&str; 3
 
 fn unattributed(context: &Context) -> Option<Finding> {
     let (ns, waited_ns) = (context.total.by_cause.get(Cause::Unattributed), context.total.waited_ns());
-    let is_expected = context.interval.mode == Mode::Coarse;
-    if is_expected || !is_much(ns, CAUSE_NS, waited_ns, CAUSE_PERCENT) {
+    if context.interval.mode == Mode::Coarse || !is_much(ns, CAUSE_NS, waited_ns, CAUSE_PERCENT) {
         return None;
     }
     let reasons = context.interval.losses.nonzero();

@@ -96,9 +96,8 @@ fn throttled_below_limit(context: &Context, node: usize) -> Option<Finding> {
     // For a cgroup found during the interval, the counters of its tasks start earlier than its own.
     let used_ns = limits.usage_ns.or(measured_ns)?.max(sums.on_cpu_ns);
     // CPU time that other tasks took from the cgroup is no sign of bursts.
-    let causes = &sums.by_cause;
     let behind_others = TABLE.iter().filter(|row| row.behind.is_some() && row.cause != Cause::OwnCgroup);
-    let wanted_ns = behind_others.fold(used_ns, |sum, row| sum.saturating_add(causes.get(row.cause)));
+    let wanted_ns = behind_others.fold(used_ns, |sum, row| sum.saturating_add(sums.by_cause.get(row.cause)));
     if usable_ns == 0 || is_share(wanted_ns, usable_ns, BELOW_LIMIT_PERCENT) {
         return None;
     }

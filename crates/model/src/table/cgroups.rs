@@ -115,8 +115,7 @@ pub struct CgroupReading {
 impl CgroupReading {
     /// Returns the cgroup's own quota in CPUs; `None`: no quota.
     pub fn quota_cores(&self) -> Option<f64> {
-        let period = self.period_us.filter(|period| *period > 0)?;
-        Some(self.quota_us? as f64 / period as f64)
+        Some(self.quota_us? as f64 / self.period_us.filter(|period| *period > 0)? as f64)
     }
 }
 

@@ -45,8 +45,7 @@ impl TaskInterval {
     pub(crate) fn ran_on(&self) -> impl Iterator<Item = (u32, u64)> {
         let known = self.placement.ran_ns.as_deref();
         let last = self.reading.node.filter(|_| known.is_none());
-        let last = last.map(|node| (node, self.totals.on_cpu_ns));
-        known.unwrap_or_default().iter().copied().chain(last)
+        known.unwrap_or_default().iter().copied().chain(last.map(|node| (node, self.totals.on_cpu_ns)))
     }
 }
 
@@ -213,8 +212,7 @@ impl Interval {
             }
         }
         for task in self.tasks.iter().filter(|_| !by_cpu) {
-            let last = task.reading.node.or(self.one_node);
-            if let Some(group) = last.and_then(|node| nodes.get_mut(&node)) {
+            if let Some(group) = task.reading.node.or(self.one_node).and_then(|node| nodes.get_mut(&node)) {
                 group.wait.add(&task.wait);
             }
         }

@@ -64,9 +64,8 @@ impl StackReading {
 
 /// Merges the stacks of exited threads: one row per stack, without a thread.
 pub(crate) fn merge_exited(stacks: &mut Vec<StackReading>, is_there: impl Fn(u64) -> bool) {
-    let exited: Vec<StackReading> = stacks.extract_if(.., |stack| !is_there(stack.serial)).collect();
     let mut sums: BTreeMap<_, StackReading> = BTreeMap::new();
-    for stack in exited {
+    for stack in stacks.extract_if(.., |stack| !is_there(stack.serial)) {
         let merged = StackReading { serial: 0, tid: 0, tgid: 0, comm: ENDED.into(), ..stack };
         match sums.entry(merged.key()) {
             Entry::Vacant(place) => {

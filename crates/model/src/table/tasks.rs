@@ -288,12 +288,10 @@ fn task_between(
     let placement = match one_node {
         Some(node) => TaskPlacement::on(node, totals.on_cpu_ns),
         None => {
-            let before = before.map(|before| before.placement.as_deref());
-            TaskPlacement::between(before, now.placement.as_deref())
+            TaskPlacement::between(before.map(|before| before.placement.as_deref()), now.placement.as_deref())
         }
     };
-    let earlier = before.and_then(|before| before.accounts.as_ref());
-    let accounts = accounts::since(now.accounts.as_ref(), earlier);
+    let accounts = accounts::since(now.accounts.as_ref(), before.and_then(|before| before.accounts.as_ref()));
     Some(TaskInterval { reading: now.clone(), totals, accounts, wait, placement, whole: None })
 }
 

@@ -128,8 +128,7 @@ impl Tree {
                 if reading.blame == blame {
                     // A quota runs out for all tasks of a cgroup, so single tasks do not matter.
                     let tid = if blame == Blame::Ran { reading.tid } else { 0 };
-                    let culprit = (reading.culprit, tid);
-                    parts.push(self.part(*pair, culprit, reading.ns));
+                    parts.push(self.part(*pair, (reading.culprit, tid), reading.ns));
                 }
             }
             if parts.is_empty() {

@@ -67,8 +67,7 @@ impl Tree {
         beyond: &mut [Option<u64>],
     ) {
         let tasks = interval.tasks_at(self.tasks_of(victim));
-        let waited = tasks.map(|task| (task, task.wait.by_cause.get(Cause::OtherCgroup)));
-        if mostly_realtime(waited).is_some() {
+        if mostly_realtime(tasks.map(|task| (task, task.wait.by_cause.get(Cause::OtherCgroup)))).is_some() {
             return;
         }
         let wanted = self.load(interval, victim, loads).wanted;
@@ -104,9 +103,8 @@ impl Tree {
                 Some((weight, self.load(interval, *node, loads).wanted.max(ran).min(1.0)))
             };
             let claims: Vec<_> = rivals.iter().filter_map(claim).collect();
-            let shares = fair(weight, wanted, &claims);
             let all_ns: f64 = rivals.values().map(|rival| rival.ns as f64).sum();
-            for (rival, share) in rivals.values().zip(shares) {
+            for (rival, share) in rivals.values().zip(fair(weight, wanted, &claims)) {
                 let excess = (1.0 - share * time / rival.ns.max(1) as f64).max(0.0);
                 for at in &rival.pairs {
                     beyond[*at] = Some((interval.pairs[*at].ns as f64 * excess).round() as u64);

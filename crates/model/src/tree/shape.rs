@@ -18,8 +18,7 @@ pub(super) fn shape(interval: &Interval) -> (Vec<Node>, Vec<Option<usize>>) {
     let mut by_path: HashMap<&str, usize> = HashMap::with_capacity(most);
     let mut paths: Vec<&str> = Vec::with_capacity(most);
     let mut found: Vec<Node> = Vec::with_capacity(most);
-    let named = named(interval);
-    for (_, (_, path)) in named.iter().zip(&interval.cgroups).filter(|(is_named, _)| **is_named) {
+    for (_, (_, path)) in named(interval).iter().zip(&interval.cgroups).filter(|(is_named, _)| **is_named) {
         let new: Vec<&str> =
             path_and_ancestors(path).take_while(|path| !by_path.contains_key(path)).collect();
         let mut above = path_and_ancestors(path).nth(new.len()).map(|above| by_path[above]);
@@ -71,8 +70,7 @@ pub(super) fn shape(interval: &Interval) -> (Vec<Node>, Vec<Option<usize>>) {
             nodes[parent].end = nodes[parent].end.max(end);
         }
     }
-    let places = places.into_iter().map(|place| place.map(|found| node_of[found]));
-    (nodes, places.collect())
+    (nodes, places.into_iter().map(|place| place.map(|found| node_of[found])).collect())
 }
 
 /// Returns for each of [`Interval::cgroups`] whether it has tasks or limits, or is a victim or a quota in a pair. Culprits that

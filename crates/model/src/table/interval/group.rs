@@ -174,8 +174,7 @@ impl Interval {
                 }
             }
             let main = threads.iter().find(|place| self.reading(**place).tid == pid);
-            let named_by = *main.unwrap_or(&threads[0]);
-            Process { pid, named_by, threads, group: sum.take(1) }
+            Process { pid, named_by: *main.unwrap_or(&threads[0]), threads, group: sum.take(1) }
         };
         lives.map(process).collect()
     }
@@ -224,8 +223,7 @@ impl WallTime {
 
     /// Returns the sum of all known parts, ns.
     pub fn total_ns(&self) -> u64 {
-        let blocked_ns = self.blocked.map_or(0, |blocked| blocked.total());
-        sum::total([self.on_cpu_ns, self.waited.total(), blocked_ns])
+        sum::total([self.on_cpu_ns, self.waited.total(), self.blocked.map_or(0, |blocked| blocked.total())])
     }
 }
 

@@ -54,8 +54,7 @@ fn counted(a: &Sample, b: &Sample) -> BTreeMap<u32, (u64, ExitedThreads)> {
     let moved = b.tasks.iter().filter(|task| task.moved_ns.is_some());
     let moved: HashSet<(u32, u64)> = moved.map(|task| (task.tid, task.start_ns)).collect();
     let has_exited = |task: &&Arc<TaskReading>| now(task.serial).is_none();
-    let went = a.tasks.iter().filter(has_exited).filter(|task| !moved.contains(&(task.tid, task.start_ns)));
-    for task in went {
+    for task in a.tasks.iter().filter(has_exited).filter(|task| !moved.contains(&(task.tid, task.start_ns))) {
         let Some(exited_threads) = all_of(task) else { continue };
         counted.entry(task.tgid).or_default().1.add(&exited_threads);
     }

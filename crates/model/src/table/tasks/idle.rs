@@ -98,11 +98,9 @@ impl Interval {
 
     /// Returns the [place](Self::places) of a task.
     pub fn place_of(&self, serial: u64) -> Option<usize> {
+        let idle = || self.idle.binary_search_by_key(&serial, |idle| idle.serial);
         let task = self.tasks.binary_search_by_key(&serial, |task| task.reading.serial);
-        task.ok().or_else(|| {
-            let idle = self.idle.binary_search_by_key(&serial, |idle| idle.serial).ok()?;
-            Some(self.tasks.len() + idle)
-        })
+        task.or_else(|_| idle().map(|at| self.tasks.len() + at)).ok()
     }
 
     /// Returns the last readings in `before`, the earlier interval, of tasks that do not exist at the end of this interval.
