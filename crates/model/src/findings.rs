@@ -142,9 +142,7 @@ pub(crate) struct Context<'a> {
 impl<'a> Context<'a> {
     pub fn new(interval: &'a Interval, tree: &'a Tree, host: Host) -> Self {
         let mut context = Self { interval, tree, host, total: Sums::default(), held: held(interval, tree) };
-        for group in context.groups() {
-            context.total.add(&Sums::new(&group.totals, &group.wait));
-        }
+        context.groups().for_each(|group| context.total.add(&Sums::new(&group.totals, &group.wait)));
         context
     }
 

@@ -182,9 +182,7 @@ impl Hist {
             let k = of(octave.low_ns(), octave.high_ns());
             // An octave may cover parts of two rows, so its middle may lie beyond the last row.
             let k = k.min(rows.len().saturating_sub(1));
-            for (sum, count) in rows[k].by_cause.iter_mut().zip(octave.by_cause) {
-                *sum += count;
-            }
+            rows[k].by_cause.iter_mut().zip(octave.by_cause).for_each(|(sum, count)| *sum += count);
         }
         rows
     }

@@ -127,7 +127,7 @@ pub struct Slice {
     /// Longest of these pending waits so far, ns.
     pub pending_max_ns: u64,
     /// Waits by bucket of [`cgscope_ledger::bucket`].
-    counts: Box<[u64; BUCKETS]>,
+    pub counts: Box<[u64; BUCKETS]>,
 }
 
 impl Slice {
@@ -168,10 +168,6 @@ impl Slice {
         Hist::from_counts(self.counts.iter().copied(), [])
     }
 
-    pub fn counts(&self) -> &[u64; BUCKETS] {
-        &self.counts
-    }
-
     /// Returns the average number of tasks at a time, from a sum of their times in the slice, ns.
     pub fn average(&self, ns: u64) -> f64 {
         ns as f64 / self.duration_ns.max(1) as f64
@@ -203,17 +199,11 @@ impl Slice {
         sum::add(&mut self.waits, later.waits);
         self.max_ns = self.max_ns.max(later.max_ns);
         self.all.add(&later.all);
-        for (id, part) in &later.cgroups {
-            self.cgroups.entry(*id).or_default().add(part);
-        }
-        for (id, part) in &later.quotas {
-            self.quotas.entry(*id).or_default().add(part);
-        }
+        later.cgroups.iter().for_each(|(id, part)| self.cgroups.entry(*id).or_default().add(part));
+        later.quotas.iter().for_each(|(id, part)| self.quotas.entry(*id).or_default().add(part));
         self.busy_ns = sum::known(self.busy_ns, later.busy_ns);
         self.pending = self.pending.max(later.pending);
         self.pending_max_ns = self.pending_max_ns.max(later.pending_max_ns);
-        for (count, more) in self.counts.iter_mut().zip(later.counts.iter()) {
-            sum::add(count, *more);
-        }
+        self.counts.iter_mut().zip(later.counts.iter()).for_each(|(count, more)| sum::add(count, *more));
     }
 }

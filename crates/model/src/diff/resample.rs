@@ -211,9 +211,7 @@ pub(super) fn draws(shape: &Shape) -> Vec<Vec<u64>> {
     let mut draw = |_| {
         let mut times = vec![0; all];
         for (from, to) in [(0, first), (first, all)] {
-            for _ in from..to {
-                times[random.rand_range(from as u32..to as u32) as usize] += 1;
-            }
+            (from..to).for_each(|_| times[random.rand_range(from as u32..to as u32) as usize] += 1);
         }
         times
     };

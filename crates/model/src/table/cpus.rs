@@ -25,9 +25,7 @@ table! {
     fn select(interval: &mut Interval, selected: &Selected<'_>) {
         interval.cpus.retain(|cpu| selected.filter.wants_cpu(cpu.cpu, cpu.node));
         if selected.filter.is_by_task() || selected.cgroups.is_some() {
-            for cpu in &mut interval.cpus {
-                (cpu.wait, cpu.came_from) = (None, None);
-            }
+            interval.cpus.iter_mut().for_each(|cpu| (cpu.wait, cpu.came_from) = (None, None));
         }
     }
 }

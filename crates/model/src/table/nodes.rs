@@ -103,9 +103,7 @@ impl Interval {
             self.add_memory(group);
         }
         self.add_tasks(&mut nodes);
-        for group in nodes.values_mut() {
-            group.runnable_avg = self.runnable_avg(group);
-        }
+        nodes.values_mut().for_each(|group| group.runnable_avg = self.runnable_avg(group));
         nodes.into_values().collect()
     }
 

@@ -91,9 +91,7 @@ impl Losses {
     }
 
     pub fn append(&mut self, later: &Self) {
-        for (loss, count) in later.nonzero() {
-            self.add(loss, count);
-        }
+        later.nonzero().for_each(|(loss, count)| self.add(loss, count));
     }
 
     /// Returns the increase since `before`. A counter that decreased was reset: its new value is the increase.

@@ -159,9 +159,7 @@ impl Interval {
     /// are known only by cgroup.
     pub fn processes(&self) -> Vec<Process> {
         let mut same_id: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
-        for place in self.places() {
-            same_id.entry(self.reading(place).tgid).or_default().push(place);
-        }
+        self.places().for_each(|place| same_id.entry(self.reading(place).tgid).or_default().push(place));
         let mut sum = GroupSum::default();
         let lives = same_id.into_iter().flat_map(|(pid, threads)| {
             self.lives(pid, threads).into_values().map(move |threads| (pid, threads))
