@@ -29,8 +29,7 @@ pub const UNNAMED: &str = "(unnamed cgroup)";
 /// from the kubelet's (`/system.slice/containerd.service/kubepods-burstable-podUID.slice:cri-containerd:ID`).
 const RUNTIMES: [&str; 3] = ["containerd.service", "crio.service", "docker.service"];
 /// Parents of containers and pods with the cgroupfs driver: Docker, the kubelet, Podman, containerd and ECS.
-const PARENTS: [&str; 7] =
-    ["docker", "kubepods", "burstable", "besteffort", "libpod_parent", "k8s.io", "ecs"];
+const PARENTS: &[&str] = &["docker", "kubepods", "burstable", "besteffort", "libpod_parent", "k8s.io", "ecs"];
 
 impl CgroupName {
     pub fn of(path: &str) -> Self {
@@ -140,8 +139,7 @@ fn container_id(part: &str) -> Option<&str> {
 
 /// Returns the name of a unit that runs processes. systemd writes special characters as `\x2d`.
 pub(crate) fn unit(part: &str) -> Option<String> {
-    let is_unit =
-        [".service", ".scope", ".socket", ".mount", ".swap"].iter().any(|kind| part.ends_with(kind));
+    let is_unit = [".service", ".scope", ".socket", ".mount", ".swap"].iter().any(|end| part.ends_with(end));
     is_unit.then(|| unescaped(part))
 }
 

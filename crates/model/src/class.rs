@@ -401,9 +401,8 @@ fn known(by_state: &ByState, stacks: &BlockedTime) -> (BlockedTime, u64) {
 fn is_stuck(task: &TaskInterval, classes: &Classes) -> bool {
     let serial = task.reading.serial;
     let blocked = task.accounts.as_deref().and_then(|accounts| accounts.blocked).unwrap_or_default();
-    let stuck_ns =
-        blocked.get(BlockedState::Iowait).saturating_add(blocked.get(BlockedState::Uninterruptible));
-    let stuck_ns = stuck_ns.saturating_sub(classes.blocked.stuck_for_work_ns(serial));
+    let ns = blocked.get(BlockedState::Iowait).saturating_add(blocked.get(BlockedState::Uninterruptible));
+    let stuck_ns = ns.saturating_sub(classes.blocked.stuck_for_work_ns(serial));
     is_share(stuck_ns, classes.interval.duration_ns, BUSY_THREAD_PERCENT)
 }
 

@@ -234,8 +234,7 @@ impl Topic {
 
 /// Judges the host. Requirements of the exact mode come first, the most basic first. The working mode comes near the end.
 pub fn judge(facts: &Facts) -> Vec<Verdict> {
-    let mut verdicts: Vec<Verdict> =
-        RULES.iter().flat_map(|(topic, rule)| rule(Topic(topic), facts)).collect();
+    let mut verdicts: Vec<_> = RULES.iter().flat_map(|(topic, rule)| rule(Topic(topic), facts)).collect();
     verdicts.extend(measuring(facts, &verdicts));
     verdicts.extend(processes(Topic("processes"), facts));
     verdicts

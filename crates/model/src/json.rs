@@ -154,8 +154,7 @@ object! {
     /// W: completed waits.
     WaitObject<'a>(wait: &'a Wait, mode: Mode) {
         let octaves = wait.hist.octaves();
-        let octaves =
-            octaves.iter().map(|octave| (octave.low_ns(), octave.high_ns(), CauseCounts(octave.by_cause)));
+        let octaves = octaves.iter().map(|row| (row.low_ns(), row.high_ns(), CauseCounts(row.by_cause)));
     } => {
         [wait] count total_ns,
         max_ns: mode.exact(|| wait.max_ns),
@@ -311,8 +310,7 @@ object! {
         let node = at.map(|at| &tree.nodes()[at]);
         let path = node.map(|node| &*node.path);
         let (_, named) = path.and_then(|path| interval.names.container(path)).unzip();
-        let name =
-            |one: fn(&ContainerReading) -> &Option<Arc<str>>| named.and_then(|named| one(named).as_ref());
+        let name = |one: fn(&ContainerReading) -> &Option<Arc<str>>| named.and_then(|row| one(row).as_ref());
         let ids = path.map(CgroupName::of).unwrap_or_default();
         let path_of = |node: usize| tree.nodes()[node].path.clone();
         let throttled_by = node.map_or(&[][..], |node| &node.throttled_by).iter();

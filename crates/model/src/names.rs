@@ -108,8 +108,7 @@ impl Names {
         let is_named = |above: &&str| {
             self.by_path.get(*above).is_some_and(|named| named.container.as_deref() == Some(container))
         };
-        let is_id =
-            container.len() >= SHORTEST_ID && container.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let is_id = container.len() >= SHORTEST_ID && container.bytes().all(|c| c.is_ascii_hexdigit());
         let has_id = |above: &&str| {
             is_id && CgroupName::of(above).container.is_some_and(|id| id.starts_with(container))
         };

@@ -93,9 +93,8 @@ pub(crate) fn since_by_node(now: &[(u32, u64)], before: &[(u32, u64)]) -> Option
     if before.iter().any(|(node, _)| !now.iter().any(|(at, _)| at == node)) {
         return None;
     }
-    let since: Option<ByNode> =
-        now.iter().map(|(node, ns)| Some((*node, ns.checked_sub(amount(before, *node))?))).collect();
-    since.map(|amounts| amounts.into_iter().filter(|(_, amount)| *amount != 0).collect())
+    let since = now.iter().map(|(node, ns)| Some((*node, ns.checked_sub(amount(before, *node))?)));
+    since.filter(|since| since.is_none_or(|(_, amount)| amount != 0)).collect()
 }
 
 /// Parses a CPU list: `0-3,8` is 0, 1, 2, 3, 8. `None` for other text, and for numbers too large for a CPU.

@@ -116,8 +116,7 @@ fn unit(text: &str) -> Result<String, String> {
 }
 
 fn pod(text: &str) -> Result<String, String> {
-    let is_pod =
-        !text.is_empty() && text.split('/').count() <= 2 && text.split('/').all(|part| !part.is_empty());
+    let is_pod = text.split('/').count() <= 2 && text.split('/').all(|part| !part.is_empty());
     if is_pod { Ok(text.into()) } else { Err(format!("--pod takes NAMESPACE/NAME, not {text:?}")) }
 }
 

@@ -27,8 +27,7 @@ pub fn ended(before: &Sample, now: &Sample) -> Sample {
     let of_tasks = tasks.iter().map(|task| task.cgroup_id);
     let ids: BTreeSet<u64> = of_tasks.chain(exited.iter().map(|exited| exited.cgroup_id)).collect();
     let cgroups = before.cgroups.iter().filter(|(id, _)| ids.contains(id)).cloned().collect();
-    let containers =
-        before.containers.iter().filter(|named| ids.contains(&named.cgroup_id)).cloned().collect();
+    let containers = before.containers.iter().filter(|row| ids.contains(&row.cgroup_id)).cloned().collect();
     Sample { tasks, exited, cgroups, containers, ..Sample::default() }
 }
 

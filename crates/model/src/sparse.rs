@@ -105,8 +105,7 @@ impl<const N: usize> Sparse<N> {
     /// Adds cells whose places are at or after index `from`.
     fn merge(&mut self, from: usize, other: &[(u8, u64)]) {
         let ours = self.0.split_off(from);
-        let merged =
-            ours.into_iter().merge_join_by(other.iter().copied(), |ours, other| ours.0.cmp(&other.0));
+        let merged = ours.into_iter().merge_join_by(other.iter().copied(), |a, b| a.0.cmp(&b.0));
         self.0.extend(merged.map(|cell| cell.reduce(|(cell, a), (_, b)| (cell, a.saturating_add(b)))));
     }
 }

@@ -77,12 +77,8 @@ macro_rules! by {
 pub(crate) use by;
 
 /// Merges adjacent elements with the same key, and sums their amounts.
-pub fn merge<T, K: PartialEq>(
-    sorted: &mut Vec<T>,
-    key: impl Fn(&T) -> K,
-    amount: impl Fn(&mut T) -> &mut u64,
-) {
-    sorted.dedup_by(|next, kept| {
+pub fn merge<T, K: PartialEq>(rows: &mut Vec<T>, key: impl Fn(&T) -> K, amount: impl Fn(&mut T) -> &mut u64) {
+    rows.dedup_by(|next, kept| {
         let is_same = key(next) == key(kept);
         if is_same {
             add(amount(kept), *amount(next));

@@ -275,20 +275,17 @@ impl Tree {
     }
 
     fn order_tasks(&mut self, interval: &Interval) {
-        let tasks = self.ordered(interval, interval.tasks.iter().map(|task| task.reading.cgroup_id));
-        let idle = self.ordered(interval, interval.idle.iter().map(|idle| idle.cgroup_id));
+        let tasks = interval.tasks.iter().map(|task| task.reading.cgroup_id);
+        let [tasks, first] = self.ordered(interval, tasks);
+        let [idle, first_idle] = self.ordered(interval, interval.idle.iter().map(|idle| idle.cgroup_id));
         for (at, node) in self.nodes.iter_mut().enumerate() {
-            (node.tasks, node.idle) = (tasks.1[at]..tasks.1[at + 1], idle.1[at]..idle.1[at + 1]);
+            (node.tasks, node.idle) = (first[at]..first[at + 1], first_idle[at]..first_idle[at + 1]);
         }
-        (self.tasks, self.idle) = (tasks.0, idle.0);
+        (self.tasks, self.idle) = (tasks, idle);
     }
 
     /// Sorts tasks by node, from the cgroup of each task. Returns the tasks' indexes, and where the tasks of each node start.
-    fn ordered(
-        &self,
-        interval: &Interval,
-        cgroups: impl ExactSizeIterator<Item = u64>,
-    ) -> (Vec<usize>, Vec<usize>) {
+    fn ordered(&self, interval: &Interval, cgroups: impl Iterator<Item = u64>) -> [Vec<usize>; 2] {
         let unknown = self.nodes.len() - 1;
         let mut last = (0, self.find_id(interval, 0));
         let node_of = |id| {
@@ -306,7 +303,7 @@ impl Tree {
             order[next[node]] = task;
             next[node] += 1;
         }
-        (order, starts)
+        [order, starts]
     }
 
     /// Returns the number of processes with a thread in each node or its descendants. A process with threads in several nodes

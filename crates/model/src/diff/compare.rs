@@ -33,10 +33,9 @@ pub fn compare(before: Side, after: Side) -> Diff {
         lengths: whole.each_ref().map(|whole| whole.duration_ns as f64),
     };
     let (draws, changes, series) = (draws(&shape), Vec::new(), Vec::new());
-    let mut comparison =
-        Comparison { sides: &sides, whole: &whole, is_swapped, shape, draws, changes, series };
-    comparison.add_all();
-    let changes = comparison.judged();
+    let mut compared = Comparison { sides: &sides, whole: &whole, is_swapped, shape, draws, changes, series };
+    compared.add_all();
+    let changes = compared.judged();
     let order: [usize; 2] = if is_swapped { [1, 0] } else { [0, 1] };
     Diff {
         lengths: order.map(|side| Length {
@@ -108,8 +107,7 @@ impl<'a> Comparison<'a> {
     fn chosen(&self) -> Vec<(&'a DiffSubject, bool)> {
         let times = [Cell::Wait, Cell::Counter(Counter::OnCpu), Cell::Behind];
         let is_exact = self.sides.iter().all(|side| side.mode == Mode::Bpf);
-        let subjects: BTreeSet<&'a DiffSubject> =
-            self.whole.iter().flat_map(|side| side.sums.keys()).collect();
+        let subjects: BTreeSet<_> = self.whole.iter().flat_map(|side| side.sums.keys()).collect();
         let is_chosen = |(activity, subject): &(f64, &DiffSubject)| match subject {
             DiffSubject::All => true,
             DiffSubject::Cgroup { path } if &**path == "/" => false,
@@ -250,13 +248,8 @@ impl<'a> Comparison<'a> {
             verdict: match ends {
                 _ if !is_enough => Verdict::TooShort,
                 _ if !is_tested => Verdict::TooFewEvents,
-                Some((low, high)) if low > 0.0 || high < 0.0 => {
-                    if is_large {
-                        Verdict::MoreThanNoise
-                    } else {
-                        Verdict::Negligible
-                    }
-                }
+                Some((low, high)) if is_large && (low > 0.0 || high < 0.0) => Verdict::MoreThanNoise,
+                Some((low, high)) if low > 0.0 || high < 0.0 => Verdict::Negligible,
                 _ => Verdict::WithinNoise,
             },
             size: match figure.unit {

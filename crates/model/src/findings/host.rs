@@ -66,8 +66,7 @@ fn wakeup_latency(context: &Context) -> Option<Finding> {
     // A wait with several causes counts in proportion to its wakeup part.
     let waits = all.hist.octaves().iter().map(|octave| octave.by_cause[Cause::Wakeup as usize]).sum::<f64>();
     let waits = waits.round() as u64;
-    let mean_ns =
-        ns.checked_div(waits).filter(|mean_ns| waits >= WAKEUP_WAITS && *mean_ns >= WAKEUP_MEAN_NS)?;
+    let mean_ns = ns.checked_div(waits).filter(|mean| waits >= WAKEUP_WAITS && *mean >= WAKEUP_MEAN_NS)?;
     let p99 = all.quantile_ns(0.99).map(|ns| format!("; the p99 of all waits is {}", duration(ns)));
     let says = format!(
         "tasks waited {} until an idle CPU had woken up; {} took {} on average{}",

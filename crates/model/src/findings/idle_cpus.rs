@@ -77,8 +77,7 @@ pub(super) fn kept<'a>(context: &Context<'a>, cpus: &'a Cpus) -> Vec<Kept<'a>> {
     for (node, _) in context.nodes().filter(|_| !cpus.idle.is_empty()) {
         for task in context.interval.tasks_at(context.tree.tasks_of(node)).filter(waits) {
             let hold = hold_of(task, &cpus.idle);
-            let allowed =
-                task.reading.placement.as_ref().and_then(|placement| placement.cpus_allowed.as_ref());
+            let allowed = task.reading.placement.as_ref().and_then(|placed| placed.cpus_allowed.as_ref());
             let allowed = allowed.filter(|_| hold != Hold::Nothing);
             let group = groups.entry((node, hold.clone(), allowed)).or_insert_with(|| Kept {
                 node,
@@ -98,8 +97,7 @@ pub(super) fn kept<'a>(context: &Context<'a>, cpus: &'a Cpus) -> Vec<Kept<'a>> {
             group.tasks.push(task);
         }
     }
-    let mut groups: Vec<Kept> =
-        groups.into_values().filter(|kept| is_reported(context, cpus, kept)).collect();
+    let mut groups: Vec<_> = groups.into_values().filter(|kept| is_reported(context, cpus, kept)).collect();
     for kept in groups.iter_mut().filter(|kept| kept.hold == Hold::Nothing) {
         kept.busy =
             kept.tasks.iter().map(|task| task.reading.cpu).collect::<BTreeSet<_>>().into_iter().collect();

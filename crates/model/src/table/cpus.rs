@@ -93,11 +93,9 @@ impl CpuInterval {
 /// Returns the increase between two readings for each CPU that is online at the end, ascending by number. If the set of online
 /// CPUs changed, neither reading covers the whole host, so all figures by CPU are unknown.
 fn between(a: &[CpuReading], b: &[CpuReading]) -> Vec<CpuInterval> {
-    let numbers = |cpus: &[CpuReading]| cpus.iter().map(|cpu| cpu.cpu).collect::<Vec<_>>();
-    if numbers(a) != numbers(b) {
-        let unknown =
-            |cpu: &CpuReading| CpuInterval { cpu: cpu.cpu, node: cpu.node, ..CpuInterval::default() };
-        return b.iter().map(unknown).collect();
+    if a.iter().map(|cpu| cpu.cpu).ne(b.iter().map(|cpu| cpu.cpu)) {
+        let empty = |cpu: &CpuReading| CpuInterval { cpu: cpu.cpu, node: cpu.node, ..CpuInterval::default() };
+        return b.iter().map(empty).collect();
     }
     let between = |(before, now): (&CpuReading, &CpuReading)| {
         let since = |of: fn(&CpuReading) -> Option<u64>| of(now)?.checked_sub(of(before)?);

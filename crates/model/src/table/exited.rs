@@ -114,8 +114,7 @@ pub(crate) fn add_exited(exited: &mut Vec<ExitedInterval>, cgroup_id: u64, figur
     if totals == Totals::default() && accounts.is_none() && wait == Wait::default() {
         return;
     }
-    let accounts =
-        accounts.map(|accounts| Accounts { exited_threads: ExitedThreads::default(), ..*accounts });
+    let accounts = accounts.map(|known| Accounts { exited_threads: ExitedThreads::default(), ..*known });
     let exit = ExitedInterval { cgroup_id, tasks: 0, totals, accounts, wait };
     match exited.binary_search_by_key(&cgroup_id, |exited| exited.cgroup_id) {
         Ok(at) => exited[at].append(exit),

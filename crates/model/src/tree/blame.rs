@@ -47,9 +47,8 @@ impl Tree {
         });
         self.sum_up(interval, Blame::Limited, |tree, node, parts| {
             let worst = worst(interval, parts, usize::MAX);
-            let limits: Vec<_> =
-                worst.map(|part| (tree.find_id(interval, part.culprit.0), part.ns)).collect();
-            tree.nodes[node].throttled_by = limits;
+            let limits = worst.map(|part| (tree.find_id(interval, part.culprit.0), part.ns));
+            tree.nodes[node].throttled_by = limits.collect();
         });
         for node in &mut self.nodes {
             let ran_out = node.throttled_by.iter().find_map(|(limit, _)| *limit);

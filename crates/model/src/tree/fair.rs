@@ -130,9 +130,8 @@ impl Tree {
     /// ancestor.
     fn siblings(&self, a: usize, b: usize) -> Option<(usize, usize)> {
         let common = self.common(a.min(b), a.max(b));
-        let below_it =
-            |node| iter::once(node).chain(self.ancestors(node)).take_while(|at| *at != common).last();
-        Some((below_it(a)?, below_it(b)?))
+        let below = |node| iter::once(node).chain(self.ancestors(node)).take_while(|at| *at != common).last();
+        Some((below(a)?, below(b)?))
     }
 
     /// Returns the weight of a cgroup on each CPU that it uses; `None`: unknown, or no task of the cgroup is known.

@@ -19,8 +19,7 @@ pub(super) fn shape(interval: &Interval) -> (Vec<Node>, Vec<Option<usize>>) {
     let mut paths: Vec<&str> = Vec::with_capacity(most);
     let mut found: Vec<Node> = Vec::with_capacity(most);
     for (_, (_, path)) in named(interval).iter().zip(&interval.cgroups).filter(|(is_named, _)| **is_named) {
-        let new: Vec<&str> =
-            path_and_ancestors(path).take_while(|path| !by_path.contains_key(path)).collect();
+        let new: Vec<_> = path_and_ancestors(path).take_while(|path| !by_path.contains_key(path)).collect();
         let mut above = path_and_ancestors(path).nth(new.len()).map(|above| by_path[above]);
         for path in new.into_iter().rev() {
             let at = found.len();

@@ -40,12 +40,9 @@ pub(super) fn split<'a>(
 }
 
 /// Returns the reading of the same task in its previous cgroup. Each move adds one to the serial.
-pub(super) fn before_it_moved<'a>(
-    before: &'a [Arc<TaskReading>],
-    now: &TaskReading,
-) -> Option<&'a TaskReading> {
-    let at = before.partition_point(|task| task.serial < now.serial);
-    before[..at].last().map(AsRef::as_ref).filter(|task| has_moved(task, now))
+pub(super) fn before_it_moved<'a>(all: &'a [Arc<TaskReading>], now: &TaskReading) -> Option<&'a TaskReading> {
+    let at = all.partition_point(|task| task.serial < now.serial);
+    all[..at].last().map(AsRef::as_ref).filter(|task| has_moved(task, now))
 }
 
 /// True if the later reading is of the same task after a move to another cgroup.
