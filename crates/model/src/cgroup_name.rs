@@ -91,9 +91,8 @@ pub(crate) fn container_words(path: &str) -> Option<String> {
     Some(format!("container {}", &id[..12]))
 }
 
-/// Replaces the parts of a path that change with each start by placeholders. Replaced are container ids (`<container>`), pod uids
-/// (`<pod>`), and the numbers of systemd sessions and transient units (`<n>`). Two paths that become equal are likely the same
-/// service.
+/// Replaces the parts of a path that change with each start: container ids (`<container>`), pod uids (`<pod>`), and the numbers
+/// of systemd sessions and transient units (`<n>`). Two paths that become equal are likely the same service.
 pub fn without_ids(path: &str) -> String {
     path.split('/').map(part_without_ids).collect::<Vec<_>>().join("/")
 }
@@ -159,9 +158,8 @@ fn unescaped(part: &str) -> String {
     out
 }
 
-/// Returns the `systemctl` command, without the value, that sets a property of the unit of this cgroup. `None`: systemd does not
-/// set the limits of this cgroup. systemd overwrites limits that are written to a unit's files. But container runtimes set the
-/// limits of their own scopes and slices.
+/// Returns the `systemctl` command, without the value, that sets a property of a cgroup's unit. systemd overwrites limits that
+/// are written to a unit's files. `None`: systemd does not set its limits, as those of container runtimes' scopes and slices.
 pub fn set_property(path: &str, property: &str) -> Option<String> {
     let (above, last) = path.rsplit_once('/')?;
     // The user's own manager is the parent of all units below `user@UID.service`.

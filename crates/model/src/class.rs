@@ -40,8 +40,7 @@ pub const CONTENDED_PERCENT: u64 = 20;
 pub const TOO_SHORT_NS: u64 = 50_000_000;
 /// More CPU does not help if throttling and run queues take less than this share of the time, percent.
 pub const MORE_CPU_PERCENT: u64 = 10;
-/// A thread is idle if it ran or wanted to run for less than this share of the busiest thread's time, percent. Such a thread does
-/// not limit the target's speed.
+/// A thread is idle, and does not limit the target, if it ran or wanted to run for less of the busiest thread's time, percent.
 pub const BESIDE_BUSIEST_PERCENT: u64 = 10;
 /// The sentence names parts of the time from this share on, percent.
 pub const NAMED_PERCENT: u64 = 5;
@@ -79,8 +78,7 @@ pub(crate) struct Quota {
     pub path: Arc<str>,
     /// The quota in CPUs; `None`: unknown.
     pub cores: Option<f64>,
-    /// True if the cgroup used at least [`BELOW_LIMIT_PERCENT`] of the quota. The target is then quota-bound despite sleeping
-    /// threads.
+    /// True if the cgroup used [`BELOW_LIMIT_PERCENT`] of the quota. Then the target is quota-bound despite sleeping threads.
     pub used_up: bool,
 }
 
@@ -256,8 +254,7 @@ pub(crate) struct Activity {
 }
 
 impl Activity {
-    /// Computes the activity of these threads. `is_wide`: the target is a cgroup or the host. In a wide target, uninterruptible
-    /// sleep does not make kernel threads active.
+    /// Computes the activity. In a wide target, a cgroup or the host, uninterruptible sleep does not make kernel threads active.
     pub(crate) fn of(tasks: &[&TaskInterval], classes: &Classes, is_wide: bool) -> Self {
         let duration_ns = classes.interval.duration_ns;
         let tasks: Vec<_> = tasks.iter().map(|task| (task, Self::of_task(task, classes))).collect();

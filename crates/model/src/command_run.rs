@@ -31,8 +31,7 @@ impl Ending {
     }
 }
 
-/// Resource usage that the kernel reports to the parent of a process (`getrusage`). The usage covers the process, and its
-/// children whose exit was waited for.
+/// Resource usage of a process, and of its children whose exit was waited for, as the kernel reports it (`getrusage`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Usage {
     pub user_ns: u64,

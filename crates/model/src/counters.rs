@@ -173,8 +173,7 @@ counters! {
     User = ns("user_ns", |of| Some(of.accounts?.cpu.user_ns)).exited_threads(|threads| threads.user_ns);
     System = ns("system_ns", |of| Some(of.accounts?.cpu.system_ns)).exited_threads(|threads| threads.system_ns);
     Guest = ns("guest_ns", |of| Some(of.accounts?.cpu.guest_ns)).exited_threads(|threads| threads.guest_ns);
-    /// This and the next two are the same as [`Self::User`] and the two after it, for objects in which `user_ns` is the kernel's
-    /// own sum.
+    /// Like [`Self::User`] and the next two, for objects in which `user_ns` is the kernel's own sum.
     CpuUser = ns("cpu_user_ns", |of| Some(of.accounts?.cpu.user_ns));
     CpuSystem = ns("cpu_system_ns", |of| Some(of.accounts?.cpu.system_ns));
     CpuGuest = ns("cpu_guest_ns", |of| Some(of.accounts?.cpu.guest_ns));

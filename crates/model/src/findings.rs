@@ -78,8 +78,7 @@ pub struct Host {
     pub whole: bool,
 }
 
-/// Returns at most [`MOST`] findings of `interval`, the most costly first. Unattributed waiting comes last, because it only makes
-/// other figures less certain.
+/// Returns at most [`MOST`] findings, the most costly first; last unattributed waiting, which makes other figures less certain.
 pub fn findings(interval: &Interval, host: &Host) -> Vec<Finding> {
     findings_in(interval, &Tree::new(interval), host)
 }

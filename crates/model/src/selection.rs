@@ -48,8 +48,7 @@ pub struct Selector {
     /// Placeholder of the value in the help.
     pub value: &'static str,
     pub help: &'static str,
-    /// True if the value is a list of task ids. The source applies only these selectors. Only they have a short form, such as
-    /// `-p`.
+    /// True if the value is a list of task ids. The source applies only these selectors. Only they have a short form (`-p`).
     pub is_ids: bool,
     pub set: Set,
 }
@@ -245,8 +244,7 @@ impl SelectionFilter {
         !self.is_by_cgroup() || self.selected_cgroup(path, names).is_some()
     }
 
-    /// True if the name, CPU and node of a task match; the caller checks its cgroup. With `--cpu` or `--node`, a task with an
-    /// unknown CPU or node does not match.
+    /// True if a task's name, CPU and node match; the caller checks its cgroup. With `--cpu` or `--node`, unknown ones do not.
     pub fn wants_task(&self, comm: &str, cpu: Option<u32>, node: Option<u32>) -> bool {
         self.comm.as_ref().is_none_or(|regex| regex.is_match(comm))
             && is_chosen(&self.selection.cpus, cpu)

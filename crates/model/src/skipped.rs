@@ -16,8 +16,7 @@ use crate::{
     table::{exited, later, tasks},
 };
 
-/// Returns the rows of `before` that are missing in the next Sample, `now`: tasks, exited tasks by cgroup, and their cgroups'
-/// names.
+/// Returns the rows of `before` that the next Sample, `now`, lacks: tasks, exited tasks by cgroup, their cgroups' names.
 pub fn ended(before: &Sample, now: &Sample) -> Sample {
     let mut still_there = tasks::same_task(&now.tasks);
     let tasks: Vec<_> = before.tasks.iter().filter(|task| still_there(task).is_none()).cloned().collect();
@@ -32,9 +31,8 @@ pub fn ended(before: &Sample, now: &Sample) -> Sample {
 }
 
 /// The rows that a reader missed by skipping Samples, as sums by cgroup to add to the exited tasks. Accounts are omitted, because
-/// only readers of every Sample request accounts. At most [`MOST_CGROUPS`] cgroups have their own sum, because a reader may skip
-/// a day of Samples in which thousands of cgroups are removed each second. Further sums are added to the root cgroup, and counted
-/// as [`Loss::ExitedInOtherCgroup`].
+/// only readers of every Sample request them. A reader may skip a day with thousands of removed cgroups a second. So sums beyond
+/// [`MOST_CGROUPS`] are added to the root cgroup, and counted as [`Loss::ExitedInOtherCgroup`].
 #[derive(Debug, Default)]
 pub struct Skipped {
     sums: ExitedSums,
@@ -63,9 +61,8 @@ impl ExitedSums {
         sum.or_insert((more, true));
     }
 
-    /// Adds the sums to a reading, which ascends by cgroup. If a cgroup is missing in the reading, its sum is reported once more,
-    /// if it grew, and then dropped. The reader no longer has that cgroup. So if its sum is added again later, both the reader
-    /// and the sum count from 0.
+    /// Adds the sums to a reading, which ascends by cgroup. The sum of a cgroup that is missing there is reported once more, if
+    /// it grew, and dropped. The reader drops that cgroup, too, so later both count from 0.
     pub fn add_to(&mut self, exited: &mut Vec<ExitedReading>) {
         let mut others = Vec::new();
         self.0.retain(|id, (sum, is_new)| {

@@ -1,7 +1,6 @@
 //! The tables of a Sample. Code that treats all tables alike uses the list [`tables!`](crate::tables), which names each once.
 
-/// Declares a table: its name, its rows, their key, and the rule that unordered rows break. Then follow the other functions of
-/// [`Table`].
+/// Declares a table: name, rows, key, and the rule that unordered rows break. Then follow the other functions of [`Table`].
 macro_rules! table {
     (
         $(#[$about:meta])*

@@ -259,9 +259,8 @@ pub(super) fn block_length(intervals: usize) -> usize {
     length * (wanted / length).max(1)
 }
 
-/// Gives cgroups that differ only in ids the same name. A cgroup is renamed only if it exists on one side alone, and the other
-/// side has a cgroup that gets the same name. Cgroups of one side that get the same name are merged. Their limits are kept only if
-/// they are equal.
+/// Gives cgroups that differ only in ids the same name, if they exist on one side alone, and the other side has a cgroup that
+/// gets this name. Cgroups of a side that get the same name are merged. Only limits that are equal are kept.
 pub(super) fn align(sides: &mut [Side; 2]) {
     let paths = sides.each_ref().map(Side::cgroups);
     let names = [0, 1].map(|side| {

@@ -9,8 +9,7 @@ use crate::{
     words::percent,
 };
 
-/// A host is oversubscribed if more tasks than this run or wait per CPU on average, percent. Some waiting is normal on a busy
-/// host.
+/// A host is oversubscribed if more tasks run or wait per CPU on average, percent. Some waiting is normal on a busy host.
 const OVERSUBSCRIBED_PERCENT: u64 = 120;
 /// If the CPUs are less busy than this, percent, the host has enough CPUs but its tasks are badly spread.
 const CPUS_BUSY_PERCENT: u64 = 90;

@@ -237,8 +237,7 @@ fn remote_process(interval: &Interval, memory: &ProcessMemory) -> Option<(f64, F
     Some((share, Finding { what, says: format!("{process}: {}{policy}", finding.says), ..finding }))
 }
 
-/// Returns the share of far memory with its finding; `None` below the thresholds. `memory` and `ran`: bytes, and the threads' run
-/// time in ns, by node.
+/// Returns the share of far memory with its finding; `None` below the thresholds. `memory`: bytes; `ran`: ns; both by node.
 fn remote(
     interval: &Interval,
     cgroup: Option<&Arc<str>>,

@@ -90,8 +90,7 @@ fn throttled_below_limit(context: &Context, node: usize) -> Option<Finding> {
     let granted_ns = granted(limits.nr_periods?)?;
     let busy_periods = limits.nr_periods?.saturating_sub(IDLE_PERIODS);
     let usable_ns = granted(busy_periods).filter(|_| busy_periods >= LEAST_PERIODS)?;
-    // A selection measures only a part of the usage. The quota ran out, so the cgroup ran: a measured run time of 0 is
-    // incomplete.
+    // A selection measures only a part of the usage. The quota ran out, so a measured run time of 0 is incomplete.
     let measured_ns = Some(sums.on_cpu_ns).filter(|ns| context.host.whole && *ns != 0);
     // For a cgroup found during the interval, the counters of its tasks start earlier than its own.
     let used_ns = limits.usage_ns.or(measured_ns)?.max(sums.on_cpu_ns);

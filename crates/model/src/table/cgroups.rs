@@ -95,8 +95,7 @@ pub struct CgroupReading {
     pub nr_bursts: Option<u64>,
     /// CPU time used above the quota, ns, summed over CPUs: `cpu.stat` (5.16).
     pub burst_ns: Option<u64>,
-    /// Throttled time of tasks directly in the cgroup, by its or an ancestor's quota, ns, summed over CPUs: `cpu.stat.local`
-    /// (6.6).
+    /// Throttled time of tasks directly in the cgroup, by any quota above them, ns, summed over CPUs: `cpu.stat.local` (6.6).
     pub local_throttled_ns: Option<u64>,
     /// Time in which some task of the cgroup or its descendants waited for a CPU, ns: v2 `cpu.pressure` (4.20).
     pub pressure_some_ns: Option<u64>,

@@ -36,8 +36,7 @@ pub struct CpuReading {
     pub cpu: u32,
     /// Its NUMA node, if the host reports it.
     pub node: Option<u32>,
-    /// Busy time including interrupts, ns, with a resolution of 10 ms: `/proc/stat`. Neither this nor `idle_ns` includes time
-    /// taken by the hypervisor (steal).
+    /// Busy time with interrupts, ns, in steps of 10 ms: `/proc/stat`. Neither this nor `idle_ns` includes stolen time (steal).
     pub busy_ns: Option<u64>,
     /// Idle time, including time waiting for I/O, ns: `/proc/stat`.
     pub idle_ns: Option<u64>,
@@ -64,8 +63,7 @@ pub struct CpuWaits {
 pub struct CpuInterval {
     pub cpu: u32,
     pub node: Option<u32>,
-    /// Time in which the CPU was busy with any task of the host, ns. If the CPU was offline for some time, `busy_ns` and
-    /// `idle_ns` sum to less than the interval.
+    /// Busy time with any task of the host, ns. `busy_ns` and `idle_ns` sum to less than the interval if the CPU was offline.
     pub busy_ns: Option<u64>,
     pub idle_ns: Option<u64>,
     /// Waits of followed tasks that ended on this CPU; `None`: not counted by CPU, or a selection removed tasks.

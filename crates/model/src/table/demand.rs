@@ -25,9 +25,8 @@ pub struct DemandReading {
     pub slot_shift: u32,
     /// Number of the slot with index 0. A slot's number is its time on the scheduler's clock divided by the length of a slot.
     pub first: u64,
-    /// Time on a CPU by slot index. Like the other lists: (index, amount), ascending, without zero amounts. Some of the lists
-    /// below hold sums. So the lists are equal where tasks did not wait, and constant where tasks never sleep. Both need little
-    /// space in a recording.
+    /// Time on a CPU by slot index. Like the other lists: (index, amount), ascending, without zero amounts. Lists of sums equal
+    /// each other where tasks did not wait, and are constant where tasks never sleep. Both need little space in a recording.
     pub ran: Vec<(u32, u64)>,
     pub wanted: Vec<(u32, u64)>,
     /// The sum of [`DemandSlot::wanted_ns`] and `presumed_ns`.

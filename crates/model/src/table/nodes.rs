@@ -36,8 +36,7 @@ pub struct NodeReading {
 }
 
 impl TaskInterval {
-    /// Returns the time on a CPU by node, ns. If the time is not counted by node, the node of the last CPU gets all of it. Empty
-    /// if that node is unknown as well.
+    /// Returns the time on a CPU by node, ns. If it is not counted by node, the node of the last CPU, if known, gets all of it.
     pub fn ran_by_node(&self) -> ByNode {
         self.ran_on().collect()
     }
@@ -107,8 +106,7 @@ impl Interval {
         nodes.into_values().collect()
     }
 
-    /// Returns each CPU with the waits that ended there or, if waits are not counted by CPU, the waits of tasks that were last
-    /// there.
+    /// Returns each CPU with the waits that ended there or, if they are not counted by CPU, of the tasks that were last there.
     pub fn by_cpu(&self) -> Vec<(&CpuInterval, Wait)> {
         let is_counted = self.counts_by_cpu();
         let of_tasks = |cpu: u32| {
@@ -232,8 +230,7 @@ impl Interval {
 }
 
 /// Returns the estimated share of memory accesses to other nodes, 0 to 1; `None` without memory or run time. Assumes that each
-/// thread uses each byte equally. The share is a sum over nodes: the share of memory on the node times the share of run time on
-/// other nodes.
+/// thread uses each byte equally: sums, over nodes, the share of memory there times the share of run time elsewhere.
 pub fn remote_share(memory: &[(u32, u64)], ran_ns: &[(u32, u64)]) -> Option<f64> {
     let (bytes, ran) = (total(memory), total(ran_ns));
     if bytes == 0 || ran == 0 {
@@ -265,7 +262,6 @@ pub struct ProcessMemory {
     pub tgid: u32,
     /// Resident bytes by node, ascending by node. Pages shared by several processes count in each process.
     pub by_node: Vec<(u32, u64)>,
-    /// The same bytes by memory policy of the mapping, named as in the kernel (`default`, `bind:1`, `interleave:0-1`), the
-    /// largest first.
+    /// The same bytes by memory policy of the mapping, as the kernel names it (`default`, `bind:1`), the largest first.
     pub policies: Vec<(Arc<str>, u64)>,
 }

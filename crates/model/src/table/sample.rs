@@ -28,8 +28,7 @@ pub struct Sample {
     pub pairs: Vec<PairReading>,
     /// Limits of the cgroups named above and of their ancestors, ascending by id.
     pub limits: Vec<CgroupReading>,
-    /// Paths of the cgroups named above, relative to the mount, ascending by id. A cgroup removed before its path was read is
-    /// missing.
+    /// Paths of the cgroups named above, ascending by id. A cgroup removed before its path was read is missing.
     pub cgroups: Vec<(u64, Arc<str>)>,
     /// The container runtime's names for these cgroups, ascending by id.
     pub containers: Vec<ContainerReading>,
@@ -84,8 +83,7 @@ impl Losses {
         Loss::ALL.iter().map(|loss| (*loss, self.get(*loss))).filter(|(_, count)| *count != 0)
     }
 
-    /// Returns the non-zero losses that affect measured figures. Lost demand does not: only `whatif` uses demand, and reports its
-    /// loss.
+    /// Returns the non-zero losses that affect measured figures. Only `whatif` uses demand, and reports its loss.
     pub fn shown(&self) -> impl Iterator<Item = (Loss, u64)> + '_ {
         self.nonzero().filter(|(loss, _)| *loss != Loss::DemandForgotten)
     }

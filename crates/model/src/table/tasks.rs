@@ -80,9 +80,8 @@ pub struct TaskReading {
     pub comm: Arc<str>,
     /// Start time, ns of CLOCK_MONOTONIC.
     pub start_ns: u64,
-    /// Time at which the task was first read in its cgroup, ns of CLOCK_MONOTONIC. `None`: the task started in this cgroup, or
-    /// was in it before cgscope started. Each move to another cgroup gives the task a new `serial`. Readings from before the move
-    /// stay with the old cgroup.
+    /// Time at which the task was first read in its cgroup, ns of CLOCK_MONOTONIC. `None`: it started there, or was there before
+    /// cgscope started. Each move to another cgroup gives it a new `serial`. Earlier readings stay with the old cgroup.
     pub moved_ns: Option<u64>,
     /// The followed work before that move; `None`: the task did not move, or an older version wrote the recording.
     pub before_move: Option<Arc<BeforeMove>>,
@@ -253,8 +252,7 @@ impl TaskInterval {
         self.wait.add(&next.wait);
     }
 
-    /// Adds the task's work before its move. `earlier` is the task's reading at the start, in another cgroup; `None`: the task
-    /// started in the interval.
+    /// Adds the task's work before its move. `earlier`: its reading at the start, elsewhere; `None`: started in the interval.
     fn find_before_move(&mut self, earlier: Option<&TaskReading>) {
         let Some(moved) = self.reading.before_move.clone() else { return };
         let mut before = BeforeMove::default();

@@ -126,8 +126,7 @@ impl Tree {
         mostly_realtime(tasks.map(|task| (task, task.totals.on_cpu_ns))).is_some()
     }
 
-    /// Returns the ancestors of `a` and `b` (or themselves) directly below the lowest common ancestor; `None` if one is an
-    /// ancestor.
+    /// Returns the ancestors of `a` and `b` (or themselves) directly below the lowest common one; `None` if one is an ancestor.
     fn siblings(&self, a: usize, b: usize) -> Option<(usize, usize)> {
         let common = self.common(a.min(b), a.max(b));
         let below = |node| iter::once(node).chain(self.ancestors(node)).take_while(|at| *at != common).last();
@@ -176,9 +175,8 @@ fn fair(weight: f64, wanted: f64, rivals: &[(f64, f64)]) -> Vec<f64> {
 
 /// Same as [`fair`], for a cgroup that could run all the time.
 fn fair_to_loop(weight: f64, rivals: &[(f64, f64)]) -> Vec<f64> {
-    // While a rival can run, its share is its weight / all weights, as a mean over all sets of other rivals that can run. This
-    // mean is an integral over u: weight * exp(-u * (own weight + weight)) * the mean of exp(-u * w) over the sets. The mean of
-    // exp(-u * w) is a product.
+    // While a rival can run, its share is its weight / all weights, as a mean over all sets of rivals. This mean is an integral
+    // over u: weight * exp(-u * (own weight + weight)) * the mean of exp(-u * w) over the sets, which is a product.
     let largest = rivals.iter().map(|(weight, _)| *weight).fold(weight, f64::max);
     let (first, last) = ((FIRST / largest).ln(), (LAST / weight).ln());
     let (mut shares, mut runs) = (vec![0.0; rivals.len()], Vec::with_capacity(rivals.len()));

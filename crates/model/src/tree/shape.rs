@@ -11,8 +11,7 @@ pub(super) fn place(interval: &Interval, id: u64) -> Option<usize> {
     interval.cgroups.binary_search_by_key(&id, |(id, _)| *id).ok()
 }
 
-/// Returns the nodes in depth-first order (parents before their descendants, siblings by name), and the node of each cgroup in
-/// [`Interval::cgroups`].
+/// Returns the nodes, parents first, siblings by name, and the node of each cgroup in [`Interval::cgroups`].
 pub(super) fn shape(interval: &Interval) -> (Vec<Node>, Vec<Option<usize>>) {
     let most = interval.cgroups.len();
     let mut by_path: HashMap<&str, usize> = HashMap::with_capacity(most);
@@ -32,8 +31,7 @@ pub(super) fn shape(interval: &Interval) -> (Vec<Node>, Vec<Option<usize>>) {
             above = Some(at);
         }
     }
-    // Every id of a path refers to the path's node. If a cgroup was created again, its latest id may have no tasks, limits or
-    // pairs.
+    // Every id of a path refers to its node. If a cgroup was created again, its latest id may have no tasks, limits or pairs.
     let place = |(id, path): &(u64, Arc<str>)| {
         let at = by_path.get(&**path).copied()?;
         (found[at].id, found[at].path) = (Some(*id), path.clone());

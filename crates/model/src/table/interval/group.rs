@@ -146,8 +146,7 @@ pub(crate) fn processes(of_threads: impl Iterator<Item = u32>) -> u64 {
 pub struct Process {
     /// Process id. In appended intervals, several processes may have used it in turn.
     pub pid: u32,
-    /// The [place](Interval::places) of the thread that names the process: the main thread, or another thread if the main thread
-    /// exited.
+    /// The [place](Interval::places) of the thread that names the process: the main thread, or another one if that exited.
     pub named_by: usize,
     /// The [places](Interval::places) of the threads.
     pub threads: Vec<usize>,
@@ -155,8 +154,7 @@ pub struct Process {
 }
 
 impl Interval {
-    /// Returns living tasks by process, ascending by process id. With the same id, the earlier process comes first. Exited tasks
-    /// are known only by cgroup.
+    /// Returns living tasks by process, ascending by process id, then by age. Exited tasks are known only by cgroup.
     pub fn processes(&self) -> Vec<Process> {
         let mut same_id: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
         self.places().for_each(|place| same_id.entry(self.reading(place).tgid).or_default().push(place));

@@ -50,8 +50,7 @@ pub(super) fn has_moved(earlier: &TaskReading, later: &TaskReading) -> bool {
     later.moved_ns.is_some() && (earlier.tid, earlier.start_ns) == (later.tid, later.start_ns)
 }
 
-/// True if no figure of the task increased, and the task neither runs nor waits. A task with accounts is always active, because
-/// its sleep time grows.
+/// True if no figure increased, and the task neither runs nor waits. With accounts it is always active: its sleep time grows.
 fn did_nothing(before: &Arc<TaskReading>, now: &Arc<TaskReading>) -> bool {
     let is_still = now.pending.is_none() && !now.on_cpu && now.accounts.is_none();
     is_still && (Arc::ptr_eq(before, now) || has_same_figures(before, now))
