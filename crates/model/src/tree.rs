@@ -196,50 +196,15 @@ impl Tree {
             self.nodes[at].effective = tightest(above, self.nodes[at].effective);
         }
     }
-}
 
-/// Returns the tighter of two quotas; if equal, the ancestor's.
-fn tightest(above: Option<Effective>, own: Option<Effective>) -> Option<Effective> {
-    above.into_iter().chain(own).min_by(|a, b| a.cores.total_cmp(&b.cores))
-}
-
-/// Run and wait time of tasks, including exited tasks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sums {
-    pub on_cpu_ns: u64,
-    pub by_cause: ByCause,
-}
-
-impl Sums {
-    pub(crate) fn new(totals: &Totals, wait: &Wait) -> Self {
-        Self { on_cpu_ns: totals.on_cpu_ns, by_cause: wait.by_cause }
-    }
-
-    pub(crate) fn add(&mut self, other: &Self) {
-        sum::add(&mut self.on_cpu_ns, other.on_cpu_ns);
-        self.by_cause.add(&other.by_cause);
-    }
-
-    pub fn waited_ns(&self) -> u64 {
-        self.by_cause.total()
-    }
-
-    /// Returns the time in which the tasks waited or ran, ns.
-    pub fn active_ns(&self) -> u64 {
-        self.waited_ns().saturating_add(self.on_cpu_ns)
-    }
-}
-
-impl Tree {
     fn add_tasks(&mut self, interval: &Interval) {
         // Until the end of this function, the last node has the tasks whose cgroup has no known path.
         let unknown = self.nodes.len();
         self.nodes.push(Node::default());
         self.order_tasks(interval);
-        let mut exited: Vec<(usize, usize)> = (0..interval.exited.len())
-            .map(|at| (self.find_id(interval, interval.exited[at].cgroup_id).unwrap_or(unknown), at))
-            .collect();
-        exited.sort_unstable();
+        let node_of = |id| self.find_id(interval, id).unwrap_or(unknown);
+        let mut exited: Vec<_> = interval.exited.iter().map(|row| (node_of(row.cgroup_id), row)).collect();
+        exited.sort_by_key(|(node, _)| *node);
         let processes = self.processes(interval);
         let mut exited = exited.into_iter().rev().peekable();
         // One running sum per depth: when the loop reaches a node, all its descendants are done.
@@ -257,7 +222,6 @@ impl Tree {
             sum.add_idle(node.idle.len() as u64);
             node.has_tasks |= !tasks.is_empty() || !node.idle.is_empty();
             while let Some((_, exited)) = exited.next_if(|(node, _)| *node == at) {
-                let exited = &interval.exited[exited];
                 sum.add_exited(exited);
                 node.own.add(&Sums::new(&exited.totals, &exited.wait));
                 node.has_tasks = true;
@@ -339,6 +303,38 @@ impl Tree {
             at = self.nodes[at].parent.unwrap_or(0);
         }
         at
+    }
+}
+
+/// Returns the tighter of two quotas; if equal, the ancestor's.
+fn tightest(above: Option<Effective>, own: Option<Effective>) -> Option<Effective> {
+    above.into_iter().chain(own).min_by(|a, b| a.cores.total_cmp(&b.cores))
+}
+
+/// Run and wait time of tasks, including exited tasks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sums {
+    pub on_cpu_ns: u64,
+    pub by_cause: ByCause,
+}
+
+impl Sums {
+    pub(crate) fn new(totals: &Totals, wait: &Wait) -> Self {
+        Self { on_cpu_ns: totals.on_cpu_ns, by_cause: wait.by_cause }
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        sum::add(&mut self.on_cpu_ns, other.on_cpu_ns);
+        self.by_cause.add(&other.by_cause);
+    }
+
+    pub fn waited_ns(&self) -> u64 {
+        self.by_cause.total()
+    }
+
+    /// Returns the time in which the tasks waited or ran, ns.
+    pub fn active_ns(&self) -> u64 {
+        self.waited_ns().saturating_add(self.on_cpu_ns)
     }
 }
 

@@ -3,7 +3,6 @@
 mod coarse;
 mod group;
 
-pub(crate) use group::processes;
 pub use group::{Group, GroupSum, Process, WallTime};
 
 use std::{

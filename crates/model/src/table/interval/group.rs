@@ -119,7 +119,11 @@ impl Interval {
         self.tasks.iter().for_each(|task| total.add_task(task));
         total.add_idle(self.idle.len() as u64);
         self.exited.iter().for_each(|exited| total.add_exited(exited));
-        total.take(processes((0..self.tasks.len() + self.idle.len()).map(|place| self.reading(place).tgid)))
+        let places = 0..self.tasks.len() + self.idle.len();
+        let mut processes: Vec<u32> = places.map(|place| self.reading(place).tgid).collect();
+        processes.sort_unstable();
+        processes.dedup();
+        total.take(processes.len() as u64)
     }
 
     /// Returns the sum of all exited tasks, excluding the work of living tasks before a move.
@@ -132,28 +136,7 @@ impl Interval {
         }
         ended
     }
-}
 
-pub(crate) fn processes(of_threads: impl Iterator<Item = u32>) -> u64 {
-    let mut processes: Vec<u32> = of_threads.collect();
-    processes.sort_unstable();
-    processes.dedup();
-    processes.len() as u64
-}
-
-/// A process: the sum over its threads.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Process {
-    /// Process id. In appended intervals, several processes may have used it in turn.
-    pub pid: u32,
-    /// The [place](Interval::places) of the thread that names the process: the main thread, or another one if that exited.
-    pub named_by: usize,
-    /// The [places](Interval::places) of the threads.
-    pub threads: Vec<usize>,
-    pub group: Group,
-}
-
-impl Interval {
     /// Returns living tasks by process, ascending by process id, then by age. Exited tasks are known only by cgroup.
     pub fn processes(&self) -> Vec<Process> {
         let mut same_id: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
@@ -194,6 +177,18 @@ impl Interval {
     pub fn by_process(&self) -> Vec<(u32, Group)> {
         self.processes().into_iter().map(|process| (process.pid, process.group)).collect()
     }
+}
+
+/// A process: the sum over its threads.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Process {
+    /// Process id. In appended intervals, several processes may have used it in turn.
+    pub pid: u32,
+    /// The [place](Interval::places) of the thread that names the process: the main thread, or another one if that exited.
+    pub named_by: usize,
+    /// The [places](Interval::places) of the threads.
+    pub threads: Vec<usize>,
+    pub group: Group,
 }
 
 /// Elapsed time of some threads by activity, summed over the threads. For one thread, the parts sum to the elapsed time.
