@@ -16,8 +16,7 @@ use crate::{
     TaskInterval, Tree,
     causes::{Behind, MORE_CPUS, Shown, TABLE},
     findings::{BELOW_LIMIT_PERCENT, BUSY_THREAD_PERCENT, REALTIME_PERCENT},
-    sum,
-    sum::is_share,
+    sum::{self, is_share},
     units,
     words::{list, raise},
 };

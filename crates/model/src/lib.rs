@@ -71,20 +71,16 @@ pub use quota_use::QuotaUse;
 pub use selection::Selection;
 pub use skipped::Skipped;
 pub use steps::Steps;
-pub use table::interval::{Group, GroupSum, Interval, Wait, WallTime};
-pub use table::sample::{Cost, Losses, Mode, Sample, SchedExt};
 pub use table::{
     cgroups::{AVERAGED_S, Averages, CgroupReading, PressureAverages, weight_of_shares},
     cpus::{CpuInterval, CpuReading, CpuWaits},
-    demand,
-    demand::{DemandReading, DemandSlot},
+    demand::{self, DemandReading, DemandSlot},
     exited::{ExitedInterval, ExitedReading},
-    nodes,
-    nodes::{NodeReading, ProcessMemory},
-    pairs,
-    pairs::{Blame, PairKey, PairReading, REST, REST_NAME, between, rest_of},
-    stacks,
-    stacks::StackReading,
+    interval::{Group, GroupSum, Interval, Wait, WallTime},
+    nodes::{self, NodeReading, ProcessMemory},
+    pairs::{self, Blame, PairKey, PairReading, REST, REST_NAME, between, rest_of},
+    sample::{Cost, Losses, Mode, Sample, SchedExt},
+    stacks::{self, StackReading},
     tasks::{BeforeMove, Figures, Pending, Scheduling, TaskInterval, TaskReading, TaskState, Totals},
 };
 pub use timeline::Timeline;
