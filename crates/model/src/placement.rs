@@ -63,13 +63,13 @@ impl TaskPlacement {
     pub(crate) fn append(&mut self, next: Self) {
         self.node_migrations =
             self.node_migrations.zip(next.node_migrations).map(|(a, b)| a.saturating_add(b));
-        self.ran_ns = self.ran_ns.take().zip(next.ran_ns).map(|(a, b)| sum_by_node(a.iter().chain(&b)));
+        self.ran_ns = self.ran_ns.take().zip(next.ran_ns).map(|(a, b)| sum_by_node(a.into_iter().chain(b)));
     }
 }
 
-pub fn sum_by_node<'a>(amounts: impl IntoIterator<Item = &'a (u32, u64)>) -> ByNode {
+pub fn sum_by_node(amounts: impl IntoIterator<Item = (u32, u64)>) -> ByNode {
     let mut sums = ByNode::new();
-    amounts.into_iter().for_each(|(node, amount)| add_by_node(&mut sums, *node, *amount));
+    amounts.into_iter().for_each(|(node, amount)| add_by_node(&mut sums, node, amount));
     sums
 }
 

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
     Interval, Sample, TaskInterval, TaskReading, Wait,
-    placement::{ByNode, add_by_node, amount, sum_by_node, total},
+    placement::{ByNode, amount, sum_by_node, total},
     sum,
     table::{Selected, Table, cpus::CpuInterval, merge},
 };
@@ -91,11 +91,10 @@ impl Interval {
     /// Returns each node, ascending; empty if neither CPUs nor nodes could be read. Exited tasks are included only if waits are
     /// counted by CPU or there is only one node.
     pub fn by_node(&self) -> Vec<NodeGroup> {
-        let mut nodes: BTreeMap<u32, NodeGroup> = BTreeMap::new();
-        for node in self.nodes.iter().map(|node| node.node).chain(self.cpus.iter().filter_map(|cpu| cpu.node))
-        {
-            nodes.entry(node).or_insert_with(|| NodeGroup { node, ..NodeGroup::default() });
-        }
+        let of_cpus = self.cpus.iter().filter_map(|cpu| cpu.node);
+        let numbers = self.nodes.iter().map(|node| node.node).chain(of_cpus);
+        let group = |node| (node, NodeGroup { node, ..NodeGroup::default() });
+        let mut nodes: BTreeMap<u32, NodeGroup> = numbers.map(group).collect();
         for group in nodes.values_mut() {
             self.add_cpus(group);
             self.add_pressure(group);
@@ -123,11 +122,8 @@ impl Interval {
 
     /// Returns the time on a CPU by node, ns, of tasks for which `which` is true: see [`TaskInterval::ran_by_node`].
     pub fn ran_by_node(&self, which: impl Fn(&TaskReading) -> bool) -> ByNode {
-        let mut ran = ByNode::new();
-        for task in self.tasks.iter().filter(|task| which(&task.reading)) {
-            task.ran_on().for_each(|(node, ns)| add_by_node(&mut ran, node, ns));
-        }
-        ran
+        let tasks = self.tasks.iter().filter(|task| which(&task.reading));
+        sum_by_node(tasks.flat_map(TaskInterval::ran_on))
     }
 
     fn counts_by_cpu(&self) -> bool {
@@ -142,6 +138,7 @@ impl Interval {
                 group.cpus.push(cpu.cpu);
                 group.busy_ns = sum::known(group.busy_ns, cpu.busy_ns);
                 group.idle_ns = sum::known(group.idle_ns, cpu.idle_ns);
+                cpu.wait.iter().for_each(|wait| group.wait.add(wait));
                 sum::add(&mut came, total(came_from.filter(|(from, _)| *from != group.node)));
             } else {
                 sum::add(&mut left, total(came_from.filter(|(from, _)| *from == group.node)));
@@ -189,7 +186,7 @@ impl Interval {
     /// Returns the memory of the selected tasks by node: of processes if it was read, else of the cgroup.
     fn target_memory(&self) -> Option<ByNode> {
         if !self.memory.is_empty() {
-            return Some(sum_by_node(self.memory.iter().flat_map(|memory| &memory.by_node)));
+            return Some(sum_by_node(self.memory.iter().flat_map(|memory| memory.by_node.iter().copied())));
         }
         let limits = self.limits_at(self.selected_cgroup.as_deref()?)?;
         (!limits.memory_by_node.is_empty()).then(|| limits.memory_by_node.clone())
@@ -197,11 +194,6 @@ impl Interval {
 
     fn add_tasks(&self, nodes: &mut BTreeMap<u32, NodeGroup>) {
         let by_cpu = self.counts_by_cpu();
-        for cpu in self.cpus.iter().filter(|_| by_cpu) {
-            if let (Some(group), Some(wait)) = (cpu.node.and_then(|node| nodes.get_mut(&node)), &cpu.wait) {
-                group.wait.add(wait);
-            }
-        }
         for (node, ns) in self.tasks.iter().flat_map(TaskInterval::ran_on) {
             if let Some(group) = nodes.get_mut(&node) {
                 sum::add(&mut group.ran_ns, ns);
