@@ -87,8 +87,6 @@ cgscope_ledger::named! {
 }
 by_name!(BlockedKind);
 
-pub const KINDS: usize = BlockedKind::ALL.len();
-
 impl BlockedKind {
     /// True if the task has nothing to do: it waits for work, for a point in time, or to be resumed. A task in `poll` may instead
     /// wait for a reply. The kernel cannot distinguish the two.
@@ -122,7 +120,7 @@ impl BlockedKind {
 }
 
 by! {
-    BlockedTime: BlockedKind, KINDS
+    BlockedTime: BlockedKind, BlockedKind::ALL.len()
 }
 
 impl BlockedTime {

@@ -482,7 +482,7 @@ impl Spent {
 }
 
 fn blocked_parts(activity: &Activity) -> Vec<Spent> {
-    let (for_work, needed): (Vec<_>, Vec<_>) =
+    let (mut kinds, needed): (Vec<_>, Vec<_>) =
         activity.blocked.iter().partition(|(kind, _)| kind.is_for_work());
     let blocked = |(kind, ns): (BlockedKind, u64)| {
         let (is, more) = match kind {
@@ -496,7 +496,6 @@ fn blocked_parts(activity: &Activity) -> Vec<Spent> {
     let mut parts: Vec<_> = needed.into_iter().map(blocked).collect();
     let poll_ns = activity.blocked.get(BlockedKind::Poll);
     let for_work_ns = activity.blocked.for_work() - poll_ns;
-    let mut kinds = for_work;
     kinds.retain(|(kind, ns)| *kind != BlockedKind::Poll && is_share(*ns, for_work_ns, NAMED_PERCENT));
     kinds.sort_by_key(|(_, ns)| Reverse(*ns));
     let names: Vec<&str> = kinds.iter().map(|(kind, _)| kind.name()).collect();

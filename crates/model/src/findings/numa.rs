@@ -94,10 +94,7 @@ pub(super) fn node_skew(context: &Context) -> Option<(Finding, u32)> {
         }
     };
     let named = |node: &NodeGroup| format!("node {} (CPUs {})", node.node, cpu_list(&node.cpus));
-    let busy = |node: &NodeGroup| match node.busy_percent() {
-        Some(percent) => format!("{percent:.1}%"),
-        None => "no known share".into(),
-    };
+    let busy = |node: &NodeGroup| format!("{:.1}%", node.busy_percent().unwrap_or_default());
     let (why, advice) = hold(interval, full, idle, process, &threads);
     let says = format!(
         "{} was busy {} of the time, with {:.1} tasks running or waiting on average; {} was busy {}; on node {}, {who} has {} \

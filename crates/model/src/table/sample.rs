@@ -1,13 +1,13 @@
 //! One reading of all tables: cumulative counters, names and losses. Nothing is subtracted or judged here.
 
-use std::{fmt, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use cgscope_ledger::Loss;
 use serde::Serialize;
 
 use crate::{
     CgroupReading, ContainerReading, CpuReading, DemandReading, ExitedReading, NodeReading, PairReading,
-    ProcessMemory, StackReading, TaskReading,
+    ProcessMemory, StackReading, TaskReading, sum,
 };
 
 /// All data read at one moment.
@@ -48,9 +48,9 @@ pub struct Sample {
     pub cost: Cost,
 }
 
-/// A counter for each [`Loss`]. Files store the counters by name, because the numbers of losses change between versions.
+/// The counter of each [`Loss`], without zeros. Files store the counters by name, because the numbers of losses change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Losses(Vec<u64>);
+pub struct Losses(BTreeMap<Loss, u64>);
 
 impl<N: AsRef<str>> FromIterator<(N, u64)> for Losses {
     fn from_iter<I: IntoIterator<Item = (N, u64)>>(named: I) -> Self {
@@ -65,22 +65,17 @@ impl<N: AsRef<str>> FromIterator<(N, u64)> for Losses {
 
 impl Losses {
     pub fn add(&mut self, loss: Loss, n: u64) {
-        if n == 0 {
-            return;
+        if n != 0 {
+            sum::add(self.0.entry(loss).or_default(), n);
         }
-        let index = loss as usize;
-        if self.0.len() <= index {
-            self.0.resize(index + 1, 0);
-        }
-        self.0[index] = self.0[index].saturating_add(n);
     }
 
     pub fn get(&self, loss: Loss) -> u64 {
-        self.0.get(loss as usize).copied().unwrap_or(0)
+        self.0.get(&loss).copied().unwrap_or(0)
     }
 
     pub fn nonzero(&self) -> impl Iterator<Item = (Loss, u64)> + '_ {
-        Loss::ALL.iter().map(|loss| (*loss, self.get(*loss))).filter(|(_, count)| *count != 0)
+        self.0.iter().map(|(loss, count)| (*loss, *count))
     }
 
     /// Returns the non-zero losses that affect measured figures. Only `whatif` uses demand, and reports its loss.
