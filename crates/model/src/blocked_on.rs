@@ -97,14 +97,9 @@ impl BlockedKind {
     /// Returns the kind of a stack, from the names of its functions, innermost first. The first function that matches a rule
     /// decides: its callers explain the sleep, and its callees implement the sleep.
     pub fn of<'a>(state: BlockedState, innermost_first: impl IntoIterator<Item = Option<&'a str>>) -> Self {
-        let mut any = false;
-        for name in innermost_first.into_iter().flatten() {
-            any = true;
-            if let Some(kind) = of_function(name) {
-                return kind;
-            }
-        }
-        Self::of_state(state).unwrap_or(if any { Self::Other } else { Self::Unknown })
+        let mut names = innermost_first.into_iter().flatten().peekable();
+        let unknown = if names.peek().is_some() { Self::Other } else { Self::Unknown };
+        names.find_map(of_function).or_else(|| Self::of_state(state)).unwrap_or(unknown)
     }
 
     /// Returns the kind if the state alone implies it.

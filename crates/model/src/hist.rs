@@ -100,9 +100,8 @@ impl Hist {
         }
         for (cell, share) in self.shares.iter() {
             let (row, column) = row_and_column(cell);
-            let at = octaves.binary_search_by_key(&row, |octave| octave.row);
             // The kernel may add a wait during the reading. Then the reading may contain the wait's share but not its count.
-            if let Ok(at) = at {
+            if let Ok(at) = octaves.binary_search_by_key(&row, |octave| octave.row) {
                 octaves[at].by_cause[COLUMN_NAMES[column] as usize] += share as f64 / f64::from(WHOLE);
             }
         }
@@ -179,9 +178,8 @@ impl Hist {
             sum::add(&mut rows[k].count, count);
         }
         for octave in self.octaves() {
-            let k = of(octave.low_ns(), octave.high_ns());
             // An octave may cover parts of two rows, so its middle may lie beyond the last row.
-            let k = k.min(rows.len().saturating_sub(1));
+            let k = of(octave.low_ns(), octave.high_ns()).min(rows.len().saturating_sub(1));
             rows[k].by_cause.iter_mut().zip(octave.by_cause).for_each(|(sum, count)| *sum += count);
         }
         rows

@@ -289,9 +289,8 @@ impl Tree {
             counts[self.common(pair[0].1, pair[1].1)] -= 1;
         }
         for at in (1..self.nodes.len()).rev() {
-            if let Some(parent) = self.nodes[at].parent {
-                counts[parent] += counts[at];
-            }
+            let Some(parent) = self.nodes[at].parent else { continue };
+            counts[parent] += counts[at];
         }
         counts.into_iter().map(|count| count as u64).collect()
     }

@@ -1,9 +1,6 @@
 //! Kernel stacks in which tasks were blocked, each with the blocked time.
 
-use std::{
-    collections::{BTreeMap, btree_map::Entry},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use cgscope_ledger::BlockedState;
 
@@ -67,12 +64,7 @@ pub(crate) fn merge_exited(stacks: &mut Vec<StackReading>, is_there: impl Fn(u64
     let mut sums: BTreeMap<_, StackReading> = BTreeMap::new();
     for stack in stacks.extract_if(.., |stack| !is_there(stack.serial)) {
         let merged = StackReading { serial: 0, tid: 0, tgid: 0, comm: ENDED.into(), ..stack };
-        match sums.entry(merged.key()) {
-            Entry::Vacant(place) => {
-                place.insert(merged);
-            }
-            Entry::Occupied(mut sum) => sum.get_mut().append(merged),
-        }
+        sums.entry(merged.key()).and_modify(|sum| sum.append(merged.clone())).or_insert(merged);
     }
     // No thread has the serial 0.
     stacks.splice(..0, sums.into_values());

@@ -27,9 +27,8 @@ table! {
     fn append(into: &mut Interval, next: &mut Interval) {
         into.wake(&next.tasks);
         next.wake(&into.tasks);
-        for task in &mut into.tasks {
-            // A task that still exists gets its later reading below. An exited task does not wait and has no state.
-            let reading = &mut task.reading;
+        // A task that still exists gets its later reading below. An exited task does not wait and has no state.
+        for reading in into.tasks.iter_mut().map(|task| &mut task.reading) {
             (reading.pending, reading.on_cpu, reading.state) = (None, false, None);
         }
         merge(&mut into.tasks, &mut next.tasks, |task| task.reading.serial, TaskInterval::append);

@@ -73,10 +73,8 @@ impl Tree {
             }
         }
         for at in (1..self.nodes.len()).rev() {
-            if let Some(parent) = self.nodes[at].parent {
-                let ns = self.nodes[at].behind_itself_ns;
-                sum::add(&mut self.nodes[parent].behind_itself_ns, ns);
-            }
+            let Node { parent: Some(parent), behind_itself_ns: ns, .. } = self.nodes[at] else { continue };
+            sum::add(&mut self.nodes[parent].behind_itself_ns, ns);
         }
     }
 

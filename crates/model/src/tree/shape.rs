@@ -62,10 +62,8 @@ pub(super) fn shape(interval: &Interval) -> (Vec<Node>, Vec<Option<usize>>) {
         });
     }
     for at in (1..nodes.len()).rev() {
-        let (end, parent) = (nodes[at].end, nodes[at].parent);
-        if let Some(parent) = parent {
-            nodes[parent].end = nodes[parent].end.max(end);
-        }
+        let Some(parent) = nodes[at].parent else { continue };
+        nodes[parent].end = nodes[parent].end.max(nodes[at].end);
     }
     (nodes, places.into_iter().map(|place| place.map(|found| node_of[found])).collect())
 }

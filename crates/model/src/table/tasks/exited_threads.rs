@@ -58,11 +58,9 @@ fn counted(a: &Sample, b: &Sample) -> BTreeMap<u32, (u64, ExitedThreads)> {
         let Some(exited_threads) = all_of(task) else { continue };
         counted.entry(task.tgid).or_default().1.add(&exited_threads);
     }
-    if !counted.is_empty() {
-        for task in a.tasks.iter().filter(|task| task.tid == task.tgid) {
-            if let Some((start_ns, _)) = counted.get_mut(&task.tgid) {
-                *start_ns = task.start_ns;
-            }
+    for task in a.tasks.iter().filter(|task| task.tid == task.tgid) {
+        if let Some((start_ns, _)) = counted.get_mut(&task.tgid) {
+            *start_ns = task.start_ns;
         }
     }
     counted
