@@ -274,7 +274,18 @@ const RULES: &[TopicRule] = &[
     ("capabilities", load_capabilities),
     ("btf", btf),
     ("features", |_, facts| features(facts)),
-    ("sched_info", sched_info),
+    ("sched_info", |topic, facts| match facts.sched_info {
+        None => topic.unknown("whether the kernel timestamps waits"),
+        Some(true) => topic.ok("the kernel timestamps every wait (/proc/self/schedstat is not zero)"),
+        Some(false) => topic.verdict(
+            Level::Missing,
+            "the kernel does not timestamp waits (/proc/self/schedstat is absent or zero)",
+            Some((
+                NOTHING,
+                "boot a kernel built with CONFIG_TASK_DELAY_ACCT=y or CONFIG_SCHEDSTATS=y, and without `nodelayacct`",
+            )),
+        ),
+    }),
     ("lockdown", lockdown),
     (TRIAL, trial),
     ("proc", |topic, facts| match facts.holds("CAP_SYS_PTRACE") {
@@ -309,8 +320,7 @@ const RULES: &[TopicRule] = &[
         Some(version) if version >= (5, 11) => topic
             .ok("RLIMIT_MEMLOCK does not apply: since Linux 5.11, BPF memory counts in the memory cgroup"),
         Some(_) => topic.note(
-            "before Linux 5.11, BPF memory counts towards RLIMIT_MEMLOCK; to remove the limit: ulimit -l \
-             unlimited",
+            "before Linux 5.11, BPF memory counts towards RLIMIT_MEMLOCK; to remove the limit: ulimit -l unlimited",
         ),
     }),
     ("cgroups", cgroups),
@@ -350,8 +360,7 @@ const RULES: &[TopicRule] = &[
                 Some(name) => format!("the BPF scheduler {name} is loaded (sched_ext is {state})"),
                 None => format!("a BPF scheduler is loaded (sched_ext is {state})"),
             },
-            "waits are exact, but they follow the rules of that scheduler, which may ignore the quotas and \
-             weights of cgroups",
+            "waits are exact, but they follow the rules of that scheduler, which may ignore the quotas and weights of cgroups",
             "to measure the kernel's own scheduler, stop the BPF scheduler",
         ),
     }),
@@ -459,28 +468,11 @@ fn btf(topic: Topic, facts: &Facts) -> Vec<Verdict> {
         Some(Btf::Present(size)) => topic.ok(format!("{PATH}, {}", units::bytes(*size))),
         Some(Btf::Absent) => off(
             format!("there is no {PATH}"),
-            "boot a kernel built with CONFIG_DEBUG_INFO_BTF=y; if /sys is empty: sudo mount -t sysfs \
-             sysfs /sys",
+            "boot a kernel built with CONFIG_DEBUG_INFO_BTF=y; if /sys is empty: sudo mount -t sysfs sysfs /sys",
         ),
         Some(Btf::Unreadable(why)) => off(
             format!("{PATH} cannot be read ({why})"),
             "run cgscope with sudo; in a container, mount the host's /sys",
-        ),
-    }
-}
-
-fn sched_info(topic: Topic, facts: &Facts) -> Vec<Verdict> {
-    match facts.sched_info {
-        None => topic.unknown("whether the kernel timestamps waits"),
-        Some(true) => topic.ok("the kernel timestamps every wait (/proc/self/schedstat is not zero)"),
-        Some(false) => topic.verdict(
-            Level::Missing,
-            "the kernel does not timestamp waits (/proc/self/schedstat is absent or zero)",
-            Some((
-                NOTHING,
-                "boot a kernel built with CONFIG_TASK_DELAY_ACCT=y or CONFIG_SCHEDSTATS=y, and without \
-             `nodelayacct`",
-            )),
         ),
     }
 }
@@ -576,8 +568,7 @@ fn measuring(facts: &Facts, verdicts: &[Verdict]) -> Vec<Verdict> {
 fn processes(topic: Topic, facts: &Facts) -> Vec<Verdict> {
     match (facts.hides_processes, facts.holds("CAP_SYS_PTRACE")) {
         (Some(true), Some(false)) => topic.note(
-            "/proc is mounted with hidepid, and CAP_SYS_PTRACE is not held: the coarse mode sees only \
-             this user's processes",
+            "/proc is mounted with hidepid, and CAP_SYS_PTRACE is not held: the coarse mode sees only this user's processes",
         ),
         (Some(true), _) => topic.ok("/proc is mounted with hidepid, but CAP_SYS_PTRACE shows every process"),
         (None, _) => topic.unknown("whether /proc hides processes"),
