@@ -4,7 +4,6 @@
 //! text and JSON outputs print that table.
 
 mod compare;
-mod figures;
 mod resample;
 mod side;
 #[cfg(test)]
@@ -16,7 +15,6 @@ use serde::Serialize;
 
 use crate::{CgroupReading, Mode};
 pub use compare::compare;
-pub use figures::FigureUnit;
 pub use resample::FEWEST_BLOCKS;
 pub use side::{MOST_BLOCKS, Side};
 
@@ -54,6 +52,17 @@ pub enum Verdict {
     Negligible,
     TooFewEvents,
     TooShort,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FigureUnit {
+    /// Share of wall time, summed over tasks or CPUs. 0.5 is half the time of one task, or half a CPU.
+    WallShare,
+    PerSecond,
+    /// Share of a total, 0 to 1.
+    Share,
+    Ns,
 }
 
 /// A row of the table: one figure of one subject, on both sides. `None`: no value, such as a quantile without waits.
