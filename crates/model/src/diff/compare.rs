@@ -275,12 +275,10 @@ impl<'a> Comparison<'a> {
 /// Sorts by: more than noise, then shares of wall time, then size.
 fn order(a: &Change, b: &Change) -> Ordering {
     let is_time = |change: &Change| change.unit == FigureUnit::WallShare;
-    b.is_called()
-        .cmp(&a.is_called())
-        .then(is_time(b).cmp(&is_time(a)))
+    (b.is_called(), is_time(b))
+        .cmp(&(a.is_called(), is_time(a)))
         .then(b.size.total_cmp(&a.size))
-        .then_with(|| a.subject.cmp(&b.subject))
-        .then_with(|| a.figure.cmp(b.figure))
+        .then_with(|| (&a.subject, a.figure).cmp(&(&b.subject, b.figure)))
 }
 
 #[derive(Clone, Copy, Debug)]
