@@ -119,7 +119,6 @@ by! {
 }
 
 impl BlockedTime {
-    /// Returns the time in which threads waited for work ([`BlockedKind::is_for_work`]), ns.
     pub fn for_work(&self) -> u64 {
         sum::total(self.iter().filter(|(kind, _)| kind.is_for_work()).map(|(_, ns)| ns))
     }

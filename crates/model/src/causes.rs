@@ -28,7 +28,6 @@ pub struct Shown {
     pub behind: Option<Behind>,
     /// Phrase for a task that has been waiting very long, such as "for an unknown cause".
     pub starved: &'static str,
-    /// Who can be blamed for such a wait.
     pub blames: Blames,
     /// True if reports show this cause over time.
     pub over_time: bool,
@@ -43,7 +42,6 @@ pub struct Shown {
 pub struct Behind {
     /// The phrase that outputs put after the word "behind".
     pub who: &'static str,
-    /// Advice against the wait.
     pub helps: &'static str,
     /// True for tasks; false for interrupts and the hypervisor.
     pub is_task: bool,
@@ -157,7 +155,6 @@ impl ByCause {
         parts
     }
 
-    /// Returns the time of the causes whose [`Shown::blames`] is `blames`, ns.
     pub fn blaming(&self, blames: Blames) -> u64 {
         sum::total(TABLE.iter().filter(|row| row.blames == blames).map(|row| self.get(row.cause)))
     }

@@ -81,7 +81,6 @@ pub(crate) struct Quota {
     pub used_up: bool,
 }
 
-/// The classes of a target, with a sentence that explains them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Classified {
     /// One class, or several classes for a mixed case, the largest first. Empty if too little is known.
@@ -468,7 +467,6 @@ fn listed(parts: &[Spent], activity: &Activity) -> String {
 
 /// A part of the time, with the text before and after its figure.
 struct Spent {
-    /// The class that this part of the time supports.
     about: Option<Class>,
     ns: u64,
     is: String,

@@ -95,7 +95,6 @@ pub struct CommandRun {
     pub outlived: Vec<Outlived>,
     /// All threads of the command, from start to end.
     pub interval: Interval,
-    /// Blocked time of the command's threads by kind; `None`: unknown.
     pub blocked_on: Option<BlockedTime>,
     pub class: Option<Classified>,
     pub host: Host,

@@ -51,7 +51,6 @@ pub enum Counts {
 /// A column of `top` or `stat`.
 #[derive(Clone, Copy, Debug)]
 pub struct CounterColumn {
-    /// Heading: one word.
     pub title: &'static str,
     /// The key that sorts by this column; a blank: no key.
     pub key: char,
@@ -68,7 +67,6 @@ pub struct Metric {
     pub help: &'static str,
 }
 
-/// The parameters with which `diff` compares a counter.
 #[derive(Clone, Copy, Debug)]
 pub struct Compared {
     /// The name in sentences.
@@ -298,7 +296,6 @@ impl Counter {
         self.info().name
     }
 
-    /// Returns the value; `None`: unknown.
     pub fn of(self, observed: &Observed<'_>) -> Option<u64> {
         let Info { exact_only, get, .. } = self.info();
         if *exact_only && observed.mode == Mode::Coarse { None } else { get(observed) }

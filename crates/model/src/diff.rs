@@ -25,7 +25,6 @@ pub const SMALL_ERROR: f64 = 0.001;
 /// Confidence level of a change's confidence interval.
 pub const CONFIDENCE: f64 = 1.0 - ERROR;
 
-/// The thing that a figure describes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(tag = "about", rename_all = "snake_case")]
 pub enum DiffSubject {
@@ -133,7 +132,6 @@ pub struct Length {
 pub struct Diff {
     /// Lengths of the two recordings: before, after.
     pub lengths: [Length; 2],
-    /// Number of figures that were tested together.
     pub tested: usize,
     /// Changes: more than noise first, then the other changes. In each group: shares of wall time first, then by size.
     pub changes: Vec<Change>,

@@ -87,7 +87,6 @@ pub enum Btf {
     Present(u64),
 }
 
-/// A feature that the kernel lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FeatureOff {
     pub feature: Feature,
@@ -105,7 +104,6 @@ pub enum Lockdown {
     Confidentiality,
 }
 
-/// The cgroup versions that a host has mounted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CgroupLayout {
@@ -125,7 +123,6 @@ pub struct CgroupFacts {
     pub cpu_is_v2: bool,
 }
 
-/// Result of loading and attaching the programs and of one reading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trial {
     /// Time from the start of loading until all programs are attached, ms.
@@ -138,7 +135,6 @@ pub struct Trial {
 }
 
 cgscope_ledger::named! {
-    /// The severity of a verdict.
     Level {
         Ok = "ok",
         /// Worth knowing, but no problem.
@@ -151,7 +147,6 @@ cgscope_ledger::named! {
 }
 by_name!(Level);
 
-/// A verdict on one topic. In `--json` output, it is an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Verdict {
     /// The topic in one word.
@@ -630,7 +625,6 @@ const fn about(feature: Feature) -> (&'static str, Level, &'static str) {
     }
 }
 
-/// Returns the advice on how to boot a kernel that has the feature.
 fn remedy(feature: Feature) -> String {
     let option = match feature {
         Feature::RunQueues => "CONFIG_FAIR_GROUP_SCHED",

@@ -134,7 +134,6 @@ pub(crate) struct Context<'a> {
     pub host: Host,
     /// Sums over all tasks, including tasks whose cgroup path is unknown.
     pub total: Sums,
-    /// For each node, the time that its quota throttled tasks.
     pub held: Vec<Held>,
 }
 
@@ -243,10 +242,8 @@ cgscope_ledger::named! {
         ThrottledBelowLimit = "throttled_below_limit",
         /// Tasks of other cgroups occupied the CPU.
         NoisyNeighbour = "noisy_neighbour",
-        /// More tasks are runnable than the host has CPUs.
         CpuOversubscription = "cpu_oversubscription",
         OwnContention = "own_contention",
-        /// A task has been waiting for very long and still waits.
         Starved = "starved",
         /// Tasks wait for busy CPUs while other CPUs are idle.
         IdleCpus = "idle_cpus",
@@ -256,11 +253,9 @@ cgscope_ledger::named! {
         /// Interrupts occupied the CPUs.
         Interrupts = "interrupts",
         StolenTime = "stolen_time",
-        /// One NUMA node is full while another is idle.
         NodeSkew = "node_skew",
         /// Threads run on other nodes than the node of their memory.
         RemoteMemory = "remote_memory",
-        /// Threads often move between nodes.
         NodeBouncing = "node_bouncing",
         Unattributed = "unattributed",
     }

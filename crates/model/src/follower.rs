@@ -26,7 +26,6 @@ pub struct Followed {
 }
 
 impl Followed {
-    /// True if this viewer follows the task's process or one of its ancestors.
     pub fn is_for(&self, follower: Follower) -> bool {
         self.followers & follower.bit() != 0
     }

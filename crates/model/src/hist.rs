@@ -43,7 +43,6 @@ impl Hist {
         self.counts.iter()
     }
 
-    /// Returns the shares by cell, in the form that [`Self::from_cells`] takes.
     pub fn shares(&self) -> impl ExactSizeIterator<Item = (usize, u64)> + '_ {
         self.shares.iter()
     }

@@ -80,12 +80,10 @@ pub struct IntervalObject<'a> {
 }
 
 impl<'a> IntervalObject<'a> {
-    /// Creates the object of an interval, with its findings on this host.
     pub fn new(interval: &'a Interval, host: &Host) -> Self {
         Self { interval, host: *host, all: false, classes: None }
     }
 
-    /// Also lists tasks that did nothing, if `all` is true.
     pub fn listing(self, all: bool) -> Self {
         Self { all, ..self }
     }

@@ -10,7 +10,6 @@ pub const CPU_BOUND_TIMES: u64 = 5;
 /// Two readings of a cgroup with a quota.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct QuotaUse {
-    /// Path of the cgroup, relative to the mount.
     pub path: Arc<str>,
     /// The earlier reading; all 0 if the cgroup was created later.
     pub before: CgroupReading,

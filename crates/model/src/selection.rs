@@ -153,7 +153,6 @@ impl Selection {
         *self == Self { pids: self.pids.clone(), tids: self.tids.clone(), ..Self::default() }
     }
 
-    /// Describes the selection in words, for titles.
     pub fn words(&self) -> String {
         let Self { pids, tids, cgroup, unit, pod, container, comm, cpus, nodes } = self;
         let ids = |name: &str, ids: &[u32]| {

@@ -24,7 +24,6 @@ impl<S: AsRef<Sample>> Steps<S> {
         Ok(Self { filter: SelectionFilter::new(selection)?, only_paths: false, earlier: None })
     }
 
-    /// Shows paths instead of names of cgroups, if `only_paths` is true.
     #[must_use]
     pub fn with_paths(self, only_paths: bool) -> Self {
         Self { only_paths, ..self }
@@ -44,7 +43,6 @@ impl<S: AsRef<Sample>> Steps<S> {
         Some((interval, earlier))
     }
 
-    /// Removes everything that is not selected from an Interval.
     pub fn select(&self, interval: &mut Interval) {
         interval.filter(&self.filter);
         if self.only_paths {

@@ -27,7 +27,6 @@ pub(crate) fn add_known<T>(sum: &mut Option<T>, other: Option<T>, add: impl FnOn
     }
 }
 
-/// Sums amounts by key.
 pub fn tally<K: Ord>(amounts: impl IntoIterator<Item = (K, u64)>) -> BTreeMap<K, u64> {
     let mut sums = BTreeMap::new();
     amounts.into_iter().for_each(|(key, amount)| add(sums.entry(key).or_default(), amount));

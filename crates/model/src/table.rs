@@ -71,7 +71,6 @@ pub trait Table {
     fn select(_: &mut Interval, _: &Selected<'_>) {}
 }
 
-/// The place of a table in a [`Sample`].
 pub trait Member: Table {
     fn rows(sample: &Sample) -> &Vec<Self::Row>;
     fn rows_mut(sample: &mut Sample) -> &mut Vec<Self::Row>;

@@ -14,11 +14,9 @@ use crate::{CgroupReading, Hist, Interval, Totals, Wait, sum, tree::Sums};
 #[derive(Clone, Debug)]
 pub struct Timeline {
     slices: Vec<Slice>,
-    /// Maximum number of slices.
     most: usize,
     /// Intervals per slice, a power of two.
     per_slice: usize,
-    /// Intervals in the last slice.
     in_last: usize,
 }
 

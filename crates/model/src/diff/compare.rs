@@ -66,7 +66,6 @@ struct Comparison<'a> {
     shape: Shape,
     draws: Vec<Vec<u64>>,
     changes: Vec<Change>,
-    /// The series of the tested changes.
     series: Vec<RatioSeries>,
 }
 
@@ -290,7 +289,6 @@ enum Value {
 
 #[derive(Clone, Copy, Debug)]
 struct Figure {
-    /// Name in JSON.
     name: &'static str,
     /// Name in sentences and tables.
     words: &'static str,

@@ -74,7 +74,6 @@ impl Sums {
         self.cells.binary_search_by_key(&cell, |(cell, _)| *cell).map_or(0, |at| self.cells[at].1)
     }
 
-    /// Returns the number of waits by bucket, ascending.
     pub fn buckets(&self) -> impl Iterator<Item = (usize, u64)> {
         let first = self.cells.partition_point(|(cell, _)| *cell < Cell::Bucket(0));
         self.cells[first..].iter().filter_map(|(cell, count)| match cell {

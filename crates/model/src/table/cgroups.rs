@@ -186,7 +186,6 @@ pub struct Averages {
 pub struct PressureAverages {
     /// The known part of each average, 0 to 1.
     known: [f64; 3],
-    /// Sums by path, for cgroups with pressure.
     sums: BTreeMap<Arc<str>, Averages>,
 }
 

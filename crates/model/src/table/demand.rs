@@ -55,7 +55,6 @@ pub fn parts(ns: u64, slot_shift: u32) -> u64 {
     ns >> slot_shift.saturating_sub(PARTS_SHIFT)
 }
 
-/// Returns the length of this number of parts of a slot, ns.
 pub fn ns_of(parts: u64, slot_shift: u32) -> u64 {
     parts << slot_shift.saturating_sub(PARTS_SHIFT)
 }

@@ -70,7 +70,6 @@ impl ExitedReading {
 /// Displayed name of exited tasks of which only the cgroup is known.
 pub const ENDED: &str = "(tasks that ended between two Samples)";
 
-/// The exited tasks of a cgroup over an interval.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExitedInterval {
     pub cgroup_id: u64,

@@ -103,7 +103,6 @@ impl Wait {
         self.by_cause.add(&other.by_cause);
     }
 
-    /// See [`Hist::quantile_ns`].
     pub fn quantile_ns(&self, quantile: f64) -> Option<u64> {
         self.hist.quantile_ns(quantile, self.max_ns)
     }

@@ -118,7 +118,6 @@ pub struct BeforeMove {
     pub hist: Arc<Hist>,
 }
 
-/// How the kernel schedules a task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scheduling {
     /// The kernel's policy number (`sched_getscheduler`): 1 is SCHED_FIFO.
@@ -233,7 +232,6 @@ impl TaskInterval {
         Figures { totals: self.totals, accounts: self.accounts.clone(), wait: self.wait.clone() }
     }
 
-    /// Adds the task's work in its previous cgroup.
     fn add_before(&mut self, figures: &Figures) {
         let mut whole = self.whole.take().unwrap_or_else(|| Box::new(self.figures()));
         whole.add(figures);

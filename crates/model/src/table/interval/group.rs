@@ -23,7 +23,6 @@ pub struct Group {
     pub pending_by_cause: ByCause,
     /// Number of threads at the end. Appended intervals also count the threads at the end of each earlier interval.
     pub threads: u64,
-    /// Number of processes that own these threads.
     pub processes: u64,
     pub exited: u64,
 }
@@ -179,7 +178,6 @@ impl Interval {
     }
 }
 
-/// A process: the sum over its threads.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Process {
     /// Process id. In appended intervals, several processes may have used it in turn.
@@ -202,7 +200,6 @@ pub struct WallTime {
 }
 
 impl WallTime {
-    /// Computes the parts for a group of threads over an interval.
     pub fn new(group: &Group) -> Self {
         let mut waited = group.wait.by_cause;
         waited.add(&group.pending_by_cause);
