@@ -15,14 +15,7 @@ pub type StackKey = (u64, BlockedState, Arc<[u64]>);
 table! {
     /// The table: one row per thread and stack.
     Stacks: StackReading, by StackKey: |row| row.key(), "its stacks are not in the order of their threads";
-
-    fn between(a: &Sample, b: &Sample, into: &mut Interval) {
-        into.stacks = between(&a.stacks, &b.stacks);
-    }
-
-    fn append(into: &mut Interval, next: &mut Interval) {
-        merge(&mut into.stacks, &mut next.stacks, StackReading::key, StackReading::append);
-    }
+    stacks by StackReading::key, StackReading::append;
 }
 
 /// Time that one thread was blocked with one stack: cumulative in a Sample, the increase in an interval.
