@@ -83,11 +83,11 @@ pub trait Table {
 
     fn key(row: &Self::Row) -> Self::Key;
 
-    /// Stores the changes between two Samples in an interval.
-    fn between(a: &Sample, b: &Sample, into: &mut Interval);
+    /// Stores the changes between two Samples in an interval. By default, an interval has no part of the table.
+    fn between(_a: &Sample, _b: &Sample, _into: &mut Interval) {}
 
     /// Appends this table's part of the next interval. Nothing else uses that part of `next`.
-    fn append(into: &mut Interval, next: &mut Interval);
+    fn append(_into: &mut Interval, _next: &mut Interval) {}
 
     /// Removes everything that is not selected. By default, a selection removes nothing.
     fn select(_: &mut Interval, _: &Selected<'_>) {}

@@ -109,8 +109,7 @@ fn own_contention(context: &Context) -> Vec<Finding> {
     if let Some((_, full_node)) = (!crowded.is_empty()).then(|| numa::node_skew(context)).flatten() {
         crowded.retain(|(ns, node)| !is_on(context, *node, full_node, *ns));
     }
-    let cpus = idle_cpus::Cpus::new(context);
-    let kept = if crowded.is_empty() { Vec::new() } else { idle_cpus::kept(context, &cpus) };
+    let kept = if crowded.is_empty() { Vec::new() } else { idle_cpus::kept(context) };
     let is_kept =
         |node, ns| kept.iter().any(|kept| kept.node == node && is_share(kept.own_ns, ns, EXPLAINED_PERCENT));
     crowded.retain(|(ns, node)| !is_kept(*node, *ns));

@@ -2,15 +2,11 @@
 
 use cgscope_ledger::demand::AMOUNTS;
 
-use crate::{Interval, Sample, table::Table};
+use crate::table::Table;
 
 table! {
     /// The table: one row per cgroup with a quota. Intervals do not use it; `whatif` reads it from Samples.
     Demand: DemandReading, by u64: |row| row.cgroup_id, "its demand is not in the order of its cgroups";
-
-    fn between(_: &Sample, _: &Sample, _: &mut Interval) {}
-
-    fn append(_: &mut Interval, _: &mut Interval) {}
 }
 
 /// Amounts are recorded in units of 2^-`PARTS_SHIFT` of a slot.
