@@ -57,10 +57,7 @@ const IS_SIMILAR: f64 = 0.75;
 /// Returns the names that are most similar to a wanted name: `; similar: a, b`. Empty if no name is similar.
 pub fn near(wanted: &str, known: impl IntoIterator<Item = String>) -> String {
     let known: BTreeSet<String> = known.into_iter().collect();
-    let score = |name: &String| match name.contains(wanted) {
-        true => 1.0,
-        false => strsim::jaro_winkler(wanted, name),
-    };
+    let score = |name: &String| if name.contains(wanted) { 1.0 } else { strsim::jaro_winkler(wanted, name) };
     let mut similar: Vec<(f64, String)> = known.into_iter().map(|name| (score(&name), name)).collect();
     similar.retain(|(score, _)| *score >= IS_SIMILAR);
     similar.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));

@@ -23,10 +23,8 @@ pub(super) fn settle(tasks: &mut [TaskInterval], a: &Sample, b: &Sample) {
     }
     let counted = counted(a, b);
     let cpus = b.cpus.len() as u64;
-    let most_ns = match cpus {
-        0 => u64::MAX,
-        _ => b.mono_ns.saturating_sub(a.mono_ns).saturating_mul(cpus),
-    };
+    let elapsed_ns = b.mono_ns.saturating_sub(a.mono_ns);
+    let most_ns = if cpus == 0 { u64::MAX } else { elapsed_ns.saturating_mul(cpus) };
     for task in tasks {
         let Some(accounts) = &mut task.accounts else { continue };
         let mut exited_threads = accounts.exited_threads;

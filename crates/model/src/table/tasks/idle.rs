@@ -81,10 +81,7 @@ impl Interval {
 
     /// Returns the last reading of the task at a [place](Self::places).
     pub fn reading(&self, place: usize) -> &TaskReading {
-        match self.tasks.get(place) {
-            Some(task) => &task.reading,
-            None => &self.idle[place - self.tasks.len()],
-        }
+        self.tasks.get(place).map_or_else(|| &*self.idle[place - self.tasks.len()], |task| &task.reading)
     }
 
     /// Returns the last readings of all tasks that existed at the end, ascending by serial.
