@@ -205,32 +205,39 @@ impl Tree {
         let node_of = |id| self.find_id(interval, id).unwrap_or(unknown);
         let mut exited: Vec<_> = interval.exited.iter().map(|row| (node_of(row.cgroup_id), row)).collect();
         exited.sort_by_key(|(node, _)| *node);
-        let processes = self.processes(interval);
         let mut exited = exited.into_iter().rev().peekable();
-        // One running sum per depth: when the loop reaches a node, all its descendants are done.
+        // One running sum, and the ids of its processes, per depth: when the loop reaches a node, all its descendants are done.
         let deepest = self.nodes.iter().map(|node| node.depth).max().unwrap_or(0);
-        let mut sums = vec![GroupSum::default(); deepest + 1];
+        let mut sums = vec![(GroupSum::default(), Vec::new()); deepest + 1];
         for at in (0..=unknown).rev() {
             let tasks = self.nodes[at].tasks.clone();
             let node = &mut self.nodes[at];
-            let sum = &mut sums[node.depth];
+            let (sum, processes) = &mut sums[node.depth];
             for task in interval.tasks_at(&self.tasks[tasks.clone()]) {
                 sum.add_task(task);
+                processes.push(task.reading.tgid);
                 node.own.add(&Sums::new(&task.totals, &task.wait));
                 task.ran_on().for_each(|(on, ns)| add_by_node(&mut node.ran, on, ns));
             }
             sum.add_idle(node.idle.len() as u64);
+            let idle = self.idle[node.idle.clone()].iter().map(|idle| interval.idle[*idle].tgid);
+            processes.extend(idle.dedup());
             node.has_tasks |= !tasks.is_empty() || !node.idle.is_empty();
             while let Some((_, exited)) = exited.next_if(|(node, _)| *node == at) {
                 sum.add_exited(exited);
                 node.own.add(&Sums::new(&exited.totals, &exited.wait));
                 node.has_tasks = true;
             }
-            node.group = sum.take(processes[at]);
+            // A process with threads in several nodes counts once in their common ancestors.
+            let mut processes = std::mem::take(processes);
+            processes.sort_unstable();
+            processes.dedup();
+            node.group = sum.take(processes.len() as u64);
             let (depth, has_tasks) = (node.depth, node.has_tasks);
             if let Some(parent) = node.parent {
                 let (above, below) = self.nodes.split_at_mut(at);
-                sums[depth - 1].add_group(&below[0].group);
+                sums[depth - 1].0.add_group(&below[0].group);
+                sums[depth - 1].1.append(&mut processes);
                 below[0].ran.iter().for_each(|(on, ns)| add_by_node(&mut above[parent].ran, *on, *ns));
                 above[parent].has_tasks |= has_tasks;
             }
@@ -268,31 +275,6 @@ impl Tree {
             next[node] += 1;
         }
         [order, starts]
-    }
-
-    /// Returns the number of processes with a thread in each node or its descendants. A process with threads in several nodes
-    /// counts in each of these nodes, but only once in their common ancestors.
-    fn processes(&self, interval: &Interval) -> Vec<u64> {
-        let mut threads: Vec<(u32, usize)> = Vec::with_capacity(self.tasks.len() + self.idle.len());
-        for at in 0..self.nodes.len() {
-            let tasks = self.tasks_of(at).iter().map(|task| interval.tasks[*task].reading.tgid);
-            let idle = self.idle_of(at).iter().map(|idle| interval.idle[*idle].tgid);
-            // The threads of a process are mostly adjacent.
-            threads.extend(tasks.chain(idle).dedup().map(|tgid| (tgid, at)));
-        }
-        threads.sort_unstable();
-        threads.dedup();
-        let mut counts = vec![0i64; self.nodes.len()];
-        threads.iter().for_each(|(_, node)| counts[*node] += 1);
-        let unknown = self.nodes.len() - 1;
-        for pair in threads.windows(2).filter(|pair| pair[0].0 == pair[1].0 && pair[1].1 != unknown) {
-            counts[self.common(pair[0].1, pair[1].1)] -= 1;
-        }
-        for at in (1..self.nodes.len()).rev() {
-            let Some(parent) = self.nodes[at].parent else { continue };
-            counts[parent] += counts[at];
-        }
-        counts.into_iter().map(|count| count as u64).collect()
     }
 
     /// Returns the lowest node that is `a` and `b` or an ancestor of both. `a` must not come after `b`.
