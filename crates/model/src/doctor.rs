@@ -256,7 +256,24 @@ const RULES: &[TopicRule] = &[
         ),
         Some(other) => topic.note(format!("{other}: cgscope's tests run on x86_64 only")),
     }),
-    ("kernel", kernel),
+    ("kernel", |topic, facts| {
+        let Some(release) = facts.kernel_release.as_deref() else {
+            return topic.unknown("the kernel's release");
+        };
+        let (major, minor) = OLDEST_KERNEL;
+        match facts.kernel() {
+            None => topic.note(format!("kernel {release}: cannot recognise the version in this name")),
+            Some(version) if version < OLDEST_KERNEL => topic.missing(
+                format!("kernel {release} is too old"),
+                "it lacks features that the hook needs (task storage: 5.13, bpf_loop: 5.17)",
+                &format!("boot kernel {major}.{minor} or newer"),
+            ),
+            Some(version) if version < (6, 1) => topic.note(format!(
+                "kernel {release} is supported (since {major}.{minor}), but tests cover only 6.1 and newer"
+            )),
+            Some(_) => topic.ok(format!("kernel {release}")),
+        }
+    }),
     ("user_namespace", |topic, facts| match facts.initial_user_namespace {
         None => topic.unknown("the user namespace"),
         Some(true) => topic.ok("the initial user namespace"),
@@ -266,8 +283,43 @@ const RULES: &[TopicRule] = &[
             "run cgscope on the host itself or in a container that is not rootless",
         ),
     }),
-    ("capabilities", load_capabilities),
-    ("btf", btf),
+    ("capabilities", |topic, facts| {
+        let Some(held) = &facts.capabilities else { return topic.unknown("the set of capabilities") };
+        if held.contains("CAP_SYS_ADMIN") {
+            return topic.ok("CAP_SYS_ADMIN is held, which includes CAP_BPF and CAP_PERFMON");
+        }
+        let mut absent = vec!["CAP_BPF", "CAP_PERFMON"];
+        absent.retain(|name| !held.contains(*name));
+        if absent.is_empty() {
+            return topic.ok("CAP_BPF and CAP_PERFMON are held");
+        }
+        let user = facts.uid.map(|uid| format!(" (user id {uid})")).unwrap_or_default();
+        let verb = if absent.len() == 1 { "is" } else { "are" };
+        topic.missing(
+            format!("{} {verb} not held{user}", absent.join(" and ")),
+            "the kernel refuses to load and attach the hook",
+            &grant(facts, "cap_bpf,cap_perfmon"),
+        )
+    }),
+    ("btf", |topic, facts| {
+        const PATH: &str = "/sys/kernel/btf/vmlinux";
+        let off = |finding, remedy| {
+            topic.missing(finding, "cgscope cannot locate the fields of kernel structures", remedy)
+        };
+        match &facts.btf {
+            None => topic.unknown("whether the kernel has BTF"),
+            Some(Btf::Present(size)) => topic.ok(format!("{PATH}, {}", units::bytes(*size))),
+            Some(Btf::Absent) => off(
+                format!("there is no {PATH}"),
+                "boot a kernel built with CONFIG_DEBUG_INFO_BTF=y; if /sys is empty: sudo mount -t sysfs \
+                 sysfs /sys",
+            ),
+            Some(Btf::Unreadable(why)) => off(
+                format!("{PATH} cannot be read ({why})"),
+                "run cgscope with sudo; in a container, mount the host's /sys",
+            ),
+        }
+    }),
     ("features", |_, facts| features(facts)),
     ("sched_info", |topic, facts| match facts.sched_info {
         None => topic.unknown("whether the kernel timestamps waits"),
@@ -277,12 +329,35 @@ const RULES: &[TopicRule] = &[
             "the kernel does not timestamp waits (/proc/self/schedstat is absent or zero)",
             Some((
                 NOTHING,
-                "boot a kernel built with CONFIG_TASK_DELAY_ACCT=y or CONFIG_SCHEDSTATS=y, and without `nodelayacct`",
+                "boot a kernel built with CONFIG_TASK_DELAY_ACCT=y or CONFIG_SCHEDSTATS=y, and without \
+                 `nodelayacct`",
             )),
         ),
     }),
     ("lockdown", lockdown),
-    (TRIAL, trial),
+    (TRIAL, |topic, facts| match &facts.trial {
+        None => Vec::new(),
+        Some(Ok(Trial { attach_ms, read_us, tasks, refused })) => {
+            let read = units::duration(read_us.saturating_mul(1_000));
+            let mut verdicts =
+                topic.ok(format!("loaded and attached in {attach_ms}ms; {tasks} tasks read in {read}"));
+            verdicts.extend(refused.iter().flat_map(|what| topic.verdict(Level::Degraded, what, None)));
+            verdicts
+        }
+        Some(Err(error)) => {
+            let refused = ["EPERM", "not permitted", "EACCES", "ermission denied", "os error 1)"];
+            // Without the capabilities, a program does not reach the verifier.
+            let by_verifier = error.contains("Verifier output: 0:");
+            let remedy = if !by_verifier && refused.iter().any(|word| error.contains(word)) {
+                "the kernel refused although the capabilities are held: look for a seccomp filter \
+                 (usual in containers) or a security module (`dmesg` names it)"
+            } else {
+                "please report this error with the output of `cgscope doctor --json`"
+            };
+            let finding = format!("a trial of the exact mode failed ({error})");
+            topic.verdict(Level::Missing, finding, Some((NOTHING, remedy)))
+        }
+    }),
     ("proc", |topic, facts| match facts.holds("CAP_SYS_PTRACE") {
         None => topic.unknown("whether CAP_SYS_PTRACE is held"),
         Some(true) => topic.ok("CAP_SYS_PTRACE is held"),
@@ -315,7 +390,8 @@ const RULES: &[TopicRule] = &[
         Some(version) if version >= (5, 11) => topic
             .ok("RLIMIT_MEMLOCK does not apply: since Linux 5.11, BPF memory counts in the memory cgroup"),
         Some(_) => topic.note(
-            "before Linux 5.11, BPF memory counts towards RLIMIT_MEMLOCK; to remove the limit: ulimit -l unlimited",
+            "before Linux 5.11, BPF memory counts towards RLIMIT_MEMLOCK; to remove the limit: ulimit -l \
+             unlimited",
         ),
     }),
     ("cgroups", cgroups),
@@ -355,7 +431,8 @@ const RULES: &[TopicRule] = &[
                 Some(name) => format!("the BPF scheduler {name} is loaded (sched_ext is {state})"),
                 None => format!("a BPF scheduler is loaded (sched_ext is {state})"),
             },
-            "waits are exact, but they follow the rules of that scheduler, which may ignore the quotas and weights of cgroups",
+            "waits are exact, but they follow the rules of that scheduler, which may ignore the quotas and \
+             weights of cgroups",
             "to measure the kernel's own scheduler, stop the BPF scheduler",
         ),
     }),
@@ -397,44 +474,6 @@ const RULES: &[TopicRule] = &[
     }),
 ];
 
-fn kernel(topic: Topic, facts: &Facts) -> Vec<Verdict> {
-    let Some(release) = facts.kernel_release.as_deref() else {
-        return topic.unknown("the kernel's release");
-    };
-    let (major, minor) = OLDEST_KERNEL;
-    match facts.kernel() {
-        None => topic.note(format!("kernel {release}: cannot recognise the version in this name")),
-        Some(version) if version < OLDEST_KERNEL => topic.missing(
-            format!("kernel {release} is too old"),
-            "it lacks features that the hook needs (task storage: 5.13, bpf_loop: 5.17)",
-            &format!("boot kernel {major}.{minor} or newer"),
-        ),
-        Some(version) if version < (6, 1) => topic.note(format!(
-            "kernel {release} is supported (since {major}.{minor}), but tests cover only 6.1 and newer"
-        )),
-        Some(_) => topic.ok(format!("kernel {release}")),
-    }
-}
-
-fn load_capabilities(topic: Topic, facts: &Facts) -> Vec<Verdict> {
-    let Some(held) = &facts.capabilities else { return topic.unknown("the set of capabilities") };
-    if held.contains("CAP_SYS_ADMIN") {
-        return topic.ok("CAP_SYS_ADMIN is held, which includes CAP_BPF and CAP_PERFMON");
-    }
-    let mut absent = vec!["CAP_BPF", "CAP_PERFMON"];
-    absent.retain(|name| !held.contains(*name));
-    if absent.is_empty() {
-        return topic.ok("CAP_BPF and CAP_PERFMON are held");
-    }
-    let user = facts.uid.map(|uid| format!(" (user id {uid})")).unwrap_or_default();
-    let verb = if absent.len() == 1 { "is" } else { "are" };
-    topic.missing(
-        format!("{} {verb} not held{user}", absent.join(" and ")),
-        "the kernel refuses to load and attach the hook",
-        &grant(facts, "cap_bpf,cap_perfmon"),
-    )
-}
-
 /// Returns how to get `capabilities`. `setcap` replaces all capabilities of the file, so the list must be complete.
 fn grant(facts: &Facts, capabilities: &str) -> String {
     if facts.uid == Some(0) {
@@ -453,25 +492,6 @@ fn optional(topic: Topic, facts: &Facts, capability: &str, without: &str) -> Vec
     }
 }
 
-fn btf(topic: Topic, facts: &Facts) -> Vec<Verdict> {
-    const PATH: &str = "/sys/kernel/btf/vmlinux";
-    let off = |finding, remedy| {
-        topic.missing(finding, "cgscope cannot locate the fields of kernel structures", remedy)
-    };
-    match &facts.btf {
-        None => topic.unknown("whether the kernel has BTF"),
-        Some(Btf::Present(size)) => topic.ok(format!("{PATH}, {}", units::bytes(*size))),
-        Some(Btf::Absent) => off(
-            format!("there is no {PATH}"),
-            "boot a kernel built with CONFIG_DEBUG_INFO_BTF=y; if /sys is empty: sudo mount -t sysfs sysfs /sys",
-        ),
-        Some(Btf::Unreadable(why)) => off(
-            format!("{PATH} cannot be read ({why})"),
-            "run cgscope with sudo; in a container, mount the host's /sys",
-        ),
-    }
-}
-
 fn lockdown(topic: Topic, facts: &Facts) -> Vec<Verdict> {
     let level = match (facts.lockdown, &facts.trial) {
         // The file exists only if the kernel has lockdown and securityfs is mounted.
@@ -484,32 +504,6 @@ fn lockdown(topic: Topic, facts: &Facts) -> Vec<Verdict> {
     let effect = "the kernel may refuse programs that read its memory";
     let remedy = "boot with lockdown=integrity; if Secure Boot turns the lockdown on, disable Secure Boot";
     topic.verdict(level, "lockdown=confidentiality", Some((effect, remedy)))
-}
-
-fn trial(topic: Topic, facts: &Facts) -> Vec<Verdict> {
-    match &facts.trial {
-        None => Vec::new(),
-        Some(Ok(Trial { attach_ms, read_us, tasks, refused })) => {
-            let read = units::duration(read_us.saturating_mul(1_000));
-            let mut verdicts =
-                topic.ok(format!("loaded and attached in {attach_ms}ms; {tasks} tasks read in {read}"));
-            verdicts.extend(refused.iter().flat_map(|what| topic.verdict(Level::Degraded, what, None)));
-            verdicts
-        }
-        Some(Err(error)) => {
-            let refused = ["EPERM", "not permitted", "EACCES", "ermission denied", "os error 1)"];
-            // Without the capabilities, a program does not reach the verifier.
-            let by_verifier = error.contains("Verifier output: 0:");
-            let remedy = if !by_verifier && refused.iter().any(|word| error.contains(word)) {
-                "the kernel refused although the capabilities are held: look for a seccomp filter \
-                 (usual in containers) or a security module (`dmesg` names it)"
-            } else {
-                "please report this error with the output of `cgscope doctor --json`"
-            };
-            let finding = format!("a trial of the exact mode failed ({error})");
-            topic.verdict(Level::Missing, finding, Some((NOTHING, remedy)))
-        }
-    }
 }
 
 fn cgroups(topic: Topic, facts: &Facts) -> Vec<Verdict> {
