@@ -234,57 +234,39 @@ counters! {
     PressureUncertain = ns("pressure_uncertain_ns", |of| of.limits?.pressure_uncertain_ns);
 }
 
-use Counter::*;
+macro_rules! lists {
+    ($($(#[$doc:meta])* $list:ident: $($counter:ident)+;)*) => {
+        $($(#[$doc])* pub const $list: &[Counter] = &[$(Counter::$counter),+];)*
+    };
+}
 
-/// Counters of a task object, before `blocked`.
-pub const OF_TASK_TIME: &[Counter] = &[OnCpu, User, System, Guest];
-/// Counters of a task object, before `ran_by_node`.
-pub const OF_TASK: &[Counter] = &[Voluntary, Involuntary, Migrations, NodeMigrations, ThrottledWaits];
-/// Counters of a task object, before `unstamped`.
-pub const OF_TASK_BY_KERNEL: &[Counter] = &[RunDelay];
-/// Counters of cgroup and interval objects, before `blocked`.
-pub const OF_CPU_TIMES: &[Counter] = &[CpuUser, CpuSystem, CpuGuest];
-/// Counters of a cgroup object: sums over its tasks.
-pub const OF_CGROUP: &[Counter] = &[Voluntary, Involuntary, RunDelay, ThrottledWaits];
-/// Counters of a cgroup object: values from its files.
-pub const OF_LIMITS: &[Counter] = &[
-    Periods,
-    ThrottledPeriods,
-    ThrottledNs,
-    Bursts,
-    BurstNs,
-    LocalThrottledNs,
-    CgroupUser,
-    CgroupSystem,
-    PressureSome,
-    PressureFull,
-    Contention,
-    ThrottledPressure,
-    PressureUncertain,
-];
-/// Counters of the object of a quota that applied to a command.
-pub const OF_QUOTA: &[Counter] =
-    &[CgroupUsage, CgroupUser, CgroupSystem, Periods, ThrottledPeriods, ThrottledNs];
-/// Counters of an interval object: sums over all tasks.
-pub const OF_TOTAL: &[Counter] = &[ThrottledWaits];
-/// The last columns of CSV and Parquet. Append new columns at the end.
-pub const OF_EXPORT: &[Counter] = &[
-    OnCpu,
-    Voluntary,
-    Involuntary,
-    Migrations,
-    NodeMigrations,
-    RunDelay,
-    Unstamped,
-    UnstampedNs,
-    ThrottledWaits,
-];
-pub const OF_TOP: &[Counter] = &[Waits, Involuntary, Voluntary, Migrations, ThrottledWaits];
-/// The metrics before the quota metrics.
-pub const OF_METRICS_FIRST: &[Counter] =
-    &[OnCpu, Contention, ThrottledPressure, ThrottledNs, ThrottledPeriods, Periods];
-/// The metrics after the quota metrics.
-pub const OF_METRICS: &[Counter] = &[Voluntary, Involuntary, Migrations, ThrottledWaits];
+lists! {
+    /// Counters of a task object, before `blocked`.
+    OF_TASK_TIME: OnCpu User System Guest;
+    /// Counters of a task object, before `ran_by_node`.
+    OF_TASK: Voluntary Involuntary Migrations NodeMigrations ThrottledWaits;
+    /// Counters of a task object, before `unstamped`.
+    OF_TASK_BY_KERNEL: RunDelay;
+    /// Counters of cgroup and interval objects, before `blocked`.
+    OF_CPU_TIMES: CpuUser CpuSystem CpuGuest;
+    /// Counters of a cgroup object: sums over its tasks.
+    OF_CGROUP: Voluntary Involuntary RunDelay ThrottledWaits;
+    /// Counters of a cgroup object: values from its files.
+    OF_LIMITS: Periods ThrottledPeriods ThrottledNs Bursts BurstNs LocalThrottledNs CgroupUser CgroupSystem
+        PressureSome PressureFull Contention ThrottledPressure PressureUncertain;
+    /// Counters of the object of a quota that applied to a command.
+    OF_QUOTA: CgroupUsage CgroupUser CgroupSystem Periods ThrottledPeriods ThrottledNs;
+    /// Counters of an interval object: sums over all tasks.
+    OF_TOTAL: ThrottledWaits;
+    /// The last columns of CSV and Parquet. Append new columns at the end.
+    OF_EXPORT: OnCpu Voluntary Involuntary Migrations NodeMigrations RunDelay Unstamped UnstampedNs
+        ThrottledWaits;
+    OF_TOP: Waits Involuntary Voluntary Migrations ThrottledWaits;
+    /// The metrics before the quota metrics.
+    OF_METRICS_FIRST: OnCpu Contention ThrottledPressure ThrottledNs ThrottledPeriods Periods;
+    /// The metrics after the quota metrics.
+    OF_METRICS: Voluntary Involuntary Migrations ThrottledWaits;
+}
 
 impl Counter {
     pub const fn info(self) -> &'static Info {
