@@ -2,7 +2,10 @@
 //!
 //! A [`Sample`] holds cumulative readings. Only [`Interval::between`] subtracts them, so live, recorded and replayed figures
 //! agree. If a reader skips Samples, [`Skipped`] holds the rows that it missed.
-#![allow(missing_docs, reason = "comments hold what names do not say: units, kernel versions, what `None` means")]
+#![allow(
+    missing_docs,
+    reason = "comments hold what names do not say: units, kernel versions, what `None` means"
+)]
 
 /// Serializes an enum of [`cgscope_ledger::named`] as its name.
 macro_rules! by_name {

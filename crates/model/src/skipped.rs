@@ -12,7 +12,7 @@ use std::{
 use cgscope_ledger::Loss;
 
 use crate::{
-    ContainerReading, ExitedReading, Hist, Interval, Sample, TaskReading, Totals, sum,
+    ContainerReading, ExitedReading, Interval, Sample, TaskReading, Totals, sum,
     table::{exited, later, tasks},
 };
 
