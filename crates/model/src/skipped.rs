@@ -94,8 +94,7 @@ impl Skipped {
     pub fn add(&mut self, since: &Sample, ended: &Sample) {
         for task in &ended.tasks {
             let before = since.tasks.binary_search_by_key(&task.serial, |task| task.serial);
-            let before = before.ok().map(|at| (&since.tasks[at].totals, &since.tasks[at].hist));
-            let came = tasks::came(before, task, since.mono_ns);
+            let came = tasks::came(before.ok().map(|at| &*since.tasks[at]), task, since.mono_ns);
             if let Some((totals, hist)) = came.filter(|(totals, _)| *totals != Totals::default()) {
                 let TaskReading { cgroup_id, max_ns, .. } = **task;
                 let hist = Arc::new(hist);

@@ -31,15 +31,13 @@ impl Timeline {
             self.merge_pairs();
         }
         match self.slices.last_mut() {
-            Some(last) if self.in_last < self.per_slice => {
-                last.append(Slice::of(interval));
-                self.in_last += 1;
-            }
+            Some(last) if self.in_last < self.per_slice => last.append(Slice::of(interval)),
             _ => {
                 self.slices.push(Slice::of(interval));
-                self.in_last = 1;
+                self.in_last = 0;
             }
         }
+        self.in_last += 1;
     }
 
     pub fn slices(&self) -> &[Slice] {

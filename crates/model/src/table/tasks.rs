@@ -278,7 +278,7 @@ fn task_between(
     since_ns: u64,
     one_node: Option<u32>,
 ) -> Option<TaskInterval> {
-    let (totals, hist) = came(before.map(|before| (&before.totals, &before.hist)), now, since_ns)?;
+    let (totals, hist) = came(before, now, since_ns)?;
     let wait = Wait::new(&totals, hist, before.map_or(0, |before| before.max_ns), now.max_ns);
     let placement = match one_node {
         Some(node) => TaskPlacement::on(node, totals.on_cpu_ns),
@@ -291,18 +291,13 @@ fn task_between(
 }
 
 /// Returns the increase of a task since the earlier reading, or since `since_ns` if there is no earlier reading.
-pub(crate) fn came(
-    before: Option<(&Totals, &Arc<Hist>)>,
-    now: &TaskReading,
-    since_ns: u64,
-) -> Option<(Totals, Hist)> {
-    match before {
-        Some((totals, hist)) => {
-            let hist = if Arc::ptr_eq(hist, &now.hist) { Hist::default() } else { now.hist.since(hist)? };
-            Some((now.totals.since(totals)?, hist))
-        }
-        None => (now.counts_from_ns() >= since_ns).then(|| (now.totals, (*now.hist).clone())),
-    }
+pub(crate) fn came(before: Option<&TaskReading>, now: &TaskReading, since_ns: u64) -> Option<(Totals, Hist)> {
+    let Some(before) = before else {
+        return (now.counts_from_ns() >= since_ns).then(|| (now.totals, (*now.hist).clone()));
+    };
+    let is_same = Arc::ptr_eq(&before.hist, &now.hist);
+    let hist = if is_same { Hist::default() } else { now.hist.since(&before.hist)? };
+    Some((now.totals.since(&before.totals)?, hist))
 }
 
 /// Returns a function that finds a task in another Sample. `tasks` and the passed tasks must ascend by serial. A reading that
