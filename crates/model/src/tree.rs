@@ -201,7 +201,13 @@ impl Tree {
         // Until the end of this function, the last node has the tasks whose cgroup has no known path.
         let unknown = self.nodes.len();
         self.nodes.push(Node::default());
-        self.order_tasks(interval);
+        let tasks = interval.tasks.iter().map(|task| task.reading.cgroup_id);
+        let [tasks, first] = self.ordered(interval, tasks);
+        let [idle, first_idle] = self.ordered(interval, interval.idle.iter().map(|idle| idle.cgroup_id));
+        for (at, node) in self.nodes.iter_mut().enumerate() {
+            (node.tasks, node.idle) = (first[at]..first[at + 1], first_idle[at]..first_idle[at + 1]);
+        }
+        (self.tasks, self.idle) = (tasks, idle);
         let node_of = |id| self.find_id(interval, id).unwrap_or(unknown);
         let mut exited: Vec<_> = interval.exited.iter().map(|row| (node_of(row.cgroup_id), row)).collect();
         exited.sort_by_key(|(node, _)| *node);
@@ -243,16 +249,6 @@ impl Tree {
             }
         }
         self.unknown = self.nodes.pop().map(|node| node.group).filter(|group| *group != Group::default());
-    }
-
-    fn order_tasks(&mut self, interval: &Interval) {
-        let tasks = interval.tasks.iter().map(|task| task.reading.cgroup_id);
-        let [tasks, first] = self.ordered(interval, tasks);
-        let [idle, first_idle] = self.ordered(interval, interval.idle.iter().map(|idle| idle.cgroup_id));
-        for (at, node) in self.nodes.iter_mut().enumerate() {
-            (node.tasks, node.idle) = (first[at]..first[at + 1], first_idle[at]..first_idle[at + 1]);
-        }
-        (self.tasks, self.idle) = (tasks, idle);
     }
 
     /// Sorts tasks by node, from the cgroup of each task. Returns the tasks' indexes, and where the tasks of each node start.

@@ -60,22 +60,15 @@ impl DemandReading {
     /// [`parts`], in the order of [`Amount`](cgscope_ledger::demand::Amount).
     pub fn new(cgroup_id: u64, slot_shift: u32, first: u64, slots: &[[u64; AMOUNTS]]) -> Option<Self> {
         let skipped = slots.iter().position(|slot| *slot != [0; AMOUNTS])?;
-        let mut reading =
-            Self { cgroup_id, slot_shift, first: first.wrapping_add(skipped as u64), ..Self::default() };
+        let mut lists: [Vec<(u32, u64)>; AMOUNTS] = Default::default();
         for (index, [ran, wanted, throttled, waited, presumed]) in (0..).zip(&slots[skipped..]) {
             let amounts = [*ran, *wanted, wanted + presumed, *throttled, ran + throttled + waited];
-            for (list, amount) in reading.lists_mut().into_iter().zip(amounts) {
-                if amount != 0 {
-                    list.push((index, amount));
-                }
-            }
+            let nonzero = lists.iter_mut().zip(amounts).filter(|(_, amount)| *amount != 0);
+            nonzero.for_each(|(list, amount)| list.push((index, amount)));
         }
-        Some(reading)
-    }
-
-    fn lists_mut(&mut self) -> [&mut Vec<(u32, u64)>; AMOUNTS] {
-        let Self { ran, wanted, useful, throttled, runnable, .. } = self;
-        [ran, wanted, useful, throttled, runnable]
+        let first = first.wrapping_add(skipped as u64);
+        let [ran, wanted, useful, throttled, runnable] = lists;
+        Some(Self { cgroup_id, slot_shift, first, ran, wanted, useful, throttled, runnable })
     }
 
     /// Calls `each` with the number and amounts of each slot that is not empty, ascending. Impossibly large amounts are limited.
