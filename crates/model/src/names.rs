@@ -120,9 +120,6 @@ impl Names {
         container: Option<&str>,
         paths: impl Iterator<Item = impl AsRef<str>>,
     ) -> Result<(), String> {
-        if pod.is_none() && container.is_none() {
-            return Ok(());
-        }
         let (mut pods, mut containers) = (BTreeSet::new(), BTreeSet::new());
         for path in paths {
             let path = path.as_ref();

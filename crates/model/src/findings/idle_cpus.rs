@@ -71,10 +71,9 @@ pub(super) fn kept<'a>(context: &Context<'a>) -> Vec<Kept<'a>> {
                 own_ns: 0,
                 active_ns: 0,
             });
-            let by_cause = task.wait.by_cause;
-            let waited_ns = task.wait.total_ns.saturating_sub(by_cause.limited_ns());
+            let waited_ns = task.wait.contended_ns();
             sum::add(&mut group.ns, waited_ns);
-            sum::add(&mut group.own_ns, by_cause.get(cgscope_ledger::Cause::OwnCgroup));
+            sum::add(&mut group.own_ns, task.wait.by_cause.get(cgscope_ledger::Cause::OwnCgroup));
             sum::add(&mut group.active_ns, waited_ns.saturating_add(task.totals.on_cpu_ns));
             group.tasks.push(task);
         }

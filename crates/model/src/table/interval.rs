@@ -103,6 +103,11 @@ impl Wait {
         self.by_cause.add(&other.by_cause);
     }
 
+    /// Returns the waits, ns, excluding time at a limit: then the task could not use another CPU either.
+    pub fn contended_ns(&self) -> u64 {
+        self.total_ns.saturating_sub(self.by_cause.limited_ns())
+    }
+
     pub fn quantile_ns(&self, quantile: f64) -> Option<u64> {
         self.hist.quantile_ns(quantile, self.max_ns)
     }

@@ -80,11 +80,6 @@ impl NodeGroup {
         let busy_ns = self.busy_ns?;
         crate::units::percent(busy_ns, busy_ns.saturating_add(self.idle_ns?))
     }
-
-    /// Returns the waits for its CPUs, ns, excluding time at a limit: then the task cannot run on another node either.
-    pub fn contended_ns(&self) -> u64 {
-        self.wait.total_ns.saturating_sub(self.wait.by_cause.limited_ns())
-    }
 }
 
 impl Interval {
@@ -217,7 +212,7 @@ impl Interval {
     fn runnable_avg(&self, group: &NodeGroup) -> Option<f64> {
         let running_ns = if self.is_selection { group.ran_ns } else { group.busy_ns? };
         (self.duration_ns != 0)
-            .then(|| running_ns.saturating_add(group.contended_ns()) as f64 / self.duration_ns as f64)
+            .then(|| running_ns.saturating_add(group.wait.contended_ns()) as f64 / self.duration_ns as f64)
     }
 }
 

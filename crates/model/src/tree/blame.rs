@@ -83,7 +83,7 @@ impl Tree {
     pub fn own_contention_ns(&self, interval: &Interval, node: usize) -> Option<u64> {
         let contention_ns = self.limits(interval, node)?.contention_ns?;
         let Node { group, behind_itself_ns, .. } = &self.nodes[node];
-        let behind_ns = group.wait.total_ns.saturating_sub(group.wait.by_cause.limited_ns());
+        let behind_ns = group.wait.contended_ns();
         if contention_ns == 0 {
             return Some(0);
         }

@@ -144,8 +144,7 @@ impl Tree {
     fn load(&self, interval: &Interval, node: usize, known: &mut Loads) -> Load {
         *known[node].get_or_insert_with(|| {
             let could_run = |wait: &Wait, ran_ns: u64| {
-                let waited_ns = wait.total_ns.saturating_sub(wait.by_cause.limited_ns());
-                ran_ns.saturating_add(waited_ns) as f64 / interval.duration_ns.max(1) as f64
+                ran_ns.saturating_add(wait.contended_ns()) as f64 / interval.duration_ns.max(1) as f64
             };
             let tasks = || interval.tasks_at(self.tasks_below(node));
             let busy = tasks().filter(|task| task.is_busy(interval.duration_ns));
