@@ -253,7 +253,7 @@ fn over(timeline: &Timeline, whole: &Interval) -> impl Serialize + use<> {
         timeline.slices().iter().map(of).collect()
     }
     let rows: Vec<Vec<u64>> = series(timeline, |slice| {
-        slice.counts().chunks(BUCKETS_TO_ROW).map(|buckets| buckets.iter().sum()).collect()
+        slice.counts.chunks(BUCKETS_TO_ROW).map(|buckets| buckets.iter().sum()).collect()
     });
     let is_used = |row: usize| rows.iter().any(|counts| counts[row] != 0);
     let mut used = (0..BUCKETS / BUCKETS_TO_ROW).filter(|row| is_used(*row));
