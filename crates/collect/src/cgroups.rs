@@ -132,7 +132,7 @@ impl CgroupTree {
             TreeEvent::Made(id, Some(path)) if is_bounded(&path) => {
                 self.removed.remove(&id);
                 match self.nearest_kept(&path) {
-                    Some(above) => self.merge(id, above),
+                    Some(above) => _ = self.merged.insert(id, above),
                     None => {
                         self.ids.insert(path.clone(), id);
                         self.keep(id, path);
@@ -168,10 +168,6 @@ impl CgroupTree {
         Some(kept.unwrap_or_else(|| "/".into()))
     }
 
-    fn merge(&mut self, id: u64, above: Arc<str>) {
-        self.merged.insert(id, above);
-    }
-
     /// Adds the number of cgroups that are now merged into an ancestor to a sum over all calls, and returns this sum.
     pub(crate) fn count_merged(&mut self) -> u64 {
         self.merges += self.merged.len() as u64;
@@ -191,12 +187,7 @@ impl CgroupTree {
 
     /// Finds the paths of `ids`, and checks known paths. Keeps the path of a removed cgroup as long as figures refer to it.
     pub fn learn(&mut self, ids: impl IntoIterator<Item = u64> + Clone, now: Instant) {
-        let is_known = |id: &u64| {
-            *id == 0
-                || self.paths.contains_key(id)
-                || self.removed.contains_key(id)
-                || self.merged.contains_key(id)
-        };
+        let is_known = |id: &u64| *id == 0 || self.path(*id).is_some() || self.removed.contains_key(id);
         let unknown: Vec<u64> = ids.clone().into_iter().filter(|id| !is_known(id)).collect();
         self.suspects.retain(|id| !self.removed.contains_key(id));
         let has_passed = |pause| self.walked.is_none_or(|(at, _)| now.duration_since(at) >= pause);
@@ -210,8 +201,8 @@ impl CgroupTree {
         }
         if self.is_full {
             for id in unknown {
-                if !self.paths.contains_key(&id) && !self.merged.contains_key(&id) {
-                    self.merge(id, "/".into());
+                if self.path(id).is_none() {
+                    self.merged.insert(id, "/".into());
                 }
             }
         }
@@ -284,7 +275,7 @@ impl CgroupTree {
                 self.removed.entry(*id).or_insert(now);
             }
             let above = seen.or_else(|| self.merged.get(id)).filter(|above| kept.contains(above));
-            self.merge(*id, above.cloned().unwrap_or_else(|| "/".into()));
+            self.merged.insert(*id, above.cloned().unwrap_or_else(|| "/".into()));
         }
     }
 
@@ -306,8 +297,7 @@ impl CgroupTree {
     /// Returns when we noticed the removal of a cgroup. If the mount shows only a part of the hierarchy, a cgroup that we never
     /// saw may be hidden, so it does not count as removed.
     fn removed_since(&self, id: u64) -> Option<Instant> {
-        let was_seen = self.paths.contains_key(&id) || self.merged.contains_key(&id);
-        self.removed.get(&id).copied().filter(|_| self.shows_all || was_seen)
+        self.removed.get(&id).copied().filter(|_| self.shows_all || self.path(id).is_some())
     }
 
     pub(crate) fn drop_entries(&mut self, is_named: impl Fn(u64) -> bool, now: Instant) {
@@ -443,12 +433,9 @@ impl Walk {
     /// descendants. Places that a sibling does not need go to the other siblings.
     pub(super) fn over(mount: &Path, bound: Bound) -> Self {
         let mut walk = Self { bound, ..Self::default() };
-        let root = match openat(CWD, mount, DIRECTORY.difference(OFlags::NOFOLLOW), Mode::empty()) {
-            Ok(root) => root,
-            Err(_) => {
-                walk.is_cut_short = true;
-                return walk;
-            }
+        let Ok(root) = openat(CWD, mount, DIRECTORY.difference(OFlags::NOFOLLOW), Mode::empty()) else {
+            walk.is_cut_short = true;
+            return walk;
         };
         let mut directories = Vec::new();
         walk.read(&root, &mut directories, Directory::new(Vec::new(), 0, 0));
@@ -510,26 +497,23 @@ impl Walk {
     }
 
     fn read(&mut self, fd: &OwnedFd, directories: &mut Vec<Directory>, mut directory: Directory) {
-        let unread = fstat(fd).and_then(|stat| {
+        let found = fstat(fd).and_then(|stat| {
             self.keep(stat.st_ino, shown(&directory.path));
             subdirectories(fd, (2 * self.bound.cgroups).saturating_sub(self.unread).max(LEAST_NAMES))
         });
-        let unread = unread.map(|(unread, is_cut)| {
-            self.is_full |= is_cut;
-            self.unread += unread.len();
-            unread
-        });
-        match unread {
-            Ok(unread) if unread.is_empty() => {}
-            Ok(unread) => {
-                let at = directories.len();
-                if let Some(above) = directories.get_mut(directory.above) {
-                    above.open.push_back(at);
-                }
-                directory.unread = unread;
-                directories.push(directory);
+        let (unread, is_cut) = match found {
+            Ok(found) => found,
+            Err(error) => return self.missed(error, shown(&directory.path)),
+        };
+        self.is_full |= is_cut;
+        self.unread += unread.len();
+        if !unread.is_empty() {
+            let at = directories.len();
+            if let Some(above) = directories.get_mut(directory.above) {
+                above.open.push_back(at);
             }
-            Err(error) => self.missed(error, shown(&directory.path)),
+            directory.unread = unread;
+            directories.push(directory);
         }
     }
 

@@ -237,13 +237,10 @@ impl Reading<'_> {
         let tasks = &self.known.tasks;
         let at = |place: usize| tasks.get(place).map(|task| task.reading.serial);
         if at(self.next) != Some(serial) {
-            self.next = match self.known.find(serial) {
-                Ok(place) => place,
-                Err(place) => {
-                    self.next = place;
-                    return None;
-                }
-            };
+            let found = self.known.find(serial);
+            let (Ok(place) | Err(place)) = found;
+            self.next = place;
+            found.ok()?;
         }
         self.next += 1;
         Some(self.next - 1)

@@ -65,12 +65,10 @@ pub fn cpu_stat_local(text: &str) -> Option<u64> {
 /// Parses the `some` and `full` totals of `cpu.pressure`, ns.
 pub fn cpu_pressure(text: &str) -> (Option<u64>, Option<u64>) {
     let total = |kind: &str| {
-        let mut lines = text.lines().map(|line| line.split(' '));
-        let mut words =
-            lines.find_map(|mut words| words.next().filter(|word| *word == kind).map(|_| words))?;
-        ns(words.find_map(|word| word.strip_prefix("total="))?)
+        let line = text.lines().find_map(|line| line.strip_prefix(kind))?;
+        ns(line.split(' ').find_map(|word| word.strip_prefix("total="))?)
     };
-    (total("some"), total("full"))
+    (total("some "), total("full "))
 }
 
 /// Counts the CPUs in a list such as `0-3,8`. Returns `None` for an empty list, because nothing can run there.
@@ -163,8 +161,7 @@ impl LimitFiles {
         if kept.as_ref().is_some_and(|kept| !has_effects(kept)) {
             return kept;
         }
-        let path = below_the_mount(path).filter(|path| self.mounts.inode(path) == Some(id));
-        let Some(path) = path else {
+        let Some(path) = self.mounts.relative(id, path) else {
             self.known.remove(&id);
             return None;
         };
@@ -236,8 +233,7 @@ impl LimitFiles {
     pub(crate) fn read_deferred(&mut self) {
         self.is_deferring = true;
         for (id, path) in std::mem::take(&mut self.deferred) {
-            let path = below_the_mount(&path).filter(|path| self.mounts.inode(path) == Some(id));
-            let settings = path.map(|path| self.read_settings(id, path));
+            let settings = self.mounts.relative(id, &path).map(|path| self.read_settings(id, path));
             match (settings, self.known.get_mut(&id)) {
                 (Some(settings), Some(known)) => known.settings = settings,
                 // The cgroup was removed. The next read notices this.
@@ -339,13 +335,6 @@ impl LimitFiles {
     }
 }
 
-/// Converts a path to a path relative to the mount. Returns `None` for a path with `..`, which could lead anywhere: the path may
-/// come from a file that another user wrote.
-fn below_the_mount(path: &str) -> Option<&str> {
-    let path = path.trim_start_matches('/');
-    path.split('/').all(|name| name != "..").then_some(path)
-}
-
 #[derive(Debug, Default)]
 struct Mounts {
     cpu: Option<PathBuf>,
@@ -372,9 +361,15 @@ impl Mounts {
         }
     }
 
-    fn inode(&self, path: &str) -> Option<u64> {
+    /// Converts the path of a cgroup to a path relative to the mount. Returns `None` if the cgroup is no longer there. Also
+    /// returns `None` for a path with `..`, which could lead anywhere: the path may come from a file that another user wrote.
+    fn relative<'p>(&self, id: u64, path: &'p str) -> Option<&'p str> {
+        let path = path.trim_start_matches('/');
+        if path.split('/').any(|name| name == "..") {
+            return None;
+        }
         let found = self.cpu.as_ref()?.join(path).metadata().ok()?;
-        found.is_dir().then(|| found.ino())
+        (found.is_dir() && found.ino() == id).then_some(path)
     }
 }
 

@@ -142,16 +142,17 @@ impl Drop for OwnCgroup {
     }
 }
 
+fn subdirectories(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path())
+}
+
 pub(crate) fn processes_below(directory: &Path) -> Vec<Process> {
-    let mut found = pids(directory);
-    let mut below = vec![directory.to_owned()];
-    while let Some(directory) = below.pop() {
-        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                found.extend(pids(&entry.path()));
-                below.push(entry.path());
-            }
-        }
+    let mut found = Vec::new();
+    let mut unread = vec![directory.to_owned()];
+    while let Some(directory) = unread.pop() {
+        found.extend(pids(&directory));
+        unread.extend(subdirectories(&directory));
     }
     found.sort_unstable();
     found.dedup();
@@ -211,10 +212,8 @@ fn found(mount: &Path, shown: &str, ours: &str) -> Option<String> {
     let mut level = vec![String::new()];
     for _ in 0..hidden {
         let children = level.iter().flat_map(|path| {
-            let entries =
-                fs::read_dir(mount.join(path.trim_start_matches('/'))).into_iter().flatten().flatten();
-            let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-            directories.filter_map(move |entry| Some(format!("{path}/{}", entry.file_name().to_str()?)))
+            let children = subdirectories(&mount.join(path.trim_start_matches('/')));
+            children.filter_map(move |child| Some(format!("{path}/{}", child.file_name()?.to_str()?)))
         });
         level = children.collect();
     }
@@ -249,14 +248,13 @@ fn keeps_scheduling(parent: &Path) -> Result<(), Failure> {
 
 /// Removes unlocked cgroups. A cgroup with processes remains until the processes exit.
 fn remove_stale(parent: &Path) {
-    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-        let is_ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
-        if !is_ours || !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            continue;
-        }
-        let Ok(lock) = File::open(entry.path()) else { continue };
+    let is_ours = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX))
+    };
+    for directory in subdirectories(parent).filter(is_ours) {
+        let Ok(lock) = File::open(&directory) else { continue };
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            let _ = fs::remove_dir(entry.path());
+            let _ = fs::remove_dir(&directory);
         }
     }
 }

@@ -62,6 +62,7 @@ impl Throttled {
     }
 }
 
+#[derive(Default)]
 struct Sum {
     comm: Arc<str>,
     ns: u64,
@@ -91,7 +92,7 @@ impl Culprits {
                 let charge = Early { key, ns: new, turn: self.turn };
                 self.early.entry(key.0).or_default().push_back(charge);
             } else if new != 0 {
-                let none = || Sum { comm: comm(&pair.comm), ns: 0, lately_ns: 0 };
+                let none = || Sum { comm: comm(&pair.comm), ..Sum::default() };
                 self.sums.entry(key).or_insert_with(none).add(new);
             }
         }
@@ -113,8 +114,7 @@ impl Culprits {
                 left_ns = left_ns.saturating_sub(ns);
                 charge.ns -= ns;
                 if ns != 0 {
-                    let none = || Sum { comm: "".into(), ns: 0, lately_ns: 0 };
-                    sums.entry(charge.key).or_insert_with(none).add(ns);
+                    sums.entry(charge.key).or_default().add(ns);
                 }
                 if charge.ns != 0 {
                     break;
@@ -200,8 +200,7 @@ impl Culprits {
 
     fn merge(&mut self, key: PairKey) {
         if let Some(sum) = self.sums.remove(&key) {
-            let none = || Sum { comm: "".into(), ns: 0, lately_ns: 0 };
-            self.sums.entry(rest_of(key)).or_insert_with(none).add(sum.ns);
+            self.sums.entry(rest_of(key)).or_default().add(sum.ns);
         }
     }
 }

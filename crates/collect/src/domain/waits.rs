@@ -13,7 +13,7 @@ use cgscope_ledger::{
     pressure::KeptPressure,
     wire::{EXITED_CGROUPS, Exited, names},
 };
-use cgscope_model::{ExitedReading, Sample, path::family, skipped::ExitedSums};
+use cgscope_model::{ExitedReading, Sample, Totals, path::family, skipped::ExitedSums};
 
 use crate::{
     Failure, Held,
@@ -220,17 +220,9 @@ fn figures(found: &Sample, is_over: impl Fn(u64) -> bool) -> HashMap<u64, u64> {
 }
 
 fn motion(place: &ExitedReading) -> u64 {
-    let totals = &place.totals;
-    [
-        totals.waits,
-        totals.wait_ns,
-        totals.run_delay_ns,
-        totals.on_cpu_ns,
-        totals.voluntary,
-        totals.involuntary,
-    ]
-    .iter()
-    .fold(place.tasks, |sum, figure| sum.wrapping_add(*figure))
+    let Totals { waits, wait_ns, run_delay_ns, on_cpu_ns, voluntary, involuntary, .. } = place.totals;
+    let figures = [waits, wait_ns, run_delay_ns, on_cpu_ns, voluntary, involuntary];
+    figures.into_iter().fold(place.tasks, u64::wrapping_add)
 }
 
 /// An entry of the table of exited tasks, as last read.
