@@ -14,6 +14,7 @@ use cgscope_model::{
     follower::{Followed, Follower},
     names::near,
     selection::cgroup_of_unit,
+    sum,
 };
 
 use crate::{
@@ -248,8 +249,7 @@ impl Collector {
     fn note_limited(&mut self, sample: &Sample) {
         let mut sums: HashMap<u64, u64> = HashMap::new();
         for pair in sample.pairs.iter().filter(|pair| pair.blame == Blame::Limited) {
-            let sum = sums.entry(pair.culprit).or_default();
-            *sum = sum.saturating_add(pair.ns);
+            sum::add(sums.entry(pair.culprit).or_default(), pair.ns);
         }
         for (id, _) in sums.iter().filter(|(id, ns)| self.limited.get(id) != Some(ns)) {
             self.limits.was_out_of_quota(*id);

@@ -287,10 +287,8 @@ impl LimitFiles {
         let list = |text: &str| Arc::from(text.trim());
         if let Some(mount) = &self.mounts.cpuset_v1 {
             let files = self.reader.enter(mount, path);
-            if let Some(text) = files.text("cpuset.effective_cpus") {
-                return Some(list(text));
-            }
-            return files.text("cpuset.cpus").map(list);
+            let names = ["cpuset.effective_cpus", "cpuset.cpus"];
+            return names.into_iter().find_map(|name| files.text(name).map(list));
         }
         let mount = self.mounts.unified.as_deref()?;
         // If the cpu controller is in v1, this cgroup may be missing in v2. The ancestors of its path in v2 then say nothing
@@ -298,22 +296,16 @@ impl LimitFiles {
         if !self.mounts.cpu_is_v2 && !mount.join(path).is_dir() {
             return None;
         }
-        for path in Path::new(path).ancestors() {
-            if let Some(text) = self.reader.enter(mount, path).text("cpuset.cpus.effective") {
-                return Some(list(text));
-            }
-        }
-        None
+        let cpus = |path: &Path| self.reader.enter(mount, path).text("cpuset.cpus.effective").map(list);
+        Path::new(path).ancestors().find_map(cpus)
     }
 
     fn read_memory(&mut self, path: &str) -> Vec<(u32, u64)> {
-        if let Some(mount) = &self.mounts.memory_v1 {
-            let page_bytes = rustix::param::page_size() as u64;
-            let text = self.reader.enter(mount, path).text("memory.numa_stat");
-            return text.map_or_else(Vec::new, |text| numa_stat_v1(text, page_bytes));
-        }
-        let Some(mount) = &self.mounts.unified else { return Vec::new() };
-        self.reader.enter(mount, path).text("memory.numa_stat").map_or_else(Vec::new, numa_stat)
+        let Mounts { memory_v1, unified, .. } = &self.mounts;
+        let Some(mount) = memory_v1.as_ref().or(unified.as_ref()) else { return Vec::new() };
+        let text = self.reader.enter(mount, path).text("memory.numa_stat").unwrap_or_default();
+        let page_bytes = rustix::param::page_size() as u64;
+        if memory_v1.is_some() { numa_stat_v1(text, page_bytes) } else { numa_stat(text) }
     }
 
     fn read_effects(&mut self, path: &str, into: &mut CgroupReading) {

@@ -171,15 +171,6 @@ impl Demands {
         Ok(readings)
     }
 
-    fn note_throttled(&mut self, limits: &[CgroupReading]) {
-        let with_quota = limits.iter().filter(|limits| limits.quota_us.is_some());
-        let throttled = with_quota.map(|limits| {
-            let total_ns = limits.throttled_ns.unwrap_or(0);
-            (limits.id, Throttled::next(self.throttled.get(&limits.id), total_ns))
-        });
-        self.throttled = throttled.collect();
-    }
-
     /// Gives places to the cgroups that now have a quota, the most throttled first (see [`exchange`]). Frees the places of
     /// cgroups without a quota.
     fn give_places(
@@ -190,14 +181,18 @@ impl Demands {
         losses: &mut Losses,
     ) -> Result<(), Failure> {
         let shift = |limits: &CgroupReading| shift_for(limits.period_us.unwrap_or(0).saturating_mul(1_000));
-        let with_quota = limits.iter().filter(|limits| limits.quota_us.is_some());
-        let wanted: BTreeMap<u64, u32> = with_quota.map(|limits| (limits.id, shift(limits))).collect();
+        let with_quota = || limits.iter().filter(|limits| limits.quota_us.is_some());
+        let wanted: BTreeMap<u64, u32> = with_quota().map(|limits| (limits.id, shift(limits))).collect();
         let is_kept = |id: &u64, place: &Place| {
             wanted.get(id).is_some_and(|shift| place.seen.shift == u64::from(*shift))
         };
         let mut gone: Vec<u64> =
             self.places.iter().filter(|(id, place)| !is_kept(id, place)).map(|(id, _)| *id).collect();
-        self.note_throttled(limits);
+        let throttled = with_quota().map(|limits| {
+            let total_ns = limits.throttled_ns.unwrap_or(0);
+            (limits.id, Throttled::next(self.throttled.get(&limits.id), total_ns))
+        });
+        self.throttled = throttled.collect();
         let mut chosen: BTreeSet<u64> = BTreeSet::new();
         if wanted.len() > self.places.len() + self.free.len() {
             let lately =

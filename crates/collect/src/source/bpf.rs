@@ -184,12 +184,7 @@ impl BpfSource {
         let loader = Loader::begin();
         let resolved = resolved(options)?;
         let node_places = NodePlaces::new(&nodes);
-        let count_by_cpu = options.by_cpu || node_places.len() > 1;
-        let config = Config {
-            nodes: node_places.len() as u64,
-            count_by_cpu: count_by_cpu.into(),
-            ..config(options, mounts, tree, &resolved)
-        };
+        let config = config(options, mounts, tree, &resolved, node_places.len());
         let memory = OwnMemory::new(Path::new(HOST));
         // Include offline CPUs, because a task may move to a CPU that has just gone online.
         let present = facts::present_cpu_to_node(Path::new(HOST)).into_iter().chain(nodes.clone());
@@ -339,6 +334,7 @@ fn config(
     mounts: &CgroupMounts,
     tree: Option<&CgroupTree>,
     resolved: &Resolved,
+    nodes: usize,
 ) -> Config {
     let selection = &options.selection;
     let now_ns = monotonic_ns();
@@ -353,8 +349,8 @@ fn config(
         root_cgroup_id: tree.and_then(CgroupTree::root_id).unwrap_or_default(),
         blame_tasks: (!selection.follows_all()).into(),
         cgroup_hierarchy: hierarchy_with_events(tree, mounts.cpu_is_v2()),
-        nodes: 0,
-        count_by_cpu: 0,
+        nodes: nodes as u64,
+        count_by_cpu: (options.by_cpu || nodes > 1).into(),
         accounts: options.accounts.is_some().into(),
         stack_every_ns: stack_every.map_or(0, |every| every.as_nanos() as u64),
         shared: options.shared.into(),

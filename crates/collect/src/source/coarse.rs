@@ -19,8 +19,8 @@ use std::{
 
 use cgscope_ledger::{Loss, wire::serial};
 use cgscope_model::{
-    Accounts, ByCause, Cause, CpuTimes, ExitedThreads, Hist, Losses, Mode, Sample, TaskReading, Totals,
-    doctor::Facts, printable,
+    Accounts, ByCause, Cause, CpuTimes, Hist, Losses, Mode, Sample, TaskReading, Totals, doctor::Facts,
+    printable,
 };
 
 use super::Source;
@@ -32,8 +32,7 @@ use crate::{
     facts::{self, CgroupMounts},
     placement::{Active, NodesOfCpus},
 };
-use files::CgroupIds;
-use files::ProcFiles;
+use files::{CgroupIds, ProcFiles};
 use follow::Follow;
 use text::Schedstat;
 
@@ -198,8 +197,12 @@ impl CoarseSource {
         let stat = self.files.of_thread(threads, tid, "stat").and_then(text::stat)?;
         let (start_ticks, is_dead, cpu, state) = (stat.start_ticks, stat.is_dead(), stat.cpu, stat.state);
         let before = self.known.get(&tid).filter(|known| known.start_ticks == start_ticks);
-        let cpu_before = before.and_then(|known| known.reading.accounts.as_ref()).map(|before| before.cpu);
-        let accounts = self.accounts.then(|| accounts(&stat, schedstat, self.ticks, cpu_before));
+        let accounts = self.accounts.then(|| {
+            let before = before.and_then(|known| known.reading.accounts.as_ref()).map(|before| before.cpu);
+            let cpu = cpu_times(&stat, schedstat.on_cpu_ns, self.ticks, &before.unwrap_or_default());
+            // `/proc` shows neither what blocks a task, nor how it spent the time between the last reading and its exit.
+            Arc::new(Accounts { cpu, ..Accounts::default() })
+        });
         let comm = comm_of(stat.comm, before);
         let switches = self.files.of_thread(threads, tid, "status").and_then(text::switches)?;
         let cgroup_id = cgroup_id(&mut self.files, self.cgroups.as_mut(), threads, tid);
@@ -263,18 +266,6 @@ pub(crate) fn cpu_times(stat: &text::Stat<'_>, ran_ns: u64, ticks: Ticks, before
     let [user_ns, system_ns, guest_ns] =
         [stat.user_ticks, stat.system_ticks, stat.guest_ticks].map(|count| ticks.ns(count));
     CpuTimes::scaled(user_ns, system_ns, guest_ns, ran_ns, before)
-}
-
-/// Returns the time outside of waits. `/proc` shows neither what blocks a task, nor how it spent the time between the last
-/// reading and its exit.
-fn accounts(
-    stat: &text::Stat<'_>,
-    schedstat: Schedstat,
-    ticks: Ticks,
-    before: Option<CpuTimes>,
-) -> Arc<Accounts> {
-    let cpu = cpu_times(stat, schedstat.on_cpu_ns, ticks, &before.unwrap_or_default());
-    Arc::new(Accounts { cpu, blocked: None, exited_threads: ExitedThreads::default() })
 }
 
 fn totals(schedstat: Schedstat, (voluntary, involuntary): (u64, u64)) -> Totals {

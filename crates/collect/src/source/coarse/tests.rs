@@ -6,7 +6,7 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-use cgscope_model::{Interval, Sample, Selection, TaskState};
+use cgscope_model::{ExitedThreads, Interval, Sample, Selection, TaskState};
 
 use super::*;
 
