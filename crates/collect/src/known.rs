@@ -7,7 +7,7 @@ use std::{
 
 use cgscope_ledger::{
     Cause,
-    wire::{self, AccountsRecord, ON_CPU, ON_RQ, SameRecord, TaskRecord},
+    wire::{self, AccountsRecord, FOLLOWED, ON_CPU, ON_RQ, SameRecord, TaskRecord},
 };
 use cgscope_model::{BeforeMove, Hist, Placement, TaskReading, Totals, comm, follower::Followed};
 
@@ -15,7 +15,6 @@ use crate::{
     domain::{cpus::NodePlaces, culprits::Throttled},
     placement::Active,
     readings::{accounts, frames, make_whole, pending, state, waits_since_ns},
-    shared,
     stream::{Reported, TaskReported},
 };
 
@@ -174,7 +173,7 @@ impl Reading<'_> {
         if let Some(at) = self.seek(record.serial) {
             let task = &mut self.known.tasks[at];
             task.reported_in = self.known.turn;
-            task.followers = shared::followers(record.followed);
+            task.followers = record.followed & FOLLOWED;
         }
     }
 
@@ -337,7 +336,7 @@ impl KnownTask {
     fn update(&mut self, reported: &TaskReported<'_>, turn: u64, around: &Around<'_>) -> Active {
         let record = reported.record;
         self.reported_in = turn;
-        self.followers = shared::followers(record.waits.flags);
+        self.followers = record.waits.flags & FOLLOWED;
         if let Some(base) = reported.base {
             self.base = Some(Box::new(Base::new(reported, *base, around.read_ns)));
         }

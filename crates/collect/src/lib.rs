@@ -25,7 +25,6 @@ mod patch;
 mod placement;
 pub mod quotas;
 mod readings;
-mod shared;
 mod source;
 mod stream;
 mod symbols;

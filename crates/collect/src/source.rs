@@ -12,10 +12,9 @@ use crate::{
     cgroups::CgroupTree,
     kernel_side::KernelSide,
     placement::{Active, NodesOfCpus},
-    shared::Changes,
 };
 
-pub(crate) use bpf::BpfSource;
+pub(crate) use bpf::{BpfSource, Changes};
 pub(crate) use coarse::CoarseSource;
 
 /// A source of readings. The default methods suit a source without a hook.

@@ -70,7 +70,8 @@ type Row<T> = <T as model::Table>::Row;
 /// Name of the table with the members that a sample has only once.
 const WHOLE: &str = "whole";
 
-pub(crate) struct SampleEncoder {
+/// Encodes samples as frames. A viewer can start reading at any key frame.
+pub struct SampleEncoder {
     tables: Vec<Box<dyn TableEncoder>>,
     texts: Texts,
     compressor: zstd::bulk::Compressor<'static>,
@@ -86,7 +87,8 @@ pub(crate) struct SampleEncoder {
 }
 
 impl SampleEncoder {
-    pub(crate) fn new() -> io::Result<Self> {
+    /// Creates an encoder. Its first frame is a key frame.
+    pub fn new() -> io::Result<Self> {
         Ok(Self {
             tables: table_encoders(),
             texts: Texts::default(),
@@ -100,7 +102,8 @@ impl SampleEncoder {
         })
     }
 
-    pub(crate) fn start_anew(&mut self) {
+    /// Makes the next frame a key frame.
+    pub fn start_anew(&mut self) {
         self.key_bytes = None;
     }
 
@@ -137,7 +140,11 @@ impl SampleEncoder {
         }
         self.raw.clear();
         let new_texts = self.texts.new.len();
-        put_texts(&mut self.texts, &mut self.raw);
+        put(new_texts, &mut self.raw);
+        for text in self.texts.new.drain(..) {
+            put(text.len(), &mut self.raw);
+            self.raw.extend(text.as_bytes());
+        }
         self.raw.append(&mut self.encoded);
         if self.raw.len() > MAX_PAYLOAD {
             return Err(WriteError::TooLarge(self.raw.len()));
@@ -161,8 +168,9 @@ impl SampleEncoder {
         (self.raw, self.encoded) = (Vec::new(), Vec::new());
     }
 
-    /// Returns the memory that the encoder holds between two samples, bytes. This excludes the compressor.
-    pub(crate) fn memory_bytes(&self) -> usize {
+    /// Returns the memory that the encoder holds between samples, bytes. This is a copy of all rows, even of shared tasks. The
+    /// compressor, which takes another 1 MB, is not included.
+    pub fn memory_bytes(&self) -> usize {
         self.tables.iter().map(|table| table.memory_bytes()).sum::<usize>()
             + self.raw.capacity()
             + self.encoded.capacity()
@@ -199,14 +207,6 @@ fn fill(packed: &mut Vec<u8>, least: usize) {
 impl std::fmt::Debug for SampleEncoder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SampleEncoder").finish_non_exhaustive()
-    }
-}
-
-fn put_texts(texts: &mut Texts, out: &mut Vec<u8>) {
-    put(texts.new.len(), out);
-    for text in texts.new.drain(..) {
-        put(text.len(), out);
-        out.extend(text.as_bytes());
     }
 }
 
@@ -337,10 +337,8 @@ impl SampleDecoder {
     }
 
     pub(crate) fn tasks(&mut self) -> Option<Vec<TaskRow>> {
-        match self.tasks_table() {
-            Some((tasks, texts)) => Some(tasks.rows(texts)?.cloned().collect()),
-            None => Some(Vec::new()),
-        }
+        let Some((tasks, texts)) = self.tasks_table() else { return Some(Vec::new()) };
+        Some(tasks.rows(texts)?.cloned().collect())
     }
 
     fn unpack(&mut self, length: usize, packed: &[u8], raw: &mut Vec<u8>) -> Option<()> {

@@ -187,15 +187,9 @@ impl Opening {
 
 /// Returns the version of cgscope that wrote a header in another version of the format.
 fn writer_of(frame: &Found, payload: &[u8]) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Wrote {
-        cgscope_version: String,
-    }
     let is_header = matches!(frame, Found::Frame(kind::HEADER));
-    is_header
-        .then(|| serde_json::from_slice(payload).ok())
-        .flatten()
-        .map(|wrote: Wrote| wrote.cgscope_version)
+    let header: serde_json::Value = is_header.then(|| serde_json::from_slice(payload).ok())??;
+    header.get("cgscope_version")?.as_str().map(String::from)
 }
 
 #[cfg(test)]

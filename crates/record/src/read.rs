@@ -164,13 +164,9 @@ impl<R: Read + Seek> Reader<R> {
                 Found::Frame(_) => {}
                 Found::BadChecksum if self.search.is_frame(&mut self.input, self.at + read)? => {}
                 Found::Torn | Found::BadLength | Found::BadChecksum => {
-                    match self.search.key(&mut self.input, self.at + 1)? {
-                        Some(next) => {
-                            self.go_on_at(next)?;
-                            continue;
-                        }
-                        None => break,
-                    }
+                    let Some(next) = self.search.key(&mut self.input, self.at + 1)? else { break };
+                    self.go_on_at(next)?;
+                    continue;
                 }
             }
             self.at += read;
@@ -273,13 +269,11 @@ impl<R: Read + Seek> Reader<R> {
         match found {
             Found::Frame(kind::DELTA) if self.lost.is_some() => self.lost_from(at, Damage::Payload),
             Found::Frame(kind @ (kind::KEY | kind::DELTA)) => {
-                match self.decoder.apply(kind == kind::KEY, &self.payload) {
-                    Some(clocks) => {
-                        self.found_again(at);
-                        return Ok(Some(clocks));
-                    }
-                    None => self.distrust(at, Damage::Payload),
+                if let Some(clocks) = self.decoder.apply(kind == kind::KEY, &self.payload) {
+                    self.found_again(at);
+                    return Ok(Some(clocks));
                 }
+                self.distrust(at, Damage::Payload);
             }
             Found::Frame(kind::END) => match serde_json::from_slice(&self.payload) {
                 Ok(end) => self.end(end)?,

@@ -122,10 +122,8 @@ impl FileWriter {
     /// Starts a recording, which replaces an existing file. Even if the writer is killed, the file has at least a header.
     pub fn create(path: impl Into<PathBuf>, header: &Header) -> FileResult<Self> {
         let (file, beside) = Self::create_beside(path, header)?;
-        match beside.keep() {
-            Ok(()) => Ok(file),
-            Err(error) => Err(FileError { path: file.path, error: error.into() }),
-        }
+        beside.keep().map_err(|error| FileError { path: file.path.clone(), error: error.into() })?;
+        Ok(file)
     }
 
     /// Starts a recording that gets its final name from [`Beside::keep`]. If the writer is killed before that, an existing file

@@ -137,7 +137,7 @@ impl Domain for CgroupPressures {
     }
 
     fn read(&mut self, draft: &mut Draft<'_>) -> Result<(), Failure> {
-        self.begin();
+        self.entries.clear();
         draft.side.each_cpu("read the pressure", names::PRESSURES, |cpu, table| self.take(cpu, table))?;
         draft.kept_pressure.drain(..).for_each(|(id, kept)| self.take_kept(id, &kept));
         Ok(())
@@ -152,10 +152,6 @@ impl Domain for CgroupPressures {
 }
 
 impl CgroupPressures {
-    fn begin(&mut self) {
-        self.entries.clear();
-    }
-
     fn take(&mut self, cpu: u32, table: &Pressures) {
         let used = table.entries.iter().filter(|entry| entry.id != 0);
         self.entries.extend(used.map(|entry| (cpu, *entry)));
@@ -517,7 +513,7 @@ mod tests {
                     _ => {
                         let pending = waits_since_ns.map(|since_ns| (now_ns - since_ns, 0));
                         let tasks = vec![task(1, 7, 0, pending)];
-                        pressures.begin();
+                        pressures.entries.clear();
                         pressures.entries.extend(own.map(|entry| (0, entry)));
                         kept(&mut pressures, kept_ns);
                         let limits = vec![CgroupReading { id: 7, ..CgroupReading::default() }];

@@ -9,7 +9,10 @@ use std::{
 };
 
 use cgscope_ledger::{Feature, Loss, wire::Config};
-use cgscope_model::{Losses, Mode, Sample, TaskReading, follower::Followed};
+use cgscope_model::{
+    Losses, Mode, Sample, TaskReading,
+    follower::{Followed, Follower},
+};
 
 use super::Source;
 use crate::{
@@ -27,7 +30,6 @@ use crate::{
     offsets::{self, Resolved},
     own_memory::OwnMemory,
     placement::Active,
-    shared::Changes,
     stream::{Buffer, Reported, StreamEnd, read_records},
 };
 
@@ -80,9 +82,17 @@ impl Source for BpfSource {
         if let Some(room) = self.memory.room() {
             self.side.set_room(room)?;
         }
-        self.all_next |= self.changes.report(&mut self.side)?;
+        let Changes { clear, bits } = &self.changes;
+        let has_changes = *clear != 0 || !bits.is_empty();
+        if has_changes {
+            self.side.mark(*clear, bits)?;
+            self.all_next = true;
+        }
         let (tasks, under_way) = self.read_tasks()?;
-        self.changes.were_read(&mut self.side)?;
+        if has_changes {
+            self.changes = Changes::default();
+            self.side.mark(0, &BTreeMap::new())?;
+        }
         let mut sample = Sample { tasks, ..Sample::default() };
         self.in_domains(&mut sample, under_way, |domain, draft| domain.read(draft))?;
         self.side.keep_entries_since(std::mem::replace(&mut self.clock_before_ns, self.clock_ns))?;
@@ -367,4 +377,28 @@ fn hierarchy_with_events(tree: Option<&CgroupTree>, is_v2: bool) -> u64 {
     }
     let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     cgroups::hierarchy(&own, is_v2).unwrap_or(u64::MAX)
+}
+
+/// Which viewers will follow which tasks, if several viewers share the readings.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    clear: u64,
+    bits: BTreeMap<u32, u64>,
+}
+
+impl Changes {
+    /// Follows all threads of these processes, and their descendants, from the next reading on.
+    pub(crate) fn follow(&mut self, follower: Follower, pids: &[u32]) {
+        for pid in pids {
+            *self.bits.entry(*pid).or_default() |= follower.bit();
+        }
+    }
+
+    /// Stops following all tasks for this viewer, from the next reading on.
+    pub(crate) fn stop(&mut self, follower: Follower) {
+        self.clear |= follower.bit();
+        for bits in self.bits.values_mut() {
+            *bits &= !follower.bit();
+        }
+    }
 }
