@@ -314,7 +314,8 @@ impl Collector {
     fn name_cgroups(&mut self, sample: &Sample, now: Instant) -> Vec<(u64, Arc<str>)> {
         let Some(tree) = &mut self.tree else { return Vec::new() };
         let mut ids = self.source.cgroups_of_tasks();
-        ids.extend(other_cgroups(sample));
+        ids.extend(sample.exited.iter().map(|place| place.cgroup_id));
+        ids.extend(sample.pairs.iter().flat_map(|pair| [pair.victim, pair.culprit]));
         ids.retain(|id| ![KERNEL, REST].contains(id));
         tree.learn(ids.iter().copied(), now);
         tree.drop_entries(|id| ids.contains(&id), now);
@@ -322,12 +323,6 @@ impl Collector {
         named.sort_unstable_by_key(|(id, _)| *id);
         named
     }
-}
-
-/// Returns the cgroups that the sample names outside of its tasks.
-fn other_cgroups(sample: &Sample) -> impl Iterator<Item = u64> + '_ {
-    let exited = sample.exited.iter().map(|place| place.cgroup_id);
-    exited.chain(sample.pairs.iter().flat_map(|pair| [pair.victim, pair.culprit]))
 }
 
 /// Returns the id and the name of [`REST`] if `REST` is among the culprits. No cgroup has a higher id.

@@ -114,7 +114,10 @@ impl KernelSide {
         let object = patched(OBJECT, &resolved.offsets, config).map_err(failed("load the BPF programs"))?;
         let object = with_kernel_calls(object, plan.task_by_id);
         let mut bpf = loader.load(&object).map_err(failed("create the BPF maps"))?;
-        let cgroup_events = take_ring(&mut bpf).map_err(failed("map a BPF ring buffer"))?;
+        let cgroup_events = step("map a BPF ring buffer", || {
+            let events = bpf.take_map(names::CGROUP_EVENTS).ok_or("the object has no map of cgroup events")?;
+            Ok(RingBuf::try_from(events)?)
+        })?;
         let has_room = plan.room.is_some();
         let mut unloaded = load(&mut bpf, &btf, |name| match name {
             _ if CGROUP_PROGRAMS.contains(&name) => config.cgroup_hierarchy != u64::MAX,
@@ -229,11 +232,6 @@ impl KernelSide {
         self.changes.is_some()
     }
 
-    /// Begins reading number `turn` of the changed tasks.
-    pub(crate) fn begin_changes(&mut self, turn: u64) -> Result<(), Failure> {
-        self.set_first("begin to read the changed tasks", names::TURN, turn)
-    }
-
     /// Opens a stream of the changed tasks. Call this again for the same turn while a list has more tasks.
     pub(crate) fn read_changes(&self) -> Result<Option<impl Read + use<>>, Failure> {
         let stream = self.changes.as_ref().map(TableReading::open).transpose();
@@ -263,18 +261,6 @@ impl KernelSide {
             }
             Ok(())
         })
-    }
-
-    /// Lets the BPF side reuse culprit and pressure entries that were last used before `clock_ns`. Call this only after reading
-    /// all these entries.
-    pub(crate) fn keep_entries_since(&mut self, clock_ns: u64) -> Result<(), Failure> {
-        self.set_first("free old entries of culprits and of pressure", names::KEPT_SINCE, clock_ns)
-    }
-
-    /// Tells the BPF side that we have read all tasks. If a task started after `now_ns` (CLOCK_MONOTONIC) and switches in without
-    /// storage, the BPF side now counts a loss.
-    pub(crate) fn mark_first_read(&mut self, now_ns: u64) -> Result<(), Failure> {
-        self.set_first("mark the first reading", names::FIRST_READ, now_ns)
     }
 
     pub(crate) fn set_room(&mut self, bytes: i64) -> Result<(), Failure> {
@@ -494,12 +480,6 @@ fn with_kernel_calls(mut object: Vec<u8>, ids: Option<[u32; 2]>) -> Vec<u8> {
         }
     }
     object
-}
-
-fn take_ring(bpf: &mut Ebpf) -> AyaResult<RingBuf<MapData>> {
-    let name = names::CGROUP_EVENTS;
-    let map = bpf.take_map(name).ok_or_else(|| format!("the object has no map {name}"))?;
-    Ok(RingBuf::try_from(map)?)
 }
 
 /// Makes the kernel measure the run time of BPF programs until the returned descriptor is closed (Linux 5.8).

@@ -169,7 +169,10 @@ impl LimitFiles {
         let mut reading = kept.unwrap_or_else(|| self.settings(id, path));
         if has_effects(&reading) {
             self.read_effects(path, &mut reading);
-            if self.has_moved_on(id, &reading, Instant::now()) && is_kept {
+            let CgroupReading { usage_ns, nr_periods: periods, nr_throttled: throttled, .. } = reading;
+            let counters = Counters { at: Instant::now(), usage_ns, periods, throttled };
+            let before = self.known.get_mut(&id).and_then(|known| known.counters.replace(counters));
+            if is_kept && before.is_some_and(|before| before.contradict(&counters, &reading)) {
                 self.read_quota(path, &mut reading);
                 if let Some(KnownCgroup { settings, .. }) = self.known.get_mut(&id) {
                     (settings.quota_us, settings.period_us) = (reading.quota_us, reading.period_us);
@@ -192,15 +195,6 @@ impl LimitFiles {
         if let Some(known) = self.known.get_mut(&id) {
             known.is_due |= known.settings.quota_us.is_none();
         }
-    }
-
-    /// Replaces the counters. Returns whether the quota may have changed: see [`Counters::contradict`].
-    fn has_moved_on(&mut self, id: u64, now: &CgroupReading, at: Instant) -> bool {
-        let Some(known) = self.known.get_mut(&id) else { return false };
-        let counters =
-            Counters { at, usage_ns: now.usage_ns, periods: now.nr_periods, throttled: now.nr_throttled };
-        let before = known.counters.replace(counters);
-        before.is_some_and(|before| before.contradict(&counters, now))
     }
 
     /// Drops cgroups that were not read since the last call. Call this regularly.

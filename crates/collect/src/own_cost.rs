@@ -35,11 +35,13 @@ impl OwnCost {
             self.step(side);
         }
         self.readings += 1;
+        let pages = fs::read("/proc/self/statm").ok().and_then(|statm| text::resident_pages(&statm));
         Cost {
-            switches: hook.and_then(|_| switches()),
+            // The kernel increments this number at the same place where it runs the `sched_switch` tracepoint.
+            switches: hook.and_then(|_| text::switches_of_host(&fs::read("/proc/stat").ok()?)),
             hook_ns_per_run: self.ns_per_run,
             cpu_ns: Some(clock::process_cpu_ns()),
-            rss_bytes: rss_bytes(),
+            rss_bytes: pages.map(|pages| pages * rustix::param::page_size() as u64),
         }
     }
 
@@ -78,15 +80,4 @@ impl OwnCost {
         }
         runs
     }
-}
-
-/// Returns the number of switches on all CPUs since boot. The kernel increments this number at the same place where it runs the
-/// `sched_switch` tracepoint.
-fn switches() -> Option<u64> {
-    text::switches_of_host(&fs::read("/proc/stat").ok()?)
-}
-
-fn rss_bytes() -> Option<u64> {
-    let pages = text::resident_pages(&fs::read("/proc/self/statm").ok()?)?;
-    Some(pages * rustix::param::page_size() as u64)
 }

@@ -177,12 +177,14 @@ impl<R: Read + Seek> Reader<R> {
 
     /// Makes the sample with this number the next sample. Ends the iteration if there is no such sample.
     pub fn seek(&mut self, index: &Index, number: usize) -> Result<(), ReadError> {
-        let Some((key, target)) = index.key_and_frame(number) else {
+        let Some(target) = index.entries.get(number) else {
             while self.step()?.is_some() || self.ending.is_none() {}
             return Ok(());
         };
-        self.go_to(key)?;
-        while self.at < target && self.ending.is_none() {
+        // Decoding must start from a key frame.
+        let key = index.entries[..=number].iter().rfind(|entry| entry.is_key).unwrap_or(target);
+        self.go_to(key.at)?;
+        while self.at < target.at && self.ending.is_none() {
             self.step()?;
         }
         Ok(())
@@ -395,13 +397,6 @@ impl Index {
         if let Some(Clocks { unix_ns, mono_ns }) = clocks.and_then(Clocks::of) {
             self.entries.push(IndexEntry { at, is_key, unix_ns, mono_ns });
         }
-    }
-
-    /// Returns two offsets: of the key frame from which decoding must start, and of the frame of the sample.
-    pub(crate) fn key_and_frame(&self, number: usize) -> Option<(u64, u64)> {
-        let target = self.entries.get(number)?;
-        let key = self.entries[..=number].iter().rfind(|entry| entry.is_key).unwrap_or(target);
-        Some((key.at, target.at))
     }
 }
 

@@ -77,7 +77,10 @@ impl Domain for Waits {
         figures.retain(|id, _| !living.contains(id));
         let crowd = Crowd::of(&living, tree);
         self.make_missing(draft.side, &living, crowd.as_ref())?;
-        self.make_places_above(draft.side, tree)?;
+        // The ancestors of cgroups with new entries need an entry for waits that find no entry in the pressure table.
+        let above = self.new_places.drain(..).flat_map(|id| tree.ancestors(id));
+        let missing: HashSet<u64> = above.filter(|id| !self.places.contains_key(id)).collect();
+        make_places(draft.side, missing)?;
         let settled = self.remains.settled(figures);
         let surplus = surplus(&self.places, &living, draft.config.root_cgroup_id, crowd.as_ref());
         if settled.is_empty() && surplus.is_empty() {
@@ -149,14 +152,6 @@ impl Waits {
         let missing = missing.filter(|id| kept.as_mut().is_none_or(|kept| kept.has_room(*id)));
         // If the table is full, create none: the kernel would refuse each new entry at every reading.
         make_places(side, missing.take(EXITED_CGROUPS.saturating_sub(self.places.len())))
-    }
-
-    /// Creates entries for the ancestors of cgroups with new entries. An ancestor needs an entry for waits that find no entry in
-    /// the pressure table.
-    fn make_places_above(&mut self, side: &mut KernelSide, tree: &CgroupTree) -> Result<(), Failure> {
-        let above = self.new_places.drain(..).flat_map(|id| tree.ancestors(id));
-        let missing: HashSet<u64> = above.filter(|id| !self.places.contains_key(id)).collect();
-        make_places(side, missing)
     }
 }
 

@@ -8,7 +8,10 @@ use std::{
     time::Instant,
 };
 
-use cgscope_ledger::{Feature, Loss, wire::Config};
+use cgscope_ledger::{
+    Feature, Loss,
+    wire::{Config, names},
+};
 use cgscope_model::{
     Losses, Mode, Sample, TaskReading,
     follower::{Followed, Follower},
@@ -95,7 +98,10 @@ impl Source for BpfSource {
         }
         let mut sample = Sample { tasks, ..Sample::default() };
         self.in_domains(&mut sample, under_way, |domain, draft| domain.read(draft))?;
-        self.side.keep_entries_since(std::mem::replace(&mut self.clock_before_ns, self.clock_ns))?;
+        // We have read all culprits and all pressure. Let the BPF side reuse entries that it did not use since the previous
+        // reading.
+        let since_ns = std::mem::replace(&mut self.clock_before_ns, self.clock_ns);
+        self.side.set_first("free old entries of culprits and of pressure", names::KEPT_SINCE, since_ns)?;
         Ok(sample)
     }
 
@@ -244,7 +250,8 @@ impl BpfSource {
         source.read_tasks()?;
         // All tasks were new, so this list is long. Free it, because later lists of changed tasks are short (Linux 6.18).
         source.known.active = Vec::new();
-        source.side.mark_first_read(monotonic_ns())?;
+        // If a task that started later switches in without storage, the BPF side now counts a loss.
+        source.side.set_first("mark the first reading", names::FIRST_READ, monotonic_ns())?;
         source.losses_at_start = source.side.losses()?;
         Ok(source)
     }
@@ -288,7 +295,7 @@ fn read_changes(
 ) -> Result<bool, Failure> {
     for _ in 0..CHANGE_PASSES {
         *turn += 1;
-        side.begin_changes(*turn)?;
+        side.set_first("begin to read the changed tasks", names::TURN, *turn)?;
         while let Some(mut stream) = side.read_changes()? {
             let end = take_records(&mut stream, buffer, losses, |reported| {
                 reading.take(&reported);
