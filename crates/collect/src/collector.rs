@@ -344,22 +344,15 @@ pub fn check(
 ) -> Result<(), Failure> {
     check_places(selection, nodes)?;
     for pid in &selection.pids {
-        match process_of(*pid) {
-            Some(tgid) if tgid == *pid => {}
-            Some(tgid) => {
-                return Err(Failure::new(
-                    format!("{pid} is a thread of process {tgid}"),
-                    "",
-                    format!("use --pid {tgid} for the process or --tid {pid} for the thread"),
-                ));
-            }
-            None => return Err(Failure::new(format!("there is no process {pid}"), "", "")),
+        let tgid = process_of(*pid);
+        let tgid = tgid.ok_or_else(|| Failure::new(format!("there is no process {pid}"), "", ""))?;
+        if tgid != *pid {
+            let remedy = format!("use --pid {tgid} for the process or --tid {pid} for the thread");
+            return Err(Failure::new(format!("{pid} is a thread of process {tgid}"), "", remedy));
         }
     }
-    for tid in &selection.tids {
-        if process_of(*tid).is_none() {
-            return Err(Failure::new(format!("there is no thread {tid}"), "", ""));
-        }
+    if let Some(tid) = selection.tids.iter().find(|tid| process_of(**tid).is_none()) {
+        return Err(Failure::new(format!("there is no thread {tid}"), "", ""));
     }
     check_cgroups(selection, tree)
 }

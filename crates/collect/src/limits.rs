@@ -6,8 +6,6 @@
 
 use std::{
     collections::HashMap,
-    fs::File,
-    io::Read,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::Arc,
@@ -15,16 +13,16 @@ use std::{
 };
 
 use cgscope_model::{CgroupReading, weight_of_shares};
+use rustix::fs::CWD;
 
 use crate::{
     facts::{self, cgroup_mounts, mount_v1, parse_cpu_list},
     memory::{numa_stat, numa_stat_v1},
+    source::coarse::files::read,
 };
 
 /// Minimum number of reads of a cgroup between two reads of its settings.
 const SETTINGS_EVERY: u64 = 5;
-/// Maximum length of a file, bytes. The longest file is a list of CPUs: a list of every second of 8192 CPUs has 21 KB.
-const LONGEST: usize = 32 << 10;
 
 /// Parses the quota (`None` for `max`) and the period in `cpu.max`, µs. Both are `None` if the text does not have the format of
 /// `cpu_max_show` (Linux 4.15).
@@ -377,28 +375,14 @@ impl Reader {
     /// Returns the text of a file. `None` if the file is missing, unreadable, too long or not text.
     fn text(&mut self, name: &str) -> Option<&str> {
         self.path.push(name);
-        let file = File::open(&self.path);
+        let text = read(CWD, self.path.as_path(), &mut self.buffer);
         self.path.pop();
-        self.buffer.resize(LONGEST, 0);
-        let length = fill(&mut file.ok()?, &mut self.buffer)?;
-        std::str::from_utf8(&self.buffer[..length]).ok()
+        std::str::from_utf8(text?).ok()
     }
 
     fn number(&mut self, name: &str) -> Option<u64> {
         self.text(name).and_then(number)
     }
-}
-
-/// Reads to the end of the file. Returns `None` on errors, and if the buffer is full, because the text may then be cut.
-fn fill(file: &mut File, buffer: &mut [u8]) -> Option<usize> {
-    let mut length = 0;
-    while length < buffer.len() {
-        match file.read(&mut buffer[length..]).ok()? {
-            0 => return Some(length),
-            more => length += more,
-        }
-    }
-    None
 }
 
 #[cfg(test)]

@@ -233,17 +233,15 @@ fn below(path: &str, shown: &str) -> Option<String> {
 /// root cgroup can have both processes and such a controller.
 fn keeps_scheduling(parent: &Path) -> Result<(), Failure> {
     let passed_on = fs::read_to_string(parent.join("cgroup.subtree_control")).unwrap_or_default();
-    match passed_on.split_whitespace().find(|one| WEIGHING.contains(one)) {
-        Some(controller) => Err(failure(
-            format!(
-                "{} enables the {controller} controller for its children, and a cgroup for the command would change the \
-                 command's share",
-                parent.display()
-            ),
-            "start cgscope in a child cgroup of it",
-        )),
-        None => Ok(()),
-    }
+    let Some(controller) = passed_on.split_whitespace().find(|one| WEIGHING.contains(one)) else {
+        return Ok(());
+    };
+    let parent = parent.display();
+    let what = format!(
+        "{parent} enables the {controller} controller for its children, and a cgroup for the command would change the \
+         command's share"
+    );
+    Err(failure(what, "start cgscope in a child cgroup of it"))
 }
 
 /// Removes unlocked cgroups. A cgroup with processes remains until the processes exit.

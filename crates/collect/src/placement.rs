@@ -39,17 +39,15 @@ pub(crate) struct PlacementFiles {
 impl PlacementFiles {
     /// Creates a reader. `root` is `/` except in tests. `memory` requests the memory of processes, too.
     pub(crate) fn new(root: &Path, memory: bool) -> Self {
-        let ids_are_ours = || facts::gather(root).initial_pid_namespace != Some(false);
-        let affinities = ids_are_ours().then(Affinities::default);
-        let memory = memory.then(|| MemoryFiles::new(root));
+        let ids_are_ours = facts::gather(root).initial_pid_namespace != Some(false);
         Self {
             root: root.into(),
             tick_ns: clock::tick_ns(),
             online: Vec::new(),
             cpu_nodes: cpu_nodes(root),
             has_changed: false,
-            affinities,
-            memory,
+            affinities: ids_are_ours.then(Affinities::default),
+            memory: memory.then(|| MemoryFiles::new(root)),
         }
     }
 

@@ -19,6 +19,7 @@ use cgscope_model::printable;
 use rustix::{
     fs::{Mode, OFlags, RawDir, openat},
     io::Errno,
+    path::Arg,
 };
 
 use super::text;
@@ -47,7 +48,7 @@ impl ProcFiles {
             proc: File::open(proc)?.into(),
             entries: vec![MaybeUninit::uninit(); ENTRIES],
             path: String::new(),
-            buffer: vec![0; 8 << 10],
+            buffer: Vec::new(),
         })
     }
 
@@ -103,7 +104,12 @@ fn number(name: &CStr) -> Option<u32> {
     name.to_str().ok().filter(|name| name.starts_with(|c: char| c.is_ascii_digit()))?.parse().ok()
 }
 
-fn read<'b>(directory: BorrowedFd<'_>, path: &str, buffer: &'b mut Vec<u8>) -> Option<&'b [u8]> {
+/// Reads a file into the buffer. `None` if the file is missing, unreadable or too long.
+pub(crate) fn read<'b>(
+    directory: BorrowedFd<'_>,
+    path: impl Arg,
+    buffer: &'b mut Vec<u8>,
+) -> Option<&'b [u8]> {
     let file = openat(directory, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let mut length = 0;
     loop {
@@ -119,7 +125,7 @@ fn read<'b>(directory: BorrowedFd<'_>, path: &str, buffer: &'b mut Vec<u8>) -> O
         if length >= LONGEST {
             return None;
         }
-        buffer.resize(2 * length, 0);
+        buffer.resize((2 * length).max(8 << 10), 0);
     }
 }
 
