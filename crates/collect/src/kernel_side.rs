@@ -119,33 +119,30 @@ impl KernelSide {
             Ok(RingBuf::try_from(events)?)
         })?;
         let has_room = plan.room.is_some();
-        let mut unloaded = load(&mut bpf, &btf, |name| match name {
+        let is_wanted = |name: &str| match name {
             _ if CGROUP_PROGRAMS.contains(&name) => config.cgroup_hierarchy != u64::MAX,
             names::ON_THROTTLE | names::ON_UNTHROTTLE => config.keep_throttle_clock != 0,
             names::ON_TASK_FREED => has_room,
             names::ON_RENAME | names::READ_CHANGES => plan.task_by_id.is_some(),
             _ => true,
-        });
-        let exited = unloaded
-            .check(names::READ_EXITED)
-            .and_then(|()| table_reading(&mut bpf, names::READ_EXITED, names::EXITED));
+        };
+        let mut unloaded = load(&mut bpf, &btf, is_wanted);
+        let exited = table_reading(&mut bpf, &mut unloaded, names::READ_EXITED, names::EXITED);
         let exited = exited.map_err(failed("load the reading of the exited tasks"))?;
         let mut side = Self { bpf, cgroup_events, exited, changes: None, refused: Vec::new() };
         side.prepare(config.root_cgroup_id, plan.selection).map_err(failed("fill the BPF maps"))?;
         side.set_nodes(plan.nodes.iter().copied())?;
         side.set_room(plan.room.unwrap_or(i64::MAX))?;
         side.attach_helpful(plan, &mut unloaded);
-        let freed: &[_] = if has_room { &[names::ON_TASK_FREED] } else { &[] };
         // Attach to forks before switches. A task that is forked in between gets its storage at its first switch in.
-        let rename: &[_] = if plan.task_by_id.is_some() { &[names::ON_RENAME] } else { &[] };
-        let required = [freed, rename, &[names::ON_NEW_TASK, names::ON_MOVE, names::ON_SWITCH]].concat();
+        let required =
+            [names::ON_TASK_FREED, names::ON_RENAME, names::ON_NEW_TASK, names::ON_MOVE, names::ON_SWITCH];
+        let required: Vec<_> = required.into_iter().filter(|name| is_wanted(name)).collect();
         let attached = side.attach(&required, &mut unloaded).and_then(|()| unloaded.check(names::READ_TASKS));
         attached.map_err(failed("load and attach the BPF programs"))?;
         if plan.task_by_id.is_some() {
-            let reading = unloaded.check(names::READ_CHANGES);
-            let reading =
-                reading.and_then(|()| table_reading(&mut side.bpf, names::READ_CHANGES, names::CHANGES));
-            side.changes = Some(reading.map_err(failed("load the reading of changed tasks"))?);
+            let changes = table_reading(&mut side.bpf, &mut unloaded, names::READ_CHANGES, names::CHANGES);
+            side.changes = Some(changes.map_err(failed("load the reading of changed tasks"))?);
         }
         Ok(side)
     }
@@ -455,8 +452,14 @@ fn load_one(program: &mut Program, of: &str, btf: &Btf) -> Result<(), ProgramErr
     }
 }
 
-fn table_reading(bpf: &mut Ebpf, reading: &str, of: &str) -> AyaResult<TableReading> {
-    let reading: &mut Iter = program(bpf, reading)?;
+fn table_reading(
+    bpf: &mut Ebpf,
+    unloaded: &mut Unloaded,
+    name: &str,
+    of: &str,
+) -> AyaResult<TableReading> {
+    unloaded.check(name)?;
+    let reading: &mut Iter = program(bpf, name)?;
     let reading = reading.fd()?.try_clone()?;
     Ok(TableReading::new(reading.as_fd(), table(bpf, of)?)?)
 }

@@ -28,7 +28,6 @@ mod readings;
 mod source;
 mod stream;
 mod symbols;
-mod task_state;
 mod time_split;
 
 pub use cmdline::{cmdline, command_lines, user_id};
@@ -45,8 +44,8 @@ pub mod shared_parts {
         bpf_calls::Raw,
         collector::{check, process_of},
         kernel_side::{AyaResult, failed, hash_table, loader, program, read_iterator},
+        readings::task_state_from_bits,
         source::coarse::{files::CgroupIds, files::ProcFiles, follow::Follow, text},
         stream::{Buffer, StreamEnd, drain, part},
-        task_state::from_bits as task_state_from_bits,
     };
 }

@@ -2,8 +2,6 @@
 
 use cgscope_model::TaskState;
 
-use crate::task_state;
-
 /// Figures of `/proc/PID/task/TID/schedstat` (`proc_pid_schedstat`). Some kernels have zeros there, or no such file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Schedstat {
@@ -58,7 +56,12 @@ pub fn stat(text: &[u8]) -> Option<Stat<'_>> {
     let end = text.iter().rposition(|byte| *byte == b')').filter(|end| *end > start)?;
     // Fields of proc(5): 3 state, 4 parent, 9 flags, 14 and 15 user and system time, 22 start, 39 CPU, 43 guest time.
     let mut fields = words(&text[end + 1..]);
-    let state = task_state::from_stat(fields.next()?);
+    let state = match fields.next()? {
+        // A dead task before 3.14.
+        b"x" => Some(TaskState::Dead),
+        [letter] => TaskState::from_letter(char::from(*letter)),
+        _ => None,
+    };
     let ppid = number(fields.next()?)?.try_into().ok()?;
     let flags = number(fields.nth(9 - 5)?)?;
     let user_ticks = number(fields.nth(14 - 10)?)?;
@@ -157,10 +160,15 @@ mod tests {
             assert_eq!((stat.start_ticks, stat.cpu), (2_362_061, 1));
             assert_eq!((stat.user_ticks, stat.system_ticks, stat.guest_ticks), (3, 4, 2));
         }
+        for state in TaskState::ALL.iter().copied() {
+            assert_eq!(stat(&stat_of("cat", state.letter())).unwrap().state, Some(state));
+        }
         for dead in ['Z', 'X', 'x'] {
             assert!(stat(&stat_of("cat", dead)).unwrap().is_dead(), "{dead}");
         }
-        assert_eq!(stat(&stat_of("cat", 'W')).unwrap().state, None, "a letter of old kernels");
+        for other in ['W', 'K', '\u{ff}'] {
+            assert_eq!(stat(&stat_of("cat", other)).unwrap().state, None, "a letter of old kernels");
+        }
         assert_eq!(stat(b"7 (cat) S 1 7"), None);
         assert_eq!(stat(b"7 )cat( S 1 7"), None);
         assert_eq!(stat(b""), None);
