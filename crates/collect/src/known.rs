@@ -7,7 +7,7 @@ use std::{
 
 use cgscope_ledger::{
     Cause,
-    wire::{self, AccountsRecord, FOLLOWED, ON_CPU, ON_RQ, SameRecord, TaskRecord},
+    wire::{self, AccountsRecord, FOLLOWED, ON_CPU, ON_RQ, TaskRecord},
 };
 use cgscope_model::{BeforeMove, Hist, Placement, TaskReading, Totals, comm, follower::Followed};
 
@@ -126,7 +126,11 @@ impl Reading<'_> {
     pub(crate) fn take(&mut self, reported: &Reported<'_>) -> Option<&KnownTask> {
         match reported {
             Reported::Same(record) => {
-                self.take_same(record);
+                if let Some(at) = self.seek(record.serial) {
+                    let task = &mut self.known.tasks[at];
+                    task.reported_in = self.known.turn;
+                    task.followers = record.followed & FOLLOWED;
+                }
                 None
             }
             Reported::Task(task) => Some(self.take_task(task)),
@@ -167,14 +171,6 @@ impl Reading<'_> {
         }
         let is_reported = |(cpu, running): (&u64, &u64)| reported.get(cpu).copied().unwrap_or(0) >= *running;
         self.lists.is_incomplete || !self.lists.running.iter().all(is_reported)
-    }
-
-    fn take_same(&mut self, record: &SameRecord) {
-        if let Some(at) = self.seek(record.serial) {
-            let task = &mut self.known.tasks[at];
-            task.reported_in = self.known.turn;
-            task.followers = record.followed & FOLLOWED;
-        }
     }
 
     fn take_task(&mut self, reported: &TaskReported<'_>) -> &KnownTask {

@@ -46,12 +46,6 @@ impl KernelSymbols {
         Some(table.name(table.at(addr)?))
     }
 
-    /// Returns the number of bytes from the start of the function to `addr`.
-    pub fn offset(&self, addr: u64) -> Option<u64> {
-        let table = self.table()?;
-        Some(addr - table.starts[table.at(addr)?])
-    }
-
     /// Returns the function that made the call with this return address. We look up the byte before this address: if a call never
     /// returns, its return address can be in the next function.
     pub fn caller(&self, return_addr: u64) -> Option<&str> {
@@ -217,13 +211,12 @@ ffffffffc0200000 t hook\t[first_module]
         let symbols = symbols(LINES);
         assert_eq!(symbols.name(0xffff_ffff_8100_0040), Some("first"));
         assert_eq!(symbols.name(0xffff_ffff_8100_00ff), Some("first"), "a variable is not a function");
-        assert_eq!(symbols.offset(0xffff_ffff_8100_00ff), Some(0xbf));
         assert_eq!(symbols.name(0xffff_ffff_8100_0001), Some("_stext"), "the first of two names");
         assert_eq!(symbols.name(0xffff_ffff_c020_0010), Some("hook [first_module]"), "modules in any order");
         assert_eq!(symbols.name(u64::MAX), Some("later [second]"));
         assert_eq!(symbols.name(0x1000), None, "below the kernel's code");
         assert_eq!(symbols.name(0xffff_ffff_8100_0400), None, "above the kernel's code");
-        assert_eq!(symbols.offset(0xffff_ffff_8100_0500), None);
+        assert_eq!(symbols.name(0xffff_ffff_8100_0500), None);
     }
 
     #[test]

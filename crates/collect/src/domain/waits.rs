@@ -122,11 +122,8 @@ impl Waits {
                 place.pressure = reported.pressure;
                 culprits.take_kept(cgroup_id, &reported.kept);
             }
-        })
-        .map_err(|error| Failure::of_interval("the kernel's tasks", &error))?;
-        if end == StreamEnd::CutShort {
-            draft.losses.add(Loss::ReadingCutShort, 1);
-        } else {
+        });
+        if stream::count_cut(end, draft.losses)? == StreamEnd::Complete {
             self.places.retain(|_, place| place.reported_in == turn);
         }
         // Skip cgroups without kept pressure, which are the majority.

@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
-    io::Read,
     path::Path,
     sync::Arc,
     time::Instant,
@@ -33,7 +32,7 @@ use crate::{
     offsets::{self, Resolved},
     own_memory::OwnMemory,
     placement::Active,
-    stream::{Buffer, Reported, StreamEnd, read_records},
+    stream::{Buffer, Reported, StreamEnd, count_cut, read_records},
 };
 
 const HOST: &str = "/";
@@ -270,11 +269,12 @@ impl BpfSource {
         {
             reading.visit_all();
             let mut stream = side.read_tasks()?;
-            take_records(&mut stream, buffer, losses, |reported| {
+            let end = read_records(&mut stream, buffer, |reported| {
                 if let (Some(kept), Reported::Task(task)) = (reading.take(&reported), &reported) {
                     stacks.extend(stacks::under_way(task, kept));
                 }
-            })?;
+            });
+            count_cut(end, losses)?;
         }
         self.clock_ns = self.clock_ns.max(reading.end());
         self.followed.clear();
@@ -297,9 +297,8 @@ fn read_changes(
         *turn += 1;
         side.set_first("begin to read the changed tasks", names::TURN, *turn)?;
         while let Some(mut stream) = side.read_changes()? {
-            let end = take_records(&mut stream, buffer, losses, |reported| {
-                reading.take(&reported);
-            })?;
+            let end = read_records(&mut stream, buffer, |reported| _ = reading.take(&reported));
+            let end = count_cut(end, losses)?;
             if end == StreamEnd::CutShort || !reading.has_more() {
                 break;
             }
@@ -309,20 +308,6 @@ fn read_changes(
         }
     }
     Ok(false)
-}
-
-fn take_records(
-    stream: &mut impl Read,
-    buffer: &mut Buffer,
-    losses: &mut Losses,
-    each: impl FnMut(Reported<'_>),
-) -> Result<StreamEnd, Failure> {
-    let end = read_records(stream, buffer, each)
-        .map_err(|error| Failure::of_interval("the kernel's tasks", &error))?;
-    if end == StreamEnd::CutShort {
-        losses.add(Loss::ReadingCutShort, 1);
-    }
-    Ok(end)
 }
 
 fn resolved(options: &Options) -> Result<Resolved, Failure> {

@@ -91,13 +91,17 @@ impl Source for CoarseSource {
                 }
             }
         }
-        self.drop_exited();
+        let (number, losses) = (self.number, &mut self.losses);
+        self.known.retain(|_, known| {
+            let is_there = known.seen == number;
+            losses.add(Loss::TaskEndUnseen, u64::from(!is_there && !known.is_dead));
+            is_there
+        });
         let unseen = self.forks.unseen(forks);
         if self.counts_forks {
             self.losses.add(Loss::TaskUnseen, unseen);
         }
         self.read_ns = Some(now_ns);
-        let number = self.number;
         // Include a task that has just exited, with its last figures.
         let shown = self.known.values().filter(|known| !known.is_dead || known.changed == number);
         let mut tasks: Vec<Arc<TaskReading>> = shown.map(|known| known.reading.clone()).collect();
@@ -227,17 +231,13 @@ impl CoarseSource {
         self.forks.new += u64::from(before.is_none());
         self.active.push(Active::between(before.map(|known| &*known.reading), &reading));
         let (seen, changed) = (self.number, self.number);
-        self.keep(KnownThread { schedstat, start_ticks, is_dead, seen, changed, reading });
-        Some(())
-    }
-
-    fn keep(&mut self, known: KnownThread) {
-        let start_ticks = known.start_ticks;
-        if let Some(old) = self.known.insert(known.reading.tid, known)
+        let known = KnownThread { schedstat, start_ticks, is_dead, seen, changed, reading };
+        if let Some(old) = self.known.insert(tid, known)
             && old.start_ticks != start_ticks
         {
             self.losses.add(Loss::TaskEndUnseen, u64::from(!old.is_dead));
         }
+        Some(())
     }
 
     /// Returns the start of a task, ns. If the coarse ticks leave open whether the task started before the last reading, we
@@ -248,15 +248,6 @@ impl CoarseSource {
             Some(read_ns) if start_ns + self.ticks.length_ns > read_ns => start_ns.max(read_ns),
             _ => start_ns,
         }
-    }
-
-    fn drop_exited(&mut self) {
-        let (number, losses) = (self.number, &mut self.losses);
-        self.known.retain(|_, known| {
-            let is_there = known.seen == number;
-            losses.add(Loss::TaskEndUnseen, u64::from(!is_there && !known.is_dead));
-            is_there
-        });
     }
 }
 
