@@ -10,7 +10,10 @@ mod waits;
 
 use std::collections::BTreeMap;
 
-use cgscope_ledger::{pressure::KeptPressure, wire::Config};
+use cgscope_ledger::{
+    pressure::KeptPressure,
+    wire::{Config, names},
+};
 use cgscope_model::{Losses, Sample};
 
 use crate::{
@@ -53,13 +56,8 @@ pub(crate) struct Draft<'a> {
 }
 
 pub(crate) trait Domain: Send {
-    /// Returns the number of entries of each map whose size depends on the host or on the options.
-    fn maps(setup: &Setup<'_>) -> Vec<(&'static str, u32)>
-    where
-        Self: Sized;
-
-    /// Starts the domain. Returns `None` if the domain is not requested.
-    fn start(setup: &Setup<'_>) -> Option<Self>
+    /// Starts the domain. Also returns the number of entries of its map. Returns `None` if the domain is not requested.
+    fn start(setup: &Setup<'_>) -> Option<(Self, u32)>
     where
         Self: Sized;
 
@@ -86,16 +84,18 @@ pub(crate) struct Domains {
 impl Domains {
     pub(crate) fn start(setup: &Setup<'_>) -> Self {
         let mut domains = Self::default();
-        domains.add::<stacks::Stacks>(setup);
-        domains.add::<waits::Waits>(setup);
-        domains.add::<pressure::CgroupPressures>(setup);
-        domains.add::<demand::Demands>(setup);
-        domains.add::<cpus::CpuCounts>(setup);
+        domains.add::<stacks::Stacks>(names::STACKS, setup);
+        domains.add::<waits::Waits>(names::PAIRS, setup);
+        domains.add::<pressure::CgroupPressures>(names::PRESSURES, setup);
+        domains.add::<demand::Demands>(names::DEMAND, setup);
+        domains.add::<cpus::CpuCounts>(names::CPUS, setup);
         domains
     }
 
-    fn add<D: Domain + 'static>(&mut self, setup: &Setup<'_>) {
-        self.maps.extend(D::maps(setup));
-        self.started.extend(D::start(setup).map(|domain| Box::new(domain) as Box<dyn Domain>));
+    fn add<D: Domain + 'static>(&mut self, map: &'static str, setup: &Setup<'_>) {
+        let (domain, entries) = D::start(setup).unzip();
+        // A map with one entry takes almost no memory.
+        self.maps.push((map, entries.unwrap_or(1)));
+        self.started.extend(domain.map(|domain| Box::new(domain) as Box<dyn Domain>));
     }
 }

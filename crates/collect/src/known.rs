@@ -419,7 +419,7 @@ impl Base {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cgscope_ledger::wire::{LIST, ListRecord, SAME, serial};
+    use cgscope_ledger::wire::{LIST, ListRecord, SAME, SameRecord, serial};
 
     fn record(tid: u32, cgroup_id: u64, run_ns: u64) -> TaskRecord {
         let totals = wire::Totals { on_cpu_ns: run_ns, ..wire::Totals::default() };

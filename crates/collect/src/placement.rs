@@ -111,7 +111,6 @@ impl PlacementFiles {
                 online: &self.online,
                 mount: None,
                 narrowing: HashMap::new(),
-                masks: HashMap::new(),
             };
             changed.extend(affinities.look_at(tasks, active, mono_ns, cpusets));
         }
@@ -311,7 +310,6 @@ pub(super) struct CpusetFiles<'a> {
     /// Mount point of the cpuset hierarchy, and whether it is v2. `None` until the first task that is bound to CPUs.
     pub(super) mount: Option<Option<(PathBuf, bool)>>,
     pub(super) narrowing: HashMap<String, Option<Arc<Cpuset>>>,
-    pub(super) masks: HashMap<String, Arc<str>>,
 }
 
 impl CpusetFiles<'_> {
@@ -323,11 +321,7 @@ impl CpusetFiles<'_> {
             is_bound: is_narrow && is_bound(self.root, tid).unwrap_or(false),
         });
         let cpuset = if is_narrow { self.cpuset_of(tid) } else { None };
-        let cpus_allowed = mask.map(|mask| {
-            let list = cpu_list(&mask);
-            self.masks.entry(list.clone()).or_insert_with(|| list.into()).clone()
-        });
-        Look { cpus_allowed, cpuset, scheduling }
+        Look { cpus_allowed: mask.map(|mask| cpu_list(&mask).into()), cpuset, scheduling }
     }
 
     fn cpuset_of(&mut self, tid: u32) -> Option<Arc<Cpuset>> {

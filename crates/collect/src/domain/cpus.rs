@@ -71,12 +71,8 @@ impl NodePlaces {
 pub(crate) struct CpuCounts(HashMap<u32, Arc<Hist>>);
 
 impl Domain for CpuCounts {
-    fn maps(setup: &Setup<'_>) -> Vec<(&'static str, u32)> {
-        if setup.config.count_by_cpu == 0 { Vec::new() } else { vec![(names::CPUS, setup.cpus)] }
-    }
-
-    fn start(setup: &Setup<'_>) -> Option<Self> {
-        (setup.config.count_by_cpu != 0).then(Self::default)
+    fn start(setup: &Setup<'_>) -> Option<(Self, u32)> {
+        (setup.config.count_by_cpu != 0).then(|| (Self::default(), setup.cpus))
     }
 
     fn read(&mut self, draft: &mut Draft<'_>) -> Result<(), Failure> {

@@ -29,13 +29,6 @@ use crate::{
 /// Minimum and maximum number of places. Each place takes 20 KiB of kernel memory.
 const PLACES: std::ops::RangeInclusive<usize> = 32..=256;
 
-/// Returns the size of the table. The first entry is unused. A daemon gets the maximum size, because cgroups may be created
-/// later.
-fn table_size(Setup { options, cgroups, .. }: &Setup<'_>) -> u32 {
-    let (least, most) = PLACES.into_inner();
-    1 + if options.shared { most } else { (*cgroups).clamp(least, most) } as u32
-}
-
 #[derive(Debug, Default)]
 pub(crate) struct Demands {
     places: BTreeMap<u64, Place>,
@@ -113,12 +106,12 @@ fn exchange(mut waiting: Vec<Candidate>, placed: Vec<Candidate>) -> Vec<(u64, u6
 }
 
 impl Domain for Demands {
-    fn maps(setup: &Setup<'_>) -> Vec<(&'static str, u32)> {
-        if setup.options.demand { vec![(names::DEMAND, table_size(setup))] } else { Vec::new() }
-    }
-
-    fn start(setup: &Setup<'_>) -> Option<Self> {
-        setup.options.demand.then(|| Self { free: (1..table_size(setup)).rev().collect(), ..Self::default() })
+    /// The first entry of the map is unused. A daemon gets the maximum size, because cgroups may be created later.
+    fn start(Setup { options, cgroups, .. }: &Setup<'_>) -> Option<(Self, u32)> {
+        let (least, most) = PLACES.into_inner();
+        let places = if options.shared { most } else { (*cgroups).clamp(least, most) } as u32;
+        let free = (1..=places).rev().collect();
+        options.demand.then(|| (Self { free, ..Self::default() }, 1 + places))
     }
 
     fn read(&mut self, draft: &mut Draft<'_>) -> Result<(), Failure> {

@@ -128,12 +128,8 @@ pub(crate) struct CgroupPressures {
 }
 
 impl Domain for CgroupPressures {
-    fn maps(setup: &Setup<'_>) -> Vec<(&'static str, u32)> {
-        vec![(names::PRESSURES, setup.cpus)]
-    }
-
-    fn start(_setup: &Setup<'_>) -> Option<Self> {
-        Some(Self::default())
+    fn start(setup: &Setup<'_>) -> Option<(Self, u32)> {
+        Some((Self::default(), setup.cpus))
     }
 
     fn read(&mut self, draft: &mut Draft<'_>) -> Result<(), Failure> {

@@ -76,13 +76,8 @@ pub(crate) struct Stacks {
 }
 
 impl Domain for Stacks {
-    /// Returns one entry if the map is unused, so that it takes almost no memory.
-    fn maps(setup: &Setup<'_>) -> Vec<(&'static str, u32)> {
-        vec![(names::STACKS, if setup.config.stack_every_ns == 0 { 1 } else { STACKS as u32 })]
-    }
-
-    fn start(setup: &Setup<'_>) -> Option<Self> {
-        (setup.config.stack_every_ns != 0).then(Self::default)
+    fn start(setup: &Setup<'_>) -> Option<(Self, u32)> {
+        (setup.config.stack_every_ns != 0).then(|| (Self::default(), STACKS as u32))
     }
 
     fn read(&mut self, draft: &mut Draft<'_>) -> Result<(), Failure> {

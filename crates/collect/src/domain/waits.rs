@@ -45,12 +45,8 @@ pub(crate) struct Waits {
 }
 
 impl Domain for Waits {
-    fn maps(setup: &Setup<'_>) -> Vec<(&'static str, u32)> {
-        vec![(names::PAIRS, setup.cpus)]
-    }
-
-    fn start(_setup: &Setup<'_>) -> Option<Self> {
-        Some(Self::default())
+    fn start(setup: &Setup<'_>) -> Option<(Self, u32)> {
+        Some((Self::default(), setup.cpus))
     }
 
     fn read(&mut self, draft: &mut Draft<'_>) -> Result<(), Failure> {
@@ -145,8 +141,8 @@ impl Waits {
         crowd: Option<&Crowd>,
     ) -> Result<(), Failure> {
         let missing = living.iter().copied().filter(|id| !self.places.contains_key(id));
-        let mut kept = crowd.map(|crowd| crowd.kept(self.places.keys().copied()));
-        let missing = missing.filter(|id| kept.as_mut().is_none_or(|kept| kept.has_room(*id)));
+        let mut has_room = crowd.map(|crowd| crowd.has_room(self.places.keys().copied()));
+        let missing = missing.filter(|id| has_room.as_mut().is_none_or(|has_room| has_room(*id)));
         // If the table is full, create none: the kernel would refuse each new entry at every reading.
         make_places(side, missing.take(EXITED_CGROUPS.saturating_sub(self.places.len())))
     }
@@ -242,12 +238,6 @@ struct Crowd {
     level: usize,
 }
 
-#[derive(Debug)]
-struct Kept<'a> {
-    crowd: &'a Crowd,
-    entries: HashMap<&'a str, usize>,
-}
-
 impl Crowd {
     fn of(living: &HashSet<u64>, tree: &CgroupTree) -> Option<Self> {
         (living.len() >= EXITED_CGROUPS / 4 * 3).then(|| Self::of_paths(living, |id| tree.path(id).cloned()))
@@ -279,20 +269,18 @@ impl Crowd {
         Self { families, level: level.max(1) }
     }
 
-    fn kept(&self, entries: impl Iterator<Item = u64>) -> Kept<'_> {
-        let mut kept = Kept { crowd: self, entries: HashMap::new() };
-        entries.for_each(|id| _ = kept.has_room(id));
-        kept
-    }
-}
-
-impl Kept<'_> {
-    /// Counts one more entry for the family of a cgroup. Returns whether the family is still within its share.
-    fn has_room(&mut self, id: u64) -> bool {
-        let Some(family) = self.crowd.families.get(&id) else { return true };
-        let entries = self.entries.entry(family).or_default();
-        *entries += 1;
-        *entries <= self.crowd.level
+    /// Returns a function that counts one more entry for the family of a cgroup, and returns whether the family is still within
+    /// its share. The function has already counted `entries`.
+    fn has_room(&self, entries: impl Iterator<Item = u64>) -> impl FnMut(u64) -> bool {
+        let mut counts: HashMap<&str, usize> = HashMap::new();
+        let mut has_room = move |id| {
+            let Some(family) = self.families.get(&id) else { return true };
+            let count = counts.entry(&**family).or_default();
+            *count += 1;
+            *count <= self.level
+        };
+        entries.for_each(|id| _ = has_room(id));
+        has_room
     }
 }
 
@@ -311,8 +299,8 @@ fn surplus(
     let idle = places.iter().filter(|(id, place)| is_idle(id, place)).map(|(id, _)| *id);
     let mut surplus: Vec<u64> = idle.take(places.len() - EXITED_CGROUPS / 2).collect();
     if let Some(crowd) = crowd {
-        let mut kept = crowd.kept(std::iter::empty());
-        let over = places.iter().filter(|(id, _)| living.contains(id) && !kept.has_room(**id));
+        let mut has_room = crowd.has_room(std::iter::empty());
+        let over = places.iter().filter(|(id, _)| living.contains(id) && !has_room(**id));
         surplus.extend(over.filter(|(id, place)| place.is_quiet && **id != root_id).map(|(id, _)| *id));
     }
     surplus
@@ -363,9 +351,9 @@ mod tests {
         let of_user = places.keys().filter(|id| is_hostile(**id)).count();
         assert_eq!((of_user, places.len() - of_user), (crowd.level, 201));
         // Each pod without an entry gets an entry, and the user's cgroups get no entries back.
-        let mut kept = crowd.kept(places.keys().copied());
+        let mut has_room = crowd.has_room(places.keys().copied());
         let missing = living.iter().filter(|id| !places.contains_key(id));
-        let made: Vec<&u64> = missing.filter(|id| kept.has_room(**id)).collect();
+        let made: Vec<&u64> = missing.filter(|id| has_room(**id)).collect();
         assert!(made.len() == 99 && made.iter().all(|id| !is_hostile(**id)), "{}", made.len());
     }
 }
