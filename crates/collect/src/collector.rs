@@ -24,8 +24,8 @@ use crate::{
     facts::{self, CgroupMounts},
     limits::LimitFiles,
     own_cost::OwnCost,
-    placement::{self, NodesOfCpus, PlacementFiles, check_places},
-    source::{BpfSource, CoarseSource, Source, coarse::text},
+    placement::{self, PlacementFiles, check_places},
+    source::{BpfSource, CoarseSource, Source, StartSource, coarse::text},
 };
 
 /// Maximum number of cgroups whose settings a sample re-reads (about 20 ms). With 10,000 cgroups, we notice a changed quota
@@ -97,22 +97,15 @@ pub struct Held {
 impl Collector {
     /// Checks the selection, attaches the BPF side and follows the selected tasks.
     pub fn start(options: &Options) -> Result<Self, Failure> {
-        Self::with_source(options, |mounts, tree, nodes| {
-            Ok(Box::new(BpfSource::start(options, mounts, tree, nodes)?))
-        })
+        Self::with_source(options, BpfSource::start)
     }
 
     /// Starts a collector that reads `/proc` and cgroup files ([`Mode::Coarse`]). This needs no privileges.
     pub fn start_coarse(options: &Options) -> Result<Self, Failure> {
-        Self::with_source(options, |mounts, _, nodes| {
-            Ok(Box::new(CoarseSource::start(options, mounts, nodes)?))
-        })
+        Self::with_source(options, CoarseSource::start)
     }
 
-    fn with_source(
-        options: &Options,
-        source: impl FnOnce(&CgroupMounts, Option<&CgroupTree>, NodesOfCpus) -> Result<Box<dyn Source>, Failure>,
-    ) -> Result<Self, Failure> {
+    fn with_source(options: &Options, start: StartSource) -> Result<Self, Failure> {
         let host = Path::new("/");
         let mounts = CgroupMounts::read(host);
         let tree = mounts.cpu().map(CgroupTree::new);
@@ -120,7 +113,7 @@ impl Collector {
         check(&options.selection, tree.as_ref(), &placement.cpu_nodes)?;
         let mut limits = LimitFiles::new(host);
         (limits.reads_memory, limits.settings_at_once) = (placement.has_several_nodes(), SETTINGS_AT_ONCE);
-        let source = source(&mounts, tree.as_ref(), placement.cpu_nodes.clone())?;
+        let source = start(options, &mounts, tree.as_ref(), placement.cpu_nodes.clone())?;
         // Reading the kernel's types takes 15 MiB for a moment. Without this call, the C library would keep this memory.
         // SAFETY: no preconditions.
         unsafe { libc::malloc_trim(0) };

@@ -217,17 +217,9 @@ impl<'a> Mount<'a> {
 
 /// Decodes a path: the kernel writes space, tab, newline and backslash as three octal digits.
 fn unescape(path: &str) -> PathBuf {
-    let named = [(r"\040", " "), (r"\011", "\t"), (r"\012", "\n"), (r"\134", "\\")];
-    let mut rest = path;
-    let mut out = String::new();
-    while let Some(at) = rest.find('\\') {
-        out.push_str(&rest[..at]);
-        rest = &rest[at..];
-        let (code, char) = named.iter().find(|(code, _)| rest.starts_with(code)).unwrap_or(&("\\", "\\"));
-        out.push_str(char);
-        rest = &rest[code.len()..];
-    }
-    (out + rest).into()
+    // The backslash is last, because it may stand before digits.
+    let codes = [(r"\040", " "), (r"\011", "\t"), (r"\012", "\n"), (r"\134", r"\")];
+    codes.into_iter().fold(path.to_owned(), |path, (code, character)| path.replace(code, character)).into()
 }
 
 /// Returns the value of `NAME:` in `/proc/self/status`.

@@ -8,14 +8,19 @@ use std::{collections::HashSet, sync::Arc, time::Instant};
 use cgscope_model::{Losses, Mode, Sample, TaskReading, follower::Followed};
 
 use crate::{
-    Failure, Held,
+    Failure, Held, Options,
     cgroups::CgroupTree,
+    facts::CgroupMounts,
     kernel_side::KernelSide,
     placement::{Active, NodesOfCpus},
 };
 
 pub(crate) use bpf::{BpfSource, Changes};
 pub(crate) use coarse::CoarseSource;
+
+/// Function that starts a source with a host's cgroup mounts, the tree of the cpu controller, and the node of each CPU.
+pub(crate) type StartSource =
+    fn(&Options, &CgroupMounts, Option<&CgroupTree>, NodesOfCpus) -> Result<Box<dyn Source>, Failure>;
 
 /// A source of readings. The default methods suit a source without a hook.
 pub(crate) trait Source: Send {

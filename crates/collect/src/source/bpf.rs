@@ -190,12 +190,12 @@ impl BpfSource {
         Ok(())
     }
 
-    pub fn start(
+    pub(crate) fn start(
         options: &Options,
         mounts: &CgroupMounts,
         tree: Option<&CgroupTree>,
         nodes: BTreeMap<u32, u32>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Box<dyn Source>, Failure> {
         let loader = Loader::begin();
         let resolved = resolved(options)?;
         let node_places = NodePlaces::new(&nodes);
@@ -252,7 +252,7 @@ impl BpfSource {
         // If a task that started later switches in without storage, the BPF side now counts a loss.
         source.side.set_first("mark the first reading", names::FIRST_READ, monotonic_ns())?;
         source.losses_at_start = source.side.losses()?;
-        Ok(source)
+        Ok(Box::new(source))
     }
 
     /// Reads tasks, ascending by serial, and the stacks of blocked tasks.

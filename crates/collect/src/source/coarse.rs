@@ -144,11 +144,12 @@ impl Source for CoarseSource {
 }
 
 impl CoarseSource {
-    pub fn start(
+    pub(crate) fn start(
         options: &Options,
         mounts: &CgroupMounts,
+        _tree: Option<&CgroupTree>,
         nodes: BTreeMap<u32, u32>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Box<dyn Source>, Failure> {
         let root = Path::new("/");
         let facts = facts::gather(root);
         let mut files = opened(root, &facts)?;
@@ -159,7 +160,7 @@ impl CoarseSource {
         let counts_forks = matches!(follow, Follow::All)
             && facts.initial_pid_namespace == Some(true)
             && facts.hides_processes == Some(false);
-        Ok(Self {
+        Ok(Box::new(Self {
             files,
             cgroups: CgroupIds::new(root, mounts, &mountinfo),
             follow,
@@ -174,7 +175,7 @@ impl CoarseSource {
             counts_forks,
             forks: Forks::default(),
             losses: Losses::default(),
-        })
+        }))
     }
 
     /// Whether the thread is known and has not run since the last reading. If so, only its cgroup can have changed, which we
