@@ -341,6 +341,10 @@ fn config(
     let selection = &options.selection;
     let now_ns = monotonic_ns();
     let stack_every = options.accounts.and_then(|asked| asked.stack_every);
+    let own_cgroup = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    // Without the paths of all cgroups, events would be useless.
+    let hierarchy = tree.filter(|tree| tree.shows_all);
+    let hierarchy = hierarchy.and_then(|_| cgroups::hierarchy(&own_cgroup, mounts.cpu_is_v2()));
     let throttle_functions_alone =
         !resolved.has(Feature::ThrottleClock) && resolved.has(Feature::ThrottleFunctions);
     Config {
@@ -350,7 +354,7 @@ fn config(
         cgroup_v2: mounts.cpu_is_v2().into(),
         root_cgroup_id: tree.and_then(CgroupTree::root_id).unwrap_or_default(),
         blame_tasks: (!selection.follows_all()).into(),
-        cgroup_hierarchy: hierarchy_with_events(tree, mounts.cpu_is_v2()),
+        cgroup_hierarchy: hierarchy.unwrap_or(u64::MAX),
         nodes: nodes as u64,
         count_by_cpu: (options.by_cpu || nodes > 1).into(),
         accounts: options.accounts.is_some().into(),
@@ -360,15 +364,6 @@ fn config(
         demand: options.demand.into(),
         keep_throttle_clock: throttle_functions_alone.into(),
     }
-}
-
-/// Returns the number of the hierarchy whose cgroup events we want, or `u64::MAX` if events would be useless.
-fn hierarchy_with_events(tree: Option<&CgroupTree>, is_v2: bool) -> u64 {
-    if !tree.is_some_and(|tree| tree.shows_all) {
-        return u64::MAX;
-    }
-    let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    cgroups::hierarchy(&own, is_v2).unwrap_or(u64::MAX)
 }
 
 /// Which viewers will follow which tasks, if several viewers share the readings.
