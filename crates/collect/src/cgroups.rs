@@ -25,14 +25,11 @@ use rustix::{
 
 use crate::source::coarse::text;
 
-/// Minimum time between walks, slightly less than the usual interval. A pause is needed because a host can create cgroups faster
-/// than we walk the tree.
+/// Minimum time between walks, slightly less than the usual interval. A host can create cgroups faster than we walk the tree.
 const WALK_EVERY: Duration = Duration::from_millis(900);
-/// Walks take at most 1/`WALK_SHARE` of the time, even if a user renames cgroups all the time or creates more cgroups than we
-/// keep.
+/// Walks take at most 1/`WALK_SHARE` of the time, even if a user renames all the time or creates more cgroups than we keep.
 const WALK_SHARE: u32 = 20;
-/// Walks can use up to 1/[`WALK_SHARE`] of this time in advance, so that a rename shows in the next sample even after a slow
-/// walk.
+/// Walks can use up to 1/[`WALK_SHARE`] of this time in advance: a rename shows in the next sample even after a slow walk.
 const WALK_CREDIT: Duration = Duration::from_secs(10);
 /// Time after its removal in which the figures of a cgroup can still change: the last task may be exiting, and some figures may
 /// be unread.
@@ -139,8 +136,7 @@ impl CgroupTree {
                     }
                 }
             }
-            // The path is unknown. If a figure refers to the cgroup, a later walk finds the path, or finds that the cgroup is
-            // hidden.
+            // The path is unknown. If a figure refers to the cgroup, a later walk finds the path, or that it is hidden.
             TreeEvent::Made(..) => {}
             TreeEvent::Removed(id) => {
                 self.removed.entry(id).or_insert(now);
@@ -257,8 +253,7 @@ impl CgroupTree {
         self.ids.extend(found.into_iter().map(|(id, path)| (path, id)));
     }
 
-    /// Drops all cgroups that the walk did not keep, except removed cgroups. From now on, the figures of a dropped cgroup are
-    /// added to an ancestor.
+    /// Drops all cgroups that the walk did not keep, except removed ones. Their later figures are added to an ancestor.
     fn keep_only(&mut self, walk: &Walk, ids: &HashSet<u64>, now: Instant) {
         let is_found = |id: &u64| walk.found.contains_key(id);
         let removed = &self.removed;
@@ -270,8 +265,7 @@ impl CgroupTree {
         for id in gone {
             let seen = walk.left_out.get(id);
             if seen.is_none() && self.has_missed {
-                // We may have missed the removal of this cgroup. If the cgroup still exists, its figures stay as long as it has
-                // tasks.
+                // We may have missed its removal. If the cgroup still exists, its figures stay as long as it has tasks.
                 self.removed.entry(*id).or_insert(now);
             }
             let above = seen.or_else(|| self.merged.get(id)).filter(|above| kept.contains(above));
@@ -348,8 +342,7 @@ impl CgroupTree {
     }
 }
 
-/// Returns the number of the cpu controller's hierarchy in `/proc/self/cgroup`. For v2 this is 0, because `cgrp_dfl_root` gets
-/// the first number.
+/// Returns the number of the cpu controller's hierarchy in `/proc/self/cgroup`. v2 has 0, the first number (`cgrp_dfl_root`).
 pub(crate) fn hierarchy(text: &str, is_v2: bool) -> Option<u64> {
     let cpu = || text::hierarchy(text.as_bytes(), Some("cpu")).and_then(|(number, _)| text::number(number));
     if is_v2 { Some(0) } else { cpu() }
@@ -551,8 +544,7 @@ fn next(directories: &mut [Directory]) -> Option<(usize, (u64, CString))> {
             None if at == 0 => return None,
             None => {
                 at = directory.above;
-                // When we entered this directory, we moved it to the back of its parent's queue. Remove it there, because it is
-                // finished.
+                // When we entered this directory, it moved to the back of its parent's queue. It is finished, so remove it.
                 directories[at].open.pop_back();
             }
         }
@@ -566,8 +558,7 @@ fn shown(path: &[u8]) -> Arc<str> {
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Returns up to `most` subdirectories, and whether there are more. Reads the whole list at once, so that a deep walk needs only
-/// a few buffers.
+/// Returns up to `most` subdirectories, and whether there are more. Reads the whole list at once: deep walks need few buffers.
 fn subdirectories(directory: &OwnedFd, most: usize) -> Result<(Vec<(u64, CString)>, bool), Errno> {
     let mut found = Vec::new();
     for entry in Dir::read_from(directory)? {

@@ -35,8 +35,7 @@ const SETTINGS_AT_ONCE: u64 = 500;
 /// Maximum time that a sample spends on reading files of cgroups. The first read of a cgroup takes 140 us, a later read of a
 /// cgroup with a quota 40 us. If the time runs out, the next sample begins with the unread cgroups.
 const READS: Duration = Duration::from_millis(500);
-/// Maximum number of cgroups that a sample reads only because they have a quota, although no figure refers to them. This takes a
-/// few milliseconds.
+/// Maximum number of cgroups that a sample reads only because they have a quota (a few ms). No figure refers to them.
 const UNNAMED_QUOTAS: usize = 200;
 
 /// What to collect.
@@ -71,8 +70,7 @@ pub struct Collector {
     source: Box<dyn Source>,
     tree: Option<CgroupTree>,
     limits: LimitFiles,
-    /// Id of the cgroup at which the next sample begins to read files: the first cgroup that the latest sample had no time for. 0
-    /// if the latest sample read all cgroups.
+    /// Id of the first cgroup that the latest sample had no time to read. The next sample begins there. 0 if it read all.
     read_next: u64,
     /// Total wait time caused by each cgroup's quota so far, ns.
     limited: HashMap<u64, u64>,
@@ -192,8 +190,7 @@ impl Collector {
         self.source.keep(tasks, &changed);
     }
 
-    /// Reads cgroup settings between two samples, so that the next sample takes less time. After the first call, call this after
-    /// each sample.
+    /// Reads cgroup settings, so that the next sample takes less time. After the first call, call this after each sample.
     pub fn read_ahead(&mut self) {
         self.limits.read_deferred();
     }
@@ -237,8 +234,7 @@ impl Collector {
         held
     }
 
-    /// Notes which cgroups were throttled since the last sample. A throttled cgroup has a quota, even if an earlier read found no
-    /// quota.
+    /// Notes which cgroups were throttled since the last sample. They have a quota, even if an earlier read found none.
     fn note_limited(&mut self, sample: &Sample) {
         let mut sums: HashMap<u64, u64> = HashMap::new();
         for pair in sample.pairs.iter().filter(|pair| pair.blame == Blame::Limited) {
@@ -257,8 +253,7 @@ impl Collector {
         let mut ancestors = Vec::new();
         let mut parent = None;
         for (id, path) in named.iter() {
-            // Look up the ancestors once for adjacent siblings. Siblings are often adjacent in `named`, because later cgroups
-            // have higher ids.
+            // Look up the ancestors once for adjacent siblings. They are frequent, because later cgroups have higher ids.
             let above = path.rsplit_once('/').map(|(above, _)| above);
             if above != parent || parent.is_none() {
                 ancestors.extend(tree.ancestors(*id));

@@ -1,5 +1,4 @@
-//! Domains: parts of the BPF side, each with its own maps. Each domain adds its figures to a sample, after the tasks have been
-//! read.
+//! Domains: parts of the BPF side, each with its own maps. After the tasks are read, each domain adds figures to a sample.
 
 pub(crate) mod cpus;
 pub(crate) mod culprits;
@@ -46,11 +45,9 @@ pub(crate) struct Draft<'a> {
     pub(crate) node_places: &'a NodePlaces,
     /// The latest run queue clock of any CPU when the tasks were read, ns.
     pub(crate) clock_ns: u64,
-    /// Stacks of the tasks that are blocked now. The BPF side reports these stacks with the tasks, and [`stacks`] adds them to
-    /// the sample.
+    /// Stacks of the tasks that are blocked now. They are reported with the tasks, and [`stacks`] adds them to the sample.
     pub(crate) under_way: Vec<UnderWay>,
-    /// Pressure from the table of exited tasks, by cgroup id. [`waits`] reads this pressure, and [`pressure`] adds it to the
-    /// sums.
+    /// Pressure from the table of exited tasks, by cgroup id. [`waits`] reads it, and [`pressure`] adds it to the sums.
     pub(crate) kept_pressure: Vec<(u64, KeptPressure)>,
     pub(crate) losses: &'a mut Losses,
 }

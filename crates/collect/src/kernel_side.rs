@@ -61,8 +61,7 @@ pub(crate) struct Plan<'a> {
     pub(crate) maps: &'a [(&'static str, u32)],
 }
 
-/// A loader that another thread creates. A separate thread saves time, because aya parses all kernel types, although no program
-/// needs them.
+/// A loader that another thread creates, to save time: aya parses all kernel types, although no program needs them.
 pub(crate) struct Loader(Option<JoinHandle<EbpfLoader<'static>>>);
 
 impl Loader {
@@ -168,8 +167,7 @@ impl KernelSide {
             ));
         }
         if config.keep_throttle_clock != 0
-            // Attach the program for the end of throttling first. If the clock started and never stopped, every wait would count
-            // as throttling.
+            // Attach to the end of throttling first. If the clock never stopped, every wait would count as throttling.
             && let Err(error) = self.attach(&[names::ON_UNTHROTTLE, names::ON_THROTTLE], unloaded)
         {
             self.refused.push(format!(
@@ -290,8 +288,7 @@ impl KernelSide {
         })
     }
 
-    /// Returns the total time of all runs of the hook (ns) and the number of runs. The kernel counts both only while [`measure`]
-    /// is on.
+    /// Returns the total time of all runs of the hook (ns), and their number. The kernel counts only during [`measure`].
     pub(crate) fn hook_time(&self) -> Option<(u64, u64)> {
         let program: &BtfTracePoint = self.bpf.program(names::ON_SWITCH)?.try_into().ok()?;
         let info = program.info().ok()?;
@@ -389,8 +386,7 @@ pub fn read_iterator(bpf: &mut Ebpf, name: &str) -> AyaResult<File> {
     Ok(iterator.take_link(id)?.into_file()?)
 }
 
-/// Converts the error for a missing entry to `None`. aya returns one error for lookups of a missing entry, and another error for
-/// removals.
+/// Converts the error for a missing entry to `None`. aya has two such errors: one of lookups, and one of removals.
 pub(crate) fn if_there<T>(result: Result<T, MapError>) -> Result<Option<T>, MapError> {
     match result {
         Err(MapError::KeyNotFound) => Ok(None),
@@ -466,8 +462,7 @@ fn table_reading(
 
 /// The first half of a BPF call instruction. The second half holds the number of the function.
 const CALL: [u8; 4] = [0x85, 0, 0, 0];
-/// The first half of a call of a kernel function (BPF_PSEUDO_KFUNC_CALL, Linux 5.13). The second half holds the BTF id of the
-/// function.
+/// The first half of a call of a kernel function (BPF_PSEUDO_KFUNC_CALL, Linux 5.13). The second half holds its BTF id.
 const CALL_KERNEL: [u8; 4] = [0x85, 0x20, 0, 0];
 
 /// Converts numbered calls to calls of kernel functions, by BTF id. Neither aya 0.14 nor the compiler can create such calls.
@@ -522,8 +517,7 @@ fn reasons(error: &dyn std::error::Error) -> String {
 const STATISTICS: [&str; 5] =
     ["verification time", "stack depth", "insns processed", "processed ", "max_states_per_insn"];
 
-/// Returns the first line and the last three lines of a long log. The lines in between may list all instructions that the
-/// verifier processed.
+/// Returns the first line and the last three lines of a long log. The lines in between may list all processed instructions.
 fn brief(text: &str) -> String {
     let is_statistics = |line: &&str| STATISTICS.iter().any(|name| line.starts_with(name));
     let lines: Vec<&str> = text.lines().filter(|line| !is_statistics(line)).collect();

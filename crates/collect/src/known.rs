@@ -226,8 +226,7 @@ impl Reading<'_> {
         task
     }
 
-    /// Finds a known task. Records arrive in ascending order of serials. The exception is a thread that called `execve`, because
-    /// it gets the id of its process.
+    /// Finds a known task. Records ascend by serial, except after `execve` in a thread, which gets the id of its process.
     fn seek(&mut self, serial: u64) -> Option<usize> {
         let tasks = &self.known.tasks;
         let at = |place: usize| tasks.get(place).map(|task| task.reading.serial);
@@ -290,8 +289,7 @@ fn leave(cgroups: &mut HashMap<u64, usize>, id: u64) {
     }
 }
 
-/// Returns whether the reading has the same name as the record. Returns false if the name contains characters that we do not
-/// show.
+/// Returns whether both have the same name; false if the name contains characters that we do not show.
 fn has_name(reading: &TaskReading, record: &TaskRecord) -> bool {
     let name = reading.comm.as_bytes();
     record.comm.strip_prefix(name).is_some_and(|rest| rest.first().is_none_or(|byte| *byte == 0))
@@ -381,8 +379,7 @@ impl KnownTask {
     }
 }
 
-/// Figures of a task at its move to its current cgroup. We subtract them from later figures, because they belong to the previous
-/// cgroup.
+/// Figures of a task at its move to its current cgroup. They belong to the previous cgroup, so we subtract them.
 struct Base {
     found_ns: u64,
     before_move: Arc<BeforeMove>,

@@ -89,8 +89,7 @@ fn ns(us: &str) -> Option<u64> {
 pub struct LimitFiles {
     mounts: Mounts,
     reader: Reader,
-    /// Whether to read the memory by node, too. This takes as long as reading all other files, because the kernel sums the memory
-    /// over all CPUs.
+    /// Whether to read the memory by node, too. This takes as long as all other files: the kernel sums over all CPUs.
     pub(crate) reads_memory: bool,
     /// Maximum number of cgroups (at least 1) whose settings are re-read between two calls of [`LimitFiles::drop_unread`].
     /// Cgroups take turns. If there are at most five times this many cgroups, every fifth read of a cgroup re-reads its settings.

@@ -27,8 +27,7 @@ pub fn numa_stat(text: &str) -> Vec<(u32, u64)> {
     sums
 }
 
-/// Converts v1's `memory.numa_stat` from pages to bytes. Before Linux 3.17, the file has only `total=...`, which excludes
-/// descendants.
+/// Converts v1's `memory.numa_stat` from pages to bytes. Before Linux 3.17, it has only `total=...`, without descendants.
 pub fn numa_stat_v1(text: &str, page_bytes: u64) -> Vec<(u32, u64)> {
     let line = |name: &str| text.lines().find(|line| line.starts_with(name));
     let line = line("hierarchical_total=").or_else(|| line("total=")).unwrap_or_default();
@@ -116,8 +115,7 @@ impl MemoryFiles {
         self.latest.clone()
     }
 
-    /// Returns `None` if the process has exited, is unreadable or has no memory (kernel threads), or if the kernel has no NUMA
-    /// support.
+    /// Returns `None` if the process has exited, is unreadable or has no memory (kernel threads), or without NUMA support.
     fn process(&self, tgid: u32) -> Option<ProcessMemory> {
         let file = File::open(self.root.join(format!("proc/{tgid}/numa_maps"))).ok()?;
         let page_bytes = rustix::param::page_size() as u64;

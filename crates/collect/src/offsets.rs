@@ -19,8 +19,7 @@ use crate::{
 /// The file with the kernel's types (CONFIG_DEBUG_INFO_BTF).
 pub const VMLINUX_BTF: &str = "/sys/kernel/btf/vmlinux";
 
-/// The programs, each with the kernel function, tracepoint or iterator to which it attaches. Programs that take long to verify
-/// are first.
+/// The programs, each with the function, tracepoint or iterator to attach to. Those that take long to verify are first.
 pub(crate) const PROGRAMS: [(&str, &str); 16] = [
     (names::ON_SWITCH, "sched_switch"),
     (names::ON_MOVE, "sched_migrate_task"),

@@ -22,8 +22,7 @@ const MEASURE_EVERY: u64 = 30;
 #[derive(Default)]
 pub(crate) struct OwnCost {
     readings: u64,
-    /// The current measurement: the descriptor that makes the kernel measure, and the time and the number of runs of the hook at
-    /// the start.
+    /// The current measurement: a descriptor that makes the kernel measure, and time and number of runs at the start.
     window: Option<(OwnedFd, (u64, u64))>,
     ns_per_run: Option<f64>,
 }
@@ -45,8 +44,7 @@ impl OwnCost {
         }
     }
 
-    /// Measures the hook now, before cgscope drops the privilege to measure. Stops after `runs` runs or the time `longest`,
-    /// whichever is earlier.
+    /// Measures the hook now, before we drop the privilege to measure: at most `runs` runs, and at most `longest`.
     pub(crate) fn measure(&mut self, side: &KernelSide, runs: u64, longest: Duration) {
         const LOOK_EVERY: Duration = Duration::from_millis(20);
         let Some(_counting) = kernel_side::measure() else { return };

@@ -73,8 +73,7 @@ impl PlacementFiles {
         cpus
     }
 
-    /// Returns the online nodes, ascending. Reads the list every time, because a node can come online or go offline without a
-    /// change of the CPUs.
+    /// Returns the online nodes, ascending. Reads their list every time: it can change without a change of the CPUs.
     pub(crate) fn nodes(&self) -> Vec<NodeReading> {
         let system = self.root.join("sys/devices/system");
         let text = |path: PathBuf| fs::read_to_string(path).unwrap_or_default();
@@ -201,8 +200,7 @@ const BUSY_PERCENT: u64 = 1;
 const TASKS: usize = 256;
 /// Number of samples after which we re-read the affinity mask of a task.
 const GOOD_FOR: u64 = 5;
-/// Size of our affinity masks, CPUs. This is at least the largest NR_CPUS, because the kernel refuses a mask that is too short. A
-/// longer mask is not a problem.
+/// Size of our affinity masks, CPUs: at least the largest NR_CPUS, because the kernel refuses only masks that are too short.
 const MOST_CPUS: usize = 8192;
 /// Flag of `sched_getscheduler`: children do not inherit the policy (2.6.32).
 const SCHED_RESET_ON_FORK: u32 = 0x4000_0000;

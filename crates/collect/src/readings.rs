@@ -13,8 +13,7 @@ use cgscope_model::{
     Accounts, ByCause, ByState, CpuTimes, ExitedReading, ExitedThreads, Hist, Pending, TaskState, Totals,
 };
 
-/// Converts the figures of a task, and scales its user and system time to the run time `ran_ns`. No result is less than in
-/// `before`.
+/// Converts the figures of a task, and scales user and system time to the run time. No result is less than in `before`.
 pub(crate) fn accounts(now: &AccountsRecord, ran_ns: u64, before: Option<&Accounts>) -> Accounts {
     let own = &now.own;
     let before = before.copied().unwrap_or_default();

@@ -27,15 +27,13 @@ impl KernelSymbols {
         Self::default()
     }
 
-    /// Parses symbols from a text in the format of `/proc/kallsyms`. Fails if the text contains no function, or if its addresses
-    /// are hidden.
+    /// Parses a text in the format of `/proc/kallsyms`. Fails if it contains no function, or its addresses are hidden.
     pub fn of_text(text: &str) -> Result<Self, Failure> {
         let table = Table::parse(text.as_bytes()).map_err(|error| unreadable("the text", &error))?;
         Ok(Self { table: OnceLock::from(Ok(table.into_usable("the text")?)) })
     }
 
-    /// Reads the symbols once. Fails if the kernel has no such file, or hides the addresses. After a failure, all lookups return
-    /// `None`.
+    /// Reads the symbols once. Fails if the kernel has no such file, or hides the addresses; then lookups return `None`.
     pub fn load(&self) -> Result<(), Failure> {
         self.table.get_or_init(|| read(PATH)).as_ref().map(|_| ()).map_err(Failure::clone)
     }
@@ -169,8 +167,7 @@ impl Table {
     }
 }
 
-/// Parses `ffffffffc0201000 t name`; for a symbol of a module, a tab and `[module]` follow. The letters t and w mean code, as in
-/// `nm`.
+/// Parses `ffffffffc0201000 t name`, plus a tab and `[module]` for modules. The letters t and w mean code, as in `nm`.
 fn parse_line(line: &str) -> Option<(u64, &str, Option<&str>)> {
     let mut words = line.split_ascii_whitespace();
     let start = u64::from_str_radix(words.next()?, 16).ok()?;

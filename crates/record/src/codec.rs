@@ -25,8 +25,7 @@ const LEVEL: i32 = 3;
 
 /// Maximum compression ratio. Without this maximum, a small file could make a reader allocate much memory.
 const MOST_TIMES: usize = 16;
-/// Minimum compressed size of a frame for each new row, bytes. Without this minimum, a small file with many rows could make a
-/// reader allocate much memory.
+/// Minimum compressed size of a frame for each new row, bytes, so that a small file cannot make a reader allocate much memory.
 const BYTES_A_ROW: usize = 8;
 /// Maximum length of a text, bytes. The longest texts are lists of CPUs, of at most 32 KiB; paths have a separate limit. A frame
 /// must also have at least one compressed byte for each new text.
@@ -191,8 +190,7 @@ impl SampleEncoder {
     }
 }
 
-/// Pads to at least `least` bytes with a frame that zstd skips (RFC 8878, 3.1.2). The frame consists of a magic number, a length,
-/// and as many zeros.
+/// Pads to at least `least` bytes with a frame that zstd skips (RFC 8878, 3.1.2): a magic number, a length, and zeros.
 fn fill(packed: &mut Vec<u8>, least: usize) {
     const SKIPPED: u32 = 0x184D_2A50;
     const HEAD: usize = 8;

@@ -1,5 +1,4 @@
-//! Sends and receives samples over a connection. A connection carries the frames of a recording, and messages of the daemon
-//! between them.
+//! Sends and receives samples: a connection carries the frames of a recording, and messages of the daemon between them.
 
 use std::io::{self, Read};
 

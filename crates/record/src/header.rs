@@ -13,8 +13,7 @@ use crate::{
     table::Table,
 };
 
-/// The header, in the first frame: what was measured, and where. If a file of another version lacks a member, this member is
-/// empty.
+/// The header, in the first frame: what was measured, and where. A member that the file lacks is empty.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Header {

@@ -58,8 +58,7 @@ enum PlaceKind {
 const MOST_LINKS: usize = 40;
 
 impl Place {
-    /// Resolves a path. Follows symbolic links, even to a file that does not exist yet. Writing the file does not replace the
-    /// links.
+    /// Resolves a path. Follows symbolic links, even to a missing file. Writing the file does not replace the links.
     ///
     /// # Errors
     /// Fails if the path is a directory or has too many links. Also fails if the path contains another user's link or special
@@ -265,8 +264,7 @@ fn open_directory(path: &Path) -> io::Result<OwnedFd> {
     }
 }
 
-/// A new file that does not have its final name yet. Dropping this value without [`keep`](Self::keep) removes the file. `None` if
-/// the file is written in place.
+/// A new file without its final name; `None` if it is written in place. Dropping this without [`Self::keep`] removes it.
 #[derive(Debug)]
 pub struct Beside(Option<(Place, OsString)>);
 

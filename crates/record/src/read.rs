@@ -23,8 +23,7 @@ use crate::{
     rows::out_of_order,
 };
 
-/// Reads a recording: iterates over its samples. Afterwards, [`Reader::ending`] says how the recording ended. Only an I/O error
-/// ends the iteration early.
+/// Reads a recording: iterates over its samples. Only an I/O error ends it early. Then [`Reader::ending`] says how it ended.
 #[derive(Debug)]
 pub struct Reader<R> {
     input: R,
@@ -149,8 +148,7 @@ impl<R: Read + Seek> Reader<R> {
         self.decoder.only(tables, rows);
     }
 
-    /// Reads the whole file without decompressing it, and returns the positions of all samples. Afterwards, the iteration starts
-    /// again at the first sample.
+    /// Reads the whole file without decompressing it. Returns the positions of all samples, and starts again at the first.
     pub fn index(&mut self) -> Result<Index, ReadError> {
         let mut index = Index::default();
         self.go_to(self.start)?;
@@ -203,14 +201,12 @@ impl<R: Read + Seek> Reader<R> {
         Ok(())
     }
 
-    /// Returns the next sample without its tasks, which would be most of the work; [`Self::tasks`] returns the tasks. `None`
-    /// after the last sample.
+    /// Returns the next sample without its tasks, which would be most of the work (see [`Self::tasks`]). `None` at the end.
     pub fn next_without_tasks(&mut self) -> Result<Option<Sample>, ReadError> {
         self.advance(false)
     }
 
-    /// Returns the tasks of the last sample. `None` if the tasks are damaged; the next sample is then the first sample after the
-    /// damage.
+    /// Returns the tasks of the last sample. `None` if they are damaged; the next sample is then the first after the damage.
     pub fn tasks(&mut self) -> Result<Option<Vec<Arc<TaskReading>>>, ReadError> {
         let tasks = self.decoder.tasks();
         let is_right = tasks.as_ref().is_some_and(|tasks| tasks.is_sorted_by(|a, b| a.serial < b.serial));
@@ -221,8 +217,7 @@ impl<R: Read + Seek> Reader<R> {
         Ok(None)
     }
 
-    /// From now on, stores new and exited tasks for [`Self::take_new_tasks`] and [`Self::take_exited_tasks`]. Call both
-    /// regularly.
+    /// From now on, stores tasks for [`Self::take_new_tasks`] and [`Self::take_exited_tasks`]. Call both regularly.
     pub fn keep_changes(&mut self) {
         if let Some((tasks, _)) = self.decoder.tasks_table() {
             tasks.keeps_changes = true;
@@ -312,8 +307,7 @@ impl<R: Read + Seek> Reader<R> {
         Ok(())
     }
 
-    /// Rejects a frame whose checksum and length are correct but whose contents are wrong. The next usable frame is the next key
-    /// frame.
+    /// Rejects a frame with correct checksum and length but wrong contents. The next usable frame is the next key frame.
     fn distrust(&mut self, at: u64, damage: Damage) {
         self.decoder.clear();
         self.lost_from(at, damage);
@@ -347,8 +341,7 @@ impl<R: Read + Seek> Reader<R> {
         Ok(Gap { at, lost_bytes: self.bytes_from(at)?, damage, samples: 1 })
     }
 
-    /// Returns the number of bytes from `at` to the end of the file. Looks up the current end, because the writer may have cut
-    /// the file.
+    /// Returns the number of bytes from `at` to the current end of the file, which the writer may have cut.
     fn bytes_from(&mut self, at: u64) -> io::Result<u64> {
         Ok(self.input.seek(SeekFrom::End(0))?.saturating_sub(at))
     }
@@ -450,8 +443,7 @@ impl Search {
         Ok(matches!(found, Found::Frame(_) | Found::Nothing))
     }
 
-    /// Returns the offset of the next mark, and whether it is the mark of a key frame (true) or of the start of a recording
-    /// (false).
+    /// Returns the offset of the next mark, and whether it marks a key frame (true) or a recording's start (false).
     fn mark(
         &mut self,
         input: &mut (impl Read + Seek),

@@ -13,8 +13,7 @@ use crate::{
     domain::{Domain, Draft, Setup},
 };
 
-/// Numbers of the nodes with CPUs. Node numbers can have gaps, so the BPF side counts by the index of a node in this list. The
-/// index of a node never changes.
+/// Numbers of the nodes with CPUs. They can have gaps, so the BPF side counts by the index in this list, which never changes.
 #[derive(Debug, Default)]
 pub(crate) struct NodePlaces(Vec<u32>);
 

@@ -144,8 +144,7 @@ impl Culprits {
         self.seen.remove(&Origin::Victim(victim));
     }
 
-    /// Returns all pairs so far, ascending by key. The sum over the pairs of a victim is all time that was ever charged for this
-    /// victim.
+    /// Returns all pairs so far, ascending by key. The pairs of a victim sum to all time that was ever charged for it.
     pub(crate) fn readings(&mut self) -> Vec<PairReading> {
         self.bound();
         self.sums.values_mut().for_each(|sum| sum.lately_ns /= 2);
@@ -168,8 +167,7 @@ impl Culprits {
         std::mem::take(&mut self.merged)
     }
 
-    /// Drops removed victims, and merges removed culprits. If a later reading finds the same figures again, they do not count
-    /// again.
+    /// Drops removed victims, and merges removed culprits. If a later reading finds the same figures, they do not count again.
     pub(crate) fn drop_entries(&mut self, is_removed: impl Fn(u64) -> bool) {
         self.sums.retain(|(victim, ..), _| !is_removed(*victim));
         self.early.retain(|victim, _| !is_removed(*victim));

@@ -161,8 +161,7 @@ impl CgroupPressures {
             .push((KEPT, Entry { id, born_ns: 1, has_limits: 1, contention, some, ..Entry::default() }));
     }
 
-    /// Adds the pressure to a sample. `active` holds the tasks that differ from the previous sample. `above` returns the
-    /// ancestors of a cgroup.
+    /// Adds the pressure to a sample. `active` holds the changed tasks. `above` returns the ancestors of a cgroup.
     fn add_to<A: Iterator<Item = u64>>(
         &mut self,
         sample: &mut Sample,
@@ -270,8 +269,7 @@ struct Lately {
     /// The pressure on each of these CPUs, with the pressure of the waits that still lasted at the previous reading. Subtract the
     /// latter, because it was already counted.
     on: Vec<(OnCpu, Pressure)>,
-    /// The pressure of waits that still lasted at the previous reading, on CPUs where the cgroup has neither tasks nor an entry
-    /// now.
+    /// The pressure of waits that lasted at the previous reading, on CPUs where the cgroup now has neither tasks nor an entry.
     left: Pressure,
 }
 

@@ -97,8 +97,7 @@ impl Source for BpfSource {
         }
         let mut sample = Sample { tasks, ..Sample::default() };
         self.in_domains(&mut sample, under_way, |domain, draft| domain.read(draft))?;
-        // We have read all culprits and all pressure. Let the BPF side reuse entries that it did not use since the previous
-        // reading.
+        // All culprits and pressure are read: let the BPF side reuse entries unused since the previous reading.
         let since_ns = std::mem::replace(&mut self.clock_before_ns, self.clock_ns);
         self.side.set_first("free old entries of culprits and of pressure", names::KEPT_SINCE, since_ns)?;
         Ok(sample)
@@ -244,8 +243,7 @@ impl BpfSource {
             followed: Vec::new(),
             changes: Changes::default(),
         };
-        // From this reading on, we follow every selected task. The BPF side reports each change only once, so `known` keeps the
-        // result.
+        // From now on, we follow every selected task. The BPF side reports changes only once, so `known` keeps them.
         source.read_tasks()?;
         // All tasks were new, so this list is long. Free it, because later lists of changed tasks are short (Linux 6.18).
         source.known.active = Vec::new();

@@ -36,8 +36,7 @@ use files::{CgroupIds, ProcFiles};
 use follow::Follow;
 use text::Schedstat;
 
-/// Number of readings after which we re-read the cgroup of an idle task, because an idle task can also be moved to another
-/// cgroup.
+/// Number of readings after which we re-read the cgroup of an idle task, which can also be moved.
 const CGROUP_EVERY: u64 = 16;
 
 struct KnownThread {
@@ -252,8 +251,7 @@ impl CoarseSource {
     }
 }
 
-/// Returns the time in user space and in the kernel, no less than `before`. Scales the coarse ticks of `/proc` to the exact run
-/// time.
+/// Returns the user and system time, no less than `before`. Scales the coarse ticks of `/proc` to the exact run time.
 pub(crate) fn cpu_times(stat: &text::Stat<'_>, ran_ns: u64, ticks: Ticks, before: &CpuTimes) -> CpuTimes {
     let [user_ns, system_ns, guest_ns] =
         [stat.user_ticks, stat.system_ticks, stat.guest_ticks].map(|count| ticks.ns(count));

@@ -10,8 +10,7 @@ use crate::{
     rows::Keyed,
 };
 
-/// The columns of a table in a file. A file of another version may have other columns. If a file lacks a column, the column has
-/// its value in an empty row.
+/// The columns of a table in a file. A column that the file lacks has its value in an empty row.
 struct Layout {
     /// The columns in the order of the file. For a known column, this includes its index among the numbers or the lists of a row.
     file: Vec<(ColumnKind, Option<usize>)>,
