@@ -9,7 +9,7 @@ use cgscope_ledger::{
     Cause,
     wire::{self, AccountsRecord, FOLLOWED, ON_CPU, ON_RQ, TaskRecord},
 };
-use cgscope_model::{BeforeMove, Hist, Placement, TaskReading, Totals, comm, follower::Followed};
+use cgscope_model::{BeforeMove, Hist, TaskReading, Totals, comm, follower::Followed};
 
 use crate::{
     domain::{cpus::NodePlaces, culprits::Throttled},
@@ -308,24 +308,6 @@ pub(crate) struct KnownTask {
 }
 
 impl KnownTask {
-    fn totals(&self, record: &TaskRecord) -> wire::Totals {
-        self.base.as_ref().map_or(record.totals, |base| record.totals.since(&base.reported.totals))
-    }
-
-    fn placement(
-        &self,
-        reported: &TaskReported<'_>,
-        ran_ns: u64,
-        places: &NodePlaces,
-    ) -> Option<Arc<Placement>> {
-        let raw = reported.placement?;
-        let raw = self
-            .base
-            .as_ref()
-            .map_or(*raw, |base| raw.since(&base.placement, base.reported.totals.on_cpu_ns));
-        Some(Arc::new(places.placement(&raw, ran_ns)))
-    }
-
     /// Replaces the reading. The new reading shares unchanged parts with the previous one.
     fn update(&mut self, reported: &TaskReported<'_>, turn: u64, around: &Around<'_>) -> Active {
         let record = reported.record;
@@ -337,24 +319,28 @@ impl KnownTask {
         if let Some(stack) = reported.stack {
             self.stack = Some(frames(stack));
         }
-        let before = &self.reading;
+        let (before, base) = (&self.reading, self.base.as_deref());
         let comm = if has_name(before, record) { before.comm.clone() } else { comm(&record.comm) };
         let hist = match reported.histogram {
             None => before.hist.clone(),
             Some(now) => {
-                let now = self.base.as_ref().map_or(*now, |base| now.since(&base.reported.histogram));
+                let now = base.map_or(*now, |base| now.since(&base.reported.histogram));
                 Arc::new(before.hist.advanced_to(&now.counts, &now.shares))
             }
         };
-        let raw = self.totals(record);
+        let raw = base.map_or(record.totals, |base| record.totals.since(&base.reported.totals));
         let mut totals = Totals::from(raw);
         make_whole(&mut totals, &hist);
-        let own = reported.accounts.map(|now| self.base.as_ref().map_or(*now, |base| base.accounts(now)));
+        let own = reported.accounts.map(|now| base.map_or(*now, |base| base.accounts(now)));
         let own = own.map(|now| Arc::new(accounts(&now, raw.on_cpu_ns, before.accounts.as_deref())));
+        let placement = reported.placement.map(|now| {
+            let since = |base: &Base| now.since(&base.placement, base.reported.totals.on_cpu_ns);
+            Arc::new(around.places.placement(&base.map_or(*now, since), raw.on_cpu_ns))
+        });
         let reading = TaskReading {
             scheduling: before.scheduling,
-            moved_ns: self.base.as_ref().map(|base| base.found_ns),
-            before_move: self.base.as_ref().map(|base| base.before_move.clone()),
+            moved_ns: base.map(|base| base.found_ns),
+            before_move: base.map(|base| base.before_move.clone()),
             accounts: own,
             serial: record.serial,
             tid: record.tid,
@@ -366,7 +352,7 @@ impl KnownTask {
             node: around.nodes.get(&record.cpu).copied(),
             on_cpu: record.flags & ON_CPU != 0,
             state: Some(state(record)),
-            placement: self.placement(reported, raw.on_cpu_ns, around.places),
+            placement,
             max_ns: record.waits.max_ns,
             totals,
             hist,

@@ -10,7 +10,7 @@ use cgscope_ledger::{
     wire::{AccountsRecord, Exited, ON_CPU, ON_RQ, TaskRecord},
 };
 use cgscope_model::{
-    Accounts, ByCause, ByState, CpuTimes, ExitedReading, ExitedThreads, Hist, Pending, TaskState, Totals,
+    Accounts, ByCause, ByState, CpuTimes, ExitedReading, Hist, Pending, TaskState, Totals,
 };
 
 /// Converts the figures of a task, and scales user and system time to the run time. No result is less than in `before`.
@@ -99,13 +99,8 @@ pub(crate) fn exited_reading(cgroup_id: u64, place: &Exited, accounts: bool) -> 
     let mut totals = cgscope_model::Totals::from(place.totals);
     make_whole(&mut totals, &hist);
     let accounts = accounts.then(|| {
-        let own = &place.accounts;
-        let before = CpuTimes::default();
-        Arc::new(Accounts {
-            cpu: CpuTimes::scaled(own.user_ns, own.system_ns, own.guest_ns, totals.on_cpu_ns, &before),
-            blocked: Some(ByState(own.blocked_ns)),
-            exited_threads: ExitedThreads::default(),
-        })
+        let record = AccountsRecord { own: place.accounts, ..AccountsRecord::default() };
+        Arc::new(self::accounts(&record, totals.on_cpu_ns, None))
     });
     let (tasks, max_ns) = (place.tasks, place.max_ns);
     ExitedReading { cgroup_id, tasks, max_ns, totals, accounts, hist: Arc::new(hist) }

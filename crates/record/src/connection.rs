@@ -99,22 +99,19 @@ impl<R: Read> Incoming<R> {
     pub fn receive<W: DeserializeOwned>(&mut self) -> io::Result<Option<Message<W>>> {
         loop {
             let (found, _) = frame::read(&mut self.input, &mut self.payload)?;
-            let kind = match found {
-                Found::Frame(kind) => kind,
-                Found::Nothing | Found::Torn => return Ok(None),
-                Found::BadLength | Found::BadChecksum => return Err(no_sense()),
-            };
-            match kind {
-                kind::KEY | kind::DELTA => {
+            match found {
+                Found::Frame(kind @ (kind::KEY | kind::DELTA)) => {
                     let clocks = self.decoder.apply(kind == kind::KEY, &self.payload);
                     let sample = clocks.and_then(|clocks| self.decoder.sample(clocks));
                     let sample = sample.filter(|sample| out_of_order(sample).is_none());
                     let sample = Box::new(sample.ok_or_else(no_sense)?);
                     return Ok(Some(Message::Sample(sample)));
                 }
-                kind::WORD => return Ok(Some(Message::Word(json(&self.payload)?))),
-                kind::END => return Ok(Some(Message::End(json(&self.payload)?))),
-                _ => {}
+                Found::Frame(kind::WORD) => return Ok(Some(Message::Word(json(&self.payload)?))),
+                Found::Frame(kind::END) => return Ok(Some(Message::End(json(&self.payload)?))),
+                Found::Frame(_) => {}
+                Found::Nothing | Found::Torn => return Ok(None),
+                Found::BadLength | Found::BadChecksum => return Err(no_sense()),
             }
         }
     }
