@@ -148,32 +148,28 @@ impl KernelSide {
 
     fn attach_helpful(&mut self, plan: &Plan<'_>, unloaded: &mut Unloaded) {
         let config = plan.config;
-        if config.cgroup_hierarchy != u64::MAX
-            && let Err(error) = self.attach(&CGROUP_PROGRAMS, unloaded)
-        {
-            self.refused.push(format!(
-                "created and removed cgroups are not reported ({}): a cgroup that exists only between two readings has no name",
-                reasons(&*error)
-            ));
+        if config.cgroup_hierarchy != u64::MAX {
+            let attached = self.attach(&CGROUP_PROGRAMS, unloaded);
+            let effect = "a cgroup that exists only between two readings has no name";
+            self.note_refused(attached, "created and removed cgroups are not reported", effect);
         }
         // These programs are optional: if the kernel throttles single tasks, the hook notices a move when the wait ends.
-        let groups = self.attach(&[names::ON_LEAVE_GROUP, names::ON_ENTER_GROUP], unloaded);
-        if let Err(error) = groups
-            && plan.resolved.offsets.task_throttled == ABSENT
-        {
-            self.refused.push(format!(
-                "moves of waiting tasks to another cgroup are noticed late ({}): throttled time of such a wait counts under other causes",
-                reasons(&*error)
-            ));
+        let attached = self.attach(&[names::ON_LEAVE_GROUP, names::ON_ENTER_GROUP], unloaded);
+        if plan.resolved.offsets.task_throttled == ABSENT {
+            let effect = "throttled time of such a wait counts under other causes";
+            self.note_refused(attached, "moves of waiting tasks to another cgroup are noticed late", effect);
         }
-        if config.keep_throttle_clock != 0
+        if config.keep_throttle_clock != 0 {
             // Attach to the end of throttling first. If the clock never stopped, every wait would count as throttling.
-            && let Err(error) = self.attach(&[names::ON_UNTHROTTLE, names::ON_THROTTLE], unloaded)
-        {
-            self.refused.push(format!(
-                "throttled time cannot be measured ({}): `throttled` is 0, and this time counts under other causes",
-                reasons(&*error)
-            ));
+            let attached = self.attach(&[names::ON_UNTHROTTLE, names::ON_THROTTLE], unloaded);
+            let effect = "`throttled` is 0, and this time counts under other causes";
+            self.note_refused(attached, "throttled time cannot be measured", effect);
+        }
+    }
+
+    fn note_refused(&mut self, attached: AyaResult<()>, what: &str, effect: &str) {
+        if let Err(error) = attached {
+            self.refused.push(format!("{what} ({}): {effect}", reasons(&*error)));
         }
     }
 
@@ -181,13 +177,9 @@ impl KernelSide {
         // Exited tasks whose cgroup has no entry count in the root's entry.
         self.hash_table(names::EXITED)?.insert(root_cgroup_id, Raw(Exited::NONE), 0)?;
         let mut selected: HashMap<_, u64, u64> = self.hash_table(names::SELECTED)?;
-        for pid in &selection.pids {
-            selected.insert(SELECT_PROCESS | u64::from(*pid), 1, 0)?;
-        }
-        for tid in &selection.tids {
-            selected.insert(SELECT_THREAD | u64::from(*tid), 1, 0)?;
-        }
-        Ok(())
+        let pids = selection.pids.iter().map(|pid| SELECT_PROCESS | u64::from(*pid));
+        let tids = selection.tids.iter().map(|tid| SELECT_THREAD | u64::from(*tid));
+        pids.chain(tids).try_for_each(|key| Ok(selected.insert(key, 1, 0)?))
     }
 
     fn attach(&mut self, programs: &[&'static str], unloaded: &mut Unloaded) -> AyaResult<()> {
