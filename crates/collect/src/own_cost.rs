@@ -30,8 +30,15 @@ pub(crate) struct OwnCost {
 impl OwnCost {
     /// Returns the current cost. Call this with every reading. Without a hook, switches cost nothing.
     pub(crate) fn read(&mut self, hook: Option<&KernelSide>) -> Cost {
-        if let Some(side) = hook {
-            self.step(side);
+        if let Some(now) = hook.and_then(KernelSide::hook_time) {
+            let before = self.window.as_ref().map(|(_, before)| *before);
+            match before {
+                Some(before) if self.note(before, now) >= ENOUGH_RUNS => self.window = None,
+                None if self.readings.is_multiple_of(MEASURE_EVERY) || self.ns_per_run.is_none() => {
+                    self.window = kernel_side::measure().map(|counting| (counting, now));
+                }
+                _ => {}
+            }
         }
         self.readings += 1;
         let pages = fs::read("/proc/self/statm").ok().and_then(|statm| text::resident_pages(&statm));
@@ -55,18 +62,6 @@ impl OwnCost {
             if self.note(before, now) >= runs || begun.elapsed() >= longest {
                 return;
             }
-        }
-    }
-
-    fn step(&mut self, side: &KernelSide) {
-        let Some(now) = side.hook_time() else { return };
-        if let Some((_, before)) = &self.window {
-            let before = *before;
-            if self.note(before, now) >= ENOUGH_RUNS {
-                self.window = None;
-            }
-        } else if self.readings.is_multiple_of(MEASURE_EVERY) || self.ns_per_run.is_none() {
-            self.window = kernel_side::measure().map(|counting| (counting, now));
         }
     }
 

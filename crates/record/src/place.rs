@@ -289,9 +289,7 @@ impl Drop for Beside {
 
 /// Creates a new file in the working directory. Fails if the name exists.
 pub fn create_here(name: impl AsRef<OsStr>) -> io::Result<File> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = openat(CWD, ".", flags, Mode::empty())?;
-    Ok(new_file(&directory, name.as_ref(), None)?)
+    Ok(new_file(&open_directory(Path::new("."))?, name.as_ref(), None)?)
 }
 
 /// Creates a new file in a directory. `replaced` is the file that the new file will replace, if there is one.

@@ -61,10 +61,6 @@ impl RowChanges {
         Some(now)
     }
 
-    fn is_empty(&self) -> bool {
-        self.inserted.is_empty() && self.changed.is_empty()
-    }
-
     /// Collects the indices of new and changed rows, ascending. `None` if a row is both new and changed.
     fn touched(&self, into: &mut Vec<usize>) -> Option<()> {
         into.clear();
@@ -255,13 +251,13 @@ impl<T: Keyed> TableDecoder for Decoder<T> {
         let length = self.places.read(bytes, self.entries.len())?;
         *new_left = new_left.checked_sub(self.places.inserted.len())?;
         self.insert_and_remove(length, texts)?;
-        if self.places.is_empty() {
+        self.places.touched(&mut self.touched)?;
+        if self.touched.is_empty() {
             return Some(());
         }
-        self.places.touched(&mut self.touched)?;
         for at in 0..self.layout.file.len() {
             let (kind, home) = self.layout.file[at];
-            match bytes.byte()? {
+            match bytes.take(1)?[0] {
                 SAME => {}
                 CHANGED if kind.is_list() => self.list_column(bytes, home)?,
                 CHANGED => self.number_column(bytes, home)?,

@@ -120,10 +120,6 @@ impl<'a> Bytes<'a> {
         Some(taken)
     }
 
-    fn byte(&mut self) -> Option<u8> {
-        self.take(1).map(|bytes| bytes[0])
-    }
-
     fn places(&mut self, length: usize, into: &mut Vec<usize>) -> Option<()> {
         into.clear();
         let mut next = 0usize;
