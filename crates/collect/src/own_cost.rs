@@ -31,13 +31,12 @@ impl OwnCost {
     /// Returns the current cost. Call this with every reading. Without a hook, switches cost nothing.
     pub(crate) fn read(&mut self, hook: Option<&KernelSide>) -> Cost {
         if let Some(now) = hook.and_then(KernelSide::hook_time) {
-            let before = self.window.as_ref().map(|(_, before)| *before);
-            match before {
-                Some(before) if self.note(before, now) >= ENOUGH_RUNS => self.window = None,
-                None if self.readings.is_multiple_of(MEASURE_EVERY) || self.ns_per_run.is_none() => {
-                    self.window = kernel_side::measure().map(|counting| (counting, now));
+            if let Some(before) = self.window.as_ref().map(|(_, before)| *before) {
+                if self.note(before, now) >= ENOUGH_RUNS {
+                    self.window = None;
                 }
-                _ => {}
+            } else if self.readings.is_multiple_of(MEASURE_EVERY) || self.ns_per_run.is_none() {
+                self.window = kernel_side::measure().map(|counting| (counting, now));
             }
         }
         self.readings += 1;
