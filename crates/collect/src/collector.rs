@@ -135,7 +135,7 @@ impl Collector {
 
     /// Returns the mode of the readings.
     pub fn mode(&self) -> Mode {
-        self.source.mode()
+        if self.source.hook().is_some() { Mode::Bpf } else { Mode::Coarse }
     }
 
     /// Takes a sample.
@@ -166,7 +166,7 @@ impl Collector {
             sample.containers = name(&sample.cgroups);
         }
         sample.cost = self.cost.read(self.source.hook());
-        (sample.mode, sample.sched_ext) = (self.source.mode(), facts::sched_ext(Path::new("/")));
+        (sample.mode, sample.sched_ext) = (self.mode(), facts::sched_ext(Path::new("/")));
         (sample.nodes, sample.memory) = (self.placement.nodes(), self.placement.memory(&sample.tasks));
         Ok(sample)
     }

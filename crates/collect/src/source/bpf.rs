@@ -12,7 +12,7 @@ use cgscope_ledger::{
     wire::{Config, names},
 };
 use cgscope_model::{
-    Losses, Mode, Sample, TaskReading,
+    Losses, Sample, TaskReading,
     follower::{Followed, Follower},
 };
 
@@ -76,10 +76,6 @@ pub(crate) struct BpfSource {
 }
 
 impl Source for BpfSource {
-    fn mode(&self) -> Mode {
-        Mode::Bpf
-    }
-
     fn read(&mut self) -> Result<Sample, Failure> {
         if let Some(room) = self.memory.room() {
             self.side.set_room(room)?;

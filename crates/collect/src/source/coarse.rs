@@ -19,7 +19,7 @@ use std::{
 
 use cgscope_ledger::{Loss, wire::serial};
 use cgscope_model::{
-    Accounts, ByCause, Cause, CpuTimes, Hist, Losses, Mode, Sample, TaskReading, Totals, doctor::Facts,
+    Accounts, ByCause, Cause, CpuTimes, Hist, Losses, Sample, TaskReading, Totals, doctor::Facts,
     printable,
 };
 
@@ -69,10 +69,6 @@ pub(crate) struct CoarseSource {
 }
 
 impl Source for CoarseSource {
-    fn mode(&self) -> Mode {
-        Mode::Coarse
-    }
-
     fn read(&mut self) -> Result<Sample, Failure> {
         let now_ns = monotonic_ns();
         self.number += 1;
