@@ -62,12 +62,6 @@ impl Resolved {
     pub fn attach_types(&self) -> Result<aya::Btf, aya::BtfError> {
         aya::Btf::parse(&btf::file_of(&self.attach_points), Endianness::default())
     }
-
-    /// Returns the missing fields and features that every measurement needs.
-    pub fn missing_required(&self) -> Vec<&str> {
-        let needed = self.off.iter().filter(|off| off.feature.is_needed());
-        needed.flat_map(|off| &off.missing).map(String::as_str).collect()
-    }
 }
 
 /// Looks up every field and every feature in the BTF file at `path`.

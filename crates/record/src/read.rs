@@ -156,7 +156,14 @@ impl<R: Read + Seek> Reader<R> {
         loop {
             let (found, read) = frame::read(&mut self.input, &mut payload)?;
             match found {
-                Found::Frame(kind::KEY | kind::DELTA) => index.add(self.at, &found, &payload),
+                Found::Frame(kind @ (kind::KEY | kind::DELTA)) => {
+                    let is_key = kind == kind::KEY;
+                    let clocks = if is_key { payload.strip_prefix(&SYNC) } else { Some(payload.as_slice()) };
+                    // Omit a damaged frame, as the iteration does.
+                    if let Some(Clocks { unix_ns, mono_ns }) = clocks.and_then(Clocks::of) {
+                        index.entries.push(IndexEntry { at: self.at, is_key, unix_ns, mono_ns });
+                    }
+                }
                 Found::Frame(kind::END) if serde_json::from_slice::<End>(&payload).is_ok() => break,
                 Found::Frame(kind::HEADER) | Found::Nothing => break,
                 Found::Frame(_) => {}
@@ -381,15 +388,6 @@ impl Index {
     /// Returns the entries of all samples.
     pub fn entries(&self) -> &[IndexEntry] {
         &self.entries
-    }
-
-    /// Adds a sample. Omits a damaged frame, as [`Reader`] does.
-    pub(crate) fn add(&mut self, at: u64, found: &Found, payload: &[u8]) {
-        let is_key = matches!(found, Found::Frame(kind::KEY));
-        let clocks = if is_key { payload.strip_prefix(&SYNC) } else { Some(payload) };
-        if let Some(Clocks { unix_ns, mono_ns }) = clocks.and_then(Clocks::of) {
-            self.entries.push(IndexEntry { at, is_key, unix_ns, mono_ns });
-        }
     }
 }
 

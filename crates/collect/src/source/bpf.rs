@@ -314,7 +314,8 @@ fn resolved(options: &Options) -> Result<Resolved, Failure> {
         ));
     }
     let resolved = offsets::resolve(Path::new(offsets::VMLINUX_BTF))?;
-    let missing = resolved.missing_required();
+    let needed = resolved.off.iter().filter(|off| off.feature.is_needed());
+    let missing: Vec<&str> = needed.flat_map(|off| &off.missing).map(String::as_str).collect();
     if missing.is_empty() {
         return Ok(resolved);
     }
