@@ -114,7 +114,8 @@ impl KernelSide {
         let object = with_kernel_calls(object, plan.task_by_id);
         let mut bpf = loader.load(&object).map_err(failed("create the BPF maps"))?;
         let cgroup_events = step("map a BPF ring buffer", || {
-            let events = bpf.take_map(names::CGROUP_EVENTS).ok_or("the object has no map of cgroup events")?;
+            let events =
+                bpf.take_map(names::CGROUP_EVENTS).ok_or("the object has no map of cgroup events")?;
             Ok(RingBuf::try_from(events)?)
         })?;
         let has_room = plan.room.is_some();
@@ -440,12 +441,7 @@ fn load_one(program: &mut Program, of: &str, btf: &Btf) -> Result<(), ProgramErr
     }
 }
 
-fn table_reading(
-    bpf: &mut Ebpf,
-    unloaded: &mut Unloaded,
-    name: &str,
-    of: &str,
-) -> AyaResult<TableReading> {
+fn table_reading(bpf: &mut Ebpf, unloaded: &mut Unloaded, name: &str, of: &str) -> AyaResult<TableReading> {
     unloaded.check(name)?;
     let reading: &mut Iter = program(bpf, name)?;
     let reading = reading.fd()?.try_clone()?;

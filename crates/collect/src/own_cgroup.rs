@@ -246,9 +246,8 @@ fn keeps_scheduling(parent: &Path) -> Result<(), Failure> {
 
 /// Removes unlocked cgroups. A cgroup with processes remains until the processes exit.
 fn remove_stale(parent: &Path) {
-    let is_ours = |path: &PathBuf| {
-        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX))
-    };
+    let is_ours =
+        |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
     for directory in subdirectories(parent).filter(is_ours) {
         let Ok(lock) = File::open(&directory) else { continue };
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {

@@ -4,14 +4,10 @@ use std::sync::Arc;
 
 use cgscope_ledger::{
     Cause, Stack,
-    task_state::{
-        DEAD, FROZEN, IDLE, INTERRUPTIBLE, PARKED, RTLOCK_WAIT, STOPPED, TRACED, UNINTERRUPTIBLE,
-    },
+    task_state::{DEAD, FROZEN, IDLE, INTERRUPTIBLE, PARKED, RTLOCK_WAIT, STOPPED, TRACED, UNINTERRUPTIBLE},
     wire::{AccountsRecord, Exited, ON_CPU, ON_RQ, TaskRecord},
 };
-use cgscope_model::{
-    Accounts, ByCause, ByState, CpuTimes, ExitedReading, Hist, Pending, TaskState, Totals,
-};
+use cgscope_model::{Accounts, ByCause, ByState, CpuTimes, ExitedReading, Hist, Pending, TaskState, Totals};
 
 /// Converts the figures of a task, and scales user and system time to the run time. No result is less than in `before`.
 pub(crate) fn accounts(now: &AccountsRecord, ran_ns: u64, before: Option<&Accounts>) -> Accounts {

@@ -19,8 +19,7 @@ use std::{
 
 use cgscope_ledger::{Loss, wire::serial};
 use cgscope_model::{
-    Accounts, ByCause, Cause, CpuTimes, Hist, Losses, Sample, TaskReading, Totals, doctor::Facts,
-    printable,
+    Accounts, ByCause, Cause, CpuTimes, Hist, Losses, Sample, TaskReading, Totals, doctor::Facts, printable,
 };
 
 use super::Source;
