@@ -348,21 +348,6 @@ pub(crate) fn hierarchy(text: &str, is_v2: bool) -> Option<u64> {
     if is_v2 { Some(0) } else { cpu() }
 }
 
-/// Last figures of long-removed cgroups. We free the entry of a cgroup when its figures are equal in two consecutive samples.
-#[derive(Debug, Default)]
-pub(crate) struct Remains(HashMap<u64, u64>);
-
-impl Remains {
-    /// Stores the sums of the figures, by cgroup id. Returns the ids whose sums have not changed; their entries can be freed.
-    pub(crate) fn settled(&mut self, figures: HashMap<u64, u64>) -> HashSet<u64> {
-        let before = std::mem::replace(&mut self.0, figures);
-        let settled: HashSet<u64> =
-            self.0.iter().filter(|(id, sum)| before.get(id) == Some(sum)).map(|(id, _)| *id).collect();
-        self.0.retain(|id, _| !settled.contains(id));
-        settled
-    }
-}
-
 /// Returns the paths of all readable cgroups below `mount`, by id.
 pub fn all_paths(mount: &Path) -> HashMap<u64, Arc<str>> {
     Walk::over(mount, Bound::default()).found

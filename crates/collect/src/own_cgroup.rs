@@ -205,10 +205,8 @@ pub(crate) fn own_directory(
 /// Finds our cgroup by searching for our process. In a cgroup namespace, the directory of a mount of the host can be for example
 /// `/../..`. Such a mount starts two levels above the namespace, and the names of these two levels are hidden.
 fn found(mount: &Path, shown: &str, ours: &str) -> Option<String> {
-    let hidden = shown
-        .strip_prefix('/')?
-        .split('/')
-        .try_fold(0, |levels, name| (name == "..").then_some(levels + 1))?;
+    let mut names = shown.strip_prefix('/')?.split('/');
+    let hidden = names.try_fold(0, |levels, name| (name == "..").then_some(levels + 1))?;
     let mut level = vec![String::new()];
     for _ in 0..hidden {
         let children = level.iter().flat_map(|path| {

@@ -88,10 +88,8 @@ fn exchange(mut waiting: Vec<Candidate>, placed: Vec<Candidate>) -> Vec<(u64, u6
         let largest = by_family.iter().max_by_key(|(_, places)| places.len());
         let of_largest = largest.filter(|(_, places)| places.len() > 2 * (own + 1));
         let is_larger = |(name, places): &(&Arc<str>, &BTreeSet<_>)| **name == family || places.len() > own;
-        let least = by_family
-            .iter()
-            .filter(is_larger)
-            .min_by_key(|(_, places)| places.first().map_or(u64::MAX, |(ns, _)| *ns));
+        let larger = by_family.iter().filter(is_larger);
+        let least = larger.min_by_key(|(_, places)| places.first().map_or(u64::MAX, |(ns, _)| *ns));
         let has_less = |(_, places): &(&Arc<str>, &BTreeSet<(u64, u64)>)| {
             places.first().is_some_and(|(ns, _)| waits_ns > ns.saturating_mul(2))
         };

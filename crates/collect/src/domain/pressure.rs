@@ -157,8 +157,8 @@ impl CgroupPressures {
     fn take_kept(&mut self, id: u64, kept: &KeptPressure) {
         let union = |total_ns, uncertain_ns| Union { total_ns, uncertain_ns, ..Union::default() };
         let (contention, some) = (union(kept.contention_ns, kept.uncertain_ns), union(kept.whole_ns, 0));
-        self.entries
-            .push((KEPT, Entry { id, born_ns: 1, has_limits: 1, contention, some, ..Entry::default() }));
+        let entry = Entry { id, born_ns: 1, has_limits: 1, contention, some, ..Entry::default() };
+        self.entries.push((KEPT, entry));
     }
 
     /// Adds the pressure to a sample. `active` holds the changed tasks. `above` returns the ancestors of a cgroup.
@@ -208,27 +208,22 @@ impl CgroupPressures {
             if cpu == KEPT {
                 let known = before.map(|seen| seen.pressure).unwrap_or_default();
                 lately.entry(id).or_default().kept = pressure.map(known, u64::saturating_sub);
-                seen.insert(
-                    (id, cpu),
-                    Seen { born_ns: entry.born_ns, pressure, pending: Pressure::default() },
-                );
+                let kept = Seen { born_ns: entry.born_ns, pressure, pending: Pressure::default() };
+                seen.insert((id, cpu), kept);
                 continue;
             }
             let ended = self::pressure(&entry, &Load::default(), clock_ns);
             let pending = pressure.map(ended, u64::saturating_sub);
             let mut place = Seen { born_ns: entry.born_ns, pressure, pending };
             let same = before.filter(|seen| seen.born_ns == entry.born_ns && entry.born_ns != NO_ENTRY);
+            let on_cpu = |increase| OnCpu { cpu, increase, ran_ns: load.ran_ns };
             if let Some(same) = same {
                 place.pressure = pressure.map(same.pressure, u64::max);
                 let increase = pressure.map(same.pressure, u64::saturating_sub);
-                increases.entry(id).or_default().push(OnCpu { cpu, increase, ran_ns: load.ran_ns });
+                increases.entry(id).or_default().push(on_cpu(increase));
             } else {
                 let pending = before.map(|seen| seen.pending).unwrap_or_default();
-                lately
-                    .entry(id)
-                    .or_default()
-                    .on
-                    .push((OnCpu { cpu, increase: pressure, ran_ns: load.ran_ns }, pending));
+                lately.entry(id).or_default().on.push((on_cpu(pressure), pending));
             }
             seen.insert((id, cpu), place);
         }

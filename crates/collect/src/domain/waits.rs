@@ -18,7 +18,7 @@ use cgscope_model::{ExitedReading, Sample, Totals, path::family, skipped::Exited
 use crate::{
     Failure, Held,
     bpf_calls::Raw,
-    cgroups::{CgroupTree, Remains},
+    cgroups::CgroupTree,
     domain::{
         Domain, Draft, Setup,
         culprits::{Culprits, Origin},
@@ -35,7 +35,8 @@ const BPF_NOEXIST: u64 = 1;
 #[derive(Default)]
 pub(crate) struct Waits {
     culprits: Culprits,
-    remains: Remains,
+    /// Last checksums of long-removed cgroups. We free the entry of a cgroup if two consecutive samples have the same checksum.
+    remains: HashMap<u64, u64>,
     /// The latest reading of each cgroup's entry in the table of exited tasks.
     places: HashMap<u64, ExitedPlace>,
     /// Cgroups whose entries the latest reading found for the first time.
@@ -77,7 +78,7 @@ impl Domain for Waits {
         let above = self.new_places.drain(..).flat_map(|id| tree.ancestors(id));
         let missing: HashSet<u64> = above.filter(|id| !self.places.contains_key(id)).collect();
         make_places(draft.side, missing)?;
-        let settled = self.remains.settled(figures);
+        let settled = settled(&mut self.remains, figures);
         let surplus = surplus(&self.places, &living, draft.config.root_cgroup_id, crowd.as_ref());
         if settled.is_empty() && surplus.is_empty() {
             return Ok(());
@@ -207,6 +208,14 @@ fn figures(found: &Sample, is_over: impl Fn(u64) -> bool) -> HashMap<u64, u64> {
     figures
 }
 
+/// Replaces the known checksums. Returns the cgroups whose checksum has not changed, and drops their checksums.
+fn settled(known: &mut HashMap<u64, u64>, mut figures: HashMap<u64, u64>) -> HashSet<u64> {
+    let is_same = |id: &u64, sum: &mut u64| known.get(id) == Some(&*sum);
+    let settled = figures.extract_if(is_same).map(|(id, _)| id).collect();
+    *known = figures;
+    settled
+}
+
 fn motion(place: &ExitedReading) -> u64 {
     let Totals { waits, wait_ns, run_delay_ns, on_cpu_ns, voluntary, involuntary, .. } = place.totals;
     let figures = [waits, wait_ns, run_delay_ns, on_cpu_ns, voluntary, involuntary];
@@ -318,6 +327,21 @@ mod tests {
         let after = motion(&place);
         place.totals.wait_ns += 1;
         assert!(before != after && after != motion(&place));
+    }
+
+    #[test]
+    fn an_entry_is_freed_after_two_equal_readings() {
+        let mut remains = HashMap::new();
+        let mut settled = |figures: &[(u64, u64)]| {
+            let settled = settled(&mut remains, figures.iter().copied().collect());
+            let mut settled: Vec<u64> = settled.into_iter().collect();
+            settled.sort_unstable();
+            settled
+        };
+        assert!(settled(&[(1, 10), (2, 20)]).is_empty());
+        assert_eq!(settled(&[(1, 11), (2, 20)]), [2]);
+        assert_eq!(settled(&[(1, 11)]), [1]);
+        assert!(settled(&[(1, 11)]).is_empty(), "the comparison restarts");
     }
 
     #[test]

@@ -319,11 +319,8 @@ fn change_list(list: &mut Vec<Cell>, bytes: &mut Bytes<'_>) -> Option<bool> {
         while list.get(at).is_some_and(|(before, _)| *before < index) {
             at += 1;
         }
-        let number = list
-            .get(at)
-            .filter(|(before, _)| *before == index)
-            .map(|(_, number)| number.wrapping_add(change));
-        match number {
+        let before = list.get(at).filter(|(before, _)| *before == index);
+        match before.map(|(_, number)| number.wrapping_add(change)) {
             Some(NONE) => {
                 list.remove(at);
             }
