@@ -62,25 +62,19 @@ pub(crate) struct Plan<'a> {
 }
 
 /// A loader that another thread creates, to save time: aya parses all kernel types, although no program needs them.
-pub(crate) struct Loader(Option<JoinHandle<EbpfLoader<'static>>>);
+/// `None` if the system refuses another thread.
+pub(crate) type Loading = Option<JoinHandle<EbpfLoader<'static>>>;
 
-impl Loader {
-    pub(crate) fn begin() -> Self {
-        // By default the C library gives each thread its own arena, and would keep the 2.3 MiB that this thread frees. With a
-        // single arena, all threads reuse this memory. Programs that only read recordings keep several arenas, because their
-        // parser threads would wait for each other.
-        #[cfg(target_env = "gnu")]
-        // SAFETY: mallopt has no preconditions; if it fails, nothing changes.
-        unsafe {
-            libc::mallopt(libc::M_ARENA_MAX, 1);
-        }
-        // If the system refuses another thread, `wait` creates the loader.
-        Self(thread::Builder::new().spawn(loader).ok())
+pub(crate) fn begin_loading() -> Loading {
+    // By default the C library gives each thread its own arena, and would keep the 2.3 MiB that this thread frees. With a single
+    // arena, all threads reuse this memory. Programs that only read recordings keep several arenas, because their parser threads
+    // would wait for each other.
+    #[cfg(target_env = "gnu")]
+    // SAFETY: mallopt has no preconditions; if it fails, nothing changes.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1);
     }
-
-    fn wait(self) -> EbpfLoader<'static> {
-        self.0.and_then(|thread| thread.join().ok()).unwrap_or_else(loader)
-    }
+    thread::Builder::new().spawn(loader).ok()
 }
 
 /// Creates a loader without the kernel's types.
@@ -93,11 +87,11 @@ pub fn loader() -> EbpfLoader<'static> {
 impl KernelSide {
     /// Loads and attaches the BPF side. From then on, every switch runs the hook. Tasks are followed from the first call of
     /// [`read_tasks`](Self::read_tasks) on.
-    pub(crate) fn start(loader: Loader, plan: &Plan<'_>) -> Result<Self, Failure> {
+    pub(crate) fn start(loading: Loading, plan: &Plan<'_>) -> Result<Self, Failure> {
         let Plan { config, cpus, resolved, .. } = plan;
         let btf = resolved.attach_types().map_err(failed("read the kernel's type information"))?;
         let globals = (Raw(resolved.offsets), Raw(*config));
-        let mut loader = loader.wait();
+        let mut loader = loading.and_then(|thread| thread.join().ok()).unwrap_or_else(loader);
         loader
             .override_global(names::OFFSETS, &globals.0, true)
             .override_global(names::CONFIG, &globals.1, true)

@@ -27,7 +27,7 @@ use crate::{
         stacks::{self, UnderWay},
     },
     facts::{self, CgroupMounts},
-    kernel_side::{KernelSide, Loader, Plan},
+    kernel_side::{KernelSide, Plan, begin_loading},
     known::{Around, KnownTasks, Reading},
     offsets::{self, Resolved},
     own_memory::OwnMemory,
@@ -191,7 +191,7 @@ impl BpfSource {
         tree: Option<&CgroupTree>,
         nodes: BTreeMap<u32, u32>,
     ) -> Result<Box<dyn Source>, Failure> {
-        let loader = Loader::begin();
+        let loading = begin_loading();
         let resolved = resolved(options)?;
         let node_places = NodePlaces::new(&nodes);
         let config = config(options, mounts, tree, &resolved, node_places.len());
@@ -218,7 +218,7 @@ impl BpfSource {
             room: memory.room_at_start(),
             maps: &domains.maps,
         };
-        let side = KernelSide::start(loader, &plan)?;
+        let side = KernelSide::start(loading, &plan)?;
         let mut source = Self {
             side,
             memory,
