@@ -274,13 +274,10 @@ impl Collector {
                 if self.read_next == 0 {
                     self.read_next = *id;
                 }
-                continue;
-            }
-            match known.read(*id, path, self.whole_limits) {
-                Some(reading) => {
-                    limits.push(CgroupReading { made_after_ns: tree.made_after_ns(*id), ..reading });
-                }
-                None => tree.suspect(*id),
+            } else if let Some(reading) = known.read(*id, path, self.whole_limits) {
+                limits.push(reading);
+            } else {
+                tree.suspect(*id);
             }
         }
         let is_named = |id: &u64| named.binary_search_by_key(id, |(id, _)| *id).is_ok();
@@ -290,10 +287,10 @@ impl Collector {
                 known.keep(id);
                 return None;
             }
-            let reading = known.read(id, path, false).filter(|reading| reading.quota_us.is_some())?;
-            Some(CgroupReading { made_after_ns: tree.made_after_ns(id), ..reading })
+            known.read(id, path, false).filter(|reading| reading.quota_us.is_some())
         });
         limits.extend(others.take(UNNAMED_QUOTAS));
+        limits.iter_mut().for_each(|limits| limits.made_after_ns = tree.made_after_ns(limits.id));
         limits.sort_unstable_by_key(|limits| limits.id);
         self.limits.drop_unread();
         limits

@@ -55,18 +55,13 @@ pub(crate) struct Reading<'a> {
     waiting: HashMap<u64, TaskRecord>,
     /// CPUs of the tasks that run or wait, by serial. This excludes throttled tasks.
     active: HashMap<u64, u32>,
-    lists: Lists,
-    /// The latest run queue clock, ns. The clock of an idle CPU stands still, so the latest clock is the best estimate of now.
-    clock_ns: u64,
-}
-
-/// Figures from the records at the end of each list of changed tasks.
-#[derive(Default)]
-struct Lists {
+    /// From the records at the end of each list of changed tasks: whether the list has more tasks or is incomplete, and the number
+    /// of tasks that run or wait on each CPU.
     has_more: bool,
     is_incomplete: bool,
-    /// Number of tasks that run or wait on each CPU.
     running: HashMap<u64, u64>,
+    /// The latest run queue clock, ns. The clock of an idle CPU stands still, so the latest clock is the best estimate of now.
+    clock_ns: u64,
 }
 
 impl KnownTasks {
@@ -83,7 +78,9 @@ impl KnownTasks {
             added_at: HashMap::new(),
             waiting: HashMap::new(),
             active: HashMap::new(),
-            lists: Lists::default(),
+            has_more: false,
+            is_incomplete: false,
+            running: HashMap::new(),
             clock_ns: 0,
         }
     }
@@ -144,9 +141,9 @@ impl Reading<'_> {
                 None
             }
             Reported::List(list) => {
-                self.lists.has_more |= list.has_more != 0;
-                self.lists.is_incomplete |= list.is_incomplete != 0;
-                self.lists.running.insert(list.cpu, list.running);
+                self.has_more |= list.has_more != 0;
+                self.is_incomplete |= list.is_incomplete != 0;
+                self.running.insert(list.cpu, list.running);
                 None
             }
         }
@@ -159,7 +156,7 @@ impl Reading<'_> {
 
     /// Returns whether a list has more entries, and resets this flag.
     pub(crate) fn has_more(&mut self) -> bool {
-        std::mem::take(&mut self.lists.has_more)
+        std::mem::take(&mut self.has_more)
     }
 
     /// Returns whether changed tasks may be missing from the lists: either a list overflowed, or more tasks run or wait on a CPU
@@ -170,7 +167,7 @@ impl Reading<'_> {
             *reported.entry(u64::from(*cpu)).or_default() += 1;
         }
         let is_reported = |(cpu, running): (&u64, &u64)| reported.get(cpu).copied().unwrap_or(0) >= *running;
-        self.lists.is_incomplete || !self.lists.running.iter().all(is_reported)
+        self.is_incomplete || !self.running.iter().all(is_reported)
     }
 
     fn take_task(&mut self, reported: &TaskReported<'_>) -> &KnownTask {

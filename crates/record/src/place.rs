@@ -238,8 +238,8 @@ fn is_planted(stat: &Stat, directory: &Stat) -> bool {
 }
 
 fn is_ours(stat: &Stat) -> bool {
-    let variable = |name: &str| env::var(name).ok();
-    let invoker = Invoker::of(getuid(), geteuid(), variable).map(|invoker| invoker.uid);
+    let invoker = Invoker::of(getuid(), geteuid(), |name| env::var(name).ok());
+    let invoker = invoker.map(|invoker| invoker.uid);
     [Some(geteuid()), invoker].contains(&Some(Uid::from_raw(stat.st_uid)))
 }
 
@@ -296,8 +296,7 @@ pub fn create_here(name: impl AsRef<OsStr>) -> io::Result<File> {
 fn new_file(directory: &OwnedFd, name: &OsStr, replaced: Option<&Stat>) -> rustix::io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = openat(directory, name, flags, Mode::from_raw_mode(new_mode(geteuid(), replaced)))?;
-    let variable = |name: &str| env::var(name).ok();
-    if let Some(invoker) = Invoker::of(getuid(), geteuid(), variable)
+    if let Some(invoker) = Invoker::of(getuid(), geteuid(), |name| env::var(name).ok())
         && fstat(directory).is_ok_and(|directory| invoker.can_make_files_in(&directory))
     {
         // Ignore errors: some network file systems cannot change the owner, and root then remains the owner.

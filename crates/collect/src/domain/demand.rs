@@ -6,7 +6,6 @@ use std::{
     sync::Arc,
 };
 
-use aya::maps::HashMap;
 use cgscope_ledger::{
     Loss,
     demand::{AMOUNTS, KEPT, SLOTS, Slots, shift_for},
@@ -127,7 +126,7 @@ impl Domain for Demands {
 /// Sets or removes the place of a cgroup in the table. The change takes effect when the number in `DEMAND_TURN` changes.
 fn set_place(side: &mut KernelSide, cgroup_id: u64, place: Option<u32>) -> Result<(), Failure> {
     step("set the places of demand", || {
-        let mut places: HashMap<_, u64, u32> = side.hash_table(names::DEMAND_PLACES)?;
+        let mut places = side.hash_table::<u64, u32>(names::DEMAND_PLACES)?;
         match place {
             Some(place) => places.insert(cgroup_id, place, 0)?,
             None => _ = if_there(places.remove(&cgroup_id))?,
@@ -200,12 +199,10 @@ impl Demands {
             self.free.extend(self.places.remove(id).map(|place| place.at));
         }
         let lately_ns = |id: &u64| self.throttled.get(id).map_or(0, |of| of.lately_ns);
-        let mut wanted: Vec<(u64, u32)> = wanted.into_iter().collect();
-        wanted.sort_by_key(|(id, _)| std::cmp::Reverse((chosen.contains(id), lately_ns(id))));
-        for (id, shift) in wanted {
-            if self.places.contains_key(&id) {
-                continue;
-            }
+        let waiting = wanted.into_iter().filter(|(id, _)| !self.places.contains_key(id));
+        let mut waiting: Vec<(u64, u32)> = waiting.collect();
+        waiting.sort_by_key(|(id, _)| std::cmp::Reverse((chosen.contains(id), lately_ns(id))));
+        for (id, shift) in waiting {
             let Some(at) = self.free.pop() else {
                 losses.add(Loss::DemandForgotten, 1);
                 continue;

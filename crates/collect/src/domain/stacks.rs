@@ -5,7 +5,6 @@ use std::{
     sync::Arc,
 };
 
-use aya::maps::HashMap as BpfMap;
 use cgscope_ledger::{
     BlockedState,
     wire::{STACKS, StackCount, StackKey, names},
@@ -105,10 +104,8 @@ impl Stacks {
         })?;
         self.exited = exited;
         step("free the stacks of exited tasks", || {
-            let mut stacks: BpfMap<_, Raw<StackKey>, Raw<StackCount>> =
-                draft.side.hash_table(names::STACKS)?;
-            over.iter().try_for_each(|key| if_there(stacks.remove(&Raw(*key))).map(drop))?;
-            Ok(())
+            let mut stacks = draft.side.hash_table::<Raw<StackKey>, Raw<StackCount>>(names::STACKS)?;
+            Ok(over.iter().try_for_each(|key| if_there(stacks.remove(&Raw(*key))).map(drop))?)
         })?;
         Ok(found)
     }

@@ -192,12 +192,11 @@ impl<T: Keyed> Decoder<T> {
         }
         let mut new = inserted.iter().peekable();
         let mut old = std::mem::take(&mut self.entries).into_iter();
-        self.entries = (0..length)
-            .filter_map(|place| match new.next_if(|new| **new == place) {
-                Some(_) => Some(RowState::new(&self.layout)),
-                None => old.next(),
-            })
-            .collect();
+        let entry = |place| match new.next_if(|new| **new == place) {
+            Some(_) => Some(RowState::new(&self.layout)),
+            None => old.next(),
+        };
+        self.entries = (0..length).filter_map(entry).collect();
         Some(())
     }
 
