@@ -181,10 +181,7 @@ impl KernelSide {
         // Attach all programs or none, because one program of a pair alone would count wrongly.
         programs.iter().try_for_each(|name| unloaded.check(name))?;
         let attached = programs.iter().try_for_each(|name| self.attach_one(name));
-        if attached.is_err() {
-            programs.iter().for_each(|name| self.unload(name));
-        }
-        attached
+        attached.inspect_err(|_| programs.iter().for_each(|name| self.unload(name)))
     }
 
     fn unload(&mut self, name: &str) {

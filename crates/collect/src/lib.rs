@@ -42,7 +42,7 @@ pub use time_split::TimeSplit;
 pub mod shared_parts {
     pub use crate::{
         bpf_calls::Raw,
-        collector::{check, process_of},
+        collector::check,
         kernel_side::{AyaResult, failed, hash_table, loader, program, read_iterator},
         readings::task_state_from_bits,
         source::coarse::{files::CgroupIds, files::ProcFiles, follow::Follow, text},

@@ -22,11 +22,6 @@ pub struct KernelSymbols {
 }
 
 impl KernelSymbols {
-    /// Creates symbols that are not read yet.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Parses a text in the format of `/proc/kallsyms`. Fails if it contains no function, or its addresses are hidden.
     pub fn of_text(text: &str) -> Result<Self, Failure> {
         let table = Table::parse(text.as_bytes()).map_err(|error| unreadable("the text", &error))?;

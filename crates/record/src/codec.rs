@@ -109,11 +109,7 @@ impl SampleEncoder {
     /// Appends the frame of a sample, and returns the kind of the frame. If the frame does not get into the file, call
     /// [`Self::start_anew`].
     pub(crate) fn append_frame(&mut self, sample: &Sample, out: &mut Vec<u8>) -> Result<u8, WriteError> {
-        let done = frame::append(out, |out| self.encode(sample, out));
-        if done.is_err() {
-            self.start_anew();
-        }
-        done
+        frame::append(out, |out| self.encode(sample, out)).inspect_err(|_| self.start_anew())
     }
 
     fn encode(&mut self, sample: &Sample, out: &mut Vec<u8>) -> Result<u8, WriteError> {

@@ -27,7 +27,6 @@ use crate::{
     Failure, Options,
     cgroups::CgroupTree,
     clock::{Ticks, monotonic_ns},
-    collector::process_of,
     facts::{self, CgroupMounts},
     placement::{Active, NodesOfCpus},
 };
@@ -147,16 +146,15 @@ impl CoarseSource {
         let root = Path::new("/");
         let facts = facts::gather(root);
         let mut files = opened(root, &facts)?;
-        let mountinfo = facts::mountinfo(root);
         let ticks = Ticks::of_this_host();
         let since_ticks = ticks.at(monotonic_ns());
-        let follow = Follow::new(&options.selection, since_ticks, &mut files, process_of);
+        let follow = Follow::new(&options.selection, since_ticks, &mut files);
         let counts_forks = matches!(follow, Follow::All)
             && facts.initial_pid_namespace == Some(true)
             && facts.hides_processes == Some(false);
         Ok(Box::new(Self {
             files,
-            cgroups: CgroupIds::new(root, mounts, &mountinfo),
+            cgroups: CgroupIds::new(root, mounts),
             follow,
             nodes,
             ticks,

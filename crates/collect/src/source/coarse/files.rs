@@ -142,9 +142,9 @@ pub struct CgroupIds {
 
 impl CgroupIds {
     /// Creates a lookup in the cpu controller's hierarchy. `root` is `/` except in tests.
-    pub fn new(root: &Path, mounts: &CgroupMounts, mountinfo: &str) -> Option<Self> {
+    pub fn new(root: &Path, mounts: &CgroupMounts) -> Option<Self> {
         let mount = mounts.cpu()?;
-        let shows = facts::shown_at(mountinfo, mount)?.into_bytes();
+        let shows = facts::shown_at(&facts::mountinfo(root), mount)?.into_bytes();
         let mount = facts::below(root, mount);
         Some(Self { mount, shows, is_v2: mounts.cpu_is_v2(), met: HashMap::new() })
     }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use cgscope_model::Selection;
 
 use super::{files::ProcFiles, text};
+use crate::collector::process_of;
 
 /// Which threads are read.
 #[derive(Debug)]
@@ -27,14 +28,8 @@ pub struct Chosen {
 }
 
 impl Follow {
-    /// Creates the choice for a selection, including children that start at `since_ticks` or later. `process_of` returns the
-    /// process of a thread.
-    pub fn new(
-        selection: &Selection,
-        since_ticks: u64,
-        files: &mut ProcFiles,
-        process_of: impl Fn(u32) -> Option<u32>,
-    ) -> Self {
+    /// Creates the choice for a selection, including children that start at `since_ticks` or later.
+    pub fn new(selection: &Selection, since_ticks: u64, files: &mut ProcFiles) -> Self {
         if selection.follows_all() {
             return Self::All;
         }
