@@ -15,7 +15,7 @@ use std::{
 
 use cgscope_ledger::wire::{CgroupEvent, cgroup_event};
 use cgscope_model::{
-    path::{DEEPEST, is_bounded, path_and_ancestors},
+    path::{is_bounded, path_and_ancestors},
     printable,
 };
 use rustix::{
@@ -397,7 +397,6 @@ pub(super) struct Walk {
 struct Directory {
     /// Path below the mount, without a leading `/`.
     path: Vec<u8>,
-    depth: usize,
     above: usize,
     unread: Vec<(u64, CString)>,
     /// Indices of the opened children that are not finished. The next child to continue is first.
@@ -416,16 +415,15 @@ impl Walk {
             return walk;
         };
         let mut directories = Vec::new();
-        walk.read(&root, &mut directories, Directory::new(Vec::new(), 0, 0));
+        walk.read(&root, &mut directories, Vec::new(), 0);
         while let Some((above, (id, name))) = next(&mut directories) {
             walk.unread -= 1;
-            let Directory { path, depth, .. } = &directories[above];
-            let mut below = path.clone();
+            let mut below = directories[above].path.clone();
             if !below.is_empty() {
                 below.push(b'/');
             }
             below.extend(name.to_bytes());
-            let (shown, depth) = (shown(&below), depth + 1);
+            let shown = shown(&below);
             if walk.found.len() >= bound.cgroups || walk.bytes + shown.len() > bound.bytes {
                 walk.is_full = true;
                 directories[above].unread.push((id, name));
@@ -436,12 +434,12 @@ impl Walk {
                 directories[owes].owed += shown.len() / USUAL_BYTES;
                 owes = directories[owes].above;
             }
-            if depth > DEEPEST || !is_bounded(&shown) {
+            if !is_bounded(&shown) {
                 walk.hidden.insert(self::shown(&directories[above].path));
                 continue;
             }
             match openat(&root, below.as_slice(), DIRECTORY, Mode::empty()) {
-                Ok(directory) => walk.read(&directory, &mut directories, Directory::new(below, depth, above)),
+                Ok(directory) => walk.read(&directory, &mut directories, below, above),
                 Err(error) => {
                     if is_refused(error) {
                         walk.keep(id, shown.clone());
@@ -474,24 +472,24 @@ impl Walk {
         self.found.insert(id, path);
     }
 
-    fn read(&mut self, fd: &OwnedFd, directories: &mut Vec<Directory>, mut directory: Directory) {
+    /// Reads the directory with this path below the mount. `above` is the index of its parent directory.
+    fn read(&mut self, fd: &OwnedFd, directories: &mut Vec<Directory>, path: Vec<u8>, above: usize) {
         let found = fstat(fd).and_then(|stat| {
-            self.keep(stat.st_ino, shown(&directory.path));
+            self.keep(stat.st_ino, shown(&path));
             subdirectories(fd, (2 * self.bound.cgroups).saturating_sub(self.unread).max(LEAST_NAMES))
         });
         let (unread, is_cut) = match found {
             Ok(found) => found,
-            Err(error) => return self.missed(error, shown(&directory.path)),
+            Err(error) => return self.missed(error, shown(&path)),
         };
         self.is_full |= is_cut;
         self.unread += unread.len();
         if !unread.is_empty() {
             let at = directories.len();
-            if let Some(above) = directories.get_mut(directory.above) {
+            if let Some(above) = directories.get_mut(above) {
                 above.open.push_back(at);
             }
-            directory.unread = unread;
-            directories.push(directory);
+            directories.push(Directory { path, above, unread, open: VecDeque::new(), owed: 0 });
         }
     }
 
@@ -501,12 +499,6 @@ impl Walk {
         } else if !is_removed(error) {
             self.is_cut_short = true;
         }
-    }
-}
-
-impl Directory {
-    fn new(path: Vec<u8>, depth: usize, above: usize) -> Self {
-        Self { path, depth, above, unread: Vec::new(), open: VecDeque::new(), owed: 0 }
     }
 }
 

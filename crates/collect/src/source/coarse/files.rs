@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    ffi::{CStr, OsStr},
+    ffi::OsStr,
     fmt::Write as _,
     fs::{self, File},
     io,
@@ -95,13 +95,9 @@ fn numbers(directory: BorrowedFd<'_>, entries: &mut [MaybeUninit<u8>]) -> Result
     let mut found = Vec::new();
     let mut list = RawDir::new(directory, entries);
     while let Some(entry) = list.next() {
-        found.extend(number(entry?.file_name()));
+        found.extend(entry?.file_name().to_str().ok().and_then(|name| name.parse::<u32>().ok()));
     }
     Ok(found)
-}
-
-fn number(name: &CStr) -> Option<u32> {
-    name.to_str().ok().filter(|name| name.starts_with(|c: char| c.is_ascii_digit()))?.parse().ok()
 }
 
 /// Reads a file into the buffer. `None` if the file is missing, unreadable or too long.
