@@ -318,7 +318,7 @@ fn rest_name(sample: &Sample) -> Option<(u64, Arc<str>)> {
 
 /// Returns the process of thread `tid`; `None` if the thread does not exist.
 pub(crate) fn process_of(tid: u32) -> Option<u32> {
-    text::process(&std::fs::read(format!("/proc/{tid}/status")).ok()?)
+    text::value(&std::fs::read(format!("/proc/{tid}/status")).ok()?, b"Tgid:")?.try_into().ok()
 }
 
 /// Checks that everything in the selection exists.

@@ -43,7 +43,7 @@ impl OwnCost {
         let pages = fs::read("/proc/self/statm").ok().and_then(|statm| text::resident_pages(&statm));
         Cost {
             // The kernel increments this number at the same place where it runs the `sched_switch` tracepoint.
-            switches: hook.and_then(|_| text::switches_of_host(&fs::read("/proc/stat").ok()?)),
+            switches: hook.and_then(|_| text::value(&fs::read("/proc/stat").ok()?, b"ctxt ")),
             hook_ns_per_run: self.ns_per_run,
             cpu_ns: Some(clock::process_cpu_ns()),
             rss_bytes: pages.map(|pages| pages * rustix::param::page_size() as u64),

@@ -38,7 +38,8 @@ pub struct Reader<R> {
     gaps: Vec<Gap>,
     /// The damaged part after which the reader has found no usable frame yet. Its `lost_bytes` is not known yet.
     lost: Option<Gap>,
-    search: Search,
+    /// Number of bytes that all searches have read so far.
+    searched: u64,
     ending: Option<Ending>,
     failed: bool,
 }
@@ -108,7 +109,7 @@ impl<R: Read + Seek> Reader<R> {
             skipped: 0,
             gaps: Vec::new(),
             lost: None,
-            search: Search::default(),
+            searched: 0,
             ending: None,
             failed: false,
         })
@@ -152,24 +153,24 @@ impl<R: Read + Seek> Reader<R> {
     pub fn index(&mut self) -> Result<Index, ReadError> {
         let mut index = Index::default();
         self.go_to(self.start)?;
-        let mut payload = Vec::new();
         loop {
-            let (found, read) = frame::read(&mut self.input, &mut payload)?;
+            let (found, read) = frame::read(&mut self.input, &mut self.payload)?;
             match found {
                 Found::Frame(kind @ (kind::KEY | kind::DELTA)) => {
                     let is_key = kind == kind::KEY;
-                    let clocks = if is_key { payload.strip_prefix(&SYNC) } else { Some(payload.as_slice()) };
+                    let clocks =
+                        if is_key { self.payload.strip_prefix(&SYNC) } else { Some(self.payload.as_slice()) };
                     // Omit a damaged frame, as the iteration does.
                     if let Some(Clocks { unix_ns, mono_ns }) = clocks.and_then(Clocks::of) {
                         index.entries.push(IndexEntry { at: self.at, is_key, unix_ns, mono_ns });
                     }
                 }
-                Found::Frame(kind::END) if serde_json::from_slice::<End>(&payload).is_ok() => break,
+                Found::Frame(kind::END) if serde_json::from_slice::<End>(&self.payload).is_ok() => break,
                 Found::Frame(kind::HEADER) | Found::Nothing => break,
                 Found::Frame(_) => {}
-                Found::BadChecksum if self.search.is_frame(&mut self.input, self.at + read)? => {}
+                Found::BadChecksum if self.is_frame(self.at + read)? => {}
                 Found::Torn | Found::BadLength | Found::BadChecksum => {
-                    let Some(next) = self.search.key(&mut self.input, self.at + 1)? else { break };
+                    let Some(next) = self.find_key(self.at + 1)? else { break };
                     self.go_on_at(next)?;
                     continue;
                 }
@@ -292,9 +293,7 @@ impl<R: Read + Seek> Reader<R> {
             Found::Torn => self.damage(at, Damage::Length, Some(Ending::Torn { lost_bytes: read }))?,
             Found::BadLength => self.damage(at, Damage::Length, None)?,
             // Another frame begins where this frame ends, so the length of this frame is correct.
-            Found::BadChecksum if self.search.is_frame(&mut self.input, self.at)? => {
-                self.lost_from(at, Damage::Checksum)
-            }
+            Found::BadChecksum if self.is_frame(self.at)? => self.lost_from(at, Damage::Checksum),
             Found::BadChecksum => self.damage(at, Damage::Checksum, None)?,
         }
         Ok(None)
@@ -323,7 +322,7 @@ impl<R: Read + Seek> Reader<R> {
     /// Skips a damaged part up to the next key frame. If no key frame follows, the ending is `ending`; if that is `None`, the
     /// ending is [`Ending::Corrupt`].
     fn damage(&mut self, at: u64, damage: Damage, ending: Option<Ending>) -> Result<(), ReadError> {
-        if let Some(next) = self.search.key(&mut self.input, at + 1)? {
+        if let Some(next) = self.find_key(at + 1)? {
             self.lost_from(at, damage);
             return Ok(self.go_on_at(next)?);
         }
@@ -391,38 +390,31 @@ impl Index {
     }
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct Search {
-    /// Number of bytes that all searches have read so far.
-    read: u64,
-    piece: Vec<u8>,
-    payload: Vec<u8>,
-}
-
 /// All searches together may read this many times the size of the file. Without a limit, a search in a badly damaged file could
 /// take minutes.
 const MOST_TIMES: u64 = 4;
 /// Number of bytes that the searches may read even if the file is small.
 const LEAST: u64 = 1 << 20;
 
-impl Search {
+/// Searches after damage.
+impl<R: Read + Seek> Reader<R> {
     /// Returns the offset of the next complete key frame at or after `from`. Stops where another recording starts.
-    pub(crate) fn key(&mut self, input: &mut (impl Read + Seek), from: u64) -> io::Result<Option<u64>> {
-        let length = input.seek(SeekFrom::End(0))?;
+    fn find_key(&mut self, from: u64) -> io::Result<Option<u64>> {
+        let length = self.input.seek(SeekFrom::End(0))?;
         let mut from = from.saturating_add(HEAD as u64);
-        while let Some((mark, is_key)) = self.mark(input, from, length)? {
+        while let Some((mark, is_key)) = self.mark(from, length)? {
             if !is_key {
                 return Ok(None);
             }
             let frame = mark - HEAD as u64;
-            input.seek(SeekFrom::Start(frame))?;
-            frame::read_up_to(input, 4, &mut self.payload)?;
+            self.input.seek(SeekFrom::Start(frame))?;
+            frame::read_up_to(&mut self.input, 4, &mut self.payload)?;
             let payload = self.payload.first_chunk().map(|head| u64::from(u32::from_le_bytes(*head)));
             // Skip a frame that would extend beyond the end of the file.
             if payload.is_some_and(|payload| frame + HEAD as u64 + payload <= length) {
-                input.seek(SeekFrom::Start(frame))?;
-                let (found, read) = frame::read(input, &mut self.payload)?;
-                self.read += read;
+                self.input.seek(SeekFrom::Start(frame))?;
+                let (found, read) = frame::read(&mut self.input, &mut self.payload)?;
+                self.searched += read;
                 if matches!(found, Found::Frame(kind::KEY)) {
                     return Ok(Some(frame));
                 }
@@ -432,30 +424,25 @@ impl Search {
         Ok(None)
     }
 
-    /// Returns whether a complete frame or the end of the file is at `at`. Leaves `input` at `at`.
-    pub(crate) fn is_frame(&mut self, input: &mut (impl Read + Seek), at: u64) -> io::Result<bool> {
-        input.seek(SeekFrom::Start(at))?;
-        let (found, read) = frame::read(input, &mut self.payload)?;
-        self.read += read;
-        input.seek(SeekFrom::Start(at))?;
+    /// Returns whether a complete frame or the end of the file is at `at`. Leaves the input at `at`.
+    fn is_frame(&mut self, at: u64) -> io::Result<bool> {
+        self.input.seek(SeekFrom::Start(at))?;
+        let (found, read) = frame::read(&mut self.input, &mut self.payload)?;
+        self.searched += read;
+        self.input.seek(SeekFrom::Start(at))?;
         Ok(matches!(found, Found::Frame(_) | Found::Nothing))
     }
 
     /// Returns the offset of the next mark, and whether it marks a key frame (true) or a recording's start (false).
-    fn mark(
-        &mut self,
-        input: &mut (impl Read + Seek),
-        from: u64,
-        length: u64,
-    ) -> io::Result<Option<(u64, bool)>> {
+    fn mark(&mut self, from: u64, length: u64) -> io::Result<Option<(u64, bool)>> {
         const PIECE: u64 = 1 << 16;
-        let mut at = from;
-        while self.read <= LEAST.max(length.saturating_mul(MOST_TIMES)) {
-            input.seek(SeekFrom::Start(at))?;
-            frame::read_up_to(input, PIECE, &mut self.piece)?;
-            let got = self.piece.len() as u64;
-            self.read += got;
-            let first = |bytes: &[u8]| memmem::find(&self.piece, bytes);
+        let (mut at, mut piece) = (from, Vec::new());
+        while self.searched <= LEAST.max(length.saturating_mul(MOST_TIMES)) {
+            self.input.seek(SeekFrom::Start(at))?;
+            frame::read_up_to(&mut self.input, PIECE, &mut piece)?;
+            let got = piece.len() as u64;
+            self.searched += got;
+            let first = |bytes: &[u8]| memmem::find(&piece, bytes);
             match (first(&SYNC), first(&MAGIC)) {
                 (Some(key), magic) if magic.is_none_or(|magic| key < magic) => {
                     return Ok(Some((at + key as u64, true)));

@@ -6,7 +6,6 @@ use std::{
     time::Instant,
 };
 
-use aya::maps::{HashMap as BpfMap, MapData};
 use cgscope_ledger::{
     Loss,
     culprits::Pairs,
@@ -23,7 +22,7 @@ use crate::{
         Domain, Draft, Setup,
         culprits::{Culprits, Origin},
     },
-    kernel_side::{AyaResult, KernelSide, if_there, step},
+    kernel_side::{KernelSide, if_there, step},
     readings::exited_reading,
     stream::{self, StreamEnd},
 };
@@ -149,15 +148,11 @@ impl Waits {
     }
 }
 
-fn exited_table(side: &mut KernelSide) -> AyaResult<BpfMap<&mut MapData, u64, Raw<Exited>>> {
-    side.hash_table(names::EXITED)
-}
-
 /// Frees the entries of removed cgroups. Tasks must no longer count in such an entry, because the kernel may at once reuse its
 /// memory for another entry (`bpf_mem_alloc`, Linux 6.1).
 fn give_back(side: &mut KernelSide, cgroups: Vec<u64>) -> Result<(), Failure> {
     step("free the entries of removed cgroups", || {
-        let mut exited = exited_table(side)?;
+        let mut exited = side.hash_table::<u64, Raw<Exited>>(names::EXITED)?;
         for id in cgroups {
             if_there(exited.remove(&id))?;
         }
@@ -173,7 +168,7 @@ fn take_back(
     mut each: impl FnMut(u64, &Exited),
 ) -> Result<(), Failure> {
     step("free the entries of idle cgroups", || {
-        let mut exited = exited_table(side)?;
+        let mut exited = side.hash_table::<u64, Raw<Exited>>(names::EXITED)?;
         for id in cgroups {
             let held = exited.get(&id, 0).and_then(|place| exited.remove(&id).map(|()| place));
             if let Some(place) = if_there(held)? {
@@ -186,7 +181,7 @@ fn take_back(
 
 fn make_places(side: &mut KernelSide, cgroups: impl IntoIterator<Item = u64>) -> Result<(), Failure> {
     step("create entries for cgroups", || {
-        let mut exited = exited_table(side)?;
+        let mut exited = side.hash_table::<u64, Raw<Exited>>(names::EXITED)?;
         for id in cgroups {
             // The BPF side may have created the entry already. If the map is full, the BPF side counts a loss for exited tasks of
             // this cgroup.

@@ -77,10 +77,6 @@ pub(crate) fn switches(status: &[u8]) -> Option<(u64, u64)> {
     Some((value(status, b"voluntary_ctxt_switches:")?, value(status, b"nonvoluntary_ctxt_switches:")?))
 }
 
-pub(crate) fn process(status: &[u8]) -> Option<u32> {
-    value(status, b"Tgid:")?.try_into().ok()
-}
-
 /// Returns the number and path of the v1 hierarchy with `controller` (`4:cpu,cpuacct:/path`), or of v2 (`0::/path`).
 pub(crate) fn hierarchy<'t>(text: &'t [u8], controller: Option<&str>) -> Option<(&'t [u8], &'t [u8])> {
     text.split(|byte| *byte == b'\n').find_map(|line| {
@@ -105,11 +101,6 @@ pub(crate) fn cgroup_path(text: &[u8], is_v2: bool) -> Option<&[u8]> {
 /// Returns the number of forks since boot in all PID namespaces, including threads: `processes` in `/proc/stat` (`total_forks`).
 pub fn forks(stat: &[u8]) -> Option<u64> {
     value(stat, b"processes ")
-}
-
-/// Returns the number of switches on all CPUs since boot: `ctxt` in `/proc/stat`.
-pub(crate) fn switches_of_host(stat: &[u8]) -> Option<u64> {
-    value(stat, b"ctxt ")
 }
 
 pub(crate) fn resident_pages(statm: &[u8]) -> Option<u64> {
@@ -195,12 +186,6 @@ mod tests {
     fn forks_are_the_processes_line() {
         assert_eq!(forks(b"cpu 1 2\nctxt 5\nbtime 7\nprocesses 1234\nprocs_running 2\n"), Some(1234));
         assert_eq!(forks(b"cpu 1 2\n"), None);
-    }
-
-    #[test]
-    fn switches_are_the_ctxt_line() {
-        assert_eq!(switches_of_host(b"cpu 1 2\nintr 5 6\nctxt 1234\nbtime 9\n"), Some(1234));
-        assert_eq!(switches_of_host(b"cpu 1 2\n"), None);
     }
 
     #[test]
