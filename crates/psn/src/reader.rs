@@ -21,7 +21,7 @@ use cgscope_collect::{
     clock::{Ticks, monotonic_ns},
     cmdline,
     facts::{self, CgroupMounts},
-    shared_parts::{self, Follow, ProcFiles, process_of, text},
+    shared_parts::{self, Follow, ProcFiles, text},
 };
 use proc_walk::ProcWalk;
 use task_iterator::TaskIterator;
@@ -210,7 +210,7 @@ impl ChosenProcesses {
     pub fn new(selection: &Selection) -> io::Result<Self> {
         let mut files = ProcFiles::open(Path::new("/proc"))?;
         let since_ticks = Ticks::of_this_host().at(monotonic_ns());
-        let follow = Follow::new(selection, since_ticks, &mut files, process_of);
+        let follow = Follow::new(selection, since_ticks, &mut files);
         let tids = selection.tids.clone();
         Ok(Self { files, follow, pids: Vec::new(), tids, looked: None, has_exited: false })
     }

@@ -44,7 +44,7 @@ impl Offcpu {
     pub fn new(options: &Stat, target: impl Into<String>) -> Result<Option<Self>> {
         let Some(file) = &options.offcpu else { return Ok(None) };
         let output = file.as_deref().map(Output::new).transpose()?;
-        let symbols = KernelSymbols::new();
+        let symbols = KernelSymbols::default();
         symbols.load().map_err(Error::could_not_run)?;
         Ok(Some(Self { output, target: target.into(), symbols: Rc::new(symbols) }))
     }

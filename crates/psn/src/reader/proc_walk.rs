@@ -34,8 +34,7 @@ impl ProcWalk {
                 "mount -t proc proc /proc",
             )
         })?;
-        let mountinfo = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        Ok(Self { chosen, cgroups: CgroupIds::new(Path::new("/"), mounts, &mountinfo), wanted })
+        Ok(Self { chosen, cgroups: CgroupIds::new(Path::new("/"), mounts), wanted })
     }
 
     pub fn read(
