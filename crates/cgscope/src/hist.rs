@@ -15,15 +15,14 @@ use crate::{
     causes,
     child::Output,
     cli::{Hist, HistBy},
-    exit::{Error, Result},
+    exit::Result,
     nodes,
-    output::{self, json_line},
+    output::json_line,
     record::Tee,
     request::Target,
     run::{for_each_interval, pace},
     session::Session,
-    text::NO_HISTOGRAM,
-    text::{self, Unit},
+    text::{self, NO_HISTOGRAM, Unit},
 };
 
 pub async fn run(options: &Hist) -> Result {
@@ -34,18 +33,16 @@ pub async fn run(options: &Hist) -> Result {
     if merge && !options.json && pace.duration.is_none() && target.command.is_empty() {
         say!("cgscope: measuring the waits of the {}; Ctrl-C ends and prints", target.words());
     }
-    let mut out = output::stdout();
     let session = Session::start(&target, pace)?;
-    for_each_interval(session, merge, Tee::default(), |interval, host| {
-        print(&mut out, interval, host, options).map_err(Error::output)
+    for_each_interval(session, merge, Tee::default(), |out, interval, host| {
+        print(out, interval, host, options)
     })
     .await
 }
 
 fn print(out: &mut impl Write, interval: &Interval, host: &Host, options: &Hist) -> io::Result<()> {
     if options.json {
-        return json_line(out, &IntervalObject::new(interval, host).listing(options.all))
-            .and_then(|()| out.flush());
+        return json_line(out, &IntervalObject::new(interval, host).listing(options.all));
     }
     if options.timestamp {
         writeln!(out, "{}", units::time_of_day(interval.start_unix_ns + interval.duration_ns))?;
@@ -58,22 +55,16 @@ fn print(out: &mut impl Write, interval: &Interval, host: &Host, options: &Hist)
         if let Some(name) = &part.name {
             writeln!(out, "\n{name}")?;
         }
-        write!(out, "{}", text::histogram(&part.wait, unit))?;
-        writeln!(out, "{}", text::wait_line(&part.wait, interval.mode))?;
-        write!(out, "{}", part.why)?;
+        let (histogram, line) = (text::histogram(&part.wait, unit), text::wait_line(&part.wait, interval.mode));
+        write!(out, "{histogram}{line}\n{}", part.why)?;
     }
     write!(out, "{}", nodes::memory_lines(interval))?;
     if let Some(pending) = text::pending_line(interval) {
         writeln!(out, "{pending}")?;
     }
-    let length = duration(interval.duration_ns);
-    writeln!(
-        out,
-        "over {length}; {}; {}\n",
-        text::cost_line(&interval.cost, interval.duration_ns, interval.mode),
-        text::loss_line(&interval.losses)
-    )?;
-    out.flush()
+    let (length, losses) = (duration(interval.duration_ns), text::loss_line(&interval.losses));
+    let cost = text::cost_line(&interval.cost, interval.duration_ns, interval.mode);
+    writeln!(out, "over {length}; {cost}; {losses}\n")
 }
 
 struct HistPart {

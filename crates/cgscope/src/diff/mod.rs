@@ -19,7 +19,7 @@ use serde_json::json;
 use crate::{
     cli,
     exit::{Error, Exit, Result},
-    output::json_line,
+    output::{self, json_line},
     recording::{Recording, host_words, subject},
 };
 
@@ -35,7 +35,7 @@ pub fn run(options: &cli::Diff) -> Result {
     })?;
     let diff = compare(first, second);
     let recordings = [&before, &after];
-    let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
+    let mut out = output::stdout();
     let written = if options.json {
         print_json(&mut out, recordings, &diff)
     } else {

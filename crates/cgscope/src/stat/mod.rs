@@ -25,8 +25,8 @@ use cgscope_view::{
 
 use crate::{
     cli::{Stat, StatBy},
-    exit::{Error, Result},
-    output::{self, json_line},
+    exit::Result,
+    output::{self, Stdout, json_line},
     record::Tee,
     request::Target,
     run::{for_each_interval, pace},
@@ -70,10 +70,8 @@ async fn tables(options: &Stat) -> Result {
     }
     let mut printer = Printer::new(options, offcpu);
     let session = Session::start(&target, pace)?;
-    let ended = for_each_interval(session, merge, Tee::default(), |interval, host| {
-        printer.interval(interval, host).map_err(Error::output)
-    })
-    .await?;
+    let print = |out: &mut Stdout, interval: &Interval, host: &Host| printer.interval(out, interval, host);
+    let ended = for_each_interval(session, merge, Tee::default(), print).await?;
     printer.end()?;
     Ok(ended)
 }
@@ -88,7 +86,6 @@ fn rows(options: &Stat) -> Rows {
 }
 
 struct Printer<'a> {
-    out: io::BufWriter<io::StdoutLock<'static>>,
     options: &'a Stat,
     uids: RefCell<Uids>,
     host: Host,
@@ -105,7 +102,6 @@ impl<'a> Printer<'a> {
     fn new(options: &'a Stat, offcpu: Option<Offcpu>) -> Self {
         let has_average = options.rhythm.interval.is_some() && !options.json;
         Self {
-            out: output::stdout(),
             options,
             uids: RefCell::default(),
             host: Host::default(),
@@ -117,7 +113,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    fn interval(&mut self, interval: &Interval, host: &Host) -> io::Result<()> {
+    fn interval(&mut self, out: &mut Stdout, interval: &Interval, host: &Host) -> io::Result<()> {
         // Idle tasks also count in the classes, although it is unknown what they were blocked on.
         let interval = &*interval.with_idle();
         if self.options.json {
@@ -126,13 +122,12 @@ impl<'a> Printer<'a> {
             let blocked = BlockedOn::new(interval, |addr| self.symbols.caller(addr));
             let classes = Classes::new(interval, &tree, &blocked);
             let object = IntervalObject::new(interval, host).with_classes(&classes).listing(self.options.all);
-            return json_line(&mut self.out, &object).and_then(|()| self.out.flush());
+            return json_line(out, &object);
         }
         self.host = *host;
         let data = Data::new(Arc::new(interval.clone()), host);
         if self.printed == 0 {
-            let machine = machine(host, interval);
-            self.out.write_all(stat::banner(&machine, interval.start_unix_ns).as_bytes())?;
+            out.write_all(stat::banner(&machine(host, interval), interval.start_unix_ns).as_bytes())?;
         }
         self.printed += 1;
         let mut text = self.text(|asked| stat::interval(&data, asked));
@@ -141,9 +136,8 @@ impl<'a> Printer<'a> {
         } else {
             text += &self.last_words(&data);
         }
-        self.out.write_all(text.as_bytes())?;
         self.keep(|| Arc::unwrap_or_clone(data.interval));
-        self.out.flush()
+        out.write_all(text.as_bytes())
     }
 
     /// Adds an interval to the whole run. If too many tasks have ended in an endless run, only existing tasks keep their lines.
@@ -164,20 +158,17 @@ impl<'a> Printer<'a> {
         let Some(whole) = self.whole.take() else { return Ok(()) };
         let data = Data::new(Arc::new(whole.into_interval()), &self.host);
         if self.has_average && self.printed != 0 {
-            let text = self.text(|asked| stat::average(&data, asked)) + &self.last_words(&data);
-            self.print(&text)?;
+            output::print(&(self.text(|asked| stat::average(&data, asked)) + &self.last_words(&data)))?;
         }
         match self.offcpu.as_ref().map(|offcpu| offcpu.finish(&data.interval)).transpose()?.flatten() {
             // Standard output only contains JSON objects.
-            Some(text) if self.options.json => say!("{}", text.trim_end()),
-            Some(text) => self.print(&text)?,
-            None => {}
+            Some(text) if self.options.json => {
+                say!("{}", text.trim_end());
+                Ok(())
+            }
+            Some(text) => output::print(&text),
+            None => Ok(()),
         }
-        Ok(())
-    }
-
-    fn print(&mut self, text: &str) -> Result<()> {
-        self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush()).map_err(Error::output)
     }
 
     /// Returns the last lines: what keeps each target from being faster, and further remarks.

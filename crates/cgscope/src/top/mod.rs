@@ -29,7 +29,7 @@ use crate::{
     child::Output,
     cli::Top,
     exit::{Error, Result, spawn},
-    output::{self, json_line},
+    output::{self, Stdout, json_line},
     record::Tee,
     request::Target,
     run::for_each_interval,
@@ -54,11 +54,9 @@ pub async fn run(options: &Top) -> Result {
         let mut printer = Printer::new(options, &target)?;
         let (ready, tee) = set_up(&target, pace, options)?;
         printer.about.title.clone_from(&ready.session.title);
-        let ended = for_each_interval(ready.go(), false, tee, |interval, host| {
-            printer.interval(interval, host).map_err(Error::output)
-        })
-        .await?;
-        printer.end().map_err(Error::output)?;
+        let print = |out: &mut Stdout, interval: &Interval, host: &Host| printer.interval(out, interval, host);
+        let ended = for_each_interval(ready.go(), false, tee, print).await?;
+        output::print(&printer.average())?;
         return Ok(ended);
     }
     let (remembered, settings) = Store::open();
@@ -80,7 +78,6 @@ fn set_up(target: &Target, pace: Pace, options: &Top) -> Result<(Ready, Tee)> {
 }
 
 struct Printer<'a> {
-    out: io::BufWriter<io::StdoutLock<'static>>,
     options: &'a Top,
     about: About,
     asked: Asked,
@@ -104,41 +101,33 @@ impl<'a> Printer<'a> {
         let sort = options.sort_of(kind)?.unwrap_or(kind.sorted_by());
         let filter = options.filter.clone().unwrap_or_default();
         Ok(Self {
-            out: output::stdout(),
             options,
             about: About { title: target.words(), ..session::about() },
             asked: Asked { kind, sort, reversed: false, filter, idle: options.all },
-            whole: options
-                .iterations
-                .filter(|count| *count > 1 && !options.json)
-                .map(|_| Appended::default()),
+            whole: (options.iterations > Some(1) && !options.json).then(Appended::default),
             printed: 0,
         })
     }
 
-    fn interval(&mut self, interval: &Interval, host: &Host) -> io::Result<()> {
+    fn interval(&mut self, out: &mut Stdout, interval: &Interval, host: &Host) -> io::Result<()> {
         if self.options.json {
-            let object = IntervalObject::new(interval, host).listing(self.options.all);
-            return json_line(&mut self.out, &object).and_then(|()| self.out.flush());
+            return json_line(out, &IntervalObject::new(interval, host).listing(self.options.all));
         }
         let data = Data::new(interval.clone().into(), host);
         if self.printed == 0 {
-            self.out.write_all(batch::banner(&self.about, &data).as_bytes())?;
+            out.write_all(batch::banner(&self.about, &data).as_bytes())?;
         }
         self.printed += 1;
-        self.out.write_all(batch::interval(&data, &self.asked).as_bytes())?;
         if let Some(whole) = &mut self.whole {
             whole.push(interval.clone());
         }
-        self.out.flush()
+        out.write_all(batch::interval(&data, &self.asked).as_bytes())
     }
 
-    fn end(&mut self) -> io::Result<()> {
-        if let Some(whole) = self.whole.take().filter(|_| self.printed > 1) {
-            let data = Data::new(whole.into_interval().into(), &Host::default());
-            self.out.write_all(batch::average(&data, &self.asked).as_bytes())?;
-        }
-        self.out.flush()
+    fn average(self) -> String {
+        let whole = self.whole.filter(|_| self.printed > 1).map(Appended::into_interval);
+        let data = whole.map(|whole| Data::new(whole.into(), &Host::default()));
+        data.map_or_else(String::new, |data| batch::average(&data, &self.asked))
     }
 }
 
