@@ -47,7 +47,11 @@ pub async fn run(options: &Stat) -> Result {
     let own = OwnCgroup::make(Path::new("/")).map_err(|failure| remarks.push(failure.to_string())).ok();
     let pace = Pace { interval: EVERY, duration: None, count: None };
     let mut ready = Ready::new(&target, pace)?;
-    let own = own.and_then(|own| entered(own, &ready, &mut remarks));
+    let own = own.and_then(|own| {
+        // Moves the forked process into its own cgroup, before it executes the command.
+        let entered = own.add(ready.command_pid()?);
+        entered.map_err(|failure| remarks.push(failure.to_string())).ok().map(|()| own)
+    });
     let quotas = QuotaFiles::of_this_host();
     let mut watch = Watch { own, quotas, before: Reading::default(), after: Reading::default() };
     // Finds all existing quotas. This takes a while, so it precedes the command.
@@ -64,16 +68,11 @@ pub async fn run(options: &Stat) -> Result {
         .map_err(|error| Error { sentence: format!("{}: {error}", options.select.command[0]), ..error })?;
     let run = finish(options, session, &mut watch.borrow_mut(), measured, remarks, &symbols);
     let code = run.ending.code();
-    let stacks = offcpu.and_then(|offcpu| stacks(&offcpu, &run)).unwrap_or_default();
-    write(output.as_ref(), &run, &stacks, options.json);
+    let stacks = offcpu.map(|offcpu| offcpu.finish(&run.interval)).transpose();
+    let stacks = stacks.inspect_err(|error| say!("cgscope: {error}")).ok().flatten().flatten();
+    write(output.as_ref(), &run, &stacks.unwrap_or_default(), options.json);
     // Returns the exit code of the command, even if something could not be written.
     Ok(Exit::AsCommand(code))
-}
-
-/// Moves the forked process into its own cgroup, before it executes the command.
-fn entered(own: OwnCgroup, ready: &Ready, remarks: &mut Vec<String>) -> Option<OwnCgroup> {
-    let entered = own.add(ready.command_pid()?);
-    entered.map_err(|failure| remarks.push(failure.to_string())).ok().map(|()| own)
 }
 
 fn finish(
@@ -134,14 +133,6 @@ fn judged(interval: &Interval, symbols: &KernelSymbols) -> (Option<BlockedTime>,
     ((interval.mode == Mode::Bpf).then_some(kinds), class)
 }
 
-/// Returns where time was spent off the CPU, as text. With an output file, writes that file and returns `None`.
-fn stacks(offcpu: &Offcpu, run: &CommandRun) -> Option<String> {
-    offcpu.finish(&run.interval).unwrap_or_else(|error| {
-        say!("cgscope: {error}");
-        None
-    })
-}
-
 fn write(output: Option<&Place>, run: &CommandRun, stacks: &str, json: bool) {
     if !json {
         return write_summary(output, &(summary(run) + stacks));
@@ -151,12 +142,7 @@ fn write(output: Option<&Place>, run: &CommandRun, stacks: &str, json: bool) {
         say!("{}", stacks.trim_end());
     }
     match serde_json::to_string(&StatObject(run)) {
-        Ok(object) => write_summary(
-            output,
-            &(object
-                + "
-"),
-        ),
+        Ok(object) => write_summary(output, &format!("{object}\n")),
         Err(error) => say!("cgscope: the summary could not be converted to JSON ({error})"),
     }
 }
@@ -257,7 +243,7 @@ async fn measure(session: &mut Session) -> Result<Measured> {
         ended,
         peak_threads,
         peak_processes,
-        every_ns: every.as_nanos() as u64,
+        every_ns: ns(every),
         remark,
     })
 }
