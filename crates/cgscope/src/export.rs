@@ -44,7 +44,7 @@ pub fn run(options: &Export) -> Result {
 }
 
 fn about(recording: &Recording) -> About {
-    let header = recording.header();
+    let header = recording.reader.header();
     About {
         cgscope_version: header.cgscope_version.clone(),
         hostname: header.hostname.clone(),
@@ -74,11 +74,11 @@ fn say(options: &Export, recording: &Recording, intervals: u64, mut losses: Loss
     if intervals == 0 {
         say!(
             "cgscope: {file} has {}, but an interval needs two samples, so the exported file has no data",
-            units::count(recording.samples(), "sample")
+            units::count(recording.samples, "sample")
         );
         return;
     }
-    losses.append(&recording.losses());
+    losses.append(&recording.reader.losses());
     if !is_stdout(&options.output) {
         let intervals = units::count(intervals, "interval");
         let losses = text::loss_line(&losses);

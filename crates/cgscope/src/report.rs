@@ -47,7 +47,7 @@ fn read(recording: &mut Recording, slots: usize) -> Result<Whole> {
         timeline.add(&interval);
         whole.push(interval);
     }
-    let mut whole = Whole::new(whole.into_interval(), timeline, &recording.losses(), &recording.host);
+    let mut whole = Whole::new(whole.into_interval(), timeline, &recording.reader.losses(), &recording.host);
     let history = recording.history.take().unwrap_or_default();
     let history = |ids| if history.is_cut { recording.demand_of(ids).ok() } else { Some(history) };
     whole.enough = brief::lines(&whole.interval, history);
@@ -56,14 +56,14 @@ fn read(recording: &mut Recording, slots: usize) -> Result<Whole> {
 
 /// Describes the recording. Call this after the recording was read to its end.
 fn about(recording: &Recording, whole: &Interval) -> About {
-    let header = recording.header();
+    let header = recording.reader.header();
     About {
         file: recording.file.clone(),
         what: format!("the {} on {}", subject(header), header.hostname),
         host_words: host_words(header),
         extent: format!(
             "{} over {}, starting at {}, one every {}",
-            units::count(recording.samples(), "sample"),
+            units::count(recording.samples, "sample"),
             units::duration(whole.duration_ns),
             text::utc(whole.start_unix_ns),
             units::duration(header.interval_ns),

@@ -62,15 +62,15 @@ fn read(recording: &mut Recording) -> Result<Side> {
     let mut side = Side::default();
     let mut seen = 1;
     while let Some(interval) = recording.next_interval()? {
-        side.add(&interval, recording.samples() - seen);
-        seen = recording.samples();
+        side.add(&interval, recording.samples - seen);
+        seen = recording.samples;
     }
     Ok(side)
 }
 
 fn print_json(out: &mut impl Write, recordings: [&Recording; 2], diff: &Diff) -> io::Result<()> {
     for (recording, side) in recordings.into_iter().zip(["before", "after"]) {
-        let (header, losses) = (recording.header(), recording.losses());
+        let (header, losses) = (recording.reader.header(), recording.reader.losses());
         let losses: BTreeMap<_, _> = losses.nonzero().map(|(loss, count)| (loss.name(), count)).collect();
         let members = json!({
             "kind": "recording",
@@ -83,7 +83,7 @@ fn print_json(out: &mut impl Write, recordings: [&Recording; 2], diff: &Diff) ->
             "selection": subject(header),
             "interval_ns": header.interval_ns,
             "start_unix_ns": header.start_unix_ns,
-            "ending": recording.ending().map(ToString::to_string),
+            "ending": recording.reader.ending().map(ToString::to_string),
             "losses": losses,
         });
         json_line(out, &object(members))?;
@@ -94,7 +94,7 @@ fn print_json(out: &mut impl Write, recordings: [&Recording; 2], diff: &Diff) ->
 fn text(recordings: [&Recording; 2], diff: &Diff) -> String {
     let mut lines: Vec<String> = Vec::new();
     for ((recording, length), side) in recordings.iter().zip(diff.lengths).zip(["before", "after "]) {
-        let header = recording.header();
+        let header = recording.reader.header();
         lines.push(format!(
             "{side} {}: the {} on {}, {}, {} over {}{}",
             recording.file,

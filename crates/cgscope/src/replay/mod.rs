@@ -38,7 +38,7 @@ pub async fn run(options: &cli::Replay) -> Result {
     let recording = Recording::open(&options.file)?;
     let instead = format!("cgscope report {}", recording.file);
     Screen::check(&instead)?;
-    let intervals = Intervals::open(&options.file)?;
+    let intervals = Intervals::new(recording.again()?)?;
     let player = player(options, &recording, intervals.moments())?;
     let (remembered, settings) = Store::open();
     let mouse = settings.mouse;
@@ -76,7 +76,7 @@ fn player(options: &cli::Replay, recording: &Recording, moments: Vec<Moment>) ->
 }
 
 fn app(recording: &Recording, player: Player, settings: Settings) -> App {
-    let header = recording.header();
+    let header = recording.reader.header();
     let about = About {
         title: format!("{}: {}", recording.file, subject(header)),
         hostname: header.hostname.clone(),
@@ -179,13 +179,13 @@ fn start_pass(recording: Recording) -> Result<channel::UnboundedReceiver<PassMes
 
 /// Reads the complete recording and returns it. Returns `None` if the receiver was dropped.
 fn pass(mut recording: Recording, send: &channel::UnboundedSender<PassMessage>) -> Result<Option<Recording>> {
-    let mut beginnings = Beginnings::default();
+    let mut before = BTreeSet::new();
     let (mut intervals, mut marks) = (0, Vec::new());
     let mut sent = Instant::now();
     loop {
         let next = recording.next_interval();
         if let Ok(Some(interval)) = &next {
-            let begins = beginnings.of(interval, &recording.host);
+            let begins = beginnings(&mut before, interval, &recording.host);
             if !begins.is_empty() {
                 marks.push(Mark { interval: intervals, begins });
             }
@@ -206,31 +206,22 @@ fn pass(mut recording: Recording, send: &channel::UnboundedSender<PassMessage>) 
 }
 
 fn over(recording: &Recording) -> News {
-    let mut words = recording.ending_words();
-    if recording.skipped() != 0 {
-        words += &format!("; {}", recording.skipped_words());
-    }
-    let samples = usize::try_from(recording.samples()).unwrap_or(usize::MAX);
+    let skipped = recording.skipped_words().map_or(String::new(), |words| format!("; {words}"));
+    let words = recording.ending_words() + &skipped;
+    let samples = usize::try_from(recording.samples).unwrap_or(usize::MAX);
     News::Over { samples, ending: EndSummary { words, is_whole: recording.is_whole() } }
 }
 
 /// Identifies a finding, without its figures, which change between intervals.
 type Subject = (Rule, Option<Arc<str>>);
 
-#[derive(Default)]
-struct Beginnings {
-    before: BTreeSet<Subject>,
-}
-
-impl Beginnings {
-    /// Returns the findings of this interval that the previous interval did not have.
-    fn of(&mut self, interval: &Interval, host: &Host) -> Vec<Subject> {
-        let subjects: Vec<Subject> =
-            findings(interval, host).into_iter().map(|finding| (finding.rule, finding.cgroup)).collect();
-        let begins = subjects.iter().filter(|subject| !self.before.contains(subject)).cloned().collect();
-        self.before = subjects.into_iter().collect();
-        begins
-    }
+/// Returns the findings of this interval that the previous interval did not have. `before` has the findings of that interval.
+fn beginnings(before: &mut BTreeSet<Subject>, interval: &Interval, host: &Host) -> Vec<Subject> {
+    let subjects: Vec<Subject> =
+        findings(interval, host).into_iter().map(|finding| (finding.rule, finding.cgroup)).collect();
+    let begins = subjects.iter().filter(|subject| !before.contains(subject)).cloned().collect();
+    *before = subjects.into_iter().collect();
+    begins
 }
 
 #[cfg(test)]
@@ -248,11 +239,12 @@ mod tests {
     fn a_finding_begins_if_the_previous_interval_did_not_have_it() {
         let host = Host::default();
         let quiet = interval(vec![task(3, &[])]);
-        let mut beginnings = Beginnings::default();
-        let first = beginnings.of(&noisy(), &host);
+        let mut before = BTreeSet::new();
+        let mut of = |interval: &Interval| beginnings(&mut before, interval, &host);
+        let first = of(&noisy());
         assert!(!first.is_empty(), "every finding of the first interval begins there");
-        assert_eq!(beginnings.of(&noisy(), &host), [], "the finding continues");
-        assert_eq!(beginnings.of(&quiet, &host), []);
-        assert_eq!(beginnings.of(&noisy(), &host), first, "the finding begins again");
+        assert_eq!(of(&noisy()), [], "the finding continues");
+        assert_eq!(of(&quiet), []);
+        assert_eq!(of(&noisy()), first, "the finding begins again");
     }
 }
