@@ -45,10 +45,8 @@ pub async fn run(options: &cli::Replay) -> Result {
     let mut app = app(&recording, player, settings);
     app.notice = remembered.notice();
     let mut playback = Playback::start(recording, intervals)?;
-    let mut screen = Screen::take(&instead, mouse)?;
-    let shown = show(&mut screen, &mut app, &mut playback).await;
-    // Messages are visible only after the screen is closed.
-    drop(screen);
+    let screen = Screen::take(&instead, mouse)?;
+    let shown = show(screen, &mut app, &mut playback).await;
     remembered.close(&app.settings);
     shown?;
     // Before the pass over the file ends, it is unknown whether anything is missing.
@@ -84,8 +82,7 @@ fn app(recording: &Recording, player: Player, settings: Settings) -> App {
         host: recording.host,
         coarse: None,
     };
-    let theme = screen::theme(&settings);
-    let mut app = App::new(about, settings, theme, Duration::from_nanos(header.interval_ns));
+    let mut app = screen::app(about, settings, Duration::from_nanos(header.interval_ns));
     app.replay = Some(Replay::new(player, Instant::now()));
     app
 }

@@ -33,7 +33,7 @@ use crate::{
     record::Tee,
     request::Target,
     run::for_each_interval,
-    session::{self, Pace, Ready},
+    session::{self, Pace},
     settings::Store,
     terminal::Screen,
 };
@@ -52,7 +52,7 @@ pub async fn run(options: &Top) -> Result {
         // Ignores the user's settings, so that scripts get the same output for all users.
         let pace = pace(&Settings::default());
         let mut printer = Printer::new(options, &target)?;
-        let (ready, tee) = set_up(&target, pace, options)?;
+        let (ready, tee) = Tee::set_up(options, &target, pace)?;
         printer.about.title.clone_from(&ready.session.title);
         let print = |out: &mut Stdout, interval: &Interval, host: &Host| printer.interval(out, interval, host);
         let ended = for_each_interval(ready.go(), false, tee, print).await?;
@@ -69,12 +69,8 @@ pub async fn run(options: &Top) -> Result {
     let begin = Begin { view: options.view, sort, filter: options.filter.clone() };
     // Checks the terminal before anything starts. Takes it over last, because messages on standard error are visible until then.
     Screen::check(INSTEAD)?;
-    let (ready, tee) = set_up(&target, pace, options)?;
-    live::run(ready, tee, remembered, settings, begin, pace.interval).await
-}
-
-fn set_up(target: &Target, pace: Pace, options: &Top) -> Result<(Ready, Tee)> {
-    Tee::set_up(options.record.as_deref(), !options.batch, target, pace)
+    let (ready, tee) = Tee::set_up(options, &target, pace)?;
+    live::run(ready, tee, remembered, settings, begin).await
 }
 
 struct Printer<'a> {
