@@ -44,10 +44,6 @@ pub enum End {
     TargetExited,
 }
 
-pub trait Feed: Send + 'static {
-    fn next(&mut self) -> Option<Result<Event>>;
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Demand {
     Interval(Duration),
@@ -65,12 +61,16 @@ pub struct Events {
 }
 
 impl Events {
-    fn start(mut feed: impl Feed, demand: impl FnMut(Demand) + 'static, end: Option<Instant>) -> Self {
+    fn start(
+        mut next: impl FnMut() -> Option<Result<Event>> + Send + 'static,
+        demand: impl FnMut(Demand) + 'static,
+        end: Option<Instant>,
+    ) -> Self {
         // A channel of one message: if the reader is slow, samples are late (which is counted) instead of filling memory.
         let (send, events) = mpsc::channel(1);
         let refused = send.clone();
         let thread = spawn(move || {
-            while let Some(event) = feed.next() {
+            while let Some(event) = next() {
                 if send.blocking_send(event).is_err() {
                     return;
                 }
@@ -197,25 +197,20 @@ mod tests {
 
     use super::*;
 
-    struct OnDemand(std_mpsc::Receiver<Demand>);
-
-    impl Feed for OnDemand {
-        fn next(&mut self) -> Option<Result<Event>> {
-            let end = match self.0.recv().ok()? {
-                Demand::Interval(_) => None,
-                Demand::Last => Some(End::Finished),
-                Demand::Stop => return None,
-            };
-            Some(Ok(Event::Sample { sample: Box::default(), anew: false, end }))
-        }
-    }
-
     fn start(end: Option<Duration>) -> Events {
         let (send, receive) = std_mpsc::channel();
         let demand = move |demand| {
             let _ = send.send(demand);
         };
-        Events::start(OnDemand(receive), demand, end.map(|end| Instant::now() + end))
+        let next = move || {
+            let end = match receive.recv().ok()? {
+                Demand::Interval(_) => None,
+                Demand::Last => Some(End::Finished),
+                Demand::Stop => return None,
+            };
+            Some(Ok(Event::Sample { sample: Box::default(), anew: false, end }))
+        };
+        Events::start(next, demand, end.map(|end| Instant::now() + end))
     }
 
     #[tokio::test]

@@ -21,7 +21,7 @@ use cgscope_serve::{
 
 use crate::{
     exit::{Error, Result},
-    feed::{Demand, End, Event, Events, Feed, ns},
+    feed::{Demand, End, Event, Events, ns},
     request::Target,
 };
 
@@ -98,10 +98,10 @@ impl Daemon {
         })
     }
 
-    pub fn start(self, duration: Option<Duration>) -> Events {
+    pub fn start(mut self, duration: Option<Duration>) -> Events {
         let remote = self.remote.clone();
         let end = duration.map(|duration| Instant::now() + duration);
-        Events::start(self, move |demand| remote.demand(demand), end)
+        Events::start(move || self.next(), move |demand| remote.demand(demand), end)
     }
 
     pub fn limits(&self, selection: &Selection) -> Vec<String> {
@@ -119,26 +119,7 @@ impl Daemon {
         };
         format!("{what}, through the daemon at {}", self.following.socket.display())
     }
-}
 
-pub fn check(target: &Target) -> Result<()> {
-    let Options { selection: Selection { pids, tids, .. }, memory, by_cpu, .. } = &target.options;
-    let are_mixed = !tids.is_empty() && (!pids.is_empty() || !target.command.is_empty());
-    let refused = [
-        (target.stands_aside, "a command cannot be summarized"),
-        (*memory, "--memory is not read"),
-        (*by_cpu, "waits are not counted by CPU"),
-        (are_mixed, "processes and single threads cannot be selected together"),
-    ];
-    let refused = refused.iter().find(|(is_wanted, _)| *is_wanted);
-    refused.map_or(Ok(()), |(_, what)| {
-        Err(Error::could_not_run(format!(
-            "{what} through the daemon, which shares one measurement among all users; run cgscope with privileges (sudo)"
-        )))
-    })
-}
-
-impl Feed for Daemon {
     fn next(&mut self) -> Option<Result<Event>> {
         loop {
             let (event, then) = match self.then {
@@ -152,9 +133,7 @@ impl Feed for Daemon {
             }
         }
     }
-}
 
-impl Daemon {
     fn receive(&mut self) -> Step {
         if let Some(event) = self.following.release(self.remote.wanted()) {
             return (Some(Ok(event)), Then::Receive);
@@ -177,6 +156,23 @@ impl Daemon {
             Err(error) => failed(error),
         }
     }
+}
+
+pub fn check(target: &Target) -> Result<()> {
+    let Options { selection: Selection { pids, tids, .. }, memory, by_cpu, .. } = &target.options;
+    let are_mixed = !tids.is_empty() && (!pids.is_empty() || !target.command.is_empty());
+    let refused = [
+        (target.stands_aside, "a command cannot be summarized"),
+        (*memory, "--memory is not read"),
+        (*by_cpu, "waits are not counted by CPU"),
+        (are_mixed, "processes and single threads cannot be selected together"),
+    ];
+    let refused = refused.iter().find(|(is_wanted, _)| *is_wanted);
+    refused.map_or(Ok(()), |(_, what)| {
+        Err(Error::could_not_run(format!(
+            "{what} through the daemon, which shares one measurement among all users; run cgscope with privileges (sudo)"
+        )))
+    })
 }
 
 /// Doubles the wait before the next attempt, so that many clients do not overload the daemon. Returns the wait for this one.
@@ -382,16 +378,14 @@ impl Following {
         match wanted {
             Wanted::Nothing => (None, Then::Stop),
             Wanted::Last => failed("the daemon ended before it sent the last sample"),
-            Wanted::Samples => (Some(Ok(Event::Message(self.why_lost(word)))), Then::Reconnect),
+            Wanted::Samples => {
+                let failure = word.filter(|word| word.refused == Some(Refusal::Failed));
+                let socket = self.socket.display();
+                let ended = || format!("the daemon at {socket} has ended; cgscope tries to reconnect");
+                let sentence = failure.map_or_else(ended, |word| word.sentence);
+                (Some(Ok(Event::Message(sentence))), Then::Reconnect)
+            }
         }
-    }
-
-    fn why_lost(&self, word: Option<Word>) -> String {
-        let failure = word.filter(|word| word.refused == Some(Refusal::Failed));
-        failure.map_or_else(
-            || format!("the daemon at {} has ended; cgscope tries to reconnect", self.socket.display()),
-            |word| word.sentence,
-        )
     }
 
     /// Emits the held sample. If threads are chosen, omits other threads, exited tasks and culprits (unknown for each thread).
