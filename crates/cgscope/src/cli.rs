@@ -1,4 +1,4 @@
-//! The command line. [`crate::request`] interprets the arguments.
+//! The command line. [`crate::session::Target`] interprets the arguments.
 
 mod recordings;
 

@@ -19,9 +19,8 @@ use crate::{
     nodes,
     output::json_line,
     record::Tee,
-    request::Target,
     run::{for_each_interval, pace},
-    session::Session,
+    session::{Session, Target},
     text::{self, NO_HISTOGRAM, Unit},
 };
 

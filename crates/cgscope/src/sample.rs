@@ -14,8 +14,7 @@ use crate::{
     containers,
     exit::{Error, Exit, Result, spawn},
     mode, output,
-    request::Target,
-    session::{self, End},
+    session::{self, End, Target},
     signals::Signals,
 };
 

@@ -21,7 +21,7 @@ use crate::{
     exit::{Error, Result, spawn},
     feed::daemon::Daemon,
     mode::{self, Coarse},
-    request::Target,
+    session::Target,
 };
 
 #[derive(Debug)]

@@ -32,8 +32,7 @@ use crate::{
         flight::Flight,
         segments::{SegmentLimits, SegmentNames, Segments},
     },
-    request::Target,
-    session::{self, End, Pace, RESTARTED, Ready, Session},
+    session::{self, End, Pace, RESTARTED, Ready, Session, Target},
     terminal, text,
 };
 

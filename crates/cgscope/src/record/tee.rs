@@ -11,8 +11,7 @@ use crate::{
         file::{self, File},
         header,
     },
-    request::Target,
-    session::{Pace, Ready},
+    session::{Pace, Ready, Target},
 };
 
 /// Records the displayed samples if the user named a file. If the recording fails, the command continues.

@@ -32,8 +32,7 @@ use crate::{
     exit::{Error, Exit, Result},
     feed::ns,
     output,
-    request::Target,
-    session::{Pace, Ready, Session},
+    session::{Pace, Ready, Session, Target},
     stat::{offcpu::Offcpu, stack_every, symbols},
 };
 

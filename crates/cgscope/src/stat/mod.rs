@@ -28,9 +28,8 @@ use crate::{
     exit::Result,
     output::{self, Stdout, json_line},
     record::Tee,
-    request::Target,
     run::{for_each_interval, pace},
-    session::Session,
+    session::{Session, Target},
 };
 use offcpu::Offcpu;
 

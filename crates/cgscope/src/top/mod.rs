@@ -31,9 +31,8 @@ use crate::{
     exit::{Error, Result, spawn},
     output::{self, Stdout, json_line},
     record::Tee,
-    request::Target,
     run::for_each_interval,
-    session::{self, Pace},
+    session::{self, Pace, Target},
     settings::Store,
     terminal::Screen,
 };

@@ -25,8 +25,7 @@ use crate::{
     feed::{End, ns},
     output::json_line,
     recording::Recording,
-    request,
-    session::{Pace, RESTARTED, Ready, Session},
+    session::{Pace, RESTARTED, Ready, Session, Target},
 };
 
 pub async fn run(options: &cli::Whatif) -> Result {
@@ -177,7 +176,7 @@ async fn measure(
 
 fn start(options: &cli::Whatif) -> Result<Session> {
     // Messages are printed here, because the coarse mode is an error.
-    let target = request::Target { output: Output::Nowhere, ..request::Target::whole_host(&options.measure) };
+    let target = Target { output: Output::Nowhere, ..Target::whole_host(&options.measure) };
     let duration = options.duration;
     let interval = (duration / INTERVALS).clamp(cli::SHORTEST, INTERVAL);
     let pace = Pace { interval, duration: Some(duration), count: None };

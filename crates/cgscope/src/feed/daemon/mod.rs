@@ -22,7 +22,7 @@ use cgscope_serve::{
 use crate::{
     exit::{Error, Result},
     feed::{Demand, End, Event, Events, ns},
-    request::Target,
+    session::Target,
 };
 
 /// After a connection of at least this length, the wait before the next attempt is [`AGAIN`].
