@@ -114,14 +114,11 @@ impl Held {
         }
         let (outcome, remains) = run_in_thread(process).map_err(failed)?;
         let mut pid = [0; 4];
-        match pid_reader.read_exact(&mut pid) {
-            Ok(()) => {
-                let pid = u32::from_ne_bytes(pid);
-                let signalled = if user.is_some() { -(pid as i32) } else { pid as i32 };
-                Ok(Self { pid, signalled, go, outcome, remains })
-            }
-            Err(_) => Err(failed(io::Error::other("no new process could be created"))),
-        }
+        let read = pid_reader.read_exact(&mut pid);
+        read.map_err(|_| failed(io::Error::other("no new process could be created")))?;
+        let pid = u32::from_ne_bytes(pid);
+        let signalled = if user.is_some() { -(pid as i32) } else { pid as i32 };
+        Ok(Self { pid, signalled, go, outcome, remains })
     }
 
     pub fn release(mut self) -> (Running, Unreaped) {
@@ -224,7 +221,7 @@ fn used(usage: &libc::rusage) -> Usage {
 const KEPT: [&str; 7] = ["PATH", "TERM", "COLORTERM", "NO_COLOR", "LANG", "LANGUAGE", "TZ"];
 const KEPT_PREFIX: &str = "LC_";
 
-pub fn become_user(process: &mut Command, name: &str) -> Result<()> {
+fn become_user(process: &mut Command, name: &str) -> Result<()> {
     let mut user = users::user(name).map_err(Error::could_not_run)?;
     process.env_clear().envs(environment(&user, name, env::vars_os()));
     user.groups.push(user.gid);
@@ -269,7 +266,7 @@ fn environment(
 }
 
 /// Makes the command start in a session without a controlling terminal. Reopens an inherited terminal for writing only.
-pub fn leave_terminal(process: &mut Command, output: Output) -> io::Result<()> {
+fn leave_terminal(process: &mut Command, output: Output) -> io::Result<()> {
     // SAFETY: one system call between fork and exec. It succeeds, because the new process leads no process group yet.
     unsafe {
         process.pre_exec(|| if libc::setsid() < 0 { Err(io::Error::last_os_error()) } else { Ok(()) });

@@ -157,8 +157,7 @@ pub fn cannot_write(path: &Path, why: impl Display) -> Error {
 /// Returns `DIR/host-20261121T101500.000Z.rec` for `DIR/host.rec`: in UTC, so that names sort by time after a clock change.
 pub fn stamped(path: &Path, unix_ns: u64) -> PathBuf {
     let mut name = path.file_stem().unwrap_or_default().to_owned();
-    name.push("-");
-    name.push(stamp(unix_ns));
+    name.push(format!("-{}", stamp(unix_ns)));
     if let Some(extension) = path.extension() {
         name.push(".");
         name.push(extension);

@@ -82,17 +82,16 @@ impl<'a> Flight<'a> {
     fn say_plan(&self) {
         let mut causes: Vec<String> = self.options.trigger.iter().map(ToString::to_string).collect();
         causes.push(format!("SIGUSR1 (kill -USR1 {})", std::process::id()));
+        let times = match self.options.triggers {
+            1 => "once".to_owned(),
+            times => format!("up to {times} times"),
+        };
         say!(
-            "cgscope: keeping the last {} in {} (at most {}); saving them together with the next {}, {}, on {}",
+            "cgscope: keeping the last {} in {} (at most {}); saving them together with the next {}, {times}, on {}",
             duration(self.keep_ns),
             self.ring.directory.display(),
             units::bytes(self.options.ring_size),
             duration(self.after_ns),
-            if self.options.triggers == 1 {
-                "once".into()
-            } else {
-                format!("up to {} times", self.options.triggers)
-            },
             causes.join(" or "),
         );
     }
@@ -151,19 +150,13 @@ impl<'a> Flight<'a> {
         self.settle(true);
         let ring = &mut self.ring.segments;
         ring.turn(last).map_err(|failure| ring.file.end_after(&failure))?;
-        let segments = match ring.open() {
-            Ok(segments) => segments,
-            Err(error) => {
-                self.not_frozen(&error);
-                return Ok(());
-            }
-        };
         let path = match self.options.triggers {
             1 => self.options.output.clone(),
             _ => file::free_stamped(&self.options.output, triggered.unix_ns).0,
         };
         let (bytes, stop) = (ring.bytes_on_disk(), self.stop.clone());
-        match spawn(move || copy(segments, path, triggered, bytes, &stop)) {
+        let segments = ring.open();
+        match segments.and_then(|segments| spawn(move || copy(segments, path, triggered, bytes, &stop))) {
             Ok(copying) => self.copying = Some(copying),
             Err(error) => self.not_frozen(&error),
         }
@@ -327,7 +320,9 @@ struct Ring {
 impl Ring {
     /// Creates a ring beside the file `output`. Renames the ring of a killed run.
     fn create(output: &Path, header: &Header, limits: SegmentLimits) -> Result<Self> {
-        let directory = directory(output);
+        let mut directory = output.as_os_str().to_owned();
+        directory.push(".ring");
+        let directory = PathBuf::from(directory);
         keep_aside(&directory)?;
         fs::create_dir(&directory).map_err(|error| cannot_write(&directory, error))?;
         let lock = fs::File::open(&directory).map_err(|error| cannot_write(&directory, error))?;
@@ -349,12 +344,6 @@ impl Ring {
             ))
         })
     }
-}
-
-fn directory(output: &Path) -> PathBuf {
-    let mut name = output.as_os_str().to_owned();
-    name.push(".ring");
-    name.into()
 }
 
 /// Renames the ring of a killed run. It may hold the last minutes before an incident that nobody has examined yet.
@@ -463,9 +452,8 @@ fn copy(
     let bytes = file.bytes();
     file.end(Reason::Triggered(triggered.words))?;
     keep_old(&path)?;
-    beside
-        .keep()
-        .map_err(|error| Error::incomplete(format!("{} could not be written: {error}", path.display())))?;
+    let kept = beside.keep();
+    kept.map_err(|error| Error::incomplete(format!("{} could not be written: {error}", path.display())))?;
     let mut words = format!(
         "saved {} before the trigger and {} after it: {}, {}, in {path}; `cgscope report {path}` shows what happened",
         duration(triggered.at_ns.saturating_sub(file.first_ns)),

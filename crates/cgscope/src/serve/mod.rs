@@ -100,12 +100,8 @@ fn exported(config: &Config) -> cgscope_metrics::Config {
 /// Sets the daemon up, gives up its privileges before anybody can connect, and serves until a signal.
 async fn serve(config: Config, options: &Serve) -> Result {
     let mut signals = Signals::listen()?;
-    let user = match &config.user {
-        Some(name) if rustix::process::geteuid().is_root() => {
-            Some(users::user(name).map_err(Error::could_not_run)?)
-        }
-        _ => None,
-    };
+    let user = config.user.as_deref().filter(|_| rustix::process::geteuid().is_root());
+    let user = user.map(users::user).transpose().map_err(Error::could_not_run)?;
     // Steps that fail if a file is missing precede steps that take time.
     let socket = Listening::open(&config.socket).map_err(Error::could_not_run)?;
     let http = http(&config).map_err(Error::could_not_run)?.map(Arc::new);
