@@ -46,7 +46,6 @@ pub fn known_facts() -> Facts {
     facts
 }
 
-/// Requests the names from the container runtimes of this host once.
 async fn named_containers() -> Option<std::result::Result<usize, String>> {
     let mut runtimes = containers::runtimes("auto").ok()?;
     let has_any = runtimes.places().any(Path::exists);

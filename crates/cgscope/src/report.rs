@@ -57,17 +57,13 @@ fn read(recording: &mut Recording, slots: usize) -> Result<Whole> {
 /// Describes the recording. Call this after the recording was read to its end.
 fn about(recording: &Recording, whole: &Interval) -> About {
     let header = recording.reader.header();
+    let (samples, length) = (units::count(recording.samples, "sample"), units::duration(whole.duration_ns));
+    let (start, every) = (text::utc(whole.start_unix_ns), units::duration(header.interval_ns));
     About {
         file: recording.file.clone(),
         what: format!("the {} on {}", subject(header), header.hostname),
         host_words: host_words(header),
-        extent: format!(
-            "{} over {}, starting at {}, one every {}",
-            units::count(recording.samples, "sample"),
-            units::duration(whole.duration_ns),
-            text::utc(whole.start_unix_ns),
-            units::duration(header.interval_ns),
-        ),
+        extent: format!("{samples} over {length}, starting at {start}, one every {every}"),
         ending: recording.ending_words(),
         host: recording.host,
     }

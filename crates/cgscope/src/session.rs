@@ -23,7 +23,6 @@ use crate::{
     signals::Signals,
 };
 
-/// What to measure, and how.
 #[derive(Clone, Debug, Default)]
 pub struct Target {
     pub options: Options,
@@ -133,6 +132,10 @@ impl Ready {
         let started = Instant::now();
         let (source, coarse) = Source::open(&options, target, pace.interval)?;
         let selection = options.selection;
+        let (title, shows_all) = match &source {
+            Source::Own(_) => (target.words(), true),
+            Source::Daemon(daemon) => (daemon.title(target), daemon.shows_all),
+        };
         // SAFETY: sysconf has no preconditions.
         let cpus = u32::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) });
         let cpus = cpus.ok().filter(|cpus| *cpus != 0);
@@ -149,9 +152,9 @@ impl Ready {
             ending: None,
             at_end: None,
             ended: None,
-            title: source.title(target),
+            title,
             coarse,
-            host: Host { cpus, whole: selection.is_whole_host() && source.shows_all() },
+            host: Host { cpus, whole: selection.is_whole_host() && shows_all },
             verbose: target.measure.verbose,
             refused: source.limits(&selection),
             selection,

@@ -168,21 +168,6 @@ impl Source {
         }
     }
 
-    fn daemon(&self) -> Option<&Daemon> {
-        match self {
-            Self::Own(_) => None,
-            Self::Daemon(daemon) => Some(daemon),
-        }
-    }
-
-    pub fn shows_all(&self) -> bool {
-        self.daemon().is_none_or(|daemon| daemon.shows_all)
-    }
-
-    pub fn title(&self, target: &Target) -> String {
-        self.daemon().map_or_else(|| target.words(), |daemon| daemon.title(target))
-    }
-
     pub fn limits(&self, selection: &Selection) -> Vec<String> {
         match self {
             Self::Own(collector) => collector.refused().to_vec(),

@@ -125,15 +125,11 @@ pub fn keep_old(path: &Path) -> Result<()> {
     let there = place.path();
     let name = Path::new(there.file_name().unwrap_or_default());
     let old = move_to_free(place.directory(), name, olds(name)).map_err(|error| cannot_write(path, error))?;
-    say!(
-        "cgscope: {} already existed; it is kept as {}",
-        there.display(),
-        there.with_file_name(old).display()
-    );
+    let (path, old) = (there.display(), there.with_file_name(old));
+    say!("cgscope: {path} already existed; it is kept as {}", old.display());
     Ok(())
 }
 
-/// Checks that the file can be written. Changes nothing.
 pub fn check_writable(path: &Path) -> Result<()> {
     let tried = Place::of(path).and_then(|place| place.check_writable());
     tried.map_err(|error| cannot_write(path, error))

@@ -49,7 +49,6 @@ pub struct Flight<'a> {
     is_requested: bool,
     triggered: Option<Triggered>,
     copying: Option<JoinHandle<Result<Frozen>>>,
-    /// Makes the copying thread stop early.
     stop: Arc<AtomicBool>,
     /// The files with the parts around the triggers so far; `None`: the part could not be saved.
     parts: Vec<Option<PathBuf>>,
@@ -102,11 +101,8 @@ impl<'a> Flight<'a> {
             let samples = self.keep_ns / self.interval_ns.max(1) + 2;
             let sample_bytes = self.ring.segments.step_bytes;
             let expected = sample_bytes * samples * 10 / 8;
-            say!(
-                "cgscope: the first sample takes {}: at that size the ring takes about {}",
-                units::bytes(sample_bytes),
-                units::bytes(expected.min(self.options.ring_size))
-            );
+            let (first, ring) = (units::bytes(sample_bytes), units::bytes(expected.min(self.options.ring_size)));
+            say!("cgscope: the first sample takes {first}: at that size the ring takes about {ring}");
         }
         for trigger in &self.options.trigger {
             let Some(cgroup) = &trigger.cgroup else { continue };
@@ -132,11 +128,8 @@ impl<'a> Flight<'a> {
 
     /// Begins to save a part. `before_ns` is the time of the previous sample.
     fn begin(&mut self, words: String, before_ns: Option<u64>, sample: &Sample) {
-        say!(
-            "cgscope: {words}; saving the {} before and the {} after",
-            duration(self.keep_ns),
-            duration(self.after_ns)
-        );
+        let (before, after) = (duration(self.keep_ns), duration(self.after_ns));
+        say!("cgscope: {words}; saving the {before} before and the {after} after");
         // The event happened at an unknown time within the interval.
         let at_ns = before_ns.unwrap_or(sample.mono_ns);
         let until_ns = sample.mono_ns + self.after_ns;
@@ -477,11 +470,9 @@ fn check_room(path: &Path, bytes: u64) -> Result<()> {
     if disk.f_blocks == 0 || free > bytes {
         return Ok(());
     }
+    let (path, needed, free) = (path.display(), units::bytes(bytes), units::bytes(free));
     Err(Error::incomplete(format!(
-        "{} cannot be written, because the disk is full: the file needs about {}, and {} are free",
-        path.display(),
-        units::bytes(bytes),
-        units::bytes(free)
+        "{path} cannot be written, because the disk is full: the file needs about {needed}, and {free} are free"
     )))
 }
 

@@ -144,12 +144,9 @@ fn say_start(ready: &Ready, target: &Target, options: &Record) {
         }
         None => format!(" to {}", options.output.display()),
     };
-    let is_open = options.duration.is_none() && target.command.is_empty();
-    say!(
-        "cgscope: recording the {}{where_to}{}",
-        ready.session.title,
-        if is_open { "; Ctrl-C ends" } else { "" }
-    );
+    let is_endless = options.duration.is_none() && target.command.is_empty();
+    let end = if is_endless { "; Ctrl-C ends" } else { "" };
+    say!("cgscope: recording the {}{where_to}{end}", ready.session.title);
 }
 
 fn header(ready: &Ready, target: &Target) -> Header {
@@ -273,7 +270,6 @@ impl Recorder<'_> {
     }
 }
 
-/// Shows the progress on standard error.
 struct Progress {
     /// Time between two messages; `None`: shows none.
     pause: Option<Duration>,

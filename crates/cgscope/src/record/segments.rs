@@ -233,11 +233,9 @@ impl Segments {
     fn end_after(&mut self, failure: &Failure) -> Error {
         let mut error = self.file.end_after(failure);
         if let Some(latest) = self.complete.back() {
-            error.sentence += &format!(
-                ", and earlier samples are in {} up to {}",
-                units::count(self.complete.len() as u64, "file"),
-                latest.made.path.display()
-            );
+            let files = units::count(self.complete.len() as u64, "file");
+            let latest = latest.made.path.display();
+            error.sentence += &format!(", and earlier samples are in {files} up to {latest}");
         }
         error
     }

@@ -106,21 +106,6 @@ impl Playback {
         let news = start_pass(recording)?;
         Ok(Self { wanted, requested: None, reads, news, is_passing: true, recording: None, signals })
     }
-
-    fn request(&mut self, n: usize) -> Result<()> {
-        match self.requested.replace(n) {
-            Some(before) if before == n => Ok(()),
-            _ => self.wanted.send(n).map_err(|_| reader_ended()),
-        }
-    }
-
-    fn on_news(&mut self, app: &mut App, (news, recording): PassMessage) {
-        self.is_passing = matches!(news, News::Marks(..));
-        if let Some(replay) = &mut app.replay {
-            replay.on_news(news);
-        }
-        self.recording = recording.or(self.recording.take());
-    }
 }
 
 impl Updates for Playback {
@@ -131,8 +116,10 @@ impl Updates for Playback {
                 "the recording is damaged before its second sample, so nothing can be shown",
             ));
         }
-        let due = replay.due_in();
-        self.request(replay.player.position())?;
+        let (due, position) = (replay.due_in(), replay.player.position());
+        if self.requested.replace(position) != Some(position) {
+            self.wanted.send(position).map_err(|_| reader_ended())?;
+        }
         tokio::select! {
             _ = self.signals.any() => return Ok(Flow::End),
             read = self.reads.recv() => match read.ok_or_else(reader_ended)? {
@@ -141,7 +128,12 @@ impl Updates for Playback {
                 Read::Before(n, frames) => app.on_read_before(n, frames),
             },
             news = self.news.recv(), if self.is_passing => {
-                self.on_news(app, news.ok_or_else(reader_ended)?);
+                let (news, recording) = news.ok_or_else(reader_ended)?;
+                self.is_passing = matches!(news, News::Marks(..));
+                if let Some(replay) = &mut app.replay {
+                    replay.on_news(news);
+                }
+                self.recording = recording.or(self.recording.take());
             }
             () = sleep(due.unwrap_or_default()), if due.is_some() => {}
         }

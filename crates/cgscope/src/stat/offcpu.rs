@@ -109,18 +109,14 @@ impl Offcpu {
         if places.is_empty() {
             return text;
         }
-        // Writing to a String cannot fail.
-        let _ = writeln!(
-            text,
-            "\n{:>9} {:>6} {:>8}  stack, the innermost function first",
-            "time", "share", "count"
-        );
+        text += "\n     time  share    count  stack, the innermost function first\n";
         for (place, time) in places.iter().take(MOST) {
             let share = units::percent(time.ns, *total_ns).unwrap_or_default();
             let count = if time.count == 0 { "-".into() } else { time.count.to_string() };
             let (kind, state) = (place.kind(&self.symbols).name(), place.state.name());
             let stack = place.functions(&self.symbols).join(" < ");
             let time = units::duration(time.ns);
+            // Writing to a String cannot fail.
             let _ = writeln!(text, "{time:>9} {share:>5.1}% {count:>8}  {}: {kind}, {state}", place.comm);
             let _ = writeln!(text, "{:27}{stack}", "");
         }
@@ -155,7 +151,6 @@ impl BlockedAt {
         self.stack.iter().map(|addr| symbols.caller(*addr).unwrap_or(NO_NAME)).collect()
     }
 
-    /// Returns the kind of event for which the threads are blocked.
     fn kind(&self, symbols: &KernelSymbols) -> BlockedKind {
         BlockedKind::of(self.state, self.stack.iter().map(|addr| symbols.caller(*addr)))
     }

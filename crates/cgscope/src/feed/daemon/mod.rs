@@ -46,7 +46,6 @@ pub struct Daemon {
     said: Vec<String>,
     following: Following,
     then: Then,
-    /// The wait before the next attempt to connect.
     backoff: Duration,
     since: Instant,
 }
