@@ -17,11 +17,8 @@ pub struct Coarse {
 }
 
 impl Coarse {
-    pub fn say(&self) {
-        self.say_with("sums of waits from /proc, no histograms, and throttling as the only cause");
-    }
-
-    pub fn say_with(&self, what: &str) {
+    /// `what` is what the coarse mode measures.
+    pub fn say(&self, what: &str) {
         if let Some(sentence) = &self.sentence {
             say!("cgscope: {sentence}; continuing in the coarse mode: {what}");
         }
@@ -54,7 +51,7 @@ pub fn choose<T>(
 }
 
 /// Returns the error of a failed start. If the host refused, the error names what the host lacks.
-fn could_not_start(failure: &Failure) -> Error {
+pub fn could_not_start(failure: &Failure) -> Error {
     Error::could_not_run(match failure.kind {
         FailureKind::Host => explain_failure(&doctor::known_facts(), &failure.to_string()),
         FailureKind::Request | FailureKind::Mode => failure.to_string(),

@@ -57,7 +57,7 @@ pub async fn run(options: &Sample) -> Result {
         || ThreadReader::start(&selection, wanted, Mode::Coarse),
     )?;
     if let Some(coarse) = &coarse {
-        coarse.say_with(COARSE);
+        coarse.say(COARSE);
     }
     reader.refused().iter().for_each(|refused| say!("cgscope: {refused}"));
     if target.measure.verbose {

@@ -212,7 +212,7 @@ impl Session {
     /// Prints the limits of this measurement. A screen prints them when it ends.
     pub fn say_limits(&self) {
         if let Some(coarse) = &self.coarse {
-            coarse.say();
+            coarse.say("sums of waits from /proc, no histograms, and throttling as the only cause");
         }
         for refused in &self.refused {
             say!("cgscope: {refused}");

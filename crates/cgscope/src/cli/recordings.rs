@@ -4,7 +4,11 @@ use std::{path::PathBuf, time::Duration};
 
 use cgscope_export::Format;
 use cgscope_view::replay::player::{When, speed};
-use clap::{ArgGroup, Args, ValueEnum};
+use cgscope_whatif::Loop;
+use clap::{
+    ArgGroup, Args,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
 
 use super::{Measure, Select, Selectors, interval, long_time, short_time};
 use crate::trigger::{Trigger, trigger};
@@ -178,21 +182,6 @@ pub struct Diff {
     pub json: bool,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum Loop {
-    Open,
-    Closed,
-}
-
-impl From<Loop> for cgscope_whatif::Loop {
-    fn from(of: Loop) -> Self {
-        match of {
-            Loop::Open => Self::Open,
-            Loop::Closed => Self::Closed,
-        }
-    }
-}
-
 #[derive(Debug, Args)]
 pub struct Whatif {
     /// Recording to read; without it, measure this host
@@ -234,7 +223,7 @@ pub struct Whatif {
     ///
     /// Open: requests come by themselves, as from many users. Closed: each piece of work follows the one before, as in a batch job. Default:
     /// what the recording shows, else both, with wider bounds.
-    #[arg(long, value_name = "LOOP", value_enum)]
+    #[arg(long, value_name = "LOOP", value_parser = PossibleValuesParser::new(["open", "closed"]).map(arrivals))]
     pub r#loop: Option<Loop>,
 
     /// Share of periods that may be throttled
@@ -247,6 +236,10 @@ pub struct Whatif {
 
     #[command(flatten)]
     pub measure: Measure,
+}
+
+fn arrivals(name: String) -> Loop {
+    if name == "open" { Loop::Open } else { Loop::Closed }
 }
 
 /// Quotas in CPUs, in ascending order.

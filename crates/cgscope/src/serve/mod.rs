@@ -33,7 +33,7 @@ use sd_notify::NotifyState;
 use tokio::{net::UnixListener, sync::watch, task::LocalSet};
 
 use crate::{
-    cli::{ModeChoice, Serve},
+    cli::Serve,
     containers,
     exit::{Error, Exit, Result},
     mode, record,
@@ -258,9 +258,8 @@ impl Own {
     /// Loads and attaches the BPF programs, and measures the cost of the hook. `runtimes` provide the names of containers.
     fn start(runtimes: Runtimes) -> Result<Self> {
         let options = Options { shared: true, demand: true, ..Options::default() };
-        let exact = || Collector::start(&options);
         // Only the exact mode is used, because coarse readings need no daemon.
-        let (mut collector, _) = mode::choose(ModeChoice::Bpf, exact, || Collector::start_coarse(&options))?;
+        let mut collector = Collector::start(&options).map_err(|failure| mode::could_not_start(&failure))?;
         collector.measure_hook(RUNS, LONGEST);
         collector.name_containers(containers::lookup(runtimes, |sentence| say!("cgscope: {sentence}")));
         Ok(Self(collector))

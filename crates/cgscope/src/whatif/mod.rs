@@ -98,7 +98,7 @@ fn question(options: &cli::Whatif) -> Question {
         burst_ns: options.burst.map(|us| us.min(MOST_US) * 1_000),
         period_ns: options.period.map(|us| us * 1_000),
         target: options.target,
-        arrivals: options.r#loop.map(Into::into),
+        arrivals: options.r#loop,
     }
 }
 
