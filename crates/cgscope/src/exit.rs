@@ -14,7 +14,6 @@ pub enum Exit {
     /// Done, but incomplete: data was lost, or the target exited.
     Incomplete,
     CouldNotRun,
-    /// The exit code of the command that cgscope ran.
     AsCommand(u8),
 }
 

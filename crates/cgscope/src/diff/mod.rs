@@ -233,8 +233,7 @@ fn verdict(change: &Change) -> &'static str {
     }
 }
 
-/// Maximum number of printed changes.
-const ROWS: usize = 50;
+const MOST_ROWS: usize = 50;
 
 /// Returns the changes that are more than noise, then other changes, each by size.
 fn table(diff: &Diff) -> Vec<String> {
@@ -248,9 +247,9 @@ fn table(diff: &Diff) -> Vec<String> {
     };
     let mut lines = vec![String::new()];
     lines.push(row(["before", "after", "change", "99% interval", "verdict", "what"]));
-    lines.extend(diff.changes.iter().take(ROWS).map(change));
-    if diff.changes.len() > ROWS {
-        lines.push(format!("{:>10} more with a smaller change: --json has all", diff.changes.len() - ROWS));
+    lines.extend(diff.changes.iter().take(MOST_ROWS).map(change));
+    if diff.changes.len() > MOST_ROWS {
+        lines.push(format!("{:>10} more with a smaller change: --json has all", diff.changes.len() - MOST_ROWS));
     }
     lines
 }

@@ -62,7 +62,7 @@ pub async fn run(options: &Stat) -> Result {
     let mut session = ready.go();
     let at_end = Rc::clone(&watch);
     session.at_end(move || at_end.borrow_mut().end());
-    let measured = measure(&mut session)
+    let measured = measure(&mut session, &mut remarks)
         .await
         .map_err(|error| Error { sentence: format!("{}: {error}", options.select.command[0]), ..error })?;
     let run = finish(options, session, &mut watch.borrow_mut(), measured, remarks, &symbols);
@@ -82,8 +82,7 @@ fn finish(
     mut remarks: Vec<String>,
     symbols: &KernelSymbols,
 ) -> CommandRun {
-    let Measured { interval, ended, peak_threads, peak_processes, every_ns, remark } = measured;
-    remarks.extend(remark);
+    let Measured { interval, ended, peak_threads, peak_processes, every_ns } = measured;
     let host = session.host;
     let followed = session.latest().map(processes).unwrap_or_default();
     // Detaches the collector before the cgroup is removed. Its data about the cgroup is no longer needed.
@@ -207,20 +206,21 @@ struct Measured {
     peak_processes: u64,
     /// The longest requested interval between two samples, ns.
     every_ns: u64,
-    /// Why the figures are incomplete.
-    remark: Option<String>,
 }
 
-/// Measures until the command has ended, even if measuring fails. Fails only if the command could not be executed.
-async fn measure(session: &mut Session) -> Result<Measured> {
+/// Measures until the command has ended, even if measuring fails (then adds a remark). Fails if the command could not be executed.
+async fn measure(session: &mut Session, remarks: &mut Vec<String>) -> Result<Measured> {
     let (mut whole, mut peak_threads, mut peak_processes) = (Appended::default(), 0, 0);
     let mut every = EVERY;
-    let remark = loop {
+    loop {
         let step = match session.next_step().await {
             Ok(step) => step,
             // The command could not be executed.
             Err(error) if !session.command_runs() && session.ended.is_none() => return Err(error),
-            Err(error) => break Some(format!("{error}: nothing after that is counted")),
+            Err(error) => {
+                remarks.push(format!("{error}: nothing after that is counted"));
+                break;
+            }
         };
         let Some(sample) = session.latest() else { continue };
         peak_threads = peak_threads.max(sample.tasks.len() as u64);
@@ -232,19 +232,13 @@ async fn measure(session: &mut Session) -> Result<Measured> {
             every = wanted;
         }
         if step.end.is_some() {
-            break None;
+            break;
         }
-    };
+    }
     session.outlast().await?;
     let ended = session.ended.ok_or_else(|| Error::incomplete("the exit of the command was not noticed"))?;
-    Ok(Measured {
-        interval: whole.into_interval(),
-        ended,
-        peak_threads,
-        peak_processes,
-        every_ns: ns(every),
-        remark,
-    })
+    let interval = whole.into_interval();
+    Ok(Measured { interval, ended, peak_threads, peak_processes, every_ns: ns(every) })
 }
 
 fn processes(sample: &Sample) -> Vec<Outlived> {

@@ -299,7 +299,6 @@ impl Output {
         Ok(Self { place, format })
     }
 
-    /// Writes either the complete text or nothing.
     pub fn write(&self, text: &str) -> Result<()> {
         output::replace(&self.place, text).map_err(|error| {
             Error::incomplete(format!(

@@ -310,7 +310,6 @@ pub enum Then {
     Stop,
 }
 
-/// An event, if any, and the next step.
 pub type Step = (Option<Result<Event>>, Then);
 
 pub fn failed(sentence: impl std::fmt::Display) -> Step {
