@@ -14,13 +14,13 @@ use cgscope_model::{
 use crate::{
     causes,
     child::Output,
-    cli::{Hist, HistBy},
+    cli::{Hist, HistBy, Target},
     exit::Result,
     nodes,
     output::json_line,
     record::Tee,
     run::{for_each_interval, pace},
-    session::{Session, Target},
+    session::Session,
     text::{self, NO_HISTOGRAM, Unit},
 };
 

@@ -10,11 +10,11 @@ use tokio::sync::oneshot;
 
 use crate::{
     child::{Held, Output, Running},
-    cli::Sample,
+    cli::{Sample, Target},
     containers,
     exit::{Error, Exit, Result, spawn},
     mode, output,
-    session::{self, End, Target},
+    session::{self, End},
     signals::Signals,
 };
 

@@ -16,12 +16,11 @@ use tokio::{sync::mpsc, time::sleep_until};
 
 use crate::{
     child::Output,
-    cli::ModeChoice,
+    cli::{ModeChoice, Target},
     containers,
     exit::{Error, Result, spawn},
     feed::daemon::Daemon,
     mode::{self, Coarse},
-    session::Target,
 };
 
 #[derive(Debug)]

@@ -25,14 +25,14 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 pub use tee::Tee;
 
 use crate::{
-    cli::Record,
+    cli::{Record, Target},
     exit::{Error, Exit, Result},
     feed::ns,
     record::{
         flight::Flight,
         segments::{SegmentLimits, SegmentNames, Segments},
     },
-    session::{self, End, Pace, RESTARTED, Ready, Session, Target},
+    session::{self, End, Pace, RESTARTED, Ready, Session},
     terminal, text,
 };
 

@@ -5,13 +5,13 @@ use cgscope_record::Reason;
 use cgscope_view::app::Recorded;
 
 use crate::{
-    cli::Top,
+    cli::{Target, Top},
     exit::{Exit, Result},
     record::{
         file::{self, File},
         header,
     },
-    session::{Pace, Ready, Target},
+    session::{Pace, Ready},
 };
 
 /// Records the displayed samples if the user named a file. If the recording fails, the command continues.

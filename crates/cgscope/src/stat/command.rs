@@ -28,11 +28,11 @@ use cgscope_view::stat_command::{BEGINNING, summary};
 
 use crate::{
     child::Ended,
-    cli::Stat,
+    cli::{Stat, Target},
     exit::{Error, Exit, Result},
     feed::ns,
     output,
-    session::{Pace, Ready, Session, Target},
+    session::{Pace, Ready, Session},
     stat::{offcpu::Offcpu, stack_every, symbols},
 };
 

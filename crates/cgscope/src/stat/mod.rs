@@ -24,12 +24,12 @@ use cgscope_view::{
 };
 
 use crate::{
-    cli::{Stat, StatBy},
+    cli::{Stat, StatBy, Target},
     exit::Result,
     output::{self, Stdout, json_line},
     record::Tee,
     run::{for_each_interval, pace},
-    session::{Session, Target},
+    session::Session,
 };
 use offcpu::Offcpu;
 

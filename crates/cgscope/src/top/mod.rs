@@ -27,12 +27,12 @@ use tokio::sync::mpsc;
 
 use crate::{
     child::Output,
-    cli::Top,
+    cli::{Target, Top},
     exit::{Error, Result, spawn},
     output::{self, Stdout, json_line},
     record::Tee,
     run::for_each_interval,
-    session::{self, Pace, Target},
+    session::{self, Pace},
     settings::Store,
     terminal::Screen,
 };

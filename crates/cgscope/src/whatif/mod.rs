@@ -25,7 +25,7 @@ use crate::{
     feed::{End, ns},
     output::json_line,
     recording::Recording,
-    session::{Pace, RESTARTED, Ready, Session, Target},
+    session::{Pace, RESTARTED, Ready, Session},
 };
 
 pub async fn run(options: &cli::Whatif) -> Result {
@@ -176,7 +176,7 @@ async fn measure(
 
 fn start(options: &cli::Whatif) -> Result<Session> {
     // Messages are printed here, because the coarse mode is an error.
-    let target = Target { output: Output::Nowhere, ..Target::whole_host(&options.measure) };
+    let target = cli::Target { output: Output::Nowhere, ..cli::Target::whole_host(&options.measure) };
     let duration = options.duration;
     let interval = (duration / INTERVALS).clamp(cli::SHORTEST, INTERVAL);
     let pace = Pace { interval, duration: Some(duration), count: None };

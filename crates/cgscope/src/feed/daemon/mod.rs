@@ -20,9 +20,9 @@ use cgscope_serve::{
 };
 
 use crate::{
+    cli::Target,
     exit::{Error, Result},
     feed::{Demand, End, Event, Events, ns},
-    session::Target,
 };
 
 /// After a connection of at least this length, the wait before the next attempt is [`AGAIN`].
