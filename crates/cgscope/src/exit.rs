@@ -45,7 +45,7 @@ pub struct Error {
     pub exit: Exit,
 }
 
-pub type Result<T = Exit> = std::result::Result<T, Error>;
+pub type Result<T = Exit, E = Error> = std::result::Result<T, E>;
 
 impl Error {
     pub fn could_not_run(sentence: impl fmt::Display) -> Self {

@@ -54,8 +54,8 @@ fn print(out: &mut impl Write, interval: &Interval, host: &Host, options: &Hist)
         if let Some(name) = &part.name {
             writeln!(out, "\n{name}")?;
         }
-        let (histogram, line) = (text::histogram(&part.wait, unit), text::wait_line(&part.wait, interval.mode));
-        write!(out, "{histogram}{line}\n{}", part.why)?;
+        write!(out, "{}", text::histogram(&part.wait, unit))?;
+        write!(out, "{}\n{}", text::wait_line(&part.wait, interval.mode), part.why)?;
     }
     write!(out, "{}", nodes::memory_lines(interval))?;
     if let Some(pending) = text::pending_line(interval) {

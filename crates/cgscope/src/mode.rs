@@ -28,8 +28,8 @@ impl Coarse {
 /// Starts in the requested mode. `Auto` chooses the coarse mode only if the host or a limit of the exact mode requires it.
 pub fn choose<T>(
     choice: ModeChoice,
-    exact: impl FnOnce() -> std::result::Result<T, Failure>,
-    coarse: impl FnOnce() -> std::result::Result<T, Failure>,
+    exact: impl FnOnce() -> Result<T, Failure>,
+    coarse: impl FnOnce() -> Result<T, Failure>,
 ) -> Result<(T, Option<Coarse>)> {
     let because = match choice {
         ModeChoice::Coarse => Coarse { because: "as requested".into(), sentence: None },

@@ -248,8 +248,9 @@ fn table(diff: &Diff) -> Vec<String> {
     let mut lines = vec![String::new()];
     lines.push(row(["before", "after", "change", "99% interval", "verdict", "what"]));
     lines.extend(diff.changes.iter().take(MOST_ROWS).map(change));
-    if diff.changes.len() > MOST_ROWS {
-        lines.push(format!("{:>10} more with a smaller change: --json has all", diff.changes.len() - MOST_ROWS));
+    let more = diff.changes.len().saturating_sub(MOST_ROWS);
+    if more > 0 {
+        lines.push(format!("{more:>10} more with a smaller change: --json has all"));
     }
     lines
 }

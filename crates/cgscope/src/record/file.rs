@@ -40,7 +40,7 @@ pub struct File {
 
 impl File {
     /// Starts a recording that replaces a file of this name. If that fails, leaves no file.
-    pub fn create(path: &Path, header: &Header) -> std::result::Result<Self, Failure> {
+    pub fn create(path: &Path, header: &Header) -> Result<Self, Failure> {
         Ok(Self::new(FileWriter::create(path, header)?, header))
     }
 
@@ -51,7 +51,7 @@ impl File {
     }
 
     /// Starts a recording in a temporary file beside `path`. The file is renamed to `path` only if it is kept.
-    pub fn create_beside(path: &Path, header: &Header) -> std::result::Result<(Self, Beside), Failure> {
+    pub fn create_beside(path: &Path, header: &Header) -> Result<(Self, Beside), Failure> {
         let (writer, beside) = FileWriter::create_beside(path, header)?;
         Ok((Self::new(writer, header), beside))
     }
@@ -60,7 +60,7 @@ impl File {
         Self { writer, samples: 0, first_ns: 0, last_ns: 0, last_unix_ns: header.start_unix_ns }
     }
 
-    pub fn sample(&mut self, sample: &Sample) -> std::result::Result<(), Failure> {
+    pub fn sample(&mut self, sample: &Sample) -> Result<(), Failure> {
         self.writer.sample(sample)?;
         if self.samples == 0 {
             self.first_ns = sample.mono_ns;
@@ -69,7 +69,7 @@ impl File {
         Ok(())
     }
 
-    pub fn end(&mut self, reason: Reason) -> std::result::Result<(), Failure> {
+    pub fn end(&mut self, reason: Reason) -> Result<(), Failure> {
         self.writer.end(self.last_unix_ns, reason)
     }
 

@@ -100,8 +100,8 @@ impl<'a> Flight<'a> {
         if !self.options.quiet {
             let samples = self.keep_ns / self.interval_ns.max(1) + 2;
             let sample_bytes = self.ring.segments.step_bytes;
-            let expected = sample_bytes * samples * 10 / 8;
-            let (first, ring) = (units::bytes(sample_bytes), units::bytes(expected.min(self.options.ring_size)));
+            let ring_bytes = (sample_bytes * samples * 10 / 8).min(self.options.ring_size);
+            let (first, ring) = (units::bytes(sample_bytes), units::bytes(ring_bytes));
             say!("cgscope: the first sample takes {first}: at that size the ring takes about {ring}");
         }
         for trigger in &self.options.trigger {
@@ -404,7 +404,7 @@ fn copy(
     check_room(&path, bytes)?;
     let mut header = segments.first().map(|segment| segment.header().clone()).unwrap_or_default();
     let mut file = None;
-    let mut write = |sample: &Sample| -> std::result::Result<(), Failure> {
+    let mut write = |sample: &Sample| -> Result<(), Failure> {
         let (file, _) = match &mut file {
             Some(begun) => begun,
             None => {

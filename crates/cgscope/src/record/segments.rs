@@ -144,7 +144,7 @@ impl Segments {
     }
 
     /// Writes a sample, and removes segments that end before `needed_ns`.
-    pub fn add(&mut self, sample: &Sample, needed_ns: u64) -> std::result::Result<(), Failure> {
+    pub fn add(&mut self, sample: &Sample, needed_ns: u64) -> Result<(), Failure> {
         let before = self.bytes_on_disk();
         self.file.sample(sample)?;
         let file = &self.file;
@@ -159,7 +159,7 @@ impl Segments {
     }
 
     /// Completes the current segment, which ends with `sample`, and starts the next segment with the same sample.
-    pub fn turn(&mut self, sample: &Sample) -> std::result::Result<(), Failure> {
+    pub fn turn(&mut self, sample: &Sample) -> Result<(), Failure> {
         // Tries again to remove stuck segments. They do not count towards the maximum, so that enough other segments are kept.
         self.stuck.retain(|made| made.remove().map(|removed| self.removed += u64::from(removed)).is_err());
         let surplus = self.limits.count.map_or(0, |count| (self.complete.len() + 2).saturating_sub(count));
@@ -207,8 +207,7 @@ impl Segments {
 
     /// Opens the complete segments. A reader stays valid after the removal of its segment.
     pub fn open(&self) -> Result<Vec<FileReader>> {
-        let opened: std::result::Result<_, _> =
-            self.complete.iter().map(|segment| open(&segment.made.path)).collect();
+        let opened: Result<_, _> = self.complete.iter().map(|segment| open(&segment.made.path)).collect();
         opened.map_err(|error| {
             Error::incomplete(format!("the part cannot be saved, because the ring cannot be read: {error}"))
         })

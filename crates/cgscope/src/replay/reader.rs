@@ -58,7 +58,7 @@ struct Before {
 }
 
 impl IntervalReader {
-    fn run(mut self) -> std::result::Result<(), RecvError> {
+    fn run(mut self) -> Result<(), RecvError> {
         loop {
             if let Some(wanted) = self.wanted()? {
                 self.read(wanted)?;
@@ -69,7 +69,7 @@ impl IntervalReader {
     }
 
     /// Returns the latest request, because a held key sends many. If there is nothing else to do, waits for a request.
-    fn wanted(&mut self) -> std::result::Result<Option<usize>, RecvError> {
+    fn wanted(&mut self) -> Result<Option<usize>, RecvError> {
         let first = match self.receive.try_recv() {
             Ok(first) => first,
             Err(TryRecvError::Empty) if self.before.is_some() => return Ok(None),
@@ -79,7 +79,7 @@ impl IntervalReader {
         Ok(Some(self.receive.try_iter().last().unwrap_or(first)))
     }
 
-    fn read(&mut self, n: usize) -> std::result::Result<(), RecvError> {
+    fn read(&mut self, n: usize) -> Result<(), RecvError> {
         let last = self.last.replace(n);
         let near = last.filter(|last| *last < n && n - last <= SKIPPED);
         if let Some(last) = near {
@@ -100,7 +100,7 @@ impl IntervalReader {
     }
 
     /// Reads one more interval. If it cannot be read, drops all earlier ones.
-    fn read_before(&mut self, mut before: Before) -> std::result::Result<(), RecvError> {
+    fn read_before(&mut self, mut before: Before) -> Result<(), RecvError> {
         match self.intervals.read(before.next) {
             Ok(Some(interval)) => before.frames.push(Frame::new(&interval)),
             Ok(None) | Err(_) => before.frames.clear(),

@@ -56,7 +56,7 @@ pub async fn run(options: &Serve) -> Result {
 }
 
 /// Reads the named configuration file, else the host's file, else uses the defaults. Also describes the source.
-fn read(named: Option<&Path>) -> std::result::Result<(Config, String), String> {
+fn read(named: Option<&Path>) -> Result<(Config, String), String> {
     let file = named.unwrap_or(Path::new(FILE));
     let text = match fs::read_to_string(file) {
         Ok(text) => text,
@@ -83,7 +83,7 @@ fn limits(config: &SocketConfig) -> (SocketConfig, Vec<String>) {
     (limits, warnings)
 }
 
-fn http(config: &Config) -> std::result::Result<Option<Http>, String> {
+fn http(config: &Config) -> Result<Option<Http>, String> {
     let Some(listen) = config.http.listen else { return Ok(None) };
     let http = Http::bind(listen, &config.http).map_err(|error| error.to_string())?;
     if let Some(warning) = http.warning() {
@@ -216,7 +216,7 @@ async fn keep_alive(pace: &Pace) {
 }
 
 /// Waits until a signal ends the daemon, or metrics cannot be served: then returns the reason. SIGHUP reloads the configuration.
-async fn wait_for_end(signals: &mut Signals, mut reload: Reload) -> std::result::Result<(), String> {
+async fn wait_for_end(signals: &mut Signals, mut reload: Reload) -> Result<(), String> {
     let pace = reload.pace.clone();
     let mut alive = pin!(keep_alive(&pace));
     loop {
@@ -267,7 +267,7 @@ impl Own {
 }
 
 impl Collect for Own {
-    fn collect(&mut self) -> std::result::Result<Reading, String> {
+    fn collect(&mut self) -> Result<Reading, String> {
         let sample = self.0.sample().map_err(|failure| failure.to_string())?;
         Ok(Reading { sample, followed: self.0.followed().to_vec() })
     }

@@ -69,7 +69,7 @@ async fn tables(options: &Stat) -> Result {
     }
     let mut printer = Printer::new(options, offcpu);
     let session = Session::start(&target, pace)?;
-    let print = |out: &mut Stdout, interval: &Interval, host: &Host| printer.interval(out, interval, host);
+    let print = |out: &mut _, interval: &_, host: &_| printer.interval(out, interval, host);
     let ended = for_each_interval(session, merge, Tee::default(), print).await?;
     printer.end()?;
     Ok(ended)

@@ -53,7 +53,7 @@ pub async fn run(options: &Top) -> Result {
         let mut printer = Printer::new(options, &target)?;
         let (ready, tee) = Tee::set_up(options, &target, pace)?;
         printer.about.title.clone_from(&ready.session.title);
-        let print = |out: &mut Stdout, interval: &Interval, host: &Host| printer.interval(out, interval, host);
+        let print = |out: &mut _, interval: &_, host: &_| printer.interval(out, interval, host);
         let ended = for_each_interval(ready.go(), false, tee, print).await?;
         output::print(&printer.average())?;
         return Ok(ended);

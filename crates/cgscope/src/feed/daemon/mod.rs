@@ -65,7 +65,7 @@ impl Daemon {
         options: &Options,
         interval_ns: u64,
         is_whole: bool,
-    ) -> std::result::Result<Self, ConnectError> {
+    ) -> Result<Self, ConnectError> {
         let asked = Request { pids: options.selection.pids.clone(), ..Request::every(interval_ns) };
         let (mut connection, sender) = Connection::open(path, &asked)?;
         let mut split = options.accounts.is_some().then(TimeSplit::new).and_then(io::Result::ok);
@@ -216,11 +216,7 @@ fn wait_unless_over(wait: Duration, remote: &Remote) -> bool {
     }
 }
 
-fn reconnect(
-    path: &Path,
-    remote: &Remote,
-    backoff: &mut Duration,
-) -> std::result::Result<Option<Connection>, ConnectError> {
+fn reconnect(path: &Path, remote: &Remote, backoff: &mut Duration) -> Result<Option<Connection>, ConnectError> {
     let mut refusals = 0;
     let mut wait = back_off(backoff);
     loop {
