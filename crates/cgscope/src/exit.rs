@@ -19,11 +19,8 @@ pub enum Exit {
 
 impl Exit {
     pub fn of_losses(losses: &Losses) -> Self {
-        if losses.nonzero().any(|(loss, _)| !loss.leaves_result_whole()) {
-            Self::Incomplete
-        } else {
-            Self::Done
-        }
+        let is_whole = losses.nonzero().all(|(loss, _)| loss.leaves_result_whole());
+        if is_whole { Self::Done } else { Self::Incomplete }
     }
 }
 

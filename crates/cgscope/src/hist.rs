@@ -20,7 +20,7 @@ use crate::{
     output::json_line,
     record::Tee,
     run::{for_each_interval, pace},
-    session::Session,
+    session::Ready,
     text::{self, NO_HISTOGRAM, Unit},
 };
 
@@ -32,7 +32,7 @@ pub async fn run(options: &Hist) -> Result {
     if merge && !options.json && pace.duration.is_none() && target.command.is_empty() {
         say!("cgscope: measuring the waits of the {}; Ctrl-C ends and prints", target.words());
     }
-    let session = Session::start(&target, pace)?;
+    let session = Ready::new(&target, pace)?.go();
     for_each_interval(session, merge, Tee::default(), |out, interval, host| {
         print(out, interval, host, options)
     })

@@ -67,7 +67,7 @@ pub struct Pace {
 pub struct Ready {
     source: Source,
     first: Option<Sample>,
-    held: Option<Held>,
+    pub held: Option<Held>,
     pub session: Session,
 }
 
@@ -139,10 +139,6 @@ impl Ready {
         Ok(())
     }
 
-    pub fn command_pid(&self) -> Option<u32> {
-        self.held.as_ref().map(|held| held.pid)
-    }
-
     pub fn go(mut self) -> Session {
         if let (Some(first), Source::Own(collector)) = (&mut self.first, &mut self.source)
             && first.mode == Mode::Bpf
@@ -161,10 +157,6 @@ impl Ready {
 }
 
 impl Session {
-    pub fn start(target: &Target, pace: Pace) -> Result<Self> {
-        Ok(Ready::new(target, pace)?.go())
-    }
-
     /// Prints the limits of this measurement. A screen prints them when it ends.
     pub fn say_limits(&self) {
         if let Some(coarse) = &self.coarse {
@@ -368,10 +360,7 @@ pub fn words(end: &End) -> String {
 }
 
 pub fn exit(end: &End) -> Exit {
-    match end {
-        End::TargetExited => Exit::Incomplete,
-        _ => Exit::Done,
-    }
+    if *end == End::TargetExited { Exit::Incomplete } else { Exit::Done }
 }
 
 pub fn reason(end: &End) -> Reason {

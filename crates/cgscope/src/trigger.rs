@@ -184,7 +184,8 @@ pub struct Watch {
     /// Whether each trigger can fire. After it fired, the figure must first fall to the limit: a long episode is saved once.
     armed: Vec<bool>,
     quiet_until_ns: u64,
-    left: u64,
+    /// How many more parts may be saved.
+    pub left: u64,
 }
 
 impl Watch {
@@ -210,10 +211,6 @@ impl Watch {
     /// Counts a saved part. No trigger fires before `quiet_until_ns`.
     pub fn saved(&mut self, quiet_until_ns: u64) {
         (self.quiet_until_ns, self.left) = (quiet_until_ns, self.left.saturating_sub(1));
-    }
-
-    pub fn left(&self) -> u64 {
-        self.left
     }
 }
 

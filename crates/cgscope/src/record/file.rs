@@ -100,10 +100,6 @@ impl File {
     pub fn words(&self) -> String {
         format!("{} in {}", units::bytes(self.bytes()), self.path().display())
     }
-
-    pub fn length_ns(&self) -> u64 {
-        self.last_ns.saturating_sub(self.first_ns)
-    }
 }
 
 pub fn reason_of(error: &WriteError) -> Reason {

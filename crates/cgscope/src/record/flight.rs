@@ -183,7 +183,7 @@ impl<'a> Flight<'a> {
     /// Records a sample. `before_ns`: the time of the previous sample. `interval`: the time since then, if there are triggers.
     fn take(&mut self, sample: &Sample, before_ns: Option<u64>, interval: Option<&Interval>) -> Result<()> {
         let fired = self.fired(interval, sample.mono_ns);
-        if !fired.is_empty() && self.triggered.is_none() && self.watch.left() > 0 {
+        if !fired.is_empty() && self.triggered.is_none() && self.watch.left > 0 {
             self.begin(fired.join("; "), before_ns, sample);
         }
         let needed_ns = match &self.triggered {
@@ -231,7 +231,7 @@ impl Destination for Flight<'_> {
     fn is_done(&self) -> bool {
         let is_idle = self.triggered.is_none() && self.copying.is_none();
         // If cgscope runs a command, it records until the command ends.
-        self.watch.left() == 0 && is_idle && self.options.select.command.is_empty()
+        self.watch.left == 0 && is_idle && self.options.select.command.is_empty()
     }
 
     fn bytes(&self) -> u64 {
@@ -256,7 +256,7 @@ impl Destination for Flight<'_> {
     fn request(&mut self) {
         if self.triggered.is_some() {
             say!("cgscope: SIGUSR1 is ignored: the part that is being saved already covers this moment");
-        } else if self.watch.left() == 0 {
+        } else if self.watch.left == 0 {
             say!("cgscope: SIGUSR1 is ignored: as many parts as --triggers allows are saved already");
         } else {
             self.is_requested = true;

@@ -148,7 +148,8 @@ impl Segments {
         let before = self.bytes_on_disk();
         self.file.sample(sample)?;
         let file = &self.file;
-        if self.limits.reached(file.samples, file.bytes(), file.length_ns(), self.header.interval_ns) {
+        let length_ns = file.last_ns.saturating_sub(file.first_ns);
+        if self.limits.reached(file.samples, file.bytes(), length_ns, self.header.interval_ns) {
             self.turn(sample)?;
         }
         self.step_bytes = self.step_bytes.max(self.bytes_on_disk().saturating_sub(before));

@@ -48,7 +48,7 @@ pub async fn run(options: &Stat) -> Result {
     let mut ready = Ready::new(&target, pace)?;
     let own = own.and_then(|own| {
         // Moves the forked process into its own cgroup, before it executes the command.
-        let entered = own.add(ready.command_pid()?);
+        let entered = own.add(ready.held.as_ref()?.pid);
         entered.map_err(|failure| remarks.push(failure.to_string())).ok().map(|()| own)
     });
     let quotas = QuotaFiles::of_this_host();

@@ -29,7 +29,7 @@ use crate::{
     output::{self, Stdout, json_line},
     record::Tee,
     run::{for_each_interval, pace},
-    session::Session,
+    session::Ready,
 };
 use offcpu::Offcpu;
 
@@ -68,7 +68,7 @@ async fn tables(options: &Stat) -> Result {
         say!("cgscope: measuring the {}; Ctrl-C ends and prints", target.words());
     }
     let mut printer = Printer::new(options, offcpu);
-    let session = Session::start(&target, pace)?;
+    let session = Ready::new(&target, pace)?.go();
     let print = |out: &mut _, interval: &_, host: &_| printer.interval(out, interval, host);
     let ended = for_each_interval(session, merge, Tee::default(), print).await?;
     printer.end()?;

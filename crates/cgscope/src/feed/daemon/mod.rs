@@ -223,7 +223,7 @@ fn reconnect(path: &Path, remote: &Remote, backoff: &mut Duration) -> Result<Opt
         if !wait_unless_over(wait, remote) {
             return Ok(None);
         }
-        let asked = remote.request();
+        let asked = lock(&remote.0).request.clone();
         let opened = Connection::open(path, &asked).map(|(connection, sender)| {
             remote.find(sender, &asked);
             connection
@@ -257,10 +257,6 @@ impl Remote {
 
     pub fn wanted(&self) -> Wanted {
         lock(&self.0).wanted
-    }
-
-    pub fn request(&self) -> Request {
-        lock(&self.0).request.clone()
     }
 
     pub fn demand(&self, demand: Demand) {
