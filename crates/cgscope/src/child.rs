@@ -10,8 +10,11 @@ use std::{
     fs::File,
     io::{self, IsTerminal, Read, Write},
     os::{
-        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-        unix::process::{CommandExt, ExitStatusExt},
+        fd::{AsFd, AsRawFd, BorrowedFd},
+        unix::{
+            fs::OpenOptionsExt,
+            process::{CommandExt, ExitStatusExt},
+        },
     },
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
@@ -23,10 +26,7 @@ use std::{
 };
 
 use cgscope_model::command_run::Usage;
-use rustix::{
-    fs::{CWD, Mode, OFlags, openat},
-    stdio::{stderr, stdout},
-};
+use rustix::stdio::{stderr, stdout};
 use tokio::sync::oneshot;
 
 use crate::{
@@ -294,9 +294,7 @@ fn for_writing(open: BorrowedFd) -> io::Result<Option<File>> {
         return Ok(None);
     }
     let path = format!("/proc/self/fd/{}", open.as_raw_fd());
-    let flags = OFlags::WRONLY | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let again: OwnedFd = openat(CWD, path, flags, Mode::empty())?;
-    Ok(Some(again.into()))
+    File::options().write(true).custom_flags(libc::O_NOCTTY).open(path).map(Some)
 }
 
 #[cfg(test)]
