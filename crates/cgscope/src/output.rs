@@ -39,7 +39,8 @@ pub fn date_and_time(unix_ns: u64) -> String {
 }
 
 /// Checks an output file before the work begins. Accepts a new file, a pipe, a device, and an earlier file of the kind `what`,
-/// which will be replaced. Refuses a file with other data. `so` is the end of an error: see [`cannot_write`].
+/// which will be replaced. Refuses a file with other data. Tries to create a new file under a temporary name. Does not open a
+/// pipe, because its reader would take our close for the end. `so` is the end of an error: see [`cannot_write`].
 pub fn place(
     path: &Path,
     what: &str,
@@ -47,28 +48,15 @@ pub fn place(
     so: &str,
 ) -> Result<Place> {
     let place = Place::of(path).map_err(|error| cannot_write(path, error, so))?;
-    let is_free = place.holds_something().and_then(|holds| Ok(!holds || is_ours(&place)?));
+    let is_free = place.holds_something().and_then(|holds| match holds {
+        true => is_ours(&place),
+        false if place.is_direct() => Ok(true),
+        false => place.create().map(|_| true),
+    });
     if is_free.map_err(|error| cannot_write(place.path(), error, so))? {
         return Ok(place);
     }
     Err(cannot_write(place.path(), format!("it holds something other than {what} of cgscope"), so))
-}
-
-/// Like [`place`], for work that cannot be repeated. Also creates and removes a temporary file in place of a new file. Does not
-/// open a pipe, because its reader would take our close for the end.
-pub fn tried_place(
-    path: &Path,
-    what: &str,
-    is_ours: impl FnOnce(&Place) -> io::Result<bool>,
-    so: &str,
-) -> Result<Place> {
-    let place = place(path, what, is_ours, so)?;
-    let tried = place.holds_something().and_then(|holds| match holds || place.is_direct() {
-        true => Ok(()),
-        false => place.create().map(drop),
-    });
-    tried.map_err(|error| cannot_write(place.path(), error, so))?;
-    Ok(place)
 }
 
 /// Creates the error of a file that cannot be written. `so` is the consequence and the remedy.

@@ -41,11 +41,10 @@ pub async fn run(options: &cli::Replay) -> Result {
     let intervals = Intervals::new(recording.again()?)?;
     let player = player(options, &recording, intervals.moments())?;
     let (remembered, settings) = Store::open();
-    let mouse = settings.mouse;
     let mut app = app(&recording, player, settings);
     app.notice = remembered.notice();
     let mut playback = Playback::start(recording, intervals)?;
-    let screen = Screen::take(&instead, mouse)?;
+    let screen = Screen::take(&instead, app.settings.mouse)?;
     let shown = show(screen, &mut app, &mut playback).await;
     remembered.close(&app.settings);
     shown?;

@@ -152,7 +152,7 @@ const OBJECT: &str = r#"{"schema":"cgscope.stat/1""#;
 fn place(path: &Path) -> Result<Place> {
     let is_ours = |place: &Place| output::begins_with(place, &[BEGINNING, OBJECT]);
     let so = "the command is not run: name another file with -o";
-    output::tried_place(path, "a summary", is_ours, so)
+    output::place(path, "a summary", is_ours, so)
 }
 
 /// Writes the complete summary or nothing. Without a file, or if that fails, prints it on standard error: standard output belongs

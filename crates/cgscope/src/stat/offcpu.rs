@@ -295,7 +295,7 @@ impl Output {
         let is_svg = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("svg"));
         let format = if is_svg { Format::Svg } else { Format::Folded };
         let so = "the stacks cannot be saved: name another file with --offcpu=FILE";
-        let place = output::tried_place(path, "stacks", |place| format.began(place), so)?;
+        let place = output::place(path, "stacks", |place| format.began(place), so)?;
         Ok(Self { place, format })
     }
 
