@@ -33,13 +33,13 @@ use crate::{
     feed::ns,
     output,
     session::{Pace, Ready, Session},
-    stat::{offcpu::Offcpu, stack_every, symbols},
+    stat::{offcpu::Offcpu, stack_every},
 };
 
 pub async fn run(options: &Stat) -> Result {
     let target = target(options)?;
-    let offcpu = Offcpu::new(options, target.words())?;
-    let symbols = symbols(offcpu.as_ref());
+    let symbols = KernelSymbols::new();
+    let offcpu = Offcpu::new(options, target.words(), &symbols)?;
     // Checks the output first, so that no command runs whose summary could not be written.
     let output = options.output.as_deref().map(place).transpose()?;
     let mut remarks = Vec::new();

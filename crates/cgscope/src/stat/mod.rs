@@ -8,7 +8,6 @@ use std::{
     collections::{HashMap, HashSet},
     fs,
     io::{self, Write},
-    rc::Rc,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -50,11 +49,6 @@ fn stack_every(options: &Stat) -> Duration {
     }
 }
 
-/// Returns the names of kernel functions, which `--offcpu` has already read.
-fn symbols(offcpu: Option<&Offcpu>) -> Rc<KernelSymbols> {
-    offcpu.map_or_else(Rc::default, |offcpu| offcpu.symbols.clone())
-}
-
 /// In an endless run, exited tasks lose their lines when the average has more tasks than twice the live ones plus this number.
 const ENDED_KEPT: usize = 4_096;
 
@@ -62,12 +56,13 @@ async fn tables(options: &Stat) -> Result {
     let mut target = Target::new(&options.select)?;
     target.options.accounts = Some(Accounting { stack_every: Some(stack_every(options)) });
     target.options.demand = false;
-    let offcpu = Offcpu::new(options, target.words())?;
+    let symbols = KernelSymbols::new();
+    let offcpu = Offcpu::new(options, target.words(), &symbols)?;
     let (pace, merge) = (pace(&options.rhythm), options.rhythm.interval.is_none());
     if merge && pace.duration.is_none() && !options.json {
         say!("cgscope: measuring the {}; Ctrl-C ends and prints", target.words());
     }
-    let mut printer = Printer::new(options, offcpu);
+    let mut printer = Printer::new(options, &symbols, offcpu);
     let session = Ready::new(&target, pace)?.go();
     let print = |out: &mut _, interval: &_, host: &_| printer.interval(out, interval, host);
     let ended = for_each_interval(session, merge, Tee::default(), print).await?;
@@ -93,12 +88,12 @@ struct Printer<'a> {
     /// The whole run, for the average and for `offcpu`; `None` if there is neither.
     whole: Option<Appended>,
     printed: u64,
-    symbols: Rc<KernelSymbols>,
-    offcpu: Option<Offcpu>,
+    symbols: &'a KernelSymbols,
+    offcpu: Option<Offcpu<'a>>,
 }
 
 impl<'a> Printer<'a> {
-    fn new(options: &'a Stat, offcpu: Option<Offcpu>) -> Self {
+    fn new(options: &'a Stat, symbols: &'a KernelSymbols, offcpu: Option<Offcpu<'a>>) -> Self {
         let has_average = options.rhythm.interval.is_some() && !options.json;
         Self {
             options,
@@ -107,7 +102,7 @@ impl<'a> Printer<'a> {
             has_average,
             whole: (has_average || offcpu.is_some()).then(Appended::default),
             printed: 0,
-            symbols: symbols(offcpu.as_ref()),
+            symbols,
             offcpu,
         }
     }

@@ -6,7 +6,6 @@ use std::{
     fmt::Write as _,
     io::{self, BufRead, BufReader, Read},
     path::Path,
-    rc::Rc,
     sync::Arc,
     time::Duration,
 };
@@ -29,24 +28,23 @@ use crate::{
 pub const STACK_EVERY: Duration = Duration::from_micros(100);
 
 #[derive(Debug)]
-pub struct Offcpu {
+pub struct Offcpu<'a> {
     /// The output file; `None`: the largest stacks are printed as text.
     output: Option<Output>,
     target: String,
-    pub symbols: Rc<KernelSymbols>,
+    symbols: &'a KernelSymbols,
 }
 
-impl Offcpu {
+impl<'a> Offcpu<'a> {
     /// Returns `None` if `--offcpu` was not given. `target` describes the measured tasks.
     ///
     /// # Errors
     /// Fails before anything is measured if the file contains other data, or the names of kernel functions are not available.
-    pub fn new(options: &Stat, target: impl Into<String>) -> Result<Option<Self>> {
+    pub fn new(options: &Stat, target: String, symbols: &'a KernelSymbols) -> Result<Option<Self>> {
         let Some(file) = &options.offcpu else { return Ok(None) };
         let output = file.as_deref().map(Output::new).transpose()?;
-        let symbols = KernelSymbols::new();
         symbols.load().map_err(Error::could_not_run)?;
-        Ok(Some(Self { output, target: target.into(), symbols: Rc::new(symbols) }))
+        Ok(Some(Self { output, target, symbols }))
     }
 
     /// Writes the file, or returns the text to print with the result. `whole` is the whole run, with idle tasks.
@@ -77,7 +75,7 @@ impl Offcpu {
     }
 
     fn rendered(&self, stacks: &Stacks, format: Format) -> Result<String> {
-        let lines = stacks.lines(&self.symbols);
+        let lines = stacks.lines(self.symbols);
         match format {
             Format::Folded => Ok(lines.iter().map(|line| format!("{line}\n")).collect()),
             Format::Svg => self.flame_graph(stacks, &lines),
@@ -113,8 +111,8 @@ impl Offcpu {
         for (place, time) in places.iter().take(MOST) {
             let share = units::percent(time.ns, *total_ns).unwrap_or_default();
             let count = if time.count == 0 { "-".into() } else { time.count.to_string() };
-            let (kind, state) = (place.kind(&self.symbols).name(), place.state.name());
-            let stack = place.functions(&self.symbols).join(" < ");
+            let (kind, state) = (place.kind(self.symbols).name(), place.state.name());
+            let stack = place.functions(self.symbols).join(" < ");
             let time = units::duration(time.ns);
             // Writing to a String cannot fail.
             let _ = writeln!(text, "{time:>9} {share:>5.1}% {count:>8}  {}: {kind}, {state}", place.comm);
