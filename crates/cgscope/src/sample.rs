@@ -18,10 +18,6 @@ use crate::{
     signals::Signals,
 };
 
-/// What is missing without BPF.
-const COARSE: &str = "the kernel's state letters from /proc, which do not distinguish threads that run, wait for a CPU or are \
-                      throttled (R), or that wait for a device (D)";
-
 /// Maximum time for the last round. On a host with a million threads, a round takes about a second.
 const LONGEST_ROUND: Duration = Duration::from_secs(5);
 
@@ -57,7 +53,10 @@ pub async fn run(options: &Sample) -> Result {
         || ThreadReader::start(&selection, wanted, Mode::Coarse),
     )?;
     if let Some(coarse) = &coarse {
-        coarse.say(COARSE);
+        coarse.say(
+            "the kernel's state letters from /proc, which do not distinguish threads that run, wait for a CPU or are \
+             throttled (R), or that wait for a device (D)",
+        );
     }
     reader.refused().iter().for_each(|refused| say!("cgscope: {refused}"));
     if target.measure.verbose {
