@@ -73,31 +73,29 @@ struct HistPart {
 }
 
 impl HistPart {
-    /// Creates a part without culprits, because these are known only for each cgroup.
-    fn of_tasks(name: String, wait: Wait) -> Self {
+    /// Creates a part without culprits, because these are known only for each cgroup. `more` follows the causes.
+    fn of_tasks(name: String, wait: Wait, more: &str) -> Self {
         let why = causes::line(&wait.by_cause).map_or_else(String::new, |causes| format!("why: {causes}\n"));
-        Self { name: Some(name), wait, why }
+        Self { name: Some(name), wait, why: why + more }
     }
 
     fn of_cgroup(path: Option<&str>, wait: Wait, interval: &Interval) -> Self {
-        let Some(path) = path else { return Self::of_tasks("cgroup = (removed)".into(), wait) };
+        let Some(path) = path else { return Self::of_tasks("cgroup = (removed)".into(), wait, "") };
         let mut why = causes::lines(&wait.by_cause, interval, Some(path), &interval.culprits_of(path));
         why.extend(contention_of(path, interval));
         Self { name: Some(format!("cgroup = {}", interval.names.of(path))), wait, why }
     }
 
     fn of_node(node: NodeGroup, interval: &Interval) -> Self {
-        let line = nodes::line(&node);
         let waited = contention(node.contention_ns, node.throttled_pressure_ns, interval).unwrap_or_default();
-        let part = Self::of_tasks(format!("node = {} (CPUs {})", node.node, cpu_list(&node.cpus)), node.wait);
-        Self { why: format!("{}{waited}{line}\n", part.why), ..part }
+        let more = format!("{waited}{}\n", nodes::line(&node));
+        Self::of_tasks(format!("node = {} (CPUs {})", node.node, cpu_list(&node.cpus)), node.wait, &more)
     }
 
     fn of_cpu(cpu: &CpuInterval, wait: Wait) -> Self {
         let node = cpu.node.map_or_else(String::new, |node| format!(" (node {node})"));
-        let part = Self::of_tasks(format!("cpu = {}{node}", cpu.cpu), wait);
-        let busy = nodes::busy_words(cpu.busy_ns, cpu.idle_ns);
-        Self { why: format!("{}busy {busy}\n", part.why), ..part }
+        let more = format!("busy {}\n", nodes::busy_words(cpu.busy_ns, cpu.idle_ns));
+        Self::of_tasks(format!("cpu = {}{node}", cpu.cpu), wait, &more)
     }
 }
 
@@ -115,11 +113,11 @@ fn contention(contention_ns: Option<u64>, limit_ns: Option<u64>, interval: &Inte
 fn parts(interval: &Interval, options: &Hist) -> Vec<HistPart> {
     let mut parts: Vec<HistPart> = if options.per_thread {
         let name = |task: &TaskInterval| format!("tid = {} {}", task.reading.tid, task.reading.comm);
-        interval.tasks.iter().map(|task| HistPart::of_tasks(name(task), task.all_waits().clone())).collect()
+        interval.tasks.iter().map(|task| HistPart::of_tasks(name(task), task.all_waits().clone(), "")).collect()
     } else if options.per_process {
         let groups = interval.by_process().into_iter();
         let name = |pid| format!("pid = {pid} {}", interval.process_name(pid));
-        groups.map(|(pid, group)| HistPart::of_tasks(name(pid), group.wait)).collect()
+        groups.map(|(pid, group)| HistPart::of_tasks(name(pid), group.wait, "")).collect()
     } else if options.by == Some(HistBy::Cgroup) {
         let groups = interval.by_cgroup().into_iter();
         groups.map(|(path, group)| HistPart::of_cgroup(path.as_deref(), group.wait, interval)).collect()
