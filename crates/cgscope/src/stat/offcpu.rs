@@ -3,7 +3,6 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    fmt::Write as _,
     io::{self, BufRead, BufReader, Read},
     path::Path,
     sync::Arc,
@@ -114,15 +113,14 @@ impl<'a> Offcpu<'a> {
             let (kind, state) = (place.kind(self.symbols).name(), place.state.name());
             let stack = place.functions(self.symbols).join(" < ");
             let time = units::duration(time.ns);
-            // Writing to a String cannot fail.
-            let _ = writeln!(text, "{time:>9} {share:>5.1}% {count:>8}  {}: {kind}, {state}", place.comm);
-            let _ = writeln!(text, "{:27}{stack}", "");
+            text += &format!("{time:>9} {share:>5.1}% {count:>8}  {}: {kind}, {state}\n", place.comm);
+            text += &format!("{:27}{stack}\n", "");
         }
         if let Some(rest) = places.get(MOST..).filter(|rest| !rest.is_empty()) {
             let rest_ns = rest.iter().map(|(_, time)| time.ns).sum();
             let share = units::percent(rest_ns, *total_ns).unwrap_or_default();
             let rest_of = units::count(rest.len() as u64, "other stack");
-            let _ = writeln!(text, "{:>9} {share:>5.1}% {:>8}  {rest_of}", units::duration(rest_ns), "");
+            text += &format!("{:>9} {share:>5.1}% {:>8}  {rest_of}\n", units::duration(rest_ns), "");
         }
         text
     }
