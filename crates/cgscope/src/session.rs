@@ -34,7 +34,8 @@ pub struct Session {
     names_checked: bool,
     steps: Steps,
     ending: Option<End>,
-    at_end: Option<Box<dyn FnOnce()>>,
+    /// Runs at once when the command ends.
+    pub at_end: Option<Box<dyn FnOnce()>>,
     pub ended: Option<Ended>,
     pub selection: Selection,
     pub title: String,
@@ -175,7 +176,6 @@ impl Session {
                 biased;
                 event = events.next() => return self.on(event?),
                 Some(ended) = async { Some(child.as_mut()?.wait().await) }, if self.ending.is_none() => {
-                    self.child = None;
                     self.command_ended(ended)?;
                 }
                 _ = self.signals.any() => {
@@ -223,12 +223,8 @@ impl Session {
         Ok(Event::Sample { sample, anew, end })
     }
 
-    /// Sets what to do at once when the command ends.
-    pub fn at_end(&mut self, done: impl FnOnce() + 'static) {
-        self.at_end = Some(Box::new(done));
-    }
-
     fn command_ended(&mut self, ended: io::Result<Ended>) -> Result<()> {
+        self.child = None;
         let stands_aside = matches!(self.signals, Signals::PassedOn);
         let ended = ended.map_err(|error| Error::not_executed(&error, stands_aside))?;
         if let Some(done) = self.at_end.take() {
@@ -242,7 +238,6 @@ impl Session {
     pub async fn outlast(&mut self) -> Result<()> {
         let Some(child) = &mut self.child else { return Ok(()) };
         let ended = child.wait().await;
-        self.child = None;
         self.command_ended(ended)
     }
 

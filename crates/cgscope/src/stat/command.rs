@@ -61,7 +61,7 @@ pub async fn run(options: &Stat) -> Result {
     let watch = Rc::new(RefCell::new(watch));
     let mut session = ready.go();
     let at_end = Rc::clone(&watch);
-    session.at_end(move || at_end.borrow_mut().end());
+    session.at_end = Some(Box::new(move || at_end.borrow_mut().end()));
     let measured = measure(&mut session, &mut remarks)
         .await
         .map_err(|error| Error { sentence: format!("{}: {error}", options.select.command[0]), ..error })?;
