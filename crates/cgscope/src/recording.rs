@@ -20,7 +20,6 @@ pub fn subject(header: &Header) -> String {
     }
 }
 
-/// Describes the recorded host: its kernel and its number of CPUs.
 pub fn host_words(header: &Header) -> String {
     let cpus = units::count(header.cpus.len() as u64, "CPU");
     format!("Linux {} {}, {cpus}", header.kernel_release, header.architecture)
@@ -173,7 +172,6 @@ impl Recording {
         self.gap_words().into_iter().chain([ending]).collect::<Vec<_>>().join("; ")
     }
 
-    /// Returns a sentence if the recording has frames of a kind that this version does not know.
     pub fn skipped_words(&self) -> Option<String> {
         let skipped = self.reader.skipped();
         let frames = units::count(skipped, "frame");
