@@ -1,6 +1,6 @@
 //! `cgscope sample`: counts what all threads do, grouped as in psn.
 
-use std::{future, sync::mpsc, time::Duration};
+use std::{sync::mpsc, time::Duration};
 
 use cgscope_model::{Mode, Names};
 use cgscope_psn::{
@@ -119,16 +119,10 @@ async fn take(
 }
 
 async fn ended(child: &mut Option<Running>, signals: &mut Signals) -> Result<End> {
-    let status = async {
-        match child {
-            Some(child) => child.wait().await,
-            None => future::pending().await,
-        }
-    };
     let status = tokio::select! {
         biased;
         _ = signals.any() => return Ok(End::Interrupted),
-        status = status => status,
+        Some(status) = async { Some(child.as_mut()?.wait().await) } => status,
     };
     *child = None;
     let ended = status.map_err(|error| Error::not_executed(&error, false))?;

@@ -220,12 +220,6 @@ async fn wait_for_end(signals: &mut Signals, mut reload: Reload) -> Result<(), S
     let pace = reload.pace.clone();
     let mut alive = pin!(keep_alive(&pace));
     loop {
-        let unserved = async {
-            match &mut reload.exporter {
-                Some(exporter) => exporter.failed().await,
-                None => pending().await,
-            }
-        };
         tokio::select! {
             signal = signals.any() => {
                 if signal != libc::SIGHUP {
@@ -236,7 +230,7 @@ async fn wait_for_end(signals: &mut Signals, mut reload: Reload) -> Result<(), S
                 report(&[NotifyState::Ready]);
             }
             // Ends the daemon, so that systemd restarts it. A daemon that still serves viewers would not be restarted.
-            sentence = unserved => return Err(sentence),
+            Some(sentence) = async { Some(reload.exporter.as_mut()?.failed().await) } => return Err(sentence),
             () = &mut alive => {}
         }
     }

@@ -69,7 +69,7 @@ pub async fn show(mut screen: Screen, app: &mut App, updates: &mut impl Updates)
                 }
                 Flow::End => return Ok(()),
             },
-            () = frames.wait() => continue,
+            Some(()) = async { Some(sleep_until(frames.next?.into()).await) } => continue,
             () = terminal::panicked() => return Err(Error::incomplete("a part of cgscope panicked; the message is above")),
         };
         let since = Instant::now();
@@ -96,14 +96,6 @@ impl Frames {
 
     fn is_due(&self, now: Instant) -> bool {
         self.next.is_some_and(|next| next <= now)
-    }
-
-    /// Waits until a frame is due. Waits for ever if nothing changes.
-    async fn wait(&self) {
-        match self.next {
-            Some(next) => sleep_until(next.into()).await,
-            None => std::future::pending().await,
-        }
     }
 
     fn drawn(&mut self, now: Instant) {
