@@ -57,9 +57,7 @@ pub struct Held {
 }
 
 /// While this value lives, an ended command is not reaped, so that `/proc` still shows it.
-pub struct Unreaped {
-    _held: mpsc::Sender<()>,
-}
+pub type Unreaped = mpsc::Sender<()>;
 
 pub struct Running {
     pub pid: u32,
@@ -166,7 +164,7 @@ fn run_in_thread(mut process: Command) -> io::Result<(oneshot::Receiver<io::Resu
             ended
         }));
     })?;
-    Ok((outcome, Unreaped { _held: held }))
+    Ok((outcome, held))
 }
 
 fn end_of(child: &Child) -> io::Result<Ended> {
@@ -221,16 +219,17 @@ fn used(usage: &libc::rusage) -> Usage {
 const KEPT: [&str; 7] = ["PATH", "TERM", "COLORTERM", "NO_COLOR", "LANG", "LANGUAGE", "TZ"];
 const KEPT_PREFIX: &str = "LC_";
 
+/// Makes the command run as another user, in a session without a controlling terminal.
 fn become_user(process: &mut Command, name: &str) -> Result<()> {
     let mut user = users::user(name).map_err(Error::could_not_run)?;
     process.env_clear().envs(environment(&user, name, env::vars_os()));
     user.groups.push(user.gid);
-    // SAFETY: only system calls between fork and exec.
+    // SAFETY: only system calls between fork and exec. `setsid` succeeds, because the new process leads no process group yet.
     unsafe {
         process.pre_exec(move || {
             user.enter()?;
             close_at_exec();
-            Ok(())
+            if libc::setsid() < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
         });
     }
     Ok(())
@@ -265,12 +264,8 @@ fn environment(
     ours.filter(|(name, _)| is_kept(name)).chain(theirs).collect()
 }
 
-/// Makes the command start in a session without a controlling terminal. Reopens an inherited terminal for writing only.
+/// Makes the command start without an input from our terminal. Reopens an inherited terminal for writing only.
 fn leave_terminal(process: &mut Command, output: Output) -> io::Result<()> {
-    // SAFETY: one system call between fork and exec. It succeeds, because the new process leads no process group yet.
-    unsafe {
-        process.pre_exec(|| if libc::setsid() < 0 { Err(io::Error::last_os_error()) } else { Ok(()) });
-    }
     let (to_stdout, to_stderr) = match output {
         Output::Nowhere => return Ok(()),
         Output::AsOurs => (stdout(), stderr()),

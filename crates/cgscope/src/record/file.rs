@@ -172,10 +172,7 @@ pub fn stamps(path: &Path, unix_ns: u64) -> impl Iterator<Item = (PathBuf, u64)>
 pub fn olds(path: &Path) -> impl Iterator<Item = PathBuf> {
     (1_u64..).map(|number| {
         let mut old = path.as_os_str().to_owned();
-        old.push(".old");
-        if number > 1 {
-            old.push(format!(".{number}"));
-        }
+        old.push(if number == 1 { ".old".into() } else { format!(".old.{number}") });
         old.into()
     })
 }
