@@ -76,14 +76,14 @@ pub struct Ended {
 }
 
 impl Held {
-    /// Forks. The child executes the command after [`Held::release`].
-    pub fn start(command: &[String], user: Option<&str>, output: Output) -> Result<Self> {
-        let failed =
-            |error: io::Error| Error::could_not_run(format!("cannot start {:?}: {error}", command[0]));
+    /// Forks, unless the command is empty. The child executes the command after [`Held::release`].
+    pub fn start(command: &[String], user: Option<&str>, output: Output) -> Result<Option<Self>> {
+        let [program, arguments @ ..] = command else { return Ok(None) };
+        let failed = |error: io::Error| Error::could_not_run(format!("cannot start {program:?}: {error}"));
         let (go_reader, go) = io::pipe().map_err(failed)?;
         let (mut pid_reader, pid_writer) = io::pipe().map_err(failed)?;
-        let mut process = Command::new(&command[0]);
-        process.args(&command[1..]);
+        let mut process = Command::new(program);
+        process.args(arguments);
         match output {
             Output::AsOurs => {}
             Output::ToStandardError => {
@@ -116,7 +116,7 @@ impl Held {
         read.map_err(|_| failed(io::Error::other("no new process could be created")))?;
         let pid = u32::from_ne_bytes(pid);
         let signalled = if user.is_some() { -(pid as i32) } else { pid as i32 };
-        Ok(Self { pid, signalled, go, outcome, remains })
+        Ok(Some(Self { pid, signalled, go, outcome, remains }))
     }
 
     pub fn release(mut self) -> (Running, Unreaped) {

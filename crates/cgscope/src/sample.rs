@@ -35,8 +35,7 @@ pub async fn run(options: &Sample) -> Result {
     let target = Target::new(&options.select)?;
     let tally = Tally::new(&options.columns());
     let mut selection = target.options.selection.clone();
-    let start = || Held::start(&target.command, target.user.as_deref(), Output::ToStandardError);
-    let held = (!target.command.is_empty()).then(start).transpose()?;
+    let held = Held::start(&target.command, target.user.as_deref(), Output::ToStandardError)?;
     let mut signals = Signals::listen_beside(held.as_ref())?;
     selection.pids.extend(held.as_ref().map(|held| held.pid));
     let by_cgroup = options.columns().contains(&GroupBy::Cgroup);

@@ -76,10 +76,7 @@ impl Ready {
     /// Forks for the command, if there is one, and begins to follow the target.
     pub fn new(target: &Target, pace: Pace) -> Result<Self> {
         let mut options = target.options.clone();
-        let held = match target.command.as_slice() {
-            [] => None,
-            command => Some(Held::start(command, target.user.as_deref(), target.output)?),
-        };
+        let held = Held::start(&target.command, target.user.as_deref(), target.output)?;
         // Must follow the fork, so that the command does not inherit our signal handlers.
         let signals = match &held {
             Some(held) if target.stands_aside => Signals::pass_on(held),
