@@ -59,17 +59,23 @@ impl<'a> Offcpu<'a> {
         }
         let stacks = Stacks::new(whole);
         let Some(output) = &self.output else { return Ok(Some(self.text(&stacks))) };
+        let path = output.place.path().display();
         if stacks.total_ns == 0 {
             return Err(Error::incomplete(format!(
-                "no task was blocked in {} ({}), so {} is not written: select other tasks, or measure for longer",
+                "no task was blocked in {} ({}), so {path} is not written: select other tasks, or measure for longer",
                 units::duration(stacks.duration_ns),
                 self.target,
-                output.place.path().display(),
             )));
         }
-        let written = output.write(&self.rendered(&stacks, output.format)?);
-        written.inspect_err(|_| say!("{}", self.text(&stacks).trim_end()))?;
-        say!("cgscope: {} written", output.place.path().display());
+        let written = output::replace(&output.place, &self.rendered(&stacks, output.format)?);
+        written.map_err(|error| {
+            say!("{}", self.text(&stacks).trim_end());
+            Error::incomplete(format!(
+                "the stacks could not be written to {path} ({error}), so only the largest are printed: free some space, or \
+                 name another file with --offcpu=FILE"
+            ))
+        })?;
+        say!("cgscope: {path} written");
         Ok(None)
     }
 
@@ -293,16 +299,6 @@ impl Output {
         let so = "the stacks cannot be saved: name another file with --offcpu=FILE";
         let place = output::place(path, "stacks", |place| format.began(place), so)?;
         Ok(Self { place, format })
-    }
-
-    pub fn write(&self, text: &str) -> Result<()> {
-        output::replace(&self.place, text).map_err(|error| {
-            Error::incomplete(format!(
-                "the stacks could not be written to {} ({error}), so only the largest are printed: free some space, or \
-                 name another file with --offcpu=FILE",
-                self.place.path().display()
-            ))
-        })
     }
 }
 
