@@ -214,8 +214,12 @@ impl Recorder<'_> {
                 }
             };
             self.count(&sample);
-            let added = self.destination.sample(*sample);
-            added.map_err(|error| self.not_recorded(error))?;
+            if let Err(mut error) = self.destination.sample(*sample) {
+                if self.session.command_runs() {
+                    error.sentence += "; the command still runs, but is no longer recorded";
+                }
+                return Err(error);
+            }
             match end {
                 Some(end) => return self.close(&end),
                 None if self.destination.is_done() => return self.close(&End::Finished),
@@ -244,13 +248,6 @@ impl Recorder<'_> {
         let (destination, whole) = (&self.destination, &self.whole);
         let state = || words(whole.duration_ns, destination.bytes(), &latest.losses, &destination.state());
         self.progress.show(state);
-    }
-
-    fn not_recorded(&self, mut error: Error) -> Error {
-        if self.session.command_runs() {
-            error.sentence += "; the command still runs, but is no longer recorded";
-        }
-        error
     }
 
     fn close(mut self, end: &End) -> Result {
