@@ -113,7 +113,8 @@ fn contention(contention_ns: Option<u64>, limit_ns: Option<u64>, interval: &Inte
 fn parts(interval: &Interval, options: &Hist) -> Vec<HistPart> {
     let mut parts: Vec<HistPart> = if options.per_thread {
         let name = |task: &TaskInterval| format!("tid = {} {}", task.reading.tid, task.reading.comm);
-        interval.tasks.iter().map(|task| HistPart::of_tasks(name(task), task.all_waits().clone(), "")).collect()
+        let tasks = interval.tasks.iter();
+        tasks.map(|task| HistPart::of_tasks(name(task), task.all_waits().clone(), "")).collect()
     } else if options.per_process {
         let groups = interval.by_process().into_iter();
         let name = |pid| format!("pid = {pid} {}", interval.process_name(pid));

@@ -216,7 +216,11 @@ fn wait_unless_over(wait: Duration, remote: &Remote) -> bool {
     }
 }
 
-fn reconnect(path: &Path, remote: &Remote, backoff: &mut Duration) -> Result<Option<Connection>, ConnectError> {
+fn reconnect(
+    path: &Path,
+    remote: &Remote,
+    backoff: &mut Duration,
+) -> Result<Option<Connection>, ConnectError> {
     let mut refusals = 0;
     let mut wait = back_off(backoff);
     loop {
