@@ -52,6 +52,7 @@ pub async fn show(mut screen: Screen, app: &mut App, updates: &mut impl Updates)
             }
             frames.drawn(Instant::now());
         }
+        let next = frames.next;
         let order = tokio::select! {
             events = input.next() => match on_events(app, &events, Instant::now() - stopped, |effect| apply(&mut screen, effect)) {
                 Next::Go(delay) => {
@@ -69,7 +70,7 @@ pub async fn show(mut screen: Screen, app: &mut App, updates: &mut impl Updates)
                 }
                 Flow::End => return Ok(()),
             },
-            Some(()) = async { Some(sleep_until(frames.next?.into()).await) } => continue,
+            () = sleep_until(next.unwrap_or_else(Instant::now).into()), if next.is_some() => continue,
             () = terminal::panicked() => return Err(Error::incomplete("a part of cgscope panicked; the message is above")),
         };
         let since = Instant::now();
