@@ -153,36 +153,25 @@ fn create(unix_ns: u64) -> io::Result<(std::fs::File, PathBuf)> {
 }
 
 /// Maximum number of events to pass on at once: more than anybody types or scrolls between two frames.
-const MOST: usize = 4096;
+pub const MOST_EVENTS: usize = 4096;
 /// Time to wait for the rest of a burst of input. It is not zero, because crossterm would then read nothing.
 const REST: Duration = Duration::from_millis(1);
 
-/// Reads input on a thread, which ends when the terminal closes.
-pub struct Input(mpsc::UnboundedReceiver<Event>);
-
-impl Input {
-    pub fn start() -> Result<Self> {
-        let (send, receive) = mpsc::unbounded_channel();
-        spawn(move || {
-            // The end of the input or an error means that the terminal has closed. Then cgscope ends, too.
-            while let Ok(true) = wait() {
-                while let Ok(true) = event::poll(REST) {
-                    let Ok(event) = event::read() else { return };
-                    if send.send(event).is_err() {
-                        return;
-                    }
+/// Reads input on a thread, which ends when the terminal closes. The receiver then gets no more events.
+pub fn input() -> Result<mpsc::UnboundedReceiver<Event>> {
+    let (send, receive) = mpsc::unbounded_channel();
+    spawn(move || {
+        // The end of the input or an error means that the terminal has closed. Then cgscope ends, too.
+        while let Ok(true) = wait() {
+            while let Ok(true) = event::poll(REST) {
+                let Ok(event) = event::read() else { return };
+                if send.send(event).is_err() {
+                    return;
                 }
             }
-        })?;
-        Ok(Self(receive))
-    }
-
-    /// Waits for events, and returns all that have arrived. An empty list means that the terminal has closed.
-    pub async fn next(&mut self) -> Vec<Event> {
-        let mut events = Vec::new();
-        self.0.recv_many(&mut events, MOST).await;
-        events
-    }
+        }
+    })?;
+    Ok(receive)
 }
 
 /// Waits for input. Returns false at the end of input, where crossterm would loop for ever.

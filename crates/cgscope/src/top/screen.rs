@@ -18,7 +18,7 @@ use crate::{
     exit::{Error, Result},
     signals::{JobControl, Order},
     terminal::{self, Screen},
-    top::{self, Input},
+    top,
 };
 
 pub trait Updates {
@@ -38,7 +38,7 @@ const FRAME: Duration = Duration::from_millis(16);
 
 /// Shows `app` until the user quits, the updates end or the terminal closes. Then closes the screen, so messages are visible again.
 pub async fn show(mut screen: Screen, app: &mut App, updates: &mut impl Updates) -> Result<()> {
-    let mut input = Input::start()?;
+    let mut input = top::input()?;
     let mut job = JobControl::listen()?;
     let mut frames = Frames::new(Instant::now());
     // Time during which a shell had stopped us. A replay does not advance in that time.
@@ -52,9 +52,9 @@ pub async fn show(mut screen: Screen, app: &mut App, updates: &mut impl Updates)
             }
             frames.drawn(Instant::now());
         }
-        let next = frames.next;
+        let (next, mut events) = (frames.next, Vec::new());
         let order = tokio::select! {
-            events = input.next() => match on_events(app, &events, Instant::now() - stopped, |effect| apply(&mut screen, effect)) {
+            _ = input.recv_many(&mut events, top::MOST_EVENTS) => match on_events(app, &events, Instant::now() - stopped, |effect| apply(&mut screen, effect)) {
                 Next::Go(delay) => {
                     delay.into_iter().for_each(|delay| frames.ask(delay, Instant::now()));
                     continue;
@@ -144,7 +144,7 @@ enum Next {
     End,
 }
 
-/// Passes the events to `app`, and effects on the terminal to `apply`.
+/// Passes the events to `app`, and effects on the terminal to `apply`. Without events, the terminal has closed.
 fn on_events(app: &mut App, events: &[Event], now: Instant, mut apply: impl FnMut(Effect)) -> Next {
     if events.is_empty() {
         return Next::End;
