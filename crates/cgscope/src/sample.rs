@@ -93,15 +93,11 @@ async fn take(
             // Ignore an error: the rounds may just have ended.
             let _ = stop.send(());
             // Reading the command line of a process can take for ever, if that process makes the kernel wait.
-            tokio::select! {
-                taken = &mut is_done => (taken, end),
-                () = tokio::time::sleep(LONGEST_ROUND) => {
-                    return Err(Error::incomplete(
-                        "the kernel does not answer about one of the threads, so there is no result (without the column `cmdline`, \
-                         no process can hold it up)",
-                    ));
-                }
-            }
+            let taken = tokio::time::timeout(LONGEST_ROUND, &mut is_done).await.map_err(|_| Error::incomplete(
+                "the kernel does not answer about one of the threads, so there is no result (without the column `cmdline`, \
+                 no process can hold it up)",
+            ))?;
+            (taken, end)
         }
     };
     let taken = taken.map_err(|_| Error::incomplete("the sampling thread has ended"))?;

@@ -83,15 +83,6 @@ fn limits(config: &SocketConfig) -> (SocketConfig, Vec<String>) {
     (limits, warnings)
 }
 
-fn http(config: &Config) -> Result<Option<Http>, String> {
-    let Some(listen) = config.http.listen else { return Ok(None) };
-    let http = Http::bind(listen, &config.http).map_err(|error| error.to_string())?;
-    if let Some(warning) = http.warning() {
-        say!("cgscope: {warning}");
-    }
-    Ok(Some(http))
-}
-
 fn exported(config: &Config) -> cgscope_metrics::Config {
     let MetricsConfig { cgroups, depth, include, exclude, culprits } = config.metrics.clone();
     cgscope_metrics::Config { cgroups, depth, include, exclude, culprits }
@@ -104,7 +95,11 @@ async fn serve(config: Config, options: &Serve) -> Result {
     let user = user.map(users::user).transpose().map_err(Error::could_not_run)?;
     // Steps that fail if a file is missing precede steps that take time.
     let socket = Listening::open(&config.socket).map_err(Error::could_not_run)?;
-    let http = http(&config).map_err(Error::could_not_run)?.map(Arc::new);
+    let http = config.http.listen.map(|listen| Http::bind(listen, &config.http).map(Arc::new));
+    let http = http.transpose().map_err(Error::could_not_run)?;
+    if let Some(warning) = http.as_ref().and_then(|http| http.warning()) {
+        say!("cgscope: {warning}");
+    }
     if socket.is_none() && http.is_none() {
         return Err(Error::could_not_run(
             "there is nothing to serve: the configuration has neither `path` in [socket] nor `listen` in [http]",
