@@ -43,7 +43,11 @@ pub async fn run(options: &cli::Replay) -> Result {
     let (remembered, settings) = Store::open();
     let mut app = app(&recording, player, settings);
     app.notice = remembered.notice();
-    let mut playback = Playback::start(recording, intervals)?;
+    let signals = Signals::listen()?;
+    let (wanted, reads) = reader::start(intervals)?;
+    let news = start_pass(recording)?;
+    let mut playback =
+        Playback { wanted, requested: None, reads, news, is_passing: true, recording: None, signals };
     let screen = Screen::take(&instead, app.settings.mouse)?;
     let shown = show(screen, &mut app, &mut playback).await;
     remembered.close(&app.settings);
@@ -96,15 +100,6 @@ struct Playback {
     /// `None` until the pass over the file has ended.
     recording: Option<Box<Recording>>,
     signals: Signals,
-}
-
-impl Playback {
-    fn start(recording: Recording, intervals: Intervals) -> Result<Self> {
-        let signals = Signals::listen()?;
-        let (wanted, reads) = reader::start(intervals)?;
-        let news = start_pass(recording)?;
-        Ok(Self { wanted, requested: None, reads, news, is_passing: true, recording: None, signals })
-    }
 }
 
 impl Updates for Playback {

@@ -62,7 +62,17 @@ async fn tables(options: &Stat) -> Result {
     if merge && pace.duration.is_none() && !options.json {
         say!("cgscope: measuring the {}; Ctrl-C ends and prints", target.words());
     }
-    let mut printer = Printer::new(options, &symbols, offcpu);
+    let has_average = options.rhythm.interval.is_some() && !options.json;
+    let mut printer = Printer {
+        options,
+        uids: RefCell::default(),
+        host: Host::default(),
+        has_average,
+        whole: (has_average || offcpu.is_some()).then(Appended::default),
+        printed: 0,
+        symbols: &symbols,
+        offcpu,
+    };
     let session = Ready::new(&target, pace)?.go();
     let print = |out: &mut _, interval: &_, host: &_| printer.interval(out, interval, host);
     let ended = for_each_interval(session, merge, Tee::default(), print).await?;
@@ -92,21 +102,7 @@ struct Printer<'a> {
     offcpu: Option<Offcpu<'a>>,
 }
 
-impl<'a> Printer<'a> {
-    fn new(options: &'a Stat, symbols: &'a KernelSymbols, offcpu: Option<Offcpu<'a>>) -> Self {
-        let has_average = options.rhythm.interval.is_some() && !options.json;
-        Self {
-            options,
-            uids: RefCell::default(),
-            host: Host::default(),
-            has_average,
-            whole: (has_average || offcpu.is_some()).then(Appended::default),
-            printed: 0,
-            symbols,
-            offcpu,
-        }
-    }
-
+impl Printer<'_> {
     fn interval(&mut self, out: &mut Stdout, interval: &Interval, host: &Host) -> io::Result<()> {
         // Idle tasks also count in the classes, although it is unknown what they were blocked on.
         let interval = &*interval.with_idle();

@@ -50,9 +50,9 @@ pub async fn run(options: &Top) -> Result {
     if options.batch {
         // Ignores the user's settings, so that scripts get the same output for all users.
         let pace = pace(&Settings::default());
-        let mut printer = Printer::new(options, &target)?;
+        let mut printer = Printer::new(options)?;
         let (ready, tee) = Tee::set_up(options, &target, pace)?;
-        printer.about.title.clone_from(&ready.session.title);
+        printer.about.title = ready.session.title.clone();
         let print = |out: &mut _, interval: &_, host: &_| printer.interval(out, interval, host);
         let ended = for_each_interval(ready.go(), false, tee, print).await?;
         output::print(&printer.average())?;
@@ -82,7 +82,7 @@ struct Printer<'a> {
 }
 
 impl<'a> Printer<'a> {
-    fn new(options: &'a Top, target: &Target) -> Result<Self> {
+    fn new(options: &'a Top) -> Result<Self> {
         let kind = match options.view {
             None | Some(View::Overview) => ListKind::Threads,
             Some(View::Cgroups) => ListKind::Cgroups,
@@ -97,7 +97,7 @@ impl<'a> Printer<'a> {
         let filter = options.filter.clone().unwrap_or_default();
         Ok(Self {
             options,
-            about: About { title: target.words(), ..session::about() },
+            about: session::about(),
             asked: Asked { kind, sort, reversed: false, filter, idle: options.all },
             whole: (options.iterations > Some(1) && !options.json).then(Appended::default),
             printed: 0,
