@@ -173,7 +173,7 @@ impl Printer<'_> {
     }
 
     fn text(&self, print: impl FnOnce(&Asked<'_>) -> String) -> String {
-        print(&self.asked(&|task| self.uids.borrow_mut().of(task)))
+        print(&self.asked(&|task| self.uids.borrow_mut().of(task, Instant::now(), read_uid)))
     }
 
     fn asked<'b>(&self, uid: &'b dyn Fn(&TaskReading) -> Option<u32>) -> Asked<'b> {
@@ -201,11 +201,7 @@ const UID_STANDS: Duration = Duration::from_secs(10);
 struct Uids(HashMap<u64, (Option<u32>, Instant)>);
 
 impl Uids {
-    fn of(&mut self, task: &TaskReading) -> Option<u32> {
-        self.of_at(task, Instant::now(), read_uid)
-    }
-
-    fn of_at(
+    fn of(
         &mut self,
         task: &TaskReading,
         now: Instant,
@@ -259,11 +255,11 @@ mod tests {
         let second = TaskReading { tid: first.tid, ..(*sample.tasks[1]).clone() };
         let (mut uids, start) = (Uids::default(), Instant::now());
         let never = |_: &TaskReading| -> Option<u32> { panic!("read again") };
-        assert_eq!(uids.of_at(first, start, |_| Some(7)), Some(7));
-        assert_eq!(uids.of_at(first, start + UID_STANDS / 2, never), Some(7));
-        assert_eq!(uids.of_at(&second, start, |_| Some(8)), Some(8), "another task has the id now");
-        assert_eq!(uids.of_at(first, start + UID_STANDS, |_| Some(9)), Some(9), "the user may have changed");
-        assert_eq!(uids.of_at(first, start + 2 * UID_STANDS, |_| None), Some(9), "the task exited");
+        assert_eq!(uids.of(first, start, |_| Some(7)), Some(7));
+        assert_eq!(uids.of(first, start + UID_STANDS / 2, never), Some(7));
+        assert_eq!(uids.of(&second, start, |_| Some(8)), Some(8), "another task has the id now");
+        assert_eq!(uids.of(first, start + UID_STANDS, |_| Some(9)), Some(9), "the user may have changed");
+        assert_eq!(uids.of(first, start + 2 * UID_STANDS, |_| None), Some(9), "the task exited");
     }
 
     #[test]
