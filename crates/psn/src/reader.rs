@@ -74,7 +74,6 @@ pub(crate) struct RoundRead {
     pub threads: u64,
     /// Whether all selected processes and threads have exited.
     pub has_target_exited: bool,
-    /// Whether the reading is complete.
     pub is_whole: bool,
 }
 
@@ -124,7 +123,6 @@ impl ThreadReader {
         Ok(read)
     }
 
-    /// Looks up the paths of these cgroups, if the cgroups still exist.
     pub(crate) fn learn_cgroups(&mut self, ids: impl IntoIterator<Item = u64> + Clone) {
         if let Some(tree) = &mut self.tree {
             let now = Instant::now();
@@ -202,7 +200,6 @@ struct ChosenProcesses {
     pub pids: Vec<u32>,
     pub tids: Vec<u32>,
     looked: Option<Instant>,
-    /// Whether all selected processes and threads have exited.
     pub has_exited: bool,
 }
 
@@ -230,7 +227,6 @@ impl ChosenProcesses {
     }
 }
 
-/// Maximum memory for the names of processes, bytes.
 const MOST_NAME_BYTES: usize = 64 << 20;
 
 /// Names of users, and executables and command lines of processes. They are read early, because a process might exit.

@@ -55,26 +55,18 @@ impl Schedule {
     }
 }
 
-/// Why the rounds ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoundEnd {
-    /// The time is over.
     Finished,
-    /// All selected threads have exited.
     TargetExited,
-    /// The caller stopped the rounds.
     Stopped,
 }
 
-/// The result of all rounds.
 #[derive(Debug)]
 pub struct Rounds {
-    /// The threads by group.
     pub table: GroupTable,
-    /// Whether threads in all states were read, not only active threads.
     pub(crate) all_states: bool,
     pub(crate) mode: Mode,
-    /// Why the rounds ended.
     pub end: RoundEnd,
     pub(crate) start_unix_ns: u64,
     pub(crate) took: Duration,
@@ -86,7 +78,6 @@ pub struct Rounds {
     pub(crate) looked_at: u64,
     /// CPU time of cgscope from the first round to the end of the last, ns. Includes time in the kernel and wakeups.
     pub(crate) cpu_ns: u64,
-    /// Losses during the reading, by kind.
     pub losses: Losses,
     /// Why kernel functions or processes have no names, if names are requested.
     pub nameless: Option<Failure>,
@@ -119,7 +110,6 @@ impl Rounds {
     }
 }
 
-/// Reads rounds, and counts the threads in them.
 pub struct Sampling {
     reader: ThreadReader,
     tally: Tally,
@@ -136,7 +126,6 @@ pub struct Sampling {
 }
 
 impl Sampling {
-    /// Creates a sampling; nothing is read yet.
     pub fn new(reader: ThreadReader, tally: Tally, filter: ThreadFilter) -> Self {
         Self { reader, tally, filter, readings: Vec::new(), looked_at: 0, begun_ns: 0, cpu_ns: 0 }
     }

@@ -8,7 +8,6 @@ use std::{
 use cgscope_ledger::named;
 use cgscope_model::{Names, Selection, TaskState, comm, selection::SelectionFilter};
 
-/// The reading of one thread at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ThreadReading {
     pub tid: u32,
@@ -37,7 +36,6 @@ pub trait ThreadNames {
 /// Maximum number of groups. Any user can rename a thread before each reading. Further groups share a row without names.
 const MOST_GROUPS: usize = 50_000;
 
-/// Counts readings in groups.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     pub(crate) columns: Vec<GroupBy>,
@@ -184,17 +182,13 @@ named! {
     GroupBy {
         /// The thread's name, with each run of digits as one `*`.
         Comm = "comm",
-        /// The process id.
         Tgid = "tgid",
-        /// The thread id.
         Tid = "tid",
-        /// The thread's state.
         State = "state",
         /// The system call that the thread is blocked in.
         Syscall = "syscall",
         /// The kernel function that the thread is blocked in.
         Wchan = "wchan",
-        /// The thread's kernel stack.
         Kstack = "kstack",
         /// The thread's cgroup, in the hierarchy of the cpu controller.
         Cgroup = "cgroup",
@@ -202,17 +196,13 @@ named! {
         Node = "node",
         /// The thread's current or last CPU.
         Cpu = "cpu",
-        /// The thread's user.
         Username = "username",
-        /// The file that the process executes.
         Exe = "exe",
-        /// The command line of the process.
         Cmdline = "cmdline",
     }
 }
 
 impl GroupBy {
-    /// The default columns.
     pub const DEFAULT: [Self; 2] = [Self::Comm, Self::State];
 
     /// Returns the column with this name, or with psn's name for it.
@@ -293,7 +283,6 @@ impl ThreadState {
     }
 }
 
-/// Selects threads by name, CPU, node and cgroup.
 pub struct ThreadFilter {
     filter: SelectionFilter,
     names: Names,

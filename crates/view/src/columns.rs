@@ -34,8 +34,6 @@ macro_rules! columns {
         Of($($part:ident: $part_type:ty),+) = $of_counter:expr;
         $($variant:ident = $($cell:expr),+;)+
     ) => {
-        /// A column.
-        #[allow(missing_docs, reason = "the table describes each")]
         $(#[$derive])*
         pub enum Column {
             $($variant,)+
@@ -76,9 +74,7 @@ columns! {
         key: char,
         /// Returns the width in cells, or the minimum width of a column that takes the remaining width.
         width: usize,
-        /// Returns how cells are aligned and cut.
         align: Align,
-        /// Returns a sentence that explains the column.
         meaning: &'static str,
     }
     Of(counter: Counter) = match counter.info().top {
@@ -123,25 +119,20 @@ use Column::*;
 /// A value to sort rows by: figures sort as numbers, text sorts as text.
 #[derive(Clone, Debug, PartialEq, PartialOrd)]
 pub enum SortKey {
-    /// A figure.
     Number(f64),
-    /// A text.
     Text(String),
 }
 
 impl Column {
-    /// Returns all columns.
     pub fn all() -> impl Iterator<Item = Self> {
         let counters = |before| if before == Behind { OF_TOP } else { &[] }.iter().copied().map(Of);
         Self::BESIDE_COUNTERS.iter().flat_map(move |column| counters(*column).chain([*column]))
     }
 
-    /// Returns the column with this title.
     pub fn by_title(title: &str, among: &[Self]) -> Option<Self> {
         among.iter().copied().find(|column| column.title() == title)
     }
 
-    /// Whether the largest value comes first by default.
     pub const fn is_largest_first(self) -> bool {
         !matches!(self, Name | Tid | Pid | Command | Cpu | Cgroup | Behind | LimitedBy | RanOn)
     }
@@ -213,7 +204,6 @@ impl Column {
         })
     }
 
-    /// Returns the value to sort rows by.
     pub fn sort_key(self, subject: &Subject<'_>, data: &Data) -> SortKey {
         let wait = subject.wait();
         let of = |counter: Counter| known(counter.of(&subject.observed(&data.interval)));

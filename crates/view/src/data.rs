@@ -15,9 +15,7 @@ use crate::subject::{Key, Subject};
 /// An interval, with figures summed over groups of tasks.
 #[derive(Debug)]
 pub struct Data {
-    /// The interval.
     pub interval: Arc<Interval>,
-    /// The tree of its cgroups.
     pub tree: Tree,
     /// All tasks, including exited ones.
     pub total: Group,
@@ -29,7 +27,6 @@ pub struct Data {
 }
 
 impl Data {
-    /// Derives the data of an interval. The findings depend on the host.
     pub fn new(interval: Arc<Interval>, host: &Host) -> Self {
         let tree = Tree::new(&interval);
         let total = tree.total(&interval);
@@ -39,7 +36,6 @@ impl Data {
         Self { tree, total, findings, interval, processes, idle, nodes }
     }
 
-    /// Returns the processes; see [`Interval::processes`].
     pub fn processes(&self) -> &[Process] {
         self.processes.get_or_init(|| self.interval.processes())
     }
@@ -56,7 +52,6 @@ impl Data {
         processes[..after].last().filter(|process| process.pid == pid)
     }
 
-    /// Returns the name of a process.
     pub fn process_name(&self, pid: u32) -> Option<&Arc<str>> {
         self.process(pid).map(|process| &self.interval.reading(process.named_by).comm)
     }
@@ -69,7 +64,6 @@ impl Data {
         tasks.get(place).or_else(|| idle().get(place - tasks.len()))
     }
 
-    /// Returns the task with this serial number.
     pub fn task(&self, serial: u64) -> Option<&TaskInterval> {
         self.task_at(self.interval.place_of(serial)?)
     }
@@ -79,7 +73,6 @@ impl Data {
         self.tree.tasks_below(node).iter().copied().chain(idle)
     }
 
-    /// Returns the places of the tasks of a subject.
     pub fn places_in<'a>(&'a self, key: &'a Key) -> Box<dyn Iterator<Item = usize> + 'a> {
         let interval = &*self.interval;
         let is_in = move |task: &TaskReading| match key {
@@ -108,7 +101,6 @@ impl Data {
         }
     }
 
-    /// Returns the subject of a process.
     pub fn of_process<'a>(&'a self, process: &'a Process) -> Option<Subject<'a>> {
         Some(Subject::Process(process, self.task_at(process.named_by)?))
     }

@@ -23,7 +23,6 @@ const MOST_FRAMES: usize = 300;
 /// Maximum memory for the waits of single tasks, bytes. If tasks wait often, fewer intervals keep the waits of single tasks.
 const MOST_BYTES: usize = 8 << 20;
 
-/// The history of intervals, oldest first.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     frames: VecDeque<Frame>,
@@ -37,7 +36,6 @@ pub struct History {
     length_ns: u64,
     /// Start of each current finding, ns since 1970, by rule and cgroup: the start of its first consecutive interval.
     findings_since: BTreeMap<(Rule, Option<Arc<str>>), u64>,
-    /// Contention and time at a limit over the last seconds and minutes.
     pub(crate) averages: PressureAverages,
 }
 
@@ -172,26 +170,21 @@ impl History {
 
 const MINUTE_NS: u64 = 60_000_000_000;
 
-/// The waits of a subject in one interval.
 #[derive(Clone, Debug)]
 pub struct Past {
     /// Unique number of the interval, ascending.
     pub(crate) number: u64,
     /// End of the interval, wall clock, ns since 1970.
     pub end_unix_ns: u64,
-    /// Length of the interval, ns.
     pub duration_ns: u64,
-    /// The waits.
     pub wait: Wait,
 }
 
 impl Past {
-    /// Returns the average number of waiting tasks.
     pub fn waiting(&self) -> f64 {
         self.wait.total_ns as f64 / self.duration_ns.max(1) as f64
     }
 
-    /// Returns the average number of throttled tasks.
     pub fn throttled(&self) -> f64 {
         self.wait.by_cause.get(Cause::Throttled) as f64 / self.duration_ns.max(1) as f64
     }
@@ -359,12 +352,10 @@ fn is_kept(wait: &Wait) -> bool {
     wait.count != 0 || wait.total_ns != 0
 }
 
-/// One interval of the history.
 #[derive(Clone, Debug)]
 pub struct Frame {
     /// The waits of all tasks.
     pub all: Past,
-    /// Busy share of all CPUs' time, percent.
     pub busy_percent: Option<f64>,
     /// Number of findings; 0 for intervals that were loaded later.
     pub findings: usize,
@@ -376,7 +367,6 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Creates a frame of an interval.
     pub fn new(interval: &Interval) -> Self {
         Self::with_total(interval, interval.total().wait)
     }

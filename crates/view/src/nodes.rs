@@ -15,7 +15,6 @@ pub fn busy_words(busy_ns: Option<u64>, idle_ns: Option<u64>) -> String {
     or_na(share.map(|share| format!("{share:.1}%")))
 }
 
-/// Returns a summary of a node in one line.
 pub fn line(node: &NodeGroup) -> String {
     let moves = match node.migrations_in.zip(node.migrations_out) {
         Some((came, left)) => format!("{} came from other nodes, {left} left", units::count(came, "task")),
@@ -39,7 +38,6 @@ pub fn short_line(interval: &Interval) -> Option<String> {
     Some(said.collect::<Vec<_>>().join("; "))
 }
 
-/// Whether the host has more than one NUMA node.
 pub fn has_several(interval: &Interval) -> bool {
     interval.nodes.len() > 1
 }
@@ -48,7 +46,6 @@ fn several(interval: &Interval) -> Option<Vec<NodeGroup>> {
     has_several(interval).then(|| interval.by_node())
 }
 
-/// Returns the text of a table cell for a node.
 type NodeCell = fn(&NodeGroup) -> String;
 
 /// Returns a table with a column per node; empty if the host has one node.

@@ -13,10 +13,8 @@ pub const MEANING: &str = "threads on average: time that threads of this name sp
     then, the state is unknown. Disk sleep (D) is listed with on CPU and runnable; sleeping (S, I, P), stopped (T, t) and exited \
     (Z, X) threads come last";
 
-/// The state of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
-    /// On a CPU.
     OnCpu,
     /// Runnable but waiting. The number is the index of the cause in [`causes::ORDER`].
     Waits(u8),
@@ -33,7 +31,6 @@ impl State {
         }
     }
 
-    /// Returns the state as text.
     pub fn words(self) -> String {
         match self {
             Self::OnCpu => "on CPU".into(),
@@ -54,9 +51,7 @@ impl State {
 /// Threads with one name in one state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StateRow {
-    /// Name of the threads.
     pub name: Arc<str>,
-    /// State of the threads.
     pub state: State,
     /// Average number of threads: time in this state / length of the interval.
     pub threads: f64,
@@ -111,18 +106,15 @@ pub fn rows<'a>(interval: &Interval, tasks: impl Iterator<Item = &'a TaskInterva
 /// Average number of threads by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sums {
-    /// On a CPU.
     pub on_cpu: f64,
     /// Waiting, by cause; same order as [`cgscope_model::ByCause`].
     pub waits: [f64; CAUSES],
-    /// In disk sleep.
     pub disk: f64,
     /// Blocked, but not in disk sleep.
     pub blocked: f64,
 }
 
 impl Sums {
-    /// Sums the rows.
     pub fn of<'a>(rows: impl Iterator<Item = &'a StateRow>) -> Self {
         let mut sums = Self::default();
         for row in rows {

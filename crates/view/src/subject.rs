@@ -30,20 +30,15 @@ pub enum Key {
 /// The subject of a row, with its figures in one interval.
 #[derive(Clone, Copy, Debug)]
 pub enum Subject<'a> {
-    /// Everything that is measured.
     All(&'a Group),
-    /// A cgroup and its descendants.
     Cgroup(&'a Node),
-    /// The tasks of cgroups with unknown paths.
     Unknown(&'a Group),
     /// A process, and the thread that names the process.
     Process(&'a Process, &'a TaskInterval),
-    /// A thread.
     Task(&'a TaskInterval),
 }
 
 impl<'a> Subject<'a> {
-    /// Returns the key of this subject.
     pub fn key(&self) -> Key {
         match self {
             Self::All(_) => Key::All,
@@ -111,7 +106,6 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Returns the number of threads.
     pub fn threads(&self) -> u64 {
         self.group().map_or(1, |group| group.threads)
     }
@@ -133,7 +127,6 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Returns a heading for the subject.
     pub fn title(&self, names: &Names) -> String {
         match self {
             Self::All(_) => "all tasks".into(),

@@ -111,7 +111,6 @@ pub fn utc(unix_ns: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {}", units::time_of_day(unix_ns))
 }
 
-/// Capitalizes the first letter.
 pub fn capital(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
@@ -157,20 +156,16 @@ named! {
     pub enum Unit (title, ns) {
         /// The name of the unit in runqlat.
         title: &'static str,
-        /// Length of the unit, ns.
         ns: u64,
     }
 
-    /// Microseconds.
     #[serde(rename = "us")]
     Micro = "usecs", 1_000;
-    /// Milliseconds.
     #[serde(rename = "ms")]
     Milli = "msecs", 1_000_000;
 }
 
 impl Unit {
-    /// Returns the other unit.
     pub fn other(self) -> Self {
         if self == Self::Micro { Self::Milli } else { Self::Micro }
     }

@@ -10,7 +10,6 @@ pub const SIXTEEN: [Color; 16] = {
     [Black, Red, Green, Yellow, Blue, Magenta, Cyan, Gray, DarkGray, LightRed, LightGreen, LightYellow, LightBlue, LightMagenta, LightCyan, White]
 };
 
-/// The colours that a terminal supports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Colours {
     /// No colours (`NO_COLOR` or a dumb terminal). Bold and reverse remain, and bars differ by letter.
@@ -44,7 +43,6 @@ pub struct Theme {
 }
 
 impl Theme {
-    /// Creates a theme with these colours.
     pub const fn new(colours: Colours) -> Self {
         Self { colours }
     }

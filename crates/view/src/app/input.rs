@@ -24,13 +24,9 @@ const WHEEL: isize = 3;
 /// An action for the main loop after input. Every effect but `None`, `Quit` and `Suspend` also redraws the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Nothing changed.
     None,
-    /// Draw the screen.
     Draw,
-    /// Quit.
     Quit,
-    /// Set the interval length.
     Interval(Duration),
     /// Write a screen dump to a file.
     Snapshot,
@@ -38,12 +34,10 @@ pub enum Effect {
     Mouse(bool),
     /// Clear the terminal and draw the whole screen again.
     Redraw,
-    /// Suspend the process, as Ctrl-Z does in a shell.
     Suspend,
 }
 
 impl App {
-    /// Handles a key, the mouse, pasted text or a resize.
     pub fn on_event(&mut self, event: &Event) -> Effect {
         match event {
             Event::Key(key) if key.kind != KeyEventKind::Release => self.on_key(*key),
@@ -58,7 +52,6 @@ impl App {
         }
     }
 
-    /// Handles a key press.
     pub fn on_key(&mut self, key: KeyEvent) -> Effect {
         let had_notice = self.notice.take().is_some();
         let is_ctrl = key.modifiers.contains(KeyModifiers::CONTROL);
@@ -339,7 +332,6 @@ impl App {
 /// Maximum length of the filter, bytes. Useful paths are shorter.
 const LONGEST: usize = 128;
 
-/// An open prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Prompt {
     /// The user is typing a filter. The string is the previous filter, which Esc restores.

@@ -29,43 +29,32 @@ pub(crate) enum Fold {
     Closed,
 }
 
-/// A row of a list.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ListRow {
-    /// Identifies the row in every interval.
     pub(crate) key: Key,
     /// The figures of a state, because the interval does not store states.
     pub(crate) state: Option<StateRow>,
-    /// Number of ancestors in the tree.
     pub depth: usize,
     pub(crate) fold: Fold,
 }
 
-/// The rows of a list, and their order.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// Kind of rows.
     pub kind: ListKind,
-    /// Sort column.
     pub sort: Column,
-    /// Reverse the column's default order.
     pub reversed: bool,
-    /// Only rows that contain this text.
     pub filter: String,
     /// Also rows without activity.
     pub idle: bool,
 }
 
-/// Selects and sorts the rows of a list.
 #[derive(Clone, Copy)]
 pub(crate) struct Question<'a> {
     pub(crate) asked: &'a Asked,
     /// The scope of the list: everything, a cgroup or a process. Only rows within the scope are shown.
     pub(crate) scope: &'a Key,
     pub(crate) tree: bool,
-    /// Paths of cgroups whose branch is closed.
     pub(crate) folded: &'a BTreeSet<Arc<str>>,
-    /// Returns the command line of a process, if known.
     pub(crate) command_line: &'a dyn Fn(u32) -> Option<Arc<str>>,
 }
 
@@ -236,7 +225,6 @@ named! {
     pub enum ListKind (name, sorted_by, flexible, beside_counters, named_least_needed) {
         /// The name in the settings file.
         name: &'static str,
-        /// The default sort column.
         sorted_by: Column,
         /// Columns that can take the remaining width. The first visible column of these takes it.
         flexible: &'static [Column],
@@ -246,11 +234,9 @@ named! {
         named_least_needed: &'static [Column],
     }
 
-    /// Cgroups with the activity of their tasks.
     Cgroups = "cgroups", WaitTime, &[Name],
         &[Name, WaitTime, WaitShare, Why, Throttled, P50, P99, Max, Pending, OnCpu, Quota, Threads, Behind],
         &[WAITS, WaitShare, CSWCH, Threads, Behind, P50, Pending, Max, OnCpu, NVCSWCH, P99, Throttled, Quota];
-    /// Cgroups and their limits.
     Limits = "limits", Throttled, &[Name],
         &[
             Name, OnCpu, Quota, Limit, Burst, Periods, Throttled, LimitedBy, Contention, AtLimit, PsiSome, PsiFull, Weight,
@@ -261,11 +247,9 @@ named! {
     Victims = "victims", BehindTime, &[Name],
         &[Name, BehindTime, WaitTime, Why, P99, Max],
         &[Max, P99, WaitTime, Why];
-    /// Processes.
     Processes = "processes", WaitTime, &[Cgroup, Command],
         &[Pid, Command, Threads, WaitTime, WaitShare, Why, Throttled, P50, P99, Max, Pending, OnCpu, Cgroup],
         LEAST_OF_TASKS;
-    /// Threads.
     Threads = "threads", WaitTime, &[Cgroup, Command],
         &[Tid, Pid, Command, Cpu, WaitTime, WaitShare, Why, Throttled, P50, P99, Max, Pending, OnCpu, Cgroup],
         LEAST_OF_TASKS;
@@ -281,7 +265,6 @@ const LEAST_OF_TASKS: &[Column] =
     &[MIGR, WAITS, WaitShare, P50, Pid, CSWCH, Cgroup, Pending, Cpu, Threads, Max, NVCSWCH, Throttled, OnCpu];
 
 impl ListKind {
-    /// Returns all columns of the list, in display order.
     pub fn columns(self) -> &'static [Column] {
         static COLUMNS: LazyLock<[Vec<Column>; ListKind::ALL.len()]> =
             LazyLock::new(|| ListKind::ALL.map(ListKind::all_columns));

@@ -32,16 +32,12 @@ use crate::{
     theme::Theme,
 };
 
-/// The state of the screen.
 #[derive(Debug, Default)]
 pub struct App {
     pub(crate) about: About,
-    /// The user's choices.
     pub settings: Settings,
     pub(crate) theme: Theme,
-    /// Interval length.
     pub delay: Duration,
-    /// The state of the recording, if one is being written.
     pub recorded: Option<Recorded>,
     pub(crate) data: Option<Data>,
     /// The latest interval, if an older one is on the screen.
@@ -50,18 +46,15 @@ pub struct App {
     /// A copy of the history from when the user paused.
     frozen: Option<Box<History>>,
     focus: Focus,
-    /// The current view.
     pub view: View,
     /// The scope of lists: all tasks, the tasks of a cgroup, or the threads of a process.
     pub(crate) scope: Key,
     back: Vec<Visited>,
     /// Subject of a view without a list, and the title of the subject. The title stays on the screen after the subject exits.
     pinned: Option<(Key, String)>,
-    /// The rows of the list.
     pub rows: Vec<ListRow>,
     /// Index of the selected row; 0 in an empty list.
     pub selected: usize,
-    /// Index of the first row on the screen.
     pub(crate) first_row: usize,
     /// Lists in which the user has selected a row. In other lists, the worst finding or the first row is selected.
     moved: BTreeSet<ListKind>,
@@ -71,9 +64,7 @@ pub struct App {
     sort_now: Option<(ListKind, Column)>,
     /// Heading of the column to sort the first list by.
     sort_first: Option<String>,
-    /// The filter: lists show only rows that contain this text.
     pub filter: String,
-    /// The prompt that is open, if any.
     pub prompt: Option<Prompt>,
     /// Show cgroups as a tree; otherwise a flat list of tasks.
     pub(crate) tree: bool,
@@ -87,16 +78,13 @@ pub struct App {
     pub ended: Option<String>,
     /// Command lines by pid, each with the process name at the time of the request. `None`: the process has no command line.
     command_lines: BTreeMap<u32, (Arc<str>, Option<Arc<str>>)>,
-    /// The cgroup and the answer of the What if view; see [`View::WhatIf`].
     pub(crate) enough: Option<Enough>,
-    /// Size of the screen.
     pub area: Rect,
     /// The position in a replay; `None` on a live screen.
     pub replay: Option<Replay>,
 }
 
 impl App {
-    /// Creates a screen without an interval.
     pub fn new(about: About, settings: Settings, theme: Theme, delay: Duration) -> Self {
         let (view, tree) = (settings.view, settings.tree);
         Self { about, settings, theme, delay, view, tree, ..Self::default() }
@@ -226,12 +214,10 @@ impl App {
         wanted
     }
 
-    /// Advances a replay to this time.
     pub fn tick(&mut self, now: Instant) {
         self.replay.iter_mut().for_each(|replay| replay.tick(now));
     }
 
-    /// Sets the size of the screen.
     pub fn on_resize(&mut self, width: u16, height: u16) {
         self.area = Rect::new(0, 0, width, height);
         self.scroll();
@@ -280,7 +266,6 @@ impl App {
         row.and_then(|row| data.subject(&row.key)).or_else(|| data.subject(&self.scope))
     }
 
-    /// Returns a heading for a subject of this interval.
     pub fn title(&self, subject: &Subject<'_>) -> String {
         match &self.data {
             Some(data) => subject.title(&data.interval.names),
@@ -356,7 +341,6 @@ impl App {
     }
 }
 
-/// The state of the recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recorded {
     /// The recording continues; bytes written so far.
@@ -374,7 +358,6 @@ pub struct About {
     pub hostname: String,
     /// Kernel release of the host; empty if unknown.
     pub kernel: String,
-    /// Facts about the host that findings depend on.
     pub host: Host,
     /// Why the mode is coarse; `None` in BPF mode.
     pub coarse: Option<String>,
@@ -392,11 +375,9 @@ struct Focus {
 /// Choices from the command line. They override the settings and are not saved.
 #[derive(Clone, Debug, Default)]
 pub struct Begin {
-    /// The first view.
     pub view: Option<View>,
     /// Heading of the sort column.
     pub sort: Option<String>,
-    /// Only rows that contain this text.
     pub filter: Option<String>,
 }
 

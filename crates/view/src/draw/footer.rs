@@ -76,7 +76,6 @@ fn keys(app: &App) -> Line<'static> {
     Line::from(spans)
 }
 
-/// Draws the list of sort columns over the body.
 pub fn popup(frame: &mut Frame<'_>, app: &App, body: Rect) {
     let Some(Prompt::Sort(columns, at)) = &app.prompt else { return };
     let height = (columns.len() as u16 + 1).min(body.height);

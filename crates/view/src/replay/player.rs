@@ -17,7 +17,6 @@ pub const SPEEDS: (f64, f64) = (0.25, 64.0);
 /// An interval in which findings begin. The previous interval did not have these findings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// Number of the interval.
     pub interval: usize,
     /// The rules of these findings, and the paths of their cgroups, if any.
     pub begins: Vec<(Rule, Option<Arc<str>>)>,
@@ -53,12 +52,10 @@ impl Player {
         player
     }
 
-    /// Returns the number of intervals.
     pub fn intervals(&self) -> usize {
         self.samples.len().saturating_sub(1)
     }
 
-    /// Returns the interval to show.
     pub fn position(&self) -> usize {
         self.position
     }
@@ -75,7 +72,6 @@ impl Player {
         self.offset_ns(self.last())
     }
 
-    /// Whether the position is at the last interval.
     pub fn is_at_end(&self) -> bool {
         self.position == self.last()
     }
@@ -98,7 +94,6 @@ impl Player {
         self.intervals().saturating_sub(1)
     }
 
-    /// Moves the position with the clock during playback.
     pub(super) fn tick(&mut self, now: Instant) {
         let passed = now.saturating_duration_since(self.now);
         self.now = now;

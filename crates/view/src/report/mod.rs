@@ -21,7 +21,6 @@ use crate::{
     text::{self, NO_HISTOGRAM, Unit, capital, wrapped},
 };
 
-/// Facts about the recording itself, in words.
 pub struct About {
     /// The path as the user gave it.
     pub file: String,
@@ -31,13 +30,10 @@ pub struct About {
     pub host_words: String,
     /// Number of samples, duration and start.
     pub extent: String,
-    /// How the recording ended.
     pub ending: String,
-    /// Facts about the recorded host.
     pub host: Host,
 }
 
-/// The contents of a whole recording.
 pub struct Whole {
     /// All intervals joined.
     pub interval: Interval,
@@ -75,7 +71,6 @@ const WIDTH: usize = 100;
 /// The sentence for a recording without an interval.
 pub const NOTHING: &str = "The recording has fewer than two samples, so there is nothing to report.";
 
-/// Returns the report of a whole recording.
 pub fn report(about: &About, whole: &Whole) -> String {
     let title = title(about, &whole.interval);
     match whole.interval.duration_ns {

@@ -23,24 +23,18 @@ pub const SHORTEST: Duration = Duration::from_millis(10);
 /// The longest interval: one day, the range of a clock.
 pub const LONGEST: Duration = Duration::from_secs(86_400);
 
-/// The time span of histograms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Span {
-    /// The interval shown.
     Interval,
-    /// The last minute.
     #[default]
     Minute,
-    /// Since the start.
     Start,
 }
 
 impl Span {
-    /// All spans, in order.
     pub const ALL: [Self; 3] = [Self::Interval, Self::Minute, Self::Start];
 
-    /// Returns the next span. After the last span comes the first.
     pub fn next(self) -> Self {
         Self::ALL[(self as usize + 1) % Self::ALL.len()]
     }
@@ -50,20 +44,16 @@ impl Span {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// The first view.
     pub view: View,
     /// Show cgroups as a tree; otherwise a flat list of tasks.
     pub tree: bool,
-    /// Show processes; otherwise threads.
     pub processes: bool,
     /// Show command lines; otherwise names.
     pub command_lines: bool,
     /// Sort columns of lists without their default order. True reverses the order.
     #[serde(skip)]
     pub sort: BTreeMap<ListKind, (Column, bool)>,
-    /// The time span of histograms.
     pub span: Span,
-    /// The unit of histograms.
     pub unit: Unit,
     /// Whether the mouse selects and scrolls; otherwise the terminal uses the mouse.
     pub mouse: bool,
@@ -73,7 +63,6 @@ pub struct Settings {
     /// Time between Samples.
     #[serde(skip_serializing, deserialize_with = "interval")]
     pub interval: Duration,
-    /// The keys of each command.
     #[serde(skip)]
     pub keymap: Keymap,
 }

@@ -21,10 +21,8 @@ use rows::{Row, percent};
 /// Width of the time column, in cells.
 const TIME: usize = 11;
 
-/// The kind of lines in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rows {
-    /// Processes.
     Processes,
     /// Threads, each with the id of its process.
     Threads,
@@ -34,26 +32,19 @@ pub enum Rows {
     Cgroups,
 }
 
-/// Options of the output.
 pub struct Asked<'a> {
-    /// Kind of lines.
     pub rows: Rows,
     /// Also print lines without activity.
     pub all: bool,
-    /// Also print the cgroup of each task.
     pub with_cgroup: bool,
-    /// Returns the real user id of a task.
     pub uid: &'a dyn Fn(&TaskReading) -> Option<u32>,
 }
 
 /// The host, as in `uname`.
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
-    /// Release of the kernel.
     pub kernel: String,
-    /// Host name.
     pub hostname: String,
-    /// Architecture, such as `x86_64`.
     pub architecture: String,
     /// Number of online CPUs.
     pub cpus: u32,
@@ -144,7 +135,6 @@ columns! {
         title: &'static str,
         /// Returns the width in cells, including the blank before the column. 0 means left-aligned text of any length.
         width: usize,
-        /// Returns a sentence that explains the column.
         meaning: &'static str,
     }
     Of(counter: Counter, column: &'static CounterColumn) = (column.title, column.width, column.meaning);
@@ -196,7 +186,6 @@ fn counters() -> impl Iterator<Item = Column> {
 }
 
 impl Column {
-    /// Returns all columns.
     pub fn all() -> impl Iterator<Item = Self> {
         let before = |column| counters().filter(move |_| matches!(column, P99));
         Self::BESIDE_COUNTERS.iter().flat_map(move |column| before(*column).chain([*column]))

@@ -16,12 +16,9 @@ use crate::{
     subject::Subject,
 };
 
-/// A row of a table.
 #[derive(Debug)]
 pub struct Row<'a> {
-    /// The figures of the row.
     pub figures: Figures,
-    /// The interval of the figures.
     pub data: &'a Data,
     /// The subject; `None` for all exited tasks.
     pub subject: Option<Subject<'a>>,
@@ -151,12 +148,9 @@ pub type Hundredths = u64;
 /// The figures of a row in an interval. `None` marks a figure that was not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Figures {
-    /// Completed waits.
     pub wait: Split,
     counters: [Option<u64>; COUNTERS],
-    /// 99th percentile of the waits, ns.
     pub p99_ns: Option<u64>,
-    /// Whether a task of this row waits at the end of the interval.
     pub is_waiting: bool,
 }
 
@@ -174,7 +168,6 @@ pub struct Split {
 }
 
 impl Split {
-    /// Splits waits by their causes.
     pub fn new(wait: &Wait, mode: Mode) -> Self {
         let total_ns = wait.total_ns;
         let throttled_ns = wait.by_cause.get(Cause::Throttled).min(total_ns);
@@ -226,7 +219,6 @@ impl Figures {
         figures
     }
 
-    /// Returns the value of a counter.
     pub fn counter(&self, counter: Counter) -> Option<u64> {
         self.counters[counter as usize]
     }

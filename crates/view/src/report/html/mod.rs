@@ -44,7 +44,6 @@ const SCRIPT: &str = concat!(
 const STYLE_HASH: &str = "DGC3wwsKfPLF0K0hZBth5C/HscsBnpvEIdI2FS1VoEg=";
 const SCRIPT_HASH: &str = "jvwp/hYrQ/2QhkuHe8eeAGacOPhoqkOMXCBFEWbWuqw=";
 
-/// Returns the page of a whole recording.
 pub fn page(about: &About, whole: &Whole) -> String {
     let interval = &whole.interval;
     let total = interval.total();
