@@ -15,7 +15,7 @@ use crate::{
         list::{ListKind, Question},
     },
     causes,
-    columns::{Column, heading},
+    columns::Column,
     data::Data,
     nodes,
     subject::{Key, Subject},
@@ -102,12 +102,12 @@ pub fn table(data: &Data, asked: &Asked, time: &str) -> String {
         let cells = columns.iter().map(|(column, cells)| format!(" {}", cell(*column, *cells)));
         format!("{}\n", (format!("{time:<TIME$}") + &cells.collect::<String>()).trim_end())
     };
-    let mut out = line(time, &heading);
+    let mut out = line(time, &|column, cells| column.fit()(column.title(), cells));
     for subject in &subjects {
         out += &line(time, &|column, cells| {
             let text = column.cell(subject, data);
             // Programs count the words of a line, so an empty cell becomes `-`.
-            column.fit(if text.is_empty() { "-" } else { &text }, cells)
+            column.fit()(if text.is_empty() { "-" } else { &text }, cells)
         });
     }
     out

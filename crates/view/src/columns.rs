@@ -13,19 +13,8 @@ use crate::{
     data::Data,
     subject::Subject,
     text::micros,
-    width::{cut_end, left, path, right},
+    width::{left, path, right},
 };
-
-/// How a cell is aligned and cut.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Align {
-    /// Words: left-aligned, cut at the end.
-    Left,
-    /// Paths: left-aligned, cut at the beginning.
-    Path,
-    /// Figures: right-aligned.
-    Right,
-}
 
 /// Declares the columns of a table: one for each line, and one for each counter of the table.
 macro_rules! columns {
@@ -67,53 +56,54 @@ pub(crate) use columns;
 
 columns! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-    pub enum Column (title, key, width, align, meaning) {
+    pub enum Column (title, key, width, fit, meaning) {
         /// Returns the heading, which is also the name in the settings file.
         title: &'static str,
         /// Returns the key that sorts by this column; a blank if there is none.
         key: char,
         /// Returns the width in cells, or the minimum width of a column that takes the remaining width.
         width: usize,
-        align: Align,
+        /// Returns the function that fits text to a number of cells: words are cut at the end, paths at the beginning, and figures
+        /// are right-aligned.
+        fit: fn(&str, usize) -> String,
         meaning: &'static str,
     }
     Of(counter: Counter) = match counter.info().top {
-        Some(CounterColumn { title, key, width, meaning }) => (title, key, width, Right, meaning),
-        None => ("", ' ', 0, Right, ""),
+        Some(CounterColumn { title, key, width, meaning }) => (title, key, width, right, meaning),
+        None => ("", ' ', 0, right, ""),
     };
-    Name = "cgroup", 'F', 18, Path, "the cgroup, with all below it";
-    Tid = "tid", ' ', 7, Right, "thread id";
-    Pid = "pid", 'I', 7, Right, "process id";
-    Command = "command", 'A', 15, Left, "name of the thread; c shows the command line";
-    Threads = "thr", 'H', 5, Right, "threads";
-    Cpu = "cpu", 'K', 4, Right, "its current or last CPU";
-    WaitTime = "wait/s", 'W', 7, Right, "time per second that it waited for a CPU, in waits that ended in the interval, summed over threads; sorting also counts waits that have not ended";
-    WaitShare = "%wait", ' ', 6, Right, "waiting time as a share of the interval; above 100 if several threads wait";
-    Why = "why", 'B', 10, Left, "waiting time by cause; sorts by the time behind other cgroups";
-    Throttled = "%throt", 'T', 6, Right, "share of its time (running plus waiting) in which it was out of quota";
-    P50 = "p50", ' ', 7, Right, "half of its waits were at most this long";
-    P99 = "p99", 'P', 7, Right, "99% of its waits were at most this long";
-    Max = "max", 'X', 7, Right, "its longest wait";
-    Pending = "now", 'Y', 7, Right, "how long its longest current wait has lasted";
-    OnCpu = "%CPU", 'C', 6, Right, "time on a CPU as a share of the interval, summed over threads";
-    Quota = "of quota", 'Q', 10, Right, "used share of its quota, and the quota in CPUs; in brackets: the tightest quota of its ancestors, if it has no quota";
-    Behind = "behind", ' ', 18, Path, "the culprit that ran most while the row's tasks waited";
-    BehindTime = "behind/s", 'Z', 8, Right, "time per second that it waited while others ran, summed over threads; others are other cgroups, kernel threads and, if single tasks are recorded, tasks of its own cgroup";
-    Limit = "quota", 'L', 15, Right, "its own quota: CPU time in each period";
-    Burst = "burst", ' ', 6, Right, "unused CPU time that it may save and use above its quota";
-    LimitedBy = "limited by", ' ', 11, Left, "the cgroup whose quota throttled it in the interval, or else the cgroup with the tightest quota that applies to it";
-    Periods = "throttled", 'D', 10, Right, "periods in which its quota ran out, of all elapsed periods";
-    PsiSome = "%some", 'O', 6, Right, "pressure (PSI): share of the interval in which at least one of its tasks waited for a CPU, from cpu.pressure";
-    PsiFull = "%full", 'U', 6, Right, "pressure (PSI): share of the interval in which its tasks waited and none of them ran";
-    Contention = "%cont", 'J', 6, Right, "contention: share of the interval in which at least one of its tasks waited for a CPU, without time at a limit";
-    AtLimit = "%limit", ' ', 6, Right, "share of the interval in which at least one of its tasks was at a limit, and none waited for a CPU; with %cont it is what the kernel calls %some";
-    Weight = "weight", ' ', 6, Right, "cpu.weight: its share relative to its siblings, 100 by default";
-    NodeMoves = "node moves/s", ' ', 12, Right, "moves per second to a CPU of another NUMA node";
-    RanOn = "ran on", ' ', 22, Left, "the NUMA nodes that it ran on, each with its share of the run time";
-    Cgroup = "cgroup", 'E', 12, Path, "path of its cgroup below the cgroup mount point";
+    Name = "cgroup", 'F', 18, path, "the cgroup, with all below it";
+    Tid = "tid", ' ', 7, right, "thread id";
+    Pid = "pid", 'I', 7, right, "process id";
+    Command = "command", 'A', 15, left, "name of the thread; c shows the command line";
+    Threads = "thr", 'H', 5, right, "threads";
+    Cpu = "cpu", 'K', 4, right, "its current or last CPU";
+    WaitTime = "wait/s", 'W', 7, right, "time per second that it waited for a CPU, in waits that ended in the interval, summed over threads; sorting also counts waits that have not ended";
+    WaitShare = "%wait", ' ', 6, right, "waiting time as a share of the interval; above 100 if several threads wait";
+    Why = "why", 'B', 10, left, "waiting time by cause; sorts by the time behind other cgroups";
+    Throttled = "%throt", 'T', 6, right, "share of its time (running plus waiting) in which it was out of quota";
+    P50 = "p50", ' ', 7, right, "half of its waits were at most this long";
+    P99 = "p99", 'P', 7, right, "99% of its waits were at most this long";
+    Max = "max", 'X', 7, right, "its longest wait";
+    Pending = "now", 'Y', 7, right, "how long its longest current wait has lasted";
+    OnCpu = "%CPU", 'C', 6, right, "time on a CPU as a share of the interval, summed over threads";
+    Quota = "of quota", 'Q', 10, right, "used share of its quota, and the quota in CPUs; in brackets: the tightest quota of its ancestors, if it has no quota";
+    Behind = "behind", ' ', 18, path, "the culprit that ran most while the row's tasks waited";
+    BehindTime = "behind/s", 'Z', 8, right, "time per second that it waited while others ran, summed over threads; others are other cgroups, kernel threads and, if single tasks are recorded, tasks of its own cgroup";
+    Limit = "quota", 'L', 15, right, "its own quota: CPU time in each period";
+    Burst = "burst", ' ', 6, right, "unused CPU time that it may save and use above its quota";
+    LimitedBy = "limited by", ' ', 11, left, "the cgroup whose quota throttled it in the interval, or else the cgroup with the tightest quota that applies to it";
+    Periods = "throttled", 'D', 10, right, "periods in which its quota ran out, of all elapsed periods";
+    PsiSome = "%some", 'O', 6, right, "pressure (PSI): share of the interval in which at least one of its tasks waited for a CPU, from cpu.pressure";
+    PsiFull = "%full", 'U', 6, right, "pressure (PSI): share of the interval in which its tasks waited and none of them ran";
+    Contention = "%cont", 'J', 6, right, "contention: share of the interval in which at least one of its tasks waited for a CPU, without time at a limit";
+    AtLimit = "%limit", ' ', 6, right, "share of the interval in which at least one of its tasks was at a limit, and none waited for a CPU; with %cont it is what the kernel calls %some";
+    Weight = "weight", ' ', 6, right, "cpu.weight: its share relative to its siblings, 100 by default";
+    NodeMoves = "node moves/s", ' ', 12, right, "moves per second to a CPU of another NUMA node";
+    RanOn = "ran on", ' ', 22, left, "the NUMA nodes that it ran on, each with its share of the run time";
+    Cgroup = "cgroup", 'E', 12, path, "path of its cgroup below the cgroup mount point";
 }
 
-use Align::{Left, Path, Right};
 use Column::*;
 
 /// A value to sort rows by: figures sort as numbers, text sorts as text.
@@ -240,15 +230,6 @@ impl Column {
             }
         })
     }
-
-    /// Fits the text to exactly this many cells.
-    pub fn fit(self, text: &str, cells: usize) -> String {
-        match self.align() {
-            Align::Left => left(text, cells),
-            Align::Path => path(text, cells),
-            Align::Right => right(text, cells),
-        }
-    }
 }
 
 /// Returns the used share of a cgroup's own quota, and the quota in CPUs: `99% 0.5`. The quota of an ancestor is `(0.5)`.
@@ -340,14 +321,6 @@ pub fn that_fit(
     let flexible = flexible.iter().find(|column| kept.contains(column)).copied();
     let widen = |column: Column| column.width() + if Some(column) == flexible { left } else { 0 };
     kept.into_iter().map(|column| (column, widen(column))).collect()
-}
-
-/// Returns the title of a column, aligned like the cells.
-pub fn heading(column: Column, cells: usize) -> String {
-    match column.align() {
-        Align::Right => right(column.title(), cells),
-        Align::Left | Align::Path => left(&cut_end(column.title(), cells), cells),
-    }
 }
 
 #[cfg(test)]

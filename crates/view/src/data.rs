@@ -6,8 +6,10 @@ use cgscope_model::{
     Finding, Group, Interval, Mode, TaskInterval, TaskReading,
     findings::{Host, Rule, findings_in},
     nodes::NodeGroup,
+    sum,
     table::interval::Process,
     tree::Tree,
+    units::percent,
 };
 
 use crate::subject::{Key, Subject};
@@ -120,11 +122,7 @@ impl Data {
 
 /// Returns the busy share of all CPUs' time, percent; `None` if the times were not read.
 pub fn busy_percent(interval: &Interval) -> Option<f64> {
-    let (mut busy, mut all) = (0u64, 0u64);
-    for cpu in &interval.cpus {
-        let (Some(ran), Some(idle)) = (cpu.busy_ns, cpu.idle_ns) else { continue };
-        busy = busy.saturating_add(ran);
-        all = all.saturating_add(ran).saturating_add(idle);
-    }
-    cgscope_model::units::percent(busy, all)
+    let times = || interval.cpus.iter().filter_map(|cpu| cpu.busy_ns.zip(cpu.idle_ns));
+    let busy = sum::total(times().map(|(busy, _)| busy));
+    percent(busy, sum::total(times().map(|(_, idle)| idle)).saturating_add(busy))
 }

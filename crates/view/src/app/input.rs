@@ -90,8 +90,7 @@ impl App {
 
     pub(crate) fn reverse(&mut self) -> Effect {
         let (column, reversed) = self.sort_of(self.kind());
-        self.set_sort(self.kind(), column, !reversed);
-        self.refreshed()
+        self.set_sort(column, !reversed)
     }
 
     pub(crate) fn turn_processes(&mut self) -> Effect {
@@ -254,11 +253,9 @@ impl App {
     }
 
     fn sort(&mut self, column: Column) -> Effect {
-        let kind = self.kind();
-        let (before, reversed) = self.sort_of(kind);
+        let (before, reversed) = self.sort_of(self.kind());
         // Choosing the same column again reverses the order.
-        self.set_sort(kind, column, column == before && !reversed);
-        self.refreshed()
+        self.set_sort(column, column == before && !reversed)
     }
 
     pub(super) fn sort_by_key(&mut self, letter: char) -> Effect {
@@ -273,8 +270,7 @@ impl App {
             return Effect::None;
         }
         let next = (self.sorted_at() as isize + step).rem_euclid(columns.len() as isize);
-        self.set_sort(self.kind(), columns[next as usize], false);
-        self.refreshed()
+        self.set_sort(columns[next as usize], false)
     }
 
     fn sorted_at(&self) -> usize {
@@ -393,10 +389,7 @@ impl App {
             KeyCode::Down | KeyCode::Char('j' | 's') => (at + 1).min(last),
             KeyCode::Home => 0,
             KeyCode::End => last,
-            KeyCode::Enter => {
-                self.set_sort(self.kind(), columns[at], false);
-                return self.refreshed();
-            }
+            KeyCode::Enter => return self.set_sort(columns[at], false),
             KeyCode::Char(letter) if letter.is_ascii_uppercase() => return self.sort_by_key(letter),
             KeyCode::Esc | KeyCode::Char('q') => return Effect::Draw,
             _ => at,

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cgscope_model::{Interval, Mode, Names, Wait, findings::Host};
+use cgscope_model::{Interval, Mode, Wait, findings::Host};
 use ratatui::layout::Rect;
 
 pub use input::{Effect, Prompt};
@@ -104,17 +104,18 @@ impl App {
         }
     }
 
-    /// Sorts a list, and saves the choice to the settings.
-    fn set_sort(&mut self, kind: ListKind, column: Column, reversed: bool) {
-        if !kind.columns().contains(&column) && kind != ListKind::States {
-            return;
+    /// Sorts the list, and saves the choice to the settings.
+    fn set_sort(&mut self, column: Column, reversed: bool) -> Effect {
+        let kind = self.kind();
+        if kind.columns().contains(&column) || kind == ListKind::States {
+            self.sort_now = self.sort_now.filter(|(of, _)| *of != kind);
+            self.settings.sort.insert(kind, (column, reversed));
+            // Show the top of the list after sorting.
+            self.moved.remove(&kind);
+            self.remembered.remove(&kind);
+            self.first_row = 0;
         }
-        self.sort_now = self.sort_now.filter(|(of, _)| *of != kind);
-        self.settings.sort.insert(kind, (column, reversed));
-        // Show the top of the list after sorting.
-        self.moved.remove(&kind);
-        self.remembered.remove(&kind);
-        self.first_row = 0;
+        self.refreshed()
     }
 
     /// Adds an interval, and shows it unless paused.
@@ -267,10 +268,7 @@ impl App {
     }
 
     pub fn title(&self, subject: &Subject<'_>) -> String {
-        match &self.data {
-            Some(data) => subject.title(&data.interval.names),
-            None => subject.title(&Names::default()),
-        }
+        self.data.as_ref().map_or_else(String::new, |data| subject.title(&data.interval.names))
     }
 
     /// Returns the title of the view's subject if the subject has exited.

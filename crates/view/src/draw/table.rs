@@ -72,7 +72,7 @@ fn headings(app: &App, columns: &[(Column, usize)]) -> Line<'static> {
         } else {
             (theme.heading(), " ")
         };
-        [Span::styled(columns::heading(*column, *cells), style), Span::styled(mark, style)]
+        [Span::styled(column.fit()(column.title(), *cells), style), Span::styled(mark, style)]
     }))
 }
 
@@ -100,7 +100,7 @@ fn line(
             _ => {
                 let waits = *column == Column::Pending && subject.pending_ns().is_some();
                 let style = if waits { style.patch(app.theme.wait()) } else { style };
-                spans.push(Span::styled(column.fit(&column.cell(subject, data), *cells), style));
+                spans.push(Span::styled(column.fit()(&column.cell(subject, data), *cells), style));
             }
         }
         spans.push(Span::styled(" ", style));
