@@ -2,15 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use cgscope_model::{Blame, CgroupReading, Names, pairs::Culprit, sum};
+use cgscope_model::{Blame, Names, pairs::Culprit};
 
-use super::{
-    bars::SHADES,
-    layout::Regions,
-    pane::{Section, a_second, cpus_used, fit},
-    prelude::*,
-};
-use crate::text::listed;
+use super::{bars::SHADES, layout::Regions, prelude::*};
 
 /// Minimum height of the pane for a legend.
 const ROOMY: usize = 6;
@@ -22,18 +16,17 @@ const JUDGED: f64 = 10.0;
 const SHOWS_USE: usize = 110;
 
 pub fn lines(app: &App, regions: &Regions) -> Lines {
-    let Some(data) = &app.data else { return Vec::new() };
-    let (cells, room) = (usize::from(regions.pane.width), usize::from(regions.pane.height));
     if !app.is_exact() {
-        let words =
-            "coarse: /proc reports how long tasks waited, but not who ran then, so no culprit is known";
-        return pane::quiet(app.theme, words, cells);
+        let words = "coarse: /proc reports how long tasks waited, but not who ran then, so no culprit is known";
+        return pane::quiet(app.theme, words, regions.pane.width.into());
     }
-    let Some(Subject::Cgroup(node)) = app.subject() else { return Vec::new() };
+    let Some(pane) = Pane::new(app, regions.pane) else { return Vec::new() };
+    let Pane { theme, data, interval, cells, room, .. } = pane;
+    let Subject::Cgroup(node) = pane.subject else { return Vec::new() };
     let Some(at) = data.tree.find(&node.path) else { return Vec::new() };
     let matrix = Matrix::new(app, data, regions.beside);
-    let about = VictimPane { theme: app.theme, data, interval: &data.interval, node, at, matrix, cells };
-    pane::with_histogram(app, fit(about.sections(room), room), cells, room)
+    let victim = VictimPane { theme, data, interval, node, at, matrix, cells };
+    pane.with_histogram(fit(victim.sections(room), room))
 }
 
 struct VictimPane<'a> {
@@ -62,9 +55,8 @@ impl VictimPane<'_> {
             let mut lines: Lines = shown.map(|(id, ns, pair)| self.culprit(*id, *ns, *pair, all)).collect();
             let more = culprits.get(most..).unwrap_or_default();
             if !more.is_empty() {
-                let rest = sum::total(more.iter().map(|(_, ns, _)| *ns));
-                let words =
-                    format!("  {} {} more", right(&a_second(self.interval, rest), FIGURE), more.len());
+                let rest = a_second(self.interval, sum::total(more.iter().map(|(_, ns, _)| *ns)));
+                let words = format!("  {} {} more", right(&rest, FIGURE), more.len());
                 lines.push(Line::styled(words, self.theme.quiet()));
             }
             lines
@@ -99,8 +91,8 @@ impl VictimPane<'_> {
         let words = format!("waits behind others for {} a second{share}", a_second(self.interval, all_ns));
         let beside = self.cells.saturating_sub(width(&words) + 2).max(12);
         let room = if may_break { self.cells } else { beside };
-        let path =
-            Span::styled(cut_start(&self.interval.names.of(&self.node.path), room), self.theme.heading());
+        let path = cut_start(&self.interval.names.of(&self.node.path), room);
+        let path = Span::styled(path, self.theme.heading());
         if !may_break || path.width() + 2 + width(&words) <= self.cells {
             return vec![Line::from(vec![path, Span::raw(format!("  {words}"))])];
         }
@@ -156,15 +148,13 @@ impl VictimPane<'_> {
     /// Returns a line with the quotas that also limited the victim.
     fn limits(&self) -> Option<Line<'static>> {
         let nodes = self.data.tree.nodes();
-        let by = self.node.throttled_by.iter().take(FEW);
-        let said: Vec<String> = by
-            .map(|(at, ns)| {
-                let name = causes::name_of(&self.interval.names, at.map(|at| &nodes[at].path));
-                format!("{name} {}", a_second(self.interval, *ns))
-            })
-            .collect();
-        let words = format!("quotas also held it back, per second: {}", said.join(", "));
-        (!said.is_empty()).then(|| Line::styled(cut_end(&words, self.cells), self.theme.alarm()))
+        let by = self.node.throttled_by.iter().take(FEW).map(|(at, ns)| {
+            let name = causes::name_of(&self.interval.names, at.map(|at| &nodes[at].path));
+            format!("{name} {}", a_second(self.interval, *ns))
+        });
+        let by: Vec<String> = by.collect();
+        let words = format!("quotas also held it back, per second: {}", by.join(", "));
+        (!by.is_empty()).then(|| Line::styled(cut_end(&words, self.cells), self.theme.alarm()))
     }
 
     /// Returns a line with the other victims of the worst culprit.
@@ -188,7 +178,7 @@ impl VictimPane<'_> {
     }
 }
 
-pub const FIGURE: usize = 7;
+const FIGURE: usize = 7;
 /// Minimum width of a column, in cells: a shade and a duration. The blank after the column is not included.
 const NARROW: usize = FIGURE + 1;
 const WIDE: usize = 20;
@@ -202,17 +192,17 @@ const MOST: usize = 26;
 const SHADE: usize = 3;
 
 /// Identifies a culprit: its cgroup, and also its task if tasks are recorded separately.
-pub type Id = (u64, u32);
+type Id = (u64, u32);
 /// Time waited behind each culprit, ns, and the index of the culprit's first pair.
-pub type Behind = BTreeMap<Id, (u64, usize)>;
+type Behind = BTreeMap<Id, (u64, usize)>;
 
-pub struct Matrix {
+struct Matrix {
     /// The victim of each row: an index into the nodes of the tree.
     victims: Vec<usize>,
     /// For each row, the time waited behind each column's culprit, ns. The last entry is the time behind all other culprits.
     rows: Vec<Vec<u64>>,
     /// The columns, worst first.
-    pub columns: Vec<(Id, Culprit)>,
+    columns: Vec<(Id, Culprit)>,
     /// Whether some culprits have no column.
     has_others: bool,
     cells: usize,
@@ -220,20 +210,19 @@ pub struct Matrix {
 }
 
 /// Returns the culprits for which a cgroup and its descendants waited, with the waiting times.
-pub fn behind(data: &Data, node: usize) -> Behind {
+fn behind(data: &Data, node: usize) -> Behind {
     let mut sums = Behind::new();
     for at in data.tree.pairs_below(node) {
         let pair = &data.interval.pairs[at];
         if pair.blame == Blame::Ran {
-            let sum = sums.entry((pair.culprit, pair.tid)).or_insert((0, at));
-            sum.0 = sum.0.saturating_add(pair.ns);
+            sum::add(&mut sums.entry((pair.culprit, pair.tid)).or_insert((0, at)).0, pair.ns);
         }
     }
     sums
 }
 
 impl Matrix {
-    pub fn new(app: &App, data: &Data, area: Rect) -> Self {
+    fn new(app: &App, data: &Data, area: Rect) -> Self {
         let victims: Vec<usize> = app
             .shown(area.height.saturating_sub(1).into())
             .filter_map(|(_, row)| match data.subject(&row.key)? {
@@ -300,13 +289,13 @@ impl Matrix {
         ]
     }
 
-    pub fn letter(&self, id: Id) -> Option<char> {
+    fn letter(&self, id: Id) -> Option<char> {
         self.columns.iter().position(|(column, _)| *column == id).map(letter)
     }
 }
 
 /// Returns the cause of waits of this victim behind this culprit.
-pub fn cause(culprit: &Culprit, victim: &str) -> Cause {
+fn cause(culprit: &Culprit, victim: &str) -> Cause {
     match &culprit.path {
         _ if culprit.kernel => Cause::Kernel,
         Some(path) if **path == *victim => Cause::OwnCgroup,
@@ -314,7 +303,7 @@ pub fn cause(culprit: &Culprit, victim: &str) -> Cause {
     }
 }
 
-pub fn letter(column: usize) -> char {
+fn letter(column: usize) -> char {
     char::from(b'A' + (column % MOST) as u8)
 }
 
@@ -330,8 +319,7 @@ fn ranked(data: &Data, victims: &[usize], waited: &[Behind]) -> Vec<(Id, Culprit
     let mut sums = Behind::new();
     for (rows, counts) in [(counted, 1), (repeated, 0)] {
         for (id, (ns, pair)) in rows.into_iter().flat_map(|(_, behind)| behind) {
-            let sum = sums.entry(*id).or_insert((0, *pair));
-            sum.0 = sum.0.saturating_add(ns * counts);
+            sum::add(&mut sums.entry(*id).or_insert((0, *pair)).0, ns * counts);
         }
     }
     let mut ranked: Vec<(Id, (u64, usize))> = sums.into_iter().collect();
@@ -367,7 +355,7 @@ fn some_a_second(data: &Data, ns: u64) -> String {
 }
 
 /// Returns a short name of a culprit: its task, or the last part of its path.
-pub fn short_name(names: &Names, culprit: &Culprit) -> String {
+fn short_name(names: &Names, culprit: &Culprit) -> String {
     match (&culprit.task, &culprit.path) {
         (Some((_, comm)), _) => comm.to_string(),
         (None, Some(path)) => names.leaf(path).into(),

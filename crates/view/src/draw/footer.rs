@@ -5,10 +5,9 @@ use ratatui::{
     widgets::{Clear, Paragraph},
 };
 
+use super::prelude::*;
 use crate::{
-    app::{Prompt, list::ListKind, view::View},
-    columns::Column,
-    draw::prelude::*,
+    app::{Prompt, list::ListKind},
     keys::Command,
     replay, states,
 };
@@ -103,7 +102,7 @@ pub fn lines(app: &App) -> Lines {
         lines.push(Line::raw(""));
     }
     lines.push(Line::styled("Keys", theme.heading()));
-    for command in crate::keys::Command::ALL {
+    for command in Command::ALL {
         let keys: Vec<String> = app.settings.keymap.keys(command).iter().map(ToString::to_string).collect();
         if !keys.is_empty() {
             let keys = Span::styled(format!("{:>18}  ", keys.join(" ")), theme.key());

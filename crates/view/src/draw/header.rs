@@ -1,15 +1,8 @@
 //! The header of the screen: what is measured, the load of the host, the overhead of cgscope, and losses. Also the lines below
 //! the header: the names of the views and the scope of the list.
 
-use cgscope_model::units::time_of_day;
-
 use super::prelude::*;
-use crate::{
-    app::{Recorded, view::View},
-    data::busy_percent,
-    history::Past,
-    nodes,
-};
+use crate::{app::Recorded, data::busy_percent, history::Past, nodes};
 
 /// Width of a sparkline on a narrow and on a wide screen, in cells.
 const SPARKLINE: (usize, usize) = (8, 30);

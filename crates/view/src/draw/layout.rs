@@ -3,7 +3,7 @@
 use ratatui::layout::{Constraint, Layout};
 
 use super::{findings, header, numa, prelude::*, states, table};
-use crate::{app::view::View, columns::Column, replay};
+use crate::replay;
 
 /// The smallest supported screen: width, height.
 pub const SMALLEST: (u16, u16) = (60, 12);

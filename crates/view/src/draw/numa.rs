@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use cgscope_model::{CpuInterval, Finding, findings::Rule, nodes::NodeGroup, placement::cpu_list};
 
-use super::{pane::a_second, prelude::*};
+use super::prelude::*;
 use crate::{columns::rate, nodes};
 
 /// Minimum width of a node's column, in cells.

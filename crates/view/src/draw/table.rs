@@ -2,11 +2,8 @@
 
 use super::prelude::*;
 use crate::{
-    app::{
-        list::{Fold, ListRow},
-        view::View,
-    },
-    columns::{self, Column},
+    app::list::{Fold, ListRow},
+    columns,
 };
 
 fn columns(app: &App, area: Rect) -> Vec<(Column, usize)> {
