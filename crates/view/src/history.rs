@@ -280,46 +280,32 @@ struct Entries {
 
 impl Entries {
     fn new(interval: &Interval) -> Self {
-        let waits = || {
-            interval
-                .tasks
-                .iter()
-                .map(|task| &task.wait)
-                .chain(interval.exited.iter().map(|exited| &exited.wait))
-        };
+        let tasks = || interval.tasks.iter().map(|task| (Some(&task.reading), task.reading.cgroup_id, &task.wait));
+        let exited = || interval.exited.iter().map(|exited| (None, exited.cgroup_id, &exited.wait));
+        // A task without waits gets no entry.
+        let kept = || tasks().chain(exited()).filter(|(.., wait)| wait.count != 0 || wait.total_ns != 0);
         let mut all = Self {
-            entries: Vec::with_capacity(waits().filter(|wait| is_kept(wait)).count()),
-            counts: Vec::with_capacity(waits().map(|wait| wait.hist.counts().len()).sum()),
-            shares: Vec::with_capacity(waits().map(|wait| wait.hist.shares().len()).sum()),
+            entries: Vec::with_capacity(kept().count()),
+            counts: Vec::with_capacity(kept().map(|(.., wait)| wait.hist.counts().len()).sum()),
+            shares: Vec::with_capacity(kept().map(|(.., wait)| wait.hist.shares().len()).sum()),
         };
-        for task in &interval.tasks {
-            let reading = &task.reading;
-            all.push(reading.serial, reading.tgid, reading.cgroup_id, &task.wait);
-        }
-        for exited in &interval.exited {
-            all.push(0, 0, exited.cgroup_id, &exited.wait);
+        let cell = |(cell, count): (usize, u64)| (cell as u8, u32::try_from(count).unwrap_or(u32::MAX));
+        for (task, cgroup, wait) in kept() {
+            all.counts.extend(wait.hist.counts().map(cell));
+            all.shares.extend(wait.hist.shares().map(cell));
+            all.entries.push(Entry {
+                serial: task.map_or(0, |task| task.serial),
+                pid: task.map_or(0, |task| task.tgid),
+                counts_end: all.counts.len() as u32,
+                shares_end: all.shares.len() as u32,
+                cgroup,
+                count: wait.count,
+                total_ns: wait.total_ns,
+                max_ns: wait.max_ns,
+                by_cause: wait.by_cause,
+            });
         }
         all
-    }
-
-    fn push(&mut self, serial: u64, pid: u32, cgroup: u64, wait: &Wait) {
-        if !is_kept(wait) {
-            return;
-        }
-        let cell = |(cell, count): (usize, u64)| (cell as u8, u32::try_from(count).unwrap_or(u32::MAX));
-        self.counts.extend(wait.hist.counts().map(cell));
-        self.shares.extend(wait.hist.shares().map(cell));
-        self.entries.push(Entry {
-            serial,
-            pid,
-            counts_end: self.counts.len() as u32,
-            shares_end: self.shares.len() as u32,
-            cgroup,
-            count: wait.count,
-            total_ns: wait.total_ns,
-            max_ns: wait.max_ns,
-            by_cause: wait.by_cause,
-        });
     }
 
     fn bytes(&self) -> usize {
@@ -345,11 +331,6 @@ impl Entries {
         }
         sum.into_wait()
     }
-}
-
-/// Whether a task gets an entry. A task without waits gets none.
-fn is_kept(wait: &Wait) -> bool {
-    wait.count != 0 || wait.total_ns != 0
 }
 
 #[derive(Clone, Debug)]

@@ -77,12 +77,9 @@ pub fn memory_lines(interval: &Interval) -> String {
         let name = interval.process_name(memory.tgid);
         let by_node: Vec<String> =
             memory.by_node.iter().map(|(node, there)| format!("{} on node {node}", bytes(*there))).collect();
-        let policies: Vec<String> = memory
-            .policies
-            .iter()
-            .filter(|(policy, _)| &**policy != "default")
-            .map(|(policy, there)| format!("{policy} for {}", bytes(*there)))
-            .collect();
+        let policies = memory.policies.iter().filter(|(policy, _)| &**policy != "default");
+        let policies: Vec<String> =
+            policies.map(|(policy, there)| format!("{policy} for {}", bytes(*there))).collect();
         let ran_ns = interval.ran_by_node(|task| task.tgid == memory.tgid);
         let remote = cgscope_model::nodes::remote_share(&memory.by_node, &ran_ns);
         format!(

@@ -26,7 +26,7 @@ impl State {
     /// Returns the cause of a wait; `None` for other states.
     pub fn cause(self) -> Option<Cause> {
         match self {
-            Self::Waits(at) => causes::ORDER.get(usize::from(at)).copied(),
+            Self::Waits(at) => Some(causes::ORDER[usize::from(at)]),
             Self::OnCpu | Self::Blocked(_) => None,
         }
     }
@@ -34,9 +34,7 @@ impl State {
     pub fn words(self) -> String {
         match self {
             Self::OnCpu => "on CPU".into(),
-            Self::Waits(_) => {
-                format!("runnable: {}", self.cause().map_or("", |cause| causes::shown(cause).words))
-            }
+            Self::Waits(at) => format!("runnable: {}", causes::shown(causes::ORDER[usize::from(at)]).words),
             Self::Blocked(Some(state)) => format!("blocked: {} ({})", state.name(), state.letter()),
             Self::Blocked(None) => "blocked".into(),
         }
@@ -87,15 +85,11 @@ pub fn rows<'a>(interval: &Interval, tasks: impl Iterator<Item = &'a TaskInterva
         let how = task.reading.state.filter(|state| *state != TaskState::Running);
         add(State::Blocked(how), length_ns.saturating_sub(active_ns));
     }
-    let mut rows: Vec<StateRow> = sums
-        .into_iter()
-        .map(|((name, state), (ns, of))| StateRow {
-            name,
-            state,
-            threads: ns as f64 / length_ns.max(1) as f64,
-            of,
-        })
-        .collect();
+    let rows = sums.into_iter().map(|((name, state), (ns, of))| {
+        let threads = ns as f64 / length_ns.max(1) as f64;
+        StateRow { name, state, threads, of }
+    });
+    let mut rows: Vec<StateRow> = rows.collect();
     rows.sort_by(|a, b| {
         let order = b.state.is_load().cmp(&a.state.is_load()).then_with(|| b.threads.total_cmp(&a.threads));
         order.then_with(|| (&a.name, a.state).cmp(&(&b.name, b.state)))
@@ -120,10 +114,7 @@ impl Sums {
         for row in rows {
             let sum = match row.state {
                 State::OnCpu => &mut sums.on_cpu,
-                State::Waits(_) => match row.state.cause() {
-                    Some(cause) => &mut sums.waits[cause as usize],
-                    None => continue,
-                },
+                State::Waits(at) => &mut sums.waits[causes::ORDER[usize::from(at)] as usize],
                 State::Blocked(Some(TaskState::DiskSleep)) => &mut sums.disk,
                 State::Blocked(_) => &mut sums.blocked,
             };

@@ -46,11 +46,6 @@ pub fn lines(app: &App, area: Rect) -> Lines {
     lines
 }
 
-/// Returns a finding with its age: `web is at its CPU limit of 0.5 CPUs: throttled 494ms/s, for 9s now`.
-fn headline(app: &App, data: &Data, finding: &Finding) -> String {
-    format!("{}{}", finding.headline(), age(app, data, finding))
-}
-
 /// Returns the age of a finding: `, for 9s now`. Empty in the first second.
 fn age(app: &App, data: &Data, finding: &Finding) -> String {
     let seconds = app.history().age_ns(finding, &data.interval) / 1_000_000_000;
@@ -92,7 +87,8 @@ pub fn all(app: &App, area: Rect) -> Lines {
     }
     let one = |(at, finding): (usize, &Finding)| {
         let mark = Span::styled(format!("{:>3}. ", at + 1), theme.alarm());
-        let mut lines = pane::hanging(mark, wrapped(&headline(app, data, finding), cells), theme.heading());
+        let headline = finding.headline() + &age(app, data, finding);
+        let mut lines = pane::hanging(mark, wrapped(&headline, cells), theme.heading());
         let details = [wrapped(&finding.says, cells), wrapped(&format!("→ {}", finding.advice), cells)];
         lines.extend(details.concat().into_iter().map(|words| Line::raw(format!("     {words}"))));
         lines.push(Line::raw(""));

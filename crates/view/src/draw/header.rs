@@ -64,12 +64,11 @@ fn title(app: &App) -> Line<'static> {
         let processes = units::count(total.processes, "process");
         format!("{} of {processes}", units::count(total.threads, "thread"))
     };
-    let end_unix_ns =
-        |Data { interval, .. }: &Data| interval.start_unix_ns.saturating_add(interval.duration_ns);
+    let end = data.map(|data| data.interval.start_unix_ns.saturating_add(data.interval.duration_ns));
     let facts = [
         Some(format!("every {}", duration(app.delay.as_nanos() as u64))),
         data.map(tasks),
-        data.map(end_unix_ns).map(time_of_day),
+        end.map(time_of_day),
         (!about.hostname.is_empty()).then(|| about.hostname.clone()),
         (!about.kernel.is_empty()).then(|| format!("Linux {}", about.kernel)),
     ];

@@ -310,10 +310,8 @@ fn strip(theme: Theme, all: &[CpuInterval], cells: usize, room: usize) -> Lines 
     if hidden != 0
         && let Some(last) = lines.last_mut()
     {
-        *last = Line::styled(
-            format!("and {hidden} or more CPUs: make the terminal larger to see them"),
-            theme.quiet(),
-        );
+        let words = format!("and {hidden} or more CPUs: make the terminal larger to see them");
+        *last = Line::styled(words, theme.quiet());
     }
     lines
 }

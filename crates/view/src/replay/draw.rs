@@ -87,9 +87,8 @@ pub fn status(replay: &Replay, theme: Theme) -> Line<'static> {
     let mut spans = end_and_begins(replay, theme);
     if !replay.player.is_at_end() {
         spans.push(Span::styled(pass(replay), theme.quiet()));
-        spans.extend(
-            incomplete(replay).map(|ending| Span::styled(format!("; {}", ending.words), theme.alarm())),
-        );
+        let missing = incomplete(replay).map(|ending| format!("; {}", ending.words));
+        spans.extend(missing.map(|words| Span::styled(words, theme.alarm())));
     }
     Line::from(spans)
 }

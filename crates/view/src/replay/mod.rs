@@ -68,16 +68,8 @@ pub struct EndSummary {
 
 impl Replay {
     pub fn new(player: Player, now: Instant) -> Self {
-        Self {
-            player,
-            shown: None,
-            searched: 0,
-            failed: None,
-            ending: None,
-            prompt: None,
-            notice: None,
-            caught_up: now,
-        }
+        let (shown, failed, ending, prompt, notice) = Default::default();
+        Self { player, shown, searched: 0, failed, ending, prompt, notice, caught_up: now }
     }
 
     pub(crate) fn tick(&mut self, now: Instant) {

@@ -39,15 +39,8 @@ pub struct Player {
 impl Player {
     /// Creates a player that is paused at the first interval. `samples` must have at least two Samples.
     pub fn new(samples: Vec<Moment>, now: Instant) -> Self {
-        let mut player = Self {
-            samples,
-            position: 0,
-            speed: 1.0,
-            is_playing: false,
-            played_ns: 0.0,
-            now,
-            marks: Vec::new(),
-        };
+        let (position, is_playing, played_ns, marks) = Default::default();
+        let mut player = Self { samples, position, speed: 1.0, is_playing, played_ns, now, marks };
         player.jump(0);
         player
     }

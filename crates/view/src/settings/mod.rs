@@ -146,10 +146,8 @@ fn place(table: &Table, name: &str) -> usize {
 }
 
 impl Settings {
-    /// Parses the settings file. Returns a warning with the line for each wrong entry. A wrong entry keeps its default.
-    ///
-    /// # Errors
-    /// If the text is not TOML, returns the reason with the line.
+    /// Parses the settings file. Returns a warning with the line for each wrong entry. A wrong entry keeps its default. Fails if
+    /// the text is not TOML.
     pub fn parse(text: &str) -> Result<(Self, Vec<String>), String> {
         let document = Document::parse(text).map_err(|error| {
             let line = error.span().map_or(1, |span| line_of(text, span.start));
@@ -166,10 +164,7 @@ impl Settings {
     }
 
     /// Returns the text of the file with the changes from `begun` to `now`. Values from the command line are not saved. Changes
-    /// that another screen has saved are kept.
-    ///
-    /// # Errors
-    /// If the text is not TOML, returns the reason with the line.
+    /// that another screen has saved are kept. Fails if the text is not TOML.
     pub fn save_into(before: &str, begun: &Self, now: &Self) -> Result<String, String> {
         let (read, _) = Self::parse(before)?;
         let mut document: DocumentMut =

@@ -97,22 +97,18 @@ fn time(unix_ns: u64) -> String {
 
 fn table(data: &Data, asked: &Asked<'_>, [begin, end]: [&str; 2], is_average: bool) -> String {
     let columns = columns_of(asked);
+    let headings = columns.iter().map(|column| column.title().to_owned()).collect();
     let rows = rows::all(data, asked).into_iter().map(|row| Row { is_average, ..row });
-    let rows: Vec<Vec<String>> =
-        rows.map(|row| columns.iter().map(|column| column.cell(&row, asked)).collect()).collect();
-    let widths: Vec<usize> = (0..columns.len())
-        .map(|at| match columns[at].width() {
-            // The column is as wide as its longest cell, so that the next column is aligned. The last column needs no padding.
-            0 if at + 1 < columns.len() => {
-                let longest = rows.iter().map(|cells| width(&cells[at])).max().unwrap_or(0);
-                longest.max(columns[at].title().len())
-            }
-            width => width,
-        })
-        .collect();
-    let headings: Vec<String> = columns.iter().map(|column| column.title().to_owned()).collect();
-    let lines = rows.iter().map(|cells| line(end, &columns, &widths, cells));
-    line(begin, &columns, &widths, &headings) + &lines.collect::<String>()
+    let rows = rows.map(|row| columns.iter().map(|column| column.cell(&row, asked)).collect());
+    let lines: Vec<Vec<String>> = std::iter::once(headings).chain(rows).collect();
+    let width_of = |(at, column): (usize, &Column)| match column.width() {
+        // The column is as wide as its longest cell, so that the next column is aligned. The last column needs no padding.
+        0 if at + 1 < columns.len() => lines.iter().map(|cells| width(&cells[at])).max().unwrap_or(0),
+        width => width,
+    };
+    let widths: Vec<usize> = columns.iter().enumerate().map(width_of).collect();
+    let times = std::iter::once(begin).chain(std::iter::repeat(end));
+    times.zip(&lines).map(|(time, cells)| line(time, &columns, &widths, cells)).collect()
 }
 
 fn line(time: &str, columns: &[Column], widths: &[usize], cells: &[String]) -> String {
