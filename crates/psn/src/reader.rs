@@ -94,16 +94,8 @@ impl ThreadReader {
             }
             Mode::Coarse => ThreadSource::Walk(Box::new(ProcWalk::start(selection, wanted, &mounts)?)),
         };
-        Ok(Self {
-            source,
-            mode,
-            wanted,
-            tree,
-            nodes,
-            places: KernelPlaces::default(),
-            processes: ProcessNames::default(),
-            losses: Losses::default(),
-        })
+        let (places, processes, losses) = Default::default();
+        Ok(Self { source, mode, wanted, tree, nodes, places, processes, losses })
     }
 
     /// Calls `each` with every selected thread in a wanted state.
@@ -116,9 +108,9 @@ impl ThreadReader {
             each(reading);
         };
         let read = match &mut self.source {
-            ThreadSource::Iterator(iterator) => iterator.read(&mut self.places, &mut met)?,
-            ThreadSource::Walk(walk) => walk.read(&mut self.places, &mut met)?,
-        };
+            ThreadSource::Iterator(iterator) => iterator.read(&mut self.places, &mut met),
+            ThreadSource::Walk(walk) => walk.read(&mut self.places, &mut met),
+        }?;
         self.losses.add(Loss::ReadingCutShort, u64::from(!read.is_whole));
         Ok(read)
     }
@@ -140,13 +132,9 @@ impl ThreadReader {
         let asked = self.wanted.has(GroupBy::Wchan) || self.wanted.has(GroupBy::Kstack);
         let places = asked.then(|| self.places.nameless()).flatten();
         places.or_else(|| {
-            (self.processes.bytes >= MOST_NAME_BYTES).then(|| {
-                Failure::new(
-                    "the names of processes take 64 MiB".to_owned(),
-                    "further processes have none",
-                    "select a part of the host",
-                )
-            })
+            let is_full = self.processes.bytes >= MOST_NAME_BYTES;
+            let (what, effect) = ("the names of processes take 64 MiB", "further processes have none");
+            is_full.then(|| Failure::new(what, effect, "select a part of the host"))
         })
     }
 
@@ -277,15 +265,13 @@ fn exe(tgid: u32) -> Option<Arc<str>> {
 
 /// Parses `/etc/passwd`. If several users share a user id, the first user counts, as for `getpwuid`.
 fn users(passwd: &str) -> HashMap<u32, Arc<str>> {
-    let mut users = HashMap::new();
-    for line in passwd.lines() {
+    let user = |line: &str| {
         let mut fields = line.split(':');
-        let (name, uid) = (fields.next(), fields.nth(1).and_then(|uid| uid.parse().ok()));
-        if let (Some(name), Some(uid)) = (name, uid) {
-            users.entry(uid).or_insert_with(|| printable(name));
-        }
-    }
-    users
+        let name = fields.next()?;
+        Some((fields.nth(1)?.parse().ok()?, printable(name)))
+    };
+    // A later element of a map replaces an earlier one.
+    passwd.lines().rev().filter_map(user).collect()
 }
 
 /// The places in the kernel where threads are blocked, numbered from 1.

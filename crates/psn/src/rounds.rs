@@ -87,13 +87,11 @@ impl Rounds {
     /// Returns a sentence about skipped rounds, and what to do; `None` if no round was skipped.
     pub fn skipped_words(&self) -> Option<String> {
         (self.skipped != 0).then(|| {
+            let (skipped, expected, share) = (self.skipped, count(self.expected, "sample"), 100 / SHARE);
             let a_round = duration(self.cpu_ns / self.table.rounds.max(1));
             format!(
-                "{} of {} were skipped: one takes {a_round}, and reading may take at most {}% of the time \
-                 (use a lower --hz to skip none)",
-                self.skipped,
-                count(self.expected, "sample"),
-                100 / SHARE,
+                "{skipped} of {expected} were skipped: one takes {a_round}, and reading may take at most {share}% of the \
+                 time (use a lower --hz to skip none)"
             )
         })
     }

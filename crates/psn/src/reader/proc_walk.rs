@@ -28,11 +28,8 @@ impl ProcWalk {
         mounts: &CgroupMounts,
     ) -> Result<Self, Failure> {
         let chosen = ChosenProcesses::new(selection).map_err(|error| {
-            Failure::of_mode(
-                format!("/proc cannot be read ({error})"),
-                "no thread can be read",
-                "mount -t proc proc /proc",
-            )
+            let what = format!("/proc cannot be read ({error})");
+            Failure::of_mode(what, "no thread can be read", "mount -t proc proc /proc")
         })?;
         let mountinfo = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         Ok(Self { chosen, cgroups: CgroupIds::new(Path::new("/"), mounts, &mountinfo), wanted })
@@ -82,14 +79,8 @@ impl ProcWalk {
         if !wanted.all_states && !state.is_active() {
             return None;
         }
-        let mut reading = ThreadReading {
-            tid,
-            tgid: pid,
-            comm: comm(stat.comm),
-            state,
-            cpu: Some(stat.cpu),
-            ..ThreadReading::default()
-        };
+        let (comm, cpu) = (comm(stat.comm), Some(stat.cpu));
+        let mut reading = ThreadReading { tid, tgid: pid, comm, state, cpu, ..ThreadReading::default() };
         if wanted.has(GroupBy::Syscall) && state.is_blocked() {
             reading.syscall = files.of_thread(threads, tid, "syscall").and_then(syscall);
         }
