@@ -44,9 +44,7 @@ fn write(out: &mut String, run: &CommandRun) -> Result {
     if run.interval.mode == Mode::Bpf {
         sentence(out, &text::wait_line(&total.wait, run.interval.mode))?;
     }
-    for held in &run.quotas {
-        quota(out, run, held)?;
-    }
+    run.quotas.iter().try_for_each(|held| quota(out, run, held))?;
     let findings = findings(&run.interval, &run.host);
     if !findings.is_empty() {
         writeln!(out, "\n{}", text::findings_heading(&findings))?;
@@ -56,9 +54,7 @@ fn write(out: &mut String, run: &CommandRun) -> Result {
     if run.interval.mode == Mode::Coarse {
         sentence(out, NO_HISTOGRAM)?;
     }
-    for remark in &run.remarks {
-        sentence(out, remark)?;
-    }
+    run.remarks.iter().try_for_each(|remark| sentence(out, remark))?;
     writeln!(out, "{}", text::closing_lines(&run.interval).join("\n"))
 }
 
@@ -131,15 +127,13 @@ fn figures(out: &mut String, run: &CommandRun) -> Result {
         lines.push((seconds(usage.user_ns), waited_for));
     }
     let [major, involuntary, written] = [usage.major_faults, usage.involuntary, usage.blocks_out].map(number);
+    let blocks = format!("    blocks (512 B) read from devices, {written} queued for writing");
     let peak = format!("    or more {threads} at one time, and {processes} (counted every {every})");
     lines.extend([
         (bytes(usage.max_rss_bytes), "    maximum resident set of one process".to_owned()),
         (number(usage.minor_faults), format!("    minor page faults, {major} major")),
         (number(usage.voluntary), format!("    voluntary switches, {involuntary} involuntary")),
-        (
-            number(usage.blocks_in),
-            format!("    blocks (512 B) read from devices, {written} queued for writing"),
-        ),
+        (number(usage.blocks_in), blocks),
         (number(run.peak_threads), peak),
     ]);
     lines.iter().try_for_each(|(figure, what)| writeln!(out, "{figure:>18} {what}"))
@@ -169,14 +163,9 @@ fn outlived(out: &mut String, run: &CommandRun) -> Result {
     }
     let it = units::count(run.outlived.len() as u64, "process");
     let their = if run.outlived.len() == 1 { "its" } else { "their" };
+    let names = names(&run.outlived);
     writeln!(out)?;
-    sentence(
-        out,
-        &format!(
-            "{it} still ran when the command ended; {their} time up to its end is counted: {}",
-            names(&run.outlived)
-        ),
-    )
+    sentence(out, &format!("{it} still ran when the command ended; {their} time up to its end is counted: {names}"))
 }
 
 /// Returns the names of processes: `sleep [12], sh [13], 5 more`.
@@ -192,18 +181,17 @@ fn quota(out: &mut String, run: &CommandRun, held: &HeldBy) -> Result {
         return writeln!(out, "  No period passed in which one of its tasks could run.");
     }
     quota_table(out, quota, own(run, quota))?;
-    for words in derived(run, held) {
-        sentence(out, &words)?;
-    }
-    Ok(())
+    let derived =
+        [periods(run, quota), throttled(run, quota), mode(run, quota), threads(run, quota), whose(run, held)];
+    derived.iter().flatten().try_for_each(|words| sentence(out, words))
 }
 
 /// Describes a quota: `1 CPU of quota (100ms of every 100ms, burst none)`.
 fn limit_words(limits: &CgroupReading) -> String {
     let us = |us: Option<u64>| us.map_or("?".into(), |us| duration(us.saturating_mul(1_000)));
     let burst = limits.burst_us.filter(|us| *us != 0).map_or("none".into(), |burst| us(Some(burst)));
-    let cores =
-        limits.quota_cores().map_or("no quota now".into(), |cores| format!("{} of quota", cpus(cores)));
+    let cores = limits.quota_cores().map(|cores| format!("{} of quota", cpus(cores)));
+    let cores = cores.unwrap_or("no quota now".into());
     format!("{cores} ({} of every {}, burst {burst})", us(limits.quota_us), us(limits.period_us))
 }
 
@@ -237,15 +225,6 @@ fn quota_table(out: &mut String, quota: &QuotaUse, own: Option<CpuUse>) -> Resul
     })
 }
 
-/// Returns the derived figures, and the processes that contribute to them.
-fn derived(run: &CommandRun, held: &HeldBy) -> Vec<String> {
-    let quota = &held.quota;
-    [periods(run, quota), throttled(run, quota), mode(run, quota), threads(run, quota), whose(run, held)]
-        .into_iter()
-        .flatten()
-        .collect()
-}
-
 fn periods(run: &CommandRun, quota: &QuotaUse) -> Option<String> {
     let (all, throttled) = (quota.delta.nr_periods?, quota.delta.nr_throttled?);
     let share = quota.throttled_percent()?;
@@ -263,11 +242,8 @@ fn throttled(run: &CommandRun, quota: &QuotaUse) -> Option<String> {
     let times = times.map_or(String::new(), |times| format!(", {times} its run time"));
     let over = if ns > run.wall_ns { ", so it may exceed the elapsed time" } else { "" };
     let threads = Some(run.held_ns(quota.after.id)).filter(|ns| *ns != 0);
-    let threads = threads.map_or(String::new(), |ns| {
-        format!(
-            "; the command's threads waited {} for the quota, each thread counted separately",
-            duration(ns)
-        )
+    let threads = threads.map(duration).map_or(String::new(), |waited| {
+        format!("; the command's threads waited {waited} for the quota, each thread counted separately")
     });
     Some(format!("it was throttled for {}, each CPU counted separately{over}{times}{threads}", duration(ns)))
 }
@@ -289,20 +265,16 @@ fn threads(run: &CommandRun, quota: &QuotaUse) -> Option<String> {
     let cores = quota.delta.quota_cores()?;
     let enough = cores.ceil().max(1.0) as u64;
     // Between two counts, more threads might have existed.
-    let threads = format!(
-        "at least {} existed at the same time, with a quota of {}",
-        units::count(run.peak_threads, "thread"),
-        cpus(cores)
-    );
+    let (peak, cpus) = (units::count(run.peak_threads, "thread"), cpus(cores));
+    let threads = format!("at least {peak} existed at the same time, with a quota of {cpus}");
     if run.peak_threads <= enough {
         return Some(threads);
     }
-    let is_short = quota.delta.nr_throttled.is_some_and(|throttled| throttled != 0);
-    let advice = format!(
-        ": raise the limit ({QUOTA_FILE}), or start at most {} (one for each CPU of the limit)",
-        units::count(enough, "thread")
-    );
-    Some(format!("{threads}{}", if is_short { &advice } else { "" }))
+    let advice = quota.delta.nr_throttled.filter(|throttled| *throttled != 0).map(|_| {
+        let most = units::count(enough, "thread");
+        format!(": raise the limit ({QUOTA_FILE}), or start at most {most} (one for each CPU of the limit)")
+    });
+    Some(threads + &advice.unwrap_or_default())
 }
 
 fn whose(run: &CommandRun, held: &HeldBy) -> Option<String> {
@@ -311,13 +283,10 @@ fn whose(run: &CommandRun, held: &HeldBy) -> Option<String> {
     let share = used.filter(|used| differs(*used, ours)).and_then(|used| percent(ours, used));
     let share = share.map(|share| format!("the command used {share:.1}% of that CPU time"));
     let others = (!held.others.is_empty()).then(|| format!("also in this cgroup: {}", names(&held.others)));
-    let own = own(run, quota).map(|_| {
-        String::from(
-            "lines with * are the command's own figures: the hierarchy of cpuacct does not have this cgroup",
-        )
-    });
-    let both: Vec<String> = own.into_iter().chain(share).chain(others).collect();
-    (!both.is_empty()).then(|| format!("these figures are of {}; {}", quota.path, both.join("; ")))
+    let words = "lines with * are the command's own figures: the hierarchy of cpuacct does not have this cgroup";
+    let own = own(run, quota).map(|_| words.to_owned());
+    let all: Vec<String> = [own, share, others].into_iter().flatten().collect();
+    (!all.is_empty()).then(|| format!("these figures are of {}; {}", quota.path, all.join("; ")))
 }
 
 const CGROUPS: usize = 3;
@@ -361,10 +330,8 @@ fn blocked_on(out: &mut String, time: &WallTime, kinds: &BlockedTime) -> Result 
     }
     kinds.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
     writeln!(out, "the blocked time, by what the threads waited for:")?;
-    for (kind, ns) in kinds {
-        part(out, time, &format!("on {}", kind.name()), Some(ns), None)?;
-    }
-    Ok(())
+    let mut kinds = kinds.into_iter();
+    kinds.try_for_each(|(kind, ns)| part(out, time, &format!("on {}", kind.name()), Some(ns), None))
 }
 
 fn part(out: &mut String, time: &WallTime, what: &str, ns: Option<u64>, remark: Option<String>) -> Result {
