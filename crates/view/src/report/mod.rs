@@ -12,7 +12,7 @@ use cgscope_model::{
     findings::{Host, findings},
     sum,
     timeline::Slice,
-    units::{self, count, duration, percent, time_of_day},
+    units::{count, duration, percent, time_of_day},
 };
 
 use crate::{
@@ -122,10 +122,9 @@ pub fn enough_hint(file: &str) -> String {
 }
 
 fn quotas_enough(out: &mut String, enough: &[String], file: &str) -> Result {
-    if enough.is_empty() {
-        return Ok(());
+    if !enough.is_empty() {
+        writeln!(out, "\n{ENOUGH} ({}):", enough_hint(file))?;
     }
-    writeln!(out, "\n{ENOUGH} ({}):", enough_hint(file))?;
     // Lines are not wrapped, because users copy the settings.
     enough.iter().try_for_each(|line| writeln!(out, "  {line}"))
 }
@@ -140,7 +139,7 @@ pub fn incomplete(whole: &Interval) -> impl Iterator<Item = String> {
         format!(
             "An older version of cgscope made this recording. The rows of {} that moved to another cgroup have only what followed \
              the latest move; sums by cgroup have all.",
-            units::count(cut, "task")
+            count(cut, "task")
         )
     });
     lost.into_iter().chain(cut)
@@ -150,10 +149,7 @@ fn title(about: &About, whole: &Interval) -> String {
     let mut out = format!("{}: {}, {}\n", about.file, about.what, about.host_words);
     // These lines are not wrapped, because users search for them.
     out += &format!("{}\n{}\n", about.extent, capital(&about.ending));
-    for sentence in incomplete(whole) {
-        out += &wrapped(&sentence, WIDTH, "");
-        out.push('\n');
-    }
+    out.extend(incomplete(whole).map(|sentence| wrapped(&sentence, WIDTH, "") + "\n"));
     out
 }
 
@@ -161,14 +157,13 @@ fn title(about: &About, whole: &Interval) -> String {
 pub fn sentences(whole: &Whole, total: &Group) -> Vec<String> {
     let interval = &whole.interval;
     let (waited, ran) = (total.wait.total_ns, total.totals.on_cpu_ns);
-    let mut said = vec![match percent(waited, waited.saturating_add(ran)) {
-        Some(share) => format!(
-            "Its tasks were runnable for {}: they ran for {} and waited for {} ({share:.1}% of that time).",
-            duration(waited.saturating_add(ran)),
-            duration(ran),
-            duration(waited)
+    let runnable = waited.saturating_add(ran);
+    let times = [runnable, ran, waited].map(duration);
+    let mut said = vec![match (percent(waited, runnable), times) {
+        (Some(share), [runnable, ran, waited]) => format!(
+            "Its tasks were runnable for {runnable}: they ran for {ran} and waited for {waited} ({share:.1}% of that time)."
         ),
-        None => "Nothing ran and nothing waited.".into(),
+        (None, _) => "Nothing ran and nothing waited.".into(),
     }];
     said.extend(causes::line(&total.wait.by_cause).map(|why| format!("Why they waited: {why}.")));
     if total.wait.by_cause.blaming(Blames::OtherCgroups) != 0 {
@@ -178,26 +173,22 @@ pub fn sentences(whole: &Whole, total: &Group) -> Vec<String> {
     said.extend(contention(interval));
     said.extend(worst(&whole.timeline, interval));
     said.push(format!("{}.", capital(&text::wait_line(&total.wait, interval.mode))));
-    let Group { totals, .. } = total;
+    let totals = &total.totals;
     let switches = format!("{} voluntary and {} involuntary switches", totals.voluntary, totals.involuntary);
     if interval.mode == Mode::Coarse {
         said.push(format!("{switches}."));
         return said;
     }
     said.push(agreement(waited, total));
-    said.extend((totals.unstamped != 0).then(|| {
-        format!(
-            "Both sums leave out {} that began when a task was preempted on its way to sleep, {} in total.",
-            units::count(totals.unstamped, "wait"),
-            duration(totals.unstamped_ns)
-        )
-    }));
+    if totals.unstamped != 0 {
+        let (waits, ns) = (count(totals.unstamped, "wait"), duration(totals.unstamped_ns));
+        said.push(format!(
+            "Both sums leave out {waits} that began when a task was preempted on its way to sleep, {ns} in total."
+        ));
+    }
     said.extend(text::pending_line(interval).map(|pending| format!("{}.", capital(&pending))));
-    said.push(format!(
-        "{switches}, {} between CPUs; {} ended.",
-        units::count(totals.migrations, "move"),
-        units::count(total.exited, "task")
-    ));
+    let (moves, ended) = (count(totals.migrations, "move"), count(total.exited, "task"));
+    said.push(format!("{switches}, {moves} between CPUs; {ended} ended."));
     said
 }
 
@@ -232,13 +223,9 @@ pub fn sparklines(out: &mut String, timeline: &Timeline, whole: &Interval, cpus:
     let (Some(first), true) = (slices.first(), slices.len() > 1) else { return Ok(()) };
     let columns: Vec<&[Slice]> = slices.chunks(slices.len().div_ceil(COLUMNS)).collect();
     let length = columns.first().map_or(0, |column| length_ns(column));
-    writeln!(
-        out,
-        "\nOver time: {} of {} each from {}, average number of tasks:",
-        count(columns.len() as u64, "column"),
-        duration(length),
-        time_of_day(first.start_unix_ns)
-    )?;
+    let (count, length, start) =
+        (count(columns.len() as u64, "column"), duration(length), time_of_day(first.start_unix_ns));
+    writeln!(out, "\nOver time: {count} of {length} each from {start}, average number of tasks:")?;
     let waiting = averages(&columns, |slice| slice.all.waited_ns());
     let top = highest(&waiting);
     line(out, "waiting", &waiting, top, "")?;
@@ -270,8 +257,8 @@ fn highest(values: &[f64]) -> f64 {
 
 fn line(out: &mut String, name: &str, values: &[f64], top: f64, of: &str) -> Result {
     let is_drawn = |value: f64| value > 0.0 && top > 0.0;
-    let bars: String =
-        values.iter().map(|value| if is_drawn(*value) { text::eighths(*value, top) } else { ' ' }).collect();
+    let bar = |value: &f64| if is_drawn(*value) { text::eighths(*value, top) } else { ' ' };
+    let bars: String = values.iter().map(bar).collect();
     let most = highest(values);
     let most = if most > 0.0 && most < 0.01 { "0.01".into() } else { format!("{most:.2}") };
     writeln!(out, "  {name:<NAME$}{bars:<COLUMNS$} up to {most}{of}")
@@ -294,12 +281,8 @@ pub fn worst(timeline: &Timeline, whole: &Interval) -> Option<String> {
         let share = |ns, of_ns| percent(ns, of_ns).unwrap_or_default();
         let _ = write!(said, ". {:.0}% of this waiting was in {path}", share(part.waited_ns(), waited_ns));
         if let Some((cause, ns)) = part.by_cause.iter().max_by_key(|(_, ns)| *ns) {
-            let _ = write!(
-                said,
-                "; {:.0}% of the waiting there was {}",
-                share(ns, part.waited_ns()),
-                causes::shown(cause).words
-            );
+            let (share, words) = (share(ns, part.waited_ns()), causes::shown(cause).words);
+            let _ = write!(said, "; {share:.0}% of the waiting there was {words}");
         }
     }
     Some(said + ".")

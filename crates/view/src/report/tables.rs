@@ -30,9 +30,7 @@ pub fn table(out: &mut String, title: &str, last: &str, mode: Mode, rows: &[Row]
         return Ok(());
     }
     writeln!(out, "\n{title}:\n{HEADINGS}  {last}")?;
-    for row in waited.iter().take(ROWS) {
-        line(out, row, mode)?;
-    }
+    waited.iter().take(ROWS).try_for_each(|row| line(out, row, mode))?;
     more(out, waited.len().saturating_sub(ROWS))
 }
 
@@ -73,11 +71,8 @@ pub fn culprits(out: &mut String, pairs: &[Pair]) -> Result {
     if pairs.is_empty() {
         return Ok(());
     }
-    writeln!(
-        out,
-        "\nWho waited behind whom (share: part of the time that the victim waited behind others):"
-    )?;
-    writeln!(out, "    waited share  victim  <-  who ran")?;
+    let share = "share: part of the time that the victim waited behind others";
+    writeln!(out, "\nWho waited behind whom ({share}):\n    waited share  victim  <-  who ran")?;
     for pair in pairs.iter().take(PAIRS) {
         let share = percent(pair.ns, pair.of_ns).map_or("-".into(), |share| format!("{share:.0}%"));
         writeln!(out, "{:>10} {share:>5}  {}  <-  {}", duration(pair.ns), pair.victim, pair.culprit)?;
@@ -113,13 +108,7 @@ pub fn limit_words(limits: &CgroupReading) -> String {
     )
 }
 
-fn quota(
-    out: &mut String,
-    whole: &Interval,
-    path: &str,
-    limits: &CgroupReading,
-    row: Option<&Row>,
-) -> Result {
+fn quota(out: &mut String, whole: &Interval, path: &str, limits: &CgroupReading, row: Option<&Row>) -> Result {
     writeln!(out, "\nQuota of {}: {}", whole.names.of(path), limit_words(limits))?;
     if let (Some(periods), Some(throttled)) = (limits.nr_periods, limits.nr_throttled) {
         let share = percent(throttled, periods).map_or("-".into(), |share| format!("{share:.1}%"));
@@ -131,12 +120,9 @@ fn quota(
     }
     usage(out, limits, row)?;
     if let Some(row) = row {
-        writeln!(
-            out,
-            "  tasks    throttled for {} of the {} that they were runnable",
-            duration(row.wait.by_cause.get(Cause::Throttled)),
-            duration(row.wait.total_ns + row.totals.on_cpu_ns)
-        )?;
+        let throttled = duration(row.wait.by_cause.get(Cause::Throttled));
+        let runnable = duration(row.wait.total_ns + row.totals.on_cpu_ns);
+        writeln!(out, "  tasks    throttled for {throttled} of the {runnable} that they were runnable")?;
     }
     let share = |ns: Option<u64>| percent(ns?, whole.duration_ns);
     if let Some((limit, behind)) = share(limits.throttled_pressure_ns).zip(share(limits.contention_ns)) {
@@ -161,15 +147,9 @@ fn usage(out: &mut String, limits: &CgroupReading, row: Option<&Row>) -> Result 
             duration(throttled_ns)
         )?;
     }
-    let mode =
-        |what: &str, ns: Option<u64>| ns.map_or(String::new(), |ns| format!(", {what} {}", duration(ns)));
-    writeln!(
-        out,
-        "  ran      {}{}{}",
-        duration(used),
-        mode("user", limits.user_ns),
-        mode("system", limits.system_ns)
-    )
+    let [user, system] = [("user", limits.user_ns), ("system", limits.system_ns)]
+        .map(|(what, ns)| ns.map_or(String::new(), |ns| format!(", {what} {}", duration(ns))));
+    writeln!(out, "  ran      {}{user}{system}", duration(used))
 }
 
 pub const REMOVED: &str = "(removed before it was read)";
