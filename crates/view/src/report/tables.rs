@@ -2,7 +2,6 @@
 
 use std::{
     cmp::Reverse,
-    collections::BTreeMap,
     fmt::{Result, Write as _},
     sync::Arc,
 };
@@ -15,7 +14,7 @@ use cgscope_model::{
     units::{duration, percent},
 };
 
-use crate::causes;
+use crate::{causes, text::micros};
 
 const ROWS: usize = 15;
 const PAIRS: usize = 20;
@@ -82,9 +81,7 @@ pub fn culprits(out: &mut String, pairs: &[Pair]) -> Result {
 
 /// Prints each quota of a cgroup that ran, with the kernel's own counters. `rows` are the rows of the cgroups.
 pub fn quotas(out: &mut String, whole: &Interval, rows: &[Row]) -> Result {
-    let rows: BTreeMap<&str, &Row> =
-        rows.iter().filter_map(|row| Some((row.path.as_deref()?, row))).collect();
-    used_quotas(whole).try_for_each(|(limits, path)| quota(out, whole, path, limits, rows.get(path).copied()))
+    used_quotas(whole).try_for_each(|(limits, path)| quota(out, whole, path, limits, rows))
 }
 
 /// Returns the quotas of cgroups that ran, and the paths of these cgroups.
@@ -96,8 +93,8 @@ pub fn used_quotas(whole: &Interval) -> impl Iterator<Item = (&CgroupReading, &s
 
 /// Returns the limits in words: `0.40 CPUs (40.0ms of every 100ms, burst none), weight 100`.
 pub fn limit_words(limits: &CgroupReading) -> String {
-    let us = |us: Option<u64>| us.map_or("?".into(), |us| duration(us.saturating_mul(1_000)));
-    let burst = limits.burst_us.filter(|us| *us != 0).map_or("none".into(), |burst| us(Some(burst)));
+    let us = |us: Option<u64>| us.map_or("?".into(), micros);
+    let burst = limits.burst_us.filter(|us| *us != 0).map_or("none".into(), micros);
     format!(
         "{:.2} CPUs ({} of every {}, burst {burst}){}{}",
         limits.quota_cores().unwrap_or_default(),
@@ -108,13 +105,13 @@ pub fn limit_words(limits: &CgroupReading) -> String {
     )
 }
 
-fn quota(out: &mut String, whole: &Interval, path: &str, limits: &CgroupReading, row: Option<&Row>) -> Result {
+fn quota(out: &mut String, whole: &Interval, path: &str, limits: &CgroupReading, rows: &[Row]) -> Result {
+    let row = rows.iter().find(|row| row.path.as_deref() == Some(path));
     writeln!(out, "\nQuota of {}: {}", whole.names.of(path), limit_words(limits))?;
     if let (Some(periods), Some(throttled)) = (limits.nr_periods, limits.nr_throttled) {
         let share = percent(throttled, periods).map_or("-".into(), |share| format!("{share:.1}%"));
         let length = limits.period_us.map_or_else(String::new, |us| {
-            let all = us.saturating_mul(1_000).saturating_mul(periods);
-            format!(" of {}, {} in total", duration(us.saturating_mul(1_000)), duration(all))
+            format!(" of {}, {} in total", micros(us), micros(us.saturating_mul(periods)))
         });
         writeln!(out, "  periods  {periods}{length}; the quota ran out in {throttled} of them, {share}")?;
     }
@@ -235,14 +232,11 @@ pub struct Pair {
 
 /// Returns the pairs of victim and culprit, the longest waiting first.
 pub fn pairs(whole: &Interval) -> Vec<Pair> {
-    let mut sums: BTreeMap<(String, String), u64> = BTreeMap::new();
-    let mut waited: BTreeMap<String, u64> = BTreeMap::new();
     let name = |id| causes::name_of(&whole.names, whole.cgroup_path(id)).into_owned();
-    for pair in whole.pairs.iter().filter(|pair| pair.blame == Blame::Ran) {
-        let victim = name(pair.victim);
-        sum::add(waited.entry(victim.clone()).or_default(), pair.ns);
-        sum::add(sums.entry((victim, whole.culprit(pair).words(&whole.names))).or_default(), pair.ns);
-    }
+    let ran = whole.pairs.iter().filter(|pair| pair.blame == Blame::Ran);
+    let named = ran.map(|pair| ((name(pair.victim), whole.culprit(pair).words(&whole.names)), pair.ns));
+    let sums = sum::tally(named);
+    let waited = sum::tally(sums.iter().map(|((victim, _), ns)| (victim.clone(), *ns)));
     let pairs = sums.into_iter().map(|((victim, culprit), ns)| {
         let of_ns = waited.get(&victim).copied().unwrap_or(0);
         Pair { victim, culprit, ns, of_ns }

@@ -15,7 +15,7 @@ use cgscope_model::{
 
 use crate::{
     causes::{ORDER, culprits_line, limits_line, shown},
-    text::{self, NO_HISTOGRAM, capital, wrapped},
+    text::{self, NO_HISTOGRAM, capital, micros, wrapped},
 };
 
 /// The beginning of every summary. cgscope recognizes output files of earlier runs by it.
@@ -188,8 +188,8 @@ fn quota(out: &mut String, run: &CommandRun, held: &HeldBy) -> Result {
 
 /// Describes a quota: `1 CPU of quota (100ms of every 100ms, burst none)`.
 fn limit_words(limits: &CgroupReading) -> String {
-    let us = |us: Option<u64>| us.map_or("?".into(), |us| duration(us.saturating_mul(1_000)));
-    let burst = limits.burst_us.filter(|us| *us != 0).map_or("none".into(), |burst| us(Some(burst)));
+    let us = |us: Option<u64>| us.map_or("?".into(), micros);
+    let burst = limits.burst_us.filter(|us| *us != 0).map_or("none".into(), micros);
     let cores = limits.quota_cores().map(|cores| format!("{} of quota", cpus(cores)));
     let cores = cores.unwrap_or("no quota now".into());
     format!("{cores} ({} of every {}, burst {burst})", us(limits.quota_us), us(limits.period_us))
@@ -229,7 +229,7 @@ fn periods(run: &CommandRun, quota: &QuotaUse) -> Option<String> {
     let (all, throttled) = (quota.delta.nr_periods?, quota.delta.nr_throttled?);
     let share = quota.throttled_percent()?;
     let length = quota.periods_ns().zip(quota.delta.period_us).map(|(ns, us)| {
-        let period = duration(us.saturating_mul(1_000));
+        let period = micros(us);
         format!("; {all} x {period} = {}; the command took {}", duration(ns), duration(run.wall_ns))
     });
     let all = units::count(all, "period");
