@@ -100,8 +100,8 @@ impl App {
 
     pub(crate) fn turn_mouse(&mut self) -> Effect {
         self.settings.mouse ^= true;
-        let does =
-            if self.settings.mouse { "selects rows and views" } else { "selects text in the terminal" };
+        let is_ours = self.settings.mouse;
+        let does = if is_ours { "selects rows and views" } else { "selects text in the terminal" };
         self.notice = Some(format!("the mouse {does}"));
         Effect::Mouse(self.settings.mouse)
     }
@@ -222,13 +222,13 @@ impl App {
     }
 
     pub(crate) fn turn_tree(&mut self) -> Effect {
-        if self.scope != Key::All && self.view.is_of_overview() {
-            self.notice = Some("there is no tree inside a cgroup or process: Esc goes back to all".into());
-        } else if self.view.is_of_overview() {
-            self.tree = !self.tree;
+        if !self.view.is_of_overview() {
+            self.settings.tree ^= true;
+        } else if self.scope == Key::All {
+            self.tree ^= true;
             self.settings.tree = self.tree;
         } else {
-            self.settings.tree = !self.settings.tree;
+            self.notice = Some("there is no tree inside a cgroup or process: Esc goes back to all".into());
         }
         self.refreshed()
     }
@@ -425,20 +425,18 @@ impl App {
             return Err("a replay does not answer this: use `cgscope whatif FILE`".into());
         }
         if self.about.coarse.is_some() {
-            return Err(
-                "the coarse mode does not answer this: make an exact recording for `cgscope whatif FILE`"
-                    .into(),
-            );
+            let why = "the coarse mode does not answer this: make an exact recording for `cgscope whatif FILE`";
+            return Err(why.into());
         }
         let data = self.data.as_ref().ok_or("nothing has been measured yet")?;
         let interval = &data.interval;
         let cgroup = self.subject().and_then(|subject| subject.cgroup(interval).cloned());
         let own = cgroup.ok_or("select a cgroup with a quota, or a task in one")?;
-        let has_quota = |path: &str| interval.limits_at(path).is_some_and(|limits| limits.quota_us.is_some());
-        let limited = path_and_ancestors(&own).find(|path| has_quota(path));
+        let quota_us = |path: &str| interval.limits_at(path)?.quota_us;
         let name = |path: &str| interval.names.of(path).to_string();
-        let path =
-            limited.ok_or_else(|| format!("{} has no quota, and no cgroup above it has one", name(&own)))?;
+        let limited = path_and_ancestors(&own).find(|path| quota_us(path).is_some());
+        let none = || format!("{} has no quota, and no cgroup above it has one", name(&own));
+        let path = limited.ok_or_else(none)?;
         Ok(Enough { path: path.into(), title: name(path), lines: Vec::new() })
     }
 

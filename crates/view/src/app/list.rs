@@ -107,10 +107,9 @@ impl Question<'_> {
         if self.asked.kind == ListKind::Victims {
             // Show only cgroups whose own tasks waited behind others. Their ancestors would repeat the same figures.
             let ran = data.interval.pairs.iter().filter(|pair| pair.blame == Blame::Ran);
-            let victims: BTreeSet<usize> =
-                ran.filter_map(|pair| data.tree.find_id(&data.interval, pair.victim)).collect();
-            let victims = victims.into_iter().filter(|node| below.contains(node));
-            return victims.map(|node| Subject::Cgroup(&nodes[node])).collect();
+            let victims = ran.filter_map(|pair| data.tree.find_id(&data.interval, pair.victim));
+            let victims: BTreeSet<usize> = victims.filter(|node| below.contains(node)).collect();
+            return victims.into_iter().map(|node| Subject::Cgroup(&nodes[node])).collect();
         }
         let unknown = data.tree.unknown.as_ref().filter(|_| scope.is_none()).map(Subject::Unknown);
         nodes[below].iter().map(Subject::Cgroup).chain(unknown).collect()
@@ -164,8 +163,8 @@ impl Question<'_> {
     /// Returns the rows of the tree. Siblings are sorted by the column.
     fn tree(&self, data: &Data) -> Vec<ListRow> {
         let nodes = data.tree.nodes();
-        let keys: Vec<SortKey> =
-            nodes.iter().map(|node| self.asked.sort.sort_key(&Subject::Cgroup(node), data)).collect();
+        let key = |node| self.asked.sort.sort_key(&Subject::Cgroup(node), data);
+        let keys: Vec<SortKey> = nodes.iter().map(key).collect();
         let order = self.order();
         let sorted = |mut siblings: Vec<usize>| {
             // Sort in reverse order, because the loop below pops from the end.
@@ -285,9 +284,8 @@ impl ListKind {
 
     pub(crate) fn least_needed(self) -> Vec<Column> {
         let named = self.named_least_needed();
-        let others =
-            self.columns().iter().filter(|column| matches!(column, Of(_)) && !named.contains(column));
-        others.chain(named).copied().collect()
+        let counters = self.columns().iter().filter(|column| matches!(column, Of(_)));
+        counters.filter(|column| !named.contains(column)).chain(named).copied().collect()
     }
 
     pub(crate) const fn is_of_cgroups(self) -> bool {

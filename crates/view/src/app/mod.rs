@@ -126,9 +126,9 @@ impl App {
         self.command_lines.retain(|pid, (name, _)| data.process_name(*pid) == Some(name));
         if self.paused && self.data.is_some() {
             self.newest = Some(data);
-            return;
+        } else {
+            self.show(data);
         }
-        self.show(data);
     }
 
     fn show(&mut self, data: Data) {
@@ -404,17 +404,15 @@ impl App {
             Some((key, _)) => key.clone(),
             None => self.subject()?.key(),
         };
-        Some(match key {
-            // For the root cgroup, use the data of all tasks: the history keeps more data for all tasks than for single subjects.
-            Key::Cgroup(path) if &*path == "/" && data.tree.unknown.is_none() => Key::All,
-            key => key,
-        })
+        // For the root cgroup, use the data of all tasks: the history keeps more data for all tasks than for single subjects.
+        let is_all = data.tree.unknown.is_none() && key == Key::Cgroup("/".into());
+        Some(if is_all { Key::All } else { key })
     }
 
     /// Returns the waits of the selected subject over a span, and the length of the span, ns.
     pub(crate) fn span(&self, span: Span) -> (&Wait, u64) {
-        let (wait, length_ns) =
-            self.focus.spans[span as usize].get_or_init(|| self.sum(span).unwrap_or_default());
+        let sum = &self.focus.spans[span as usize];
+        let (wait, length_ns) = sum.get_or_init(|| self.sum(span).unwrap_or_default());
         (wait, *length_ns)
     }
 
