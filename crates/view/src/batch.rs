@@ -62,7 +62,6 @@ pub fn average(data: &Data, asked: &Asked) -> String {
     format!("\n{}", table(data, asked, "Average:"))
 }
 
-/// Returns lines about all tasks together.
 pub fn summary(data: &Data) -> String {
     let interval = &*data.interval;
     let total = &data.total;

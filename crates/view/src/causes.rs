@@ -46,7 +46,6 @@ pub fn bar(parts: &[f64; CAUSES], width: usize) -> String {
     letters.flat_map(|(shown, count)| std::iter::repeat_n(shown.letter, count)).collect()
 }
 
-/// Converts times to the parts of a bar.
 pub fn parts(by_cause: &ByCause) -> [f64; CAUSES] {
     by_cause.0.map(|ns| ns as f64)
 }
@@ -74,7 +73,6 @@ pub fn culprits_line(names: &Names, culprits: &[Culprit]) -> Option<String> {
     (!culprits.is_empty()).then(|| listed(named, NAMED))
 }
 
-/// Returns the name of a cgroup. The path can be unknown.
 pub fn name_of<'a>(names: &'a Names, path: Option<&'a Arc<str>>) -> Cow<'a, str> {
     path.map_or(UNNAMED.into(), |path| names.of(path))
 }

@@ -81,7 +81,6 @@ impl<'a> Subject<'a> {
         self.figures().map_or_else(TaskInterval::all_totals, |group| &group.totals)
     }
 
-    /// Returns the data from which counters are computed.
     pub fn observed<'i: 'a>(&self, interval: &'i Interval) -> Observed<'a> {
         let observed = match self.figures() {
             Ok(group) => Observed::group(group, interval.mode),

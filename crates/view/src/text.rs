@@ -14,7 +14,6 @@ use crate::{
     width::{self, bar_length},
 };
 
-/// Explains what coarse mode cannot measure.
 pub const NO_HISTOGRAM: &str = "coarse: /proc reports the sum of waits, not each wait, so there is no histogram; what a \
     task does between its last reading and its exit is not seen";
 
@@ -58,7 +57,6 @@ pub fn wait_line(wait: &Wait, mode: Mode) -> String {
     format!("{all}; p50 {p50}, p90 {p90}, p99 {p99}, p99.9 {p999}, longest {longest}")
 }
 
-/// Returns a line about the overhead of cgscope itself.
 pub fn cost_line(cost: &CostInterval, duration_ns: u64, mode: Mode) -> String {
     let share = cost.cpu_ns.and_then(|ns| percent(ns, duration_ns)).map(|share| format!("{share:.2}%"));
     let own = format!("{} of one CPU, {}", or_na(share), or_na(cost.rss_bytes.map(bytes)));
@@ -82,7 +80,6 @@ fn hook_cost(cost: &CostInterval, duration_ns: u64) -> String {
     }
 }
 
-/// Returns a line about the overhead of cgscope itself, and a line about losses.
 pub(crate) fn closing_lines(interval: &Interval) -> [String; 2] {
     [cost_line(&interval.cost, interval.duration_ns, interval.mode), loss_line(&interval.losses)]
 }
@@ -129,7 +126,6 @@ pub fn listed(parts: impl ExactSizeIterator<Item = String>, most: usize) -> Stri
     parts.take(most).chain(more).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the heading above the findings, with their number.
 pub fn findings_heading(findings: &[Finding]) -> String {
     match findings.len() {
         0 => "No finding: no figure is past its threshold.".into(),

@@ -4,7 +4,6 @@ use std::iter;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Marks where text was cut.
 const CUT: char = '…';
 
 pub fn width(text: &str) -> usize {

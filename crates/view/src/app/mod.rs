@@ -184,7 +184,6 @@ impl App {
         self.command_lines.get(&pid).and_then(|(_, line)| line.clone())
     }
 
-    /// Stores command lines that the screen has requested.
     pub fn on_command_lines(&mut self, lines: impl IntoIterator<Item = (u32, Option<Arc<str>>)>) {
         let Some(data) = &self.data else { return };
         for (pid, line) in lines {

@@ -145,7 +145,6 @@ impl VictimPane<'_> {
         if facts.is_empty() { String::new() } else { format!("  {}", facts.join(", ")) }
     }
 
-    /// Returns a line with the quotas that also limited the victim.
     fn limits(&self) -> Option<Line<'static>> {
         let nodes = self.data.tree.nodes();
         let by = self.node.throttled_by.iter().take(FEW).map(|(at, ns)| {
@@ -294,7 +293,6 @@ impl Matrix {
     }
 }
 
-/// Returns the cause of waits of this victim behind this culprit.
 fn cause(culprit: &Culprit, victim: &str) -> Cause {
     match &culprit.path {
         _ if culprit.kernel => Cause::Kernel,

@@ -8,7 +8,6 @@ use crate::width;
 /// Number of intervals for which the list keeps its position after a finding ended.
 const STEADY: usize = 5;
 
-/// Returns the maximum number of lines for findings on this screen.
 fn most(app: &App) -> usize {
     match app.area.height {
         0..20 => 2,

@@ -156,7 +156,6 @@ fn whole(parts: Spans, cells: usize) -> Line<'static> {
     Line::from_iter(fitting)
 }
 
-/// Returns the line with the overhead of cgscope, and losses.
 fn own(app: &App, interval: &Interval) -> Line<'static> {
     let (theme, cost) = (app.theme, &interval.cost);
     let share = |ns: Option<u64>| {

@@ -15,7 +15,6 @@ const TICK: usize = 9;
 /// Distance between two times on the time axis, in columns.
 const STEP: usize = 20;
 
-/// Returns the map, and the histogram below the map if there is enough space.
 pub fn lines(pane: &Pane<'_>) -> Lines {
     let mut lines = map(pane);
     let room = pane.room.saturating_sub(lines.len() + 1);

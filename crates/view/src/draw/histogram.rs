@@ -16,7 +16,6 @@ const MARK: usize = 9;
 const ROOMY: usize = 38;
 const GAP: usize = 2;
 
-/// Returns the histograms, and the heatmap below them if there is enough space.
 pub fn lines(pane: &Pane<'_>) -> Lines {
     let (app, height) = (pane.app, pane.room);
     if !app.is_exact() {
@@ -37,7 +36,6 @@ pub fn lines(pane: &Pane<'_>) -> Lines {
     lines
 }
 
-/// Returns the histograms below a heatmap.
 pub fn below(pane: &Pane<'_>, room: usize) -> Lines {
     let times: &[Time] = if pane.cells >= WIDE { &Time::ALL } else { &[pane.app.settings.span] };
     let mut lines: Lines = (times.len() == 1).then(|| pane.heading()).into_iter().collect();
@@ -103,7 +101,6 @@ fn figures(wait: &Wait, cells: usize) -> String {
     format!("{}  p50 {p50} p99 {p99} max {}", wait.count, duration(wait.max_ns))
 }
 
-/// Returns the lines for coarse mode: why there is no histogram, and the known figures.
 fn coarse(pane: &Pane<'_>) -> Lines {
     let mut lines = vec![title(pane)];
     let times: &[Time] = if pane.room >= TALL { &Time::ALL } else { &[pane.app.settings.span] };

@@ -58,7 +58,6 @@ mod prelude {
     pub(super) type Spans = Vec<Span<'static>>;
 }
 
-/// Draws the whole screen, [`App::area`].
 pub fn draw(frame: &mut Frame<'_>, app: &App) {
     let Some(regions) = layout::regions(app) else { return too_small(frame, app) };
     let theme = app.theme;
@@ -155,7 +154,6 @@ fn what_if(app: &App, area: Rect) -> Lines {
     lines
 }
 
-/// Wraps a line of text that is too long.
 fn fitted(text: &str, cells: usize) -> Lines {
     if width(text) <= cells {
         return vec![Line::raw(text.to_owned())];

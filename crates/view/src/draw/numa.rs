@@ -224,7 +224,6 @@ const BAR: usize = 30;
 /// Width of a CPU, in cells: with a bar and the waits, with a bar, or with a figure alone.
 const CPU_CELLS: [usize; 3] = [40, 20, 10];
 
-/// Returns the lines of a host with one node: the node, its memory and its CPUs.
 fn one_node(theme: Theme, data: &Data, cells: usize, room: usize) -> Lines {
     let interval = &*data.interval;
     let mut words = format!("one NUMA node{}", spread(&interval.cpus));
@@ -244,7 +243,6 @@ fn busy_percent(cpu: &CpuInterval) -> Option<f64> {
     percent(busy_ns, busy_ns.saturating_add(cpu.idle_ns?))
 }
 
-/// Names the busiest and the idlest CPU.
 fn spread(cpus: &[CpuInterval]) -> String {
     let mut known: Vec<(f64, u32)> =
         cpus.iter().filter_map(|cpu| Some((busy_percent(cpu)?, cpu.cpu))).collect();

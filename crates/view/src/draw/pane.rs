@@ -88,7 +88,6 @@ impl<'a> Pane<'a> {
         causes::line(by_cause).map(|why| self.fact("why", &why))
     }
 
-    /// Returns the quota and the culprits, each with its label.
     pub fn quota_and_culprits(&self) -> impl Iterator<Item = (&'static str, String)> {
         let behind = causes::culprits_line(&self.interval.names, &self.subject.culprits(self.data));
         let facts = [("quota", quota(self)), ("behind", behind)];
@@ -114,7 +113,6 @@ impl<'a> Pane<'a> {
         Some(said + &why)
     }
 
-    /// Appends a histogram to the lines if enough lines are left.
     pub fn with_histogram(&self, mut lines: Lines) -> Lines {
         let left = self.room.saturating_sub(lines.len() + 1);
         if left >= HISTOGRAM && self.app.is_exact() {
@@ -147,7 +145,6 @@ impl<'a> Pane<'a> {
     }
 }
 
-/// Returns the pane of the selected row on the Overview.
 pub fn lines(pane: &Pane<'_>) -> Lines {
     let mut lines = vec![pane.heading()];
     lines.extend(facts(pane));

@@ -124,7 +124,6 @@ const BAR: usize = 10;
 /// Minimum width of the column of names for the long heading, in cells.
 const ROOMY: usize = 28;
 
-/// Returns the number, sum and quantiles of the waits in the interval, and a line for each cause.
 fn waits(pane: &Pane<'_>) -> Lines {
     let (wait, theme) = (pane.subject.wait(), pane.theme);
     let mut lines = fact(pane, "waits", &wait_line(wait, pane.interval.mode));
@@ -481,7 +480,6 @@ fn age(pane: &Pane<'_>, start_ns: u64) -> Option<String> {
     Some(duration(end.mono_ns.checked_sub(start_ns)?))
 }
 
-/// Returns where the subject runs, where it may run, and where its memory is.
 fn places(pane: &Pane<'_>) -> Lines {
     let mut lines = Vec::new();
     if let Subject::Task(task) = pane.subject {

@@ -203,13 +203,10 @@ fn time(text: &str) -> Option<u64> {
         let is_number = (1..=2).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
         text.parse().ok().filter(|number| is_number && *number < below)
     };
-    let parts: Vec<&str> = text.split(':').collect();
-    let (hours, minutes, seconds) = match parts.as_slice() {
-        [hours, minutes] => (hours, minutes, &"0"),
-        [hours, minutes, seconds] => (hours, minutes, seconds),
-        _ => return None,
-    };
-    Some(number(hours, 24)? * 3_600 + number(minutes, 60)? * 60 + number(seconds, 60)?)
+    let mut parts = text.split(':');
+    let (hours, minutes) = (number(parts.next()?, 24)?, number(parts.next()?, 60)?);
+    let seconds = number(parts.next().unwrap_or("0"), 60)?;
+    parts.next().is_none().then_some(hours * 3_600 + minutes * 60 + seconds)
 }
 
 /// Parses a time after the start: `90s`, `5m`, or a length as cgscope prints it, such as `2m05s`.

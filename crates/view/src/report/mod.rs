@@ -68,7 +68,6 @@ impl Whole {
 
 const WIDTH: usize = 100;
 
-/// The sentence for a recording without an interval.
 pub const NOTHING: &str = "The recording has fewer than two samples, so there is nothing to report.";
 
 pub fn report(about: &About, whole: &Whole) -> String {
@@ -113,7 +112,6 @@ fn body(out: &mut String, whole: &Whole, about: &About) -> Result {
     writeln!(out, "\n{}", text::closing_lines(interval).join("\n"))
 }
 
-/// The heading above the quotas that would have been enough.
 pub const ENOUGH: &str = "What would have been enough";
 
 /// Returns a line that says what "enough" means, and which command shows more.
@@ -199,7 +197,6 @@ fn contention(interval: &Interval) -> Option<String> {
     Some(format!("Contention: {words}."))
 }
 
-/// Compares our sum of waits with the kernel's.
 fn agreement(waited: u64, total: &Group) -> String {
     let kernel = total.totals.run_delay_ns;
     let same = if kernel == waited {

@@ -84,7 +84,6 @@ pub fn quotas(out: &mut String, whole: &Interval, rows: &[Row]) -> Result {
     used_quotas(whole).try_for_each(|(limits, path)| quota(out, whole, path, limits, rows))
 }
 
-/// Returns the quotas of cgroups that ran, and the paths of these cgroups.
 pub fn used_quotas(whole: &Interval) -> impl Iterator<Item = (&CgroupReading, &str)> {
     let limits = whole.limits.iter();
     let used = limits.filter(|limits| limits.quota_cores().is_some() && limits.nr_periods != Some(0));

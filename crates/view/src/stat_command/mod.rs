@@ -173,7 +173,6 @@ fn names(processes: &[Outlived]) -> String {
     text::listed(processes.iter().map(|process| format!("{} [{}]", process.comm, process.pid)), NAMED)
 }
 
-/// Writes the table of one quota, and the figures that are derived from it.
 fn quota(out: &mut String, run: &CommandRun, held: &HeldBy) -> Result {
     let quota = &held.quota;
     writeln!(out, "\ncpu.stat of {}: {}", quota.path, limit_words(&quota.delta))?;
@@ -322,7 +321,6 @@ fn time_table(out: &mut String, run: &CommandRun, time: &WallTime) -> Result {
     run.blocked_on.map_or(Ok(()), |kinds| blocked_on(out, time, &kinds))
 }
 
-/// Writes the blocked time again, split by what blocked the threads.
 fn blocked_on(out: &mut String, time: &WallTime, kinds: &BlockedTime) -> Result {
     let mut kinds: Vec<_> = kinds.iter().filter(|(_, ns)| *ns != 0).collect();
     if kinds.is_empty() {
@@ -354,7 +352,6 @@ const fn state_words(state: BlockedState) -> &'static str {
     }
 }
 
-/// Explains a cause by quotas or culprits.
 fn remark(cause: Cause, run: &CommandRun) -> Option<String> {
     let names = &run.interval.names;
     match shown(cause).blames {

@@ -73,7 +73,6 @@ pub fn page(about: &About, whole: &Whole) -> String {
     BEGINNING.to_owned() + &filled(TEMPLATE, &parts)
 }
 
-/// Returns the style sheet, with a colour and a class for each cause.
 fn style() -> String {
     let lines = |line: fn(&str, &Shown) -> String| {
         TABLE.iter().map(|shown| line(shown.cause.name(), shown)).collect()
