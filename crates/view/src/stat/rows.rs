@@ -52,24 +52,23 @@ impl<'a> Row<'a> {
 
 /// Returns the rows to print, sorted by id or by path.
 pub fn all<'a>(data: &'a Data, asked: &Asked) -> Vec<Row<'a>> {
-    let processes =
-        || data.processes().iter().filter_map(|process| Some((process, data.of_process(process)?)));
+    let processes = || data.processes().iter();
     let subjects: Vec<Subject<'_>> = match asked.rows {
         Rows::Cgroups => {
             let unknown = data.tree.unknown.as_ref().map(Subject::Unknown);
             data.tree.nodes().iter().map(Subject::Cgroup).chain(unknown).collect()
         }
-        Rows::Processes => processes().map(|(_, subject)| subject).collect(),
+        Rows::Processes => processes().filter_map(|process| data.of_process(process)).collect(),
         Rows::Threads => threads(data, data.interval.places()),
         Rows::ThreadsOfProcesses => {
-            let threads = |process: &Process| threads(data, process.threads.iter().copied());
-            processes().flat_map(|(process, subject)| [subject].into_iter().chain(threads(process))).collect()
+            let threads = |process: &'a Process| threads(data, process.threads.iter().copied());
+            processes().flat_map(|process| data.of_process(process).into_iter().chain(threads(process))).collect()
         }
     };
-    let is_below =
-        |subject: &Subject<'_>| asked.rows == Rows::ThreadsOfProcesses && matches!(subject, Subject::Task(_));
-    let rows =
-        subjects.into_iter().map(|subject| Row { is_below: is_below(&subject), ..Row::new(data, subject) });
+    let rows = subjects.into_iter().map(|subject| {
+        let is_below = asked.rows == Rows::ThreadsOfProcesses && matches!(subject, Subject::Task(_));
+        Row { is_below, ..Row::new(data, subject) }
+    });
     let active = rows.filter(|row| asked.all || row.figures.is_active());
     let ended = if asked.rows == Rows::Cgroups { None } else { ended(data, asked.rows) };
     active.chain(ended).collect()
@@ -100,30 +99,22 @@ const LOOKED_AT: usize = 200;
 
 /// Returns a line for each target that did more than wait for work. Targets that ran and waited most come first.
 pub fn lines(data: &Data, asked: &Asked<'_>, classes: &Classes<'_>) -> Vec<String> {
-    let all = all(data, asked);
-    let mut targets: Vec<(&Row<'_>, Subject<'_>)> =
-        all.iter().filter_map(|row| Some((row, row.subject?))).collect();
-    targets.retain(|(_, subject)| !matches!(subject, Subject::Unknown(_)));
-    targets.sort_by_key(|(row, _)| Reverse(row.figures.busy_ns()));
+    let known = all(data, asked).into_iter().filter_map(|row| Some((row.figures.busy_ns(), row.subject?)));
+    let known = known.filter(|(_, subject)| !matches!(subject, Subject::Unknown(_)));
+    let mut targets: Vec<(u64, Subject<'_>)> = known.collect();
+    targets.sort_by_key(|(busy_ns, _)| Reverse(*busy_ns));
     let is_one = targets.len() == 1;
-    let reported = targets
-        .into_iter()
-        .take(LOOKED_AT)
-        .filter_map(|(_, subject)| Some((subject, verdict(subject, data, classes)?)))
-        .filter(|(_, verdict)| is_one || verdict.classes != [Class::Idle]);
-    let names = &data.interval.names;
-    reported
-        .take(NAMED)
-        .map(|(subject, verdict)| format!("{}: {}", name(subject, names), verdict.says))
-        .collect()
+    let reported = targets.into_iter().take(LOOKED_AT).filter_map(|(_, subject)| {
+        let verdict = verdict(subject, data, classes)?;
+        let is_said = is_one || verdict.classes != [Class::Idle];
+        is_said.then(|| format!("{}: {}", name(subject, &data.interval.names), verdict.says))
+    });
+    reported.take(NAMED).collect()
 }
 
 fn verdict(subject: Subject<'_>, data: &Data, classes: &Classes<'_>) -> Option<Classified> {
     Some(match subject {
-        Subject::Cgroup(node) => {
-            let mut nodes = data.tree.nodes().iter();
-            classes.cgroup(nodes.position(|other| std::ptr::eq(other, node))?)
-        }
+        Subject::Cgroup(node) => classes.cgroup(data.tree.find(&node.path)?),
         // Do not look up by pid or tid: within an average, several processes or threads can have had the same id.
         Subject::Process(process, _) => {
             let threads = process.threads.iter().filter_map(|place| data.task_at(*place));
@@ -186,7 +177,7 @@ impl Split {
         let mut parts = exact.map(|(down, _)| u64::try_from(down).unwrap_or(u64::MAX));
         let left = whole.saturating_sub(sum::total(parts));
         let mut most = [0, 1, 2];
-        most.sort_by_key(|at| std::cmp::Reverse(exact[*at].1));
+        most.sort_by_key(|at| Reverse(exact[*at].1));
         for at in most.into_iter().take(left as usize) {
             parts[at] += 1;
         }
@@ -247,13 +238,12 @@ impl Figures {
     /// Subtracts the figures of exited threads that the rows of processes already have.
     fn subtract(&mut self, exited: ExitedThreads) {
         self.change(exited, u64::saturating_sub);
-        let [user_ns, system_ns, guest_ns] =
-            [Counter::User, Counter::System, Counter::Guest].map(|counter| self.counter(counter));
-        if let (Some(user_ns), Some(system_ns), Some(guest_ns)) = (user_ns, system_ns, guest_ns) {
+        let modes = [Counter::User, Counter::System, Counter::Guest];
+        if let [Some(user_ns), Some(system_ns), Some(guest_ns)] = modes.map(|mode| self.counter(mode)) {
             let cpu = CpuTimes { user_ns, system_ns, guest_ns }.scaled_to(self.on_cpu_ns());
-            self.counters[Counter::User as usize] = Some(cpu.user_ns);
-            self.counters[Counter::System as usize] = Some(cpu.system_ns);
-            self.counters[Counter::Guest as usize] = Some(cpu.guest_ns);
+            for (mode, ns) in modes.into_iter().zip([cpu.user_ns, cpu.system_ns, cpu.guest_ns]) {
+                self.counters[mode as usize] = Some(ns);
+            }
         }
     }
 
