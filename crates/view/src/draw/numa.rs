@@ -1,8 +1,6 @@
 //! NUMA nodes side by side, above the list of threads. A host with one node shows its CPUs instead.
 
-use std::collections::BTreeMap;
-
-use cgscope_model::{CpuInterval, Finding, findings::Rule, nodes::NodeGroup, placement::cpu_list};
+use cgscope_model::{CpuInterval, findings::Rule, nodes::NodeGroup, placement::cpu_list};
 
 use super::prelude::*;
 use crate::{columns::rate, nodes};
@@ -18,8 +16,7 @@ const FULL: f64 = 95.0;
 
 pub fn lines(app: &App, body: Rect) -> Lines {
     let Some(data) = &app.data else { return Vec::new() };
-    let cells = usize::from(body.width);
-    let height = usize::from(body.height);
+    let (cells, height) = (usize::from(body.width), usize::from(body.height));
     // On a tall screen, nodes get most lines, but the list keeps its minimum.
     let room = (height * 3 / 5).min(height.saturating_sub(LIST.min(height / 2))).max(2);
     let mut lines = findings(app, data, cells, room.saturating_sub(COLUMN_LINES).clamp(1, room));
@@ -37,10 +34,9 @@ fn findings(app: &App, data: &Data, cells: usize, most: usize) -> Lines {
     let cells = cells.saturating_sub(2);
     let is_of_nodes = |rule| matches!(rule, Rule::NodeSkew | Rule::RemoteMemory | Rule::NodeBouncing);
     let said = data.findings.iter().filter(|finding| is_of_nodes(finding.rule));
-    let mark = Span::styled("! ", app.theme.alarm());
-    let lines =
-        |finding: &Finding| pane::hanging(mark.clone(), wrapped(&finding.says, cells), app.theme.heading());
-    let mut lines: Lines = said.flat_map(lines).collect();
+    let said = said.map(|finding| wrapped(&finding.says, cells));
+    let (mark, style) = (Span::styled("! ", app.theme.alarm()), app.theme.heading());
+    let mut lines: Lines = said.flat_map(|words| pane::hanging(mark.clone(), words, style)).collect();
     let is_cut = lines.len() > most;
     lines.truncate(most);
     if let Some(last) = lines.last_mut().and_then(|line| line.spans.last_mut()).filter(|_| is_cut) {
@@ -52,10 +48,8 @@ fn findings(app: &App, data: &Data, cells: usize, most: usize) -> Lines {
 /// Returns the lines of several nodes: columns if they fit, otherwise one line per node.
 fn several(theme: Theme, data: &Data, cells: usize, room: usize) -> Lines {
     let interval = &*data.interval;
-    let mut seen: BTreeMap<u32, u64> = BTreeMap::new();
-    for node in interval.readings().filter_map(|task| task.node.or(interval.one_node)) {
-        *seen.entry(node).or_insert(0) += 1;
-    }
+    let on_nodes = interval.readings().filter_map(|task| task.node.or(interval.one_node));
+    let seen = sum::tally(on_nodes.map(|node| (node, 1)));
     let nodes = data.nodes().iter().map(|node| (node, seen.get(&node.node).copied().unwrap_or(0)));
     let panes: Vec<_> = nodes.map(|(node, seen)| NodePane { theme, interval, node, seen }).collect();
     let of_whom = of_whom(theme, interval, cells);
