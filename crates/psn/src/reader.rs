@@ -38,12 +38,8 @@ impl WantedFields {
     /// Returns the fields that the tally and the filter need.
     pub fn new(tally: &Tally, filter: &ThreadFilter, all_states: bool) -> Self {
         let by_filter = filter.needs_cgroups().then_some(&GroupBy::Cgroup);
-        Self::of(tally.columns.iter().chain(by_filter), all_states)
-    }
-
-    fn of<'c>(columns: impl IntoIterator<Item = &'c GroupBy>, all_states: bool) -> Self {
-        let columns = columns.into_iter().fold(0, |bits, column| bits | 1 << *column as u32);
-        Self { all_states, columns }
+        let columns = tally.columns.iter().chain(by_filter);
+        Self { all_states, columns: columns.fold(0, |bits, column| bits | 1 << *column as u32) }
     }
 
     fn has(self, column: GroupBy) -> bool {
@@ -381,7 +377,7 @@ mod tests {
         let mut processes = ProcessNames::default();
         let pid = std::process::id();
         assert!(!processes.known.contains_key(&pid), "the process has not been read");
-        processes.meet(pid, WantedFields::of(&[GroupBy::Exe, GroupBy::Cmdline], false));
+        processes.meet(pid, WantedFields { all_states: false, columns: u32::MAX });
         let expected = std::env::current_exe().expect("the executable");
         assert_eq!(processes.known[&pid].exe.as_deref(), expected.to_str());
         assert!(processes.known[&pid].cmdline.is_some());

@@ -70,11 +70,6 @@ impl Data {
         self.task_at(self.interval.place_of(serial)?)
     }
 
-    fn places_below(&self, node: usize) -> impl Iterator<Item = usize> {
-        let idle = self.tree.idle_below(node).iter().map(|idle| self.interval.tasks.len() + idle);
-        self.tree.tasks_below(node).iter().copied().chain(idle)
-    }
-
     pub fn places_in<'a>(&'a self, key: &'a Key) -> Box<dyn Iterator<Item = usize> + 'a> {
         let interval = &*self.interval;
         let is_in = move |task: &TaskReading| match key {
@@ -83,9 +78,10 @@ impl Data {
             _ => true,
         };
         match key {
-            Key::Cgroup(path) => {
-                Box::new(self.tree.find(path).into_iter().flat_map(|node| self.places_below(node)))
-            }
+            Key::Cgroup(path) => Box::new(self.tree.find(path).into_iter().flat_map(|node| {
+                let idle = self.tree.idle_below(node).iter().map(|idle| self.interval.tasks.len() + idle);
+                self.tree.tasks_below(node).iter().copied().chain(idle)
+            })),
             Key::Task(serial) => Box::new(interval.place_of(*serial).into_iter()),
             _ => Box::new(interval.places().filter(move |place| is_in(interval.reading(*place)))),
         }

@@ -20,6 +20,8 @@ use crate::{
 const INTERVALS_MS: [u64; 10] = [100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 300_000];
 /// Rows to move per step of the mouse wheel.
 const WHEEL: isize = 3;
+/// Maximum length of the filter, bytes. Useful paths are shorter.
+const LONGEST: usize = 128;
 
 /// An action for the main loop after input. Every effect but `None`, `Quit` and `Suspend` also redraws the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +37,23 @@ pub enum Effect {
     /// Clear the terminal and draw the whole screen again.
     Redraw,
     Suspend,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Prompt {
+    /// The user is typing a filter. The string is the previous filter, which Esc restores.
+    Filter(String),
+    /// The user is choosing a sort column. The number is the index of the marked column.
+    Sort(&'static [Column], usize),
+}
+
+/// The cgroup that the What if view shows, and the answer so far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Enough {
+    path: Arc<str>,
+    pub(crate) title: String,
+    /// Lines of text; empty before the first answer.
+    pub(crate) lines: Vec<String>,
 }
 
 impl App {
@@ -323,38 +342,7 @@ impl App {
             _ => Effect::None,
         }
     }
-}
 
-/// Maximum length of the filter, bytes. Useful paths are shorter.
-const LONGEST: usize = 128;
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Prompt {
-    /// The user is typing a filter. The string is the previous filter, which Esc restores.
-    Filter(String),
-    /// The user is choosing a sort column. The number is the index of the marked column.
-    Sort(&'static [Column], usize),
-}
-
-/// Applies an editing key to a line. Returns false if the key does not edit.
-fn edit(line: &mut String, key: KeyEvent) -> bool {
-    match (key.code, key.modifiers.contains(KeyModifiers::CONTROL)) {
-        (KeyCode::Char('u'), true) => line.clear(),
-        (KeyCode::Char('w'), true) => {
-            let words = line.trim_end();
-            line.truncate(words.rfind(' ').map_or(0, |blank| blank + 1));
-        }
-        // Some terminals send Ctrl-H for backspace.
-        (KeyCode::Backspace, _) | (KeyCode::Char('h'), true) => {
-            line.pop();
-        }
-        (KeyCode::Char(letter), false) if !letter.is_control() && line.len() < LONGEST => line.push(letter),
-        _ => return false,
-    }
-    true
-}
-
-impl App {
     fn on_paste(&mut self, text: &str) -> Effect {
         if !matches!(self.prompt, Some(Prompt::Filter(_))) {
             return Effect::None;
@@ -397,18 +385,7 @@ impl App {
         self.prompt = Some(Prompt::Sort(columns, at));
         Effect::Draw
     }
-}
 
-/// The cgroup that the What if view shows, and the answer so far.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Enough {
-    path: Arc<str>,
-    pub(crate) title: String,
-    /// Lines of text; empty before the first answer.
-    pub(crate) lines: Vec<String>,
-}
-
-impl App {
     /// Opens What if for the selected cgroup or the selected task's cgroup. A cgroup without a quota is replaced by its nearest
     /// ancestor with a quota.
     fn ask_enough(&mut self) -> Effect {
@@ -452,6 +429,24 @@ impl App {
             enough.lines = lines;
         }
     }
+}
+
+/// Applies an editing key to a line. Returns false if the key does not edit.
+fn edit(line: &mut String, key: KeyEvent) -> bool {
+    match (key.code, key.modifiers.contains(KeyModifiers::CONTROL)) {
+        (KeyCode::Char('u'), true) => line.clear(),
+        (KeyCode::Char('w'), true) => {
+            let words = line.trim_end();
+            line.truncate(words.rfind(' ').map_or(0, |blank| blank + 1));
+        }
+        // Some terminals send Ctrl-H for backspace.
+        (KeyCode::Backspace, _) | (KeyCode::Char('h'), true) => {
+            line.pop();
+        }
+        (KeyCode::Char(letter), false) if !letter.is_control() && line.len() < LONGEST => line.push(letter),
+        _ => return false,
+    }
+    true
 }
 
 #[cfg(test)]

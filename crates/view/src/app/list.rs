@@ -287,8 +287,4 @@ impl ListKind {
         let counters = self.columns().iter().filter(|column| matches!(column, Of(_)));
         counters.filter(|column| !named.contains(column)).chain(named).copied().collect()
     }
-
-    pub(crate) const fn is_of_cgroups(self) -> bool {
-        matches!(self, Self::Cgroups | Self::Limits | Self::Victims)
-    }
 }

@@ -84,6 +84,55 @@ pub struct App {
     pub replay: Option<Replay>,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Recorded {
+    /// The recording continues; bytes written so far.
+    Recording(u64),
+    /// The recording ended early; the reason.
+    Broken(String),
+}
+
+/// Facts about the measurement and the host. They are the same for all intervals.
+#[derive(Clone, Debug, Default)]
+pub struct About {
+    /// Describes the selected targets.
+    pub title: String,
+    /// Host name; empty if unknown.
+    pub hostname: String,
+    /// Kernel release of the host; empty if unknown.
+    pub kernel: String,
+    pub host: Host,
+    /// Why the mode is coarse; `None` in BPF mode.
+    pub coarse: Option<String>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Focus {
+    key: Option<Key>,
+    /// The waits in each interval of the history, oldest first.
+    past: Vec<Past>,
+    /// The waits in each [`Span`], and the length of the span, ns. Computed on first use.
+    spans: [OnceCell<(Wait, u64)>; Span::ALL.len()],
+}
+
+/// Choices from the command line. They override the settings and are not saved.
+#[derive(Clone, Debug, Default)]
+pub struct Begin {
+    pub view: Option<View>,
+    /// Heading of the sort column.
+    pub sort: Option<String>,
+    pub filter: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+struct Visited {
+    view: View,
+    scope: Key,
+    selected: Option<Key>,
+    tree: bool,
+    filter: String,
+}
+
 impl App {
     pub fn new(about: About, settings: Settings, theme: Theme, delay: Duration) -> Self {
         let (view, tree) = (settings.view, settings.tree);
@@ -336,58 +385,7 @@ impl App {
         // Leave no empty lines at the bottom while there are rows above.
         self.first_row = self.first_row.min(self.rows.len().saturating_sub(height));
     }
-}
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Recorded {
-    /// The recording continues; bytes written so far.
-    Recording(u64),
-    /// The recording ended early; the reason.
-    Broken(String),
-}
-
-/// Facts about the measurement and the host. They are the same for all intervals.
-#[derive(Clone, Debug, Default)]
-pub struct About {
-    /// Describes the selected targets.
-    pub title: String,
-    /// Host name; empty if unknown.
-    pub hostname: String,
-    /// Kernel release of the host; empty if unknown.
-    pub kernel: String,
-    pub host: Host,
-    /// Why the mode is coarse; `None` in BPF mode.
-    pub coarse: Option<String>,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Focus {
-    key: Option<Key>,
-    /// The waits in each interval of the history, oldest first.
-    past: Vec<Past>,
-    /// The waits in each [`Span`], and the length of the span, ns. Computed on first use.
-    spans: [OnceCell<(Wait, u64)>; Span::ALL.len()],
-}
-
-/// Choices from the command line. They override the settings and are not saved.
-#[derive(Clone, Debug, Default)]
-pub struct Begin {
-    pub view: Option<View>,
-    /// Heading of the sort column.
-    pub sort: Option<String>,
-    pub filter: Option<String>,
-}
-
-#[derive(Clone, Debug)]
-struct Visited {
-    view: View,
-    scope: Key,
-    selected: Option<Key>,
-    tree: bool,
-    filter: String,
-}
-
-impl App {
     /// Updates the waits of the selected subject from the history.
     fn look(&mut self) {
         let known = std::mem::take(&mut self.focus);

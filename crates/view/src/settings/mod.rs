@@ -85,13 +85,6 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
-    /// Returns the sort column of a list, and whether its order is reversed.
-    pub fn sort_of(&self, kind: ListKind) -> (Column, bool) {
-        self.sort.get(&kind).copied().unwrap_or((kind.sorted_by(), false))
-    }
-}
-
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "must be a text or a number")]
 enum Scalar {
@@ -146,6 +139,11 @@ fn place(table: &Table, name: &str) -> usize {
 }
 
 impl Settings {
+    /// Returns the sort column of a list, and whether its order is reversed.
+    pub fn sort_of(&self, kind: ListKind) -> (Column, bool) {
+        self.sort.get(&kind).copied().unwrap_or((kind.sorted_by(), false))
+    }
+
     /// Parses the settings file. Returns a warning with the line for each wrong entry. A wrong entry keeps its default. Fails if
     /// the text is not TOML.
     pub fn parse(text: &str) -> Result<(Self, Vec<String>), String> {
