@@ -41,27 +41,25 @@ struct VictimPane<'a> {
 
 impl VictimPane<'_> {
     fn sections(&self, room: usize) -> Vec<Section> {
-        let behind = behind(self.data, self.at);
-        let all = sum::total(behind.values().map(|(ns, _)| *ns));
-        let mut culprits: Vec<(Id, u64, usize)> =
-            behind.into_iter().map(|(id, (ns, pair))| (id, ns, pair)).collect();
-        culprits.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
+        let culprits = ranked(self.data, &[self.at], &[behind(self.data, self.at)]);
+        let waited = |culprits: &[(Id, Culprit)]| sum::total(culprits.iter().map(|(_, culprit)| culprit.ns));
+        let all = waited(&culprits);
         // If there are few lines, names of the worst culprits are more useful than a legend.
         let legend = if room < ROOMY { Vec::new() } else { self.legend(room / 2) };
         let list = |most: usize| -> Lines {
             // If only one more culprit is left, list it: a line with the number of further culprits would take the same space.
             let most = if culprits.len() == most + 1 { most + 1 } else { most };
             let shown = culprits.iter().take(most);
-            let mut lines: Lines = shown.map(|(id, ns, pair)| self.culprit(*id, *ns, *pair, all)).collect();
+            let mut lines: Lines = shown.map(|(id, culprit)| self.culprit(*id, culprit, all)).collect();
             let more = culprits.get(most..).unwrap_or_default();
             if !more.is_empty() {
-                let rest = a_second(self.interval, sum::total(more.iter().map(|(_, ns, _)| *ns)));
-                let words = format!("  {} {} more", right(&rest, FIGURE), more.len());
+                let rest = right(&a_second(self.interval, waited(more)), FIGURE);
+                let words = format!("  {rest} {} more", more.len());
                 lines.push(Line::styled(words, self.theme.quiet()));
             }
             lines
         };
-        let harms = culprits.first().and_then(|(id, _, pair)| self.harms(*id, *pair));
+        let harms = culprits.first().and_then(|(id, culprit)| self.harms(*id, culprit));
         vec![
             Section { short: legend.iter().take(1).cloned().collect(), long: legend },
             Section::always(self.heading(all, room >= ROOMY)),
@@ -100,15 +98,14 @@ impl VictimPane<'_> {
     }
 
     /// Returns the line of one culprit: `A 45.0ms  50% ██████ /build  uses 1.8 CPUs, weight 100`.
-    fn culprit(&self, id: Id, ns: u64, pair: usize, all_ns: u64) -> Line<'static> {
-        let culprit = self.interval.culprit(&self.interval.pairs[pair]);
-        let share = percent(ns, all_ns).unwrap_or(0.0);
+    fn culprit(&self, id: Id, culprit: &Culprit, all_ns: u64) -> Line<'static> {
+        let share = percent(culprit.ns, all_ns).unwrap_or(0.0);
         let letter = self.matrix.letter(id).unwrap_or(' ');
         let bar = (self.cells / 5).clamp(6, 40);
-        let style = self.theme.cause(cause(&culprit, &self.node.path));
-        let figures = format!("{letter} {} {share:>3.0}% ", right(&a_second(self.interval, ns), FIGURE));
+        let style = self.theme.cause(cause(culprit, &self.node.path));
+        let figures = format!("{letter} {} {share:>3.0}% ", right(&a_second(self.interval, culprit.ns), FIGURE));
         let room = self.cells.saturating_sub(width(&figures) + bar + 1);
-        let uses = if self.cells >= SHOWS_USE { self.uses(id.0, &culprit, share) } else { String::new() };
+        let uses = if self.cells >= SHOWS_USE { self.uses(id.0, culprit, share) } else { String::new() };
         let name = cut_start(&culprit.words(&self.interval.names), room.saturating_sub(width(&uses)).max(12));
         Line::from(vec![
             Span::raw(figures),
@@ -124,16 +121,12 @@ impl VictimPane<'_> {
         let Some(at) = self.data.tree.find_id(self.interval, id) else { return String::new() };
         let node = &self.data.tree.nodes()[at];
         let limits = node.limits.map(|at| &self.interval.limits[at]);
-        let of_victim =
-            self.node.culprits.iter().find(|of| (&of.path, &of.task) == (&culprit.path, &culprit.task));
-        let of_victim = of_victim.filter(|_| share >= JUDGED);
+        let mut of_victim = self.node.culprits.iter().filter(|_| share >= JUDGED);
+        let of_victim = of_victim.find(|of| (&of.path, &of.task) == (&culprit.path, &culprit.task));
         let beyond = of_victim.and_then(|of| {
             let share = percent(of.beyond_ns?, of.ns)?;
-            Some(if of.is_beyond()? {
-                format!("{share:.0}% beyond its weight")
-            } else {
-                "within its weight".into()
-            })
+            let beyond = || format!("{share:.0}% beyond its weight");
+            Some(if of.is_beyond()? { beyond() } else { "within its weight".into() })
         });
         let facts = [
             beyond,
@@ -157,21 +150,20 @@ impl VictimPane<'_> {
     }
 
     /// Returns a line with the other victims of the worst culprit.
-    fn harms(&self, id: Id, pair: usize) -> Option<Line<'static>> {
-        let interval = self.interval;
-        let own = self.data.tree.below(self.at);
-        let is_own =
-            |victim: u64| self.data.tree.find_id(interval, victim).is_some_and(|node| own.contains(&node));
+    fn harms(&self, id: Id, culprit: &Culprit) -> Option<Line<'static>> {
+        let (interval, tree) = (self.interval, &self.data.tree);
+        let own = tree.below(self.at);
+        let is_own = |victim| tree.find_id(interval, victim).is_some_and(|node| own.contains(&node));
         let pairs = interval.pairs.iter().filter(|pair| {
             pair.blame == Blame::Ran && (pair.culprit, pair.tid) == id && !is_own(pair.victim)
         });
         let mut victims: Vec<(u64, u64)> = pairs.map(|pair| (pair.ns, pair.victim)).collect();
         victims.sort_unstable_by(|a, b| b.cmp(a));
-        let culprit = short_name(&interval.names, &interval.culprit(&interval.pairs[pair]));
         let named = victims.iter().map(|(ns, victim)| {
             let name = causes::name_of(&interval.names, interval.cgroup_path(*victim));
             format!("{} {}", cut_start(&name, 40), a_second(self.interval, *ns))
         });
+        let culprit = short_name(&interval.names, culprit);
         let words = format!("{culprit} also makes others wait: {}", listed(named, FEW));
         (!victims.is_empty()).then(|| Line::styled(cut_end(&words, self.cells), self.theme.quiet()))
     }
@@ -322,9 +314,8 @@ fn ranked(data: &Data, victims: &[usize], waited: &[Behind]) -> Vec<(Id, Culprit
     }
     let mut ranked: Vec<(Id, (u64, usize))> = sums.into_iter().collect();
     ranked.sort_by(|a, b| b.1.0.cmp(&a.1.0).then(a.0.cmp(&b.0)));
-    let interval = &data.interval;
-    let ranked = ranked.into_iter().take(2 * MOST);
-    ranked.map(|(id, (ns, pair))| (id, Culprit { ns, ..interval.culprit(&interval.pairs[pair]) })).collect()
+    let culprit = |pair: usize| data.interval.culprit(&data.interval.pairs[pair]);
+    ranked.into_iter().map(|(id, (ns, pair))| (id, Culprit { ns, ..culprit(pair) })).collect()
 }
 
 pub fn matrix(app: &App, area: Rect) -> Lines {
