@@ -1,6 +1,7 @@
 //! The history of intervals, for histograms of the last minute and since the start, for the heatmap and for sparklines.
 
 use std::{
+    array::from_fn,
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
 };
@@ -213,21 +214,20 @@ pub fn last_minute(past: &[Past]) -> (Wait, u64) {
 /// A sum of waits that many waits can be added to quickly.
 pub(crate) struct Sum {
     wait: Wait,
-    pub(crate) counts: [u64; BUCKETS],
-    pub(crate) shares: [u64; CELLS],
+    cells: [u64; BUCKETS + CELLS],
 }
 
 impl Default for Sum {
     fn default() -> Self {
-        Self { wait: Wait::default(), counts: [0; BUCKETS], shares: [0; CELLS] }
+        Self { wait: Wait::default(), cells: [0; BUCKETS + CELLS] }
     }
 }
 
 impl Sum {
     pub(crate) fn add_figures(&mut self, count: u64, total_ns: u64, max_ns: u64, by_cause: &ByCause) {
         let wait = &mut self.wait;
-        wait.count = wait.count.saturating_add(count);
-        wait.total_ns = wait.total_ns.saturating_add(total_ns);
+        sum::add(&mut wait.count, count);
+        sum::add(&mut wait.total_ns, total_ns);
         wait.max_ns = wait.max_ns.max(max_ns);
         wait.by_cause.add(by_cause);
     }
@@ -238,8 +238,7 @@ impl Sum {
     }
 
     fn add_hist(&mut self, hist: &Hist) {
-        hist.counts().for_each(|(cell, count)| self.counts[cell] = self.counts[cell].saturating_add(count));
-        hist.shares().for_each(|(cell, share)| self.shares[cell] = self.shares[cell].saturating_add(share));
+        cells(hist).for_each(|(cell, count)| sum::add(&mut self.cells[cell], count));
     }
 
     /// Adds the waits of a task since its measurement began.
@@ -250,8 +249,15 @@ impl Sum {
     }
 
     pub(crate) fn into_wait(self) -> Wait {
-        Wait { hist: Hist::from_counts(self.counts, self.shares), ..self.wait }
+        let [counts, shares] = [0, BUCKETS].map(|first| &self.cells[first..]);
+        let hist = Hist::from_counts(from_fn(|cell| counts[cell]), from_fn(|cell| shares[cell]));
+        Wait { hist, ..self.wait }
     }
+}
+
+/// Returns the counts of a histogram with their cells, then its shares. The cells of shares follow the cells of counts.
+fn cells(hist: &Hist) -> impl Iterator<Item = (usize, u64)> {
+    hist.counts().chain(hist.shares().map(|(cell, share)| (BUCKETS + cell, share)))
 }
 
 /// The waits of one task in one interval, or of all exited tasks of one cgroup.
@@ -260,9 +266,8 @@ struct Entry {
     /// Serial number of the task; 0 for exited tasks.
     serial: u64,
     pid: u32,
-    /// End of this entry's range in [`Entries::counts`] and [`Entries::shares`]. The range begins where the previous one ends.
-    counts_end: u32,
-    shares_end: u32,
+    /// End of this entry's range in [`Entries::cells`]. The range begins where the previous one ends.
+    end: u32,
     cgroup: u64,
     count: u64,
     total_ns: u64,
@@ -270,12 +275,11 @@ struct Entry {
     by_cause: ByCause,
 }
 
-/// Entries whose histograms are stored in shared vectors. Thousands of small vectors would need more memory than their contents.
-#[derive(Clone, Debug, Default)]
+/// Entries whose histograms are stored in a shared vector. Thousands of small vectors would need more memory than their contents.
+#[derive(Clone, Debug)]
 struct Entries {
     entries: Vec<Entry>,
-    counts: Vec<(u8, u32)>,
-    shares: Vec<(u8, u32)>,
+    cells: Vec<(u16, u32)>,
 }
 
 impl Entries {
@@ -286,18 +290,15 @@ impl Entries {
         let kept = || tasks().chain(exited()).filter(|(.., wait)| wait.count != 0 || wait.total_ns != 0);
         let mut all = Self {
             entries: Vec::with_capacity(kept().count()),
-            counts: Vec::with_capacity(kept().map(|(.., wait)| wait.hist.counts().len()).sum()),
-            shares: Vec::with_capacity(kept().map(|(.., wait)| wait.hist.shares().len()).sum()),
+            cells: Vec::with_capacity(kept().map(|(.., wait)| cells(&wait.hist).count()).sum()),
         };
-        let cell = |(cell, count): (usize, u64)| (cell as u8, u32::try_from(count).unwrap_or(u32::MAX));
+        let cell = |(cell, count): (usize, u64)| (cell as u16, u32::try_from(count).unwrap_or(u32::MAX));
         for (task, cgroup, wait) in kept() {
-            all.counts.extend(wait.hist.counts().map(cell));
-            all.shares.extend(wait.hist.shares().map(cell));
+            all.cells.extend(cells(&wait.hist).map(cell));
             all.entries.push(Entry {
                 serial: task.map_or(0, |task| task.serial),
                 pid: task.map_or(0, |task| task.tgid),
-                counts_end: all.counts.len() as u32,
-                shares_end: all.shares.len() as u32,
+                end: all.cells.len() as u32,
                 cgroup,
                 count: wait.count,
                 total_ns: wait.total_ns,
@@ -309,25 +310,21 @@ impl Entries {
     }
 
     fn bytes(&self) -> usize {
-        size_of::<Entry>() * self.entries.len()
-            + size_of::<(u8, u32)>() * (self.counts.len() + self.shares.len())
+        size_of::<Entry>() * self.entries.len() + size_of::<(u16, u32)>() * self.cells.len()
     }
 
     fn sum(&self, is_wanted: impl Fn(&Entry) -> bool) -> Wait {
         let mut sum = Sum::default();
-        let (mut counts_from, mut shares_from) = (0, 0);
+        let mut from = 0;
         for entry in &self.entries {
-            let (counts_end, shares_end) = (entry.counts_end as usize, entry.shares_end as usize);
+            let end = entry.end as usize;
             if is_wanted(entry) {
                 sum.add_figures(entry.count, entry.total_ns, entry.max_ns, &entry.by_cause);
-                for (cell, count) in &self.counts[counts_from..counts_end] {
-                    sum.counts[usize::from(*cell)] += u64::from(*count);
-                }
-                for (cell, share) in &self.shares[shares_from..shares_end] {
-                    sum.shares[usize::from(*cell)] += u64::from(*share);
+                for (cell, count) in &self.cells[from..end] {
+                    sum.cells[usize::from(*cell)] += u64::from(*count);
                 }
             }
-            (counts_from, shares_from) = (counts_end, shares_end);
+            from = end;
         }
         sum.into_wait()
     }
