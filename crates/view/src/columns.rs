@@ -135,99 +135,97 @@ impl Column {
     fn known(self, subject: &Subject<'_>, data: &Data) -> Option<String> {
         let interval = &*data.interval;
         let length = interval.duration_ns;
-        let wait = subject.wait();
-        let of = |counter: Counter| counter.of(&subject.observed(interval));
+        let (wait, limits, task) = (subject.wait(), subject.limits(interval), subject.task());
+        let figure = || self.figure(subject, data);
         let share = |ns| percent(ns, length).map(|share| format!("{share:.1}"));
-        // Files are read a moment before or after the tasks, so their time can exceed the interval. Limit it to the interval.
-        let pressure = |counter| share(of(counter)?.min(length));
-        let limits = subject.limits(interval);
         let a_second = |count| per_second(count, length).map(rate);
-        let is_exact = interval.mode == Mode::Bpf;
-        let task = subject.task();
+        let time_a_second = |ns| per_second(ns, length).map(|ns| duration(ns as u64));
         Some(match self {
             Name => subject.title(&interval.names),
-            Tid => task?.reading.tid.to_string(),
-            Pid => task?.reading.tgid.to_string(),
             Command => {
                 task.map_or_else(|| subject.title(&interval.names), |task| task.reading.comm.to_string())
             }
-            Threads => subject.threads().to_string(),
-            Cpu => task?.reading.cpu.to_string(),
-            WaitTime => per_second(wait.total_ns, length).map(|ns| duration(ns as u64))?,
+            Tid | Pid | Cpu | Threads | Weight => figure()?.to_string(),
+            P50 | P99 | Pending => duration(figure()?),
+            WaitTime => time_a_second(wait.total_ns)?,
+            BehindTime => time_a_second(figure()?)?,
             WaitShare => share(wait.total_ns)?,
+            OnCpu => share(figure()?)?,
+            // Files are read a moment before or after the tasks, so their time can exceed the interval. Limit it to the interval.
+            PsiSome | PsiFull | Contention | AtLimit => share(figure()?.min(length))?,
+            NodeMoves => a_second(figure()?)?,
+            Of(counter) => match counter.info().counts {
+                Counts::Events => a_second(figure()?)?,
+                Counts::Ns => share(figure()?)?,
+            },
             Throttled => {
                 let active_ns = subject.totals().on_cpu_ns.saturating_add(wait.total_ns);
                 let share = percent(wait.by_cause.get(Cause::Throttled), active_ns)?;
                 format!("{share:.1}")
             }
             Why => causes::bar(&causes::parts(&wait.by_cause), self.width()),
-            P50 => wait.quantile_ns(0.5).map(duration)?,
-            P99 => wait.quantile_ns(0.99).map(duration)?,
-            Max => (is_exact && wait.count != 0).then(|| duration(wait.max_ns))?,
-            Pending => subject.pending_ns().map(duration)?,
-            OnCpu => share(of(Counter::OnCpu)?)?,
+            Max => (interval.mode == Mode::Bpf && wait.count != 0).then(|| duration(wait.max_ns))?,
             Quota => quota(subject, data)?,
-            Of(counter) => match counter.info().counts {
-                Counts::Events => a_second(of(counter)?)?,
-                Counts::Ns => share(of(counter)?)?,
-            },
-            Behind => subject.culprits(data).first()?.words(&data.interval.names),
-            BehindTime => per_second(behind_ns(subject, data)?, length).map(|ns| duration(ns as u64))?,
-            NodeMoves => of(Counter::NodeMigrations).and_then(a_second)?,
+            Behind => subject.culprits(data).first()?.words(&interval.names),
             RanOn => ran_on(subject)?,
             Cgroup => interval.names.of(subject.cgroup(interval)?).into(),
             Limit => {
                 let limits = limits?;
                 format!("{} of {}", micros(limits.quota_us?), micros(limits.period_us?))
             }
-            Burst => limits?.burst_us.filter(|burst| *burst != 0).map(micros)?,
+            Burst => micros(figure().filter(|burst_us| *burst_us != 0)?),
             LimitedBy => limited_by(subject, data)?,
             Periods => {
                 let limits = limits.filter(|limits| limits.quota_us.is_some())?;
                 format!("{} of {}", limits.nr_throttled?, limits.nr_periods?)
             }
-            PsiSome => pressure(Counter::PressureSome)?,
-            PsiFull => pressure(Counter::PressureFull)?,
-            Contention => pressure(Counter::Contention)?,
-            AtLimit => pressure(Counter::ThrottledPressure)?,
-            Weight => limits?.weight?.to_string(),
         })
     }
 
-    pub fn sort_key(self, subject: &Subject<'_>, data: &Data) -> SortKey {
-        let wait = subject.wait();
-        let of = |counter: Counter| known(counter.of(&subject.observed(&data.interval)));
-        let reading = subject.task().map(|task| &task.reading);
+    /// Returns the figure of a column that shows and sorts the same figure: a number, an id, or a time in ns or us. `None`:
+    /// unknown, or another column.
+    fn figure(self, subject: &Subject<'_>, data: &Data) -> Option<u64> {
+        let of = |counter: Counter| counter.of(&subject.observed(&data.interval));
+        let task = || subject.task().map(|task| &task.reading);
         let limits = || subject.limits(&data.interval);
-        SortKey::Number(match self {
-            Tid => known(reading.map(|task| task.tid.into())),
-            Pid => known(reading.map(|task| task.tgid.into())),
-            Cpu => known(reading.map(|task| task.cpu.into())),
-            Threads => subject.threads() as f64,
-            // Include waits that have not ended, because a task that waits now matters, too.
-            WaitTime | WaitShare => wait.total_ns as f64 + subject.waiting_ns() as f64,
-            Throttled => wait.by_cause.get(Cause::Throttled) as f64,
-            Why => wait.by_cause.blaming(Blames::OtherCgroups) as f64,
-            P50 => known(wait.quantile_ns(0.5)),
-            P99 => known(wait.quantile_ns(0.99)),
-            Max => wait.max_ns as f64,
-            Pending => known(subject.pending_ns()),
+        match self {
+            Tid => Some(task()?.tid.into()),
+            Pid => Some(task()?.tgid.into()),
+            Cpu => Some(task()?.cpu.into()),
+            Threads => Some(subject.threads()),
+            P50 => subject.wait().quantile_ns(0.5),
+            P99 => subject.wait().quantile_ns(0.99),
+            Pending => subject.pending_ns(),
             OnCpu => of(Counter::OnCpu),
-            Quota => quota_share(subject, data).unwrap_or(-1.0),
             Of(counter) => of(counter),
-            BehindTime => known(behind_ns(subject, data)),
+            BehindTime => behind_ns(subject, data),
             NodeMoves => of(Counter::NodeMigrations),
-            Limit => limits().and_then(CgroupReading::quota_cores).unwrap_or(-1.0),
-            Burst => known(limits().and_then(|limits| limits.burst_us)),
-            Periods => of(Counter::ThrottledPeriods),
+            Burst => limits()?.burst_us,
             PsiSome => of(Counter::PressureSome),
             PsiFull => of(Counter::PressureFull),
             Contention => of(Counter::Contention),
             AtLimit => of(Counter::ThrottledPressure),
-            Weight => known(limits().and_then(|limits| limits.weight)),
+            Weight => limits()?.weight,
+            _ => None,
+        }
+    }
+
+    pub fn sort_key(self, subject: &Subject<'_>, data: &Data) -> SortKey {
+        let wait = subject.wait();
+        SortKey::Number(match self {
+            // Include waits that have not ended, because a task that waits now matters, too.
+            WaitTime | WaitShare => wait.total_ns as f64 + subject.waiting_ns() as f64,
+            Throttled => wait.by_cause.get(Cause::Throttled) as f64,
+            Why => wait.by_cause.blaming(Blames::OtherCgroups) as f64,
+            Max => wait.max_ns as f64,
+            // Unknown values sort below all known values.
+            Quota => quota_share(subject, data).unwrap_or(-1.0),
+            Limit => subject.limits(&data.interval).and_then(CgroupReading::quota_cores).unwrap_or(-1.0),
+            Periods => Of(Counter::ThrottledPeriods).figure(subject, data).map_or(-1.0, |periods| periods as f64),
             Name | Command | Cgroup | Behind | LimitedBy | RanOn => {
                 return SortKey::Text(self.cell(subject, data));
             }
+            _ => self.figure(subject, data).map_or(-1.0, |figure| figure as f64),
         })
     }
 }
@@ -272,11 +270,6 @@ fn behind_ns(subject: &Subject<'_>, data: &Data) -> Option<u64> {
     let pairs = data.tree.pairs_below(data.tree.find(&node.path)?).map(|at| &interval.pairs[at]);
     let ran = pairs.filter(|pair| pair.blame == Blame::Ran);
     interval.mode.exact(|| sum::total(ran.map(|pair| pair.ns)))
-}
-
-/// Returns a value to sort by. Unknown values sort below all known values.
-fn known(value: Option<u64>) -> f64 {
-    value.map_or(-1.0, |value| value as f64)
 }
 
 /// Returns the share of run time on each node: `node 0 75%, node 1 25%`.
