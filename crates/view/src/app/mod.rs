@@ -249,18 +249,15 @@ impl App {
     pub fn wanted_command_lines(&self) -> Vec<u32> {
         let Some(data) = self.data.as_ref().filter(|_| self.replay.is_none()) else { return Vec::new() };
         let pid = |subject: Subject<'_>| subject.task().map(|task| task.reading.tgid);
-        let mut wanted: Vec<u32> = if self.view == View::Task {
+        let wanted: BTreeSet<u32> = if self.view == View::Task {
             self.subject().and_then(pid).into_iter().collect()
         } else if self.settings.command_lines {
             let rows = self.shown(self.area.height.into());
             rows.filter_map(|(_, row)| pid(data.subject(&row.key)?)).collect()
         } else {
-            Vec::new()
+            BTreeSet::new()
         };
-        wanted.retain(|pid| !self.command_lines.contains_key(pid));
-        wanted.sort_unstable();
-        wanted.dedup();
-        wanted
+        wanted.into_iter().filter(|pid| !self.command_lines.contains_key(pid)).collect()
     }
 
     pub fn tick(&mut self, now: Instant) {

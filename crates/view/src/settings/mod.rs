@@ -204,9 +204,7 @@ fn change(table: &mut dyn TableLike, [read, begun, now]: [&Table; 3]) {
         match [&read[name], &begun[name], item] {
             [Item::Table(read), Item::Table(begun), Item::Table(now)] => {
                 let inner = table.entry(name).or_insert_with(toml_edit::table).as_table_like_mut();
-                if let Some(inner) = inner {
-                    change(inner, [read, begun, now]);
-                }
+                inner.into_iter().for_each(|inner| change(inner, [read, begun, now]));
             }
             [.., Item::Value(value)] => set(table, name, value.clone()),
             _ => {}
@@ -365,17 +363,12 @@ impl Reader<'_> {
     fn apply(&mut self, given: Vec<(Command, Vec<KeyPress>)>) -> Keymap {
         let mut keymap = Keymap::default();
         let is_given: Vec<Command> = given.iter().map(|(command, _)| *command).collect();
-        for (command, keys) in given {
-            keymap.set(command, keys);
-        }
-        for command in Command::ALL.iter().filter(|command| keymap.keys(**command).is_empty()) {
-            let name = command.name();
-            if *command != Command::Quit && !is_given.contains(command) {
-                self.warnings.push(format!(
-                    "{name} has no key left: give it one, or write {name} = [] to leave it without"
-                ));
-            }
-        }
+        given.into_iter().for_each(|(command, keys)| keymap.set(command, keys));
+        let lost = Command::ALL.into_iter().filter(|command| keymap.keys(*command).is_empty());
+        let lost = lost.filter(|command| *command != Command::Quit && !is_given.contains(command));
+        self.warnings.extend(lost.map(Command::name).map(|name| {
+            format!("{name} has no key left: give it one, or write {name} = [] to leave it without")
+        }));
         if keymap.keys(Command::Quit).is_empty() {
             self.warnings.push(format!("quit needs a key: using {ALWAYS_QUITS}"));
             keymap.set(Command::Quit, ALWAYS_QUITS.parse().into_iter().collect());
