@@ -104,10 +104,6 @@ impl Tally {
         *self.counts.entry(group).or_default() += 1;
     }
 
-    pub(crate) fn end_round(&mut self) {
-        self.rounds += 1;
-    }
-
     /// Clears the fields of columns that are not requested. The state is kept, because a place without a state is meaningless.
     fn group(&self, reading: &ThreadReading) -> ThreadReading {
         use GroupBy::*;

@@ -1,7 +1,6 @@
 //! The history of intervals, for histograms of the last minute and since the start, for the heatmap and for sparklines.
 
 use std::{
-    array::from_fn,
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
 };
@@ -249,9 +248,8 @@ impl Sum {
     }
 
     pub(crate) fn into_wait(self) -> Wait {
-        let [counts, shares] = [0, BUCKETS].map(|first| &self.cells[first..]);
-        let hist = Hist::from_counts(from_fn(|cell| counts[cell]), from_fn(|cell| shares[cell]));
-        Wait { hist, ..self.wait }
+        let (counts, shares) = self.cells.split_at(BUCKETS);
+        Wait { hist: Hist::from_counts(counts.iter().copied(), shares.iter().copied()), ..self.wait }
     }
 }
 
