@@ -211,18 +211,9 @@ fn time(text: &str) -> Option<u64> {
 
 /// Parses a time after the start: `90s`, `5m`, or a length as cgscope prints it, such as `2m05s`.
 fn after(text: &str) -> Option<When> {
-    let mut sum = 0.0;
     // A digit after a letter begins a new amount.
-    let bytes = text.as_bytes();
-    let mut start = 0;
-    for end in 1..=bytes.len() {
-        let is_start =
-            end < bytes.len() && bytes[end].is_ascii_digit() && bytes[end - 1].is_ascii_alphabetic();
-        if is_start || end == bytes.len() {
-            sum += seconds(text.get(start..end)?)?;
-            start = end;
-        }
-    }
+    let amounts = text.as_bytes().chunk_by(|a, b| !(a.is_ascii_alphabetic() && b.is_ascii_digit()));
+    let sum = amounts.map(|amount| seconds(std::str::from_utf8(amount).ok()?)).sum::<Option<f64>>()?;
     (!text.is_empty() && sum.is_finite() && !text.contains('-')).then_some(When::After(sum))
 }
 
