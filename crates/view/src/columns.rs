@@ -221,7 +221,9 @@ impl Column {
             // Unknown values sort below all known values.
             Quota => quota_share(subject, data).unwrap_or(-1.0),
             Limit => subject.limits(&data.interval).and_then(CgroupReading::quota_cores).unwrap_or(-1.0),
-            Periods => Of(Counter::ThrottledPeriods).figure(subject, data).map_or(-1.0, |periods| periods as f64),
+            Periods => {
+                Of(Counter::ThrottledPeriods).figure(subject, data).map_or(-1.0, |periods| periods as f64)
+            }
             Name | Command | Cgroup | Behind | LimitedBy | RanOn => {
                 return SortKey::Text(self.cell(subject, data));
             }

@@ -282,7 +282,8 @@ struct Entries {
 
 impl Entries {
     fn new(interval: &Interval) -> Self {
-        let tasks = || interval.tasks.iter().map(|task| (Some(&task.reading), task.reading.cgroup_id, &task.wait));
+        let tasks =
+            || interval.tasks.iter().map(|task| (Some(&task.reading), task.reading.cgroup_id, &task.wait));
         let exited = || interval.exited.iter().map(|exited| (None, exited.cgroup_id, &exited.wait));
         // A task without waits gets no entry.
         let kept = || tasks().chain(exited()).filter(|(.., wait)| wait.count != 0 || wait.total_ns != 0);

@@ -402,7 +402,8 @@ impl App {
             return Err("a replay does not answer this: use `cgscope whatif FILE`".into());
         }
         if self.about.coarse.is_some() {
-            let why = "the coarse mode does not answer this: make an exact recording for `cgscope whatif FILE`";
+            let why =
+                "the coarse mode does not answer this: make an exact recording for `cgscope whatif FILE`";
             return Err(why.into());
         }
         let data = self.data.as_ref().ok_or("nothing has been measured yet")?;

@@ -17,7 +17,8 @@ const SHOWS_USE: usize = 110;
 
 pub fn lines(app: &App, regions: &Regions) -> Lines {
     if !app.is_exact() {
-        let words = "coarse: /proc reports how long tasks waited, but not who ran then, so no culprit is known";
+        let words =
+            "coarse: /proc reports how long tasks waited, but not who ran then, so no culprit is known";
         return pane::quiet(app.theme, words, regions.pane.width.into());
     }
     let Some(pane) = Pane::new(app, regions.pane) else { return Vec::new() };
@@ -103,7 +104,8 @@ impl VictimPane<'_> {
         let letter = self.matrix.letter(id).unwrap_or(' ');
         let bar = (self.cells / 5).clamp(6, 40);
         let style = self.theme.cause(cause(culprit, &self.node.path));
-        let figures = format!("{letter} {} {share:>3.0}% ", right(&a_second(self.interval, culprit.ns), FIGURE));
+        let figures =
+            format!("{letter} {} {share:>3.0}% ", right(&a_second(self.interval, culprit.ns), FIGURE));
         let room = self.cells.saturating_sub(width(&figures) + bar + 1);
         let uses = if self.cells >= SHOWS_USE { self.uses(id.0, culprit, share) } else { String::new() };
         let name = cut_start(&culprit.words(&self.interval.names), room.saturating_sub(width(&uses)).max(12));

@@ -55,8 +55,7 @@ pub fn tables(pane: &Pane<'_>, times: &[Time], room: usize, has_legend: bool) ->
 
 fn one(pane: &Pane<'_>) -> Lines {
     let (wait, _) = pane.app.focused();
-    let mut lines =
-        if pane.room >= TALL { vec![title(pane), times(pane)] } else { vec![pane.heading()] };
+    let mut lines = if pane.room >= TALL { vec![title(pane), times(pane)] } else { vec![pane.heading()] };
     lines.push(pane.fact("", &figures(wait, pane.cells)));
     lines.extend(pane.why(&wait.by_cause));
     lines
@@ -212,7 +211,8 @@ impl<'a> Histograms<'a> {
         let share = |column: &HistogramColumn<'_>, row: &Row| {
             row.count as f64 / column.wait.hist.count().max(1) as f64
         };
-        let shares = self.columns.iter().flat_map(|column| column.rows.iter().map(move |row| share(column, row)));
+        let shares =
+            self.columns.iter().flat_map(|column| column.rows.iter().map(move |row| share(column, row)));
         let most = shares.fold(0.0, f64::max);
         let mut sums = vec![0u64; self.columns.len()];
         let Some(bounds) = self.columns.first() else { return Vec::new() };

@@ -294,9 +294,7 @@ fn throttled_by(pane: &Pane<'_>, node: &Node) -> Vec<(String, u64)> {
 fn behind(pane: &Pane<'_>) -> Lines {
     let interval = pane.interval;
     let culprits = match own_cgroup(pane) {
-        Some(id) => {
-            pairs(interval, id, Blame::Ran).into_iter().map(|pair| interval.culprit(pair)).collect()
-        }
+        Some(id) => pairs(interval, id, Blame::Ran).into_iter().map(|pair| interval.culprit(pair)).collect(),
         None => pane.subject.culprits(pane.data),
     };
     let named = culprits.iter().map(|culprit| (culprit.words(&interval.names), culprit.ns));

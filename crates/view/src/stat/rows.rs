@@ -62,7 +62,9 @@ pub fn all<'a>(data: &'a Data, asked: &Asked) -> Vec<Row<'a>> {
         Rows::Threads => threads(data, data.interval.places()),
         Rows::ThreadsOfProcesses => {
             let threads = |process: &'a Process| threads(data, process.threads.iter().copied());
-            processes().flat_map(|process| data.of_process(process).into_iter().chain(threads(process))).collect()
+            processes()
+                .flat_map(|process| data.of_process(process).into_iter().chain(threads(process)))
+                .collect()
         }
     };
     let rows = subjects.into_iter().map(|subject| {

@@ -165,7 +165,10 @@ fn outlived(out: &mut String, run: &CommandRun) -> Result {
     let their = if run.outlived.len() == 1 { "its" } else { "their" };
     let names = names(&run.outlived);
     writeln!(out)?;
-    sentence(out, &format!("{it} still ran when the command ended; {their} time up to its end is counted: {names}"))
+    sentence(
+        out,
+        &format!("{it} still ran when the command ended; {their} time up to its end is counted: {names}"),
+    )
 }
 
 /// Returns the names of processes: `sleep [12], sh [13], 5 more`.
@@ -282,7 +285,8 @@ fn whose(run: &CommandRun, held: &HeldBy) -> Option<String> {
     let share = used.filter(|used| differs(*used, ours)).and_then(|used| percent(ours, used));
     let share = share.map(|share| format!("the command used {share:.1}% of that CPU time"));
     let others = (!held.others.is_empty()).then(|| format!("also in this cgroup: {}", names(&held.others)));
-    let words = "lines with * are the command's own figures: the hierarchy of cpuacct does not have this cgroup";
+    let words =
+        "lines with * are the command's own figures: the hierarchy of cpuacct does not have this cgroup";
     let own = own(run, quota).map(|_| words.to_owned());
     let all: Vec<String> = [own, share, others].into_iter().flatten().collect();
     (!all.is_empty()).then(|| format!("these figures are of {}; {}", quota.path, all.join("; ")))

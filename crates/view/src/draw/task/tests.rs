@@ -64,6 +64,7 @@ fn tasks_that_waited_most_come_first_and_current_waits_count() {
         most_waiting(interval.tasks.iter().collect()).iter().map(|task| task.reading.tid).collect();
     assert_eq!(named, [20, 8, 7, 6, 5]);
     assert!(
-        most_waiting(Arc::new(interval).tasks.iter().filter(|task| task.reading.tid == 21).collect()).is_empty()
+        most_waiting(Arc::new(interval).tasks.iter().filter(|task| task.reading.tid == 21).collect())
+            .is_empty()
     );
 }
