@@ -35,10 +35,8 @@ pub struct WantedFields {
 }
 
 impl WantedFields {
-    /// Returns the fields that the tally and the filter need.
     pub fn new(tally: &Tally, filter: &ThreadFilter, all_states: bool) -> Self {
-        let by_filter = filter.needs_cgroups().then_some(&GroupBy::Cgroup);
-        let columns = tally.columns.iter().chain(by_filter);
+        let columns = tally.columns.iter().chain(filter.needs_cgroups().then_some(&GroupBy::Cgroup));
         Self { all_states, columns: columns.fold(0, |bits, column| bits | 1 << *column as u32) }
     }
 
@@ -94,7 +92,6 @@ impl ThreadReader {
         Ok(Self { source, mode, wanted, tree, nodes, places, processes, losses })
     }
 
-    /// Calls `each` with every selected thread in a wanted state.
     pub(crate) fn read(&mut self, mut each: impl FnMut(&ThreadReading)) -> Result<RoundRead, Failure> {
         let (wanted, processes) = (self.wanted, &mut self.processes);
         let mut met = |reading: &ThreadReading| {
@@ -126,8 +123,7 @@ impl ThreadReader {
     /// Returns why kernel functions or processes have no names; `None` if nothing is missing.
     pub(crate) fn nameless(&self) -> Option<Failure> {
         let asked = self.wanted.has(GroupBy::Wchan) || self.wanted.has(GroupBy::Kstack);
-        let places = asked.then(|| self.places.nameless()).flatten();
-        places.or_else(|| {
+        asked.then(|| self.places.nameless()).flatten().or_else(|| {
             let is_full = self.processes.bytes >= MOST_NAME_BYTES;
             let (what, effect) = ("the names of processes take 64 MiB", "further processes have none");
             is_full.then(|| Failure::new(what, effect, "select a part of the host"))

@@ -19,7 +19,6 @@ const SHARE: u64 = 10;
 /// Maximum length of a round under SCHED_FIFO. A longer round would make audio and networking miss their deadlines.
 const LONGEST_AT_ONCE: Duration = Duration::from_millis(5);
 
-/// The frequency and the duration of reading.
 #[derive(Clone, Copy, Debug)]
 pub struct Schedule {
     period: Duration,

@@ -75,7 +75,6 @@ pub enum GroupCell {
 }
 
 impl GroupTable {
-    /// Divides a sum by the number of rounds.
     pub fn per_round(&self, sum: u64) -> f64 {
         if self.rounds == 0 { 0.0 } else { sum as f64 / self.rounds as f64 }
     }

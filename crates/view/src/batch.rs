@@ -28,7 +28,6 @@ const TIME: usize = 12;
 /// Maximum width of a path or name, in cells. Longer texts are cut.
 const LONGEST: usize = 200;
 
-/// Returns the first line of the output: what is measured, and where.
 pub fn banner(about: &About, data: &Data) -> String {
     let or_unknown = |text: &str| if text.is_empty() { "unknown".to_owned() } else { text.to_owned() };
     let (year, month, day) = units::date(data.interval.start_unix_ns);
@@ -57,7 +56,6 @@ pub fn interval(data: &Data, asked: &Asked) -> String {
     out
 }
 
-/// Returns the table of all intervals together.
 pub fn average(data: &Data, asked: &Asked) -> String {
     format!("\n{}", table(data, asked, "Average:"))
 }

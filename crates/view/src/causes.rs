@@ -40,7 +40,6 @@ pub fn proportional<const N: usize>(parts: [f64; N], cells: usize) -> [usize; N]
     })
 }
 
-/// Returns a bar of letters, one letter per cause.
 pub fn bar(parts: &[f64; CAUSES], width: usize) -> String {
     let letters = TABLE.iter().zip(cells(parts, width));
     letters.flat_map(|(shown, count)| std::iter::repeat_n(shown.letter, count)).collect()

@@ -245,11 +245,9 @@ fn quota(subject: &Subject<'_>, data: &Data) -> Option<String> {
 }
 
 fn quota_share(subject: &Subject<'_>, data: &Data) -> Option<f64> {
-    let limits = subject.limits(&data.interval)?;
-    let cores = limits.quota_cores()?;
-    let used_ns = data.used_ns(subject);
+    let cores = subject.limits(&data.interval)?.quota_cores()?;
     let allowed_ns = cores * data.interval.duration_ns as f64;
-    (allowed_ns > 0.0).then(|| 100.0 * used_ns as f64 / allowed_ns)
+    (allowed_ns > 0.0).then(|| 100.0 * data.used_ns(subject) as f64 / allowed_ns)
 }
 
 fn limited_by(subject: &Subject<'_>, data: &Data) -> Option<String> {

@@ -87,7 +87,6 @@ impl Data {
         }
     }
 
-    /// Returns the subject of a key; `None` if the interval does not have the subject.
     pub fn subject(&self, key: &Key) -> Option<Subject<'_>> {
         match key {
             Key::All => Some(Subject::All(&self.total)),

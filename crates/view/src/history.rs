@@ -331,7 +331,6 @@ impl Entries {
 
 #[derive(Clone, Debug)]
 pub struct Frame {
-    /// The waits of all tasks.
     pub all: Past,
     pub busy_percent: Option<f64>,
     /// Number of findings; 0 for intervals that were loaded later.

@@ -58,7 +58,6 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Returns the figures of a group of tasks; `None` for a single task.
     pub fn group(&self) -> Option<&'a Group> {
         self.figures().ok()
     }
@@ -118,7 +117,6 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Returns the limits of a cgroup; `None` for other subjects.
     pub fn limits<'i: 'a>(&self, interval: &'i Interval) -> Option<&'a CgroupReading> {
         match self {
             Self::Cgroup(node) => node.limits.map(|at| &interval.limits[at]),

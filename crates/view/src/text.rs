@@ -48,8 +48,7 @@ pub fn wait_line(wait: &Wait, mode: Mode) -> String {
     }
     let all = format!("{}, {} in all", units::count(wait.count, "wait"), duration(wait.total_ns));
     if mode == Mode::Coarse {
-        let mean = wait.total_ns.checked_div(wait.count).map(duration);
-        return format!("{all}; {} on average", or_na(mean));
+        return format!("{all}; {} on average", or_na(wait.total_ns.checked_div(wait.count).map(duration)));
     }
     let [p50, p90, p99, p999] =
         [0.5, 0.9, 0.99, 0.999].map(|quantile| or_na(wait.quantile_ns(quantile).map(duration)));

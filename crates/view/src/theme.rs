@@ -87,8 +87,8 @@ impl Theme {
     }
 
     pub(crate) fn cause(self, cause: Cause) -> Style {
-        let colours = causes::shown(cause).terminal;
-        colours
+        causes::shown(cause)
+            .terminal
             .map_or_else(|| self.quiet(), |(sixteen, many)| self.fg(SIXTEEN[usize::from(sixteen & 15)], many))
     }
 

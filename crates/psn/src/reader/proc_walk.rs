@@ -85,8 +85,7 @@ impl ProcWalk {
             reading.syscall = files.of_thread(threads, tid, "syscall").and_then(syscall);
         }
         let mut text = |is_wanted: bool, name| {
-            let text = is_wanted.then(|| files.of_thread(threads, tid, name)).flatten();
-            text.unwrap_or_default().to_vec()
+            is_wanted.then(|| files.of_thread(threads, tid, name)).flatten().unwrap_or_default().to_vec()
         };
         let wchan = text(wanted.has(GroupBy::Wchan) && state.is_blocked(), "wchan");
         reading.place = places.of_text(&wchan, &text(wanted.has(GroupBy::Kstack), "stack"));
@@ -119,8 +118,7 @@ fn syscall(text: &[u8]) -> Option<i32> {
     let text = std::str::from_utf8(text).ok()?;
     let mut words = text.split_ascii_whitespace();
     let number: i32 = words.next()?.parse().ok()?;
-    let has_user_space = words.any(|word| word != "0x0");
-    (number >= 0 && has_user_space).then_some(number)
+    (number >= 0 && words.any(|word| word != "0x0")).then_some(number)
 }
 
 fn uid(status: &[u8]) -> Option<u32> {

@@ -176,15 +176,14 @@ impl App {
         let row = self.rows.get(self.selected).filter(|_| !self.view.is_text());
         let Some(key) = row.map(|row| row.key.clone()) else { return Effect::None };
         self.remember();
+        self.view = if matches!(key, Key::Task(_)) { View::Task } else { View::Overview };
         match key {
-            Key::Task(_) => self.view = View::Task,
+            Key::Task(_) => {}
             Key::State(name, _) => {
-                self.view = View::Overview;
                 self.tree = false;
                 self.filter = name.to_string();
             }
             key => {
-                self.view = View::Overview;
                 self.scope = key;
                 self.filter.clear();
             }
@@ -209,13 +208,12 @@ impl App {
         if filtered_here && !self.filter.is_empty() && !self.view.is_text() {
             self.filter.clear();
         } else {
-            let Some(place) = self.back.pop() else { return Effect::None };
-            self.view = place.view;
-            self.scope = place.scope;
-            self.tree = place.tree;
-            self.filter = place.filter;
+            let Some(Visited { view, scope, selected, tree, filter }) = self.back.pop() else {
+                return Effect::None;
+            };
+            (self.view, self.scope, self.tree, self.filter) = (view, scope, tree, filter);
             self.scrolled = 0;
-            if let Some(selected) = place.selected {
+            if let Some(selected) = selected {
                 self.moved.insert(self.kind());
                 self.remembered.insert(self.kind(), selected);
             }
@@ -406,8 +404,7 @@ impl App {
                 "the coarse mode does not answer this: make an exact recording for `cgscope whatif FILE`";
             return Err(why.into());
         }
-        let data = self.data.as_ref().ok_or("nothing has been measured yet")?;
-        let interval = &data.interval;
+        let interval = &self.data.as_ref().ok_or("nothing has been measured yet")?.interval;
         let cgroup = self.subject().and_then(|subject| subject.cgroup(interval).cloned());
         let own = cgroup.ok_or("select a cgroup with a quota, or a task in one")?;
         let quota_us = |path: &str| interval.limits_at(path)?.quota_us;
@@ -437,8 +434,7 @@ fn edit(line: &mut String, key: KeyEvent) -> bool {
     match (key.code, key.modifiers.contains(KeyModifiers::CONTROL)) {
         (KeyCode::Char('u'), true) => line.clear(),
         (KeyCode::Char('w'), true) => {
-            let words = line.trim_end();
-            line.truncate(words.rfind(' ').map_or(0, |blank| blank + 1));
+            line.truncate(line.trim_end().rfind(' ').map_or(0, |blank| blank + 1));
         }
         // Some terminals send Ctrl-H for backspace.
         (KeyCode::Backspace, _) | (KeyCode::Char('h'), true) => {

@@ -115,7 +115,6 @@ impl Question<'_> {
         nodes[below].iter().map(Subject::Cgroup).chain(unknown).collect()
     }
 
-    /// Returns the tree index of the scope; `None` if the scope is not a cgroup.
     fn scope_node(&self, data: &Data) -> Option<usize> {
         match self.scope {
             Key::Cgroup(path) => data.tree.find(path),
@@ -160,7 +159,6 @@ impl Question<'_> {
         }
     }
 
-    /// Returns the rows of the tree. Siblings are sorted by the column.
     fn tree(&self, data: &Data) -> Vec<ListRow> {
         let nodes = data.tree.nodes();
         let key = |node| self.asked.sort.sort_key(&Subject::Cgroup(node), data);

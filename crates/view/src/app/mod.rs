@@ -167,7 +167,6 @@ impl App {
         self.refreshed()
     }
 
-    /// Adds an interval, and shows it unless paused.
     pub fn on_interval(&mut self, interval: Arc<Interval>) {
         let data = Data::new(interval, &self.about.host);
         self.history.push(&data, self.newest.as_ref().or(self.data.as_ref()));
@@ -252,8 +251,7 @@ impl App {
         let wanted: BTreeSet<u32> = if self.view == View::Task {
             self.subject().and_then(pid).into_iter().collect()
         } else if self.settings.command_lines {
-            let rows = self.shown(self.area.height.into());
-            rows.filter_map(|(_, row)| pid(data.subject(&row.key)?)).collect()
+            self.shown(self.area.height.into()).filter_map(|(_, row)| pid(data.subject(&row.key)?)).collect()
         } else {
             BTreeSet::new()
         };
@@ -316,7 +314,6 @@ impl App {
         self.data.as_ref().map_or_else(String::new, |data| subject.title(&data.interval.names))
     }
 
-    /// Returns the title of the view's subject if the subject has exited.
     pub(crate) fn exited_title(&self) -> Option<&str> {
         let (_, title) = self.pinned.as_ref()?;
         (self.data.is_some() && self.subject().is_none()).then_some(title)
@@ -426,12 +423,10 @@ impl App {
         })
     }
 
-    /// Returns the waits of the selected subject in each interval of the history, oldest first.
     pub(crate) fn past(&self) -> &[Past] {
         &self.focus.past
     }
 
-    /// Returns the waits over the chosen span, and the length of the span, ns.
     pub(crate) fn focused(&self) -> (&Wait, u64) {
         self.span(self.settings.span)
     }

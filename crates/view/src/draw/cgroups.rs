@@ -259,8 +259,7 @@ fn throttled(data: &Data, node: &Node) -> Option<String> {
     }
     let limits = node.limits.map(|at| &interval.limits[at]);
     if let Some(ns) = limits.and_then(|limits| limits.throttled_ns).filter(|ns| *ns != 0) {
-        let is_more = ns > interval.duration_ns;
-        let trap = if is_more { ", which is more than the time that passed" } else { "" };
+        let trap = if ns > interval.duration_ns { ", which is more than the time that passed" } else { "" };
         said.push(format!("cpu.stat {}, summed over CPUs{trap}", duration(ns)));
     }
     (!said.is_empty()).then(|| said.join("; "))

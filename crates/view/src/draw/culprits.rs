@@ -55,8 +55,7 @@ impl VictimPane<'_> {
             let more = culprits.get(most..).unwrap_or_default();
             if !more.is_empty() {
                 let rest = right(&a_second(self.interval, waited(more)), FIGURE);
-                let words = format!("  {rest} {} more", more.len());
-                lines.push(Line::styled(words, self.theme.quiet()));
+                lines.push(Line::styled(format!("  {rest} {} more", more.len()), self.theme.quiet()));
             }
             lines
         };
@@ -202,7 +201,6 @@ struct Matrix {
     most_ns: u64,
 }
 
-/// Returns the culprits for which a cgroup and its descendants waited, with the waiting times.
 fn behind(data: &Data, node: usize) -> Behind {
     let mut sums = Behind::new();
     for at in data.tree.pairs_below(node) {

@@ -66,14 +66,13 @@ fn with_age(headline: &str, age: &str, cells: usize) -> String {
         let cells = cells.saturating_sub(width(age));
         let parts = ends.iter().flat_map(|end| headline.match_indices(end)).map(|(at, _)| &headline[..at]);
         let fits = |part: &&str| (cells / 2..=cells).contains(&width(part));
-        let longest = parts.chain([headline]).filter(fits).max_by_key(|part| part.len());
-        longest.map(|part| format!("{part}{age}"))
+        parts.chain([headline]).filter(fits).max_by_key(|part| part.len()).map(|part| format!("{part}{age}"))
     };
     let has_figure = |words: &String| words.contains(": ") || !headline.contains(": ");
     let after_figure = [", ", " ("];
     let found = within(&after_figure, age).filter(has_figure);
-    let found = found.or_else(|| within(&after_figure, "").filter(has_figure));
     found
+        .or_else(|| within(&after_figure, "").filter(has_figure))
         .or_else(|| within(&[": ", ", ", " ("], age))
         .unwrap_or_else(|| format!("{}{age}", cut_end(headline, cells.saturating_sub(width(age)))))
 }

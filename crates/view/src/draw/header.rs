@@ -33,8 +33,7 @@ pub fn lines(app: &App) -> Lines {
 }
 
 fn nodes_line(app: &App) -> Option<String> {
-    let data = app.data.as_ref().filter(|_| app.area.height >= ROOMY)?;
-    nodes::short_line(&data.interval)
+    nodes::short_line(&app.data.as_ref().filter(|_| app.area.height >= ROOMY)?.interval)
 }
 
 /// Returns the first line. Alarms come first, so that a narrow screen shows them, too.

@@ -159,11 +159,9 @@ fn ticks(ends: &[u64], columns: usize) -> String {
     left(&out, start) + &clock(*last) + "╵"
 }
 
-/// Returns the main cause of the waits of a cell.
 fn cause(cell: &Row) -> Option<Cause> {
     let share = |cause: &Cause| cell.by_cause[*cause as usize];
-    let most = causes::ORDER.into_iter().max_by(|a, b| share(a).total_cmp(&share(b)));
-    most.filter(|_| cell.count != 0)
+    causes::ORDER.into_iter().max_by(|a, b| share(a).total_cmp(&share(b))).filter(|_| cell.count != 0)
 }
 
 #[derive(Debug)]
@@ -228,8 +226,7 @@ impl Map {
     /// Returns the number of cells with each cause, as parts of a bar.
     fn parts(&self) -> [f64; CAUSES] {
         let mut parts = [0.0; CAUSES];
-        let causes = self.cells.iter().flatten().filter_map(cause);
-        causes.for_each(|cause| parts[cause as usize] += 1.0);
+        self.cells.iter().flatten().filter_map(cause).for_each(|cause| parts[cause as usize] += 1.0);
         parts
     }
 }

@@ -65,7 +65,6 @@ fn title(pane: &Pane<'_>) -> Line<'static> {
     Line::styled(cut_start(&pane.title(), pane.cells), pane.theme.heading())
 }
 
-/// Returns a line with the names of the spans. The chosen span is marked.
 fn times(pane: &Pane<'_>) -> Line<'static> {
     let (theme, settings) = (pane.theme, &pane.app.settings);
     let mut line = Line::from_iter(Time::ALL.map(|time| {
@@ -105,8 +104,7 @@ fn coarse(pane: &Pane<'_>) -> Lines {
     let times: &[Time] = if pane.room >= TALL { &Time::ALL } else { &[pane.app.settings.span] };
     for time in times {
         let (wait, _) = pane.app.span(*time);
-        let text = format!("{}: {}", pane.span_words(*time), wait_line(wait, Mode::Coarse));
-        lines.push(pane.fact("", &text));
+        lines.push(pane.fact("", &format!("{}: {}", pane.span_words(*time), wait_line(wait, Mode::Coarse))));
         lines.extend(pane.why(&wait.by_cause));
     }
     lines.extend(pane::quiet(pane.theme, NO_HISTOGRAM, pane.cells));

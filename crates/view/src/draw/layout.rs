@@ -61,8 +61,7 @@ pub fn regions(app: &App) -> Option<Regions> {
     ])
     .areas(area);
     let regions = Regions { header, tabs, body, replay, footer, ..Regions::default() };
-    let is_without_list = app.view.is_text() || app.view.is_of_one();
-    Some(if is_without_list { regions } else { with_list(app, regions) })
+    Some(if app.view.is_text() || app.view.is_of_one() { regions } else { with_list(app, regions) })
 }
 
 fn with_list(app: &App, regions: Regions) -> Regions {

@@ -45,7 +45,6 @@ fn findings(app: &App, data: &Data, cells: usize, most: usize) -> Lines {
     lines
 }
 
-/// Returns the lines of several nodes: columns if they fit, otherwise one line per node.
 fn several(theme: Theme, data: &Data, cells: usize, room: usize) -> Lines {
     let interval = &*data.interval;
     let on_nodes = interval.readings().filter_map(|task| task.node.or(interval.one_node));
@@ -69,8 +68,7 @@ fn of_whom(theme: Theme, interval: &Interval, cells: usize) -> Lines {
     if !interval.is_selection {
         return Vec::new();
     }
-    let words = "busy covers the host; all other figures cover the selection, if known";
-    pane::quiet(theme, words, cells)
+    pane::quiet(theme, "busy covers the host; all other figures cover the selection, if known", cells)
 }
 
 struct NodePane<'a> {

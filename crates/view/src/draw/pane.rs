@@ -9,7 +9,7 @@ const LABEL: usize = 29;
 /// Minimum width of a title, in cells.
 pub const TITLE: usize = 12;
 
-/// A subject of the current interval, and the size of the area that shows it.
+/// A subject of the current interval, and the area that shows it, `cells` wide and `room` high.
 #[derive(Clone, Copy)]
 pub struct Pane<'a> {
     pub app: &'a App,
@@ -17,9 +17,7 @@ pub struct Pane<'a> {
     pub data: &'a Data,
     pub interval: &'a Interval,
     pub subject: Subject<'a>,
-    /// Width of the area.
     pub cells: usize,
-    /// Height of the area.
     pub room: usize,
 }
 
@@ -31,7 +29,6 @@ impl<'a> Pane<'a> {
         Some(Self { app, theme: app.theme, data, interval: &data.interval, subject, cells, room })
     }
 
-    /// Draws the pane of the selected subject; empty if nothing is selected.
     pub fn draw(app: &App, area: Rect, lines: fn(&Pane<'_>) -> Lines) -> Lines {
         Pane::new(app, area).map_or_else(Vec::new, |pane| lines(&pane))
     }

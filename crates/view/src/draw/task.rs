@@ -111,8 +111,7 @@ fn lengths(pane: &Pane<'_>) -> Lines {
     if !pane.app.is_exact() {
         return fact(pane, "", NO_HISTOGRAM);
     }
-    let times = [pane.app.settings.span];
-    [vec![pane.heading()], histogram::tables(pane, &times, HISTOGRAM, true)].concat()
+    [vec![pane.heading()], histogram::tables(pane, &[pane.app.settings.span], HISTOGRAM, true)].concat()
 }
 
 const CAUSE: usize = 21;
@@ -260,7 +259,6 @@ fn quotas(pane: &Pane<'_>) -> Lines {
     lines
 }
 
-/// Returns names with their times and shares, one per line, worst first.
 fn ranked(pane: &Pane<'_>, label: &str, words: &str, all: &[(String, u64)]) -> Lines {
     let total = sum::total(all.iter().map(|(_, ns)| *ns));
     let mut lines = Vec::new();
@@ -363,9 +361,8 @@ impl Spent {
             let mut waited = task.all_waits().by_cause;
             // Waits without a wakeup stamp have no recorded cause.
             waited.add(&ByCause::only(Cause::Unattributed, task.all_totals().unstamped_ns));
-            if let Some(pending) = &task.reading.pending {
-                waited.add(&pending.by_cause.at_most(duration_ns));
-            }
+            let pending = task.reading.pending.iter();
+            pending.for_each(|pending| waited.add(&pending.by_cause.at_most(duration_ns)));
             sum.is_cut |= waited.total() > room;
             let waited = waited.at_most(room);
             let waited_ns = causes::ORDER.map(|cause| waited.get(cause));

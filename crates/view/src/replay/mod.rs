@@ -139,8 +139,7 @@ impl Replay {
         match key {
             KeyCode::Esc => return,
             KeyCode::Enter => {
-                let found = typed.parse::<When>().and_then(|when| when.find(&self.player.samples));
-                match found {
+                match typed.parse::<When>().and_then(|when| when.find(&self.player.samples)) {
                     Ok(interval) => self.player.jump(interval),
                     Err(why) => self.notice = Some(format!("{typed:?}: {why}")),
                 }

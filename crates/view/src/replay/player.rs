@@ -70,8 +70,7 @@ impl Player {
     }
 
     pub(super) fn mark_here(&self) -> Option<&Mark> {
-        let found = self.marks.binary_search_by_key(&self.position, |mark| mark.interval);
-        found.ok().map(|at| &self.marks[at])
+        self.marks.binary_search_by_key(&self.position, |mark| mark.interval).ok().map(|at| &self.marks[at])
     }
 
     /// Adds a mark, if it is after all other marks.
@@ -131,7 +130,6 @@ impl Player {
         self.is_playing = !self.is_at_end();
     }
 
-    /// Sets the speed, within [`SPEEDS`].
     pub fn set_speed(&mut self, speed: f64) {
         self.speed = speed.clamp(SPEEDS.0, SPEEDS.1);
     }
@@ -241,13 +239,11 @@ impl When {
                 duration(last.mono_ns.saturating_sub(first.mono_ns))
             ));
         }
-        let ends = samples.iter().skip(1);
-        let before = ends.take_while(|end| clock(end) as f64 <= target).count();
+        let before = samples.iter().skip(1).take_while(|end| clock(end) as f64 <= target).count();
         Ok(before.min(samples.len().saturating_sub(2)))
     }
 }
 
-/// Parses a speed, a multiple of real time.
 pub fn speed(text: &str) -> Result<f64, String> {
     let (slowest, fastest) = SPEEDS;
     let number = text.strip_suffix('x').unwrap_or(text).parse::<f64>().ok();

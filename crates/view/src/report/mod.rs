@@ -127,7 +127,6 @@ fn quotas_enough(out: &mut String, enough: &[String], file: &str) -> Result {
     enough.iter().try_for_each(|line| writeln!(out, "  {line}"))
 }
 
-/// Returns a sentence for each thing that is missing.
 pub fn incomplete(whole: &Interval) -> impl Iterator<Item = String> {
     let lost = whole.losses.nonzero().any(|(loss, _)| !Loss::leaves_result_whole(loss));
     let lost =

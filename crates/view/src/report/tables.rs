@@ -160,7 +160,6 @@ pub struct Row {
     pub id: Option<u32>,
     /// The pid of a thread's process.
     pub process: Option<u32>,
-    /// The name of the cgroup, if the row is a process or a thread.
     pub cgroup: Option<String>,
     pub wait: Wait,
     pub totals: Totals,
@@ -220,7 +219,6 @@ fn ended(whole: &Interval) -> Row {
 
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Pair {
-    /// The cgroup whose tasks waited.
     pub victim: String,
     pub culprit: String,
     /// The victim's waiting behind this culprit, ns summed over tasks.

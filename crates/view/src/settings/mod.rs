@@ -115,8 +115,7 @@ fn interval<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
         Scalar::Number(seconds) => Some(seconds),
     };
     let bounds = SHORTEST.as_secs_f64()..=LONGEST.as_secs_f64();
-    let within = seconds.filter(|seconds| bounds.contains(seconds));
-    within.map(Duration::from_secs_f64).ok_or_else(|| {
+    seconds.filter(|seconds| bounds.contains(seconds)).map(Duration::from_secs_f64).ok_or_else(|| {
         D::Error::custom(
             "must be a time like \"500ms\", \"2s\" or \"1m\" between 10ms and 24h; a plain number is seconds",
         )
@@ -186,7 +185,6 @@ impl Settings {
         self.remembered().to_string() == other.remembered().to_string()
     }
 
-    /// Returns the settings that are saved when the user changes them.
     fn remembered(&self) -> Table {
         let mut table = toml_edit::ser::to_document(self).unwrap_or_default().as_table().clone();
         let sort = ListKind::ALL.iter().map(|kind| (kind.name(), sort_value(*kind, self.sort_of(*kind))));

@@ -64,12 +64,10 @@ pub fn interval(data: &Data, asked: &Asked<'_>) -> String {
     format!("\n{}", table(data, asked, [&time(interval.start_unix_ns), &time(end)], false))
 }
 
-/// Returns the table over all intervals, as pidstat prints it at the end.
 pub fn average(data: &Data, asked: &Asked<'_>) -> String {
     format!("\n{}", table(data, asked, ["Average:"; 2], true))
 }
 
-/// Returns the losses of an interval; `None` if there are none.
 pub fn losses(data: &Data) -> Option<String> {
     let losses = &data.interval.losses;
     losses.shown().next().map(|_| format!("# {}\n", text::loss_line(losses)))
@@ -239,8 +237,7 @@ impl Column {
             ThrottledTime => of_quota()?.throttled_ns.map(duration),
             LimitedBy => {
                 let limit = &row.data.tree.nodes()[node?.limited_by?].path;
-                let is_own = *limit == node?.path;
-                Some(if is_own { "itself".into() } else { one_word(&interval.names.of(limit)) })
+                Some(if *limit == node?.path { "itself".into() } else { one_word(&interval.names.of(limit)) })
             }
         }
     }

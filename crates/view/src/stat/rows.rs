@@ -39,7 +39,6 @@ impl<'a> Row<'a> {
         Some(&self.subject?.task()?.reading)
     }
 
-    /// Returns the name of a task, or the path of a cgroup.
     pub fn name(&self) -> String {
         let mark = if self.is_below { "|__" } else { "" };
         match (self.task(), self.subject) {
@@ -90,8 +89,7 @@ fn ended(data: &Data, rows: Rows) -> Option<Row<'_>> {
     {
         figures.subtract(accounts.exited_threads);
     }
-    let is_active = figures.is_active();
-    is_active.then_some(Row { figures, data, subject: None, is_below: false, is_average: false })
+    figures.is_active().then_some(Row { figures, data, subject: None, is_below: false, is_average: false })
 }
 
 /// Maximum number of targets with a line. Targets that ran and waited most come first.

@@ -298,7 +298,6 @@ const REMARKED_PERCENT: f64 = 1.0;
 /// Indentation of the continuation of a remark.
 const INDENT: &str = "                                                   ";
 
-/// Writes how the threads spent their time, one part per line.
 fn time_table(out: &mut String, run: &CommandRun, time: &WallTime) -> Result {
     let whole = match time.blocked {
         Some(_) => "in which its threads existed, summed over the threads",
@@ -376,8 +375,7 @@ fn remark(cause: Cause, run: &CommandRun) -> Option<String> {
 }
 
 fn others(run: &CommandRun, kernel: bool) -> Vec<Culprit> {
-    let culprits = run.interval.culprits().into_iter();
-    culprits.filter(|culprit| culprit.kernel == kernel).collect()
+    run.interval.culprits().into_iter().filter(|culprit| culprit.kernel == kernel).collect()
 }
 
 #[cfg(test)]

@@ -99,9 +99,8 @@ fn filled(template: &str, parts: &[(&str, String)]) -> String {
 }
 
 fn warnings(whole: &Interval) -> String {
-    let coarse = (whole.mode == Mode::Coarse).then(|| format!("{}.", capital(crate::text::NO_HISTOGRAM)));
     report::incomplete(whole)
-        .chain(coarse)
+        .chain((whole.mode == Mode::Coarse).then(|| format!("{}.", capital(crate::text::NO_HISTOGRAM))))
         .map(|warning| format!("<p class=\"warning\">{}</p>\n", text(&warning)))
         .collect()
 }
