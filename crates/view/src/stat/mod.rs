@@ -9,6 +9,7 @@ use cgscope_model::{
 };
 
 use crate::{
+    app::About,
     columns::columns,
     data::Data,
     subject::Subject,
@@ -40,19 +41,9 @@ pub struct Asked<'a> {
     pub uid: &'a dyn Fn(&TaskReading) -> Option<u32>,
 }
 
-/// The host, as in `uname`.
-#[derive(Clone, Debug, Default)]
-pub struct Machine {
-    pub kernel: String,
-    pub hostname: String,
-    pub architecture: String,
-    /// Number of online CPUs.
-    pub cpus: u32,
-}
-
 /// Returns the first line, as in pidstat: the host and the date. Times are in UTC.
-pub fn banner(machine: &Machine, unix_ns: u64) -> String {
-    let Machine { kernel, hostname, architecture, cpus } = machine;
+pub fn banner(about: &About, architecture: &str, cpus: u32, unix_ns: u64) -> String {
+    let About { kernel, hostname, .. } = about;
     let (year, month, day) = units::date(unix_ns);
     format!("Linux {kernel} ({hostname})  {year:04}-{month:02}-{day:02}  _{architecture}_  ({cpus} CPU)\n")
 }
