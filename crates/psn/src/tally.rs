@@ -1,12 +1,14 @@
 //! States of threads, and the number of thread readings in each group.
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
 };
 
 use cgscope_ledger::named;
 use cgscope_model::{Names, Selection, TaskState, comm, selection::SelectionFilter};
+use itertools::Itertools;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ThreadReading {
@@ -83,13 +85,7 @@ impl GroupTable {
 impl Tally {
     /// Creates a tally that groups by these columns. Repeated columns count once.
     pub fn new(columns: &[GroupBy]) -> Self {
-        let mut unique = Vec::new();
-        for column in columns {
-            if !unique.contains(column) {
-                unique.push(*column);
-            }
-        }
-        Self { columns: unique, ..Self::default() }
+        Self { columns: columns.iter().copied().unique().collect(), ..Self::default() }
     }
 
     pub(crate) fn add(&mut self, reading: &ThreadReading) {
@@ -128,12 +124,10 @@ impl Tally {
             let cells = self.columns.iter().map(|column| cell(*column, reading, names)).collect();
             *groups.entry(cells).or_default() += samples;
         }
-        let mut rows: Vec<GroupRow> =
-            groups.into_iter().map(|(cells, samples)| GroupRow { samples, cells }).collect();
-        rows.sort_by_key(|row| std::cmp::Reverse(row.samples));
+        let rows = groups.into_iter().map(|(cells, samples)| GroupRow { samples, cells });
         GroupTable {
             columns: self.columns.clone(),
-            rows,
+            rows: rows.sorted_by_key(|row| Reverse(row.samples)).collect(),
             rounds: self.rounds,
             threads: self.threads.len(),
             processes: self.processes.len(),

@@ -12,6 +12,7 @@ use cgscope_model::{
     path::{is_at_or_below, path_and_ancestors},
     sum,
 };
+use itertools::Itertools;
 
 use crate::{
     data::{Data, busy_percent},
@@ -349,10 +350,8 @@ impl Frame {
 
     fn with_total(interval: &Interval, total: Wait) -> Self {
         let entries = Entries::new(interval);
-        let mut ids: Vec<u64> = entries.entries.iter().map(|entry| entry.cgroup).collect();
-        ids.sort_unstable();
-        ids.dedup();
-        let cgroups = ids.into_iter().filter_map(|id| Some((id, interval.cgroup_path(id)?.clone())));
+        let ids = entries.entries.iter().map(|entry| entry.cgroup).sorted_unstable().dedup();
+        let cgroups = ids.filter_map(|id| Some((id, interval.cgroup_path(id)?.clone())));
         let end_unix_ns = interval.start_unix_ns.saturating_add(interval.duration_ns);
         Self {
             all: Past { number: 0, end_unix_ns, duration_ns: interval.duration_ns, wait: total },

@@ -7,6 +7,8 @@ use cgscope_model::{
     units::{self, bytes, duration, percent},
 };
 
+use itertools::Itertools;
+
 use crate::text::{or_dash, or_na};
 
 /// Returns the busy share as text, such as `98.0%`.
@@ -30,12 +32,11 @@ pub fn line(node: &NodeGroup) -> String {
 
 /// Returns the line for the header of the screen: busy share and runnable tasks of each node. `None` if the host has one node.
 pub fn short_line(interval: &Interval) -> Option<String> {
-    let nodes = several(interval)?;
-    let said = nodes.iter().map(|node| {
+    let words = |node: &NodeGroup| {
         let runnable = or_na(node.runnable_avg.map(|tasks| format!("{tasks:.1}")));
         format!("node {}: busy {}, {runnable} runnable", node.node, busy_words(node.busy_ns, node.idle_ns))
-    });
-    Some(said.collect::<Vec<_>>().join("; "))
+    };
+    Some(several(interval)?.iter().map(words).join("; "))
 }
 
 pub fn has_several(interval: &Interval) -> bool {
@@ -71,23 +72,25 @@ pub fn table(interval: &Interval) -> String {
     std::iter::once("\n".to_owned()).chain(lines).collect()
 }
 
+/// Returns the memory by node: `1.0MiB on node 0, 9.0MiB on node 8`.
+pub fn on_nodes(memory: &[(u32, u64)]) -> String {
+    memory.iter().map(|(node, there)| format!("{} on node {node}", bytes(*there))).join(", ")
+}
+
 /// Returns a line for each process whose memory placement was read: the memory on each node.
 pub fn memory_lines(interval: &Interval) -> String {
     let lines = interval.memory.iter().map(|memory| {
         let name = interval.process_name(memory.tgid);
-        let by_node: Vec<String> =
-            memory.by_node.iter().map(|(node, there)| format!("{} on node {node}", bytes(*there))).collect();
         let policies = memory.policies.iter().filter(|(policy, _)| &**policy != "default");
-        let policies: Vec<String> =
-            policies.map(|(policy, there)| format!("{policy} for {}", bytes(*there))).collect();
+        let policies = policies.map(|(policy, there)| format!("{policy} for {}", bytes(*there))).join(", ");
         let ran_ns = interval.ran_by_node(|task| task.tgid == memory.tgid);
         let remote = cgscope_model::nodes::remote_share(&memory.by_node, &ran_ns);
         format!(
             "memory of process {} {name}: {}; {} on another node than its threads; memory policy {}\n",
             memory.tgid,
-            by_node.join(", "),
+            on_nodes(&memory.by_node),
             or_na(remote.map(|share| format!("{:.1}%", share * 100.0))),
-            if policies.is_empty() { "default".into() } else { policies.join(", ") },
+            if policies.is_empty() { "default".into() } else { policies },
         )
     });
     lines.collect()

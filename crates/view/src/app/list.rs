@@ -11,6 +11,7 @@ use cgscope_model::{
     Blame, Interval, TaskReading,
     counters::{Counter, OF_TOP},
 };
+use itertools::Itertools;
 
 use crate::{
     columns::{
@@ -164,18 +165,17 @@ impl Question<'_> {
         let key = |node| self.asked.sort.sort_key(&Subject::Cgroup(node), data);
         let keys: Vec<SortKey> = nodes.iter().map(key).collect();
         let order = self.order();
-        let sorted = |mut siblings: Vec<usize>| {
-            // Sort in reverse order, because the loop below pops from the end.
-            siblings.sort_by(|a, b| {
+        // Sort in reverse order, because the loop below pops from the end.
+        let sorted = |siblings: Vec<usize>| {
+            siblings.into_iter().sorted_by(|a, b| {
                 order(&keys[*b], &keys[*a]).then_with(|| nodes[*b].path.cmp(&nodes[*a].path))
-            });
-            siblings
+            })
         };
         let roots = match self.scope_node(data) {
             Some(node) => vec![node],
             None => (0..nodes.len()).filter(|at| nodes[*at].parent.is_none()).collect(),
         };
-        let mut next: Vec<(usize, usize)> = sorted(roots).into_iter().map(|at| (at, 0)).collect();
+        let mut next: Vec<(usize, usize)> = sorted(roots).map(|at| (at, 0)).collect();
         let mut rows = Vec::with_capacity(nodes.len() + 1);
         while let Some((at, depth)) = next.pop() {
             let node = &nodes[at];
@@ -186,7 +186,7 @@ impl Question<'_> {
             };
             rows.push(ListRow { depth, fold, ..ListRow::leaf(Key::Cgroup(node.path.clone())) });
             if fold == Fold::Open {
-                next.extend(sorted(node.children.clone()).into_iter().map(|child| (child, depth + 1)));
+                next.extend(sorted(node.children.clone()).map(|child| (child, depth + 1)));
             }
         }
         let unknown = data.tree.unknown.as_ref().filter(|_| *self.scope == Key::All);

@@ -173,11 +173,10 @@ fn siblings(pane: &Pane<'_>, node: &Node) -> Lines {
     let (theme, cells, names, nodes) = (pane.theme, pane.cells, &pane.interval.names, pane.data.tree.nodes());
     let children = nodes[parent].children.iter().map(|at| &nodes[*at]);
     let used = |node| cpus_used(node, pane.data).unwrap_or(0.0);
-    let mut beside: Vec<(&Node, f64)> = children.map(|node| (node, used(node))).collect();
+    let beside = children.map(|node| (node, used(node))).sorted_by(|a, b| b.1.total_cmp(&a.1)).collect_vec();
     if beside.len() < 2 {
         return Vec::new();
     }
-    beside.sort_by(|a, b| b.1.total_cmp(&a.1));
     let most = beside[0].1.max(f64::MIN_POSITIVE);
     let title = format!("siblings in {}: CPUs used, weight", names.of(&nodes[parent].path));
     let mut lines = vec![Line::styled(cut_start(&title, cells), theme.quiet())];

@@ -1,6 +1,6 @@
 //! The tasks that made others wait: a matrix with a row for each victim and a column for each culprit, and the selected victim.
 
-use std::collections::BTreeMap;
+use std::{cmp::Reverse, collections::BTreeMap};
 
 use cgscope_model::{Blame, Names, pairs::Culprit};
 
@@ -312,10 +312,10 @@ fn ranked(data: &Data, victims: &[usize], waited: &[Behind]) -> Vec<(Id, Culprit
             sum::add(&mut sums.entry(*id).or_insert((0, *pair)).0, ns * counts);
         }
     }
-    let mut ranked: Vec<(Id, (u64, usize))> = sums.into_iter().collect();
-    ranked.sort_by(|a, b| b.1.0.cmp(&a.1.0).then(a.0.cmp(&b.0)));
+    // The sort is stable, so culprits with equal times stay sorted by id.
+    let ranked = sums.into_iter().sorted_by_key(|(_, (ns, _))| Reverse(*ns));
     let culprit = |pair: usize| data.interval.culprit(&data.interval.pairs[pair]);
-    ranked.into_iter().map(|(id, (ns, pair))| (id, Culprit { ns, ..culprit(pair) })).collect()
+    ranked.map(|(id, (ns, pair))| (id, Culprit { ns, ..culprit(pair) })).collect()
 }
 
 pub fn matrix(app: &App, area: Rect) -> Lines {

@@ -268,7 +268,7 @@ fn marks(before: u64, until: u64, total: u64) -> String {
         let rank = ((quantile * total as f64).ceil() as u64).max(1);
         before < rank && rank <= until
     });
-    quantiles.map(|(name, _)| name).collect::<Vec<_>>().join(" ")
+    quantiles.map(|(name, _)| name).join(" ")
 }
 
 #[cfg(test)]

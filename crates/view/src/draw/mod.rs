@@ -32,6 +32,7 @@ mod prelude {
         tree::Node,
         units::{self, bytes, duration, number, per_second, percent, time_of_day},
     };
+    pub(super) use itertools::Itertools;
     pub(super) use ratatui::{
         layout::Rect,
         style::{Modifier, Style},

@@ -236,10 +236,8 @@ fn busy_percent(cpu: &CpuInterval) -> Option<f64> {
 }
 
 fn spread(cpus: &[CpuInterval]) -> String {
-    let mut known: Vec<(f64, u32)> =
-        cpus.iter().filter_map(|cpu| Some((busy_percent(cpu)?, cpu.cpu))).collect();
-    known.sort_by(|a, b| a.0.total_cmp(&b.0));
-    match known.as_slice() {
+    let known = cpus.iter().filter_map(|cpu| Some((busy_percent(cpu)?, cpu.cpu)));
+    match known.sorted_by(|a, b| a.0.total_cmp(&b.0)).as_slice() {
         [(least, _), .., (most, _)] if most - least < 1.0 => format!("; each CPU was {most:.0}% busy"),
         [(least, idlest), .., (most, busiest)] => {
             format!("; CPU {busiest} was busiest, {most:.0}%, CPU {idlest} idlest, {least:.0}%")

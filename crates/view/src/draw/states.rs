@@ -44,9 +44,8 @@ fn bar(theme: Theme, sums: &Sums, cells: usize) -> Spans {
 
 /// Returns a legend with the parts of the bar that fit. Each cause has its figure, largest first.
 fn legend(theme: Theme, sums: &Sums, cells: usize) -> Line<'static> {
-    let mut causes: Vec<(Cause, f64)> = causes::ORDER.map(|cause| (cause, sums.waits[cause as usize])).into();
-    causes.retain(|(_, threads)| *threads > 0.0);
-    causes.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let causes = causes::ORDER.map(|cause| (cause, sums.waits[cause as usize])).into_iter();
+    let causes = causes.filter(|(_, threads)| *threads > 0.0).sorted_by(|a, b| b.1.total_cmp(&a.1));
     let mut spans =
         vec![bars::repeated(theme.block_or('R'), 1, theme.busy()), Span::styled(" on CPU", theme.quiet())];
     let mut used: usize = spans.iter().map(Span::width).sum();

@@ -5,7 +5,10 @@ use std::{cmp::Reverse, sync::Arc};
 use cgscope_model::{Blame, PairReading, Placement, TaskInterval, nodes};
 
 use super::{histogram, prelude::*};
-use crate::columns::{node_shares, rate};
+use crate::{
+    columns::{node_shares, rate},
+    nodes::on_nodes,
+};
 
 /// Minimum width of a screen with two columns, in cells.
 const WIDE: usize = 120;
@@ -127,10 +130,9 @@ fn waits(pane: &Pane<'_>) -> Lines {
     let (wait, theme) = (pane.subject.wait(), pane.theme);
     let mut lines = fact(pane, "waits", &wait_line(wait, pane.interval.mode));
     let total = wait.by_cause.total();
-    let mut parts: Vec<_> = wait.by_cause.iter().filter(|(_, ns)| *ns != 0).collect();
-    parts.sort_by_key(|(_, ns)| Reverse(*ns));
+    let parts = wait.by_cause.iter().filter(|(_, ns)| *ns != 0).sorted_by_key(|(_, ns)| Reverse(*ns));
     let room = pane.cells.saturating_sub(LABEL + CAUSE + SHARE + TIME + 1);
-    lines.extend(parts.into_iter().map(|(cause, ns)| {
+    lines.extend(parts.map(|(cause, ns)| {
         let words = left(causes::shown(cause).words, CAUSE);
         let share = right(&format!("{:.1}%", percent(ns, total).unwrap_or(0.0)), SHARE);
         let time = right(&duration(ns), TIME);
@@ -224,11 +226,9 @@ fn most_waiting(members: Vec<&TaskInterval>) -> Vec<&TaskInterval> {
     let waited = |task: &&TaskInterval| {
         task.all_waits().total_ns.saturating_add(task.reading.pending_ns().unwrap_or(0))
     };
-    let mut worst: Vec<&TaskInterval> = members.into_iter().filter(|task| waited(task) != 0).collect();
+    let waiting = members.into_iter().filter(|task| waited(task) != 0);
     // For equal times, the older task comes first.
-    worst.sort_by_key(|task| (Reverse(waited(task)), task.reading.serial));
-    worst.truncate(WORST);
-    worst
+    waiting.sorted_by_key(|task| (Reverse(waited(task)), task.reading.serial)).take(WORST).collect()
 }
 
 const NAMED: usize = 4;
@@ -282,7 +282,7 @@ fn throttled_by(pane: &Pane<'_>, node: &Node) -> Vec<(String, u64)> {
     let interval = pane.interval;
     let named = |path: Option<&Arc<str>>, ns| (causes::name_of(&interval.names, path).into_owned(), ns);
     if let Some(id) = own_cgroup(pane) {
-        let pairs = pairs(interval, id, Blame::Limited).into_iter();
+        let pairs = pairs(interval, id, Blame::Limited);
         return pairs.map(|pair| named(interval.cgroup_path(pair.culprit), pair.ns)).collect();
     }
     let nodes = pane.data.tree.nodes();
@@ -292,7 +292,7 @@ fn throttled_by(pane: &Pane<'_>, node: &Node) -> Vec<(String, u64)> {
 fn behind(pane: &Pane<'_>) -> Lines {
     let interval = pane.interval;
     let culprits = match own_cgroup(pane) {
-        Some(id) => pairs(interval, id, Blame::Ran).into_iter().map(|pair| interval.culprit(pair)).collect(),
+        Some(id) => pairs(interval, id, Blame::Ran).map(|pair| interval.culprit(pair)).collect(),
         None => pane.subject.culprits(pane.data),
     };
     let named = culprits.iter().map(|culprit| (culprit.words(&interval.names), culprit.ns));
@@ -303,11 +303,9 @@ fn own_cgroup(pane: &Pane<'_>) -> Option<u64> {
     pane.subject.task().map(|task| task.reading.cgroup_id)
 }
 
-fn pairs(interval: &Interval, victim: u64, blame: Blame) -> Vec<&PairReading> {
-    let pairs = interval.pairs.iter();
-    let mut pairs: Vec<_> = pairs.filter(|pair| pair.victim == victim && pair.blame == blame).collect();
-    pairs.sort_by_key(|pair| Reverse(pair.ns));
-    pairs
+fn pairs(interval: &Interval, victim: u64, blame: Blame) -> impl Iterator<Item = &PairReading> {
+    let pairs = interval.pairs.iter().filter(move |pair| pair.victim == victim && pair.blame == blame);
+    pairs.sorted_by_key(|pair| Reverse(pair.ns))
 }
 
 fn own_limits(pane: &Pane<'_>) -> Lines {
@@ -498,19 +496,13 @@ fn places(pane: &Pane<'_>) -> Lines {
     lines
 }
 
-/// Returns the memory by node: `1.0MiB on node 0, 9.0MiB on node 8`.
-fn on_nodes(memory: &[(u32, u64)]) -> String {
-    let said = memory.iter().map(|(node, there)| format!("{} on node {node}", bytes(*there)));
-    said.collect::<Vec<_>>().join(", ")
-}
-
 fn may_run_on(placement: &Placement) -> String {
     let words = [
         placement.cpus_allowed.as_ref().map(|cpus| format!("on CPUs {cpus}")),
         placement.cpuset.as_ref().map(|set| format!("its cpuset {} allows {}", set.path, set.cpus)),
         placement.preferred_node.map(|node| format!("the kernel prefers node {node}")),
     ];
-    words.into_iter().flatten().collect::<Vec<_>>().join("; ")
+    words.into_iter().flatten().join("; ")
 }
 
 #[cfg(test)]

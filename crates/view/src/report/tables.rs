@@ -13,6 +13,7 @@ use cgscope_model::{
     table::exited::ENDED,
     units::{duration, percent},
 };
+use itertools::Itertools;
 
 use crate::{causes, text::micros};
 
@@ -173,12 +174,10 @@ impl Row {
 
 /// Sorts rows by waiting, the longest first. Drops rows that neither waited nor ran.
 fn sorted(rows: impl Iterator<Item = Row>) -> Vec<Row> {
-    let mut rows: Vec<Row> = rows.filter(|row| row.wait.count != 0 || row.totals.on_cpu_ns != 0).collect();
-    rows.sort_by(|a, b| {
-        let key = |row: &Row| Reverse((row.wait.total_ns, row.totals.on_cpu_ns));
-        key(a).cmp(&key(b)).then_with(|| (&a.name, a.id).cmp(&(&b.name, b.id)))
-    });
-    rows
+    let rows = rows.filter(|row| row.wait.count != 0 || row.totals.on_cpu_ns != 0);
+    let key = |row: &Row| Reverse((row.wait.total_ns, row.totals.on_cpu_ns));
+    let order = |a: &Row, b: &Row| key(a).cmp(&key(b)).then_with(|| (&a.name, a.id).cmp(&(&b.name, b.id)));
+    rows.sorted_by(order).collect()
 }
 
 /// Returns the cgroups, each including its descendants.
@@ -238,8 +237,6 @@ pub fn pairs(whole: &Interval) -> Vec<Pair> {
         let of_ns = waited.get(&victim).copied().unwrap_or(0);
         Pair { victim, culprit, ns, of_ns }
     });
-    let mut pairs: Vec<Pair> = pairs.collect();
     // The sort is stable, so equal pairs stay sorted by name.
-    pairs.sort_by_key(|pair| Reverse(pair.ns));
-    pairs
+    pairs.sorted_by_key(|pair| Reverse(pair.ns)).collect()
 }

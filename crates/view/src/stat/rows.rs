@@ -3,12 +3,13 @@
 use std::cmp::Reverse;
 
 use cgscope_model::{
-    Cause, Counter, CpuTimes, ExitedThreads, Interval, Mode, Names, TaskInterval, TaskReading, Wait,
+    Cause, Counter, CpuTimes, ExitedThreads, Interval, Mode, Names, TaskReading, Wait,
     class::{Class, Classes, Classified},
     counters::COUNTERS,
     sum,
     table::{exited::ENDED, interval::Process},
 };
+use itertools::Itertools;
 
 use crate::{
     data::Data,
@@ -76,9 +77,8 @@ pub fn all<'a>(data: &'a Data, asked: &Asked) -> Vec<Row<'a>> {
 }
 
 fn threads(data: &Data, places: impl Iterator<Item = usize>) -> Vec<Subject<'_>> {
-    let mut tasks: Vec<&TaskInterval> = places.filter_map(|place| data.task_at(place)).collect();
-    tasks.sort_by_key(|task| task.reading.tid);
-    tasks.into_iter().map(Subject::Task).collect()
+    let tasks = places.filter_map(|place| data.task_at(place)).sorted_by_key(|task| task.reading.tid);
+    tasks.map(Subject::Task).collect()
 }
 
 /// Returns one row for all exited tasks, so that nothing is missing. It leaves out figures that the rows of processes have.
@@ -101,10 +101,9 @@ const LOOKED_AT: usize = 200;
 pub fn lines(data: &Data, asked: &Asked<'_>, classes: &Classes<'_>) -> Vec<String> {
     let known = all(data, asked).into_iter().filter_map(|row| Some((row.figures.busy_ns(), row.subject?)));
     let known = known.filter(|(_, subject)| !matches!(subject, Subject::Unknown(_)));
-    let mut targets: Vec<(u64, Subject<'_>)> = known.collect();
-    targets.sort_by_key(|(busy_ns, _)| Reverse(*busy_ns));
+    let targets = known.sorted_by_key(|(busy_ns, _)| Reverse(*busy_ns));
     let is_one = targets.len() == 1;
-    let reported = targets.into_iter().take(LOOKED_AT).filter_map(|(_, subject)| {
+    let reported = targets.take(LOOKED_AT).filter_map(|(_, subject)| {
         let verdict = verdict(subject, data, classes)?;
         let is_said = is_one || verdict.classes != [Class::Idle];
         is_said.then(|| format!("{}: {}", name(subject, &data.interval.names), verdict.says))

@@ -1,7 +1,10 @@
 //! The summary of `cgscope stat -- COMMAND`: the useful figures of `time`, how threads spent their time, and the effect of
 //! quotas.
 
-use std::fmt::{Result, Write as _};
+use std::{
+    cmp::Reverse,
+    fmt::{Result, Write as _},
+};
 
 use cgscope_model::{
     BlockedState, BlockedTime, Cause, CgroupReading, Mode, QuotaUse, WallTime,
@@ -12,6 +15,7 @@ use cgscope_model::{
     quota_use, steers,
     units::{self, bytes, cpus, duration, percent},
 };
+use itertools::Itertools;
 
 use crate::{
     causes::{ORDER, culprits_line, limits_line, shown},
@@ -325,13 +329,11 @@ fn time_table(out: &mut String, run: &CommandRun, time: &WallTime) -> Result {
 }
 
 fn blocked_on(out: &mut String, time: &WallTime, kinds: &BlockedTime) -> Result {
-    let mut kinds: Vec<_> = kinds.iter().filter(|(_, ns)| *ns != 0).collect();
-    if kinds.is_empty() {
+    let mut kinds = kinds.iter().filter(|(_, ns)| *ns != 0).sorted_by_key(|(_, ns)| Reverse(*ns));
+    if kinds.len() == 0 {
         return Ok(());
     }
-    kinds.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
     writeln!(out, "the blocked time, by what the threads waited for:")?;
-    let mut kinds = kinds.into_iter();
     kinds.try_for_each(|(kind, ns)| part(out, time, &format!("on {}", kind.name()), Some(ns), None))
 }
 
