@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use cgscope_model::{Mode, Names, units::duration};
 use cgscope_view::text;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::{GroupBy, GroupCell, GroupRow, GroupTable, Rounds};
 
@@ -73,7 +73,7 @@ impl Rounds {
     pub fn write_json(&self, out: &mut impl Write) -> io::Result<()> {
         let columns = self.table.columns.iter().map(|column| column.name());
         let groups = self.table.rows.iter().map(|row| self.group(row));
-        let losses = self.losses.nonzero().map(|(loss, count)| (loss.name().to_owned(), json!(count)));
+        let losses = self.losses.nonzero().map(|(loss, count)| (loss.name(), count));
         let object = json!({
             "schema": "cgscope.sample/1",
             "mode": self.mode,
@@ -87,7 +87,7 @@ impl Rounds {
             "threads_looked_at": self.looked_at,
             "columns": columns.collect::<Vec<_>>(),
             "groups": groups.collect::<Vec<_>>(),
-            "losses": losses.collect::<Map<_, _>>(),
+            "losses": losses.collect::<Value>(),
             "self": { "cpu_ns": self.cpu_ns },
         });
         serde_json::to_writer(&mut *out, &object)?;
@@ -100,18 +100,15 @@ impl Rounds {
     }
 
     fn group(&self, row: &GroupRow) -> Value {
-        let mut group = Map::new();
-        group.insert("samples".into(), json!(row.samples));
-        group.insert("avg_threads".into(), json!(self.table.per_round(row.samples)));
-        for (column, cell) in self.table.columns.iter().zip(&row.cells) {
-            let value = match cell {
-                None => Value::Null,
-                Some(GroupCell::Number(number)) => json!(number),
-                Some(GroupCell::State(state)) => json!(state.name()),
-                Some(GroupCell::Text(text)) => json!(&**text),
-            };
-            group.insert(column.name().into(), value);
-        }
-        Value::Object(group)
+        let average = self.table.per_round(row.samples);
+        let counts = [("samples", json!(row.samples)), ("avg_threads", json!(average))];
+        let cells = row.cells.iter().map(|cell| match cell {
+            None => Value::Null,
+            Some(GroupCell::Number(number)) => json!(number),
+            Some(GroupCell::State(state)) => json!(state.name()),
+            Some(GroupCell::Text(text)) => json!(&**text),
+        });
+        let names = self.table.columns.iter().map(|column| column.name());
+        counts.into_iter().chain(names.zip(cells)).collect()
     }
 }

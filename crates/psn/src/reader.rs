@@ -109,15 +109,11 @@ impl ThreadReader {
     }
 
     pub(crate) fn learn_cgroups(&mut self, ids: impl IntoIterator<Item = u64> + Clone) {
-        if let Some(tree) = &mut self.tree {
-            let now = Instant::now();
-            if let ThreadSource::Walk(walk) = &self.source
-                && let Some(cgroups) = &walk.cgroups
-            {
-                cgroups.report(tree, now);
-            }
-            tree.learn(ids, now);
+        let (Some(tree), now) = (&mut self.tree, Instant::now()) else { return };
+        if let ThreadSource::Walk(walk) = &self.source {
+            walk.cgroups.iter().for_each(|cgroups| cgroups.report(tree, now));
         }
+        tree.learn(ids, now);
     }
 
     /// Returns why kernel functions or processes have no names; `None` if nothing is missing.

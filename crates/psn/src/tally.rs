@@ -152,16 +152,10 @@ fn cell(column: GroupBy, reading: &ThreadReading, names: &impl ThreadNames) -> O
 
 /// Replaces each run of digits in a NUL-padded name by one `*`, as psn does, so that the threads of a pool form one row.
 fn folded(comm: [u8; 16]) -> [u8; 16] {
+    let name = comm.split(|byte| *byte == 0).next().unwrap_or_default();
     let mut folded = [0; 16];
-    let mut length = 0;
-    let mut in_number = false;
-    for byte in comm.into_iter().take_while(|byte| *byte != 0) {
-        let is_digit = byte.is_ascii_digit();
-        if !(is_digit && in_number) {
-            folded[length] = if is_digit { b'*' } else { byte };
-            length += 1;
-        }
-        in_number = is_digit;
+    for (to, run) in folded.iter_mut().zip(name.chunk_by(|a, b| a.is_ascii_digit() && b.is_ascii_digit())) {
+        *to = if run[0].is_ascii_digit() { b'*' } else { run[0] };
     }
     folded
 }
