@@ -72,12 +72,7 @@ impl History {
         frames.into_iter().chain(now).for_each(|frame| self.append(frame));
     }
 
-    /// Appends intervals that a replay has skipped.
-    pub fn push_after(&mut self, frames: Vec<Frame>) {
-        frames.into_iter().for_each(|frame| self.append(frame));
-    }
-
-    fn append(&mut self, mut frame: Frame) {
+    pub(crate) fn append(&mut self, mut frame: Frame) {
         self.bytes += frame.bytes;
         frame.all.number = self.pushed;
         self.frames.push_back(frame);
@@ -88,8 +83,7 @@ impl History {
             self.bytes -= oldest.bytes;
         }
         // The latest interval always keeps the waits of its tasks.
-        let known = self.frames.iter_mut().rev().skip(1).rev();
-        for frame in known {
+        for frame in self.frames.iter_mut().rev().skip(1).rev() {
             if self.bytes <= MOST_BYTES {
                 break;
             }

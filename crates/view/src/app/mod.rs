@@ -215,7 +215,7 @@ impl App {
         let Some(replay) = &mut self.replay else { return };
         if replay.shown.is_some_and(|shown| shown + 1 == first) {
             replay.shown = Some((first + frames.len()).saturating_sub(1));
-            self.history.push_after(frames);
+            frames.into_iter().for_each(|frame| self.history.append(frame));
         }
     }
 

@@ -135,19 +135,19 @@ impl VictimPane<'_> {
             limits.and_then(|limits| limits.weight).map(|weight| format!("weight {weight}")),
             limits.and_then(CgroupReading::quota_cores).map(|cores| format!("quota {}", units::cpus(cores))),
         ];
-        let facts: Vec<String> = facts.into_iter().flatten().collect();
-        if facts.is_empty() { String::new() } else { format!("  {}", facts.join(", ")) }
+        let facts = facts.into_iter().flatten().join(", ");
+        if facts.is_empty() { facts } else { format!("  {facts}") }
     }
 
     fn limits(&self) -> Option<Line<'static>> {
         let nodes = self.data.tree.nodes();
-        let by = self.node.throttled_by.iter().take(FEW).map(|(at, ns)| {
+        let mut by = self.node.throttled_by.iter().take(FEW).map(|(at, ns)| {
             let name = causes::name_of(&self.interval.names, at.map(|at| &nodes[at].path));
             format!("{name} {}", a_second(self.interval, *ns))
         });
-        let by: Vec<String> = by.collect();
         let words = format!("quotas also held it back, per second: {}", by.join(", "));
-        (!by.is_empty()).then(|| Line::styled(cut_end(&words, self.cells), self.theme.alarm()))
+        (!self.node.throttled_by.is_empty())
+            .then(|| Line::styled(cut_end(&words, self.cells), self.theme.alarm()))
     }
 
     /// Returns a line with the other victims of the worst culprit.

@@ -96,8 +96,8 @@ pub fn popup(frame: &mut Frame<'_>, app: &App, body: Rect) {
 pub fn lines(app: &App) -> Lines {
     let (theme, cells) = (app.theme, usize::from(app.area.width));
     let keys = Command::ALL.into_iter().filter_map(|command| {
-        let keys: Vec<String> = app.settings.keymap.keys(command).iter().map(ToString::to_string).collect();
-        let keys = (!keys.is_empty()).then(|| format!("{:>18}  ", keys.join(" ")))?;
+        let keys = app.settings.keymap.keys(command).iter().join(" ");
+        let keys = (!keys.is_empty()).then(|| format!("{keys:>18}  "))?;
         Some(Line::from(vec![Span::styled(keys, theme.key()), Span::raw(command.does())]))
     });
     let causes = bars::legend(|cause| causes::shown(cause).words, &[1.0; CAUSES], theme).concat();

@@ -98,7 +98,11 @@ fn body(out: &mut String, whole: &Whole, about: &About) -> Result {
     }
     sparklines(out, timeline, interval, about.host.cpus)?;
     tables::quotas(out, interval, cgroups)?;
-    quotas_enough(out, enough, &about.file)?;
+    if !enough.is_empty() {
+        writeln!(out, "\n{ENOUGH} ({}):", enough_hint(&about.file))?;
+    }
+    // These lines are not wrapped, because users copy the settings.
+    enough.iter().try_for_each(|line| writeln!(out, "  {line}"))?;
     tables::table(out, "Cgroups, each with its descendants", "cgroup", mode, cgroups)?;
     tables::table(out, "Processes", "process, cgroup", mode, processes)?;
     tables::table(out, "Threads", "thread, cgroup", mode, threads)?;
@@ -117,14 +121,6 @@ pub const ENOUGH: &str = "What would have been enough";
 /// Returns a line that says what "enough" means, and which command shows more.
 pub fn enough_hint(file: &str) -> String {
     format!("at most 1% of the periods are throttled; `cgscope whatif {file}` shows other quotas")
-}
-
-fn quotas_enough(out: &mut String, enough: &[String], file: &str) -> Result {
-    if !enough.is_empty() {
-        writeln!(out, "\n{ENOUGH} ({}):", enough_hint(file))?;
-    }
-    // Lines are not wrapped, because users copy the settings.
-    enough.iter().try_for_each(|line| writeln!(out, "  {line}"))
 }
 
 pub fn incomplete(whole: &Interval) -> impl Iterator<Item = String> {

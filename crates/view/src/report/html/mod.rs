@@ -137,20 +137,9 @@ fn notes(whole: &Interval) -> String {
 
 /// Escapes text for markup, including double-quoted attributes.
 fn text(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            // NUL has no character reference, and parsers report an error for it.
-            '\0' => out.push('\u{fffd}'),
-            c => out.push(c),
-        }
-    }
-    out
+    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    // NUL has no character reference, and parsers report an error for it.
+    text.replace('"', "&quot;").replace('\'', "&#39;").replace('\0', "\u{fffd}")
 }
 
 /// Returns JSON for a `script` element. Only `<` could end the element or open a comment, and JSON has `<` only in strings.
