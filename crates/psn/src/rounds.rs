@@ -190,11 +190,9 @@ impl Sampling {
             self.reader.learn_cgroups(unknown);
         }
         let is_open = self.filter.is_open();
-        for reading in &self.readings {
-            if is_open || self.filter.wants(reading, &self.reader) {
-                self.tally.add(reading);
-            }
-        }
+        let wanted =
+            self.readings.iter().filter(|reading| is_open || self.filter.wants(reading, &self.reader));
+        wanted.for_each(|reading| self.tally.add(reading));
         self.tally.rounds += 1;
         self.looked_at += read.threads;
         self.cpu_ns = clock::process_cpu_ns() - self.begun_ns;

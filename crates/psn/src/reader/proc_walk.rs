@@ -40,9 +40,7 @@ impl ProcWalk {
         places: &mut KernelPlaces,
         each: &mut impl FnMut(&ThreadReading),
     ) -> Result<RoundRead, Failure> {
-        if let Some(cgroups) = &mut self.cgroups {
-            cgroups.begin();
-        }
+        self.cgroups.iter_mut().for_each(CgroupIds::begin);
         // The list of all processes is read in each round: this costs little compared with reading the files of the processes.
         let pids = match self.chosen.follow {
             Follow::All => self.chosen.files.processes(),
