@@ -45,9 +45,7 @@ pub fn interval(data: &Data, asked: &Asked) -> String {
     let interval = &data.interval;
     let end = time_of_day(interval.start_unix_ns.saturating_add(interval.duration_ns));
     let mut out = String::from("\n");
-    for line in summary(data).lines() {
-        out += &format!("{end}  # {line}\n");
-    }
+    out.extend(summary(data).lines().map(|line| format!("{end}  # {line}\n")));
     out += &table(data, asked, &end);
     if asked.kind == ListKind::Cgroups {
         let limits = Asked { kind: ListKind::Limits, sort: ListKind::Limits.sorted_by(), ..asked.clone() };

@@ -100,9 +100,7 @@ impl History {
             sum.add_reading(task);
             self.add_ended(data, task.cgroup_id, &sum.into_wait());
         }
-        for exited in &interval.exited {
-            self.add_ended(data, exited.cgroup_id, &exited.wait);
-        }
+        interval.exited.iter().for_each(|exited| self.add_ended(data, exited.cgroup_id, &exited.wait));
         let exited: Vec<Arc<str>> =
             self.ended.keys().filter(|path| data.tree.find(path).is_none()).cloned().collect();
         for path in exited {

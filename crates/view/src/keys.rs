@@ -175,9 +175,7 @@ impl Default for Keymap {
 impl Keymap {
     /// Sets the keys of a command, and removes these keys from other commands.
     pub fn set(&mut self, command: Command, keys: Vec<KeyPress>) {
-        for other in self.keys.values_mut() {
-            other.retain(|key| !keys.contains(key));
-        }
+        self.keys.values_mut().for_each(|others| others.retain(|key| !keys.contains(key)));
         self.keys.insert(command, keys);
     }
 

@@ -328,12 +328,10 @@ pub fn matrix(app: &App, area: Rect) -> Lines {
     lines.extend(matrix.rows.iter().enumerate().map(|(at, row)| {
         let style = if app.first_row + at == app.selected { theme.selected() } else { Style::new() };
         let mut spans = vec![Span::styled(" ".repeat(GAP), style)];
-        for column in 0..matrix.columns.len() {
-            spans.extend(matrix.cell(theme, data, at, column, style));
-        }
-        if let Some(others) = row.last().filter(|_| matrix.has_others) {
-            spans.push(Span::styled(right(&some_a_second(data, *others), matrix.cells), style));
-        }
+        spans
+            .extend((0..matrix.columns.len()).flat_map(|column| matrix.cell(theme, data, at, column, style)));
+        let others = row.last().filter(|_| matrix.has_others).map(|ns| some_a_second(data, *ns));
+        spans.extend(others.map(|others| Span::styled(right(&others, matrix.cells), style)));
         Line::from(spans)
     }));
     lines

@@ -21,9 +21,7 @@ pub fn lines(app: &App) -> Lines {
     let mut lines = vec![title(app)];
     let Some(data) = &app.data else { return lines };
     lines.push(load(app, data));
-    if layout::is_tall(app) {
-        lines.push(waiting(app, data));
-    }
+    lines.extend(layout::is_tall(app).then(|| waiting(app, data)));
     lines.extend(nodes_line(app).map(|line| {
         let words = cut_end(&line, usize::from(app.area.width) - 6);
         Line::from(vec![Span::styled("nodes ", app.theme.quiet()), Span::raw(words)])
@@ -168,9 +166,7 @@ fn own(app: &App, interval: &Interval) -> Line<'static> {
     // Losses that damage the result come first, so that a narrow screen shows them. Other losses are not an alarm.
     let mut spans: Spans = losses(false, "LOST ", theme.alarm()).collect();
     spans.push(Span::styled("cost ", theme.quiet()));
-    if app.is_exact() {
-        spans.push(Span::raw(format!("hook {} + ", share(cost.hook_ns))));
-    }
+    spans.extend(app.is_exact().then(|| Span::raw(format!("hook {} + ", share(cost.hook_ns)))));
     let memory = or_na(cost.rss_bytes.map(bytes));
     spans.push(Span::raw(format!("collector {} of a CPU, {memory}  ", share(cost.cpu_ns))));
     if interval.losses.shown().next().is_none() {

@@ -78,9 +78,8 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) {
         parts.push((regions.replay, vec![position, replay::draw::status(replay, theme)]));
     }
     parts.push((regions.footer, vec![footer::line(app)]));
-    for (area, lines) in parts.into_iter().filter(|(area, _)| area.height != 0) {
-        frame.render_widget(Paragraph::new(lines), area);
-    }
+    let shown = parts.into_iter().filter(|(area, _)| area.height != 0);
+    shown.for_each(|(area, lines)| frame.render_widget(Paragraph::new(lines), area));
     footer::popup(frame, app, regions.body);
 }
 

@@ -158,11 +158,8 @@ pub fn lines(pane: &Pane<'_>) -> Lines {
 
 fn facts(pane: &Pane<'_>) -> Lines {
     let (wait, _) = pane.app.focused();
-    let mut lines = Vec::new();
-    if pane.app.is_exact() {
-        lines.push(pane.fact("", &quantiles(wait)));
-    }
-    lines.extend(pane.why(&wait.by_cause));
+    let exact = pane.app.is_exact().then(|| pane.fact("", &quantiles(wait)));
+    let mut lines: Lines = exact.into_iter().chain(pane.why(&wait.by_cause)).collect();
     // The quota and the culprits always cover the interval, even if the user has chosen another span.
     let of = match pane.app.settings.span {
         Time::Interval => String::new(),

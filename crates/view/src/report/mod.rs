@@ -50,9 +50,7 @@ pub struct Whole {
 impl Whole {
     /// Derives the contents from the joined intervals. `losses` are the losses of reading the recording.
     pub fn new(mut interval: Interval, timeline: Timeline, losses: &Losses, host: &Host) -> Self {
-        for (loss, count) in losses.nonzero() {
-            interval.losses.add(loss, count);
-        }
+        losses.nonzero().for_each(|(loss, count)| interval.losses.add(loss, count));
         Self {
             findings: findings(&interval, host),
             cgroups: tables::cgroups(&interval),

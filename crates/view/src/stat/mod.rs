@@ -68,9 +68,7 @@ pub fn losses(data: &Data) -> Option<String> {
 pub fn end(data: &Data, classes: Vec<String>) -> String {
     let interval = &data.interval;
     let mut lines = classes;
-    if interval.mode == Mode::Coarse {
-        lines.push(NO_HISTOGRAM.into());
-    }
+    lines.extend((interval.mode == Mode::Coarse).then(|| NO_HISTOGRAM.to_owned()));
     for finding in &data.findings {
         lines.extend([format!("finding: {}", finding.headline()), format!("  {}", finding.says)]);
     }

@@ -177,9 +177,7 @@ impl Split {
         let left = whole.saturating_sub(sum::total(parts));
         let mut most = [0, 1, 2];
         most.sort_by_key(|at| Reverse(exact[*at].1));
-        for at in most.into_iter().take(left as usize) {
-            parts[at] += 1;
-        }
+        most.into_iter().take(left as usize).for_each(|at| parts[at] += 1);
         let [throttled, queue, wake] = parts;
         Some([whole, throttled, queue, wake])
     }
