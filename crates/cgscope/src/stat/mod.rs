@@ -19,7 +19,7 @@ use cgscope_model::{
 };
 use cgscope_view::{
     data::Data,
-    stat::{self, Asked, Machine, Rows},
+    stat::{self, Asked, Rows},
 };
 
 use crate::{
@@ -117,7 +117,12 @@ impl Printer<'_> {
         self.host = *host;
         let data = Data::new(Arc::new(interval.clone()), host);
         if self.printed == 0 {
-            out.write_all(stat::banner(&machine(host, interval), interval.start_unix_ns).as_bytes())?;
+            let uname = rustix::system::uname();
+            let architecture = uname.machine().to_string_lossy();
+            let cpus = host.cpus.unwrap_or(interval.cpus.len() as u32);
+            let about = crate::session::about();
+            let banner = stat::banner(&about, &architecture, cpus, interval.start_unix_ns);
+            out.write_all(banner.as_bytes())?;
         }
         self.printed += 1;
         let mut text = self.text(|asked| stat::interval(&data, asked));
@@ -179,17 +184,6 @@ impl Printer<'_> {
     fn asked<'b>(&self, uid: &'b dyn Fn(&TaskReading) -> Option<u32>) -> Asked<'b> {
         let Stat { all, with_cgroup, .. } = *self.options;
         Asked { rows: rows(self.options), all, with_cgroup, uid }
-    }
-}
-
-fn machine(host: &Host, interval: &Interval) -> Machine {
-    let about = crate::session::about();
-    let uname = rustix::system::uname();
-    Machine {
-        kernel: about.kernel,
-        hostname: about.hostname,
-        architecture: uname.machine().to_string_lossy().into_owned(),
-        cpus: host.cpus.unwrap_or(interval.cpus.len() as u32),
     }
 }
 
