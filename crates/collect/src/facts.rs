@@ -165,7 +165,7 @@ pub(crate) fn mount_v1(mountinfo: &str, controller: &str) -> Option<PathBuf> {
     })
 }
 
-/// Finds a mount point. Of several mounts of the hierarchy (bind mounts, containers), prefers the first that shows the root.
+/// Finds a mount point. If the hierarchy has several mounts (bind mounts, containers), prefers the first that shows the root.
 fn mount_point(mountinfo: &str, is_wanted: impl Fn(&Mount<'_>) -> bool) -> Option<PathBuf> {
     let wanted = || mounts(mountinfo).filter(&is_wanted);
     wanted().find(|mount| mount.shows == "/").or(wanted().next()).map(|mount| unescape(mount.point))
