@@ -39,7 +39,7 @@ impl Profile {
         match pauses_by_stalls(&turns) {
             Some((slope, error)) if slope + 2.0 * error < MIDDLE => vec![Loop::Open],
             Some((slope, error)) if slope - 2.0 * error > MIDDLE && is_regular(&turns) => vec![Loop::Closed],
-            _ => vec![Loop::Open, Loop::Closed],
+            _ => Loop::BOTH.to_vec(),
         }
     }
 

@@ -14,7 +14,7 @@ const SCHEMA: &str = "cgscope.whatif/1";
 /// The object of one answer (`cgscope.whatif/1`): its fields are in docs/whatif.md.
 pub fn object(answer: &Answer, whole: &Interval, question: &Question) -> Value {
     let Answer { limit, counted, .. } = answer;
-    json!({
+    let mut object = json!({
         "schema": SCHEMA,
         "path": answer.path,
         "name": whole.names.of(&answer.path),
@@ -53,7 +53,11 @@ pub fn object(answer: &Answer, whole: &Interval, question: &Question) -> Value {
             Caution::MayHaveSlept => "may_have_slept",
             Caution::WaitedForCpus(_) => "waited_for_cpus",
         }).collect::<Vec<_>>(),
-    })
+    });
+    if let Some(start_ns) = answer.start_ns {
+        object["start_unix_ns"] = whole.start_unix_ns.saturating_add(start_ns).into();
+    }
+    object
 }
 
 fn name(refusal: &Refusal) -> &'static str {

@@ -5,8 +5,8 @@
 //! each cgroup. Nobody knows when work would have arrived under another limit, nor where the kernel's grid of periods begins. So
 //! [`Cells`] are both loops and several phases, and [`Figures`] are [`Bounds`] over them.
 //!
-//! [`history`](mod@history) takes the demand from Samples, `simulator` and [`answer`](mod@answer) answer a question with many replays, [`words`] and
-//! [`json`] print it, and [`watch`] keeps what the screen asks for.
+//! [`history`](mod@history) takes the demand from Samples, `demand` says what it shows, `simulator` and [`answer`](mod@answer) answer a
+//! question with many replays, [`words`] and [`json`] print it, and [`watch`] keeps what the screen asks for.
 //!
 //! # The model
 //!
@@ -21,13 +21,11 @@
 
 pub mod answer;
 mod arrivals;
-pub mod brief;
+mod demand;
 mod engine;
 pub mod history;
 pub mod json;
 mod outcome;
-pub mod parallel;
-mod part;
 mod pool;
 mod replay;
 mod simulator;

@@ -1,6 +1,6 @@
 //! The figures of a replay, as bounds over loops and phases, and how they fit what was recorded.
 
-use crate::{Limit, Loop, Setting};
+use crate::{Loop, Setting};
 
 /// Buckets per power of two: a length is known to about 1 %.
 const PARTS: u64 = 64;
@@ -86,8 +86,6 @@ pub struct Outcome {
     pub backlog_ns: u64,
     /// Lengths of the stalls of single CPUs; their sum is `throttled_ns`.
     pub stalls: Stalls,
-    /// Its own limit throttled no CPU until all work was done.
-    pub is_free: bool,
 }
 
 impl Outcome {
@@ -115,17 +113,6 @@ impl Outcome {
         let unused_ns = self.unused_quota_ns? as f64;
         let allowed_ns = unused_ns + self.ran_ns as f64;
         Some(if allowed_ns == 0.0 { 0.0 } else { unused_ns / allowed_ns })
-    }
-
-    /// The part of a quota that nobody used, ns.
-    pub(crate) fn unused_of(&self, limit: &Limit) -> u64 {
-        (limit.cpus() * self.duration_ns as f64 - self.ran_ns as f64).max(0.0) as u64
-    }
-
-    /// The outcome under a limit with a higher quota, if [`Self::is_free`]: only more is unused.
-    #[must_use]
-    pub fn under_higher(&self, limit: &Limit) -> Self {
-        Self { unused_quota_ns: Some(self.unused_of(limit)), ..self.clone() }
     }
 }
 
@@ -158,18 +145,17 @@ pub struct Cells {
     pub loops: Vec<Loop>,
     /// Number of phases; at least 1.
     pub phases: u32,
-    /// See [`Setting::tick_ns`].
-    pub tick_ns: u64,
-    /// See [`Setting::longest`].
-    pub longest: u32,
 }
 
 impl Default for Cells {
     /// Both loops, eight phases.
     fn default() -> Self {
-        Self { loops: vec![Loop::Open, Loop::Closed], phases: 8, tick_ns: 0, longest: 8 }
+        Self { loops: Loop::BOTH.to_vec(), phases: 8 }
     }
 }
+
+/// See [`Setting::longest`].
+const LONGEST: u32 = 8;
 
 impl Cells {
     /// The settings for a cgroup whose limit has this period, ns. The grids of other cgroups are at another distance in each phase.
@@ -185,7 +171,7 @@ impl Cells {
                 let setting = Setting { spread_ns, ..Setting::new(*replay, own_ns) };
                 // `phase_ns` is that of the first cgroup.
                 let phase_ns = (2 * own_ns + period_ns - setting.phase_of(node, period_ns)) % period_ns;
-                Setting { phase_ns, tick_ns: self.tick_ns, longest: self.longest, ..setting }
+                Setting { phase_ns, longest: LONGEST, ..setting }
             })
         })
     }

@@ -348,11 +348,6 @@ impl Pool {
         self.queue = queue;
     }
 
-    /// No CPU was ever throttled.
-    pub fn is_free(&self) -> bool {
-        self.queue.is_empty() && self.counters.stalls.count == 0
-    }
-
     /// The counters at this time. Stalls that have not ended count up to here.
     pub fn counters(&self, now_ns: f64) -> Counters {
         let mut counters = self.counters.clone();

@@ -5,11 +5,8 @@ use std::collections::VecDeque;
 use crate::{
     Error, Limit, Outcome, Profile, Slot, Tree,
     engine::Engine,
-    pool::{Counters, NONE_NS, Pool, cpus_of},
+    pool::{Counters, NONE_NS, cpus_of},
 };
-
-/// How many times a replay of [`Replay::run_within`] may end.
-const PARTS: u32 = 64;
 
 /// A tree of cgroups whose demand is prepared. One is enough for any number of limits, loops and phases.
 #[derive(Clone, Debug)]
@@ -59,71 +56,11 @@ impl Replay {
         })
     }
 
-    /// The same with at most this number of threads in the cgroup at `at`: see [`Node::threads`](crate::Node::threads). There were no less
-    /// before.
-    #[must_use]
-    pub fn with_threads(&self, at: usize, threads: u32) -> Self {
-        let fewer = |(place, demand): (usize, &Demand)| {
-            if place == at { demand.with_threads(threads) } else { demand.clone() }
-        };
-        let mut all_threads = self.threads.clone();
-        all_threads[at] = Some(f64::from(threads));
-        Self {
-            parents: self.parents.clone(),
-            threads: all_threads,
-            demands: self.demands.iter().enumerate().map(fewer).collect(),
-            chain: self.chain.clone(),
-            capacity: self.capacity.clone(),
-            ..*self
-        }
-    }
-
-    /// Length of the longest profile, ns.
-    pub fn length_ns(&self) -> u64 {
-        self.length_ns
-    }
-
     /// Replays the tree under these limits, one for each cgroup. Returns an outcome for each cgroup.
     ///
     /// # Errors
     /// If the number of limits is wrong, or a quota or period is too short.
     pub fn run(&self, limits: &[Option<Limit>], setting: &Setting) -> Result<Vec<Outcome>, Error> {
-        Ok(self.run_while(limits, setting, |_| true)?.unwrap_or_default())
-    }
-
-    /// Replays the tree as [`Self::run`] does, but only while it is possible that at most this share (0 to 1) of the periods of the cgroup at
-    /// `at` is throttled. `None`: more are.
-    ///
-    /// # Errors
-    /// As for [`Self::run`].
-    pub fn run_within(
-        &self,
-        limits: &[Option<Limit>],
-        setting: &Setting,
-        at: usize,
-        share: f64,
-    ) -> Result<Option<Outcome>, Error> {
-        let times = if setting.replay == Loop::Closed { setting.longest.max(1) } else { 1 };
-        let period_ns = limits.get(at).copied().flatten().map_or(u64::MAX, |limit| limit.period_ns.max(1));
-        let end_ns = self.length_ns as f64 * f64::from(times);
-        let may_do = |engine: &Engine| {
-            engine.pools[at].as_ref().is_none_or(|pool| {
-                // The timer may stop, but does not fire more often.
-                let left = (end_ns - engine.now_ns).max(0.0) / period_ns as f64 + 1.0;
-                pool.counters.throttled_periods as f64 <= share * (pool.counters.periods as f64 + left)
-            })
-        };
-        let outcomes = self.run_while(limits, setting, may_do)?;
-        Ok(outcomes.map(|mut all| all.swap_remove(at)).filter(|outcome| outcome.throttled_share() <= share))
-    }
-
-    /// `goes_on`: called [`PARTS`] times during the first length of the profile; false ends the replay, which then has no outcome.
-    fn run_while(
-        &self,
-        limits: &[Option<Limit>],
-        setting: &Setting,
-        goes_on: impl Fn(&Engine) -> bool,
-    ) -> Result<Option<Vec<Outcome>>, Error> {
         if limits.len() != self.parents.len() {
             return Err(Error::Limits);
         }
@@ -134,25 +71,19 @@ impl Replay {
             return Err(Error::Limit(node));
         }
         let mut engine = Engine::new(self, limits, setting);
-        let (length_ns, is_closed) = (self.length_ns as f64, setting.replay == Loop::Closed);
-        let longest_ns = length_ns * f64::from(setting.longest.max(1));
-        for part in 1..=PARTS {
-            engine.run(length_ns * f64::from(part) / f64::from(PARTS), is_closed);
-            if !goes_on(&engine) {
-                return Ok(None);
-            }
-        }
-        if is_closed {
+        let longest_ns = self.length_ns as f64 * f64::from(setting.longest.max(1));
+        if setting.replay == Loop::Closed {
             engine.run(longest_ns, true);
-            return Ok(Some(self.outcomes(&engine, &engine, limits)));
+            return Ok(self.outcomes(&engine, &engine, limits));
         }
+        engine.run(self.length_ns as f64, false);
         let counted = engine.clone();
         let skipped_ns = engine.skip_periods(limits, longest_ns);
         engine.run(longest_ns - skipped_ns, true);
         for flow in engine.flows.iter_mut().filter(|_| skipped_ns > 0.0) {
             flow.done_ns += skipped_ns;
         }
-        Ok(Some(self.outcomes(&counted, &engine, limits)))
+        Ok(self.outcomes(&counted, &engine, limits))
     }
 
     /// The figures of all cgroups. `counted`: the simulation at the end of the duration; `ended`: when all work was done.
@@ -160,7 +91,9 @@ impl Replay {
         let mut outcomes: Vec<Outcome> = (0..limits.len()).map(|at| self.own(counted, ended, at)).collect();
         for at in (0..limits.len()).rev() {
             if let Some(limit) = &limits[at] {
-                outcomes[at].unused_quota_ns = Some(outcomes[at].unused_of(limit));
+                let allowed_ns = limit.cpus() * outcomes[at].duration_ns as f64;
+                let unused_ns = (allowed_ns - outcomes[at].ran_ns as f64).max(0.0);
+                outcomes[at].unused_quota_ns = Some(unused_ns as u64);
             }
             if let Some(parent) = self.parents[at] {
                 let (above, below) = outcomes.split_at_mut(at);
@@ -192,7 +125,6 @@ impl Replay {
             done_ns: is_done.then_some(last.done_ns.round() as u64),
             backlog_ns: flow.backlog_ns.round() as u64,
             stalls: counters.stalls,
-            is_free: ended.pools[at].as_ref().is_none_or(Pool::is_free),
         }
     }
 }
@@ -204,6 +136,11 @@ pub enum Loop {
     Open,
     /// A cgroup does its work in order, and everything after a hindrance moves later by its length: a batch job.
     Closed,
+}
+
+impl Loop {
+    /// All loops.
+    pub const BOTH: [Self; 2] = [Self::Open, Self::Closed];
 }
 
 /// The conditions of one replay.
@@ -284,14 +221,6 @@ impl Demand {
             parallel: (parallel as f64).min(most).min(cpus),
         });
         let closed = profile.slots.iter().filter_map(|slot| closed_step(slot, slot_ns, most));
-        Self { open: open.collect(), closed: joined(closed) }
-    }
-
-    /// The same with at most this number of threads, which is not more than before.
-    pub fn with_threads(&self, threads: u32) -> Self {
-        let most = f64::from(threads);
-        let open = self.open.iter().map(|step| OpenStep { parallel: step.parallel.min(most), ..*step });
-        let closed = self.closed.iter().map(|step| ClosedStep { rate: step.rate.min(most), ..*step });
         Self { open: open.collect(), closed: joined(closed) }
     }
 

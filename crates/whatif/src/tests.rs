@@ -9,8 +9,9 @@ use cgscope_model::{CgroupReading, Interval, Sample};
 
 use crate::{
     Loop,
-    answer::{Answer, Caution, Question, Refusal, answer, at_once, cautions, limited, target},
-    history::{Assumption, History, Runnable},
+    answer::{Answer, Caution, Question, Refusal, Target, answer, at_once, cautions, limited, target},
+    demand::{Assumption, Runnable},
+    history::History,
     json, words,
 };
 
@@ -21,7 +22,8 @@ fn answered(samples: &[Sample], question: &Question) -> (Answer, Interval) {
     let target = target(PATHS[1], &limited(&whole));
     let mut history = History::default();
     samples.iter().for_each(|sample| history.add(sample));
-    (answer(&history, &target, question).expect("an answer"), whole)
+    let demand = history.busiest(&target).expect("demand");
+    (answer(&demand, question).expect("an answer"), whole)
 }
 
 #[test]
@@ -199,8 +201,10 @@ fn the_slots_of_a_tree_are_those_of_the_recording() {
     let samples = samples(&SMALL);
     let mut history = History::default();
     samples.iter().for_each(|sample| history.add(sample));
+    let target = Target { path: PATHS[1].to_owned(), family: vec![(1, None), (2, Some(0))], at: 1 };
+    let demand = history.busiest(&target).expect("demand");
     for assumption in [Assumption::NeighboursYield, Assumption::NeighboursStay] {
-        let tree = history.tree(&[(1, None), (2, Some(0))], &[false; 2], assumption);
+        let tree = demand.tree(&[false; 2], assumption);
         assert_eq!(tree.nodes[1].profile.length_ns() >> SHIFT, ((SECONDS - 2) * S) >> SHIFT);
         let ran_ns: u64 = tree.nodes[1].profile.slots.iter().map(|slot| slot.ran_ns).sum();
         // The cgroup ran for 20 ms in each of 180 periods. Rounding loses a part of this time.

@@ -55,6 +55,9 @@ impl Limit {
     /// The kernel accepts no quota or period below 1 ms (`min_cfs_quota_period`).
     pub const LEAST_NS: u64 = 1_000_000;
 
+    /// No kernel allows longer quotas, periods and bursts: `max_cfs_runtime`, which is 2^44 us (`kernel/sched/core.c`, Linux 5.14).
+    pub const MOST_US: u64 = 1 << 44;
+
     /// A limit without burst.
     pub fn new(quota_ns: u64, period_ns: u64) -> Self {
         Self { quota_ns, period_ns, burst_ns: 0 }

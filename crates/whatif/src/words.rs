@@ -4,14 +4,16 @@ use std::fmt::Write;
 
 use crate::{
     Bounds, Check, Limit,
-    answer::{Answer, Caution, Fewer, Question, Refusal, Row},
+    answer::{Answer, Caution, Fewer, Question, Refusal, Row, answers, targets},
+    history::History,
 };
 use cgscope_ledger::Loss;
 use cgscope_model::{
-    Interval,
+    Interval, Mode,
     findings::{set_burst, set_quota},
     names::Names,
-    units::{count, cpus, duration, number},
+    selection::{Selection, SelectionFilter},
+    units::{count, cpus, duration, number, time_of_day},
 };
 
 /// The answers about a time, with a note about `left` other cgroups.
@@ -23,7 +25,7 @@ pub fn text(answers: &[Answer], whole: &Interval, question: &Question, left: usi
 pub fn within(answers: &[Answer], whole: &Interval, question: &Question, left: usize, room: usize) -> String {
     let mut text = String::new();
     for answer in answers {
-        let _ = writeln!(text, "{}", about(answer, &whole.names));
+        let _ = writeln!(text, "{}", about(answer, whole));
         if let Some(refusal) = &answer.refusal {
             let _ = writeln!(text, "  No advice: {}.", refused(refusal));
             let lost = whole.losses.get(Loss::DemandForgotten);
@@ -60,13 +62,17 @@ pub fn within(answers: &[Answer], whole: &Interval, question: &Question, left: u
 }
 
 /// The cgroup, its limit, what the kernel counted, and what the simulation says about the same limit.
-fn about(answer: &Answer, names: &Names) -> String {
+fn about(answer: &Answer, whole: &Interval) -> String {
     let Answer { limit, counted, span_ns, used, .. } = answer;
-    let name = names.of(&answer.path);
+    let name = whole.names.of(&answer.path);
+    let window = answer.start_ns.map_or_else(String::new, |start_ns| {
+        let from = time_of_day(whole.start_unix_ns.saturating_add(start_ns));
+        format!(" from {from} on, in which it ran and was throttled most")
+    });
     let (periods, throttled) = (counted.nr_periods.unwrap_or(0), counted.nr_throttled.unwrap_or(0));
     let share = percent(throttled as f64 / periods.max(1) as f64);
     let mut text = format!(
-        "{name}: {} ({} of every {}), used {} on average over {}\n  counted by the kernel: {} of {} throttled ({share}), for {} summed over CPUs",
+        "{name}: {} ({} of every {}), used {} on average over {}{window}\n  counted by the kernel: {} of {} throttled ({share}), for {} summed over CPUs",
         cpus(limit.cpus()),
         duration(limit.quota_ns),
         duration(limit.period_ns),
@@ -312,6 +318,19 @@ fn between(bounds: Bounds<String>) -> String {
     if bounds.low == bounds.high { bounds.low } else { format!("{}..{}", bounds.low, bounds.high) }
 }
 
+/// A line for each of the cgroups that were throttled longest. Empty if no quota ran out, or if the recording has no demand.
+pub fn lines(whole: &Interval, history: &History) -> Vec<String> {
+    if whole.mode == Mode::Coarse || history.has_gaps {
+        return Vec::new();
+    }
+    let everything = SelectionFilter::new(&Selection::default());
+    let chosen = everything.ok().and_then(|filter| targets(whole, &filter).ok());
+    let (targets, _) = chosen.unwrap_or_default();
+    // Only the least quota is printed. A table with one quota takes less time than one with eight.
+    let question = Question { quotas: vec![1.0], ..Question::PLAIN };
+    answers(history, &targets, &question).iter().map(|answer| line(answer, whole)).collect()
+}
+
 /// The answer in one line.
 pub fn line(answer: &Answer, whole: &Interval) -> String {
     let (name, limit) = (whole.names.of(&answer.path), cpus(answer.limit.cpus()));
@@ -343,3 +362,6 @@ fn because(refusal: &Refusal) -> String {
     };
     because.to_owned()
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,6 @@ use std::{
     io::{self, Write},
     path::Path,
     sync::Arc,
-    thread,
     time::Duration,
 };
 
@@ -12,8 +11,9 @@ use cgscope_model::{
     Interval, Mode, Sample, Selection, Steps, selection::SelectionFilter, table::interval::Appended, units,
 };
 use cgscope_whatif::{
-    answer::{Answer, Question, answers, ids, targets, without_quota},
-    history::{History, MOST_US},
+    Limit,
+    answer::{Answer, Question, answers, targets, without_quota},
+    history::History,
     json, words,
 };
 use tokio::sync::oneshot;
@@ -48,12 +48,15 @@ type Answered = (Vec<Answer>, Interval, usize, Exit);
 fn of_recording(options: &cli::Whatif, file: &Path) -> Result<Answered> {
     let filter = filter(options)?;
     let mut recording = Recording::open(file)?;
-    let beside = recording.again()?;
-    let (whole, guessed) = thread::scope(|scope| {
-        let guessed = thread::Builder::new().spawn_scoped(scope, || guessed_history(beside, &filter)).ok();
-        (overview(&mut recording), guessed.and_then(|guessed| guessed.join().ok().flatten()))
-    });
-    let mut whole = whole?;
+    recording.only(&["whole", "limits", "cgroups", "containers", "demand", "cpus"]);
+    recording.at_most(1)?;
+    recording.history = Some(History::default());
+    let mut whole = Appended::default();
+    while let Some(interval) = recording.next_interval()? {
+        whole.push(interval);
+    }
+    // Without its selection: the CPU time of cgroups is that of all their tasks.
+    let mut whole = whole.into_interval();
     Arc::make_mut(&mut whole.names).only_paths = options.measure.paths;
     if whole.mode == Mode::Coarse {
         return Err(Error::could_not_run(format!(
@@ -63,10 +66,7 @@ fn of_recording(options: &cli::Whatif, file: &Path) -> Result<Answered> {
     }
     let (targets, left) =
         targets(&whole, &filter).map_err(|why| Error::could_not_run(format!("{}: {why}", recording.file)))?;
-    let history = match guessed.filter(|guessed| guessed.has(&ids(&targets))) {
-        Some(guessed) => guessed,
-        None => recording.demand_of(ids(&targets))?,
-    };
+    let history = recording.history.take().unwrap_or_default();
     if history.has_gaps {
         return Err(Error::could_not_run(format!(
             "{} has no demand of cgroups: it is of an older version of cgscope, of the coarse mode, or of a user who sees only a \
@@ -96,7 +96,7 @@ fn question(options: &cli::Whatif) -> Question {
     Question {
         quotas: options.quota.as_ref().map(|quotas| quotas.0.clone()).unwrap_or_default(),
         threads: options.threads,
-        burst_ns: options.burst.map(|us| us.min(MOST_US) * 1_000),
+        burst_ns: options.burst.map(|us| us.min(Limit::MOST_US) * 1_000),
         period_ns: options.period.map(|us| us * 1_000),
         target: options.target,
         arrivals: options.r#loop.map(Into::into),
@@ -119,20 +119,6 @@ fn print(
     out.flush()
 }
 
-/// The tables that show which cgroups there were.
-const OVERVIEW: [&str; 4] = ["whole", "limits", "cgroups", "containers"];
-
-/// The whole recording as one interval, without its selection: the CPU time of cgroups is that of all their tasks.
-fn overview(recording: &mut Recording) -> Result<Interval> {
-    recording.only(&OVERVIEW, &[]);
-    recording.at_most(1)?;
-    let mut whole = Appended::default();
-    while let Some(interval) = recording.next_interval()? {
-        whole.push(interval);
-    }
-    Ok(whole.into_interval())
-}
-
 fn filter(options: &cli::Whatif) -> Result<SelectionFilter> {
     let selection = options.selectors.selection().map_err(Error::could_not_run)?;
     let filter = SelectionFilter::new(&selection).map_err(Error::could_not_run)?;
@@ -142,13 +128,6 @@ fn filter(options: &cli::Whatif) -> Result<SelectionFilter> {
         ));
     }
     Ok(filter)
-}
-
-/// The history of the targets that the first and the last sample suggest. Errors are left out: the overview has them, too.
-fn guessed_history(mut recording: Recording, filter: &SelectionFilter) -> Option<History> {
-    recording.only(&OVERVIEW, &[]);
-    let (targets, _) = targets(&recording.ends().ok()??, filter).ok()?;
-    recording.demand_of(ids(&targets)).ok()
 }
 
 const INTERVAL: Duration = Duration::from_secs(1);
