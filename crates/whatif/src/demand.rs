@@ -319,7 +319,7 @@ impl<'h> Demand<'h> {
                 profile: profile.refined(parts),
             }
         };
-        Tree { nodes: self.family.iter().enumerate().map(node).collect(), capacity: vec![self.cpus()] }
+        Tree { nodes: self.family.iter().enumerate().map(node).collect(), capacity: self.cpus() }
     }
 
     /// The most CPUs that the target can use.

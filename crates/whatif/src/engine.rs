@@ -3,13 +3,10 @@
 //! Times are `f64` ns: rates are fractions of a CPU, and at an hour a time is still exact to less than a thousandth of a ns. Slots
 //! and refills are whole numbers, which an `f64` holds exactly.
 
-mod alone;
-
 use crate::{
     Limit, Loop, Setting,
-    pool::{NONE_NS, Pool, cpus_of},
-    replay::Replay,
-    replay::{ClosedStep, OpenStep},
+    pool::{NONE_NS, Pool},
+    replay::{ClosedStep, OpenStep, Replay},
 };
 
 /// Late work raises the demand from this amount on, ns of CPU time, and at the start of each slot. Without it, a demand that is only
@@ -64,10 +61,9 @@ pub(crate) struct Engine<'a> {
     replay: &'a Replay,
     pub is_open: bool,
     pub now_ns: f64,
-    /// Index of the next slot.
+    /// Open loop: the index of the next slot.
     slot: usize,
     slot_end_ns: f64,
-    capacity: f64,
     pub pools: Vec<Option<Pool>>,
     pub states: Vec<State>,
     pub flows: Vec<Flow>,
@@ -76,22 +72,21 @@ pub(crate) struct Engine<'a> {
 
 impl<'a> Engine<'a> {
     pub fn new(replay: &'a Replay, limits: &[Option<Limit>], setting: &Setting) -> Self {
-        let count = replay.demands.len();
+        let (count, is_open) = (replay.steps.len(), setting.replay == Loop::Open);
         let pools = limits.iter().enumerate();
         let pools = pools.map(|(at, limit)| limit.as_ref().map(|limit| Pool::new(limit, setting, at)));
         let mut this = Self {
             replay,
-            is_open: setting.replay == Loop::Open,
+            is_open,
             now_ns: 0.0,
             slot: 0,
-            slot_end_ns: 0.0,
-            capacity: replay.capacity[0],
+            slot_end_ns: if is_open { 0.0 } else { f64::INFINITY },
             pools: pools.collect(),
             states: vec![State::default(); count],
             flows: vec![Flow::default(); count],
             unfinished: count,
         };
-        if !this.is_open {
+        if !is_open {
             (0..count).for_each(|at| this.begin_step(at));
         }
         this
@@ -100,23 +95,13 @@ impl<'a> Engine<'a> {
     /// Runs until this time, or until all work is done.
     pub fn run(&mut self, end_ns: f64, until_done: bool) {
         while self.now_ns < end_ns && !(until_done && self.is_done()) {
-            let start_ns = self.now_ns;
-            self.run_alone(end_ns);
-            if self.now_ns > start_ns {
-                continue;
-            }
             if self.now_ns >= self.slot_end_ns {
                 self.begin_slot();
             }
-            let next_ns = self.calm_end_ns(end_ns);
-            if self.is_calm(next_ns - self.now_ns) {
-                self.run_calm(next_ns);
-            } else {
-                self.run_to_event(end_ns);
-            }
-            for pool in self.pools.iter_mut().flatten() {
-                pool.fire(self.now_ns);
-            }
+            self.settle();
+            let (start_ns, next_ns) = (self.now_ns, self.next_ns(end_ns));
+            self.pass(next_ns);
+            self.consume(self.now_ns - start_ns);
         }
     }
 
@@ -128,38 +113,25 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Reads the slot of this time: the capacity, and in the open loop the demand.
+    /// Open loop: reads the slot of this time. The last one has no work and no end.
     fn begin_slot(&mut self) {
-        let (replay, slot_ns) = (self.replay, self.replay.slot_ns);
-        self.capacity = replay.capacity[self.slot.min(replay.capacity.len() - 1)];
-        self.slot_end_ns += slot_ns;
-        self.slot += 1;
-        if !self.is_open {
-            if self.slot >= replay.capacity.len() {
-                self.slot_end_ns = f64::INFINITY;
-            }
-            return;
-        }
-        // Others have no demand if one is alone.
-        let flows = match replay.chain.first() {
-            Some(own) => *own..own + 1,
-            None => 0..self.flows.len(),
-        };
-        for at in flows {
-            let (flow, demand) = (&mut self.flows[at], &replay.demands[at]);
+        for (flow, steps) in self.flows.iter_mut().zip(&self.replay.steps) {
             let before = flow.open.parallel;
-            flow.open = demand.open.get(self.slot - 1).copied().unwrap_or_default();
+            flow.open = steps.open.get(self.slot).copied().unwrap_or_default();
             flow.is_behind = flow.backlog_ns > NONE_NS;
             if flow.is_behind {
                 flow.open.parallel = flow.open.parallel.max(before);
             }
         }
+        self.slot += 1;
+        let is_last = self.slot > self.replay.slots;
+        self.slot_end_ns = if is_last { f64::INFINITY } else { self.slot as f64 * self.replay.slot_ns };
     }
 
     /// Closed loop: begins the step at the flow's index.
     fn begin_step(&mut self, at: usize) {
         let flow = &mut self.flows[at];
-        match self.replay.demands[at].closed.get(flow.step) {
+        match self.replay.steps[at].closed.get(flow.step) {
             Some(step) => flow.left = *step,
             None => {
                 flow.left = ClosedStep::default();
@@ -169,66 +141,79 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Computes what each cgroup wants, and returns the end of the time in which that stays so if nothing hinders it.
-    #[inline(always)]
-    fn calm_end_ns(&mut self, end_ns: f64) -> f64 {
-        let mut next_ns = end_ns.min(self.slot_end_ns);
-        for pool in self.pools.iter().flatten() {
-            next_ns = next_ns.min(pool.refill_ns).min(pool.slack_ns);
+    /// Spreads what is wanted over CPUs, from the lowest cgroups up, and computes what runs, from the highest ones down.
+    fn settle(&mut self) {
+        let (replay, capacity) = (self.replay, self.replay.capacity);
+        for ((state, flow), steps) in self.states.iter_mut().zip(&mut self.flows).zip(&replay.steps) {
+            flow.wanted = flow.wanted_rate(self.is_open, steps.most);
+            state.rate = flow.wanted.min(capacity);
+            state.wants = flow.wanted > 0.0;
         }
-        for (at, flow) in self.flows.iter_mut().enumerate() {
-            if self.is_open {
-                flow.wanted = flow.wanted_rate(self.replay.threads[at]);
-            } else {
-                flow.wanted = flow.left.rate;
-                next_ns = next_ns.min(flow.end_ns(self.now_ns, flow.wanted));
+        let mut roots = 0.0;
+        for at in (0..self.states.len()).rev() {
+            let rate = self.states[at].rate;
+            let mut passed = rate.min(capacity);
+            if let Some(pool) = &mut self.pools[at] {
+                passed = pool.demand(passed, self.now_ns);
             }
-            self.states[at].rate = flow.wanted.min(self.capacity);
+            self.states[at].passed = if rate > 0.0 { passed / rate } else { 1.0 };
+            match replay.parents[at] {
+                Some(parent) => {
+                    self.states[parent].rate += passed;
+                    self.states[parent].wants |= self.states[at].wants;
+                }
+                None => roots += passed,
+            }
+        }
+        let top = if roots > capacity { capacity / roots } else { 1.0 };
+        for at in 0..self.states.len() {
+            let above = replay.parents[at].map(|parent| self.states[parent].above * self.states[parent].passed);
+            let state = &mut self.states[at];
+            state.above = above.unwrap_or(top);
+            state.own = self.flows[at].wanted.min(capacity) * state.above * state.passed;
+            state.served = state.own;
+        }
+        for at in (0..self.states.len()).rev() {
+            if let Some(parent) = replay.parents[at] {
+                self.states[parent].served += self.states[at].served;
+            }
+        }
+    }
+
+    /// The next event of a pool, but at most `end_ns`.
+    fn next_ns(&mut self, end_ns: f64) -> f64 {
+        let timers = self.pools.iter().flatten().map(|pool| pool.refill_ns.min(pool.slack_ns));
+        let mut next_ns = timers.fold(end_ns, f64::min);
+        for (pool, state) in self.pools.iter_mut().zip(&self.states) {
+            if let Some(pool) = pool {
+                next_ns = next_ns.min(pool.empty_ns(self.now_ns, next_ns, state.above));
+            }
         }
         next_ns
     }
 
-    /// True if everything that is wanted runs for this length of time.
-    #[inline(always)]
-    fn is_calm(&mut self, length_ns: f64) -> bool {
-        let mut roots = 0.0;
-        for at in (0..self.states.len()).rev() {
-            let (rate, flow) = (self.states[at].rate, &self.flows[at]);
-            if flow.backlog_ns > NONE_NS || flow.wanted > self.capacity || rate > self.capacity {
-                return false;
+    /// Moves the demand on until `next_ns`, or until a wanted rate changes.
+    fn pass(&mut self, next_ns: f64) {
+        loop {
+            let mut until_ns = next_ns.min(self.slot_end_ns);
+            for (flow, state) in self.flows.iter().zip(&self.states) {
+                until_ns = until_ns.min(flow.event_ns(self.is_open, self.now_ns, state.own));
             }
-            if let Some(pool) = &self.pools[at]
-                && !pool.suffices(rate * length_ns, cpus_of(rate), self.now_ns, length_ns)
-            {
-                return false;
+            let length_ns = until_ns - self.now_ns;
+            self.now_ns = until_ns;
+            (0..self.flows.len()).for_each(|at| self.advance(at, self.states[at].own, length_ns));
+            if until_ns >= next_ns || until_ns < self.slot_end_ns {
+                return;
             }
-            match self.replay.parents[at] {
-                Some(parent) => self.states[parent].rate += rate,
-                None => roots += rate,
+            self.begin_slot();
+            let mut flows = self.flows.iter_mut().zip(&self.replay.steps);
+            if flows.any(|(flow, steps)| flow.wanted_rate(true, steps.most) != flow.wanted) {
+                return;
             }
-        }
-        roots <= self.capacity
-    }
-
-    /// Runs everything that is wanted until this time.
-    #[inline(always)]
-    fn run_calm(&mut self, next_ns: f64) {
-        let length_ns = next_ns - self.now_ns;
-        for (at, state) in self.states.iter_mut().enumerate() {
-            state.ran_ns += state.rate * length_ns;
-            if let Some(pool) = &mut self.pools[at] {
-                pool.run_calm(state.rate, cpus_of(state.rate), self.now_ns, length_ns);
-            }
-        }
-        self.now_ns = next_ns;
-        for at in 0..self.flows.len() {
-            let rate = self.flows[at].wanted;
-            self.advance(at, rate, length_ns);
         }
     }
 
     /// Moves one cgroup's own demand on. `rate`: the rate at which it was served.
-    #[inline(always)]
     fn advance(&mut self, at: usize, rate: f64, length_ns: f64) {
         let flow = &mut self.flows[at];
         if self.is_open {
@@ -258,117 +243,40 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Spreads what is wanted over CPUs, from the lowest cgroups up, and computes what runs, from the highest ones down.
-    fn settle(&mut self) {
-        for (state, flow) in self.states.iter_mut().zip(&self.flows) {
-            state.rate = flow.wanted.min(self.capacity);
-            state.wants = flow.wanted > 0.0;
-        }
-        let mut roots = 0.0;
-        for at in (0..self.states.len()).rev() {
-            let rate = self.states[at].rate;
-            let mut passed = rate.min(self.capacity);
-            if let Some(pool) = &mut self.pools[at] {
-                passed = pool.demand(passed, self.now_ns);
-            }
-            self.states[at].passed = if rate > 0.0 { passed / rate } else { 1.0 };
-            match self.replay.parents[at] {
-                Some(parent) => {
-                    self.states[parent].rate += passed;
-                    self.states[parent].wants |= self.states[at].wants;
-                }
-                None => roots += passed,
-            }
-        }
-        self.serve(if roots > self.capacity { self.capacity / roots } else { 1.0 });
-    }
-
-    /// Computes what runs, from the highest cgroups down. `top`: the part of the demanded rate for which there are CPUs.
-    fn serve(&mut self, top: f64) {
-        for at in 0..self.states.len() {
-            let above =
-                self.replay.parents[at].map(|parent| self.states[parent].above * self.states[parent].passed);
-            let wanted = self.flows[at].wanted.min(self.capacity);
-            let state = &mut self.states[at];
-            state.above = above.unwrap_or(top);
-            state.own = wanted * state.above * state.passed;
-            state.served = state.own;
-        }
-        for at in (0..self.states.len()).rev() {
-            if let Some(parent) = self.replay.parents[at] {
-                self.states[parent].served += self.states[at].served;
-            }
-        }
-    }
-
-    /// Runs to the next event.
-    fn run_to_event(&mut self, end_ns: f64) {
-        self.settle();
-        let mut next_ns = end_ns.min(self.slot_end_ns);
-        for pool in self.pools.iter().flatten() {
-            next_ns = next_ns.min(pool.refill_ns).min(pool.slack_ns);
-        }
-        for (flow, state) in self.flows.iter().zip(&self.states) {
-            let event_ns = if self.is_open {
-                flow.backlog_event_ns(self.now_ns, state.own)
-            } else {
-                flow.end_ns(self.now_ns, state.own)
-            };
-            next_ns = next_ns.min(event_ns);
-        }
-        for (pool, state) in self.pools.iter_mut().zip(&self.states) {
-            if let Some(pool) = pool {
-                next_ns = next_ns.min(pool.empty_ns(self.now_ns, next_ns, state.above));
-            }
-        }
-        self.pass(next_ns);
-    }
-
-    /// Lets time pass until `next_ns`, in which no rate changes.
-    fn pass(&mut self, next_ns: f64) {
-        let length_ns = next_ns - self.now_ns;
-        self.now_ns = next_ns;
-        for at in 0..self.states.len() {
-            let state = &mut self.states[at];
+    /// Uses runtime for a time in which no rate changed, and fires timers.
+    fn consume(&mut self, length_ns: f64) {
+        for (state, pool) in self.states.iter_mut().zip(&mut self.pools) {
             state.ran_ns += state.served * length_ns;
             if state.wants && state.served == 0.0 {
                 state.stalled_ns += length_ns;
             }
-            let (own, above) = (state.own, state.above);
-            if let Some(pool) = &mut self.pools[at] {
-                pool.consume(length_ns, above);
+            if let Some(pool) = pool {
+                pool.consume(length_ns, state.above);
+                pool.fire(self.now_ns);
             }
-            self.advance(at, own, length_ns);
         }
     }
 }
 
 impl Flow {
-    /// Open loop: the wanted rate, CPUs. `most`: tasks that can run at the same time.
-    #[inline(always)]
-    fn wanted_rate(&mut self, most: Option<f64>) -> f64 {
+    /// The wanted rate, CPUs. `most`: tasks that can run at the same time.
+    fn wanted_rate(&mut self, is_open: bool, most: f64) -> f64 {
+        if !is_open {
+            return self.left.rate;
+        }
         self.raised = if self.is_behind { self.open.parallel.max(self.open.firm) } else { self.open.firm };
         // Late work and busy loops are the same tasks.
-        let wanted = self.raised.max(self.open.firm + self.open.presumed);
-        most.map_or(wanted, |most| wanted.min(most))
+        self.raised.max(self.open.firm + self.open.presumed).min(most)
     }
 
-    /// Closed loop: the end of the step if it is served at this rate.
-    #[inline(always)]
-    fn end_ns(&self, now_ns: f64, rate: f64) -> f64 {
-        if self.finished_ns.is_some() {
-            f64::INFINITY
-        } else if self.left.rate == 0.0 {
-            now_ns + self.left.amount_ns
-        } else if rate > 0.0 {
-            now_ns + self.left.amount_ns / rate
-        } else {
-            f64::INFINITY
+    /// The time at which a step is done if it is served at this rate; in the open loop, that at which late work is done or begins to raise
+    /// the demand.
+    fn event_ns(&self, is_open: bool, now_ns: f64, rate: f64) -> f64 {
+        if !is_open {
+            let speed = if self.left.rate == 0.0 { 1.0 } else { rate };
+            let never = self.finished_ns.is_some() || speed <= 0.0;
+            return if never { f64::INFINITY } else { now_ns + self.left.amount_ns / speed };
         }
-    }
-
-    /// Open loop: the time at which late work is done or begins to raise the demand.
-    fn backlog_event_ns(&self, now_ns: f64, rate: f64) -> f64 {
         let growth = self.open.firm - rate.min(self.raised);
         if self.is_behind && growth < 0.0 {
             now_ns + self.backlog_ns / -growth

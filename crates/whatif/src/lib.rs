@@ -37,4 +37,4 @@ pub mod words;
 
 pub use outcome::{Bounds, Cells, Check, Figures, Outcome, Stalls};
 pub use replay::{Loop, Replay, Setting};
-pub use tree::{Error, Limit, Node, Profile, Slot, Tree};
+pub use tree::{Limit, Node, Profile, Slot, Tree};

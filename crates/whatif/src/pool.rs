@@ -22,7 +22,6 @@ const SLACK_NS: f64 = 5e6;
 const SMALL_PART: f64 = 0.01;
 
 /// CPUs that a rate uses. The last one may run at up to 1.01, so that the inexact length of slots does not add a CPU.
-#[inline(always)]
 pub(crate) fn cpus_of(rate: f64) -> u32 {
     // Rounds up without `ceil`, which is a call on x86-64 before SSE 4.1.
     let least = rate - SMALL_PART;
@@ -40,27 +39,6 @@ struct Cpu {
     /// Start of the throttle, if `is_throttled`.
     since_ns: f64,
     is_throttled: bool,
-}
-
-impl Cpu {
-    /// Runs at this demand for a time in which the pool does not run out. Returns what was taken from the pool and what was returned to
-    /// it, ns. Without branches: neither demand nor slices can be predicted.
-    #[inline(always)]
-    fn run_calm(&mut self, demand: f64, length_ns: f64, slice_ns: f64, per_slice: f64) -> (f64, f64) {
-        let is_idle = demand == 0.0;
-        // `Pool::give_back`. A CPU that was idle before has no more than that.
-        let kept_ns = if is_idle { self.left_ns.min(KEPT_NS) } else { self.left_ns };
-        // Exactly a slice more than nothing, as in `Pool::demand`.
-        let first_ns = if !is_idle & (kept_ns <= NONE_NS) { slice_ns } else { kept_ns };
-        let left_ns = first_ns - demand * length_ns;
-        let missing_ns = if is_idle { 0.0 } else { (-left_ns).max(0.0) };
-        let whole = (missing_ns * per_slice) as i64 as f64;
-        let slices = whole + f64::from(u8::from(whole * slice_ns < missing_ns - NONE_NS));
-        let returned_ns = self.left_ns - kept_ns;
-        self.demand = demand;
-        self.left_ns = left_ns + slices * slice_ns;
-        (first_ns - kept_ns + slices * slice_ns, returned_ns)
-    }
 }
 
 /// The counters of a pool.
@@ -82,7 +60,6 @@ pub(crate) struct Pool {
     period_ns: f64,
     phase_ns: f64,
     slice_ns: f64,
-    tick_ns: f64,
     /// Runtime left in the pool, ns: `runtime`.
     left_ns: f64,
     /// The timer runs: `period_active`.
@@ -112,7 +89,6 @@ impl Pool {
             period_ns: limit.period_ns as f64,
             phase_ns: setting.phase_of(node, limit.period_ns) as f64,
             slice_ns: setting.slice_ns.max(1) as f64,
-            tick_ns: setting.tick_ns as f64,
             left_ns: (limit.quota_ns + limit.burst_ns) as f64,
             refill_ns: f64::INFINITY,
             slack_ns: f64::INFINITY,
@@ -120,57 +96,14 @@ impl Pool {
         }
     }
 
-    /// True if `work_ns` can be done on `cpus` CPUs without throttling: what CPUs may have left over is set aside. False, too, if the
-    /// timer starts and fires within this time.
-    #[inline(always)]
-    pub fn suffices(&self, work_ns: f64, cpus: u32, now_ns: f64, length_ns: f64) -> bool {
-        self.queue.is_empty()
-            && self.tick_ns == 0.0
-            && self.left_ns >= work_ns + f64::from(cpus) * self.slice_ns
-            && (self.is_active || cpus == 0 || self.grid_ns(now_ns) >= now_ns + length_ns)
-    }
-
-    /// CPUs notice only now and then that their runtime is used up.
-    pub fn has_ticks(&self) -> bool {
-        self.tick_ns != 0.0
-    }
-
     /// The next time on the grid of periods.
-    #[inline(never)]
     fn grid_ns(&self, now_ns: f64) -> f64 {
         let passed = ((now_ns - self.phase_ns) / self.period_ns).floor() + 1.0;
         let next_ns = self.phase_ns + passed * self.period_ns;
         if next_ns > now_ns { next_ns } else { next_ns + self.period_ns }
     }
 
-    /// Runs at this rate for a time in which nothing is throttled: see [`Pool::suffices`].
-    #[inline(always)]
-    pub fn run_calm(&mut self, rate: f64, cpus: u32, now_ns: f64, length_ns: f64) {
-        let (per_slice, cpus) = (1.0 / self.slice_ns, cpus as usize);
-        if cpus > self.cpus.len() {
-            self.cpus.resize(cpus, Cpu::default());
-        }
-        let (mut taken_ns, mut returned_ns) = (0.0, 0.0);
-        let all = cpus.max(self.used);
-        let mut left = rate;
-        for (at, cpu) in self.cpus[..all].iter_mut().enumerate() {
-            let is_whole = at + 1 < cpus;
-            let demand = if is_whole { 1.0 } else { left };
-            left -= demand;
-            let (taken, returned) = cpu.run_calm(demand, length_ns, self.slice_ns, per_slice);
-            taken_ns += taken;
-            returned_ns += returned;
-        }
-        self.used = cpus;
-        self.left_ns += returned_ns - taken_ns;
-        if taken_ns > 0.0 {
-            self.is_idle = false;
-            self.start_timer(now_ns);
-        }
-    }
-
     /// `start_cfs_bandwidth`: the timer keeps its grid of periods.
-    #[inline(always)]
     fn start_timer(&mut self, now_ns: f64) {
         if !self.is_active {
             self.is_active = true;
@@ -179,7 +112,6 @@ impl Pool {
     }
 
     /// Sets the number of CPUs with demand. CPUs that fall idle return their runtime.
-    #[inline(always)]
     fn use_cpus(&mut self, cpus: usize, now_ns: f64) {
         if cpus == self.used {
             return;
@@ -212,14 +144,13 @@ impl Pool {
     /// Spreads a demanded rate over CPUs. A CPU without runtime takes a slice from the pool, and pays back what it used too much
     /// (`__assign_cfs_rq_runtime`), or is throttled (`throttle_cfs_rq`). Returns the rate on CPUs that are not throttled.
     pub fn demand(&mut self, rate: f64, now_ns: f64) -> f64 {
-        let (cpus, before) = (cpus_of(rate) as usize, self.used);
+        let cpus = cpus_of(rate) as usize;
         self.use_cpus(cpus, now_ns);
-        let is_tick = self.tick_ns == 0.0 || now_ns % self.tick_ns == 0.0;
         let (mut passed, mut left, mut requested) = (0.0, rate, false);
         for (at, cpu) in self.cpus[..cpus].iter_mut().enumerate() {
             cpu.demand = if at + 1 < cpus { 1.0 } else { left };
             left -= cpu.demand;
-            if !cpu.is_throttled && cpu.left_ns <= NONE_NS && (is_tick || at >= before) {
+            if !cpu.is_throttled && cpu.left_ns <= NONE_NS {
                 requested = true;
                 if self.left_ns > NONE_NS {
                     let amount_ns = (self.slice_ns - cpu.left_ns).min(self.left_ns);
@@ -248,9 +179,8 @@ impl Pool {
         self.counters.stalls.add(length_ns);
     }
 
-    /// The earliest time before `next_ns` at which a CPU notices that its runtime is used up and the pool may not have a slice for it, or
-    /// until which it has slices for all.
-    /// `above`: the part of the rate that limits above let pass.
+    /// The earliest time before `next_ns` at which the runtime of a CPU is used up and the pool may not have a slice for it, or until which
+    /// it has slices for all. `above`: the part of the rate that limits above let pass.
     pub fn empty_ns(&mut self, now_ns: f64, next_ns: f64, above: f64) -> f64 {
         let running = self.cpus[..self.used].iter().filter(|cpu| !cpu.is_throttled);
         let (rate, kept_ns) = running
@@ -258,8 +188,7 @@ impl Pool {
         let plenty_ns = self.left_ns - kept_ns;
         let is_whole = rate * (next_ns - now_ns) <= plenty_ns;
         // A shorter time is worth an event of its own if it saves one.
-        self.is_plenty =
-            !self.has_ticks() && self.is_active && (is_whole || plenty_ns > 2.0 * self.slice_ns * rate);
+        self.is_plenty = self.is_active && (is_whole || plenty_ns > 2.0 * self.slice_ns * rate);
         if self.is_plenty {
             return if is_whole { f64::INFINITY } else { now_ns + plenty_ns / rate };
         }
@@ -270,11 +199,7 @@ impl Pool {
                 first_ns = first_ns.min(now_ns + cpu.left_ns.max(0.0) / rate);
             }
         }
-        if self.tick_ns == 0.0 || first_ns.is_infinite() {
-            return first_ns;
-        }
-        let tick_ns = (first_ns / self.tick_ns).ceil() * self.tick_ns;
-        if tick_ns > now_ns { tick_ns } else { tick_ns + self.tick_ns }
+        first_ns
     }
 
     /// Uses runtime for a time in which no rate changes, and takes slices if the pool has plenty.
@@ -293,7 +218,6 @@ impl Pool {
     }
 
     /// Fires the timers that are due.
-    #[inline(always)]
     pub fn fire(&mut self, now_ns: f64) {
         if self.refill_ns <= now_ns {
             self.refill(now_ns);

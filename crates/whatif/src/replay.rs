@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::{
-    Error, Limit, Outcome, Profile, Slot, Tree,
+    Limit, Outcome, Profile, Slot, Tree,
     engine::Engine,
     pool::{Counters, NONE_NS, cpus_of},
 };
@@ -12,78 +12,53 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Replay {
     pub(crate) parents: Vec<Option<usize>>,
-    pub(crate) threads: Vec<Option<f64>>,
-    pub(crate) demands: Vec<Demand>,
-    /// The only cgroup with demand, and those above it, from below; empty: several have demand.
-    pub(crate) chain: Vec<usize>,
-    pub(crate) capacity: Vec<f64>,
+    pub(crate) steps: Vec<Steps>,
+    pub(crate) capacity: f64,
     pub(crate) slot_ns: f64,
-    /// Length of the longest profile, ns.
-    length_ns: u64,
-}
-
-/// [`Replay::chain`].
-fn chain(parents: &[Option<usize>], demands: &[Demand]) -> Vec<usize> {
-    let mut busy = (0..demands.len()).filter(|at| demands.len() == 1 || demands[*at].has_work());
-    let (first, None) = (busy.next(), busy.next()) else { return Vec::new() };
-    std::iter::successors(first, |at| parents[*at]).collect()
+    /// Number of slots of the longest profile.
+    pub(crate) slots: usize,
 }
 
 impl Replay {
-    /// Prepares a tree.
-    ///
-    /// # Errors
-    /// If [`Tree`] is not as it describes itself.
-    pub fn new(tree: &Tree) -> Result<Self, Error> {
-        tree.check()?;
-        let cpus = tree.capacity.iter().copied().fold(0.0, f64::max);
+    /// Prepares a tree; `None` if it is not as [`Tree`] describes it.
+    pub fn new(tree: &Tree) -> Option<Self> {
+        if !tree.is_valid() {
+            return None;
+        }
         let nodes = &tree.nodes;
-        let parents: Vec<Option<usize>> = nodes.iter().map(|node| node.parent).collect();
-        let mut demands: Vec<Demand> =
-            nodes.iter().map(|node| Demand::new(&node.profile, node.threads, cpus)).collect();
+        let mut steps: Vec<Steps> =
+            nodes.iter().map(|node| Steps::new(&node.profile, node.threads, tree.capacity)).collect();
         if nodes.len() > 1 {
             // In the closed loop, nobody waits for a cgroup without tasks.
-            demands.iter_mut().filter(|demand| !demand.has_work()).for_each(|demand| demand.closed.clear());
+            steps.iter_mut().filter(|steps| !steps.has_work()).for_each(|steps| steps.closed.clear());
         }
-        Ok(Self {
-            chain: chain(&parents, &demands),
-            parents,
-            threads: nodes.iter().map(|node| node.threads.map(f64::from)).collect(),
-            demands,
-            capacity: tree.capacity.clone(),
+        Some(Self {
+            parents: nodes.iter().map(|node| node.parent).collect(),
+            steps,
+            capacity: tree.capacity,
             slot_ns: nodes[0].profile.slot_ns as f64,
-            length_ns: nodes.iter().map(|node| node.profile.length_ns()).max().unwrap_or(0),
+            slots: nodes.iter().map(|node| node.profile.slots.len()).max().unwrap_or(0),
         })
     }
 
-    /// Replays the tree under these limits, one for each cgroup. Returns an outcome for each cgroup.
-    ///
-    /// # Errors
-    /// If the number of limits is wrong, or a quota or period is too short.
-    pub fn run(&self, limits: &[Option<Limit>], setting: &Setting) -> Result<Vec<Outcome>, Error> {
-        if limits.len() != self.parents.len() {
-            return Err(Error::Limits);
-        }
-        let is_wrong = |limit: &Option<Limit>| {
-            limit.is_some_and(|limit| limit.quota_ns.min(limit.period_ns) < Limit::LEAST_NS)
-        };
-        if let Some(node) = limits.iter().position(is_wrong) {
-            return Err(Error::Limit(node));
+    /// Replays the tree under these limits, one for each cgroup. Returns an outcome for each cgroup; `None` if the number of limits is wrong,
+    /// or a quota or period is too short for the kernel.
+    pub fn run(&self, limits: &[Option<Limit>], setting: &Setting) -> Option<Vec<Outcome>> {
+        let is_allowed = |limit: &Limit| limit.quota_ns.min(limit.period_ns) >= Limit::LEAST_NS;
+        if limits.len() != self.parents.len() || !limits.iter().flatten().all(is_allowed) {
+            return None;
         }
         let mut engine = Engine::new(self, limits, setting);
-        let longest_ns = self.length_ns as f64 * f64::from(setting.longest.max(1));
+        let length_ns = self.slot_ns * self.slots as f64;
+        let longest_ns = length_ns * f64::from(setting.longest.max(1));
         if setting.replay == Loop::Closed {
             engine.run(longest_ns, true);
-            return Ok(self.outcomes(&engine, &engine, limits));
+            return Some(self.outcomes(&engine, &engine, limits));
         }
-        engine.run(self.length_ns as f64, false);
+        engine.run(length_ns, false);
         let counted = engine.clone();
-        let skipped_ns = engine.skip_periods(limits, longest_ns);
-        engine.run(longest_ns - skipped_ns, true);
-        for flow in engine.flows.iter_mut().filter(|_| skipped_ns > 0.0) {
-            flow.done_ns += skipped_ns;
-        }
-        Ok(self.outcomes(&counted, &engine, limits))
+        engine.run(longest_ns, true);
+        Some(self.outcomes(&counted, &engine, limits))
     }
 
     /// The figures of all cgroups. `counted`: the simulation at the end of the duration; `ended`: when all work was done.
@@ -154,9 +129,6 @@ pub struct Setting {
     /// The grid of each further cgroup of the tree begins later by this time, ns. Nested limits depend on it: quota that a cgroup gets
     /// while the one above it is throttled is left for the next period of that one.
     pub spread_ns: u64,
-    /// A CPU notices at multiples of this time that its runtime is used up, ns: the tick of the kernel, 4 ms at `HZ=250`. 0: at once, which is also
-    /// the fastest to replay.
-    pub tick_ns: u64,
     /// Runtime that a CPU takes from the pool at a time, ns: the sysctl `kernel.sched_cfs_bandwidth_slice_us`.
     pub slice_ns: u64,
     /// The replay ends after this multiple of the profile's length, even if work is left.
@@ -167,9 +139,9 @@ impl Setting {
     /// The kernel's default slice, 5 ms (`sysctl_sched_cfs_bandwidth_slice`, Linux 6.1 to 7.2).
     pub const SLICE_NS: u64 = 5_000_000;
 
-    /// The kernel's defaults, without the delay of the tick.
+    /// The kernel's defaults. A CPU notices at once that its runtime is used up, and not only at the next tick of the kernel.
     pub fn new(replay: Loop, phase_ns: u64) -> Self {
-        Self { replay, phase_ns, spread_ns: 0, tick_ns: 0, slice_ns: Self::SLICE_NS, longest: 16 }
+        Self { replay, phase_ns, spread_ns: 0, slice_ns: Self::SLICE_NS, longest: 16 }
     }
 
     /// Time of the first refill of a cgroup after the start, ns, below its period.
@@ -204,12 +176,14 @@ pub(crate) struct ClosedStep {
 
 /// The demand of one cgroup's own tasks.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Demand {
+pub(crate) struct Steps {
+    /// Tasks that can run at the same time.
+    pub most: f64,
     pub open: Vec<OpenStep>,
     pub closed: Vec<ClosedStep>,
 }
 
-impl Demand {
+impl Steps {
     /// Prepares a profile. `threads`: as in [`Node`](crate::Node); `cpus`: the most that the tree ever has.
     pub fn new(profile: &Profile, threads: Option<u32>, cpus: f64) -> Self {
         let slot_ns = profile.slot_ns as f64;
@@ -221,7 +195,7 @@ impl Demand {
             parallel: (parallel as f64).min(most).min(cpus),
         });
         let closed = profile.slots.iter().filter_map(|slot| closed_step(slot, slot_ns, most));
-        Self { open: open.collect(), closed: joined(closed) }
+        Self { most, open: open.collect(), closed: joined(closed) }
     }
 
     /// Some task ever wants to run.

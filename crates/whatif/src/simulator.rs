@@ -122,7 +122,7 @@ impl<'d> Simulator<'d> {
             }
         }
         // Each tree is freed once it is ready.
-        trees.into_iter().map(|tree| Replay::new(&tree).ok()).collect()
+        trees.into_iter().map(|tree| Replay::new(&tree)).collect()
     }
 
     /// Simulates the limit in force, and chooses the loops and phases for other limits. If one loop fits and the other does not, only that
@@ -153,7 +153,7 @@ impl<'d> Simulator<'d> {
     fn run(&self, limit: Limit, (replay, setting): (&Replay, Setting)) -> Option<Outcome> {
         let (mut limits, at) = (self.demand.limits(), self.demand.target.at);
         limits[at] = Some(limit);
-        replay.run(&limits, &setting).ok().map(|mut outcomes| outcomes.swap_remove(at))
+        replay.run(&limits, &setting).map(|mut outcomes| outcomes.swap_remove(at))
     }
 
     /// Each assumption in each setting.

@@ -210,6 +210,6 @@ fn the_slots_of_a_tree_are_those_of_the_recording() {
         // The cgroup ran for 20 ms in each of 180 periods. Rounding loses a part of this time.
         assert!((3_200 * MS..=3_600 * MS).contains(&ran_ns), "{ran_ns}");
         assert_eq!((tree.nodes[0].parent, tree.nodes[1].parent), (None, Some(0)));
-        assert_eq!(tree.capacity, [2.0]);
+        assert_eq!(tree.capacity, 2.0);
     }
 }

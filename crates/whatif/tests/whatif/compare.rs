@@ -18,7 +18,7 @@ const TOLERANCE: f64 = 0.004;
 
 /// Returns the first figure that differs by more than the tolerance.
 fn difference(tree: &Tree, found: &[Outcome], plain: &[Figures]) -> Option<String> {
-    let cpus = tree.capacity.iter().copied().fold(1.0, f64::max);
+    let cpus = tree.capacity.max(1.0);
     for (at, (found, plain)) in found.iter().zip(plain).enumerate() {
         let one = plain.duration_ns.max(1e8);
         let done = (found.done_ns.unwrap_or(0) as f64, plain.done_ns.unwrap_or(0.0));
@@ -50,10 +50,9 @@ fn differing(cases: u64, most: u64, replay: Loop) -> [u64; STEPS_NS.len()] {
     for seed in 0..cases {
         let mut random = seed * 4 + most;
         let tree = tree(&mut random, most, 30);
-        let tick_ns = [0, 0, 1_300_000, 3_700_000][below(&mut random, 4) as usize];
         let phase_ns = below(&mut random, 1_000) * 100_000;
         let spread_ns = below(&mut random, 1_000) * 100_000;
-        let setting = Setting { tick_ns, spread_ns, longest: 3, ..Setting::new(replay, phase_ns) };
+        let setting = Setting { spread_ns, longest: 3, ..Setting::new(replay, phase_ns) };
         let limits = tree.limits();
         let found = Replay::new(&tree).unwrap().run(&limits, &setting).unwrap();
         for (step_ns, differing) in STEPS_NS.into_iter().zip(&mut differing) {
@@ -68,7 +67,7 @@ fn differing(cases: u64, most: u64, replay: Loop) -> [u64; STEPS_NS.len()] {
 }
 
 /// Number of cases in 1,000 that may differ at the finest step. In such a case, the result depends on the order of two events at
-/// the same time: with a tick, all CPUs notice at the same time that their runtime is used up.
+/// the same time.
 const TIES: [u64; 2] = [5, 40];
 
 fn compare(cases: u64, replay: Loop) {

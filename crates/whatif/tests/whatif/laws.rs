@@ -28,7 +28,6 @@ fn no_work_is_lost_or_made_in_the_open_loop() {
         tree.nodes.iter_mut().flat_map(|node| &mut node.profile.slots).for_each(|slot| slot.presumed_ns = 0);
         let setting = Setting {
             longest: 1,
-            tick_ns: seed % 3 * MS,
             ..Setting::new(Loop::Open, below(&mut random, 100 * MS))
         };
         let outcomes = Replay::new(&tree).unwrap().run(&tree.limits(), &setting).unwrap();
@@ -50,7 +49,6 @@ fn no_work_is_lost_or_made_in_the_closed_loop() {
         let tree = tree(&mut random, 5, 60);
         let setting = Setting {
             longest: 1_000,
-            tick_ns: seed % 3 * MS,
             ..Setting::new(Loop::Closed, below(&mut random, 100 * MS))
         };
         let outcomes = Replay::new(&tree).unwrap().run(&tree.limits(), &setting).unwrap();
@@ -162,7 +160,7 @@ fn nested_limits_are_never_better_than_each_alone() {
             own.slots.iter_mut().for_each(|slot| slot.presumed_ns = 0);
             let child = Node { parent: Some(0), profile: own, ..Node::default() };
             let tree =
-                Tree { nodes: vec![Node { profile: empty, ..Node::default() }, child], capacity: vec![64.0] };
+                Tree { nodes: vec![Node { profile: empty, ..Node::default() }, child], capacity: 64.0 };
             let (outer, inner) = (Some(limit(&mut random, cpus)), Some(limit(&mut random, cpus)));
             let phase_ns = below(&mut random, 100 * MS);
             let spread_ns = below(&mut random, 100 * MS);
@@ -306,7 +304,8 @@ fn every_replay_ends() {
             burst_ns: size(&mut random, 40),
         };
         let node = |parent| Node { parent, limit: Some(limit), threads: None, profile: Profile::default() };
-        let mut tree = Tree { nodes: vec![node(None), node(Some(0))], capacity: vec![0.01, 1.5, 300.0] };
+        let capacity = [0.01, 1.5, 300.0][below(&mut random, 3) as usize];
+        let mut tree = Tree { nodes: vec![node(None), node(Some(0))], capacity };
         tree.nodes[0].profile = Profile { slot_ns, slots };
         tree.nodes[1].profile = tree.nodes[0].profile.clone();
         for replay in LOOPS {

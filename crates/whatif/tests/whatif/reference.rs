@@ -116,17 +116,12 @@ impl<'a> Reference<'a> {
         }
     }
 
-    fn capacity(&self) -> f64 {
-        let slot = (self.now_ns / self.tree.nodes[0].profile.slot_ns) as usize;
-        self.tree.capacity[slot.min(self.tree.capacity.len() - 1)]
-    }
-
     /// Updates the demand of cgroup `at` for this step. Returns its firm demand, and its firm demand including late work, in
     /// CPUs.
     fn wanted(&mut self, at: usize) -> (f64, f64) {
         let (node, flow) = (&self.tree.nodes[at], &mut self.flows[at]);
         let most = node.threads.map_or(f64::INFINITY, f64::from);
-        let capacity = self.tree.capacity.iter().copied().fold(0.0, f64::max);
+        let capacity = self.tree.capacity;
         let slot_ns = node.profile.slot_ns as f64;
         if self.setting.replay == Loop::Closed {
             let Some(slot) = node.profile.slots.get(flow.step) else {
@@ -161,7 +156,7 @@ impl<'a> Reference<'a> {
                 pool.timers(self.now_ns, &self.setting, figures);
             }
         }
-        let (count, capacity) = (self.flows.len(), self.capacity());
+        let (count, capacity) = (self.flows.len(), self.tree.capacity);
         let firm: Vec<(f64, f64)> = (0..count).map(|at| self.wanted(at)).collect();
         let mut rates: Vec<f64> = self.flows.iter().map(|flow| flow.wanted.min(capacity)).collect();
         let mut wants: Vec<bool> = rates.iter().map(|rate| *rate > 0.0).collect();

@@ -70,17 +70,6 @@ fn the_timer_stops_after_a_period_without_use() {
 }
 
 #[test]
-fn the_tick_lets_a_cpu_run_on_and_pay_back() {
-    let tree = Tree::single(work(&[10; 30]), Some(Limit::new(21 * MS, 100 * MS)), 8.0);
-    let setting = Setting { tick_ns: 4 * MS, ..Setting::new(Loop::Open, 0) };
-    let outcome = Replay::new(&tree).unwrap().run(&tree.limits(), &setting).unwrap().remove(0);
-    // The quota runs out at 21 ms, and the tick at 24 ms notices. So 18 ms of the next quota remain, from 100 to 118 ms. The tick
-    // at 120 ms notices, and 19 ms of the third quota remain.
-    assert_eq!(outcome.ran_ns, (24 + 20 + 20) * MS);
-    assert_eq!(outcome.throttled_ns, (76 + 80 + 80) * MS);
-}
-
-#[test]
 fn an_idle_cpu_returns_all_but_a_millisecond() {
     // Each of two CPUs takes 5 ms of the 14 ms. CPU 1 uses 1 ms and returns 3 ms, so CPU 0 runs for 12 ms, not for 9 ms.
     let mut slots = vec![Slot { ran_ns: MS, firm_ns: MS, ..Slot::default() }; 20];
@@ -96,7 +85,7 @@ fn only_the_level_that_ran_out_counts_but_all_below_stall() {
     let child = |parent| Node { parent, profile: work(&[10; 20]), ..Node::default() };
     let top = Node { profile: work(&[0; 20]), ..Node::default() };
     let limits = [Some(Limit::new(50 * MS, 100 * MS)), Some(Limit::new(90 * MS, 100 * MS)), None];
-    let tree = Tree { nodes: vec![top, child(Some(0)), child(Some(0))], capacity: vec![8.0] };
+    let tree = Tree { nodes: vec![top, child(Some(0)), child(Some(0))], capacity: 8.0 };
     let setting = Setting::new(Loop::Open, 0);
     let outcomes = Replay::new(&tree).unwrap().run(&limits, &setting).unwrap();
     // Both children share the 50 ms of their parent, and use them up in 25 ms.
@@ -163,7 +152,7 @@ fn a_refill_while_the_cgroup_above_is_throttled_is_left_for_its_next_period() {
     let busy = |parent| Node { parent, threads: Some(1), profile: work(&[10; 500]), ..Node::default() };
     let top = Node { profile: work(&[0; 500]), ..Node::default() };
     let limits = [Some(Limit::new(80 * MS, 100 * MS)), Some(Limit::new(30 * MS, 100 * MS)), None];
-    let tree = Tree { nodes: vec![top, busy(Some(0)), busy(Some(0))], capacity: vec![2.0] };
+    let tree = Tree { nodes: vec![top, busy(Some(0)), busy(Some(0))], capacity: 2.0 };
     let throttled_ms = |spread_ms: u64| {
         let setting = Setting { spread_ns: spread_ms * MS, ..Setting::new(Loop::Open, 0) };
         let outcomes = Replay::new(&tree).unwrap().run(&limits, &setting).unwrap();
