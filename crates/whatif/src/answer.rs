@@ -91,7 +91,7 @@ impl Row {
 }
 
 /// What is known about a cgroup and its quota.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Answer {
     /// The path of the cgroup.
     pub path: String,
@@ -119,23 +119,14 @@ pub struct Answer {
     pub at_once: Option<u32>,
     /// The most tasks that could run at once for a whole slot.
     pub most_at_once: u32,
-    /// What fewer threads would do under the limit in force.
-    pub fewer: Option<Fewer>,
+    /// The most tasks at once for which the limit in force is enough, and what it would have done to as many.
+    pub fewer: Option<(u32, Row)>,
     /// Why the figures may be wide.
     pub cautions: Vec<Caution>,
     /// Nearly all periods were throttled: what the cgroup would use is known only from below.
     pub is_least_demand: bool,
     /// Why there is no advice.
     pub refusal: Option<Refusal>,
-}
-
-/// The limit in force with as many threads as it is enough for.
-#[derive(Clone, Debug)]
-pub struct Fewer {
-    /// Maximum number of tasks that run at once.
-    pub most: u32,
-    /// What that would have done.
-    pub row: Row,
 }
 
 /// Why bounds may be far apart.
@@ -191,18 +182,12 @@ pub(crate) fn answer(demand: &Demand<'_>, question: &Question) -> Option<Answer>
         span_ns,
         start_ns: demand.start_ns,
         used: usage_ns as f64 / span_ns.max(1) as f64,
-        check: None,
-        rows: Vec::new(),
-        loops: Vec::new(),
-        least: None,
-        burst: None,
         at_once,
         most_at_once: most_ns.div_ceil(runnable.slot_ns).min(u32::MAX.into()) as u32,
-        fewer: None,
         cautions: cautions(&runnable),
         is_least_demand,
-        refusal: None,
         counted,
+        ..Answer::default()
     };
     // Tasks may have slept only because others of them were throttled.
     let may_sleep = is_least_demand && has_several;
@@ -224,7 +209,7 @@ pub(crate) fn answer(demand: &Demand<'_>, question: &Question) -> Option<Answer>
         (waited >= CONTENDED && !are_busy_loops).then_some(Refusal::Contended(waited))
     };
     if answer.refusal.is_none() {
-        simulate(&mut answer, demand, question, may_sleep, do_tasks_sleep)?;
+        simulate(&mut answer, demand, question, may_sleep, do_tasks_sleep);
     }
     Some(answer)
 }

@@ -397,7 +397,7 @@ mod queued_tests {
 
     /// The least quota that meets a target, ms of 100 ms, as simulated for the open loop.
     fn least(profile: &Profile, limit: Limit, target: f64) -> f64 {
-        let replay = Replay::new(&Tree::single(profile.clone().refined(4), Some(limit), 2.0)).unwrap();
+        let replay = Replay::new(&Tree::single(profile.clone().refined(4), Some(limit), 2.0));
         let cells = Cells { loops: vec![Loop::Open], ..Cells::default() };
         let share = |limit, setting| replay.run(&[Some(limit)], &setting).unwrap()[0].throttled_share();
         let is_enough = |ms: &u64| {

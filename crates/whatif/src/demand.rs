@@ -1,6 +1,6 @@
 //! The demand of cgroups over the time to simulate, and what it shows.
 
-use std::{iter, ops::Range};
+use std::{array, iter, ops::Range};
 
 use cgscope_model::{CgroupReading, DemandSlot};
 
@@ -69,32 +69,24 @@ impl<'h> Part<'h> {
     }
 
     /// The slots without end, each joined from several to 2^`shift` ns.
-    fn joined(&self, shift: u32) -> impl Iterator<Item = DemandSlot> + '_ {
-        let (cgroup, empty) = (self.cgroup, DemandSlot::default());
-        let in_block = 1 << (BLOCK_SHIFT - self.shift);
+    fn joined(&self, shift: u32) -> impl Iterator<Item = DemandSlot> {
+        let (cgroup, in_block) = (self.cgroup, 1 << (BLOCK_SHIFT - self.shift));
         let slots = self.blocks.clone().flat_map(move |number| {
             let known = cgroup.blocks.get(&number).into_iter().flat_map(Block::slots);
-            known.chain(iter::repeat_n(empty, in_block)).take(in_block)
+            known.chain(iter::repeat_n([0; 5], in_block)).take(in_block)
         });
-        let mut slots = slots.chain(iter::repeat(empty));
-        let by = 1 << (shift.saturating_sub(self.shift));
-        iter::repeat_with(move || slots.by_ref().take(by).reduce(sum).unwrap_or_default())
+        let (mut slots, by) = (slots.chain(iter::repeat([0; 5])), 1 << shift.saturating_sub(self.shift));
+        iter::repeat_with(move || {
+            let sum = |sums: [u64; 5], slot: [u64; 5]| array::from_fn(|at| sums[at] + slot[at]);
+            let [ran_ns, wanted_ns, throttled_ns, waited_ns, presumed_ns] = slots.by_ref().take(by).fold([0; 5], sum);
+            DemandSlot { ran_ns, wanted_ns, throttled_ns, waited_ns, presumed_ns }
+        })
     }
 
     /// The slots for the simulation, and those in which tasks were throttled.
     fn simulated(&self, shift: u32, length: usize, assumption: Assumption) -> (Vec<Slot>, Vec<bool>) {
         let slots = self.joined(shift).take(length);
         slots.map(|slot| (simulated(slot, 1 << shift, assumption), slot.throttled_ns != 0)).unzip()
-    }
-}
-
-fn sum(a: DemandSlot, b: DemandSlot) -> DemandSlot {
-    DemandSlot {
-        ran_ns: a.ran_ns + b.ran_ns,
-        wanted_ns: a.wanted_ns + b.wanted_ns,
-        throttled_ns: a.throttled_ns + b.throttled_ns,
-        waited_ns: a.waited_ns + b.waited_ns,
-        presumed_ns: a.presumed_ns + b.presumed_ns,
     }
 }
 

@@ -49,10 +49,7 @@ pub(crate) struct State {
     own: f64,
     /// The rate at which its own tasks and those below run.
     served: f64,
-    /// Some task wants to run.
-    wants: bool,
     pub ran_ns: f64,
-    pub stalled_ns: f64,
 }
 
 /// A simulation under way.
@@ -147,7 +144,6 @@ impl<'a> Engine<'a> {
         for ((state, flow), steps) in self.states.iter_mut().zip(&mut self.flows).zip(&replay.steps) {
             flow.wanted = flow.wanted_rate(self.is_open, steps.most);
             state.rate = flow.wanted.min(capacity);
-            state.wants = flow.wanted > 0.0;
         }
         let mut roots = 0.0;
         for at in (0..self.states.len()).rev() {
@@ -158,10 +154,7 @@ impl<'a> Engine<'a> {
             }
             self.states[at].passed = if rate > 0.0 { passed / rate } else { 1.0 };
             match replay.parents[at] {
-                Some(parent) => {
-                    self.states[parent].rate += passed;
-                    self.states[parent].wants |= self.states[at].wants;
-                }
+                Some(parent) => self.states[parent].rate += passed,
                 None => roots += passed,
             }
         }
@@ -247,9 +240,6 @@ impl<'a> Engine<'a> {
     fn consume(&mut self, length_ns: f64) {
         for (state, pool) in self.states.iter_mut().zip(&mut self.pools) {
             state.ran_ns += state.served * length_ns;
-            if state.wants && state.served == 0.0 {
-                state.stalled_ns += length_ns;
-            }
             if let Some(pool) = pool {
                 pool.consume(length_ns, state.above);
                 pool.fire(self.now_ns);

@@ -28,18 +28,12 @@ pub(crate) const SHORTEST: u32 = 22;
 const MOST_SLOTS: usize = 10_000_000;
 
 /// The amounts of a [`DemandSlot`] in 32nds of a slot. They are limited to those of 2,047 tasks.
-pub(crate) type Amounts = [u16; 5];
+type Amounts = [u16; 5];
 
 fn amounts(slot: DemandSlot, shift: u32) -> Amounts {
     let DemandSlot { ran_ns, wanted_ns, throttled_ns, waited_ns, presumed_ns } = slot;
     [ran_ns, wanted_ns, throttled_ns, waited_ns, presumed_ns]
         .map(|ns| parts(ns, shift).try_into().unwrap_or(u16::MAX))
-}
-
-fn slot(amounts: Amounts, shift: u32) -> DemandSlot {
-    let [ran_ns, wanted_ns, throttled_ns, waited_ns, presumed_ns] =
-        amounts.map(|parts| ns_of(parts.into(), shift));
-    DemandSlot { ran_ns, wanted_ns, throttled_ns, waited_ns, presumed_ns }
 }
 
 /// A cgroup in one block of time.
@@ -59,9 +53,9 @@ impl Block {
         Self { first: first.clone(), has_changed: false, shift: SHORTEST, slots: Vec::new() }
     }
 
-    /// The slots that are known, each with its length, 2^`shift` ns.
-    pub fn slots(&self) -> impl Iterator<Item = DemandSlot> + '_ {
-        self.slots.iter().map(|amounts| slot(*amounts, self.shift))
+    /// The amounts of the slots that are known, ns.
+    pub fn slots(&self) -> impl Iterator<Item = [u64; 5]> {
+        self.slots.iter().map(|amounts| amounts.map(|parts| ns_of(parts.into(), self.shift)))
     }
 }
 

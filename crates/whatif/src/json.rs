@@ -43,9 +43,9 @@ pub fn object(answer: &Answer, whole: &Interval, question: &Question) -> Value {
         "burst": answer.burst.as_ref().map(row),
         "burst_setting": answer.burst.as_ref().map(|row| words::burst_setting(answer, row.limit)),
         "tasks_at_once": answer.at_once,
-        "fewer_threads": answer.fewer.as_ref().map(|fewer| {
-            let mut object = row(&fewer.row);
-            object["threads"] = fewer.most.into();
+        "fewer_threads": answer.fewer.as_ref().map(|(most, fewer)| {
+            let mut object = row(fewer);
+            object["threads"] = (*most).into();
             object
         }),
         "cautions": answer.cautions.iter().map(|caution| match caution {

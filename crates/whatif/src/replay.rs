@@ -20,11 +20,8 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Prepares a tree; `None` if it is not as [`Tree`] describes it.
-    pub fn new(tree: &Tree) -> Option<Self> {
-        if !tree.is_valid() {
-            return None;
-        }
+    /// Prepares a tree.
+    pub fn new(tree: &Tree) -> Self {
         let nodes = &tree.nodes;
         let mut steps: Vec<Steps> =
             nodes.iter().map(|node| Steps::new(&node.profile, node.threads, tree.capacity)).collect();
@@ -32,20 +29,20 @@ impl Replay {
             // In the closed loop, nobody waits for a cgroup without tasks.
             steps.iter_mut().filter(|steps| !steps.has_work()).for_each(|steps| steps.closed.clear());
         }
-        Some(Self {
+        Self {
             parents: nodes.iter().map(|node| node.parent).collect(),
             steps,
             capacity: tree.capacity,
             slot_ns: nodes[0].profile.slot_ns as f64,
             slots: nodes.iter().map(|node| node.profile.slots.len()).max().unwrap_or(0),
-        })
+        }
     }
 
-    /// Replays the tree under these limits, one for each cgroup. Returns an outcome for each cgroup; `None` if the number of limits is wrong,
-    /// or a quota or period is too short for the kernel.
+    /// Replays the tree under these limits, one for each cgroup. Returns an outcome for each cgroup; `None` if a quota or
+    /// period is too short for the kernel.
     pub fn run(&self, limits: &[Option<Limit>], setting: &Setting) -> Option<Vec<Outcome>> {
         let is_allowed = |limit: &Limit| limit.quota_ns.min(limit.period_ns) >= Limit::LEAST_NS;
-        if limits.len() != self.parents.len() || !limits.iter().flatten().all(is_allowed) {
+        if !limits.iter().flatten().all(is_allowed) {
             return None;
         }
         let mut engine = Engine::new(self, limits, setting);
@@ -87,15 +84,13 @@ impl Replay {
         let counters = counted.pools[at].as_ref().map_or(no_pool, |pool| pool.counters(counted.now_ns));
         let (flow, last) = (&counted.flows[at], &ended.flows[at]);
         let is_done = if counted.is_open { last.backlog_ns <= NONE_NS } else { last.finished_ns.is_some() };
-        let state = &counted.states[at];
         Outcome {
             duration_ns: flow.finished_ns.unwrap_or(counted.now_ns).round() as u64,
             periods: counters.periods,
             throttled_periods: counters.throttled_periods,
             throttled_ns: counters.throttled_ns.round() as u64,
             limited_ns: counters.limited_ns.round() as u64,
-            stalled_ns: state.stalled_ns.round() as u64,
-            ran_ns: state.ran_ns.round() as u64,
+            ran_ns: counted.states[at].ran_ns.round() as u64,
             unused_quota_ns: None,
             done_ns: is_done.then_some(last.done_ns.round() as u64),
             backlog_ns: flow.backlog_ns.round() as u64,

@@ -10,7 +10,7 @@ use std::{
 
 use crate::{
     Cells, Check, Figures, Limit, Loop, Outcome, Replay, Setting, Tree,
-    answer::{Answer, Fewer, Question, Refusal, Row, throttled_share},
+    answer::{Answer, Question, Refusal, Row, throttled_share},
     demand::{Assumption, Demand},
 };
 
@@ -33,15 +33,14 @@ const MOST_THREADS: usize = 4;
 
 /// Adds to an answer what other limits would have done, unless the simulation of the limit in force does not fit. `may_sleep`: tasks may
 /// have slept only because others of them were throttled. `do_tasks_sleep`: several tasks could run at once, and are no busy loops.
-/// `None`: the demand cannot be simulated.
 pub fn simulate(
     answer: &mut Answer,
     demand: &Demand<'_>,
     question: &Question,
     may_sleep: bool,
     do_tasks_sleep: bool,
-) -> Option<()> {
-    let mut simulator = Simulator::new(demand, question, answer.limit, may_sleep)?;
+) {
+    let mut simulator = Simulator::new(demand, question, answer.limit, may_sleep);
     let recorded_share = throttled_share(&answer.counted);
     let recorded_ns_per_s =
         answer.counted.throttled_ns.unwrap_or(0) as f64 / answer.span_ns.max(1) as f64 * 1e9;
@@ -54,27 +53,26 @@ pub fn simulate(
     let in_force = simulator.in_force(compare);
     answer.check = in_force.map(compare);
     answer.loops.clone_from(&simulator.cells.loops);
-    let Some(check) = answer.check.filter(Check::agrees) else {
+    let Some(figures) = in_force.filter(|figures| compare(*figures).agrees()) else {
         answer.refusal = Some(Refusal::Unfit);
-        return Some(());
+        return;
     };
-    (simulator.check, simulator.do_tasks_sleep) = (Some(check), do_tasks_sleep);
-    let in_force = Row { limit: answer.limit, figures: simulator.corrected(in_force?) };
+    (simulator.check, simulator.do_tasks_sleep) = (answer.check, do_tasks_sleep);
+    let in_force = Row { limit: answer.limit, figures: simulator.corrected(figures) };
     let row = |limit: Limit| if limit == in_force.limit { Some(in_force.clone()) } else { simulator.row(limit) };
     answer.rows = simulator.quotas().into_iter().filter_map(|cpus| row(simulator.limit(cpus))).collect();
     if answer.is_demand_unknown() {
-        return Some(());
+        return;
     }
     answer.least = simulator.least(&[&answer.rows[..], &[in_force]].concat());
     if recorded_share > question.target {
         answer.burst = simulator.burst();
         let most = (answer.limit.cpus() + 0.01).max(1.0) as u32;
         if question.threads.is_none() && answer.at_once.is_some_and(|tasks| tasks > most) {
-            simulator.replays = simulator.replays(Some(most))?;
-            answer.fewer = simulator.row(answer.limit).map(|row| Fewer { most, row });
+            simulator.replays = simulator.replays(Some(most));
+            answer.fewer = simulator.row(answer.limit).map(|row| (most, row));
         }
     }
-    Some(())
 }
 
 /// What was asked about a cgroup, ready to be simulated under any limit.
@@ -95,7 +93,7 @@ struct Simulator<'d> {
 }
 
 impl<'d> Simulator<'d> {
-    fn new(demand: &'d Demand<'d>, question: &'d Question, limit: Limit, may_sleep: bool) -> Option<Self> {
+    fn new(demand: &'d Demand<'d>, question: &'d Question, limit: Limit, may_sleep: bool) -> Self {
         let (mut loops, has_queue) = demand.arrivals(question.arrivals);
         if may_sleep && question.arrivals.is_none() {
             loops = Loop::BOTH.to_vec();
@@ -105,12 +103,12 @@ impl<'d> Simulator<'d> {
         let (check, do_tasks_sleep) = (None, false);
         let mut this =
             Self { demand, question, limit, has_queue, may_sleep, replays, cells, check, do_tasks_sleep };
-        this.replays = this.replays(question.threads)?;
-        Some(this)
+        this.replays = this.replays(question.threads);
+        this
     }
 
     /// Prepares the demand, with at most this number of tasks at once.
-    fn replays(&self, threads: Option<u32>) -> Option<Vec<Replay>> {
+    fn replays(&self, threads: Option<u32>) -> Vec<Replay> {
         let assumptions = [Assumption::NeighboursYield, Assumption::NeighboursStay, Assumption::AlwaysBusy];
         let count = if self.may_sleep { 3 } else { 2 };
         let mut trees: Vec<Tree> = Vec::new();

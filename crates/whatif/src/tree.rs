@@ -39,7 +39,7 @@ impl Profile {
 }
 
 /// A limit as `cpu.max` and `cpu.max.burst` set it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limit {
     /// CPU time per period, ns; at least [`Limit::LEAST_NS`].
     pub quota_ns: u64,
@@ -84,9 +84,9 @@ pub struct Node {
 /// takes grows with the number of events times the number of cgroups.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tree {
-    /// The cgroups; parents come before their children. Their profiles have the same length of slots.
+    /// The cgroups, at least one; parents come before their children. Their profiles have the same length of slots.
     pub nodes: Vec<Node>,
-    /// CPUs that the whole tree can use: those of the host or the cpuset.
+    /// CPUs that the whole tree can use, above 0: those of the host or the cpuset.
     pub capacity: f64,
 }
 
@@ -100,17 +100,5 @@ impl Tree {
     /// The limits in force when the profiles were recorded, one for each cgroup.
     pub fn limits(&self) -> Vec<Option<Limit>> {
         self.nodes.iter().map(|node| node.limit).collect()
-    }
-
-    /// It is as it describes itself.
-    pub(crate) fn is_valid(&self) -> bool {
-        let slot_ns = self.nodes.first().map_or(0, |node| node.profile.slot_ns);
-        let is_valid = |(at, node): (usize, &Node)| {
-            node.parent.is_none_or(|parent| parent < at) && node.profile.slot_ns == slot_ns
-        };
-        slot_ns != 0
-            && self.nodes.iter().enumerate().all(is_valid)
-            && self.capacity.is_finite()
-            && self.capacity > 0.0
     }
 }

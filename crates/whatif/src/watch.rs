@@ -15,18 +15,12 @@ const GAPS: &str = "you see only a part of this host, and not what the cgroup wo
                     the whole host";
 
 /// The demand of a cgroup, and of all that share its limits, since the question or over the latest 10 minutes.
+#[derive(Clone)]
 pub struct Watch {
     path: Arc<str>,
     /// `None`: it has no quota now.
     target: Option<Target>,
     history: History,
-}
-
-/// Everything for an answer.
-pub struct Job {
-    target: Option<Target>,
-    history: History,
-    interval: Arc<Interval>,
 }
 
 /// An answer for the screen.
@@ -68,15 +62,8 @@ impl Watch {
         self.history = History::of(family.map(|(id, _)| *id).collect());
     }
 
-    /// What is needed to answer now, in the latest interval.
-    pub fn job(&self, interval: Arc<Interval>) -> Job {
-        Job { target: self.target.clone(), history: self.history.clone(), interval }
-    }
-}
-
-impl Job {
-    /// Simulates; may take seconds. Tables are at most `cells` wide.
-    pub fn lines(&self, cells: usize) -> Lines {
+    /// Simulates; may take seconds. `interval`: the latest one. Tables are at most `cells` wide.
+    pub fn lines(&self, interval: &Interval, cells: usize) -> Lines {
         let soon = |line: String| Lines { lines: vec![line], is_short: true };
         let Some(target) = &self.target else {
             return soon("it has no quota any more, or was removed".to_owned());
@@ -94,7 +81,7 @@ impl Job {
             ));
         }
         let from = format!("from the last {}, renewed every few seconds", duration(answer.span_ns));
-        let text = words::within(&[answer], &self.interval, &Question::PLAIN, 0, cells);
+        let text = words::within(&[answer], interval, &Question::PLAIN, 0, cells);
         let lines = std::iter::once(from).chain(text.lines().map(str::to_owned)).collect();
         Lines { lines, is_short: false }
     }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::{
     Bounds, Check, Limit,
-    answer::{Answer, Caution, Fewer, Question, Refusal, Row, answers, targets},
+    answer::{Answer, Caution, Question, Refusal, Row, answers, targets},
     history::History,
 };
 use cgscope_ledger::Loss;
@@ -261,7 +261,7 @@ fn threads(answer: &Answer, question: &Question) -> Option<String> {
             format!("  No more than {all} could run at once: --threads {most} changes nothing.\n")
         });
     }
-    let Fewer { most, row } = answer.fewer.as_ref()?;
+    let (most, row) = answer.fewer.as_ref()?;
     let [share, per_s, ..] = throttled(row);
     Some(format!(
         "  At least {} could run at once, and the quota is enough for {most}. With at most {most} at once (GOMAXPROCS={most}, \

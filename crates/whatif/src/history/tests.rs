@@ -150,14 +150,12 @@ fn hours_of_hundreds_of_cgroups_take_bounded_memory_and_those_throttled_longest_
 
 #[test]
 fn amounts_are_kept_to_the_part() {
-    let one = DemandSlot {
-        ran_ns: 7 << (SHIFT - 5),
-        wanted_ns: (2_048 << SHIFT) - (1 << (SHIFT - 5)),
-        throttled_ns: 0,
-        waited_ns: 9 << SHIFT,
-        presumed_ns: 1 << (SHIFT - 5),
-    };
-    assert_eq!(slot(amounts(one, SHIFT), SHIFT), one);
+    let part_ns = 1 << (SHIFT - 5);
+    let ns = [7 * part_ns, (2_048 << SHIFT) - part_ns, 0, 9 << SHIFT, part_ns];
+    let [ran_ns, wanted_ns, throttled_ns, waited_ns, presumed_ns] = ns;
+    let slot = DemandSlot { ran_ns, wanted_ns, throttled_ns, waited_ns, presumed_ns };
+    let block = Block { shift: SHIFT, slots: vec![amounts(slot, SHIFT)], ..Block::new(&CgroupReading::default()) };
+    assert_eq!(block.slots().collect::<Vec<_>>(), [ns]);
 }
 
 #[test]

@@ -13,7 +13,7 @@ fn each_of(seconds: usize, test: impl Fn(&Simulator<'_>)) {
         let target = Target { path: String::new(), family: vec![(*id, None)], at: 0 };
         let demand = history.busiest(&target).expect("demand");
         let limit = demand.limits()[0].expect("a limit");
-        test(&Simulator::new(&demand, &Question::PLAIN, limit, false).expect("a simulation"));
+        test(&Simulator::new(&demand, &Question::PLAIN, limit, false));
     }
 }
 

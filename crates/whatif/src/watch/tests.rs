@@ -18,7 +18,7 @@ fn watched(samples: &[Sample]) -> (Watch, Arc<Interval>) {
 
 fn answer_of(samples: &[Sample], cells: usize) -> Lines {
     let (watch, interval) = watched(samples);
-    watch.job(interval).lines(cells)
+    watch.lines(&interval, cells)
 }
 
 #[test]

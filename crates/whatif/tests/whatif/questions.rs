@@ -1,7 +1,7 @@
 //! Tests bounds, and the comparison of a simulation with the recorded figures.
 
 use cgscope_whatif::{
-    Bounds, Cells, Check, Figures, Limit, Loop, Node, Outcome, Profile, Replay, Setting, Slot, Tree,
+    Bounds, Cells, Check, Figures, Limit, Loop, Outcome, Profile, Replay, Setting, Slot, Tree,
 };
 
 use crate::random::{SLOT_NS, profile};
@@ -11,7 +11,7 @@ const PERIOD_NS: u64 = 100 * MS;
 
 fn replay(limit: Limit) -> Replay {
     let profile = profile(&mut 7, 2_000, 3);
-    Replay::new(&Tree::single(profile, Some(limit), 8.0)).unwrap()
+    Replay::new(&Tree::single(profile, Some(limit), 8.0))
 }
 
 fn outcomes(replay: &Replay, limit: Limit, cells: &Cells) -> Vec<Outcome> {
@@ -72,7 +72,7 @@ fn a_few_phases_have_nearly_the_bounds_of_all_phases_for_bursts_on_a_clock() {
     });
     let profile = Profile { slot_ns: MS, slots: slots.collect() };
     let limit = Limit::new(27 * MS, PERIOD_NS);
-    let replay = Replay::new(&Tree::single(profile, Some(limit), 2.0)).unwrap();
+    let replay = Replay::new(&Tree::single(profile, Some(limit), 2.0));
     let of = |cells: Cells| {
         let cells = Cells { loops: vec![Loop::Open], ..cells };
         figures(&replay, limit, &cells).throttled_ns_per_s
@@ -104,7 +104,7 @@ fn bounds_are_wider_by_as_much_as_the_limit_in_force_is_off() {
     assert_eq!(wider.throttled_share.low, other.throttled_share.low);
     // The recorded share of 2 points is many times the simulated maximum of 0.01 points.
     let tiny = Check { share: Bounds { low: 0.0, high: 0.0001 }, ..check(0.02, time.high) };
-    assert!(tiny.periods_agree());
+    assert!(tiny.agrees());
     let most = (other.throttled_share.high * 1.1).min(1.0);
     assert!((tiny.widened(other).throttled_share.high - most).abs() < 1e-9, "{tiny:?}");
 }
@@ -121,29 +121,13 @@ fn a_check_accepts_what_the_limit_in_force_does_and_nothing_else() {
         throttled_ns_per_s: figures.throttled_ns_per_s,
         recorded_ns_per_s: outcome.throttled_ns_per_s() * throttled_ns_per_s,
     };
-    let agrees = |check: Check| (check.periods_agree(), check.times_agree());
-    assert_eq!(agrees(check(1.0, 1.0)), (true, true));
-    assert_eq!(agrees(check(0.0, 0.0)), (false, false));
-    assert_eq!(agrees(check(1.0, 3.0)), (true, false));
+    assert!(check(1.0, 1.0).agrees());
+    assert!(![check(0.0, 0.0), check(0.0, 1.0), check(1.0, 3.0)].iter().any(Check::agrees));
 }
 
 #[test]
-fn wrong_trees_and_limits_are_not_replayed() {
+fn a_limit_that_is_too_short_for_the_kernel_is_not_replayed() {
     let profile = Profile { slot_ns: SLOT_NS, slots: vec![Slot::default()] };
-    let node = |parent| Node { parent, profile: profile.clone(), ..Node::default() };
-    let is_replayed = |nodes: Vec<Node>, capacity| Replay::new(&Tree { nodes, capacity }).is_some();
-    assert!(is_replayed(vec![node(None), node(Some(0))], 1.0));
-    let short = Node { profile: Profile { slot_ns: 1, slots: Vec::new() }, ..Node::default() };
-    let wrong = [
-        is_replayed(vec![], 1.0),
-        is_replayed(vec![node(Some(0))], 1.0),
-        is_replayed(vec![node(None)], 0.0),
-        is_replayed(vec![node(None)], f64::NAN),
-        is_replayed(vec![node(None), short], 1.0),
-    ];
-    assert_eq!(wrong, [false; 5]);
-    let replay = Replay::new(&Tree::single(profile.clone(), None, 1.0)).unwrap();
-    let setting = Setting::new(Loop::Open, 0);
-    assert_eq!(replay.run(&[], &setting), None);
-    assert_eq!(replay.run(&[Some(Limit::new(10, Limit::LEAST_NS))], &setting), None);
+    let limit = Limit::new(10, Limit::LEAST_NS);
+    assert_eq!(Replay::new(&Tree::single(profile, None, 1.0)).run(&[Some(limit)], &Setting::new(Loop::Open, 0)), None);
 }

@@ -16,7 +16,6 @@ pub struct Figures {
     pub throttled_periods: u64,
     pub throttled_ns: f64,
     pub limited_ns: f64,
-    pub stalled_ns: f64,
     pub ran_ns: f64,
     pub done_ns: Option<f64>,
     pub backlog_ns: f64,
@@ -159,7 +158,6 @@ impl<'a> Reference<'a> {
         let (count, capacity) = (self.flows.len(), self.tree.capacity);
         let firm: Vec<(f64, f64)> = (0..count).map(|at| self.wanted(at)).collect();
         let mut rates: Vec<f64> = self.flows.iter().map(|flow| flow.wanted.min(capacity)).collect();
-        let mut wants: Vec<bool> = rates.iter().map(|rate| *rate > 0.0).collect();
         let (mut passes, mut roots) = (vec![1.0; count], 0.0);
         for at in (0..count).rev() {
             let rate = rates[at].min(capacity);
@@ -171,7 +169,6 @@ impl<'a> Reference<'a> {
             match self.tree.nodes[at].parent {
                 Some(parent) => {
                     rates[parent] += offered;
-                    wants[parent] |= wants[at];
                 }
                 None => roots += offered,
             }
@@ -183,11 +180,11 @@ impl<'a> Reference<'a> {
                 above[at] = above[parent] * passes[parent];
             }
         }
-        self.consume(&firm, &wants, &passes, &above, capacity);
+        self.consume(&firm, &passes, &above, capacity);
         self.now_ns += self.step_ns;
     }
 
-    fn consume(&mut self, firm: &[(f64, f64)], wants: &[bool], passes: &[f64], above: &[f64], capacity: f64) {
+    fn consume(&mut self, firm: &[(f64, f64)], passes: &[f64], above: &[f64], capacity: f64) {
         let step_ns = self.step_ns as f64;
         let mut served = vec![0.0; self.flows.len()];
         for at in (0..self.flows.len()).rev() {
@@ -200,9 +197,6 @@ impl<'a> Reference<'a> {
             self.advance(at, firm[at], own);
             let figures = &mut self.figures[at];
             figures.ran_ns += served[at] * step_ns;
-            if wants[at] && served[at] == 0.0 {
-                figures.stalled_ns += step_ns;
-            }
             if is_running {
                 figures.duration_ns = self.now_ns as f64 + step_ns;
             }
