@@ -5,7 +5,7 @@ use cgscope_model::Interval;
 use serde_json::{Value, json};
 
 use crate::{
-    answer::{Answer, Caution, Question, Refusal, Row},
+    answer::{Answer, Question, Row},
     words,
 };
 
@@ -35,7 +35,7 @@ pub fn object(answer: &Answer, whole: &Interval, question: &Question) -> Value {
             Loop::Open => "open",
             Loop::Closed => "closed",
         }).collect::<Vec<_>>(),
-        "refused": answer.refusal.as_ref().map(name),
+        "refused": answer.refusal.as_ref().map(|refusal| words::refused(refusal).0),
         "is_least_demand": answer.is_least_demand,
         "rows": answer.rows.iter().map(row).collect::<Vec<_>>(),
         "least": answer.least.as_ref().map(row),
@@ -48,27 +48,12 @@ pub fn object(answer: &Answer, whole: &Interval, question: &Question) -> Value {
             object["threads"] = (*most).into();
             object
         }),
-        "cautions": answer.cautions.iter().map(|caution| match caution {
-            Caution::SleptWhileThrottled(_) => "slept_while_throttled",
-            Caution::MayHaveSlept => "may_have_slept",
-            Caution::WaitedForCpus(_) => "waited_for_cpus",
-        }).collect::<Vec<_>>(),
+        "cautions": answer.cautions.iter().map(|one| words::caution(*one).0).collect::<Vec<_>>(),
     });
     if let Some(start_ns) = answer.start_ns {
         object["start_unix_ns"] = whole.start_unix_ns.saturating_add(start_ns).into();
     }
     object
-}
-
-fn name(refusal: &Refusal) -> &'static str {
-    match refusal {
-        Refusal::Short(_) => "short",
-        Refusal::Changed => "changed",
-        Refusal::Incomplete(..) => "incomplete",
-        Refusal::Contended(_) => "contended",
-        Refusal::Unfit => "unfit",
-        Refusal::TooMany(_) => "too_many",
-    }
 }
 
 /// Bounds from none to all stay numbers, with `is_known` false.
