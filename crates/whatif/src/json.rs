@@ -27,8 +27,8 @@ pub fn object(answer: &Answer, whole: &Interval, question: &Question) -> Value {
         "nr_throttled": counted.nr_throttled,
         "throttled_ns": counted.throttled_ns,
         "simulated": answer.check.map(|check| json!({
-            "throttled_share": bounds(check.share),
-            "throttled_ns_per_s": bounds(check.throttled_ns_per_s),
+            "throttled_share": bounds(check.figures.throttled_share),
+            "throttled_ns_per_s": bounds(check.figures.throttled_ns_per_s),
         })),
         "target": question.target,
         "loops": answer.loops.iter().map(|one| match one {

@@ -41,17 +41,6 @@ struct Cpu {
     is_throttled: bool,
 }
 
-/// The counters of a pool.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Counters {
-    pub periods: u64,
-    pub throttled_periods: u64,
-    /// Without the stalls that have not ended.
-    pub stalls: Stalls,
-    pub throttled_ns: f64,
-    pub limited_ns: f64,
-}
-
 /// A pool of quota: `struct cfs_bandwidth`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pool {
@@ -77,7 +66,12 @@ pub(crate) struct Pool {
     is_plenty: bool,
     /// Throttled CPUs, in the order in which they were throttled: `throttled_cfs_rq`.
     queue: Vec<usize>,
-    pub counters: Counters,
+    pub periods: u64,
+    pub throttled_periods: u64,
+    /// Time in which a CPU was throttled, ns.
+    pub limited_ns: f64,
+    /// Without the stalls that have not ended.
+    stalls: Stalls,
 }
 
 impl Pool {
@@ -174,9 +168,7 @@ impl Pool {
     /// `unthrottle_cfs_rq`.
     fn unthrottle(&mut self, at: usize, now_ns: f64) {
         self.cpus[at].is_throttled = false;
-        let length_ns = now_ns - self.cpus[at].since_ns;
-        self.counters.throttled_ns += length_ns;
-        self.counters.stalls.add(length_ns);
+        self.stalls.add(now_ns - self.cpus[at].since_ns);
     }
 
     /// The earliest time before `next_ns` at which the runtime of a CPU is used up and the pool may not have a slice for it, or until which
@@ -213,7 +205,7 @@ impl Pool {
             }
         }
         if !self.queue.is_empty() {
-            self.counters.limited_ns += length_ns;
+            self.limited_ns += length_ns;
         }
     }
 
@@ -230,11 +222,11 @@ impl Pool {
     /// `do_sched_cfs_period_timer` with `__refill_cfs_bandwidth_runtime`: the timer stops after a period in which nothing was taken,
     /// but refills even then.
     fn refill(&mut self, now_ns: f64) {
-        self.counters.periods += 1;
+        self.periods += 1;
         self.left_ns = (self.left_ns + self.quota_ns).min(self.most_ns);
         self.refill_ns += self.period_ns;
         if !self.queue.is_empty() {
-            self.counters.throttled_periods += 1;
+            self.throttled_periods += 1;
             self.distribute(now_ns);
             self.is_idle = false;
         } else if self.is_idle {
@@ -272,14 +264,10 @@ impl Pool {
         self.queue = queue;
     }
 
-    /// The counters at this time. Stalls that have not ended count up to here.
-    pub fn counters(&self, now_ns: f64) -> Counters {
-        let mut counters = self.counters.clone();
-        for at in &self.queue {
-            let length_ns = now_ns - self.cpus[*at].since_ns;
-            counters.throttled_ns += length_ns;
-            counters.stalls.add(length_ns);
-        }
-        counters
+    /// The stalls until now. Those that have not ended count up to here.
+    pub fn stalls(&self, now_ns: f64) -> Stalls {
+        let mut stalls = self.stalls.clone();
+        self.queue.iter().for_each(|at| stalls.add(now_ns - self.cpus[*at].since_ns));
+        stalls
     }
 }

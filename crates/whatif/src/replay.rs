@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use crate::{
     Limit, Outcome, Profile, Slot, Tree,
     engine::Engine,
-    pool::{Counters, NONE_NS, cpus_of},
+    pool::{Pool, cpus_of},
 };
 
 /// A tree of cgroups whose demand is prepared. One is enough for any number of limits, loops and phases.
@@ -80,21 +80,20 @@ impl Replay {
 
     /// The figures of a cgroup; backlog, duration and end of work without the cgroups below it.
     fn own(&self, counted: &Engine, ended: &Engine, at: usize) -> Outcome {
-        let no_pool = Counters::default();
-        let counters = counted.pools[at].as_ref().map_or(no_pool, |pool| pool.counters(counted.now_ns));
-        let (flow, last) = (&counted.flows[at], &ended.flows[at]);
-        let is_done = if counted.is_open { last.backlog_ns <= NONE_NS } else { last.finished_ns.is_some() };
+        let (cgroup, last, no_pool) = (&counted.cgroups[at], &ended.cgroups[at], Pool::default());
+        let pool = cgroup.pool.as_ref().unwrap_or(&no_pool);
+        let stalls = pool.stalls(counted.now_ns);
         Outcome {
-            duration_ns: flow.finished_ns.unwrap_or(counted.now_ns).round() as u64,
-            periods: counters.periods,
-            throttled_periods: counters.throttled_periods,
-            throttled_ns: counters.throttled_ns.round() as u64,
-            limited_ns: counters.limited_ns.round() as u64,
-            ran_ns: counted.states[at].ran_ns.round() as u64,
+            duration_ns: cgroup.finished_ns.unwrap_or(counted.now_ns).round() as u64,
+            periods: pool.periods,
+            throttled_periods: pool.throttled_periods,
+            throttled_ns: stalls.total_ns.round() as u64,
+            limited_ns: pool.limited_ns.round() as u64,
+            ran_ns: cgroup.ran_ns.round() as u64,
             unused_quota_ns: None,
-            done_ns: is_done.then_some(last.done_ns.round() as u64),
-            backlog_ns: flow.backlog_ns.round() as u64,
-            stalls: counters.stalls,
+            done_ns: last.is_done(counted.is_open).then_some(last.done_ns.round() as u64),
+            backlog_ns: cgroup.backlog_ns.round() as u64,
+            stalls,
         }
     }
 }

@@ -9,9 +9,10 @@ use std::{
 };
 
 use crate::{
-    Cells, Check, Figures, Limit, Loop, Outcome, Replay, Setting, Tree,
+    Check, Figures, Limit, Loop, Outcome, PHASES, Replay, Setting, Tree,
     answer::{Answer, Question, Refusal, Row, throttled_share},
     demand::{Assumption, Demand},
+    settings,
 };
 
 /// Quotas of the table, as multiples of the one in force.
@@ -44,21 +45,14 @@ pub fn simulate(
     let recorded_share = throttled_share(&answer.counted);
     let recorded_ns_per_s =
         answer.counted.throttled_ns.unwrap_or(0) as f64 / answer.span_ns.max(1) as f64 * 1e9;
-    let compare = |figures: Figures| Check {
-        share: figures.throttled_share,
-        recorded_share,
-        throttled_ns_per_s: figures.throttled_ns_per_s,
-        recorded_ns_per_s,
-    };
-    let in_force = simulator.in_force(compare);
-    answer.check = in_force.map(compare);
-    answer.loops.clone_from(&simulator.cells.loops);
-    let Some(figures) = in_force.filter(|figures| compare(*figures).agrees()) else {
+    answer.check = simulator.check(|figures| Check { figures, recorded_share, recorded_ns_per_s });
+    answer.loops.clone_from(&simulator.loops);
+    let Some(check) = answer.check.filter(Check::agrees) else {
         answer.refusal = Some(Refusal::Unfit);
         return;
     };
-    (simulator.check, simulator.do_tasks_sleep) = (answer.check, do_tasks_sleep);
-    let in_force = Row { limit: answer.limit, figures: simulator.corrected(figures) };
+    (simulator.check, simulator.do_tasks_sleep) = (Some(check), do_tasks_sleep);
+    let in_force = Row { limit: answer.limit, figures: simulator.corrected(check.figures) };
     let row = |limit: Limit| if limit == in_force.limit { Some(in_force.clone()) } else { simulator.row(limit) };
     answer.rows = simulator.quotas().into_iter().filter_map(|cpus| row(simulator.limit(cpus))).collect();
     if answer.is_demand_unknown() {
@@ -86,7 +80,9 @@ struct Simulator<'d> {
     may_sleep: bool,
     /// One for each assumption. Equal ones are left out.
     replays: Vec<Replay>,
-    cells: Cells,
+    loops: Vec<Loop>,
+    /// Number of phases.
+    phases: u32,
     /// How the limit in force came out, if known. Bounds are wider by as much as it is off.
     check: Option<Check>,
     do_tasks_sleep: bool,
@@ -98,11 +94,18 @@ impl<'d> Simulator<'d> {
         if may_sleep && question.arrivals.is_none() {
             loops = Loop::BOTH.to_vec();
         }
-        let cells = Cells { loops, ..Cells::default() };
-        let replays = Vec::new();
-        let (check, do_tasks_sleep) = (None, false);
-        let mut this =
-            Self { demand, question, limit, has_queue, may_sleep, replays, cells, check, do_tasks_sleep };
+        let mut this = Self {
+            demand,
+            question,
+            limit,
+            has_queue,
+            may_sleep,
+            replays: Vec::new(),
+            loops,
+            phases: PHASES,
+            check: None,
+            do_tasks_sleep: false,
+        };
         this.replays = this.replays(question.threads);
         this
     }
@@ -125,17 +128,15 @@ impl<'d> Simulator<'d> {
 
     /// Simulates the limit in force, and chooses the loops and phases for other limits. If one loop fits and the other does not, only that
     /// one, unless tasks may sleep because others are throttled: then neither is right.
-    fn in_force(&mut self, compare: impl Fn(Figures) -> Check) -> Option<Figures> {
+    fn check(&mut self, compare: impl Fn(Figures) -> Check) -> Option<Check> {
         let fits = |outcomes: &[Outcome]| Figures::of(outcomes).is_some_and(|one| compare(one).agrees());
         let mut of_loops: Vec<(Loop, Vec<Outcome>)> = Vec::new();
-        let usual = self.cells.phases;
-        for one in self.cells.loops.clone() {
-            let with_phases = |phases| self.outcomes(self.limit, &Cells { loops: vec![one], phases });
-            let mut outcomes = with_phases(usual);
+        for one in self.loops.clone() {
+            let mut outcomes = self.outcomes(self.limit, &[one], PHASES);
             if !self.may_sleep && !fits(&outcomes) {
-                outcomes = with_phases(MANY_PHASES);
+                outcomes = self.outcomes(self.limit, &[one], MANY_PHASES);
                 if fits(&outcomes) {
-                    self.cells.phases = MANY_PHASES;
+                    self.phases = MANY_PHASES;
                 }
             }
             of_loops.push((one, outcomes));
@@ -143,9 +144,9 @@ impl<'d> Simulator<'d> {
         if !self.may_sleep && of_loops.iter().any(|(_, outcomes)| fits(outcomes)) {
             of_loops.retain(|(_, outcomes)| fits(outcomes));
         }
-        self.cells.loops = of_loops.iter().map(|(one, _)| *one).collect();
+        self.loops = of_loops.iter().map(|(one, _)| *one).collect();
         let outcomes: Vec<Outcome> = of_loops.into_iter().flat_map(|(_, outcomes)| outcomes).collect();
-        Figures::of(&outcomes)
+        Figures::of(&outcomes).map(compare)
     }
 
     fn run(&self, limit: Limit, (replay, setting): (&Replay, Setting)) -> Option<Outcome> {
@@ -155,19 +156,19 @@ impl<'d> Simulator<'d> {
     }
 
     /// Each assumption in each setting.
-    fn cells(&self, limit: Limit, cells: &Cells) -> Vec<(&Replay, Setting)> {
-        let settings: Vec<Setting> = cells.settings(self.demand.target.at, limit.period_ns).collect();
+    fn cells(&self, limit: Limit, loops: &[Loop], phases: u32) -> Vec<(&Replay, Setting)> {
+        let settings = settings(loops, phases, self.demand.target.at, limit.period_ns);
         self.replays.iter().flat_map(|replay| settings.iter().map(move |setting| (replay, *setting))).collect()
     }
 
-    fn outcomes(&self, limit: Limit, cells: &Cells) -> Vec<Outcome> {
-        let outcomes = parallel(&self.cells(limit, cells), |cell| self.run(limit, *cell));
+    fn outcomes(&self, limit: Limit, loops: &[Loop], phases: u32) -> Vec<Outcome> {
+        let outcomes = parallel(&self.cells(limit, loops, phases), |cell| self.run(limit, *cell));
         outcomes.into_iter().flatten().collect()
     }
 
     /// What another limit would have done. A limit that is too short for the kernel has no outcomes.
     fn row(&self, limit: Limit) -> Option<Row> {
-        let figures = Figures::of(&self.outcomes(limit, &self.cells))?;
+        let figures = Figures::of(&self.outcomes(limit, &self.loops, self.phases))?;
         Some(Row { limit, figures: self.corrected(figures) })
     }
 
@@ -184,7 +185,8 @@ impl<'d> Simulator<'d> {
             is_decided.fetch_or(outcome.as_ref().and_then(|one| meets(slice::from_ref(one))).is_none(), Relaxed);
             outcome
         };
-        let outcomes: Option<Vec<Outcome>> = parallel(&self.cells(limit, &self.cells), run).into_iter().collect();
+        let cells = self.cells(limit, &self.loops, self.phases);
+        let outcomes: Option<Vec<Outcome>> = parallel(&cells, run).into_iter().collect();
         meets(&outcomes?)
     }
 

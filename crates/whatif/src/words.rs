@@ -83,12 +83,12 @@ fn about(answer: &Answer, whole: &Interval) -> String {
         percent(throttled_share(counted)),
         duration(counted.throttled_ns.unwrap_or(0)),
     );
-    if let Some(Check { share, throttled_ns_per_s, .. }) = &answer.check {
-        let times = map(*throttled_ns_per_s, |per_s| (per_s * *span_ns as f64 / 1e9) as u64);
+    if let Some(Check { figures, .. }) = &answer.check {
+        let times = map(figures.throttled_ns_per_s, |per_s| (per_s * *span_ns as f64 / 1e9) as u64);
         let _ = write!(
             text,
             "\n  simulated with this limit: {} of the periods throttled, for {}",
-            shares(*share),
+            shares(figures.throttled_share),
             durations(times)
         );
     }
