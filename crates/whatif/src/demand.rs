@@ -78,7 +78,8 @@ impl<'h> Part<'h> {
         let (mut slots, by) = (slots.chain(iter::repeat([0; 5])), 1 << shift.saturating_sub(self.shift));
         iter::repeat_with(move || {
             let sum = |sums: [u64; 5], slot: [u64; 5]| array::from_fn(|at| sums[at] + slot[at]);
-            let [ran_ns, wanted_ns, throttled_ns, waited_ns, presumed_ns] = slots.by_ref().take(by).fold([0; 5], sum);
+            let [ran_ns, wanted_ns, throttled_ns, waited_ns, presumed_ns] =
+                slots.by_ref().take(by).fold([0; 5], sum);
             DemandSlot { ran_ns, wanted_ns, throttled_ns, waited_ns, presumed_ns }
         })
     }
@@ -204,7 +205,11 @@ impl<'h> Demand<'h> {
         let is_below = move |at: usize| {
             iter::successors(Some(at), |at| self.target.family[*at].1).any(|at| at == self.target.at)
         };
-        self.family.iter().enumerate().filter(move |(at, _)| is_below(*at)).filter_map(|(_, part)| part.as_ref())
+        self.family
+            .iter()
+            .enumerate()
+            .filter(move |(at, _)| is_below(*at))
+            .filter_map(|(_, part)| part.as_ref())
     }
 
     fn shift(&self) -> u32 {
@@ -260,9 +265,8 @@ impl<'h> Demand<'h> {
     fn profile(&self, part: &Part<'h>) -> Profile {
         let slot_ns = 1 << part.shift;
         let slots = part.joined(part.shift).take((self.span_ns >> part.shift) as usize);
-        let slots = slots.map(|slot| {
-            simulated(DemandSlot { waited_ns: 0, ..slot }, slot_ns, Assumption::NeighboursYield)
-        });
+        let slots = slots
+            .map(|slot| simulated(DemandSlot { waited_ns: 0, ..slot }, slot_ns, Assumption::NeighboursYield));
         Profile { slot_ns, slots: slots.collect() }
     }
 

@@ -5,7 +5,7 @@
 
 use crate::{
     Limit, Loop, Setting,
-    pool::{NONE_NS, Pool},
+    pool::{NONE_NS, Pool, cpus_of},
     replay::{ClosedStep, OpenStep, Replay, Steps},
 };
 
@@ -80,14 +80,19 @@ impl<'a> Engine<'a> {
 
     /// Runs until this time, or until all work is done.
     pub fn run(&mut self, end_ns: f64, until_done: bool) {
-        while self.now_ns < end_ns && !(until_done && self.cgroups.iter().all(|one| one.is_done(self.is_open))) {
+        while self.now_ns < end_ns
+            && !(until_done && self.cgroups.iter().all(|one| one.is_done(self.is_open)))
+        {
             if self.now_ns >= self.slot_end_ns {
                 self.begin_slot();
             }
-            self.settle();
-            let (start_ns, next_ns) = (self.now_ns, self.next_ns(end_ns));
-            self.pass(next_ns);
-            self.consume(self.now_ns - start_ns);
+            if !self.run_calm(end_ns) {
+                self.settle();
+                self.run_to_event(end_ns);
+            }
+            for pool in self.cgroups.iter_mut().filter_map(|cgroup| cgroup.pool.as_mut()) {
+                pool.fire(self.now_ns);
+            }
         }
     }
 
@@ -109,11 +114,8 @@ impl<'a> Engine<'a> {
     /// Spreads what is wanted over CPUs, from the lowest cgroups up, and computes what runs, from the highest ones down.
     fn settle(&mut self) {
         let (cgroups, parents, capacity) = (&mut self.cgroups, &self.replay.parents, self.replay.capacity);
-        for cgroup in cgroups.iter_mut() {
-            cgroup.wanted = cgroup.wanted_rate(self.is_open);
-            cgroup.rate = cgroup.wanted.min(capacity);
-        }
         let mut roots = 0.0;
+        cgroups.iter_mut().for_each(|cgroup| cgroup.rate = cgroup.wanted.min(capacity));
         for at in (0..cgroups.len()).rev() {
             let cgroup = &mut cgroups[at];
             let mut passed = cgroup.rate.min(capacity);
@@ -141,46 +143,86 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// The next event of a pool, but at most `end_ns`.
-    fn next_ns(&mut self, end_ns: f64) -> f64 {
+    /// The next time at which a timer of a pool fires, but at most `end_ns`.
+    fn timers_ns(&self, end_ns: f64) -> f64 {
         let pools = self.cgroups.iter().filter_map(|cgroup| cgroup.pool.as_ref());
-        let mut next_ns = pools.map(|pool| pool.refill_ns.min(pool.slack_ns)).fold(end_ns, f64::min);
-        for Cgroup { pool, above, .. } in &mut self.cgroups {
-            if let Some(pool) = pool {
-                next_ns = next_ns.min(pool.empty_ns(self.now_ns, next_ns, *above));
-            }
-        }
-        next_ns
+        pools.map(|pool| pool.refill_ns.min(pool.slack_ns)).fold(end_ns, f64::min)
     }
 
-    /// Moves the demand on until `next_ns`, or until a wanted rate changes.
-    fn pass(&mut self, next_ns: f64) {
-        loop {
-            let events = self.cgroups.iter().map(|cgroup| cgroup.event_ns(self.is_open, self.now_ns));
-            let until_ns = events.fold(next_ns.min(self.slot_end_ns), f64::min);
-            let length_ns = until_ns - self.now_ns;
-            self.now_ns = until_ns;
-            for (cgroup, steps) in self.cgroups.iter_mut().zip(&self.replay.steps) {
-                cgroup.advance(self.is_open, steps, until_ns, length_ns);
+    /// The time at which a wanted rate may change, but at most `end_ns`.
+    fn change_ns(&self, end_ns: f64) -> f64 {
+        let events = self.cgroups.iter().map(|cgroup| cgroup.event_ns(self.is_open, self.now_ns));
+        events.fold(end_ns.min(self.slot_end_ns), f64::min)
+    }
+
+    /// Runs everything that is wanted until a wanted rate may change, but at most until `end_ns`. False if something may hinder it.
+    fn run_calm(&mut self, end_ns: f64) -> bool {
+        let (parents, capacity, now_ns) = (&self.replay.parents, self.replay.capacity, self.now_ns);
+        for cgroup in &mut self.cgroups {
+            cgroup.wanted = cgroup.wanted_rate(self.is_open);
+            (cgroup.own, cgroup.rate) = (cgroup.wanted, cgroup.wanted);
+        }
+        let until_ns = self.change_ns(self.timers_ns(end_ns));
+        let (length_ns, mut roots) = (until_ns - now_ns, 0.0);
+        for at in (0..self.cgroups.len()).rev() {
+            let cgroup = &self.cgroups[at];
+            let rate = cgroup.rate;
+            let is_enough = |pool: &Pool| pool.suffices(rate * length_ns, cpus_of(rate), now_ns, length_ns);
+            if cgroup.is_late() || rate > capacity || !cgroup.pool.as_ref().is_none_or(is_enough) {
+                return false;
             }
-            if until_ns >= next_ns || until_ns < self.slot_end_ns {
-                return;
+            match parents[at] {
+                Some(parent) => self.cgroups[parent].rate += rate,
+                None => roots += rate,
+            }
+        }
+        if roots > capacity {
+            return false;
+        }
+        for cgroup in &mut self.cgroups {
+            cgroup.ran_ns += cgroup.rate * length_ns;
+            if let Some(pool) = &mut cgroup.pool {
+                pool.run_calm(cgroup.rate, cpus_of(cgroup.rate), now_ns, length_ns);
+            }
+        }
+        self.advance(until_ns);
+        true
+    }
+
+    /// Runs until the next event of a pool, but at most until `end_ns`, or until a wanted rate changes.
+    fn run_to_event(&mut self, end_ns: f64) {
+        let (start_ns, mut next_ns) = (self.now_ns, self.timers_ns(end_ns));
+        for Cgroup { pool, above, .. } in &mut self.cgroups {
+            if let Some(pool) = pool {
+                next_ns = next_ns.min(pool.empty_ns(start_ns, next_ns, *above));
+            }
+        }
+        let is_behind = self.cgroups.iter().any(|cgroup| cgroup.is_behind);
+        loop {
+            self.advance(self.change_ns(next_ns));
+            if !is_behind || self.now_ns >= next_ns || self.now_ns < self.slot_end_ns {
+                break;
             }
             self.begin_slot();
             if self.cgroups.iter_mut().any(|cgroup| cgroup.wanted_rate(true) != cgroup.wanted) {
-                return;
+                break;
             }
         }
-    }
-
-    /// Uses runtime for a time in which no rate changed, and fires timers.
-    fn consume(&mut self, length_ns: f64) {
+        let length_ns = self.now_ns - start_ns;
         for cgroup in &mut self.cgroups {
             cgroup.ran_ns += cgroup.served * length_ns;
             if let Some(pool) = &mut cgroup.pool {
                 pool.consume(length_ns, cgroup.above);
-                pool.fire(self.now_ns);
             }
+        }
+    }
+
+    /// Moves the demand on until `now_ns`.
+    fn advance(&mut self, now_ns: f64) {
+        let length_ns = now_ns - self.now_ns;
+        self.now_ns = now_ns;
+        for (cgroup, steps) in self.cgroups.iter_mut().zip(&self.replay.steps) {
+            cgroup.advance(self.is_open, steps, now_ns, length_ns);
         }
     }
 }
@@ -188,6 +230,11 @@ impl<'a> Engine<'a> {
 impl Cgroup {
     pub fn is_done(&self, is_open: bool) -> bool {
         if is_open { self.backlog_ns <= NONE_NS } else { self.finished_ns.is_some() }
+    }
+
+    /// Open loop: work is late, or more is wanted than there are tasks.
+    fn is_late(&self) -> bool {
+        self.backlog_ns > NONE_NS || self.open.firm + self.open.presumed > self.most
     }
 
     /// Closed loop: begins the step at the index.

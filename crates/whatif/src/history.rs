@@ -213,8 +213,7 @@ impl History {
         let is_chosen = |id: u64| self.chosen.as_ref().is_none_or(|chosen| chosen.contains(&id));
         for reading in sample.limits.iter().filter(|reading| is_chosen(reading.id)) {
             if reading.quota_us.is_some() {
-                let cgroup =
-                    self.cgroups.entry(reading.id).or_insert_with(|| Cgroup::new(reading, oldest));
+                let cgroup = self.cgroups.entry(reading.id).or_insert_with(|| Cgroup::new(reading, oldest));
                 cgroup.take(reading, block);
             } else if let Some(cgroup) = self.cgroups.get_mut(&reading.id) {
                 cgroup.blocks.entry(block).or_insert_with(|| Block::new(&cgroup.latest)).has_changed = true;
@@ -272,7 +271,8 @@ impl History {
         for (id, cgroup) in &mut self.cgroups {
             if let Some(path) = path(*id) {
                 let above = path.match_indices('/').map(|(end, _)| &path[..end]);
-                cgroup.root = above.chain([path]).find(|above| limited.contains(above)).unwrap_or(path).into();
+                cgroup.root =
+                    above.chain([path]).find(|above| limited.contains(above)).unwrap_or(path).into();
             }
             let (_, first) = cgroup.busiest;
             needed.entry(cgroup.root.clone()).or_default().extend(first..=first + WINDOW);

@@ -41,6 +41,26 @@ struct Cpu {
     is_throttled: bool,
 }
 
+impl Cpu {
+    /// Runs at this demand for a time in which the pool does not run out. Returns what was taken from the pool and what was returned to
+    /// it, ns. Without branches: neither demand nor slices can be predicted.
+    fn run_calm(&mut self, demand: f64, length_ns: f64, slice_ns: f64, per_slice: f64) -> (f64, f64) {
+        let is_idle = demand == 0.0;
+        // `Pool::give_back`. A CPU that was idle before has no more than that.
+        let kept_ns = if is_idle { self.left_ns.min(KEPT_NS) } else { self.left_ns };
+        // Exactly a slice more than nothing, as in `Pool::demand`.
+        let first_ns = if !is_idle & (kept_ns <= NONE_NS) { slice_ns } else { kept_ns };
+        let left_ns = first_ns - demand * length_ns;
+        let missing_ns = if is_idle { 0.0 } else { (-left_ns).max(0.0) };
+        let whole = (missing_ns * per_slice) as i64 as f64;
+        let slices = whole + f64::from(u8::from(whole * slice_ns < missing_ns - NONE_NS));
+        let returned_ns = self.left_ns - kept_ns;
+        self.demand = demand;
+        self.left_ns = left_ns + slices * slice_ns;
+        (first_ns - kept_ns + slices * slice_ns, returned_ns)
+    }
+}
+
 /// A pool of quota: `struct cfs_bandwidth`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pool {
@@ -90,11 +110,44 @@ impl Pool {
         }
     }
 
+    /// True if `work_ns` can be done on `cpus` CPUs without throttling: what CPUs may have left over is set aside. False, too, if the
+    /// timer starts and fires within this time.
+    pub fn suffices(&self, work_ns: f64, cpus: u32, now_ns: f64, length_ns: f64) -> bool {
+        self.queue.is_empty()
+            && self.left_ns >= work_ns + f64::from(cpus) * self.slice_ns
+            && (self.is_active || cpus == 0 || self.grid_ns(now_ns) >= now_ns + length_ns)
+    }
+
     /// The next time on the grid of periods.
     fn grid_ns(&self, now_ns: f64) -> f64 {
         let passed = ((now_ns - self.phase_ns) / self.period_ns).floor() + 1.0;
         let next_ns = self.phase_ns + passed * self.period_ns;
         if next_ns > now_ns { next_ns } else { next_ns + self.period_ns }
+    }
+
+    /// Runs at this rate for a time in which nothing is throttled: see [`Pool::suffices`].
+    pub fn run_calm(&mut self, rate: f64, cpus: u32, now_ns: f64, length_ns: f64) {
+        let (per_slice, cpus) = (1.0 / self.slice_ns, cpus as usize);
+        if cpus > self.cpus.len() {
+            self.cpus.resize(cpus, Cpu::default());
+        }
+        let (mut taken_ns, mut returned_ns) = (0.0, 0.0);
+        let all = cpus.max(self.used);
+        let mut left = rate;
+        for (at, cpu) in self.cpus[..all].iter_mut().enumerate() {
+            let is_whole = at + 1 < cpus;
+            let demand = if is_whole { 1.0 } else { left };
+            left -= demand;
+            let (taken, returned) = cpu.run_calm(demand, length_ns, self.slice_ns, per_slice);
+            taken_ns += taken;
+            returned_ns += returned;
+        }
+        self.used = cpus;
+        self.left_ns += returned_ns - taken_ns;
+        if taken_ns > 0.0 {
+            self.is_idle = false;
+            self.start_timer(now_ns);
+        }
     }
 
     /// `start_cfs_bandwidth`: the timer keeps its grid of periods.

@@ -53,7 +53,8 @@ pub fn simulate(
     };
     (simulator.check, simulator.do_tasks_sleep) = (Some(check), do_tasks_sleep);
     let in_force = Row { limit: answer.limit, figures: simulator.corrected(check.figures) };
-    let row = |limit: Limit| if limit == in_force.limit { Some(in_force.clone()) } else { simulator.row(limit) };
+    let row =
+        |limit: Limit| if limit == in_force.limit { Some(in_force.clone()) } else { simulator.row(limit) };
     answer.rows = simulator.quotas().into_iter().filter_map(|cpus| row(simulator.limit(cpus))).collect();
     if answer.is_demand_unknown() {
         return;
@@ -158,7 +159,10 @@ impl<'d> Simulator<'d> {
     /// Each assumption in each setting.
     fn cells(&self, limit: Limit, loops: &[Loop], phases: u32) -> Vec<(&Replay, Setting)> {
         let settings = settings(loops, phases, self.demand.target.at, limit.period_ns);
-        self.replays.iter().flat_map(|replay| settings.iter().map(move |setting| (replay, *setting))).collect()
+        self.replays
+            .iter()
+            .flat_map(|replay| settings.iter().map(move |setting| (replay, *setting)))
+            .collect()
     }
 
     fn outcomes(&self, limit: Limit, loops: &[Loop], phases: u32) -> Vec<Outcome> {
@@ -182,7 +186,8 @@ impl<'d> Simulator<'d> {
         let is_decided = AtomicBool::new(false);
         let run = |cell: &(&Replay, Setting)| {
             let outcome = if is_decided.load(Relaxed) { None } else { self.run(limit, *cell) };
-            is_decided.fetch_or(outcome.as_ref().and_then(|one| meets(slice::from_ref(one))).is_none(), Relaxed);
+            is_decided
+                .fetch_or(outcome.as_ref().and_then(|one| meets(slice::from_ref(one))).is_none(), Relaxed);
             outcome
         };
         let cells = self.cells(limit, &self.loops, self.phases);

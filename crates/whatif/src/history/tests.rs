@@ -86,9 +86,11 @@ fn cgroups_that_share_a_quota_have_each_the_window_of_the_other() {
         // One is busy in the first 600 s, and the other in the last 600 s of 50 minutes.
         let ran_ns = [second, second.min(600), second.saturating_sub(2_400)].map(|seconds| seconds * S);
         let limits = ids.iter().zip(ran_ns);
-        let limits = limits.map(|(id, ns)| CgroupReading { id: *id, usage_ns: Some(ns), ..one.limits[0].clone() });
+        let limits =
+            limits.map(|(id, ns)| CgroupReading { id: *id, usage_ns: Some(ns), ..one.limits[0].clone() });
         let slot = second * S >> SHIFT;
-        let demand = ids[1..].iter().filter_map(|id| DemandReading::new(*id, SHIFT, slot - 1, &[[32, 32, 0, 0, 0]]));
+        let demand =
+            ids[1..].iter().filter_map(|id| DemandReading::new(*id, SHIFT, slot - 1, &[[32, 32, 0, 0, 0]]));
         let cgroups = ids.into_iter().zip(paths.map(Into::into)).collect();
         Sample { limits: limits.collect(), demand: demand.collect(), cgroups, ..one }
     });
@@ -100,7 +102,10 @@ fn cgroups_that_share_a_quota_have_each_the_window_of_the_other() {
         let tree = demand.tree(&[false; 3], Assumption::NeighboursYield);
         let ran_ns: Vec<u64> =
             tree.nodes.iter().map(|node| node.profile.slots.iter().map(|slot| slot.ran_ns).sum()).collect();
-        assert!(ran_ns[0] == 0 && ran_ns[1] > 580 << SHIFT && ran_ns[1].abs_diff(ran_ns[2]) <= 2 << SHIFT, "{ran_ns:?}");
+        assert!(
+            ran_ns[0] == 0 && ran_ns[1] > 580 << SHIFT && ran_ns[1].abs_diff(ran_ns[2]) <= 2 << SHIFT,
+            "{ran_ns:?}"
+        );
     }
 }
 
@@ -154,7 +159,8 @@ fn amounts_are_kept_to_the_part() {
     let ns = [7 * part_ns, (2_048 << SHIFT) - part_ns, 0, 9 << SHIFT, part_ns];
     let [ran_ns, wanted_ns, throttled_ns, waited_ns, presumed_ns] = ns;
     let slot = DemandSlot { ran_ns, wanted_ns, throttled_ns, waited_ns, presumed_ns };
-    let block = Block { shift: SHIFT, slots: vec![amounts(slot, SHIFT)], ..Block::new(&CgroupReading::default()) };
+    let block =
+        Block { shift: SHIFT, slots: vec![amounts(slot, SHIFT)], ..Block::new(&CgroupReading::default()) };
     assert_eq!(block.slots().collect::<Vec<_>>(), [ns]);
 }
 

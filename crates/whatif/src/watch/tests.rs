@@ -84,7 +84,8 @@ fn no_more_than_ten_minutes_are_kept() {
         watch.add(&now, &Interval::between(&before, &now));
         let demand = watch.target.as_ref().and_then(|target| watch.history.latest(target));
         spans.push(demand.map_or(0, |demand| demand.span_ns));
-        blocks = blocks.max(watch.history.cgroups.values().map(|cgroup| cgroup.blocks.len()).max().unwrap_or(0));
+        blocks =
+            blocks.max(watch.history.cgroups.values().map(|cgroup| cgroup.blocks.len()).max().unwrap_or(0));
     }
     let most_ns = WINDOW << BLOCK_SHIFT;
     assert!(spans.iter().all(|span| *span <= most_ns), "{spans:?}");

@@ -26,10 +26,7 @@ fn no_work_is_lost_or_made_in_the_open_loop() {
         let mut random = seed;
         let mut tree = tree(&mut random, 5, 60);
         tree.nodes.iter_mut().flat_map(|node| &mut node.profile.slots).for_each(|slot| slot.presumed_ns = 0);
-        let setting = Setting {
-            longest: 1,
-            ..Setting::new(Loop::Open, below(&mut random, 100 * MS))
-        };
+        let setting = Setting { longest: 1, ..Setting::new(Loop::Open, below(&mut random, 100 * MS)) };
         let outcomes = Replay::new(&tree).run(&tree.limits(), &setting).unwrap();
         let arrived_ns: u64 =
             tree.nodes.iter().flat_map(|node| &node.profile.slots).map(|slot| slot.firm_ns).sum();
@@ -47,10 +44,7 @@ fn no_work_is_lost_or_made_in_the_closed_loop() {
     for seed in 0..1_000u64 {
         let mut random = seed;
         let tree = tree(&mut random, 5, 60);
-        let setting = Setting {
-            longest: 1_000,
-            ..Setting::new(Loop::Closed, below(&mut random, 100 * MS))
-        };
+        let setting = Setting { longest: 1_000, ..Setting::new(Loop::Closed, below(&mut random, 100 * MS)) };
         let outcomes = Replay::new(&tree).run(&tree.limits(), &setting).unwrap();
         let recorded_ns: u64 =
             tree.nodes.iter().flat_map(|node| &node.profile.slots).map(|slot| slot.ran_ns).sum();

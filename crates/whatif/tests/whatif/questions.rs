@@ -73,7 +73,8 @@ fn a_few_phases_have_nearly_the_bounds_of_all_phases_for_bursts_on_a_clock() {
     let profile = Profile { slot_ns: MS, slots: slots.collect() };
     let limit = Limit::new(27 * MS, PERIOD_NS);
     let replay = Replay::new(&Tree::single(profile, Some(limit), 2.0));
-    let of = |phases| Figures::of(&outcomes(&replay, limit, &[Loop::Open], phases)).unwrap().throttled_ns_per_s;
+    let of =
+        |phases| Figures::of(&outcomes(&replay, limit, &[Loop::Open], phases)).unwrap().throttled_ns_per_s;
     let (few, all) = (of(PHASES), of(500));
     assert!(all.high > all.low * 1.2, "the phase matters: {all:?}");
     assert!(few.high - few.low > 0.8 * (all.high - all.low), "{few:?} of {all:?}");
@@ -121,5 +122,8 @@ fn a_check_accepts_what_the_limit_in_force_does_and_nothing_else() {
 fn a_limit_that_is_too_short_for_the_kernel_is_not_replayed() {
     let profile = Profile { slot_ns: SLOT_NS, slots: vec![Slot::default()] };
     let limit = Limit::new(10, Limit::LEAST_NS);
-    assert_eq!(Replay::new(&Tree::single(profile, None, 1.0)).run(&[Some(limit)], &Setting::new(Loop::Open, 0)), None);
+    assert_eq!(
+        Replay::new(&Tree::single(profile, None, 1.0)).run(&[Some(limit)], &Setting::new(Loop::Open, 0)),
+        None
+    );
 }

@@ -12,10 +12,7 @@ fn work(work_ms: &[u64]) -> Profile {
 
 fn open(profile: Profile, limit: Limit, phase_ms: u64) -> Outcome {
     let tree = Tree::single(profile, Some(limit), 8.0);
-    Replay::new(&tree)
-        .run(&tree.limits(), &Setting::new(Loop::Open, phase_ms * MS))
-        .unwrap()
-        .remove(0)
+    Replay::new(&tree).run(&tree.limits(), &Setting::new(Loop::Open, phase_ms * MS)).unwrap().remove(0)
 }
 
 /// Returns a demand of 30 ms at the start of each of three periods of 100 ms.
@@ -74,8 +71,7 @@ fn an_idle_cpu_returns_all_but_a_millisecond() {
     let mut slots = vec![Slot { ran_ns: MS, firm_ns: MS, ..Slot::default() }; 20];
     slots[0] = Slot { ran_ns: 2 * MS, firm_ns: 2 * MS, ..Slot::default() };
     let tree = Tree::single(Profile { slot_ns: MS, slots }, Some(Limit::new(14 * MS, 100 * MS)), 8.0);
-    let outcome =
-        Replay::new(&tree).run(&tree.limits(), &Setting::new(Loop::Closed, 0)).unwrap().remove(0);
+    let outcome = Replay::new(&tree).run(&tree.limits(), &Setting::new(Loop::Closed, 0)).unwrap().remove(0);
     assert_eq!((outcome.throttled_ns, outcome.done_ns), (88 * MS, Some(108 * MS)));
 }
 
@@ -97,15 +93,13 @@ fn only_the_level_that_ran_out_counts_but_all_below_stall() {
 #[test]
 fn few_cpus_make_work_late_without_throttling() {
     let tree = Tree::single(work(&[40; 10]), Some(Limit::new(400 * MS, 100 * MS)), 2.0);
-    let outcome =
-        Replay::new(&tree).run(&tree.limits(), &Setting::new(Loop::Open, 0)).unwrap().remove(0);
+    let outcome = Replay::new(&tree).run(&tree.limits(), &Setting::new(Loop::Open, 0)).unwrap().remove(0);
     assert_eq!(outcome.throttled_periods, 0);
     assert_eq!((outcome.backlog_ns, outcome.done_ns), (200 * MS, Some(200 * MS)));
     // With one thread, the work runs on one CPU at a time.
     let mut tree = tree;
     tree.nodes[0].threads = Some(1);
-    let outcome =
-        Replay::new(&tree).run(&tree.limits(), &Setting::new(Loop::Open, 0)).unwrap().remove(0);
+    let outcome = Replay::new(&tree).run(&tree.limits(), &Setting::new(Loop::Open, 0)).unwrap().remove(0);
     assert_eq!((outcome.backlog_ns, outcome.done_ns), (300 * MS, Some(400 * MS)));
 }
 
@@ -134,8 +128,7 @@ fn returned_runtime_is_distributed_after_five_milliseconds() {
     let profile = Profile { slot_ns: MS, slots: slots.map(slot).to_vec() };
     let limit = Limit { quota_ns: 20_200_000, ..Limit::new(1, 100 * MS) };
     let tree = Tree::single(profile, Some(limit), 8.0);
-    let outcome =
-        Replay::new(&tree).run(&tree.limits(), &Setting::new(Loop::Closed, 0)).unwrap().remove(0);
+    let outcome = Replay::new(&tree).run(&tree.limits(), &Setting::new(Loop::Closed, 0)).unwrap().remove(0);
     // CPU 0 is throttled at 5.2 ms. About 1 ms later, three CPUs become idle and return 5.2 ms of runtime, with which CPU 0
     // continues at 11.3 ms. The last 4.8 ms run after the refill.
     assert_eq!(outcome.stalls.count, 2);
