@@ -22,7 +22,7 @@ use crate::{
     child::Output,
     cli, containers,
     exit::{Error, Exit, Result, spawn},
-    feed::{End, ns},
+    feed::ns,
     output::json_line,
     recording::Recording,
     request,
@@ -37,7 +37,13 @@ pub async fn run(options: &cli::Whatif) -> Result {
     if answers.is_empty() {
         return Err(Error::could_not_run("the quota is in too few samples; measure for longer"));
     }
-    print(options, &answers, &whole, &question(options), left).map_err(Error::output)?;
+    let (question, mut out) = (question(options), io::BufWriter::new(io::stdout().lock()));
+    let printed = if options.json {
+        answers.iter().try_for_each(|answer| json_line(&mut out, &json::object(answer, &whole, &question)))
+    } else {
+        out.write_all(words::text(&answers, &whole, &question, left).as_bytes())
+    };
+    printed.and_then(|()| out.flush()).map_err(Error::output)?;
     let is_refused = answers.iter().any(|answer| answer.refusal.is_some() || answer.is_demand_unknown());
     Ok(exit.max(if is_refused { Exit::Incomplete } else { Exit::Done }))
 }
@@ -77,10 +83,21 @@ fn of_recording(options: &cli::Whatif, file: &Path) -> Result<Answered> {
     Ok((answers(&history, &targets, &question(options)), whole, left, recording.finish()))
 }
 
+/// Measures the whole host, because a quota applies to all tasks of a cgroup. Ctrl-C ends it early.
 async fn of_host(options: &cli::Whatif) -> Result<Answered> {
     let filter = filter(options)?;
     let selection = options.selectors.selection().map_err(Error::could_not_run)?;
-    let (mut measured, mut session, end) = measure(options, &selection, &filter).await?;
+    let (mut session, mut measured) = (start(options)?, Measured::default());
+    let end = loop {
+        let (sample, restarted, end) = session.next_sample().await?;
+        if restarted {
+            return Err(Error::incomplete(format!("{RESTARTED}: measure again")));
+        }
+        measured.add(*sample, &selection, &filter)?;
+        if let Some(end) = end {
+            break end;
+        }
+    };
     let whole = measured.whole(options.measure.paths);
     let (targets, left) = targets(&whole, &filter).map_err(|why| {
         Error::could_not_run(format!("during these {}, {why}", units::duration(whole.duration_ns)))
@@ -103,22 +120,6 @@ fn question(options: &cli::Whatif) -> Question {
     }
 }
 
-fn print(
-    options: &cli::Whatif,
-    answers: &[Answer],
-    whole: &Interval,
-    question: &Question,
-    left: usize,
-) -> io::Result<()> {
-    let mut out = io::BufWriter::new(io::stdout().lock());
-    if options.json {
-        answers.iter().try_for_each(|answer| json_line(&mut out, &json::object(answer, whole, question)))?;
-    } else {
-        out.write_all(words::text(answers, whole, question, left).as_bytes())?;
-    }
-    out.flush()
-}
-
 fn filter(options: &cli::Whatif) -> Result<SelectionFilter> {
     let selection = options.selectors.selection().map_err(Error::could_not_run)?;
     let filter = SelectionFilter::new(&selection).map_err(Error::could_not_run)?;
@@ -133,26 +134,6 @@ fn filter(options: &cli::Whatif) -> Result<SelectionFilter> {
 const INTERVAL: Duration = Duration::from_secs(1);
 /// The least number of intervals: a history leaves the first and the last one out.
 const INTERVALS: u32 = 10;
-
-/// Measures the whole host, because a quota applies to all tasks of a cgroup. Ctrl-C ends it early.
-async fn measure(
-    options: &cli::Whatif,
-    selection: &Selection,
-    filter: &SelectionFilter,
-) -> Result<(Measured, Session, End)> {
-    let mut session = start(options)?;
-    let mut measured = Measured::default();
-    loop {
-        let (sample, restarted, end) = session.next_sample().await?;
-        if restarted {
-            return Err(Error::incomplete(format!("{RESTARTED}: measure again")));
-        }
-        measured.add(*sample, selection, filter)?;
-        if let Some(end) = end {
-            return Ok((measured, session, end));
-        }
-    }
-}
 
 fn start(options: &cli::Whatif) -> Result<Session> {
     // Messages are printed here, because the coarse mode is an error.

@@ -38,7 +38,7 @@ fn target() -> Target {
 fn busy(seconds: u64, from: u64, to: u64) -> History {
     let mut ran_ns = 0;
     let samples = (1..=seconds).map(|second| {
-        let slots = ((second - 1) * S >> SHIFT)..(second * S >> SHIFT);
+        let slots = (((second - 1) * S) >> SHIFT)..((second * S) >> SHIFT);
         let is_busy = (from..to).contains(&second);
         ran_ns += if is_busy { S } else { 0 };
         let amounts = [if is_busy { 32 } else { 0 }, 1, 0, 0, 0];
@@ -88,7 +88,7 @@ fn cgroups_that_share_a_quota_have_each_the_window_of_the_other() {
         let limits = ids.iter().zip(ran_ns);
         let limits =
             limits.map(|(id, ns)| CgroupReading { id: *id, usage_ns: Some(ns), ..one.limits[0].clone() });
-        let slot = second * S >> SHIFT;
+        let slot = (second * S) >> SHIFT;
         let demand =
             ids[1..].iter().filter_map(|id| DemandReading::new(*id, SHIFT, slot - 1, &[[32, 32, 0, 0, 0]]));
         let cgroups = ids.into_iter().zip(paths.map(Into::into)).collect();
