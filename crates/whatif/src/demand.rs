@@ -13,6 +13,9 @@ use crate::{
 /// Maximum number of slots of a simulated tree, of 32 bytes: some of these are needed at a time, on up to four threads.
 const MOST_SIMULATED: u64 = 2_000_000;
 
+/// Maximum length of a time whose slots are divided for the simulation, ns.
+const REFINED_NS: u64 = 600_000_000_000;
+
 /// The demand of a cgroup, and of all that share its quotas, over the same time.
 pub struct Demand<'h> {
     pub(crate) target: &'h Target,
@@ -293,8 +296,9 @@ impl<'h> Demand<'h> {
     pub(crate) fn tree(&self, has_queue: &[bool], assumption: Assumption) -> Tree {
         let shift = self.shift();
         let length = (self.span_ns >> shift) as usize;
-        // The parts of a slot to simulate. Many cgroups would take too much memory.
-        let parts = if self.simulated_slots() <= MOST_SIMULATED / 4 { 4 } else { 1 };
+        // A long time has enough bursts that what happens within slots evens out; many cgroups would take too much memory.
+        let is_refined = self.span_ns <= REFINED_NS && self.simulated_slots() <= MOST_SIMULATED / 4;
+        let parts = if is_refined { 4 } else { 1 };
         let node = |(at, part): (usize, &Option<Part<'h>>)| {
             let (mut slots, is_throttled) =
                 part.as_ref().map(|part| part.simulated(shift, length, assumption)).unwrap_or_default();

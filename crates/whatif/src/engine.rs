@@ -244,6 +244,7 @@ impl Cgroup {
         self.finished_ns = step.is_none().then_some(now_ns);
     }
 
+    #[inline(always)]
     fn wanted_rate(&mut self, is_open: bool) -> f64 {
         if !is_open {
             return self.left.rate;
@@ -254,6 +255,7 @@ impl Cgroup {
     }
 
     /// The time at which the step is done; in the open loop, that at which late work is done or begins to raise the demand.
+    #[inline(always)]
     fn event_ns(&self, is_open: bool, now_ns: f64) -> f64 {
         if !is_open {
             let speed = if self.left.rate == 0.0 { 1.0 } else { self.own };
@@ -271,6 +273,7 @@ impl Cgroup {
     }
 
     /// Moves the demand of its own tasks on, until now.
+    #[inline(always)]
     fn advance(&mut self, is_open: bool, steps: &Steps, now_ns: f64, length_ns: f64) {
         if is_open {
             let served = self.own.min(self.raised);

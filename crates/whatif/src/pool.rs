@@ -22,6 +22,7 @@ const SLACK_NS: f64 = 5e6;
 const SMALL_PART: f64 = 0.01;
 
 /// CPUs that a rate uses. The last one may run at up to 1.01, so that the inexact length of slots does not add a CPU.
+#[inline(always)]
 pub(crate) fn cpus_of(rate: f64) -> u32 {
     // Rounds up without `ceil`, which is a call on x86-64 before SSE 4.1.
     let least = rate - SMALL_PART;
@@ -44,6 +45,7 @@ struct Cpu {
 impl Cpu {
     /// Runs at this demand for a time in which the pool does not run out. Returns what was taken from the pool and what was returned to
     /// it, ns. Without branches: neither demand nor slices can be predicted.
+    #[inline(always)]
     fn run_calm(&mut self, demand: f64, length_ns: f64, slice_ns: f64, per_slice: f64) -> (f64, f64) {
         let is_idle = demand == 0.0;
         // `Pool::give_back`. A CPU that was idle before has no more than that.
@@ -112,6 +114,7 @@ impl Pool {
 
     /// True if `work_ns` can be done on `cpus` CPUs without throttling: what CPUs may have left over is set aside. False, too, if the
     /// timer starts and fires within this time.
+    #[inline(always)]
     pub fn suffices(&self, work_ns: f64, cpus: u32, now_ns: f64, length_ns: f64) -> bool {
         self.queue.is_empty()
             && self.left_ns >= work_ns + f64::from(cpus) * self.slice_ns
@@ -126,6 +129,7 @@ impl Pool {
     }
 
     /// Runs at this rate for a time in which nothing is throttled: see [`Pool::suffices`].
+    #[inline(always)]
     pub fn run_calm(&mut self, rate: f64, cpus: u32, now_ns: f64, length_ns: f64) {
         let (per_slice, cpus) = (1.0 / self.slice_ns, cpus as usize);
         if cpus > self.cpus.len() {
@@ -151,6 +155,7 @@ impl Pool {
     }
 
     /// `start_cfs_bandwidth`: the timer keeps its grid of periods.
+    #[inline(always)]
     fn start_timer(&mut self, now_ns: f64) {
         if !self.is_active {
             self.is_active = true;
@@ -159,6 +164,7 @@ impl Pool {
     }
 
     /// Sets the number of CPUs with demand. CPUs that fall idle return their runtime.
+    #[inline(always)]
     fn use_cpus(&mut self, cpus: usize, now_ns: f64) {
         if cpus == self.used {
             return;
@@ -263,6 +269,7 @@ impl Pool {
     }
 
     /// Fires the timers that are due.
+    #[inline(always)]
     pub fn fire(&mut self, now_ns: f64) {
         if self.refill_ns <= now_ns {
             self.refill(now_ns);
