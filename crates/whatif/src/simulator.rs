@@ -134,7 +134,8 @@ impl<'d> Simulator<'d> {
         let mut of_loops: Vec<(Loop, Vec<Outcome>)> = Vec::new();
         for one in self.loops.clone() {
             let mut outcomes = self.outcomes(self.limit, &[one], PHASES);
-            if !self.may_sleep && !fits(&outcomes) {
+            // Ten minutes have enough periods at the usual phases.
+            if !self.may_sleep && self.demand.start_ns.is_none() && !fits(&outcomes) {
                 outcomes = self.outcomes(self.limit, &[one], MANY_PHASES);
                 if fits(&outcomes) {
                     self.phases = MANY_PHASES;
