@@ -134,8 +134,7 @@ impl<'d> Simulator<'d> {
         let mut of_loops: Vec<(Loop, Vec<Outcome>)> = Vec::new();
         for one in self.loops.clone() {
             let mut outcomes = self.outcomes(self.limit, &[one], PHASES);
-            // Ten minutes have enough periods at the usual phases.
-            if !self.may_sleep && self.demand.start_ns.is_none() && !fits(&outcomes) {
+            if !self.may_sleep && !fits(&outcomes) {
                 outcomes = self.outcomes(self.limit, &[one], MANY_PHASES);
                 if fits(&outcomes) {
                     self.phases = MANY_PHASES;
