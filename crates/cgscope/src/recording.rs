@@ -116,7 +116,8 @@ impl Recording {
         let (since_ns, before) = (earlier.mono_ns, std::mem::take(&mut earlier.tasks));
         let mut late = Vec::new();
         for _ in 0..self.stride {
-            let Some(sample) = self.next_without_tasks()? else { break };
+            let next = self.reader.next_without_tasks().map_err(|error| self.error(&error))?;
+            let Some(sample) = next else { break };
             self.count(&sample);
             // Keeps new tasks that started before the previous sample. Their figures count only from their first reading on.
             let new = self.reader.take_new_tasks().into_iter();
