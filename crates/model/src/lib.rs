@@ -42,6 +42,7 @@ pub mod findings;
 pub mod follower;
 pub mod hist;
 pub mod json;
+mod mode;
 pub mod names;
 pub mod path;
 pub mod placement;
@@ -67,6 +68,7 @@ pub use command_run::CommandRun;
 pub use counters::{Counter, Observed};
 pub use findings::Finding;
 pub use hist::Hist;
+pub use mode::Mode;
 pub use names::{ContainerReading, Names};
 pub use placement::{Cpuset, Placement};
 pub use printable::{comm, printable, printable_lines, steers};
@@ -82,7 +84,7 @@ pub use table::{
     interval::{Group, GroupSum, Interval, Wait, WallTime},
     nodes::{self, NodeReading, ProcessMemory},
     pairs::{self, Blame, PairKey, PairReading, REST, REST_NAME, between, rest_of},
-    sample::{Cost, Losses, Mode, Sample, SchedExt},
+    sample::{Cost, Losses, Sample, SchedExt},
     stacks::{self, StackReading},
     tasks::{BeforeMove, Figures, Pending, Scheduling, TaskInterval, TaskReading, TaskState, Totals},
 };

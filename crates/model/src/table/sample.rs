@@ -6,8 +6,8 @@ use cgscope_ledger::Loss;
 use serde::Serialize;
 
 use crate::{
-    CgroupReading, ContainerReading, CpuReading, DemandReading, ExitedReading, NodeReading, PairReading,
-    ProcessMemory, StackReading, TaskReading, sum,
+    CgroupReading, ContainerReading, CpuReading, DemandReading, ExitedReading, Mode, NodeReading,
+    PairReading, ProcessMemory, StackReading, TaskReading, sum,
 };
 
 /// All data read at one moment.
@@ -114,24 +114,6 @@ pub struct Cost {
     pub hook_ns_per_run: Option<f64>,
     pub cpu_ns: Option<u64>,
     pub rss_bytes: Option<u64>,
-}
-
-/// The source of readings.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// The hook in the kernel's scheduler: every single wait, with its cause.
-    #[default]
-    Bpf,
-    /// `/proc` and the files of cgroups: sums of waits without single lengths, and only the causes that `cpu.stat` reports.
-    Coarse,
-}
-
-impl Mode {
-    /// Returns a value that only the hook can measure: `None` in the coarse mode.
-    pub fn exact<T>(self, value: impl FnOnce() -> T) -> Option<T> {
-        (self == Self::Bpf).then(value)
-    }
 }
 
 /// What the kernel reports about sched_ext: the BPF scheduler, which replaces the kernel's own scheduling rules.
