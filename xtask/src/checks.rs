@@ -15,8 +15,8 @@ pub(crate) struct TestRun {
     /// Only tests as root
     #[arg(long)]
     root: bool,
-    /// Also what has passed and whose files have not changed since: the tests of the packages and on other kernels; with
-    /// `--long`, each part and each test
+    /// Run everything, even if it has passed and its files have not changed since: tests of the packages and on other
+    /// kernels; with `--long`, each part and each test
     #[arg(long)]
     pub(crate) all: bool,
     /// The tests that take minutes, which no other run includes
@@ -61,8 +61,8 @@ fn without_root(arguments: &[String], is_root_next: bool) -> Result<(), Failure>
     let root = ["clippy", "--workspace", "--test", "root", "--", "-D", "warnings"];
     step("test: lints of the tests as root", &mut cargo(&root))?;
 
-    // clippy checks `ebpf/` as code for this machine, not for BPF. Only another compiler has a `core` for BPF, and clippy cannot
-    // read it. RUSTC_BOOTSTRAP enables the unstable features that aya-ebpf needs, because this compiler is stable.
+    // clippy checks `ebpf/` as code for this machine, not for BPF: it cannot read the `core` for BPF, which belongs to another
+    // compiler. RUSTC_BOOTSTRAP enables the unstable features that aya-ebpf needs, because this compiler is stable.
     let mut clippy = cargo(&["clippy", "--target-dir"]);
     clippy.arg(target_dir().join("bpf-lints")).args(["--", "-D", "warnings"]);
     step("test: lints of ebpf/", clippy.current_dir(&ebpf).env("RUSTC_BOOTSTRAP", "1"))?;

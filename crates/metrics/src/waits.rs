@@ -18,7 +18,7 @@ use crate::protobuf::CLASSIC;
 pub(crate) struct WaitSeries {
     /// Counts by bucket of [`cgscope_ledger::bucket`].
     pub counts: [u64; BUCKETS],
-    /// Exact sum of the parts of all waits that have this cause, ns. The waits in `counts` have another total length.
+    /// Exact sum of the parts of all waits that have this cause, ns. Not the sum of the lengths of the waits in `counts`.
     pub ns: u64,
     /// Whether waits are assigned to this cause. If false, `counts` stays 0, and the waits are assigned to other causes.
     pub has_counts: bool,

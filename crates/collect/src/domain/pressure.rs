@@ -107,9 +107,9 @@ impl Load {
 struct Seen {
     /// The start of the cgroup's entry, or [`NO_ENTRY`].
     born_ns: u64,
-    /// The pressure of the entry, including the waits that still lasted.
+    /// The pressure of the entry, including that of pending waits.
     pressure: Pressure,
-    /// The pressure of the waits that still lasted. When such a wait ends, its whole time is also added to an entry. We must not
+    /// The pressure of pending waits. When such a wait ends, its whole time is also added to an entry. We must not
     /// count it twice.
     pending: Pressure,
 }
@@ -261,7 +261,7 @@ struct OnCpu {
 struct Lately {
     /// The increase of that sum.
     kept: Pressure,
-    /// The pressure on each of these CPUs, with the pressure of the waits that still lasted at the previous reading. Subtract the
+    /// The pressure on each of these CPUs, with the pressure of the waits that were pending at the previous reading. Subtract the
     /// latter, because it was already counted.
     on: Vec<(OnCpu, Pressure)>,
     /// The pressure of waits that lasted at the previous reading, on CPUs where the cgroup now has neither tasks nor an entry.
