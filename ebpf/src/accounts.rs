@@ -6,8 +6,9 @@
 
 use cgscope_ledger::{
     BlockedState, Loss, Stack,
+    host::Task as _,
     task_state::{FROZEN, IDLE, PARKED, RTLOCK_WAIT, STOPPED, TRACED, UNINTERRUPTIBLE},
-    verifier::{opaque, set},
+    verifier::{get, opaque, set},
     wire::{AccountsRecord, Blocked, ExitedThreads, StackCount, TaskStorage},
 };
 
@@ -58,20 +59,13 @@ fn now_ns(task: Task) -> u64 {
     if here_ns > there_ns { here_ns } else { there_ns }
 }
 
-/// Counts the blocked time of `next`, which switches in. Call this function before the wait is recorded.
+/// Counts the blocked time of `next`, which switches in. Call this function before the wait is recorded. If `next` switched in
+/// earlier without the hook (`is_off_cpu` is false), its stack no longer shows where it slept, so the time counts for an empty
+/// stack.
 #[inline(always)]
-pub fn woke(next: Task, storage: &mut TaskStorage, clock_ns: u64) {
+pub fn woke(next: Task, storage: &mut TaskStorage, clock_ns: u64, is_off_cpu: bool) {
     if end_sleep(next, storage, clock_ns) {
-        count_stack(next, storage, 1);
-    }
-}
-
-/// Counts the blocked time of `task`, which switched in earlier without the hook. The task's stack no longer shows where it
-/// slept, so the time counts for an empty stack.
-#[inline(always)]
-pub fn woke_unseen(task: Task, storage: &mut TaskStorage, clock_ns: u64) {
-    if end_sleep(task, storage, clock_ns) {
-        count_stack(task, storage, 0);
+        count_stack(next, storage, is_off_cpu.into());
     }
 }
 
@@ -88,7 +82,7 @@ fn end_sleep(next: Task, storage: &mut TaskStorage, clock_ns: u64) -> bool {
     let elsewhere_ns = next.run_delay_ns().wrapping_sub(storage.waits.expected_run_delay_ns);
     let ns = clock_ns.saturating_sub(blocked.since_ns).saturating_sub(here_ns).saturating_sub(elsewhere_ns);
     // The start is cleared first. A reader between the two writes misses this time, but the next reading includes it.
-    clear(&mut blocked.since_ns);
+    set(&mut blocked.since_ns, 0);
     // The index is always in bounds, but the verifier requires the check.
     if let Some(sum) = blocked.ns.get_mut(opaque(blocked.state as usize)) {
         *sum += ns;
@@ -100,8 +94,7 @@ fn end_sleep(next: Task, storage: &mut TaskStorage, clock_ns: u64) -> bool {
     blocked.uncounted_ns >= stack_every_ns()
 }
 
-/// Walks the stack of a task that is off its CPU, and counts all uncounted blocked time for this stack. If `is_off_cpu` is 0, the
-/// time counts for an empty stack.
+/// Walks the stack of a task that is off its CPU, and counts all uncounted blocked time for this stack.
 #[inline(never)]
 fn count_stack(task: Task, storage: &mut TaskStorage, is_off_cpu: u64) {
     let Some(key) = stack_key() else { return };
@@ -137,9 +130,8 @@ pub fn take_stack(task: Task, stack: &mut Stack) {
 
 /// Fills the record for user space. The record includes the blocked time up to now.
 #[inline(never)]
-pub fn emit(task: Task, storage: &TaskStorage, record: &mut AccountsRecord) {
-    let before_ns = read(&storage.blocked.since_ns);
-    let blocked = &storage.blocked;
+pub fn emit(task: Task, blocked: &mut Blocked, record: &mut AccountsRecord) {
+    let before_ns = get(&mut blocked.since_ns);
     record.own = task.accounts();
     record.own.blocked_ns = blocked.ns;
     record.uncounted_ns = blocked.uncounted_ns;
@@ -150,7 +142,7 @@ pub fn emit(task: Task, storage: &TaskStorage, record: &mut AccountsRecord) {
     }
     let state = blocked.state;
     // If the task switched in while this code runs, the sums already include the time.
-    if before_ns == 0 || read(&storage.blocked.since_ns) != before_ns {
+    if before_ns == 0 || get(&mut blocked.since_ns) != before_ns {
         return;
     }
     // A sleeping task can have `last_queued` set, see `Loss::MovedAsleep`.
@@ -171,16 +163,4 @@ pub fn emit(task: Task, storage: &TaskStorage, record: &mut AccountsRecord) {
     if every_ns != 0 && record.uncounted_ns >= every_ns {
         record.is_due = state + 1;
     }
-}
-
-#[inline(always)]
-fn clear(word: &mut u64) {
-    // SAFETY: the word is in a map value. Other programs may read the word at the same time.
-    unsafe { core::ptr::write_volatile(word, 0) };
-}
-
-#[inline(always)]
-fn read(word: &u64) -> u64 {
-    // SAFETY: the word is in a map value. The hook may write the word at the same time.
-    unsafe { core::ptr::read_volatile(word) }
 }

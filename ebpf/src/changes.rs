@@ -10,16 +10,16 @@ use core::{ffi::c_void, mem::transmute};
 
 use aya_ebpf::{helpers::generated::bpf_loop, macros::btf_tracepoint, programs::BtfTracePointContext};
 use cgscope_ledger::{
-    changes::{CHANGES, Change},
+    changes::{CHANGES, Change, Changes},
     feature::KERNEL_CALLS,
     verifier::{exchange, get, set},
-    wire::{ACTIVE, HAS_EXITED, LIST, LISTED, ListRecord, SameRecord, TaskStorage, UNCHANGED, serial},
+    wire::{ACTIVE, HAS_EXITED, LIST, LISTED, ListRecord, TaskStorage, UNCHANGED, serial},
 };
 
 use crate::{
     kernel::{EntryContext, RunQueue, SeqFile, Task, readers_list},
-    maps::{incomplete, list, list_record, same_record, storage, turn},
-    reading::{LONGEST, report},
+    maps::{incomplete, list, list_record, storage, turn},
+    reading::{LONGEST, emit_same, report},
 };
 
 /// Adds `next` to a list, because it switches in for the first time since its last report. This function is not inlined, because
@@ -44,12 +44,6 @@ fn append(task: Task, serial: u64, has_exited: u32, queue: RunQueue) {
         list.queue = queue.address();
         list.append(Change { serial, tid: task.tid(), has_exited });
     }
-}
-
-/// Adds an active task to the reader's own list, which is the last of the lists. Returns false if the list is full.
-#[inline(always)]
-fn remains_active(task: Task, serial: u64) -> bool {
-    list(readers_list()).is_some_and(|list| list.append(Change { serial, tid: task.tid(), has_exited: 0 }))
 }
 
 /// Makes the next reading visit all tasks, because a task may have changed without a switch.
@@ -83,7 +77,7 @@ struct Taking {
 #[unsafe(link_section = "iter/bpf_map_elem")]
 pub extern "C" fn read_changes(ctx: *const EntryContext) -> i32 {
     // SAFETY: the kernel passes the context of an iterator over `CHANGES`, the only map to which this program is attached.
-    let (seq, Some(place)) = (unsafe { EntryContext::place(ctx) }) else { return 0 };
+    let (seq, Some((place, _))) = (unsafe { EntryContext::parts::<u32, Changes>(ctx) }) else { return 0 };
     let (Some(list), Some(record)) = (list(place), list_record()) else { return 0 };
     if seq.space_left() <= LEAST {
         // This write is too large on purpose: the kernel then passes the buffer to user space and repeats this list.
@@ -118,7 +112,7 @@ extern "C" fn take_one(_: u64, taking: *mut c_void) -> i64 {
     }
     let change = list.take();
     if change.has_exited != 0 {
-        emit_exited(*seq, change.serial);
+        emit_same(*seq, HAS_EXITED, change.serial, 0);
         return 0;
     }
     let task = task_from_pid(change.tid);
@@ -151,19 +145,13 @@ pub fn begin_report(task: Task, storage: &mut TaskStorage) {
     let was = exchange(&mut storage.has_changed, UNCHANGED);
     if task.is_active() {
         exchange(&mut storage.has_changed, ACTIVE);
-        // If the list is full, the next reading visits all tasks. Then this code runs again for the task, which must not be
-        // marked as active yet.
-        if was != ACTIVE && !remains_active(task, storage.serial) {
+        let change = Change { serial: storage.serial, tid: task.tid(), has_exited: 0 };
+        // If the reader's list is full, the next reading visits all tasks. Then this code runs again for the task, which must not
+        // be marked as active yet.
+        if was != ACTIVE && !list(readers_list()).is_some_and(|list| list.append(change)) {
             set(&mut storage.has_changed, LISTED);
         }
     }
-}
-
-#[inline(always)]
-fn emit_exited(seq: SeqFile, serial: u64) {
-    let Some(record) = same_record() else { return };
-    *record = SameRecord { len: size_of::<SameRecord>() as u32, flags: HAS_EXITED, serial, followed: 0 };
-    seq.write(record);
 }
 
 #[inline(always)]

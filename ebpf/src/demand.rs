@@ -8,8 +8,8 @@ use cgscope_ledger::{
 };
 
 use crate::{
-    host::{Kernel, exported, steps},
-    kernel::{Task, cgroup_above, cgroup_id_at, cgroup_of, counts_demand},
+    host::{Kernel, exported},
+    kernel::{Task, cgroup_above, cgroup_id_at, cgroup_of, counts_demand, inlined},
     maps::{self, demand_place, demand_turn, storage},
 };
 
@@ -104,38 +104,14 @@ pub fn moved(storage: &mut TaskStorage) {
 }
 
 impl<const CHARGES: bool> DemandHost for Kernel<CHARGES> {
-    #[inline(always)]
-    fn running(cpu: u32) -> Option<&'static mut Running> {
-        maps::ring(cpu).map(|ring| &mut ring.running)
+    inlined! {
+        fn running(cpu: u32) -> Option<&'static mut Running> { maps::ring(cpu).map(|ring| &mut ring.running) }
+        fn slots(place: u64) -> Option<&'static mut Slots> { maps::demand(place as u32) }
     }
 
-    #[inline(always)]
-    fn slots(place: u64) -> Option<&'static mut Slots> {
-        maps::demand(place as u32)
+    exported! {
+        fn count_demand_wait(cpu: u32, clock_ns: u64) = demand::count_wait::<Kernel>(cpu, clock_ns);
+        fn count_demand_run(cpu: u32, clock_ns: u64) = demand::count_run::<Kernel>(cpu, clock_ns);
+        fn spread(cpu: u32) = demand::spread_all::<Kernel>(cpu);
     }
-
-    #[inline(always)]
-    fn count_demand_wait(cpu: u32, clock_ns: u64) {
-        count_demand_wait(cpu, clock_ns);
-    }
-
-    #[inline(always)]
-    fn count_demand_run(cpu: u32, clock_ns: u64) {
-        count_demand_run(cpu, clock_ns);
-    }
-
-    #[inline(always)]
-    fn spread(cpu: u32) {
-        spread(cpu);
-    }
-}
-
-exported! {
-    fn count_demand_wait(cpu: u32, clock_ns: u64) = demand::count_wait::<Kernel>(cpu, clock_ns);
-    fn count_demand_run(cpu: u32, clock_ns: u64) = demand::count_run::<Kernel>(cpu, clock_ns);
-    fn spread(cpu: u32) = demand::spread_all::<Kernel>(cpu);
-}
-
-steps! {
-    fn spread_step = demand::spread_step::<Kernel>;
 }

@@ -10,6 +10,7 @@ use aya_ebpf::helpers::generated::bpf_loop;
 use cgscope_ledger::{
     BLOCKED_STATES, CAUSES, Cause, Loss, bucket_of,
     cause::{BUCKETS_OF_ROW, ROWS, WHOLE, cell_of, row_of},
+    host::Task as _,
     verifier::{add_atomic, opaque},
     wire::{Accounts, Exited, TaskStorage, Totals},
 };
@@ -30,7 +31,10 @@ pub fn report_exit(task: Task) {
     storage.is_handed_over = 1;
     changes::exited(task, storage);
     if let Some(place) = place_for(task, storage.cgroup_id) {
-        hand_over(task, storage, place);
+        count_unseen_arrival(task, storage);
+        let now = task.all_totals(&storage.waits, storage);
+        add_atomic(&mut place.tasks, 1);
+        hand_over_rest(task, storage, place, &now);
     }
 }
 
@@ -59,26 +63,14 @@ fn report_unfollowed_exit(task: Task) {
 /// Returns the first entry that exists: for the task's cgroup, for the cgroup `otherwise`, or for the root.
 #[inline(always)]
 fn place_for(task: Task, otherwise: u64) -> Option<&'static mut Exited> {
-    let place = match exited(task.cgroup_id_rarely()) {
-        Some(place) => Some(place),
-        None => {
-            lost(Loss::ExitedInOtherCgroup);
-            exited(otherwise).or_else(|| exited(root_cgroup_id()))
-        }
-    };
+    let place = exited(task.cgroup_id_rarely()).or_else(|| {
+        lost(Loss::ExitedInOtherCgroup);
+        exited(otherwise).or_else(|| exited(root_cgroup_id()))
+    });
     if place.is_none() {
         lost(Loss::ExitedNotCounted);
     }
-    // SAFETY: the entry is a map value. Each write to the entry is atomic, or harmless if it is lost.
-    place.map(|place| unsafe { &mut *place })
-}
-
-#[inline(always)]
-fn hand_over(task: Task, storage: &mut TaskStorage, place: &mut Exited) {
-    count_unseen_arrival(task, storage);
-    let now = task.all_totals(&storage.waits, storage);
-    add_atomic(&mut place.tasks, 1);
-    hand_over_rest(task, storage, place, &now);
+    place
 }
 
 /// Adds the unreported figures to the cgroup's entry, and marks them as reported.

@@ -7,10 +7,11 @@ use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
 use cgscope_ledger::{
     Loss,
     history::{KERNEL, Ring},
+    host::Task as _,
     segment, task_state,
-    verifier::{get, set},
+    verifier::{get, opaque, set},
     waits,
-    wire::UNCHANGED,
+    wire::{Placement, UNCHANGED},
 };
 use core::ffi::c_void;
 
@@ -20,8 +21,8 @@ use crate::{
     history,
     host::Kernel,
     kernel::{RunQueue, Task, follow_all, has_nodes, hook_allocates, keeps_accounts},
-    maps::{create_missing, first_read_ns, lost, ring, sleeper, storage, wake},
-    moves, placement,
+    maps::{cpu_counters, create_missing, first_read_ns, lost, node_place, ring, sleeper, storage, wake},
+    moves,
 };
 
 #[btf_tracepoint(function = "sched_switch")]
@@ -65,14 +66,15 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
                 changes::changed(next, storage, queue);
             }
             if keeps_accounts() {
-                accounts::woke(next, storage, clock_ns);
+                accounts::woke(next, storage, clock_ns, true);
             }
             demand::ends_wait(next, storage, queue.cpu(), clock_ns);
             waits::arrive::<Kernel>(next, storage, queue.cpu(), clock_ns, ring);
             demand::arrived(storage, queue.cpu(), clock_ns);
             segment::run::<Kernel>(next, &mut storage.start, queue.cpu(), clock_ns);
-            if has_nodes() {
-                placement::ran(next, storage, queue.cpu());
+            if has_nodes() && storage.start.ran_on != queue.cpu() {
+                change_node(next, &mut storage.placement, queue.cpu());
+                storage.start.ran_on = queue.cpu();
             }
             if storage.cgroup_id != who && who != KERNEL {
                 moves::moved(next, storage, who);
@@ -101,6 +103,32 @@ fn leave(prev: Task, state: u32, preempted: bool, ring: &mut Ring, cpu: u32, clo
     {
         accounts::slept(prev, storage, state, clock_ns);
     }
+}
+
+/// Counts a migration to another NUMA node. `task` has switched in on a different CPU than before. This function is not inlined,
+/// because it is rarely called.
+#[inline(never)]
+fn change_node(task: Task, placement: &mut Placement, cpu: u32) {
+    let (place, before) = (node_place(cpu), placement.place);
+    if place == 0 || place == before {
+        return;
+    }
+    let ran_ns = task.ran_ns();
+    if before != 0 {
+        placement.node_migrations += 1;
+        let before = opaque((before - 1) as usize);
+        // The index is always in bounds, but the verifier requires the check.
+        if let Some(sum) = placement.ran_ns.get_mut(before) {
+            *sum += ran_ns.wrapping_sub(placement.since_ran_ns);
+        }
+        if let Some(counters) = cpu_counters(cpu)
+            && let Some(count) = counters.came_from.get_mut(before)
+        {
+            *count += 1;
+        }
+    }
+    placement.place = place;
+    placement.since_ran_ns = ran_ns;
 }
 
 /// Handles the task `next`, which has no storage: it has slept until now, or it is not selected, or its storage is missing. This
@@ -138,7 +166,7 @@ fn arrived_late(prev: Task, queue: RunQueue) {
     };
     let arrived_ns = prev.last_arrival_ns();
     if keeps_accounts() {
-        accounts::woke_unseen(prev, storage, arrived_ns);
+        accounts::woke(prev, storage, arrived_ns, false);
     }
     demand::ends_wait(prev, storage, queue.cpu(), arrived_ns);
     waits::arrived_unseen::<Kernel>(prev, storage, queue.cpu(), arrived_ns);

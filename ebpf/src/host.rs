@@ -7,9 +7,9 @@ use cgscope_ledger::{
     Loss, culprits,
     culprits::Pairs,
     history::Ring,
-    host::{self, FarQueue, Host, Step},
+    host::{FarQueue, Host},
     look_back,
-    pressure::Ended,
+    pressure::{self, Batch, Ended, KeptPressure, PressureHost, Pressures},
     split::{self, Work},
     verifier::set,
     waits::WaitHost,
@@ -17,99 +17,73 @@ use cgscope_ledger::{
 };
 
 use crate::{
-    demand,
-    kernel::{self, Task, blame_tasks, counts_by_cpu, throttles_tasks},
-    maps, pressure,
+    kernel::{self, Task, inlined},
+    maps, throttle,
 };
 
-/// Defines trait functions that only pass their arguments to another function.
-macro_rules! pass_on {
-    ($(fn $name:ident($($arg:ident: $type:ty),*) $(-> $out:ty)? = $to:path;)*) => {$(
-        #[inline(always)]
-        fn $name($($arg: $type),*) $(-> $out)? {
-            $to($($arg),*)
-        }
-    )*};
-}
-
-/// Defines exported functions whose parameters are numbers. The verifier checks such a function once, and not at each call.
+/// Defines functions that call an exported function. Its parameters are numbers, so the verifier checks it once, and not at each
+/// call.
 macro_rules! exported {
     ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),*) = $call:expr;)*) => {$(
         $(#[$doc])*
-        #[unsafe(no_mangle)]
-        #[inline(never)]
-        pub extern "C" fn $name($($arg: $type),*) -> u32 {
-            $call;
-            0
+        #[inline(always)]
+        fn $name($($arg: $type),*) {
+            #[unsafe(no_mangle)]
+            #[inline(never)]
+            extern "C" fn $name($($arg: $type),*) -> u32 {
+                $call;
+                0
+            }
+            $name($($arg),*);
         }
     )*};
 }
-
-/// Defines loop bodies for [`Host::repeat`].
-macro_rules! steps {
-    ($(fn $name:ident = $step:expr;)*) => {$(
-        pub extern "C" fn $name(_: u64, which: *mut core::ffi::c_void) -> i64 {
-            // SAFETY: `repeat` passes this pointer.
-            $step(unsafe { *which.cast::<u32>() }).into()
-        }
-    )*};
-}
-pub(crate) use {exported, pass_on, steps};
+pub(crate) use exported;
 
 /// The running kernel as host of the ledger. The reader has a separate type, because it charges no culprits. Without the code for
 /// culprits, the verifier checks the reader's programs faster.
 pub enum Kernel<const CHARGES: bool = true> {}
 
 impl<const CHARGES: bool> Host for Kernel<CHARGES> {
-    pass_on! {
-        fn throttles_tasks() -> bool = throttles_tasks;
-        fn kept_since_ns() -> u64 = maps::kept_since_ns;
-        fn lost(loss: Loss) = maps::lost;
+    inlined! {
+        fn throttles_tasks() -> bool { kernel::throttles_tasks() }
+        fn kept_since_ns() -> u64 { maps::kept_since_ns() }
+        fn lost(loss: Loss) { maps::lost(loss) }
     }
 
     #[inline(always)]
-    fn repeat(times: u32, step: Step, which: u32) {
-        let mut which = which;
-        let step = match step {
-            Step::Slices => one_step::<CHARGES> as *mut c_void,
-            Step::Blocks => one_step_of_blocks::<CHARGES> as *mut c_void,
-            Step::FindLevels => pressure::find_level as *mut c_void,
-            Step::AddLevels => pressure::add_level as *mut c_void,
-            Step::CountLevels => pressure::count_level as *mut c_void,
-            Step::Spread => demand::spread_step as *mut c_void,
-        };
+    fn repeat<F: Fn(u32) -> bool>(times: u32, step: F, which: u32) {
+        let mut step = (step, which);
         // This helper exists since Linux 5.17. The verifier checks the body of the loop only once.
-        // SAFETY: the callback has the expected signature, and `which` lives longer than the call.
-        unsafe { bpf_loop(times, step, (&raw mut which).cast(), 0) };
+        // SAFETY: the callback has the expected signature, and `step` lives longer than the call.
+        unsafe { bpf_loop(times, take_step::<F> as *mut c_void, (&raw mut step).cast(), 0) };
     }
+}
+
+/// The loop body for [`Host::repeat`]. The type `F` names a single function, so its value takes no memory and the call is direct.
+extern "C" fn take_step<F: Fn(u32) -> bool>(_: u64, step: *mut c_void) -> i64 {
+    // SAFETY: `repeat` passes this pointer.
+    let (step, which) = unsafe { &*step.cast::<(F, u32)>() };
+    step(*which).into()
 }
 
 impl<const CHARGES: bool> WaitHost for Kernel<CHARGES> {
     type Task = Task;
 
-    pass_on! {
-        fn blames_tasks() -> bool = blame_tasks;
-        fn counts_by_cpu() -> bool = counts_by_cpu;
-        fn ring(cpu: u32) -> Option<&'static mut Ring> = maps::ring;
-        fn pairs(cpu: u32) -> Option<&'static mut Pairs> = maps::pairs;
-        fn cpu_counters(cpu: u32) -> Option<&'static mut CpuCounters> = maps::cpu_counters;
-        fn work(which: u32) -> Option<&'static mut Work> = maps::work;
-    }
-
-    #[inline(always)]
-    fn exited(cgroup_id: u64) -> Option<&'static mut Exited> {
-        // SAFETY: the entry is a map value. Programs on several CPUs change the entry by atomic additions, or under the entry's
-        // lock.
-        maps::exited(cgroup_id).map(|place| unsafe { &mut *place })
-    }
-
-    #[inline(always)]
-    fn look_back(which: u32) {
-        if CHARGES {
-            look_back(which)
-        } else {
-            look_back_silently(which)
-        };
+    inlined! {
+        fn throttled_ns(task: Task, address: &u64, cpu: u32, clock_ns: u64) -> u64 {
+            throttle::throttled_ns(task, address, cpu, clock_ns)
+        }
+        fn far_queue(task: Task, cpu: u32) -> FarQueue { throttle::far_queue(task, cpu) }
+        fn near_queue(task: Task) -> FarQueue { throttle::near_queue(task) }
+        fn blames_tasks() -> bool { kernel::blame_tasks() }
+        fn counts_by_cpu() -> bool { kernel::counts_by_cpu() }
+        fn ring(cpu: u32) -> Option<&'static mut Ring> { maps::ring(cpu) }
+        fn pairs(cpu: u32) -> Option<&'static mut Pairs> { maps::pairs(cpu) }
+        fn exited(cgroup_id: u64) -> Option<&'static mut Exited> { maps::exited(cgroup_id) }
+        fn cpu_counters(cpu: u32) -> Option<&'static mut CpuCounters> { maps::cpu_counters(cpu) }
+        fn work(which: u32) -> Option<&'static mut Work> { maps::work(which) }
+        fn look_back(which: u32) { if CHARGES { look_back(which) } else { look_back_silently(which) } }
     }
 
     #[inline(always)]
@@ -123,12 +97,30 @@ impl<const CHARGES: bool> WaitHost for Kernel<CHARGES> {
     fn press(task: u64, ended: Ended) {
         let Some(table) = maps::pressures(ended.cpu) else { return };
         set(&mut table.task, task);
-        pressure::press(ended.cpu, ended.who, ended.queued_ns, ended.clock_ns, ended.limit_ns);
+        press(ended.cpu, ended.who, ended.queued_ns, ended.clock_ns, ended.limit_ns);
     }
 
-    #[inline(always)]
-    fn press_split() {
-        press_split();
+    exported! {
+        fn press_split() = split::press_split::<Kernel>();
+    }
+}
+
+impl<const CHARGES: bool> PressureHost for Kernel<CHARGES> {
+    inlined! {
+        fn pressures(cpu: u32) -> Option<&'static mut Pressures> { maps::pressures(cpu) }
+        fn batch(cpu: u32) -> Option<&'static mut Batch> { maps::ring(cpu).map(|ring| &mut ring.batch) }
+        fn keep(cgroup_id: u64, more: KeptPressure) -> bool {
+            maps::exited(cgroup_id).map(|place| place.keep_pressure(more)).is_some()
+        }
+        fn is_alone(task: u64) -> bool { kernel::is_alone(task) }
+        fn cgroup_of(task: u64) -> u64 { kernel::cgroup_of(task) }
+        fn cgroup_of_queue(task: u64) -> u64 { kernel::cgroup_of_queue(task) }
+        fn id_of(cgroup: u64) -> u64 { kernel::cgroup_id_at(cgroup) }
+        fn above(cgroup: u64) -> u64 { kernel::cgroup_above(cgroup) }
+    }
+
+    exported! {
+        fn count_batch(cpu: u32) = pressure::count_batch::<Kernel>(cpu);
     }
 }
 
@@ -138,67 +130,6 @@ exported! {
     fn look_back_silently(which: u32) = look_back::look_back::<Kernel<false>>(which);
     fn enter_charge(victim: u64, who: u64, ns: u64, clock_ns: u64, packed: u64) =
         culprits::enter::<Kernel>(victim, who, ns, clock_ns, packed);
-    fn press_split() = split::press_split::<Kernel>();
-}
-
-extern "C" fn one_step<const CHARGES: bool>(_: u64, which: *mut c_void) -> i64 {
-    // SAFETY: `repeat` passes this pointer.
-    look_back::step::<Kernel<CHARGES>>(unsafe { *which.cast::<u32>() }).into()
-}
-
-extern "C" fn one_step_of_blocks<const CHARGES: bool>(_: u64, which: *mut c_void) -> i64 {
-    // SAFETY: `repeat` passes this pointer.
-    look_back::step_of_blocks::<Kernel<CHARGES>>(unsafe { *which.cast::<u32>() }).into()
-}
-
-impl host::Task for Task {
-    pass_on! {
-        fn switches(self: Self) -> u64 = Self::switches;
-        fn run_delay_ns(self: Self) -> u64 = Self::run_delay_ns;
-        fn last_queued_ns(self: Self) -> u64 = Self::last_queued_ns;
-        fn cgroup_id(self: Self) -> u64 = Self::cgroup_id_rarely;
-        fn group(self: Self) -> u64 = Self::group_address;
-        fn group_ran_ns(self: Self) -> u64 = Self::group_ran_ns;
-        fn far_group_ran_ns(self: Self, cpu: u32) -> u64 = Self::far_group_ran_ns;
-        fn is_real_time(self: Self) -> bool = Self::is_real_time;
-        fn is_deadline(self: Self) -> bool = Self::is_deadline;
-        fn is_of_bpf_scheduler(self: Self) -> bool = Self::is_of_bpf_scheduler;
-        fn is_out_of_runtime(self: Self) -> bool = Self::is_out_of_runtime;
-        fn is_throttled(self: Self) -> bool = Self::is_throttled;
-        fn sleeps_on_queue(self: Self) -> bool = Self::sleeps_on_queue;
-        fn is_on_queue(self: Self) -> bool = Self::on_rq;
-        fn far_queue(self: Self, cpu: u32) -> FarQueue = Self::far_queue;
-        fn near_queue(self: Self) -> FarQueue = Self::near_queue;
-        fn find_limit(self: Self, limit: &mut u64) = Self::find_limit;
-    }
-
-    #[inline(always)]
-    fn handle(self) -> u64 {
-        self.pointer() as u64
-    }
-
-    #[inline(always)]
-    fn cpu(self) -> u32 {
-        self.run_queue().cpu()
-    }
-
-    #[inline(always)]
-    fn clock_ns(self) -> u64 {
-        self.run_queue().clock_ns()
-    }
-
-    #[inline(always)]
-    fn queue(self) -> u64 {
-        self.cfs_rq().address()
-    }
-
-    #[inline(always)]
-    fn throttled_ns(self, address: &u64, cpu: u32, clock_ns: u64) -> u64 {
-        self.cfs_rq().throttled_ns(address, cpu, clock_ns)
-    }
-
-    #[inline(always)]
-    fn left_throttled_ns(self, queue: u64, group: u64, clock_ns: u64) -> u64 {
-        kernel::left_throttled_ns(queue, group, clock_ns)
-    }
+    fn press(cpu: u32, who: u64, queued_ns: u64, clock_ns: u64, limit_ns: u64) =
+        pressure::press::<Kernel>(Ended { cpu, who, queued_ns, clock_ns, limit_ns });
 }

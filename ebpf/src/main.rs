@@ -1,8 +1,8 @@
 //! The BPF programs of cgscope. Read the modules in this order:
 //!
 //! 1. [`hook`]: runs at every switch, and when a waiting task moves to another CPU. [`cgscope_ledger::waits`] finds the causes of
-//!    waits in the [`history`]; [`host`] and [`pressure`] connect it to the kernel. [`placement`] counts where tasks ran,
-//!    [`accounts`] how long they were blocked, and [`demand`] how much CPU time cgroups with a quota could use;
+//!    waits in the [`history`]; [`host`] connects it to the kernel. [`accounts`] counts how long tasks were blocked, and
+//!    [`demand`] how much CPU time cgroups with a quota could use;
 //! 2. [`forks`], [`moves`] and [`exits`]: new tasks, moves to another cgroup, and exits;
 //! 3. [`reading`] and [`changes`]: the iterators over all, exited and changed tasks; [`cgroups`]: the names of cgroups;
 //! 4. [`throttle`]: the clock of throttled time that cgscope keeps on kernels without one;
@@ -24,17 +24,7 @@ mod host;
 mod kernel;
 mod maps;
 mod moves;
-mod placement;
-mod pressure;
+mod object;
 mod reading;
+mod task_storage;
 mod throttle;
-
-/// The kernel lets only GPL-compatible programs use `bpf_get_current_task_btf`, `bpf_seq_write` and task storage.
-#[unsafe(no_mangle)]
-#[unsafe(link_section = "license")]
-static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
-
-#[panic_handler]
-fn panic(_: &core::panic::PanicInfo) -> ! {
-    loop {}
-}

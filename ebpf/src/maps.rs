@@ -3,12 +3,9 @@
 use core::{ffi::c_void, ptr};
 
 use aya_ebpf::{
-    bindings::{
-        BPF_F_NO_PREALLOC, BPF_LOCAL_STORAGE_GET_F_CREATE, BPF_NOEXIST,
-        bpf_map_type::BPF_MAP_TYPE_TASK_STORAGE,
-    },
+    bindings::{BPF_F_NO_PREALLOC, BPF_LOCAL_STORAGE_GET_F_CREATE, BPF_NOEXIST},
     btf_maps::{Array, HashMap, PerCpuArray, RingBuf},
-    helpers::generated::{bpf_probe_read_kernel, bpf_task_storage_get},
+    helpers::generated::bpf_probe_read_kernel,
     macros::{btf_map, btf_tracepoint},
     programs::BtfTracePointContext,
 };
@@ -18,11 +15,11 @@ use cgscope_ledger::{
     culprits::Pairs,
     demand::Slots,
     history::Ring,
+    host::Task as _,
     pressure::Pressures,
     segment::NO_CPU,
     split::Work,
-    throttle::ThrottleClocks,
-    verifier::{add_atomic, opaque},
+    verifier::{add_atomic, get, opaque},
     wire::{
         AccountsRecord, CGROUP_EVENTS_BYTES, CgroupEvent, CpuCounters, DEMAND_PLACES as DEMAND_PLACES_MAX,
         EXITED_CGROUPS, Exited, FOLLOWED, Face, ListRecord, Marks, SELECT_PROCESS, SELECTED_MAX,
@@ -33,48 +30,10 @@ use cgscope_ledger::{
 
 use crate::{
     accounts, changes,
-    kernel::{Task, has_nodes, hook_allocates, keeps_accounts},
+    kernel::{Task, has_nodes, hook_allocates, is_shared, keeps_accounts},
+    task_storage::TaskStorageMap,
+    throttle::ThrottleClocks,
 };
-
-/// A BPF map for task storage, which aya-ebpf 0.2 lacks. The pointers only describe types to BTF and are never dereferenced.
-#[repr(C)]
-struct TaskStorageMap<T> {
-    r#type: *const [i32; BPF_MAP_TYPE_TASK_STORAGE as usize],
-    key: *const i32,
-    value: *const T,
-    max_entries: *const [i32; 0],
-    map_flags: *const [i32; BPF_F_NO_PREALLOC as usize],
-}
-
-// SAFETY: no code reads or writes this value as memory. The kernel protects the map itself.
-unsafe impl<T> Sync for TaskStorageMap<T> {}
-
-impl<T> TaskStorageMap<T> {
-    const NEW: Self = Self {
-        r#type: ptr::null(),
-        key: ptr::null(),
-        value: ptr::null(),
-        max_entries: ptr::null(),
-        map_flags: ptr::null(),
-    };
-}
-
-/// Returns the value that a task has in one of the two maps below.
-#[inline(always)]
-fn value<T>(
-    map: *const TaskStorageMap<T>,
-    task: Task,
-    initial: *mut c_void,
-    flags: u64,
-) -> Option<&'static mut T> {
-    // SAFETY: the helper expects this map and this task. The value exists as long as the task, and the task exists until this
-    // program returns.
-    unsafe {
-        bpf_task_storage_get(map.cast_mut().cast(), task.pointer().cast(), initial, flags)
-            .cast::<T>()
-            .as_mut()
-    }
-}
 
 /// Figures of each task that has run or waited since cgscope began to follow it.
 #[unsafe(no_mangle)]
@@ -86,48 +45,106 @@ static TASKS: TaskStorageMap<TaskStorage> = TaskStorageMap::NEW;
 #[unsafe(link_section = ".maps")]
 static SLEEPERS: TaskStorageMap<Sleeper> = TaskStorageMap::NEW;
 
+/// Declares maps, each with a function that returns a value. The comment of a map says who accesses its values.
+macro_rules! maps {
+    ($($(#[$doc:meta])* $map:ident: $kind:ident[$type:ty; $size:expr] = $name:ident($($key:ident)?);)*) => {$(
+        $(#[$doc])*
+        #[btf_map]
+        static $map: $kind<$type, { $size }> = $kind::new();
+
+        #[inline(always)]
+        pub fn $name($($key: u32)?) -> Option<&'static mut $type> {
+            // SAFETY: the map value exists until this program returns.
+            $map.get_ptr_mut(0 $(+ $key)?).map(|value| unsafe { &mut *value })
+        }
+    )*};
+}
+
+maps! {
+    /// The initial value of an entry in [`EXITED`]. No program writes this value.
+    NO_EXITED: Array[Exited; 1] = no_exited();
+    /// The initial storage of a task that started before cgscope. Only the reader fills this value, and only one reader runs at a
+    /// time.
+    NEW_STORAGE: Array[TaskStorage; 1] = new_storage();
+    /// The initial storage of a task that switches in for the first time. Only the hook on this CPU fills this value.
+    WOKEN_STORAGE: PerCpuArray[TaskStorage; 1] = woken_storage();
+    /// The initial value of an entry in [`SLEEPERS`]. Only the reader uses this value and the next five.
+    NEW_SLEEPER: Array[Sleeper; 1] = new_sleeper();
+    /// The task record of [`crate::reading`]. It is in a map, because it is too large for the stack.
+    RECORD: Array[TaskRecord; 1] = record();
+    SAME_RECORD: Array[SameRecord; 1] = same_record();
+    LIST_RECORD: Array[ListRecord; 1] = list_record();
+    ACCOUNTS: Array[AccountsRecord; 1] = accounts_record();
+    /// The kernel stack that [`crate::reading`] walks.
+    STACK: Array[Stack; 1] = stack();
+    /// The kernel stack that the hook on this CPU walks.
+    STACK_KEY: PerCpuArray[StackKey; 1] = stack_key();
+    /// Changes to the [`FOLLOWED`] bits of all tasks. User space writes them, and the reader applies them.
+    MARKS: Array[Marks; 1] = marks();
+    /// The history of each CPU. Only the hook on that CPU writes this value and the next three values. The loader sets the number
+    /// of entries to the number of possible CPUs.
+    RINGS: Array[Ring; 1] = ring(cpu);
+    /// The table of culprits of each CPU, with as many entries as [`RINGS`].
+    PAIRS: Array[Pairs; 1] = pairs(cpu);
+    /// The table of pressure of each CPU, with as many entries as [`RINGS`].
+    PRESSURES: Array[Pressures; 1] = pressures(cpu);
+    /// The counters of each CPU, with as many entries as [`RINGS`].
+    CPUS: Array[CpuCounters; 1] = cpu_counters(cpu);
+    /// The table of clocks of each CPU, with as many entries as [`RINGS`], if cgscope keeps such clocks. Programs use it under
+    /// the run queue lock of that CPU.
+    THROTTLE_CLOCKS: Array[ThrottleClocks; 1] = throttle_clocks(cpu);
+    /// The slots of demand, by the place of the cgroup. No cgroup has place 0. The loader sets the number of entries. All CPUs
+    /// add to the slots by atomic additions.
+    DEMAND: Array[Slots; 1] = demand(place);
+    /// The list of changed tasks of each CPU, with as many entries as [`RINGS`], and one more list for the reader. Only the hook
+    /// on that CPU appends entries, and only the reader removes entries.
+    CHANGES: Array[Changes; 2] = list(cpu);
+    /// 1 if the next reading must visit all tasks. All programs exchange this word atomically.
+    INCOMPLETE: Array[u64; 1] = incomplete();
+    /// The working memory of each CPU: one for [`Work::HOOK`] and one for [`Work::READER`].
+    WORK: PerCpuArray[Work; 2] = work(which);
+    /// Only one event is written at a time on the whole host, see [`crate::cgroups`].
+    CGROUP_EVENT: PerCpuArray[CgroupEvent; 1] = cgroup_event();
+    /// How much memory tasks may still take, bytes, as a signed number. User space writes this number in each reading, and all
+    /// programs change it by atomic additions.
+    MEMORY_LEFT: Array[u64; 1] = memory_left();
+    /// Only programs on this CPU write the counters.
+    LOSSES: PerCpuArray[u64; KERNEL_LOSSES] = loss_count(loss);
+}
+
+/// Declares maps of words that user space writes, each with a function that returns a word; 0 if it is not set.
+macro_rules! words {
+    ($($(#[$doc:meta])* $map:ident: $word:ty = $name:ident($($key:ident)?);)*) => {$(
+        $(#[$doc])*
+        #[btf_map]
+        static $map: Array<$word, 1> = Array::new();
+
+        #[inline(always)]
+        pub fn $name($($key: u32)?) -> $word {
+            $map.get(0 $(+ $key)?).copied().unwrap_or(0)
+        }
+    )*};
+}
+
+words! {
+    /// Number of the latest change of [`DEMAND_PLACES`]; 0 if no cgroup has a place.
+    DEMAND_TURN: u32 = demand_turn();
+    /// Number of the current reading of [`CHANGES`].
+    TURN: u64 = turn();
+    /// The index of each CPU's NUMA node plus one; 0 if unknown. The map has as many entries as [`RINGS`]. User space writes it
+    /// at the start and when a CPU comes online.
+    CPU_NODE: u32 = node_place(cpu);
+    /// Entries of [`PAIRS`] and [`PRESSURES`] that were used after this time must not be replaced, ns of `rq->clock`. User space
+    /// has read the older entries.
+    KEPT_SINCE: u64 = kept_since_ns();
+    /// When user space had first read all tasks that it can see, ns of CLOCK_MONOTONIC; 0 before that.
+    FIRST_READ: u64 = first_read_ns();
+}
+
 /// Figures of exited tasks, by cgroup id. The map is not preallocated, because that would take 16,384 entries of 4 KiB on every
 /// host.
 #[btf_map]
 static EXITED: HashMap<u64, Exited, EXITED_CGROUPS, { BPF_F_NO_PREALLOC as usize }> = HashMap::new();
-
-/// The initial value of an entry in [`EXITED`]. No program writes this value.
-#[btf_map]
-static NO_EXITED: Array<Exited, 1> = Array::new();
-
-/// The initial storage of a task that started before cgscope. Only the reader fills this value, and only one reader runs at a
-/// time.
-#[btf_map]
-static NEW_STORAGE: Array<TaskStorage, 1> = Array::new();
-
-/// The initial storage of a task that switches in for the first time. Only the hook on this CPU fills this value.
-#[btf_map]
-static WOKEN_STORAGE: PerCpuArray<TaskStorage, 1> = PerCpuArray::new();
-
-/// The initial value of an entry in [`SLEEPERS`]. Only the reader fills this value.
-#[btf_map]
-static NEW_SLEEPER: Array<Sleeper, 1> = Array::new();
-
-/// The task record of [`crate::reading`]. It is in a map, because it is too large for the stack.
-#[btf_map]
-static RECORD: Array<TaskRecord, 1> = Array::new();
-
-#[btf_map]
-static SAME_RECORD: Array<SameRecord, 1> = Array::new();
-
-#[btf_map]
-static LIST_RECORD: Array<ListRecord, 1> = Array::new();
-
-#[btf_map]
-static ACCOUNTS: Array<AccountsRecord, 1> = Array::new();
-
-/// The kernel stack that [`crate::reading`] walks.
-#[btf_map]
-static STACK: Array<Stack, 1> = Array::new();
-
-/// The kernel stack that the hook walks.
-#[btf_map]
-static STACK_KEY: PerCpuArray<StackKey, 1> = PerCpuArray::new();
 
 /// The map is preallocated, because the hook fills it. The loader creates only one entry if stacks are not requested.
 #[btf_map]
@@ -136,97 +153,25 @@ static STACKS: HashMap<StackKey, StackCount, PLACES_OF_STACKS, 0> = HashMap::new
 #[btf_map]
 static SELECTED: HashMap<u64, u64, SELECTED_MAX, { BPF_F_NO_PREALLOC as usize }> = HashMap::new();
 
-/// Changes to the [`FOLLOWED`] bits of all tasks. User space writes them, and the reader applies them.
-#[btf_map]
-static MARKS: Array<Marks, 1> = Array::new();
-
-/// The history of each CPU. The loader sets the number of entries to the number of possible CPUs.
-#[btf_map]
-static RINGS: Array<Ring, 1> = Array::new();
-
-/// The table of culprits of each CPU, with as many entries as [`RINGS`].
-#[btf_map]
-static PAIRS: Array<Pairs, 1> = Array::new();
-
-/// The table of pressure of each CPU, with as many entries as [`RINGS`].
-#[btf_map]
-static PRESSURES: Array<Pressures, 1> = Array::new();
-
-/// The slots of demand, by the place of the cgroup. No cgroup has place 0. The loader sets the number of entries.
-#[btf_map]
-static DEMAND: Array<Slots, 1> = Array::new();
-
 /// Places of cgroups in [`DEMAND`], by cgroup id. User space writes them.
 #[btf_map]
 static DEMAND_PLACES: HashMap<u64, u32, DEMAND_PLACES_MAX, { BPF_F_NO_PREALLOC as usize }> = HashMap::new();
-
-/// Number of the latest change of [`DEMAND_PLACES`]; 0 if no cgroup has a place. User space writes this number.
-#[btf_map]
-static DEMAND_TURN: Array<u32, 1> = Array::new();
-
-/// The list of changed tasks of each CPU, with as many entries as [`RINGS`], and one more list for the reader.
-#[btf_map]
-static CHANGES: Array<Changes, 2> = Array::new();
-
-/// Number of the current reading of [`CHANGES`]. User space writes this number.
-#[btf_map]
-static TURN: Array<u64, 1> = Array::new();
-
-/// 1 if the next reading must visit all tasks.
-#[btf_map]
-static INCOMPLETE: Array<u64, 1> = Array::new();
-
-/// The NUMA node of each CPU, with as many entries as [`RINGS`]. User space writes the map at the start and when a CPU comes
-/// online.
-#[btf_map]
-static CPU_NODE: Array<u32, 1> = Array::new();
-
-/// The counters of each CPU, with as many entries as [`RINGS`].
-#[btf_map]
-static CPUS: Array<CpuCounters, 1> = Array::new();
-
-/// The table of clocks of each CPU, with as many entries as [`RINGS`], if cgscope keeps such clocks.
-#[btf_map]
-static THROTTLE_CLOCKS: Array<ThrottleClocks, 1> = Array::new();
-
-/// The working memory of each CPU: one for [`Work::HOOK`] and one for [`Work::READER`].
-#[btf_map]
-static WORK: PerCpuArray<Work, 2> = PerCpuArray::new();
 
 /// Events about created, removed and renamed cgroups. User space drains the buffer in each reading.
 #[btf_map]
 static CGROUP_EVENTS: RingBuf<CgroupEvent, CGROUP_EVENTS_BYTES> = RingBuf::new();
 
-#[btf_map]
-static CGROUP_EVENT: PerCpuArray<CgroupEvent, 1> = PerCpuArray::new();
-
-/// Entries of [`PAIRS`] and [`PRESSURES`] that were used after this time must not be replaced, ns of `rq->clock`. User space
-/// writes this time when it has read the older entries.
-#[btf_map]
-static KEPT_SINCE: Array<u64, 1> = Array::new();
-
-/// When user space had first read all tasks that it can see, ns of CLOCK_MONOTONIC; 0 before that.
-#[btf_map]
-static FIRST_READ: Array<u64, 1> = Array::new();
-
-/// How much memory tasks may still take, bytes, as a signed number. User space writes this number in each reading.
-#[btf_map]
-static MEMORY_LEFT: Array<u64, 1> = Array::new();
-
-#[btf_map]
-static LOSSES: PerCpuArray<u64, { KERNEL_LOSSES }> = PerCpuArray::new();
-
 /// Returns the storage of a task, if the task has run or waited since cgscope began to follow it. This function never creates a
 /// storage.
 #[inline(always)]
 pub fn storage(task: Task) -> Option<&'static mut TaskStorage> {
-    value(&raw const TASKS, task, ptr::null_mut(), 0)
+    TASKS.get(task.pointer(), ptr::null_mut(), 0)
 }
 
 /// Returns the entry of a task in [`SLEEPERS`], if the task has not run since cgscope began to follow it.
 #[inline(always)]
 pub fn sleeper(task: Task) -> Option<&'static mut Sleeper> {
-    value(&raw const SLEEPERS, task, ptr::null_mut(), 0)
+    SLEEPERS.get(task.pointer(), ptr::null_mut(), 0)
 }
 
 /// Returns the [flags](cgscope_ledger::wire::Waits::flags) of a task; 0 if the task is not followed.
@@ -244,7 +189,7 @@ pub fn create_storage(task: Task) -> Option<&'static mut TaskStorage> {
     if !has_memory_left(TASK_BYTES) {
         return None;
     }
-    let storage = created(task, value(&raw const TASKS, task, ptr::null_mut(), CREATE))?;
+    let storage = created(task, TASKS.get(task.pointer(), ptr::null_mut(), CREATE))?;
     storage.start.ran_on = NO_CPU;
     Some(storage)
 }
@@ -266,8 +211,7 @@ pub fn create_storage_at(task: Task, run_delay_ns: u64, ours: bool) -> Option<&'
     if !has_memory_left(TASK_BYTES) {
         return None;
     }
-    // SAFETY: only the reader uses this map value.
-    let initial = unsafe { &mut *NEW_STORAGE.get_ptr_mut(0)? };
+    let initial = new_storage()?;
     initial.waits.expected_run_delay_ns = run_delay_ns;
     let bucket = bucket_of(run_delay_ns);
     let waits = u64::from(ours && run_delay_ns != 0);
@@ -276,15 +220,11 @@ pub fn create_storage_at(task: Task, run_delay_ns: u64, ours: bool) -> Option<&'
     initial.waits.count = waits;
     initial.by_cause[Cause::Unattributed as usize] = waited_ns;
     set_new_count(bucket as u64, waits);
-    initial.start.ran_on = task.run_queue().cpu();
     if keeps_accounts() {
         accounts::was_blocked(task, &mut initial.blocked);
     }
-    if has_nodes() {
-        initial.placement.place = node_place(initial.start.ran_on);
-        initial.placement.since_ran_ns = task.ran_ns();
-    }
-    let storage = created(task, value(&raw const TASKS, task, (&raw mut *initial).cast(), CREATE));
+    set_place(task, initial);
+    let storage = created(task, TASKS.get(task.pointer(), initial, CREATE));
     set_new_count(bucket as u64, 0);
     storage
 }
@@ -303,13 +243,19 @@ fn create_storage_of(task: Task, sleeper: &Sleeper, initial: &mut TaskStorage) {
     initial.face = sleeper.face;
     initial.reported.totals =
         Totals { run_delay_ns: sleeper.run_delay_ns, migrations: sleeper.migrations, ..task.totals() };
-    initial.start.ran_on = task.run_queue().cpu();
+    set_place(task, initial);
+    if TASKS.get(task.pointer(), initial, CREATE).is_some() {
+        take_memory(TASK_BYTES);
+    }
+}
+
+/// Records on which CPU and node a new storage begins.
+#[inline(always)]
+fn set_place(task: Task, initial: &mut TaskStorage) {
+    initial.start.ran_on = task.cpu();
     if has_nodes() {
         initial.placement.place = node_place(initial.start.ran_on);
         initial.placement.since_ran_ns = task.ran_ns();
-    }
-    if value(&raw const TASKS, task, ptr::from_mut(initial).cast(), CREATE).is_some() {
-        take_memory(TASK_BYTES);
     }
 }
 
@@ -319,8 +265,7 @@ fn create_storage_of(task: Task, sleeper: &Sleeper, initial: &mut TaskStorage) {
 pub fn wake(task: Task) {
     if hook_allocates()
         && let Some(sleeper) = sleeper(task)
-        // SAFETY: only the hook on this CPU uses this map value.
-        && let Some(initial) = WOKEN_STORAGE.get_ptr_mut(0).map(|initial| unsafe { &mut *initial })
+        && let Some(initial) = woken_storage()
     {
         create_storage_of(task, sleeper, initial);
     }
@@ -329,8 +274,7 @@ pub fn wake(task: Task) {
 /// Does the same as [`wake`], but is called by the reader.
 #[inline(always)]
 pub fn wake_for_reader(task: Task, sleeper: &Sleeper) {
-    // SAFETY: only the reader uses this map value.
-    let Some(initial) = NEW_STORAGE.get_ptr_mut(0).map(|initial| unsafe { &mut *initial }) else { return };
+    let Some(initial) = new_storage() else { return };
     (initial.waits.total_ns, initial.waits.max_ns, initial.waits.count) = (0, 0, 0);
     initial.by_cause[Cause::Unattributed as usize] = 0;
     create_storage_of(task, sleeper, initial);
@@ -346,8 +290,7 @@ pub fn create_sleeper(task: Task, flags: u64) -> Option<&'static mut Sleeper> {
     if !has_memory_left(SLEEPER_BYTES) {
         return None;
     }
-    // SAFETY: only the reader uses this map value.
-    let initial = unsafe { &mut *NEW_SLEEPER.get_ptr_mut(0)? };
+    let initial = new_sleeper()?;
     initial.serial = serial(task.tid(), task.start_ns());
     initial.reported_serial = initial.serial;
     initial.cgroup_id = task.cgroup_id_rarely();
@@ -355,7 +298,7 @@ pub fn create_sleeper(task: Task, flags: u64) -> Option<&'static mut Sleeper> {
     initial.face = task.face();
     let totals = task.totals();
     (initial.run_delay_ns, initial.migrations) = (totals.run_delay_ns, totals.migrations);
-    let sleeper = value(&raw const SLEEPERS, task, (&raw mut *initial).cast(), CREATE);
+    let sleeper = SLEEPERS.get(task.pointer(), initial, CREATE);
     if sleeper.is_some() {
         make_place(initial.cgroup_id);
         take_memory(SLEEPER_BYTES);
@@ -371,17 +314,19 @@ pub fn create_sleeper(task: Task, flags: u64) -> Option<&'static mut Sleeper> {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn set_new_count(bucket: u64, to: u64) -> u32 {
-    // SAFETY: only the reader uses this map value.
-    let Some(initial) = NEW_STORAGE.get_ptr_mut(0).map(|initial| unsafe { &mut *initial }) else { return 0 };
+    let Some(initial) = new_storage() else { return 0 };
     if let Some(count) = initial.histogram.counts.get_mut(opaque(bucket as usize)) {
         *count = to as u32;
     }
     0
 }
 
+/// Returns whether there is enough memory for another task storage. The kernel charges the storage to the memory cgroup of the
+/// map's owner, even if that exceeds the cgroup's limit (`GFP_ATOMIC`). Without a limit of our own, anybody could start threads
+/// until the kernel kills user space's process.
 #[inline(always)]
 fn has_memory_left(bytes: u64) -> bool {
-    let is_left = is_memory_left(bytes);
+    let is_left = memory_left().is_none_or(|memory_left| get(memory_left) as i64 >= bytes as i64);
     if !is_left {
         lost(Loss::NoRoomForTask);
         // The next reading tries this again.
@@ -393,23 +338,19 @@ fn has_memory_left(bytes: u64) -> bool {
 #[inline(always)]
 fn created(task: Task, storage: Option<&'static mut TaskStorage>) -> Option<&'static mut TaskStorage> {
     // This fails if another program is creating the storage: a reader may find the task before `on_new_task` runs.
-    match storage.or_else(|| self::storage(task)) {
-        None => {
-            lost(Loss::StorageNotCreated);
-            changes::all_may_have_changed();
-            None
-        }
-        Some(storage) => {
-            if storage.serial == 0 {
-                storage.serial = serial(task.tid(), task.start_ns());
-                storage.reported_serial = storage.serial;
-                storage.cgroup_id = task.cgroup_id_rarely();
-                make_place(storage.cgroup_id);
-                take_memory(TASK_BYTES);
-            }
-            Some(storage)
-        }
+    let Some(storage) = storage.or_else(|| self::storage(task)) else {
+        lost(Loss::StorageNotCreated);
+        changes::all_may_have_changed();
+        return None;
+    };
+    if storage.serial == 0 {
+        storage.serial = serial(task.tid(), task.start_ns());
+        storage.reported_serial = storage.serial;
+        storage.cgroup_id = task.cgroup_id_rarely();
+        make_place(storage.cgroup_id);
+        take_memory(TASK_BYTES);
     }
+    Some(storage)
 }
 
 const CREATE: u64 = BPF_LOCAL_STORAGE_GET_F_CREATE as u64;
@@ -419,30 +360,30 @@ pub fn selected(key: u64) -> bool {
     SELECTED.get_ptr(key).is_some()
 }
 
-#[inline(always)]
-fn bits_for(key: u64) -> u64 {
-    // SAFETY: `storage` is a map value.
-    SELECTED.get_ptr(key).map_or(0, |bits| unsafe { *bits })
-}
-
 /// Changes the [`FOLLOWED`] bits in a task's flags as user space has requested in [`MARKS`].
 #[inline(always)]
 pub fn mark(task: Task, flags: &mut u64) {
-    // SAFETY: the words are in map values.
-    let Some(marks) = MARKS.get_ptr(0).map(|marks| unsafe { *marks }) else { return };
+    if !is_shared() {
+        return;
+    }
+    let Some(marks) = marks() else { return };
     if marks.clear != 0 {
         *flags &= !(marks.clear & FOLLOWED);
     }
-    if marks.look != 0 {
-        *flags |= bits_for(SELECT_PROCESS | u64::from(task.tgid())) & FOLLOWED;
+    if marks.look != 0
+        && let Some(bits) = SELECTED.get_ptr(SELECT_PROCESS | u64::from(task.tgid()))
+    {
+        // SAFETY: the word is a map value.
+        *flags |= unsafe { *bits } & FOLLOWED;
     }
 }
 
 /// Returns the entry of a cgroup in [`EXITED`] if it exists. This function never creates an entry, because callers may hold the
 /// run queue lock.
 #[inline(always)]
-pub fn exited(cgroup_id: u64) -> Option<*mut Exited> {
-    EXITED.get_ptr_mut(cgroup_id)
+pub fn exited(cgroup_id: u64) -> Option<&'static mut Exited> {
+    // SAFETY: the entry is a map value. Each write to the entry is atomic, under the entry's lock, or harmless if it is lost.
+    EXITED.get_ptr_mut(cgroup_id).map(|place| unsafe { &mut *place })
 }
 
 /// Creates the entry of a cgroup in [`EXITED`]. Call this function only where memory may be allocated. If the map is full, the
@@ -452,51 +393,10 @@ pub fn make_place(cgroup_id: u64) {
     if exited(cgroup_id).is_some() {
         return;
     }
-    let Some(empty) = NO_EXITED.get_ptr(0) else { return };
-    // SAFETY: no program writes this map value. The value is passed by reference, because a copy would not fit on the stack.
-    let empty: &Exited = unsafe { &*empty };
+    // The value is passed by reference, because a copy would not fit on the stack.
+    let Some(empty) = no_exited() else { return };
     // This fails if another CPU has just created the entry.
     let _ = EXITED.insert(cgroup_id, empty, BPF_NOEXIST.into());
-}
-
-macro_rules! values {
-    ($($(#[$doc:meta])* $name:ident($($key:ident)?) -> $value:ty = $map:ident;)*) => {
-        $($(#[$doc])*
-        #[inline(always)]
-        pub fn $name($($key: u32)?) -> Option<&'static mut $value> {
-            // SAFETY: the map value exists until this program returns. The comment of each function below says who accesses the
-            // value.
-            $map.get_ptr_mut(0 $(+ $key)?).map(|value| unsafe { &mut *value })
-        })*
-    };
-}
-
-values! {
-    /// How much memory tasks may still take, bytes. The number is one word, and all programs change it by atomic additions.
-    memory_left() -> u64 = MEMORY_LEFT;
-    /// Only the reader uses this value and the next three, and only one reader runs at a time.
-    record() -> TaskRecord = RECORD;
-    same_record() -> SameRecord = SAME_RECORD;
-    accounts_record() -> AccountsRecord = ACCOUNTS;
-    stack() -> Stack = STACK;
-    list_record() -> ListRecord = LIST_RECORD;
-    incomplete() -> u64 = INCOMPLETE;
-    /// Only the hook on that CPU appends entries, and only the reader removes entries.
-    list(cpu) -> Changes = CHANGES;
-    stack_key() -> StackKey = STACK_KEY;
-    /// Only the hook on that CPU writes this value and the next three values.
-    ring(cpu) -> Ring = RINGS;
-    pairs(cpu) -> Pairs = PAIRS;
-    pressures(cpu) -> Pressures = PRESSURES;
-    cpu_counters(cpu) -> CpuCounters = CPUS;
-    /// All CPUs add to the slots by atomic additions.
-    demand(place) -> Slots = DEMAND;
-    /// Programs use this value under the run queue lock of that CPU.
-    throttle_clocks(cpu) -> ThrottleClocks = THROTTLE_CLOCKS;
-    /// Each CPU has one value for the hook and one for the reader.
-    work(which) -> Work = WORK;
-    /// Only one event is written at a time on the whole host, see [`crate::cgroups`].
-    cgroup_event() -> CgroupEvent = CGROUP_EVENT;
 }
 
 /// Returns the entry that counts the time of a stack. A stack belongs to one task, and a task switches in on only one CPU at a
@@ -513,12 +413,6 @@ pub fn add_stack(key: &StackKey, count: &StackCount) -> bool {
     STACKS.insert(key, count, BPF_NOEXIST.into()).is_ok()
 }
 
-/// Returns the index of a CPU's NUMA node plus one; 0 if unknown.
-#[inline(always)]
-pub fn node_place(cpu: u32) -> u32 {
-    CPU_NODE.get(cpu).copied().unwrap_or(0)
-}
-
 #[inline(always)]
 pub fn cgroup_events() -> *mut c_void {
     (&raw const CGROUP_EVENTS).cast_mut().cast()
@@ -533,16 +427,6 @@ pub fn copy<T>(from: &T, to: &mut T) {
     };
 }
 
-#[inline(always)]
-pub fn turn() -> u64 {
-    TURN.get(0).copied().unwrap_or(0)
-}
-
-#[inline(always)]
-pub fn demand_turn() -> u32 {
-    DEMAND_TURN.get(0).copied().unwrap_or(0)
-}
-
 /// Returns the place of a cgroup in [`DEMAND`]; 0 if the cgroup has none.
 #[inline(always)]
 pub fn demand_place(cgroup_id: u64) -> u32 {
@@ -551,31 +435,10 @@ pub fn demand_place(cgroup_id: u64) -> u32 {
 }
 
 #[inline(always)]
-pub fn kept_since_ns() -> u64 {
-    KEPT_SINCE.get(0).copied().unwrap_or(0)
-}
-
-#[inline(always)]
-pub fn first_read_ns() -> u64 {
-    FIRST_READ.get(0).copied().unwrap_or(0)
-}
-
-#[inline(always)]
 pub fn lost(loss: Loss) {
-    if let Some(count) = LOSSES.get_ptr_mut(loss as u32) {
-        // SAFETY: only this CPU writes this counter.
-        unsafe { *count += 1 };
+    if let Some(count) = loss_count(loss as u32) {
+        *count += 1;
     }
-}
-
-/// Returns whether there is enough memory for another task storage. The kernel charges the storage to the memory cgroup of the
-/// map's owner, even if that exceeds the cgroup's limit (`GFP_ATOMIC`). Without a limit of our own, anybody could start threads
-/// until the kernel kills user space's process.
-#[inline(always)]
-fn is_memory_left(bytes: u64) -> bool {
-    // SAFETY: the word is in a map value. Other programs may write the word at the same time.
-    memory_left()
-        .is_none_or(|memory_left| unsafe { core::ptr::read_volatile(memory_left) } as i64 >= bytes as i64)
 }
 
 #[inline(always)]
@@ -590,15 +453,13 @@ fn take_memory(bytes: u64) {
 #[btf_tracepoint(function = "sched_process_free")]
 pub fn on_task_freed(ctx: BtfTracePointContext) -> i32 {
     let task = Task::new(ctx.arg::<*const c_void>(0));
-    let mut bytes = 0;
+    let mut bytes = 0u64;
     if storage(task).is_some() {
         bytes += TASK_BYTES;
     }
     if sleeper(task).is_some() {
         bytes += SLEEPER_BYTES;
     }
-    if let Some(memory_left) = memory_left() {
-        add_atomic(memory_left, bytes);
-    }
+    take_memory(bytes.wrapping_neg());
     0
 }

@@ -17,6 +17,7 @@ use aya_ebpf::{
 };
 use cgscope_ledger::{
     Loss,
+    host::Task as _,
     verifier::{exchange, set},
     waits,
     wire::{Sleeper, TaskStorage, Totals, next_serial},
@@ -91,7 +92,7 @@ pub fn on_leave_group(ctx: FEntryContext) -> i32 {
         if waits::has_stamp_of_wait(task) {
             // A task that sleeps on its queue can also have `last_queued` set.
             if keeps_accounts() && !task.sleeps_on_queue() {
-                accounts::woke(task, storage, task.run_queue().clock_ns());
+                accounts::woke(task, storage, task.clock_ns(), true);
             }
             waits::leave_group::<Kernel>(task, storage);
         }
@@ -157,8 +158,7 @@ pub fn hand_over(task: Task, storage: &mut TaskStorage, to: u64) {
     // reported sum, which may include the first part of an unfinished wait.
     let run_delay_ns = storage.waits.expected_run_delay_ns.max(storage.reported.totals.run_delay_ns);
     let now = Totals { run_delay_ns, ..task.all_totals(&storage.waits, storage) };
-    // SAFETY: the entry is a map value. Each write to the entry is atomic, or harmless if it is lost.
-    hand_over_rest(task, storage, unsafe { &mut *place }, &now);
+    hand_over_rest(task, storage, place, &now);
     storage.waits.max_ns = 0;
     storage.serial = next_serial(storage.serial);
 }

@@ -4,11 +4,10 @@
 //! calls the iterator for the same task again. `reported` must contain exactly what user space received, so the free space is
 //! checked before anything is written.
 
-use core::ptr;
-
-use aya_ebpf::helpers::generated::bpf_seq_write;
 use cgscope_ledger::{
-    CAUSES, Cause, Loss, Stack, segment,
+    CAUSES, Cause, Loss, Stack,
+    host::Task as _,
+    segment,
     verifier::{get, set},
     waits,
     wire::{
@@ -24,7 +23,7 @@ use crate::{
     host::Kernel,
     kernel::{
         EntryContext, SeqFile, Task, TaskContext, born_after_ns, follow_all, has_nodes, hook_allocates,
-        is_shared, keeps_accounts, select_born_before_ns,
+        keeps_accounts, select_born_before_ns,
     },
     maps::{
         accounts_record, copy, create_sleeper, create_storage_at, lost, make_place, mark, record,
@@ -68,9 +67,9 @@ pub extern "C" fn read_tasks(ctx: *const TaskContext) -> i32 {
                 }
             }
             Some(sleeper) => {
-                mark_if_shared(task, &mut sleeper.flags);
+                mark(task, &mut sleeper.flags);
                 if !task.is_active() && task.face() == sleeper.face {
-                    emit_same(seq, sleeper.serial, sleeper.flags);
+                    emit_same(seq, SAME, sleeper.serial, sleeper.flags);
                     return 0;
                 }
                 wake_for_reader(task, sleeper);
@@ -78,9 +77,9 @@ pub extern "C" fn read_tasks(ctx: *const TaskContext) -> i32 {
         }
     }
     let Some(storage) = storage(task) else { return 0 };
-    mark_if_shared(task, &mut storage.waits.flags);
+    mark(task, &mut storage.waits.flags);
     if !keeps_accounts() && is_same(task, storage) {
-        emit_same(seq, storage.serial, storage.waits.flags);
+        emit_same(seq, SAME, storage.serial, storage.waits.flags);
         return 0;
     }
     // `seq_write` needs one byte more than it writes.
@@ -106,26 +105,18 @@ pub fn report(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
     moves::unlock(storage);
 }
 
-#[inline(always)]
-fn mark_if_shared(task: Task, flags: &mut u64) {
-    if is_shared() {
-        mark(task, flags);
-    }
-}
-
 /// Returns whether a task has not changed since its last report. A task that was active at its last report counts as changed.
 #[inline(always)]
-fn is_same(task: Task, storage: &TaskStorage) -> bool {
-    // SAFETY: the word is in a map value. The hook may write the word at the same time.
-    let has_changed = unsafe { ptr::read_volatile(&raw const storage.has_changed) };
-    has_changed == UNCHANGED && !task.is_active() && task.face() == storage.face
+fn is_same(task: Task, storage: &mut TaskStorage) -> bool {
+    get(&mut storage.has_changed) == UNCHANGED && !task.is_active() && task.face() == storage.face
 }
 
-/// Writes the report that a task has not changed. If the record does not fit, the kernel calls the iterator for this task again.
+/// Writes the report that a task has not changed, or has exited. If the record does not fit, the kernel calls the iterator for
+/// this task again.
 #[inline(always)]
-fn emit_same(seq: SeqFile, serial: u64, followed: u64) {
+pub fn emit_same(seq: SeqFile, flags: u32, serial: u64, followed: u64) {
     let Some(record) = same_record() else { return };
-    *record = SameRecord { len: size_of::<SameRecord>() as u32, flags: SAME, serial, followed };
+    *record = SameRecord { len: size_of::<SameRecord>() as u32, flags, serial, followed };
     seq.write(record);
 }
 
@@ -134,10 +125,7 @@ fn emit_same(seq: SeqFile, serial: u64, followed: u64) {
 fn emit_asleep(seq: SeqFile, task: Task) {
     let Some(record) = record() else { return };
     let Some(sleeper) = sleeper(task) else { return };
-    set(&mut record.flags, 0);
-    set(&mut record.len, size_of::<TaskRecord>() as u32);
-    record.pending = [0; CAUSES];
-    record.pending_cause = Cause::Unattributed as u64;
+    begin(record);
     put(task, sleeper.serial, sleeper.cgroup_id, record);
     record.totals =
         Totals { migrations: sleeper.migrations, run_delay_ns: sleeper.run_delay_ns, ..task.totals() };
@@ -156,12 +144,9 @@ const LOCK_TRIES: usize = 16;
 /// The function returns nothing, because the verifier would follow each result as a separate code path.
 #[inline(never)]
 fn lock(storage: &mut TaskStorage) {
-    for _ in 0..LOCK_TRIES {
-        if moves::try_lock(storage) {
-            return;
-        }
+    if !(0..LOCK_TRIES).any(|_| moves::try_lock(storage)) {
+        lost(Loss::ReadingOvertaken);
     }
-    lost(Loss::ReadingOvertaken);
 }
 
 /// Detects a move that no program has seen: the process of this thread has moved, and the thread has not switched in since.
@@ -219,6 +204,15 @@ fn adopt(task: Task) -> u32 {
     0
 }
 
+/// Begins a record that has no parts and no current wait.
+#[inline(always)]
+fn begin(record: &mut TaskRecord) {
+    set(&mut record.flags, 0);
+    set(&mut record.len, size_of::<TaskRecord>() as u32);
+    record.pending = [0; CAUSES];
+    record.pending_cause = Cause::Unattributed as u64;
+}
+
 #[inline(always)]
 fn emit(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
     let mut waits = storage.waits;
@@ -227,8 +221,7 @@ fn emit(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
         waits.unstamped_since_ns = 0;
     }
     let Some(record) = record() else { return };
-    set(&mut record.flags, 0);
-    set(&mut record.len, size_of::<TaskRecord>() as u32);
+    begin(record);
     put_pending(task, storage, record);
     what_is_reported(task, storage, record, waits.count != storage.reported.totals.waits);
     put(task, storage.serial, storage.cgroup_id, record);
@@ -236,15 +229,23 @@ fn emit(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
     task.put_totals(&waits, storage, &mut record.totals);
     copy(&waits, &mut record.waits);
     seq.write(record);
-    write_base(seq, storage, record);
+    if get(&mut record.flags) & HAS_BASE != 0 {
+        // The figures at the latest move are written before the new figures overwrite them.
+        storage.reported_serial = storage.serial;
+        seq.write(&mut storage.reported);
+    }
     copy(&record.totals, &mut storage.reported.totals);
-    write_placement(seq, task, storage);
+    if has_nodes() {
+        storage.placement.preferred_node = task.preferred_node();
+        seq.write(&mut storage.placement);
+    }
     write_accounts(seq, storage, record);
     if get(&mut record.flags) & HAS_HISTOGRAM != 0 {
-        write_histogram(seq, storage);
+        copy(&storage.histogram, &mut storage.reported.histogram);
+        // The copy is written and not the original, because the hook may have changed the original.
+        seq.write(&mut storage.reported.histogram);
     }
-    // SAFETY: the word is in a map value. The hook may write the word at the same time.
-    if unsafe { ptr::read_volatile(&raw const storage.is_handed_over) } != 0 {
+    if get(&mut storage.is_handed_over) != 0 {
         // The task exited during this reading.
         lost(Loss::ReadingOvertaken);
     }
@@ -279,9 +280,7 @@ fn what_is_reported(task: Task, storage: &mut TaskStorage, record: &mut TaskReco
 
 #[inline(always)]
 fn put_pending(task: Task, storage: &TaskStorage, record: &mut TaskRecord) {
-    record.pending = [0; CAUSES];
-    record.pending_cause = Cause::Unattributed as u64;
-    if !task.on_rq() || task.sleeps_on_queue() {
+    if !task.is_on_queue() || task.sleeps_on_queue() {
         return;
     }
     if !task.on_cpu() {
@@ -305,32 +304,6 @@ fn put(task: Task, serial: u64, cgroup_id: u64, record: &mut TaskRecord) {
     record.rq_clock_ns = queue.clock_ns();
 }
 
-/// Writes the task's figures at its latest move. This must happen before the new figures overwrite them.
-#[inline(always)]
-fn write_base(seq: SeqFile, storage: &mut TaskStorage, record: &mut TaskRecord) {
-    if get(&mut record.flags) & HAS_BASE == 0 {
-        return;
-    }
-    storage.reported_serial = storage.serial;
-    seq.write(&mut storage.reported);
-}
-
-#[inline(always)]
-fn write_placement(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
-    if !has_nodes() {
-        return;
-    }
-    storage.placement.preferred_node = task.preferred_node();
-    seq.write(&mut storage.placement);
-}
-
-#[inline(always)]
-fn write_histogram(seq: SeqFile, storage: &mut TaskStorage) {
-    copy(&storage.histogram, &mut storage.reported.histogram);
-    // The copy is written and not the original, because the hook may have changed the original.
-    seq.write(&mut storage.reported.histogram);
-}
-
 /// Prepares the accounts and the stack that follow the record.
 #[inline(always)]
 fn put_accounts(task: Task, storage: &mut TaskStorage, record: &mut TaskRecord) {
@@ -338,7 +311,7 @@ fn put_accounts(task: Task, storage: &mut TaskStorage, record: &mut TaskRecord) 
         return;
     }
     let Some(accounts) = accounts_record() else { return };
-    accounts::emit(task, storage, accounts);
+    accounts::emit(task, &mut storage.blocked, accounts);
     has(record, HAS_ACCOUNTS, size_of::<AccountsRecord>());
     let since_ns = storage.blocked.since_ns;
     if accounts.is_due == 0 || since_ns == storage.blocked.reported_since_ns {
@@ -377,34 +350,24 @@ const _: () = assert!(2 * size_of::<Exited>() > LONGEST_EXITED);
 #[unsafe(link_section = "iter/bpf_map_elem")]
 pub extern "C" fn read_exited(ctx: *const EntryContext) -> i32 {
     // SAFETY: the kernel passes the context of an iterator over `EXITED`, the only map to which this program is attached.
-    let (seq, Some((cgroup_id, place))) = (unsafe { EntryContext::parts::<Exited>(ctx) }) else { return 0 };
+    let (seq, Some((cgroup_id, place))) = (unsafe { EntryContext::parts::<u64, Exited>(ctx) }) else {
+        return 0;
+    };
     if seq.space_left() <= LONGEST_EXITED as u64 {
         // The longest record might not fit. These writes are too large on purpose: the kernel then passes the buffer to user
         // space and repeats this entry.
-        write_place(seq, place);
-        write_place(seq, place);
+        seq.write(place);
+        seq.write(place);
         return 0;
     }
-    // SAFETY: the word is in a map value. `complete` is read before the figures. So the figures include every addition that
-    // `complete` counts.
-    let (complete, reported) = unsafe {
-        (ptr::read_volatile(&raw const (*place).complete), ptr::read_volatile(&raw const (*place).reported))
-    };
+    // `complete` is read before the figures. So the figures include every addition that `complete` counts.
+    let (complete, reported) = (get(&mut place.complete), get(&mut place.reported));
     let mut record = ExitedRecord { cgroup_id, follows: (!Exited::is_reported(complete, reported)).into() };
-    // SAFETY: `record` can be read in the given size.
-    unsafe {
-        bpf_seq_write(seq.pointer().cast(), (&raw mut record).cast(), size_of::<ExitedRecord>() as u32)
-    };
+    seq.write(&mut record);
     if record.follows != 0 {
-        write_place(seq, place);
-        // SAFETY: as above. No other program writes `reported`.
-        unsafe { ptr::write_volatile(&raw mut (*place).reported, [complete, reported[0]]) };
+        seq.write(place);
+        // No other program writes `reported`.
+        set(&mut place.reported, [complete, reported[0]]);
     }
     0
-}
-
-#[inline(always)]
-fn write_place(seq: SeqFile, place: *mut Exited) {
-    // SAFETY: the entry is a map value and can be read in its full size.
-    unsafe { bpf_seq_write(seq.pointer().cast(), place.cast(), size_of::<Exited>() as u32) };
 }

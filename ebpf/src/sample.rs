@@ -6,6 +6,7 @@
 
 #[allow(dead_code, unused_imports, reason = "most of it is for the hook")]
 mod kernel;
+mod object;
 
 use core::{
     ffi::c_void,
@@ -20,6 +21,7 @@ use aya_ebpf::{
 };
 use cgscope_ledger::{
     FRAMES,
+    host::Task as _,
     task_state::{DEAD, INTERRUPTIBLE, NOLOAD, PARKED, UNINTERRUPTIBLE},
     threads::{
         DISPLACED, END, HAS_SYSCALL, IOWAIT, LONGEST, ON_CPU, ON_RQ, THROTTLED, ThreadRecord, ThreadsConfig,
@@ -132,7 +134,7 @@ fn state(task: Task, me: Task) -> u32 {
 #[inline(always)]
 fn flags(task: Task, state: u32, me: Task, arrived_ns: u64) -> u32 {
     let mut flags = 0;
-    if task.on_rq() {
+    if task.is_on_queue() {
         flags |= ON_RQ;
     }
     if task.in_iowait() {
@@ -188,14 +190,4 @@ fn write(seq: *mut c_void, reported: &mut Reported, stack_bytes: u32) {
         // SAFETY: `reported` has at least this many bytes.
         unsafe { bpf_seq_write(seq.cast(), (&raw mut *reported).cast(), length) };
     }
-}
-
-/// The kernel lets only GPL-compatible programs use `bpf_get_current_task_btf`, `bpf_seq_write` and `bpf_get_task_stack`.
-#[unsafe(no_mangle)]
-#[unsafe(link_section = "license")]
-static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
-
-#[panic_handler]
-fn panic(_: &core::panic::PanicInfo) -> ! {
-    loop {}
 }

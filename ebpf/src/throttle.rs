@@ -4,21 +4,51 @@
 //! each queue, they call one of the two functions to which the programs below are attached. The kernel takes the addresses of
 //! both functions, so compilers do not inline them.
 
-use core::ptr::{from_mut, read_volatile};
+use core::ptr::read_volatile;
 
 use aya_ebpf::{macros::fentry, programs::FEntryContext};
 use cgscope_ledger::{
     Loss,
     host::FarQueue,
-    throttle::{CLOCK_PROBES, CLOCKS, ThrottleClock, ThrottleClocks, clock_place_of},
+    verifier::{get, wrapped},
 };
 
 use crate::{
-    kernel::{
-        CfsRunQueue, Task, Throttled, keeps_throttle_clock, kernels_throttled_ns_at_0, levels_out_of_quota_at,
-    },
+    kernel::{Task, Throttled, keeps_throttle_clock, kernels_throttled_ns_at_0, levels_out_of_quota_at},
     maps::{lost, throttle_clocks},
 };
+
+/// Number of clocks of each CPU, a power of two.
+const CLOCKS: usize = 256;
+/// Number of entries that a clock may use, starting at the entry of its hash.
+const PROBES: u64 = 8;
+
+/// The clock of one queue: how long the queue was in a hierarchy out of quota.
+#[repr(C)]
+struct ThrottleClock {
+    /// Address of the queue; 0 if the entry is empty.
+    cfs_rq: u64,
+    /// Since when the queue has been throttled, ns of `rq->clock`; 0 if it is not throttled.
+    since_ns: u64,
+    /// Total length of the throttled phases that have ended, ns.
+    sum_ns: u64,
+}
+
+/// The clocks of one CPU. Programs write these clocks only under the CPU's run queue lock. Programs on other CPUs read them
+/// without the lock.
+#[repr(C)]
+pub struct ThrottleClocks {
+    /// Number of clocks added so far.
+    used: u64,
+    /// The entries of a hash table, see [`first_place`].
+    clocks: [ThrottleClock; CLOCKS],
+}
+
+/// Returns the index of the first entry that the clock of this queue may use.
+#[inline(always)]
+fn first_place(cfs_rq: u64) -> u64 {
+    cfs_rq.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56
+}
 
 /// Starts the clock of a queue. The program runs before the kernel increases the number of levels that are out of quota.
 #[fentry(function = "tg_throttle_down")]
@@ -50,17 +80,11 @@ pub fn on_unthrottle(ctx: FEntryContext) -> i32 {
 }
 
 #[inline(always)]
-fn at(clocks: &mut ThrottleClocks, place: usize) -> &mut ThrottleClock {
-    // SAFETY: the mask keeps the index within the array.
-    unsafe { clocks.clocks.as_mut_ptr().add(place & (CLOCKS - 1)).as_mut_unchecked() }
-}
-
-#[inline(always)]
 fn find(clocks: &mut ThrottleClocks, cfs_rq: u64) -> Option<&mut ThrottleClock> {
-    let first = clock_place_of(cfs_rq);
-    for probe in 0..CLOCK_PROBES {
-        if at(clocks, first + probe).cfs_rq == cfs_rq {
-            return Some(at(clocks, first + probe));
+    let first = first_place(cfs_rq);
+    for probe in 0..PROBES {
+        if wrapped(&mut clocks.clocks, first + probe).cfs_rq == cfs_rq {
+            return Some(wrapped(&mut clocks.clocks, first + probe));
         }
     }
     None
@@ -71,13 +95,13 @@ fn find(clocks: &mut ThrottleClocks, cfs_rq: u64) -> Option<&mut ThrottleClock> 
 /// its clock never stops.)
 #[inline(always)]
 fn place(clocks: &mut ThrottleClocks, cfs_rq: u64) -> &mut ThrottleClock {
-    let first = clock_place_of(cfs_rq);
+    let first = first_place(cfs_rq);
     let mut oldest = first;
     let mut oldest_ns = u64::MAX;
-    for probe in 0..CLOCK_PROBES {
-        let clock = at(clocks, first + probe);
+    for probe in 0..PROBES {
+        let clock = wrapped(&mut clocks.clocks, first + probe);
         if clock.cfs_rq == cfs_rq {
-            return at(clocks, first + probe);
+            return wrapped(&mut clocks.clocks, first + probe);
         }
         if clock.since_ns < oldest_ns {
             (oldest, oldest_ns) = (first + probe, clock.since_ns);
@@ -86,14 +110,14 @@ fn place(clocks: &mut ThrottleClocks, cfs_rq: u64) -> &mut ThrottleClock {
             break;
         }
     }
-    let clock = at(clocks, oldest);
+    let clock = wrapped(&mut clocks.clocks, oldest);
     if clock.since_ns != 0 {
         lost(Loss::ThrottleClockForgotten);
     }
     clocks.used += 1;
     // The entry keeps the sum of its former clock. A wait may have begun under the former clock. For this wait, the result is at
     // most the length of the wait. If the former clock returns to this entry, none of its time is lost.
-    let clock = at(clocks, oldest);
+    let clock = wrapped(&mut clocks.clocks, oldest);
     clock.cfs_rq = cfs_rq;
     clock
 }
@@ -107,13 +131,12 @@ pub extern "C" fn stood_ns(cpu: u64, cfs_rq: u64, clock_ns: u64) -> u64 {
     if clocks.used == 0 {
         return 0;
     }
-    let first = clock_place_of(cfs_rq);
+    let first = first_place(cfs_rq);
     let mut stood_ns = 0;
-    for probe in 0..CLOCK_PROBES {
-        let clock = from_mut(at(clocks, first + probe));
-        // SAFETY: the pointer comes from a reference. The read is volatile, so that the verifier does not know the value and all
-        // code paths look the same to it.
-        let ThrottleClock { cfs_rq: whose, since_ns, sum_ns } = unsafe { read_volatile(clock) };
+    for probe in 0..PROBES {
+        // The read is volatile, so that the verifier does not know the value and all code paths look the same to it.
+        let ThrottleClock { cfs_rq: whose, since_ns, sum_ns } =
+            get(wrapped(&mut clocks.clocks, first + probe));
         if whose == cfs_rq {
             let runs = since_ns != 0 && (clock_ns == 0 || clock_ns > since_ns);
             stood_ns = if runs { sum_ns.wrapping_add(clock_ns.wrapping_sub(since_ns)) } else { sum_ns };
@@ -123,36 +146,32 @@ pub extern "C" fn stood_ns(cpu: u64, cfs_rq: u64, clock_ns: u64) -> u64 {
     stood_ns
 }
 
-impl CfsRunQueue {
-    /// Returns the throttled time of the queue at the time `clock_ns`, ns. The kernel's clock advances only while the queue has
-    /// runnable tasks. `address` points to the queue's own address. It is read from memory, so that the verifier takes it for a
-    /// number and not for a pointer.
-    #[inline(always)]
-    pub fn throttled_ns(self, address: &u64, cpu: u32, clock_ns: u64) -> u64 {
-        if keeps_throttle_clock() {
-            // SAFETY: the pointer comes from a reference.
-            return stood_ns(u64::from(cpu), unsafe { read_volatile(address) }, clock_ns);
-        }
-        self.kernels_throttled_ns(clock_ns)
+/// Returns the throttled time of the task's queue at the time `clock_ns`, ns. The kernel's clock advances only while the queue
+/// has runnable tasks. `address` points to the queue's address. It is read from memory, so that the verifier takes it for a
+/// number and not for a pointer.
+#[inline(always)]
+pub fn throttled_ns(task: Task, address: &u64, cpu: u32, clock_ns: u64) -> u64 {
+    if keeps_throttle_clock() {
+        // SAFETY: the pointer comes from a reference.
+        return stood_ns(u64::from(cpu), unsafe { read_volatile(address) }, clock_ns);
     }
+    task.cfs_rq().kernels_throttled_ns(clock_ns)
 }
 
-impl Task {
-    /// Returns the queue that the task's group has on another CPU. The clock of that CPU is unknown.
-    #[inline(always)]
-    pub fn far_queue(self, cpu: u32) -> FarQueue {
-        let address = self.queue_address_on(cpu);
-        if address == 0 {
-            return FarQueue { address, is_throttled: true, throttled_ns_at_0: 0 };
-        }
-        queue_at(address, cpu)
+/// Returns the queue that the task's group has on another CPU. The clock of that CPU is unknown.
+#[inline(always)]
+pub fn far_queue(task: Task, cpu: u32) -> FarQueue {
+    let address = task.queue_address_on(cpu);
+    if address == 0 {
+        return FarQueue { address, is_throttled: true, throttled_ns_at_0: 0 };
     }
+    queue_at(address, cpu)
+}
 
-    /// Returns the queue that the task's group has on the task's own CPU.
-    #[inline(always)]
-    pub fn near_queue(self) -> FarQueue {
-        queue_at(self.queue_address(), self.run_queue().cpu())
-    }
+/// Returns the queue that the task's group has on the task's own CPU.
+#[inline(always)]
+pub fn near_queue(task: Task) -> FarQueue {
+    queue_at(task.queue_address(), task.run_queue().cpu())
 }
 
 #[inline(always)]

@@ -4,17 +4,19 @@
 #![no_std]
 #![no_main]
 
+mod object;
+mod task_storage;
+
 use core::{
     ffi::c_void,
     ptr::{self, read_volatile, write_volatile},
 };
 
 use aya_ebpf::{
-    bindings::{BPF_F_NO_PREALLOC, BPF_LOCAL_STORAGE_GET_F_CREATE, bpf_map_type::BPF_MAP_TYPE_TASK_STORAGE},
-    helpers::generated::bpf_task_storage_get,
-    macros::btf_tracepoint,
-    programs::BtfTracePointContext,
+    bindings::BPF_LOCAL_STORAGE_GET_F_CREATE, macros::btf_tracepoint, programs::BtfTracePointContext,
 };
+
+use crate::task_storage::TaskStorageMap;
 
 /// Number of words to which each switch adds other words.
 const WORDS: usize = 16;
@@ -26,48 +28,20 @@ struct Storage {
     _rest: [u64; 400],
 }
 
-/// A BPF map for task storage, as in `maps.rs`.
-#[repr(C)]
-struct TaskStorageMap {
-    r#type: *const [i32; BPF_MAP_TYPE_TASK_STORAGE as usize],
-    key: *const i32,
-    value: *const Storage,
-    max_entries: *const [i32; 0],
-    map_flags: *const [i32; BPF_F_NO_PREALLOC as usize],
-}
-
-// SAFETY: no code reads or writes this value as memory. The kernel protects the map itself.
-unsafe impl Sync for TaskStorageMap {}
-
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".maps")]
-static TASKS: TaskStorageMap = TaskStorageMap {
-    r#type: ptr::null(),
-    key: ptr::null(),
-    value: ptr::null(),
-    max_entries: ptr::null(),
-    map_flags: ptr::null(),
-};
-
-#[inline(always)]
-fn storage(task: *const c_void, flags: u64) -> Option<&'static mut Storage> {
-    // SAFETY: the helper expects this map and task. The value exists as long as the task.
-    unsafe {
-        let map = (&raw const TASKS).cast_mut().cast();
-        bpf_task_storage_get(map, task.cast_mut().cast(), ptr::null_mut(), flags).cast::<Storage>().as_mut()
-    }
-}
+static TASKS: TaskStorageMap<Storage> = TaskStorageMap::NEW;
 
 /// Creates the storage of each task of the load. The load starts after the yardstick. Memory may be allocated here.
 #[btf_tracepoint(function = "task_newtask")]
 fn on_new_task(ctx: BtfTracePointContext) -> i32 {
-    storage(ctx.arg::<*const c_void>(0), BPF_LOCAL_STORAGE_GET_F_CREATE.into());
+    TASKS.get(ctx.arg::<*mut c_void>(0), ptr::null_mut(), BPF_LOCAL_STORAGE_GET_F_CREATE.into());
     0
 }
 
 #[btf_tracepoint(function = "sched_switch")]
 fn on_switch(ctx: BtfTracePointContext) -> i32 {
-    if let Some(storage) = storage(ctx.arg::<*const c_void>(2), 0) {
+    if let Some(storage) = TASKS.get(ctx.arg::<*mut c_void>(2), ptr::null_mut(), 0) {
         for (from, to) in storage.from.iter().zip(&mut storage.to) {
             // SAFETY: the pointers come from references. The accesses are volatile, so that each word takes a load, an addition
             // and a store.
@@ -77,13 +51,4 @@ fn on_switch(ctx: BtfTracePointContext) -> i32 {
         }
     }
     0
-}
-
-#[unsafe(no_mangle)]
-#[unsafe(link_section = "license")]
-static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
-
-#[panic_handler]
-fn panic(_: &core::panic::PanicInfo) -> ! {
-    loop {}
 }

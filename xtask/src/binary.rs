@@ -25,26 +25,9 @@ pub(crate) fn build() -> Result<PathBuf, Failure> {
     Ok(place)
 }
 
-/// Returns the path of the binary, which must exist already.
-pub(crate) fn built() -> Result<PathBuf, Failure> {
-    let place = steps::workspace().join(PLACE);
-    if place.is_file() {
-        return Ok(place);
-    }
-    Err(Failure::Host(format!("{PLACE} does not exist; build it with `cargo xtask build`")))
-}
-
-/// Runs a cargo build. Returns the paths of all executables that it produced.
+/// Runs a cargo build that prints its messages as JSON. Returns the paths of all executables that it produced.
 pub(crate) fn executables(cargo: &mut Command) -> Result<Vec<PathBuf>, Failure> {
-    cargo.stdout(Stdio::piped()).stderr(Stdio::inherit());
-    let output = cargo.output().map_err(|why| steps::did_not_start(cargo, &why))?;
-    if !output.status.success() {
-        return Err(Failure::Step(format!(
-            "build: cargo failed ({}); see its messages above",
-            output.status
-        )));
-    }
-    let messages = String::from_utf8_lossy(&output.stdout);
+    let messages = steps::output(cargo.stderr(Stdio::inherit()))?;
     Ok(messages.lines().filter_map(executable).collect())
 }
 
@@ -64,12 +47,11 @@ pub(crate) fn named(executables: &[PathBuf], name: &str) -> Result<PathBuf, Fail
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let binary = build()?;
     let as_root = AsRoot::become_root("cgscope", &format!("run {} as root", binary.display()))?;
-    let mut command = as_root.command(&binary.display().to_string());
-    match arguments {
-        [] => command.arg("top"),
-        arguments => command.args(arguments),
-    };
-    let why = command.exec();
+    let mut command = as_root.command(&binary);
+    if arguments.is_empty() {
+        command.arg("top");
+    }
+    let why = command.args(arguments).exec();
     Err(steps::did_not_start(&command, &why))
 }
 

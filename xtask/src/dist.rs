@@ -7,7 +7,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     env::{self, consts::ARCH},
     fs,
-    os::unix::fs::{PermissionsExt, symlink},
+    os::unix::fs::{MetadataExt, PermissionsExt, symlink},
     path::{Path, PathBuf},
     process::Command,
 };
@@ -52,10 +52,9 @@ impl Contents {
         fs::create_dir_all(place).map_err(|why| steps::cannot("write", place, &why))?;
         let version = output(Command::new(binary).arg("--version"))?;
         let version = version.trim().rsplit(' ').next().unwrap_or_default().to_owned();
+        let modified = || fs::metadata(binary).map_or(0, |metadata| metadata.mtime()).to_string();
         let pages = place.join("pages");
         output(Command::new(binary).arg("packaging").arg(&pages))?;
-        let mut git = Command::new("git");
-        let epoch = output(git.current_dir(steps::workspace()).args(["log", "-1", "--format=%ct"]));
         Ok(Self {
             place: place.to_owned(),
             binary: binary.to_owned(),
@@ -63,7 +62,7 @@ impl Contents {
             pages,
             third_party: third_party()?,
             // Without a git history, the time of the binary is used.
-            epoch: epoch.map_or_else(|_| modified(binary), |text| text.trim().to_owned()),
+            epoch: steps::git(&["log", "-1", "--format=%ct"]).unwrap_or_else(modified),
         })
     }
 
@@ -98,11 +97,9 @@ impl Contents {
     /// Returns the manual pages, and for each page its path below the prefix.
     fn manual(&self) -> Result<Vec<(PathBuf, String)>, Failure> {
         let place = self.pages.join("man");
-        let entries = fs::read_dir(&place).map_err(|why| steps::cannot("read", &place, &why))?;
-        let pages = entries
-            .flatten()
-            .map(|entry| (entry.path(), format!("share/man/man1/{}", entry.file_name().to_string_lossy())));
-        Ok(pages.collect())
+        let entries = fs::read_dir(&place).map_err(|why| steps::cannot("read", &place, &why))?.flatten();
+        let to = |entry: &fs::DirEntry| format!("share/man/man1/{}", entry.file_name().display());
+        Ok(entries.map(|entry| (entry.path(), to(&entry))).collect())
     }
 
     /// Makes the tarball. It can be installed with `tar -C /usr/local --strip-components=1 -xf`.
@@ -141,20 +138,12 @@ pub(crate) fn tar(directory: &Path, epoch: &str) -> Command {
 }
 
 /// Returns the name of this architecture in Debian and in container images.
-fn architecture() -> Result<&'static str, Failure> {
+fn architecture() -> &'static str {
     match ARCH {
-        "x86_64" => Ok("amd64"),
-        "aarch64" => Ok("arm64"),
-        other => Err(Failure::Host(format!(
-            "dist: Debian's name for the architecture {other} is unknown, so only the tarball was made"
-        ))),
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
     }
-}
-
-fn modified(path: &Path) -> String {
-    let time = fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
-    let since = time.and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
-    since.map_or(0, |since| since.as_secs()).to_string()
 }
 
 fn read(path: &Path) -> Result<String, Failure> {
@@ -231,8 +220,6 @@ Rust's standard library (MIT OR Apache-2.0), the GNU C library (LGPL-2.1-or-late
 
 ";
 
-const NAMES: [&str; 5] = ["licen", "copying", "notice", "copyright", "unlicense"];
-
 /// Returns the list of packages, followed by each licence text with the packages that have this licence.
 pub(crate) fn third_party() -> Result<String, Failure> {
     let mut packages = BTreeSet::new();
@@ -275,18 +262,17 @@ fn registry_sources() -> Vec<PathBuf> {
     registries.map(|entry| entry.path()).collect()
 }
 
+/// Returns the licences in the sources of a package.
 fn texts_of(sources: &[PathBuf], package: &str) -> Vec<String> {
     let directory = package.replace(' ', "-");
     let place = sources.iter().find_map(|source| fs::read_dir(source.join(&directory)).ok());
-    let entries = place.into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut files: Vec<PathBuf> = entries.filter(|path| is_licence(path)).collect();
-    files.sort();
+    let is_licence = |entry: &fs::DirEntry| {
+        let name = entry.file_name().to_string_lossy().to_lowercase();
+        ["licen", "copying", "notice", "copyright", "unlicense"].iter().any(|word| name.starts_with(word))
+    };
+    let entries = place.into_iter().flatten().flatten().filter(is_licence);
+    let files: BTreeSet<PathBuf> = entries.map(|entry| entry.path()).collect();
     files.iter().filter_map(|path| fs::read_to_string(path).ok()).map(|text| text.replace('\r', "")).collect()
-}
-
-fn is_licence(path: &Path) -> bool {
-    let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
-    path.is_file() && NAMES.iter().any(|beginning| name.starts_with(beginning))
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use std::{
 
 use crate::{
     setup,
-    steps::{self, Failure, Steps},
+    steps::{self, Failure},
     unchanged,
 };
 
@@ -61,23 +61,10 @@ const VARIABLES: [(&str, &str); 6] = [
     ("RUSTC_BOOTSTRAP", "1"),
 ];
 
-/// Runs `cargo xtask mutants [FILE...]`. If files are named, there is no time limit.
+/// Prints the scores, and keeps them by commit. Fails if a score is too low. If files are named, there is no time limit.
 pub(crate) fn run(files: &[String]) -> Result<(), Failure> {
-    let mut steps = Steps::new("mutants");
-    steps.done("mutants", check(files))?;
-    steps.summary();
-    Ok(())
-}
-
-pub(crate) fn for_checks(steps: &mut Steps) -> Result<(), Failure> {
-    steps.done("mutants", check(&[]))
-}
-
-/// Prints the scores and stores them with the commit. Fails if a score is too low.
-fn check(files: &[String]) -> Result<(), Failure> {
     let tool = setup::program("cargo-mutants", VERSION)?;
-    let kept = setup::cache("mutants", "results of mutation tests")?;
-    let commit = steps::git(&["describe", "--always", "--dirty"]).unwrap_or_default();
+    let kept = setup::cache("mutants")?;
     let (mut left, mut faults, mut is_empty) = (BUDGET, Vec::new(), true);
     for (part, parts_left) in PARTS.iter().zip((1..=PARTS.len() as u32).rev()) {
         let begun = Instant::now();
@@ -89,13 +76,16 @@ fn check(files: &[String]) -> Result<(), Failure> {
         is_empty = false;
         score.survivors.iter().for_each(|name| eprintln!("mutants: survived: {name}"));
         eprintln!("mutants: {}: {score}", part.name);
+        let commit = steps::git(&["describe", "--always", "--dirty", "--exclude=*"]).unwrap_or_default();
+        let scores = kept.join("scores.txt");
+        let before = fs::read_to_string(&scores).unwrap_or_default();
+        steps::write(&scores, format!("{before}{commit} {}: {score}\n", part.name))?;
         faults.extend(score.fault(part));
-        steps::append(&kept.join("scores.txt"), &format!("{commit} {}: {score}\n", part.name))?;
     }
     if is_empty && !files.is_empty() {
-        return Err(Failure::Usage(format!("`mutants` does not change {}", files.join(" or "))));
+        return Err(Failure::Host(format!("`mutants` does not change {}", files.join(" or "))));
     }
-    if faults.is_empty() { Ok(()) } else { Err(Failure::Step(faults.join("; "))) }
+    if faults.is_empty() { Ok(()) } else { Err(Failure::Step(format!("mutants: {}", faults.join("; ")))) }
 }
 
 impl Part {
@@ -149,7 +139,7 @@ impl Part {
     /// Returns the directory of the results. The directory is emptied if the user named files, or if files differ from the
     /// commit.
     fn place(&self, kept: &Path, files: &[String]) -> PathBuf {
-        let Some(state) = unchanged::state(&self.paths()).filter(|_| files.is_empty()) else {
+        let Some(state) = unchanged::state(&self.paths().join(" ")).filter(|_| files.is_empty()) else {
             let place = steps::target_dir().join("mutants").join(self.name);
             let _ = fs::remove_dir_all(&place);
             return place;

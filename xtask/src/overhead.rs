@@ -3,88 +3,75 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::lanes::{Disturbance, FOR_ONE, Reading, becomes_quiet, supervise};
+use crate::lanes::{Disturbance, Lease, Machine, Reading, Test, Try, decide, supervise};
 use crate::steps::{self, AsRoot, Failure, git};
 use crate::{binary, setup};
 
-/// The file of limits: for each load, the maximum ratio between the time of the hook and the time of the yardstick.
+/// The file with the limit: the maximum ratio between the time of the hook and the time of the yardstick.
 const LIMITS: &str = "benches/hook-cost.txt";
 
 /// Numbers of rounds and loops of the check, which takes half a minute in total.
 const OF_CHECK: [&str; 4] = ["--rounds", "9", "--loops", "150000"];
 
-pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
+pub(crate) fn run(mut arguments: Vec<String>) -> Result<(), Failure> {
     let as_root = AsRoot::become_root("measuring the overhead", "run this as root")?;
-    setup::ensure(&setup::TEST_TOOLS)?;
-    // `cgscope overhead` runs the release binary and the loads of the lab, which must be in the directory of `overhead`.
+    setup::ensure(&[setup::TEST_TOOLS])?;
+    // The measurement runs the release binary and the loads of the lab, which must be in the directory of `overhead`.
     binary::build()?;
-    let mut arguments = arguments.to_vec();
+    let commit = git(&["describe", "--always", "--dirty"]).unwrap_or_else(|| "an unknown commit".to_owned());
+    eprintln!("overhead: measures {commit}");
     if let Some(before) = arguments.iter().position(|word| word == "--before") {
         let earlier = arguments
             .get_mut(before + 1)
-            .ok_or_else(|| Failure::Usage("`--before` needs a commit or a binary".to_owned()))?;
-        let built = earlier_binary(earlier)?;
-        eprintln!("overhead: compares {} with {earlier}", here());
-        *earlier = built.display().to_string();
-    } else {
-        eprintln!("overhead: measures {}", here());
+            .ok_or_else(|| Failure::Host("`--before` needs a commit or a binary".to_owned()))?;
+        *earlier = earlier_binary(earlier)?.display().to_string();
     }
     let mut loads = steps::cargo(&["build", "--release", "--package", "cgscope-lab", "--bins"]);
-    passed("cannot build the loads", &mut loads)?;
-    passed("the measurement failed, or missed a bound", &mut measurement(&as_root, &arguments))
+    steps::succeed(&mut loads, "overhead: cannot build the loads")?;
+    let failed = "overhead: the measurement failed, or missed a bound";
+    steps::succeed(as_root.command(measurement()?).args(arguments), failed)
 }
 
 /// Fails if the hook takes longer for a switch than [`LIMITS`] allows, or if somebody has raised a limit. If something disturbed
 /// the measurement, there is a second try, as for tests.
 pub(crate) fn for_checks(as_root: &AsRoot) -> Result<(), Failure> {
     only_lowered()?;
-    let limits = steps::workspace().join(LIMITS).display().to_string();
-    let arguments: Vec<_> =
-        [&["--check", &limits][..], &OF_CHECK].concat().into_iter().map(str::to_owned).collect();
-    let mut build =
+    let mut hook = HookCost { as_root, overhead: measurement()? };
+    let test = Test { name: "the cost of the hook".to_owned(), lease: Lease::All };
+    let before = Reading::take();
+    let (has_passed, own_s) = hook.measure()?;
+    let disturbance = Disturbance::between(&before, &Reading::take(), None, own_s);
+    decide(&[Try { test, has_passed, disturbance }], &mut hook)
+}
+
+struct HookCost<'a> {
+    as_root: &'a AsRoot,
+    /// The program that measures.
+    overhead: PathBuf,
+}
+
+impl HookCost<'_> {
+    /// Returns whether the hook is as cheap as before, and the CPU time of the measurement, seconds.
+    fn measure(&self) -> Result<(bool, f64), Failure> {
+        let mut command = self.as_root.command(&self.overhead);
+        command.arg("--check").arg(steps::workspace().join(LIMITS)).args(OF_CHECK);
+        let (status, own_s) = supervise::timed(&mut command)?;
+        Ok((status.success(), own_s))
+    }
+}
+
+impl Machine for HookCost<'_> {
+    fn again(&mut self, _: &Test) -> Result<bool, Failure> {
+        Ok(self.measure()?.0)
+    }
+}
+
+/// Builds the program that measures, and returns its path.
+fn measurement() -> Result<PathBuf, Failure> {
+    let mut cargo =
         steps::cargo(&["build", "--release", "--package", "cgscope-benches", "--bin", "overhead"]);
-    passed("cannot build the measurement", &mut build)?;
-    let once = || {
-        let before = Reading::take();
-        let mut command = measurement(as_root, &arguments);
-        let child = command.spawn().map_err(|why| steps::did_not_start(&command, &why))?;
-        let (status, own_s) = supervise::wait(child)
-            .map_err(|why| Failure::Step(format!("overhead: cannot wait for its end ({why})")))?;
-        Ok((status.success(), Disturbance::between(&before, &Reading::take(), None, own_s).blame()))
-    };
-    let dearer = |why: &str| {
-        Failure::Step(format!("overhead: the hook is dearer than before{why}; see the messages above"))
-    };
-    let (has_passed, disturbed) = once()?;
-    let Some(why) = disturbed.filter(|_| !has_passed) else {
-        return if has_passed { Ok(()) } else { Err(dearer("")) };
-    };
-    if !becomes_quiet(FOR_ONE).0 {
-        return Err(Failure::Undecided(format!(
-            "the cost of the hook is undecided: {why}, and the machine did not become quiet"
-        )));
-    }
-    if !once()?.0 {
-        return Err(dearer(", measured twice"));
-    }
-    eprintln!("overhead: passed in the second try; the first was disturbed: {why}");
-    Ok(())
-}
-
-fn measurement(as_root: &AsRoot, arguments: &[String]) -> Command {
-    let mut cargo = steps::cargo(&["run", "--release", "--package", "cgscope-benches", "--bin", "overhead"]);
-    cargo.args(as_root.for_cargo()).arg("--").args(arguments);
-    cargo
-}
-
-fn passed(otherwise: &str, command: &mut Command) -> Result<(), Failure> {
-    steps::succeed(command, |status| format!("overhead: {otherwise} ({status}); see the messages above"))
-}
-
-fn here() -> String {
-    let commit = git(&["rev-parse", "--short", "HEAD"]).unwrap_or_else(|| "an unknown commit".to_owned());
-    let has_changes = git(&["status", "--porcelain"]).is_some_and(|changes| !changes.is_empty());
-    if has_changes { format!("{commit} with uncommitted changes") } else { commit }
+    cargo.arg("--message-format=json-render-diagnostics");
+    binary::named(&binary::executables(&mut cargo)?, "overhead")
 }
 
 /// Returns the binary of an earlier commit, which is built if necessary. If the argument is a path, returns the path unchanged.
@@ -93,7 +80,7 @@ fn earlier_binary(earlier: &str) -> Result<PathBuf, Failure> {
         return Ok(PathBuf::from(earlier));
     }
     let Some(commit) = git(&["rev-parse", "--verify", "--quiet", &format!("{earlier}^{{commit}}")]) else {
-        return Err(Failure::Usage(format!("`{earlier}` is neither a commit nor a binary")));
+        return Err(Failure::Host(format!("`{earlier}` is neither a commit nor a binary")));
     };
     let target = steps::target_dir();
     let checkout = target.join("commits").join(&commit);
@@ -105,54 +92,44 @@ fn earlier_binary(earlier: &str) -> Result<PathBuf, Failure> {
     fs::create_dir_all(&checkout).map_err(|why| steps::cannot("write", &checkout, &why))?;
     // `git archive` is used, because a worktree would have to be removed from the repository later.
     let unpack = format!("git archive {commit} | tar -x -C '{place}'");
-    passed(
-        "cannot unpack the earlier commit",
-        Command::new("sh").current_dir(steps::workspace()).args(["-c", &unpack]),
-    )?;
+    let mut unpack_here = Command::new("sh");
+    unpack_here.current_dir(steps::workspace()).args(["-c", &unpack]);
+    steps::succeed(&mut unpack_here, "overhead: cannot unpack the earlier commit")?;
     eprintln!("overhead: building {commit}");
     let mut cargo = steps::cargo(&["build", "--release", "--package", "cgscope"]);
     cargo.current_dir(&checkout).env("CARGO_TARGET_DIR", checkout.join("target"));
-    passed("cannot build the earlier commit", &mut cargo)?;
+    steps::succeed(&mut cargo, "overhead: cannot build the earlier commit")?;
     Ok(built)
 }
 
-/// Fails if a limit is higher than it was in any earlier version of [`LIMITS`]. Without a git history, the check passes.
+/// Fails if the limit is higher than it was in any earlier version of [`LIMITS`]. Without a git history, the check passes.
 fn only_lowered() -> Result<(), Failure> {
-    let now = fs::read_to_string(steps::workspace().join(LIMITS))
-        .map_err(|why| Failure::Host(format!("cannot read {LIMITS}: {why}")))?;
+    let now = fs::read_to_string(steps::workspace().join(LIMITS)).unwrap_or_default();
     let commits = git(&["log", "--format=%H", "--", LIMITS]).unwrap_or_default();
     for commit in commits.lines() {
         let before = git(&["show", &format!("{commit}:{LIMITS}")]).unwrap_or_default();
-        if let Some(line) = raised(&before, &now) {
+        if limit(&before).is_some_and(|before| limit(&now).is_none_or(|now| now > before)) {
             return Err(Failure::Step(format!(
-                "overhead: {LIMITS} may only be lowered, but `{line}` is above its value in {commit}"
+                "overhead: the limit in {LIMITS} may only be lowered, but it was lower in {commit}"
             )));
         }
     }
     Ok(())
 }
 
-/// Returns the first line of `now` whose limit is higher than in `before`.
-fn raised<'a>(before: &str, now: &'a str) -> Option<&'a str> {
-    let limit = |line: &str| {
-        let (load, limit) = line.split_once(' ')?;
-        Some((load.to_owned(), limit.trim().parse::<f64>().ok()?))
-    };
-    let is_raised = |line: &&str| {
-        let Some((load, now)) = limit(line) else { return false };
-        before.lines().filter_map(limit).any(|(other, before)| other == load && now > before)
-    };
-    now.lines().find(is_raised)
+/// Parses the limit for the load `pipe`.
+fn limit(text: &str) -> Option<f64> {
+    text.lines().find_map(|line| line.strip_prefix("pipe "))?.trim().parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::raised;
+    use super::limit;
 
     #[test]
-    fn a_limit_may_fall_and_a_load_may_be_added_but_no_limit_may_rise() {
-        let before = "# what it is\npipe 1.5\nmessaging 2\n";
-        assert_eq!(raised(before, "# what it is\npipe 1.4\nmessaging 2\nother 3\n"), None);
-        assert_eq!(raised(before, "pipe 1.5\nmessaging 2.01\n"), Some("messaging 2.01"));
+    fn the_limit_of_this_version_is_found() {
+        assert!(limit(include_str!("../../benches/hook-cost.txt")).is_some());
+        assert_eq!(limit("# pipe 2\npipe 1.5\n"), Some(1.5));
+        assert_eq!(limit("pipes 1.5\n"), None);
     }
 }

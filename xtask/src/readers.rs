@@ -1,11 +1,11 @@
 //! Installs the programs with which tests read exports and manifests. Pinned versions are installed into the user's cache.
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::{env, fs};
 
 use crate::lab;
 use crate::setup::{self, cache, installed};
-use crate::steps::{self, Failure, is_on_path};
+use crate::steps::{self, Failure, find};
 
 /// The environment variable through which tests receive the directory of these programs.
 const VARIABLE: &str = "CGSCOPE_READERS";
@@ -22,40 +22,34 @@ const MAVEN_COPY: &str = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1
 const PYTHON_PACKAGES: [&str; 4] =
     ["duckdb==2.0.0", "perfetto==0.59.1", "protobuf==7.36.2", "kubernetes-validate==1.37.0"];
 
-/// For each program: a directory to search in addition to PATH, and the Debian package.
-const PROGRAMS: [(&str, &str, &str); 4] = [
-    ("java", "", "default-jre-headless"),
-    ("mvn", "", "maven"),
-    ("python3", "", "python3-venv"),
-    ("go", "/usr/local/go/bin", "golang-go"),
-];
+/// Programs and their Debian packages.
+const PROGRAMS: [(&str, &str); 4] =
+    [("java", "default-jre-headless"), ("mvn", "maven"), ("python3", "python3-venv"), ("go", "golang-go")];
 
 pub(crate) fn run() -> Result<(), Failure> {
-    let place = cache("readers", "readers")?;
+    let place = cache("readers")?;
     ensure_in(&place, true)?;
     eprintln!("readers: all programs are installed in {}", place.display());
     Ok(())
 }
 
-/// Returns the environment variables for the tests. If programs are missing, prints their names. Then the tests use only our own
-/// libraries.
-pub(crate) fn for_tests(with_long: bool) -> Vec<(&'static str, PathBuf)> {
-    let place = cache("readers", "readers");
-    let mut variables: Vec<_> = place.iter().map(|place| (VARIABLE, place.clone())).collect();
-    if let Err(failure) = place.and_then(|place| ensure_in(&place, with_long)) {
+/// Returns the environment variables for the tests. Downloads missing container runtimes. If readers are missing, prints their
+/// names. Then the tests use only our own libraries.
+pub(crate) fn for_tests(with_long: bool) -> Result<Vec<(&'static str, PathBuf)>, Failure> {
+    let place = cache("readers")?;
+    let mut variables = vec![(VARIABLE, place.clone()), (RUNTIMES_VARIABLE, runtimes()?)];
+    if let Err(failure) = ensure_in(&place, with_long) {
         eprintln!(
             "{failure}; the tests use only cgscope's own libraries for exports that need a missing program ({WITHOUT}=1)"
         );
         variables.push((WITHOUT, "1".into()));
     }
-    variables
+    Ok(variables)
 }
 
 fn ensure_in(place: &Path, with_long: bool) -> Result<(), Failure> {
-    let is_missing = |(program, beside, _): &&(&str, &str, &str)| {
-        !is_on_path(program) && !Path::new(beside).join(program).is_file()
-    };
-    let missing: Vec<&str> = PROGRAMS.iter().filter(is_missing).map(|(_, _, package)| *package).collect();
+    let missing = PROGRAMS.iter().filter(|(program, _)| find(program).is_none());
+    let missing: Vec<&str> = missing.map(|(_, package)| *package).collect();
     if !missing.is_empty() {
         setup::ensure(&missing)?;
     }
@@ -99,13 +93,13 @@ const KUBERNETES_PARTS: &str = "api apiextensions-apiserver apimachinery apiserv
     kube-controller-manager kube-proxy kube-scheduler kubectl kubelet metrics mount-utils pod-security-admission \
     sample-apiserver sample-cli-plugin sample-controller";
 
-pub(super) fn ensure_kubernetes(place: &Path) -> Result<(), Failure> {
+fn ensure_kubernetes(place: &Path) -> Result<(), Failure> {
     installed(&place.join("helm"), HELM, || {
         let mut go = go(place);
         setup::run(go.env("GOBIN", place).args(["install", "-ldflags=-s -w", HELM]), HELM)
     })?;
     installed(&place.join("kube-apiserver"), KUBERNETES, || api_server(place))?;
-    installed(&place.join("etcd"), ETCD, || lab::archive()?.unpack(ETCD, &place.join("etcd")))?;
+    installed(&place.join("etcd"), ETCD, || lab::Apt::new()?.unpack(ETCD, &place.join("etcd")))?;
     // Go stores gigabytes of sources and objects, which are useless after the build.
     let _ = fs::remove_dir_all(place.join("go"));
     Ok(())
@@ -126,7 +120,6 @@ fn api_server(place: &Path) -> Result<(), Failure> {
     )
 }
 
-/// Returns the `go.mod` of a module that builds Kubernetes.
 fn kubernetes_module() -> String {
     let part = |name: &str| format!("\tk8s.io/{name} => k8s.io/{name} v0{}\n", &KUBERNETES[1..]);
     let parts: String = KUBERNETES_PARTS.split(' ').map(part).collect();
@@ -135,12 +128,8 @@ fn kubernetes_module() -> String {
 
 /// Returns a command that runs Go. Go stores its files in our own directory.
 fn go(place: &Path) -> Command {
-    let path = env::var_os("PATH").unwrap_or_default();
-    let beside =
-        PROGRAMS.iter().map(|(_, beside, _)| PathBuf::from(beside)).filter(|path| path.is_absolute());
-    let path = env::join_paths(env::split_paths(&path).chain(beside)).unwrap_or(path);
-    let mut go = Command::new("go");
-    go.env("PATH", path).env("CGO_ENABLED", "0").env("GOFLAGS", "-modcacherw");
+    let mut go = Command::new(find("go").unwrap_or_else(|| "go".into()));
+    go.env("CGO_ENABLED", "0").env("GOFLAGS", "-modcacherw");
     go.env("GOPATH", place.join("go/path")).env("GOCACHE", place.join("go/cache"));
     go
 }
@@ -153,13 +142,12 @@ const RUNTIMES_SUITE: &str = "bookworm";
 const RUNTIMES: &str = "containerd runc docker.io podman conmon catatonit uidmap libassuan0 libdevmapper1.02.1 \
     libgpgme11 libseccomp2 libsubid4";
 
-/// Returns the environment variable for the tests. Downloads missing runtimes.
-pub(crate) fn runtimes_for_tests() -> Result<(&'static str, PathBuf), Failure> {
-    let place = setup::cache("runtimes", "container runtimes")?.join("root");
+fn runtimes() -> Result<PathBuf, Failure> {
+    let place = cache("runtimes")?.join("root");
     installed(&place, &format!("{RUNTIMES} of {RUNTIMES_SUITE}"), || {
         let _ = fs::remove_dir_all(&place);
-        let apt = lab::archive()?;
+        let apt = lab::Apt::new()?;
         RUNTIMES.split(' ').try_for_each(|name| apt.unpack(&format!("{name}/{RUNTIMES_SUITE}"), &place))
     })?;
-    Ok((RUNTIMES_VARIABLE, place))
+    Ok(place)
 }

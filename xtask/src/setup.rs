@@ -5,52 +5,33 @@ use std::{env, fs, io};
 
 use bpf_build::{Compiler, Toolchain, linker, without_cargo};
 
-use crate::steps::{self, AsRoot, Failure, is_on_path};
+use crate::steps::{self, AsRoot, Failure, find};
+
+// The Debian packages, as lists of names.
 
 /// Packages for linking host programs. The static C library makes cgscope a single file that runs anywhere.
-const FOR_C: [&str; 2] = ["gcc", "libc6-dev"];
-
+const FOR_C: &str = "gcc libc6-dev";
 /// A compiler with `core` for the BPF target.
-const BPF_COMPILER: [&str; 2] = ["rustc-web", "libstd-rust-web-dev-bpf"];
-
+const BPF_COMPILER: &str = "rustc-web libstd-rust-web-dev-bpf";
 /// Packages for tests and measurements: tools to compare cgscope with, load generators, and terminals.
-pub(crate) const TEST_TOOLS: [&str; 12] = [
-    "libbpf-tools",
-    "sysstat",
-    "linux-perf",
-    "stress-ng",
-    "rt-tests",
-    "bpftool",
-    "tmux",
-    "ffmpeg",
-    "procps",
-    "curl",
-    "util-linux",
-    "strace",
-];
-
+pub(crate) const TEST_TOOLS: &str =
+    "libbpf-tools sysstat linux-perf stress-ng rt-tests bpftool tmux ffmpeg procps curl util-linux strace";
 /// libFuzzer must be compiled by a C++ compiler.
 pub(crate) const FOR_FUZZ: &str = "g++";
-
 /// promtool and shellcheck check the files in `deploy/`. The other tools create and boot a clean Debian, in which the package is
 /// tested.
-pub(crate) const FOR_DEPLOY: [&str; 4] = ["prometheus", "shellcheck", "mmdebstrap", "systemd-container"];
-
+pub(crate) const FOR_DEPLOY: &str = "prometheus shellcheck mmdebstrap systemd-container";
 /// Packages for the virtual machines, and a browser for the HTML report.
-const LAB_TOOLS: [&str; 4] = ["qemu-system-x86", "busybox-static", "cpio", "chromium"];
+pub(crate) const LAB_TOOLS: &str = "qemu-system-x86 busybox-static cpio chromium";
 
-pub(crate) fn for_lab() -> Vec<&'static str> {
-    [&TEST_TOOLS[..], &LAB_TOOLS].concat()
-}
-
-/// Installs the build tools of cgscope and the `extra` packages. If nothing is missing, prints nothing.
-pub(crate) fn ensure(extra: &[&str]) -> Result<(), Failure> {
-    let mut packages = if has_static_libc() { Vec::new() } else { FOR_C.to_vec() };
+/// Installs the build tools of cgscope and the packages in these lists. If nothing is missing, prints nothing.
+pub(crate) fn ensure(lists: &[&str]) -> Result<(), Failure> {
+    let mut packages = if has_static_libc() { Vec::new() } else { vec![FOR_C] };
     // On a machine without apt, a missing program is reported when it is called.
-    if is_on_path("apt-get") {
-        packages.extend(extra);
+    if find("apt-get").is_some() {
+        packages.extend(lists);
     }
-    install(&packages)?;
+    install(&packages.join(" "))?;
     if Toolchain::find().is_ok() || linker() || (compiler() && linker()) {
         return Ok(());
     }
@@ -61,22 +42,21 @@ pub(crate) fn ensure(extra: &[&str]) -> Result<(), Failure> {
     )))
 }
 
-/// Returns whether the C compiler finds the static C library.
 fn has_static_libc() -> bool {
     let found = steps::output(Command::new("cc").arg("-print-file-name=libc.a"));
     // If the library is missing, the compiler prints only its name.
     found.is_ok_and(|path| Path::new(path.trim()).is_absolute())
 }
 
-fn install(packages: &[&str]) -> Result<(), Failure> {
+fn install(packages: &str) -> Result<(), Failure> {
     let installed = installed_packages(packages);
-    let missing: Vec<&str> =
-        packages.iter().copied().filter(|name| !installed.iter().any(|there| there == name)).collect();
+    let packages = packages.split_ascii_whitespace();
+    let missing: Vec<&str> = packages.filter(|name| !installed.iter().any(|there| there == name)).collect();
     if missing.is_empty() {
         return Ok(());
     }
     let missing = missing.join(" ");
-    if !is_on_path("apt-get") {
+    if find("apt-get").is_none() {
         return Err(Failure::Host(format!(
             "setup: these Debian packages are missing, and this machine has no apt: {missing}; install what your \
              distribution has for them, then run this again"
@@ -92,9 +72,10 @@ fn install(packages: &[&str]) -> Result<(), Failure> {
     apt(&words).or_else(|_| apt("apt-get update").and_then(|()| apt(&words)))
 }
 
-fn installed_packages(packages: &[&str]) -> Vec<String> {
+fn installed_packages(packages: &str) -> Vec<String> {
     let mut dpkg = Command::new("dpkg-query");
-    dpkg.args(["--show", "--showformat=${Package} ${db:Status-Status}\n"]).args(packages);
+    dpkg.args(["--show", "--showformat=${Package} ${db:Status-Status}\n"]);
+    dpkg.args(packages.split_ascii_whitespace());
     // If dpkg-query does not know a package, it fails, but it still reports the other packages.
     let found = dpkg.output().map(|output| output.stdout).unwrap_or_default();
     let found = String::from_utf8_lossy(&found);
@@ -111,14 +92,14 @@ fn apt(words: &str) -> Result<(), Failure> {
 fn compiler() -> bool {
     let words = ["toolchain", "install", "nightly", "--profile", "minimal", "--component", "rust-src"];
     let nightly = || run(outside(&mut Command::new("rustup")).args(words), "nightly");
-    reported(install(&BPF_COMPILER)) || (is_on_path("rustup") && reported(nightly()))
+    reported(install(BPF_COMPILER)) || (find("rustup").is_some() && reported(nightly()))
 }
 
 /// Builds the linker for the first compiler whose LLVM libraries Debian has.
 fn linker() -> bool {
     Compiler::all().filter(|compiler| linker::LLVMS.contains(&compiler.llvm)).any(
         |Compiler { llvm, .. }| {
-            let libraries = [&format!("llvm-{llvm}-dev"), &format!("libpolly-{llvm}-dev"), "libzstd-dev"];
+            let libraries = format!("llvm-{llvm}-dev libpolly-{llvm}-dev libzstd-dev");
             let Some(root) = linker::root(llvm).filter(|_| reported(install(&libraries))) else {
                 return false;
             };
@@ -165,7 +146,7 @@ fn cargo_install(words: &[&str], version: &str, root: &Path) -> Command {
 
 /// Returns the path of a program that comes from this version of a crate. If the program is missing, installs it into the cache.
 pub(crate) fn program(name: &str, version: &str) -> Result<PathBuf, Failure> {
-    let root = cache(name, name)?;
+    let root = cache(name)?;
     installed(&root, &format!("{name} {version}"), || {
         run(&mut cargo_install(&[name], version, &root), name)
     })?;
@@ -179,9 +160,7 @@ pub(crate) fn run(command: &mut Command, what: &str) -> Result<(), Failure> {
     command.current_dir("/").stdout(Stdio::from(io::stderr()));
     let words = steps::words(command);
     eprintln!("setup: {words}");
-    steps::succeed(command, |status| {
-        format!("setup: cannot install {what}: `{words}` failed ({status}); see its messages above")
-    })
+    steps::succeed(command, &format!("setup: cannot install {what}: `{words}` failed"))
 }
 
 /// Installs `wanted` at `path` if it is missing. A file `NAME.version` next to `path` records that the installation is complete.
@@ -200,11 +179,10 @@ pub(crate) fn installed(
     steps::write(&note, wanted)
 }
 
-/// Returns the directory `name` in the user's cache of cgscope. `what` describes its contents in an error message.
-pub(crate) fn cache(name: &str, what: &str) -> Result<PathBuf, Failure> {
-    linker::cache().map(|cache| cache.join(name)).ok_or_else(|| {
-        Failure::Host(format!("{name}: HOME is not set, so there is no directory for {what}; set HOME"))
-    })
+/// Returns the directory `name` in the user's cache of cgscope.
+pub(crate) fn cache(name: &str) -> Result<PathBuf, Failure> {
+    let cache = linker::cache().map(|cache| cache.join(name));
+    cache.ok_or_else(|| Failure::Host(format!("HOME is not set, so there is no cache for {name}; set HOME")))
 }
 
 #[cfg(test)]
@@ -216,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_package_that_does_not_exist_is_not_installed() {
-        assert!(installed_packages(&["cgscope-no-such-package"]).is_empty());
+        assert!(installed_packages("cgscope-no-such-package").is_empty());
     }
 
     #[test]

@@ -1,105 +1,65 @@
 //! Skips a part of the tests if the part has passed on this machine and its inputs have not changed since.
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
 use std::process::Command;
 
 use crate::setup;
 use crate::steps::{self, Failure};
 
-pub(crate) struct Part {
-    name: &'static str,
-    /// The files and directories that decide whether the part passes.
-    paths: &'static [&'static str],
-}
+/// The inputs of the tests on other kernels: the tests and loads, the code that depends on the kernel, and the virtual machines.
+pub(crate) const OTHER_KERNELS: &str = "Cargo.lock crates/bpf-build crates/collect crates/lab/src \
+    crates/lab/tests/root/bench.rs crates/lab/tests/root/ledger crates/lab/tests/root/ledger.rs \
+    crates/lab/tests/root/load.rs crates/lab/tests/root/shared.rs crates/lab/tests/root/truth.rs crates/ledger ebpf \
+    xtask/src/lab";
 
-/// Tests on other kernels. Their inputs are the tests and loads, the code that depends on the kernel, and the virtual machines.
-pub(crate) static OTHER_KERNELS: Part = Part {
-    name: "other kernels",
-    paths: &[
-        "Cargo.lock",
-        "crates/bpf-build",
-        "crates/collect",
-        "crates/lab/src",
-        "crates/lab/tests/root/bench.rs",
-        "crates/lab/tests/root/ledger",
-        "crates/lab/tests/root/ledger.rs",
-        "crates/lab/tests/root/load.rs",
-        "crates/lab/tests/root/shared.rs",
-        "crates/lab/tests/root/truth.rs",
-        "crates/ledger",
-        "ebpf",
-        "xtask/src/lab",
-    ],
-};
-
-/// Tests of the packages. Their inputs are the packaged files other than the binary, and the daemon, because the package
+/// The inputs of the tests of the packages: the packaged files other than the binary, and the daemon, because the package
 /// restricts what the daemon may do.
-pub(crate) static PACKAGES: Part = Part {
-    name: "packages",
-    paths: &[
-        "Cargo.lock",
-        "crates/cgscope/src/packaging.rs",
-        "crates/cgscope/src/serve",
-        "crates/collect",
-        "crates/lab/tests/root/packages",
-        "crates/lab/tests/root/packages.rs",
-        "crates/serve",
-        "deploy",
-        "ebpf",
-        "xtask/src/deploy.rs",
-        "xtask/src/dist",
-        "xtask/src/dist.rs",
-        "xtask/tests/kubectl",
-    ],
-};
+pub(crate) const PACKAGES: &str = "Cargo.lock crates/cgscope/src/packaging.rs crates/cgscope/src/serve crates/collect \
+    crates/lab/tests/root/packages crates/lab/tests/root/packages.rs crates/serve deploy ebpf xtask/src/checks.rs \
+    xtask/src/dist xtask/src/dist.rs xtask/tests/kubectl";
 
-pub(crate) struct Due {
-    part: &'static Part,
-    state: Option<String>,
-}
+/// All files.
+pub(crate) const EVERYTHING: &str = ".";
 
-impl Part {
-    /// Returns `None` if the part can be skipped. Prints why the part runs, or that it is skipped.
-    pub(crate) fn due(&'static self, is_requested: bool) -> Option<Due> {
-        let state = state(self.paths);
-        let passed = self.stamp().ok().and_then(|stamp| fs::read_to_string(stamp).ok());
-        let why = if is_requested {
-            Some("it was requested".to_owned())
-        } else {
-            reason(state.as_deref(), passed.as_deref())
-        };
-        match &why {
-            Some(why) => eprintln!("test: {}: not skipped, because {why}", self.name),
-            None => eprintln!(
-                "test: {}: skipped, because it passed on this machine and these have not changed since: {} (--all runs it)",
-                self.name,
-                self.paths.join(" ")
-            ),
-        }
-        why.map(|_| Due { part: self, state })
+/// Runs a part of the tests, unless it can be skipped. Prints why the part runs, or that it is skipped. If the part passes, records
+/// it. `paths` are the files and directories that decide whether the part passes.
+pub(crate) fn unless_passed(
+    part: &str,
+    paths: &str,
+    is_requested: bool,
+    run: impl FnOnce() -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    // This file records in which state the part has passed.
+    let stamp = setup::cache("passed")?.join(part.replace(' ', "-"));
+    let before = state(paths);
+    let why = if is_requested {
+        Some("it was requested".to_owned())
+    } else {
+        reason(before.as_deref(), fs::read_to_string(&stamp).ok().as_deref())
+    };
+    let Some(why) = why else {
+        eprintln!(
+            "test: {part}: skipped, because it passed on this machine and these have not changed since: {paths} (--all runs it)"
+        );
+        return Ok(());
+    };
+    eprintln!("test: {part}: not skipped, because {why}");
+    if before.is_some() {
+        // If the part fails now, an earlier pass in this state does not count any more.
+        let _ = fs::remove_file(&stamp);
     }
-
-    /// Returns the path of the file that records in which state the part has passed.
-    fn stamp(&self) -> Result<PathBuf, Failure> {
-        Ok(setup::cache("passed", "the parts that passed")?.join(self.name.replace(' ', "-")))
-    }
-}
-
-impl Due {
-    /// Records that the part has passed, unless its files have changed during the run.
-    pub(crate) fn passed(self) -> Result<(), Failure> {
-        let Some(state) = self.state.filter(|before| state(self.part.paths).as_ref() == Some(before)) else {
-            return Ok(());
-        };
-        steps::write(&self.part.stamp()?, state)
+    run()?;
+    match before {
+        // If files have changed during the run, it is unclear which state has passed.
+        Some(before) if state(paths).as_ref() == Some(&before) => steps::write(&stamp, before),
+        _ => Ok(()),
     }
 }
 
 /// Returns the state: the compiler, and the git object of each path. Returns `None` without git, or if a file differs from its
 /// commit.
-pub(crate) fn state(paths: &[impl AsRef<str>]) -> Option<String> {
-    let paths: Vec<&str> = paths.iter().map(AsRef::as_ref).collect();
+pub(crate) fn state(paths: &str) -> Option<String> {
+    let paths: Vec<&str> = paths.split(' ').collect();
     let with_paths = |words: &[&str]| steps::git(&[words, &paths].concat());
     if !with_paths(&["status", "--porcelain", "--"])?.is_empty() {
         return None;
@@ -152,11 +112,12 @@ mod tests {
     /// A path with a typing error would never change.
     #[test]
     fn every_path_exists() {
-        for part in [&OTHER_KERNELS, &PACKAGES] {
-            let listed =
-                steps::git(&[&["ls-tree", "HEAD", "--"], part.paths].concat()).expect("a git checkout");
+        for paths in [OTHER_KERNELS, PACKAGES] {
+            let paths: Vec<&str> = paths.split(' ').collect();
+            let words = [&["ls-tree", "HEAD", "--"], &paths[..]].concat();
+            let listed = steps::git(&words).expect("a git checkout");
             let listed: BTreeSet<&str> = listed.lines().filter_map(|line| line.split('\t').nth(1)).collect();
-            assert_eq!(listed, part.paths.iter().copied().collect(), "{}", part.name);
+            assert_eq!(listed, paths.into_iter().collect());
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The build script of the crate that embeds the BPF objects.
 
 use std::{
-    env, fs,
+    env, fs, io,
     path::{Path, PathBuf},
     process,
 };
@@ -11,7 +11,7 @@ use object::{
     elf::SHT_STRTAB,
 };
 
-use crate::{Error, Toolchain};
+use crate::Toolchain;
 
 /// The objects in `ebpf/`. For each object, the environment variable that contains its path (`env!`).
 const OBJECTS: [(&str, &str); 4] = [
@@ -20,6 +20,10 @@ const OBJECTS: [(&str, &str); 4] = [
     ("yardstick-bpf", "CGSCOPE_YARDSTICK_OBJECT"),
     ("sample-bpf", "CGSCOPE_SAMPLE_OBJECT"),
 ];
+
+/// The sources of the objects, relative to the top of the repository.
+const SOURCES: [&str; 5] =
+    ["ebpf/Cargo.lock", "ebpf/Cargo.toml", "ebpf/src", "crates/ledger/Cargo.toml", "crates/ledger/src"];
 
 /// Compiles `ebpf/` and copies the [`OBJECTS`] to `OUT_DIR`, without debug information. If this fails, the build ends with a
 /// cargo error.
@@ -30,46 +34,43 @@ pub fn for_build_script() {
     }
 }
 
-fn embed() -> Result<(), Error> {
+fn embed() -> Result<(), String> {
     let root = variable("CARGO_MANIFEST_DIR")?.join("../..");
-    let root = root.canonicalize().map_err(|why| Error::File { path: root, why })?;
     let out = variable("OUT_DIR")?;
-    for source in sources(&root)? {
+    for source in SOURCES {
         // The paths are relative to the package. If clones share a target directory, cargo would otherwise watch files of the
         // clone that built last.
-        let source = Path::new("../..").join(source.strip_prefix(&root).unwrap_or(&source));
-        println!("cargo::rerun-if-changed={}", source.display());
+        println!("cargo::rerun-if-changed=../../{source}");
     }
     let shared = shared_dir(&out, &variable("TARGET")?);
     let release = Toolchain::find()?.compile(&root.join("ebpf"), &shared)?;
     for (object, variable) in OBJECTS {
         // The object is copied, because a build of another branch may overwrite the shared directory.
         let (path, copy) = (release.join(object), out.join(object));
-        let compiled = fs::read(&path).map_err(|why| Error::File { path, why })?;
+        let compiled = fs::read(&path).map_err(cannot_access(&path))?;
         let stripped = strip(&compiled).unwrap_or_else(|why| {
             println!("cargo::warning={object} keeps its debug information, because its format is not known ({why}); cgscope works, but is larger");
             compiled
         });
-        fs::write(&copy, stripped).map_err(|why| Error::File { path: copy.clone(), why })?;
+        fs::write(&copy, stripped).map_err(cannot_access(&copy))?;
         println!("cargo::rustc-env={variable}={}", copy.display());
     }
     Ok(())
 }
 
-fn variable(name: &'static str) -> Result<PathBuf, Error> {
-    env::var_os(name).map(PathBuf::from).ok_or(Error::NoBuildScript { variable: name })
+fn variable(name: &str) -> Result<PathBuf, String> {
+    env::var_os(name)
+        .map(PathBuf::from)
+        .ok_or_else(|| format!("{name} is not set; call this from a build script"))
 }
 
-/// Lists the sources of the objects. The target directory is excluded, because otherwise cargo would repeat every build.
-fn sources(root: &Path) -> Result<Vec<PathBuf>, Error> {
-    let ebpf = root.join("ebpf");
-    let entries = ebpf.read_dir().map_err(|why| Error::File { path: ebpf.clone(), why })?;
-    let mut sources: Vec<_> =
-        entries.flatten().filter(|entry| entry.file_name() != "target").map(|entry| entry.path()).collect();
-    sources.sort();
-    sources.push(root.join("crates/ledger/src"));
-    sources.push(root.join("crates/ledger/Cargo.toml"));
-    Ok(sources)
+fn cannot_access(path: &Path) -> impl Fn(io::Error) -> String {
+    move |why| {
+        format!(
+            "cannot access {} ({why}), so the compiled kernel side cannot be copied; check that it exists and belongs to you",
+            path.display()
+        )
+    }
 }
 
 /// Returns a directory that debug, release and clippy builds share, so that they compile the BPF programs only once. The outer
@@ -104,16 +105,9 @@ fn strip(object: &[u8]) -> Result<Vec<u8>, object::build::Error> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::path::{Path, PathBuf};
+    use std::path::Path;
 
-    use super::{shared_dir, sources};
-
-    fn directory(name: &str) -> PathBuf {
-        let dir = std::env::temp_dir().join(format!("bpf-build-{name}-{}", std::process::id()));
-        fs::create_dir_all(&dir).expect("the temporary directory can be written to");
-        dir
-    }
+    use super::{SOURCES, shared_dir};
 
     #[test]
     fn all_profiles_and_machines_share_one_directory() {
@@ -133,16 +127,12 @@ mod tests {
         assert_eq!(shared_dir(out, Path::new("x86_64-unknown-linux-gnu")), out.join("bpf"));
     }
 
+    /// A path with a typing error would make cargo repeat every build.
     #[test]
-    fn a_target_directory_is_not_a_source() {
-        let root = directory("sources");
-        for dir in ["ebpf/src", "ebpf/target"] {
-            fs::create_dir_all(root.join(dir)).expect("the temporary directory can be written to");
+    fn every_source_exists() {
+        for source in SOURCES {
+            assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(source).exists(), "{source}");
         }
-        let sources = sources(&root).expect("ebpf/ exists");
-        assert!(sources.contains(&root.join("ebpf/src")));
-        assert!(!sources.contains(&root.join("ebpf/target")));
-        fs::remove_dir_all(root).expect("the directory belongs to this test");
     }
 }
 

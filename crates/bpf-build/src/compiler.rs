@@ -4,7 +4,6 @@
 //! ships its own rustc.
 use std::env;
 use std::ffi::OsString;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -44,15 +43,6 @@ impl Compiler {
     }
 }
 
-impl fmt::Display for Compiler {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.rustc {
-            None => write!(f, "rustup's nightly (LLVM {})", self.llvm),
-            Some(rustc) => write!(f, "{} (LLVM {})", rustc.display(), self.llvm),
-        }
-    }
-}
-
 fn nightly() -> Option<Compiler> {
     // The list is read first, because `rustup run` may install a missing toolchain that nobody requested.
     let toolchains = output(without_cargo(&mut Command::new("rustup")).args(["toolchain", "list"]))?;
@@ -82,11 +72,7 @@ fn in_nightly(program: &str) -> Command {
 fn rustcs() -> Vec<PathBuf> {
     let mut found = vec![PathBuf::from(DISTRIBUTIONS_RUSTC)];
     let path = env::var_os("PATH").unwrap_or_default();
-    for rustc in env::split_paths(&path).map(|dir| dir.join("rustc")) {
-        if rustc.is_file() && !found.contains(&rustc) {
-            found.push(rustc);
-        }
-    }
+    found.extend(env::split_paths(&path).map(|dir| dir.join("rustc")).filter(|rustc| rustc.is_file()));
     found
 }
 
@@ -94,11 +80,8 @@ fn with_core(rustc: &Path) -> Option<Compiler> {
     let ask = |arguments: &[&str]| output(without_cargo(&mut Command::new(rustc)).args(arguments));
     let sysroot = ask(&["--print", "sysroot"])?;
     let libraries = Path::new(sysroot.trim()).join("lib/rustlib").join(TARGET).join("lib");
-    let has_core = libraries
-        .read_dir()
-        .ok()?
-        .flatten()
-        .any(|entry| entry.file_name().to_string_lossy().starts_with("libcore-"));
+    let mut files = libraries.read_dir().ok()?.flatten().map(|entry| entry.file_name());
+    let has_core = files.any(|name| name.to_string_lossy().starts_with("libcore-"));
     if !has_core {
         return None;
     }
@@ -120,15 +103,8 @@ fn llvm_of(version: &str) -> Option<u32> {
 
 /// Variables that an inner cargo keeps: for its sources and directories, its progress bar, and the job server. Without the job
 /// server, the two cargos together would run twice as many compilers.
-const KEPT: [&str; 7] = [
-    "CARGO_HOME",
-    "CARGO_HTTP_",
-    "CARGO_NET_",
-    "CARGO_REGISTR",
-    "CARGO_SOURCE_",
-    "CARGO_TERM_",
-    "CARGO_MAKEFLAGS",
-];
+const KEPT: &str =
+    "CARGO_HOME CARGO_HTTP_ CARGO_NET_ CARGO_REGISTR CARGO_SOURCE_ CARGO_TERM_ CARGO_MAKEFLAGS";
 
 /// Further variables that cargo sets for a build script. They have no common prefix.
 const BUILD_SCRIPTS: [&str; 7] = ["OUT_DIR", "TARGET", "HOST", "PROFILE", "OPT_LEVEL", "DEBUG", "NUM_JOBS"];
@@ -146,7 +122,7 @@ pub fn without_cargo(command: &mut Command) -> &mut Command {
 }
 
 fn is_from_cargo(name: &str) -> bool {
-    if KEPT.iter().any(|kept| name.starts_with(kept)) {
+    if KEPT.split(' ').any(|kept| name.starts_with(kept)) {
         return false;
     }
     BUILD_SCRIPTS.contains(&name)

@@ -10,8 +10,11 @@ use std::{
     fs::File,
     io::{self, IsTerminal, Read, Write},
     os::{
-        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-        unix::process::{CommandExt, ExitStatusExt},
+        fd::{AsFd, AsRawFd, BorrowedFd},
+        unix::{
+            fs::OpenOptionsExt,
+            process::{CommandExt, ExitStatusExt},
+        },
     },
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
@@ -23,10 +26,7 @@ use std::{
 };
 
 use cgscope_model::command_run::Usage;
-use rustix::{
-    fs::{CWD, Mode, OFlags, openat},
-    stdio::{stderr, stdout},
-};
+use rustix::stdio::{stderr, stdout};
 use tokio::sync::oneshot;
 
 use crate::{
@@ -57,9 +57,7 @@ pub struct Held {
 }
 
 /// While this value lives, an ended command is not reaped, so that `/proc` still shows it.
-pub struct Unreaped {
-    _held: mpsc::Sender<()>,
-}
+pub type Unreaped = mpsc::Sender<()>;
 
 pub struct Running {
     pub pid: u32,
@@ -78,14 +76,14 @@ pub struct Ended {
 }
 
 impl Held {
-    /// Forks. The child executes the command after [`Held::release`].
-    pub fn start(command: &[String], user: Option<&str>, output: Output) -> Result<Self> {
-        let failed =
-            |error: io::Error| Error::could_not_run(format!("cannot start {:?}: {error}", command[0]));
+    /// Forks, unless the command is empty. The child executes the command after [`Held::release`].
+    pub fn start(command: &[String], user: Option<&str>, output: Output) -> Result<Option<Self>> {
+        let [program, arguments @ ..] = command else { return Ok(None) };
+        let failed = |error: io::Error| Error::could_not_run(format!("cannot start {program:?}: {error}"));
         let (go_reader, go) = io::pipe().map_err(failed)?;
         let (mut pid_reader, pid_writer) = io::pipe().map_err(failed)?;
-        let mut process = Command::new(&command[0]);
-        process.args(&command[1..]);
+        let mut process = Command::new(program);
+        process.args(arguments);
         match output {
             Output::AsOurs => {}
             Output::ToStandardError => {
@@ -114,14 +112,11 @@ impl Held {
         }
         let (outcome, remains) = run_in_thread(process).map_err(failed)?;
         let mut pid = [0; 4];
-        match pid_reader.read_exact(&mut pid) {
-            Ok(()) => {
-                let pid = u32::from_ne_bytes(pid);
-                let signalled = if user.is_some() { -(pid as i32) } else { pid as i32 };
-                Ok(Self { pid, signalled, go, outcome, remains })
-            }
-            Err(_) => Err(failed(io::Error::other("no new process could be created"))),
-        }
+        let read = pid_reader.read_exact(&mut pid);
+        read.map_err(|_| failed(io::Error::other("no new process could be created")))?;
+        let pid = u32::from_ne_bytes(pid);
+        let signalled = if user.is_some() { -(pid as i32) } else { pid as i32 };
+        Ok(Some(Self { pid, signalled, go, outcome, remains }))
     }
 
     pub fn release(mut self) -> (Running, Unreaped) {
@@ -169,7 +164,7 @@ fn run_in_thread(mut process: Command) -> io::Result<(oneshot::Receiver<io::Resu
             ended
         }));
     })?;
-    Ok((outcome, Unreaped { _held: held }))
+    Ok((outcome, held))
 }
 
 fn end_of(child: &Child) -> io::Result<Ended> {
@@ -224,16 +219,17 @@ fn used(usage: &libc::rusage) -> Usage {
 const KEPT: [&str; 7] = ["PATH", "TERM", "COLORTERM", "NO_COLOR", "LANG", "LANGUAGE", "TZ"];
 const KEPT_PREFIX: &str = "LC_";
 
-pub fn become_user(process: &mut Command, name: &str) -> Result<()> {
+/// Makes the command run as another user, in a session without a controlling terminal.
+fn become_user(process: &mut Command, name: &str) -> Result<()> {
     let mut user = users::user(name).map_err(Error::could_not_run)?;
     process.env_clear().envs(environment(&user, name, env::vars_os()));
     user.groups.push(user.gid);
-    // SAFETY: only system calls between fork and exec.
+    // SAFETY: only system calls between fork and exec. `setsid` succeeds, because the new process leads no process group yet.
     unsafe {
         process.pre_exec(move || {
             user.enter()?;
             close_at_exec();
-            Ok(())
+            if libc::setsid() < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
         });
     }
     Ok(())
@@ -268,12 +264,8 @@ fn environment(
     ours.filter(|(name, _)| is_kept(name)).chain(theirs).collect()
 }
 
-/// Makes the command start in a session without a controlling terminal. Reopens an inherited terminal for writing only.
-pub fn leave_terminal(process: &mut Command, output: Output) -> io::Result<()> {
-    // SAFETY: one system call between fork and exec. It succeeds, because the new process leads no process group yet.
-    unsafe {
-        process.pre_exec(|| if libc::setsid() < 0 { Err(io::Error::last_os_error()) } else { Ok(()) });
-    }
+/// Makes the command start without an input from our terminal. Reopens an inherited terminal for writing only.
+fn leave_terminal(process: &mut Command, output: Output) -> io::Result<()> {
     let (to_stdout, to_stderr) = match output {
         Output::Nowhere => return Ok(()),
         Output::AsOurs => (stdout(), stderr()),
@@ -297,9 +289,7 @@ fn for_writing(open: BorrowedFd) -> io::Result<Option<File>> {
         return Ok(None);
     }
     let path = format!("/proc/self/fd/{}", open.as_raw_fd());
-    let flags = OFlags::WRONLY | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let again: OwnedFd = openat(CWD, path, flags, Mode::empty())?;
-    Ok(Some(again.into()))
+    File::options().write(true).custom_flags(libc::O_NOCTTY).open(path).map(Some)
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
-//! The command line. [`crate::request`] interprets the arguments.
+//! The command line. [`Target`] interprets the arguments that select what to measure.
 
 mod recordings;
 
 use std::{path::PathBuf, time::Duration};
 
+use cgscope_collect::Options;
 use cgscope_model::{
     Selection,
     selection::{SELECTORS, Selector},
@@ -16,7 +17,7 @@ use cgscope_view::{
 };
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 
-use crate::{complete, exit::Error};
+use crate::{child::Output, complete, exit::Error};
 
 pub use recordings::{Diff, Export, Record, Replay, Report, Whatif};
 
@@ -198,6 +199,50 @@ pub struct Measure {
     /// Report progress on standard error
     #[arg(short, long, hide_short_help = true)]
     pub verbose: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Target {
+    pub options: Options,
+    pub measure: Measure,
+    pub command: Vec<String>,
+    pub user: Option<String>,
+    pub output: Output,
+    /// Behave like `time`: pass signals on to the command, and return 126 or 127 if it could not be executed.
+    pub stands_aside: bool,
+}
+
+impl Target {
+    /// Checks the arguments as far as possible without the host.
+    pub fn new(select: &Select) -> Result<Self, Error> {
+        let selection = select.selectors.selection().map_err(Error::could_not_run)?;
+        if select.memory && selection.follows_all() && select.command.is_empty() {
+            return Err(Error::could_not_run(
+                "--memory reads only chosen processes: select them with --pid or --tid, or start a command",
+            ));
+        }
+        Ok(Self {
+            options: Options { selection, memory: select.memory, demand: true, ..Options::default() },
+            command: select.command.clone(),
+            user: select.user.clone(),
+            ..Self::whole_host(&select.measure)
+        })
+    }
+
+    pub fn whole_host(measure: &Measure) -> Self {
+        Self {
+            options: Options { demand: true, ..Options::default() },
+            measure: measure.clone(),
+            ..Self::default()
+        }
+    }
+
+    pub fn words(&self) -> String {
+        if !self.command.is_empty() {
+            return format!("command {}", self.command.join(" "));
+        }
+        self.options.selection.words()
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

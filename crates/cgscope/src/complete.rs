@@ -2,7 +2,7 @@
 //!
 //! The shell runs `cgscope` with [`VARIABLE`] set. Names of pods and containers require access to the container runtime.
 
-use std::{collections::BTreeSet, ffi::OsStr, io};
+use std::{collections::BTreeSet, ffi::OsStr};
 
 use cgscope_model::{CgroupName, selection::Selector};
 use clap::{Arg, Command};
@@ -14,7 +14,7 @@ use clap_complete::{
 
 use crate::containers;
 
-const VARIABLE: &str = "COMPLETE";
+pub const VARIABLE: &str = "COMPLETE";
 
 /// For each shell, the name of its completion file in a package, and the writer of that file.
 pub const SHELLS: [(&str, &dyn EnvCompleter); 3] =
@@ -23,11 +23,6 @@ pub const SHELLS: [(&str, &dyn EnvCompleter); 3] =
 /// Answers a shell that requests completions, and then ends the process. Otherwise does nothing. `cli` is the command line.
 pub fn answer(cli: fn() -> Command) {
     CompleteEnv::with_factory(cli).var(VARIABLE).complete();
-}
-
-/// Writes the lines that make a shell request completions from cgscope.
-pub fn write(shell: &dyn EnvCompleter, out: &mut impl io::Write) -> io::Result<()> {
-    shell.write_registration(VARIABLE, "cgscope", "cgscope", "cgscope", out)
 }
 
 pub fn of_selector(selector: &'static Selector, argument: Arg) -> Arg {

@@ -46,15 +46,14 @@ pub fn known_facts() -> Facts {
     facts
 }
 
-/// Requests the names from the container runtimes of this host once.
-async fn named_containers() -> Option<std::result::Result<usize, String>> {
+async fn named_containers() -> Option<Result<usize, String>> {
     let mut runtimes = containers::runtimes("auto").ok()?;
     let has_any = runtimes.places().any(Path::exists);
     let failed = runtimes.refresh().await;
     has_any.then(|| failed.map_or_else(|| Ok(runtimes.listing().named()), Err))
 }
 
-fn trial() -> std::result::Result<Trial, Failure> {
+fn trial() -> Result<Trial, Failure> {
     let started = Instant::now();
     let mut collector = Collector::start(&Options::default())?;
     let attach_ms = started.elapsed().as_millis() as u64;

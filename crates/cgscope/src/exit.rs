@@ -14,17 +14,13 @@ pub enum Exit {
     /// Done, but incomplete: data was lost, or the target exited.
     Incomplete,
     CouldNotRun,
-    /// The exit code of the command that cgscope ran.
     AsCommand(u8),
 }
 
 impl Exit {
     pub fn of_losses(losses: &Losses) -> Self {
-        if losses.nonzero().any(|(loss, _)| !loss.leaves_result_whole()) {
-            Self::Incomplete
-        } else {
-            Self::Done
-        }
+        let is_whole = losses.nonzero().all(|(loss, _)| loss.leaves_result_whole());
+        if is_whole { Self::Done } else { Self::Incomplete }
     }
 }
 
@@ -46,7 +42,7 @@ pub struct Error {
     pub exit: Exit,
 }
 
-pub type Result<T = Exit> = std::result::Result<T, Error>;
+pub type Result<T = Exit, E = Error> = std::result::Result<T, E>;
 
 impl Error {
     pub fn could_not_run(sentence: impl fmt::Display) -> Self {

@@ -20,8 +20,8 @@ use crate::{
 pub fn run(options: &Export) -> Result {
     let mut recording = Recording::open(&options.file)?;
     let format = options.format;
-    let (output, out) = ExportFile::open(&options.output, format)?;
-    let failed = |error: ExportError| failed(options, &output, error);
+    let (output, out) = open(&options.output, format)?;
+    let failed = |error: ExportError| failed(options, output.as_ref(), error);
     let mut sink = format.sink(out, about(&recording)).map_err(failed)?;
     let (mut intervals, mut losses) = (0, Losses::default());
     // If reading fails, the intervals before the failure are still exported, as in every command.
@@ -37,14 +37,16 @@ pub fn run(options: &Export) -> Result {
         }
     };
     sink.finish().map_err(failed)?;
-    output.keep()?;
+    if let Some((place, beside)) = output {
+        beside.keep().map_err(|error| cannot_write(place.path(), error))?;
+    }
     say(options, &recording, intervals, losses);
     let exit = recording.finish();
     broken.map_or(Ok(exit), Err)
 }
 
 fn about(recording: &Recording) -> About {
-    let header = recording.header();
+    let header = recording.reader.header();
     About {
         cgscope_version: header.cgscope_version.clone(),
         hostname: header.hostname.clone(),
@@ -55,10 +57,15 @@ fn about(recording: &Recording) -> About {
     }
 }
 
-fn failed(options: &Export, output: &ExportFile, error: ExportError) -> Error {
+fn failed(options: &Export, output: Option<&(Place, Beside)>, error: ExportError) -> Error {
     let file = options.file.display();
     match error {
-        ExportError::Io(error) => output.failed(error),
+        ExportError::Io(error) => match output {
+            Some((place, _)) if !place.is_direct() || error.kind() != io::ErrorKind::BrokenPipe => {
+                cannot_write(place.path(), error)
+            }
+            _ => Error::output(error),
+        },
         ExportError::NoHistogram => Error::could_not_run(format!(
             "{file} was recorded in the coarse mode, which measures sums of waits and no histogram, so it cannot be \
              exported as hdr: use csv, parquet, perfetto or pprof, or record with --mode bpf"
@@ -74,11 +81,11 @@ fn say(options: &Export, recording: &Recording, intervals: u64, mut losses: Loss
     if intervals == 0 {
         say!(
             "cgscope: {file} has {}, but an interval needs two samples, so the exported file has no data",
-            units::count(recording.samples(), "sample")
+            units::count(recording.samples, "sample")
         );
         return;
     }
-    losses.append(&recording.losses());
+    losses.append(&recording.reader.losses());
     if !is_stdout(&options.output) {
         let intervals = units::count(intervals, "interval");
         let losses = text::loss_line(&losses);
@@ -90,53 +97,31 @@ fn say(options: &Export, recording: &Recording, intervals: u64, mut losses: Loss
 
 const BUFFER: usize = 1 << 16;
 
-pub fn is_stdout(path: &Path) -> bool {
+fn is_stdout(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// The output of an export; `None` is standard output. Dropping this value deletes an unfinished file.
-pub struct ExportFile(Option<(Place, Beside)>);
-
-impl ExportFile {
-    pub fn open(path: &Path, format: Format) -> Result<(Self, Out)> {
-        if is_stdout(path) {
-            if format.is_binary() && io::stdout().is_terminal() {
-                return Err(Error::could_not_run(
-                    "this format is not text, and standard output is a terminal, so nothing is exported: name a file \
-                     with -o, or send the output to another program",
-                ));
-            }
-            return Ok((Self(None), Box::new(BufWriter::with_capacity(BUFFER, io::stdout()))));
+/// Opens a file, which is deleted unless it is kept, or standard output (`None`). Never overwrites a file that is not empty,
+/// because it may be an older export.
+fn open(path: &Path, format: Format) -> Result<(Option<(Place, Beside)>, Out)> {
+    if is_stdout(path) {
+        if format.is_binary() && io::stdout().is_terminal() {
+            return Err(Error::could_not_run(
+                "this format is not text, and standard output is a terminal, so nothing is exported: name a file \
+                 with -o, or send the output to another program",
+            ));
         }
-        let place = place(path)?;
-        let (file, beside) = place.create().map_err(|error| cannot_write(path, error))?;
-        Ok((Self(Some((place, beside))), Box::new(BufWriter::with_capacity(BUFFER, file))))
+        return Ok((None, Box::new(BufWriter::with_capacity(BUFFER, io::stdout()))));
     }
-
-    pub fn keep(self) -> Result<()> {
-        let Some((place, beside)) = self.0 else { return Ok(()) };
-        beside.keep().map_err(|error| cannot_write(place.path(), error))
-    }
-
-    pub fn failed(&self, error: io::Error) -> Error {
-        let is_broken_pipe = error.kind() == io::ErrorKind::BrokenPipe;
-        match &self.0 {
-            Some((place, _)) if !(place.is_direct() && is_broken_pipe) => cannot_write(place.path(), error),
-            _ => Error::output(error),
-        }
-    }
-}
-
-/// Checks the output. Never overwrites a file that is not empty, because it may be an older export.
-fn place(path: &Path) -> Result<Place> {
     let place = Place::of(path).map_err(|error| cannot_write(path, error))?;
-    match place.holds_something() {
-        Ok(true) => Err(Error::could_not_run(format!(
+    if place.holds_something().unwrap_or(false) {
+        return Err(Error::could_not_run(format!(
             "{} exists and is not empty, so nothing is exported: move or remove the file, or name another file with -o",
             place.path().display()
-        ))),
-        _ => Ok(place),
+        )));
     }
+    let (file, beside) = place.create().map_err(|error| cannot_write(path, error))?;
+    Ok((Some((place, beside)), Box::new(BufWriter::with_capacity(BUFFER, file))))
 }
 
 fn cannot_write(path: &Path, error: io::Error) -> Error {

@@ -14,16 +14,14 @@ use cgscope_model::{
 use crate::{
     causes,
     child::Output,
-    cli::{Hist, HistBy},
-    exit::{Error, Result},
+    cli::{Hist, HistBy, Target},
+    exit::Result,
     nodes,
-    output::{self, json_line},
+    output::json_line,
     record::Tee,
-    request::Target,
     run::{for_each_interval, pace},
-    session::Session,
-    text::NO_HISTOGRAM,
-    text::{self, Unit},
+    session::Ready,
+    text::{self, NO_HISTOGRAM, Unit},
 };
 
 pub async fn run(options: &Hist) -> Result {
@@ -34,18 +32,16 @@ pub async fn run(options: &Hist) -> Result {
     if merge && !options.json && pace.duration.is_none() && target.command.is_empty() {
         say!("cgscope: measuring the waits of the {}; Ctrl-C ends and prints", target.words());
     }
-    let mut out = output::stdout();
-    let session = Session::start(&target, pace)?;
-    for_each_interval(session, merge, Tee::default(), |interval, host| {
-        print(&mut out, interval, host, options).map_err(Error::output)
+    let session = Ready::new(&target, pace)?.go();
+    for_each_interval(session, merge, Tee::default(), |out, interval, host| {
+        print(out, interval, host, options)
     })
     .await
 }
 
 fn print(out: &mut impl Write, interval: &Interval, host: &Host, options: &Hist) -> io::Result<()> {
     if options.json {
-        return json_line(out, &IntervalObject::new(interval, host).listing(options.all))
-            .and_then(|()| out.flush());
+        return json_line(out, &IntervalObject::new(interval, host).listing(options.all));
     }
     if options.timestamp {
         writeln!(out, "{}", units::time_of_day(interval.start_unix_ns + interval.duration_ns))?;
@@ -59,21 +55,15 @@ fn print(out: &mut impl Write, interval: &Interval, host: &Host, options: &Hist)
             writeln!(out, "\n{name}")?;
         }
         write!(out, "{}", text::histogram(&part.wait, unit))?;
-        writeln!(out, "{}", text::wait_line(&part.wait, interval.mode))?;
-        write!(out, "{}", part.why)?;
+        write!(out, "{}\n{}", text::wait_line(&part.wait, interval.mode), part.why)?;
     }
     write!(out, "{}", nodes::memory_lines(interval))?;
     if let Some(pending) = text::pending_line(interval) {
         writeln!(out, "{pending}")?;
     }
-    let length = duration(interval.duration_ns);
-    writeln!(
-        out,
-        "over {length}; {}; {}\n",
-        text::cost_line(&interval.cost, interval.duration_ns, interval.mode),
-        text::loss_line(&interval.losses)
-    )?;
-    out.flush()
+    let (length, losses) = (duration(interval.duration_ns), text::loss_line(&interval.losses));
+    let cost = text::cost_line(&interval.cost, interval.duration_ns, interval.mode);
+    writeln!(out, "over {length}; {cost}; {losses}\n")
 }
 
 struct HistPart {
@@ -83,31 +73,29 @@ struct HistPart {
 }
 
 impl HistPart {
-    /// Creates a part without culprits, because these are known only for each cgroup.
-    fn of_tasks(name: String, wait: Wait) -> Self {
+    /// Creates a part without culprits, because these are known only for each cgroup. `more` follows the causes.
+    fn of_tasks(name: String, wait: Wait, more: &str) -> Self {
         let why = causes::line(&wait.by_cause).map_or_else(String::new, |causes| format!("why: {causes}\n"));
-        Self { name: Some(name), wait, why }
+        Self { name: Some(name), wait, why: why + more }
     }
 
     fn of_cgroup(path: Option<&str>, wait: Wait, interval: &Interval) -> Self {
-        let Some(path) = path else { return Self::of_tasks("cgroup = (removed)".into(), wait) };
+        let Some(path) = path else { return Self::of_tasks("cgroup = (removed)".into(), wait, "") };
         let mut why = causes::lines(&wait.by_cause, interval, Some(path), &interval.culprits_of(path));
         why.extend(contention_of(path, interval));
         Self { name: Some(format!("cgroup = {}", interval.names.of(path))), wait, why }
     }
 
     fn of_node(node: NodeGroup, interval: &Interval) -> Self {
-        let line = nodes::line(&node);
         let waited = contention(node.contention_ns, node.throttled_pressure_ns, interval).unwrap_or_default();
-        let part = Self::of_tasks(format!("node = {} (CPUs {})", node.node, cpu_list(&node.cpus)), node.wait);
-        Self { why: format!("{}{waited}{line}\n", part.why), ..part }
+        let more = format!("{waited}{}\n", nodes::line(&node));
+        Self::of_tasks(format!("node = {} (CPUs {})", node.node, cpu_list(&node.cpus)), node.wait, &more)
     }
 
     fn of_cpu(cpu: &CpuInterval, wait: Wait) -> Self {
         let node = cpu.node.map_or_else(String::new, |node| format!(" (node {node})"));
-        let part = Self::of_tasks(format!("cpu = {}{node}", cpu.cpu), wait);
-        let busy = nodes::busy_words(cpu.busy_ns, cpu.idle_ns);
-        Self { why: format!("{}busy {busy}\n", part.why), ..part }
+        let more = format!("busy {}\n", nodes::busy_words(cpu.busy_ns, cpu.idle_ns));
+        Self::of_tasks(format!("cpu = {}{node}", cpu.cpu), wait, &more)
     }
 }
 
@@ -125,11 +113,12 @@ fn contention(contention_ns: Option<u64>, limit_ns: Option<u64>, interval: &Inte
 fn parts(interval: &Interval, options: &Hist) -> Vec<HistPart> {
     let mut parts: Vec<HistPart> = if options.per_thread {
         let name = |task: &TaskInterval| format!("tid = {} {}", task.reading.tid, task.reading.comm);
-        interval.tasks.iter().map(|task| HistPart::of_tasks(name(task), task.all_waits().clone())).collect()
+        let tasks = interval.tasks.iter();
+        tasks.map(|task| HistPart::of_tasks(name(task), task.all_waits().clone(), "")).collect()
     } else if options.per_process {
         let groups = interval.by_process().into_iter();
         let name = |pid| format!("pid = {pid} {}", interval.process_name(pid));
-        groups.map(|(pid, group)| HistPart::of_tasks(name(pid), group.wait)).collect()
+        groups.map(|(pid, group)| HistPart::of_tasks(name(pid), group.wait, "")).collect()
     } else if options.by == Some(HistBy::Cgroup) {
         let groups = interval.by_cgroup().into_iter();
         groups.map(|(path, group)| HistPart::of_cgroup(path.as_deref(), group.wait, interval)).collect()

@@ -26,7 +26,6 @@ mod record;
 mod recording;
 mod replay;
 mod report;
-mod request;
 mod run;
 mod sample;
 mod serve;

@@ -17,11 +17,8 @@ pub struct Coarse {
 }
 
 impl Coarse {
-    pub fn say(&self) {
-        self.say_with("sums of waits from /proc, no histograms, and throttling as the only cause");
-    }
-
-    pub fn say_with(&self, what: &str) {
+    /// `what` is what the coarse mode measures.
+    pub fn say(&self, what: &str) {
         if let Some(sentence) = &self.sentence {
             say!("cgscope: {sentence}; continuing in the coarse mode: {what}");
         }
@@ -31,8 +28,8 @@ impl Coarse {
 /// Starts in the requested mode. `Auto` chooses the coarse mode only if the host or a limit of the exact mode requires it.
 pub fn choose<T>(
     choice: ModeChoice,
-    exact: impl FnOnce() -> std::result::Result<T, Failure>,
-    coarse: impl FnOnce() -> std::result::Result<T, Failure>,
+    exact: impl FnOnce() -> Result<T, Failure>,
+    coarse: impl FnOnce() -> Result<T, Failure>,
 ) -> Result<(T, Option<Coarse>)> {
     let because = match choice {
         ModeChoice::Coarse => Coarse { because: "as requested".into(), sentence: None },
@@ -54,7 +51,7 @@ pub fn choose<T>(
 }
 
 /// Returns the error of a failed start. If the host refused, the error names what the host lacks.
-fn could_not_start(failure: &Failure) -> Error {
+pub fn could_not_start(failure: &Failure) -> Error {
     Error::could_not_run(match failure.kind {
         FailureKind::Host => explain_failure(&doctor::known_facts(), &failure.to_string()),
         FailureKind::Request | FailureKind::Mode => failure.to_string(),

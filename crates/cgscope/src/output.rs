@@ -15,8 +15,15 @@ use serde::Serialize;
 use crate::exit::{Error, Result};
 
 /// Returns standard output with a buffer. Without the buffer, standard output is flushed after each line.
-pub fn stdout() -> io::BufWriter<StdoutLock<'static>> {
+pub fn stdout() -> Stdout {
     io::BufWriter::with_capacity(1 << 16, io::stdout().lock())
+}
+
+pub type Stdout = io::BufWriter<StdoutLock<'static>>;
+
+pub fn print(text: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Error::output)
 }
 
 pub fn json_line(out: &mut impl Write, object: &impl Serialize) -> io::Result<()> {
@@ -32,36 +39,24 @@ pub fn date_and_time(unix_ns: u64) -> String {
 }
 
 /// Checks an output file before the work begins. Accepts a new file, a pipe, a device, and an earlier file of the kind `what`,
-/// which will be replaced. Refuses a file with other data. `failed` creates an error from a path and a reason.
+/// which will be replaced. Refuses a file with other data. Tries to create a new file under a temporary name. Does not open a
+/// pipe, because its reader would take our close for the end. `so` is the end of an error: see [`cannot_write`].
 pub fn place(
-    path: &Path,
-    what: &str,
-    is_ours: impl FnOnce(&Place) -> io::Result<bool>,
-    failed: impl Fn(&Path, &str) -> Error,
-) -> Result<Place> {
-    let place = Place::of(path).map_err(|error| failed(path, &error.to_string()))?;
-    match place.holds_something().and_then(|holds| Ok(!holds || is_ours(&place)?)) {
-        Ok(true) => Ok(place),
-        Ok(false) => Err(failed(place.path(), &format!("it holds something other than {what} of cgscope"))),
-        Err(error) => Err(failed(place.path(), &error.to_string())),
-    }
-}
-
-/// Like [`place`], for work that cannot be repeated. Also creates and removes a temporary file in place of a new file. Does not
-/// open a pipe, because its reader would take our close for the end. `so` is the end of an error: see [`cannot_write`].
-pub fn tried_place(
     path: &Path,
     what: &str,
     is_ours: impl FnOnce(&Place) -> io::Result<bool>,
     so: &str,
 ) -> Result<Place> {
-    let place = place(path, what, is_ours, |path, why| cannot_write(path, why, so))?;
-    let tried = place.holds_something().and_then(|holds| match holds || place.is_direct() {
-        true => Ok(()),
-        false => place.create().map(|_| ()),
+    let place = Place::of(path).map_err(|error| cannot_write(path, error, so))?;
+    let is_free = place.holds_something().and_then(|holds| match holds {
+        true => is_ours(&place),
+        false if place.is_direct() => Ok(true),
+        false => place.create().map(|_| true),
     });
-    tried.map_err(|error| cannot_write(place.path(), error, so))?;
-    Ok(place)
+    if is_free.map_err(|error| cannot_write(place.path(), error, so))? {
+        return Ok(place);
+    }
+    Err(cannot_write(place.path(), format!("it holds something other than {what} of cgscope"), so))
 }
 
 /// Creates the error of a file that cannot be written. `so` is the consequence and the remedy.

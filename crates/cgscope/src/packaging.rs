@@ -47,7 +47,8 @@ fn write_all(directory: &Path) -> io::Result<()> {
     }
     fs::create_dir(&completions)?;
     for (file, shell) in complete::SHELLS {
-        complete::write(shell, &mut File::create_new(completions.join(file))?)?;
+        let mut file = File::create_new(completions.join(file))?;
+        shell.write_registration(complete::VARIABLE, MANUAL, MANUAL, MANUAL, &mut file)?;
     }
     Ok(())
 }

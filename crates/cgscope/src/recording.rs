@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, path::Path};
 
 use cgscope_ledger::Loss;
-use cgscope_model::{Interval, Losses, Mode, Sample, Selection, Steps, findings::Host, printable, units};
+use cgscope_model::{Interval, Mode, Sample, Selection, Steps, findings::Host, printable, units};
 use cgscope_record::{Ending, FileReader, Header, ReadError, open};
 use cgscope_whatif::history::History;
 
@@ -20,27 +20,26 @@ pub fn subject(header: &Header) -> String {
     }
 }
 
-/// Describes the recorded host: its kernel and its number of CPUs.
 pub fn host_words(header: &Header) -> String {
     let cpus = units::count(header.cpus.len() as u64, "CPU");
     format!("Linux {} {}, {cpus}", header.kernel_release, header.architecture)
 }
 
 pub struct Recording {
-    reader: FileReader,
+    pub reader: FileReader,
     pub file: String,
     pub host: Host,
     /// If set, receives every sample that is read.
     pub history: Option<History>,
-    steps: Steps,
-    samples: u64,
+    pub steps: Steps,
+    pub samples: u64,
     stride: u64,
     worst: Exit,
 }
 
 impl Recording {
     pub fn open(path: &Path) -> Result<Self> {
-        let reader = open(path).map_err(|error| Error::could_not_run(error.to_string()))?;
+        let reader = open(path).map_err(Error::could_not_run)?;
         Self::of(reader, printable(&path.display().to_string()).to_string())
     }
 
@@ -71,10 +70,6 @@ impl Recording {
         Ok(history)
     }
 
-    pub fn header(&self) -> &Header {
-        self.reader.header()
-    }
-
     /// Reads only a part of each sample, which is much faster (see [`FileReader::only`]). Call this before the first read.
     pub fn only(&mut self, tables: &[&str], rows: &[(&str, BTreeSet<u64>)]) {
         self.reader.only(tables, rows);
@@ -84,7 +79,7 @@ impl Recording {
     /// stay equal. Has no effect if the selection can change with time (cgroup, name, CPU, node), or in the coarse mode, which
     /// splits throttled time from sample to sample. Both need every sample.
     pub fn at_most(&mut self, intervals: u64) -> Result<()> {
-        if !self.header().selection.is_by_id_alone() {
+        if !self.reader.header().selection.is_by_id_alone() {
             return Ok(());
         }
         let index = self.reader.index().map_err(|error| self.error(&error))?;
@@ -94,8 +89,14 @@ impl Recording {
 
     /// Returns the selected part of the next interval; `None` at the end. After [`Self::at_most`], it spans several samples.
     pub fn next_interval(&mut self) -> Result<Option<Interval>> {
-        if self.steps.latest().is_none() && !self.first()? {
-            return Ok(None);
+        if self.steps.latest().is_none() {
+            let Some(first) = self.next_sample()? else { return Ok(None) };
+            if first.mode == Mode::Coarse {
+                self.stride = 1;
+            } else if self.stride > 1 {
+                self.reader.keep_changes();
+            }
+            self.steps.skip(Box::new(first));
         }
         let interval = if self.stride > 1 {
             self.several()?
@@ -108,7 +109,7 @@ impl Recording {
     }
 
     /// Returns the next sample without its tasks. Do not combine this with [`Self::next_interval`].
-    pub fn next_without_tasks(&mut self) -> Result<Option<Sample>> {
+    fn next_without_tasks(&mut self) -> Result<Option<Sample>> {
         self.reader.next_without_tasks().map_err(|error| self.error(&error))
     }
 
@@ -142,8 +143,7 @@ impl Recording {
         let (since_ns, before) = (earlier.mono_ns, std::mem::take(&mut earlier.tasks));
         let mut late = Vec::new();
         for _ in 0..self.stride {
-            let next = self.reader.next_without_tasks().map_err(|error| self.error(&error))?;
-            let Some(sample) = next else { break };
+            let Some(sample) = self.next_without_tasks()? else { break };
             self.count(&sample);
             // Keeps new tasks that started before the previous sample. Their figures count only from their first reading on.
             let new = self.reader.take_new_tasks().into_iter();
@@ -163,53 +163,24 @@ impl Recording {
         Ok(Some(whole))
     }
 
-    /// Reads the first sample. Returns false if there is none.
-    fn first(&mut self) -> Result<bool> {
-        let Some(first) = self.next_sample()? else { return Ok(false) };
-        if first.mode == Mode::Coarse {
-            self.stride = 1;
-        } else if self.stride > 1 {
-            self.reader.keep_changes();
-        }
-        self.steps.skip(Box::new(first));
-        Ok(true)
-    }
-
-    fn error(&self, error: &ReadError) -> Error {
+    pub fn error(&self, error: &ReadError) -> Error {
         Error::incomplete(format!("{} {error}", self.file))
     }
 
-    pub fn samples(&self) -> u64 {
-        self.samples
-    }
-
-    /// Returns how the recording ended, or `None` before its end is read.
-    pub fn ending(&self) -> Option<&Ending> {
-        self.reader.ending()
-    }
-
-    /// Returns the losses, including samples that could not be written or read.
-    pub fn losses(&self) -> Losses {
-        self.reader.losses()
-    }
-
     pub fn ending_words(&self) -> String {
-        let ending = self.ending().map_or("the end could not be read".into(), ToString::to_string);
+        let ending = self.reader.ending().map_or("the end could not be read".into(), ToString::to_string);
         self.gap_words().into_iter().chain([ending]).collect::<Vec<_>>().join("; ")
     }
 
-    /// Returns the number of frames of a kind that this version does not know.
-    pub fn skipped(&self) -> u64 {
-        self.reader.skipped()
-    }
-
-    pub fn skipped_words(&self) -> String {
-        let frames = units::count(self.skipped(), "frame");
-        format!("{}: {frames} of kinds that this version does not know were skipped", self.file)
+    pub fn skipped_words(&self) -> Option<String> {
+        let skipped = self.reader.skipped();
+        let frames = units::count(skipped, "frame");
+        let words = format!("{}: {frames} of kinds that this version does not know were skipped", self.file);
+        (skipped != 0).then_some(words)
     }
 
     /// Describes the first three gaps so far, and returns the number of further gaps.
-    pub fn gap_words(&self) -> Vec<String> {
+    fn gap_words(&self) -> Vec<String> {
         const FEW: usize = 3;
         let gaps = self.reader.gaps();
         let mut words: Vec<String> = gaps.iter().take(FEW).map(ToString::to_string).collect();
@@ -220,22 +191,22 @@ impl Recording {
 
     /// Returns whether the file was read up to the writer's end frame, and nothing is missing.
     pub fn is_whole(&self) -> bool {
-        matches!(self.ending(), Some(Ending::Clean(_)))
-            && self.losses().nonzero().next().is_none()
-            && self.skipped() == 0
+        matches!(self.reader.ending(), Some(Ending::Clean(_)))
+            && self.reader.losses().nonzero().next().is_none()
+            && self.reader.skipped() == 0
     }
 
     /// Prints on standard error what is missing, and returns the exit code.
     pub fn finish(&self) -> Exit {
-        let unreadable = self.losses().get(Loss::SamplesUnreadable) != 0;
+        let unreadable = self.reader.losses().get(Loss::SamplesUnreadable) != 0;
         let worst = if unreadable { Exit::Incomplete } else { self.worst };
-        if self.skipped() != 0 {
-            say!("cgscope: {}", self.skipped_words());
+        if let Some(words) = self.skipped_words() {
+            say!("cgscope: {words}");
         }
         for gap in self.gap_words() {
             say!("cgscope: {}: {gap}", self.file);
         }
-        match self.ending() {
+        match self.reader.ending() {
             Some(Ending::Clean(_)) => worst,
             Some(ending) => {
                 say!("cgscope: {}: {ending}", self.file);
@@ -344,7 +315,7 @@ mod tests {
                 count += 1;
                 whole.push(interval);
             }
-            assert!(matches!(recording.ending(), Some(Ending::Clean(_))));
+            assert!(matches!(recording.reader.ending(), Some(Ending::Clean(_))));
             (count, whole.into_interval())
         }
     }

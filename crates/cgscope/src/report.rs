@@ -1,9 +1,6 @@
 //! `cgscope report`: prints what happened in a recording.
 
-use std::{
-    io::{self, Write},
-    path::Path,
-};
+use std::{io::Write, path::Path};
 
 use cgscope_model::{Interval, Timeline, json::IntervalObject, table::interval::Appended, units};
 use cgscope_record::Place;
@@ -16,7 +13,7 @@ use cgscope_whatif::{brief, history::History};
 use crate::{
     cli::Report,
     exit::{Error, Result},
-    output::{self, json_line},
+    output::{self, cannot_write, json_line},
     recording::{Recording, host_words, subject},
 };
 
@@ -32,7 +29,7 @@ pub fn run(options: &Report) -> Result {
         None if options.json => objects(&mut recording, options.all)?,
         None => {
             let whole = read(&mut recording, SLOTS)?;
-            print(&report_text(&about(&recording, &whole.interval), &whole))?;
+            output::print(&report_text(&about(&recording, &whole.interval), &whole))?;
         }
     }
     Ok(recording.finish())
@@ -50,7 +47,7 @@ fn read(recording: &mut Recording, slots: usize) -> Result<Whole> {
         timeline.add(&interval);
         whole.push(interval);
     }
-    let mut whole = Whole::new(whole.into_interval(), timeline, &recording.losses(), &recording.host);
+    let mut whole = Whole::new(whole.into_interval(), timeline, &recording.reader.losses(), &recording.host);
     let history = recording.history.take().unwrap_or_default();
     let history = |ids| if history.is_cut { recording.demand_of(ids).ok() } else { Some(history) };
     whole.enough = brief::lines(&whole.interval, history);
@@ -59,18 +56,14 @@ fn read(recording: &mut Recording, slots: usize) -> Result<Whole> {
 
 /// Describes the recording. Call this after the recording was read to its end.
 fn about(recording: &Recording, whole: &Interval) -> About {
-    let header = recording.header();
+    let header = recording.reader.header();
+    let (samples, length) = (units::count(recording.samples, "sample"), units::duration(whole.duration_ns));
+    let (start, every) = (text::utc(whole.start_unix_ns), units::duration(header.interval_ns));
     About {
         file: recording.file.clone(),
         what: format!("the {} on {}", subject(header), header.hostname),
         host_words: host_words(header),
-        extent: format!(
-            "{} over {}, starting at {}, one every {}",
-            units::count(recording.samples(), "sample"),
-            units::duration(whole.duration_ns),
-            text::utc(whole.start_unix_ns),
-            units::duration(header.interval_ns),
-        ),
+        extent: format!("{samples} over {length}, starting at {start}, one every {every}"),
         ending: recording.ending_words(),
         host: recording.host,
     }
@@ -81,20 +74,14 @@ fn page(recording: &mut Recording, path: &Path) -> Result<()> {
     let place = place(path)?;
     let whole = read(recording, SLOTS)?;
     let page = html::page(&about(recording, &whole.interval), &whole);
-    let Some(place) = place else { return print(&page) };
-    output::replace(&place, &page).map_err(|error| cannot_write(place.path(), &error.to_string()))?;
+    let Some(place) = place else { return output::print(&page) };
+    output::replace(&place, &page).map_err(|error| cannot_write(place.path(), error, NO_PAGE))?;
     say!("cgscope: wrote a page of {} to {}", units::bytes(page.len() as u64), place.path().display());
     Ok(())
 }
 
-fn print(text: &str) -> Result<()> {
-    let mut out = io::stdout().lock();
-    let done = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    done.map_err(Error::output)
-}
-
 fn objects(recording: &mut Recording, all: bool) -> Result<()> {
-    let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
+    let mut out = output::stdout();
     while let Some(interval) = recording.next_interval()? {
         let object = IntervalObject::new(&interval, &recording.host).listing(all);
         json_line(&mut out, &object).map_err(Error::output)?;
@@ -106,15 +93,10 @@ fn objects(recording: &mut Recording, all: bool) -> Result<()> {
 fn place(path: &Path) -> Result<Option<Place>> {
     let is_ours = |place: &Place| output::begins_with(place, &[html::BEGINNING]);
     let is_file = path != Path::new("-");
-    is_file.then(|| output::place(path, "a report page", is_ours, cannot_write)).transpose()
+    is_file.then(|| output::place(path, "a report page", is_ours, NO_PAGE)).transpose()
 }
 
-fn cannot_write(path: &Path, why: &str) -> Error {
-    Error::could_not_run(format!(
-        "{} cannot be written ({why}), so there is no page: name another file with --html",
-        path.display()
-    ))
-}
+const NO_PAGE: &str = "there is no page: name another file with --html";
 
 #[cfg(test)]
 mod tests {

@@ -1,12 +1,16 @@
 //! The loop of commands that print: reads samples, and passes each interval on.
 
-use std::time::Duration;
+use std::{
+    io::{self, Write},
+    time::Duration,
+};
 
 use cgscope_model::{Interval, findings::Host, table::interval::Appended};
 
 use crate::{
     cli::Rhythm,
     exit::{Error, Exit, Result},
+    output::{self, Stdout},
     record::Tee,
     session::{self, End, Pace, Session, Step},
 };
@@ -19,14 +23,14 @@ pub fn pace(rhythm: &Rhythm) -> Pace {
     Pace { interval: interval.unwrap_or(UNASKED_INTERVAL), duration, count }
 }
 
-/// Measures, writes each sample to the tee, and calls `each` with each interval; with `merge`, once with the whole run.
+/// Measures, writes each sample to the tee, and calls `print` with each interval; with `merge`, once with the whole run.
 pub async fn for_each_interval(
     mut session: Session,
     merge: bool,
     mut tee: Tee,
-    each: impl FnMut(&Interval, &Host) -> Result<()>,
+    print: impl FnMut(&mut Stdout, &Interval, &Host) -> io::Result<()>,
 ) -> Result {
-    match measure(&mut session, merge, &mut tee, each).await {
+    match measure(&mut session, merge, &mut tee, print).await {
         Ok((worst, end)) => {
             tee.end(session::reason(&end));
             Ok(worst.max(tee.exit()).max(session.finish(&end)))
@@ -42,8 +46,12 @@ async fn measure(
     session: &mut Session,
     merge: bool,
     tee: &mut Tee,
-    mut each: impl FnMut(&Interval, &Host) -> Result<()>,
+    mut print: impl FnMut(&mut Stdout, &Interval, &Host) -> io::Result<()>,
 ) -> Result<(Exit, End)> {
+    let mut out = output::stdout();
+    let mut print = |interval: &Interval, host: &Host| {
+        print(&mut out, interval, host).and_then(|()| out.flush()).map_err(Error::output)
+    };
     let mut whole = Appended::default();
     let mut worst = Exit::Done;
     let ended = loop {
@@ -65,7 +73,7 @@ async fn measure(
             if merge {
                 whole.push(interval);
             } else if !is_leftover {
-                each(&interval, &session.host)?;
+                print(&interval, &session.host)?;
             }
         }
         if let Some(end) = end {
@@ -75,7 +83,7 @@ async fn measure(
     // After an error, the interval until the error is still reported.
     let whole = whole.into_interval();
     if merge && (ended.is_ok() || whole.duration_ns != 0) {
-        each(&whole, &session.host)?;
+        print(&whole, &session.host)?;
     }
     ended
 }

@@ -1,6 +1,6 @@
 //! `cgscope sample`: counts what all threads do, grouped as in psn.
 
-use std::{future, sync::mpsc, time::Duration};
+use std::{sync::mpsc, time::Duration};
 
 use cgscope_model::{Mode, Names};
 use cgscope_psn::{
@@ -10,18 +10,13 @@ use tokio::sync::oneshot;
 
 use crate::{
     child::{Held, Output, Running},
-    cli::Sample,
+    cli::{Sample, Target},
     containers,
     exit::{Error, Exit, Result, spawn},
     mode, output,
-    request::Target,
     session::{self, End},
     signals::Signals,
 };
-
-/// What is missing without BPF.
-const COARSE: &str = "the kernel's state letters from /proc, which do not distinguish threads that run, wait for a CPU or are \
-                      throttled (R), or that wait for a device (D)";
 
 /// Maximum time for the last round. On a host with a million threads, a round takes about a second.
 const LONGEST_ROUND: Duration = Duration::from_secs(5);
@@ -40,8 +35,7 @@ pub async fn run(options: &Sample) -> Result {
     let target = Target::new(&options.select)?;
     let tally = Tally::new(&options.columns());
     let mut selection = target.options.selection.clone();
-    let start = || Held::start(&target.command, target.user.as_deref(), Output::ToStandardError);
-    let held = (!target.command.is_empty()).then(start).transpose()?;
+    let held = Held::start(&target.command, target.user.as_deref(), Output::ToStandardError)?;
     let mut signals = Signals::listen_beside(held.as_ref())?;
     selection.pids.extend(held.as_ref().map(|held| held.pid));
     let by_cgroup = options.columns().contains(&GroupBy::Cgroup);
@@ -58,7 +52,10 @@ pub async fn run(options: &Sample) -> Result {
         || ThreadReader::start(&selection, wanted, Mode::Coarse),
     )?;
     if let Some(coarse) = &coarse {
-        coarse.say_with(COARSE);
+        coarse.say(
+            "the kernel's state letters from /proc, which do not distinguish threads that run, wait for a CPU or are \
+             throttled (R), or that wait for a device (D)",
+        );
     }
     reader.refused().iter().for_each(|refused| say!("cgscope: {refused}"));
     if target.measure.verbose {
@@ -96,15 +93,11 @@ async fn take(
             // Ignore an error: the rounds may just have ended.
             let _ = stop.send(());
             // Reading the command line of a process can take for ever, if that process makes the kernel wait.
-            tokio::select! {
-                taken = &mut is_done => (taken, end),
-                () = tokio::time::sleep(LONGEST_ROUND) => {
-                    return Err(Error::incomplete(
-                        "the kernel does not answer about one of the threads, so there is no result (without the column `cmdline`, \
-                         no process can hold it up)",
-                    ));
-                }
-            }
+            let taken = tokio::time::timeout(LONGEST_ROUND, &mut is_done).await.map_err(|_| Error::incomplete(
+                "the kernel does not answer about one of the threads, so there is no result (without the column `cmdline`, \
+                 no process can hold it up)",
+            ))?;
+            (taken, end)
         }
     };
     let taken = taken.map_err(|_| Error::incomplete("the sampling thread has ended"))?;
@@ -121,16 +114,10 @@ async fn take(
 }
 
 async fn ended(child: &mut Option<Running>, signals: &mut Signals) -> Result<End> {
-    let status = async {
-        match child {
-            Some(child) => child.wait().await,
-            None => future::pending().await,
-        }
-    };
     let status = tokio::select! {
         biased;
         _ = signals.any() => return Ok(End::Interrupted),
-        status = status => status,
+        Some(status) = async { Some(child.as_mut()?.wait().await) } => status,
     };
     *child = None;
     let ended = status.map_err(|error| Error::not_executed(&error, false))?;

@@ -14,12 +14,12 @@ use cgscope_view::app::About;
 pub use crate::feed::End;
 use crate::{
     child::{Ended, Held, Output, Running, Unreaped},
-    cli, containers,
+    cli::{self, Target},
+    containers,
     exit::{Error, Exit, Result},
     feed::{Event, Events, Source},
     mode::Coarse,
     recording,
-    request::Target,
     signals::Signals,
 };
 
@@ -34,7 +34,8 @@ pub struct Session {
     names_checked: bool,
     steps: Steps,
     ending: Option<End>,
-    at_end: Option<Box<dyn FnOnce()>>,
+    /// Runs at once when the command ends.
+    pub at_end: Option<Box<dyn FnOnce()>>,
     pub ended: Option<Ended>,
     pub selection: Selection,
     pub title: String,
@@ -67,7 +68,7 @@ pub struct Pace {
 pub struct Ready {
     source: Source,
     first: Option<Sample>,
-    held: Option<Held>,
+    pub held: Option<Held>,
     pub session: Session,
 }
 
@@ -75,10 +76,7 @@ impl Ready {
     /// Forks for the command, if there is one, and begins to follow the target.
     pub fn new(target: &Target, pace: Pace) -> Result<Self> {
         let mut options = target.options.clone();
-        let held = match target.command.as_slice() {
-            [] => None,
-            command => Some(Held::start(command, target.user.as_deref(), target.output)?),
-        };
+        let held = Held::start(&target.command, target.user.as_deref(), target.output)?;
         // Must follow the fork, so that the command does not inherit our signal handlers.
         let signals = match &held {
             Some(held) if target.stands_aside => Signals::pass_on(held),
@@ -88,6 +86,10 @@ impl Ready {
         let started = Instant::now();
         let (source, coarse) = Source::open(&options, target, pace.interval)?;
         let selection = options.selection;
+        let (title, shows_all) = match &source {
+            Source::Own(_) => (target.words(), true),
+            Source::Daemon(daemon) => (daemon.title(target), daemon.shows_all),
+        };
         // SAFETY: sysconf has no preconditions.
         let cpus = u32::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) });
         let cpus = cpus.ok().filter(|cpus| *cpus != 0);
@@ -104,9 +106,9 @@ impl Ready {
             ending: None,
             at_end: None,
             ended: None,
-            title: source.title(target),
+            title,
             coarse,
-            host: Host { cpus, whole: selection.is_whole_host() && source.shows_all() },
+            host: Host { cpus, whole: selection.is_whole_host() && shows_all },
             verbose: target.measure.verbose,
             refused: source.limits(&selection),
             selection,
@@ -135,10 +137,6 @@ impl Ready {
         Ok(())
     }
 
-    pub fn command_pid(&self) -> Option<u32> {
-        self.held.as_ref().map(|held| held.pid)
-    }
-
     pub fn go(mut self) -> Session {
         if let (Some(first), Source::Own(collector)) = (&mut self.first, &mut self.source)
             && first.mode == Mode::Bpf
@@ -157,14 +155,10 @@ impl Ready {
 }
 
 impl Session {
-    pub fn start(target: &Target, pace: Pace) -> Result<Self> {
-        Ok(Ready::new(target, pace)?.go())
-    }
-
     /// Prints the limits of this measurement. A screen prints them when it ends.
     pub fn say_limits(&self) {
         if let Some(coarse) = &self.coarse {
-            coarse.say();
+            coarse.say("sums of waits from /proc, no histograms, and throttling as the only cause");
         }
         for refused in &self.refused {
             say!("cgscope: {refused}");
@@ -179,7 +173,6 @@ impl Session {
                 biased;
                 event = events.next() => return self.on(event?),
                 Some(ended) = async { Some(child.as_mut()?.wait().await) }, if self.ending.is_none() => {
-                    self.child = None;
                     self.command_ended(ended)?;
                 }
                 _ = self.signals.any() => {
@@ -227,12 +220,8 @@ impl Session {
         Ok(Event::Sample { sample, anew, end })
     }
 
-    /// Sets what to do at once when the command ends.
-    pub fn at_end(&mut self, done: impl FnOnce() + 'static) {
-        self.at_end = Some(Box::new(done));
-    }
-
     fn command_ended(&mut self, ended: io::Result<Ended>) -> Result<()> {
+        self.child = None;
         let stands_aside = matches!(self.signals, Signals::PassedOn);
         let ended = ended.map_err(|error| Error::not_executed(&error, stands_aside))?;
         if let Some(done) = self.at_end.take() {
@@ -246,7 +235,6 @@ impl Session {
     pub async fn outlast(&mut self) -> Result<()> {
         let Some(child) = &mut self.child else { return Ok(()) };
         let ended = child.wait().await;
-        self.child = None;
         self.command_ended(ended)
     }
 
@@ -364,10 +352,7 @@ pub fn words(end: &End) -> String {
 }
 
 pub fn exit(end: &End) -> Exit {
-    match end {
-        End::TargetExited => Exit::Incomplete,
-        _ => Exit::Done,
-    }
+    if *end == End::TargetExited { Exit::Incomplete } else { Exit::Done }
 }
 
 pub fn reason(end: &End) -> Reason {

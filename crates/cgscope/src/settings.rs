@@ -151,24 +151,10 @@ struct Target {
     before: Option<(String, Metadata)>,
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum Verdict {
-    /// We own the home directory, or its owner also owns the file.
-    Write,
-    /// Skip silently, because we create no file in another user's home.
-    Leave,
-    /// Fail: another user owns the home directory, and a third user owns the file.
-    Refuse,
-}
-
-/// Decides whether `user` writes the file. `home` and `file` are the owners of the home directory and the file, if they exist.
-fn verdict(user: u32, home: Option<u32>, file: Option<u32>) -> Verdict {
-    match (home, file) {
-        (Some(home), Some(file)) if home != user && file != home => Verdict::Refuse,
-        (_, Some(_)) => Verdict::Write,
-        (home, None) if home == Some(user) => Verdict::Write,
-        (_, None) => Verdict::Leave,
-    }
+/// Returns whether `user` must not write the file: another user owns the home directory, and not its owner but a third user owns
+/// the file.
+fn is_foreign(user: u32, home: Option<u32>, file: u32) -> bool {
+    home.is_some_and(|home| home != user && home != file)
 }
 
 impl Target {
@@ -176,17 +162,16 @@ impl Target {
     fn open(place: &Place, user: u32) -> io::Result<Option<Self>> {
         let (path, owner) = (&place.file, place.owner());
         match cgscope_record::Place::of(path).and_then(|place| Ok((read(place.open()?)?, place))) {
-            Ok(((_, metadata), _)) if verdict(user, owner, Some(metadata.uid())) == Verdict::Refuse => {
-                let says =
-                    "it is another user's file in another user's home: run `cgscope` with a HOME of your own";
-                Err(io::Error::other(says))
-            }
+            Ok(((_, metadata), _)) if is_foreign(user, owner, metadata.uid()) => Err(io::Error::other(
+                "it is another user's file in another user's home: run `cgscope` with a HOME of your own",
+            )),
             Ok((before, place)) => Ok(Some(Self { place, before: Some(before) })),
             Err(error) if !is_absent(&error) => Err(error),
             Err(_) if fs::symlink_metadata(path).is_ok() => Err(io::Error::other(
                 "it is a link to a file that does not exist: create that file, or remove the link",
             )),
-            Err(_) if verdict(user, owner, None) == Verdict::Leave => Ok(None),
+            // Creates no file in another user's home.
+            Err(_) if owner != Some(user) => Ok(None),
             Err(_) => {
                 let folder = path.parent().ok_or(ErrorKind::InvalidInput)?;
                 DirBuilder::new().recursive(true).mode(0o700).create(folder)?;

@@ -135,18 +135,12 @@ impl JobControl {
     /// Executes an order. Returns when the screen can be drawn again, or (without the terminal) after a signal that ends us.
     pub async fn obey(&mut self, order: Order, screen: &mut Screen) -> io::Result<()> {
         match order {
-            Order::StopJob | Order::Stop => self.stop(order, screen).await,
-            Order::Continue => self.come_back(screen).await,
             // The next draw reads the size of the terminal.
-            Order::Resize => Ok(()),
+            Order::Resize => return Ok(()),
+            Order::Continue => return self.come_back(screen).await,
+            Order::StopJob | Order::Stop if self.stop.is_none() => return Ok(()),
+            Order::StopJob | Order::Stop => give_back(),
         }
-    }
-
-    async fn stop(&mut self, order: Order, screen: &mut Screen) -> io::Result<()> {
-        if self.stop.is_none() {
-            return Ok(());
-        }
-        give_back();
         if order == Order::StopJob {
             // Ignores our own signal. Otherwise this thread could continue after `kill`, which it must not.
             let ours = action(libc::SIGTSTP, Some(plain(libc::SIG_IGN)));

@@ -4,11 +4,12 @@ use std::{
     io::{self, IsTerminal, Write, stdout},
     mem,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Mutex,
         atomic::{AtomicBool, Ordering},
     },
 };
 
+use cgscope_serve::lock;
 use crossterm::{
     cursor::{Hide, Show},
     event::{DisableBracketedPaste, DisableMouseCapture, EnableBracketedPaste},
@@ -44,10 +45,6 @@ const MOUSE_ON: &str = "\x1b[?1000h\x1b[?1002h\x1b[?1006h";
 /// Whether the terminal is ours. Locked during writes: we give it back only between sequences, and draw nothing on it later.
 static OURS: Mutex<bool> = Mutex::new(false);
 static PANIC: Notify = Notify::const_new();
-
-fn ours() -> MutexGuard<'static, bool> {
-    OURS.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Our screen. Dropping this value restores the terminal.
 pub struct Screen {
@@ -94,7 +91,7 @@ impl Screen {
     }
 
     pub fn draw(&mut self, render: impl FnOnce(&mut Frame)) -> io::Result<()> {
-        if !*ours() {
+        if !*lock(&OURS) {
             return Ok(());
         }
         queue!(self.terminal.backend_mut(), BeginSynchronizedUpdate)?;
@@ -132,7 +129,7 @@ impl Write for Drawn {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let ours = ours();
+        let ours = lock(&OURS);
         let mut out = stdout().lock();
         let sent = if *ours { out.write_all(&self.0).and_then(|()| out.flush()) } else { Ok(()) };
         self.0.clear();
@@ -152,7 +149,7 @@ pub async fn panicked() {
 }
 
 fn take_over() -> io::Result<()> {
-    let mut ours = ours();
+    let mut ours = lock(&OURS);
     // Must come first: if cgscope is in the background, the kernel stops it here, before it writes to another job's screen.
     // Disables raw mode before it enables it, because a shell may have changed the modes that crossterm believes are set.
     disable_raw_mode()?;
@@ -162,7 +159,7 @@ fn take_over() -> io::Result<()> {
 }
 
 pub fn give_back() {
-    let mut ours = ours();
+    let mut ours = lock(&OURS);
     if !mem::take(&mut *ours) {
         return;
     }

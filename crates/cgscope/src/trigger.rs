@@ -102,15 +102,12 @@ impl Trigger {
     /// Describes the figure if it exceeds the limit. Returns `None` otherwise, or if there are too few waits.
     pub fn exceeded(&self, interval: &Interval) -> Option<String> {
         let seen = Seen::new(interval, self.cgroup.as_deref());
+        let (longest_ns, pending_ns) = (seen.wait.max_ns, seen.pending_ns);
         let (value, words) = match self.figure {
             Figure::Quantile(quantile) => seen.quantile(quantile)?,
-            Figure::Longest => {
-                let ns = seen.wait.max_ns;
-                (ns as f64, format!("the longest wait took {}", duration(ns)))
-            }
+            Figure::Longest => (longest_ns as f64, format!("the longest wait took {}", duration(longest_ns))),
             Figure::Pending => {
-                let ns = seen.pending_ns;
-                (ns as f64, format!("a task has been waiting for {} so far", duration(ns)))
+                (pending_ns as f64, format!("a task has been waiting for {} so far", duration(pending_ns)))
             }
             Figure::Share(cause) => seen.share(cause, interval.duration_ns)?,
         };
@@ -158,12 +155,8 @@ impl Seen {
         let quantile = f64::from(per_mille) / 1e3;
         let (low_ns, ns) = (self.wait.hist.quantile_low_ns(quantile)?, self.wait.quantile_ns(quantile)?);
         let name = FIGURES.iter().find(|(_, figure)| *figure == Figure::Quantile(per_mille))?.0;
-        let words = format!(
-            "{name} of {} was between {} and {}",
-            units::count(self.wait.count, "wait"),
-            duration(low_ns),
-            duration(ns)
-        );
+        let (waits, low, high) = (units::count(self.wait.count, "wait"), duration(low_ns), duration(ns));
+        let words = format!("{name} of {waits} was between {low} and {high}");
         // The lower bound of the bucket. If it exceeds the limit, each wait in the bucket does, too.
         Some((low_ns as f64, words))
     }
@@ -175,14 +168,9 @@ impl Seen {
         }
         let part = cause.map_or(self.wait.total_ns, |cause| self.wait.by_cause.get(cause));
         let share = percent(part, able_ns)?;
-        let did = cause.map_or("waiting", Cause::name);
-        Some((
-            share,
-            format!(
-                "tasks were {did} for {share:.1}% of the {} in which they were runnable",
-                duration(able_ns)
-            ),
-        ))
+        let (did, able) = (cause.map_or("waiting", Cause::name), duration(able_ns));
+        let words = format!("tasks were {did} for {share:.1}% of the {able} in which they were runnable");
+        Some((share, words))
     }
 }
 
@@ -196,7 +184,8 @@ pub struct Watch {
     /// Whether each trigger can fire. After it fired, the figure must first fall to the limit: a long episode is saved once.
     armed: Vec<bool>,
     quiet_until_ns: u64,
-    left: u64,
+    /// How many more parts may be saved.
+    pub left: u64,
 }
 
 impl Watch {
@@ -222,10 +211,6 @@ impl Watch {
     /// Counts a saved part. No trigger fires before `quiet_until_ns`.
     pub fn saved(&mut self, quiet_until_ns: u64) {
         (self.quiet_until_ns, self.left) = (quiet_until_ns, self.left.saturating_sub(1));
-    }
-
-    pub fn left(&self) -> u64 {
-        self.left
     }
 }
 

@@ -34,7 +34,6 @@ pub const NO_ID: u32 = u32::MAX;
 /// Name of the user and of the group with id 0.
 const ROOT: &str = "root";
 
-/// Returns a user. Fails if the user does not exist, an id is invalid, or the files cannot be read.
 pub fn user(name: &str) -> Result<User, String> {
     let user = parse_user(&read(USERS)?, &read(GROUPS)?, name);
     user.ok_or_else(|| format!("there is no user {name:?} with valid ids in {USERS}"))
@@ -64,7 +63,6 @@ fn read(path: &str) -> Result<String, String> {
     read.map_err(|error| format!("users and groups cannot be looked up in {path} ({error})"))
 }
 
-/// Returns the fields of each line.
 fn lines(file: &str) -> impl Iterator<Item = Vec<&str>> {
     file.lines().map(|line| line.split(':').collect())
 }

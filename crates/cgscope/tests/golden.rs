@@ -18,7 +18,7 @@ use cgscope_view::{
     app::{About, list},
     batch,
     data::Data,
-    stat::{self, Machine},
+    stat,
     text::{self, Unit},
 };
 use flate2::Crc;
@@ -146,7 +146,7 @@ fn tables_of_recorded_intervals_have_not_changed() {
         use stat::Rows::{Cgroups, Processes, Threads, ThreadsOfProcesses};
         for rows in [Processes, Threads, ThreadsOfProcesses, Cgroups] {
             let asked = stat::Asked { rows, all: true, with_cgroup: rows == Threads, uid: &|_| Some(7) };
-            let mut text = stat::banner(&Machine::default(), data[0].interval.start_unix_ns);
+            let mut text = stat::banner(&About::default(), "", 0, data[0].interval.start_unix_ns);
             text.extend(data.iter().map(|data| stat::interval(data, &asked)));
             text += &stat::average(&data[0], &asked);
             golden.add(&format!("stat {rows:?} {file}"), text);

@@ -25,7 +25,8 @@ const BPF_LINK_CREATE: libc::c_long = 28;
 const BPF_ITER_CREATE: libc::c_long = 33;
 const BPF_TRACE_ITER: u32 = 28;
 
-/// The part of `union bpf_attr` that we use. The structures below also contain only used parts.
+/// The part of `union bpf_attr` that we use for BPF_LINK_CREATE.
+#[derive(Default)]
 #[repr(C)]
 struct LinkAttributes {
     program: u32,
@@ -37,19 +38,6 @@ struct LinkAttributes {
     unused: u32,
 }
 
-/// `union bpf_iter_link_info`.
-#[repr(C)]
-struct LinkInfo {
-    map: u32,
-    unused: u32,
-}
-
-#[repr(C)]
-struct IteratorAttributes {
-    link: u32,
-    flags: u32,
-}
-
 /// An iterator program attached to a map. The program runs only when the iterator is read.
 #[derive(Debug)]
 pub(crate) struct TableReading {
@@ -58,26 +46,22 @@ pub(crate) struct TableReading {
 
 impl TableReading {
     pub(crate) fn new(program: BorrowedFd<'_>, table: BorrowedFd<'_>) -> io::Result<Self> {
-        let info = LinkInfo { map: table.as_raw_fd() as u32, unused: 0 };
-        let link = descriptor(
-            BPF_LINK_CREATE,
-            LinkAttributes {
-                program: program.as_raw_fd() as u32,
-                target: 0,
-                attach_type: BPF_TRACE_ITER,
-                flags: 0,
-                info: (&raw const info) as u64,
-                info_len: size_of::<LinkInfo>() as u32,
-                unused: 0,
-            },
-        )?;
-        Ok(Self { link })
+        // `union bpf_iter_link_info`: the map, and an unused word.
+        let info = [table.as_raw_fd() as u32, 0];
+        let attributes = LinkAttributes {
+            program: program.as_raw_fd() as u32,
+            attach_type: BPF_TRACE_ITER,
+            info: (&raw const info) as u64,
+            info_len: size_of_val(&info) as u32,
+            ..LinkAttributes::default()
+        };
+        Ok(Self { link: descriptor(BPF_LINK_CREATE, attributes)? })
     }
 
     /// Opens a stream of the program's output. Needs no privilege (Linux 5.19).
     pub(crate) fn open(&self) -> io::Result<File> {
-        let iterator = IteratorAttributes { link: self.link.as_raw_fd() as u32, flags: 0 };
-        Ok(descriptor(BPF_ITER_CREATE, iterator)?.into())
+        let flags = 0;
+        Ok(descriptor(BPF_ITER_CREATE, [self.link.as_raw_fd() as u32, flags])?.into())
     }
 }
 
@@ -118,15 +102,14 @@ pub(crate) fn entries<K: Plain, V: Plain>(
 ) -> io::Result<()> {
     let mut keys: Vec<K> = Vec::with_capacity(AT_A_TIME);
     let mut values: Vec<V> = Vec::with_capacity(AT_A_TIME);
-    let mut place = 0u32;
-    let mut is_first = true;
+    let mut place: Option<u32> = None;
     let mut room = AT_A_TIME;
     loop {
         keys.reserve(room);
         values.reserve(room);
         let mut next = 0u32;
         let mut attributes = BatchAttributes {
-            in_batch: if is_first { 0 } else { (&raw const place) as u64 },
+            in_batch: place.as_ref().map_or(0, |place| (&raw const *place) as u64),
             out_batch: (&raw mut next) as u64,
             keys: keys.as_mut_ptr() as u64,
             values: values.as_mut_ptr() as u64,
@@ -158,7 +141,7 @@ pub(crate) fn entries<K: Plain, V: Plain>(
         if error.is_some() {
             return Ok(());
         }
-        (place, is_first) = (next, false);
+        place = Some(next);
     }
 }
 
@@ -176,29 +159,11 @@ macro_rules! plain {
     )*};
 }
 
-plain!(
-    Exited,
-    ExitedRecord,
-    SameRecord,
-    ListRecord,
-    TaskRecord,
-    Reported,
-    Placement,
-    AccountsRecord,
-    Stack,
-    Histogram,
-    StackKey,
-    StackCount,
-    Pairs,
-    Pressures,
-    Slots,
-    CpuCounters,
-    Marks,
-    Offsets,
-    Config,
-    ThreadRecord,
+plain! {
+    Exited, ExitedRecord, SameRecord, ListRecord, TaskRecord, Reported, Placement, AccountsRecord, Stack,
+    Histogram, StackKey, StackCount, Pairs, Pressures, Slots, CpuCounters, Marks, Offsets, Config, ThreadRecord,
     ThreadsConfig
-);
+}
 
 /// Wraps a plain type for aya. We cannot implement aya's trait for types of another crate.
 #[repr(transparent)]

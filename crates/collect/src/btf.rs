@@ -2,16 +2,7 @@
 //!
 //! The reader checks every number, because the file may be damaged. A missing part is `None`.
 
-use std::{
-    collections::HashMap,
-    fs::{self, File},
-    io,
-    ops::Deref,
-    os::fd::AsRawFd,
-    path::Path,
-    ptr::NonNull,
-    slice,
-};
+use std::{collections::HashMap, fs, io, path::Path};
 
 const MAGIC: u16 = 0xeb9f;
 const VERSION: u8 = 1;
@@ -46,7 +37,7 @@ pub(crate) mod kind {
 }
 
 pub(crate) struct Btf {
-    bytes: Content,
+    bytes: Vec<u8>,
     /// Offset of each type in the file, bytes. Type ids count from 1.
     types: Vec<u32>,
     strings: (usize, usize),
@@ -70,9 +61,8 @@ pub(crate) struct Member<'b> {
 
 impl Btf {
     pub(crate) fn read(path: &Path) -> io::Result<Self> {
-        let bytes = Content::of(path)?;
-        let parsed = parse(&bytes);
-        let (types, strings) = parsed
+        let bytes = fs::read(path)?;
+        let (types, strings) = parse(&bytes)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "not the BTF of this machine"))?;
         Ok(Self { bytes, types, strings })
     }
@@ -233,49 +223,6 @@ fn length(info: u32) -> usize {
 fn word(bytes: &[u8], at: usize) -> Option<u32> {
     let word = bytes.get(at..at.checked_add(4)?)?;
     Some(u32::from_ne_bytes(word.try_into().ok()?))
-}
-
-enum Content {
-    /// A mapping of the whole file, which saves copying 6 MB (Linux 6.16 for the kernel's BTF).
-    Mapped(NonNull<u8>, usize),
-    Read(Vec<u8>),
-}
-
-impl Content {
-    fn of(path: &Path) -> io::Result<Self> {
-        let file = File::open(path)?;
-        let length = usize::try_from(file.metadata()?.len()).unwrap_or(0);
-        // SAFETY: a new mapping overlaps no other memory. A length of 0 is refused.
-        let mapped = unsafe {
-            let (kind, no_address) = (libc::MAP_PRIVATE, std::ptr::null_mut());
-            libc::mmap(no_address, length, libc::PROT_READ, kind, file.as_raw_fd(), 0)
-        };
-        match NonNull::new(mapped.cast()) {
-            Some(start) if mapped != libc::MAP_FAILED => Ok(Self::Mapped(start, length)),
-            _ => Ok(Self::Read(fs::read(path)?)),
-        }
-    }
-}
-
-impl Deref for Content {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match self {
-            // SAFETY: the mapping exists until drop. The kernel's BTF does not change, and its file cannot be truncated.
-            Self::Mapped(start, length) => unsafe { slice::from_raw_parts(start.as_ptr(), *length) },
-            Self::Read(bytes) => bytes,
-        }
-    }
-}
-
-impl Drop for Content {
-    fn drop(&mut self) {
-        if let Self::Mapped(start, length) = *self {
-            // SAFETY: nothing borrows the mapping any more.
-            unsafe { libc::munmap(start.as_ptr().cast(), length) };
-        }
-    }
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use std::{
 
 use cgscope_ledger::wire::{CgroupEvent, cgroup_event};
 use cgscope_model::{
-    path::{DEEPEST, is_bounded, path_and_ancestors},
+    path::{is_bounded, path_and_ancestors},
     printable,
 };
 use rustix::{
@@ -25,14 +25,11 @@ use rustix::{
 
 use crate::source::coarse::text;
 
-/// Minimum time between walks, slightly less than the usual interval. A pause is needed because a host can create cgroups faster
-/// than we walk the tree.
+/// Minimum time between walks, slightly less than the usual interval. A host can create cgroups faster than we walk the tree.
 const WALK_EVERY: Duration = Duration::from_millis(900);
-/// Walks take at most 1/`WALK_SHARE` of the time, even if a user renames cgroups all the time or creates more cgroups than we
-/// keep.
+/// Walks take at most 1/`WALK_SHARE` of the time, even if a user renames all the time or creates more cgroups than we keep.
 const WALK_SHARE: u32 = 20;
-/// Walks can use up to 1/[`WALK_SHARE`] of this time in advance, so that a rename shows in the next sample even after a slow
-/// walk.
+/// Walks can use up to 1/[`WALK_SHARE`] of this time in advance: a rename shows in the next sample even after a slow walk.
 const WALK_CREDIT: Duration = Duration::from_secs(10);
 /// Time after its removal in which the figures of a cgroup can still change: the last task may be exiting, and some figures may
 /// be unread.
@@ -132,15 +129,14 @@ impl CgroupTree {
             TreeEvent::Made(id, Some(path)) if is_bounded(&path) => {
                 self.removed.remove(&id);
                 match self.nearest_kept(&path) {
-                    Some(above) => self.merge(id, above),
+                    Some(above) => _ = self.merged.insert(id, above),
                     None => {
                         self.ids.insert(path.clone(), id);
                         self.keep(id, path);
                     }
                 }
             }
-            // The path is unknown. If a figure refers to the cgroup, a later walk finds the path, or finds that the cgroup is
-            // hidden.
+            // The path is unknown. If a figure refers to the cgroup, a later walk finds the path, or that it is hidden.
             TreeEvent::Made(..) => {}
             TreeEvent::Removed(id) => {
                 self.removed.entry(id).or_insert(now);
@@ -168,10 +164,6 @@ impl CgroupTree {
         Some(kept.unwrap_or_else(|| "/".into()))
     }
 
-    fn merge(&mut self, id: u64, above: Arc<str>) {
-        self.merged.insert(id, above);
-    }
-
     /// Adds the number of cgroups that are now merged into an ancestor to a sum over all calls, and returns this sum.
     pub(crate) fn count_merged(&mut self) -> u64 {
         self.merges += self.merged.len() as u64;
@@ -191,12 +183,7 @@ impl CgroupTree {
 
     /// Finds the paths of `ids`, and checks known paths. Keeps the path of a removed cgroup as long as figures refer to it.
     pub fn learn(&mut self, ids: impl IntoIterator<Item = u64> + Clone, now: Instant) {
-        let is_known = |id: &u64| {
-            *id == 0
-                || self.paths.contains_key(id)
-                || self.removed.contains_key(id)
-                || self.merged.contains_key(id)
-        };
+        let is_known = |id: &u64| *id == 0 || self.path(*id).is_some() || self.removed.contains_key(id);
         let unknown: Vec<u64> = ids.clone().into_iter().filter(|id| !is_known(id)).collect();
         self.suspects.retain(|id| !self.removed.contains_key(id));
         let has_passed = |pause| self.walked.is_none_or(|(at, _)| now.duration_since(at) >= pause);
@@ -210,8 +197,8 @@ impl CgroupTree {
         }
         if self.is_full {
             for id in unknown {
-                if !self.paths.contains_key(&id) && !self.merged.contains_key(&id) {
-                    self.merge(id, "/".into());
+                if self.path(id).is_none() {
+                    self.merged.insert(id, "/".into());
                 }
             }
         }
@@ -266,8 +253,7 @@ impl CgroupTree {
         self.ids.extend(found.into_iter().map(|(id, path)| (path, id)));
     }
 
-    /// Drops all cgroups that the walk did not keep, except removed cgroups. From now on, the figures of a dropped cgroup are
-    /// added to an ancestor.
+    /// Drops all cgroups that the walk did not keep, except removed ones. Their later figures are added to an ancestor.
     fn keep_only(&mut self, walk: &Walk, ids: &HashSet<u64>, now: Instant) {
         let is_found = |id: &u64| walk.found.contains_key(id);
         let removed = &self.removed;
@@ -279,12 +265,11 @@ impl CgroupTree {
         for id in gone {
             let seen = walk.left_out.get(id);
             if seen.is_none() && self.has_missed {
-                // We may have missed the removal of this cgroup. If the cgroup still exists, its figures stay as long as it has
-                // tasks.
+                // We may have missed its removal. If the cgroup still exists, its figures stay as long as it has tasks.
                 self.removed.entry(*id).or_insert(now);
             }
             let above = seen.or_else(|| self.merged.get(id)).filter(|above| kept.contains(above));
-            self.merge(*id, above.cloned().unwrap_or_else(|| "/".into()));
+            self.merged.insert(*id, above.cloned().unwrap_or_else(|| "/".into()));
         }
     }
 
@@ -306,8 +291,7 @@ impl CgroupTree {
     /// Returns when we noticed the removal of a cgroup. If the mount shows only a part of the hierarchy, a cgroup that we never
     /// saw may be hidden, so it does not count as removed.
     fn removed_since(&self, id: u64) -> Option<Instant> {
-        let was_seen = self.paths.contains_key(&id) || self.merged.contains_key(&id);
-        self.removed.get(&id).copied().filter(|_| self.shows_all || was_seen)
+        self.removed.get(&id).copied().filter(|_| self.shows_all || self.path(id).is_some())
     }
 
     pub(crate) fn drop_entries(&mut self, is_named: impl Fn(u64) -> bool, now: Instant) {
@@ -358,26 +342,10 @@ impl CgroupTree {
     }
 }
 
-/// Returns the number of the cpu controller's hierarchy in `/proc/self/cgroup`. For v2 this is 0, because `cgrp_dfl_root` gets
-/// the first number.
+/// Returns the number of the cpu controller's hierarchy in `/proc/self/cgroup`. v2 has 0, the first number (`cgrp_dfl_root`).
 pub(crate) fn hierarchy(text: &str, is_v2: bool) -> Option<u64> {
     let cpu = || text::hierarchy(text.as_bytes(), Some("cpu")).and_then(|(number, _)| text::number(number));
     if is_v2 { Some(0) } else { cpu() }
-}
-
-/// Last figures of long-removed cgroups. We free the entry of a cgroup when its figures are equal in two consecutive samples.
-#[derive(Debug, Default)]
-pub(crate) struct Remains(HashMap<u64, u64>);
-
-impl Remains {
-    /// Stores the sums of the figures, by cgroup id. Returns the ids whose sums have not changed; their entries can be freed.
-    pub(crate) fn settled(&mut self, figures: HashMap<u64, u64>) -> HashSet<u64> {
-        let before = std::mem::replace(&mut self.0, figures);
-        let settled: HashSet<u64> =
-            self.0.iter().filter(|(id, sum)| before.get(id) == Some(sum)).map(|(id, _)| *id).collect();
-        self.0.retain(|id, _| !settled.contains(id));
-        settled
-    }
 }
 
 /// Returns the paths of all readable cgroups below `mount`, by id.
@@ -429,7 +397,6 @@ pub(super) struct Walk {
 struct Directory {
     /// Path below the mount, without a leading `/`.
     path: Vec<u8>,
-    depth: usize,
     above: usize,
     unread: Vec<(u64, CString)>,
     /// Indices of the opened children that are not finished. The next child to continue is first.
@@ -443,24 +410,20 @@ impl Walk {
     /// descendants. Places that a sibling does not need go to the other siblings.
     pub(super) fn over(mount: &Path, bound: Bound) -> Self {
         let mut walk = Self { bound, ..Self::default() };
-        let root = match openat(CWD, mount, DIRECTORY.difference(OFlags::NOFOLLOW), Mode::empty()) {
-            Ok(root) => root,
-            Err(_) => {
-                walk.is_cut_short = true;
-                return walk;
-            }
+        let Ok(root) = openat(CWD, mount, DIRECTORY.difference(OFlags::NOFOLLOW), Mode::empty()) else {
+            walk.is_cut_short = true;
+            return walk;
         };
         let mut directories = Vec::new();
-        walk.read(&root, &mut directories, Directory::new(Vec::new(), 0, 0));
+        walk.read(&root, &mut directories, Vec::new(), 0);
         while let Some((above, (id, name))) = next(&mut directories) {
             walk.unread -= 1;
-            let Directory { path, depth, .. } = &directories[above];
-            let mut below = path.clone();
+            let mut below = directories[above].path.clone();
             if !below.is_empty() {
                 below.push(b'/');
             }
             below.extend(name.to_bytes());
-            let (shown, depth) = (shown(&below), depth + 1);
+            let shown = shown(&below);
             if walk.found.len() >= bound.cgroups || walk.bytes + shown.len() > bound.bytes {
                 walk.is_full = true;
                 directories[above].unread.push((id, name));
@@ -471,12 +434,12 @@ impl Walk {
                 directories[owes].owed += shown.len() / USUAL_BYTES;
                 owes = directories[owes].above;
             }
-            if depth > DEEPEST || !is_bounded(&shown) {
+            if !is_bounded(&shown) {
                 walk.hidden.insert(self::shown(&directories[above].path));
                 continue;
             }
             match openat(&root, below.as_slice(), DIRECTORY, Mode::empty()) {
-                Ok(directory) => walk.read(&directory, &mut directories, Directory::new(below, depth, above)),
+                Ok(directory) => walk.read(&directory, &mut directories, below, above),
                 Err(error) => {
                     if is_refused(error) {
                         walk.keep(id, shown.clone());
@@ -509,27 +472,24 @@ impl Walk {
         self.found.insert(id, path);
     }
 
-    fn read(&mut self, fd: &OwnedFd, directories: &mut Vec<Directory>, mut directory: Directory) {
-        let unread = fstat(fd).and_then(|stat| {
-            self.keep(stat.st_ino, shown(&directory.path));
+    /// Reads the directory with this path below the mount. `above` is the index of its parent directory.
+    fn read(&mut self, fd: &OwnedFd, directories: &mut Vec<Directory>, path: Vec<u8>, above: usize) {
+        let found = fstat(fd).and_then(|stat| {
+            self.keep(stat.st_ino, shown(&path));
             subdirectories(fd, (2 * self.bound.cgroups).saturating_sub(self.unread).max(LEAST_NAMES))
         });
-        let unread = unread.map(|(unread, is_cut)| {
-            self.is_full |= is_cut;
-            self.unread += unread.len();
-            unread
-        });
-        match unread {
-            Ok(unread) if unread.is_empty() => {}
-            Ok(unread) => {
-                let at = directories.len();
-                if let Some(above) = directories.get_mut(directory.above) {
-                    above.open.push_back(at);
-                }
-                directory.unread = unread;
-                directories.push(directory);
+        let (unread, is_cut) = match found {
+            Ok(found) => found,
+            Err(error) => return self.missed(error, shown(&path)),
+        };
+        self.is_full |= is_cut;
+        self.unread += unread.len();
+        if !unread.is_empty() {
+            let at = directories.len();
+            if let Some(above) = directories.get_mut(above) {
+                above.open.push_back(at);
             }
-            Err(error) => self.missed(error, shown(&directory.path)),
+            directories.push(Directory { path, above, unread, open: VecDeque::new(), owed: 0 });
         }
     }
 
@@ -539,12 +499,6 @@ impl Walk {
         } else if !is_removed(error) {
             self.is_cut_short = true;
         }
-    }
-}
-
-impl Directory {
-    fn new(path: Vec<u8>, depth: usize, above: usize) -> Self {
-        Self { path, depth, above, unread: Vec::new(), open: VecDeque::new(), owed: 0 }
     }
 }
 
@@ -567,8 +521,7 @@ fn next(directories: &mut [Directory]) -> Option<(usize, (u64, CString))> {
             None if at == 0 => return None,
             None => {
                 at = directory.above;
-                // When we entered this directory, we moved it to the back of its parent's queue. Remove it there, because it is
-                // finished.
+                // When we entered this directory, it moved to the back of its parent's queue. It is finished, so remove it.
                 directories[at].open.pop_back();
             }
         }
@@ -582,8 +535,7 @@ fn shown(path: &[u8]) -> Arc<str> {
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Returns up to `most` subdirectories, and whether there are more. Reads the whole list at once, so that a deep walk needs only
-/// a few buffers.
+/// Returns up to `most` subdirectories, and whether there are more. Reads the whole list at once: deep walks need few buffers.
 fn subdirectories(directory: &OwnedFd, most: usize) -> Result<(Vec<(u64, CString)>, bool), Errno> {
     let mut found = Vec::new();
     for entry in Dir::read_from(directory)? {

@@ -32,8 +32,7 @@ pub fn user_id(pid: u32) -> Option<u32> {
     fs::metadata(format!("/proc/{pid}")).ok().map(|metadata| metadata.uid())
 }
 
-/// Parses a command line. Each argument ends with a zero byte. If a process has set its own title, more zero bytes follow at the
-/// end.
+/// Parses a command line. Each argument ends with a zero byte. After a title that a process has set, more zero bytes follow.
 fn parse_cmdline(bytes: &[u8]) -> Option<Arc<str>> {
     let end = bytes.iter().rposition(|byte| *byte != 0)? + 1;
     let whole = match std::str::from_utf8(&bytes[..end]) {

@@ -14,6 +14,7 @@ use cgscope_model::{
     follower::{Followed, Follower},
     names::near,
     selection::cgroup_of_unit,
+    sum,
 };
 
 use crate::{
@@ -23,8 +24,8 @@ use crate::{
     facts::{self, CgroupMounts},
     limits::LimitFiles,
     own_cost::OwnCost,
-    placement::{self, NodesOfCpus, PlacementFiles, check_places},
-    source::{BpfSource, CoarseSource, Source, coarse::text},
+    placement::{self, PlacementFiles, check_places},
+    source::{BpfSource, CoarseSource, Source, StartSource, coarse::text},
 };
 
 /// Maximum number of cgroups whose settings a sample re-reads (about 20 ms). With 10,000 cgroups, we notice a changed quota
@@ -34,8 +35,7 @@ const SETTINGS_AT_ONCE: u64 = 500;
 /// Maximum time that a sample spends on reading files of cgroups. The first read of a cgroup takes 140 us, a later read of a
 /// cgroup with a quota 40 us. If the time runs out, the next sample begins with the unread cgroups.
 const READS: Duration = Duration::from_millis(500);
-/// Maximum number of cgroups that a sample reads only because they have a quota, although no figure refers to them. This takes a
-/// few milliseconds.
+/// Maximum number of cgroups that a sample reads only because they have a quota (a few ms). No figure refers to them.
 const UNNAMED_QUOTAS: usize = 200;
 
 /// What to collect.
@@ -70,8 +70,7 @@ pub struct Collector {
     source: Box<dyn Source>,
     tree: Option<CgroupTree>,
     limits: LimitFiles,
-    /// Id of the cgroup at which the next sample begins to read files: the first cgroup that the latest sample had no time for. 0
-    /// if the latest sample read all cgroups.
+    /// Id of the first cgroup that the latest sample had no time to read. The next sample begins there. 0 if it read all.
     read_next: u64,
     /// Total wait time caused by each cgroup's quota so far, ns.
     limited: HashMap<u64, u64>,
@@ -96,22 +95,15 @@ pub struct Held {
 impl Collector {
     /// Checks the selection, attaches the BPF side and follows the selected tasks.
     pub fn start(options: &Options) -> Result<Self, Failure> {
-        Self::with_source(options, |mounts, tree, nodes| {
-            Ok(Box::new(BpfSource::start(options, mounts, tree, nodes)?))
-        })
+        Self::with_source(options, BpfSource::start)
     }
 
     /// Starts a collector that reads `/proc` and cgroup files ([`Mode::Coarse`]). This needs no privileges.
     pub fn start_coarse(options: &Options) -> Result<Self, Failure> {
-        Self::with_source(options, |mounts, _, nodes| {
-            Ok(Box::new(CoarseSource::start(options, mounts, nodes)?))
-        })
+        Self::with_source(options, CoarseSource::start)
     }
 
-    fn with_source(
-        options: &Options,
-        source: impl FnOnce(&CgroupMounts, Option<&CgroupTree>, NodesOfCpus) -> Result<Box<dyn Source>, Failure>,
-    ) -> Result<Self, Failure> {
+    fn with_source(options: &Options, start: StartSource) -> Result<Self, Failure> {
         let host = Path::new("/");
         let mounts = CgroupMounts::read(host);
         let tree = mounts.cpu().map(CgroupTree::new);
@@ -119,7 +111,7 @@ impl Collector {
         check(&options.selection, tree.as_ref(), &placement.cpu_nodes)?;
         let mut limits = LimitFiles::new(host);
         (limits.reads_memory, limits.settings_at_once) = (placement.has_several_nodes(), SETTINGS_AT_ONCE);
-        let source = source(&mounts, tree.as_ref(), placement.cpu_nodes.clone())?;
+        let source = start(options, &mounts, tree.as_ref(), placement.cpu_nodes.clone())?;
         // Reading the kernel's types takes 15 MiB for a moment. Without this call, the C library would keep this memory.
         // SAFETY: no preconditions.
         unsafe { libc::malloc_trim(0) };
@@ -143,7 +135,7 @@ impl Collector {
 
     /// Returns the mode of the readings.
     pub fn mode(&self) -> Mode {
-        self.source.mode()
+        if self.source.hook().is_some() { Mode::Bpf } else { Mode::Coarse }
     }
 
     /// Takes a sample.
@@ -174,7 +166,7 @@ impl Collector {
             sample.containers = name(&sample.cgroups);
         }
         sample.cost = self.cost.read(self.source.hook());
-        (sample.mode, sample.sched_ext) = (self.source.mode(), facts::sched_ext(Path::new("/")));
+        (sample.mode, sample.sched_ext) = (self.mode(), facts::sched_ext(Path::new("/")));
         (sample.nodes, sample.memory) = (self.placement.nodes(), self.placement.memory(&sample.tasks));
         Ok(sample)
     }
@@ -198,8 +190,7 @@ impl Collector {
         self.source.keep(tasks, &changed);
     }
 
-    /// Reads cgroup settings between two samples, so that the next sample takes less time. After the first call, call this after
-    /// each sample.
+    /// Reads cgroup settings, so that the next sample takes less time. After the first call, call this after each sample.
     pub fn read_ahead(&mut self) {
         self.limits.read_deferred();
     }
@@ -243,13 +234,11 @@ impl Collector {
         held
     }
 
-    /// Notes which cgroups were throttled since the last sample. A throttled cgroup has a quota, even if an earlier read found no
-    /// quota.
+    /// Notes which cgroups were throttled since the last sample. They have a quota, even if an earlier read found none.
     fn note_limited(&mut self, sample: &Sample) {
         let mut sums: HashMap<u64, u64> = HashMap::new();
         for pair in sample.pairs.iter().filter(|pair| pair.blame == Blame::Limited) {
-            let sum = sums.entry(pair.culprit).or_default();
-            *sum = sum.saturating_add(pair.ns);
+            sum::add(sums.entry(pair.culprit).or_default(), pair.ns);
         }
         for (id, _) in sums.iter().filter(|(id, ns)| self.limited.get(id) != Some(ns)) {
             self.limits.was_out_of_quota(*id);
@@ -264,8 +253,7 @@ impl Collector {
         let mut ancestors = Vec::new();
         let mut parent = None;
         for (id, path) in named.iter() {
-            // Look up the ancestors once for adjacent siblings. Siblings are often adjacent in `named`, because later cgroups
-            // have higher ids.
+            // Look up the ancestors once for adjacent siblings. They are frequent, because later cgroups have higher ids.
             let above = path.rsplit_once('/').map(|(above, _)| above);
             if above != parent || parent.is_none() {
                 ancestors.extend(tree.ancestors(*id));
@@ -286,13 +274,10 @@ impl Collector {
                 if self.read_next == 0 {
                     self.read_next = *id;
                 }
-                continue;
-            }
-            match known.read(*id, path, self.whole_limits) {
-                Some(reading) => {
-                    limits.push(CgroupReading { made_after_ns: tree.made_after_ns(*id), ..reading });
-                }
-                None => tree.suspect(*id),
+            } else if let Some(reading) = known.read(*id, path, self.whole_limits) {
+                limits.push(reading);
+            } else {
+                tree.suspect(*id);
             }
         }
         let is_named = |id: &u64| named.binary_search_by_key(id, |(id, _)| *id).is_ok();
@@ -302,10 +287,10 @@ impl Collector {
                 known.keep(id);
                 return None;
             }
-            let reading = known.read(id, path, false).filter(|reading| reading.quota_us.is_some())?;
-            Some(CgroupReading { made_after_ns: tree.made_after_ns(id), ..reading })
+            known.read(id, path, false).filter(|reading| reading.quota_us.is_some())
         });
         limits.extend(others.take(UNNAMED_QUOTAS));
+        limits.iter_mut().for_each(|limits| limits.made_after_ns = tree.made_after_ns(limits.id));
         limits.sort_unstable_by_key(|limits| limits.id);
         self.limits.drop_unread();
         limits
@@ -314,7 +299,8 @@ impl Collector {
     fn name_cgroups(&mut self, sample: &Sample, now: Instant) -> Vec<(u64, Arc<str>)> {
         let Some(tree) = &mut self.tree else { return Vec::new() };
         let mut ids = self.source.cgroups_of_tasks();
-        ids.extend(other_cgroups(sample));
+        ids.extend(sample.exited.iter().map(|place| place.cgroup_id));
+        ids.extend(sample.pairs.iter().flat_map(|pair| [pair.victim, pair.culprit]));
         ids.retain(|id| ![KERNEL, REST].contains(id));
         tree.learn(ids.iter().copied(), now);
         tree.drop_entries(|id| ids.contains(&id), now);
@@ -324,12 +310,6 @@ impl Collector {
     }
 }
 
-/// Returns the cgroups that the sample names outside of its tasks.
-fn other_cgroups(sample: &Sample) -> impl Iterator<Item = u64> + '_ {
-    let exited = sample.exited.iter().map(|place| place.cgroup_id);
-    exited.chain(sample.pairs.iter().flat_map(|pair| [pair.victim, pair.culprit]))
-}
-
 /// Returns the id and the name of [`REST`] if `REST` is among the culprits. No cgroup has a higher id.
 fn rest_name(sample: &Sample) -> Option<(u64, Arc<str>)> {
     let has_rest = sample.pairs.iter().any(|pair| pair.culprit == REST);
@@ -337,8 +317,8 @@ fn rest_name(sample: &Sample) -> Option<(u64, Arc<str>)> {
 }
 
 /// Returns the process of thread `tid`; `None` if the thread does not exist.
-pub fn process_of(tid: u32) -> Option<u32> {
-    text::process(&std::fs::read(format!("/proc/{tid}/status")).ok()?)
+pub(crate) fn process_of(tid: u32) -> Option<u32> {
+    text::value(&std::fs::read(format!("/proc/{tid}/status")).ok()?, b"Tgid:")?.try_into().ok()
 }
 
 /// Checks that everything in the selection exists.
@@ -349,22 +329,15 @@ pub fn check(
 ) -> Result<(), Failure> {
     check_places(selection, nodes)?;
     for pid in &selection.pids {
-        match process_of(*pid) {
-            Some(tgid) if tgid == *pid => {}
-            Some(tgid) => {
-                return Err(Failure::new(
-                    format!("{pid} is a thread of process {tgid}"),
-                    "",
-                    format!("use --pid {tgid} for the process or --tid {pid} for the thread"),
-                ));
-            }
-            None => return Err(Failure::new(format!("there is no process {pid}"), "", "")),
+        let tgid = process_of(*pid);
+        let tgid = tgid.ok_or_else(|| Failure::new(format!("there is no process {pid}"), "", ""))?;
+        if tgid != *pid {
+            let remedy = format!("use --pid {tgid} for the process or --tid {pid} for the thread");
+            return Err(Failure::new(format!("{pid} is a thread of process {tgid}"), "", remedy));
         }
     }
-    for tid in &selection.tids {
-        if process_of(*tid).is_none() {
-            return Err(Failure::new(format!("there is no thread {tid}"), "", ""));
-        }
+    if let Some(tid) = selection.tids.iter().find(|tid| process_of(**tid).is_none()) {
+        return Err(Failure::new(format!("there is no thread {tid}"), "", ""));
     }
     check_cgroups(selection, tree)
 }

@@ -1,5 +1,4 @@
-//! Domains: parts of the BPF side, each with its own maps. Each domain adds its figures to a sample, after the tasks have been
-//! read.
+//! Domains: parts of the BPF side, each with its own maps. After the tasks are read, each domain adds figures to a sample.
 
 pub(crate) mod cpus;
 pub(crate) mod culprits;
@@ -10,7 +9,10 @@ mod waits;
 
 use std::collections::BTreeMap;
 
-use cgscope_ledger::{pressure::KeptPressure, wire::Config};
+use cgscope_ledger::{
+    pressure::KeptPressure,
+    wire::{Config, names},
+};
 use cgscope_model::{Losses, Sample};
 
 use crate::{
@@ -43,23 +45,16 @@ pub(crate) struct Draft<'a> {
     pub(crate) node_places: &'a NodePlaces,
     /// The latest run queue clock of any CPU when the tasks were read, ns.
     pub(crate) clock_ns: u64,
-    /// Stacks of the tasks that are blocked now. The BPF side reports these stacks with the tasks, and [`stacks`] adds them to
-    /// the sample.
+    /// Stacks of the tasks that are blocked now. They are reported with the tasks, and [`stacks`] adds them to the sample.
     pub(crate) under_way: Vec<UnderWay>,
-    /// Pressure from the table of exited tasks, by cgroup id. [`waits`] reads this pressure, and [`pressure`] adds it to the
-    /// sums.
+    /// Pressure from the table of exited tasks, by cgroup id. [`waits`] reads it, and [`pressure`] adds it to the sums.
     pub(crate) kept_pressure: Vec<(u64, KeptPressure)>,
     pub(crate) losses: &'a mut Losses,
 }
 
 pub(crate) trait Domain: Send {
-    /// Returns the number of entries of each map whose size depends on the host or on the options.
-    fn maps(setup: &Setup<'_>) -> Vec<(&'static str, u32)>
-    where
-        Self: Sized;
-
-    /// Starts the domain. Returns `None` if the domain is not requested.
-    fn start(setup: &Setup<'_>) -> Option<Self>
+    /// Starts the domain. Also returns the number of entries of its map. Returns `None` if the domain is not requested.
+    fn start(setup: &Setup<'_>) -> Option<(Self, u32)>
     where
         Self: Sized;
 
@@ -86,16 +81,18 @@ pub(crate) struct Domains {
 impl Domains {
     pub(crate) fn start(setup: &Setup<'_>) -> Self {
         let mut domains = Self::default();
-        domains.add::<stacks::Stacks>(setup);
-        domains.add::<waits::Waits>(setup);
-        domains.add::<pressure::CgroupPressures>(setup);
-        domains.add::<demand::Demands>(setup);
-        domains.add::<cpus::CpuCounts>(setup);
+        domains.add::<stacks::Stacks>(names::STACKS, setup);
+        domains.add::<waits::Waits>(names::PAIRS, setup);
+        domains.add::<pressure::CgroupPressures>(names::PRESSURES, setup);
+        domains.add::<demand::Demands>(names::DEMAND, setup);
+        domains.add::<cpus::CpuCounts>(names::CPUS, setup);
         domains
     }
 
-    fn add<D: Domain + 'static>(&mut self, setup: &Setup<'_>) {
-        self.maps.extend(D::maps(setup));
-        self.started.extend(D::start(setup).map(|domain| Box::new(domain) as Box<dyn Domain>));
+    fn add<D: Domain + 'static>(&mut self, map: &'static str, setup: &Setup<'_>) {
+        let (domain, entries) = D::start(setup).unzip();
+        // A map with one entry takes almost no memory.
+        self.maps.push((map, entries.unwrap_or(1)));
+        self.started.extend(domain.map(|domain| Box::new(domain) as Box<dyn Domain>));
     }
 }

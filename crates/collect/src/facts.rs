@@ -19,8 +19,7 @@ use rustix::thread::CapabilitySet;
 const INITIAL_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 const INITIAL_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
 
-/// Gathers all facts except `named_containers`, `features_off` and `trial`, which the collector provides. `root` is `/` except in
-/// tests.
+/// Gathers all facts except those of the collector: `named_containers`, `features_off`, `trial`. `root` is `/` except in tests.
 pub fn gather(root: &Path) -> Facts {
     let host = Root(root);
     let release = host.line("proc/sys/kernel/osrelease");
@@ -55,8 +54,7 @@ pub fn gather(root: &Path) -> Facts {
     }
 }
 
-/// Returns the state of sched_ext; `None` if the state is unreadable. A kernel without sched_ext counts as one without a BPF
-/// scheduler.
+/// Returns the state of sched_ext; `None` if it is unreadable. A kernel without sched_ext has no BPF scheduler.
 pub fn sched_ext(root: &Path) -> Option<SchedExt> {
     let host = Root(root);
     let Some(state) = host.line("sys/kernel/sched_ext/state") else {
@@ -81,8 +79,7 @@ pub fn cpu_to_node(root: &Path) -> BTreeMap<u32, u32> {
     nodes.into_iter().flat_map(|node| cpus(node).into_iter().map(move |cpu| (cpu, node))).collect()
 }
 
-/// Returns the NUMA node of each present CPU, including offline CPUs. The kernel puts a link to the node into the directory of
-/// each CPU.
+/// Returns the node of each present CPU, even if offline: the directory of each CPU has a link to its node.
 pub fn present_cpu_to_node(root: &Path) -> BTreeMap<u32, u32> {
     let cpus = root.join("sys/devices/system/cpu");
     let number = |name: &std::ffi::OsStr, kind: &str| name.to_str()?.strip_prefix(kind)?.parse::<u32>().ok();
@@ -114,8 +111,7 @@ pub struct CgroupMounts {
     pub cpu_v1: Option<PathBuf>,
     /// The v2 hierarchy.
     pub unified: Option<PathBuf>,
-    /// Whether a v1 hierarchy with a controller is mounted. systemd's v1 hierarchy does not count, because it has a name but no
-    /// controller.
+    /// Whether a v1 hierarchy with a controller is mounted. systemd's v1 hierarchy has a name but no controller.
     pub has_v1: bool,
 }
 
@@ -169,8 +165,7 @@ pub(crate) fn mount_v1(mountinfo: &str, controller: &str) -> Option<PathBuf> {
     })
 }
 
-/// Finds a mount point. If the hierarchy is mounted several times (bind mounts, containers), prefers the first mount that shows
-/// the root.
+/// Finds a mount point. If the hierarchy has several mounts (bind mounts, containers), prefers the first that shows the root.
 fn mount_point(mountinfo: &str, is_wanted: impl Fn(&Mount<'_>) -> bool) -> Option<PathBuf> {
     let wanted = || mounts(mountinfo).filter(&is_wanted);
     wanted().find(|mount| mount.shows == "/").or(wanted().next()).map(|mount| unescape(mount.point))
@@ -217,17 +212,9 @@ impl<'a> Mount<'a> {
 
 /// Decodes a path: the kernel writes space, tab, newline and backslash as three octal digits.
 fn unescape(path: &str) -> PathBuf {
-    let named = [(r"\040", " "), (r"\011", "\t"), (r"\012", "\n"), (r"\134", "\\")];
-    let mut rest = path;
-    let mut out = String::new();
-    while let Some(at) = rest.find('\\') {
-        out.push_str(&rest[..at]);
-        rest = &rest[at..];
-        let (code, char) = named.iter().find(|(code, _)| rest.starts_with(code)).unwrap_or(&("\\", "\\"));
-        out.push_str(char);
-        rest = &rest[code.len()..];
-    }
-    (out + rest).into()
+    // The backslash is last, because it may stand before digits.
+    let codes = [(r"\040", " "), (r"\011", "\t"), (r"\012", "\n"), (r"\134", r"\")];
+    codes.into_iter().fold(path.to_owned(), |path, (code, character)| path.replace(code, character)).into()
 }
 
 /// Returns the value of `NAME:` in `/proc/self/status`.

@@ -61,27 +61,20 @@ pub(crate) struct Plan<'a> {
     pub(crate) maps: &'a [(&'static str, u32)],
 }
 
-/// A loader that another thread creates. A separate thread saves time, because aya parses all kernel types, although no program
-/// needs them.
-pub(crate) struct Loader(Option<JoinHandle<EbpfLoader<'static>>>);
+/// A loader that another thread creates, to save time: aya parses all kernel types, although no program needs them.
+/// `None` if the system refuses another thread.
+pub(crate) type Loading = Option<JoinHandle<EbpfLoader<'static>>>;
 
-impl Loader {
-    pub(crate) fn begin() -> Self {
-        // By default the C library gives each thread its own arena, and would keep the 2.3 MiB that this thread frees. With a
-        // single arena, all threads reuse this memory. Programs that only read recordings keep several arenas, because their
-        // parser threads would wait for each other.
-        #[cfg(target_env = "gnu")]
-        // SAFETY: mallopt has no preconditions; if it fails, nothing changes.
-        unsafe {
-            libc::mallopt(libc::M_ARENA_MAX, 1);
-        }
-        // If the system refuses another thread, `wait` creates the loader.
-        Self(thread::Builder::new().spawn(loader).ok())
+pub(crate) fn begin_loading() -> Loading {
+    // By default the C library gives each thread its own arena, and would keep the 2.3 MiB that this thread frees. With a single
+    // arena, all threads reuse this memory. Programs that only read recordings keep several arenas, because their parser threads
+    // would wait for each other.
+    #[cfg(target_env = "gnu")]
+    // SAFETY: mallopt has no preconditions; if it fails, nothing changes.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1);
     }
-
-    fn wait(self) -> EbpfLoader<'static> {
-        self.0.and_then(|thread| thread.join().ok()).unwrap_or_else(loader)
-    }
+    thread::Builder::new().spawn(loader).ok()
 }
 
 /// Creates a loader without the kernel's types.
@@ -94,11 +87,11 @@ pub fn loader() -> EbpfLoader<'static> {
 impl KernelSide {
     /// Loads and attaches the BPF side. From then on, every switch runs the hook. Tasks are followed from the first call of
     /// [`read_tasks`](Self::read_tasks) on.
-    pub(crate) fn start(loader: Loader, plan: &Plan<'_>) -> Result<Self, Failure> {
+    pub(crate) fn start(loading: Loading, plan: &Plan<'_>) -> Result<Self, Failure> {
         let Plan { config, cpus, resolved, .. } = plan;
         let btf = resolved.attach_types().map_err(failed("read the kernel's type information"))?;
         let globals = (Raw(resolved.offsets), Raw(*config));
-        let mut loader = loader.wait();
+        let mut loader = loading.and_then(|thread| thread.join().ok()).unwrap_or_else(loader);
         loader
             .override_global(names::OFFSETS, &globals.0, true)
             .override_global(names::CONFIG, &globals.1, true)
@@ -114,68 +107,64 @@ impl KernelSide {
         let object = patched(OBJECT, &resolved.offsets, config).map_err(failed("load the BPF programs"))?;
         let object = with_kernel_calls(object, plan.task_by_id);
         let mut bpf = loader.load(&object).map_err(failed("create the BPF maps"))?;
-        let cgroup_events = take_ring(&mut bpf).map_err(failed("map a BPF ring buffer"))?;
+        let cgroup_events = step("map a BPF ring buffer", || {
+            let events =
+                bpf.take_map(names::CGROUP_EVENTS).ok_or("the object has no map of cgroup events")?;
+            Ok(RingBuf::try_from(events)?)
+        })?;
         let has_room = plan.room.is_some();
-        let mut unloaded = load(&mut bpf, &btf, |name| match name {
+        let is_wanted = |name: &str| match name {
             _ if CGROUP_PROGRAMS.contains(&name) => config.cgroup_hierarchy != u64::MAX,
             names::ON_THROTTLE | names::ON_UNTHROTTLE => config.keep_throttle_clock != 0,
             names::ON_TASK_FREED => has_room,
             names::ON_RENAME | names::READ_CHANGES => plan.task_by_id.is_some(),
             _ => true,
-        });
-        let exited = unloaded
-            .check(names::READ_EXITED)
-            .and_then(|()| table_reading(&mut bpf, names::READ_EXITED, names::EXITED));
+        };
+        let mut unloaded = load(&mut bpf, &btf, is_wanted);
+        let exited = table_reading(&mut bpf, &mut unloaded, names::READ_EXITED, names::EXITED);
         let exited = exited.map_err(failed("load the reading of the exited tasks"))?;
         let mut side = Self { bpf, cgroup_events, exited, changes: None, refused: Vec::new() };
         side.prepare(config.root_cgroup_id, plan.selection).map_err(failed("fill the BPF maps"))?;
         side.set_nodes(plan.nodes.iter().copied())?;
         side.set_room(plan.room.unwrap_or(i64::MAX))?;
         side.attach_helpful(plan, &mut unloaded);
-        let freed: &[_] = if has_room { &[names::ON_TASK_FREED] } else { &[] };
         // Attach to forks before switches. A task that is forked in between gets its storage at its first switch in.
-        let rename: &[_] = if plan.task_by_id.is_some() { &[names::ON_RENAME] } else { &[] };
-        let required = [freed, rename, &[names::ON_NEW_TASK, names::ON_MOVE, names::ON_SWITCH]].concat();
+        let required =
+            [names::ON_TASK_FREED, names::ON_RENAME, names::ON_NEW_TASK, names::ON_MOVE, names::ON_SWITCH];
+        let required: Vec<_> = required.into_iter().filter(|name| is_wanted(name)).collect();
         let attached = side.attach(&required, &mut unloaded).and_then(|()| unloaded.check(names::READ_TASKS));
         attached.map_err(failed("load and attach the BPF programs"))?;
         if plan.task_by_id.is_some() {
-            let reading = unloaded.check(names::READ_CHANGES);
-            let reading =
-                reading.and_then(|()| table_reading(&mut side.bpf, names::READ_CHANGES, names::CHANGES));
-            side.changes = Some(reading.map_err(failed("load the reading of changed tasks"))?);
+            let changes = table_reading(&mut side.bpf, &mut unloaded, names::READ_CHANGES, names::CHANGES);
+            side.changes = Some(changes.map_err(failed("load the reading of changed tasks"))?);
         }
         Ok(side)
     }
 
     fn attach_helpful(&mut self, plan: &Plan<'_>, unloaded: &mut Unloaded) {
         let config = plan.config;
-        if config.cgroup_hierarchy != u64::MAX
-            && let Err(error) = self.attach(&CGROUP_PROGRAMS, unloaded)
-        {
-            self.refused.push(format!(
-                "created and removed cgroups are not reported ({}): a cgroup that exists only between two readings has no name",
-                reasons(&*error)
-            ));
+        if config.cgroup_hierarchy != u64::MAX {
+            let attached = self.attach(&CGROUP_PROGRAMS, unloaded);
+            let effect = "a cgroup that exists only between two readings has no name";
+            self.note_refused(attached, "created and removed cgroups are not reported", effect);
         }
         // These programs are optional: if the kernel throttles single tasks, the hook notices a move when the wait ends.
-        let groups = self.attach(&[names::ON_LEAVE_GROUP, names::ON_ENTER_GROUP], unloaded);
-        if let Err(error) = groups
-            && plan.resolved.offsets.task_throttled == ABSENT
-        {
-            self.refused.push(format!(
-                "moves of waiting tasks to another cgroup are noticed late ({}): throttled time of such a wait counts under other causes",
-                reasons(&*error)
-            ));
+        let attached = self.attach(&[names::ON_LEAVE_GROUP, names::ON_ENTER_GROUP], unloaded);
+        if plan.resolved.offsets.task_throttled == ABSENT {
+            let effect = "throttled time of such a wait counts under other causes";
+            self.note_refused(attached, "moves of waiting tasks to another cgroup are noticed late", effect);
         }
-        if config.keep_throttle_clock != 0
-            // Attach the program for the end of throttling first. If the clock started and never stopped, every wait would count
-            // as throttling.
-            && let Err(error) = self.attach(&[names::ON_UNTHROTTLE, names::ON_THROTTLE], unloaded)
-        {
-            self.refused.push(format!(
-                "throttled time cannot be measured ({}): `throttled` is 0, and this time counts under other causes",
-                reasons(&*error)
-            ));
+        if config.keep_throttle_clock != 0 {
+            // Attach to the end of throttling first. If the clock never stopped, every wait would count as throttling.
+            let attached = self.attach(&[names::ON_UNTHROTTLE, names::ON_THROTTLE], unloaded);
+            let effect = "`throttled` is 0, and this time counts under other causes";
+            self.note_refused(attached, "throttled time cannot be measured", effect);
+        }
+    }
+
+    fn note_refused(&mut self, attached: AyaResult<()>, what: &str, effect: &str) {
+        if let Err(error) = attached {
+            self.refused.push(format!("{what} ({}): {effect}", reasons(&*error)));
         }
     }
 
@@ -183,23 +172,16 @@ impl KernelSide {
         // Exited tasks whose cgroup has no entry count in the root's entry.
         self.hash_table(names::EXITED)?.insert(root_cgroup_id, Raw(Exited::NONE), 0)?;
         let mut selected: HashMap<_, u64, u64> = self.hash_table(names::SELECTED)?;
-        for pid in &selection.pids {
-            selected.insert(SELECT_PROCESS | u64::from(*pid), 1, 0)?;
-        }
-        for tid in &selection.tids {
-            selected.insert(SELECT_THREAD | u64::from(*tid), 1, 0)?;
-        }
-        Ok(())
+        let pids = selection.pids.iter().map(|pid| SELECT_PROCESS | u64::from(*pid));
+        let tids = selection.tids.iter().map(|tid| SELECT_THREAD | u64::from(*tid));
+        pids.chain(tids).try_for_each(|key| Ok(selected.insert(key, 1, 0)?))
     }
 
     fn attach(&mut self, programs: &[&'static str], unloaded: &mut Unloaded) -> AyaResult<()> {
         // Attach all programs or none, because one program of a pair alone would count wrongly.
         programs.iter().try_for_each(|name| unloaded.check(name))?;
         let attached = programs.iter().try_for_each(|name| self.attach_one(name));
-        if attached.is_err() {
-            programs.iter().for_each(|name| self.unload(name));
-        }
-        attached
+        attached.inspect_err(|_| programs.iter().for_each(|name| self.unload(name)))
     }
 
     fn unload(&mut self, name: &str) {
@@ -227,11 +209,6 @@ impl KernelSide {
 
     pub(crate) fn has_changes(&self) -> bool {
         self.changes.is_some()
-    }
-
-    /// Begins reading number `turn` of the changed tasks.
-    pub(crate) fn begin_changes(&mut self, turn: u64) -> Result<(), Failure> {
-        self.set_first("begin to read the changed tasks", names::TURN, turn)
     }
 
     /// Opens a stream of the changed tasks. Call this again for the same turn while a list has more tasks.
@@ -265,18 +242,6 @@ impl KernelSide {
         })
     }
 
-    /// Lets the BPF side reuse culprit and pressure entries that were last used before `clock_ns`. Call this only after reading
-    /// all these entries.
-    pub(crate) fn keep_entries_since(&mut self, clock_ns: u64) -> Result<(), Failure> {
-        self.set_first("free old entries of culprits and of pressure", names::KEPT_SINCE, clock_ns)
-    }
-
-    /// Tells the BPF side that we have read all tasks. If a task started after `now_ns` (CLOCK_MONOTONIC) and switches in without
-    /// storage, the BPF side now counts a loss.
-    pub(crate) fn mark_first_read(&mut self, now_ns: u64) -> Result<(), Failure> {
-        self.set_first("mark the first reading", names::FIRST_READ, now_ns)
-    }
-
     pub(crate) fn set_room(&mut self, bytes: i64) -> Result<(), Failure> {
         self.set_first("set the maximum memory of tasks", names::MEMORY_LEFT, bytes as u64)
     }
@@ -307,8 +272,7 @@ impl KernelSide {
         })
     }
 
-    /// Returns the total time of all runs of the hook (ns) and the number of runs. The kernel counts both only while [`measure`]
-    /// is on.
+    /// Returns the total time of all runs of the hook (ns), and their number. The kernel counts only during [`measure`].
     pub(crate) fn hook_time(&self) -> Option<(u64, u64)> {
         let program: &BtfTracePoint = self.bpf.program(names::ON_SWITCH)?.try_into().ok()?;
         let info = program.info().ok()?;
@@ -406,8 +370,7 @@ pub fn read_iterator(bpf: &mut Ebpf, name: &str) -> AyaResult<File> {
     Ok(iterator.take_link(id)?.into_file()?)
 }
 
-/// Converts the error for a missing entry to `None`. aya returns one error for lookups of a missing entry, and another error for
-/// removals.
+/// Converts the error for a missing entry to `None`. aya has two such errors: one of lookups, and one of removals.
 pub(crate) fn if_there<T>(result: Result<T, MapError>) -> Result<Option<T>, MapError> {
     match result {
         Err(MapError::KeyNotFound) => Ok(None),
@@ -469,16 +432,16 @@ fn load_one(program: &mut Program, of: &str, btf: &Btf) -> Result<(), ProgramErr
     }
 }
 
-fn table_reading(bpf: &mut Ebpf, reading: &str, of: &str) -> AyaResult<TableReading> {
-    let reading: &mut Iter = program(bpf, reading)?;
+fn table_reading(bpf: &mut Ebpf, unloaded: &mut Unloaded, name: &str, of: &str) -> AyaResult<TableReading> {
+    unloaded.check(name)?;
+    let reading: &mut Iter = program(bpf, name)?;
     let reading = reading.fd()?.try_clone()?;
     Ok(TableReading::new(reading.as_fd(), table(bpf, of)?)?)
 }
 
 /// The first half of a BPF call instruction. The second half holds the number of the function.
 const CALL: [u8; 4] = [0x85, 0, 0, 0];
-/// The first half of a call of a kernel function (BPF_PSEUDO_KFUNC_CALL, Linux 5.13). The second half holds the BTF id of the
-/// function.
+/// The first half of a call of a kernel function (BPF_PSEUDO_KFUNC_CALL, Linux 5.13). The second half holds its BTF id.
 const CALL_KERNEL: [u8; 4] = [0x85, 0x20, 0, 0];
 
 /// Converts numbered calls to calls of kernel functions, by BTF id. Neither aya 0.14 nor the compiler can create such calls.
@@ -494,12 +457,6 @@ fn with_kernel_calls(mut object: Vec<u8>, ids: Option<[u32; 2]>) -> Vec<u8> {
         }
     }
     object
-}
-
-fn take_ring(bpf: &mut Ebpf) -> AyaResult<RingBuf<MapData>> {
-    let name = names::CGROUP_EVENTS;
-    let map = bpf.take_map(name).ok_or_else(|| format!("the object has no map {name}"))?;
-    Ok(RingBuf::try_from(map)?)
 }
 
 /// Makes the kernel measure the run time of BPF programs until the returned descriptor is closed (Linux 5.8).
@@ -539,8 +496,7 @@ fn reasons(error: &dyn std::error::Error) -> String {
 const STATISTICS: [&str; 5] =
     ["verification time", "stack depth", "insns processed", "processed ", "max_states_per_insn"];
 
-/// Returns the first line and the last three lines of a long log. The lines in between may list all instructions that the
-/// verifier processed.
+/// Returns the first line and the last three lines of a long log. The lines in between may list all processed instructions.
 fn brief(text: &str) -> String {
     let is_statistics = |line: &&str| STATISTICS.iter().any(|name| line.starts_with(name));
     let lines: Vec<&str> = text.lines().filter(|line| !is_statistics(line)).collect();

@@ -7,15 +7,14 @@ use std::{
 
 use cgscope_ledger::{
     Cause,
-    wire::{self, AccountsRecord, ON_CPU, ON_RQ, SameRecord, TaskRecord},
+    wire::{self, AccountsRecord, FOLLOWED, ON_CPU, ON_RQ, TaskRecord},
 };
-use cgscope_model::{BeforeMove, Hist, Placement, TaskReading, Totals, comm, follower::Followed};
+use cgscope_model::{BeforeMove, Hist, TaskReading, Totals, comm, follower::Followed};
 
 use crate::{
     domain::{cpus::NodePlaces, culprits::Throttled},
     placement::Active,
     readings::{accounts, frames, make_whole, pending, state, waits_since_ns},
-    shared,
     stream::{Reported, TaskReported},
 };
 
@@ -56,18 +55,13 @@ pub(crate) struct Reading<'a> {
     waiting: HashMap<u64, TaskRecord>,
     /// CPUs of the tasks that run or wait, by serial. This excludes throttled tasks.
     active: HashMap<u64, u32>,
-    lists: Lists,
-    /// The latest run queue clock, ns. The clock of an idle CPU stands still, so the latest clock is the best estimate of now.
-    clock_ns: u64,
-}
-
-/// Figures from the records at the end of each list of changed tasks.
-#[derive(Default)]
-struct Lists {
+    /// From the records at the end of each list of changed tasks: whether the list has more tasks or is incomplete, and the number
+    /// of tasks that run or wait on each CPU.
     has_more: bool,
     is_incomplete: bool,
-    /// Number of tasks that run or wait on each CPU.
     running: HashMap<u64, u64>,
+    /// The latest run queue clock, ns. The clock of an idle CPU stands still, so the latest clock is the best estimate of now.
+    clock_ns: u64,
 }
 
 impl KnownTasks {
@@ -84,7 +78,9 @@ impl KnownTasks {
             added_at: HashMap::new(),
             waiting: HashMap::new(),
             active: HashMap::new(),
-            lists: Lists::default(),
+            has_more: false,
+            is_incomplete: false,
+            running: HashMap::new(),
             clock_ns: 0,
         }
     }
@@ -127,7 +123,11 @@ impl Reading<'_> {
     pub(crate) fn take(&mut self, reported: &Reported<'_>) -> Option<&KnownTask> {
         match reported {
             Reported::Same(record) => {
-                self.take_same(record);
+                if let Some(at) = self.seek(record.serial) {
+                    let task = &mut self.known.tasks[at];
+                    task.reported_in = self.known.turn;
+                    task.followers = record.followed & FOLLOWED;
+                }
                 None
             }
             Reported::Task(task) => Some(self.take_task(task)),
@@ -141,9 +141,9 @@ impl Reading<'_> {
                 None
             }
             Reported::List(list) => {
-                self.lists.has_more |= list.has_more != 0;
-                self.lists.is_incomplete |= list.is_incomplete != 0;
-                self.lists.running.insert(list.cpu, list.running);
+                self.has_more |= list.has_more != 0;
+                self.is_incomplete |= list.is_incomplete != 0;
+                self.running.insert(list.cpu, list.running);
                 None
             }
         }
@@ -156,7 +156,7 @@ impl Reading<'_> {
 
     /// Returns whether a list has more entries, and resets this flag.
     pub(crate) fn has_more(&mut self) -> bool {
-        std::mem::take(&mut self.lists.has_more)
+        std::mem::take(&mut self.has_more)
     }
 
     /// Returns whether changed tasks may be missing from the lists: either a list overflowed, or more tasks run or wait on a CPU
@@ -167,15 +167,7 @@ impl Reading<'_> {
             *reported.entry(u64::from(*cpu)).or_default() += 1;
         }
         let is_reported = |(cpu, running): (&u64, &u64)| reported.get(cpu).copied().unwrap_or(0) >= *running;
-        self.lists.is_incomplete || !self.lists.running.iter().all(is_reported)
-    }
-
-    fn take_same(&mut self, record: &SameRecord) {
-        if let Some(at) = self.seek(record.serial) {
-            let task = &mut self.known.tasks[at];
-            task.reported_in = self.known.turn;
-            task.followers = shared::followers(record.followed);
-        }
+        self.is_incomplete || !self.running.iter().all(is_reported)
     }
 
     fn take_task(&mut self, reported: &TaskReported<'_>) -> &KnownTask {
@@ -231,19 +223,15 @@ impl Reading<'_> {
         task
     }
 
-    /// Finds a known task. Records arrive in ascending order of serials. The exception is a thread that called `execve`, because
-    /// it gets the id of its process.
+    /// Finds a known task. Records ascend by serial, except after `execve` in a thread, which gets the id of its process.
     fn seek(&mut self, serial: u64) -> Option<usize> {
         let tasks = &self.known.tasks;
         let at = |place: usize| tasks.get(place).map(|task| task.reading.serial);
         if at(self.next) != Some(serial) {
-            self.next = match self.known.find(serial) {
-                Ok(place) => place,
-                Err(place) => {
-                    self.next = place;
-                    return None;
-                }
-            };
+            let found = self.known.find(serial);
+            let (Ok(place) | Err(place)) = found;
+            self.next = place;
+            found.ok()?;
         }
         self.next += 1;
         Some(self.next - 1)
@@ -298,8 +286,7 @@ fn leave(cgroups: &mut HashMap<u64, usize>, id: u64) {
     }
 }
 
-/// Returns whether the reading has the same name as the record. Returns false if the name contains characters that we do not
-/// show.
+/// Returns whether both have the same name; false if the name contains characters that we do not show.
 fn has_name(reading: &TaskReading, record: &TaskRecord) -> bool {
     let name = reading.comm.as_bytes();
     record.comm.strip_prefix(name).is_some_and(|rest| rest.first().is_none_or(|byte| *byte == 0))
@@ -318,53 +305,39 @@ pub(crate) struct KnownTask {
 }
 
 impl KnownTask {
-    fn totals(&self, record: &TaskRecord) -> wire::Totals {
-        self.base.as_ref().map_or(record.totals, |base| record.totals.since(&base.reported.totals))
-    }
-
-    fn placement(
-        &self,
-        reported: &TaskReported<'_>,
-        ran_ns: u64,
-        places: &NodePlaces,
-    ) -> Option<Arc<Placement>> {
-        let raw = reported.placement?;
-        let raw = self
-            .base
-            .as_ref()
-            .map_or(*raw, |base| raw.since(&base.placement, base.reported.totals.on_cpu_ns));
-        Some(Arc::new(places.placement(&raw, ran_ns)))
-    }
-
     /// Replaces the reading. The new reading shares unchanged parts with the previous one.
     fn update(&mut self, reported: &TaskReported<'_>, turn: u64, around: &Around<'_>) -> Active {
         let record = reported.record;
         self.reported_in = turn;
-        self.followers = shared::followers(record.waits.flags);
+        self.followers = record.waits.flags & FOLLOWED;
         if let Some(base) = reported.base {
             self.base = Some(Box::new(Base::new(reported, *base, around.read_ns)));
         }
         if let Some(stack) = reported.stack {
             self.stack = Some(frames(stack));
         }
-        let before = &self.reading;
+        let (before, base) = (&self.reading, self.base.as_deref());
         let comm = if has_name(before, record) { before.comm.clone() } else { comm(&record.comm) };
         let hist = match reported.histogram {
             None => before.hist.clone(),
             Some(now) => {
-                let now = self.base.as_ref().map_or(*now, |base| now.since(&base.reported.histogram));
+                let now = base.map_or(*now, |base| now.since(&base.reported.histogram));
                 Arc::new(before.hist.advanced_to(&now.counts, &now.shares))
             }
         };
-        let raw = self.totals(record);
+        let raw = base.map_or(record.totals, |base| record.totals.since(&base.reported.totals));
         let mut totals = Totals::from(raw);
         make_whole(&mut totals, &hist);
-        let own = reported.accounts.map(|now| self.base.as_ref().map_or(*now, |base| base.accounts(now)));
+        let own = reported.accounts.map(|now| base.map_or(*now, |base| base.accounts(now)));
         let own = own.map(|now| Arc::new(accounts(&now, raw.on_cpu_ns, before.accounts.as_deref())));
+        let placement = reported.placement.map(|now| {
+            let since = |base: &Base| now.since(&base.placement, base.reported.totals.on_cpu_ns);
+            Arc::new(around.places.placement(&base.map_or(*now, since), raw.on_cpu_ns))
+        });
         let reading = TaskReading {
             scheduling: before.scheduling,
-            moved_ns: self.base.as_ref().map(|base| base.found_ns),
-            before_move: self.base.as_ref().map(|base| base.before_move.clone()),
+            moved_ns: base.map(|base| base.found_ns),
+            before_move: base.map(|base| base.before_move.clone()),
             accounts: own,
             serial: record.serial,
             tid: record.tid,
@@ -376,7 +349,7 @@ impl KnownTask {
             node: around.nodes.get(&record.cpu).copied(),
             on_cpu: record.flags & ON_CPU != 0,
             state: Some(state(record)),
-            placement: self.placement(reported, raw.on_cpu_ns, around.places),
+            placement,
             max_ns: record.waits.max_ns,
             totals,
             hist,
@@ -389,8 +362,7 @@ impl KnownTask {
     }
 }
 
-/// Figures of a task at its move to its current cgroup. We subtract them from later figures, because they belong to the previous
-/// cgroup.
+/// Figures of a task at its move to its current cgroup. They belong to the previous cgroup, so we subtract them.
 struct Base {
     found_ns: u64,
     before_move: Arc<BeforeMove>,
@@ -427,7 +399,7 @@ impl Base {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cgscope_ledger::wire::{LIST, ListRecord, SAME, serial};
+    use cgscope_ledger::wire::{LIST, ListRecord, SAME, SameRecord, serial};
 
     fn record(tid: u32, cgroup_id: u64, run_ns: u64) -> TaskRecord {
         let totals = wire::Totals { on_cpu_ns: run_ns, ..wire::Totals::default() };

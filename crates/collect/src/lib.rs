@@ -25,11 +25,9 @@ mod patch;
 mod placement;
 pub mod quotas;
 mod readings;
-mod shared;
 mod source;
 mod stream;
 mod symbols;
-mod task_state;
 mod time_split;
 
 pub use cmdline::{cmdline, command_lines, user_id};
@@ -44,10 +42,10 @@ pub use time_split::TimeSplit;
 pub mod shared_parts {
     pub use crate::{
         bpf_calls::Raw,
-        collector::{check, process_of},
+        collector::check,
         kernel_side::{AyaResult, failed, hash_table, loader, program, read_iterator},
+        readings::task_state_from_bits,
         source::coarse::{files::CgroupIds, files::ProcFiles, follow::Follow, text},
         stream::{Buffer, StreamEnd, drain, part},
-        task_state::from_bits as task_state_from_bits,
     };
 }

@@ -6,8 +6,6 @@
 
 use std::{
     collections::HashMap,
-    fs::File,
-    io::Read,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::Arc,
@@ -15,16 +13,16 @@ use std::{
 };
 
 use cgscope_model::{CgroupReading, weight_of_shares};
+use rustix::fs::CWD;
 
 use crate::{
     facts::{self, cgroup_mounts, mount_v1, parse_cpu_list},
     memory::{numa_stat, numa_stat_v1},
+    source::coarse::files::read,
 };
 
 /// Minimum number of reads of a cgroup between two reads of its settings.
 const SETTINGS_EVERY: u64 = 5;
-/// Maximum length of a file, bytes. The longest file is a list of CPUs: a list of every second of 8192 CPUs has 21 KB.
-const LONGEST: usize = 32 << 10;
 
 /// Parses the quota (`None` for `max`) and the period in `cpu.max`, µs. Both are `None` if the text does not have the format of
 /// `cpu_max_show` (Linux 4.15).
@@ -65,12 +63,10 @@ pub fn cpu_stat_local(text: &str) -> Option<u64> {
 /// Parses the `some` and `full` totals of `cpu.pressure`, ns.
 pub fn cpu_pressure(text: &str) -> (Option<u64>, Option<u64>) {
     let total = |kind: &str| {
-        let mut lines = text.lines().map(|line| line.split(' '));
-        let mut words =
-            lines.find_map(|mut words| words.next().filter(|word| *word == kind).map(|_| words))?;
-        ns(words.find_map(|word| word.strip_prefix("total="))?)
+        let line = text.lines().find_map(|line| line.strip_prefix(kind))?;
+        ns(line.split(' ').find_map(|word| word.strip_prefix("total="))?)
     };
-    (total("some"), total("full"))
+    (total("some "), total("full "))
 }
 
 /// Counts the CPUs in a list such as `0-3,8`. Returns `None` for an empty list, because nothing can run there.
@@ -93,8 +89,7 @@ fn ns(us: &str) -> Option<u64> {
 pub struct LimitFiles {
     mounts: Mounts,
     reader: Reader,
-    /// Whether to read the memory by node, too. This takes as long as reading all other files, because the kernel sums the memory
-    /// over all CPUs.
+    /// Whether to read the memory by node, too. This takes as long as all other files: the kernel sums over all CPUs.
     pub(crate) reads_memory: bool,
     /// Maximum number of cgroups (at least 1) whose settings are re-read between two calls of [`LimitFiles::drop_unread`].
     /// Cgroups take turns. If there are at most five times this many cgroups, every fifth read of a cgroup re-reads its settings.
@@ -163,8 +158,7 @@ impl LimitFiles {
         if kept.as_ref().is_some_and(|kept| !has_effects(kept)) {
             return kept;
         }
-        let path = below_the_mount(path).filter(|path| self.mounts.inode(path) == Some(id));
-        let Some(path) = path else {
+        let Some(path) = self.mounts.relative(id, path) else {
             self.known.remove(&id);
             return None;
         };
@@ -172,7 +166,10 @@ impl LimitFiles {
         let mut reading = kept.unwrap_or_else(|| self.settings(id, path));
         if has_effects(&reading) {
             self.read_effects(path, &mut reading);
-            if self.has_moved_on(id, &reading, Instant::now()) && is_kept {
+            let CgroupReading { usage_ns, nr_periods: periods, nr_throttled: throttled, .. } = reading;
+            let counters = Counters { at: Instant::now(), usage_ns, periods, throttled };
+            let before = self.known.get_mut(&id).and_then(|known| known.counters.replace(counters));
+            if is_kept && before.is_some_and(|before| before.contradict(&counters, &reading)) {
                 self.read_quota(path, &mut reading);
                 if let Some(KnownCgroup { settings, .. }) = self.known.get_mut(&id) {
                     (settings.quota_us, settings.period_us) = (reading.quota_us, reading.period_us);
@@ -195,15 +192,6 @@ impl LimitFiles {
         if let Some(known) = self.known.get_mut(&id) {
             known.is_due |= known.settings.quota_us.is_none();
         }
-    }
-
-    /// Replaces the counters. Returns whether the quota may have changed: see [`Counters::contradict`].
-    fn has_moved_on(&mut self, id: u64, now: &CgroupReading, at: Instant) -> bool {
-        let Some(known) = self.known.get_mut(&id) else { return false };
-        let counters =
-            Counters { at, usage_ns: now.usage_ns, periods: now.nr_periods, throttled: now.nr_throttled };
-        let before = known.counters.replace(counters);
-        before.is_some_and(|before| before.contradict(&counters, now))
     }
 
     /// Drops cgroups that were not read since the last call. Call this regularly.
@@ -236,8 +224,7 @@ impl LimitFiles {
     pub(crate) fn read_deferred(&mut self) {
         self.is_deferring = true;
         for (id, path) in std::mem::take(&mut self.deferred) {
-            let path = below_the_mount(&path).filter(|path| self.mounts.inode(path) == Some(id));
-            let settings = path.map(|path| self.read_settings(id, path));
+            let settings = self.mounts.relative(id, &path).map(|path| self.read_settings(id, path));
             match (settings, self.known.get_mut(&id)) {
                 (Some(settings), Some(known)) => known.settings = settings,
                 // The cgroup was removed. The next read notices this.
@@ -291,10 +278,8 @@ impl LimitFiles {
         let list = |text: &str| Arc::from(text.trim());
         if let Some(mount) = &self.mounts.cpuset_v1 {
             let files = self.reader.enter(mount, path);
-            if let Some(text) = files.text("cpuset.effective_cpus") {
-                return Some(list(text));
-            }
-            return files.text("cpuset.cpus").map(list);
+            let names = ["cpuset.effective_cpus", "cpuset.cpus"];
+            return names.into_iter().find_map(|name| files.text(name).map(list));
         }
         let mount = self.mounts.unified.as_deref()?;
         // If the cpu controller is in v1, this cgroup may be missing in v2. The ancestors of its path in v2 then say nothing
@@ -302,22 +287,16 @@ impl LimitFiles {
         if !self.mounts.cpu_is_v2 && !mount.join(path).is_dir() {
             return None;
         }
-        for path in Path::new(path).ancestors() {
-            if let Some(text) = self.reader.enter(mount, path).text("cpuset.cpus.effective") {
-                return Some(list(text));
-            }
-        }
-        None
+        let cpus = |path: &Path| self.reader.enter(mount, path).text("cpuset.cpus.effective").map(list);
+        Path::new(path).ancestors().find_map(cpus)
     }
 
     fn read_memory(&mut self, path: &str) -> Vec<(u32, u64)> {
-        if let Some(mount) = &self.mounts.memory_v1 {
-            let page_bytes = rustix::param::page_size() as u64;
-            let text = self.reader.enter(mount, path).text("memory.numa_stat");
-            return text.map_or_else(Vec::new, |text| numa_stat_v1(text, page_bytes));
-        }
-        let Some(mount) = &self.mounts.unified else { return Vec::new() };
-        self.reader.enter(mount, path).text("memory.numa_stat").map_or_else(Vec::new, numa_stat)
+        let Mounts { memory_v1, unified, .. } = &self.mounts;
+        let Some(mount) = memory_v1.as_ref().or(unified.as_ref()) else { return Vec::new() };
+        let text = self.reader.enter(mount, path).text("memory.numa_stat").unwrap_or_default();
+        let page_bytes = rustix::param::page_size() as u64;
+        if memory_v1.is_some() { numa_stat_v1(text, page_bytes) } else { numa_stat(text) }
     }
 
     fn read_effects(&mut self, path: &str, into: &mut CgroupReading) {
@@ -337,13 +316,6 @@ impl LimitFiles {
             into.system_ns = files.number("cpuacct.usage_sys");
         }
     }
-}
-
-/// Converts a path to a path relative to the mount. Returns `None` for a path with `..`, which could lead anywhere: the path may
-/// come from a file that another user wrote.
-fn below_the_mount(path: &str) -> Option<&str> {
-    let path = path.trim_start_matches('/');
-    path.split('/').all(|name| name != "..").then_some(path)
 }
 
 #[derive(Debug, Default)]
@@ -372,9 +344,15 @@ impl Mounts {
         }
     }
 
-    fn inode(&self, path: &str) -> Option<u64> {
+    /// Converts the path of a cgroup to a path relative to the mount. Returns `None` if the cgroup is no longer there. Also
+    /// returns `None` for a path with `..`, which could lead anywhere: the path may come from a file that another user wrote.
+    fn relative<'p>(&self, id: u64, path: &'p str) -> Option<&'p str> {
+        let path = path.trim_start_matches('/');
+        if path.split('/').any(|name| name == "..") {
+            return None;
+        }
         let found = self.cpu.as_ref()?.join(path).metadata().ok()?;
-        found.is_dir().then(|| found.ino())
+        (found.is_dir() && found.ino() == id).then_some(path)
     }
 }
 
@@ -396,28 +374,14 @@ impl Reader {
     /// Returns the text of a file. `None` if the file is missing, unreadable, too long or not text.
     fn text(&mut self, name: &str) -> Option<&str> {
         self.path.push(name);
-        let file = File::open(&self.path);
+        let text = read(CWD, self.path.as_path(), &mut self.buffer);
         self.path.pop();
-        self.buffer.resize(LONGEST, 0);
-        let length = fill(&mut file.ok()?, &mut self.buffer)?;
-        std::str::from_utf8(&self.buffer[..length]).ok()
+        std::str::from_utf8(text?).ok()
     }
 
     fn number(&mut self, name: &str) -> Option<u64> {
         self.text(name).and_then(number)
     }
-}
-
-/// Reads to the end of the file. Returns `None` on errors, and if the buffer is full, because the text may then be cut.
-fn fill(file: &mut File, buffer: &mut [u8]) -> Option<usize> {
-    let mut length = 0;
-    while length < buffer.len() {
-        match file.read(&mut buffer[length..]).ok()? {
-            0 => return Some(length),
-            more => length += more,
-        }
-    }
-    None
 }
 
 #[cfg(test)]

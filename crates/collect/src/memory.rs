@@ -27,8 +27,7 @@ pub fn numa_stat(text: &str) -> Vec<(u32, u64)> {
     sums
 }
 
-/// Converts v1's `memory.numa_stat` from pages to bytes. Before Linux 3.17, the file has only `total=...`, which excludes
-/// descendants.
+/// Converts v1's `memory.numa_stat` from pages to bytes. Before Linux 3.17, it has only `total=...`, without descendants.
 pub fn numa_stat_v1(text: &str, page_bytes: u64) -> Vec<(u32, u64)> {
     let line = |name: &str| text.lines().find(|line| line.starts_with(name));
     let line = line("hierarchical_total=").or_else(|| line("total=")).unwrap_or_default();
@@ -44,7 +43,7 @@ fn node_amount(word: &str) -> Option<(u32, u64)> {
 #[derive(Debug, Default)]
 struct Maps {
     by_node: ByNode,
-    policies: BTreeMap<String, u64>,
+    policies: BTreeMap<Arc<str>, u64>,
 }
 
 impl Maps {
@@ -66,13 +65,12 @@ impl Maps {
             bytes = bytes.saturating_add(there);
         }
         if bytes != 0 {
-            sum::add(self.policies.entry(policy.to_owned()).or_default(), bytes);
+            sum::add(self.policies.entry(policy.into()).or_default(), bytes);
         }
     }
 
     fn of(self, tgid: u32) -> ProcessMemory {
-        let mut policies: Vec<(Arc<str>, u64)> =
-            self.policies.into_iter().map(|(policy, bytes)| (policy.into(), bytes)).collect();
+        let mut policies: Vec<(Arc<str>, u64)> = self.policies.into_iter().collect();
         policies.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
         policies.truncate(POLICIES);
         ProcessMemory { tgid, by_node: self.by_node, policies }
@@ -116,8 +114,7 @@ impl MemoryFiles {
         self.latest.clone()
     }
 
-    /// Returns `None` if the process has exited, is unreadable or has no memory (kernel threads), or if the kernel has no NUMA
-    /// support.
+    /// Returns `None` if the process has exited, is unreadable or has no memory (kernel threads), or without NUMA support.
     fn process(&self, tgid: u32) -> Option<ProcessMemory> {
         let file = File::open(self.root.join(format!("proc/{tgid}/numa_maps"))).ok()?;
         let page_bytes = rustix::param::page_size() as u64;
@@ -130,10 +127,7 @@ impl MemoryFiles {
 }
 
 fn busiest(tasks: &[Arc<TaskReading>]) -> BTreeSet<u32> {
-    let mut ran: BTreeMap<u32, u64> = BTreeMap::new();
-    for task in tasks {
-        sum::add(ran.entry(task.tgid).or_default(), task.totals.on_cpu_ns);
-    }
+    let ran = sum::tally(tasks.iter().map(|task| (task.tgid, task.totals.on_cpu_ns)));
     let mut ran: Vec<(u32, u64)> = ran.into_iter().collect();
     ran.sort_by_key(|(tgid, ns)| (std::cmp::Reverse(*ns), *tgid));
     ran.into_iter().take(PROCESSES).map(|(tgid, _)| tgid).collect()

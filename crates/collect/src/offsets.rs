@@ -19,8 +19,7 @@ use crate::{
 /// The file with the kernel's types (CONFIG_DEBUG_INFO_BTF).
 pub const VMLINUX_BTF: &str = "/sys/kernel/btf/vmlinux";
 
-/// The programs, each with the kernel function, tracepoint or iterator to which it attaches. Programs that take long to verify
-/// are first.
+/// The programs, each with the function, tracepoint or iterator to attach to. Those that take long to verify are first.
 pub(crate) const PROGRAMS: [(&str, &str); 16] = [
     (names::ON_SWITCH, "sched_switch"),
     (names::ON_MOVE, "sched_migrate_task"),
@@ -62,12 +61,6 @@ impl Resolved {
     /// Returns the types that aya needs to load the programs.
     pub fn attach_types(&self) -> Result<aya::Btf, aya::BtfError> {
         aya::Btf::parse(&btf::file_of(&self.attach_points), Endianness::default())
-    }
-
-    /// Returns the missing fields and features that every measurement needs.
-    pub fn missing_required(&self) -> Vec<&str> {
-        let needed = self.off.iter().filter(|off| off.feature.is_needed());
-        needed.flat_map(|off| &off.missing).map(String::as_str).collect()
     }
 }
 

@@ -142,16 +142,17 @@ impl Drop for OwnCgroup {
     }
 }
 
+fn subdirectories(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path())
+}
+
 pub(crate) fn processes_below(directory: &Path) -> Vec<Process> {
-    let mut found = pids(directory);
-    let mut below = vec![directory.to_owned()];
-    while let Some(directory) = below.pop() {
-        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                found.extend(pids(&entry.path()));
-                below.push(entry.path());
-            }
-        }
+    let mut found = Vec::new();
+    let mut unread = vec![directory.to_owned()];
+    while let Some(directory) = unread.pop() {
+        found.extend(pids(&directory));
+        unread.extend(subdirectories(&directory));
     }
     found.sort_unstable();
     found.dedup();
@@ -204,17 +205,13 @@ pub(crate) fn own_directory(
 /// Finds our cgroup by searching for our process. In a cgroup namespace, the directory of a mount of the host can be for example
 /// `/../..`. Such a mount starts two levels above the namespace, and the names of these two levels are hidden.
 fn found(mount: &Path, shown: &str, ours: &str) -> Option<String> {
-    let hidden = shown
-        .strip_prefix('/')?
-        .split('/')
-        .try_fold(0, |levels, name| (name == "..").then_some(levels + 1))?;
+    let mut names = shown.strip_prefix('/')?.split('/');
+    let hidden = names.try_fold(0, |levels, name| (name == "..").then_some(levels + 1))?;
     let mut level = vec![String::new()];
     for _ in 0..hidden {
         let children = level.iter().flat_map(|path| {
-            let entries =
-                fs::read_dir(mount.join(path.trim_start_matches('/'))).into_iter().flatten().flatten();
-            let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-            directories.filter_map(move |entry| Some(format!("{path}/{}", entry.file_name().to_str()?)))
+            let children = subdirectories(&mount.join(path.trim_start_matches('/')));
+            children.filter_map(move |child| Some(format!("{path}/{}", child.file_name()?.to_str()?)))
         });
         level = children.collect();
     }
@@ -234,29 +231,25 @@ fn below(path: &str, shown: &str) -> Option<String> {
 /// root cgroup can have both processes and such a controller.
 fn keeps_scheduling(parent: &Path) -> Result<(), Failure> {
     let passed_on = fs::read_to_string(parent.join("cgroup.subtree_control")).unwrap_or_default();
-    match passed_on.split_whitespace().find(|one| WEIGHING.contains(one)) {
-        Some(controller) => Err(failure(
-            format!(
-                "{} enables the {controller} controller for its children, and a cgroup for the command would change the \
-                 command's share",
-                parent.display()
-            ),
-            "start cgscope in a child cgroup of it",
-        )),
-        None => Ok(()),
-    }
+    let Some(controller) = passed_on.split_whitespace().find(|one| WEIGHING.contains(one)) else {
+        return Ok(());
+    };
+    let parent = parent.display();
+    let what = format!(
+        "{parent} enables the {controller} controller for its children, and a cgroup for the command would change the \
+         command's share"
+    );
+    Err(failure(what, "start cgscope in a child cgroup of it"))
 }
 
 /// Removes unlocked cgroups. A cgroup with processes remains until the processes exit.
 fn remove_stale(parent: &Path) {
-    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-        let is_ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
-        if !is_ours || !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            continue;
-        }
-        let Ok(lock) = File::open(entry.path()) else { continue };
+    let is_ours =
+        |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
+    for directory in subdirectories(parent).filter(is_ours) {
+        let Ok(lock) = File::open(&directory) else { continue };
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            let _ = fs::remove_dir(entry.path());
+            let _ = fs::remove_dir(&directory);
         }
     }
 }

@@ -81,8 +81,7 @@ impl OwnMemory {
         Self { directories, files, hides_limits }
     }
 
-    /// Returns how many more bytes tasks may use; negative if they already use too many. `None` if the limit or the current use
-    /// is unknown.
+    /// Returns how many more bytes tasks may use; negative beyond the limit. `None` if the limit or the current use is unknown.
     pub(crate) fn room(&self) -> Option<i64> {
         let known =
             self.directories.iter().filter_map(|directory| self.room_in(directory, self.limit(directory)?));

@@ -39,17 +39,15 @@ pub(crate) struct PlacementFiles {
 impl PlacementFiles {
     /// Creates a reader. `root` is `/` except in tests. `memory` requests the memory of processes, too.
     pub(crate) fn new(root: &Path, memory: bool) -> Self {
-        let ids_are_ours = || facts::gather(root).initial_pid_namespace != Some(false);
-        let affinities = ids_are_ours().then(Affinities::default);
-        let memory = memory.then(|| MemoryFiles::new(root));
+        let ids_are_ours = facts::gather(root).initial_pid_namespace != Some(false);
         Self {
             root: root.into(),
             tick_ns: clock::tick_ns(),
             online: Vec::new(),
             cpu_nodes: cpu_nodes(root),
             has_changed: false,
-            affinities,
-            memory,
+            affinities: ids_are_ours.then(Affinities::default),
+            memory: memory.then(|| MemoryFiles::new(root)),
         }
     }
 
@@ -75,8 +73,7 @@ impl PlacementFiles {
         cpus
     }
 
-    /// Returns the online nodes, ascending. Reads the list every time, because a node can come online or go offline without a
-    /// change of the CPUs.
+    /// Returns the online nodes, ascending. Reads their list every time: it can change without a change of the CPUs.
     pub(crate) fn nodes(&self) -> Vec<NodeReading> {
         let system = self.root.join("sys/devices/system");
         let text = |path: PathBuf| fs::read_to_string(path).unwrap_or_default();
@@ -113,7 +110,6 @@ impl PlacementFiles {
                 online: &self.online,
                 mount: None,
                 narrowing: HashMap::new(),
-                masks: HashMap::new(),
             };
             changed.extend(affinities.look_at(tasks, active, mono_ns, cpusets));
         }
@@ -204,8 +200,7 @@ const BUSY_PERCENT: u64 = 1;
 const TASKS: usize = 256;
 /// Number of samples after which we re-read the affinity mask of a task.
 const GOOD_FOR: u64 = 5;
-/// Size of our affinity masks, CPUs. This is at least the largest NR_CPUS, because the kernel refuses a mask that is too short. A
-/// longer mask is not a problem.
+/// Size of our affinity masks, CPUs: at least the largest NR_CPUS, because the kernel refuses only masks that are too short.
 const MOST_CPUS: usize = 8192;
 /// Flag of `sched_getscheduler`: children do not inherit the policy (2.6.32).
 const SCHED_RESET_ON_FORK: u32 = 0x4000_0000;
@@ -313,7 +308,6 @@ pub(super) struct CpusetFiles<'a> {
     /// Mount point of the cpuset hierarchy, and whether it is v2. `None` until the first task that is bound to CPUs.
     pub(super) mount: Option<Option<(PathBuf, bool)>>,
     pub(super) narrowing: HashMap<String, Option<Arc<Cpuset>>>,
-    pub(super) masks: HashMap<String, Arc<str>>,
 }
 
 impl CpusetFiles<'_> {
@@ -325,11 +319,7 @@ impl CpusetFiles<'_> {
             is_bound: is_narrow && is_bound(self.root, tid).unwrap_or(false),
         });
         let cpuset = if is_narrow { self.cpuset_of(tid) } else { None };
-        let cpus_allowed = mask.map(|mask| {
-            let list = cpu_list(&mask);
-            self.masks.entry(list.clone()).or_insert_with(|| list.into()).clone()
-        });
-        Look { cpus_allowed, cpuset, scheduling }
+        Look { cpus_allowed: mask.map(|mask| cpu_list(&mask).into()), cpuset, scheduling }
     }
 
     fn cpuset_of(&mut self, tid: u32) -> Option<Arc<Cpuset>> {

@@ -4,16 +4,12 @@ use std::sync::Arc;
 
 use cgscope_ledger::{
     Cause, Stack,
+    task_state::{DEAD, FROZEN, IDLE, INTERRUPTIBLE, PARKED, RTLOCK_WAIT, STOPPED, TRACED, UNINTERRUPTIBLE},
     wire::{AccountsRecord, Exited, ON_CPU, ON_RQ, TaskRecord},
 };
-use cgscope_model::{
-    Accounts, ByCause, ByState, CpuTimes, ExitedReading, ExitedThreads, Hist, Pending, TaskState, Totals,
-};
+use cgscope_model::{Accounts, ByCause, ByState, CpuTimes, ExitedReading, Hist, Pending, TaskState, Totals};
 
-use crate::task_state;
-
-/// Converts the figures of a task, and scales its user and system time to the run time `ran_ns`. No result is less than in
-/// `before`.
+/// Converts the figures of a task, and scales user and system time to the run time. No result is less than in `before`.
 pub(crate) fn accounts(now: &AccountsRecord, ran_ns: u64, before: Option<&Accounts>) -> Accounts {
     let own = &now.own;
     let before = before.copied().unwrap_or_default();
@@ -33,7 +29,29 @@ pub(crate) fn accounts(now: &AccountsRecord, ran_ns: u64, before: Option<&Accoun
 /// stay there (DELAY_DEQUEUE).
 pub(crate) fn state(record: &TaskRecord) -> TaskState {
     let runs_or_waits = record.flags & ON_CPU != 0 || waits_since_ns(record).is_some();
-    if runs_or_waits { TaskState::Running } else { task_state::from_bits(record.state) }
+    if runs_or_waits { TaskState::Running } else { task_state_from_bits(record.state) }
+}
+
+/// Converts `__state` as the kernel does for the state letters (`__task_state_index`): the highest bit decides. Other bits
+/// (TASK_WAKEKILL, TASK_WAKING, TASK_NEW, TASK_FREEZABLE since 6.1) only describe how the task can be woken.
+///
+/// There are two differences from the kernel. First, we do not read `exit_state`. Instead, `TASK_DEAD`, the last bit that a task
+/// sets, means that the task is dead. Second, a frozen task always has the state D, as in Linux until 6.0 and since 6.14. In the
+/// versions in between, the kernel shows R (f718faf3940e).
+pub fn task_state_from_bits(state: u32) -> TaskState {
+    const HIGHEST_FIRST: [(u32, TaskState); 9] = [
+        (DEAD, TaskState::Dead),
+        (RTLOCK_WAIT, TaskState::DiskSleep),
+        (FROZEN, TaskState::DiskSleep),
+        (IDLE, TaskState::Idle),
+        (PARKED, TaskState::Parked),
+        (TRACED, TaskState::Traced),
+        (STOPPED, TaskState::Stopped),
+        (UNINTERRUPTIBLE, TaskState::DiskSleep),
+        (INTERRUPTIBLE, TaskState::Sleeping),
+    ];
+    let found = HIGHEST_FIRST.iter().find(|(bits, _)| state & bits == *bits);
+    found.map_or(TaskState::Running, |(_, state)| *state)
 }
 
 /// Returns the start of the current wait, ns.
@@ -77,13 +95,8 @@ pub(crate) fn exited_reading(cgroup_id: u64, place: &Exited, accounts: bool) -> 
     let mut totals = cgscope_model::Totals::from(place.totals);
     make_whole(&mut totals, &hist);
     let accounts = accounts.then(|| {
-        let own = &place.accounts;
-        let before = CpuTimes::default();
-        Arc::new(Accounts {
-            cpu: CpuTimes::scaled(own.user_ns, own.system_ns, own.guest_ns, totals.on_cpu_ns, &before),
-            blocked: Some(ByState(own.blocked_ns)),
-            exited_threads: ExitedThreads::default(),
-        })
+        let record = AccountsRecord { own: place.accounts, ..AccountsRecord::default() };
+        Arc::new(self::accounts(&record, totals.on_cpu_ns, None))
     });
     let (tasks, max_ns) = (place.tasks, place.max_ns);
     ExitedReading { cgroup_id, tasks, max_ns, totals, accounts, hist: Arc::new(hist) }
@@ -98,7 +111,10 @@ pub(crate) fn frames(stack: &Stack) -> Arc<[u64]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cgscope_ledger::wire::{self, Waits};
+    use cgscope_ledger::{
+        task_state::NOLOAD,
+        wire::{self, Waits},
+    };
     use cgscope_model::Sample;
 
     #[test]
@@ -179,5 +195,48 @@ mod tests {
         assert!(cgscope_model::Interval::between(&held, &held).exited.is_empty());
         assert!(cgscope_model::Interval::between(&held, &none).exited.is_empty());
         assert_eq!(waits(&none, &sample(vec![place(1, 400)])).total_ns, 400, "an entry that appeared late");
+    }
+
+    const WAKEKILL: u32 = 0x100;
+    const WAKING: u32 = 0x200;
+    const NEW: u32 = 0x800;
+    const FREEZABLE: u32 = 0x2000;
+    const FREEZABLE_UNSAFE: u32 = 0x4000;
+
+    #[test]
+    fn states_are_converted_as_the_kernel_does() {
+        for (bits, letter) in [
+            (0, 'R'),
+            (WAKING, 'R'),
+            (NEW, 'R'),
+            (INTERRUPTIBLE, 'S'),
+            (INTERRUPTIBLE | FREEZABLE, 'S'),
+            (INTERRUPTIBLE | FREEZABLE | FREEZABLE_UNSAFE, 'S'),
+            (UNINTERRUPTIBLE, 'D'),
+            // TASK_KILLABLE, the state of the parent of a vfork.
+            (UNINTERRUPTIBLE | WAKEKILL, 'D'),
+            (UNINTERRUPTIBLE | WAKEKILL | FREEZABLE, 'D'),
+            (IDLE, 'I'),
+            (IDLE | FREEZABLE, 'I'),
+            (RTLOCK_WAIT, 'D'),
+            (FROZEN, 'D'),
+            // TASK_STOPPED, then TASK_TRACED until 5.18 and TASK_TRACED since then.
+            (STOPPED | WAKEKILL, 'T'),
+            (TRACED | WAKEKILL, 't'),
+            (TRACED, 't'),
+            (PARKED, 'P'),
+            (DEAD, 'X'),
+        ] {
+            assert_eq!(task_state_from_bits(bits).letter(), letter, "{bits:#x}");
+        }
+    }
+
+    /// TASK_NOLOAD alone changes nothing. If two sleep bits are set, the higher bit decides.
+    #[test]
+    fn the_highest_of_several_bits_decides() {
+        assert_eq!(task_state_from_bits(NOLOAD | INTERRUPTIBLE), TaskState::Sleeping);
+        assert_eq!(task_state_from_bits(INTERRUPTIBLE | UNINTERRUPTIBLE), TaskState::DiskSleep);
+        assert_eq!(task_state_from_bits(STOPPED | TRACED | INTERRUPTIBLE), TaskState::Traced);
+        assert_eq!(task_state_from_bits(FROZEN | STOPPED), TaskState::DiskSleep);
     }
 }

@@ -5,22 +5,25 @@ pub(crate) mod coarse;
 
 use std::{collections::HashSet, sync::Arc, time::Instant};
 
-use cgscope_model::{Losses, Mode, Sample, TaskReading, follower::Followed};
+use cgscope_model::{Losses, Sample, TaskReading, follower::Followed};
 
 use crate::{
-    Failure, Held,
+    Failure, Held, Options,
     cgroups::CgroupTree,
+    facts::CgroupMounts,
     kernel_side::KernelSide,
     placement::{Active, NodesOfCpus},
-    shared::Changes,
 };
 
-pub(crate) use bpf::BpfSource;
+pub(crate) use bpf::{BpfSource, Changes};
 pub(crate) use coarse::CoarseSource;
+
+/// Function that starts a source with a host's cgroup mounts, the tree of the cpu controller, and the node of each CPU.
+pub(crate) type StartSource =
+    fn(&Options, &CgroupMounts, Option<&CgroupTree>, NodesOfCpus) -> Result<Box<dyn Source>, Failure>;
 
 /// A source of readings. The default methods suit a source without a hook.
 pub(crate) trait Source: Send {
-    fn mode(&self) -> Mode;
     /// Reads tasks, exited tasks, pairs, stacks and the waits of CPUs, each in the order of a [`Sample`].
     fn read(&mut self) -> Result<Sample, Failure>;
     /// Reports new and removed cgroups to the tree. Call this after [`read`](Self::read), which may refer to new cgroups.
@@ -29,15 +32,12 @@ pub(crate) trait Source: Send {
     /// Returns the tasks that changed between the last two readings.
     fn active(&self) -> &[Active];
     fn cgroups_of_tasks(&self) -> HashSet<u64>;
+    fn learn_nodes(&mut self, nodes: &NodesOfCpus) -> Result<(), Failure>;
     /// Replaces the stored readings at these indices by those in `tasks`, which holds all tasks of the latest reading.
     fn keep(&mut self, tasks: &[Arc<TaskReading>], places: &[usize]);
 
     /// Completes a sample that already has its limits and CPUs, and prepares for the next sample.
     fn complete(&mut self, _sample: &mut Sample, _tree: Option<&CgroupTree>) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    fn learn_nodes(&mut self, _nodes: &NodesOfCpus) -> Result<(), Failure> {
         Ok(())
     }
 

@@ -3,14 +3,15 @@
 use std::io::{self, Read};
 
 use cgscope_ledger::{
-    Stack,
+    Loss, Stack,
     wire::{
         self, AccountsRecord, Exited, ExitedRecord, HAS_ACCOUNTS, HAS_BASE, HAS_EXITED, HAS_HISTOGRAM,
         HAS_PLACEMENT, HAS_STACK, Histogram, LIST, ListRecord, Placement, SAME, SameRecord, TaskRecord,
     },
 };
+use cgscope_model::Losses;
 
-use crate::bpf_calls::Plain;
+use crate::{Failure, bpf_calls::Plain};
 
 /// Size of our buffer, bytes: twice the size of the kernel's buffer, so that each read can empty the kernel's buffer.
 const BUFFER: usize = 64 * 1024;
@@ -122,6 +123,13 @@ pub(crate) fn read_exited(
         }
         Some(whole - bytes.len())
     })
+}
+
+/// Converts the end of a stream of tasks, and counts a stream that was cut short as a loss.
+pub(crate) fn count_cut(end: io::Result<StreamEnd>, losses: &mut Losses) -> Result<StreamEnd, Failure> {
+    let end = end.map_err(|error| Failure::of_interval("the kernel's tasks", &error))?;
+    losses.add(Loss::ReadingCutShort, u64::from(end == StreamEnd::CutShort));
+    Ok(end)
 }
 
 /// Reads a stream to its end. `take` consumes whole records and returns their length, or `None` if the bytes are not a record.

@@ -22,20 +22,13 @@ pub struct KernelSymbols {
 }
 
 impl KernelSymbols {
-    /// Creates symbols that are not read yet.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Parses symbols from a text in the format of `/proc/kallsyms`. Fails if the text contains no function, or if its addresses
-    /// are hidden.
+    /// Parses a text in the format of `/proc/kallsyms`. Fails if it contains no function, or its addresses are hidden.
     pub fn of_text(text: &str) -> Result<Self, Failure> {
         let table = Table::parse(text.as_bytes()).map_err(|error| unreadable("the text", &error))?;
         Ok(Self { table: OnceLock::from(Ok(table.into_usable("the text")?)) })
     }
 
-    /// Reads the symbols once. Fails if the kernel has no such file, or hides the addresses. After a failure, all lookups return
-    /// `None`.
+    /// Reads the symbols once. Fails if the kernel has no such file, or hides the addresses; then lookups return `None`.
     pub fn load(&self) -> Result<(), Failure> {
         self.table.get_or_init(|| read(PATH)).as_ref().map(|_| ()).map_err(Failure::clone)
     }
@@ -44,12 +37,6 @@ impl KernelSymbols {
     pub fn name(&self, addr: u64) -> Option<&str> {
         let table = self.table()?;
         Some(table.name(table.at(addr)?))
-    }
-
-    /// Returns the number of bytes from the start of the function to `addr`.
-    pub fn offset(&self, addr: u64) -> Option<u64> {
-        let table = self.table()?;
-        Some(addr - table.starts[table.at(addr)?])
     }
 
     /// Returns the function that made the call with this return address. We look up the byte before this address: if a call never
@@ -175,8 +162,7 @@ impl Table {
     }
 }
 
-/// Parses `ffffffffc0201000 t name`; for a symbol of a module, a tab and `[module]` follow. The letters t and w mean code, as in
-/// `nm`.
+/// Parses `ffffffffc0201000 t name`, plus a tab and `[module]` for modules. The letters t and w mean code, as in `nm`.
 fn parse_line(line: &str) -> Option<(u64, &str, Option<&str>)> {
     let mut words = line.split_ascii_whitespace();
     let start = u64::from_str_radix(words.next()?, 16).ok()?;
@@ -217,13 +203,12 @@ ffffffffc0200000 t hook\t[first_module]
         let symbols = symbols(LINES);
         assert_eq!(symbols.name(0xffff_ffff_8100_0040), Some("first"));
         assert_eq!(symbols.name(0xffff_ffff_8100_00ff), Some("first"), "a variable is not a function");
-        assert_eq!(symbols.offset(0xffff_ffff_8100_00ff), Some(0xbf));
         assert_eq!(symbols.name(0xffff_ffff_8100_0001), Some("_stext"), "the first of two names");
         assert_eq!(symbols.name(0xffff_ffff_c020_0010), Some("hook [first_module]"), "modules in any order");
         assert_eq!(symbols.name(u64::MAX), Some("later [second]"));
         assert_eq!(symbols.name(0x1000), None, "below the kernel's code");
         assert_eq!(symbols.name(0xffff_ffff_8100_0400), None, "above the kernel's code");
-        assert_eq!(symbols.offset(0xffff_ffff_8100_0500), None);
+        assert_eq!(symbols.name(0xffff_ffff_8100_0500), None);
     }
 
     #[test]

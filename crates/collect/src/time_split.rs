@@ -52,12 +52,11 @@ impl TimeSplit {
         let before = self.known.get(&task.serial).map(|known| (known.on_cpu_ns, known.accounts.clone()));
         let accounts = match before {
             Some((ran_ns, accounts)) if accounts.is_none() || ran_ns == on_cpu_ns => accounts,
-            Some((_, before)) => {
-                let cpu = before.as_ref().map_or_else(CpuTimes::default, |before| before.cpu);
+            before => {
+                let cpu = before.and_then(|(_, accounts)| accounts).map(|accounts| accounts.cpu);
                 // If the task has exited by now, the split is unknown, not zero.
-                self.read(task, &cpu)
+                self.read(task, &cpu.unwrap_or_default())
             }
-            None => self.read(task, &CpuTimes::default()),
         };
         let known = KnownSplit { on_cpu_ns, accounts: accounts.clone(), reported_in: self.number };
         self.known.insert(task.serial, known);

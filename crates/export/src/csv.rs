@@ -1,5 +1,7 @@
 //! Writes CSV (RFC 4180): a header row, then a row for each task and interval. A null is an empty field.
 
+use std::io;
+
 use cgscope_model::{Interval, units};
 
 use crate::{
@@ -24,7 +26,7 @@ impl Csv {
     pub(crate) fn new(out: Out, about: About) -> Result<Self> {
         let columns = table::columns();
         let mut writer = csv::Writer::from_writer(out);
-        writer.write_record(columns.iter().map(|column| &column.name))?;
+        writer.write_record(columns.iter().map(|column| &column.name)).map_err(io::Error::from)?;
         Ok(Self { writer, columns, about })
     }
 }
@@ -32,15 +34,15 @@ impl Csv {
 impl Sink for Csv {
     fn interval(&mut self, interval: &Interval) -> Result<()> {
         let start = rfc3339(interval.start_unix_ns);
-        let (mut digits, mut quoted) = (String::new(), String::new());
+        let mut digits = String::new();
         let Self { writer, columns, about } = self;
         table::for_each_row(interval, about, |row| {
             for column in &*columns {
+                let quoted;
                 let field = match ((column.cell)(row), column.holds) {
                     (None, _) => "",
                     (Some(TableCell::Text(text)), _) if is_formula(text) => {
-                        quoted.clear();
-                        quoted.extend(["'", text]);
+                        quoted = format!("'{text}");
                         &quoted
                     }
                     (Some(TableCell::Text(text)), _) => text,
@@ -52,9 +54,9 @@ impl Sink for Csv {
                         &digits
                     }
                 };
-                writer.write_field(field)?;
+                writer.write_field(field).map_err(io::Error::from)?;
             }
-            Ok(writer.write_record(None::<&[u8]>)?)
+            Ok(writer.write_record(None::<&[u8]>).map_err(io::Error::from)?)
         })
     }
 
@@ -63,16 +65,12 @@ impl Sink for Csv {
     }
 }
 
-const NS_PER_SECOND: u64 = 1_000_000_000;
-const SECONDS_PER_DAY: u64 = 86_400;
-
 /// Formats ns since 1970 as `2026-11-21T14:06:24.123456Z`, rounded down to microseconds.
-pub(crate) fn rfc3339(unix_ns: u64) -> String {
-    let (seconds, ns) = (unix_ns / NS_PER_SECOND, unix_ns % NS_PER_SECOND);
+fn rfc3339(unix_ns: u64) -> String {
     let (year, month, day) = units::date(unix_ns);
-    let of_day = seconds % SECONDS_PER_DAY;
-    let (hour, minute, second) = (of_day / 3_600, of_day / 60 % 60, of_day % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:06}Z", ns / 1_000)
+    let time = units::time_of_day(unix_ns);
+    let time = time.trim_end_matches(" UTC");
+    format!("{year:04}-{month:02}-{day:02}T{time}.{:06}Z", unix_ns / 1_000 % 1_000_000)
 }
 
 #[cfg(test)]

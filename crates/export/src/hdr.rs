@@ -71,18 +71,8 @@ impl Sink for Hdr {
 
 /// Converts a path to a tag: percent-encodes `%` and all characters that a tag cannot contain.
 fn tag_text(path: &str) -> String {
-    let mut tag = String::with_capacity(path.len());
-    for c in path.chars() {
-        match c {
-            ' ' => tag.push_str("%20"),
-            ',' => tag.push_str("%2C"),
-            '%' => tag.push_str("%25"),
-            '\n' => tag.push_str("%0A"),
-            '\r' => tag.push_str("%0D"),
-            c => tag.push(c),
-        }
-    }
-    tag
+    let codes = [("%", "%25"), (" ", "%20"), (",", "%2C"), ("\n", "%0A"), ("\r", "%0D")];
+    codes.into_iter().fold(path.to_owned(), |text, (plain, code)| text.replace(plain, code))
 }
 
 #[cfg(test)]

@@ -108,12 +108,6 @@ pub enum Error {
     Refused(String),
 }
 
-impl From<::csv::Error> for Error {
-    fn from(error: ::csv::Error) -> Self {
-        Self::Io(error.into())
-    }
-}
-
 impl From<ParquetError> for Error {
     fn from(error: ParquetError) -> Self {
         match error {

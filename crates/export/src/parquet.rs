@@ -1,5 +1,4 @@
-//! Writes Parquet: the same rows as in CSV. All columns are typed and optional. Row groups are compressed with zstd, and each of
-//! them fits in memory.
+//! Writes Parquet: the same rows as in CSV. All columns are typed and optional. Row groups are compressed, and fit in memory.
 
 use std::{collections::HashMap, mem, sync::Arc};
 

@@ -18,8 +18,10 @@ use prost::Message;
 
 use crate::{About, Out, Result, Sink};
 use proto::{
-    COUNTER, Clock, ClockSnapshot, CounterDescriptor, CounterUnit, DebugAnnotation, INSTANT, LEXICOGRAPHIC,
-    ProcessDescriptor, REALTIME, ThreadDescriptor, TracePacket, TrackDescriptor, TrackEvent,
+    COUNTER, Clock, ClockSnapshot, CounterDescriptor,
+    CounterUnit::{self, Count, TimeNs},
+    DebugAnnotation, INSTANT, LEXICOGRAPHIC, ProcessDescriptor, REALTIME, ThreadDescriptor, Trace,
+    TracePacket, TrackDescriptor, TrackEvent,
 };
 
 /// Names of counters.
@@ -38,126 +40,12 @@ pub mod counters {
     pub const THROTTLED: &str = "cpu.stat throttled";
     /// Number of periods in which the quota ran out, as the kernel counts them.
     pub const PERIODS_THROTTLED: &str = "cpu.stat periods throttled";
-    /// Time during which a CPU ran a task.
-    pub const BUSY: &str = "busy";
-    /// Losses of all kinds.
-    pub const LOSSES: &str = "losses";
 }
 
-pub(crate) struct Perfetto {
-    tracks: Tracks,
-    about: About,
-}
-
-impl Perfetto {
-    pub(crate) fn new(out: Out, about: About) -> Result<Self> {
-        let tracks = Tracks::new(out, about.hostname.clone(), about.start_unix_ns)?;
-        Ok(Self { tracks, about })
-    }
-
-    fn host(&mut self, interval: &Interval) -> Result<()> {
-        self.group(interval, &Scope::Host, &interval.total())?;
-        let losses = sum::total(interval.losses.shown().map(|(_, count)| count));
-        self.tracks.count(&Scope::Host, counters::LOSSES, CounterUnit::Count, losses)?;
-        for cpu in &interval.cpus {
-            let name = format!("{} CPU {:>3}", counters::BUSY, cpu.cpu);
-            self.tracks.count(&Scope::Cpus, &name, CounterUnit::TimeNs, cpu.busy_ns)?;
-        }
-        Ok(())
-    }
-
-    fn cgroups(&mut self, interval: &Interval) -> Result<()> {
-        for (path, group) in interval.by_cgroup() {
-            self.group(interval, &Scope::Cgroup(path), &group)?;
-        }
-        for limits in interval.limits.iter().filter(|limits| limits.quota_us.is_some()) {
-            let Some(path) = interval.cgroup_path(limits.id) else { continue };
-            let scope = Scope::Cgroup(Some(path.clone()));
-            self.tracks.count(&scope, counters::THROTTLED, CounterUnit::TimeNs, limits.throttled_ns)?;
-            self.tracks.count(
-                &scope,
-                counters::PERIODS_THROTTLED,
-                CounterUnit::Count,
-                limits.nr_throttled,
-            )?;
-        }
-        Ok(())
-    }
-
-    fn group(&mut self, interval: &Interval, scope: &Scope, group: &Group) -> Result<()> {
-        for (cause, _) in group.wait.by_cause.iter() {
-            let name = format!("{}{}", counters::WAITED, cause.name());
-            let ns = group.wait.by_cause.known(cause, interval.mode);
-            self.tracks.count(scope, &name, CounterUnit::TimeNs, ns)?;
-        }
-        let pending = interval.mode.exact(|| group.pending);
-        self.tracks.count(scope, counters::WAITING, CounterUnit::Count, pending)?;
-        self.waits(scope, &group.wait, &group.totals)
-    }
-
-    fn waits(&mut self, scope: &Scope, wait: &Wait, totals: &Totals) -> Result<()> {
-        self.tracks.count(scope, counters::WAITED_IN_ALL, CounterUnit::TimeNs, wait.total_ns)?;
-        self.tracks.count(scope, counters::WAITS, CounterUnit::Count, wait.count)?;
-        self.tracks.count(scope, counters::RAN, CounterUnit::TimeNs, totals.on_cpu_ns)
-    }
-
-    /// Writes counters of processes that ran or waited, and of busy threads.
-    fn processes(&mut self, interval: &Interval) -> Result<()> {
-        let names: BTreeMap<u32, Arc<str>> =
-            interval.naming_tasks().into_iter().map(|(pid, task)| (pid, task.comm.clone())).collect();
-        let name = |pid: u32| names.get(&pid).cloned().unwrap_or_default();
-        for (pid, group) in interval.by_process() {
-            if group.wait.count != 0 || group.totals.on_cpu_ns != 0 {
-                self.waits(&Scope::Process(pid, name(pid)), &group.wait, &group.totals)?;
-            }
-        }
-        for task in interval.tasks.iter().filter(|task| task.is_busy(interval.duration_ns)) {
-            let reading = &task.reading;
-            // Describe the process first, because the descriptor of a thread refers to its process.
-            self.tracks.scope(&Scope::Process(reading.tgid, name(reading.tgid)))?;
-            let thread = Scope::Thread(reading.tgid, reading.serial, reading.tid, reading.comm.clone());
-            self.waits(&thread, &task.wait, &task.totals)?;
-        }
-        Ok(())
-    }
-
-    fn findings(&mut self, interval: &Interval) -> Result<()> {
-        for finding in findings(interval, &self.about.host) {
-            let cgroup = finding.cgroup.clone().map(|path| Scope::Cgroup(Some(path)));
-            self.tracks.instant(&cgroup.unwrap_or(Scope::Host), &finding)?;
-        }
-        Ok(())
-    }
-}
-
-impl Sink for Perfetto {
-    fn interval(&mut self, interval: &Interval) -> Result<()> {
-        self.tracks.now_unix_ns = interval.start_unix_ns;
-        self.host(interval)?;
-        self.cgroups(interval)?;
-        self.processes(interval)?;
-        self.findings(interval)?;
-        let present = Present {
-            processes: interval.readings().map(|task| task.tgid).collect(),
-            threads: interval.readings().map(|task| task.serial).collect(),
-            cgroups: interval.cgroups.iter().flat_map(|(_, path)| path_and_ancestors(path)).collect(),
-        };
-        self.tracks.end_interval(&present)?;
-        self.tracks.now_unix_ns = interval.start_unix_ns.saturating_add(interval.duration_ns);
-        Ok(())
-    }
-
-    fn finish(self: Box<Self>) -> Result<()> {
-        self.tracks.finish()
-    }
-}
-
-/// Key of the field `packet` in the message `Trace`. After the key, the length and the bytes of the packet follow.
-const PACKET_KEY: u8 = 1 << 3 | 2;
-/// Id of the only packet sequence. All packets come from the same writer.
-const SEQUENCE: u32 = 1;
 /// `SEQ_INCREMENTAL_STATE_CLEARED`: later packets do not depend on earlier packets.
 const STATE_CLEARED: u32 = 1;
+/// Id of the only packet sequence. All packets come from the same writer.
+const SEQUENCE: u32 = 1;
 
 /// A track that contains other tracks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -180,19 +68,9 @@ struct Track {
     counters: BTreeMap<String, u64>,
 }
 
-/// Tasks and cgroups that exist in an interval.
-struct Present<'a> {
-    pub processes: BTreeSet<u32>,
-    /// Serials of threads.
-    pub threads: BTreeSet<u64>,
-    /// Paths of the cgroups and of their ancestors.
-    pub cgroups: BTreeSet<&'a str>,
-}
-
-struct Tracks {
+pub(crate) struct Perfetto {
     out: Out,
-    buffer: Vec<u8>,
-    host: String,
+    about: About,
     last_uuid: u64,
     scopes: BTreeMap<Scope, Track>,
     /// Tracks of the counters whose last value is not 0. The value is the number of the interval that last set the counter.
@@ -201,36 +79,84 @@ struct Tracks {
     now_unix_ns: u64,
 }
 
-impl Tracks {
+impl Perfetto {
     /// Starts a trace, whose times are wall clock times.
-    fn new(out: Out, host: String, start_unix_ns: u64) -> Result<Self> {
-        let mut tracks = Self {
-            out,
-            buffer: Vec::new(),
-            host,
-            last_uuid: 0,
-            scopes: BTreeMap::new(),
-            shown: BTreeMap::new(),
-            interval: 0,
-            now_unix_ns: start_unix_ns,
-        };
-        let clock = Clock { clock_id: Some(REALTIME), timestamp: Some(start_unix_ns) };
-        tracks.write(TracePacket {
+    pub(crate) fn new(out: Out, about: About) -> Result<Self> {
+        let now_unix_ns = about.start_unix_ns;
+        let (scopes, shown) = (BTreeMap::new(), BTreeMap::new());
+        let mut trace = Self { out, about, last_uuid: 0, scopes, shown, interval: 0, now_unix_ns };
+        let clock = Clock { clock_id: Some(REALTIME), timestamp: Some(now_unix_ns) };
+        trace.write(TracePacket {
             clock_snapshot: Some(ClockSnapshot { clocks: vec![clock], primary_trace_clock: Some(REALTIME) }),
             sequence_flags: Some(STATE_CLEARED),
             first_packet_on_sequence: Some(true),
             ..TracePacket::default()
         })?;
-        Ok(tracks)
+        Ok(trace)
+    }
+
+    fn host(&mut self, interval: &Interval) -> Result<()> {
+        self.group(interval, &Scope::Host, &interval.total())?;
+        let losses = sum::total(interval.losses.shown().map(|(_, count)| count));
+        self.count(&Scope::Host, "losses", Count, losses)?;
+        for cpu in &interval.cpus {
+            self.count(&Scope::Cpus, &format!("busy CPU {:>3}", cpu.cpu), TimeNs, cpu.busy_ns)?;
+        }
+        Ok(())
+    }
+
+    fn cgroups(&mut self, interval: &Interval) -> Result<()> {
+        for (path, group) in interval.by_cgroup() {
+            self.group(interval, &Scope::Cgroup(path), &group)?;
+        }
+        for limits in interval.limits.iter().filter(|limits| limits.quota_us.is_some()) {
+            let Some(path) = interval.cgroup_path(limits.id) else { continue };
+            let scope = Scope::Cgroup(Some(path.clone()));
+            self.count(&scope, counters::THROTTLED, TimeNs, limits.throttled_ns)?;
+            self.count(&scope, counters::PERIODS_THROTTLED, Count, limits.nr_throttled)?;
+        }
+        Ok(())
+    }
+
+    fn group(&mut self, interval: &Interval, scope: &Scope, group: &Group) -> Result<()> {
+        for (cause, _) in group.wait.by_cause.iter() {
+            let name = format!("{}{}", counters::WAITED, cause.name());
+            self.count(scope, &name, TimeNs, group.wait.by_cause.known(cause, interval.mode))?;
+        }
+        self.count(scope, counters::WAITING, Count, interval.mode.exact(|| group.pending))?;
+        self.waits(scope, &group.wait, &group.totals)
+    }
+
+    fn waits(&mut self, scope: &Scope, wait: &Wait, totals: &Totals) -> Result<()> {
+        self.count(scope, counters::WAITED_IN_ALL, TimeNs, wait.total_ns)?;
+        self.count(scope, counters::WAITS, Count, wait.count)?;
+        self.count(scope, counters::RAN, TimeNs, totals.on_cpu_ns)
+    }
+
+    /// Writes counters of processes that ran or waited, and of busy threads.
+    fn processes(&mut self, interval: &Interval) -> Result<()> {
+        let names: BTreeMap<u32, Arc<str>> =
+            interval.naming_tasks().into_iter().map(|(pid, task)| (pid, task.comm.clone())).collect();
+        let scope = |pid: u32| Scope::Process(pid, names.get(&pid).cloned().unwrap_or_default());
+        for (pid, group) in interval.by_process() {
+            if group.wait.count != 0 || group.totals.on_cpu_ns != 0 {
+                self.waits(&scope(pid), &group.wait, &group.totals)?;
+            }
+        }
+        for task in interval.tasks.iter().filter(|task| task.is_busy(interval.duration_ns)) {
+            let reading = &task.reading;
+            // Describe the process first, because the descriptor of a thread refers to its process.
+            self.scope(&scope(reading.tgid))?;
+            let thread = Scope::Thread(reading.tgid, reading.serial, reading.tid, reading.comm.clone());
+            self.waits(&thread, &task.wait, &task.totals)?;
+        }
+        Ok(())
     }
 
     fn write(&mut self, packet: TracePacket) -> Result<()> {
         let packet = TracePacket { trusted_packet_sequence_id: Some(SEQUENCE), ..packet };
-        self.buffer.clear();
-        self.buffer.push(PACKET_KEY);
-        // Encoding fails only if the buffer is too small, and a `Vec` grows.
-        let _ = packet.encode_length_delimited(&mut self.buffer);
-        Ok(self.out.write_all(&self.buffer)?)
+        // The packets are the only field of a trace, so the trace can be written packet by packet.
+        Ok(self.out.write_all(&Trace { packet: vec![packet] }.encode_to_vec())?)
     }
 
     fn event(&mut self, event: TrackEvent) -> Result<()> {
@@ -255,10 +181,7 @@ impl Tracks {
         if let Some(track) = self.scopes.get(scope) {
             return Ok(track.uuid);
         }
-        let parent_uuid = match parent(scope) {
-            Some(parent) => Some(self.scope(&parent)?),
-            None => None,
-        };
+        let parent_uuid = parent(scope).map(|parent| self.scope(&parent)).transpose()?;
         let uuid = self.describe(TrackDescriptor { parent_uuid, ..self.descriptor(scope) })?;
         self.scopes.insert(scope.clone(), Track { uuid, counters: BTreeMap::new() });
         Ok(uuid)
@@ -272,27 +195,23 @@ impl Tracks {
         };
         let id = |number: &u32| i32::try_from(*number).ok();
         match scope {
-            Scope::Host => named(&format!("cgscope: host {}", self.host)),
+            Scope::Host => named(&format!("cgscope: host {}", self.about.hostname)),
             Scope::Cpus => named("CPUs"),
             Scope::Cgroups => named("cgroups"),
             Scope::Cgroup(path) => named(path.as_deref().unwrap_or(UNNAMED)),
-            Scope::Process(pid, name) => TrackDescriptor {
-                process: Some(ProcessDescriptor { pid: id(pid), process_name: Some(name.to_string()) }),
-                ..TrackDescriptor::default()
-            },
-            Scope::Thread(pid, _, tid, name) => TrackDescriptor {
-                thread: Some(ThreadDescriptor {
-                    pid: id(pid),
-                    tid: id(tid),
-                    thread_name: Some(name.to_string()),
-                }),
-                ..TrackDescriptor::default()
-            },
+            Scope::Process(pid, name) => {
+                let process = ProcessDescriptor { pid: id(pid), process_name: Some(name.to_string()) };
+                TrackDescriptor { process: Some(process), ..TrackDescriptor::default() }
+            }
+            Scope::Thread(pid, _, tid, name) => {
+                let thread_name = Some(name.to_string());
+                let thread = ThreadDescriptor { pid: id(pid), tid: id(tid), thread_name };
+                TrackDescriptor { thread: Some(thread), ..TrackDescriptor::default() }
+            }
         }
     }
 
-    /// Sets a counter from the current time on; does nothing if the value is unknown. While a counter stays at 0, nothing is
-    /// written.
+    /// Sets a counter from the current time on, if the value is known. While a counter stays at 0, nothing is written.
     fn count(
         &mut self,
         scope: &Scope,
@@ -328,50 +247,68 @@ impl Tracks {
     }
 
     fn show(&mut self, uuid: u64, value: u64) -> Result<()> {
-        let event = TrackEvent {
+        self.event(TrackEvent {
             r#type: Some(COUNTER),
             track_uuid: Some(uuid),
             counter_value: Some(i64::try_from(value).unwrap_or(i64::MAX)),
             ..TrackEvent::default()
-        };
-        self.event(event)
+        })
     }
 
-    /// Sets the counters that this interval did not set to 0. Drops the tracks of exited tasks. If there are too many removed
-    /// cgroups, drops their tracks, too.
-    fn end_interval(&mut self, present: &Present) -> Result<()> {
+    /// Sets counters that this interval did not set to 0. Drops the tracks of exited tasks, and of many removed cgroups.
+    fn end_interval(&mut self, is_present: impl Fn(&Scope) -> bool) -> Result<()> {
         let late = self.shown.iter().filter(|(_, set)| **set != self.interval).map(|(uuid, _)| *uuid);
         for uuid in late.collect::<Vec<_>>() {
             self.shown.remove(&uuid);
             self.show(uuid, 0)?;
         }
         self.interval += 1;
-        let is_removed =
-            |scope: &Scope| matches!(scope, Scope::Cgroup(Some(path)) if !present.cgroups.contains(&**path));
-        let is_full = self.scopes.keys().filter(|scope| is_removed(scope)).count() > REMOVED_CGROUPS;
-        self.scopes.retain(|scope, _| match scope {
-            Scope::Process(pid, _) => present.processes.contains(pid),
-            Scope::Thread(_, serial, ..) => present.threads.contains(serial),
-            scope => !(is_full && is_removed(scope)),
-        });
+        let is_cgroup = |scope: &Scope| matches!(scope, Scope::Cgroup(_));
+        let removed = self.scopes.keys().filter(|scope| is_cgroup(scope) && !is_present(scope));
+        let is_full = removed.count() > REMOVED_CGROUPS;
+        self.scopes.retain(|scope, _| is_present(scope) || is_cgroup(scope) && !is_full);
         Ok(())
     }
 
     fn instant(&mut self, scope: &Scope, finding: &Finding) -> Result<()> {
-        let event = TrackEvent {
+        let track_uuid = Some(self.scope(scope)?);
+        self.event(TrackEvent {
             r#type: Some(INSTANT),
-            track_uuid: Some(self.scope(scope)?),
+            track_uuid,
             categories: vec!["finding".to_owned()],
             name: Some(finding.says.to_string()),
             debug_annotations: annotations(finding),
             ..TrackEvent::default()
-        };
-        self.event(event)
+        })
+    }
+}
+
+impl Sink for Perfetto {
+    fn interval(&mut self, interval: &Interval) -> Result<()> {
+        self.now_unix_ns = interval.start_unix_ns;
+        self.host(interval)?;
+        self.cgroups(interval)?;
+        self.processes(interval)?;
+        for finding in findings(interval, &self.about.host) {
+            let cgroup = finding.cgroup.clone().map(|path| Scope::Cgroup(Some(path)));
+            self.instant(&cgroup.unwrap_or(Scope::Host), &finding)?;
+        }
+        let processes: BTreeSet<u32> = interval.readings().map(|task| task.tgid).collect();
+        let threads: BTreeSet<u64> = interval.readings().map(|task| task.serial).collect();
+        let cgroups: BTreeSet<&str> =
+            interval.cgroups.iter().flat_map(|(_, path)| path_and_ancestors(path)).collect();
+        self.end_interval(|scope| match scope {
+            Scope::Process(pid, _) => processes.contains(pid),
+            Scope::Thread(_, serial, ..) => threads.contains(serial),
+            Scope::Cgroup(Some(path)) => cgroups.contains(&**path),
+            Scope::Host | Scope::Cpus | Scope::Cgroups | Scope::Cgroup(None) => true,
+        })?;
+        self.now_unix_ns = interval.start_unix_ns.saturating_add(interval.duration_ns);
+        Ok(())
     }
 
-    fn finish(mut self) -> Result<()> {
-        let shown: Vec<u64> = std::mem::take(&mut self.shown).into_keys().collect();
-        shown.into_iter().try_for_each(|uuid| self.show(uuid, 0))?;
+    fn finish(mut self: Box<Self>) -> Result<()> {
+        self.end_interval(|_| true)?;
         Ok(self.out.flush()?)
     }
 }
@@ -417,9 +354,7 @@ pub mod proto {
     }
 
     cgscope_model::messages! {
-        Trace {
-            "1" packet: Vec<TracePacket>, [message, repeated];
-        }
+        Trace { "1" packet: Vec<TracePacket>, [message, repeated]; }
         TracePacket {
             "6" clock_snapshot: Option<ClockSnapshot>, [message, optional];
             "8" timestamp: Option<u64>, [uint64, optional];
@@ -446,7 +381,6 @@ pub mod proto {
             "5" parent_uuid: Option<u64>, [uint64, optional];
             "8" counter: Option<CounterDescriptor>, [message, optional];
             "11" child_ordering: Option<i32>, [int32, optional];
-            "12" sibling_order_rank: Option<i32>, [int32, optional];
         }
         ProcessDescriptor {
             "1" pid: Option<i32>, [int32, optional];
@@ -457,9 +391,7 @@ pub mod proto {
             "2" tid: Option<i32>, [int32, optional];
             "5" thread_name: Option<String>, [string, optional];
         }
-        CounterDescriptor {
-            "3" unit: Option<i32>, [int32, optional];
-        }
+        CounterDescriptor { "3" unit: Option<i32>, [int32, optional]; }
         TrackEvent {
             "4" debug_annotations: Vec<DebugAnnotation>, [message, repeated];
             "9" r#type: Option<i32>, [int32, optional];
@@ -482,24 +414,26 @@ mod tests {
 
     #[test]
     fn exited_tasks_lose_their_tracks_and_others_keep_them() {
-        let mut tracks = Tracks::new(Box::new(std::io::sink()), "host".into(), 0).expect("nothing can fail");
+        let mut tracks =
+            Perfetto::new(Box::new(std::io::sink()), About::default()).expect("nothing can fail");
         let stays = Scope::Cgroup(Some("/stays".into()));
         for n in 0..3_000u32 {
             let path = format!("/gone-{n}");
-            let present = Present {
-                processes: BTreeSet::from([n]),
-                threads: BTreeSet::from([n.into()]),
-                cgroups: BTreeSet::from(["/", "/stays", &*path]),
-            };
-            for scope in [
+            let present = [
                 stays.clone(),
                 Scope::Cgroup(Some(path.as_str().into())),
                 Scope::Process(n, "p".into()),
                 Scope::Thread(n, n.into(), n, "t".into()),
-            ] {
-                tracks.count(&scope, "ran", CounterUnit::TimeNs, 5).expect("a sink takes all");
+            ];
+            for scope in &present {
+                tracks.count(scope, "ran", TimeNs, 5).expect("a sink takes all");
             }
-            tracks.end_interval(&present).expect("a sink takes all");
+            let is_present = |scope: &Scope| {
+                let is_parent = matches!(scope, Scope::Host | Scope::Cgroups)
+                    || *scope == Scope::Cgroup(Some("/".into()));
+                is_parent || present.contains(scope)
+            };
+            tracks.end_interval(is_present).expect("a sink takes all");
             assert_eq!(tracks.shown.len(), 4, "only counters that this interval set");
             assert!(tracks.scopes.len() <= REMOVED_CGROUPS + 8, "{}", tracks.scopes.len());
         }

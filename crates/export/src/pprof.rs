@@ -11,18 +11,14 @@ use flate2::{Compression, write::GzEncoder};
 use prost::Message;
 
 use crate::{
-    About, Error, Out, Result, Sink,
+    About, Out, Result, Sink,
     stacks::{StackOwner, StackTask, Stacks, frames_of_path},
 };
 use proto::{Function, Label, Line, Location, Profile, Sample, ValueType};
 
 /// Name and unit of each value of a sample, in order.
-pub const SAMPLE_TYPES: [(&str, &str); 3] =
+const SAMPLE_TYPES: [(&str, &str); 3] =
     [("waits", "count"), ("wait", "nanoseconds"), ("behind", "nanoseconds")];
-const DEFAULT_SAMPLE_TYPE: &str = SAMPLE_TYPES[1].0;
-
-/// Frame for tasks that exited before we read them. We know only the cgroup of these tasks.
-pub use cgscope_model::table::exited::ENDED;
 
 pub(crate) struct Pprof {
     out: Out,
@@ -37,27 +33,8 @@ pub(crate) struct Pprof {
 
 impl Pprof {
     pub(crate) fn new(out: Out, about: About) -> Self {
-        Self {
-            out,
-            about,
-            start_unix_ns: None,
-            duration_ns: 0,
-            losses: Losses::default(),
-            stacks: Stacks::default(),
-            behind: BTreeMap::new(),
-        }
-    }
-
-    fn add_pairs(&mut self, interval: &Interval) {
-        for pair in &interval.pairs {
-            let culprit = interval.culprit(pair).words(&Names::paths());
-            let culprit = match pair.blame {
-                Blame::Ran => format!("behind {culprit}"),
-                Blame::Limited => format!("quota of {culprit}"),
-            };
-            let victim = interval.cgroup_path(pair.victim).cloned();
-            *self.behind.entry((victim, culprit)).or_default() += pair.ns;
-        }
+        let (losses, stacks, behind) = (Losses::default(), Stacks::default(), BTreeMap::new());
+        Self { out, about, start_unix_ns: None, duration_ns: 0, losses, stacks, behind }
     }
 
     fn profile(&self) -> Profile {
@@ -69,7 +46,7 @@ impl Pprof {
             sample_type: SAMPLE_TYPES
                 .map(|(name, unit)| ValueType { r#type: builder.string(name), unit: builder.string(unit) })
                 .into(),
-            default_sample_type: builder.string(DEFAULT_SAMPLE_TYPE),
+            default_sample_type: builder.string("wait"),
             comment: vec![
                 builder.string(&self.about.words()),
                 builder.string(&format!("losses: {}", self.losses)),
@@ -91,11 +68,11 @@ impl Pprof {
     }
 
     fn labels(&self, builder: &mut ProfileBuilder, owner: &StackOwner) -> Vec<Label> {
-        let mut labels = vec![builder.text_label("host", &self.about.hostname)];
+        let mut labels = vec![builder.label("host", &self.about.hostname, 0)];
         if let Some(StackTask { tgid, tid, comm, .. }) = &owner.task {
-            labels.push(builder.text_label("comm", comm));
-            labels.push(builder.number_label("tid", *tid));
-            labels.push(builder.number_label("tgid", *tgid));
+            labels.push(builder.label("comm", comm, 0));
+            labels.push(builder.label("tid", "", *tid));
+            labels.push(builder.label("tgid", "", *tgid));
         }
         labels
     }
@@ -106,7 +83,15 @@ impl Sink for Pprof {
         self.start_unix_ns.get_or_insert(interval.start_unix_ns);
         self.duration_ns = self.duration_ns.saturating_add(interval.duration_ns);
         self.stacks.add(interval);
-        self.add_pairs(interval);
+        for pair in &interval.pairs {
+            let culprit = interval.culprit(pair).words(&Names::paths());
+            let culprit = match pair.blame {
+                Blame::Ran => format!("behind {culprit}"),
+                Blame::Limited => format!("quota of {culprit}"),
+            };
+            let victim = interval.cgroup_path(pair.victim).cloned();
+            *self.behind.entry((victim, culprit)).or_default() += pair.ns;
+        }
         self.losses.append(&interval.losses);
         Ok(())
     }
@@ -114,7 +99,7 @@ impl Sink for Pprof {
     fn finish(self: Box<Self>) -> Result<()> {
         let bytes = self.profile().encode_to_vec();
         let mut gzip = GzEncoder::new(self.out, Compression::default());
-        gzip.write_all(&bytes).map_err(Error::Io)?;
+        gzip.write_all(&bytes)?;
         Ok(gzip.finish()?.flush()?)
     }
 }
@@ -139,12 +124,9 @@ impl ProfileBuilder {
         index
     }
 
-    fn text_label(&mut self, key: &str, text: &str) -> Label {
-        Label { key: self.string(key), str: self.string(text), num: 0 }
-    }
-
-    fn number_label(&mut self, key: &str, number: u32) -> Label {
-        Label { key: self.string(key), str: 0, num: number.into() }
+    /// Builds a label with a text, or with a number and an empty text.
+    fn label(&mut self, key: &str, text: &str, number: u32) -> Label {
+        Label { key: self.string(key), str: self.string(text), num: number.into() }
     }
 
     /// Builds a sample. `frames` starts at the root. The list in the sample is reversed, because pprof starts at the leaf.
@@ -184,10 +166,7 @@ pub mod proto {
             "13" comment: Vec<i64>, [int64, repeated];
             "14" default_sample_type: i64, [int64];
         }
-        ValueType {
-            "1" r#type: i64, [int64];
-            "2" unit: i64, [int64];
-        }
+        ValueType { "1" r#type: i64, [int64]; "2" unit: i64, [int64]; }
         Sample {
             "1" location_id: Vec<u64>, [uint64, repeated];
             "2" value: Vec<i64>, [int64, repeated];
@@ -198,13 +177,8 @@ pub mod proto {
             "2" str: i64, [int64];
             "3" num: i64, [int64];
         }
-        Location {
-            "1" id: u64, [uint64];
-            "4" line: Vec<Line>, [message, repeated];
-        }
-        Line {
-            "1" function_id: u64, [uint64];
-        }
+        Location { "1" id: u64, [uint64]; "4" line: Vec<Line>, [message, repeated]; }
+        Line { "1" function_id: u64, [uint64]; }
         Function {
             "1" id: u64, [uint64];
             "2" name: i64, [int64];

@@ -4,8 +4,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use cgscope_model::{
-    ByCause, CAUSES, Cause, Interval, TaskInterval, Wait, cgroup_name::UNNAMED, path::path_and_ancestors,
-    sum, table::exited::ENDED,
+    ByCause, CAUSES, Cause, Interval, Wait, cgroup_name::UNNAMED, path::path_and_ancestors, sum,
+    table::exited::ENDED,
 };
 
 #[derive(Default)]
@@ -32,9 +32,16 @@ impl Stacks {
         let processes: BTreeMap<u32, Arc<str>> =
             interval.naming_tasks().into_iter().map(|(pid, task)| (pid, task.comm.clone())).collect();
         for task in interval.tasks.iter().filter(|task| task.wait.count != 0 || task.wait.total_ns != 0) {
-            let path = interval.cgroup_path(task.reading.cgroup_id).cloned();
-            let owner = StackOwner { path, task: Some(task_of(task, &processes)) };
-            self.0.entry(owner).or_default().add(&task.wait);
+            let reading = &task.reading;
+            let stack = StackTask {
+                tgid: reading.tgid,
+                process: processes.get(&reading.tgid).unwrap_or(&reading.comm).clone(),
+                serial: reading.serial,
+                tid: reading.tid,
+                comm: reading.comm.clone(),
+            };
+            let path = interval.cgroup_path(reading.cgroup_id).cloned();
+            self.0.entry(StackOwner { path, task: Some(stack) }).or_default().add(&task.wait);
         }
         for exited in &interval.exited {
             let owner = StackOwner { path: interval.cgroup_path(exited.cgroup_id).cloned(), task: None };
@@ -48,19 +55,7 @@ impl Stacks {
     }
 }
 
-fn task_of(task: &TaskInterval, processes: &BTreeMap<u32, Arc<str>>) -> StackTask {
-    let reading = &task.reading;
-    StackTask {
-        tgid: reading.tgid,
-        process: processes.get(&reading.tgid).unwrap_or(&reading.comm).clone(),
-        serial: reading.serial,
-        tid: reading.tid,
-        comm: reading.comm.clone(),
-    }
-}
-
-/// Returns one frame for each cgroup on the path, from the root down. A frame has the full path, because many cgroups have the
-/// same last path component.
+/// Returns a frame for each cgroup on the path, from the root down, with the full path: many last components are equal.
 pub(crate) fn frames_of_path(path: Option<&str>) -> Vec<String> {
     let Some(path) = path else { return vec![UNNAMED.to_owned()] };
     let mut frames: Vec<String> = path_and_ancestors(path).map(str::to_owned).collect();
@@ -84,8 +79,7 @@ fn frames(owner: &StackOwner) -> Vec<String> {
 pub(crate) struct StackWaits {
     count: u64,
     by_cause: ByCause,
-    /// Number of waits by cause. If a wait has several causes, each cause gets its part of the wait. All numbers are 0 if there
-    /// is no histogram.
+    /// Number of waits by cause; a wait with several causes is divided among them. All are 0 if there is no histogram.
     shares: [f64; CAUSES],
 }
 
@@ -117,25 +111,15 @@ impl StackWaits {
 /// remainders. If all shares are 0, all waits took 0 ns, and the last cause gets all waits.
 fn divide<const N: usize>(count: u64, shares: &[f64; N]) -> [u64; N] {
     let total: f64 = shares.iter().sum();
-    let mut counts = [0; N];
     if total <= 0.0 {
-        counts[N - 1] = count;
-        return counts;
+        return std::array::from_fn(|i| if i == N - 1 { count } else { 0 });
     }
     let exact = shares.map(|share| share / total * count as f64);
-    for (part, exact) in counts.iter_mut().zip(exact) {
-        *part = exact as u64;
-    }
+    let mut counts = exact.map(|part| part as u64);
     let mut order: [usize; N] = std::array::from_fn(|i| i);
     order.sort_by(|a, b| exact[*b].fract().total_cmp(&exact[*a].fract()));
-    let mut left = count.saturating_sub(sum::total(counts));
-    for i in order.into_iter().cycle() {
-        if left == 0 {
-            break;
-        }
-        counts[i] += 1;
-        left -= 1;
-    }
+    let left = count.saturating_sub(sum::total(counts));
+    order.into_iter().cycle().take(left as usize).for_each(|i| counts[i] += 1);
     counts
 }
 

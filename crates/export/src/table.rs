@@ -81,63 +81,48 @@ fn text<'a>(value: impl Into<Option<&'a str>>) -> Option<TableCell<'a>> {
 
 /// Returns all columns, in order.
 pub fn columns() -> Vec<TableColumn> {
-    let mut columns = identity();
-    columns.extend(waits());
-    columns.extend(
-        OF_EXPORT
-            .iter()
-            .map(|counter| column(counter.name(), TableType::Int64, |row| number(counter.of(&row.observed)))),
-    );
-    columns
-}
-
-fn identity() -> Vec<TableColumn> {
-    vec![
-        column("host", TableType::Text, |row| text(row.about.hostname.as_str())),
-        column("start", TableType::Moment, |row| number(row.interval.start_unix_ns)),
-        column("start_unix_ns", TableType::Int64, |row| number(row.interval.start_unix_ns)),
-        column("duration_ns", TableType::Int64, |row| number(row.interval.duration_ns)),
-        column("mode", TableType::Text, |row| {
-            text(match row.interval.mode {
-                Mode::Bpf => "bpf",
-                Mode::Coarse => "coarse",
-            })
-        }),
-        column("tid", TableType::Int32, |row| small(row.task?.reading.tid)),
-        column("tgid", TableType::Int32, |row| small(row.task?.reading.tgid)),
-        column("comm", TableType::Text, |row| text(&*row.task?.reading.comm)),
-        column("serial", TableType::Id64, |row| number(row.task?.reading.serial)),
-        column("cgroup", TableType::Text, |row| text(row.path)),
-        column("cgroup_id", TableType::Id64, |row| number(Some(row.cgroup_id).filter(|id| *id != 0))),
-        column("unit", TableType::Text, |row| text(row.name.unit.as_deref())),
-        column("container", TableType::Text, |row| text(row.name.container.as_deref())),
-        column("pod_uid", TableType::Text, |row| text(row.name.pod_uid.as_deref())),
-        column("container_name", TableType::Text, |row| text(row.named?.container.as_deref())),
-        column("pod", TableType::Text, |row| text(row.named?.pod.as_deref())),
-        column("namespace", TableType::Text, |row| text(row.named?.namespace.as_deref())),
-        column("cpu", TableType::Int32, |row| small(row.task?.reading.cpu)),
-        column("node", TableType::Int32, |row| small(row.task?.reading.node.or(row.interval.one_node))),
-        column("exited_tasks", TableType::Int64, |row| number(row.exited_tasks)),
-    ]
-}
-
-fn waits() -> Vec<TableColumn> {
+    use TableType::{Id64, Int32, Int64, Moment, Text};
     let mut columns = vec![
-        column("waits", TableType::Int64, |row| number(row.wait.count)),
-        column("wait_ns", TableType::Int64, |row| number(row.wait.total_ns)),
+        column("host", Text, |row| text(row.about.hostname.as_str())),
+        column("start", Moment, |row| number(row.interval.start_unix_ns)),
+        column("start_unix_ns", Int64, |row| number(row.interval.start_unix_ns)),
+        column("duration_ns", Int64, |row| number(row.interval.duration_ns)),
+        column("mode", Text, |row| text(if row.interval.mode == Mode::Bpf { "bpf" } else { "coarse" })),
+        column("tid", Int32, |row| small(row.task?.reading.tid)),
+        column("tgid", Int32, |row| small(row.task?.reading.tgid)),
+        column("comm", Text, |row| text(&*row.task?.reading.comm)),
+        column("serial", Id64, |row| number(row.task?.reading.serial)),
+        column("cgroup", Text, |row| text(row.path)),
+        column("cgroup_id", Id64, |row| number(Some(row.cgroup_id).filter(|id| *id != 0))),
+        column("unit", Text, |row| text(row.name.unit.as_deref())),
+        column("container", Text, |row| text(row.name.container.as_deref())),
+        column("pod_uid", Text, |row| text(row.name.pod_uid.as_deref())),
+        column("container_name", Text, |row| text(row.named?.container.as_deref())),
+        column("pod", Text, |row| text(row.named?.pod.as_deref())),
+        column("namespace", Text, |row| text(row.named?.namespace.as_deref())),
+        column("cpu", Int32, |row| small(row.task?.reading.cpu)),
+        column("node", Int32, |row| small(row.task?.reading.node.or(row.interval.one_node))),
+        column("exited_tasks", Int64, |row| number(row.exited_tasks)),
+        column("waits", Int64, |row| number(row.wait.count)),
+        column("wait_ns", Int64, |row| number(row.wait.total_ns)),
     ];
     columns.extend(Cause::ALL.map(|cause| {
-        column(format!("wait_{}_ns", cause.name()), TableType::Int64, move |row| {
+        column(format!("wait_{}_ns", cause.name()), Int64, move |row| {
             number(row.wait.by_cause.known(cause, row.interval.mode))
         })
     }));
     columns.extend([("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999)].map(|(name, quantile)| {
-        column(format!("wait_{name}_ns"), TableType::Int64, move |row| number(row.wait.quantile_ns(quantile)))
+        column(format!("wait_{name}_ns"), Int64, move |row| number(row.wait.quantile_ns(quantile)))
     }));
     columns.extend([
-        column("wait_max_ns", TableType::Int64, |row| number(row.interval.mode.exact(|| row.wait.max_ns))),
-        column("pending_ns", TableType::Int64, |row| number(row.task?.reading.pending_ns())),
+        column("wait_max_ns", Int64, |row| number(row.interval.mode.exact(|| row.wait.max_ns))),
+        column("pending_ns", Int64, |row| number(row.task?.reading.pending_ns())),
     ]);
+    columns.extend(
+        OF_EXPORT
+            .iter()
+            .map(|counter| column(counter.name(), Int64, |row| number(counter.of(&row.observed)))),
+    );
     columns
 }
 
@@ -150,31 +135,19 @@ pub(crate) fn for_each_row(
     let nameless = CgroupName::default();
     let names: BTreeMap<u64, CgroupName> =
         interval.cgroups.iter().map(|(id, path)| (*id, CgroupName::of(path))).collect();
-    let row = |id: u64, wait, observed| TableRow {
-        about,
-        interval,
-        task: None,
-        exited_tasks: None,
-        wait,
-        observed,
-        cgroup_id: id,
-        path: interval.cgroup_path(id).map(|path| &**path),
-        name: names.get(&id).unwrap_or(&nameless),
-        named: interval
-            .cgroup_path(id)
-            .and_then(|path| interval.names.container(path))
-            .map(|(_, named)| named),
+    let row = |task, exited_tasks, cgroup_id: u64, wait, observed| {
+        let path = interval.cgroup_path(cgroup_id).map(|path| &**path);
+        let name = names.get(&cgroup_id).unwrap_or(&nameless);
+        let named = path.and_then(|path| interval.names.container(path)).map(|(_, named)| named);
+        TableRow { about, interval, task, exited_tasks, wait, observed, cgroup_id, path, name, named }
     };
     for task in &interval.tasks {
         let observed = Observed::task(task, interval.mode);
-        each(&TableRow { task: Some(task), ..row(task.reading.cgroup_id, &task.wait, observed) })?;
+        each(&row(Some(task), None, task.reading.cgroup_id, &task.wait, observed))?;
     }
     for exited in &interval.exited {
         let observed = Observed::exited(exited, interval.mode);
-        each(&TableRow {
-            exited_tasks: Some(exited.tasks),
-            ..row(exited.cgroup_id, &exited.wait, observed)
-        })?;
+        each(&row(None, Some(exited.tasks), exited.cgroup_id, &exited.wait, observed))?;
     }
     Ok(())
 }

@@ -4,11 +4,10 @@
 //! No lock is needed, because only the CPU's hook appends entries and only the reader removes entries. If a list is full, the
 //! next reading visits all tasks.
 
-use crate::verifier::{exchange, get, opaque, set};
+use crate::verifier::{exchange, get, opaque, set, wrapped};
 
 /// Maximum number of entries in a list, a power of two.
 pub const CHANGES: usize = 2048;
-const MASK: u64 = CHANGES as u64 - 1;
 
 /// A task that changed.
 #[repr(C)]
@@ -38,17 +37,6 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// An empty list.
-    pub const NONE: Self = Self {
-        appended: 0,
-        taken: 0,
-        until: 0,
-        turn: 0,
-        overflowed: 0,
-        queue: 0,
-        entries: [Change { serial: 0, tid: 0, has_exited: 0 }; CHANGES],
-    };
-
     /// Appends an entry. If the list is full, sets `overflowed` and returns false.
     #[inline(always)]
     pub fn append(&mut self, change: Change) -> bool {
@@ -58,7 +46,9 @@ impl Changes {
             return false;
         }
         *self.at(appended) = change;
-        release(&mut self.appended, appended.wrapping_add(1));
+        // Other CPUs see the exchange only after all earlier writes. (On x86 every write is ordered like this; on other machines
+        // the exchange is a full barrier.)
+        exchange(&mut self.appended, appended.wrapping_add(1));
         true
     }
 
@@ -84,7 +74,8 @@ impl Changes {
     pub fn take(&mut self) -> Change {
         let taken = get(&mut self.taken);
         let change = *self.at(taken);
-        release(&mut self.taken, taken.wrapping_add(1));
+        // As in `append`.
+        exchange(&mut self.taken, taken.wrapping_add(1));
         change
     }
 
@@ -96,17 +87,8 @@ impl Changes {
 
     #[inline(always)]
     fn at(&mut self, number: u64) -> &mut Change {
-        let index = opaque((number & MASK) as usize) & MASK as usize;
-        // SAFETY: the mask keeps the index within the array.
-        unsafe { &mut *self.entries.as_mut_ptr().add(index) }
+        wrapped(&mut self.entries, opaque(number as usize & (CHANGES - 1)) as u64)
     }
-}
-
-/// Writes a word so that other CPUs see it only after all earlier writes. On x86 every write is ordered like this; on other
-/// machines the exchange is a full barrier.
-#[inline(always)]
-fn release(word: &mut u64, value: u64) {
-    exchange(word, value);
 }
 
 #[cfg(test)]
@@ -124,7 +106,8 @@ mod tests {
     proptest! {
         #[test]
         fn a_list_holds_what_was_appended_and_not_yet_taken(steps in prop::collection::vec((0..2 * CHANGES, 0..2 * CHANGES), 1..12)) {
-            let mut list = Box::new(Changes::NONE);
+            // SAFETY: the type holds only integers.
+            let mut list = unsafe { Box::<Changes>::new_zeroed().assume_init() };
             let mut expected = VecDeque::new();
             let (mut number, mut turn) = (0, 0);
             for (appended, taken) in steps {

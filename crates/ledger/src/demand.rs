@@ -7,7 +7,7 @@
 
 use crate::{
     ByCause, Cause, Loss,
-    host::{Host, Step, Task, without_ended},
+    host::{Host, Task, without_ended},
     verifier::{add_atomic, get, set},
 };
 
@@ -249,7 +249,7 @@ pub fn spread_all<H: DemandHost>(cpu: u32) {
         set(&mut spread.from_ns, first_ns);
         H::lost(Loss::DemandForgotten);
     }
-    H::repeat(LONGEST as u32, Step::Spread, cpu);
+    H::repeat(LONGEST as u32, spread_step::<H>, cpu);
 }
 
 /// Adds the part of the time span that lies in the next slot. Returns true if no part of the span is left.

@@ -23,8 +23,6 @@ pub trait Task: Copy {
     fn cpu(self) -> u32;
     /// Returns the clock of the task's run queue, ns.
     fn clock_ns(self) -> u64;
-    /// Returns the id of the task's cgroup.
-    fn cgroup_id(self) -> u64;
     /// Returns the address of the task's scheduler group. Use it only for comparisons.
     fn group(self) -> u64;
     /// Returns how long the task's group and its descendants have run on the task's CPU, ns; 0 for a task of the root.
@@ -48,16 +46,9 @@ pub trait Task: Copy {
     fn is_on_queue(self) -> bool;
     /// Returns the address of the queue that the task's group has on the task's CPU.
     fn queue(self) -> u64;
-    /// Returns how long [`Self::queue`] had been in a hierarchy out of quota at the time `clock_ns`, ns. `address` points to the
-    /// address of the queue.
-    fn throttled_ns(self, address: &u64, cpu: u32, clock_ns: u64) -> u64;
     /// Returns the throttled time of a queue that the task has left for another group, ns; 0 if `queue` no longer belongs to
     /// `group`.
     fn left_throttled_ns(self, queue: u64, group: u64, clock_ns: u64) -> u64;
-    /// Returns the queue that the task's group has on another CPU.
-    fn far_queue(self, cpu: u32) -> FarQueue;
-    /// Returns the queue that the task's group has on the task's own CPU.
-    fn near_queue(self) -> FarQueue;
     /// Finds the cgroup whose quota ran out and writes its id to `limit`. Leaves `limit` unchanged if there is no such cgroup.
     fn find_limit(self, limit: &mut u64);
 }
@@ -85,24 +76,7 @@ pub trait Host {
     fn lost(loss: Loss);
     /// Calls `step` up to `times` times, until it returns true. `which` is the argument of the step. The BPF side uses a BPF
     /// helper for this.
-    fn repeat(times: u32, step: Step, which: u32);
-}
-
-/// A step of [`Host::repeat`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// [`look_back::step`](crate::look_back::step)
-    Slices,
-    /// [`look_back::step_of_blocks`](crate::look_back::step_of_blocks)
-    Blocks,
-    /// [`pressure::find_level`](crate::pressure::find_level). For this step and the next two, `which` is the CPU.
-    FindLevels,
-    /// [`pressure::add_level`](crate::pressure::add_level)
-    AddLevels,
-    /// [`pressure::count_level`](crate::pressure::count_level)
-    CountLevels,
-    /// [`demand::spread_step`](crate::demand::spread_step)
-    Spread,
+    fn repeat<F: Fn(u32) -> bool>(times: u32, step: F, which: u32);
 }
 
 /// Returns since when the current wait has been on this CPU, and how long it was on other CPUs. Both exclude the part that is

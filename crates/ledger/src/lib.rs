@@ -6,7 +6,6 @@
 // The inline assembly in `verifier` needs this compiler feature.
 #![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch))]
 
-pub mod accounts;
 pub mod bucket;
 pub mod cause;
 pub mod changes;
@@ -19,15 +18,14 @@ mod named;
 pub mod pressure;
 pub mod task_state;
 pub mod threads;
-pub mod throttle;
 pub mod verifier;
 pub mod waits;
 pub mod wire;
 
-pub use accounts::{BLOCKED_STATES, BlockedState, ByState, FRAMES, Stack};
 pub use bucket::{BUCKETS, bucket_of, high_ns, low_ns};
 pub use cause::{ByCause, CAUSES, Cause, Shares};
 pub use feature::{Feature, Probe};
 pub use fields::{ABSENT, BIT_SHIFT, FIELD_COUNT, Field, KERNEL_FIELDS, Offsets};
 pub use loss::{KERNEL_LOSSES, Loss};
 pub use waits::{culprits, history, look_back, segment, split};
+pub use wire::{BLOCKED_STATES, BlockedState, ByState, FRAMES, Stack};

@@ -11,8 +11,8 @@
 
 use crate::{
     Loss,
-    host::{Host, IDLE, Step},
-    verifier::{add_atomic, get, set},
+    host::{Host, IDLE},
+    verifier::{add_atomic, get, set, wrapped},
 };
 
 /// Number of entries in the table of a CPU, one for each cgroup. It is a power of two.
@@ -91,9 +91,7 @@ impl Batch {
         self.solid_ns = solid_ns.wrapping_add(since_solid_ns & !overlaps);
         true
     }
-}
 
-impl Batch {
     /// Adds a wait that covers the whole batch, so that gaps within the batch do not matter. Returns false for other waits.
     #[inline(always)]
     fn cover(&mut self, ended: &Ended) -> bool {
@@ -219,43 +217,9 @@ pub struct Pressures {
 }
 
 impl Pressures {
-    /// An empty table.
-    pub const NONE: Self = Self {
-        task: 0,
-        quiet_ns: 0,
-        is_alone: 0,
-        limit_ns: 0,
-        clock_ns: 0,
-        id: 0,
-        handle: 0,
-        is_missing: 0,
-        levels: 0,
-        uncounted: 0,
-        places: [0; LEVELS],
-        ids: [0; LEVELS],
-        entries: [Entry {
-            id: 0,
-            parent: 0,
-            born_ns: 0,
-            last_ns: 0,
-            has_limits: 0,
-            contention: Union {
-                total_ns: 0,
-                uncertain_ns: 0,
-                spans: [Span { start_ns: 0, end_ns: 0, len_ns: 0 }; SPANS],
-            },
-            some: Union {
-                total_ns: 0,
-                uncertain_ns: 0,
-                spans: [Span { start_ns: 0, end_ns: 0, len_ns: 0 }; SPANS],
-            },
-        }; ENTRIES],
-    };
-
     #[inline(always)]
     fn at(&mut self, place: u64) -> &mut Entry {
-        // SAFETY: the mask keeps the index within the array.
-        unsafe { &mut *self.entries.as_mut_ptr().add(place as usize & (ENTRIES - 1)) }
+        wrapped(&mut self.entries, place)
     }
 
     /// Adds the entry at index `place` as the next level of the batch.
@@ -269,16 +233,14 @@ impl Pressures {
     #[inline(always)]
     fn add_without_place(&mut self, id: u64) {
         let level = get(&mut self.levels);
-        // SAFETY: the mask keeps the index within the array.
-        set(unsafe { &mut *self.ids.as_mut_ptr().add(level as usize & (LEVELS - 1)) }, id);
+        set(wrapped(&mut self.ids, level), id);
         self.add_level(NOWHERE);
     }
 
     #[inline(always)]
     fn add_level(&mut self, place: u64) {
         let level = get(&mut self.levels);
-        // SAFETY: the mask keeps the index within the array.
-        set(unsafe { &mut *self.places.as_mut_ptr().add(level as usize & (LEVELS - 1)) }, place);
+        set(wrapped(&mut self.places, level), place);
         set(&mut self.levels, level + 1);
     }
 
@@ -388,7 +350,7 @@ fn find_places<H: PressureHost>(table: &mut Pressures, task: u64, ended: Ended) 
     set(&mut table.levels, 0);
     set(&mut table.is_missing, 0);
     set(&mut table.id, ended.who);
-    H::repeat(LEVELS as u32, Step::FindLevels, ended.cpu);
+    H::repeat(LEVELS as u32, find_level::<H>, ended.cpu);
     if get(&mut table.is_missing) != 0 {
         set(&mut table.levels, 0);
         let mut cgroup = H::cgroup_of(task);
@@ -400,7 +362,7 @@ fn find_places<H: PressureHost>(table: &mut Pressures, task: u64, ended: Ended) 
         // `ended.who` cannot be used here, because that cgroup may lack the cpu controller. In that case only an ancestor has a
         // queue.
         set(&mut table.id, H::id_of(cgroup));
-        H::repeat(LEVELS as u32, Step::AddLevels, ended.cpu);
+        H::repeat(LEVELS as u32, add_level::<H>, ended.cpu);
     }
 }
 
@@ -461,7 +423,7 @@ pub fn count_batch<H: PressureHost>(cpu: u32) {
     // `count_level` decrements this number.
     let levels = get(&mut table.levels);
     set(&mut table.uncounted, levels);
-    H::repeat(levels as u32, Step::CountLevels, cpu);
+    H::repeat(levels as u32, count_level::<H>, cpu);
     set(&mut batch.len_ns, 0);
     let (end_ns, solid_ns) = (get(&mut batch.end_ns), get(&mut batch.solid_ns));
     set(&mut batch.start_ns, end_ns);
@@ -481,12 +443,10 @@ pub fn count_level<H: PressureHost>(cpu: u32) -> bool {
     let (start_ns, end_ns, len_ns) =
         (get(&mut batch.start_ns), get(&mut batch.end_ns), get(&mut batch.len_ns));
     let (limit_ns, quiet_ns) = (get(&mut table.limit_ns), get(&mut table.quiet_ns));
-    // SAFETY: the mask keeps the index within the array.
-    let place = get(unsafe { &mut *table.places.as_mut_ptr().add((left - 1) as usize & (LEVELS - 1)) });
+    let place = get(wrapped(&mut table.places, left - 1));
     let behind_ns = len_ns.saturating_sub(limit_ns);
     if place == NOWHERE {
-        // SAFETY: the mask keeps the index within the array.
-        let id = get(unsafe { &mut *table.ids.as_mut_ptr().add((left - 1) as usize & (LEVELS - 1)) });
+        let id = get(wrapped(&mut table.ids, left - 1));
         // Other waits may have covered all of this wait.
         let more = KeptPressure { contention_ns: behind_ns, whole_ns: len_ns, uncertain_ns: len_ns };
         if !H::keep(id, more) {

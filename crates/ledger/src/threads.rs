@@ -1,7 +1,7 @@
 //! The record that `cgscope sample` reads for each thread. It describes the thread at one moment. A task iterator writes the
 //! record, in a separate BPF object that needs no hook (`ebpf/src/sample.rs`).
 
-use crate::accounts::FRAMES;
+use crate::FRAMES;
 
 /// The record of one thread. In the stream, [`Self::frames`] kernel return addresses follow the record, innermost first. The last
 /// record of a reading has [`END`] set. In that record, [`Self::tid`] is the number of threads that the iterator has visited.

@@ -34,6 +34,15 @@ pub fn opaque(number: usize) -> usize {
     number
 }
 
+/// Returns the entry at `index` modulo the length of the array, a power of two. The mask shows the verifier that the index is in
+/// bounds.
+#[inline(always)]
+pub fn wrapped<T, const N: usize>(array: &mut [T; N], index: u64) -> &mut T {
+    const { assert!(N.is_power_of_two()) };
+    // SAFETY: the mask keeps the index within the array.
+    unsafe { &mut *array.as_mut_ptr().add(index as usize & (N - 1)) }
+}
+
 /// Adds to a word atomically. It is written in assembly, because core has no `fetch_add` for targets without compare-and-swap
 /// (BPF before Linux 5.12).
 #[cfg(target_arch = "bpf")]

@@ -13,7 +13,7 @@ pub mod split;
 
 use crate::{
     ByCause, Cause, Loss, bucket_of,
-    host::{IDLE, Task, without_ended},
+    host::{FarQueue, IDLE, Task, without_ended},
     pressure::{Ended, PressureHost},
     verifier::set,
     waits::{
@@ -31,6 +31,13 @@ pub trait WaitHost: PressureHost {
     /// The type that represents a task of the host.
     type Task: Task;
 
+    /// Returns how long the [queue](Task::queue) of a task had been in a hierarchy out of quota at the time `clock_ns`, ns.
+    /// `address` points to the address of the queue.
+    fn throttled_ns(task: Self::Task, address: &u64, cpu: u32, clock_ns: u64) -> u64;
+    /// Returns the queue that the task's group has on another CPU.
+    fn far_queue(task: Self::Task, cpu: u32) -> FarQueue;
+    /// Returns the queue that the task's group has on the task's own CPU.
+    fn near_queue(task: Self::Task) -> FarQueue;
     /// Returns whether culprits are single tasks and not only cgroups.
     fn blames_tasks() -> bool;
     /// Returns whether waits are also counted by CPU.

@@ -12,7 +12,10 @@ use crate::{
     pressure::KeptPressure,
     verifier::add_atomic,
 };
-pub use accounts::{Accounts, AccountsRecord, Blocked, ExitedThreads, StackCount, StackKey};
+pub use accounts::{
+    Accounts, AccountsRecord, BLOCKED_STATES, Blocked, BlockedState, ByState, ExitedThreads, FRAMES, Stack,
+    StackCount, StackKey,
+};
 
 /// Maximum number of NUMA nodes that are counted separately. User space gives each node an index, because the kernel's node
 /// numbers can have gaps.
@@ -286,9 +289,6 @@ impl Histogram {
         }
         since
     }
-
-    /// All zero.
-    pub const NONE: Self = Self { counts: [0; BUCKETS], shares: [0; CELLS] };
 }
 
 /// The nodes on which a task ran. They are recorded only if there are several nodes, see [`Config::nodes`].
@@ -340,7 +340,7 @@ pub struct CpuCounters {
 
 /// The iterator's record of one task. In the stream, further parts follow the record in this order, if their flags are set: a
 /// [`Reported`] ([`HAS_BASE`]), the [`Placement`] ([`HAS_PLACEMENT`]), the [`AccountsRecord`] ([`HAS_ACCOUNTS`]), the
-/// [`Stack`](crate::Stack) ([`HAS_STACK`]), the [`Histogram`] ([`HAS_HISTOGRAM`]).
+/// [`Stack`] ([`HAS_STACK`]), the [`Histogram`] ([`HAS_HISTOGRAM`]).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskRecord {
@@ -471,18 +471,8 @@ impl Exited {
     }
 
     /// An entry to which nothing was added yet.
-    pub const NONE: Self = Self {
-        tasks: 0,
-        max_ns: 0,
-        totals: Totals::NONE,
-        accounts: Accounts::NONE,
-        counts: [0; BUCKETS],
-        shares: [0; CELLS],
-        kept: Kept::NONE,
-        pressure: KeptPressure { contention_ns: 0, whole_ns: 0, uncertain_ns: 0 },
-        complete: 0,
-        reported: [0; 2],
-    };
+    // SAFETY: the type holds only integers.
+    pub const NONE: Self = unsafe { core::mem::zeroed() };
 
     /// Returns whether the entry was reported twice and nothing was added in the meantime. One report is not enough, because
     /// another CPU's writes may become visible in another order. By the next reading, all of them are visible.
@@ -683,7 +673,7 @@ pub const KEPT: usize = 8;
 
 /// The pairs of a victim that got no entry in the table of their CPU.
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Kept {
     /// A lock: not 0 while a CPU writes `pairs`.
     pub(crate) lock: u64,
@@ -691,14 +681,4 @@ pub struct Kept {
     pub pairs: [Pair; KEPT],
     /// Time whose culprit is in no pair, ns, by [`kind`](crate::culprits::kind) minus 1.
     pub unnamed_ns: [u64; 2],
-}
-
-impl Kept {
-    /// A victim without pairs.
-    pub const NONE: Self = Self {
-        lock: 0,
-        pairs: [Pair { victim: 0, culprit: 0, kind: 0, tid: 0, ns: 0, last_ns: 0, born_ns: 0, comm: [0; 16] };
-            KEPT],
-        unnamed_ns: [0; 2],
-    };
 }

@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt::Write,
     sync::Arc,
 };
 
@@ -31,9 +30,8 @@ impl CgroupNames {
         let mut known: BTreeSet<Arc<str>> = BTreeSet::new();
         for leaf in 0..u64::from(leaves) {
             let path = path_of(leaf);
-            let mut new: Vec<&str> = path_and_ancestors(&path).collect();
-            new.reverse();
-            for path in new {
+            let with_ancestors: Vec<&str> = path_and_ancestors(&path).collect();
+            for path in with_ancestors.into_iter().rev() {
                 if known.insert(path.into()) {
                     names.paths.insert(ROOT + names.paths.len() as u64, path.into());
                 }
@@ -63,20 +61,15 @@ fn service(leaf: u64) -> &'static str {
 fn pod(leaf: u64) -> String {
     let pod = leaf / 2;
     let class = ["-burstable", "-besteffort", ""][pod as usize % 3];
-    let uid = hex(Chance::of(pod), 32);
-    let container = hex(Chance::of(leaf + (1 << 32)), 64);
+    let (uid, container) = (hex::<2>(pod), hex::<4>(leaf + (1 << 32)));
     let within = if class.is_empty() { String::new() } else { format!("/kubepods{class}.slice") };
     format!("/kubepods.slice{within}/kubepods{class}-pod{uid}.slice/cri-containerd-{container}.scope")
 }
 
-fn hex(mut chance: Chance, digits: usize) -> String {
-    let mut out = String::new();
-    while out.len() < digits {
-        // Writing to a `String` cannot fail.
-        let _ = write!(out, "{:016x}", chance.next());
-    }
-    out.truncate(digits);
-    out
+/// Returns an id with 16 digits for each of `N` numbers.
+fn hex<const N: usize>(seed: u64) -> String {
+    let mut chance = Chance::of(seed);
+    [(); N].map(|()| format!("{:016x}", chance.next())).concat()
 }
 
 /// Returns the throttled time in each round, ns; `None` if the cgroup has no quota or never uses up its quota.

@@ -85,35 +85,29 @@ fn node(node: u32) -> NodeReading {
 }
 
 /// Adds accounts to a sample. A quarter of the CPU time is in the kernel, and a tenth of the blocked time is spent waiting for a
-/// device. In coarse mode, the accounts have no blocked time.
+/// device.
 pub fn with_accounts(sample: Sample) -> Sample {
-    let Sample { mono_ns, mode, .. } = sample;
+    let now_ns = sample.mono_ns;
     let of_task = |task: Arc<TaskReading>| {
         let waited_ns = task.totals.wait_ns + task.pending_ns().unwrap_or(0);
-        let off_ns = mono_ns.saturating_sub(task.start_ns).saturating_sub(task.totals.on_cpu_ns + waited_ns);
-        let blocked = mode.exact(|| blocked(off_ns));
-        let accounts = Some(Arc::new(Accounts { blocked, ..accounts(&task.totals) }));
+        let off_ns = now_ns.saturating_sub(task.start_ns).saturating_sub(task.totals.on_cpu_ns + waited_ns);
+        let accounts = Some(accounts(&task.totals, off_ns));
         Arc::new(TaskReading { accounts, ..Arc::unwrap_or_clone(task) })
     };
     let tasks = sample.tasks.into_iter().map(of_task).collect();
     let mut exited = sample.exited;
     for exited in &mut exited {
-        let blocked = (mode == Mode::Bpf).then(|| blocked(7 * exited.tasks));
-        exited.accounts = Some(Arc::new(Accounts { blocked, ..accounts(&exited.totals) }));
+        exited.accounts = Some(accounts(&exited.totals, 7 * exited.tasks));
     }
     Sample { tasks, exited, ..sample }
 }
 
-fn accounts(totals: &Totals) -> Accounts {
+fn accounts(totals: &Totals, blocked_ns: u64) -> Arc<Accounts> {
     let system_ns = totals.on_cpu_ns / 4;
     let cpu = CpuTimes { user_ns: totals.on_cpu_ns - system_ns, system_ns, guest_ns: 0 };
-    Accounts { cpu, ..Accounts::default() }
-}
-
-fn blocked(ns: u64) -> ByState {
     let mut states = [0; BLOCKED_STATES];
-    (states[0], states[1]) = (ns - ns / 10, ns / 10);
-    ByState(states)
+    (states[0], states[1]) = (blocked_ns - blocked_ns / 10, blocked_ns / 10);
+    Arc::new(Accounts { cpu, blocked: Some(ByState(states)), ..Accounts::default() })
 }
 
 /// A generator of pseudo-random numbers (splitmix64). The same seed always produces the same numbers.
@@ -141,9 +135,4 @@ impl Chance {
     fn one_of<T: Clone>(&mut self, all: &[T]) -> T {
         all[self.below(all.len() as u64) as usize].clone()
     }
-}
-
-/// Stores each of some names once, so that many tasks can share the string.
-fn shared(names: &[&str]) -> Vec<Arc<str>> {
-    names.iter().map(|name| Arc::from(*name)).collect()
 }

@@ -12,7 +12,7 @@ use cgscope_model::{ByCause, ExitedReading, Hist, Pending, Placement, TaskReadin
 use crate::{
     BOOTED_NS, CPUS, Chance, ROUND_NS,
     cgroups::{CgroupNames, ROOT},
-    node_of, shared,
+    node_of,
 };
 
 /// One of this many tasks is a kernel thread.
@@ -50,7 +50,9 @@ pub(crate) fn all(tasks: u32, names: &CgroupNames, round: u64) -> Vec<Arc<TaskRe
 ///
 /// Each pod consists of two leaf cgroups. The first of them has only one task, `pause`.
 fn owners(tasks: u32, names: &CgroupNames) -> Vec<TaskOwner> {
-    let (main, thread, kernel) = (shared(MAIN), shared(THREAD), shared(KERNEL));
+    // Tasks with the same name share the string.
+    let [main, thread, kernel] = [MAIN, THREAD, KERNEL]
+        .map(|names| names.iter().map(|name| Arc::from(*name)).collect::<Vec<Arc<str>>>());
     let pause: Arc<str> = "pause".into();
     let kernel_threads = tasks / KERNEL_THREADS;
     let kernel_thread = |i: u32| {
@@ -97,7 +99,12 @@ fn task(tid: u32, owner: TaskOwner, round: u64) -> TaskReading {
         cpu,
         node: Some(node_of(cpu)),
         on_cpu,
-        state: Some(state(tid, on_cpu || pending)),
+        // Most tasks that cannot run sleep; some wait for a disk.
+        state: Some(match tid % 500 {
+            _ if on_cpu || pending => TaskState::Running,
+            0 => TaskState::DiskSleep,
+            _ => TaskState::Sleeping,
+        }),
         pending: pending.then(|| {
             let by_cause = ByCause::only(Cause::OtherCgroup, pending_ns);
             Pending { ns: pending_ns, booked_ns: 0, by_cause }.into()
@@ -118,15 +125,6 @@ fn task(tid: u32, owner: TaskOwner, round: u64) -> TaskReading {
         },
         hist: Arc::new(waits.hist),
         ..TaskReading::default()
-    }
-}
-
-/// Returns the state of a task. Most tasks that cannot run sleep; some wait for a disk.
-fn state(tid: u32, could_run: bool) -> TaskState {
-    match tid % 500 {
-        _ if could_run => TaskState::Running,
-        0 => TaskState::DiskSleep,
-        _ => TaskState::Sleeping,
     }
 }
 

@@ -13,7 +13,7 @@ use cgscope_model::{
 use crate::{
     culprits::Culprits,
     family::{self, Family},
-    metrics::{Figure, Writer},
+    metrics::Writer,
     value::{Labels, Value},
     waits::Waits,
 };
@@ -26,7 +26,7 @@ pub(crate) struct Cgroup {
     /// Start of the first interval that exported this cgroup, ns since 1970.
     pub created_unix_ns: u64,
     pub labels: Labels,
-    name: CgroupName,
+    /// Names of the container or pod, as the container runtime reports them.
     names: Option<ContainerReading>,
     pub waits: Waits,
     pub culprits: Culprits,
@@ -38,14 +38,12 @@ pub(crate) struct Cgroup {
 
 impl Cgroup {
     pub fn new(path: Arc<str>, created_unix_ns: u64) -> Self {
-        let name = CgroupName::of(&path);
-        let mut cgroup = Self { path, created_unix_ns, name, ..Self::default() };
+        let mut cgroup = Self { path, created_unix_ns, ..Self::default() };
         cgroup.label();
         cgroup
     }
 
-    /// Updates the names of the cgroup's container or pod. If there are no new names, the known names stay, because the container
-    /// runtime may be unavailable for a while.
+    /// Updates the names of the container or pod. Without new names, the known names stay: the runtime may be unavailable.
     pub fn name(&mut self, names: &Names) {
         let reported = names.container(&self.path).map(|(_, named)| named);
         if reported.is_some() && reported != self.names.as_ref() {
@@ -58,7 +56,7 @@ impl Cgroup {
         let ContainerReading { container, pod, namespace, .. } = self.names.clone().unwrap_or_default();
         let [container, pod, namespace] =
             [container, pod, namespace].map(|name| name.map(|name| name.to_string()));
-        let CgroupName { unit, container: id, pod_uid, is_rootless: _ } = self.name.clone();
+        let CgroupName { unit, container: id, pod_uid, is_rootless: _ } = CgroupName::of(&self.path);
         let values = [Some(self.path.to_string()), unit, id, pod_uid, container, pod, namespace];
         let known = family::CGROUP_LABELS.into_iter().zip(values);
         self.labels = Labels::new(known.filter_map(|(name, value)| Some((name, value?))).collect());
@@ -96,8 +94,7 @@ impl Cgroup {
         }
     }
 
-    /// Sets the gauges of the cgroup's limits, and adds the increase of their counters in an interval. If the limits are
-    /// unreadable, pass default values.
+    /// Sets the gauges of the limits, and adds the increase of their counters. For unreadable limits, pass default values.
     pub fn limit(&mut self, limits: &CgroupReading, effective_cores: Option<f64>) {
         self.count(&Observed::limits(limits));
         let has_quota = limits.quota_us.is_some();
@@ -126,7 +123,10 @@ struct Node {
     group: NodeGroup,
 }
 
-const OF_NODES: [Figure<Node>; 6] = [
+/// Returns the value of a series; `None` if it is unknown, and the series is omitted.
+type NodeFigure = fn(&Node) -> Option<Value>;
+
+const OF_NODES: [(&Family, NodeFigure); 6] = [
     (&family::NODE_BUSY, |node| node.group.busy_ns.map(Value::Ns)),
     (&family::NODE_CPUS, |node| Some(Value::Count(node.group.cpus.len() as u64))),
     (&family::NODE_MEMORY_USED, |node| node.group.used_bytes.map(Value::Count)),
@@ -170,13 +170,12 @@ impl Host {
             let count = Value::Count(self.losses.get(loss));
             page.sample(&none, Some(("loss", loss.name())), count, self.created_unix_ns);
         }
-        let hook = [
-            (family::HOOK_TIME, self.hook_ns.map(Value::Ns)),
-            (family::HOOK_RUNS, self.hook_runs.map(Value::Count)),
-        ];
-        for (family, value) in hook.iter().filter_map(|(family, value)| Some((family, (*value)?))) {
+        for (family, value) in [
+            (&family::HOOK_TIME, self.hook_ns.map(Value::Ns)),
+            (&family::HOOK_RUNS, self.hook_runs.map(Value::Count)),
+        ] {
             page.begin(family);
-            page.sample(&none, None, value, self.created_unix_ns);
+            value.into_iter().for_each(|value| page.sample(&none, None, value, self.created_unix_ns));
         }
     }
 }

@@ -7,27 +7,29 @@ use std::{
 
 use cgscope_model::path::family;
 use regex::Regex;
+use serde::{Deserialize, Deserializer, de::Error as _};
 
 use crate::forest::{Forest, Node, ROOT};
 
-/// A new cgroup takes the place of an exported cgroup only if the new cgroup waited this many times longer. Without this factor,
-/// many series would be too short to be useful.
+/// A new cgroup replaces an exported cgroup only if it waited this many times longer. Otherwise many series would be too short.
 pub(crate) const STICKY: u64 = 2;
 
-/// Maximum length of a path that becomes a label, bytes. Up to 210 series of a cgroup have this label. Paths of containers in
-/// pods take about 200 bytes.
+/// Maximum length of a path in a label, bytes. Up to 210 series have the label. Paths in pods take about 200 bytes.
 pub(crate) const LONGEST_PATH: usize = 512;
 
-/// Limits on the size of a page.
-#[derive(Clone, Debug)]
+/// Limits on the size of a page: the section `[metrics]` of the daemon's configuration.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Maximum number of cgroups, including the root. The cgroups that waited most are exported.
     pub cgroups: usize,
     /// Maximum depth below the root: `/a/b` is at depth 2.
     pub depth: usize,
     /// Regular expression that the paths of exported cgroups must match. The root is always exported.
+    #[serde(deserialize_with = "expression")]
     pub include: Option<Regex>,
     /// Regular expression that the paths of exported cgroups must not match. The root is always exported.
+    #[serde(deserialize_with = "expression")]
     pub exclude: Option<Regex>,
     /// Maximum number of named culprits for each cgroup.
     pub culprits: usize,
@@ -37,6 +39,17 @@ impl Default for Config {
     fn default() -> Self {
         Self { cgroups: 200, depth: 8, include: None, exclude: None, culprits: 5 }
     }
+}
+
+fn expression<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Regex>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    Regex::new(&text).map(Some).map_err(|error| {
+        let words = error.to_string();
+        D::Error::custom(format!(
+            "{text:?} is not a regular expression: {}",
+            words.lines().last().unwrap_or_default()
+        ))
+    })
 }
 
 impl Config {
@@ -128,8 +141,7 @@ pub(crate) fn choose<'a>(
     chosen.into_iter().chain(kept).map(|at| forest.nodes[at].path.clone()).collect()
 }
 
-/// Divides places evenly among the children of each cgroup. A child gets no more places than it wants. This prevents one user
-/// from taking all places.
+/// Divides places evenly among the children of each cgroup, as far as they want places. So no user can take all places.
 struct Shares {
     /// Children of each cgroup that want a place for themselves or for descendants. The children that waited most are first.
     below: HashMap<usize, Vec<usize>>,
@@ -236,11 +248,7 @@ pub(crate) struct Families(HashMap<Box<str>, Newcomers>);
 
 impl Families {
     pub fn comes(&mut self, path: &str, most: usize) -> bool {
-        let family = family(path);
-        if !self.0.contains_key(family) {
-            self.0.insert(family.into(), Newcomers::default());
-        }
-        self.0.get_mut(family).is_some_and(|newcomers| newcomers.comes(most))
+        self.0.entry(family(path).into()).or_default().comes(most)
     }
 
     pub fn pass(&mut self, duration_ns: u64) {

@@ -10,8 +10,7 @@ use crate::{
     forest::{Forest, Places},
 };
 
-/// Maximum number of watched culprits, as a multiple of the maximum number of named culprits. A watched culprit gets a name if it
-/// becomes one of the worst.
+/// Maximum number of watched culprits, for each named culprit. A watched culprit gets a name if it becomes one of the worst.
 const WATCHED: usize = 4;
 
 /// A culprit in an interval. A cgroup is represented by its index in the [`Forest`].
@@ -87,8 +86,7 @@ impl Culprits {
         named.skip(most).for_each(|one| one.series = None);
     }
 
-    /// Adds the parts of an interval, which has one part for each culprit, in ascending order. The time of each part is added to
-    /// exactly one series.
+    /// Adds the parts of an interval: one for each culprit, in ascending order. Each time is added to exactly one series.
     pub fn add(&mut self, parts: &[Part], forest: &Forest, most: usize, interval: &Interval) {
         self.watch(parts, forest, most);
         self.limit(most);
@@ -151,9 +149,8 @@ impl Culprits {
         }));
     }
 
-    /// Gives names to the worst watched culprits until `most` culprits have names. After that, a culprit can replace a culprit
-    /// that was removed, or one for which the cgroup waited much less. Within a minute, at most [`WATCHED`] times `most` culprits
-    /// get a name.
+    /// Names the worst watched culprits until `most` have names. After that, a culprit replaces one that was removed, or for
+    /// which the cgroup waited much less. At most [`WATCHED`] times `most` culprits get a name within a minute.
     fn name(&mut self, most: usize, start_unix_ns: u64) {
         let mut named = self.watched.iter().filter(|one| one.series.is_some()).count();
         // Skip culprits whose cgroup was removed, because they cannot get worse.
@@ -165,8 +162,7 @@ impl Culprits {
                 let holders = self.watched.iter().enumerate().filter(|(_, one)| one.series.is_some());
                 let least = holders.min_by_key(|(_, one)| one.hold_ns());
                 replaced = least.filter(|(_, least)| least.hold_ns() < worst_ns).map(|(at, _)| at);
-                // The worst culprits are first. If this culprit cannot replace another culprit, later culprits cannot do so
-                // either.
+                // The worst culprits are first. If this culprit cannot replace another culprit, later culprits cannot either.
                 if replaced.is_none() {
                     return;
                 }

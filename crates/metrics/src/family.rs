@@ -3,7 +3,7 @@
 
 use std::sync::LazyLock;
 
-use cgscope_model::counters::{Counter, Counts, Info, OF_METRICS, OF_METRICS_FIRST};
+use cgscope_model::counters::{Counter, Counts, Metric, OF_METRICS, OF_METRICS_FIRST};
 
 cgscope_ledger::named! {
     /// How the values of a family change.
@@ -49,8 +49,7 @@ impl Family {
 /// Placeholder in [`Family::labels`] for those labels in [`CGROUP_LABELS`] that are known.
 pub const CGROUP: &str = "cg";
 
-/// Labels of a cgroup: its path, three labels that are derived from the path, and three labels from the container runtime.
-/// Unknown labels are omitted.
+/// Labels of a cgroup: its path, three derived from the path, and three from the container runtime, as far as known.
 pub const CGROUP_LABELS: [&str; 7] =
     ["cgroup", "unit", "container_id", "pod_uid", "container", "pod", "namespace"];
 
@@ -142,8 +141,8 @@ families! {
         "Start time of the daemon, in seconds since 1970.";
 }
 
-static FIRST: [Family; OF_METRICS_FIRST.len()] = families(OF_METRICS_FIRST);
-static COUNTERS: [Family; OF_METRICS.len()] = families(OF_METRICS);
+static FIRST: LazyLock<Vec<Family>> = LazyLock::new(|| of_counters(OF_METRICS_FIRST));
+static COUNTERS: LazyLock<Vec<Family>> = LazyLock::new(|| of_counters(OF_METRICS));
 
 /// All families, in the order of the page. The daemon provides the values of the families at the end.
 pub static ALL: LazyLock<Vec<&'static Family>> = LazyLock::new(|| {
@@ -155,24 +154,13 @@ pub static ALL: LazyLock<Vec<&'static Family>> = LazyLock::new(|| {
     BESIDE_COUNTERS.iter().flat_map(|family| before(family).iter().chain([*family])).collect()
 });
 
-const fn families<const N: usize>(counters: &[Counter]) -> [Family; N] {
-    let mut families = [TASKS; N];
-    let mut at = 0;
-    while at < N {
-        let Info { metric: Some(metric), counts, .. } = counters[at].info() else {
-            panic!("the counter has no metric")
-        };
-        families[at] = Family {
-            name: metric.name,
-            kind: Kind::Counter,
-            unit: if matches!(counts, Counts::Ns) { SECONDS } else { None },
-            labels: &[CGROUP],
-            help: metric.help,
-            counter: Some(counters[at]),
-        };
-        at += 1;
-    }
-    families
+fn of_counters(counters: &[Counter]) -> Vec<Family> {
+    let family = |counter: &Counter| {
+        let Metric { name, help } = counter.info().metric?;
+        let (kind, unit) = (Kind::Counter, SECONDS.filter(|_| counter.info().counts == Counts::Ns));
+        Some(Family { name, kind, unit, labels: &[CGROUP], help, counter: Some(*counter) })
+    };
+    counters.iter().filter_map(family).collect()
 }
 
 #[cfg(test)]

@@ -9,8 +9,7 @@ use crate::choice::{Config, Standing};
 /// Index of the root in [`Forest::nodes`].
 pub(crate) const ROOT: usize = 0;
 
-/// A tree of cgroups by path. Parents have lower indices than their children. An index is valid until the next call of
-/// [`Forest::drop_removed`].
+/// A tree of cgroups by path. Parents precede their children. An index is valid until [`Forest::drop_removed`].
 #[derive(Debug)]
 pub(crate) struct Forest {
     pub nodes: Vec<Node>,
@@ -44,8 +43,7 @@ pub(crate) struct Now {
     pub is_exported: bool,
 }
 
-/// Node indices for the cgroups, tasks, idle tasks and exited tasks of an interval. Each list has the same order as in the
-/// interval.
+/// Node indices for the cgroups, tasks, idle tasks and exited tasks of an interval, in the order of the interval.
 pub(crate) struct Places {
     cgroups: Vec<usize>,
     pub tasks: Vec<usize>,
@@ -125,23 +123,12 @@ impl Forest {
         if let Some(at) = self.find(path) {
             return at;
         }
-        let mut new: Vec<&str> = Vec::new();
-        let mut at = ROOT;
-        for path in path_and_ancestors(path) {
-            if let Some(known) = self.find(path) {
-                at = known;
-                break;
-            }
-            new.push(path);
-        }
-        for new in new.into_iter().rev() {
-            let depth = self.nodes[at].depth + 1;
-            let path = if *new == **path { path.clone() } else { new.into() };
-            self.by_path.insert(path.clone(), self.nodes.len());
-            let standing = config.standing(&path, depth);
-            self.nodes.push(Node { path, parent: at, depth, standing, waited_ns: 0, now: Now::default() });
-            at = self.nodes.len() - 1;
-        }
+        let above = path_and_ancestors(path).nth(1);
+        let parent = above.map_or(ROOT, |above| self.place(&above.into(), config));
+        let (at, depth) = (self.nodes.len(), self.nodes[parent].depth + 1);
+        self.by_path.insert(path.clone(), at);
+        let (path, standing, now) = (path.clone(), config.standing(path, depth), Now::default());
+        self.nodes.push(Node { path, parent, depth, standing, waited_ns: 0, now });
         at
     }
 

@@ -15,9 +15,8 @@ mod text;
 mod value;
 mod waits;
 
-pub use crate::metrics::{Given, GivenSample};
 pub use choice::Config;
 pub use family::{Family, Kind};
 pub use format::Format;
-pub use metrics::Metrics;
+pub use metrics::{Given, Metrics};
 pub use protobuf::proto;

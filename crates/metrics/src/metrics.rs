@@ -22,8 +22,7 @@ pub struct Metrics {
     /// The exported cgroups, sorted by path. The root is first, and parents precede their children.
     pub(crate) cgroups: Vec<Cgroup>,
     pub(crate) host: Host,
-    /// Limits how many new cgroups an interval can add. `None` until the first interval with this configuration, which can add
-    /// any number.
+    /// Limits how many new cgroups an interval can add. `None` until the first interval with this configuration: no limit.
     newcomers: Option<Families>,
 }
 
@@ -64,13 +63,11 @@ impl Metrics {
 
     fn choose(&mut self, interval: &Interval) {
         let most = self.config.newcomers();
-        let mut families = self.newcomers.take();
-        let mut comes = |path: &str| families.as_mut().is_none_or(|families| families.comes(path, most));
+        let mut comes =
+            |path: &str| self.newcomers.as_mut().is_none_or(|families| families.comes(path, most));
         let exported = self.cgroups.iter().map(|cgroup| &cgroup.path);
         let mut chosen = choose(&self.forest, exported, &self.config, &mut comes);
-        let mut families = families.unwrap_or_default();
-        families.pass(interval.duration_ns);
-        self.newcomers = Some(families);
+        self.newcomers.get_or_insert_default().pass(interval.duration_ns);
         chosen.insert("/".into());
         // This removes the paths of exported cgroups from `chosen`, so that only new paths remain there.
         self.cgroups.retain(|cgroup| chosen.take(&cgroup.path).is_some());
@@ -79,8 +76,7 @@ impl Metrics {
         self.forest.settle(self.cgroups.iter().map(|cgroup| &cgroup.path));
     }
 
-    /// Returns, for each exported cgroup, the index of its nearest exported ancestor. For the root, this is the index of the
-    /// root.
+    /// Returns, for each exported cgroup, the index of its nearest exported ancestor; for the root, its own index.
     fn above(&self) -> Vec<usize> {
         let above = |cgroup: &Cgroup| {
             let at = self.forest.find(&cgroup.path).unwrap_or(crate::forest::ROOT);
@@ -127,32 +123,19 @@ impl Metrics {
 pub struct Given {
     /// The family, which must be a counter or a gauge. Histograms are omitted from the page.
     pub family: Family,
-    /// Samples of the family. A family without samples is omitted.
-    pub samples: Vec<GivenSample>,
-}
-
-/// A figure from the caller of [`Metrics::page`].
-#[derive(Clone, Debug)]
-pub struct GivenSample {
-    /// Label names and values.
-    pub labels: Vec<(&'static str, String)>,
-    /// The value, in the unit of the family.
-    pub value: f64,
+    /// Labels and values of the series, in the unit of the family. A family without samples is omitted.
+    pub samples: Vec<(Vec<(&'static str, String)>, f64)>,
 }
 
 impl Given {
     /// Creates a family with one figure and no labels.
     pub fn one(family: Family, value: f64) -> Self {
-        Self { family, samples: vec![GivenSample { labels: Vec::new(), value }] }
+        Self { family, samples: vec![(Vec::new(), value)] }
     }
 }
 
 /// Name and value of the last label of a series. The labels before it are common to several series.
 pub(crate) type Last<'a> = Option<(&'static str, &'a str)>;
-
-/// A family with one series for each `T`, and a function that returns the value of a series. A series with an unknown value
-/// (`None`) is omitted.
-pub(crate) type Figure<T> = (&'static Family, fn(&T) -> Option<Value>);
 
 /// Writes a page. A family without samples is omitted.
 pub(crate) trait Writer {
@@ -165,8 +148,7 @@ pub(crate) trait Writer {
 }
 
 impl Metrics {
-    /// Renders a page with all exported figures and the families in `more`. On a host with many cgroups, [`Config`] limits the
-    /// length of the page.
+    /// Renders a page with all exported figures and the families in `more`. [`Config`] limits the length of the page.
     pub fn page(&self, format: Format, more: &[Given]) -> Vec<u8> {
         match format {
             Format::OpenMetrics => self.write(Text::new(true), more),
@@ -206,8 +188,8 @@ impl Metrics {
         self.host.write_cost(&mut page);
         for given in more.iter().filter(|given| given.family.kind != Kind::Histogram) {
             page.begin(&given.family);
-            for sample in &given.samples {
-                page.sample(&Labels::new(sample.labels.clone()), None, Value::Float(sample.value), None);
+            for (labels, value) in &given.samples {
+                page.sample(&Labels::new(labels.clone()), None, Value::Float(*value), None);
             }
         }
         page.finish()

@@ -119,19 +119,17 @@ static INDEX: LazyLock<[i32; BUCKETS]> = LazyLock::new(|| {
 
 /// Returns a histogram with both kinds of buckets, the count and the sum.
 fn buckets(series: &WaitSeries) -> Histogram {
+    let bucket =
+        |(row, count)| Bucket { cumulative_count: Some(count), upper_bound: Some(upper_seconds(row)) };
     let mut histogram = Histogram {
         sample_count: Some(series.count()),
         sample_sum: Some(series.ns as f64 / 1e9),
+        bucket: series.classic().enumerate().map(bucket).collect(),
         schema: Some(SCHEMA),
         zero_threshold: Some(ZERO_THRESHOLD),
         zero_count: Some(series.counts[0]),
         ..Histogram::default()
     };
-    for (row, count) in series.classic().enumerate() {
-        histogram
-            .bucket
-            .push(Bucket { cumulative_count: Some(count), upper_bound: Some(upper_seconds(row)) });
-    }
     add_native(series, &mut histogram);
     histogram
 }
@@ -169,17 +167,12 @@ pub mod proto {
             "1" name: Option<String>, [string, optional];
             "2" value: Option<String>, [string, optional];
         }
-        Gauge {
-            "1" value: Option<f64>, [double, optional];
-        }
+        Gauge { "1" value: Option<f64>, [double, optional]; }
         Counter {
             "1" value: Option<f64>, [double, optional];
             "3" created_timestamp: Option<Timestamp>, [message, optional];
         }
-        Timestamp {
-            "1" seconds: i64, [int64];
-            "2" nanos: i32, [int32];
-        }
+        Timestamp { "1" seconds: i64, [int64]; "2" nanos: i32, [int32]; }
         Histogram {
             "1" sample_count: Option<u64>, [uint64, optional];
             "2" sample_sum: Option<f64>, [double, optional];

@@ -6,7 +6,7 @@ use crate::{
     Family, Kind,
     metrics::{Last, Writer},
     protobuf::{CLASSIC, upper_seconds},
-    value::{Labels, Value, canonical, escape, push_label},
+    value::{Labels, Value, canonical, push_label},
     waits::WaitSeries,
 };
 
@@ -35,13 +35,11 @@ impl Text {
         if std::mem::replace(&mut self.is_begun, true) {
             return;
         }
-        // In Prometheus text, the header has the name of the samples. In OpenMetrics, it has the name of the family, and samples
-        // have a suffix.
+        // In OpenMetrics, the header has the name of the family, without the suffix of its samples.
         let Family { kind, unit, help, .. } = self.family;
         let name = if self.is_open { self.family.name.into() } else { self.family.sample_name() };
-        let mut escaped = String::new();
-        escape(&mut escaped, help);
-        let _ = writeln!(self.out, "# HELP {name} {escaped}");
+        // No sentence has a character that must be escaped.
+        let _ = writeln!(self.out, "# HELP {name} {help}");
         let _ = writeln!(self.out, "# TYPE {name} {}", kind.name());
         if let Some(unit) = unit.filter(|_| self.is_open) {
             let _ = writeln!(self.out, "# UNIT {name} {unit}");

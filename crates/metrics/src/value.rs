@@ -45,8 +45,7 @@ impl Value {
     }
 }
 
-/// Formats a number as Prometheus formats `le`: like Go's `%g`, with as many digits as the number needs. With another format,
-/// Prometheus would create a new series.
+/// Formats `le` as Prometheus does: like Go's `%g`, with all digits. Another format would create a new series.
 pub(crate) fn canonical(value: f64) -> String {
     if value != 0.0 && value.abs() < 1e-4 {
         let text = format!("{value:e}");
@@ -89,7 +88,7 @@ pub(crate) fn push_label(text: &mut String, name: &str, value: &str) {
 }
 
 /// Appends a value, and escapes the characters that would end a value or a line.
-pub(crate) fn escape(text: &mut String, value: &str) {
+fn escape(text: &mut String, value: &str) {
     let mut rest = value;
     while let Some(at) = rest.find(['\\', '"', '\n']) {
         text.push_str(&rest[..at]);

@@ -18,16 +18,14 @@ use crate::protobuf::CLASSIC;
 pub(crate) struct WaitSeries {
     /// Counts by bucket of [`cgscope_ledger::bucket`].
     pub counts: [u64; BUCKETS],
-    /// Exact sum of the parts of all waits that have this cause, ns. This sum differs from the total length of the waits in
-    /// `counts`.
+    /// Exact sum of the parts of all waits that have this cause, ns. Not the sum of the lengths of the waits in `counts`.
     pub ns: u64,
     /// Whether waits are assigned to this cause. If false, `counts` stays 0, and the waits are assigned to other causes.
     pub has_counts: bool,
 }
 
 impl WaitSeries {
-    /// Iterates over the cumulative counts of the classic buckets with a finite edge; yields nothing if no waits are assigned to
-    /// this cause.
+    /// Iterates over the cumulative counts of the classic buckets with a finite edge; empty if no waits have this cause.
     pub fn classic(&self) -> impl Iterator<Item = u64> + '_ {
         let rows = if self.has_counts { CLASSIC } else { 0 };
         self.counts.chunks(8).take(rows).scan(0, |sum, row| {
@@ -78,8 +76,7 @@ impl Waits {
         let mut rows = counts.chunk_by(|a, b| row_of(a.0) == row_of(b.0)).peekable();
         for (row, shares) in shares.iter().enumerate() {
             let counts = rows.next_if(|counts| row_of(counts[0].0) == row).unwrap_or_default();
-            // If the kernel records a wait while we read, a sample may contain its shares, but not its count. Keep these shares
-            // for the next interval.
+            // A sample may contain the shares of a wait, but not its count. Keep these shares for the next interval.
             if !counts.is_empty() || *shares != [0; COLUMNS] {
                 self.add_row(row, counts, shares);
             }
@@ -119,32 +116,25 @@ fn hand_out(owed: &Parts, count: u64, left: i128) -> [u64; COLUMNS + 1] {
     let whole = left.max(1).saturating_mul(WHOLE.into());
     // Saturate, because the values of a wrong reading can exceed the range. Correct values are far below the limit.
     let parts = owed.map(|owed| owed.saturating_mul(count.into()));
-    let mut given = parts.map(|part| (part.max(0) / whole).min(count.into()) as u64);
+    let mut given: Parts = parts.map(|part| (part.max(0) / whole).min(count.into()));
     let mut rests: Parts =
-        std::array::from_fn(|at| parts[at].saturating_sub(i128::from(given[at]).saturating_mul(whole)));
+        std::array::from_fn(|at| parts[at].saturating_sub(given[at].saturating_mul(whole)));
     loop {
-        let sum: i128 = given.iter().map(|given| i128::from(*given)).sum();
-        let missing = i128::from(count) - sum;
+        let missing = i128::from(count) - given.iter().sum::<i128>();
         // Each step corrects the sum by one wait. Only after a wrong reading, a step is larger.
-        let step = (missing.unsigned_abs() / (COLUMNS as u128 + 1)).clamp(1, u64::MAX.into()) as u64;
+        let step = (missing.abs() / (COLUMNS as i128 + 1)).max(1);
         let at_rest = |at: &usize| rests[*at];
         let (at, step) = match missing {
-            0 => return given,
+            0 => return given.map(|given| given as u64),
             1.. => ((0..=COLUMNS).rev().max_by_key(at_rest).unwrap_or(COLUMNS), step),
             _ => {
                 let with_any = (0..=COLUMNS).filter(|at| given[*at] != 0);
                 let at = with_any.min_by_key(at_rest).unwrap_or(COLUMNS);
-                (at, step.min(given[at]))
+                (at, -step.min(given[at]))
             }
         };
-        let moved = i128::from(step).saturating_mul(whole);
-        if missing > 0 {
-            given[at] += step;
-            rests[at] = rests[at].saturating_sub(moved);
-        } else {
-            given[at] -= step;
-            rests[at] = rests[at].saturating_add(moved);
-        }
+        given[at] += step;
+        rests[at] = rests[at].saturating_sub(step.saturating_mul(whole));
     }
 }
 

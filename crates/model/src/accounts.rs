@@ -37,7 +37,6 @@ macro_rules! times {
                 Self { $($name: self.$name.saturating_sub(before.$name),)* }
             }
 
-            /// Adds the times or counts of another value.
             pub fn add(&mut self, other: &Self) {
                 $(sum::add(&mut self.$name, other.$name);)*
             }
@@ -50,7 +49,6 @@ times! {
     CpuTimes {
         /// Time in user space, including guests.
         user_ns,
-        /// Time in the kernel.
         system_ns,
         /// Time running a guest (virtual machine); part of `user_ns`.
         guest_ns,
@@ -58,19 +56,14 @@ times! {
 }
 
 times! {
-    /// Totals of the exited threads of a process, reported with its main thread.
+    /// Totals of the exited threads of a process, reported with its main thread. The last two count switches.
     ExitedThreads {
-        /// Time on a CPU, ns.
         on_cpu_ns,
-        /// Part of `on_cpu_ns` in user space, ns, guests included.
+        /// Part of `on_cpu_ns`, like the next two; includes guests.
         user_ns,
-        /// Part of `on_cpu_ns` in the kernel, ns.
         system_ns,
-        /// Part of `on_cpu_ns` that ran a guest, ns.
         guest_ns,
-        /// Voluntary switches.
         voluntary,
-        /// Involuntary switches.
         involuntary,
     }
 }
@@ -78,7 +71,6 @@ times! {
 /// The accounts of a task: cumulative in a reading, the increase in an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accounts {
-    /// Time on a CPU.
     pub cpu: CpuTimes,
     /// Time blocked by state, including the current block; `None`: not measured, because the hook is missing.
     pub blocked: Option<ByState>,
@@ -87,7 +79,6 @@ pub struct Accounts {
 }
 
 impl Accounts {
-    /// Returns the increase since `before`.
     pub fn since(&self, before: &Self) -> Self {
         Self {
             cpu: self.cpu.since(&before.cpu),
@@ -107,7 +98,6 @@ impl Accounts {
     }
 }
 
-/// Returns the increase since `before`; `None`: not requested.
 pub(crate) fn since(now: Option<&Arc<Accounts>>, before: Option<&Arc<Accounts>>) -> Option<Arc<Accounts>> {
     let now = now?;
     Some(before.map_or_else(|| now.clone(), |before| Arc::new(now.since(before))))

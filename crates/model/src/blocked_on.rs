@@ -12,7 +12,6 @@ use cgscope_ledger::BlockedState;
 
 use crate::{
     ByState, Interval, StackReading,
-    named::by_name,
     sum::{self, by},
 };
 
@@ -21,7 +20,6 @@ cgscope_ledger::named! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     #[repr(u32)]
     pub enum BlockedKind (name, functions) {
-        /// The name in every output.
         name: &'static str,
         /// The functions in which such a task sleeps: names, or prefixes of names with a star.
         functions: &'static str,
@@ -45,7 +43,6 @@ cgscope_ledger::named! {
     /// A pipe, a fifo or a message queue.
     Pipe = "pipe", "pipe_read pipe_write anon_pipe_read anon_pipe_write fifo_pipe_* pipe_wait_* wait_for_partner fifo_open \
         ipipe_prep* opipe_prep* wait_for_space do_msgrcv do_msgsnd wq_sleep do_mq_timed*";
-    /// Completions of io_uring.
     IoUring = "io_uring", "io_cqring_* io_uring_* __do_sys_io_uring_enter";
     /// A futex or a System V semaphore: mutexes, condition variables, joins. A thread pool may also wait for work this way.
     Lock = "lock", "futex_* __futex_wait do_futex rt_mutex_wait_proxy_lock do_semtimedop __do_semtimedop";
@@ -74,28 +71,21 @@ cgscope_ledger::named! {
     Poll = "poll", "do_select core_sys_select do_poll do_sys_poll poll_schedule_timeout ep_poll do_epoll_wait eventfd_read \
         eventfd_write inotify_read fanotify_read signalfd_* perf_read evdev_read binder_thread_read userfaultfd_read* \
         kvm_vcpu_block kvm_vcpu_halt";
-    /// A point in time.
     Timer = "timer", "do_nanosleep hrtimer_nanosleep* common_nsleep* alarm_timer_nsleep timerfd_read* usleep_range_state msleep*";
     /// The exit of a child.
     Child = "child", "do_wait __do_wait kernel_wait4 kernel_waitid wait_for_vfork_done kernel_clone";
-    /// A signal.
     Signal = "signal", "sigsuspend __do_sys_pause __x64_sys_pause do_sigtimedwait";
-    /// Input or output of a terminal.
     Terminal = "terminal", "n_tty_* tty_* ldsem_down_* hvc_* uart_*";
     /// Resumption after a signal or a tracer stopped the task.
     Stopped = "stopped", "do_signal_stop ptrace_stop do_jobctl_trap get_signal";
     /// Thawing: the task's cgroup is frozen, or the host suspends.
     Frozen = "frozen", "__refrigerator do_freezer_trap cgroup_enter_frozen";
-    /// Work for a kernel thread.
     KernelWorker = "kernel worker", "io_sq_thread io_wq_worker io_sqd_* worker_thread rescuer_thread kthread_worker_fn kthreadd \
         smpboot_thread_fn kswapd kcompactd khugepaged* ksm_scan_thread rcu_gp_* rcu_tasks_* rcu_nocb_* nocb_* kauditd_thread \
         kjournald2 oom_reaper watchdog irq_thread irq_wait_for_interrupt kthread vhost_task_fn devtmpfsd devtmpfs_work_loop \
         xfsaild* cleaner_kthread transaction_kthread svc_recv nfsd scsi_error_handler hwrng_fillfn";
 }
 by_name!(BlockedKind);
-
-/// Number of kinds.
-pub const KINDS: usize = BlockedKind::ALL.len();
 
 impl BlockedKind {
     /// True if the task has nothing to do: it waits for work, for a point in time, or to be resumed. A task in `poll` may instead
@@ -107,14 +97,9 @@ impl BlockedKind {
     /// Returns the kind of a stack, from the names of its functions, innermost first. The first function that matches a rule
     /// decides: its callers explain the sleep, and its callees implement the sleep.
     pub fn of<'a>(state: BlockedState, innermost_first: impl IntoIterator<Item = Option<&'a str>>) -> Self {
-        let mut any = false;
-        for name in innermost_first.into_iter().flatten() {
-            any = true;
-            if let Some(kind) = of_function(name) {
-                return kind;
-            }
-        }
-        Self::of_state(state).unwrap_or(if any { Self::Other } else { Self::Unknown })
+        let mut names = innermost_first.into_iter().flatten().peekable();
+        let unknown = if names.peek().is_some() { Self::Other } else { Self::Unknown };
+        names.find_map(of_function).or_else(|| Self::of_state(state)).unwrap_or(unknown)
     }
 
     /// Returns the kind if the state alone implies it.
@@ -130,12 +115,10 @@ impl BlockedKind {
 }
 
 by! {
-    /// Blocked time by kind, ns.
-    BlockedTime: BlockedKind, KINDS
+    BlockedTime: BlockedKind, BlockedKind::ALL.len()
 }
 
 impl BlockedTime {
-    /// Returns the time in which threads waited for work ([`BlockedKind::is_for_work`]), ns.
     pub fn for_work(&self) -> u64 {
         sum::total(self.iter().filter(|(kind, _)| kind.is_for_work()).map(|(_, ns)| ns))
     }
@@ -159,8 +142,7 @@ impl BlockedOn {
         for stack in &interval.stacks {
             let (kind, is_kernel) = *known.entry((stack.state, &*stack.stack)).or_insert_with(|| {
                 let names = || stack.stack.iter().map(|addr| name(*addr));
-                let is_kernel = names().flatten().any(is_of_kernel_threads);
-                (BlockedKind::of(stack.state, names()), is_kernel)
+                (BlockedKind::of(stack.state, names()), names().flatten().any(is_of_kernel_threads))
             });
             of_stacks.entry(stack.serial).or_default().add(stack, kind, is_kernel);
         }
@@ -187,7 +169,6 @@ impl BlockedOn {
         Self { threads, exited }
     }
 
-    /// Returns the blocked time of a thread by its serial; `None` if unknown.
     pub fn thread(&self, serial: u64) -> Option<&BlockedTime> {
         self.threads.get(&serial).map(|thread| &thread.time)
     }
@@ -197,7 +178,6 @@ impl BlockedOn {
         total(self.threads.values().map(|thread| &thread.time).chain(&self.exited))
     }
 
-    /// Returns the blocked time of exited threads that has stacks.
     pub fn exited(&self) -> BlockedTime {
         self.exited.unwrap_or_default()
     }
@@ -220,7 +200,6 @@ impl BlockedOn {
         self.threads.get(&serial).map_or(0, |thread| thread.stuck_for_work_ns)
     }
 
-    /// True if the thread's stacks are those of a kernel thread.
     pub fn is_kernel_thread(&self, serial: u64) -> bool {
         self.threads.get(&serial).is_some_and(|thread| thread.is_kernel)
     }
@@ -238,7 +217,6 @@ struct ThreadBlocked {
     time: BlockedTime,
     /// The part of `time` that has stacks, by state.
     by_state: ByState,
-    /// Time in iowait or uninterruptible sleep in which the thread waited for work, ns.
     stuck_for_work_ns: u64,
     is_kernel: bool,
 }
@@ -294,7 +272,6 @@ pub(crate) fn is_of_kernel_threads(name: &str) -> bool {
     matches!(name.split([' ', '.']).next(), Some("kthread" | "kthreadd"))
 }
 
-/// Returns each function name or prefix with its kind.
 fn rules() -> impl Iterator<Item = (&'static str, BlockedKind)> {
     let of = |kind: BlockedKind| kind.functions().split_whitespace().map(move |rule| (rule, kind));
     BlockedKind::ALL.into_iter().flat_map(of)

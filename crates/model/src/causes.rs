@@ -11,7 +11,6 @@ use crate::{
 /// How a cause is shown. [`Cause::name`] is its name in machine-readable output.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown {
-    /// The cause that this row describes.
     pub cause: Cause,
     /// Letter of the cause in a bar without colours.
     pub letter: char,
@@ -29,7 +28,6 @@ pub struct Shown {
     pub behind: Option<Behind>,
     /// Phrase for a task that has been waiting very long, such as "for an unknown cause".
     pub starved: &'static str,
-    /// Who can be blamed for such a wait.
     pub blames: Blames,
     /// True if reports show this cause over time.
     pub over_time: bool,
@@ -44,7 +42,6 @@ pub struct Shown {
 pub struct Behind {
     /// The phrase that outputs put after the word "behind".
     pub who: &'static str,
-    /// Advice against the wait.
     pub helps: &'static str,
     /// True for tasks; false for interrupts and the hypervisor.
     pub is_task: bool,
@@ -55,13 +52,9 @@ pub struct Behind {
 pub enum Blames {
     /// The cgroups whose quota ran out.
     Quotas,
-    /// The task's own cgroup.
     OwnCgroup,
-    /// Tasks of other cgroups.
     OtherCgroups,
-    /// Kernel threads.
     Kernel,
-    /// Nobody.
     Nobody,
 }
 
@@ -71,14 +64,12 @@ pub enum Blames {
 pub const TABLE: [Shown; CAUSES] = [
     Shown {
         cause: Cause::Throttled, letter: 'T', words: "throttled", word: "throttled", state: "throttled",
-        is_limit: true, starved: "while it was out of quota",
-        behind: None,
+        is_limit: true, starved: "while it was out of quota", behind: None,
         exact_only: false, blames: Blames::Quotas, over_time: true, terminal: Some((9, 166)), page: ("#d55e00", "#f57b2b"),
     },
     Shown {
         cause: Cause::RtThrottled, letter: 'R', words: "out of real-time runtime", word: "runtime", state: "out of real-time runtime",
-        is_limit: true, starved: "because its real-time or deadline runtime is used up",
-        behind: None,
+        is_limit: true, starved: "because its real-time or deadline runtime is used up", behind: None,
         exact_only: true, blames: Blames::Nobody, over_time: false, terminal: Some((1, 124)), page: ("#9c2a00", "#c9480f"),
     },
     Shown {
@@ -108,29 +99,23 @@ pub const TABLE: [Shown; CAUSES] = [
     Shown {
         cause: Cause::Irq, letter: 'i', words: "behind interrupts", word: "irq", state: "queued behind interrupts",
         is_limit: false, starved: "behind interrupts",
-        behind: Some(Behind {
-            who: "interrupts", is_task: false, helps: "add CPUs, or move the interrupts to other CPUs",
-        }),
+        behind: Some(Behind { who: "interrupts", is_task: false, helps: "add CPUs, or move the interrupts to other CPUs" }),
         exact_only: true, blames: Blames::Nobody, over_time: false, terminal: Some((13, 133)), page: ("#7b4a9e", "#b18bd6"),
     },
     Shown {
         cause: Cause::Stolen, letter: 's', words: "behind the hypervisor", word: "stolen", state: "queued behind the hypervisor",
         is_limit: false, starved: "for the hypervisor",
-        behind: Some(Behind {
-            who: "the hypervisor", is_task: false, helps: "move the virtual machine to a less busy host",
-        }),
+        behind: Some(Behind { who: "the hypervisor", is_task: false, helps: "move the virtual machine to a less busy host" }),
         exact_only: true, blames: Blames::Nobody, over_time: false, terminal: Some((2, 106)), page: ("#6b7a1e", "#a9b84a"),
     },
     Shown {
         cause: Cause::Wakeup, letter: '.', words: "wakeup", word: "wakeup", state: "wakeup",
-        is_limit: false, starved: "while its CPU ran nothing",
-        behind: None,
+        is_limit: false, starved: "while its CPU ran nothing", behind: None,
         exact_only: true, blames: Blames::Nobody, over_time: false, terminal: Some((6, 36)), page: ("#00906a", "#2bc49b"),
     },
     Shown {
         cause: Cause::Unattributed, letter: '?', words: "unattributed", word: "unknown", state: "queued, cause not known",
-        is_limit: false, starved: "for an unknown cause",
-        behind: None,
+        is_limit: false, starved: "for an unknown cause", behind: None,
         exact_only: false, blames: Blames::Nobody, over_time: false, terminal: None, page: ("#8b939c", "#79828d"),
     },
 ];
@@ -149,12 +134,6 @@ pub const ORDER: [Cause; CAUSES] = {
     order
 };
 
-/// Returns the causes whose [`Shown::blames`] is `blames`, in the order of [`TABLE`].
-pub fn that_blame(blames: Blames) -> impl Iterator<Item = Cause> {
-    TABLE.into_iter().filter(move |shown| shown.blames == blames).map(|shown| shown.cause)
-}
-
-/// Returns the row of [`TABLE`] for this cause.
 pub const fn shown(cause: Cause) -> &'static Shown {
     const ROWS: &[Shown; CAUSES] = &TABLE;
     let mut place = 0;
@@ -170,16 +149,14 @@ by! {
 }
 
 impl ByCause {
-    /// Assigns all of `ns` to one cause.
     pub fn only(cause: Cause, ns: u64) -> Self {
         let mut parts = Self::default();
         parts.0[cause as usize] = ns;
         parts
     }
 
-    /// Returns the time of the causes whose [`Shown::blames`] is `blames`, ns.
     pub fn blaming(&self, blames: Blames) -> u64 {
-        sum::total(that_blame(blames).map(|cause| self.get(cause)))
+        sum::total(TABLE.iter().filter(|row| row.blames == blames).map(|row| self.get(row.cause)))
     }
 
     /// Returns the time in which a limit kept the tasks off every CPU ([`Shown::is_limit`]), ns.

@@ -5,11 +5,10 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// Names found in a path; `None`: not in the path.
-///
-/// The owner of a cgroup may create child cgroups named like another owner's pod, container or service. So a name counts only
-/// where systemd or a container runtime creates it: below the parents of `is_parent`. If names of one kind are nested, the
-/// outermost name counts. Everything inside a container (a kind node, a pod of Docker in Docker) belongs to that container.
+/// Names found in a path; `None`: not in the path. The owner of a cgroup may create child cgroups named like another owner's pod,
+/// container or service. So a name counts only where systemd or a container runtime creates it: below the parents of `is_parent`.
+/// If names of one kind are nested, the outermost name counts. Everything inside a container (a kind node, a pod of Docker in
+/// Docker) belongs to that container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CgroupName {
     /// The systemd unit (`nginx.service`); not a slice, and not the scope of a container. With a container: the unit that runs
@@ -30,11 +29,9 @@ pub const UNNAMED: &str = "(unnamed cgroup)";
 /// from the kubelet's (`/system.slice/containerd.service/kubepods-burstable-podUID.slice:cri-containerd:ID`).
 const RUNTIMES: [&str; 3] = ["containerd.service", "crio.service", "docker.service"];
 /// Parents of containers and pods with the cgroupfs driver: Docker, the kubelet, Podman, containerd and ECS.
-const PARENTS: [&str; 7] =
-    ["docker", "kubepods", "burstable", "besteffort", "libpod_parent", "k8s.io", "ecs"];
+const PARENTS: &[&str] = &["docker", "kubepods", "burstable", "besteffort", "libpod_parent", "k8s.io", "ecs"];
 
 impl CgroupName {
-    /// Returns the names in a path, which is relative to the mount.
     pub fn of(path: &str) -> Self {
         let mut name = Self::default();
         let mut parts = path.split('/').filter(|part| !part.is_empty());
@@ -94,10 +91,8 @@ pub(crate) fn container_words(path: &str) -> Option<String> {
     Some(format!("container {}", &id[..12]))
 }
 
-/// Replaces the parts of a path that change with each start by placeholders.
-///
-/// Replaced are container ids (`<container>`), pod uids (`<pod>`), and the numbers of systemd sessions and transient units
-/// (`<n>`). Two paths that become equal are likely the same service.
+/// Replaces the parts of a path that change with each start: container ids (`<container>`), pod uids (`<pod>`), and the numbers
+/// of systemd sessions and transient units (`<n>`). Two paths that become equal are likely the same service.
 pub fn without_ids(path: &str) -> String {
     path.split('/').map(part_without_ids).collect::<Vec<_>>().join("/")
 }
@@ -137,15 +132,13 @@ fn pod_uid(part: &str) -> Option<String> {
 
 /// Returns the 64-digit id, alone or in `docker-<id>.scope`, `cri-containerd-<id>.scope`, `crio-<id>.scope`, `libpod-<id>.scope`.
 fn container_id(part: &str) -> Option<&str> {
-    let inner = part.strip_suffix(".scope").unwrap_or(part);
-    let id = inner.rsplit(['-', ':']).next()?;
+    let id = part.strip_suffix(".scope").unwrap_or(part).rsplit(['-', ':']).next()?;
     (id.len() == 64 && id.bytes().all(|c| c.is_ascii_hexdigit())).then_some(id)
 }
 
 /// Returns the name of a unit that runs processes. systemd writes special characters as `\x2d`.
 pub(crate) fn unit(part: &str) -> Option<String> {
-    let is_unit =
-        [".service", ".scope", ".socket", ".mount", ".swap"].iter().any(|kind| part.ends_with(kind));
+    let is_unit = [".service", ".scope", ".socket", ".mount", ".swap"].iter().any(|end| part.ends_with(end));
     is_unit.then(|| unescaped(part))
 }
 
@@ -165,10 +158,8 @@ fn unescaped(part: &str) -> String {
     out
 }
 
-/// Returns the `systemctl` command, without the value, that sets a property of the unit of this cgroup.
-///
-/// `None`: systemd does not set the limits of this cgroup. systemd overwrites limits that are written to a unit's files. But
-/// container runtimes set the limits of their own scopes and slices.
+/// Returns the `systemctl` command, without the value, that sets a property of a cgroup's unit. systemd overwrites limits that
+/// are written to a unit's files. `None`: systemd does not set its limits, as those of container runtimes' scopes and slices.
 pub fn set_property(path: &str, property: &str) -> Option<String> {
     let (above, last) = path.rsplit_once('/')?;
     // The user's own manager is the parent of all units below `user@UID.service`.

@@ -16,9 +16,7 @@ use crate::{
     TaskInterval, Tree,
     causes::{Behind, MORE_CPUS, Shown, TABLE},
     findings::{BELOW_LIMIT_PERCENT, BUSY_THREAD_PERCENT, REALTIME_PERCENT},
-    named::by_name,
-    sum,
-    sum::is_share,
+    sum::{self, is_share},
     units,
     words::{list, raise},
 };
@@ -41,8 +39,7 @@ pub const CONTENDED_PERCENT: u64 = 20;
 pub const TOO_SHORT_NS: u64 = 50_000_000;
 /// More CPU does not help if throttling and run queues take less than this share of the time, percent.
 pub const MORE_CPU_PERCENT: u64 = 10;
-/// A thread is idle if it ran or wanted to run for less than this share of the busiest thread's time, percent. Such a thread does
-/// not limit the target's speed.
+/// A thread is idle, and does not limit the target, if it ran or wanted to run for less of the busiest thread's time, percent.
 pub const BESIDE_BUSIEST_PERCENT: u64 = 10;
 /// The sentence names parts of the time from this share on, percent.
 pub const NAMED_PERCENT: u64 = 5;
@@ -50,19 +47,13 @@ pub const NAMED_PERCENT: u64 = 5;
 cgscope_ledger::named! {
     /// The reason why a target is not faster.
     Class {
-        /// The target computes, and gets a CPU when it wants one.
         CpuBound = "CPU-bound",
-        /// A quota keeps the target from computing.
         QuotaBound = "quota-bound",
-        /// Other tasks occupy the CPUs when the target wants to compute.
         Contended = "contended",
-        /// The target waits for devices, sockets or pipes.
         IoBound = "I/O-bound",
-        /// The target waits for locks.
         LockBound = "lock-bound",
         /// The target is blocked on something else or on something unknown.
         Blocked = "blocked",
-        /// The target waits for work.
         Idle = "idle",
     }
 }
@@ -86,12 +77,10 @@ pub(crate) struct Quota {
     pub path: Arc<str>,
     /// The quota in CPUs; `None`: unknown.
     pub cores: Option<f64>,
-    /// True if the cgroup used at least [`BELOW_LIMIT_PERCENT`] of the quota. The target is then quota-bound despite sleeping
-    /// threads.
+    /// True if the cgroup used [`BELOW_LIMIT_PERCENT`] of the quota. Then the target is quota-bound despite sleeping threads.
     pub used_up: bool,
 }
 
-/// The classes of a target, with a sentence that explains them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Classified {
     /// One class, or several classes for a mixed case, the largest first. Empty if too little is known.
@@ -107,16 +96,14 @@ fn verdict(activity: &Activity, quota: Option<&Quota>) -> Classified {
     }
     let is_bound = quota.is_some_and(|quota| quota.used_up) && is_throttled(activity);
     let classes = if is_bound { vec![Class::QuotaBound] } else { classes(activity, needed_ns) };
-    let says = sentence(&classes, activity, quota);
-    Classified { classes, says }
+    Classified { says: sentence(&classes, activity, quota), classes }
 }
 
 fn classes(activity: &Activity, needed_ns: u64) -> Vec<Class> {
     let all_ns = activity.time_ns();
     let blocked = [Class::IoBound, Class::LockBound, Class::Blocked];
-    let blocked = blocked.map(|class| (activity.blocked_ns(class), vec![class]));
     let mut named = vec![(activity.wanted_ns(), wanting(activity))];
-    named.extend(blocked);
+    named.extend(blocked.map(|class| (activity.blocked_ns(class), vec![class])));
     named.retain(|(ns, _)| is_share(*ns, needed_ns, MIXED_PERCENT));
     named.sort_by_key(|(ns, _)| Reverse(*ns));
     if named.first().is_some_and(|(ns, _)| is_share(*ns, needed_ns, DOMINANT_PERCENT)) {
@@ -155,14 +142,10 @@ fn wanting(activity: &Activity) -> Vec<Class> {
     }
 }
 
-/// Computes the classes of the targets of an interval.
 #[derive(Clone, Debug)]
 pub struct Classes<'a> {
-    /// The interval that contains the targets.
     pub interval: &'a Interval,
-    /// The tree of `interval`.
     pub tree: &'a Tree,
-    /// What the threads were blocked on.
     pub blocked: &'a BlockedOn,
     /// Ids of the cgroup `/`.
     roots: Vec<u64>,
@@ -181,12 +164,10 @@ impl<'a> Classes<'a> {
         Self { interval, tree, blocked, roots: roots.collect(), exited }
     }
 
-    /// Returns the class of one thread.
     pub fn thread(&self, task: &TaskInterval) -> Classified {
         self.threads(&[task])
     }
 
-    /// Returns the class of several threads, such as those of a process.
     pub fn threads(&self, tasks: &[&TaskInterval]) -> Classified {
         let activity = Activity::of(tasks, self, false);
         verdict(&activity, self.quota_of(tasks, &activity).as_ref())
@@ -209,7 +190,6 @@ impl<'a> Classes<'a> {
         self.threads(&self.interval.tasks_at(self.tree.tasks_unknown()).collect::<Vec<_>>())
     }
 
-    /// Returns the class of everything that was measured, including exited tasks.
     pub fn total(&self) -> Classified {
         let tasks: Vec<_> = self.interval.tasks.iter().collect();
         let is_wide = !self.interval.is_selection || self.interval.selected_cgroup.is_some();
@@ -256,7 +236,6 @@ pub(crate) struct Activity {
     /// Number of active threads and exited tasks. If it is 0, the sums below include all threads.
     pub threads: u64,
     pub on_cpu_ns: u64,
-    /// Time waited for a CPU, by cause.
     pub by_cause: ByCause,
     /// The part of `own_cgroup` waits of tasks in `/`. On many hosts, `/` holds all tasks without a cgroup of their own.
     pub behind_root_ns: u64,
@@ -273,8 +252,7 @@ pub(crate) struct Activity {
 }
 
 impl Activity {
-    /// Computes the activity of these threads. `is_wide`: the target is a cgroup or the host. In a wide target, uninterruptible
-    /// sleep does not make kernel threads active.
+    /// Computes the activity. In a wide target, a cgroup or the host, uninterruptible sleep does not make kernel threads active.
     pub(crate) fn of(tasks: &[&TaskInterval], classes: &Classes, is_wide: bool) -> Self {
         let duration_ns = classes.interval.duration_ns;
         let tasks: Vec<_> = tasks.iter().map(|task| (task, Self::of_task(task, classes))).collect();
@@ -358,7 +336,6 @@ impl Activity {
         self.in_line_ns().saturating_sub(self.wakeup_ns())
     }
 
-    /// Returns the time blocked on the kinds that belong to this class.
     pub fn blocked_ns(&self, class: Class) -> u64 {
         let kinds = self.blocked.iter().filter(|(kind, _)| Class::blocked_on(*kind) == class);
         sum::total(kinds.map(|(_, ns)| ns))
@@ -419,9 +396,8 @@ fn known(by_state: &ByState, stacks: &BlockedTime) -> (BlockedTime, u64) {
 fn is_stuck(task: &TaskInterval, classes: &Classes) -> bool {
     let serial = task.reading.serial;
     let blocked = task.accounts.as_deref().and_then(|accounts| accounts.blocked).unwrap_or_default();
-    let stuck_ns =
-        blocked.get(BlockedState::Iowait).saturating_add(blocked.get(BlockedState::Uninterruptible));
-    let stuck_ns = stuck_ns.saturating_sub(classes.blocked.stuck_for_work_ns(serial));
+    let ns = blocked.get(BlockedState::Iowait).saturating_add(blocked.get(BlockedState::Uninterruptible));
+    let stuck_ns = ns.saturating_sub(classes.blocked.stuck_for_work_ns(serial));
     is_share(stuck_ns, classes.interval.duration_ns, BUSY_THREAD_PERCENT)
 }
 
@@ -491,7 +467,6 @@ fn listed(parts: &[Spent], activity: &Activity) -> String {
 
 /// A part of the time, with the text before and after its figure.
 struct Spent {
-    /// The class that this part of the time supports.
     about: Option<Class>,
     ns: u64,
     is: String,
@@ -505,7 +480,7 @@ impl Spent {
 }
 
 fn blocked_parts(activity: &Activity) -> Vec<Spent> {
-    let (for_work, needed): (Vec<_>, Vec<_>) =
+    let (mut kinds, needed): (Vec<_>, Vec<_>) =
         activity.blocked.iter().partition(|(kind, _)| kind.is_for_work());
     let blocked = |(kind, ns): (BlockedKind, u64)| {
         let (is, more) = match kind {
@@ -519,7 +494,6 @@ fn blocked_parts(activity: &Activity) -> Vec<Spent> {
     let mut parts: Vec<_> = needed.into_iter().map(blocked).collect();
     let poll_ns = activity.blocked.get(BlockedKind::Poll);
     let for_work_ns = activity.blocked.for_work() - poll_ns;
-    let mut kinds = for_work;
     kinds.retain(|(kind, ns)| *kind != BlockedKind::Poll && is_share(*ns, for_work_ns, NAMED_PERCENT));
     kinds.sort_by_key(|(_, ns)| Reverse(*ns));
     let names: Vec<&str> = kinds.iter().map(|(kind, _)| kind.name()).collect();

@@ -9,14 +9,10 @@ use crate::{
     quota_use::QuotaUse, sum,
 };
 
-/// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// The command exited with this code.
     Exited(u8),
-    /// A signal killed the command.
     Killed {
-        /// Number of the signal.
         signal: i32,
         /// True if a core was dumped.
         dumped: bool,
@@ -35,13 +31,10 @@ impl Ending {
     }
 }
 
-/// Resource usage that the kernel reports to the parent of a process (`getrusage`). The usage covers the process, and its
-/// children whose exit was waited for.
+/// Resource usage of a process, and of its children whose exit was waited for, as the kernel reports it (`getrusage`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Usage {
-    /// CPU time in user space, ns.
     pub user_ns: u64,
-    /// CPU time in the kernel, ns.
     pub system_ns: u64,
     /// Largest resident memory of a single process, bytes.
     pub max_rss_bytes: u64,
@@ -49,9 +42,7 @@ pub struct Usage {
     pub minor_faults: u64,
     /// Page faults that read from a device.
     pub major_faults: u64,
-    /// Voluntary switches.
     pub voluntary: u64,
-    /// Involuntary switches.
     pub involuntary: u64,
     /// Blocks of 512 bytes read from devices.
     pub blocks_in: u64,
@@ -62,42 +53,32 @@ pub struct Usage {
 /// CPU time of all processes that a command started, waited for or not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuUse {
-    /// Time in user space and in the kernel, ns.
     pub usage_ns: u64,
-    /// Time in user space, ns.
     pub user_ns: u64,
-    /// Time in the kernel, ns.
     pub system_ns: u64,
 }
 
 /// A process that was still running when the command ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Outlived {
-    /// Process id.
     pub pid: u32,
-    /// Name.
     pub comm: String,
 }
 
 /// Use of a quota that applied to the command, while the command ran.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HeldBy {
-    /// The kernel's counters.
     pub quota: QuotaUse,
     /// Processes in the quota's cgroup or its descendants, not of the command, when the command ended. Includes cgscope itself.
     pub others: Vec<Outlived>,
 }
 
-/// A command that has run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CommandRun {
-    /// The command as typed.
     pub command: Vec<String>,
-    /// How the command ended.
     pub ending: Ending,
     /// Time from the start of the command itself to its end, ns.
     pub wall_ns: u64,
-    /// Resource usage that the kernel reported for the command.
     pub usage: Usage,
     /// CPU time from the command's own cgroup; `None`: the command had no cgroup of its own.
     pub cpu: Option<CpuUse>,
@@ -107,21 +88,15 @@ pub struct CommandRun {
     pub own_is_distinct: bool,
     /// Quotas that applied to the command, sorted by throttled time, the longest first.
     pub quotas: Vec<HeldBy>,
-    /// Largest number of threads at one time.
     pub peak_threads: u64,
-    /// Largest number of processes at one time.
     pub peak_processes: u64,
     /// Time between two counts of threads and processes, ns.
     pub every_ns: u64,
-    /// Processes that were still running when the command ended.
     pub outlived: Vec<Outlived>,
     /// All threads of the command, from start to end.
     pub interval: Interval,
-    /// Blocked time of the command's threads by kind; `None`: unknown.
     pub blocked_on: Option<BlockedTime>,
-    /// The class: what kept the command from being faster.
     pub class: Option<Classified>,
-    /// Facts about the host that findings depend on.
     pub host: Host,
     /// Remarks on what limited the measurement; sentences without a full stop.
     pub remarks: Vec<String>,

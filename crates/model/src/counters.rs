@@ -8,17 +8,12 @@ use crate::{
 /// The input of all counters: a task, or several tasks together, over an interval. `None`: not read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Observed<'a> {
-    /// The source of the readings.
     pub mode: Mode,
-    /// The figures that can be summed.
     pub totals: Option<&'a Totals>,
-    /// Completed waits.
     pub wait: Option<&'a Wait>,
-    /// Accounts of the time outside the waits.
     pub accounts: Option<&'a Accounts>,
     /// The task, if there is only one.
     pub task: Option<&'a TaskInterval>,
-    /// The limits of the cgroup.
     pub limits: Option<&'a CgroupReading>,
 }
 
@@ -29,19 +24,16 @@ impl<'a> Observed<'a> {
         Self { mode, totals, wait, accounts: task.all_accounts(), task: Some(task), limits: None }
     }
 
-    /// Observes several tasks together.
     pub fn group(group: &'a Group, mode: Mode) -> Self {
         let (totals, wait) = (Some(&group.totals), Some(&group.wait));
         Self { mode, totals, wait, accounts: group.accounts.as_ref(), ..Self::default() }
     }
 
-    /// Observes the exited tasks of a cgroup.
     pub fn exited(exited: &'a ExitedInterval, mode: Mode) -> Self {
         let (totals, wait) = (Some(&exited.totals), Some(&exited.wait));
         Self { mode, totals, wait, accounts: exited.accounts.as_ref(), ..Self::default() }
     }
 
-    /// Observes only the limits of a cgroup.
     pub fn limits(limits: &'a CgroupReading) -> Self {
         Self { limits: Some(limits), ..Self::default() }
     }
@@ -59,13 +51,11 @@ pub enum Counts {
 /// A column of `top` or `stat`.
 #[derive(Clone, Copy, Debug)]
 pub struct CounterColumn {
-    /// Heading: one word.
     pub title: &'static str,
     /// The key that sorts by this column; a blank: no key.
     pub key: char,
     /// Width in terminal cells; in `stat`, including the blank before the column.
     pub width: usize,
-    /// A sentence that explains the column.
     pub meaning: &'static str,
 }
 
@@ -74,11 +64,9 @@ pub struct CounterColumn {
 pub struct Metric {
     /// The name, without `_total`.
     pub name: &'static str,
-    /// A sentence that explains the metric.
     pub help: &'static str,
 }
 
-/// The parameters with which `diff` compares a counter.
 #[derive(Clone, Copy, Debug)]
 pub struct Compared {
     /// The name in sentences.
@@ -92,21 +80,16 @@ pub struct Compared {
 pub struct Info {
     /// Key in JSON, and column of CSV and Parquet.
     pub name: &'static str,
-    /// The unit.
     pub counts: Counts,
     /// True if the coarse mode lacks this counter.
     pub exact_only: bool,
     /// True if lists of cgroups in `top` omit this counter.
     pub tasks_only: bool,
-    /// Its column in `top`.
     pub top: Option<CounterColumn>,
-    /// Its column in `stat`.
     pub stat: Option<CounterColumn>,
     /// Reads the count of a process's exited threads, if the kernel sums it up.
     pub exited_threads: Option<fn(&ExitedThreads) -> u64>,
-    /// Its metric.
     pub metric: Option<Metric>,
-    /// The parameters with which `diff` compares it.
     pub diff: Option<Compared>,
     get: Get,
 }
@@ -169,11 +152,9 @@ macro_rules! counters {
         #[repr(u8)]
         pub enum Counter { $($(#[$doc])* $variant,)* }
 
-        /// Number of counters.
         pub const COUNTERS: usize = TABLE.len();
 
         impl Counter {
-            /// All counters.
             pub const ALL: [Self; COUNTERS] = [$(Self::$variant,)*];
         }
 
@@ -182,59 +163,37 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Completed waits.
-    Waits = events("waits", |of| Some(of.wait?.count))
-        .top("waits/s", ' ', 7, "waits that ended, per second");
-    /// Time on a CPU.
+    Waits = events("waits", |of| Some(of.wait?.count)).top("waits/s", ' ', 7, "waits that ended, per second");
     OnCpu = ns("on_cpu_ns", |of| Some(of.totals?.on_cpu_ns))
-        .exited_threads(|exited_threads| exited_threads.on_cpu_ns)
+        .exited_threads(|threads| threads.on_cpu_ns)
         .metric("cgscope_cgroup_cpu_usage_seconds", "Time on a CPU, summed over tasks.");
     /// Time in user space, guests included.
-    User = ns("user_ns", |of| Some(of.accounts?.cpu.user_ns))
-        .exited_threads(|exited_threads| exited_threads.user_ns);
-    /// Time in the kernel.
-    System = ns("system_ns", |of| Some(of.accounts?.cpu.system_ns))
-        .exited_threads(|exited_threads| exited_threads.system_ns);
-    /// Time running a guest.
-    Guest = ns("guest_ns", |of| Some(of.accounts?.cpu.guest_ns))
-        .exited_threads(|exited_threads| exited_threads.guest_ns);
-    /// Same as [`Self::User`], for objects in which `user_ns` is the kernel's own sum.
+    User = ns("user_ns", |of| Some(of.accounts?.cpu.user_ns)).exited_threads(|threads| threads.user_ns);
+    System = ns("system_ns", |of| Some(of.accounts?.cpu.system_ns)).exited_threads(|threads| threads.system_ns);
+    Guest = ns("guest_ns", |of| Some(of.accounts?.cpu.guest_ns)).exited_threads(|threads| threads.guest_ns);
+    /// Like [`Self::User`] and the next two, for objects in which `user_ns` is the kernel's own sum.
     CpuUser = ns("cpu_user_ns", |of| Some(of.accounts?.cpu.user_ns));
-    /// Same as [`Self::System`], for objects that use [`Self::CpuUser`].
     CpuSystem = ns("cpu_system_ns", |of| Some(of.accounts?.cpu.system_ns));
-    /// Same as [`Self::Guest`], for objects that use [`Self::CpuUser`].
     CpuGuest = ns("cpu_guest_ns", |of| Some(of.accounts?.cpu.guest_ns));
-    /// Voluntary switches.
     Voluntary = events("voluntary", |of| Some(of.totals?.voluntary))
         .top("cswch/s", 'S', 7, "times per second that a task went to sleep")
         .stat("cswch/s", 10, "voluntary switches per second: a task went to sleep")
-        .exited_threads(|exited_threads| exited_threads.voluntary)
-        .metric(
-            "cgscope_cgroup_voluntary_switches",
-            "Times that a task left a CPU because it had to wait for something.",
-        )
+        .exited_threads(|threads| threads.voluntary)
+        .metric("cgscope_cgroup_voluntary_switches", "Times that a task left a CPU because it had to wait for something.")
         .diff("voluntary switches", 100.0);
-    /// Involuntary switches.
     Involuntary = events("involuntary", |of| Some(of.totals?.involuntary))
         .top("nvcswch/s", 'V', 9, "times per second that a task was taken off a CPU")
         .stat("nvcswch/s", 10, "involuntary switches per second: a task was taken off a CPU")
-        .exited_threads(|exited_threads| exited_threads.involuntary)
-        .metric(
-            "cgscope_cgroup_involuntary_switches",
-            "Times that a task was taken off a CPU although it could have continued.",
-        )
+        .exited_threads(|threads| threads.involuntary)
+        .metric("cgscope_cgroup_involuntary_switches", "Times that a task was taken off a CPU although it could have continued.")
         .diff("involuntary switches", 100.0);
     /// Moves between CPUs. A move costs some microseconds, more if the task's cache contents move with it. Below `least`, moves
     /// cost less than 0.1 % of a CPU. Waits after a move are part of the wait times.
-    Migrations = events("migrations", |of| Some(of.totals?.migrations))
-        .exact_only()
-        .tasks_only()
+    Migrations = events("migrations", |of| Some(of.totals?.migrations)).exact_only().tasks_only()
         .top("migr/s", 'M', 6, "moves between CPUs, per second")
         .metric("cgscope_cgroup_migrations", "Moves of tasks between CPUs.")
         .diff("moves between CPUs", 20.0);
-    /// Moves between NUMA nodes.
     NodeMigrations = events("node_migrations", |of| of.task?.placement.node_migrations);
-    /// Completed waits during which a quota had run out.
     ThrottledWaits = events("throttled_waits", |of| {
         let totals = of.totals?;
         // Older recordings hold only the time.
@@ -244,113 +203,72 @@ counters! {
         .exact_only()
         .top("twait/s", ' ', 7, "waits per second that were partly spent out of quota")
         .stat("twait/s", 9, "waits per second that were partly spent out of quota")
-        .metric(
-            "cgscope_cgroup_throttled_waits",
-            "Completed waits that were partly spent out of quota.",
-        )
+        .metric("cgscope_cgroup_throttled_waits", "Completed waits that were partly spent out of quota.")
         .diff("waits out of quota", 1.0);
     /// The kernel's own sum of waits.
     RunDelay = ns("run_delay_ns", |of| Some(of.totals?.run_delay_ns));
     /// Waits that the kernel's sum omits.
     Unstamped = events("unstamped", |of| Some(of.totals?.unstamped)).exact_only();
-    /// Total time of the waits that the kernel's sum omits.
     UnstampedNs = ns("unstamped_ns", |of| Some(of.totals?.unstamped_ns)).exact_only();
-    /// Periods of the quota in which the cgroup had something to run.
     Periods = events("nr_periods", |of| of.limits?.nr_periods)
         .metric("cgscope_cgroup_periods", "Periods of the cgroup's own quota in which the cgroup had something to run.");
-    /// Periods in which the quota ran out.
     ThrottledPeriods = events("nr_throttled", |of| of.limits?.nr_throttled)
         .metric("cgscope_cgroup_throttled_periods", "Periods in which the cgroup's own quota ran out.");
-    /// Throttled time, summed over CPUs.
     ThrottledNs = ns("throttled_ns", |of| of.limits?.throttled_ns)
         .metric("cgscope_cgroup_throttled_seconds", "Time that the cgroup's own quota kept it from running, summed over CPUs.");
-    /// Periods in which the cgroup used a burst (saved-up time).
     Bursts = events("nr_bursts", |of| of.limits?.nr_bursts);
-    /// Burst (saved-up time) that the cgroup used.
     BurstNs = ns("burst_ns", |of| of.limits?.burst_ns);
-    /// Throttled time of tasks directly in the cgroup, by its own or an ancestor's quota, summed over CPUs.
     LocalThrottledNs = ns("local_throttled_ns", |of| of.limits?.local_throttled_ns);
     /// Time on a CPU, from `cpu.stat`.
     CgroupUsage = ns("usage_ns", |of| of.limits?.usage_ns);
-    /// Time in user space, from `cpu.stat`.
     CgroupUser = ns("user_ns", |of| of.limits?.user_ns);
-    /// Time in the kernel, from `cpu.stat`.
     CgroupSystem = ns("system_ns", |of| of.limits?.system_ns);
-    /// Time in which at least one task waited for a CPU.
     PressureSome = ns("pressure_some_ns", |of| of.limits?.pressure_some_ns);
-    /// Time in which tasks waited and none ran.
     PressureFull = ns("pressure_full_ns", |of| of.limits?.pressure_full_ns);
-    /// Time in which at least one task waited for a CPU, excluding time at a limit.
     Contention = ns("contention_ns", |of| of.limits?.contention_ns)
-        .metric(
-            "cgscope_cpu_contention_seconds",
-            "Time in which at least one task of the cgroup waited for a CPU, without time at a limit.",
-        );
-    /// Time in which tasks were at a limit and no task waited for a CPU.
+        .metric("cgscope_cpu_contention_seconds",
+            "Time in which at least one task of the cgroup waited for a CPU, without time at a limit.");
     ThrottledPressure = ns("throttled_pressure_ns", |of| of.limits?.throttled_pressure_ns)
-        .metric(
-            "cgscope_cpu_throttled_pressure_seconds",
-            "Time in which at least one task of the cgroup was at a limit and none waited for a CPU.",
-        );
-    /// Possible error of [`Self::Contention`] and [`Self::ThrottledPressure`].
+        .metric("cgscope_cpu_throttled_pressure_seconds",
+            "Time in which at least one task of the cgroup was at a limit and none waited for a CPU.");
     PressureUncertain = ns("pressure_uncertain_ns", |of| of.limits?.pressure_uncertain_ns);
 }
 
-use Counter::*;
+macro_rules! lists {
+    ($($(#[$doc:meta])* $list:ident: $($counter:ident)+;)*) => {
+        $($(#[$doc])* pub const $list: &[Counter] = &[$(Counter::$counter),+];)*
+    };
+}
 
-/// Counters of a task object, before `blocked`.
-pub const OF_TASK_TIME: &[Counter] = &[OnCpu, User, System, Guest];
-/// Counters of a task object, before `ran_by_node`.
-pub const OF_TASK: &[Counter] = &[Voluntary, Involuntary, Migrations, NodeMigrations, ThrottledWaits];
-/// Counters of a task object, before `unstamped`.
-pub const OF_TASK_BY_KERNEL: &[Counter] = &[RunDelay];
-/// Counters of cgroup and interval objects, before `blocked`.
-pub const OF_CPU_TIMES: &[Counter] = &[CpuUser, CpuSystem, CpuGuest];
-/// Counters of a cgroup object: sums over its tasks.
-pub const OF_CGROUP: &[Counter] = &[Voluntary, Involuntary, RunDelay, ThrottledWaits];
-/// Counters of a cgroup object: values from its files.
-pub const OF_LIMITS: &[Counter] = &[
-    Periods,
-    ThrottledPeriods,
-    ThrottledNs,
-    Bursts,
-    BurstNs,
-    LocalThrottledNs,
-    CgroupUser,
-    CgroupSystem,
-    PressureSome,
-    PressureFull,
-    Contention,
-    ThrottledPressure,
-    PressureUncertain,
-];
-/// Counters of the object of a quota that applied to a command.
-pub const OF_QUOTA: &[Counter] =
-    &[CgroupUsage, CgroupUser, CgroupSystem, Periods, ThrottledPeriods, ThrottledNs];
-/// Counters of an interval object: sums over all tasks.
-pub const OF_TOTAL: &[Counter] = &[ThrottledWaits];
-/// The last columns of CSV and Parquet. Append new columns at the end.
-pub const OF_EXPORT: &[Counter] = &[
-    OnCpu,
-    Voluntary,
-    Involuntary,
-    Migrations,
-    NodeMigrations,
-    RunDelay,
-    Unstamped,
-    UnstampedNs,
-    ThrottledWaits,
-];
-/// The columns of `top`.
-pub const OF_TOP: &[Counter] = &[Waits, Involuntary, Voluntary, Migrations, ThrottledWaits];
-/// The metrics before the quota metrics.
-pub const OF_METRICS_FIRST: &[Counter] =
-    &[OnCpu, Contention, ThrottledPressure, ThrottledNs, ThrottledPeriods, Periods];
-/// The metrics after the quota metrics.
-pub const OF_METRICS: &[Counter] = &[Voluntary, Involuntary, Migrations, ThrottledWaits];
+lists! {
+    /// Counters of a task object, before `blocked`.
+    OF_TASK_TIME: OnCpu User System Guest;
+    /// Counters of a task object, before `ran_by_node`.
+    OF_TASK: Voluntary Involuntary Migrations NodeMigrations ThrottledWaits;
+    /// Counters of a task object, before `unstamped`.
+    OF_TASK_BY_KERNEL: RunDelay;
+    /// Counters of cgroup and interval objects, before `blocked`.
+    OF_CPU_TIMES: CpuUser CpuSystem CpuGuest;
+    /// Counters of a cgroup object: sums over its tasks.
+    OF_CGROUP: Voluntary Involuntary RunDelay ThrottledWaits;
+    /// Counters of a cgroup object: values from its files.
+    OF_LIMITS: Periods ThrottledPeriods ThrottledNs Bursts BurstNs LocalThrottledNs CgroupUser CgroupSystem
+        PressureSome PressureFull Contention ThrottledPressure PressureUncertain;
+    /// Counters of the object of a quota that applied to a command.
+    OF_QUOTA: CgroupUsage CgroupUser CgroupSystem Periods ThrottledPeriods ThrottledNs;
+    /// Counters of an interval object: sums over all tasks.
+    OF_TOTAL: ThrottledWaits;
+    /// The last columns of CSV and Parquet. Append new columns at the end.
+    OF_EXPORT: OnCpu Voluntary Involuntary Migrations NodeMigrations RunDelay Unstamped UnstampedNs
+        ThrottledWaits;
+    OF_TOP: Waits Involuntary Voluntary Migrations ThrottledWaits;
+    /// The metrics before the quota metrics.
+    OF_METRICS_FIRST: OnCpu Contention ThrottledPressure ThrottledNs ThrottledPeriods Periods;
+    /// The metrics after the quota metrics.
+    OF_METRICS: Voluntary Involuntary Migrations ThrottledWaits;
+}
 
 impl Counter {
-    /// Returns the row of the table.
     pub const fn info(self) -> &'static Info {
         &TABLE[self as usize]
     }
@@ -360,18 +278,15 @@ impl Counter {
         self.info().name
     }
 
-    /// Returns the value; `None`: unknown.
     pub fn of(self, observed: &Observed<'_>) -> Option<u64> {
         let Info { exact_only, get, .. } = self.info();
         if *exact_only && observed.mode == Mode::Coarse { None } else { get(observed) }
     }
 
-    /// Returns the counters that `stat` shows.
     pub fn of_stat() -> impl Iterator<Item = (Self, &'static CounterColumn)> {
         Self::ALL.into_iter().filter_map(|counter| Some((counter, counter.info().stat.as_ref()?)))
     }
 
-    /// Returns the counters that `diff` compares.
     pub fn compared() -> impl Iterator<Item = (Self, &'static Compared)> {
         Self::ALL.into_iter().filter_map(|counter| Some((counter, counter.info().diff.as_ref()?)))
     }

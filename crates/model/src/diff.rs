@@ -4,7 +4,6 @@
 //! text and JSON outputs print that table.
 
 mod compare;
-mod figures;
 mod resample;
 mod side;
 #[cfg(test)]
@@ -16,7 +15,6 @@ use serde::Serialize;
 
 use crate::{CgroupReading, Mode};
 pub use compare::compare;
-pub use figures::FigureUnit;
 pub use resample::FEWEST_BLOCKS;
 pub use side::{MOST_BLOCKS, Side};
 
@@ -27,10 +25,8 @@ pub const SMALL_ERROR: f64 = 0.001;
 /// Confidence level of a change's confidence interval.
 pub const CONFIDENCE: f64 = 1.0 - ERROR;
 
-/// The thing that a figure describes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(tag = "about", rename_all = "snake_case")]
-#[expect(missing_docs, reason = "self-explanatory fields")]
 pub enum DiffSubject {
     /// The host, or the recorded selection.
     All,
@@ -47,10 +43,8 @@ pub enum DiffSubject {
     },
 }
 
-/// The verdict on a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "docs/diff.md explains the verdicts")]
 pub enum Verdict {
     MoreThanNoise,
     WithinNoise,
@@ -59,9 +53,19 @@ pub enum Verdict {
     TooShort,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FigureUnit {
+    /// Share of wall time, summed over tasks or CPUs. 0.5 is half the time of one task, or half a CPU.
+    WallShare,
+    PerSecond,
+    /// Share of a total, 0 to 1.
+    Share,
+    Ns,
+}
+
 /// A row of the table: one figure of one subject, on both sides. `None`: no value, such as a quantile without waits.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[expect(missing_docs, reason = "docs/diff.md explains the members")]
 pub struct Change {
     #[serde(flatten)]
     pub subject: DiffSubject,
@@ -92,7 +96,6 @@ impl Change {
 
 /// The CPU limits of a cgroup. [`CgroupReading`] explains the fields.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[expect(missing_docs, reason = "as there")]
 pub struct CpuLimits {
     pub quota_us: Option<u64>,
     pub period_us: Option<u64>,
@@ -111,16 +114,13 @@ impl From<&CgroupReading> for CpuLimits {
 
 /// A cgroup whose limits at the ends of the recordings differ. Limits have no noise, so they are not tested.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[expect(missing_docs, reason = "self-explanatory names")]
 pub struct LimitChange {
     pub path: Arc<str>,
     pub before: CpuLimits,
     pub after: CpuLimits,
 }
 
-/// Length of a recording and number of its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[expect(missing_docs, reason = "self-explanatory names")]
 pub struct Length {
     pub mode: Mode,
     pub intervals: u64,
@@ -128,16 +128,13 @@ pub struct Length {
     pub duration_ns: u64,
 }
 
-/// The result of comparing two recordings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Diff {
     /// Lengths of the two recordings: before, after.
     pub lengths: [Length; 2],
-    /// Number of figures that were tested together.
     pub tested: usize,
     /// Changes: more than noise first, then the other changes. In each group: shares of wall time first, then by size.
     pub changes: Vec<Change>,
-    /// Cgroups whose limits differ.
     pub limits: Vec<LimitChange>,
 }
 
@@ -147,7 +144,6 @@ impl Diff {
         self.lengths.iter().all(|length| length.blocks >= FEWEST_BLOCKS)
     }
 
-    /// Returns the changes that are more than noise, in the order of the table.
     pub fn called(&self) -> impl Iterator<Item = &Change> {
         self.changes.iter().filter(|change| change.is_called())
     }
@@ -155,14 +151,12 @@ impl Diff {
 
 /// A line of the JSON output, `cgscope.diff/1`.
 #[derive(Serialize)]
-#[expect(missing_docs, reason = "docs/diff.md explains the members")]
 pub struct Object<T> {
     pub schema: &'static str,
     #[serde(flatten)]
     pub members: T,
 }
 
-/// Adds the schema to the members of a line.
 pub fn object<T: Serialize>(members: T) -> Object<T> {
     Object { schema: "cgscope.diff/1", members }
 }

@@ -11,14 +11,13 @@ use std::collections::BTreeSet;
 use cgscope_ledger::Feature;
 use serde::{Deserialize, Serialize};
 
-use crate::{Mode, named::by_name, units};
+use crate::{Mode, units};
 
 /// Oldest kernel that the exact mode supports; see [`Feature::LoopHelper`].
 pub const OLDEST_KERNEL: (u32, u32) = (5, 17);
 
 /// Facts about a host. `None`: not read, or unreadable.
 #[derive(Clone, Debug, Default, PartialEq)]
-#[expect(missing_docs, reason = "the other names are self-explanatory")]
 pub struct Facts {
     /// Output of `uname -r`.
     pub kernel_release: Option<String>,
@@ -26,7 +25,6 @@ pub struct Facts {
     pub architecture: Option<String>,
     /// Path of the cgscope program, for remedies that name it.
     pub program: Option<String>,
-    /// Effective user id.
     pub uid: Option<u32>,
     /// Effective capabilities, named like `CAP_BPF`.
     pub capabilities: Option<BTreeSet<String>>,
@@ -36,7 +34,6 @@ pub struct Facts {
     pub container: Option<String>,
     /// Number of containers that the runtimes name, or a sentence on why they name no container; `None`: no runtime was found.
     pub named_containers: Option<Result<usize, String>>,
-    /// State of BTF, the kernel's type information.
     pub btf: Option<Btf>,
     /// Features that the kernel lacks. Known only after the collector checked them.
     pub features_off: Option<Vec<FeatureOff>>,
@@ -52,7 +49,6 @@ pub struct Facts {
     pub realtime: Option<bool>,
     /// State of sched_ext, such as `disabled` or `enabled`; `None`: the kernel has no sched_ext.
     pub sched_ext: Option<String>,
-    /// Name of the loaded BPF scheduler.
     pub bpf_scheduler: Option<String>,
     /// True if the kernel has CONFIG_SCHED_PROXY_EXEC.
     pub proxy_exec: Option<bool>,
@@ -67,12 +63,10 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Returns the major and minor version of the kernel.
     pub fn kernel(&self) -> Option<(u32, u32)> {
         parse_release(self.kernel_release.as_deref()?)
     }
 
-    /// True if the process has a capability; `None`: unknown.
     pub fn holds(&self, capability: &str) -> Option<bool> {
         Some(self.capabilities.as_ref()?.contains(capability))
     }
@@ -81,25 +75,20 @@ impl Facts {
 /// Parses the major and minor version: `6.12.9-amd64` is 6.12.
 pub fn parse_release(release: &str) -> Option<(u32, u32)> {
     let (major, rest) = release.trim().split_once('.')?;
-    let minor = rest.split(|c: char| !c.is_ascii_digit()).next()?;
-    Some((major.parse().ok()?, minor.parse().ok()?))
+    Some((major.parse().ok()?, rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()?))
 }
 
 /// The state of `/sys/kernel/btf/vmlinux`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Btf {
-    /// The file does not exist.
     Absent,
-    /// Reading failed with this error.
     Unreadable(String),
     /// Size of the file in bytes.
     Present(u64),
 }
 
-/// A feature that the kernel lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FeatureOff {
-    /// The feature.
     pub feature: Feature,
     /// The missing kernel symbols, such as `task_struct.throttled` or `BPF_FUNC_loop`.
     pub missing: Vec<String>,
@@ -108,7 +97,6 @@ pub struct FeatureOff {
 /// The lockdown level in `/sys/kernel/security/lockdown`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lockdown {
-    /// No lockdown.
     None,
     /// Users cannot change the running kernel.
     Integrity,
@@ -116,49 +104,38 @@ pub enum Lockdown {
     Confidentiality,
 }
 
-/// The cgroup versions that a host has mounted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CgroupLayout {
-    /// Only v1 hierarchies.
     V1,
-    /// Only the v2 hierarchy.
     V2,
     /// Both v1 and v2 hierarchies.
     Hybrid,
-    /// No hierarchy.
     #[default]
     None,
 }
 
-/// The mounted cgroup hierarchies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CgroupFacts {
-    /// The mounted versions.
     pub layout: CgroupLayout,
     /// Mount point of the hierarchy with the cpu controller.
     pub cpu_mount: Option<String>,
-    /// True if the hierarchy with the cpu controller is v2.
     pub cpu_is_v2: bool,
 }
 
-/// Result of loading and attaching the programs and of one reading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trial {
     /// Time from the start of loading until all programs are attached, ms.
     pub attach_ms: u64,
     /// Duration of the first reading of all tasks, µs.
     pub read_us: u64,
-    /// Number of tasks in the reading.
     pub tasks: u64,
     /// Optional features that the kernel refused, one sentence each.
     pub refused: Vec<String>,
 }
 
 cgscope_ledger::named! {
-    /// The severity of a verdict.
     Level {
-        /// No problem.
         Ok = "ok",
         /// Worth knowing, but no problem.
         Note = "note",
@@ -170,18 +147,14 @@ cgscope_ledger::named! {
 }
 by_name!(Level);
 
-/// A verdict on one topic. In `--json` output, it is an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Verdict {
     /// The topic in one word.
     pub topic: &'static str,
-    /// The severity.
     pub level: Level,
-    /// The observation.
     pub finding: String,
     /// What the observation prevents.
     pub effect: Option<String>,
-    /// How to fix the problem.
     pub remedy: Option<String>,
 }
 
@@ -194,7 +167,6 @@ impl Verdict {
     }
 }
 
-/// Returns the worst level of the verdicts.
 pub fn worst(verdicts: &[Verdict]) -> Level {
     verdicts.iter().map(|verdict| verdict.level).max().unwrap_or(Level::Ok)
 }
@@ -257,8 +229,7 @@ impl Topic {
 
 /// Judges the host. Requirements of the exact mode come first, the most basic first. The working mode comes near the end.
 pub fn judge(facts: &Facts) -> Vec<Verdict> {
-    let mut verdicts: Vec<Verdict> =
-        RULES.iter().flat_map(|(topic, rule)| rule(Topic(topic), facts)).collect();
+    let mut verdicts: Vec<_> = RULES.iter().flat_map(|(topic, rule)| rule(Topic(topic), facts)).collect();
     verdicts.extend(measuring(facts, &verdicts));
     verdicts.extend(processes(Topic("processes"), facts));
     verdicts
@@ -285,7 +256,24 @@ const RULES: &[TopicRule] = &[
         ),
         Some(other) => topic.note(format!("{other}: cgscope's tests run on x86_64 only")),
     }),
-    ("kernel", kernel),
+    ("kernel", |topic, facts| {
+        let Some(release) = facts.kernel_release.as_deref() else {
+            return topic.unknown("the kernel's release");
+        };
+        let (major, minor) = OLDEST_KERNEL;
+        match facts.kernel() {
+            None => topic.note(format!("kernel {release}: cannot recognise the version in this name")),
+            Some(version) if version < OLDEST_KERNEL => topic.missing(
+                format!("kernel {release} is too old"),
+                "it lacks features that the hook needs (task storage: 5.13, bpf_loop: 5.17)",
+                &format!("boot kernel {major}.{minor} or newer"),
+            ),
+            Some(version) if version < (6, 1) => topic.note(format!(
+                "kernel {release} is supported (since {major}.{minor}), but tests cover only 6.1 and newer"
+            )),
+            Some(_) => topic.ok(format!("kernel {release}")),
+        }
+    }),
     ("user_namespace", |topic, facts| match facts.initial_user_namespace {
         None => topic.unknown("the user namespace"),
         Some(true) => topic.ok("the initial user namespace"),
@@ -295,12 +283,81 @@ const RULES: &[TopicRule] = &[
             "run cgscope on the host itself or in a container that is not rootless",
         ),
     }),
-    ("capabilities", load_capabilities),
-    ("btf", btf),
+    ("capabilities", |topic, facts| {
+        let Some(held) = &facts.capabilities else { return topic.unknown("the set of capabilities") };
+        if held.contains("CAP_SYS_ADMIN") {
+            return topic.ok("CAP_SYS_ADMIN is held, which includes CAP_BPF and CAP_PERFMON");
+        }
+        let mut absent = vec!["CAP_BPF", "CAP_PERFMON"];
+        absent.retain(|name| !held.contains(*name));
+        if absent.is_empty() {
+            return topic.ok("CAP_BPF and CAP_PERFMON are held");
+        }
+        let user = facts.uid.map(|uid| format!(" (user id {uid})")).unwrap_or_default();
+        let verb = if absent.len() == 1 { "is" } else { "are" };
+        topic.missing(
+            format!("{} {verb} not held{user}", absent.join(" and ")),
+            "the kernel refuses to load and attach the hook",
+            &grant(facts, "cap_bpf,cap_perfmon"),
+        )
+    }),
+    ("btf", |topic, facts| {
+        const PATH: &str = "/sys/kernel/btf/vmlinux";
+        let off = |finding, remedy| {
+            topic.missing(finding, "cgscope cannot locate the fields of kernel structures", remedy)
+        };
+        match &facts.btf {
+            None => topic.unknown("whether the kernel has BTF"),
+            Some(Btf::Present(size)) => topic.ok(format!("{PATH}, {}", units::bytes(*size))),
+            Some(Btf::Absent) => off(
+                format!("there is no {PATH}"),
+                "boot a kernel built with CONFIG_DEBUG_INFO_BTF=y; if /sys is empty: sudo mount -t sysfs \
+                 sysfs /sys",
+            ),
+            Some(Btf::Unreadable(why)) => off(
+                format!("{PATH} cannot be read ({why})"),
+                "run cgscope with sudo; in a container, mount the host's /sys",
+            ),
+        }
+    }),
     ("features", |_, facts| features(facts)),
-    ("sched_info", sched_info),
+    ("sched_info", |topic, facts| match facts.sched_info {
+        None => topic.unknown("whether the kernel timestamps waits"),
+        Some(true) => topic.ok("the kernel timestamps every wait (/proc/self/schedstat is not zero)"),
+        Some(false) => topic.verdict(
+            Level::Missing,
+            "the kernel does not timestamp waits (/proc/self/schedstat is absent or zero)",
+            Some((
+                NOTHING,
+                "boot a kernel built with CONFIG_TASK_DELAY_ACCT=y or CONFIG_SCHEDSTATS=y, and without \
+                 `nodelayacct`",
+            )),
+        ),
+    }),
     ("lockdown", lockdown),
-    (TRIAL, trial),
+    (TRIAL, |topic, facts| match &facts.trial {
+        None => Vec::new(),
+        Some(Ok(Trial { attach_ms, read_us, tasks, refused })) => {
+            let read = units::duration(read_us.saturating_mul(1_000));
+            let mut verdicts =
+                topic.ok(format!("loaded and attached in {attach_ms}ms; {tasks} tasks read in {read}"));
+            verdicts.extend(refused.iter().flat_map(|what| topic.verdict(Level::Degraded, what, None)));
+            verdicts
+        }
+        Some(Err(error)) => {
+            let refused = ["EPERM", "not permitted", "EACCES", "ermission denied", "os error 1)"];
+            // Without the capabilities, a program does not reach the verifier.
+            let by_verifier = error.contains("Verifier output: 0:");
+            let remedy = if !by_verifier && refused.iter().any(|word| error.contains(word)) {
+                "the kernel refused although the capabilities are held: look for a seccomp filter \
+                 (usual in containers) or a security module (`dmesg` names it)"
+            } else {
+                "please report this error with the output of `cgscope doctor --json`"
+            };
+            let finding = format!("a trial of the exact mode failed ({error})");
+            topic.verdict(Level::Missing, finding, Some((NOTHING, remedy)))
+        }
+    }),
     ("proc", |topic, facts| match facts.holds("CAP_SYS_PTRACE") {
         None => topic.unknown("whether CAP_SYS_PTRACE is held"),
         Some(true) => topic.ok("CAP_SYS_PTRACE is held"),
@@ -417,44 +474,6 @@ const RULES: &[TopicRule] = &[
     }),
 ];
 
-fn kernel(topic: Topic, facts: &Facts) -> Vec<Verdict> {
-    let Some(release) = facts.kernel_release.as_deref() else {
-        return topic.unknown("the kernel's release");
-    };
-    let (major, minor) = OLDEST_KERNEL;
-    match facts.kernel() {
-        None => topic.note(format!("kernel {release}: cannot recognise the version in this name")),
-        Some(version) if version < OLDEST_KERNEL => topic.missing(
-            format!("kernel {release} is too old"),
-            "it lacks features that the hook needs (task storage: 5.13, bpf_loop: 5.17)",
-            &format!("boot kernel {major}.{minor} or newer"),
-        ),
-        Some(version) if version < (6, 1) => topic.note(format!(
-            "kernel {release} is supported (since {major}.{minor}), but tests cover only 6.1 and newer"
-        )),
-        Some(_) => topic.ok(format!("kernel {release}")),
-    }
-}
-
-fn load_capabilities(topic: Topic, facts: &Facts) -> Vec<Verdict> {
-    let Some(held) = &facts.capabilities else { return topic.unknown("the set of capabilities") };
-    if held.contains("CAP_SYS_ADMIN") {
-        return topic.ok("CAP_SYS_ADMIN is held, which includes CAP_BPF and CAP_PERFMON");
-    }
-    let mut absent = vec!["CAP_BPF", "CAP_PERFMON"];
-    absent.retain(|name| !held.contains(*name));
-    if absent.is_empty() {
-        return topic.ok("CAP_BPF and CAP_PERFMON are held");
-    }
-    let user = facts.uid.map(|uid| format!(" (user id {uid})")).unwrap_or_default();
-    let verb = if absent.len() == 1 { "is" } else { "are" };
-    topic.missing(
-        format!("{} {verb} not held{user}", absent.join(" and ")),
-        "the kernel refuses to load and attach the hook",
-        &grant(facts, "cap_bpf,cap_perfmon"),
-    )
-}
-
 /// Returns how to get `capabilities`. `setcap` replaces all capabilities of the file, so the list must be complete.
 fn grant(facts: &Facts, capabilities: &str) -> String {
     if facts.uid == Some(0) {
@@ -473,42 +492,6 @@ fn optional(topic: Topic, facts: &Facts, capability: &str, without: &str) -> Vec
     }
 }
 
-fn btf(topic: Topic, facts: &Facts) -> Vec<Verdict> {
-    const PATH: &str = "/sys/kernel/btf/vmlinux";
-    let off = |finding, remedy| {
-        topic.missing(finding, "cgscope cannot locate the fields of kernel structures", remedy)
-    };
-    match &facts.btf {
-        None => topic.unknown("whether the kernel has BTF"),
-        Some(Btf::Present(size)) => topic.ok(format!("{PATH}, {}", units::bytes(*size))),
-        Some(Btf::Absent) => off(
-            format!("there is no {PATH}"),
-            "boot a kernel built with CONFIG_DEBUG_INFO_BTF=y; if /sys is empty: sudo mount -t sysfs \
-             sysfs /sys",
-        ),
-        Some(Btf::Unreadable(why)) => off(
-            format!("{PATH} cannot be read ({why})"),
-            "run cgscope with sudo; in a container, mount the host's /sys",
-        ),
-    }
-}
-
-fn sched_info(topic: Topic, facts: &Facts) -> Vec<Verdict> {
-    match facts.sched_info {
-        None => topic.unknown("whether the kernel timestamps waits"),
-        Some(true) => topic.ok("the kernel timestamps every wait (/proc/self/schedstat is not zero)"),
-        Some(false) => topic.verdict(
-            Level::Missing,
-            "the kernel does not timestamp waits (/proc/self/schedstat is absent or zero)",
-            Some((
-                NOTHING,
-                "boot a kernel built with CONFIG_TASK_DELAY_ACCT=y or CONFIG_SCHEDSTATS=y, and without \
-             `nodelayacct`",
-            )),
-        ),
-    }
-}
-
 fn lockdown(topic: Topic, facts: &Facts) -> Vec<Verdict> {
     let level = match (facts.lockdown, &facts.trial) {
         // The file exists only if the kernel has lockdown and securityfs is mounted.
@@ -523,32 +506,6 @@ fn lockdown(topic: Topic, facts: &Facts) -> Vec<Verdict> {
     topic.verdict(level, "lockdown=confidentiality", Some((effect, remedy)))
 }
 
-fn trial(topic: Topic, facts: &Facts) -> Vec<Verdict> {
-    match &facts.trial {
-        None => Vec::new(),
-        Some(Ok(Trial { attach_ms, read_us, tasks, refused })) => {
-            let read = units::duration(read_us.saturating_mul(1_000));
-            let mut verdicts =
-                topic.ok(format!("loaded and attached in {attach_ms}ms; {tasks} tasks read in {read}"));
-            verdicts.extend(refused.iter().flat_map(|what| topic.verdict(Level::Degraded, what, None)));
-            verdicts
-        }
-        Some(Err(error)) => {
-            let refused = ["EPERM", "not permitted", "EACCES", "ermission denied", "os error 1)"];
-            // Without the capabilities, a program does not reach the verifier.
-            let by_verifier = error.contains("Verifier output: 0:");
-            let remedy = if !by_verifier && refused.iter().any(|word| error.contains(word)) {
-                "the kernel refused although the capabilities are held: look for a seccomp filter \
-                 (usual in containers) or a security module (`dmesg` names it)"
-            } else {
-                "please report this error with the output of `cgscope doctor --json`"
-            };
-            let finding = format!("a trial of the exact mode failed ({error})");
-            topic.verdict(Level::Missing, finding, Some((NOTHING, remedy)))
-        }
-    }
-}
-
 fn cgroups(topic: Topic, facts: &Facts) -> Vec<Verdict> {
     let off =
         |finding, remedy| topic.degraded(finding, "paths, quotas and throttling of cgroups are null", remedy);
@@ -558,8 +515,7 @@ fn cgroups(topic: Topic, facts: &Facts) -> Vec<Verdict> {
         CgroupLayout::V2 => "cgroup v2",
         CgroupLayout::Hybrid => "cgroup v1 and v2 side by side",
         CgroupLayout::None => {
-            let finding = "no cgroup hierarchy is mounted".into();
-            return off(finding, "sudo mount -t cgroup2 none /sys/fs/cgroup");
+            return off("no cgroup hierarchy is mounted".into(), "sudo mount -t cgroup2 none /sys/fs/cgroup");
         }
     };
     match &found.cpu_mount {
@@ -601,8 +557,7 @@ fn measuring(facts: &Facts, verdicts: &[Verdict]) -> Vec<Verdict> {
 fn processes(topic: Topic, facts: &Facts) -> Vec<Verdict> {
     match (facts.hides_processes, facts.holds("CAP_SYS_PTRACE")) {
         (Some(true), Some(false)) => topic.note(
-            "/proc is mounted with hidepid, and CAP_SYS_PTRACE is not held: the coarse mode sees only \
-             this user's processes",
+            "/proc is mounted with hidepid, and CAP_SYS_PTRACE is not held: the coarse mode sees only this user's processes",
         ),
         (Some(true), _) => topic.ok("/proc is mounted with hidepid, but CAP_SYS_PTRACE shows every process"),
         (None, _) => topic.unknown("whether /proc hides processes"),
@@ -617,8 +572,7 @@ const fn about(feature: Feature) -> (&'static str, Level, &'static str) {
     match feature {
         Feature::RunQueues => ("the scheduler's figures of tasks and run queues (CONFIG_FAIR_GROUP_SCHED)",
             Missing, "waits cannot be measured exactly"),
-        Feature::SchedInfo => ("the kernel's timestamps of waits (CONFIG_SCHED_INFO)",
-            Missing, "waits cannot be measured"),
+        Feature::SchedInfo => ("the kernel's timestamps of waits (CONFIG_SCHED_INFO)", Missing, "waits cannot be measured"),
         Feature::TaskStorage => ("storage for each task (Linux 5.11; for tracing programs: 5.13)",
             Missing, "the hook has no place for its counters"),
         Feature::StorageCache => ("task storage from caches that work in every context (Linux 6.4)",
@@ -627,14 +581,12 @@ const fn about(feature: Feature) -> (&'static str, Level, &'static str) {
             Ok, "each reading visits all tasks of the host"),
         Feature::LoopHelper => ("a helper that repeats a step (Linux 5.17)",
             Missing, "the hook cannot look back over a wait to find its causes"),
-        Feature::TaskIterator => ("iterators over tasks (Linux 5.8)",
-            Missing, "the counters of tasks cannot be read"),
+        Feature::TaskIterator => ("iterators over tasks (Linux 5.8)", Missing, "the counters of tasks cannot be read"),
         Feature::PrevStateArgument => ("the state of the task that is switched out, as an argument of sched_switch (Linux 5.18)",
             Ok, "the hook reads the same state from the task itself"),
         Feature::Cgroups => ("the cgroup of each task (CONFIG_CGROUPS, CONFIG_CGROUP_SCHED)",
             Degraded, "figures by cgroup, and the quotas and neighbours that made a task wait, are null"),
-        Feature::Quotas => ("CPU quotas (CONFIG_CFS_BANDWIDTH)",
-            Note, "nothing is ever throttled"),
+        Feature::Quotas => ("CPU quotas (CONFIG_CFS_BANDWIDTH)", Note, "nothing is ever throttled"),
         Feature::ThrottleClock => ("a clock of throttled time in each cgroup's queue (Linux 6.6)",
             Note, "cgscope keeps such a clock itself, at the functions that throttle and unthrottle a queue"),
         Feature::ThrottleFunctions => ("tg_throttle_down and tg_unthrottle_up, functions at which cgscope can keep a clock of throttled time",
@@ -659,8 +611,7 @@ const fn about(feature: Feature) -> (&'static str, Level, &'static str) {
             Note, "time blocked on devices counts as sleeping or uninterruptible"),
         Feature::ProcessTimes => ("the sums over the exited threads of a process (`signal_struct`)",
             Note, "in `stat`, figures of a process cover only its living threads"),
-        Feature::Credentials => ("the owner of a task (`cred`)",
-            Note, "`sample -G username` reads the owner from /proc"),
+        Feature::Credentials => ("the owner of a task (`cred`)", Note, "`sample -G username` reads the owner from /proc"),
         Feature::SyscallNumber => ("the system call that a task is in (bpf_task_pt_regs, Linux 5.15)",
             Note, "`sample -G syscall` reads the system call from /proc"),
         Feature::NumaPreference => ("the node that a task's memory prefers (CONFIG_NUMA_BALANCING, not with PREEMPT_RT)",
@@ -668,7 +619,6 @@ const fn about(feature: Feature) -> (&'static str, Level, &'static str) {
     }
 }
 
-/// Returns the advice on how to boot a kernel that has the feature.
 fn remedy(feature: Feature) -> String {
     let option = match feature {
         Feature::RunQueues => "CONFIG_FAIR_GROUP_SCHED",

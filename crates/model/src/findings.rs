@@ -26,7 +26,6 @@ pub use crate::words::{QUOTA_FILE, set_burst, set_quota};
 use crate::{
     Blame, CgroupReading, Group, Interval, Names, Tree,
     cgroup_name::container_words,
-    named::by_name,
     sum::{self, is_share},
     tree::{Node, Sums},
     units::duration,
@@ -37,10 +36,8 @@ pub use quota::BELOW_LIMIT_PERCENT;
 /// Maximum number of findings of an interval. The most costly findings are kept.
 pub const MOST: usize = 12;
 
-/// A problem found in an interval.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// The rule that reports this finding.
     pub rule: Rule,
     /// Path of the affected cgroup, relative to the cgroup mount; `None`: all measured tasks.
     pub cgroup: Option<Arc<str>>,
@@ -81,8 +78,7 @@ pub struct Host {
     pub whole: bool,
 }
 
-/// Returns at most [`MOST`] findings of `interval`, the most costly first. Unattributed waiting comes last, because it only makes
-/// other figures less certain.
+/// Returns at most [`MOST`] findings, the most costly first; last unattributed waiting, which makes other figures less certain.
 pub fn findings(interval: &Interval, host: &Host) -> Vec<Finding> {
     findings_in(interval, &Tree::new(interval), host)
 }
@@ -138,17 +134,13 @@ pub(crate) struct Context<'a> {
     pub host: Host,
     /// Sums over all tasks, including tasks whose cgroup path is unknown.
     pub total: Sums,
-    /// For each node, the time that its quota throttled tasks.
     pub held: Vec<Held>,
 }
 
 impl<'a> Context<'a> {
     pub fn new(interval: &'a Interval, tree: &'a Tree, host: Host) -> Self {
-        let held = held(interval, tree);
-        let mut context = Self { interval, tree, host, total: Sums::default(), held };
-        for group in context.groups() {
-            context.total.add(&Sums::new(&group.totals, &group.wait));
-        }
+        let mut context = Self { interval, tree, host, total: Sums::default(), held: held(interval, tree) };
+        context.groups().for_each(|group| context.total.add(&Sums::new(&group.totals, &group.wait)));
         context
     }
 
@@ -197,7 +189,6 @@ impl<'a> Context<'a> {
 /// Time that the quota of a cgroup throttled tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// Total time, ns.
     pub ns: u64,
     /// The part for which the recording does not say which quota had run out, ns.
     pub unnamed_ns: u64,
@@ -245,37 +236,27 @@ fn most<K: Ord>(parts: impl Iterator<Item = (K, u64)>) -> Option<(K, u64)> {
 cgscope_ledger::named! {
     /// A rule for findings. The order of the rules sorts findings of the same cost and cgroup.
     Rule {
-        /// A quota ran out.
         Throttled = "throttled",
-        /// More threads are busy than the quota has CPUs.
         ThreadsOverQuota = "threads_over_quota",
         /// A quota ran out, although the cgroup used less than the quota on average.
         ThrottledBelowLimit = "throttled_below_limit",
         /// Tasks of other cgroups occupied the CPU.
         NoisyNeighbour = "noisy_neighbour",
-        /// More tasks are runnable than the host has CPUs.
         CpuOversubscription = "cpu_oversubscription",
-        /// Tasks of one cgroup wait for each other.
         OwnContention = "own_contention",
-        /// A task has been waiting for very long and still waits.
         Starved = "starved",
         /// Tasks wait for busy CPUs while other CPUs are idle.
         IdleCpus = "idle_cpus",
-        /// Idle CPUs take long to wake up.
         WakeupLatency = "wakeup_latency",
         /// Real-time or deadline tasks used up their runtime.
         RealTimeLimit = "real_time_limit",
         /// Interrupts occupied the CPUs.
         Interrupts = "interrupts",
-        /// The hypervisor took the CPUs.
         StolenTime = "stolen_time",
-        /// One NUMA node is full while another is idle.
         NodeSkew = "node_skew",
         /// Threads run on other nodes than the node of their memory.
         RemoteMemory = "remote_memory",
-        /// Threads often move between nodes.
         NodeBouncing = "node_bouncing",
-        /// The cause of waiting is unknown.
         Unattributed = "unattributed",
     }
 }

@@ -7,12 +7,10 @@ use cgscope_ledger::wire::{FOLLOWED_SHIFT, FOLLOWERS};
 pub struct Follower(u32);
 
 impl Follower {
-    /// Returns all possible followers.
     pub fn all() -> impl Iterator<Item = Self> {
         (0..FOLLOWERS).map(Self)
     }
 
-    /// Returns the bit of this follower.
     pub fn bit(self) -> u64 {
         1 << (FOLLOWED_SHIFT + self.0)
     }
@@ -28,7 +26,6 @@ pub struct Followed {
 }
 
 impl Followed {
-    /// True if this viewer follows the task's process or one of its ancestors.
     pub fn is_for(&self, follower: Follower) -> bool {
         self.followers & follower.bit() != 0
     }

@@ -34,7 +34,6 @@ impl Hist {
         Some(Self { counts: Sparse::from_cells(counts)?, shares: Sparse::from_cells(shares)? })
     }
 
-    /// Returns the memory of the counts, bytes.
     pub fn memory_bytes(&self) -> usize {
         (self.counts.len() + self.shares.len()) * size_of::<(u8, u64)>()
     }
@@ -44,7 +43,6 @@ impl Hist {
         self.counts.iter()
     }
 
-    /// Returns the shares by cell, in the form that [`Self::from_cells`] takes.
     pub fn shares(&self) -> impl ExactSizeIterator<Item = (usize, u64)> + '_ {
         self.shares.iter()
     }
@@ -59,7 +57,6 @@ impl Hist {
         Self::of_cause(Cause::Wakeup, waits)
     }
 
-    /// Builds a histogram from single waits with one cause.
     pub fn of_cause(cause: Cause, waits: impl IntoIterator<Item = u64>) -> Self {
         let (mut counts, mut shares) = ([0; BUCKETS], [0; CELLS]);
         let column = column_of(cause);
@@ -77,12 +74,10 @@ impl Hist {
         self.counts.is_valid() && self.shares.is_valid()
     }
 
-    /// Returns the number of waits.
     pub fn count(&self) -> u64 {
         self.counts.total()
     }
 
-    /// True if there is no wait.
     pub fn is_empty(&self) -> bool {
         self.counts.is_empty()
     }
@@ -94,9 +89,6 @@ impl Hist {
 
     /// Returns the waits by cause of each row with waits, ascending.
     pub fn octaves(&self) -> Vec<Octave> {
-        if self.is_empty() {
-            return Vec::new();
-        }
         let mut octaves: Vec<Octave> = Vec::new();
         for (bucket, count) in self.counts.iter() {
             let row = row_of(bucket);
@@ -107,9 +99,8 @@ impl Hist {
         }
         for (cell, share) in self.shares.iter() {
             let (row, column) = row_and_column(cell);
-            let at = octaves.binary_search_by_key(&row, |octave| octave.row);
             // The kernel may add a wait during the reading. Then the reading may contain the wait's share but not its count.
-            if let Ok(at) = at {
+            if let Ok(at) = octaves.binary_search_by_key(&row, |octave| octave.row) {
                 octaves[at].by_cause[COLUMN_NAMES[column] as usize] += share as f64 / f64::from(WHOLE);
             }
         }
@@ -125,16 +116,14 @@ impl Hist {
         Some(Self { counts: self.counts.since(&before.counts)?, shares: self.shares.since(&before.shares)? })
     }
 
-    /// Adds the waits of another histogram.
     pub fn add(&mut self, other: &Self) {
         self.counts.add(&other.counts);
         self.shares.add(&other.shares);
     }
 
-    /// Returns the `quantile` (0 to 1) of the waits, ns, by nearest rank; `None` without waits.
-    ///
-    /// The result is the last nanosecond of the bucket that holds this wait, at most `max_ns`. It is never below the true
-    /// quantile, and above it by at most [`cgscope_ledger::bucket::RELATIVE_ERROR`].
+    /// Returns the `quantile` (0 to 1) of the waits, ns, by nearest rank; `None` without waits. The result is the last nanosecond
+    /// of the bucket that holds this wait, at most `max_ns`. It is never below the true quantile, and above it by at most
+    /// [`cgscope_ledger::bucket::RELATIVE_ERROR`].
     pub fn quantile_ns(&self, quantile: f64, max_ns: u64) -> Option<u64> {
         let bucket = self.quantile_bucket(quantile)?;
         let last = if bucket == BUCKETS - 1 { max_ns } else { high_ns(bucket) - 1 };
@@ -182,18 +171,15 @@ impl Hist {
         let of = |low: u64, high: u64| ((low + (high - low) / 2) / unit_ns).max(1).ilog2() as usize;
         for (low, high, count) in self.buckets() {
             let k = of(low, high);
-            while rows.len() <= k {
-                rows.push(Row::empty(rows.len() as u32));
+            for k in rows.len()..=k {
+                rows.push(Row { low: if k == 0 { 0 } else { 1 << k }, high: (2 << k) - 1, ..Row::default() });
             }
             sum::add(&mut rows[k].count, count);
         }
         for octave in self.octaves() {
-            let k = of(octave.low_ns(), octave.high_ns());
             // An octave may cover parts of two rows, so its middle may lie beyond the last row.
-            let k = k.min(rows.len().saturating_sub(1));
-            for (sum, count) in rows[k].by_cause.iter_mut().zip(octave.by_cause) {
-                *sum += count;
-            }
+            let k = of(octave.low_ns(), octave.high_ns()).min(rows.len().saturating_sub(1));
+            rows[k].by_cause.iter_mut().zip(octave.by_cause).for_each(|(sum, count)| *sum += count);
         }
         rows
     }
@@ -221,14 +207,12 @@ impl HistSum {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Octave {
     row: usize,
-    /// Number of waits.
     pub count: u64,
     /// Number of waits by cause, in the order of [`Cause::ALL`]; they sum to `count`.
     pub by_cause: [f64; CAUSES],
 }
 
 impl Octave {
-    /// Returns the lower end, ns.
     pub fn low_ns(&self) -> u64 {
         low_ns(self.row * 8)
     }
@@ -242,20 +226,11 @@ impl Octave {
 /// A row of [`Hist::rows`]. Both ends are inclusive, in the requested unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Row {
-    /// Smallest whole number of units.
     pub low: u64,
-    /// Largest whole number of units.
     pub high: u64,
-    /// Number of waits.
     pub count: u64,
     /// Number of waits by cause, in the order of [`Cause::ALL`]. Only the proportions matter, for drawing a bar.
     pub by_cause: [f64; CAUSES],
-}
-
-impl Row {
-    fn empty(k: u32) -> Self {
-        Self { low: if k == 0 { 0 } else { 1 << k }, high: (2 << k) - 1, count: 0, by_cause: [0.0; CAUSES] }
-    }
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use crate::{
     Mode, Observed, ProcessMemory, TaskInterval, Totals, Tree, Wait, WallTime,
     causes::ORDER,
     class::{Classes, Classified},
-    command_run::{CommandRun, CpuUse, Ending, HeldBy},
+    command_run::{CommandRun, Ending, HeldBy},
     counters,
     findings::{Host, findings, findings_in},
     nodes::{NodeGroup, remote_share},
@@ -23,7 +23,8 @@ use crate::{
 };
 
 /// Declares an object: its type, the values it is made from, and its members. A member is a name with a value; a `?` omits the
-/// member if the value is `None`. `..` adds the members of another value. Statements before `=>` prepare the values.
+/// member if the value is `None`. `[value] a b` are the fields `a` and `b` of a value, `..` the members of another value.
+/// Statements before `=>` prepare the values.
 macro_rules! object {
     (
         $(#[$about:meta])*
@@ -53,6 +54,10 @@ macro_rules! members {
         $more.put(&mut $object)?;
         members!(@ $object $($rest)*);
     };
+    (@ $object:ident [$of:expr] $($name:ident)+, $($rest:tt)*) => {
+        $($object.serialize_entry(stringify!($name), &$of.$name)?;)+
+        members!(@ $object $($rest)*);
+    };
     (@ $object:ident $name:ident?: $value:expr, $($rest:tt)*) => {
         if let Some(value) = &$value {
             $object.serialize_entry(stringify!($name), value)?;
@@ -65,7 +70,6 @@ macro_rules! members {
     };
 }
 
-/// The JSON object of one interval.
 #[derive(Debug)]
 pub struct IntervalObject<'a> {
     interval: &'a Interval,
@@ -76,12 +80,10 @@ pub struct IntervalObject<'a> {
 }
 
 impl<'a> IntervalObject<'a> {
-    /// Creates the object of an interval, with its findings on this host.
     pub fn new(interval: &'a Interval, host: &Host) -> Self {
         Self { interval, host: *host, all: false, classes: None }
     }
 
-    /// Also lists tasks that did nothing, if `all` is true.
     pub fn listing(self, all: bool) -> Self {
         Self { all, ..self }
     }
@@ -115,10 +117,7 @@ impl Serialize for IntervalObject<'_> {
         let class = class.map(|classes| (classes.total(), classes.blocked.known_total(interval)));
         members!(serializer, {
             schema: "cgscope.interval/1",
-            start_unix_ns: interval.start_unix_ns,
-            duration_ns: interval.duration_ns,
-            mode: mode,
-            sched_ext: interval.sched_ext,
+            [interval] start_unix_ns duration_ns mode sched_ext,
             total: WaitObject(&total.wait, mode),
             usage_ns: total.totals.on_cpu_ns,
             ..Counters(counters::OF_TOTAL, &observed),
@@ -153,11 +152,9 @@ object! {
     /// W: completed waits.
     WaitObject<'a>(wait: &'a Wait, mode: Mode) {
         let octaves = wait.hist.octaves();
-        let octaves =
-            octaves.iter().map(|octave| (octave.low_ns(), octave.high_ns(), CauseCounts(octave.by_cause)));
+        let octaves = octaves.iter().map(|row| (row.low_ns(), row.high_ns(), CauseCounts(row.by_cause)));
     } => {
-        count: wait.count,
-        total_ns: wait.total_ns,
+        [wait] count total_ns,
         max_ns: mode.exact(|| wait.max_ns),
         p50_ns: wait.quantile_ns(0.5),
         p90_ns: wait.quantile_ns(0.9),
@@ -260,13 +257,11 @@ object! {
         let observed = Observed::task(task, mode);
         let class = classes.map(|classes| (classes.thread(task), classes.blocked.thread(reading.serial).copied()));
     } => {
-        tid: reading.tid,
-        tgid: reading.tgid,
-        comm: reading.comm,
+        [reading] tid tgid comm,
         cgroup: interval.cgroup_path(reading.cgroup_id),
-        cpu: reading.cpu,
+        [reading] cpu,
         node: reading.node.or(interval.one_node),
-        state: reading.state,
+        [reading] state,
         wait: TaskWait(task.all_waits(), mode, none),
         pending_ns: reading.pending_ns(),
         ..Counters(counters::OF_TASK_TIME, &observed),
@@ -313,8 +308,7 @@ object! {
         let node = at.map(|at| &tree.nodes()[at]);
         let path = node.map(|node| &*node.path);
         let (_, named) = path.and_then(|path| interval.names.container(path)).unzip();
-        let name =
-            |one: fn(&ContainerReading) -> &Option<Arc<str>>| named.and_then(|named| one(named).as_ref());
+        let name = |one: fn(&ContainerReading) -> &Option<Arc<str>>| named.and_then(|row| one(row).as_ref());
         let ids = path.map(CgroupName::of).unwrap_or_default();
         let path_of = |node: usize| tree.nodes()[node].path.clone();
         let throttled_by = node.map_or(&[][..], |node| &node.throttled_by).iter();
@@ -346,12 +340,7 @@ object! {
         tasks: group.processes,
         threads: group.threads,
         exited: mode.exact(|| group.exited),
-        quota_us: limits.quota_us,
-        period_us: limits.period_us,
-        burst_us: limits.burst_us,
-        weight: limits.weight,
-        cpus: limits.cpus,
-        cpuset: limits.cpuset,
+        [limits] quota_us period_us burst_us weight cpus cpuset,
         mem_by_node: Some(&limits.memory_by_node).filter(|by_node| !by_node.is_empty()),
         remote_share: remote_share(&limits.memory_by_node, node.map_or(&[], |node| &node.ran)),
         effective_cores: node.and_then(|node| node.effective).map(|limit| limit.cores),
@@ -364,7 +353,6 @@ object! {
     }
 }
 
-/// A cgroup whose exhausted quota made tasks wait.
 #[derive(Serialize)]
 struct LimitObject {
     path: Option<Arc<str>>,
@@ -373,15 +361,11 @@ struct LimitObject {
 
 object! {
     /// A culprit that ran while tasks waited. `tid` and `comm` are set if the target was selected by process or thread.
-    CulpritObject<'a>(culprit: &'a Culprit) {
-        let Culprit { path, kernel, task, ns, beyond_ns } = culprit;
-    } => {
-        path: path,
-        kernel: kernel,
-        tid: task.as_ref().map(|(tid, _)| tid),
-        comm: task.as_ref().map(|(_, comm)| comm),
-        ns: ns,
-        beyond_ns: beyond_ns,
+    CulpritObject<'a>(culprit: &'a Culprit) => {
+        [culprit] path kernel,
+        tid: culprit.task.as_ref().map(|(tid, _)| tid),
+        comm: culprit.task.as_ref().map(|(_, comm)| comm),
+        [culprit] ns beyond_ns,
     }
 }
 
@@ -392,17 +376,9 @@ fn culprits(culprits: &[Culprit], mode: Mode) -> Option<Vec<CulpritObject<'_>>> 
 object! {
     /// N: a NUMA node.
     NodeObject(node: NodeGroup, mode: Mode) => {
-        node: node.node,
-        cpus: node.cpus,
-        busy_ns: node.busy_ns,
-        idle_ns: node.idle_ns,
-        ran_ns: node.ran_ns,
+        [node] node cpus busy_ns idle_ns ran_ns,
         wait: WaitObject(&node.wait, *mode),
-        contention_ns: node.contention_ns,
-        throttled_pressure_ns: node.throttled_pressure_ns,
-        runnable_avg: node.runnable_avg,
-        migrations_in: node.migrations_in,
-        migrations_out: node.migrations_out,
+        [node] contention_ns throttled_pressure_ns runnable_avg migrations_in migrations_out,
         mem_bytes: node.used_bytes,
         mem_total_bytes: node.memory_bytes,
         mem_free_bytes: node.free_bytes,
@@ -412,26 +388,18 @@ object! {
 object! {
     /// A CPU. `wait` is null if waits are not counted by CPU: see `hist -C`.
     CpuObject<'a>(cpu: &'a CpuInterval, mode: Mode) => {
-        cpu: cpu.cpu,
-        node: cpu.node,
-        busy_ns: cpu.busy_ns,
-        idle_ns: cpu.idle_ns,
+        [cpu] cpu node busy_ns idle_ns,
         wait: cpu.wait.as_ref().map(|wait| WaitObject(wait, *mode)),
-        contention_ns: cpu.contention_ns,
-        throttled_pressure_ns: cpu.throttled_pressure_ns,
+        [cpu] contention_ns throttled_pressure_ns,
     }
 }
 
 object! {
-    /// The memory of a process by NUMA node.
     MemoryObject<'a>(memory: &'a ProcessMemory, interval: &'a Interval) {
-        let ProcessMemory { tgid, by_node, policies } = memory;
-        let ran_ns = interval.ran_by_node(|task| task.tgid == *tgid);
+        let ran_ns = interval.ran_by_node(|task| task.tgid == memory.tgid);
     } => {
-        tgid: tgid,
-        by_node: by_node,
-        policies: policies,
-        remote_share: remote_share(by_node, &ran_ns),
+        [memory] tgid by_node policies,
+        remote_share: remote_share(&memory.by_node, &ran_ns),
     }
 }
 
@@ -448,28 +416,25 @@ object! {
         let throttled_by = interval.limits_of("/").into_iter().map(|(path, ns)| LimitObject { path, ns });
     } => {
         schema: "cgscope.stat/1",
-        command: run.command,
-        start_unix_ns: interval.start_unix_ns,
-        mode: mode,
+        [run] command,
+        [interval] start_unix_ns mode,
         exit_code: exit_code,
         signal: signal,
         core_dumped: core_dumped,
-        wall_ns: run.wall_ns,
+        [run] wall_ns,
         cpu: CommandCpuObject(run),
         waited_for: run.usage,
-        own_cgroup: run.own_cgroup,
-        peak_threads: run.peak_threads,
-        peak_processes: run.peak_processes,
+        [run] own_cgroup peak_threads peak_processes,
         sampled_every_ns: run.every_ns,
         threads_time: ThreadsTimeObject(WallTime::new(&total), run),
-        class: run.class,
+        [run] class,
         wait: WaitObject(&total.wait, mode),
         throttled_by: throttled_by.collect::<Vec<_>>(),
         culprits: culprits(&interval.culprits(), mode),
         quotas: run.quotas.iter().map(|held| QuotaObject(held, run)).collect::<Vec<_>>(),
-        outlived: run.outlived,
+        [run] outlived,
         findings: findings(interval, &run.host),
-        remarks: run.remarks,
+        [run] remarks,
         losses: losses(interval),
         self: interval.cost,
     }
@@ -477,13 +442,9 @@ object! {
 
 object! {
     /// CPU time. `of` is `own_cgroup` (all processes that the command started) or `waited_for`.
-    CommandCpuObject<'a>(run: &'a CommandRun) {
-        let CpuUse { usage_ns, user_ns, system_ns } = run.cpu_use();
-    } => {
+    CommandCpuObject<'a>(run: &'a CommandRun) => {
         of: if run.cpu.is_some() { "own_cgroup" } else { "waited_for" },
-        usage_ns: usage_ns,
-        user_ns: user_ns,
-        system_ns: system_ns,
+        [run.cpu_use()] usage_ns user_ns system_ns,
     }
 }
 
@@ -508,10 +469,8 @@ object! {
         let HeldBy { quota, others } = held;
         let [before, after, delta] = [&quota.before, &quota.after, &quota.delta].map(Observed::limits);
     } => {
-        path: quota.path,
-        quota_us: quota.delta.quota_us,
-        period_us: quota.delta.period_us,
-        burst_us: quota.delta.burst_us,
+        [quota] path,
+        [quota.delta] quota_us period_us burst_us,
         cores: quota.delta.quota_cores(),
         before: Counters(counters::OF_QUOTA, &before),
         after: Counters(counters::OF_QUOTA, &after),

@@ -2,6 +2,32 @@
 //!
 //! A [`Sample`] holds cumulative readings. Only [`Interval::between`] subtracts them, so live, recorded and replayed figures
 //! agree. If a reader skips Samples, [`Skipped`] holds the rows that it missed.
+#![allow(
+    missing_docs,
+    reason = "comments hold what names do not say: units, kernel versions, what `None` means"
+)]
+
+/// Serializes an enum of [`cgscope_ledger::named`] as its name.
+macro_rules! by_name {
+    ($type:ident) => {
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.name())
+            }
+        }
+    };
+}
+
+/// Declares Protocol Buffers messages, for crates that depend on prost. A field is `"TAG" NAME: TYPE, [HOW prost ENCODES IT];`.
+#[macro_export]
+macro_rules! messages {
+    ($($message:ident { $($tag:tt $field:ident: $type:ty, [$($how:tt)*];)* })*) => {$(
+        #[derive(Clone, PartialEq, ::prost::Message)]
+        pub struct $message {
+            $(#[prost($($how)*, tag = $tag)] pub $field: $type,)*
+        }
+    )*};
+}
 
 pub mod accounts;
 pub mod blocked_on;
@@ -17,14 +43,11 @@ pub mod follower;
 pub mod hist;
 pub mod json;
 mod mode;
-mod named;
 pub mod names;
 pub mod path;
 pub mod placement;
 mod printable;
-mod protobuf;
 pub mod quota_use;
-mod sched_ext;
 pub mod selection;
 pub mod skipped;
 pub mod sparse;
@@ -50,24 +73,19 @@ pub use names::{ContainerReading, Names};
 pub use placement::{Cpuset, Placement};
 pub use printable::{comm, printable, printable_lines, steers};
 pub use quota_use::QuotaUse;
-pub use sched_ext::SchedExt;
 pub use selection::Selection;
 pub use skipped::Skipped;
 pub use steps::Steps;
-pub use table::interval::{Group, GroupSum, Interval, Wait, WallTime};
-pub use table::sample::{Cost, Losses, Sample};
 pub use table::{
     cgroups::{AVERAGED_S, Averages, CgroupReading, PressureAverages, weight_of_shares},
     cpus::{CpuInterval, CpuReading, CpuWaits},
-    demand,
-    demand::{DemandReading, DemandSlot},
+    demand::{self, DemandReading, DemandSlot},
     exited::{ExitedInterval, ExitedReading},
-    nodes,
-    nodes::{NodeReading, ProcessMemory},
-    pairs,
-    pairs::{Blame, PairKey, PairReading, REST, REST_NAME, between, rest_of},
-    stacks,
-    stacks::StackReading,
+    interval::{Group, GroupSum, Interval, Wait, WallTime},
+    nodes::{self, NodeReading, ProcessMemory},
+    pairs::{self, Blame, PairKey, PairReading, REST, REST_NAME, between, rest_of},
+    sample::{Cost, Losses, Sample, SchedExt},
+    stacks::{self, StackReading},
     tasks::{BeforeMove, Figures, Pending, Scheduling, TaskInterval, TaskReading, TaskState, Totals},
 };
 pub use timeline::Timeline;

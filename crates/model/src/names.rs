@@ -17,7 +17,6 @@ pub struct ContainerReading {
     pub container: Option<Arc<str>>,
     /// The pod's name; `None` outside Kubernetes.
     pub pod: Option<Arc<str>>,
-    /// The pod's namespace.
     pub namespace: Option<Arc<str>>,
 }
 
@@ -33,7 +32,6 @@ impl ContainerReading {
         Some(format!("{namespace}/{pod}{inner}"))
     }
 
-    /// Returns the pod's namespace and name.
     pub fn pod(&self) -> Option<(&str, &str)> {
         self.namespace.as_deref().zip(self.pod.as_deref())
     }
@@ -59,10 +57,7 @@ const IS_SIMILAR: f64 = 0.75;
 /// Returns the names that are most similar to a wanted name: `; similar: a, b`. Empty if no name is similar.
 pub fn near(wanted: &str, known: impl IntoIterator<Item = String>) -> String {
     let known: BTreeSet<String> = known.into_iter().collect();
-    let score = |name: &String| match name.contains(wanted) {
-        true => 1.0,
-        false => strsim::jaro_winkler(wanted, name),
-    };
+    let score = |name: &String| if name.contains(wanted) { 1.0 } else { strsim::jaro_winkler(wanted, name) };
     let mut similar: Vec<(f64, String)> = known.into_iter().map(|name| (score(&name), name)).collect();
     similar.retain(|(score, _)| *score >= IS_SIMILAR);
     similar.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
@@ -74,7 +69,6 @@ pub fn near(wanted: &str, known: impl IntoIterator<Item = String>) -> String {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Names {
     by_path: HashMap<Arc<str>, ContainerReading>,
-    /// True if the user wants to see paths.
     pub only_paths: bool,
 }
 
@@ -86,7 +80,6 @@ impl Names {
         Self { by_path: by_path.collect(), only_paths: false }
     }
 
-    /// Creates a value that shows only paths.
     pub fn paths() -> Self {
         Self { only_paths: true, ..Self::default() }
     }
@@ -97,9 +90,6 @@ impl Names {
 
     /// Returns the container or pod that contains a cgroup, with the path of the container's or pod's cgroup.
     pub fn container<'p>(&self, path: &'p str) -> Option<(&'p str, &ContainerReading)> {
-        if self.by_path.is_empty() {
-            return None;
-        }
         path_and_ancestors(path).find_map(|above| Some((above, self.by_path.get(above)?)))
     }
 
@@ -115,8 +105,7 @@ impl Names {
         let is_named = |above: &&str| {
             self.by_path.get(*above).is_some_and(|named| named.container.as_deref() == Some(container))
         };
-        let is_id =
-            container.len() >= SHORTEST_ID && container.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let is_id = container.len() >= SHORTEST_ID && container.bytes().all(|c| c.is_ascii_hexdigit());
         let has_id = |above: &&str| {
             is_id && CgroupName::of(above).container.is_some_and(|id| id.starts_with(container))
         };
@@ -124,18 +113,13 @@ impl Names {
     }
 
     /// Checks that exactly one pod and one container are selected, if any.
-    ///
-    /// # Errors
-    /// A sentence that lists several matches, or similar names.
+    /// The error is a sentence that lists several matches, or similar names.
     pub fn check(
         &self,
         pod: Option<&str>,
         container: Option<&str>,
         paths: impl Iterator<Item = impl AsRef<str>>,
     ) -> Result<(), String> {
-        if pod.is_none() && container.is_none() {
-            return Ok(());
-        }
         let (mut pods, mut containers) = (BTreeSet::new(), BTreeSet::new());
         for path in paths {
             let path = path.as_ref();
@@ -186,7 +170,6 @@ impl Names {
         pods.map(|(namespace, pod)| format!("{namespace}/{pod}")).collect()
     }
 
-    /// Returns the names of all containers.
     pub fn containers(&self) -> BTreeSet<String> {
         self.by_path.values().filter_map(|named| named.container.as_deref()).map(str::to_owned).collect()
     }
@@ -220,9 +203,7 @@ impl Names {
             return None;
         }
         let named = |above| Some((above, self.by_path.get(above)?.words()?));
-        if !self.by_path.is_empty()
-            && let Some(owner) = path_and_ancestors(path).find_map(named)
-        {
+        if let Some(owner) = path_and_ancestors(path).find_map(named) {
             return Some(owner);
         }
         let CgroupName { unit: Some(unit), container: None, .. } = CgroupName::of(path) else { return None };
@@ -230,8 +211,7 @@ impl Names {
         let ends = path.match_indices('/').map(|(end, _)| end).skip(1).chain([path.len()]);
         let is_unit =
             |above: &&str| above.rsplit('/').next().and_then(cgroup_name::unit).as_ref() == Some(&unit);
-        let owner = ends.map(|end| &path[..end]).find(is_unit)?;
-        Some((owner, unit))
+        Some((ends.map(|end| &path[..end]).find(is_unit)?, unit))
     }
 }
 

@@ -36,9 +36,7 @@ pub type ByNode = Vec<(u32, u64)>;
 /// The nodes on which a task ran over an interval. `None`: unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TaskPlacement {
-    /// Number of moves to a CPU on another node.
     pub node_migrations: Option<u64>,
-    /// Time on a CPU by node, ns.
     pub ran_ns: Option<ByNode>,
 }
 
@@ -65,18 +63,16 @@ impl TaskPlacement {
     pub(crate) fn append(&mut self, next: Self) {
         self.node_migrations =
             self.node_migrations.zip(next.node_migrations).map(|(a, b)| a.saturating_add(b));
-        self.ran_ns = self.ran_ns.take().zip(next.ran_ns).map(|(a, b)| sum_by_node(a.iter().chain(&b)));
+        self.ran_ns = self.ran_ns.take().zip(next.ran_ns).map(|(a, b)| sum_by_node(a.into_iter().chain(b)));
     }
 }
 
-/// Sums amounts by node.
-pub fn sum_by_node<'a>(amounts: impl IntoIterator<Item = &'a (u32, u64)>) -> ByNode {
+pub fn sum_by_node(amounts: impl IntoIterator<Item = (u32, u64)>) -> ByNode {
     let mut sums = ByNode::new();
-    amounts.into_iter().for_each(|(node, amount)| add_by_node(&mut sums, *node, *amount));
+    amounts.into_iter().for_each(|(node, amount)| add_by_node(&mut sums, node, amount));
     sums
 }
 
-/// Adds an amount to one node.
 pub fn add_by_node(sums: &mut ByNode, node: u32, amount: u64) {
     match sums.binary_search_by_key(&node, |(at, _)| *at) {
         Ok(at) => sum::add(&mut sums[at].1, amount),
@@ -84,7 +80,6 @@ pub fn add_by_node(sums: &mut ByNode, node: u32, amount: u64) {
     }
 }
 
-/// Returns the amount of one node.
 pub fn amount(amounts: &[(u32, u64)], node: u32) -> u64 {
     total(amounts.iter().filter(|(at, _)| *at == node))
 }
@@ -98,9 +93,8 @@ pub(crate) fn since_by_node(now: &[(u32, u64)], before: &[(u32, u64)]) -> Option
     if before.iter().any(|(node, _)| !now.iter().any(|(at, _)| at == node)) {
         return None;
     }
-    let since: Option<ByNode> =
-        now.iter().map(|(node, ns)| Some((*node, ns.checked_sub(amount(before, *node))?))).collect();
-    since.map(|amounts| amounts.into_iter().filter(|(_, amount)| *amount != 0).collect())
+    let since = now.iter().map(|(node, ns)| Some((*node, ns.checked_sub(amount(before, *node))?)));
+    since.filter(|since| since.is_none_or(|(_, amount)| amount != 0)).collect()
 }
 
 /// Parses a CPU list: `0-3,8` is 0, 1, 2, 3, 8. `None` for other text, and for numbers too large for a CPU.

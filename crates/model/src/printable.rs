@@ -6,8 +6,7 @@ pub fn printable(text: &str) -> Arc<str> {
     if !text.contains(steers) {
         return text.into();
     }
-    let printable = text.chars().map(|c| if steers(c) { char::REPLACEMENT_CHARACTER } else { c });
-    printable.collect::<String>().into()
+    text.chars().map(|c| if steers(c) { char::REPLACEMENT_CHARACTER } else { c }).collect::<String>().into()
 }
 
 /// Returns the [`printable`] name of a task, up to the first NUL.
@@ -21,10 +20,8 @@ pub fn printable_lines(text: &str) -> String {
     text.split('\n').map(printable).collect::<Vec<_>>().join("\n")
 }
 
-/// True for characters that control a terminal, change text direction or are invisible.
-///
-/// These are control characters (C0, delete, C1), line and paragraph separators, characters that set the direction of text, and
-/// invisible characters, with which different names look the same.
+/// True for characters that control a terminal (C0, delete, C1), separate lines or paragraphs or set the direction of text, and
+/// for invisible characters, with which different names look the same.
 pub fn steers(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

@@ -10,11 +10,9 @@ pub const CPU_BOUND_TIMES: u64 = 5;
 /// Two readings of a cgroup with a quota.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct QuotaUse {
-    /// Path of the cgroup, relative to the mount.
     pub path: Arc<str>,
     /// The earlier reading; all 0 if the cgroup was created later.
     pub before: CgroupReading,
-    /// The later reading.
     pub after: CgroupReading,
     /// The increase of the counters, with the limits at the end.
     pub delta: CgroupReading,
@@ -24,8 +22,7 @@ impl QuotaUse {
     /// Creates the value from two readings of one cgroup. `None`: the cgroup was created between the readings.
     pub fn new(path: Arc<str>, before: Option<&CgroupReading>, after: CgroupReading) -> Self {
         let before = before.cloned().unwrap_or_else(|| after.since(Some(&after)));
-        let delta = after.since(Some(&before));
-        Self { path, before, after, delta }
+        Self { path, delta: after.since(Some(&before)), before, after }
     }
 
     /// Returns the share of periods in which the quota ran out, percent; `None`: no period passed, or unknown.
@@ -35,8 +32,7 @@ impl QuotaUse {
 
     /// Returns the total length of the counted periods, ns: the time in which the cgroup had something to run.
     pub fn periods_ns(&self) -> Option<u64> {
-        let period_ns = self.delta.period_us?.saturating_mul(1_000);
-        Some(period_ns.saturating_mul(self.delta.nr_periods?))
+        Some(self.delta.period_us?.saturating_mul(1_000).saturating_mul(self.delta.nr_periods?))
     }
 
     /// Returns the throttled time, summed over CPUs, as a multiple of the run time `ran_ns`.
@@ -53,11 +49,8 @@ impl QuotaUse {
 /// Where most CPU time was spent: in user mode or in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Much more time in user mode than in the kernel: the program computes.
     CpuBound,
-    /// More time in the kernel than in user mode.
     InKernel,
-    /// Neither `CpuBound` nor `InKernel`.
     Mixed,
 }
 

@@ -20,7 +20,6 @@ use crate::{
 pub struct Selection {
     /// Processes, with all their threads and children.
     pub pids: Vec<u32>,
-    /// Single threads.
     pub tids: Vec<u32>,
     /// Cgroup of the *waiting* task, with its descendants; normalised by [`normal_path`].
     pub cgroup: Option<String>,
@@ -48,12 +47,9 @@ pub struct Selector {
     pub name: &'static str,
     /// Placeholder of the value in the help.
     pub value: &'static str,
-    /// Help text.
     pub help: &'static str,
-    /// True if the value is a list of task ids. The source applies only these selectors. Only they have a short form, such as
-    /// `-p`.
+    /// True if the value is a list of task ids. The source applies only these selectors. Only they have a short form (`-p`).
     pub is_ids: bool,
-    /// Parser of the value.
     pub set: Set,
 }
 
@@ -119,8 +115,7 @@ fn unit(text: &str) -> Result<String, String> {
 }
 
 fn pod(text: &str) -> Result<String, String> {
-    let is_pod =
-        !text.is_empty() && text.split('/').count() <= 2 && text.split('/').all(|part| !part.is_empty());
+    let is_pod = text.split('/').count() <= 2 && text.split('/').all(|part| !part.is_empty());
     if is_pod { Ok(text.into()) } else { Err(format!("--pod takes NAMESPACE/NAME, not {text:?}")) }
 }
 
@@ -129,8 +124,7 @@ fn container(text: &str) -> Result<String, String> {
 }
 
 fn regex(text: &str) -> Result<String, String> {
-    let parsed = Regex::new(text).map(|_| text.to_owned());
-    parsed.map_err(|error| {
+    Regex::new(text).map(|_| text.to_owned()).map_err(|error| {
         let error = error.to_string();
         let reason = error.lines().last().unwrap_or_default().trim_start_matches("error: ");
         format!("--comm {text:?} is not a regular expression: {reason}")
@@ -159,7 +153,6 @@ impl Selection {
         *self == Self { pids: self.pids.clone(), tids: self.tids.clone(), ..Self::default() }
     }
 
-    /// Describes the selection in words, for titles.
     pub fn words(&self) -> String {
         let Self { pids, tids, cgroup, unit, pod, container, comm, cpus, nodes } = self;
         let ids = |name: &str, ids: &[u32]| {
@@ -202,10 +195,7 @@ pub struct SelectionFilter {
 }
 
 impl SelectionFilter {
-    /// Creates the filter of a selection.
-    ///
-    /// # Errors
-    /// If `comm` is not a regular expression.
+    /// Creates the filter of a selection. Fails if `comm` is not a regular expression.
     pub fn new(selection: &Selection) -> Result<Self, regex::Error> {
         let comm = selection.comm.as_deref().map(Regex::new).transpose()?;
         Ok(Self { selection: selection.clone(), comm })
@@ -232,7 +222,6 @@ impl SelectionFilter {
         is_chosen(&self.selection.nodes, node)
     }
 
-    /// True if a CPU is selected, by its number and node.
     pub fn wants_cpu(&self, cpu: u32, node: Option<u32>) -> bool {
         is_chosen(&self.selection.cpus, Some(cpu)) && self.wants_node(node)
     }
@@ -250,13 +239,11 @@ impl SelectionFilter {
         roots?.into_iter().max_by_key(|root| root.len())
     }
 
-    /// True if a cgroup is selected, by its path and names.
     pub fn wants_cgroup(&self, path: &str, names: &Names) -> bool {
         !self.is_by_cgroup() || self.selected_cgroup(path, names).is_some()
     }
 
-    /// True if the name, CPU and node of a task match; the caller checks its cgroup. With `--cpu` or `--node`, a task with an
-    /// unknown CPU or node does not match.
+    /// True if a task's name, CPU and node match; the caller checks its cgroup. With `--cpu` or `--node`, unknown ones do not.
     pub fn wants_task(&self, comm: &str, cpu: Option<u32>, node: Option<u32>) -> bool {
         self.comm.as_ref().is_none_or(|regex| regex.is_match(comm))
             && is_chosen(&self.selection.cpus, cpu)

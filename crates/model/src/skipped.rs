@@ -5,19 +5,18 @@
 //! removed later. [`ended`] finds these rows from one Sample to the next. [`Skipped`] sums them up for a reader.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
 use cgscope_ledger::Loss;
 
 use crate::{
-    ContainerReading, ExitedReading, Hist, Interval, Sample, TaskReading, Totals, sum,
+    ContainerReading, ExitedReading, Interval, Sample, TaskReading, Totals, sum,
     table::{exited, later, tasks},
 };
 
-/// Returns the rows of `before` that are missing in the next Sample, `now`: tasks, exited tasks by cgroup, and their cgroups'
-/// names.
+/// Returns the rows of `before` that the next Sample, `now`, lacks: tasks, exited tasks by cgroup, their cgroups' names.
 pub fn ended(before: &Sample, now: &Sample) -> Sample {
     let mut still_there = tasks::same_task(&now.tasks);
     let tasks: Vec<_> = before.tasks.iter().filter(|task| still_there(task).is_none()).cloned().collect();
@@ -27,16 +26,13 @@ pub fn ended(before: &Sample, now: &Sample) -> Sample {
     let of_tasks = tasks.iter().map(|task| task.cgroup_id);
     let ids: BTreeSet<u64> = of_tasks.chain(exited.iter().map(|exited| exited.cgroup_id)).collect();
     let cgroups = before.cgroups.iter().filter(|(id, _)| ids.contains(id)).cloned().collect();
-    let containers =
-        before.containers.iter().filter(|named| ids.contains(&named.cgroup_id)).cloned().collect();
+    let containers = before.containers.iter().filter(|row| ids.contains(&row.cgroup_id)).cloned().collect();
     Sample { tasks, exited, cgroups, containers, ..Sample::default() }
 }
 
-/// The rows that a reader missed by skipping Samples, as sums by cgroup to add to the exited tasks.
-///
-/// Accounts are omitted, because only readers of every Sample request accounts. At most [`MOST_CGROUPS`] cgroups have their own
-/// sum, because a reader may skip a day of Samples in which thousands of cgroups are removed each second. Further sums are added
-/// to the root cgroup, and counted as [`Loss::ExitedInOtherCgroup`].
+/// The rows that a reader missed by skipping Samples, as sums by cgroup to add to the exited tasks. Accounts are omitted, because
+/// only readers of every Sample request them. A reader may skip a day with thousands of removed cgroups a second. So sums beyond
+/// [`MOST_CGROUPS`] are added to the root cgroup, and counted as [`Loss::ExitedInOtherCgroup`].
 #[derive(Debug, Default)]
 pub struct Skipped {
     sums: ExitedSums,
@@ -52,41 +48,28 @@ pub const MOST_CGROUPS: usize = 4_096;
 /// The id of the root cgroup, in v1 and v2 (`KERNFS_ROOT_INO`, since Linux 4.20).
 const ROOT: u64 = 1;
 
-/// Sums of exited tasks by cgroup. They are added to each later reading.
+/// Sums of exited tasks by cgroup, to add to each later reading. The flag is true if the sum grew since the latest reading.
 #[derive(Debug, Default)]
-pub struct ExitedSums(BTreeMap<u64, ExitedSum>);
-
-#[derive(Debug)]
-struct ExitedSum {
-    reading: ExitedReading,
-    /// True if the sum grew since the latest reading.
-    is_new: bool,
-}
+pub struct ExitedSums(BTreeMap<u64, (ExitedReading, bool)>);
 
 impl ExitedSums {
-    /// Adds a reading to the sum of its cgroup.
     pub fn take(&mut self, more: ExitedReading) {
-        match self.0.entry(more.cgroup_id) {
-            Entry::Occupied(mut sum) => {
-                let sum = sum.get_mut();
-                sum.reading.add(&more);
-                sum.is_new = true;
-            }
-            Entry::Vacant(sum) => drop(sum.insert(ExitedSum { reading: more, is_new: true })),
-        }
+        let sum = self.0.entry(more.cgroup_id).and_modify(|(sum, is_new)| {
+            sum.add(&more);
+            *is_new = true;
+        });
+        sum.or_insert((more, true));
     }
 
-    /// Adds the sums to a reading, which ascends by cgroup.
-    ///
-    /// If a cgroup is missing in the reading, its sum is reported once more, if it grew, and then dropped. The reader no longer
-    /// has that cgroup. So if its sum is added again later, both the reader and the sum count from 0.
+    /// Adds the sums to a reading, which ascends by cgroup. The sum of a cgroup that is missing there is reported once more, if
+    /// it grew, and dropped. The reader drops that cgroup, too, so later both count from 0.
     pub fn add_to(&mut self, exited: &mut Vec<ExitedReading>) {
         let mut others = Vec::new();
-        self.0.retain(|id, sum| {
-            let is_new = std::mem::take(&mut sum.is_new);
+        self.0.retain(|id, (sum, is_new)| {
+            let is_new = std::mem::take(is_new);
             match exited.binary_search_by_key(id, |exited| exited.cgroup_id) {
-                Ok(at) => exited[at].add(&sum.reading),
-                Err(_) if is_new => others.push(sum.reading.clone()),
+                Ok(at) => exited[at].add(sum),
+                Err(_) if is_new => others.push(sum.clone()),
                 Err(_) => return false,
             }
             true
@@ -95,7 +78,6 @@ impl ExitedSums {
         exited.sort_unstable_by_key(|exited| exited.cgroup_id);
     }
 
-    /// True if there is no sum.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -111,7 +93,8 @@ impl Skipped {
     /// Adds the rows that [`ended`] in a later Sample than `since`, the reader's latest Sample.
     pub fn add(&mut self, since: &Sample, ended: &Sample) {
         for task in &ended.tasks {
-            let came = tasks::came(since.did(task.serial), task, since.mono_ns);
+            let before = since.tasks.binary_search_by_key(&task.serial, |task| task.serial);
+            let came = tasks::came(before.ok().map(|at| &*since.tasks[at]), task, since.mono_ns);
             if let Some((totals, hist)) = came.filter(|(totals, _)| *totals != Totals::default()) {
                 let TaskReading { cgroup_id, max_ns, .. } = **task;
                 let hist = Arc::new(hist);
@@ -120,8 +103,9 @@ impl Skipped {
             }
         }
         for exited in &ended.exited {
+            let before = since.exited.binary_search_by_key(&exited.cgroup_id, |exited| exited.cgroup_id);
             // Adds the whole sum, because the reader subtracts the part that it already has.
-            self.take(exited.clone(), since.exited_of(exited.cgroup_id), ended);
+            self.take(exited.clone(), before.ok().map(|at| &since.exited[at]), ended);
         }
     }
 
@@ -162,23 +146,10 @@ impl Skipped {
         sample.losses.add(Loss::ExitedInOtherCgroup, self.in_root);
     }
 
-    /// Returns the memory of the sums and names, bytes.
     pub fn memory_bytes(&self) -> usize {
-        let sums = self.sums.0.values().map(|sum| size_of::<ExitedSum>() + sum.reading.hist.memory_bytes());
+        let sums = self.sums.0.values().map(|sum| size_of_val(sum) + sum.0.hist.memory_bytes());
         let paths = self.paths.values().map(|path| path.len());
         sums.chain(paths).sum::<usize>() + self.containers.len() * size_of::<ContainerReading>()
-    }
-}
-
-impl Sample {
-    fn exited_of(&self, cgroup_id: u64) -> Option<&ExitedReading> {
-        let at = self.exited.binary_search_by_key(&cgroup_id, |exited| exited.cgroup_id).ok()?;
-        Some(&self.exited[at])
-    }
-
-    fn did(&self, serial: u64) -> Option<(&Totals, &Arc<Hist>)> {
-        let at = self.tasks.binary_search_by_key(&serial, |task| task.serial).ok()?;
-        Some((&self.tasks[at].totals, &self.tasks[at].hist))
     }
 }
 

@@ -16,7 +16,6 @@ impl<const N: usize> Sparse<N> {
         Self(cells.filter(|(_, count)| *count != 0).map(|(cell, count)| (cell as u8, count)).collect())
     }
 
-    /// Returns the number of cells with a count.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -61,12 +60,10 @@ impl<const N: usize> Sparse<N> {
             && self.0.iter().all(|(cell, count)| usize::from(*cell) < N && *count != 0)
     }
 
-    /// Returns the sum of all counts.
     pub fn total(&self) -> u64 {
         sum::total(self.0.iter().map(|(_, count)| *count))
     }
 
-    /// True if there is no count.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -91,7 +88,6 @@ impl<const N: usize> Sparse<N> {
         (found == before.len()).then_some(Self(out))
     }
 
-    /// Adds the counts of another value.
     pub fn add(&mut self, other: &Self) {
         let mut at = 0;
         for (added, (cell, count)) in other.0.iter().enumerate() {
@@ -109,8 +105,7 @@ impl<const N: usize> Sparse<N> {
     /// Adds cells whose places are at or after index `from`.
     fn merge(&mut self, from: usize, other: &[(u8, u64)]) {
         let ours = self.0.split_off(from);
-        let merged =
-            ours.into_iter().merge_join_by(other.iter().copied(), |ours, other| ours.0.cmp(&other.0));
+        let merged = ours.into_iter().merge_join_by(other.iter().copied(), |a, b| a.0.cmp(&b.0));
         self.0.extend(merged.map(|cell| cell.reduce(|(cell, a), (_, b)| (cell, a.saturating_add(b)))));
     }
 }

@@ -19,15 +19,11 @@ impl<S> Default for Steps<S> {
 }
 
 impl<S: AsRef<Sample>> Steps<S> {
-    /// Starts without a Sample. Intervals cover the selection.
-    ///
-    /// # Errors
-    /// If the `comm` of the selection is not a regular expression.
+    /// Starts without a Sample. Intervals cover the selection. Fails if the `comm` of the selection is not a regular expression.
     pub fn new(selection: &Selection) -> Result<Self, regex::Error> {
         Ok(Self { filter: SelectionFilter::new(selection)?, only_paths: false, earlier: None })
     }
 
-    /// Shows paths instead of names of cgroups, if `only_paths` is true.
     #[must_use]
     pub fn with_paths(self, only_paths: bool) -> Self {
         Self { only_paths, ..self }
@@ -47,7 +43,6 @@ impl<S: AsRef<Sample>> Steps<S> {
         Some((interval, earlier))
     }
 
-    /// Removes everything that is not selected from an Interval.
     pub fn select(&self, interval: &mut Interval) {
         interval.filter(&self.filter);
         if self.only_paths {
@@ -55,7 +50,6 @@ impl<S: AsRef<Sample>> Steps<S> {
         }
     }
 
-    /// Returns the latest Sample.
     pub fn latest(&self) -> Option<&S> {
         self.earlier.as_ref()
     }

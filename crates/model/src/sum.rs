@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 
-/// Adds `amount` to `sum`.
 pub fn add(sum: &mut u64, amount: u64) {
     *sum = sum.saturating_add(amount);
 }
 
-/// Returns the sum of all amounts.
 pub fn total(amounts: impl IntoIterator<Item = u64>) -> u64 {
     amounts.into_iter().fold(0, u64::saturating_add)
 }
@@ -29,7 +27,6 @@ pub(crate) fn add_known<T>(sum: &mut Option<T>, other: Option<T>, add: impl FnOn
     }
 }
 
-/// Sums amounts by key.
 pub fn tally<K: Ord>(amounts: impl IntoIterator<Item = (K, u64)>) -> BTreeMap<K, u64> {
     let mut sums = BTreeMap::new();
     amounts.into_iter().for_each(|(key, amount)| add(sums.entry(key).or_default(), amount));
@@ -44,27 +41,22 @@ macro_rules! by {
         pub struct $type(pub [u64; $count]);
 
         impl $type {
-            /// Returns the time of one variant, ns.
             pub fn get(&self, key: $key) -> u64 {
                 self.0[key as usize]
             }
 
-            /// Returns each variant with its time, ns.
             pub fn iter(&self) -> impl Iterator<Item = ($key, u64)> + '_ {
                 $key::ALL.into_iter().zip(self.0)
             }
 
-            /// Returns the sum over all variants, ns.
             pub fn total(&self) -> u64 {
                 $crate::sum::total(self.0)
             }
 
-            /// Adds time to one variant.
             pub fn add_ns(&mut self, key: $key, ns: u64) {
                 $crate::sum::add(&mut self.0[key as usize], ns);
             }
 
-            /// Adds the time of another task or wait.
             pub fn add(&mut self, other: &Self) {
                 other.iter().for_each(|(key, ns)| self.add_ns(key, ns));
             }
@@ -84,12 +76,8 @@ macro_rules! by {
 pub(crate) use by;
 
 /// Merges adjacent elements with the same key, and sums their amounts.
-pub fn merge<T, K: PartialEq>(
-    sorted: &mut Vec<T>,
-    key: impl Fn(&T) -> K,
-    amount: impl Fn(&mut T) -> &mut u64,
-) {
-    sorted.dedup_by(|next, kept| {
+pub fn merge<T, K: PartialEq>(rows: &mut Vec<T>, key: impl Fn(&T) -> K, amount: impl Fn(&mut T) -> &mut u64) {
+    rows.dedup_by(|next, kept| {
         let is_same = key(next) == key(kept);
         if is_same {
             add(amount(kept), *amount(next));

@@ -1,8 +1,29 @@
 //! The tables of a Sample. Code that treats all tables alike uses the list [`tables!`](crate::tables), which names each once.
 
-/// Declares a table: its name, its rows, their key, and the rule that unordered rows break. Then follow the other functions of
-/// [`Table`].
+/// Declares a table: name, rows, key, and the rule that unordered rows break. Then follow the other functions of [`Table`]. Or
+/// the list in [`Interval`] of the same name, which the module's `between` makes: its key, and how a later row is merged.
 macro_rules! table {
+    (
+        $(#[$about:meta])*
+        $table:ident: $type:ty, by $key:ty: |$row:ident| $of:expr, $order:literal;
+        $list:ident by $by:expr, $merged:expr;
+        $($functions:tt)*
+    ) => {
+        table! {
+            $(#[$about])*
+            $table: $type, by $key: |$row| $of, $order;
+
+            fn between(a: &Sample, b: &Sample, into: &mut Interval) {
+                into.$list = between(&a.$list, &b.$list);
+            }
+
+            fn append(into: &mut Interval, next: &mut Interval) {
+                merge(&mut into.$list, &mut next.$list, $by, $merged);
+            }
+
+            $($functions)*
+        }
+    };
     (
         $(#[$about:meta])*
         $table:ident: $type:ty, by $key:ty: |$row:ident| $of:expr, $order:literal;
@@ -54,31 +75,26 @@ pub use tasks::Tasks;
 /// A table of a [`Sample`], and the members of an [`Interval`] that derive from it. To add a table: write a file with its row
 /// type and `table!`, add a line to [`tables!`](crate::tables), and add members to Sample and Interval.
 pub trait Table {
-    /// A row of a Sample.
     type Row;
     /// The key of a row. Rows ascend by it.
     type Key: Ord;
     /// The rule that unordered rows break, in words.
     const ORDER: &'static str;
 
-    /// Returns the key of a row.
     fn key(row: &Self::Row) -> Self::Key;
 
-    /// Stores the changes between two Samples in an interval.
-    fn between(a: &Sample, b: &Sample, into: &mut Interval);
+    /// Stores the changes between two Samples in an interval. By default, an interval has no part of the table.
+    fn between(_a: &Sample, _b: &Sample, _into: &mut Interval) {}
 
     /// Appends this table's part of the next interval. Nothing else uses that part of `next`.
-    fn append(into: &mut Interval, next: &mut Interval);
+    fn append(_into: &mut Interval, _next: &mut Interval) {}
 
     /// Removes everything that is not selected. By default, a selection removes nothing.
     fn select(_: &mut Interval, _: &Selected<'_>) {}
 }
 
-/// The place of a table in a [`Sample`].
 pub trait Member: Table {
-    /// Returns the rows.
     fn rows(sample: &Sample) -> &Vec<Self::Row>;
-    /// Returns the rows, mutable.
     fn rows_mut(sample: &mut Sample) -> &mut Vec<Self::Row>;
 }
 
@@ -89,16 +105,8 @@ macro_rules! tables {
     ($with:ident) => {
         $with! {
             recorded {
-                tasks: Tasks,
-                exited: Exited,
-                pairs: Pairs,
-                limits: Limits,
-                cgroups: Cgroups,
-                containers: Containers,
-                demand: Demand,
-                cpus: Cpus,
-                nodes: Nodes,
-                memory: Memory,
+                tasks: Tasks, exited: Exited, pairs: Pairs, limits: Limits, cgroups: Cgroups, containers: Containers,
+                demand: Demand, cpus: Cpus, nodes: Nodes, memory: Memory,
             }
             live { stacks: Stacks, }
         }
@@ -106,30 +114,8 @@ macro_rules! tables {
 }
 
 macro_rules! each_table {
-    (recorded { $($name:ident: $table:ident,)* } live { $($other:ident: $live:ident,)* }) => {
-        each_table! { members $($name: $table,)* $($other: $live,)* }
-
-        pub(crate) fn between(a: &Sample, b: &Sample, into: &mut Interval) {
-            // Does not compile if the list lacks a table.
-            let Sample {
-                unix_ns: _, mono_ns: _, mode: _, sched_ext: _, demand_until_ns: _, losses: _, cost: _,
-                $($name: _,)* $($other: _,)*
-            } = b;
-            $($table::between(a, b, into);)*
-            $($live::between(a, b, into);)*
-        }
-
-        pub(crate) fn append(into: &mut Interval, next: &mut Interval) {
-            $($table::append(into, next);)*
-            $($live::append(into, next);)*
-        }
-
-        pub(crate) fn select(interval: &mut Interval, selected: &Selected<'_>) {
-            $($table::select(interval, selected);)*
-            $($live::select(interval, selected);)*
-        }
-    };
-    (members $($name:ident: $table:ident,)*) => {
+    (recorded { $($recorded:tt)* } live { $($live:tt)* }) => { each_table! { $($recorded)* $($live)* } };
+    ($($name:ident: $table:ident,)*) => {
         $(impl Member for $table {
             fn rows(sample: &Sample) -> &Vec<Self::Row> {
                 &sample.$name
@@ -138,6 +124,22 @@ macro_rules! each_table {
                 &mut sample.$name
             }
         })*
+
+        pub(crate) fn between(a: &Sample, b: &Sample, into: &mut Interval) {
+            // Does not compile if the list lacks a table.
+            let Sample {
+                unix_ns: _, mono_ns: _, mode: _, sched_ext: _, demand_until_ns: _, losses: _, cost: _, $($name: _,)*
+            } = b;
+            $($table::between(a, b, into);)*
+        }
+
+        pub(crate) fn append(into: &mut Interval, next: &mut Interval) {
+            $($table::append(into, next);)*
+        }
+
+        pub(crate) fn select(interval: &mut Interval, selected: &Selected<'_>) {
+            $($table::select(interval, selected);)*
+        }
     };
 }
 tables!(each_table);
@@ -152,12 +154,10 @@ pub struct Selected<'a> {
 }
 
 impl Selected<'_> {
-    /// True if tasks of this cgroup are selected.
     pub fn has_cgroup(&self, id: u64) -> bool {
         self.cgroups.as_ref().is_none_or(|wanted| wanted.contains(&id))
     }
 
-    /// True if a task is selected.
     pub fn has_task(&self, task: &TaskReading) -> bool {
         self.has_cgroup(task.cgroup_id) && self.filter.wants_task(&task.comm, Some(task.cpu), task.node)
     }

@@ -4,7 +4,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::{cmp::Reverse, collections::BTreeMap};
 
 use cgscope_ledger::{BUCKETS, bucket_of};
 
@@ -14,11 +14,9 @@ use crate::{CgroupReading, Hist, Interval, Totals, Wait, sum, tree::Sums};
 #[derive(Clone, Debug)]
 pub struct Timeline {
     slices: Vec<Slice>,
-    /// Maximum number of slices.
     most: usize,
     /// Intervals per slice, a power of two.
     per_slice: usize,
-    /// Intervals in the last slice.
     in_last: usize,
 }
 
@@ -28,24 +26,20 @@ impl Timeline {
         Self { slices: Vec::new(), most: most.max(2), per_slice: 1, in_last: 0 }
     }
 
-    /// Adds the Interval that follows the previous one.
     pub fn add(&mut self, interval: &Interval) {
         if self.slices.len() == self.most && self.in_last == self.per_slice {
             self.merge_pairs();
         }
         match self.slices.last_mut() {
-            Some(last) if self.in_last < self.per_slice => {
-                last.append(Slice::of(interval));
-                self.in_last += 1;
-            }
+            Some(last) if self.in_last < self.per_slice => last.append(Slice::of(interval)),
             _ => {
                 self.slices.push(Slice::of(interval));
-                self.in_last = 1;
+                self.in_last = 0;
             }
         }
+        self.in_last += 1;
     }
 
-    /// Returns the slices, the earliest first.
     pub fn slices(&self) -> &[Slice] {
         &self.slices
     }
@@ -74,16 +68,14 @@ impl Timeline {
     }
 }
 
-/// CPU time that a quota allowed, and its use. `None`: could not be read.
+/// CPU time that a quota allowed, and its use, as in [`CgroupReading`]. `None`: could not be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuotaPart {
     /// The allowed CPU time, ns: the quota in CPUs times the length of the slice.
     pub allowed_ns: u64,
     /// CPU time used by the cgroup and its descendants, ns.
     pub used_ns: Option<u64>,
-    /// Periods in which the cgroup had something to run.
     pub nr_periods: Option<u64>,
-    /// Periods in which the quota ran out.
     pub nr_throttled: Option<u64>,
     /// Time that the quota kept the cgroup from running, ns, summed over CPUs.
     pub throttled_ns: Option<u64>,
@@ -115,9 +107,7 @@ impl QuotaPart {
 pub struct Slice {
     /// Wall clock at the start, ns since 1970.
     pub start_unix_ns: u64,
-    /// Length, ns.
     pub duration_ns: u64,
-    /// Number of completed waits.
     pub waits: u64,
     /// Longest completed wait, ns; see [`Wait::max_ns`].
     pub max_ns: u64,
@@ -125,7 +115,6 @@ pub struct Slice {
     pub all: Sums,
     /// Tasks by id of the cgroup that directly contains them, without cgroups whose tasks neither waited nor ran.
     pub cgroups: BTreeMap<u64, Sums>,
-    /// Quotas by id of the cgroup.
     pub quotas: BTreeMap<u64, QuotaPart>,
     /// Busy time of the host's CPUs, ns, summed over CPUs; `None`: not read.
     pub busy_ns: Option<u64>,
@@ -134,7 +123,7 @@ pub struct Slice {
     /// Longest of these pending waits so far, ns.
     pub pending_max_ns: u64,
     /// Waits by bucket of [`cgscope_ledger::bucket`].
-    counts: Box<[u64; BUCKETS]>,
+    pub counts: Box<[u64; BUCKETS]>,
 }
 
 impl Slice {
@@ -175,11 +164,6 @@ impl Slice {
         Hist::from_counts(self.counts.iter().copied(), [])
     }
 
-    /// Returns the waits by bucket of [`cgscope_ledger::bucket`].
-    pub fn counts(&self) -> &[u64; BUCKETS] {
-        &self.counts
-    }
-
     /// Returns the average number of tasks at a time, from a sum of their times in the slice, ns.
     pub fn average(&self, ns: u64) -> f64 {
         ns as f64 / self.duration_ns.max(1) as f64
@@ -188,9 +172,8 @@ impl Slice {
     /// Returns the id and the times of the cgroup whose own tasks waited longest; `None` if no task waited.
     pub fn worst_cgroup(&self) -> Option<(u64, &Sums)> {
         let waited = self.cgroups.iter().filter(|(_, part)| part.waited_ns() != 0);
-        waited
-            .max_by_key(|(id, part)| (part.waited_ns(), std::cmp::Reverse(**id)))
-            .map(|(id, part)| (*id, part))
+        let worst = waited.max_by_key(|(id, part)| (part.waited_ns(), Reverse(**id)));
+        worst.map(|(id, part)| (*id, part))
     }
 
     fn add_waits(&mut self, cgroup_id: u64, totals: &Totals, wait: &Wait) {
@@ -212,17 +195,11 @@ impl Slice {
         sum::add(&mut self.waits, later.waits);
         self.max_ns = self.max_ns.max(later.max_ns);
         self.all.add(&later.all);
-        for (id, part) in &later.cgroups {
-            self.cgroups.entry(*id).or_default().add(part);
-        }
-        for (id, part) in &later.quotas {
-            self.quotas.entry(*id).or_default().add(part);
-        }
+        later.cgroups.iter().for_each(|(id, part)| self.cgroups.entry(*id).or_default().add(part));
+        later.quotas.iter().for_each(|(id, part)| self.quotas.entry(*id).or_default().add(part));
         self.busy_ns = sum::known(self.busy_ns, later.busy_ns);
         self.pending = self.pending.max(later.pending);
         self.pending_max_ns = self.pending_max_ns.max(later.pending_max_ns);
-        for (count, more) in self.counts.iter_mut().zip(later.counts.iter()) {
-            sum::add(count, *more);
-        }
+        self.counts.iter_mut().zip(later.counts.iter()).for_each(|(count, more)| sum::add(count, *more));
     }
 }

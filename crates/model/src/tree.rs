@@ -6,13 +6,15 @@ mod shape;
 
 use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
+use itertools::Itertools;
+
 use crate::{
     ByCause, CgroupReading, Group, Interval, Totals, Wait,
     pairs::Culprit,
     path::path_and_ancestors,
     placement::{ByNode, add_by_node},
     sum,
-    table::interval::{GroupSum, processes},
+    table::interval::GroupSum,
 };
 
 /// The cgroups of an interval. They refer to the interval's lists by index.
@@ -37,13 +39,11 @@ pub struct Tree {
 /// A cgroup that has tasks, limits, or pairs of victim and culprit, in itself or in a descendant.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Node {
-    /// Path, relative to the mount.
     pub path: Arc<str>,
     /// The cgroup's id. If the cgroup was removed and created again: the last id. `None`: only descendants are known.
     pub id: Option<u64>,
     /// Number of levels below the root: 0 for `/`.
     pub depth: usize,
-    /// The parent; `None` for the root.
     pub parent: Option<usize>,
     /// The children, by name.
     pub children: Vec<usize>,
@@ -84,7 +84,6 @@ pub struct Node {
 pub struct Effective {
     /// The node with the quota: the node itself or an ancestor.
     pub node: usize,
-    /// The quota in CPUs.
     pub cores: f64,
 }
 
@@ -94,14 +93,12 @@ impl Node {
         self.path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(&self.path)
     }
 
-    /// True if tasks are directly in this cgroup.
     pub fn has_own_tasks(&self) -> bool {
         !self.tasks.is_empty() || !self.idle.is_empty()
     }
 }
 
 impl Tree {
-    /// Builds the tree of an interval.
     pub fn new(interval: &Interval) -> Self {
         let (nodes, places) = shape::shape(interval);
         let mut tree = Self { nodes, places, ..Self::default() };
@@ -116,7 +113,6 @@ impl Tree {
         &self.nodes
     }
 
-    /// Returns the node of a path.
     pub fn find(&self, path: &str) -> Option<usize> {
         let mut down: Vec<&str> = path_and_ancestors(path).collect();
         (down.pop()? == "/" && !self.nodes.is_empty()).then_some(())?;
@@ -127,7 +123,6 @@ impl Tree {
         })
     }
 
-    /// Returns the node of a cgroup, by the cgroup's id.
     pub fn find_id(&self, interval: &Interval, id: u64) -> Option<usize> {
         shape::place(interval, id).and_then(|at| self.places[at])
     }
@@ -171,7 +166,6 @@ impl Tree {
         self.pairs[from..end].iter().map(|(_, pair)| *pair)
     }
 
-    /// Returns the limits of a node.
     pub fn limits<'a>(&self, interval: &'a Interval, node: usize) -> Option<&'a CgroupReading> {
         self.nodes[node].limits.map(|at| &interval.limits[at])
     }
@@ -179,11 +173,6 @@ impl Tree {
     /// Returns the tasks whose cgroup has no known path.
     pub(crate) fn tasks_unknown(&self) -> &[usize] {
         &self.tasks[self.nodes.last().map_or(0, |last| last.tasks.end)..]
-    }
-
-    /// Returns the idle tasks whose cgroup has no known path.
-    pub(crate) fn idle_unknown(&self) -> &[usize] {
-        &self.idle[self.nodes.last().map_or(0, |last| last.idle.end)..]
     }
 
     /// Returns the sum of all tasks, like [`Interval::total`]. Sums nothing if the cgroups of all tasks are known.
@@ -207,114 +196,72 @@ impl Tree {
             self.nodes[at].effective = tightest(above, self.nodes[at].effective);
         }
     }
-}
 
-/// Returns the tighter of two quotas; if equal, the ancestor's.
-fn tightest(above: Option<Effective>, own: Option<Effective>) -> Option<Effective> {
-    above.into_iter().chain(own).min_by(|a, b| a.cores.total_cmp(&b.cores))
-}
-
-/// Run and wait time of tasks, including exited tasks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sums {
-    /// Time on a CPU, ns.
-    pub on_cpu_ns: u64,
-    /// Completed waits by cause, ns.
-    pub by_cause: ByCause,
-}
-
-impl Sums {
-    pub(crate) fn new(totals: &Totals, wait: &Wait) -> Self {
-        Self { on_cpu_ns: totals.on_cpu_ns, by_cause: wait.by_cause }
-    }
-
-    /// Adds the time of other tasks, or of a later interval.
-    pub(crate) fn add(&mut self, other: &Self) {
-        sum::add(&mut self.on_cpu_ns, other.on_cpu_ns);
-        self.by_cause.add(&other.by_cause);
-    }
-
-    /// Returns the completed waits, ns.
-    pub fn waited_ns(&self) -> u64 {
-        self.by_cause.total()
-    }
-
-    /// Returns the time in which the tasks waited or ran, ns.
-    pub fn active_ns(&self) -> u64 {
-        self.waited_ns().saturating_add(self.on_cpu_ns)
-    }
-}
-
-impl Tree {
-    pub(crate) fn add_tasks(&mut self, interval: &Interval) {
+    fn add_tasks(&mut self, interval: &Interval) {
+        // Until the end of this function, the last node has the tasks whose cgroup has no known path.
         let unknown = self.nodes.len();
-        self.order_tasks(interval);
-        let mut exited: Vec<(usize, usize)> = (0..interval.exited.len())
-            .map(|at| (self.find_id(interval, interval.exited[at].cgroup_id).unwrap_or(unknown), at))
-            .collect();
-        exited.sort_unstable();
-        let processes = self.processes(interval);
+        self.nodes.push(Node::default());
+        let tasks = interval.tasks.iter().map(|task| task.reading.cgroup_id);
+        let [tasks, first] = self.ordered(interval, tasks);
+        let [idle, first_idle] = self.ordered(interval, interval.idle.iter().map(|idle| idle.cgroup_id));
+        for (at, node) in self.nodes.iter_mut().enumerate() {
+            (node.tasks, node.idle) = (first[at]..first[at + 1], first_idle[at]..first_idle[at + 1]);
+        }
+        (self.tasks, self.idle) = (tasks, idle);
+        let node_of = |id| self.find_id(interval, id).unwrap_or(unknown);
+        let mut exited: Vec<_> = interval.exited.iter().map(|row| (node_of(row.cgroup_id), row)).collect();
+        exited.sort_by_key(|(node, _)| *node);
         let mut exited = exited.into_iter().rev().peekable();
-        // One running sum per depth: when the loop reaches a node, all its descendants are done.
+        // One running sum, and the ids of its processes, per depth: when the loop reaches a node, all its descendants are done.
         let deepest = self.nodes.iter().map(|node| node.depth).max().unwrap_or(0);
-        let mut sums = vec![GroupSum::default(); deepest + 1];
-        self.add_unknown(
-            interval,
-            &mut sums[0],
-            std::iter::from_fn(|| exited.next_if(|(at, _)| *at == unknown)),
-        );
-        for at in (0..self.nodes.len()).rev() {
+        let mut sums = vec![(GroupSum::default(), Vec::new()); deepest + 1];
+        for at in (0..=unknown).rev() {
             let tasks = self.nodes[at].tasks.clone();
             let node = &mut self.nodes[at];
-            let sum = &mut sums[node.depth];
+            let (sum, processes) = &mut sums[node.depth];
             for task in interval.tasks_at(&self.tasks[tasks.clone()]) {
                 sum.add_task(task);
+                processes.push(task.reading.tgid);
                 node.own.add(&Sums::new(&task.totals, &task.wait));
                 task.ran_on().for_each(|(on, ns)| add_by_node(&mut node.ran, on, ns));
             }
             sum.add_idle(node.idle.len() as u64);
+            let idle = self.idle[node.idle.clone()].iter().map(|idle| interval.idle[*idle].tgid);
+            processes.extend(idle.dedup());
             node.has_tasks |= !tasks.is_empty() || !node.idle.is_empty();
             while let Some((_, exited)) = exited.next_if(|(node, _)| *node == at) {
-                let exited = &interval.exited[exited];
                 sum.add_exited(exited);
                 node.own.add(&Sums::new(&exited.totals, &exited.wait));
                 node.has_tasks = true;
             }
-            node.group = sum.take(processes[at]);
+            // A process with threads in several nodes counts once in their common ancestors.
+            let mut processes = std::mem::take(processes);
+            processes.sort_unstable();
+            processes.dedup();
+            node.group = sum.take(processes.len() as u64);
             let (depth, has_tasks) = (node.depth, node.has_tasks);
             if let Some(parent) = node.parent {
                 let (above, below) = self.nodes.split_at_mut(at);
-                sums[depth - 1].add_group(&below[0].group);
+                sums[depth - 1].0.add_group(&below[0].group);
+                sums[depth - 1].1.append(&mut processes);
                 below[0].ran.iter().for_each(|(on, ns)| add_by_node(&mut above[parent].ran, *on, *ns));
                 above[parent].has_tasks |= has_tasks;
             }
         }
-    }
-
-    fn order_tasks(&mut self, interval: &Interval) {
-        let tasks = self.ordered(interval, interval.tasks.iter().map(|task| task.reading.cgroup_id));
-        let idle = self.ordered(interval, interval.idle.iter().map(|idle| idle.cgroup_id));
-        for (at, node) in self.nodes.iter_mut().enumerate() {
-            (node.tasks, node.idle) = (tasks.1[at]..tasks.1[at + 1], idle.1[at]..idle.1[at + 1]);
-        }
-        (self.tasks, self.idle) = (tasks.0, idle.0);
+        self.unknown = self.nodes.pop().map(|node| node.group).filter(|group| *group != Group::default());
     }
 
     /// Sorts tasks by node, from the cgroup of each task. Returns the tasks' indexes, and where the tasks of each node start.
-    fn ordered(
-        &self,
-        interval: &Interval,
-        cgroups: impl ExactSizeIterator<Item = u64>,
-    ) -> (Vec<usize>, Vec<usize>) {
-        let unknown = self.nodes.len();
+    fn ordered(&self, interval: &Interval, cgroups: impl Iterator<Item = u64>) -> [Vec<usize>; 2] {
+        let unknown = self.nodes.len() - 1;
         let mut last = (0, self.find_id(interval, 0));
-        let mut node_of = |id: u64| {
+        let node_of = |id| {
             if id != last.0 {
                 last = (id, self.find_id(interval, id));
             }
             last.1.unwrap_or(unknown)
         };
-        let nodes: Vec<usize> = cgroups.map(&mut node_of).collect();
+        let nodes: Vec<usize> = cgroups.map(node_of).collect();
         let mut starts = vec![0; unknown + 2];
         nodes.iter().for_each(|node| starts[node + 1] += 1);
         (1..starts.len()).for_each(|at| starts[at] += starts[at - 1]);
@@ -323,52 +270,7 @@ impl Tree {
             order[next[node]] = task;
             next[node] += 1;
         }
-        (order, starts)
-    }
-
-    fn add_unknown(
-        &mut self,
-        interval: &Interval,
-        sum: &mut GroupSum,
-        exited: impl Iterator<Item = (usize, usize)>,
-    ) {
-        let tasks = || interval.tasks_at(self.tasks_unknown());
-        let idle = self.idle_unknown();
-        tasks().for_each(|task| sum.add_task(task));
-        sum.add_idle(idle.len() as u64);
-        exited.for_each(|(_, exited)| sum.add_exited(&interval.exited[exited]));
-        let idle = idle.iter().map(|idle| interval.idle[*idle].tgid);
-        let group = sum.take(processes(tasks().map(|task| task.reading.tgid).chain(idle)));
-        self.unknown = Some(group).filter(|group| *group != Group::default());
-    }
-
-    /// Returns the number of processes with a thread in each node or its descendants. A process with threads in several nodes
-    /// counts in each of these nodes, but only once in their common ancestors.
-    fn processes(&self, interval: &Interval) -> Vec<u64> {
-        let mut threads: Vec<(u32, usize)> = Vec::with_capacity(self.tasks.len() + self.idle.len());
-        for (at, _) in self.nodes.iter().enumerate() {
-            threads.extend(self.tasks_of(at).iter().map(|task| (interval.tasks[*task].reading.tgid, at)));
-            let mut last = None;
-            for tgid in self.idle_of(at).iter().map(|idle| interval.idle[*idle].tgid) {
-                // The threads of a process are mostly adjacent.
-                if last.replace(tgid) != Some(tgid) {
-                    threads.push((tgid, at));
-                }
-            }
-        }
-        threads.sort_unstable();
-        threads.dedup();
-        let mut counts = vec![0i64; self.nodes.len()];
-        threads.iter().for_each(|(_, node)| counts[*node] += 1);
-        for pair in threads.windows(2).filter(|pair| pair[0].0 == pair[1].0) {
-            counts[self.common(pair[0].1, pair[1].1)] -= 1;
-        }
-        for at in (1..self.nodes.len()).rev() {
-            if let Some(parent) = self.nodes[at].parent {
-                counts[parent] += counts[at];
-            }
-        }
-        counts.into_iter().map(|count| count as u64).collect()
+        [order, starts]
     }
 
     /// Returns the lowest node that is `a` and `b` or an ancestor of both. `a` must not come after `b`.
@@ -381,6 +283,38 @@ impl Tree {
     }
 }
 
+/// Returns the tighter of two quotas; if equal, the ancestor's.
+fn tightest(above: Option<Effective>, own: Option<Effective>) -> Option<Effective> {
+    above.into_iter().chain(own).min_by(|a, b| a.cores.total_cmp(&b.cores))
+}
+
+/// Run and wait time of tasks, including exited tasks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sums {
+    pub on_cpu_ns: u64,
+    pub by_cause: ByCause,
+}
+
+impl Sums {
+    pub(crate) fn new(totals: &Totals, wait: &Wait) -> Self {
+        Self { on_cpu_ns: totals.on_cpu_ns, by_cause: wait.by_cause }
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        sum::add(&mut self.on_cpu_ns, other.on_cpu_ns);
+        self.by_cause.add(&other.by_cause);
+    }
+
+    pub fn waited_ns(&self) -> u64 {
+        self.by_cause.total()
+    }
+
+    /// Returns the time in which the tasks waited or ran, ns.
+    pub fn active_ns(&self) -> u64 {
+        self.waited_ns().saturating_add(self.on_cpu_ns)
+    }
+}
+
 impl Interval {
     /// Returns the groups by cgroup path, including descendants. The key `None` has the tasks of cgroups without a known path.
     pub fn by_cgroup(&self) -> BTreeMap<Option<Arc<str>>, Group> {
@@ -388,11 +322,5 @@ impl Interval {
         let known = nodes.into_iter().filter(|node| node.has_tasks);
         let known = known.map(|node| (Some(node.path), node.group));
         unknown.into_iter().map(|group| (None, group)).chain(known).collect()
-    }
-
-    /// Returns the time on a CPU by NUMA node, by cgroup path, including descendants.
-    pub fn ran_by_cgroup(&self) -> BTreeMap<Arc<str>, ByNode> {
-        let nodes = Tree::new(self).nodes.into_iter();
-        nodes.filter(|node| node.group.threads != 0).map(|node| (node.path, node.ran)).collect()
     }
 }

@@ -76,8 +76,7 @@ pub fn per_second(count: u64, duration_ns: u64) -> Option<f64> {
 
 /// Formats a number with up to two decimals: `1`, `2.5`, `0.25`.
 pub fn number(value: f64) -> String {
-    let two = format!("{value:.2}");
-    two.trim_end_matches('0').trim_end_matches('.').into()
+    format!("{value:.2}").trim_end_matches('0').trim_end_matches('.').into()
 }
 
 /// Formats a number of CPUs: `1 CPU`, `2.5 CPUs`.

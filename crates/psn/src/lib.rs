@@ -4,6 +4,8 @@
 //! at random moments, and counts the threads that pass a [`ThreadFilter`] in a [`Tally`]. The result is [`Rounds`], printed as a
 //! table or as one JSON object.
 
+#![allow(missing_docs, reason = "comments say only what names and types do not say")]
+
 mod output;
 mod reader;
 mod rounds;

@@ -4,33 +4,36 @@ use std::io::{self, Write};
 
 use cgscope_model::{Mode, Names, units::duration};
 use cgscope_view::text;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use crate::{GroupBy, GroupCell, GroupRow, Rounds};
+use crate::{GroupBy, GroupCell, GroupRow, GroupTable, Rounds};
 
 impl Rounds {
     /// Writes the table as psn prints it, followed by figures about the rounds. `names` has the displayed names of cgroups.
     pub fn write_text(&self, names: &Names, out: &mut impl Write) -> io::Result<()> {
         let columns = &self.table.columns;
         let titles = ["samples", "avg_threads"].into_iter().chain(columns.iter().map(|column| column.name()));
-        let titles: Vec<String> = titles.map(str::to_owned).collect();
-        let is_number = [true; 2].into_iter().chain(columns.iter().map(|column| column.is_number()));
-        let is_number: Vec<bool> = is_number.collect();
-        let lines: Vec<Vec<String>> = self.table.rows.iter().map(|row| self.cells(row, names)).collect();
-        let width_of = |i: usize| lines.iter().chain([&titles]).map(|line| line[i].chars().count()).max();
-        let widths: Vec<usize> = (0..titles.len()).filter_map(width_of).collect();
+        let titles = titles.map(str::to_owned).collect();
+        let rows = self.table.rows.iter().map(|row| self.cells(row, names));
+        let lines: Vec<Vec<String>> = std::iter::once(titles).chain(rows).collect();
+        let width_of = |at: usize| lines.iter().map(|line| line[at].chars().count()).max();
+        let widths: Vec<usize> = (0..columns.len() + 2).filter_map(width_of).collect();
+        let line = |cells: &Vec<String>| {
+            let cells = cells.iter().zip(&widths).enumerate().map(|(at, (cell, width))| {
+                let is_number = at.checked_sub(2).is_none_or(|at| columns[at].is_number());
+                if is_number { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
+            });
+            format!(" {}", cells.collect::<Vec<_>>().join(" | ")).trim_end().to_owned()
+        };
         let width = widths.iter().sum::<usize>() + 3 * (widths.len() - 1) + 2;
         let title = if self.all_states { "Threads" } else { "Active Threads" };
         writeln!(out, "=== {title} {}\n", "=".repeat(width.saturating_sub(title.len() + 5)))?;
-        if lines.is_empty() {
+        if lines.len() == 1 {
             let active = "no active thread was seen; use -a to see all threads";
             writeln!(out, "{}", if self.all_states { "no thread was seen" } else { active })?;
         } else {
-            writeln!(out, "{}", line(&titles, &widths, &is_number))?;
-            writeln!(out, "{}", "-".repeat(width))?;
-            for cells in &lines {
-                writeln!(out, "{}", line(cells, &widths, &is_number))?;
-            }
+            writeln!(out, "{}\n{}", line(&lines[0]), "-".repeat(width))?;
+            lines[1..].iter().try_for_each(|cells| writeln!(out, "{}", line(cells)))?;
         }
         self.write_foot(out)?;
         out.flush()
@@ -49,34 +52,28 @@ impl Rounds {
     }
 
     fn write_foot(&self, out: &mut impl Write) -> io::Result<()> {
-        let rounds = self.table.rounds;
+        let GroupTable { rounds, processes, threads, .. } = self.table;
+        let per_round = self.table.per_round(self.looked_at);
+        let own_time = duration(self.table.per_round(self.cpu_ns) as u64);
+        let mode = if self.mode == Mode::Bpf { "bpf" } else { "coarse" };
         writeln!(out, "\nsamples: {rounds} (expected: {})", self.expected)?;
         writeln!(
             out,
-            "total processes: {}, threads: {}; threads read per sample: {:.0}",
-            self.table.processes,
-            self.table.threads,
-            self.table.per_round(self.looked_at)
+            "total processes: {processes}, threads: {threads}; threads read per sample: {per_round:.0}"
         )?;
         writeln!(
             out,
-            "runtime: {}, own CPU time: {} per sample; {}; mode: {}",
+            "runtime: {}, own CPU time: {own_time} per sample; {}; mode: {mode}",
             duration(self.duration_ns()),
-            duration(self.table.per_round(self.cpu_ns) as u64),
-            text::loss_line(&self.losses),
-            match self.mode {
-                Mode::Bpf => "bpf",
-                Mode::Coarse => "coarse",
-            }
+            text::loss_line(&self.losses)
         )
     }
 
     /// Writes one JSON object with the schema `cgscope.sample/1`.
     pub fn write_json(&self, out: &mut impl Write) -> io::Result<()> {
-        let columns: Vec<&str> = self.table.columns.iter().map(|column| column.name()).collect();
-        let groups: Vec<Value> = self.table.rows.iter().map(|row| self.group(row)).collect();
-        let losses: Map<String, Value> =
-            self.losses.nonzero().map(|(loss, count)| (loss.name().to_owned(), json!(count))).collect();
+        let columns = self.table.columns.iter().map(|column| column.name());
+        let groups = self.table.rows.iter().map(|row| self.group(row));
+        let losses = self.losses.nonzero().map(|(loss, count)| (loss.name(), count));
         let object = json!({
             "schema": "cgscope.sample/1",
             "mode": self.mode,
@@ -88,9 +85,9 @@ impl Rounds {
             "processes": self.table.processes,
             "threads": self.table.threads,
             "threads_looked_at": self.looked_at,
-            "columns": columns,
-            "groups": groups,
-            "losses": losses,
+            "columns": columns.collect::<Vec<_>>(),
+            "groups": groups.collect::<Vec<_>>(),
+            "losses": losses.collect::<Value>(),
             "self": { "cpu_ns": self.cpu_ns },
         });
         serde_json::to_writer(&mut *out, &object)?;
@@ -103,25 +100,15 @@ impl Rounds {
     }
 
     fn group(&self, row: &GroupRow) -> Value {
-        let mut group = Map::new();
-        group.insert("samples".into(), json!(row.samples));
-        group.insert("avg_threads".into(), json!(self.table.per_round(row.samples)));
-        for (column, cell) in self.table.columns.iter().zip(&row.cells) {
-            let value = match cell {
-                None => Value::Null,
-                Some(GroupCell::Number(number)) => json!(number),
-                Some(GroupCell::State(state)) => json!(state.name()),
-                Some(GroupCell::Text(text)) => json!(&**text),
-            };
-            group.insert(column.name().into(), value);
-        }
-        Value::Object(group)
+        let average = self.table.per_round(row.samples);
+        let counts = [("samples", json!(row.samples)), ("avg_threads", json!(average))];
+        let cells = row.cells.iter().map(|cell| match cell {
+            None => Value::Null,
+            Some(GroupCell::Number(number)) => json!(number),
+            Some(GroupCell::State(state)) => json!(state.name()),
+            Some(GroupCell::Text(text)) => json!(&**text),
+        });
+        let names = self.table.columns.iter().map(|column| column.name());
+        counts.into_iter().chain(names.zip(cells)).collect()
     }
-}
-
-fn line(cells: &[String], widths: &[usize], is_number: &[bool]) -> String {
-    let cells = cells.iter().zip(widths).zip(is_number).map(|((cell, width), is_number)| {
-        if *is_number { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
-    });
-    format!(" {}", cells.collect::<Vec<_>>().join(" | ")).trim_end().to_owned()
 }

@@ -21,7 +21,7 @@ use cgscope_collect::{
     clock::{Ticks, monotonic_ns},
     cmdline,
     facts::{self, CgroupMounts},
-    shared_parts::{self, Follow, ProcFiles, process_of, text},
+    shared_parts::{self, Follow, ProcFiles, text},
 };
 use proc_walk::ProcWalk;
 use task_iterator::TaskIterator;
@@ -35,15 +35,9 @@ pub struct WantedFields {
 }
 
 impl WantedFields {
-    /// Returns the fields that the tally and the filter need.
     pub fn new(tally: &Tally, filter: &ThreadFilter, all_states: bool) -> Self {
-        let by_filter = filter.needs_cgroups().then_some(&GroupBy::Cgroup);
-        Self::of(tally.columns.iter().chain(by_filter), all_states)
-    }
-
-    fn of<'c>(columns: impl IntoIterator<Item = &'c GroupBy>, all_states: bool) -> Self {
-        let columns = columns.into_iter().fold(0, |bits, column| bits | 1 << *column as u32);
-        Self { all_states, columns }
+        let columns = tally.columns.iter().chain(filter.needs_cgroups().then_some(&GroupBy::Cgroup));
+        Self { all_states, columns: columns.fold(0, |bits, column| bits | 1 << *column as u32) }
     }
 
     fn has(self, column: GroupBy) -> bool {
@@ -74,7 +68,6 @@ pub(crate) struct RoundRead {
     pub threads: u64,
     /// Whether all selected processes and threads have exited.
     pub has_target_exited: bool,
-    /// Whether the reading is complete.
     pub is_whole: bool,
 }
 
@@ -95,19 +88,10 @@ impl ThreadReader {
             }
             Mode::Coarse => ThreadSource::Walk(Box::new(ProcWalk::start(selection, wanted, &mounts)?)),
         };
-        Ok(Self {
-            source,
-            mode,
-            wanted,
-            tree,
-            nodes,
-            places: KernelPlaces::default(),
-            processes: ProcessNames::default(),
-            losses: Losses::default(),
-        })
+        let (places, processes, losses) = Default::default();
+        Ok(Self { source, mode, wanted, tree, nodes, places, processes, losses })
     }
 
-    /// Calls `each` with every selected thread in a wanted state.
     pub(crate) fn read(&mut self, mut each: impl FnMut(&ThreadReading)) -> Result<RoundRead, Failure> {
         let (wanted, processes) = (self.wanted, &mut self.processes);
         let mut met = |reading: &ThreadReading| {
@@ -117,38 +101,28 @@ impl ThreadReader {
             each(reading);
         };
         let read = match &mut self.source {
-            ThreadSource::Iterator(iterator) => iterator.read(&mut self.places, &mut met)?,
-            ThreadSource::Walk(walk) => walk.read(&mut self.places, &mut met)?,
-        };
+            ThreadSource::Iterator(iterator) => iterator.read(&mut self.places, &mut met),
+            ThreadSource::Walk(walk) => walk.read(&mut self.places, &mut met),
+        }?;
         self.losses.add(Loss::ReadingCutShort, u64::from(!read.is_whole));
         Ok(read)
     }
 
-    /// Looks up the paths of these cgroups, if the cgroups still exist.
     pub(crate) fn learn_cgroups(&mut self, ids: impl IntoIterator<Item = u64> + Clone) {
-        if let Some(tree) = &mut self.tree {
-            let now = Instant::now();
-            if let ThreadSource::Walk(walk) = &self.source
-                && let Some(cgroups) = &walk.cgroups
-            {
-                cgroups.report(tree, now);
-            }
-            tree.learn(ids, now);
+        let (Some(tree), now) = (&mut self.tree, Instant::now()) else { return };
+        if let ThreadSource::Walk(walk) = &self.source {
+            walk.cgroups.iter().for_each(|cgroups| cgroups.report(tree, now));
         }
+        tree.learn(ids, now);
     }
 
     /// Returns why kernel functions or processes have no names; `None` if nothing is missing.
     pub(crate) fn nameless(&self) -> Option<Failure> {
         let asked = self.wanted.has(GroupBy::Wchan) || self.wanted.has(GroupBy::Kstack);
-        let places = asked.then(|| self.places.nameless()).flatten();
-        places.or_else(|| {
-            (self.processes.bytes >= MOST_NAME_BYTES).then(|| {
-                Failure::new(
-                    "the names of processes take 64 MiB".to_owned(),
-                    "further processes have none",
-                    "select a part of the host",
-                )
-            })
+        asked.then(|| self.places.nameless()).flatten().or_else(|| {
+            let is_full = self.processes.bytes >= MOST_NAME_BYTES;
+            let (what, effect) = ("the names of processes take 64 MiB", "further processes have none");
+            is_full.then(|| Failure::new(what, effect, "select a part of the host"))
         })
     }
 
@@ -202,7 +176,6 @@ struct ChosenProcesses {
     pub pids: Vec<u32>,
     pub tids: Vec<u32>,
     looked: Option<Instant>,
-    /// Whether all selected processes and threads have exited.
     pub has_exited: bool,
 }
 
@@ -210,7 +183,7 @@ impl ChosenProcesses {
     pub fn new(selection: &Selection) -> io::Result<Self> {
         let mut files = ProcFiles::open(Path::new("/proc"))?;
         let since_ticks = Ticks::of_this_host().at(monotonic_ns());
-        let follow = Follow::new(selection, since_ticks, &mut files, process_of);
+        let follow = Follow::new(selection, since_ticks, &mut files);
         let tids = selection.tids.clone();
         Ok(Self { files, follow, pids: Vec::new(), tids, looked: None, has_exited: false })
     }
@@ -230,7 +203,6 @@ impl ChosenProcesses {
     }
 }
 
-/// Maximum memory for the names of processes, bytes.
 const MOST_NAME_BYTES: usize = 64 << 20;
 
 /// Names of users, and executables and command lines of processes. They are read early, because a process might exit.
@@ -281,15 +253,13 @@ fn exe(tgid: u32) -> Option<Arc<str>> {
 
 /// Parses `/etc/passwd`. If several users share a user id, the first user counts, as for `getpwuid`.
 fn users(passwd: &str) -> HashMap<u32, Arc<str>> {
-    let mut users = HashMap::new();
-    for line in passwd.lines() {
+    let user = |line: &str| {
         let mut fields = line.split(':');
-        let (name, uid) = (fields.next(), fields.nth(1).and_then(|uid| uid.parse().ok()));
-        if let (Some(name), Some(uid)) = (name, uid) {
-            users.entry(uid).or_insert_with(|| printable(name));
-        }
-    }
-    users
+        let name = fields.next()?;
+        Some((fields.nth(1)?.parse().ok()?, printable(name)))
+    };
+    // A later element of a map replaces an earlier one.
+    passwd.lines().rev().filter_map(user).collect()
 }
 
 /// The places in the kernel where threads are blocked, numbered from 1.
@@ -399,7 +369,7 @@ mod tests {
         let mut processes = ProcessNames::default();
         let pid = std::process::id();
         assert!(!processes.known.contains_key(&pid), "the process has not been read");
-        processes.meet(pid, WantedFields::of(&[GroupBy::Exe, GroupBy::Cmdline], false));
+        processes.meet(pid, WantedFields { all_states: false, columns: u32::MAX });
         let expected = std::env::current_exe().expect("the executable");
         assert_eq!(processes.known[&pid].exe.as_deref(), expected.to_str());
         assert!(processes.known[&pid].cmdline.is_some());

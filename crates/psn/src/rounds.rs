@@ -19,7 +19,6 @@ const SHARE: u64 = 10;
 /// Maximum length of a round under SCHED_FIFO. A longer round would make audio and networking miss their deadlines.
 const LONGEST_AT_ONCE: Duration = Duration::from_millis(5);
 
-/// The frequency and the duration of reading.
 #[derive(Clone, Copy, Debug)]
 pub struct Schedule {
     period: Duration,
@@ -55,26 +54,18 @@ impl Schedule {
     }
 }
 
-/// Why the rounds ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoundEnd {
-    /// The time is over.
     Finished,
-    /// All selected threads have exited.
     TargetExited,
-    /// The caller stopped the rounds.
     Stopped,
 }
 
-/// The result of all rounds.
 #[derive(Debug)]
 pub struct Rounds {
-    /// The threads by group.
     pub table: GroupTable,
-    /// Whether threads in all states were read, not only active threads.
     pub(crate) all_states: bool,
     pub(crate) mode: Mode,
-    /// Why the rounds ended.
     pub end: RoundEnd,
     pub(crate) start_unix_ns: u64,
     pub(crate) took: Duration,
@@ -86,7 +77,6 @@ pub struct Rounds {
     pub(crate) looked_at: u64,
     /// CPU time of cgscope from the first round to the end of the last, ns. Includes time in the kernel and wakeups.
     pub(crate) cpu_ns: u64,
-    /// Losses during the reading, by kind.
     pub losses: Losses,
     /// Why kernel functions or processes have no names, if names are requested.
     pub nameless: Option<Failure>,
@@ -96,13 +86,11 @@ impl Rounds {
     /// Returns a sentence about skipped rounds, and what to do; `None` if no round was skipped.
     pub fn skipped_words(&self) -> Option<String> {
         (self.skipped != 0).then(|| {
+            let (skipped, expected, share) = (self.skipped, count(self.expected, "sample"), 100 / SHARE);
             let a_round = duration(self.cpu_ns / self.table.rounds.max(1));
             format!(
-                "{} of {} were skipped: one takes {a_round}, and reading may take at most {}% of the time \
-                 (use a lower --hz to skip none)",
-                self.skipped,
-                count(self.expected, "sample"),
-                100 / SHARE,
+                "{skipped} of {expected} were skipped: one takes {a_round}, and reading may take at most {share}% of the \
+                 time (use a lower --hz to skip none)"
             )
         })
     }
@@ -119,7 +107,6 @@ impl Rounds {
     }
 }
 
-/// Reads rounds, and counts the threads in them.
 pub struct Sampling {
     reader: ThreadReader,
     tally: Tally,
@@ -136,7 +123,6 @@ pub struct Sampling {
 }
 
 impl Sampling {
-    /// Creates a sampling; nothing is read yet.
     pub fn new(reader: ThreadReader, tally: Tally, filter: ThreadFilter) -> Self {
         Self { reader, tally, filter, readings: Vec::new(), looked_at: 0, begun_ns: 0, cpu_ns: 0 }
     }
@@ -148,7 +134,8 @@ impl Sampling {
         self.begun_ns = clock::process_cpu_ns();
         let mut random = oorandom::Rand64::new(start_unix_ns.into());
         let (mut round, mut skipped) = (0, 0);
-        let mut at_once = RunAtOnce::begin();
+        let mut at_once = RunAtOnce::default();
+        at_once.keep(true);
         let end = loop {
             let due = schedule.due(round, random.rand_float());
             let is_last = schedule.duration.is_some_and(|duration| due >= duration);
@@ -169,7 +156,7 @@ impl Sampling {
             round = schedule.affordable(next, Duration::from_nanos(self.cpu_ns));
             skipped += round - next;
         };
-        drop(at_once);
+        at_once.keep(false);
         let took = start.elapsed();
         let expected = match end {
             RoundEnd::Finished => schedule.expected(took).max(1),
@@ -203,12 +190,10 @@ impl Sampling {
             self.reader.learn_cgroups(unknown);
         }
         let is_open = self.filter.is_open();
-        for reading in &self.readings {
-            if is_open || self.filter.wants(reading, &self.reader) {
-                self.tally.add(reading);
-            }
-        }
-        self.tally.end_round();
+        let wanted =
+            self.readings.iter().filter(|reading| is_open || self.filter.wants(reading, &self.reader));
+        wanted.for_each(|reading| self.tally.add(reading));
+        self.tally.rounds += 1;
         self.looked_at += read.threads;
         self.cpu_ns = clock::process_cpu_ns() - self.begun_ns;
         Ok(read.has_target_exited)
@@ -218,17 +203,12 @@ impl Sampling {
 /// Makes this thread run as soon as it wakes (SCHED_FIFO), if the host allows it. Without SCHED_FIFO, this thread waits until the
 /// thread on the CPU blocks or has used up its time slice. The other thread is then off the CPU when it is read. On a busy host,
 /// a thread that was on its CPU for 55 % of the time was seen there in only 45 % of the rounds.
+#[derive(Default)]
 struct RunAtOnce {
     is_kept: bool,
 }
 
 impl RunAtOnce {
-    fn begin() -> Self {
-        let mut at_once = Self { is_kept: false };
-        at_once.keep(true);
-        at_once
-    }
-
     /// Sets whether the next round is read under SCHED_FIFO. New threads and processes do not inherit it. A refusal changes
     /// nothing.
     fn keep(&mut self, is_kept: bool) {
@@ -236,20 +216,14 @@ impl RunAtOnce {
             return;
         }
         self.is_kept = is_kept;
-        let (policy, priority) =
-            if is_kept { (libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 1) } else { (libc::SCHED_OTHER, 0) };
+        let at_once = (libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 1);
+        let (policy, priority) = if is_kept { at_once } else { (libc::SCHED_OTHER, 0) };
         // SAFETY: a zeroed `sched_param` is valid; the call changes only this thread, and reads only our structure.
         unsafe {
             let mut parameters: libc::sched_param = std::mem::zeroed();
             parameters.sched_priority = priority;
             libc::sched_setscheduler(0, policy, &parameters);
         }
-    }
-}
-
-impl Drop for RunAtOnce {
-    fn drop(&mut self) {
-        self.keep(false);
     }
 }
 
@@ -301,7 +275,8 @@ mod tests {
         // SAFETY: no preconditions.
         let policy = || unsafe { libc::sched_getscheduler(0) };
         let before = policy();
-        let mut at_once = RunAtOnce::begin();
+        let mut at_once = RunAtOnce::default();
+        at_once.keep(true);
         let begun = policy();
         at_once.keep(true);
         assert_eq!(policy(), begun);
@@ -309,7 +284,7 @@ mod tests {
         assert_eq!(policy(), libc::SCHED_OTHER);
         at_once.keep(true);
         assert_eq!(policy(), begun, "not for good");
-        drop(at_once);
+        at_once.keep(false);
         assert_eq!(policy(), before);
     }
 

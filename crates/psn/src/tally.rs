@@ -1,14 +1,15 @@
 //! States of threads, and the number of thread readings in each group.
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
 };
 
 use cgscope_ledger::named;
 use cgscope_model::{Names, Selection, TaskState, comm, selection::SelectionFilter};
+use itertools::Itertools;
 
-/// The reading of one thread at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ThreadReading {
     pub tid: u32,
@@ -37,7 +38,6 @@ pub trait ThreadNames {
 /// Maximum number of groups. Any user can rename a thread before each reading. Further groups share a row without names.
 const MOST_GROUPS: usize = 50_000;
 
-/// Counts readings in groups.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     pub(crate) columns: Vec<GroupBy>,
@@ -77,7 +77,6 @@ pub enum GroupCell {
 }
 
 impl GroupTable {
-    /// Divides a sum by the number of rounds.
     pub fn per_round(&self, sum: u64) -> f64 {
         if self.rounds == 0 { 0.0 } else { sum as f64 / self.rounds as f64 }
     }
@@ -86,13 +85,7 @@ impl GroupTable {
 impl Tally {
     /// Creates a tally that groups by these columns. Repeated columns count once.
     pub fn new(columns: &[GroupBy]) -> Self {
-        let mut unique = Vec::new();
-        for column in columns {
-            if !unique.contains(column) {
-                unique.push(*column);
-            }
-        }
-        Self { columns: unique, ..Self::default() }
+        Self { columns: columns.iter().copied().unique().collect(), ..Self::default() }
     }
 
     pub(crate) fn add(&mut self, reading: &ThreadReading) {
@@ -104,10 +97,6 @@ impl Tally {
             (group, self.nameless) = (ThreadReading { state, ..ThreadReading::default() }, self.nameless + 1);
         }
         *self.counts.entry(group).or_default() += 1;
-    }
-
-    pub(crate) fn end_round(&mut self) {
-        self.rounds += 1;
     }
 
     /// Clears the fields of columns that are not requested. The state is kept, because a place without a state is meaningless.
@@ -135,12 +124,10 @@ impl Tally {
             let cells = self.columns.iter().map(|column| cell(*column, reading, names)).collect();
             *groups.entry(cells).or_default() += samples;
         }
-        let mut rows: Vec<GroupRow> =
-            groups.into_iter().map(|(cells, samples)| GroupRow { samples, cells }).collect();
-        rows.sort_by_key(|row| std::cmp::Reverse(row.samples));
+        let rows = groups.into_iter().map(|(cells, samples)| GroupRow { samples, cells });
         GroupTable {
             columns: self.columns.clone(),
-            rows,
+            rows: rows.sorted_by_key(|row| Reverse(row.samples)).collect(),
             rounds: self.rounds,
             threads: self.threads.len(),
             processes: self.processes.len(),
@@ -165,16 +152,10 @@ fn cell(column: GroupBy, reading: &ThreadReading, names: &impl ThreadNames) -> O
 
 /// Replaces each run of digits in a NUL-padded name by one `*`, as psn does, so that the threads of a pool form one row.
 fn folded(comm: [u8; 16]) -> [u8; 16] {
+    let name = comm.split(|byte| *byte == 0).next().unwrap_or_default();
     let mut folded = [0; 16];
-    let mut length = 0;
-    let mut in_number = false;
-    for byte in comm.into_iter().take_while(|byte| *byte != 0) {
-        let is_digit = byte.is_ascii_digit();
-        if !(is_digit && in_number) {
-            folded[length] = if is_digit { b'*' } else { byte };
-            length += 1;
-        }
-        in_number = is_digit;
+    for (to, run) in folded.iter_mut().zip(name.chunk_by(|a, b| a.is_ascii_digit() && b.is_ascii_digit())) {
+        *to = if run[0].is_ascii_digit() { b'*' } else { run[0] };
     }
     folded
 }
@@ -184,17 +165,13 @@ named! {
     GroupBy {
         /// The thread's name, with each run of digits as one `*`.
         Comm = "comm",
-        /// The process id.
         Tgid = "tgid",
-        /// The thread id.
         Tid = "tid",
-        /// The thread's state.
         State = "state",
         /// The system call that the thread is blocked in.
         Syscall = "syscall",
         /// The kernel function that the thread is blocked in.
         Wchan = "wchan",
-        /// The thread's kernel stack.
         Kstack = "kstack",
         /// The thread's cgroup, in the hierarchy of the cpu controller.
         Cgroup = "cgroup",
@@ -202,17 +179,13 @@ named! {
         Node = "node",
         /// The thread's current or last CPU.
         Cpu = "cpu",
-        /// The thread's user.
         Username = "username",
-        /// The file that the process executes.
         Exe = "exe",
-        /// The command line of the process.
         Cmdline = "cmdline",
     }
 }
 
 impl GroupBy {
-    /// The default columns.
     pub const DEFAULT: [Self; 2] = [Self::Comm, Self::State];
 
     /// Returns the column with this name, or with psn's name for it.
@@ -293,7 +266,6 @@ impl ThreadState {
     }
 }
 
-/// Selects threads by name, CPU, node and cgroup.
 pub struct ThreadFilter {
     filter: SelectionFilter,
     names: Names,

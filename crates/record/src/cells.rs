@@ -1,5 +1,4 @@
-//! Converts the values of a row to numbers and lists of numbers. All rows of a table have the same columns. The header of the
-//! file names these columns.
+//! Converts the values of a row to numbers and lists. All rows of a table have the columns that the file's header names.
 
 use std::{collections::HashMap, sync::Arc};
 

@@ -25,8 +25,7 @@ const LEVEL: i32 = 3;
 
 /// Maximum compression ratio. Without this maximum, a small file could make a reader allocate much memory.
 const MOST_TIMES: usize = 16;
-/// Minimum compressed size of a frame for each new row, bytes. Without this minimum, a small file with many rows could make a
-/// reader allocate much memory.
+/// Minimum compressed size of a frame for each new row, bytes, so that a small file cannot make a reader allocate much memory.
 const BYTES_A_ROW: usize = 8;
 /// Maximum length of a text, bytes. The longest texts are lists of CPUs, of at most 32 KiB; paths have a separate limit. A frame
 /// must also have at least one compressed byte for each new text.
@@ -70,7 +69,8 @@ type Row<T> = <T as model::Table>::Row;
 /// Name of the table with the members that a sample has only once.
 const WHOLE: &str = "whole";
 
-pub(crate) struct SampleEncoder {
+/// Encodes samples as frames. A viewer can start reading at any key frame.
+pub struct SampleEncoder {
     tables: Vec<Box<dyn TableEncoder>>,
     texts: Texts,
     compressor: zstd::bulk::Compressor<'static>,
@@ -86,7 +86,8 @@ pub(crate) struct SampleEncoder {
 }
 
 impl SampleEncoder {
-    pub(crate) fn new() -> io::Result<Self> {
+    /// Creates an encoder. Its first frame is a key frame.
+    pub fn new() -> io::Result<Self> {
         Ok(Self {
             tables: table_encoders(),
             texts: Texts::default(),
@@ -100,18 +101,15 @@ impl SampleEncoder {
         })
     }
 
-    pub(crate) fn start_anew(&mut self) {
+    /// Makes the next frame a key frame.
+    pub fn start_anew(&mut self) {
         self.key_bytes = None;
     }
 
     /// Appends the frame of a sample, and returns the kind of the frame. If the frame does not get into the file, call
     /// [`Self::start_anew`].
     pub(crate) fn append_frame(&mut self, sample: &Sample, out: &mut Vec<u8>) -> Result<u8, WriteError> {
-        let done = frame::append(out, |out| self.encode(sample, out));
-        if done.is_err() {
-            self.start_anew();
-        }
-        done
+        frame::append(out, |out| self.encode(sample, out)).inspect_err(|_| self.start_anew())
     }
 
     fn encode(&mut self, sample: &Sample, out: &mut Vec<u8>) -> Result<u8, WriteError> {
@@ -137,7 +135,11 @@ impl SampleEncoder {
         }
         self.raw.clear();
         let new_texts = self.texts.new.len();
-        put_texts(&mut self.texts, &mut self.raw);
+        put(new_texts, &mut self.raw);
+        for text in self.texts.new.drain(..) {
+            put(text.len(), &mut self.raw);
+            self.raw.extend(text.as_bytes());
+        }
         self.raw.append(&mut self.encoded);
         if self.raw.len() > MAX_PAYLOAD {
             return Err(WriteError::TooLarge(self.raw.len()));
@@ -161,8 +163,9 @@ impl SampleEncoder {
         (self.raw, self.encoded) = (Vec::new(), Vec::new());
     }
 
-    /// Returns the memory that the encoder holds between two samples, bytes. This excludes the compressor.
-    pub(crate) fn memory_bytes(&self) -> usize {
+    /// Returns the memory that the encoder holds between samples, bytes. This is a copy of all rows, even of shared tasks. The
+    /// compressor, which takes another 1 MB, is not included.
+    pub fn memory_bytes(&self) -> usize {
         self.tables.iter().map(|table| table.memory_bytes()).sum::<usize>()
             + self.raw.capacity()
             + self.encoded.capacity()
@@ -183,8 +186,7 @@ impl SampleEncoder {
     }
 }
 
-/// Pads to at least `least` bytes with a frame that zstd skips (RFC 8878, 3.1.2). The frame consists of a magic number, a length,
-/// and as many zeros.
+/// Pads to at least `least` bytes with a frame that zstd skips (RFC 8878, 3.1.2): a magic number, a length, and zeros.
 fn fill(packed: &mut Vec<u8>, least: usize) {
     const SKIPPED: u32 = 0x184D_2A50;
     const HEAD: usize = 8;
@@ -199,14 +201,6 @@ fn fill(packed: &mut Vec<u8>, least: usize) {
 impl std::fmt::Debug for SampleEncoder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SampleEncoder").finish_non_exhaustive()
-    }
-}
-
-fn put_texts(texts: &mut Texts, out: &mut Vec<u8>) {
-    put(texts.new.len(), out);
-    for text in texts.new.drain(..) {
-        put(text.len(), out);
-        out.extend(text.as_bytes());
     }
 }
 
@@ -337,10 +331,8 @@ impl SampleDecoder {
     }
 
     pub(crate) fn tasks(&mut self) -> Option<Vec<TaskRow>> {
-        match self.tasks_table() {
-            Some((tasks, texts)) => Some(tasks.rows(texts)?.cloned().collect()),
-            None => Some(Vec::new()),
-        }
+        let Some((tasks, texts)) = self.tasks_table() else { return Some(Vec::new()) };
+        Some(tasks.rows(texts)?.cloned().collect())
     }
 
     fn unpack(&mut self, length: usize, packed: &[u8], raw: &mut Vec<u8>) -> Option<()> {

@@ -1,5 +1,4 @@
-//! Sends and receives samples over a connection. A connection carries the frames of a recording, and messages of the daemon
-//! between them.
+//! Sends and receives samples: a connection carries the frames of a recording, and messages of the daemon between them.
 
 use std::io::{self, Read};
 
@@ -14,16 +13,7 @@ use crate::{
     rows::out_of_order,
 };
 
-/// Encodes samples as frames. A viewer can start reading at any key frame.
-#[derive(Debug)]
-pub struct Outgoing(SampleEncoder);
-
-impl Outgoing {
-    /// Creates an encoder. Its first frame is a key frame.
-    pub fn new() -> io::Result<Self> {
-        Ok(Self(SampleEncoder::new()?))
-    }
-
+impl SampleEncoder {
     /// Returns the bytes with which a connection starts.
     pub fn opening(header: &Header) -> Result<Vec<u8>, WriteError> {
         let mut out = Vec::new();
@@ -42,21 +32,10 @@ impl Outgoing {
     /// Returns the frame of a sample, and whether it is a key frame.
     pub fn sample(&mut self, sample: &Sample) -> Result<(Vec<u8>, bool), WriteError> {
         let mut out = Vec::new();
-        let kind = self.0.append_frame(sample, &mut out);
+        let kind = self.append_frame(sample, &mut out);
         // Free the buffers: there may be many encoders with many rows, but only one of them encodes at any moment.
-        self.0.release();
+        self.release();
         Ok((out, kind? == kind::KEY))
-    }
-
-    /// Returns the memory that the encoder holds between samples, bytes. This is a copy of all rows, even of shared tasks. The
-    /// compressor, which takes another 1 MB, is not included.
-    pub fn memory_bytes(&self) -> usize {
-        self.0.memory_bytes()
-    }
-
-    /// Makes the next frame a key frame.
-    pub fn start_anew(&mut self) {
-        self.0.start_anew();
     }
 
     /// Returns the frame of a message of the daemon.
@@ -120,22 +99,19 @@ impl<R: Read> Incoming<R> {
     pub fn receive<W: DeserializeOwned>(&mut self) -> io::Result<Option<Message<W>>> {
         loop {
             let (found, _) = frame::read(&mut self.input, &mut self.payload)?;
-            let kind = match found {
-                Found::Frame(kind) => kind,
-                Found::Nothing | Found::Torn => return Ok(None),
-                Found::BadLength | Found::BadChecksum => return Err(no_sense()),
-            };
-            match kind {
-                kind::KEY | kind::DELTA => {
+            match found {
+                Found::Frame(kind @ (kind::KEY | kind::DELTA)) => {
                     let clocks = self.decoder.apply(kind == kind::KEY, &self.payload);
                     let sample = clocks.and_then(|clocks| self.decoder.sample(clocks));
                     let sample = sample.filter(|sample| out_of_order(sample).is_none());
                     let sample = Box::new(sample.ok_or_else(no_sense)?);
                     return Ok(Some(Message::Sample(sample)));
                 }
-                kind::WORD => return Ok(Some(Message::Word(json(&self.payload)?))),
-                kind::END => return Ok(Some(Message::End(json(&self.payload)?))),
-                _ => {}
+                Found::Frame(kind::WORD) => return Ok(Some(Message::Word(json(&self.payload)?))),
+                Found::Frame(kind::END) => return Ok(Some(Message::End(json(&self.payload)?))),
+                Found::Frame(_) => {}
+                Found::Nothing | Found::Torn => return Ok(None),
+                Found::BadLength | Found::BadChecksum => return Err(no_sense()),
             }
         }
     }
@@ -152,6 +128,7 @@ fn no_sense() -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Outgoing;
 
     fn samples() -> Vec<Sample> {
         (0..4).map(|n| Sample { unix_ns: 100 + n, mono_ns: n, ..Sample::default() }).collect()

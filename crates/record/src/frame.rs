@@ -59,8 +59,7 @@ pub(crate) fn append_json<T: Serialize>(out: &mut Vec<u8>, kind: u8, value: &T) 
         .map(drop)
 }
 
-/// Returns the checksum of a frame. The checksum covers the length, because otherwise we would notice a damaged length only at
-/// the next frame.
+/// Returns the checksum of a frame. Without the length in it, we would notice a damaged length only at the next frame.
 fn checksum(length: [u8; 4], kind: u8, payload: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&length);

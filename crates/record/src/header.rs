@@ -13,8 +13,7 @@ use crate::{
     table::Table,
 };
 
-/// The header, in the first frame: what was measured, and where. If a file of another version lacks a member, this member is
-/// empty.
+/// The header, in the first frame: what was measured, and where. A member that the file lacks is empty.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Header {
@@ -187,15 +186,9 @@ impl Opening {
 
 /// Returns the version of cgscope that wrote a header in another version of the format.
 fn writer_of(frame: &Found, payload: &[u8]) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Wrote {
-        cgscope_version: String,
-    }
     let is_header = matches!(frame, Found::Frame(kind::HEADER));
-    is_header
-        .then(|| serde_json::from_slice(payload).ok())
-        .flatten()
-        .map(|wrote: Wrote| wrote.cgscope_version)
+    let header: serde_json::Value = is_header.then(|| serde_json::from_slice(payload).ok())??;
+    header.get("cgscope_version")?.as_str().map(String::from)
 }
 
 #[cfg(test)]

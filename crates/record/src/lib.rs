@@ -15,7 +15,8 @@ mod rows;
 mod table;
 mod write;
 
-pub use connection::{Incoming, Message, Outgoing};
+pub use codec::SampleEncoder as Outgoing;
+pub use connection::{Incoming, Message};
 pub use error::{Damage, Ending, FileError, Gap, ReadError, WriteError};
 pub use frame::{MAGIC, OLDEST_VERSION, VERSION};
 pub use header::{Cpu, End, Header, Reason};

@@ -58,8 +58,7 @@ enum PlaceKind {
 const MOST_LINKS: usize = 40;
 
 impl Place {
-    /// Resolves a path. Follows symbolic links, even to a file that does not exist yet. Writing the file does not replace the
-    /// links.
+    /// Resolves a path. Follows symbolic links, even to a missing file. Writing the file does not replace the links.
     ///
     /// # Errors
     /// Fails if the path is a directory or has too many links. Also fails if the path contains another user's link or special
@@ -239,8 +238,8 @@ fn is_planted(stat: &Stat, directory: &Stat) -> bool {
 }
 
 fn is_ours(stat: &Stat) -> bool {
-    let variable = |name: &str| env::var(name).ok();
-    let invoker = Invoker::of(getuid(), geteuid(), variable).map(|invoker| invoker.uid);
+    let invoker = Invoker::of(getuid(), geteuid(), |name| env::var(name).ok());
+    let invoker = invoker.map(|invoker| invoker.uid);
     [Some(geteuid()), invoker].contains(&Some(Uid::from_raw(stat.st_uid)))
 }
 
@@ -265,8 +264,7 @@ fn open_directory(path: &Path) -> io::Result<OwnedFd> {
     }
 }
 
-/// A new file that does not have its final name yet. Dropping this value without [`keep`](Self::keep) removes the file. `None` if
-/// the file is written in place.
+/// A new file without its final name; `None` if it is written in place. Dropping this without [`Self::keep`] removes it.
 #[derive(Debug)]
 pub struct Beside(Option<(Place, OsString)>);
 
@@ -291,17 +289,14 @@ impl Drop for Beside {
 
 /// Creates a new file in the working directory. Fails if the name exists.
 pub fn create_here(name: impl AsRef<OsStr>) -> io::Result<File> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = openat(CWD, ".", flags, Mode::empty())?;
-    Ok(new_file(&directory, name.as_ref(), None)?)
+    Ok(new_file(&open_directory(Path::new("."))?, name.as_ref(), None)?)
 }
 
 /// Creates a new file in a directory. `replaced` is the file that the new file will replace, if there is one.
 fn new_file(directory: &OwnedFd, name: &OsStr, replaced: Option<&Stat>) -> rustix::io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = openat(directory, name, flags, Mode::from_raw_mode(new_mode(geteuid(), replaced)))?;
-    let variable = |name: &str| env::var(name).ok();
-    if let Some(invoker) = Invoker::of(getuid(), geteuid(), variable)
+    if let Some(invoker) = Invoker::of(getuid(), geteuid(), |name| env::var(name).ok())
         && fstat(directory).is_ok_and(|directory| invoker.can_make_files_in(&directory))
     {
         // Ignore errors: some network file systems cannot change the owner, and root then remains the owner.

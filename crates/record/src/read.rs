@@ -23,8 +23,7 @@ use crate::{
     rows::out_of_order,
 };
 
-/// Reads a recording: iterates over its samples. Afterwards, [`Reader::ending`] says how the recording ended. Only an I/O error
-/// ends the iteration early.
+/// Reads a recording: iterates over its samples. Only an I/O error ends it early. Then [`Reader::ending`] says how it ended.
 #[derive(Debug)]
 pub struct Reader<R> {
     input: R,
@@ -39,7 +38,8 @@ pub struct Reader<R> {
     gaps: Vec<Gap>,
     /// The damaged part after which the reader has found no usable frame yet. Its `lost_bytes` is not known yet.
     lost: Option<Gap>,
-    search: Search,
+    /// Number of bytes that all searches have read so far.
+    searched: u64,
     ending: Option<Ending>,
     failed: bool,
 }
@@ -109,7 +109,7 @@ impl<R: Read + Seek> Reader<R> {
             skipped: 0,
             gaps: Vec::new(),
             lost: None,
-            search: Search::default(),
+            searched: 0,
             ending: None,
             failed: false,
         })
@@ -149,28 +149,30 @@ impl<R: Read + Seek> Reader<R> {
         self.decoder.only(tables, rows);
     }
 
-    /// Reads the whole file without decompressing it, and returns the positions of all samples. Afterwards, the iteration starts
-    /// again at the first sample.
+    /// Reads the whole file without decompressing it. Returns the positions of all samples, and starts again at the first.
     pub fn index(&mut self) -> Result<Index, ReadError> {
         let mut index = Index::default();
         self.go_to(self.start)?;
-        let mut payload = Vec::new();
         loop {
-            let (found, read) = frame::read(&mut self.input, &mut payload)?;
+            let (found, read) = frame::read(&mut self.input, &mut self.payload)?;
             match found {
-                Found::Frame(kind::KEY | kind::DELTA) => index.add(self.at, &found, &payload),
-                Found::Frame(kind::END) if serde_json::from_slice::<End>(&payload).is_ok() => break,
+                Found::Frame(kind @ (kind::KEY | kind::DELTA)) => {
+                    let is_key = kind == kind::KEY;
+                    let clocks =
+                        if is_key { self.payload.strip_prefix(&SYNC) } else { Some(self.payload.as_slice()) };
+                    // Omit a damaged frame, as the iteration does.
+                    if let Some(Clocks { unix_ns, mono_ns }) = clocks.and_then(Clocks::of) {
+                        index.entries.push(IndexEntry { at: self.at, is_key, unix_ns, mono_ns });
+                    }
+                }
+                Found::Frame(kind::END) if serde_json::from_slice::<End>(&self.payload).is_ok() => break,
                 Found::Frame(kind::HEADER) | Found::Nothing => break,
                 Found::Frame(_) => {}
-                Found::BadChecksum if self.search.is_frame(&mut self.input, self.at + read)? => {}
+                Found::BadChecksum if self.is_frame(self.at + read)? => {}
                 Found::Torn | Found::BadLength | Found::BadChecksum => {
-                    match self.search.key(&mut self.input, self.at + 1)? {
-                        Some(next) => {
-                            self.go_on_at(next)?;
-                            continue;
-                        }
-                        None => break,
-                    }
+                    let Some(next) = self.find_key(self.at + 1)? else { break };
+                    self.go_on_at(next)?;
+                    continue;
                 }
             }
             self.at += read;
@@ -181,12 +183,14 @@ impl<R: Read + Seek> Reader<R> {
 
     /// Makes the sample with this number the next sample. Ends the iteration if there is no such sample.
     pub fn seek(&mut self, index: &Index, number: usize) -> Result<(), ReadError> {
-        let Some((key, target)) = index.key_and_frame(number) else {
+        let Some(target) = index.entries.get(number) else {
             while self.step()?.is_some() || self.ending.is_none() {}
             return Ok(());
         };
-        self.go_to(key)?;
-        while self.at < target && self.ending.is_none() {
+        // Decoding must start from a key frame.
+        let key = index.entries[..=number].iter().rfind(|entry| entry.is_key).unwrap_or(target);
+        self.go_to(key.at)?;
+        while self.at < target.at && self.ending.is_none() {
             self.step()?;
         }
         Ok(())
@@ -205,14 +209,12 @@ impl<R: Read + Seek> Reader<R> {
         Ok(())
     }
 
-    /// Returns the next sample without its tasks, which would be most of the work; [`Self::tasks`] returns the tasks. `None`
-    /// after the last sample.
+    /// Returns the next sample without its tasks, which would be most of the work (see [`Self::tasks`]). `None` at the end.
     pub fn next_without_tasks(&mut self) -> Result<Option<Sample>, ReadError> {
         self.advance(false)
     }
 
-    /// Returns the tasks of the last sample. `None` if the tasks are damaged; the next sample is then the first sample after the
-    /// damage.
+    /// Returns the tasks of the last sample. `None` if they are damaged; the next sample is then the first after the damage.
     pub fn tasks(&mut self) -> Result<Option<Vec<Arc<TaskReading>>>, ReadError> {
         let tasks = self.decoder.tasks();
         let is_right = tasks.as_ref().is_some_and(|tasks| tasks.is_sorted_by(|a, b| a.serial < b.serial));
@@ -223,8 +225,7 @@ impl<R: Read + Seek> Reader<R> {
         Ok(None)
     }
 
-    /// From now on, stores new and exited tasks for [`Self::take_new_tasks`] and [`Self::take_exited_tasks`]. Call both
-    /// regularly.
+    /// From now on, stores tasks for [`Self::take_new_tasks`] and [`Self::take_exited_tasks`]. Call both regularly.
     pub fn keep_changes(&mut self) {
         if let Some((tasks, _)) = self.decoder.tasks_table() {
             tasks.keeps_changes = true;
@@ -273,13 +274,11 @@ impl<R: Read + Seek> Reader<R> {
         match found {
             Found::Frame(kind::DELTA) if self.lost.is_some() => self.lost_from(at, Damage::Payload),
             Found::Frame(kind @ (kind::KEY | kind::DELTA)) => {
-                match self.decoder.apply(kind == kind::KEY, &self.payload) {
-                    Some(clocks) => {
-                        self.found_again(at);
-                        return Ok(Some(clocks));
-                    }
-                    None => self.distrust(at, Damage::Payload),
+                if let Some(clocks) = self.decoder.apply(kind == kind::KEY, &self.payload) {
+                    self.found_again(at);
+                    return Ok(Some(clocks));
                 }
+                self.distrust(at, Damage::Payload);
             }
             Found::Frame(kind::END) => match serde_json::from_slice(&self.payload) {
                 Ok(end) => self.end(end)?,
@@ -294,9 +293,7 @@ impl<R: Read + Seek> Reader<R> {
             Found::Torn => self.damage(at, Damage::Length, Some(Ending::Torn { lost_bytes: read }))?,
             Found::BadLength => self.damage(at, Damage::Length, None)?,
             // Another frame begins where this frame ends, so the length of this frame is correct.
-            Found::BadChecksum if self.search.is_frame(&mut self.input, self.at)? => {
-                self.lost_from(at, Damage::Checksum)
-            }
+            Found::BadChecksum if self.is_frame(self.at)? => self.lost_from(at, Damage::Checksum),
             Found::BadChecksum => self.damage(at, Damage::Checksum, None)?,
         }
         Ok(None)
@@ -316,8 +313,7 @@ impl<R: Read + Seek> Reader<R> {
         Ok(())
     }
 
-    /// Rejects a frame whose checksum and length are correct but whose contents are wrong. The next usable frame is the next key
-    /// frame.
+    /// Rejects a frame with correct checksum and length but wrong contents. The next usable frame is the next key frame.
     fn distrust(&mut self, at: u64, damage: Damage) {
         self.decoder.clear();
         self.lost_from(at, damage);
@@ -326,7 +322,7 @@ impl<R: Read + Seek> Reader<R> {
     /// Skips a damaged part up to the next key frame. If no key frame follows, the ending is `ending`; if that is `None`, the
     /// ending is [`Ending::Corrupt`].
     fn damage(&mut self, at: u64, damage: Damage, ending: Option<Ending>) -> Result<(), ReadError> {
-        if let Some(next) = self.search.key(&mut self.input, at + 1)? {
+        if let Some(next) = self.find_key(at + 1)? {
             self.lost_from(at, damage);
             return Ok(self.go_on_at(next)?);
         }
@@ -351,8 +347,7 @@ impl<R: Read + Seek> Reader<R> {
         Ok(Gap { at, lost_bytes: self.bytes_from(at)?, damage, samples: 1 })
     }
 
-    /// Returns the number of bytes from `at` to the end of the file. Looks up the current end, because the writer may have cut
-    /// the file.
+    /// Returns the number of bytes from `at` to the current end of the file, which the writer may have cut.
     fn bytes_from(&mut self, at: u64) -> io::Result<u64> {
         Ok(self.input.seek(SeekFrom::End(0))?.saturating_sub(at))
     }
@@ -393,30 +388,6 @@ impl Index {
     pub fn entries(&self) -> &[IndexEntry] {
         &self.entries
     }
-
-    /// Adds a sample. Omits a damaged frame, as [`Reader`] does.
-    pub(crate) fn add(&mut self, at: u64, found: &Found, payload: &[u8]) {
-        let is_key = matches!(found, Found::Frame(kind::KEY));
-        let clocks = if is_key { payload.strip_prefix(&SYNC) } else { Some(payload) };
-        if let Some(Clocks { unix_ns, mono_ns }) = clocks.and_then(Clocks::of) {
-            self.entries.push(IndexEntry { at, is_key, unix_ns, mono_ns });
-        }
-    }
-
-    /// Returns two offsets: of the key frame from which decoding must start, and of the frame of the sample.
-    pub(crate) fn key_and_frame(&self, number: usize) -> Option<(u64, u64)> {
-        let target = self.entries.get(number)?;
-        let key = self.entries[..=number].iter().rfind(|entry| entry.is_key).unwrap_or(target);
-        Some((key.at, target.at))
-    }
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Search {
-    /// Number of bytes that all searches have read so far.
-    read: u64,
-    piece: Vec<u8>,
-    payload: Vec<u8>,
 }
 
 /// All searches together may read this many times the size of the file. Without a limit, a search in a badly damaged file could
@@ -425,24 +396,25 @@ const MOST_TIMES: u64 = 4;
 /// Number of bytes that the searches may read even if the file is small.
 const LEAST: u64 = 1 << 20;
 
-impl Search {
+/// Searches after damage.
+impl<R: Read + Seek> Reader<R> {
     /// Returns the offset of the next complete key frame at or after `from`. Stops where another recording starts.
-    pub(crate) fn key(&mut self, input: &mut (impl Read + Seek), from: u64) -> io::Result<Option<u64>> {
-        let length = input.seek(SeekFrom::End(0))?;
+    fn find_key(&mut self, from: u64) -> io::Result<Option<u64>> {
+        let length = self.input.seek(SeekFrom::End(0))?;
         let mut from = from.saturating_add(HEAD as u64);
-        while let Some((mark, is_key)) = self.mark(input, from, length)? {
+        while let Some((mark, is_key)) = self.mark(from, length)? {
             if !is_key {
                 return Ok(None);
             }
             let frame = mark - HEAD as u64;
-            input.seek(SeekFrom::Start(frame))?;
-            frame::read_up_to(input, 4, &mut self.payload)?;
+            self.input.seek(SeekFrom::Start(frame))?;
+            frame::read_up_to(&mut self.input, 4, &mut self.payload)?;
             let payload = self.payload.first_chunk().map(|head| u64::from(u32::from_le_bytes(*head)));
             // Skip a frame that would extend beyond the end of the file.
             if payload.is_some_and(|payload| frame + HEAD as u64 + payload <= length) {
-                input.seek(SeekFrom::Start(frame))?;
-                let (found, read) = frame::read(input, &mut self.payload)?;
-                self.read += read;
+                self.input.seek(SeekFrom::Start(frame))?;
+                let (found, read) = frame::read(&mut self.input, &mut self.payload)?;
+                self.searched += read;
                 if matches!(found, Found::Frame(kind::KEY)) {
                     return Ok(Some(frame));
                 }
@@ -452,31 +424,25 @@ impl Search {
         Ok(None)
     }
 
-    /// Returns whether a complete frame or the end of the file is at `at`. Leaves `input` at `at`.
-    pub(crate) fn is_frame(&mut self, input: &mut (impl Read + Seek), at: u64) -> io::Result<bool> {
-        input.seek(SeekFrom::Start(at))?;
-        let (found, read) = frame::read(input, &mut self.payload)?;
-        self.read += read;
-        input.seek(SeekFrom::Start(at))?;
+    /// Returns whether a complete frame or the end of the file is at `at`. Leaves the input at `at`.
+    fn is_frame(&mut self, at: u64) -> io::Result<bool> {
+        self.input.seek(SeekFrom::Start(at))?;
+        let (found, read) = frame::read(&mut self.input, &mut self.payload)?;
+        self.searched += read;
+        self.input.seek(SeekFrom::Start(at))?;
         Ok(matches!(found, Found::Frame(_) | Found::Nothing))
     }
 
-    /// Returns the offset of the next mark, and whether it is the mark of a key frame (true) or of the start of a recording
-    /// (false).
-    fn mark(
-        &mut self,
-        input: &mut (impl Read + Seek),
-        from: u64,
-        length: u64,
-    ) -> io::Result<Option<(u64, bool)>> {
+    /// Returns the offset of the next mark, and whether it marks a key frame (true) or a recording's start (false).
+    fn mark(&mut self, from: u64, length: u64) -> io::Result<Option<(u64, bool)>> {
         const PIECE: u64 = 1 << 16;
-        let mut at = from;
-        while self.read <= LEAST.max(length.saturating_mul(MOST_TIMES)) {
-            input.seek(SeekFrom::Start(at))?;
-            frame::read_up_to(input, PIECE, &mut self.piece)?;
-            let got = self.piece.len() as u64;
-            self.read += got;
-            let first = |bytes: &[u8]| memmem::find(&self.piece, bytes);
+        let (mut at, mut piece) = (from, Vec::new());
+        while self.searched <= LEAST.max(length.saturating_mul(MOST_TIMES)) {
+            self.input.seek(SeekFrom::Start(at))?;
+            frame::read_up_to(&mut self.input, PIECE, &mut piece)?;
+            let got = piece.len() as u64;
+            self.searched += got;
+            let first = |bytes: &[u8]| memmem::find(&piece, bytes);
             match (first(&SYNC), first(&MAGIC)) {
                 (Some(key), magic) if magic.is_none_or(|magic| key < magic) => {
                     return Ok(Some((at + key as u64, true)));

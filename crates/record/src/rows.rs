@@ -190,8 +190,7 @@ macro_rules! order {
 }
 cgscope_model::tables!(order);
 
-/// The rule, in words, that a sample with an invalid histogram breaks. We reject such a sample, because the model depends on this
-/// rule.
+/// The rule, in words, that a sample with an invalid histogram breaks. The model depends on this rule.
 pub(crate) const BAD_HISTOGRAM: &str = "a histogram in it has unknown or unordered buckets";
 
 impl Keyed for Whole {

@@ -122,14 +122,11 @@ impl FileWriter {
     /// Starts a recording, which replaces an existing file. Even if the writer is killed, the file has at least a header.
     pub fn create(path: impl Into<PathBuf>, header: &Header) -> FileResult<Self> {
         let (file, beside) = Self::create_beside(path, header)?;
-        match beside.keep() {
-            Ok(()) => Ok(file),
-            Err(error) => Err(FileError { path: file.path, error: error.into() }),
-        }
+        beside.keep().map_err(|error| FileError { path: file.path.clone(), error: error.into() })?;
+        Ok(file)
     }
 
-    /// Starts a recording that gets its final name from [`Beside::keep`]. If the writer is killed before that, an existing file
-    /// stays unchanged.
+    /// Starts a recording that gets its final name from [`Beside::keep`]. Until then, an existing file stays unchanged.
     pub fn create_beside(path: impl Into<PathBuf>, header: &Header) -> FileResult<(Self, Beside)> {
         let path = path.into();
         let created = Place::of(&path).and_then(|place| place.create()).map_err(WriteError::Io);
@@ -166,8 +163,7 @@ impl FileWriter {
         self.writer.bytes()
     }
 
-    /// After an error, cuts the file back to its last complete frame. A pipe or device cannot be cut, so its recording ends with
-    /// an incomplete frame.
+    /// After an error, cuts the file back to its last complete frame. A pipe or device keeps an incomplete frame.
     fn settle(&mut self, done: Result<(), WriteError>) -> FileResult<()> {
         done.map_err(|error| {
             let Writer { output, good, broken, .. } = &mut self.writer;

@@ -1,18 +1,24 @@
-//! Calls a function of the CRI: one unary gRPC call (HTTP/2, by `h2`) over a Unix socket. Each call opens its own connection,
-//! because the runtime may have restarted since the last call.
+//! Requests the list of containers from a runtime: from the CRI by one unary gRPC call (HTTP/2, by `h2`), or from the API of
+//! Docker and Podman by `GET /containers/json`. Each call opens its own connection over a Unix socket, because the runtime may
+//! have restarted since the last call.
 
-use std::{io, path::Path, pin::pin, time::Duration};
+use std::{collections::HashMap, io, path::Path, pin::pin, time::Duration};
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use cgscope_model::printable;
-use h2::{RecvStream, client};
+use h2::client;
 use http::{HeaderMap, Request, StatusCode, header};
-use prost::Message;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use prost::{
+    DecodeError, Message, decode_length_delimiter,
+    encoding::{DecodeContext, WireType, decode_key, skip_field},
+};
 use tokio::net::UnixStream;
 
 use crate::{
-    messages::{LIST_CONTAINERS, running},
-    names::REPLY_BYTES,
+    names::{REPLY_BYTES, RuntimeNames, listed},
     shortened,
 };
 
@@ -25,6 +31,15 @@ const HEADER_BYTES: u32 = 16 << 10;
 /// Maximum length of an error message from the runtime that we print, bytes.
 const MESSAGE_BYTES: usize = 200;
 
+/// Maximum length of one container in a reply, bytes. The kubelet writes a few thousand bytes.
+const CONTAINER_BYTES: usize = 1 << 20;
+
+/// The URL of the call. On a Unix socket, every gRPC server accepts the host name `localhost`.
+const LIST_CONTAINERS: &str = "http://localhost/runtime.v1.RuntimeService/ListContainers";
+
+/// The value `CONTAINER_RUNNING` of the enum `ContainerState`.
+const RUNNING: i32 = 1;
+
 /// gRPC status codes.
 const OK: u32 = 0;
 const UNIMPLEMENTED: u32 = 12;
@@ -32,9 +47,27 @@ const UNIMPLEMENTED: u32 = 12;
 /// Length of the header of a gRPC message: one byte for compression, four bytes for the length.
 const FRAME: usize = 5;
 
-/// Requests the list of containers, and returns the encoded reply. The request asks the runtime to stop after `limit`, but the
-/// runtime may ignore this.
-pub(super) async fn list_containers(socket: &Path, limit: Duration) -> Result<Bytes, Failure> {
+/// Requests the names of running containers from the API of Docker or Podman. Stopped containers have no cgroup.
+pub(super) async fn list_from_docker(socket: &Path) -> Result<RuntimeNames, Failure> {
+    let stream = UnixStream::connect(socket).await.map_err(Failure::Connect)?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    // Every engine accepts the path without a version.
+    let request = Request::get("/containers/json").header(header::HOST, "localhost").body(String::new())?;
+    let reply = async {
+        let response = sender.send_request(request).await?;
+        check_http_status(response.status())?;
+        let body = Limited::new(response.into_body(), REPLY_BYTES).collect().await;
+        let body = body.map_err(|error| match error.is::<LengthLimitError>() {
+            true => Failure::TooLarge,
+            false => Failure::Broken(error.to_string()),
+        })?;
+        listed(&body.to_bytes())
+    };
+    drive(connection, reply).await
+}
+
+/// Requests the names of running containers from the CRI. The request has a time limit, which the runtime may ignore.
+pub(super) async fn list_containers(socket: &Path, limit: Duration) -> Result<RuntimeNames, Failure> {
     let stream = UnixStream::connect(socket).await.map_err(Failure::Connect)?;
     let (sender, connection) = client::Builder::new()
         .enable_push(false)
@@ -43,58 +76,60 @@ pub(super) async fn list_containers(socket: &Path, limit: Duration) -> Result<By
         .max_header_list_size(HEADER_BYTES)
         .handshake(stream)
         .await?;
-    let mut reply = pin!(call(sender, limit));
+    drive(connection, call(sender, limit)).await
+}
+
+/// Waits for a reply, and polls the connection, which drives the reply. If the runtime closes the connection, the bytes that
+/// arrived earlier can still be read.
+async fn drive<T>(connection: impl Future, reply: impl Future<Output = T>) -> T {
+    let mut reply = pin!(reply);
     tokio::select! {
         biased;
         reply = &mut reply => reply,
-        // This future must be polled, because it drives the connection. If the runtime closes the connection, the bytes that
-        // arrived earlier can still be read.
         _ = connection => reply.await,
     }
 }
 
-async fn call(sender: client::SendRequest<Bytes>, limit: Duration) -> Result<Bytes, Failure> {
-    let request = request(limit).map_err(|error| Failure::Broken(error.to_string()))?;
+async fn call(sender: client::SendRequest<Bytes>, limit: Duration) -> Result<RuntimeNames, Failure> {
+    let request = Request::post(LIST_CONTAINERS)
+        .header(header::CONTENT_TYPE, "application/grpc")
+        .header(header::TE, "trailers")
+        .header(header::USER_AGENT, concat!("cgscope/", env!("CARGO_PKG_VERSION")))
+        .header("grpc-timeout", format!("{}m", limit.as_millis()))
+        .body(())?;
+    let message = running().encode_to_vec();
+    let framed = [&[0][..], &(message.len() as u32).to_be_bytes(), &message].concat();
     let (response, mut body) = sender.ready().await?.send_request(request, false)?;
-    body.send_data(framed(&running()), true)?;
+    body.send_data(framed.into(), true)?;
     let (head, mut body) = response.await?.into_parts();
     // A gRPC status in the headers means that the runtime refused the call and sends no body.
     if head.headers.contains_key("grpc-status") {
         check_status(&head.headers)?;
     }
-    if head.status != StatusCode::OK {
-        return Err(Failure::Broken(format!("HTTP status {}", head.status)));
-    }
-    let reply = receive(&mut body).await?;
-    check_status(&body.trailers().await?.unwrap_or_default())?;
-    unframed(reply)
-}
-
-fn request(limit: Duration) -> Result<Request<()>, http::Error> {
-    Request::post(LIST_CONTAINERS)
-        .header(header::CONTENT_TYPE, "application/grpc")
-        .header(header::TE, "trailers")
-        .header(header::USER_AGENT, concat!("cgscope/", env!("CARGO_PKG_VERSION")))
-        .header("grpc-timeout", format!("{}m", limit.as_millis()))
-        .body(())
-}
-
-fn framed(message: &impl Message) -> Bytes {
-    let message = message.encode_to_vec();
-    [&[0][..], &(message.len() as u32).to_be_bytes(), &message].concat().into()
-}
-
-async fn receive(body: &mut RecvStream) -> Result<Bytes, Failure> {
-    let mut reply = BytesMut::new();
+    check_http_status(head.status)?;
+    let mut reply = Vec::new();
     while let Some(piece) = body.data().await {
         let piece = piece?;
         if reply.len() + piece.len() > FRAME + REPLY_BYTES {
-            return Err(Failure::TooLarge(REPLY_BYTES));
+            return Err(Failure::TooLarge);
         }
-        reply.put_slice(&piece);
+        reply.extend_from_slice(&piece);
         body.flow_control().release_capacity(piece.len())?;
     }
-    Ok(reply.freeze())
+    check_status(&body.trailers().await?.unwrap_or_default())?;
+    match reply.split_first_chunk::<FRAME>() {
+        Some(([0, length @ ..], message)) if u32::from_be_bytes(*length) as usize == message.len() => {
+            names(message).map_err(|_| Failure::Garbage)
+        }
+        _ => Err(Failure::Garbage),
+    }
+}
+
+fn check_http_status(status: StatusCode) -> Result<(), Failure> {
+    match status {
+        StatusCode::OK => Ok(()),
+        status => Err(Failure::Broken(format!("HTTP status {status}"))),
+    }
 }
 
 fn check_status(headers: &HeaderMap) -> Result<(), Failure> {
@@ -110,13 +145,42 @@ fn check_status(headers: &HeaderMap) -> Result<(), Failure> {
     }
 }
 
-fn unframed(mut reply: Bytes) -> Result<Bytes, Failure> {
-    match reply.first_chunk::<FRAME>() {
-        Some([0, length @ ..]) if u32::from_be_bytes(*length) as usize == reply.len() - FRAME => {
-            Ok(reply.split_off(FRAME))
-        }
-        _ => Err(Failure::Garbage),
+// The parts of `runtime/v1/api.proto` (package `runtime.v1`) that we use.
+cgscope_model::messages! {
+    ListContainersRequest { "1" filter: Option<ContainerFilter>, [message, optional]; }
+    ContainerFilter { "2" state: Option<ContainerStateValue>, [message, optional]; }
+    ContainerStateValue { "1" state: i32, [int32]; }
+    Container {
+        "1" id: String, [string];
+        "3" metadata: Option<ContainerMetadata>, [message, optional];
+        "8" labels: HashMap<String, String>, [map = "string, string"];
     }
+    ContainerMetadata { "1" name: String, [string]; }
+}
+
+/// Creates a request for the running containers. Other containers have no cgroup.
+fn running() -> ListContainersRequest {
+    let filter = ContainerFilter { state: Some(ContainerStateValue { state: RUNNING }) };
+    ListContainersRequest { filter: Some(filter) }
+}
+
+/// Returns the names in an encoded `ListContainersResponse`, whose field 1 is the list of containers. Decodes one container at
+/// a time: a million empty containers take 2 MB encoded, but hundreds of MB decoded.
+fn names(mut reply: &[u8]) -> Result<RuntimeNames, DecodeError> {
+    let mut names = RuntimeNames::default();
+    while !reply.is_empty() {
+        let (tag, wire_type) = decode_key(&mut reply)?;
+        let is_container = (tag, wire_type) == (1, WireType::LengthDelimited);
+        if is_container && decode_length_delimiter(reply)? <= CONTAINER_BYTES {
+            let container = Container::decode_length_delimited(&mut reply)?;
+            let own = container.metadata.as_ref().map(|metadata| &*metadata.name);
+            names.keep(container.id, own, &container.labels);
+        } else {
+            // A container that is too large, or a field of a later version of the CRI.
+            skip_field(wire_type, tag, &mut reply, DecodeContext::default())?;
+        }
+    }
+    Ok(names)
 }
 
 /// The reason why a runtime returned no names. Every variant except `Absent` refers to a single socket.
@@ -128,26 +192,20 @@ pub(crate) enum Failure {
     Connect(io::Error),
     /// The runtime did not reply within this time.
     Late(Duration),
-    /// The connection broke, or the peer does not speak gRPC. Contains a description.
+    /// The connection broke, or the peer does not speak HTTP or gRPC. Contains a description.
     Broken(String),
     /// The runtime does not know the call: it has no CRI, or a CRI older than version 1.
     Unknown,
     /// The runtime refused the call. Contains the gRPC code, and the runtime's message in printable characters.
     Refused(u32, String),
-    /// The reply is longer than this many bytes.
-    TooLarge(usize),
+    /// The reply is longer than [`REPLY_BYTES`].
+    TooLarge,
     /// The reply is not a list of containers.
     Garbage,
 }
 
-impl From<h2::Error> for Failure {
-    fn from(error: h2::Error) -> Self {
-        Self::Broken(error.to_string())
-    }
-}
-
-impl From<hyper::Error> for Failure {
-    fn from(error: hyper::Error) -> Self {
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(error: E) -> Self {
         Self::Broken(error.to_string())
     }
 }
@@ -174,7 +232,7 @@ impl Failure {
             Self::Refused(code, message) => {
                 format!("refused to list its containers (code {code}: {message})")
             }
-            Self::TooLarge(most) => format!("answered with more than {} MiB", most >> 20),
+            Self::TooLarge => format!("answered with more than {} MiB", REPLY_BYTES >> 20),
             Self::Garbage => "answered with something other than a list of containers".into(),
         }
     }
@@ -192,9 +250,75 @@ impl Failure {
                 "enable the runtime's CRI (containerd: remove `cri` from `disabled_plugins`); or update the runtime to \
                  containerd 1.6 or CRI-O 1.23; or set `runtime` in [containers] to \"\""
             }
-            Self::Broken(_) | Self::Refused(..) | Self::TooLarge(_) | Self::Garbage => {
+            Self::Broken(_) | Self::Refused(..) | Self::TooLarge | Self::Garbage => {
                 "check that `crictl ps` or `docker ps` works with that socket; cgscope tries again by itself"
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The complete message as prost decodes it. It has unknown fields between the containers.
+    #[derive(Clone, PartialEq, Message)]
+    struct Whole {
+        #[prost(message, repeated, tag = "1")]
+        containers: Vec<Container>,
+        #[prost(fixed64, tag = "2")]
+        a: u64,
+        #[prost(fixed32, tag = "300")]
+        b: u32,
+        #[prost(uint64, tag = "4")]
+        c: u64,
+        #[prost(string, tag = "5")]
+        d: String,
+    }
+
+    fn container(id: &str) -> Container {
+        let labels = HashMap::from([("k".to_owned(), "v".repeat(200))]);
+        Container { id: id.into(), metadata: Some(ContainerMetadata { name: "n".into() }), labels }
+    }
+
+    #[test]
+    fn containers_are_found_among_unknown_fields() {
+        let containers = vec![container("a"), Container::default(), container("b")];
+        let whole = Whole { containers, a: 1, b: 2, c: u64::MAX, d: "d".into() };
+        let names = names(&[whole.encode_to_vec(), whole.encode_to_vec()].concat()).unwrap();
+        let mut ids: Vec<_> = names.by_container.into_keys().collect();
+        ids.sort_unstable();
+        assert_eq!(ids, ["a", "b"]);
+    }
+
+    #[test]
+    fn an_invalid_reply_is_an_error() {
+        for bytes in
+            [&[0x0a][..], &[0x0a, 5, 1], &[0x0b], &[0xff; 11], &[9, 0], &[0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f]]
+        {
+            assert!(names(bytes).is_err(), "{bytes:x?}");
+        }
+        assert!(names(&[]).is_ok_and(|names| names.by_container.is_empty()));
+    }
+
+    #[test]
+    fn a_container_that_is_too_large_is_dropped() {
+        let large = Container {
+            labels: HashMap::from([("k".into(), "l".repeat(CONTAINER_BYTES))]),
+            ..container("a")
+        };
+        let whole = Whole { containers: vec![large, container("b")], ..Whole::default() };
+        let names = names(&whole.encode_to_vec()).unwrap();
+        assert_eq!(names.by_container.len(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_cause_a_panic_or_an_endless_loop(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let found = names(&bytes).map_or(0, |names| names.by_container.len());
+            prop_assert!(found <= bytes.len());
         }
     }
 }

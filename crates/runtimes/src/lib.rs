@@ -6,9 +6,7 @@
 //! a sample.
 
 mod call;
-mod docker;
 mod lookup;
-mod messages;
 mod names;
 
 use std::{
@@ -81,8 +79,7 @@ struct Trouble {
 }
 
 impl Runtimes {
-    /// Creates a client from the key `runtime` in the configuration: `auto`, the path of a socket (with or without `unix://`), or
-    /// empty.
+    /// Creates a client from the key `runtime`: `auto`, the path of a socket (also with `unix://`), or empty.
     pub fn new(config: &str) -> Result<Self, String> {
         let places = match config {
             "" => Vec::new(),
@@ -136,7 +133,9 @@ impl Runtimes {
                 true => runtime.ask(limit).await,
                 false => Err(Failure::Absent),
             };
-            said.extend(runtime.take(answer, pace).map(|sentence| (runtime.is_no_cri(), sentence)));
+            let sentence = runtime.take(answer, pace);
+            let is_no_cri = matches!(runtime.trouble, Some(Trouble { failure: Failure::Unknown, .. }));
+            said.extend(sentence.map(|sentence| (is_no_cri, sentence)));
         }
         // On most hosts, Docker's containerd has its CRI turned off. This is no problem if Docker itself reports the containers.
         let has_answered = self.runtimes.iter().any(|runtime| runtime.has_answered);
@@ -152,19 +151,17 @@ impl Runtimes {
 }
 
 impl Runtime {
-    /// Stores the names in an answer, or records the failure. Returns a sentence if the runtime answers again, or fails in a new
-    /// way.
+    /// Stores the names, or records the failure. Returns a sentence if the runtime answers again, or fails in a new way.
     fn take(&mut self, answer: Result<RuntimeNames, Failure>, pace: RetryPace) -> Option<String> {
         let before = self.trouble.take();
         let failure = match answer {
             Ok(names) => {
                 (self.names, self.has_answered) = (Arc::new(names), true);
                 let place = self.place.display();
-                return before.map(|_| {
-                    format!(
-                        "the container runtime at {place} answers: its pods and containers now have names"
-                    )
-                });
+                let sentence = format!(
+                    "the container runtime at {place} answers: its pods and containers now have names"
+                );
+                return before.map(|_| sentence);
             }
             Err(failure) => failure,
         };
@@ -177,19 +174,13 @@ impl Runtime {
         sentence
     }
 
-    fn is_no_cri(&self) -> bool {
-        self.trouble.as_ref().is_some_and(|trouble| matches!(trouble.failure, Failure::Unknown))
-    }
-
     async fn ask(&self, limit: Duration) -> Result<RuntimeNames, Failure> {
         let name = self.place.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let asked = async {
             match name {
-                "docker.sock" | "podman.sock" => docker::list(&self.place).await,
+                "docker.sock" | "podman.sock" => call::list_from_docker(&self.place).await,
                 _ if name.ends_with(".json") => names::list_stored(&self.place),
-                _ => {
-                    call::list_containers(&self.place, limit).await.and_then(|reply| messages::names(&reply))
-                }
+                _ => call::list_containers(&self.place, limit).await,
             }
         };
         timeout(limit, asked).await.unwrap_or(Err(Failure::Late(limit)))
@@ -206,8 +197,7 @@ impl Listing {
         self.0.iter().find_map(|names| names.get(wanted))
     }
 
-    /// Returns the number of containers that have a name. If both the CRI and the stored list name a container of CRI-O, it
-    /// counts once.
+    /// Returns the number of containers that have a name. A container that two runtimes name counts once.
     pub fn named(&self) -> usize {
         let ids: HashSet<&String> = self.0.iter().flat_map(|names| names.by_container.keys()).collect();
         ids.len()

@@ -1,5 +1,4 @@
-//! Finds the names for the cgroups of a sample. A separate thread asks the runtimes, so that samples never wait for a slow
-//! runtime.
+//! Finds the names for the cgroups of a sample. A thread asks the runtimes, so that samples never wait for a slow runtime.
 
 use std::{
     collections::HashMap,
@@ -45,37 +44,38 @@ enum Known {
 impl Lookup {
     /// Creates a lookup that asks these runtimes.
     pub fn new(runtimes: Runtimes, say: Say) -> Self {
-        Self {
-            start: Some((runtimes, say)),
-            thread: None,
-            latest: Listing::default(),
-            has_waited: false,
-            known: HashMap::new(),
-        }
+        let (latest, known) = (Listing::default(), HashMap::new());
+        Self { start: Some((runtimes, say)), thread: None, latest, has_waited: false, known }
     }
 
-    /// Returns the names of the containers and pods among `cgroups`. `cgroups` are the cgroups of a sample, in ascending order of
-    /// id.
-    ///
-    /// A container that has just started may have no name yet. Only the first call waits for the runtimes, and for at most 500
-    /// ms.
+    /// Returns the names of the containers and pods among the cgroups of a sample, which are in ascending order of id. A
+    /// container that has just started may have no name yet. Only the first call waits for the runtimes, for at most 500 ms.
     pub fn name(&mut self, cgroups: &[(u64, Arc<str>)]) -> Vec<ContainerReading> {
         let now = Instant::now();
         let exists = |id: &u64| cgroups.binary_search_by_key(id, |(id, _)| *id).is_ok();
         self.known.retain(|id, _| exists(id));
         for (id, path) in cgroups {
-            self.known.entry(*id).or_insert_with(|| Known::of(path, now));
+            self.known.entry(*id).or_insert_with(|| match wanted(path) {
+                Some(wanted) => Known::Unnamed { wanted, ask_at: now, pause: FIRST_PAUSE },
+                None => Known::Neither,
+            });
         }
         self.resolve();
-        let mut due = self.known.values_mut().filter_map(|known| known.due(now)).peekable();
-        if due.peek().is_some() {
-            due.for_each(|(ask_at, pause)| {
+        let mut is_due = false;
+        for known in self.known.values_mut() {
+            if let Known::Unnamed { ask_at, pause, .. } = known
+                && *ask_at <= now
+            {
+                is_due = true;
                 *ask_at = now + *pause;
                 *pause = (*pause * 2).min(LONGEST_PAUSE);
-            });
+            }
+        }
+        if is_due {
             self.request();
             if !std::mem::replace(&mut self.has_waited, true) {
-                self.await_first();
+                let first = self.thread.as_ref().map(|(_, replies)| replies.recv_timeout(FIRST_WAIT));
+                self.latest = first.and_then(Result::ok).unwrap_or_default();
             }
             self.resolve();
         }
@@ -108,35 +108,12 @@ impl Lookup {
             let thread = thread.spawn(move || serve(runtimes, &say, &requested, &reply));
             self.thread = thread.ok().map(|_| (requests, replies));
         }
-        // If the channel is full, the thread has not taken the previous request yet. The previous request also serves this
-        // sample.
+        // If the channel is full, the thread has not taken the previous request yet, which also serves this sample.
         self.thread.as_ref().map(|(requests, _)| requests.try_send(()));
     }
-
-    fn await_first(&mut self) {
-        let first = self.thread.as_ref().map(|(_, replies)| replies.recv_timeout(FIRST_WAIT));
-        self.latest = first.and_then(Result::ok).unwrap_or_default();
-    }
 }
 
-impl Known {
-    fn of(path: &str, now: Instant) -> Self {
-        match wanted(path) {
-            Some(wanted) => Self::Unnamed { wanted, ask_at: now, pause: FIRST_PAUSE },
-            None => Self::Neither,
-        }
-    }
-
-    fn due(&mut self, now: Instant) -> Option<(&mut Instant, &mut Duration)> {
-        match self {
-            Self::Unnamed { ask_at, pause, .. } if *ask_at <= now => Some((ask_at, pause)),
-            _ => None,
-        }
-    }
-}
-
-/// Returns the container or pod whose own cgroup has this path. Returns `None` for a rootless container: the host's runtimes do
-/// not know it, and its user can choose any id.
+/// Returns the container or pod that owns this path. `None` for a rootless container: its user can choose any id.
 fn wanted(path: &str) -> Option<Wanted> {
     let name = CgroupName::of(path);
     let above = CgroupName::of(path.rsplit_once('/')?.0);

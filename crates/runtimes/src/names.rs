@@ -102,7 +102,7 @@ pub(crate) fn list_stored(path: &Path) -> Result<RuntimeNames, Failure> {
     let file = File::open(path).map_err(Failure::Connect)?;
     file.take(REPLY_BYTES as u64 + 1).read_to_end(&mut text).map_err(Failure::Connect)?;
     if text.len() > REPLY_BYTES {
-        return Err(Failure::TooLarge(REPLY_BYTES));
+        return Err(Failure::TooLarge);
     }
     listed(&text)
 }
@@ -148,7 +148,6 @@ mod tests {
 #[cfg(test)]
 mod storage_tests {
     use super::*;
-    use crate::Wanted;
 
     #[test]
     fn a_stored_list_is_read_and_a_damaged_one_is_an_error() {
@@ -162,7 +161,7 @@ mod storage_tests {
         std::fs::write(&path, "[{").unwrap();
         assert!(matches!(list_stored(&path), Err(Failure::Garbage)));
         std::fs::write(&path, " ".repeat(REPLY_BYTES + 1)).unwrap();
-        assert!(matches!(list_stored(&path), Err(Failure::TooLarge(_))));
+        assert!(matches!(list_stored(&path), Err(Failure::TooLarge)));
         assert!(matches!(list_stored(&folder.path().join("none")), Err(Failure::Connect(_))));
         assert!(matches!(list_stored(folder.path()), Err(Failure::Garbage)));
     }

@@ -98,8 +98,7 @@ impl Connection {
         })?;
         let mut sender = Sender(socket.try_clone().map_err(io)?);
         socket.set_read_timeout(Some(ANSWER)).map_err(io)?;
-        // If the daemon refuses the viewer, it may already have closed the connection. In this case sending fails, but the reason
-        // can still be read.
+        // If the daemon has already closed the connection, sending fails, but the reason can still be read.
         let asked = sender.ask(request);
         let connection = match Self::read(BufReader::with_capacity(1 << 16, socket)) {
             Ok(Ok(connection)) => connection,
@@ -116,8 +115,7 @@ impl Connection {
 }
 
 impl<R: Read> Connection<R> {
-    /// Reads the header. The outer error means that the peer is no cgscope daemon. The inner error is the daemon's reason to
-    /// refuse the viewer.
+    /// Reads the header. The outer error: the peer is no cgscope daemon. The inner error: the daemon's reason to refuse.
     pub fn read(input: R) -> Result<Result<Self, Word>, ReadError> {
         let opened = Incoming::open::<Word>(input)?;
         Ok(opened.map(|incoming| Self { incoming, skip: 0 }).map_err(Word::printable))
@@ -128,8 +126,7 @@ impl<R: Read> Connection<R> {
         self.incoming.header()
     }
 
-    /// Waits for the next message. Returns `None` if the daemon closed the connection. After `None` or a refusal, no further
-    /// message arrives.
+    /// Waits for the next message; `None` if the daemon closed the connection. After `None` or a refusal, no message arrives.
     pub fn receive(&mut self) -> Option<Message<Word>> {
         loop {
             match self.incoming.receive::<Word>() {

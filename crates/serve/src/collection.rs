@@ -117,15 +117,11 @@ fn run(
     let (mut before, mut ended) = (Arc::<Reading>::default(), Arc::<Ended>::default());
     loop {
         // The first sample also goes through `Pace::wait`, so that `Pace::busy_for` covers it.
-        let (at_ns, is_on_grid) = match pace.wait(last_ns) {
-            Due::Never => return,
-            Due::Now => (pace.since_ns(), false),
-            Due::At { at_ns, late: more_late } => {
-                last_ns = at_ns;
-                late += more_late;
-                (at_ns, true)
-            }
-        };
+        let Some(Due { at_ns, missed }) = pace.wait(last_ns) else { return };
+        let is_on_grid = missed.is_some();
+        if let Some(missed) = missed {
+            (last_ns, late) = (at_ns, late + missed);
+        }
         for (follower, pids) in receive.try_iter() {
             changes += 1;
             collector.follow(follower, &pids);
@@ -133,10 +129,7 @@ fn run(
         let began = Instant::now();
         let mut reading = match collector.collect() {
             Ok(reading) => reading,
-            Err(sentence) => {
-                let _before = send.send_replace(Err(sentence));
-                return;
-            }
+            Err(sentence) => return drop(send.send_replace(Err(sentence))),
         };
         took += began.elapsed();
         number += 1;
@@ -144,17 +137,8 @@ fn run(
         let reading = Arc::new(reading);
         ended = ended.then(number, &before, &reading);
         let freed_later = std::mem::replace(&mut before, reading.clone());
-        let taken = Taken {
-            reading,
-            ended: ended.clone(),
-            at_ns,
-            is_on_grid,
-            number,
-            began,
-            at: Instant::now(),
-            took,
-            changes,
-        };
+        let (ended, at) = (ended.clone(), Instant::now());
+        let taken = Taken { reading, ended, at_ns, is_on_grid, number, began, at, took, changes };
         let latest_before = send.send_replace(Ok(Some(taken)));
         // Dropping these values takes milliseconds on a large host, so it happens after viewers have the new sample.
         drop((latest_before, freed_later));
@@ -162,8 +146,7 @@ fn run(
     }
 }
 
-/// The rows that are in the previous sample and not in this sample. Each `Ended` contains a link to the next one, so that viewers
-/// can skip samples.
+/// The rows of the previous sample that are not in this sample, and a link to the next, for viewers that skip samples.
 #[derive(Debug, Default)]
 pub struct Ended {
     /// Number of the sample in which these rows are missing ([`Taken::number`]).

@@ -3,7 +3,6 @@
 use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
 
 use cgscope_model::units::seconds;
-use regex::Regex;
 use serde::{Deserialize, Deserializer, de::Error as _};
 
 use crate::http::HttpLimits;
@@ -15,8 +14,7 @@ pub const FILE: &str = "/etc/cgscope/cgscope.toml";
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The user to which the daemon switches after it has loaded BPF, if root started the daemon. `None`: the daemon keeps its
-    /// user.
+    /// The user to which the daemon switches after it has loaded BPF, if root started it; `None`: no switch.
     pub user: Option<String>,
     /// How samples are taken.
     pub collect: CollectConfig,
@@ -25,7 +23,7 @@ pub struct Config {
     /// The HTTP server for metrics.
     pub http: HttpConfig,
     /// Which metrics are exported.
-    pub metrics: MetricsConfig,
+    pub metrics: cgscope_metrics::Config,
     /// Where to get the names of containers.
     pub containers: ContainersConfig,
 }
@@ -85,24 +83,6 @@ pub struct HttpConfig {
     /// Limits for clients; not a key of the file.
     #[serde(skip)]
     pub limits: HttpLimits,
-}
-
-/// The section `[metrics]`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct MetricsConfig {
-    /// Maximum number of exported cgroups.
-    pub cgroups: usize,
-    /// Maximum depth of exported cgroups. The root has depth 0.
-    pub depth: usize,
-    /// Only cgroups whose path matches are exported, if this is set.
-    #[serde(deserialize_with = "expression")]
-    pub include: Option<Regex>,
-    /// Cgroups whose path matches are not exported, if this is set.
-    #[serde(deserialize_with = "expression")]
-    pub exclude: Option<Regex>,
-    /// Maximum number of exported culprits for each cgroup.
-    pub culprits: usize,
 }
 
 /// The section `[containers]`.
@@ -209,12 +189,6 @@ impl Default for HttpConfig {
     }
 }
 
-impl Default for MetricsConfig {
-    fn default() -> Self {
-        Self { cgroups: 200, depth: 8, include: None, exclude: None, culprits: 5 }
-    }
-}
-
 impl Default for ContainersConfig {
     fn default() -> Self {
         Self { runtime: "auto".into() }
@@ -259,14 +233,11 @@ impl Config {
                 return Err(format!("`{name}` must be between 10ms and 1h"));
             }
         }
-        let is_absolute = |path: &PathBuf| path.as_os_str().is_empty() || path.is_absolute();
         let paths = [&http.tls_certificate, &http.tls_key, &http.users].into_iter().flatten();
-        match paths.chain([&socket.path]).find(|path| !is_absolute(path)) {
-            Some(path) => {
-                Err(format!("`{}` is a relative path: write the path from the root (`/`)", path.display()))
-            }
-            None => Ok(()),
-        }
+        let is_relative = |path: &&PathBuf| path.is_relative() && !path.as_os_str().is_empty();
+        paths.chain([&socket.path]).find(is_relative).map_or(Ok(()), |path| {
+            Err(format!("`{}` is a relative path: write the path from the root (`/`)", path.display()))
+        })
     }
 }
 
@@ -295,17 +266,6 @@ fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAd
     }
     text.parse().map(Some).map_err(|_| {
         D::Error::custom(format!("{text:?} is not an address: write \"127.0.0.1:9753\" or \"[::]:9753\""))
-    })
-}
-
-fn expression<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Regex>, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    Regex::new(&text).map(Some).map_err(|error| {
-        let words = error.to_string();
-        D::Error::custom(format!(
-            "{text:?} is not a regular expression: {}",
-            words.lines().last().unwrap_or_default()
-        ))
     })
 }
 

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Mutex,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
@@ -13,21 +13,22 @@ use crate::lock;
 /// Counters of one server. `R` is the type of the reasons why the server refuses a client.
 #[derive(Debug)]
 pub struct Counters<R> {
-    clients: AtomicU64,
+    /// Each client holds a clone of this value. The number of clones is the number of clients.
+    clients: Arc<()>,
     requests: AtomicU64,
     refused: Mutex<BTreeMap<R, u64>>,
 }
 
 impl<R> Default for Counters<R> {
     fn default() -> Self {
-        Self { clients: AtomicU64::new(0), requests: AtomicU64::new(0), refused: Mutex::default() }
+        Self { clients: Arc::default(), requests: AtomicU64::new(0), refused: Mutex::default() }
     }
 }
 
 impl<R: Copy + Ord> Counters<R> {
     /// Returns the number of connected clients.
     pub fn clients(&self) -> u64 {
-        self.clients.load(Relaxed)
+        Arc::strong_count(&self.clients) as u64 - 1
     }
 
     /// Returns the number of accepted requests.
@@ -40,8 +41,9 @@ impl<R: Copy + Ord> Counters<R> {
         lock(&self.refused).get(&reason).copied().unwrap_or_default()
     }
 
-    pub(crate) fn set_clients(&self, clients: usize) {
-        self.clients.store(clients as u64, Relaxed);
+    /// Counts a client until the returned value is dropped.
+    pub(crate) fn client(&self) -> Arc<()> {
+        self.clients.clone()
     }
 
     pub(crate) fn request(&self) {

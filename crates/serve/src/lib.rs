@@ -18,8 +18,7 @@ mod streams;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks a mutex, even if a panic has poisoned it. This is safe, because the locks of this crate never protect partly changed
-/// data.
+/// Locks a mutex, even if a panic has poisoned it: the locks of this crate never protect partly changed data.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -31,20 +31,13 @@ struct Asked {
     over: bool,
 }
 
-/// The reason why [`Pace::wait`] returned.
+/// A sample that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Due {
-    /// A grid point has been reached.
-    At {
-        /// The time of the grid point, ns since the start.
-        at_ns: u64,
-        /// Number of grid points that were missed before this grid point.
-        late: u64,
-    },
-    /// A viewer has requested an immediate sample.
-    Now,
-    /// No more samples are needed.
-    Never,
+pub struct Due {
+    /// The time of the grid point, or of a viewer's request for an immediate sample, ns since the start.
+    pub at_ns: u64,
+    /// Number of grid points that were missed before this grid point; `None` for an immediate sample.
+    pub missed: Option<u64>,
 }
 
 impl Default for Pace {
@@ -89,42 +82,34 @@ impl Pace {
         self.changed.notify_one();
     }
 
-    /// Returns the time since the start of the pace, ns.
-    pub fn since_ns(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
-    }
-
     /// Returns since how long the current sample has been in progress. Returns `None` between samples.
     pub fn busy_for(&self) -> Option<Duration> {
         lock(&self.asked).busy_since.map(|since| since.elapsed())
     }
 
-    /// Waits until a sample is due, and marks that sample as in progress. `last_ns` is the previous grid point.
-    pub fn wait(&self, last_ns: u64) -> Due {
+    /// Waits until a sample is due, and marks it as in progress; `None`: no more are needed. `last_ns`: previous grid point.
+    pub fn wait(&self, last_ns: u64) -> Option<Due> {
         let mut asked = lock(&self.asked);
         asked.busy_since = None;
         let due = loop {
             if asked.over {
-                return Due::Never;
+                return None;
             }
+            let now_ns = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
             if std::mem::take(&mut asked.now) {
-                break Due::Now;
+                break Due { at_ns: now_ns, missed: None };
             }
-            let now_ns = self.since_ns();
-            match asked.next_ns(last_ns) {
-                Some(next_ns) if next_ns <= now_ns => {
-                    let (at_ns, late) = asked.latest(next_ns, now_ns);
-                    break Due::At { at_ns, late };
-                }
-                Some(next_ns) => {
-                    let wait = Duration::from_nanos(next_ns - now_ns);
-                    asked = self.changed.wait_timeout(asked, wait).unwrap_or_else(PoisonError::into_inner).0;
-                }
-                None => asked = self.changed.wait(asked).unwrap_or_else(PoisonError::into_inner),
+            // Without any interval, this waits for a change.
+            let next_ns = asked.next_ns(last_ns).unwrap_or(u64::MAX);
+            if next_ns <= now_ns {
+                let (at_ns, missed) = asked.latest(next_ns, now_ns);
+                break Due { at_ns, missed: Some(missed) };
             }
+            let wait = Duration::from_nanos(next_ns - now_ns);
+            asked = self.changed.wait_timeout(asked, wait).unwrap_or_else(PoisonError::into_inner).0;
         };
         asked.busy_since = Some(Instant::now());
-        due
+        Some(due)
     }
 }
 
@@ -214,7 +199,8 @@ mod tests {
     fn a_wait_ends_at_a_grid_point_on_request_and_at_the_end() {
         let pace = Arc::new(Pace::default());
         pace.ask(30 * MS);
-        assert!(matches!(pace.wait(0), Due::At { at_ns, .. } if at_ns.is_multiple_of(30 * MS)));
+        let due = pace.wait(0).unwrap();
+        assert!(due.missed.is_some() && due.at_ns.is_multiple_of(30 * MS));
         pace.ask_no_longer(30 * MS);
         let sender = {
             let pace = pace.clone();
@@ -223,10 +209,10 @@ mod tests {
                 pace.now();
             })
         };
-        assert_eq!(pace.wait(0), Due::Now, "no interval is requested");
+        assert_eq!(pace.wait(0).unwrap().missed, None, "no interval is requested");
         sender.join().unwrap();
         pace.end();
-        assert_eq!(pace.wait(0), Due::Never);
+        assert_eq!(pace.wait(0), None);
     }
 
     #[test]
@@ -234,7 +220,7 @@ mod tests {
         let pace = Arc::new(Pace::default());
         assert_eq!(pace.busy_for(), None);
         pace.now();
-        assert_eq!(pace.wait(0), Due::Now);
+        assert_eq!(pace.wait(0).unwrap().missed, None);
         thread::sleep(Duration::from_millis(5));
         assert!(pace.busy_for() >= Some(Duration::from_millis(5)));
         let waits = {
@@ -245,7 +231,7 @@ mod tests {
             thread::yield_now();
         }
         pace.end();
-        assert_eq!(waits.join().unwrap(), Due::Never);
+        assert_eq!(waits.join().unwrap(), None);
         assert_eq!(pace.busy_for(), None);
     }
 

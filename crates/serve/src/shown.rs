@@ -65,35 +65,25 @@ impl Shower {
         let pairs = self.pairs(victims, sample);
         let culprits = pairs.iter().map(|pair| pair.culprit);
         let shown = with_ancestors(own.iter().copied().chain(culprits), &sample.cgroups);
+        let is_visible = |id: &u64| shown.contains(id);
         let mut cpus = sample.cpus.clone();
-        for cpu in &mut cpus {
-            cpu.waits = None;
-        }
+        cpus.iter_mut().for_each(|cpu| cpu.waits = None);
         Sample {
             unix_ns: sample.unix_ns,
             mono_ns: sample.mono_ns,
             mode: sample.mode,
             sched_ext: sample.sched_ext.clone(),
-            limits: sample.limits.iter().filter(|limits| shown.contains(&limits.id)).cloned().collect(),
+            limits: sample.limits.iter().filter(|limits| is_visible(&limits.id)).cloned().collect(),
             tasks: tasks.into_iter().cloned().collect(),
-            exited: Vec::new(),
             pairs,
-            containers: sample
-                .containers
-                .iter()
-                .filter(|named| shown.contains(&named.cgroup_id))
-                .cloned()
-                .collect(),
-            cgroups: sample.cgroups.iter().filter(|(id, _)| shown.contains(id)).cloned().collect(),
+            containers: sample.containers.iter().filter(|row| is_visible(&row.cgroup_id)).cloned().collect(),
+            cgroups: sample.cgroups.iter().filter(|(id, _)| is_visible(id)).cloned().collect(),
             cpus,
             nodes: sample.nodes.clone(),
-            // The demand of a cgroup includes the demand of its hidden tasks.
-            demand: Vec::new(),
-            demand_until_ns: None,
-            memory: Vec::new(),
-            stacks: Vec::new(),
             losses: sample.losses.clone(),
             cost: sample.cost,
+            // Not shown: the demand of a cgroup, for example, includes the demand of its hidden tasks.
+            ..Sample::default()
         }
     }
 

@@ -26,8 +26,7 @@ pub struct StreamKind {
     pub interval_ns: u64,
 }
 
-/// If at least this many frames follow the last key frame, a new reader causes a key frame. Otherwise the reader would have to
-/// read all of these frames.
+/// From this many frames after the last key frame on, a new reader causes a key frame, so that it need not read them all.
 const KEY_FOR_NEW_AFTER: usize = 8;
 
 /// Memory that a stream needs in addition to its rows and frames, bytes. Most of this memory belongs to the compressor.
@@ -99,8 +98,7 @@ impl Streams {
         &self.streams[&cursor.kind]
     }
 
-    /// Adds a reader. The reader begins at the last key frame. A new stream shows no sample whose [`Taken::changes`] is below
-    /// `since_changes`.
+    /// Adds a reader, which begins at the last key frame. A new stream shows no sample with fewer [`Taken::changes`].
     pub fn join(&mut self, kind: StreamKind, account: u32, since_changes: u64) -> io::Result<Cursor> {
         let stream = match self.streams.entry(kind) {
             Entry::Occupied(entry) => entry.into_mut(),
@@ -138,16 +136,14 @@ impl Streams {
         self.streams.values_mut().filter(|stream| stream.ended.is_none())
     }
 
-    /// Requests an immediate sample for a reader. Returns a number. The immediate sample is the first sample whose number is
-    /// greater than this number.
+    /// Requests an immediate sample for a reader. It is the first sample whose number is greater than the returned number.
     pub fn one_more(&mut self, cursor: &Cursor) -> u64 {
         let Some(stream) = self.streams.get_mut(&cursor.kind) else { return 0 };
         stream.wants_one = true;
         stream.number
     }
 
-    /// Returns the next frame for a reader, if a frame is available. If the reader has lost frames, it continues at the last key
-    /// frame.
+    /// Returns the next frame for a reader, if there is one. A reader that has lost frames continues at the last key frame.
     pub fn next(&mut self, cursor: &mut Cursor) -> Option<Shown> {
         let stream = self.streams.get_mut(&cursor.kind)?;
         let passed = stream.first.saturating_sub(cursor.next);
@@ -162,8 +158,7 @@ impl Streams {
         Some(Shown { passed, ..shown })
     }
 
-    /// Records the rows that ended in a sample, for streams that do not show this sample. Call this function for each sample,
-    /// before [`show`](Self::show).
+    /// Records the rows that ended in a sample, for streams that do not show it. Call this before [`show`](Self::show).
     pub fn skip(&mut self, taken: &Taken) {
         for ended in self.ended.until(taken.number) {
             for stream in self.streams.values_mut() {
@@ -173,27 +168,20 @@ impl Streams {
         self.ended = taken.ended.clone();
     }
 
-    /// Shows a sample in each stream in which the sample is due. If a stream cannot encode the sample (a bug in cgscope), the
-    /// stream ends.
+    /// Shows a sample in each stream in which it is due. A stream that cannot encode it (a bug in cgscope) ends.
     pub fn show(&mut self, taken: &Taken) {
         for (kind, stream) in &mut self.streams {
             if let Some(is_beside) = stream.due(kind.interval_ns, taken)
                 && let Err(error) = stream.show(taken, is_beside)
             {
-                stream.end(cannot_be_sent(&error));
+                let sentence = format!(
+                    "the daemon cannot send this view ({error}) and has ended it; other viewers continue. cgscope reconnects by \
+                     itself; report the fault if it persists"
+                );
+                stream.end(Word::refused(Refusal::Failed, sentence));
             }
         }
     }
-}
-
-fn cannot_be_sent(error: &WriteError) -> Word {
-    Word::refused(
-        Refusal::Failed,
-        format!(
-            "the daemon cannot send this view ({error}) and has ended it; other viewers continue. cgscope reconnects by itself; \
-             report the fault if it persists"
-        ),
-    )
 }
 
 impl Stream {

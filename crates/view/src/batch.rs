@@ -15,7 +15,7 @@ use crate::{
         list::{ListKind, Question},
     },
     causes,
-    columns::{Column, heading},
+    columns::Column,
     data::Data,
     nodes,
     subject::{Key, Subject},
@@ -28,7 +28,6 @@ const TIME: usize = 12;
 /// Maximum width of a path or name, in cells. Longer texts are cut.
 const LONGEST: usize = 200;
 
-/// Returns the first line of the output: what is measured, and where.
 pub fn banner(about: &About, data: &Data) -> String {
     let or_unknown = |text: &str| if text.is_empty() { "unknown".to_owned() } else { text.to_owned() };
     let (year, month, day) = units::date(data.interval.start_unix_ns);
@@ -46,9 +45,7 @@ pub fn interval(data: &Data, asked: &Asked) -> String {
     let interval = &data.interval;
     let end = time_of_day(interval.start_unix_ns.saturating_add(interval.duration_ns));
     let mut out = String::from("\n");
-    for line in summary(data).lines() {
-        out += &format!("{end}  # {line}\n");
-    }
+    out.extend(summary(data).lines().map(|line| format!("{end}  # {line}\n")));
     out += &table(data, asked, &end);
     if asked.kind == ListKind::Cgroups {
         let limits = Asked { kind: ListKind::Limits, sort: ListKind::Limits.sorted_by(), ..asked.clone() };
@@ -57,12 +54,10 @@ pub fn interval(data: &Data, asked: &Asked) -> String {
     out
 }
 
-/// Returns the table of all intervals together.
 pub fn average(data: &Data, asked: &Asked) -> String {
     format!("\n{}", table(data, asked, "Average:"))
 }
 
-/// Returns lines about all tasks together.
 pub fn summary(data: &Data) -> String {
     let interval = &*data.interval;
     let total = &data.total;
@@ -102,12 +97,12 @@ pub fn table(data: &Data, asked: &Asked, time: &str) -> String {
         let cells = columns.iter().map(|(column, cells)| format!(" {}", cell(*column, *cells)));
         format!("{}\n", (format!("{time:<TIME$}") + &cells.collect::<String>()).trim_end())
     };
-    let mut out = line(time, &heading);
+    let mut out = line(time, &|column, cells| column.fit()(column.title(), cells));
     for subject in &subjects {
         out += &line(time, &|column, cells| {
             let text = column.cell(subject, data);
             // Programs count the words of a line, so an empty cell becomes `-`.
-            column.fit(if text.is_empty() { "-" } else { &text }, cells)
+            column.fit()(if text.is_empty() { "-" } else { &text }, cells)
         });
     }
     out
@@ -123,8 +118,10 @@ fn is_active(subject: &Subject<'_>, kind: ListKind) -> bool {
 
 /// Returns the columns of a text table. Long columns come last. Names can contain blanks, so they come at the very end.
 fn in_text(kind: ListKind) -> Vec<Column> {
-    let last: &[Column] =
-        if kind.is_of_cgroups() { &[Column::Name] } else { &[Column::Cgroup, Column::Command] };
+    let last: &[Column] = match kind {
+        ListKind::Cgroups | ListKind::Limits | ListKind::Victims => &[Column::Name],
+        _ => &[Column::Cgroup, Column::Command],
+    };
     let first = kind.columns().iter().filter(|column| !last.contains(column) && **column != Column::Behind);
     first.chain(last).copied().collect()
 }

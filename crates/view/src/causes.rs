@@ -1,12 +1,13 @@
 //! Causes of waits as words and as bars.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, cmp::Reverse, sync::Arc};
 
 use cgscope_model::{
     ByCause, CAUSES, Interval, Names,
     pairs::Culprit,
     units::{duration, percent},
 };
+use itertools::Itertools;
 
 pub use cgscope_model::{
     causes::{Blames, ORDER, TABLE, shown},
@@ -21,7 +22,7 @@ const NAMED: usize = 3;
 /// Returns the legend of a bar, with only the causes that occur.
 pub fn legend(parts: &ByCause) -> String {
     let named = TABLE.iter().filter(|shown| parts.get(shown.cause) != 0);
-    named.map(|shown| format!("{} {}", shown.letter, shown.words)).collect::<Vec<_>>().join("  ")
+    named.map(|shown| format!("{} {}", shown.letter, shown.words)).join("  ")
 }
 
 /// Returns the number of cells in a bar for each cause, in [`ORDER`]. See [`proportional`].
@@ -40,13 +41,11 @@ pub fn proportional<const N: usize>(parts: [f64; N], cells: usize) -> [usize; N]
     })
 }
 
-/// Returns a bar of letters, one letter per cause.
 pub fn bar(parts: &[f64; CAUSES], width: usize) -> String {
     let letters = TABLE.iter().zip(cells(parts, width));
     letters.flat_map(|(shown, count)| std::iter::repeat_n(shown.letter, count)).collect()
 }
 
-/// Converts times to the parts of a bar.
 pub fn parts(by_cause: &ByCause) -> [f64; CAUSES] {
     by_cause.0.map(|ns| ns as f64)
 }
@@ -54,14 +53,11 @@ pub fn parts(by_cause: &ByCause) -> [f64; CAUSES] {
 /// Returns the causes as text, largest first: `throttled 99.6% (2.00s), wakeup 0.4% (8.10ms)`. `None` if there are no causes.
 pub fn line(by_cause: &ByCause) -> Option<String> {
     let total = by_cause.total();
-    let mut parts: Vec<_> = ORDER.iter().map(|cause| (*cause, by_cause.get(*cause))).collect();
-    parts.retain(|(_, ns)| *ns != 0);
-    parts.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
-    let said = parts.iter().filter_map(|(cause, ns)| {
-        Some(format!("{} {:.1}% ({})", shown(*cause).words, percent(*ns, total)?, duration(*ns)))
+    let parts = ORDER.map(|cause| (cause, by_cause.get(cause))).into_iter().filter(|(_, ns)| *ns != 0);
+    let mut said = parts.sorted_by_key(|(_, ns)| Reverse(*ns)).filter_map(|(cause, ns)| {
+        Some(format!("{} {:.1}% ({})", shown(cause).words, percent(ns, total)?, duration(ns)))
     });
-    let said: Vec<String> = said.collect();
-    (!said.is_empty()).then(|| said.join(", "))
+    Some(said.join(", ")).filter(|said| !said.is_empty())
 }
 
 /// Returns a line with the culprits that ran during the waits, worst first; `None` if there are no culprits.
@@ -74,7 +70,6 @@ pub fn culprits_line(names: &Names, culprits: &[Culprit]) -> Option<String> {
     (!culprits.is_empty()).then(|| listed(named, NAMED))
 }
 
-/// Returns the name of a cgroup. The path can be unknown.
 pub fn name_of<'a>(names: &'a Names, path: Option<&'a Arc<str>>) -> Cow<'a, str> {
     path.map_or(UNNAMED.into(), |path| names.of(path))
 }
@@ -82,11 +77,11 @@ pub fn name_of<'a>(names: &'a Names, path: Option<&'a Arc<str>>) -> Cow<'a, str>
 /// Returns a line with the quotas that throttled a cgroup's tasks longest, each with the time; `None` if there are none.
 pub fn limits_line(interval: &Interval, cgroup: &str) -> Option<String> {
     let limits = interval.limits_of(cgroup);
-    let named = limits
+    let mut named = limits
         .iter()
         .take(NAMED)
         .map(|(path, ns)| format!("{} {}", name_of(&interval.names, path.as_ref()), duration(*ns)));
-    (!limits.is_empty()).then(|| named.collect::<Vec<_>>().join(", "))
+    (!limits.is_empty()).then(|| named.join(", "))
 }
 
 /// Returns the lines below a histogram: causes, quotas and culprits.

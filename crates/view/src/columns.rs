@@ -13,19 +13,8 @@ use crate::{
     data::Data,
     subject::Subject,
     text::micros,
-    width::{cut_end, left, path, right},
+    width::{left, path, right},
 };
-
-/// How a cell is aligned and cut.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Align {
-    /// Words: left-aligned, cut at the end.
-    Left,
-    /// Paths: left-aligned, cut at the beginning.
-    Path,
-    /// Figures: right-aligned.
-    Right,
-}
 
 /// Declares the columns of a table: one for each line, and one for each counter of the table.
 macro_rules! columns {
@@ -34,8 +23,6 @@ macro_rules! columns {
         Of($($part:ident: $part_type:ty),+) = $of_counter:expr;
         $($variant:ident = $($cell:expr),+;)+
     ) => {
-        /// A column.
-        #[allow(missing_docs, reason = "the table describes each")]
         $(#[$derive])*
         pub enum Column {
             $($variant,)+
@@ -69,79 +56,73 @@ pub(crate) use columns;
 
 columns! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-    pub enum Column (title, key, width, align, meaning) {
+    pub enum Column (title, key, width, fit, meaning) {
         /// Returns the heading, which is also the name in the settings file.
         title: &'static str,
         /// Returns the key that sorts by this column; a blank if there is none.
         key: char,
         /// Returns the width in cells, or the minimum width of a column that takes the remaining width.
         width: usize,
-        /// Returns how cells are aligned and cut.
-        align: Align,
-        /// Returns a sentence that explains the column.
+        /// Returns the function that fits text to a number of cells: words are cut at the end, paths at the beginning, and figures
+        /// are right-aligned.
+        fit: fn(&str, usize) -> String,
         meaning: &'static str,
     }
     Of(counter: Counter) = match counter.info().top {
-        Some(CounterColumn { title, key, width, meaning }) => (title, key, width, Right, meaning),
-        None => ("", ' ', 0, Right, ""),
+        Some(CounterColumn { title, key, width, meaning }) => (title, key, width, right, meaning),
+        None => ("", ' ', 0, right, ""),
     };
-    Name = "cgroup", 'F', 18, Path, "the cgroup, with all below it";
-    Tid = "tid", ' ', 7, Right, "thread id";
-    Pid = "pid", 'I', 7, Right, "process id";
-    Command = "command", 'A', 15, Left, "name of the thread; c shows the command line";
-    Threads = "thr", 'H', 5, Right, "threads";
-    Cpu = "cpu", 'K', 4, Right, "its current or last CPU";
-    WaitTime = "wait/s", 'W', 7, Right, "time per second that it waited for a CPU, in waits that ended in the interval, summed over threads; sorting also counts waits that have not ended";
-    WaitShare = "%wait", ' ', 6, Right, "waiting time as a share of the interval; above 100 if several threads wait";
-    Why = "why", 'B', 10, Left, "waiting time by cause; sorts by the time behind other cgroups";
-    Throttled = "%throt", 'T', 6, Right, "share of its time (running plus waiting) in which it was out of quota";
-    P50 = "p50", ' ', 7, Right, "half of its waits were at most this long";
-    P99 = "p99", 'P', 7, Right, "99% of its waits were at most this long";
-    Max = "max", 'X', 7, Right, "its longest wait";
-    Pending = "now", 'Y', 7, Right, "how long its longest current wait has lasted";
-    OnCpu = "%CPU", 'C', 6, Right, "time on a CPU as a share of the interval, summed over threads";
-    Quota = "of quota", 'Q', 10, Right, "used share of its quota, and the quota in CPUs; in brackets: the tightest quota of its ancestors, if it has no quota";
-    Behind = "behind", ' ', 18, Path, "the culprit that ran most while the row's tasks waited";
-    BehindTime = "behind/s", 'Z', 8, Right, "time per second that it waited while others ran, summed over threads; others are other cgroups, kernel threads and, if single tasks are recorded, tasks of its own cgroup";
-    Limit = "quota", 'L', 15, Right, "its own quota: CPU time in each period";
-    Burst = "burst", ' ', 6, Right, "unused CPU time that it may save and use above its quota";
-    LimitedBy = "limited by", ' ', 11, Left, "the cgroup whose quota throttled it in the interval, or else the cgroup with the tightest quota that applies to it";
-    Periods = "throttled", 'D', 10, Right, "periods in which its quota ran out, of all elapsed periods";
-    PsiSome = "%some", 'O', 6, Right, "pressure (PSI): share of the interval in which at least one of its tasks waited for a CPU, from cpu.pressure";
-    PsiFull = "%full", 'U', 6, Right, "pressure (PSI): share of the interval in which its tasks waited and none of them ran";
-    Contention = "%cont", 'J', 6, Right, "contention: share of the interval in which at least one of its tasks waited for a CPU, without time at a limit";
-    AtLimit = "%limit", ' ', 6, Right, "share of the interval in which at least one of its tasks was at a limit, and none waited for a CPU; with %cont it is what the kernel calls %some";
-    Weight = "weight", ' ', 6, Right, "cpu.weight: its share relative to its siblings, 100 by default";
-    NodeMoves = "node moves/s", ' ', 12, Right, "moves per second to a CPU of another NUMA node";
-    RanOn = "ran on", ' ', 22, Left, "the NUMA nodes that it ran on, each with its share of the run time";
-    Cgroup = "cgroup", 'E', 12, Path, "path of its cgroup below the cgroup mount point";
+    Name = "cgroup", 'F', 18, path, "the cgroup, with all below it";
+    Tid = "tid", ' ', 7, right, "thread id";
+    Pid = "pid", 'I', 7, right, "process id";
+    Command = "command", 'A', 15, left, "name of the thread; c shows the command line";
+    Threads = "thr", 'H', 5, right, "threads";
+    Cpu = "cpu", 'K', 4, right, "its current or last CPU";
+    WaitTime = "wait/s", 'W', 7, right, "time per second that it waited for a CPU, in waits that ended in the interval, summed over threads; sorting also counts waits that have not ended";
+    WaitShare = "%wait", ' ', 6, right, "waiting time as a share of the interval; above 100 if several threads wait";
+    Why = "why", 'B', 10, left, "waiting time by cause; sorts by the time behind other cgroups";
+    Throttled = "%throt", 'T', 6, right, "share of its time (running plus waiting) in which it was out of quota";
+    P50 = "p50", ' ', 7, right, "half of its waits were at most this long";
+    P99 = "p99", 'P', 7, right, "99% of its waits were at most this long";
+    Max = "max", 'X', 7, right, "its longest wait";
+    Pending = "now", 'Y', 7, right, "how long its longest current wait has lasted";
+    OnCpu = "%CPU", 'C', 6, right, "time on a CPU as a share of the interval, summed over threads";
+    Quota = "of quota", 'Q', 10, right, "used share of its quota, and the quota in CPUs; in brackets: the tightest quota of its ancestors, if it has no quota";
+    Behind = "behind", ' ', 18, path, "the culprit that ran most while the row's tasks waited";
+    BehindTime = "behind/s", 'Z', 8, right, "time per second that it waited while others ran, summed over threads; others are other cgroups, kernel threads and, if single tasks are recorded, tasks of its own cgroup";
+    Limit = "quota", 'L', 15, right, "its own quota: CPU time in each period";
+    Burst = "burst", ' ', 6, right, "unused CPU time that it may save and use above its quota";
+    LimitedBy = "limited by", ' ', 11, left, "the cgroup whose quota throttled it in the interval, or else the cgroup with the tightest quota that applies to it";
+    Periods = "throttled", 'D', 10, right, "periods in which its quota ran out, of all elapsed periods";
+    PsiSome = "%some", 'O', 6, right, "pressure (PSI): share of the interval in which at least one of its tasks waited for a CPU, from cpu.pressure";
+    PsiFull = "%full", 'U', 6, right, "pressure (PSI): share of the interval in which its tasks waited and none of them ran";
+    Contention = "%cont", 'J', 6, right, "contention: share of the interval in which at least one of its tasks waited for a CPU, without time at a limit";
+    AtLimit = "%limit", ' ', 6, right, "share of the interval in which at least one of its tasks was at a limit, and none waited for a CPU; with %cont it is what the kernel calls %some";
+    Weight = "weight", ' ', 6, right, "cpu.weight: its share relative to its siblings, 100 by default";
+    NodeMoves = "node moves/s", ' ', 12, right, "moves per second to a CPU of another NUMA node";
+    RanOn = "ran on", ' ', 22, left, "the NUMA nodes that it ran on, each with its share of the run time";
+    Cgroup = "cgroup", 'E', 12, path, "path of its cgroup below the cgroup mount point";
 }
 
-use Align::{Left, Path, Right};
 use Column::*;
 
 /// A value to sort rows by: figures sort as numbers, text sorts as text.
 #[derive(Clone, Debug, PartialEq, PartialOrd)]
 pub enum SortKey {
-    /// A figure.
     Number(f64),
-    /// A text.
     Text(String),
 }
 
 impl Column {
-    /// Returns all columns.
     pub fn all() -> impl Iterator<Item = Self> {
         let counters = |before| if before == Behind { OF_TOP } else { &[] }.iter().copied().map(Of);
         Self::BESIDE_COUNTERS.iter().flat_map(move |column| counters(*column).chain([*column]))
     }
 
-    /// Returns the column with this title.
     pub fn by_title(title: &str, among: &[Self]) -> Option<Self> {
         among.iter().copied().find(|column| column.title() == title)
     }
 
-    /// Whether the largest value comes first by default.
     pub const fn is_largest_first(self) -> bool {
         !matches!(self, Name | Tid | Pid | Command | Cpu | Cgroup | Behind | LimitedBy | RanOn)
     }
@@ -154,110 +135,100 @@ impl Column {
     fn known(self, subject: &Subject<'_>, data: &Data) -> Option<String> {
         let interval = &*data.interval;
         let length = interval.duration_ns;
-        let wait = subject.wait();
-        let of = |counter: Counter| counter.of(&subject.observed(interval));
+        let (wait, limits, task) = (subject.wait(), subject.limits(interval), subject.task());
+        let figure = || self.figure(subject, data);
         let share = |ns| percent(ns, length).map(|share| format!("{share:.1}"));
-        // Files are read a moment before or after the tasks, so their time can exceed the interval. Limit it to the interval.
-        let pressure = |counter| share(of(counter)?.min(length));
-        let limits = subject.limits(interval);
         let a_second = |count| per_second(count, length).map(rate);
-        let is_exact = interval.mode == Mode::Bpf;
-        let task = subject.task();
+        let time_a_second = |ns| per_second(ns, length).map(|ns| duration(ns as u64));
         Some(match self {
             Name => subject.title(&interval.names),
-            Tid => task?.reading.tid.to_string(),
-            Pid => task?.reading.tgid.to_string(),
             Command => {
                 task.map_or_else(|| subject.title(&interval.names), |task| task.reading.comm.to_string())
             }
-            Threads => subject.threads().to_string(),
-            Cpu => task?.reading.cpu.to_string(),
-            WaitTime => per_second(wait.total_ns, length).map(|ns| duration(ns as u64))?,
+            Tid | Pid | Cpu | Threads | Weight => figure()?.to_string(),
+            P50 | P99 | Pending => duration(figure()?),
+            WaitTime => time_a_second(wait.total_ns)?,
+            BehindTime => time_a_second(figure()?)?,
             WaitShare => share(wait.total_ns)?,
+            OnCpu => share(figure()?)?,
+            // Files are read a moment before or after the tasks, so their time can exceed the interval. Limit it to the interval.
+            PsiSome | PsiFull | Contention | AtLimit => share(figure()?.min(length))?,
+            NodeMoves => a_second(figure()?)?,
+            Of(counter) => match counter.info().counts {
+                Counts::Events => a_second(figure()?)?,
+                Counts::Ns => share(figure()?)?,
+            },
             Throttled => {
                 let active_ns = subject.totals().on_cpu_ns.saturating_add(wait.total_ns);
                 let share = percent(wait.by_cause.get(Cause::Throttled), active_ns)?;
                 format!("{share:.1}")
             }
             Why => causes::bar(&causes::parts(&wait.by_cause), self.width()),
-            P50 => wait.quantile_ns(0.5).map(duration)?,
-            P99 => wait.quantile_ns(0.99).map(duration)?,
-            Max => (is_exact && wait.count != 0).then(|| duration(wait.max_ns))?,
-            Pending => subject.pending_ns().map(duration)?,
-            OnCpu => share(of(Counter::OnCpu)?)?,
+            Max => (interval.mode == Mode::Bpf && wait.count != 0).then(|| duration(wait.max_ns))?,
             Quota => quota(subject, data)?,
-            Of(counter) => match counter.info().counts {
-                Counts::Events => a_second(of(counter)?)?,
-                Counts::Ns => share(of(counter)?)?,
-            },
-            Behind => subject.culprits(data).first()?.words(&data.interval.names),
-            BehindTime => per_second(behind_ns(subject, data)?, length).map(|ns| duration(ns as u64))?,
-            NodeMoves => of(Counter::NodeMigrations).and_then(a_second)?,
+            Behind => subject.culprits(data).first()?.words(&interval.names),
             RanOn => ran_on(subject)?,
             Cgroup => interval.names.of(subject.cgroup(interval)?).into(),
             Limit => {
                 let limits = limits?;
                 format!("{} of {}", micros(limits.quota_us?), micros(limits.period_us?))
             }
-            Burst => limits?.burst_us.filter(|burst| *burst != 0).map(micros)?,
+            Burst => micros(figure().filter(|burst_us| *burst_us != 0)?),
             LimitedBy => limited_by(subject, data)?,
             Periods => {
                 let limits = limits.filter(|limits| limits.quota_us.is_some())?;
                 format!("{} of {}", limits.nr_throttled?, limits.nr_periods?)
             }
-            PsiSome => pressure(Counter::PressureSome)?,
-            PsiFull => pressure(Counter::PressureFull)?,
-            Contention => pressure(Counter::Contention)?,
-            AtLimit => pressure(Counter::ThrottledPressure)?,
-            Weight => limits?.weight?.to_string(),
         })
     }
 
-    /// Returns the value to sort rows by.
-    pub fn sort_key(self, subject: &Subject<'_>, data: &Data) -> SortKey {
-        let wait = subject.wait();
-        let of = |counter: Counter| known(counter.of(&subject.observed(&data.interval)));
-        let reading = subject.task().map(|task| &task.reading);
+    /// Returns the figure of a column that shows and sorts the same figure: a number, an id, or a time in ns or us. `None`:
+    /// unknown, or another column.
+    fn figure(self, subject: &Subject<'_>, data: &Data) -> Option<u64> {
+        let of = |counter: Counter| counter.of(&subject.observed(&data.interval));
+        let task = || subject.task().map(|task| &task.reading);
         let limits = || subject.limits(&data.interval);
-        SortKey::Number(match self {
-            Tid => known(reading.map(|task| task.tid.into())),
-            Pid => known(reading.map(|task| task.tgid.into())),
-            Cpu => known(reading.map(|task| task.cpu.into())),
-            Threads => subject.threads() as f64,
-            // Include waits that have not ended, because a task that waits now matters, too.
-            WaitTime | WaitShare => wait.total_ns as f64 + subject.waiting_ns() as f64,
-            Throttled => wait.by_cause.get(Cause::Throttled) as f64,
-            Why => wait.by_cause.blaming(Blames::OtherCgroups) as f64,
-            P50 => known(wait.quantile_ns(0.5)),
-            P99 => known(wait.quantile_ns(0.99)),
-            Max => wait.max_ns as f64,
-            Pending => known(subject.pending_ns()),
+        match self {
+            Tid => Some(task()?.tid.into()),
+            Pid => Some(task()?.tgid.into()),
+            Cpu => Some(task()?.cpu.into()),
+            Threads => Some(subject.threads()),
+            P50 => subject.wait().quantile_ns(0.5),
+            P99 => subject.wait().quantile_ns(0.99),
+            Pending => subject.pending_ns(),
             OnCpu => of(Counter::OnCpu),
-            Quota => quota_share(subject, data).unwrap_or(-1.0),
             Of(counter) => of(counter),
-            BehindTime => known(behind_ns(subject, data)),
+            BehindTime => behind_ns(subject, data),
             NodeMoves => of(Counter::NodeMigrations),
-            Limit => limits().and_then(CgroupReading::quota_cores).unwrap_or(-1.0),
-            Burst => known(limits().and_then(|limits| limits.burst_us)),
-            Periods => of(Counter::ThrottledPeriods),
+            Burst => limits()?.burst_us,
             PsiSome => of(Counter::PressureSome),
             PsiFull => of(Counter::PressureFull),
             Contention => of(Counter::Contention),
             AtLimit => of(Counter::ThrottledPressure),
-            Weight => known(limits().and_then(|limits| limits.weight)),
+            Weight => limits()?.weight,
+            _ => None,
+        }
+    }
+
+    pub fn sort_key(self, subject: &Subject<'_>, data: &Data) -> SortKey {
+        let wait = subject.wait();
+        SortKey::Number(match self {
+            // Include waits that have not ended, because a task that waits now matters, too.
+            WaitTime | WaitShare => wait.total_ns as f64 + subject.waiting_ns() as f64,
+            Throttled => wait.by_cause.get(Cause::Throttled) as f64,
+            Why => wait.by_cause.blaming(Blames::OtherCgroups) as f64,
+            Max => wait.max_ns as f64,
+            // Unknown values sort below all known values.
+            Quota => quota_share(subject, data).unwrap_or(-1.0),
+            Limit => subject.limits(&data.interval).and_then(CgroupReading::quota_cores).unwrap_or(-1.0),
+            Periods => {
+                Of(Counter::ThrottledPeriods).figure(subject, data).map_or(-1.0, |periods| periods as f64)
+            }
             Name | Command | Cgroup | Behind | LimitedBy | RanOn => {
                 return SortKey::Text(self.cell(subject, data));
             }
+            _ => self.figure(subject, data).map_or(-1.0, |figure| figure as f64),
         })
-    }
-
-    /// Fits the text to exactly this many cells.
-    pub fn fit(self, text: &str, cells: usize) -> String {
-        match self.align() {
-            Align::Left => left(text, cells),
-            Align::Path => path(text, cells),
-            Align::Right => right(text, cells),
-        }
     }
 }
 
@@ -274,11 +245,9 @@ fn quota(subject: &Subject<'_>, data: &Data) -> Option<String> {
 }
 
 fn quota_share(subject: &Subject<'_>, data: &Data) -> Option<f64> {
-    let limits = subject.limits(&data.interval)?;
-    let cores = limits.quota_cores()?;
-    let used_ns = data.used_ns(subject);
+    let cores = subject.limits(&data.interval)?.quota_cores()?;
     let allowed_ns = cores * data.interval.duration_ns as f64;
-    (allowed_ns > 0.0).then(|| 100.0 * used_ns as f64 / allowed_ns)
+    (allowed_ns > 0.0).then(|| 100.0 * data.used_ns(subject) as f64 / allowed_ns)
 }
 
 fn limited_by(subject: &Subject<'_>, data: &Data) -> Option<String> {
@@ -301,11 +270,6 @@ fn behind_ns(subject: &Subject<'_>, data: &Data) -> Option<u64> {
     let pairs = data.tree.pairs_below(data.tree.find(&node.path)?).map(|at| &interval.pairs[at]);
     let ran = pairs.filter(|pair| pair.blame == Blame::Ran);
     interval.mode.exact(|| sum::total(ran.map(|pair| pair.ns)))
-}
-
-/// Returns a value to sort by. Unknown values sort below all known values.
-fn known(value: Option<u64>) -> f64 {
-    value.map_or(-1.0, |value| value as f64)
 }
 
 /// Returns the share of run time on each node: `node 0 75%, node 1 25%`.
@@ -350,14 +314,6 @@ pub fn that_fit(
     let flexible = flexible.iter().find(|column| kept.contains(column)).copied();
     let widen = |column: Column| column.width() + if Some(column) == flexible { left } else { 0 };
     kept.into_iter().map(|column| (column, widen(column))).collect()
-}
-
-/// Returns the title of a column, aligned like the cells.
-pub fn heading(column: Column, cells: usize) -> String {
-    match column.align() {
-        Align::Right => right(column.title(), cells),
-        Align::Left | Align::Path => left(&cut_end(column.title(), cells), cells),
-    }
 }
 
 #[cfg(test)]

@@ -6,8 +6,10 @@ use cgscope_model::{
     Finding, Group, Interval, Mode, TaskInterval, TaskReading,
     findings::{Host, Rule, findings_in},
     nodes::NodeGroup,
+    sum,
     table::interval::Process,
     tree::Tree,
+    units::percent,
 };
 
 use crate::subject::{Key, Subject};
@@ -15,9 +17,7 @@ use crate::subject::{Key, Subject};
 /// An interval, with figures summed over groups of tasks.
 #[derive(Debug)]
 pub struct Data {
-    /// The interval.
     pub interval: Arc<Interval>,
-    /// The tree of its cgroups.
     pub tree: Tree,
     /// All tasks, including exited ones.
     pub total: Group,
@@ -29,7 +29,6 @@ pub struct Data {
 }
 
 impl Data {
-    /// Derives the data of an interval. The findings depend on the host.
     pub fn new(interval: Arc<Interval>, host: &Host) -> Self {
         let tree = Tree::new(&interval);
         let total = tree.total(&interval);
@@ -39,7 +38,6 @@ impl Data {
         Self { tree, total, findings, interval, processes, idle, nodes }
     }
 
-    /// Returns the processes; see [`Interval::processes`].
     pub fn processes(&self) -> &[Process] {
         self.processes.get_or_init(|| self.interval.processes())
     }
@@ -56,7 +54,6 @@ impl Data {
         processes[..after].last().filter(|process| process.pid == pid)
     }
 
-    /// Returns the name of a process.
     pub fn process_name(&self, pid: u32) -> Option<&Arc<str>> {
         self.process(pid).map(|process| &self.interval.reading(process.named_by).comm)
     }
@@ -69,17 +66,10 @@ impl Data {
         tasks.get(place).or_else(|| idle().get(place - tasks.len()))
     }
 
-    /// Returns the task with this serial number.
     pub fn task(&self, serial: u64) -> Option<&TaskInterval> {
         self.task_at(self.interval.place_of(serial)?)
     }
 
-    fn places_below(&self, node: usize) -> impl Iterator<Item = usize> {
-        let idle = self.tree.idle_below(node).iter().map(|idle| self.interval.tasks.len() + idle);
-        self.tree.tasks_below(node).iter().copied().chain(idle)
-    }
-
-    /// Returns the places of the tasks of a subject.
     pub fn places_in<'a>(&'a self, key: &'a Key) -> Box<dyn Iterator<Item = usize> + 'a> {
         let interval = &*self.interval;
         let is_in = move |task: &TaskReading| match key {
@@ -88,15 +78,15 @@ impl Data {
             _ => true,
         };
         match key {
-            Key::Cgroup(path) => {
-                Box::new(self.tree.find(path).into_iter().flat_map(|node| self.places_below(node)))
-            }
+            Key::Cgroup(path) => Box::new(self.tree.find(path).into_iter().flat_map(|node| {
+                let idle = self.tree.idle_below(node).iter().map(|idle| self.interval.tasks.len() + idle);
+                self.tree.tasks_below(node).iter().copied().chain(idle)
+            })),
             Key::Task(serial) => Box::new(interval.place_of(*serial).into_iter()),
             _ => Box::new(interval.places().filter(move |place| is_in(interval.reading(*place)))),
         }
     }
 
-    /// Returns the subject of a key; `None` if the interval does not have the subject.
     pub fn subject(&self, key: &Key) -> Option<Subject<'_>> {
         match key {
             Key::All => Some(Subject::All(&self.total)),
@@ -108,7 +98,6 @@ impl Data {
         }
     }
 
-    /// Returns the subject of a process.
     pub fn of_process<'a>(&'a self, process: &'a Process) -> Option<Subject<'a>> {
         Some(Subject::Process(process, self.task_at(process.named_by)?))
     }
@@ -128,11 +117,7 @@ impl Data {
 
 /// Returns the busy share of all CPUs' time, percent; `None` if the times were not read.
 pub fn busy_percent(interval: &Interval) -> Option<f64> {
-    let (mut busy, mut all) = (0u64, 0u64);
-    for cpu in &interval.cpus {
-        let (Some(ran), Some(idle)) = (cpu.busy_ns, cpu.idle_ns) else { continue };
-        busy = busy.saturating_add(ran);
-        all = all.saturating_add(ran).saturating_add(idle);
-    }
-    cgscope_model::units::percent(busy, all)
+    let times = || interval.cpus.iter().filter_map(|cpu| cpu.busy_ns.zip(cpu.idle_ns));
+    let busy = sum::total(times().map(|(busy, _)| busy));
+    percent(busy, sum::total(times().map(|(_, idle)| idle)).saturating_add(busy))
 }

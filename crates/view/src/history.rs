@@ -12,6 +12,7 @@ use cgscope_model::{
     path::{is_at_or_below, path_and_ancestors},
     sum,
 };
+use itertools::Itertools;
 
 use crate::{
     data::{Data, busy_percent},
@@ -23,7 +24,6 @@ const MOST_FRAMES: usize = 300;
 /// Maximum memory for the waits of single tasks, bytes. If tasks wait often, fewer intervals keep the waits of single tasks.
 const MOST_BYTES: usize = 8 << 20;
 
-/// The history of intervals, oldest first.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     frames: VecDeque<Frame>,
@@ -37,7 +37,6 @@ pub struct History {
     length_ns: u64,
     /// Start of each current finding, ns since 1970, by rule and cgroup: the start of its first consecutive interval.
     findings_since: BTreeMap<(Rule, Option<Arc<str>>), u64>,
-    /// Contention and time at a limit over the last seconds and minutes.
     pub(crate) averages: PressureAverages,
 }
 
@@ -73,12 +72,7 @@ impl History {
         frames.into_iter().chain(now).for_each(|frame| self.append(frame));
     }
 
-    /// Appends intervals that a replay has skipped.
-    pub fn push_after(&mut self, frames: Vec<Frame>) {
-        frames.into_iter().for_each(|frame| self.append(frame));
-    }
-
-    fn append(&mut self, mut frame: Frame) {
+    pub(crate) fn append(&mut self, mut frame: Frame) {
         self.bytes += frame.bytes;
         frame.all.number = self.pushed;
         self.frames.push_back(frame);
@@ -89,8 +83,7 @@ impl History {
             self.bytes -= oldest.bytes;
         }
         // The latest interval always keeps the waits of its tasks.
-        let known = self.frames.iter_mut().rev().skip(1).rev();
-        for frame in known {
+        for frame in self.frames.iter_mut().rev().skip(1).rev() {
             if self.bytes <= MOST_BYTES {
                 break;
             }
@@ -107,9 +100,7 @@ impl History {
             sum.add_reading(task);
             self.add_ended(data, task.cgroup_id, &sum.into_wait());
         }
-        for exited in &interval.exited {
-            self.add_ended(data, exited.cgroup_id, &exited.wait);
-        }
+        interval.exited.iter().for_each(|exited| self.add_ended(data, exited.cgroup_id, &exited.wait));
         let exited: Vec<Arc<str>> =
             self.ended.keys().filter(|path| data.tree.find(path).is_none()).cloned().collect();
         for path in exited {
@@ -172,26 +163,21 @@ impl History {
 
 const MINUTE_NS: u64 = 60_000_000_000;
 
-/// The waits of a subject in one interval.
 #[derive(Clone, Debug)]
 pub struct Past {
     /// Unique number of the interval, ascending.
     pub(crate) number: u64,
     /// End of the interval, wall clock, ns since 1970.
     pub end_unix_ns: u64,
-    /// Length of the interval, ns.
     pub duration_ns: u64,
-    /// The waits.
     pub wait: Wait,
 }
 
 impl Past {
-    /// Returns the average number of waiting tasks.
     pub fn waiting(&self) -> f64 {
         self.wait.total_ns as f64 / self.duration_ns.max(1) as f64
     }
 
-    /// Returns the average number of throttled tasks.
     pub fn throttled(&self) -> f64 {
         self.wait.by_cause.get(Cause::Throttled) as f64 / self.duration_ns.max(1) as f64
     }
@@ -220,21 +206,20 @@ pub fn last_minute(past: &[Past]) -> (Wait, u64) {
 /// A sum of waits that many waits can be added to quickly.
 pub(crate) struct Sum {
     wait: Wait,
-    pub(crate) counts: [u64; BUCKETS],
-    pub(crate) shares: [u64; CELLS],
+    cells: [u64; BUCKETS + CELLS],
 }
 
 impl Default for Sum {
     fn default() -> Self {
-        Self { wait: Wait::default(), counts: [0; BUCKETS], shares: [0; CELLS] }
+        Self { wait: Wait::default(), cells: [0; BUCKETS + CELLS] }
     }
 }
 
 impl Sum {
     pub(crate) fn add_figures(&mut self, count: u64, total_ns: u64, max_ns: u64, by_cause: &ByCause) {
         let wait = &mut self.wait;
-        wait.count = wait.count.saturating_add(count);
-        wait.total_ns = wait.total_ns.saturating_add(total_ns);
+        sum::add(&mut wait.count, count);
+        sum::add(&mut wait.total_ns, total_ns);
         wait.max_ns = wait.max_ns.max(max_ns);
         wait.by_cause.add(by_cause);
     }
@@ -245,8 +230,7 @@ impl Sum {
     }
 
     fn add_hist(&mut self, hist: &Hist) {
-        hist.counts().for_each(|(cell, count)| self.counts[cell] = self.counts[cell].saturating_add(count));
-        hist.shares().for_each(|(cell, share)| self.shares[cell] = self.shares[cell].saturating_add(share));
+        cells(hist).for_each(|(cell, count)| sum::add(&mut self.cells[cell], count));
     }
 
     /// Adds the waits of a task since its measurement began.
@@ -257,8 +241,14 @@ impl Sum {
     }
 
     pub(crate) fn into_wait(self) -> Wait {
-        Wait { hist: Hist::from_counts(self.counts, self.shares), ..self.wait }
+        let (counts, shares) = self.cells.split_at(BUCKETS);
+        Wait { hist: Hist::from_counts(counts.iter().copied(), shares.iter().copied()), ..self.wait }
     }
+}
+
+/// Returns the counts of a histogram with their cells, then its shares. The cells of shares follow the cells of counts.
+fn cells(hist: &Hist) -> impl Iterator<Item = (usize, u64)> {
+    hist.counts().chain(hist.shares().map(|(cell, share)| (BUCKETS + cell, share)))
 }
 
 /// The waits of one task in one interval, or of all exited tasks of one cgroup.
@@ -267,9 +257,8 @@ struct Entry {
     /// Serial number of the task; 0 for exited tasks.
     serial: u64,
     pid: u32,
-    /// End of this entry's range in [`Entries::counts`] and [`Entries::shares`]. The range begins where the previous one ends.
-    counts_end: u32,
-    shares_end: u32,
+    /// End of this entry's range in [`Entries::cells`]. The range begins where the previous one ends.
+    end: u32,
     cgroup: u64,
     count: u64,
     total_ns: u64,
@@ -277,94 +266,65 @@ struct Entry {
     by_cause: ByCause,
 }
 
-/// Entries whose histograms are stored in shared vectors. Thousands of small vectors would need more memory than their contents.
-#[derive(Clone, Debug, Default)]
+/// Entries whose histograms are stored in a shared vector. Thousands of small vectors would need more memory than their contents.
+#[derive(Clone, Debug)]
 struct Entries {
     entries: Vec<Entry>,
-    counts: Vec<(u8, u32)>,
-    shares: Vec<(u8, u32)>,
+    cells: Vec<(u16, u32)>,
 }
 
 impl Entries {
     fn new(interval: &Interval) -> Self {
-        let waits = || {
-            interval
-                .tasks
-                .iter()
-                .map(|task| &task.wait)
-                .chain(interval.exited.iter().map(|exited| &exited.wait))
-        };
+        let tasks =
+            || interval.tasks.iter().map(|task| (Some(&task.reading), task.reading.cgroup_id, &task.wait));
+        let exited = || interval.exited.iter().map(|exited| (None, exited.cgroup_id, &exited.wait));
+        // A task without waits gets no entry.
+        let kept = || tasks().chain(exited()).filter(|(.., wait)| wait.count != 0 || wait.total_ns != 0);
         let mut all = Self {
-            entries: Vec::with_capacity(waits().filter(|wait| is_kept(wait)).count()),
-            counts: Vec::with_capacity(waits().map(|wait| wait.hist.counts().len()).sum()),
-            shares: Vec::with_capacity(waits().map(|wait| wait.hist.shares().len()).sum()),
+            entries: Vec::with_capacity(kept().count()),
+            cells: Vec::with_capacity(kept().map(|(.., wait)| cells(&wait.hist).count()).sum()),
         };
-        for task in &interval.tasks {
-            let reading = &task.reading;
-            all.push(reading.serial, reading.tgid, reading.cgroup_id, &task.wait);
-        }
-        for exited in &interval.exited {
-            all.push(0, 0, exited.cgroup_id, &exited.wait);
+        let cell = |(cell, count): (usize, u64)| (cell as u16, u32::try_from(count).unwrap_or(u32::MAX));
+        for (task, cgroup, wait) in kept() {
+            all.cells.extend(cells(&wait.hist).map(cell));
+            all.entries.push(Entry {
+                serial: task.map_or(0, |task| task.serial),
+                pid: task.map_or(0, |task| task.tgid),
+                end: all.cells.len() as u32,
+                cgroup,
+                count: wait.count,
+                total_ns: wait.total_ns,
+                max_ns: wait.max_ns,
+                by_cause: wait.by_cause,
+            });
         }
         all
     }
 
-    fn push(&mut self, serial: u64, pid: u32, cgroup: u64, wait: &Wait) {
-        if !is_kept(wait) {
-            return;
-        }
-        let cell = |(cell, count): (usize, u64)| (cell as u8, u32::try_from(count).unwrap_or(u32::MAX));
-        self.counts.extend(wait.hist.counts().map(cell));
-        self.shares.extend(wait.hist.shares().map(cell));
-        self.entries.push(Entry {
-            serial,
-            pid,
-            counts_end: self.counts.len() as u32,
-            shares_end: self.shares.len() as u32,
-            cgroup,
-            count: wait.count,
-            total_ns: wait.total_ns,
-            max_ns: wait.max_ns,
-            by_cause: wait.by_cause,
-        });
-    }
-
     fn bytes(&self) -> usize {
-        size_of::<Entry>() * self.entries.len()
-            + size_of::<(u8, u32)>() * (self.counts.len() + self.shares.len())
+        size_of::<Entry>() * self.entries.len() + size_of::<(u16, u32)>() * self.cells.len()
     }
 
     fn sum(&self, is_wanted: impl Fn(&Entry) -> bool) -> Wait {
         let mut sum = Sum::default();
-        let (mut counts_from, mut shares_from) = (0, 0);
+        let mut from = 0;
         for entry in &self.entries {
-            let (counts_end, shares_end) = (entry.counts_end as usize, entry.shares_end as usize);
+            let end = entry.end as usize;
             if is_wanted(entry) {
                 sum.add_figures(entry.count, entry.total_ns, entry.max_ns, &entry.by_cause);
-                for (cell, count) in &self.counts[counts_from..counts_end] {
-                    sum.counts[usize::from(*cell)] += u64::from(*count);
-                }
-                for (cell, share) in &self.shares[shares_from..shares_end] {
-                    sum.shares[usize::from(*cell)] += u64::from(*share);
+                for (cell, count) in &self.cells[from..end] {
+                    sum.cells[usize::from(*cell)] += u64::from(*count);
                 }
             }
-            (counts_from, shares_from) = (counts_end, shares_end);
+            from = end;
         }
         sum.into_wait()
     }
 }
 
-/// Whether a task gets an entry. A task without waits gets none.
-fn is_kept(wait: &Wait) -> bool {
-    wait.count != 0 || wait.total_ns != 0
-}
-
-/// One interval of the history.
 #[derive(Clone, Debug)]
 pub struct Frame {
-    /// The waits of all tasks.
     pub all: Past,
-    /// Busy share of all CPUs' time, percent.
     pub busy_percent: Option<f64>,
     /// Number of findings; 0 for intervals that were loaded later.
     pub findings: usize,
@@ -376,17 +336,14 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Creates a frame of an interval.
     pub fn new(interval: &Interval) -> Self {
         Self::with_total(interval, interval.total().wait)
     }
 
     fn with_total(interval: &Interval, total: Wait) -> Self {
         let entries = Entries::new(interval);
-        let mut ids: Vec<u64> = entries.entries.iter().map(|entry| entry.cgroup).collect();
-        ids.sort_unstable();
-        ids.dedup();
-        let cgroups = ids.into_iter().filter_map(|id| Some((id, interval.cgroup_path(id)?.clone())));
+        let ids = entries.entries.iter().map(|entry| entry.cgroup).sorted_unstable().dedup();
+        let cgroups = ids.filter_map(|id| Some((id, interval.cgroup_path(id)?.clone())));
         let end_unix_ns = interval.start_unix_ns.saturating_add(interval.duration_ns);
         Self {
             all: Past { number: 0, end_unix_ns, duration_ns: interval.duration_ns, wait: total },

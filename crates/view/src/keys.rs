@@ -8,18 +8,13 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use crate::app::{App, Effect, view::View};
 
 named! {
-    /// A command of the screen.
-    #[allow(missing_docs, reason = "the table describes each")]
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Command (name, default_keys, does, action) {
         /// The name in the settings file.
         name: &'static str,
-        /// The default keys.
         default_keys: &'static [&'static str],
-        /// Describes the command in a few words.
         does: &'static str,
-        /// Runs the command.
         action: fn(&mut App) -> Effect,
     }
 
@@ -164,7 +159,6 @@ impl fmt::Display for KeyPress {
     }
 }
 
-/// The keys of each command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keymap {
     keys: BTreeMap<Command, Vec<KeyPress>>,
@@ -181,23 +175,18 @@ impl Default for Keymap {
 impl Keymap {
     /// Sets the keys of a command, and removes these keys from other commands.
     pub fn set(&mut self, command: Command, keys: Vec<KeyPress>) {
-        for other in self.keys.values_mut() {
-            other.retain(|key| !keys.contains(key));
-        }
+        self.keys.values_mut().for_each(|others| others.retain(|key| !keys.contains(key)));
         self.keys.insert(command, keys);
     }
 
-    /// Returns the command of a key.
     pub fn command(&self, key: KeyPress) -> Option<Command> {
         self.keys.iter().find(|(_, keys)| keys.contains(&key)).map(|(command, _)| *command)
     }
 
-    /// Returns the keys of a command.
     pub fn keys(&self, command: Command) -> &[KeyPress] {
         self.keys.get(&command).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the first key of a command.
     pub fn first(&self, command: Command) -> Option<String> {
         self.keys(command).first().map(ToString::to_string)
     }

@@ -3,6 +3,8 @@
 //!
 //! [`app`] holds the state of the screen; only Intervals and input change it. [`draw`] turns that state into cells.
 
+#![allow(missing_docs, reason = "comments say only what names and types do not say")]
+
 pub mod app;
 pub mod batch;
 pub mod causes;

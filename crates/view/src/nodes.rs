@@ -7,6 +7,8 @@ use cgscope_model::{
     units::{self, bytes, duration, percent},
 };
 
+use itertools::Itertools;
+
 use crate::text::{or_dash, or_na};
 
 /// Returns the busy share as text, such as `98.0%`.
@@ -15,7 +17,6 @@ pub fn busy_words(busy_ns: Option<u64>, idle_ns: Option<u64>) -> String {
     or_na(share.map(|share| format!("{share:.1}%")))
 }
 
-/// Returns a summary of a node in one line.
 pub fn line(node: &NodeGroup) -> String {
     let moves = match node.migrations_in.zip(node.migrations_out) {
         Some((came, left)) => format!("{} came from other nodes, {left} left", units::count(came, "task")),
@@ -31,15 +32,13 @@ pub fn line(node: &NodeGroup) -> String {
 
 /// Returns the line for the header of the screen: busy share and runnable tasks of each node. `None` if the host has one node.
 pub fn short_line(interval: &Interval) -> Option<String> {
-    let nodes = several(interval)?;
-    let said = nodes.iter().map(|node| {
+    let words = |node: &NodeGroup| {
         let runnable = or_na(node.runnable_avg.map(|tasks| format!("{tasks:.1}")));
         format!("node {}: busy {}, {runnable} runnable", node.node, busy_words(node.busy_ns, node.idle_ns))
-    });
-    Some(said.collect::<Vec<_>>().join("; "))
+    };
+    Some(several(interval)?.iter().map(words).join("; "))
 }
 
-/// Whether the host has more than one NUMA node.
 pub fn has_several(interval: &Interval) -> bool {
     interval.nodes.len() > 1
 }
@@ -48,7 +47,6 @@ fn several(interval: &Interval) -> Option<Vec<NodeGroup>> {
     has_several(interval).then(|| interval.by_node())
 }
 
-/// Returns the text of a table cell for a node.
 type NodeCell = fn(&NodeGroup) -> String;
 
 /// Returns a table with a column per node; empty if the host has one node.
@@ -74,26 +72,25 @@ pub fn table(interval: &Interval) -> String {
     std::iter::once("\n".to_owned()).chain(lines).collect()
 }
 
+/// Returns the memory by node: `1.0MiB on node 0, 9.0MiB on node 8`.
+pub fn on_nodes(memory: &[(u32, u64)]) -> String {
+    memory.iter().map(|(node, there)| format!("{} on node {node}", bytes(*there))).join(", ")
+}
+
 /// Returns a line for each process whose memory placement was read: the memory on each node.
 pub fn memory_lines(interval: &Interval) -> String {
     let lines = interval.memory.iter().map(|memory| {
         let name = interval.process_name(memory.tgid);
-        let by_node: Vec<String> =
-            memory.by_node.iter().map(|(node, there)| format!("{} on node {node}", bytes(*there))).collect();
-        let policies: Vec<String> = memory
-            .policies
-            .iter()
-            .filter(|(policy, _)| &**policy != "default")
-            .map(|(policy, there)| format!("{policy} for {}", bytes(*there)))
-            .collect();
+        let policies = memory.policies.iter().filter(|(policy, _)| &**policy != "default");
+        let policies = policies.map(|(policy, there)| format!("{policy} for {}", bytes(*there))).join(", ");
         let ran_ns = interval.ran_by_node(|task| task.tgid == memory.tgid);
         let remote = cgscope_model::nodes::remote_share(&memory.by_node, &ran_ns);
         format!(
             "memory of process {} {name}: {}; {} on another node than its threads; memory policy {}\n",
             memory.tgid,
-            by_node.join(", "),
+            on_nodes(&memory.by_node),
             or_na(remote.map(|share| format!("{:.1}%", share * 100.0))),
-            if policies.is_empty() { "default".into() } else { policies.join(", ") },
+            if policies.is_empty() { "default".into() } else { policies },
         )
     });
     lines.collect()

@@ -35,7 +35,6 @@ pub fn text(app: &App) -> Option<(String, u64)> {
     Some((out, end_unix_ns))
 }
 
-/// Draws the screen of [`App::area`] into memory.
 pub fn buffer(app: &App) -> Buffer {
     let area = app.area;
     let mut terminal = Terminal::new(TestBackend::new(area.width.max(1), area.height.max(1)))

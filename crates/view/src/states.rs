@@ -13,10 +13,8 @@ pub const MEANING: &str = "threads on average: time that threads of this name sp
     then, the state is unknown. Disk sleep (D) is listed with on CPU and runnable; sleeping (S, I, P), stopped (T, t) and exited \
     (Z, X) threads come last";
 
-/// The state of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
-    /// On a CPU.
     OnCpu,
     /// Runnable but waiting. The number is the index of the cause in [`causes::ORDER`].
     Waits(u8),
@@ -28,18 +26,15 @@ impl State {
     /// Returns the cause of a wait; `None` for other states.
     pub fn cause(self) -> Option<Cause> {
         match self {
-            Self::Waits(at) => causes::ORDER.get(usize::from(at)).copied(),
+            Self::Waits(at) => Some(causes::ORDER[usize::from(at)]),
             Self::OnCpu | Self::Blocked(_) => None,
         }
     }
 
-    /// Returns the state as text.
     pub fn words(self) -> String {
         match self {
             Self::OnCpu => "on CPU".into(),
-            Self::Waits(_) => {
-                format!("runnable: {}", self.cause().map_or("", |cause| causes::shown(cause).words))
-            }
+            Self::Waits(at) => format!("runnable: {}", causes::shown(causes::ORDER[usize::from(at)]).words),
             Self::Blocked(Some(state)) => format!("blocked: {} ({})", state.name(), state.letter()),
             Self::Blocked(None) => "blocked".into(),
         }
@@ -54,9 +49,7 @@ impl State {
 /// Threads with one name in one state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StateRow {
-    /// Name of the threads.
     pub name: Arc<str>,
-    /// State of the threads.
     pub state: State,
     /// Average number of threads: time in this state / length of the interval.
     pub threads: f64,
@@ -92,15 +85,11 @@ pub fn rows<'a>(interval: &Interval, tasks: impl Iterator<Item = &'a TaskInterva
         let how = task.reading.state.filter(|state| *state != TaskState::Running);
         add(State::Blocked(how), length_ns.saturating_sub(active_ns));
     }
-    let mut rows: Vec<StateRow> = sums
-        .into_iter()
-        .map(|((name, state), (ns, of))| StateRow {
-            name,
-            state,
-            threads: ns as f64 / length_ns.max(1) as f64,
-            of,
-        })
-        .collect();
+    let rows = sums.into_iter().map(|((name, state), (ns, of))| {
+        let threads = ns as f64 / length_ns.max(1) as f64;
+        StateRow { name, state, threads, of }
+    });
+    let mut rows: Vec<StateRow> = rows.collect();
     rows.sort_by(|a, b| {
         let order = b.state.is_load().cmp(&a.state.is_load()).then_with(|| b.threads.total_cmp(&a.threads));
         order.then_with(|| (&a.name, a.state).cmp(&(&b.name, b.state)))
@@ -111,27 +100,21 @@ pub fn rows<'a>(interval: &Interval, tasks: impl Iterator<Item = &'a TaskInterva
 /// Average number of threads by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sums {
-    /// On a CPU.
     pub on_cpu: f64,
     /// Waiting, by cause; same order as [`cgscope_model::ByCause`].
     pub waits: [f64; CAUSES],
-    /// In disk sleep.
     pub disk: f64,
     /// Blocked, but not in disk sleep.
     pub blocked: f64,
 }
 
 impl Sums {
-    /// Sums the rows.
     pub fn of<'a>(rows: impl Iterator<Item = &'a StateRow>) -> Self {
         let mut sums = Self::default();
         for row in rows {
             let sum = match row.state {
                 State::OnCpu => &mut sums.on_cpu,
-                State::Waits(_) => match row.state.cause() {
-                    Some(cause) => &mut sums.waits[cause as usize],
-                    None => continue,
-                },
+                State::Waits(at) => &mut sums.waits[causes::ORDER[usize::from(at)] as usize],
                 State::Blocked(Some(TaskState::DiskSleep)) => &mut sums.disk,
                 State::Blocked(_) => &mut sums.blocked,
             };

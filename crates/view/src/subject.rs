@@ -30,20 +30,15 @@ pub enum Key {
 /// The subject of a row, with its figures in one interval.
 #[derive(Clone, Copy, Debug)]
 pub enum Subject<'a> {
-    /// Everything that is measured.
     All(&'a Group),
-    /// A cgroup and its descendants.
     Cgroup(&'a Node),
-    /// The tasks of cgroups with unknown paths.
     Unknown(&'a Group),
     /// A process, and the thread that names the process.
     Process(&'a Process, &'a TaskInterval),
-    /// A thread.
     Task(&'a TaskInterval),
 }
 
 impl<'a> Subject<'a> {
-    /// Returns the key of this subject.
     pub fn key(&self) -> Key {
         match self {
             Self::All(_) => Key::All,
@@ -63,7 +58,6 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Returns the figures of a group of tasks; `None` for a single task.
     pub fn group(&self) -> Option<&'a Group> {
         self.figures().ok()
     }
@@ -86,7 +80,6 @@ impl<'a> Subject<'a> {
         self.figures().map_or_else(TaskInterval::all_totals, |group| &group.totals)
     }
 
-    /// Returns the data from which counters are computed.
     pub fn observed<'i: 'a>(&self, interval: &'i Interval) -> Observed<'a> {
         let observed = match self.figures() {
             Ok(group) => Observed::group(group, interval.mode),
@@ -111,7 +104,6 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Returns the number of threads.
     pub fn threads(&self) -> u64 {
         self.group().map_or(1, |group| group.threads)
     }
@@ -125,7 +117,6 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Returns the limits of a cgroup; `None` for other subjects.
     pub fn limits<'i: 'a>(&self, interval: &'i Interval) -> Option<&'a CgroupReading> {
         match self {
             Self::Cgroup(node) => node.limits.map(|at| &interval.limits[at]),
@@ -133,7 +124,6 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Returns a heading for the subject.
     pub fn title(&self, names: &Names) -> String {
         match self {
             Self::All(_) => "all tasks".into(),

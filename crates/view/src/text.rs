@@ -14,7 +14,6 @@ use crate::{
     width::{self, bar_length},
 };
 
-/// Explains what coarse mode cannot measure.
 pub const NO_HISTOGRAM: &str = "coarse: /proc reports the sum of waits, not each wait, so there is no histogram; what a \
     task does between its last reading and its exit is not seen";
 
@@ -49,8 +48,7 @@ pub fn wait_line(wait: &Wait, mode: Mode) -> String {
     }
     let all = format!("{}, {} in all", units::count(wait.count, "wait"), duration(wait.total_ns));
     if mode == Mode::Coarse {
-        let mean = wait.total_ns.checked_div(wait.count).map(duration);
-        return format!("{all}; {} on average", or_na(mean));
+        return format!("{all}; {} on average", or_na(wait.total_ns.checked_div(wait.count).map(duration)));
     }
     let [p50, p90, p99, p999] =
         [0.5, 0.9, 0.99, 0.999].map(|quantile| or_na(wait.quantile_ns(quantile).map(duration)));
@@ -58,7 +56,6 @@ pub fn wait_line(wait: &Wait, mode: Mode) -> String {
     format!("{all}; p50 {p50}, p90 {p90}, p99 {p99}, p99.9 {p999}, longest {longest}")
 }
 
-/// Returns a line about the overhead of cgscope itself.
 pub fn cost_line(cost: &CostInterval, duration_ns: u64, mode: Mode) -> String {
     let share = cost.cpu_ns.and_then(|ns| percent(ns, duration_ns)).map(|share| format!("{share:.2}%"));
     let own = format!("{} of one CPU, {}", or_na(share), or_na(cost.rss_bytes.map(bytes)));
@@ -82,7 +79,6 @@ fn hook_cost(cost: &CostInterval, duration_ns: u64) -> String {
     }
 }
 
-/// Returns a line about the overhead of cgscope itself, and a line about losses.
 pub(crate) fn closing_lines(interval: &Interval) -> [String; 2] {
     [cost_line(&interval.cost, interval.duration_ns, interval.mode), loss_line(&interval.losses)]
 }
@@ -111,7 +107,6 @@ pub fn utc(unix_ns: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {}", units::time_of_day(unix_ns))
 }
 
-/// Capitalizes the first letter.
 pub fn capital(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
@@ -130,7 +125,6 @@ pub fn listed(parts: impl ExactSizeIterator<Item = String>, most: usize) -> Stri
     parts.take(most).chain(more).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the heading above the findings, with their number.
 pub fn findings_heading(findings: &[Finding]) -> String {
     match findings.len() {
         0 => "No finding: no figure is past its threshold.".into(),
@@ -157,20 +151,16 @@ named! {
     pub enum Unit (title, ns) {
         /// The name of the unit in runqlat.
         title: &'static str,
-        /// Length of the unit, ns.
         ns: u64,
     }
 
-    /// Microseconds.
     #[serde(rename = "us")]
     Micro = "usecs", 1_000;
-    /// Milliseconds.
     #[serde(rename = "ms")]
     Milli = "msecs", 1_000_000;
 }
 
 impl Unit {
-    /// Returns the other unit.
     pub fn other(self) -> Self {
         if self == Self::Micro { Self::Milli } else { Self::Micro }
     }

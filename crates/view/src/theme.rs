@@ -10,7 +10,6 @@ pub const SIXTEEN: [Color; 16] = {
     [Black, Red, Green, Yellow, Blue, Magenta, Cyan, Gray, DarkGray, LightRed, LightGreen, LightYellow, LightBlue, LightMagenta, LightCyan, White]
 };
 
-/// The colours that a terminal supports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Colours {
     /// No colours (`NO_COLOR` or a dumb terminal). Bold and reverse remain, and bars differ by letter.
@@ -44,7 +43,6 @@ pub struct Theme {
 }
 
 impl Theme {
-    /// Creates a theme with these colours.
     pub const fn new(colours: Colours) -> Self {
         Self { colours }
     }
@@ -89,8 +87,8 @@ impl Theme {
     }
 
     pub(crate) fn cause(self, cause: Cause) -> Style {
-        let colours = causes::shown(cause).terminal;
-        colours
+        causes::shown(cause)
+            .terminal
             .map_or_else(|| self.quiet(), |(sixteen, many)| self.fg(SIXTEEN[usize::from(sixteen & 15)], many))
     }
 

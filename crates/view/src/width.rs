@@ -4,10 +4,8 @@ use std::iter;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Marks where text was cut.
 const CUT: char = '…';
 
-/// Returns the number of cells that a text takes.
 pub fn width(text: &str) -> usize {
     text.width()
 }

@@ -24,7 +24,7 @@ struct Meta {
 pub struct EntryContext {
     meta: *const Meta,
     _map: *const c_void,
-    key: *const u64,
+    key: *const c_void,
     value: *mut c_void,
 }
 
@@ -32,34 +32,17 @@ impl EntryContext {
     /// Returns the file to write to, and the key and value of an entry. After the last entry, the key and value are missing.
     ///
     /// # Safety
-    /// `this` must be the context of an iterator over a map with keys of 8 bytes and values of type `V`.
+    /// `this` must be the context of an iterator over a map with keys of type `K` and values of type `V`.
     #[inline(always)]
-    pub unsafe fn parts<V>(this: *const Self) -> (SeqFile, Option<(u64, *mut V)>) {
+    pub unsafe fn parts<K, V>(this: *const Self) -> (SeqFile, Option<(K, &'static mut V)>) {
         // SAFETY: the caller guarantees that `this` is such a context.
         unsafe {
             let meta = read_volatile(&raw const (*this).meta);
             let seq = SeqFile::new(read_volatile(&raw const (*meta).seq));
-            let key = read_volatile(&raw const (*this).key);
+            let key = read_volatile(&raw const (*this).key).cast::<K>();
             let value = read_volatile(&raw const (*this).value);
             let is_end = key.is_null() || value.is_null();
-            (seq, if is_end { None } else { Some((read_volatile(key), value.cast())) })
-        }
-    }
-}
-
-impl EntryContext {
-    /// Returns the file to write to, and the index of an entry of an array. After the last entry, the index is missing.
-    ///
-    /// # Safety
-    /// `this` must be the context of an iterator over an array.
-    #[inline(always)]
-    pub unsafe fn place(this: *const Self) -> (SeqFile, Option<u32>) {
-        // SAFETY: the caller guarantees that `this` is such a context.
-        unsafe {
-            let meta = read_volatile(&raw const (*this).meta);
-            let seq = SeqFile::new(read_volatile(&raw const (*meta).seq));
-            let key = read_volatile(&raw const (*this).key).cast::<u32>();
-            (seq, if key.is_null() { None } else { Some(read_volatile(key)) })
+            (seq, if is_end { None } else { Some((read_volatile(key), &mut *value.cast::<V>())) })
         }
     }
 }

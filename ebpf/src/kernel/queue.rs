@@ -1,129 +1,21 @@
 //! Reads the run queue of a CPU, and the queue of a group on a CPU.
 
-use core::{
-    ffi::c_void,
-    ptr::{addr_of, read_volatile},
-};
+use core::ffi::c_void;
 
 use cgscope_ledger::ABSENT;
 
-use super::{OFFSETS, Task, cgroup_hierarchy, peek, root_cgroup_id, throttles_tasks};
-
-/// Maximum number of levels that are searched for a quota that is used up.
-const LEVELS: usize = 16;
-
-impl Task {
-    /// Returns the address of the queue that the task's group has on `cpu`; 0 if unknown. In Linux 7.2, the field is no array of
-    /// pointers.
-    #[inline(always)]
-    pub fn queue_address_on(self, cpu: u32) -> u64 {
-        let queues = peek(self.group_address(), offset!(task_group_cfs_rqs));
-        let queue = peek(queues, cpu * size_of::<u64>() as u32);
-        let its_cpu = peek(peek(queue, offset!(cfs_rq_rq)), offset!(rq_cpu)) as u32;
-        if queues != 0 && queue != 0 && its_cpu == cpu { queue } else { 0 }
-    }
-
-    /// Returns the address of the queue that the task's group has on the task's CPU. The address is a plain number that can be
-    /// passed to functions.
-    #[inline(always)]
-    pub fn queue_address(self) -> u64 {
-        peek(self.0 as u64, offset!(task_cfs_rq))
-    }
-
-    /// Returns how long the task's group and its descendants have run on the task's CPU, ns; 0 for a task of the root.
-    #[inline(always)]
-    pub fn group_ran_ns(self) -> u64 {
-        field!(field!(self.0, task_parent: *const c_void), entity_run_ns)
-    }
-
-    /// Returns the same sum for another CPU, ns, as the kernel last updated it; 0 if unknown.
-    #[inline(always)]
-    pub fn far_group_ran_ns(self, cpu: u32) -> u64 {
-        let entities = peek(self.group_address(), offset!(task_group_entities));
-        let entity = peek(entities, cpu * size_of::<u64>() as u32);
-        let queue = peek(entity, offset!(entity_cfs_rq));
-        let its_cpu = peek(peek(queue, offset!(cfs_rq_rq)), offset!(rq_cpu)) as u32;
-        if entity != 0 && queue != 0 && its_cpu == cpu { peek(entity, offset!(entity_run_ns)) } else { 0 }
-    }
-
-    /// Writes the id of the cgroup whose quota ran out to `limit`. Before Linux 6.18, that cgroup may already have quota again.
-    /// So the nearest cgroup that has a quota is used. Leaves `limit` unchanged if there is no such cgroup. The function returns
-    /// nothing, because the verifier would follow each result as a separate code path.
-    #[inline(never)]
-    pub fn find_limit(self, limit: &mut u64) {
-        let mut level = peek(self.0 as u64, offset!(task_cfs_rq));
-        let mut parent = peek(self.0 as u64, offset!(task_parent));
-        let mut levels = levels_out_of_quota_at(level);
-        for _ in 0..LEVELS {
-            let above = if parent == 0 { 0 } else { peek(parent, offset!(entity_cfs_rq)) };
-            let levels_above = if above == 0 { 0 } else { levels_out_of_quota_at(above) };
-            let has_quota = peek(level, offset!(cfs_rq_runtime_enabled)) as u32 != 0;
-            if if throttles_tasks() { levels != levels_above } else { has_quota } {
-                let cgroup = peek(peek(level, offset!(cfs_rq_group)), offset!(task_group_cgroup));
-                *limit = peek(peek(cgroup, offset!(cgroup_kn)), offset!(kernfs_id));
-                return;
-            }
-            if parent == 0 {
-                return;
-            }
-            (level, levels) = (above, levels_above);
-            parent = peek(parent, offset!(entity_parent));
-        }
-    }
-}
-
-impl Task {
-    /// Returns whether a BPF scheduler (sched_ext) queues or runs the task. Use this function only on rare code paths.
-    #[inline(always)]
-    pub fn is_of_bpf_scheduler(self) -> bool {
-        peek(self.0 as u64, offset!(task_scx_flags)) & 1 != 0
-    }
-
-    /// Returns whether the task has used up its runtime. A deadline task has its own runtime. A real-time task shares the runtime
-    /// of its group and of each ancestor. The kernel sets these flags before it takes such a task off its CPU.
-    #[inline(never)]
-    pub fn is_out_of_runtime(self) -> bool {
-        if self.is_deadline() {
-            return self.has_bit(offset!(task_dl_throttled));
-        }
-        if offset!(task_rt_rq) == ABSENT {
-            return field!(self.run_queue().0, rq_rt_throttled: u32) != 0;
-        }
-        let mut queue = peek(self.0 as u64, offset!(task_rt_rq));
-        let mut parent = peek(self.0 as u64, offset!(task_rt_parent));
-        for _ in 0..LEVELS {
-            if peek(queue, offset!(rt_rq_throttled)) as u32 != 0 {
-                return true;
-            }
-            if parent == 0 {
-                return false;
-            }
-            queue = peek(parent, offset!(rt_entity_rt_rq));
-            parent = peek(parent, offset!(rt_entity_parent));
-        }
-        false
-    }
-}
+use super::{cgroup_hierarchy, peek, root_cgroup_id};
 
 /// A `struct cfs_rq *`: a group's queue on one CPU.
 #[derive(Clone, Copy)]
 pub struct CfsRunQueue(pub(super) *const c_void);
 
 impl CfsRunQueue {
-    #[inline(always)]
-    pub fn address(self) -> u64 {
-        self.0 as u64
-    }
-
-    #[inline(always)]
-    pub fn run_queue(self) -> RunQueue {
-        RunQueue(field!(self.0, cfs_rq_rq: *const c_void))
-    }
-
-    /// Returns how many levels are out of quota: the queue's own level and its ancestors.
-    #[inline(always)]
-    pub fn levels_out_of_quota(self) -> u32 {
-        field!(self.0, cfs_rq_throttle_count)
+    inlined! {
+        pub fn address(self) -> u64 { self.0 as u64 }
+        pub fn run_queue(self) -> RunQueue { RunQueue(field!(self.0, cfs_rq_rq: *const c_void)) }
+        /// Returns how many levels are out of quota: the queue's own level and its ancestors.
+        pub fn levels_out_of_quota(self) -> u32 { field!(self.0, cfs_rq_throttle_count) }
     }
 
     /// Returns how long the queue had been in a hierarchy out of quota at the time `clock_ns`, ns, by the kernel's own clock.
@@ -137,18 +29,22 @@ impl CfsRunQueue {
     }
 }
 
-/// Returns how many levels are out of quota for the queue at address `queue`.
-#[inline(always)]
-pub fn levels_out_of_quota_at(queue: u64) -> u32 {
-    peek(queue, offset!(cfs_rq_throttle_count)) as u32
-}
-
-/// Returns the throttled time of the queue at address `queue`, by the kernel's own clock. If the queue is throttled, the result
-/// is negative (as `i64`), and the caller must add a clock.
-#[inline(always)]
-pub fn kernels_throttled_ns_at_0(queue: u64) -> u64 {
-    let before = peek(queue, offset!(cfs_rq_throttled_ns));
-    before.wrapping_sub(peek(queue, offset!(cfs_rq_throttled_since)))
+inlined! {
+    /// Returns how many levels are out of quota for the queue at address `queue`.
+    pub fn levels_out_of_quota_at(queue: u64) -> u32 { peek(queue, offset!(cfs_rq_throttle_count)) as u32 }
+    /// Returns the throttled time of the queue at address `queue`, by the kernel's own clock. If the queue is throttled, the
+    /// result is negative (as `i64`), and the caller must add a clock.
+    pub fn kernels_throttled_ns_at_0(queue: u64) -> u64 {
+        peek(queue, offset!(cfs_rq_throttled_ns)).wrapping_sub(peek(queue, offset!(cfs_rq_throttled_since)))
+    }
+    /// Returns the address of the cgroup that owns the queue of a task. `task` is the address of the task.
+    pub fn cgroup_of_queue(task: u64) -> u64 {
+        peek(peek(peek(task, offset!(task_cfs_rq)), offset!(cfs_rq_group)), offset!(task_group_cgroup))
+    }
+    /// Returns the address of the parent of the cgroup at address `cgroup`; 0 for the root.
+    pub fn cgroup_above(cgroup: u64) -> u64 {
+        peek(peek(cgroup, offset!(cgroup_parent)), offset!(css_cgroup))
+    }
 }
 
 /// Returns the throttled time, at the time `clock_ns`, of the queue at address `queue`, by the kernel's own clock. Returns 0 if
@@ -205,25 +101,14 @@ pub fn cgroup_id_at(cgroup: u64) -> u64 {
     }
 }
 
-/// Returns the address of the parent of the cgroup at address `cgroup`; 0 for the root.
-#[inline(always)]
-pub fn cgroup_above(cgroup: u64) -> u64 {
-    peek(peek(cgroup, offset!(cgroup_parent)), offset!(css_cgroup))
-}
-
 /// A `struct cgroup *`.
 #[derive(Clone, Copy)]
 pub struct Cgroup(*const c_void);
 
 impl Cgroup {
-    #[inline(always)]
-    pub fn new(pointer: *const c_void) -> Self {
-        Self(pointer)
-    }
-
-    #[inline(always)]
-    pub fn id(self) -> u64 {
-        field!(field!(self.0, cgroup_kn: *const c_void), kernfs_id)
+    inlined! {
+        pub fn new(pointer: *const c_void) -> Self { Self(pointer) }
+        pub fn id(self) -> u64 { field!(field!(self.0, cgroup_kn: *const c_void), kernfs_id) }
     }
 
     /// Returns false if the kernel lacks the fields, because cgroups of two hierarchies may have the same id.
@@ -240,44 +125,21 @@ impl Cgroup {
 pub struct RunQueue(pub(super) *const c_void);
 
 impl RunQueue {
-    /// Returns the clock that `last_queued` is taken from, ns. It is up to date if the scheduler has just worked on this run
-    /// queue.
-    #[inline(always)]
-    pub fn clock_ns(self) -> u64 {
-        field!(self.0, rq_clock)
-    }
-
-    #[inline(always)]
-    pub fn cpu(self) -> u32 {
-        field!(self.0, rq_cpu)
-    }
-
-    #[inline(always)]
-    pub fn address(self) -> u64 {
-        self.0 as u64
-    }
-
-    /// Returns the number of tasks that run or wait on the run queue at address `queue`; 0 for address 0.
-    #[inline(always)]
-    pub fn running_at(queue: u64) -> u64 {
-        if queue == 0 { 0 } else { peek(queue, offset!(rq_running)) & u64::from(u32::MAX) }
-    }
-
-    /// Returns when the CPU last went idle, ns; 0 if the kernel lacks the field.
-    #[inline(always)]
-    pub fn idle_since_ns(self) -> u64 {
-        field!(self.0, rq_clock_idle)
-    }
-
-    /// Returns how long the CPU was in interrupts, ns; 0 if the kernel does not account for this time.
-    #[inline(always)]
-    pub fn irq_ns(self) -> u64 {
-        field!(self.0, rq_irq_time)
-    }
-
-    /// Returns how long the hypervisor used the CPU, ns; 0 if the kernel does not count this time.
-    #[inline(always)]
-    pub fn stolen_ns(self) -> u64 {
-        field!(self.0, rq_stolen_time)
+    inlined! {
+        /// Returns the clock that `last_queued` is taken from, ns. It is up to date if the scheduler has just worked on this run
+        /// queue.
+        pub fn clock_ns(self) -> u64 { field!(self.0, rq_clock) }
+        pub fn cpu(self) -> u32 { field!(self.0, rq_cpu) }
+        pub fn address(self) -> u64 { self.0 as u64 }
+        /// Returns the number of tasks that run or wait on the run queue at address `queue`; 0 for address 0.
+        pub fn running_at(queue: u64) -> u64 {
+            if queue == 0 { 0 } else { peek(queue, offset!(rq_running)) & u64::from(u32::MAX) }
+        }
+        /// Returns when the CPU last went idle, ns; 0 if the kernel lacks the field.
+        pub fn idle_since_ns(self) -> u64 { field!(self.0, rq_clock_idle) }
+        /// Returns how long the CPU was in interrupts, ns; 0 if the kernel does not account for this time.
+        pub fn irq_ns(self) -> u64 { field!(self.0, rq_irq_time) }
+        /// Returns how long the hypervisor used the CPU, ns; 0 if the kernel does not count this time.
+        pub fn stolen_ns(self) -> u64 { field!(self.0, rq_stolen_time) }
     }
 }

@@ -10,58 +10,12 @@ use crate::steps::{self, Failure, output};
 
 /// The user is 0, because only this user has the container's capabilities. The user is given as a number, because the image has
 /// no list of users.
-const CONFIG: &str = r#"{
-  "created": "@CREATED@",
-  "architecture": "@ARCHITECTURE@",
-  "os": "linux",
-  "config": {
-    "User": "0:0",
-    "Env": ["PATH=/usr/bin"],
-    "Entrypoint": ["/usr/bin/cgscope"],
-    "Cmd": ["serve"],
-    "Labels": {
-      "org.opencontainers.image.title": "cgscope",
-      "org.opencontainers.image.description": "Measures how long tasks wait for a CPU, and why",
-      "org.opencontainers.image.version": "@VERSION@",
-      "org.opencontainers.image.licenses": "MIT OR Apache-2.0"
-    }
-  },
-  "rootfs": {"type": "layers", "diff_ids": ["sha256:@DIFF@"]},
-  "history": [{"created": "@CREATED@", "created_by": "cargo xtask dist"}]
-}
-"#;
-
-const MANIFEST: &str = r#"{
-  "schemaVersion": 2,
-  "mediaType": "application/vnd.oci.image.manifest.v1+json",
-  "config": {"mediaType": "application/vnd.oci.image.config.v1+json", @CONFIG@},
-  "layers": [{"mediaType": "application/vnd.oci.image.layer.v1.tar+gzip", @LAYER@}]
-}
-"#;
-
+const CONFIG: &str = include_str!("image/config.json");
+const MANIFEST: &str = include_str!("image/manifest.json");
 /// podman and containerd read the name from the first annotation.
-const INDEX: &str = r#"{
-  "schemaVersion": 2,
-  "mediaType": "application/vnd.oci.image.index.v1+json",
-  "manifests": [{
-    "mediaType": "application/vnd.oci.image.manifest.v1+json",
-    @MANIFEST@,
-    "platform": {"architecture": "@ARCHITECTURE@", "os": "linux"},
-    "annotations": {
-      "io.containerd.image.name": "localhost/cgscope:@VERSION@",
-      "org.opencontainers.image.ref.name": "@VERSION@"
-    }
-  }]
-}
-"#;
-
+const INDEX: &str = include_str!("image/index.json");
 /// A second index, for `docker load`: Docker can read an OCI layout only since version 25.
-const FOR_DOCKER: &str = r#"[{
-  "Config": "blobs/sha256/@CONFIG@",
-  "RepoTags": ["localhost/cgscope:@VERSION@"],
-  "Layers": ["blobs/sha256/@LAYER@"]
-}]
-"#;
+const FOR_DOCKER: &str = include_str!("image/docker.json");
 
 /// A file in the archive. Other files refer to it by its digest.
 struct Blob {
@@ -83,19 +37,18 @@ pub(super) fn make(contents: &Contents) -> Result<PathBuf, Failure> {
     let mut date = Command::new("date");
     let created =
         output(date.args(["--utc", "--date", &format!("@{}", contents.epoch), "+%Y-%m-%dT%H:%M:%SZ"]))?;
-    let architecture = architecture()?;
     let fill = |template: &str, values: &[(&str, &str)]| {
         let common = [
             ("@VERSION@", contents.version.as_str()),
-            ("@ARCHITECTURE@", architecture),
+            ("@ARCHITECTURE@", architecture()),
             ("@CREATED@", created.trim()),
         ];
         let values = common.iter().chain(values);
         values.fold(template.to_owned(), |text, (name, value)| text.replace(name, value))
     };
-    let config = put_blob(&layout, &fill(CONFIG, &[("@DIFF@", &diff)]))?;
+    let config = put_text(&layout, &fill(CONFIG, &[("@DIFF@", &diff)]))?;
     let descriptors = [("@CONFIG@", &*config.descriptor()), ("@LAYER@", &layer.descriptor())];
-    let manifest = put_blob(&layout, &fill(MANIFEST, &descriptors))?;
+    let manifest = put_text(&layout, &fill(MANIFEST, &descriptors))?;
     for (file, text) in [
         ("oci-layout", "{\"imageLayoutVersion\": \"1.0.0\"}\n".to_owned()),
         ("index.json", fill(INDEX, &[("@MANIFEST@", &manifest.descriptor())])),
@@ -124,26 +77,27 @@ fn root(contents: &Contents) -> Result<Tree, Failure> {
 fn layer(contents: &Contents, root: &Tree, layout: &Tree) -> Result<(Blob, String), Failure> {
     let file = contents.place.join("image/layer.tar");
     output(super::tar(&root.root, &contents.epoch).arg("-cf").arg(&file).arg("usr"))?;
-    let diff = blob(&file)?.sha256;
+    let diff = sha256(&file)?;
     output(Command::new("gzip").args(["-9n", "--force"]).arg(&file))?;
-    let file = file.with_extension("tar.gz");
-    let layer = blob(&file)?;
-    layout.copy(&file, &format!("blobs/sha256/{}", layer.sha256), 0o644)?;
-    Ok((layer, diff))
+    Ok((put_blob(layout, &file.with_extension("tar.gz"))?, diff))
 }
 
-fn put_blob(layout: &Tree, text: &str) -> Result<Blob, Failure> {
+fn put_text(layout: &Tree, text: &str) -> Result<Blob, Failure> {
     let file = layout.root.with_extension("json");
-    fs::write(&file, text).map_err(|why| steps::cannot("write", &file, &why))?;
-    let blob = blob(&file)?;
-    layout.put(&format!("blobs/sha256/{}", blob.sha256), text.as_bytes(), 0o644)?;
-    Ok(blob)
+    steps::write(&file, text)?;
+    put_blob(layout, &file)
 }
 
-fn blob(file: &Path) -> Result<Blob, Failure> {
+fn put_blob(layout: &Tree, file: &Path) -> Result<Blob, Failure> {
     let bytes = fs::metadata(file).map_err(|why| steps::cannot("read", file, &why))?.len();
+    let sha256 = sha256(file)?;
+    layout.copy(file, &format!("blobs/sha256/{sha256}"), 0o644)?;
+    Ok(Blob { sha256, bytes })
+}
+
+fn sha256(file: &Path) -> Result<String, Failure> {
     let sum = output(Command::new("sha256sum").arg(file))?;
-    Ok(Blob { sha256: sum.split_whitespace().next().unwrap_or_default().to_owned(), bytes })
+    Ok(sum.split_whitespace().next().unwrap_or_default().to_owned())
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::steps::output;
-use crate::steps::{self, Failure};
+use crate::setup;
+use crate::steps::{self, Failure, output};
 
 /// The Debian releases that contain the kernels of the lab. A mirror may lack some of them.
 const SUITES: [&str; 4] = ["bullseye", "bookworm", "bookworm-backports", "trixie-backports"];
@@ -18,8 +18,8 @@ pub(crate) struct Apt {
 }
 
 impl Apt {
-    pub(crate) fn new(place: PathBuf) -> Self {
-        Self { place, has_lists: Cell::new(false) }
+    pub(crate) fn new() -> Result<Self, Failure> {
+        Ok(Self { place: setup::cache("lab")?.join("apt"), has_lists: Cell::new(false) })
     }
 
     /// Returns the Debian mirror that the machine uses.
@@ -30,7 +30,7 @@ impl Apt {
         mirror(&uris).map(str::to_owned).ok_or_else(|| {
             Failure::Host(
                 "lab: the machine's apt has no source of Debian packages, so kernels cannot be downloaded; \
-                 add one, or copy kernels to the paths that `cargo xtask lab --list` prints"
+                 add one, or copy kernels to ~/.cache/cgscope/lab/kernels/SERIES/vmlinuz"
                     .to_owned(),
             )
         })
@@ -73,12 +73,11 @@ impl Apt {
         command
     }
 
-    /// Returns the names of all packages that begin with one of these prefixes.
-    pub(crate) fn names(&self, beginnings: &[&str]) -> Result<Vec<String>, Failure> {
+    /// Returns the names of all packages that begin so.
+    pub(crate) fn names(&self, beginning: &str) -> Result<Vec<String>, Failure> {
         self.update()?;
-        let found = |beginning| output(self.command("apt-cache").args(["pkgnames", beginning]));
-        let found = beginnings.iter().map(|beginning| found(beginning)).collect::<Result<Vec<_>, _>>()?;
-        Ok(found.iter().flat_map(|names| names.lines()).map(str::to_owned).collect())
+        let names = output(self.command("apt-cache").args(["pkgnames", beginning]))?;
+        Ok(names.lines().map(str::to_owned).collect())
     }
 
     pub(crate) fn unpack(&self, name: &str, to: &Path) -> Result<(), Failure> {

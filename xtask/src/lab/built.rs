@@ -15,7 +15,7 @@ const SOURCE: &str = "linux-source-6.12";
 /// All options of the kernel that differ from `allnoconfig`.
 const CONFIG: &str = include_str!("scx.config");
 /// The compilers and tools for the build, and the tools that write the kernel's BTF.
-const TOOLS: [&str; 9] = ["make", "gcc", "flex", "bison", "bc", "xz-utils", "libelf-dev", "dwarves", "clang"];
+const TOOLS: &str = "make gcc flex bison bc xz-utils libelf-dev dwarves clang";
 /// The example BPF schedulers in the kernel's source that the lab builds.
 const SCHEDULERS: [&str; 2] = ["scx_simple", "scx_qmap"];
 
@@ -26,7 +26,7 @@ pub(crate) fn schedulers() -> Result<PathBuf, Failure> {
 
 /// Builds the kernel as `image`, and the schedulers. This takes some ten minutes. Until it ends, it needs 4 GB of disk space.
 pub(crate) fn make(apt: &Apt, image: &Path) -> Result<(), Failure> {
-    setup::ensure(&TOOLS)?;
+    setup::ensure(&[TOOLS])?;
     let (unpacked, tree) = (image.with_extension("package"), image.with_extension("source"));
     let clean = || [&unpacked, &tree].into_iter().for_each(|dir| _ = fs::remove_dir_all(dir));
     clean();

@@ -1,13 +1,13 @@
 //! Builds the root file system of a virtual machine: the binary, its tests, programs with their libraries, and an init script.
 use std::collections::BTreeSet;
+use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::{env, fs};
 
 use crate::dist::Tree;
 use crate::lab::archive::Apt;
-use crate::lab::kernels::{self, Kernel};
+use crate::lab::kernels::Kernel;
 use crate::lab::{built, vm};
 use crate::setup::{self, installed};
 use crate::steps::{self, Failure};
@@ -109,7 +109,14 @@ fn put_small_root(tree: &Tree, binaries: &Binaries) -> Result<(), Failure> {
     tree.put("init", INIT.as_bytes(), 0o755)?;
     tree.put("etc/passwd", b"root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n", 0o644)?;
     tree.put("etc/group", b"root:x:0:\nnogroup:x:65534:\n", 0o644)?;
-    let mut programs = PROGRAMS.split(' ').map(find).collect::<Result<Vec<_>, _>>()?;
+    let found = |program: &str| {
+        steps::find(program).ok_or_else(|| {
+            Failure::Host(format!(
+                "lab: {program} is not installed, so the tests that call it would fail; install it"
+            ))
+        })
+    };
+    let mut programs = PROGRAMS.split(' ').map(found).collect::<Result<Vec<_>, _>>()?;
     // The BPF schedulers exist only if the lab has built the kernel.
     let schedulers = fs::read_dir(built::schedulers()?).into_iter().flatten().flatten();
     programs.extend(schedulers.map(|scheduler| scheduler.path()));
@@ -133,17 +140,6 @@ fn inside(path: &Path) -> String {
     path.display().to_string().trim_start_matches('/').to_owned()
 }
 
-/// Finds a program on PATH, or in one of the `sbin` directories, because PATH may lack them.
-fn find(program: &str) -> Result<PathBuf, Failure> {
-    let path = env::var_os("PATH").unwrap_or_default();
-    let places = env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
-    places.map(|dir| dir.join(program)).find(|path| path.is_file()).ok_or_else(|| {
-        Failure::Host(format!(
-            "lab: {program} is not installed, so the tests that call it would fail; install it"
-        ))
-    })
-}
-
 /// Returns the library paths in the output of ldd, which names each program at the start of a line.
 fn libraries(text: &str) -> BTreeSet<&str> {
     let lines = text.lines().filter_map(|line| line.strip_prefix('\t'));
@@ -164,7 +160,7 @@ const ROOT_PACK: &str = r#"cd "$1" && find . -xdev ! -path "./dev/*" ! -name "*.
 
 /// Returns the archive of the root. Creates a missing archive.
 pub(super) fn systemd_root() -> Result<PathBuf, Failure> {
-    let archive = kernels::cache()?.join("systemd/root.cpio");
+    let archive = setup::cache("lab")?.join("systemd/root.cpio");
     let mut version = DefaultHasher::new();
     (ROOT_PACKAGES, ROOT_EXCLUDED, ROOT_SETTINGS, ROOT_PACK).hash(&mut version);
     installed(&archive, &format!("a Debian root with systemd ({:x})", version.finish()), || {
@@ -185,9 +181,8 @@ fn make_root(archive: &Path) -> Result<(), Failure> {
     let taken = format!("download /root.cpio '{}'", archive.display());
     made.args([settings.as_str(), ROOT_PACK, &taken].map(|hook| format!("--customize-hook={hook}")));
     // The tests are linked with the libc of this machine, so the root must be the same Debian release.
-    steps::succeed(made.args([&release()?, "/dev/null", &Apt::mirror()?]), |status| {
-        format!("lab: mmdebstrap cannot make a Debian root ({status}); see its messages above")
-    })
+    made.args([&release()?, "/dev/null", &Apt::mirror()?]);
+    steps::succeed(&mut made, "lab: mmdebstrap cannot make a Debian root")
 }
 
 /// Returns the code name of this machine's Debian release, such as `bookworm`.

@@ -1,10 +1,10 @@
 //! Selects kernels and extracts them from Debian packages.
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::lab::archive::Apt;
-use crate::lab::request::Request;
 use crate::lab::{built, image, plan};
 use crate::setup;
 use crate::steps::{self, Failure};
@@ -13,40 +13,34 @@ use crate::steps::{self, Failure};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Series(pub(crate) u32, pub(crate) u32);
 
-/// The kernel that the lab builds. It has a name instead of a version number. In the order of kernels, it follows the series from
-/// whose source it is built.
+/// The kernel that the lab builds. In the order of kernels, it follows the series from whose source it is built.
 pub(crate) const BUILT: Series = Series(6, u32::MAX);
-const BUILT_NAME: &str = "scx";
 /// A machine with the kernel [`NEWEST`] and a Debian root, in which systemd is the first process.
 pub(crate) const SYSTEMD: Series = Series(u32::MAX, 0);
-const SYSTEMD_NAME: &str = "systemd";
+/// The machines that have a name instead of a version number.
+const NAMED: [(Series, &str); 2] = [(BUILT, "scx"), (SYSTEMD, "systemd")];
 
 impl Series {
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        match text {
-            BUILT_NAME => return Some(BUILT),
-            SYSTEMD_NAME => return Some(SYSTEMD),
-            _ => {}
-        }
-        let (major, minor) = text.split_once('.')?;
-        Some(Self(major.parse().ok()?, minor.parse().ok()?))
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let named = NAMED.into_iter().find(|(_, name)| *name == text).map(|(series, _)| series);
+        let numbers = || {
+            let (major, minor) = text.split_once('.')?;
+            Some(Self(major.parse().ok()?, minor.parse().ok()?))
+        };
+        named.or_else(numbers).ok_or_else(|| "this is not a kernel series such as `6.12`".to_owned())
     }
 
     /// Returns the name of a machine that does not only consist of a kernel of Debian.
     pub(crate) fn name(self) -> Option<&'static str> {
-        match self {
-            BUILT => Some(BUILT_NAME),
-            SYSTEMD => Some(SYSTEMD_NAME),
-            _ => None,
-        }
+        NAMED.into_iter().find(|(series, _)| *series == self).map(|(_, name)| name)
     }
 }
 
 impl std::fmt::Display for Series {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.name() {
-            Some(name) => f.pad(name),
-            None => f.pad(&format!("{}.{}", self.0, self.1)),
+            Some(name) => f.write_str(name),
+            None => write!(f, "{}.{}", self.0, self.1),
         }
     }
 }
@@ -72,19 +66,16 @@ pub(crate) struct Kernel {
     pub(crate) root: Option<PathBuf>,
 }
 
-/// Returns the cache directory for kernels and apt's package lists.
-pub(crate) fn cache() -> Result<PathBuf, Failure> {
-    setup::cache("lab", "kernels")
-}
-
-/// Downloads missing kernels. Existing files are kept. To get the newest kernel of a series, remove its file.
-pub(crate) fn fetch(apt: &Apt, request: &Request) -> Result<Vec<Kernel>, Failure> {
+/// Downloads missing kernels; by default, those in [`DEFAULT`]. Existing files are kept. To get the newest kernel of a series,
+/// remove its file.
+pub(crate) fn fetch(apt: &Apt, requested: &[Series]) -> Result<Vec<Kernel>, Failure> {
+    let wanted = if requested.is_empty() { &DEFAULT[..] } else { requested };
     let mut kernels = Vec::new();
-    for series in &request.kernels {
-        match fetch_one(apt, *series) {
+    for series in wanted.iter().copied().collect::<BTreeSet<_>>() {
+        match fetch_one(apt, series) {
             Ok(kernel) => kernels.push(kernel),
             // Archives remove old kernels. An unsupported kernel is skipped if it is missing and the user has not requested it.
-            Err(failure @ Failure::Host(_)) if !request.named && !plan::is_supported(*series) => {
+            Err(failure @ Failure::Host(_)) if requested.is_empty() && !plan::is_supported(series) => {
                 eprintln!("{failure}");
             }
             Err(failure) => return Err(failure),
@@ -95,7 +86,7 @@ pub(crate) fn fetch(apt: &Apt, request: &Request) -> Result<Vec<Kernel>, Failure
 
 pub(crate) fn image(series: Series) -> Result<PathBuf, Failure> {
     let series = if series == SYSTEMD { NEWEST } else { series };
-    Ok(cache()?.join("kernels").join(series.to_string()).join("vmlinuz"))
+    Ok(setup::cache("lab")?.join("kernels").join(series.to_string()).join("vmlinuz"))
 }
 
 fn fetch_one(apt: &Apt, series: Series) -> Result<Kernel, Failure> {
@@ -113,7 +104,7 @@ fn fetch_one(apt: &Apt, series: Series) -> Result<Kernel, Failure> {
 
 fn download(apt: &Apt, series: Series, image: &Path) -> Result<(), Failure> {
     // Since 6.19, `linux-binary-*` contains the image. `linux-image-*` only makes it bootable on real machines.
-    let names = apt.names(&["linux-binary-", "linux-image-"])?;
+    let names = apt.names("linux-")?;
     let place = image.display();
     let name = choose(&names, series).ok_or_else(|| {
         Failure::Host(format!("lab: the archive has no kernel {series}; copy a kernel image to {place}"))
@@ -193,10 +184,9 @@ mod tests {
 
     #[test]
     fn a_series_is_two_numbers() {
-        assert_eq!(Series::parse("6.12"), Some(Series(6, 12)));
-        assert_eq!(Series::parse("6"), None);
-        assert_eq!(Series::parse("scx").map(|series| series.to_string()).as_deref(), Some("scx"));
-        assert_eq!(Series::parse("systemd").and_then(super::Series::name), Some("systemd"));
-        assert_eq!(Series::parse("--all"), None);
+        assert_eq!(Series::parse("6.12"), Ok(Series(6, 12)));
+        assert!(Series::parse("6").is_err() && Series::parse("newest").is_err());
+        assert_eq!(Series::parse("scx").map(|series| series.to_string()).as_deref(), Ok("scx"));
+        assert_eq!(Series::parse("systemd").map(Series::name), Ok(Some("systemd")));
     }
 }

@@ -4,62 +4,100 @@ mod built;
 mod image;
 mod kernels;
 mod plan;
-mod request;
 mod results;
 mod vm;
+pub(crate) use archive::Apt;
 pub(crate) use image::Binaries;
-pub(crate) use request::Request;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use archive::Apt;
 use kernels::{Kernel, Series};
 use results::{KernelReport, Outcome};
-use vm::Qemu;
+use vm::{Cpus, Qemu};
 
-use crate::lanes::{Disturbance, in_parallel};
+use crate::lanes::{BUILT_KERNEL, Disturbance, SYSTEMD_HOST, in_parallel};
 use crate::steps::{self, Failure};
 use crate::{binary, dist, setup};
 
 /// Maximum number of machines that run at the same time. Each machine has four CPUs, and its tests mostly wait.
 const MACHINES: usize = 2;
 
-pub(crate) fn run(request: &Request) -> Result<(), Failure> {
-    run_and_report(request, &|_, _, _| Ok(()))
+/// A short selection of tests: sums, migrations, every cause, and readings that several viewers share.
+const SHORT: [&str; 3] = ["truth::sums_are_equal_for_two_busy", "ledger::all_causes", "shared::"];
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Request {
+    /// A series such as 6.12; scx: a kernel with sched_ext, which is built first; systemd: a Debian host with systemd and
+    /// container runtimes [default: 5.10, 6.1, 6.12, 6.16, 7.2]
+    #[arg(value_name = "KERNEL", value_parser = Series::parse)]
+    kernels: Vec<Series>,
+    /// Every test on each kernel
+    #[arg(long)]
+    all: bool,
+    /// Open a shell in the machine
+    #[arg(long, requires = "kernels")]
+    shell: bool,
+    /// Run a shell script, not the tests
+    #[arg(long, value_name = "FILE")]
+    script: Option<PathBuf>,
+    /// Number of CPUs that are online, and of possible CPUs
+    #[arg(long, value_name = "ONLINE[/POSSIBLE]", value_parser = Cpus::parse, default_value = "4")]
+    cpus: Cpus,
+    /// Only tests with one of these words in their names
+    #[arg(last = true, value_name = "FILTER")]
+    filters: Vec<String>,
 }
 
-/// A function that is called with the result of a kernel when the last test on that kernel has ended.
-type OnEnd<'a> = dyn Fn(Series, Duration, Result<(), Failure>) -> Result<(), Failure> + Sync + 'a;
-
-/// Runs the tests, and calls `on_end` after each kernel.
-pub(crate) fn run_and_report(request: &Request, on_end: &OnEnd<'_>) -> Result<(), Failure> {
-    if request.list {
-        return list(request);
+impl Request {
+    /// Returns a request for the oldest and the newest kernel. Its tests show the differences between these kernels. If
+    /// `is_long`, adds the kernel that the lab builds and the machine with systemd. Otherwise keeps only those tests that
+    /// together take a minute or two.
+    pub(crate) fn for_checks(is_long: bool) -> Self {
+        let mut kernels = vec![kernels::OLDEST, kernels::NEWEST];
+        let mut filters = SHORT.to_vec();
+        if is_long {
+            kernels.extend([kernels::BUILT, kernels::SYSTEMD]);
+            filters = vec!["truth::", "ledger::", "shared::", BUILT_KERNEL, SYSTEMD_HOST];
+        }
+        let filters = filters.into_iter().map(str::to_owned).collect();
+        let cpus = Cpus { online: 4, possible: 4 };
+        Self { kernels, all: false, shell: false, script: None, cpus, filters }
     }
-    setup::ensure(&setup::for_lab())?;
-    let apt = archive()?;
+
+    fn has(&self, test: &str) -> bool {
+        self.filters.is_empty() || self.filters.iter().any(|filter| test.contains(filter.as_str()))
+    }
+}
+
+pub(crate) fn run(request: &Request) -> Result<(), Failure> {
+    setup::ensure(&[setup::TEST_TOOLS, setup::LAB_TOOLS])?;
+    let apt = Apt::new()?;
     let qemu = Qemu::find(&apt, request.cpus)?;
-    let kernels = kernels::fetch(&apt, request)?;
+    let kernels = kernels::fetch(&apt, &request.kernels)?;
     let mut binaries = build(false)?;
     if kernels.iter().any(|kernel| kernel.root.is_some()) {
         binaries.package = Some(dist::make(&binaries.cgscope)?);
     }
     if request.shell {
         return kernels.iter().try_for_each(|kernel| {
-            vm::shell(&qemu, kernel, &image::initrd(&binaries, kernel, JOB_SHELL.as_bytes())?)
+            vm::shell(&qemu, kernel, &image::initrd(&binaries, kernel, include_bytes!("shell.sh"))?)
         });
     }
-    if let Some(script) = &request.script {
-        return run_script(script, &qemu, &kernels, &binaries);
+    if let Some(file) = &request.script {
+        let script = fs::read(file).map_err(|why| steps::cannot("read", file, &why))?;
+        return kernels.iter().try_for_each(|kernel| run_script(&script, &qemu, kernel, &binaries));
     }
     let tests = names_of_tests(&binaries)?;
-    if let Some(filter) = request.without_a_test(&tests) {
-        return Err(Failure::Usage(format!("no test has `{filter}` in its name; check the filter")));
+    if let Some(filter) =
+        request.filters.iter().find(|filter| !tests.iter().any(|test| test.contains(*filter)))
+    {
+        return Err(Failure::Host(format!("no test has `{filter}` in its name; check the filter")));
     }
-    let reports = run_all(request, &qemu, &kernels, &binaries, &tests, on_end)?;
+    let reports = run_all(request, &qemu, &kernels, &binaries, &tests)?;
     print(&reports);
     let failed = reports.iter().filter(|report| !report.has_passed());
     let failed: Vec<String> = failed.map(|report| report.series.to_string()).collect();
@@ -67,20 +105,6 @@ pub(crate) fn run_and_report(request: &Request, on_end: &OnEnd<'_>) -> Result<()
         return Ok(());
     }
     Err(Failure::Step(format!("lab: failed on {}; see the failures above", failed.join(", "))))
-}
-
-/// Returns the archive from which Debian packages are unpacked, not installed.
-pub(crate) fn archive() -> Result<Apt, Failure> {
-    Ok(Apt::new(kernels::cache()?.join("apt")))
-}
-
-fn list(request: &Request) -> Result<(), Failure> {
-    for series in &request.kernels {
-        let place = kernels::image(*series)?;
-        let state = if place.is_file() { "here" } else { "not downloaded" };
-        println!("{series:<6} {state:<14} {}", place.display());
-    }
-    Ok(())
 }
 
 /// Builds the release binary and its tests.
@@ -103,17 +127,13 @@ pub(crate) fn names_of_tests(binaries: &Binaries) -> Result<Vec<String>, Failure
     Ok(listed.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
 }
 
-/// Runs a script on one kernel after the other. Prints its output immediately.
-fn run_script(file: &str, qemu: &Qemu, kernels: &[Kernel], binaries: &Binaries) -> Result<(), Failure> {
-    let script = std::fs::read(file)
-        .map_err(|why| Failure::Usage(format!("cannot read the script `{file}`: {why}")))?;
-    for kernel in kernels {
-        let initrd = image::initrd(binaries, kernel, &script)?;
-        if let Some(why) = vm::run(qemu, kernel, &initrd, |_, piece| print!("{piece}"))? {
-            return Err(Failure::Step(format!("lab: the machine of {} was stopped: {why}", kernel.series)));
-        }
+/// Runs a script, and prints its output immediately.
+fn run_script(script: &[u8], qemu: &Qemu, kernel: &Kernel, binaries: &Binaries) -> Result<(), Failure> {
+    let initrd = image::initrd(binaries, kernel, script)?;
+    match vm::run(qemu, kernel, &initrd, |_, piece| print!("{piece}"))? {
+        None => Ok(()),
+        Some(why) => Err(Failure::Step(format!("lab: the machine of {} was stopped: {why}", kernel.series))),
     }
-    Ok(())
 }
 
 /// Runs the tests on each kernel, on up to [`MACHINES`] machines at a time.
@@ -123,34 +143,26 @@ fn run_all(
     kernels: &[Kernel],
     binaries: &Binaries,
     tests: &[String],
-    on_end: &OnEnd<'_>,
 ) -> Result<Vec<KernelReport>, Failure> {
     let of_debian = |series: &Series| series.name().is_none() && plan::is_supported(*series);
     let supported = || kernels.iter().map(|kernel| kernel.series).filter(of_debian);
     let ends = [supported().min(), supported().max()];
-    let reports = Mutex::new(BTreeMap::new());
-    in_parallel(kernels, vec![(); MACHINES], |kernel, ()| {
+    let mut reports = in_parallel(kernels, vec![(); MACHINES], |kernel, ()| {
         let whole = request.all || ends.contains(&Some(kernel.series));
-        let wanted = tests.iter().filter(|test| request.has(test));
-        let planned = wanted.map(|test| (test.clone(), plan::outcome(test, kernel.series, whole)));
-        let report = run_one(qemu, kernel, binaries, planned.collect())?;
-        let result = if report.has_passed() { Ok(()) } else { Err(Failure::Step(report.ending())) };
-        on_end(report.series, Duration::from_secs(report.seconds), result)?;
-        if let Ok(mut reports) = reports.lock() {
-            reports.insert(report.series, report);
-        }
-        Ok(())
+        let wanted = tests.iter().filter(|test| request.has(test) && plan::runs(test, kernel.series, whole));
+        run_one(qemu, kernel, binaries, &wanted.map(String::as_str).collect())
     })?;
-    Ok(reports.into_inner().unwrap_or_default().into_values().collect())
+    reports.sort_by_key(|report| report.series);
+    Ok(reports)
 }
 
 fn run_one(
     qemu: &Qemu,
     kernel: &Kernel,
     binaries: &Binaries,
-    mut outcomes: BTreeMap<String, Outcome>,
+    tests: &BTreeSet<&str>,
 ) -> Result<KernelReport, Failure> {
-    let initrd = image::initrd(binaries, kernel, job(&outcomes).as_bytes())?;
+    let initrd = image::initrd(binaries, kernel, job(tests).as_bytes())?;
     let since = Instant::now();
     let (mut log, mut reported) = (String::new(), BTreeMap::<String, Outcome>::new());
     let mut last = (since, 0.0);
@@ -181,54 +193,36 @@ fn run_one(
         }
         reported = outcomes;
     })?;
-    outcomes.extend(results::outcomes(&log));
-    results::refuse_repeats(&mut outcomes, &blames);
-    let report = KernelReport {
+    let mut outcomes: BTreeMap<String, Outcome> =
+        tests.iter().map(|test| ((*test).to_owned(), Outcome::Unfinished)).collect();
+    outcomes.extend(reported);
+    let code = |what| results::reported(&log, what).and_then(|code| code.parse().ok());
+    let mut report = KernelReport {
         series: kernel.series,
         release: results::reported(&log, "kernel").unwrap_or_default().to_owned(),
         outcomes,
         blames,
         seconds: since.elapsed().as_secs(),
-        doctor: results::reported(&log, "doctor").and_then(|code| code.parse().ok()),
-        tests: results::reported(&log, "tests").and_then(|code| code.parse().ok()),
+        doctor: code("doctor"),
+        tests: code("tests"),
         stopped,
         log,
     };
-    let _ = std::fs::write(vm::place(kernel).join("tests.log"), &report.log);
+    report.refuse_repeats();
     eprintln!("lab: {}: {} (seconds: {})", report.series, report.ending(), report.seconds);
     Ok(report)
 }
 
-fn job(planned: &BTreeMap<String, Outcome>) -> String {
-    let runs = planned.iter().filter(|(_, outcome)| **outcome == Outcome::Unfinished);
-    let names: Vec<&str> = runs.map(|(test, _)| test.as_str()).collect();
+fn job(tests: &BTreeSet<&str>) -> String {
     let mut job = "cgscope doctor\necho \"lab: doctor $?\"\n".to_owned();
-    if !names.is_empty() {
-        job += &format!("names='{}'\n{JOB_TESTS}", names.join(" "));
+    if !tests.is_empty() {
+        let names: Vec<&str> = tests.iter().copied().collect();
+        job += &format!("names='{}'\n{}", names.join(" "), include_str!("tests.sh"));
     }
     job
 }
 
-/// The part of the script that runs the tests. Each failed test runs a second time. This second try counts only if the CPUs of
-/// the machine waited for CPUs of the host during the first try, see `refuse_repeats`.
-const JOB_TESTS: &str = "\
-run() { { /lab/root --color=never --include-ignored --test-threads=1 --exact $1 2>&1; echo $? > /tmp/code; } | tee /tmp/said; }
-run \"$names\"
-failed=$(sed -n '/^failures:$/,$s/^    \\([a-z_0-9]*::[a-z_0-9:]*\\)$/\\1/p' /tmp/said | sort -u | tr '\\n' ' ')
-if [ -n \"$failed\" ]; then
-    echo 'lab: again'
-    run \"$failed\"
-fi
-echo \"lab: tests $(cat /tmp/code)\"
-";
-
-const JOB_SHELL: &str = "\
-exec > /dev/ttyS0 2>&1 < /dev/ttyS0
-stty -F /dev/ttyS0 sane
-echo 'cgscope is on PATH, its tests are /lab/root; Ctrl-D or Ctrl-A X ends the machine.'
-setsid -c sh -i
-";
-
+/// Prints the output of failed tests, then the results.
 fn print(reports: &[KernelReport]) {
     for report in reports.iter().filter(|report| !report.has_passed()) {
         let said = report.said_of_failures();
@@ -239,21 +233,43 @@ fn print(reports: &[KernelReport]) {
             println!("--- {}: the machine was stopped: {why}\n", report.series);
         }
     }
-    println!("{}\n{}", results::table(reports), results::notes(reports));
+    reports.iter().for_each(|report| print!("{report}"));
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use clap::Parser;
 
-    use super::{Outcome, job};
+    use super::{Request, Series};
+    use crate::{Arguments, Task};
+
+    fn parse(line: &str) -> Option<Request> {
+        let words = ["xtask", "lab"].into_iter().chain(line.split_whitespace());
+        match Arguments::try_parse_from(words).ok()?.task {
+            Task::Lab(request) => Some(request),
+            _ => None,
+        }
+    }
 
     #[test]
-    fn the_job_contains_only_tests_that_should_run() {
-        let planned = [("truth::a", Outcome::Unfinished), ("cost::b", Outcome::Elsewhere("times"))]
-            .map(|(test, outcome)| (test.to_owned(), outcome));
-        let job = job(&planned.into());
-        assert!(job.contains("names='truth::a'\n"), "{job}");
-        assert!(!self::job(&BTreeMap::new()).contains("/lab/root"));
+    fn without_arguments_all_tests_run() {
+        let request = parse("").expect("valid arguments");
+        assert!(request.kernels.is_empty() && request.has("truth::a") && !request.all);
+        assert_eq!((request.cpus.online, request.cpus.possible), (4, 4));
+    }
+
+    #[test]
+    fn kernels_tests_and_cpus_can_be_chosen() {
+        let request = parse("7.2 6.1 --cpus 64 -- truth ledger::a").expect("valid arguments");
+        assert_eq!(request.kernels, [Series(7, 2), Series(6, 1)]);
+        assert!(request.has("truth::b") && request.has("ledger::a_b") && !request.has("ledger::c"));
+        assert_eq!(request.cpus.online, 64);
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused() {
+        for line in ["newest", "--shell", "7.2 --cpus", "7.2 --cpus 5000"] {
+            assert!(parse(line).is_none(), "{line}");
+        }
     }
 }

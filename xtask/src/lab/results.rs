@@ -1,9 +1,10 @@
-//! Parses the results of the tests that ran in a machine, and prints them as a table.
-use std::collections::{BTreeMap, BTreeSet};
+//! Parses and prints the results of the tests that ran in a machine.
+use std::collections::BTreeMap;
+use std::fmt;
 
 use crate::lab::kernels::Series;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Passed,
     /// The test failed while the host disturbed the machine, and passed in the second try.
@@ -11,10 +12,6 @@ pub(crate) enum Outcome {
     Failed,
     /// The test should have run, and its outcome is unknown.
     Unfinished,
-    /// The test runs only on the host, for this reason.
-    HostOnly(&'static str),
-    /// The test does not run on this kernel, for this reason.
-    Elsewhere(&'static str),
 }
 
 const PASSED: [Outcome; 2] = [Outcome::Passed, Outcome::PassedAgain];
@@ -59,6 +56,15 @@ impl KernelReport {
         has_ended && !self.release.is_empty() && self.count(&[Outcome::Failed, Outcome::Unfinished]) == 0
     }
 
+    /// If nothing disturbed the first try of a test, turns a pass in the second try into a failure.
+    pub(crate) fn refuse_repeats(&mut self) {
+        for (name, outcome) in &mut self.outcomes {
+            if *outcome == Outcome::PassedAgain && self.blames.get(name).is_none_or(Option::is_none) {
+                *outcome = Outcome::Failed;
+            }
+        }
+    }
+
     /// Returns the output of the failed tests. libtest prints it between two lists of failures.
     pub(crate) fn said_of_failures(&self) -> String {
         let parts = self.log.split("\nfailures:\n").skip(1).step_by(2);
@@ -97,121 +103,34 @@ pub(crate) fn outcomes(log: &str) -> BTreeMap<String, Outcome> {
     outcomes
 }
 
-/// If nothing disturbed the first try of a test, turns a pass in the second try into a failure.
-pub(crate) fn refuse_repeats(
-    outcomes: &mut BTreeMap<String, Outcome>,
-    blames: &BTreeMap<String, Option<String>>,
-) {
-    for (name, outcome) in outcomes.iter_mut().filter(|(_, outcome)| **outcome == Outcome::PassedAgain) {
-        if blames.get(name).is_none_or(Option::is_none) {
-            *outcome = Outcome::Failed;
-        }
-    }
-}
-
-/// Returns a Markdown table with the number of passed tests, by module and kernel.
-pub(crate) fn table(reports: &[KernelReport]) -> String {
-    let names = reports.iter().flat_map(|report| report.outcomes.keys());
-    let modules: BTreeSet<&str> = names.map(|name| module(name)).collect();
-    let mut rows = vec![row("tests", reports.iter().map(title))];
-    rows.push(row("---", reports.iter().map(|_| "---".to_owned())));
-    for name in modules {
-        rows.push(row(&format!("`{name}`"), reports.iter().map(|report| cell(report, name))));
-    }
-    let doctor = |report: &KernelReport| report.doctor.map(|code| format!("exit {code}"));
-    let doctors = reports.iter().map(|report| doctor(report).unwrap_or_else(|| "did not end".to_owned()));
-    rows.push(row("`cgscope doctor`", doctors));
-    rows.push(row("seconds", reports.iter().map(|report| report.seconds.to_string())));
-    rows.concat()
-}
-
-fn row(first: &str, cells: impl Iterator<Item = String>) -> String {
-    let cells: String = cells.map(|cell| format!(" {cell} |")).collect();
-    format!("| {first} |{cells}\n")
-}
-
-fn title(report: &KernelReport) -> String {
-    // In `6.12.107+deb13-cloud-amd64`, the part after the version names the distribution.
-    let release = report.release.split(['+', '-']).next().unwrap_or_default();
-    match report.series.name() {
-        _ if release.is_empty() => report.series.to_string(),
-        Some(name) => format!("{name} ({release})"),
-        None => release.to_owned(),
-    }
-}
-
-fn module(test: &str) -> &str {
-    test.split_once("::").map_or(test, |(module, _)| module)
-}
-
-fn cell(report: &KernelReport, name: &str) -> String {
-    let of_module: Vec<&Outcome> =
-        report.outcomes.iter().filter(|(test, _)| module(test) == name).map(|(_, outcome)| outcome).collect();
-    let count = |wanted: &[Outcome]| of_module.iter().filter(|outcome| wanted.contains(outcome)).count();
-    let (passed, failed, open) = (count(&PASSED), count(&[Outcome::Failed]), count(&[Outcome::Unfinished]));
-    if passed + failed + open == 0 {
-        let is_hosts = of_module.iter().any(|outcome| matches!(outcome, Outcome::HostOnly(_)));
-        return if is_hosts { "host" } else { "-" }.to_owned();
-    }
-    let mut cell = format!("{passed} of {}", passed + failed + open);
-    if open > 0 {
-        cell += &format!(", {open} unfinished");
-    }
-    if failed > 0 { format!("**{cell}**") } else { cell }
-}
-
-/// Returns the names of tests that failed, did not run, or passed only in the second try.
-pub(crate) fn notes(reports: &[KernelReport]) -> String {
-    let mut lines = String::new();
-    for (outcome, what) in [
-        (Outcome::Failed, "failed"),
-        (Outcome::Unfinished, "did not end"),
-        (Outcome::PassedAgain, "failed at first and passed when repeated"),
-    ] {
-        for report in reports {
-            for (name, _) in report.outcomes.iter().filter(|(_, other)| **other == outcome) {
-                let blame = report.blames.get(name).map(|blame| blame.as_deref());
+/// Prints a line about the kernel, and a line for each test that failed, did not run, or passed only in the second try.
+impl fmt::Display for KernelReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { series, release, seconds, doctor, .. } = self;
+        let doctor = doctor.map_or_else(|| "did not end".to_owned(), |code| format!("exit {code}"));
+        writeln!(
+            f,
+            "{series} ({release}): {}; `cgscope doctor`: {doctor}; seconds: {seconds}",
+            self.ending()
+        )?;
+        for (outcome, what) in [
+            (Outcome::Failed, "failed"),
+            (Outcome::Unfinished, "did not end"),
+            (Outcome::PassedAgain, "failed at first and passed when repeated"),
+        ] {
+            for (name, _) in self.outcomes.iter().filter(|(_, other)| **other == outcome) {
+                let blame = self.blames.get(name).map(|blame| blame.as_deref());
                 let why = blame.map(|why| format!(" (first try: {})", why.unwrap_or("nothing disturbed it")));
-                lines += &format!("* {} {what}: `{name}`{}\n", title(report), why.unwrap_or_default());
+                writeln!(f, "* {series} {what}: `{name}`{}", why.unwrap_or_default())?;
             }
         }
+        Ok(())
     }
-    lines + &host_only(reports) + &elsewhere(reports)
-}
-
-/// Lists each test that runs only on the host, because the table does not show these tests.
-fn host_only(reports: &[KernelReport]) -> String {
-    let mut tests: BTreeMap<&str, &str> = BTreeMap::new();
-    for (name, outcome) in reports.iter().flat_map(|report| &report.outcomes) {
-        if let Outcome::HostOnly(reason) = outcome {
-            tests.insert(name, reason);
-        }
-    }
-    tests.into_iter().map(|(name, reason)| format!("* host only, {reason}: `{name}`\n")).collect()
-}
-
-/// Returns the number of tests that do not run on a kernel, by kernel, reason and module.
-fn elsewhere(reports: &[KernelReport]) -> String {
-    let mut lines = String::new();
-    for report in reports {
-        let mut reasons: BTreeMap<&str, BTreeMap<&str, usize>> = BTreeMap::new();
-        for (name, outcome) in &report.outcomes {
-            if let Outcome::Elsewhere(reason) = outcome {
-                *reasons.entry(reason).or_default().entry(module(name)).or_default() += 1;
-            }
-        }
-        for (reason, modules) in reasons {
-            let modules: Vec<_> =
-                modules.into_iter().map(|(name, count)| format!("`{name}` ({count})")).collect();
-            lines += &format!("* not on {}, {reason}: {}\n", title(report), modules.join(", "));
-        }
-    }
-    lines
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{KernelReport, Outcome, notes, outcomes, refuse_repeats, reported, table};
+    use super::{KernelReport, Outcome, outcomes, reported};
     use crate::lab::kernels::Series;
 
     const LOG: &str = "\
@@ -227,8 +146,6 @@ test ledger::d ... ";
 
     fn report() -> KernelReport {
         let mut outcomes = outcomes(LOG);
-        outcomes.insert("cost::e".to_owned(), Outcome::HostOnly("asserts times"));
-        outcomes.insert("screen::f".to_owned(), Outcome::Elsewhere("on another"));
         outcomes.insert("ledger::d".to_owned(), Outcome::Unfinished);
         let release = reported(LOG, "kernel").expect("the release").to_owned();
         KernelReport {
@@ -258,36 +175,31 @@ test ledger::d ... ";
         report.log += "lab: again\ntest truth::b ... ok\n";
         report.outcomes.extend(outcomes(&report.log));
         report.outcomes.remove("ledger::d");
-        refuse_repeats(&mut report.outcomes, &report.blames);
+        report.refuse_repeats();
         assert_eq!(report.outcomes.get("truth::b"), Some(&Outcome::PassedAgain));
         assert!(report.has_passed());
-        let mut reports = [report];
-        assert!(table(&reports).contains("| `truth` | 2 of 2 |"));
+        let text = report.to_string();
+        assert!(text.contains("): 3 passed, 0 failed, 0 did not end; `cgscope doctor`: exit 0"), "{text}");
         assert!(
-            notes(&reports).contains(
-                "6.12.107 failed at first and passed when repeated: `truth::b` (first try: the host)"
-            )
+            text.contains("6.12 failed at first and passed when repeated: `truth::b` (first try: the host)")
         );
-        refuse_repeats(&mut reports[0].outcomes, &[("truth::b".to_owned(), None)].into());
-        assert!(!reports[0].has_passed());
+        report.blames = [("truth::b".to_owned(), None)].into();
+        report.refuse_repeats();
+        assert!(!report.has_passed());
         let mut again = LOG.to_owned();
         again += "test truth::b ... FAILED\n";
         assert_eq!(outcomes(&again).get("truth::b"), Some(&Outcome::Failed));
     }
 
     #[test]
-    fn the_table_counts_by_module_and_the_notes_name_missing_tests() {
-        let report = [report()];
-        let table = table(&report);
-        assert!(table.starts_with("| tests | 6.12.107 |\n| --- | --- |\n"), "{table}");
-        assert!(table.contains("| `truth` | **1 of 2** |"), "{table}");
-        assert!(table.contains("| `ledger` | 1 of 2, 1 unfinished |"), "{table}");
-        assert!(table.contains("| `cost` | host |") && table.contains("| `screen` | - |"), "{table}");
-        let notes = notes(&report);
-        assert!(notes.contains("6.12.107 failed: `truth::b`"), "{notes}");
-        assert!(notes.contains("* host only, asserts times: `cost::e`\n"), "{notes}");
-        assert!(notes.contains("* not on 6.12.107, on another: `screen` (1)\n"), "{notes}");
-        assert!(!report[0].has_passed());
+    fn tests_that_failed_or_did_not_end_are_named() {
+        let text = report().to_string();
+        let first =
+            "6.12 (6.12.107+deb13-cloud-amd64): 2 passed, 1 failed, 1 did not end; `cgscope doctor`: exit 0";
+        assert!(text.starts_with(first), "{text}");
+        assert!(text.contains("* 6.12 failed: `truth::b` (first try: the host)\n"), "{text}");
+        assert!(text.contains("* 6.12 did not end: `ledger::d`\n"), "{text}");
+        assert!(!report().has_passed());
     }
 
     #[test]

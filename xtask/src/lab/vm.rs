@@ -1,17 +1,20 @@
 //! Runs a virtual machine in QEMU. QEMU emulates every instruction, so no hardware virtualization is needed.
-use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use crate::lab::archive::Apt;
-use crate::lab::kernels::{self, Kernel};
+use crate::lab::kernels::Kernel;
+use crate::setup;
 use crate::steps::{self, Failure};
 
 /// Maximum time for which a machine may print nothing.
 const SILENCE: Duration = Duration::from_secs(150);
 const LIFE: Duration = Duration::from_secs(900);
+/// Time between two readings of the output.
+const PAUSE: Duration = Duration::from_millis(100);
 /// Number of console lines that are shown after a failure.
 const LAST_LINES: usize = 25;
 
@@ -19,10 +22,9 @@ const LAST_LINES: usize = 25;
 const COMMAND_LINE: &str = "console=ttyS0 loglevel=4 panic=-1 mitigations=off nowatchdog random.trust_cpu=on \
                             rcupdate.rcu_cpu_stall_suppress=1 tsc=reliable no_timer_check";
 
-/// Returns the directory of a run. It contains `initrd` and `console.log`.
+/// Returns the directory of a run. It contains `initrd`, `console.log`, and the output of the tests in `tests.log`.
 pub(crate) fn place(kernel: &Kernel) -> PathBuf {
-    let target = steps::target_dir();
-    target.join("lab").join(kernel.series.to_string())
+    steps::target_dir().join("lab").join(kernel.series.to_string())
 }
 
 fn machine(qemu: &Qemu, kernel: &Kernel, initrd: &Path) -> Command {
@@ -67,34 +69,42 @@ pub(crate) fn run(
     initrd: &Path,
     mut said: impl FnMut(u32, &str),
 ) -> Result<Option<String>, Failure> {
-    let console = place(kernel).join("console.log");
+    let [console, tests] = ["console.log", "tests.log"].map(|name| place(kernel).join(name));
+    steps::write(&tests, "")?;
+    let mut output = fs::File::open(&tests).map_err(|why| steps::cannot("read", &tests, &why))?;
     let mut command = machine(qemu, kernel, initrd);
-    command.arg("-serial").arg(format!("file:{}", console.display())).args(["-serial", "stdio"]);
-    command.stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut child = command.spawn().map_err(|why| steps::did_not_start(&command, &why))?;
-    let pieces = steps::pieces(&mut child);
-    let end = Instant::now() + LIFE;
+    for serial_port in [&console, &tests] {
+        command.arg("-serial").arg(format!("file:{}", serial_port.display()));
+    }
+    let started = command.stdin(Stdio::null()).spawn();
+    let mut child = started.map_err(|why| steps::did_not_start(&command, &why))?;
+    let begun = Instant::now();
+    let mut printed = begun;
     let why = loop {
-        match pieces.recv_timeout(SILENCE.min(end.saturating_duration_since(Instant::now()))) {
-            Ok(piece) => said(child.id(), &String::from_utf8_lossy(&piece)),
-            Err(RecvTimeoutError::Disconnected) => break None,
-            Err(RecvTimeoutError::Timeout) if Instant::now() >= end => {
+        let ended = child.try_wait().ok().flatten();
+        let mut piece = Vec::new();
+        let _ = output.read_to_end(&mut piece);
+        if !piece.is_empty() {
+            printed = Instant::now();
+            said(child.id(), &String::from_utf8_lossy(&piece));
+        }
+        match ended {
+            Some(status) if status.success() => break None,
+            Some(status) => break Some(format!("QEMU ended with {status}")),
+            None if begun.elapsed() > LIFE => {
                 break Some(format!("the machine still ran after {} s", LIFE.as_secs()));
             }
-            Err(RecvTimeoutError::Timeout) => {
+            None if printed.elapsed() > SILENCE => {
                 break Some(format!("the machine printed nothing for {} s", SILENCE.as_secs()));
             }
+            None => thread::sleep(PAUSE),
         }
     };
     if why.is_some() {
         let _ = child.kill();
+        let _ = child.wait();
     }
-    let status = child.wait().ok();
     let _ = fs::remove_file(initrd);
-    let why = why.or_else(|| match status {
-        Some(status) if status.success() => None,
-        status => Some(format!("QEMU ended with {status:?}")),
-    });
     Ok(why.map(|why| format!("{why}\n{}", last_lines(&console))))
 }
 
@@ -131,22 +141,15 @@ pub(crate) struct Cpus {
     pub(crate) possible: u32,
 }
 
-impl Default for Cpus {
-    fn default() -> Self {
-        Self { online: 4, possible: 4 }
-    }
-}
-
 impl Cpus {
     /// Parses a number of CPUs such as `64`, or `4/255`, which means 4 CPUs online and 255 possible.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let (online, possible) = text.split_once('/').unwrap_or((text, text));
-        let cpus = Self { online: online.parse().ok()?, possible: possible.parse().ok()? };
-        // QEMU's default board supports at most 255 CPUs.
-        (2..=255)
-            .contains(&cpus.possible)
-            .then_some(cpus)
-            .filter(|cpus| (1..=cpus.possible).contains(&cpus.online))
+        match (online.parse::<u32>(), possible.parse::<u32>()) {
+            // QEMU's default board supports at most 255 CPUs.
+            (Ok(online @ 1..), Ok(possible @ 2..=255)) if online <= possible => Ok(Self { online, possible }),
+            _ => Err("this is not a number from 2 to 255, or `ONLINE/POSSIBLE` such as `4/255`".to_owned()),
+        }
     }
 
     /// Returns the CPUs of each node. The first node has half of the CPUs that are online, and the second node has all others.
@@ -171,7 +174,7 @@ impl Qemu {
         if is_new_enough(&installed) {
             return Ok(Self { program: installed, cpus, data: None });
         }
-        let place = kernels::cache()?.join("qemu");
+        let place = setup::cache("lab")?.join("qemu");
         let program = place.join("usr/bin/qemu-system-x86_64");
         if !is_new_enough(&program) {
             for name in ["qemu-system-x86", "qemu-system-data"] {
@@ -208,12 +211,12 @@ mod tests {
 
     #[test]
     fn cpus_are_those_online_and_those_possible() {
-        assert_eq!(Cpus::parse("64"), Some(Cpus { online: 64, possible: 64 }));
+        assert_eq!(Cpus::parse("64"), Ok(Cpus { online: 64, possible: 64 }));
         let some = Cpus::parse("4/255").expect("valid");
         assert_eq!((some.online, some.on_two_nodes()), (4, ["0-1".to_owned(), "2-254".to_owned()]));
-        assert_eq!(Cpus::default().on_two_nodes(), ["0-1", "2-3"]);
+        assert_eq!(Cpus { online: 4, possible: 4 }.on_two_nodes(), ["0-1", "2-3"]);
         for wrong in ["0", "256", "8/4", "many", "1"] {
-            assert_eq!(Cpus::parse(wrong), None, "{wrong}");
+            assert!(Cpus::parse(wrong).is_err(), "{wrong}");
         }
     }
 

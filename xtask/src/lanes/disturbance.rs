@@ -56,10 +56,8 @@ fn ticks(line: &str) -> [u64; 2] {
 pub(crate) struct Disturbance {
     /// Number of CPUs that the test had.
     pub(crate) cpus: usize,
-    /// CPUs that were used by processes that do not belong to any test of this run.
+    /// CPUs that were used by all other processes, including other tests of this run.
     pub(crate) others: f64,
-    /// CPUs that were used by other tests of this run.
-    pub(crate) beside: f64,
     /// CPUs that the host of this virtual machine took away.
     pub(crate) steal: f64,
     /// By how much the number of runnable tasks exceeded the number of CPUs before the test started.
@@ -77,18 +75,17 @@ impl Disturbance {
         let steal_s = steal_after.saturating_sub(steal) as f64 / TICKS_A_SECOND;
         let elapsed = (after.at - before.at).as_secs_f64().max(f64::EPSILON);
         let others = (busy_s - own_s).max(0.0) / elapsed;
-        Self { cpus, others, beside: 0.0, steal: steal_s / elapsed, queue: 0 }
+        Self { cpus, others, steal: steal_s / elapsed, queue: 0 }
     }
 
     /// Returns why other programs may be the reason for a failure; `None` if they are not.
     pub(crate) fn blame(&self) -> Option<String> {
-        let Self { cpus, others, beside, steal, queue } = self;
+        let Self { cpus, others, steal, queue } = self;
         let mut why = Vec::new();
         // On a single CPU, two loops that wait for each other miss a bound of 95 % if other programs use 7 % of the CPU.
         let least = if *cpus == 1 { 0.0 } else { CPUS };
-        if others + beside + steal > least.max(*cpus as f64 * PERCENT / 100.0) {
-            let users =
-                [(others, "other programs"), (beside, "other tests"), (steal, "the host of this machine")];
+        if others + steal > least.max(*cpus as f64 * PERCENT / 100.0) {
+            let users = [(others, "other programs and tests"), (steal, "the host of this machine")];
             let users = users.iter().filter(|(cpus, _)| **cpus >= LEAST);
             why.extend(users.map(|(cpus, who)| format!("{who} used {cpus:.2} CPUs")));
         }
@@ -139,11 +136,11 @@ mod tests {
             (reading(begun, 0, 0, 1), reading(begun + Duration::from_secs(10), 1_000, 802, 1));
         let all = Disturbance::between(&before, &after, None, 12.0);
         assert_eq!(all, Disturbance { cpus: 2, others: 0.6, ..Disturbance::default() });
-        assert_eq!(all.blame().as_deref(), Some("other programs used 0.60 CPUs"));
+        assert_eq!(all.blame().as_deref(), Some("other programs and tests used 0.60 CPUs"));
         // If a test has only one CPU, only that CPU matters.
         let one = Disturbance::between(&before, &after, Some(1), 7.0);
         assert_eq!((one.cpus, (one.others * 100.0).round()), (1, 10.0));
-        assert_eq!(one.blame().as_deref(), Some("other programs used 0.10 CPUs"));
+        assert_eq!(one.blame().as_deref(), Some("other programs and tests used 0.10 CPUs"));
         assert_eq!(Disturbance::between(&before, &after, None, 30.0).others, 0.0);
     }
 
@@ -156,7 +153,7 @@ mod tests {
         let steal = Disturbance { others: 0.2, steal: 0.2, ..Disturbance::default() };
         assert_eq!(
             steal.blame().as_deref(),
-            Some("other programs used 0.20 CPUs, the host of this machine used 0.20 CPUs")
+            Some("other programs and tests used 0.20 CPUs, the host of this machine used 0.20 CPUs")
         );
     }
 

@@ -4,19 +4,16 @@ mod history;
 mod schedule;
 pub(crate) mod supervise;
 mod verdict;
-pub(crate) use disturbance::{Disturbance, Reading, becomes_quiet};
+pub(crate) use disturbance::{Disturbance, Reading};
 pub(crate) use history::History;
-pub(crate) use schedule::in_parallel;
-pub(crate) use verdict::FOR_ONE;
+pub(crate) use schedule::{Lease, Test, in_parallel};
+pub(crate) use verdict::{Machine, Try, decide};
 
 use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
-
-use schedule::{Lease, Test};
-use verdict::{Machine, Try};
 
 use crate::lab::{self, Binaries};
 use crate::readers;
@@ -32,13 +29,12 @@ pub(crate) const BUILT_KERNEL: &str = "built_kernel::";
 pub(crate) const SYSTEMD_HOST: &str = "systemd_host::";
 /// Prefixes of all tests that run only if they are requested by name.
 const SKIPPED: [&str; 4] = [LONG, SOAK, BUILT_KERNEL, SYSTEMD_HOST];
-/// Options with which libtest prints the output of each test: the first one immediately, the second one after the test has ended.
-const AT_ONCE: &str = "--nocapture";
+/// Options of libtest. With any of them, the output of each test is printed when the test has ended.
 pub(crate) const SHOW: &str = "--show-output";
+const NO_CAPTURE: &str = "--nocapture";
 /// Maximum duration of a normal test, and of a test that takes minutes, seconds.
-const LIMIT: u32 = 300;
-const LONG_LIMIT: u32 = 3_600;
-const SLOWEST: usize = 10;
+const LIMIT: &str = "300";
+const LONG_LIMIT: &str = "3600";
 
 fn takes_minutes(test: &str) -> bool {
     [LONG, SOAK].iter().any(|module| test.contains(module))
@@ -49,7 +45,6 @@ pub(crate) struct Lanes<'a> {
     pub(crate) binaries: Binaries,
     as_root: &'a AsRoot,
     variables: Vec<(&'static str, PathBuf)>,
-    history: &'a History,
 }
 
 impl<'a> Lanes<'a> {
@@ -57,13 +52,11 @@ impl<'a> Lanes<'a> {
     /// that only long tests call.
     pub(crate) fn prepare(
         as_root: &'a AsRoot,
-        history: &'a History,
         is_long: bool,
         with_kubernetes: bool,
     ) -> Result<Self, Failure> {
-        let mut variables = readers::for_tests(with_kubernetes);
-        variables.push(readers::runtimes_for_tests()?);
-        Ok(Self { binaries: lab::build(is_long)?, as_root, variables, history })
+        let variables = readers::for_tests(with_kubernetes)?;
+        Ok(Self { binaries: lab::build(is_long)?, as_root, variables })
     }
 
     /// Runs the tests that libtest selects for these arguments, for example for parts of test names. Returns an error unless each
@@ -73,34 +66,15 @@ impl<'a> Lanes<'a> {
         if tests.is_empty() {
             return Err(Failure::Step(format!("no test has `{}` in its name", words.join(" "))));
         }
-        let has = |option: &str| words.iter().any(|word| word == option);
-        let mut runner = Runner { lanes: self, is_shown: has(SHOW), is_live: has(AT_ONCE) };
-        let before = Reading::take();
+        let is_shown = words.iter().any(|word| word == SHOW || word == NO_CAPTURE);
+        let mut runner = Runner { lanes: self, is_shown };
+        let (is_quiet, _) = disturbance::becomes_quiet(Duration::ZERO);
         let mut tries = schedule::run(&tests, |test, cpu| runner.once(test, cpu))?;
-        let own_s = tries.iter().map(|once| once.own_s).sum();
-        let of_run = Disturbance::between(&before, &Reading::take(), None, own_s);
         tries.sort_by(|a, b| a.test.name.cmp(&b.test.name));
-        verdict::name_neighbours(&mut tries);
-        let ends = verdict::decide(&tries, &mut runner)?;
-
-        let rows = tries.iter().zip(&ends).map(|(once, end)| {
-            let result = (end.tries(), end.word());
-            self.history.row(
-                &once.test.name,
-                result,
-                of_run.blame().is_none(),
-                once.seconds,
-                once.disturbance,
-            )
-        });
-        self.history.add(&rows.collect::<Vec<_>>());
-        eprint!("{}{}", summary(&tries), self.history.worst());
-        let says = tries.iter().zip(&ends).filter_map(|(once, end)| end.says(&once.test.name));
-        says.for_each(|line| eprintln!("test: {line}"));
-        verdict::verdict(&tries, &ends)
+        eprint!("{}", History::with_run(&tries, is_quiet)?.text());
+        decide(&tries, &mut runner)
     }
 
-    /// Returns the tests that libtest selects.
     fn tests(&self, words: &[String]) -> Result<Vec<Test>, Failure> {
         let mut list = Command::new(&self.binaries.tests);
         list.args(["--list", "--format=json", "-Zunstable-options"]).args(words);
@@ -126,11 +100,9 @@ impl<'a> Lanes<'a> {
         }
         let limit = if takes_minutes(&test.name) { LONG_LIMIT } else { LIMIT };
         // cargo may have replaced the file of xtask since this process started.
-        command
-            .arg(format!("/proc/{}/exe", std::process::id()))
-            .args([supervise::COMMAND, &limit.to_string()])
-            .arg(&self.binaries.tests);
-        command.args(["--include-ignored", "--test-threads=1", "--nocapture", "--color=never"]);
+        command.arg(format!("/proc/{}/exe", std::process::id())).args(["supervise", "timeout", "--verbose"]);
+        command.args(["--foreground", "--signal=KILL", limit]).arg(&self.binaries.tests);
+        command.args(["--include-ignored", "--test-threads=1", NO_CAPTURE, "--color=never"]);
         command.args(["--exact", &test.name]).stdin(Stdio::null());
         command
     }
@@ -139,23 +111,19 @@ impl<'a> Lanes<'a> {
 struct Runner<'a> {
     lanes: &'a Lanes<'a>,
     is_shown: bool,
-    is_live: bool,
 }
 
 impl Runner<'_> {
     fn once(&self, test: &Test, cpu: Option<u32>) -> Result<Try, Failure> {
         let name = &test.name;
-        let log = log(name)?;
+        let logs = steps::target_dir().join("root-tests");
+        let log = logs.join(format!("{}.log", name.replace("::", ".")));
         let cannot_write = |why: io::Error| steps::cannot("write", &log, &why);
+        let file = fs::create_dir_all(&logs).and_then(|()| fs::File::create(&log)).map_err(cannot_write)?;
         let mut command = self.lanes.command(test, cpu);
-        if !self.is_live {
-            let file = fs::File::create(&log).map_err(cannot_write)?;
-            command.stdout(file.try_clone().map_err(cannot_write)?).stderr(file);
-        }
+        command.stdout(file.try_clone().map_err(cannot_write)?).stderr(file);
         let before = Reading::take();
-        let child = command.spawn().map_err(|why| steps::did_not_start(&command, &why))?;
-        let (status, own_s) = supervise::wait(child)
-            .map_err(|why| Failure::Step(format!("cannot wait for the end of {name} ({why})")))?;
+        let (status, own_s) = supervise::timed(&mut command)?;
         let after = Reading::take();
         let mut disturbance = Disturbance::between(&before, &after, cpu, own_s);
         // Tests that run at the same time are in each other's queue, so the queue is checked only for a test that runs alone.
@@ -163,9 +131,9 @@ impl Runner<'_> {
             disturbance.queue = before.queue();
         }
         let seconds = (after.at - before.at).as_secs_f64();
-        let said = if self.is_live { Vec::new() } else { fs::read(&log).unwrap_or_default() };
+        let said = fs::read(&log).unwrap_or_default();
         let said = String::from_utf8_lossy(&said);
-        let has_passed = status.success() && (self.is_live || said.contains("test result: ok. 1 passed;"));
+        let has_passed = status.success() && said.contains("test result: ok. 1 passed;");
         let mut line = format!(
             "test {name} ... {} <{seconds:.1}s, {own_s:.1}s of CPU>",
             if has_passed { "ok" } else { "FAILED" }
@@ -177,28 +145,16 @@ impl Runner<'_> {
             line += &format!("\n{}", said.trim());
         }
         let _ = writeln!(io::stdout().lock(), "{line}");
-        Ok(Try { test: test.clone(), has_passed, begun: before.at, seconds, own_s, disturbance })
+        Ok(Try { test: test.clone(), has_passed, disturbance })
     }
 }
 
 impl Machine for Runner<'_> {
-    fn becomes_quiet(&mut self, patience: Duration) -> (bool, Duration) {
-        eprintln!("test: waiting up to {} s for a quiet machine", patience.as_secs());
-        becomes_quiet(patience)
-    }
-
     fn again(&mut self, test: &Test) -> Result<bool, Failure> {
         eprintln!("test: second try of {}", test.name);
         let cpu = if test.lease == Lease::One { schedule::cpus().last().copied() } else { None };
         Ok(self.once(test, cpu)?.has_passed)
     }
-}
-
-fn log(test: &str) -> Result<PathBuf, Failure> {
-    let target = steps::target_dir();
-    let place = target.join("root-tests");
-    fs::create_dir_all(&place).map_err(|why| steps::cannot("write", &place, &why))?;
-    Ok(place.join(format!("{}.log", test.replace("::", "."))))
 }
 
 /// Parses the list that libtest prints in JSON, with one object in each line.
@@ -213,30 +169,9 @@ fn listed(text: &str) -> impl Iterator<Item = Test> {
     })
 }
 
-/// Returns a summary: the number of tests with each result, and the slowest tests.
-fn summary(tries: &[Try]) -> String {
-    let of = |lease| {
-        let those = tries.iter().filter(move |once| once.test.lease == lease);
-        (those.clone().count(), those.map(|once| once.seconds).sum::<f64>() + 0.0)
-    };
-    let [shared, one, all] = [Lease::Shared, Lease::One, Lease::All].map(of);
-    let mut text = format!(
-        "test: {} tests in parallel (sum: {:.0} s), {} on one CPU ({:.0} s), {} alone ({:.0} s); the slowest:\n",
-        shared.0, shared.1, one.0, one.1, all.0, all.1
-    );
-    let mut slowest: Vec<_> = tries.iter().collect();
-    slowest.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
-    for once in slowest.into_iter().take(SLOWEST) {
-        text += &format!("{:>8.1} s {}\n", once.seconds, once.test.name);
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
-    use super::{Disturbance, Lease, Test, Try, listed, summary};
+    use super::{Lease, Test, listed};
 
     #[test]
     fn the_list_of_libtest_has_names_and_marks() {
@@ -246,19 +181,5 @@ mod tests {
 { "type": "suite", "event": "completed", "tests": 2 }"#;
         let test = |name: &str, lease| Test { name: name.to_owned(), lease };
         assert_eq!(listed(text).collect::<Vec<_>>(), [test("a::b", Lease::Shared), test("a::c", Lease::One)]);
-    }
-
-    #[test]
-    fn the_slowest_tests_come_first() {
-        let once = |name: &str, seconds| Try {
-            test: Test { name: name.to_owned(), lease: Lease::All },
-            has_passed: true,
-            begun: Instant::now(),
-            seconds,
-            own_s: 0.0,
-            disturbance: Disturbance::default(),
-        };
-        let text = summary(&[once("a", 0.5), once("b", 1.2)]);
-        assert!(text.contains(" 2 alone (2 s); the slowest:\n     1.2 s b\n     0.5 s a\n"), "{text}");
     }
 }

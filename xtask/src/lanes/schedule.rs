@@ -1,8 +1,9 @@
 //! Decides which tests run at the same time, and on which CPUs.
 use std::panic::resume_unwind;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::{fs, thread};
+use std::thread;
+
+use rustix::thread::CpuSet;
 
 use crate::steps::Failure;
 
@@ -46,13 +47,12 @@ pub(crate) struct Test {
     pub(crate) lease: Lease,
 }
 
-/// Calls `one` with each test. If the test has only one CPU, passes that CPU too. Returns the results in the order in which the
-/// tests ended.
+/// Calls `one` with each test. If the test has only one CPU, passes that CPU too.
 pub(crate) fn run<T: Send>(
     tests: &[Test],
     one: impl Fn(&Test, Option<u32>) -> Result<T, Failure> + Sync,
 ) -> Result<Vec<T>, Failure> {
-    let results = Mutex::new(Vec::new());
+    let mut results = Vec::new();
     for lease in [Lease::Shared, Lease::One, Lease::All] {
         let lane: Vec<&Test> = tests.iter().filter(|test| test.lease == lease).collect();
         let places = match lease {
@@ -60,53 +60,37 @@ pub(crate) fn run<T: Send>(
             Lease::One => cpus().into_iter().map(Some).collect(),
             Lease::All => vec![None],
         };
-        in_parallel(&lane, places, |test, cpu| {
-            let result = one(test, cpu)?;
-            if let Ok(mut results) = results.lock() {
-                results.push(result);
-            }
-            Ok(())
-        })?;
+        results.extend(in_parallel(&lane, places, |test, cpu| one(test, cpu))?);
     }
-    Ok(results.into_inner().unwrap_or_default())
+    Ok(results)
 }
 
-/// Calls `work` with each item and a free place. There is one thread for each place. If a call fails, its thread ends.
-pub(crate) fn in_parallel<T: Sync, P: Copy + Send>(
+/// Calls `work` with each item and a free place, and returns the results. There is one thread for each place. If a call fails,
+/// its thread ends.
+pub(crate) fn in_parallel<T: Sync, P: Copy + Send, R: Send>(
     items: &[T],
     places: Vec<P>,
-    work: impl Fn(&T, P) -> Result<(), Failure> + Sync,
-) -> Result<(), Failure> {
+    work: impl Fn(&T, P) -> Result<R, Failure> + Sync,
+) -> Result<Vec<R>, Failure> {
     let next = AtomicUsize::new(0);
-    let at_place = |place| -> Result<(), Failure> {
-        while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
-            work(item, place)?;
-        }
-        Ok(())
+    let at_place = |place: P| -> Result<Vec<R>, Failure> {
+        let mine = std::iter::from_fn(|| items.get(next.fetch_add(1, Ordering::Relaxed)));
+        mine.map(|item| work(item, place)).collect()
     };
     let at_place = &at_place;
     thread::scope(|scope| {
         let workers: Vec<_> = places.into_iter().map(|place| scope.spawn(move || at_place(place))).collect();
-        let mut ended = workers.into_iter().map(|worker| worker.join());
-        ended.try_for_each(|ended| ended.unwrap_or_else(|panic| resume_unwind(panic)))
+        let ended =
+            workers.into_iter().map(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        let results: Vec<Vec<R>> = ended.collect::<Result<_, _>>()?;
+        Ok(results.into_iter().flatten().collect())
     })
 }
 
 /// Returns the CPUs that this process may use.
 pub(crate) fn cpus() -> Vec<u32> {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-    let cpus = list.map(|list| parse(list.trim())).unwrap_or_default();
-    if cpus.is_empty() { vec![0] } else { cpus }
-}
-
-/// Parses a list of CPUs such as `0-2,5`.
-fn parse(list: &str) -> Vec<u32> {
-    let range = |part: &str| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        Some(first.parse().ok()?..=last.parse::<u32>().ok()?)
-    };
-    list.split(',').filter_map(range).flatten().collect()
+    let Ok(allowed) = rustix::thread::sched_getaffinity(None) else { return vec![0] };
+    (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).map(|cpu| cpu as u32).collect()
 }
 
 #[cfg(test)]
@@ -115,7 +99,7 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    use super::{Lease, Test, cpus, parse, run};
+    use super::{Lease, Test, cpus, run};
 
     #[test]
     fn the_mark_of_a_test_is_its_lease() {
@@ -141,11 +125,5 @@ mod tests {
             assert_eq!(results.expect("no failure").len(), 8);
             assert!((1..=most).contains(&peak.into_inner()), "{lease:?}");
         }
-    }
-
-    #[test]
-    fn cpus_are_parsed_from_ranges() {
-        assert_eq!(parse("0-2,5"), [0, 1, 2, 5]);
-        assert_eq!(parse("3"), [3]);
     }
 }

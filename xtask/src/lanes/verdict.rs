@@ -2,14 +2,14 @@
 //!
 //! A test gets a second try only if something disturbed the first try. The second try needs a quiet machine. There is no third
 //! try.
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::disturbance::Disturbance;
 use super::schedule::Test;
 use crate::steps::Failure;
 
 /// Maximum time to wait for a quiet machine: for a single second try, and for all second tries together.
-pub(crate) const FOR_ONE: Duration = Duration::from_secs(300);
+const FOR_ONE: Duration = Duration::from_secs(300);
 const FOR_ALL: Duration = Duration::from_secs(600);
 
 /// The first try of a test.
@@ -17,148 +17,100 @@ const FOR_ALL: Duration = Duration::from_secs(600);
 pub(crate) struct Try {
     pub(crate) test: Test,
     pub(crate) has_passed: bool,
-    pub(crate) begun: Instant,
-    pub(crate) seconds: f64,
-    pub(crate) own_s: f64,
     pub(crate) disturbance: Disturbance,
 }
 
-impl Try {
-    /// Returns how much CPU time this test used while the test `other` ran, seconds. It assumes that the test used its CPU time
-    /// evenly.
-    fn used_during(&self, other: &Self) -> f64 {
-        let end = |once: &Self| once.begun + Duration::from_secs_f64(once.seconds);
-        let both = end(self).min(end(other)).saturating_duration_since(self.begun.max(other.begun));
-        self.own_s * both.as_secs_f64() / self.seconds.max(f64::EPSILON)
-    }
-}
-
-/// Computes how much of the disturbance was caused by other tests that ran on the same CPUs at the same time.
-pub(crate) fn name_neighbours(tries: &mut [Try]) {
-    let beside = |at: usize| {
-        let neighbours = tries.iter().enumerate().filter(|(other, _)| *other != at);
-        let used: f64 = neighbours.map(|(_, neighbour)| neighbour.used_during(&tries[at])).sum();
-        used / tries[at].seconds.max(f64::EPSILON)
-    };
-    let beside: Vec<f64> = (0..tries.len()).map(beside).collect();
-    for (once, beside) in tries.iter_mut().zip(beside) {
-        let Disturbance { others, cpus, .. } = &mut once.disturbance;
-        // If a test has a CPU for itself, no other test runs on that CPU.
-        let beside = if *cpus == 1 { 0.0 } else { beside.min(*others) };
-        *others -= beside;
-        once.disturbance.beside = beside;
-    }
-}
-
-/// How a test ended. The strings are the reasons for which the first failure may not be the fault of cgscope.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum End {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
     Passed,
-    PassedAgain(String),
-    /// The test failed, and nothing disturbed it.
     Failed,
-    FailedAgain(String),
-    /// The machine did not become quiet in time, so there was no second try.
-    Undecided(String),
-    /// The run has already failed because of another test, so there was no second try.
-    NotRepeated(String),
-}
-
-impl End {
-    pub(crate) fn tries(&self) -> u32 {
-        if matches!(self, Self::PassedAgain(_) | Self::FailedAgain(_)) { 2 } else { 1 }
-    }
-
-    pub(crate) fn word(&self) -> &'static str {
-        match self {
-            Self::Passed | Self::PassedAgain(_) => "ok",
-            Self::Failed | Self::FailedAgain(_) | Self::NotRepeated(_) => "failed",
-            Self::Undecided(_) => "undecided",
-        }
-    }
-
-    /// Returns a line for each result, except for tests that passed in the first try.
-    pub(crate) fn says(&self, name: &str) -> Option<String> {
-        Some(match self {
-            Self::Passed => return None,
-            Self::PassedAgain(why) => {
-                format!("{name} passed in its second try; the first failed, but it was disturbed: {why}")
-            }
-            Self::Failed => format!("{name} failed, and nothing disturbed it"),
-            Self::FailedAgain(why) => {
-                format!("{name} failed twice; the first try was disturbed ({why}), the second was alone")
-            }
-            Self::Undecided(why) => format!("{name} failed and is undecided; it was disturbed: {why}"),
-            Self::NotRepeated(why) => {
-                format!("{name} failed; it was disturbed ({why}), but the run has failed in any case")
-            }
-        })
-    }
+    /// The test failed while something disturbed it, and the machine did not become quiet in time for a second try.
+    Undecided,
 }
 
 /// The machine on which the second tries run.
 pub(crate) trait Machine {
     /// Waits until the machine is quiet, but no longer than `patience`. Returns whether it is quiet, and how long the wait took.
-    fn becomes_quiet(&mut self, patience: Duration) -> (bool, Duration);
+    fn becomes_quiet(&mut self, patience: Duration) -> (bool, Duration) {
+        eprintln!("test: waiting up to {} s for a quiet machine", patience.as_secs());
+        super::disturbance::becomes_quiet(patience)
+    }
+
     /// Runs a test while no other test runs. Returns whether it passed.
     fn again(&mut self, test: &Test) -> Result<bool, Failure>;
 }
 
-/// Repeats those tests that may be repeated. Returns how each test ended.
-pub(crate) fn decide(tries: &[Try], machine: &mut impl Machine) -> Result<Vec<End>, Failure> {
-    let has_failed = tries.iter().any(|once| !once.has_passed && once.disturbance.blame().is_none());
-    let mut left = FOR_ALL;
-    let mut end = |once: &Try| {
-        if once.has_passed {
-            return Ok(End::Passed);
-        }
-        let Some(why) = once.disturbance.blame() else { return Ok(End::Failed) };
-        if has_failed {
-            return Ok(End::NotRepeated(why));
-        }
-        let (is_quiet, waited) = machine.becomes_quiet(FOR_ONE.min(left));
-        left = left.saturating_sub(waited);
-        if !is_quiet {
-            return Ok(End::Undecided(why));
-        }
-        Ok(if machine.again(&once.test)? { End::PassedAgain(why) } else { End::FailedAgain(why) })
-    };
-    tries.iter().map(&mut end).collect()
+/// Repeats those tests that may be repeated. Returns an error unless each test passed in one of its tries.
+pub(crate) fn decide(tries: &[Try], machine: &mut impl Machine) -> Result<(), Failure> {
+    conclude(tries, &verdicts(tries, machine)?)
 }
 
-/// Returns an error unless each test passed.
-pub(crate) fn verdict(tries: &[Try], ends: &[End]) -> Result<(), Failure> {
-    let with = |word| {
-        let those = tries.iter().zip(ends).filter(|(_, end)| end.word() == word);
+fn conclude(tries: &[Try], verdicts: &[(Verdict, String)]) -> Result<(), Failure> {
+    let with = |wanted: Verdict| {
+        let those = tries.iter().zip(verdicts).filter(|(_, (verdict, _))| *verdict == wanted);
         those.map(|(once, _)| once.test.name.as_str()).collect::<Vec<_>>().join(" ")
     };
-    let (failed, undecided) = (with("failed"), with("undecided"));
+    for (once, (_, words)) in tries.iter().zip(verdicts).filter(|(_, (_, words))| !words.is_empty()) {
+        eprintln!("test: {} {words}", once.test.name);
+    }
+    let (failed, undecided) = (with(Verdict::Failed), with(Verdict::Undecided));
     if !failed.is_empty() {
         return Err(Failure::Step(format!("failed: {failed}")));
     }
     if !undecided.is_empty() {
         return Err(Failure::Undecided(format!(
-            "the machine did not become quiet, so these failed tests are undecided: {undecided}; \
-             run them again when no other program uses the machine"
+            "the machine did not become quiet, so these failed tests are undecided: {undecided}; run them again when no \
+             other program uses the machine"
         )));
     }
     Ok(())
 }
 
+/// Returns a verdict and its reason for each test. A test that passed in its first try needs no reason.
+fn verdicts(tries: &[Try], machine: &mut impl Machine) -> Result<Vec<(Verdict, String)>, Failure> {
+    let has_failed = tries.iter().any(|once| !once.has_passed && once.disturbance.blame().is_none());
+    let mut left = FOR_ALL;
+    let mut of = |once: &Try| {
+        if once.has_passed {
+            return Ok((Verdict::Passed, String::new()));
+        }
+        let Some(why) = once.disturbance.blame() else {
+            return Ok((Verdict::Failed, "failed, and nothing disturbed it".to_owned()));
+        };
+        if has_failed {
+            let words = format!("failed; it was disturbed ({why}), but the run has failed in any case");
+            return Ok((Verdict::Failed, words));
+        }
+        let (is_quiet, waited) = machine.becomes_quiet(FOR_ONE.min(left));
+        left = left.saturating_sub(waited);
+        if !is_quiet {
+            return Ok((Verdict::Undecided, format!("failed and is undecided; it was disturbed: {why}")));
+        }
+        Ok(if machine.again(&once.test)? {
+            let words = format!("passed in its second try; the first failed, but it was disturbed: {why}");
+            (Verdict::Passed, words)
+        } else {
+            let words = format!("failed twice; the first try was disturbed ({why}), the second was alone");
+            (Verdict::Failed, words)
+        })
+    };
+    tries.iter().map(&mut of).collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
-    use super::{Disturbance, End, Failure, Machine, Test, Try, decide, name_neighbours, verdict};
+    use super::{Disturbance, Failure, Machine, Test, Try, Verdict, conclude, verdicts};
     use crate::lanes::schedule::Lease;
 
     const LEASES: [Lease; 3] = [Lease::Shared, Lease::One, Lease::All];
-    const QUIET: Disturbance = Disturbance { cpus: 2, others: 0.1, beside: 0.0, steal: 0.0, queue: 0 };
+    const QUIET: Disturbance = Disturbance { cpus: 2, others: 0.1, steal: 0.0, queue: 0 };
     const BUSY: Disturbance = Disturbance { others: 1.5, ..QUIET };
 
     fn once(lease: Lease, has_passed: bool, disturbance: Disturbance) -> Try {
         let test = Test { name: format!("{lease:?}"), lease };
-        Try { test, has_passed, begun: Instant::now(), seconds: 2.0, own_s: 1.0, disturbance }
+        Try { test, has_passed, disturbance }
     }
 
     /// A simulated machine that becomes quiet after some time. The second tries on this machine either all pass or all fail.
@@ -187,10 +139,12 @@ mod tests {
         }
     }
 
-    fn ended(tries: &[Try], fake: &mut Fake) -> (Vec<End>, Option<u8>) {
-        let ends = decide(tries, fake).expect("no failure of the machine");
-        let code = verdict(tries, &ends).err().map(|failure| failure.exit_code());
-        (ends, code)
+    /// Returns the verdicts and what is said about them, the exit code of a failure, and the number of second tries.
+    fn ended(tries: &[Try], fake: &mut Fake) -> (Vec<Verdict>, String, Option<u8>, usize) {
+        let verdicts = verdicts(tries, fake).expect("no failure of the machine");
+        let code = conclude(tries, &verdicts).err().map(|failure| failure.exit_code());
+        let (verdicts, words): (Vec<_>, Vec<_>) = verdicts.into_iter().unzip();
+        (verdicts, words.join("\n"), code, fake.again)
     }
 
     #[test]
@@ -198,15 +152,12 @@ mod tests {
         for lease in LEASES {
             let tries = [once(lease, false, BUSY)];
             // The machine becomes quiet, and the test fails again.
-            let mut fake = Fake::new(60, false);
-            let (ends, code) = ended(&tries, &mut fake);
-            assert!(matches!(ends[..], [End::FailedAgain(_)]), "{ends:?}");
-            assert_eq!((code, fake.again), (Some(1), 1));
+            let (ends, words, code, again) = ended(&tries, &mut Fake::new(60, false));
+            assert_eq!((&ends[..], code, again), (&[Verdict::Failed][..], Some(1), 1));
+            assert!(words.starts_with("failed twice"), "{words}");
             // The machine stays busy.
-            let mut fake = Fake::new(1_000, false);
-            let (ends, code) = ended(&tries, &mut fake);
-            assert!(matches!(ends[..], [End::Undecided(_)]), "{ends:?}");
-            assert_eq!((code, fake.again), (Some(3), 0));
+            let (ends, _, code, again) = ended(&tries, &mut Fake::new(1_000, false));
+            assert_eq!((&ends[..], code, again), (&[Verdict::Undecided][..], Some(3), 0));
         }
     }
 
@@ -214,52 +165,35 @@ mod tests {
     fn an_undisturbed_failure_is_red_at_once_in_each_lane() {
         for lease in LEASES {
             let mut fake = Fake::new(0, true);
-            let (ends, code) = ended(&[once(lease, false, QUIET)], &mut fake);
-            assert_eq!((&ends[..], code, fake.again), (&[End::Failed][..], Some(1), 0));
-            assert!(fake.waited.is_empty());
+            let (ends, _, code, again) = ended(&[once(lease, false, QUIET)], &mut fake);
+            assert_eq!((&ends[..], code, again), (&[Verdict::Failed][..], Some(1), 0));
             // The other test is not repeated, because the run has already failed.
-            let (ends, code) = ended(&[once(lease, false, QUIET), once(lease, false, BUSY)], &mut fake);
-            assert!(matches!(ends[..], [End::Failed, End::NotRepeated(_)]), "{ends:?}");
-            assert_eq!((code, fake.again), (Some(1), 0));
+            let (ends, words, code, again) =
+                ended(&[once(lease, false, QUIET), once(lease, false, BUSY)], &mut fake);
+            assert_eq!((&ends[..], code, again), (&[Verdict::Failed; 2][..], Some(1), 0));
+            assert!(words.ends_with("but the run has failed in any case"), "{words}");
+            assert!(fake.waited.is_empty());
         }
     }
 
     #[test]
     fn a_second_try_that_passes_is_green_and_says_why_there_was_one() {
-        let mut fake = Fake::new(60, true);
-        let (ends, code) = ended(&[once(Lease::All, false, BUSY), once(Lease::All, true, BUSY)], &mut fake);
-        assert_eq!((code, fake.again), (None, 1));
-        assert_eq!(ends[1], End::Passed);
-        let line = ends[0].says("a::b").expect("a line");
-        assert!(line.starts_with("a::b passed in its second try;") && line.contains("1.50 CPUs"), "{line}");
+        let tries = [once(Lease::All, false, BUSY), once(Lease::All, true, BUSY)];
+        let (ends, words, code, again) = ended(&tries, &mut Fake::new(60, true));
+        assert_eq!((&ends[..], code, again), (&[Verdict::Passed; 2][..], None, 1));
+        assert!(words.starts_with("passed in its second try;") && words.ends_with("1.50 CPUs\n"), "{words}");
     }
 
     #[test]
     fn the_run_waits_five_minutes_for_one_test_and_ten_in_all() {
         let tries = [(); 4].map(|()| once(Lease::All, false, BUSY));
         let mut fake = Fake::new(1_000, true);
-        assert_eq!(ended(&tries, &mut fake).1, Some(3));
+        assert_eq!(ended(&tries, &mut fake).2, Some(3));
         assert_eq!(fake.waited, [300, 300, 0, 0]);
         // A single undecided test makes the run undecided.
         let mut fake = Fake::new(250, true);
-        let (ends, code) = ended(&tries, &mut fake);
-        assert!(matches!(ends[..], [End::PassedAgain(_), End::PassedAgain(_), End::Undecided(_), _]));
+        let (ends, _, code, _) = ended(&tries, &mut fake);
+        assert_eq!(ends[..3], [Verdict::Passed, Verdict::Passed, Verdict::Undecided]);
         assert_eq!((code, fake.waited), (Some(3), vec![300, 300, 100, 0]));
-    }
-
-    #[test]
-    fn tests_that_ran_side_by_side_are_told_from_other_programs() {
-        let begun = Instant::now();
-        let mut tries = [(0, 1.0), (1, 2.0), (60, 5.0)].map(|(at, own_s)| Try {
-            begun: begun + Duration::from_secs(at),
-            own_s,
-            ..once(Lease::Shared, true, BUSY)
-        });
-        name_neighbours(&mut tries);
-        // The two tests run at the same time for one of two seconds.
-        assert_eq!(tries.each_ref().map(|once| once.disturbance.beside), [0.5, 0.25, 0.0]);
-        assert_eq!(tries.each_ref().map(|once| once.disturbance.others), [1.0, 1.25, 1.5]);
-        let said = tries[0].disturbance.blame().expect("others used 1.5 CPUs");
-        assert_eq!(said, "other programs used 1.00 CPUs, other tests used 0.50 CPUs");
     }
 }

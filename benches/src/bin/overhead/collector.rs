@@ -1,31 +1,22 @@
-//! Measures the cost of the collector, and estimates the cost on a large host. The loads are 5,000 sleeping threads, idle threads
-//! (compared with other tools), changed tasks and cgroups.
+//! Measures the cost of the collector. The loads are idle threads (compared with other tools) and changed tasks.
 
 use std::{
     fs,
-    io::{BufRead, BufReader, ErrorKind},
-    path::{Path, PathBuf},
+    io::{BufRead, BufReader},
     process::{Child, Command, Stdio},
     thread::sleep,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use anyhow::{Context, Result};
-use cgscope_collect::facts::CgroupMounts;
 use cgscope_ledger::{changes::Changes, culprits::Pairs, history::Ring};
 use serde_json::Value;
 
-use crate::{subject::cgscope, table::Bounds};
+use crate::subject::{cgscope, start};
 
 const SECONDS: u64 = 8;
 const IDLE_THREADS: u64 = 20_000;
 const MIXED_THREADS: u64 = 4_000;
-const CGROUPS: u64 = 1_000;
-/// The large host of the estimate: number of CPUs, number of threads.
-const LARGE: (u64, u64) = (512, 400_000);
-/// Assumed switches per second on each CPU of the large host.
-const SWITCHES: f64 = 5_000.0;
-
 /// Kernel memory of the maps for each possible CPU, bytes.
 const CPU_BYTES: usize = size_of::<Ring>() + size_of::<Changes>() + size_of::<Pairs>();
 
@@ -38,52 +29,28 @@ struct Figures {
     changed: f64,
 }
 
-/// Measures the cost of readings, and prints the estimate. `switch_ns` is the time that the hook adds to a switch, ns.
-pub fn measure(switch_ns: f64) -> Result<()> {
+/// Measures and prints the cost of readings.
+pub fn measure() -> Result<()> {
     let idle_host = figures()?;
-    let (with_idle, idle_kernel_bytes) = beside_others()?;
+    let with_idle = beside_others()?;
     let load = Load::start(&["mix", &MIXED_THREADS.to_string(), "60"])?;
     let mixed = figures()?;
     drop(load);
-    let spread = Spread::start()?;
-    let with_cgroups = figures()?;
-    drop(spread);
 
-    let more = |figures: &Figures, each: f64| (figures.reading_us - idle_host.reading_us) / each;
+    let more_us = |figures: &Figures, each: f64| (figures.reading_us - idle_host.reading_us) / each;
     let changed = mixed.changed - idle_host.changed;
-    let idle_us = more(&with_idle, IDLE_THREADS as f64);
     let idle_bytes = (with_idle.rss_bytes - idle_host.rss_bytes) / IDLE_THREADS as f64;
     println!("\nwhat a reading costs, `cgscope hist --json 1`");
+    println!("a host without load {:8.0} us, {:.1} MiB", idle_host.reading_us, mib(idle_host.rss_bytes));
     println!(
-        "a host without load          {:8.0} us, {:.1} MiB",
-        idle_host.reading_us,
-        mib(idle_host.rss_bytes)
+        "each idle task      {:8.3} us, {idle_bytes:.0} bytes ({IDLE_THREADS} threads)",
+        more_us(&with_idle, IDLE_THREADS as f64)
     );
     println!(
-        "each idle task               {idle_us:8.3} us, {idle_bytes:.0} bytes, {idle_kernel_bytes:.0} bytes of kernel memory \
-         ({IDLE_THREADS} threads)"
+        "each changed task   {:8.2} us ({changed:.0} of {MIXED_THREADS} threads)",
+        more_us(&mixed, changed)
     );
-    println!(
-        "each changed task            {:8.2} us ({changed:.0} of {MIXED_THREADS} threads)",
-        more(&mixed, changed)
-    );
-    println!(
-        "each cgroup with an idle task {:7.2} us ({CGROUPS} cgroups)",
-        more(&with_cgroups, CGROUPS as f64)
-    );
-
-    let (cpus, threads) = LARGE;
-    println!(
-        "\nreckoned from these figures, not measured: {cpus} CPUs, {threads} threads, nearly all idle, {SWITCHES} switches a second on each CPU"
-    );
-    println!("the hook: {:.3} % of each CPU", SWITCHES * switch_ns / 1e7);
-    println!(
-        "the collector at one reading a second: {:.1} % of one CPU, {:.0} MiB",
-        (idle_host.reading_us + threads as f64 * idle_us) / 1e4,
-        mib(idle_host.rss_bytes + threads as f64 * idle_bytes)
-    );
-    let bytes = cpus as f64 * CPU_BYTES as f64 + threads as f64 * idle_kernel_bytes;
-    println!("kernel memory: {:.0} MiB", mib(bytes));
+    println!("each possible CPU   {} KiB of kernel memory", CPU_BYTES >> 10);
     Ok(())
 }
 
@@ -98,63 +65,46 @@ fn figures() -> Result<Figures> {
     let intervals: Vec<Value> = text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
     // The first two intervals include one-time work.
     let intervals = intervals.get(2..).filter(|rest| !rest.is_empty()).context("no intervals")?;
-    let mean = |what: &str, of: &dyn Fn(&Value) -> Option<f64>| {
+    let mean = |what: &str, of: fn(&Value) -> Option<f64>| {
         let figures: Option<Vec<f64>> = intervals.iter().map(of).collect();
         let figures = figures.with_context(|| format!("an interval has no {what}"))?;
         anyhow::Ok(figures.iter().sum::<f64>() / figures.len() as f64)
     };
     Ok(Figures {
-        reading_us: mean("cpu_ns", &|interval| interval["self"]["cpu_ns"].as_f64())? / 1e3,
-        rss_bytes: mean("rss_bytes", &|interval| interval["self"]["rss_bytes"].as_f64())?,
-        changed: mean("tasks", &|interval| Some(interval["tasks"].as_array()?.len() as f64))?,
+        reading_us: mean("cpu_ns", |interval| interval["self"]["cpu_ns"].as_f64())? / 1e3,
+        rss_bytes: mean("rss_bytes", |interval| interval["self"]["rss_bytes"].as_f64())?,
+        changed: mean("tasks", |interval| Some(interval["tasks"].as_array()?.len() as f64))?,
     })
 }
 
 /// Measures cgscope, runqlat and pidstat, one after the other, on a host with many idle threads. Returns cgscope's own figures on
-/// this host, and cgscope's kernel memory for each thread, bytes.
-fn beside_others() -> Result<(Figures, f64)> {
+/// this host.
+fn beside_others() -> Result<Figures> {
     let each = (IDLE_THREADS / 4).to_string();
     let _loads =
         [(); 4].map(|()| Load::start(&["sleep", &each, "300"])).into_iter().collect::<Result<Vec<_>>>()?;
     println!(
         "\n{IDLE_THREADS} idle threads, one report a second, for {SECONDS} s    CPU      resident memory"
     );
-    let tools: [(PathBuf, &[&str]); 3] =
-        [(cgscope()?, &["hist", "1"]), ("runqlat".into(), &["-P", "1"]), ("pidstat".into(), &["-t", "1"])];
-    let mut of_cgscope = None;
-    for (program, args) in tools {
-        let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let usage = usage(&program, args)?;
-        let rss = mib(usage.rss_bytes);
-        println!("{:<55} {:5.2} %  {rss:.1} MiB", format!("{name} {}", args.join(" ")), usage.percent);
-        of_cgscope.get_or_insert(usage.slab_bytes / IDLE_THREADS as f64);
+    for tool in ["cgscope hist 1", "runqlat -P 1", "pidstat -t 1"] {
+        let (percent, rss_bytes) = usage(tool)?;
+        println!("{tool:<55} {percent:5.2} %  {:.1} MiB", mib(rss_bytes));
     }
-    Ok((figures()?, of_cgscope.context("no tool was measured")?))
+    figures()
 }
 
-struct Usage {
-    /// CPU time, percent of one core.
-    percent: f64,
-    rss_bytes: f64,
-    /// Growth of the kernel's `kmalloc-cg-*` caches, bytes. They hold memory that is charged to cgroups, such as task storage.
-    slab_bytes: f64,
-}
-
-fn usage(program: &PathBuf, args: &[&str]) -> Result<Usage> {
-    let slabs = charged_slabs()?;
-    let mut command = Command::new(program);
-    command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut tool = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
+/// Returns the CPU time of a tool, percent of one core, and its resident memory, bytes.
+fn usage(tool: &str) -> Result<(f64, f64)> {
+    let mut tool = start(tool)?;
     sleep(Duration::from_secs(4));
     let before = ran_ns(&tool)?;
     sleep(Duration::from_secs(SECONDS));
     let used_ns = ran_ns(&tool)?.saturating_sub(before);
     let rss_bytes = resident(&tool)?;
-    let slab_bytes = charged_slabs()? - slabs;
     // SAFETY: the pid is valid, because `tool` is our child and has not been reaped.
     unsafe { libc::kill(tool.id() as i32, libc::SIGINT) };
     tool.wait()?;
-    Ok(Usage { percent: used_ns as f64 / 1e7 / SECONDS as f64, rss_bytes, slab_bytes })
+    Ok((used_ns as f64 / 1e7 / SECONDS as f64, rss_bytes))
 }
 
 /// Returns the CPU time of all threads of a process, ns. Adds up the first figure of each thread's `schedstat`, because `stat`
@@ -174,99 +124,12 @@ fn resident(tool: &Child) -> Result<f64> {
     Ok(1024.0 * line.trim().trim_end_matches(" kB").parse::<f64>()?)
 }
 
-fn charged_slabs() -> Result<f64> {
-    let slabs = fs::read_to_string("/proc/slabinfo")?;
-    let charged = slabs.lines().filter(|line| line.starts_with("kmalloc-cg-"));
-    // The first number is the count of objects in use. The third number is the size of an object.
-    let bytes = charged.map(|line| {
-        let numbers: Vec<f64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
-        Some(numbers.first()? * numbers.get(2)?)
-    });
-    bytes.sum::<Option<f64>>().context("/proc/slabinfo has another form")
-}
-
-/// Cgroups with one idle task each, removed on drop.
-struct Spread {
-    load: Option<Load>,
-    directory: PathBuf,
-}
-
-impl Spread {
-    fn start() -> Result<Self> {
-        let mounts = CgroupMounts::read(Path::new("/"));
-        let root = mounts.cpu().context("no hierarchy with the cpu controller is mounted")?;
-        let directory = root.join(format!("cgscope-overhead-{}", std::process::id()));
-        let mut spread = Self { load: None, directory: directory.clone() };
-        fs::create_dir(&directory)?;
-        for number in 0..CGROUPS {
-            fs::create_dir(directory.join(number.to_string()))?;
-        }
-        let path = directory.to_str().context("a path in UTF-8")?;
-        spread.load = Some(Load::start(&["spread", path, &CGROUPS.to_string(), "1", "120"])?);
-        Ok(spread)
-    }
-}
-
-impl Drop for Spread {
-    fn drop(&mut self) {
-        self.load = None;
-        // Killed processes need a moment to exit.
-        let end = Instant::now() + Duration::from_secs(20);
-        for number in 0..CGROUPS {
-            let path = self.directory.join(number.to_string());
-            while fs::remove_dir(&path).is_err_and(|error| error.kind() != ErrorKind::NotFound)
-                && Instant::now() < end
-            {
-                sleep(Duration::from_millis(2));
-            }
-        }
-        let _ = fs::remove_dir(&self.directory);
-    }
-}
-
-const SLEEPERS: u32 = 5_000;
-const SLEEPERS_SECONDS: u32 = 10;
-
-pub fn measure_sleepers(bounds: &mut Bounds) -> Result<()> {
-    let _load = Load::start(&["sleep", &SLEEPERS.to_string(), "300"])?;
-    println!("\n{SLEEPERS} sleeping threads, `cgscope hist --json 1` for {SLEEPERS_SECONDS} s");
-    let mut child = Command::new(cgscope()?)
-        .args(["hist", "--verbose", "--json", "1", &SLEEPERS_SECONDS.to_string()])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()?;
-    let started = Instant::now();
-    let mut said = BufReader::new(child.stderr.take().context("standard error")?);
-    let mut line = String::new();
-    said.read_line(&mut line)?;
-    let attached_ms = started.elapsed().as_secs_f64() * 1e3;
-    bounds.at_most(&format!("start to attached: {attached_ms:.0} ms"), attached_ms, 180.0);
-
-    let (mut cpu_ns, mut wall_ns, mut rss, mut tasks) = (0, 0, 0, 0);
-    for line in BufReader::new(child.stdout.take().context("standard output")?).lines() {
-        let interval: Value = serde_json::from_str(&line?)?;
-        let number = |value: &Value| value.as_u64().unwrap_or(0);
-        cpu_ns += number(&interval["self"]["cpu_ns"]);
-        wall_ns += number(&interval["duration_ns"]);
-        rss = number(&interval["self"]["rss_bytes"]).max(rss);
-        let active = interval["tasks"].as_array().map_or(0, Vec::len) as u64;
-        tasks = active + number(&interval["idle_tasks"]);
-    }
-    child.wait()?;
-    println!("tasks read: {tasks}");
-    let cpu = 100.0 * cpu_ns as f64 / wall_ns as f64;
-    bounds.at_most(&format!("CPU: {cpu:.2} % of one core, JSON included"), cpu, 2.0);
-    let resident = rss as f64 / 1048576.0;
-    bounds.at_most(&format!("resident: {resident:.1} MiB"), resident, 30.0);
-    Ok(())
-}
-
 /// A running `workload` process, killed on drop.
-pub struct Load(Child);
+struct Load(Child);
 
 impl Load {
     /// Starts `workload ARGS` and waits until it is ready.
-    pub fn start(args: &[&str]) -> Result<Self> {
+    fn start(args: &[&str]) -> Result<Self> {
         let path = std::env::current_exe()?.with_file_name("workload");
         let mut child = Command::new(&path).args(args).stdout(Stdio::piped()).spawn().with_context(|| {
             format!("cannot start {}: run `cargo xtask overhead`, which builds it", path.display())

@@ -1,8 +1,8 @@
 //! Compares the cost of cgscope's hook with similar tools: `cargo xtask overhead`.
 //!
-//! The load is `perf bench sched pipe` on one CPU or on all CPUs, or `perf bench sched messaging` on all CPUs. Each round runs
-//! the load under every subject in turn, so that changes of the machine's speed affect all subjects. Under each subject, the
-//! first run measures the slowdown of the load. Shorter runs follow, in which the kernel counts the time of BPF programs (as with
+//! The load is `perf bench sched pipe` on one CPU, or `perf bench sched messaging` on all CPUs. Each round runs the load under
+//! every subject in turn, so that changes of the machine's speed affect all subjects. Under each subject, the first run measures
+//! the slowdown of the load. Shorter runs follow, in which the kernel counts the time of BPF programs (as with
 //! `kernel.bpf_stats_enabled`). They measure the cost of a switch and of a wakeup.
 
 mod collector;
@@ -16,11 +16,11 @@ use anyhow::{Context, Result, bail};
 use clap::Parser;
 
 use crate::{
-    subject::{Counted, Subject, count, read_counts},
-    table::{Bounds, SubjectResults, print},
+    subject::{Counted, EMPTY_HOOK, HIST, NOTHING, attach, count, read_counts},
+    table::{SubjectResults, print},
 };
 
-/// Compares the cost of cgscope with the cost of an empty hook and of runqlat.
+/// Compares the cost of cgscope with the cost of an empty hook and of other tools.
 #[derive(Parser)]
 struct Options {
     /// Number of rounds: each round runs the load twice under every subject
@@ -31,48 +31,45 @@ struct Options {
     #[arg(long, default_value_t = 300_000)]
     loops: u64,
 
-    /// Load all CPUs: 160 processes send messages, and many wake up on another CPU
-    #[arg(long)]
-    messaging: bool,
-
-    /// Also measure this other cgscope: the binary of an earlier commit
+    /// Compare only with this other cgscope: the binary of an earlier commit
     #[arg(long, value_name = "BINARY")]
-    before: Option<PathBuf>,
+    before: Option<String>,
 
-    /// Skip the measurement with 5,000 sleeping threads
-    #[arg(long)]
-    hook_only: bool,
-
-    /// Compare only the hook with the yardstick, on the pipe; fail if the hook costs more than the ratio in this file allows
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["messaging", "before", "hook_only", "full"])]
+    /// Compare only the hook with the yardstick; fail if the hook costs more than the ratio in this file allows
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["before", "full"])]
     check: Option<PathBuf>,
 
-    /// Measure all figures of docs/cost.md: three loads, idle threads beside other tools, and the cost of a reading
-    #[arg(long, conflicts_with_all = ["messaging", "hook_only"])]
+    /// Measure all figures of docs/cost.md: two loads, idle threads beside other tools, and the cost of a reading
+    #[arg(long, conflicts_with = "before")]
     full: bool,
 }
 
 /// Number of runs of the load while the kernel counts.
 const RUNS: u64 = 5;
 
-cgscope_ledger::named! {
-    /// A load whose tasks switch all the time.
-    Switching {
-        /// Two processes that take turns.
-        Pipe = "pipe on one CPU",
-        /// A pipe on each CPU, so that every CPU is saturated.
-        Pipes = "a pipe on each CPU",
-        /// 160 processes, many of which wake up on another CPU.
-        Messaging = "messaging on all CPUs",
-    }
+/// A load whose tasks switch all the time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Switching {
+    /// Two processes that take turns on one CPU.
+    Pipe,
+    /// 160 processes on all CPUs, many of which wake up on another CPU.
+    Messaging,
 }
 
 impl Switching {
+    /// Runs the load, and returns its duration, seconds.
     fn run(self, loops: u64) -> Result<f64> {
-        match self {
-            Self::Pipe => pipe(0, loops),
-            Self::Pipes => pipes(loops),
-            Self::Messaging => messaging(loops),
+        let (program, words) = match self {
+            Self::Pipe => ("taskset", format!("-c 0 perf bench -f simple sched pipe -l {loops}")),
+            // This load takes about as long as `loops` round trips of the pipe.
+            Self::Messaging => ("perf", format!("bench -f simple sched messaging -g 4 -l {}", loops / 120)),
+        };
+        let output = Command::new(program).args(words.split(' ')).output();
+        let output = output.context("cannot run taskset and perf; `cargo xtask overhead` installs both")?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        match text.trim().parse() {
+            Ok(seconds) if output.status.success() => Ok(seconds),
+            _ => bail!("perf bench failed: {text}{}", String::from_utf8_lossy(&output.stderr)),
         }
     }
 }
@@ -86,47 +83,42 @@ fn main() -> Result<()> {
     if let Some(file) = &options.check {
         return together::check(file, options.rounds, options.loops);
     }
-    let first = if options.messaging { Switching::Messaging } else { Switching::Pipe };
-    let mut bounds = Bounds::default();
-    let net_ns = compare(first, false, &options, &mut bounds)?;
+    if let Some(before) = &options.before {
+        let ratio = together::measure(&format!("{before} hist 1"), options.rounds, options.loops)?;
+        println!("cgscope hist 1 and its earlier build, attached together: {ratio} at a switch");
+        return Ok(());
+    }
+    let mut missed = Vec::new();
+    compare(Switching::Pipe, &subject::ALL, &options, &mut missed)?;
     if options.full {
-        compare(Switching::Pipes, true, &options, &mut bounds)?;
-        compare(Switching::Messaging, true, &options, &mut bounds)?;
-        collector::measure(net_ns)?;
+        let hist_only = [NOTHING, EMPTY_HOOK, HIST, "runqlat 1"];
+        compare(Switching::Messaging, &hist_only, &options, &mut missed)?;
+        collector::measure()?;
     }
-    if !options.hook_only {
-        collector::measure_sleepers(&mut bounds)?;
+    if !missed.is_empty() {
+        bail!("missed: {}", missed.join("; "));
     }
-    bounds.check()
+    Ok(())
 }
 
-/// Runs one load under every subject, and prints a table. With `hist_only`, runs only `hist 1` and the subjects to compare it
-/// with. Returns the time that `cgscope hist 1` adds to an empty hook at a switch, ns. Adds missed bounds to `bounds`.
-fn compare(load: Switching, hist_only: bool, options: &Options, bounds: &mut Bounds) -> Result<f64> {
-    println!("perf bench sched: {}, {} loops, {} rounds", load.name(), options.loops, options.rounds);
-    let subjects = Subject::ALL.into_iter().filter(|subject| match subject {
-        Subject::Nothing | Subject::EmptyHook | Subject::Cgscope => true,
-        Subject::Yardstick => false,
-        Subject::Before => options.before.is_some(),
-        Subject::Runqlat => !hist_only || options.full,
-        _ => !hist_only,
-    });
-    let mut rows: Vec<SubjectResults> = subjects.map(SubjectResults::new).collect();
+/// Runs one load under every subject, and prints a table. Adds missed bounds to `missed`.
+fn compare(
+    load: Switching,
+    subjects: &[&'static str],
+    options: &Options,
+    missed: &mut Vec<String>,
+) -> Result<()> {
+    println!("perf bench sched: {load:?}, {} loops, {} rounds", options.loops, options.rounds);
+    let mut rows: Vec<_> = subjects.iter().copied().map(SubjectResults::new).collect();
     for round in 1..=options.rounds {
         for row in &mut rows {
-            eprintln!("round {round}: {}", row.subject.name());
-            let running = row.subject.start(options.before.as_deref())?;
+            eprintln!("round {round}: {}", row.subject);
+            let running = attach(row.subject)?;
             row.seconds.push(load.run(options.loops)?);
             row.counted.push(counted(&running.programs, load, options.loops)?);
         }
     }
-    // Not with messaging: the second hook finds in the cache what the first has loaded, and one build loads more than another.
-    if options.before.is_some() && load != Switching::Messaging {
-        let before = options.before.as_deref();
-        let ratio = together::measure(Subject::Before, before, load, options.rounds, options.loops)?;
-        println!("\ncgscope hist 1 and its earlier build, attached together: {ratio} at a switch");
-    }
-    print(&rows, load == Switching::Pipe, bounds)
+    print(&rows, load == Switching::Pipe, missed)
 }
 
 /// Runs a part of the load several times. Returns the counts of the run with the median cost. With messaging, one run has twice
@@ -139,43 +131,8 @@ fn counted(programs: &[u32], load: Switching, loops: u64) -> Result<Counted> {
         load.run(loops / RUNS)?;
         runs.push(Counted::between(&before, &read_counts(programs)?));
     }
-    runs.sort_by(|a, b| a.switch_ns.total_cmp(&b.switch_ns));
+    runs.sort_by(|a, b| a.switches.each_ns().total_cmp(&b.switches.each_ns()));
     Ok(runs.swap_remove(runs.len() / 2))
-}
-
-fn pipe(cpu: usize, loops: u64) -> Result<f64> {
-    let (cpu, loops) = (cpu.to_string(), loops.to_string());
-    run(&["taskset", "-c", &cpu, "perf", "bench", "-f", "simple", "sched", "pipe", "-l", &loops])
-}
-
-/// Runs a pipe on every CPU. Returns the mean duration of the pipes, seconds.
-fn pipes(loops: u64) -> Result<f64> {
-    let cpus = std::thread::available_parallelism()?.get();
-    let seconds: Vec<f64> = std::thread::scope(|scope| {
-        let runs: Vec<_> = (0..cpus).map(|cpu| scope.spawn(move || pipe(cpu, loops))).collect();
-        let ended =
-            runs.into_iter().map(|run| run.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        ended.collect::<Result<_>>()
-    })?;
-    Ok(seconds.iter().sum::<f64>() / cpus as f64)
-}
-
-fn messaging(loops: u64) -> Result<f64> {
-    // This load takes about as long as `loops` round trips of the pipe.
-    let loops = (loops / 120).to_string();
-    run(&["perf", "bench", "-f", "simple", "sched", "messaging", "-g", "4", "-l", &loops])
-}
-
-fn run(command: &[&str]) -> Result<f64> {
-    let output = Command::new(command[0])
-        .args(&command[1..])
-        .output()
-        .context("cannot run taskset and perf; `cargo xtask overhead` installs both")?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    match text.trim().parse() {
-        Ok(seconds) if output.status.success() => Ok(seconds),
-        _ => bail!("perf bench failed: {text}{}", String::from_utf8_lossy(&output.stderr)),
-    }
 }
 
 /// Waits for a process to finish its start or its exit.

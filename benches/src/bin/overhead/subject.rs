@@ -4,7 +4,7 @@
 use std::{
     collections::BTreeMap,
     os::fd::OwnedFd,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
@@ -19,65 +19,59 @@ use cgscope_collect::{EMPTY_HOOK_OBJECT, YARDSTICK_OBJECT};
 
 use crate::pause;
 
-cgscope_ledger::named! {
-    /// A tool that is attached while the load runs. The table lists the tools in this order.
-    Subject {
-        Nothing = "nothing",
-        EmptyHook = "empty hook",
-        /// The program that [`check`](crate::together::check) compares with.
-        Yardstick = "yardstick",
-        Cgscope = "cgscope hist 1",
-        /// `cgscope hist 1` built from an earlier commit.
-        Before = "before: hist 1",
-        Stat = "cgscope stat 1",
-        StatOffcpu = "cgscope stat --offcpu 1",
-        Runqlat = "runqlat 1",
-        RunqlatPerProcess = "runqlat -P 1",
-        Offcputime = "offcputime",
-    }
-}
+/// No tool.
+pub const NOTHING: &str = "nothing";
+/// A hook with an empty body.
+pub const EMPTY_HOOK: &str = "empty hook";
+/// The program that [`check`](crate::together::check) compares with.
+pub const YARDSTICK: &str = "yardstick";
+pub const HIST: &str = "cgscope hist 1";
+
+/// The subjects of the table, in its order. The other subjects are command lines.
+pub const ALL: [&str; 8] = [
+    NOTHING,
+    EMPTY_HOOK,
+    HIST,
+    "cgscope stat 1",
+    "cgscope stat --offcpu 1",
+    "runqlat 1",
+    "runqlat -P 1",
+    "offcputime",
+];
 
 /// A running subject, detached on drop.
+#[derive(Default)]
 pub struct Running {
     pub programs: Vec<u32>,
     _hook: Option<Ebpf>,
     child: Option<Child>,
 }
 
-impl Subject {
-    /// Starts the subject. `earlier` is the binary for [`Self::Before`].
-    pub fn start(self, earlier: Option<&Path>) -> Result<Running> {
-        let before = program_ids()?;
-        let mut running = match self {
-            Self::Nothing => return Ok(Running { programs: Vec::new(), _hook: None, child: None }),
-            Self::EmptyHook => by_object(EMPTY_HOOK_OBJECT, &["sched_switch"])?,
-            Self::Yardstick => by_object(YARDSTICK_OBJECT, &["sched_switch", "task_newtask"])?,
-            Self::Cgscope => by_command(cgscope()?, &["hist", "1"])?,
-            Self::Before => by_command(earlier.context("no earlier binary")?.into(), &["hist", "1"])?,
-            Self::Stat => by_command(cgscope()?, &["stat", "1"])?,
-            Self::StatOffcpu => by_command(cgscope()?, &["stat", "--offcpu", "1"])?,
-            Self::Runqlat => by_command("runqlat".into(), &["1"])?,
-            Self::RunqlatPerProcess => by_command("runqlat".into(), &["-P", "1"])?,
-            Self::Offcputime => by_command("offcputime".into(), &[])?,
-        };
-        let end = Instant::now() + Duration::from_secs(10);
-        while running.programs.is_empty() {
-            if Instant::now() > end {
-                bail!("{} did not load a BPF program", self.name());
-            }
-            pause();
-            running.programs = program_ids()?.into_iter().filter(|id| !before.contains(id)).collect();
+/// Attaches a subject.
+pub fn attach(subject: &str) -> Result<Running> {
+    let before = program_ids()?;
+    let mut running = match subject {
+        NOTHING => return Ok(Running::default()),
+        EMPTY_HOOK => by_object(EMPTY_HOOK_OBJECT, &[("on_switch", "sched_switch")])?,
+        YARDSTICK => {
+            let programs = [("on_switch", "sched_switch"), ("on_new_task", "task_newtask")];
+            by_object(YARDSTICK_OBJECT, &programs)?
         }
-        // A subject may load several programs, one after the other.
-        loop {
-            pause();
-            let now: Vec<u32> = program_ids()?.into_iter().filter(|id| !before.contains(id)).collect();
-            if now == running.programs {
-                break;
-            }
-            running.programs = now;
+        line => Running { programs: Vec::new(), _hook: None, child: Some(start(line)?) },
+    };
+    let end = Instant::now() + Duration::from_secs(10);
+    // A subject may load several programs, one after the other.
+    loop {
+        pause();
+        let mut now = program_ids()?;
+        now.retain(|id| !before.contains(id));
+        if !now.is_empty() && now == running.programs {
+            return Ok(running);
         }
-        Ok(running)
+        if Instant::now() > end {
+            bail!("{subject} did not load its BPF programs");
+        }
+        running.programs = now;
     }
 }
 
@@ -91,36 +85,41 @@ impl Drop for Running {
     }
 }
 
-/// Attaches the programs of a compiled object to these tracepoints, in this order.
-fn by_object(object: &[u8], tracepoints: &[&str]) -> Result<Running> {
-    let btf = Btf::from_sys_fs()?;
+/// Attaches programs of a compiled object: each to a tracepoint.
+fn by_object(object: &[u8], programs: &[(&str, &str)]) -> Result<Running> {
     let mut hook = EbpfLoader::new().allow_unsupported_maps().load(object)?;
-    for (name, tracepoint) in ["on_switch", "on_new_task"].into_iter().zip(tracepoints) {
-        let program: &mut BtfTracePoint = hook.program_mut(name).context("a program of ours")?.try_into()?;
-        program.load(tracepoint, &btf)?;
-        program.attach()?;
+    for (name, tracepoint) in programs {
+        loaded(&mut hook, name, tracepoint)?.attach()?;
     }
     Ok(Running { programs: Vec::new(), _hook: Some(hook), child: None })
 }
 
 /// Loads this number of small programs without attaching them. They make the kernel put later programs at other addresses.
 pub fn spacers(number: usize) -> Result<Vec<Ebpf>> {
-    let btf = Btf::from_sys_fs()?;
     let spacers = (0..number).map(|_| {
         let mut spacer = Ebpf::load(EMPTY_HOOK_OBJECT)?;
-        let program: &mut BtfTracePoint =
-            spacer.program_mut("on_switch").context("the empty hook")?.try_into()?;
-        program.load("sched_switch", &btf)?;
+        loaded(&mut spacer, "on_switch", "sched_switch")?;
         Ok(spacer)
     });
     spacers.collect()
 }
 
-fn by_command(program: PathBuf, args: &[&str]) -> Result<Running> {
+fn loaded<'a>(object: &'a mut Ebpf, name: &str, tracepoint: &str) -> Result<&'a mut BtfTracePoint> {
+    let program: &mut BtfTracePoint = object.program_mut(name).context("a program of ours")?.try_into()?;
+    program.load(tracepoint, &Btf::from_sys_fs()?)?;
+    Ok(program)
+}
+
+/// Starts a program with its arguments.
+pub fn start(line: &str) -> Result<Child> {
+    let mut words = line.split(' ');
+    let program = match words.next().unwrap_or_default() {
+        "cgscope" => cgscope()?,
+        program => program.into(),
+    };
     let mut command = Command::new(&program);
-    command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let child = command.spawn().with_context(|| format!("{} cannot be started", program.display()))?;
-    Ok(Running { programs: Vec::new(), _hook: None, child: Some(child) })
+    command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().with_context(|| format!("{} cannot be started", program.display()))
 }
 
 pub fn cgscope() -> Result<PathBuf> {
@@ -141,8 +140,27 @@ pub fn program_ids() -> Result<Vec<u32>> {
     Ok(loaded_programs().map(|program| program.map(|program| program.id())).collect::<Result<_, _>>()?)
 }
 
-/// Name, time (ns) and number of runs of each program, by id.
-pub type Readings = BTreeMap<u32, (String, u64, u64)>;
+/// The runs of a program, or of several programs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Runs {
+    pub ns: u64,
+    pub count: u64,
+}
+
+impl Runs {
+    /// Returns the time of a run, ns; 0 without runs.
+    pub fn each_ns(self) -> f64 {
+        self.ns as f64 / self.count.max(1) as f64
+    }
+
+    fn add(&mut self, other: Self) {
+        self.ns += other.ns;
+        self.count += other.count;
+    }
+}
+
+/// The name and the runs of each program, by id.
+pub type Readings = BTreeMap<u32, (String, Runs)>;
 
 pub fn read_counts(ids: &[u32]) -> Result<Readings> {
     let mut readings = Readings::new();
@@ -150,51 +168,42 @@ pub fn read_counts(ids: &[u32]) -> Result<Readings> {
         let program: ProgramInfo = program?;
         if ids.contains(&program.id()) {
             let name = program.name_as_str().unwrap_or_default().to_owned();
-            readings.insert(program.id(), (name, program.run_time().as_nanos() as u64, program.run_count()));
+            let runs = Runs { ns: program.run_time().as_nanos() as u64, count: program.run_count() };
+            readings.insert(program.id(), (name, runs));
         }
     }
     Ok(readings)
 }
 
+/// The runs of the programs of a subject, by tracepoint.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counted {
-    /// Time per run of the program at `sched_switch`, ns.
-    pub switch_ns: f64,
-    pub switches: u64,
-    /// Time per run of the programs at wakeups, ns.
-    pub wakeup_ns: f64,
-    pub wakeups: u64,
-    /// Total time of the program at `sched_migrate_task`, ns. It runs when a waiting task moves, and at wakeups on another CPU.
-    pub move_ns: u64,
-    pub moves: u64,
-    /// Total time of all programs, ns.
-    pub total_ns: u64,
-    pub runs: u64,
+    pub switches: Runs,
+    pub wakeups: Runs,
+    /// At `sched_migrate_task`, where a waiting task moves, or a task wakes up on another CPU.
+    pub moves: Runs,
+    pub all: Runs,
 }
 
 impl Counted {
     pub fn between(before: &Readings, after: &Readings) -> Self {
         let mut counted = Self::default();
-        let (mut switch_ns, mut wakeup_ns) = (0, 0);
-        for (id, (name, time, runs)) in after {
-            let (_, time_before, runs_before) = before.get(id).cloned().unwrap_or_default();
-            let (time, runs) = (time - time_before, runs - runs_before);
-            counted.total_ns += time;
-            counted.runs += runs;
-            if name.contains("switch") {
-                switch_ns += time;
-                counted.switches += runs;
-            } else if name.contains("wakeup") {
-                wakeup_ns += time;
-                counted.wakeups += runs;
-            } else if name.contains("move") {
-                counted.move_ns += time;
-                counted.moves += runs;
+        for (id, (name, runs)) in after {
+            let earlier = before.get(id).map(|(_, runs)| *runs).unwrap_or_default();
+            let runs = Runs { ns: runs.ns - earlier.ns, count: runs.count - earlier.count };
+            counted.all.add(runs);
+            match name {
+                name if name.contains("switch") => counted.switches.add(runs),
+                name if name.contains("wakeup") => counted.wakeups.add(runs),
+                name if name.contains("move") => counted.moves.add(runs),
+                _ => {}
             }
         }
-        let per_run = |ns: u64, runs: u64| if runs == 0 { 0.0 } else { ns as f64 / runs as f64 };
-        counted.switch_ns = per_run(switch_ns, counted.switches);
-        counted.wakeup_ns = per_run(wakeup_ns, counted.wakeups);
         counted
+    }
+
+    /// Returns a figure of all runs relative to the number of switches.
+    pub fn per_switch(&self, figure: f64) -> f64 {
+        figure / self.switches.count.max(1) as f64
     }
 }

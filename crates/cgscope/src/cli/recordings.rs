@@ -4,7 +4,11 @@ use std::{path::PathBuf, time::Duration};
 
 use cgscope_export::Format;
 use cgscope_view::replay::player::{When, speed};
-use clap::{ArgGroup, Args, ValueEnum};
+use cgscope_whatif::Loop;
+use clap::{
+    ArgGroup, Args,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
 
 use super::{Measure, Select, Selectors, interval, long_time, short_time};
 use crate::trigger::{Trigger, trigger};
@@ -49,14 +53,8 @@ pub struct Record {
     /// Keep this number of files
     ///
     /// The number includes the file being written. Removes older files that this run wrote.
-    #[arg(
-        long,
-        hide_short_help = true,
-        value_name = "N",
-        requires = "rotation",
-        value_parser = clap::value_parser!(u32).range(2..),
-        help_heading = ROTATION
-    )]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
+    #[arg(requires = "rotation", help_heading = ROTATION, hide_short_help = true)]
     pub keep_files: Option<u32>,
 
     /// Keep only the last TIME, until a trigger saves it
@@ -87,40 +85,28 @@ pub struct Record {
     /// Record for this time after a trigger, then save
     ///
     /// Default: a fifth of --keep.
-    #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = long_time, requires = "keep", help_heading = FLIGHT)]
+    #[arg(long, value_name = "TIME", value_parser = long_time)]
+    #[arg(requires = "keep", help_heading = FLIGHT, hide_short_help = true)]
     pub after: Option<Duration>,
 
     /// End after this number of saved files
-    #[arg(
-        long,
-        hide_short_help = true,
-        value_name = "N",
-        default_value_t = 10,
-        value_parser = clap::value_parser!(u64).range(1..),
-        requires = "keep",
-        help_heading = FLIGHT
-    )]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(requires = "keep", help_heading = FLIGHT, hide_short_help = true)]
     pub triggers: u64,
 
     /// Ignore triggers for this time after a file was saved
     ///
     /// Default: the value of --keep. A trigger fires again only after its figure was below the limit for an interval, so a
     /// condition that lasts for hours is saved once. SIGUSR1 always works, except while a file is being saved.
-    #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = long_time, requires = "keep", help_heading = FLIGHT)]
+    #[arg(long, value_name = "TIME", value_parser = long_time)]
+    #[arg(requires = "keep", help_heading = FLIGHT, hide_short_help = true)]
     pub cool_down: Option<Duration>,
 
     /// Limit the size of FILE.ring
     ///
     /// A ring that reaches this size holds less time than --keep.
-    #[arg(
-        long,
-        hide_short_help = true,
-        value_name = "SIZE",
-        default_value = "1G",
-        value_parser = size,
-        requires = "keep",
-        help_heading = FLIGHT
-    )]
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = size)]
+    #[arg(requires = "keep", help_heading = FLIGHT, hide_short_help = true)]
     pub ring_size: u64,
 }
 
@@ -196,21 +182,6 @@ pub struct Diff {
     pub json: bool,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum Loop {
-    Open,
-    Closed,
-}
-
-impl From<Loop> for cgscope_whatif::Loop {
-    fn from(of: Loop) -> Self {
-        match of {
-            Loop::Open => Self::Open,
-            Loop::Closed => Self::Closed,
-        }
-    }
-}
-
 #[derive(Debug, Args)]
 pub struct Whatif {
     /// Recording to read; without it, measure this host
@@ -252,7 +223,7 @@ pub struct Whatif {
     ///
     /// Open: requests come by themselves, as from many users. Closed: each piece of work follows the one before, as in a batch job. Default:
     /// what the recording shows, else both, with wider bounds.
-    #[arg(long, value_name = "LOOP", value_enum)]
+    #[arg(long, value_name = "LOOP", value_parser = PossibleValuesParser::new(["open", "closed"]).map(arrivals))]
     pub r#loop: Option<Loop>,
 
     /// Share of periods that may be throttled
@@ -265,6 +236,10 @@ pub struct Whatif {
 
     #[command(flatten)]
     pub measure: Measure,
+}
+
+fn arrivals(name: String) -> Loop {
+    if name == "open" { Loop::Open } else { Loop::Closed }
 }
 
 /// Quotas in CPUs, in ascending order.

@@ -135,3 +135,21 @@ fn nonsense_for_samples_is_refused() {
         assert!(Cli::try_parse_from(["cgscope", "sample"].iter().chain(&words)).is_err(), "{words:?}");
     }
 }
+
+fn parsed(words: &[&str]) -> Result<Target, Error> {
+    let command = Select::augment_args(clap::Command::new("cgscope").no_binary_name(true));
+    Target::new(&Select::from_arg_matches(&command.get_matches_from(words)).unwrap())
+}
+
+#[test]
+fn a_bad_regular_expression_is_one_sentence() {
+    let error = parsed(&["--comm", "a("]).unwrap_err();
+    assert_eq!(error.to_string(), "--comm \"a(\" is not a regular expression: unclosed group");
+}
+
+#[test]
+fn memory_is_read_only_of_chosen_processes() {
+    let refused = parsed(&["--memory"]).unwrap_err().to_string();
+    assert!(refused.starts_with("--memory reads only chosen processes"), "{refused}");
+    assert!(parsed(&["--memory", "-p", "1"]).unwrap().options.memory);
+}

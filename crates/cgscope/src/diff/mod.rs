@@ -19,7 +19,7 @@ use serde_json::json;
 use crate::{
     cli,
     exit::{Error, Exit, Result},
-    output::json_line,
+    output::{self, json_line},
     recording::{Recording, host_words, subject},
 };
 
@@ -35,7 +35,7 @@ pub fn run(options: &cli::Diff) -> Result {
     })?;
     let diff = compare(first, second);
     let recordings = [&before, &after];
-    let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
+    let mut out = output::stdout();
     let written = if options.json {
         print_json(&mut out, recordings, &diff)
     } else {
@@ -62,15 +62,15 @@ fn read(recording: &mut Recording) -> Result<Side> {
     let mut side = Side::default();
     let mut seen = 1;
     while let Some(interval) = recording.next_interval()? {
-        side.add(&interval, recording.samples() - seen);
-        seen = recording.samples();
+        side.add(&interval, recording.samples - seen);
+        seen = recording.samples;
     }
     Ok(side)
 }
 
 fn print_json(out: &mut impl Write, recordings: [&Recording; 2], diff: &Diff) -> io::Result<()> {
     for (recording, side) in recordings.into_iter().zip(["before", "after"]) {
-        let (header, losses) = (recording.header(), recording.losses());
+        let (header, losses) = (recording.reader.header(), recording.reader.losses());
         let losses: BTreeMap<_, _> = losses.nonzero().map(|(loss, count)| (loss.name(), count)).collect();
         let members = json!({
             "kind": "recording",
@@ -83,7 +83,7 @@ fn print_json(out: &mut impl Write, recordings: [&Recording; 2], diff: &Diff) ->
             "selection": subject(header),
             "interval_ns": header.interval_ns,
             "start_unix_ns": header.start_unix_ns,
-            "ending": recording.ending().map(ToString::to_string),
+            "ending": recording.reader.ending().map(ToString::to_string),
             "losses": losses,
         });
         json_line(out, &object(members))?;
@@ -94,7 +94,7 @@ fn print_json(out: &mut impl Write, recordings: [&Recording; 2], diff: &Diff) ->
 fn text(recordings: [&Recording; 2], diff: &Diff) -> String {
     let mut lines: Vec<String> = Vec::new();
     for ((recording, length), side) in recordings.iter().zip(diff.lengths).zip(["before", "after "]) {
-        let header = recording.header();
+        let header = recording.reader.header();
         lines.push(format!(
             "{side} {}: the {} on {}, {}, {} over {}{}",
             recording.file,
@@ -233,8 +233,7 @@ fn verdict(change: &Change) -> &'static str {
     }
 }
 
-/// Maximum number of printed changes.
-const ROWS: usize = 50;
+const MOST_ROWS: usize = 50;
 
 /// Returns the changes that are more than noise, then other changes, each by size.
 fn table(diff: &Diff) -> Vec<String> {
@@ -248,9 +247,10 @@ fn table(diff: &Diff) -> Vec<String> {
     };
     let mut lines = vec![String::new()];
     lines.push(row(["before", "after", "change", "99% interval", "verdict", "what"]));
-    lines.extend(diff.changes.iter().take(ROWS).map(change));
-    if diff.changes.len() > ROWS {
-        lines.push(format!("{:>10} more with a smaller change: --json has all", diff.changes.len() - ROWS));
+    lines.extend(diff.changes.iter().take(MOST_ROWS).map(change));
+    let more = diff.changes.len().saturating_sub(MOST_ROWS);
+    if more > 0 {
+        lines.push(format!("{more:>10} more with a smaller change: --json has all"));
     }
     lines
 }

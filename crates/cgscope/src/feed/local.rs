@@ -10,7 +10,7 @@ use cgscope_collect::Collector;
 use cgscope_ledger::Loss;
 use cgscope_model::Sample;
 
-use super::{Demand, End, Event, Events, Feed};
+use super::{Demand, End, Event, Events};
 use crate::exit::{Error, Result};
 
 struct Local {
@@ -37,27 +37,22 @@ pub fn start(
         Demand::Last | Demand::Stop => send = None,
     };
     let schedule = Schedule::new(interval, duration);
-    let local = Local { collector, first, schedule, intervals, late: 0, is_over: false };
-    Events::start(local, demand, None)
+    let mut local = Local { collector, first, schedule, intervals, late: 0, is_over: false };
+    Events::start(move || local.next(), demand, None)
 }
 
-impl Feed for Local {
+impl Local {
     fn next(&mut self) -> Option<Result<Event>> {
         if self.is_over {
             return None;
         }
-        let sample = match self.first.take() {
-            Some(first) => Ok(first),
-            None => self.take(),
-        };
+        let sample = self.first.take().map_or_else(|| self.take(), Ok);
         self.schedule.step();
         let sample = sample.inspect_err(|_| self.is_over = true);
         let end = self.is_over.then_some(End::Finished);
         Some(sample.map(|sample| Event::Sample { sample: Box::new(sample), anew: false, end }))
     }
-}
 
-impl Local {
     fn take(&mut self) -> Result<Sample> {
         let (is_last, late) = self.schedule.wait(&self.intervals);
         self.late += late;

@@ -16,12 +16,11 @@ use tokio::{sync::mpsc, time::sleep_until};
 
 use crate::{
     child::Output,
-    cli::ModeChoice,
+    cli::{ModeChoice, Target},
     containers,
     exit::{Error, Result, spawn},
     feed::daemon::Daemon,
     mode::{self, Coarse},
-    request::Target,
 };
 
 #[derive(Debug)]
@@ -44,10 +43,6 @@ pub enum End {
     TargetExited,
 }
 
-pub trait Feed: Send + 'static {
-    fn next(&mut self) -> Option<Result<Event>>;
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Demand {
     Interval(Duration),
@@ -65,12 +60,16 @@ pub struct Events {
 }
 
 impl Events {
-    fn start(mut feed: impl Feed, demand: impl FnMut(Demand) + 'static, end: Option<Instant>) -> Self {
+    fn start(
+        mut next: impl FnMut() -> Option<Result<Event>> + Send + 'static,
+        demand: impl FnMut(Demand) + 'static,
+        end: Option<Instant>,
+    ) -> Self {
         // A channel of one message: if the reader is slow, samples are late (which is counted) instead of filling memory.
         let (send, events) = mpsc::channel(1);
         let refused = send.clone();
         let thread = spawn(move || {
-            while let Some(event) = feed.next() {
+            while let Some(event) = next() {
                 if send.blocking_send(event).is_err() {
                     return;
                 }
@@ -168,21 +167,6 @@ impl Source {
         }
     }
 
-    fn daemon(&self) -> Option<&Daemon> {
-        match self {
-            Self::Own(_) => None,
-            Self::Daemon(daemon) => Some(daemon),
-        }
-    }
-
-    pub fn shows_all(&self) -> bool {
-        self.daemon().is_none_or(|daemon| daemon.shows_all)
-    }
-
-    pub fn title(&self, target: &Target) -> String {
-        self.daemon().map_or_else(|| target.words(), |daemon| daemon.title(target))
-    }
-
     pub fn limits(&self, selection: &Selection) -> Vec<String> {
         match self {
             Self::Own(collector) => collector.refused().to_vec(),
@@ -197,25 +181,20 @@ mod tests {
 
     use super::*;
 
-    struct OnDemand(std_mpsc::Receiver<Demand>);
-
-    impl Feed for OnDemand {
-        fn next(&mut self) -> Option<Result<Event>> {
-            let end = match self.0.recv().ok()? {
-                Demand::Interval(_) => None,
-                Demand::Last => Some(End::Finished),
-                Demand::Stop => return None,
-            };
-            Some(Ok(Event::Sample { sample: Box::default(), anew: false, end }))
-        }
-    }
-
     fn start(end: Option<Duration>) -> Events {
         let (send, receive) = std_mpsc::channel();
         let demand = move |demand| {
             let _ = send.send(demand);
         };
-        Events::start(OnDemand(receive), demand, end.map(|end| Instant::now() + end))
+        let next = move || {
+            let end = match receive.recv().ok()? {
+                Demand::Interval(_) => None,
+                Demand::Last => Some(End::Finished),
+                Demand::Stop => return None,
+            };
+            Some(Ok(Event::Sample { sample: Box::default(), anew: false, end }))
+        };
+        Events::start(next, demand, end.map(|end| Instant::now() + end))
     }
 
     #[tokio::test]

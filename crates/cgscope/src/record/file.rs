@@ -40,7 +40,7 @@ pub struct File {
 
 impl File {
     /// Starts a recording that replaces a file of this name. If that fails, leaves no file.
-    pub fn create(path: &Path, header: &Header) -> std::result::Result<Self, Failure> {
+    pub fn create(path: &Path, header: &Header) -> Result<Self, Failure> {
         Ok(Self::new(FileWriter::create(path, header)?, header))
     }
 
@@ -51,7 +51,7 @@ impl File {
     }
 
     /// Starts a recording in a temporary file beside `path`. The file is renamed to `path` only if it is kept.
-    pub fn create_beside(path: &Path, header: &Header) -> std::result::Result<(Self, Beside), Failure> {
+    pub fn create_beside(path: &Path, header: &Header) -> Result<(Self, Beside), Failure> {
         let (writer, beside) = FileWriter::create_beside(path, header)?;
         Ok((Self::new(writer, header), beside))
     }
@@ -60,7 +60,7 @@ impl File {
         Self { writer, samples: 0, first_ns: 0, last_ns: 0, last_unix_ns: header.start_unix_ns }
     }
 
-    pub fn sample(&mut self, sample: &Sample) -> std::result::Result<(), Failure> {
+    pub fn sample(&mut self, sample: &Sample) -> Result<(), Failure> {
         self.writer.sample(sample)?;
         if self.samples == 0 {
             self.first_ns = sample.mono_ns;
@@ -69,7 +69,7 @@ impl File {
         Ok(())
     }
 
-    pub fn end(&mut self, reason: Reason) -> std::result::Result<(), Failure> {
+    pub fn end(&mut self, reason: Reason) -> Result<(), Failure> {
         self.writer.end(self.last_unix_ns, reason)
     }
 
@@ -100,10 +100,6 @@ impl File {
     pub fn words(&self) -> String {
         format!("{} in {}", units::bytes(self.bytes()), self.path().display())
     }
-
-    pub fn length_ns(&self) -> u64 {
-        self.last_ns.saturating_sub(self.first_ns)
-    }
 }
 
 pub fn reason_of(error: &WriteError) -> Reason {
@@ -125,15 +121,11 @@ pub fn keep_old(path: &Path) -> Result<()> {
     let there = place.path();
     let name = Path::new(there.file_name().unwrap_or_default());
     let old = move_to_free(place.directory(), name, olds(name)).map_err(|error| cannot_write(path, error))?;
-    say!(
-        "cgscope: {} already existed; it is kept as {}",
-        there.display(),
-        there.with_file_name(old).display()
-    );
+    let (path, old) = (there.display(), there.with_file_name(old));
+    say!("cgscope: {path} already existed; it is kept as {}", old.display());
     Ok(())
 }
 
-/// Checks that the file can be written. Changes nothing.
 pub fn check_writable(path: &Path) -> Result<()> {
     let tried = Place::of(path).and_then(|place| place.check_writable());
     tried.map_err(|error| cannot_write(path, error))
@@ -157,8 +149,7 @@ pub fn cannot_write(path: &Path, why: impl Display) -> Error {
 /// Returns `DIR/host-20261121T101500.000Z.rec` for `DIR/host.rec`: in UTC, so that names sort by time after a clock change.
 pub fn stamped(path: &Path, unix_ns: u64) -> PathBuf {
     let mut name = path.file_stem().unwrap_or_default().to_owned();
-    name.push("-");
-    name.push(stamp(unix_ns));
+    name.push(format!("-{}", stamp(unix_ns)));
     if let Some(extension) = path.extension() {
         name.push(".");
         name.push(extension);
@@ -181,10 +172,7 @@ pub fn stamps(path: &Path, unix_ns: u64) -> impl Iterator<Item = (PathBuf, u64)>
 pub fn olds(path: &Path) -> impl Iterator<Item = PathBuf> {
     (1_u64..).map(|number| {
         let mut old = path.as_os_str().to_owned();
-        old.push(".old");
-        if number > 1 {
-            old.push(format!(".{number}"));
-        }
+        old.push(if number == 1 { ".old".into() } else { format!(".old.{number}") });
         old.into()
     })
 }

@@ -49,7 +49,6 @@ pub struct Flight<'a> {
     is_requested: bool,
     triggered: Option<Triggered>,
     copying: Option<JoinHandle<Result<Frozen>>>,
-    /// Makes the copying thread stop early.
     stop: Arc<AtomicBool>,
     /// The files with the parts around the triggers so far; `None`: the part could not be saved.
     parts: Vec<Option<PathBuf>>,
@@ -82,17 +81,16 @@ impl<'a> Flight<'a> {
     fn say_plan(&self) {
         let mut causes: Vec<String> = self.options.trigger.iter().map(ToString::to_string).collect();
         causes.push(format!("SIGUSR1 (kill -USR1 {})", std::process::id()));
+        let times = match self.options.triggers {
+            1 => "once".to_owned(),
+            times => format!("up to {times} times"),
+        };
         say!(
-            "cgscope: keeping the last {} in {} (at most {}); saving them together with the next {}, {}, on {}",
+            "cgscope: keeping the last {} in {} (at most {}); saving them together with the next {}, {times}, on {}",
             duration(self.keep_ns),
             self.ring.directory.display(),
             units::bytes(self.options.ring_size),
             duration(self.after_ns),
-            if self.options.triggers == 1 {
-                "once".into()
-            } else {
-                format!("up to {} times", self.options.triggers)
-            },
             causes.join(" or "),
         );
     }
@@ -102,12 +100,9 @@ impl<'a> Flight<'a> {
         if !self.options.quiet {
             let samples = self.keep_ns / self.interval_ns.max(1) + 2;
             let sample_bytes = self.ring.segments.step_bytes;
-            let expected = sample_bytes * samples * 10 / 8;
-            say!(
-                "cgscope: the first sample takes {}: at that size the ring takes about {}",
-                units::bytes(sample_bytes),
-                units::bytes(expected.min(self.options.ring_size))
-            );
+            let ring_bytes = (sample_bytes * samples * 10 / 8).min(self.options.ring_size);
+            let (first, ring) = (units::bytes(sample_bytes), units::bytes(ring_bytes));
+            say!("cgscope: the first sample takes {first}: at that size the ring takes about {ring}");
         }
         for trigger in &self.options.trigger {
             let Some(cgroup) = &trigger.cgroup else { continue };
@@ -133,11 +128,8 @@ impl<'a> Flight<'a> {
 
     /// Begins to save a part. `before_ns` is the time of the previous sample.
     fn begin(&mut self, words: String, before_ns: Option<u64>, sample: &Sample) {
-        say!(
-            "cgscope: {words}; saving the {} before and the {} after",
-            duration(self.keep_ns),
-            duration(self.after_ns)
-        );
+        let (before, after) = (duration(self.keep_ns), duration(self.after_ns));
+        say!("cgscope: {words}; saving the {before} before and the {after} after");
         // The event happened at an unknown time within the interval.
         let at_ns = before_ns.unwrap_or(sample.mono_ns);
         let until_ns = sample.mono_ns + self.after_ns;
@@ -151,19 +143,13 @@ impl<'a> Flight<'a> {
         self.settle(true);
         let ring = &mut self.ring.segments;
         ring.turn(last).map_err(|failure| ring.file.end_after(&failure))?;
-        let segments = match ring.open() {
-            Ok(segments) => segments,
-            Err(error) => {
-                self.not_frozen(&error);
-                return Ok(());
-            }
-        };
         let path = match self.options.triggers {
             1 => self.options.output.clone(),
             _ => file::free_stamped(&self.options.output, triggered.unix_ns).0,
         };
         let (bytes, stop) = (ring.bytes_on_disk(), self.stop.clone());
-        match spawn(move || copy(segments, path, triggered, bytes, &stop)) {
+        let segments = ring.open();
+        match segments.and_then(|segments| spawn(move || copy(segments, path, triggered, bytes, &stop))) {
             Ok(copying) => self.copying = Some(copying),
             Err(error) => self.not_frozen(&error),
         }
@@ -197,7 +183,7 @@ impl<'a> Flight<'a> {
     /// Records a sample. `before_ns`: the time of the previous sample. `interval`: the time since then, if there are triggers.
     fn take(&mut self, sample: &Sample, before_ns: Option<u64>, interval: Option<&Interval>) -> Result<()> {
         let fired = self.fired(interval, sample.mono_ns);
-        if !fired.is_empty() && self.triggered.is_none() && self.watch.left() > 0 {
+        if !fired.is_empty() && self.triggered.is_none() && self.watch.left > 0 {
             self.begin(fired.join("; "), before_ns, sample);
         }
         let needed_ns = match &self.triggered {
@@ -245,7 +231,7 @@ impl Destination for Flight<'_> {
     fn is_done(&self) -> bool {
         let is_idle = self.triggered.is_none() && self.copying.is_none();
         // If cgscope runs a command, it records until the command ends.
-        self.watch.left() == 0 && is_idle && self.options.select.command.is_empty()
+        self.watch.left == 0 && is_idle && self.options.select.command.is_empty()
     }
 
     fn bytes(&self) -> u64 {
@@ -270,7 +256,7 @@ impl Destination for Flight<'_> {
     fn request(&mut self) {
         if self.triggered.is_some() {
             say!("cgscope: SIGUSR1 is ignored: the part that is being saved already covers this moment");
-        } else if self.watch.left() == 0 {
+        } else if self.watch.left == 0 {
             say!("cgscope: SIGUSR1 is ignored: as many parts as --triggers allows are saved already");
         } else {
             self.is_requested = true;
@@ -327,7 +313,9 @@ struct Ring {
 impl Ring {
     /// Creates a ring beside the file `output`. Renames the ring of a killed run.
     fn create(output: &Path, header: &Header, limits: SegmentLimits) -> Result<Self> {
-        let directory = directory(output);
+        let mut directory = output.as_os_str().to_owned();
+        directory.push(".ring");
+        let directory = PathBuf::from(directory);
         keep_aside(&directory)?;
         fs::create_dir(&directory).map_err(|error| cannot_write(&directory, error))?;
         let lock = fs::File::open(&directory).map_err(|error| cannot_write(&directory, error))?;
@@ -349,12 +337,6 @@ impl Ring {
             ))
         })
     }
-}
-
-fn directory(output: &Path) -> PathBuf {
-    let mut name = output.as_os_str().to_owned();
-    name.push(".ring");
-    name.into()
 }
 
 /// Renames the ring of a killed run. It may hold the last minutes before an incident that nobody has examined yet.
@@ -422,7 +404,7 @@ fn copy(
     check_room(&path, bytes)?;
     let mut header = segments.first().map(|segment| segment.header().clone()).unwrap_or_default();
     let mut file = None;
-    let mut write = |sample: &Sample| -> std::result::Result<(), Failure> {
+    let mut write = |sample: &Sample| -> Result<(), Failure> {
         let (file, _) = match &mut file {
             Some(begun) => begun,
             None => {
@@ -463,9 +445,8 @@ fn copy(
     let bytes = file.bytes();
     file.end(Reason::Triggered(triggered.words))?;
     keep_old(&path)?;
-    beside
-        .keep()
-        .map_err(|error| Error::incomplete(format!("{} could not be written: {error}", path.display())))?;
+    let kept = beside.keep();
+    kept.map_err(|error| Error::incomplete(format!("{} could not be written: {error}", path.display())))?;
     let mut words = format!(
         "saved {} before the trigger and {} after it: {}, {}, in {path}; `cgscope report {path}` shows what happened",
         duration(triggered.at_ns.saturating_sub(file.first_ns)),
@@ -489,11 +470,9 @@ fn check_room(path: &Path, bytes: u64) -> Result<()> {
     if disk.f_blocks == 0 || free > bytes {
         return Ok(());
     }
+    let (path, needed, free) = (path.display(), units::bytes(bytes), units::bytes(free));
     Err(Error::incomplete(format!(
-        "{} cannot be written, because the disk is full: the file needs about {}, and {} are free",
-        path.display(),
-        units::bytes(bytes),
-        units::bytes(free)
+        "{path} cannot be written, because the disk is full: the file needs about {needed}, and {free} are free"
     )))
 }
 

@@ -25,14 +25,13 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 pub use tee::Tee;
 
 use crate::{
-    cli::Record,
+    cli::{Record, Target},
     exit::{Error, Exit, Result},
     feed::ns,
     record::{
         flight::Flight,
         segments::{SegmentLimits, SegmentNames, Segments},
     },
-    request::Target,
     session::{self, End, Pace, RESTARTED, Ready, Session},
     terminal, text,
 };
@@ -145,12 +144,9 @@ fn say_start(ready: &Ready, target: &Target, options: &Record) {
         }
         None => format!(" to {}", options.output.display()),
     };
-    let is_open = options.duration.is_none() && target.command.is_empty();
-    say!(
-        "cgscope: recording the {}{where_to}{}",
-        ready.session.title,
-        if is_open { "; Ctrl-C ends" } else { "" }
-    );
+    let is_endless = options.duration.is_none() && target.command.is_empty();
+    let end = if is_endless { "; Ctrl-C ends" } else { "" };
+    say!("cgscope: recording the {}{where_to}{end}", ready.session.title);
 }
 
 fn header(ready: &Ready, target: &Target) -> Header {
@@ -218,8 +214,12 @@ impl Recorder<'_> {
                 }
             };
             self.count(&sample);
-            let added = self.destination.sample(*sample);
-            added.map_err(|error| self.not_recorded(error))?;
+            if let Err(mut error) = self.destination.sample(*sample) {
+                if self.session.command_runs() {
+                    error.sentence += "; the command still runs, but is no longer recorded";
+                }
+                return Err(error);
+            }
             match end {
                 Some(end) => return self.close(&end),
                 None if self.destination.is_done() => return self.close(&End::Finished),
@@ -250,13 +250,6 @@ impl Recorder<'_> {
         self.progress.show(state);
     }
 
-    fn not_recorded(&self, mut error: Error) -> Error {
-        if self.session.command_runs() {
-            error.sentence += "; the command still runs, but is no longer recorded";
-        }
-        error
-    }
-
     fn close(mut self, end: &End) -> Result {
         let ended = self.destination.end(session::reason(end))?;
         let losses = self.steps.latest().map(|latest| latest.losses.clone()).unwrap_or_default();
@@ -274,7 +267,6 @@ impl Recorder<'_> {
     }
 }
 
-/// Shows the progress on standard error.
 struct Progress {
     /// Time between two messages; `None`: shows none.
     pause: Option<Duration>,

@@ -144,11 +144,12 @@ impl Segments {
     }
 
     /// Writes a sample, and removes segments that end before `needed_ns`.
-    pub fn add(&mut self, sample: &Sample, needed_ns: u64) -> std::result::Result<(), Failure> {
+    pub fn add(&mut self, sample: &Sample, needed_ns: u64) -> Result<(), Failure> {
         let before = self.bytes_on_disk();
         self.file.sample(sample)?;
         let file = &self.file;
-        if self.limits.reached(file.samples, file.bytes(), file.length_ns(), self.header.interval_ns) {
+        let length_ns = file.last_ns.saturating_sub(file.first_ns);
+        if self.limits.reached(file.samples, file.bytes(), length_ns, self.header.interval_ns) {
             self.turn(sample)?;
         }
         self.step_bytes = self.step_bytes.max(self.bytes_on_disk().saturating_sub(before));
@@ -159,7 +160,7 @@ impl Segments {
     }
 
     /// Completes the current segment, which ends with `sample`, and starts the next segment with the same sample.
-    pub fn turn(&mut self, sample: &Sample) -> std::result::Result<(), Failure> {
+    pub fn turn(&mut self, sample: &Sample) -> Result<(), Failure> {
         // Tries again to remove stuck segments. They do not count towards the maximum, so that enough other segments are kept.
         self.stuck.retain(|made| made.remove().map(|removed| self.removed += u64::from(removed)).is_err());
         let surplus = self.limits.count.map_or(0, |count| (self.complete.len() + 2).saturating_sub(count));
@@ -207,8 +208,7 @@ impl Segments {
 
     /// Opens the complete segments. A reader stays valid after the removal of its segment.
     pub fn open(&self) -> Result<Vec<FileReader>> {
-        let opened: std::result::Result<_, _> =
-            self.complete.iter().map(|segment| open(&segment.made.path)).collect();
+        let opened: Result<_, _> = self.complete.iter().map(|segment| open(&segment.made.path)).collect();
         opened.map_err(|error| {
             Error::incomplete(format!("the part cannot be saved, because the ring cannot be read: {error}"))
         })
@@ -233,11 +233,9 @@ impl Segments {
     fn end_after(&mut self, failure: &Failure) -> Error {
         let mut error = self.file.end_after(failure);
         if let Some(latest) = self.complete.back() {
-            error.sentence += &format!(
-                ", and earlier samples are in {} up to {}",
-                units::count(self.complete.len() as u64, "file"),
-                latest.made.path.display()
-            );
+            let files = units::count(self.complete.len() as u64, "file");
+            let latest = latest.made.path.display();
+            error.sentence += &format!(", and earlier samples are in {files} up to {latest}");
         }
         error
     }

@@ -1,18 +1,16 @@
 //! Records displayed samples, for `top --record`.
 
-use std::path::Path;
-
 use cgscope_model::{Sample, units};
 use cgscope_record::Reason;
 use cgscope_view::app::Recorded;
 
 use crate::{
+    cli::{Target, Top},
     exit::{Exit, Result},
     record::{
         file::{self, File},
         header,
     },
-    request::Target,
     session::{Pace, Ready},
 };
 
@@ -27,18 +25,14 @@ pub struct Tee {
 }
 
 impl Tee {
-    /// Prepares a measurement, and a recording if `path` is given. If the file cannot be written, fails before anything starts.
-    /// With `has_screen`, messages on standard error wait until [`Self::leave_screen`].
-    pub fn set_up(
-        path: Option<&Path>,
-        has_screen: bool,
-        target: &Target,
-        pace: Pace,
-    ) -> Result<(Ready, Self)> {
+    /// Prepares a measurement, and a recording if the user named a file. If the file cannot be written, fails before anything
+    /// starts. With a screen, messages on standard error wait until [`Self::leave_screen`].
+    pub fn set_up(options: &Top, target: &Target, pace: Pace) -> Result<(Ready, Self)> {
+        let path = options.record.as_deref();
         path.map_or(Ok(()), file::check_writable)?;
         let ready = Ready::new(target, pace)?;
         let file = path.map(|path| File::begin(path, &header(&ready, target))).transpose()?;
-        Ok((ready, Self { file, has_screen, ..Self::default() }))
+        Ok((ready, Self { file, has_screen: !options.batch, ..Self::default() }))
     }
 
     pub fn sample(&mut self, sample: &Sample) {

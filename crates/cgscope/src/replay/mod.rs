@@ -38,17 +38,18 @@ pub async fn run(options: &cli::Replay) -> Result {
     let recording = Recording::open(&options.file)?;
     let instead = format!("cgscope report {}", recording.file);
     Screen::check(&instead)?;
-    let intervals = Intervals::open(&options.file)?;
+    let intervals = Intervals::new(recording.again()?)?;
     let player = player(options, &recording, intervals.moments())?;
     let (remembered, settings) = Store::open();
-    let mouse = settings.mouse;
     let mut app = app(&recording, player, settings);
     app.notice = remembered.notice();
-    let mut playback = Playback::start(recording, intervals)?;
-    let mut screen = Screen::take(&instead, mouse)?;
-    let shown = show(&mut screen, &mut app, &mut playback).await;
-    // Messages are visible only after the screen is closed.
-    drop(screen);
+    let signals = Signals::listen()?;
+    let (wanted, reads) = reader::start(intervals)?;
+    let news = start_pass(recording)?;
+    let mut playback =
+        Playback { wanted, requested: None, reads, news, is_passing: true, recording: None, signals };
+    let screen = Screen::take(&instead, app.settings.mouse)?;
+    let shown = show(screen, &mut app, &mut playback).await;
     remembered.close(&app.settings);
     shown?;
     // Before the pass over the file ends, it is unknown whether anything is missing.
@@ -76,7 +77,7 @@ fn player(options: &cli::Replay, recording: &Recording, moments: Vec<Moment>) ->
 }
 
 fn app(recording: &Recording, player: Player, settings: Settings) -> App {
-    let header = recording.header();
+    let header = recording.reader.header();
     let about = About {
         title: format!("{}: {}", recording.file, subject(header)),
         hostname: header.hostname.clone(),
@@ -84,8 +85,7 @@ fn app(recording: &Recording, player: Player, settings: Settings) -> App {
         host: recording.host,
         coarse: None,
     };
-    let theme = screen::theme(&settings);
-    let mut app = App::new(about, settings, theme, Duration::from_nanos(header.interval_ns));
+    let mut app = screen::app(about, settings, Duration::from_nanos(header.interval_ns));
     app.replay = Some(Replay::new(player, Instant::now()));
     app
 }
@@ -102,30 +102,6 @@ struct Playback {
     signals: Signals,
 }
 
-impl Playback {
-    fn start(recording: Recording, intervals: Intervals) -> Result<Self> {
-        let signals = Signals::listen()?;
-        let (wanted, reads) = reader::start(intervals)?;
-        let news = start_pass(recording)?;
-        Ok(Self { wanted, requested: None, reads, news, is_passing: true, recording: None, signals })
-    }
-
-    fn request(&mut self, n: usize) -> Result<()> {
-        match self.requested.replace(n) {
-            Some(before) if before == n => Ok(()),
-            _ => self.wanted.send(n).map_err(|_| reader_ended()),
-        }
-    }
-
-    fn on_news(&mut self, app: &mut App, (news, recording): PassMessage) {
-        self.is_passing = matches!(news, News::Marks(..));
-        if let Some(replay) = &mut app.replay {
-            replay.on_news(news);
-        }
-        self.recording = recording.or(self.recording.take());
-    }
-}
-
 impl Updates for Playback {
     async fn next(&mut self, app: &mut App) -> Result<Flow> {
         let Some(replay) = &app.replay else { return Ok(Flow::End) };
@@ -134,8 +110,10 @@ impl Updates for Playback {
                 "the recording is damaged before its second sample, so nothing can be shown",
             ));
         }
-        let due = replay.due_in();
-        self.request(replay.player.position())?;
+        let (due, position) = (replay.due_in(), replay.player.position());
+        if self.requested.replace(position) != Some(position) {
+            self.wanted.send(position).map_err(|_| reader_ended())?;
+        }
         tokio::select! {
             _ = self.signals.any() => return Ok(Flow::End),
             read = self.reads.recv() => match read.ok_or_else(reader_ended)? {
@@ -144,7 +122,12 @@ impl Updates for Playback {
                 Read::Before(n, frames) => app.on_read_before(n, frames),
             },
             news = self.news.recv(), if self.is_passing => {
-                self.on_news(app, news.ok_or_else(reader_ended)?);
+                let (news, recording) = news.ok_or_else(reader_ended)?;
+                self.is_passing = matches!(news, News::Marks(..));
+                if let Some(replay) = &mut app.replay {
+                    replay.on_news(news);
+                }
+                self.recording = recording.or(self.recording.take());
             }
             () = sleep(due.unwrap_or_default()), if due.is_some() => {}
         }
@@ -179,13 +162,13 @@ fn start_pass(recording: Recording) -> Result<channel::UnboundedReceiver<PassMes
 
 /// Reads the complete recording and returns it. Returns `None` if the receiver was dropped.
 fn pass(mut recording: Recording, send: &channel::UnboundedSender<PassMessage>) -> Result<Option<Recording>> {
-    let mut beginnings = Beginnings::default();
+    let mut before = BTreeSet::new();
     let (mut intervals, mut marks) = (0, Vec::new());
     let mut sent = Instant::now();
     loop {
         let next = recording.next_interval();
         if let Ok(Some(interval)) = &next {
-            let begins = beginnings.of(interval, &recording.host);
+            let begins = beginnings(&mut before, interval, &recording.host);
             if !begins.is_empty() {
                 marks.push(Mark { interval: intervals, begins });
             }
@@ -206,31 +189,22 @@ fn pass(mut recording: Recording, send: &channel::UnboundedSender<PassMessage>) 
 }
 
 fn over(recording: &Recording) -> News {
-    let mut words = recording.ending_words();
-    if recording.skipped() != 0 {
-        words += &format!("; {}", recording.skipped_words());
-    }
-    let samples = usize::try_from(recording.samples()).unwrap_or(usize::MAX);
+    let skipped = recording.skipped_words().map_or(String::new(), |words| format!("; {words}"));
+    let words = recording.ending_words() + &skipped;
+    let samples = usize::try_from(recording.samples).unwrap_or(usize::MAX);
     News::Over { samples, ending: EndSummary { words, is_whole: recording.is_whole() } }
 }
 
 /// Identifies a finding, without its figures, which change between intervals.
 type Subject = (Rule, Option<Arc<str>>);
 
-#[derive(Default)]
-struct Beginnings {
-    before: BTreeSet<Subject>,
-}
-
-impl Beginnings {
-    /// Returns the findings of this interval that the previous interval did not have.
-    fn of(&mut self, interval: &Interval, host: &Host) -> Vec<Subject> {
-        let subjects: Vec<Subject> =
-            findings(interval, host).into_iter().map(|finding| (finding.rule, finding.cgroup)).collect();
-        let begins = subjects.iter().filter(|subject| !self.before.contains(subject)).cloned().collect();
-        self.before = subjects.into_iter().collect();
-        begins
-    }
+/// Returns the findings of this interval that the previous interval did not have. `before` has the findings of that interval.
+fn beginnings(before: &mut BTreeSet<Subject>, interval: &Interval, host: &Host) -> Vec<Subject> {
+    let subjects: Vec<Subject> =
+        findings(interval, host).into_iter().map(|finding| (finding.rule, finding.cgroup)).collect();
+    let begins = subjects.iter().filter(|subject| !before.contains(subject)).cloned().collect();
+    *before = subjects.into_iter().collect();
+    begins
 }
 
 #[cfg(test)]
@@ -248,11 +222,12 @@ mod tests {
     fn a_finding_begins_if_the_previous_interval_did_not_have_it() {
         let host = Host::default();
         let quiet = interval(vec![task(3, &[])]);
-        let mut beginnings = Beginnings::default();
-        let first = beginnings.of(&noisy(), &host);
+        let mut before = BTreeSet::new();
+        let mut of = |interval: &Interval| beginnings(&mut before, interval, &host);
+        let first = of(&noisy());
         assert!(!first.is_empty(), "every finding of the first interval begins there");
-        assert_eq!(beginnings.of(&noisy(), &host), [], "the finding continues");
-        assert_eq!(beginnings.of(&quiet, &host), []);
-        assert_eq!(beginnings.of(&noisy(), &host), first, "the finding begins again");
+        assert_eq!(of(&noisy()), [], "the finding continues");
+        assert_eq!(of(&quiet), []);
+        assert_eq!(of(&noisy()), first, "the finding begins again");
     }
 }

@@ -1,21 +1,18 @@
 //! Reads intervals of a recording on a separate thread: first the requested interval, then earlier ones.
 
-use std::{
-    path::Path,
-    sync::{
-        Arc,
-        mpsc::{self, RecvError, TryRecvError},
-    },
+use std::sync::{
+    Arc,
+    mpsc::{self, RecvError, TryRecvError},
 };
 
-use cgscope_model::{Interval, Sample, Steps, printable};
-use cgscope_record::{FileReader, Index, open};
+use cgscope_model::{Interval, Sample};
+use cgscope_record::Index;
 use cgscope_view::{history::Frame, replay::player::Moment};
 use tokio::sync::mpsc as channel;
 
 use crate::{
     exit::{Error, Result, spawn},
-    recording,
+    recording::Recording,
 };
 
 /// Number of intervals to read before the target of a jump, for figures over time: a minute at the default interval.
@@ -61,7 +58,7 @@ struct Before {
 }
 
 impl IntervalReader {
-    fn run(mut self) -> std::result::Result<(), RecvError> {
+    fn run(mut self) -> Result<(), RecvError> {
         loop {
             if let Some(wanted) = self.wanted()? {
                 self.read(wanted)?;
@@ -72,7 +69,7 @@ impl IntervalReader {
     }
 
     /// Returns the latest request, because a held key sends many. If there is nothing else to do, waits for a request.
-    fn wanted(&mut self) -> std::result::Result<Option<usize>, RecvError> {
+    fn wanted(&mut self) -> Result<Option<usize>, RecvError> {
         let first = match self.receive.try_recv() {
             Ok(first) => first,
             Err(TryRecvError::Empty) if self.before.is_some() => return Ok(None),
@@ -82,7 +79,7 @@ impl IntervalReader {
         Ok(Some(self.receive.try_iter().last().unwrap_or(first)))
     }
 
-    fn read(&mut self, n: usize) -> std::result::Result<(), RecvError> {
+    fn read(&mut self, n: usize) -> Result<(), RecvError> {
         let last = self.last.replace(n);
         let near = last.filter(|last| *last < n && n - last <= SKIPPED);
         if let Some(last) = near {
@@ -103,7 +100,7 @@ impl IntervalReader {
     }
 
     /// Reads one more interval. If it cannot be read, drops all earlier ones.
-    fn read_before(&mut self, mut before: Before) -> std::result::Result<(), RecvError> {
+    fn read_before(&mut self, mut before: Before) -> Result<(), RecvError> {
         match self.intervals.read(before.next) {
             Ok(Some(interval)) => before.frames.push(Frame::new(&interval)),
             Ok(None) | Err(_) => before.frames.clear(),
@@ -119,23 +116,19 @@ impl IntervalReader {
 
 /// The intervals between consecutive samples of a file. If they are read in order, each sample is read only once.
 pub struct Intervals {
-    reader: FileReader,
+    recording: Recording,
     index: Index,
-    file: String,
     /// The number of the sample that the reader returns next, if known.
     next: Option<usize>,
-    steps: Steps,
-    /// The number of the latest sample in `steps`.
+    /// The number of the latest sample in the recording's `steps`.
     last: Option<usize>,
 }
 
 impl Intervals {
-    pub fn open(path: &Path) -> Result<Self> {
-        let mut reader = open(path).map_err(Error::could_not_run)?;
-        let file = printable(&path.display().to_string()).to_string();
-        let index = reader.index().map_err(|error| Error::could_not_run(format!("{file} {error}")))?;
-        let steps = recording::steps(&reader.header().selection)?;
-        Ok(Self { reader, index, file, next: Some(0), steps, last: None })
+    pub fn new(mut recording: Recording) -> Result<Self> {
+        let index = recording.reader.index();
+        let index = index.map_err(|error| Error::could_not_run(format!("{} {error}", recording.file)))?;
+        Ok(Self { recording, index, next: Some(0), last: None })
     }
 
     pub fn moments(&self) -> Vec<Moment> {
@@ -147,22 +140,21 @@ impl Intervals {
     pub fn read(&mut self, n: usize) -> Result<Option<Interval>> {
         if self.last.take() != Some(n) {
             let Some(earlier) = self.sample(n)? else { return Ok(None) };
-            self.steps.skip(Box::new(earlier));
+            self.recording.steps.skip(Box::new(earlier));
         }
         let Some(now) = self.sample(n + 1)? else { return Ok(None) };
         self.last = Some(n + 1);
-        Ok(self.steps.step(Box::new(now)))
+        Ok(self.recording.steps.step(Box::new(now)))
     }
 
     /// Returns sample `n`; `None` if it is damaged.
     fn sample(&mut self, n: usize) -> Result<Option<Sample>> {
         let Some(entry) = self.index.entries().get(n) else { return Ok(None) };
         let expected_ns = entry.mono_ns;
-        let unreadable = |error| Error::incomplete(format!("{} {error}", self.file));
-        if self.next.take() != Some(n) {
-            self.reader.seek(&self.index, n).map_err(unreadable)?;
-        }
-        let sample = self.reader.next().transpose().map_err(unreadable)?;
+        let reader = &mut self.recording.reader;
+        let sought = if self.next.take() == Some(n) { Ok(()) } else { reader.seek(&self.index, n) };
+        let sample = sought.and_then(|()| reader.next().transpose());
+        let sample = sample.map_err(|error| self.recording.error(&error))?;
         // The reader skips a damaged sample, and returns the next one instead.
         let sample = sample.filter(|sample| sample.mono_ns == expected_ns);
         self.next = sample.is_some().then_some(n + 1);
@@ -180,7 +172,6 @@ mod tests {
     use cgscope_made_up::small::{after, task};
 
     use super::*;
-    use crate::recording::Recording;
 
     /// Returns a sample whose counters increase with `n`: waits, wait time and time on a CPU.
     fn sample(n: u64) -> Sample {
@@ -205,7 +196,7 @@ mod tests {
 
         let mut recording = Recording::open(&path).unwrap();
         let reported: Vec<Interval> = std::iter::from_fn(|| recording.next_interval().unwrap()).collect();
-        let mut intervals = Intervals::open(&path).unwrap();
+        let mut intervals = Intervals::new(Recording::open(&path).unwrap()).unwrap();
         assert_eq!(intervals.moments().len(), 6);
         for n in [0, 1, 2, 4, 3, 4, 0, 0] {
             assert_eq!(intervals.read(n).unwrap().as_ref(), Some(&reported[n]), "{n}");

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use cgscope_metrics::{Config, Format, Given, GivenSample, Metrics, family};
+use cgscope_metrics::{Config, Format, Given, Metrics, family};
 use cgscope_model::{Skipped, Steps};
 use cgscope_serve::{
     collection::{Latest, Taken},
@@ -173,10 +173,7 @@ impl State {
 
     fn own(&self) -> Vec<Given> {
         let Parts { http, counters, .. } = &self.parts;
-        let of = |label, name: &str, value: u64| GivenSample {
-            labels: vec![(label, name.to_owned())],
-            value: value as f64,
-        };
+        let of = |label, name: &str, value: u64| (vec![(label, name.to_owned())], value as f64);
         let refused = Refusal::ALL.map(|why| of("reason", why.name(), counters.refused(why)));
         let of_http = HttpRefusal::ALL.map(|why| of("reason", why.name(), http.counters.refused(why)));
         let build = of("version", env!("CARGO_PKG_VERSION"), 1);
@@ -184,7 +181,7 @@ impl State {
             Given::one(family::CLIENTS, counters.clients() as f64),
             Given::one(family::CLIENT_REQUESTS, counters.requests() as f64),
             Given { family: family::CLIENTS_REFUSED, samples: refused.into() },
-            Given::one(family::HTTP_CONNECTIONS, http.connections() as f64),
+            Given::one(family::HTTP_CONNECTIONS, http.counters.clients() as f64),
             Given::one(family::HTTP_REQUESTS, http.counters.requests() as f64),
             Given { family: family::HTTP_REFUSED, samples: of_http.into() },
             Given { family: family::BUILD_INFO, samples: vec![build] },

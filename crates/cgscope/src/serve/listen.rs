@@ -106,23 +106,20 @@ fn handed_over() -> Option<UnixListener> {
 /// Removes the socket of a killed daemon, but no other file.
 fn remove_stale(path: &Path) -> Result<(), String> {
     let Ok(metadata) = fs::symlink_metadata(path) else { return Ok(()) };
+    let socket = path.display();
     if !metadata.file_type().is_socket() {
         return Err(format!(
-            "{} exists and is not a socket, so the daemon cannot create its socket: remove the \
-             file, or name another `path` in [socket]",
-            path.display()
+            "{socket} exists and is not a socket, so the daemon cannot create its socket: remove the file, or name another `path` \
+             in [socket]"
         ));
     }
     if UnixStream::connect(path).is_ok() {
         return Err(format!(
-            "another daemon serves {}: stop that daemon (`systemctl stop cgscope`), or name another `path` in [socket]",
-            path.display()
+            "another daemon serves {socket}: stop that daemon (`systemctl stop cgscope`), or name another `path` in [socket]"
         ));
     }
     let removed = fs::remove_file(path);
-    removed.map_err(|error| {
-        format!("the socket {} of an earlier daemon cannot be removed ({error})", path.display())
-    })
+    removed.map_err(|error| format!("the socket {socket} of an earlier daemon cannot be removed ({error})"))
 }
 
 /// Returns the group whose members may connect to a new socket. A host without setup for the daemon lacks the default group. Then
@@ -194,12 +191,11 @@ fn secret(key: &str, path: &Path, viewers: Option<u32>) -> Option<String> {
 }
 
 fn runtimes(socket: &Path, gid: u32) -> Option<String> {
+    let (group, path) = (users::name_of_group(gid), socket.display());
     may(socket, Some(gid), WRITE).then(|| {
         format!(
-            "viewers (group {}) can use the container runtime's socket {}, and whoever uses it can become root: configure \
-             another group for this socket (`getent group cgscope-daemon`)",
-            users::name_of_group(gid),
-            socket.display()
+            "viewers (group {group}) can use the container runtime's socket {path}, and whoever uses it can become root: \
+             configure another group for this socket (`getent group cgscope-daemon`)"
         )
     })
 }

@@ -18,7 +18,7 @@ use cgscope_model::follower::Follower;
 use cgscope_runtimes::Runtimes;
 use cgscope_serve::{
     collection::{Collect, Collection},
-    config::{Config, FILE, MetricsConfig, SocketConfig},
+    config::{Config, FILE, SocketConfig},
     counters::Counters,
     http::Http,
     pace::Pace,
@@ -33,7 +33,7 @@ use sd_notify::NotifyState;
 use tokio::{net::UnixListener, sync::watch, task::LocalSet};
 
 use crate::{
-    cli::{ModeChoice, Serve},
+    cli::Serve,
     containers,
     exit::{Error, Exit, Result},
     mode, record,
@@ -56,7 +56,7 @@ pub async fn run(options: &Serve) -> Result {
 }
 
 /// Reads the named configuration file, else the host's file, else uses the defaults. Also describes the source.
-fn read(named: Option<&Path>) -> std::result::Result<(Config, String), String> {
+fn read(named: Option<&Path>) -> Result<(Config, String), String> {
     let file = named.unwrap_or(Path::new(FILE));
     let text = match fs::read_to_string(file) {
         Ok(text) => text,
@@ -83,32 +83,18 @@ fn limits(config: &SocketConfig) -> (SocketConfig, Vec<String>) {
     (limits, warnings)
 }
 
-fn http(config: &Config) -> std::result::Result<Option<Http>, String> {
-    let Some(listen) = config.http.listen else { return Ok(None) };
-    let http = Http::bind(listen, &config.http).map_err(|error| error.to_string())?;
-    if let Some(warning) = http.warning() {
-        say!("cgscope: {warning}");
-    }
-    Ok(Some(http))
-}
-
-fn exported(config: &Config) -> cgscope_metrics::Config {
-    let MetricsConfig { cgroups, depth, include, exclude, culprits } = config.metrics.clone();
-    cgscope_metrics::Config { cgroups, depth, include, exclude, culprits }
-}
-
 /// Sets the daemon up, gives up its privileges before anybody can connect, and serves until a signal.
 async fn serve(config: Config, options: &Serve) -> Result {
     let mut signals = Signals::listen()?;
-    let user = match &config.user {
-        Some(name) if rustix::process::geteuid().is_root() => {
-            Some(users::user(name).map_err(Error::could_not_run)?)
-        }
-        _ => None,
-    };
+    let user = config.user.as_deref().filter(|_| rustix::process::geteuid().is_root());
+    let user = user.map(users::user).transpose().map_err(Error::could_not_run)?;
     // Steps that fail if a file is missing precede steps that take time.
     let socket = Listening::open(&config.socket).map_err(Error::could_not_run)?;
-    let http = http(&config).map_err(Error::could_not_run)?.map(Arc::new);
+    let http = config.http.listen.map(|listen| Http::bind(listen, &config.http).map(Arc::new));
+    let http = http.transpose().map_err(Error::could_not_run)?;
+    if let Some(warning) = http.as_ref().and_then(|http| http.warning()) {
+        say!("cgscope: {warning}");
+    }
     if socket.is_none() && http.is_none() {
         return Err(Error::could_not_run(
             "there is nothing to serve: the configuration has neither `path` in [socket] nor `listen` in [http]",
@@ -127,7 +113,7 @@ async fn serve(config: Config, options: &Serve) -> Result {
     let (pace, latest) = (collection.pace.clone(), collection.latest.clone());
     pace.ask(interval_ns);
     let counters = Arc::new(Counters::default());
-    let metrics = watch::Sender::new(exported(&config));
+    let metrics = watch::Sender::new(config.metrics.clone());
     let exporter = http.as_ref().map(|http| {
         let (http, counters) = (http.clone(), counters.clone());
         Exporter::start(Parts { pace: pace.clone(), latest, http, counters, config: metrics.subscribe() })
@@ -191,7 +177,7 @@ impl Reload {
         (self.limits)(limits);
         self.pace.ask(config.collect.interval);
         self.pace.ask_no_longer(std::mem::replace(&mut self.interval_ns, config.collect.interval));
-        self.metrics.send_replace(exported(&config));
+        self.metrics.send_replace(config.metrics.clone());
         if let Some(http) = &self.http {
             let errors = http.reload(&config.http);
             warnings.extend(errors.iter().map(ToString::to_string));
@@ -220,16 +206,10 @@ async fn keep_alive(pace: &Pace) {
 }
 
 /// Waits until a signal ends the daemon, or metrics cannot be served: then returns the reason. SIGHUP reloads the configuration.
-async fn wait_for_end(signals: &mut Signals, mut reload: Reload) -> std::result::Result<(), String> {
+async fn wait_for_end(signals: &mut Signals, mut reload: Reload) -> Result<(), String> {
     let pace = reload.pace.clone();
     let mut alive = pin!(keep_alive(&pace));
     loop {
-        let unserved = async {
-            match &mut reload.exporter {
-                Some(exporter) => exporter.failed().await,
-                None => pending().await,
-            }
-        };
         tokio::select! {
             signal = signals.any() => {
                 if signal != libc::SIGHUP {
@@ -240,7 +220,7 @@ async fn wait_for_end(signals: &mut Signals, mut reload: Reload) -> std::result:
                 report(&[NotifyState::Ready]);
             }
             // Ends the daemon, so that systemd restarts it. A daemon that still serves viewers would not be restarted.
-            sentence = unserved => return Err(sentence),
+            Some(sentence) = async { Some(reload.exporter.as_mut()?.failed().await) } => return Err(sentence),
             () = &mut alive => {}
         }
     }
@@ -262,9 +242,8 @@ impl Own {
     /// Loads and attaches the BPF programs, and measures the cost of the hook. `runtimes` provide the names of containers.
     fn start(runtimes: Runtimes) -> Result<Self> {
         let options = Options { shared: true, demand: true, ..Options::default() };
-        let exact = || Collector::start(&options);
         // Only the exact mode is used, because coarse readings need no daemon.
-        let (mut collector, _) = mode::choose(ModeChoice::Bpf, exact, || Collector::start_coarse(&options))?;
+        let mut collector = Collector::start(&options).map_err(|failure| mode::could_not_start(&failure))?;
         collector.measure_hook(RUNS, LONGEST);
         collector.name_containers(containers::lookup(runtimes, |sentence| say!("cgscope: {sentence}")));
         Ok(Self(collector))
@@ -272,7 +251,7 @@ impl Own {
 }
 
 impl Collect for Own {
-    fn collect(&mut self) -> std::result::Result<Reading, String> {
+    fn collect(&mut self) -> Result<Reading, String> {
         let sample = self.0.sample().map_err(|failure| failure.to_string())?;
         Ok(Reading { sample, followed: self.0.followed().to_vec() })
     }
@@ -348,7 +327,7 @@ mod tests {
             interval_ns: 0,
             pace: Arc::default(),
             http: None,
-            metrics: watch::Sender::new(exported(&Config::default())),
+            metrics: watch::Sender::new(cgscope_metrics::Config::default()),
             exporter: Some(Exporter::that_says("no socket")),
             limits: Box::new(drop),
             viewers: None,

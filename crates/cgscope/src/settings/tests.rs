@@ -268,15 +268,13 @@ fn root_keeps_the_owner_of_a_file_that_it_replaces() {
 fn the_owners_decide_whether_the_file_is_written() {
     let (root, alice, bob) = (0, 1_000, 1_001);
     for (user, home, file, expected) in [
-        (alice, Some(alice), None, Verdict::Write),
-        (alice, Some(alice), Some(alice), Verdict::Write),
-        (root, Some(alice), None, Verdict::Leave),
-        (root, Some(alice), Some(alice), Verdict::Write),
-        (root, Some(alice), Some(root), Verdict::Refuse),
-        (root, Some(alice), Some(bob), Verdict::Refuse),
-        (root, None, None, Verdict::Leave),
+        (alice, Some(alice), alice, false),
+        (root, Some(alice), alice, false),
+        (root, Some(alice), root, true),
+        (root, Some(alice), bob, true),
+        (root, None, root, false),
     ] {
-        assert_eq!(verdict(user, home, file), expected, "{user} {home:?} {file:?}");
+        assert_eq!(is_foreign(user, home, file), expected, "{user} {home:?} {file}");
     }
 }
 

@@ -28,26 +28,29 @@ use cgscope_view::stat_command::{BEGINNING, summary};
 
 use crate::{
     child::Ended,
-    cli::Stat,
+    cli::{Stat, Target},
     exit::{Error, Exit, Result},
     feed::ns,
     output,
-    request::Target,
     session::{Pace, Ready, Session},
-    stat::{offcpu::Offcpu, stack_every, symbols},
+    stat::{offcpu::Offcpu, stack_every},
 };
 
 pub async fn run(options: &Stat) -> Result {
     let target = target(options)?;
-    let offcpu = Offcpu::new(options, target.words())?;
-    let symbols = symbols(offcpu.as_ref());
+    let symbols = KernelSymbols::default();
+    let offcpu = Offcpu::new(options, target.words(), &symbols)?;
     // Checks the output first, so that no command runs whose summary could not be written.
     let output = options.output.as_deref().map(place).transpose()?;
     let mut remarks = Vec::new();
     let own = OwnCgroup::make(Path::new("/")).map_err(|failure| remarks.push(failure.to_string())).ok();
     let pace = Pace { interval: EVERY, duration: None, count: None };
     let mut ready = Ready::new(&target, pace)?;
-    let own = own.and_then(|own| entered(own, &ready, &mut remarks));
+    let own = own.and_then(|own| {
+        // Moves the forked process into its own cgroup, before it executes the command.
+        let entered = own.add(ready.held.as_ref()?.pid);
+        entered.map_err(|failure| remarks.push(failure.to_string())).ok().map(|()| own)
+    });
     let quotas = QuotaFiles::of_this_host();
     let mut watch = Watch { own, quotas, before: Reading::default(), after: Reading::default() };
     // Finds all existing quotas. This takes a while, so it precedes the command.
@@ -58,22 +61,17 @@ pub async fn run(options: &Stat) -> Result {
     let watch = Rc::new(RefCell::new(watch));
     let mut session = ready.go();
     let at_end = Rc::clone(&watch);
-    session.at_end(move || at_end.borrow_mut().end());
-    let measured = measure(&mut session)
+    session.at_end = Some(Box::new(move || at_end.borrow_mut().end()));
+    let measured = measure(&mut session, &mut remarks)
         .await
         .map_err(|error| Error { sentence: format!("{}: {error}", options.select.command[0]), ..error })?;
     let run = finish(options, session, &mut watch.borrow_mut(), measured, remarks, &symbols);
     let code = run.ending.code();
-    let stacks = offcpu.and_then(|offcpu| stacks(&offcpu, &run)).unwrap_or_default();
-    write(output.as_ref(), &run, &stacks, options.json);
+    let stacks = offcpu.map(|offcpu| offcpu.finish(&run.interval)).transpose();
+    let stacks = stacks.inspect_err(|error| say!("cgscope: {error}")).ok().flatten().flatten();
+    write(output.as_ref(), &run, &stacks.unwrap_or_default(), options.json);
     // Returns the exit code of the command, even if something could not be written.
     Ok(Exit::AsCommand(code))
-}
-
-/// Moves the forked process into its own cgroup, before it executes the command.
-fn entered(own: OwnCgroup, ready: &Ready, remarks: &mut Vec<String>) -> Option<OwnCgroup> {
-    let entered = own.add(ready.command_pid()?);
-    entered.map_err(|failure| remarks.push(failure.to_string())).ok().map(|()| own)
 }
 
 fn finish(
@@ -84,8 +82,7 @@ fn finish(
     mut remarks: Vec<String>,
     symbols: &KernelSymbols,
 ) -> CommandRun {
-    let Measured { interval, ended, peak_threads, peak_processes, every_ns, remark } = measured;
-    remarks.extend(remark);
+    let Measured { interval, ended, peak_threads, peak_processes, every_ns } = measured;
     let host = session.host;
     let followed = session.latest().map(processes).unwrap_or_default();
     // Detaches the collector before the cgroup is removed. Its data about the cgroup is no longer needed.
@@ -134,14 +131,6 @@ fn judged(interval: &Interval, symbols: &KernelSymbols) -> (Option<BlockedTime>,
     ((interval.mode == Mode::Bpf).then_some(kinds), class)
 }
 
-/// Returns where time was spent off the CPU, as text. With an output file, writes that file and returns `None`.
-fn stacks(offcpu: &Offcpu, run: &CommandRun) -> Option<String> {
-    offcpu.finish(&run.interval).unwrap_or_else(|error| {
-        say!("cgscope: {error}");
-        None
-    })
-}
-
 fn write(output: Option<&Place>, run: &CommandRun, stacks: &str, json: bool) {
     if !json {
         return write_summary(output, &(summary(run) + stacks));
@@ -151,12 +140,7 @@ fn write(output: Option<&Place>, run: &CommandRun, stacks: &str, json: bool) {
         say!("{}", stacks.trim_end());
     }
     match serde_json::to_string(&StatObject(run)) {
-        Ok(object) => write_summary(
-            output,
-            &(object
-                + "
-"),
-        ),
+        Ok(object) => write_summary(output, &format!("{object}\n")),
         Err(error) => say!("cgscope: the summary could not be converted to JSON ({error})"),
     }
 }
@@ -168,7 +152,7 @@ const OBJECT: &str = r#"{"schema":"cgscope.stat/1""#;
 fn place(path: &Path) -> Result<Place> {
     let is_ours = |place: &Place| output::begins_with(place, &[BEGINNING, OBJECT]);
     let so = "the command is not run: name another file with -o";
-    output::tried_place(path, "a summary", is_ours, so)
+    output::place(path, "a summary", is_ours, so)
 }
 
 /// Writes the complete summary or nothing. Without a file, or if that fails, prints it on standard error: standard output belongs
@@ -222,20 +206,21 @@ struct Measured {
     peak_processes: u64,
     /// The longest requested interval between two samples, ns.
     every_ns: u64,
-    /// Why the figures are incomplete.
-    remark: Option<String>,
 }
 
-/// Measures until the command has ended, even if measuring fails. Fails only if the command could not be executed.
-async fn measure(session: &mut Session) -> Result<Measured> {
+/// Measures until the command has ended, even if measuring fails (then adds a remark). Fails if the command could not be executed.
+async fn measure(session: &mut Session, remarks: &mut Vec<String>) -> Result<Measured> {
     let (mut whole, mut peak_threads, mut peak_processes) = (Appended::default(), 0, 0);
     let mut every = EVERY;
-    let remark = loop {
+    loop {
         let step = match session.next_step().await {
             Ok(step) => step,
             // The command could not be executed.
             Err(error) if !session.command_runs() && session.ended.is_none() => return Err(error),
-            Err(error) => break Some(format!("{error}: nothing after that is counted")),
+            Err(error) => {
+                remarks.push(format!("{error}: nothing after that is counted"));
+                break;
+            }
         };
         let Some(sample) = session.latest() else { continue };
         peak_threads = peak_threads.max(sample.tasks.len() as u64);
@@ -247,19 +232,13 @@ async fn measure(session: &mut Session) -> Result<Measured> {
             every = wanted;
         }
         if step.end.is_some() {
-            break None;
+            break;
         }
-    };
+    }
     session.outlast().await?;
     let ended = session.ended.ok_or_else(|| Error::incomplete("the exit of the command was not noticed"))?;
-    Ok(Measured {
-        interval: whole.into_interval(),
-        ended,
-        peak_threads,
-        peak_processes,
-        every_ns: every.as_nanos() as u64,
-        remark,
-    })
+    let interval = whole.into_interval();
+    Ok(Measured { interval, ended, peak_threads, peak_processes, every_ns: ns(every) })
 }
 
 fn processes(sample: &Sample) -> Vec<Outlived> {

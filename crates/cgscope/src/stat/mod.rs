@@ -8,7 +8,6 @@ use std::{
     collections::{HashMap, HashSet},
     fs,
     io::{self, Write},
-    rc::Rc,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -20,17 +19,16 @@ use cgscope_model::{
 };
 use cgscope_view::{
     data::Data,
-    stat::{self, Asked, Machine, Rows},
+    stat::{self, Asked, Rows},
 };
 
 use crate::{
-    cli::{Stat, StatBy},
-    exit::{Error, Result},
-    output::{self, json_line},
+    cli::{Stat, StatBy, Target},
+    exit::Result,
+    output::{self, Stdout, json_line},
     record::Tee,
-    request::Target,
     run::{for_each_interval, pace},
-    session::Session,
+    session::Ready,
 };
 use offcpu::Offcpu;
 
@@ -51,11 +49,6 @@ fn stack_every(options: &Stat) -> Duration {
     }
 }
 
-/// Returns the names of kernel functions, which `--offcpu` has already read.
-fn symbols(offcpu: Option<&Offcpu>) -> Rc<KernelSymbols> {
-    offcpu.map_or_else(Rc::default, |offcpu| offcpu.symbols.clone())
-}
-
 /// In an endless run, exited tasks lose their lines when the average has more tasks than twice the live ones plus this number.
 const ENDED_KEPT: usize = 4_096;
 
@@ -63,17 +56,26 @@ async fn tables(options: &Stat) -> Result {
     let mut target = Target::new(&options.select)?;
     target.options.accounts = Some(Accounting { stack_every: Some(stack_every(options)) });
     target.options.demand = false;
-    let offcpu = Offcpu::new(options, target.words())?;
+    let symbols = KernelSymbols::default();
+    let offcpu = Offcpu::new(options, target.words(), &symbols)?;
     let (pace, merge) = (pace(&options.rhythm), options.rhythm.interval.is_none());
     if merge && pace.duration.is_none() && !options.json {
         say!("cgscope: measuring the {}; Ctrl-C ends and prints", target.words());
     }
-    let mut printer = Printer::new(options, offcpu);
-    let session = Session::start(&target, pace)?;
-    let ended = for_each_interval(session, merge, Tee::default(), |interval, host| {
-        printer.interval(interval, host).map_err(Error::output)
-    })
-    .await?;
+    let has_average = options.rhythm.interval.is_some() && !options.json;
+    let mut printer = Printer {
+        options,
+        uids: RefCell::default(),
+        host: Host::default(),
+        has_average,
+        whole: (has_average || offcpu.is_some()).then(Appended::default),
+        printed: 0,
+        symbols: &symbols,
+        offcpu,
+    };
+    let session = Ready::new(&target, pace)?.go();
+    let print = |out: &mut _, interval: &_, host: &_| printer.interval(out, interval, host);
+    let ended = for_each_interval(session, merge, Tee::default(), print).await?;
     printer.end()?;
     Ok(ended)
 }
@@ -88,7 +90,6 @@ fn rows(options: &Stat) -> Rows {
 }
 
 struct Printer<'a> {
-    out: io::BufWriter<io::StdoutLock<'static>>,
     options: &'a Stat,
     uids: RefCell<Uids>,
     host: Host,
@@ -97,27 +98,12 @@ struct Printer<'a> {
     /// The whole run, for the average and for `offcpu`; `None` if there is neither.
     whole: Option<Appended>,
     printed: u64,
-    symbols: Rc<KernelSymbols>,
-    offcpu: Option<Offcpu>,
+    symbols: &'a KernelSymbols,
+    offcpu: Option<Offcpu<'a>>,
 }
 
-impl<'a> Printer<'a> {
-    fn new(options: &'a Stat, offcpu: Option<Offcpu>) -> Self {
-        let has_average = options.rhythm.interval.is_some() && !options.json;
-        Self {
-            out: output::stdout(),
-            options,
-            uids: RefCell::default(),
-            host: Host::default(),
-            has_average,
-            whole: (has_average || offcpu.is_some()).then(Appended::default),
-            printed: 0,
-            symbols: symbols(offcpu.as_ref()),
-            offcpu,
-        }
-    }
-
-    fn interval(&mut self, interval: &Interval, host: &Host) -> io::Result<()> {
+impl Printer<'_> {
+    fn interval(&mut self, out: &mut Stdout, interval: &Interval, host: &Host) -> io::Result<()> {
         // Idle tasks also count in the classes, although it is unknown what they were blocked on.
         let interval = &*interval.with_idle();
         if self.options.json {
@@ -126,13 +112,17 @@ impl<'a> Printer<'a> {
             let blocked = BlockedOn::new(interval, |addr| self.symbols.caller(addr));
             let classes = Classes::new(interval, &tree, &blocked);
             let object = IntervalObject::new(interval, host).with_classes(&classes).listing(self.options.all);
-            return json_line(&mut self.out, &object).and_then(|()| self.out.flush());
+            return json_line(out, &object);
         }
         self.host = *host;
         let data = Data::new(Arc::new(interval.clone()), host);
         if self.printed == 0 {
-            let machine = machine(host, interval);
-            self.out.write_all(stat::banner(&machine, interval.start_unix_ns).as_bytes())?;
+            let uname = rustix::system::uname();
+            let architecture = uname.machine().to_string_lossy();
+            let cpus = host.cpus.unwrap_or(interval.cpus.len() as u32);
+            let about = crate::session::about();
+            let banner = stat::banner(&about, &architecture, cpus, interval.start_unix_ns);
+            out.write_all(banner.as_bytes())?;
         }
         self.printed += 1;
         let mut text = self.text(|asked| stat::interval(&data, asked));
@@ -141,9 +131,8 @@ impl<'a> Printer<'a> {
         } else {
             text += &self.last_words(&data);
         }
-        self.out.write_all(text.as_bytes())?;
         self.keep(|| Arc::unwrap_or_clone(data.interval));
-        self.out.flush()
+        out.write_all(text.as_bytes())
     }
 
     /// Adds an interval to the whole run. If too many tasks have ended in an endless run, only existing tasks keep their lines.
@@ -164,20 +153,17 @@ impl<'a> Printer<'a> {
         let Some(whole) = self.whole.take() else { return Ok(()) };
         let data = Data::new(Arc::new(whole.into_interval()), &self.host);
         if self.has_average && self.printed != 0 {
-            let text = self.text(|asked| stat::average(&data, asked)) + &self.last_words(&data);
-            self.print(&text)?;
+            output::print(&(self.text(|asked| stat::average(&data, asked)) + &self.last_words(&data)))?;
         }
         match self.offcpu.as_ref().map(|offcpu| offcpu.finish(&data.interval)).transpose()?.flatten() {
             // Standard output only contains JSON objects.
-            Some(text) if self.options.json => say!("{}", text.trim_end()),
-            Some(text) => self.print(&text)?,
-            None => {}
+            Some(text) if self.options.json => {
+                say!("{}", text.trim_end());
+                Ok(())
+            }
+            Some(text) => output::print(&text),
+            None => Ok(()),
         }
-        Ok(())
-    }
-
-    fn print(&mut self, text: &str) -> Result<()> {
-        self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush()).map_err(Error::output)
     }
 
     /// Returns the last lines: what keeps each target from being faster, and further remarks.
@@ -192,23 +178,12 @@ impl<'a> Printer<'a> {
     }
 
     fn text(&self, print: impl FnOnce(&Asked<'_>) -> String) -> String {
-        print(&self.asked(&|task| self.uids.borrow_mut().of(task)))
+        print(&self.asked(&|task| self.uids.borrow_mut().of(task, Instant::now(), read_uid)))
     }
 
     fn asked<'b>(&self, uid: &'b dyn Fn(&TaskReading) -> Option<u32>) -> Asked<'b> {
         let Stat { all, with_cgroup, .. } = *self.options;
         Asked { rows: rows(self.options), all, with_cgroup, uid }
-    }
-}
-
-fn machine(host: &Host, interval: &Interval) -> Machine {
-    let about = crate::session::about();
-    let uname = rustix::system::uname();
-    Machine {
-        kernel: about.kernel,
-        hostname: about.hostname,
-        architecture: uname.machine().to_string_lossy().into_owned(),
-        cpus: host.cpus.unwrap_or(interval.cpus.len() as u32),
     }
 }
 
@@ -220,11 +195,7 @@ const UID_STANDS: Duration = Duration::from_secs(10);
 struct Uids(HashMap<u64, (Option<u32>, Instant)>);
 
 impl Uids {
-    fn of(&mut self, task: &TaskReading) -> Option<u32> {
-        self.of_at(task, Instant::now(), read_uid)
-    }
-
-    fn of_at(
+    fn of(
         &mut self,
         task: &TaskReading,
         now: Instant,
@@ -278,11 +249,11 @@ mod tests {
         let second = TaskReading { tid: first.tid, ..(*sample.tasks[1]).clone() };
         let (mut uids, start) = (Uids::default(), Instant::now());
         let never = |_: &TaskReading| -> Option<u32> { panic!("read again") };
-        assert_eq!(uids.of_at(first, start, |_| Some(7)), Some(7));
-        assert_eq!(uids.of_at(first, start + UID_STANDS / 2, never), Some(7));
-        assert_eq!(uids.of_at(&second, start, |_| Some(8)), Some(8), "another task has the id now");
-        assert_eq!(uids.of_at(first, start + UID_STANDS, |_| Some(9)), Some(9), "the user may have changed");
-        assert_eq!(uids.of_at(first, start + 2 * UID_STANDS, |_| None), Some(9), "the task exited");
+        assert_eq!(uids.of(first, start, |_| Some(7)), Some(7));
+        assert_eq!(uids.of(first, start + UID_STANDS / 2, never), Some(7));
+        assert_eq!(uids.of(&second, start, |_| Some(8)), Some(8), "another task has the id now");
+        assert_eq!(uids.of(first, start + UID_STANDS, |_| Some(9)), Some(9), "the user may have changed");
+        assert_eq!(uids.of(first, start + 2 * UID_STANDS, |_| None), Some(9), "the task exited");
     }
 
     #[test]

@@ -3,10 +3,8 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    fmt::Write as _,
     io::{self, BufRead, BufReader, Read},
     path::Path,
-    rc::Rc,
     sync::Arc,
     time::Duration,
 };
@@ -29,24 +27,23 @@ use crate::{
 pub const STACK_EVERY: Duration = Duration::from_micros(100);
 
 #[derive(Debug)]
-pub struct Offcpu {
+pub struct Offcpu<'a> {
     /// The output file; `None`: the largest stacks are printed as text.
     output: Option<Output>,
     target: String,
-    pub symbols: Rc<KernelSymbols>,
+    symbols: &'a KernelSymbols,
 }
 
-impl Offcpu {
+impl<'a> Offcpu<'a> {
     /// Returns `None` if `--offcpu` was not given. `target` describes the measured tasks.
     ///
     /// # Errors
     /// Fails before anything is measured if the file contains other data, or the names of kernel functions are not available.
-    pub fn new(options: &Stat, target: impl Into<String>) -> Result<Option<Self>> {
+    pub fn new(options: &Stat, target: String, symbols: &'a KernelSymbols) -> Result<Option<Self>> {
         let Some(file) = &options.offcpu else { return Ok(None) };
         let output = file.as_deref().map(Output::new).transpose()?;
-        let symbols = KernelSymbols::new();
         symbols.load().map_err(Error::could_not_run)?;
-        Ok(Some(Self { output, target: target.into(), symbols: Rc::new(symbols) }))
+        Ok(Some(Self { output, target, symbols }))
     }
 
     /// Writes the file, or returns the text to print with the result. `whole` is the whole run, with idle tasks.
@@ -62,22 +59,28 @@ impl Offcpu {
         }
         let stacks = Stacks::new(whole);
         let Some(output) = &self.output else { return Ok(Some(self.text(&stacks))) };
+        let path = output.place.path().display();
         if stacks.total_ns == 0 {
             return Err(Error::incomplete(format!(
-                "no task was blocked in {} ({}), so {} is not written: select other tasks, or measure for longer",
+                "no task was blocked in {} ({}), so {path} is not written: select other tasks, or measure for longer",
                 units::duration(stacks.duration_ns),
                 self.target,
-                output.place.path().display(),
             )));
         }
-        let written = output.write(&self.rendered(&stacks, output.format)?);
-        written.inspect_err(|_| say!("{}", self.text(&stacks).trim_end()))?;
-        say!("cgscope: {} written", output.place.path().display());
+        let written = output::replace(&output.place, &self.rendered(&stacks, output.format)?);
+        written.map_err(|error| {
+            say!("{}", self.text(&stacks).trim_end());
+            Error::incomplete(format!(
+                "the stacks could not be written to {path} ({error}), so only the largest are printed: free some space, or \
+                 name another file with --offcpu=FILE"
+            ))
+        })?;
+        say!("cgscope: {path} written");
         Ok(None)
     }
 
     fn rendered(&self, stacks: &Stacks, format: Format) -> Result<String> {
-        let lines = stacks.lines(&self.symbols);
+        let lines = stacks.lines(self.symbols);
         match format {
             Format::Folded => Ok(lines.iter().map(|line| format!("{line}\n")).collect()),
             Format::Svg => self.flame_graph(stacks, &lines),
@@ -109,26 +112,21 @@ impl Offcpu {
         if places.is_empty() {
             return text;
         }
-        // Writing to a String cannot fail.
-        let _ = writeln!(
-            text,
-            "\n{:>9} {:>6} {:>8}  stack, the innermost function first",
-            "time", "share", "count"
-        );
+        text += "\n     time  share    count  stack, the innermost function first\n";
         for (place, time) in places.iter().take(MOST) {
             let share = units::percent(time.ns, *total_ns).unwrap_or_default();
             let count = if time.count == 0 { "-".into() } else { time.count.to_string() };
-            let (kind, state) = (place.kind(&self.symbols).name(), place.state.name());
-            let stack = place.functions(&self.symbols).join(" < ");
+            let (kind, state) = (place.kind(self.symbols).name(), place.state.name());
+            let stack = place.functions(self.symbols).join(" < ");
             let time = units::duration(time.ns);
-            let _ = writeln!(text, "{time:>9} {share:>5.1}% {count:>8}  {}: {kind}, {state}", place.comm);
-            let _ = writeln!(text, "{:27}{stack}", "");
+            text += &format!("{time:>9} {share:>5.1}% {count:>8}  {}: {kind}, {state}\n", place.comm);
+            text += &format!("{:27}{stack}\n", "");
         }
         if let Some(rest) = places.get(MOST..).filter(|rest| !rest.is_empty()) {
             let rest_ns = rest.iter().map(|(_, time)| time.ns).sum();
             let share = units::percent(rest_ns, *total_ns).unwrap_or_default();
             let rest_of = units::count(rest.len() as u64, "other stack");
-            let _ = writeln!(text, "{:>9} {share:>5.1}% {:>8}  {rest_of}", units::duration(rest_ns), "");
+            text += &format!("{:>9} {share:>5.1}% {:>8}  {rest_of}\n", units::duration(rest_ns), "");
         }
         text
     }
@@ -155,7 +153,6 @@ impl BlockedAt {
         self.stack.iter().map(|addr| symbols.caller(*addr).unwrap_or(NO_NAME)).collect()
     }
 
-    /// Returns the kind of event for which the threads are blocked.
     fn kind(&self, symbols: &KernelSymbols) -> BlockedKind {
         BlockedKind::of(self.state, self.stack.iter().map(|addr| symbols.caller(*addr)))
     }
@@ -300,19 +297,8 @@ impl Output {
         let is_svg = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("svg"));
         let format = if is_svg { Format::Svg } else { Format::Folded };
         let so = "the stacks cannot be saved: name another file with --offcpu=FILE";
-        let place = output::tried_place(path, "stacks", |place| format.began(place), so)?;
+        let place = output::place(path, "stacks", |place| format.began(place), so)?;
         Ok(Self { place, format })
-    }
-
-    /// Writes either the complete text or nothing.
-    pub fn write(&self, text: &str) -> Result<()> {
-        output::replace(&self.place, text).map_err(|error| {
-            Error::incomplete(format!(
-                "the stacks could not be written to {} ({error}), so only the largest are printed: free some space, or \
-                 name another file with --offcpu=FILE",
-                self.place.path().display()
-            ))
-        })
     }
 }
 

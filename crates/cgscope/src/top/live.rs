@@ -30,39 +30,21 @@ use crate::{
     },
 };
 
-pub async fn run(
-    ready: Ready,
-    mut tee: Tee,
-    remembered: Store,
-    settings: Settings,
-    begin: Begin,
-    interval: Duration,
-) -> Result {
+pub async fn run(ready: Ready, mut tee: Tee, remembered: Store, settings: Settings, begin: Begin) -> Result {
     let started = || Ok((Names::start()?, Enough::start()?, Screen::take(INSTEAD, settings.mouse)?));
-    let (names, enough, mut screen) = started().inspect_err(|_: &Error| tee.end(Reason::Failed))?;
+    let (names, enough, screen) = started().inspect_err(|_: &Error| tee.end(Reason::Failed))?;
     let session = ready.go();
-    let mut app = app(&session, settings, interval);
+    let coarse = session.coarse.as_ref().map(|coarse| coarse.because.clone());
+    let about = About { title: session.title.clone(), host: session.host, coarse, ..session::about() };
+    let mut app = screen::app(about, settings, session.pace.interval);
     app.begin_with(begin);
     app.notice = remembered.notice();
     app.recorded = tee.state();
     let mut live =
         Live { session, tee, names, enough, lost: Losses::default(), worst: Exit::Done, end: None };
-    let shown = show(&mut screen, &mut app, &mut live).await;
-    // Messages are visible only after the screen is closed.
-    drop(screen);
+    let shown = show(screen, &mut app, &mut live).await;
     remembered.close(&app.settings);
     live.close(shown)
-}
-
-fn app(session: &Session, settings: Settings, interval: Duration) -> App {
-    let about = About {
-        title: session.title.clone(),
-        host: session.host,
-        coarse: session.coarse.as_ref().map(|coarse| coarse.because.clone()),
-        ..session::about()
-    };
-    let theme = screen::theme(&settings);
-    App::new(about, settings, theme, interval)
 }
 
 struct Live {
@@ -115,11 +97,11 @@ impl Updates for Live {
         self.enough.follow(app);
         let event = tokio::select! {
             event = self.session.next_or_signal(self.end.is_some()) => event?,
-            lines = self.names.next() => {
+            Some(lines) = self.names.next() => {
                 app.on_command_lines(lines);
                 return Ok(Flow::Draw);
             }
-            answer = self.enough.next() => {
+            Some(answer) = self.enough.answers.recv() => {
                 self.enough.show(answer, app);
                 return Ok(Flow::Draw);
             }
@@ -152,10 +134,20 @@ impl Updates for Live {
     }
 }
 
+/// Starts a thread that answers questions in their order. The thread ends when either channel is closed.
+fn answering<Q: Send + 'static, A: Send + 'static>(
+    answer: impl FnMut(Q) -> A + Send + 'static,
+) -> Result<(mpsc::Sender<Q>, channel::UnboundedReceiver<A>)> {
+    let (ask, questions) = mpsc::channel();
+    let (send, answers) = channel::unbounded_channel();
+    spawn(move || questions.into_iter().map(answer).try_for_each(|answer| send.send(answer)).is_ok())?;
+    Ok((ask, answers))
+}
+
 type Lines = Vec<(u32, Option<Arc<str>>)>;
 
 /// Reads command lines on a thread, which ends when this value is dropped.
-pub struct Names {
+struct Names {
     wanted: mpsc::Sender<BTreeSet<u32>>,
     read: channel::UnboundedReceiver<Lines>,
     /// Processes whose command lines were requested and have not arrived yet.
@@ -163,20 +155,12 @@ pub struct Names {
 }
 
 impl Names {
-    pub fn start() -> Result<Self> {
-        let (wanted, receive) = mpsc::channel::<BTreeSet<u32>>();
-        let (send, read) = channel::unbounded_channel();
-        spawn(move || {
-            for pids in receive {
-                if send.send(command_lines(pids)).is_err() {
-                    return;
-                }
-            }
-        })?;
+    fn start() -> Result<Self> {
+        let (wanted, read) = answering(command_lines)?;
         Ok(Self { wanted, read, asked: BTreeSet::new() })
     }
 
-    pub fn ask(&mut self, app: &App) {
+    fn ask(&mut self, app: &App) {
         let wanted: BTreeSet<u32> =
             app.wanted_command_lines().into_iter().filter(|pid| !self.asked.contains(pid)).collect();
         if !wanted.is_empty() {
@@ -186,16 +170,12 @@ impl Names {
         }
     }
 
-    pub async fn next(&mut self) -> Lines {
-        match self.read.recv().await {
-            Some(lines) => {
-                lines.iter().for_each(|(pid, _)| {
-                    self.asked.remove(pid);
-                });
-                lines
-            }
-            None => std::future::pending().await,
+    async fn next(&mut self) -> Option<Lines> {
+        let lines = self.read.recv().await?;
+        for (pid, _) in &lines {
+            self.asked.remove(pid);
         }
+        Some(lines)
     }
 }
 
@@ -206,7 +186,7 @@ const REST: u32 = 9;
 
 /// Finds out which quota would have been enough for the cgroup that the screen asks about. Collects the demand, and simulates on
 /// a thread, because a simulation may take seconds. Dropping this value ends the thread.
-pub struct Enough {
+struct Enough {
     jobs: mpsc::Sender<(u64, Job, usize)>,
     answers: channel::UnboundedReceiver<Answer>,
     watch: Option<Watch>,
@@ -215,30 +195,24 @@ pub struct Enough {
     due: Option<Instant>,
 }
 
-pub struct Answer {
+struct Answer {
     question: u64,
     answer: watch::Lines,
     took: Duration,
 }
 
 impl Enough {
-    pub fn start() -> Result<Self> {
-        let (jobs, receive) = mpsc::channel::<(u64, Job, usize)>();
-        let (send, answers) = channel::unbounded_channel();
-        spawn(move || {
-            for (question, job, cells) in receive {
-                let begin = Instant::now();
-                let answer = job.lines(cells);
-                if send.send(Answer { question, answer, took: begin.elapsed() }).is_err() {
-                    return;
-                }
-            }
+    fn start() -> Result<Self> {
+        let (jobs, answers) = answering(|(question, job, cells): (u64, Job, usize)| {
+            let begin = Instant::now();
+            let answer = job.lines(cells);
+            Answer { question, answer, took: begin.elapsed() }
         })?;
         Ok(Self { jobs, answers, watch: None, question: 0, due: Some(Instant::now()) })
     }
 
     /// Collects demand for the cgroup that the screen asks about. If that cgroup changes, drops the earlier demand.
-    pub fn follow(&mut self, app: &App) {
+    fn follow(&mut self, app: &App) {
         let wanted = app.wanted_enough();
         if self.watch.as_ref().map(Watch::path) != wanted {
             self.watch = wanted.cloned().map(Watch::new);
@@ -247,7 +221,7 @@ impl Enough {
     }
 
     /// Adds a sample. Also starts a simulation if one is due.
-    pub fn add(&mut self, sample: &Sample, interval: &Arc<Interval>, cells: usize) {
+    fn add(&mut self, sample: &Sample, interval: &Arc<Interval>, cells: usize) {
         let Some(watch) = &mut self.watch else { return };
         watch.add(sample, interval);
         if self.due.is_some_and(|due| due <= Instant::now()) {
@@ -258,21 +232,14 @@ impl Enough {
     }
 
     /// Starts again, because the next sample must not be compared with earlier ones.
-    pub fn restart(&mut self) {
+    fn restart(&mut self) {
         if let Some(watch) = &mut self.watch {
             watch.restart();
         }
     }
 
-    pub async fn next(&mut self) -> Answer {
-        match self.answers.recv().await {
-            Some(answer) => answer,
-            None => std::future::pending().await,
-        }
-    }
-
     /// Shows an answer, unless the question has changed.
-    pub fn show(&mut self, Answer { question, answer, took }: Answer, app: &mut App) {
+    fn show(&mut self, Answer { question, answer, took }: Answer, app: &mut App) {
         let pause = if answer.is_short { Duration::ZERO } else { PAUSE.max(took * REST) };
         self.due = Some(Instant::now() + pause);
         if let Some(watch) = self.watch.as_ref().filter(|_| question == self.question) {

@@ -27,13 +27,12 @@ use tokio::sync::mpsc;
 
 use crate::{
     child::Output,
-    cli::Top,
+    cli::{Target, Top},
     exit::{Error, Result, spawn},
-    output::{self, json_line},
+    output::{self, Stdout, json_line},
     record::Tee,
-    request::Target,
     run::for_each_interval,
-    session::{self, Pace, Ready},
+    session::{self, Pace},
     settings::Store,
     terminal::Screen,
 };
@@ -51,14 +50,12 @@ pub async fn run(options: &Top) -> Result {
     if options.batch {
         // Ignores the user's settings, so that scripts get the same output for all users.
         let pace = pace(&Settings::default());
-        let mut printer = Printer::new(options, &target)?;
-        let (ready, tee) = set_up(&target, pace, options)?;
-        printer.about.title.clone_from(&ready.session.title);
-        let ended = for_each_interval(ready.go(), false, tee, |interval, host| {
-            printer.interval(interval, host).map_err(Error::output)
-        })
-        .await?;
-        printer.end().map_err(Error::output)?;
+        let mut printer = Printer::new(options)?;
+        let (ready, tee) = Tee::set_up(options, &target, pace)?;
+        printer.about.title = ready.session.title.clone();
+        let print = |out: &mut _, interval: &_, host: &_| printer.interval(out, interval, host);
+        let ended = for_each_interval(ready.go(), false, tee, print).await?;
+        output::print(&printer.average())?;
         return Ok(ended);
     }
     let (remembered, settings) = Store::open();
@@ -71,16 +68,11 @@ pub async fn run(options: &Top) -> Result {
     let begin = Begin { view: options.view, sort, filter: options.filter.clone() };
     // Checks the terminal before anything starts. Takes it over last, because messages on standard error are visible until then.
     Screen::check(INSTEAD)?;
-    let (ready, tee) = set_up(&target, pace, options)?;
-    live::run(ready, tee, remembered, settings, begin, pace.interval).await
-}
-
-fn set_up(target: &Target, pace: Pace, options: &Top) -> Result<(Ready, Tee)> {
-    Tee::set_up(options.record.as_deref(), !options.batch, target, pace)
+    let (ready, tee) = Tee::set_up(options, &target, pace)?;
+    live::run(ready, tee, remembered, settings, begin).await
 }
 
 struct Printer<'a> {
-    out: io::BufWriter<io::StdoutLock<'static>>,
     options: &'a Top,
     about: About,
     asked: Asked,
@@ -90,7 +82,7 @@ struct Printer<'a> {
 }
 
 impl<'a> Printer<'a> {
-    fn new(options: &'a Top, target: &Target) -> Result<Self> {
+    fn new(options: &'a Top) -> Result<Self> {
         let kind = match options.view {
             None | Some(View::Overview) => ListKind::Threads,
             Some(View::Cgroups) => ListKind::Cgroups,
@@ -104,41 +96,33 @@ impl<'a> Printer<'a> {
         let sort = options.sort_of(kind)?.unwrap_or(kind.sorted_by());
         let filter = options.filter.clone().unwrap_or_default();
         Ok(Self {
-            out: output::stdout(),
             options,
-            about: About { title: target.words(), ..session::about() },
+            about: session::about(),
             asked: Asked { kind, sort, reversed: false, filter, idle: options.all },
-            whole: options
-                .iterations
-                .filter(|count| *count > 1 && !options.json)
-                .map(|_| Appended::default()),
+            whole: (options.iterations > Some(1) && !options.json).then(Appended::default),
             printed: 0,
         })
     }
 
-    fn interval(&mut self, interval: &Interval, host: &Host) -> io::Result<()> {
+    fn interval(&mut self, out: &mut Stdout, interval: &Interval, host: &Host) -> io::Result<()> {
         if self.options.json {
-            let object = IntervalObject::new(interval, host).listing(self.options.all);
-            return json_line(&mut self.out, &object).and_then(|()| self.out.flush());
+            return json_line(out, &IntervalObject::new(interval, host).listing(self.options.all));
         }
         let data = Data::new(interval.clone().into(), host);
         if self.printed == 0 {
-            self.out.write_all(batch::banner(&self.about, &data).as_bytes())?;
+            out.write_all(batch::banner(&self.about, &data).as_bytes())?;
         }
         self.printed += 1;
-        self.out.write_all(batch::interval(&data, &self.asked).as_bytes())?;
         if let Some(whole) = &mut self.whole {
             whole.push(interval.clone());
         }
-        self.out.flush()
+        out.write_all(batch::interval(&data, &self.asked).as_bytes())
     }
 
-    fn end(&mut self) -> io::Result<()> {
-        if let Some(whole) = self.whole.take().filter(|_| self.printed > 1) {
-            let data = Data::new(whole.into_interval().into(), &Host::default());
-            self.out.write_all(batch::average(&data, &self.asked).as_bytes())?;
-        }
-        self.out.flush()
+    fn average(self) -> String {
+        let whole = self.whole.filter(|_| self.printed > 1).map(Appended::into_interval);
+        let data = whole.map(|whole| Data::new(whole.into(), &Host::default()));
+        data.map_or_else(String::new, |data| batch::average(&data, &self.asked))
     }
 }
 
@@ -169,36 +153,25 @@ fn create(unix_ns: u64) -> io::Result<(std::fs::File, PathBuf)> {
 }
 
 /// Maximum number of events to pass on at once: more than anybody types or scrolls between two frames.
-const MOST: usize = 4096;
+pub const MOST_EVENTS: usize = 4096;
 /// Time to wait for the rest of a burst of input. It is not zero, because crossterm would then read nothing.
 const REST: Duration = Duration::from_millis(1);
 
-/// Reads input on a thread, which ends when the terminal closes.
-pub struct Input(mpsc::UnboundedReceiver<Event>);
-
-impl Input {
-    pub fn start() -> Result<Self> {
-        let (send, receive) = mpsc::unbounded_channel();
-        spawn(move || {
-            // The end of the input or an error means that the terminal has closed. Then cgscope ends, too.
-            while let Ok(true) = wait() {
-                while let Ok(true) = event::poll(REST) {
-                    let Ok(event) = event::read() else { return };
-                    if send.send(event).is_err() {
-                        return;
-                    }
+/// Reads input on a thread, which ends when the terminal closes. The receiver then gets no more events.
+pub fn input() -> Result<mpsc::UnboundedReceiver<Event>> {
+    let (send, receive) = mpsc::unbounded_channel();
+    spawn(move || {
+        // The end of the input or an error means that the terminal has closed. Then cgscope ends, too.
+        while let Ok(true) = wait() {
+            while let Ok(true) = event::poll(REST) {
+                let Ok(event) = event::read() else { return };
+                if send.send(event).is_err() {
+                    return;
                 }
             }
-        })?;
-        Ok(Self(receive))
-    }
-
-    /// Waits for events, and returns all that have arrived. An empty list means that the terminal has closed.
-    pub async fn next(&mut self) -> Vec<Event> {
-        let mut events = Vec::new();
-        self.0.recv_many(&mut events, MOST).await;
-        events
-    }
+        }
+    })?;
+    Ok(receive)
 }
 
 /// Waits for input. Returns false at the end of input, where crossterm would loop for ever.

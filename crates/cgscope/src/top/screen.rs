@@ -6,7 +6,7 @@ use std::{
 };
 
 use cgscope_view::{
-    app::{App, Effect},
+    app::{About, App, Effect},
     draw::draw,
     settings::Settings,
     theme::{Colours, Theme},
@@ -18,7 +18,7 @@ use crate::{
     exit::{Error, Result},
     signals::{JobControl, Order},
     terminal::{self, Screen},
-    top::{self, Input},
+    top,
 };
 
 pub trait Updates {
@@ -36,9 +36,9 @@ pub enum Flow {
 /// Minimum time between frames, except after a key press. A window resize looks smooth, and more frames would not be visible.
 const FRAME: Duration = Duration::from_millis(16);
 
-/// Shows `app` until the user quits, the updates end or the terminal closes.
-pub async fn show(screen: &mut Screen, app: &mut App, updates: &mut impl Updates) -> Result<()> {
-    let mut input = Input::start()?;
+/// Shows `app` until the user quits, the updates end or the terminal closes. Then closes the screen, so messages are visible again.
+pub async fn show(mut screen: Screen, app: &mut App, updates: &mut impl Updates) -> Result<()> {
+    let mut input = top::input()?;
     let mut job = JobControl::listen()?;
     let mut frames = Frames::new(Instant::now());
     // Time during which a shell had stopped us. A replay does not advance in that time.
@@ -46,14 +46,15 @@ pub async fn show(screen: &mut Screen, app: &mut App, updates: &mut impl Updates
     loop {
         app.tick(Instant::now() - stopped);
         if frames.is_due(Instant::now()) {
-            match paint(screen, app) {
+            match paint(&mut screen, app) {
                 Err(error) if is_terminal_closed(&error) => return Ok(()),
                 painted => painted.map_err(not_drawn)?,
             }
             frames.drawn(Instant::now());
         }
+        let (next, mut events) = (frames.next, Vec::new());
         let order = tokio::select! {
-            events = input.next() => match on_events(app, &events, Instant::now() - stopped, |effect| apply(screen, effect)) {
+            _ = input.recv_many(&mut events, top::MOST_EVENTS) => match on_events(app, &events, Instant::now() - stopped, |effect| apply(&mut screen, effect)) {
                 Next::Go(delay) => {
                     delay.into_iter().for_each(|delay| frames.ask(delay, Instant::now()));
                     continue;
@@ -69,11 +70,11 @@ pub async fn show(screen: &mut Screen, app: &mut App, updates: &mut impl Updates
                 }
                 Flow::End => return Ok(()),
             },
-            () = frames.wait() => continue,
+            () = sleep_until(next.unwrap_or_else(Instant::now).into()), if next.is_some() => continue,
             () = terminal::panicked() => return Err(Error::incomplete("a part of cgscope panicked; the message is above")),
         };
         let since = Instant::now();
-        match job.obey(order, screen).await {
+        match job.obey(order, &mut screen).await {
             Err(error) if is_terminal_closed(&error) => return Ok(()),
             obeyed => obeyed.map_err(not_drawn)?,
         }
@@ -98,14 +99,6 @@ impl Frames {
         self.next.is_some_and(|next| next <= now)
     }
 
-    /// Waits until a frame is due. Waits for ever if nothing changes.
-    async fn wait(&self) {
-        match self.next {
-            Some(next) => sleep_until(next.into()).await,
-            None => std::future::pending().await,
-        }
-    }
-
     fn drawn(&mut self, now: Instant) {
         *self = Self { next: None, last: now };
     }
@@ -125,9 +118,11 @@ fn paint(screen: &mut Screen, app: &mut App) -> io::Result<()> {
     screen.draw(|frame| draw(frame, app))
 }
 
-/// Returns the colours from the settings, else from the environment.
-pub fn theme(settings: &Settings) -> Theme {
-    Theme::new(settings.colours.unwrap_or_else(|| Colours::of_environment(|name| std::env::var(name).ok())))
+/// Returns the state of a new screen. Its colours are those of the settings, else of the environment.
+pub fn app(about: About, settings: Settings, interval: Duration) -> App {
+    let colours = || Colours::of_environment(|name| std::env::var(name).ok());
+    let theme = Theme::new(settings.colours.unwrap_or_else(colours));
+    App::new(about, settings, theme, interval)
 }
 
 /// Returns whether an error means that the terminal has closed. The screen then ends as after SIGHUP, which may arrive later.
@@ -149,7 +144,7 @@ enum Next {
     End,
 }
 
-/// Passes the events to `app`, and effects on the terminal to `apply`.
+/// Passes the events to `app`, and effects on the terminal to `apply`. Without events, the terminal has closed.
 fn on_events(app: &mut App, events: &[Event], now: Instant, mut apply: impl FnMut(Effect)) -> Next {
     if events.is_empty() {
         return Next::End;

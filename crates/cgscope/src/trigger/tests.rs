@@ -196,7 +196,7 @@ fn a_lasting_condition_is_saved_once_and_again_after_it_ended() {
     watch.saved(60);
     assert_eq!(fires(&mut watch, &[false, true], 70), [0usize; 0]);
     assert_eq!(fires(&mut watch, &[true, true], 80), [0]);
-    assert_eq!(watch.left(), 3);
+    assert_eq!(watch.left, 3);
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn no_more_parts_are_saved_than_requested() {
     let mut watch = Watch::new(1, 1);
     assert_eq!(fires(&mut watch, &[true], 1), [0]);
     watch.saved(2);
-    assert_eq!(watch.left(), 0);
+    assert_eq!(watch.left, 0);
     for now in 3..9 {
         assert_eq!(fires(&mut watch, &[now % 2 == 0], now), [0usize; 0]);
     }

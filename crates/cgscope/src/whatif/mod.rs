@@ -25,7 +25,6 @@ use crate::{
     feed::{End, ns},
     output::json_line,
     recording::Recording,
-    request,
     session::{Pace, RESTARTED, Ready, Session},
 };
 
@@ -99,7 +98,7 @@ fn question(options: &cli::Whatif) -> Question {
         burst_ns: options.burst.map(|us| us.min(MOST_US) * 1_000),
         period_ns: options.period.map(|us| us * 1_000),
         target: options.target,
-        arrivals: options.r#loop.map(Into::into),
+        arrivals: options.r#loop,
     }
 }
 
@@ -177,7 +176,7 @@ async fn measure(
 
 fn start(options: &cli::Whatif) -> Result<Session> {
     // Messages are printed here, because the coarse mode is an error.
-    let target = request::Target { output: Output::Nowhere, ..request::Target::whole_host(&options.measure) };
+    let target = cli::Target { output: Output::Nowhere, ..cli::Target::whole_host(&options.measure) };
     let duration = options.duration;
     let interval = (duration / INTERVALS).clamp(cli::SHORTEST, INTERVAL);
     let pace = Pace { interval, duration: Some(duration), count: None };

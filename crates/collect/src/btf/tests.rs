@@ -15,7 +15,7 @@ fn file(types: &[&[u32]]) -> Vec<u8> {
 
 fn btf(bytes: Vec<u8>) -> Option<Btf> {
     let (types, strings) = parse(&bytes)?;
-    Some(Btf { bytes: Content::Read(bytes), types, strings })
+    Some(Btf { bytes, types, strings })
 }
 
 const A: u32 = 1;

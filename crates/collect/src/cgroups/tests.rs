@@ -155,20 +155,6 @@ fn the_hierarchy_number_is_that_of_the_cpu_controller() {
     assert_eq!(hierarchy("2:cpuacct:/\n0::/\n", false), None);
 }
 
-#[test]
-fn an_entry_is_freed_after_two_equal_readings() {
-    let mut remains = Remains::default();
-    let mut settled = |figures: &[(u64, u64)]| {
-        let mut settled: Vec<u64> = remains.settled(figures.iter().copied().collect()).into_iter().collect();
-        settled.sort_unstable();
-        settled
-    };
-    assert!(settled(&[(1, 10), (2, 20)]).is_empty());
-    assert_eq!(settled(&[(1, 11), (2, 20)]), [2]);
-    assert_eq!(settled(&[(1, 11)]), [1]);
-    assert!(settled(&[(1, 11)]).is_empty(), "the comparison restarts");
-}
-
 /// Drops this thread's privilege to read directories that other users have made unreadable.
 fn be_nobody_special() {
     use rustix::thread::{CapabilitySet, capabilities, set_capabilities};

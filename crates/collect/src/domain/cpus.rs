@@ -13,8 +13,7 @@ use crate::{
     domain::{Domain, Draft, Setup},
 };
 
-/// Numbers of the nodes with CPUs. Node numbers can have gaps, so the BPF side counts by the index of a node in this list. The
-/// index of a node never changes.
+/// Numbers of the nodes with CPUs. They can have gaps, so the BPF side counts by the index in this list, which never changes.
 #[derive(Debug, Default)]
 pub(crate) struct NodePlaces(Vec<u32>);
 
@@ -71,12 +70,8 @@ impl NodePlaces {
 pub(crate) struct CpuCounts(HashMap<u32, Arc<Hist>>);
 
 impl Domain for CpuCounts {
-    fn maps(setup: &Setup<'_>) -> Vec<(&'static str, u32)> {
-        if setup.config.count_by_cpu == 0 { Vec::new() } else { vec![(names::CPUS, setup.cpus)] }
-    }
-
-    fn start(setup: &Setup<'_>) -> Option<Self> {
-        (setup.config.count_by_cpu != 0).then(Self::default)
+    fn start(setup: &Setup<'_>) -> Option<(Self, u32)> {
+        (setup.config.count_by_cpu != 0).then(|| (Self::default(), setup.cpus))
     }
 
     fn read(&mut self, draft: &mut Draft<'_>) -> Result<(), Failure> {

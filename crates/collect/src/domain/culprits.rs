@@ -62,6 +62,7 @@ impl Throttled {
     }
 }
 
+#[derive(Default)]
 struct Sum {
     comm: Arc<str>,
     ns: u64,
@@ -91,7 +92,7 @@ impl Culprits {
                 let charge = Early { key, ns: new, turn: self.turn };
                 self.early.entry(key.0).or_default().push_back(charge);
             } else if new != 0 {
-                let none = || Sum { comm: comm(&pair.comm), ns: 0, lately_ns: 0 };
+                let none = || Sum { comm: comm(&pair.comm), ..Sum::default() };
                 self.sums.entry(key).or_insert_with(none).add(new);
             }
         }
@@ -113,8 +114,7 @@ impl Culprits {
                 left_ns = left_ns.saturating_sub(ns);
                 charge.ns -= ns;
                 if ns != 0 {
-                    let none = || Sum { comm: "".into(), ns: 0, lately_ns: 0 };
-                    sums.entry(charge.key).or_insert_with(none).add(ns);
+                    sums.entry(charge.key).or_default().add(ns);
                 }
                 if charge.ns != 0 {
                     break;
@@ -144,8 +144,7 @@ impl Culprits {
         self.seen.remove(&Origin::Victim(victim));
     }
 
-    /// Returns all pairs so far, ascending by key. The sum over the pairs of a victim is all time that was ever charged for this
-    /// victim.
+    /// Returns all pairs so far, ascending by key. The pairs of a victim sum to all time that was ever charged for it.
     pub(crate) fn readings(&mut self) -> Vec<PairReading> {
         self.bound();
         self.sums.values_mut().for_each(|sum| sum.lately_ns /= 2);
@@ -168,8 +167,7 @@ impl Culprits {
         std::mem::take(&mut self.merged)
     }
 
-    /// Drops removed victims, and merges removed culprits. If a later reading finds the same figures again, they do not count
-    /// again.
+    /// Drops removed victims, and merges removed culprits. If a later reading finds the same figures, they do not count again.
     pub(crate) fn drop_entries(&mut self, is_removed: impl Fn(u64) -> bool) {
         self.sums.retain(|(victim, ..), _| !is_removed(*victim));
         self.early.retain(|victim, _| !is_removed(*victim));
@@ -200,8 +198,7 @@ impl Culprits {
 
     fn merge(&mut self, key: PairKey) {
         if let Some(sum) = self.sums.remove(&key) {
-            let none = || Sum { comm: "".into(), ns: 0, lately_ns: 0 };
-            self.sums.entry(rest_of(key)).or_insert_with(none).add(sum.ns);
+            self.sums.entry(rest_of(key)).or_default().add(sum.ns);
         }
     }
 }
@@ -274,7 +271,7 @@ mod tests {
         assert_eq!(read(&[limited(5, 190), limited(6, 50)], 0), [(5, 180), (6, 50)]);
         assert_eq!(read(&[limited(5, 190), limited(6, 50)], 0), [(5, 190), (6, 50)]);
         // Pairs in the victim's entry also count once.
-        let mut kept = Kept::NONE;
+        let mut kept = Kept::default();
         (kept.pairs[6], kept.unnamed_ns) = (limited(5, 7), [3, 4]);
         culprits.take_kept(5, &kept);
         kept.unnamed_ns = [5, 4];

@@ -6,7 +6,6 @@ use std::{
     sync::Arc,
 };
 
-use aya::maps::HashMap;
 use cgscope_ledger::{
     Loss,
     demand::{AMOUNTS, KEPT, SLOTS, Slots, shift_for},
@@ -28,13 +27,6 @@ use crate::{
 
 /// Minimum and maximum number of places. Each place takes 20 KiB of kernel memory.
 const PLACES: std::ops::RangeInclusive<usize> = 32..=256;
-
-/// Returns the size of the table. The first entry is unused. A daemon gets the maximum size, because cgroups may be created
-/// later.
-fn table_size(Setup { options, cgroups, .. }: &Setup<'_>) -> u32 {
-    let (least, most) = PLACES.into_inner();
-    1 + if options.shared { most } else { (*cgroups).clamp(least, most) } as u32
-}
 
 #[derive(Debug, Default)]
 pub(crate) struct Demands {
@@ -95,10 +87,8 @@ fn exchange(mut waiting: Vec<Candidate>, placed: Vec<Candidate>) -> Vec<(u64, u6
         let largest = by_family.iter().max_by_key(|(_, places)| places.len());
         let of_largest = largest.filter(|(_, places)| places.len() > 2 * (own + 1));
         let is_larger = |(name, places): &(&Arc<str>, &BTreeSet<_>)| **name == family || places.len() > own;
-        let least = by_family
-            .iter()
-            .filter(is_larger)
-            .min_by_key(|(_, places)| places.first().map_or(u64::MAX, |(ns, _)| *ns));
+        let larger = by_family.iter().filter(is_larger);
+        let least = larger.min_by_key(|(_, places)| places.first().map_or(u64::MAX, |(ns, _)| *ns));
         let has_less = |(_, places): &(&Arc<str>, &BTreeSet<(u64, u64)>)| {
             places.first().is_some_and(|(ns, _)| waits_ns > ns.saturating_mul(2))
         };
@@ -113,12 +103,12 @@ fn exchange(mut waiting: Vec<Candidate>, placed: Vec<Candidate>) -> Vec<(u64, u6
 }
 
 impl Domain for Demands {
-    fn maps(setup: &Setup<'_>) -> Vec<(&'static str, u32)> {
-        if setup.options.demand { vec![(names::DEMAND, table_size(setup))] } else { Vec::new() }
-    }
-
-    fn start(setup: &Setup<'_>) -> Option<Self> {
-        setup.options.demand.then(|| Self { free: (1..table_size(setup)).rev().collect(), ..Self::default() })
+    /// The first entry of the map is unused. A daemon gets the maximum size, because cgroups may be created later.
+    fn start(Setup { options, cgroups, .. }: &Setup<'_>) -> Option<(Self, u32)> {
+        let (least, most) = PLACES.into_inner();
+        let places = if options.shared { most } else { (*cgroups).clamp(least, most) } as u32;
+        let free = (1..=places).rev().collect();
+        options.demand.then(|| (Self { free, ..Self::default() }, 1 + places))
     }
 
     fn read(&mut self, draft: &mut Draft<'_>) -> Result<(), Failure> {
@@ -136,7 +126,7 @@ impl Domain for Demands {
 /// Sets or removes the place of a cgroup in the table. The change takes effect when the number in `DEMAND_TURN` changes.
 fn set_place(side: &mut KernelSide, cgroup_id: u64, place: Option<u32>) -> Result<(), Failure> {
     step("set the places of demand", || {
-        let mut places: HashMap<_, u64, u32> = side.hash_table(names::DEMAND_PLACES)?;
+        let mut places = side.hash_table::<u64, u32>(names::DEMAND_PLACES)?;
         match place {
             Some(place) => places.insert(cgroup_id, place, 0)?,
             None => _ = if_there(places.remove(&cgroup_id))?,
@@ -171,15 +161,6 @@ impl Demands {
         Ok(readings)
     }
 
-    fn note_throttled(&mut self, limits: &[CgroupReading]) {
-        let with_quota = limits.iter().filter(|limits| limits.quota_us.is_some());
-        let throttled = with_quota.map(|limits| {
-            let total_ns = limits.throttled_ns.unwrap_or(0);
-            (limits.id, Throttled::next(self.throttled.get(&limits.id), total_ns))
-        });
-        self.throttled = throttled.collect();
-    }
-
     /// Gives places to the cgroups that now have a quota, the most throttled first (see [`exchange`]). Frees the places of
     /// cgroups without a quota.
     fn give_places(
@@ -190,14 +171,18 @@ impl Demands {
         losses: &mut Losses,
     ) -> Result<(), Failure> {
         let shift = |limits: &CgroupReading| shift_for(limits.period_us.unwrap_or(0).saturating_mul(1_000));
-        let with_quota = limits.iter().filter(|limits| limits.quota_us.is_some());
-        let wanted: BTreeMap<u64, u32> = with_quota.map(|limits| (limits.id, shift(limits))).collect();
+        let with_quota = || limits.iter().filter(|limits| limits.quota_us.is_some());
+        let wanted: BTreeMap<u64, u32> = with_quota().map(|limits| (limits.id, shift(limits))).collect();
         let is_kept = |id: &u64, place: &Place| {
             wanted.get(id).is_some_and(|shift| place.seen.shift == u64::from(*shift))
         };
         let mut gone: Vec<u64> =
             self.places.iter().filter(|(id, place)| !is_kept(id, place)).map(|(id, _)| *id).collect();
-        self.note_throttled(limits);
+        let throttled = with_quota().map(|limits| {
+            let total_ns = limits.throttled_ns.unwrap_or(0);
+            (limits.id, Throttled::next(self.throttled.get(&limits.id), total_ns))
+        });
+        self.throttled = throttled.collect();
         let mut chosen: BTreeSet<u64> = BTreeSet::new();
         if wanted.len() > self.places.len() + self.free.len() {
             let lately =
@@ -214,12 +199,10 @@ impl Demands {
             self.free.extend(self.places.remove(id).map(|place| place.at));
         }
         let lately_ns = |id: &u64| self.throttled.get(id).map_or(0, |of| of.lately_ns);
-        let mut wanted: Vec<(u64, u32)> = wanted.into_iter().collect();
-        wanted.sort_by_key(|(id, _)| std::cmp::Reverse((chosen.contains(id), lately_ns(id))));
-        for (id, shift) in wanted {
-            if self.places.contains_key(&id) {
-                continue;
-            }
+        let waiting = wanted.into_iter().filter(|(id, _)| !self.places.contains_key(id));
+        let mut waiting: Vec<(u64, u32)> = waiting.collect();
+        waiting.sort_by_key(|(id, _)| std::cmp::Reverse((chosen.contains(id), lately_ns(id))));
+        for (id, shift) in waiting {
             let Some(at) = self.free.pop() else {
                 losses.add(Loss::DemandForgotten, 1);
                 continue;

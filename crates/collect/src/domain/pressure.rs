@@ -107,9 +107,9 @@ impl Load {
 struct Seen {
     /// The start of the cgroup's entry, or [`NO_ENTRY`].
     born_ns: u64,
-    /// The pressure of the entry, including the waits that still lasted.
+    /// The pressure of the entry, including that of pending waits.
     pressure: Pressure,
-    /// The pressure of the waits that still lasted. When such a wait ends, its whole time is also added to an entry. We must not
+    /// The pressure of pending waits. When such a wait ends, its whole time is also added to an entry. We must not
     /// count it twice.
     pending: Pressure,
 }
@@ -128,16 +128,12 @@ pub(crate) struct CgroupPressures {
 }
 
 impl Domain for CgroupPressures {
-    fn maps(setup: &Setup<'_>) -> Vec<(&'static str, u32)> {
-        vec![(names::PRESSURES, setup.cpus)]
-    }
-
-    fn start(_setup: &Setup<'_>) -> Option<Self> {
-        Some(Self::default())
+    fn start(setup: &Setup<'_>) -> Option<(Self, u32)> {
+        Some((Self::default(), setup.cpus))
     }
 
     fn read(&mut self, draft: &mut Draft<'_>) -> Result<(), Failure> {
-        self.begin();
+        self.entries.clear();
         draft.side.each_cpu("read the pressure", names::PRESSURES, |cpu, table| self.take(cpu, table))?;
         draft.kept_pressure.drain(..).for_each(|(id, kept)| self.take_kept(id, &kept));
         Ok(())
@@ -152,10 +148,6 @@ impl Domain for CgroupPressures {
 }
 
 impl CgroupPressures {
-    fn begin(&mut self) {
-        self.entries.clear();
-    }
-
     fn take(&mut self, cpu: u32, table: &Pressures) {
         let used = table.entries.iter().filter(|entry| entry.id != 0);
         self.entries.extend(used.map(|entry| (cpu, *entry)));
@@ -165,12 +157,11 @@ impl CgroupPressures {
     fn take_kept(&mut self, id: u64, kept: &KeptPressure) {
         let union = |total_ns, uncertain_ns| Union { total_ns, uncertain_ns, ..Union::default() };
         let (contention, some) = (union(kept.contention_ns, kept.uncertain_ns), union(kept.whole_ns, 0));
-        self.entries
-            .push((KEPT, Entry { id, born_ns: 1, has_limits: 1, contention, some, ..Entry::default() }));
+        let entry = Entry { id, born_ns: 1, has_limits: 1, contention, some, ..Entry::default() };
+        self.entries.push((KEPT, entry));
     }
 
-    /// Adds the pressure to a sample. `active` holds the tasks that differ from the previous sample. `above` returns the
-    /// ancestors of a cgroup.
+    /// Adds the pressure to a sample. `active` holds the changed tasks. `above` returns the ancestors of a cgroup.
     fn add_to<A: Iterator<Item = u64>>(
         &mut self,
         sample: &mut Sample,
@@ -217,27 +208,22 @@ impl CgroupPressures {
             if cpu == KEPT {
                 let known = before.map(|seen| seen.pressure).unwrap_or_default();
                 lately.entry(id).or_default().kept = pressure.map(known, u64::saturating_sub);
-                seen.insert(
-                    (id, cpu),
-                    Seen { born_ns: entry.born_ns, pressure, pending: Pressure::default() },
-                );
+                let kept = Seen { born_ns: entry.born_ns, pressure, pending: Pressure::default() };
+                seen.insert((id, cpu), kept);
                 continue;
             }
             let ended = self::pressure(&entry, &Load::default(), clock_ns);
             let pending = pressure.map(ended, u64::saturating_sub);
             let mut place = Seen { born_ns: entry.born_ns, pressure, pending };
             let same = before.filter(|seen| seen.born_ns == entry.born_ns && entry.born_ns != NO_ENTRY);
+            let on_cpu = |increase| OnCpu { cpu, increase, ran_ns: load.ran_ns };
             if let Some(same) = same {
                 place.pressure = pressure.map(same.pressure, u64::max);
                 let increase = pressure.map(same.pressure, u64::saturating_sub);
-                increases.entry(id).or_default().push(OnCpu { cpu, increase, ran_ns: load.ran_ns });
+                increases.entry(id).or_default().push(on_cpu(increase));
             } else {
                 let pending = before.map(|seen| seen.pending).unwrap_or_default();
-                lately
-                    .entry(id)
-                    .or_default()
-                    .on
-                    .push((OnCpu { cpu, increase: pressure, ran_ns: load.ran_ns }, pending));
+                lately.entry(id).or_default().on.push((on_cpu(pressure), pending));
             }
             seen.insert((id, cpu), place);
         }
@@ -275,11 +261,10 @@ struct OnCpu {
 struct Lately {
     /// The increase of that sum.
     kept: Pressure,
-    /// The pressure on each of these CPUs, with the pressure of the waits that still lasted at the previous reading. Subtract the
+    /// The pressure on each of these CPUs, with the pressure of the waits that were pending at the previous reading. Subtract the
     /// latter, because it was already counted.
     on: Vec<(OnCpu, Pressure)>,
-    /// The pressure of waits that still lasted at the previous reading, on CPUs where the cgroup has neither tasks nor an entry
-    /// now.
+    /// The pressure of waits that lasted at the previous reading, on CPUs where the cgroup now has neither tasks nor an entry.
     left: Pressure,
 }
 
@@ -517,7 +502,7 @@ mod tests {
                     _ => {
                         let pending = waits_since_ns.map(|since_ns| (now_ns - since_ns, 0));
                         let tasks = vec![task(1, 7, 0, pending)];
-                        pressures.begin();
+                        pressures.entries.clear();
                         pressures.entries.extend(own.map(|entry| (0, entry)));
                         kept(&mut pressures, kept_ns);
                         let limits = vec![CgroupReading { id: 7, ..CgroupReading::default() }];

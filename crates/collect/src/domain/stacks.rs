@@ -5,7 +5,6 @@ use std::{
     sync::Arc,
 };
 
-use aya::maps::HashMap as BpfMap;
 use cgscope_ledger::{
     BlockedState,
     wire::{STACKS, StackCount, StackKey, names},
@@ -76,13 +75,8 @@ pub(crate) struct Stacks {
 }
 
 impl Domain for Stacks {
-    /// Returns one entry if the map is unused, so that it takes almost no memory.
-    fn maps(setup: &Setup<'_>) -> Vec<(&'static str, u32)> {
-        vec![(names::STACKS, if setup.config.stack_every_ns == 0 { 1 } else { STACKS as u32 })]
-    }
-
-    fn start(setup: &Setup<'_>) -> Option<Self> {
-        (setup.config.stack_every_ns != 0).then(Self::default)
+    fn start(setup: &Setup<'_>) -> Option<(Self, u32)> {
+        (setup.config.stack_every_ns != 0).then(|| (Self::default(), STACKS as u32))
     }
 
     fn read(&mut self, draft: &mut Draft<'_>) -> Result<(), Failure> {
@@ -110,10 +104,8 @@ impl Stacks {
         })?;
         self.exited = exited;
         step("free the stacks of exited tasks", || {
-            let mut stacks: BpfMap<_, Raw<StackKey>, Raw<StackCount>> =
-                draft.side.hash_table(names::STACKS)?;
-            over.iter().try_for_each(|key| if_there(stacks.remove(&Raw(*key))).map(drop))?;
-            Ok(())
+            let mut stacks = draft.side.hash_table::<Raw<StackKey>, Raw<StackCount>>(names::STACKS)?;
+            Ok(over.iter().try_for_each(|key| if_there(stacks.remove(&Raw(*key))).map(drop))?)
         })?;
         Ok(found)
     }

@@ -6,24 +6,23 @@ use std::{
     time::Instant,
 };
 
-use aya::maps::{HashMap as BpfMap, MapData};
 use cgscope_ledger::{
     Loss,
     culprits::Pairs,
     pressure::KeptPressure,
     wire::{EXITED_CGROUPS, Exited, names},
 };
-use cgscope_model::{ExitedReading, Sample, path::family, skipped::ExitedSums};
+use cgscope_model::{ExitedReading, Sample, Totals, path::family, skipped::ExitedSums};
 
 use crate::{
     Failure, Held,
     bpf_calls::Raw,
-    cgroups::{CgroupTree, Remains},
+    cgroups::CgroupTree,
     domain::{
         Domain, Draft, Setup,
         culprits::{Culprits, Origin},
     },
-    kernel_side::{AyaResult, KernelSide, if_there, step},
+    kernel_side::{KernelSide, if_there, step},
     readings::exited_reading,
     stream::{self, StreamEnd},
 };
@@ -35,7 +34,8 @@ const BPF_NOEXIST: u64 = 1;
 #[derive(Default)]
 pub(crate) struct Waits {
     culprits: Culprits,
-    remains: Remains,
+    /// Last checksums of long-removed cgroups. We free the entry of a cgroup if two consecutive samples have the same checksum.
+    remains: HashMap<u64, u64>,
     /// The latest reading of each cgroup's entry in the table of exited tasks.
     places: HashMap<u64, ExitedPlace>,
     /// Cgroups whose entries the latest reading found for the first time.
@@ -45,12 +45,8 @@ pub(crate) struct Waits {
 }
 
 impl Domain for Waits {
-    fn maps(setup: &Setup<'_>) -> Vec<(&'static str, u32)> {
-        vec![(names::PAIRS, setup.cpus)]
-    }
-
-    fn start(_setup: &Setup<'_>) -> Option<Self> {
-        Some(Self::default())
+    fn start(setup: &Setup<'_>) -> Option<(Self, u32)> {
+        Some((Self::default(), setup.cpus))
     }
 
     fn read(&mut self, draft: &mut Draft<'_>) -> Result<(), Failure> {
@@ -77,8 +73,11 @@ impl Domain for Waits {
         figures.retain(|id, _| !living.contains(id));
         let crowd = Crowd::of(&living, tree);
         self.make_missing(draft.side, &living, crowd.as_ref())?;
-        self.make_places_above(draft.side, tree)?;
-        let settled = self.remains.settled(figures);
+        // The ancestors of cgroups with new entries need an entry for waits that find no entry in the pressure table.
+        let above = self.new_places.drain(..).flat_map(|id| tree.ancestors(id));
+        let missing: HashSet<u64> = above.filter(|id| !self.places.contains_key(id)).collect();
+        make_places(draft.side, missing)?;
+        let settled = settled(&mut self.remains, figures);
         let surplus = surplus(&self.places, &living, draft.config.root_cgroup_id, crowd.as_ref());
         if settled.is_empty() && surplus.is_empty() {
             return Ok(());
@@ -119,11 +118,8 @@ impl Waits {
                 place.pressure = reported.pressure;
                 culprits.take_kept(cgroup_id, &reported.kept);
             }
-        })
-        .map_err(|error| Failure::of_interval("the kernel's tasks", &error))?;
-        if end == StreamEnd::CutShort {
-            draft.losses.add(Loss::ReadingCutShort, 1);
-        } else {
+        });
+        if stream::count_cut(end, draft.losses)? == StreamEnd::Complete {
             self.places.retain(|_, place| place.reported_in == turn);
         }
         // Skip cgroups without kept pressure, which are the majority.
@@ -145,30 +141,18 @@ impl Waits {
         crowd: Option<&Crowd>,
     ) -> Result<(), Failure> {
         let missing = living.iter().copied().filter(|id| !self.places.contains_key(id));
-        let mut kept = crowd.map(|crowd| crowd.kept(self.places.keys().copied()));
-        let missing = missing.filter(|id| kept.as_mut().is_none_or(|kept| kept.has_room(*id)));
+        let mut has_room = crowd.map(|crowd| crowd.has_room(self.places.keys().copied()));
+        let missing = missing.filter(|id| has_room.as_mut().is_none_or(|has_room| has_room(*id)));
         // If the table is full, create none: the kernel would refuse each new entry at every reading.
         make_places(side, missing.take(EXITED_CGROUPS.saturating_sub(self.places.len())))
     }
-
-    /// Creates entries for the ancestors of cgroups with new entries. An ancestor needs an entry for waits that find no entry in
-    /// the pressure table.
-    fn make_places_above(&mut self, side: &mut KernelSide, tree: &CgroupTree) -> Result<(), Failure> {
-        let above = self.new_places.drain(..).flat_map(|id| tree.ancestors(id));
-        let missing: HashSet<u64> = above.filter(|id| !self.places.contains_key(id)).collect();
-        make_places(side, missing)
-    }
-}
-
-fn exited_table(side: &mut KernelSide) -> AyaResult<BpfMap<&mut MapData, u64, Raw<Exited>>> {
-    side.hash_table(names::EXITED)
 }
 
 /// Frees the entries of removed cgroups. Tasks must no longer count in such an entry, because the kernel may at once reuse its
 /// memory for another entry (`bpf_mem_alloc`, Linux 6.1).
 fn give_back(side: &mut KernelSide, cgroups: Vec<u64>) -> Result<(), Failure> {
     step("free the entries of removed cgroups", || {
-        let mut exited = exited_table(side)?;
+        let mut exited = side.hash_table::<u64, Raw<Exited>>(names::EXITED)?;
         for id in cgroups {
             if_there(exited.remove(&id))?;
         }
@@ -184,7 +168,7 @@ fn take_back(
     mut each: impl FnMut(u64, &Exited),
 ) -> Result<(), Failure> {
     step("free the entries of idle cgroups", || {
-        let mut exited = exited_table(side)?;
+        let mut exited = side.hash_table::<u64, Raw<Exited>>(names::EXITED)?;
         for id in cgroups {
             let held = exited.get(&id, 0).and_then(|place| exited.remove(&id).map(|()| place));
             if let Some(place) = if_there(held)? {
@@ -197,7 +181,7 @@ fn take_back(
 
 fn make_places(side: &mut KernelSide, cgroups: impl IntoIterator<Item = u64>) -> Result<(), Failure> {
     step("create entries for cgroups", || {
-        let mut exited = exited_table(side)?;
+        let mut exited = side.hash_table::<u64, Raw<Exited>>(names::EXITED)?;
         for id in cgroups {
             // The BPF side may have created the entry already. If the map is full, the BPF side counts a loss for exited tasks of
             // this cgroup.
@@ -219,18 +203,18 @@ fn figures(found: &Sample, is_over: impl Fn(u64) -> bool) -> HashMap<u64, u64> {
     figures
 }
 
+/// Replaces the known checksums. Returns the cgroups whose checksum has not changed, and drops their checksums.
+fn settled(known: &mut HashMap<u64, u64>, mut figures: HashMap<u64, u64>) -> HashSet<u64> {
+    let is_same = |id: &u64, sum: &mut u64| known.get(id) == Some(&*sum);
+    let settled = figures.extract_if(is_same).map(|(id, _)| id).collect();
+    *known = figures;
+    settled
+}
+
 fn motion(place: &ExitedReading) -> u64 {
-    let totals = &place.totals;
-    [
-        totals.waits,
-        totals.wait_ns,
-        totals.run_delay_ns,
-        totals.on_cpu_ns,
-        totals.voluntary,
-        totals.involuntary,
-    ]
-    .iter()
-    .fold(place.tasks, |sum, figure| sum.wrapping_add(*figure))
+    let Totals { waits, wait_ns, run_delay_ns, on_cpu_ns, voluntary, involuntary, .. } = place.totals;
+    let figures = [waits, wait_ns, run_delay_ns, on_cpu_ns, voluntary, involuntary];
+    figures.into_iter().fold(place.tasks, u64::wrapping_add)
 }
 
 /// An entry of the table of exited tasks, as last read.
@@ -256,12 +240,6 @@ struct Crowd {
     families: HashMap<u64, Arc<str>>,
     /// Maximum number of entries of one family.
     level: usize,
-}
-
-#[derive(Debug)]
-struct Kept<'a> {
-    crowd: &'a Crowd,
-    entries: HashMap<&'a str, usize>,
 }
 
 impl Crowd {
@@ -295,20 +273,18 @@ impl Crowd {
         Self { families, level: level.max(1) }
     }
 
-    fn kept(&self, entries: impl Iterator<Item = u64>) -> Kept<'_> {
-        let mut kept = Kept { crowd: self, entries: HashMap::new() };
-        entries.for_each(|id| _ = kept.has_room(id));
-        kept
-    }
-}
-
-impl Kept<'_> {
-    /// Counts one more entry for the family of a cgroup. Returns whether the family is still within its share.
-    fn has_room(&mut self, id: u64) -> bool {
-        let Some(family) = self.crowd.families.get(&id) else { return true };
-        let entries = self.entries.entry(family).or_default();
-        *entries += 1;
-        *entries <= self.crowd.level
+    /// Returns a function that counts one more entry for the family of a cgroup, and returns whether the family is still within
+    /// its share. The function has already counted `entries`.
+    fn has_room(&self, entries: impl Iterator<Item = u64>) -> impl FnMut(u64) -> bool {
+        let mut counts: HashMap<&str, usize> = HashMap::new();
+        let mut has_room = move |id| {
+            let Some(family) = self.families.get(&id) else { return true };
+            let count = counts.entry(&**family).or_default();
+            *count += 1;
+            *count <= self.level
+        };
+        entries.for_each(|id| _ = has_room(id));
+        has_room
     }
 }
 
@@ -327,8 +303,8 @@ fn surplus(
     let idle = places.iter().filter(|(id, place)| is_idle(id, place)).map(|(id, _)| *id);
     let mut surplus: Vec<u64> = idle.take(places.len() - EXITED_CGROUPS / 2).collect();
     if let Some(crowd) = crowd {
-        let mut kept = crowd.kept(std::iter::empty());
-        let over = places.iter().filter(|(id, _)| living.contains(id) && !kept.has_room(**id));
+        let mut has_room = crowd.has_room(std::iter::empty());
+        let over = places.iter().filter(|(id, _)| living.contains(id) && !has_room(**id));
         surplus.extend(over.filter(|(id, place)| place.is_quiet && **id != root_id).map(|(id, _)| *id));
     }
     surplus
@@ -346,6 +322,21 @@ mod tests {
         let after = motion(&place);
         place.totals.wait_ns += 1;
         assert!(before != after && after != motion(&place));
+    }
+
+    #[test]
+    fn an_entry_is_freed_after_two_equal_readings() {
+        let mut remains = HashMap::new();
+        let mut settled = |figures: &[(u64, u64)]| {
+            let settled = settled(&mut remains, figures.iter().copied().collect());
+            let mut settled: Vec<u64> = settled.into_iter().collect();
+            settled.sort_unstable();
+            settled
+        };
+        assert!(settled(&[(1, 10), (2, 20)]).is_empty());
+        assert_eq!(settled(&[(1, 11), (2, 20)]), [2]);
+        assert_eq!(settled(&[(1, 11)]), [1]);
+        assert!(settled(&[(1, 11)]).is_empty(), "the comparison restarts");
     }
 
     #[test]
@@ -379,9 +370,9 @@ mod tests {
         let of_user = places.keys().filter(|id| is_hostile(**id)).count();
         assert_eq!((of_user, places.len() - of_user), (crowd.level, 201));
         // Each pod without an entry gets an entry, and the user's cgroups get no entries back.
-        let mut kept = crowd.kept(places.keys().copied());
+        let mut has_room = crowd.has_room(places.keys().copied());
         let missing = living.iter().filter(|id| !places.contains_key(id));
-        let made: Vec<&u64> = missing.filter(|id| kept.has_room(**id)).collect();
+        let made: Vec<&u64> = missing.filter(|id| has_room(**id)).collect();
         assert!(made.len() == 99 && made.iter().all(|id| !is_hostile(**id)), "{}", made.len());
     }
 }

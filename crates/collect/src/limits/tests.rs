@@ -367,7 +367,7 @@ fn cgroups_not_read_between_two_calls_are_dropped() {
 #[test]
 fn invalid_and_too_long_files_are_none() {
     let names = ALL_V2.map(|(name, _)| name);
-    let long = "9".repeat(LONGEST);
+    let long = "9".repeat(1 << 20);
     let texts = ["", "\n", "nonsense", "-3 -4\n", "max\n", "99999999999999999999 1\n", &long];
     for (case, text) in texts.into_iter().enumerate() {
         let host = Fake::new(&format!("garbage{case}"), V2)
@@ -448,7 +448,7 @@ fn the_parsers_accept_any_text() {
         assert!(reading.quota_us.is_none() || reading.period_us.is_some(), "{text:?}");
         assert!(reading.quota_cores().is_none_or(f64::is_finite), "{text:?}");
         assert_ne!(cpu_count(&text), Some(0), "{text:?}");
-        let _ = (cpu_stat_local(&text), cpu_pressure(&text), number(&text), below_the_mount(&text));
+        let _ = (cpu_stat_local(&text), cpu_pressure(&text), number(&text));
         let _ = mount_v1(&text, "cpuset");
     }
 }

@@ -2,14 +2,19 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
-    io::Read,
     path::Path,
     sync::Arc,
     time::Instant,
 };
 
-use cgscope_ledger::{Feature, Loss, wire::Config};
-use cgscope_model::{Losses, Mode, Sample, TaskReading, follower::Followed};
+use cgscope_ledger::{
+    Feature, Loss,
+    wire::{Config, names},
+};
+use cgscope_model::{
+    Losses, Sample, TaskReading,
+    follower::{Followed, Follower},
+};
 
 use super::Source;
 use crate::{
@@ -22,13 +27,12 @@ use crate::{
         stacks::{self, UnderWay},
     },
     facts::{self, CgroupMounts},
-    kernel_side::{KernelSide, Loader, Plan},
+    kernel_side::{KernelSide, Plan, begin_loading},
     known::{Around, KnownTasks, Reading},
     offsets::{self, Resolved},
     own_memory::OwnMemory,
     placement::Active,
-    shared::Changes,
-    stream::{Buffer, Reported, StreamEnd, read_records},
+    stream::{Buffer, Reported, StreamEnd, count_cut, read_records},
 };
 
 const HOST: &str = "/";
@@ -72,20 +76,26 @@ pub(crate) struct BpfSource {
 }
 
 impl Source for BpfSource {
-    fn mode(&self) -> Mode {
-        Mode::Bpf
-    }
-
     fn read(&mut self) -> Result<Sample, Failure> {
         if let Some(room) = self.memory.room() {
             self.side.set_room(room)?;
         }
-        self.all_next |= self.changes.report(&mut self.side)?;
+        let Changes { clear, bits } = &self.changes;
+        let has_changes = *clear != 0 || !bits.is_empty();
+        if has_changes {
+            self.side.mark(*clear, bits)?;
+            self.all_next = true;
+        }
         let (tasks, under_way) = self.read_tasks()?;
-        self.changes.were_read(&mut self.side)?;
+        if has_changes {
+            self.changes = Changes::default();
+            self.side.mark(0, &BTreeMap::new())?;
+        }
         let mut sample = Sample { tasks, ..Sample::default() };
         self.in_domains(&mut sample, under_way, |domain, draft| domain.read(draft))?;
-        self.side.keep_entries_since(std::mem::replace(&mut self.clock_before_ns, self.clock_ns))?;
+        // All culprits and pressure are read: let the BPF side reuse entries unused since the previous reading.
+        let since_ns = std::mem::replace(&mut self.clock_before_ns, self.clock_ns);
+        self.side.set_first("free old entries of culprits and of pressure", names::KEPT_SINCE, since_ns)?;
         Ok(sample)
     }
 
@@ -175,21 +185,16 @@ impl BpfSource {
         Ok(())
     }
 
-    pub fn start(
+    pub(crate) fn start(
         options: &Options,
         mounts: &CgroupMounts,
         tree: Option<&CgroupTree>,
         nodes: BTreeMap<u32, u32>,
-    ) -> Result<Self, Failure> {
-        let loader = Loader::begin();
+    ) -> Result<Box<dyn Source>, Failure> {
+        let loading = begin_loading();
         let resolved = resolved(options)?;
         let node_places = NodePlaces::new(&nodes);
-        let count_by_cpu = options.by_cpu || node_places.len() > 1;
-        let config = Config {
-            nodes: node_places.len() as u64,
-            count_by_cpu: count_by_cpu.into(),
-            ..config(options, mounts, tree, &resolved)
-        };
+        let config = config(options, mounts, tree, &resolved, node_places.len());
         let memory = OwnMemory::new(Path::new(HOST));
         // Include offline CPUs, because a task may move to a CPU that has just gone online.
         let present = facts::present_cpu_to_node(Path::new(HOST)).into_iter().chain(nodes.clone());
@@ -213,7 +218,7 @@ impl BpfSource {
             room: memory.room_at_start(),
             maps: &domains.maps,
         };
-        let side = KernelSide::start(loader, &plan)?;
+        let side = KernelSide::start(loading, &plan)?;
         let mut source = Self {
             side,
             memory,
@@ -234,14 +239,14 @@ impl BpfSource {
             followed: Vec::new(),
             changes: Changes::default(),
         };
-        // From this reading on, we follow every selected task. The BPF side reports each change only once, so `known` keeps the
-        // result.
+        // From now on, we follow every selected task. The BPF side reports changes only once, so `known` keeps them.
         source.read_tasks()?;
         // All tasks were new, so this list is long. Free it, because later lists of changed tasks are short (Linux 6.18).
         source.known.active = Vec::new();
-        source.side.mark_first_read(monotonic_ns())?;
+        // If a task that started later switches in without storage, the BPF side now counts a loss.
+        source.side.set_first("mark the first reading", names::FIRST_READ, monotonic_ns())?;
         source.losses_at_start = source.side.losses()?;
-        Ok(source)
+        Ok(Box::new(source))
     }
 
     /// Reads tasks, ascending by serial, and the stacks of blocked tasks.
@@ -258,11 +263,12 @@ impl BpfSource {
         {
             reading.visit_all();
             let mut stream = side.read_tasks()?;
-            take_records(&mut stream, buffer, losses, |reported| {
+            let end = read_records(&mut stream, buffer, |reported| {
                 if let (Some(kept), Reported::Task(task)) = (reading.take(&reported), &reported) {
                     stacks.extend(stacks::under_way(task, kept));
                 }
-            })?;
+            });
+            count_cut(end, losses)?;
         }
         self.clock_ns = self.clock_ns.max(reading.end());
         self.followed.clear();
@@ -283,11 +289,10 @@ fn read_changes(
 ) -> Result<bool, Failure> {
     for _ in 0..CHANGE_PASSES {
         *turn += 1;
-        side.begin_changes(*turn)?;
+        side.set_first("begin to read the changed tasks", names::TURN, *turn)?;
         while let Some(mut stream) = side.read_changes()? {
-            let end = take_records(&mut stream, buffer, losses, |reported| {
-                reading.take(&reported);
-            })?;
+            let end = read_records(&mut stream, buffer, |reported| _ = reading.take(&reported));
+            let end = count_cut(end, losses)?;
             if end == StreamEnd::CutShort || !reading.has_more() {
                 break;
             }
@@ -297,20 +302,6 @@ fn read_changes(
         }
     }
     Ok(false)
-}
-
-fn take_records(
-    stream: &mut impl Read,
-    buffer: &mut Buffer,
-    losses: &mut Losses,
-    each: impl FnMut(Reported<'_>),
-) -> Result<StreamEnd, Failure> {
-    let end = read_records(stream, buffer, each)
-        .map_err(|error| Failure::of_interval("the kernel's tasks", &error))?;
-    if end == StreamEnd::CutShort {
-        losses.add(Loss::ReadingCutShort, 1);
-    }
-    Ok(end)
 }
 
 fn resolved(options: &Options) -> Result<Resolved, Failure> {
@@ -323,7 +314,8 @@ fn resolved(options: &Options) -> Result<Resolved, Failure> {
         ));
     }
     let resolved = offsets::resolve(Path::new(offsets::VMLINUX_BTF))?;
-    let missing = resolved.missing_required();
+    let needed = resolved.off.iter().filter(|off| off.feature.is_needed());
+    let missing: Vec<&str> = needed.flat_map(|off| &off.missing).map(String::as_str).collect();
     if missing.is_empty() {
         return Ok(resolved);
     }
@@ -339,10 +331,15 @@ fn config(
     mounts: &CgroupMounts,
     tree: Option<&CgroupTree>,
     resolved: &Resolved,
+    nodes: usize,
 ) -> Config {
     let selection = &options.selection;
     let now_ns = monotonic_ns();
     let stack_every = options.accounts.and_then(|asked| asked.stack_every);
+    let own_cgroup = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    // Without the paths of all cgroups, events would be useless.
+    let hierarchy = tree.filter(|tree| tree.shows_all);
+    let hierarchy = hierarchy.and_then(|_| cgroups::hierarchy(&own_cgroup, mounts.cpu_is_v2()));
     let throttle_functions_alone =
         !resolved.has(Feature::ThrottleClock) && resolved.has(Feature::ThrottleFunctions);
     Config {
@@ -352,9 +349,9 @@ fn config(
         cgroup_v2: mounts.cpu_is_v2().into(),
         root_cgroup_id: tree.and_then(CgroupTree::root_id).unwrap_or_default(),
         blame_tasks: (!selection.follows_all()).into(),
-        cgroup_hierarchy: hierarchy_with_events(tree, mounts.cpu_is_v2()),
-        nodes: 0,
-        count_by_cpu: 0,
+        cgroup_hierarchy: hierarchy.unwrap_or(u64::MAX),
+        nodes: nodes as u64,
+        count_by_cpu: (options.by_cpu || nodes > 1).into(),
         accounts: options.accounts.is_some().into(),
         stack_every_ns: stack_every.map_or(0, |every| every.as_nanos() as u64),
         shared: options.shared.into(),
@@ -364,11 +361,26 @@ fn config(
     }
 }
 
-/// Returns the number of the hierarchy whose cgroup events we want, or `u64::MAX` if events would be useless.
-fn hierarchy_with_events(tree: Option<&CgroupTree>, is_v2: bool) -> u64 {
-    if !tree.is_some_and(|tree| tree.shows_all) {
-        return u64::MAX;
+/// Which viewers will follow which tasks, if several viewers share the readings.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    clear: u64,
+    bits: BTreeMap<u32, u64>,
+}
+
+impl Changes {
+    /// Follows all threads of these processes, and their descendants, from the next reading on.
+    pub(crate) fn follow(&mut self, follower: Follower, pids: &[u32]) {
+        for pid in pids {
+            *self.bits.entry(*pid).or_default() |= follower.bit();
+        }
     }
-    let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    cgroups::hierarchy(&own, is_v2).unwrap_or(u64::MAX)
+
+    /// Stops following all tasks for this viewer, from the next reading on.
+    pub(crate) fn stop(&mut self, follower: Follower) {
+        self.clear |= follower.bit();
+        for bits in self.bits.values_mut() {
+            *bits &= !follower.bit();
+        }
+    }
 }

@@ -19,8 +19,7 @@ use std::{
 
 use cgscope_ledger::{Loss, wire::serial};
 use cgscope_model::{
-    Accounts, ByCause, Cause, CpuTimes, ExitedThreads, Hist, Losses, Mode, Sample, TaskReading, Totals,
-    doctor::Facts, printable,
+    Accounts, ByCause, Cause, CpuTimes, Hist, Losses, Sample, TaskReading, Totals, doctor::Facts, printable,
 };
 
 use super::Source;
@@ -28,17 +27,14 @@ use crate::{
     Failure, Options,
     cgroups::CgroupTree,
     clock::{Ticks, monotonic_ns},
-    collector::process_of,
     facts::{self, CgroupMounts},
     placement::{Active, NodesOfCpus},
 };
-use files::CgroupIds;
-use files::ProcFiles;
+use files::{CgroupIds, ProcFiles};
 use follow::Follow;
 use text::Schedstat;
 
-/// Number of readings after which we re-read the cgroup of an idle task, because an idle task can also be moved to another
-/// cgroup.
+/// Number of readings after which we re-read the cgroup of an idle task, which can also be moved.
 const CGROUP_EVERY: u64 = 16;
 
 struct KnownThread {
@@ -71,10 +67,6 @@ pub(crate) struct CoarseSource {
 }
 
 impl Source for CoarseSource {
-    fn mode(&self) -> Mode {
-        Mode::Coarse
-    }
-
     fn read(&mut self) -> Result<Sample, Failure> {
         let now_ns = monotonic_ns();
         self.number += 1;
@@ -92,13 +84,17 @@ impl Source for CoarseSource {
                 }
             }
         }
-        self.drop_exited();
+        let (number, losses) = (self.number, &mut self.losses);
+        self.known.retain(|_, known| {
+            let is_there = known.seen == number;
+            losses.add(Loss::TaskEndUnseen, u64::from(!is_there && !known.is_dead));
+            is_there
+        });
         let unseen = self.forks.unseen(forks);
         if self.counts_forks {
             self.losses.add(Loss::TaskUnseen, unseen);
         }
         self.read_ns = Some(now_ns);
-        let number = self.number;
         // Include a task that has just exited, with its last figures.
         let shown = self.known.values().filter(|known| !known.is_dead || known.changed == number);
         let mut tasks: Vec<Arc<TaskReading>> = shown.map(|known| known.reading.clone()).collect();
@@ -141,24 +137,24 @@ impl Source for CoarseSource {
 }
 
 impl CoarseSource {
-    pub fn start(
+    pub(crate) fn start(
         options: &Options,
         mounts: &CgroupMounts,
+        _tree: Option<&CgroupTree>,
         nodes: BTreeMap<u32, u32>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Box<dyn Source>, Failure> {
         let root = Path::new("/");
         let facts = facts::gather(root);
         let mut files = opened(root, &facts)?;
-        let mountinfo = facts::mountinfo(root);
         let ticks = Ticks::of_this_host();
         let since_ticks = ticks.at(monotonic_ns());
-        let follow = Follow::new(&options.selection, since_ticks, &mut files, process_of);
+        let follow = Follow::new(&options.selection, since_ticks, &mut files);
         let counts_forks = matches!(follow, Follow::All)
             && facts.initial_pid_namespace == Some(true)
             && facts.hides_processes == Some(false);
-        Ok(Self {
+        Ok(Box::new(Self {
             files,
-            cgroups: CgroupIds::new(root, mounts, &mountinfo),
+            cgroups: CgroupIds::new(root, mounts),
             follow,
             nodes,
             ticks,
@@ -171,7 +167,7 @@ impl CoarseSource {
             counts_forks,
             forks: Forks::default(),
             losses: Losses::default(),
-        })
+        }))
     }
 
     /// Whether the thread is known and has not run since the last reading. If so, only its cgroup can have changed, which we
@@ -198,8 +194,12 @@ impl CoarseSource {
         let stat = self.files.of_thread(threads, tid, "stat").and_then(text::stat)?;
         let (start_ticks, is_dead, cpu, state) = (stat.start_ticks, stat.is_dead(), stat.cpu, stat.state);
         let before = self.known.get(&tid).filter(|known| known.start_ticks == start_ticks);
-        let cpu_before = before.and_then(|known| known.reading.accounts.as_ref()).map(|before| before.cpu);
-        let accounts = self.accounts.then(|| accounts(&stat, schedstat, self.ticks, cpu_before));
+        let accounts = self.accounts.then(|| {
+            let before = before.and_then(|known| known.reading.accounts.as_ref()).map(|before| before.cpu);
+            let cpu = cpu_times(&stat, schedstat.on_cpu_ns, self.ticks, &before.unwrap_or_default());
+            // `/proc` shows neither what blocks a task, nor how it spent the time between the last reading and its exit.
+            Arc::new(Accounts { cpu, ..Accounts::default() })
+        });
         let comm = comm_of(stat.comm, before);
         let switches = self.files.of_thread(threads, tid, "status").and_then(text::switches)?;
         let cgroup_id = cgroup_id(&mut self.files, self.cgroups.as_mut(), threads, tid);
@@ -224,17 +224,13 @@ impl CoarseSource {
         self.forks.new += u64::from(before.is_none());
         self.active.push(Active::between(before.map(|known| &*known.reading), &reading));
         let (seen, changed) = (self.number, self.number);
-        self.keep(KnownThread { schedstat, start_ticks, is_dead, seen, changed, reading });
-        Some(())
-    }
-
-    fn keep(&mut self, known: KnownThread) {
-        let start_ticks = known.start_ticks;
-        if let Some(old) = self.known.insert(known.reading.tid, known)
+        let known = KnownThread { schedstat, start_ticks, is_dead, seen, changed, reading };
+        if let Some(old) = self.known.insert(tid, known)
             && old.start_ticks != start_ticks
         {
             self.losses.add(Loss::TaskEndUnseen, u64::from(!old.is_dead));
         }
+        Some(())
     }
 
     /// Returns the start of a task, ns. If the coarse ticks leave open whether the task started before the last reading, we
@@ -246,35 +242,13 @@ impl CoarseSource {
             _ => start_ns,
         }
     }
-
-    fn drop_exited(&mut self) {
-        let (number, losses) = (self.number, &mut self.losses);
-        self.known.retain(|_, known| {
-            let is_there = known.seen == number;
-            losses.add(Loss::TaskEndUnseen, u64::from(!is_there && !known.is_dead));
-            is_there
-        });
-    }
 }
 
-/// Returns the time in user space and in the kernel, no less than `before`. Scales the coarse ticks of `/proc` to the exact run
-/// time.
+/// Returns the user and system time, no less than `before`. Scales the coarse ticks of `/proc` to the exact run time.
 pub(crate) fn cpu_times(stat: &text::Stat<'_>, ran_ns: u64, ticks: Ticks, before: &CpuTimes) -> CpuTimes {
     let [user_ns, system_ns, guest_ns] =
         [stat.user_ticks, stat.system_ticks, stat.guest_ticks].map(|count| ticks.ns(count));
     CpuTimes::scaled(user_ns, system_ns, guest_ns, ran_ns, before)
-}
-
-/// Returns the time outside of waits. `/proc` shows neither what blocks a task, nor how it spent the time between the last
-/// reading and its exit.
-fn accounts(
-    stat: &text::Stat<'_>,
-    schedstat: Schedstat,
-    ticks: Ticks,
-    before: Option<CpuTimes>,
-) -> Arc<Accounts> {
-    let cpu = cpu_times(stat, schedstat.on_cpu_ns, ticks, &before.unwrap_or_default());
-    Arc::new(Accounts { cpu, blocked: None, exited_threads: ExitedThreads::default() })
 }
 
 fn totals(schedstat: Schedstat, (voluntary, involuntary): (u64, u64)) -> Totals {

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
-use cgscope_export::{Format, pprof::ENDED};
-use cgscope_model::{Blame, Cause, Mode};
+use cgscope_export::Format;
+use cgscope_model::{Blame, Cause, Mode, table::exited::ENDED};
 
 use crate::{
     decode::{Stack, pprof_profile, pprof_stacks},

@@ -9,7 +9,7 @@ use std::{
 };
 
 use cgscope_made_up::host;
-use cgscope_metrics::{Config, Format, Given, GivenSample, Metrics, family};
+use cgscope_metrics::{Config, Format, Given, Metrics, family};
 use cgscope_model::{ContainerReading, Interval, Names};
 
 use crate::{
@@ -52,7 +52,7 @@ fn promtool_finds_no_problem_in_a_page_with_every_metric() {
     let given: Vec<Given> = of_daemon
         .map(|given| {
             let labels = given.labels.iter().map(|label| (*label, "a\\\"b".to_owned())).collect();
-            Given { family: **given, samples: vec![GivenSample { labels, value: 2.5 }] }
+            Given { family: **given, samples: vec![(labels, 2.5)] }
         })
         .collect();
     let page = metrics.page(Format::Text, &given);

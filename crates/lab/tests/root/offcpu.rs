@@ -43,7 +43,7 @@ fn over(pids: &[u32], length: Duration) -> Interval {
 }
 
 fn symbols() -> KernelSymbols {
-    let symbols = KernelSymbols::new();
+    let symbols = KernelSymbols::default();
     symbols.load().unwrap_or_else(|failure| panic!("{failure}"));
     symbols
 }

@@ -8,7 +8,7 @@
 pub use crate::wire::{KEPT, Kept, Pair};
 use crate::{
     Loss,
-    verifier::{add_atomic, exchange, opaque},
+    verifier::{add_atomic, exchange, opaque, wrapped},
     waits::{WaitHost, history::Slice},
 };
 
@@ -53,13 +53,7 @@ impl Kept {
     /// is stored without the culprit.
     #[inline(always)]
     fn add<H: WaitHost>(&mut self, charge: &Charge, slice: Option<&mut Slice>) {
-        let mut is_locked = false;
-        for _ in 0..TRIES {
-            if exchange(&mut self.lock, 1) == 0 {
-                is_locked = true;
-                break;
-            }
-        }
+        let is_locked = (0..TRIES).any(|_| exchange(&mut self.lock, 1) == 0);
         // `opaque` hides the index from the verifier, which would otherwise follow each entry as a separate code path.
         let first = opaque(if charge.kind == kind::RAN { 0 } else { KEPT_OF_KIND });
         let place =
@@ -127,13 +121,13 @@ fn place<'p, H: WaitHost, const N: usize, const ENTRIES: usize>(
     let mut oldest = first;
     let mut oldest_ns = u64::MAX;
     for probe in 0..ENTRIES {
-        let pair = at(pairs, first + probe);
+        let pair = wrapped(pairs, (first + probe) as u64);
         // There is only one comparison, because the verifier would follow each of several comparisons as a separate code path.
         let is_other = (pair.victim ^ charge.victim)
             | (pair.culprit ^ charge.culprit)
             | u64::from((pair.tid ^ charge.tid) | (pair.kind ^ charge.kind));
         if is_other == 0 {
-            return Some(at(pairs, first + probe));
+            return Some(wrapped(pairs, (first + probe) as u64));
         }
         if pair.last_ns < oldest_ns {
             (oldest, oldest_ns) = (first + probe, pair.last_ns);
@@ -145,7 +139,7 @@ fn place<'p, H: WaitHost, const N: usize, const ENTRIES: usize>(
     if oldest_ns > H::kept_since_ns() {
         return None;
     }
-    let pair = at(pairs, oldest);
+    let pair = wrapped(pairs, oldest as u64);
     // The sum is cleared first, so that a concurrent reader sees a smaller sum before it sees another pair.
     pair.ns = 0;
     pair.victim = charge.victim;
@@ -153,12 +147,6 @@ fn place<'p, H: WaitHost, const N: usize, const ENTRIES: usize>(
     pair.kind = charge.kind;
     pair.tid = charge.tid;
     Some(pair)
-}
-
-#[inline(always)]
-fn at<const N: usize>(pairs: &mut [Pair; N], place: usize) -> &mut Pair {
-    // SAFETY: the mask keeps the index within the array.
-    unsafe { &mut *pairs.as_mut_ptr().add(place & (N - 1)) }
 }
 
 /// The CPU that records a charge, and the slice of the culprit.
@@ -200,17 +188,11 @@ pub fn enter<H: WaitHost>(victim: u64, who: u64, ns: u64, clock_ns: u64, packed:
     let Some(table) = H::pairs(Place::unpacked(packed).0.cpu) else { return };
     let (charge, slice) = Charge::new::<H>(victim, who, ns, clock_ns, packed);
     let first = place_of(victim, who, charge.tid);
-    match place::<H, PAIRS, PROBES>(&mut table.pairs, first, &charge) {
-        Some(pair) => charge.enter(pair, slice),
-        None => keep::<H>(&charge, slice),
+    if let Some(pair) = place::<H, PAIRS, PROBES>(&mut table.pairs, first, &charge) {
+        return charge.enter(pair, slice);
     }
-}
-
-/// Adds a charge to the victim's entry in the table of exited tasks.
-#[inline(always)]
-fn keep<H: WaitHost>(charge: &Charge, slice: Option<&'static mut Slice>) {
-    let Some(of_victim) = H::exited(charge.victim) else { return H::lost(Loss::CulpritForgotten) };
-    of_victim.kept.add::<H>(charge, slice);
+    let Some(of_victim) = H::exited(victim) else { return H::lost(Loss::CulpritForgotten) };
+    of_victim.kept.add::<H>(&charge, slice);
     add_atomic(&mut of_victim.complete, 1);
 }
 

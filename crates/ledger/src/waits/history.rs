@@ -4,7 +4,12 @@
 //! Only the hook on this CPU writes the history, under the run queue lock. The code is in this crate, so that tests can compare
 //! it with a simple reference.
 
-use crate::{demand::Running, pressure::Batch, verifier::set, waits::look_back::Budget};
+use crate::{
+    demand::Running,
+    pressure::Batch,
+    verifier::{set, wrapped},
+    waits::look_back::Budget,
+};
 pub use crate::{
     host::{IDLE, KERNEL},
     wire::Taken,
@@ -26,9 +31,6 @@ pub const FOLD_NS: u64 = 50_000;
 /// Time in interrupts and stolen time are added to a slice once they reach this sum, ns. On virtual machines, the hypervisor may
 /// take some 100 ns between any two switches.
 pub const LEAST_TAKEN_NS: u64 = 1 << 14;
-
-const SLICE_MASK: u64 = SLICES as u64 - 1;
-const BLOCK_MASK: usize = BLOCKS - 1;
 
 /// Who ran on a CPU from `since_ns` until the next slice begins. Consecutive tasks of one cgroup share a slice, unless single
 /// tasks are blamed ([`crate::wire::Config::blame_tasks`]).
@@ -160,19 +162,16 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Returns the slice with this number. The mask shows the verifier that the index is in bounds.
+    /// Returns the slice with this number.
     #[inline(always)]
     pub fn slice(&mut self, number: u64) -> &mut Slice {
-        // SAFETY: the mask keeps the index within the array.
-        unsafe { &mut *self.slices.as_mut_ptr().add((number & SLICE_MASK) as usize) }
+        wrapped(&mut self.slices, number)
     }
 
     /// Returns the block to which the slice `number` belongs.
     #[inline(always)]
     pub fn block(&mut self, number: u64) -> &mut Block {
-        let place = (number / BLOCK as u64) as usize & BLOCK_MASK;
-        // SAFETY: the mask keeps the index within the array.
-        unsafe { &mut *self.blocks.as_mut_ptr().add(place) }
+        wrapped(&mut self.blocks, number / BLOCK as u64)
     }
 
     /// Returns whether the latest slice belongs to `who`.

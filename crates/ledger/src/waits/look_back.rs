@@ -8,7 +8,7 @@
 use crate::{
     Loss,
     cause::{ByCause, Cause},
-    host::{IDLE, KERNEL, Step},
+    host::{IDLE, KERNEL},
     verifier::{get, opaque, set},
     waits::{
         WaitHost,
@@ -71,57 +71,49 @@ pub fn look_back<H: WaitHost>(which: u32) {
     let Some(seen) = H::ring(get(&mut work.charges.cpu)) else { return };
     work.walk.begin(seen.head);
     let steps = match which {
-        Work::HOOK => steps_of_hook::<H>(work),
+        // The steps of the hook are limited, because the hook holds the run queue lock.
+        Work::HOOK => {
+            let clock_ns = get(&mut work.charges.clock_ns);
+            H::ring(get(&mut work.charges.charging)).map_or(FREE_STEPS, |own| own.budget.steps(clock_ns))
+        }
         _ => MOST_SAVED,
     };
     set(&mut work.walk.steps_left, steps);
     // Most waits overlap only a few slices. These steps split such waits without a helper call.
     let mut is_done = false;
     for _ in 0..STEPS {
-        if work.walk.step(seen, &mut work.charges.by::<H>()) {
+        if work.walk.step::<H>(seen, &mut work.charges) {
             is_done = true;
             break;
         }
     }
     if !is_done {
-        H::repeat((LOOK_BACK - STEPS) as u32, Step::Slices, which);
+        H::repeat((LOOK_BACK - STEPS) as u32, step::<H>, which);
         if work.walk.is_at_blocks() {
-            H::repeat(STEPS_OF_BLOCKS as u32, Step::Blocks, which);
+            H::repeat(STEPS_OF_BLOCKS as u32, step_of_blocks::<H>, which);
         }
     }
     let is_cut = work.walk.end();
     if which == Work::HOOK {
-        pay::<H>(work, is_cut);
+        let left = get(&mut work.walk.steps_left);
+        if let Some(own) = H::ring(get(&mut work.charges.charging)) {
+            own.budget.pay(left);
+        }
+        if is_cut {
+            H::lost(Loss::LookBackCut);
+        }
     }
 }
 
 /// Number of steps of a walk before it uses [`Host::repeat`](crate::host::Host::repeat).
 const STEPS: usize = 4;
 
-/// Returns the number of steps that the hook may take. The number is limited because the hook holds the run queue lock.
-#[inline(always)]
-fn steps_of_hook<H: WaitHost>(work: &mut Work) -> u64 {
-    let clock_ns = get(&mut work.charges.clock_ns);
-    H::ring(get(&mut work.charges.charging)).map_or(FREE_STEPS, |own| own.budget.steps(clock_ns))
-}
-
-#[inline(always)]
-fn pay<H: WaitHost>(work: &mut Work, is_cut: bool) {
-    let left = get(&mut work.walk.steps_left);
-    if let Some(own) = H::ring(get(&mut work.charges.charging)) {
-        own.budget.pay(left);
-    }
-    if is_cut {
-        H::lost(Loss::LookBackCut);
-    }
-}
-
 /// Takes one step over slices. Returns true if this was the last step.
 #[inline(always)]
 pub fn step<H: WaitHost>(which: u32) -> bool {
     let Some(work) = H::work(which) else { return true };
     let Some(seen) = H::ring(get(&mut work.charges.cpu)) else { return true };
-    work.walk.step(seen, &mut work.charges.by::<H>())
+    work.walk.step::<H>(seen, &mut work.charges)
 }
 
 /// Takes one step over blocks. Returns true if this was the last step.
@@ -129,11 +121,11 @@ pub fn step<H: WaitHost>(which: u32) -> bool {
 pub fn step_of_blocks<H: WaitHost>(which: u32) -> bool {
     let Some(work) = H::work(which) else { return true };
     let Some(seen) = H::ring(get(&mut work.charges.cpu)) else { return true };
-    work.walk.step_of_blocks(seen, &mut work.charges.by::<H>())
+    work.walk.step_of_blocks::<H>(seen, &mut work.charges)
 }
 
-/// Receives the result of a walk: who ran during the wait.
-pub trait Charge {
+/// Receives the result of a walk on the host `H`: who ran during the wait.
+pub trait Charge<H> {
     /// Charges `who` for `ns` of the wait. `slice` is the number of the slice. It is `None` for a sum over a block, where the
     /// single tasks are unknown.
     fn charge(&mut self, who: u64, ns: u64, slice: Option<u64>);
@@ -220,14 +212,16 @@ impl Walk {
 
     /// Takes one step over slices. Returns true if the whole span is explained, or if there are no more slices.
     #[inline(always)]
-    pub fn step(&mut self, ring: &mut Ring, charges: &mut impl Charge) -> bool {
+    pub fn step<H>(&mut self, ring: &mut Ring, charges: &mut impl Charge<H>) -> bool {
         let number = get(&mut self.number);
         if number == get(&mut self.blocks_from) {
             return true;
         }
-        if get(&mut self.end_ns) <= get(&mut self.from_ns) || !self.takes_a_step() {
+        let left = get(&mut self.steps_left);
+        if get(&mut self.end_ns) <= get(&mut self.from_ns) || left == 0 {
             return true;
         }
+        set(&mut self.steps_left, left - 1);
         set(&mut self.number, number.wrapping_sub(1));
         let slice = ring.slice(number);
         if get(&mut slice.since_ns) == 0 {
@@ -238,17 +232,7 @@ impl Walk {
     }
 
     #[inline(always)]
-    fn takes_a_step(&mut self) -> bool {
-        let left = get(&mut self.steps_left);
-        if left == 0 {
-            return false;
-        }
-        set(&mut self.steps_left, left - 1);
-        true
-    }
-
-    #[inline(always)]
-    fn enter_slice(&mut self, slice: &mut Slice, number: u64, charges: &mut impl Charge) {
+    fn enter_slice<H>(&mut self, slice: &mut Slice, number: u64, charges: &mut impl Charge<H>) {
         let since_ns = get(&mut slice.since_ns);
         let slice_end_ns = get(&mut self.slice_end_ns);
         set(&mut self.slice_end_ns, since_ns);
@@ -298,7 +282,7 @@ impl Walk {
 
     /// Takes one step over blocks. Returns true if the whole span is explained, or if there are no more blocks.
     #[inline(always)]
-    pub fn step_of_blocks(&mut self, ring: &mut Ring, charges: &mut impl Charge) -> bool {
+    pub fn step_of_blocks<H>(&mut self, ring: &mut Ring, charges: &mut impl Charge<H>) -> bool {
         let number = get(&mut self.number);
         let block = ring.block(number);
         match get(&mut self.party) {
@@ -362,7 +346,7 @@ impl Walk {
 
     /// Adds the time of the party number `place` of a block, counted from 1.
     #[inline(always)]
-    fn enter_party(&mut self, block: &mut Block, place: u64, charges: &mut impl Charge) {
+    fn enter_party<H>(&mut self, block: &mut Block, place: u64, charges: &mut impl Charge<H>) {
         let at = opaque(place as usize - 1) & (PARTIES - 1);
         let (who, ns) = (get(&mut block.who[at]), get(&mut block.ns[at]));
         set(&mut self.party, if ns == 0 { PARTIES as u64 } else { place } + 1);

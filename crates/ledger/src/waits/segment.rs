@@ -100,7 +100,7 @@ pub fn leave<H: WaitHost>(
         }
     } else if prev.is_throttled() {
         start.queue = prev.queue();
-        start.throttle_ns = prev.throttled_ns(&start.queue, cpu, clock_ns);
+        start.throttle_ns = H::throttled_ns(prev, &start.queue, cpu, clock_ns);
         prev.find_limit(&mut start.limit);
     }
 }
@@ -112,7 +112,7 @@ pub fn run<H: WaitHost>(next: H::Task, start: &mut Start, cpu: u32, clock_ns: u6
         // While the task runs, its queue is not throttled. So this is also the throttled time when the next wait begins, even if
         // the task sleeps first.
         start.queue = next.queue();
-        start.throttle_ns = next.throttled_ns(&start.queue, cpu, clock_ns);
+        start.throttle_ns = H::throttled_ns(next, &start.queue, cpu, clock_ns);
     }
 }
 
@@ -129,7 +129,7 @@ pub fn was_throttled<H: WaitHost>(task: H::Task, start: &mut Start) {
     start.cpu = task.cpu();
     start.switches = task.switches();
     start.queue = task.queue();
-    start.throttle_ns = task.throttled_ns(&start.queue, start.cpu, queued_ns);
+    start.throttle_ns = H::throttled_ns(task, &start.queue, start.cpu, queued_ns);
     start.group = task.group();
     // The sums of the CPU at that time are unknown.
     start.group_ran_ns = 0;
@@ -173,7 +173,7 @@ pub(crate) fn begin<H: WaitHost>(task: H::Task, start: &mut Start, cpu: u32) {
     begin_on::<H>(task, start, cpu);
     if is_of_quota::<H>(task, start) {
         let limit = if task.is_throttled() { start.limit } else { 0 };
-        hold::<H>(start, task.far_queue(cpu), limit);
+        hold::<H>(start, H::far_queue(task, cpu), limit);
     }
 }
 
@@ -187,7 +187,7 @@ pub(crate) fn begin_in_group<H: WaitHost>(task: H::Task, start: &mut Start, cpu:
             task.find_limit(&mut start.limit);
         }
         let limit = start.limit;
-        hold::<H>(start, task.near_queue(), limit);
+        hold::<H>(start, H::near_queue(task), limit);
     }
 }
 

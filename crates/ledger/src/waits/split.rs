@@ -102,34 +102,21 @@ pub(crate) struct Charges {
     is_silent: u64,
 }
 
-/// [`Charges`] together with the type of the host.
-pub(crate) struct Charging<'c, H> {
-    charges: &'c mut Charges,
-    host: core::marker::PhantomData<H>,
-}
-
-impl Charges {
-    #[inline(always)]
-    pub(crate) fn by<H: WaitHost>(&mut self) -> Charging<'_, H> {
-        Charging { charges: self, host: core::marker::PhantomData }
-    }
-}
-
-impl<H: WaitHost> Charge for Charging<'_, H> {
+impl<H: WaitHost> Charge<H> for Charges {
     #[inline(always)]
     fn charge(&mut self, who: u64, ns: u64, slice: Option<u64>) {
-        let charging = get(&mut self.charges.charging);
-        let victim = get(&mut self.charges.victim);
-        let is_silent = charging == Work::NOBODY || get(&mut self.charges.is_silent) != 0;
+        let charging = get(&mut self.charging);
+        let victim = get(&mut self.victim);
+        let is_silent = charging == Work::NOBODY || get(&mut self.is_silent) != 0;
         if is_silent || !is_charged::<H>(who, victim) {
             return;
         }
         let (history, number) = match slice {
-            Some(number) => (get(&mut self.charges.cpu), number),
+            Some(number) => (get(&mut self.cpu), number),
             None => (Work::NOBODY, 0),
         };
         let place = Place { cpu: charging, history, number }.packed(kind::RAN);
-        H::charge(victim, who, ns, get(&mut self.charges.clock_ns), place);
+        H::charge(victim, who, ns, get(&mut self.clock_ns), place);
     }
 }
 
@@ -171,15 +158,6 @@ impl Work {
         self.charges.cpu = cpu;
         self.walk.from_ns = from_ns;
         self.walk.to_ns = to_ns;
-    }
-
-    /// Returns the segment that was just split, to count its pressure. Returns `None` if the task slept.
-    #[inline(always)]
-    pub(crate) fn ended(&mut self) -> Option<Ended> {
-        let limit_ns = self.part(Cause::Throttled) + self.part(Cause::RtThrottled);
-        let who = get(&mut self.charges.victim);
-        let Wait { queued_ns, clock_ns, cpu, .. } = Wait::taken_from(&mut self.wait);
-        (get(&mut self.is_asleep) == 0).then_some(Ended { cpu, who, queued_ns, clock_ns, limit_ns })
     }
 
     #[inline(always)]
@@ -291,7 +269,7 @@ fn throttled_ns<H: WaitHost>(task: H::Task, start: &Start, is_seen: bool, work: 
     if start.queue != task.queue() || (!H::throttles_tasks() && task.is_real_time()) {
         return 0;
     }
-    start.throttled_ns(task.throttled_ns(&start.queue, work.charges.cpu, to_ns), from_ns)
+    start.throttled_ns(H::throttled_ns(task, &start.queue, work.charges.cpu, to_ns), from_ns)
 }
 
 /// Replaces the parts of a segment in which the task was throttled for an unknown time. A CPU is never idle if a task on its
@@ -367,15 +345,21 @@ fn beyond_history<H: WaitHost>(task: H::Task, start: &Start, work: &mut Work) {
 #[inline(always)]
 pub fn press_split<H: WaitHost>() {
     let Some(work) = H::work(Work::HOOK) else { return };
-    let Some(ended) = work.ended() else { return };
-    let Some(ring) = H::ring(ended.cpu) else { return };
-    if ended.limit_ns == 0 && ring.batch.add(ended.who, ended.queued_ns, ended.clock_ns) {
+    let limit_ns = work.part(Cause::Throttled) + work.part(Cause::RtThrottled);
+    let who = get(&mut work.charges.victim);
+    let Wait { queued_ns, clock_ns, cpu, .. } = Wait::taken_from(&mut work.wait);
+    // A task that slept did not wait.
+    if get(&mut work.is_asleep) != 0 {
         return;
     }
-    let Some(table) = H::pressures(ended.cpu) else { return };
+    let Some(ring) = H::ring(cpu) else { return };
+    if limit_ns == 0 && ring.batch.add(who, queued_ns, clock_ns) {
+        return;
+    }
+    let Some(table) = H::pressures(cpu) else { return };
     set(&mut table.task, get(&mut work.task));
     // The function is called directly, because a call through the host would make the stack too large for Linux 6.1.
-    pressure::press::<H>(ended);
+    pressure::press::<H>(Ended { cpu, who, queued_ns, clock_ns, limit_ns });
 }
 
 #[cfg(test)]

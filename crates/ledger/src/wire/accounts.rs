@@ -1,9 +1,37 @@
-//! Records of how a task spends its time, except for waits.
+//! How a task spends its time, except for waits: user, kernel, guest and blocked time. These figures are reported only if
+//! [`super::Config::accounts`] is set.
 
-use crate::accounts::{BLOCKED_STATES, ByState, Stack};
+crate::named! {
+    /// The state of a blocked task: a task that is off its CPU and does not wait for a CPU. The discriminant is its index in
+    /// [`ByState`].
+    BlockedState {
+        /// Interruptible sleep (S), which a signal can end.
+        Sleeping = "sleeping",
+        /// The task waits for a device. This holds in every task state in which `task_struct.in_iowait` was set.
+        Iowait = "iowait",
+        /// Uninterruptible sleep (D) without `in_iowait`: the task waits for a kernel lock or a network file system, or it is
+        /// frozen.
+        Uninterruptible = "uninterruptible",
+        /// A kernel thread that has no work (TASK_IDLE, since Linux 4.14).
+        Idle = "idle",
+        /// The task is stopped, traced or parked.
+        Stopped = "stopped",
+    }
+}
 
-/// The time of a task in user space and in the kernel, counted at ticks, and its blocked time. These figures are kept only if
-/// [`super::Config::accounts`] is set.
+/// Number of blocked states.
+pub const BLOCKED_STATES: usize = BlockedState::ALL.len();
+
+/// Blocked time by state, ns, in the order of [`BlockedState::ALL`].
+pub type ByState = [u64; BLOCKED_STATES];
+
+/// Maximum number of return addresses in a [`Stack`].
+pub const FRAMES: usize = 62;
+
+/// The return addresses of a kernel stack, innermost first. Unused entries are 0.
+pub type Stack = [u64; FRAMES];
+
+/// The time of a task in user space and in the kernel, counted at ticks, and its blocked time.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accounts {
@@ -32,9 +60,6 @@ impl Accounts {
             blocked_ns,
         }
     }
-
-    /// All zero.
-    pub const NONE: Self = Self { user_ns: 0, system_ns: 0, guest_ns: 0, blocked_ns: [0; BLOCKED_STATES] };
 }
 
 impl ExitedThreads {
@@ -77,10 +102,10 @@ pub struct AccountsRecord {
     pub own: Accounts,
     /// Sums of the exited threads of the task's process. They are in the record of the main thread; other records have 0.
     pub exited_threads: ExitedThreads,
-    /// Index of the [`crate::BlockedState`] in which the task is blocked now, plus one; 0 if it is not blocked.
+    /// Index of the [`BlockedState`] in which the task is blocked now, plus one; 0 if it is not blocked.
     pub state: u64,
     /// If this is not 0, `uncounted_ns` belongs to the stack at which the task is blocked or was last blocked. This number is the
-    /// index of the task's [`crate::BlockedState`] plus one. If no stack follows this record, the stack that was last reported is
+    /// index of the task's [`BlockedState`] plus one. If no stack follows this record, the stack that was last reported is
     /// meant.
     pub is_due: u64,
     /// Blocked time up to now that is not counted for a stack yet, ns.
@@ -93,7 +118,7 @@ pub struct AccountsRecord {
 pub struct Blocked {
     /// When the task left its CPU to sleep, ns of `rq->clock`; 0 if it does not sleep, or if the hook did not see this switch.
     pub since_ns: u64,
-    /// Index of the [`crate::BlockedState`] in which the task sleeps.
+    /// Index of the [`BlockedState`] in which the task sleeps.
     pub state: u64,
     /// Blocked time that has ended and is not counted for a stack yet, ns.
     pub uncounted_ns: u64,
@@ -109,7 +134,7 @@ pub struct Blocked {
 pub struct StackKey {
     /// Thread id.
     pub tid: u32,
-    /// Index of a [`crate::BlockedState`].
+    /// Index of a [`BlockedState`].
     pub state: u32,
     /// The kernel stack at which the task was blocked.
     pub stack: Stack,

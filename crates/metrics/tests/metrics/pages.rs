@@ -7,7 +7,7 @@ use std::{
 
 use cgscope_ledger::Loss;
 use cgscope_made_up::{host, small};
-use cgscope_metrics::{Config, Format, Given, GivenSample, Kind, Metrics, family};
+use cgscope_metrics::{Config, Format, Given, Kind, Metrics, family};
 use cgscope_model::{Cause, CgroupReading, ContainerReading, Interval, Mode, Names, Tree};
 
 use crate::parsed::{self, Key};
@@ -50,7 +50,7 @@ fn everything() -> (Metrics, Vec<Given>) {
     metrics.add(&interval);
     let given = family::ALL.iter().skip_while(|given| **given != &family::COLLECTIONS).map(|given| {
         let labels = given.labels.iter().map(|label| (*label, "a\"b".to_owned())).collect();
-        Given { family: **given, samples: vec![GivenSample { labels, value: 2.5 }] }
+        Given { family: **given, samples: vec![(labels, 2.5)] }
     });
     (metrics, given.collect())
 }
@@ -314,7 +314,7 @@ fn counters_have_the_time_when_they_began() {
 fn a_page_before_the_first_interval_is_valid() {
     let metrics = Metrics::new(Config::default());
     parsed::text(&metrics.page(Format::OpenMetrics, &[]), true);
-    let given = Given { family: family::WAIT, samples: vec![GivenSample { labels: Vec::new(), value: 1.0 }] };
+    let given = Given { family: family::WAIT, samples: vec![(Vec::new(), 1.0)] };
     assert_eq!(given.family.kind, Kind::Histogram);
     let before = metrics.page(Format::Text, &[]);
     assert_eq!(metrics.page(Format::Text, &[given]), before, "the caller cannot provide a histogram");

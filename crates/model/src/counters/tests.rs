@@ -1,4 +1,4 @@
-use super::*;
+use super::{Counter::*, *};
 
 #[test]
 fn each_output_lists_the_counters_that_the_table_gives_it() {

@@ -2,15 +2,14 @@
 
 use std::{cmp::Ordering, collections::BTreeSet};
 
-use cgscope_ledger::{BUCKETS, bucket_of};
+use cgscope_ledger::{BUCKETS, Cause, bucket_of};
 
 use super::{
     Change, Diff, DiffSubject, ERROR, FigureUnit, Length, LimitChange, Side, Verdict,
-    figures::{Figure, Value, figures},
     resample::{DEALS, RatioSeries, Shape, bootstrap, draws, family_wise, interval},
     side::{Block, Cell, UNKNOWN, align},
 };
-use crate::{Counter, Hist, Mode, path::is_at_or_below, sum};
+use crate::{Counter, Hist, Mode, causes::shown, path::is_at_or_below, sum};
 
 /// Minimum number of events, on both sides together, to test a rate. Also the minimum number of waits beyond a quantile.
 const FEW_EVENTS: f64 = 10.0;
@@ -33,10 +32,9 @@ pub fn compare(before: Side, after: Side) -> Diff {
         lengths: whole.each_ref().map(|whole| whole.duration_ns as f64),
     };
     let (draws, changes, series) = (draws(&shape), Vec::new(), Vec::new());
-    let mut comparison =
-        Comparison { sides: &sides, whole: &whole, is_swapped, shape, draws, changes, series };
-    comparison.add_all();
-    let changes = comparison.judged();
+    let mut compared = Comparison { sides: &sides, whole: &whole, is_swapped, shape, draws, changes, series };
+    compared.add_all();
+    let changes = compared.judged();
     let order: [usize; 2] = if is_swapped { [1, 0] } else { [0, 1] };
     Diff {
         lengths: order.map(|side| Length {
@@ -68,7 +66,6 @@ struct Comparison<'a> {
     shape: Shape,
     draws: Vec<Vec<u64>>,
     changes: Vec<Change>,
-    /// The series of the tested changes.
     series: Vec<RatioSeries>,
 }
 
@@ -108,8 +105,7 @@ impl<'a> Comparison<'a> {
     fn chosen(&self) -> Vec<(&'a DiffSubject, bool)> {
         let times = [Cell::Wait, Cell::Counter(Counter::OnCpu), Cell::Behind];
         let is_exact = self.sides.iter().all(|side| side.mode == Mode::Bpf);
-        let subjects: BTreeSet<&'a DiffSubject> =
-            self.whole.iter().flat_map(|side| side.sums.keys()).collect();
+        let subjects: BTreeSet<_> = self.whole.iter().flat_map(|side| side.sums.keys()).collect();
         let is_chosen = |(activity, subject): &(f64, &DiffSubject)| match subject {
             DiffSubject::All => true,
             DiffSubject::Cgroup { path } if &**path == "/" => false,
@@ -250,13 +246,8 @@ impl<'a> Comparison<'a> {
             verdict: match ends {
                 _ if !is_enough => Verdict::TooShort,
                 _ if !is_tested => Verdict::TooFewEvents,
-                Some((low, high)) if low > 0.0 || high < 0.0 => {
-                    if is_large {
-                        Verdict::MoreThanNoise
-                    } else {
-                        Verdict::Negligible
-                    }
-                }
+                Some((low, high)) if is_large && (low > 0.0 || high < 0.0) => Verdict::MoreThanNoise,
+                Some((low, high)) if low > 0.0 || high < 0.0 => Verdict::Negligible,
                 _ => Verdict::WithinNoise,
             },
             size: match figure.unit {
@@ -283,10 +274,73 @@ impl<'a> Comparison<'a> {
 /// Sorts by: more than noise, then shares of wall time, then size.
 fn order(a: &Change, b: &Change) -> Ordering {
     let is_time = |change: &Change| change.unit == FigureUnit::WallShare;
-    b.is_called()
-        .cmp(&a.is_called())
-        .then(is_time(b).cmp(&is_time(a)))
+    (b.is_called(), is_time(b))
+        .cmp(&(a.is_called(), is_time(a)))
         .then(b.size.total_cmp(&a.size))
-        .then_with(|| a.subject.cmp(&b.subject))
-        .then_with(|| a.figure.cmp(b.figure))
+        .then_with(|| (&a.subject, a.figure).cmp(&(&b.subject, b.figure)))
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Value {
+    /// A cell over another. `None`: over wall time.
+    Ratio(Cell, Option<Cell>),
+    Quantile(f64),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Figure {
+    name: &'static str,
+    /// Name in sentences and tables.
+    words: &'static str,
+    unit: FigureUnit,
+    value: Value,
+    /// The least change that matters: in the unit, and as a share of the larger side. A change must reach both limits.
+    least: (f64, f64),
+    /// Counts the figure's events. A figure with few events is not tested.
+    events: Option<Cell>,
+    /// True if the figure covers only the cgroup itself, without its descendants.
+    is_own: bool,
+}
+
+fn figures() -> Vec<Figure> {
+    let figure = |name, words, unit, least, value| {
+        let (events, is_own) = (None, false);
+        Figure { name, words, unit, value, least, events, is_own }
+    };
+    let wall = |name, words, cell| {
+        figure(name, words, FigureUnit::WallShare, (0.005, 0.05), Value::Ratio(cell, None))
+    };
+    let rate = |name, words, cell, least| {
+        let value = Value::Ratio(cell, None);
+        Figure { events: Some(cell), ..figure(name, words, FigureUnit::PerSecond, (least, 0.1), value) }
+    };
+    let quantile = |name, words, quantile| {
+        // 20 %: two buckets of the histogram.
+        figure(name, words, FigureUnit::Ns, (5_000.0, 0.2), Value::Quantile(quantile))
+    };
+    let counter = Cell::Counter;
+    let (waits, periods) = (counter(Counter::Waits), counter(Counter::Periods));
+    let ran_out = Value::Ratio(counter(Counter::ThrottledPeriods), Some(periods));
+    let throttled_periods =
+        figure("throttled_periods", "periods out of quota", FigureUnit::Share, (0.02, 0.05), ran_out);
+    let throttled_ns = counter(Counter::ThrottledNs);
+    let mut figures = vec![
+        Figure { events: Some(waits), ..wall("wait", "waiting", Cell::Wait) },
+        rate("waits", "waits", waits, 100.0),
+        wall("on_cpu", "on CPU", counter(Counter::OnCpu)),
+        Figure { is_own: true, events: Some(periods), ..throttled_periods },
+        Figure { is_own: true, ..wall("stood_throttled", "stood out of quota", throttled_ns) },
+        wall("behind", "waiting", Cell::Behind),
+        quantile("p50", "median wait", 0.5),
+        quantile("p90", "p90 of waits", 0.9),
+        quantile("p99", "p99 of waits", 0.99),
+    ];
+    figures.extend(Cause::ALL.map(|cause| Figure {
+        events: Some(waits),
+        ..wall(cause.name(), shown(cause).words, Cell::Cause(cause))
+    }));
+    figures.extend(Counter::compared().map(|(counter, compared)| {
+        rate(counter.name(), compared.words, Cell::Counter(counter), compared.least)
+    }));
+    figures
 }

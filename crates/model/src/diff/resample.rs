@@ -211,9 +211,7 @@ pub(super) fn draws(shape: &Shape) -> Vec<Vec<u64>> {
     let mut draw = |_| {
         let mut times = vec![0; all];
         for (from, to) in [(0, first), (first, all)] {
-            for _ in from..to {
-                times[random.rand_range(from as u32..to as u32) as usize] += 1;
-            }
+            (from..to).for_each(|_| times[random.rand_range(from as u32..to as u32) as usize] += 1);
         }
         times
     };
@@ -223,12 +221,7 @@ pub(super) fn draws(shape: &Shape) -> Vec<Vec<u64>> {
 /// Returns the confidence interval around `estimate` at level [`CONFIDENCE`]; `None` if there are too few draws or blocks. Its
 /// ends are percentiles of the drawn estimates, moved outwards if blocks are few or correlated. With few blocks, a bootstrap
 /// interval is too narrow, so Student's quantile replaces the normal quantile.
-pub(super) fn interval(
-    mut drawn: Vec<f64>,
-    estimate: f64,
-    shape: &Shape,
-    widening: f64,
-) -> Option<(f64, f64)> {
+pub(super) fn interval(mut drawn: Vec<f64>, estimate: f64, shape: &Shape, widen: f64) -> Option<(f64, f64)> {
     if drawn.len() < DRAWS / 2 || !shape.is_enough() {
         return None;
     }
@@ -236,7 +229,7 @@ pub(super) fn interval(
     let tail = (1.0 - CONFIDENCE) / 2.0;
     let at = |share: f64| drawn[((drawn.len() - 1) as f64 * share).round() as usize];
     let few = shape.few();
-    let factor = student(few - 1.0) / NORMAL_QUANTILE * (few / (few - 1.0)).sqrt() * widening.sqrt();
+    let factor = student(few - 1.0) / NORMAL_QUANTILE * (few / (few - 1.0)).sqrt() * widen.sqrt();
     Some((estimate + (at(tail) - estimate) * factor, estimate + (at(1.0 - tail) - estimate) * factor))
 }
 

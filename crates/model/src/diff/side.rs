@@ -22,9 +22,7 @@ pub const MOST_BLOCKS: usize = 48;
 /// A sum over a block. Times are in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Cell {
-    /// Time of completed waits.
     Wait,
-    /// Time of completed waits with this cause.
     Cause(Cause),
     Counter(Counter),
     /// Time waited because of one culprit.
@@ -36,12 +34,10 @@ pub(super) enum Cell {
 /// Marks a sum that includes an unknown counter. Sums saturate here, so the mark survives further additions.
 pub(super) const UNKNOWN: u64 = u64::MAX;
 
-/// The sums of a subject.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sums {
     /// The cells that are not zero, ascending.
     cells: Vec<(Cell, u64)>,
-    /// The longest wait, ns.
     pub longest_ns: u64,
 }
 
@@ -78,7 +74,6 @@ impl Sums {
         self.cells.binary_search_by_key(&cell, |(cell, _)| *cell).map_or(0, |at| self.cells[at].1)
     }
 
-    /// Returns the number of waits by bucket, ascending.
     pub fn buckets(&self) -> impl Iterator<Item = (usize, u64)> {
         let first = self.cells.partition_point(|(cell, _)| *cell < Cell::Bucket(0));
         self.cells[first..].iter().filter_map(|(cell, count)| match cell {
@@ -93,10 +88,8 @@ impl Sums {
     }
 }
 
-/// A part of a recording.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Block {
-    /// Number of Intervals.
     intervals: usize,
     pub duration_ns: u64,
     /// All subjects that existed, including inactive ones.
@@ -199,7 +192,6 @@ impl Side {
         }
     }
 
-    /// Returns the number of Intervals so far.
     fn added(&self) -> usize {
         self.blocks.iter().map(|block| block.intervals).sum()
     }
@@ -258,18 +250,16 @@ fn unmerged_length(intervals: usize) -> usize {
     (intervals / MOST_BLOCKS + 1).next_power_of_two()
 }
 
-/// Returns the number of Intervals in a block of a recording with this number of Intervals.
-///
-/// About the cube root, which is best for series with a short memory. But [`FEWEST_BLOCKS`] blocks must remain.
+/// Returns the number of Intervals in a block of a recording with this number of Intervals. About the cube root, which is best
+/// for series with a short memory. But [`FEWEST_BLOCKS`] blocks must remain.
 pub(super) fn block_length(intervals: usize) -> usize {
     let length = unmerged_length(intervals);
     let wanted = ((intervals as f64).cbrt() as usize).min(intervals / FEWEST_BLOCKS);
     length * (wanted / length).max(1)
 }
 
-/// Gives cgroups that differ only in ids the same name. A cgroup is renamed only if it exists on one side alone, and the other
-/// side has a cgroup that gets the same name. Cgroups of one side that get the same name are merged. Their limits are kept only if
-/// they are equal.
+/// Gives cgroups that differ only in ids the same name, if they exist on one side alone, and the other side has a cgroup that
+/// gets this name. Cgroups of a side that get the same name are merged. Only limits that are equal are kept.
 pub(super) fn align(sides: &mut [Side; 2]) {
     let paths = sides.each_ref().map(Side::cgroups);
     let names = [0, 1].map(|side| {

@@ -78,8 +78,7 @@ fn realtime_neighbour<'a>(context: &Context<'a>, neighbour: &Culprit) -> Option<
         (Some((tid, _)), _) => task.reading.tid == *tid,
         (None, path) => path.is_some() && interval.cgroup_path(task.reading.cgroup_id) == path.as_ref(),
     };
-    let ran = interval.tasks.iter().filter(is_it).map(|task| (task, task.totals.on_cpu_ns));
-    mostly_realtime(ran)
+    mostly_realtime(interval.tasks.iter().filter(is_it).map(|task| (task, task.totals.on_cpu_ns)))
 }
 
 /// Like [`realtime_neighbour`], for the tasks of a cgroup that waited for other cgroups.
@@ -107,12 +106,10 @@ fn own_contention(context: &Context) -> Vec<Finding> {
         is_crowded.then_some((ns, node))
     });
     let mut crowded: Vec<_> = crowded.collect();
-    let skew = (!crowded.is_empty()).then(|| numa::node_skew(context)).flatten();
-    if let Some((_, full_node)) = skew {
+    if let Some((_, full_node)) = (!crowded.is_empty()).then(|| numa::node_skew(context)).flatten() {
         crowded.retain(|(ns, node)| !is_on(context, *node, full_node, *ns));
     }
-    let cpus = idle_cpus::Cpus::new(context);
-    let kept = if crowded.is_empty() { Vec::new() } else { idle_cpus::kept(context, &cpus) };
+    let kept = if crowded.is_empty() { Vec::new() } else { idle_cpus::kept(context) };
     let is_kept =
         |node, ns| kept.iter().any(|kept| kept.node == node && is_share(kept.own_ns, ns, EXPLAINED_PERCENT));
     crowded.retain(|(ns, node)| !is_kept(*node, *ns));
@@ -170,7 +167,6 @@ fn crowd(context: &Context, node: usize, ns: u64) -> Option<Finding> {
 const NEIGHBOURS: usize = 3;
 const NEIGHBOUR_NAMED_PERCENT: u64 = 10;
 
-/// Returns the finding that tasks of a cgroup waited for other cgroups, for `ns`.
 fn noisy_neighbour(context: &Context, node: usize, ns: u64) -> Finding {
     let (sums, names) = (context.with_below(node), &context.interval.names);
     let neighbours = neighbours_of(context, node);

@@ -9,8 +9,7 @@ use crate::{
     words::percent,
 };
 
-/// A host is oversubscribed if more tasks than this run or wait per CPU on average, percent. Some waiting is normal on a busy
-/// host.
+/// A host is oversubscribed if more tasks run or wait per CPU on average, percent. Some waiting is normal on a busy host.
 const OVERSUBSCRIBED_PERCENT: u64 = 120;
 /// If the CPUs are less busy than this, percent, the host has enough CPUs but its tasks are badly spread.
 const CPUS_BUSY_PERCENT: u64 = 90;
@@ -52,8 +51,7 @@ pub(super) fn cpu_oversubscription(context: &Context) -> Option<Finding> {
     let advice = "run fewer tasks at once on this host, or add CPUs; until then, weights (cpu.weight) and quotas (cpu.max) \
                   decide who waits";
     let amount = format!("{wanted:.1} tasks want {cpus}, waiting {}", context.rate(waited_ns));
-    let action = "run fewer tasks at once on this host, or add CPUs";
-    let short = ("the host has too few CPUs", amount, action);
+    let short = ("the host has too few CPUs", amount, "run fewer tasks at once on this host, or add CPUs");
     Some(finding(Rule::CpuOversubscription, None, waited_ns, short, says, advice))
 }
 
@@ -67,8 +65,7 @@ fn wakeup_latency(context: &Context) -> Option<Finding> {
     // A wait with several causes counts in proportion to its wakeup part.
     let waits = all.hist.octaves().iter().map(|octave| octave.by_cause[Cause::Wakeup as usize]).sum::<f64>();
     let waits = waits.round() as u64;
-    let mean_ns =
-        ns.checked_div(waits).filter(|mean_ns| waits >= WAKEUP_WAITS && *mean_ns >= WAKEUP_MEAN_NS)?;
+    let mean_ns = ns.checked_div(waits).filter(|mean| waits >= WAKEUP_WAITS && *mean >= WAKEUP_MEAN_NS)?;
     let p99 = all.quantile_ns(0.99).map(|ns| format!("; the p99 of all waits is {}", duration(ns)));
     let says = format!(
         "tasks waited {} until an idle CPU had woken up; {} took {} on average{}",
@@ -115,8 +112,7 @@ fn taken(context: &Context, cause: Cause, rule: Rule, had: &str, words: [&str; 3
 
 fn unattributed(context: &Context) -> Option<Finding> {
     let (ns, waited_ns) = (context.total.by_cause.get(Cause::Unattributed), context.total.waited_ns());
-    let is_expected = context.interval.mode == Mode::Coarse;
-    if is_expected || !is_much(ns, CAUSE_NS, waited_ns, CAUSE_PERCENT) {
+    if context.interval.mode == Mode::Coarse || !is_much(ns, CAUSE_NS, waited_ns, CAUSE_PERCENT) {
         return None;
     }
     let reasons = context.interval.losses.nonzero();

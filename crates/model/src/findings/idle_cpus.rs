@@ -30,7 +30,7 @@ pub(crate) struct Kept<'a> {
     pub hold: Hold,
     /// The busy CPUs: all CPUs that the tasks may use. For [`Hold::Nothing`]: the CPUs where the tasks were.
     pub busy: Vec<u32>,
-    pub idle: &'a [u32],
+    pub idle: Vec<u32>,
     pub tasks: Vec<&'a TaskInterval>,
     /// Time that the tasks waited, without time at a limit, and the part for their own cgroup, ns.
     pub ns: u64,
@@ -39,68 +39,54 @@ pub(crate) struct Kept<'a> {
     pub active_ns: u64,
 }
 
-#[derive(Default)]
-pub(super) struct Cpus {
-    busy: BTreeSet<u32>,
-    /// Ascending.
-    idle: Vec<u32>,
-}
-
-impl Cpus {
-    /// Sorts the CPUs. A CPU between the two thresholds is in neither list: it may have been idle only while no task waited.
-    pub fn new(context: &Context) -> Self {
-        let mut cpus = Self::default();
-        for CpuInterval { cpu, busy_ns, idle_ns, .. } in &context.interval.cpus {
-            match numa::is_busy(*busy_ns, *idle_ns) {
-                Some(true) => drop(cpus.busy.insert(*cpu)),
-                Some(false) => cpus.idle.push(*cpu),
-                None => {}
-            }
-        }
-        cpus
-    }
-}
-
 pub(super) fn findings(context: &Context) -> Vec<Finding> {
-    let cpus = Cpus::new(context);
-    kept(context, &cpus).iter().take(MOST).map(|kept| idle_cpus_finding(context, kept)).collect()
+    kept(context).iter().take(MOST).map(|kept| idle_cpus_finding(context, kept)).collect()
 }
 
 /// Returns the groups of tasks to report, the longest waiting time first.
-pub(super) fn kept<'a>(context: &Context<'a>, cpus: &'a Cpus) -> Vec<Kept<'a>> {
+pub(super) fn kept<'a>(context: &Context<'a>) -> Vec<Kept<'a>> {
+    // A CPU between the two thresholds is in neither list: it may have been idle only while no task waited.
+    let cpus = |is_busy| -> Vec<u32> {
+        let is_such = |cpu: &&CpuInterval| numa::is_busy(cpu.busy_ns, cpu.idle_ns) == Some(is_busy);
+        context.interval.cpus.iter().filter(is_such).map(|cpu| cpu.cpu).collect()
+    };
+    let (busy, idle) = (cpus(true), cpus(false));
+    let is_on_busy = |cpu: &u32| busy.binary_search(cpu).is_ok();
     let waits = |task: &&TaskInterval| {
-        cpus.busy.contains(&task.reading.cpu)
-            && !task.is_bound()
-            && task.is_busy(context.interval.duration_ns)
+        is_on_busy(&task.reading.cpu) && !task.is_bound() && task.is_busy(context.interval.duration_ns)
     };
     let mut groups: BTreeMap<(usize, Hold, Option<&Arc<str>>), Kept> = BTreeMap::new();
-    for (node, _) in context.nodes().filter(|_| !cpus.idle.is_empty()) {
+    for (node, _) in context.nodes().filter(|_| !idle.is_empty()) {
         for task in context.interval.tasks_at(context.tree.tasks_of(node)).filter(waits) {
-            let hold = hold_of(task, &cpus.idle);
-            let allowed =
-                task.reading.placement.as_ref().and_then(|placement| placement.cpus_allowed.as_ref());
+            let hold = hold_of(task, &idle);
+            let allowed = task.reading.placement.as_ref().and_then(|placed| placed.cpus_allowed.as_ref());
             let allowed = allowed.filter(|_| hold != Hold::Nothing);
             let group = groups.entry((node, hold.clone(), allowed)).or_insert_with(|| Kept {
                 node,
                 hold,
                 busy: allowed.and_then(|allowed| parse_cpu_list(allowed)).unwrap_or_default(),
-                idle: &cpus.idle,
+                idle: idle.clone(),
                 tasks: Vec::new(),
                 ns: 0,
                 own_ns: 0,
                 active_ns: 0,
             });
-            let by_cause = task.wait.by_cause;
-            let waited_ns = task.wait.total_ns.saturating_sub(by_cause.limited_ns());
-            let own_ns = by_cause.get(cgscope_ledger::Cause::OwnCgroup);
+            let waited_ns = task.wait.contended_ns();
             sum::add(&mut group.ns, waited_ns);
-            sum::add(&mut group.own_ns, own_ns);
+            sum::add(&mut group.own_ns, task.wait.by_cause.get(cgscope_ledger::Cause::OwnCgroup));
             sum::add(&mut group.active_ns, waited_ns.saturating_add(task.totals.on_cpu_ns));
             group.tasks.push(task);
         }
     }
-    let mut groups: Vec<Kept> =
-        groups.into_values().filter(|kept| is_reported(context, cpus, kept)).collect();
+    let is_reported = |kept: &Kept| {
+        // If one of the allowed CPUs is not busy, the affinity mask is not the reason for the waiting.
+        let is_full = kept.hold == Hold::Nothing || kept.busy.iter().all(is_on_busy);
+        kept.hold != Hold::Unknown
+            && is_full
+            && is_share(kept.ns, kept.active_ns, WAITED_PERCENT)
+            && is_share(kept.ns, context.interval.duration_ns, WAITED_OF_INTERVAL_PERCENT)
+    };
+    let mut groups: Vec<_> = groups.into_values().filter(is_reported).collect();
     for kept in groups.iter_mut().filter(|kept| kept.hold == Hold::Nothing) {
         kept.busy =
             kept.tasks.iter().map(|task| task.reading.cpu).collect::<BTreeSet<_>>().into_iter().collect();
@@ -112,15 +98,6 @@ pub(super) fn kept<'a>(context: &Context<'a>, cpus: &'a Cpus) -> Vec<Kept<'a>> {
     }
     groups.sort_by_key(|kept| (Reverse(kept.ns), kept.node));
     groups
-}
-
-fn is_reported(context: &Context, cpus: &Cpus, kept: &Kept) -> bool {
-    // If one of the allowed CPUs is not busy, the affinity mask is not the reason for the waiting.
-    let is_full = kept.hold == Hold::Nothing || kept.busy.iter().all(|cpu| cpus.busy.contains(cpu));
-    kept.hold != Hold::Unknown
-        && is_full
-        && is_share(kept.ns, kept.active_ns, WAITED_PERCENT)
-        && is_share(kept.ns, context.interval.duration_ns, WAITED_OF_INTERVAL_PERCENT)
 }
 
 fn idle_cpus_finding(context: &Context, kept: &Kept) -> Finding {
@@ -138,7 +115,7 @@ fn idle_cpus_finding(context: &Context, kept: &Kept) -> Finding {
     let threads = count(tasks.len() as u64, "busy thread");
     let waited = part(kept.ns, kept.active_ns, "their run and wait time");
     let (were, those) = if idle.len() == 1 { ("was", "CPU") } else { ("were", "CPUs") };
-    let mut all: Vec<u32> = busy.iter().chain(*idle).copied().collect();
+    let mut all: Vec<u32> = busy.iter().chain(idle).copied().collect();
     all.sort_unstable();
     let all = cpu_list(&all);
     let pid = tasks.iter().max_by_key(|task| task.wait.total_ns).map_or(0, |task| task.reading.tgid);

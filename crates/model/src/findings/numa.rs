@@ -51,7 +51,7 @@ pub(super) fn node_skew(context: &Context) -> Option<(Finding, u32)> {
     let interval = context.interval;
     let nodes = interval.by_node();
     let with_cpus = || nodes.iter().filter(|node| !node.cpus.is_empty());
-    let full = with_cpus().filter(|node| is_full(node)).max_by_key(|node| node.contended_ns())?;
+    let full = with_cpus().filter(|node| is_full(node)).max_by_key(|node| node.wait.contended_ns())?;
     let idle = with_cpus()
         .filter(|node| is_busy(node.busy_ns, node.idle_ns) == Some(false))
         .min_by_key(|node| node.busy_ns)?;
@@ -77,7 +77,7 @@ pub(super) fn node_skew(context: &Context) -> Option<(Finding, u32)> {
     if interval.is_selection {
         // Tasks outside the selection are unknown. Their time shows only in the busy time and waiting of the CPUs.
         all_ran_ns = all_ran_ns.max(full.busy_ns.unwrap_or(0));
-        all_active_ns = all_active_ns.max(all_ran_ns.saturating_add(full.contended_ns()));
+        all_active_ns = all_active_ns.max(all_ran_ns.saturating_add(full.wait.contended_ns()));
     }
     let busy = movable.iter().filter(|(task, ..)| is_one(task) && task.is_busy(interval.duration_ns));
     let threads: Vec<_> = busy.map(|(task, _, active_ns)| (*task, *active_ns)).collect();
@@ -94,10 +94,7 @@ pub(super) fn node_skew(context: &Context) -> Option<(Finding, u32)> {
         }
     };
     let named = |node: &NodeGroup| format!("node {} (CPUs {})", node.node, cpu_list(&node.cpus));
-    let busy = |node: &NodeGroup| match node.busy_percent() {
-        Some(percent) => format!("{percent:.1}%"),
-        None => "no known share".into(),
-    };
+    let busy = |node: &NodeGroup| format!("{:.1}%", node.busy_percent().unwrap_or_default());
     let (why, advice) = hold(interval, full, idle, process, &threads);
     let says = format!(
         "{} was busy {} of the time, with {:.1} tasks running or waiting on average; {} was busy {}; on node {}, {who} has {} \
@@ -117,12 +114,12 @@ pub(super) fn node_skew(context: &Context) -> Option<(Finding, u32)> {
         format!("busy {} and {}", busy(full), busy(idle)),
         format!("let its threads use node {}, too", idle.node),
     );
-    Some((finding(Rule::NodeSkew, cgroup, full.contended_ns(), short, says, advice), full.node))
+    Some((finding(Rule::NodeSkew, cgroup, full.wait.contended_ns(), short, says, advice), full.node))
 }
 
 fn is_full(node: &NodeGroup) -> bool {
     is_busy(node.busy_ns, node.idle_ns) == Some(true)
-        && is_much(node.contended_ns(), NODE_WAIT_NS, node.busy_ns.unwrap_or(0), NODE_WAIT_PERCENT)
+        && is_much(node.wait.contended_ns(), NODE_WAIT_NS, node.busy_ns.unwrap_or(0), NODE_WAIT_PERCENT)
 }
 
 /// True for busy CPUs, false for idle ones; `None`: between the two thresholds, or unknown.
@@ -144,7 +141,7 @@ pub(crate) enum Hold {
 
 /// Returns a task's running and waiting time on a node, ns, without time at a limit. Waits are split in proportion to run time.
 fn activity(task: &TaskInterval, node: u32) -> (u64, u64) {
-    let waited_ns = task.wait.total_ns.saturating_sub(task.wait.by_cause.limited_ns());
+    let waited_ns = task.wait.contended_ns();
     let ran = task.ran_by_node();
     let all_ns = total(&ran);
     let ran_ns = amount(&ran, node);
@@ -237,8 +234,7 @@ fn remote_process(interval: &Interval, memory: &ProcessMemory) -> Option<(f64, F
     Some((share, Finding { what, says: format!("{process}: {}{policy}", finding.says), ..finding }))
 }
 
-/// Returns the share of far memory with its finding; `None` below the thresholds. `memory` and `ran`: bytes, and the threads' run
-/// time in ns, by node.
+/// Returns the share of far memory with its finding; `None` below the thresholds. `memory`: bytes; `ran`: ns; both by node.
 fn remote(
     interval: &Interval,
     cgroup: Option<&Arc<str>>,

@@ -56,7 +56,6 @@ fn periods_ran_out(limits: &CgroupReading) -> bool {
     periods.is_some_and(|(throttled, all)| is_share(throttled, all, PERIODS_PERCENT))
 }
 
-/// Reports more busy threads than CPUs of the quota.
 fn threads_over_quota(context: &Context, node: usize) -> Option<Finding> {
     let cores = context.limits(node)?.quota_cores()?;
     let busy = context.busy(context.tree.tasks_below(node));
@@ -82,7 +81,6 @@ fn threads_over_quota(context: &Context, node: usize) -> Option<Finding> {
     Some(finding(Rule::ThreadsOverQuota, Some(path), held_ns, short, says, advice))
 }
 
-/// Reports a quota that only bursts exceed.
 fn throttled_below_limit(context: &Context, node: usize) -> Option<Finding> {
     let limits = context.limits(node).filter(|limits| periods_ran_out(limits))?;
     let sums = context.with_below(node);
@@ -92,15 +90,13 @@ fn throttled_below_limit(context: &Context, node: usize) -> Option<Finding> {
     let granted_ns = granted(limits.nr_periods?)?;
     let busy_periods = limits.nr_periods?.saturating_sub(IDLE_PERIODS);
     let usable_ns = granted(busy_periods).filter(|_| busy_periods >= LEAST_PERIODS)?;
-    // A selection measures only a part of the usage. The quota ran out, so the cgroup ran: a measured run time of 0 is
-    // incomplete.
+    // A selection measures only a part of the usage. The quota ran out, so a measured run time of 0 is incomplete.
     let measured_ns = Some(sums.on_cpu_ns).filter(|ns| context.host.whole && *ns != 0);
     // For a cgroup found during the interval, the counters of its tasks start earlier than its own.
     let used_ns = limits.usage_ns.or(measured_ns)?.max(sums.on_cpu_ns);
     // CPU time that other tasks took from the cgroup is no sign of bursts.
-    let causes = &sums.by_cause;
     let behind_others = TABLE.iter().filter(|row| row.behind.is_some() && row.cause != Cause::OwnCgroup);
-    let wanted_ns = behind_others.fold(used_ns, |sum, row| sum.saturating_add(causes.get(row.cause)));
+    let wanted_ns = behind_others.fold(used_ns, |sum, row| sum.saturating_add(sums.by_cause.get(row.cause)));
     if usable_ns == 0 || is_share(wanted_ns, usable_ns, BELOW_LIMIT_PERCENT) {
         return None;
     }

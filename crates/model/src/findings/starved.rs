@@ -13,9 +13,8 @@ use crate::{
     words::{QUOTA_FILE, percent},
 };
 
-/// A task is starved if it has waited for more than this time, and for more than this share of the interval, percent. Even on a
-/// busy CPU, a scheduler runs each task several times a second. A wait that takes a smaller part of a long interval usually ends
-/// soon.
+/// A task is starved if it has waited for more than this time, and for more than this share of the interval, percent. Even a busy
+/// CPU runs each task several times a second. A wait that takes a smaller part of a long interval usually ends soon.
 const STARVED_NS: u64 = 1_000_000_000;
 const STARVED_PERCENT: u64 = 50;
 

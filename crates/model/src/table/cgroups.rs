@@ -48,10 +48,9 @@ table! {
     }
 }
 
-/// The CPU limits of one cgroup and their effects, from its files, at one moment. Times are cumulative.
-///
-/// `None`: could not be read; never 0 instead. Each version is the first kernel with the file or the line. v2 reports times in
-/// microseconds, so nanoseconds from v2 are multiples of 1000.
+/// The CPU limits of one cgroup and their effects, from its files, at one moment. Times are cumulative. `None`: could not be
+/// read; never 0 instead. Each version is the first kernel with the file or the line. v2 reports times in microseconds, so
+/// nanoseconds from v2 are multiples of 1000.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CgroupReading {
     /// Inode number of the cgroup's directory, as in [`Sample::cgroups`](crate::Sample).
@@ -68,18 +67,16 @@ pub struct CgroupReading {
     /// Weight among siblings, 1 to 10000, default 100: v2 `cpu.weight` (4.15). Before 6.12, a cgroup with `cpu.idle` has 0.
     /// [`weight_of_shares`] converts v1 `cpu.shares` to this scale.
     pub weight: Option<u64>,
-    /// Number of CPUs that the cgroup's tasks may use.
-    ///
-    /// v2 `cpuset.cpus.effective` (5.0) of the cgroup or of the nearest ancestor with this file. v1 `cpuset.effective_cpus`
-    /// (3.17), else `cpuset.cpus`, of the same path in the cpuset hierarchy. `None` also for an empty set: no task can run there.
+    /// Number of CPUs that the cgroup's tasks may use. v2 `cpuset.cpus.effective` (5.0) of the cgroup or of the nearest ancestor
+    /// with this file. v1 `cpuset.effective_cpus` (3.17), else `cpuset.cpus`, of the same path in the cpuset hierarchy. `None`
+    /// also for an empty set: no task can run there.
     pub cpus: Option<u32>,
     /// The same CPUs as a list like `0-3,8`.
     pub cpuset: Option<Arc<str>>,
-    /// Memory charged to the cgroup and its descendants, by node: `(node, bytes)`, ascending by node.
-    ///
-    /// Empty: not read, as on hosts with one node. v2 `memory.numa_stat` (5.10): `anon`, `file`, `kernel_stack`, `pagetables` and
-    /// both `slab_...`, which do not overlap. v1 `hierarchical_total` (3.17) of the same path in the memory hierarchy, else
-    /// `total`: memory on the reclaim lists, without kernel memory.
+    /// Memory charged to the cgroup and its descendants, by node: `(node, bytes)`, ascending by node. Empty: not read, as on
+    /// hosts with one node. v2 `memory.numa_stat` (5.10): `anon`, `file`, `kernel_stack`, `pagetables` and both `slab_...`, which
+    /// do not overlap. v1 `hierarchical_total` (3.17) of the same path in the memory hierarchy, else `total`: memory on the
+    /// reclaim lists, without kernel memory.
     pub memory_by_node: Vec<(u32, u64)>,
     /// CPU time used by the cgroup and its descendants, ns: v2 `cpu.stat` (4.15), v1 `cpuacct.usage`.
     pub usage_ns: Option<u64>,
@@ -98,8 +95,7 @@ pub struct CgroupReading {
     pub nr_bursts: Option<u64>,
     /// CPU time used above the quota, ns, summed over CPUs: `cpu.stat` (5.16).
     pub burst_ns: Option<u64>,
-    /// Throttled time of tasks directly in the cgroup, by its or an ancestor's quota, ns, summed over CPUs: `cpu.stat.local`
-    /// (6.6).
+    /// Throttled time of tasks directly in the cgroup, by any quota above them, ns, summed over CPUs: `cpu.stat.local` (6.6).
     pub local_throttled_ns: Option<u64>,
     /// Time in which some task of the cgroup or its descendants waited for a CPU, ns: v2 `cpu.pressure` (4.20).
     pub pressure_some_ns: Option<u64>,
@@ -118,13 +114,12 @@ pub struct CgroupReading {
 impl CgroupReading {
     /// Returns the cgroup's own quota in CPUs; `None`: no quota.
     pub fn quota_cores(&self) -> Option<f64> {
-        let period = self.period_us.filter(|period| *period > 0)?;
-        Some(self.quota_us? as f64 / period as f64)
+        Some(self.quota_us? as f64 / self.period_us.filter(|period| *period > 0)? as f64)
     }
 }
 
 macro_rules! counters {
-    ($($name:ident),*) => {
+    ($($name:ident)*) => {
         impl CgroupReading {
             /// Returns the increase since `before`: the current limits, with the counters as differences. A counter is `None` if
             /// either reading is missing or the counter decreased.
@@ -142,22 +137,10 @@ macro_rules! counters {
     };
 }
 
-counters!(
-    usage_ns,
-    user_ns,
-    system_ns,
-    nr_periods,
-    nr_throttled,
-    throttled_ns,
-    nr_bursts,
-    burst_ns,
-    local_throttled_ns,
-    pressure_some_ns,
-    pressure_full_ns,
-    contention_ns,
-    throttled_pressure_ns,
-    pressure_uncertain_ns
-);
+counters! {
+    usage_ns user_ns system_ns nr_periods nr_throttled throttled_ns nr_bursts burst_ns local_throttled_ns
+    pressure_some_ns pressure_full_ns contention_ns throttled_pressure_ns pressure_uncertain_ns
+}
 
 impl Interval {
     /// Returns the limits of a cgroup by its path, with its counters over this interval. If the cgroup was removed and created
@@ -203,12 +186,10 @@ pub struct Averages {
 pub struct PressureAverages {
     /// The known part of each average, 0 to 1.
     known: [f64; 3],
-    /// Sums by path, for cgroups with pressure.
     sums: BTreeMap<Arc<str>, Averages>,
 }
 
 impl PressureAverages {
-    /// Adds the next interval.
     pub fn push(&mut self, interval: &Interval) {
         let length_ns = interval.duration_ns as f64;
         if length_ns == 0.0 {

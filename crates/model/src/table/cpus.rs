@@ -12,22 +12,13 @@ use crate::{
 table! {
     /// The table: one row per online CPU.
     Cpus: CpuReading, by u32: |row| row.cpu, "its CPUs are not in the order of their numbers";
-
-    fn between(a: &Sample, b: &Sample, into: &mut Interval) {
-        into.cpus = between(&a.cpus, &b.cpus);
-    }
-
-    fn append(into: &mut Interval, next: &mut Interval) {
-        merge(&mut into.cpus, &mut next.cpus, |cpu| cpu.cpu, CpuInterval::append);
-    }
+    cpus by |cpu| cpu.cpu, CpuInterval::append;
 
     /// Waits by CPU cover all followed tasks. If a selection removes tasks, waits are known only by the last CPU of each task.
     fn select(interval: &mut Interval, selected: &Selected<'_>) {
         interval.cpus.retain(|cpu| selected.filter.wants_cpu(cpu.cpu, cpu.node));
         if selected.filter.is_by_task() || selected.cgroups.is_some() {
-            for cpu in &mut interval.cpus {
-                (cpu.wait, cpu.came_from) = (None, None);
-            }
+            interval.cpus.iter_mut().for_each(|cpu| (cpu.wait, cpu.came_from) = (None, None));
         }
     }
 }
@@ -35,12 +26,10 @@ table! {
 /// One online CPU. Cumulative; `None`: could not be read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CpuReading {
-    /// Number of the CPU.
     pub cpu: u32,
     /// Its NUMA node, if the host reports it.
     pub node: Option<u32>,
-    /// Busy time including interrupts, ns, with a resolution of 10 ms: `/proc/stat`. Neither this nor `idle_ns` includes time
-    /// taken by the hypervisor (steal).
+    /// Busy time with interrupts, ns, in steps of 10 ms: `/proc/stat`. Neither this nor `idle_ns` includes stolen time (steal).
     pub busy_ns: Option<u64>,
     /// Idle time, including time waiting for I/O, ns: `/proc/stat`.
     pub idle_ns: Option<u64>,
@@ -55,35 +44,26 @@ pub struct CpuReading {
 /// Cumulative figures that the hook counts by CPU.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CpuWaits {
-    /// Longest completed wait so far, ns.
     pub max_ns: u64,
-    /// Waiting time by cause, ns.
     pub by_cause: ByCause,
-    /// Distribution of the waits.
     pub hist: Arc<Hist>,
     /// Number of moves to this CPU, of tasks that last ran on another node: `(other node, moves)`, ascending by node.
     pub came_from: Vec<(u32, u64)>,
 }
 
-/// One CPU over an interval. `None`: could not be read.
+/// One CPU over an interval, with the increase of the figures in [`CpuReading`]. `None`: could not be read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CpuInterval {
-    /// Number of the CPU.
     pub cpu: u32,
-    /// Its NUMA node.
     pub node: Option<u32>,
-    /// Time in which the CPU was busy with any task of the host, ns. If the CPU was offline for some time, `busy_ns` and
-    /// `idle_ns` sum to less than the interval.
+    /// Busy time with any task of the host, ns. `busy_ns` and `idle_ns` sum to less than the interval if the CPU was offline.
     pub busy_ns: Option<u64>,
-    /// Idle time, ns.
     pub idle_ns: Option<u64>,
     /// Waits of followed tasks that ended on this CPU; `None`: not counted by CPU, or a selection removed tasks.
     pub wait: Option<Wait>,
     /// Number of moves of tasks to this CPU from other nodes, by other node; `None` as for `wait`.
     pub came_from: Option<ByNode>,
-    /// Time in which some followed task waited for this CPU, ns, excluding time at a limit; `None`: coarse mode.
     pub contention_ns: Option<u64>,
-    /// Time in which tasks on this CPU were at a limit and none waited for the CPU, ns.
     pub throttled_pressure_ns: Option<u64>,
 }
 
@@ -104,11 +84,9 @@ impl CpuInterval {
 /// Returns the increase between two readings for each CPU that is online at the end, ascending by number. If the set of online
 /// CPUs changed, neither reading covers the whole host, so all figures by CPU are unknown.
 fn between(a: &[CpuReading], b: &[CpuReading]) -> Vec<CpuInterval> {
-    let numbers = |cpus: &[CpuReading]| cpus.iter().map(|cpu| cpu.cpu).collect::<Vec<_>>();
-    if numbers(a) != numbers(b) {
-        let unknown =
-            |cpu: &CpuReading| CpuInterval { cpu: cpu.cpu, node: cpu.node, ..CpuInterval::default() };
-        return b.iter().map(unknown).collect();
+    if a.iter().map(|cpu| cpu.cpu).ne(b.iter().map(|cpu| cpu.cpu)) {
+        let empty = |cpu: &CpuReading| CpuInterval { cpu: cpu.cpu, node: cpu.node, ..CpuInterval::default() };
+        return b.iter().map(empty).collect();
     }
     let between = |(before, now): (&CpuReading, &CpuReading)| {
         let since = |of: fn(&CpuReading) -> Option<u64>| of(now)?.checked_sub(of(before)?);

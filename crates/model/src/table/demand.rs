@@ -2,15 +2,11 @@
 
 use cgscope_ledger::demand::AMOUNTS;
 
-use crate::{Interval, Sample, table::Table};
+use crate::table::Table;
 
 table! {
     /// The table: one row per cgroup with a quota. Intervals do not use it; `whatif` reads it from Samples.
     Demand: DemandReading, by u64: |row| row.cgroup_id, "its demand is not in the order of its cgroups";
-
-    fn between(_: &Sample, _: &Sample, _: &mut Interval) {}
-
-    fn append(_: &mut Interval, _: &mut Interval) {}
 }
 
 /// Amounts are recorded in units of 2^-`PARTS_SHIFT` of a slot.
@@ -20,22 +16,17 @@ const PARTS_SHIFT: u32 = 5;
 /// it is not cumulative: all slots together would be most of a Sample. A slot in two Samples is summed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DemandReading {
-    /// The cgroup's id.
     pub cgroup_id: u64,
     /// Log2 of the length of a slot, ns. Amounts are in 32nds of this length.
     pub slot_shift: u32,
     /// Number of the slot with index 0. A slot's number is its time on the scheduler's clock divided by the length of a slot.
     pub first: u64,
-    /// Time on a CPU by slot index. Like the other lists: (index, amount), ascending, without zero amounts.
-    ///
-    /// Some of the lists below hold sums. So the lists are equal where tasks did not wait, and constant where tasks never sleep.
-    /// Both need little space in a recording.
+    /// Time on a CPU by slot index. Like the other lists: (index, amount), ascending, without zero amounts. Lists of sums equal
+    /// each other where tasks did not wait, and are constant where tasks never sleep. Both need little space in a recording.
     pub ran: Vec<(u32, u64)>,
-    /// [`DemandSlot::wanted_ns`].
     pub wanted: Vec<(u32, u64)>,
     /// The sum of [`DemandSlot::wanted_ns`] and `presumed_ns`.
     pub useful: Vec<(u32, u64)>,
-    /// [`DemandSlot::throttled_ns`].
     pub throttled: Vec<(u32, u64)>,
     /// The sum of [`DemandSlot::ran_ns`], `throttled_ns` and `waited_ns`.
     pub runnable: Vec<(u32, u64)>,
@@ -44,7 +35,6 @@ pub struct DemandReading {
 /// The activity and the demand of a cgroup's tasks in a time slot. All values are sums over tasks, ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DemandSlot {
-    /// Time on a CPU.
     pub ran_ns: u64,
     /// Time on a CPU, counted in the slots where the tasks would have run if they had not waited since their last wakeup.
     pub wanted_ns: u64,
@@ -61,7 +51,6 @@ pub fn parts(ns: u64, slot_shift: u32) -> u64 {
     ns >> slot_shift.saturating_sub(PARTS_SHIFT)
 }
 
-/// Returns the length of this number of parts of a slot, ns.
 pub fn ns_of(parts: u64, slot_shift: u32) -> u64 {
     parts << slot_shift.saturating_sub(PARTS_SHIFT)
 }
@@ -71,22 +60,15 @@ impl DemandReading {
     /// [`parts`], in the order of [`Amount`](cgscope_ledger::demand::Amount).
     pub fn new(cgroup_id: u64, slot_shift: u32, first: u64, slots: &[[u64; AMOUNTS]]) -> Option<Self> {
         let skipped = slots.iter().position(|slot| *slot != [0; AMOUNTS])?;
-        let mut reading =
-            Self { cgroup_id, slot_shift, first: first.wrapping_add(skipped as u64), ..Self::default() };
+        let mut lists: [Vec<(u32, u64)>; AMOUNTS] = Default::default();
         for (index, [ran, wanted, throttled, waited, presumed]) in (0..).zip(&slots[skipped..]) {
             let amounts = [*ran, *wanted, wanted + presumed, *throttled, ran + throttled + waited];
-            for (list, amount) in reading.lists_mut().into_iter().zip(amounts) {
-                if amount != 0 {
-                    list.push((index, amount));
-                }
-            }
+            let nonzero = lists.iter_mut().zip(amounts).filter(|(_, amount)| *amount != 0);
+            nonzero.for_each(|(list, amount)| list.push((index, amount)));
         }
-        Some(reading)
-    }
-
-    fn lists_mut(&mut self) -> [&mut Vec<(u32, u64)>; AMOUNTS] {
-        let Self { ran, wanted, useful, throttled, runnable, .. } = self;
-        [ran, wanted, useful, throttled, runnable]
+        let first = first.wrapping_add(skipped as u64);
+        let [ran, wanted, useful, throttled, runnable] = lists;
+        Some(Self { cgroup_id, slot_shift, first, ran, wanted, useful, throttled, runnable })
     }
 
     /// Calls `each` with the number and amounts of each slot that is not empty, ascending. Impossibly large amounts are limited.

@@ -10,14 +10,7 @@ use crate::{
 table! {
     /// The table: one row per cgroup.
     Exited: ExitedReading, by u64: |row| row.cgroup_id, "its exited tasks are not in the order of their cgroups";
-
-    fn between(a: &Sample, b: &Sample, into: &mut Interval) {
-        into.exited = between(&a.exited, &b.exited);
-    }
-
-    fn append(into: &mut Interval, next: &mut Interval) {
-        merge(&mut into.exited, &mut next.exited, |exited| exited.cgroup_id, ExitedInterval::append);
-    }
+    exited by |exited| exited.cgroup_id, ExitedInterval::append;
 
     /// Exited tasks are known only by cgroup, so a selection by name, CPU or node removes them.
     fn select(interval: &mut Interval, selected: &Selected<'_>) {
@@ -31,15 +24,12 @@ table! {
 pub struct ExitedReading {
     /// The cgroup's id; 0: unknown.
     pub cgroup_id: u64,
-    /// Number of tasks that exited.
     pub tasks: u64,
     /// Longest wait of any of these tasks in its life, ns.
     pub max_ns: u64,
-    /// Sums over these tasks.
     pub totals: Totals,
     /// Sums of the tasks' accounts; `None`: not requested. Not recorded.
     pub accounts: Option<Arc<Accounts>>,
-    /// The waits of these tasks.
     pub hist: Arc<Hist>,
 }
 
@@ -73,18 +63,13 @@ impl ExitedReading {
 /// Displayed name of exited tasks of which only the cgroup is known.
 pub const ENDED: &str = "(tasks that ended between two Samples)";
 
-/// The exited tasks of a cgroup over an interval.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExitedInterval {
-    /// The cgroup's id; 0: unknown.
     pub cgroup_id: u64,
-    /// Number of tasks that exited.
     pub tasks: u64,
     /// The work that was not reported before these tasks exited.
     pub totals: Totals,
-    /// Sums of the tasks' accounts; `None`: not requested.
     pub accounts: Option<Accounts>,
-    /// The waits in this work.
     pub wait: Wait,
 }
 
@@ -121,8 +106,7 @@ pub(crate) fn add_exited(exited: &mut Vec<ExitedInterval>, cgroup_id: u64, figur
     if totals == Totals::default() && accounts.is_none() && wait == Wait::default() {
         return;
     }
-    let accounts =
-        accounts.map(|accounts| Accounts { exited_threads: ExitedThreads::default(), ..*accounts });
+    let accounts = accounts.map(|known| Accounts { exited_threads: ExitedThreads::default(), ..*known });
     let exit = ExitedInterval { cgroup_id, tasks: 0, totals, accounts, wait };
     match exited.binary_search_by_key(&cgroup_id, |exited| exited.cgroup_id) {
         Ok(at) => exited[at].append(exit),

@@ -3,7 +3,6 @@
 mod coarse;
 mod group;
 
-pub(crate) use group::processes;
 pub use group::{Group, GroupSum, Process, WallTime};
 
 use std::{
@@ -32,9 +31,7 @@ use crate::{
 pub struct Interval {
     /// Wall clock at the start, ns since 1970.
     pub start_unix_ns: u64,
-    /// Length, ns.
     pub duration_ns: u64,
-    /// Source of the readings.
     pub mode: Mode,
     /// BPF scheduler, if one was loaded at the start or at the end; `None`: unknown.
     pub sched_ext: Option<SchedExt>,
@@ -51,7 +48,6 @@ pub struct Interval {
     pub limits: Vec<CgroupReading>,
     /// Paths of the cgroups, ascending by id.
     pub cgroups: Vec<(u64, Arc<str>)>,
-    /// Names of these cgroups.
     pub names: Arc<Names>,
     /// CPUs that were online at the end, ascending by number.
     pub cpus: Vec<CpuInterval>,
@@ -65,26 +61,19 @@ pub struct Interval {
     pub stacks: Vec<StackReading>,
     /// True if a selection removed tasks, in the kernel or by [`Self::select`].
     pub is_selection: bool,
-    /// The selected cgroup, if any.
     pub selected_cgroup: Option<Arc<str>>,
-    /// Losses during the interval.
     pub losses: Losses,
-    /// Cost of cgscope itself during the interval.
     pub cost: CostInterval,
 }
 
 /// Completed waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wait {
-    /// Number of waits.
     pub count: u64,
-    /// Sum of the waits, ns.
     pub total_ns: u64,
     /// Longest wait, ns: exact if it is the longest in the task's life, else the upper end of its bucket.
     pub max_ns: u64,
-    /// Sum of the waits by cause.
     pub by_cause: ByCause,
-    /// Distribution of the waits.
     pub hist: Hist,
 }
 
@@ -101,7 +90,6 @@ impl Wait {
         Self { count: totals.waits, total_ns: totals.wait_ns, max_ns, by_cause: totals.by_cause, hist }
     }
 
-    /// Adds the waits of another task.
     pub fn add(&mut self, other: &Self) {
         self.add_figures(other);
         self.hist.add(&other.hist);
@@ -115,7 +103,11 @@ impl Wait {
         self.by_cause.add(&other.by_cause);
     }
 
-    /// See [`Hist::quantile_ns`].
+    /// Returns the waits, ns, excluding time at a limit: then the task could not use another CPU either.
+    pub fn contended_ns(&self) -> u64 {
+        self.total_ns.saturating_sub(self.by_cause.limited_ns())
+    }
+
     pub fn quantile_ns(&self, quantile: f64) -> Option<u64> {
         self.hist.quantile_ns(quantile, self.max_ns)
     }
@@ -123,11 +115,9 @@ impl Wait {
 
 impl Interval {
     /// Returns the changes between `a` and `b`, the very next Sample. For a later `b`, [`Skipped`](crate::Skipped) has the
-    /// missing rows.
-    ///
-    /// A task that is only in `b` counts from its start if it started after `a`, or from its move if it moved to another cgroup
-    /// after `a`. Other tasks that are only in `b` have no reading for this interval and are omitted. A task with a decreased
-    /// counter is omitted as well.
+    /// missing rows. A task that is only in `b` counts from its start if it started after `a`, or from its move if it moved to
+    /// another cgroup after `a`. Other tasks that are only in `b` have no reading for this interval and are omitted. A task with
+    /// a decreased counter is omitted as well.
     pub fn between(a: &Sample, b: &Sample) -> Self {
         let mut interval = Self {
             start_unix_ns: a.unix_ns,
@@ -159,10 +149,7 @@ impl Interval {
         self.cost.append(&next.cost);
     }
 
-    /// Removes everything that is not selected.
-    ///
-    /// # Errors
-    /// If `comm` is not a regular expression.
+    /// Removes everything that is not selected. Fails if `comm` is not a regular expression.
     pub fn select(&mut self, selection: &Selection) -> Result<(), regex::Error> {
         self.filter(&SelectionFilter::new(selection)?);
         Ok(())
@@ -188,7 +175,7 @@ impl Interval {
 
     /// Returns the BPF scheduler if it schedules all normal tasks. The kernel then enforces no quota (`cpu.max`) and no weight.
     pub fn scheduler_instead_of_quotas(&self) -> Option<&Arc<str>> {
-        SchedExt::instead_of_quotas(self.sched_ext.as_ref())
+        self.sched_ext.as_ref().filter(|state| state.takes_all)?.scheduler.as_ref()
     }
 
     /// Returns the tasks at these indexes of [`Self::tasks`].
@@ -225,9 +212,7 @@ impl Interval {
 pub struct CostInterval {
     /// Time in the hook, summed over CPUs, ns.
     pub hook_ns: Option<u64>,
-    /// Number of runs of the hook.
     pub hook_runs: Option<u64>,
-    /// CPU time of this process, ns.
     pub cpu_ns: Option<u64>,
     /// Resident memory of this process at the end, bytes.
     pub rss_bytes: Option<u64>,
@@ -281,7 +266,6 @@ pub struct Appended {
 }
 
 impl Appended {
-    /// Appends the interval that follows the last one.
     pub fn push(&mut self, next: Interval) {
         let (mut power, mut sum) = (0, next);
         while let Some((_, before)) = self.sums.pop_if(|(before, _)| *before == power) {
@@ -311,7 +295,6 @@ impl Appended {
         }
     }
 
-    /// Returns the sum of all intervals.
     pub fn into_interval(self) -> Interval {
         let sums = self.sums.into_iter().rev().map(|(_, sum)| sum);
         sums.reduce(|later, before| appended(before, later)).unwrap_or_default()

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
     Interval, Sample, TaskInterval, TaskReading, Wait,
-    placement::{ByNode, add_by_node, amount, sum_by_node, total},
+    placement::{ByNode, amount, sum_by_node, total},
     sum,
     table::{Selected, Table, cpus::CpuInterval, merge},
 };
@@ -29,17 +29,14 @@ table! {
 /// One NUMA node, from `/sys/devices/system/node/nodeN/meminfo`. On a kernel without NUMA: node 0, from `/proc/meminfo`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeReading {
-    /// Number of the node.
     pub node: u32,
     /// Total memory, bytes.
     pub memory_bytes: Option<u64>,
-    /// Free memory, bytes.
     pub free_bytes: Option<u64>,
 }
 
 impl TaskInterval {
-    /// Returns the time on a CPU by node, ns. If the time is not counted by node, the node of the last CPU gets all of it. Empty
-    /// if that node is unknown as well.
+    /// Returns the time on a CPU by node, ns. If it is not counted by node, the node of the last CPU, if known, gets all of it.
     pub fn ran_by_node(&self) -> ByNode {
         self.ran_on().collect()
     }
@@ -47,21 +44,18 @@ impl TaskInterval {
     pub(crate) fn ran_on(&self) -> impl Iterator<Item = (u32, u64)> {
         let known = self.placement.ran_ns.as_deref();
         let last = self.reading.node.filter(|_| known.is_none());
-        let last = last.map(|node| (node, self.totals.on_cpu_ns));
-        known.unwrap_or_default().iter().copied().chain(last)
+        known.unwrap_or_default().iter().copied().chain(last.map(|node| (node, self.totals.on_cpu_ns)))
     }
 }
 
 /// A node over an interval. `None`: could not be read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeGroup {
-    /// Number of the node.
     pub node: u32,
     /// Its online CPUs, ascending.
     pub cpus: Vec<u32>,
     /// Time in which its CPUs were busy with any task of the host, ns, summed over CPUs.
     pub busy_ns: Option<u64>,
-    /// Idle time of its CPUs, ns, summed over CPUs.
     pub idle_ns: Option<u64>,
     /// Run time of this interval's tasks on the node, ns: see [`TaskInterval::ran_by_node`].
     pub ran_ns: u64,
@@ -69,13 +63,9 @@ pub struct NodeGroup {
     pub wait: Wait,
     /// Mean number of tasks that ran on its CPUs or waited for them, without throttled tasks.
     pub runnable_avg: Option<f64>,
-    /// Number of moves of tasks to this node from other nodes.
     pub migrations_in: Option<u64>,
-    /// Number of moves of tasks from this node to other nodes.
     pub migrations_out: Option<u64>,
-    /// Total memory, bytes.
     pub memory_bytes: Option<u64>,
-    /// Free memory, bytes.
     pub free_bytes: Option<u64>,
     /// Used memory of the node, bytes: by the host, or by the selected tasks if known.
     pub used_bytes: Option<u64>,
@@ -86,15 +76,9 @@ pub struct NodeGroup {
 }
 
 impl NodeGroup {
-    /// Returns the share of time in which its CPUs were busy, percent.
     pub fn busy_percent(&self) -> Option<f64> {
         let busy_ns = self.busy_ns?;
         crate::units::percent(busy_ns, busy_ns.saturating_add(self.idle_ns?))
-    }
-
-    /// Returns the waits for its CPUs, ns, excluding time at a limit: then the task cannot run on another node either.
-    pub fn contended_ns(&self) -> u64 {
-        self.wait.total_ns.saturating_sub(self.wait.by_cause.limited_ns())
     }
 }
 
@@ -102,25 +86,21 @@ impl Interval {
     /// Returns each node, ascending; empty if neither CPUs nor nodes could be read. Exited tasks are included only if waits are
     /// counted by CPU or there is only one node.
     pub fn by_node(&self) -> Vec<NodeGroup> {
-        let mut nodes: BTreeMap<u32, NodeGroup> = BTreeMap::new();
-        for node in self.nodes.iter().map(|node| node.node).chain(self.cpus.iter().filter_map(|cpu| cpu.node))
-        {
-            nodes.entry(node).or_insert_with(|| NodeGroup { node, ..NodeGroup::default() });
-        }
+        let of_cpus = self.cpus.iter().filter_map(|cpu| cpu.node);
+        let numbers = self.nodes.iter().map(|node| node.node).chain(of_cpus);
+        let group = |node| (node, NodeGroup { node, ..NodeGroup::default() });
+        let mut nodes: BTreeMap<u32, NodeGroup> = numbers.map(group).collect();
         for group in nodes.values_mut() {
             self.add_cpus(group);
             self.add_pressure(group);
             self.add_memory(group);
         }
         self.add_tasks(&mut nodes);
-        for group in nodes.values_mut() {
-            group.runnable_avg = self.runnable_avg(group);
-        }
+        nodes.values_mut().for_each(|group| group.runnable_avg = self.runnable_avg(group));
         nodes.into_values().collect()
     }
 
-    /// Returns each CPU with the waits that ended there or, if waits are not counted by CPU, the waits of tasks that were last
-    /// there.
+    /// Returns each CPU with the waits that ended there or, if they are not counted by CPU, of the tasks that were last there.
     pub fn by_cpu(&self) -> Vec<(&CpuInterval, Wait)> {
         let is_counted = self.counts_by_cpu();
         let of_tasks = |cpu: u32| {
@@ -137,11 +117,8 @@ impl Interval {
 
     /// Returns the time on a CPU by node, ns, of tasks for which `which` is true: see [`TaskInterval::ran_by_node`].
     pub fn ran_by_node(&self, which: impl Fn(&TaskReading) -> bool) -> ByNode {
-        let mut ran = ByNode::new();
-        for task in self.tasks.iter().filter(|task| which(&task.reading)) {
-            task.ran_on().for_each(|(node, ns)| add_by_node(&mut ran, node, ns));
-        }
-        ran
+        let tasks = self.tasks.iter().filter(|task| which(&task.reading));
+        sum_by_node(tasks.flat_map(TaskInterval::ran_on))
     }
 
     fn counts_by_cpu(&self) -> bool {
@@ -156,6 +133,7 @@ impl Interval {
                 group.cpus.push(cpu.cpu);
                 group.busy_ns = sum::known(group.busy_ns, cpu.busy_ns);
                 group.idle_ns = sum::known(group.idle_ns, cpu.idle_ns);
+                cpu.wait.iter().for_each(|wait| group.wait.add(wait));
                 sum::add(&mut came, total(came_from.filter(|(from, _)| *from != group.node)));
             } else {
                 sum::add(&mut left, total(came_from.filter(|(from, _)| *from == group.node)));
@@ -203,7 +181,7 @@ impl Interval {
     /// Returns the memory of the selected tasks by node: of processes if it was read, else of the cgroup.
     fn target_memory(&self) -> Option<ByNode> {
         if !self.memory.is_empty() {
-            return Some(sum_by_node(self.memory.iter().flat_map(|memory| &memory.by_node)));
+            return Some(sum_by_node(self.memory.iter().flat_map(|memory| memory.by_node.iter().copied())));
         }
         let limits = self.limits_at(self.selected_cgroup.as_deref()?)?;
         (!limits.memory_by_node.is_empty()).then(|| limits.memory_by_node.clone())
@@ -211,19 +189,13 @@ impl Interval {
 
     fn add_tasks(&self, nodes: &mut BTreeMap<u32, NodeGroup>) {
         let by_cpu = self.counts_by_cpu();
-        for cpu in self.cpus.iter().filter(|_| by_cpu) {
-            if let (Some(group), Some(wait)) = (cpu.node.and_then(|node| nodes.get_mut(&node)), &cpu.wait) {
-                group.wait.add(wait);
-            }
-        }
         for (node, ns) in self.tasks.iter().flat_map(TaskInterval::ran_on) {
             if let Some(group) = nodes.get_mut(&node) {
                 sum::add(&mut group.ran_ns, ns);
             }
         }
         for task in self.tasks.iter().filter(|_| !by_cpu) {
-            let last = task.reading.node.or(self.one_node);
-            if let Some(group) = last.and_then(|node| nodes.get_mut(&node)) {
+            if let Some(group) = task.reading.node.or(self.one_node).and_then(|node| nodes.get_mut(&node)) {
                 group.wait.add(&task.wait);
             }
         }
@@ -240,14 +212,12 @@ impl Interval {
     fn runnable_avg(&self, group: &NodeGroup) -> Option<f64> {
         let running_ns = if self.is_selection { group.ran_ns } else { group.busy_ns? };
         (self.duration_ns != 0)
-            .then(|| running_ns.saturating_add(group.contended_ns()) as f64 / self.duration_ns as f64)
+            .then(|| running_ns.saturating_add(group.wait.contended_ns()) as f64 / self.duration_ns as f64)
     }
 }
 
-/// Returns the estimated share of memory accesses to other nodes, 0 to 1; `None` without memory or run time.
-///
-/// Assumes that each thread uses each byte equally. The share is a sum over nodes: the share of memory on the node times the
-/// share of run time on other nodes.
+/// Returns the estimated share of memory accesses to other nodes, 0 to 1; `None` without memory or run time. Assumes that each
+/// thread uses each byte equally: sums, over nodes, the share of memory there times the share of run time elsewhere.
 pub fn remote_share(memory: &[(u32, u64)], ran_ns: &[(u32, u64)]) -> Option<f64> {
     let (bytes, ran) = (total(memory), total(ran_ns));
     if bytes == 0 || ran == 0 {
@@ -276,11 +246,9 @@ table! {
 /// Memory of a process by node, from `/proc/PID/numa_maps`. Not cumulative.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessMemory {
-    /// Process id.
     pub tgid: u32,
     /// Resident bytes by node, ascending by node. Pages shared by several processes count in each process.
     pub by_node: Vec<(u32, u64)>,
-    /// The same bytes by memory policy of the mapping, named as in the kernel (`default`, `bind:1`, `interleave:0-1`), the
-    /// largest first.
+    /// The same bytes by memory policy of the mapping, as the kernel names it (`default`, `bind:1`), the largest first.
     pub policies: Vec<(Arc<str>, u64)>,
 }

@@ -18,14 +18,7 @@ use crate::{
 table! {
     /// The table: one row per victim, culprit, blame and task that ran.
     Pairs: PairReading, by PairKey: |row| row.key(), "its pairs of victim and culprit are not in the order of their ids";
-
-    fn between(a: &Sample, b: &Sample, into: &mut Interval) {
-        into.pairs = between(&a.pairs, &b.pairs);
-    }
-
-    fn append(into: &mut Interval, next: &mut Interval) {
-        merge(&mut into.pairs, &mut next.pairs, PairReading::key, |old, new| sum::add(&mut old.ns, new.ns));
-    }
+    pairs by PairReading::key, |old, new| sum::add(&mut old.ns, new.ns);
 
     fn select(interval: &mut Interval, selected: &Selected<'_>) {
         interval.pairs.retain(|pair| selected.has_cgroup(pair.victim));
@@ -48,27 +41,22 @@ pub struct PairReading {
     pub victim: u64,
     /// Id of the cgroup that ran or whose quota had run out. [`KERNEL`]: a kernel thread; [`REST`]: several cgroups.
     pub culprit: u64,
-    /// How the culprit made the victim wait.
     pub blame: Blame,
     /// Thread id of the task that ran, if the target is selected by process or thread; otherwise 0.
     pub tid: u32,
-    /// Name of the task that ran.
     pub comm: Arc<str>,
-    /// Total time that the victim's tasks waited, ns.
     pub ns: u64,
 }
 
 /// Id of the sum of a victim's remaining culprits, which have no own pairs. The kernel counts up from 1: no cgroup has this id.
 pub const REST: u64 = u64::MAX - 2;
 
-/// Displayed name of [`REST`].
 pub const REST_NAME: &str = "(other cgroups)";
 
 /// The key of a pair: victim, culprit, blame and task id.
 pub type PairKey = (u64, u64, Blame, u32);
 
 impl PairReading {
-    /// Returns the key of this pair.
     pub fn key(&self) -> PairKey {
         (self.victim, self.culprit, self.blame, self.tid)
     }
@@ -81,10 +69,9 @@ pub fn rest_of((victim, culprit, blame, _): PairKey) -> PairKey {
     (victim, if stays { culprit } else { REST }, blame, 0)
 }
 
-/// Subtracts reading `a` from reading `b`. Both must ascend by key; the result ascends by key.
-///
-/// A new pair, or a pair whose time decreased, counts from 0. If a pair vanished or its time decreased, its earlier time was
-/// added to the sum named by [`rest_of`], if that sum exists. This time is not new, so it is subtracted from the sum.
+/// Subtracts reading `a` from reading `b`. Both must ascend by key; the result ascends by key. A new pair, or a pair whose time
+/// decreased, counts from 0. If a pair vanished or its time decreased, its earlier time was added to the sum named by
+/// [`rest_of`], if that sum exists. This time is not new, so it is subtracted from the sum.
 pub fn between<'a>(
     a: impl IntoIterator<Item = &'a PairReading>,
     b: impl IntoIterator<Item = &'a PairReading>,
@@ -122,7 +109,6 @@ pub fn between<'a>(
 /// Maximum number of culprits that an output names, the worst first.
 pub const NAMED: usize = 16;
 
-/// A culprit of a cgroup's waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Culprit {
     /// Path of the culprit's cgroup, relative to the mount; `None`: a kernel thread, or a cgroup whose path was never read.

@@ -1,12 +1,14 @@
 //! One reading of all tables: cumulative counters, names and losses. Nothing is subtracted or judged here.
 
-use std::{fmt, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use cgscope_ledger::Loss;
+use serde::Serialize;
 
 use crate::{
     CgroupReading, ContainerReading, CpuReading, DemandReading, ExitedReading, Mode, NodeReading,
-    PairReading, ProcessMemory, SchedExt, StackReading, TaskReading,
+    PairReading, ProcessMemory, StackReading, TaskReading, sum,
 };
-use cgscope_ledger::Loss;
 
 /// All data read at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -15,7 +17,6 @@ pub struct Sample {
     pub unix_ns: u64,
     /// CLOCK_MONOTONIC, ns; used for durations.
     pub mono_ns: u64,
-    /// Source of the readings.
     pub mode: Mode,
     /// BPF scheduler; `None`: unknown, as in older recordings.
     pub sched_ext: Option<SchedExt>,
@@ -27,8 +28,7 @@ pub struct Sample {
     pub pairs: Vec<PairReading>,
     /// Limits of the cgroups named above and of their ancestors, ascending by id.
     pub limits: Vec<CgroupReading>,
-    /// Paths of the cgroups named above, relative to the mount, ascending by id. A cgroup removed before its path was read is
-    /// missing.
+    /// Paths of the cgroups named above, ascending by id. A cgroup removed before its path was read is missing.
     pub cgroups: Vec<(u64, Arc<str>)>,
     /// The container runtime's names for these cgroups, ascending by id.
     pub containers: Vec<ContainerReading>,
@@ -44,15 +44,13 @@ pub struct Sample {
     pub memory: Vec<ProcessMemory>,
     /// Stacks in which tasks were blocked so far, ascending by key. Only on request; not recorded.
     pub stacks: Vec<StackReading>,
-    /// Losses so far.
     pub losses: Losses,
-    /// Cost of cgscope itself so far.
     pub cost: Cost,
 }
 
-/// A counter for each [`Loss`]. Files store the counters by name, because the numbers of losses change between versions.
+/// The counter of each [`Loss`], without zeros. Files store the counters by name, because the numbers of losses change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Losses(Vec<u64>);
+pub struct Losses(BTreeMap<Loss, u64>);
 
 impl<N: AsRef<str>> FromIterator<(N, u64)> for Losses {
     fn from_iter<I: IntoIterator<Item = (N, u64)>>(named: I) -> Self {
@@ -66,39 +64,27 @@ impl<N: AsRef<str>> FromIterator<(N, u64)> for Losses {
 }
 
 impl Losses {
-    /// Adds `n` to the counter of a loss.
     pub fn add(&mut self, loss: Loss, n: u64) {
-        if n == 0 {
-            return;
+        if n != 0 {
+            sum::add(self.0.entry(loss).or_default(), n);
         }
-        let index = loss as usize;
-        if self.0.len() <= index {
-            self.0.resize(index + 1, 0);
-        }
-        self.0[index] = self.0[index].saturating_add(n);
     }
 
-    /// Returns the counter of a loss.
     pub fn get(&self, loss: Loss) -> u64 {
-        self.0.get(loss as usize).copied().unwrap_or(0)
+        self.0.get(&loss).copied().unwrap_or(0)
     }
 
-    /// Returns the losses with a non-zero counter.
     pub fn nonzero(&self) -> impl Iterator<Item = (Loss, u64)> + '_ {
-        Loss::ALL.iter().map(|loss| (*loss, self.get(*loss))).filter(|(_, count)| *count != 0)
+        self.0.iter().map(|(loss, count)| (*loss, *count))
     }
 
-    /// Returns the non-zero losses that affect measured figures. Lost demand does not: only `whatif` uses demand, and reports its
-    /// loss.
+    /// Returns the non-zero losses that affect measured figures. Only `whatif` uses demand, and reports its loss.
     pub fn shown(&self) -> impl Iterator<Item = (Loss, u64)> + '_ {
         self.nonzero().filter(|(loss, _)| *loss != Loss::DemandForgotten)
     }
 
-    /// Adds later losses.
     pub fn append(&mut self, later: &Self) {
-        for (loss, count) in later.nonzero() {
-            self.add(loss, count);
-        }
+        later.nonzero().for_each(|(loss, count)| self.add(loss, count));
     }
 
     /// Returns the increase since `before`. A counter that decreased was reset: its new value is the increase.
@@ -126,8 +112,59 @@ pub struct Cost {
     pub switches: Option<u64>,
     /// Time per run of the hook, ns. The kernel (`bpf_stats`) measures it in short windows.
     pub hook_ns_per_run: Option<f64>,
-    /// CPU time of this process, ns.
     pub cpu_ns: Option<u64>,
-    /// Resident memory of this process, bytes.
     pub rss_bytes: Option<u64>,
+}
+
+/// What the kernel reports about sched_ext: the BPF scheduler, which replaces the kernel's own scheduling rules.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SchedExt {
+    /// Name of the BPF scheduler; `None`: not loaded.
+    pub scheduler: Option<Arc<str>>,
+    /// True if the BPF scheduler schedules all normal tasks, not only tasks with the policy SCHED_EXT.
+    pub takes_all: bool,
+}
+
+impl SchedExt {
+    /// Returns the state between two readings. A scheduler that was loaded at only one of them counts.
+    pub(crate) fn between(a: Option<&Self>, b: Option<&Self>) -> Option<Self> {
+        let is_loaded = |reading: &&Self| reading.scheduler.is_some();
+        b.filter(is_loaded).or_else(|| a.filter(is_loaded)).or(b).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    fn reading(scheduler: Option<&str>, takes_all: bool) -> Option<SchedExt> {
+        Some(SchedExt { scheduler: scheduler.map(Into::into), takes_all })
+    }
+
+    #[test]
+    fn a_scheduler_that_was_loaded_at_one_of_two_readings_counts() {
+        let (none, simple, other) =
+            (reading(None, false), reading(Some("simple"), true), reading(Some("b"), true));
+        for (a, b, expected) in [
+            (&none, &simple, &simple),
+            (&simple, &none, &simple),
+            (&simple, &other, &other),
+            (&none, &none, &none),
+            (&simple, &None, &simple),
+            (&none, &None, &None),
+            (&None, &None, &None),
+        ] {
+            assert_eq!(SchedExt::between(a.as_ref(), b.as_ref()), *expected);
+        }
+    }
+
+    #[test]
+    fn quotas_apply_beside_a_scheduler_of_some_tasks() {
+        let of = |sched_ext| {
+            let interval = crate::Interval { sched_ext, ..crate::Interval::default() };
+            interval.scheduler_instead_of_quotas().map(ToString::to_string)
+        };
+        assert_eq!(of(reading(Some("simple"), true)).as_deref(), Some("simple"));
+        assert_eq!(of(reading(Some("simple"), false)), None);
+        assert_eq!((of(reading(None, true)), of(None)), (None, None));
+    }
 }

@@ -1,9 +1,6 @@
 //! Kernel stacks in which tasks were blocked, each with the blocked time.
 
-use std::{
-    collections::{BTreeMap, btree_map::Entry},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use cgscope_ledger::BlockedState;
 
@@ -18,14 +15,7 @@ pub type StackKey = (u64, BlockedState, Arc<[u64]>);
 table! {
     /// The table: one row per thread and stack.
     Stacks: StackReading, by StackKey: |row| row.key(), "its stacks are not in the order of their threads";
-
-    fn between(a: &Sample, b: &Sample, into: &mut Interval) {
-        into.stacks = between(&a.stacks, &b.stacks);
-    }
-
-    fn append(into: &mut Interval, next: &mut Interval) {
-        merge(&mut into.stacks, &mut next.stacks, StackReading::key, StackReading::append);
-    }
+    stacks by StackReading::key, StackReading::append;
 }
 
 /// Time that one thread was blocked with one stack: cumulative in a Sample, the increase in an interval.
@@ -33,13 +23,10 @@ table! {
 pub struct StackReading {
     /// Unique id of the thread ([`crate::TaskReading::serial`]).
     pub serial: u64,
-    /// State of the thread while it was blocked.
     pub state: BlockedState,
     /// Return addresses in the kernel, innermost first; empty if the stack could not be read.
     pub stack: Arc<[u64]>,
-    /// Thread id.
     pub tid: u32,
-    /// Process id.
     pub tgid: u32,
     /// Name of the thread when this stack was first seen.
     pub comm: Arc<str>,
@@ -50,7 +37,6 @@ pub struct StackReading {
 }
 
 impl StackReading {
-    /// Returns the sort key.
     pub fn key(&self) -> StackKey {
         (self.serial, self.state, self.stack.clone())
     }
@@ -68,16 +54,10 @@ impl StackReading {
 
 /// Merges the stacks of exited threads: one row per stack, without a thread.
 pub(crate) fn merge_exited(stacks: &mut Vec<StackReading>, is_there: impl Fn(u64) -> bool) {
-    let exited: Vec<StackReading> = stacks.extract_if(.., |stack| !is_there(stack.serial)).collect();
     let mut sums: BTreeMap<_, StackReading> = BTreeMap::new();
-    for stack in exited {
+    for stack in stacks.extract_if(.., |stack| !is_there(stack.serial)) {
         let merged = StackReading { serial: 0, tid: 0, tgid: 0, comm: ENDED.into(), ..stack };
-        match sums.entry(merged.key()) {
-            Entry::Vacant(place) => {
-                place.insert(merged);
-            }
-            Entry::Occupied(mut sum) => sum.get_mut().append(merged),
-        }
+        sums.entry(merged.key()).and_modify(|sum| sum.append(merged.clone())).or_insert(merged);
     }
     // No thread has the serial 0.
     stacks.splice(..0, sums.into_values());

@@ -27,9 +27,8 @@ table! {
     fn append(into: &mut Interval, next: &mut Interval) {
         into.wake(&next.tasks);
         next.wake(&into.tasks);
-        for task in &mut into.tasks {
-            // A task that still exists gets its later reading below. An exited task does not wait and has no state.
-            let reading = &mut task.reading;
+        // A task that still exists gets its later reading below. An exited task does not wait and has no state.
+        for reading in into.tasks.iter_mut().map(|task| &mut task.reading) {
             (reading.pending, reading.on_cpu, reading.state) = (None, false, None);
         }
         merge(&mut into.tasks, &mut next.tasks, |task| task.reading.serial, TaskInterval::append);
@@ -66,29 +65,22 @@ pub struct TaskReading {
     pub cgroup_id: u64,
     /// Accounts of the time outside the waits; `None`: not requested. Not recorded.
     pub accounts: Option<Arc<Accounts>>,
-    /// Thread id.
     pub tid: u32,
-    /// Process id.
     pub tgid: u32,
     /// The CPU that the task is on, or its last CPU.
     pub cpu: u32,
-    /// True if the task is now on a CPU.
     pub on_cpu: bool,
-    /// The current state: running if the task is on a CPU or waits for one, whatever state the kernel stores.
-    ///
-    /// `None`: unknown, as in older recordings. In the coarse mode, this is the state when the task last ran or was first seen.
-    /// So a task that was woken but has not run since then is still shown as sleeping.
+    /// The current state: running if the task is on a CPU or waits for one, whatever state the kernel stores. `None`: unknown, as
+    /// in older recordings. In the coarse mode, this is the state when the task last ran or was first seen. So a task that was
+    /// woken but has not run since then is still shown as sleeping.
     pub state: Option<TaskState>,
     /// Set while the task waits for a CPU. Few tasks wait, so other tasks need no space for it.
     pub pending: Option<Arc<Pending>>,
-    /// Name of the thread.
     pub comm: Arc<str>,
     /// Start time, ns of CLOCK_MONOTONIC.
     pub start_ns: u64,
-    /// Time at which the task was first read in its cgroup, ns of CLOCK_MONOTONIC.
-    ///
-    /// `None`: the task started in this cgroup, or was in it before cgscope started. Each move to another cgroup gives the task a
-    /// new `serial`. Readings from before the move stay with the old cgroup.
+    /// Time at which the task was first read in its cgroup, ns of CLOCK_MONOTONIC. `None`: it started there, or was there before
+    /// cgscope started. Each move to another cgroup gives it a new `serial`. Earlier readings stay with the old cgroup.
     pub moved_ns: Option<u64>,
     /// The followed work before that move; `None`: the task did not move, or an older version wrote the recording.
     pub before_move: Option<Arc<BeforeMove>>,
@@ -100,7 +92,6 @@ pub struct TaskReading {
     pub scheduling: Option<Scheduling>,
     /// Longest completed wait so far, ns.
     pub max_ns: u64,
-    /// Cumulative figures.
     pub totals: Totals,
     /// Completed waits so far. Shared with the previous Sample if no wait was added.
     pub hist: Arc<Hist>,
@@ -121,15 +112,12 @@ impl TaskReading {
 /// A task's work before its latest move to another cgroup. It counts for the earlier cgroups, and in the task's own row.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BeforeMove {
-    /// Sums of the figures.
     pub totals: Totals,
     /// Accounts of the time outside the waits; `None`: not requested. Not recorded.
     pub accounts: Option<Arc<Accounts>>,
-    /// Completed waits.
     pub hist: Arc<Hist>,
 }
 
-/// How the kernel schedules a task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scheduling {
     /// The kernel's policy number (`sched_getscheduler`): 1 is SCHED_FIFO.
@@ -153,7 +141,6 @@ impl Scheduling {
 /// A wait that has not ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pending {
-    /// Length so far, ns.
     pub ns: u64,
     /// The part that the kernel has already added to its own sum: the wait on another CPU before a migration.
     pub booked_ns: u64,
@@ -169,25 +156,20 @@ pub struct TaskInterval {
     pub reading: TaskReading,
     /// The increase over the interval.
     pub totals: Totals,
-    /// Accounts of the time outside the waits; `None`: not requested.
     pub accounts: Option<Arc<Accounts>>,
     /// Waits completed in the interval.
     pub wait: Wait,
-    /// The nodes on which the task ran in the interval.
     pub placement: TaskPlacement,
     /// All work in the interval, if the task moved to another cgroup. [`Interval::exited`] also contains the work before the
     /// move. `None`: the task did not move, or an older recording lacks its work before the move.
     pub whole: Option<Box<Figures>>,
 }
 
-/// A task's work in an interval.
+/// A task's work in an interval; see [`TaskInterval`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figures {
-    /// As in [`TaskInterval::totals`].
     pub totals: Totals,
-    /// As in [`TaskInterval::accounts`].
     pub accounts: Option<Arc<Accounts>>,
-    /// As in [`TaskInterval::wait`].
     pub wait: Wait,
 }
 
@@ -250,7 +232,6 @@ impl TaskInterval {
         Figures { totals: self.totals, accounts: self.accounts.clone(), wait: self.wait.clone() }
     }
 
-    /// Adds the task's work in its previous cgroup.
     fn add_before(&mut self, figures: &Figures) {
         let mut whole = self.whole.take().unwrap_or_else(|| Box::new(self.figures()));
         whole.add(figures);
@@ -268,14 +249,15 @@ impl TaskInterval {
         self.wait.add(&next.wait);
     }
 
-    /// Adds the task's work before its move. `earlier` is the task's reading at the start, in another cgroup; `None`: the task
-    /// started in the interval.
+    /// Adds the task's work before its move. `earlier`: its reading at the start, elsewhere; `None`: started in the interval.
     fn find_before_move(&mut self, earlier: Option<&TaskReading>) {
         let Some(moved) = self.reading.before_move.clone() else { return };
         let mut before = BeforeMove::default();
         if let Some(earlier) = earlier {
-            before.add(earlier.before_move.as_deref());
-            before.add(Some(&BeforeMove::of(earlier)));
+            before = earlier.before_move.as_deref().cloned().unwrap_or_default();
+            before.totals.add(&earlier.totals);
+            append_accounts(&mut before.accounts, earlier.accounts.clone());
+            Arc::make_mut(&mut before.hist).add(&earlier.hist);
         }
         let since = || Some((moved.totals.since(&before.totals)?, moved.hist.since(&before.hist)?));
         let Some((totals, hist)) = since() else { return };
@@ -283,20 +265,6 @@ impl TaskInterval {
         let wait = Wait::new(&totals, hist, 0, u64::MAX);
         let accounts = accounts::since(moved.accounts.as_ref(), before.accounts.as_ref());
         self.add_before(&Figures { totals, accounts, wait });
-    }
-}
-
-impl BeforeMove {
-    /// Returns the work since the latest move.
-    fn of(reading: &TaskReading) -> Self {
-        Self { totals: reading.totals, accounts: reading.accounts.clone(), hist: reading.hist.clone() }
-    }
-
-    fn add(&mut self, more: Option<&Self>) {
-        let Some(more) = more else { return };
-        self.totals.add(&more.totals);
-        append_accounts(&mut self.accounts, more.accounts.clone());
-        Arc::make_mut(&mut self.hist).add(&more.hist);
     }
 }
 
@@ -310,33 +278,26 @@ fn task_between(
     since_ns: u64,
     one_node: Option<u32>,
 ) -> Option<TaskInterval> {
-    let (totals, hist) = came(before.map(|before| (&before.totals, &before.hist)), now, since_ns)?;
+    let (totals, hist) = came(before, now, since_ns)?;
     let wait = Wait::new(&totals, hist, before.map_or(0, |before| before.max_ns), now.max_ns);
     let placement = match one_node {
         Some(node) => TaskPlacement::on(node, totals.on_cpu_ns),
         None => {
-            let before = before.map(|before| before.placement.as_deref());
-            TaskPlacement::between(before, now.placement.as_deref())
+            TaskPlacement::between(before.map(|before| before.placement.as_deref()), now.placement.as_deref())
         }
     };
-    let earlier = before.and_then(|before| before.accounts.as_ref());
-    let accounts = accounts::since(now.accounts.as_ref(), earlier);
+    let accounts = accounts::since(now.accounts.as_ref(), before.and_then(|before| before.accounts.as_ref()));
     Some(TaskInterval { reading: now.clone(), totals, accounts, wait, placement, whole: None })
 }
 
 /// Returns the increase of a task since the earlier reading, or since `since_ns` if there is no earlier reading.
-pub(crate) fn came(
-    before: Option<(&Totals, &Arc<Hist>)>,
-    now: &TaskReading,
-    since_ns: u64,
-) -> Option<(Totals, Hist)> {
-    match before {
-        Some((totals, hist)) => {
-            let hist = if Arc::ptr_eq(hist, &now.hist) { Hist::default() } else { now.hist.since(hist)? };
-            Some((now.totals.since(totals)?, hist))
-        }
-        None => (now.counts_from_ns() >= since_ns).then(|| (now.totals, (*now.hist).clone())),
-    }
+pub(crate) fn came(before: Option<&TaskReading>, now: &TaskReading, since_ns: u64) -> Option<(Totals, Hist)> {
+    let Some(before) = before else {
+        return (now.counts_from_ns() >= since_ns).then(|| (now.totals, (*now.hist).clone()));
+    };
+    let is_same = Arc::ptr_eq(&before.hist, &now.hist);
+    let hist = if is_same { Hist::default() } else { now.hist.since(&before.hist)? };
+    Some((now.totals.since(&before.totals)?, hist))
 }
 
 /// Returns a function that finds a task in another Sample. `tasks` and the passed tasks must ascend by serial. A reading that
@@ -372,7 +333,6 @@ macro_rules! totals {
                 })
             }
 
-            /// Adds the figures of another task.
             pub fn add(&mut self, other: &Self) {
                 $(crate::sum::add(&mut self.$name, other.$name);)*
                 self.by_cause.add(&other.by_cause);
@@ -390,13 +350,11 @@ macro_rules! totals {
 cgscope_ledger::totals!(totals);
 
 impl Interval {
-    /// Adds the tasks to a longer interval that was built by appending intervals without tasks.
-    ///
-    /// This needs only the first and last reading of each task. `before` and `now` are the tasks of the first and last Sample,
-    /// ascending by serial. `late` are the first readings of tasks that were not read from their start on. `exited` are the last
-    /// readings of tasks that were in a Sample in between but not in the last Sample.
-    ///
-    /// The sums equal those of appended intervals. `max_ns` may be more exact, and a task counts in its last cgroup.
+    /// Adds the tasks to a longer interval that was built by appending intervals without tasks. This needs only the first and
+    /// last reading of each task. `before` and `now` are the tasks of the first and last Sample, ascending by serial. `late` are
+    /// the first readings of tasks that were not read from their start on. `exited` are the last readings of tasks that were in a
+    /// Sample in between but not in the last Sample. The sums equal those of appended intervals. `max_ns` may be more exact, and
+    /// a task counts in its last cgroup.
     pub fn with_tasks(
         mut self,
         since_ns: u64,
@@ -482,7 +440,6 @@ cgscope_ledger::named! {
 }
 
 impl TaskState {
-    /// Returns the state with a letter; `None` if no state has this letter.
     pub fn from_letter(letter: char) -> Option<Self> {
         Self::ALL.iter().copied().find(|state| state.letter() == letter)
     }

@@ -6,7 +6,7 @@ use cgscope_ledger::Cause;
 
 use super::{Node, Tree};
 use crate::{
-    Blame, Interval,
+    Blame, Interval, PairReading,
     pairs::{Culprit, NAMED},
     sum,
 };
@@ -47,9 +47,8 @@ impl Tree {
         });
         self.sum_up(interval, Blame::Limited, |tree, node, parts| {
             let worst = worst(interval, parts, usize::MAX);
-            let limits: Vec<_> =
-                worst.map(|part| (tree.find_id(interval, part.culprit.0), part.ns)).collect();
-            tree.nodes[node].throttled_by = limits;
+            let limits = worst.map(|part| (tree.find_id(interval, part.culprit.0), part.ns));
+            tree.nodes[node].throttled_by = limits.collect();
         });
         for node in &mut self.nodes {
             let ran_out = node.throttled_by.iter().find_map(|(limit, _)| *limit);
@@ -74,10 +73,8 @@ impl Tree {
             }
         }
         for at in (1..self.nodes.len()).rev() {
-            if let Some(parent) = self.nodes[at].parent {
-                let ns = self.nodes[at].behind_itself_ns;
-                sum::add(&mut self.nodes[parent].behind_itself_ns, ns);
-            }
+            let Node { parent: Some(parent), behind_itself_ns: ns, .. } = self.nodes[at] else { continue };
+            sum::add(&mut self.nodes[parent].behind_itself_ns, ns);
         }
     }
 
@@ -86,7 +83,7 @@ impl Tree {
     pub fn own_contention_ns(&self, interval: &Interval, node: usize) -> Option<u64> {
         let contention_ns = self.limits(interval, node)?.contention_ns?;
         let Node { group, behind_itself_ns, .. } = &self.nodes[node];
-        let behind_ns = group.wait.total_ns.saturating_sub(group.wait.by_cause.limited_ns());
+        let behind_ns = group.wait.contended_ns();
         if contention_ns == 0 {
             return Some(0);
         }
@@ -100,20 +97,25 @@ impl Tree {
         interval: &Interval,
         pairs: impl Iterator<Item = usize>,
     ) -> Vec<Culprit> {
-        let mut parts: Vec<Part> = pairs
-            .map(|at| (at, &interval.pairs[at]))
-            .filter(|(_, pair)| pair.blame == Blame::Ran)
-            .map(|(at, pair)| self.part(at, (pair.culprit, pair.tid), pair.ns))
-            .collect();
+        let ran = pairs.filter(|at| interval.pairs[*at].blame == Blame::Ran);
+        let mut parts: Vec<Part> = ran.map(|at| self.part(interval, at)).collect();
         merge(&mut parts);
         worst(interval, &parts, usize::MAX).map(|part| part.culprit(interval)).collect()
     }
 
-    fn part(&self, pair: usize, culprit: (u64, u32), ns: u64) -> Part {
-        Part { culprit, pair, ns, beyond_ns: self.beyond[pair] }
+    /// Same as [`Interval::culprits`], for a caller that has the tree.
+    pub fn culprits(&self, interval: &Interval) -> Vec<Culprit> {
+        self.culprits_among(interval, 0..interval.pairs.len())
     }
 
-    /// Calls `set` for each node with parts. The parts of the node and its descendants are passed in the order of their culprits.
+    fn part(&self, interval: &Interval, pair: usize) -> Part {
+        let PairReading { culprit, blame, tid, ns, .. } = interval.pairs[pair];
+        // A quota runs out for all tasks of a cgroup, so single tasks do not matter.
+        let tid = if blame == Blame::Ran { tid } else { 0 };
+        Part { culprit: (culprit, tid), pair, ns, beyond_ns: self.beyond[pair] }
+    }
+
+    /// Calls `set` for each node. The parts of the node and its descendants are passed in the order of their culprits.
     fn sum_up(&mut self, interval: &Interval, blame: Blame, mut set: impl FnMut(&mut Self, usize, &[Part])) {
         let deepest = self.nodes.iter().map(|node| node.depth).max().unwrap_or(0);
         // One list per depth: when the loop reaches a node, all its descendants are done.
@@ -124,25 +126,15 @@ impl Tree {
             let mut parts = std::mem::take(&mut of_depth[depth]);
             while let Some((_, pair)) = self.pairs[..rest].last().filter(|(victim, _)| *victim == at) {
                 rest -= 1;
-                let reading = &interval.pairs[*pair];
-                if reading.blame == blame {
-                    // A quota runs out for all tasks of a cgroup, so single tasks do not matter.
-                    let tid = if blame == Blame::Ran { reading.tid } else { 0 };
-                    let culprit = (reading.culprit, tid);
-                    parts.push(self.part(*pair, culprit, reading.ns));
+                if interval.pairs[*pair].blame == blame {
+                    parts.push(self.part(interval, *pair));
                 }
-            }
-            if parts.is_empty() {
-                continue;
             }
             merge(&mut parts);
             set(self, at, &parts);
             if depth != 0 {
                 of_depth[depth - 1].append(&mut parts);
             }
-            parts.clear();
-            // Keeps the allocation for the next node.
-            of_depth[depth] = parts;
         }
     }
 }
@@ -153,14 +145,10 @@ fn merge(parts: &mut Vec<Part>) {
         let is_same = next.culprit == kept.culprit;
         if is_same {
             sum::add(&mut kept.ns, next.ns);
-            kept.beyond_ns = all_known(kept.beyond_ns, next.beyond_ns);
+            kept.beyond_ns = kept.beyond_ns.zip(next.beyond_ns).map(|(a, b)| a.saturating_add(b));
         }
         is_same
     });
-}
-
-fn all_known(a: Option<u64>, b: Option<u64>) -> Option<u64> {
-    a.zip(b).map(|(a, b)| a.saturating_add(b))
 }
 
 fn worst(interval: &Interval, parts: &[Part], most: usize) -> impl Iterator<Item = Part> {
@@ -180,21 +168,13 @@ fn worst(interval: &Interval, parts: &[Part], most: usize) -> impl Iterator<Item
 impl Interval {
     /// Returns the culprits that ran while tasks of `victim` and its descendants waited, the worst first.
     pub fn culprits_of(&self, victim: &str) -> Vec<Culprit> {
-        let pairs = 0..self.pairs.len();
-        Tree::new(self)
-            .culprits_among(self, pairs.filter(|pair| self.is_in(self.pairs[*pair].victim, victim)))
+        let pairs = (0..self.pairs.len()).filter(|pair| self.is_in(self.pairs[*pair].victim, victim));
+        Tree::new(self).culprits_among(self, pairs)
     }
 
     /// Returns the culprits that ran while any recorded task waited, the worst first.
     pub fn culprits(&self) -> Vec<Culprit> {
         Tree::new(self).culprits(self)
-    }
-}
-
-impl Tree {
-    /// Same as [`Interval::culprits`], for a caller that has the tree.
-    pub fn culprits(&self, interval: &Interval) -> Vec<Culprit> {
-        self.culprits_among(interval, 0..interval.pairs.len())
     }
 }
 

@@ -67,8 +67,7 @@ impl Tree {
         beyond: &mut [Option<u64>],
     ) {
         let tasks = interval.tasks_at(self.tasks_of(victim));
-        let waited = tasks.map(|task| (task, task.wait.by_cause.get(Cause::OtherCgroup)));
-        if mostly_realtime(waited).is_some() {
+        if mostly_realtime(tasks.map(|task| (task, task.wait.by_cause.get(Cause::OtherCgroup)))).is_some() {
             return;
         }
         let wanted = self.load(interval, victim, loads).wanted;
@@ -104,9 +103,8 @@ impl Tree {
                 Some((weight, self.load(interval, *node, loads).wanted.max(ran).min(1.0)))
             };
             let claims: Vec<_> = rivals.iter().filter_map(claim).collect();
-            let shares = fair(weight, wanted, &claims);
             let all_ns: f64 = rivals.values().map(|rival| rival.ns as f64).sum();
-            for (rival, share) in rivals.values().zip(shares) {
+            for (rival, share) in rivals.values().zip(fair(weight, wanted, &claims)) {
                 let excess = (1.0 - share * time / rival.ns.max(1) as f64).max(0.0);
                 for at in &rival.pairs {
                     beyond[*at] = Some((interval.pairs[*at].ns as f64 * excess).round() as u64);
@@ -128,13 +126,11 @@ impl Tree {
         mostly_realtime(tasks.map(|task| (task, task.totals.on_cpu_ns))).is_some()
     }
 
-    /// Returns the ancestors of `a` and `b` (or themselves) directly below the lowest common ancestor; `None` if one is an
-    /// ancestor.
+    /// Returns the ancestors of `a` and `b` (or themselves) directly below the lowest common one; `None` if one is an ancestor.
     fn siblings(&self, a: usize, b: usize) -> Option<(usize, usize)> {
         let common = self.common(a.min(b), a.max(b));
-        let below_it =
-            |node| iter::once(node).chain(self.ancestors(node)).take_while(|at| *at != common).last();
-        Some((below_it(a)?, below_it(b)?))
+        let below = |node| iter::once(node).chain(self.ancestors(node)).take_while(|at| *at != common).last();
+        Some((below(a)?, below(b)?))
     }
 
     /// Returns the weight of a cgroup on each CPU that it uses; `None`: unknown, or no task of the cgroup is known.
@@ -148,8 +144,7 @@ impl Tree {
     fn load(&self, interval: &Interval, node: usize, known: &mut Loads) -> Load {
         *known[node].get_or_insert_with(|| {
             let could_run = |wait: &Wait, ran_ns: u64| {
-                let waited_ns = wait.total_ns.saturating_sub(wait.by_cause.limited_ns());
-                ran_ns.saturating_add(waited_ns) as f64 / interval.duration_ns.max(1) as f64
+                ran_ns.saturating_add(wait.contended_ns()) as f64 / interval.duration_ns.max(1) as f64
             };
             let tasks = || interval.tasks_at(self.tasks_below(node));
             let busy = tasks().filter(|task| task.is_busy(interval.duration_ns));
@@ -179,9 +174,8 @@ fn fair(weight: f64, wanted: f64, rivals: &[(f64, f64)]) -> Vec<f64> {
 
 /// Same as [`fair`], for a cgroup that could run all the time.
 fn fair_to_loop(weight: f64, rivals: &[(f64, f64)]) -> Vec<f64> {
-    // While a rival can run, its share is its weight / all weights, as a mean over all sets of other rivals that can run. This
-    // mean is an integral over u: weight * exp(-u * (own weight + weight)) * the mean of exp(-u * w) over the sets. The mean of
-    // exp(-u * w) is a product.
+    // While a rival can run, its share is its weight / all weights, as a mean over all sets of rivals. This mean is an integral
+    // over u: weight * exp(-u * (own weight + weight)) * the mean of exp(-u * w) over the sets, which is a product.
     let largest = rivals.iter().map(|(weight, _)| *weight).fold(weight, f64::max);
     let (first, last) = ((FIRST / largest).ln(), (LAST / weight).ln());
     let (mut shares, mut runs) = (vec![0.0; rivals.len()], Vec::with_capacity(rivals.len()));

@@ -2,25 +2,23 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use itertools::Itertools;
+
 use super::Node;
 use crate::{Blame, Interval, path::path_and_ancestors};
 
-/// Returns the index of a cgroup in [`Interval::cgroups`].
 pub(super) fn place(interval: &Interval, id: u64) -> Option<usize> {
     interval.cgroups.binary_search_by_key(&id, |(id, _)| *id).ok()
 }
 
-/// Returns the nodes in depth-first order (parents before their descendants, siblings by name), and the node of each cgroup in
-/// [`Interval::cgroups`].
+/// Returns the nodes, parents first, siblings by name, and the node of each cgroup in [`Interval::cgroups`].
 pub(super) fn shape(interval: &Interval) -> (Vec<Node>, Vec<Option<usize>>) {
     let most = interval.cgroups.len();
     let mut by_path: HashMap<&str, usize> = HashMap::with_capacity(most);
     let mut paths: Vec<&str> = Vec::with_capacity(most);
     let mut found: Vec<Node> = Vec::with_capacity(most);
-    let named = named(interval);
-    for (_, (_, path)) in named.iter().zip(&interval.cgroups).filter(|(is_named, _)| **is_named) {
-        let new: Vec<&str> =
-            path_and_ancestors(path).take_while(|path| !by_path.contains_key(path)).collect();
+    for (_, (_, path)) in named(interval).iter().zip(&interval.cgroups).filter(|(is_named, _)| **is_named) {
+        let new: Vec<_> = path_and_ancestors(path).take_while(|path| !by_path.contains_key(path)).collect();
         let mut above = path_and_ancestors(path).nth(new.len()).map(|above| by_path[above]);
         for path in new.into_iter().rev() {
             let at = found.len();
@@ -33,8 +31,7 @@ pub(super) fn shape(interval: &Interval) -> (Vec<Node>, Vec<Option<usize>>) {
             above = Some(at);
         }
     }
-    // Every id of a path refers to the path's node. If a cgroup was created again, its latest id may have no tasks, limits or
-    // pairs.
+    // Every id of a path refers to its node. If a cgroup was created again, its latest id may have no tasks, limits or pairs.
     let place = |(id, path): &(u64, Arc<str>)| {
         let at = by_path.get(&**path).copied()?;
         (found[at].id, found[at].path) = (Some(*id), path.clone());
@@ -65,38 +62,26 @@ pub(super) fn shape(interval: &Interval) -> (Vec<Node>, Vec<Option<usize>>) {
         });
     }
     for at in (1..nodes.len()).rev() {
-        let (end, parent) = (nodes[at].end, nodes[at].parent);
-        if let Some(parent) = parent {
-            nodes[parent].end = nodes[parent].end.max(end);
-        }
+        let Some(parent) = nodes[at].parent else { continue };
+        nodes[parent].end = nodes[parent].end.max(nodes[at].end);
     }
-    let places = places.into_iter().map(|place| place.map(|found| node_of[found]));
-    (nodes, places.collect())
+    (nodes, places.into_iter().map(|place| place.map(|found| node_of[found])).collect())
 }
 
 /// Returns for each of [`Interval::cgroups`] whether it has tasks or limits, or is a victim or a quota in a pair. Culprits that
 /// only ran do not count, because outputs show them by path.
 fn named(interval: &Interval) -> Vec<bool> {
     let mut named = vec![false; interval.cgroups.len()];
-    let mut name = |id: u64| {
+    let tasks = interval.tasks.iter().map(|task| task.reading.cgroup_id);
+    // The threads of a process are adjacent.
+    let tasks = tasks.chain(interval.idle.iter().map(|idle| idle.cgroup_id)).dedup();
+    let exited = interval.exited.iter().map(|exited| exited.cgroup_id);
+    let limits = interval.limits.iter().map(|limits| limits.id);
+    let victims = interval.pairs.iter().map(|pair| pair.victim);
+    let quotas = interval.pairs.iter().filter(|pair| pair.blame == Blame::Limited).map(|pair| pair.culprit);
+    for id in tasks.chain(exited).chain(limits).chain(victims).chain(quotas) {
         if let Some(at) = place(interval, id) {
             named[at] = true;
-        }
-    };
-    let mut last = None;
-    let tasks = interval.tasks.iter().map(|task| task.reading.cgroup_id);
-    for id in tasks.chain(interval.idle.iter().map(|idle| idle.cgroup_id)) {
-        // The threads of a process are adjacent.
-        if last.replace(id) != Some(id) {
-            name(id);
-        }
-    }
-    interval.exited.iter().for_each(|exited| name(exited.cgroup_id));
-    interval.limits.iter().for_each(|limits| name(limits.id));
-    for pair in &interval.pairs {
-        name(pair.victim);
-        if pair.blame == Blame::Limited {
-            name(pair.culprit);
         }
     }
     named

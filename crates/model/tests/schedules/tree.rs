@@ -123,8 +123,7 @@ fn is_in_order(interval: &Interval) -> Result<(), TestCaseError> {
             (0..interval.pairs.len()).filter(|pair| is_in(interval.pairs[*pair].victim)).collect();
         prop_assert_eq!(pairs, expected);
         let tasks = interval.tasks.iter().filter(|task| is_in(task.reading.cgroup_id));
-        let all: Vec<(u32, u64)> = tasks.flat_map(TaskInterval::ran_by_node).collect();
-        prop_assert_eq!(&node.ran, &sum_by_node(&all));
+        prop_assert_eq!(&node.ran, &sum_by_node(tasks.flat_map(TaskInterval::ran_by_node)));
     }
     prop_assert_eq!(tree.find("/a/nobody"), None);
     Ok(())

@@ -28,14 +28,10 @@ impl ProcWalk {
         mounts: &CgroupMounts,
     ) -> Result<Self, Failure> {
         let chosen = ChosenProcesses::new(selection).map_err(|error| {
-            Failure::of_mode(
-                format!("/proc cannot be read ({error})"),
-                "no thread can be read",
-                "mount -t proc proc /proc",
-            )
+            let what = format!("/proc cannot be read ({error})");
+            Failure::of_mode(what, "no thread can be read", "mount -t proc proc /proc")
         })?;
-        let mountinfo = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        Ok(Self { chosen, cgroups: CgroupIds::new(Path::new("/"), mounts, &mountinfo), wanted })
+        Ok(Self { chosen, cgroups: CgroupIds::new(Path::new("/"), mounts), wanted })
     }
 
     pub fn read(
@@ -43,9 +39,7 @@ impl ProcWalk {
         places: &mut KernelPlaces,
         each: &mut impl FnMut(&ThreadReading),
     ) -> Result<RoundRead, Failure> {
-        if let Some(cgroups) = &mut self.cgroups {
-            cgroups.begin();
-        }
+        self.cgroups.iter_mut().for_each(CgroupIds::begin);
         // The list of all processes is read in each round: this costs little compared with reading the files of the processes.
         let pids = match self.chosen.follow {
             Follow::All => self.chosen.files.processes(),
@@ -82,20 +76,13 @@ impl ProcWalk {
         if !wanted.all_states && !state.is_active() {
             return None;
         }
-        let mut reading = ThreadReading {
-            tid,
-            tgid: pid,
-            comm: comm(stat.comm),
-            state,
-            cpu: Some(stat.cpu),
-            ..ThreadReading::default()
-        };
+        let (comm, cpu) = (comm(stat.comm), Some(stat.cpu));
+        let mut reading = ThreadReading { tid, tgid: pid, comm, state, cpu, ..ThreadReading::default() };
         if wanted.has(GroupBy::Syscall) && state.is_blocked() {
             reading.syscall = files.of_thread(threads, tid, "syscall").and_then(syscall);
         }
         let mut text = |is_wanted: bool, name| {
-            let text = is_wanted.then(|| files.of_thread(threads, tid, name)).flatten();
-            text.unwrap_or_default().to_vec()
+            is_wanted.then(|| files.of_thread(threads, tid, name)).flatten().unwrap_or_default().to_vec()
         };
         let wchan = text(wanted.has(GroupBy::Wchan) && state.is_blocked(), "wchan");
         reading.place = places.of_text(&wchan, &text(wanted.has(GroupBy::Kstack), "stack"));
@@ -128,8 +115,7 @@ fn syscall(text: &[u8]) -> Option<i32> {
     let text = std::str::from_utf8(text).ok()?;
     let mut words = text.split_ascii_whitespace();
     let number: i32 = words.next()?.parse().ok()?;
-    let has_user_space = words.any(|word| word != "0x0");
-    (number >= 0 && has_user_space).then_some(number)
+    (number >= 0 && words.any(|word| word != "0x0")).then_some(number)
 }
 
 fn uid(status: &[u8]) -> Option<u32> {

@@ -113,12 +113,8 @@ impl TaskIterator {
         let threads = chosen.tids.iter().map(|tid| SELECT_THREAD | u64::from(*tid));
         let now: BTreeSet<u64> = processes.chain(threads).collect();
         let mut table: HashMap<_, u64, u64> = hash_table(&mut self.bpf, names::SELECTED)?;
-        for exited in self.selected.difference(&now) {
-            table.remove(exited)?;
-        }
-        for new in now.difference(&self.selected) {
-            table.insert(new, 1, 0)?;
-        }
+        self.selected.difference(&now).try_for_each(|exited| table.remove(exited))?;
+        now.difference(&self.selected).try_for_each(|new| table.insert(new, 1, 0))?;
         self.selected = now;
         Ok(chosen.has_exited)
     }

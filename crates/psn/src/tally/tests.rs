@@ -82,7 +82,7 @@ fn threads_that_are_equal_in_the_columns_are_one_row() {
             tally.add(&reading(tid, &format!("pool-{tid}"), ThreadState::OnCpu));
         }
         tally.add(&reading(20, "main", ThreadState::Sleeping));
-        tally.end_round();
+        tally.rounds += 1;
     }
     let table = tally.table(&Said);
     let (pool, main) = (vec!["pool-*".into(), "on_cpu".into()], vec!["main".into(), "sleeping".into()]);
@@ -97,7 +97,7 @@ fn groups_with_equal_names_are_one_row() {
     for tid in [1, 5, 9, 2] {
         tally.add(&reading(tid, "x", ThreadState::Uninterruptible));
     }
-    tally.end_round();
+    tally.rounds += 1;
     let table = tally.table(&Said);
     assert_eq!(
         reported(&table),
@@ -109,7 +109,7 @@ fn groups_with_equal_names_are_one_row() {
 fn a_thread_that_is_not_blocked_has_no_wchan() {
     let mut tally = Tally::new(&[GroupBy::State, GroupBy::Wchan, GroupBy::Kstack]);
     tally.add(&reading(1, "x", ThreadState::Throttled));
-    tally.end_round();
+    tally.rounds += 1;
     let row = vec!["throttled".to_owned(), "-".to_owned(), "stack 1".to_owned()];
     assert_eq!(reported(&tally.table(&Said)), [(1, row)]);
 }
@@ -136,7 +136,7 @@ fn unknown_values_are_absent() {
     ];
     let mut tally = Tally::new(&columns);
     tally.add(&unknown);
-    tally.end_round();
+    tally.rounds += 1;
     assert_eq!(reported(&tally.table(&Said)), [(1, vec!["-".to_owned(); columns.len()])]);
 }
 

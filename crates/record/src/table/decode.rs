@@ -10,8 +10,7 @@ use crate::{
     rows::Keyed,
 };
 
-/// The columns of a table in a file. A file of another version may have other columns. If a file lacks a column, the column has
-/// its value in an empty row.
+/// The columns of a table in a file. A column that the file lacks has its value in an empty row.
 struct Layout {
     /// The columns in the order of the file. For a known column, this includes its index among the numbers or the lists of a row.
     file: Vec<(ColumnKind, Option<usize>)>,
@@ -60,10 +59,6 @@ impl RowChanges {
         bytes.places(now, &mut self.inserted)?;
         bytes.places(now, &mut self.changed)?;
         Some(now)
-    }
-
-    fn is_empty(&self) -> bool {
-        self.inserted.is_empty() && self.changed.is_empty()
     }
 
     /// Collects the indices of new and changed rows, ascending. `None` if a row is both new and changed.
@@ -197,12 +192,11 @@ impl<T: Keyed> Decoder<T> {
         }
         let mut new = inserted.iter().peekable();
         let mut old = std::mem::take(&mut self.entries).into_iter();
-        self.entries = (0..length)
-            .filter_map(|place| match new.next_if(|new| **new == place) {
-                Some(_) => Some(RowState::new(&self.layout)),
-                None => old.next(),
-            })
-            .collect();
+        let entry = |place| match new.next_if(|new| **new == place) {
+            Some(_) => Some(RowState::new(&self.layout)),
+            None => old.next(),
+        };
+        self.entries = (0..length).filter_map(entry).collect();
         Some(())
     }
 
@@ -256,13 +250,13 @@ impl<T: Keyed> TableDecoder for Decoder<T> {
         let length = self.places.read(bytes, self.entries.len())?;
         *new_left = new_left.checked_sub(self.places.inserted.len())?;
         self.insert_and_remove(length, texts)?;
-        if self.places.is_empty() {
+        self.places.touched(&mut self.touched)?;
+        if self.touched.is_empty() {
             return Some(());
         }
-        self.places.touched(&mut self.touched)?;
         for at in 0..self.layout.file.len() {
             let (kind, home) = self.layout.file[at];
-            match bytes.byte()? {
+            match bytes.take(1)?[0] {
                 SAME => {}
                 CHANGED if kind.is_list() => self.list_column(bytes, home)?,
                 CHANGED => self.number_column(bytes, home)?,
@@ -324,11 +318,8 @@ fn change_list(list: &mut Vec<Cell>, bytes: &mut Bytes<'_>) -> Option<bool> {
         while list.get(at).is_some_and(|(before, _)| *before < index) {
             at += 1;
         }
-        let number = list
-            .get(at)
-            .filter(|(before, _)| *before == index)
-            .map(|(_, number)| number.wrapping_add(change));
-        match number {
+        let before = list.get(at).filter(|(before, _)| *before == index);
+        match before.map(|(_, number)| number.wrapping_add(change)) {
             Some(NONE) => {
                 list.remove(at);
             }

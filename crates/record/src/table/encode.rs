@@ -183,8 +183,7 @@ fn put_places(places: impl Iterator<Item = usize> + Clone, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the number of different cells, then the gap before each of these cells, and the difference. Returns whether any cells
-/// differ.
+/// Writes the number of different cells, then for each the gap before it, and the difference. Returns whether any differ.
 fn put_list(before: &[Cell], now: &[Cell], out: &mut Vec<u8>) -> bool {
     let differ = differing(before, now);
     let count = differ.clone().count();
@@ -214,8 +213,7 @@ fn differing(mut before: &[Cell], mut now: &[Cell]) -> impl Iterator<Item = (u32
     })
 }
 
-/// Removes the number at this index from the list and returns it, or returns [`NONE`] if there is none. The list must not contain
-/// a smaller index.
+/// Removes the number at this index, or returns [`NONE`] if there is none. The list must not contain a smaller index.
 fn pop(list: &mut &[Cell], index: u32) -> u64 {
     match list.split_first() {
         Some(((at, number), rest)) if *at == index => {

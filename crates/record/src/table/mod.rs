@@ -100,8 +100,7 @@ impl<'a> Bytes<'a> {
     fn skip(&mut self, count: usize) -> Option<()> {
         let mut left = count;
         while left != 0 {
-            // Skip as many bytes as there are items left, because most items take one byte. Each byte of 0x80 or more leaves one
-            // item.
+            // Skip as many bytes as items are left: most items take one byte. Each byte of 0x80 or more leaves one item.
             let (now, rest) = self.0.split_at_checked(left)?;
             left = now.iter().filter(|byte| **byte >= 0x80).count();
             self.0 = rest;
@@ -109,8 +108,7 @@ impl<'a> Bytes<'a> {
         Some(())
     }
 
-    /// Reads the number of items that follow. Returns `None` if the rest is too short for that many items of at least `bytes`
-    /// bytes.
+    /// Reads the number of items that follow; `None` if the rest is too short for items of at least `bytes` bytes.
     pub(crate) fn count(&mut self, bytes: usize) -> Option<usize> {
         let count = usize::try_from(self.gap()?).ok()?;
         (count <= self.0.len() / bytes).then_some(count)
@@ -120,10 +118,6 @@ impl<'a> Bytes<'a> {
         let (taken, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
         Some(taken)
-    }
-
-    fn byte(&mut self) -> Option<u8> {
-        self.take(1).map(|bytes| bytes[0])
     }
 
     fn places(&mut self, length: usize, into: &mut Vec<usize>) -> Option<()> {

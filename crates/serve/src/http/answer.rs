@@ -16,7 +16,7 @@ use tokio_rustls::rustls::{
 };
 
 use crate::http::{
-    Http, HttpConfig, HttpRefusal, Page, Pages,
+    Http, HttpConfig, HttpRefusal, Pages,
     login::Login,
     page::{SharedPages, Wanted, takes_gzip},
     watch::Watch,
@@ -74,7 +74,7 @@ impl<P: Pages> Answers<P> {
                 Err(sentence) => unavailable(format!("{sentence}\n")),
             };
         }
-        if watch.is_spare() {
+        if watch.is_spare {
             let words = "All places are taken by requests that are being answered; try again later.\n";
             let answer = refused(StatusCode::SERVICE_UNAVAILABLE, HttpRefusal::Full, words);
             return with(answer, header::RETRY_AFTER, "1");
@@ -108,13 +108,12 @@ impl<P: Pages> Answers<P> {
 
     async fn metrics(&self, headers: &HeaderMap) -> Answer {
         let kind = self.pages.source.kind(accept(headers).as_deref());
-        let made = match self.pages.get(Wanted { kind, gzip: takes_gzip(headers) }).await {
-            Ok(made) => made,
+        let page = match self.pages.get(Wanted { kind, gzip: takes_gzip(headers) }).await {
+            Ok(page) => page,
             Err(words) => return with(unavailable(words), header::RETRY_AFTER, "5"),
         };
-        let Page { content_type, body } = made.page;
-        let mut answer = with(answer(content_type, body), header::VARY, "Accept, Accept-Encoding");
-        if made.is_compressed {
+        let mut answer = with(answer(page.content_type, page.body), header::VARY, "Accept, Accept-Encoding");
+        if page.is_compressed {
             answer = with(answer, header::CONTENT_ENCODING, "gzip");
         }
         answer

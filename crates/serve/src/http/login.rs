@@ -11,6 +11,7 @@ use std::{
 };
 
 use base64::{Engine, prelude::BASE64_STANDARD};
+use bcrypt::HashParts;
 use hyper::header::{AUTHORIZATION, HeaderMap};
 use ring::{hmac, rand::SystemRandom};
 use tokio::{sync::Semaphore, task, time::sleep};
@@ -23,8 +24,7 @@ use crate::{
 
 /// Maximum number of passwords in the queue, including the password that is being checked.
 const WAITING_LOGINS: usize = 16;
-/// Pause after a wrong password, as a multiple of the time for the check of this password. Because of this pause, guessing takes
-/// at most a fifth of one CPU.
+/// Pause after a wrong password, as a multiple of its check. So guessing takes at most a fifth of one CPU.
 const REST_AFTER_WRONG: u32 = 4;
 /// Number of wrong passwords in a row after which an address must wait.
 const FREE_GUESSES: u32 = 5;
@@ -38,16 +38,26 @@ pub(super) struct Login {
     turn: Arc<Semaphore>,
     room: Arc<Semaphore>,
     guesses: Mutex<Rates<IpAddr>>,
-    verified: Verified,
+    /// A random key for this process. Because of the key, a tag reveals nothing about the password.
+    key: hmac::Key,
+    /// For each user whose password bcrypt has verified, a tag that is computed from the user's hash and password. They are kept
+    /// because bcrypt is slow by design, and scrapers send a request every few seconds. A reload of the users file does not
+    /// remove them. Otherwise, after a reload, an attacker who sends guesses could block verified users.
+    verified: Mutex<HashMap<String, hmac::Tag>>,
 }
 
 impl Login {
     pub(super) fn new() -> Result<Arc<Self>, Error> {
+        let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).map_err(|_| {
+            let what = "the kernel has no random numbers yet".into();
+            Error::new(what, "restart the daemon in a minute")
+        })?;
         Ok(Arc::new(Self {
             turn: Arc::new(Semaphore::new(1)),
             room: Arc::new(Semaphore::new(WAITING_LOGINS)),
             guesses: Mutex::new(Rates::new(FREE_GUESSES, GUESS_EVERY, GUESSERS)),
-            verified: Verified::new()?,
+            key,
+            verified: Mutex::default(),
         }))
     }
 
@@ -58,7 +68,7 @@ impl Login {
         client: IpAddr,
     ) -> Result<(), HttpRefusal> {
         let Some(credentials) = credentials(headers) else { return Err(HttpRefusal::Unauthorized) };
-        if self.verified.has(users, &credentials) {
+        if self.has_verified(users, &credentials) {
             return Ok(());
         }
         let Ok(place) = self.room.clone().try_acquire_owned() else { return Err(HttpRefusal::Guessing) };
@@ -67,8 +77,7 @@ impl Login {
             return Err(HttpRefusal::Guessing);
         }
         let (login, users) = (self.clone(), users.clone());
-        // This work runs in a separate task, which continues if the client disconnects. So nobody can skip the pause, and a right
-        // password is still remembered.
+        // A separate task continues if the client disconnects: nobody can skip the pause, and a right password is kept.
         let checked = task::spawn(async move {
             let right = login.verify(users, credentials).await;
             drop(place);
@@ -82,7 +91,7 @@ impl Login {
 
     async fn verify(self: &Arc<Self>, users: Arc<PasswordFile>, credentials: Credentials) -> bool {
         let Ok(turn) = self.turn.clone().acquire_owned().await else { return false };
-        if self.verified.has(&users, &credentials) {
+        if self.has_verified(&users, &credentials) {
             return true;
         }
         let login = self.clone();
@@ -90,7 +99,7 @@ impl Login {
             let start = Instant::now();
             let right = users.verify(&credentials);
             if right {
-                login.verified.add(&users, &credentials);
+                login.keep_verified(&users, &credentials);
             }
             (right, start.elapsed())
         };
@@ -103,39 +112,18 @@ impl Login {
         }
         right
     }
-}
 
-/// The passwords that bcrypt has already verified, by user name. They are kept because bcrypt is slow by design, and scrapers
-/// send a request every few seconds. A reload of the users file does not remove these passwords. Otherwise, after a reload, an
-/// attacker who sends guesses could block verified users.
-struct Verified {
-    /// A random key for this process. Because of the key, a tag reveals nothing about the password.
-    key: hmac::Key,
-    /// For each user, a tag that is computed from the user's hash and password.
-    tags: Mutex<HashMap<String, hmac::Tag>>,
-}
-
-impl Verified {
-    fn new() -> Result<Self, Error> {
-        let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).map_err(|_| {
-            let what = "the kernel has no random numbers yet".into();
-            Error::new(what, "restart the daemon in a minute")
-        })?;
-        Ok(Self { key, tags: Mutex::default() })
-    }
-
-    /// Returns whether this password was verified before. This takes microseconds, and the same time for a right and a wrong
-    /// password.
-    fn has(&self, users: &PasswordFile, said: &Credentials) -> bool {
+    /// Returns whether this password was verified before. This takes microseconds, for a right and a wrong password alike.
+    fn has_verified(&self, users: &PasswordFile, said: &Credentials) -> bool {
         let Some(hash) = users.hashes.get(&said.name) else { return false };
-        let Some(tag) = lock(&self.tags).get(&said.name).copied() else { return false };
+        let Some(tag) = lock(&self.verified).get(&said.name).copied() else { return false };
         hmac::verify(&self.key, &[hash.as_bytes(), &said.password].concat(), tag.as_ref()).is_ok()
     }
 
-    fn add(&self, users: &PasswordFile, said: &Credentials) {
+    fn keep_verified(&self, users: &PasswordFile, said: &Credentials) {
         if let Some(hash) = users.hashes.get(&said.name) {
             let tag = hmac::sign(&self.key, &[hash.as_bytes(), &said.password].concat());
-            lock(&self.tags).insert(said.name.clone(), tag);
+            lock(&self.verified).insert(said.name.clone(), tag);
         }
     }
 }
@@ -162,8 +150,7 @@ const AS_HTPASSWD: &str = "write lines as `htpasswd -nB NAME` prints them";
 pub(super) struct PasswordFile {
     /// The bcrypt hash of each user, by name.
     hashes: HashMap<String, String>,
-    /// A hash with the highest cost in the file, which is checked for unknown names. Because of this check, the response time
-    /// does not reveal which names exist.
+    /// A hash with the highest cost in the file. It is checked for unknown names, so that the time reveals nothing.
     nobody: String,
 }
 
@@ -180,28 +167,31 @@ impl PasswordFile {
 
     fn parse(path: &Path, text: &str) -> Result<Self, Error> {
         let mut hashes = HashMap::new();
-        let mut dearest = (0, "");
-        for (at, line) in text.lines().enumerate() {
-            let line = line.trim();
+        for (at, line) in text.lines().map(str::trim).enumerate() {
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            let wrong = |(why, remedy): (String, _)| {
+            let wrong = |why: &str, remedy: &'static str| {
                 Error::new(format!("line {} of {} {why}", at + 1, path.display()), remedy)
             };
-            let (name, hash, cost) = user(line).map_err(wrong)?;
-            if cost > dearest.0 {
-                dearest = (cost, hash);
+            let is_name = |name: &str| !name.is_empty() && !name.contains(char::is_control);
+            let user = line.split_once(':').filter(|(name, _)| is_name(name));
+            let (name, hash) = user.ok_or_else(|| wrong("is not NAME:HASH", AS_HTPASSWD))?;
+            let cost = cost(hash).ok_or_else(|| wrong("has a hash that is not bcrypt's", AS_HTPASSWD))?;
+            if cost > HIGHEST_COST {
+                let why = format!(
+                    "has a bcrypt cost of {cost}: above {HIGHEST_COST}, a scrape times out before its password is checked"
+                );
+                return Err(wrong(&why, "create the line again with `htpasswd -nB -C 10 NAME`"));
             }
             if hashes.insert(name.to_owned(), hash.to_owned()).is_some() {
-                let why = "repeats the name of an earlier line";
-                return Err(wrong((why.into(), "keep only one line for each name")));
+                return Err(wrong("repeats the name of an earlier line", "keep only one line for each name"));
             }
         }
-        if hashes.is_empty() {
-            return Err(Error::new(format!("{} lists no user", path.display()), AS_HTPASSWD));
+        match hashes.values().max_by_key(|hash| cost(hash)).cloned() {
+            Some(nobody) => Ok(Self { hashes, nobody }),
+            None => Err(Error::new(format!("{} lists no user", path.display()), AS_HTPASSWD)),
         }
-        Ok(Self { hashes, nobody: dearest.1.into() })
     }
 
     /// Checks a password with bcrypt. The check is slow, so this function must be called on a separate thread.
@@ -212,30 +202,10 @@ impl PasswordFile {
     }
 }
 
-/// Parses a line into name, hash and cost. The error says what is wrong and what to do about it.
-fn user(line: &str) -> Result<(&str, &str, u32), (String, &'static str)> {
-    let wrong = |why: &str| (why.to_owned(), AS_HTPASSWD);
-    let (name, hash) = line.split_once(':').ok_or_else(|| wrong("is not NAME:HASH"))?;
-    if name.is_empty() || name.contains(char::is_control) {
-        return Err(wrong("is not NAME:HASH"));
-    }
-    let cost = cost(hash).ok_or_else(|| wrong("has a hash that is not bcrypt's"))?;
-    if cost > HIGHEST_COST {
-        let why = format!(
-            "has a bcrypt cost of {cost}: above {HIGHEST_COST}, a scrape times out before its password is checked"
-        );
-        return Err((why, "create the line again with `htpasswd -nB -C 10 NAME`"));
-    }
-    Ok((name, hash, cost))
-}
-
-/// Parses the cost in a bcrypt hash: `$2y$10$`, then 53 characters of bcrypt's alphabet.
+/// Returns the cost of a bcrypt hash; `None` if the hash is not valid. `$2x$` marks hashes of a faulty implementation.
 fn cost(hash: &str) -> Option<u32> {
-    let rest = ["$2y$", "$2b$", "$2a$"].iter().find_map(|version| hash.strip_prefix(version))?;
-    let (cost, digest) = rest.split_once('$')?;
-    let letters = digest.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'/'));
-    let cost = (cost.len() == 2).then(|| cost.parse::<u32>().ok()).flatten()?;
-    (digest.len() == 53 && letters && (4..=31).contains(&cost)).then_some(cost)
+    let cost = hash.parse::<HashParts>().ok()?.get_cost();
+    (!hash.starts_with("$2x$") && (4..=31).contains(&cost)).then_some(cost)
 }
 
 #[cfg(test)]
@@ -300,19 +270,19 @@ mod users_tests {
     }
 
     /// Checks a password in the same way as for a request.
-    fn check(verified: &Verified, users: &PasswordFile, said: &Credentials) -> bool {
+    fn check(login: &Login, users: &PasswordFile, said: &Credentials) -> bool {
         let right = users.verify(said);
-        right.then(|| verified.add(users, said));
+        right.then(|| login.keep_verified(users, said));
         right
     }
 
     #[test]
     fn a_right_password_is_kept_and_a_wrong_one_is_not() {
         let users = parse(&format!("# who\n\n{}{}", line("a", "one"), line("b", "two"))).unwrap();
-        let verified = Verified::new().unwrap();
+        let login = Login::new().unwrap();
         let (has, check) = (
-            |name, said| verified.has(&users, &says(name, said)),
-            |name, said| check(&verified, &users, &says(name, said)),
+            |name, said| login.has_verified(&users, &says(name, said)),
+            |name, said| check(&login, &users, &says(name, said)),
         );
         assert!(!has("a", "one"), "nothing was checked yet");
         assert!(!check("a", "two") && !has("a", "two"));
@@ -326,19 +296,19 @@ mod users_tests {
     fn a_reload_keeps_verified_passwords_whose_hash_is_unchanged() {
         let (a, b, c) = (line("a", "one"), line("b", "two"), line("c", "three"));
         let first = parse(&[&*a, &*b, &*c].concat()).unwrap();
-        let verified = Verified::new().unwrap();
+        let login = Login::new().unwrap();
         for (name, password) in [("a", "one"), ("b", "two")] {
-            assert!(check(&verified, &first, &says(name, password)));
+            assert!(check(&login, &first, &says(name, password)));
         }
         let renewed = parse(&[&*a, &*line("b", "two"), &*c, &*line("d", "one")].concat()).unwrap();
-        let has = |users, name, password| verified.has(users, &says(name, password));
+        let has = |users, name, password| login.has_verified(users, &says(name, password));
         assert!(has(&renewed, "a", "one") && !has(&renewed, "a", "two"));
         assert!(!has(&renewed, "b", "two"), "another hash is another password");
-        assert!(!has(&renewed, "d", "one") && check(&verified, &renewed, &says("d", "one")));
-        assert!(check(&verified, &first, &says("c", "three")));
+        assert!(!has(&renewed, "d", "one") && check(&login, &renewed, &says("d", "one")));
+        assert!(check(&login, &first, &says("c", "three")));
         assert!(has(&renewed, "c", "three"), "a check during the reload is kept");
         let without = parse(&c).unwrap();
-        assert!(!has(&without, "a", "one") && !check(&verified, &without, &says("a", "one")));
+        assert!(!has(&without, "a", "one") && !check(&login, &without, &says("a", "one")));
     }
 
     #[tokio::test]
@@ -371,14 +341,14 @@ mod users_tests {
 
     #[test]
     fn an_error_names_the_number_of_the_bad_line() {
-        let digest = "A".repeat(53);
+        let digest = ".".repeat(53);
         let (form, hash) = ("is not NAME:HASH", "has a hash that is not bcrypt's");
         for (text, line, why) in [
             ("a".to_owned(), 1, form),
             (format!("\n:$2y$10${digest}"), 2, form),
             ("# x\na:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=".into(), 2, hash),
             ("a:$apr1$x$y".into(), 1, hash),
-            (format!("a:$2y$10${digest}A"), 1, hash),
+            (format!("a:$2y$10${digest}."), 1, hash),
             (format!("a:$2y$1é${digest}"), 1, hash),
             (format!("a:$2y$03${digest}"), 1, hash),
             (format!("a:$2y$20${digest}"), 1, "has a bcrypt cost of 20: above 15, a scrape"),

@@ -1,13 +1,5 @@
 //! A read-only HTTP/1.1 server for pages, with optional TLS and basic authentication. The server limits every kind of work and
 //! memory that a client can cause.
-//!
-//! | file | content |
-//! |---|---|
-//! | `serve.rs` | accepts and closes connections |
-//! | `watch.rs` | limits the number of connections, and the time that a connection spends in each phase |
-//! | `answer.rs` | answers a request |
-//! | `login.rs` | checks who may read |
-//! | `page.rs` | makes a page once for all clients that request it at the same time; counts the bytes in memory |
 
 mod answer;
 mod login;
@@ -34,8 +26,7 @@ use crate::{counters::Counters, lock};
 use answer::read_tls;
 use login::PasswordFile;
 
-/// Runs a job on a new thread. Returns `None` if there is no memory for the thread. In that case, Tokio's `spawn_blocking` would
-/// panic.
+/// Runs a job on a new thread. Without memory for the thread, returns `None`; Tokio's `spawn_blocking` would panic.
 async fn beside<R: Send + 'static>(job: impl FnOnce() -> R + Send + 'static) -> Option<R> {
     let (send, result) = oneshot::channel();
     thread::Builder::new().spawn(move || send.send(job())).ok()?;
@@ -47,13 +38,11 @@ async fn beside<R: Send + 'static>(job: impl FnOnce() -> R + Send + 'static) -> 
 pub struct HttpLimits {
     /// Maximum number of connections. If there are more, a new connection displaces the connection that has been idle longest.
     pub connections: usize,
-    /// Maximum number of connections of one address or IPv6 network (/64). If there are more, a new connection displaces an idle
-    /// connection of the same address or network.
+    /// Maximum number of connections of an address or IPv6 network (/64). A further one displaces an idle one of them.
     pub of_a_client: usize,
     /// Maximum time for the TLS handshake.
     pub handshake: Duration,
-    /// Maximum time until the end of a request's headers. It begins with the first byte of the request, or with the connection
-    /// for the first request.
+    /// Maximum time for the headers of a request, from its first byte; for the first request, from the connection.
     pub request: Duration,
     /// Maximum time to make a page.
     pub page: Duration,
@@ -65,8 +54,7 @@ pub struct HttpLimits {
     pub write: Duration,
     /// Time that a client has to read an answer before a new client can displace it.
     pub write_grace: Duration,
-    /// Maximum time from an answer to the next request. It is longer than a scrape interval, so that scrapers keep their
-    /// connections.
+    /// Maximum time from an answer to the next request. Scrapers keep their connections, because scrape intervals are shorter.
     pub idle: Duration,
 }
 
@@ -95,10 +83,8 @@ pub struct Http {
     listener: TcpListener,
     local: SocketAddr,
     rules: Mutex<Rules>,
-    /// Counters of refusals and answered requests.
+    /// Counters of connections, answered requests and refusals.
     pub counters: Counters<HttpRefusal>,
-    /// Each open connection holds a clone of this value. The number of clones is the number of connections.
-    open: Arc<()>,
 }
 
 /// The settings that [`Http::reload`] can replace.
@@ -117,14 +103,8 @@ impl Http {
         let listener = TcpListener::bind(listen).map_err(taken)?;
         listener.set_nonblocking(true).map_err(taken)?;
         let local = listener.local_addr().map_err(taken)?;
-        Ok(Self {
-            limits: config.limits,
-            listener,
-            local,
-            rules: Mutex::new(rules),
-            counters: Counters::default(),
-            open: Arc::default(),
-        })
+        let (rules, counters) = (Mutex::new(rules), Counters::default());
+        Ok(Self { limits: config.limits, listener, local, rules, counters })
     }
 
     /// Returns the bound address. If port 0 was requested, the address contains the port that the kernel chose.
@@ -153,11 +133,6 @@ impl Http {
         errors.into_iter().flatten().collect()
     }
 
-    /// Returns the number of open connections.
-    pub fn connections(&self) -> u64 {
-        Arc::strong_count(&self.open) as u64 - 1
-    }
-
     fn rules(&self) -> Rules {
         lock(&self.rules).clone()
     }
@@ -181,15 +156,13 @@ fn not_listening(address: SocketAddr, error: &io::Error) -> Error {
         ErrorKind::AddrNotAvailable => format!("this host has no address {}", address.ip()),
         _ => format!("cannot listen on {address} ({error})"),
     };
-    Error::new(
-        what,
-        match error.kind() {
-            ErrorKind::PermissionDenied => {
-                "set the port of `listen` in [http] to 1024 or more: lower ports need CAP_NET_BIND_SERVICE"
-            }
-            _ => "set `listen` in [http] to another address, or to \"\" for no HTTP server",
-        },
-    )
+    let remedy = match error.kind() {
+        ErrorKind::PermissionDenied => {
+            "set the port of `listen` in [http] to 1024 or more: lower ports need CAP_NET_BIND_SERVICE"
+        }
+        _ => "set `listen` in [http] to another address, or to \"\" for no HTTP server",
+    };
+    Error::new(what, remedy)
 }
 
 fn warning(listen: SocketAddr, has_tls: bool, has_users: bool) -> Option<String> {

@@ -84,17 +84,15 @@ impl<P: Pages> Answers<P> {
     }
 
     async fn connection(self: Arc<Self>, mut stream: TcpStream, seat: Seat) {
-        let _open = self.http.open.clone();
-        // Disables Nagle's algorithm. Nagle's algorithm would delay the last piece of an answer until the client acknowledges the
-        // previous piece.
+        let _client = self.http.counters.client();
+        // Nagle's algorithm would delay the last piece of an answer until the client acknowledges the previous piece.
         let _ = stream.set_nodelay(true);
         let ended = seat.watch.over(self.converse(&mut stream, &seat.watch)).await;
         if let Err(Some(refusal)) = ended.unwrap_or_else(|refusal| Err(Some(refusal))) {
             self.http.counters.refuse(refusal);
         }
         if seat.watch.is_writing() {
-            // After a close, unsent data is dropped. Otherwise the kernel would keep megabytes for a client that reads very
-            // slowly, long after the connection was closed.
+            // Drop unsent data. Otherwise the kernel would keep megabytes for a client that reads slowly, long after the close.
             let _ = stream.set_zero_linger();
         }
     }
@@ -109,15 +107,12 @@ impl<P: Pages> Answers<P> {
         self.requests(stream, true, watch).await
     }
 
-    async fn requests<S>(
+    async fn requests(
         &self,
-        stream: S,
+        stream: impl AsyncRead + AsyncWrite + Unpin,
         is_encrypted: bool,
         watch: &Arc<Watch>,
-    ) -> Result<(), Option<HttpRefusal>>
-    where
-        S: AsyncRead + AsyncWrite + Unpin,
-    {
+    ) -> Result<(), Option<HttpRefusal>> {
         let service = service_fn(|request| async move {
             watch.enter(Phase::Answer);
             let mut response = self.answer(request, watch).await;

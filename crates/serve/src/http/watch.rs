@@ -31,14 +31,13 @@ pub(super) enum Phase {
     Idle,
 }
 
-/// The state of a connection. The connection's task, service and socket share this state; the task polls the service and the
-/// socket.
+/// The state of a connection. Its task, service and socket share this state; the task polls the service and the socket.
 pub(super) struct Watch {
     limits: HttpLimits,
     /// The client's address, or for IPv6 its [`network`].
     pub(super) client: IpAddr,
     /// Whether the connection exceeds the limit. On such a connection, the server only answers health probes.
-    is_spare: bool,
+    pub(super) is_spare: bool,
     at: Mutex<(Phase, Instant)>,
     /// Ends the connection when its task is polled next.
     displaced: Notify,
@@ -48,10 +47,6 @@ impl Watch {
     fn new(limits: HttpLimits, client: IpAddr, is_spare: bool) -> Arc<Self> {
         let at = Mutex::new((Phase::Request, Instant::now()));
         Arc::new(Self { limits, client, is_spare, at, displaced: Notify::new() })
-    }
-
-    pub(super) fn is_spare(&self) -> bool {
-        self.is_spare
     }
 
     pub(super) fn enter(&self, phase: Phase) {
@@ -115,20 +110,9 @@ impl Watch {
         }
     }
 
-    /// Records that bytes arrived from the client.
-    fn received(&self) {
-        self.change(&[Phase::Idle], Phase::Request);
-    }
-
-    /// Records that bytes are written. If a client pipelines requests, hyper may start an answer as soon as the previous answer
-    /// is flushed.
+    /// Records that bytes are written. With pipelining, hyper may start an answer as soon as the previous one is flushed.
     fn writes(&self) {
         self.change(&[Phase::Idle, Phase::Request], Phase::Write);
-    }
-
-    /// Records that the kernel has received all written bytes.
-    fn flushed(&self) {
-        self.change(&[Phase::Write], Phase::Idle);
     }
 }
 
@@ -147,7 +131,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         let before = buffer.filled().len();
         let result = Pin::new(&mut self.stream).poll_read(cx, buffer);
         if buffer.filled().len() > before {
-            self.watch.received();
+            self.watch.change(&[Phase::Idle], Phase::Request);
         }
         result
     }
@@ -172,11 +156,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         self.stream.is_write_vectored()
     }
 
-    // hyper flushes the stream after it has written all of its own buffers.
+    // hyper flushes the stream after it has written all of its own buffers. Then the kernel has received all written bytes.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let result = Pin::new(&mut self.stream).poll_flush(cx);
         if matches!(result, Poll::Ready(Ok(()))) {
-            self.watch.flushed();
+            self.watch.change(&[Phase::Write], Phase::Idle);
         }
         result
     }
@@ -186,8 +170,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     }
 }
 
-/// Limits the number of connections, in total and for each client address. A new client displaces a client that keeps the server
-/// waiting.
+/// Limits the number of connections, in total and by address. A new client displaces one that keeps the server waiting.
 pub(super) struct Seats {
     limits: HttpLimits,
     taken: Mutex<Vec<Arc<Watch>>>,
@@ -196,8 +179,7 @@ pub(super) struct Seats {
 /// Number of additional places, which are only for health probes.
 const SPARE: usize = 4;
 
-/// Returns the address under which a client is counted. For IPv6 this is the client's network (/64), which usually belongs to one
-/// owner.
+/// Returns the address under which a client is counted. For IPv6 this is the network (/64), which usually has one owner.
 pub(super) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),
@@ -244,8 +226,7 @@ impl Seats {
         Some(Seat { watch, seats: self.clone() })
     }
 
-    /// Displaces the client that has been reading its answer longest, if a client may be displaced. This frees the page of that
-    /// client.
+    /// Displaces the client that has been reading its answer longest, if it may be displaced. This frees its page.
     pub(super) fn relieve(&self) {
         let taken = lock(&self.taken);
         let writing = taken.iter().filter(|watch| watch.is_writing() && watch.waits_since().is_some());
@@ -282,12 +263,12 @@ mod tests {
         let conversation = async {
             sleep(2 * SECOND).await;
             watch.enter(Phase::Write);
-            watch.flushed();
+            watch.change(&[Phase::Write], Phase::Idle);
             sleep(50 * SECOND).await;
-            watch.received();
+            watch.change(&[Phase::Idle], Phase::Request);
             for _ in 0..100 {
                 sleep(SECOND).await;
-                watch.received();
+                watch.change(&[Phase::Idle], Phase::Request);
             }
         };
         assert_eq!(watch.over(conversation).await, Err(HttpRefusal::Slow));
@@ -298,12 +279,12 @@ mod tests {
     async fn an_answer_is_complete_only_after_all_that_is_written_is_flushed() {
         let watch = watch(HttpLimits::default());
         watch.enter(Phase::Write);
-        watch.flushed();
+        watch.change(&[Phase::Write], Phase::Idle);
         // hyper now writes the rest of the answer, for which it had no space in its buffer before.
         watch.writes();
         sleep(SECOND).await;
         assert_eq!(watch.waits_since(), None, "a client that takes its answer keeps its place");
-        watch.flushed();
+        watch.change(&[Phase::Write], Phase::Idle);
         assert_eq!(watch.waits_since(), Some(Instant::now()));
         watch.enter(Phase::Answer);
         sleep(10 * SECOND).await;
@@ -339,23 +320,23 @@ mod tests_of_seats {
         let is_answered = |seat: &Seat| seat.watch.enter(Phase::Answer);
         taken.iter().for_each(is_answered);
         assert!(
-            seats.take(v6(1, 9)).unwrap().watch.is_spare(),
+            seats.take(v6(1, 9)).unwrap().watch.is_spare,
             "the same network has only places for probes left"
         );
         taken.extend((0..2).map(|host| seats.take(v6(2, host)).unwrap()));
         // The client already has as many connections as allowed, so its new connection displaces one of its own idle connections.
         let more = seats.take(v6(1, 9)).unwrap();
-        assert!(more.watch.is_spare() && taken[4].watch.over(std::future::ready(())).await.is_ok());
+        assert!(more.watch.is_spare && taken[4].watch.over(std::future::ready(())).await.is_ok());
         drop(more);
         taken.iter().for_each(is_answered);
         let spare: Vec<_> = (0..SPARE).map(|_| seats.take(HOST).unwrap()).inspect(is_answered).collect();
-        assert!(spare.iter().all(|seat| seat.watch.is_spare()) && !taken[5].watch.is_spare());
+        assert!(spare.iter().all(|seat| seat.watch.is_spare) && !taken[5].watch.is_spare);
         assert!(seats.take(v6(3, 0)).is_none(), "nothing is left");
         spare[0].watch.enter(Phase::Idle);
         let next = seats.take(v6(3, 0)).unwrap();
-        assert!(next.watch.is_spare(), "a probe makes way for a probe, and never for more");
+        assert!(next.watch.is_spare, "a probe makes way for a probe, and never for more");
         drop((taken, next));
-        assert!(!seats.take(v6(3, 0)).unwrap().watch.is_spare());
+        assert!(!seats.take(v6(3, 0)).unwrap().watch.is_spare);
     }
 
     #[tokio::test(start_paused = true)]
@@ -376,7 +357,7 @@ mod tests_of_seats {
             seat.watch.enter(Phase::Answer);
         }
         let spare = seats.take(HOST).expect("a place for a health probe");
-        assert!(spare.watch.is_spare(), "clients that are being answered keep their places");
+        assert!(spare.watch.is_spare, "clients that are being answered keep their places");
         drop(spare);
         drop(fourth);
         assert!(seats.take(HOST).is_some());

@@ -6,7 +6,7 @@ use std::{
     io::{self, ErrorKind},
     rc::Rc,
     sync::Arc,
-    time::Instant,
+    time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
 use cgscope_record::{Outgoing, Reason};
@@ -18,6 +18,7 @@ use tokio::{
 
 use super::{Peer, Shared, peer};
 use crate::{
+    collection::Taken,
     protocol::{Refusal, Request, Requests, Word},
     streams::{Cursor, Frame},
 };
@@ -25,8 +26,7 @@ use crate::{
 /// Time that a client has to read the last message before it is disconnected.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
-/// Maximum number of frames and other messages that the client has not read. If there are more, a further request disconnects the
-/// client.
+/// Maximum number of unread frames and other messages. If there are more, a further request disconnects the client.
 const MOST_UNREAD: usize = 32;
 
 pub(super) struct Connection {
@@ -34,9 +34,9 @@ pub(super) struct Connection {
     peer: Peer,
     shared: Rc<RefCell<Shared>>,
     requests: Requests,
-    /// The current request, and when it arrived. If the request names processes, it waits for a sample that was begun after that
-    /// time.
+    /// The current request, and when it arrived. If it names processes, it waits for a sample that was begun after that time.
     asked: Option<(Request, Instant)>,
+    /// The position in the client's stream. `None` before the first answer, which begins with the header.
     cursor: Option<Cursor>,
     /// The requested interval, ns. The actual interval between samples may be longer.
     asked_ns: u64,
@@ -45,7 +45,6 @@ pub(super) struct Connection {
     /// The frames to send, and how many bytes of the first frame are already sent.
     out: VecDeque<Frame>,
     sent: usize,
-    is_open: bool,
     /// Whether nothing more will be sent after `out`.
     is_over: bool,
     asked_at: Instant,
@@ -66,7 +65,6 @@ impl Connection {
             last_after: None,
             out: VecDeque::new(),
             sent: 0,
-            is_open: false,
             is_over: false,
             asked_at: Instant::now(),
             read_at: Instant::now(),
@@ -74,7 +72,7 @@ impl Connection {
     }
 
     /// Serves the client until it closes the connection, is disconnected, or the daemon shuts down.
-    pub(super) async fn run(mut self, mut news: watch::Receiver<()>) {
+    pub(super) async fn run(mut self, mut news: watch::Receiver<()>, _client: Arc<()>) {
         if let Err(word) = self.serve(&mut news).await {
             if let Some(refused) = word.refused {
                 self.shared.borrow().counters.refuse(refused);
@@ -108,8 +106,7 @@ impl Connection {
                 biased;
                 ready = self.socket.readable(), if !self.is_over => ready.map(|()| true),
                 ready = self.socket.writable(), if is_writing => ready.map(|()| false),
-                // This is also checked during writes, because a daemon that shuts down must not wait for a client that does not
-                // read.
+                // Also checked during writes: a daemon that shuts down must not wait for a client that does not read.
                 _ = news.changed() => Ok(false),
                 () = sleep_until(until.into()), if is_waited_for => return Err(too_slow()),
             };
@@ -121,16 +118,14 @@ impl Connection {
         }
     }
 
-    /// Returns an error if the daemon shuts down, the client's stream has ended, or the client is no longer allowed after a
-    /// change of the limits.
+    /// Returns an error if the daemon shuts down, the stream has ended, or new limits no longer allow the client.
     fn look_again(&mut self) -> Result<(), Word> {
         let mut shared = self.shared.borrow_mut();
         // A client that is receiving its last sample still gets all of this sample.
         if shared.is_ending && !self.is_over {
             return Err(Word::refused(Refusal::Ending, "the daemon is shutting down"));
         }
-        // This also happens if the client has unread data, because the memory of a stream is freed only when all readers have
-        // left it.
+        // Checked even with unread data: the memory of a stream is freed only when all readers have left it.
         let Some(cursor) = self.cursor else { return Ok(()) };
         if let Some(word) = &shared.streams.of(&cursor).ended
             && !self.is_over
@@ -149,7 +144,8 @@ impl Connection {
             shared.streams.one_more(cursor);
             shared.want_one();
         }
-        begin(&mut self.out, &shared, cursor, self.asked_ns)
+        begin(&mut self.out, &shared, cursor, self.asked_ns);
+        Ok(())
     }
 
     /// Reads the bytes that have arrived. Returns true if the client has closed the connection.
@@ -182,7 +178,7 @@ impl Connection {
             return Err(too_slow());
         }
         let mut shared = self.shared.borrow_mut();
-        if !shared.clients.request(self.peer.uid, Instant::now()) {
+        if !shared.clients.rates.take(self.peer.uid, Instant::now()) {
             return Err(Word::refused(
                 Refusal::TooManyRequests,
                 "your requests arrive too fast: wait a second",
@@ -205,25 +201,25 @@ impl Connection {
         let Some((request, at)) = &self.asked else { return Ok(()) };
         let mut shared = self.shared.borrow_mut();
         // A process that has just started may be missing from the latest sample and from a sample in progress.
-        if !request.pids.is_empty() && !shared.has_begun_after(*at) {
+        let is_old = |latest: &Taken| latest.began <= *at;
+        if !request.pids.is_empty() && shared.latest.as_ref().is_none_or(is_old) {
             shared.want_one();
             return Ok(());
         }
         let Some((request, _)) = self.asked.take() else { return Ok(()) };
         let interval_ns = shared.limits.interval_ns(request.interval_ns);
         let cursor = shared.join(self.peer.uid, &request.pids, interval_ns)?;
-        if !self.is_open {
-            self.is_open = true;
+        if self.cursor.is_none() {
             self.out.push_back(shared.opening.clone());
         }
-        push(&mut self.out, &Word::answered())?;
+        push(&mut self.out, &Word::answered());
         self.asked_ns = request.interval_ns;
-        begin(&mut self.out, &shared, &cursor, self.asked_ns)?;
+        begin(&mut self.out, &shared, &cursor, self.asked_ns);
         if let Some(before) = self.cursor.replace(cursor) {
             shared.leave(self.peer.uid, &before);
         }
         if request.last {
-            self.last_after = Some(shared.number());
+            self.last_after = Some(shared.latest.as_ref().map_or(0, |latest| latest.number));
             shared.want_one();
         }
         Ok(())
@@ -239,16 +235,22 @@ impl Connection {
         let Some(shown) = shared.streams.next(cursor) else { return Ok(()) };
         drop(shared);
         if shown.passed != 0 {
-            push(&mut self.out, &passed_over(shown.passed))?;
+            // Counters are complete.
+            let sentence = format!(
+                "{} samples were left out, because this viewer reads too slowly: figures of tasks that ended meanwhile are missing",
+                shown.passed
+            );
+            push(&mut self.out, &Word::said(sentence));
         }
         let is_last = self.last_after.is_some_and(|after| shown.number > after);
         if shown.is_beside && !is_last {
-            push(&mut self.out, &Word::skip(1))?;
+            push(&mut self.out, &Word::skip(1));
         }
         self.out.push_back(shown.frame);
         if is_last {
-            let end = Outgoing::end(unix_ns(), Reason::Finished).map_err(|error| failed(&error))?;
-            self.out.push_back(end.into());
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let end = Outgoing::end(now.as_nanos() as u64, Reason::Finished);
+            self.out.push_back(end.unwrap_or_default().into());
             self.is_over = true;
         }
         Ok(())
@@ -275,7 +277,7 @@ impl Connection {
 
     /// Sends the rest of a frame that is partly sent, and then the reason why no further messages follow.
     async fn say_last(&mut self, word: &Word) -> io::Result<()> {
-        let last = if self.is_open { Outgoing::word(word) } else { Outgoing::refusal(word) };
+        let last = if self.cursor.is_some() { Outgoing::word(word) } else { Outgoing::refusal(word) };
         self.out.truncate(usize::from(self.sent > 0));
         self.out.push_back(last.unwrap_or_default().into());
         while !self.out.is_empty() {
@@ -295,24 +297,23 @@ impl Drop for Connection {
             shared.leave(self.peer.uid, cursor);
         }
         shared.clients.leave(self.peer.uid);
-        shared.count_clients();
     }
 }
 
-fn push(out: &mut VecDeque<Frame>, word: &Word) -> Result<(), Word> {
-    out.push_back(Arc::from(Outgoing::word(word).map_err(|error| failed(&error))?));
-    Ok(())
+/// Queues a message. A message can always be encoded.
+fn push(out: &mut VecDeque<Frame>, word: &Word) {
+    out.push_back(Outgoing::word(word).unwrap_or_default().into());
 }
 
 /// Queues the messages that must precede the samples of a stream.
-fn begin(out: &mut VecDeque<Frame>, shared: &Shared, cursor: &Cursor, asked_ns: u64) -> Result<(), Word> {
+fn begin(out: &mut VecDeque<Frame>, shared: &Shared, cursor: &Cursor, asked_ns: u64) {
     let interval_ns = cursor.kind.interval_ns;
     if interval_ns != asked_ns {
-        push(out, &other_interval(interval_ns, shared.limits.shortest_interval))?;
+        push(out, &other_interval(interval_ns, shared.limits.shortest_interval));
     }
-    match shared.streams.of(cursor).behind(cursor) {
-        0 | 1 => Ok(()),
-        behind => push(out, &Word::skip(behind as u32 - 1)),
+    let behind = shared.streams.of(cursor).behind(cursor);
+    if behind > 1 {
+        push(out, &Word::skip(behind as u32 - 1));
     }
 }
 
@@ -329,25 +330,8 @@ fn other_interval(interval_ns: u64, shortest_ns: u64) -> Word {
     })
 }
 
-/// Returns the message for a slow viewer that has lost samples. Counters are complete, but tasks that ended in the lost samples
-/// are missing.
-fn passed_over(samples: u64) -> Word {
-    Word::said(format!(
-        "{samples} samples were left out, because this viewer reads too slowly: figures of tasks that ended meanwhile are missing"
-    ))
-}
-
-fn failed(error: &dyn std::error::Error) -> Word {
-    Word::refused(Refusal::Failed, format!("the daemon cannot send its answer ({error})"))
-}
-
 fn too_slow() -> Word {
     Word::refused(Refusal::TooSlow, "the client sent no request in time, or read too slowly: connect again")
-}
-
-fn unix_ns() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

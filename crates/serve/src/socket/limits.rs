@@ -1,7 +1,7 @@
 //! The limits for clients and users.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     time::{Duration, Instant},
 };
 
@@ -46,8 +46,7 @@ impl SocketConfig {
         is_root(peer.uid) || peer.gids.iter().any(|gid| self.viewer_gids.contains(gid))
     }
 
-    /// Returns the interval for a client that requests `asked_ns`: the interval is rounded up to a multiple of the shortest
-    /// interval.
+    /// Returns the interval for a client that requests `asked_ns`, rounded up to a multiple of the shortest interval.
     pub(super) fn interval_ns(&self, asked_ns: u64) -> u64 {
         let shortest_ns = self.shortest_interval.max(1);
         asked_ns.max(1).div_ceil(shortest_ns).saturating_mul(shortest_ns)
@@ -89,46 +88,37 @@ impl SocketConfig {
 /// The connected clients, and how often each user has connected and sent requests.
 #[derive(Debug)]
 pub(super) struct Clients {
-    /// Number of connected clients of each user.
-    of_users: HashMap<u32, usize>,
-    rates: Rates<u32>,
+    /// The user of each connected client.
+    connected: Vec<u32>,
+    pub(super) rates: Rates<u32>,
 }
 
 impl Default for Clients {
     fn default() -> Self {
-        Self { of_users: HashMap::new(), rates: Rates::new(BURST, EVERY, REMEMBERED) }
+        Self { connected: Vec::new(), rates: Rates::new(BURST, EVERY, REMEMBERED) }
     }
 }
 
 impl Clients {
-    pub(super) fn count(&self) -> usize {
-        self.of_users.values().sum()
-    }
-
     /// Adds a client that belongs to this user. Returns an error if there are too many clients, or the user connects too often.
     pub(super) fn admit(&mut self, uid: u32, limits: &SocketConfig, now: Instant) -> Result<(), Refusal> {
-        if !self.request(uid, now) {
+        if !self.rates.take(uid, now) {
             return Err(Refusal::TooManyRequests);
         }
-        let others = self.of_users.iter().filter(|(uid, _)| !is_root(**uid)).map(|(_, clients)| clients);
-        let is_full = self.count() >= limits.clients
-            || (!is_root(uid) && others.sum::<usize>() >= limits.clients_of_users());
-        if is_full || self.of_users.get(&uid).is_some_and(|clients| *clients >= limits.clients_per_user) {
+        let count = |which: &dyn Fn(u32) -> bool| self.connected.iter().filter(|uid| which(**uid)).count();
+        if self.connected.len() >= limits.clients
+            || !is_root(uid) && count(&|user| !is_root(user)) >= limits.clients_of_users()
+            || count(&|user| user == uid) >= limits.clients_per_user
+        {
             return Err(Refusal::TooManyClients);
         }
-        *self.of_users.entry(uid).or_default() += 1;
+        self.connected.push(uid);
         Ok(())
     }
 
     pub(super) fn leave(&mut self, uid: u32) {
-        if let Some(clients) = self.of_users.get_mut(&uid) {
-            *clients -= 1;
-        }
-        self.of_users.retain(|_, clients| *clients > 0);
-    }
-
-    pub(super) fn request(&mut self, uid: u32, now: Instant) -> bool {
-        self.rates.take(uid, now)
+        let at = self.connected.iter().position(|user| *user == uid);
+        at.map(|at| self.connected.swap_remove(at));
     }
 }
 
@@ -164,8 +154,7 @@ pub(super) fn free_follower(streams: &Streams, uid: u32) -> Result<Follower, Wor
     }
 }
 
-/// As long as a memory limit is exceeded, ends the newest stream of the user whose streams use the most memory. Each user keeps
-/// at least one stream.
+/// While a memory limit is exceeded, ends the newest stream of the user whose streams use most. Each user keeps one stream.
 pub(super) fn bound_memory(streams: &mut Streams, user_bytes: usize, users_bytes: usize) {
     loop {
         // For each user, the memory of the streams in bytes, and the streams in the order in which they were created.
@@ -222,7 +211,7 @@ mod tests {
         assert_eq!(users.admit(USER + 3, &limits(), now), Err(Refusal::TooManyClients));
         users.leave(USER + 1);
         assert_eq!(users.admit(USER + 3, &limits(), now), Ok(()));
-        assert_eq!(users.count(), 5);
+        assert_eq!(users.connected.len(), 5);
     }
 
     #[test]
@@ -248,12 +237,12 @@ mod tests {
     fn only_a_user_who_connects_too_fast_must_wait() {
         let (mut users, now) = (Clients::default(), Instant::now());
         users.admit(USER + 1, &limits(), now).unwrap();
-        let taken = (0..1_000).filter(|_| users.request(USER + 1, now)).count();
+        let taken = (0..1_000).filter(|_| users.rates.take(USER + 1, now)).count();
         assert_eq!(taken, BURST as usize - 1);
         assert_eq!(users.admit(USER + 1, &limits(), now), Err(Refusal::TooManyRequests));
         assert_eq!(users.admit(USER + 2, &limits(), now), Ok(()));
         let later = now + Duration::from_millis(100);
-        let taken = (0..1_000).filter(|_| users.request(USER + 1, later)).count();
+        let taken = (0..1_000).filter(|_| users.rates.take(USER + 1, later)).count();
         assert_eq!(taken, 5);
     }
 
@@ -264,7 +253,7 @@ mod tests {
             users.admit(USER + account, &limits(), now).unwrap();
             users.leave(USER + account);
         }
-        assert!(users.of_users.is_empty());
+        assert!(users.connected.is_empty());
     }
 
     fn follow(streams: &mut Streams, uid: u32) -> Result<Cursor, Word> {

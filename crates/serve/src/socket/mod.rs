@@ -64,8 +64,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Creates a server for a socket that is already bound. Without a socket, [`Self::serve`] only waits until no more samples
-    /// are taken. `header` describes the host.
+    /// Creates a server for a bound socket. Without one, [`Self::serve`] only waits until no more samples are taken.
     pub fn new(
         listener: Option<UnixListener>,
         collection: Collection,
@@ -73,8 +72,7 @@ impl Server {
         limits: SocketConfig,
         counters: Arc<Counters<Refusal>>,
     ) -> Result<Self, WriteError> {
-        // If this fails, `Peer::of` sets the option for each client separately. Then a client that sends data before that time is
-        // refused.
+        // If this fails, `Peer::of` sets the option for each client; a client that sends data before that is refused.
         let _ = listener.as_ref().map(note_senders);
         let latest = collection.latest.clone();
         let shared = Shared {
@@ -108,8 +106,7 @@ impl Server {
         }
     }
 
-    /// Serves viewers until `stop`, or until no more samples can be taken. In that case the error is the reason. This function
-    /// needs a [`LocalSet`](tokio::task::LocalSet).
+    /// Serves viewers until `stop`, or until no more samples can be taken: then the error says why. Needs a `LocalSet`.
     pub async fn serve(mut self, stop: impl Future<Output = ()>) -> Result<(), String> {
         let mut stop = std::pin::pin!(stop);
         let mut clients = JoinSet::new();
@@ -172,9 +169,8 @@ impl Server {
         });
         match admitted {
             Ok(()) => {
-                shared.count_clients();
                 let client = connection::Connection::new(socket, peer, self.shared.clone());
-                clients.spawn_local(client.run(shared.news.subscribe()));
+                clients.spawn_local(client.run(shared.news.subscribe(), shared.counters.client()));
             }
             Err(refusal) => {
                 shared.counters.refuse(refusal);
@@ -195,10 +191,6 @@ async fn accept(listener: Option<&UnixListener>) -> io::Result<(UnixStream, Sock
 }
 
 impl Shared {
-    fn count_clients(&self) {
-        self.counters.set_clients(self.clients.count());
-    }
-
     fn show(&mut self, taken: Taken) {
         self.streams.skip(&taken);
         self.streams.show(&taken);
@@ -267,14 +259,6 @@ impl Shared {
 
     fn unfollow(&mut self, follower: Follower) {
         self.collection.follow(follower, Vec::new());
-    }
-
-    fn has_begun_after(&self, at: Instant) -> bool {
-        self.latest.as_ref().is_some_and(|latest| latest.began > at)
-    }
-
-    fn number(&self) -> u64 {
-        self.latest.as_ref().map_or(0, |latest| latest.number)
     }
 }
 

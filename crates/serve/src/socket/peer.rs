@@ -23,9 +23,8 @@ pub struct Peer {
 /// Maximum number of groups of a user (NGROUPS_MAX, since Linux 2.6.4).
 const MOST_GROUPS: usize = 65_536;
 
-/// Makes the kernel report the sender of all data on a socket. A connection inherits this option from the listening socket. Since
-/// Linux 6.16, the option must be set on the listening socket. Otherwise data that arrives before the connection is accepted has
-/// no sender.
+/// Makes the kernel report the sender of all data on a socket. Connections inherit this option from the listening socket. Since
+/// Linux 6.16, it must be set there. Otherwise data that arrives before the connection is accepted has no sender.
 pub fn note_senders(listener: impl AsFd) -> io::Result<()> {
     Ok(set_socket_passcred(listener, true)?)
 }
@@ -44,24 +43,16 @@ impl Peer {
 
 /// Reads the peer's supplementary groups (SO_PEERGROUPS, Linux 4.13).
 fn groups(socket: i32) -> io::Result<Vec<u32>> {
-    let mut gids = vec![0u32; 64];
-    loop {
-        let mut bytes = size_of_val(&gids[..]) as libc::socklen_t;
-        // SAFETY: The kernel writes at most `bytes` bytes, and `gids` has that size.
-        let done = unsafe {
-            let at = gids.as_mut_ptr().cast();
-            libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_PEERGROUPS, at, &raw mut bytes)
-        };
-        let count = bytes as usize / size_of::<u32>();
-        if done == 0 {
-            gids.truncate(count);
-            return Ok(gids);
-        }
-        let error = io::Error::last_os_error();
-        if error.raw_os_error() != Some(libc::ERANGE) || count <= gids.len() || count > MOST_GROUPS {
-            return Err(error);
-        }
-        gids.resize(count, 0);
+    let mut gids = vec![0u32; MOST_GROUPS];
+    let mut bytes = size_of_val(&gids[..]) as libc::socklen_t;
+    // SAFETY: The kernel writes at most `bytes` bytes, and `gids` has that size.
+    let done = unsafe {
+        let at = gids.as_mut_ptr().cast();
+        libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_PEERGROUPS, at, &raw mut bytes)
+    };
+    match done {
+        0 => Ok(gids[..bytes as usize / size_of::<u32>()].to_vec()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 
@@ -70,12 +61,8 @@ fn groups(socket: i32) -> io::Result<Vec<u32>> {
 pub fn receive(socket: impl AsFd, into: &mut [u8]) -> io::Result<(usize, Option<u32>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let got = recvmsg(
-        socket,
-        &mut [IoSliceMut::new(into)],
-        &mut ancillary,
-        RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC,
-    )?;
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let got = recvmsg(socket, &mut [IoSliceMut::new(into)], &mut ancillary, flags)?;
     let sender = ancillary.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmCredentials(credentials) => Some(credentials.uid.as_raw()),
         _ => None,

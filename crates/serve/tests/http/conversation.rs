@@ -86,11 +86,11 @@ async fn a_connection_is_kept_for_the_next_scrape_and_closed_after_a_refusal() {
     for _ in 0..20 {
         assert_eq!(say(&mut stream, &get("/metrics", "")).await.body.len(), 200_000);
     }
-    assert_eq!(server.http.connections(), 1);
+    assert_eq!(server.http.counters.clients(), 1);
     let refused = say(&mut stream, &get("/x", "")).await;
     assert_eq!(refused.header("connection"), Some("close"));
     assert!(ends(&mut stream).await);
-    server.wait_until("closed", |server| server.http.connections() == 0).await;
+    server.wait_until("closed", |server| server.http.counters.clients() == 0).await;
 }
 
 #[tokio::test]
@@ -174,7 +174,7 @@ async fn clients_of_the_same_page_share_it_whatever_they_accept() {
         stream.write_all(get("/metrics", &format!("Accept: {media}/{n}\r\n")).as_bytes()).await.unwrap();
         waiting.push(stream);
     }
-    server.wait_until("all there", |server| server.http.connections() == 16).await;
+    server.wait_until("all there", |server| server.http.counters.clients() == 16).await;
     tokio::time::sleep(Duration::from_millis(200)).await;
     open.add_permits(16);
     for (n, mut stream) in waiting.into_iter().enumerate() {

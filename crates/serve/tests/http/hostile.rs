@@ -115,7 +115,7 @@ async fn an_answer_that_is_read_slowly_or_not_at_all_is_ended() {
         sleep(SHORT / 20).await;
     }
     server.wait_until("both ended", |server| server.refused(HttpRefusal::Slow) == 2).await;
-    server.wait_until("both closed", |server| server.http.connections() == 0).await;
+    server.wait_until("both closed", |server| server.http.counters.clients() == 0).await;
     assert_eq!(server.get("/metrics", "").await.body.len(), 8_000_000);
 }
 
@@ -160,9 +160,9 @@ async fn idle_connections_make_way_for_a_client_with_a_request() {
     for _ in 0..20 {
         serves(&server).await;
         held.push(server.connect().await);
-        assert!(server.http.connections() <= 16, "{}", server.http.connections());
+        assert!(server.http.counters.clients() <= 16, "{}", server.http.counters.clients());
     }
-    server.wait_until("the others ended", |server| server.http.connections() <= 8).await;
+    server.wait_until("the others ended", |server| server.http.counters.clients() <= 8).await;
     assert!(server.refused(HttpRefusal::Displaced) >= 200);
 }
 
@@ -188,7 +188,7 @@ async fn clients_being_answered_keep_their_places_and_another_is_refused() {
         stream.write_all(get("/metrics", &format!("Accept: {}\r\n", n % 2)).as_bytes()).await.unwrap();
         waiting.push(stream);
     }
-    server.wait_until("all taken", |server| server.http.connections() == 4).await;
+    server.wait_until("all taken", |server| server.http.counters.clients() == 4).await;
     sleep(SHORT).await;
     let mut fifth = server.connect().await;
     fifth.write_all(get("/metrics", "").as_bytes()).await.unwrap();
@@ -239,7 +239,7 @@ async fn many_new_connections_do_not_delay_a_scrape() {
     }
     storms.into_iter().for_each(|storm| storm.join().unwrap());
     assert!(asked > 20 && longest < Duration::from_secs(5), "{asked} asked, the longest took {longest:?}");
-    server.wait_until("all closed", |server| server.http.connections() == 0).await;
+    server.wait_until("all closed", |server| server.http.counters.clients() == 0).await;
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn no_bytes_stop_the_server() {
     tried.unwrap();
     runtime.block_on(async {
         serves(&server).await;
-        server.wait_until("all closed", |server| server.http.connections() == 0).await;
+        server.wait_until("all closed", |server| server.http.counters.clients() == 0).await;
     });
     assert!(server.refused(HttpRefusal::Malformed) > 100);
 }

@@ -105,7 +105,7 @@ async fn a_client_without_tls_gets_nothing_and_is_counted() {
     let mut stream = server.connect().await;
     stream.write_all(get("/metrics", "").as_bytes()).await.unwrap();
     server.wait_until("counted", |server| server.refused(HttpRefusal::Tls) == 1).await;
-    server.wait_until("closed", |server| server.http.connections() == 0).await;
+    server.wait_until("closed", |server| server.http.counters.clients() == 0).await;
     assert!(connect(&server, &certificate).await.is_ok());
 }
 

@@ -20,17 +20,15 @@ use crate::{
 const INTERVALS_MS: [u64; 10] = [100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 300_000];
 /// Rows to move per step of the mouse wheel.
 const WHEEL: isize = 3;
+/// Maximum length of the filter, bytes. Useful paths are shorter.
+const LONGEST: usize = 128;
 
 /// An action for the main loop after input. Every effect but `None`, `Quit` and `Suspend` also redraws the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Nothing changed.
     None,
-    /// Draw the screen.
     Draw,
-    /// Quit.
     Quit,
-    /// Set the interval length.
     Interval(Duration),
     /// Write a screen dump to a file.
     Snapshot,
@@ -38,12 +36,27 @@ pub enum Effect {
     Mouse(bool),
     /// Clear the terminal and draw the whole screen again.
     Redraw,
-    /// Suspend the process, as Ctrl-Z does in a shell.
     Suspend,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Prompt {
+    /// The user is typing a filter. The string is the previous filter, which Esc restores.
+    Filter(String),
+    /// The user is choosing a sort column. The number is the index of the marked column.
+    Sort(&'static [Column], usize),
+}
+
+/// The cgroup that the What if view shows, and the answer so far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Enough {
+    path: Arc<str>,
+    pub(crate) title: String,
+    /// Lines of text; empty before the first answer.
+    pub(crate) lines: Vec<String>,
+}
+
 impl App {
-    /// Handles a key, the mouse, pasted text or a resize.
     pub fn on_event(&mut self, event: &Event) -> Effect {
         match event {
             Event::Key(key) if key.kind != KeyEventKind::Release => self.on_key(*key),
@@ -58,7 +71,6 @@ impl App {
         }
     }
 
-    /// Handles a key press.
     pub fn on_key(&mut self, key: KeyEvent) -> Effect {
         let had_notice = self.notice.take().is_some();
         let is_ctrl = key.modifiers.contains(KeyModifiers::CONTROL);
@@ -97,8 +109,7 @@ impl App {
 
     pub(crate) fn reverse(&mut self) -> Effect {
         let (column, reversed) = self.sort_of(self.kind());
-        self.set_sort(self.kind(), column, !reversed);
-        self.refreshed()
+        self.set_sort(column, !reversed)
     }
 
     pub(crate) fn turn_processes(&mut self) -> Effect {
@@ -108,8 +119,8 @@ impl App {
 
     pub(crate) fn turn_mouse(&mut self) -> Effect {
         self.settings.mouse ^= true;
-        let does =
-            if self.settings.mouse { "selects rows and views" } else { "selects text in the terminal" };
+        let is_ours = self.settings.mouse;
+        let does = if is_ours { "selects rows and views" } else { "selects text in the terminal" };
         self.notice = Some(format!("the mouse {does}"));
         Effect::Mouse(self.settings.mouse)
     }
@@ -165,15 +176,14 @@ impl App {
         let row = self.rows.get(self.selected).filter(|_| !self.view.is_text());
         let Some(key) = row.map(|row| row.key.clone()) else { return Effect::None };
         self.remember();
+        self.view = if matches!(key, Key::Task(_)) { View::Task } else { View::Overview };
         match key {
-            Key::Task(_) => self.view = View::Task,
+            Key::Task(_) => {}
             Key::State(name, _) => {
-                self.view = View::Overview;
                 self.tree = false;
                 self.filter = name.to_string();
             }
             key => {
-                self.view = View::Overview;
                 self.scope = key;
                 self.filter.clear();
             }
@@ -198,13 +208,12 @@ impl App {
         if filtered_here && !self.filter.is_empty() && !self.view.is_text() {
             self.filter.clear();
         } else {
-            let Some(place) = self.back.pop() else { return Effect::None };
-            self.view = place.view;
-            self.scope = place.scope;
-            self.tree = place.tree;
-            self.filter = place.filter;
+            let Some(Visited { view, scope, selected, tree, filter }) = self.back.pop() else {
+                return Effect::None;
+            };
+            (self.view, self.scope, self.tree, self.filter) = (view, scope, tree, filter);
             self.scrolled = 0;
-            if let Some(selected) = place.selected {
+            if let Some(selected) = selected {
                 self.moved.insert(self.kind());
                 self.remembered.insert(self.kind(), selected);
             }
@@ -230,13 +239,13 @@ impl App {
     }
 
     pub(crate) fn turn_tree(&mut self) -> Effect {
-        if self.scope != Key::All && self.view.is_of_overview() {
-            self.notice = Some("there is no tree inside a cgroup or process: Esc goes back to all".into());
-        } else if self.view.is_of_overview() {
-            self.tree = !self.tree;
+        if !self.view.is_of_overview() {
+            self.settings.tree ^= true;
+        } else if self.scope == Key::All {
+            self.tree ^= true;
             self.settings.tree = self.tree;
         } else {
-            self.settings.tree = !self.settings.tree;
+            self.notice = Some("there is no tree inside a cgroup or process: Esc goes back to all".into());
         }
         self.refreshed()
     }
@@ -261,11 +270,9 @@ impl App {
     }
 
     fn sort(&mut self, column: Column) -> Effect {
-        let kind = self.kind();
-        let (before, reversed) = self.sort_of(kind);
+        let (before, reversed) = self.sort_of(self.kind());
         // Choosing the same column again reverses the order.
-        self.set_sort(kind, column, column == before && !reversed);
-        self.refreshed()
+        self.set_sort(column, column == before && !reversed)
     }
 
     pub(super) fn sort_by_key(&mut self, letter: char) -> Effect {
@@ -280,8 +287,7 @@ impl App {
             return Effect::None;
         }
         let next = (self.sorted_at() as isize + step).rem_euclid(columns.len() as isize);
-        self.set_sort(self.kind(), columns[next as usize], false);
-        self.refreshed()
+        self.set_sort(columns[next as usize], false)
     }
 
     fn sorted_at(&self) -> usize {
@@ -334,39 +340,7 @@ impl App {
             _ => Effect::None,
         }
     }
-}
 
-/// Maximum length of the filter, bytes. Useful paths are shorter.
-const LONGEST: usize = 128;
-
-/// An open prompt.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Prompt {
-    /// The user is typing a filter. The string is the previous filter, which Esc restores.
-    Filter(String),
-    /// The user is choosing a sort column. The number is the index of the marked column.
-    Sort(&'static [Column], usize),
-}
-
-/// Applies an editing key to a line. Returns false if the key does not edit.
-fn edit(line: &mut String, key: KeyEvent) -> bool {
-    match (key.code, key.modifiers.contains(KeyModifiers::CONTROL)) {
-        (KeyCode::Char('u'), true) => line.clear(),
-        (KeyCode::Char('w'), true) => {
-            let words = line.trim_end();
-            line.truncate(words.rfind(' ').map_or(0, |blank| blank + 1));
-        }
-        // Some terminals send Ctrl-H for backspace.
-        (KeyCode::Backspace, _) | (KeyCode::Char('h'), true) => {
-            line.pop();
-        }
-        (KeyCode::Char(letter), false) if !letter.is_control() && line.len() < LONGEST => line.push(letter),
-        _ => return false,
-    }
-    true
-}
-
-impl App {
     fn on_paste(&mut self, text: &str) -> Effect {
         if !matches!(self.prompt, Some(Prompt::Filter(_))) {
             return Effect::None;
@@ -401,10 +375,7 @@ impl App {
             KeyCode::Down | KeyCode::Char('j' | 's') => (at + 1).min(last),
             KeyCode::Home => 0,
             KeyCode::End => last,
-            KeyCode::Enter => {
-                self.set_sort(self.kind(), columns[at], false);
-                return self.refreshed();
-            }
+            KeyCode::Enter => return self.set_sort(columns[at], false),
             KeyCode::Char(letter) if letter.is_ascii_uppercase() => return self.sort_by_key(letter),
             KeyCode::Esc | KeyCode::Char('q') => return Effect::Draw,
             _ => at,
@@ -412,18 +383,7 @@ impl App {
         self.prompt = Some(Prompt::Sort(columns, at));
         Effect::Draw
     }
-}
 
-/// The cgroup that the What if view shows, and the answer so far.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Enough {
-    path: Arc<str>,
-    pub(crate) title: String,
-    /// Lines of text; empty before the first answer.
-    pub(crate) lines: Vec<String>,
-}
-
-impl App {
     /// Opens What if for the selected cgroup or the selected task's cgroup. A cgroup without a quota is replaced by its nearest
     /// ancestor with a quota.
     fn ask_enough(&mut self) -> Effect {
@@ -440,20 +400,18 @@ impl App {
             return Err("a replay does not answer this: use `cgscope whatif FILE`".into());
         }
         if self.about.coarse.is_some() {
-            return Err(
-                "the coarse mode does not answer this: make an exact recording for `cgscope whatif FILE`"
-                    .into(),
-            );
+            let why =
+                "the coarse mode does not answer this: make an exact recording for `cgscope whatif FILE`";
+            return Err(why.into());
         }
-        let data = self.data.as_ref().ok_or("nothing has been measured yet")?;
-        let interval = &data.interval;
+        let interval = &self.data.as_ref().ok_or("nothing has been measured yet")?.interval;
         let cgroup = self.subject().and_then(|subject| subject.cgroup(interval).cloned());
         let own = cgroup.ok_or("select a cgroup with a quota, or a task in one")?;
-        let has_quota = |path: &str| interval.limits_at(path).is_some_and(|limits| limits.quota_us.is_some());
-        let limited = path_and_ancestors(&own).find(|path| has_quota(path));
+        let quota_us = |path: &str| interval.limits_at(path)?.quota_us;
         let name = |path: &str| interval.names.of(path).to_string();
-        let path =
-            limited.ok_or_else(|| format!("{} has no quota, and no cgroup above it has one", name(&own)))?;
+        let limited = path_and_ancestors(&own).find(|path| quota_us(path).is_some());
+        let none = || format!("{} has no quota, and no cgroup above it has one", name(&own));
+        let path = limited.ok_or_else(none)?;
         Ok(Enough { path: path.into(), title: name(path), lines: Vec::new() })
     }
 
@@ -469,6 +427,23 @@ impl App {
             enough.lines = lines;
         }
     }
+}
+
+/// Applies an editing key to a line. Returns false if the key does not edit.
+fn edit(line: &mut String, key: KeyEvent) -> bool {
+    match (key.code, key.modifiers.contains(KeyModifiers::CONTROL)) {
+        (KeyCode::Char('u'), true) => line.clear(),
+        (KeyCode::Char('w'), true) => {
+            line.truncate(line.trim_end().rfind(' ').map_or(0, |blank| blank + 1));
+        }
+        // Some terminals send Ctrl-H for backspace.
+        (KeyCode::Backspace, _) | (KeyCode::Char('h'), true) => {
+            line.pop();
+        }
+        (KeyCode::Char(letter), false) if !letter.is_control() && line.len() < LONGEST => line.push(letter),
+        _ => return false,
+    }
+    true
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use cgscope_model::{
     Blame, Interval, TaskReading,
     counters::{Counter, OF_TOP},
 };
+use itertools::Itertools;
 
 use crate::{
     columns::{
@@ -29,43 +30,32 @@ pub(crate) enum Fold {
     Closed,
 }
 
-/// A row of a list.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ListRow {
-    /// Identifies the row in every interval.
     pub(crate) key: Key,
     /// The figures of a state, because the interval does not store states.
     pub(crate) state: Option<StateRow>,
-    /// Number of ancestors in the tree.
     pub depth: usize,
     pub(crate) fold: Fold,
 }
 
-/// The rows of a list, and their order.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// Kind of rows.
     pub kind: ListKind,
-    /// Sort column.
     pub sort: Column,
-    /// Reverse the column's default order.
     pub reversed: bool,
-    /// Only rows that contain this text.
     pub filter: String,
     /// Also rows without activity.
     pub idle: bool,
 }
 
-/// Selects and sorts the rows of a list.
 #[derive(Clone, Copy)]
 pub(crate) struct Question<'a> {
     pub(crate) asked: &'a Asked,
     /// The scope of the list: everything, a cgroup or a process. Only rows within the scope are shown.
     pub(crate) scope: &'a Key,
     pub(crate) tree: bool,
-    /// Paths of cgroups whose branch is closed.
     pub(crate) folded: &'a BTreeSet<Arc<str>>,
-    /// Returns the command line of a process, if known.
     pub(crate) command_line: &'a dyn Fn(u32) -> Option<Arc<str>>,
 }
 
@@ -118,16 +108,14 @@ impl Question<'_> {
         if self.asked.kind == ListKind::Victims {
             // Show only cgroups whose own tasks waited behind others. Their ancestors would repeat the same figures.
             let ran = data.interval.pairs.iter().filter(|pair| pair.blame == Blame::Ran);
-            let victims: BTreeSet<usize> =
-                ran.filter_map(|pair| data.tree.find_id(&data.interval, pair.victim)).collect();
-            let victims = victims.into_iter().filter(|node| below.contains(node));
-            return victims.map(|node| Subject::Cgroup(&nodes[node])).collect();
+            let victims = ran.filter_map(|pair| data.tree.find_id(&data.interval, pair.victim));
+            let victims: BTreeSet<usize> = victims.filter(|node| below.contains(node)).collect();
+            return victims.into_iter().map(|node| Subject::Cgroup(&nodes[node])).collect();
         }
         let unknown = data.tree.unknown.as_ref().filter(|_| scope.is_none()).map(Subject::Unknown);
         nodes[below].iter().map(Subject::Cgroup).chain(unknown).collect()
     }
 
-    /// Returns the tree index of the scope; `None` if the scope is not a cgroup.
     fn scope_node(&self, data: &Data) -> Option<usize> {
         match self.scope {
             Key::Cgroup(path) => data.tree.find(path),
@@ -172,24 +160,22 @@ impl Question<'_> {
         }
     }
 
-    /// Returns the rows of the tree. Siblings are sorted by the column.
     fn tree(&self, data: &Data) -> Vec<ListRow> {
         let nodes = data.tree.nodes();
-        let keys: Vec<SortKey> =
-            nodes.iter().map(|node| self.asked.sort.sort_key(&Subject::Cgroup(node), data)).collect();
+        let key = |node| self.asked.sort.sort_key(&Subject::Cgroup(node), data);
+        let keys: Vec<SortKey> = nodes.iter().map(key).collect();
         let order = self.order();
-        let sorted = |mut siblings: Vec<usize>| {
-            // Sort in reverse order, because the loop below pops from the end.
-            siblings.sort_by(|a, b| {
+        // Sort in reverse order, because the loop below pops from the end.
+        let sorted = |siblings: Vec<usize>| {
+            siblings.into_iter().sorted_by(|a, b| {
                 order(&keys[*b], &keys[*a]).then_with(|| nodes[*b].path.cmp(&nodes[*a].path))
-            });
-            siblings
+            })
         };
         let roots = match self.scope_node(data) {
             Some(node) => vec![node],
             None => (0..nodes.len()).filter(|at| nodes[*at].parent.is_none()).collect(),
         };
-        let mut next: Vec<(usize, usize)> = sorted(roots).into_iter().map(|at| (at, 0)).collect();
+        let mut next: Vec<(usize, usize)> = sorted(roots).map(|at| (at, 0)).collect();
         let mut rows = Vec::with_capacity(nodes.len() + 1);
         while let Some((at, depth)) = next.pop() {
             let node = &nodes[at];
@@ -200,7 +186,7 @@ impl Question<'_> {
             };
             rows.push(ListRow { depth, fold, ..ListRow::leaf(Key::Cgroup(node.path.clone())) });
             if fold == Fold::Open {
-                next.extend(sorted(node.children.clone()).into_iter().map(|child| (child, depth + 1)));
+                next.extend(sorted(node.children.clone()).map(|child| (child, depth + 1)));
             }
         }
         let unknown = data.tree.unknown.as_ref().filter(|_| *self.scope == Key::All);
@@ -236,7 +222,6 @@ named! {
     pub enum ListKind (name, sorted_by, flexible, beside_counters, named_least_needed) {
         /// The name in the settings file.
         name: &'static str,
-        /// The default sort column.
         sorted_by: Column,
         /// Columns that can take the remaining width. The first visible column of these takes it.
         flexible: &'static [Column],
@@ -246,11 +231,9 @@ named! {
         named_least_needed: &'static [Column],
     }
 
-    /// Cgroups with the activity of their tasks.
     Cgroups = "cgroups", WaitTime, &[Name],
         &[Name, WaitTime, WaitShare, Why, Throttled, P50, P99, Max, Pending, OnCpu, Quota, Threads, Behind],
         &[WAITS, WaitShare, CSWCH, Threads, Behind, P50, Pending, Max, OnCpu, NVCSWCH, P99, Throttled, Quota];
-    /// Cgroups and their limits.
     Limits = "limits", Throttled, &[Name],
         &[
             Name, OnCpu, Quota, Limit, Burst, Periods, Throttled, LimitedBy, Contention, AtLimit, PsiSome, PsiFull, Weight,
@@ -261,11 +244,9 @@ named! {
     Victims = "victims", BehindTime, &[Name],
         &[Name, BehindTime, WaitTime, Why, P99, Max],
         &[Max, P99, WaitTime, Why];
-    /// Processes.
     Processes = "processes", WaitTime, &[Cgroup, Command],
         &[Pid, Command, Threads, WaitTime, WaitShare, Why, Throttled, P50, P99, Max, Pending, OnCpu, Cgroup],
         LEAST_OF_TASKS;
-    /// Threads.
     Threads = "threads", WaitTime, &[Cgroup, Command],
         &[Tid, Pid, Command, Cpu, WaitTime, WaitShare, Why, Throttled, P50, P99, Max, Pending, OnCpu, Cgroup],
         LEAST_OF_TASKS;
@@ -281,7 +262,6 @@ const LEAST_OF_TASKS: &[Column] =
     &[MIGR, WAITS, WaitShare, P50, Pid, CSWCH, Cgroup, Pending, Cpu, Threads, Max, NVCSWCH, Throttled, OnCpu];
 
 impl ListKind {
-    /// Returns all columns of the list, in display order.
     pub fn columns(self) -> &'static [Column] {
         static COLUMNS: LazyLock<[Vec<Column>; ListKind::ALL.len()]> =
             LazyLock::new(|| ListKind::ALL.map(ListKind::all_columns));
@@ -302,12 +282,7 @@ impl ListKind {
 
     pub(crate) fn least_needed(self) -> Vec<Column> {
         let named = self.named_least_needed();
-        let others =
-            self.columns().iter().filter(|column| matches!(column, Of(_)) && !named.contains(column));
-        others.chain(named).copied().collect()
-    }
-
-    pub(crate) const fn is_of_cgroups(self) -> bool {
-        matches!(self, Self::Cgroups | Self::Limits | Self::Victims)
+        let counters = self.columns().iter().filter(|column| matches!(column, Of(_)));
+        counters.filter(|column| !named.contains(column)).chain(named).copied().collect()
     }
 }

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cgscope_model::{Interval, Mode, Names, Wait, findings::Host};
+use cgscope_model::{Interval, Mode, Wait, findings::Host};
 use ratatui::layout::Rect;
 
 pub use input::{Effect, Prompt};
@@ -32,16 +32,12 @@ use crate::{
     theme::Theme,
 };
 
-/// The state of the screen.
 #[derive(Debug, Default)]
 pub struct App {
     pub(crate) about: About,
-    /// The user's choices.
     pub settings: Settings,
     pub(crate) theme: Theme,
-    /// Interval length.
     pub delay: Duration,
-    /// The state of the recording, if one is being written.
     pub recorded: Option<Recorded>,
     pub(crate) data: Option<Data>,
     /// The latest interval, if an older one is on the screen.
@@ -50,18 +46,15 @@ pub struct App {
     /// A copy of the history from when the user paused.
     frozen: Option<Box<History>>,
     focus: Focus,
-    /// The current view.
     pub view: View,
     /// The scope of lists: all tasks, the tasks of a cgroup, or the threads of a process.
     pub(crate) scope: Key,
     back: Vec<Visited>,
     /// Subject of a view without a list, and the title of the subject. The title stays on the screen after the subject exits.
     pinned: Option<(Key, String)>,
-    /// The rows of the list.
     pub rows: Vec<ListRow>,
     /// Index of the selected row; 0 in an empty list.
     pub selected: usize,
-    /// Index of the first row on the screen.
     pub(crate) first_row: usize,
     /// Lists in which the user has selected a row. In other lists, the worst finding or the first row is selected.
     moved: BTreeSet<ListKind>,
@@ -71,9 +64,7 @@ pub struct App {
     sort_now: Option<(ListKind, Column)>,
     /// Heading of the column to sort the first list by.
     sort_first: Option<String>,
-    /// The filter: lists show only rows that contain this text.
     pub filter: String,
-    /// The prompt that is open, if any.
     pub prompt: Option<Prompt>,
     /// Show cgroups as a tree; otherwise a flat list of tasks.
     pub(crate) tree: bool,
@@ -87,16 +78,62 @@ pub struct App {
     pub ended: Option<String>,
     /// Command lines by pid, each with the process name at the time of the request. `None`: the process has no command line.
     command_lines: BTreeMap<u32, (Arc<str>, Option<Arc<str>>)>,
-    /// The cgroup and the answer of the What if view; see [`View::WhatIf`].
     pub(crate) enough: Option<Enough>,
-    /// Size of the screen.
     pub area: Rect,
     /// The position in a replay; `None` on a live screen.
     pub replay: Option<Replay>,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Recorded {
+    /// The recording continues; bytes written so far.
+    Recording(u64),
+    /// The recording ended early; the reason.
+    Broken(String),
+}
+
+/// Facts about the measurement and the host. They are the same for all intervals.
+#[derive(Clone, Debug, Default)]
+pub struct About {
+    /// Describes the selected targets.
+    pub title: String,
+    /// Host name; empty if unknown.
+    pub hostname: String,
+    /// Kernel release of the host; empty if unknown.
+    pub kernel: String,
+    pub host: Host,
+    /// Why the mode is coarse; `None` in BPF mode.
+    pub coarse: Option<String>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Focus {
+    key: Option<Key>,
+    /// The waits in each interval of the history, oldest first.
+    past: Vec<Past>,
+    /// The waits in each [`Span`], and the length of the span, ns. Computed on first use.
+    spans: [OnceCell<(Wait, u64)>; Span::ALL.len()],
+}
+
+/// Choices from the command line. They override the settings and are not saved.
+#[derive(Clone, Debug, Default)]
+pub struct Begin {
+    pub view: Option<View>,
+    /// Heading of the sort column.
+    pub sort: Option<String>,
+    pub filter: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+struct Visited {
+    view: View,
+    scope: Key,
+    selected: Option<Key>,
+    tree: bool,
+    filter: String,
+}
+
 impl App {
-    /// Creates a screen without an interval.
     pub fn new(about: About, settings: Settings, theme: Theme, delay: Duration) -> Self {
         let (view, tree) = (settings.view, settings.tree);
         Self { about, settings, theme, delay, view, tree, ..Self::default() }
@@ -116,20 +153,20 @@ impl App {
         }
     }
 
-    /// Sorts a list, and saves the choice to the settings.
-    fn set_sort(&mut self, kind: ListKind, column: Column, reversed: bool) {
-        if !kind.columns().contains(&column) && kind != ListKind::States {
-            return;
+    /// Sorts the list, and saves the choice to the settings.
+    fn set_sort(&mut self, column: Column, reversed: bool) -> Effect {
+        let kind = self.kind();
+        if kind.columns().contains(&column) || kind == ListKind::States {
+            self.sort_now = self.sort_now.filter(|(of, _)| *of != kind);
+            self.settings.sort.insert(kind, (column, reversed));
+            // Show the top of the list after sorting.
+            self.moved.remove(&kind);
+            self.remembered.remove(&kind);
+            self.first_row = 0;
         }
-        self.sort_now = self.sort_now.filter(|(of, _)| *of != kind);
-        self.settings.sort.insert(kind, (column, reversed));
-        // Show the top of the list after sorting.
-        self.moved.remove(&kind);
-        self.remembered.remove(&kind);
-        self.first_row = 0;
+        self.refreshed()
     }
 
-    /// Adds an interval, and shows it unless paused.
     pub fn on_interval(&mut self, interval: Arc<Interval>) {
         let data = Data::new(interval, &self.about.host);
         self.history.push(&data, self.newest.as_ref().or(self.data.as_ref()));
@@ -137,9 +174,9 @@ impl App {
         self.command_lines.retain(|pid, (name, _)| data.process_name(*pid) == Some(name));
         if self.paused && self.data.is_some() {
             self.newest = Some(data);
-            return;
+        } else {
+            self.show(data);
         }
-        self.show(data);
     }
 
     fn show(&mut self, data: Data) {
@@ -178,7 +215,7 @@ impl App {
         let Some(replay) = &mut self.replay else { return };
         if replay.shown.is_some_and(|shown| shown + 1 == first) {
             replay.shown = Some((first + frames.len()).saturating_sub(1));
-            self.history.push_after(frames);
+            frames.into_iter().for_each(|frame| self.history.append(frame));
         }
     }
 
@@ -195,7 +232,6 @@ impl App {
         self.command_lines.get(&pid).and_then(|(_, line)| line.clone())
     }
 
-    /// Stores command lines that the screen has requested.
     pub fn on_command_lines(&mut self, lines: impl IntoIterator<Item = (u32, Option<Arc<str>>)>) {
         let Some(data) = &self.data else { return };
         for (pid, line) in lines {
@@ -212,26 +248,20 @@ impl App {
     pub fn wanted_command_lines(&self) -> Vec<u32> {
         let Some(data) = self.data.as_ref().filter(|_| self.replay.is_none()) else { return Vec::new() };
         let pid = |subject: Subject<'_>| subject.task().map(|task| task.reading.tgid);
-        let mut wanted: Vec<u32> = if self.view == View::Task {
+        let wanted: BTreeSet<u32> = if self.view == View::Task {
             self.subject().and_then(pid).into_iter().collect()
         } else if self.settings.command_lines {
-            let rows = self.shown(self.area.height.into());
-            rows.filter_map(|(_, row)| pid(data.subject(&row.key)?)).collect()
+            self.shown(self.area.height.into()).filter_map(|(_, row)| pid(data.subject(&row.key)?)).collect()
         } else {
-            Vec::new()
+            BTreeSet::new()
         };
-        wanted.retain(|pid| !self.command_lines.contains_key(pid));
-        wanted.sort_unstable();
-        wanted.dedup();
-        wanted
+        wanted.into_iter().filter(|pid| !self.command_lines.contains_key(pid)).collect()
     }
 
-    /// Advances a replay to this time.
     pub fn tick(&mut self, now: Instant) {
         self.replay.iter_mut().for_each(|replay| replay.tick(now));
     }
 
-    /// Sets the size of the screen.
     pub fn on_resize(&mut self, width: u16, height: u16) {
         self.area = Rect::new(0, 0, width, height);
         self.scroll();
@@ -280,15 +310,10 @@ impl App {
         row.and_then(|row| data.subject(&row.key)).or_else(|| data.subject(&self.scope))
     }
 
-    /// Returns a heading for a subject of this interval.
     pub fn title(&self, subject: &Subject<'_>) -> String {
-        match &self.data {
-            Some(data) => subject.title(&data.interval.names),
-            None => subject.title(&Names::default()),
-        }
+        self.data.as_ref().map_or_else(String::new, |data| subject.title(&data.interval.names))
     }
 
-    /// Returns the title of the view's subject if the subject has exited.
     pub(crate) fn exited_title(&self) -> Option<&str> {
         let (_, title) = self.pinned.as_ref()?;
         (self.data.is_some() && self.subject().is_none()).then_some(title)
@@ -354,62 +379,7 @@ impl App {
         // Leave no empty lines at the bottom while there are rows above.
         self.first_row = self.first_row.min(self.rows.len().saturating_sub(height));
     }
-}
 
-/// The state of the recording.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Recorded {
-    /// The recording continues; bytes written so far.
-    Recording(u64),
-    /// The recording ended early; the reason.
-    Broken(String),
-}
-
-/// Facts about the measurement and the host. They are the same for all intervals.
-#[derive(Clone, Debug, Default)]
-pub struct About {
-    /// Describes the selected targets.
-    pub title: String,
-    /// Host name; empty if unknown.
-    pub hostname: String,
-    /// Kernel release of the host; empty if unknown.
-    pub kernel: String,
-    /// Facts about the host that findings depend on.
-    pub host: Host,
-    /// Why the mode is coarse; `None` in BPF mode.
-    pub coarse: Option<String>,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Focus {
-    key: Option<Key>,
-    /// The waits in each interval of the history, oldest first.
-    past: Vec<Past>,
-    /// The waits in each [`Span`], and the length of the span, ns. Computed on first use.
-    spans: [OnceCell<(Wait, u64)>; Span::ALL.len()],
-}
-
-/// Choices from the command line. They override the settings and are not saved.
-#[derive(Clone, Debug, Default)]
-pub struct Begin {
-    /// The first view.
-    pub view: Option<View>,
-    /// Heading of the sort column.
-    pub sort: Option<String>,
-    /// Only rows that contain this text.
-    pub filter: Option<String>,
-}
-
-#[derive(Clone, Debug)]
-struct Visited {
-    view: View,
-    scope: Key,
-    selected: Option<Key>,
-    tree: bool,
-    filter: String,
-}
-
-impl App {
     /// Updates the waits of the selected subject from the history.
     fn look(&mut self) {
         let known = std::mem::take(&mut self.focus);
@@ -425,17 +395,15 @@ impl App {
             Some((key, _)) => key.clone(),
             None => self.subject()?.key(),
         };
-        Some(match key {
-            // For the root cgroup, use the data of all tasks: the history keeps more data for all tasks than for single subjects.
-            Key::Cgroup(path) if &*path == "/" && data.tree.unknown.is_none() => Key::All,
-            key => key,
-        })
+        // For the root cgroup, use the data of all tasks: the history keeps more data for all tasks than for single subjects.
+        let is_all = data.tree.unknown.is_none() && key == Key::Cgroup("/".into());
+        Some(if is_all { Key::All } else { key })
     }
 
     /// Returns the waits of the selected subject over a span, and the length of the span, ns.
     pub(crate) fn span(&self, span: Span) -> (&Wait, u64) {
-        let (wait, length_ns) =
-            self.focus.spans[span as usize].get_or_init(|| self.sum(span).unwrap_or_default());
+        let sum = &self.focus.spans[span as usize];
+        let (wait, length_ns) = sum.get_or_init(|| self.sum(span).unwrap_or_default());
         (wait, *length_ns)
     }
 
@@ -455,12 +423,10 @@ impl App {
         })
     }
 
-    /// Returns the waits of the selected subject in each interval of the history, oldest first.
     pub(crate) fn past(&self) -> &[Past] {
         &self.focus.past
     }
 
-    /// Returns the waits over the chosen span, and the length of the span, ns.
     pub(crate) fn focused(&self) -> (&Wait, u64) {
         self.span(self.settings.span)
     }

@@ -6,45 +6,30 @@ use serde::{Deserialize, Serialize};
 use crate::{app::list::ListKind, keys::Command, subject::Key};
 
 named! {
-    /// A view of the screen.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
     #[serde(rename_all = "lowercase")]
     pub enum View (name, title, command) {
         /// The name for `--view` and in the settings file.
         name: &'static str,
-        /// The heading.
         title: &'static str,
-        /// The command that shows the view.
         command: Command,
     }
 
-    /// Findings, the waiting subjects, and the causes of waits.
     #[default]
     Overview = "overview", "Overview", Command::Overview;
-    /// Lengths of waits.
     Histogram = "histogram", "Histogram", Command::Histogram;
-    /// Lengths of waits over time.
     Heatmap = "heatmap", "Heatmap", Command::Heatmap;
-    /// Quotas and pressure.
     Cgroups = "cgroups", "Cgroups", Command::Cgroups;
-    /// Tasks that made other tasks wait.
     Culprits = "culprits", "Culprits", Command::Culprits;
-    /// NUMA nodes side by side.
     Numa = "numa", "NUMA", Command::Numa;
-    /// Threads by state.
     States = "states", "States", Command::States;
-    /// Everything about one subject.
     Task = "task", "Task", Command::Task;
-    /// The quota that would have been enough for a cgroup.
     WhatIf = "whatif", "What if", Command::WhatIf;
-    /// All findings with their advice.
     Findings = "findings", "Findings", Command::Findings;
-    /// Keys and columns.
     Help = "help", "Help", Command::Help;
 }
 
 impl View {
-    /// Returns the view with this name.
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|view| view.name() == name)
     }

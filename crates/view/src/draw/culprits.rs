@@ -1,16 +1,10 @@
 //! The tasks that made others wait: a matrix with a row for each victim and a column for each culprit, and the selected victim.
 
-use std::collections::BTreeMap;
+use std::{cmp::Reverse, collections::BTreeMap};
 
-use cgscope_model::{Blame, CgroupReading, Names, pairs::Culprit, sum};
+use cgscope_model::{Blame, Names, pairs::Culprit};
 
-use super::{
-    bars::SHADES,
-    layout::Regions,
-    pane::{Section, a_second, cpus_used, fit},
-    prelude::*,
-};
-use crate::text::listed;
+use super::{bars::SHADES, layout::Regions, prelude::*};
 
 /// Minimum height of the pane for a legend.
 const ROOMY: usize = 6;
@@ -22,18 +16,18 @@ const JUDGED: f64 = 10.0;
 const SHOWS_USE: usize = 110;
 
 pub fn lines(app: &App, regions: &Regions) -> Lines {
-    let Some(data) = &app.data else { return Vec::new() };
-    let (cells, room) = (usize::from(regions.pane.width), usize::from(regions.pane.height));
     if !app.is_exact() {
         let words =
             "coarse: /proc reports how long tasks waited, but not who ran then, so no culprit is known";
-        return pane::quiet(app.theme, words, cells);
+        return pane::quiet(app.theme, words, regions.pane.width.into());
     }
-    let Some(Subject::Cgroup(node)) = app.subject() else { return Vec::new() };
+    let Some(pane) = Pane::new(app, regions.pane) else { return Vec::new() };
+    let Pane { theme, data, interval, cells, room, .. } = pane;
+    let Subject::Cgroup(node) = pane.subject else { return Vec::new() };
     let Some(at) = data.tree.find(&node.path) else { return Vec::new() };
     let matrix = Matrix::new(app, data, regions.beside);
-    let about = VictimPane { theme: app.theme, data, interval: &data.interval, node, at, matrix, cells };
-    pane::with_histogram(app, fit(about.sections(room), room), cells, room)
+    let victim = VictimPane { theme, data, interval, node, at, matrix, cells };
+    pane.with_histogram(fit(victim.sections(room), room))
 }
 
 struct VictimPane<'a> {
@@ -48,28 +42,24 @@ struct VictimPane<'a> {
 
 impl VictimPane<'_> {
     fn sections(&self, room: usize) -> Vec<Section> {
-        let behind = behind(self.data, self.at);
-        let all = sum::total(behind.values().map(|(ns, _)| *ns));
-        let mut culprits: Vec<(Id, u64, usize)> =
-            behind.into_iter().map(|(id, (ns, pair))| (id, ns, pair)).collect();
-        culprits.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
+        let culprits = ranked(self.data, &[self.at], &[behind(self.data, self.at)]);
+        let waited = |culprits: &[(Id, Culprit)]| sum::total(culprits.iter().map(|(_, culprit)| culprit.ns));
+        let all = waited(&culprits);
         // If there are few lines, names of the worst culprits are more useful than a legend.
         let legend = if room < ROOMY { Vec::new() } else { self.legend(room / 2) };
         let list = |most: usize| -> Lines {
             // If only one more culprit is left, list it: a line with the number of further culprits would take the same space.
             let most = if culprits.len() == most + 1 { most + 1 } else { most };
             let shown = culprits.iter().take(most);
-            let mut lines: Lines = shown.map(|(id, ns, pair)| self.culprit(*id, *ns, *pair, all)).collect();
+            let mut lines: Lines = shown.map(|(id, culprit)| self.culprit(*id, culprit, all)).collect();
             let more = culprits.get(most..).unwrap_or_default();
             if !more.is_empty() {
-                let rest = sum::total(more.iter().map(|(_, ns, _)| *ns));
-                let words =
-                    format!("  {} {} more", right(&a_second(self.interval, rest), FIGURE), more.len());
-                lines.push(Line::styled(words, self.theme.quiet()));
+                let rest = right(&a_second(self.interval, waited(more)), FIGURE);
+                lines.push(Line::styled(format!("  {rest} {} more", more.len()), self.theme.quiet()));
             }
             lines
         };
-        let harms = culprits.first().and_then(|(id, _, pair)| self.harms(*id, *pair));
+        let harms = culprits.first().and_then(|(id, culprit)| self.harms(*id, culprit));
         vec![
             Section { short: legend.iter().take(1).cloned().collect(), long: legend },
             Section::always(self.heading(all, room >= ROOMY)),
@@ -99,8 +89,8 @@ impl VictimPane<'_> {
         let words = format!("waits behind others for {} a second{share}", a_second(self.interval, all_ns));
         let beside = self.cells.saturating_sub(width(&words) + 2).max(12);
         let room = if may_break { self.cells } else { beside };
-        let path =
-            Span::styled(cut_start(&self.interval.names.of(&self.node.path), room), self.theme.heading());
+        let path = cut_start(&self.interval.names.of(&self.node.path), room);
+        let path = Span::styled(path, self.theme.heading());
         if !may_break || path.width() + 2 + width(&words) <= self.cells {
             return vec![Line::from(vec![path, Span::raw(format!("  {words}"))])];
         }
@@ -108,15 +98,15 @@ impl VictimPane<'_> {
     }
 
     /// Returns the line of one culprit: `A 45.0ms  50% ██████ /build  uses 1.8 CPUs, weight 100`.
-    fn culprit(&self, id: Id, ns: u64, pair: usize, all_ns: u64) -> Line<'static> {
-        let culprit = self.interval.culprit(&self.interval.pairs[pair]);
-        let share = percent(ns, all_ns).unwrap_or(0.0);
+    fn culprit(&self, id: Id, culprit: &Culprit, all_ns: u64) -> Line<'static> {
+        let share = percent(culprit.ns, all_ns).unwrap_or(0.0);
         let letter = self.matrix.letter(id).unwrap_or(' ');
         let bar = (self.cells / 5).clamp(6, 40);
-        let style = self.theme.cause(cause(&culprit, &self.node.path));
-        let figures = format!("{letter} {} {share:>3.0}% ", right(&a_second(self.interval, ns), FIGURE));
+        let style = self.theme.cause(cause(culprit, &self.node.path));
+        let figures =
+            format!("{letter} {} {share:>3.0}% ", right(&a_second(self.interval, culprit.ns), FIGURE));
         let room = self.cells.saturating_sub(width(&figures) + bar + 1);
-        let uses = if self.cells >= SHOWS_USE { self.uses(id.0, &culprit, share) } else { String::new() };
+        let uses = if self.cells >= SHOWS_USE { self.uses(id.0, culprit, share) } else { String::new() };
         let name = cut_start(&culprit.words(&self.interval.names), room.saturating_sub(width(&uses)).max(12));
         Line::from(vec![
             Span::raw(figures),
@@ -132,16 +122,12 @@ impl VictimPane<'_> {
         let Some(at) = self.data.tree.find_id(self.interval, id) else { return String::new() };
         let node = &self.data.tree.nodes()[at];
         let limits = node.limits.map(|at| &self.interval.limits[at]);
-        let of_victim =
-            self.node.culprits.iter().find(|of| (&of.path, &of.task) == (&culprit.path, &culprit.task));
-        let of_victim = of_victim.filter(|_| share >= JUDGED);
+        let mut of_victim = self.node.culprits.iter().filter(|_| share >= JUDGED);
+        let of_victim = of_victim.find(|of| (&of.path, &of.task) == (&culprit.path, &culprit.task));
         let beyond = of_victim.and_then(|of| {
             let share = percent(of.beyond_ns?, of.ns)?;
-            Some(if of.is_beyond()? {
-                format!("{share:.0}% beyond its weight")
-            } else {
-                "within its weight".into()
-            })
+            let beyond = || format!("{share:.0}% beyond its weight");
+            Some(if of.is_beyond()? { beyond() } else { "within its weight".into() })
         });
         let facts = [
             beyond,
@@ -149,46 +135,42 @@ impl VictimPane<'_> {
             limits.and_then(|limits| limits.weight).map(|weight| format!("weight {weight}")),
             limits.and_then(CgroupReading::quota_cores).map(|cores| format!("quota {}", units::cpus(cores))),
         ];
-        let facts: Vec<String> = facts.into_iter().flatten().collect();
-        if facts.is_empty() { String::new() } else { format!("  {}", facts.join(", ")) }
+        let facts = facts.into_iter().flatten().join(", ");
+        if facts.is_empty() { facts } else { format!("  {facts}") }
     }
 
-    /// Returns a line with the quotas that also limited the victim.
     fn limits(&self) -> Option<Line<'static>> {
         let nodes = self.data.tree.nodes();
-        let by = self.node.throttled_by.iter().take(FEW);
-        let said: Vec<String> = by
-            .map(|(at, ns)| {
-                let name = causes::name_of(&self.interval.names, at.map(|at| &nodes[at].path));
-                format!("{name} {}", a_second(self.interval, *ns))
-            })
-            .collect();
-        let words = format!("quotas also held it back, per second: {}", said.join(", "));
-        (!said.is_empty()).then(|| Line::styled(cut_end(&words, self.cells), self.theme.alarm()))
+        let mut by = self.node.throttled_by.iter().take(FEW).map(|(at, ns)| {
+            let name = causes::name_of(&self.interval.names, at.map(|at| &nodes[at].path));
+            format!("{name} {}", a_second(self.interval, *ns))
+        });
+        let words = format!("quotas also held it back, per second: {}", by.join(", "));
+        (!self.node.throttled_by.is_empty())
+            .then(|| Line::styled(cut_end(&words, self.cells), self.theme.alarm()))
     }
 
     /// Returns a line with the other victims of the worst culprit.
-    fn harms(&self, id: Id, pair: usize) -> Option<Line<'static>> {
-        let interval = self.interval;
-        let own = self.data.tree.below(self.at);
-        let is_own =
-            |victim: u64| self.data.tree.find_id(interval, victim).is_some_and(|node| own.contains(&node));
+    fn harms(&self, id: Id, culprit: &Culprit) -> Option<Line<'static>> {
+        let (interval, tree) = (self.interval, &self.data.tree);
+        let own = tree.below(self.at);
+        let is_own = |victim| tree.find_id(interval, victim).is_some_and(|node| own.contains(&node));
         let pairs = interval.pairs.iter().filter(|pair| {
             pair.blame == Blame::Ran && (pair.culprit, pair.tid) == id && !is_own(pair.victim)
         });
         let mut victims: Vec<(u64, u64)> = pairs.map(|pair| (pair.ns, pair.victim)).collect();
         victims.sort_unstable_by(|a, b| b.cmp(a));
-        let culprit = short_name(&interval.names, &interval.culprit(&interval.pairs[pair]));
         let named = victims.iter().map(|(ns, victim)| {
             let name = causes::name_of(&interval.names, interval.cgroup_path(*victim));
             format!("{} {}", cut_start(&name, 40), a_second(self.interval, *ns))
         });
+        let culprit = short_name(&interval.names, culprit);
         let words = format!("{culprit} also makes others wait: {}", listed(named, FEW));
         (!victims.is_empty()).then(|| Line::styled(cut_end(&words, self.cells), self.theme.quiet()))
     }
 }
 
-pub const FIGURE: usize = 7;
+const FIGURE: usize = 7;
 /// Minimum width of a column, in cells: a shade and a duration. The blank after the column is not included.
 const NARROW: usize = FIGURE + 1;
 const WIDE: usize = 20;
@@ -202,38 +184,36 @@ const MOST: usize = 26;
 const SHADE: usize = 3;
 
 /// Identifies a culprit: its cgroup, and also its task if tasks are recorded separately.
-pub type Id = (u64, u32);
+type Id = (u64, u32);
 /// Time waited behind each culprit, ns, and the index of the culprit's first pair.
-pub type Behind = BTreeMap<Id, (u64, usize)>;
+type Behind = BTreeMap<Id, (u64, usize)>;
 
-pub struct Matrix {
+struct Matrix {
     /// The victim of each row: an index into the nodes of the tree.
     victims: Vec<usize>,
     /// For each row, the time waited behind each column's culprit, ns. The last entry is the time behind all other culprits.
     rows: Vec<Vec<u64>>,
     /// The columns, worst first.
-    pub columns: Vec<(Id, Culprit)>,
+    columns: Vec<(Id, Culprit)>,
     /// Whether some culprits have no column.
     has_others: bool,
     cells: usize,
     most_ns: u64,
 }
 
-/// Returns the culprits for which a cgroup and its descendants waited, with the waiting times.
-pub fn behind(data: &Data, node: usize) -> Behind {
+fn behind(data: &Data, node: usize) -> Behind {
     let mut sums = Behind::new();
     for at in data.tree.pairs_below(node) {
         let pair = &data.interval.pairs[at];
         if pair.blame == Blame::Ran {
-            let sum = sums.entry((pair.culprit, pair.tid)).or_insert((0, at));
-            sum.0 = sum.0.saturating_add(pair.ns);
+            sum::add(&mut sums.entry((pair.culprit, pair.tid)).or_insert((0, at)).0, pair.ns);
         }
     }
     sums
 }
 
 impl Matrix {
-    pub fn new(app: &App, data: &Data, area: Rect) -> Self {
+    fn new(app: &App, data: &Data, area: Rect) -> Self {
         let victims: Vec<usize> = app
             .shown(area.height.saturating_sub(1).into())
             .filter_map(|(_, row)| match data.subject(&row.key)? {
@@ -300,13 +280,12 @@ impl Matrix {
         ]
     }
 
-    pub fn letter(&self, id: Id) -> Option<char> {
+    fn letter(&self, id: Id) -> Option<char> {
         self.columns.iter().position(|(column, _)| *column == id).map(letter)
     }
 }
 
-/// Returns the cause of waits of this victim behind this culprit.
-pub fn cause(culprit: &Culprit, victim: &str) -> Cause {
+fn cause(culprit: &Culprit, victim: &str) -> Cause {
     match &culprit.path {
         _ if culprit.kernel => Cause::Kernel,
         Some(path) if **path == *victim => Cause::OwnCgroup,
@@ -314,7 +293,7 @@ pub fn cause(culprit: &Culprit, victim: &str) -> Cause {
     }
 }
 
-pub fn letter(column: usize) -> char {
+fn letter(column: usize) -> char {
     char::from(b'A' + (column % MOST) as u8)
 }
 
@@ -330,15 +309,13 @@ fn ranked(data: &Data, victims: &[usize], waited: &[Behind]) -> Vec<(Id, Culprit
     let mut sums = Behind::new();
     for (rows, counts) in [(counted, 1), (repeated, 0)] {
         for (id, (ns, pair)) in rows.into_iter().flat_map(|(_, behind)| behind) {
-            let sum = sums.entry(*id).or_insert((0, *pair));
-            sum.0 = sum.0.saturating_add(ns * counts);
+            sum::add(&mut sums.entry(*id).or_insert((0, *pair)).0, ns * counts);
         }
     }
-    let mut ranked: Vec<(Id, (u64, usize))> = sums.into_iter().collect();
-    ranked.sort_by(|a, b| b.1.0.cmp(&a.1.0).then(a.0.cmp(&b.0)));
-    let interval = &data.interval;
-    let ranked = ranked.into_iter().take(2 * MOST);
-    ranked.map(|(id, (ns, pair))| (id, Culprit { ns, ..interval.culprit(&interval.pairs[pair]) })).collect()
+    // The sort is stable, so culprits with equal times stay sorted by id.
+    let ranked = sums.into_iter().sorted_by_key(|(_, (ns, _))| Reverse(*ns));
+    let culprit = |pair: usize| data.interval.culprit(&data.interval.pairs[pair]);
+    ranked.map(|(id, (ns, pair))| (id, Culprit { ns, ..culprit(pair) })).collect()
 }
 
 pub fn matrix(app: &App, area: Rect) -> Lines {
@@ -351,12 +328,10 @@ pub fn matrix(app: &App, area: Rect) -> Lines {
     lines.extend(matrix.rows.iter().enumerate().map(|(at, row)| {
         let style = if app.first_row + at == app.selected { theme.selected() } else { Style::new() };
         let mut spans = vec![Span::styled(" ".repeat(GAP), style)];
-        for column in 0..matrix.columns.len() {
-            spans.extend(matrix.cell(theme, data, at, column, style));
-        }
-        if let Some(others) = row.last().filter(|_| matrix.has_others) {
-            spans.push(Span::styled(right(&some_a_second(data, *others), matrix.cells), style));
-        }
+        spans
+            .extend((0..matrix.columns.len()).flat_map(|column| matrix.cell(theme, data, at, column, style)));
+        let others = row.last().filter(|_| matrix.has_others).map(|ns| some_a_second(data, *ns));
+        spans.extend(others.map(|others| Span::styled(right(&others, matrix.cells), style)));
         Line::from(spans)
     }));
     lines
@@ -367,7 +342,7 @@ fn some_a_second(data: &Data, ns: u64) -> String {
 }
 
 /// Returns a short name of a culprit: its task, or the last part of its path.
-pub fn short_name(names: &Names, culprit: &Culprit) -> String {
+fn short_name(names: &Names, culprit: &Culprit) -> String {
     match (&culprit.task, &culprit.path) {
         (Some((_, comm)), _) => comm.to_string(),
         (None, Some(path)) => names.leaf(path).into(),

@@ -8,7 +8,6 @@ use crate::width;
 /// Number of intervals for which the list keeps its position after a finding ended.
 const STEADY: usize = 5;
 
-/// Returns the maximum number of lines for findings on this screen.
 fn most(app: &App) -> usize {
     match app.area.height {
         0..20 => 2,
@@ -46,11 +45,6 @@ pub fn lines(app: &App, area: Rect) -> Lines {
     lines
 }
 
-/// Returns a finding with its age: `web is at its CPU limit of 0.5 CPUs: throttled 494ms/s, for 9s now`.
-fn headline(app: &App, data: &Data, finding: &Finding) -> String {
-    format!("{}{}", finding.headline(), age(app, data, finding))
-}
-
 /// Returns the age of a finding: `, for 9s now`. Empty in the first second.
 fn age(app: &App, data: &Data, finding: &Finding) -> String {
     let seconds = app.history().age_ns(finding, &data.interval) / 1_000_000_000;
@@ -72,14 +66,13 @@ fn with_age(headline: &str, age: &str, cells: usize) -> String {
         let cells = cells.saturating_sub(width(age));
         let parts = ends.iter().flat_map(|end| headline.match_indices(end)).map(|(at, _)| &headline[..at]);
         let fits = |part: &&str| (cells / 2..=cells).contains(&width(part));
-        let longest = parts.chain([headline]).filter(fits).max_by_key(|part| part.len());
-        longest.map(|part| format!("{part}{age}"))
+        parts.chain([headline]).filter(fits).max_by_key(|part| part.len()).map(|part| format!("{part}{age}"))
     };
     let has_figure = |words: &String| words.contains(": ") || !headline.contains(": ");
     let after_figure = [", ", " ("];
     let found = within(&after_figure, age).filter(has_figure);
-    let found = found.or_else(|| within(&after_figure, "").filter(has_figure));
     found
+        .or_else(|| within(&after_figure, "").filter(has_figure))
         .or_else(|| within(&[": ", ", ", " ("], age))
         .unwrap_or_else(|| format!("{}{age}", cut_end(headline, cells.saturating_sub(width(age)))))
 }
@@ -92,7 +85,8 @@ pub fn all(app: &App, area: Rect) -> Lines {
     }
     let one = |(at, finding): (usize, &Finding)| {
         let mark = Span::styled(format!("{:>3}. ", at + 1), theme.alarm());
-        let mut lines = pane::hanging(mark, wrapped(&headline(app, data, finding), cells), theme.heading());
+        let headline = finding.headline() + &age(app, data, finding);
+        let mut lines = pane::hanging(mark, wrapped(&headline, cells), theme.heading());
         let details = [wrapped(&finding.says, cells), wrapped(&format!("→ {}", finding.advice), cells)];
         lines.extend(details.concat().into_iter().map(|words| Line::raw(format!("     {words}"))));
         lines.push(Line::raw(""));

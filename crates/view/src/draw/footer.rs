@@ -5,10 +5,9 @@ use ratatui::{
     widgets::{Clear, Paragraph},
 };
 
+use super::prelude::*;
 use crate::{
-    app::{Prompt, list::ListKind, view::View},
-    columns::Column,
-    draw::prelude::*,
+    app::{Prompt, list::ListKind},
     keys::Command,
     replay, states,
 };
@@ -76,7 +75,6 @@ fn keys(app: &App) -> Line<'static> {
     Line::from(spans)
 }
 
-/// Draws the list of sort columns over the body.
 pub fn popup(frame: &mut Frame<'_>, app: &App, body: Rect) {
     let Some(Prompt::Sort(columns, at)) = &app.prompt else { return };
     let height = (columns.len() as u16 + 1).min(body.height);
@@ -96,33 +94,27 @@ pub fn popup(frame: &mut Frame<'_>, app: &App, body: Rect) {
 }
 
 pub fn lines(app: &App) -> Lines {
-    let theme = app.theme;
-    let cells = usize::from(app.area.width);
-    let mut lines = Vec::new();
-    if app.replay.is_some() {
-        lines.extend(replay::draw::help(theme));
-        lines.push(Line::raw(""));
-    }
-    lines.push(Line::styled("Keys", theme.heading()));
-    for command in crate::keys::Command::ALL {
-        let keys: Vec<String> = app.settings.keymap.keys(command).iter().map(ToString::to_string).collect();
-        if !keys.is_empty() {
-            let keys = Span::styled(format!("{:>18}  ", keys.join(" ")), theme.key());
-            lines.push(Line::from(vec![keys, Span::raw(command.does())]));
-        }
-    }
-    lines.push(Line::raw(""));
-    lines.push(Line::styled("Parts of a bar: why a wait took as long as it did", theme.heading()));
-    lines.push(Line::from(bars::legend(|cause| causes::shown(cause).words, &[1.0; CAUSES], theme).concat()));
-    lines.push(Line::raw(""));
-    lines.push(Line::styled("Columns, and the letters that sort by them", theme.heading()));
-    let shown = |column: &Column| ListKind::ALL.iter().any(|kind| kind.columns().contains(column));
-    lines.extend(Column::all().filter(shown).flat_map(|column| {
+    let (theme, cells) = (app.theme, usize::from(app.area.width));
+    let keys = Command::ALL.into_iter().filter_map(|command| {
+        let keys = app.settings.keymap.keys(command).iter().join(" ");
+        let keys = (!keys.is_empty()).then(|| format!("{keys:>18}  "))?;
+        Some(Line::from(vec![Span::styled(keys, theme.key()), Span::raw(command.does())]))
+    });
+    let causes = bars::legend(|cause| causes::shown(cause).words, &[1.0; CAUSES], theme).concat();
+    let is_shown = |column: &Column| ListKind::ALL.iter().any(|kind| kind.columns().contains(column));
+    let columns = Column::all().filter(is_shown).flat_map(|column| {
         let title = Span::styled(format!(" {} {:>18}  ", column.key(), column.title()), theme.key());
         pane::hanging(title, wrapped(column.meaning(), cells.saturating_sub(24)), Style::new())
-    }));
-    lines.push(Line::raw(""));
-    lines.push(Line::styled("States", theme.heading()));
-    lines.extend(wrapped(states::MEANING, cells).into_iter().map(Line::raw));
-    lines
+    });
+    let states = wrapped(states::MEANING, cells).into_iter().map(Line::raw);
+    let parts: [(&str, Lines); 4] = [
+        ("Keys", keys.collect()),
+        ("Parts of a bar: why a wait took as long as it did", vec![Line::from(causes)]),
+        ("Columns, and the letters that sort by them", columns.collect()),
+        ("States", states.collect()),
+    ];
+    let titled = |(title, lines)| [vec![Line::styled(title, theme.heading())], lines].concat();
+    let of_replay = app.replay.is_some().then(|| replay::draw::help(theme));
+    let all: Vec<Lines> = of_replay.into_iter().chain(parts.map(titled)).collect();
+    all.join(&[Line::raw("")][..])
 }

@@ -1,15 +1,8 @@
 //! The header of the screen: what is measured, the load of the host, the overhead of cgscope, and losses. Also the lines below
 //! the header: the names of the views and the scope of the list.
 
-use cgscope_model::units::time_of_day;
-
 use super::prelude::*;
-use crate::{
-    app::{Recorded, view::View},
-    data::busy_percent,
-    history::Past,
-    nodes,
-};
+use crate::{app::Recorded, data::busy_percent, history::Past, nodes};
 
 /// Width of a sparkline on a narrow and on a wide screen, in cells.
 const SPARKLINE: (usize, usize) = (8, 30);
@@ -28,9 +21,7 @@ pub fn lines(app: &App) -> Lines {
     let mut lines = vec![title(app)];
     let Some(data) = &app.data else { return lines };
     lines.push(load(app, data));
-    if layout::is_tall(app) {
-        lines.push(waiting(app, data));
-    }
+    lines.extend(layout::is_tall(app).then(|| waiting(app, data)));
     lines.extend(nodes_line(app).map(|line| {
         let words = cut_end(&line, usize::from(app.area.width) - 6);
         Line::from(vec![Span::styled("nodes ", app.theme.quiet()), Span::raw(words)])
@@ -40,8 +31,7 @@ pub fn lines(app: &App) -> Lines {
 }
 
 fn nodes_line(app: &App) -> Option<String> {
-    let data = app.data.as_ref().filter(|_| app.area.height >= ROOMY)?;
-    nodes::short_line(&data.interval)
+    nodes::short_line(&app.data.as_ref().filter(|_| app.area.height >= ROOMY)?.interval)
 }
 
 /// Returns the first line. Alarms come first, so that a narrow screen shows them, too.
@@ -71,12 +61,11 @@ fn title(app: &App) -> Line<'static> {
         let processes = units::count(total.processes, "process");
         format!("{} of {processes}", units::count(total.threads, "thread"))
     };
-    let end_unix_ns =
-        |Data { interval, .. }: &Data| interval.start_unix_ns.saturating_add(interval.duration_ns);
+    let end = data.map(|data| data.interval.start_unix_ns.saturating_add(data.interval.duration_ns));
     let facts = [
         Some(format!("every {}", duration(app.delay.as_nanos() as u64))),
         data.map(tasks),
-        data.map(end_unix_ns).map(time_of_day),
+        end.map(time_of_day),
         (!about.hostname.is_empty()).then(|| about.hostname.clone()),
         (!about.kernel.is_empty()).then(|| format!("Linux {}", about.kernel)),
     ];
@@ -164,7 +153,6 @@ fn whole(parts: Spans, cells: usize) -> Line<'static> {
     Line::from_iter(fitting)
 }
 
-/// Returns the line with the overhead of cgscope, and losses.
 fn own(app: &App, interval: &Interval) -> Line<'static> {
     let (theme, cost) = (app.theme, &interval.cost);
     let share = |ns: Option<u64>| {
@@ -178,9 +166,7 @@ fn own(app: &App, interval: &Interval) -> Line<'static> {
     // Losses that damage the result come first, so that a narrow screen shows them. Other losses are not an alarm.
     let mut spans: Spans = losses(false, "LOST ", theme.alarm()).collect();
     spans.push(Span::styled("cost ", theme.quiet()));
-    if app.is_exact() {
-        spans.push(Span::raw(format!("hook {} + ", share(cost.hook_ns))));
-    }
+    spans.extend(app.is_exact().then(|| Span::raw(format!("hook {} + ", share(cost.hook_ns)))));
     let memory = or_na(cost.rss_bytes.map(bytes));
     spans.push(Span::raw(format!("collector {} of a CPU, {memory}  ", share(cost.cpu_ns))));
     if interval.losses.shown().next().is_none() {

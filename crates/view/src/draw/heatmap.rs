@@ -1,8 +1,6 @@
 //! The heatmap: lengths of waits over time. Each column is an interval. Each row is a range of wait lengths, from one power of
 //! two to a higher one. Shades show the number of waits.
 
-use cgscope_model::{ByCause, Wait, hist::Row, sum, units::time_of_day};
-
 use super::{bars::SHADES, histogram, pane::TITLE, prelude::*};
 use crate::{history::Past, text::Unit};
 
@@ -17,62 +15,58 @@ const TICK: usize = 9;
 /// Distance between two times on the time axis, in columns.
 const STEP: usize = 20;
 
-/// Returns the map, and the histogram below the map if there is enough space.
-pub fn lines(app: &App, area: Rect) -> Lines {
-    let mut lines = map(app, area);
-    let (cells, room) = (usize::from(area.width), usize::from(area.height).saturating_sub(lines.len() + 1));
-    if room >= ROOM_FOR_HISTOGRAM && app.is_exact() {
+pub fn lines(pane: &Pane<'_>) -> Lines {
+    let mut lines = map(pane);
+    let room = pane.room.saturating_sub(lines.len() + 1);
+    if room >= ROOM_FOR_HISTOGRAM && pane.app.is_exact() {
         lines.push(Line::default());
-        lines.extend(histogram::below(app, cells, room));
+        lines.extend(histogram::below(pane, room));
     }
     lines
 }
 
-pub fn map(app: &App, area: Rect) -> Lines {
-    let Some(subject) = app.subject() else { return Vec::new() };
-    let (cells, height) = (usize::from(area.width), usize::from(area.height));
-    let columns = cells.saturating_sub(LABEL);
+pub fn map(pane: &Pane<'_>) -> Lines {
+    let (app, height) = (pane.app, pane.room);
+    let columns = pane.cells.saturating_sub(LABEL);
     let past = app.past();
     let past = &past[past.len().saturating_sub(columns)..];
-    let mut lines = head(app, &subject, past, cells, height);
+    let mut lines = head(pane, past);
     if !app.is_exact() {
-        lines.extend([waiting(app, past, columns), times(app, past, columns)]);
-        lines.extend(pane::quiet(app.theme, NO_HISTOGRAM, cells));
+        lines.extend([waiting(pane.theme, past, columns), times(pane.theme, past, columns)]);
+        lines.extend(pane::quiet(pane.theme, NO_HISTOGRAM, pane.cells));
         lines.truncate(height);
         return lines;
     }
     let waits: Vec<_> = past.iter().map(|one| doublings(&one.wait, app.settings.unit)).collect();
-    let foot = |map: &Map| foot(app, map, past, (columns, cells), height);
     // Compute the lines below the map as if all rows fit. Joined rows have larger counts, which hardly change these lines.
-    let below = foot(&Map::new(&waits, app.settings.unit, usize::MAX)).len();
+    let below = foot(pane, &Map::new(&waits, app.settings.unit, usize::MAX), past, columns).len();
     let map = Map::new(&waits, app.settings.unit, height.saturating_sub(lines.len() + below).max(1));
     if map.rows == 0 {
         let nothing = format!("no wait ended in {}", units::count(past.len() as u64, "interval"));
-        lines.push(Line::styled(nothing, app.theme.quiet()));
+        lines.push(Line::styled(nothing, pane.theme.quiet()));
     } else {
-        lines.extend(map.lines(app, columns));
-        lines.extend(foot(&map));
+        lines.extend(map.lines(pane.theme, columns));
+        lines.extend(foot(pane, &map, past, columns));
     }
     lines.truncate(height);
     lines
 }
 
-fn head(app: &App, subject: &Subject<'_>, past: &[Past], cells: usize, height: usize) -> Lines {
-    let theme = app.theme;
+fn head(pane: &Pane<'_>, past: &[Past]) -> Lines {
     let length = sum::total(past.iter().map(|one| one.duration_ns));
     let shown = format!("{}, {}", units::count(past.len() as u64, "interval"), duration(length));
-    let largest = largest(past, app.is_exact());
-    if height < TALL {
+    let largest = largest(past, pane.app.is_exact());
+    if pane.room < TALL {
         let after = format!("  {}", largest.unwrap_or(shown));
-        let title = cut_start(&app.title(subject), cells.saturating_sub(width(&after)).max(TITLE));
-        let after = cut_end(&after, cells.saturating_sub(width(&title)));
-        return vec![Line::from(vec![Span::styled(title, theme.heading()), Span::raw(after)])];
+        let title = cut_start(&pane.title(), pane.cells.saturating_sub(width(&after)).max(TITLE));
+        let after = cut_end(&after, pane.cells.saturating_sub(width(&title)));
+        return vec![Line::from(vec![Span::styled(title, pane.theme.heading()), Span::raw(after)])];
     }
-    let mut lines = vec![pane::titled(app, subject, &shown, cells)];
-    lines.extend(largest.map(|words| pane::fact(app, "", &words, cells)));
+    let mut lines = vec![pane.titled(&shown)];
+    lines.extend(largest.map(|words| pane.fact("", &words)));
     let mut by_cause = ByCause::default();
     past.iter().for_each(|one| by_cause.add(&one.wait.by_cause));
-    lines.extend(pane::why(app, &by_cause, cells));
+    lines.extend(pane.why(&by_cause));
     lines
 }
 
@@ -95,23 +89,24 @@ fn clock(unix_ns: u64) -> String {
     time_of_day(unix_ns).trim_end_matches(" UTC").into()
 }
 
-fn foot(app: &App, map: &Map, past: &[Past], (columns, cells): (usize, usize), height: usize) -> Lines {
-    let has_colour = app.theme.has_colour();
+fn foot(pane: &Pane<'_>, map: &Map, past: &[Past], columns: usize) -> Lines {
+    let (theme, cells) = (pane.theme, pane.cells);
+    let has_colour = theme.has_colour();
     let colour = if has_colour { "colour: main cause" } else { "without colours no causes are shown" };
     let until = match map.doublings {
         1 => "twice".into(),
         doublings => format!("{} times", 1u64 << doublings.min(32)),
     };
-    let words =
-        format!("waits{}; row: lengths from the label up to {until} the label; {colour}", scale(map.most));
-    let times = times(app, past, columns);
-    if height < TALL {
-        return vec![times, Line::styled(left(&words, cells), app.theme.quiet())];
+    let scale = scale(map.most);
+    let words = format!("waits{scale}; row: lengths from the label up to {until} the label; {colour}");
+    let times = times(theme, past, columns);
+    if pane.room < TALL {
+        return vec![times, Line::styled(left(&words, cells), theme.quiet())];
     }
-    let mut lines = vec![waiting(app, past, columns), times];
-    lines.extend(pane::quiet(app.theme, &words, cells));
+    let mut lines = vec![waiting(theme, past, columns), times];
+    lines.extend(pane::quiet(theme, &words, cells));
     if has_colour {
-        lines.extend(bars::legend_lines(&map.parts(), app.theme, cells));
+        lines.extend(bars::legend_lines(&map.parts(), theme, cells));
     }
     lines
 }
@@ -140,18 +135,16 @@ fn shade(count: u64, steps: &[u64; SHADES.len()]) -> char {
     if count == 0 { ' ' } else { SHADES[at.unwrap_or(SHADES.len() - 1)] }
 }
 
-fn waiting(app: &App, past: &[Past], columns: usize) -> Line<'static> {
+fn waiting(theme: Theme, past: &[Past], columns: usize) -> Line<'static> {
     let values: Vec<Option<f64>> = past.iter().map(|one| Some(one.waiting())).collect();
     let most = values.iter().flatten().copied().fold(0.0, f64::max);
-    Line::from(vec![
-        Span::styled(left("waiting", LABEL), app.theme.quiet()),
-        Span::styled(bars::sparkline(&values, most, columns), app.theme.wait()),
-    ])
+    let bars = Span::styled(bars::sparkline(&values, most, columns), theme.wait());
+    Line::from(vec![Span::styled(left("waiting", LABEL), theme.quiet()), bars])
 }
 
-fn times(app: &App, past: &[Past], columns: usize) -> Line<'static> {
+fn times(theme: Theme, past: &[Past], columns: usize) -> Line<'static> {
     let ends: Vec<u64> = past.iter().map(|one| one.end_unix_ns).collect();
-    Line::styled(left("UTC", LABEL) + &ticks(&ends, columns), app.theme.quiet())
+    Line::styled(left("UTC", LABEL) + &ticks(&ends, columns), theme.quiet())
 }
 
 /// Returns times below the columns of their intervals. The last time is below the last column.
@@ -166,11 +159,9 @@ fn ticks(ends: &[u64], columns: usize) -> String {
     left(&out, start) + &clock(*last) + "╵"
 }
 
-/// Returns the main cause of the waits of a cell.
 fn cause(cell: &Row) -> Option<Cause> {
     let share = |cause: &Cause| cell.by_cause[*cause as usize];
-    let most = causes::ORDER.into_iter().max_by(|a, b| share(a).total_cmp(&share(b)));
-    most.filter(|_| cell.count != 0)
+    causes::ORDER.into_iter().max_by(|a, b| share(a).total_cmp(&share(b))).filter(|_| cell.count != 0)
 }
 
 #[derive(Debug)]
@@ -207,17 +198,16 @@ impl Map {
         Self { cells, rows, doublings, lowest, most, unit }
     }
 
-    fn lines(&self, app: &App, columns: usize) -> Lines {
+    fn lines(&self, theme: Theme, columns: usize) -> Lines {
         let steps = steps(self.most);
         let blank = " ".repeat(columns.saturating_sub(self.cells.len()));
         let line = |row: usize| {
             let label = format!("{:>width$} ", self.label(row), width = LABEL - 1);
-            let drawn =
-                self.cells.iter().map(|column| (cause(&column[row]), shade(column[row].count, &steps)));
-            let drawn: Vec<(Option<Cause>, char)> = drawn.collect();
-            let mut spans = vec![Span::styled(label, app.theme.quiet()), Span::raw(blank.clone())];
+            let cells = self.cells.iter().map(|column| &column[row]);
+            let drawn: Vec<_> = cells.map(|cell| (cause(cell), shade(cell.count, &steps))).collect();
+            let mut spans = vec![Span::styled(label, theme.quiet()), Span::raw(blank.clone())];
             spans.extend(drawn.chunk_by(|a, b| a.0 == b.0).map(|run| {
-                let style = run[0].0.map_or(Style::new(), |cause| app.theme.cause(cause));
+                let style = run[0].0.map_or(Style::new(), |cause| theme.cause(cause));
                 Span::styled(run.iter().map(|(_, shade)| shade).collect::<String>(), style)
             }));
             Line::from(spans)
@@ -236,8 +226,7 @@ impl Map {
     /// Returns the number of cells with each cause, as parts of a bar.
     fn parts(&self) -> [f64; CAUSES] {
         let mut parts = [0.0; CAUSES];
-        let causes = self.cells.iter().flatten().filter_map(cause);
-        causes.for_each(|cause| parts[cause as usize] += 1.0);
+        self.cells.iter().flatten().filter_map(cause).for_each(|cause| parts[cause as usize] += 1.0);
         parts
     }
 }

@@ -1,9 +1,7 @@
 //! Histograms of waits by cause: the interval, the last minute and the time since the start. A narrow screen shows one of them.
 
-use cgscope_model::{Wait, hist::Row};
-
 use super::{heatmap, prelude::*};
-use crate::{keys::Command, settings::Span as Time, text::wait_line};
+use crate::keys::Command;
 
 /// Minimum width of a screen with three histograms side by side, in cells.
 const WIDE: usize = 150;
@@ -18,87 +16,74 @@ const MARK: usize = 9;
 const ROOMY: usize = 38;
 const GAP: usize = 2;
 
-/// Returns the histograms, and the heatmap below them if there is enough space.
-pub fn lines(app: &App, area: Rect) -> Lines {
-    let (Some(data), Some(subject)) = (&app.data, app.subject()) else { return Vec::new() };
-    let (cells, height) = (usize::from(area.width), usize::from(area.height));
+pub fn lines(pane: &Pane<'_>) -> Lines {
+    let (app, height) = (pane.app, pane.room);
     if !app.is_exact() {
-        return coarse(app, data, &subject, cells, height);
+        return coarse(pane);
     }
-    let is_wide = cells >= WIDE && height >= TALL;
-    let mut lines =
-        if is_wide { vec![title(app, &subject, cells)] } else { one(app, &subject, cells, height) };
-    lines.extend(facts(app, data, &subject, cells));
+    let is_wide = pane.cells >= WIDE && height >= TALL;
+    let mut lines = if is_wide { vec![title(pane)] } else { one(pane) };
+    lines.extend(facts(pane));
     let times: &[Time] = if is_wide { &Time::ALL } else { &[app.settings.span] };
     // The histogram gets at least half of the height.
     lines.truncate((height / 2).max(2));
-    lines.extend(tables(app, times, cells, height - lines.len().min(height), height >= TALL));
+    lines.extend(tables(pane, times, height - lines.len().min(height), height >= TALL));
     let room = height.saturating_sub(lines.len() + 1);
     if room >= ROOM_FOR_MAP {
         lines.push(Line::default());
-        lines.extend(heatmap::map(app, Rect { height: room as u16, ..area }));
+        lines.extend(heatmap::map(&Pane { room, ..*pane }));
     }
     lines
 }
 
-pub fn below(app: &App, cells: usize, room: usize) -> Lines {
-    let Some(subject) = app.subject() else { return Vec::new() };
-    let times: &[Time] = if cells >= WIDE { &Time::ALL } else { &[app.settings.span] };
-    let heading = (times.len() == 1).then(|| pane::heading(app, &subject, cells));
-    let mut lines: Lines = heading.into_iter().collect();
-    lines.extend(tables(app, times, cells, room - lines.len(), false));
+pub fn below(pane: &Pane<'_>, room: usize) -> Lines {
+    let times: &[Time] = if pane.cells >= WIDE { &Time::ALL } else { &[pane.app.settings.span] };
+    let mut lines: Lines = (times.len() == 1).then(|| pane.heading()).into_iter().collect();
+    lines.extend(tables(pane, times, room - lines.len(), false));
     lines
 }
 
 /// Returns histograms of the selected subject in at most `room` lines. They are side by side, with the same rows and one legend.
-pub fn tables(app: &App, times: &[Time], cells: usize, room: usize, has_legend: bool) -> Lines {
-    let table = Histograms::new(app, times, cells);
+pub fn tables(pane: &Pane<'_>, times: &[Time], room: usize, has_legend: bool) -> Lines {
+    let table = Histograms::new(pane, times);
     let parts = pane::parts(table.columns.iter().flat_map(|column| &column.rows));
-    let legend = if has_legend { bars::legend_lines(&parts, app.theme, cells) } else { Vec::new() };
+    let legend = if has_legend { bars::legend_lines(&parts, pane.theme, pane.cells) } else { Vec::new() };
     let mut lines = table.lines(room.saturating_sub(legend.len()));
     lines.extend(legend);
     lines
 }
 
-fn one(app: &App, subject: &Subject<'_>, cells: usize, height: usize) -> Lines {
-    let (wait, _) = app.focused();
-    let mut lines = if height >= TALL {
-        vec![title(app, subject, cells), times(app, cells)]
-    } else {
-        vec![pane::heading(app, subject, cells)]
-    };
-    lines.push(pane::fact(app, "", &figures(wait, cells), cells));
-    lines.extend(pane::why(app, &wait.by_cause, cells));
+fn one(pane: &Pane<'_>) -> Lines {
+    let (wait, _) = pane.app.focused();
+    let mut lines = if pane.room >= TALL { vec![title(pane), times(pane)] } else { vec![pane.heading()] };
+    lines.push(pane.fact("", &figures(wait, pane.cells)));
+    lines.extend(pane.why(&wait.by_cause));
     lines
 }
 
-fn title(app: &App, subject: &Subject<'_>, cells: usize) -> Line<'static> {
-    Line::styled(cut_start(&app.title(subject), cells), app.theme.heading())
+fn title(pane: &Pane<'_>) -> Line<'static> {
+    Line::styled(cut_start(&pane.title(), pane.cells), pane.theme.heading())
 }
 
-/// Returns a line with the names of the spans. The chosen span is marked.
-fn times(app: &App, cells: usize) -> Line<'static> {
-    let theme = app.theme;
-    let mut spans = Vec::new();
-    for time in Time::ALL {
-        let words = pane::span_words(app, time);
-        spans.push(if time == app.settings.span {
+fn times(pane: &Pane<'_>) -> Line<'static> {
+    let (theme, settings) = (pane.theme, &pane.app.settings);
+    let mut line = Line::from_iter(Time::ALL.map(|time| {
+        let words = pane.span_words(time);
+        if time == settings.span {
             Span::styled(format!("[{words}] "), theme.key())
         } else {
             Span::styled(format!(" {words}  "), theme.quiet())
-        });
-    }
-    let used: usize = spans.iter().map(Span::width).sum();
-    let key = app.settings.keymap.first(Command::Span).map(|key| format!("{key}: next span"));
-    let key = key.filter(|words| used + words.len() <= cells);
-    spans.extend(key.map(|words| Span::styled(words, theme.quiet())));
-    Line::from(spans)
+        }
+    }));
+    let key = settings.keymap.first(Command::Span).map(|key| format!("{key}: next span"));
+    let key = key.filter(|words| line.width() + words.len() <= pane.cells);
+    line.spans.extend(key.map(|words| Span::styled(words, theme.quiet())));
+    line
 }
 
-fn facts(app: &App, data: &Data, subject: &Subject<'_>, cells: usize) -> Lines {
-    let now = pane::now(subject).map(|now| ("now", now));
-    let facts = now.into_iter().chain(pane::quota_and_culprits(data, subject));
-    facts.map(|(label, text)| pane::fact(app, label, &text, cells)).collect()
+fn facts(pane: &Pane<'_>) -> impl Iterator<Item = Line<'static>> {
+    let now = pane.now().map(|now| ("now", now)).into_iter();
+    now.chain(pane.quota_and_culprits()).map(move |(label, text)| pane.fact(label, &text))
 }
 
 /// Returns the number and quantiles of waits, shortened to fit.
@@ -114,29 +99,28 @@ fn figures(wait: &Wait, cells: usize) -> String {
     format!("{}  p50 {p50} p99 {p99} max {}", wait.count, duration(wait.max_ns))
 }
 
-/// Returns the lines for coarse mode: why there is no histogram, and the known figures.
-fn coarse(app: &App, data: &Data, subject: &Subject<'_>, cells: usize, height: usize) -> Lines {
-    let mut lines = vec![title(app, subject, cells)];
-    let times: &[Time] = if height >= TALL { &Time::ALL } else { &[app.settings.span] };
+fn coarse(pane: &Pane<'_>) -> Lines {
+    let mut lines = vec![title(pane)];
+    let times: &[Time] = if pane.room >= TALL { &Time::ALL } else { &[pane.app.settings.span] };
     for time in times {
-        let (wait, _) = app.span(*time);
-        let text = format!("{}: {}", pane::span_words(app, *time), wait_line(wait, Mode::Coarse));
-        lines.push(pane::fact(app, "", &text, cells));
-        lines.extend(pane::why(app, &wait.by_cause, cells));
+        let (wait, _) = pane.app.span(*time);
+        lines.push(pane.fact("", &format!("{}: {}", pane.span_words(*time), wait_line(wait, Mode::Coarse))));
+        lines.extend(pane.why(&wait.by_cause));
     }
-    lines.extend(pane::quiet(app.theme, NO_HISTOGRAM, cells));
-    lines.extend(facts(app, data, subject, cells));
-    lines.truncate(height);
+    lines.extend(pane::quiet(pane.theme, NO_HISTOGRAM, pane.cells));
+    lines.extend(facts(pane));
+    lines.truncate(pane.room);
     lines
 }
 
 struct Histograms<'a> {
-    app: &'a App,
+    pane: &'a Pane<'a>,
     columns: Vec<HistogramColumn<'a>>,
     /// Number of digits of the largest bound, and of the largest count.
     bound: usize,
     count: usize,
     has_share: bool,
+    /// Width of each histogram, in cells.
     cells: usize,
 }
 
@@ -147,10 +131,10 @@ struct HistogramColumn<'a> {
 }
 
 impl<'a> Histograms<'a> {
-    fn new(app: &'a App, times: &[Time], cells: usize) -> Self {
-        let unit = app.settings.unit;
+    fn new(pane: &'a Pane<'a>, times: &[Time]) -> Self {
+        let unit = pane.app.settings.unit;
         let column = |time: &Time| {
-            let (wait, _) = app.span(*time);
+            let (wait, _) = pane.app.span(*time);
             HistogramColumn { time: *time, wait, rows: wait.hist.rows(unit.ns()) }
         };
         let mut columns: Vec<_> = times.iter().map(column).collect();
@@ -160,14 +144,14 @@ impl<'a> Histograms<'a> {
         let bound = digits(rows().map(|row| row.high).max(), unit.title());
         // Rows can be joined, so a count can be as large as the sum of all rows.
         let count = digits(columns.iter().map(|column| column.wait.hist.count()).max(), "count");
-        let room = cells.saturating_sub(2 * bound + 5) / columns.len().max(1);
+        let room = pane.cells.saturating_sub(2 * bound + 5) / columns.len().max(1);
         let cells = if columns.len() > 1 { room.saturating_sub(GAP) } else { room };
-        Self { app, columns, bound, count, has_share: cells >= ROOMY, cells }
+        Self { pane, columns, bound, count, has_share: cells >= ROOMY, cells }
     }
 
     fn lines(mut self, room: usize) -> Lines {
         if self.columns.iter().all(|column| column.rows.is_empty()) {
-            return vec![Line::styled("no wait ended in this time", self.app.theme.quiet())];
+            return vec![Line::styled("no wait ended in this time", self.pane.theme.quiet())];
         }
         let mut lines = if self.columns.len() > 1 { self.heads() } else { Vec::new() };
         lines.push(self.titles());
@@ -184,11 +168,11 @@ impl<'a> Histograms<'a> {
     }
 
     fn heads(&self) -> Lines {
-        let theme = self.app.theme;
+        let theme = self.pane.theme;
         let mut lines = vec![vec![Span::raw(" ".repeat(2 * self.bound + 5))]; 3];
         for HistogramColumn { time, wait, .. } in &self.columns {
-            let words = pane::span_words(self.app, *time);
-            let name = if *time == self.app.settings.span {
+            let words = self.pane.span_words(*time);
+            let name = if *time == self.pane.app.settings.span {
                 (format!("[{words}]"), theme.key())
             } else {
                 (words, theme.heading())
@@ -204,7 +188,7 @@ impl<'a> Histograms<'a> {
 
     fn titles(&self) -> Line<'static> {
         let (bounds, count) = (2 * self.bound + 4, self.count);
-        let mut text = format!("{:>bounds$} ", self.app.settings.unit.title());
+        let mut text = format!("{:>bounds$} ", self.pane.app.settings.unit.title());
         let share = if self.has_share { right("up to", SHARE) } else { String::new() };
         for column in &self.columns {
             let has_scale = self.columns.len() > 1 && !column.rows.is_empty();
@@ -212,7 +196,7 @@ impl<'a> Histograms<'a> {
             let scale = left(scale, self.bar().saturating_sub(1));
             text += &format!("{:>count$}{share}{:MARK$} {scale}  ", "count", "");
         }
-        Line::styled(text.trim_end().to_owned(), self.app.theme.quiet())
+        Line::styled(text.trim_end().to_owned(), self.pane.theme.quiet())
     }
 
     fn bar(&self) -> usize {
@@ -237,7 +221,7 @@ impl<'a> Histograms<'a> {
             for (column, sum) in self.columns.iter().zip(&mut sums) {
                 let row = &column.rows[at];
                 let before = std::mem::replace(sum, sum.saturating_add(row.count));
-                spans.extend(self.cell(column, row, (before, *sum), share(column, row) / most));
+                spans.extend(self.cell(column, row, [before, *sum], share(column, row) / most));
             }
             lines.push(Line::from(spans));
         }
@@ -245,27 +229,20 @@ impl<'a> Histograms<'a> {
     }
 
     /// Returns a row of one histogram: count, cumulative share, quantiles within the row, and the bar.
-    fn cell(
-        &self,
-        column: &HistogramColumn<'_>,
-        row: &Row,
-        (before, until): (u64, u64),
-        length: f64,
-    ) -> Spans {
-        let total = column.wait.hist.count();
+    fn cell(&self, column: &HistogramColumn<'_>, row: &Row, counts: [u64; 2], length: f64) -> Spans {
+        let ([before, until], total) = (counts, column.wait.hist.count());
         // Rounding must not show 100 % before the last wait.
-        let share =
-            units::percent(until, total).map(|share| if until < total { share.min(99.9) } else { share });
-        let share = share.map(|share| format!("{share:.1}%")).unwrap_or_default();
+        let most = if until < total { 99.9 } else { f64::INFINITY };
+        let share = percent(until, total).map(|share| format!("{:.1}%", share.min(most))).unwrap_or_default();
         let share = if self.has_share { right(&share, SHARE) } else { String::new() };
         let mark = marks(before, until, total);
-        let (bar, count) = (self.bar(), self.count);
+        let (bar, count, theme) = (self.bar(), self.count, self.pane.theme);
         let long = ((length * bar as f64) as usize).clamp(usize::from(row.count != 0), bar);
         let mut spans = vec![
             Span::raw(format!("{:>count$}{share}", row.count)),
-            Span::styled(format!(" {mark:<8}"), self.app.theme.heading()),
+            Span::styled(format!(" {mark:<8}"), theme.heading()),
         ];
-        spans.extend(bars::stacked(&row.by_cause, if row.count == 0 { 0 } else { long }, self.app.theme));
+        spans.extend(bars::stacked(&row.by_cause, if row.count == 0 { 0 } else { long }, theme));
         if self.columns.len() > 1 {
             let drawn: usize = spans[2..].iter().map(Span::width).sum();
             spans.push(Span::raw(" ".repeat((bar + GAP).saturating_sub(drawn))));
@@ -291,7 +268,7 @@ fn marks(before: u64, until: u64, total: u64) -> String {
         let rank = ((quantile * total as f64).ceil() as u64).max(1);
         before < rank && rank <= until
     });
-    quantiles.map(|(name, _)| name).collect::<Vec<_>>().join(" ")
+    quantiles.map(|(name, _)| name).join(" ")
 }
 
 #[cfg(test)]

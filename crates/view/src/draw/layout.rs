@@ -3,7 +3,7 @@
 use ratatui::layout::{Constraint, Layout};
 
 use super::{findings, header, numa, prelude::*, states, table};
-use crate::{app::view::View, columns::Column, replay};
+use crate::replay;
 
 /// The smallest supported screen: width, height.
 pub const SMALLEST: (u16, u16) = (60, 12);
@@ -61,8 +61,7 @@ pub fn regions(app: &App) -> Option<Regions> {
     ])
     .areas(area);
     let regions = Regions { header, tabs, body, replay, footer, ..Regions::default() };
-    let is_without_list = app.view.is_text() || app.view.is_of_one();
-    Some(if is_without_list { regions } else { with_list(app, regions) })
+    Some(if app.view.is_text() || app.view.is_of_one() { regions } else { with_list(app, regions) })
 }
 
 fn with_list(app: &App, regions: Regions) -> Regions {

@@ -20,29 +20,37 @@ use ratatui::{
     widgets::{Paragraph, Wrap},
 };
 
-use crate::{app::view::View, keys::Command, replay};
+use crate::{keys::Command, replay};
 
 use prelude::*;
 
 mod prelude {
     pub(super) use cgscope_model::{
-        CAUSES, Cause, Interval, Mode,
+        ByCause, CAUSES, Cause, CgroupReading, Interval, Mode, Wait,
+        hist::Row,
+        sum,
         tree::Node,
-        units::{self, bytes, duration, number, per_second, percent},
+        units::{self, bytes, duration, number, per_second, percent, time_of_day},
     };
+    pub(super) use itertools::Itertools;
     pub(super) use ratatui::{
         layout::Rect,
         style::{Modifier, Style},
         text::{Line, Span},
     };
 
-    pub(super) use super::{bars, layout, pane};
+    pub(super) use super::{
+        bars, layout,
+        pane::{self, Pane, Section, a_second, cpus_used, fit},
+    };
     pub(super) use crate::{
-        app::App,
+        app::{App, view::View},
         causes::{self, UNNAMED},
+        columns::Column,
         data::Data,
+        settings::Span as Time,
         subject::{Key, Subject},
-        text::{NO_HISTOGRAM, eighths, or_dash, or_na},
+        text::{self, NO_HISTOGRAM, eighths, listed, micros, or_dash, or_na, wait_line},
         theme::Theme,
         width::{bar_length, cut_end, cut_start, left, path, right, width, wrapped},
     };
@@ -51,7 +59,6 @@ mod prelude {
     pub(super) type Spans = Vec<Span<'static>>;
 }
 
-/// Draws the whole screen, [`App::area`].
 pub fn draw(frame: &mut Frame<'_>, app: &App) {
     let Some(regions) = layout::regions(app) else { return too_small(frame, app) };
     let theme = app.theme;
@@ -71,9 +78,8 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) {
         parts.push((regions.replay, vec![position, replay::draw::status(replay, theme)]));
     }
     parts.push((regions.footer, vec![footer::line(app)]));
-    for (area, lines) in parts.into_iter().filter(|(area, _)| area.height != 0) {
-        frame.render_widget(Paragraph::new(lines), area);
-    }
+    let shown = parts.into_iter().filter(|(area, _)| area.height != 0);
+    shown.for_each(|(area, lines)| frame.render_widget(Paragraph::new(lines), area));
     footer::popup(frame, app, regions.body);
 }
 
@@ -90,11 +96,11 @@ fn view(app: &App, regions: &layout::Regions) -> Vec<(Rect, Lines)> {
     match app.view {
         View::Overview => with_list(vec![
             (regions.findings, findings::lines(app, regions.findings)),
-            (pane, pane::lines(app, pane)),
+            (pane, Pane::draw(app, pane, pane::lines)),
         ]),
-        View::Histogram => vec![(body, histogram::lines(app, body))],
-        View::Heatmap => vec![(body, heatmap::lines(app, body))],
-        View::Cgroups => with_list(vec![(pane, cgroups::lines(app, pane))]),
+        View::Histogram => vec![(body, Pane::draw(app, body, histogram::lines))],
+        View::Heatmap => vec![(body, Pane::draw(app, body, heatmap::lines))],
+        View::Cgroups => with_list(vec![(pane, Pane::draw(app, pane, cgroups::lines))]),
         View::Culprits => {
             with_list(vec![(beside, culprits::matrix(app, beside)), (pane, culprits::lines(app, regions))])
         }
@@ -111,7 +117,7 @@ fn view(app: &App, regions: &layout::Regions) -> Vec<(Rect, Lines)> {
 /// Returns all lines of a view that scrolls; empty for other views.
 fn text(app: &App, body: Rect) -> Lines {
     match app.view {
-        View::Task => task::lines(app, body),
+        View::Task => Pane::draw(app, body, task::lines),
         View::WhatIf => what_if(app, body),
         View::Findings => findings::all(app, body),
         View::Help => footer::lines(app),
@@ -148,7 +154,6 @@ fn what_if(app: &App, area: Rect) -> Lines {
     lines
 }
 
-/// Wraps a line of text that is too long.
 fn fitted(text: &str, cells: usize) -> Lines {
     if width(text) <= cells {
         return vec![Line::raw(text.to_owned())];

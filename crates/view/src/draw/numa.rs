@@ -1,10 +1,8 @@
 //! NUMA nodes side by side, above the list of threads. A host with one node shows its CPUs instead.
 
-use std::collections::BTreeMap;
+use cgscope_model::{CpuInterval, findings::Rule, nodes::NodeGroup, placement::cpu_list};
 
-use cgscope_model::{CpuInterval, Finding, findings::Rule, nodes::NodeGroup, placement::cpu_list};
-
-use super::{pane::a_second, prelude::*};
+use super::prelude::*;
 use crate::{columns::rate, nodes};
 
 /// Minimum width of a node's column, in cells.
@@ -18,8 +16,7 @@ const FULL: f64 = 95.0;
 
 pub fn lines(app: &App, body: Rect) -> Lines {
     let Some(data) = &app.data else { return Vec::new() };
-    let cells = usize::from(body.width);
-    let height = usize::from(body.height);
+    let (cells, height) = (usize::from(body.width), usize::from(body.height));
     // On a tall screen, nodes get most lines, but the list keeps its minimum.
     let room = (height * 3 / 5).min(height.saturating_sub(LIST.min(height / 2))).max(2);
     let mut lines = findings(app, data, cells, room.saturating_sub(COLUMN_LINES).clamp(1, room));
@@ -37,10 +34,9 @@ fn findings(app: &App, data: &Data, cells: usize, most: usize) -> Lines {
     let cells = cells.saturating_sub(2);
     let is_of_nodes = |rule| matches!(rule, Rule::NodeSkew | Rule::RemoteMemory | Rule::NodeBouncing);
     let said = data.findings.iter().filter(|finding| is_of_nodes(finding.rule));
-    let mark = Span::styled("! ", app.theme.alarm());
-    let lines =
-        |finding: &Finding| pane::hanging(mark.clone(), wrapped(&finding.says, cells), app.theme.heading());
-    let mut lines: Lines = said.flat_map(lines).collect();
+    let said = said.map(|finding| wrapped(&finding.says, cells));
+    let (mark, style) = (Span::styled("! ", app.theme.alarm()), app.theme.heading());
+    let mut lines: Lines = said.flat_map(|words| pane::hanging(mark.clone(), words, style)).collect();
     let is_cut = lines.len() > most;
     lines.truncate(most);
     if let Some(last) = lines.last_mut().and_then(|line| line.spans.last_mut()).filter(|_| is_cut) {
@@ -49,13 +45,10 @@ fn findings(app: &App, data: &Data, cells: usize, most: usize) -> Lines {
     lines
 }
 
-/// Returns the lines of several nodes: columns if they fit, otherwise one line per node.
 fn several(theme: Theme, data: &Data, cells: usize, room: usize) -> Lines {
     let interval = &*data.interval;
-    let mut seen: BTreeMap<u32, u64> = BTreeMap::new();
-    for node in interval.readings().filter_map(|task| task.node.or(interval.one_node)) {
-        *seen.entry(node).or_insert(0) += 1;
-    }
+    let on_nodes = interval.readings().filter_map(|task| task.node.or(interval.one_node));
+    let seen = sum::tally(on_nodes.map(|node| (node, 1)));
     let nodes = data.nodes().iter().map(|node| (node, seen.get(&node.node).copied().unwrap_or(0)));
     let panes: Vec<_> = nodes.map(|(node, seen)| NodePane { theme, interval, node, seen }).collect();
     let of_whom = of_whom(theme, interval, cells);
@@ -75,8 +68,7 @@ fn of_whom(theme: Theme, interval: &Interval, cells: usize) -> Lines {
     if !interval.is_selection {
         return Vec::new();
     }
-    let words = "busy covers the host; all other figures cover the selection, if known";
-    pane::quiet(theme, words, cells)
+    pane::quiet(theme, "busy covers the host; all other figures cover the selection, if known", cells)
 }
 
 struct NodePane<'a> {
@@ -224,7 +216,6 @@ const BAR: usize = 30;
 /// Width of a CPU, in cells: with a bar and the waits, with a bar, or with a figure alone.
 const CPU_CELLS: [usize; 3] = [40, 20, 10];
 
-/// Returns the lines of a host with one node: the node, its memory and its CPUs.
 fn one_node(theme: Theme, data: &Data, cells: usize, room: usize) -> Lines {
     let interval = &*data.interval;
     let mut words = format!("one NUMA node{}", spread(&interval.cpus));
@@ -244,12 +235,9 @@ fn busy_percent(cpu: &CpuInterval) -> Option<f64> {
     percent(busy_ns, busy_ns.saturating_add(cpu.idle_ns?))
 }
 
-/// Names the busiest and the idlest CPU.
 fn spread(cpus: &[CpuInterval]) -> String {
-    let mut known: Vec<(f64, u32)> =
-        cpus.iter().filter_map(|cpu| Some((busy_percent(cpu)?, cpu.cpu))).collect();
-    known.sort_by(|a, b| a.0.total_cmp(&b.0));
-    match known.as_slice() {
+    let known = cpus.iter().filter_map(|cpu| Some((busy_percent(cpu)?, cpu.cpu)));
+    match known.sorted_by(|a, b| a.0.total_cmp(&b.0)).as_slice() {
         [(least, _), .., (most, _)] if most - least < 1.0 => format!("; each CPU was {most:.0}% busy"),
         [(least, idlest), .., (most, busiest)] => {
             format!("; CPU {busiest} was busiest, {most:.0}%, CPU {idlest} idlest, {least:.0}%")
@@ -310,10 +298,8 @@ fn strip(theme: Theme, all: &[CpuInterval], cells: usize, room: usize) -> Lines 
     if hidden != 0
         && let Some(last) = lines.last_mut()
     {
-        *last = Line::styled(
-            format!("and {hidden} or more CPUs: make the terminal larger to see them"),
-            theme.quiet(),
-        );
+        let words = format!("and {hidden} or more CPUs: make the terminal larger to see them");
+        *last = Line::styled(words, theme.quiet());
     }
     lines
 }

@@ -1,9 +1,6 @@
 //! The pane of the selected row (figures, causes, quota, culprits, histogram), and lines that several views share.
 
-use cgscope_model::{ByCause, CgroupReading, Wait, hist::Row};
-
 use super::prelude::*;
-use crate::{settings::Span as Time, text::micros};
 
 /// Minimum number of lines for a histogram below other lines.
 const HISTOGRAM: usize = 6;
@@ -12,20 +9,163 @@ const LABEL: usize = 29;
 /// Minimum width of a title, in cells.
 pub const TITLE: usize = 12;
 
-pub fn lines(app: &App, area: Rect) -> Lines {
-    let (Some(data), Some(subject)) = (&app.data, app.subject()) else { return Vec::new() };
-    let (cells, height) = (usize::from(area.width), usize::from(area.height));
-    let mut lines = vec![heading(app, &subject, cells)];
-    lines.extend(facts(app, data, &subject, cells));
-    if app.is_exact() {
-        // The histogram gets at least half of the height.
-        lines.truncate(height.div_ceil(2).max(3));
-        let room = height.saturating_sub(lines.len());
-        lines.extend(histogram(app, app.focused().0, cells, room));
-    } else {
-        lines.extend(quiet(app.theme, NO_HISTOGRAM, cells));
+/// A subject of the current interval, and the area that shows it, `cells` wide and `room` high.
+#[derive(Clone, Copy)]
+pub struct Pane<'a> {
+    pub app: &'a App,
+    pub theme: Theme,
+    pub data: &'a Data,
+    pub interval: &'a Interval,
+    pub subject: Subject<'a>,
+    pub cells: usize,
+    pub room: usize,
+}
+
+impl<'a> Pane<'a> {
+    /// Returns the pane of the selected subject; `None` if nothing is selected.
+    pub fn new(app: &'a App, area: Rect) -> Option<Self> {
+        let (data, subject) = (app.data.as_ref()?, app.subject()?);
+        let (cells, room) = (area.width.into(), area.height.into());
+        Some(Self { app, theme: app.theme, data, interval: &data.interval, subject, cells, room })
     }
-    lines.truncate(height);
+
+    pub fn draw(app: &App, area: Rect, lines: fn(&Pane<'_>) -> Lines) -> Lines {
+        Pane::new(app, area).map_or_else(Vec::new, |pane| lines(&pane))
+    }
+
+    pub fn title(&self) -> String {
+        self.subject.title(&self.interval.names)
+    }
+
+    pub fn limits(&self) -> Option<&'a CgroupReading> {
+        self.subject.limits(self.interval)
+    }
+
+    /// Returns the time that a histogram covers, in words.
+    pub fn span_words(&self, span: Time) -> String {
+        let length = duration(self.app.span(span).1);
+        match span {
+            Time::Interval => format!("this interval, {length}"),
+            Time::Minute => format!("the last {length}"),
+            Time::Start if self.app.replay.is_some() => format!("the {length} shown"),
+            // The waits of exited threads are counted with their cgroup, not with their process.
+            Time::Start if matches!(self.subject, Subject::Process(..)) => {
+                format!("since the start, {length}, living")
+            }
+            Time::Start => format!("since the start, {length}"),
+        }
+    }
+
+    /// Returns a line with the subject, its number of waits, and the time that the waits cover.
+    pub fn heading(&self) -> Line<'static> {
+        let waits = units::count(self.app.focused().0.count, "wait");
+        self.titled(&format!("{waits}, {}", self.span_words(self.app.settings.span)))
+    }
+
+    pub fn titled(&self, words: &str) -> Line<'static> {
+        let title = cut_start(&self.title(), self.cells.saturating_sub(words.len() + 2).max(TITLE));
+        let words = Span::styled(format!("  {words}"), self.theme.quiet());
+        Line::from(vec![Span::styled(title, self.theme.heading()), words])
+    }
+
+    /// Returns a fact in one line, after its label if the label is not empty.
+    pub fn fact(&self, label: &str, text: &str) -> Line<'static> {
+        let label = if label.is_empty() { String::new() } else { format!("{label:<7}") };
+        let room = self.cells.saturating_sub(label.len());
+        Line::from(vec![Span::styled(label, self.theme.quiet()), Span::raw(cut_end(text, room))])
+    }
+
+    /// Returns a text after its label, in as many lines as needed; empty for an unknown text.
+    pub fn labelled(&self, label: &str, text: Option<&str>) -> Lines {
+        let words = text.map(|text| wrapped(text, self.cells.saturating_sub(width(label))));
+        hanging(Span::styled(label.to_owned(), self.theme.quiet()), words.unwrap_or_default(), Style::new())
+    }
+
+    pub fn why(&self, by_cause: &ByCause) -> Option<Line<'static>> {
+        causes::line(by_cause).map(|why| self.fact("why", &why))
+    }
+
+    pub fn quota_and_culprits(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let behind = causes::culprits_line(&self.interval.names, &self.subject.culprits(self.data));
+        let facts = [("quota", quota(self)), ("behind", behind)];
+        facts.into_iter().filter_map(|(label, text)| Some((label, text?)))
+    }
+
+    /// Returns the tasks that wait at the end of the interval, the time so far, and the causes; `None` if no task waits.
+    pub fn now(&self) -> Option<String> {
+        let longest = duration(self.subject.pending_ns()?);
+        let (said, by_cause) = match (self.subject.group(), self.subject.task()) {
+            (Some(group), _) => {
+                let said = match group.pending {
+                    1 => format!("1 task waits, for {longest} so far"),
+                    tasks => format!("{tasks} tasks wait, the longest for {longest} so far"),
+                };
+                (said, group.pending_by_cause)
+            }
+            (None, task) => {
+                (format!("waiting for {longest} so far"), task?.reading.pending.as_ref()?.by_cause)
+            }
+        };
+        let why = causes::line(&by_cause).map_or(String::new(), |why| format!(": {why}"));
+        Some(said + &why)
+    }
+
+    pub fn with_histogram(&self, mut lines: Lines) -> Lines {
+        let left = self.room.saturating_sub(lines.len() + 1);
+        if left >= HISTOGRAM && self.app.is_exact() {
+            let title = format!("lengths of all its waits, {}", self.span_words(self.app.settings.span));
+            lines.push(Line::styled(title, self.theme.quiet()));
+            lines.extend(self.histogram(left));
+        }
+        lines
+    }
+
+    fn histogram(&self, room: usize) -> Lines {
+        let (theme, unit) = (self.theme, self.app.settings.unit);
+        let rows = self.app.focused().0.hist.rows(unit.ns());
+        let shown = room.saturating_sub(1);
+        if rows.is_empty() || shown == 0 {
+            return vec![Line::styled("no wait ended in this time", theme.quiet())];
+        }
+        let rows = fitted(rows, shown);
+        let most = rows.iter().map(|row| row.count).max().unwrap_or(0);
+        let bar_cells = self.cells.saturating_sub(LABEL).max(1);
+        let head = Span::styled(format!("{:>19} {:>8} ", unit.title(), "count"), theme.quiet());
+        let legend = bars::legend_within(&parts(&rows), theme, self.cells.saturating_sub(head.width()));
+        let mut lines = vec![Line::from_iter(std::iter::once(head).chain(legend))];
+        lines.extend(rows.iter().map(|row| {
+            let figures = Span::raw(format!("{:>8} -> {:<7} {:>8} ", row.low, row.high, row.count));
+            let bar = bars::stacked(&row.by_cause, bar_length(row.count, most, bar_cells), theme);
+            Line::from_iter(std::iter::once(figures).chain(bar))
+        }));
+        lines
+    }
+}
+
+pub fn lines(pane: &Pane<'_>) -> Lines {
+    let mut lines = vec![pane.heading()];
+    lines.extend(facts(pane));
+    if pane.app.is_exact() {
+        // The histogram gets at least half of the height.
+        lines.truncate(pane.room.div_ceil(2).max(3));
+        lines.extend(pane.histogram(pane.room.saturating_sub(lines.len())));
+    } else {
+        lines.extend(quiet(pane.theme, NO_HISTOGRAM, pane.cells));
+    }
+    lines.truncate(pane.room);
+    lines
+}
+
+fn facts(pane: &Pane<'_>) -> Lines {
+    let (wait, _) = pane.app.focused();
+    let exact = pane.app.is_exact().then(|| pane.fact("", &quantiles(wait)));
+    let mut lines: Lines = exact.into_iter().chain(pane.why(&wait.by_cause)).collect();
+    // The quota and the culprits always cover the interval, even if the user has chosen another span.
+    let of = match pane.app.settings.span {
+        Time::Interval => String::new(),
+        Time::Minute | Time::Start => format!("in {}: ", duration(pane.interval.duration_ns)),
+    };
+    lines.extend(pane.quota_and_culprits().map(|(label, text)| pane.fact(label, &format!("{of}{text}"))));
     lines
 }
 
@@ -40,82 +180,9 @@ pub fn hanging(label: Span<'static>, words: Vec<String>, style: Style) -> Lines 
     labels.zip(words).map(|(label, words)| Line::from(vec![label, Span::styled(words, style)])).collect()
 }
 
-/// Appends a histogram to the lines if enough lines are left.
-pub fn with_histogram(app: &App, mut lines: Lines, cells: usize, room: usize) -> Lines {
-    if let Some(left) = room.checked_sub(lines.len() + 1).filter(|left| *left >= HISTOGRAM && app.is_exact())
-    {
-        let title = format!("lengths of all its waits, {}", span_words(app, app.settings.span));
-        lines.push(Line::styled(title, app.theme.quiet()));
-        lines.extend(histogram(app, app.focused().0, cells, left));
-    }
-    lines
-}
-
-/// Returns the time that a histogram covers, in words.
-pub fn span_words(app: &App, span: Time) -> String {
-    let length = duration(app.span(span).1);
-    match span {
-        Time::Interval => format!("this interval, {length}"),
-        Time::Minute => format!("the last {length}"),
-        Time::Start if app.replay.is_some() => format!("the {length} shown"),
-        // The waits of exited threads are counted with their cgroup, not with their process.
-        Time::Start if matches!(app.subject(), Some(Subject::Process(..))) => {
-            format!("since the start, {length}, living")
-        }
-        Time::Start => format!("since the start, {length}"),
-    }
-}
-
-/// Returns a line with the subject, its number of waits, and the time that the waits cover.
-pub fn heading(app: &App, subject: &Subject<'_>, cells: usize) -> Line<'static> {
-    let waits = units::count(app.focused().0.count, "wait");
-    titled(app, subject, &format!("{waits}, {}", span_words(app, app.settings.span)), cells)
-}
-
-pub fn titled(app: &App, subject: &Subject<'_>, words: &str, cells: usize) -> Line<'static> {
-    let theme = app.theme;
-    let title = cut_start(&app.title(subject), cells.saturating_sub(words.len() + 2).max(TITLE));
-    Line::from(vec![Span::styled(title, theme.heading()), Span::styled(format!("  {words}"), theme.quiet())])
-}
-
-fn facts(app: &App, data: &Data, subject: &Subject<'_>, cells: usize) -> Lines {
-    let (wait, _) = app.focused();
-    let mut lines = Vec::new();
-    if app.is_exact() {
-        lines.push(fact(app, "", &quantiles(wait), cells));
-    }
-    lines.extend(why(app, &wait.by_cause, cells));
-    // The quota and the culprits always cover the interval, even if the user has chosen another span.
-    let of = match app.settings.span {
-        Time::Interval => String::new(),
-        Time::Minute | Time::Start => format!("in {}: ", duration(data.interval.duration_ns)),
-    };
-    for (label, text) in quota_and_culprits(data, subject) {
-        lines.push(fact(app, label, &format!("{of}{text}"), cells));
-    }
-    lines
-}
-
-pub fn quota_and_culprits(data: &Data, subject: &Subject<'_>) -> Vec<(&'static str, String)> {
-    let behind = causes::culprits_line(&data.interval.names, &subject.culprits(data));
-    let facts = [("quota", quota(data, subject)), ("behind", behind)];
-    facts.into_iter().filter_map(|(label, text)| Some((label, text?))).collect()
-}
-
-/// Returns a fact in one line, after its label if the label is not empty.
-pub fn fact(app: &App, label: &'static str, text: &str, cells: usize) -> Line<'static> {
-    let label = if label.is_empty() { String::new() } else { format!("{label:<7}") };
-    let room = cells.saturating_sub(label.len());
-    Line::from(vec![Span::styled(label, app.theme.quiet()), Span::raw(cut_end(text, room))])
-}
-
 /// Converts a time in the interval to time per second.
 pub fn a_second(interval: &Interval, ns: u64) -> String {
     or_dash(per_second(ns, interval.duration_ns).map(|ns| ns as u64))
-}
-
-pub fn why(app: &App, by_cause: &ByCause, cells: usize) -> Option<Line<'static>> {
-    causes::line(by_cause).map(|why| fact(app, "why", &why, cells))
 }
 
 /// Returns the quantiles as text: `p50 4.10ms p90 ...`.
@@ -125,36 +192,15 @@ pub fn quantiles(wait: &Wait) -> String {
     format!("p50 {p50} p90 {p90} p99 {p99} p99.9 {p999} max {max}")
 }
 
-/// Returns the tasks that wait at the end of the interval, the time so far, and the causes; `None` if no task waits.
-pub fn now(subject: &Subject<'_>) -> Option<String> {
-    let longest = duration(subject.pending_ns()?);
-    let (said, by_cause) = match (subject.group(), subject.task()) {
-        (Some(group), _) => {
-            let said = match group.pending {
-                1 => format!("1 task waits, for {longest} so far"),
-                tasks => format!("{tasks} tasks wait, the longest for {longest} so far"),
-            };
-            (said, group.pending_by_cause)
-        }
-        (None, task) => (format!("waiting for {longest} so far"), task?.reading.pending.as_ref()?.by_cause),
-    };
-    let why = causes::line(&by_cause).map_or(String::new(), |why| format!(": {why}"));
-    Some(said + &why)
-}
-
 /// Returns the quota of a cgroup and its use; `None` if no quota applies.
-fn quota(data: &Data, subject: &Subject<'_>) -> Option<String> {
-    let Subject::Cgroup(node) = subject else { return None };
-    let limits = subject.limits(&data.interval).filter(|limits| limits.quota_us.is_some());
-    let Some(limits) = limits else {
+fn quota(pane: &Pane<'_>) -> Option<String> {
+    let Subject::Cgroup(node) = pane.subject else { return None };
+    let Some(limits) = pane.limits().filter(|limits| limits.quota_us.is_some()) else {
         let limit = node.effective.as_ref()?;
-        return Some(format!(
-            "{} of {}",
-            units::cpus(limit.cores),
-            data.interval.names.of(&data.tree.nodes()[limit.node].path)
-        ));
+        let name = pane.interval.names.of(&pane.data.tree.nodes()[limit.node].path);
+        return Some(format!("{} of {name}", units::cpus(limit.cores)));
     };
-    quota_words(limits, data.used_ns(subject), data.interval.duration_ns)
+    quota_words(limits, pane.data.used_ns(&pane.subject), pane.interval.duration_ns)
 }
 
 /// Returns a quota, how often the quota ran out, and its used share; `None` if there is no quota.
@@ -192,7 +238,7 @@ pub fn fitted(mut rows: Vec<Row>, shown: usize) -> Vec<Row> {
         rows.drain(..empty);
     }
     let together = rows.len().div_ceil(shown.max(1)).max(1);
-    let joined = rows.rchunks(together).map(|rows| {
+    let joined = rows.rchunks(together).rev().map(|rows| {
         let mut all = rows[0];
         for row in &rows[1..] {
             all.high = row.high;
@@ -201,30 +247,7 @@ pub fn fitted(mut rows: Vec<Row>, shown: usize) -> Vec<Row> {
         }
         all
     });
-    let mut fitted: Vec<Row> = joined.collect();
-    fitted.reverse();
-    fitted
-}
-
-pub fn histogram(app: &App, wait: &Wait, cells: usize, room: usize) -> Lines {
-    let theme = app.theme;
-    let rows = wait.hist.rows(app.settings.unit.ns());
-    let shown = room.saturating_sub(1);
-    if rows.is_empty() || shown == 0 {
-        return vec![Line::styled("no wait ended in this time", theme.quiet())];
-    }
-    let rows = fitted(rows, shown);
-    let most = rows.iter().map(|row| row.count).max().unwrap_or(0);
-    let bar_cells = cells.saturating_sub(LABEL).max(1);
-    let head = Span::styled(format!("{:>19} {:>8} ", app.settings.unit.title(), "count"), theme.quiet());
-    let legend = bars::legend_within(&parts(&rows), theme, cells.saturating_sub(head.width()));
-    let mut lines = vec![Line::from_iter(std::iter::once(head).chain(legend))];
-    lines.extend(rows.iter().map(|row| {
-        let mut spans = vec![Span::raw(format!("{:>8} -> {:<7} {:>8} ", row.low, row.high, row.count))];
-        spans.extend(bars::stacked(&row.by_cause, bar_length(row.count, most, bar_cells), theme));
-        Line::from(spans)
-    }));
-    lines
+    joined.collect()
 }
 
 /// A part of a pane in a short and a long form.
@@ -248,26 +271,20 @@ impl Section {
 /// Returns the sections in at most `room` lines. Earlier sections get their long form first. Empty lines are added if they fit.
 pub fn fit(sections: Vec<Section>, room: usize) -> Lines {
     let mut used: usize = sections.iter().map(|section| section.short.len()).sum();
-    let chosen: Vec<_> = sections
-        .into_iter()
-        .map(|Section { short, long }| {
-            let with_long = used + long.len() - short.len().min(long.len());
-            if with_long > room || long.len() < short.len() {
-                return short;
-            }
+    let mut chosen: Vec<Lines> = Vec::new();
+    for Section { short, long } in sections {
+        let with_long = used + long.len() - short.len().min(long.len());
+        if with_long > room || long.len() < short.len() {
+            chosen.push(short);
+        } else {
             used = with_long;
-            long
-        })
-        .filter(|lines| !lines.is_empty())
-        .collect();
-    let is_airy = used + chosen.len().saturating_sub(1) <= room;
-    let mut lines: Lines = Vec::with_capacity(room);
-    for part in chosen {
-        if is_airy && !lines.is_empty() {
-            lines.push(Line::default());
+            chosen.push(long);
         }
-        lines.extend(part);
     }
+    chosen.retain(|lines| !lines.is_empty());
+    let is_airy = used + chosen.len().saturating_sub(1) <= room;
+    let between = if is_airy { vec![Line::default()] } else { Vec::new() };
+    let mut lines = chosen.join(&between[..]);
     lines.truncate(room);
     lines
 }

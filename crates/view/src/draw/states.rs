@@ -44,9 +44,8 @@ fn bar(theme: Theme, sums: &Sums, cells: usize) -> Spans {
 
 /// Returns a legend with the parts of the bar that fit. Each cause has its figure, largest first.
 fn legend(theme: Theme, sums: &Sums, cells: usize) -> Line<'static> {
-    let mut causes: Vec<(Cause, f64)> = causes::ORDER.map(|cause| (cause, sums.waits[cause as usize])).into();
-    causes.retain(|(_, threads)| *threads > 0.0);
-    causes.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let causes = causes::ORDER.map(|cause| (cause, sums.waits[cause as usize])).into_iter();
+    let causes = causes.filter(|(_, threads)| *threads > 0.0).sorted_by(|a, b| b.1.total_cmp(&a.1));
     let mut spans =
         vec![bars::repeated(theme.block_or('R'), 1, theme.busy()), Span::styled(" on CPU", theme.quiet())];
     let mut used: usize = spans.iter().map(Span::width).sum();
@@ -64,25 +63,19 @@ fn legend(theme: Theme, sums: &Sums, cells: usize) -> Line<'static> {
 
 pub fn lines(app: &App, area: Rect) -> Lines {
     let cells = usize::from(area.width);
-    let columns @ [threads, state, name, of] = [9, cells.saturating_sub(36).clamp(20, 31), 16, 6];
+    let [threads, state, name, of] = [9, cells.saturating_sub(36).clamp(20, 31), 16, 6];
     let heading = format!("{:>threads$}  {:<state$} {:<name$} {:>of$}", "threads", "state", "name", "of");
     let states = app.rows.iter().filter_map(|row| row.state.as_ref());
     // Every host has many sleeping threads, so bars compare only states that count as load.
     let most = states.filter(|row| row.state.is_load()).map(|row| row.threads).fold(0.0, f64::max);
-    let bar = cells.saturating_sub(columns.iter().sum::<usize>() + 5);
+    let widths = [threads, state, name, of, cells.saturating_sub(threads + state + name + of + 5)];
     table::list(app, area, Line::styled(heading, app.theme.heading()), |row, is_selected| {
-        Some(line(app.theme, row.state.as_ref()?, is_selected, most, (columns, bar)))
+        Some(line(app.theme, row.state.as_ref()?, is_selected, most, widths))
     })
 }
 
-fn line(
-    theme: Theme,
-    row: &StateRow,
-    is_selected: bool,
-    most: f64,
-    (columns, cells): ([usize; 4], usize),
-) -> Line<'static> {
-    let [threads, state, name, of] = columns;
+fn line(theme: Theme, row: &StateRow, is_selected: bool, most: f64, widths: [usize; 5]) -> Line<'static> {
+    let [threads, state, name, of, cells] = widths;
     let style = match (is_selected, row.state.is_load()) {
         (true, _) => theme.selected(),
         (false, true) => Style::new(),

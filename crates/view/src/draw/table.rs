@@ -2,11 +2,8 @@
 
 use super::prelude::*;
 use crate::{
-    app::{
-        list::{Fold, ListRow},
-        view::View,
-    },
-    columns::{self, Column},
+    app::list::{Fold, ListRow},
+    columns,
 };
 
 fn columns(app: &App, area: Rect) -> Vec<(Column, usize)> {
@@ -31,8 +28,8 @@ pub fn lines(app: &App, area: Rect) -> Lines {
     let Some(data) = &app.data else { return Vec::new() };
     let columns = columns(app, area);
     list(app, area, headings(app, &columns), |row, is_selected| {
-        let subject = data.subject(&row.key)?;
-        Some(line(app, data, row, &subject, &columns, is_selected))
+        let style = if is_selected { app.theme.selected() } else { Style::new() };
+        line(app, data, row, &columns, style).map(Line::from)
     })
 }
 
@@ -72,19 +69,12 @@ fn headings(app: &App, columns: &[(Column, usize)]) -> Line<'static> {
         } else {
             (theme.heading(), " ")
         };
-        [Span::styled(columns::heading(*column, *cells), style), Span::styled(mark, style)]
+        [Span::styled(column.fit()(column.title(), *cells), style), Span::styled(mark, style)]
     }))
 }
 
-fn line(
-    app: &App,
-    data: &Data,
-    row: &ListRow,
-    subject: &Subject<'_>,
-    columns: &[(Column, usize)],
-    is_selected: bool,
-) -> Line<'static> {
-    let style = if is_selected { app.theme.selected() } else { Style::new() };
+fn line(app: &App, data: &Data, row: &ListRow, columns: &[(Column, usize)], style: Style) -> Option<Spans> {
+    let subject = data.subject(&row.key)?;
     let mut spans = Vec::with_capacity(2 * columns.len());
     for (column, cells) in columns {
         match column {
@@ -95,17 +85,17 @@ fn line(
                 spans.extend(bar);
                 spans.push(Span::styled(" ".repeat(cells - drawn), style));
             }
-            Column::Name => spans.push(Span::styled(name(app, data, row, subject, *cells), style)),
-            Column::Command => spans.push(Span::styled(left(&command(app, subject), *cells), style)),
+            Column::Name => spans.push(Span::styled(name(app, data, row, &subject, *cells), style)),
+            Column::Command => spans.push(Span::styled(left(&command(app, &subject), *cells), style)),
             _ => {
                 let waits = *column == Column::Pending && subject.pending_ns().is_some();
                 let style = if waits { style.patch(app.theme.wait()) } else { style };
-                spans.push(Span::styled(column.fit(&column.cell(subject, data), *cells), style));
+                spans.push(Span::styled(column.fit()(&column.cell(&subject, data), *cells), style));
             }
         }
         spans.push(Span::styled(" ", style));
     }
-    Line::from(spans)
+    Some(spans)
 }
 
 /// Returns the name of a cgroup. The tree indents the name; a flat list adds the names of the ancestors.

@@ -6,7 +6,7 @@ use cgscope_made_up::small;
 use cgscope_model::{Interval, Mode, Sample};
 use ratatui::layout::Rect;
 
-use super::{heatmap, histogram, task};
+use super::{Pane, heatmap, histogram, task};
 use crate::{
     app::{About, App},
     keys::KeyPress,
@@ -57,8 +57,8 @@ fn no_line_is_wider_than_the_screen_and_nothing_panics() {
                 app.on_key(key.parse::<KeyPress>().unwrap().into());
                 for (width, height) in SIZES {
                     let area = Rect::new(0, 0, width, height - 6);
-                    let all =
-                        [histogram::lines(&app, area), heatmap::lines(&app, area), task::lines(&app, area)];
+                    let all = [histogram::lines, heatmap::lines, task::lines]
+                        .map(|view| Pane::draw(&app, area, view));
                     assert!(all[..2].iter().all(|lines| lines.len() <= area.height.into()), "{key} {area}");
                     for line in all.iter().flatten() {
                         assert!(line.width() <= width.into(), "{key} {area}: {} {line}", line.width());

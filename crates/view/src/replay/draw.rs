@@ -8,14 +8,12 @@ use crate::{
     theme::Theme,
 };
 
-/// Number of replay lines on a tall screen.
 pub const HEIGHT: u16 = 2;
 /// Minimum width of the timeline, in cells; a shorter timeline shows nothing useful.
 const SHORTEST_BAR: usize = 8;
 /// Maximum number of findings named. More of them would hide the rest of the line.
 const MOST_NAMED: usize = 2;
 
-/// The keys in the last line of the screen.
 pub const FOOTER: &str =
     "q quit  space play/pause  ←→ step  [ ] speed  n N findings  : time  ↑↓ select  ? help";
 
@@ -87,9 +85,8 @@ pub fn status(replay: &Replay, theme: Theme) -> Line<'static> {
     let mut spans = end_and_begins(replay, theme);
     if !replay.player.is_at_end() {
         spans.push(Span::styled(pass(replay), theme.quiet()));
-        spans.extend(
-            incomplete(replay).map(|ending| Span::styled(format!("; {}", ending.words), theme.alarm())),
-        );
+        let missing = incomplete(replay).map(|ending| format!("; {}", ending.words));
+        spans.extend(missing.map(|words| Span::styled(words, theme.alarm())));
     }
     Line::from(spans)
 }
@@ -119,7 +116,6 @@ fn end_and_begins(replay: &Replay, theme: Theme) -> Vec<Span<'static>> {
     end.into_iter().chain(begins(replay, theme)).collect()
 }
 
-/// Returns how the recording ended, if something is missing.
 fn incomplete(replay: &Replay) -> Option<&EndSummary> {
     replay.ending.as_ref().filter(|ending| !ending.is_whole)
 }

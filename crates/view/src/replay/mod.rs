@@ -28,10 +28,8 @@ pub const KEYS: [(&str, &str); 9] = [
     ("g G", "to the first or last row"),
 ];
 
-/// The state of a replay.
 #[derive(Debug)]
 pub struct Replay {
-    /// The position.
     pub player: Player,
     /// The interval on the screen. It differs from the player's position while the interval at that position is being read.
     pub(crate) shown: Option<usize>,
@@ -53,42 +51,27 @@ pub struct Replay {
 pub enum News {
     /// The number of intervals searched so far, and the new marks.
     Marks(usize, Vec<Mark>),
-    /// The end of the recording was reached.
     Over {
-        /// The number of Samples in the recording.
         samples: usize,
-        /// How the recording ended.
         ending: EndSummary,
     },
     /// The file cannot be read further; the reason.
     Failed(String),
 }
 
-/// How the recording ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndSummary {
     /// How the recording ended, and its losses.
     pub words: String,
-    /// Whether nothing is missing.
     pub is_whole: bool,
 }
 
 impl Replay {
-    /// Creates a replay that has not read an interval yet.
     pub fn new(player: Player, now: Instant) -> Self {
-        Self {
-            player,
-            shown: None,
-            searched: 0,
-            failed: None,
-            ending: None,
-            prompt: None,
-            notice: None,
-            caught_up: now,
-        }
+        let (shown, failed, ending, prompt, notice) = Default::default();
+        Self { player, shown, searched: 0, failed, ending, prompt, notice, caught_up: now }
     }
 
-    /// Advances the player with the clock.
     pub(crate) fn tick(&mut self, now: Instant) {
         self.player.tick(now);
         if self.shown == Some(self.player.position()) {
@@ -156,8 +139,7 @@ impl Replay {
         match key {
             KeyCode::Esc => return,
             KeyCode::Enter => {
-                let found = typed.parse::<When>().and_then(|when| when.find(&self.player.samples));
-                match found {
+                match typed.parse::<When>().and_then(|when| when.find(&self.player.samples)) {
                     Ok(interval) => self.player.jump(interval),
                     Err(why) => self.notice = Some(format!("{typed:?}: {why}")),
                 }
@@ -174,7 +156,6 @@ impl Replay {
         self.prompt = Some(typed);
     }
 
-    /// Handles a message from the search for findings.
     pub fn on_news(&mut self, news: News) {
         match news {
             News::Marks(intervals, marks) => {

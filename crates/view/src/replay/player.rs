@@ -17,7 +17,6 @@ pub const SPEEDS: (f64, f64) = (0.25, 64.0);
 /// An interval in which findings begin. The previous interval did not have these findings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// Number of the interval.
     pub interval: usize,
     /// The rules of these findings, and the paths of their cgroups, if any.
     pub begins: Vec<(Rule, Option<Arc<str>>)>,
@@ -40,25 +39,16 @@ pub struct Player {
 impl Player {
     /// Creates a player that is paused at the first interval. `samples` must have at least two Samples.
     pub fn new(samples: Vec<Moment>, now: Instant) -> Self {
-        let mut player = Self {
-            samples,
-            position: 0,
-            speed: 1.0,
-            is_playing: false,
-            played_ns: 0.0,
-            now,
-            marks: Vec::new(),
-        };
+        let (position, is_playing, played_ns, marks) = Default::default();
+        let mut player = Self { samples, position, speed: 1.0, is_playing, played_ns, now, marks };
         player.jump(0);
         player
     }
 
-    /// Returns the number of intervals.
     pub fn intervals(&self) -> usize {
         self.samples.len().saturating_sub(1)
     }
 
-    /// Returns the interval to show.
     pub fn position(&self) -> usize {
         self.position
     }
@@ -75,14 +65,12 @@ impl Player {
         self.offset_ns(self.last())
     }
 
-    /// Whether the position is at the last interval.
     pub fn is_at_end(&self) -> bool {
         self.position == self.last()
     }
 
     pub(super) fn mark_here(&self) -> Option<&Mark> {
-        let found = self.marks.binary_search_by_key(&self.position, |mark| mark.interval);
-        found.ok().map(|at| &self.marks[at])
+        self.marks.binary_search_by_key(&self.position, |mark| mark.interval).ok().map(|at| &self.marks[at])
     }
 
     /// Adds a mark, if it is after all other marks.
@@ -98,7 +86,6 @@ impl Player {
         self.intervals().saturating_sub(1)
     }
 
-    /// Moves the position with the clock during playback.
     pub(super) fn tick(&mut self, now: Instant) {
         let passed = now.saturating_duration_since(self.now);
         self.now = now;
@@ -143,7 +130,6 @@ impl Player {
         self.is_playing = !self.is_at_end();
     }
 
-    /// Sets the speed, within [`SPEEDS`].
     pub fn set_speed(&mut self, speed: f64) {
         self.speed = speed.clamp(SPEEDS.0, SPEEDS.1);
     }
@@ -215,29 +201,17 @@ fn time(text: &str) -> Option<u64> {
         let is_number = (1..=2).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
         text.parse().ok().filter(|number| is_number && *number < below)
     };
-    let parts: Vec<&str> = text.split(':').collect();
-    let (hours, minutes, seconds) = match parts.as_slice() {
-        [hours, minutes] => (hours, minutes, &"0"),
-        [hours, minutes, seconds] => (hours, minutes, seconds),
-        _ => return None,
-    };
-    Some(number(hours, 24)? * 3_600 + number(minutes, 60)? * 60 + number(seconds, 60)?)
+    let mut parts = text.split(':');
+    let (hours, minutes) = (number(parts.next()?, 24)?, number(parts.next()?, 60)?);
+    let seconds = number(parts.next().unwrap_or("0"), 60)?;
+    parts.next().is_none().then_some(hours * 3_600 + minutes * 60 + seconds)
 }
 
 /// Parses a time after the start: `90s`, `5m`, or a length as cgscope prints it, such as `2m05s`.
 fn after(text: &str) -> Option<When> {
-    let mut sum = 0.0;
     // A digit after a letter begins a new amount.
-    let bytes = text.as_bytes();
-    let mut start = 0;
-    for end in 1..=bytes.len() {
-        let is_start =
-            end < bytes.len() && bytes[end].is_ascii_digit() && bytes[end - 1].is_ascii_alphabetic();
-        if is_start || end == bytes.len() {
-            sum += seconds(text.get(start..end)?)?;
-            start = end;
-        }
-    }
+    let amounts = text.as_bytes().chunk_by(|a, b| !(a.is_ascii_alphabetic() && b.is_ascii_digit()));
+    let sum = amounts.map(|amount| seconds(std::str::from_utf8(amount).ok()?)).sum::<Option<f64>>()?;
     (!text.is_empty() && sum.is_finite() && !text.contains('-')).then_some(When::After(sum))
 }
 
@@ -265,13 +239,11 @@ impl When {
                 duration(last.mono_ns.saturating_sub(first.mono_ns))
             ));
         }
-        let ends = samples.iter().skip(1);
-        let before = ends.take_while(|end| clock(end) as f64 <= target).count();
+        let before = samples.iter().skip(1).take_while(|end| clock(end) as f64 <= target).count();
         Ok(before.min(samples.len().saturating_sub(2)))
     }
 }
 
-/// Parses a speed, a multiple of real time.
 pub fn speed(text: &str) -> Result<f64, String> {
     let (slowest, fastest) = SPEEDS;
     let number = text.strip_suffix('x').unwrap_or(text).parse::<f64>().ok();

@@ -12,7 +12,7 @@ use cgscope_model::{
     findings::{Host, findings},
     sum,
     timeline::Slice,
-    units::{self, count, duration, percent, time_of_day},
+    units::{count, duration, percent, time_of_day},
 };
 
 use crate::{
@@ -21,7 +21,6 @@ use crate::{
     text::{self, NO_HISTOGRAM, Unit, capital, wrapped},
 };
 
-/// Facts about the recording itself, in words.
 pub struct About {
     /// The path as the user gave it.
     pub file: String,
@@ -31,13 +30,10 @@ pub struct About {
     pub host_words: String,
     /// Number of samples, duration and start.
     pub extent: String,
-    /// How the recording ended.
     pub ending: String,
-    /// Facts about the recorded host.
     pub host: Host,
 }
 
-/// The contents of a whole recording.
 pub struct Whole {
     /// All intervals joined.
     pub interval: Interval,
@@ -54,9 +50,7 @@ pub struct Whole {
 impl Whole {
     /// Derives the contents from the joined intervals. `losses` are the losses of reading the recording.
     pub fn new(mut interval: Interval, timeline: Timeline, losses: &Losses, host: &Host) -> Self {
-        for (loss, count) in losses.nonzero() {
-            interval.losses.add(loss, count);
-        }
+        losses.nonzero().for_each(|(loss, count)| interval.losses.add(loss, count));
         Self {
             findings: findings(&interval, host),
             cgroups: tables::cgroups(&interval),
@@ -72,10 +66,8 @@ impl Whole {
 
 const WIDTH: usize = 100;
 
-/// The sentence for a recording without an interval.
 pub const NOTHING: &str = "The recording has fewer than two samples, so there is nothing to report.";
 
-/// Returns the report of a whole recording.
 pub fn report(about: &About, whole: &Whole) -> String {
     let title = title(about, &whole.interval);
     match whole.interval.duration_ns {
@@ -104,7 +96,11 @@ fn body(out: &mut String, whole: &Whole, about: &About) -> Result {
     }
     sparklines(out, timeline, interval, about.host.cpus)?;
     tables::quotas(out, interval, cgroups)?;
-    quotas_enough(out, enough, &about.file)?;
+    if !enough.is_empty() {
+        writeln!(out, "\n{ENOUGH} ({}):", enough_hint(&about.file))?;
+    }
+    // These lines are not wrapped, because users copy the settings.
+    enough.iter().try_for_each(|line| writeln!(out, "  {line}"))?;
     tables::table(out, "Cgroups, each with its descendants", "cgroup", mode, cgroups)?;
     tables::table(out, "Processes", "process, cgroup", mode, processes)?;
     tables::table(out, "Threads", "thread, cgroup", mode, threads)?;
@@ -118,7 +114,6 @@ fn body(out: &mut String, whole: &Whole, about: &About) -> Result {
     writeln!(out, "\n{}", text::closing_lines(interval).join("\n"))
 }
 
-/// The heading above the quotas that would have been enough.
 pub const ENOUGH: &str = "What would have been enough";
 
 /// Returns a line that says what "enough" means, and which command shows more.
@@ -126,16 +121,6 @@ pub fn enough_hint(file: &str) -> String {
     format!("at most 1% of the periods are throttled; `cgscope whatif {file}` shows other quotas")
 }
 
-fn quotas_enough(out: &mut String, enough: &[String], file: &str) -> Result {
-    if enough.is_empty() {
-        return Ok(());
-    }
-    writeln!(out, "\n{ENOUGH} ({}):", enough_hint(file))?;
-    // Lines are not wrapped, because users copy the settings.
-    enough.iter().try_for_each(|line| writeln!(out, "  {line}"))
-}
-
-/// Returns a sentence for each thing that is missing.
 pub fn incomplete(whole: &Interval) -> impl Iterator<Item = String> {
     let lost = whole.losses.nonzero().any(|(loss, _)| !Loss::leaves_result_whole(loss));
     let lost =
@@ -145,7 +130,7 @@ pub fn incomplete(whole: &Interval) -> impl Iterator<Item = String> {
         format!(
             "An older version of cgscope made this recording. The rows of {} that moved to another cgroup have only what followed \
              the latest move; sums by cgroup have all.",
-            units::count(cut, "task")
+            count(cut, "task")
         )
     });
     lost.into_iter().chain(cut)
@@ -155,10 +140,7 @@ fn title(about: &About, whole: &Interval) -> String {
     let mut out = format!("{}: {}, {}\n", about.file, about.what, about.host_words);
     // These lines are not wrapped, because users search for them.
     out += &format!("{}\n{}\n", about.extent, capital(&about.ending));
-    for sentence in incomplete(whole) {
-        out += &wrapped(&sentence, WIDTH, "");
-        out.push('\n');
-    }
+    out.extend(incomplete(whole).map(|sentence| wrapped(&sentence, WIDTH, "") + "\n"));
     out
 }
 
@@ -166,14 +148,13 @@ fn title(about: &About, whole: &Interval) -> String {
 pub fn sentences(whole: &Whole, total: &Group) -> Vec<String> {
     let interval = &whole.interval;
     let (waited, ran) = (total.wait.total_ns, total.totals.on_cpu_ns);
-    let mut said = vec![match percent(waited, waited.saturating_add(ran)) {
-        Some(share) => format!(
-            "Its tasks were runnable for {}: they ran for {} and waited for {} ({share:.1}% of that time).",
-            duration(waited.saturating_add(ran)),
-            duration(ran),
-            duration(waited)
+    let runnable = waited.saturating_add(ran);
+    let times = [runnable, ran, waited].map(duration);
+    let mut said = vec![match (percent(waited, runnable), times) {
+        (Some(share), [runnable, ran, waited]) => format!(
+            "Its tasks were runnable for {runnable}: they ran for {ran} and waited for {waited} ({share:.1}% of that time)."
         ),
-        None => "Nothing ran and nothing waited.".into(),
+        (None, _) => "Nothing ran and nothing waited.".into(),
     }];
     said.extend(causes::line(&total.wait.by_cause).map(|why| format!("Why they waited: {why}.")));
     if total.wait.by_cause.blaming(Blames::OtherCgroups) != 0 {
@@ -183,26 +164,22 @@ pub fn sentences(whole: &Whole, total: &Group) -> Vec<String> {
     said.extend(contention(interval));
     said.extend(worst(&whole.timeline, interval));
     said.push(format!("{}.", capital(&text::wait_line(&total.wait, interval.mode))));
-    let Group { totals, .. } = total;
+    let totals = &total.totals;
     let switches = format!("{} voluntary and {} involuntary switches", totals.voluntary, totals.involuntary);
     if interval.mode == Mode::Coarse {
         said.push(format!("{switches}."));
         return said;
     }
     said.push(agreement(waited, total));
-    said.extend((totals.unstamped != 0).then(|| {
-        format!(
-            "Both sums leave out {} that began when a task was preempted on its way to sleep, {} in total.",
-            units::count(totals.unstamped, "wait"),
-            duration(totals.unstamped_ns)
-        )
-    }));
+    if totals.unstamped != 0 {
+        let (waits, ns) = (count(totals.unstamped, "wait"), duration(totals.unstamped_ns));
+        said.push(format!(
+            "Both sums leave out {waits} that began when a task was preempted on its way to sleep, {ns} in total."
+        ));
+    }
     said.extend(text::pending_line(interval).map(|pending| format!("{}.", capital(&pending))));
-    said.push(format!(
-        "{switches}, {} between CPUs; {} ended.",
-        units::count(totals.migrations, "move"),
-        units::count(total.exited, "task")
-    ));
+    let (moves, ended) = (count(totals.migrations, "move"), count(total.exited, "task"));
+    said.push(format!("{switches}, {moves} between CPUs; {ended} ended."));
     said
 }
 
@@ -213,7 +190,6 @@ fn contention(interval: &Interval) -> Option<String> {
     Some(format!("Contention: {words}."))
 }
 
-/// Compares our sum of waits with the kernel's.
 fn agreement(waited: u64, total: &Group) -> String {
     let kernel = total.totals.run_delay_ns;
     let same = if kernel == waited {
@@ -237,13 +213,9 @@ pub fn sparklines(out: &mut String, timeline: &Timeline, whole: &Interval, cpus:
     let (Some(first), true) = (slices.first(), slices.len() > 1) else { return Ok(()) };
     let columns: Vec<&[Slice]> = slices.chunks(slices.len().div_ceil(COLUMNS)).collect();
     let length = columns.first().map_or(0, |column| length_ns(column));
-    writeln!(
-        out,
-        "\nOver time: {} of {} each from {}, average number of tasks:",
-        count(columns.len() as u64, "column"),
-        duration(length),
-        time_of_day(first.start_unix_ns)
-    )?;
+    let (count, length, start) =
+        (count(columns.len() as u64, "column"), duration(length), time_of_day(first.start_unix_ns));
+    writeln!(out, "\nOver time: {count} of {length} each from {start}, average number of tasks:")?;
     let waiting = averages(&columns, |slice| slice.all.waited_ns());
     let top = highest(&waiting);
     line(out, "waiting", &waiting, top, "")?;
@@ -275,8 +247,8 @@ fn highest(values: &[f64]) -> f64 {
 
 fn line(out: &mut String, name: &str, values: &[f64], top: f64, of: &str) -> Result {
     let is_drawn = |value: f64| value > 0.0 && top > 0.0;
-    let bars: String =
-        values.iter().map(|value| if is_drawn(*value) { text::eighths(*value, top) } else { ' ' }).collect();
+    let bar = |value: &f64| if is_drawn(*value) { text::eighths(*value, top) } else { ' ' };
+    let bars: String = values.iter().map(bar).collect();
     let most = highest(values);
     let most = if most > 0.0 && most < 0.01 { "0.01".into() } else { format!("{most:.2}") };
     writeln!(out, "  {name:<NAME$}{bars:<COLUMNS$} up to {most}{of}")
@@ -299,12 +271,8 @@ pub fn worst(timeline: &Timeline, whole: &Interval) -> Option<String> {
         let share = |ns, of_ns| percent(ns, of_ns).unwrap_or_default();
         let _ = write!(said, ". {:.0}% of this waiting was in {path}", share(part.waited_ns(), waited_ns));
         if let Some((cause, ns)) = part.by_cause.iter().max_by_key(|(_, ns)| *ns) {
-            let _ = write!(
-                said,
-                "; {:.0}% of the waiting there was {}",
-                share(ns, part.waited_ns()),
-                causes::shown(cause).words
-            );
+            let (share, words) = (share(ns, part.waited_ns()), causes::shown(cause).words);
+            let _ = write!(said, "; {share:.0}% of the waiting there was {words}");
         }
     }
     Some(said + ".")

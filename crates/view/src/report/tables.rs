@@ -2,7 +2,6 @@
 
 use std::{
     cmp::Reverse,
-    collections::BTreeMap,
     fmt::{Result, Write as _},
     sync::Arc,
 };
@@ -14,8 +13,9 @@ use cgscope_model::{
     table::exited::ENDED,
     units::{duration, percent},
 };
+use itertools::Itertools;
 
-use crate::causes;
+use crate::{causes, text::micros};
 
 const ROWS: usize = 15;
 const PAIRS: usize = 20;
@@ -30,9 +30,7 @@ pub fn table(out: &mut String, title: &str, last: &str, mode: Mode, rows: &[Row]
         return Ok(());
     }
     writeln!(out, "\n{title}:\n{HEADINGS}  {last}")?;
-    for row in waited.iter().take(ROWS) {
-        line(out, row, mode)?;
-    }
+    waited.iter().take(ROWS).try_for_each(|row| line(out, row, mode))?;
     more(out, waited.len().saturating_sub(ROWS))
 }
 
@@ -73,11 +71,8 @@ pub fn culprits(out: &mut String, pairs: &[Pair]) -> Result {
     if pairs.is_empty() {
         return Ok(());
     }
-    writeln!(
-        out,
-        "\nWho waited behind whom (share: part of the time that the victim waited behind others):"
-    )?;
-    writeln!(out, "    waited share  victim  <-  who ran")?;
+    let share = "share: part of the time that the victim waited behind others";
+    writeln!(out, "\nWho waited behind whom ({share}):\n    waited share  victim  <-  who ran")?;
     for pair in pairs.iter().take(PAIRS) {
         let share = percent(pair.ns, pair.of_ns).map_or("-".into(), |share| format!("{share:.0}%"));
         writeln!(out, "{:>10} {share:>5}  {}  <-  {}", duration(pair.ns), pair.victim, pair.culprit)?;
@@ -87,12 +82,9 @@ pub fn culprits(out: &mut String, pairs: &[Pair]) -> Result {
 
 /// Prints each quota of a cgroup that ran, with the kernel's own counters. `rows` are the rows of the cgroups.
 pub fn quotas(out: &mut String, whole: &Interval, rows: &[Row]) -> Result {
-    let rows: BTreeMap<&str, &Row> =
-        rows.iter().filter_map(|row| Some((row.path.as_deref()?, row))).collect();
-    used_quotas(whole).try_for_each(|(limits, path)| quota(out, whole, path, limits, rows.get(path).copied()))
+    used_quotas(whole).try_for_each(|(limits, path)| quota(out, whole, path, limits, rows))
 }
 
-/// Returns the quotas of cgroups that ran, and the paths of these cgroups.
 pub fn used_quotas(whole: &Interval) -> impl Iterator<Item = (&CgroupReading, &str)> {
     let limits = whole.limits.iter();
     let used = limits.filter(|limits| limits.quota_cores().is_some() && limits.nr_periods != Some(0));
@@ -101,8 +93,8 @@ pub fn used_quotas(whole: &Interval) -> impl Iterator<Item = (&CgroupReading, &s
 
 /// Returns the limits in words: `0.40 CPUs (40.0ms of every 100ms, burst none), weight 100`.
 pub fn limit_words(limits: &CgroupReading) -> String {
-    let us = |us: Option<u64>| us.map_or("?".into(), |us| duration(us.saturating_mul(1_000)));
-    let burst = limits.burst_us.filter(|us| *us != 0).map_or("none".into(), |burst| us(Some(burst)));
+    let us = |us: Option<u64>| us.map_or("?".into(), micros);
+    let burst = limits.burst_us.filter(|us| *us != 0).map_or("none".into(), micros);
     format!(
         "{:.2} CPUs ({} of every {}, burst {burst}){}{}",
         limits.quota_cores().unwrap_or_default(),
@@ -113,30 +105,21 @@ pub fn limit_words(limits: &CgroupReading) -> String {
     )
 }
 
-fn quota(
-    out: &mut String,
-    whole: &Interval,
-    path: &str,
-    limits: &CgroupReading,
-    row: Option<&Row>,
-) -> Result {
+fn quota(out: &mut String, whole: &Interval, path: &str, limits: &CgroupReading, rows: &[Row]) -> Result {
+    let row = rows.iter().find(|row| row.path.as_deref() == Some(path));
     writeln!(out, "\nQuota of {}: {}", whole.names.of(path), limit_words(limits))?;
     if let (Some(periods), Some(throttled)) = (limits.nr_periods, limits.nr_throttled) {
         let share = percent(throttled, periods).map_or("-".into(), |share| format!("{share:.1}%"));
         let length = limits.period_us.map_or_else(String::new, |us| {
-            let all = us.saturating_mul(1_000).saturating_mul(periods);
-            format!(" of {}, {} in total", duration(us.saturating_mul(1_000)), duration(all))
+            format!(" of {}, {} in total", micros(us), micros(us.saturating_mul(periods)))
         });
         writeln!(out, "  periods  {periods}{length}; the quota ran out in {throttled} of them, {share}")?;
     }
     usage(out, limits, row)?;
     if let Some(row) = row {
-        writeln!(
-            out,
-            "  tasks    throttled for {} of the {} that they were runnable",
-            duration(row.wait.by_cause.get(Cause::Throttled)),
-            duration(row.wait.total_ns + row.totals.on_cpu_ns)
-        )?;
+        let throttled = duration(row.wait.by_cause.get(Cause::Throttled));
+        let runnable = duration(row.wait.total_ns + row.totals.on_cpu_ns);
+        writeln!(out, "  tasks    throttled for {throttled} of the {runnable} that they were runnable")?;
     }
     let share = |ns: Option<u64>| percent(ns?, whole.duration_ns);
     if let Some((limit, behind)) = share(limits.throttled_pressure_ns).zip(share(limits.contention_ns)) {
@@ -161,15 +144,9 @@ fn usage(out: &mut String, limits: &CgroupReading, row: Option<&Row>) -> Result 
             duration(throttled_ns)
         )?;
     }
-    let mode =
-        |what: &str, ns: Option<u64>| ns.map_or(String::new(), |ns| format!(", {what} {}", duration(ns)));
-    writeln!(
-        out,
-        "  ran      {}{}{}",
-        duration(used),
-        mode("user", limits.user_ns),
-        mode("system", limits.system_ns)
-    )
+    let [user, system] = [("user", limits.user_ns), ("system", limits.system_ns)]
+        .map(|(what, ns)| ns.map_or(String::new(), |ns| format!(", {what} {}", duration(ns))));
+    writeln!(out, "  ran      {}{user}{system}", duration(used))
 }
 
 pub const REMOVED: &str = "(removed before it was read)";
@@ -184,7 +161,6 @@ pub struct Row {
     pub id: Option<u32>,
     /// The pid of a thread's process.
     pub process: Option<u32>,
-    /// The name of the cgroup, if the row is a process or a thread.
     pub cgroup: Option<String>,
     pub wait: Wait,
     pub totals: Totals,
@@ -198,12 +174,10 @@ impl Row {
 
 /// Sorts rows by waiting, the longest first. Drops rows that neither waited nor ran.
 fn sorted(rows: impl Iterator<Item = Row>) -> Vec<Row> {
-    let mut rows: Vec<Row> = rows.filter(|row| row.wait.count != 0 || row.totals.on_cpu_ns != 0).collect();
-    rows.sort_by(|a, b| {
-        let key = |row: &Row| Reverse((row.wait.total_ns, row.totals.on_cpu_ns));
-        key(a).cmp(&key(b)).then_with(|| (&a.name, a.id).cmp(&(&b.name, b.id)))
-    });
-    rows
+    let rows = rows.filter(|row| row.wait.count != 0 || row.totals.on_cpu_ns != 0);
+    let key = |row: &Row| Reverse((row.wait.total_ns, row.totals.on_cpu_ns));
+    let order = |a: &Row, b: &Row| key(a).cmp(&key(b)).then_with(|| (&a.name, a.id).cmp(&(&b.name, b.id)));
+    rows.sorted_by(order).collect()
 }
 
 /// Returns the cgroups, each including its descendants.
@@ -244,7 +218,6 @@ fn ended(whole: &Interval) -> Row {
 
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Pair {
-    /// The cgroup whose tasks waited.
     pub victim: String,
     pub culprit: String,
     /// The victim's waiting behind this culprit, ns summed over tasks.
@@ -255,20 +228,15 @@ pub struct Pair {
 
 /// Returns the pairs of victim and culprit, the longest waiting first.
 pub fn pairs(whole: &Interval) -> Vec<Pair> {
-    let mut sums: BTreeMap<(String, String), u64> = BTreeMap::new();
-    let mut waited: BTreeMap<String, u64> = BTreeMap::new();
     let name = |id| causes::name_of(&whole.names, whole.cgroup_path(id)).into_owned();
-    for pair in whole.pairs.iter().filter(|pair| pair.blame == Blame::Ran) {
-        let victim = name(pair.victim);
-        sum::add(waited.entry(victim.clone()).or_default(), pair.ns);
-        sum::add(sums.entry((victim, whole.culprit(pair).words(&whole.names))).or_default(), pair.ns);
-    }
+    let ran = whole.pairs.iter().filter(|pair| pair.blame == Blame::Ran);
+    let named = ran.map(|pair| ((name(pair.victim), whole.culprit(pair).words(&whole.names)), pair.ns));
+    let sums = sum::tally(named);
+    let waited = sum::tally(sums.iter().map(|((victim, _), ns)| (victim.clone(), *ns)));
     let pairs = sums.into_iter().map(|((victim, culprit), ns)| {
         let of_ns = waited.get(&victim).copied().unwrap_or(0);
         Pair { victim, culprit, ns, of_ns }
     });
-    let mut pairs: Vec<Pair> = pairs.collect();
     // The sort is stable, so equal pairs stay sorted by name.
-    pairs.sort_by_key(|pair| Reverse(pair.ns));
-    pairs
+    pairs.sorted_by_key(|pair| Reverse(pair.ns)).collect()
 }

@@ -23,24 +23,18 @@ pub const SHORTEST: Duration = Duration::from_millis(10);
 /// The longest interval: one day, the range of a clock.
 pub const LONGEST: Duration = Duration::from_secs(86_400);
 
-/// The time span of histograms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Span {
-    /// The interval shown.
     Interval,
-    /// The last minute.
     #[default]
     Minute,
-    /// Since the start.
     Start,
 }
 
 impl Span {
-    /// All spans, in order.
     pub const ALL: [Self; 3] = [Self::Interval, Self::Minute, Self::Start];
 
-    /// Returns the next span. After the last span comes the first.
     pub fn next(self) -> Self {
         Self::ALL[(self as usize + 1) % Self::ALL.len()]
     }
@@ -50,20 +44,16 @@ impl Span {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// The first view.
     pub view: View,
     /// Show cgroups as a tree; otherwise a flat list of tasks.
     pub tree: bool,
-    /// Show processes; otherwise threads.
     pub processes: bool,
     /// Show command lines; otherwise names.
     pub command_lines: bool,
     /// Sort columns of lists without their default order. True reverses the order.
     #[serde(skip)]
     pub sort: BTreeMap<ListKind, (Column, bool)>,
-    /// The time span of histograms.
     pub span: Span,
-    /// The unit of histograms.
     pub unit: Unit,
     /// Whether the mouse selects and scrolls; otherwise the terminal uses the mouse.
     pub mouse: bool,
@@ -73,7 +63,6 @@ pub struct Settings {
     /// Time between Samples.
     #[serde(skip_serializing, deserialize_with = "interval")]
     pub interval: Duration,
-    /// The keys of each command.
     #[serde(skip)]
     pub keymap: Keymap,
 }
@@ -93,13 +82,6 @@ impl Default for Settings {
             interval: Duration::from_secs(1),
             keymap: Keymap::default(),
         }
-    }
-}
-
-impl Settings {
-    /// Returns the sort column of a list, and whether its order is reversed.
-    pub fn sort_of(&self, kind: ListKind) -> (Column, bool) {
-        self.sort.get(&kind).copied().unwrap_or((kind.sorted_by(), false))
     }
 }
 
@@ -133,8 +115,7 @@ fn interval<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
         Scalar::Number(seconds) => Some(seconds),
     };
     let bounds = SHORTEST.as_secs_f64()..=LONGEST.as_secs_f64();
-    let within = seconds.filter(|seconds| bounds.contains(seconds));
-    within.map(Duration::from_secs_f64).ok_or_else(|| {
+    seconds.filter(|seconds| bounds.contains(seconds)).map(Duration::from_secs_f64).ok_or_else(|| {
         D::Error::custom(
             "must be a time like \"500ms\", \"2s\" or \"1m\" between 10ms and 24h; a plain number is seconds",
         )
@@ -157,10 +138,13 @@ fn place(table: &Table, name: &str) -> usize {
 }
 
 impl Settings {
-    /// Parses the settings file. Returns a warning with the line for each wrong entry. A wrong entry keeps its default.
-    ///
-    /// # Errors
-    /// If the text is not TOML, returns the reason with the line.
+    /// Returns the sort column of a list, and whether its order is reversed.
+    pub fn sort_of(&self, kind: ListKind) -> (Column, bool) {
+        self.sort.get(&kind).copied().unwrap_or((kind.sorted_by(), false))
+    }
+
+    /// Parses the settings file. Returns a warning with the line for each wrong entry. A wrong entry keeps its default. Fails if
+    /// the text is not TOML.
     pub fn parse(text: &str) -> Result<(Self, Vec<String>), String> {
         let document = Document::parse(text).map_err(|error| {
             let line = error.span().map_or(1, |span| line_of(text, span.start));
@@ -177,10 +161,7 @@ impl Settings {
     }
 
     /// Returns the text of the file with the changes from `begun` to `now`. Values from the command line are not saved. Changes
-    /// that another screen has saved are kept.
-    ///
-    /// # Errors
-    /// If the text is not TOML, returns the reason with the line.
+    /// that another screen has saved are kept. Fails if the text is not TOML.
     pub fn save_into(before: &str, begun: &Self, now: &Self) -> Result<String, String> {
         let (read, _) = Self::parse(before)?;
         let mut document: DocumentMut =
@@ -204,7 +185,6 @@ impl Settings {
         self.remembered().to_string() == other.remembered().to_string()
     }
 
-    /// Returns the settings that are saved when the user changes them.
     fn remembered(&self) -> Table {
         let mut table = toml_edit::ser::to_document(self).unwrap_or_default().as_table().clone();
         let sort = ListKind::ALL.iter().map(|kind| (kind.name(), sort_value(*kind, self.sort_of(*kind))));
@@ -222,9 +202,7 @@ fn change(table: &mut dyn TableLike, [read, begun, now]: [&Table; 3]) {
         match [&read[name], &begun[name], item] {
             [Item::Table(read), Item::Table(begun), Item::Table(now)] => {
                 let inner = table.entry(name).or_insert_with(toml_edit::table).as_table_like_mut();
-                if let Some(inner) = inner {
-                    change(inner, [read, begun, now]);
-                }
+                inner.into_iter().for_each(|inner| change(inner, [read, begun, now]));
             }
             [.., Item::Value(value)] => set(table, name, value.clone()),
             _ => {}
@@ -383,17 +361,12 @@ impl Reader<'_> {
     fn apply(&mut self, given: Vec<(Command, Vec<KeyPress>)>) -> Keymap {
         let mut keymap = Keymap::default();
         let is_given: Vec<Command> = given.iter().map(|(command, _)| *command).collect();
-        for (command, keys) in given {
-            keymap.set(command, keys);
-        }
-        for command in Command::ALL.iter().filter(|command| keymap.keys(**command).is_empty()) {
-            let name = command.name();
-            if *command != Command::Quit && !is_given.contains(command) {
-                self.warnings.push(format!(
-                    "{name} has no key left: give it one, or write {name} = [] to leave it without"
-                ));
-            }
-        }
+        given.into_iter().for_each(|(command, keys)| keymap.set(command, keys));
+        let lost = Command::ALL.into_iter().filter(|command| keymap.keys(*command).is_empty());
+        let lost = lost.filter(|command| *command != Command::Quit && !is_given.contains(command));
+        self.warnings.extend(lost.map(Command::name).map(|name| {
+            format!("{name} has no key left: give it one, or write {name} = [] to leave it without")
+        }));
         if keymap.keys(Command::Quit).is_empty() {
             self.warnings.push(format!("quit needs a key: using {ALWAYS_QUITS}"));
             keymap.set(Command::Quit, ALWAYS_QUITS.parse().into_iter().collect());

@@ -9,6 +9,7 @@ use cgscope_model::{
 };
 
 use crate::{
+    app::About,
     columns::columns,
     data::Data,
     subject::Subject,
@@ -21,10 +22,8 @@ use rows::{Row, percent};
 /// Width of the time column, in cells.
 const TIME: usize = 11;
 
-/// The kind of lines in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rows {
-    /// Processes.
     Processes,
     /// Threads, each with the id of its process.
     Threads,
@@ -34,34 +33,17 @@ pub enum Rows {
     Cgroups,
 }
 
-/// Options of the output.
 pub struct Asked<'a> {
-    /// Kind of lines.
     pub rows: Rows,
     /// Also print lines without activity.
     pub all: bool,
-    /// Also print the cgroup of each task.
     pub with_cgroup: bool,
-    /// Returns the real user id of a task.
     pub uid: &'a dyn Fn(&TaskReading) -> Option<u32>,
 }
 
-/// The host, as in `uname`.
-#[derive(Clone, Debug, Default)]
-pub struct Machine {
-    /// Release of the kernel.
-    pub kernel: String,
-    /// Host name.
-    pub hostname: String,
-    /// Architecture, such as `x86_64`.
-    pub architecture: String,
-    /// Number of online CPUs.
-    pub cpus: u32,
-}
-
 /// Returns the first line, as in pidstat: the host and the date. Times are in UTC.
-pub fn banner(machine: &Machine, unix_ns: u64) -> String {
-    let Machine { kernel, hostname, architecture, cpus } = machine;
+pub fn banner(about: &About, architecture: &str, cpus: u32, unix_ns: u64) -> String {
+    let About { kernel, hostname, .. } = about;
     let (year, month, day) = units::date(unix_ns);
     format!("Linux {kernel} ({hostname})  {year:04}-{month:02}-{day:02}  _{architecture}_  ({cpus} CPU)\n")
 }
@@ -73,12 +55,10 @@ pub fn interval(data: &Data, asked: &Asked<'_>) -> String {
     format!("\n{}", table(data, asked, [&time(interval.start_unix_ns), &time(end)], false))
 }
 
-/// Returns the table over all intervals, as pidstat prints it at the end.
 pub fn average(data: &Data, asked: &Asked<'_>) -> String {
     format!("\n{}", table(data, asked, ["Average:"; 2], true))
 }
 
-/// Returns the losses of an interval; `None` if there are none.
 pub fn losses(data: &Data) -> Option<String> {
     let losses = &data.interval.losses;
     losses.shown().next().map(|_| format!("# {}\n", text::loss_line(losses)))
@@ -88,9 +68,7 @@ pub fn losses(data: &Data) -> Option<String> {
 pub fn end(data: &Data, classes: Vec<String>) -> String {
     let interval = &data.interval;
     let mut lines = classes;
-    if interval.mode == Mode::Coarse {
-        lines.push(NO_HISTOGRAM.into());
-    }
+    lines.extend((interval.mode == Mode::Coarse).then(|| NO_HISTOGRAM.to_owned()));
     for finding in &data.findings {
         lines.extend([format!("finding: {}", finding.headline()), format!("  {}", finding.says)]);
     }
@@ -106,22 +84,18 @@ fn time(unix_ns: u64) -> String {
 
 fn table(data: &Data, asked: &Asked<'_>, [begin, end]: [&str; 2], is_average: bool) -> String {
     let columns = columns_of(asked);
+    let headings = columns.iter().map(|column| column.title().to_owned()).collect();
     let rows = rows::all(data, asked).into_iter().map(|row| Row { is_average, ..row });
-    let rows: Vec<Vec<String>> =
-        rows.map(|row| columns.iter().map(|column| column.cell(&row, asked)).collect()).collect();
-    let widths: Vec<usize> = (0..columns.len())
-        .map(|at| match columns[at].width() {
-            // The column is as wide as its longest cell, so that the next column is aligned. The last column needs no padding.
-            0 if at + 1 < columns.len() => {
-                let longest = rows.iter().map(|cells| width(&cells[at])).max().unwrap_or(0);
-                longest.max(columns[at].title().len())
-            }
-            width => width,
-        })
-        .collect();
-    let headings: Vec<String> = columns.iter().map(|column| column.title().to_owned()).collect();
-    let lines = rows.iter().map(|cells| line(end, &columns, &widths, cells));
-    line(begin, &columns, &widths, &headings) + &lines.collect::<String>()
+    let rows = rows.map(|row| columns.iter().map(|column| column.cell(&row, asked)).collect());
+    let lines: Vec<Vec<String>> = std::iter::once(headings).chain(rows).collect();
+    let width_of = |(at, column): (usize, &Column)| match column.width() {
+        // The column is as wide as its longest cell, so that the next column is aligned. The last column needs no padding.
+        0 if at + 1 < columns.len() => lines.iter().map(|cells| width(&cells[at])).max().unwrap_or(0),
+        width => width,
+    };
+    let widths: Vec<usize> = columns.iter().enumerate().map(width_of).collect();
+    let times = std::iter::once(begin).chain(std::iter::repeat(end));
+    times.zip(&lines).map(|(time, cells)| line(time, &columns, &widths, cells)).collect()
 }
 
 fn line(time: &str, columns: &[Column], widths: &[usize], cells: &[String]) -> String {
@@ -144,7 +118,6 @@ columns! {
         title: &'static str,
         /// Returns the width in cells, including the blank before the column. 0 means left-aligned text of any length.
         width: usize,
-        /// Returns a sentence that explains the column.
         meaning: &'static str,
     }
     Of(counter: Counter, column: &'static CounterColumn) = (column.title, column.width, column.meaning);
@@ -196,7 +169,6 @@ fn counters() -> impl Iterator<Item = Column> {
 }
 
 impl Column {
-    /// Returns all columns.
     pub fn all() -> impl Iterator<Item = Self> {
         let before = |column| counters().filter(move |_| matches!(column, P99));
         Self::BESIDE_COUNTERS.iter().flat_map(move |column| before(*column).chain([*column]))
@@ -254,8 +226,7 @@ impl Column {
             ThrottledTime => of_quota()?.throttled_ns.map(duration),
             LimitedBy => {
                 let limit = &row.data.tree.nodes()[node?.limited_by?].path;
-                let is_own = *limit == node?.path;
-                Some(if is_own { "itself".into() } else { one_word(&interval.names.of(limit)) })
+                Some(if *limit == node?.path { "itself".into() } else { one_word(&interval.names.of(limit)) })
             }
         }
     }

@@ -3,12 +3,13 @@
 use std::cmp::Reverse;
 
 use cgscope_model::{
-    Cause, Counter, CpuTimes, ExitedThreads, Interval, Mode, Names, TaskInterval, TaskReading, Wait,
+    Cause, Counter, CpuTimes, ExitedThreads, Interval, Mode, Names, TaskReading, Wait,
     class::{Class, Classes, Classified},
     counters::COUNTERS,
     sum,
     table::{exited::ENDED, interval::Process},
 };
+use itertools::Itertools;
 
 use crate::{
     data::Data,
@@ -16,12 +17,9 @@ use crate::{
     subject::Subject,
 };
 
-/// A row of a table.
 #[derive(Debug)]
 pub struct Row<'a> {
-    /// The figures of the row.
     pub figures: Figures,
-    /// The interval of the figures.
     pub data: &'a Data,
     /// The subject; `None` for all exited tasks.
     pub subject: Option<Subject<'a>>,
@@ -42,7 +40,6 @@ impl<'a> Row<'a> {
         Some(&self.subject?.task()?.reading)
     }
 
-    /// Returns the name of a task, or the path of a cgroup.
     pub fn name(&self) -> String {
         let mark = if self.is_below { "|__" } else { "" };
         match (self.task(), self.subject) {
@@ -55,33 +52,33 @@ impl<'a> Row<'a> {
 
 /// Returns the rows to print, sorted by id or by path.
 pub fn all<'a>(data: &'a Data, asked: &Asked) -> Vec<Row<'a>> {
-    let processes =
-        || data.processes().iter().filter_map(|process| Some((process, data.of_process(process)?)));
+    let processes = || data.processes().iter();
     let subjects: Vec<Subject<'_>> = match asked.rows {
         Rows::Cgroups => {
             let unknown = data.tree.unknown.as_ref().map(Subject::Unknown);
             data.tree.nodes().iter().map(Subject::Cgroup).chain(unknown).collect()
         }
-        Rows::Processes => processes().map(|(_, subject)| subject).collect(),
+        Rows::Processes => processes().filter_map(|process| data.of_process(process)).collect(),
         Rows::Threads => threads(data, data.interval.places()),
         Rows::ThreadsOfProcesses => {
-            let threads = |process: &Process| threads(data, process.threads.iter().copied());
-            processes().flat_map(|(process, subject)| [subject].into_iter().chain(threads(process))).collect()
+            let threads = |process: &'a Process| threads(data, process.threads.iter().copied());
+            processes()
+                .flat_map(|process| data.of_process(process).into_iter().chain(threads(process)))
+                .collect()
         }
     };
-    let is_below =
-        |subject: &Subject<'_>| asked.rows == Rows::ThreadsOfProcesses && matches!(subject, Subject::Task(_));
-    let rows =
-        subjects.into_iter().map(|subject| Row { is_below: is_below(&subject), ..Row::new(data, subject) });
+    let rows = subjects.into_iter().map(|subject| {
+        let is_below = asked.rows == Rows::ThreadsOfProcesses && matches!(subject, Subject::Task(_));
+        Row { is_below, ..Row::new(data, subject) }
+    });
     let active = rows.filter(|row| asked.all || row.figures.is_active());
     let ended = if asked.rows == Rows::Cgroups { None } else { ended(data, asked.rows) };
     active.chain(ended).collect()
 }
 
 fn threads(data: &Data, places: impl Iterator<Item = usize>) -> Vec<Subject<'_>> {
-    let mut tasks: Vec<&TaskInterval> = places.filter_map(|place| data.task_at(place)).collect();
-    tasks.sort_by_key(|task| task.reading.tid);
-    tasks.into_iter().map(Subject::Task).collect()
+    let tasks = places.filter_map(|place| data.task_at(place)).sorted_by_key(|task| task.reading.tid);
+    tasks.map(Subject::Task).collect()
 }
 
 /// Returns one row for all exited tasks, so that nothing is missing. It leaves out figures that the rows of processes have.
@@ -92,8 +89,7 @@ fn ended(data: &Data, rows: Rows) -> Option<Row<'_>> {
     {
         figures.subtract(accounts.exited_threads);
     }
-    let is_active = figures.is_active();
-    is_active.then_some(Row { figures, data, subject: None, is_below: false, is_average: false })
+    figures.is_active().then_some(Row { figures, data, subject: None, is_below: false, is_average: false })
 }
 
 /// Maximum number of targets with a line. Targets that ran and waited most come first.
@@ -103,30 +99,21 @@ const LOOKED_AT: usize = 200;
 
 /// Returns a line for each target that did more than wait for work. Targets that ran and waited most come first.
 pub fn lines(data: &Data, asked: &Asked<'_>, classes: &Classes<'_>) -> Vec<String> {
-    let all = all(data, asked);
-    let mut targets: Vec<(&Row<'_>, Subject<'_>)> =
-        all.iter().filter_map(|row| Some((row, row.subject?))).collect();
-    targets.retain(|(_, subject)| !matches!(subject, Subject::Unknown(_)));
-    targets.sort_by_key(|(row, _)| Reverse(row.figures.busy_ns()));
+    let known = all(data, asked).into_iter().filter_map(|row| Some((row.figures.busy_ns(), row.subject?)));
+    let known = known.filter(|(_, subject)| !matches!(subject, Subject::Unknown(_)));
+    let targets = known.sorted_by_key(|(busy_ns, _)| Reverse(*busy_ns));
     let is_one = targets.len() == 1;
-    let reported = targets
-        .into_iter()
-        .take(LOOKED_AT)
-        .filter_map(|(_, subject)| Some((subject, verdict(subject, data, classes)?)))
-        .filter(|(_, verdict)| is_one || verdict.classes != [Class::Idle]);
-    let names = &data.interval.names;
-    reported
-        .take(NAMED)
-        .map(|(subject, verdict)| format!("{}: {}", name(subject, names), verdict.says))
-        .collect()
+    let reported = targets.take(LOOKED_AT).filter_map(|(_, subject)| {
+        let verdict = verdict(subject, data, classes)?;
+        let is_said = is_one || verdict.classes != [Class::Idle];
+        is_said.then(|| format!("{}: {}", name(subject, &data.interval.names), verdict.says))
+    });
+    reported.take(NAMED).collect()
 }
 
 fn verdict(subject: Subject<'_>, data: &Data, classes: &Classes<'_>) -> Option<Classified> {
     Some(match subject {
-        Subject::Cgroup(node) => {
-            let mut nodes = data.tree.nodes().iter();
-            classes.cgroup(nodes.position(|other| std::ptr::eq(other, node))?)
-        }
+        Subject::Cgroup(node) => classes.cgroup(data.tree.find(&node.path)?),
         // Do not look up by pid or tid: within an average, several processes or threads can have had the same id.
         Subject::Process(process, _) => {
             let threads = process.threads.iter().filter_map(|place| data.task_at(*place));
@@ -151,12 +138,9 @@ pub type Hundredths = u64;
 /// The figures of a row in an interval. `None` marks a figure that was not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Figures {
-    /// Completed waits.
     pub wait: Split,
     counters: [Option<u64>; COUNTERS],
-    /// 99th percentile of the waits, ns.
     pub p99_ns: Option<u64>,
-    /// Whether a task of this row waits at the end of the interval.
     pub is_waiting: bool,
 }
 
@@ -174,7 +158,6 @@ pub struct Split {
 }
 
 impl Split {
-    /// Splits waits by their causes.
     pub fn new(wait: &Wait, mode: Mode) -> Self {
         let total_ns = wait.total_ns;
         let throttled_ns = wait.by_cause.get(Cause::Throttled).min(total_ns);
@@ -193,10 +176,8 @@ impl Split {
         let mut parts = exact.map(|(down, _)| u64::try_from(down).unwrap_or(u64::MAX));
         let left = whole.saturating_sub(sum::total(parts));
         let mut most = [0, 1, 2];
-        most.sort_by_key(|at| std::cmp::Reverse(exact[*at].1));
-        for at in most.into_iter().take(left as usize) {
-            parts[at] += 1;
-        }
+        most.sort_by_key(|at| Reverse(exact[*at].1));
+        most.into_iter().take(left as usize).for_each(|at| parts[at] += 1);
         let [throttled, queue, wake] = parts;
         Some([whole, throttled, queue, wake])
     }
@@ -226,7 +207,6 @@ impl Figures {
         figures
     }
 
-    /// Returns the value of a counter.
     pub fn counter(&self, counter: Counter) -> Option<u64> {
         self.counters[counter as usize]
     }
@@ -255,13 +235,12 @@ impl Figures {
     /// Subtracts the figures of exited threads that the rows of processes already have.
     fn subtract(&mut self, exited: ExitedThreads) {
         self.change(exited, u64::saturating_sub);
-        let [user_ns, system_ns, guest_ns] =
-            [Counter::User, Counter::System, Counter::Guest].map(|counter| self.counter(counter));
-        if let (Some(user_ns), Some(system_ns), Some(guest_ns)) = (user_ns, system_ns, guest_ns) {
+        let modes = [Counter::User, Counter::System, Counter::Guest];
+        if let [Some(user_ns), Some(system_ns), Some(guest_ns)] = modes.map(|mode| self.counter(mode)) {
             let cpu = CpuTimes { user_ns, system_ns, guest_ns }.scaled_to(self.on_cpu_ns());
-            self.counters[Counter::User as usize] = Some(cpu.user_ns);
-            self.counters[Counter::System as usize] = Some(cpu.system_ns);
-            self.counters[Counter::Guest as usize] = Some(cpu.guest_ns);
+            for (mode, ns) in modes.into_iter().zip([cpu.user_ns, cpu.system_ns, cpu.guest_ns]) {
+                self.counters[mode as usize] = Some(ns);
+            }
         }
     }
 

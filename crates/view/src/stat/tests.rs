@@ -221,9 +221,8 @@ fn a_quota_is_printed_with_its_cgroup() {
 
 #[test]
 fn the_first_line_is_that_of_pidstat_and_the_last_lines_have_the_cost() {
-    let machine =
-        Machine { kernel: "6.18".into(), hostname: "web1".into(), architecture: "x86_64".into(), cpus: 2 };
-    let banner = banner(&machine, 1_700_000_000_000_000_000);
+    let about = About { kernel: "6.18".into(), hostname: "web1".into(), ..About::default() };
+    let banner = banner(&about, "x86_64", 2, 1_700_000_000_000_000_000);
     assert_eq!(banner, "Linux 6.18 (web1)  2023-11-14  _x86_64_  (2 CPU)\n");
     let end = end(&data(3), vec!["process 7 a: idle".into()]);
     assert!(end.lines().skip(1).all(|line| line.starts_with("# ")), "{end}");

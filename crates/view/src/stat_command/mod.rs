@@ -1,7 +1,10 @@
 //! The summary of `cgscope stat -- COMMAND`: the useful figures of `time`, how threads spent their time, and the effect of
 //! quotas.
 
-use std::fmt::{Result, Write as _};
+use std::{
+    cmp::Reverse,
+    fmt::{Result, Write as _},
+};
 
 use cgscope_model::{
     BlockedState, BlockedTime, Cause, CgroupReading, Mode, QuotaUse, WallTime,
@@ -12,10 +15,11 @@ use cgscope_model::{
     quota_use, steers,
     units::{self, bytes, cpus, duration, percent},
 };
+use itertools::Itertools;
 
 use crate::{
     causes::{ORDER, culprits_line, limits_line, shown},
-    text::{self, NO_HISTOGRAM, capital, wrapped},
+    text::{self, NO_HISTOGRAM, capital, micros, wrapped},
 };
 
 /// The beginning of every summary. cgscope recognizes output files of earlier runs by it.
@@ -44,9 +48,7 @@ fn write(out: &mut String, run: &CommandRun) -> Result {
     if run.interval.mode == Mode::Bpf {
         sentence(out, &text::wait_line(&total.wait, run.interval.mode))?;
     }
-    for held in &run.quotas {
-        quota(out, run, held)?;
-    }
+    run.quotas.iter().try_for_each(|held| quota(out, run, held))?;
     let findings = findings(&run.interval, &run.host);
     if !findings.is_empty() {
         writeln!(out, "\n{}", text::findings_heading(&findings))?;
@@ -56,9 +58,7 @@ fn write(out: &mut String, run: &CommandRun) -> Result {
     if run.interval.mode == Mode::Coarse {
         sentence(out, NO_HISTOGRAM)?;
     }
-    for remark in &run.remarks {
-        sentence(out, remark)?;
-    }
+    run.remarks.iter().try_for_each(|remark| sentence(out, remark))?;
     writeln!(out, "{}", text::closing_lines(&run.interval).join("\n"))
 }
 
@@ -131,15 +131,13 @@ fn figures(out: &mut String, run: &CommandRun) -> Result {
         lines.push((seconds(usage.user_ns), waited_for));
     }
     let [major, involuntary, written] = [usage.major_faults, usage.involuntary, usage.blocks_out].map(number);
+    let blocks = format!("    blocks (512 B) read from devices, {written} queued for writing");
     let peak = format!("    or more {threads} at one time, and {processes} (counted every {every})");
     lines.extend([
         (bytes(usage.max_rss_bytes), "    maximum resident set of one process".to_owned()),
         (number(usage.minor_faults), format!("    minor page faults, {major} major")),
         (number(usage.voluntary), format!("    voluntary switches, {involuntary} involuntary")),
-        (
-            number(usage.blocks_in),
-            format!("    blocks (512 B) read from devices, {written} queued for writing"),
-        ),
+        (number(usage.blocks_in), blocks),
         (number(run.peak_threads), peak),
     ]);
     lines.iter().try_for_each(|(figure, what)| writeln!(out, "{figure:>18} {what}"))
@@ -159,14 +157,8 @@ fn seconds(ns: u64) -> String {
 /// Formats a number as `120,338,230`.
 fn number(n: u64) -> String {
     let digits = n.to_string();
-    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-    for (at, digit) in digits.char_indices() {
-        if at != 0 && (digits.len() - at).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
+    let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();
+    groups.join(",")
 }
 
 fn outlived(out: &mut String, run: &CommandRun) -> Result {
@@ -175,13 +167,11 @@ fn outlived(out: &mut String, run: &CommandRun) -> Result {
     }
     let it = units::count(run.outlived.len() as u64, "process");
     let their = if run.outlived.len() == 1 { "its" } else { "their" };
+    let names = names(&run.outlived);
     writeln!(out)?;
     sentence(
         out,
-        &format!(
-            "{it} still ran when the command ended; {their} time up to its end is counted: {}",
-            names(&run.outlived)
-        ),
+        &format!("{it} still ran when the command ended; {their} time up to its end is counted: {names}"),
     )
 }
 
@@ -190,7 +180,6 @@ fn names(processes: &[Outlived]) -> String {
     text::listed(processes.iter().map(|process| format!("{} [{}]", process.comm, process.pid)), NAMED)
 }
 
-/// Writes the table of one quota, and the figures that are derived from it.
 fn quota(out: &mut String, run: &CommandRun, held: &HeldBy) -> Result {
     let quota = &held.quota;
     writeln!(out, "\ncpu.stat of {}: {}", quota.path, limit_words(&quota.delta))?;
@@ -198,18 +187,17 @@ fn quota(out: &mut String, run: &CommandRun, held: &HeldBy) -> Result {
         return writeln!(out, "  No period passed in which one of its tasks could run.");
     }
     quota_table(out, quota, own(run, quota))?;
-    for words in derived(run, held) {
-        sentence(out, &words)?;
-    }
-    Ok(())
+    let derived =
+        [periods(run, quota), throttled(run, quota), mode(run, quota), threads(run, quota), whose(run, held)];
+    derived.iter().flatten().try_for_each(|words| sentence(out, words))
 }
 
 /// Describes a quota: `1 CPU of quota (100ms of every 100ms, burst none)`.
 fn limit_words(limits: &CgroupReading) -> String {
-    let us = |us: Option<u64>| us.map_or("?".into(), |us| duration(us.saturating_mul(1_000)));
-    let burst = limits.burst_us.filter(|us| *us != 0).map_or("none".into(), |burst| us(Some(burst)));
-    let cores =
-        limits.quota_cores().map_or("no quota now".into(), |cores| format!("{} of quota", cpus(cores)));
+    let us = |us: Option<u64>| us.map_or("?".into(), micros);
+    let burst = limits.burst_us.filter(|us| *us != 0).map_or("none".into(), micros);
+    let cores = limits.quota_cores().map(|cores| format!("{} of quota", cpus(cores)));
+    let cores = cores.unwrap_or("no quota now".into());
     format!("{cores} ({} of every {}, burst {burst})", us(limits.quota_us), us(limits.period_us))
 }
 
@@ -243,20 +231,11 @@ fn quota_table(out: &mut String, quota: &QuotaUse, own: Option<CpuUse>) -> Resul
     })
 }
 
-/// Returns the derived figures, and the processes that contribute to them.
-fn derived(run: &CommandRun, held: &HeldBy) -> Vec<String> {
-    let quota = &held.quota;
-    [periods(run, quota), throttled(run, quota), mode(run, quota), threads(run, quota), whose(run, held)]
-        .into_iter()
-        .flatten()
-        .collect()
-}
-
 fn periods(run: &CommandRun, quota: &QuotaUse) -> Option<String> {
     let (all, throttled) = (quota.delta.nr_periods?, quota.delta.nr_throttled?);
     let share = quota.throttled_percent()?;
     let length = quota.periods_ns().zip(quota.delta.period_us).map(|(ns, us)| {
-        let period = duration(us.saturating_mul(1_000));
+        let period = micros(us);
         format!("; {all} x {period} = {}; the command took {}", duration(ns), duration(run.wall_ns))
     });
     let all = units::count(all, "period");
@@ -269,11 +248,8 @@ fn throttled(run: &CommandRun, quota: &QuotaUse) -> Option<String> {
     let times = times.map_or(String::new(), |times| format!(", {times} its run time"));
     let over = if ns > run.wall_ns { ", so it may exceed the elapsed time" } else { "" };
     let threads = Some(run.held_ns(quota.after.id)).filter(|ns| *ns != 0);
-    let threads = threads.map_or(String::new(), |ns| {
-        format!(
-            "; the command's threads waited {} for the quota, each thread counted separately",
-            duration(ns)
-        )
+    let threads = threads.map(duration).map_or(String::new(), |waited| {
+        format!("; the command's threads waited {waited} for the quota, each thread counted separately")
     });
     Some(format!("it was throttled for {}, each CPU counted separately{over}{times}{threads}", duration(ns)))
 }
@@ -295,20 +271,16 @@ fn threads(run: &CommandRun, quota: &QuotaUse) -> Option<String> {
     let cores = quota.delta.quota_cores()?;
     let enough = cores.ceil().max(1.0) as u64;
     // Between two counts, more threads might have existed.
-    let threads = format!(
-        "at least {} existed at the same time, with a quota of {}",
-        units::count(run.peak_threads, "thread"),
-        cpus(cores)
-    );
+    let (peak, cpus) = (units::count(run.peak_threads, "thread"), cpus(cores));
+    let threads = format!("at least {peak} existed at the same time, with a quota of {cpus}");
     if run.peak_threads <= enough {
         return Some(threads);
     }
-    let is_short = quota.delta.nr_throttled.is_some_and(|throttled| throttled != 0);
-    let advice = format!(
-        ": raise the limit ({QUOTA_FILE}), or start at most {} (one for each CPU of the limit)",
-        units::count(enough, "thread")
-    );
-    Some(format!("{threads}{}", if is_short { &advice } else { "" }))
+    let advice = quota.delta.nr_throttled.filter(|throttled| *throttled != 0).map(|_| {
+        let most = units::count(enough, "thread");
+        format!(": raise the limit ({QUOTA_FILE}), or start at most {most} (one for each CPU of the limit)")
+    });
+    Some(threads + &advice.unwrap_or_default())
 }
 
 fn whose(run: &CommandRun, held: &HeldBy) -> Option<String> {
@@ -317,13 +289,11 @@ fn whose(run: &CommandRun, held: &HeldBy) -> Option<String> {
     let share = used.filter(|used| differs(*used, ours)).and_then(|used| percent(ours, used));
     let share = share.map(|share| format!("the command used {share:.1}% of that CPU time"));
     let others = (!held.others.is_empty()).then(|| format!("also in this cgroup: {}", names(&held.others)));
-    let own = own(run, quota).map(|_| {
-        String::from(
-            "lines with * are the command's own figures: the hierarchy of cpuacct does not have this cgroup",
-        )
-    });
-    let both: Vec<String> = own.into_iter().chain(share).chain(others).collect();
-    (!both.is_empty()).then(|| format!("these figures are of {}; {}", quota.path, both.join("; ")))
+    let words =
+        "lines with * are the command's own figures: the hierarchy of cpuacct does not have this cgroup";
+    let own = own(run, quota).map(|_| words.to_owned());
+    let all: Vec<String> = [own, share, others].into_iter().flatten().collect();
+    (!all.is_empty()).then(|| format!("these figures are of {}; {}", quota.path, all.join("; ")))
 }
 
 const CGROUPS: usize = 3;
@@ -332,7 +302,6 @@ const REMARKED_PERCENT: f64 = 1.0;
 /// Indentation of the continuation of a remark.
 const INDENT: &str = "                                                   ";
 
-/// Writes how the threads spent their time, one part per line.
 fn time_table(out: &mut String, run: &CommandRun, time: &WallTime) -> Result {
     let whole = match time.blocked {
         Some(_) => "in which its threads existed, summed over the threads",
@@ -359,18 +328,13 @@ fn time_table(out: &mut String, run: &CommandRun, time: &WallTime) -> Result {
     run.blocked_on.map_or(Ok(()), |kinds| blocked_on(out, time, &kinds))
 }
 
-/// Writes the blocked time again, split by what blocked the threads.
 fn blocked_on(out: &mut String, time: &WallTime, kinds: &BlockedTime) -> Result {
-    let mut kinds: Vec<_> = kinds.iter().filter(|(_, ns)| *ns != 0).collect();
-    if kinds.is_empty() {
+    let mut kinds = kinds.iter().filter(|(_, ns)| *ns != 0).sorted_by_key(|(_, ns)| Reverse(*ns));
+    if kinds.len() == 0 {
         return Ok(());
     }
-    kinds.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
     writeln!(out, "the blocked time, by what the threads waited for:")?;
-    for (kind, ns) in kinds {
-        part(out, time, &format!("on {}", kind.name()), Some(ns), None)?;
-    }
-    Ok(())
+    kinds.try_for_each(|(kind, ns)| part(out, time, &format!("on {}", kind.name()), Some(ns), None))
 }
 
 fn part(out: &mut String, time: &WallTime, what: &str, ns: Option<u64>, remark: Option<String>) -> Result {
@@ -393,7 +357,6 @@ const fn state_words(state: BlockedState) -> &'static str {
     }
 }
 
-/// Explains a cause by quotas or culprits.
 fn remark(cause: Cause, run: &CommandRun) -> Option<String> {
     let names = &run.interval.names;
     match shown(cause).blames {
@@ -414,8 +377,7 @@ fn remark(cause: Cause, run: &CommandRun) -> Option<String> {
 }
 
 fn others(run: &CommandRun, kernel: bool) -> Vec<Culprit> {
-    let culprits = run.interval.culprits().into_iter();
-    culprits.filter(|culprit| culprit.kernel == kernel).collect()
+    run.interval.culprits().into_iter().filter(|culprit| culprit.kernel == kernel).collect()
 }
 
 #[cfg(test)]

@@ -20,9 +20,9 @@ use cgscope_serve::{
 };
 
 use crate::{
+    cli::Target,
     exit::{Error, Result},
-    feed::{Demand, End, Event, Events, Feed, ns},
-    request::Target,
+    feed::{Demand, End, Event, Events, ns},
 };
 
 /// After a connection of at least this length, the wait before the next attempt is [`AGAIN`].
@@ -46,7 +46,6 @@ pub struct Daemon {
     said: Vec<String>,
     following: Following,
     then: Then,
-    /// The wait before the next attempt to connect.
     backoff: Duration,
     since: Instant,
 }
@@ -66,7 +65,7 @@ impl Daemon {
         options: &Options,
         interval_ns: u64,
         is_whole: bool,
-    ) -> std::result::Result<Self, ConnectError> {
+    ) -> Result<Self, ConnectError> {
         let asked = Request { pids: options.selection.pids.clone(), ..Request::every(interval_ns) };
         let (mut connection, sender) = Connection::open(path, &asked)?;
         let mut split = options.accounts.is_some().then(TimeSplit::new).and_then(io::Result::ok);
@@ -98,10 +97,10 @@ impl Daemon {
         })
     }
 
-    pub fn start(self, duration: Option<Duration>) -> Events {
+    pub fn start(mut self, duration: Option<Duration>) -> Events {
         let remote = self.remote.clone();
         let end = duration.map(|duration| Instant::now() + duration);
-        Events::start(self, move |demand| remote.demand(demand), end)
+        Events::start(move || self.next(), move |demand| remote.demand(demand), end)
     }
 
     pub fn limits(&self, selection: &Selection) -> Vec<String> {
@@ -119,26 +118,7 @@ impl Daemon {
         };
         format!("{what}, through the daemon at {}", self.following.socket.display())
     }
-}
 
-pub fn check(target: &Target) -> Result<()> {
-    let Options { selection: Selection { pids, tids, .. }, memory, by_cpu, .. } = &target.options;
-    let are_mixed = !tids.is_empty() && (!pids.is_empty() || !target.command.is_empty());
-    let refused = [
-        (target.stands_aside, "a command cannot be summarized"),
-        (*memory, "--memory is not read"),
-        (*by_cpu, "waits are not counted by CPU"),
-        (are_mixed, "processes and single threads cannot be selected together"),
-    ];
-    let refused = refused.iter().find(|(is_wanted, _)| *is_wanted);
-    refused.map_or(Ok(()), |(_, what)| {
-        Err(Error::could_not_run(format!(
-            "{what} through the daemon, which shares one measurement among all users; run cgscope with privileges (sudo)"
-        )))
-    })
-}
-
-impl Feed for Daemon {
     fn next(&mut self) -> Option<Result<Event>> {
         loop {
             let (event, then) = match self.then {
@@ -152,9 +132,7 @@ impl Feed for Daemon {
             }
         }
     }
-}
 
-impl Daemon {
     fn receive(&mut self) -> Step {
         if let Some(event) = self.following.release(self.remote.wanted()) {
             return (Some(Ok(event)), Then::Receive);
@@ -177,6 +155,23 @@ impl Daemon {
             Err(error) => failed(error),
         }
     }
+}
+
+pub fn check(target: &Target) -> Result<()> {
+    let Options { selection: Selection { pids, tids, .. }, memory, by_cpu, .. } = &target.options;
+    let are_mixed = !tids.is_empty() && (!pids.is_empty() || !target.command.is_empty());
+    let refused = [
+        (target.stands_aside, "a command cannot be summarized"),
+        (*memory, "--memory is not read"),
+        (*by_cpu, "waits are not counted by CPU"),
+        (are_mixed, "processes and single threads cannot be selected together"),
+    ];
+    let refused = refused.iter().find(|(is_wanted, _)| *is_wanted);
+    refused.map_or(Ok(()), |(_, what)| {
+        Err(Error::could_not_run(format!(
+            "{what} through the daemon, which shares one measurement among all users; run cgscope with privileges (sudo)"
+        )))
+    })
 }
 
 /// Doubles the wait before the next attempt, so that many clients do not overload the daemon. Returns the wait for this one.
@@ -225,14 +220,14 @@ fn reconnect(
     path: &Path,
     remote: &Remote,
     backoff: &mut Duration,
-) -> std::result::Result<Option<Connection>, ConnectError> {
+) -> Result<Option<Connection>, ConnectError> {
     let mut refusals = 0;
     let mut wait = back_off(backoff);
     loop {
         if !wait_unless_over(wait, remote) {
             return Ok(None);
         }
-        let asked = remote.request();
+        let asked = lock(&remote.0).request.clone();
         let opened = Connection::open(path, &asked).map(|(connection, sender)| {
             remote.find(sender, &asked);
             connection
@@ -266,10 +261,6 @@ impl Remote {
 
     pub fn wanted(&self) -> Wanted {
         lock(&self.0).wanted
-    }
-
-    pub fn request(&self) -> Request {
-        lock(&self.0).request.clone()
     }
 
     pub fn demand(&self, demand: Demand) {
@@ -315,7 +306,6 @@ pub enum Then {
     Stop,
 }
 
-/// An event, if any, and the next step.
 pub type Step = (Option<Result<Event>>, Then);
 
 pub fn failed(sentence: impl std::fmt::Display) -> Step {
@@ -382,16 +372,14 @@ impl Following {
         match wanted {
             Wanted::Nothing => (None, Then::Stop),
             Wanted::Last => failed("the daemon ended before it sent the last sample"),
-            Wanted::Samples => (Some(Ok(Event::Message(self.why_lost(word)))), Then::Reconnect),
+            Wanted::Samples => {
+                let failure = word.filter(|word| word.refused == Some(Refusal::Failed));
+                let socket = self.socket.display();
+                let ended = || format!("the daemon at {socket} has ended; cgscope tries to reconnect");
+                let sentence = failure.map_or_else(ended, |word| word.sentence);
+                (Some(Ok(Event::Message(sentence))), Then::Reconnect)
+            }
         }
-    }
-
-    fn why_lost(&self, word: Option<Word>) -> String {
-        let failure = word.filter(|word| word.refused == Some(Refusal::Failed));
-        failure.map_or_else(
-            || format!("the daemon at {} has ended; cgscope tries to reconnect", self.socket.display()),
-            |word| word.sentence,
-        )
     }
 
     /// Emits the held sample. If threads are chosen, omits other threads, exited tasks and culprits (unknown for each thread).

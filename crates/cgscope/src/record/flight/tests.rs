@@ -125,7 +125,7 @@ fn the_ring_of_a_killed_run_is_kept_and_the_ring_of_a_running_one_is_refused() {
         .filter(|path| *path != ring.directory)
         .collect();
     let [kept] = kept.as_slice() else { panic!("{kept:?}") };
-    assert!(file::is_stamped(&directory(&dir.0.join("a.rec")), kept), "{kept:?}");
+    assert!(file::is_stamped(&dir.0.join("a.rec.ring"), kept), "{kept:?}");
     let mut segment = open(kept.join("000001.rec")).unwrap();
     assert_eq!(segment.by_ref().count(), 1);
     assert_eq!(segment.ending(), Some(&Ending::Killed));

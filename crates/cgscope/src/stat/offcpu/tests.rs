@@ -57,8 +57,9 @@ fn pool(more: impl IntoIterator<Item = Interval>) -> Interval {
     whole.into_interval()
 }
 
-fn offcpu(output: Option<Output>, target: &str) -> Offcpu {
-    Offcpu { output, target: target.into(), symbols: Rc::new(KernelSymbols::of_text(SYMBOLS).unwrap()) }
+fn offcpu(output: Option<Output>, target: &str) -> Offcpu<'static> {
+    let symbols = Box::leak(Box::new(KernelSymbols::of_text(SYMBOLS).unwrap()));
+    Offcpu { output, target: target.into(), symbols }
 }
 
 fn rendered(whole: &Interval, format: Format) -> String {

@@ -43,10 +43,10 @@ async fn an_answer_appears_on_the_screen() {
     enough.follow(&app);
     // The first sample starts a simulation. The next simulation follows the answer.
     add(&mut enough, &samples[..20]);
-    let early = enough.next().await;
+    let early = enough.answers.recv().await.unwrap();
     enough.show(early, &mut app);
     add(&mut enough, &samples[19..]);
-    let answer = enough.next().await;
+    let answer = enough.answers.recv().await.unwrap();
     assert!(!answer.answer.is_short, "{:?}", answer.answer);
     enough.show(answer, &mut app);
     let screen = snapshot::plain(&snapshot::buffer(&app));
@@ -71,7 +71,7 @@ async fn an_answer_to_an_earlier_question_is_dropped() {
     assert!(enough.watch.is_none(), "what was collected is dropped");
     press(&mut app, "e");
     enough.follow(&app);
-    let late = enough.next().await;
+    let late = enough.answers.recv().await.unwrap();
     enough.show(late, &mut app);
     let screen = snapshot::plain(&snapshot::buffer(&app));
     assert!(screen.contains("collecting what it needs ..."), "{screen}");

@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    ffi::{CStr, OsStr},
+    ffi::OsStr,
     fmt::Write as _,
     fs::{self, File},
     io,
@@ -19,6 +19,7 @@ use cgscope_model::printable;
 use rustix::{
     fs::{Mode, OFlags, RawDir, openat},
     io::Errno,
+    path::Arg,
 };
 
 use super::text;
@@ -47,7 +48,7 @@ impl ProcFiles {
             proc: File::open(proc)?.into(),
             entries: vec![MaybeUninit::uninit(); ENTRIES],
             path: String::new(),
-            buffer: vec![0; 8 << 10],
+            buffer: Vec::new(),
         })
     }
 
@@ -94,16 +95,17 @@ fn numbers(directory: BorrowedFd<'_>, entries: &mut [MaybeUninit<u8>]) -> Result
     let mut found = Vec::new();
     let mut list = RawDir::new(directory, entries);
     while let Some(entry) = list.next() {
-        found.extend(number(entry?.file_name()));
+        found.extend(entry?.file_name().to_str().ok().and_then(|name| name.parse::<u32>().ok()));
     }
     Ok(found)
 }
 
-fn number(name: &CStr) -> Option<u32> {
-    name.to_str().ok().filter(|name| name.starts_with(|c: char| c.is_ascii_digit()))?.parse().ok()
-}
-
-fn read<'b>(directory: BorrowedFd<'_>, path: &str, buffer: &'b mut Vec<u8>) -> Option<&'b [u8]> {
+/// Reads a file into the buffer. `None` if the file is missing, unreadable or too long.
+pub(crate) fn read<'b>(
+    directory: BorrowedFd<'_>,
+    path: impl Arg,
+    buffer: &'b mut Vec<u8>,
+) -> Option<&'b [u8]> {
     let file = openat(directory, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let mut length = 0;
     loop {
@@ -119,7 +121,7 @@ fn read<'b>(directory: BorrowedFd<'_>, path: &str, buffer: &'b mut Vec<u8>) -> O
         if length >= LONGEST {
             return None;
         }
-        buffer.resize(2 * length, 0);
+        buffer.resize((2 * length).max(8 << 10), 0);
     }
 }
 
@@ -136,9 +138,9 @@ pub struct CgroupIds {
 
 impl CgroupIds {
     /// Creates a lookup in the cpu controller's hierarchy. `root` is `/` except in tests.
-    pub fn new(root: &Path, mounts: &CgroupMounts, mountinfo: &str) -> Option<Self> {
+    pub fn new(root: &Path, mounts: &CgroupMounts) -> Option<Self> {
         let mount = mounts.cpu()?;
-        let shows = facts::shown_at(mountinfo, mount)?.into_bytes();
+        let shows = facts::shown_at(&facts::mountinfo(root), mount)?.into_bytes();
         let mount = facts::below(root, mount);
         Some(Self { mount, shows, is_v2: mounts.cpu_is_v2(), met: HashMap::new() })
     }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use cgscope_model::Selection;
 
 use super::{files::ProcFiles, text};
+use crate::collector::process_of;
 
 /// Which threads are read.
 #[derive(Debug)]
@@ -27,14 +28,8 @@ pub struct Chosen {
 }
 
 impl Follow {
-    /// Creates the choice for a selection, including children that start at `since_ticks` or later. `process_of` returns the
-    /// process of a thread.
-    pub fn new(
-        selection: &Selection,
-        since_ticks: u64,
-        files: &mut ProcFiles,
-        process_of: impl Fn(u32) -> Option<u32>,
-    ) -> Self {
+    /// Creates the choice for a selection, including children that start at `since_ticks` or later.
+    pub fn new(selection: &Selection, since_ticks: u64, files: &mut ProcFiles) -> Self {
         if selection.follows_all() {
             return Self::All;
         }
@@ -66,10 +61,7 @@ impl Follow {
 
     /// Iterates over the chosen processes whose threads are all read. Yields nothing for [`Self::All`].
     pub fn whole_processes(&self) -> impl Iterator<Item = u32> + '_ {
-        let chosen = match self {
-            Self::All => None,
-            Self::Chosen(chosen) => Some(chosen),
-        };
+        let chosen = if let Self::Chosen(chosen) = self { Some(chosen) } else { None };
         chosen.into_iter().flat_map(|chosen| chosen.processes.keys().copied())
     }
 
@@ -96,14 +88,12 @@ impl Chosen {
         let mut parents = Vec::new();
         for pid in &all {
             let Some(stat) = files.of_process(*pid, "stat").and_then(text::stat) else { continue };
-            match self.processes.get(pid) {
-                Some(start) if *start == stat.start_ticks => {}
-                _ => {
-                    self.processes.remove(pid);
-                    if stat.start_ticks >= self.since_ticks {
-                        parents.push((*pid, stat.ppid, stat.start_ticks));
-                    }
-                }
+            if self.processes.get(pid) == Some(&stat.start_ticks) {
+                continue;
+            }
+            self.processes.remove(pid);
+            if stat.start_ticks >= self.since_ticks {
+                parents.push((*pid, stat.ppid, stat.start_ticks));
             }
         }
         self.processes.retain(|pid, _| all.binary_search(pid).is_ok());

@@ -6,7 +6,7 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-use cgscope_model::{Interval, Sample, Selection, TaskState};
+use cgscope_model::{ExitedThreads, Interval, Sample, Selection, TaskState};
 
 use super::*;
 
@@ -56,7 +56,7 @@ impl Host {
     fn source(&self, pids: &[u32]) -> CoarseSource {
         let mut files = ProcFiles::open(&self.0.join("proc")).unwrap();
         let selection = Selection { pids: pids.to_vec(), ..Selection::default() };
-        let follow = Follow::new(&selection, 50, &mut files, |_| None);
+        let follow = Follow::new(&selection, 50, &mut files);
         CoarseSource {
             files,
             cgroups: None,

@@ -2,8 +2,6 @@
 
 use cgscope_model::TaskState;
 
-use crate::task_state;
-
 /// Figures of `/proc/PID/task/TID/schedstat` (`proc_pid_schedstat`). Some kernels have zeros there, or no such file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Schedstat {
@@ -58,7 +56,12 @@ pub fn stat(text: &[u8]) -> Option<Stat<'_>> {
     let end = text.iter().rposition(|byte| *byte == b')').filter(|end| *end > start)?;
     // Fields of proc(5): 3 state, 4 parent, 9 flags, 14 and 15 user and system time, 22 start, 39 CPU, 43 guest time.
     let mut fields = words(&text[end + 1..]);
-    let state = task_state::from_stat(fields.next()?);
+    let state = match fields.next()? {
+        // A dead task before 3.14.
+        b"x" => Some(TaskState::Dead),
+        [letter] => TaskState::from_letter(char::from(*letter)),
+        _ => None,
+    };
     let ppid = number(fields.next()?)?.try_into().ok()?;
     let flags = number(fields.nth(9 - 5)?)?;
     let user_ticks = number(fields.nth(14 - 10)?)?;
@@ -72,10 +75,6 @@ pub fn stat(text: &[u8]) -> Option<Stat<'_>> {
 
 pub(crate) fn switches(status: &[u8]) -> Option<(u64, u64)> {
     Some((value(status, b"voluntary_ctxt_switches:")?, value(status, b"nonvoluntary_ctxt_switches:")?))
-}
-
-pub(crate) fn process(status: &[u8]) -> Option<u32> {
-    value(status, b"Tgid:")?.try_into().ok()
 }
 
 /// Returns the number and path of the v1 hierarchy with `controller` (`4:cpu,cpuacct:/path`), or of v2 (`0::/path`).
@@ -102,11 +101,6 @@ pub(crate) fn cgroup_path(text: &[u8], is_v2: bool) -> Option<&[u8]> {
 /// Returns the number of forks since boot in all PID namespaces, including threads: `processes` in `/proc/stat` (`total_forks`).
 pub fn forks(stat: &[u8]) -> Option<u64> {
     value(stat, b"processes ")
-}
-
-/// Returns the number of switches on all CPUs since boot: `ctxt` in `/proc/stat`.
-pub(crate) fn switches_of_host(stat: &[u8]) -> Option<u64> {
-    value(stat, b"ctxt ")
 }
 
 pub(crate) fn resident_pages(statm: &[u8]) -> Option<u64> {
@@ -157,10 +151,15 @@ mod tests {
             assert_eq!((stat.start_ticks, stat.cpu), (2_362_061, 1));
             assert_eq!((stat.user_ticks, stat.system_ticks, stat.guest_ticks), (3, 4, 2));
         }
+        for state in TaskState::ALL.iter().copied() {
+            assert_eq!(stat(&stat_of("cat", state.letter())).unwrap().state, Some(state));
+        }
         for dead in ['Z', 'X', 'x'] {
             assert!(stat(&stat_of("cat", dead)).unwrap().is_dead(), "{dead}");
         }
-        assert_eq!(stat(&stat_of("cat", 'W')).unwrap().state, None, "a letter of old kernels");
+        for other in ['W', 'K', '\u{ff}'] {
+            assert_eq!(stat(&stat_of("cat", other)).unwrap().state, None, "a letter of old kernels");
+        }
         assert_eq!(stat(b"7 (cat) S 1 7"), None);
         assert_eq!(stat(b"7 )cat( S 1 7"), None);
         assert_eq!(stat(b""), None);
@@ -187,12 +186,6 @@ mod tests {
     fn forks_are_the_processes_line() {
         assert_eq!(forks(b"cpu 1 2\nctxt 5\nbtime 7\nprocesses 1234\nprocs_running 2\n"), Some(1234));
         assert_eq!(forks(b"cpu 1 2\n"), None);
-    }
-
-    #[test]
-    fn switches_are_the_ctxt_line() {
-        assert_eq!(switches_of_host(b"cpu 1 2\nintr 5 6\nctxt 1234\nbtime 9\n"), Some(1234));
-        assert_eq!(switches_of_host(b"cpu 1 2\n"), None);
     }
 
     #[test]

@@ -180,7 +180,7 @@ fn a_locked_victim_keeps_the_time_without_a_name() {
     place.kept.lock = 1;
     charge(culprits[PROBES], 7, 200, kind::RAN);
     charge(culprits[PROBES], 9, 200, kind::LIMITED);
-    assert_eq!((kept(10).unnamed_ns, kept(10).pairs, kept(10).lock), ([7, 9], Kept::NONE.pairs, 1));
+    assert_eq!((kept(10).unnamed_ns, kept(10).pairs, kept(10).lock), ([7, 9], Kept::default().pairs, 1));
     place.kept.lock = 0;
     charge(culprits[PROBES], 7, 200, kind::RAN);
     assert_eq!((kept(10).unnamed_ns, kept(10).pairs[0].ns, kept(10).lock), ([7, 9], 7, 0));

@@ -17,7 +17,7 @@ use crate::{
 #[derive(Default)]
 struct Charges(BTreeMap<u64, u64>);
 
-impl Charge for Charges {
+impl Charge<()> for Charges {
     fn charge(&mut self, who: u64, ns: u64, _: Option<u64>) {
         *self.0.entry(who).or_default() += ns;
     }

@@ -13,7 +13,7 @@ fn a_task_that_was_throttled_before_we_followed_it_has_its_queue_and_its_quota()
         throttle_ns: 100 + 50,
         queue: task.queue(),
         group: task.group(),
-        limit: task.cgroup_id(),
+        limit: task.group(),
         cpu: 1,
         ..Start::default()
     };

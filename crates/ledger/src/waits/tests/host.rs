@@ -7,7 +7,7 @@ use std::{boxed::Box, cell::RefCell, collections::BTreeMap, vec::Vec};
 use crate::{
     Loss,
     demand::{self, DemandHost, Running, Slots},
-    host::{FarQueue, Host, Step, Task},
+    host::{FarQueue, Host, Task},
     pressure::{self, Batch, Ended, KeptPressure, PressureHost, Pressures},
     waits::{
         WaitHost,
@@ -75,14 +75,21 @@ pub(crate) struct Maps {
     work: [*mut Work; 2],
 }
 
+/// # Safety
+/// Zero must be valid for all members of the type.
+unsafe fn zeroed<T>() -> *mut T {
+    // SAFETY: the caller guarantees this.
+    Box::into_raw(unsafe { Box::new_zeroed().assume_init() })
+}
+
 impl Maps {
     pub(crate) fn new(throttles_tasks: bool) -> Self {
-        // SAFETY: the type holds only integers.
-        let pairs = || Box::into_raw(unsafe { Box::<Pairs>::new_zeroed().assume_init() });
         let maps = Self {
             rings: (0..CPUS).map(|_| Box::into_raw(empty())).collect(),
-            pairs: (0..CPUS).map(|_| pairs()).collect(),
-            pressures: (0..CPUS).map(|_| Box::into_raw(Box::new(Pressures::NONE))).collect(),
+            // SAFETY: the types hold only integers.
+            pairs: (0..CPUS).map(|_| unsafe { zeroed() }).collect(),
+            // SAFETY: as above.
+            pressures: (0..CPUS).map(|_| unsafe { zeroed() }).collect(),
             slots: Box::into_raw(Box::new(Slots::new(0))),
             work: [(); 2].map(|()| Box::into_raw(Box::default())),
         };
@@ -185,20 +192,8 @@ impl Host for Simulated {
         MAPS.with_borrow_mut(|maps| *maps.losses.entry(loss.name()).or_default() += 1);
     }
 
-    fn repeat(times: u32, step: Step, which: u32) {
-        for _ in 0..times {
-            let is_last = match step {
-                Step::Slices => look_back::step::<Self>(which),
-                Step::Blocks => look_back::step_of_blocks::<Self>(which),
-                Step::FindLevels => pressure::find_level::<Self>(which),
-                Step::AddLevels => pressure::add_level::<Self>(which),
-                Step::CountLevels => pressure::count_level::<Self>(which),
-                Step::Spread => demand::spread_step::<Self>(which),
-            };
-            if is_last {
-                return;
-            }
-        }
+    fn repeat<F: Fn(u32) -> bool>(times: u32, step: F, which: u32) {
+        let _ = (0..times).any(|_| step(which));
     }
 }
 
@@ -271,6 +266,27 @@ impl DemandHost for Simulated {
 
 impl WaitHost for Simulated {
     type Task = Facts;
+
+    fn throttled_ns(task: Facts, of: &u64, cpu: u32, clock_ns: u64) -> u64 {
+        assert_eq!((*of, cpu), (task.queue(), task.cpu), "only the queue of its own CPU is locked");
+        match task.queues[cpu as usize] {
+            (sum_ns, 0) => sum_ns,
+            (sum_ns, since_ns) => sum_ns + clock_ns.saturating_sub(since_ns),
+        }
+    }
+
+    fn far_queue(task: Facts, cpu: u32) -> FarQueue {
+        let (sum_ns, since_ns) = task.queues[cpu as usize];
+        FarQueue {
+            address: address(task.cgroup, cpu),
+            is_throttled: since_ns != 0 || task.stopped[cpu as usize],
+            throttled_ns_at_0: sum_ns.wrapping_sub(since_ns),
+        }
+    }
+
+    fn near_queue(task: Facts) -> FarQueue {
+        Self::far_queue(task, task.cpu)
+    }
 
     fn blames_tasks() -> bool {
         MAPS.with_borrow(|maps| maps.blames_tasks)
@@ -414,10 +430,6 @@ impl Task for Facts {
         self.clock_ns
     }
 
-    fn cgroup_id(self) -> u64 {
-        self.group()
-    }
-
     fn group(self) -> u64 {
         if self.bound_for == 0 { self.cgroup } else { self.bound_for }
     }
@@ -462,32 +474,11 @@ impl Task for Facts {
         address(self.cgroup, self.cpu)
     }
 
-    fn throttled_ns(self, of: &u64, cpu: u32, clock_ns: u64) -> u64 {
-        assert_eq!((*of, cpu), (self.queue(), self.cpu), "only the queue of its own CPU is locked");
-        match self.queues[cpu as usize] {
-            (sum_ns, 0) => sum_ns,
-            (sum_ns, since_ns) => sum_ns + clock_ns.saturating_sub(since_ns),
-        }
-    }
-
     fn left_throttled_ns(self, _: u64, group: u64, clock_ns: u64) -> u64 {
         match self.left_queue {
             (of, sum_ns, since_ns) if of == group => sum_ns + clock_ns.saturating_sub(since_ns),
             _ => 0,
         }
-    }
-
-    fn far_queue(self, cpu: u32) -> FarQueue {
-        let (sum_ns, since_ns) = self.queues[cpu as usize];
-        FarQueue {
-            address: address(self.cgroup, cpu),
-            is_throttled: since_ns != 0 || self.stopped[cpu as usize],
-            throttled_ns_at_0: sum_ns.wrapping_sub(since_ns),
-        }
-    }
-
-    fn near_queue(self) -> FarQueue {
-        self.far_queue(self.cpu)
     }
 
     fn find_limit(self, limit: &mut u64) {

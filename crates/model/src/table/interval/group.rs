@@ -13,9 +13,7 @@ use crate::{
 pub struct Group {
     /// Figures over the interval. Exited tasks are included where the grouping knows them.
     pub totals: Totals,
-    /// Accounts of the time outside the waits; `None`: not requested.
     pub accounts: Option<Accounts>,
-    /// Completed waits.
     pub wait: Wait,
     /// Number of tasks waiting at the end of the interval.
     pub pending: u64,
@@ -25,9 +23,7 @@ pub struct Group {
     pub pending_by_cause: ByCause,
     /// Number of threads at the end. Appended intervals also count the threads at the end of each earlier interval.
     pub threads: u64,
-    /// Number of processes that own these threads.
     pub processes: u64,
-    /// Number of tasks that exited.
     pub exited: u64,
 }
 
@@ -83,7 +79,6 @@ impl GroupSum {
         self.group.threads += threads;
     }
 
-    /// Adds tasks that exited.
     pub fn add_exited(&mut self, exited: &ExitedInterval) {
         self.add(&exited.totals, exited.accounts.as_ref(), &exited.wait);
         sum::add(&mut self.group.exited, exited.tasks);
@@ -123,7 +118,11 @@ impl Interval {
         self.tasks.iter().for_each(|task| total.add_task(task));
         total.add_idle(self.idle.len() as u64);
         self.exited.iter().for_each(|exited| total.add_exited(exited));
-        total.take(processes((0..self.tasks.len() + self.idle.len()).map(|place| self.reading(place).tgid)))
+        let places = 0..self.tasks.len() + self.idle.len();
+        let mut processes: Vec<u32> = places.map(|place| self.reading(place).tgid).collect();
+        processes.sort_unstable();
+        processes.dedup();
+        total.take(processes.len() as u64)
     }
 
     /// Returns the sum of all exited tasks, excluding the work of living tasks before a move.
@@ -136,37 +135,11 @@ impl Interval {
         }
         ended
     }
-}
 
-pub(crate) fn processes(of_threads: impl Iterator<Item = u32>) -> u64 {
-    let mut processes: Vec<u32> = of_threads.collect();
-    processes.sort_unstable();
-    processes.dedup();
-    processes.len() as u64
-}
-
-/// A process: the sum over its threads.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Process {
-    /// Process id. In appended intervals, several processes may have used it in turn.
-    pub pid: u32,
-    /// The [place](Interval::places) of the thread that names the process: the main thread, or another thread if the main thread
-    /// exited.
-    pub named_by: usize,
-    /// The [places](Interval::places) of the threads.
-    pub threads: Vec<usize>,
-    /// The sum over the threads.
-    pub group: Group,
-}
-
-impl Interval {
-    /// Returns living tasks by process, ascending by process id. With the same id, the earlier process comes first. Exited tasks
-    /// are known only by cgroup.
+    /// Returns living tasks by process, ascending by process id, then by age. Exited tasks are known only by cgroup.
     pub fn processes(&self) -> Vec<Process> {
         let mut same_id: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
-        for place in self.places() {
-            same_id.entry(self.reading(place).tgid).or_default().push(place);
-        }
+        self.places().for_each(|place| same_id.entry(self.reading(place).tgid).or_default().push(place));
         let mut sum = GroupSum::default();
         let lives = same_id.into_iter().flat_map(|(pid, threads)| {
             self.lives(pid, threads).into_values().map(move |threads| (pid, threads))
@@ -179,8 +152,7 @@ impl Interval {
                 }
             }
             let main = threads.iter().find(|place| self.reading(**place).tid == pid);
-            let named_by = *main.unwrap_or(&threads[0]);
-            Process { pid, named_by, threads, group: sum.take(1) }
+            Process { pid, named_by: *main.unwrap_or(&threads[0]), threads, group: sum.take(1) }
         };
         lives.map(process).collect()
     }
@@ -206,10 +178,20 @@ impl Interval {
     }
 }
 
+#[derive(Clone, Debug, PartialEq)]
+pub struct Process {
+    /// Process id. In appended intervals, several processes may have used it in turn.
+    pub pid: u32,
+    /// The [place](Interval::places) of the thread that names the process: the main thread, or another one if that exited.
+    pub named_by: usize,
+    /// The [places](Interval::places) of the threads.
+    pub threads: Vec<usize>,
+    pub group: Group,
+}
+
 /// Elapsed time of some threads by activity, summed over the threads. For one thread, the parts sum to the elapsed time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WallTime {
-    /// Time on a CPU, ns.
     pub on_cpu_ns: u64,
     /// Time runnable but not running, by cause: completed and pending waits.
     pub waited: ByCause,
@@ -218,7 +200,6 @@ pub struct WallTime {
 }
 
 impl WallTime {
-    /// Computes the parts for a group of threads over an interval.
     pub fn new(group: &Group) -> Self {
         let mut waited = group.wait.by_cause;
         waited.add(&group.pending_by_cause);
@@ -230,8 +211,7 @@ impl WallTime {
 
     /// Returns the sum of all known parts, ns.
     pub fn total_ns(&self) -> u64 {
-        let blocked_ns = self.blocked.map_or(0, |blocked| blocked.total());
-        sum::total([self.on_cpu_ns, self.waited.total(), blocked_ns])
+        sum::total([self.on_cpu_ns, self.waited.total(), self.blocked.map_or(0, |blocked| blocked.total())])
     }
 }
 

@@ -23,10 +23,8 @@ pub(super) fn settle(tasks: &mut [TaskInterval], a: &Sample, b: &Sample) {
     }
     let counted = counted(a, b);
     let cpus = b.cpus.len() as u64;
-    let most_ns = match cpus {
-        0 => u64::MAX,
-        _ => b.mono_ns.saturating_sub(a.mono_ns).saturating_mul(cpus),
-    };
+    let elapsed_ns = b.mono_ns.saturating_sub(a.mono_ns);
+    let most_ns = if cpus == 0 { u64::MAX } else { elapsed_ns.saturating_mul(cpus) };
     for task in tasks {
         let Some(accounts) = &mut task.accounts else { continue };
         let mut exited_threads = accounts.exited_threads;
@@ -54,16 +52,13 @@ fn counted(a: &Sample, b: &Sample) -> BTreeMap<u32, (u64, ExitedThreads)> {
     let moved = b.tasks.iter().filter(|task| task.moved_ns.is_some());
     let moved: HashSet<(u32, u64)> = moved.map(|task| (task.tid, task.start_ns)).collect();
     let has_exited = |task: &&Arc<TaskReading>| now(task.serial).is_none();
-    let went = a.tasks.iter().filter(has_exited).filter(|task| !moved.contains(&(task.tid, task.start_ns)));
-    for task in went {
+    for task in a.tasks.iter().filter(has_exited).filter(|task| !moved.contains(&(task.tid, task.start_ns))) {
         let Some(exited_threads) = all_of(task) else { continue };
         counted.entry(task.tgid).or_default().1.add(&exited_threads);
     }
-    if !counted.is_empty() {
-        for task in a.tasks.iter().filter(|task| task.tid == task.tgid) {
-            if let Some((start_ns, _)) = counted.get_mut(&task.tgid) {
-                *start_ns = task.start_ns;
-            }
+    for task in a.tasks.iter().filter(|task| task.tid == task.tgid) {
+        if let Some((start_ns, _)) = counted.get_mut(&task.tgid) {
+            *start_ns = task.start_ns;
         }
     }
     counted

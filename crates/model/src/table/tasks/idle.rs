@@ -4,8 +4,7 @@ use std::{borrow::Cow, sync::Arc};
 
 use itertools::Itertools;
 
-use super::same_task;
-use super::{Interval, TaskInterval, task_between};
+use super::{Interval, TaskInterval, same_task, task_between};
 use crate::TaskReading;
 
 /// Returns the active tasks and the idle tasks of the later Sample, both ascending by serial.
@@ -19,8 +18,7 @@ pub(super) fn split<'a>(
     let (mut tasks, mut idle) = (Vec::new(), Vec::with_capacity(now.size_hint().0));
     let mut earlier = same_task(all);
     for now in now {
-        let before = earlier(now);
-        match before {
+        match earlier(now) {
             Some(before) if did_nothing(before, now) => idle.push(now.clone()),
             Some(before) => tasks.extend(task_between(Some(before), now, since_ns, one_node)),
             None => {
@@ -39,12 +37,9 @@ pub(super) fn split<'a>(
 }
 
 /// Returns the reading of the same task in its previous cgroup. Each move adds one to the serial.
-pub(super) fn before_it_moved<'a>(
-    before: &'a [Arc<TaskReading>],
-    now: &TaskReading,
-) -> Option<&'a TaskReading> {
-    let at = before.partition_point(|task| task.serial < now.serial);
-    before[..at].last().map(AsRef::as_ref).filter(|task| has_moved(task, now))
+pub(super) fn before_it_moved<'a>(all: &'a [Arc<TaskReading>], now: &TaskReading) -> Option<&'a TaskReading> {
+    let at = all.partition_point(|task| task.serial < now.serial);
+    all[..at].last().map(AsRef::as_ref).filter(|task| has_moved(task, now))
 }
 
 /// True if the later reading is of the same task after a move to another cgroup.
@@ -52,8 +47,7 @@ pub(super) fn has_moved(earlier: &TaskReading, later: &TaskReading) -> bool {
     later.moved_ns.is_some() && (earlier.tid, earlier.start_ns) == (later.tid, later.start_ns)
 }
 
-/// True if no figure of the task increased, and the task neither runs nor waits. A task with accounts is always active, because
-/// its sleep time grows.
+/// True if no figure increased, and the task neither runs nor waits. With accounts it is always active: its sleep time grows.
 fn did_nothing(before: &Arc<TaskReading>, now: &Arc<TaskReading>) -> bool {
     let is_still = now.pending.is_none() && !now.on_cpu && now.accounts.is_none();
     is_still && (Arc::ptr_eq(before, now) || has_same_figures(before, now))
@@ -84,10 +78,7 @@ impl Interval {
 
     /// Returns the last reading of the task at a [place](Self::places).
     pub fn reading(&self, place: usize) -> &TaskReading {
-        match self.tasks.get(place) {
-            Some(task) => &task.reading,
-            None => &self.idle[place - self.tasks.len()],
-        }
+        self.tasks.get(place).map_or_else(|| &*self.idle[place - self.tasks.len()], |task| &task.reading)
     }
 
     /// Returns the last readings of all tasks that existed at the end, ascending by serial.
@@ -97,11 +88,9 @@ impl Interval {
 
     /// Returns the [place](Self::places) of a task.
     pub fn place_of(&self, serial: u64) -> Option<usize> {
+        let idle = || self.idle.binary_search_by_key(&serial, |idle| idle.serial);
         let task = self.tasks.binary_search_by_key(&serial, |task| task.reading.serial);
-        task.ok().or_else(|| {
-            let idle = self.idle.binary_search_by_key(&serial, |idle| idle.serial).ok()?;
-            Some(self.tasks.len() + idle)
-        })
+        task.or_else(|_| idle().map(|at| self.tasks.len() + at)).ok()
     }
 
     /// Returns the last readings in `before`, the earlier interval, of tasks that do not exist at the end of this interval.

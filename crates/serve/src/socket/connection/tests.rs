@@ -2,7 +2,6 @@ use cgscope_model::follower::Follower;
 
 use super::*;
 use crate::{
-    collection::Taken,
     socket::{
         Server, SocketConfig,
         limits::free_follower,

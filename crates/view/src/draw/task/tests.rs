@@ -3,7 +3,7 @@ use std::sync::Arc;
 use cgscope_made_up::small;
 use cgscope_model::{ByCause, Cause, Pending, TaskReading};
 
-use super::{Spent, kernel, worst};
+use super::{Spent, kernel_words, most_waiting};
 
 fn sum(tenths: &[usize]) -> usize {
     tenths.iter().sum()
@@ -48,10 +48,10 @@ fn an_unfinished_wait_counts_with_its_part_in_the_interval() {
 
 #[test]
 fn the_kernels_figure_is_the_same_or_the_difference_is_explained() {
-    assert_eq!(kernel(2_000_000, 2_000_000, 0), "its own sum (run_delay) is 2.00ms: the same");
-    assert!(kernel(2_000_000, 2_500_000, 500_000).contains("500us more: the part of unfinished waits"));
-    assert!(kernel(2_000_000, 2_500_000, 0).contains("500us more: waits that were not seen"));
-    assert!(kernel(2_000_000, 1_500_000, 0).contains("500us less: the rest was counted before"));
+    assert_eq!(kernel_words(2_000_000, 2_000_000, 0), "its own sum (run_delay) is 2.00ms: the same");
+    assert!(kernel_words(2_000_000, 2_500_000, 500_000).contains("500us more: the part of unfinished waits"));
+    assert!(kernel_words(2_000_000, 2_500_000, 0).contains("500us more: waits that were not seen"));
+    assert!(kernel_words(2_000_000, 1_500_000, 0).contains("500us less: the rest was counted before"));
 }
 
 #[test]
@@ -61,9 +61,10 @@ fn tasks_that_waited_most_come_first_and_current_waits_count() {
     readings.push(small::task(21, &[]));
     let interval = small::interval(readings);
     let named: Vec<u32> =
-        worst(interval.tasks.iter().collect()).iter().map(|task| task.reading.tid).collect();
+        most_waiting(interval.tasks.iter().collect()).iter().map(|task| task.reading.tid).collect();
     assert_eq!(named, [20, 8, 7, 6, 5]);
     assert!(
-        worst(Arc::new(interval).tasks.iter().filter(|task| task.reading.tid == 21).collect()).is_empty()
+        most_waiting(Arc::new(interval).tasks.iter().filter(|task| task.reading.tid == 21).collect())
+            .is_empty()
     );
 }

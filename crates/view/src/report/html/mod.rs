@@ -44,7 +44,6 @@ const SCRIPT: &str = concat!(
 const STYLE_HASH: &str = "DGC3wwsKfPLF0K0hZBth5C/HscsBnpvEIdI2FS1VoEg=";
 const SCRIPT_HASH: &str = "jvwp/hYrQ/2QhkuHe8eeAGacOPhoqkOMXCBFEWbWuqw=";
 
-/// Returns the page of a whole recording.
 pub fn page(about: &About, whole: &Whole) -> String {
     let interval = &whole.interval;
     let total = interval.total();
@@ -74,7 +73,6 @@ pub fn page(about: &About, whole: &Whole) -> String {
     BEGINNING.to_owned() + &filled(TEMPLATE, &parts)
 }
 
-/// Returns the style sheet, with a colour and a class for each cause.
 fn style() -> String {
     let lines = |line: fn(&str, &Shown) -> String| {
         TABLE.iter().map(|shown| line(shown.cause.name(), shown)).collect()
@@ -101,9 +99,8 @@ fn filled(template: &str, parts: &[(&str, String)]) -> String {
 }
 
 fn warnings(whole: &Interval) -> String {
-    let coarse = (whole.mode == Mode::Coarse).then(|| format!("{}.", capital(crate::text::NO_HISTOGRAM)));
     report::incomplete(whole)
-        .chain(coarse)
+        .chain((whole.mode == Mode::Coarse).then(|| format!("{}.", capital(crate::text::NO_HISTOGRAM))))
         .map(|warning| format!("<p class=\"warning\">{}</p>\n", text(&warning)))
         .collect()
 }
@@ -140,20 +137,9 @@ fn notes(whole: &Interval) -> String {
 
 /// Escapes text for markup, including double-quoted attributes.
 fn text(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            // NUL has no character reference, and parsers report an error for it.
-            '\0' => out.push('\u{fffd}'),
-            c => out.push(c),
-        }
-    }
-    out
+    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    // NUL has no character reference, and parsers report an error for it.
+    text.replace('"', "&quot;").replace('\'', "&#39;").replace('\0', "\u{fffd}")
 }
 
 /// Returns JSON for a `script` element. Only `<` could end the element or open a comment, and JSON has `<` only in strings.
@@ -253,7 +239,7 @@ fn over(timeline: &Timeline, whole: &Interval) -> impl Serialize + use<> {
         timeline.slices().iter().map(of).collect()
     }
     let rows: Vec<Vec<u64>> = series(timeline, |slice| {
-        slice.counts().chunks(BUCKETS_TO_ROW).map(|buckets| buckets.iter().sum()).collect()
+        slice.counts.chunks(BUCKETS_TO_ROW).map(|buckets| buckets.iter().sum()).collect()
     });
     let is_used = |row: usize| rows.iter().any(|counts| counts[row] != 0);
     let mut used = (0..BUCKETS / BUCKETS_TO_ROW).filter(|row| is_used(*row));

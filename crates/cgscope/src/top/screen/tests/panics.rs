@@ -13,8 +13,6 @@ use std::{
     ptr,
 };
 
-use cgscope_view::app::About;
-
 use super::super::*;
 
 const WHO: &str = "WHO_PANICS";
@@ -43,9 +41,9 @@ fn the_screen_of_a_process_that_panics() {
     let Ok(who) = std::env::var(WHO) else { return };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut app = App::new(About::default(), Settings::default(), Theme::default(), Duration::from_secs(1));
-    let mut screen = Screen::take("cgscope top -b", true).unwrap();
+    let screen = Screen::take("cgscope top -b", true).unwrap();
     let mut feed = Panics { in_thread: who == "thread" };
-    let error = runtime.block_on(show(&mut screen, &mut app, &mut feed)).unwrap_err();
+    let error = runtime.block_on(show(screen, &mut app, &mut feed)).unwrap_err();
     assert_eq!(error.exit, crate::exit::Exit::Incomplete);
 }
 
