@@ -35,7 +35,12 @@ pub fn jobs(count: usize, cost: Duration, gap: Duration, end: Instant) -> io::Re
 ///
 /// # Errors
 /// Fails if the host refuses a process.
-pub fn processes(count: usize, name: &str, end: Instant, ready: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+pub fn processes(
+    count: usize,
+    name: &str,
+    end: Instant,
+    ready: impl FnOnce() -> io::Result<()>,
+) -> io::Result<()> {
     let run = || {
         if !name.is_empty() {
             let _ = fs::write("/proc/self/comm", name);
