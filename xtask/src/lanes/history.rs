@@ -18,19 +18,22 @@ const LINES: usize = 20_000;
 pub(crate) struct History(String);
 
 impl History {
-    /// Reads the history, and adds a run. In a quiet run, no other program used the machine when the run started.
-    pub(crate) fn with_run(tries: &[Try], is_quiet: bool) -> Result<Self, Failure> {
-        let file = setup::cache("tries.tsv")?;
+    /// Reads the history, and adds a run. In a quiet run, no other program used the machine when the run started. If the file
+    /// cannot be written, prints the reason, but does not fail.
+    pub(crate) fn with_run(tries: &[Try], is_quiet: bool) -> Self {
+        let file = setup::cache("tries.tsv");
+        let before = file.as_ref().ok().and_then(|file| fs::read_to_string(file).ok()).unwrap_or_default();
         let machine = fs::read_to_string("/etc/machine-id").unwrap_or_default();
         let quiet = if is_quiet { "quiet" } else { "busy" };
         let lines = tries.iter().map(|once| {
             let tries = if !once.has_passed && once.disturbance.blame().is_some() { 2 } else { 1 };
             format!("{}\t{quiet}\t{tries}\t{}\n", machine.trim(), once.test.name)
         });
-        let history =
-            Self(newest(&fs::read_to_string(&file).unwrap_or_default(), LINES) + &lines.collect::<String>());
-        steps::write(&file, &history.0)?;
-        Ok(history)
+        let history = Self(newest(&before, LINES) + &lines.collect::<String>());
+        if let Err(why) = file.and_then(|file| steps::write(&file, &history.0)) {
+            eprintln!("test: no history of second tries: {why}");
+        }
+        history
     }
 
     /// Returns the tests that needed second tries in their latest quiet runs: the name, how often, and in how many runs.
