@@ -1,6 +1,6 @@
 //! Reads a recording as a series of intervals, with the same functions as the live commands.
 
-use std::{collections::BTreeSet, path::Path};
+use std::path::Path;
 
 use cgscope_ledger::Loss;
 use cgscope_model::{Interval, Mode, Sample, Selection, Steps, findings::Host, printable, units};
@@ -59,20 +59,9 @@ impl Recording {
         Self::of(reader, self.file.clone())
     }
 
-    pub fn demand_of(&self, ids: BTreeSet<u64>) -> Result<History> {
-        let mut again = self.again()?;
-        let rows = ["limits", "demand"].map(|table| (table, ids.clone()));
-        again.only(&["whole", "limits", "demand", "cpus"], &rows);
-        let mut history = History::of(ids);
-        while let Some(sample) = again.next_without_tasks()? {
-            history.add(&sample);
-        }
-        Ok(history)
-    }
-
     /// Reads only a part of each sample, which is much faster (see [`FileReader::only`]). Call this before the first read.
-    pub fn only(&mut self, tables: &[&str], rows: &[(&str, BTreeSet<u64>)]) {
-        self.reader.only(tables, rows);
+    pub fn only(&mut self, tables: &[&str]) {
+        self.reader.only(tables, &[]);
     }
 
     /// Makes intervals longer, so that there are at most `intervals`. A long recording is then read much faster, and the sums
@@ -108,22 +97,6 @@ impl Recording {
         Ok(Some(interval))
     }
 
-    /// Returns the next sample without its tasks. Do not combine this with [`Self::next_interval`].
-    fn next_without_tasks(&mut self) -> Result<Option<Sample>> {
-        self.reader.next_without_tasks().map_err(|error| self.error(&error))
-    }
-
-    /// Returns the interval from the first to the last sample, and skips all other samples. Returns `None` without samples. Do
-    /// not combine this with [`Self::next_interval`].
-    pub fn ends(&mut self) -> Result<Option<Interval>> {
-        let index = self.reader.index().map_err(|error| self.error(&error))?;
-        let first = self.next_without_tasks()?;
-        let last = index.entries().len().saturating_sub(1);
-        self.reader.seek(&index, last).map_err(|error| self.error(&error))?;
-        let last = self.next_without_tasks()?;
-        Ok(first.zip(last).map(|(first, last)| Interval::between(&first, &last)))
-    }
-
     fn next_sample(&mut self) -> Result<Option<Sample>> {
         let next = self.reader.next().transpose().map_err(|error| self.error(&error))?;
         next.iter().for_each(|sample| self.count(sample));
@@ -143,7 +116,8 @@ impl Recording {
         let (since_ns, before) = (earlier.mono_ns, std::mem::take(&mut earlier.tasks));
         let mut late = Vec::new();
         for _ in 0..self.stride {
-            let Some(sample) = self.next_without_tasks()? else { break };
+            let next = self.reader.next_without_tasks().map_err(|error| self.error(&error))?;
+            let Some(sample) = next else { break };
             self.count(&sample);
             // Keeps new tasks that started before the previous sample. Their figures count only from their first reading on.
             let new = self.reader.take_new_tasks().into_iter();

@@ -8,7 +8,7 @@ use cgscope_view::{
     report::{About, Whole, html, report as report_text},
     text,
 };
-use cgscope_whatif::{brief, history::History};
+use cgscope_whatif::{history::History, words};
 
 use crate::{
     cli::Report,
@@ -28,20 +28,16 @@ pub fn run(options: &Report) -> Result {
         Some(path) => page(&mut recording, path)?,
         None if options.json => objects(&mut recording, options.all)?,
         None => {
-            let whole = read(&mut recording, SLOTS)?;
+            let whole = read(&mut recording)?;
             output::print(&report_text(&about(&recording, &whole.interval), &whole))?;
         }
     }
     Ok(recording.finish())
 }
 
-/// Maximum number of slots (40 MB) for the demand of all cgroups, which is kept while the recording is read. Above this limit,
-/// only the demand of the few cgroups with a line is read afterwards.
-const SLOTS: usize = 2_000_000;
-
-fn read(recording: &mut Recording, slots: usize) -> Result<Whole> {
+fn read(recording: &mut Recording) -> Result<Whole> {
     recording.at_most(INTERVALS)?;
-    recording.history = Some(History::within(slots));
+    recording.history = Some(History::default());
     let (mut whole, mut timeline) = (Appended::default(), Timeline::new(SLICES));
     while let Some(interval) = recording.next_interval()? {
         timeline.add(&interval);
@@ -49,8 +45,7 @@ fn read(recording: &mut Recording, slots: usize) -> Result<Whole> {
     }
     let mut whole = Whole::new(whole.into_interval(), timeline, &recording.reader.losses(), &recording.host);
     let history = recording.history.take().unwrap_or_default();
-    let history = |ids| if history.is_cut { recording.demand_of(ids).ok() } else { Some(history) };
-    whole.enough = brief::lines(&whole.interval, history);
+    whole.enough = words::lines(&whole.interval, &history);
     Ok(whole)
 }
 
@@ -72,7 +67,7 @@ fn about(recording: &Recording, whole: &Interval) -> About {
 fn page(recording: &mut Recording, path: &Path) -> Result<()> {
     // Checks the file first, so that no long recording is read for a page that cannot be written.
     let place = place(path)?;
-    let whole = read(recording, SLOTS)?;
+    let whole = read(recording)?;
     let page = html::page(&about(recording, &whole.interval), &whole);
     let Some(place) = place else { return output::print(&page) };
     output::replace(&place, &page).map_err(|error| cannot_write(place.path(), error, NO_PAGE))?;
@@ -100,25 +95,7 @@ const NO_PAGE: &str = "there is no page: name another file with --html";
 
 #[cfg(test)]
 mod tests {
-    use cgscope_made_up::demand::Limited;
-    use cgscope_record::{FileWriter, Header, Reason};
-
     use super::*;
-
-    #[test]
-    fn demand_without_room_is_read_afterwards() {
-        let path = std::env::temp_dir().join(format!("cgscope-{}-room.rec", std::process::id()));
-        let mut writer = FileWriter::create(&path, &Header::default()).unwrap();
-        Limited::new(12).take(40).for_each(|sample| writer.sample(&sample).unwrap());
-        writer.end(0, Reason::Finished).unwrap();
-        let enough = |slots| read(&mut Recording::open(&path).unwrap(), slots).unwrap().enough;
-        let lines = enough(SLOTS);
-        assert!(lines.len() == 5 && lines.iter().any(|line| line.contains("CPUQuota=")), "{lines:#?}");
-        for slots in [0, 1, 3_000] {
-            assert_eq!(enough(slots), lines);
-        }
-        std::fs::remove_file(&path).unwrap();
-    }
 
     #[test]
     fn a_file_that_is_not_our_page_is_not_replaced() {

@@ -1,14 +1,14 @@
 //! The answer for one cgroup: what other limits would have done, or why that is not known.
 
-use std::{cmp::Reverse, collections::BTreeSet};
+use std::cmp::Reverse;
 
 use cgscope_model::{CgroupReading, Interval, path::is_at_or_below, selection::SelectionFilter};
 
 use crate::{
     Check, Figures, Limit, Loop,
-    history::{History, Runnable},
-    parallel::parallel,
-    simulator::{Correction, Simulator},
+    demand::{Demand, Runnable},
+    history::History,
+    simulator::simulate,
 };
 
 /// A demand counts as known only from below if more than this share of the periods was throttled.
@@ -19,6 +19,12 @@ const FEW: f64 = 0.05;
 const COMPLETE: f64 = 0.1;
 /// The least length of a recording, in periods.
 const LEAST_PERIODS: u64 = 20;
+/// The least share that is worth a caution.
+const NOTABLE: f64 = 0.1;
+/// From this share of the time in which tasks could run, in which they waited for CPUs, nobody knows when their work arrives.
+const CONTENDED: f64 = 0.5;
+/// This part of the slots in which a task could run had no more tasks than are said to run at once.
+const USUAL: f64 = 0.95;
 
 /// What to simulate.
 #[derive(Clone, Debug)]
@@ -60,6 +66,13 @@ pub struct Target {
     pub at: usize,
 }
 
+impl Target {
+    /// The id of the cgroup.
+    pub fn id(&self) -> u64 {
+        self.family[self.at].0
+    }
+}
+
 /// What another limit would have done.
 #[derive(Clone, Debug)]
 pub struct Row {
@@ -78,16 +91,18 @@ impl Row {
 }
 
 /// What is known about a cgroup and its quota.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Answer {
     /// The path of the cgroup.
     pub path: String,
     /// The limit in force.
     pub limit: Limit,
-    /// The kernel's counters over the recording.
+    /// The kernel's counters over the simulated time.
     pub counted: CgroupReading,
-    /// Length of the recording, ns.
+    /// Length of the simulated time, ns.
     pub span_ns: u64,
+    /// Start of the simulated time after the first sample, ns; `None`: the recording is not longer.
+    pub start_ns: Option<u64>,
     /// CPUs that the cgroup used on average.
     pub used: f64,
     /// The simulation of the limit in force beside the kernel's own figures.
@@ -104,28 +119,14 @@ pub struct Answer {
     pub at_once: Option<u32>,
     /// The most tasks that could run at once for a whole slot.
     pub most_at_once: u32,
-    /// What fewer threads would do under the limit in force.
-    pub fewer: Option<Fewer>,
-    /// Several tasks could run at once, and are no busy loops.
-    pub do_tasks_sleep: bool,
+    /// The most tasks at once for which the limit in force is enough, and what it would have done to as many.
+    pub fewer: Option<(u32, Row)>,
     /// Why the figures may be wide.
     pub cautions: Vec<Caution>,
-    /// Its tasks sleep, and waited for CPUs for most of the time in which they could run and were not throttled: this share of it. When
-    /// their work arrived is not known: each may have slept until another was done.
-    pub are_arrivals_unknown: Option<f64>,
     /// Nearly all periods were throttled: what the cgroup would use is known only from below.
     pub is_least_demand: bool,
     /// Why there is no advice.
     pub refusal: Option<Refusal>,
-}
-
-/// The limit in force with as many threads as it is enough for.
-#[derive(Clone, Debug)]
-pub struct Fewer {
-    /// Maximum number of tasks that run at once.
-    pub most: u32,
-    /// What that would have done.
-    pub row: Row,
 }
 
 /// Why bounds may be far apart.
@@ -150,7 +151,8 @@ pub enum Refusal {
     Changed,
     /// The recorded run time of its tasks, and the one that the kernel counted, ns.
     Incomplete(u64, u64),
-    /// Waiting for CPUs hides when work arrives: see [`Answer::are_arrivals_unknown`].
+    /// Its tasks sleep, and waited for CPUs for most of the time in which they could run and were not throttled: this share of it. When
+    /// their work arrived is not known: each may have slept until another was done.
     Contended(f64),
     /// The simulation of the limit in force does not fit.
     Unfit,
@@ -158,73 +160,56 @@ pub enum Refusal {
     TooMany(usize),
 }
 
-/// The ids of the cgroups whose demand is needed.
-pub fn ids(targets: &[Target]) -> BTreeSet<u64> {
-    targets.iter().flat_map(|target| target.family.iter().map(|(id, _)| *id)).collect()
-}
-
-/// Maximum number of cgroups that are simulated at the same time: by the sizes of its vectors, each takes 30 to 57 MB for an hour.
-const MOST_TOGETHER: usize = 16;
-
-/// The answers of those targets that are in the history, in their order.
+/// The answers of those targets that had a quota, in their order.
 pub fn answers(history: &History, targets: &[Target], question: &Question) -> Vec<Answer> {
-    let cgroups: usize = targets.iter().map(|target| target.family.len()).sum();
-    if cgroups > MOST_TOGETHER {
-        return targets.iter().filter_map(|target| answer(history, target, question)).collect();
-    }
-    // The largest families first: they take longest.
-    let mut order: Vec<(usize, &Target)> = targets.iter().enumerate().collect();
-    order.sort_by_key(|(_, target)| Reverse(target.family.len()));
-    let mut answers = parallel(&order, |(at, target)| (*at, answer(history, target, question)));
-    answers.sort_by_key(|(at, _)| *at);
-    answers.into_iter().filter_map(|(_, answer)| answer).collect()
+    targets.iter().filter_map(|target| answer(&history.busiest(target)?, question)).collect()
 }
 
 /// Answers for one cgroup; `None` if it had no quota.
-pub fn answer(history: &History, target: &Target, question: &Question) -> Option<Answer> {
-    let id = target.family[target.at].0;
-    let cgroup = history.cgroups.get(&id)?;
-    let (limit, counted, span_ns) = (cgroup.limit()?, cgroup.counted(), history.span_ns());
-    let ran_ns: u64 = below(target).filter_map(|id| Some(history.cgroups.get(&id)?.ran_ns(span_ns))).sum();
+pub(crate) fn answer(demand: &Demand<'_>, question: &Question) -> Option<Answer> {
+    let (own, span_ns, ran_ns) = (demand.own()?, demand.span_ns, demand.ran_ns());
+    let counted = own.counted();
     let usage_ns = counted.usage_ns.unwrap_or(ran_ns);
+    let runnable = demand.runnable();
+    let at_once = at_once(&runnable);
+    let most_ns = runnable.slots_ns.iter().max().copied().unwrap_or(0);
+    let has_several = at_once.is_some_and(|tasks| tasks > 1);
+    let are_busy_loops = share(runnable.presumed_ns, runnable.ran_ns) >= NOTABLE;
+    let is_least_demand = throttled_share(&counted) > NEARLY_ALL;
     let mut answer = Answer {
-        path: target.path.clone(),
-        limit,
+        path: demand.target.path.clone(),
+        limit: own.limit()?,
         span_ns,
+        start_ns: demand.start_ns,
         used: usage_ns as f64 / span_ns.max(1) as f64,
-        check: None,
-        rows: Vec::new(),
-        loops: Vec::new(),
-        least: None,
-        burst: None,
-        at_once: None,
-        most_at_once: 0,
-        fewer: None,
-        do_tasks_sleep: false,
-        cautions: Vec::new(),
-        are_arrivals_unknown: None,
-        is_least_demand: false,
-        refusal: None,
+        at_once,
+        most_at_once: most_ns.div_ceil(runnable.slot_ns).min(u32::MAX.into()) as u32,
+        cautions: cautions(&runnable),
+        is_least_demand,
         counted,
+        ..Answer::default()
     };
-    let recorded_share = counted_share(&answer.counted);
-    answer.is_least_demand = recorded_share > NEARLY_ALL;
-    observe(&mut answer, history, target);
-    answer.refusal = unsuitable(&answer, history, target, ran_ns, usage_ns);
-    if answer.refusal.is_some() {
-        return Some(answer);
+    // Tasks may have slept only because others of them were throttled.
+    let may_sleep = is_least_demand && has_several;
+    let do_tasks_sleep = has_several && !are_busy_loops;
+    if may_sleep && do_tasks_sleep {
+        answer.cautions.push(Caution::MayHaveSlept);
     }
-    let mut simulator = Simulator::new(history, target, question, limit, answer.may_sleep())?;
-    let recorded_ns_per_s = answer.counted.throttled_ns.unwrap_or(0) as f64 / span_ns.max(1) as f64 * 1e9;
-    let check = simulator.check(recorded_share, recorded_ns_per_s, answer.may_sleep());
-    answer.check = check;
-    answer.loops = simulator.loops().to_vec();
-    simulator.correction = Correction { check, do_tasks_sleep: answer.do_tasks_sleep };
-    if check.is_some_and(|check| check.agrees()) {
-        simulator.fill(&mut answer);
-        fill(&mut answer, &simulator);
+    let (periods, waited) = (answer.counted.nr_periods.unwrap_or(0), waited(&runnable));
+    answer.refusal = if periods < LEAST_PERIODS {
+        Some(Refusal::Short(periods))
+    } else if !demand.is_bounded() {
+        Some(Refusal::TooMany(demand.target.family.len()))
+    } else if demand.has_changed() {
+        Some(Refusal::Changed)
+    } else if ran_ns.abs_diff(usage_ns) as f64 > usage_ns as f64 * COMPLETE {
+        Some(Refusal::Incomplete(ran_ns, usage_ns))
     } else {
-        answer.refusal = Some(Refusal::Unfit);
+        // A busy loop always has work.
+        (waited >= CONTENDED && !are_busy_loops).then_some(Refusal::Contended(waited))
+    };
+    if answer.refusal.is_none() {
+        simulate(&mut answer, demand, question, may_sleep, do_tasks_sleep);
     }
     Some(answer)
 }
@@ -234,97 +219,15 @@ impl Answer {
     pub fn is_demand_unknown(&self) -> bool {
         self.cautions.contains(&Caution::MayHaveSlept)
     }
-
-    /// Tasks may have slept only because others of them were throttled.
-    fn may_sleep(&self) -> bool {
-        self.is_least_demand && self.at_once.is_some_and(|tasks| tasks > 1)
-    }
 }
 
 /// The share of periods that the kernel counted as throttled.
-fn counted_share(counted: &CgroupReading) -> f64 {
-    let (throttled, periods) = (counted.nr_throttled.unwrap_or(0), counted.nr_periods.unwrap_or(0));
-    throttled as f64 / periods.max(1) as f64
-}
-
-/// The ids of a cgroup and of those below it.
-fn below(target: &Target) -> impl Iterator<Item = u64> + '_ {
-    let is_in = |mut at: usize| loop {
-        if at == target.at {
-            return true;
-        }
-        match target.family[at].1 {
-            Some(parent) => at = parent,
-            None => return false,
-        }
-    };
-    (0..target.family.len()).filter(move |at| is_in(*at)).map(|at| target.family[at].0)
-}
-
-/// Why there will be no advice, whatever a simulation says.
-fn unsuitable(
-    answer: &Answer,
-    history: &History,
-    target: &Target,
-    ran_ns: u64,
-    usage_ns: u64,
-) -> Option<Refusal> {
-    let periods = answer.counted.nr_periods.unwrap_or(0);
-    let mut family = target.family.iter().filter_map(|(id, _)| history.cgroups.get(id));
-    if periods < LEAST_PERIODS {
-        return Some(Refusal::Short(periods));
-    }
-    if !history.is_bounded(&target.family) {
-        return Some(Refusal::TooMany(target.family.len()));
-    }
-    if family.any(|cgroup| cgroup.has_changed) {
-        return Some(Refusal::Changed);
-    }
-    let is_complete = ran_ns.abs_diff(usage_ns) as f64 <= usage_ns as f64 * COMPLETE;
-    if !is_complete {
-        return Some(Refusal::Incomplete(ran_ns, usage_ns));
-    }
-    answer.are_arrivals_unknown.map(Refusal::Contended)
-}
-
-/// Number of bursts that are tried: equal parts of the quota, which is the most that the kernel allows.
-const BURSTS: u64 = 10;
-/// The least share that is worth a caution.
-const NOTABLE: f64 = 0.1;
-/// From this share of the time in which tasks could run, in which they waited for CPUs, nobody knows when their work arrives.
-const CONTENDED: f64 = 0.5;
-/// This part of the slots in which a task could run had no more tasks than are said to run at once.
-const USUAL: f64 = 0.95;
-
-/// What the recording shows, whether there is advice or not.
-pub fn observe(answer: &mut Answer, history: &History, target: &Target) {
-    let runnable = history.runnable(below(target));
-    answer.at_once = at_once(&runnable);
-    let most_ns = runnable.slots_ns.iter().max().copied().unwrap_or(0);
-    answer.most_at_once = most_ns.div_ceil(runnable.slot_ns).min(u32::MAX.into()) as u32;
-    answer.cautions = cautions(&runnable);
-    let is_presumed = share(runnable.presumed_ns, runnable.ran_ns) >= NOTABLE;
-    let waited = waited(&runnable);
-    // A busy loop always has work.
-    answer.are_arrivals_unknown = (waited >= CONTENDED && !is_presumed).then_some(waited);
-    answer.do_tasks_sleep = answer.at_once.is_some_and(|tasks| tasks > 1) && !is_presumed;
-    if answer.may_sleep() && answer.do_tasks_sleep {
-        answer.cautions.push(Caution::MayHaveSlept);
-    }
+pub(crate) fn throttled_share(counted: &CgroupReading) -> f64 {
+    share(counted.nr_throttled.unwrap_or(0), counted.nr_periods.unwrap_or(0))
 }
 
 fn share(part: u64, whole: u64) -> f64 {
     part as f64 / whole.max(1) as f64
-}
-
-pub(crate) fn fill(answer: &mut Answer, simulator: &Simulator<'_>) {
-    let is_throttled = crate::answer::counted_share(&answer.counted) > simulator.question.target;
-    if answer.is_demand_unknown() {
-        answer.least = None;
-    } else if is_throttled {
-        answer.burst = burst(simulator);
-        answer.fewer = answer.at_once.and_then(|at_once| fewer(simulator, answer.limit, at_once));
-    }
 }
 
 /// How many tasks could run at once in most slots; `None`: nobody could.
@@ -340,47 +243,14 @@ pub(crate) fn at_once(runnable: &Runnable) -> Option<u32> {
 pub(crate) fn cautions(runnable: &Runnable) -> Vec<Caution> {
     let all_ns: u64 = runnable.slots_ns.iter().sum();
     let slept = share(runnable.slept_ns, all_ns + runnable.slept_ns);
-    let waited = waited(runnable);
     let slept = (slept >= NOTABLE).then_some(Caution::SleptWhileThrottled(slept));
-    slept.into_iter().chain((waited >= NOTABLE).then_some(Caution::WaitedForCpus(waited))).collect()
+    let waited = Some(waited(runnable)).filter(|share| *share >= NOTABLE).map(Caution::WaitedForCpus);
+    slept.into_iter().chain(waited).collect()
 }
 
 /// The share of the time in which tasks could run and were not throttled, in which they waited for CPUs.
 fn waited(runnable: &Runnable) -> f64 {
     share(runnable.waited_ns, runnable.waited_ns + runnable.ran_ns)
-}
-
-/// The least burst that meets the target with the quota in force.
-fn burst(simulator: &Simulator<'_>) -> Option<Row> {
-    let with = |parts: u64| Limit { burst_ns: simulator.limit.quota_ns * parts / BURSTS, ..simulator.limit };
-    let enough = |parts: u64| {
-        let figures = simulator.figures(with(parts))?;
-        (figures.throttled_share.high <= simulator.question.target).then_some(figures)
-    };
-    let Question { burst_ns: None, period_ns: None, .. } = simulator.question else { return None };
-    let first = simulator.limit.burst_ns * BURSTS / simulator.limit.quota_ns + 1;
-    if first > BURSTS {
-        return None;
-    }
-    let (mut found, mut low, mut high) = (enough(BURSTS)?, first, BURSTS);
-    while low < high {
-        let middle = low.midpoint(high);
-        match enough(middle) {
-            Some(figures) => (found, high) = (figures, middle),
-            None => low = middle + 1,
-        }
-    }
-    Some(Row { limit: with(high), figures: found })
-}
-
-/// What happens with as many threads as the quota is enough for.
-fn fewer(simulator: &Simulator<'_>, limit: Limit, at_once: u32) -> Option<Fewer> {
-    let most = (limit.cpus() + 0.01).max(1.0) as u32;
-    if simulator.question.threads.is_some() || at_once <= most {
-        return None;
-    }
-    let figures = simulator.with_threads(most).figures(limit)?;
-    Some(Fewer { most, row: Row { limit, figures } })
 }
 
 /// Maximum number of cgroups to simulate if none is selected: those that were throttled longest.

@@ -39,7 +39,7 @@ impl Profile {
         match pauses_by_stalls(&turns) {
             Some((slope, error)) if slope + 2.0 * error < MIDDLE => vec![Loop::Open],
             Some((slope, error)) if slope - 2.0 * error > MIDDLE && is_regular(&turns) => vec![Loop::Closed],
-            _ => vec![Loop::Open, Loop::Closed],
+            _ => Loop::BOTH.to_vec(),
         }
     }
 
@@ -391,18 +391,18 @@ mod tests {
 mod queued_tests {
     use super::*;
     use crate::{
-        Cells, Loop, Replay, Tree,
+        Loop, PHASES, Replay, Tree, settings,
         tests::served::{Served, Server, random_gaps},
     };
 
     /// The least quota that meets a target, ms of 100 ms, as simulated for the open loop.
     fn least(profile: &Profile, limit: Limit, target: f64) -> f64 {
-        let replay = Replay::new(&Tree::single(profile.clone().refined(4), Some(limit), 2.0)).unwrap();
-        let cells = Cells { loops: vec![Loop::Open], ..Cells::default() };
+        let replay = Replay::new(&Tree::single(profile.clone().refined(4), Some(limit), 2.0));
         let share = |limit, setting| replay.run(&[Some(limit)], &setting).unwrap()[0].throttled_share();
         let is_enough = |ms: &u64| {
             let limit = Limit { quota_ns: ms * 1_000_000, ..limit };
-            cells.settings(0, limit.period_ns).all(|setting| share(limit, setting) <= target)
+            let settings = settings(&[Loop::Open], PHASES, 0, limit.period_ns);
+            settings.into_iter().all(|setting| share(limit, setting) <= target)
         };
         (1..=100).find(is_enough).unwrap_or(100) as f64
     }

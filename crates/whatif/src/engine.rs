@@ -3,23 +3,23 @@
 //! Times are `f64` ns: rates are fractions of a CPU, and at an hour a time is still exact to less than a thousandth of a ns. Slots
 //! and refills are whole numbers, which an `f64` holds exactly.
 
-mod alone;
-
 use crate::{
     Limit, Loop, Setting,
     pool::{NONE_NS, Pool, cpus_of},
-    replay::Replay,
-    replay::{ClosedStep, OpenStep},
+    replay::{ClosedStep, OpenStep, Replay, Steps},
 };
 
 /// Late work raises the demand from this amount on, ns of CPU time, and at the start of each slot. Without it, a demand that is only
 /// met while it is raised would change without end.
 const UNNOTICED_NS: f64 = 250_000.0;
 
-/// The state of one cgroup's own demand.
+/// A cgroup, and the state of the demand of its own tasks. Rates are CPUs.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Flow {
-    /// Wanted rate, CPUs.
+pub(crate) struct Cgroup {
+    pub pool: Option<Pool>,
+    /// Tasks that can run at the same time.
+    most: f64,
+    /// The rate that its own tasks want.
     wanted: f64,
     /// Open loop: the slot.
     open: OpenStep,
@@ -37,12 +37,7 @@ pub(crate) struct Flow {
     pub done_ns: f64,
     /// Closed loop: time at which the profile was used up.
     pub finished_ns: Option<f64>,
-}
-
-/// The state of one cgroup.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct State {
-    /// The demanded rate, with that of the cgroups below, CPUs.
+    /// The demanded rate, with that of the cgroups below.
     rate: f64,
     /// The part of the rate that its own limit lets pass.
     passed: f64,
@@ -52,10 +47,7 @@ pub(crate) struct State {
     own: f64,
     /// The rate at which its own tasks and those below run.
     served: f64,
-    /// Some task wants to run.
-    wants: bool,
     pub ran_ns: f64,
-    pub stalled_ns: f64,
 }
 
 /// A simulation under way.
@@ -64,318 +56,246 @@ pub(crate) struct Engine<'a> {
     replay: &'a Replay,
     pub is_open: bool,
     pub now_ns: f64,
-    /// Index of the next slot.
+    /// Open loop: the index of the next slot.
     slot: usize,
     slot_end_ns: f64,
-    capacity: f64,
-    pub pools: Vec<Option<Pool>>,
-    pub states: Vec<State>,
-    pub flows: Vec<Flow>,
-    unfinished: usize,
+    pub cgroups: Vec<Cgroup>,
 }
 
 impl<'a> Engine<'a> {
     pub fn new(replay: &'a Replay, limits: &[Option<Limit>], setting: &Setting) -> Self {
-        let count = replay.demands.len();
-        let pools = limits.iter().enumerate();
-        let pools = pools.map(|(at, limit)| limit.as_ref().map(|limit| Pool::new(limit, setting, at)));
-        let mut this = Self {
-            replay,
-            is_open: setting.replay == Loop::Open,
-            now_ns: 0.0,
-            slot: 0,
-            slot_end_ns: 0.0,
-            capacity: replay.capacity[0],
-            pools: pools.collect(),
-            states: vec![State::default(); count],
-            flows: vec![Flow::default(); count],
-            unfinished: count,
+        let is_open = setting.replay == Loop::Open;
+        let cgroup = |(at, (steps, limit)): (usize, (&Steps, &Option<Limit>))| {
+            let pool = limit.as_ref().map(|limit| Pool::new(limit, setting, at));
+            let mut cgroup = Cgroup { pool, most: steps.most, ..Cgroup::default() };
+            if !is_open {
+                cgroup.begin_step(steps, 0.0);
+            }
+            cgroup
         };
-        if !this.is_open {
-            (0..count).for_each(|at| this.begin_step(at));
-        }
-        this
+        let cgroups = replay.steps.iter().zip(limits).enumerate().map(cgroup).collect();
+        let slot_end_ns = if is_open { 0.0 } else { f64::INFINITY };
+        Self { replay, is_open, now_ns: 0.0, slot: 0, slot_end_ns, cgroups }
     }
 
     /// Runs until this time, or until all work is done.
     pub fn run(&mut self, end_ns: f64, until_done: bool) {
-        while self.now_ns < end_ns && !(until_done && self.is_done()) {
-            let start_ns = self.now_ns;
-            self.run_alone(end_ns);
-            if self.now_ns > start_ns {
-                continue;
-            }
+        while self.now_ns < end_ns
+            && !(until_done && self.cgroups.iter().all(|one| one.is_done(self.is_open)))
+        {
             if self.now_ns >= self.slot_end_ns {
                 self.begin_slot();
             }
-            let next_ns = self.calm_end_ns(end_ns);
-            if self.is_calm(next_ns - self.now_ns) {
-                self.run_calm(next_ns);
-            } else {
+            if !self.run_calm(end_ns) {
+                self.settle();
                 self.run_to_event(end_ns);
             }
-            for pool in self.pools.iter_mut().flatten() {
+            for pool in self.cgroups.iter_mut().filter_map(|cgroup| cgroup.pool.as_mut()) {
                 pool.fire(self.now_ns);
             }
         }
     }
 
-    fn is_done(&self) -> bool {
-        if self.is_open {
-            self.flows.iter().all(|flow| flow.backlog_ns <= NONE_NS)
-        } else {
-            self.unfinished == 0
-        }
-    }
-
-    /// Reads the slot of this time: the capacity, and in the open loop the demand.
+    /// Open loop: reads the slot of this time. The last one has no work and no end.
     fn begin_slot(&mut self) {
-        let (replay, slot_ns) = (self.replay, self.replay.slot_ns);
-        self.capacity = replay.capacity[self.slot.min(replay.capacity.len() - 1)];
-        self.slot_end_ns += slot_ns;
+        for (cgroup, steps) in self.cgroups.iter_mut().zip(&self.replay.steps) {
+            let before = cgroup.open.parallel;
+            cgroup.open = steps.open.get(self.slot).copied().unwrap_or_default();
+            cgroup.is_behind = cgroup.backlog_ns > NONE_NS;
+            if cgroup.is_behind {
+                cgroup.open.parallel = cgroup.open.parallel.max(before);
+            }
+        }
         self.slot += 1;
-        if !self.is_open {
-            if self.slot >= replay.capacity.len() {
-                self.slot_end_ns = f64::INFINITY;
-            }
-            return;
-        }
-        // Others have no demand if one is alone.
-        let flows = match replay.chain.first() {
-            Some(own) => *own..own + 1,
-            None => 0..self.flows.len(),
-        };
-        for at in flows {
-            let (flow, demand) = (&mut self.flows[at], &replay.demands[at]);
-            let before = flow.open.parallel;
-            flow.open = demand.open.get(self.slot - 1).copied().unwrap_or_default();
-            flow.is_behind = flow.backlog_ns > NONE_NS;
-            if flow.is_behind {
-                flow.open.parallel = flow.open.parallel.max(before);
-            }
-        }
-    }
-
-    /// Closed loop: begins the step at the flow's index.
-    fn begin_step(&mut self, at: usize) {
-        let flow = &mut self.flows[at];
-        match self.replay.demands[at].closed.get(flow.step) {
-            Some(step) => flow.left = *step,
-            None => {
-                flow.left = ClosedStep::default();
-                flow.finished_ns = Some(self.now_ns);
-                self.unfinished -= 1;
-            }
-        }
-    }
-
-    /// Computes what each cgroup wants, and returns the end of the time in which that stays so if nothing hinders it.
-    #[inline(always)]
-    fn calm_end_ns(&mut self, end_ns: f64) -> f64 {
-        let mut next_ns = end_ns.min(self.slot_end_ns);
-        for pool in self.pools.iter().flatten() {
-            next_ns = next_ns.min(pool.refill_ns).min(pool.slack_ns);
-        }
-        for (at, flow) in self.flows.iter_mut().enumerate() {
-            if self.is_open {
-                flow.wanted = flow.wanted_rate(self.replay.threads[at]);
-            } else {
-                flow.wanted = flow.left.rate;
-                next_ns = next_ns.min(flow.end_ns(self.now_ns, flow.wanted));
-            }
-            self.states[at].rate = flow.wanted.min(self.capacity);
-        }
-        next_ns
-    }
-
-    /// True if everything that is wanted runs for this length of time.
-    #[inline(always)]
-    fn is_calm(&mut self, length_ns: f64) -> bool {
-        let mut roots = 0.0;
-        for at in (0..self.states.len()).rev() {
-            let (rate, flow) = (self.states[at].rate, &self.flows[at]);
-            if flow.backlog_ns > NONE_NS || flow.wanted > self.capacity || rate > self.capacity {
-                return false;
-            }
-            if let Some(pool) = &self.pools[at]
-                && !pool.suffices(rate * length_ns, cpus_of(rate), self.now_ns, length_ns)
-            {
-                return false;
-            }
-            match self.replay.parents[at] {
-                Some(parent) => self.states[parent].rate += rate,
-                None => roots += rate,
-            }
-        }
-        roots <= self.capacity
-    }
-
-    /// Runs everything that is wanted until this time.
-    #[inline(always)]
-    fn run_calm(&mut self, next_ns: f64) {
-        let length_ns = next_ns - self.now_ns;
-        for (at, state) in self.states.iter_mut().enumerate() {
-            state.ran_ns += state.rate * length_ns;
-            if let Some(pool) = &mut self.pools[at] {
-                pool.run_calm(state.rate, cpus_of(state.rate), self.now_ns, length_ns);
-            }
-        }
-        self.now_ns = next_ns;
-        for at in 0..self.flows.len() {
-            let rate = self.flows[at].wanted;
-            self.advance(at, rate, length_ns);
-        }
-    }
-
-    /// Moves one cgroup's own demand on. `rate`: the rate at which it was served.
-    #[inline(always)]
-    fn advance(&mut self, at: usize, rate: f64, length_ns: f64) {
-        let flow = &mut self.flows[at];
-        if self.is_open {
-            let served = rate.min(flow.raised);
-            if served > 0.0 {
-                flow.done_ns = self.now_ns;
-            }
-            flow.backlog_ns += (flow.open.firm - served) * length_ns;
-            if flow.backlog_ns <= NONE_NS {
-                (flow.backlog_ns, flow.is_behind) = (flow.backlog_ns.max(0.0), false);
-            } else if flow.backlog_ns >= UNNOTICED_NS - NONE_NS {
-                flow.is_behind = true;
-            }
-            return;
-        }
-        if flow.finished_ns.is_some() {
-            return;
-        }
-        let is_work = flow.left.rate > 0.0;
-        flow.left.amount_ns -= if is_work { rate * length_ns } else { length_ns };
-        if flow.left.amount_ns <= NONE_NS {
-            if is_work {
-                flow.done_ns = self.now_ns;
-            }
-            flow.step += 1;
-            self.begin_step(at);
-        }
+        let is_last = self.slot > self.replay.slots;
+        self.slot_end_ns = if is_last { f64::INFINITY } else { self.slot as f64 * self.replay.slot_ns };
     }
 
     /// Spreads what is wanted over CPUs, from the lowest cgroups up, and computes what runs, from the highest ones down.
     fn settle(&mut self) {
-        for (state, flow) in self.states.iter_mut().zip(&self.flows) {
-            state.rate = flow.wanted.min(self.capacity);
-            state.wants = flow.wanted > 0.0;
-        }
+        let (cgroups, parents, capacity) = (&mut self.cgroups, &self.replay.parents, self.replay.capacity);
         let mut roots = 0.0;
-        for at in (0..self.states.len()).rev() {
-            let rate = self.states[at].rate;
-            let mut passed = rate.min(self.capacity);
-            if let Some(pool) = &mut self.pools[at] {
+        cgroups.iter_mut().for_each(|cgroup| cgroup.rate = cgroup.wanted.min(capacity));
+        for at in (0..cgroups.len()).rev() {
+            let cgroup = &mut cgroups[at];
+            let mut passed = cgroup.rate.min(capacity);
+            if let Some(pool) = &mut cgroup.pool {
                 passed = pool.demand(passed, self.now_ns);
             }
-            self.states[at].passed = if rate > 0.0 { passed / rate } else { 1.0 };
-            match self.replay.parents[at] {
-                Some(parent) => {
-                    self.states[parent].rate += passed;
-                    self.states[parent].wants |= self.states[at].wants;
-                }
+            cgroup.passed = if cgroup.rate > 0.0 { passed / cgroup.rate } else { 1.0 };
+            match parents[at] {
+                Some(parent) => cgroups[parent].rate += passed,
                 None => roots += passed,
             }
         }
-        self.serve(if roots > self.capacity { self.capacity / roots } else { 1.0 });
-    }
-
-    /// Computes what runs, from the highest cgroups down. `top`: the part of the demanded rate for which there are CPUs.
-    fn serve(&mut self, top: f64) {
-        for at in 0..self.states.len() {
-            let above =
-                self.replay.parents[at].map(|parent| self.states[parent].above * self.states[parent].passed);
-            let wanted = self.flows[at].wanted.min(self.capacity);
-            let state = &mut self.states[at];
-            state.above = above.unwrap_or(top);
-            state.own = wanted * state.above * state.passed;
-            state.served = state.own;
+        let top = if roots > capacity { capacity / roots } else { 1.0 };
+        for at in 0..cgroups.len() {
+            let above = parents[at].map_or(top, |parent| cgroups[parent].above * cgroups[parent].passed);
+            let cgroup = &mut cgroups[at];
+            cgroup.above = above;
+            cgroup.own = cgroup.wanted.min(capacity) * above * cgroup.passed;
+            cgroup.served = cgroup.own;
         }
-        for at in (0..self.states.len()).rev() {
-            if let Some(parent) = self.replay.parents[at] {
-                self.states[parent].served += self.states[at].served;
+        for at in (0..cgroups.len()).rev() {
+            if let Some(parent) = parents[at] {
+                cgroups[parent].served += cgroups[at].served;
             }
         }
     }
 
-    /// Runs to the next event.
+    /// The next time at which a timer of a pool fires, but at most `end_ns`.
+    fn timers_ns(&self, end_ns: f64) -> f64 {
+        let pools = self.cgroups.iter().filter_map(|cgroup| cgroup.pool.as_ref());
+        pools.map(|pool| pool.refill_ns.min(pool.slack_ns)).fold(end_ns, f64::min)
+    }
+
+    /// The time at which a wanted rate may change, but at most `end_ns`.
+    fn change_ns(&self, end_ns: f64) -> f64 {
+        let events = self.cgroups.iter().map(|cgroup| cgroup.event_ns(self.is_open, self.now_ns));
+        events.fold(end_ns.min(self.slot_end_ns), f64::min)
+    }
+
+    /// Runs everything that is wanted until a wanted rate may change, but at most until `end_ns`. False if something may hinder it.
+    fn run_calm(&mut self, end_ns: f64) -> bool {
+        let (parents, capacity, now_ns) = (&self.replay.parents, self.replay.capacity, self.now_ns);
+        for cgroup in &mut self.cgroups {
+            cgroup.wanted = cgroup.wanted_rate(self.is_open);
+            (cgroup.own, cgroup.rate) = (cgroup.wanted, cgroup.wanted);
+        }
+        let until_ns = self.change_ns(self.timers_ns(end_ns));
+        let (length_ns, mut roots) = (until_ns - now_ns, 0.0);
+        for at in (0..self.cgroups.len()).rev() {
+            let cgroup = &self.cgroups[at];
+            let rate = cgroup.rate;
+            let is_enough = |pool: &Pool| pool.suffices(rate * length_ns, cpus_of(rate), now_ns, length_ns);
+            if cgroup.is_late() || rate > capacity || !cgroup.pool.as_ref().is_none_or(is_enough) {
+                return false;
+            }
+            match parents[at] {
+                Some(parent) => self.cgroups[parent].rate += rate,
+                None => roots += rate,
+            }
+        }
+        if roots > capacity {
+            return false;
+        }
+        for cgroup in &mut self.cgroups {
+            cgroup.ran_ns += cgroup.rate * length_ns;
+            if let Some(pool) = &mut cgroup.pool {
+                pool.run_calm(cgroup.rate, cpus_of(cgroup.rate), now_ns, length_ns);
+            }
+        }
+        self.advance(until_ns);
+        true
+    }
+
+    /// Runs until the next event of a pool, but at most until `end_ns`, or until a wanted rate changes.
     fn run_to_event(&mut self, end_ns: f64) {
-        self.settle();
-        let mut next_ns = end_ns.min(self.slot_end_ns);
-        for pool in self.pools.iter().flatten() {
-            next_ns = next_ns.min(pool.refill_ns).min(pool.slack_ns);
-        }
-        for (flow, state) in self.flows.iter().zip(&self.states) {
-            let event_ns = if self.is_open {
-                flow.backlog_event_ns(self.now_ns, state.own)
-            } else {
-                flow.end_ns(self.now_ns, state.own)
-            };
-            next_ns = next_ns.min(event_ns);
-        }
-        for (pool, state) in self.pools.iter_mut().zip(&self.states) {
+        let (start_ns, mut next_ns) = (self.now_ns, self.timers_ns(end_ns));
+        for Cgroup { pool, above, .. } in &mut self.cgroups {
             if let Some(pool) = pool {
-                next_ns = next_ns.min(pool.empty_ns(self.now_ns, next_ns, state.above));
+                next_ns = next_ns.min(pool.empty_ns(start_ns, next_ns, *above));
             }
         }
-        self.pass(next_ns);
+        let is_behind = self.cgroups.iter().any(|cgroup| cgroup.is_behind);
+        loop {
+            self.advance(self.change_ns(next_ns));
+            if !is_behind || self.now_ns >= next_ns || self.now_ns < self.slot_end_ns {
+                break;
+            }
+            self.begin_slot();
+            if self.cgroups.iter_mut().any(|cgroup| cgroup.wanted_rate(true) != cgroup.wanted) {
+                break;
+            }
+        }
+        let length_ns = self.now_ns - start_ns;
+        for cgroup in &mut self.cgroups {
+            cgroup.ran_ns += cgroup.served * length_ns;
+            if let Some(pool) = &mut cgroup.pool {
+                pool.consume(length_ns, cgroup.above);
+            }
+        }
     }
 
-    /// Lets time pass until `next_ns`, in which no rate changes.
-    fn pass(&mut self, next_ns: f64) {
-        let length_ns = next_ns - self.now_ns;
-        self.now_ns = next_ns;
-        for at in 0..self.states.len() {
-            let state = &mut self.states[at];
-            state.ran_ns += state.served * length_ns;
-            if state.wants && state.served == 0.0 {
-                state.stalled_ns += length_ns;
-            }
-            let (own, above) = (state.own, state.above);
-            if let Some(pool) = &mut self.pools[at] {
-                pool.consume(length_ns, above);
-            }
-            self.advance(at, own, length_ns);
+    /// Moves the demand on until `now_ns`.
+    fn advance(&mut self, now_ns: f64) {
+        let length_ns = now_ns - self.now_ns;
+        self.now_ns = now_ns;
+        for (cgroup, steps) in self.cgroups.iter_mut().zip(&self.replay.steps) {
+            cgroup.advance(self.is_open, steps, now_ns, length_ns);
         }
     }
 }
 
-impl Flow {
-    /// Open loop: the wanted rate, CPUs. `most`: tasks that can run at the same time.
+impl Cgroup {
+    pub fn is_done(&self, is_open: bool) -> bool {
+        if is_open { self.backlog_ns <= NONE_NS } else { self.finished_ns.is_some() }
+    }
+
+    /// Open loop: work is late, or more is wanted than there are tasks.
+    fn is_late(&self) -> bool {
+        self.backlog_ns > NONE_NS || self.open.firm + self.open.presumed > self.most
+    }
+
+    /// Closed loop: begins the step at the index.
+    fn begin_step(&mut self, steps: &Steps, now_ns: f64) {
+        let step = steps.closed.get(self.step).copied();
+        self.left = step.unwrap_or_default();
+        self.finished_ns = step.is_none().then_some(now_ns);
+    }
+
     #[inline(always)]
-    fn wanted_rate(&mut self, most: Option<f64>) -> f64 {
+    fn wanted_rate(&mut self, is_open: bool) -> f64 {
+        if !is_open {
+            return self.left.rate;
+        }
         self.raised = if self.is_behind { self.open.parallel.max(self.open.firm) } else { self.open.firm };
         // Late work and busy loops are the same tasks.
-        let wanted = self.raised.max(self.open.firm + self.open.presumed);
-        most.map_or(wanted, |most| wanted.min(most))
+        self.raised.max(self.open.firm + self.open.presumed).min(self.most)
     }
 
-    /// Closed loop: the end of the step if it is served at this rate.
+    /// The time at which the step is done; in the open loop, that at which late work is done or begins to raise the demand.
     #[inline(always)]
-    fn end_ns(&self, now_ns: f64, rate: f64) -> f64 {
-        if self.finished_ns.is_some() {
-            f64::INFINITY
-        } else if self.left.rate == 0.0 {
-            now_ns + self.left.amount_ns
-        } else if rate > 0.0 {
-            now_ns + self.left.amount_ns / rate
-        } else {
-            f64::INFINITY
+    fn event_ns(&self, is_open: bool, now_ns: f64) -> f64 {
+        if !is_open {
+            let speed = if self.left.rate == 0.0 { 1.0 } else { self.own };
+            let never = self.finished_ns.is_some() || speed <= 0.0;
+            return if never { f64::INFINITY } else { now_ns + self.left.amount_ns / speed };
         }
-    }
-
-    /// Open loop: the time at which late work is done or begins to raise the demand.
-    fn backlog_event_ns(&self, now_ns: f64, rate: f64) -> f64 {
-        let growth = self.open.firm - rate.min(self.raised);
+        let growth = self.open.firm - self.own.min(self.raised);
         if self.is_behind && growth < 0.0 {
             now_ns + self.backlog_ns / -growth
         } else if !self.is_behind && growth > 0.0 {
             now_ns + (UNNOTICED_NS - self.backlog_ns).max(0.0) / growth
         } else {
             f64::INFINITY
+        }
+    }
+
+    /// Moves the demand of its own tasks on, until now.
+    #[inline(always)]
+    fn advance(&mut self, is_open: bool, steps: &Steps, now_ns: f64, length_ns: f64) {
+        if is_open {
+            let served = self.own.min(self.raised);
+            if served > 0.0 {
+                self.done_ns = now_ns;
+            }
+            self.backlog_ns += (self.open.firm - served) * length_ns;
+            if self.backlog_ns <= NONE_NS {
+                (self.backlog_ns, self.is_behind) = (self.backlog_ns.max(0.0), false);
+            } else if self.backlog_ns >= UNNOTICED_NS - NONE_NS {
+                self.is_behind = true;
+            }
+        } else if self.finished_ns.is_none() {
+            let is_work = self.left.rate > 0.0;
+            self.left.amount_ns -= if is_work { self.own * length_ns } else { length_ns };
+            if self.left.amount_ns <= NONE_NS {
+                if is_work {
+                    self.done_ns = now_ns;
+                }
+                self.step += 1;
+                self.begin_step(steps, now_ns);
+            }
         }
     }
 }

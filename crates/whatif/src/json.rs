@@ -5,7 +5,7 @@ use cgscope_model::Interval;
 use serde_json::{Value, json};
 
 use crate::{
-    answer::{Answer, Caution, Question, Refusal, Row},
+    answer::{Answer, Question, Row},
     words,
 };
 
@@ -14,7 +14,7 @@ const SCHEMA: &str = "cgscope.whatif/1";
 /// The object of one answer (`cgscope.whatif/1`): its fields are in docs/whatif.md.
 pub fn object(answer: &Answer, whole: &Interval, question: &Question) -> Value {
     let Answer { limit, counted, .. } = answer;
-    json!({
+    let mut object = json!({
         "schema": SCHEMA,
         "path": answer.path,
         "name": whole.names.of(&answer.path),
@@ -27,15 +27,15 @@ pub fn object(answer: &Answer, whole: &Interval, question: &Question) -> Value {
         "nr_throttled": counted.nr_throttled,
         "throttled_ns": counted.throttled_ns,
         "simulated": answer.check.map(|check| json!({
-            "throttled_share": bounds(check.share),
-            "throttled_ns_per_s": bounds(check.throttled_ns_per_s),
+            "throttled_share": bounds(check.figures.throttled_share),
+            "throttled_ns_per_s": bounds(check.figures.throttled_ns_per_s),
         })),
         "target": question.target,
         "loops": answer.loops.iter().map(|one| match one {
             Loop::Open => "open",
             Loop::Closed => "closed",
         }).collect::<Vec<_>>(),
-        "refused": answer.refusal.as_ref().map(name),
+        "refused": answer.refusal.as_ref().map(|refusal| words::refused(refusal).0),
         "is_least_demand": answer.is_least_demand,
         "rows": answer.rows.iter().map(row).collect::<Vec<_>>(),
         "least": answer.least.as_ref().map(row),
@@ -43,28 +43,17 @@ pub fn object(answer: &Answer, whole: &Interval, question: &Question) -> Value {
         "burst": answer.burst.as_ref().map(row),
         "burst_setting": answer.burst.as_ref().map(|row| words::burst_setting(answer, row.limit)),
         "tasks_at_once": answer.at_once,
-        "fewer_threads": answer.fewer.as_ref().map(|fewer| {
-            let mut object = row(&fewer.row);
-            object["threads"] = fewer.most.into();
+        "fewer_threads": answer.fewer.as_ref().map(|(most, fewer)| {
+            let mut object = row(fewer);
+            object["threads"] = (*most).into();
             object
         }),
-        "cautions": answer.cautions.iter().map(|caution| match caution {
-            Caution::SleptWhileThrottled(_) => "slept_while_throttled",
-            Caution::MayHaveSlept => "may_have_slept",
-            Caution::WaitedForCpus(_) => "waited_for_cpus",
-        }).collect::<Vec<_>>(),
-    })
-}
-
-fn name(refusal: &Refusal) -> &'static str {
-    match refusal {
-        Refusal::Short(_) => "short",
-        Refusal::Changed => "changed",
-        Refusal::Incomplete(..) => "incomplete",
-        Refusal::Contended(_) => "contended",
-        Refusal::Unfit => "unfit",
-        Refusal::TooMany(_) => "too_many",
+        "cautions": answer.cautions.iter().map(|one| words::caution(*one).0).collect::<Vec<_>>(),
+    });
+    if let Some(start_ns) = answer.start_ns {
+        object["start_unix_ns"] = whole.start_unix_ns.saturating_add(start_ns).into();
     }
+    object
 }
 
 /// Bounds from none to all stay numbers, with `is_known` false.

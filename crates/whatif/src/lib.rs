@@ -3,10 +3,10 @@
 //! A [`Profile`] says how much CPU time the tasks of a cgroup got, waited for and would have used, slot by slot. A [`Replay`] runs the
 //! profiles of a [`Tree`] of cgroups under other limits, by the kernel's rules of CFS bandwidth control, and gives an [`Outcome`] for
 //! each cgroup. Nobody knows when work would have arrived under another limit, nor where the kernel's grid of periods begins. So
-//! [`Cells`] are both loops and several phases, and [`Figures`] are [`Bounds`] over them.
+//! [`settings`] are both loops and several phases, and [`Figures`] are [`Bounds`] over them.
 //!
-//! [`history`](mod@history) takes the demand from Samples, `simulator` and [`answer`](mod@answer) answer a question with many replays, [`words`] and
-//! [`json`] print it, and [`watch`] keeps what the screen asks for.
+//! [`history`](mod@history) takes the demand from Samples, `demand` says what it shows, `simulator` and [`answer`](mod@answer) answer a
+//! question with many replays, [`words`] and [`json`] print it, and [`watch`] keeps what the screen asks for.
 //!
 //! # The model
 //!
@@ -21,13 +21,11 @@
 
 pub mod answer;
 mod arrivals;
-pub mod brief;
+mod demand;
 mod engine;
 pub mod history;
 pub mod json;
 mod outcome;
-pub mod parallel;
-mod part;
 mod pool;
 mod replay;
 mod simulator;
@@ -37,6 +35,6 @@ mod tree;
 pub mod watch;
 pub mod words;
 
-pub use outcome::{Bounds, Cells, Check, Figures, Outcome, Stalls};
+pub use outcome::{Bounds, Check, Figures, Outcome, PHASES, Stalls, settings};
 pub use replay::{Loop, Replay, Setting};
-pub use tree::{Error, Limit, Node, Profile, Slot, Tree};
+pub use tree::{Limit, Node, Profile, Slot, Tree};

@@ -1,6 +1,6 @@
 //! The figures of a replay, as bounds over loops and phases, and how they fit what was recorded.
 
-use crate::{Limit, Loop, Setting};
+use crate::{Loop, Setting};
 
 /// Buckets per power of two: a length is known to about 1 %.
 const PARTS: u64 = 64;
@@ -8,14 +8,14 @@ const PARTS: u64 = 64;
 const PART_BITS: u32 = PARTS.trailing_zeros();
 
 /// The lengths of all stalls: times in which one CPU of a cgroup was throttled. A histogram with buckets of about 1 % width.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stalls {
     /// Stalls in each bucket.
     buckets: Vec<u32>,
     /// Number of stalls.
     pub count: u64,
     /// Sum of all lengths, ns.
-    pub total_ns: u64,
+    pub total_ns: f64,
     /// The longest one, ns.
     pub longest_ns: u64,
 }
@@ -37,6 +37,7 @@ fn middle_ns(bucket: usize) -> u64 {
 impl Stalls {
     /// Adds a stall.
     pub(crate) fn add(&mut self, length_ns: f64) {
+        self.total_ns += length_ns;
         let length_ns = length_ns as u64;
         let bucket = bucket(length_ns);
         if bucket >= self.buckets.len() {
@@ -44,7 +45,6 @@ impl Stalls {
         }
         self.buckets[bucket] += 1;
         self.count += 1;
-        self.total_ns += length_ns;
         self.longest_ns = self.longest_ns.max(length_ns);
     }
 
@@ -74,8 +74,6 @@ pub struct Outcome {
     pub throttled_ns: u64,
     /// Wall time in which at least one CPU was throttled, ns.
     pub limited_ns: u64,
-    /// Wall time in which tasks wanted to run and none ran, ns, for whatever limit of this cgroup or one above.
-    pub stalled_ns: u64,
     /// CPU time used, ns, with that of busy loops.
     pub ran_ns: u64,
     /// CPU time that the quota would have allowed over the whole duration and nobody used, ns; `None` without a limit.
@@ -86,8 +84,6 @@ pub struct Outcome {
     pub backlog_ns: u64,
     /// Lengths of the stalls of single CPUs; their sum is `throttled_ns`.
     pub stalls: Stalls,
-    /// Its own limit throttled no CPU until all work was done.
-    pub is_free: bool,
 }
 
 impl Outcome {
@@ -116,17 +112,6 @@ impl Outcome {
         let allowed_ns = unused_ns + self.ran_ns as f64;
         Some(if allowed_ns == 0.0 { 0.0 } else { unused_ns / allowed_ns })
     }
-
-    /// The part of a quota that nobody used, ns.
-    pub(crate) fn unused_of(&self, limit: &Limit) -> u64 {
-        (limit.cpus() * self.duration_ns as f64 - self.ran_ns as f64).max(0.0) as u64
-    }
-
-    /// The outcome under a limit with a higher quota, if [`Self::is_free`]: only more is unused.
-    #[must_use]
-    pub fn under_higher(&self, limit: &Limit) -> Self {
-        Self { unused_quota_ns: Some(self.unused_of(limit)), ..self.clone() }
-    }
 }
 
 /// The lowest and the highest value of a figure.
@@ -151,44 +136,25 @@ impl<T: Copy + PartialOrd> Bounds<T> {
     }
 }
 
-/// Which settings are replayed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cells {
-    /// The loops.
-    pub loops: Vec<Loop>,
-    /// Number of phases; at least 1.
-    pub phases: u32,
-    /// See [`Setting::tick_ns`].
-    pub tick_ns: u64,
-    /// See [`Setting::longest`].
-    pub longest: u32,
-}
+/// Usual number of phases.
+pub const PHASES: u32 = 8;
+/// See [`Setting::longest`].
+const LONGEST: u32 = 8;
 
-impl Default for Cells {
-    /// Both loops, eight phases.
-    fn default() -> Self {
-        Self { loops: vec![Loop::Open, Loop::Closed], phases: 8, tick_ns: 0, longest: 8 }
-    }
-}
-
-impl Cells {
-    /// The settings for a cgroup whose limit has this period, ns. The grids of other cgroups are at another distance in each phase.
-    ///
-    /// Equal parts of a period would all meet a load on a clock alike: with one every 130 ms, phases of a period of 100 ms that are 25 ms
-    /// apart differ by 5 ms at most. Multiples of the golden ratio are spread over each part of a period, too.
-    pub fn settings(&self, node: usize, period_ns: u64) -> impl Iterator<Item = Setting> {
-        let phases = self.phases.max(1);
-        self.loops.iter().flat_map(move |replay| {
-            (0..phases).map(move |phase| {
-                let own_ns = part_of(period_ns, HALF.wrapping_add(GOLDEN.wrapping_mul(phase)));
-                let spread_ns = part_of(period_ns, ROOT.wrapping_mul(phase));
-                let setting = Setting { spread_ns, ..Setting::new(*replay, own_ns) };
-                // `phase_ns` is that of the first cgroup.
-                let phase_ns = (2 * own_ns + period_ns - setting.phase_of(node, period_ns)) % period_ns;
-                Setting { phase_ns, tick_ns: self.tick_ns, longest: self.longest, ..setting }
-            })
-        })
-    }
+/// The settings for a cgroup whose limit has this period, ns. The grids of other cgroups are at another distance in each phase.
+///
+/// Equal parts of a period would all meet a load on a clock alike: with one every 130 ms, phases of a period of 100 ms that are 25 ms
+/// apart differ by 5 ms at most. Multiples of the golden ratio are spread over each part of a period, too.
+pub fn settings(loops: &[Loop], phases: u32, node: usize, period_ns: u64) -> Vec<Setting> {
+    let setting = |replay: Loop, phase: u32| {
+        let own_ns = part_of(period_ns, HALF.wrapping_add(GOLDEN.wrapping_mul(phase)));
+        let spread_ns = part_of(period_ns, ROOT.wrapping_mul(phase));
+        let setting = Setting { spread_ns, longest: LONGEST, ..Setting::new(replay, own_ns) };
+        // `phase_ns` is that of the first cgroup.
+        let phase_ns = (2 * own_ns + period_ns - setting.phase_of(node, period_ns)) % period_ns;
+        Setting { phase_ns, ..setting }
+    };
+    loops.iter().flat_map(|replay| (0..phases).map(|phase| setting(*replay, phase))).collect()
 }
 
 /// Parts of a period, in 2^32ths: no refill falls together with the start, and the two steps (the golden ratio, and the square root of 2,
@@ -242,13 +208,11 @@ impl Figures {
 /// How a replay of the limit in force compares with what the kernel counted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Check {
-    /// Replayed throttled periods as a share of all periods, 0 to 1.
-    pub share: Bounds<f64>,
-    /// The share that was recorded.
+    /// What was replayed.
+    pub figures: Figures,
+    /// Throttled periods that were recorded, as a share of all periods, 0 to 1.
     pub recorded_share: f64,
-    /// Replayed throttled time per second, ns.
-    pub throttled_ns_per_s: Bounds<f64>,
-    /// The time that was recorded, per second of the profile, ns.
+    /// Throttled time that was recorded, per second of the profile, ns.
     pub recorded_ns_per_s: f64,
 }
 
@@ -265,34 +229,20 @@ fn is_near(bounds: Bounds<f64>, value: f64, scale: f64) -> bool {
 }
 
 impl Check {
-    /// True if both the periods and the times agree.
+    /// True if the throttled periods and the throttled time are within 10 % of the bounds, or off by at most 2 points or 2 % of one CPU's time.
     pub fn agrees(&self) -> bool {
-        self.periods_agree() && self.times_agree()
-    }
-
-    /// True if the throttled periods are within 10 % of the bounds, or off by at most 2 points.
-    pub fn periods_agree(&self) -> bool {
-        is_near(self.share, self.recorded_share, 1.0)
-    }
-
-    /// True if the throttled time is within 10 % of the bounds, or off by at most 2 % of one CPU's time.
-    pub fn times_agree(&self) -> bool {
-        is_near(self.throttled_ns_per_s, self.recorded_ns_per_s, 1e9)
+        is_near(self.figures.throttled_share, self.recorded_share, 1.0)
+            && is_near(self.figures.throttled_ns_per_s, self.recorded_ns_per_s, 1e9)
     }
 
     /// The figures of another limit with wider bounds: by as much as what was recorded is outside of those of the limit in force.
     #[must_use]
     pub fn widened(&self, figures: Figures) -> Figures {
-        let share = widened(figures.throttled_share, self.share, self.recorded_share);
-        Figures {
-            throttled_share: Bounds { high: share.high.min(1.0), ..share },
-            throttled_ns_per_s: widened(
-                figures.throttled_ns_per_s,
-                self.throttled_ns_per_s,
-                self.recorded_ns_per_s,
-            ),
-            ..figures
-        }
+        let own = &self.figures;
+        let share = widened(figures.throttled_share, own.throttled_share, self.recorded_share);
+        let per_s = widened(figures.throttled_ns_per_s, own.throttled_ns_per_s, self.recorded_ns_per_s);
+        let throttled_share = Bounds { high: share.high.min(1.0), ..share };
+        Figures { throttled_share, throttled_ns_per_s: per_s, ..figures }
     }
 }
 
@@ -318,10 +268,7 @@ mod tests {
             let found_ms = stalls.quantile_ns(share).unwrap() as f64 / 1e6;
             assert!((found_ms / ms - 1.0).abs() < 0.01, "{share}: {found_ms} ms");
         }
-        assert_eq!(
-            (stalls.count, stalls.total_ns, stalls.longest_ns),
-            (1_000, 500_500_000_000, 1_000_000_000)
-        );
+        assert_eq!((stalls.count, stalls.longest_ns), (1_000, 1_000_000_000));
     }
 
     #[test]

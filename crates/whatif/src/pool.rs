@@ -63,17 +63,6 @@ impl Cpu {
     }
 }
 
-/// The counters of a pool.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Counters {
-    pub periods: u64,
-    pub throttled_periods: u64,
-    /// Without the stalls that have not ended.
-    pub stalls: Stalls,
-    pub throttled_ns: f64,
-    pub limited_ns: f64,
-}
-
 /// A pool of quota: `struct cfs_bandwidth`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pool {
@@ -82,7 +71,6 @@ pub(crate) struct Pool {
     period_ns: f64,
     phase_ns: f64,
     slice_ns: f64,
-    tick_ns: f64,
     /// Runtime left in the pool, ns: `runtime`.
     left_ns: f64,
     /// The timer runs: `period_active`.
@@ -100,7 +88,12 @@ pub(crate) struct Pool {
     is_plenty: bool,
     /// Throttled CPUs, in the order in which they were throttled: `throttled_cfs_rq`.
     queue: Vec<usize>,
-    pub counters: Counters,
+    pub periods: u64,
+    pub throttled_periods: u64,
+    /// Time in which a CPU was throttled, ns.
+    pub limited_ns: f64,
+    /// Without the stalls that have not ended.
+    stalls: Stalls,
 }
 
 impl Pool {
@@ -112,7 +105,6 @@ impl Pool {
             period_ns: limit.period_ns as f64,
             phase_ns: setting.phase_of(node, limit.period_ns) as f64,
             slice_ns: setting.slice_ns.max(1) as f64,
-            tick_ns: setting.tick_ns as f64,
             left_ns: (limit.quota_ns + limit.burst_ns) as f64,
             refill_ns: f64::INFINITY,
             slack_ns: f64::INFINITY,
@@ -125,18 +117,11 @@ impl Pool {
     #[inline(always)]
     pub fn suffices(&self, work_ns: f64, cpus: u32, now_ns: f64, length_ns: f64) -> bool {
         self.queue.is_empty()
-            && self.tick_ns == 0.0
             && self.left_ns >= work_ns + f64::from(cpus) * self.slice_ns
             && (self.is_active || cpus == 0 || self.grid_ns(now_ns) >= now_ns + length_ns)
     }
 
-    /// CPUs notice only now and then that their runtime is used up.
-    pub fn has_ticks(&self) -> bool {
-        self.tick_ns != 0.0
-    }
-
     /// The next time on the grid of periods.
-    #[inline(never)]
     fn grid_ns(&self, now_ns: f64) -> f64 {
         let passed = ((now_ns - self.phase_ns) / self.period_ns).floor() + 1.0;
         let next_ns = self.phase_ns + passed * self.period_ns;
@@ -212,14 +197,13 @@ impl Pool {
     /// Spreads a demanded rate over CPUs. A CPU without runtime takes a slice from the pool, and pays back what it used too much
     /// (`__assign_cfs_rq_runtime`), or is throttled (`throttle_cfs_rq`). Returns the rate on CPUs that are not throttled.
     pub fn demand(&mut self, rate: f64, now_ns: f64) -> f64 {
-        let (cpus, before) = (cpus_of(rate) as usize, self.used);
+        let cpus = cpus_of(rate) as usize;
         self.use_cpus(cpus, now_ns);
-        let is_tick = self.tick_ns == 0.0 || now_ns % self.tick_ns == 0.0;
         let (mut passed, mut left, mut requested) = (0.0, rate, false);
         for (at, cpu) in self.cpus[..cpus].iter_mut().enumerate() {
             cpu.demand = if at + 1 < cpus { 1.0 } else { left };
             left -= cpu.demand;
-            if !cpu.is_throttled && cpu.left_ns <= NONE_NS && (is_tick || at >= before) {
+            if !cpu.is_throttled && cpu.left_ns <= NONE_NS {
                 requested = true;
                 if self.left_ns > NONE_NS {
                     let amount_ns = (self.slice_ns - cpu.left_ns).min(self.left_ns);
@@ -243,14 +227,11 @@ impl Pool {
     /// `unthrottle_cfs_rq`.
     fn unthrottle(&mut self, at: usize, now_ns: f64) {
         self.cpus[at].is_throttled = false;
-        let length_ns = now_ns - self.cpus[at].since_ns;
-        self.counters.throttled_ns += length_ns;
-        self.counters.stalls.add(length_ns);
+        self.stalls.add(now_ns - self.cpus[at].since_ns);
     }
 
-    /// The earliest time before `next_ns` at which a CPU notices that its runtime is used up and the pool may not have a slice for it, or
-    /// until which it has slices for all.
-    /// `above`: the part of the rate that limits above let pass.
+    /// The earliest time before `next_ns` at which the runtime of a CPU is used up and the pool may not have a slice for it, or until which
+    /// it has slices for all. `above`: the part of the rate that limits above let pass.
     pub fn empty_ns(&mut self, now_ns: f64, next_ns: f64, above: f64) -> f64 {
         let running = self.cpus[..self.used].iter().filter(|cpu| !cpu.is_throttled);
         let (rate, kept_ns) = running
@@ -258,8 +239,7 @@ impl Pool {
         let plenty_ns = self.left_ns - kept_ns;
         let is_whole = rate * (next_ns - now_ns) <= plenty_ns;
         // A shorter time is worth an event of its own if it saves one.
-        self.is_plenty =
-            !self.has_ticks() && self.is_active && (is_whole || plenty_ns > 2.0 * self.slice_ns * rate);
+        self.is_plenty = self.is_active && (is_whole || plenty_ns > 2.0 * self.slice_ns * rate);
         if self.is_plenty {
             return if is_whole { f64::INFINITY } else { now_ns + plenty_ns / rate };
         }
@@ -270,11 +250,7 @@ impl Pool {
                 first_ns = first_ns.min(now_ns + cpu.left_ns.max(0.0) / rate);
             }
         }
-        if self.tick_ns == 0.0 || first_ns.is_infinite() {
-            return first_ns;
-        }
-        let tick_ns = (first_ns / self.tick_ns).ceil() * self.tick_ns;
-        if tick_ns > now_ns { tick_ns } else { tick_ns + self.tick_ns }
+        first_ns
     }
 
     /// Uses runtime for a time in which no rate changes, and takes slices if the pool has plenty.
@@ -288,7 +264,7 @@ impl Pool {
             }
         }
         if !self.queue.is_empty() {
-            self.counters.limited_ns += length_ns;
+            self.limited_ns += length_ns;
         }
     }
 
@@ -306,11 +282,11 @@ impl Pool {
     /// `do_sched_cfs_period_timer` with `__refill_cfs_bandwidth_runtime`: the timer stops after a period in which nothing was taken,
     /// but refills even then.
     fn refill(&mut self, now_ns: f64) {
-        self.counters.periods += 1;
+        self.periods += 1;
         self.left_ns = (self.left_ns + self.quota_ns).min(self.most_ns);
         self.refill_ns += self.period_ns;
         if !self.queue.is_empty() {
-            self.counters.throttled_periods += 1;
+            self.throttled_periods += 1;
             self.distribute(now_ns);
             self.is_idle = false;
         } else if self.is_idle {
@@ -348,19 +324,10 @@ impl Pool {
         self.queue = queue;
     }
 
-    /// No CPU was ever throttled.
-    pub fn is_free(&self) -> bool {
-        self.queue.is_empty() && self.counters.stalls.count == 0
-    }
-
-    /// The counters at this time. Stalls that have not ended count up to here.
-    pub fn counters(&self, now_ns: f64) -> Counters {
-        let mut counters = self.counters.clone();
-        for at in &self.queue {
-            let length_ns = now_ns - self.cpus[*at].since_ns;
-            counters.throttled_ns += length_ns;
-            counters.stalls.add(length_ns);
-        }
-        counters
+    /// The stalls until now. Those that have not ended count up to here.
+    pub fn stalls(&self, now_ns: f64) -> Stalls {
+        let mut stalls = self.stalls.clone();
+        self.queue.iter().for_each(|at| stalls.add(now_ns - self.cpus[*at].since_ns));
+        stalls
     }
 }

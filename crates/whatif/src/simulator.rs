@@ -1,17 +1,18 @@
 //! The simulations for one cgroup.
 
-mod search;
-#[cfg(test)]
-mod tests;
-
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::{
+    iter,
+    ops::Range,
+    panic, slice,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    thread,
+};
 
 use crate::{
-    Cells as Settings, Check, Figures, Limit, Loop, Outcome, Replay, Setting, Tree,
-    answer::{Answer, Question, Row, Target},
-    history::{Assumption, History},
-    parallel::parallel,
-    part,
+    Check, Figures, Limit, Loop, Outcome, PHASES, Replay, Setting, Tree,
+    answer::{Answer, Question, Refusal, Row, throttled_share},
+    demand::{Assumption, Demand},
+    settings,
 };
 
 /// Quotas of the table, as multiples of the one in force.
@@ -21,268 +22,187 @@ const MULTIPLES: [f64; 8] = [0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0];
 /// times may differ by 10 % from one usual phase to the next.
 const MANY_PHASES: u32 = 55;
 
-/// A setting under an assumption: the index of its replay.
-type Cell = (usize, Setting);
+/// Steps of the search for the least quota, CPUs: the largest that is at most a tenth of the quota in force.
+const STEPS: [f64; 8] = [5.0, 2.0, 1.0, 0.5, 0.2, 0.1, 0.05, 0.02];
+const LEAST_STEP: f64 = 0.01;
 
-/// What to simulate with a limit.
-#[derive(Clone)]
-struct Cells {
-    limit: Limit,
-    /// Those in which most periods of a part were throttled come first.
-    cells: Vec<Cell>,
-    /// All phases of the cell in which most periods of a part of the history were throttled. Empty if `cells` has all.
-    phases: Vec<Cell>,
-    /// The highest share of throttled periods in that part.
-    share: f64,
-    /// Nothing was throttled in that part.
-    is_free: bool,
+/// Number of bursts that are tried: equal parts of the quota, which is the most that the kernel allows.
+const BURSTS: u64 = 10;
+
+/// Maximum number of threads: simulations take a few seconds at most, and others use the host, too.
+const MOST_THREADS: usize = 4;
+
+/// Adds to an answer what other limits would have done, unless the simulation of the limit in force does not fit. `may_sleep`: tasks may
+/// have slept only because others of them were throttled. `do_tasks_sleep`: several tasks could run at once, and are no busy loops.
+pub fn simulate(
+    answer: &mut Answer,
+    demand: &Demand<'_>,
+    question: &Question,
+    may_sleep: bool,
+    do_tasks_sleep: bool,
+) {
+    let mut simulator = Simulator::new(demand, question, answer.limit, may_sleep);
+    let recorded_share = throttled_share(&answer.counted);
+    let recorded_ns_per_s =
+        answer.counted.throttled_ns.unwrap_or(0) as f64 / answer.span_ns.max(1) as f64 * 1e9;
+    answer.check = simulator.check(|figures| Check { figures, recorded_share, recorded_ns_per_s });
+    answer.loops.clone_from(&simulator.loops);
+    let Some(check) = answer.check.filter(Check::agrees) else {
+        answer.refusal = Some(Refusal::Unfit);
+        return;
+    };
+    (simulator.check, simulator.do_tasks_sleep) = (Some(check), do_tasks_sleep);
+    let in_force = Row { limit: answer.limit, figures: simulator.corrected(check.figures) };
+    let row =
+        |limit: Limit| if limit == in_force.limit { Some(in_force.clone()) } else { simulator.row(limit) };
+    answer.rows = simulator.quotas().into_iter().filter_map(|cpus| row(simulator.limit(cpus))).collect();
+    if answer.is_demand_unknown() {
+        return;
+    }
+    answer.least = simulator.least(&[&answer.rows[..], &[in_force]].concat());
+    if recorded_share > question.target {
+        answer.burst = simulator.burst();
+        let most = (answer.limit.cpus() + 0.01).max(1.0) as u32;
+        if question.threads.is_none() && answer.at_once.is_some_and(|tasks| tasks > most) {
+            simulator.replays = simulator.replays(Some(most));
+            answer.fewer = simulator.row(answer.limit).map(|row| (most, row));
+        }
+    }
 }
 
 /// What was asked about a cgroup, ready to be simulated under any limit.
-pub struct Simulator<'q> {
-    /// The limits in force.
-    limits: Vec<Option<Limit>>,
+struct Simulator<'d> {
+    demand: &'d Demand<'d>,
+    question: &'d Question,
+    /// The limit in force.
+    limit: Limit,
+    /// Whether requests queue in the program, for each cgroup.
+    has_queue: Vec<bool>,
+    may_sleep: bool,
     /// One for each assumption. Equal ones are left out.
     replays: Vec<Replay>,
-    /// The same for a part of a long history.
-    parts: Vec<Replay>,
-    /// The most CPUs that the cgroup can use.
-    cpus: f64,
-    at: usize,
-    pub question: &'q Question,
-    /// The limit in force.
-    pub limit: Limit,
-    settings: Settings,
-    /// The bounds with the limit in force.
-    in_force: Option<Figures>,
-    /// What is known about how far bounds are off.
-    pub correction: Correction,
-    /// Simulations of the whole history so far, which take most of the time.
-    simulated: AtomicUsize,
+    loops: Vec<Loop>,
+    /// Number of phases.
+    phases: u32,
+    /// How the limit in force came out, if known. Bounds are wider by as much as it is off.
+    check: Option<Check>,
+    do_tasks_sleep: bool,
 }
 
-impl<'q> Simulator<'q> {
-    pub fn new(
-        history: &History,
-        target: &Target,
-        question: &'q Question,
-        limit: Limit,
-        may_sleep: bool,
-    ) -> Option<Self> {
-        let (loops, has_queue) = history.arrivals(&target.family, target.at, question.arrivals);
-        let loops = match question.arrivals {
-            None if may_sleep => Settings::default().loops,
-            _ => loops,
-        };
-        let trees = trees(history, target, &has_queue, question.threads, may_sleep);
-        let (limits, capacity) = (trees[0].limits(), trees[0].capacity.clone());
-        let parts: Option<Vec<Tree>> = trees.iter().map(part::of).collect();
-        // Each tree is freed once it is ready: those of an hour take many megabytes.
-        let ready =
-            |trees: Vec<Tree>| trees.into_iter().map(|tree| Replay::new(&tree).ok()).collect::<Option<_>>();
-        Some(Self {
-            limits,
-            replays: ready(trees)?,
-            parts: ready(parts.unwrap_or_default())?,
-            cpus: capacity.into_iter().fold(0.0, f64::max),
-            at: target.at,
+impl<'d> Simulator<'d> {
+    fn new(demand: &'d Demand<'d>, question: &'d Question, limit: Limit, may_sleep: bool) -> Self {
+        let (mut loops, has_queue) = demand.arrivals(question.arrivals);
+        if may_sleep && question.arrivals.is_none() {
+            loops = Loop::BOTH.to_vec();
+        }
+        let mut this = Self {
+            demand,
             question,
             limit,
-            settings: Settings { loops, ..Settings::default() },
-            in_force: None,
-            correction: Correction::default(),
-            simulated: AtomicUsize::new(0),
-        })
-    }
-
-    pub fn loops(&self) -> &[Loop] {
-        &self.settings.loops
-    }
-
-    /// A copy with at most this number of tasks of the cgroup at once. The question has no number of threads.
-    pub fn with_threads(&self, threads: u32) -> Self {
-        let fewer = |replays: &[Replay]| parallel(replays, |replay| replay.with_threads(self.at, threads));
-        Self {
-            limits: self.limits.clone(),
-            replays: fewer(&self.replays),
-            parts: fewer(&self.parts),
-            settings: self.settings.clone(),
-            simulated: AtomicUsize::new(0),
-            ..*self
-        }
-    }
-
-    /// Simulates the limit in force, and compares it with what was recorded: the share of periods, and the throttled time, ns per s.
-    pub fn check(&mut self, recorded_share: f64, recorded_ns_per_s: f64, may_sleep: bool) -> Option<Check> {
-        let compare = |figures: Figures| Check {
-            share: figures.throttled_share,
-            recorded_share,
-            throttled_ns_per_s: figures.throttled_ns_per_s,
-            recorded_ns_per_s,
+            has_queue,
+            may_sleep,
+            replays: Vec::new(),
+            loops,
+            phases: PHASES,
+            check: None,
+            do_tasks_sleep: false,
         };
-        let agrees = |outcomes: &[Outcome]| Figures::of(outcomes).is_some_and(|one| compare(one).agrees());
-        let of_loops = self.fitting_loops(may_sleep, agrees);
-        self.settings.loops = of_loops.iter().map(|(one, _)| *one).collect();
-        let outcomes: Vec<Outcome> = of_loops.into_iter().flat_map(|(_, outcomes)| outcomes).collect();
-        self.in_force = Figures::of(&outcomes);
-        self.in_force.map(compare)
+        this.replays = this.replays(question.threads);
+        this
     }
 
-    /// The outcomes of each loop with the limit in force. If one fits and the other does not, only that one, unless tasks may sleep because
-    /// others are throttled: then neither is right.
-    fn fitting_loops(
-        &mut self,
-        may_sleep: bool,
-        fits: impl Fn(&[Outcome]) -> bool,
-    ) -> Vec<(Loop, Vec<Outcome>)> {
-        let loops = self.settings.loops.clone();
-        let mut of_loops: Vec<_> = loops.iter().map(|one| (*one, self.outcomes(*one, self.limit))).collect();
-        // A long history is not even simulated at all usual phases.
-        if may_sleep || !self.parts.is_empty() {
-            return of_loops;
+    /// Prepares the demand, with at most this number of tasks at once.
+    fn replays(&self, threads: Option<u32>) -> Vec<Replay> {
+        let assumptions = [Assumption::NeighboursYield, Assumption::NeighboursStay, Assumption::AlwaysBusy];
+        let count = if self.may_sleep { 3 } else { 2 };
+        let mut trees: Vec<Tree> = Vec::new();
+        for assumption in &assumptions[..count] {
+            let mut tree = self.demand.tree(&self.has_queue, *assumption);
+            tree.nodes[self.demand.target.at].threads = threads;
+            if !trees.contains(&tree) {
+                trees.push(tree);
+            }
         }
-        let usual = std::mem::replace(&mut self.settings.phases, MANY_PHASES);
-        let mut needs_many = false;
-        for (one, outcomes) in of_loops.iter_mut().filter(|(_, outcomes)| !fits(outcomes)) {
-            *outcomes = self.outcomes(*one, self.limit);
-            needs_many |= fits(outcomes);
+        // Each tree is freed once it is ready.
+        trees.into_iter().map(|tree| Replay::new(&tree)).collect()
+    }
+
+    /// Simulates the limit in force, and chooses the loops and phases for other limits. If one loop fits and the other does not, only that
+    /// one, unless tasks may sleep because others are throttled: then neither is right.
+    fn check(&mut self, compare: impl Fn(Figures) -> Check) -> Option<Check> {
+        let fits = |outcomes: &[Outcome]| Figures::of(outcomes).is_some_and(|one| compare(one).agrees());
+        let mut of_loops: Vec<(Loop, Vec<Outcome>)> = Vec::new();
+        for one in self.loops.clone() {
+            let mut outcomes = self.outcomes(self.limit, &[one], PHASES);
+            if !self.may_sleep && !fits(&outcomes) {
+                outcomes = self.outcomes(self.limit, &[one], MANY_PHASES);
+                if fits(&outcomes) {
+                    self.phases = MANY_PHASES;
+                }
+            }
+            of_loops.push((one, outcomes));
         }
-        if !needs_many {
-            self.settings.phases = usual;
-        }
-        if of_loops.iter().any(|(_, outcomes)| fits(outcomes)) {
+        if !self.may_sleep && of_loops.iter().any(|(_, outcomes)| fits(outcomes)) {
             of_loops.retain(|(_, outcomes)| fits(outcomes));
         }
-        of_loops
+        self.loops = of_loops.iter().map(|(one, _)| *one).collect();
+        let outcomes: Vec<Outcome> = of_loops.into_iter().flat_map(|(_, outcomes)| outcomes).collect();
+        Figures::of(&outcomes).map(compare)
     }
 
-    /// The outcomes of one loop.
-    fn outcomes(&mut self, of: Loop, limit: Limit) -> Vec<Outcome> {
-        self.settings.loops = vec![of];
-        let cells =
-            self.cells(&[limit], self.settings.phases).pop().map(|cells| cells.cells).unwrap_or_default();
-        self.whole(&[(limit, cells)]).pop().unwrap_or_default()
+    fn run(&self, limit: Limit, (replay, setting): (&Replay, Setting)) -> Option<Outcome> {
+        let (mut limits, at) = (self.demand.limits(), self.demand.target.at);
+        limits[at] = Some(limit);
+        replay.run(&limits, &setting).map(|mut outcomes| outcomes.swap_remove(at))
     }
 
-    fn with(&self, limit: Limit) -> Vec<Option<Limit>> {
-        let mut limits = self.limits.clone();
-        limits[self.at] = Some(limit);
-        limits
-    }
-
-    /// Simulates cells of several limits at the same time. Returns the outcomes in the same order.
-    fn simulate(&self, replays: &[Replay], all: &[(Limit, Vec<Cell>)]) -> Vec<Vec<Outcome>> {
-        let jobs: Vec<(Limit, Cell)> =
-            all.iter().flat_map(|(limit, cells)| cells.iter().map(|cell| (*limit, *cell))).collect();
-        let run = |(limit, (replay, setting)): &(Limit, Cell)| {
-            let outcomes = replays[*replay].run(&self.with(*limit), setting);
-            outcomes.ok().map(|mut outcomes| outcomes.swap_remove(self.at))
-        };
-        let mut outcomes = parallel(&jobs, run).into_iter();
-        all.iter().map(|(_, cells)| outcomes.by_ref().take(cells.len()).flatten().collect()).collect()
-    }
-
-    /// The cells of each limit. For a long history, these are the cells at the bounds of a part of it, which is simulated at `phases_of_part`
-    /// phases.
-    fn cells(&self, limits: &[Limit], phases_of_part: u32) -> Vec<Cells> {
-        if self.parts.is_empty() {
-            let whole = |limit: &Limit| Cells {
-                limit: *limit,
-                cells: self.at_phases(limit, self.settings.phases),
-                phases: Vec::new(),
-                share: 0.0,
-                is_free: false,
-            };
-            return limits.iter().map(whole).collect();
-        }
-        let few = |limit: &Limit| (*limit, self.at_phases(limit, phases_of_part));
-        let few: Vec<(Limit, Vec<Cell>)> = limits.iter().map(few).collect();
-        let outcomes = self.simulate(&self.parts, &few);
-        few.into_iter()
-            .zip(outcomes)
-            .map(|((limit, few), outcomes)| self.chosen(limit, &few, &outcomes))
+    /// Each assumption in each setting.
+    fn cells(&self, limit: Limit, loops: &[Loop], phases: u32) -> Vec<(&Replay, Setting)> {
+        let settings = settings(loops, phases, self.demand.target.at, limit.period_ns);
+        self.replays
+            .iter()
+            .flat_map(|replay| settings.iter().map(move |setting| (replay, *setting)))
             .collect()
     }
 
-    /// All cells at this number of phases.
-    fn at_phases(&self, limit: &Limit, phases: u32) -> Vec<Cell> {
-        let settings = Settings { phases, ..self.settings.clone() };
-        let settings: Vec<Setting> = settings.settings(self.at, limit.period_ns).collect();
-        let replays = 0..self.replays.len();
-        replays.flat_map(|replay| settings.iter().map(move |setting| (replay, *setting))).collect()
+    fn outcomes(&self, limit: Limit, loops: &[Loop], phases: u32) -> Vec<Outcome> {
+        let outcomes = parallel(&self.cells(limit, loops, phases), |cell| self.run(limit, *cell));
+        outcomes.into_iter().flatten().collect()
     }
 
-    /// The cells of a long history with a limit, from the outcomes of a few in a part of it.
-    fn chosen(&self, limit: Limit, few: &[Cell], outcomes: &[Outcome]) -> Cells {
-        let at_bounds = part::at_bounds(outcomes, |at| few[at].1.replay);
-        let share = |at: &usize| outcomes[*at].throttled_share();
-        // A limit that is too short for the kernel has no outcomes.
-        let mut by_share: Vec<usize> = (0..outcomes.len()).collect();
-        by_share.sort_by(|a, b| share(b).total_cmp(&share(a)));
-        let mut cells: Vec<Cell> =
-            by_share.iter().filter(|at| at_bounds.contains(at)).map(|at| few[*at]).collect();
-        let all = self.at_phases(&limit, self.settings.phases);
-        let is_throttled = outcomes.iter().any(|outcome| outcome.throttled_ns != 0);
-        if is_throttled && outcomes.iter().any(part::is_nearly_used_up) {
-            // Late work takes minutes to be done, and a part does not show in which phase it is most or least.
-            let open = all.iter().filter(|(replay, setting)| *replay == 0 && setting.replay == Loop::Open);
-            let more: Vec<Cell> = open.filter(|cell| !cells.contains(cell)).copied().collect();
-            cells.extend(more);
+    /// What another limit would have done. A limit that is too short for the kernel has no outcomes.
+    fn row(&self, limit: Limit) -> Option<Row> {
+        let figures = Figures::of(&self.outcomes(limit, &self.loops, self.phases))?;
+        Some(Row { limit, figures: self.corrected(figures) })
+    }
+
+    /// The same if the limit meets the target.
+    fn enough(&self, limit: Limit) -> Option<Row> {
+        let meets = |outcomes: &[Outcome]| {
+            let figures = self.corrected(Figures::of(outcomes)?);
+            (figures.throttled_share.high <= self.question.target).then_some(Row { limit, figures })
+        };
+        // One cell above the target decides.
+        let is_decided = AtomicBool::new(false);
+        let run = |cell: &(&Replay, Setting)| {
+            let outcome = if is_decided.load(Relaxed) { None } else { self.run(limit, *cell) };
+            is_decided
+                .fetch_or(outcome.as_ref().and_then(|one| meets(slice::from_ref(one))).is_none(), Relaxed);
+            outcome
+        };
+        let cells = self.cells(limit, &self.loops, self.phases);
+        let outcomes: Option<Vec<Outcome>> = parallel(&cells, run).into_iter().collect();
+        meets(&outcomes?)
+    }
+
+    fn corrected(&self, figures: Figures) -> Figures {
+        let mut figures = self.check.map_or(figures, |check| check.widened(figures));
+        if self.do_tasks_sleep {
+            // A CPU whose tasks all sleep does not count as throttled.
+            let throttled = &mut figures.throttled_ns_per_s;
+            throttled.low = throttled.low.min(figures.limited_ns_per_s.low);
         }
-        let worst = by_share.first().map(|at| few[*at]);
-        let is_worst =
-            |cell: &Cell| worst.is_some_and(|worst| cell.0 == worst.0 && cell.1.replay == worst.1.replay);
-        Cells {
-            limit,
-            cells,
-            phases: all.into_iter().filter(is_worst).collect(),
-            share: by_share.first().map_or(0.0, share),
-            is_free: outcomes.iter().all(|outcome| outcome.is_free),
-        }
-    }
-
-    /// Simulates the whole history.
-    fn whole(&self, all: &[(Limit, Vec<Cell>)]) -> Vec<Vec<Outcome>> {
-        self.simulated.fetch_add(all.iter().map(|(_, cells)| cells.len()).sum(), Relaxed);
-        self.simulate(&self.replays, all)
-    }
-
-    /// The bounds with other limits, which differ in the quota alone and are in rising order. Where nothing is throttled, more quota
-    /// changes nothing.
-    fn bounds(&self, limits: &[Limit]) -> Vec<Option<Figures>> {
-        let mut left = self.cells(limits, self.settings.phases).into_iter();
-        let mut found = Vec::new();
-        while found.len() < limits.len() {
-            // With these, more is throttled than with the last one.
-            let mut now = Vec::new();
-            for Cells { limit, cells, is_free, .. } in left.by_ref() {
-                now.push((limit, cells));
-                if is_free {
-                    break;
-                }
-            }
-            let outcomes = self.whole(&now);
-            found.extend(outcomes.iter().map(|outcomes| self.figures_of(outcomes)));
-            let last =
-                outcomes.last().filter(|last| !last.is_empty() && last.iter().all(|outcome| outcome.is_free));
-            if let Some(last) = last {
-                found.extend(limits[found.len()..].iter().map(|limit| {
-                    let higher: Vec<Outcome> =
-                        last.iter().map(|outcome| outcome.under_higher(limit)).collect();
-                    self.figures_of(&higher)
-                }));
-            }
-        }
-        found
-    }
-
-    fn figures_of(&self, outcomes: &[Outcome]) -> Option<Figures> {
-        Figures::of(outcomes).map(|figures| self.correction.apply(figures))
-    }
-
-    /// The bounds with another limit.
-    pub fn figures(&self, limit: Limit) -> Option<Figures> {
-        self.bounds(&[limit]).pop().flatten()
+        figures
     }
 
     fn limit(&self, cpus: f64) -> Limit {
@@ -297,77 +217,92 @@ impl<'q> Simulator<'q> {
         Limit { quota_ns, period_ns, burst_ns }
     }
 
+    /// The quotas of the table, CPUs.
     fn quotas(&self) -> Vec<f64> {
         if !self.question.quotas.is_empty() {
             return self.question.quotas.clone();
         }
-        let most = self.cpus.max(self.limit.cpus());
+        let most = self.demand.cpus().max(self.limit.cpus());
         MULTIPLES.iter().map(|times| times * self.limit.cpus()).filter(|cpus| *cpus <= most * 1.001).collect()
     }
 
-    /// Simulates other limits.
-    pub fn fill(&self, answer: &mut Answer) {
-        let asked: Vec<Limit> = self.quotas().into_iter().map(|cpus| self.limit(cpus)).collect();
-        let mut rising: Vec<Limit> = asked.iter().copied().filter(|limit| *limit != self.limit).collect();
-        rising.sort_by_key(|limit| limit.quota_ns);
-        let bounds = self.bounds(&rising);
-        let known = rising
-            .into_iter()
-            .zip(bounds)
-            .chain([(self.limit, self.in_force.map(|figures| self.correction.apply(figures)))]);
-        let known: Vec<Row> =
-            known.filter_map(|(limit, figures)| Some(Row { limit, figures: figures? })).collect();
-        let row = |limit: &Limit| known.iter().find(|row| row.limit == *limit).cloned();
-        answer.rows = asked.iter().filter_map(row).collect();
-        answer.least = self.least(&known);
+    /// The quotas to search, in rising order, ns.
+    fn grid(&self) -> Vec<u64> {
+        let step = STEPS.into_iter().find(|step| step * 9.999 <= self.limit.cpus()).unwrap_or(LEAST_STEP);
+        let steps = 1..=(self.demand.cpus() / step).ceil() as u64;
+        let quotas = steps.map(|steps| self.limit(steps as f64 * step).quota_ns);
+        quotas.filter(|quota_ns| *quota_ns >= Limit::LEAST_NS).collect()
+    }
+
+    /// The least quota that meets the target, whatever neighbours do. `rows`: what was simulated already.
+    fn least(&self, rows: &[Row]) -> Option<Row> {
+        let grid = self.grid();
+        let rows = rows.iter().filter(|row| row.limit == self.with_quota(row.limit.quota_ns));
+        let (enough, less): (Vec<&Row>, Vec<&Row>) =
+            rows.partition(|row| row.figures.throttled_share.high <= self.question.target);
+        let least = enough.iter().map(|row| row.limit.quota_ns).min();
+        let less = less.iter().map(|row| row.limit.quota_ns);
+        let below = less.filter(|quota_ns| least.is_none_or(|least| *quota_ns < least)).max();
+        let low = grid.partition_point(|quota_ns| Some(*quota_ns) <= below);
+        let high = grid.partition_point(|quota_ns| least.is_none_or(|least| *quota_ns < least));
+        let enough = |at: usize| self.enough(self.with_quota(grid[at]));
+        // If that of a row is not enough after all, the least one is higher.
+        let until = (high + 1).min(grid.len());
+        first(low..until, enough).or_else(|| first(until..grid.len(), enough))
+    }
+
+    /// The least burst that meets the target with the quota in force.
+    fn burst(&self) -> Option<Row> {
+        let Question { burst_ns: None, period_ns: None, .. } = self.question else { return None };
+        let quota_ns = self.limit.quota_ns;
+        let with = |parts: usize| Limit { burst_ns: quota_ns * parts as u64 / BURSTS, ..self.limit };
+        let least = (self.limit.burst_ns * BURSTS / quota_ns + 1) as usize;
+        if least > BURSTS as usize {
+            return None;
+        }
+        let most = self.enough(with(BURSTS as usize))?;
+        Some(first(least..BURSTS as usize, |parts| self.enough(with(parts))).unwrap_or(most))
     }
 }
 
-/// What is simulated: a tree for each assumption. Equal ones are left out.
-fn trees(
-    history: &History,
-    target: &Target,
-    has_queue: &[bool],
-    threads: Option<u32>,
-    may_sleep: bool,
-) -> Vec<Tree> {
-    let assumptions = [Assumption::NeighboursYield, Assumption::NeighboursStay, Assumption::AlwaysBusy];
-    let count = if may_sleep { 3 } else { 2 };
-    let trees = parallel(&assumptions[..count], |assumption| {
-        let mut tree = history.tree(&target.family, has_queue, *assumption);
-        tree.nodes[target.at].threads = threads;
-        tree
+/// The value of the first place that has one, if all later places have one, too.
+fn first<T>(mut places: Range<usize>, value: impl Fn(usize) -> Option<T>) -> Option<T> {
+    let mut found = None;
+    while !places.is_empty() {
+        let middle = places.start.midpoint(places.end);
+        match value(middle) {
+            Some(value) => (found, places.end) = (Some(value), middle),
+            None => places.start = middle + 1,
+        }
+    }
+    found
+}
+
+/// Runs all jobs, on as many threads as there are CPUs, but at most four. The results are in the order of the jobs.
+fn parallel<J: Sync, R: Send>(jobs: &[J], run: impl Fn(&J) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let next = || {
+            let at = next.fetch_add(1, Relaxed);
+            Some((at, run(jobs.get(at)?)))
+        };
+        iter::from_fn(next).collect::<Vec<_>>()
+    };
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS).min(jobs.len());
+    let mut done = thread::scope(|scope| {
+        let work = &work;
+        // If there can be no more threads, this one does it all.
+        let more = (1..threads).map_while(|_| thread::Builder::new().spawn_scoped(scope, work).ok());
+        let others: Vec<_> = more.collect();
+        let mut done = work();
+        for other in others {
+            done.extend(other.join().unwrap_or_else(|panic| panic::resume_unwind(panic)));
+        }
+        done
     });
-    distinct(trees)
+    done.sort_by_key(|(at, _)| *at);
+    done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Leaves out trees that are equal to an earlier one.
-fn distinct(trees: Vec<Tree>) -> Vec<Tree> {
-    let mut distinct: Vec<Tree> = Vec::new();
-    for tree in trees {
-        if !distinct.contains(&tree) {
-            distinct.push(tree);
-        }
-    }
-    distinct
-}
-
-/// What widens the bounds of a simulation.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Correction {
-    /// How the limit in force came out.
-    pub check: Option<Check>,
-    /// Several tasks could run at once, and are no busy loops: a CPU whose tasks all sleep does not count as throttled.
-    pub do_tasks_sleep: bool,
-}
-
-impl Correction {
-    pub fn apply(&self, figures: Figures) -> Figures {
-        let mut figures = self.check.map_or(figures, |check| check.widened(figures));
-        if self.do_tasks_sleep {
-            let throttled = &mut figures.throttled_ns_per_s;
-            throttled.low = throttled.low.min(figures.limited_ns_per_s.low);
-        }
-        figures
-    }
-}
+#[cfg(test)]
+mod tests;

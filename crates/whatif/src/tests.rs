@@ -9,8 +9,9 @@ use cgscope_model::{CgroupReading, Interval, Sample};
 
 use crate::{
     Loop,
-    answer::{Answer, Caution, Question, Refusal, answer, at_once, cautions, limited, target},
-    history::{Assumption, History, Runnable},
+    answer::{Answer, Caution, Question, Refusal, Target, answer, at_once, cautions, limited, target},
+    demand::{Assumption, Runnable},
+    history::History,
     json, words,
 };
 
@@ -21,7 +22,8 @@ fn answered(samples: &[Sample], question: &Question) -> (Answer, Interval) {
     let target = target(PATHS[1], &limited(&whole));
     let mut history = History::default();
     samples.iter().for_each(|sample| history.add(sample));
-    (answer(&history, &target, question).expect("an answer"), whole)
+    let demand = history.busiest(&target).expect("demand");
+    (answer(&demand, question).expect("an answer"), whole)
 }
 
 #[test]
@@ -57,9 +59,9 @@ fn a_loop_that_does_not_fit_is_left_out_and_refused_if_asked_for() {
 fn two_loops_under_half_a_cpu_are_told_how_many_threads_it_feeds() {
     let (answer, whole) = answered(&samples(&TWO_LOOPS), &QUESTION);
     assert_eq!(answer.at_once, Some(2));
-    let fewer = answer.fewer.as_ref().expect("fewer threads");
-    let throttled = fewer.row.figures.throttled_ns_per_s;
-    assert!(fewer.most == 1 && throttled.low > 0.48e9 && throttled.high < 0.52e9, "{fewer:?}");
+    let (most, fewer) = answer.fewer.as_ref().expect("fewer threads");
+    let throttled = fewer.figures.throttled_ns_per_s;
+    assert!(*most == 1 && throttled.low > 0.48e9 && throttled.high < 0.52e9, "{fewer:?}");
     assert!(answer.burst.is_none(), "a loop saves nothing up");
     let text = words::text(&[answer], &whole, &QUESTION, 0);
     assert!(text.contains("GOMAXPROCS=1"), "{text}");
@@ -199,13 +201,15 @@ fn the_slots_of_a_tree_are_those_of_the_recording() {
     let samples = samples(&SMALL);
     let mut history = History::default();
     samples.iter().for_each(|sample| history.add(sample));
+    let target = Target { path: PATHS[1].to_owned(), family: vec![(1, None), (2, Some(0))], at: 1 };
+    let demand = history.busiest(&target).expect("demand");
     for assumption in [Assumption::NeighboursYield, Assumption::NeighboursStay] {
-        let tree = history.tree(&[(1, None), (2, Some(0))], &[false; 2], assumption);
+        let tree = demand.tree(&[false; 2], assumption);
         assert_eq!(tree.nodes[1].profile.length_ns() >> SHIFT, ((SECONDS - 2) * S) >> SHIFT);
         let ran_ns: u64 = tree.nodes[1].profile.slots.iter().map(|slot| slot.ran_ns).sum();
         // The cgroup ran for 20 ms in each of 180 periods. Rounding loses a part of this time.
         assert!((3_200 * MS..=3_600 * MS).contains(&ran_ns), "{ran_ns}");
         assert_eq!((tree.nodes[0].parent, tree.nodes[1].parent), (None, Some(0)));
-        assert_eq!(tree.capacity, [2.0]);
+        assert_eq!(tree.capacity, 2.0);
     }
 }

@@ -1,7 +1,5 @@
 //! What is replayed: the recorded demand of cgroups, their limits, and the CPUs that they had.
 
-use std::fmt;
-
 /// The demand of one cgroup's own tasks in one slot of time. All four are ns of CPU or task time, summed over tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slot {
@@ -41,7 +39,7 @@ impl Profile {
 }
 
 /// A limit as `cpu.max` and `cpu.max.burst` set it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limit {
     /// CPU time per period, ns; at least [`Limit::LEAST_NS`].
     pub quota_ns: u64,
@@ -54,6 +52,9 @@ pub struct Limit {
 impl Limit {
     /// The kernel accepts no quota or period below 1 ms (`min_cfs_quota_period`).
     pub const LEAST_NS: u64 = 1_000_000;
+
+    /// No kernel allows longer quotas, periods and bursts: `max_cfs_runtime`, which is 2^44 us (`kernel/sched/core.c`, Linux 5.14).
+    pub const MOST_US: u64 = 1 << 44;
 
     /// A limit without burst.
     pub fn new(quota_ns: u64, period_ns: u64) -> Self {
@@ -83,74 +84,21 @@ pub struct Node {
 /// takes grows with the number of events times the number of cgroups.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tree {
-    /// The cgroups; parents come before their children. Their profiles have the same length of slots.
+    /// The cgroups, at least one; parents come before their children. Their profiles have the same length of slots.
     pub nodes: Vec<Node>,
-    /// CPUs that the whole tree can use in each slot of wall time: those of the host or the cpuset, less what others used. The last
-    /// number also holds for later slots.
-    pub capacity: Vec<f64>,
+    /// CPUs that the whole tree can use, above 0: those of the host or the cpuset.
+    pub capacity: f64,
 }
-
-/// Why a tree cannot be replayed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Error {
-    /// The tree has no cgroup.
-    Empty,
-    /// The parent of this cgroup does not come before it.
-    Order(usize),
-    /// The slots of this cgroup have no length, or not the same length as those of the first one.
-    Slots(usize),
-    /// The quota or the period of this cgroup is below 1 ms.
-    Limit(usize),
-    /// The list of limits has another length than the list of cgroups.
-    Limits,
-    /// The capacity is unknown, or not above 0.
-    Capacity,
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => write!(out, "no cgroup to replay"),
-            Self::Order(node) => write!(out, "the parent of cgroup {node} does not come before it"),
-            Self::Slots(node) => {
-                write!(out, "the slots of cgroup {node} differ in length from the first cgroup's")
-            }
-            Self::Limit(node) => write!(out, "the quota or the period of cgroup {node} is below 1 ms"),
-            Self::Limits => write!(out, "one limit is needed for each cgroup"),
-            Self::Capacity => write!(out, "the number of available CPUs is unknown or not above 0"),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
 
 impl Tree {
     /// A single cgroup with this demand, on this number of CPUs.
     pub fn single(profile: Profile, limit: Option<Limit>, cpus: f64) -> Self {
         let node = Node { limit, profile, ..Node::default() };
-        Self { nodes: vec![node], capacity: vec![cpus] }
+        Self { nodes: vec![node], capacity: cpus }
     }
 
     /// The limits in force when the profiles were recorded, one for each cgroup.
     pub fn limits(&self) -> Vec<Option<Limit>> {
         self.nodes.iter().map(|node| node.limit).collect()
-    }
-
-    /// Checks what a replay relies on.
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        let slot_ns = self.nodes.first().ok_or(Error::Empty)?.profile.slot_ns;
-        for (at, node) in self.nodes.iter().enumerate() {
-            if node.parent.is_some_and(|parent| parent >= at) {
-                return Err(Error::Order(at));
-            }
-            if slot_ns == 0 || node.profile.slot_ns != slot_ns {
-                return Err(Error::Slots(at));
-            }
-        }
-        let is_known = self.capacity.iter().all(|cpus| cpus.is_finite() && *cpus > 0.0);
-        if self.capacity.is_empty() || !is_known {
-            return Err(Error::Capacity);
-        }
-        Ok(())
     }
 }

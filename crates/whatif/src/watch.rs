@@ -1,6 +1,6 @@
 //! The question of the screen: what would have been enough for one cgroup, from now on.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use cgscope_model::{Interval, Sample, units::duration};
 
@@ -10,30 +10,17 @@ use crate::{
     words,
 };
 
-/// When the demand covers this time, a second history begins, so that there is one when the first gets too long.
-const HALF_NS: u64 = 300_000_000_000;
-/// Maximum length of the demand in an answer.
-const LONGEST_NS: u64 = 2 * HALF_NS;
-
 /// The answer if samples have no demand.
 const GAPS: &str = "you see only a part of this host, and not what the cgroup would need: use `cgscope whatif FILE` with a recording of \
                     the whole host";
 
-/// The demand of a cgroup, and of all that share its limits, since the question or over the latest 5 to 10 minutes.
+/// The demand of a cgroup, and of all that share its limits, since the question or over the latest 10 minutes.
+#[derive(Clone)]
 pub struct Watch {
     path: Arc<str>,
     /// `None`: it has no quota now.
     target: Option<Target>,
     history: History,
-    /// The later half of a long history.
-    next: Option<History>,
-}
-
-/// Everything for an answer.
-pub struct Job {
-    target: Option<Target>,
-    history: History,
-    interval: Arc<Interval>,
 }
 
 /// An answer for the screen.
@@ -48,7 +35,7 @@ pub struct Lines {
 impl Watch {
     /// Begins to watch a cgroup.
     pub fn new(path: Arc<str>) -> Self {
-        Self { path, target: None, history: History::default(), next: None }
+        Self { path, target: None, history: History::default() }
     }
 
     /// The path of the cgroup.
@@ -67,37 +54,16 @@ impl Watch {
             self.restart();
         }
         self.history.add(sample);
-        if self.history.span_ns() >= HALF_NS {
-            let next = self.next.get_or_insert_with(|| Self::history_of(self.target.as_ref()));
-            next.add(sample);
-        }
-        if self.history.span_ns() >= LONGEST_NS
-            && let Some(next) = self.next.take()
-        {
-            self.history = next;
-        }
     }
 
     /// Drops what was collected, because the next sample must not be compared with it.
     pub fn restart(&mut self) {
-        (self.history, self.next) = (Self::history_of(self.target.as_ref()), None);
+        let family = self.target.iter().flat_map(|target| &target.family);
+        self.history = History::of(family.map(|(id, _)| *id).collect());
     }
 
-    fn history_of(target: Option<&Target>) -> History {
-        let ids: BTreeSet<u64> =
-            target.iter().flat_map(|target| target.family.iter().map(|(id, _)| *id)).collect();
-        History::of(ids)
-    }
-
-    /// What is needed to answer now, in the latest interval.
-    pub fn job(&self, interval: Arc<Interval>) -> Job {
-        Job { target: self.target.clone(), history: self.history.clone(), interval }
-    }
-}
-
-impl Job {
-    /// Simulates; may take seconds. Tables are at most `cells` wide.
-    pub fn lines(&self, cells: usize) -> Lines {
+    /// Simulates; may take seconds. `interval`: the latest one. Tables are at most `cells` wide.
+    pub fn lines(&self, interval: &Interval, cells: usize) -> Lines {
         let soon = |line: String| Lines { lines: vec![line], is_short: true };
         let Some(target) = &self.target else {
             return soon("it has no quota any more, or was removed".to_owned());
@@ -105,7 +71,8 @@ impl Job {
         if self.history.has_gaps {
             return soon(GAPS.to_owned());
         }
-        let Some(answer) = answer(&self.history, target, &Question::PLAIN) else {
+        let demand = self.history.latest(target);
+        let Some(answer) = demand.and_then(|demand| answer(&demand, &Question::PLAIN)) else {
             return soon("measuring ...".to_owned());
         };
         if let Some(Refusal::Short(periods)) = answer.refusal {
@@ -114,7 +81,7 @@ impl Job {
             ));
         }
         let from = format!("from the last {}, renewed every few seconds", duration(answer.span_ns));
-        let text = words::within(&[answer], &self.interval, &Question::PLAIN, 0, cells);
+        let text = words::within(&[answer], interval, &Question::PLAIN, 0, cells);
         let lines = std::iter::once(from).chain(text.lines().map(str::to_owned)).collect();
         Lines { lines, is_short: false }
     }

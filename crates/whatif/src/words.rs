@@ -4,14 +4,16 @@ use std::fmt::Write;
 
 use crate::{
     Bounds, Check, Limit,
-    answer::{Answer, Caution, Fewer, Question, Refusal, Row},
+    answer::{Answer, Caution, Question, Refusal, Row, answers, targets, throttled_share},
+    history::History,
 };
 use cgscope_ledger::Loss;
 use cgscope_model::{
-    Interval,
+    Interval, Mode,
     findings::{set_burst, set_quota},
     names::Names,
-    units::{count, cpus, duration, number},
+    selection::{Selection, SelectionFilter},
+    units::{count, cpus, duration, number, time_of_day},
 };
 
 /// The answers about a time, with a note about `left` other cgroups.
@@ -23,9 +25,9 @@ pub fn text(answers: &[Answer], whole: &Interval, question: &Question, left: usi
 pub fn within(answers: &[Answer], whole: &Interval, question: &Question, left: usize, room: usize) -> String {
     let mut text = String::new();
     for answer in answers {
-        let _ = writeln!(text, "{}", about(answer, &whole.names));
+        let _ = writeln!(text, "{}", about(answer, whole));
         if let Some(refusal) = &answer.refusal {
-            let _ = writeln!(text, "  No advice: {}.", refused(refusal));
+            let _ = writeln!(text, "  No advice: {}.", refused(refusal).2);
             let lost = whole.losses.get(Loss::DemandForgotten);
             if lost != 0 && matches!(refusal, Refusal::Incomplete(..)) {
                 let _ = writeln!(text, "  Lost: {} {lost}.", Loss::DemandForgotten.name());
@@ -45,7 +47,7 @@ pub fn within(answers: &[Answer], whole: &Interval, question: &Question, left: u
         let is_new = |one: &&Caution| {
             !matches!((one, &answer.refusal), (Caution::WaitedForCpus(_), Some(Refusal::Contended(_))))
         };
-        text.extend(answer.cautions.iter().filter(is_new).map(|one| caution(*one)));
+        text.extend(answer.cautions.iter().filter(is_new).map(|one| caution(*one).1));
         text.push('\n');
     }
     if left != 0 {
@@ -60,67 +62,87 @@ pub fn within(answers: &[Answer], whole: &Interval, question: &Question, left: u
 }
 
 /// The cgroup, its limit, what the kernel counted, and what the simulation says about the same limit.
-fn about(answer: &Answer, names: &Names) -> String {
-    let Answer { limit, counted, span_ns, used, .. } = answer;
-    let name = names.of(&answer.path);
-    let (periods, throttled) = (counted.nr_periods.unwrap_or(0), counted.nr_throttled.unwrap_or(0));
-    let share = percent(throttled as f64 / periods.max(1) as f64);
+fn about(answer: &Answer, whole: &Interval) -> String {
+    let Answer { limit, counted, span_ns, .. } = answer;
+    let span = match answer.start_ns {
+        None => duration(*span_ns),
+        Some(start_ns) => {
+            let start = time_of_day(whole.start_unix_ns.saturating_add(start_ns));
+            format!("the busiest {}, from {start} on", duration(*span_ns))
+        }
+    };
     let mut text = format!(
-        "{name}: {} ({} of every {}), used {} on average over {}\n  counted by the kernel: {} of {} throttled ({share}), for {} summed over CPUs",
+        "{}: {} ({} of every {}), used {} on average over {span}\n  counted by the kernel: {} of {} throttled ({}), for {} summed over CPUs",
+        whole.names.of(&answer.path),
         cpus(limit.cpus()),
         duration(limit.quota_ns),
         duration(limit.period_ns),
-        number(*used),
-        duration(*span_ns),
-        throttled,
-        count(periods, "period"),
+        number(answer.used),
+        counted.nr_throttled.unwrap_or(0),
+        count(counted.nr_periods.unwrap_or(0), "period"),
+        percent(throttled_share(counted)),
         duration(counted.throttled_ns.unwrap_or(0)),
     );
-    if let Some(Check { share, throttled_ns_per_s, .. }) = &answer.check {
-        let times = map(*throttled_ns_per_s, |per_s| (per_s * *span_ns as f64 / 1e9) as u64);
+    if let Some(Check { figures, .. }) = &answer.check {
+        let times = map(figures.throttled_ns_per_s, |per_s| (per_s * *span_ns as f64 / 1e9) as u64);
         let _ = write!(
             text,
             "\n  simulated with this limit: {} of the periods throttled, for {}",
-            shares(*share),
+            shares(figures.throttled_share),
             durations(times)
         );
     }
     text
 }
 
-fn refused(refusal: &Refusal) -> String {
+/// Why there is no advice: the name for JSON, the reason in short, and in full with what to do.
+pub(crate) fn refused(refusal: &Refusal) -> (&'static str, String, String) {
     match refusal {
-        Refusal::Short(periods) => {
-            format!("there are only {} with work, and 20 are needed; measure for longer", count(*periods, "period"))
+        Refusal::Short(periods) => (
+            "short",
+            "it ran in too few periods".into(),
+            format!("there are only {} with work, and 20 are needed; measure for longer", count(*periods, "period")),
+        ),
+        Refusal::Changed => (
+            "changed",
+            "the limit was changed".into(),
+            "its quota, period or burst was changed, or that of a cgroup that shares a quota with it; measure again".into(),
+        ),
+        Refusal::Incomplete(ran_ns, usage_ns) => {
+            let (ran, usage) = (duration(*ran_ns), duration(*usage_ns));
+            let full = match ran_ns {
+                0 => format!(
+                    "nothing of the {usage} of CPU time that the kernel counted is known: at most 256 cgroups with a quota have a place in a \
+                     measurement, those that are throttled longest, and at most 46 hours of them are read; measure again when fewer have a \
+                     quota, or for less time"
+                ),
+                _ => format!(
+                    "the samples have {ran} of the {usage} of CPU time that the kernel counted for this cgroup; measure the whole host with an \
+                     interval of at most 1 s, and look for losses in the recording"
+                ),
+            };
+            ("incomplete", "not all of its CPU time was recorded".into(), full)
         }
-        Refusal::Changed => {
-            "its quota, period or burst was changed, or that of a cgroup that shares a quota with it; measure again".into()
+        Refusal::Contended(waited) => {
+            let waited = percent(*waited);
+            let full = format!(
+                "for {waited} of the time in which its tasks could run they waited for a CPU, so nobody knows when their work arrives; measure again \
+                 when CPUs are free"
+            );
+            ("contended", format!("its tasks waited for CPUs for {waited} of their time"), full)
         }
-        Refusal::Incomplete(0, usage_ns) => format!(
-            "nothing of the {} of CPU time that the kernel counted is known: at most 256 cgroups with a quota have a place in a \
-             measurement, those that are throttled longest, and at most 46 hours of them are read; measure again when fewer have a \
-             quota, or for less time",
-            duration(*usage_ns)
+        Refusal::TooMany(cgroups) => (
+            "too_many",
+            "too many cgroups share its limits".into(),
+            format!("{cgroups} cgroups share its limits, too many to be simulated for so long: use a shorter recording"),
         ),
-        Refusal::Incomplete(ran_ns, usage_ns) => format!(
-            "the samples have {} of the {} of CPU time that the kernel counted for this cgroup; measure the whole host with an \
-             interval of at most 1 s, and look for losses in the recording",
-            duration(*ran_ns),
-            duration(*usage_ns)
-        ),
-        Refusal::Contended(waited) => format!(
-            "for {} of the time in which its tasks could run they waited for a CPU, so nobody knows when their work arrives; measure again \
-             when CPUs are free",
-            percent(*waited)
-        ),
-        Refusal::TooMany(cgroups) => format!(
-            "{cgroups} cgroups share its limits, too many to be simulated for so long: use a shorter recording"
-        ),
-        Refusal::Unfit => {
+        Refusal::Unfit => (
+            "unfit",
+            "the simulation does not fit what the kernel counted".into(),
             "the simulation of the limit in force differs from what the kernel counted by more than 10 % and 2 points, so it would \
              be wrong about other limits, too; measure again"
-                .into()
-        }
+                .into(),
+        ),
     }
 }
 
@@ -255,7 +277,7 @@ fn threads(answer: &Answer, question: &Question) -> Option<String> {
             format!("  No more than {all} could run at once: --threads {most} changes nothing.\n")
         });
     }
-    let Fewer { most, row } = answer.fewer.as_ref()?;
+    let (most, row) = answer.fewer.as_ref()?;
     let [share, per_s, ..] = throttled(row);
     Some(format!(
         "  At least {} could run at once, and the quota is enough for {most}. With at most {most} at once (GOMAXPROCS={most}, \
@@ -264,23 +286,30 @@ fn threads(answer: &Answer, question: &Question) -> Option<String> {
     ))
 }
 
-/// Why bounds may be far apart.
-fn caution(caution: Caution) -> String {
+/// Why bounds may be far apart: the name for JSON, and the text.
+pub(crate) fn caution(caution: Caution) -> (&'static str, String) {
     match caution {
-        Caution::SleptWhileThrottled(share) => format!(
-            "  While some tasks were throttled, others slept, maybe because they waited for a lock. {} of the demand is assumed for them, so \
-             bounds are wide.\n",
-            percent(share)
+        Caution::SleptWhileThrottled(share) => (
+            "slept_while_throttled",
+            format!(
+                "  While some tasks were throttled, others slept, maybe because they waited for a lock. {} of the demand is assumed for them, so \
+                 bounds are wide.\n",
+                percent(share)
+            ),
         ),
-        Caution::MayHaveSlept => {
+        Caution::MayHaveSlept => (
+            "may_have_slept",
             "  The least quota is not known: nearly every period was throttled, and yet tasks slept. They may have waited for a lock that a \
              throttled task held. Set a higher quota, then measure again.\n"
-                .to_owned()
-        }
-        Caution::WaitedForCpus(share) => format!(
-            "  For {} of the time in which its tasks were runnable and not throttled, they waited for a CPU. A higher quota helps only if CPUs \
-             are free.\n",
-            percent(share)
+                .to_owned(),
+        ),
+        Caution::WaitedForCpus(share) => (
+            "waited_for_cpus",
+            format!(
+                "  For {} of the time in which its tasks were runnable and not throttled, they waited for a CPU. A higher quota helps only if CPUs \
+                 are free.\n",
+                percent(share)
+            ),
         ),
     }
 }
@@ -312,11 +341,24 @@ fn between(bounds: Bounds<String>) -> String {
     if bounds.low == bounds.high { bounds.low } else { format!("{}..{}", bounds.low, bounds.high) }
 }
 
+/// A line for each of the cgroups that were throttled longest. Empty if no quota ran out, or if the recording has no demand.
+pub fn lines(whole: &Interval, history: &History) -> Vec<String> {
+    if whole.mode == Mode::Coarse || history.has_gaps {
+        return Vec::new();
+    }
+    let everything = SelectionFilter::new(&Selection::default());
+    let chosen = everything.ok().and_then(|filter| targets(whole, &filter).ok());
+    let (targets, _) = chosen.unwrap_or_default();
+    // Only the least quota is printed. A table with one quota takes less time than one with eight.
+    let question = Question { quotas: vec![1.0], ..Question::PLAIN };
+    answers(history, &targets, &question).iter().map(|answer| line(answer, whole)).collect()
+}
+
 /// The answer in one line.
 pub fn line(answer: &Answer, whole: &Interval) -> String {
     let (name, limit) = (whole.names.of(&answer.path), cpus(answer.limit.cpus()));
     let advice = match (&answer.refusal, &answer.least) {
-        (Some(refusal), _) => format!("no advice, because {}", because(refusal)),
+        (Some(refusal), _) => format!("no advice, because {}", refused(refusal).1),
         (None, None) if answer.is_demand_unknown() => {
             "what would have been enough is not known, because its tasks may wait for throttled ones: record under a higher quota".to_owned()
         }
@@ -330,16 +372,5 @@ pub fn line(answer: &Answer, whole: &Interval) -> String {
     format!("{name} has {limit}; {advice}")
 }
 
-fn because(refusal: &Refusal) -> String {
-    let because = match refusal {
-        Refusal::Short(_) => "it ran in too few periods",
-        Refusal::Changed => "the limit was changed",
-        Refusal::Incomplete(..) => "not all of its CPU time was recorded",
-        Refusal::Contended(waited) => {
-            return format!("its tasks waited for CPUs for {} of their time", percent(*waited));
-        }
-        Refusal::Unfit => "the simulation does not fit what the kernel counted",
-        Refusal::TooMany(_) => "too many cgroups share its limits",
-    };
-    because.to_owned()
-}
+#[cfg(test)]
+mod tests;

@@ -14,7 +14,7 @@ use cgscope_view::{
     settings::Settings,
     text,
 };
-use cgscope_whatif::watch::{self, Job, Watch};
+use cgscope_whatif::watch::{self, Watch};
 use tokio::sync::mpsc as channel;
 
 use crate::{
@@ -187,7 +187,7 @@ const REST: u32 = 9;
 /// Finds out which quota would have been enough for the cgroup that the screen asks about. Collects the demand, and simulates on
 /// a thread, because a simulation may take seconds. Dropping this value ends the thread.
 struct Enough {
-    jobs: mpsc::Sender<(u64, Job, usize)>,
+    jobs: mpsc::Sender<(u64, Watch, Arc<Interval>, usize)>,
     answers: channel::UnboundedReceiver<Answer>,
     watch: Option<Watch>,
     question: u64,
@@ -203,9 +203,10 @@ struct Answer {
 
 impl Enough {
     fn start() -> Result<Self> {
-        let (jobs, answers) = answering(|(question, job, cells): (u64, Job, usize)| {
+        let (jobs, answers) = answering(|asked: (u64, Watch, Arc<Interval>, usize)| {
+            let (question, watch, interval, cells) = asked;
             let begin = Instant::now();
-            let answer = job.lines(cells);
+            let answer = watch.lines(&interval, cells);
             Answer { question, answer, took: begin.elapsed() }
         })?;
         Ok(Self { jobs, answers, watch: None, question: 0, due: Some(Instant::now()) })
@@ -226,7 +227,7 @@ impl Enough {
         watch.add(sample, interval);
         if self.due.is_some_and(|due| due <= Instant::now()) {
             // Ignore errors: without the thread, there is no answer.
-            let _ = self.jobs.send((self.question, watch.job(interval.clone()), cells));
+            let _ = self.jobs.send((self.question, watch.clone(), interval.clone(), cells));
             self.due = None;
         }
     }

@@ -4,7 +4,6 @@ use std::{
     io::{self, Write},
     path::Path,
     sync::Arc,
-    thread,
     time::Duration,
 };
 
@@ -12,8 +11,9 @@ use cgscope_model::{
     Interval, Mode, Sample, Selection, Steps, selection::SelectionFilter, table::interval::Appended, units,
 };
 use cgscope_whatif::{
-    answer::{Answer, Question, answers, ids, targets, without_quota},
-    history::{History, MOST_US},
+    Limit,
+    answer::{Answer, Question, answers, targets, without_quota},
+    history::History,
     json, words,
 };
 use tokio::sync::oneshot;
@@ -22,7 +22,7 @@ use crate::{
     child::Output,
     cli, containers,
     exit::{Error, Exit, Result, spawn},
-    feed::{End, ns},
+    feed::ns,
     output::json_line,
     recording::Recording,
     session::{Pace, RESTARTED, Ready, Session},
@@ -36,7 +36,13 @@ pub async fn run(options: &cli::Whatif) -> Result {
     if answers.is_empty() {
         return Err(Error::could_not_run("the quota is in too few samples; measure for longer"));
     }
-    print(options, &answers, &whole, &question(options), left).map_err(Error::output)?;
+    let (question, mut out) = (question(options), io::BufWriter::new(io::stdout().lock()));
+    let printed = if options.json {
+        answers.iter().try_for_each(|answer| json_line(&mut out, &json::object(answer, &whole, &question)))
+    } else {
+        out.write_all(words::text(&answers, &whole, &question, left).as_bytes())
+    };
+    printed.and_then(|()| out.flush()).map_err(Error::output)?;
     let is_refused = answers.iter().any(|answer| answer.refusal.is_some() || answer.is_demand_unknown());
     Ok(exit.max(if is_refused { Exit::Incomplete } else { Exit::Done }))
 }
@@ -47,12 +53,15 @@ type Answered = (Vec<Answer>, Interval, usize, Exit);
 fn of_recording(options: &cli::Whatif, file: &Path) -> Result<Answered> {
     let filter = filter(options)?;
     let mut recording = Recording::open(file)?;
-    let beside = recording.again()?;
-    let (whole, guessed) = thread::scope(|scope| {
-        let guessed = thread::Builder::new().spawn_scoped(scope, || guessed_history(beside, &filter)).ok();
-        (overview(&mut recording), guessed.and_then(|guessed| guessed.join().ok().flatten()))
-    });
-    let mut whole = whole?;
+    recording.only(&["whole", "limits", "cgroups", "containers", "demand", "cpus"]);
+    recording.at_most(1)?;
+    recording.history = Some(History::default());
+    let mut whole = Appended::default();
+    while let Some(interval) = recording.next_interval()? {
+        whole.push(interval);
+    }
+    // Without its selection: the CPU time of cgroups is that of all their tasks.
+    let mut whole = whole.into_interval();
     Arc::make_mut(&mut whole.names).only_paths = options.measure.paths;
     if whole.mode == Mode::Coarse {
         return Err(Error::could_not_run(format!(
@@ -62,10 +71,7 @@ fn of_recording(options: &cli::Whatif, file: &Path) -> Result<Answered> {
     }
     let (targets, left) =
         targets(&whole, &filter).map_err(|why| Error::could_not_run(format!("{}: {why}", recording.file)))?;
-    let history = match guessed.filter(|guessed| guessed.has(&ids(&targets))) {
-        Some(guessed) => guessed,
-        None => recording.demand_of(ids(&targets))?,
-    };
+    let history = recording.history.take().unwrap_or_default();
     if history.has_gaps {
         return Err(Error::could_not_run(format!(
             "{} has no demand of cgroups: it is of an older version of cgscope, of the coarse mode, or of a user who sees only a \
@@ -76,10 +82,21 @@ fn of_recording(options: &cli::Whatif, file: &Path) -> Result<Answered> {
     Ok((answers(&history, &targets, &question(options)), whole, left, recording.finish()))
 }
 
+/// Measures the whole host, because a quota applies to all tasks of a cgroup. Ctrl-C ends it early.
 async fn of_host(options: &cli::Whatif) -> Result<Answered> {
     let filter = filter(options)?;
     let selection = options.selectors.selection().map_err(Error::could_not_run)?;
-    let (mut measured, mut session, end) = measure(options, &selection, &filter).await?;
+    let (mut session, mut measured) = (start(options)?, Measured::default());
+    let end = loop {
+        let (sample, restarted, end) = session.next_sample().await?;
+        if restarted {
+            return Err(Error::incomplete(format!("{RESTARTED}: measure again")));
+        }
+        measured.add(*sample, &selection, &filter)?;
+        if let Some(end) = end {
+            break end;
+        }
+    };
     let whole = measured.whole(options.measure.paths);
     let (targets, left) = targets(&whole, &filter).map_err(|why| {
         Error::could_not_run(format!("during these {}, {why}", units::duration(whole.duration_ns)))
@@ -95,41 +112,11 @@ fn question(options: &cli::Whatif) -> Question {
     Question {
         quotas: options.quota.as_ref().map(|quotas| quotas.0.clone()).unwrap_or_default(),
         threads: options.threads,
-        burst_ns: options.burst.map(|us| us.min(MOST_US) * 1_000),
+        burst_ns: options.burst.map(|us| us.min(Limit::MOST_US) * 1_000),
         period_ns: options.period.map(|us| us * 1_000),
         target: options.target,
         arrivals: options.r#loop,
     }
-}
-
-fn print(
-    options: &cli::Whatif,
-    answers: &[Answer],
-    whole: &Interval,
-    question: &Question,
-    left: usize,
-) -> io::Result<()> {
-    let mut out = io::BufWriter::new(io::stdout().lock());
-    if options.json {
-        answers.iter().try_for_each(|answer| json_line(&mut out, &json::object(answer, whole, question)))?;
-    } else {
-        out.write_all(words::text(answers, whole, question, left).as_bytes())?;
-    }
-    out.flush()
-}
-
-/// The tables that show which cgroups there were.
-const OVERVIEW: [&str; 4] = ["whole", "limits", "cgroups", "containers"];
-
-/// The whole recording as one interval, without its selection: the CPU time of cgroups is that of all their tasks.
-fn overview(recording: &mut Recording) -> Result<Interval> {
-    recording.only(&OVERVIEW, &[]);
-    recording.at_most(1)?;
-    let mut whole = Appended::default();
-    while let Some(interval) = recording.next_interval()? {
-        whole.push(interval);
-    }
-    Ok(whole.into_interval())
 }
 
 fn filter(options: &cli::Whatif) -> Result<SelectionFilter> {
@@ -143,36 +130,9 @@ fn filter(options: &cli::Whatif) -> Result<SelectionFilter> {
     Ok(filter)
 }
 
-/// The history of the targets that the first and the last sample suggest. Errors are left out: the overview has them, too.
-fn guessed_history(mut recording: Recording, filter: &SelectionFilter) -> Option<History> {
-    recording.only(&OVERVIEW, &[]);
-    let (targets, _) = targets(&recording.ends().ok()??, filter).ok()?;
-    recording.demand_of(ids(&targets)).ok()
-}
-
 const INTERVAL: Duration = Duration::from_secs(1);
 /// The least number of intervals: a history leaves the first and the last one out.
 const INTERVALS: u32 = 10;
-
-/// Measures the whole host, because a quota applies to all tasks of a cgroup. Ctrl-C ends it early.
-async fn measure(
-    options: &cli::Whatif,
-    selection: &Selection,
-    filter: &SelectionFilter,
-) -> Result<(Measured, Session, End)> {
-    let mut session = start(options)?;
-    let mut measured = Measured::default();
-    loop {
-        let (sample, restarted, end) = session.next_sample().await?;
-        if restarted {
-            return Err(Error::incomplete(format!("{RESTARTED}: measure again")));
-        }
-        measured.add(*sample, selection, filter)?;
-        if let Some(end) = end {
-            return Ok((measured, session, end));
-        }
-    }
-}
 
 fn start(options: &cli::Whatif) -> Result<Session> {
     // Messages are printed here, because the coarse mode is an error.

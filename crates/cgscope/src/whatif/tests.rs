@@ -8,7 +8,7 @@ use cgscope_record::{FileWriter, Header, Reason};
 use cgscope_whatif::answer::Answer;
 use clap::Parser;
 
-use super::{Recording, cli, filter, guessed_history, of_recording};
+use super::{cli, of_recording};
 
 mod live;
 
@@ -31,7 +31,7 @@ impl Drop for File {
     }
 }
 
-/// Neither the first nor the last sample contains this cgroup.
+/// The second recording lacks this cgroup in its last sample.
 #[test]
 fn a_cgroup_that_was_gone_at_the_end_is_answered() {
     let options = |file: &File| {
@@ -44,13 +44,8 @@ fn a_cgroup_that_was_gone_at_the_end_is_answered() {
         answers.iter().map(|answer| answer.counted.nr_throttled).collect()
     };
     let mut samples = samples(&LOOP);
-    for gone in [false, true] {
+    for _ in 0..2 {
         let file = File::new("gone", &samples);
-        let guessed = guessed_history(
-            Recording::open(&file.0).unwrap_or_else(|error| panic!("{}", error.sentence)),
-            &filter(&options(&file)).expect("no filter"),
-        );
-        assert_eq!(guessed.is_some(), !gone);
         let (answers, ..) =
             of_recording(&options(&file), &file.0).unwrap_or_else(|error| panic!("{}", error.sentence));
         assert_eq!(throttled(&answers), [Some(180)]);

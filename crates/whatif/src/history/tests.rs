@@ -1,8 +1,7 @@
 //! Tests with hostile and unusual recordings.
 
-use cgscope_model::demand::parts;
-
 use super::*;
+use crate::demand::Assumption;
 
 const S: u64 = 1_000_000_000;
 const SHIFT: u32 = 24;
@@ -30,73 +29,153 @@ fn history(samples: impl IntoIterator<Item = Sample>) -> History {
     history
 }
 
+/// The demand of cgroup 1, which shares its quota with no other.
+fn target() -> Target {
+    Target { path: "/1".into(), family: vec![(1, None)], at: 0 }
+}
+
+/// A sample of each second, in which cgroup 1 ran all the time from `from` to `to`.
+fn busy(seconds: u64, from: u64, to: u64) -> History {
+    let mut ran_ns = 0;
+    let samples = (1..=seconds).map(|second| {
+        let slots = (((second - 1) * S) >> SHIFT)..((second * S) >> SHIFT);
+        let is_busy = (from..to).contains(&second);
+        ran_ns += if is_busy { S } else { 0 };
+        let amounts = [if is_busy { 32 } else { 0 }, 1, 0, 0, 0];
+        let demand = DemandReading::new(1, SHIFT, slots.start, &vec![amounts; slots.count()]);
+        let mut sample = Sample { demand: demand.into_iter().collect(), ..sample(second, 0, [0; 5]) };
+        sample.limits[0].usage_ns = Some(ran_ns);
+        sample
+    });
+    history(samples)
+}
+
 #[test]
-fn after_an_hour_neither_slots_nor_counters_are_added() {
-    let seconds = [1, 2, 3, 4, 3_700, 3_800, 3_900];
-    let history =
-        history(seconds.map(|second| sample(second, (second * S) >> SHIFT, [parts(1 << SHIFT, SHIFT); 5])));
-    assert_eq!(history.span_ns(), 2 * S);
-    assert_eq!(history.cgroups[&1].counted().nr_periods, Some(20));
-    assert_eq!(history.cgroups[&1].ran_ns(history.span_ns()), 1 << SHIFT, "that of the third sample");
+fn the_busiest_ten_minutes_of_an_hour_are_kept() {
+    let history = busy(3_600, 1_300, 1_800);
+    let target = target();
+    let demand = history.busiest(&target).expect("demand");
+    let start_s = demand.start_ns.expect("a part") as f64 / 1e9;
+    assert!((1_150.0..1_300.0).contains(&start_s), "{start_s}");
+    assert_eq!(demand.span_ns, WINDOW << BLOCK_SHIFT);
+    assert!(demand.ran_ns().abs_diff(500 * S) < 2 * S, "{}", demand.ran_ns());
+    let counted = demand.own().expect("a cgroup").counted();
+    assert_eq!(counted.usage_ns, Some(500 * S));
+    assert!(counted.nr_periods.is_some_and(|periods| periods.abs_diff(6_184) < 20), "{counted:?}");
+    assert_eq!(history.latest(&target).expect("demand").ran_ns(), 0);
+    // Those of the two windows, and one after each.
+    assert!(history.cgroups[&1].blocks.len() <= 2 * WINDOW as usize + 2);
+}
+
+#[test]
+fn a_recording_of_ten_minutes_is_simulated_as_a_whole() {
+    let history = busy(602, 0, 602);
+    let target = target();
+    let demand = history.busiest(&target).expect("demand");
+    assert_eq!((demand.start_ns, demand.span_ns), (None, 599 * S));
+    assert_eq!(demand.own().expect("a cgroup").counted().nr_periods, Some(5_990));
+}
+
+/// The busiest windows of two cgroups that share a quota are different. Each has the demand of both.
+#[test]
+fn cgroups_that_share_a_quota_have_each_the_window_of_the_other() {
+    let ids = [1, 2, 3];
+    let paths = ["/pod", "/pod/a", "/pod/b"];
+    let samples = (1..=3_000).map(|second| {
+        let one = sample(second, 0, [0; 5]);
+        // One is busy in the first 600 s, and the other in the last 600 s of 50 minutes.
+        let ran_ns = [second, second.min(600), second.saturating_sub(2_400)].map(|seconds| seconds * S);
+        let limits = ids.iter().zip(ran_ns);
+        let limits =
+            limits.map(|(id, ns)| CgroupReading { id: *id, usage_ns: Some(ns), ..one.limits[0].clone() });
+        let slot = (second * S) >> SHIFT;
+        let demand =
+            ids[1..].iter().filter_map(|id| DemandReading::new(*id, SHIFT, slot - 1, &[[32, 32, 0, 0, 0]]));
+        let cgroups = ids.into_iter().zip(paths.map(Into::into)).collect();
+        Sample { limits: limits.collect(), demand: demand.collect(), cgroups, ..one }
+    });
+    let history = history(samples);
+    for at in [1, 2] {
+        let family = vec![(1, None), (2, Some(0)), (3, Some(0))];
+        let target = Target { path: paths[at].into(), family, at };
+        let demand = history.busiest(&target).expect("demand");
+        let tree = demand.tree(&[false; 3], Assumption::NeighboursYield);
+        let ran_ns: Vec<u64> =
+            tree.nodes.iter().map(|node| node.profile.slots.iter().map(|slot| slot.ran_ns).sum()).collect();
+        assert!(
+            ran_ns[0] == 0 && ran_ns[1] > 580 << SHIFT && ran_ns[1].abs_diff(ran_ns[2]) <= 2 << SHIFT,
+            "{ran_ns:?}"
+        );
+    }
 }
 
 #[test]
 fn hostile_slots_neither_fill_the_memory_nor_overflow_a_sum() {
     let far = history([1, 2, 3, 4].map(|second| sample(second, u64::MAX / 2, [1; 5])));
-    assert_eq!(far.cgroups[&1].slots.len(), 0);
+    assert_eq!(far.cgroups[&1].slots(..), 0);
     let mut many = sample(3, (5 * S / 2) >> SHIFT, [u64::MAX >> 30; 5]);
     many.demand = vec![many.demand.remove(0); 100_000];
     let many = history([sample(1, 0, [0; 5]), sample(2, 0, [0; 5]), many, sample(4, 0, [0; 5])]);
-    assert_eq!(many.cgroups[&1].ran_ns(many.span_ns()), MOST_TASKS << SHIFT);
+    assert_eq!(many.busiest(&target()).expect("demand").ran_ns(), u64::from(u16::MAX) << (SHIFT - 5));
 }
 
-/// A file of a few KB can claim an hour of hundreds of cgroups. Each cgroup has one slot, at the end of the hour.
+/// A file of a few KB can claim an hour of hundreds of cgroups. Each cgroup has one slot at the end of each block.
 #[test]
-fn an_hour_of_hundreds_of_cgroups_is_neither_kept_nor_simulated() {
-    let ids = 1..=400;
-    let at = |second: u64, slot: u64| {
+fn hours_of_hundreds_of_cgroups_take_bounded_memory_and_those_throttled_longest_stay() {
+    let ids = 1..=600;
+    let at = |second: u64| {
+        let slot = (second * S) >> SHIFT;
         let one = sample(second, slot, [1; 5]);
-        let limits = ids.clone().map(|id| CgroupReading { id, ..one.limits[0].clone() });
+        let limits = ids.clone().map(|id| CgroupReading {
+            id,
+            usage_ns: Some(second * S),
+            throttled_ns: Some(second * id),
+            ..one.limits[0].clone()
+        });
         let demand = ids.clone().flat_map(|id| DemandReading::new(id, SHIFT, slot, &[[1; 5]]));
-        Sample { limits: limits.collect(), demand: demand.collect(), ..one }
+        let cgroups = ids.clone().map(|id| (id, format!("/{id}").into())).collect();
+        Sample { limits: limits.collect(), demand: demand.collect(), cgroups, ..one }
     };
-    let end = 3_590;
-    let slot = (end * S) >> SHIFT;
-    let history = history([at(1, 0), at(2, 0), at(end, slot), at(end + 1, slot)]);
-    let slots: usize = history.cgroups.values().map(|cgroup| cgroup.slots.len()).sum();
-    assert!(slots <= MOST_SLOTS && slots > MOST_SLOTS * 9 / 10, "{slots}");
-    assert!(slots * size_of::<Packed>() <= 200 << 20);
-    let family: Vec<_> = ids.map(|id| (id, None)).collect();
-    assert!(!history.is_bounded(&family) && history.is_bounded(&family[..9]));
-    assert!(history.simulated_slots(&family[..1]).abs_diff(slot) <= 121);
-    // If a history has few slots, the simulation divides each slot into four parts. Otherwise it uses whole slots.
-    let minutes = self::history([1, 2, 3, 100].map(|second| sample(second, second, [1; 5])));
-    assert_eq!([MOST_SIMULATED / 4, MOST_SIMULATED / 4 + 1].map(|slots| minutes.refinement(slots)), [4, 1]);
+    let block_s = (1 << BLOCK_SHIFT) / S;
+    let history = history([1, 2].into_iter().chain((1..40).map(|block| 2 + block * block_s - 1)).map(at));
+    let slots: usize = history.cgroups.values().map(|cgroup| cgroup.slots(..)).sum();
+    assert!(slots == history.slots && slots <= MOST_SLOTS && slots > MOST_SLOTS / 2, "{slots}");
+    assert!(slots * size_of::<Amounts>() <= 100_000_000);
+    let dropped = |id: &u64| history.cgroups[id].is_dropped;
+    let first = ids.clone().position(|id| !dropped(&id)).expect("one that stays") as u64;
+    assert!(first > 0 && ids.clone().all(|id| dropped(&id) == (id <= first)), "{first}");
+    let family = |count: u64| Target {
+        path: "/1".into(),
+        family: (500..500 + count).map(|id| (id, None)).collect(),
+        at: 0,
+    };
+    assert!(!history.latest(&family(100)).expect("demand").is_bounded());
+    assert!(history.latest(&family(50)).expect("demand").is_bounded());
 }
 
 #[test]
 fn amounts_are_kept_to_the_part() {
-    let slot = DemandSlot {
-        ran_ns: 7 << (SHIFT - 5),
-        wanted_ns: (MOST_TASKS << SHIFT) - (1 << (SHIFT - 5)),
-        throttled_ns: MOST_TASKS << SHIFT,
-        waited_ns: 0,
-        presumed_ns: 1 << (SHIFT - 5),
-    };
-    assert_eq!(Packed::of(slot, SHIFT).slot(SHIFT), slot);
+    let part_ns = 1 << (SHIFT - 5);
+    let ns = [7 * part_ns, (2_048 << SHIFT) - part_ns, 0, 9 << SHIFT, part_ns];
+    let [ran_ns, wanted_ns, throttled_ns, waited_ns, presumed_ns] = ns;
+    let slot = DemandSlot { ran_ns, wanted_ns, throttled_ns, waited_ns, presumed_ns };
+    let block =
+        Block { shift: SHIFT, slots: vec![amounts(slot, SHIFT)], ..Block::new(&CgroupReading::default()) };
+    assert_eq!(block.slots().collect::<Vec<_>>(), [ns]);
 }
 
 #[test]
 fn a_quota_that_was_away_has_changed() {
     let mut samples = [1, 2, 3, 4, 5].map(|second| sample(second, 0, [0; 5]));
     samples[3].limits[0].quota_us = None;
-    assert!(history(samples).cgroups[&1].has_changed);
+    assert!(history(samples).busiest(&target()).expect("demand").has_changed());
 }
 
 #[test]
 fn a_limit_that_no_kernel_allows_is_none() {
     let mut samples = [1, 2, 3, 4].map(|second| sample(second, 0, [0; 5]));
-    assert!(history(samples.clone()).cgroups[&1].limit().is_some());
+    let limit = |history: History| history.busiest(&target()).expect("demand").limits()[0];
+    assert!(limit(history(samples.clone())).is_some());
     samples.iter_mut().for_each(|sample| sample.limits[0].burst_us = Some(u64::MAX / 1_000));
-    assert!(history(samples).cgroups[&1].limit().is_none());
+    assert!(limit(history(samples)).is_none());
 }

@@ -3,6 +3,7 @@
 use cgscope_made_up::loads::{LOOP, PATHS, samples};
 
 use super::*;
+use crate::history::{BLOCK_SHIFT, WINDOW};
 
 /// Follows the service over these samples. Also returns the latest interval.
 fn watched(samples: &[Sample]) -> (Watch, Arc<Interval>) {
@@ -17,7 +18,7 @@ fn watched(samples: &[Sample]) -> (Watch, Arc<Interval>) {
 
 fn answer_of(samples: &[Sample], cells: usize) -> Lines {
     let (watch, interval) = watched(samples);
-    watch.job(interval).lines(cells)
+    watch.lines(&interval, cells)
 }
 
 #[test]
@@ -77,13 +78,19 @@ fn no_more_than_ten_minutes_are_kept() {
         ..first.clone()
     };
     let mut watch = Watch::new(PATHS[1].into());
-    let mut spans = Vec::new();
+    let (mut spans, mut blocks) = (Vec::new(), 0);
     for second in (10..4_000).step_by(10) {
         let (before, now) = (at(second - 10), at(second));
         watch.add(&now, &Interval::between(&before, &now));
-        spans.push(watch.history.span_ns());
+        let demand = watch.target.as_ref().and_then(|target| watch.history.latest(target));
+        spans.push(demand.map_or(0, |demand| demand.span_ns));
+        blocks =
+            blocks.max(watch.history.cgroups.values().map(|cgroup| cgroup.blocks.len()).max().unwrap_or(0));
     }
-    assert!(spans.iter().all(|span| *span <= LONGEST_NS), "{spans:?}");
+    let most_ns = WINDOW << BLOCK_SHIFT;
+    assert!(spans.iter().all(|span| *span <= most_ns), "{spans:?}");
     // The first spans are shorter.
-    assert!(spans[40..].iter().all(|span| *span >= HALF_NS - 40_000_000_000), "{spans:?}");
+    let least_ns = most_ns - (1 << BLOCK_SHIFT) - 20_000_000_000;
+    assert!(spans[70..].iter().all(|span| *span >= least_ns), "{spans:?}");
+    assert!(blocks <= 2 * WINDOW as usize + 2, "{blocks}");
 }

@@ -57,10 +57,7 @@ pub fn tree(random: &mut u64, most: u64, slots: usize) -> Tree {
         let limit = (below(random, 4) > 0).then(|| limit(random, cpus));
         nodes.push(Node { parent, limit, threads, profile: profile(random, slots, cpus) });
     }
-    let capacity = if below(random, 2) == 0 {
-        vec![(cpus * count) as f64]
-    } else {
-        (0..slots).map(|_| 0.5 + below(random, 4 * cpus) as f64 / 4.0).collect()
-    };
+    let is_plenty = below(random, 2) == 0;
+    let capacity = if is_plenty { (cpus * count) as f64 } else { 0.5 + below(random, 4 * cpus) as f64 / 4.0 };
     Tree { nodes, capacity }
 }

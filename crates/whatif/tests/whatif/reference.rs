@@ -16,7 +16,6 @@ pub struct Figures {
     pub throttled_periods: u64,
     pub throttled_ns: f64,
     pub limited_ns: f64,
-    pub stalled_ns: f64,
     pub ran_ns: f64,
     pub done_ns: Option<f64>,
     pub backlog_ns: f64,
@@ -116,17 +115,12 @@ impl<'a> Reference<'a> {
         }
     }
 
-    fn capacity(&self) -> f64 {
-        let slot = (self.now_ns / self.tree.nodes[0].profile.slot_ns) as usize;
-        self.tree.capacity[slot.min(self.tree.capacity.len() - 1)]
-    }
-
     /// Updates the demand of cgroup `at` for this step. Returns its firm demand, and its firm demand including late work, in
     /// CPUs.
     fn wanted(&mut self, at: usize) -> (f64, f64) {
         let (node, flow) = (&self.tree.nodes[at], &mut self.flows[at]);
         let most = node.threads.map_or(f64::INFINITY, f64::from);
-        let capacity = self.tree.capacity.iter().copied().fold(0.0, f64::max);
+        let capacity = self.tree.capacity;
         let slot_ns = node.profile.slot_ns as f64;
         if self.setting.replay == Loop::Closed {
             let Some(slot) = node.profile.slots.get(flow.step) else {
@@ -161,10 +155,9 @@ impl<'a> Reference<'a> {
                 pool.timers(self.now_ns, &self.setting, figures);
             }
         }
-        let (count, capacity) = (self.flows.len(), self.capacity());
+        let (count, capacity) = (self.flows.len(), self.tree.capacity);
         let firm: Vec<(f64, f64)> = (0..count).map(|at| self.wanted(at)).collect();
         let mut rates: Vec<f64> = self.flows.iter().map(|flow| flow.wanted.min(capacity)).collect();
-        let mut wants: Vec<bool> = rates.iter().map(|rate| *rate > 0.0).collect();
         let (mut passes, mut roots) = (vec![1.0; count], 0.0);
         for at in (0..count).rev() {
             let rate = rates[at].min(capacity);
@@ -176,7 +169,6 @@ impl<'a> Reference<'a> {
             match self.tree.nodes[at].parent {
                 Some(parent) => {
                     rates[parent] += offered;
-                    wants[parent] |= wants[at];
                 }
                 None => roots += offered,
             }
@@ -188,11 +180,11 @@ impl<'a> Reference<'a> {
                 above[at] = above[parent] * passes[parent];
             }
         }
-        self.consume(&firm, &wants, &passes, &above, capacity);
+        self.consume(&firm, &passes, &above, capacity);
         self.now_ns += self.step_ns;
     }
 
-    fn consume(&mut self, firm: &[(f64, f64)], wants: &[bool], passes: &[f64], above: &[f64], capacity: f64) {
+    fn consume(&mut self, firm: &[(f64, f64)], passes: &[f64], above: &[f64], capacity: f64) {
         let step_ns = self.step_ns as f64;
         let mut served = vec![0.0; self.flows.len()];
         for at in (0..self.flows.len()).rev() {
@@ -205,9 +197,6 @@ impl<'a> Reference<'a> {
             self.advance(at, firm[at], own);
             let figures = &mut self.figures[at];
             figures.ran_ns += served[at] * step_ns;
-            if wants[at] && served[at] == 0.0 {
-                figures.stalled_ns += step_ns;
-            }
             if is_running {
                 figures.duration_ns = self.now_ns as f64 + step_ns;
             }

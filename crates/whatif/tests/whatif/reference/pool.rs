@@ -74,7 +74,6 @@ impl Pool {
         if self.cpus.len() < used {
             self.cpus.resize(used, Cpu::default());
         }
-        let is_tick = setting.tick_ns == 0 || now_ns.is_multiple_of(setting.tick_ns);
         let mut passed = 0.0;
         for at in 0..self.cpus.len() {
             let last = used.wrapping_sub(1);
@@ -93,7 +92,7 @@ impl Pool {
                 }
                 continue;
             }
-            if !self.cpus[at].is_throttled && self.cpus[at].left_ns <= NONE_NS && (is_tick || was_idle) {
+            if !self.cpus[at].is_throttled && self.cpus[at].left_ns <= NONE_NS {
                 self.assign(at, now_ns, setting);
                 if self.cpus[at].left_ns <= NONE_NS {
                     self.cpus[at].is_throttled = true;

@@ -1,4 +1,4 @@
-//! Tests with generated samples.
+//! Tests the lines of a report, with generated samples.
 
 use cgscope_model::Sample;
 
@@ -11,7 +11,7 @@ fn changed(load: &Load, change: fn(&mut Sample)) -> Vec<String> {
     samples.iter_mut().for_each(change);
     let mut history = History::default();
     samples.iter().for_each(|sample| history.add(sample));
-    lines(&Interval::between(&samples[0], &samples[samples.len() - 1]), |_| Some(history))
+    lines(&Interval::between(&samples[0], &samples[samples.len() - 1]), &history)
 }
 
 #[test]
@@ -56,26 +56,4 @@ fn at_most_five_cgroups_have_a_line() {
     };
     let said = changed(&LOOP, many);
     assert_eq!(said.len(), 5, "{said:#?}");
-}
-
-#[test]
-fn what_would_make_the_report_slow_is_not_simulated() {
-    let family = |members: usize| Target {
-        path: "/a".into(),
-        family: (0..members as u64).map(|id| (id, (id != 0).then_some(0))).collect(),
-        at: 0,
-    };
-    let kept = |members: &[usize], seconds| {
-        let mut targets: Vec<Target> = members.iter().map(|members| family(*members)).collect();
-        let costly = split_off_costly(&mut targets, seconds);
-        assert_eq!(targets.len() + costly.len(), members.len());
-        targets.iter().map(|target| target.family.len()).collect::<Vec<_>>()
-    };
-    let members = [1, 9, 1, 100];
-    assert_eq!(kept(&members, 10), members);
-    assert_eq!(kept(&members, 600), [1, 9, 1]);
-    // Targets that follow a costly target are simulated.
-    assert_eq!(kept(&members, 3_600), [1, 1]);
-    assert_eq!(kept(&members, 100_000), [1, 1]);
-    assert_eq!(kept(&[20, 1], 3_600), [1]);
 }
