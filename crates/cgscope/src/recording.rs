@@ -1,11 +1,11 @@
 //! Reads a recording as a series of intervals, with the same functions as the live commands.
 
-use std::path::Path;
+use std::{collections::BTreeSet, path::Path};
 
 use cgscope_ledger::Loss;
 use cgscope_model::{Interval, Mode, Sample, Selection, Steps, findings::Host, printable, units};
 use cgscope_record::{Ending, FileReader, Header, ReadError, open};
-use cgscope_whatif::history::History;
+use cgscope_whatif::{answer::Target, history::History};
 
 use crate::exit::{Error, Exit, Result};
 
@@ -57,6 +57,20 @@ impl Recording {
     pub fn again(&self) -> Result<Self> {
         let reader = self.reader.again().map_err(|error| self.error(&error))?;
         Self::of(reader, self.file.clone())
+    }
+
+    /// Reads the demand of some cgroups, in a second reading: that of all cgroups takes three times as long.
+    pub fn demand_of(&self, targets: &[Target]) -> Result<History> {
+        let mut again = self.again()?;
+        let ids: BTreeSet<u64> =
+            targets.iter().flat_map(|target| &target.family).map(|(id, _)| *id).collect();
+        let rows = ["limits", "demand"].map(|table| (table, ids.clone()));
+        again.reader.only(&["whole", "limits", "cgroups", "demand", "cpus"], &rows);
+        let mut history = History::of(ids);
+        while let Some(sample) = again.reader.next_without_tasks().map_err(|error| self.error(&error))? {
+            history.add(&sample);
+        }
+        Ok(history)
     }
 
     /// Reads only a part of each sample, which is much faster (see [`FileReader::only`]). Call this before the first read.

@@ -1,6 +1,6 @@
 //! The demand of cgroups over the time to simulate, and what it shows.
 
-use std::{array, iter, ops::Range};
+use std::{iter, ops::Range};
 
 use cgscope_model::{CgroupReading, DemandSlot};
 
@@ -76,15 +76,18 @@ impl<'h> Part<'h> {
         let (cgroup, in_block) = (self.cgroup, 1 << (BLOCK_SHIFT - self.shift));
         let slots = self.blocks.clone().flat_map(move |number| {
             let known = cgroup.blocks.get(&number).into_iter().flat_map(Block::slots);
-            known.chain(iter::repeat_n([0; 5], in_block)).take(in_block)
+            known.chain(iter::repeat_n(DemandSlot::default(), in_block)).take(in_block)
         });
-        let (mut slots, by) = (slots.chain(iter::repeat([0; 5])), 1 << shift.saturating_sub(self.shift));
-        iter::repeat_with(move || {
-            let sum = |sums: [u64; 5], slot: [u64; 5]| array::from_fn(|at| sums[at] + slot[at]);
-            let [ran_ns, wanted_ns, throttled_ns, waited_ns, presumed_ns] =
-                slots.by_ref().take(by).fold([0; 5], sum);
-            DemandSlot { ran_ns, wanted_ns, throttled_ns, waited_ns, presumed_ns }
-        })
+        let mut slots = slots.chain(iter::repeat(DemandSlot::default()));
+        let by = 1 << shift.saturating_sub(self.shift);
+        let sum = |sum: DemandSlot, slot: DemandSlot| DemandSlot {
+            ran_ns: sum.ran_ns + slot.ran_ns,
+            wanted_ns: sum.wanted_ns + slot.wanted_ns,
+            throttled_ns: sum.throttled_ns + slot.throttled_ns,
+            waited_ns: sum.waited_ns + slot.waited_ns,
+            presumed_ns: sum.presumed_ns + slot.presumed_ns,
+        };
+        iter::repeat_with(move || slots.by_ref().take(by).fold(DemandSlot::default(), sum))
     }
 
     /// The slots for the simulation, and those in which tasks were throttled.

@@ -162,13 +162,16 @@ impl<'a> Engine<'a> {
             cgroup.wanted = cgroup.wanted_rate(self.is_open);
             (cgroup.own, cgroup.rate) = (cgroup.wanted, cgroup.wanted);
         }
+        if self.cgroups.iter().any(Cgroup::is_hindered) {
+            return false;
+        }
         let until_ns = self.change_ns(self.timers_ns(end_ns));
         let (length_ns, mut roots) = (until_ns - now_ns, 0.0);
         for at in (0..self.cgroups.len()).rev() {
             let cgroup = &self.cgroups[at];
             let rate = cgroup.rate;
             let is_enough = |pool: &Pool| pool.suffices(rate * length_ns, cpus_of(rate), now_ns, length_ns);
-            if cgroup.is_late() || rate > capacity || !cgroup.pool.as_ref().is_none_or(is_enough) {
+            if rate > capacity || !cgroup.pool.as_ref().is_none_or(is_enough) {
                 return false;
             }
             match parents[at] {
@@ -232,9 +235,12 @@ impl Cgroup {
         if is_open { self.backlog_ns <= NONE_NS } else { self.finished_ns.is_some() }
     }
 
-    /// Open loop: work is late, or more is wanted than there are tasks.
-    fn is_late(&self) -> bool {
-        self.backlog_ns > NONE_NS || self.open.firm + self.open.presumed > self.most
+    /// A CPU is throttled; or in the open loop, work is late, or more is wanted than there are tasks.
+    #[inline(always)]
+    fn is_hindered(&self) -> bool {
+        self.backlog_ns > NONE_NS
+            || self.open.firm + self.open.presumed > self.most
+            || self.pool.as_ref().is_some_and(Pool::is_throttled)
     }
 
     /// Closed loop: begins the step at the index.

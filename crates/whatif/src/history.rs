@@ -8,10 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use cgscope_model::{
-    CgroupReading, DemandReading, DemandSlot, Sample,
-    demand::{ns_of, parts},
-};
+use cgscope_model::{CgroupReading, DemandReading, DemandSlot, Sample, demand::ns_of};
 
 use crate::{
     answer::Target,
@@ -27,14 +24,8 @@ pub(crate) const SHORTEST: u32 = 22;
 /// Maximum number of slots of all cgroups together, of 10 bytes: 100 MB. It suffices for a window of 256 cgroups with slots of 17 ms.
 const MOST_SLOTS: usize = 10_000_000;
 
-/// The amounts of a [`DemandSlot`] in 32nds of a slot. They are limited to those of 2,047 tasks.
+/// What a [`DemandReading`] lists of a slot, in its order. Each amount is limited to that of 2,047 tasks.
 type Amounts = [u16; 5];
-
-fn amounts(slot: DemandSlot, shift: u32) -> Amounts {
-    let DemandSlot { ran_ns, wanted_ns, throttled_ns, waited_ns, presumed_ns } = slot;
-    [ran_ns, wanted_ns, throttled_ns, waited_ns, presumed_ns]
-        .map(|ns| parts(ns, shift).try_into().unwrap_or(u16::MAX))
-}
 
 /// A cgroup in one block of time.
 #[derive(Clone, Debug)]
@@ -53,9 +44,16 @@ impl Block {
         Self { first: first.clone(), has_changed: false, shift: SHORTEST, slots: Vec::new() }
     }
 
-    /// The amounts of the slots that are known, ns.
-    pub fn slots(&self) -> impl Iterator<Item = [u64; 5]> {
-        self.slots.iter().map(|amounts| amounts.map(|parts| ns_of(parts.into(), self.shift)))
+    /// The demand in the slots that are known.
+    pub fn slots(&self) -> impl Iterator<Item = DemandSlot> {
+        let ns = |parts: u16| ns_of(parts.into(), self.shift);
+        self.slots.iter().map(move |[ran, wanted, useful, throttled, runnable]| DemandSlot {
+            ran_ns: ns(*ran),
+            wanted_ns: ns(*wanted),
+            throttled_ns: ns(*throttled),
+            waited_ns: ns(runnable.saturating_sub(*ran).saturating_sub(*throttled)),
+            presumed_ns: ns(useful.saturating_sub(*wanted)),
+        })
     }
 }
 
@@ -113,38 +111,44 @@ impl Cgroup {
 
     /// Adds slots until now. Returns how many are new. `begin_ns`: the start of the history; `oldest`: the first block of the latest window.
     fn add(&mut self, demand: &DemandReading, begin_ns: u64, now_ns: u64, oldest: u64) -> usize {
+        if self.is_dropped {
+            return 0;
+        }
         // A hostile recording may have very short slots, which would fill the memory.
         let shift = demand.slot_shift.clamp(SHORTEST, BLOCK_SHIFT);
-        let begin = begin_ns >> shift;
+        let begin = demand.first.wrapping_sub(begin_ns >> shift);
         // A busy loop counts up to the present, which may be a slot later than the reading.
         let end = (now_ns.saturating_sub(begin_ns) >> shift) + 2;
-        let mut slots = Vec::new();
-        demand.each_slot(|number, slot| slots.push((number.wrapping_sub(begin), slot)));
-        slots.retain(|(at, _)| *at < end && !self.is_dropped);
-        let block_of = |at: u64| at >> (BLOCK_SHIFT - shift);
+        let at = |part: &(u32, u64)| begin.wrapping_add(part.0.into());
+        let block_of = |part: &(u32, u64)| at(part) >> (BLOCK_SHIFT - shift);
+        let DemandReading { ran, wanted, useful, throttled, runnable, .. } = demand;
         let mut added = 0;
-        for slots in slots.chunk_by(|(a, _), (b, _)| block_of(*a) == block_of(*b)) {
-            let number = block_of(slots[0].0);
-            if number < oldest && !self.blocks.contains_key(&number) {
-                continue;
-            }
-            let latest = &self.latest;
-            let block = self.blocks.entry(number).or_insert_with(|| Block::new(latest));
-            if block.slots.is_empty() {
-                block.shift = shift;
-            } else if block.shift != shift {
-                block.has_changed = true;
-                continue;
-            }
-            for (at, slot) in slots {
-                let at = (at - (number << (BLOCK_SHIFT - shift))) as usize;
-                if at >= block.slots.len() {
-                    added += at + 1 - block.slots.len();
-                    block.slots.resize(at + 1, Amounts::default());
+        for (place, list) in [ran, wanted, useful, throttled, runnable].into_iter().enumerate() {
+            let mut left = &list[list.partition_point(|part| at(part).cast_signed() < 0)..];
+            left = &left[..left.partition_point(|part| at(part) < end)];
+            while let Some(number) = left.first().map(block_of) {
+                let parts;
+                (parts, left) = left.split_at(left.partition_point(|part| block_of(part) == number));
+                if number < oldest && !self.blocks.contains_key(&number) {
+                    continue;
                 }
-                for (sum, more) in block.slots[at].iter_mut().zip(amounts(*slot, shift)) {
-                    *sum = sum.saturating_add(more);
+                let latest = &self.latest;
+                let block = self.blocks.entry(number).or_insert_with(|| Block::new(latest));
+                if block.slots.is_empty() {
+                    block.shift = shift;
+                } else if block.shift != shift {
+                    block.has_changed = true;
+                    continue;
                 }
+                let before = block.slots.len();
+                let place_of = |part: &(u32, u64)| (at(part) - (number << (BLOCK_SHIFT - shift))) as usize;
+                let until = parts.last().map_or(0, |last| place_of(last) + 1);
+                block.slots.resize(until.max(before), Amounts::default());
+                for part in parts {
+                    let amount = &mut block.slots[place_of(part)][place];
+                    *amount = amount.saturating_add(part.1.min(u16::MAX.into()) as u16);
+                }
+                added += block.slots.len() - before;
             }
         }
         added

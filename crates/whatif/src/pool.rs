@@ -112,12 +112,16 @@ impl Pool {
         }
     }
 
-    /// True if `work_ns` can be done on `cpus` CPUs without throttling: what CPUs may have left over is set aside. False, too, if the
-    /// timer starts and fires within this time.
+    /// A CPU is throttled.
+    pub fn is_throttled(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// True if `work_ns` can be done on `cpus` CPUs without throttling, if none is throttled now: what CPUs may have left over is set
+    /// aside. False, too, if the timer starts and fires within this time.
     #[inline(always)]
     pub fn suffices(&self, work_ns: f64, cpus: u32, now_ns: f64, length_ns: f64) -> bool {
-        self.queue.is_empty()
-            && self.left_ns >= work_ns + f64::from(cpus) * self.slice_ns
+        self.left_ns >= work_ns + f64::from(cpus) * self.slice_ns
             && (self.is_active || cpus == 0 || self.grid_ns(now_ns) >= now_ns + length_ns)
     }
 

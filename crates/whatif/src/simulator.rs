@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::{
-    Check, Figures, Limit, Loop, Outcome, PHASES, Replay, Setting, Tree,
+    Bounds, Check, Figures, Limit, Loop, Outcome, PHASES, Replay, Setting, Tree,
     answer::{Answer, Question, Refusal, Row, throttled_share},
     demand::{Assumption, Demand},
     settings,
@@ -21,6 +21,11 @@ const MULTIPLES: [f64; 8] = [0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0];
 /// Number of phases if none of the usual ones reproduces the limit in force. A load on a clock may meet a few phases only, and throttled
 /// times may differ by 10 % from one usual phase to the next.
 const MANY_PHASES: u32 = 55;
+
+/// In a longer time, requests have met all phases of a period. So a few phases suffice if their shares of throttled periods hardly differ.
+const LONG_NS: u64 = 120_000_000_000;
+const FEW_PHASES: u32 = 3;
+const SMALL: f64 = 0.01;
 
 /// Steps of the search for the least quota, CPUs: the largest that is at most a tenth of the quota in force.
 const STEPS: [f64; 8] = [5.0, 2.0, 1.0, 0.5, 0.2, 0.1, 0.05, 0.02];
@@ -172,7 +177,18 @@ impl<'d> Simulator<'d> {
 
     /// What another limit would have done. A limit that is too short for the kernel has no outcomes.
     fn row(&self, limit: Limit) -> Option<Row> {
-        let figures = Figures::of(&self.outcomes(limit, &self.loops, self.phases))?;
+        let mut outcomes = Vec::new();
+        if self.demand.span_ns > LONG_NS {
+            outcomes = self.outcomes(limit, &self.loops, FEW_PHASES);
+        }
+        let is_near = |outcomes: &[Outcome]| {
+            let shares = Bounds::of(outcomes.iter().map(Outcome::throttled_share));
+            shares.is_some_and(|shares| shares.high - shares.low <= SMALL)
+        };
+        if outcomes.is_empty() || !outcomes.chunks(FEW_PHASES as usize).all(is_near) {
+            outcomes = self.outcomes(limit, &self.loops, self.phases);
+        }
+        let figures = Figures::of(&outcomes)?;
         Some(Row { limit, figures: self.corrected(figures) })
     }
 

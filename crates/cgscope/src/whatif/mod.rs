@@ -53,9 +53,8 @@ type Answered = (Vec<Answer>, Interval, usize, Exit);
 fn of_recording(options: &cli::Whatif, file: &Path) -> Result<Answered> {
     let filter = filter(options)?;
     let mut recording = Recording::open(file)?;
-    recording.only(&["whole", "limits", "cgroups", "containers", "demand", "cpus"]);
+    recording.only(&["whole", "limits", "cgroups", "containers"]);
     recording.at_most(1)?;
-    recording.history = Some(History::default());
     let mut whole = Appended::default();
     while let Some(interval) = recording.next_interval()? {
         whole.push(interval);
@@ -71,7 +70,7 @@ fn of_recording(options: &cli::Whatif, file: &Path) -> Result<Answered> {
     }
     let (targets, left) =
         targets(&whole, &filter).map_err(|why| Error::could_not_run(format!("{}: {why}", recording.file)))?;
-    let history = recording.history.take().unwrap_or_default();
+    let history = recording.demand_of(&targets)?;
     if history.has_gaps {
         return Err(Error::could_not_run(format!(
             "{} has no demand of cgroups: it is of an older version of cgscope, of the coarse mode, or of a user who sees only a \

@@ -155,13 +155,11 @@ fn hours_of_hundreds_of_cgroups_take_bounded_memory_and_those_throttled_longest_
 
 #[test]
 fn amounts_are_kept_to_the_part() {
-    let part_ns = 1 << (SHIFT - 5);
-    let ns = [7 * part_ns, (2_048 << SHIFT) - part_ns, 0, 9 << SHIFT, part_ns];
-    let [ran_ns, wanted_ns, throttled_ns, waited_ns, presumed_ns] = ns;
-    let slot = DemandSlot { ran_ns, wanted_ns, throttled_ns, waited_ns, presumed_ns };
-    let block =
-        Block { shift: SHIFT, slots: vec![amounts(slot, SHIFT)], ..Block::new(&CgroupReading::default()) };
-    assert_eq!(block.slots().collect::<Vec<_>>(), [ns]);
+    let amounts = [7, 2_000 << 5, 0, 9 << 5, 1];
+    let history = history([1, 2, 3, 4].map(|second| sample(second, (second * S) >> SHIFT, amounts)));
+    let kept = history.cgroups[&1].blocks[&0].slots().last().expect("slots");
+    let [ran_ns, wanted_ns, throttled_ns, waited_ns, presumed_ns] = amounts.map(|parts| ns_of(parts, SHIFT));
+    assert_eq!(kept, DemandSlot { ran_ns, wanted_ns, throttled_ns, waited_ns, presumed_ns });
 }
 
 #[test]
