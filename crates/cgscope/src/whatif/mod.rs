@@ -36,7 +36,7 @@ pub async fn run(options: &cli::Whatif) -> Result {
     if answers.is_empty() {
         return Err(Error::could_not_run("the quota is in too few samples; measure for longer"));
     }
-    print(options, &answers, &whole, &question(options), left).map_err(Error::output)?;
+    print(options, &answers, &whole, left).map_err(Error::output)?;
     let is_refused = answers.iter().any(|answer| answer.refusal.is_some() || answer.is_demand_unknown());
     Ok(exit.max(if is_refused { Exit::Incomplete } else { Exit::Done }))
 }
@@ -79,14 +79,20 @@ fn of_recording(options: &cli::Whatif, file: &Path) -> Result<Answered> {
 async fn of_host(options: &cli::Whatif) -> Result<Answered> {
     let filter = filter(options)?;
     let selection = options.selectors.selection().map_err(Error::could_not_run)?;
-    let (mut measured, mut session, end) = measure(options, &selection, &filter).await?;
-    let whole = measured.whole(options.measure.paths);
+    let (measured, mut session, end) = measure(options, &selection, &filter).await?;
+    let mut whole = measured.whole.into_interval();
+    Arc::make_mut(&mut whole.names).only_paths = options.measure.paths;
     let (targets, left) = targets(&whole, &filter).map_err(|why| {
         Error::could_not_run(format!("during these {}, {why}", units::duration(whole.duration_ns)))
     })?;
     let (history, question) = (measured.history, question(options));
-    let work = move || answers(&history, &targets, &question);
-    let answers = unless_interrupted(&mut session, work).await?;
+    let (send, done) = oneshot::channel();
+    spawn(move || send.send(answers(&history, &targets, &question)))?;
+    let answers = tokio::select! {
+        biased;
+        _ = session.next_or_signal(true) => Err(Error::incomplete("interrupted during the simulation")),
+        done = done => done.map_err(|_| Error::incomplete("the simulation panicked; the message is above")),
+    }?;
     let exit = Exit::of_losses(&whole.losses).max(session.finish(&end));
     Ok((answers, whole, left, exit))
 }
@@ -102,13 +108,8 @@ fn question(options: &cli::Whatif) -> Question {
     }
 }
 
-fn print(
-    options: &cli::Whatif,
-    answers: &[Answer],
-    whole: &Interval,
-    question: &Question,
-    left: usize,
-) -> io::Result<()> {
+fn print(options: &cli::Whatif, answers: &[Answer], whole: &Interval, left: usize) -> io::Result<()> {
+    let question = &question(options);
     let mut out = io::BufWriter::new(io::stdout().lock());
     if options.json {
         answers.iter().try_for_each(|answer| json_line(&mut out, &json::object(answer, whole, question)))?;
@@ -123,7 +124,7 @@ const OVERVIEW: [&str; 4] = ["whole", "limits", "cgroups", "containers"];
 
 /// The whole recording as one interval, without its selection: the CPU time of cgroups is that of all their tasks.
 fn overview(recording: &mut Recording) -> Result<Interval> {
-    recording.only(&OVERVIEW, &[]);
+    recording.reader.only(&OVERVIEW, &[]);
     recording.at_most(1)?;
     let mut whole = Appended::default();
     while let Some(interval) = recording.next_interval()? {
@@ -145,7 +146,7 @@ fn filter(options: &cli::Whatif) -> Result<SelectionFilter> {
 
 /// The history of the targets that the first and the last sample suggest. Errors are left out: the overview has them, too.
 fn guessed_history(mut recording: Recording, filter: &SelectionFilter) -> Option<History> {
-    recording.only(&OVERVIEW, &[]);
+    recording.reader.only(&OVERVIEW, &[]);
     let (targets, _) = targets(&recording.ends().ok()??, filter).ok()?;
     recording.demand_of(ids(&targets)).ok()
 }
@@ -196,6 +197,7 @@ fn start(options: &cli::Whatif) -> Result<Session> {
 #[derive(Default)]
 struct Measured {
     history: History,
+    /// The whole time, without tasks.
     whole: Appended,
     steps: Steps,
     is_checked: bool,
@@ -222,43 +224,13 @@ impl Measured {
         }
         Ok(())
     }
-
-    /// The whole time as one interval, without tasks.
-    fn whole(&mut self, paths: bool) -> Interval {
-        let mut whole = std::mem::take(&mut self.whole).into_interval();
-        if paths {
-            Arc::make_mut(&mut whole.names).only_paths = true;
-        }
-        whole
-    }
 }
 
 /// A sample without what takes most of its memory: minutes of exited tasks would be kept.
-fn without_tasks(sample: Sample) -> Sample {
-    Sample {
-        tasks: Vec::new(),
-        exited: Vec::new(),
-        pairs: Vec::new(),
-        demand: Vec::new(),
-        stacks: Vec::new(),
-        ..sample
-    }
-}
-
-/// The result of `work`, which runs on a thread, unless a signal comes first.
-async fn unless_interrupted<T: Send + 'static>(
-    session: &mut Session,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T> {
-    let (send, done) = oneshot::channel();
-    spawn(move || send.send(work()))?;
-    tokio::select! {
-        biased;
-        _ = session.next_or_signal(true) => Err(Error::incomplete("interrupted during the simulation")),
-        done = done => {
-            done.map_err(|_| Error::incomplete("the simulation panicked; the message is above"))
-        }
-    }
+fn without_tasks(mut sample: Sample) -> Sample {
+    (sample.tasks, sample.exited, sample.pairs) = Default::default();
+    (sample.demand, sample.stacks) = Default::default();
+    sample
 }
 
 #[cfg(test)]
