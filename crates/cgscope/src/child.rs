@@ -9,13 +9,9 @@ use std::{
     ffi::OsString,
     fs::File,
     io::{self, IsTerminal, Read, Write},
-    os::{
-        fd::{AsFd, AsRawFd, BorrowedFd},
-        unix::{
-            fs::OpenOptionsExt,
-            process::{CommandExt, ExitStatusExt},
-        },
-    },
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
+    os::unix::fs::OpenOptionsExt,
+    os::unix::process::{CommandExt, ExitStatusExt},
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
         atomic::{AtomicI32, Ordering},

@@ -4,13 +4,9 @@
 use std::{
     fs::{self, Metadata},
     io,
-    os::{
-        fd::{FromRawFd, OwnedFd},
-        unix::{
-            fs::{FileTypeExt, MetadataExt, PermissionsExt, chown},
-            net::{UnixListener, UnixStream},
-        },
-    },
+    os::fd::{FromRawFd, OwnedFd},
+    os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown},
+    os::unix::net::{UnixListener, UnixStream},
     path::{Path, PathBuf},
 };
 

@@ -293,8 +293,7 @@ impl Watch {
         let before = &self.before.quotas;
         let earlier = |id| before.iter().find(|(_, reading)| reading.id == id).map(|(_, reading)| reading);
         let all = self.after.quotas.iter();
-        let all =
-            all.map(|(path, reading)| QuotaUse::new(path.clone(), earlier(reading.id), reading.clone()));
+        let all = all.map(|(path, now)| QuotaUse::new(path.clone(), earlier(now.id), now.clone()));
         let held = quotas_of(&places(interval), all).into_iter().take(QUOTAS);
         let others = |path: &str| {
             let there = self.quotas.processes(path);

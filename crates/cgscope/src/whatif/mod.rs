@@ -54,23 +54,22 @@ fn of_recording(options: &cli::Whatif, file: &Path) -> Result<Answered> {
     });
     let mut whole = whole?;
     Arc::make_mut(&mut whole.names).only_paths = options.measure.paths;
+    let file = &recording.file;
     if whole.mode == Mode::Coarse {
         return Err(Error::could_not_run(format!(
-            "{} was recorded in the coarse mode, which does not see when tasks run; record with the exact mode",
-            recording.file
+            "{file} was recorded in the coarse mode, which does not see when tasks run; record with the exact mode"
         )));
     }
-    let (targets, left) =
-        targets(&whole, &filter).map_err(|why| Error::could_not_run(format!("{}: {why}", recording.file)))?;
+    let targets = targets(&whole, &filter);
+    let (targets, left) = targets.map_err(|why| Error::could_not_run(format!("{file}: {why}")))?;
     let history = match guessed.filter(|guessed| guessed.has(&ids(&targets))) {
         Some(guessed) => guessed,
         None => recording.demand_of(ids(&targets))?,
     };
     if history.has_gaps {
         return Err(Error::could_not_run(format!(
-            "{} has no demand of cgroups: it is of an older version of cgscope, of the coarse mode, or of a user who sees only a \
-             part of the host; record again with `sudo cgscope record`",
-            recording.file
+            "{file} has no demand of cgroups: it is of an older version of cgscope, of the coarse mode, or of a user who sees only a \
+             part of the host; record again with `sudo cgscope record`"
         )));
     }
     Ok((answers(&history, &targets, &question(options)), whole, left, recording.finish()))
