@@ -6,16 +6,12 @@
 
 use std::{
     env,
-    ffi::{OsStr, OsString},
+    ffi::OsString,
     fs::File,
     io::{self, IsTerminal, Read, Write},
-    os::{
-        fd::{AsFd, AsRawFd, BorrowedFd},
-        unix::{
-            fs::OpenOptionsExt,
-            process::{CommandExt, ExitStatusExt},
-        },
-    },
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
+    os::unix::fs::OpenOptionsExt,
+    os::unix::process::{CommandExt, ExitStatusExt},
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
         atomic::{AtomicI32, Ordering},
@@ -217,7 +213,6 @@ fn used(usage: &libc::rusage) -> Usage {
 
 /// Variables that the other user's command inherits. Other variables may be secret, or make programs load files.
 const KEPT: [&str; 7] = ["PATH", "TERM", "COLORTERM", "NO_COLOR", "LANG", "LANGUAGE", "TZ"];
-const KEPT_PREFIX: &str = "LC_";
 
 /// Makes the command run as another user, in a session without a controlling terminal.
 fn become_user(process: &mut Command, name: &str) -> Result<()> {
@@ -251,17 +246,14 @@ fn close_at_exec() {
     }
 }
 
-fn environment(
-    user: &User,
-    name: &str,
-    ours: impl Iterator<Item = (OsString, OsString)>,
-) -> Vec<(OsString, OsString)> {
-    let is_kept = |name: &OsStr| {
-        name.to_str().is_some_and(|name| KEPT.contains(&name) || name.starts_with(KEPT_PREFIX))
-    };
+/// The name and the value of an environment variable.
+type Variable = (OsString, OsString);
+
+fn environment(user: &User, name: &str, ours: impl Iterator<Item = Variable>) -> Vec<Variable> {
+    let is_kept = |name: &str| KEPT.contains(&name) || name.starts_with("LC_");
     let theirs = [("HOME", user.home.as_str()), ("SHELL", &user.shell), ("USER", name), ("LOGNAME", name)];
     let theirs = theirs.map(|(name, value)| (name.into(), value.into()));
-    ours.filter(|(name, _)| is_kept(name)).chain(theirs).collect()
+    ours.filter(|(name, _)| name.to_str().is_some_and(is_kept)).chain(theirs).collect()
 }
 
 /// Makes the command start without an input from our terminal. Reopens an inherited terminal for writing only.
@@ -285,11 +277,9 @@ fn leave_terminal(process: &mut Command, output: Output) -> io::Result<()> {
 
 /// Reopens a terminal for writing. Returns `None` if `open` is not a terminal.
 fn for_writing(open: BorrowedFd) -> io::Result<Option<File>> {
-    if !open.is_terminal() {
-        return Ok(None);
-    }
     let path = format!("/proc/self/fd/{}", open.as_raw_fd());
-    File::options().write(true).custom_flags(libc::O_NOCTTY).open(path).map(Some)
+    let reopen = || File::options().write(true).custom_flags(libc::O_NOCTTY).open(path);
+    open.is_terminal().then(reopen).transpose()
 }
 
 #[cfg(test)]

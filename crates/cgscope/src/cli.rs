@@ -221,20 +221,14 @@ impl Target {
                 "--memory reads only chosen processes: select them with --pid or --tid, or start a command",
             ));
         }
-        Ok(Self {
-            options: Options { selection, memory: select.memory, demand: true, ..Options::default() },
-            command: select.command.clone(),
-            user: select.user.clone(),
-            ..Self::whole_host(&select.measure)
-        })
+        let options = Options { selection, memory: select.memory, demand: true, ..Options::default() };
+        let (command, user) = (select.command.clone(), select.user.clone());
+        Ok(Self { options, command, user, ..Self::whole_host(&select.measure) })
     }
 
     pub fn whole_host(measure: &Measure) -> Self {
-        Self {
-            options: Options { demand: true, ..Options::default() },
-            measure: measure.clone(),
-            ..Self::default()
-        }
+        let options = Options { demand: true, ..Options::default() };
+        Self { options, measure: measure.clone(), ..Self::default() }
     }
 
     pub fn words(&self) -> String {
@@ -303,14 +297,6 @@ pub struct Top {
 }
 
 impl Top {
-    /// Returns the heading to sort by if one of these lists has that column; else an error.
-    pub fn sort_among(&self, kinds: &[ListKind]) -> Result<Option<String>, Error> {
-        if kinds.iter().any(|kind| self.sort_of(*kind).is_ok()) {
-            return Ok(self.sort.clone());
-        }
-        self.sort_of(kinds[0]).map(|_| None)
-    }
-
     /// Returns the column by which to sort a list.
     pub fn sort_of(&self, kind: ListKind) -> Result<Option<Column>, Error> {
         let Some(title) = &self.sort else { return Ok(None) };

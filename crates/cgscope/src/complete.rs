@@ -26,12 +26,9 @@ pub fn answer(cli: fn() -> Command) {
 }
 
 pub fn of_selector(selector: &'static Selector, argument: Arg) -> Arg {
-    match selector.name {
-        "cgroup" | "unit" | "pod" | "container" => {
-            argument.add(ArgValueCompleter::new(|typed: &OsStr| candidates(selector.name, typed)))
-        }
-        _ => argument,
-    }
+    let is_completed = matches!(selector.name, "cgroup" | "unit" | "pod" | "container");
+    let complete = |typed: &OsStr| candidates(selector.name, typed);
+    if is_completed { argument.add(ArgValueCompleter::new(complete)) } else { argument }
 }
 
 fn candidates(kind: &str, typed: &OsStr) -> Vec<CompletionCandidate> {

@@ -23,14 +23,11 @@ pub async fn run(options: &Doctor) -> Result {
     facts.named_containers = named_containers().await;
     let verdicts = judge(&facts);
     let mut out = io::stdout().lock();
-    for verdict in &verdicts {
-        let written = if options.json {
-            json_line(&mut out, verdict)
-        } else {
-            writeln!(out, "{:<8} {}", verdict.level.name(), verdict.sentence())
-        };
-        written.map_err(Error::output)?;
-    }
+    let written = verdicts.iter().try_for_each(|verdict| match options.json {
+        true => json_line(&mut out, verdict),
+        false => writeln!(out, "{:<8} {}", verdict.level.name(), verdict.sentence()),
+    });
+    written.map_err(Error::output)?;
     Ok(match worst(&verdicts) {
         Level::Ok | Level::Note => Exit::Done,
         Level::Degraded => Exit::Incomplete,
@@ -59,10 +56,6 @@ fn trial() -> Result<Trial, Failure> {
     let attach_ms = started.elapsed().as_millis() as u64;
     let started = Instant::now();
     let sample = collector.sample()?;
-    Ok(Trial {
-        attach_ms,
-        read_us: started.elapsed().as_micros() as u64,
-        tasks: sample.tasks.len() as u64,
-        refused: collector.refused().to_vec(),
-    })
+    let (read_us, tasks) = (started.elapsed().as_micros() as u64, sample.tasks.len() as u64);
+    Ok(Trial { attach_ms, read_us, tasks, refused: collector.refused().to_vec() })
 }

@@ -7,15 +7,10 @@ use std::{
 
 use cgscope_export::{About, Error as ExportError, Format, Out};
 use cgscope_model::{Losses, units};
-use cgscope_record::{Beside, Place};
+use cgscope_record::{Beside, Header, Place};
 
-use crate::{
-    cli::Export,
-    exit::{Error, Result},
-    output,
-    recording::Recording,
-    text,
-};
+use crate::exit::{Error, Result};
+use crate::{cli::Export, output, recording::Recording, text};
 
 pub fn run(options: &Export) -> Result {
     let mut recording = Recording::open(&options.file)?;
@@ -25,15 +20,14 @@ pub fn run(options: &Export) -> Result {
     let mut sink = format.sink(out, about(&recording)).map_err(failed)?;
     let (mut intervals, mut losses) = (0, Losses::default());
     // If reading fails, the intervals before the failure are still exported, as in every command.
-    let broken = loop {
+    let ended = loop {
         match recording.next_interval() {
             Ok(Some(interval)) => {
                 sink.interval(&interval).map_err(failed)?;
                 intervals += 1;
                 losses.append(&interval.losses);
             }
-            Ok(None) => break None,
-            Err(error) => break Some(error),
+            ended => break ended,
         }
     };
     sink.finish().map_err(failed)?;
@@ -42,19 +36,13 @@ pub fn run(options: &Export) -> Result {
     }
     say(options, &recording, intervals, losses);
     let exit = recording.finish();
-    broken.map_or(Ok(exit), Err)
+    ended.map(|_| exit)
 }
 
 fn about(recording: &Recording) -> About {
-    let header = recording.reader.header();
-    About {
-        cgscope_version: header.cgscope_version.clone(),
-        hostname: header.hostname.clone(),
-        kernel_release: header.kernel_release.clone(),
-        architecture: header.architecture.clone(),
-        start_unix_ns: header.start_unix_ns,
-        host: recording.host,
-    }
+    let header = recording.reader.header().clone();
+    let Header { cgscope_version, hostname, kernel_release, architecture, start_unix_ns, .. } = header;
+    About { cgscope_version, hostname, kernel_release, architecture, start_unix_ns, host: recording.host }
 }
 
 fn failed(options: &Export, output: Option<&(Place, Beside)>, error: ExportError) -> Error {

@@ -11,18 +11,10 @@ use cgscope_model::{
     units::{self, duration},
 };
 
-use crate::{
-    causes,
-    child::Output,
-    cli::{Hist, HistBy, Target},
-    exit::Result,
-    nodes,
-    output::json_line,
-    record::Tee,
-    run::{for_each_interval, pace},
-    session::Ready,
-    text::{self, NO_HISTOGRAM, Unit},
-};
+use crate::cli::{Hist, HistBy, Target};
+use crate::run::{for_each_interval, pace};
+use crate::text::{self, NO_HISTOGRAM, Unit};
+use crate::{causes, child::Output, exit::Result, nodes, output::json_line, record::Tee, session::Ready};
 
 pub async fn run(options: &Hist) -> Result {
     let mut target = Target::new(&options.select)?;

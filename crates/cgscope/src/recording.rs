@@ -45,10 +45,8 @@ impl Recording {
 
     fn of(reader: FileReader, file: String) -> Result<Self> {
         let header = reader.header();
-        let host = Host {
-            cpus: u32::try_from(header.cpus.len()).ok().filter(|cpus| *cpus != 0),
-            whole: header.selection.is_whole_host() && header.command.is_none(),
-        };
+        let cpus = u32::try_from(header.cpus.len()).ok().filter(|cpus| *cpus != 0);
+        let host = Host { cpus, whole: header.selection.is_whole_host() && header.command.is_none() };
         let steps = steps(&header.selection)?;
         Ok(Self { reader, file, host, history: None, steps, samples: 0, stride: 1, worst: Exit::Done })
     }
@@ -71,11 +69,6 @@ impl Recording {
             history.add(&sample);
         }
         Ok(history)
-    }
-
-    /// Reads only a part of each sample, which is much faster (see [`FileReader::only`]). Call this before the first read.
-    pub fn only(&mut self, tables: &[&str]) {
-        self.reader.only(tables, &[]);
     }
 
     /// Makes intervals longer, so that there are at most `intervals`. A long recording is then read much faster, and the sums
@@ -188,20 +181,14 @@ impl Recording {
     pub fn finish(&self) -> Exit {
         let unreadable = self.reader.losses().get(Loss::SamplesUnreadable) != 0;
         let worst = if unreadable { Exit::Incomplete } else { self.worst };
-        if let Some(words) = self.skipped_words() {
-            say!("cgscope: {words}");
+        self.skipped_words().iter().for_each(|words| say!("cgscope: {words}"));
+        let ending = self.reader.ending();
+        let is_clean = matches!(ending, Some(Ending::Clean(_)));
+        let ending = ending.filter(|_| !is_clean).map(ToString::to_string);
+        for missing in self.gap_words().into_iter().chain(ending) {
+            say!("cgscope: {}: {missing}", self.file);
         }
-        for gap in self.gap_words() {
-            say!("cgscope: {}: {gap}", self.file);
-        }
-        match self.reader.ending() {
-            Some(Ending::Clean(_)) => worst,
-            Some(ending) => {
-                say!("cgscope: {}: {ending}", self.file);
-                Exit::Incomplete
-            }
-            None => Exit::Incomplete,
-        }
+        if is_clean { worst } else { Exit::Incomplete }
     }
 }
 

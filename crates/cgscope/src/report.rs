@@ -54,14 +54,10 @@ fn about(recording: &Recording, whole: &Interval) -> About {
     let header = recording.reader.header();
     let (samples, length) = (units::count(recording.samples, "sample"), units::duration(whole.duration_ns));
     let (start, every) = (text::utc(whole.start_unix_ns), units::duration(header.interval_ns));
-    About {
-        file: recording.file.clone(),
-        what: format!("the {} on {}", subject(header), header.hostname),
-        host_words: host_words(header),
-        extent: format!("{samples} over {length}, starting at {start}, one every {every}"),
-        ending: recording.ending_words(),
-        host: recording.host,
-    }
+    let extent = format!("{samples} over {length}, starting at {start}, one every {every}");
+    let what = format!("the {} on {}", subject(header), header.hostname);
+    let (file, host_words, ending) = (recording.file.clone(), host_words(header), recording.ending_words());
+    About { file, what, host_words, extent, ending, host: recording.host }
 }
 
 fn page(recording: &mut Recording, path: &Path) -> Result<()> {

@@ -10,6 +10,7 @@ use cgscope_model::{Interval, findings::Host, table::interval::Appended};
 use crate::{
     cli::Rhythm,
     exit::{Error, Exit, Result},
+    feed::ns,
     output::{self, Stdout},
     record::Tee,
     session::{self, End, Pace, Session, Step},
@@ -63,8 +64,9 @@ async fn measure(
             worst = worst.max(Exit::Incomplete);
             tee.begins_anew();
         }
-        let is_leftover =
-            interval.as_ref().is_some_and(|interval| is_leftover(session, interval, end.as_ref()));
+        // An interrupt cut the interval to less than a tenth of the requested length.
+        let is_leftover = end == Some(End::Interrupted)
+            && interval.as_ref().is_some_and(|cut| cut.duration_ns < ns(session.pace.interval) / 10);
         if let Some(sample) = session.latest().filter(|_| !is_leftover) {
             tee.sample(sample);
         }
@@ -86,10 +88,4 @@ async fn measure(
         print(&whole, &session.host)?;
     }
     ended
-}
-
-/// Returns whether an interrupt cut the interval to less than a tenth of the requested length.
-fn is_leftover(session: &Session, interval: &Interval, end: Option<&End>) -> bool {
-    let asked_ns = session.pace.interval.as_nanos() as u64;
-    matches!(end, Some(End::Interrupted)) && interval.duration_ns < asked_ns / 10
 }

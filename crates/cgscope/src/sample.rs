@@ -46,11 +46,8 @@ pub async fn run(options: &Sample) -> Result {
     containers::check(&names, &selection, &cgroups)?;
     let filter = ThreadFilter::new(&selection, names.clone()).map_err(Error::could_not_run)?;
     let wanted = WantedFields::new(&tally, &filter, options.all_states);
-    let (reader, coarse) = mode::choose(
-        target.measure.mode,
-        || ThreadReader::start(&selection, wanted, Mode::Bpf),
-        || ThreadReader::start(&selection, wanted, Mode::Coarse),
-    )?;
+    let start = |mode| ThreadReader::start(&selection, wanted, mode);
+    let (reader, coarse) = mode::choose(target.measure.mode, || start(Mode::Bpf), || start(Mode::Coarse))?;
     if let Some(coarse) = &coarse {
         coarse.say(
             "the kernel's state letters from /proc, which do not distinguish threads that run, wait for a CPU or are \
@@ -82,9 +79,7 @@ async fn take(
 ) -> Result<(Rounds, End)> {
     let (stop, stopped) = mpsc::channel();
     let (done, mut is_done) = oneshot::channel();
-    spawn(move || {
-        let _ = done.send(sampling.run(schedule, &stopped));
-    })?;
+    spawn(move || done.send(sampling.run(schedule, &stopped)).is_ok())?;
     let (taken, ended) = tokio::select! {
         biased;
         taken = &mut is_done => (taken, End::Finished),
@@ -102,9 +97,7 @@ async fn take(
     };
     let taken = taken.map_err(|_| Error::incomplete("the sampling thread has ended"))?;
     let rounds = taken.map_err(Error::incomplete)?;
-    if let Some(words) = rounds.skipped_words() {
-        say!("cgscope: {words}");
-    }
+    rounds.skipped_words().iter().for_each(|words| say!("cgscope: {words}"));
     let end = match rounds.end {
         RoundEnd::Finished => End::Finished,
         RoundEnd::TargetExited => End::TargetExited,

@@ -11,21 +11,17 @@ use cgscope_model::{Interval, Mode, Names, Sample, Selection, Steps, findings::H
 use cgscope_record::Reason;
 use cgscope_view::app::About;
 
-pub use crate::feed::End;
-use crate::{
-    child::{Ended, Held, Output, Running, Unreaped},
-    cli::{self, Target},
-    containers,
-    exit::{Error, Exit, Result},
-    feed::{Event, Events, Source},
-    mode::Coarse,
-    recording,
-    signals::Signals,
-};
+use crate::child::{Ended, Held, Output, Running, Unreaped};
+use crate::cli::{self, Target};
+use crate::exit::{Error, Exit, Result};
+pub use crate::feed::{End, Pace};
+use crate::feed::{Event, Events, Source};
+use crate::{containers, mode::Coarse, recording, signals::Signals};
 
 pub struct Session {
     events: Option<Events>,
-    child: Option<Running>,
+    /// The command, while it runs.
+    pub child: Option<Running>,
     _remains: Option<Unreaped>,
     signals: Signals,
     pub pace: Pace,
@@ -55,13 +51,6 @@ pub struct Step {
     pub restarted: bool,
     /// Why the sample is the last one; `None` if others follow.
     pub end: Option<End>,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub struct Pace {
-    pub interval: Duration,
-    pub duration: Option<Duration>,
-    pub count: Option<u64>,
 }
 
 /// A prepared measurement: the target is followed, and the command is still held. Dropping it ends the command before it runs.
@@ -131,8 +120,7 @@ impl Ready {
 
     pub fn sample(&mut self) -> Result<()> {
         if let Source::Own(collector) = &mut self.source {
-            let first = collector.sample();
-            self.first = Some(first.map_err(Error::could_not_run)?);
+            self.first = Some(collector.sample().map_err(Error::could_not_run)?);
         }
         Ok(())
     }
@@ -147,7 +135,7 @@ impl Ready {
         let mut session = self.session;
         session.refused = self.source.limits(&session.selection);
         let (child, remains) = self.held.map(Held::release).unzip();
-        session.events = Some(self.source.start(self.first, session.pace.interval, session.pace.duration));
+        session.events = Some(self.source.start(self.first, session.pace));
         session.child = child;
         session._remains = remains.filter(|_| session.coarse.is_some());
         session
@@ -160,9 +148,7 @@ impl Session {
         if let Some(coarse) = &self.coarse {
             coarse.say("sums of waits from /proc, no histograms, and throttling as the only cause");
         }
-        for refused in &self.refused {
-            say!("cgscope: {refused}");
-        }
+        self.refused.iter().for_each(|refused| say!("cgscope: {refused}"));
     }
 
     pub async fn next(&mut self) -> Result<Event> {
@@ -214,8 +200,17 @@ impl Session {
 
     fn on(&mut self, event: Event) -> Result<Event> {
         let Event::Sample { sample, anew, end } = event else { return Ok(event) };
-        self.must_be_shown(&sample)?;
-        self.check_names(&sample)?;
+        self.target_seen |= !sample.tasks.is_empty();
+        let is_missing = self.watches_target() && !self.target_seen && self.ending.is_none();
+        // A target that was never seen but still exists is hidden from us; it has not exited.
+        if let Some(sentence) = is_missing.then(|| hidden(&self.selection)).flatten() {
+            return Err(Error::could_not_run(sentence));
+        }
+        // The first sample contains the names of containers, so it shows whether the selected names exist.
+        if !std::mem::replace(&mut self.names_checked, true) {
+            let names = Names::new(&sample.cgroups, &sample.containers);
+            containers::check(&names, &self.selection, &sample.cgroups)?;
+        }
         let end = if anew && end.is_none() { None } else { self.last(&sample, end) };
         Ok(Event::Sample { sample, anew, end })
     }
@@ -245,23 +240,6 @@ impl Session {
             return Ok(None);
         }
         self.next().await.map(Some)
-    }
-
-    /// Fails if a target still exists but was never seen. Such a target is hidden from us; it has not exited.
-    fn must_be_shown(&mut self, sample: &Sample) -> Result<()> {
-        self.target_seen |= !sample.tasks.is_empty();
-        let is_missing = self.watches_target() && !self.target_seen && self.ending.is_none();
-        let hidden = is_missing.then(|| hidden(&self.selection)).flatten();
-        hidden.map_or(Ok(()), |sentence| Err(Error::could_not_run(sentence)))
-    }
-
-    /// Checks the names of the selection with the first sample, which contains the names of containers.
-    fn check_names(&mut self, sample: &Sample) -> Result<()> {
-        if std::mem::replace(&mut self.names_checked, true) {
-            return Ok(());
-        }
-        let names = Names::new(&sample.cgroups, &sample.containers);
-        containers::check(&names, &self.selection, &sample.cgroups)
     }
 
     /// Returns the reason why a sample is the last one, or `None` if others follow. `end` is the reason that the feed reports.
@@ -305,10 +283,6 @@ impl Session {
         }
     }
 
-    pub fn command_runs(&self) -> bool {
-        self.child.is_some()
-    }
-
     /// Terminates a command that still runs, and prints why the measurement ended early.
     pub fn finish(&self, end: &End) -> Exit {
         if let (Some(child), End::Finished) = (&self.child, end) {
@@ -334,11 +308,9 @@ impl Session {
 
 pub fn about() -> About {
     let uname = rustix::system::uname();
-    About {
-        hostname: printable(&uname.nodename().to_string_lossy()).to_string(),
-        kernel: printable(&uname.release().to_string_lossy()).to_string(),
-        ..About::default()
-    }
+    let [hostname, kernel] =
+        [uname.nodename(), uname.release()].map(|name| printable(&name.to_string_lossy()).to_string());
+    About { hostname, kernel, ..About::default() }
 }
 
 pub fn words(end: &End) -> String {

@@ -15,7 +15,6 @@ use std::{
 use cgscope_view::settings::Settings;
 
 const NAME: &str = "settings.toml";
-const FOLDER: &str = "cgscope";
 /// Maximum size of a settings file, bytes. A longer file has other content.
 const LONGEST_BYTES: u64 = 1024 * 1024;
 
@@ -59,9 +58,7 @@ impl Store {
     /// Saves changed settings after the screen is closed, and prints the errors in the file.
     pub fn close(self, now: &Settings) {
         let failed = self.save(now).err();
-        for sentence in self.warnings.into_iter().chain(failed) {
-            say!("cgscope: {sentence}");
-        }
+        self.warnings.iter().chain(&failed).for_each(|sentence| say!("cgscope: {sentence}"));
     }
 
     /// Saves the settings that keys have changed since the file was read. `now` must not contain values from the command line. If
@@ -97,38 +94,31 @@ impl Place {
     /// Returns the path by the XDG Base Directory Specification, which ignores relative paths.
     fn of_environment(variable: impl Fn(&str) -> Option<OsString>) -> Option<Self> {
         let path = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        if let Some(base) = path("XDG_CONFIG_HOME") {
-            let file = base.join(FOLDER).join(NAME);
-            return Some(Self { base, is_made: true, file });
-        }
-        let base = path("HOME")?;
-        let file = base.join(".config").join(FOLDER).join(NAME);
-        Some(Self { base, is_made: false, file })
+        let (base, is_made, folder) = match path("XDG_CONFIG_HOME") {
+            Some(base) => (base, true, "cgscope"),
+            None => (path("HOME")?, false, ".config/cgscope"),
+        };
+        let file = base.join(folder).join(NAME);
+        Some(Self { base, is_made, file })
     }
 
     fn read(&self) -> (Settings, Vec<String>) {
-        let failed = |why: String| {
-            // Starts with the reason, so that a narrow screen shows it.
-            let says = format!(
-                "{NAME}, {why}; the defaults are used, and nothing is saved until {} is corrected",
-                self.file.display()
-            );
-            (Settings::default(), vec![says])
-        };
         // Opening a FIFO must not block.
         let opened =
             File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(&self.file);
-        match opened.and_then(read) {
-            Ok((text, _)) => match Settings::parse(&text) {
-                Ok((settings, warnings)) => {
-                    let warnings = warnings.iter().map(|warning| format!("{NAME}, {warning}"));
-                    (settings, warnings.collect())
-                }
-                Err(why) => failed(why),
-            },
-            Err(error) if is_absent(&error) => (Settings::default(), Vec::new()),
-            Err(error) => failed(format!("it cannot be read ({error})")),
-        }
+        let parsed = match opened.and_then(read) {
+            Ok((text, _)) => Settings::parse(&text),
+            Err(error) if is_absent(&error) => Ok(Default::default()),
+            Err(error) => Err(format!("it cannot be read ({error})")),
+        };
+        let (settings, warnings) = parsed.unwrap_or_else(|why| {
+            // Starts with the reason, so that a narrow screen shows it.
+            let file = self.file.display();
+            let says =
+                format!("{why}; the defaults are used, and nothing is saved until {file} is corrected");
+            (Settings::default(), vec![says])
+        });
+        (settings, warnings.iter().map(|warning| format!("{NAME}, {warning}")).collect())
     }
 
     /// Returns the owner of the base directory, or `None` if it does not exist.

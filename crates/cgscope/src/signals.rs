@@ -85,7 +85,7 @@ extern "C" fn pass_on(signal: i32, info: *const libc::siginfo_t, _: *const libc:
     }
 }
 
-fn listen(kind: SignalKind) -> Result<Signal> {
+pub fn listen(kind: SignalKind) -> Result<Signal> {
     signal(kind).map_err(|error| Error::could_not_run(format!("signals cannot be received ({error})")))
 }
 

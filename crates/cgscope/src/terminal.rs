@@ -44,7 +44,8 @@ pub fn end_line() -> &'static str {
 const MOUSE_ON: &str = "\x1b[?1000h\x1b[?1002h\x1b[?1006h";
 /// Whether the terminal is ours. Locked during writes: we give it back only between sequences, and draw nothing on it later.
 static OURS: Mutex<bool> = Mutex::new(false);
-static PANIC: Notify = Notify::const_new();
+/// Notified of a panic in any thread, after the terminal was given back and the message was printed.
+pub static PANIC: Notify = Notify::const_new();
 
 /// Our screen. Dropping this value restores the terminal.
 pub struct Screen {
@@ -141,11 +142,6 @@ impl Write for Drawn {
 pub fn in_foreground() -> bool {
     let group = rustix::termios::tcgetpgrp(rustix::stdio::stdin());
     group.map_or(true, |group| group == rustix::process::getpgrp())
-}
-
-/// Waits for a panic in any thread. The terminal has then been given back, and the message has been printed.
-pub async fn panicked() {
-    PANIC.notified().await;
 }
 
 fn take_over() -> io::Result<()> {

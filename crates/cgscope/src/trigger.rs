@@ -52,10 +52,9 @@ pub fn trigger(text: &str) -> Result<Trigger, String> {
     let (name, cgroup) = match left.trim().split_once('(') {
         None => (left.trim(), None),
         Some((name, rest)) => {
-            let cgroup = rest.strip_suffix(')').map(str::trim).filter(|cgroup| cgroup.starts_with('/'));
-            let cgroup =
-                cgroup.ok_or_else(|| format!("a cgroup must be given as FIGURE(/PATH); {EXAMPLES}"))?;
-            (name.trim(), Some(normal_path(cgroup)))
+            let path = rest.strip_suffix(')').map(str::trim).filter(|path| path.starts_with('/'));
+            let path = path.ok_or_else(|| format!("a cgroup must be given as FIGURE(/PATH); {EXAMPLES}"))?;
+            (name.trim(), Some(normal_path(path)))
         }
     };
     let Some((name, figure)) = FIGURES.into_iter().find(|(known, _)| *known == name) else {
@@ -76,14 +75,13 @@ pub fn trigger(text: &str) -> Result<Trigger, String> {
 }
 
 fn limit(figure: Figure, text: &str) -> Option<f64> {
+    let ns = || seconds(text).map(|seconds| seconds * 1e9);
     let number = match figure {
         Figure::Share(_) => text.strip_suffix('%')?.trim().parse().ok().filter(|share| *share < 100.0),
         _ if text.ends_with(|c: char| c.is_ascii_digit()) => None,
         // Longer waits share the last bucket of the histogram.
-        Figure::Quantile(_) => {
-            seconds(text).map(|seconds| seconds * 1e9).filter(|ns| *ns < LAST_LOW_NS as f64)
-        }
-        _ => seconds(text).map(|seconds| seconds * 1e9),
+        Figure::Quantile(_) => ns().filter(|ns| *ns < LAST_LOW_NS as f64),
+        _ => ns(),
     };
     number.filter(|number: &f64| number.is_finite() && *number >= 0.0)
 }

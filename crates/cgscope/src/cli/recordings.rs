@@ -282,15 +282,12 @@ fn size(text: &str) -> Result<u64, String> {
     };
     let number: f64 = digits.parse().map_err(|_| nonsense())?;
     let bytes = number * (1u64 << shift) as f64;
-    if !(SMALLEST as f64..=LARGEST as f64).contains(&bytes) {
+    // A file below 4K has space for little more than its header.
+    if !(4_096.0..=(1_u64 << 50) as f64).contains(&bytes) {
         return Err("a size must be between 4K and 1024T".to_owned());
     }
     Ok(bytes as u64)
 }
-
-/// Minimum size. A smaller file has space for little more than its header.
-const SMALLEST: u64 = 4 << 10;
-const LARGEST: u64 = 1 << 50;
 
 #[cfg(test)]
 mod tests {

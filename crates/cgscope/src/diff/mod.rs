@@ -95,15 +95,12 @@ fn text(recordings: [&Recording; 2], diff: &Diff) -> String {
     let mut lines: Vec<String> = Vec::new();
     for ((recording, length), side) in recordings.iter().zip(diff.lengths).zip(["before", "after "]) {
         let header = recording.reader.header();
+        let (file, subject, hostname) = (&recording.file, subject(header), &header.hostname);
+        let (intervals, time) = (units::count(length.intervals, "interval"), duration(length.duration_ns));
+        let coarse = if length.mode == Mode::Coarse { ", COARSE" } else { "" };
+        let host = host_words(header);
         lines.push(format!(
-            "{side} {}: the {} on {}, {}, {} over {}{}",
-            recording.file,
-            subject(header),
-            header.hostname,
-            host_words(header),
-            units::count(length.intervals, "interval"),
-            duration(length.duration_ns),
-            if length.mode == Mode::Coarse { ", COARSE" } else { "" },
+            "{side} {file}: the {subject} on {hostname}, {host}, {intervals} over {time}{coarse}"
         ));
     }
     lines.push(String::new());
@@ -121,17 +118,14 @@ fn headline(diff: &Diff) -> String {
         );
     };
     let [before, after] = [first.before, first.after].map(|side| value(first.unit, side));
+    let (words, subject) = (first.words, named(&first.subject));
+    let unit = if first.unit == FigureUnit::WallShare { " of wall time" } else { "" };
+    let (relative, interval, verdict) = (relative(first), interval(first), verdict(first));
+    let called = diff.called().count();
     format!(
-        "Largest change: {} of {}, from {before} to {after}{} ({}; 99% confidence interval of the change {}); {}.\n{} of {tested} \
-         compared changed by more than noise: if the blocks of time are assigned to both sides at random, at most 1% of the \
-         assignments show any difference as clear.",
-        first.words,
-        named(&first.subject),
-        if first.unit == FigureUnit::WallShare { " of wall time" } else { "" },
-        relative(first),
-        interval(first),
-        verdict(first),
-        diff.called().count(),
+        "Largest change: {words} of {subject}, from {before} to {after}{unit} ({relative}; 99% confidence interval of the change \
+         {interval}); {verdict}.\n{called} of {tested} compared changed by more than noise: if the blocks of time are \
+         assigned to both sides at random, at most 1% of the assignments show any difference as clear."
     )
 }
 
@@ -161,15 +155,10 @@ fn limits(LimitChange { path, before, after }: &LimitChange) -> Vec<String> {
 }
 
 fn quota(limits: &CpuLimits) -> String {
-    match limits.quota_us.zip(limits.period_us) {
-        Some((quota_us, period_us)) if period_us > 0 => format!(
-            "{:.2} CPUs ({} of every {})",
-            quota_us as f64 / period_us as f64,
-            micros(Some(quota_us)),
-            micros(Some(period_us)),
-        ),
-        _ => "none".into(),
-    }
+    let quota = limits.quota_us.zip(limits.period_us).filter(|(_, period_us)| *period_us > 0);
+    let Some((quota_us, period_us)) = quota else { return "none".into() };
+    let cpus = quota_us as f64 / period_us as f64;
+    format!("{cpus:.2} CPUs ({} of every {})", micros(Some(quota_us)), micros(Some(period_us)))
 }
 
 fn micros(us: Option<u64>) -> String {

@@ -10,7 +10,7 @@ use cgscope_collect::Collector;
 use cgscope_ledger::Loss;
 use cgscope_model::Sample;
 
-use super::{Demand, End, Event, Events};
+use super::{Demand, End, Event, Events, Pace};
 use crate::exit::{Error, Result};
 
 struct Local {
@@ -23,20 +23,15 @@ struct Local {
     is_over: bool,
 }
 
-/// Takes the first sample at once (unless it is `first`), further samples each `interval`, and the last one after `duration`.
-pub fn start(
-    collector: Collector,
-    first: Option<Sample>,
-    interval: Duration,
-    duration: Option<Duration>,
-) -> Events {
+/// Takes the first sample at once (unless it is `first`), further samples each interval, and the last one at the end.
+pub fn start(collector: Collector, first: Option<Sample>, pace: Pace) -> Events {
     let (send, intervals) = mpsc::channel();
     let mut send = Some(send);
     let demand = move |demand| match demand {
         Demand::Interval(interval) => drop(send.as_ref().map(|send| send.send(interval))),
         Demand::Last | Demand::Stop => send = None,
     };
-    let schedule = Schedule::new(interval, duration);
+    let schedule = Schedule::new(pace.interval, pace.duration);
     let mut local = Local { collector, first, schedule, intervals, late: 0, is_over: false };
     Events::start(move || local.next(), demand, None)
 }

@@ -12,6 +12,7 @@ use std::{
 
 use cgscope_collect::{Collector, FailureKind, Options};
 use cgscope_model::{Sample, Selection};
+use cgscope_serve::client::SOCKET;
 use tokio::{sync::mpsc, time::sleep_until};
 
 use crate::{
@@ -41,6 +42,13 @@ pub enum End {
     Interrupted,
     CommandEnded(ExitStatus),
     TargetExited,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    pub interval: Duration,
+    pub duration: Option<Duration>,
+    pub count: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,7 +150,8 @@ impl Source {
                 let may_help = target.measure.mode == ModeChoice::Auto
                     && failure.kind == FailureKind::Host
                     && !target.stands_aside;
-                let Some(path) = daemon::usual().filter(|_| may_help) else { return Err(failure) };
+                let usual = Some(Path::new(SOCKET)).filter(|path| may_help && path.exists());
+                let Some(path) = usual else { return Err(failure) };
                 connect(path).map(Self::Daemon).map_err(|error| {
                     refused = Some(error.sentence);
                     failure
@@ -160,10 +169,10 @@ impl Source {
         Ok((source, coarse))
     }
 
-    pub fn start(self, first: Option<Sample>, interval: Duration, duration: Option<Duration>) -> Events {
+    pub fn start(self, first: Option<Sample>, pace: Pace) -> Events {
         match self {
-            Self::Own(collector) => local::start(*collector, first, interval, duration),
-            Self::Daemon(daemon) => daemon.start(duration),
+            Self::Own(collector) => local::start(*collector, first, pace),
+            Self::Daemon(daemon) => daemon.start(pace.duration),
         }
     }
 

@@ -1,12 +1,7 @@
 //! Writes a recording file.
 
-use std::{
-    ffi::OsStr,
-    fmt::Display,
-    fs, io,
-    os::fd::BorrowedFd,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
+use std::{ffi::OsStr, fmt::Display, fs, io, os::fd::BorrowedFd};
 
 use cgscope_model::{Sample, units};
 use cgscope_record::{Beside, FileError, FileWriter, Header, Place, Reason, WriteError};
@@ -30,7 +25,7 @@ impl From<Failure> for Error {
 }
 
 pub struct File {
-    writer: FileWriter,
+    pub writer: FileWriter,
     pub samples: u64,
     /// When the first and the last sample were taken, ns of the monotonic clock.
     pub first_ns: u64,
@@ -80,25 +75,14 @@ impl File {
             return Error::could_not_run(failure);
         }
         let no_end = " (its end record could not be written: reports will say that cgscope was killed)";
-        Error::incomplete(format!(
-            "{failure}; the {} before the failure {} in {}{}",
-            units::count(self.samples, "sample"),
-            if self.samples == 1 { "is" } else { "are" },
-            self.path().display(),
-            if ended { "" } else { no_end }
-        ))
-    }
-
-    pub fn path(&self) -> &Path {
-        self.writer.path()
-    }
-
-    pub fn bytes(&self) -> u64 {
-        self.writer.bytes()
+        let no_end = if ended { "" } else { no_end };
+        let are = if self.samples == 1 { "is" } else { "are" };
+        let (samples, path) = (units::count(self.samples, "sample"), self.writer.path().display());
+        Error::incomplete(format!("{failure}; the {samples} before the failure {are} in {path}{no_end}"))
     }
 
     pub fn words(&self) -> String {
-        format!("{} in {}", units::bytes(self.bytes()), self.path().display())
+        format!("{} in {}", units::bytes(self.writer.bytes()), self.writer.path().display())
     }
 }
 
@@ -133,13 +117,9 @@ pub fn check_writable(path: &Path) -> Result<()> {
 
 /// Refuses a pipe or a device, because the recorder writes several files with similar names beside the path.
 pub fn check_base(path: &Path) -> Result<()> {
-    match Place::of(path) {
-        Ok(place) if place.is_direct() => Err(cannot_write(
-            path,
-            "it is not a regular file, and several files with similar names must be written",
-        )),
-        _ => Ok(()),
-    }
+    let is_direct = Place::of(path).is_ok_and(|place| place.is_direct());
+    let why = "it is not a regular file, and several files with similar names must be written";
+    if is_direct { Err(cannot_write(path, why)) } else { Ok(()) }
 }
 
 pub fn cannot_write(path: &Path, why: impl Display) -> Error {
@@ -284,7 +264,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("cgscope-{}-room.rec", std::process::id()));
         let mut file = File::create(&path, &Header::default()).unwrap();
         file.sample(&Sample { mono_ns: 5, unix_ns: 7, ..Sample::default() }).unwrap();
-        let bytes = file.bytes();
+        let bytes = file.writer.bytes();
         assert_eq!(fs::metadata(&path).unwrap().len(), bytes, "reserved space is not part of the file");
         file.end(Reason::Finished).unwrap();
         let metadata = fs::metadata(&path).unwrap();

@@ -120,9 +120,7 @@ impl<'a> Flight<'a> {
         let mut words = interval.map_or_else(Vec::new, |interval| {
             self.watch.fires(triggers.iter().map(|trigger| trigger.exceeded(interval)), mono_ns)
         });
-        if std::mem::take(&mut self.is_requested) {
-            words.push("SIGUSR1".into());
-        }
+        words.extend(std::mem::take(&mut self.is_requested).then(|| "SIGUSR1".into()));
         words
     }
 
@@ -163,9 +161,9 @@ impl<'a> Flight<'a> {
             .join()
             .unwrap_or_else(|_| Err(Error::incomplete("the copy to a file panicked; the message is above")));
         match done {
-            Ok(frozen) => {
-                say!("cgscope: {}", frozen.words);
-                self.parts.push(Some(frozen.path));
+            Ok((path, words)) => {
+                say!("cgscope: {words}");
+                self.parts.push(Some(path));
             }
             Err(error) => self.not_frozen(&error),
         }
@@ -386,11 +384,8 @@ struct Triggered {
     unix_ns: u64,
 }
 
-#[derive(Debug)]
-struct Frozen {
-    path: PathBuf,
-    words: String,
-}
+/// A saved file, and a sentence about it.
+type Frozen = (PathBuf, String);
 
 /// Copies the part around a trigger to `path`, and renames an existing file. The file gets its name when it is complete. A failed
 /// copy leaves no file. Each segment starts with the last sample of the previous one. `bytes` is about the maximum size of the file.
@@ -442,7 +437,7 @@ fn copy(
     }
     first.iter().try_for_each(write)?;
     let (mut file, beside) = file.ok_or_else(|| Error::incomplete("there is no sample to save"))?;
-    let bytes = file.bytes();
+    let bytes = file.writer.bytes();
     file.end(Reason::Triggered(triggered.words))?;
     keep_old(&path)?;
     let kept = beside.keep();
@@ -458,7 +453,7 @@ fn copy(
     if let Some(damage) = damage {
         words += &format!("; something is missing, because the ring is damaged: {damage}");
     }
-    Ok(Frozen { path, words })
+    Ok((path, words))
 }
 
 /// Refuses a copy that would fill the disk, because the ring also needs space.

@@ -20,7 +20,7 @@ use cgscope_model::{
     units::{self, bytes, duration, per_second},
 };
 use cgscope_record::{Cpu, Header, Reason};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind};
 
 pub use tee::Tee;
 
@@ -33,6 +33,7 @@ use crate::{
         segments::{SegmentLimits, SegmentNames, Segments},
     },
     session::{self, End, Pace, RESTARTED, Ready, Session},
+    signals::listen,
     terminal, text,
 };
 
@@ -90,25 +91,15 @@ pub async fn run(options: &Record) -> Result {
         )));
     }
     // Releases the command last, so that it does not run unrecorded.
-    let requests = options.keep.is_some().then(|| signal(SignalKind::user_defined1())).transpose();
-    let requests =
-        requests.map_err(|error| Error::could_not_run(format!("SIGUSR1 cannot be received ({error})")))?;
+    let requests = options.keep.is_some().then(|| listen(SignalKind::user_defined1())).transpose()?;
     let destination = create(options, &header(&ready, &target))?;
     if !options.quiet {
         say_start(&ready, &target, options);
     }
     let progress = Progress::new(options.quiet, !target.command.is_empty());
-    let recorder = Recorder {
-        session: ready.go(),
-        destination,
-        requests,
-        progress,
-        quiet: options.quiet,
-        samples: 0,
-        whole: Interval::default(),
-        steps: Steps::default(),
-    };
-    recorder.run().await
+    let (session, quiet) = (ready.go(), options.quiet);
+    let (whole, steps) = (Interval::default(), Steps::default());
+    Recorder { session, destination, requests, progress, quiet, samples: 0, whole, steps }.run().await
 }
 
 fn rotates(options: &Record) -> bool {
@@ -120,12 +111,9 @@ fn create<'a>(options: &'a Record, header: &Header) -> Result<Box<dyn Destinatio
     if let Some(keep) = options.keep {
         return Ok(Box::new(Flight::create(options, header, keep)?));
     }
-    let limits = SegmentLimits {
-        size: options.rotate_size,
-        age_ns: options.rotate_age.map(ns),
-        count: options.keep_files.map(|files| files as usize),
-        ..SegmentLimits::default()
-    };
+    let (size, age_ns) = (options.rotate_size, options.rotate_age.map(ns));
+    let count = options.keep_files.map(|files| files as usize);
+    let limits = SegmentLimits { size, age_ns, count, ..SegmentLimits::default() };
     let names = if rotates(options) {
         segments::say_foreign(output);
         SegmentNames::Stamped { base: output.clone(), last_unix_ns: 0 }
@@ -150,11 +138,9 @@ fn say_start(ready: &Ready, target: &Target, options: &Record) {
 }
 
 fn header(ready: &Ready, target: &Target) -> Header {
-    Header {
-        selection: ready.session.selection.clone(),
-        command: (!target.command.is_empty()).then(|| target.command.clone()),
-        ..header_of_host(ready.session.pace.interval)
-    }
+    let Session { selection, pace, .. } = &ready.session;
+    let command = (!target.command.is_empty()).then(|| target.command.clone());
+    Header { selection: selection.clone(), command, ..header_of_host(pace.interval) }
 }
 
 pub fn header_of_host(interval: Duration) -> Header {
@@ -215,7 +201,7 @@ impl Recorder<'_> {
             };
             self.count(&sample);
             if let Err(mut error) = self.destination.sample(*sample) {
-                if self.session.command_runs() {
+                if self.session.child.is_some() {
                     error.sentence += "; the command still runs, but is no longer recorded";
                 }
                 return Err(error);
@@ -229,14 +215,8 @@ impl Recorder<'_> {
     }
 
     fn count(&mut self, sample: &Sample) {
-        let now = Sample {
-            unix_ns: sample.unix_ns,
-            mono_ns: sample.mono_ns,
-            mode: sample.mode,
-            losses: sample.losses.clone(),
-            cost: sample.cost,
-            ..Sample::default()
-        };
+        let Sample { unix_ns, mono_ns, mode, cost, ref losses, .. } = *sample;
+        let now = Sample { unix_ns, mono_ns, mode, cost, losses: losses.clone(), ..Sample::default() };
         if let Some(interval) = self.steps.step(Box::new(now)) {
             self.whole.append(interval);
         }
@@ -284,11 +264,8 @@ impl Progress {
         // Long in a log, because a journal keeps lines for weeks. Short enough to show that a run of an hour still works.
         let pause = Duration::from_secs(if is_rewritten { 1 } else { 600 });
         let is_silent = quiet || (is_terminal && shares);
-        Self {
-            pause: (!is_silent).then_some(pause),
-            is_rewritten,
-            latest: (!is_rewritten).then(Instant::now),
-        }
+        let latest = (!is_rewritten).then(Instant::now);
+        Self { pause: (!is_silent).then_some(pause), is_rewritten, latest }
     }
 
     fn show(&mut self, state: impl FnOnce() -> String) {

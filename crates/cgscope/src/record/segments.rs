@@ -149,7 +149,7 @@ impl Segments {
         self.file.sample(sample)?;
         let file = &self.file;
         let length_ns = file.last_ns.saturating_sub(file.first_ns);
-        if self.limits.reached(file.samples, file.bytes(), length_ns, self.header.interval_ns) {
+        if self.limits.reached(file.samples, file.writer.bytes(), length_ns, self.header.interval_ns) {
             self.turn(sample)?;
         }
         self.step_bytes = self.step_bytes.max(self.bytes_on_disk().saturating_sub(before));
@@ -175,7 +175,7 @@ impl Segments {
         })?;
         let mut file = std::mem::replace(&mut self.file, next);
         let ended = file.end(Reason::Continued);
-        let (start_ns, end_ns, bytes) = (file.first_ns, file.last_ns, file.bytes());
+        let (start_ns, end_ns, bytes) = (file.first_ns, file.last_ns, file.writer.bytes());
         let made = std::mem::replace(&mut self.made, made);
         self.complete.push_back(Segment { made, start_ns, end_ns, bytes });
         ended
@@ -196,9 +196,9 @@ impl Segments {
             match segment.made.remove() {
                 Ok(removed) => self.removed += u64::from(removed),
                 Err(error) => {
+                    let path = segment.made.path.display();
                     say!(
-                        "cgscope: {} cannot be removed ({error}); cgscope tries again with each new file",
-                        segment.made.path.display()
+                        "cgscope: {path} cannot be removed ({error}); cgscope tries again with each new file"
                     );
                     self.stuck.push(segment.made);
                 }
@@ -221,7 +221,7 @@ impl Segments {
     }
 
     pub fn bytes_on_disk(&self) -> u64 {
-        self.complete.iter().map(|segment| segment.bytes).sum::<u64>() + self.file.bytes()
+        self.complete.iter().map(|segment| segment.bytes).sum::<u64>() + self.file.writer.bytes()
     }
 
     pub fn remove(&self) -> io::Result<()> {
@@ -259,7 +259,7 @@ impl Destination for Segments {
     }
 
     fn end(&mut self, reason: Reason) -> Result<Ended> {
-        let (path, state) = (self.file.path().to_owned(), self.state());
+        let (path, state) = (self.file.writer.path().to_owned(), self.state());
         let mut words = self.file.words();
         if !state.is_empty() {
             let written = units::bytes(self.bytes());

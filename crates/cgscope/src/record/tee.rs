@@ -55,7 +55,7 @@ impl Tee {
 
     pub fn end(&mut self, reason: Reason) {
         let Some(mut file) = self.file.take() else { return };
-        let (samples, path) = (units::count(file.samples, "sample"), file.path().display());
+        let (samples, path) = (units::count(file.samples, "sample"), file.writer.path().display());
         let words =
             format!("{samples}, {}; to play the recording, run `cgscope replay {path}`", file.words());
         match file.end(reason) {
@@ -85,7 +85,7 @@ impl Tee {
     /// Returns the state of the recording; `None` if there is none, or it is complete.
     pub fn state(&self) -> Option<Recorded> {
         let broken = self.broken.as_ref().map(|reason| Recorded::Broken(reason.to_string()));
-        broken.or_else(|| self.file.as_ref().map(|file| Recorded::Recording(file.bytes())))
+        broken.or_else(|| self.file.as_ref().map(|file| Recorded::Recording(file.writer.bytes())))
     }
 
     pub fn exit(&self) -> Exit {

@@ -78,13 +78,9 @@ fn player(options: &cli::Replay, recording: &Recording, moments: Vec<Moment>) ->
 
 fn app(recording: &Recording, player: Player, settings: Settings) -> App {
     let header = recording.reader.header();
-    let about = About {
-        title: format!("{}: {}", recording.file, subject(header)),
-        hostname: header.hostname.clone(),
-        kernel: header.kernel_release.clone(),
-        host: recording.host,
-        coarse: None,
-    };
+    let title = format!("{}: {}", recording.file, subject(header));
+    let (hostname, kernel) = (header.hostname.clone(), header.kernel_release.clone());
+    let about = About { title, hostname, kernel, host: recording.host, coarse: None };
     let mut app = screen::app(about, settings, Duration::from_nanos(header.interval_ns));
     app.replay = Some(Replay::new(player, Instant::now()));
     app

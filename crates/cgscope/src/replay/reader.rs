@@ -34,11 +34,8 @@ pub enum Read {
 pub fn start(intervals: Intervals) -> Result<(mpsc::Sender<usize>, channel::UnboundedReceiver<Read>)> {
     let (wanted, receive) = mpsc::channel();
     let (send, reads) = channel::unbounded_channel();
-    spawn(move || {
-        let reader = IntervalReader { intervals, receive, send, last: None, before: None };
-        // Ignore the error: it only means that a channel was closed.
-        let _ = reader.run();
-    })?;
+    // The error of the thread is ignored: it only means that a channel was closed.
+    spawn(move || IntervalReader { intervals, receive, send, last: None, before: None }.run())?;
     Ok((wanted, reads))
 }
 

@@ -1,12 +1,7 @@
 //! Exports metrics on a separate thread, because building a page takes a while and viewers must not wait for it.
 
-use std::{
-    future::pending,
-    io,
-    sync::Arc,
-    thread,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
-};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::{future::pending, io, sync::Arc, thread};
 
 use cgscope_metrics::{Config, Format, Given, Metrics, family};
 use cgscope_model::{Skipped, Steps};
@@ -44,13 +39,8 @@ impl Exporter {
         Self::run(move || serve(parts))
     }
 
-    #[cfg(test)]
-    pub fn that_says(sentence: &'static str) -> Self {
-        Self::run(move || async move { sentence.into() }).expect("a thread")
-    }
-
     /// Runs `work` on a thread. `work` ends only if it cannot continue, and then returns a sentence that says why.
-    fn run<F: Future<Output = String>>(work: impl FnOnce() -> F + Send + 'static) -> io::Result<Self> {
+    pub fn run<F: Future<Output = String>>(work: impl FnOnce() -> F + Send + 'static) -> io::Result<Self> {
         let (mut failing, failed) = oneshot::channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         thread::Builder::new().name("metrics".into()).spawn(move || {
@@ -113,7 +103,7 @@ impl Pages for Source {
     }
 
     fn health(&self) -> Result<(), String> {
-        self.freshness.health()
+        self.freshness.health(STUCK)
     }
 
     async fn make(&self, format: Format) -> Page {
@@ -231,20 +221,12 @@ impl Freshness {
     }
 
     /// Returns a sentence that says why no samples are taken any more. The sentence reveals nothing about the host.
-    pub fn health(&self) -> Result<(), String> {
-        self.health_after(STUCK)
-    }
-
-    fn health_after(&self, stuck: Duration) -> Result<(), String> {
+    fn health(&self, stuck: Duration) -> Result<(), String> {
         if self.latest.borrow().is_err() {
             return Err("The daemon can no longer take samples; its log says why.".into());
         }
-        match self.pace.busy_for().filter(|busy| *busy >= stuck) {
-            Some(busy) => {
-                Err(format!("A sample has been under way for {} s; restart the daemon.", busy.as_secs()))
-            }
-            None => Ok(()),
-        }
+        let Some(busy) = self.pace.busy_for().filter(|busy| *busy >= stuck) else { return Ok(()) };
+        Err(format!("A sample has been under way for {} s; restart the daemon.", busy.as_secs()))
     }
 }
 
@@ -256,7 +238,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_reason_for_an_end_is_reported_even_after_a_panic() {
-        let mut ended = Exporter::that_says("no socket");
+        let mut ended = Exporter::run(|| async { "no socket".into() }).expect("a thread");
         assert_eq!(ended.failed().await, "no socket");
         let mut panicked = Exporter::run(|| async { panic!("like a bug of ours") }).expect("a thread");
         assert!(panicked.failed().await.contains("has ended"));
@@ -279,14 +261,14 @@ mod tests {
     fn a_collector_that_hangs_or_has_ended_is_not_healthy() {
         let (pace, (send, latest)) = (Arc::new(Pace::default()), watch::channel(Ok(None)));
         let freshness = Freshness { pace: pace.clone(), latest };
-        assert_eq!(freshness.health_after(Duration::ZERO), Ok(()), "no sample is under way");
+        assert_eq!(freshness.health(Duration::ZERO), Ok(()), "no sample is under way");
         pace.now();
         pace.wait(0);
-        assert_eq!(freshness.health(), Ok(()));
-        let said = freshness.health_after(Duration::ZERO).expect_err("it hangs");
+        assert_eq!(freshness.health(STUCK), Ok(()));
+        let said = freshness.health(Duration::ZERO).expect_err("it hangs");
         assert!(said.starts_with("A sample has been under way for 0 s"), "{said}");
         let _ = send.send_replace(Err("secret of the host".into()));
-        let said = freshness.health().expect_err("it has ended");
+        let said = freshness.health(STUCK).expect_err("it has ended");
         assert!(!said.contains("secret"), "{said}");
     }
 }

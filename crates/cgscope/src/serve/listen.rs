@@ -4,13 +4,9 @@
 use std::{
     fs::{self, Metadata},
     io,
-    os::{
-        fd::{FromRawFd, OwnedFd},
-        unix::{
-            fs::{FileTypeExt, MetadataExt, PermissionsExt, chown},
-            net::{UnixListener, UnixStream},
-        },
-    },
+    os::fd::{FromRawFd, OwnedFd},
+    os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown},
+    os::unix::net::{UnixListener, UnixStream},
     path::{Path, PathBuf},
 };
 
@@ -45,14 +41,13 @@ impl Listening {
         if config.path.as_os_str().is_empty() {
             return Ok(None);
         }
-        let path = &config.path;
+        let (path, place, owner) = (&config.path, config.path.display(), &config.owner);
         let (uid, gid) = (user_id(&config.owner)?, group_of_socket(config)?);
         remove_stale(path)?;
         let failed = |error: io::Error| {
             format!(
-                "the socket {} cannot be created ({error}), so no viewer could connect: start the daemon as root, or name \
-                 another `path` in [socket]",
-                path.display()
+                "the socket {place} cannot be created ({error}), so no viewer could connect: start the daemon as root, or name \
+                 another `path` in [socket]"
             )
         };
         // Nobody can connect before owner and group are set.
@@ -60,15 +55,13 @@ impl Listening {
         let bound = UnixListener::bind(path);
         rustix::process::umask(before);
         let listener = bound.map_err(failed)?;
-        let listening = Self { listener, place: path.display().to_string(), made: Some(Made::of(path)) };
+        let listening = Self { listener, place: place.to_string(), made: Some(Made::of(path)) };
         // Must happen before anybody can connect.
         listening.make_ready()?;
         chown(path, Some(uid), Some(gid)).map_err(|error| {
             format!(
-                "the socket {} cannot be given to user {} and group {gid} ({error}): start the daemon as root, or name \
-                 another user and group in [socket]",
-                path.display(),
-                config.owner,
+                "the socket {place} cannot be given to user {owner} and group {gid} ({error}): start the daemon as root, or name \
+                 another user and group in [socket]"
             )
         })?;
         fs::set_permissions(path, fs::Permissions::from_mode(MODE)).map_err(failed)?;

@@ -3,28 +3,15 @@
 mod exporter;
 mod listen;
 
-use std::{
-    fs,
-    future::pending,
-    io,
-    path::{Path, PathBuf},
-    pin::pin,
-    sync::Arc,
-    time::Duration,
-};
+use std::path::{Path, PathBuf};
+use std::{fs, future::pending, io, pin::pin, sync::Arc, time::Duration};
 
 use cgscope_collect::{Collector, Options};
 use cgscope_model::follower::Follower;
 use cgscope_runtimes::Runtimes;
-use cgscope_serve::{
-    collection::{Collect, Collection},
-    config::{Config, FILE, SocketConfig},
-    counters::Counters,
-    http::Http,
-    pace::Pace,
-    shown::Reading,
-    socket::Server,
-};
+use cgscope_serve::collection::{Collect, Collection};
+use cgscope_serve::config::{Config, FILE, SocketConfig};
+use cgscope_serve::{counters::Counters, http::Http, pace::Pace, shown::Reading, socket::Server};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, clear_ambient_capability_set, remove_capability_from_bounding_set,
     set_capabilities, set_no_new_privs,
@@ -92,9 +79,7 @@ async fn serve(config: Config, options: &Serve) -> Result {
     let socket = Listening::open(&config.socket).map_err(Error::could_not_run)?;
     let http = config.http.listen.map(|listen| Http::bind(listen, &config.http).map(Arc::new));
     let http = http.transpose().map_err(Error::could_not_run)?;
-    if let Some(warning) = http.as_ref().and_then(|http| http.warning()) {
-        say!("cgscope: {warning}");
-    }
+    http.iter().filter_map(|http| http.warning()).for_each(|warning| say!("cgscope: {warning}"));
     if socket.is_none() && http.is_none() {
         return Err(Error::could_not_run(
             "there is nothing to serve: the configuration has neither `path` in [socket] nor `listen` in [http]",
@@ -307,11 +292,8 @@ fn give_up(user: Option<&User>) -> Result<()> {
     }
     // Ignore an error: it means that the kernel has no ambient capabilities.
     let _ = clear_ambient_capability_set();
-    let none = CapabilitySets {
-        effective: CapabilitySet::empty(),
-        permitted: CapabilitySet::empty(),
-        inheritable: CapabilitySet::empty(),
-    };
+    let empty = CapabilitySet::empty();
+    let none = CapabilitySets { effective: empty, permitted: empty, inheritable: empty };
     set_capabilities(None, none).map_err(|error| failed("capabilities cannot be given up", error.into()))
 }
 
@@ -328,7 +310,7 @@ mod tests {
             pace: Arc::default(),
             http: None,
             metrics: watch::Sender::new(cgscope_metrics::Config::default()),
-            exporter: Some(Exporter::that_says("no socket")),
+            exporter: Some(Exporter::run(|| async { "no socket".into() }).expect("a thread")),
             limits: Box::new(drop),
             viewers: None,
         };

@@ -160,10 +160,8 @@ fn place(path: &Path) -> Result<Place> {
 fn write_summary(output: Option<&Place>, summary: &str) {
     if let Some(place) = output {
         let Err(error) = output::replace(place, summary) else { return };
-        say!(
-            "cgscope: the summary could not be written to {} ({error}), so here it is:",
-            place.path().display()
-        );
+        let path = place.path().display();
+        say!("cgscope: the summary could not be written to {path} ({error}), so here it is:");
     }
     // Ignore errors: if standard error is closed, nobody can be notified.
     let _ = io::stderr().lock().write_all(summary.as_bytes());
@@ -216,7 +214,7 @@ async fn measure(session: &mut Session, remarks: &mut Vec<String>) -> Result<Mea
         let step = match session.next_step().await {
             Ok(step) => step,
             // The command could not be executed.
-            Err(error) if !session.command_runs() && session.ended.is_none() => return Err(error),
+            Err(error) if session.child.is_none() && session.ended.is_none() => return Err(error),
             Err(error) => {
                 remarks.push(format!("{error}: nothing after that is counted"));
                 break;
@@ -295,8 +293,7 @@ impl Watch {
         let before = &self.before.quotas;
         let earlier = |id| before.iter().find(|(_, reading)| reading.id == id).map(|(_, reading)| reading);
         let all = self.after.quotas.iter();
-        let all =
-            all.map(|(path, reading)| QuotaUse::new(path.clone(), earlier(reading.id), reading.clone()));
+        let all = all.map(|(path, now)| QuotaUse::new(path.clone(), earlier(now.id), now.clone()));
         let held = quotas_of(&places(interval), all).into_iter().take(QUOTAS);
         let others = |path: &str| {
             let there = self.quotas.processes(path);

@@ -63,16 +63,9 @@ async fn tables(options: &Stat) -> Result {
         say!("cgscope: measuring the {}; Ctrl-C ends and prints", target.words());
     }
     let has_average = options.rhythm.interval.is_some() && !options.json;
-    let mut printer = Printer {
-        options,
-        uids: RefCell::default(),
-        host: Host::default(),
-        has_average,
-        whole: (has_average || offcpu.is_some()).then(Appended::default),
-        printed: 0,
-        symbols: &symbols,
-        offcpu,
-    };
+    let whole = (has_average || offcpu.is_some()).then(Appended::default);
+    let (uids, host, symbols) = (RefCell::default(), Host::default(), &symbols);
+    let mut printer = Printer { options, uids, host, has_average, whole, printed: 0, symbols, offcpu };
     let session = Ready::new(&target, pace)?.go();
     let print = |out: &mut _, interval: &_, host: &_| printer.interval(out, interval, host);
     let ended = for_each_interval(session, merge, Tee::default(), print).await?;
@@ -195,17 +188,12 @@ const UID_STANDS: Duration = Duration::from_secs(10);
 struct Uids(HashMap<u64, (Option<u32>, Instant)>);
 
 impl Uids {
-    fn of(
-        &mut self,
-        task: &TaskReading,
-        now: Instant,
-        read_uid: impl FnOnce(&TaskReading) -> Option<u32>,
-    ) -> Option<u32> {
+    fn of(&mut self, task: &TaskReading, now: Instant, read: fn(&TaskReading) -> Option<u32>) -> Option<u32> {
         let before = self.0.get(&task.serial);
         if let Some((uid, _)) = before.filter(|(_, read)| now.duration_since(*read) < UID_STANDS) {
             return *uid;
         }
-        let uid = read_uid(task).or(before.and_then(|(uid, _)| *uid));
+        let uid = read(task).or(before.and_then(|(uid, _)| *uid));
         self.0.insert(task.serial, (uid, now));
         uid
     }

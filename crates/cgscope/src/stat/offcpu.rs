@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    io::{self, BufRead, BufReader, Read},
+    io::{BufRead, BufReader, Read},
     path::Path,
     sync::Arc,
     time::Duration,
@@ -67,7 +67,7 @@ impl<'a> Offcpu<'a> {
                 self.target,
             )));
         }
-        let written = output::replace(&output.place, &self.rendered(&stacks, output.format)?);
+        let written = output::replace(&output.place, &self.rendered(&stacks, output.is_svg)?);
         written.map_err(|error| {
             say!("{}", self.text(&stacks).trim_end());
             Error::incomplete(format!(
@@ -79,15 +79,12 @@ impl<'a> Offcpu<'a> {
         Ok(None)
     }
 
-    fn rendered(&self, stacks: &Stacks, format: Format) -> Result<String> {
+    /// Returns a flame graph with `is_svg`, else folded stacks.
+    fn rendered(&self, stacks: &Stacks, is_svg: bool) -> Result<String> {
         let lines = stacks.lines(self.symbols);
-        match format {
-            Format::Folded => Ok(lines.iter().map(|line| format!("{line}\n")).collect()),
-            Format::Svg => self.flame_graph(stacks, &lines),
+        if !is_svg {
+            return Ok(lines.iter().map(|line| format!("{line}\n")).collect());
         }
-    }
-
-    fn flame_graph(&self, stacks: &Stacks, lines: &[String]) -> Result<String> {
         let mut options = flamegraph::Options::default();
         options.title = self.title(stacks);
         options.subtitle = Some(stacks.measured());
@@ -210,9 +207,8 @@ impl Stacks {
         let mut blocked_ns = exited.total();
         let mut rests = Vec::new();
         for task in &interval.tasks {
-            let Some(blocked) = task.accounts.as_deref().and_then(|accounts| accounts.blocked) else {
-                continue;
-            };
+            let blocked = task.accounts.as_deref().and_then(|accounts| accounts.blocked);
+            let Some(blocked) = blocked else { continue };
             blocked_ns += blocked.total();
             let stacks = of_threads.entry(task.reading.serial).or_default();
             rests.push((task.reading.comm.clone(), without_stack(&blocked, stacks)));
@@ -259,30 +255,12 @@ impl Stacks {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    Svg,
-    Folded,
-}
-
-impl Format {
-    /// Returns whether a file of this format is ours.
-    fn began(self, place: &Place) -> io::Result<bool> {
-        if self == Self::Svg {
-            return output::begins_with(place, &[BEGINNING]);
-        }
-        let mut line = Vec::new();
-        BufReader::new(place.open()?.take(LINE_BYTES)).read_until(b'\n', &mut line)?;
-        Ok(is_ours(String::from_utf8_lossy(&line).trim_end()))
-    }
-}
-
 /// A new file, an earlier file of `--offcpu` (which is replaced), a pipe or a device.
 #[derive(Debug)]
 pub struct Output {
     place: Place,
-    /// Derived from the extension of the file name.
-    format: Format,
+    /// Whether the file name ends in .svg: then the file is a flame graph, else it holds folded stacks.
+    is_svg: bool,
 }
 
 /// The beginning of our flame graphs, by which we recognize them. An XML comment must not contain two hyphens in a row.
@@ -295,14 +273,21 @@ impl Output {
     /// Checks the file before anything is measured. Refuses a file with other data.
     pub fn new(path: &Path) -> Result<Self> {
         let is_svg = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("svg"));
-        let format = if is_svg { Format::Svg } else { Format::Folded };
+        let is_ours = |place: &Place| {
+            if is_svg {
+                return output::begins_with(place, &[BEGINNING]);
+            }
+            let mut line = Vec::new();
+            BufReader::new(place.open()?.take(LINE_BYTES)).read_until(b'\n', &mut line)?;
+            Ok(is_ours(String::from_utf8_lossy(&line).trim_end()))
+        };
         let so = "the stacks cannot be saved: name another file with --offcpu=FILE";
-        let place = output::place(path, "stacks", |place| format.began(place), so)?;
-        Ok(Self { place, format })
+        let place = output::place(path, "stacks", is_ours, so)?;
+        Ok(Self { place, is_svg })
     }
 }
 
-/// Marks a flame graph, so that `Format::began` recognizes it later.
+/// Marks a flame graph, so that [`Output::new`] recognizes it later.
 pub fn marked(svg: &str) -> String {
     let rest = svg.split_once("?>").map_or(svg, |(_, rest)| rest);
     format!("{BEGINNING}{}", rest.trim_start())

@@ -117,7 +117,7 @@ impl Updates for Live {
         if restarted {
             self.worst = self.worst.max(Exit::Incomplete);
             self.tee.begins_anew();
-            self.enough.restart();
+            self.enough.watch.iter_mut().for_each(Watch::restart);
         }
         self.take(interval, app);
         if let Some(end) = &end {
@@ -188,17 +188,12 @@ const REST: u32 = 9;
 /// a thread, because a simulation may take seconds. Dropping this value ends the thread.
 struct Enough {
     jobs: mpsc::Sender<(u64, Watch, Arc<Interval>, usize)>,
-    answers: channel::UnboundedReceiver<Answer>,
+    /// The number of the question, the answer, and how long the simulation took.
+    answers: channel::UnboundedReceiver<(u64, watch::Lines, Duration)>,
     watch: Option<Watch>,
     question: u64,
     /// When the next simulation may start; `None` while one runs.
     due: Option<Instant>,
-}
-
-struct Answer {
-    question: u64,
-    answer: watch::Lines,
-    took: Duration,
 }
 
 impl Enough {
@@ -206,8 +201,7 @@ impl Enough {
         let (jobs, answers) = answering(|asked: (u64, Watch, Arc<Interval>, usize)| {
             let (question, watch, interval, cells) = asked;
             let begin = Instant::now();
-            let answer = watch.lines(&interval, cells);
-            Answer { question, answer, took: begin.elapsed() }
+            (question, watch.lines(&interval, cells), begin.elapsed())
         })?;
         Ok(Self { jobs, answers, watch: None, question: 0, due: Some(Instant::now()) })
     }
@@ -232,15 +226,8 @@ impl Enough {
         }
     }
 
-    /// Starts again, because the next sample must not be compared with earlier ones.
-    fn restart(&mut self) {
-        if let Some(watch) = &mut self.watch {
-            watch.restart();
-        }
-    }
-
     /// Shows an answer, unless the question has changed.
-    fn show(&mut self, Answer { question, answer, took }: Answer, app: &mut App) {
+    fn show(&mut self, (question, answer, took): (u64, watch::Lines, Duration), app: &mut App) {
         let pause = if answer.is_short { Duration::ZERO } else { PAUSE.max(took * REST) };
         self.due = Some(Instant::now() + pause);
         if let Some(watch) = self.watch.as_ref().filter(|_| question == self.question) {

@@ -10,14 +10,9 @@ use std::{
 };
 
 use cgscope_model::{Interval, findings::Host, json::IntervalObject, printable, table::interval::Appended};
-use cgscope_view::{
-    app::{About, App, Begin, list::ListKind, view::View},
-    batch::{self, Asked},
-    data::Data,
-    settings::Settings,
-    snapshot,
-    subject::Key,
-};
+use cgscope_view::app::{About, App, Begin, list::ListKind, view::View};
+use cgscope_view::batch::{self, Asked};
+use cgscope_view::{data::Data, settings::Settings, snapshot, subject::Key};
 use crossterm::event::{self, Event};
 use rustix::{
     event::{PollFd, PollFlags, poll},
@@ -25,17 +20,11 @@ use rustix::{
 };
 use tokio::sync::mpsc;
 
-use crate::{
-    child::Output,
-    cli::{Target, Top},
-    exit::{Error, Result, spawn},
-    output::{self, Stdout, json_line},
-    record::Tee,
-    run::for_each_interval,
-    session::{self, Pace},
-    settings::Store,
-    terminal::Screen,
-};
+use crate::cli::{Target, Top};
+use crate::exit::{Error, Result, spawn};
+use crate::output::{self, Stdout, json_line};
+use crate::session::{self, Pace};
+use crate::{child::Output, record::Tee, run::for_each_interval, settings::Store, terminal::Screen};
 
 /// The command that an error recommends if there is no terminal.
 const INSTEAD: &str = "cgscope top -b";
@@ -64,8 +53,11 @@ pub async fn run(options: &Top) -> Result {
     // It is unknown before the first interval which of these lists the view will show.
     let kinds = [(true, true), (false, true), (false, false)]
         .map(|(tree, processes)| view.kind(&Key::All, tree, processes));
-    let sort = options.sort_among(&kinds)?;
-    let begin = Begin { view: options.view, sort, filter: options.filter.clone() };
+    // If no list has the column to sort by, the error names the columns of the first list.
+    if !kinds.iter().any(|kind| options.sort_of(*kind).is_ok()) {
+        options.sort_of(kinds[0])?;
+    }
+    let begin = Begin { view: options.view, sort: options.sort.clone(), filter: options.filter.clone() };
     // Checks the terminal before anything starts. Takes it over last, because messages on standard error are visible until then.
     Screen::check(INSTEAD)?;
     let (ready, tee) = Tee::set_up(options, &target, pace)?;
@@ -95,13 +87,9 @@ impl<'a> Printer<'a> {
         };
         let sort = options.sort_of(kind)?.unwrap_or(kind.sorted_by());
         let filter = options.filter.clone().unwrap_or_default();
-        Ok(Self {
-            options,
-            about: session::about(),
-            asked: Asked { kind, sort, reversed: false, filter, idle: options.all },
-            whole: (options.iterations > Some(1) && !options.json).then(Appended::default),
-            printed: 0,
-        })
+        let asked = Asked { kind, sort, reversed: false, filter, idle: options.all };
+        let whole = (options.iterations > Some(1) && !options.json).then(Appended::default);
+        Ok(Self { options, about: session::about(), asked, whole, printed: 0 })
     }
 
     fn interval(&mut self, out: &mut Stdout, interval: &Interval, host: &Host) -> io::Result<()> {

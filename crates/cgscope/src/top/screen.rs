@@ -17,7 +17,7 @@ use tokio::time::sleep_until;
 use crate::{
     exit::{Error, Result},
     signals::{JobControl, Order},
-    terminal::{self, Screen},
+    terminal::{PANIC, Screen},
     top,
 };
 
@@ -71,7 +71,7 @@ pub async fn show(mut screen: Screen, app: &mut App, updates: &mut impl Updates)
                 Flow::End => return Ok(()),
             },
             () = sleep_until(next.unwrap_or_else(Instant::now).into()), if next.is_some() => continue,
-            () = terminal::panicked() => return Err(Error::incomplete("a part of cgscope panicked; the message is above")),
+            () = PANIC.notified() => return Err(Error::incomplete("a part of cgscope panicked; the message is above")),
         };
         let since = Instant::now();
         match job.obey(order, &mut screen).await {

@@ -53,7 +53,7 @@ type Answered = (Vec<Answer>, Interval, usize, Exit);
 fn of_recording(options: &cli::Whatif, file: &Path) -> Result<Answered> {
     let filter = filter(options)?;
     let mut recording = Recording::open(file)?;
-    recording.only(&["whole", "limits", "cgroups", "containers"]);
+    recording.reader.only(&["whole", "limits", "cgroups", "containers"], &[]);
     recording.at_most(1)?;
     let mut whole = Appended::default();
     while let Some(interval) = recording.next_interval()? {
@@ -62,20 +62,19 @@ fn of_recording(options: &cli::Whatif, file: &Path) -> Result<Answered> {
     // Without its selection: the CPU time of cgroups is that of all their tasks.
     let mut whole = whole.into_interval();
     Arc::make_mut(&mut whole.names).only_paths = options.measure.paths;
+    let file = &recording.file;
     if whole.mode == Mode::Coarse {
         return Err(Error::could_not_run(format!(
-            "{} was recorded in the coarse mode, which does not see when tasks run; record with the exact mode",
-            recording.file
+            "{file} was recorded in the coarse mode, which does not see when tasks run; record with the exact mode"
         )));
     }
-    let (targets, left) =
-        targets(&whole, &filter).map_err(|why| Error::could_not_run(format!("{}: {why}", recording.file)))?;
+    let targets = targets(&whole, &filter);
+    let (targets, left) = targets.map_err(|why| Error::could_not_run(format!("{file}: {why}")))?;
     let history = recording.demand_of(&targets)?;
     if history.has_gaps {
         return Err(Error::could_not_run(format!(
-            "{} has no demand of cgroups: it is of an older version of cgscope, of the coarse mode, or of a user who sees only a \
-             part of the host; record again with `sudo cgscope record`",
-            recording.file
+            "{file} has no demand of cgroups: it is of an older version of cgscope, of the coarse mode, or of a user who sees only a \
+             part of the host; record again with `sudo cgscope record`"
         )));
     }
     Ok((answers(&history, &targets, &question(options)), whole, left, recording.finish()))
@@ -96,13 +95,19 @@ async fn of_host(options: &cli::Whatif) -> Result<Answered> {
             break end;
         }
     };
-    let whole = measured.whole(options.measure.paths);
+    let mut whole = measured.whole.into_interval();
+    Arc::make_mut(&mut whole.names).only_paths = options.measure.paths;
     let (targets, left) = targets(&whole, &filter).map_err(|why| {
         Error::could_not_run(format!("during these {}, {why}", units::duration(whole.duration_ns)))
     })?;
     let (history, question) = (measured.history, question(options));
-    let work = move || answers(&history, &targets, &question);
-    let answers = unless_interrupted(&mut session, work).await?;
+    let (send, done) = oneshot::channel();
+    spawn(move || send.send(answers(&history, &targets, &question)))?;
+    let answers = tokio::select! {
+        biased;
+        _ = session.next_or_signal(true) => Err(Error::incomplete("interrupted during the simulation")),
+        done = done => done.map_err(|_| Error::incomplete("the simulation panicked; the message is above")),
+    }?;
     let exit = Exit::of_losses(&whole.losses).max(session.finish(&end));
     Ok((answers, whole, left, exit))
 }
@@ -155,6 +160,7 @@ fn start(options: &cli::Whatif) -> Result<Session> {
 #[derive(Default)]
 struct Measured {
     history: History,
+    /// The whole time, without tasks.
     whole: Appended,
     steps: Steps,
     is_checked: bool,
@@ -181,43 +187,13 @@ impl Measured {
         }
         Ok(())
     }
-
-    /// The whole time as one interval, without tasks.
-    fn whole(&mut self, paths: bool) -> Interval {
-        let mut whole = std::mem::take(&mut self.whole).into_interval();
-        if paths {
-            Arc::make_mut(&mut whole.names).only_paths = true;
-        }
-        whole
-    }
 }
 
 /// A sample without what takes most of its memory: minutes of exited tasks would be kept.
-fn without_tasks(sample: Sample) -> Sample {
-    Sample {
-        tasks: Vec::new(),
-        exited: Vec::new(),
-        pairs: Vec::new(),
-        demand: Vec::new(),
-        stacks: Vec::new(),
-        ..sample
-    }
-}
-
-/// The result of `work`, which runs on a thread, unless a signal comes first.
-async fn unless_interrupted<T: Send + 'static>(
-    session: &mut Session,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T> {
-    let (send, done) = oneshot::channel();
-    spawn(move || send.send(work()))?;
-    tokio::select! {
-        biased;
-        _ = session.next_or_signal(true) => Err(Error::incomplete("interrupted during the simulation")),
-        done = done => {
-            done.map_err(|_| Error::incomplete("the simulation panicked; the message is above"))
-        }
-    }
+fn without_tasks(mut sample: Sample) -> Sample {
+    (sample.tasks, sample.exited, sample.pairs) = Default::default();
+    (sample.demand, sample.stacks) = Default::default();
+    sample
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use cgscope_collect::{Options, TimeSplit};
 use cgscope_model::{Sample, Selection};
 use cgscope_record::Message;
 use cgscope_serve::{
-    client::{ConnectError, Connection, SOCKET, Sender},
+    client::{ConnectError, Connection, Sender},
     lock,
     protocol::{Refusal, Request, Word},
 };
@@ -33,10 +33,6 @@ const AGAIN: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(30);
 /// Maximum number of attempts that fail because we have no permission for the socket of a restarted daemon.
 const REFUSALS: u32 = 10;
-
-pub fn usual() -> Option<&'static Path> {
-    Some(Path::new(SOCKET)).filter(|path| path.exists())
-}
 
 pub struct Daemon {
     connection: Connection,
@@ -84,17 +80,11 @@ impl Daemon {
             }
         };
         said.retain(|sentence| !sentence.is_empty());
-        Ok(Self {
-            connection,
-            split,
-            remote: Remote::new(asked, Some(sender)),
-            shows_all,
-            said,
-            following: Following::new(path, &options.selection.tids, first, is_whole.then_some(interval_ns)),
-            then: Then::Receive,
-            backoff: AGAIN,
-            since: Instant::now(),
-        })
+        let remote = Remote::new(asked, Some(sender));
+        let whole_ns = is_whole.then_some(interval_ns);
+        let following = Following::new(path, &options.selection.tids, first, whole_ns);
+        let (then, backoff, since) = (Then::Receive, AGAIN, Instant::now());
+        Ok(Self { connection, split, remote, shows_all, said, following, then, backoff, since })
     }
 
     pub fn start(mut self, duration: Option<Duration>) -> Events {
@@ -204,16 +194,14 @@ fn may_pass(error: &ConnectError, refusals: u32) -> bool {
 /// Waits. Returns false once no more samples are requested.
 fn wait_unless_over(wait: Duration, remote: &Remote) -> bool {
     let end = Instant::now() + wait;
-    loop {
-        if remote.wanted() != Wanted::Samples {
-            return false;
-        }
+    while remote.wanted() == Wanted::Samples {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return true;
         }
         thread::sleep(left.min(AGAIN));
     }
+    false
 }
 
 fn reconnect(
@@ -326,13 +314,9 @@ pub struct Following {
 
 impl Following {
     pub fn new(socket: &Path, tids: &[u32], first: Box<Sample>, whole_ns: Option<u64>) -> Self {
-        Self {
-            socket: socket.into(),
-            tids: tids.iter().copied().collect(),
-            shortest_ns: whole_ns.map_or(0, |ns| (ns as f64 * WHOLE) as u64),
-            held: Some(first),
-            anew: false,
-        }
+        let (socket, tids) = (socket.into(), tids.iter().copied().collect());
+        let shortest_ns = whole_ns.map_or(0, |ns| (ns as f64 * WHOLE) as u64);
+        Self { socket, tids, shortest_ns, held: Some(first), anew: false }
     }
 
     pub fn release(&mut self, wanted: Wanted) -> Option<Event> {

@@ -62,8 +62,8 @@ fn offcpu(output: Option<Output>, target: &str) -> Offcpu<'static> {
     Offcpu { output, target: target.into(), symbols }
 }
 
-fn rendered(whole: &Interval, format: Format) -> String {
-    offcpu(None, "command pool").rendered(&Stacks::new(whole), format).unwrap()
+fn rendered(whole: &Interval, is_svg: bool) -> String {
+    offcpu(None, "command pool").rendered(&Stacks::new(whole), is_svg).unwrap()
 }
 
 fn text(whole: &Interval) -> String {
@@ -76,7 +76,7 @@ fn sum(folded: &str) -> u64 {
 
 #[test]
 fn folded_stacks_sum_to_the_blocked_time() {
-    let folded = rendered(&pool([]), Format::Folded);
+    let folded = rendered(&pool([]), false);
     assert_eq!(
         folded,
         "disk;[disk, iowait];[no stack] 100000000\n\
@@ -99,7 +99,7 @@ fn threads_that_exited_count_once() {
     };
     let stacks = vec![stack(9, "gone", LOCKS, 60)];
     let more = Interval { exited: vec![exited], stacks, ..Interval::default() };
-    let folded = rendered(&pool([more]), Format::Folded);
+    let folded = rendered(&pool([more]), false);
     assert_eq!(sum(&folded), 1_500 * MS + 70);
     assert!(
         folded.contains("gone;[lock, sleeping];do_syscall_64;futex_wait;schedule;__schedule 60\n"),
@@ -111,7 +111,7 @@ fn threads_that_exited_count_once() {
 fn stacks_with_more_time_than_was_blocked_count_in_full() {
     let stacks = vec![stack(1, "pool", RECEIVES, 500 * MS)];
     let whole = pool([Interval { stacks, ..Interval::default() }]);
-    let folded = rendered(&whole, Format::Folded);
+    let folded = rendered(&whole, false);
     assert_eq!((sum(&folded), Stacks::new(&whole).total_ns), (1_880 * MS, 1_880 * MS));
     assert!(!folded.contains("[no stack]"), "{folded}");
 }
@@ -131,7 +131,7 @@ fn the_largest_stacks_are_listed_and_the_rest_is_summed() {
 
 #[test]
 fn the_flame_graph_is_a_picture_of_the_folded_stacks() {
-    let svg = rendered(&pool([]), Format::Svg);
+    let svg = rendered(&pool([]), true);
     assert!(svg.starts_with(marked("").as_str()), "{}", &svg[..200]);
     for part in [
         "Blocked: command pool, 1.00s",
@@ -142,7 +142,7 @@ fn the_flame_graph_is_a_picture_of_the_folded_stacks() {
     ] {
         assert!(svg.contains(part), "{part} is not in the picture");
     }
-    assert_eq!(svg, rendered(&pool([]), Format::Svg), "the same stacks give the same picture");
+    assert_eq!(svg, rendered(&pool([]), true), "the same stacks give the same picture");
     assert_eq!(svg.matches("<?xml").count(), 1);
 }
 

@@ -47,7 +47,7 @@ async fn an_answer_appears_on_the_screen() {
     enough.show(early, &mut app);
     add(&mut enough, &samples[19..]);
     let answer = enough.answers.recv().await.unwrap();
-    assert!(!answer.answer.is_short, "{:?}", answer.answer);
+    assert!(!answer.1.is_short, "{:?}", answer.1);
     enough.show(answer, &mut app);
     let screen = snapshot::plain(&snapshot::buffer(&app));
     assert!(

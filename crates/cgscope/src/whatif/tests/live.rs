@@ -21,9 +21,9 @@ fn measured(samples: Vec<Sample>, selection: &Selection) -> std::result::Result<
 /// Returns the answers, or why there is no answer.
 fn answered(samples: Vec<Sample>, cgroup: Option<&str>) -> std::result::Result<Vec<Answer>, String> {
     let selection = selected(cgroup);
-    let mut measured = measured(samples, &selection)?;
+    let measured = measured(samples, &selection)?;
     let filter = SelectionFilter::new(&selection).expect("a selection");
-    let (targets, _) = targets(&measured.whole(false), &filter)?;
+    let (targets, _) = targets(&measured.whole.into_interval(), &filter)?;
     Ok(answers(&measured.history, &targets, &Question::PLAIN))
 }
 
@@ -79,8 +79,7 @@ fn minutes_of_a_measurement_keep_no_tasks() {
         let tasks = (0..=second as u32).map(|tid| cgscope_made_up::small::task(1 + tid, &[1_000]));
         sample.tasks = tasks.map(Arc::new).collect();
     }
-    let mut measured = measured(samples, &selected(None)).expect("a measurement");
-    let whole = measured.whole(true);
+    let measured = measured(samples, &selected(None)).expect("a measurement");
+    let whole = measured.whole.into_interval();
     assert!(whole.tasks.is_empty() && whole.idle.is_empty());
-    assert!(whole.names.only_paths);
 }

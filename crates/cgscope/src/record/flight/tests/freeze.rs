@@ -62,13 +62,13 @@ fn a_saved_part_has_every_sample_once_and_is_a_complete_recording() {
     let dir = Dir::new("whole");
     let segments = dir.segments(&[&[1, 2, 3], &[3, 4, 5], &[5, 6], &[6]]);
     let frozen = dir.copy(segments, 0, 4).unwrap();
-    assert_eq!(seconds(&frozen.path), [1, 2, 3, 4, 5, 6]);
-    let mut reader = open(&frozen.path).unwrap();
+    assert_eq!(seconds(&frozen.0), [1, 2, 3, 4, 5, 6]);
+    let mut reader = open(&frozen.0).unwrap();
     assert_eq!((reader.header().start_unix_ns, &*reader.header().hostname), (1_001 * SECOND, "host"));
     assert_eq!(reader.by_ref().count(), 6);
     let Some(Ending::Clean(end)) = reader.ending() else { panic!("{:?}", reader.ending()) };
     assert_eq!((end.unix_ns, &end.reason), (1_006 * SECOND, &Reason::Triggered("p99>10ms".into())));
-    let said = frozen.words;
+    let said = frozen.1;
     assert!(said.starts_with("saved 3.00s before the trigger and 2.00s after it: 6 samples, "), "{said}");
 }
 
@@ -77,11 +77,11 @@ fn a_saved_part_begins_with_the_last_sample_before_its_start() {
     for (from, first) in [(3, 3), (4, 4), (5, 5), (6, 6)] {
         let dir = Dir::new(&format!("begin-{from}"));
         let frozen = dir.copy(dir.segments(&[&[1, 3], &[3, 4, 5], &[5, 6]]), from, 6).unwrap();
-        assert_eq!(seconds(&frozen.path)[0], first);
+        assert_eq!(seconds(&frozen.0)[0], first);
     }
     let dir = Dir::new("between");
     let frozen = dir.copy(dir.segments(&[&[1, 3], &[3, 6]]), 5, 6).unwrap();
-    assert_eq!(seconds(&frozen.path), [3, 6], "nothing of the five seconds is missing");
+    assert_eq!(seconds(&frozen.0), [3, 6], "nothing of the five seconds is missing");
 }
 
 #[test]
@@ -93,12 +93,12 @@ fn the_readable_part_of_a_damaged_ring_is_saved_and_the_damage_reported() {
     fs::write(&first, &bytes[..bytes.len() - 30]).unwrap();
     segments[0] = open(&first).unwrap();
     let frozen = dir.copy(segments, 0, 4).unwrap();
-    let read = seconds(&frozen.path);
+    let read = seconds(&frozen.0);
     assert_eq!((read.first(), read.last()), (Some(&1), Some(&4)));
     assert!(
-        frozen.words.contains("something is missing, because the ring is damaged: the recording breaks off"),
+        frozen.1.contains("something is missing, because the ring is damaged: the recording breaks off"),
         "{}",
-        frozen.words
+        frozen.1
     );
 }
 
@@ -123,7 +123,7 @@ fn a_copy_that_fails_or_is_stopped_changes_no_files() {
                 assert_eq!(fs::read_to_string(dir.0.join("frozen.rec")).unwrap(), "of another week");
                 assert_eq!(names(), ["0", "1", "frozen.rec"]);
             }
-            Ok(frozen) if said.is_empty() => assert_eq!(seconds(&frozen.path), [4]),
+            Ok(frozen) if said.is_empty() => assert_eq!(seconds(&frozen.0), [4]),
             other => panic!("{other:?}"),
         }
     }
