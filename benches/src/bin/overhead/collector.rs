@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use cgscope_ledger::{changes::Changes, culprits::Pairs, history::Ring};
 use serde_json::Value;
 
-use crate::subject::{cgscope, start};
+use crate::subject::{built, start};
 
 const SECONDS: u64 = 8;
 const IDLE_THREADS: u64 = 20_000;
@@ -60,7 +60,7 @@ fn mib(bytes: f64) -> f64 {
 
 fn figures() -> Result<Figures> {
     let seconds = (SECONDS + 2).to_string();
-    let output = Command::new(cgscope()?).args(["hist", "--json", "1", &seconds]).output()?;
+    let output = Command::new(built("cgscope")?).args(["hist", "--json", "1", &seconds]).output()?;
     let text = String::from_utf8(output.stdout)?;
     let intervals: Vec<Value> = text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
     // The first two intervals include one-time work.
@@ -130,10 +130,7 @@ struct Load(Child);
 impl Load {
     /// Starts `workload ARGS` and waits until it is ready.
     fn start(args: &[&str]) -> Result<Self> {
-        let path = std::env::current_exe()?.with_file_name("workload");
-        let mut child = Command::new(&path).args(args).stdout(Stdio::piped()).spawn().with_context(|| {
-            format!("cannot start {}: run `cargo xtask overhead`, which builds it", path.display())
-        })?;
+        let mut child = Command::new(built("workload")?).args(args).stdout(Stdio::piped()).spawn()?;
         let output = child.stdout.take().context("its output")?;
         let load = Self(child);
         let mut line = String::new();
