@@ -1,7 +1,5 @@
 //! Skips a part of the tests if the part has passed on this machine and its inputs have not changed since.
-use std::collections::BTreeSet;
-use std::fs;
-use std::process::Command;
+use std::{collections::BTreeSet, fs, process::Command};
 
 use crate::setup;
 use crate::steps::{self, Failure};
@@ -18,7 +16,6 @@ pub(crate) const PACKAGES: &str = "Cargo.lock crates/cgscope/src/packaging.rs cr
     crates/lab/tests/root/packages crates/lab/tests/root/packages.rs crates/serve deploy ebpf xtask/src/checks.rs \
     xtask/src/dist xtask/src/dist.rs xtask/tests/kubectl";
 
-/// All files.
 pub(crate) const EVERYTHING: &str = ".";
 
 /// Runs a part of the tests, unless it can be skipped. Prints why the part runs, or that it is skipped. If the part passes, records

@@ -1,8 +1,7 @@
 //! Writes a container image that contains only the static binary. The image is an archive that container tools can load (an OCI
 //! image layout). The format is too simple to need an image builder.
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::{fs, process::Command};
 
 use super::{Contents, architecture};
 use crate::dist::Tree;

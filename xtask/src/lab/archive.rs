@@ -1,9 +1,8 @@
 //! Downloads and unpacks Debian packages without installing them. The machine's own apt is set up for only one release, so this
 //! module has its own apt configuration.
-use std::cell::Cell;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::{cell::Cell, fs};
 
 use crate::setup;
 use crate::steps::{self, Failure, output};
@@ -73,7 +72,6 @@ impl Apt {
         command
     }
 
-    /// Returns the names of all packages that begin so.
     pub(crate) fn names(&self, beginning: &str) -> Result<Vec<String>, Failure> {
         self.update()?;
         let names = output(self.command("apt-cache").args(["pkgnames", beginning]))?;

@@ -2,13 +2,10 @@
 //!
 //! It is built because no kernel of Debian has both sched_ext and the accounting of interrupt time.
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::{fs, thread};
+use std::{fs, process::Command, thread};
 
-use crate::lab::archive::Apt;
-use crate::lab::kernels;
-use crate::setup;
 use crate::steps::{self, Failure};
+use crate::{lab::archive::Apt, lab::kernels, setup};
 
 /// The source package. It is in Debian 13 and in the backports of Debian 12.
 const SOURCE: &str = "linux-source-6.12";

@@ -1,16 +1,13 @@
 //! Builds the root file system of a virtual machine: the binary, its tests, programs with their libraries, and an init script.
-use std::collections::BTreeSet;
-use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::{collections::BTreeSet, fs};
 
-use crate::dist::Tree;
-use crate::lab::archive::Apt;
-use crate::lab::kernels::Kernel;
 use crate::lab::{built, vm};
 use crate::setup::{self, installed};
 use crate::steps::{self, Failure};
+use crate::{dist::Tree, lab::archive::Apt, lab::kernels::Kernel};
 
 /// Programs of the host that the tests call. All other programs come from busybox. It lacks these programs, or its versions
 /// differ too much.

@@ -1,6 +1,5 @@
 //! Parses and prints the results of the tests that ran in a machine.
-use std::collections::BTreeMap;
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use crate::lab::kernels::Series;
 

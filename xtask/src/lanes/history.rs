@@ -1,6 +1,5 @@
 //! How often tests needed a second try on this machine, in a file in the user's cache. Without the file, nothing is known.
-use std::collections::BTreeMap;
-use std::fs;
+use std::{collections::BTreeMap, fs};
 
 use super::Try;
 use crate::setup;
