@@ -29,7 +29,6 @@ struct Figures {
     changed: f64,
 }
 
-/// Measures and prints the cost of readings.
 pub fn measure() -> Result<()> {
     let idle_host = figures()?;
     let with_idle = beside_others()?;

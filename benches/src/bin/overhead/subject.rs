@@ -19,9 +19,7 @@ use cgscope_collect::{EMPTY_HOOK_OBJECT, YARDSTICK_OBJECT};
 
 use crate::pause;
 
-/// No tool.
 pub const NOTHING: &str = "nothing";
-/// A hook with an empty body.
 pub const EMPTY_HOOK: &str = "empty hook";
 /// The program that [`check`](crate::together::check) compares with.
 pub const YARDSTICK: &str = "yardstick";
