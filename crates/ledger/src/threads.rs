@@ -64,13 +64,6 @@ pub struct ThreadsConfig {
     pub cgroup: u64,
 }
 
-/// Names of this object's map, program and global, if they are not in [`crate::wire::names`].
-pub mod names {
-    /// `static` of the type [`super::ThreadsConfig`].
-    pub const THREADS: &str = "THREADS";
-    pub const LOOK_AT_THREADS: &str = "look_at_threads";
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -398,5 +398,4 @@ fn in_proportion(part_ns: u64, ns: u64, whole_ns: u64) -> u64 {
 }
 
 #[cfg(test)]
-#[path = "look_back/tests.rs"]
 mod tests;

@@ -1,4 +1,4 @@
-//! Names of the BPF object's maps, programs and globals, for the loader. Their declarations in `ebpf/src` describe them.
+//! Names of the BPF objects' maps, programs and globals, for the loader. Their declarations in `ebpf/src` describe them.
 
 macro_rules! names_of_statics {
     ($($constant:ident)*) => { $(pub const $constant: &str = stringify!($constant);)* };
@@ -8,7 +8,7 @@ macro_rules! names_of_statics {
 names_of_statics! {
     CONFIG OFFSETS
     TASKS EXITED SELECTED MARKS RINGS PAIRS PRESSURES DEMAND DEMAND_PLACES DEMAND_TURN KEPT_SINCE FIRST_READ CPU_NODE CPUS
-    THROTTLE_CLOCKS STACKS CHANGES TURN MEMORY_LEFT LOSSES CGROUP_EVENTS
+    THROTTLE_CLOCKS STACKS CHANGES TURN MEMORY_LEFT LOSSES CGROUP_EVENTS THREADS
 }
 
 // Programs.
@@ -28,3 +28,4 @@ pub const ON_UNTHROTTLE: &str = "on_unthrottle";
 pub const READ_TASKS: &str = "read_tasks";
 pub const READ_CHANGES: &str = "read_changes";
 pub const READ_EXITED: &str = "read_exited";
+pub const LOOK_AT_THREADS: &str = "look_at_threads";
