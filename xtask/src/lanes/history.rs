@@ -75,7 +75,6 @@ impl History {
     }
 }
 
-/// Returns the last lines, at most `count`.
 fn newest(text: &str, count: usize) -> String {
     text.lines().skip(text.lines().count().saturating_sub(count)).map(|line| format!("{line}\n")).collect()
 }
