@@ -38,17 +38,12 @@ pub fn measure() -> Result<()> {
 
     let more_us = |figures: &Figures, each: f64| (figures.reading_us - idle_host.reading_us) / each;
     let changed = mixed.changed - idle_host.changed;
+    let (idle_us, changed_us) = (more_us(&with_idle, IDLE_THREADS as f64), more_us(&mixed, changed));
     let idle_bytes = (with_idle.rss_bytes - idle_host.rss_bytes) / IDLE_THREADS as f64;
     println!("\nwhat a reading costs, `cgscope hist --json 1`");
     println!("a host without load {:8.0} us, {:.1} MiB", idle_host.reading_us, mib(idle_host.rss_bytes));
-    println!(
-        "each idle task      {:8.3} us, {idle_bytes:.0} bytes ({IDLE_THREADS} threads)",
-        more_us(&with_idle, IDLE_THREADS as f64)
-    );
-    println!(
-        "each changed task   {:8.2} us ({changed:.0} of {MIXED_THREADS} threads)",
-        more_us(&mixed, changed)
-    );
+    println!("each idle task      {idle_us:8.3} us, {idle_bytes:.0} bytes ({IDLE_THREADS} threads)");
+    println!("each changed task   {changed_us:8.2} us ({changed:.0} of {MIXED_THREADS} threads)");
     println!("each possible CPU   {} KiB of kernel memory", CPU_BYTES >> 10);
     Ok(())
 }
