@@ -29,12 +29,9 @@ pub(crate) fn unless_passed(
     // This file records in which state the part has passed.
     let stamp = setup::cache("passed")?.join(part.replace(' ', "-"));
     let before = state(paths);
-    let why = if is_requested {
-        Some("it was requested".to_owned())
-    } else {
-        reason(before.as_deref(), fs::read_to_string(&stamp).ok().as_deref())
-    };
-    let Some(why) = why else {
+    let passed = fs::read_to_string(&stamp).ok();
+    let why = is_requested.then(|| "it was requested".to_owned());
+    let Some(why) = why.or_else(|| reason(before.as_deref(), passed.as_deref())) else {
         eprintln!(
             "test: {part}: skipped, because it passed on this machine and these have not changed since: {paths} (--all runs it)"
         );

@@ -56,14 +56,11 @@ fn configure(tree: &Path) -> Result<(), Failure> {
     steps::write(&wanted, CONFIG)?;
     steps::output(make_in(tree).arg(format!("KCONFIG_ALLCONFIG={}", wanted.display())).arg("allnoconfig"))?;
     let chosen = fs::read_to_string(tree.join(".config")).unwrap_or_default();
-    let refused = refused(&chosen);
+    let refused = refused(&chosen).join(", ");
     if refused.is_empty() {
         return Ok(());
     }
-    Err(Failure::Step(format!(
-        "lab: the kernel's configuration lacks {}; see scx.config",
-        refused.join(", ")
-    )))
+    Err(Failure::Step(format!("lab: the kernel's configuration lacks {refused}; see scx.config")))
 }
 
 /// Returns those lines of [`CONFIG`] that the kernel's configuration lacks. A line can be missing because another option is.

@@ -107,11 +107,8 @@ fn put_small_root(tree: &Tree, binaries: &Binaries) -> Result<(), Failure> {
     tree.put("etc/passwd", b"root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n", 0o644)?;
     tree.put("etc/group", b"root:x:0:\nnogroup:x:65534:\n", 0o644)?;
     let found = |program: &str| {
-        steps::find(program).ok_or_else(|| {
-            Failure::Host(format!(
-                "lab: {program} is not installed, so the tests that call it would fail; install it"
-            ))
-        })
+        let why = "is not installed, so the tests that call it would fail; install it";
+        steps::find(program).ok_or_else(|| Failure::Host(format!("lab: {program} {why}")))
     };
     let mut programs = PROGRAMS.split(' ').map(found).collect::<Result<Vec<_>, _>>()?;
     // The BPF schedulers exist only if the lab has built the kernel.

@@ -94,9 +94,8 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
         });
     }
     let tests = names_of_tests(&binaries)?;
-    if let Some(filter) =
-        request.filters.iter().find(|filter| !tests.iter().any(|test| test.contains(*filter)))
-    {
+    let is_unknown = |filter: &&String| !tests.iter().any(|test| test.contains(*filter));
+    if let Some(filter) = request.filters.iter().find(is_unknown) {
         return Err(Failure::Host(format!("no test has `{filter}` in its name; check the filter")));
     }
     let of_debian = |series: &Series| series.name().is_none() && plan::is_supported(*series);

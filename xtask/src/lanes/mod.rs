@@ -128,10 +128,8 @@ impl<'a> Lanes<'a> {
         let said = fs::read(&log).unwrap_or_default();
         let said = String::from_utf8_lossy(&said);
         let has_passed = status.success() && said.contains("test result: ok. 1 passed;");
-        let mut line = format!(
-            "test {name} ... {} <{seconds:.1}s, {own_s:.1}s of CPU>",
-            if has_passed { "ok" } else { "FAILED" }
-        );
+        let outcome = if has_passed { "ok" } else { "FAILED" };
+        let mut line = format!("test {name} ... {outcome} <{seconds:.1}s, {own_s:.1}s of CPU>");
         if let Some(why) = disturbance.blame() {
             line += &format!(" ({why})");
         }
