@@ -1,7 +1,6 @@
 //! Builds and runs the optimised binary.
-use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::{os::unix::process::CommandExt, path::PathBuf};
 
 use crate::setup;
 use crate::steps::{self, AsRoot, Failure};

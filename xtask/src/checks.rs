@@ -1,11 +1,8 @@
 //! Runs the tests of cgscope, the fastest first.
-use std::process::Command;
-use std::thread;
-use std::time::Instant;
+use std::{process::Command, thread, time::Instant};
 
-use crate::lanes::Lanes;
 use crate::steps::{AsRoot, Failure, cargo, step, target_dir, workspace};
-use crate::{binary, dist, fuzz, lab, long, overhead, setup, unchanged};
+use crate::{binary, dist, fuzz, lab, lanes::Lanes, long, overhead, setup, unchanged};
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct TestRun {

@@ -83,9 +83,8 @@ impl Contents {
         }
         let mut find = Command::new("find");
         find.current_dir(&deploy).args(EXAMPLES);
-        for example in
-            output(find.args(["-type", "f", "!", "-name", "*.test.yml", "-printf", "%m %p\n"]))?.lines()
-        {
+        let found = output(find.args(["-type", "f", "!", "-name", "*.test.yml", "-printf", "%m %p\n"]))?;
+        for example in found.lines() {
             let (mode, example) = example.split_once(' ').unwrap_or_default();
             // The plugin for kubectl is executable.
             let mode = if mode.starts_with('7') { 0o755 } else { 0o644 };

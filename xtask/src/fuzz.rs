@@ -1,7 +1,6 @@
 //! Builds and runs the fuzz targets. They use libFuzzer with coverage, and are built by the same compiler as the rest of cgscope.
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::{fs, process::Command};
 
 use clap::ValueEnum;
 
@@ -53,7 +52,6 @@ const COVERAGE: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-saniti
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares";
 
-/// Builds and runs the targets.
 pub(crate) fn run(request: &Request) -> Result<(), Failure> {
     // The host triple has this form on every platform on which cgscope can be built.
     let (built, host) =

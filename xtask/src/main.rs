@@ -117,7 +117,6 @@ fn run(task: Task) -> Result<(), Failure> {
     }
 }
 
-/// The version of mdBook.
 const MDBOOK: &str = "0.5.4";
 
 fn book() -> Result<(), Failure> {

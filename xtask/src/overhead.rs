@@ -1,9 +1,8 @@
 //! Measures the overhead of cgscope and of other tools: `cargo xtask overhead`.
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::{fs, process::Command};
 
-use crate::lanes::{Disturbance, Lease, Machine, Reading, Test, Try, decide, supervise};
+use crate::lanes::{Disturbance, Lease, Reading, Test, Try, decide, supervise};
 use crate::steps::{self, AsRoot, Failure, git};
 use crate::{binary, setup};
 
@@ -36,34 +35,18 @@ pub(crate) fn run(mut arguments: Vec<String>) -> Result<(), Failure> {
 /// the measurement, there is a second try, as for tests.
 pub(crate) fn for_checks(as_root: &AsRoot) -> Result<(), Failure> {
     only_lowered()?;
-    let mut hook = HookCost { as_root, overhead: measurement()? };
+    let overhead = measurement()?;
+    // Returns whether the hook is as cheap as before, and the CPU time of the measurement, seconds.
+    let measure = || {
+        let mut command = as_root.command(&overhead);
+        command.arg("--check").arg(steps::workspace().join(LIMITS)).args(OF_CHECK);
+        supervise::timed(&mut command).map(|(status, own_s)| (status.success(), own_s))
+    };
     let test = Test { name: "the cost of the hook".to_owned(), lease: Lease::All };
     let before = Reading::take();
-    let (has_passed, own_s) = hook.measure()?;
+    let (has_passed, own_s) = measure()?;
     let disturbance = Disturbance::between(&before, &Reading::take(), None, own_s);
-    decide(&[Try { test, has_passed, disturbance }], &mut hook)
-}
-
-struct HookCost<'a> {
-    as_root: &'a AsRoot,
-    /// The program that measures.
-    overhead: PathBuf,
-}
-
-impl HookCost<'_> {
-    /// Returns whether the hook is as cheap as before, and the CPU time of the measurement, seconds.
-    fn measure(&self) -> Result<(bool, f64), Failure> {
-        let mut command = self.as_root.command(&self.overhead);
-        command.arg("--check").arg(steps::workspace().join(LIMITS)).args(OF_CHECK);
-        let (status, own_s) = supervise::timed(&mut command)?;
-        Ok((status.success(), own_s))
-    }
-}
-
-impl Machine for HookCost<'_> {
-    fn again(&mut self, _: &Test) -> Result<bool, Failure> {
-        Ok(self.measure()?.0)
-    }
+    decide(&[Try { test, has_passed, disturbance }], |_| Ok(measure()?.0))
 }
 
 /// Builds the program that measures, and returns its path.

@@ -1,7 +1,6 @@
 //! Installs the programs with which tests read exports and manifests. Pinned versions are installed into the user's cache.
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::{fs, process::Command};
 
 use crate::lab;
 use crate::setup::{self, cache, installed};

@@ -1,6 +1,5 @@
 //! Prints the size of the project: by crate, lines of code without tests, and source files; and the words of the documents.
-use std::collections::BTreeMap;
-use std::fs;
+use std::{collections::BTreeMap, fs};
 
 use crate::steps::{self, Failure};
 

@@ -81,10 +81,8 @@ pub(crate) fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<(), Failur
 }
 
 pub(crate) fn cannot(act: &str, path: &Path, why: &io::Error) -> Failure {
-    Failure::Host(format!(
-        "cannot {act} {}: {why}; check that you own it, and that the disk is not full",
-        path.display()
-    ))
+    let path = path.display();
+    Failure::Host(format!("cannot {act} {path}: {why}; check that you own it, and that the disk is not full"))
 }
 
 pub(crate) fn did_not_start(command: &Command, why: &io::Error) -> Failure {

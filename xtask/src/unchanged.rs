@@ -1,7 +1,5 @@
 //! Skips a part of the tests if the part has passed on this machine and its inputs have not changed since.
-use std::collections::BTreeSet;
-use std::fs;
-use std::process::Command;
+use std::{collections::BTreeSet, fs, process::Command};
 
 use crate::setup;
 use crate::steps::{self, Failure};
@@ -18,7 +16,6 @@ pub(crate) const PACKAGES: &str = "Cargo.lock crates/cgscope/src/packaging.rs cr
     crates/lab/tests/root/packages crates/lab/tests/root/packages.rs crates/serve deploy ebpf xtask/src/checks.rs \
     xtask/src/dist xtask/src/dist.rs xtask/tests/kubectl";
 
-/// All files.
 pub(crate) const EVERYTHING: &str = ".";
 
 /// Runs a part of the tests, unless it can be skipped. Prints why the part runs, or that it is skipped. If the part passes, records
@@ -32,12 +29,9 @@ pub(crate) fn unless_passed(
     // This file records in which state the part has passed.
     let stamp = setup::cache("passed")?.join(part.replace(' ', "-"));
     let before = state(paths);
-    let why = if is_requested {
-        Some("it was requested".to_owned())
-    } else {
-        reason(before.as_deref(), fs::read_to_string(&stamp).ok().as_deref())
-    };
-    let Some(why) = why else {
+    let passed = fs::read_to_string(&stamp).ok();
+    let why = is_requested.then(|| "it was requested".to_owned());
+    let Some(why) = why.or_else(|| reason(before.as_deref(), passed.as_deref())) else {
         eprintln!(
             "test: {part}: skipped, because it passed on this machine and these have not changed since: {paths} (--all runs it)"
         );

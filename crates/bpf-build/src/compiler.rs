@@ -2,10 +2,8 @@
 //!
 //! rustup does not provide `core` for this target. `core` comes either from the rust-src of nightly, or from a distribution that
 //! ships its own rustc.
-use std::env;
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::{env, ffi::OsString, process::Command};
 
 use crate::TARGET;
 

@@ -2,9 +2,8 @@
 //!
 //! The compiler writes LLVM bitcode. Only the same LLVM release or a later one can read it. So the user's cache contains one
 //! linker for each LLVM release. In the cache, a linker survives `cargo clean` and does not collide with other projects.
-use std::env;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::{env, process::Command};
 
 use crate::compiler::output;
 
@@ -46,12 +45,13 @@ fn version(linker: &Path) -> Option<String> {
 /// Returns whether a linker on PATH is new enough. bpf-linker does not report its LLVM release. Since this version, its LLVM
 /// release is at least 21.
 fn is_new_enough(version: &str) -> bool {
-    let release = |text: &str| {
-        let mut parts = text.split('.').map(|part| part.parse::<u32>().ok());
-        Some((parts.next()??, parts.next()??))
-    };
-    let theirs = version.split_whitespace().nth(1).and_then(release);
-    theirs.is_some_and(|theirs| Some(theirs) >= release(VERSION))
+    version.split_whitespace().nth(1).and_then(release) >= release(VERSION)
+}
+
+/// Parses the first two numbers of a version such as `10.0.2 (Debian ...)`.
+pub fn release(text: &str) -> Option<(u32, u32)> {
+    let mut numbers = text.split(['.', ' ']).map(|part| part.parse().ok());
+    Some((numbers.next()??, numbers.next()??))
 }
 
 #[cfg(test)]

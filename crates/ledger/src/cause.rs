@@ -27,7 +27,6 @@ named! {
     }
 }
 
-/// Number of causes.
 pub const CAUSES: usize = Cause::ALL.len();
 
 /// Time by cause, ns, in the order of [`Cause::ALL`].
@@ -87,12 +86,10 @@ pub const fn cell_of(row: usize, column: usize) -> usize {
     row * COLUMNS + column
 }
 
-/// Returns the row and column of a cell.
 pub const fn row_and_column(cell: usize) -> (usize, usize) {
     (cell / COLUMNS, cell % COLUMNS)
 }
 
-/// Returns the row to which a bucket belongs.
 #[inline(always)]
 pub const fn row_of(bucket: usize) -> usize {
     bucket / BUCKETS_OF_ROW

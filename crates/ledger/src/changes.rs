@@ -15,7 +15,6 @@ pub const CHANGES: usize = 2048;
 pub struct Change {
     /// The number that identifies the task, see [`serial`](crate::wire::serial).
     pub serial: u64,
-    /// Thread id.
     pub tid: u32,
     /// 1 if the task has exited, otherwise 0.
     pub has_exited: u32,

@@ -43,7 +43,6 @@ crate::named! {
     }
 }
 
-/// Number of sums in each slot.
 pub const AMOUNTS: usize = Amount::ALL.len();
 
 /// The slots of a cgroup with a quota. They include the tasks of all descendants that have no quota of their own. The sums never
@@ -122,11 +121,8 @@ struct Spread {
     to_ns: u64,
 }
 
-/// The functions that this module needs from its host.
 pub trait DemandHost: Host {
-    /// Returns the state for the task that runs on a CPU.
     fn running(cpu: u32) -> Option<&'static mut Running>;
-    /// Returns the slots at index `place`.
     fn slots(place: u64) -> Option<&'static mut Slots>;
     /// Calls [`count_wait`] from a separate function, so that the verifier checks it only once. The parameters of such a function
     /// must be numbers.

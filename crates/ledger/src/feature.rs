@@ -23,14 +23,12 @@ pub const TASK_BY_ID: [&str; 2] = ["bpf_task_from_pid", "bpf_task_release"];
 pub const KERNEL_CALLS: [i32; 2] = [0x7e57_0001, 0x7e57_0002];
 
 named! {
-    /// A feature of the kernel.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
     pub enum Feature (name, is_needed, probe) {
         /// The name of the feature in every output.
         name: &'static str,
         /// Whether cgscope needs the feature for exact measurement.
         is_needed: bool,
-        /// The check that detects the feature.
         probe: Probe,
     }
 

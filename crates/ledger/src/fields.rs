@@ -59,7 +59,6 @@ macro_rules! kernel_fields {
     };
 }
 
-/// Number of fields in [`Offsets`].
 pub const FIELD_COUNT: usize = KERNEL_FIELDS.len();
 
 kernel_fields! {

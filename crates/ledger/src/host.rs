@@ -19,7 +19,6 @@ pub trait Task: Copy {
     fn run_delay_ns(self) -> u64;
     /// Returns `sched_info.last_queued`: since when the task has waited, ns of its CPU's clock; 0 if it does not wait.
     fn last_queued_ns(self) -> u64;
-    /// Returns the CPU of the task's run queue.
     fn cpu(self) -> u32;
     /// Returns the clock of the task's run queue, ns.
     fn clock_ns(self) -> u64;
@@ -31,7 +30,6 @@ pub trait Task: Copy {
     fn far_group_ran_ns(self, cpu: u32) -> u64;
     /// Returns whether the task is a real-time or deadline task. No quota applies to such a task, but its runtime may be limited.
     fn is_real_time(self) -> bool;
-    /// Returns whether the task is a deadline task.
     fn is_deadline(self) -> bool;
     /// Returns whether a BPF scheduler runs the task. If so, the kernel does not count the run time of the task's group.
     fn is_of_bpf_scheduler(self) -> bool;
@@ -72,7 +70,6 @@ pub trait Host {
     /// Returns a time, ns of `rq->clock`. A table entry that was used after this time must not be replaced. User space has
     /// already read the entries that were last used before this time.
     fn kept_since_ns() -> u64;
-    /// Counts a loss.
     fn lost(loss: Loss);
     /// Calls `step` up to `times` times, until it returns true. `which` is the argument of the step. The BPF side uses a BPF
     /// helper for this.

@@ -3,6 +3,7 @@
 //!
 //! The crate is `no_std` and has no dependencies and no cargo features, so both sides compile exactly the same code.
 #![no_std]
+#![allow(missing_docs, reason = "comments say only what names and types do not say")]
 // The inline assembly in `verifier` needs this compiler feature.
 #![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch))]
 

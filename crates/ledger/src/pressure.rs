@@ -28,11 +28,8 @@ const BATCH_SHIFT: u32 = 22;
 /// later.
 const LONG_SHIFT: u32 = 20;
 
-/// The functions that this module needs from its host.
 pub trait PressureHost: Host {
-    /// Returns the pressures of the cgroups on a CPU.
     fn pressures(cpu: u32) -> Option<&'static mut Pressures>;
-    /// Returns the batch of a CPU.
     fn batch(cpu: u32) -> Option<&'static mut Batch>;
     /// Calls [`count_batch`] from a separate function, so that the verifier checks it only once. The parameters of such a
     /// function must be numbers.
@@ -158,7 +155,6 @@ impl Entry {
         set(&mut self.id, id);
     }
 
-    /// Returns the union of the whole waits.
     pub fn whole(&self) -> &Union {
         if self.has_limits == 0 { &self.contention } else { &self.some }
     }
@@ -212,7 +208,6 @@ pub struct Pressures {
     places: [u64; LEVELS],
     /// Ids of the cgroups whose index is [`NOWHERE`].
     ids: [u64; LEVELS],
-    /// The entries of the hash table.
     pub entries: [Entry; ENTRIES],
 }
 
@@ -284,7 +279,6 @@ const fn first_place(id: u64) -> u64 {
 /// A wait or wait segment that does not fit into the batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
-    /// The CPU on which the wait ended.
     pub cpu: u32,
     /// Id of the task's cgroup.
     pub who: u64,

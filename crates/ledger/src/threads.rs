@@ -12,9 +12,7 @@ pub struct ThreadRecord {
     pub flags: u32,
     /// Number of return addresses that follow the record.
     pub frames: u32,
-    /// Thread id.
     pub tid: u32,
-    /// Process id.
     pub tgid: u32,
     /// Name of the thread, padded with NUL bytes.
     pub comm: [u8; 16],
@@ -30,17 +28,14 @@ pub struct ThreadRecord {
     pub uid: u32,
     /// If [`HAS_SYSCALL`] is set: number of the system call that the thread executes; negative if it executes none.
     pub syscall: i32,
-    /// Unused.
     pub padding: u32,
 }
 
 /// In [`ThreadRecord::flags`]: this is the last record, after the records of all threads.
 pub const END: u32 = 1;
-/// In [`ThreadRecord::flags`]: the thread is on a CPU.
 pub const ON_CPU: u32 = 2;
 /// In [`ThreadRecord::flags`]: the thread was on a CPU until the reader switched in on the same CPU.
 pub const DISPLACED: u32 = 4;
-/// In [`ThreadRecord::flags`]: the thread is on a run queue.
 pub const ON_RQ: u32 = 8;
 /// In [`ThreadRecord::flags`]: the thread cannot run because a quota is used up.
 pub const THROTTLED: u32 = 16;
@@ -65,18 +60,8 @@ pub struct ThreadsConfig {
     pub stack_bytes: u64,
     /// 1: report only the threads in the table of selected ids ([`crate::wire::SELECT_PROCESS`], [`crate::wire::SELECT_THREAD`]).
     pub selected_only: u64,
-    /// 1: read the user of each thread.
     pub uid: u64,
-    /// 1: read the cgroup of each thread.
     pub cgroup: u64,
-}
-
-/// Names of this object's map, program and global, if they are not in [`crate::wire::names`].
-pub mod names {
-    /// `static` of the type [`super::ThreadsConfig`].
-    pub const THREADS: &str = "THREADS";
-    /// The task iterator.
-    pub const LOOK_AT_THREADS: &str = "look_at_threads";
 }
 
 #[cfg(test)]

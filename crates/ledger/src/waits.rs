@@ -28,7 +28,6 @@ use crate::{
 
 /// The functions that this module needs from its host: settings, and access to the maps.
 pub trait WaitHost: PressureHost {
-    /// The type that represents a task of the host.
     type Task: Task;
 
     /// Returns how long the [queue](Task::queue) of a task had been in a hierarchy out of quota at the time `clock_ns`, ns.
@@ -40,15 +39,11 @@ pub trait WaitHost: PressureHost {
     fn near_queue(task: Self::Task) -> FarQueue;
     /// Returns whether culprits are single tasks and not only cgroups.
     fn blames_tasks() -> bool;
-    /// Returns whether waits are also counted by CPU.
     fn counts_by_cpu() -> bool;
-    /// Returns the history of a CPU.
     fn ring(cpu: u32) -> Option<&'static mut Ring>;
-    /// Returns the table of culprits of a CPU.
     fn pairs(cpu: u32) -> Option<&'static mut Pairs>;
     /// Returns a cgroup's entry in the table of exited tasks, if it has one.
     fn exited(cgroup_id: u64) -> Option<&'static mut Exited>;
-    /// Returns the counters of a CPU.
     fn cpu_counters(cpu: u32) -> Option<&'static mut CpuCounters>;
     /// Returns one of the working memories of this CPU: [`Work::HOOK`] or [`Work::READER`].
     fn work(which: u32) -> Option<&'static mut Work>;

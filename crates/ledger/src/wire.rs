@@ -33,7 +33,6 @@ pub struct Waits {
     /// The value of `sched_info.run_delay` that the task will have at its next switch in, if it is not moved to another CPU while
     /// it waits.
     pub expected_run_delay_ns: u64,
-    /// Sum of completed waits, ns.
     pub total_ns: u64,
     /// Number of completed waits.
     pub count: u64,
@@ -44,7 +43,6 @@ pub struct Waits {
     pub unstamped_since_ns: u64,
     /// Sum of the waits after such preemptions, ns. The kernel does not count such waits.
     pub unstamped_ns: u64,
-    /// Number of the waits in `unstamped_ns`.
     pub unstamped_count: u64,
     /// [`INHERIT`] and [`FOLLOWED`]. The flags are set when the task starts. After that, only the reader changes them.
     pub flags: u64,
@@ -65,7 +63,6 @@ pub const FOLLOWERS: u32 = u64::BITS - FOLLOWED_SHIFT;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
-    /// Bits to clear.
     pub clear: u64,
     /// Not 0: each process in the table of selected ids gets the bits in its table entry.
     pub look: u64,
@@ -104,15 +101,10 @@ macro_rules! totals {
             run_delay_ns,
             /// Number of waits after a preemption with the state already set. The kernel does not count these waits.
             unstamped,
-            /// Sum of the waits in `unstamped`, ns.
             unstamped_ns,
-            /// Time on a CPU, ns.
             on_cpu_ns,
-            /// Number of voluntary switches.
             voluntary,
-            /// Number of involuntary switches.
             involuntary,
-            /// Number of migrations between CPUs.
             migrations,
             /// Number of completed waits in which the task was out of quota for part of the time.
             throttled_waits,
@@ -132,7 +124,6 @@ macro_rules! wire_totals {
         }
 
         impl Totals {
-            /// All zero.
             pub const NONE: Self = Self { $($name: 0,)* by_cause: [0; CAUSES] };
 
             /// Calls `add` for each reading with the increase from `base` to `now`, modulo 2^64.
@@ -163,11 +154,8 @@ impl Totals {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Sleeper {
-    /// See [`serial`].
     pub serial: u64,
-    /// The serial that was last reported to user space.
     pub reported_serial: u64,
-    /// Id of the task's cgroup.
     pub cgroup_id: u64,
     /// The value of `sched_info.run_delay`, ns.
     pub run_delay_ns: u64,
@@ -195,7 +183,6 @@ pub struct Face {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TaskStorage {
-    /// The waits of the task, written by the hook.
     pub waits: Waits,
     /// Id of the cgroup for which all figures since `reported` count. This cgroup has an entry in the table of exited tasks.
     pub cgroup_id: u64,
@@ -203,21 +190,15 @@ pub struct TaskStorage {
     pub has_changed: u64,
     /// The demand of the task, if its cgroup has a quota.
     pub demand: Demand,
-    /// Sums of completed waits by cause, ns, written by the hook.
     pub by_cause: ByCause,
-    /// How the current wait segment began.
     pub start: Start,
     /// Number of completed waits in which the task was out of quota for part of the time, written by the hook.
     pub throttled_waits: u64,
-    /// The segments of the current wait that have ended.
     pub moved: Moved,
-    /// The nodes on which the task ran.
     pub placement: Placement,
-    /// The blocked time of the task.
     pub blocked: Blocked,
     /// See [`serial`]. It changes whenever the task moves to another cgroup ([`next_serial`]).
     pub serial: u64,
-    /// The serial that was last reported to user space.
     pub reported_serial: u64,
     /// A lock. Not 0 while a program changes `reported`, `cgroup_id` and `serial`, or reads all of them. The lock is taken and
     /// released atomically.
@@ -226,7 +207,6 @@ pub struct TaskStorage {
     pub is_handed_over: u64,
     /// The properties that the reader last reported.
     pub face: Face,
-    /// Histogram of the completed waits, written by the hook.
     pub histogram: Histogram,
     /// The figures that were last reported to user space or added to a cgroup's entry. When the task exits or moves to another
     /// cgroup, the figures since then are added to the cgroup's entry.
@@ -261,11 +241,8 @@ pub const ACTIVE: u64 = 2;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reported {
-    /// Sums of the task's waits, run time and switches.
     pub totals: Totals,
-    /// How the task spent its time, except for waits.
     pub accounts: Accounts,
-    /// The histogram of the task's completed waits.
     pub histogram: Histogram,
 }
 
@@ -273,9 +250,7 @@ pub struct Reported {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Histogram {
-    /// Number of waits by bucket.
     pub counts: Counts,
-    /// Shares of waits by row and cause.
     pub shares: Shares,
 }
 
@@ -330,9 +305,7 @@ impl Placement {
 pub struct CpuCounters {
     /// The longest completed wait, ns.
     pub max_ns: u64,
-    /// Sums of completed waits by cause, ns.
     pub by_cause: ByCause,
-    /// Histogram of the completed waits.
     pub histogram: Histogram,
     /// Number of switches in on this CPU, by the index of the node on which the task ran before.
     pub came_from: [u64; NODES],
@@ -348,11 +321,8 @@ pub struct TaskRecord {
     pub len: u32,
     /// [`HAS_HISTOGRAM`], [`HAS_PLACEMENT`], [`HAS_ACCOUNTS`], [`HAS_STACK`], [`HAS_BASE`], [`ON_CPU`], [`ON_RQ`].
     pub flags: u32,
-    /// See [`serial`].
     pub serial: u64,
-    /// Thread id.
     pub tid: u32,
-    /// Process id.
     pub tgid: u32,
     /// Name of the task, padded with NUL bytes.
     pub comm: [u8; 16],
@@ -368,9 +338,7 @@ pub struct TaskRecord {
     pub last_queued_ns: u64,
     /// The clock of the task's run queue, ns. The clock of an idle CPU stands still.
     pub rq_clock_ns: u64,
-    /// The sums that the kernel and the hook keep.
     pub totals: Totals,
-    /// The waits that the hook has counted.
     pub waits: Waits,
     /// The current wait from its start to `rq_clock_ns`, split by cause, ns.
     pub pending: ByCause,
@@ -385,17 +353,14 @@ pub struct TaskRecord {
 pub struct SameRecord {
     /// Size of this record, bytes.
     pub len: u32,
-    /// [`SAME`].
     pub flags: u32,
-    /// See [`serial`].
     pub serial: u64,
     /// See [`Waits::flags`]. User space itself keeps [`FOLLOWED`] up to date.
     pub followed: u64,
 }
 
-/// In [`SameRecord::flags`]: the task has done nothing since its last report.
+// Values of `SameRecord::flags`.
 pub const SAME: u32 = 128;
-/// In [`SameRecord::flags`]: the task has exited.
 pub const HAS_EXITED: u32 = 256;
 
 /// The record that ends a CPU's list of changed tasks.
@@ -404,7 +369,6 @@ pub const HAS_EXITED: u32 = 256;
 pub struct ListRecord {
     /// Size of this record, bytes.
     pub len: u32,
-    /// [`LIST`].
     pub flags: u32,
     /// Number of the CPU. For the reader's own list, this is the number of possible CPUs.
     pub cpu: u64,
@@ -418,21 +382,18 @@ pub struct ListRecord {
 
 /// In [`ListRecord::flags`]: the only flag, always set.
 pub const LIST: u32 = 512;
-/// In [`TaskRecord::flags`]: a [`Histogram`] follows.
+
+// Values of `TaskRecord::flags`.
 pub const HAS_HISTOGRAM: u32 = 1;
-/// In [`TaskRecord::flags`]: the task is on a CPU.
 pub const ON_CPU: u32 = 2;
-/// In [`TaskRecord::flags`]: the task is on a run queue (it runs or waits).
+/// The task is on a run queue (it runs or waits).
 pub const ON_RQ: u32 = 4;
-/// In [`TaskRecord::flags`]: a [`Placement`] follows.
 pub const HAS_PLACEMENT: u32 = 8;
-/// In [`TaskRecord::flags`]: an [`AccountsRecord`] follows.
 pub const HAS_ACCOUNTS: u32 = 16;
-/// In [`TaskRecord::flags`]: the task is blocked, and its stack follows. The flag is set only once each time that the task
-/// blocks.
+/// The task is blocked, and its stack follows. The flag is set only once each time that the task blocks.
 pub const HAS_STACK: u32 = 32;
-/// In [`TaskRecord::flags`]: the task has moved to another cgroup since its last report. The figures at the latest move follow;
-/// they count for the former cgroups.
+/// The task has moved to another cgroup since its last report. The figures at the latest move follow; they count for the former
+/// cgroups.
 pub const HAS_BASE: u32 = 64;
 
 /// The value of the table of exited tasks. For each cgroup, it stores unreported figures, and figures that got no entry in a
@@ -440,19 +401,13 @@ pub const HAS_BASE: u32 = 64;
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Exited {
-    /// Number of exited tasks.
     pub tasks: u64,
     /// The longest wait that any exited task had in its whole life, ns.
     pub max_ns: u64,
-    /// Sums of the exited tasks.
     pub totals: Totals,
-    /// How the exited tasks spent their time, except for waits.
     pub accounts: Accounts,
-    /// Waits of the exited tasks by bucket.
     pub counts: [u64; BUCKETS],
-    /// Waits of the exited tasks by row and cause.
     pub shares: [u64; CELLS],
-    /// Pairs of the cgroup as victim and its culprits.
     pub kept: Kept,
     /// Pressure of the cgroup: waits of its tasks and of its descendants' tasks.
     pub pressure: KeptPressure,
@@ -490,7 +445,6 @@ const _: () = assert!(size_of::<Exited>() + 48 + 8 <= 4096 - 8);
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExitedRecord {
-    /// Id of the cgroup.
     pub cgroup_id: u64,
     /// 1: an [`Exited`] follows. 0: none follows, because the entry has not changed since the last report, or no task has exited.
     pub follows: u64,
@@ -515,7 +469,6 @@ pub struct CgroupEvent {
     pub kind: u32,
     /// 1: the path is missing, because it is too long for this event or could not be read.
     pub is_cut: u32,
-    /// Id of the cgroup.
     pub id: u64,
     /// The path from the root of the hierarchy, ending with a NUL. Set only for a created cgroup.
     pub path: [u8; CGROUP_PATH],
@@ -528,9 +481,7 @@ impl CgroupEvent {
 
 /// Values of [`CgroupEvent::kind`].
 pub mod cgroup_event {
-    /// The cgroup was created.
     pub const MADE: u32 = 1;
-    /// The cgroup was removed.
     pub const REMOVED: u32 = 2;
     /// The cgroup was renamed, so the paths of the cgroup and its descendants have changed.
     pub const RENAMED: u32 = 3;
@@ -619,7 +570,6 @@ pub struct Start {
     /// When cgscope found that the waiting task had moved to another group, ns of the CPU's clock. Set only if no program saw the
     /// move. The value is valid only if this time is within the current segment.
     pub left_ns: u64,
-    /// The CPU on which the segment began.
     pub cpu: u32,
     /// The CPU on which the task last ran, or [`NO_CPU`](crate::segment::NO_CPU). It is recorded only if there are several NUMA
     /// nodes.
@@ -650,7 +600,6 @@ pub struct Taken {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pair {
-    /// Id of the cgroup that waited.
     pub victim: u64,
     /// Id of the cgroup that ran or was out of quota, or [`KERNEL`](crate::history::KERNEL).
     pub culprit: u64,
@@ -658,13 +607,11 @@ pub struct Pair {
     pub kind: u32,
     /// Id of the thread that ran, if culprits are single tasks.
     pub tid: u32,
-    /// Total time that the victim waited because of this culprit, ns.
     pub ns: u64,
     /// When time was last added, ns of `rq->clock`.
     pub last_ns: u64,
     /// When time was first added, ns of `rq->clock`. If this time changes, the pair was evicted and added again.
     pub born_ns: u64,
-    /// Name of the thread that ran.
     pub comm: [u8; 16],
 }
 
@@ -677,7 +624,6 @@ pub const KEPT: usize = 8;
 pub struct Kept {
     /// A lock: not 0 while a CPU writes `pairs`.
     pub(crate) lock: u64,
-    /// The pairs.
     pub pairs: [Pair; KEPT],
     /// Time whose culprit is in no pair, ns, by [`kind`](crate::culprits::kind) minus 1.
     pub unnamed_ns: [u64; 2],

@@ -305,7 +305,8 @@ impl Iterator for Limited {
         let demand = self.services.iter_mut().filter_map(Service::demand).collect();
         let services = self.services.iter().map(|service| (service.limits(), service.path()));
         let (limits, paths): (Vec<_>, Vec<_>) = services.chain(self.pods()).unzip();
-        let busy_ns = self.round * ROUND_NS / 2;
+        let half_ns = Some(self.round * ROUND_NS / 2);
+        let cpu = |cpu| CpuReading { cpu, busy_ns: half_ns, idle_ns: half_ns, ..CpuReading::default() };
         self.round += 1;
         Some(Sample {
             unix_ns: 1_700_000_000 * ROUND_NS + now_ns,
@@ -315,14 +316,7 @@ impl Iterator for Limited {
             tasks: self.services.iter().flat_map(Service::tasks).collect(),
             cgroups: limits.iter().map(|reading| reading.id).zip(paths.into_iter().map(Arc::from)).collect(),
             limits,
-            cpus: (0..CPUS)
-                .map(|cpu| CpuReading {
-                    cpu,
-                    busy_ns: Some(busy_ns),
-                    idle_ns: Some(busy_ns),
-                    ..CpuReading::default()
-                })
-                .collect(),
+            cpus: (0..CPUS).map(cpu).collect(),
             ..Sample::default()
         })
     }

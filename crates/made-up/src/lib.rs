@@ -1,5 +1,6 @@
 //! Generates samples of a fictitious host of any size, for tests and benchmarks. The same arguments always produce the same
 //! samples.
+#![allow(missing_docs, reason = "comments say only what names and types do not say")]
 
 mod cgroups;
 pub mod demand;

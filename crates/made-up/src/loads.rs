@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use cgscope_model::{CgroupReading, CpuReading, DemandReading, Sample, demand::parts};
 
-/// One second, ns.
 pub const S: u64 = 1_000_000_000;
-/// One millisecond, ns.
 pub const MS: u64 = 1_000_000;
 /// Binary logarithm of a slot's length, ns.
 pub const SHIFT: u32 = 24;
@@ -20,25 +18,19 @@ pub const PATHS: [&str; 3] = ["/shop.slice", "/shop.slice/web.service", "/shop.s
 /// A load: when its tasks run under a quota of 50 ms in periods of 100 ms. All times are ms since the start of a cycle. A period
 /// is not a whole number of slots.
 pub struct Load {
-    /// Number of tasks.
     pub tasks: u64,
-    /// Length of a cycle, ms.
     pub cycle_ms: u64,
-    /// When the tasks run, ms.
     pub ran: &'static [(u64, u64)],
-    /// When the tasks would run without a limit, ms.
+    /// When the tasks would run without a limit.
     pub wanted: &'static [(u64, u64)],
-    /// When the tasks are throttled, ms.
     pub throttled: &'static [(u64, u64)],
-    /// When the tasks wait for a CPU, ms.
     pub waited: &'static [(u64, u64)],
-    /// When the tasks could have used a CPU in addition, ms.
+    /// When the tasks could have used a CPU in addition.
     pub presumed: &'static [(u64, u64)],
     /// Number of throttled periods in a cycle.
     pub throttled_periods: u64,
 }
 
-/// A task that does nothing.
 pub const NONE: Load = Load {
     tasks: 1,
     cycle_ms: 100,
@@ -49,7 +41,6 @@ pub const NONE: Load = Load {
     presumed: &[],
     throttled_periods: 0,
 };
-/// A busy loop.
 pub const LOOP: Load = Load {
     ran: &[(0, 50)],
     wanted: &[(0, 50)],

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cgscope_model::{
-    Blame, ByCause, Cause, Hist, Interval, PairReading, Pending, Sample, TaskReading, Totals,
+    Blame, ByCause, Cause, Cost, Hist, Interval, PairReading, Pending, Sample, TaskReading, Totals,
 };
 
 /// Returns a task with these waits, all completed.
@@ -58,10 +58,8 @@ pub fn interval(tasks: Vec<TaskReading>) -> Arc<Interval> {
 
 /// Returns the `Sample` at the start of [`interval`].
 pub fn before() -> Sample {
-    let mut before = Sample { unix_ns: 1_700_000_000_000_000_000, mono_ns: 1_000, ..Sample::default() };
-    before.cost.switches = Some(0);
-    before.cost.cpu_ns = Some(0);
-    before
+    let cost = Cost { switches: Some(0), cpu_ns: Some(0), ..Cost::default() };
+    Sample { unix_ns: 1_700_000_000_000_000_000, mono_ns: 1_000, cost, ..Sample::default() }
 }
 
 /// Returns a `Sample` one second after [`before`], with these tasks.
@@ -75,10 +73,11 @@ pub fn after(mut tasks: Vec<TaskReading>) -> Sample {
     ];
     let blame = Blame::Ran;
     let pair = PairReading { victim: 2, culprit: 1, blame, tid: 0, comm: "".into(), ns: 90_000_000 };
-    let mut after = Sample { mono_ns: 1_000_001_000, tasks, pairs: vec![pair], cgroups, ..before() };
-    after.cost.switches = Some(25_000);
-    after.cost.hook_ns_per_run = Some(62.0);
-    after.cost.cpu_ns = Some(3_000_000);
-    after.cost.rss_bytes = Some(9 << 20);
-    after
+    let cost = Cost {
+        switches: Some(25_000),
+        hook_ns_per_run: Some(62.0),
+        cpu_ns: Some(3_000_000),
+        rss_bytes: Some(9 << 20),
+    };
+    Sample { mono_ns: 1_000_001_000, tasks, pairs: vec![pair], cgroups, cost, ..before() }
 }

@@ -84,7 +84,7 @@ fn task(tid: u32, owner: TaskOwner, round: u64) -> TaskReading {
     let cpu = chance.below(CPUS.into()) as u32;
     let busy = chance.below(BUSY) == 0;
     let ran_ns = if busy { 10_000_000 + chance.below(40_000_000) } else { chance.below(3_000_000) };
-    let waits = MadeUpWaits::new(&mut chance, round);
+    let (hist, totals) = waits(&mut chance, round);
     let pending = chance.below(PENDING) == 0;
     let pending_ns = 1 + chance.below(ROUND_NS / 20);
     let away_ns = ran_ns / (2 + chance.below(6));
@@ -115,15 +115,15 @@ fn task(tid: u32, owner: TaskOwner, round: u64) -> TaskReading {
             preferred_node: Some(node_of(cpu)),
             ..Placement::default()
         })),
-        max_ns: waits.hist.highest_ns().unwrap_or(0),
+        max_ns: hist.highest_ns().unwrap_or(0),
         totals: Totals {
             on_cpu_ns: ran_ns * round,
             voluntary: (20 + chance.below(200)) * round,
             involuntary: chance.below(20) * round,
             migrations: chance.below(30) * round,
-            ..waits.totals(round)
+            ..totals
         },
-        hist: Arc::new(waits.hist),
+        hist: Arc::new(hist),
         ..TaskReading::default()
     }
 }
@@ -136,40 +136,31 @@ fn by_node(cpu: u32, ran_ns: u64, away_ns: u64) -> Vec<(u32, u64)> {
     by_node
 }
 
-struct MadeUpWaits {
-    hist: Hist,
-    by_cause: ByCause,
-}
-
-impl MadeUpWaits {
-    /// Returns the waits after `round` rounds. Each round adds the same few waits, in 5 to 15 buckets between microseconds and
-    /// milliseconds.
-    fn new(chance: &mut Chance, round: u64) -> Self {
-        let (mut counts, mut shares, mut by_cause) = ([0; BUCKETS], [0; CELLS], ByCause::default());
-        let middle = bucket_of(2_000 << chance.below(8)) as u64;
-        for _ in 0..5 + chance.below(11) {
-            let bucket = (middle - 8 + chance.below(24)) as usize;
-            let waits = (1 + chance.below(3)) * round;
-            counts[bucket] += waits;
-            let cause = chance.one_of(&Cause::ALL);
-            by_cause.0[cause as usize] += waits * low_ns(bucket).midpoint(high_ns(bucket));
-            if column_of(cause) < COLUMNS {
-                shares[cell_of(row_of(bucket), column_of(cause))] += waits * u64::from(WHOLE);
-            }
-        }
-        Self { hist: Hist::from_counts(counts, shares), by_cause }
-    }
-
-    fn totals(&self, round: u64) -> Totals {
-        Totals {
-            waits: self.hist.count(),
-            wait_ns: self.by_cause.total(),
-            run_delay_ns: self.by_cause.total(),
-            throttled_waits: if self.by_cause.get(Cause::Throttled) == 0 { 0 } else { round },
-            by_cause: self.by_cause,
-            ..Totals::default()
+/// Returns the waits after `round` rounds, and their totals. Each round adds the same few waits, in 5 to 15 buckets between
+/// microseconds and milliseconds.
+fn waits(chance: &mut Chance, round: u64) -> (Hist, Totals) {
+    let (mut counts, mut shares, mut by_cause) = ([0; BUCKETS], [0; CELLS], ByCause::default());
+    let middle = bucket_of(2_000 << chance.below(8)) as u64;
+    for _ in 0..5 + chance.below(11) {
+        let bucket = (middle - 8 + chance.below(24)) as usize;
+        let waits = (1 + chance.below(3)) * round;
+        counts[bucket] += waits;
+        let cause = chance.one_of(&Cause::ALL);
+        by_cause.0[cause as usize] += waits * low_ns(bucket).midpoint(high_ns(bucket));
+        if column_of(cause) < COLUMNS {
+            shares[cell_of(row_of(bucket), column_of(cause))] += waits * u64::from(WHOLE);
         }
     }
+    let hist = Hist::from_counts(counts, shares);
+    let totals = Totals {
+        waits: hist.count(),
+        wait_ns: by_cause.total(),
+        run_delay_ns: by_cause.total(),
+        throttled_waits: if by_cause.get(Cause::Throttled) == 0 { 0 } else { round },
+        by_cause,
+        ..Totals::default()
+    };
+    (hist, totals)
 }
 
 /// Returns readings of exited tasks. Every tenth leaf cgroup has a few exited tasks.
@@ -177,13 +168,13 @@ pub(crate) fn exited(names: &CgroupNames, round: u64) -> Vec<ExitedReading> {
     let some = names.leaves.iter().step_by(10).filter(|_| round != 0);
     some.map(|id| {
         let mut chance = Chance::of(*id | 1 << 41);
-        let waits = MadeUpWaits::new(&mut chance, round);
+        let (hist, totals) = waits(&mut chance, round);
         ExitedReading {
             cgroup_id: *id,
             tasks: 3 * round,
-            max_ns: waits.hist.highest_ns().unwrap_or(0),
-            totals: Totals { on_cpu_ns: chance.below(1_000_000) * round, ..waits.totals(round) },
-            hist: Arc::new(waits.hist),
+            max_ns: hist.highest_ns().unwrap_or(0),
+            totals: Totals { on_cpu_ns: chance.below(1_000_000) * round, ..totals },
+            hist: Arc::new(hist),
             ..ExitedReading::default()
         }
     })

@@ -1,8 +1,7 @@
 //! Writes a container image that contains only the static binary. The image is an archive that container tools can load (an OCI
 //! image layout). The format is too simple to need an image builder.
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::{fs, process::Command};
 
 use super::{Contents, architecture};
 use crate::dist::Tree;
@@ -17,16 +16,10 @@ const INDEX: &str = include_str!("image/index.json");
 /// A second index, for `docker load`: Docker can read an OCI layout only since version 25.
 const FOR_DOCKER: &str = include_str!("image/docker.json");
 
-/// A file in the archive. Other files refer to it by its digest.
+/// A file in the archive. Other files refer to it by its digest, or by a descriptor with its digest and size.
 struct Blob {
     sha256: String,
-    bytes: u64,
-}
-
-impl Blob {
-    fn descriptor(&self) -> String {
-        format!(r#""digest": "sha256:{}", "size": {}"#, self.sha256, self.bytes)
-    }
+    descriptor: String,
 }
 
 pub(super) fn make(contents: &Contents) -> Result<PathBuf, Failure> {
@@ -47,11 +40,11 @@ pub(super) fn make(contents: &Contents) -> Result<PathBuf, Failure> {
         values.fold(template.to_owned(), |text, (name, value)| text.replace(name, value))
     };
     let config = put_text(&layout, &fill(CONFIG, &[("@DIFF@", &diff)]))?;
-    let descriptors = [("@CONFIG@", &*config.descriptor()), ("@LAYER@", &layer.descriptor())];
+    let descriptors = [("@CONFIG@", &*config.descriptor), ("@LAYER@", &layer.descriptor)];
     let manifest = put_text(&layout, &fill(MANIFEST, &descriptors))?;
     for (file, text) in [
         ("oci-layout", "{\"imageLayoutVersion\": \"1.0.0\"}\n".to_owned()),
-        ("index.json", fill(INDEX, &[("@MANIFEST@", &manifest.descriptor())])),
+        ("index.json", fill(INDEX, &[("@MANIFEST@", &manifest.descriptor)])),
         ("manifest.json", fill(FOR_DOCKER, &[("@CONFIG@", &config.sha256), ("@LAYER@", &layer.sha256)])),
     ] {
         layout.put(file, text.as_bytes(), 0o644)?;
@@ -92,7 +85,8 @@ fn put_blob(layout: &Tree, file: &Path) -> Result<Blob, Failure> {
     let bytes = fs::metadata(file).map_err(|why| steps::cannot("read", file, &why))?.len();
     let sha256 = sha256(file)?;
     layout.copy(file, &format!("blobs/sha256/{sha256}"), 0o644)?;
-    Ok(Blob { sha256, bytes })
+    let descriptor = format!(r#""digest": "sha256:{sha256}", "size": {bytes}"#);
+    Ok(Blob { sha256, descriptor })
 }
 
 fn sha256(file: &Path) -> Result<String, Failure> {

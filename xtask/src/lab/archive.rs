@@ -1,15 +1,16 @@
 //! Downloads and unpacks Debian packages without installing them. The machine's own apt is set up for only one release, so this
 //! module has its own apt configuration.
-use std::cell::Cell;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::{cell::Cell, fs};
 
 use crate::setup;
 use crate::steps::{self, Failure, output};
 
 /// The Debian releases that contain the kernels of the lab. A mirror may lack some of them.
 const SUITES: [&str; 4] = ["bullseye", "bookworm", "bookworm-backports", "trixie-backports"];
+
+const SETTINGS: &str = include_str!("apt.conf");
 
 /// An apt configuration that is independent of the machine's own. It fetches the package lists only when they are needed.
 pub(crate) struct Apt {
@@ -41,24 +42,14 @@ impl Apt {
         if self.has_lists.replace(true) {
             return Ok(());
         }
-        let (mirror, place) = (Self::mirror()?, self.place.display());
+        let mirror = Self::mirror()?;
         for dir in ["state/lists/partial", "cache/archives/partial"] {
             let dir = self.place.join(dir);
             fs::create_dir_all(&dir).map_err(|why| steps::cannot("write", &dir, &why))?;
         }
         let sources: String = SUITES.iter().map(|suite| format!("deb {mirror} {suite} main\n")).collect();
         steps::write(&self.place.join("sources.list"), sources)?;
-        let settings = format!(
-            "Dir::Etc::sourcelist \"{place}/sources.list\";\n\
-             Dir::Etc::sourceparts \"-\";\n\
-             Dir::State \"{place}/state\";\n\
-             Dir::State::status \"/dev/null\";\n\
-             Dir::Cache \"{place}/cache\";\n\
-             Acquire::Languages \"none\";\n\
-             Acquire::IndexTargets::deb::DEP-11::DefaultEnabled \"false\";\n\
-             Acquire::IndexTargets::deb::DEP-11-icons::DefaultEnabled \"false\";\n\
-             APT::Sandbox::User \"root\";\n"
-        );
+        let settings = SETTINGS.replace("@PLACE@", &self.place.display().to_string());
         steps::write(&self.place.join("apt.conf"), settings)?;
         eprintln!("lab: downloading the package lists of the archive");
         // If the mirror lacks one of the releases, `apt-get update` fails, but fetches the lists of the others.
@@ -73,7 +64,6 @@ impl Apt {
         command
     }
 
-    /// Returns the names of all packages that begin so.
     pub(crate) fn names(&self, beginning: &str) -> Result<Vec<String>, Failure> {
         self.update()?;
         let names = output(self.command("apt-cache").args(["pkgnames", beginning]))?;

@@ -2,13 +2,10 @@
 //!
 //! It is built because no kernel of Debian has both sched_ext and the accounting of interrupt time.
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::{fs, thread};
+use std::{fs, process::Command, thread};
 
-use crate::lab::archive::Apt;
-use crate::lab::kernels;
-use crate::setup;
 use crate::steps::{self, Failure};
+use crate::{lab::archive::Apt, lab::kernels, setup};
 
 /// The source package. It is in Debian 13 and in the backports of Debian 12.
 const SOURCE: &str = "linux-source-6.12";
@@ -59,14 +56,11 @@ fn configure(tree: &Path) -> Result<(), Failure> {
     steps::write(&wanted, CONFIG)?;
     steps::output(make_in(tree).arg(format!("KCONFIG_ALLCONFIG={}", wanted.display())).arg("allnoconfig"))?;
     let chosen = fs::read_to_string(tree.join(".config")).unwrap_or_default();
-    let refused = refused(&chosen);
+    let refused = refused(&chosen).join(", ");
     if refused.is_empty() {
         return Ok(());
     }
-    Err(Failure::Step(format!(
-        "lab: the kernel's configuration lacks {}; see scx.config",
-        refused.join(", ")
-    )))
+    Err(Failure::Step(format!("lab: the kernel's configuration lacks {refused}; see scx.config")))
 }
 
 /// Returns those lines of [`CONFIG`] that the kernel's configuration lacks. A line can be missing because another option is.

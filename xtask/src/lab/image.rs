@@ -1,16 +1,13 @@
 //! Builds the root file system of a virtual machine: the binary, its tests, programs with their libraries, and an init script.
-use std::collections::BTreeSet;
-use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::{collections::BTreeSet, fs};
 
-use crate::dist::Tree;
-use crate::lab::archive::Apt;
-use crate::lab::kernels::Kernel;
 use crate::lab::{built, vm};
 use crate::setup::{self, installed};
 use crate::steps::{self, Failure};
+use crate::{dist::Tree, lab::archive::Apt, lab::kernels::Kernel};
 
 /// Programs of the host that the tests call. All other programs come from busybox. It lacks these programs, or its versions
 /// differ too much.
@@ -110,11 +107,8 @@ fn put_small_root(tree: &Tree, binaries: &Binaries) -> Result<(), Failure> {
     tree.put("etc/passwd", b"root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n", 0o644)?;
     tree.put("etc/group", b"root:x:0:\nnogroup:x:65534:\n", 0o644)?;
     let found = |program: &str| {
-        steps::find(program).ok_or_else(|| {
-            Failure::Host(format!(
-                "lab: {program} is not installed, so the tests that call it would fail; install it"
-            ))
-        })
+        let why = "is not installed, so the tests that call it would fail; install it";
+        steps::find(program).ok_or_else(|| Failure::Host(format!("lab: {program} {why}")))
     };
     let mut programs = PROGRAMS.split(' ').map(found).collect::<Result<Vec<_>, _>>()?;
     // The BPF schedulers exist only if the lab has built the kernel.

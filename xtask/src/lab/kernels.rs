@@ -1,13 +1,10 @@
 //! Selects kernels and extracts them from Debian packages.
-use std::collections::BTreeSet;
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::{collections::BTreeSet, fs, process::Command};
 
-use crate::lab::archive::Apt;
 use crate::lab::{built, image, plan};
-use crate::setup;
 use crate::steps::{self, Failure};
+use crate::{lab::archive::Apt, setup};
 
 /// A kernel series, such as `6.12`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -10,10 +10,7 @@ pub(crate) use archive::Apt;
 pub(crate) use image::Binaries;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::PathBuf;
-use std::process::Command;
-use std::time::Instant;
+use std::{fs, path::PathBuf, process::Command, time::Instant};
 
 use kernels::{Kernel, Series};
 use results::{KernelReport, Outcome};
@@ -89,15 +86,27 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
     }
     if let Some(file) = &request.script {
         let script = fs::read(file).map_err(|why| steps::cannot("read", file, &why))?;
-        return kernels.iter().try_for_each(|kernel| run_script(&script, &qemu, kernel, &binaries));
+        return kernels.iter().try_for_each(|kernel| {
+            let initrd = image::initrd(&binaries, kernel, &script)?;
+            let stopped = vm::run(&qemu, kernel, &initrd, |_, piece| print!("{piece}"))?;
+            let failed = |why| format!("lab: the machine of {} was stopped: {why}", kernel.series);
+            stopped.map_or(Ok(()), |why| Err(Failure::Step(failed(why))))
+        });
     }
     let tests = names_of_tests(&binaries)?;
-    if let Some(filter) =
-        request.filters.iter().find(|filter| !tests.iter().any(|test| test.contains(*filter)))
-    {
+    let is_unknown = |filter: &&String| !tests.iter().any(|test| test.contains(*filter));
+    if let Some(filter) = request.filters.iter().find(is_unknown) {
         return Err(Failure::Host(format!("no test has `{filter}` in its name; check the filter")));
     }
-    let reports = run_all(request, &qemu, &kernels, &binaries, &tests)?;
+    let of_debian = |series: &Series| series.name().is_none() && plan::is_supported(*series);
+    let supported = || kernels.iter().map(|kernel| kernel.series).filter(of_debian);
+    let ends = [supported().min(), supported().max()];
+    let mut reports = in_parallel(&kernels, vec![(); MACHINES], |kernel, ()| {
+        let whole = request.all || ends.contains(&Some(kernel.series));
+        let wanted = tests.iter().filter(|test| request.has(test) && plan::runs(test, kernel.series, whole));
+        run_one(&qemu, kernel, &binaries, &wanted.map(String::as_str).collect())
+    })?;
+    reports.sort_by_key(|report| report.series);
     print(&reports);
     let failed = reports.iter().filter(|report| !report.has_passed());
     let failed: Vec<String> = failed.map(|report| report.series.to_string()).collect();
@@ -125,35 +134,6 @@ pub(crate) fn build(is_long: bool) -> Result<Binaries, Failure> {
 pub(crate) fn names_of_tests(binaries: &Binaries) -> Result<Vec<String>, Failure> {
     let listed = steps::output(Command::new(&binaries.tests).args(["--list", "--format", "terse"]))?;
     Ok(listed.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
-}
-
-/// Runs a script, and prints its output immediately.
-fn run_script(script: &[u8], qemu: &Qemu, kernel: &Kernel, binaries: &Binaries) -> Result<(), Failure> {
-    let initrd = image::initrd(binaries, kernel, script)?;
-    match vm::run(qemu, kernel, &initrd, |_, piece| print!("{piece}"))? {
-        None => Ok(()),
-        Some(why) => Err(Failure::Step(format!("lab: the machine of {} was stopped: {why}", kernel.series))),
-    }
-}
-
-/// Runs the tests on each kernel, on up to [`MACHINES`] machines at a time.
-fn run_all(
-    request: &Request,
-    qemu: &Qemu,
-    kernels: &[Kernel],
-    binaries: &Binaries,
-    tests: &[String],
-) -> Result<Vec<KernelReport>, Failure> {
-    let of_debian = |series: &Series| series.name().is_none() && plan::is_supported(*series);
-    let supported = || kernels.iter().map(|kernel| kernel.series).filter(of_debian);
-    let ends = [supported().min(), supported().max()];
-    let mut reports = in_parallel(kernels, vec![(); MACHINES], |kernel, ()| {
-        let whole = request.all || ends.contains(&Some(kernel.series));
-        let wanted = tests.iter().filter(|test| request.has(test) && plan::runs(test, kernel.series, whole));
-        run_one(qemu, kernel, binaries, &wanted.map(String::as_str).collect())
-    })?;
-    reports.sort_by_key(|report| report.series);
-    Ok(reports)
 }
 
 fn run_one(

@@ -1,6 +1,5 @@
 //! Parses and prints the results of the tests that ran in a machine.
-use std::collections::BTreeMap;
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use crate::lab::kernels::Series;
 
@@ -40,12 +39,8 @@ impl KernelReport {
     }
 
     pub(crate) fn ending(&self) -> String {
-        format!(
-            "{} passed, {} failed, {} did not end",
-            self.count(&PASSED),
-            self.count(&[Outcome::Failed]),
-            self.count(&[Outcome::Unfinished])
-        )
+        let (failed, unfinished) = (self.count(&[Outcome::Failed]), self.count(&[Outcome::Unfinished]));
+        format!("{} passed, {failed} failed, {unfinished} did not end", self.count(&PASSED))
     }
 
     pub(crate) fn has_passed(&self) -> bool {
@@ -108,11 +103,8 @@ impl fmt::Display for KernelReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { series, release, seconds, doctor, .. } = self;
         let doctor = doctor.map_or_else(|| "did not end".to_owned(), |code| format!("exit {code}"));
-        writeln!(
-            f,
-            "{series} ({release}): {}; `cgscope doctor`: {doctor}; seconds: {seconds}",
-            self.ending()
-        )?;
+        let ending = self.ending();
+        writeln!(f, "{series} ({release}): {ending}; `cgscope doctor`: {doctor}; seconds: {seconds}")?;
         for (outcome, what) in [
             (Outcome::Failed, "failed"),
             (Outcome::Unfinished, "did not end"),

@@ -1,14 +1,13 @@
 //! Runs a virtual machine in QEMU. QEMU emulates every instruction, so no hardware virtualization is needed.
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use std::{fs, thread};
+use std::{fs, io::Read, thread};
 
-use crate::lab::archive::Apt;
-use crate::lab::kernels::Kernel;
-use crate::setup;
 use crate::steps::{self, Failure};
+use bpf_build::linker;
+
+use crate::{lab::archive::Apt, lab::kernels::Kernel, setup};
 
 /// Maximum time for which a machine may print nothing.
 const SILENCE: Duration = Duration::from_secs(150);
@@ -192,17 +191,12 @@ impl Qemu {
 }
 
 fn is_new_enough(program: &Path) -> bool {
-    let output = Command::new(program).arg("--version").output();
-    output.is_ok_and(|output| {
-        version(&String::from_utf8_lossy(&output.stdout)).is_some_and(|version| version >= LEAST)
-    })
+    steps::output(Command::new(program).arg("--version")).is_ok_and(|text| version(&text) >= Some(LEAST))
 }
 
 /// Parses `QEMU emulator version 10.0.2 (Debian ...)`.
 fn version(text: &str) -> Option<(u32, u32)> {
-    let (_, rest) = text.split_once("version ")?;
-    let mut numbers = rest.split(['.', ' ']).map(|part| part.parse().ok());
-    Some((numbers.next()??, numbers.next()??))
+    linker::release(text.split_once("version ")?.1)
 }
 
 #[cfg(test)]

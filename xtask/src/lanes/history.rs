@@ -1,6 +1,5 @@
 //! How often tests needed a second try on this machine, in a file in the user's cache. Without the file, nothing is known.
-use std::collections::BTreeMap;
-use std::fs;
+use std::{collections::BTreeMap, fs};
 
 use super::Try;
 use crate::setup;
@@ -76,7 +75,6 @@ impl History {
     }
 }
 
-/// Returns the last lines, at most `count`.
 fn newest(text: &str, count: usize) -> String {
     text.lines().skip(text.lines().count().saturating_sub(count)).map(|line| format!("{line}\n")).collect()
 }

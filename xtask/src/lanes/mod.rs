@@ -7,13 +7,11 @@ mod verdict;
 pub(crate) use disturbance::{Disturbance, Reading};
 pub(crate) use history::History;
 pub(crate) use schedule::{Lease, Test, in_parallel};
-pub(crate) use verdict::{Machine, Try, decide};
+pub(crate) use verdict::{Try, decide};
 
-use std::fs;
 use std::io::{self, Write};
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::{fs, path::PathBuf, time::Duration};
 
 use crate::lab::{self, Binaries};
 use crate::readers;
@@ -67,12 +65,15 @@ impl<'a> Lanes<'a> {
             return Err(Failure::Step(format!("no test has `{}` in its name", words.join(" "))));
         }
         let is_shown = words.iter().any(|word| word == SHOW || word == NO_CAPTURE);
-        let mut runner = Runner { lanes: self, is_shown };
         let (is_quiet, _) = disturbance::becomes_quiet(Duration::ZERO);
-        let mut tries = schedule::run(&tests, |test, cpu| runner.once(test, cpu))?;
+        let mut tries = schedule::run(&tests, |test, cpu| self.once(test, cpu, is_shown))?;
         tries.sort_by(|a, b| a.test.name.cmp(&b.test.name));
         eprint!("{}", History::with_run(&tries, is_quiet).text());
-        decide(&tries, &mut runner)
+        decide(&tries, |test| {
+            eprintln!("test: second try of {}", test.name);
+            let cpu = if test.lease == Lease::One { schedule::cpus().last().copied() } else { None };
+            Ok(self.once(test, cpu, is_shown)?.has_passed)
+        })
     }
 
     fn tests(&self, words: &[String]) -> Result<Vec<Test>, Failure> {
@@ -106,21 +107,14 @@ impl<'a> Lanes<'a> {
         command.args(["--exact", &test.name]).stdin(Stdio::null());
         command
     }
-}
 
-struct Runner<'a> {
-    lanes: &'a Lanes<'a>,
-    is_shown: bool,
-}
-
-impl Runner<'_> {
-    fn once(&self, test: &Test, cpu: Option<u32>) -> Result<Try, Failure> {
+    fn once(&self, test: &Test, cpu: Option<u32>, is_shown: bool) -> Result<Try, Failure> {
         let name = &test.name;
         let logs = steps::target_dir().join("root-tests");
         let log = logs.join(format!("{}.log", name.replace("::", ".")));
         let cannot_write = |why: io::Error| steps::cannot("write", &log, &why);
         let file = fs::create_dir_all(&logs).and_then(|()| fs::File::create(&log)).map_err(cannot_write)?;
-        let mut command = self.lanes.command(test, cpu);
+        let mut command = self.command(test, cpu);
         command.stdout(file.try_clone().map_err(cannot_write)?).stderr(file);
         let before = Reading::take();
         let (status, own_s) = supervise::timed(&mut command)?;
@@ -134,26 +128,16 @@ impl Runner<'_> {
         let said = fs::read(&log).unwrap_or_default();
         let said = String::from_utf8_lossy(&said);
         let has_passed = status.success() && said.contains("test result: ok. 1 passed;");
-        let mut line = format!(
-            "test {name} ... {} <{seconds:.1}s, {own_s:.1}s of CPU>",
-            if has_passed { "ok" } else { "FAILED" }
-        );
+        let outcome = if has_passed { "ok" } else { "FAILED" };
+        let mut line = format!("test {name} ... {outcome} <{seconds:.1}s, {own_s:.1}s of CPU>");
         if let Some(why) = disturbance.blame() {
             line += &format!(" ({why})");
         }
-        if self.is_shown || !has_passed {
+        if is_shown || !has_passed {
             line += &format!("\n{}", said.trim());
         }
         let _ = writeln!(io::stdout().lock(), "{line}");
         Ok(Try { test: test.clone(), has_passed, disturbance })
-    }
-}
-
-impl Machine for Runner<'_> {
-    fn again(&mut self, test: &Test) -> Result<bool, Failure> {
-        eprintln!("test: second try of {}", test.name);
-        let cpu = if test.lease == Lease::One { schedule::cpus().last().copied() } else { None };
-        Ok(self.once(test, cpu)?.has_passed)
     }
 }
 

@@ -1,7 +1,6 @@
 //! Decides which tests run at the same time, and on which CPUs.
-use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
+use std::{panic::resume_unwind, thread};
 
 use rustix::thread::CpuSet;
 

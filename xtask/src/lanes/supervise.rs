@@ -1,9 +1,7 @@
 //! Runs one test, and becomes the parent of all processes that the test leaves behind. So their CPU time counts for the test, and
 //! they end with it.
-use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
-use std::time::Duration;
-use std::{fs, io, thread};
+use std::{fs, io, os::unix::process::ExitStatusExt, thread, time::Duration};
 
 use rustix::io::Errno;
 use rustix::process::{

@@ -4,8 +4,7 @@
 //! try.
 use std::time::Duration;
 
-use super::disturbance::Disturbance;
-use super::schedule::Test;
+use super::{disturbance::Disturbance, schedule::Test};
 use crate::steps::Failure;
 
 /// Maximum time to wait for a quiet machine: for a single second try, and for all second tries together.
@@ -28,21 +27,17 @@ enum Verdict {
     Undecided,
 }
 
-/// The machine on which the second tries run.
-pub(crate) trait Machine {
-    /// Waits until the machine is quiet, but no longer than `patience`. Returns whether it is quiet, and how long the wait took.
-    fn becomes_quiet(&mut self, patience: Duration) -> (bool, Duration) {
+/// Repeats those tests that may be repeated. `again` runs a test while no other test runs, and returns whether it passed. Returns
+/// an error unless each test passed in one of its tries.
+pub(crate) fn decide(
+    tries: &[Try],
+    again: impl FnMut(&Test) -> Result<bool, Failure>,
+) -> Result<(), Failure> {
+    let becomes_quiet = |patience: Duration| {
         eprintln!("test: waiting up to {} s for a quiet machine", patience.as_secs());
         super::disturbance::becomes_quiet(patience)
-    }
-
-    /// Runs a test while no other test runs. Returns whether it passed.
-    fn again(&mut self, test: &Test) -> Result<bool, Failure>;
-}
-
-/// Repeats those tests that may be repeated. Returns an error unless each test passed in one of its tries.
-pub(crate) fn decide(tries: &[Try], machine: &mut impl Machine) -> Result<(), Failure> {
-    conclude(tries, &verdicts(tries, machine)?)
+    };
+    conclude(tries, &verdicts(tries, becomes_quiet, again)?)
 }
 
 fn conclude(tries: &[Try], verdicts: &[(Verdict, String)]) -> Result<(), Failure> {
@@ -67,7 +62,11 @@ fn conclude(tries: &[Try], verdicts: &[(Verdict, String)]) -> Result<(), Failure
 }
 
 /// Returns a verdict and its reason for each test. A test that passed in its first try needs no reason.
-fn verdicts(tries: &[Try], machine: &mut impl Machine) -> Result<Vec<(Verdict, String)>, Failure> {
+fn verdicts(
+    tries: &[Try],
+    mut becomes_quiet: impl FnMut(Duration) -> (bool, Duration),
+    mut again: impl FnMut(&Test) -> Result<bool, Failure>,
+) -> Result<Vec<(Verdict, String)>, Failure> {
     let has_failed = tries.iter().any(|once| !once.has_passed && once.disturbance.blame().is_none());
     let mut left = FOR_ALL;
     let mut of = |once: &Try| {
@@ -81,12 +80,12 @@ fn verdicts(tries: &[Try], machine: &mut impl Machine) -> Result<Vec<(Verdict, S
             let words = format!("failed; it was disturbed ({why}), but the run has failed in any case");
             return Ok((Verdict::Failed, words));
         }
-        let (is_quiet, waited) = machine.becomes_quiet(FOR_ONE.min(left));
+        let (is_quiet, waited) = becomes_quiet(FOR_ONE.min(left));
         left = left.saturating_sub(waited);
         if !is_quiet {
             return Ok((Verdict::Undecided, format!("failed and is undecided; it was disturbed: {why}")));
         }
-        Ok(if machine.again(&once.test)? {
+        Ok(if again(&once.test)? {
             let words = format!("passed in its second try; the first failed, but it was disturbed: {why}");
             (Verdict::Passed, words)
         } else {
@@ -101,7 +100,7 @@ fn verdicts(tries: &[Try], machine: &mut impl Machine) -> Result<Vec<(Verdict, S
 mod tests {
     use std::time::Duration;
 
-    use super::{Disturbance, Failure, Machine, Test, Try, Verdict, conclude, verdicts};
+    use super::{Disturbance, Test, Try, Verdict, conclude, verdicts};
     use crate::lanes::schedule::Lease;
 
     const LEASES: [Lease; 3] = [Lease::Shared, Lease::One, Lease::All];
@@ -127,21 +126,17 @@ mod tests {
         }
     }
 
-    impl Machine for Fake {
-        fn becomes_quiet(&mut self, patience: Duration) -> (bool, Duration) {
-            self.waited.push(patience.as_secs());
-            (self.quiet_after <= patience, self.quiet_after.min(patience))
-        }
-
-        fn again(&mut self, _: &Test) -> Result<bool, Failure> {
-            self.again += 1;
-            Ok(self.passes)
-        }
-    }
-
     /// Returns the verdicts and what is said about them, the exit code of a failure, and the number of second tries.
     fn ended(tries: &[Try], fake: &mut Fake) -> (Vec<Verdict>, String, Option<u8>, usize) {
-        let verdicts = verdicts(tries, fake).expect("no failure of the machine");
+        let becomes_quiet = |patience: Duration| {
+            fake.waited.push(patience.as_secs());
+            (fake.quiet_after <= patience, fake.quiet_after.min(patience))
+        };
+        let again = |_: &Test| {
+            fake.again += 1;
+            Ok(fake.passes)
+        };
+        let verdicts = verdicts(tries, becomes_quiet, again).expect("no failure of the machine");
         let code = conclude(tries, &verdicts).err().map(|failure| failure.exit_code());
         let (verdicts, words): (Vec<_>, Vec<_>) = verdicts.into_iter().unzip();
         (verdicts, words.join("\n"), code, fake.again)

@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use cgscope_ledger::{changes::Changes, culprits::Pairs, history::Ring};
 use serde_json::Value;
 
-use crate::subject::{cgscope, start};
+use crate::subject::{built, start};
 
 const SECONDS: u64 = 8;
 const IDLE_THREADS: u64 = 20_000;
@@ -29,7 +29,6 @@ struct Figures {
     changed: f64,
 }
 
-/// Measures and prints the cost of readings.
 pub fn measure() -> Result<()> {
     let idle_host = figures()?;
     let with_idle = beside_others()?;
@@ -39,17 +38,12 @@ pub fn measure() -> Result<()> {
 
     let more_us = |figures: &Figures, each: f64| (figures.reading_us - idle_host.reading_us) / each;
     let changed = mixed.changed - idle_host.changed;
+    let (idle_us, changed_us) = (more_us(&with_idle, IDLE_THREADS as f64), more_us(&mixed, changed));
     let idle_bytes = (with_idle.rss_bytes - idle_host.rss_bytes) / IDLE_THREADS as f64;
     println!("\nwhat a reading costs, `cgscope hist --json 1`");
     println!("a host without load {:8.0} us, {:.1} MiB", idle_host.reading_us, mib(idle_host.rss_bytes));
-    println!(
-        "each idle task      {:8.3} us, {idle_bytes:.0} bytes ({IDLE_THREADS} threads)",
-        more_us(&with_idle, IDLE_THREADS as f64)
-    );
-    println!(
-        "each changed task   {:8.2} us ({changed:.0} of {MIXED_THREADS} threads)",
-        more_us(&mixed, changed)
-    );
+    println!("each idle task      {idle_us:8.3} us, {idle_bytes:.0} bytes ({IDLE_THREADS} threads)");
+    println!("each changed task   {changed_us:8.2} us ({changed:.0} of {MIXED_THREADS} threads)");
     println!("each possible CPU   {} KiB of kernel memory", CPU_BYTES >> 10);
     Ok(())
 }
@@ -60,7 +54,7 @@ fn mib(bytes: f64) -> f64 {
 
 fn figures() -> Result<Figures> {
     let seconds = (SECONDS + 2).to_string();
-    let output = Command::new(cgscope()?).args(["hist", "--json", "1", &seconds]).output()?;
+    let output = Command::new(built("cgscope")?).args(["hist", "--json", "1", &seconds]).output()?;
     let text = String::from_utf8(output.stdout)?;
     let intervals: Vec<Value> = text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
     // The first two intervals include one-time work.
@@ -130,10 +124,7 @@ struct Load(Child);
 impl Load {
     /// Starts `workload ARGS` and waits until it is ready.
     fn start(args: &[&str]) -> Result<Self> {
-        let path = std::env::current_exe()?.with_file_name("workload");
-        let mut child = Command::new(&path).args(args).stdout(Stdio::piped()).spawn().with_context(|| {
-            format!("cannot start {}: run `cargo xtask overhead`, which builds it", path.display())
-        })?;
+        let mut child = Command::new(built("workload")?).args(args).stdout(Stdio::piped()).spawn()?;
         let output = child.stdout.take().context("its output")?;
         let load = Self(child);
         let mut line = String::new();

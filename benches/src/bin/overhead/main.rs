@@ -84,7 +84,7 @@ fn main() -> Result<()> {
         return together::check(file, options.rounds, options.loops);
     }
     if let Some(before) = &options.before {
-        let ratio = together::measure(&format!("{before} hist 1"), options.rounds, options.loops)?;
+        let (_, ratio) = together::measure(&format!("{before} hist 1"), options.rounds, options.loops)?;
         println!("cgscope hist 1 and its earlier build, attached together: {ratio} at a switch");
         return Ok(());
     }

@@ -19,9 +19,7 @@ use cgscope_collect::{EMPTY_HOOK_OBJECT, YARDSTICK_OBJECT};
 
 use crate::pause;
 
-/// No tool.
 pub const NOTHING: &str = "nothing";
-/// A hook with an empty body.
 pub const EMPTY_HOOK: &str = "empty hook";
 /// The program that [`check`](crate::together::check) compares with.
 pub const YARDSTICK: &str = "yardstick";
@@ -47,7 +45,6 @@ pub struct Running {
     child: Option<Child>,
 }
 
-/// Attaches a subject.
 pub fn attach(subject: &str) -> Result<Running> {
     let before = program_ids()?;
     let mut running = match subject {
@@ -110,11 +107,10 @@ fn loaded<'a>(object: &'a mut Ebpf, name: &str, tracepoint: &str) -> Result<&'a 
     Ok(program)
 }
 
-/// Starts a program with its arguments.
 pub fn start(line: &str) -> Result<Child> {
     let mut words = line.split(' ');
     let program = match words.next().unwrap_or_default() {
-        "cgscope" => cgscope()?,
+        "cgscope" => built("cgscope")?,
         program => program.into(),
     };
     let mut command = Command::new(&program);
@@ -122,8 +118,9 @@ pub fn start(line: &str) -> Result<Child> {
     command.spawn().with_context(|| format!("{} cannot be started", program.display()))
 }
 
-pub fn cgscope() -> Result<PathBuf> {
-    let path = std::env::current_exe()?.with_file_name("cgscope");
+/// Returns the path of a program that cargo has built next to this one.
+pub fn built(name: &str) -> Result<PathBuf> {
+    let path = std::env::current_exe()?.with_file_name(name);
     if !path.exists() {
         bail!("{} does not exist: run `cargo xtask overhead`, which builds it", path.display());
     }

@@ -1,7 +1,7 @@
 //! Compares two hooks that are attached at the same time. Both hooks run at each switch, so a disturbance of the machine affects
 //! both. From run to run, the ratio of their times differs by a hundredth, while the times themselves differ by a fifth.
 
-use std::{fmt, fs, path::Path};
+use std::{fs, path::Path};
 
 use anyhow::{Context, Result, bail};
 
@@ -17,8 +17,10 @@ const SHORT_RUNS: u64 = 25;
 /// Minimum number of switches for a useful run.
 const LEAST_SWITCHES: u64 = 1_000;
 
-/// Returns the cost of `cgscope hist 1` relative to `other`, on the pipe.
-pub fn measure(other: &str, rounds: usize, loops: u64) -> Result<Ratio> {
+/// Measures the time of `cgscope hist 1` at a switch relative to `other`, on the pipe. Returns the lowest decile of the ratios of
+/// all rounds or runs, and the ratios in words. Other users of the cache raise the ratio, because the larger hook needs more of the
+/// cache.
+pub fn measure(other: &str, rounds: usize, loops: u64) -> Result<(f64, String)> {
     let mut ratios = Vec::new();
     for round in 1..=rounds {
         let first = in_order([other, HIST], round, loops)?;
@@ -32,7 +34,11 @@ pub fn measure(other: &str, rounds: usize, loops: u64) -> Result<Ratio> {
         ratios.push((median(second.into_iter()) / median(first.into_iter())).sqrt());
     }
     ratios.sort_by(f64::total_cmp);
-    Ok(Ratio(ratios))
+    let at = |index: usize| ratios.get(index).copied().unwrap_or(f64::NAN);
+    let (least, decile, most) = (at(0), at(ratios.len() / 10), at(ratios.len().saturating_sub(1)));
+    let (median, rounds) = (median(ratios.iter().copied()), ratios.len());
+    let words = format!("{median:.3} x ({least:.3} to {most:.3} in {rounds}; lowest decile {decile:.3})");
+    Ok((decile, words))
 }
 
 /// Returns the time of the first hook in `order` divided by the time of the second hook, for each run.
@@ -59,25 +65,6 @@ fn in_order(order: [&str; 2], round: usize, loops: u64) -> Result<Vec<f64>> {
     Ok(ratios)
 }
 
-/// Time of one hook at a switch relative to another hook, of several rounds or runs in ascending order.
-pub struct Ratio(Vec<f64>);
-
-impl Ratio {
-    /// Returns the lowest decile. Other users of the cache raise the ratio, because the larger hook needs more of the cache.
-    fn decile(&self) -> f64 {
-        self.0.get(self.0.len() / 10).copied().unwrap_or(f64::NAN)
-    }
-}
-
-impl fmt::Display for Ratio {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let end = |ratio: Option<&f64>| ratio.copied().unwrap_or(f64::NAN);
-        let (least, most) = (end(self.0.first()), end(self.0.last()));
-        let (median, rounds, decile) = (median(self.0.iter().copied()), self.0.len(), self.decile());
-        write!(f, "{median:.3} x ({least:.3} to {most:.3} in {rounds}; lowest decile {decile:.3})")
-    }
-}
-
 /// Tolerance for noise: the measured ratio may exceed the ratio in the file by this factor. The lowest decile of short runs is
 /// compared. On a machine whose neighbours take its cache, the decile was 1.373 to 1.403, and the median 1.47 to 1.57.
 const TOLERANCE: f64 = 1.05;
@@ -89,9 +76,8 @@ pub fn check(file: &Path, rounds: usize, loops: u64) -> Result<()> {
     let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     let limit = text.lines().find_map(|line| line.strip_prefix("pipe ")?.trim().parse::<f64>().ok());
     let limit = limit.with_context(|| format!("{} has no line `pipe RATIO`", file.display()))?;
-    let ratio = measure(YARDSTICK, rounds, loops)?;
+    let (decile, ratio) = measure(YARDSTICK, rounds, loops)?;
     println!("pipe: the hook takes as long as the yardstick, times {ratio}");
-    let decile = ratio.decile();
     if decile.is_nan() || decile > limit * TOLERANCE {
         let file = file.display();
         bail!(

@@ -152,7 +152,6 @@ fn place<'p, H: WaitHost, const N: usize, const ENTRIES: usize>(
 /// The CPU that records a charge, and the slice of the culprit.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
-    /// The CPU that records the charge.
     pub(crate) cpu: u32,
     /// The CPU whose history contains the culprit, and the number of the culprit's slice.
     pub(crate) history: u32,

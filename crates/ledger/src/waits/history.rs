@@ -47,9 +47,7 @@ pub struct Slice {
     pub taken: Taken,
     /// Id of the thread that ran, if culprits are single tasks.
     pub tid: u32,
-    /// Unused.
     pub padding: u32,
-    /// Name of the thread that ran.
     pub comm: [u8; 16],
 }
 
@@ -66,7 +64,6 @@ impl Slice {
 }
 
 impl Taken {
-    /// Returns the sum of both times, ns.
     #[inline(always)]
     pub const fn ns(self) -> u64 {
         self.irq_ns + self.stolen_ns
@@ -155,14 +152,12 @@ pub struct Ring {
     pub batch: Batch,
     /// The demand of the current task, if a quota applies to the task.
     pub running: Running,
-    /// The slices.
     pub slices: [Slice; SLICES],
     /// The blocks. Slice `n` belongs to block `n /` [`BLOCK`]. A block is at the index of its number modulo [`BLOCKS`].
     pub blocks: [Block; BLOCKS],
 }
 
 impl Ring {
-    /// Returns the slice with this number.
     #[inline(always)]
     pub fn slice(&mut self, number: u64) -> &mut Slice {
         wrapped(&mut self.slices, number)
@@ -174,7 +169,6 @@ impl Ring {
         wrapped(&mut self.blocks, number / BLOCK as u64)
     }
 
-    /// Returns whether the latest slice belongs to `who`.
     #[inline(always)]
     pub fn latest_is(&mut self, who: u64) -> bool {
         let head = self.head;

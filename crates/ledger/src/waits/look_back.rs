@@ -152,9 +152,7 @@ pub struct Walk {
     pub from_ns: u64,
     /// End of the span, ns of `rq->clock`.
     pub to_ns: u64,
-    /// Id of the cgroup whose task waited.
     pub victim: u64,
-    /// Number of steps that the walk may still take.
     pub steps_left: u64,
     /// Number of the slice that the next step visits.
     number: u64,
@@ -187,7 +185,6 @@ impl Walk {
         set(&mut self.slice_end_ns, to_ns);
     }
 
-    /// Adds `ns` to the part of `cause`.
     #[inline(always)]
     pub fn add(&mut self, cause: Cause, ns: u64) {
         let part = &mut self.parts[cause as usize];
@@ -204,7 +201,6 @@ impl Walk {
         get(&mut self.is_incomplete) != 0 || unexplained_ns != 0 && get(&mut self.steps_left) == 0
     }
 
-    /// Returns whether the walk has reached the slice from which on it uses blocks.
     #[inline(always)]
     pub fn is_at_blocks(&mut self) -> bool {
         get(&mut self.number) == get(&mut self.blocks_from)
@@ -402,5 +398,4 @@ fn in_proportion(part_ns: u64, ns: u64, whole_ns: u64) -> u64 {
 }
 
 #[cfg(test)]
-#[path = "look_back/tests.rs"]
 mod tests;

@@ -31,11 +31,8 @@ pub struct Wait {
     pub elsewhere_ns: u64,
     /// Length of the whole wait, ns.
     pub ns: u64,
-    /// The number of the wait's histogram bucket.
     pub bucket: u64,
-    /// The CPU on which the wait ends.
     pub cpu: u32,
-    /// Unused.
     pub padding: u32,
 }
 

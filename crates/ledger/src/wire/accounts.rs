@@ -19,7 +19,6 @@ crate::named! {
     }
 }
 
-/// Number of blocked states.
 pub const BLOCKED_STATES: usize = BlockedState::ALL.len();
 
 /// Blocked time by state, ns, in the order of [`BlockedState::ALL`].
@@ -63,7 +62,6 @@ impl Accounts {
 }
 
 impl ExitedThreads {
-    /// Returns the increase of each time since `base`.
     pub fn since(&self, base: &Self) -> Self {
         Self {
             user_ns: self.user_ns.saturating_sub(base.user_ns),
@@ -80,17 +78,11 @@ impl ExitedThreads {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExitedThreads {
-    /// Sum of `utime`, ns.
     pub user_ns: u64,
-    /// Sum of `stime`, ns.
     pub system_ns: u64,
-    /// Sum of `gtime`, ns.
     pub guest_ns: u64,
-    /// Value of `sum_sched_runtime`, ns.
     pub on_cpu_ns: u64,
-    /// Sum of `nvcsw`.
     pub voluntary: u64,
-    /// Sum of `nivcsw`.
     pub involuntary: u64,
 }
 
@@ -98,7 +90,6 @@ pub struct ExitedThreads {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AccountsRecord {
-    /// The task's own time.
     pub own: Accounts,
     /// Sums of the exited threads of the task's process. They are in the record of the main thread; other records have 0.
     pub exited_threads: ExitedThreads,
@@ -132,11 +123,9 @@ pub struct Blocked {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StackKey {
-    /// Thread id.
     pub tid: u32,
     /// Index of a [`BlockedState`].
     pub state: u32,
-    /// The kernel stack at which the task was blocked.
     pub stack: Stack,
 }
 
@@ -148,11 +137,8 @@ pub struct StackCount {
     pub ns: u64,
     /// How often the stack was read.
     pub count: u64,
-    /// See [`super::serial`].
     pub serial: u64,
-    /// Process id.
     pub tgid: u32,
-    /// Unused.
     pub padding: u32,
     /// Name of the thread, padded with NUL bytes.
     pub comm: [u8; 16],

@@ -1,38 +1,31 @@
-//! Names of the BPF object's maps, programs and globals, for the loader. Their declarations in `ebpf/src` describe them.
-
-macro_rules! names {
-    ($($constant:ident = $name:expr;)*) => {
-        $(#[doc = concat!("`", $name, "`")] pub const $constant: &str = $name;)*
-    };
-}
+//! Names of the BPF objects' maps, programs and globals, for the loader. Their declarations in `ebpf/src` describe them.
 
 macro_rules! names_of_statics {
-    ($($constant:ident)*) => { names! { $($constant = stringify!($constant);)* } };
+    ($($constant:ident)*) => { $(pub const $constant: &str = stringify!($constant);)* };
 }
 
 // Globals (`ebpf/src/kernel/mod.rs`) and maps (`ebpf/src/maps.rs`).
 names_of_statics! {
     CONFIG OFFSETS
     TASKS EXITED SELECTED MARKS RINGS PAIRS PRESSURES DEMAND DEMAND_PLACES DEMAND_TURN KEPT_SINCE FIRST_READ CPU_NODE CPUS
-    THROTTLE_CLOCKS STACKS CHANGES TURN MEMORY_LEFT LOSSES CGROUP_EVENTS
+    THROTTLE_CLOCKS STACKS CHANGES TURN MEMORY_LEFT LOSSES CGROUP_EVENTS THREADS
 }
 
 // Programs.
-names! {
-    ON_SWITCH = "on_switch";
-    ON_MOVE = "on_move";
-    ON_NEW_TASK = "on_new_task";
-    ON_TASK_FREED = "on_task_freed";
-    ON_RENAME = "on_rename";
-    ON_CGROUP_MADE = "on_cgroup_made";
-    ON_CGROUP_REMOVED = "on_cgroup_removed";
-    ON_CGROUP_RENAMED = "on_cgroup_renamed";
-    ON_CGROUP_ATTACH = "on_cgroup_attach";
-    ON_LEAVE_GROUP = "on_leave_group";
-    ON_ENTER_GROUP = "on_enter_group";
-    ON_THROTTLE = "on_throttle";
-    ON_UNTHROTTLE = "on_unthrottle";
-    READ_TASKS = "read_tasks";
-    READ_CHANGES = "read_changes";
-    READ_EXITED = "read_exited";
-}
+pub const ON_SWITCH: &str = "on_switch";
+pub const ON_MOVE: &str = "on_move";
+pub const ON_NEW_TASK: &str = "on_new_task";
+pub const ON_TASK_FREED: &str = "on_task_freed";
+pub const ON_RENAME: &str = "on_rename";
+pub const ON_CGROUP_MADE: &str = "on_cgroup_made";
+pub const ON_CGROUP_REMOVED: &str = "on_cgroup_removed";
+pub const ON_CGROUP_RENAMED: &str = "on_cgroup_renamed";
+pub const ON_CGROUP_ATTACH: &str = "on_cgroup_attach";
+pub const ON_LEAVE_GROUP: &str = "on_leave_group";
+pub const ON_ENTER_GROUP: &str = "on_enter_group";
+pub const ON_THROTTLE: &str = "on_throttle";
+pub const ON_UNTHROTTLE: &str = "on_unthrottle";
+pub const READ_TASKS: &str = "read_tasks";
+pub const READ_CHANGES: &str = "read_changes";
+pub const READ_EXITED: &str = "read_exited";
+pub const LOOK_AT_THREADS: &str = "look_at_threads";

@@ -9,10 +9,7 @@ use std::{
 use aya::{Ebpf, maps::HashMap, programs::Iter};
 use cgscope_ledger::{
     FRAMES, Feature,
-    threads::{
-        DISPLACED, END, HAS_SYSCALL, IOWAIT, ON_CPU, THROTTLED, ThreadRecord, ThreadsConfig,
-        names as threads_names,
-    },
+    threads::{DISPLACED, END, HAS_SYSCALL, IOWAIT, ON_CPU, THROTTLED, ThreadRecord, ThreadsConfig},
     wire::{Config, SELECT_PROCESS, SELECT_THREAD, names},
 };
 use cgscope_model::{Selection, TaskState};
@@ -92,7 +89,7 @@ impl TaskIterator {
         each: &mut impl FnMut(&ThreadReading),
     ) -> Result<RoundRead, Failure> {
         let has_target_exited = self.update_selected().map_err(failed("choose threads"))?;
-        let stream = read_iterator(&mut self.bpf, threads_names::LOOK_AT_THREADS);
+        let stream = read_iterator(&mut self.bpf, names::LOOK_AT_THREADS);
         let mut stream = stream.map_err(failed("read the threads"))?;
         let (wanted, has_users) = (self.wanted, self.has_users);
         let looked_at = read_records(&mut stream, &mut self.buffer, |record, stack| {
@@ -126,9 +123,9 @@ fn load(resolved: &Resolved, config: &Config, threads: &ThreadsConfig) -> AyaRes
     let mut bpf = loader()
         .override_global(names::OFFSETS, &offsets, true)
         .override_global(names::CONFIG, &config, false)
-        .override_global(threads_names::THREADS, &threads, true)
+        .override_global(names::THREADS, &threads, true)
         .load(&object)?;
-    let iterator: &mut Iter = program(&mut bpf, threads_names::LOOK_AT_THREADS)?;
+    let iterator: &mut Iter = program(&mut bpf, names::LOOK_AT_THREADS)?;
     iterator.load("task", &resolved.attach_types()?)?;
     Ok(bpf)
 }
