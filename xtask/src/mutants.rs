@@ -61,7 +61,7 @@ const VARIABLES: [(&str, &str); 6] = [
     ("RUSTC_BOOTSTRAP", "1"),
 ];
 
-/// Prints the scores. Fails if a score is too low. If files are named, there is no time limit.
+/// Prints the scores, and keeps them by commit. Fails if a score is too low. If files are named, there is no time limit.
 pub(crate) fn run(files: &[String]) -> Result<(), Failure> {
     let tool = setup::program("cargo-mutants", VERSION)?;
     let kept = setup::cache("mutants")?;
@@ -76,6 +76,10 @@ pub(crate) fn run(files: &[String]) -> Result<(), Failure> {
         is_empty = false;
         score.survivors.iter().for_each(|name| eprintln!("mutants: survived: {name}"));
         eprintln!("mutants: {}: {score}", part.name);
+        let commit = steps::git(&["describe", "--always", "--dirty", "--exclude=*"]).unwrap_or_default();
+        let scores = kept.join("scores.txt");
+        let before = fs::read_to_string(&scores).unwrap_or_default();
+        steps::write(&scores, format!("{before}{commit} {}: {score}\n", part.name))?;
         faults.extend(score.fault(part));
     }
     if is_empty && !files.is_empty() {
