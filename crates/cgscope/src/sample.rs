@@ -54,7 +54,7 @@ pub async fn run(options: &Sample) -> Result {
              throttled (R), or that wait for a device (D)",
         );
     }
-    reader.refused().iter().for_each(|refused| say!("cgscope: {refused}"));
+    reader.refused.iter().for_each(|refused| say!("cgscope: {refused}"));
     if target.measure.verbose {
         say!("cgscope: sampling the threads of the {}", target.words());
     }
@@ -127,7 +127,7 @@ fn finish(rounds: &Rounds, names: &Names, end: &End, options: &Sample, target: &
     }
     // Without -a, or with other selectors, the target may have been asleep or elsewhere.
     let is_missing =
-        options.all_states && rounds.table.threads == 0 && target.options.selection.is_by_id_alone();
+        options.all_states && rounds.tally.threads.is_empty() && target.options.selection.is_by_id_alone();
     let hidden = is_missing.then(|| session::hidden(&target.options.selection)).flatten();
     let nameless = rounds.nameless.as_ref().map(ToString::to_string);
     for sentence in [hidden, rounds.nameless_words(), nameless].into_iter().flatten() {

@@ -17,4 +17,4 @@ pub use reader::{ThreadReader, WantedFields};
 pub use rounds::{RoundEnd, Rounds, Sampling, Schedule};
 pub use tally::{GroupBy, Tally, ThreadFilter};
 
-use tally::{GroupCell, GroupRow, GroupTable, ThreadNames, ThreadReading, ThreadState};
+use tally::{GroupCell, GroupRow, ThreadNames, ThreadReading, ThreadState};

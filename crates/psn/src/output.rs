@@ -6,15 +6,15 @@ use cgscope_model::{Mode, Names, units::duration};
 use cgscope_view::text;
 use serde_json::{Value, json};
 
-use crate::{GroupBy, GroupCell, GroupRow, GroupTable, Rounds};
+use crate::{GroupBy, GroupCell, GroupRow, Rounds};
 
 impl Rounds {
     /// Writes the table as psn prints it, followed by figures about the rounds. `names` has the displayed names of cgroups.
     pub fn write_text(&self, names: &Names, out: &mut impl Write) -> io::Result<()> {
-        let columns = &self.table.columns;
+        let columns = &self.tally.columns;
         let titles = ["samples", "avg_threads"].into_iter().chain(columns.iter().map(|column| column.name()));
         let titles = titles.map(str::to_owned).collect();
-        let rows = self.table.rows.iter().map(|row| self.cells(row, names));
+        let rows = self.rows.iter().map(|row| self.cells(row, names));
         let lines: Vec<Vec<String>> = std::iter::once(titles).chain(rows).collect();
         let width_of = |at: usize| lines.iter().map(|line| line[at].chars().count()).max();
         let widths: Vec<usize> = (0..columns.len() + 2).filter_map(width_of).collect();
@@ -47,43 +47,43 @@ impl Rounds {
             Some(GroupCell::State(state)) => state.words().to_owned(),
             Some(GroupCell::Text(text)) => text.to_string(),
         };
-        let counts = [row.samples.to_string(), format!("{:.2}", self.table.per_round(row.samples))];
-        counts.into_iter().chain(self.table.columns.iter().zip(&row.cells).map(cell)).collect()
+        let counts = [row.samples.to_string(), format!("{:.2}", self.per_round(row.samples))];
+        counts.into_iter().chain(self.tally.columns.iter().zip(&row.cells).map(cell)).collect()
     }
 
     fn write_foot(&self, out: &mut impl Write) -> io::Result<()> {
-        let GroupTable { rounds, processes, threads, .. } = self.table;
-        let per_round = self.table.per_round(self.looked_at);
-        let own_time = duration(self.table.per_round(self.cpu_ns) as u64);
+        let (processes, threads) = (self.tally.processes.len(), self.tally.threads.len());
+        let read = self.per_round(self.looked_at);
+        let own_time = duration(self.per_round(self.cpu_ns) as u64);
         let mode = if self.mode == Mode::Bpf { "bpf" } else { "coarse" };
-        writeln!(out, "\nsamples: {rounds} (expected: {})", self.expected)?;
+        writeln!(out, "\nsamples: {} (expected: {})", self.tally.rounds, self.expected)?;
         writeln!(
             out,
-            "total processes: {processes}, threads: {threads}; threads read per sample: {per_round:.0}"
+            "total processes: {processes}, threads: {threads}; threads read per sample: {read:.0}"
         )?;
         writeln!(
             out,
             "runtime: {}, own CPU time: {own_time} per sample; {}; mode: {mode}",
-            duration(self.duration_ns()),
+            duration(self.took.as_nanos() as u64),
             text::loss_line(&self.losses)
         )
     }
 
     /// Writes one JSON object with the schema `cgscope.sample/1`.
     pub fn write_json(&self, out: &mut impl Write) -> io::Result<()> {
-        let columns = self.table.columns.iter().map(|column| column.name());
-        let groups = self.table.rows.iter().map(|row| self.group(row));
+        let columns = self.tally.columns.iter().map(|column| column.name());
+        let groups = self.rows.iter().map(|row| self.group(row));
         let losses = self.losses.nonzero().map(|(loss, count)| (loss.name(), count));
         let object = json!({
             "schema": "cgscope.sample/1",
             "mode": self.mode,
             "start_unix_ns": self.start_unix_ns,
-            "duration_ns": self.duration_ns(),
-            "rounds": self.table.rounds,
+            "duration_ns": self.took.as_nanos() as u64,
+            "rounds": self.tally.rounds,
             "rounds_expected": self.expected,
             "all_states": self.all_states,
-            "processes": self.table.processes,
-            "threads": self.table.threads,
+            "processes": self.tally.processes.len(),
+            "threads": self.tally.threads.len(),
             "threads_looked_at": self.looked_at,
             "columns": columns.collect::<Vec<_>>(),
             "groups": groups.collect::<Vec<_>>(),
@@ -95,12 +95,12 @@ impl Rounds {
         out.flush()
     }
 
-    fn duration_ns(&self) -> u64 {
-        self.took.as_nanos() as u64
+    fn per_round(&self, sum: u64) -> f64 {
+        if self.tally.rounds == 0 { 0.0 } else { sum as f64 / self.tally.rounds as f64 }
     }
 
     fn group(&self, row: &GroupRow) -> Value {
-        let average = self.table.per_round(row.samples);
+        let average = self.per_round(row.samples);
         let counts = [("samples", json!(row.samples)), ("avg_threads", json!(average))];
         let cells = row.cells.iter().map(|cell| match cell {
             None => Value::Null,
@@ -108,7 +108,7 @@ impl Rounds {
             Some(GroupCell::State(state)) => json!(state.name()),
             Some(GroupCell::Text(text)) => json!(&**text),
         });
-        let names = self.table.columns.iter().map(|column| column.name());
+        let names = self.tally.columns.iter().map(|column| column.name());
         counts.into_iter().chain(names.zip(cells)).collect()
     }
 }

@@ -3,26 +3,19 @@
 mod proc_walk;
 mod task_iterator;
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    fs, io,
-    path::Path,
-    sync::{Arc, OnceLock},
-    time::{Duration, Instant},
-};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+use std::{fs, io, path::Path};
 
 use cgscope_ledger::Loss;
 use cgscope_model::{Losses, Mode, Selection, printable};
 
 use crate::{GroupBy, Tally, ThreadFilter, ThreadNames, ThreadReading};
-use cgscope_collect::{
-    Failure, KernelSymbols,
-    cgroups::CgroupTree,
-    clock::{Ticks, monotonic_ns},
-    cmdline,
-    facts::{self, CgroupMounts},
-    shared_parts::{self, Follow, ProcFiles, text},
-};
+use cgscope_collect::clock::{Ticks, monotonic_ns};
+use cgscope_collect::facts::{self, CgroupMounts};
+use cgscope_collect::shared_parts::{self, Follow, ProcFiles, text};
+use cgscope_collect::{Failure, KernelSymbols, cgroups::CgroupTree, cmdline};
 use proc_walk::ProcWalk;
 use task_iterator::TaskIterator;
 
@@ -55,12 +48,17 @@ pub struct ThreadReader {
     places: KernelPlaces,
     processes: ProcessNames,
     pub(crate) losses: Losses,
+    /// Sentences about requested fields that this kernel does not report.
+    pub refused: Vec<String>,
 }
 
 enum ThreadSource {
     Iterator(Box<TaskIterator>),
     Walk(Box<ProcWalk>),
 }
+
+/// Receives each thread that was read.
+type Each<'a> = &'a mut dyn FnMut(&ThreadReading);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RoundRead {
@@ -81,23 +79,21 @@ impl ThreadReader {
         let tree = mounts.cpu().map(CgroupTree::new);
         let nodes = facts::cpu_to_node(host);
         shared_parts::check(selection, tree.as_ref(), &nodes)?;
+        let (places, processes, losses, mut refused) = Default::default();
         let source = match mode {
             Mode::Bpf => {
-                let iterator = TaskIterator::start(selection, wanted, &mounts, tree.as_ref())?;
+                let iterator = TaskIterator::start(selection, wanted, &mounts, tree.as_ref(), &mut refused)?;
                 ThreadSource::Iterator(Box::new(iterator))
             }
             Mode::Coarse => ThreadSource::Walk(Box::new(ProcWalk::start(selection, wanted, &mounts)?)),
         };
-        let (places, processes, losses) = Default::default();
-        Ok(Self { source, mode, wanted, tree, nodes, places, processes, losses })
+        Ok(Self { source, mode, wanted, tree, nodes, places, processes, losses, refused })
     }
 
     pub(crate) fn read(&mut self, mut each: impl FnMut(&ThreadReading)) -> Result<RoundRead, Failure> {
         let (wanted, processes) = (self.wanted, &mut self.processes);
         let mut met = |reading: &ThreadReading| {
-            if wanted.has(GroupBy::Exe) || wanted.has(GroupBy::Cmdline) {
-                processes.meet(reading.tgid, wanted);
-            }
+            processes.meet(reading.tgid, wanted);
             each(reading);
         };
         let read = match &mut self.source {
@@ -118,20 +114,11 @@ impl ThreadReader {
 
     /// Returns why kernel functions or processes have no names; `None` if nothing is missing.
     pub(crate) fn nameless(&self) -> Option<Failure> {
-        let asked = self.wanted.has(GroupBy::Wchan) || self.wanted.has(GroupBy::Kstack);
-        asked.then(|| self.places.nameless()).flatten().or_else(|| {
+        self.places.nameless().or_else(|| {
             let is_full = self.processes.bytes >= MOST_NAME_BYTES;
             let (what, effect) = ("the names of processes take 64 MiB", "further processes have none");
             is_full.then(|| Failure::new(what, effect, "select a part of the host"))
         })
-    }
-
-    /// Returns sentences about requested fields that this kernel does not report.
-    pub fn refused(&self) -> Vec<String> {
-        match &self.source {
-            ThreadSource::Iterator(iterator) => iterator.refused.clone(),
-            ThreadSource::Walk(_) => Vec::new(),
-        }
     }
 }
 
@@ -145,10 +132,8 @@ impl ThreadNames for ThreadReader {
             GroupBy::Username => Some(self.processes.user(reading.uid?)),
             GroupBy::Exe => self.processes.known.get(&reading.tgid)?.exe.clone(),
             GroupBy::Cmdline => self.processes.known.get(&reading.tgid)?.cmdline.clone(),
-            // The names of these columns are not looked up.
-            GroupBy::Comm | GroupBy::Tgid | GroupBy::Tid | GroupBy::State | GroupBy::Node | GroupBy::Cpu => {
-                None
-            }
+            // The names of the other columns are not looked up.
+            _ => None,
         }
     }
 
@@ -160,10 +145,8 @@ impl ThreadNames for ThreadReader {
 /// Returns the name of a system call on this architecture, or its number if it is newer than our table.
 fn system_call(number: i32) -> Option<Arc<str>> {
     let number = usize::try_from(number).ok()?;
-    Some(match syscalls::Sysno::new(number) {
-        Some(call) => call.name().into(),
-        None => number.to_string().into(),
-    })
+    let call = syscalls::Sysno::new(number);
+    Some(call.map_or_else(|| number.to_string().into(), |call| call.name().into()))
 }
 
 /// Time between two searches for new processes, the same as in psn.
@@ -222,8 +205,9 @@ struct ProcessName {
 impl ProcessNames {
     /// Reads the names of a process that is new. Call this for every process that is seen.
     fn meet(&mut self, tgid: u32, wanted: WantedFields) {
+        let is_wanted = wanted.has(GroupBy::Exe) || wanted.has(GroupBy::Cmdline);
         // Any user can start processes with long command lines. After this maximum, new processes get no name.
-        if self.bytes >= MOST_NAME_BYTES {
+        if !is_wanted || self.bytes >= MOST_NAME_BYTES {
             return;
         }
         let bytes = &mut self.bytes;
@@ -314,10 +298,8 @@ impl KernelPlaces {
     pub fn kstack(&self, number: u32) -> Option<Arc<str>> {
         let functions: Vec<String> = match self.get(number)? {
             KernelPlace::Addresses(stack) => {
+                self.symbols.load().ok()?;
                 let name = |address: &u64| self.symbols.caller(*address).unwrap_or("?").to_owned();
-                if self.symbols.load().is_err() {
-                    return None;
-                }
                 stack.iter().map(name).collect()
             }
             KernelPlace::Text(_, stack) => functions(stack),

@@ -11,7 +11,7 @@ use cgscope_model::{
     units::{count, duration},
 };
 
-use crate::{GroupTable, Tally, ThreadFilter, ThreadReader, ThreadReading};
+use crate::{GroupRow, Tally, ThreadFilter, ThreadReader, ThreadReading};
 
 const DEFAULT_DURATION: Duration = Duration::from_secs(5);
 /// Reading takes at most 1 / `SHARE` of the time. Under SCHED_FIFO, nothing else limits the CPU time of a thread.
@@ -39,18 +39,15 @@ impl Schedule {
         self.period.mul_f64(round as f64 + random)
     }
 
-    fn round_at(self, since_start: Duration) -> u64 {
-        (since_start.as_secs_f64() / self.period.as_secs_f64()) as u64
+    /// Returns the number of periods in a time.
+    fn periods(self, time: Duration) -> f64 {
+        time.as_secs_f64() / self.period.as_secs_f64()
     }
 
     /// Returns the first round, not before `round`, at which reading has used only its share of the time.
     fn affordable(self, round: u64, reading: Duration) -> u64 {
         let needed_ns = reading.as_nanos() * u128::from(SHARE);
         round.max(needed_ns.div_ceil(self.period.as_nanos().max(1)) as u64)
-    }
-
-    fn expected(self, took: Duration) -> u64 {
-        (took.as_secs_f64() / self.period.as_secs_f64()).round() as u64
     }
 }
 
@@ -63,7 +60,9 @@ pub enum RoundEnd {
 
 #[derive(Debug)]
 pub struct Rounds {
-    pub table: GroupTable,
+    pub tally: Tally,
+    /// The rows of the table, with the most samples first.
+    pub(crate) rows: Vec<GroupRow>,
     pub(crate) all_states: bool,
     pub(crate) mode: Mode,
     pub end: RoundEnd,
@@ -87,7 +86,7 @@ impl Rounds {
     pub fn skipped_words(&self) -> Option<String> {
         (self.skipped != 0).then(|| {
             let (skipped, expected, share) = (self.skipped, count(self.expected, "sample"), 100 / SHARE);
-            let a_round = duration(self.cpu_ns / self.table.rounds.max(1));
+            let a_round = duration(self.cpu_ns / self.tally.rounds.max(1));
             format!(
                 "{skipped} of {expected} were skipped: one takes {a_round}, and reading may take at most {share}% of the \
                  time (use a lower --hz to skip none)"
@@ -97,11 +96,11 @@ impl Rounds {
 
     /// Returns a sentence about samples without names; `None` if all samples have names.
     pub fn nameless_words(&self) -> Option<String> {
-        (self.table.nameless != 0).then(|| {
+        (self.tally.nameless != 0).then(|| {
             format!(
                 "{} of all samples are in rows without names, because there were more than 50,000 groups (use fewer columns, or \
                  select a part of the host)",
-                self.table.nameless
+                self.tally.nameless
             )
         })
     }
@@ -152,19 +151,17 @@ impl Sampling {
                 break RoundEnd::Finished;
             }
             at_once.keep(Duration::from_nanos(self.cpu_ns - before_ns) <= LONGEST_AT_ONCE);
-            let next = (round + 1).max(schedule.round_at(start.elapsed()));
+            let next = (round + 1).max(schedule.periods(start.elapsed()) as u64);
             round = schedule.affordable(next, Duration::from_nanos(self.cpu_ns));
             skipped += round - next;
         };
         at_once.keep(false);
         let took = start.elapsed();
-        let expected = match end {
-            RoundEnd::Finished => schedule.expected(took).max(1),
-            // The last round might have been due after the end.
-            _ => schedule.expected(took).max(self.tally.rounds),
-        };
+        // If the rounds were stopped, the last round might have been due after the end.
+        let least = if end == RoundEnd::Finished { 1 } else { self.tally.rounds };
+        let expected = (schedule.periods(took).round() as u64).max(least);
         Ok(Rounds {
-            table: self.tally.table(&self.reader),
+            rows: self.tally.rows(&self.reader),
             all_states: self.reader.wanted.all_states,
             mode: self.reader.mode,
             end,
@@ -173,6 +170,7 @@ impl Sampling {
             expected,
             // The last skipped rounds might have been due after the end.
             skipped: skipped.min(expected.saturating_sub(self.tally.rounds)),
+            tally: self.tally,
             looked_at: self.looked_at,
             cpu_ns: self.cpu_ns,
             losses: self.reader.losses.clone(),
@@ -238,7 +236,7 @@ mod tests {
         let mut parts = [0; 10];
         for round in 0..1_000 {
             let due = pace.due(round, random.rand_float());
-            assert_eq!(pace.round_at(due), round);
+            assert_eq!(pace.periods(due) as u64, round);
             let part = due.as_secs_f64() * 20.0 - round as f64;
             parts[(part * 10.0) as usize] += 1;
         }
@@ -294,6 +292,6 @@ mod tests {
         assert_eq!(Schedule::new(20.0, None, true).duration, None);
         let asked = Some(Duration::from_secs(1));
         assert_eq!(Schedule::new(20.0, asked, true).duration, asked);
-        assert_eq!(Schedule::new(20.0, None, false).expected(DEFAULT_DURATION), 100);
+        assert_eq!(Schedule::new(20.0, None, false).periods(DEFAULT_DURATION), 100.0);
     }
 }

@@ -41,24 +41,12 @@ const MOST_GROUPS: usize = 50_000;
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     pub(crate) columns: Vec<GroupBy>,
-    counts: HashMap<ThreadReading, u64>,
-    threads: HashSet<u32>,
-    processes: HashSet<u32>,
-    /// Readings that were counted without their names.
-    nameless: u64,
+    pub(crate) counts: HashMap<ThreadReading, u64>,
+    pub threads: HashSet<u32>,
+    pub(crate) processes: HashSet<u32>,
+    /// Number of readings that were counted without their names, because there were too many groups.
+    pub(crate) nameless: u64,
     pub(crate) rounds: u64,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub struct GroupTable {
-    pub columns: Vec<GroupBy>,
-    /// The rows, with the most samples first.
-    pub rows: Vec<GroupRow>,
-    pub rounds: u64,
-    pub threads: usize,
-    pub processes: usize,
-    /// Number of samples in rows without names, because there were too many groups.
-    pub nameless: u64,
 }
 
 /// Threads that are equal in all columns.
@@ -74,12 +62,6 @@ pub enum GroupCell {
     Number(u64),
     State(ThreadState),
     Text(Arc<str>),
-}
-
-impl GroupTable {
-    pub fn per_round(&self, sum: u64) -> f64 {
-        if self.rounds == 0 { 0.0 } else { sum as f64 / self.rounds as f64 }
-    }
 }
 
 impl Tally {
@@ -117,22 +99,15 @@ impl Tally {
         }
     }
 
-    /// Returns the counts so far. Groups with different numbers but the same names become one row.
-    pub(crate) fn table(&self, names: &impl ThreadNames) -> GroupTable {
+    /// Returns the rows so far, with the most samples first. Groups with different numbers but the same names become one row.
+    pub(crate) fn rows(&self, names: &impl ThreadNames) -> Vec<GroupRow> {
         let mut groups: BTreeMap<Vec<Option<GroupCell>>, u64> = BTreeMap::new();
         for (reading, samples) in &self.counts {
             let cells = self.columns.iter().map(|column| cell(*column, reading, names)).collect();
             *groups.entry(cells).or_default() += samples;
         }
         let rows = groups.into_iter().map(|(cells, samples)| GroupRow { samples, cells });
-        GroupTable {
-            columns: self.columns.clone(),
-            rows: rows.sorted_by_key(|row| Reverse(row.samples)).collect(),
-            rounds: self.rounds,
-            threads: self.threads.len(),
-            processes: self.processes.len(),
-            nameless: self.nameless,
-        }
+        rows.sorted_by_key(|row| Reverse(row.samples)).collect()
     }
 }
 
@@ -299,13 +274,10 @@ impl ThreadFilter {
         let comm = reading.comm.split(|byte| *byte == 0).next().unwrap_or_default();
         let node = reading.cpu.and_then(|cpu| names.node(cpu));
         self.filter.wants_task(&String::from_utf8_lossy(comm), reading.cpu, node)
-            && self.is_in_cgroup(reading, names)
+            && (!self.needs_cgroups() || self.is_in_cgroup(reading, names))
     }
 
     fn is_in_cgroup(&mut self, reading: &ThreadReading, names: &impl ThreadNames) -> bool {
-        if !self.needs_cgroups() {
-            return true;
-        }
         let Some(id) = reading.cgroup_id else { return false };
         if let Some(is_in) = self.cgroups.get(&id) {
             return *is_in;

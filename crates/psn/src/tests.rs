@@ -4,7 +4,7 @@ use cgscope_ledger::Loss;
 use cgscope_model::{Losses, Mode, Names, Selection};
 
 use crate::{
-    GroupBy, GroupCell, GroupRow, GroupTable, RoundEnd, Rounds, ThreadFilter, ThreadNames, ThreadReading,
+    GroupBy, GroupCell, GroupRow, RoundEnd, Rounds, Tally, ThreadFilter, ThreadNames, ThreadReading,
     ThreadState,
 };
 
@@ -20,18 +20,18 @@ pub fn rounds(rounds: u64) -> Rounds {
     let mut losses = Losses::default();
     losses.add(Loss::ReadingCutShort, 1);
     Rounds {
-        table: GroupTable {
+        tally: Tally {
             columns: vec![GroupBy::Comm, GroupBy::State, GroupBy::Tid, GroupBy::Wchan],
-            rows: vec![
-                row(1_980, "render-*", ThreadState::Throttled, Some(12), None),
-                row(99, "backup", ThreadState::Iowait, Some(70_001), text("folio_wait_bit_common")),
-                row(3, "sh", ThreadState::OnCpu, None, None),
-            ],
             rounds,
-            threads: 22,
-            processes: 3,
-            nameless: 0,
+            threads: (0..22).collect(),
+            processes: (0..3).collect(),
+            ..Tally::default()
         },
+        rows: vec![
+            row(1_980, "render-*", ThreadState::Throttled, Some(12), None),
+            row(99, "backup", ThreadState::Iowait, Some(70_001), text("folio_wait_bit_common")),
+            row(3, "sh", ThreadState::OnCpu, None, None),
+        ],
         all_states: false,
         mode: Mode::Bpf,
         start_unix_ns: 1_795_000_000_000_000_000,
@@ -67,7 +67,7 @@ fn the_json_object_has_the_same_figures() {
 #[test]
 fn an_empty_table_reports_that_no_thread_was_seen() {
     let mut rounds = rounds(99);
-    rounds.table.rows.clear();
+    rounds.rows.clear();
     let active = written(|out| rounds.write_text(&Names::default(), out).unwrap());
     assert!(active.contains("no active thread was seen; use -a to see all threads\n"), "{active}");
     rounds.all_states = true;

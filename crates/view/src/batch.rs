@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use cgscope_model::{
-    Mode,
+    Finding, Mode,
     units::{self, time_of_day},
 };
 
@@ -61,15 +61,12 @@ pub fn average(data: &Data, asked: &Asked) -> String {
 pub fn summary(data: &Data) -> String {
     let interval = &*data.interval;
     let total = &data.total;
-    let mut text = match interval.mode {
-        Mode::Bpf => String::new(),
-        Mode::Coarse => format!("{NO_HISTOGRAM}\n"),
-    };
+    let note = (interval.mode == Mode::Coarse).then(|| format!("{NO_HISTOGRAM}\n"));
+    let mut text = note.unwrap_or_default();
     text += &format!("{}\n", text::wait_line(&total.wait, interval.mode));
     text += &causes::lines(&total.wait.by_cause, interval, None, &interval.culprits());
-    for finding in &data.findings {
-        text += &format!("finding: {}\n  {}\n", finding.headline(), finding.says);
-    }
+    let finding = |finding: &Finding| format!("finding: {}\n  {}\n", finding.headline(), finding.says);
+    text.extend(data.findings.iter().map(finding));
     text.extend(nodes::short_line(interval).map(|line| line + "\n"));
     text.extend(text::pending_line(interval).map(|line| line + "\n"));
     text.extend(text::closing_lines(interval).map(|line| line + "\n"));

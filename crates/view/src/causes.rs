@@ -77,11 +77,8 @@ pub fn name_of<'a>(names: &'a Names, path: Option<&'a Arc<str>>) -> Cow<'a, str>
 /// Returns a line with the quotas that throttled a cgroup's tasks longest, each with the time; `None` if there are none.
 pub fn limits_line(interval: &Interval, cgroup: &str) -> Option<String> {
     let limits = interval.limits_of(cgroup);
-    let mut named = limits
-        .iter()
-        .take(NAMED)
-        .map(|(path, ns)| format!("{} {}", name_of(&interval.names, path.as_ref()), duration(*ns)));
-    (!limits.is_empty()).then(|| named.join(", "))
+    let named = limits.iter().take(NAMED).map(|(path, ns)| (name_of(&interval.names, path.as_ref()), ns));
+    (!limits.is_empty()).then(|| named.map(|(name, ns)| format!("{name} {}", duration(*ns))).join(", "))
 }
 
 /// Returns the lines below a histogram: causes, quotas and culprits.

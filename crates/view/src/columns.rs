@@ -1,20 +1,11 @@
 //! The columns of tables, for the screen, for text output and for sorting. Figures that pidstat also has keep pidstat's names.
 
-use cgscope_model::{
-    Blame, Cause, CgroupReading, Counter, Mode,
-    causes::Blames,
-    counters::{CounterColumn, Counts, OF_TOP},
-    sum,
-    units::{duration, number, per_second, percent},
-};
+use cgscope_model::counters::{CounterColumn, Counts, OF_TOP};
+use cgscope_model::units::{duration, number, per_second, percent};
+use cgscope_model::{Blame, Cause, CgroupReading, Counter, Mode, causes::Blames, sum};
 
-use crate::{
-    causes,
-    data::Data,
-    subject::Subject,
-    text::micros,
-    width::{left, path, right},
-};
+use crate::width::{left, path, right};
+use crate::{causes, data::Data, subject::Subject, text::micros};
 
 /// Declares the columns of a table: one for each line, and one for each counter of the table.
 macro_rules! columns {
@@ -137,14 +128,13 @@ impl Column {
         let length = interval.duration_ns;
         let (wait, limits, task) = (subject.wait(), subject.limits(interval), subject.task());
         let figure = || self.figure(subject, data);
+        let title = || subject.title(&interval.names);
         let share = |ns| percent(ns, length).map(|share| format!("{share:.1}"));
         let a_second = |count| per_second(count, length).map(rate);
         let time_a_second = |ns| per_second(ns, length).map(|ns| duration(ns as u64));
         Some(match self {
-            Name => subject.title(&interval.names),
-            Command => {
-                task.map_or_else(|| subject.title(&interval.names), |task| task.reading.comm.to_string())
-            }
+            Name => title(),
+            Command => task.map_or_else(title, |task| task.reading.comm.to_string()),
             Tid | Pid | Cpu | Threads | Weight => figure()?.to_string(),
             P50 | P99 | Pending => duration(figure()?),
             WaitTime => time_a_second(wait.total_ns)?,
@@ -169,10 +159,7 @@ impl Column {
             Behind => subject.culprits(data).first()?.words(&interval.names),
             RanOn => ran_on(subject)?,
             Cgroup => interval.names.of(subject.cgroup(interval)?).into(),
-            Limit => {
-                let limits = limits?;
-                format!("{} of {}", micros(limits.quota_us?), micros(limits.period_us?))
-            }
+            Limit => format!("{} of {}", micros(limits?.quota_us?), micros(limits?.period_us?)),
             Burst => micros(figure().filter(|burst_us| *burst_us != 0)?),
             LimitedBy => limited_by(subject, data)?,
             Periods => {
@@ -182,8 +169,8 @@ impl Column {
         })
     }
 
-    /// Returns the figure of a column that shows and sorts the same figure: a number, an id, or a time in ns or us. `None`:
-    /// unknown, or another column.
+    /// Returns the figure that a column shows and sorts by: a number, an id, or a time in ns or us. `None`: unknown, or a column
+    /// that sorts by something else.
     fn figure(self, subject: &Subject<'_>, data: &Data) -> Option<u64> {
         let of = |counter: Counter| counter.of(&subject.observed(&data.interval));
         let task = || subject.task().map(|task| &task.reading);
@@ -201,6 +188,7 @@ impl Column {
             BehindTime => behind_ns(subject, data),
             NodeMoves => of(Counter::NodeMigrations),
             Burst => limits()?.burst_us,
+            Periods => of(Counter::ThrottledPeriods),
             PsiSome => of(Counter::PressureSome),
             PsiFull => of(Counter::PressureFull),
             Contention => of(Counter::Contention),
@@ -221,9 +209,6 @@ impl Column {
             // Unknown values sort below all known values.
             Quota => quota_share(subject, data).unwrap_or(-1.0),
             Limit => subject.limits(&data.interval).and_then(CgroupReading::quota_cores).unwrap_or(-1.0),
-            Periods => {
-                Of(Counter::ThrottledPeriods).figure(subject, data).map_or(-1.0, |periods| periods as f64)
-            }
             Name | Command | Cgroup | Behind | LimitedBy | RanOn => {
                 return SortKey::Text(self.cell(subject, data));
             }
@@ -296,19 +281,13 @@ pub fn rate(rate: f64) -> String {
 
 /// Returns the columns that fit a width, each with its own width. Columns that do not fit are omitted in the order of
 /// `least_needed`. The first column of `flexible` that fits takes the remaining width.
-pub fn that_fit(
-    columns: &[Column],
-    least_needed: &[Column],
-    flexible: &[Column],
-    cells: usize,
-) -> Vec<(Column, usize)> {
+pub fn that_fit([columns, least_needed, flexible]: [&[Column]; 3], cells: usize) -> Vec<(Column, usize)> {
     let needs = |columns: &[Column]| columns.iter().map(|column| column.width() + 1).sum::<usize>();
     let mut kept = columns.to_vec();
     for unneeded in least_needed {
-        if needs(&kept) <= cells + 1 {
-            break;
+        if needs(&kept) > cells + 1 {
+            kept.retain(|column| column != unneeded);
         }
-        kept.retain(|column| column != unneeded);
     }
     let left = (cells + 1).saturating_sub(needs(&kept));
     let flexible = flexible.iter().find(|column| kept.contains(column)).copied();
@@ -338,7 +317,7 @@ mod tests {
     #[test]
     fn the_least_needed_columns_are_left_out_first() {
         let columns = [Name, WaitTime, P50, P99];
-        let at = |cells| that_fit(&columns, &[P50, P99], &[Name], cells);
+        let at = |cells| that_fit([&columns, &[P50, P99], &[Name]], cells);
         assert_eq!(at(60).iter().map(|(_, cells)| cells + 1).sum::<usize>(), 61);
         assert_eq!(at(36).iter().map(|(column, _)| *column).collect::<Vec<_>>(), [Name, WaitTime, P99]);
         assert_eq!(at(10).len(), 2, "these two columns are cut instead of left out");

@@ -2,14 +2,10 @@
 
 use std::{cell::OnceCell, sync::Arc};
 
+use cgscope_model::findings::{Host, Rule, findings_in};
 use cgscope_model::{
-    Finding, Group, Interval, Mode, TaskInterval, TaskReading,
-    findings::{Host, Rule, findings_in},
-    nodes::NodeGroup,
-    sum,
-    table::interval::Process,
-    tree::Tree,
-    units::percent,
+    Finding, Group, Interval, Mode, TaskInterval, TaskReading, nodes::NodeGroup, sum,
+    table::interval::Process, tree::Tree, units::percent,
 };
 
 use crate::subject::{Key, Subject};
@@ -66,10 +62,6 @@ impl Data {
         tasks.get(place).or_else(|| idle().get(place - tasks.len()))
     }
 
-    pub fn task(&self, serial: u64) -> Option<&TaskInterval> {
-        self.task_at(self.interval.place_of(serial)?)
-    }
-
     pub fn places_in<'a>(&'a self, key: &'a Key) -> Box<dyn Iterator<Item = usize> + 'a> {
         let interval = &*self.interval;
         let is_in = move |task: &TaskReading| match key {
@@ -93,7 +85,7 @@ impl Data {
             Key::Cgroup(path) => self.tree.find(path).map(|at| Subject::Cgroup(&self.tree.nodes()[at])),
             Key::Unknown => self.tree.unknown.as_ref().map(Subject::Unknown),
             Key::Process(pid) => self.process(*pid).and_then(|process| self.of_process(process)),
-            Key::Task(serial) => self.task(*serial).map(Subject::Task),
+            Key::Task(serial) => self.task_at(self.interval.place_of(*serial)?).map(Subject::Task),
             Key::State(..) => None,
         }
     }

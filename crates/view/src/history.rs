@@ -26,7 +26,8 @@ const MOST_BYTES: usize = 8 << 20;
 
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    frames: VecDeque<Frame>,
+    /// The intervals, oldest first.
+    pub(crate) frames: VecDeque<Frame>,
     pushed: u64,
     bytes: usize,
     /// All waits of all tasks since the start.
@@ -96,7 +97,7 @@ impl History {
     fn merge_exited(&mut self, data: &Data, before: Option<&Data>) {
         let interval = &data.interval;
         for task in before.iter().flat_map(|before| interval.removed_since(&before.interval)) {
-            let mut sum = Sum::default();
+            let mut sum = Sum::new();
             sum.add_reading(task);
             self.add_ended(data, task.cgroup_id, &sum.into_wait());
         }
@@ -122,11 +123,6 @@ impl History {
         *self = Self { pushed: self.pushed, ..Self::default() };
     }
 
-    /// Returns the intervals, oldest first.
-    pub fn frames(&self) -> impl DoubleEndedIterator<Item = &Frame> + ExactSizeIterator {
-        self.frames.iter()
-    }
-
     /// Returns the waits of a subject in each interval of the history, oldest first. `known` is the earlier result for the same
     /// subject. The intervals in `known` are not computed again, and stay valid after the waits of single tasks are dropped.
     pub fn past(&self, key: &Key, mut known: Vec<Past>) -> Vec<Past> {
@@ -146,7 +142,7 @@ impl History {
     /// Returns the waits of a subject since the start, and the length of that time, ns. The readings of a task hold sums since
     /// its measurement began, so the latest readings and the waits of exited tasks are enough.
     pub fn since_start(&self, key: &Key, data: &Data) -> (Wait, u64) {
-        let mut sum = Sum::default();
+        let mut sum = Sum::new();
         let interval = &data.interval;
         match key {
             Key::All => sum.add(&self.total),
@@ -185,22 +181,20 @@ impl Past {
 
 /// Returns the sum of all waits, and the length of all intervals, ns.
 pub fn all(past: &[Past]) -> (Wait, u64) {
-    let mut sum = Sum::default();
+    let mut sum = Sum::new();
     past.iter().for_each(|one| sum.add(&one.wait));
     (sum.into_wait(), sum::total(past.iter().map(|one| one.duration_ns)))
 }
 
 /// Returns the waits of the last minute, or of the available part of it. Also returns the length of the covered time, ns.
 pub fn last_minute(past: &[Past]) -> (Wait, u64) {
-    let (mut sum, mut length_ns) = (Wait::default(), 0u64);
-    for one in past.iter().rev() {
-        if length_ns != 0 && length_ns.saturating_add(one.duration_ns) > MINUTE_NS {
-            break;
-        }
-        sum.add(&one.wait);
-        length_ns = length_ns.saturating_add(one.duration_ns);
-    }
-    (sum, length_ns)
+    let mut length_ns = 0u64;
+    let within = past.iter().rev().take_while(|one| {
+        sum::add(&mut length_ns, one.duration_ns);
+        length_ns <= MINUTE_NS
+    });
+    // The latest interval counts even if it is longer.
+    all(&past[past.len().saturating_sub(within.count().max(1))..])
 }
 
 /// A sum of waits that many waits can be added to quickly.
@@ -209,13 +203,11 @@ pub(crate) struct Sum {
     cells: [u64; BUCKETS + CELLS],
 }
 
-impl Default for Sum {
-    fn default() -> Self {
+impl Sum {
+    pub(crate) fn new() -> Self {
         Self { wait: Wait::default(), cells: [0; BUCKETS + CELLS] }
     }
-}
 
-impl Sum {
     pub(crate) fn add_figures(&mut self, count: u64, total_ns: u64, max_ns: u64, by_cause: &ByCause) {
         let wait = &mut self.wait;
         sum::add(&mut wait.count, count);
@@ -226,18 +218,14 @@ impl Sum {
 
     pub(crate) fn add(&mut self, wait: &Wait) {
         self.add_figures(wait.count, wait.total_ns, wait.max_ns, &wait.by_cause);
-        self.add_hist(&wait.hist);
-    }
-
-    fn add_hist(&mut self, hist: &Hist) {
-        cells(hist).for_each(|(cell, count)| sum::add(&mut self.cells[cell], count));
+        cells(&wait.hist).for_each(|(cell, count)| sum::add(&mut self.cells[cell], count));
     }
 
     /// Adds the waits of a task since its measurement began.
     pub(crate) fn add_reading(&mut self, task: &TaskReading) {
         let totals = &task.totals;
         self.add_figures(totals.waits, totals.wait_ns, task.max_ns, &totals.by_cause);
-        self.add_hist(&task.hist);
+        cells(&task.hist).for_each(|(cell, count)| sum::add(&mut self.cells[cell], count));
     }
 
     pub(crate) fn into_wait(self) -> Wait {
@@ -306,7 +294,7 @@ impl Entries {
     }
 
     fn sum(&self, is_wanted: impl Fn(&Entry) -> bool) -> Wait {
-        let mut sum = Sum::default();
+        let mut sum = Sum::new();
         let mut from = 0;
         for entry in &self.entries {
             let end = entry.end as usize;

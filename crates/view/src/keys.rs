@@ -130,11 +130,10 @@ impl FromStr for KeyPress {
         let lower = text.to_ascii_lowercase();
         let (ctrl, name) = lower.strip_prefix("ctrl-").map_or((false, lower.as_str()), |name| (true, name));
         let named = NAMED.iter().find(|(known, _)| *known == name).map(|(_, code)| *code);
-        let function =
-            || name.strip_prefix('f')?.parse().ok().filter(|n| (1..=12).contains(n)).map(KeyCode::F);
+        let f_key = || name.strip_prefix('f')?.parse().ok().filter(|n| (1..=12).contains(n)).map(KeyCode::F);
         let letter = if ctrl { name } else { text }.parse::<char>().ok();
         let letter = letter.filter(|letter| !letter.is_control() && *letter != ' ');
-        let code = named.or_else(function).or(letter.map(KeyCode::Char)).ok_or_else(|| {
+        let code = named.or_else(f_key).or(letter.map(KeyCode::Char)).ok_or_else(|| {
             let names: Vec<&str> = NAMED.iter().map(|(name, _)| *name).collect();
             format!(
                 "{text:?} is not a key: use one character, f1 to f12, or one of {}; most of them also work after ctrl-",

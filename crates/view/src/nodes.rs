@@ -1,11 +1,7 @@
 //! NUMA nodes as lines and as a table.
 
-use cgscope_model::{
-    Interval,
-    nodes::NodeGroup,
-    placement::cpu_list,
-    units::{self, bytes, duration, percent},
-};
+use cgscope_model::units::{self, bytes, duration, percent};
+use cgscope_model::{Interval, nodes::NodeGroup, placement::cpu_list};
 
 use itertools::Itertools;
 
@@ -22,12 +18,18 @@ pub fn line(node: &NodeGroup) -> String {
         Some((came, left)) => format!("{} came from other nodes, {left} left", units::count(came, "task")),
         None => "moves between nodes n/a".into(),
     };
-    let [used, memory] = [node.used_bytes, node.memory_bytes].map(|amount| or_na(amount.map(bytes)));
     format!(
-        "busy {}, {} tasks running or waiting on average; {moves}; memory {used} in use of {memory}",
+        "busy {}, {} tasks running or waiting on average; {moves}; memory {}",
         busy_words(node.busy_ns, node.idle_ns),
-        or_na(node.runnable_avg.map(|tasks| format!("{tasks:.2}")))
+        or_na(node.runnable_avg.map(|tasks| format!("{tasks:.2}"))),
+        memory(node, " in use of ")
     )
+}
+
+/// Returns the used memory and all memory of a node, with words between them.
+pub(crate) fn memory(node: &NodeGroup, between: &str) -> String {
+    let [used, all] = [node.used_bytes, node.memory_bytes].map(|amount| or_na(amount.map(bytes)));
+    format!("{used}{between}{all}")
 }
 
 /// Returns the line for the header of the screen: busy share and runnable tasks of each node. `None` if the host has one node.
@@ -39,12 +41,8 @@ pub fn short_line(interval: &Interval) -> Option<String> {
     Some(several(interval)?.iter().map(words).join("; "))
 }
 
-pub fn has_several(interval: &Interval) -> bool {
-    interval.nodes.len() > 1
-}
-
 fn several(interval: &Interval) -> Option<Vec<NodeGroup>> {
-    has_several(interval).then(|| interval.by_node())
+    (interval.nodes.len() > 1).then(|| interval.by_node())
 }
 
 type NodeCell = fn(&NodeGroup) -> String;

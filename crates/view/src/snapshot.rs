@@ -1,18 +1,15 @@
 //! Screens as text. Also the screen dump: a screen and all its figures as text, such as for a ticket.
 
+use cgscope_model::Finding;
 use ratatui::{
     Terminal,
     backend::TestBackend,
     buffer::{Buffer, Cell},
 };
 
-use crate::{
-    app::{App, list::ListKind},
-    batch::{self, Asked},
-    draw::draw,
-    text::capital,
-    width::width,
-};
+use crate::app::{App, list::ListKind};
+use crate::batch::{self, Asked};
+use crate::{draw::draw, text::capital, width::width};
 
 /// Returns the screen dump: the screen, findings with advice, and all rows of cgroups and threads. Also returns the end of the
 /// interval, ns since 1970. `None` before the first interval.
@@ -22,9 +19,8 @@ pub fn text(app: &App) -> Option<(String, u64)> {
     let mut out = plain(&buffer(app));
     out += &format!("\n{}", batch::banner(&app.about, data));
     out += &format!("\n{}", batch::summary(data));
-    for finding in &data.findings {
-        out += &format!("\n{}. {}.\n", finding.headline(), capital(&finding.advice));
-    }
+    let advice = |finding: &Finding| format!("\n{}. {}.\n", finding.headline(), capital(&finding.advice));
+    out.extend(data.findings.iter().map(advice));
     let end_unix_ns = interval.start_unix_ns.saturating_add(interval.duration_ns);
     let time = cgscope_model::units::time_of_day(end_unix_ns);
     for kind in [ListKind::Cgroups, ListKind::Limits, ListKind::Threads] {
@@ -37,9 +33,8 @@ pub fn text(app: &App) -> Option<(String, u64)> {
 
 pub fn buffer(app: &App) -> Buffer {
     let area = app.area;
-    let mut terminal = Terminal::new(TestBackend::new(area.width.max(1), area.height.max(1)))
-        .unwrap_or_else(|never| match never {});
-    let drawn = terminal.draw(|frame| draw(frame, app)).unwrap_or_else(|never| match never {});
+    let Ok(mut terminal) = Terminal::new(TestBackend::new(area.width.max(1), area.height.max(1)));
+    let Ok(drawn) = terminal.draw(|frame| draw(frame, app));
     drawn.buffer.clone()
 }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use cgscope_model::{CAUSES, Cause, Interval, TaskInterval, TaskState};
+use cgscope_model::{CAUSES, Interval, TaskInterval, TaskState, sum};
 
 use crate::causes;
 
@@ -23,14 +23,6 @@ pub enum State {
 }
 
 impl State {
-    /// Returns the cause of a wait; `None` for other states.
-    pub fn cause(self) -> Option<Cause> {
-        match self {
-            Self::Waits(at) => Some(causes::ORDER[usize::from(at)]),
-            Self::OnCpu | Self::Blocked(_) => None,
-        }
-    }
-
     pub fn words(self) -> String {
         match self {
             Self::OnCpu => "on CPU".into(),
@@ -74,14 +66,12 @@ pub fn rows<'a>(interval: &Interval, tasks: impl Iterator<Item = &'a TaskInterva
         let mut waited_ns = task.all_waits().by_cause.0;
         if let Some(pending) = &task.reading.pending {
             // Count only the part of the wait within the interval.
-            for (sum, ns) in waited_ns.iter_mut().zip(pending.by_cause.0) {
-                *sum = sum.saturating_add(ns.min(length_ns));
-            }
+            let within_ns = pending.by_cause.0.map(|ns| ns.min(length_ns));
+            waited_ns.iter_mut().zip(within_ns).for_each(|(sum, ns)| sum::add(sum, ns));
         }
-        for at in 0..CAUSES {
-            add(State::Waits(at as u8), waited_ns[causes::ORDER[at] as usize]);
-        }
-        let active_ns = waited_ns.iter().fold(on_cpu_ns, |sum, ns| sum.saturating_add(*ns));
+        let waits = causes::ORDER.map(|cause| waited_ns[cause as usize]);
+        (0..).zip(waits).for_each(|(at, ns)| add(State::Waits(at), ns));
+        let active_ns = on_cpu_ns.saturating_add(sum::total(waited_ns));
         let how = task.reading.state.filter(|state| *state != TaskState::Running);
         add(State::Blocked(how), length_ns.saturating_sub(active_ns));
     }
@@ -132,7 +122,7 @@ impl Sums {
 #[cfg(test)]
 mod tests {
     use cgscope_made_up::small;
-    use cgscope_model::TaskReading;
+    use cgscope_model::{Cause, TaskReading};
 
     use super::*;
 

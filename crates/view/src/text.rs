@@ -1,7 +1,5 @@
 //! Sentences and rows that several views share.
 
-use std::fmt::Write;
-
 use cgscope_ledger::named;
 use cgscope_model::{
     Finding, Interval, Losses, Mode, Wait,
@@ -91,14 +89,10 @@ pub fn loss_line(losses: &Losses) -> String {
 /// Returns a line about the tasks that wait at the end of an interval. `None` if all have waited for less than 1 us.
 pub fn pending_line(interval: &Interval) -> Option<String> {
     let total = interval.total();
-    let tasks = match total.pending {
-        0 => return None,
-        1 => "1 task was".to_owned(),
-        tasks => format!("{tasks} tasks were"),
-    };
-    let longest = duration(total.pending_max_ns);
+    let were = if total.pending == 1 { "task was" } else { "tasks were" };
+    let (tasks, longest) = (total.pending, duration(total.pending_max_ns));
     (total.pending_max_ns >= PENDING_SAID_NS)
-        .then(|| format!("{tasks} waiting at the end, the longest for {longest} so far"))
+        .then(|| format!("{tasks} {were} waiting at the end, the longest for {longest} so far"))
 }
 
 /// Formats a time as `YYYY-MM-DD HH:MM:SS UTC`.
@@ -173,11 +167,10 @@ pub fn histogram(wait: &Wait, unit: Unit) -> String {
     let legend = causes::legend(&wait.by_cause);
     let heading = format!("{:>10}{:14} : count    distribution  {legend}", unit.title(), "");
     let mut out = heading.trim_end().to_owned() + "\n";
-    for row in rows {
+    out.extend(rows.iter().map(|row| {
         let bar = causes::bar(&row.by_cause, bar_length(row.count, most, BAR));
-        // Writing to a String cannot fail.
-        let _ = writeln!(out, "{:>10} -> {:<10} : {:<8} |{bar:BAR$}|", row.low, row.high, row.count);
-    }
+        format!("{:>10} -> {:<10} : {:<8} |{bar:BAR$}|\n", row.low, row.high, row.count)
+    }));
     out
 }
 

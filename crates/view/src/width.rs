@@ -99,17 +99,13 @@ pub fn short(text: &str) -> String {
     // Only ASCII digits are cut, so `at` is always at the boundary of a character.
     while let Some(letter) = text[at..].chars().next() {
         let starts = at == 0 || !bytes[at - 1].is_ascii_hexdigit() || text[..at].ends_with("pod");
-        let (kept, length) = match starts {
-            true => uid(&bytes[at..]).or_else(|| id(&bytes[at..])).unwrap_or((0, 0)),
-            false => (0, 0),
-        };
-        if length == 0 {
+        if let Some((kept, length)) = uid(&bytes[at..]).or_else(|| id(&bytes[at..])).filter(|_| starts) {
+            out.push_str(&text[at..at + kept]);
+            out.push(CUT);
+            at += length;
+        } else {
             out.push(letter);
             at += letter.len_utf8();
-        } else {
-            out.push_str(&text[at..at + kept]);
-            out.push('…');
-            at += length;
         }
     }
     out

@@ -106,7 +106,7 @@ impl Updates for Playback {
                 "the recording is damaged before its second sample, so nothing can be shown",
             ));
         }
-        let (due, position) = (replay.due_in(), replay.player.position());
+        let (due, position) = (replay.due_in(), replay.player.position);
         if self.requested.replace(position) != Some(position) {
             self.wanted.send(position).map_err(|_| reader_ended())?;
         }

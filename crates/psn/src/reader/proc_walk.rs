@@ -7,13 +7,10 @@ use std::{
 
 use cgscope_model::Selection;
 
-use super::{ChosenProcesses, KernelPlaces, RoundRead, WantedFields};
+use super::{ChosenProcesses, Each, KernelPlaces, RoundRead, WantedFields};
 use crate::{GroupBy, ThreadReading, ThreadState};
-use cgscope_collect::{
-    Failure,
-    facts::CgroupMounts,
-    shared_parts::{CgroupIds, Follow, text},
-};
+use cgscope_collect::shared_parts::{CgroupIds, Follow, text};
+use cgscope_collect::{Failure, facts::CgroupMounts};
 
 pub(super) struct ProcWalk {
     chosen: ChosenProcesses,
@@ -34,11 +31,7 @@ impl ProcWalk {
         Ok(Self { chosen, cgroups: CgroupIds::new(Path::new("/"), mounts), wanted })
     }
 
-    pub fn read(
-        &mut self,
-        places: &mut KernelPlaces,
-        each: &mut impl FnMut(&ThreadReading),
-    ) -> Result<RoundRead, Failure> {
+    pub fn read(&mut self, places: &mut KernelPlaces, each: Each<'_>) -> Result<RoundRead, Failure> {
         self.cgroups.iter_mut().for_each(CgroupIds::begin);
         // The list of all processes is read in each round: this costs little compared with reading the files of the processes.
         let pids = match self.chosen.follow {

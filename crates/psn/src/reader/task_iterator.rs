@@ -1,10 +1,7 @@
 //! Reads threads with the task iterator of `ebpf/src/sample.rs`.
 
-use std::{
-    collections::BTreeSet,
-    io::{self, Read},
-    path::Path,
-};
+use std::io::{self, Read};
+use std::{collections::BTreeSet, path::Path};
 
 use aya::{Ebpf, maps::HashMap, programs::Iter};
 use cgscope_ledger::{
@@ -14,23 +11,15 @@ use cgscope_ledger::{
 };
 use cgscope_model::{Selection, TaskState};
 
-use super::{ChosenProcesses, KernelPlaces, RoundRead, WantedFields};
+use super::{ChosenProcesses, Each, KernelPlaces, RoundRead, WantedFields};
 use crate::{GroupBy, ThreadReading, ThreadState};
-use cgscope_collect::{
-    Failure, SAMPLE_OBJECT,
-    cgroups::CgroupTree,
-    facts::{self, CgroupMounts},
-    offsets::{self, Resolved},
-    patched,
-    shared_parts::{
-        AyaResult, Buffer, Raw, StreamEnd, drain, failed, hash_table, loader, part, program, read_iterator,
-        task_state_from_bits,
-    },
+use cgscope_collect::facts::{self, CgroupMounts};
+use cgscope_collect::offsets::{self, Resolved};
+use cgscope_collect::shared_parts::{
+    AyaResult, Buffer, Raw, StreamEnd, drain, failed, hash_table, loader, part, program, read_iterator,
+    task_state_from_bits,
 };
-
-/// Number of addresses that show where a thread is blocked. The kernel leaves the scheduler out of the stack of a task that is
-/// off its CPU (`stack_trace_consume_entry_nosched`, Linux 5.2), so the first address is enough.
-const FRAMES_OF_WCHAN: usize = 1;
+use cgscope_collect::{Failure, SAMPLE_OBJECT, cgroups::CgroupTree, patched};
 
 /// The loaded iterator. It is attached only while it is read.
 pub(super) struct TaskIterator {
@@ -39,7 +28,6 @@ pub(super) struct TaskIterator {
     selected: BTreeSet<u64>,
     wanted: WantedFields,
     has_users: bool,
-    pub refused: Vec<String>,
     buffer: Buffer,
 }
 
@@ -49,6 +37,7 @@ impl TaskIterator {
         wanted: WantedFields,
         mounts: &CgroupMounts,
         tree: Option<&CgroupTree>,
+        refused: &mut Vec<String>,
     ) -> Result<Self, Failure> {
         check_namespace(selection, wanted)?;
         let resolved = offsets::resolve(Path::new(offsets::VMLINUX_BTF))?;
@@ -59,11 +48,9 @@ impl TaskIterator {
             ..Config::default()
         };
         let has_users = wanted.has(GroupBy::Username) && resolved.has(Feature::Credentials);
-        let frames = match (wanted.has(GroupBy::Kstack), wanted.has(GroupBy::Wchan)) {
-            (true, _) => FRAMES,
-            (false, true) => FRAMES_OF_WCHAN,
-            (false, false) => 0,
-        };
+        // The kernel leaves the scheduler out of the stack of a task that is off its CPU (`stack_trace_consume_entry_nosched`,
+        // Linux 5.2), so the first address shows where a thread is blocked.
+        let frames = if wanted.has(GroupBy::Kstack) { FRAMES } else { wanted.has(GroupBy::Wchan).into() };
         let threads = ThreadsConfig {
             all_states: wanted.all_states.into(),
             syscall: (wanted.has(GroupBy::Syscall) && resolved.has(Feature::SyscallNumber)).into(),
@@ -78,16 +65,12 @@ impl TaskIterator {
         // Reading the kernel's types takes 15 MiB for a moment. Without this call, the C library would keep the memory.
         // SAFETY: no preconditions.
         unsafe { libc::malloc_trim(0) };
-        let refused = refused(&resolved, wanted);
+        refused.extend(unreported(&resolved, wanted));
         let (selected, buffer) = (BTreeSet::new(), Buffer::default());
-        Ok(Self { bpf, chosen, selected, wanted, has_users, refused, buffer })
+        Ok(Self { bpf, chosen, selected, wanted, has_users, buffer })
     }
 
-    pub fn read(
-        &mut self,
-        places: &mut KernelPlaces,
-        each: &mut impl FnMut(&ThreadReading),
-    ) -> Result<RoundRead, Failure> {
+    pub fn read(&mut self, places: &mut KernelPlaces, each: Each<'_>) -> Result<RoundRead, Failure> {
         let has_target_exited = self.update_selected().map_err(failed("choose threads"))?;
         let stream = read_iterator(&mut self.bpf, names::LOOK_AT_THREADS);
         let mut stream = stream.map_err(failed("read the threads"))?;
@@ -157,7 +140,8 @@ fn check_features(resolved: &Resolved) -> Result<(), Failure> {
     ))
 }
 
-fn refused(resolved: &Resolved, wanted: WantedFields) -> Vec<String> {
+/// Returns sentences about requested fields that this kernel does not report.
+fn unreported(resolved: &Resolved, wanted: WantedFields) -> impl Iterator<Item = String> {
     let without = |is_asked: bool, feature: Feature, words: &str| {
         let name = feature.name();
         (is_asked && !resolved.has(feature)).then(|| format!("this kernel has no {name}: {words}"))
@@ -165,13 +149,13 @@ fn refused(resolved: &Resolved, wanted: WantedFields) -> Vec<String> {
     let is_quota_known = resolved.has(Feature::TaskThrottling) || resolved.has(Feature::ThrottleFunctions);
     let call_words = "system calls are unknown (`-`); they need Linux 5.15";
     let quota_words = "this kernel does not report which threads are out of quota: they count as runnable";
-    let refused = [
+    let sentences = [
         without(wanted.has(GroupBy::Syscall), Feature::SyscallNumber, call_words),
         without(wanted.has(GroupBy::Username), Feature::Credentials, "users are unknown (`-`)"),
         without(true, Feature::IoWait, "threads that wait for a device count like all others in state D"),
         (resolved.has(Feature::Quotas) && !is_quota_known).then(|| quota_words.to_owned()),
     ];
-    refused.into_iter().flatten().collect()
+    sentences.into_iter().flatten()
 }
 
 fn reading(record: &ThreadRecord, place: u32, wanted: WantedFields, has_users: bool) -> ThreadReading {
@@ -224,16 +208,10 @@ fn read_records(
 /// always runnable: since Linux 6.12, a sleeping task can stay there (`DELAY_DEQUEUE`).
 fn state(record: &ThreadRecord) -> ThreadState {
     let has = |flag: u32| record.flags & flag != 0;
-    if has(ON_CPU | DISPLACED) {
-        return ThreadState::OnCpu;
-    }
-    if record.exit_state & EXIT_ZOMBIE != 0 {
-        return ThreadState::Zombie;
-    }
-    if record.exit_state & EXIT_DEAD != 0 {
-        return ThreadState::Dead;
-    }
     match task_state_from_bits(record.state) {
+        _ if has(ON_CPU | DISPLACED) => ThreadState::OnCpu,
+        _ if record.exit_state & EXIT_ZOMBIE != 0 => ThreadState::Zombie,
+        _ if record.exit_state & EXIT_DEAD != 0 => ThreadState::Dead,
         // The thread might have been woken just now, and not be on a run queue yet.
         TaskState::Running if has(THROTTLED) => ThreadState::Throttled,
         TaskState::Running => ThreadState::Runnable,

@@ -51,14 +51,14 @@ impl ThreadNames for Said {
     }
 }
 
-fn reported(table: &GroupTable) -> Vec<(u64, Vec<String>)> {
+fn reported(rows: &[GroupRow]) -> Vec<(u64, Vec<String>)> {
     let cell = |cell: &Option<GroupCell>| match cell {
         None => "-".to_owned(),
         Some(GroupCell::Number(number)) => number.to_string(),
         Some(GroupCell::State(state)) => state.name().to_owned(),
         Some(GroupCell::Text(text)) => text.to_string(),
     };
-    table.rows.iter().map(|row| (row.samples, row.cells.iter().map(cell).collect())).collect()
+    rows.iter().map(|row| (row.samples, row.cells.iter().map(cell).collect())).collect()
 }
 
 #[test]
@@ -84,11 +84,10 @@ fn threads_that_are_equal_in_the_columns_are_one_row() {
         tally.add(&reading(20, "main", ThreadState::Sleeping));
         tally.rounds += 1;
     }
-    let table = tally.table(&Said);
+    let rows = tally.rows(&Said);
     let (pool, main) = (vec!["pool-*".into(), "on_cpu".into()], vec!["main".into(), "sleeping".into()]);
-    assert_eq!(reported(&table), [(6, pool), (2, main)]);
-    assert_eq!((table.rounds, table.threads, table.processes), (2, 4, 2));
-    assert_eq!(table.per_round(table.rows[0].samples), 3.0);
+    assert_eq!(reported(&rows), [(6, pool), (2, main)]);
+    assert_eq!((tally.rounds, tally.threads.len(), tally.processes.len()), (2, 4, 2));
 }
 
 #[test]
@@ -98,9 +97,8 @@ fn groups_with_equal_names_are_one_row() {
         tally.add(&reading(tid, "x", ThreadState::Uninterruptible));
     }
     tally.rounds += 1;
-    let table = tally.table(&Said);
     assert_eq!(
-        reported(&table),
+        reported(&tally.rows(&Said)),
         [(3, vec!["odd".to_owned(), "0".to_owned()]), (1, vec!["even".to_owned(), "1".to_owned()])]
     );
 }
@@ -111,7 +109,7 @@ fn a_thread_that_is_not_blocked_has_no_wchan() {
     tally.add(&reading(1, "x", ThreadState::Throttled));
     tally.rounds += 1;
     let row = vec!["throttled".to_owned(), "-".to_owned(), "stack 1".to_owned()];
-    assert_eq!(reported(&tally.table(&Said)), [(1, row)]);
+    assert_eq!(reported(&tally.rows(&Said)), [(1, row)]);
 }
 
 #[test]
@@ -137,14 +135,12 @@ fn unknown_values_are_absent() {
     let mut tally = Tally::new(&columns);
     tally.add(&unknown);
     tally.rounds += 1;
-    assert_eq!(reported(&tally.table(&Said)), [(1, vec!["-".to_owned(); columns.len()])]);
+    assert_eq!(reported(&tally.rows(&Said)), [(1, vec!["-".to_owned(); columns.len()])]);
 }
 
 #[test]
 fn a_tally_without_readings_is_an_empty_table() {
-    let table = Tally::new(&GroupBy::DEFAULT).table(&Said);
-    assert_eq!((table.rows.len(), table.rounds), (0, 0));
-    assert_eq!(table.per_round(0), 0.0);
+    assert_eq!(Tally::new(&GroupBy::DEFAULT).rows(&Said), []);
 }
 
 #[test]
@@ -162,10 +158,10 @@ fn names_without_end_make_a_bounded_number_of_groups() {
         tally.add(&reading(1, &letters(number), ThreadState::OnCpu));
     }
     tally.add(&reading(1, &letters(5), ThreadState::OnCpu));
-    let table = tally.table(&Said);
-    assert_eq!((table.rows.len(), table.nameless), (MOST_GROUPS + 1, 1_000));
-    assert_eq!(table.rows.iter().map(|row| row.samples).sum::<u64>(), MOST_GROUPS as u64 + 1_001);
-    assert_eq!(reported(&table)[0], (1_000, vec![String::new(), "on_cpu".into()]));
+    let rows = tally.rows(&Said);
+    assert_eq!((rows.len(), tally.nameless), (MOST_GROUPS + 1, 1_000));
+    assert_eq!(rows.iter().map(|row| row.samples).sum::<u64>(), MOST_GROUPS as u64 + 1_001);
+    assert_eq!(reported(&rows)[0], (1_000, vec![String::new(), "on_cpu".into()]));
 }
 
 #[test]

@@ -8,13 +8,8 @@ use crossterm::event::{
 };
 
 use super::{App, Visited, list::Fold, view::View};
-use crate::{
-    columns::Column,
-    draw::layout::{self, Target},
-    keys::KeyPress,
-    settings::Settings,
-    subject::Key,
-};
+use crate::draw::layout::{self, Target};
+use crate::{columns::Column, keys::KeyPress, settings::Settings, subject::Key};
 
 /// Interval lengths for the keys that make intervals longer or shorter, ms.
 const INTERVALS_MS: [u64; 10] = [100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 300_000];
@@ -137,10 +132,7 @@ impl App {
 
     /// Returns the current view. If this view covers another view, returns the covered view.
     pub(crate) fn before(&self) -> View {
-        match self.back.last() {
-            Some(place) if self.view.is_over() => place.view,
-            _ => self.view,
-        }
+        self.back.last().filter(|_| self.view.is_over()).map_or(self.view, |place| place.view)
     }
 
     /// Shows a view. If the view covers the current view, remembers the current view for the Back command.
@@ -345,9 +337,7 @@ impl App {
         if !matches!(self.prompt, Some(Prompt::Filter(_))) {
             return Effect::None;
         }
-        for letter in text.chars().take(LONGEST) {
-            edit(&mut self.filter, KeyCode::Char(letter).into());
-        }
+        text.chars().take(LONGEST).for_each(|letter| edit(&mut self.filter, KeyCode::Char(letter).into()));
         self.refreshed()
     }
 
@@ -417,8 +407,7 @@ impl App {
 
     /// Returns the cgroup for which the screen needs the recorded demand; `None` if the What if view is not on the screen.
     pub fn wanted_enough(&self) -> Option<&Arc<str>> {
-        let enough = self.enough.as_ref().filter(|_| self.view == View::WhatIf)?;
-        Some(&enough.path)
+        self.enough.as_ref().filter(|_| self.view == View::WhatIf).map(|enough| &enough.path)
     }
 
     /// Shows the answer for a cgroup, unless the screen is paused or the What if view shows another cgroup.
@@ -429,21 +418,18 @@ impl App {
     }
 }
 
-/// Applies an editing key to a line. Returns false if the key does not edit.
-fn edit(line: &mut String, key: KeyEvent) -> bool {
+/// Applies an editing key to a line.
+fn edit(line: &mut String, key: KeyEvent) {
     match (key.code, key.modifiers.contains(KeyModifiers::CONTROL)) {
         (KeyCode::Char('u'), true) => line.clear(),
         (KeyCode::Char('w'), true) => {
             line.truncate(line.trim_end().rfind(' ').map_or(0, |blank| blank + 1));
         }
         // Some terminals send Ctrl-H for backspace.
-        (KeyCode::Backspace, _) | (KeyCode::Char('h'), true) => {
-            line.pop();
-        }
+        (KeyCode::Backspace, _) | (KeyCode::Char('h'), true) => _ = line.pop(),
         (KeyCode::Char(letter), false) if !letter.is_control() && line.len() < LONGEST => line.push(letter),
-        _ => return false,
+        _ => {}
     }
-    true
 }
 
 #[cfg(test)]
@@ -467,8 +453,9 @@ mod tests {
     fn a_line_is_edited_as_in_a_shell() {
         let ctrl = |letter| KeyEvent::new(KeyCode::Char(letter), KeyModifiers::CONTROL);
         let after = |line: &str, key: KeyEvent| {
-            let mut line = line.to_owned();
-            edit(&mut line, key).then_some(line)
+            let mut edited = line.to_owned();
+            edit(&mut edited, key);
+            (edited != line).then_some(edited)
         };
         assert_eq!(after("web", KeyCode::Char('é').into()).as_deref(), Some("webé"));
         assert_eq!(after("webé", KeyCode::Backspace.into()).as_deref(), Some("web"));

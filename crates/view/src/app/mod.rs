@@ -45,7 +45,7 @@ pub struct App {
     history: History,
     /// A copy of the history from when the user paused.
     frozen: Option<Box<History>>,
-    focus: Focus,
+    pub(crate) focus: Focus,
     pub view: View,
     /// The scope of lists: all tasks, the tasks of a cgroup, or the threads of a process.
     pub(crate) scope: Key,
@@ -107,10 +107,10 @@ pub struct About {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Focus {
+pub(crate) struct Focus {
     key: Option<Key>,
     /// The waits in each interval of the history, oldest first.
-    past: Vec<Past>,
+    pub(crate) past: Vec<Past>,
     /// The waits in each [`Span`], and the length of the span, ns. Computed on first use.
     spans: [OnceCell<(Wait, u64)>; Span::ALL.len()],
 }
@@ -147,10 +147,8 @@ impl App {
     }
 
     pub(crate) fn sort_of(&self, kind: ListKind) -> (Column, bool) {
-        match self.sort_now {
-            Some((of, column)) if of == kind => (column, false),
-            _ => self.settings.sort_of(kind),
-        }
+        let now = self.sort_now.filter(|(of, _)| *of == kind);
+        now.map_or_else(|| self.settings.sort_of(kind), |(_, column)| (column, false))
     }
 
     /// Sorts the list, and saves the choice to the settings.
@@ -222,7 +220,7 @@ impl App {
     /// Adds the intervals before interval `n` of a recording, unless the screen already shows another interval.
     pub fn on_read_before(&mut self, n: usize, frames: Vec<Frame>) {
         let Some(shown) = self.replay.as_ref().and_then(|replay| replay.shown) else { return };
-        if n + self.history.frames().len() == shown + 1 {
+        if n + self.history.frames.len() == shown + 1 {
             self.history.push_before(frames);
             self.look();
         }
@@ -234,11 +232,8 @@ impl App {
 
     pub fn on_command_lines(&mut self, lines: impl IntoIterator<Item = (u32, Option<Arc<str>>)>) {
         let Some(data) = &self.data else { return };
-        for (pid, line) in lines {
-            if let Some(name) = data.process_name(pid) {
-                self.command_lines.insert(pid, (name.clone(), line));
-            }
-        }
+        let named = |(pid, line)| Some((pid, (data.process_name(pid)?.clone(), line)));
+        self.command_lines.extend(lines.into_iter().filter_map(named));
         if !self.filter.is_empty() {
             self.refresh();
         }
@@ -361,9 +356,8 @@ impl App {
 
     fn select(&mut self, row: usize) {
         self.selected = row.min(self.rows.len().saturating_sub(1));
-        if let Some(row) = self.rows.get(self.selected) {
-            self.remembered.insert(self.kind(), row.key.clone());
-        }
+        let key = self.rows.get(self.selected).map(|row| (self.kind(), row.key.clone()));
+        self.remembered.extend(key);
         self.look();
         self.scroll();
     }
@@ -421,10 +415,6 @@ impl App {
                 }
             }
         })
-    }
-
-    pub(crate) fn past(&self) -> &[Past] {
-        &self.focus.past
     }
 
     pub(crate) fn focused(&self) -> (&Wait, u64) {

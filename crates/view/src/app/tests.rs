@@ -69,7 +69,7 @@ fn the_selection_follows_its_task_to_another_row() {
     assert_eq!(selected_tid(&app), 3);
     again(&mut app, &[(1, 5), (2, 9), (3, 70)]);
     assert_eq!((app.selected, selected_tid(&app)), (0, 3));
-    assert_eq!(app.past().len(), 2);
+    assert_eq!(app.focus.past.len(), 2);
     assert_eq!(app.span(Span::Minute).0.count, 2);
 }
 
@@ -101,7 +101,7 @@ fn a_paused_screen_shows_nothing_new_and_loses_nothing() {
     assert_eq!(tids(&app), [1]);
     type_in(&mut app, " ");
     assert_eq!(tids(&app), [2], "the latest interval is shown at once");
-    assert_eq!(app.history.frames().len(), 2);
+    assert_eq!(app.history.frames.len(), 2);
 }
 
 #[test]
@@ -419,10 +419,10 @@ fn a_paused_screen_also_keeps_its_history() {
     type_in(&mut app, " ");
     (0..3).for_each(|_| again(&mut app, &[(1, 5), (2, 9)]));
     press(&mut app, KeyCode::Down);
-    assert_eq!((app.history().frames().len(), app.past().len()), (1, 1));
+    assert_eq!((app.history().frames.len(), app.focus.past.len()), (1, 1));
     assert_eq!(app.span(Span::Start).0.count, 1);
     type_in(&mut app, " ");
-    assert_eq!((app.history().frames().len(), app.past().len()), (4, 4));
+    assert_eq!((app.history().frames.len(), app.focus.past.len()), (4, 4));
 }
 
 #[test]

@@ -72,11 +72,8 @@ pub fn sparkline(values: &[Option<f64>], most: f64, cells: usize) -> String {
 /// Returns a share as a bar with a resolution of an eighth of a cell.
 pub fn share(share: f64, cells: usize) -> String {
     let eighths = (share.clamp(0.0, 1.0) * cells as f64 * 8.0).round() as usize;
-    let mut bar = "█".repeat(eighths / 8);
-    if !eighths.is_multiple_of(8) {
-        bar.push(EIGHTHS_LEFT[eighths % 8]);
-    }
-    bar
+    let rest = (!eighths.is_multiple_of(8)).then(|| EIGHTHS_LEFT[eighths % 8]);
+    std::iter::repeat_n('█', eighths / 8).chain(rest).collect()
 }
 
 #[cfg(test)]

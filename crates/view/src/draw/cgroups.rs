@@ -191,9 +191,7 @@ fn siblings(pane: &Pane<'_>, node: &Node) -> Lines {
         Line::from(vec![Span::raw(text), Span::styled(bars::share(used / most, bar), theme.busy())])
     }));
     let more = beside.len().saturating_sub(SIBLINGS);
-    if more != 0 {
-        lines.push(Line::styled(format!("  {more} more use less"), theme.quiet()));
-    }
+    lines.extend((more != 0).then(|| Line::styled(format!("  {more} more use less"), theme.quiet())));
     lines
 }
 

@@ -17,9 +17,8 @@ const SHOWS_USE: usize = 110;
 
 pub fn lines(app: &App, regions: &Regions) -> Lines {
     if !app.is_exact() {
-        let words =
-            "coarse: /proc reports how long tasks waited, but not who ran then, so no culprit is known";
-        return pane::quiet(app.theme, words, regions.pane.width.into());
+        let why = "coarse: /proc reports how long tasks waited, but not who ran then, so no culprit is known";
+        return pane::quiet(app.theme, why, regions.pane.width.into());
     }
     let Some(pane) = Pane::new(app, regions.pane) else { return Vec::new() };
     let Pane { theme, data, interval, cells, room, .. } = pane;
@@ -254,9 +253,7 @@ impl Matrix {
             };
             spans.push(Span::styled(right(&name, self.cells) + " ", theme.heading()));
         }
-        if self.has_others {
-            spans.push(Span::styled(right("others", self.cells), theme.heading()));
-        }
+        spans.extend(self.has_others.then(|| Span::styled(right("others", self.cells), theme.heading())));
         Line::from(spans)
     }
 

@@ -8,19 +8,16 @@ use crate::width;
 /// Number of intervals for which the list keeps its position after a finding ended.
 const STEADY: usize = 5;
 
-fn most(app: &App) -> usize {
-    match app.area.height {
+/// Returns the findings, worst first. Each has a line about what happens and, on a tall screen, a line with one action.
+pub fn lines(app: &App, area: Rect) -> Lines {
+    let Some(data) = &app.data else { return Vec::new() };
+    let theme = app.theme;
+    let most = match app.area.height {
         0..20 => 2,
         20..32 => 6,
         32..50 => 8,
         _ => 12,
-    }
-}
-
-/// Returns the findings, worst first. Each has a line about what happens and, on a tall screen, a line with one action.
-pub fn lines(app: &App, area: Rect) -> Lines {
-    let Some(data) = &app.data else { return Vec::new() };
-    let (theme, most) = (app.theme, most(app));
+    };
     let cells = usize::from(area.width).saturating_sub(2);
     let per_finding = 1 + usize::from(layout::is_tall(app));
     let count = data.findings.len();
@@ -40,7 +37,8 @@ pub fn lines(app: &App, area: Rect) -> Lines {
         }
     }
     // If the list moved up at once, a click could hit another row.
-    let recent = app.history().frames().rev().take(STEADY).map(|frame| frame.findings).max().unwrap_or(0);
+    let recent =
+        app.history().frames.iter().rev().take(STEADY).map(|frame| frame.findings).max().unwrap_or(0);
     lines.resize((recent * per_finding).min(most).max(lines.len()), Line::raw(""));
     lines
 }

@@ -36,33 +36,27 @@ pub fn line(app: &App) -> Line<'static> {
 }
 
 fn keys(app: &App) -> Line<'static> {
-    let shown: &[(Command, &str)] = match app.view {
-        View::Help | View::Task | View::WhatIf => &[
-            (Command::Quit, "quit"),
-            (Command::Back, "back"),
-            (Command::Down, "scroll"),
-            (Command::NextView, "next view"),
-            (Command::Span, "span"),
-        ],
-        _ => &[
-            (Command::Quit, "quit"),
-            (Command::Help, "help"),
-            (Command::Filter, "filter"),
-            (Command::Sort, "sort"),
-            (Command::Open, "open"),
-            (Command::Back, "back"),
-            (Command::Tree, "tree"),
-            (Command::Processes, "threads"),
-            (Command::Pause, "pause"),
-            (Command::Span, "span"),
-            (Command::Unit, "us/ms"),
-            (Command::Slower, "slower"),
-            (Command::Snapshot, "write"),
-        ],
+    use Command::{
+        Back, Down, Filter, Help, NextView, Open, Pause, Processes, Quit, Slower, Snapshot, Sort,
+        Span as NextSpan, Tree, Unit,
+    };
+    let shown: &[Command] = match app.view {
+        View::Help | View::Task | View::WhatIf => &[Quit, Back, Down, NextView, NextSpan],
+        _ => {
+            &[Quit, Help, Filter, Sort, Open, Back, Tree, Processes, Pause, NextSpan, Unit, Slower, Snapshot]
+        }
     };
     let mut room = usize::from(app.area.width);
     let mut spans = Vec::new();
-    for (command, word) in shown {
+    for command in shown {
+        let word = match command {
+            Down => "scroll",
+            NextView => "next view",
+            Processes => "threads",
+            Unit => "us/ms",
+            Snapshot => "write",
+            command => command.name(),
+        };
         let Some(key) = app.settings.keymap.first(*command) else { continue };
         let cells = width(&key) + width(word) + 3;
         if cells > room + 2 {

@@ -87,14 +87,14 @@ fn sparkline(app: &App, values: &[Option<f64>], most: f64, style: Style) -> Span
 }
 
 fn tasks(app: &App, tasks: fn(&Past) -> f64, style: Style) -> (Span<'static>, f64) {
-    let values: Vec<_> = app.history().frames().map(|frame| Some(tasks(&frame.all))).collect();
+    let values: Vec<_> = app.history().frames.iter().map(|frame| Some(tasks(&frame.all))).collect();
     let most = values.iter().flatten().copied().fold(1.0, f64::max);
     (sparkline(app, &values, most, style), values.last().copied().flatten().unwrap_or(0.0))
 }
 
 fn load(app: &App, data: &Data) -> Line<'static> {
     let theme = app.theme;
-    let busy: Vec<_> = app.history().frames().map(|frame| frame.busy_percent).collect();
+    let busy: Vec<_> = app.history().frames.iter().map(|frame| frame.busy_percent).collect();
     let (throttled, now) = tasks(app, Past::throttled, theme.cause(Cause::Throttled));
     let cpus = units::count(data.interval.cpus.len() as u64, "CPU");
     let share = or_na(busy_percent(&data.interval).map(|share| format!("{share:.0}%")));
@@ -169,9 +169,8 @@ fn own(app: &App, interval: &Interval) -> Line<'static> {
     spans.extend(app.is_exact().then(|| Span::raw(format!("hook {} + ", share(cost.hook_ns)))));
     let memory = or_na(cost.rss_bytes.map(bytes));
     spans.push(Span::raw(format!("collector {} of a CPU, {memory}  ", share(cost.cpu_ns))));
-    if interval.losses.shown().next().is_none() {
-        spans.push(Span::styled("no losses", theme.quiet()));
-    }
+    let has_none = interval.losses.shown().next().is_none();
+    spans.extend(has_none.then(|| Span::styled("no losses", theme.quiet())));
     spans.extend(losses(true, "", theme.quiet()));
     whole(spans, app.area.width.into())
 }

@@ -28,8 +28,7 @@ pub fn lines(pane: &Pane<'_>) -> Lines {
 pub fn map(pane: &Pane<'_>) -> Lines {
     let (app, height) = (pane.app, pane.room);
     let columns = pane.cells.saturating_sub(LABEL);
-    let past = app.past();
-    let past = &past[past.len().saturating_sub(columns)..];
+    let past = &app.focus.past[app.focus.past.len().saturating_sub(columns)..];
     let mut lines = head(pane, past);
     if !app.is_exact() {
         lines.extend([waiting(pane.theme, past, columns), times(pane.theme, past, columns)]);
@@ -77,11 +76,8 @@ fn largest(past: &[Past], exact: bool) -> Option<String> {
     let longest = waited().max_by_key(|one| one.wait.max_ns)?;
     let most = waited().max_by(|a, b| a.waiting().total_cmp(&b.waiting()))?;
     let most = format!("most tasks waited at {}: {:.2} on average", clock(most.end_unix_ns), most.waiting());
-    if !exact {
-        return Some(most);
-    }
     let (length, at) = (duration(longest.wait.max_ns), clock(longest.end_unix_ns));
-    Some(format!("longest {length} at {at}; {most}"))
+    Some(if exact { format!("longest {length} at {at}; {most}") } else { most })
 }
 
 /// Formats a time as `HH:MM:SS`. The axis has the label UTC.
@@ -217,10 +213,8 @@ impl Map {
 
     /// Returns the lower bound of a row. The bound is 0 if the row begins with the first row of the histogram.
     fn label(&self, row: usize) -> String {
-        match self.lowest + row * self.doublings {
-            0 => "0".into(),
-            doubling => duration(self.unit.ns() << doubling),
-        }
+        let doubling = self.lowest + row * self.doublings;
+        if doubling == 0 { "0".into() } else { duration(self.unit.ns() << doubling) }
     }
 
     /// Returns the number of cells with each cause, as parts of a bar.

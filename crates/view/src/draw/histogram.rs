@@ -156,14 +156,11 @@ impl<'a> Histograms<'a> {
         let mut lines = if self.columns.len() > 1 { self.heads() } else { Vec::new() };
         lines.push(self.titles());
         let shown = room.saturating_sub(lines.len());
-        if shown == 0 {
-            lines.truncate(room);
-            return lines;
-        }
         for column in &mut self.columns {
             column.rows = pane::fitted(std::mem::take(&mut column.rows), shown);
         }
         lines.extend(self.rows());
+        lines.truncate(room);
         lines
     }
 

@@ -129,15 +129,14 @@ pub enum Target {
 pub fn target(app: &App, x: u16, y: u16) -> Option<Target> {
     let Regions { tabs, table, beside, .. } = regions(app)?;
     let at = (x, y).into();
-    if tabs.contains(at) {
-        return header::view_at(app, usize::from(x - tabs.x)).map(Target::View);
-    }
-    if !table.contains(at) && !beside.contains(at) {
-        return None;
-    }
-    match usize::from(y - table.y).checked_sub(1) {
-        Some(line) => Some(app.first_row + line).filter(|row| *row < app.rows.len()).map(Target::Row),
-        None if beside.contains(at) => None,
-        None => table::column_at(app, table, usize::from(x - table.x)).map(Target::Column),
+    match usize::from(y.saturating_sub(table.y)).checked_sub(1) {
+        _ if tabs.contains(at) => header::view_at(app, usize::from(x - tabs.x)).map(Target::View),
+        Some(line) if table.contains(at) || beside.contains(at) => {
+            Some(app.first_row + line).filter(|row| *row < app.rows.len()).map(Target::Row)
+        }
+        None if table.contains(at) => {
+            table::column_at(app, table, usize::from(x - table.x)).map(Target::Column)
+        }
+        _ => None,
     }
 }

@@ -87,10 +87,8 @@ fn view(app: &App, regions: &layout::Regions) -> Vec<(Rect, Lines)> {
     let layout::Regions { body, above, pane, beside, .. } = *regions;
     let with_list = |parts: Vec<(Rect, Lines)>| {
         let crumbs = vec![header::crumbs(app, regions.crumbs.width.into())];
-        let list = match app.view {
-            View::States => states::lines(app, regions.table),
-            _ => table::lines(app, regions.table),
-        };
+        let lines = if app.view == View::States { states::lines } else { table::lines };
+        let list = lines(app, regions.table);
         [(regions.crumbs, crumbs), (regions.table, list)].into_iter().chain(parts).collect()
     };
     match app.view {
@@ -147,9 +145,8 @@ fn what_if(app: &App, area: Rect) -> Lines {
     };
     let title = format!("What would have been enough for {}", enough.title);
     let mut lines = vec![Line::styled(cut_end(&title, cells), theme.heading())];
-    if enough.lines.is_empty() {
-        lines.push(Line::styled("collecting what it needs ...", theme.quiet()));
-    }
+    let is_unknown = enough.lines.is_empty();
+    lines.extend(is_unknown.then(|| Line::styled("collecting what it needs ...", theme.quiet())));
     lines.extend(enough.lines.iter().flat_map(|text| fitted(text, cells)));
     lines
 }

@@ -3,7 +3,7 @@
 use cgscope_model::{CpuInterval, findings::Rule, nodes::NodeGroup, placement::cpu_list};
 
 use super::prelude::*;
-use crate::{columns::rate, nodes};
+use crate::{columns::rate, nodes::memory};
 
 /// Minimum width of a node's column, in cells.
 const COLUMN: usize = 24;
@@ -20,12 +20,8 @@ pub fn lines(app: &App, body: Rect) -> Lines {
     // On a tall screen, nodes get most lines, but the list keeps its minimum.
     let room = (height * 3 / 5).min(height.saturating_sub(LIST.min(height / 2))).max(2);
     let mut lines = findings(app, data, cells, room.saturating_sub(COLUMN_LINES).clamp(1, room));
-    let left = room - lines.len();
-    if nodes::has_several(&data.interval) {
-        lines.extend(several(app.theme, data, cells, left));
-    } else {
-        lines.extend(one_node(app.theme, data, cells, left));
-    }
+    let nodes = if data.interval.nodes.len() > 1 { several } else { one_node };
+    lines.extend(nodes(app.theme, data, cells, room - lines.len()));
     lines
 }
 
@@ -65,10 +61,8 @@ fn several(theme: Theme, data: &Data, cells: usize, room: usize) -> Lines {
 
 /// Explains which figures cover the host and which cover the selection. Empty without a selection.
 fn of_whom(theme: Theme, interval: &Interval, cells: usize) -> Lines {
-    if !interval.is_selection {
-        return Vec::new();
-    }
-    pane::quiet(theme, "busy covers the host; all other figures cover the selection, if known", cells)
+    let words = "busy covers the host; all other figures cover the selection, if known";
+    if interval.is_selection { pane::quiet(theme, words, cells) } else { Vec::new() }
 }
 
 struct NodePane<'a> {
@@ -165,11 +159,10 @@ fn rows(theme: Theme, nodes: &[NodePane<'_>], cells: usize, room: usize) -> Line
         let ([waited, p99], [came, went]) = (about.waits(), about.moves());
         let memory = or_na(about.memory_share().map(|share| format!("{share:.0}%")));
         let (runnable, seen) = (about.runnable(), about.seen);
-        let figures =
-            format!("  {runnable:>8} {waited:>7} {p99:>7} {seen:>6} {memory:>5} {came:>6} {went:>6}");
+        let text = format!("  {runnable:>8} {waited:>7} {p99:>7} {seen:>6} {memory:>5} {came:>6} {went:>6}");
         let mut spans = vec![Span::styled(format!("{:>4} ", about.node.node), theme.heading())];
         spans.extend(exactly(share_bar(theme, about.node.busy_percent(), bar), bar + 6));
-        spans.push(Span::raw(figures));
+        spans.push(Span::raw(text));
         let used: usize = spans.iter().map(Span::width).sum();
         if let Some(room) = cells.checked_sub(used + 24) {
             spans.push(Span::raw("  "));
@@ -185,11 +178,6 @@ fn rows(theme: Theme, nodes: &[NodePane<'_>], cells: usize, room: usize) -> Line
     lines
 }
 
-fn memory(node: &NodeGroup, between: &str) -> String {
-    let [used, all] = [node.used_bytes, node.memory_bytes].map(|amount| or_na(amount.map(bytes)));
-    format!("{used}{between}{all}")
-}
-
 /// Returns a bar and its figure: `██████▌      79%`.
 fn share_bar(theme: Theme, share: Option<f64>, cells: usize) -> Spans {
     let Some(share) = share else { return vec![Span::styled(left("n/a", cells), theme.quiet())] };
@@ -201,12 +189,12 @@ fn share_bar(theme: Theme, share: Option<f64>, cells: usize) -> Spans {
 /// Cuts or pads the spans to exactly this many cells.
 fn exactly(spans: Spans, cells: usize) -> Spans {
     let mut room = cells;
-    let mut kept = Vec::with_capacity(spans.len() + 1);
-    for span in spans {
+    let cut = spans.into_iter().map(|span| {
         let text = cut_end(&span.content, room);
         room -= width(&text);
-        kept.push(Span::styled(text, span.style));
-    }
+        Span::styled(text, span.style)
+    });
+    let mut kept: Spans = cut.collect();
     kept.push(Span::raw(" ".repeat(room)));
     kept
 }
@@ -225,8 +213,7 @@ fn one_node(theme: Theme, data: &Data, cells: usize, room: usize) -> Lines {
     let mut lines: Lines = wrapped(&words, cells).into_iter().map(Line::raw).collect();
     lines.extend(of_whom(theme, interval, cells));
     lines.truncate(room.saturating_sub(1));
-    let left = room.saturating_sub(lines.len());
-    lines.extend(cpus(theme, interval, cells, left));
+    lines.extend(cpus(theme, interval, cells, room.saturating_sub(lines.len())));
     lines
 }
 
@@ -249,9 +236,6 @@ fn spread(cpus: &[CpuInterval]) -> String {
 /// Returns the CPUs, several per line, with as much detail as possible while all CPUs fit.
 fn cpus(theme: Theme, interval: &Interval, cells: usize, room: usize) -> Lines {
     let all = &interval.cpus;
-    if all.is_empty() || room == 0 {
-        return Vec::new();
-    }
     let fits = |each: usize| all.len().div_ceil((cells / each).max(1)) <= room;
     let Some(each) = CPU_CELLS.into_iter().find(|each| fits(*each)) else {
         return strip(theme, all, cells, room);

@@ -94,20 +94,17 @@ impl<'a> Pane<'a> {
     /// Returns the tasks that wait at the end of the interval, the time so far, and the causes; `None` if no task waits.
     pub fn now(&self) -> Option<String> {
         let longest = duration(self.subject.pending_ns()?);
-        let (said, by_cause) = match (self.subject.group(), self.subject.task()) {
-            (Some(group), _) => {
-                let said = match group.pending {
-                    1 => format!("1 task waits, for {longest} so far"),
-                    tasks => format!("{tasks} tasks wait, the longest for {longest} so far"),
-                };
-                (said, group.pending_by_cause)
-            }
-            (None, task) => {
-                (format!("waiting for {longest} so far"), task?.reading.pending.as_ref()?.by_cause)
-            }
+        let said = match self.subject.group().map(|group| group.pending) {
+            Some(1) => format!("1 task waits, for {longest} so far"),
+            Some(tasks) => format!("{tasks} tasks wait, the longest for {longest} so far"),
+            None => format!("waiting for {longest} so far"),
         };
-        let why = causes::line(&by_cause).map_or(String::new(), |why| format!(": {why}"));
-        Some(said + &why)
+        let by_cause = match self.subject.group() {
+            Some(group) => group.pending_by_cause,
+            None => self.subject.task()?.reading.pending.as_ref()?.by_cause,
+        };
+        let why = causes::line(&by_cause);
+        Some(said + &why.map_or(String::new(), |why| format!(": {why}")))
     }
 
     pub fn with_histogram(&self, mut lines: Lines) -> Lines {
@@ -161,10 +158,8 @@ fn facts(pane: &Pane<'_>) -> Lines {
     let exact = pane.app.is_exact().then(|| pane.fact("", &quantiles(wait)));
     let mut lines: Lines = exact.into_iter().chain(pane.why(&wait.by_cause)).collect();
     // The quota and the culprits always cover the interval, even if the user has chosen another span.
-    let of = match pane.app.settings.span {
-        Time::Interval => String::new(),
-        Time::Minute | Time::Start => format!("in {}: ", duration(pane.interval.duration_ns)),
-    };
+    let is_other = pane.app.settings.span != Time::Interval;
+    let of = if is_other { format!("in {}: ", duration(pane.interval.duration_ns)) } else { String::new() };
     lines.extend(pane.quota_and_culprits().map(|(label, text)| pane.fact(label, &format!("{of}{text}"))));
     lines
 }
@@ -238,14 +233,11 @@ pub fn fitted(mut rows: Vec<Row>, shown: usize) -> Vec<Row> {
         rows.drain(..empty);
     }
     let together = rows.len().div_ceil(shown.max(1)).max(1);
-    let joined = rows.rchunks(together).rev().map(|rows| {
-        let mut all = rows[0];
-        for row in &rows[1..] {
-            all.high = row.high;
-            all.count = all.count.saturating_add(row.count);
-            add_parts(&mut all.by_cause, &row.by_cause);
-        }
-        all
+    let joined = rows.rchunks(together).rev().map(|rows| Row {
+        low: rows[0].low,
+        high: rows[rows.len() - 1].high,
+        count: sum::total(rows.iter().map(|row| row.count)),
+        by_cause: parts(rows),
     });
     joined.collect()
 }
@@ -271,17 +263,12 @@ impl Section {
 /// Returns the sections in at most `room` lines. Earlier sections get their long form first. Empty lines are added if they fit.
 pub fn fit(sections: Vec<Section>, room: usize) -> Lines {
     let mut used: usize = sections.iter().map(|section| section.short.len()).sum();
-    let mut chosen: Vec<Lines> = Vec::new();
-    for Section { short, long } in sections {
-        let with_long = used + long.len() - short.len().min(long.len());
-        if with_long > room || long.len() < short.len() {
-            chosen.push(short);
-        } else {
-            used = with_long;
-            chosen.push(long);
-        }
-    }
-    chosen.retain(|lines| !lines.is_empty());
+    let chosen = sections.into_iter().map(|Section { short, long }| {
+        let more = long.len().checked_sub(short.len()).filter(|more| used + more <= room);
+        used += more.unwrap_or(0);
+        if more.is_some() { long } else { short }
+    });
+    let chosen: Vec<Lines> = chosen.filter(|lines| !lines.is_empty()).collect();
     let is_airy = used + chosen.len().saturating_sub(1) <= room;
     let between = if is_airy { vec![Line::default()] } else { Vec::new() };
     let mut lines = chosen.join(&between[..]);

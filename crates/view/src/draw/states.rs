@@ -32,13 +32,10 @@ fn sums_line(theme: Theme, sums: &Sums) -> Line<'static> {
 
 /// Returns a bar of threads that run or wait, by cause. Sleeping threads are omitted, because they would fill the bar.
 fn bar(theme: Theme, sums: &Sums, cells: usize) -> Spans {
-    let runnable = sums.runnable();
-    let all = sums.on_cpu + runnable;
+    let all = sums.on_cpu + sums.runnable();
     let runs = if all > 0.0 { (sums.on_cpu / all * cells as f64).round() as usize } else { 0 };
     let mut spans = vec![bars::repeated(theme.block_or('R'), runs, theme.busy())];
-    if runnable > 0.0 {
-        spans.extend(bars::stacked(&sums.waits, cells - runs.min(cells), theme));
-    }
+    spans.extend(bars::stacked(&sums.waits, cells - runs.min(cells), theme));
     spans
 }
 
@@ -86,10 +83,11 @@ fn line(theme: Theme, row: &StateRow, is_selected: bool, most: f64, widths: [usi
     let text = format!("{figure:>threads$}  {words} {} {:>of$} ", left(&row.name, name), row.of);
     let mut spans = vec![Span::styled(text, style)];
     if row.state.is_load() && most > 0.0 && cells != 0 {
-        let (sign, bar_style) = match (row.state, row.state.cause()) {
-            (_, Some(cause)) => (theme.sign(cause), theme.cause(cause)),
-            (State::OnCpu, None) => (theme.block_or('R'), theme.busy()),
-            (_, None) => (theme.block_or('D'), theme.quiet()),
+        let cause = |at: u8| causes::ORDER[usize::from(at)];
+        let (sign, bar_style) = match row.state {
+            State::Waits(at) => (theme.sign(cause(at)), theme.cause(cause(at))),
+            State::OnCpu => (theme.block_or('R'), theme.busy()),
+            State::Blocked(_) => (theme.block_or('D'), theme.quiet()),
         };
         let length = ((row.threads / most * cells as f64).round() as usize).clamp(1, cells);
         spans.push(bars::repeated(sign, length, bar_style));

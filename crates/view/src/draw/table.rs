@@ -13,7 +13,7 @@ fn columns(app: &App, area: Rect) -> Vec<(Column, usize)> {
     let least: Vec<Column> = kind.least_needed().into_iter().filter(|column| *column != sort).collect();
     // Command lines are long, so they get the remaining width if they are shown.
     let flexible = if app.settings.command_lines { &[Column::Command] } else { kind.flexible() };
-    columns::that_fit(kind.columns(), &least, flexible, area.width.into())
+    columns::that_fit([kind.columns(), &least, flexible], area.width.into())
 }
 
 pub fn column_at(app: &App, area: Rect, x: usize) -> Option<Column> {
@@ -41,9 +41,7 @@ pub fn list(
     line: impl Fn(&ListRow, bool) -> Option<Line<'static>>,
 ) -> Lines {
     let mut lines = vec![heading];
-    if app.rows.is_empty() {
-        lines.push(Line::styled(nothing(app), app.theme.quiet()));
-    }
+    lines.extend(app.rows.is_empty().then(|| Line::styled(nothing(app), app.theme.quiet())));
     let shown = app.shown(area.height.saturating_sub(1).into());
     lines.extend(shown.filter_map(|(at, row)| line(row, at == app.selected)));
     lines

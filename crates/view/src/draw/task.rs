@@ -94,10 +94,10 @@ fn now(pane: &Pane<'_>) -> Lines {
 }
 
 fn past(pane: &Pane<'_>) -> Lines {
-    let values: Vec<Option<f64>> = pane.app.past().iter().map(|one| Some(one.waiting())).collect();
+    let values: Vec<Option<f64>> = pane.app.focus.past.iter().map(|one| Some(one.waiting())).collect();
     let shown = values.len().min(pane.cells.saturating_sub(LABEL));
     let most = values[values.len() - shown..].iter().flatten().copied().fold(0.0, f64::max);
-    if shown == 0 || most <= 0.0 {
+    if most <= 0.0 {
         return fact(pane, "waited", "not in the intervals that are kept");
     }
     let label = Span::styled(left("waited", LABEL), pane.theme.quiet());
@@ -261,19 +261,15 @@ fn quotas(pane: &Pane<'_>) -> Lines {
 
 fn ranked(pane: &Pane<'_>, label: &str, words: &str, all: &[(String, u64)]) -> Lines {
     let total = sum::total(all.iter().map(|(_, ns)| *ns));
-    let mut lines = Vec::new();
-    if own_cgroup(pane).is_some() && !all.is_empty() {
-        // The culprits are known only for the whole cgroup of a thread or process.
-        lines.push(format!("all tasks of its cgroup, {words}"));
-    }
+    // The culprits are known only for the whole cgroup of a thread or process.
+    let is_of_all = own_cgroup(pane).is_some() && !all.is_empty();
+    let mut lines = Vec::from_iter(is_of_all.then(|| format!("all tasks of its cgroup, {words}")));
     lines.extend(all.iter().take(NAMED).map(|(name, ns)| {
         let share = format!("({:.0}%)", percent(*ns, total).unwrap_or(0.0));
         let room = pane.cells.saturating_sub(LABEL + 2 * RANKED + 2);
         format!("{} {} {}", right(&duration(*ns), RANKED), right(&share, RANKED), cut_start(name, room))
     }));
-    if all.len() > NAMED {
-        lines.push(format!("{} more", all.len() - NAMED));
-    }
+    lines.extend((all.len() > NAMED).then(|| format!("{} more", all.len() - NAMED)));
     pane::hanging(Span::styled(left(label, LABEL), pane.theme.quiet()), lines, Style::new())
 }
 
@@ -457,11 +453,8 @@ fn kin(pane: &Pane<'_>) -> Option<String> {
         _ => {
             let group = pane.subject.group()?;
             let processes = units::count(group.processes, "process");
-            let ended = match group.exited {
-                0 => String::new(),
-                exited => format!(", {exited} exited in the interval"),
-            };
-            format!("{} of {processes}{ended}", threads(group.threads))
+            let ended = (group.exited != 0).then(|| format!(", {} exited in the interval", group.exited));
+            format!("{} of {processes}{}", threads(group.threads), ended.unwrap_or_default())
         }
     })
 }

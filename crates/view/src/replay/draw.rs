@@ -20,26 +20,24 @@ pub const FOOTER: &str =
 /// Returns the position as figures and on the timeline. Figures have a fixed width, so that the timeline does not move.
 pub fn position(replay: &Replay, theme: Theme, width: usize) -> Line<'static> {
     let player = &replay.player;
-    let (state, style) = if player.is_playing {
-        ("PLAYING", theme.heading())
-    } else if player.is_at_end() {
-        ("END", theme.heading())
-    } else {
-        ("PAUSED", theme.alarm())
+    let (state, style) = match (player.is_playing, player.is_at_end()) {
+        (true, _) => ("PLAYING", theme.heading()),
+        (false, true) => ("END", theme.heading()),
+        (false, false) => ("PAUSED", theme.alarm()),
     };
-    let length = duration(player.length_ns());
+    let length = duration(player.offset_ns(player.last()));
     let words = format!(
         " {}x  {}  +{:<3$} of {length}  ",
         player.speed,
-        time_of_day(player.samples.get(player.position() + 1).map_or(0, |end| end.unix_ns)),
-        duration(player.offset_ns(player.position())),
+        time_of_day(player.samples.get(player.position + 1).map_or(0, |end| end.unix_ns)),
+        duration(player.offset_ns(player.position)),
         length.len().max("500ms".len()),
     );
     let digits = player.intervals().to_string().len();
     let count = if replay.is_reading() {
         format!("{:<1$}", "reading", 2 * digits + 1)
     } else {
-        format!("{:>digits$}/{}", player.position() + 1, player.intervals())
+        format!("{:>digits$}/{}", player.position + 1, player.intervals())
     };
     let mut spans = vec![
         Span::styled("REPLAY ", theme.heading()),
@@ -68,10 +66,8 @@ fn timeline(replay: &Replay, theme: Theme, width: usize) -> Vec<Span<'static>> {
         let end = if known >= last { width } else { cell_of(known) + 1 };
         cells[..end].fill(("─", theme.quiet()));
     }
-    for mark in &player.marks {
-        cells[cell_of(mark.interval)] = ("▲", theme.alarm());
-    }
-    cells[cell_of(player.position())] = ("█", theme.wait());
+    player.marks.iter().for_each(|mark| cells[cell_of(mark.interval)] = ("▲", theme.alarm()));
+    cells[cell_of(player.position)] = ("█", theme.wait());
     let spans =
         cells.chunk_by(|a, b| a == b).map(|same| Span::styled(same[0].0.repeat(same.len()), same[0].1));
     spans.collect()
@@ -127,10 +123,8 @@ fn begins(replay: &Replay, theme: Theme) -> Option<Span<'static>> {
         None => rule.name().into(),
     });
     let named = named.collect::<Vec<_>>().join(", ");
-    let more = match begins.len().saturating_sub(MOST_NAMED) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
+    let more = begins.len().saturating_sub(MOST_NAMED);
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
     Some(Span::styled(format!("begins here: {named}{more}  "), theme.alarm()))
 }
 

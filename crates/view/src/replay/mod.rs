@@ -74,7 +74,7 @@ impl Replay {
 
     pub(crate) fn tick(&mut self, now: Instant) {
         self.player.tick(now);
-        if self.shown == Some(self.player.position()) {
+        if self.shown == Some(self.player.position) {
             self.caught_up = now;
         }
     }
@@ -86,7 +86,7 @@ impl Replay {
 
     /// Returns the time until the screen changes without a key or newly read data.
     pub fn due_in(&self) -> Option<Duration> {
-        let is_behind = self.shown != Some(self.player.position()) && !self.is_reading();
+        let is_behind = self.shown != Some(self.player.position) && !self.is_reading();
         let said_in = is_behind
             .then(|| SHOWN_AFTER.saturating_sub(self.player.now.saturating_duration_since(self.caught_up)));
         self.player.due_in().into_iter().chain(said_in).min()
@@ -101,13 +101,11 @@ impl Replay {
             self.on_key_of_prompt(typed, if out { KeyCode::Esc } else { key.code });
             return true;
         }
-        if is_ctrl {
-            return false;
-        }
         let player = &mut self.player;
         let is_big = key.modifiers.contains(KeyModifiers::SHIFT);
         let step = if is_big { BIG_STEP } else { 1 };
         match key.code {
+            _ if is_ctrl => return false,
             KeyCode::Char(' ') if player.is_playing => player.pause(),
             KeyCode::Char(' ') => player.play(),
             KeyCode::Left | KeyCode::Right => {
@@ -139,20 +137,16 @@ impl Replay {
         match key {
             KeyCode::Esc => return,
             KeyCode::Enter => {
-                match typed.parse::<When>().and_then(|when| when.find(&self.player.samples)) {
+                return match typed.parse::<When>().and_then(|when| when.find(&self.player.samples)) {
                     Ok(interval) => self.player.jump(interval),
                     Err(why) => self.notice = Some(format!("{typed:?}: {why}")),
-                }
-                return;
+                };
             }
-            KeyCode::Backspace => {
-                typed.pop();
-            }
-            KeyCode::Char(letter) if typed.len() < LONGEST_TIME && letter.is_ascii_graphic() => {
-                typed.push(letter)
-            }
+            KeyCode::Backspace => _ = typed.pop(),
+            KeyCode::Char(letter) if letter.is_ascii_graphic() => typed.push(letter),
             _ => {}
         }
+        typed.truncate(LONGEST_TIME);
         self.prompt = Some(typed);
     }
 

@@ -27,7 +27,8 @@ pub struct Mark {
 #[derive(Clone, Debug)]
 pub struct Player {
     pub(crate) samples: Vec<Moment>,
-    position: usize,
+    /// The interval to show.
+    pub position: usize,
     pub(super) speed: f64,
     pub(super) is_playing: bool,
     /// The moment that is being played, ns after the first Sample.
@@ -49,20 +50,10 @@ impl Player {
         self.samples.len().saturating_sub(1)
     }
 
-    pub fn position(&self) -> usize {
-        self.position
-    }
-
     /// Returns the time from the first Sample to the end of this interval, ns.
     pub(super) fn offset_ns(&self, interval: usize) -> u64 {
-        match (self.samples.first(), self.samples.get(interval + 1)) {
-            (Some(first), Some(end)) => end.mono_ns.saturating_sub(first.mono_ns),
-            _ => 0,
-        }
-    }
-
-    pub(super) fn length_ns(&self) -> u64 {
-        self.offset_ns(self.last())
+        let ends = self.samples.first().zip(self.samples.get(interval + 1));
+        ends.map_or(0, |(first, end)| end.mono_ns.saturating_sub(first.mono_ns))
     }
 
     pub fn is_at_end(&self) -> bool {
@@ -75,14 +66,13 @@ impl Player {
 
     /// Adds a mark, if it is after all other marks.
     pub(super) fn add_mark(&mut self, mark: Mark) {
-        if mark.interval < self.intervals()
-            && self.marks.last().is_none_or(|last| last.interval < mark.interval)
-        {
+        let is_next = self.marks.last().is_none_or(|last| last.interval < mark.interval);
+        if is_next && mark.interval < self.intervals() {
             self.marks.push(mark);
         }
     }
 
-    fn last(&self) -> usize {
+    pub(super) fn last(&self) -> usize {
         self.intervals().saturating_sub(1)
     }
 
@@ -275,22 +265,22 @@ mod tests {
         player.play();
         assert_eq!(player.due_in(), Some(SECOND));
         player.tick(start + SECOND / 2);
-        assert_eq!((player.position(), player.due_in()), (0, Some(SECOND / 2)));
+        assert_eq!((player.position, player.due_in()), (0, Some(SECOND / 2)));
         player.tick(start + SECOND);
-        assert_eq!((player.position(), player.due_in()), (1, Some(SECOND)));
+        assert_eq!((player.position, player.due_in()), (1, Some(SECOND)));
     }
 
     #[test]
     fn a_paused_player_does_not_move_or_catch_up_later() {
         let (mut player, start) = player(10);
         player.tick(start + 5 * SECOND);
-        assert_eq!((player.position(), player.due_in()), (0, None));
+        assert_eq!((player.position, player.due_in()), (0, None));
         player.play();
         player.tick(start + 6 * SECOND);
-        assert_eq!(player.position(), 1);
+        assert_eq!(player.position, 1);
         player.pause();
         player.tick(start + 60 * SECOND);
-        assert_eq!(player.position(), 1);
+        assert_eq!(player.position, 1);
     }
 
     #[test]
@@ -300,7 +290,7 @@ mod tests {
         player.play();
         assert_eq!(player.due_in(), Some(Duration::from_nanos(15_625_000)));
         player.tick(start + SECOND);
-        assert_eq!(player.position(), 64);
+        assert_eq!(player.position, 64);
         player.set_speed(0.25);
         assert_eq!(player.due_in(), Some(4 * SECOND));
         player.set_speed(1e9);
@@ -325,7 +315,7 @@ mod tests {
         player.play();
         assert_eq!(player.due_in(), Some(5 * SECOND));
         player.tick(now + 5 * SECOND);
-        assert_eq!(player.position(), 2, "an interval without length is over at once");
+        assert_eq!(player.position, 2, "an interval without length is over at once");
         assert_eq!(player.due_in(), Some(SECOND));
     }
 
@@ -334,31 +324,31 @@ mod tests {
         let (mut player, start) = player(3);
         player.play();
         player.tick(start + 60 * SECOND);
-        assert_eq!((player.position(), player.is_playing, player.due_in()), (2, false, None));
+        assert_eq!((player.position, player.is_playing, player.due_in()), (2, false, None));
         assert!(player.is_at_end());
         player.play();
-        assert_eq!((player.position(), player.is_playing), (0, true));
+        assert_eq!((player.position, player.is_playing), (0, true));
     }
 
     #[test]
     fn a_single_interval_is_shown_and_does_not_play() {
         let (mut player, _) = player(1);
         player.play();
-        assert_eq!((player.position(), player.is_playing, player.due_in()), (0, false, None));
-        assert_eq!((player.offset_ns(0), player.length_ns()), (1_000_000_000, 1_000_000_000));
+        assert_eq!((player.position, player.is_playing, player.due_in()), (0, false, None));
+        assert_eq!((player.offset_ns(0), player.offset_ns(player.last())), (1_000_000_000, 1_000_000_000));
     }
 
     #[test]
     fn steps_stay_within_the_recording() {
         let (mut player, _) = player(10);
         player.step(-1);
-        assert_eq!(player.position(), 0);
+        assert_eq!(player.position, 0);
         player.step(3);
-        assert_eq!(player.position(), 3);
+        assert_eq!(player.position, 3);
         player.step(isize::MAX);
-        assert_eq!(player.position(), 9);
+        assert_eq!(player.position, 9);
         player.step(isize::MIN);
-        assert_eq!(player.position(), 0);
+        assert_eq!(player.position, 0);
     }
 
     #[test]
@@ -367,11 +357,11 @@ mod tests {
         player.play();
         player.tick(start + SECOND / 2);
         player.jump(50);
-        assert_eq!((player.position(), player.due_in()), (50, Some(SECOND)));
+        assert_eq!((player.position, player.due_in()), (50, Some(SECOND)));
         player.tick(start + 2 * SECOND);
-        assert_eq!(player.position(), 51);
+        assert_eq!(player.position, 51);
         player.jump(usize::MAX);
-        assert_eq!((player.position(), player.is_playing), (99, false));
+        assert_eq!((player.position, player.is_playing), (99, false));
     }
 
     #[test]
@@ -380,15 +370,15 @@ mod tests {
         [3, 40, 99].map(mark).into_iter().for_each(|mark| player.add_mark(mark));
         player.play();
         assert!(player.go_to_mark(true));
-        assert_eq!((player.position(), player.is_playing), (3, false));
+        assert_eq!((player.position, player.is_playing), (3, false));
         assert_eq!(player.mark_here(), Some(&mark(3)));
         assert!(player.go_to_mark(true) && player.go_to_mark(true));
-        assert_eq!(player.position(), 99);
+        assert_eq!(player.position, 99);
         assert!(!player.go_to_mark(true));
         player.tick(start + 50 * SECOND);
-        assert_eq!(player.position(), 99);
+        assert_eq!(player.position, 99);
         assert!(player.go_to_mark(false) && player.go_to_mark(false) && !player.go_to_mark(false));
-        assert_eq!(player.position(), 3);
+        assert_eq!(player.position, 3);
     }
 
     #[test]
@@ -404,12 +394,12 @@ mod tests {
         [2, 8].map(mark).into_iter().for_each(|mark| player.add_mark(mark));
         player.jump(9);
         player.shorten(5);
-        assert_eq!((player.position(), player.intervals(), player.marks.len()), (4, 5, 1));
-        assert_eq!(player.length_ns(), 5_000_000_000);
+        assert_eq!((player.position, player.intervals(), player.marks.len()), (4, 5, 1));
+        assert_eq!(player.offset_ns(player.last()), 5_000_000_000);
         player.shorten(7);
         assert_eq!(player.intervals(), 5);
         player.shorten(0);
-        assert_eq!((player.position(), player.intervals(), player.is_playing), (0, 0, false));
+        assert_eq!((player.position, player.intervals(), player.is_playing), (0, 0, false));
         player.play();
         assert!(!player.is_playing);
     }

@@ -35,7 +35,7 @@ fn app() -> App {
 
 /// Reads the interval at the player's position. Task 2 waits once in each interval.
 fn read(app: &mut App) {
-    let n = replay(app).player.position();
+    let n = replay(app).player.position;
     let tasks = vec![task(1, &[7_000_000]), task(2, &vec![9_000_000; n + 1])];
     app.on_read(n, Some(interval(tasks)));
 }
@@ -77,7 +77,7 @@ fn screen(app: &mut App, width: u16, height: u16) -> String {
 }
 
 fn position(app: &mut App) -> usize {
-    replay(app).player.position()
+    replay(app).player.position
 }
 
 #[test]

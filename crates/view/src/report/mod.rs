@@ -6,14 +6,10 @@ mod tables;
 use std::fmt::{Result, Write as _};
 
 use cgscope_ledger::Loss;
-use cgscope_model::{
-    Finding, Group, Interval, Losses, Mode, Timeline,
-    causes::{Blames, Shown, TABLE},
-    findings::{Host, findings},
-    sum,
-    timeline::Slice,
-    units::{count, duration, percent, time_of_day},
-};
+use cgscope_model::causes::{Blames, Shown, TABLE};
+use cgscope_model::findings::{Host, findings};
+use cgscope_model::units::{count, duration, percent, time_of_day};
+use cgscope_model::{Finding, Group, Interval, Losses, Mode, Timeline, sum, timeline::Slice};
 
 use crate::{
     causes, nodes,
@@ -69,16 +65,11 @@ const WIDTH: usize = 100;
 pub const NOTHING: &str = "The recording has fewer than two samples, so there is nothing to report.";
 
 pub fn report(about: &About, whole: &Whole) -> String {
-    let title = title(about, &whole.interval);
-    match whole.interval.duration_ns {
-        0 => format!("{title}\n{NOTHING}\n"),
-        _ => title + &body_of(whole, about),
+    let mut out = title(about, &whole.interval);
+    if whole.interval.duration_ns == 0 {
+        return format!("{out}\n{NOTHING}\n");
     }
-}
-
-/// Returns everything below the title. Writing to a String cannot fail.
-pub fn body_of(whole: &Whole, about: &About) -> String {
-    let mut out = String::new();
+    // Writing to a String cannot fail.
     let _ = body(&mut out, whole, about);
     out
 }
@@ -91,9 +82,7 @@ fn body(out: &mut String, whole: &Whole, about: &About) -> Result {
     out.push_str(&text::findings(findings, WIDTH));
     let total = interval.total();
     writeln!(out)?;
-    for sentence in sentences(whole, &total) {
-        writeln!(out, "{}", wrapped(&sentence, WIDTH, ""))?;
-    }
+    out.extend(sentences(whole, &total).iter().map(|sentence| wrapped(sentence, WIDTH, "") + "\n"));
     sparklines(out, timeline, interval, about.host.cpus)?;
     tables::quotas(out, interval, cgroups)?;
     if !enough.is_empty() {

@@ -5,6 +5,12 @@ use cgscope_made_up::small::{interval, task, waiting};
 
 const SECOND: u64 = 1_000_000_000;
 
+fn below_title(whole: &Whole, about: &About) -> String {
+    let mut out = String::new();
+    body(&mut out, whole, about).unwrap();
+    out
+}
+
 /// Returns the interval of second `n`. A task of a pod is throttled, for the longest time in second 5. Other tasks do the same
 /// every second.
 fn second(n: u64) -> Interval {
@@ -59,7 +65,7 @@ pub(super) fn about() -> About {
 
 #[test]
 fn the_report_goes_from_what_is_wrong_to_who_and_when() {
-    insta::assert_snapshot!(body_of(&whole(), &about()));
+    insta::assert_snapshot!(below_title(&whole(), &about()));
 }
 
 #[test]
@@ -79,9 +85,9 @@ fn a_report_says_what_rows_of_moved_tasks_lack_in_an_older_recording() {
 fn quotas_that_would_have_been_enough_are_below_those_in_force() {
     let section = "\nWhat would have been enough (at most 1% of the periods are throttled; `cgscope whatif /tmp/<b>.rec` shows other \
                    quotas):\n  web has 0.5 CPUs; 1 CPU would have been enough: ...\n";
-    assert!(!body_of(&whole(), &about()).contains("What would have been enough"));
+    assert!(!below_title(&whole(), &about()).contains("What would have been enough"));
     let line = "web has 0.5 CPUs; 1 CPU would have been enough: ...".to_owned();
-    let text = body_of(&Whole { enough: vec![line], ..whole() }, &about());
+    let text = below_title(&Whole { enough: vec![line], ..whole() }, &about());
     let (before, after) = text.split_once(section).expect("the section");
     assert!(before.contains("\nQuota of ") && after.contains("\nCgroups, each"), "{text}");
 }

@@ -3,20 +3,16 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use cgscope_model::units::seconds;
+use itertools::Itertools;
 use serde::{
     Deserialize, Deserializer, Serialize,
     de::{DeserializeOwned, Error},
 };
 use toml_edit::{Document, DocumentMut, InlineTable, Item, Key as TomlKey, Table, TableLike, Value, value};
 
-use crate::{
-    app::{list::ListKind, view::View},
-    columns::Column,
-    keys::{Command, KeyPress, Keymap},
-    text::Unit,
-    theme::Colours,
-    width::cut_end,
-};
+use crate::app::{list::ListKind, view::View};
+use crate::keys::{Command, KeyPress, Keymap};
+use crate::{columns::Column, text::Unit, theme::Colours, width::cut_end};
 
 /// The shortest interval. Reading 5,000 tasks takes about 10 ms.
 pub const SHORTEST: Duration = Duration::from_millis(10);
@@ -89,15 +85,13 @@ impl Default for Settings {
 #[serde(untagged, expecting = "must be a text or a number")]
 enum Scalar {
     Text(String),
-    Whole(i64),
     Number(f64),
 }
 
 fn colours<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Colours>, D::Error> {
     let text = match Scalar::deserialize(from)? {
         Scalar::Text(text) => text,
-        Scalar::Whole(number) => number.to_string(),
-        Scalar::Number(_) => String::new(),
+        Scalar::Number(number) => number.to_string(),
     };
     match text.as_str() {
         "auto" => Ok(None),
@@ -111,7 +105,6 @@ fn colours<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Colours>, D::Err
 fn interval<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     let seconds = match Scalar::deserialize(from)? {
         Scalar::Text(text) => seconds(&text),
-        Scalar::Whole(seconds) => Some(seconds as f64),
         Scalar::Number(seconds) => Some(seconds),
     };
     let bounds = SHORTEST.as_secs_f64()..=LONGEST.as_secs_f64();
@@ -164,8 +157,7 @@ impl Settings {
     /// that another screen has saved are kept. Fails if the text is not TOML.
     pub fn save_into(before: &str, begun: &Self, now: &Self) -> Result<String, String> {
         let (read, _) = Self::parse(before)?;
-        let mut document: DocumentMut =
-            before.parse().map_err(|error: toml_edit::TomlError| error.to_string())?;
+        let mut document: DocumentMut = before.parse().unwrap_or_default();
         let had_lines = !document.is_empty();
         if !had_lines {
             // Comments in a file without keys belong to no key, so new lines go below them.
@@ -306,11 +298,8 @@ impl Reader<'_> {
                 SortBy::Title(title) => SortTable { column: Some(title), reversed: false },
                 SortBy::Table(table) => table,
             };
-            let column = match &by.column {
-                None => Some(kind.sorted_by()),
-                Some(title) => Column::by_title(title, kind.columns()),
-            };
-            if let Some(column) = column {
+            let found = by.column.as_ref().map(|title| Column::by_title(title, kind.columns()));
+            if let Some(column) = found.unwrap_or(Some(kind.sorted_by())) {
                 sort.insert(kind, (column, by.reversed));
                 continue;
             }
@@ -334,31 +323,20 @@ impl Reader<'_> {
                 Keys::One(text) => vec![text],
                 Keys::List(texts) => texts,
             };
-            let (mut free, is_meant) = (Vec::new(), texts.is_empty());
-            for text in texts {
-                match self.free_key(&text, &given) {
-                    Ok(key) => free.push(key),
-                    Err(why) => {
-                        self.warn(place(&table, command.name()), &format!("{}: {why}", command.name()));
-                    }
+            let free = |key: KeyPress| match given.iter().find(|(_, keys)| keys.contains(&key)) {
+                Some((other, _)) => {
+                    Err(format!("{key} is already a key of {}, which keeps it", other.name()))
                 }
-            }
-            if is_meant || !free.is_empty() {
-                given.push((command, free));
+                None => Ok(key),
+            };
+            let keys = texts.iter().map(|text| text.parse().and_then(free));
+            let (keys, wrong): (Vec<KeyPress>, Vec<String>) = keys.partition_result();
+            let (at, name) = (place(&table, command.name()), command.name());
+            wrong.iter().for_each(|why| self.warn(at, &format!("{name}: {why}")));
+            if texts.is_empty() || !keys.is_empty() {
+                given.push((command, keys));
             }
         }
-        self.apply(given)
-    }
-
-    fn free_key(&self, text: &str, given: &[(Command, Vec<KeyPress>)]) -> Result<KeyPress, String> {
-        let key: KeyPress = text.parse()?;
-        match given.iter().find(|(_, keys)| keys.contains(&key)) {
-            Some((other, _)) => Err(format!("{key} is already a key of {}, which keeps it", other.name())),
-            None => Ok(key),
-        }
-    }
-
-    fn apply(&mut self, given: Vec<(Command, Vec<KeyPress>)>) -> Keymap {
         let mut keymap = Keymap::default();
         let is_given: Vec<Command> = given.iter().map(|(command, _)| *command).collect();
         given.into_iter().for_each(|(command, keys)| keymap.set(command, keys));

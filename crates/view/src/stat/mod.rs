@@ -3,19 +3,14 @@
 pub mod rows;
 
 use cgscope_model::{
-    CgroupReading, Counter, Mode, TaskReading,
+    CgroupReading, Counter, Finding, Mode, TaskReading,
     counters::{CounterColumn, Counts},
     units::{self, duration, number, per_second},
 };
 
-use crate::{
-    app::About,
-    columns::columns,
-    data::Data,
-    subject::Subject,
-    text::{self, NO_HISTOGRAM},
-    width::{left, width},
-};
+use crate::text::{self, NO_HISTOGRAM};
+use crate::width::{left, width};
+use crate::{app::About, columns::columns, data::Data, subject::Subject};
 use Column::*;
 use rows::{Row, percent};
 
@@ -69,9 +64,8 @@ pub fn end(data: &Data, classes: Vec<String>) -> String {
     let interval = &data.interval;
     let mut lines = classes;
     lines.extend((interval.mode == Mode::Coarse).then(|| NO_HISTOGRAM.to_owned()));
-    for finding in &data.findings {
-        lines.extend([format!("finding: {}", finding.headline()), format!("  {}", finding.says)]);
-    }
+    let words = |one: &Finding| [format!("finding: {}", one.headline()), format!("  {}", one.says)];
+    lines.extend(data.findings.iter().flat_map(words));
     lines.extend(text::pending_line(interval));
     lines.extend(text::closing_lines(interval));
     lines.iter().fold("\n".to_owned(), |text, line| text + &format!("# {line}\n"))

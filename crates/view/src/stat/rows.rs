@@ -2,12 +2,11 @@
 
 use std::cmp::Reverse;
 
+use cgscope_model::class::{Class, Classes, Classified};
+use cgscope_model::table::{exited::ENDED, interval::Process};
 use cgscope_model::{
-    Cause, Counter, CpuTimes, ExitedThreads, Interval, Mode, Names, TaskReading, Wait,
-    class::{Class, Classes, Classified},
-    counters::COUNTERS,
+    Cause, Counter, CpuTimes, ExitedThreads, Interval, Mode, Names, TaskReading, Wait, counters::COUNTERS,
     sum,
-    table::{exited::ENDED, interval::Process},
 };
 use itertools::Itertools;
 
@@ -30,11 +29,6 @@ pub struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    fn new(data: &'a Data, subject: Subject<'a>) -> Self {
-        let figures = Figures::new(&subject, &data.interval);
-        Self { figures, data, subject: Some(subject), is_below: false, is_average: false }
-    }
-
     /// Returns the task that provides names, ids and CPU: a thread, or the thread that a process is named after.
     pub fn task(&self) -> Option<&'a TaskReading> {
         Some(&self.subject?.task()?.reading)
@@ -69,7 +63,8 @@ pub fn all<'a>(data: &'a Data, asked: &Asked) -> Vec<Row<'a>> {
     };
     let rows = subjects.into_iter().map(|subject| {
         let is_below = asked.rows == Rows::ThreadsOfProcesses && matches!(subject, Subject::Task(_));
-        Row { is_below, ..Row::new(data, subject) }
+        let figures = Figures::new(&subject, &data.interval);
+        Row { figures, data, subject: Some(subject), is_below, is_average: false }
     });
     let active = rows.filter(|row| asked.all || row.figures.is_active());
     let ended = if asked.rows == Rows::Cgroups { None } else { ended(data, asked.rows) };

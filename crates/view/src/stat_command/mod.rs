@@ -169,10 +169,8 @@ fn outlived(out: &mut String, run: &CommandRun) -> Result {
     let their = if run.outlived.len() == 1 { "its" } else { "their" };
     let names = names(&run.outlived);
     writeln!(out)?;
-    sentence(
-        out,
-        &format!("{it} still ran when the command ended; {their} time up to its end is counted: {names}"),
-    )
+    let counted = format!("{their} time up to its end is counted: {names}");
+    sentence(out, &format!("{it} still ran when the command ended; {counted}"))
 }
 
 /// Returns the names of processes: `sleep [12], sh [13], 5 more`.
@@ -365,9 +363,7 @@ fn remark(cause: Cause, run: &CommandRun) -> Option<String> {
         Blames::OwnCgroup => {
             let places = places(&run.interval);
             let mut named: Vec<_> = places.iter().take(CGROUPS).map(|path| names.of(path)).collect();
-            if places.len() > CGROUPS {
-                named.push("more".into());
-            }
+            named.extend((places.len() > CGROUPS).then(|| "more".into()));
             (!named.is_empty()).then(|| format!("its own threads and other tasks in {}", named.join(", ")))
         }
         Blames::OtherCgroups => culprits_line(names, &others(run, false)),
