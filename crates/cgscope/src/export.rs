@@ -7,7 +7,7 @@ use std::{
 
 use cgscope_export::{About, Error as ExportError, Format, Out};
 use cgscope_model::{Losses, units};
-use cgscope_record::{Beside, Place};
+use cgscope_record::{Beside, Header, Place};
 
 use crate::{
     cli::Export,
@@ -46,15 +46,11 @@ pub fn run(options: &Export) -> Result {
 }
 
 fn about(recording: &Recording) -> About {
-    let header = recording.reader.header();
-    About {
-        cgscope_version: header.cgscope_version.clone(),
-        hostname: header.hostname.clone(),
-        kernel_release: header.kernel_release.clone(),
-        architecture: header.architecture.clone(),
-        start_unix_ns: header.start_unix_ns,
-        host: recording.host,
-    }
+    let Header { cgscope_version, hostname, kernel_release, architecture, start_unix_ns, .. } =
+        recording.reader.header().clone();
+    let measured_by =
+        format!("cgscope {cgscope_version} on {hostname}, Linux {kernel_release} {architecture}");
+    About { cgscope_version, hostname, measured_by, start_unix_ns, host: recording.host }
 }
 
 fn failed(options: &Export, output: Option<&(Place, Beside)>, error: ExportError) -> Error {
