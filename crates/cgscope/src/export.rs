@@ -42,7 +42,9 @@ pub fn run(options: &Export) -> Result {
 fn about(recording: &Recording) -> About {
     let header = recording.reader.header().clone();
     let Header { cgscope_version, hostname, kernel_release, architecture, start_unix_ns, .. } = header;
-    About { cgscope_version, hostname, kernel_release, architecture, start_unix_ns, host: recording.host }
+    let measured_by =
+        format!("cgscope {cgscope_version} on {hostname}, Linux {kernel_release} {architecture}");
+    About { cgscope_version, hostname, measured_by, start_unix_ns, host: recording.host }
 }
 
 fn failed(options: &Export, output: Option<&(Place, Beside)>, error: ExportError) -> Error {

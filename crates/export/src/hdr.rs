@@ -27,7 +27,7 @@ impl Hdr {
         let start = SystemTime::UNIX_EPOCH + Duration::from_nanos(about.start_unix_ns);
         IntervalLogWriterBuilder::new()
             .add_comment("[Histogram log format version 1.3]")
-            .add_comment(&about.words())
+            .add_comment(&about.measured_by)
             .add_comment("Waits for a CPU, ns. No tag: all waits. Tag: a cgroup and all cgroups below it.")
             .with_start_time(start)
             .with_base_time(start)

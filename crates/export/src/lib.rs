@@ -76,22 +76,12 @@ pub struct About {
     pub cgscope_version: String,
     /// The name of the host.
     pub hostname: String,
-    /// The kernel release, as in `uname -r`.
-    pub kernel_release: String,
-    /// The architecture, as Rust names it.
-    pub architecture: String,
+    /// The version, the host, its kernel and its architecture, in one line.
+    pub measured_by: String,
     /// Wall clock at the start, ns since 1970.
     pub start_unix_ns: u64,
     /// Facts about the host that findings depend on.
     pub host: Host,
-}
-
-impl About {
-    /// Returns the host and the versions in one line.
-    fn words(&self) -> String {
-        let Self { cgscope_version, hostname, kernel_release, architecture, .. } = self;
-        format!("cgscope {cgscope_version} on {hostname}, Linux {kernel_release} {architecture}")
-    }
 }
 
 /// Why the export failed.

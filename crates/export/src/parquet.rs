@@ -41,7 +41,7 @@ impl Parquet {
             .set_created_by(format!("cgscope {}", about.cgscope_version))
             .set_key_value_metadata(Some(vec![
                 KeyValue::new("schema".to_owned(), table::SCHEMA.to_owned()),
-                KeyValue::new("measured_by".to_owned(), about.words()),
+                KeyValue::new("measured_by".to_owned(), about.measured_by.clone()),
             ]));
         let writer = SerializedFileWriter::new(out, Arc::new(schema), Arc::new(properties.build()))?;
         let columns = columns.into_iter().map(|column| (ColumnValues::default(), column));
@@ -82,7 +82,6 @@ impl Sink for Parquet {
         self.write_group()?;
         let losses = KeyValue::new("losses".to_owned(), self.losses.to_string());
         self.writer.append_key_value_metadata(losses);
-        // Close the writer, which also flushes its output.
         self.writer.close()?;
         Ok(())
     }

@@ -4,11 +4,8 @@
 //!
 //! A counter has the figure of an interval from the start of this interval on. The sum over all intervals is the total.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    io::Write,
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::{io::Write, mem, sync::Arc};
 
 use cgscope_model::{
     Finding, Group, Interval, Totals, Wait, cgroup_name::UNNAMED, findings::findings,
@@ -18,29 +15,10 @@ use prost::Message;
 
 use crate::{About, Out, Result, Sink};
 use proto::{
-    COUNTER, Clock, ClockSnapshot, CounterDescriptor,
-    CounterUnit::{self, Count, TimeNs},
-    DebugAnnotation, INSTANT, LEXICOGRAPHIC, ProcessDescriptor, REALTIME, ThreadDescriptor, Trace,
-    TracePacket, TrackDescriptor, TrackEvent,
+    COUNTER, Clock, ClockSnapshot, CounterDescriptor, DebugAnnotation, INSTANT, LEXICOGRAPHIC,
+    ProcessDescriptor, REALTIME, ThreadDescriptor, Trace, TracePacket, TrackDescriptor, TrackEvent,
+    UNIT_COUNT, UNIT_TIME_NS,
 };
-
-/// Names of counters.
-pub mod counters {
-    /// Prefix of the counters for the time of completed waits with one cause. The cause follows, as in `waited: throttled`.
-    pub const WAITED: &str = "waited: ";
-    /// Time of completed waits, all causes together.
-    pub const WAITED_IN_ALL: &str = "waited";
-    /// Number of completed waits.
-    pub const WAITS: &str = "waits";
-    /// Time on a CPU.
-    pub const RAN: &str = "ran";
-    /// Number of waiting tasks at the end of the interval.
-    pub const WAITING: &str = "waiting at the end";
-    /// Throttled time as the kernel counts it: how long the quota kept each CPU from running the cgroup, summed over CPUs.
-    pub const THROTTLED: &str = "cpu.stat throttled";
-    /// Number of periods in which the quota ran out, as the kernel counts them.
-    pub const PERIODS_THROTTLED: &str = "cpu.stat periods throttled";
-}
 
 /// `SEQ_INCREMENTAL_STATE_CLEARED`: later packets do not depend on earlier packets.
 const STATE_CLEARED: u32 = 1;
@@ -73,9 +51,10 @@ pub(crate) struct Perfetto {
     about: About,
     last_uuid: u64,
     scopes: BTreeMap<Scope, Track>,
-    /// Tracks of the counters whose last value is not 0. The value is the number of the interval that last set the counter.
-    shown: BTreeMap<u64, u64>,
-    interval: u64,
+    /// Tracks of the counters that were not 0 in the previous interval and that this interval has not set yet.
+    shown: BTreeSet<u64>,
+    /// Tracks of the counters that are not 0 in this interval.
+    set: BTreeSet<u64>,
     now_unix_ns: u64,
 }
 
@@ -83,8 +62,8 @@ impl Perfetto {
     /// Starts a trace, whose times are wall clock times.
     pub(crate) fn new(out: Out, about: About) -> Result<Self> {
         let now_unix_ns = about.start_unix_ns;
-        let (scopes, shown) = (BTreeMap::new(), BTreeMap::new());
-        let mut trace = Self { out, about, last_uuid: 0, scopes, shown, interval: 0, now_unix_ns };
+        let (scopes, shown, set) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
+        let mut trace = Self { out, about, last_uuid: 0, scopes, shown, set, now_unix_ns };
         let clock = Clock { clock_id: Some(REALTIME), timestamp: Some(now_unix_ns) };
         trace.write(TracePacket {
             clock_snapshot: Some(ClockSnapshot { clocks: vec![clock], primary_trace_clock: Some(REALTIME) }),
@@ -98,9 +77,9 @@ impl Perfetto {
     fn host(&mut self, interval: &Interval) -> Result<()> {
         self.group(interval, &Scope::Host, &interval.total())?;
         let losses = sum::total(interval.losses.shown().map(|(_, count)| count));
-        self.count(&Scope::Host, "losses", Count, losses)?;
+        self.count(&Scope::Host, "losses", UNIT_COUNT, losses)?;
         for cpu in &interval.cpus {
-            self.count(&Scope::Cpus, &format!("busy CPU {:>3}", cpu.cpu), TimeNs, cpu.busy_ns)?;
+            self.count(&Scope::Cpus, &format!("busy CPU {:>3}", cpu.cpu), UNIT_TIME_NS, cpu.busy_ns)?;
         }
         Ok(())
     }
@@ -112,32 +91,33 @@ impl Perfetto {
         for limits in interval.limits.iter().filter(|limits| limits.quota_us.is_some()) {
             let Some(path) = interval.cgroup_path(limits.id) else { continue };
             let scope = Scope::Cgroup(Some(path.clone()));
-            self.count(&scope, counters::THROTTLED, TimeNs, limits.throttled_ns)?;
-            self.count(&scope, counters::PERIODS_THROTTLED, Count, limits.nr_throttled)?;
+            // As the kernel counts: how long the quota kept each CPU from running the cgroup (summed), and in how many periods.
+            self.count(&scope, "cpu.stat throttled", UNIT_TIME_NS, limits.throttled_ns)?;
+            self.count(&scope, "cpu.stat periods throttled", UNIT_COUNT, limits.nr_throttled)?;
         }
         Ok(())
     }
 
     fn group(&mut self, interval: &Interval, scope: &Scope, group: &Group) -> Result<()> {
         for (cause, _) in group.wait.by_cause.iter() {
-            let name = format!("{}{}", counters::WAITED, cause.name());
-            self.count(scope, &name, TimeNs, group.wait.by_cause.known(cause, interval.mode))?;
+            let waited_ns = group.wait.by_cause.known(cause, interval.mode);
+            self.count(scope, &format!("waited: {}", cause.name()), UNIT_TIME_NS, waited_ns)?;
         }
-        self.count(scope, counters::WAITING, Count, interval.mode.exact(|| group.pending))?;
+        self.count(scope, "waiting at the end", UNIT_COUNT, interval.mode.exact(|| group.pending))?;
         self.waits(scope, &group.wait, &group.totals)
     }
 
     fn waits(&mut self, scope: &Scope, wait: &Wait, totals: &Totals) -> Result<()> {
-        self.count(scope, counters::WAITED_IN_ALL, TimeNs, wait.total_ns)?;
-        self.count(scope, counters::WAITS, Count, wait.count)?;
-        self.count(scope, counters::RAN, TimeNs, totals.on_cpu_ns)
+        self.count(scope, "waited", UNIT_TIME_NS, wait.total_ns)?;
+        self.count(scope, "waits", UNIT_COUNT, wait.count)?;
+        self.count(scope, "ran", UNIT_TIME_NS, totals.on_cpu_ns)
     }
 
     /// Writes counters of processes that ran or waited, and of busy threads.
     fn processes(&mut self, interval: &Interval) -> Result<()> {
-        let names: BTreeMap<u32, Arc<str>> =
-            interval.naming_tasks().into_iter().map(|(pid, task)| (pid, task.comm.clone())).collect();
-        let scope = |pid: u32| Scope::Process(pid, names.get(&pid).cloned().unwrap_or_default());
+        let names = interval.naming_tasks();
+        let name = |pid: u32| names.get(&pid).map(|task| task.comm.clone());
+        let scope = |pid: u32| Scope::Process(pid, name(pid).unwrap_or_default());
         for (pid, group) in interval.by_process() {
             if group.wait.count != 0 || group.totals.on_cpu_ns != 0 {
                 self.waits(&scope(pid), &group.wait, &group.totals)?;
@@ -212,13 +192,7 @@ impl Perfetto {
     }
 
     /// Sets a counter from the current time on, if the value is known. While a counter stays at 0, nothing is written.
-    fn count(
-        &mut self,
-        scope: &Scope,
-        name: &str,
-        unit: CounterUnit,
-        value: impl Into<Option<u64>>,
-    ) -> Result<()> {
+    fn count(&mut self, scope: &Scope, name: &str, unit: i32, value: impl Into<Option<u64>>) -> Result<()> {
         let Some(value) = value.into() else { return Ok(()) };
         let parent = self.scope(scope)?;
         let known = self.scopes.get(scope).and_then(|track| track.counters.get(name)).copied();
@@ -229,7 +203,7 @@ impl Perfetto {
                 let uuid = self.describe(TrackDescriptor {
                     name: Some(name.to_owned()),
                     parent_uuid: Some(parent),
-                    counter: Some(CounterDescriptor { unit: Some(unit as i32) }),
+                    counter: Some(CounterDescriptor { unit: Some(unit) }),
                     ..TrackDescriptor::default()
                 })?;
                 if let Some(track) = self.scopes.get_mut(scope) {
@@ -238,9 +212,10 @@ impl Perfetto {
                 uuid
             }
         };
+        let was_shown = self.shown.remove(&uuid) | self.set.remove(&uuid);
         if value != 0 {
-            self.shown.insert(uuid, self.interval);
-        } else if self.shown.remove(&uuid).is_none() {
+            self.set.insert(uuid);
+        } else if !was_shown {
             return Ok(());
         }
         self.show(uuid, value)
@@ -257,29 +232,14 @@ impl Perfetto {
 
     /// Sets counters that this interval did not set to 0. Drops the tracks of exited tasks, and of many removed cgroups.
     fn end_interval(&mut self, is_present: impl Fn(&Scope) -> bool) -> Result<()> {
-        let late = self.shown.iter().filter(|(_, set)| **set != self.interval).map(|(uuid, _)| *uuid);
-        for uuid in late.collect::<Vec<_>>() {
-            self.shown.remove(&uuid);
+        for uuid in mem::replace(&mut self.shown, mem::take(&mut self.set)) {
             self.show(uuid, 0)?;
         }
-        self.interval += 1;
         let is_cgroup = |scope: &Scope| matches!(scope, Scope::Cgroup(_));
         let removed = self.scopes.keys().filter(|scope| is_cgroup(scope) && !is_present(scope));
         let is_full = removed.count() > REMOVED_CGROUPS;
         self.scopes.retain(|scope, _| is_present(scope) || is_cgroup(scope) && !is_full);
         Ok(())
-    }
-
-    fn instant(&mut self, scope: &Scope, finding: &Finding) -> Result<()> {
-        let track_uuid = Some(self.scope(scope)?);
-        self.event(TrackEvent {
-            r#type: Some(INSTANT),
-            track_uuid,
-            categories: vec!["finding".to_owned()],
-            name: Some(finding.says.to_string()),
-            debug_annotations: annotations(finding),
-            ..TrackEvent::default()
-        })
     }
 }
 
@@ -291,7 +251,15 @@ impl Sink for Perfetto {
         self.processes(interval)?;
         for finding in findings(interval, &self.about.host) {
             let cgroup = finding.cgroup.clone().map(|path| Scope::Cgroup(Some(path)));
-            self.instant(&cgroup.unwrap_or(Scope::Host), &finding)?;
+            let track_uuid = Some(self.scope(&cgroup.unwrap_or(Scope::Host))?);
+            self.event(TrackEvent {
+                r#type: Some(INSTANT),
+                track_uuid,
+                categories: vec!["finding".to_owned()],
+                name: Some(finding.says.to_string()),
+                debug_annotations: annotations(&finding),
+                ..TrackEvent::default()
+            })?;
         }
         let processes: BTreeSet<u32> = interval.readings().map(|task| task.tgid).collect();
         let threads: BTreeSet<u64> = interval.readings().map(|task| task.serial).collect();
@@ -346,12 +314,10 @@ pub mod proto {
     /// `TrackEvent.TYPE_COUNTER`.
     pub const COUNTER: i32 = 4;
 
-    /// `CounterDescriptor.Unit`.
-    #[derive(Clone, Copy)]
-    pub enum CounterUnit {
-        TimeNs = 1,
-        Count = 2,
-    }
+    /// `CounterDescriptor.UNIT_TIME_NS`.
+    pub const UNIT_TIME_NS: i32 = 1;
+    /// `CounterDescriptor.UNIT_COUNT`.
+    pub const UNIT_COUNT: i32 = 2;
 
     cgscope_model::messages! {
         Trace { "1" packet: Vec<TracePacket>, [message, repeated]; }
@@ -426,7 +392,7 @@ mod tests {
                 Scope::Thread(n, n.into(), n, "t".into()),
             ];
             for scope in &present {
-                tracks.count(scope, "ran", TimeNs, 5).expect("a sink takes all");
+                tracks.count(scope, "ran", UNIT_TIME_NS, 5).expect("a sink takes all");
             }
             let is_present = |scope: &Scope| {
                 let is_parent = matches!(scope, Scope::Host | Scope::Cgroups)

@@ -16,10 +16,6 @@ use crate::{
 };
 use proto::{Function, Label, Line, Location, Profile, Sample, ValueType};
 
-/// Name and unit of each value of a sample, in order.
-const SAMPLE_TYPES: [(&str, &str); 3] =
-    [("waits", "count"), ("wait", "nanoseconds"), ("behind", "nanoseconds")];
-
 pub(crate) struct Pprof {
     out: Out,
     about: About,
@@ -43,12 +39,13 @@ impl Pprof {
         builder.profile = Profile {
             time_nanos: self.start_unix_ns.unwrap_or(self.about.start_unix_ns).cast_signed(),
             duration_nanos: self.duration_ns.cast_signed(),
-            sample_type: SAMPLE_TYPES
+            // The name and the unit of each value of a sample, in order.
+            sample_type: [("waits", "count"), ("wait", "nanoseconds"), ("behind", "nanoseconds")]
                 .map(|(name, unit)| ValueType { r#type: builder.string(name), unit: builder.string(unit) })
                 .into(),
             default_sample_type: builder.string("wait"),
             comment: vec![
-                builder.string(&self.about.words()),
+                builder.string(&self.about.measured_by),
                 builder.string(&format!("losses: {}", self.losses)),
             ],
             ..builder.profile

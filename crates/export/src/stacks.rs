@@ -29,13 +29,12 @@ pub(crate) struct StackTask {
 
 impl Stacks {
     pub(crate) fn add(&mut self, interval: &Interval) {
-        let processes: BTreeMap<u32, Arc<str>> =
-            interval.naming_tasks().into_iter().map(|(pid, task)| (pid, task.comm.clone())).collect();
+        let processes = interval.naming_tasks();
         for task in interval.tasks.iter().filter(|task| task.wait.count != 0 || task.wait.total_ns != 0) {
             let reading = &task.reading;
             let stack = StackTask {
                 tgid: reading.tgid,
-                process: processes.get(&reading.tgid).unwrap_or(&reading.comm).clone(),
+                process: processes.get(&reading.tgid).map_or(&reading.comm, |task| &task.comm).clone(),
                 serial: reading.serial,
                 tid: reading.tid,
                 comm: reading.comm.clone(),

@@ -71,10 +71,6 @@ fn number<'a>(value: impl Into<Option<u64>>) -> Option<TableCell<'a>> {
     value.into().map(TableCell::Number)
 }
 
-fn small<'a>(value: impl Into<Option<u32>>) -> Option<TableCell<'a>> {
-    number(value.into().map(u64::from))
-}
-
 fn text<'a>(value: impl Into<Option<&'a str>>) -> Option<TableCell<'a>> {
     value.into().map(TableCell::Text)
 }
@@ -88,8 +84,8 @@ pub fn columns() -> Vec<TableColumn> {
         column("start_unix_ns", Int64, |row| number(row.interval.start_unix_ns)),
         column("duration_ns", Int64, |row| number(row.interval.duration_ns)),
         column("mode", Text, |row| text(if row.interval.mode == Mode::Bpf { "bpf" } else { "coarse" })),
-        column("tid", Int32, |row| small(row.task?.reading.tid)),
-        column("tgid", Int32, |row| small(row.task?.reading.tgid)),
+        column("tid", Int32, |row| number(u64::from(row.task?.reading.tid))),
+        column("tgid", Int32, |row| number(u64::from(row.task?.reading.tgid))),
         column("comm", Text, |row| text(&*row.task?.reading.comm)),
         column("serial", Id64, |row| number(row.task?.reading.serial)),
         column("cgroup", Text, |row| text(row.path)),
@@ -100,8 +96,8 @@ pub fn columns() -> Vec<TableColumn> {
         column("container_name", Text, |row| text(row.named?.container.as_deref())),
         column("pod", Text, |row| text(row.named?.pod.as_deref())),
         column("namespace", Text, |row| text(row.named?.namespace.as_deref())),
-        column("cpu", Int32, |row| small(row.task?.reading.cpu)),
-        column("node", Int32, |row| small(row.task?.reading.node.or(row.interval.one_node))),
+        column("cpu", Int32, |row| number(u64::from(row.task?.reading.cpu))),
+        column("node", Int32, |row| number(row.task?.reading.node.or(row.interval.one_node).map(u64::from))),
         column("exited_tasks", Int64, |row| number(row.exited_tasks)),
         column("waits", Int64, |row| number(row.wait.count)),
         column("wait_ns", Int64, |row| number(row.wait.total_ns)),

@@ -10,13 +10,9 @@ use cgscope_model::{
     sum,
 };
 
-use crate::{
-    culprits::Culprits,
-    family::{self, Family},
-    metrics::Writer,
-    value::{Labels, Value},
-    waits::Waits,
-};
+use crate::family::{self, Family};
+use crate::value::{Labels, Value};
+use crate::{culprits::Culprits, metrics::Writer, waits::Waits};
 
 /// An exported cgroup. Its figures include its descendants.
 #[derive(Debug, Default)]

@@ -5,7 +5,6 @@ use std::{
     sync::Arc,
 };
 
-use cgscope_model::path::family;
 use regex::Regex;
 use serde::{Deserialize, Deserializer, de::Error as _};
 
@@ -99,7 +98,7 @@ pub(crate) fn states(forest: &Forest) -> impl Iterator<Item = (&'static str, u64
     std::iter::once(exported).chain(Standing::ALL.into_iter().map(cut))
 }
 
-/// Returns the paths to export in addition to the root. Removed and ineligible cgroups lose their places. [`Shares`] divides half
+/// Returns the paths to export in addition to the root. Removed and ineligible cgroups lose their places. [`in_turns`] divides half
 /// of the places evenly. The other half goes to the cgroups that waited most. A cgroup that waited much longer than an exported
 /// cgroup replaces it, unless too many cgroups of its family are [new](Newcomers).
 pub(crate) fn choose<'a>(
@@ -129,7 +128,7 @@ pub(crate) fn choose<'a>(
     let mut chosen: HashSet<usize> = all.iter().copied().collect();
     if all.len() > places {
         all.sort_unstable_by(most_first);
-        chosen = Shares::of(forest, &all).divide(places / 2);
+        chosen = in_turns(forest, &all, places / 2);
         let by_claim = all.iter().filter(|at| !chosen.contains(at)).take(places - chosen.len());
         let by_claim: Vec<usize> = by_claim.copied().collect();
         chosen.extend(by_claim);
@@ -141,117 +140,52 @@ pub(crate) fn choose<'a>(
     chosen.into_iter().chain(kept).map(|at| forest.nodes[at].path.clone()).collect()
 }
 
-/// Divides places evenly among the children of each cgroup, as far as they want places. So no user can take all places.
-struct Shares {
-    /// Children of each cgroup that want a place for themselves or for descendants. The children that waited most are first.
-    below: HashMap<usize, Vec<usize>>,
-    /// Number of places that each cgroup wants for itself and its descendants.
-    wanted: HashMap<usize, usize>,
-    wants: HashSet<usize>,
-}
-
-impl Shares {
-    /// Creates shares for the cgroups in `all`, which each want a place. `all` must be sorted by claim, the largest claim first.
-    fn of(forest: &Forest, all: &[usize]) -> Self {
-        let (mut below, mut wanted) = (HashMap::<usize, Vec<usize>>::new(), HashMap::<usize, usize>::new());
-        for at in all {
-            let mut at = *at;
-            loop {
-                let before = wanted.entry(at).or_default();
-                *before += 1;
-                if at == ROOT {
-                    break;
-                }
-                let parent = forest.nodes[at].parent;
-                if *before == 1 {
-                    below.entry(parent).or_default().push(at);
-                }
-                at = parent;
-            }
+/// Returns the cgroups in `all` that get one of the places. `all` must be sorted by claim, the largest claim first. The children
+/// of each cgroup take turns, as long as they want places for themselves or for descendants. So no user can take all places.
+fn in_turns(forest: &Forest, all: &[usize], places: usize) -> HashSet<usize> {
+    let ranks: HashMap<usize, usize> = all.iter().enumerate().map(|(rank, at)| (*at, rank)).collect();
+    // For each child of a cgroup, the best rank in it, and the cgroups in it that get a place if the child has enough turns.
+    let mut below: HashMap<usize, Vec<(usize, Vec<usize>)>> = HashMap::new();
+    for at in (0..forest.nodes.len()).rev() {
+        let mut children = below.remove(&at).unwrap_or_default();
+        children.sort_unstable();
+        let own = ranks.get(&at).copied();
+        let best = own.into_iter().chain(children.first().map(|(best, _)| *best)).min();
+        let Some(best) = best else { continue };
+        let mut turns = Vec::new();
+        for (child, (_, takers)) in children.iter().enumerate() {
+            turns.extend(takers.iter().enumerate().map(|(turn, taker)| (turn, child, *taker)));
         }
-        Self { below, wanted, wants: all.iter().copied().collect() }
+        turns.sort_unstable();
+        let takers = own.map(|_| at).into_iter().chain(turns.into_iter().map(|(.., taker)| taker));
+        below.entry(forest.nodes[at].parent).or_default().push((best, takers.take(places).collect()));
     }
-
-    fn divide(&self, places: usize) -> HashSet<usize> {
-        let mut given = HashSet::new();
-        let mut open = vec![(ROOT, places)];
-        while let Some((at, mut places)) = open.pop() {
-            if places != 0 && self.wants.contains(&at) {
-                given.insert(at);
-                places -= 1;
-            }
-            let Some(below) = self.below.get(&at).filter(|_| places != 0) else { continue };
-            open.extend(self.level(below, places));
-        }
-        given
-    }
-
-    /// Divides places among siblings: each sibling gets as many places as it wants, up to a maximum that is the same for all. If
-    /// places are left, the first siblings that want more get one more place each.
-    fn level(&self, siblings: &[usize], mut places: usize) -> Vec<(usize, usize)> {
-        let mut wants: Vec<usize> = siblings.iter().map(|at| self.wanted[at]).collect();
-        wants.sort_unstable();
-        let mut level = 0;
-        for (done, want) in wants.iter().enumerate() {
-            let others = wants.len() - done;
-            let step = (want - level).min(places / others);
-            (level, places) = (level + step, places - step * others);
-            if level < *want {
-                break;
-            }
-        }
-        let share = |at: &usize| {
-            let want = self.wanted[at];
-            let more = usize::from(want > level && places != 0);
-            places -= more;
-            (*at, want.min(level) + more)
-        };
-        siblings.iter().map(share).collect()
-    }
+    // The root is its own parent.
+    below.remove(&ROOT).into_iter().flatten().flat_map(|(_, takers)| takers).collect()
 }
 
 /// Limits how many new names appear on the pages, so that renames do not create endless series.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Newcomers {
-    /// Unused time, at most [`RENEWAL_NS`], ns. The time grows with each interval, and each new name uses a part of it.
-    saved_ns: u64,
+    /// Used part of [`RENEWAL_NS`]. Each new name uses a part of it, and the time that passes is subtracted.
+    used_ns: u64,
 }
 
 /// Time after which a full set of new names is allowed again, ns.
 const RENEWAL_NS: u64 = 60_000_000_000;
 
-impl Default for Newcomers {
-    fn default() -> Self {
-        Self { saved_ns: RENEWAL_NS }
-    }
-}
-
 impl Newcomers {
     /// Counts one more newcomer if it is allowed now, and returns whether it is. `most` is the number allowed in a minute.
     pub fn comes(&mut self, most: usize) -> bool {
         let cost_ns = RENEWAL_NS / (most as u64).clamp(1, RENEWAL_NS);
-        let left_ns = self.saved_ns.checked_sub(cost_ns).filter(|_| most != 0);
-        self.saved_ns = left_ns.unwrap_or(self.saved_ns);
-        left_ns.is_some()
+        let is_allowed = most != 0 && self.used_ns + cost_ns <= RENEWAL_NS;
+        self.used_ns += if is_allowed { cost_ns } else { 0 };
+        is_allowed
     }
 
-    /// Adds time that has passed. Returns whether a full set of new names is allowed again.
+    /// Subtracts time that has passed. Returns whether a full set of new names is allowed again.
     pub fn pass(&mut self, duration_ns: u64) -> bool {
-        self.saved_ns = self.saved_ns.saturating_add(duration_ns).min(RENEWAL_NS);
-        self.saved_ns == RENEWAL_NS
-    }
-}
-
-/// The newcomers of each family: a service, a user or a pod. Only root can create new families.
-#[derive(Debug, Default)]
-pub(crate) struct Families(HashMap<Box<str>, Newcomers>);
-
-impl Families {
-    pub fn comes(&mut self, path: &str, most: usize) -> bool {
-        self.0.entry(family(path).into()).or_default().comes(most)
-    }
-
-    pub fn pass(&mut self, duration_ns: u64) {
-        self.0.retain(|_, newcomers| !newcomers.pass(duration_ns));
+        self.used_ns = self.used_ns.saturating_sub(duration_ns);
+        self.used_ns == 0
     }
 }

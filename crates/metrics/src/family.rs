@@ -8,17 +8,19 @@ use cgscope_model::counters::{Counter, Counts, Metric, OF_METRICS, OF_METRICS_FI
 cgscope_ledger::named! {
     /// How the values of a family change.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum Kind (name,) {
+    pub enum Kind (name, number,) {
         /// The name for the line `# TYPE`.
         name: &'static str,
+        /// The number in protobuf messages: `io.prometheus.client.MetricType`.
+        number: i32,
     }
 
     /// A sum that never falls while its series exists.
-    Counter = "counter";
+    Counter = "counter", 0;
     /// The current value at the time of the page.
-    Gauge = "gauge";
+    Gauge = "gauge", 1;
     /// Numbers of waits by length, which never fall.
-    Histogram = "histogram";
+    Histogram = "histogram", 4;
 }
 
 /// A metric family: all series with one name.

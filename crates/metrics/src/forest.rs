@@ -44,6 +44,7 @@ pub(crate) struct Now {
 }
 
 /// Node indices for the cgroups, tasks, idle tasks and exited tasks of an interval, in the order of the interval.
+#[derive(Default)]
 pub(crate) struct Places {
     cgroups: Vec<usize>,
     pub tasks: Vec<usize>,
@@ -81,18 +82,13 @@ impl Forest {
     pub fn observe(&mut self, interval: &Interval, config: &Config) -> Places {
         self.nodes.iter_mut().for_each(|node| node.now = Now::default());
         let cgroups = interval.cgroups.iter().map(|(_, path)| self.place(path, config)).collect();
-        let mut places = Places { cgroups, tasks: Vec::new(), idle: Vec::new(), exited: Vec::new() };
-        places.tasks = places_of(interval.tasks.iter().map(|task| task.reading.cgroup_id), interval, &places);
-        places.idle = places_of(interval.idle.iter().map(|idle| idle.cgroup_id), interval, &places);
-        places.exited = places_of(interval.exited.iter().map(|exited| exited.cgroup_id), interval, &places);
-        let tasks = places.tasks.iter().zip(interval.tasks.iter().map(|task| task.wait.total_ns));
-        let exited = places.exited.iter().zip(interval.exited.iter().map(|exited| exited.wait.total_ns));
-        let idle = places.idle.iter().zip(std::iter::repeat(0));
-        for (at, ns) in tasks.chain(idle).chain(exited) {
-            let now = &mut self.nodes[*at].now;
-            sum::add(&mut now.waited_ns, ns);
-            (now.has_tasks, now.is_there) = (true, true);
-        }
+        let mut places = Places { cgroups, ..Places::default() };
+        let tasks = interval.tasks.iter().map(|task| (task.reading.cgroup_id, task.wait.total_ns));
+        places.tasks = self.add_waits(tasks, interval, &places);
+        let idle = interval.idle.iter().map(|idle| (idle.cgroup_id, 0));
+        places.idle = self.add_waits(idle, interval, &places);
+        let exited = interval.exited.iter().map(|exited| (exited.cgroup_id, exited.wait.total_ns));
+        places.exited = self.add_waits(exited, interval, &places);
         for (limits, reading) in interval.limits.iter().enumerate() {
             if let Some(at) = places.find(interval, reading.id) {
                 let now = &mut self.nodes[at].now;
@@ -102,6 +98,27 @@ impl Forest {
         }
         self.sum_up();
         places
+    }
+
+    /// Adds the wait times of tasks (ns) to the nodes of their cgroups, and returns the indices of these nodes.
+    fn add_waits(
+        &mut self,
+        waits: impl Iterator<Item = (u64, u64)>,
+        interval: &Interval,
+        places: &Places,
+    ) -> Vec<usize> {
+        let mut last: Option<(u64, usize)> = None;
+        let add = |(id, ns)| {
+            // The threads of a process are adjacent and often in the same cgroup, so the last result often applies again.
+            let known = last.filter(|(same, _)| *same == id).map(|(_, at)| at);
+            let at = known.unwrap_or_else(|| places.find(interval, id).unwrap_or(ROOT));
+            last = Some((id, at));
+            let now = &mut self.nodes[at].now;
+            sum::add(&mut now.waited_ns, ns);
+            (now.has_tasks, now.is_there) = (true, true);
+            at
+        };
+        waits.map(add).collect()
     }
 
     fn sum_up(&mut self) {
@@ -132,7 +149,6 @@ impl Forest {
         at
     }
 
-    /// Applies a new configuration.
     pub fn judge(&mut self, config: &Config) {
         for node in &mut self.nodes[1..] {
             node.standing = config.standing(&node.path, node.depth);
@@ -154,39 +170,19 @@ impl Forest {
         }
     }
 
-    /// Drops cgroups that no longer exist.
     pub fn drop_removed(&mut self) {
-        let stays = |(at, node): (usize, &Node)| at == ROOT || node.now.is_there;
-        if self.nodes.iter().enumerate().all(stays) {
+        if self.nodes[1..].iter().all(|node| node.now.is_there) {
             return;
         }
         let mut moved = vec![ROOT; self.nodes.len()];
-        let mut kept = 0;
-        for (at, node) in self.nodes.iter().enumerate() {
-            if stays((at, node)) {
-                moved[at] = kept;
-                kept += 1;
+        for (at, mut node) in std::mem::take(&mut self.nodes).into_iter().enumerate() {
+            if at == ROOT || node.now.is_there {
+                (moved[at], node.parent) = (self.nodes.len(), moved[node.parent]);
+                self.nodes.push(node);
             } else {
                 self.by_path.remove(&node.path);
             }
         }
         self.by_path.values_mut().for_each(|at| *at = moved[*at]);
-        let mut is_root = true;
-        self.nodes.retain(|node| std::mem::take(&mut is_root) || node.now.is_there);
-        self.nodes.iter_mut().for_each(|node| node.parent = moved[node.parent]);
     }
-}
-
-fn places_of(ids: impl Iterator<Item = u64>, interval: &Interval, places: &Places) -> Vec<usize> {
-    let mut last = None;
-    let place = |id| match last {
-        // The threads of a process are adjacent and often in the same cgroup, so the last result often applies again.
-        Some((same, at)) if same == id => at,
-        _ => {
-            let at = places.find(interval, id).unwrap_or(ROOT);
-            last = Some((id, at));
-            at
-        }
-    };
-    ids.map(place).collect()
 }

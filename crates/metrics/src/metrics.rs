@@ -1,11 +1,13 @@
 //! Sums intervals, and renders pages from the sums.
 
-use cgscope_model::{CgroupReading, GroupSum, Interval};
+use std::collections::HashMap;
+
+use cgscope_model::{CgroupReading, GroupSum, Interval, path};
 
 use crate::{
     Config, Family, Format, Kind,
     cgroup::{Cgroup, Host},
-    choice::{self, Families, choose},
+    choice::{self, Newcomers, choose},
     culprits, family,
     forest::{Forest, Places},
     protobuf::Protobuf,
@@ -22,8 +24,9 @@ pub struct Metrics {
     /// The exported cgroups, sorted by path. The root is first, and parents precede their children.
     pub(crate) cgroups: Vec<Cgroup>,
     pub(crate) host: Host,
-    /// Limits how many new cgroups an interval can add. `None` until the first interval with this configuration: no limit.
-    newcomers: Option<Families>,
+    /// Limits how many new cgroups an interval can add of each family: a service, a user or a pod. Only root can create new
+    /// families. `None` until the first interval with this configuration: no limit.
+    newcomers: Option<HashMap<Box<str>, Newcomers>>,
 }
 
 impl Metrics {
@@ -63,11 +66,14 @@ impl Metrics {
 
     fn choose(&mut self, interval: &Interval) {
         let most = self.config.newcomers();
-        let mut comes =
-            |path: &str| self.newcomers.as_mut().is_none_or(|families| families.comes(path, most));
+        let mut comes = |cgroup: &str| {
+            let Some(families) = &mut self.newcomers else { return true };
+            families.entry(path::family(cgroup).into()).or_default().comes(most)
+        };
         let exported = self.cgroups.iter().map(|cgroup| &cgroup.path);
         let mut chosen = choose(&self.forest, exported, &self.config, &mut comes);
-        self.newcomers.get_or_insert_default().pass(interval.duration_ns);
+        let newcomers = self.newcomers.get_or_insert_default();
+        newcomers.retain(|_, newcomers| !newcomers.pass(interval.duration_ns));
         chosen.insert("/".into());
         // This removes the paths of exported cgroups from `chosen`, so that only new paths remain there.
         self.cgroups.retain(|cgroup| chosen.take(&cgroup.path).is_some());

@@ -15,15 +15,10 @@ use cgscope_ledger::{BUCKETS, high_ns, low_ns};
 use cgscope_model::sum;
 use prost::Message;
 
-use crate::{
-    Family, Kind,
-    metrics::{Last, Writer},
-    value::{Labels, Value},
-    waits::WaitSeries,
-};
-use proto::{
-    Bucket, BucketSpan, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType, Timestamp,
-};
+use crate::metrics::{Last, Writer};
+use crate::value::{Labels, NS, Value};
+use crate::{Family, Kind, waits::WaitSeries};
+use proto::{Bucket, BucketSpan, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, Timestamp};
 
 #[derive(Default)]
 pub(crate) struct Protobuf {
@@ -42,15 +37,10 @@ impl Protobuf {
 impl Writer for Protobuf {
     fn begin(&mut self, family: &Family) {
         self.flush();
-        let kind = match family.kind {
-            Kind::Counter => MetricType::Counter,
-            Kind::Gauge => MetricType::Gauge,
-            Kind::Histogram => MetricType::Histogram,
-        };
         self.family = MetricFamily {
             name: Some(family.sample_name()),
             help: Some(family.help.into()),
-            r#type: Some(kind.into()),
+            r#type: Some(family.kind.number()),
             metric: Vec::new(),
             unit: family.unit.map(Into::into),
         };
@@ -59,7 +49,7 @@ impl Writer for Protobuf {
     fn sample(&mut self, labels: &Labels, last: Last<'_>, value: Value, created_unix_ns: Option<u64>) {
         let mut metric = Metric { label: pairs(labels, last), ..Metric::default() };
         let value = Some(value.as_f64());
-        if self.family.r#type == Some(MetricType::Counter.into()) {
+        if self.family.r#type == Some(Kind::Counter.number()) {
             let created_timestamp = created_unix_ns.map(timestamp);
             metric.counter = Some(Counter { value, created_timestamp });
         } else {
@@ -82,11 +72,11 @@ impl Writer for Protobuf {
 
 fn pairs(labels: &Labels, last: Last<'_>) -> Vec<LabelPair> {
     let pair = |(name, value): (&str, &str)| LabelPair { name: Some(name.into()), value: Some(value.into()) };
-    labels.pairs().chain(last).map(pair).collect()
+    let own = labels.pairs.iter().map(|(name, value)| (*name, value.as_str()));
+    own.chain(last).map(pair).collect()
 }
 
 fn timestamp(unix_ns: u64) -> Timestamp {
-    const NS: u64 = 1_000_000_000;
     Timestamp { seconds: (unix_ns / NS) as i64, nanos: (unix_ns % NS) as i32 }
 }
 
@@ -95,10 +85,6 @@ pub(crate) const CLASSIC: usize = 27;
 
 /// Schema of the native buckets: 2^3 buckets for each factor of two.
 const SCHEMA: i32 = 3;
-
-/// Width of a native bucket, relative to its lower edge.
-#[cfg(test)]
-const WIDTH: f64 = 0.090_507_732_665_257_66;
 
 /// Upper edge of the native zero bucket, seconds (119 ns). The zero bucket contains the waits of our first bucket.
 const ZERO_THRESHOLD: f64 = 1.0 / (1 << 23) as f64;
@@ -154,14 +140,6 @@ fn add_native(series: &WaitSeries, histogram: &mut Histogram) {
 /// Messages of `metrics.proto` (package `io.prometheus.client` of Prometheus' client_model), with only the fields that we write.
 #[expect(missing_docs, reason = "the names are the published ones, and so are their meanings")]
 pub mod proto {
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
-    #[repr(i32)]
-    pub enum MetricType {
-        Counter = 0,
-        Gauge = 1,
-        Histogram = 4,
-    }
-
     cgscope_model::messages! {
         LabelPair {
             "1" name: Option<String>, [string, optional];
@@ -201,7 +179,7 @@ pub mod proto {
         MetricFamily {
             "1" name: Option<String>, [string, optional];
             "2" help: Option<String>, [string, optional];
-            "3" r#type: Option<i32>, [enumeration = "MetricType", optional];
+            "3" r#type: Option<i32>, [int32, optional];
             "4" metric: Vec<Metric>, [message, repeated];
             "5" unit: Option<String>, [string, optional];
         }
@@ -211,6 +189,9 @@ pub mod proto {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Width of a native bucket, relative to its lower edge.
+    const WIDTH: f64 = 0.090_507_732_665_257_66;
 
     #[test]
     fn each_of_our_buckets_from_a_microsecond_on_has_its_own_native_bucket_around_its_middle() {

@@ -2,13 +2,10 @@
 
 use std::{fmt::Write as _, sync::LazyLock};
 
-use crate::{
-    Family, Kind,
-    metrics::{Last, Writer},
-    protobuf::{CLASSIC, upper_seconds},
-    value::{Labels, Value, canonical, push_label},
-    waits::WaitSeries,
-};
+use crate::metrics::{Last, Writer};
+use crate::protobuf::{CLASSIC, upper_seconds};
+use crate::value::{Labels, Value, canonical, push_label};
+use crate::{Family, Kind, waits::WaitSeries};
 
 /// The `le` values of the classic buckets, except for the last value `+Inf`.
 static LE: LazyLock<Vec<String>> =
@@ -51,9 +48,7 @@ impl Text {
         self.out.push_str(self.family.name);
         self.out.push_str(suffix);
         let length = self.labels.len();
-        if let Some((name, value)) = more {
-            push_label(&mut self.labels, name, value);
-        }
+        push_label(&mut self.labels, more);
         if !self.labels.is_empty() {
             self.out.extend(["{", &self.labels, "}"]);
         }
@@ -64,11 +59,8 @@ impl Text {
     }
 
     fn set_labels(&mut self, labels: &Labels, last: Last<'_>) {
-        self.labels.clear();
-        self.labels.push_str(&labels.text);
-        if let Some((name, value)) = last {
-            push_label(&mut self.labels, name, value);
-        }
+        self.labels.clone_from(&labels.text);
+        push_label(&mut self.labels, last);
     }
 }
 

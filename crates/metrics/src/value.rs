@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use crate::metrics::Last;
+
 /// A figure. Text pages show integers exactly; protobuf pages have only floating-point numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Value {
@@ -11,7 +13,8 @@ pub(crate) enum Value {
     Float(f64),
 }
 
-const NS: u64 = 1_000_000_000;
+/// Nanoseconds in a second.
+pub(crate) const NS: u64 = 1_000_000_000;
 
 impl Value {
     pub fn us(us: u64) -> Self {
@@ -58,7 +61,7 @@ pub(crate) fn canonical(value: f64) -> String {
 /// Label names and values, in the order of the page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Labels {
-    pairs: Vec<(&'static str, String)>,
+    pub pairs: Vec<(&'static str, String)>,
     /// The labels as text pages show them, without braces. We store this text because thousands of lines contain it.
     pub text: String,
 }
@@ -67,39 +70,28 @@ impl Labels {
     pub fn new(pairs: Vec<(&'static str, String)>) -> Self {
         let mut text = String::new();
         for (name, value) in &pairs {
-            push_label(&mut text, name, value);
+            push_label(&mut text, Some((*name, value.as_str())));
         }
         Self { pairs, text }
     }
-
-    pub fn pairs(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        self.pairs.iter().map(|(name, value)| (*name, value.as_str()))
-    }
 }
 
-/// Appends `name="value"`, after a comma unless `text` is empty.
-pub(crate) fn push_label(text: &mut String, name: &str, value: &str) {
+/// Appends `name="value"` if there is a label, after a comma unless `text` is empty.
+pub(crate) fn push_label(text: &mut String, label: Last<'_>) {
+    let Some((name, value)) = label else { return };
     if !text.is_empty() {
         text.push(',');
     }
     text.extend([name, "=\""]);
-    escape(text, value);
-    text.push('"');
-}
-
-/// Appends a value, and escapes the characters that would end a value or a line.
-fn escape(text: &mut String, value: &str) {
-    let mut rest = value;
-    while let Some(at) = rest.find(['\\', '"', '\n']) {
-        text.push_str(&rest[..at]);
-        text.push_str(match rest.as_bytes()[at] {
-            b'\\' => "\\\\",
-            b'"' => "\\\"",
-            _ => "\\n",
-        });
-        rest = &rest[at + 1..];
+    // Escapes the characters that would end a value or a line.
+    for c in value.chars() {
+        match c {
+            '\n' => text.push_str("\\n"),
+            '\\' | '"' => text.extend(['\\', c]),
+            _ => text.push(c),
+        }
     }
-    text.push_str(rest);
+    text.push('"');
 }
 
 #[cfg(test)]

@@ -37,12 +37,9 @@ const CONTAINER_BYTES: usize = 1 << 20;
 /// The URL of the call. On a Unix socket, every gRPC server accepts the host name `localhost`.
 const LIST_CONTAINERS: &str = "http://localhost/runtime.v1.RuntimeService/ListContainers";
 
-/// The value `CONTAINER_RUNNING` of the enum `ContainerState`.
-const RUNNING: i32 = 1;
-
-/// gRPC status codes.
-const OK: u32 = 0;
-const UNIMPLEMENTED: u32 = 12;
+/// The gRPC message of the request, which has 6 bytes. Its filter (field 1) has a state (field 2), whose value (field 1) is 1:
+/// `CONTAINER_RUNNING`. Other containers have no cgroup.
+const RUNNING: &[u8] = &[0, 0, 0, 0, 6, 0x0a, 4, 0x12, 2, 0x08, 1];
 
 /// Length of the header of a gRPC message: one byte for compression, four bytes for the length.
 const FRAME: usize = 5;
@@ -97,10 +94,8 @@ async fn call(sender: client::SendRequest<Bytes>, limit: Duration) -> Result<Run
         .header(header::USER_AGENT, concat!("cgscope/", env!("CARGO_PKG_VERSION")))
         .header("grpc-timeout", format!("{}m", limit.as_millis()))
         .body(())?;
-    let message = running().encode_to_vec();
-    let framed = [&[0][..], &(message.len() as u32).to_be_bytes(), &message].concat();
     let (response, mut body) = sender.ready().await?.send_request(request, false)?;
-    body.send_data(framed.into(), true)?;
+    body.send_data(Bytes::from_static(RUNNING), true)?;
     let (head, mut body) = response.await?.into_parts();
     // A gRPC status in the headers means that the runtime refused the call and sends no body.
     if head.headers.contains_key("grpc-status") {
@@ -135,8 +130,9 @@ fn check_http_status(status: StatusCode) -> Result<(), Failure> {
 fn check_status(headers: &HeaderMap) -> Result<(), Failure> {
     let text = |key: &str| headers.get(key).map(|value| String::from_utf8_lossy(value.as_bytes()));
     match text("grpc-status").and_then(|code| code.parse().ok()) {
-        Some(OK) => Ok(()),
-        Some(UNIMPLEMENTED) => Err(Failure::Unknown),
+        Some(0) => Ok(()),
+        // The gRPC code UNIMPLEMENTED.
+        Some(12) => Err(Failure::Unknown),
         Some(code) => {
             let message = text("grpc-message").unwrap_or_default();
             Err(Failure::Refused(code, printable(shortened(&message, MESSAGE_BYTES)).to_string()))
@@ -147,21 +143,12 @@ fn check_status(headers: &HeaderMap) -> Result<(), Failure> {
 
 // The parts of `runtime/v1/api.proto` (package `runtime.v1`) that we use.
 cgscope_model::messages! {
-    ListContainersRequest { "1" filter: Option<ContainerFilter>, [message, optional]; }
-    ContainerFilter { "2" state: Option<ContainerStateValue>, [message, optional]; }
-    ContainerStateValue { "1" state: i32, [int32]; }
     Container {
         "1" id: String, [string];
         "3" metadata: Option<ContainerMetadata>, [message, optional];
         "8" labels: HashMap<String, String>, [map = "string, string"];
     }
     ContainerMetadata { "1" name: String, [string]; }
-}
-
-/// Creates a request for the running containers. Other containers have no cgroup.
-fn running() -> ListContainersRequest {
-    let filter = ContainerFilter { state: Some(ContainerStateValue { state: RUNNING }) };
-    ListContainersRequest { filter: Some(filter) }
 }
 
 /// Returns the names in an encoded `ListContainersResponse`, whose field 1 is the list of containers. Decodes one container at
@@ -190,7 +177,6 @@ pub(crate) enum Failure {
     Absent,
     /// The socket exists, but no process accepts the connection.
     Connect(io::Error),
-    /// The runtime did not reply within this time.
     Late(Duration),
     /// The connection broke, or the peer does not speak HTTP or gRPC. Contains a description.
     Broken(String),
@@ -198,9 +184,7 @@ pub(crate) enum Failure {
     Unknown,
     /// The runtime refused the call. Contains the gRPC code, and the runtime's message in printable characters.
     Refused(u32, String),
-    /// The reply is longer than [`REPLY_BYTES`].
     TooLarge,
-    /// The reply is not a list of containers.
     Garbage,
 }
 
@@ -213,47 +197,43 @@ impl<E: std::error::Error> From<E> for Failure {
 impl Failure {
     /// Returns the sentence for the log.
     pub(crate) fn sentence(&self, socket: &Path) -> String {
-        let (socket, why) = (socket.display(), self.why());
+        let socket = socket.display();
+        let runs = "check that the runtime runs; cgscope tries again by itself";
+        let lists =
+            "check that `crictl ps` or `docker ps` works with that socket; cgscope tries again by itself";
+        let (why, remedy) = match self {
+            Self::Absent => (
+                String::new(),
+                "give the runtime's socket (`runtime` in [containers], or --runtime), or \"\" if this host has no containers",
+            ),
+            Self::Connect(error) => (
+                format!("could not be reached ({error})"),
+                match error.kind() {
+                    io::ErrorKind::PermissionDenied => {
+                        "add cgscope's user to the group of that socket, or set `runtime` in [containers] to \"\""
+                    }
+                    _ => runs,
+                },
+            ),
+            Self::Late(limit) => (format!("did not answer within {} ms", limit.as_millis()), runs),
+            Self::Broken(why) => (format!("gave no complete answer ({why})"), lists),
+            Self::Unknown => (
+                "does not know version 1 of the CRI".into(),
+                "enable the runtime's CRI (containerd: remove `cri` from `disabled_plugins`); or update the runtime to \
+                 containerd 1.6 or CRI-O 1.23; or set `runtime` in [containers] to \"\"",
+            ),
+            Self::Refused(code, message) => {
+                (format!("refused to list its containers (code {code}: {message})"), lists)
+            }
+            Self::TooLarge => (format!("answered with more than {} MiB", REPLY_BYTES >> 20), lists),
+            Self::Garbage => ("answered with something other than a list of containers".into(), lists),
+        };
         let what = match self {
             Self::Absent => format!("no container runtime is at {socket}, so"),
             Self::Unknown => format!("the program that listens at {socket} {why}, so its"),
             _ => format!("the container runtime at {socket} {why}, so its"),
         };
-        format!("{what} pods and containers have no names; {}", self.remedy())
-    }
-
-    fn why(&self) -> String {
-        match self {
-            Self::Absent => String::new(),
-            Self::Connect(error) => format!("could not be reached ({error})"),
-            Self::Late(limit) => format!("did not answer within {} ms", limit.as_millis()),
-            Self::Broken(why) => format!("gave no complete answer ({why})"),
-            Self::Unknown => "does not know version 1 of the CRI".into(),
-            Self::Refused(code, message) => {
-                format!("refused to list its containers (code {code}: {message})")
-            }
-            Self::TooLarge => format!("answered with more than {} MiB", REPLY_BYTES >> 20),
-            Self::Garbage => "answered with something other than a list of containers".into(),
-        }
-    }
-
-    fn remedy(&self) -> &'static str {
-        match self {
-            Self::Absent => {
-                "give the runtime's socket (`runtime` in [containers], or --runtime), or \"\" if this host has no containers"
-            }
-            Self::Connect(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                "add cgscope's user to the group of that socket, or set `runtime` in [containers] to \"\""
-            }
-            Self::Connect(_) | Self::Late(_) => "check that the runtime runs; cgscope tries again by itself",
-            Self::Unknown => {
-                "enable the runtime's CRI (containerd: remove `cri` from `disabled_plugins`); or update the runtime to \
-                 containerd 1.6 or CRI-O 1.23; or set `runtime` in [containers] to \"\""
-            }
-            Self::Broken(_) | Self::Refused(..) | Self::TooLarge | Self::Garbage => {
-                "check that `crictl ps` or `docker ps` works with that socket; cgscope tries again by itself"
-            }
-        }
+        format!("{what} pods and containers have no names; {remedy}")
     }
 }
 

@@ -9,13 +9,8 @@ mod call;
 mod lookup;
 mod names;
 
-use std::{
-    collections::HashSet,
-    mem::discriminant,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::path::{Path, PathBuf};
+use std::{collections::HashSet, mem::discriminant, sync::Arc, time::Duration};
 
 use cgscope_model::ContainerReading;
 use tokio::time::{Instant, timeout};
@@ -140,8 +135,7 @@ impl Runtimes {
         // On most hosts, Docker's containerd has its CRI turned off. This is no problem if Docker itself reports the containers.
         let has_answered = self.runtimes.iter().any(|runtime| runtime.has_answered);
         said.retain(|(is_no_cri, _)| !(*is_no_cri && has_answered));
-        let said: Vec<String> = said.into_iter().map(|(_, sentence)| sentence).collect();
-        (!said.is_empty()).then(|| said.join("; "))
+        said.into_iter().map(|(_, sentence)| sentence).reduce(|all, sentence| format!("{all}; {sentence}"))
     }
 
     /// Returns all names that are known now.

@@ -4,6 +4,7 @@ use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
 
 use cgscope_model::units::seconds;
 use serde::{Deserialize, Deserializer, de::Error as _};
+use serde_json::Value;
 
 use crate::http::HttpLimits;
 
@@ -164,21 +165,16 @@ impl SocketConfig {
 
     /// Returns warnings about keys that a later version will refuse.
     pub fn outdated(&self) -> Vec<String> {
-        let mut warnings = Vec::new();
-        if let Some(group) = &self.group {
+        let group = self.group.as_ref().map(|group| {
             let viewers = self.groups_in_words(" or ");
-            warnings.push(format!(
+            format!(
                 "`group` in [socket] is outdated: only members of {group} can open the socket, and of these only members of {viewers} \
                  may use it. Remove `group`, and name in `viewers` the group whose members may see everything"
-            ));
-        }
-        if self.admin_groups.is_some() {
-            warnings.push(
-                "`admin_groups` in [socket] is outdated: remove it, and name in `viewers` the group whose members may see everything"
-                    .into(),
-            );
-        }
-        warnings
+            )
+        });
+        let admin_groups = "`admin_groups` in [socket] is outdated: remove it, and name in `viewers` the group whose members may see \
+                            everything";
+        group.into_iter().chain(self.admin_groups.as_ref().map(|_| admin_groups.to_owned())).collect()
     }
 }
 
@@ -206,11 +202,8 @@ impl Config {
 
     fn check(&self) -> Result<(), String> {
         let Self { collect, socket, http, metrics, .. } = self;
-        if http.tls_certificate.is_some() != http.tls_key.is_some() {
-            let (has, lacks) = match http.tls_key {
-                Some(_) => ("tls_key", "tls_certificate"),
-                None => ("tls_certificate", "tls_key"),
-            };
+        let tls = [("tls_certificate", &http.tls_certificate), ("tls_key", &http.tls_key)];
+        if let [(has, Some(_)), (lacks, None)] | [(lacks, None), (has, Some(_))] = tls {
             return Err(format!("[http] has `{has}` but no `{lacks}`: TLS needs both"));
         }
         for (name, value) in [
@@ -242,15 +235,9 @@ impl Config {
 }
 
 fn duration_ns<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Written {
-        Number(f64),
-        Text(String),
-    }
-    let text = match Written::deserialize(deserializer)? {
-        Written::Number(seconds) => seconds.to_string(),
-        Written::Text(text) => text,
+    let text = match Value::deserialize(deserializer)? {
+        Value::String(text) => text,
+        other => other.to_string(),
     };
     let seconds = seconds(&text).filter(|seconds| seconds.is_finite() && *seconds >= 0.0);
     let ns = seconds.ok_or_else(|| {

@@ -1,12 +1,7 @@
 //! Counters of the servers, for metrics.
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
-};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
 use crate::lock;
 
@@ -15,13 +10,13 @@ use crate::lock;
 pub struct Counters<R> {
     /// Each client holds a clone of this value. The number of clones is the number of clients.
     clients: Arc<()>,
-    requests: AtomicU64,
-    refused: Mutex<BTreeMap<R, u64>>,
+    /// Number of refusals for each reason. The key `None` counts the accepted requests.
+    counts: Mutex<BTreeMap<Option<R>, u64>>,
 }
 
 impl<R> Default for Counters<R> {
     fn default() -> Self {
-        Self { clients: Arc::default(), requests: AtomicU64::new(0), refused: Mutex::default() }
+        Self { clients: Arc::default(), counts: Mutex::default() }
     }
 }
 
@@ -33,12 +28,12 @@ impl<R: Copy + Ord> Counters<R> {
 
     /// Returns the number of accepted requests.
     pub fn requests(&self) -> u64 {
-        self.requests.load(Relaxed)
+        lock(&self.counts).get(&None).copied().unwrap_or_default()
     }
 
     /// Returns how many times the server refused or disconnected a client for this reason.
     pub fn refused(&self, reason: R) -> u64 {
-        lock(&self.refused).get(&reason).copied().unwrap_or_default()
+        lock(&self.counts).get(&Some(reason)).copied().unwrap_or_default()
     }
 
     /// Counts a client until the returned value is dropped.
@@ -47,10 +42,10 @@ impl<R: Copy + Ord> Counters<R> {
     }
 
     pub(crate) fn request(&self) {
-        self.requests.fetch_add(1, Relaxed);
+        *lock(&self.counts).entry(None).or_default() += 1;
     }
 
     pub(crate) fn refuse(&self, reason: R) {
-        *lock(&self.refused).entry(reason).or_default() += 1;
+        *lock(&self.counts).entry(Some(reason)).or_default() += 1;
     }
 }

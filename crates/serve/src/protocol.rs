@@ -131,20 +131,10 @@ impl Word {
         Self { sentence: sentence.into(), ..Self::default() }
     }
 
-    /// Creates the message that says that a request was accepted.
-    pub fn answered() -> Self {
-        Self { shows_all: Some(true), ..Self::default() }
-    }
-
     /// Makes the sentence safe to print. The sender may be hostile, because anyone can create a socket.
     #[must_use]
     pub fn printable(self) -> Self {
         Self { sentence: printable(&self.sentence).to_string(), ..self }
-    }
-
-    /// Creates the message that tells the viewer how many samples to skip.
-    pub fn skip(samples: u32) -> Self {
-        Self { skip: samples, ..Self::default() }
     }
 }
 

@@ -8,12 +8,8 @@ use std::{
     sync::Arc,
 };
 
-use cgscope_model::{
-    PairKey, PairReading, Sample, TaskReading, between,
-    follower::{Followed, Follower},
-    path::path_and_ancestors,
-    rest_of,
-};
+use cgscope_model::follower::{Followed, Follower};
+use cgscope_model::{PairKey, PairReading, Sample, TaskReading, between, path::path_and_ancestors, rest_of};
 
 /// Everything that was read at one moment, with the followers of each task.
 #[derive(Clone, Debug, Default)]
@@ -57,7 +53,6 @@ impl Shower {
         let is_shown = |task: &&Arc<TaskReading>| reading.is_followed(task, self.follower);
         let (tasks, others): (Vec<_>, Vec<_>) = sample.tasks.iter().partition(is_shown);
         let own: HashSet<u64> = tasks.iter().map(|task| task.cgroup_id).filter(|id| *id != 0).collect();
-        // The culprits of a cgroup are visible only if all tasks of the cgroup are visible.
         let mut victims = own.clone();
         for task in others {
             victims.remove(&task.cgroup_id);

@@ -106,7 +106,7 @@ async fn serve(config: Config, options: &Serve) -> Result {
     let exporter = exporter.transpose().map_err(failed)?;
     if let Some(http) = &http {
         let scheme = if config.http.tls_key.is_some() { "https" } else { "http" };
-        say!("cgscope: serving metrics at {scheme}://{}/metrics", http.local_addr());
+        say!("cgscope: serving metrics at {scheme}://{}/metrics", http.local_addr);
     }
     let (limits, warnings) = limits(&config.socket);
     warnings.iter().for_each(|warning| say!("cgscope: {warning}"));

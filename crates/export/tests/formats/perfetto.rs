@@ -1,4 +1,4 @@
-use cgscope_export::{Format, perfetto::counters};
+use cgscope_export::Format;
 use cgscope_model::{Cause, Mode};
 
 use crate::{
@@ -22,12 +22,12 @@ fn the_counters_of_the_host_sum_to_the_total() {
     let traced = traced(3, Mode::Bpf);
     let total = whole(&intervals(3, Mode::Bpf)).total();
     for cause in Cause::ALL {
-        let name = format!("{}{}", counters::WAITED, cause.name());
+        let name = format!("waited: {}", cause.name());
         assert_eq!(traced.host(&name), total.wait.by_cause.get(cause), "{cause:?}");
     }
-    assert_eq!(traced.host(counters::WAITED_IN_ALL), total.wait.total_ns);
-    assert_eq!(traced.host(counters::WAITS), total.wait.count);
-    assert_eq!(traced.host(counters::RAN), total.totals.on_cpu_ns);
+    assert_eq!(traced.host("waited"), total.wait.total_ns);
+    assert_eq!(traced.host("waits"), total.wait.count);
+    assert_eq!(traced.host("ran"), total.totals.on_cpu_ns);
     assert_eq!(sum_at(&traced, &["CPUs", "busy CPU   1"]), 3 * 600_000_000);
 }
 
@@ -36,8 +36,8 @@ fn cgroups_are_nested_and_have_the_counters_of_the_kernel() {
     let traced = traced(2, Mode::Bpf);
     let web = ["cgroups", "/", "/system.slice", "/system.slice/web app.service"];
     let of = |name| sum_at(&traced, &[&web[..], &[name]].concat());
-    assert_eq!(of(counters::THROTTLED), 2 * 400_000_000);
-    assert_eq!(of(counters::PERIODS_THROTTLED), 18);
+    assert_eq!(of("cpu.stat throttled"), 2 * 400_000_000);
+    assert_eq!(of("cpu.stat periods throttled"), 18);
     assert_eq!(of("waited: throttled"), 2 * 140 * 3_000_000);
     assert_eq!(of("waited: kernel"), 2 * 5 * 3_000_000, "exited tasks are included");
 }
@@ -45,8 +45,8 @@ fn cgroups_are_nested_and_have_the_counters_of_the_kernel() {
 #[test]
 fn processes_and_busy_threads_have_names() {
     let traced = traced(2, Mode::Bpf);
-    assert_eq!(sum_at(&traced, &["web, \"main\"", counters::WAITS]), 2 * 2 * 140 + 2 * 2 * 100);
-    assert_eq!(sum_at(&traced, &["worker", counters::WAITS]), 2 * 2 * 40);
+    assert_eq!(sum_at(&traced, &["web, \"main\"", "waits"]), 2 * 2 * 140 + 2 * 2 * 100);
+    assert_eq!(sum_at(&traced, &["worker", "waits"]), 2 * 2 * 40);
 }
 
 #[test]
@@ -69,5 +69,5 @@ fn figures_unknown_in_the_coarse_mode_have_no_counter() {
     let named =
         |name: &str| traced.counters.keys().any(|track| track.last().is_some_and(|last| last == name));
     assert!(named("waited: throttled") && named("waited: unattributed"));
-    assert!(!named("waited: own_cgroup") && !named("waited: wakeup") && !named(counters::WAITING));
+    assert!(!named("waited: own_cgroup") && !named("waited: wakeup") && !named("waiting at the end"));
 }

@@ -18,8 +18,7 @@ pub(crate) fn about() -> About {
     About {
         cgscope_version: "0.1.0".into(),
         hostname: "web 1, rack \"b\"".into(),
-        kernel_release: "6.18.0".into(),
-        architecture: "x86_64".into(),
+        measured_by: "cgscope 0.1.0 on web 1, rack \"b\", Linux 6.18.0 x86_64".into(),
         start_unix_ns: START_NS,
         host: Host { cpus: Some(2), whole: true },
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cgscope_metrics::proto::{LabelPair, MetricFamily, MetricType};
+use cgscope_metrics::proto::{LabelPair, MetricFamily};
 use prost::Message;
 
 /// Name and labels of a sample, which identify it. The labels are in the order of the page.
@@ -183,9 +183,9 @@ pub fn of_messages(families: &[MetricFamily]) -> BTreeMap<Key, f64> {
                 assert_eq!(samples.insert(key, value), None, "twice");
             };
             match family.r#type() {
-                MetricType::Counter => put("", None, metric.counter.as_ref().expect("a counter").value()),
-                MetricType::Gauge => put("", None, metric.gauge.as_ref().expect("a gauge").value()),
-                MetricType::Histogram => {
+                0 => put("", None, metric.counter.as_ref().expect("a counter").value()),
+                1 => put("", None, metric.gauge.as_ref().expect("a gauge").value()),
+                4 => {
                     let histogram = metric.histogram.as_ref().expect("a histogram");
                     for bucket in &histogram.bucket {
                         let le = cgscope_le(bucket.upper_bound());
@@ -195,6 +195,7 @@ pub fn of_messages(families: &[MetricFamily]) -> BTreeMap<Key, f64> {
                     put("_count", None, histogram.sample_count() as f64);
                     put("_sum", None, histogram.sample_sum());
                 }
+                other => panic!("not a type that we write: {other}"),
             }
         }
     }

@@ -15,12 +15,8 @@ use tokio_rustls::rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
 };
 
-use crate::http::{
-    Http, HttpConfig, HttpRefusal, Pages,
-    login::Login,
-    page::{SharedPages, Wanted, takes_gzip},
-    watch::Watch,
-};
+use crate::http::page::{SharedPages, takes_gzip};
+use crate::http::{Http, HttpConfig, HttpRefusal, Pages, login::Login, watch::Watch};
 
 const FRONT: &str = "cgscope: why tasks, containers and services wait for a CPU.\n\n\
                      /metrics     figures for Prometheus\n\
@@ -107,8 +103,11 @@ impl<P: Pages> Answers<P> {
     }
 
     async fn metrics(&self, headers: &HeaderMap) -> Answer {
-        let kind = self.pages.source.kind(accept(headers).as_deref());
-        let page = match self.pages.get(Wanted { kind, gzip: takes_gzip(headers) }).await {
+        let accept: Result<Vec<_>, _> =
+            headers.get_all(header::ACCEPT).iter().map(HeaderValue::to_str).collect();
+        let accept = accept.ok().filter(|values| !values.is_empty()).map(|values| values.join(", "));
+        let kind = self.pages.source.kind(accept.as_deref());
+        let page = match self.pages.get((kind, takes_gzip(headers))).await {
             Ok(page) => page,
             Err(words) => return with(unavailable(words), header::RETRY_AFTER, "5"),
         };
@@ -140,18 +139,12 @@ fn with(mut answer: Answer, name: HeaderName, value: &'static str) -> Answer {
     answer
 }
 
-/// Returns the values of all `Accept` headers, separated by commas.
-fn accept(headers: &HeaderMap) -> Option<String> {
-    let values: Result<Vec<_>, _> = headers.get_all(header::ACCEPT).iter().map(HeaderValue::to_str).collect();
-    values.ok().filter(|values| !values.is_empty()).map(|values| values.join(", "))
-}
-
 /// An error in the settings, with its consequence and advice.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}, so the {}; {remedy}", if *is_kept { "earlier settings stay in use" } else { "HTTP server does not run" })]
 pub struct Error {
-    what: String,
-    remedy: Cow<'static, str>,
+    pub(super) what: String,
+    pub(super) remedy: Cow<'static, str>,
     /// Whether the earlier settings stay in use. If this is false, the HTTP server does not run.
     pub is_kept: bool,
 }

@@ -2,19 +2,16 @@
 //! by address. So an address that guesses passwords is soon blocked, and does not slow down other clients. A file with lines
 //! `NAME:HASH` lists the users who may read pages: bcrypt hashes, as `htpasswd -B` writes them.
 
-use std::{
-    collections::HashMap,
-    net::IpAddr,
-    path::Path,
-    sync::{Arc, Mutex},
-    time::{Duration, Instant},
-};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use std::{collections::HashMap, net::IpAddr, path::Path};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use bcrypt::HashParts;
 use hyper::header::{AUTHORIZATION, HeaderMap};
 use ring::{hmac, rand::SystemRandom};
-use tokio::{sync::Semaphore, task, time::sleep};
+use tokio::sync::{Semaphore, oneshot};
+use tokio::{task, time::sleep};
 
 use crate::{
     http::{Error, HttpRefusal, answer::read_file, beside},
@@ -35,7 +32,7 @@ const GUESSERS: usize = 1024;
 
 pub(super) struct Login {
     /// This lock is held during a password check, and during the pause after a wrong password.
-    turn: Arc<Semaphore>,
+    turn: tokio::sync::Mutex<()>,
     room: Arc<Semaphore>,
     guesses: Mutex<Rates<IpAddr>>,
     /// A random key for this process. Because of the key, a tag reveals nothing about the password.
@@ -53,7 +50,7 @@ impl Login {
             Error::new(what, "restart the daemon in a minute")
         })?;
         Ok(Arc::new(Self {
-            turn: Arc::new(Semaphore::new(1)),
+            turn: tokio::sync::Mutex::default(),
             room: Arc::new(Semaphore::new(WAITING_LOGINS)),
             guesses: Mutex::new(Rates::new(FREE_GUESSES, GUESS_EVERY, GUESSERS)),
             key,
@@ -77,40 +74,38 @@ impl Login {
             return Err(HttpRefusal::Guessing);
         }
         let (login, users) = (self.clone(), users.clone());
+        let (send, checked) = oneshot::channel();
         // A separate task continues if the client disconnects: nobody can skip the pause, and a right password is kept.
-        let checked = task::spawn(async move {
-            let right = login.verify(users, credentials).await;
+        task::spawn(async move {
+            let _turn = login.turn.lock().await;
+            let (right, took) = login.verify(users, credentials).await;
             drop(place);
             if right {
                 lock(&login.guesses).give_back(&client);
             }
-            right
+            let _ = send.send(right);
+            if !right {
+                sleep(took * REST_AFTER_WRONG).await;
+            }
         });
         if checked.await.unwrap_or(false) { Ok(()) } else { Err(HttpRefusal::Unauthorized) }
     }
 
-    async fn verify(self: &Arc<Self>, users: Arc<PasswordFile>, credentials: Credentials) -> bool {
-        let Ok(turn) = self.turn.clone().acquire_owned().await else { return false };
-        if self.has_verified(&users, &credentials) {
-            return true;
+    /// Checks a password with bcrypt, unless it was verified before. Returns whether it is right, and how long the check took.
+    async fn verify(self: &Arc<Self>, users: Arc<PasswordFile>, said: Credentials) -> (bool, Duration) {
+        if self.has_verified(&users, &said) {
+            return (true, Duration::ZERO);
         }
         let login = self.clone();
         let check = move || {
             let start = Instant::now();
-            let right = users.verify(&credentials);
+            let right = users.verify(&said);
             if right {
-                login.keep_verified(&users, &credentials);
+                login.keep_verified(&users, &said);
             }
             (right, start.elapsed())
         };
-        let (right, took) = beside(check).await.unwrap_or_default();
-        if !right {
-            task::spawn(async move {
-                sleep(took * REST_AFTER_WRONG).await;
-                drop(turn);
-            });
-        }
-        right
+        beside(check).await.unwrap_or_default()
     }
 
     /// Returns whether this password was verified before. This takes microseconds, for a right and a wrong password alike.

@@ -81,7 +81,8 @@ impl Default for HttpLimits {
 pub struct Http {
     limits: HttpLimits,
     listener: TcpListener,
-    local: SocketAddr,
+    /// The bound address. If port 0 was requested, the address contains the port that the kernel chose.
+    pub local_addr: SocketAddr,
     rules: Mutex<Rules>,
     /// Counters of connections, answered requests and refusals.
     pub counters: Counters<HttpRefusal>,
@@ -102,20 +103,15 @@ impl Http {
         let taken = |error| not_listening(listen, &error);
         let listener = TcpListener::bind(listen).map_err(taken)?;
         listener.set_nonblocking(true).map_err(taken)?;
-        let local = listener.local_addr().map_err(taken)?;
+        let local_addr = listener.local_addr().map_err(taken)?;
         let (rules, counters) = (Mutex::new(rules), Counters::default());
-        Ok(Self { limits: config.limits, listener, local, rules, counters })
-    }
-
-    /// Returns the bound address. If port 0 was requested, the address contains the port that the kernel chose.
-    pub fn local_addr(&self) -> SocketAddr {
-        self.local
+        Ok(Self { limits: config.limits, listener, local_addr, rules, counters })
     }
 
     /// Returns a warning for the log if the current settings let strangers read pages or intercept them.
     pub fn warning(&self) -> Option<String> {
         let rules = self.rules();
-        warning(self.local, rules.tls.is_some(), rules.users.is_some())
+        warning(self.local_addr, rules.tls.is_some(), rules.users.is_some())
     }
 
     /// Reads certificate, key and users again, from the files that the new configuration names. If a file cannot be read, returns
@@ -140,45 +136,36 @@ impl Http {
 
 fn replace<T>(place: &mut Option<T>, read: Result<Option<T>, Error>, may_take_away: bool) -> Option<Error> {
     match read {
-        Ok(None) if !may_take_away => {}
-        Ok(new) => *place = new,
-        Err(mut error) => {
-            error.is_kept = true;
-            return Some(error);
-        }
+        Ok(new) => *place = if may_take_away { new } else { new.or(place.take()) },
+        Err(error) => return Some(Error { is_kept: true, ..error }),
     }
     None
 }
 
 fn not_listening(address: SocketAddr, error: &io::Error) -> Error {
-    let what = match error.kind() {
-        ErrorKind::AddrInUse => format!("another process already listens on {address}"),
-        ErrorKind::AddrNotAvailable => format!("this host has no address {}", address.ip()),
-        _ => format!("cannot listen on {address} ({error})"),
-    };
-    let remedy = match error.kind() {
-        ErrorKind::PermissionDenied => {
-            "set the port of `listen` in [http] to 1024 or more: lower ports need CAP_NET_BIND_SERVICE"
+    let low_port =
+        "set the port of `listen` in [http] to 1024 or more: lower ports need CAP_NET_BIND_SERVICE";
+    let other = "set `listen` in [http] to another address, or to \"\" for no HTTP server";
+    match error.kind() {
+        ErrorKind::AddrInUse => Error::new(format!("another process already listens on {address}"), other),
+        ErrorKind::AddrNotAvailable => {
+            Error::new(format!("this host has no address {}", address.ip()), other)
         }
-        _ => "set `listen` in [http] to another address, or to \"\" for no HTTP server",
-    };
-    Error::new(what, remedy)
+        ErrorKind::PermissionDenied => Error::new(format!("cannot listen on {address} ({error})"), low_port),
+        _ => Error::new(format!("cannot listen on {address} ({error})"), other),
+    }
 }
 
 fn warning(listen: SocketAddr, has_tls: bool, has_users: bool) -> Option<String> {
-    if listen.ip().to_canonical().is_loopback() {
-        return None;
-    }
-    let (lack, remedy) = match (has_tls, has_users) {
-        (true, true) => return None,
-        (false, false) => (
-            "anyone who reaches this address can read the metrics",
-            "set `users`, `tls_certificate` and `tls_key`",
-        ),
-        (true, false) => ("anyone who reaches this address can read the metrics", "set `users`"),
-        (false, true) => {
-            ("metrics and passwords cross the network as clear text", "set `tls_certificate` and `tls_key`")
-        }
+    let lack = match has_users {
+        _ if listen.ip().to_canonical().is_loopback() || (has_tls && has_users) => return None,
+        true => "metrics and passwords cross the network as clear text",
+        false => "anyone who reaches this address can read the metrics",
+    };
+    let remedy = match (has_tls, has_users) {
+        (true, _) => "set `users`",
+        (false, true) => "set `tls_certificate` and `tls_key`",
+        (false, false) => "set `users`, `tls_certificate` and `tls_key`",
     };
     Some(format!("{lack} ({listen}): {remedy} in [http], or listen on 127.0.0.1"))
 }

@@ -41,17 +41,13 @@ pub(super) struct SharedPages<P: Pages> {
     seats: Arc<Seats>,
     turn: Semaphore,
     /// The pages in progress.
-    awaited: Mutex<Vec<(Wanted<P::Kind>, Making)>>,
+    awaited: Mutex<Vec<(Wanted<P>, Making)>>,
     /// The bodies of finished pages. A body is kept as long as a client holds a slice of it.
     held: Mutex<Vec<Weak<Bytes>>>,
 }
 
-/// Two requests get the same body if these properties are equal.
-#[derive(Clone, PartialEq)]
-pub(super) struct Wanted<K> {
-    pub(super) kind: K,
-    pub(super) gzip: bool,
-}
+/// The kind of the page, and whether it is compressed with gzip. Two requests get the same body if both are equal.
+pub(super) type Wanted<P> = (<P as Pages>::Kind, bool);
 
 struct Body(Arc<Bytes>);
 
@@ -68,13 +64,13 @@ impl<P: Pages> SharedPages<P> {
     }
 
     /// Returns the page. Other clients that request the same page at this time share it. The error is a sentence for the client.
-    pub(super) async fn get(self: &Arc<Self>, wanted: Wanted<P::Kind>) -> Outcome {
+    pub(super) async fn get(self: &Arc<Self>, wanted: Wanted<P>) -> Outcome {
         let mut made = self.join(wanted);
         made.wait_for(Option::is_some).await.map_or(Err(FAILED), |made| made.clone().unwrap_or(Err(FAILED)))
     }
 
     /// Joins the page that is in progress, or begins a new page.
-    fn join(self: &Arc<Self>, wanted: Wanted<P::Kind>) -> Making {
+    fn join(self: &Arc<Self>, wanted: Wanted<P>) -> Making {
         let mut awaited = lock(&self.awaited);
         if let Some((_, same)) = awaited.iter().find(|(other, _)| *other == wanted) {
             return same.clone();
@@ -90,11 +86,11 @@ impl<P: Pages> SharedPages<P> {
         made
     }
 
-    async fn make(self: &Arc<Self>, wanted: Wanted<P::Kind>) -> Outcome {
+    async fn make(self: &Arc<Self>, wanted: Wanted<P>) -> Outcome {
         let _turn = self.turn.acquire().await;
         let page = match timeout(PATIENCE_FOR_ROOM, self.room()).await {
             Ok(()) => {
-                let (pages, kind) = (self.clone(), wanted.kind.clone());
+                let (pages, kind) = (self.clone(), wanted.0.clone());
                 // The inner task catches a panic in the caller's code. Otherwise the page would stay in progress for ever.
                 let make = async move { timeout(pages.limits.page, pages.source.make(kind)).await };
                 let late = |_| "The page was not made in time; try again later.\n";
@@ -105,7 +101,7 @@ impl<P: Pages> SharedPages<P> {
         // A client that requests the page from now on gets a new page.
         lock(&self.awaited).retain(|(other, _)| *other != wanted);
         let mut page = page?;
-        if wanted.gzip && page.body.len() >= GZIP_LEAST_BYTES {
+        if wanted.1 && page.body.len() >= GZIP_LEAST_BYTES {
             let plain = page.body.clone();
             // This code still holds the turn while it compresses, so that all compressions together use at most one CPU.
             if let Some(smaller) = beside(move || gzip(&plain).ok()).await.flatten() {
@@ -233,8 +229,8 @@ mod tests {
         HttpLimits { page: Duration::from_secs(1), ..HttpLimits::default() }
     }
 
-    fn wanted(kind: &str) -> Wanted<String> {
-        Wanted { kind: kind.into(), gzip: false }
+    fn wanted(kind: &str) -> (String, bool) {
+        (kind.into(), false)
     }
 
     #[derive(Default)]
@@ -329,7 +325,7 @@ mod tests {
     #[tokio::test]
     async fn a_compressed_page_holds_no_uncompressed_copy() {
         let pages = shared(limits(), |_| async { Page::new("text/plain", vec![b'x'; 100_000]) });
-        let packed = pages.get(Wanted { gzip: true, ..wanted("a") }).await.unwrap();
+        let packed = pages.get(("a".into(), true)).await.unwrap();
         assert!(packed.is_compressed && packed.body.len() < 1_000);
         assert_eq!(pages.held_bytes(), packed.body.len());
         let plain = pages.get(wanted("a")).await.unwrap();

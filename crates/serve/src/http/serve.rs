@@ -16,13 +16,9 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
+use super::watch::{Phase, Seat, Seats, Watch, Watched};
 use super::{
-    Error, Http, HttpRefusal, Pages,
-    answer::Answers,
-    login::Login,
-    not_listening,
-    page::SharedPages,
-    watch::{Phase, Seat, Seats, Watch, Watched},
+    Error, Http, HttpRefusal, Pages, answer::Answers, login::Login, not_listening, page::SharedPages,
 };
 
 /// Maximum length of the request line and headers, bytes. The request of Prometheus has about 500 bytes.
@@ -45,7 +41,7 @@ impl Http {
     /// This function needs a Tokio runtime with IO and time; one thread is enough.
     pub async fn serve<P: Pages>(self: Arc<Self>, pages: P) -> Result<Infallible, Error> {
         let listener = self.listener.try_clone().and_then(TcpListener::from_std);
-        let listener = listener.map_err(|error| not_listening(self.local, &error))?;
+        let listener = listener.map_err(|error| not_listening(self.local_addr, &error))?;
         let limits = self.limits;
         let seats = Seats::new(limits);
         let pages = SharedPages::new(pages, limits, seats.clone());
@@ -126,15 +122,10 @@ impl<P: Pages> Answers<P> {
         let stream = TokioIo::new(Watched { stream, watch: watch.clone() });
         let mut protocol = http1::Builder::new();
         protocol.max_buf_size(HEAD_BYTES).max_headers(HEADERS);
-        protocol.serve_connection(stream, service).await.map_err(|error| refusal(&error))
-    }
-}
-
-/// Returns why hyper ended the connection. Returns `None` if the client disconnected, because nothing was refused then.
-fn refusal(error: &hyper::Error) -> Option<HttpRefusal> {
-    if error.is_parse_too_large() {
-        Some(HttpRefusal::Oversized)
-    } else {
-        error.is_parse().then_some(HttpRefusal::Malformed)
+        protocol.serve_connection(stream, service).await.map_err(|error| match error.is_parse_too_large() {
+            true => Some(HttpRefusal::Oversized),
+            // If the client disconnected, nothing was refused.
+            false => error.is_parse().then_some(HttpRefusal::Malformed),
+        })
     }
 }

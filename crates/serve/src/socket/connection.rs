@@ -1,13 +1,8 @@
 //! Serves one viewer: reads the viewer's requests, and writes samples as fast as the viewer reads them.
 
-use std::{
-    cell::RefCell,
-    collections::VecDeque,
-    io::{self, ErrorKind},
-    rc::Rc,
-    sync::Arc,
-    time::{Instant, SystemTime, UNIX_EPOCH},
-};
+use std::io::{self, ErrorKind};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::{cell::RefCell, collections::VecDeque, rc::Rc, sync::Arc};
 
 use cgscope_record::{Outgoing, Reason};
 use tokio::{
@@ -212,7 +207,7 @@ impl Connection {
         if self.cursor.is_none() {
             self.out.push_back(shared.opening.clone());
         }
-        push(&mut self.out, &Word::answered());
+        push(&mut self.out, &Word { shows_all: Some(true), ..Word::default() });
         self.asked_ns = request.interval_ns;
         begin(&mut self.out, &shared, &cursor, self.asked_ns);
         if let Some(before) = self.cursor.replace(cursor) {
@@ -235,7 +230,6 @@ impl Connection {
         let Some(shown) = shared.streams.next(cursor) else { return Ok(()) };
         drop(shared);
         if shown.passed != 0 {
-            // Counters are complete.
             let sentence = format!(
                 "{} samples were left out, because this viewer reads too slowly: figures of tasks that ended meanwhile are missing",
                 shown.passed
@@ -244,7 +238,7 @@ impl Connection {
         }
         let is_last = self.last_after.is_some_and(|after| shown.number > after);
         if shown.is_beside && !is_last {
-            push(&mut self.out, &Word::skip(1));
+            push(&mut self.out, &Word { skip: 1, ..Word::default() });
         }
         self.out.push_back(shown.frame);
         if is_last {
@@ -313,7 +307,7 @@ fn begin(out: &mut VecDeque<Frame>, shared: &Shared, cursor: &Cursor, asked_ns: 
     }
     let behind = shared.streams.of(cursor).behind(cursor);
     if behind > 1 {
-        push(out, &Word::skip(behind as u32 - 1));
+        push(out, &Word { skip: behind as u32 - 1, ..Word::default() });
     }
 }
 

@@ -4,14 +4,8 @@ mod connection;
 mod limits;
 mod peer;
 
-use std::{
-    cell::RefCell,
-    collections::HashSet,
-    io,
-    rc::Rc,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
+use std::{cell::RefCell, collections::HashSet, io, rc::Rc, sync::Arc};
 
 use cgscope_model::follower::Follower;
 use cgscope_record::{Header, Outgoing, WriteError};

@@ -13,13 +13,13 @@ fn sentence(config: &HttpConfig) -> String {
 #[test]
 fn an_unusable_address_is_named_with_the_key_to_change() {
     let taken = bind(&anywhere()).unwrap();
-    let words = sentence(&at(taken.local_addr()));
+    let words = sentence(&at(taken.local_addr));
     assert_eq!(
         words,
         format!(
             "another process already listens on {}, so the HTTP server does not run; set `listen` in [http] to another \
              address, or to \"\" for no HTTP server",
-            taken.local_addr()
+            taken.local_addr
         )
     );
     let elsewhere = sentence(&at("192.0.2.1:9753".parse().unwrap()));

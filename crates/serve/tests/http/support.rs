@@ -117,7 +117,7 @@ impl Server {
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
-        self.http.local_addr()
+        self.http.local_addr
     }
 
     pub(crate) fn refused(&self, refusal: HttpRefusal) -> u64 {

@@ -87,7 +87,8 @@ fn only_messages_for_users_are_passed_on() {
     let mut following = following(Some(SECOND));
     let said = Some(Message::Word(Word::said("slower")));
     assert_eq!(after(&mut following, said, Wanted::Samples), given(&["message: slower"], Then::Receive));
-    for word in [Word::answered(), Word::skip(3), Word::said("")] {
+    let answered = Word { shows_all: Some(true), ..Word::default() };
+    for word in [answered, Word { skip: 3, ..Word::default() }, Word::said("")] {
         let message = Some(Message::Word(word));
         assert_eq!(after(&mut following, message, Wanted::Samples), given(&[], Then::Receive));
     }
