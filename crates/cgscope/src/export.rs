@@ -46,7 +46,7 @@ pub fn run(options: &Export) -> Result {
 }
 
 fn about(recording: &Recording) -> About {
-    let header = recording.reader.header();
+    let header = &recording.reader.header;
     About {
         cgscope_version: header.cgscope_version.clone(),
         hostname: header.hostname.clone(),

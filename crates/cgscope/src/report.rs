@@ -56,7 +56,7 @@ fn read(recording: &mut Recording, slots: usize) -> Result<Whole> {
 
 /// Describes the recording. Call this after the recording was read to its end.
 fn about(recording: &Recording, whole: &Interval) -> About {
-    let header = recording.reader.header();
+    let header = &recording.reader.header;
     let (samples, length) = (units::count(recording.samples, "sample"), units::duration(whole.duration_ns));
     let (start, every) = (text::utc(whole.start_unix_ns), units::duration(header.interval_ns));
     About {

@@ -70,7 +70,8 @@ pub enum Message<W> {
 #[derive(Debug)]
 pub struct Incoming<R> {
     input: R,
-    header: Header,
+    /// The header that the daemon sent.
+    pub header: Header,
     decoder: SampleDecoder,
     payload: Vec<u8>,
 }
@@ -87,11 +88,6 @@ impl<R: Read> Incoming<R> {
         Ok(Ok(Self { input, header, decoder, payload: opening.payload }))
     }
 
-    /// Returns the header that the daemon sent.
-    pub fn header(&self) -> &Header {
-        &self.header
-    }
-
     /// Returns the next message; `None` if the connection was closed without an end.
     ///
     /// # Errors
@@ -102,7 +98,7 @@ impl<R: Read> Incoming<R> {
             match found {
                 Found::Frame(kind @ (kind::KEY | kind::DELTA)) => {
                     let clocks = self.decoder.apply(kind == kind::KEY, &self.payload);
-                    let sample = clocks.and_then(|clocks| self.decoder.sample(clocks));
+                    let sample = clocks.and_then(|clocks| self.decoder.sample(clocks, true));
                     let sample = sample.filter(|sample| out_of_order(sample).is_none());
                     let sample = Box::new(sample.ok_or_else(no_sense)?);
                     return Ok(Some(Message::Sample(sample)));
@@ -150,7 +146,7 @@ mod tests {
         assert_eq!(keys, [true, false, false, false]);
 
         let mut incoming = Incoming::open::<String>(bytes.as_slice()).unwrap().unwrap();
-        assert_eq!(incoming.header().hostname, "node7");
+        assert_eq!(incoming.header.hostname, "node7");
         for sample in samples() {
             let Some(Message::Sample(got)) = incoming.receive::<String>().unwrap() else {
                 panic!("a sample")

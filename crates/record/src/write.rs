@@ -3,7 +3,7 @@
 use std::{
     fs::File,
     io::{self, Seek, SeekFrom, Write},
-    path::{Path, PathBuf},
+    path::PathBuf,
 };
 
 use cgscope_model::Sample;
@@ -114,7 +114,8 @@ type FileResult<T> = Result<T, FileError<WriteError>>;
 /// readable, and more samples can follow when the disk has space again.
 #[derive(Debug)]
 pub struct FileWriter {
-    path: PathBuf,
+    /// The path of the file.
+    pub path: PathBuf,
     writer: Writer<File>,
 }
 
@@ -151,11 +152,6 @@ impl FileWriter {
         // Set the length to free the reserved space. Ignore errors, because a pipe has no length.
         let _ = self.writer.output.set_len(self.writer.good);
         Ok(())
-    }
-
-    /// Returns the path of the file.
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Returns the number of bytes in complete frames.

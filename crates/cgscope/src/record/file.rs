@@ -90,7 +90,7 @@ impl File {
     }
 
     pub fn path(&self) -> &Path {
-        self.writer.path()
+        &self.writer.path
     }
 
     pub fn bytes(&self) -> u64 {

@@ -402,7 +402,7 @@ fn copy(
     stop: &AtomicBool,
 ) -> Result<Frozen> {
     check_room(&path, bytes)?;
-    let mut header = segments.first().map(|segment| segment.header().clone()).unwrap_or_default();
+    let mut header = segments.first().map(|segment| segment.header.clone()).unwrap_or_default();
     let mut file = None;
     let mut write = |sample: &Sample| -> Result<(), Failure> {
         let (file, _) = match &mut file {

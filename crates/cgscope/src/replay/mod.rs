@@ -77,7 +77,7 @@ fn player(options: &cli::Replay, recording: &Recording, moments: Vec<Moment>) ->
 }
 
 fn app(recording: &Recording, player: Player, settings: Settings) -> App {
-    let header = recording.reader.header();
+    let header = &recording.reader.header;
     let about = About {
         title: format!("{}: {}", recording.file, subject(header)),
         hostname: header.hostname.clone(),

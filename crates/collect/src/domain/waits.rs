@@ -49,13 +49,13 @@ impl Domain for Waits {
         Some((Self::default(), setup.cpus))
     }
 
-    fn read(&mut self, draft: &mut Draft<'_>) -> Result<(), Failure> {
+    fn read(&mut self, draft: &mut Draft) -> Result<(), Failure> {
         self.read_exited(draft)?;
         let culprits = &mut self.culprits;
         draft.side.each_cpu("read the culprits", names::PAIRS, |cpu, table: &Pairs| {
             culprits.take(Origin::Cpu(cpu), &table.pairs);
         })?;
-        let tasks = &*draft.tasks;
+        let tasks = &draft.tasks;
         self.culprits.book(&tasks.throttled, || tasks.waiting_cgroups());
         draft.sample.pairs = self.culprits.readings();
         draft.losses.add(Loss::CulpritMerged, self.culprits.take_merged());
@@ -64,7 +64,7 @@ impl Domain for Waits {
 
     /// Frees the data of removed cgroups when their figures stop changing. The figures can change after the removal, because an
     /// exiting task may still switch. If the table is crowded, we wait for less time, so that new cgroups get entries.
-    fn complete(&mut self, draft: &mut Draft<'_>, tree: Option<&CgroupTree>) -> Result<(), Failure> {
+    fn complete(&mut self, draft: &mut Draft, tree: Option<&CgroupTree>) -> Result<(), Failure> {
         let Some(tree) = tree else { return Ok(()) };
         let (living, now) = (draft.tasks.cgroups(), Instant::now());
         let is_crowded = self.places.len() > EXITED_CGROUPS / 4;
@@ -72,11 +72,11 @@ impl Domain for Waits {
         let mut figures = figures(&draft.sample, is_over);
         figures.retain(|id, _| !living.contains(id));
         let crowd = Crowd::of(&living, tree);
-        self.make_missing(draft.side, &living, crowd.as_ref())?;
+        self.make_missing(&mut draft.side, &living, crowd.as_ref())?;
         // The ancestors of cgroups with new entries need an entry for waits that find no entry in the pressure table.
         let above = self.new_places.drain(..).flat_map(|id| tree.ancestors(id));
         let missing: HashSet<u64> = above.filter(|id| !self.places.contains_key(id)).collect();
-        make_places(draft.side, missing)?;
+        make_places(&mut draft.side, missing)?;
         let settled = settled(&mut self.remains, figures);
         let surplus = surplus(&self.places, &living, draft.config.root_cgroup_id, crowd.as_ref());
         if settled.is_empty() && surplus.is_empty() {
@@ -86,12 +86,12 @@ impl Domain for Waits {
         let places: Vec<u64> = exited.filter(|id| settled.contains(id)).collect();
         for id in places.iter().chain(&surplus) {
             self.places.remove(id);
-            self.culprits.forget_kept(*id);
+            self.culprits.seen.remove(&Origin::Victim(*id));
         }
         self.culprits.drop_entries(|id| settled.contains(&id));
-        give_back(draft.side, places)?;
+        give_back(&mut draft.side, places)?;
         let (given_back, accounts) = (&mut self.given_back, draft.config.accounts != 0);
-        take_back(draft.side, surplus, |id, place| given_back.take(exited_reading(id, place, accounts)))
+        take_back(&mut draft.side, surplus, |id, place| given_back.take(exited_reading(id, place, accounts)))
     }
 
     fn count_held(&self, held: &mut Held) {
@@ -100,12 +100,12 @@ impl Domain for Waits {
 }
 
 impl Waits {
-    fn read_exited(&mut self, draft: &mut Draft<'_>) -> Result<(), Failure> {
+    fn read_exited(&mut self, draft: &mut Draft) -> Result<(), Failure> {
         let mut stream = draft.side.read_exited()?;
         let (turn, accounts) = (draft.tasks.turn, draft.config.accounts != 0);
         let (places, culprits, new) = (&mut self.places, &mut self.culprits, &mut self.new_places);
         let throttled = &mut draft.tasks.throttled;
-        let end = stream::read_exited(&mut stream, draft.buffer, |cgroup_id, reported| {
+        let end = stream::read_exited(&mut stream, &mut draft.buffer, |cgroup_id, reported| {
             let place = places.entry(cgroup_id).or_insert_with(|| {
                 new.push(cgroup_id);
                 ExitedPlace::new(cgroup_id, accounts)
@@ -119,12 +119,12 @@ impl Waits {
                 culprits.take_kept(cgroup_id, &reported.kept);
             }
         });
-        if stream::count_cut(end, draft.losses)? == StreamEnd::Complete {
+        if stream::count_cut(end, &mut draft.losses)? == StreamEnd::Complete {
             self.places.retain(|_, place| place.reported_in == turn);
         }
         // Skip cgroups without kept pressure, which are the majority.
         let kept = self.places.iter().filter(|(_, place)| place.pressure != KeptPressure::default());
-        draft.kept_pressure.extend(kept.map(|(id, place)| (*id, place.pressure)));
+        draft.kept_pressure = kept.map(|(id, place)| (*id, place.pressure)).collect();
         let exited = &mut draft.sample.exited;
         exited.extend(self.places.values().map(|place| place.reading.clone()));
         exited.sort_unstable_by_key(|place| place.cgroup_id);

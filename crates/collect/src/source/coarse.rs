@@ -22,7 +22,7 @@ use cgscope_model::{
     Accounts, ByCause, Cause, CpuTimes, Hist, Losses, Sample, TaskReading, Totals, doctor::Facts, printable,
 };
 
-use super::Source;
+use super::{Changes, Source};
 use crate::{
     Failure, Options,
     cgroups::CgroupTree,
@@ -67,7 +67,7 @@ pub(crate) struct CoarseSource {
 }
 
 impl Source for CoarseSource {
-    fn read(&mut self) -> Result<Sample, Failure> {
+    fn read(&mut self, _: &mut Changes) -> Result<Sample, Failure> {
         let now_ns = monotonic_ns();
         self.number += 1;
         self.active.clear();
@@ -140,7 +140,6 @@ impl CoarseSource {
     pub(crate) fn start(
         options: &Options,
         mounts: &CgroupMounts,
-        _tree: Option<&CgroupTree>,
         nodes: BTreeMap<u32, u32>,
     ) -> Result<Box<dyn Source>, Failure> {
         let root = Path::new("/");

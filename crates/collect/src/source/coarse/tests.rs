@@ -89,7 +89,7 @@ fn sample(source: &mut CoarseSource) -> Sample {
     Sample {
         mono_ns,
         mode: cgscope_model::Mode::Coarse,
-        tasks: source.read().unwrap().tasks,
+        tasks: source.read(&mut Changes::default()).unwrap().tasks,
         ..Sample::default()
     }
 }
