@@ -38,7 +38,7 @@ pub fn run(options: &Export) -> Result {
     };
     sink.finish().map_err(failed)?;
     if let Some((place, beside)) = output {
-        beside.keep().map_err(|error| cannot_write(place.path(), error))?;
+        beside.keep().map_err(|error| cannot_write(&place.path, error))?;
     }
     say(options, &recording, intervals, losses);
     let exit = recording.finish();
@@ -62,7 +62,7 @@ fn failed(options: &Export, output: Option<&(Place, Beside)>, error: ExportError
     match error {
         ExportError::Io(error) => match output {
             Some((place, _)) if !place.is_direct() || error.kind() != io::ErrorKind::BrokenPipe => {
-                cannot_write(place.path(), error)
+                cannot_write(&place.path, error)
             }
             _ => Error::output(error),
         },
@@ -117,7 +117,7 @@ fn open(path: &Path, format: Format) -> Result<(Option<(Place, Beside)>, Out)> {
     if place.holds_something().unwrap_or(false) {
         return Err(Error::could_not_run(format!(
             "{} exists and is not empty, so nothing is exported: move or remove the file, or name another file with -o",
-            place.path().display()
+            place.path.display()
         )));
     }
     let (file, beside) = place.create().map_err(|error| cannot_write(path, error))?;

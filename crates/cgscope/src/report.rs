@@ -75,8 +75,8 @@ fn page(recording: &mut Recording, path: &Path) -> Result<()> {
     let whole = read(recording, SLOTS)?;
     let page = html::page(&about(recording, &whole.interval), &whole);
     let Some(place) = place else { return output::print(&page) };
-    output::replace(&place, &page).map_err(|error| cannot_write(place.path(), error, NO_PAGE))?;
-    say!("cgscope: wrote a page of {} to {}", units::bytes(page.len() as u64), place.path().display());
+    output::replace(&place, &page).map_err(|error| cannot_write(&place.path, error, NO_PAGE))?;
+    say!("cgscope: wrote a page of {} to {}", units::bytes(page.len() as u64), place.path.display());
     Ok(())
 }
 

@@ -44,7 +44,8 @@ pub struct Process {
 #[derive(Debug)]
 pub struct OwnCgroup {
     directory: PathBuf,
-    path: String,
+    /// The path below the v2 mount.
+    pub path: String,
     /// We hold this lock as long as we run. If the cgroup is not locked, its cgscope was killed.
     _lock: File,
 }
@@ -80,11 +81,6 @@ impl OwnCgroup {
                 .is_ok_and(|there| lock.metadata().is_ok_and(|ours| ours.ino() == there.ino()));
         let path = format!("{}/{name}", path.trim_end_matches('/'));
         Ok(is_ours.then_some(Self { directory, path, _lock: lock }))
-    }
-
-    /// Returns the path below the v2 mount.
-    pub fn path(&self) -> &str {
-        &self.path
     }
 
     /// Moves a process into the cgroup; its later children start there. Needs for example write access to a common ancestor.

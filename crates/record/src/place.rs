@@ -8,22 +8,19 @@
 //! `sudo` gets the file, but only in a directory where that user could have created it. In other directories, root or a service
 //! may trust the content of the file. There, a user who owned the file could gain privileges.
 
-use std::{
-    env,
-    ffi::{OsStr, OsString},
-    fs::{self, File},
-    io,
-    os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::ffi::{OsStrExt, OsStringExt},
-    },
-    path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
-    time::{SystemTime, UNIX_EPOCH},
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::os::{
+    fd::{AsFd, BorrowedFd, OwnedFd},
+    unix::ffi::{OsStrExt, OsStringExt},
 };
+use std::path::{Path, PathBuf};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
+};
+use std::time::{SystemTime, UNIX_EPOCH};
+use std::{env, io};
 
 use rustix::{
     fs::{
@@ -40,7 +37,8 @@ use rustix::{
 pub struct Place {
     directory: Arc<OwnedFd>,
     name: OsString,
-    path: PathBuf,
+    /// The path without links.
+    pub path: PathBuf,
     kind: PlaceKind,
 }
 
@@ -78,11 +76,6 @@ impl Place {
             }
         }
         Err(io::ErrorKind::InvalidInput.into())
-    }
-
-    /// Returns the path without links.
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Returns the directory that was opened when the path was resolved.

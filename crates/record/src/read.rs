@@ -1,14 +1,8 @@
 //! Reads recordings. The reader verifies the checksum of each frame before it uses the frame. An index holds the positions of
 //! samples. After damage, a search finds the next key frame.
 
-use std::{
-    collections::BTreeSet,
-    fs::File,
-    io::{self, BufReader, Read, Seek, SeekFrom, Write},
-    os::fd::AsRawFd,
-    path::PathBuf,
-    sync::Arc,
-};
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
+use std::{collections::BTreeSet, fs::File, os::fd::AsRawFd, path::PathBuf, sync::Arc};
 
 use cgscope_ledger::Loss;
 use cgscope_model::{Losses, Sample, TaskReading};

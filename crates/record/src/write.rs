@@ -13,7 +13,6 @@ use crate::{
     Beside, End, FileError, Header, Place, Reason, WriteError,
     codec::SampleEncoder,
     frame::{self, kind},
-    header::put_header,
 };
 
 /// Writes a recording to any output.
@@ -49,10 +48,8 @@ impl<W: Write> Writer<W> {
     }
 
     fn reserving(output: W, header: &Header, reserve: Reserve<W>) -> Result<Self, WriteError> {
-        let encoder = SampleEncoder::new()?;
-        let buffer = Vec::new();
+        let (encoder, buffer) = (SampleEncoder::new()?, SampleEncoder::opening(header)?);
         let mut writer = Self { output, buffer, good: 0, broken: false, unwritten: 0, encoder, reserve };
-        put_header(&mut writer.buffer, header)?;
         writer.put_before_end()?;
         Ok(writer)
     }

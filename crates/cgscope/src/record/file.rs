@@ -118,7 +118,7 @@ pub fn keep_old(path: &Path) -> Result<()> {
     if place.is_direct() {
         return Err(cannot_write(path, "it leads to a file that is not empty"));
     }
-    let there = place.path();
+    let there = &place.path;
     let name = Path::new(there.file_name().unwrap_or_default());
     let old = move_to_free(place.directory(), name, olds(name)).map_err(|error| cannot_write(path, error))?;
     let (path, old) = (there.display(), there.with_file_name(old));

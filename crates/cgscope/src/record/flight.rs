@@ -465,7 +465,7 @@ fn copy(
 fn check_room(path: &Path, bytes: u64) -> Result<()> {
     // If the free space is unknown, the copy is tried.
     let Ok(place) = Place::of(path) else { return Ok(()) };
-    let Some(Ok(disk)) = place.path().parent().map(rustix::fs::statvfs) else { return Ok(()) };
+    let Some(Ok(disk)) = place.path.parent().map(rustix::fs::statvfs) else { return Ok(()) };
     let free = disk.f_bavail.saturating_mul(disk.f_frsize);
     if disk.f_blocks == 0 || free > bytes {
         return Ok(());

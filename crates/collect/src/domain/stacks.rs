@@ -11,15 +11,9 @@ use cgscope_ledger::{
 };
 use cgscope_model::{StackReading, comm};
 
-use crate::{
-    Failure,
-    bpf_calls::Raw,
-    domain::{Domain, Draft, Setup},
-    kernel_side::{if_there, step},
-    known::KnownTask,
-    readings::frames,
-    stream::TaskReported,
-};
+use crate::domain::{Domain, Draft, Setup};
+use crate::kernel_side::{if_there, step};
+use crate::{Failure, bpf_calls::Raw, known::KnownTask, readings::frames, stream::TaskReported};
 
 fn counted(key: &StackKey, count: &StackCount) -> Option<StackReading> {
     Some(StackReading {

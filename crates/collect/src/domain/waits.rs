@@ -14,18 +14,13 @@ use cgscope_ledger::{
 };
 use cgscope_model::{ExitedReading, Sample, Totals, path::family, skipped::ExitedSums};
 
-use crate::{
-    Failure, Held,
-    bpf_calls::Raw,
-    cgroups::CgroupTree,
-    domain::{
-        Domain, Draft, Setup,
-        culprits::{Culprits, Origin},
-    },
-    kernel_side::{KernelSide, if_there, step},
-    readings::exited_reading,
-    stream::{self, StreamEnd},
+use crate::domain::{
+    Domain, Draft, Setup,
+    culprits::{Culprits, Origin},
 };
+use crate::kernel_side::{KernelSide, if_there, step};
+use crate::stream::{self, StreamEnd};
+use crate::{Failure, Held, bpf_calls::Raw, cgroups::CgroupTree, readings::exited_reading};
 
 /// Flag of map updates: create the entry, but fail if it exists (`linux/bpf.h`).
 const BPF_NOEXIST: u64 = 1;
@@ -89,7 +84,12 @@ impl Domain for Waits {
             self.culprits.seen.remove(&Origin::Victim(*id));
         }
         self.culprits.drop_entries(|id| settled.contains(&id));
-        give_back(&mut draft.side, places)?;
+        // Tasks must no longer count in these entries, because the kernel may at once reuse their memory for another entry
+        // (`bpf_mem_alloc`, Linux 6.1).
+        step("free the entries of removed cgroups", || {
+            let mut exited = draft.side.hash_table::<u64, Raw<Exited>>(names::EXITED)?;
+            Ok(places.iter().try_for_each(|id| if_there(exited.remove(id)).map(drop))?)
+        })?;
         let (given_back, accounts) = (&mut self.given_back, draft.config.accounts != 0);
         take_back(&mut draft.side, surplus, |id, place| given_back.take(exited_reading(id, place, accounts)))
     }
@@ -146,18 +146,6 @@ impl Waits {
         // If the table is full, create none: the kernel would refuse each new entry at every reading.
         make_places(side, missing.take(EXITED_CGROUPS.saturating_sub(self.places.len())))
     }
-}
-
-/// Frees the entries of removed cgroups. Tasks must no longer count in such an entry, because the kernel may at once reuse its
-/// memory for another entry (`bpf_mem_alloc`, Linux 6.1).
-fn give_back(side: &mut KernelSide, cgroups: Vec<u64>) -> Result<(), Failure> {
-    step("free the entries of removed cgroups", || {
-        let mut exited = side.hash_table::<u64, Raw<Exited>>(names::EXITED)?;
-        for id in cgroups {
-            if_there(exited.remove(&id))?;
-        }
-        Ok(())
-    })
 }
 
 /// Frees the entries of existing cgroups, and passes their figures to `each`. The figures of tasks that exit between the two

@@ -62,7 +62,7 @@ impl Host {
             cgroups: None,
             follow,
             nodes: BTreeMap::new(),
-            ticks: Ticks::new(10_000_000, 0),
+            ticks: Ticks { length_ns: 10_000_000, ahead_ns: 0 },
             known: HashMap::new(),
             active: Vec::new(),
             no_waits: Arc::default(),
