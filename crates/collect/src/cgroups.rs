@@ -3,15 +3,11 @@
 //! The BPF side reports created and removed cgroups. A walk over the tree finds the other cgroups: cgroups that existed before
 //! the measurement, and cgroups created by processes for which the kernel runs no tracing programs.
 
-use std::{
-    collections::{HashMap, HashSet, VecDeque},
-    ffi::CString,
-    fs,
-    os::{fd::OwnedFd, unix::fs::MetadataExt},
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::os::{fd::OwnedFd, unix::fs::MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use std::{ffi::CString, fs, sync::Arc};
 
 use cgscope_ledger::wire::{CgroupEvent, cgroup_event};
 use cgscope_model::{

@@ -196,7 +196,7 @@ impl Collector {
     }
 
     /// Returns which viewers follow each task of the latest sample, by serial. Empty without [`Options::shared`].
-    pub fn followed(&self) -> &[Followed] {
+    pub fn followed(&self) -> Vec<Followed> {
         self.source.followed()
     }
 

@@ -54,10 +54,14 @@ pub(crate) struct Draft {
 }
 
 pub(crate) trait Domain: Send {
-    /// Starts the domain. Also returns the number of entries of its map. Returns `None` if the domain is not requested.
+    /// Starts the domain. Also returns the number of entries of its map. Returns `None` if the domain is not requested. By default,
+    /// a domain is always requested, and its map has an entry for each CPU.
     fn start(setup: &Setup<'_>) -> Option<(Self, u32)>
     where
-        Self: Sized;
+        Self: Sized + Default,
+    {
+        Some((Self::default(), setup.cpus))
+    }
 
     /// Reads the domain's maps, right after the tasks.
     fn read(&mut self, draft: &mut Draft) -> Result<(), Failure>;
@@ -90,7 +94,7 @@ impl Domains {
         domains
     }
 
-    fn add<D: Domain + 'static>(&mut self, map: &'static str, setup: &Setup<'_>) {
+    fn add<D: Domain + Default + 'static>(&mut self, map: &'static str, setup: &Setup<'_>) {
         let (domain, entries) = D::start(setup).unzip();
         // A map with one entry takes almost no memory.
         self.maps.push((map, entries.unwrap_or(1)));

@@ -3,15 +3,10 @@
 //! The cgroup is a child of our own cgroup in v2, and has no controller. With a controller, the cgroup would compete with its
 //! siblings, so measuring would change the result.
 
-use std::{
-    fs::{self, File},
-    io,
-    os::unix::fs::MetadataExt,
-    path::{Path, PathBuf},
-    sync::atomic::{AtomicU32, Ordering},
-    thread,
-    time::Duration,
-};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::{io, os::unix::fs::MetadataExt, thread, time::Duration};
 
 use cgscope_model::{CgroupReading, printable};
 use rustix::fs::{FlockOperation, flock};

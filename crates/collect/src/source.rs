@@ -45,7 +45,7 @@ pub(crate) trait Source: Send {
     fn count_held(&self, _held: &mut Held) {}
 
     /// Returns which viewers follow each task of the latest reading, ascending by serial. Empty unless readings are shared.
-    fn followed(&self) -> &[Followed] {
-        &[]
+    fn followed(&self) -> Vec<Followed> {
+        Vec::new()
     }
 }

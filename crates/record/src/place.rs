@@ -11,7 +11,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::os::{
-    fd::{AsFd, BorrowedFd, OwnedFd},
+    fd::{AsFd, OwnedFd},
     unix::ffi::{OsStrExt, OsStringExt},
 };
 use std::path::{Path, PathBuf};
@@ -35,7 +35,8 @@ use rustix::{
 /// The file to which a path leads.
 #[derive(Clone, Debug)]
 pub struct Place {
-    directory: Arc<OwnedFd>,
+    /// The directory that was opened when the path was resolved.
+    pub directory: Arc<OwnedFd>,
     name: OsString,
     /// The path without links.
     pub path: PathBuf,
@@ -76,11 +77,6 @@ impl Place {
             }
         }
         Err(io::ErrorKind::InvalidInput.into())
-    }
-
-    /// Returns the directory that was opened when the path was resolved.
-    pub fn directory(&self) -> BorrowedFd<'_> {
-        self.directory.as_fd()
     }
 
     /// Whether the file is written in place. True for a pipe, a device, or a file that a process has open.

@@ -4,7 +4,7 @@ use std::{
     ffi::OsStr,
     fmt::Display,
     fs, io,
-    os::fd::BorrowedFd,
+    os::fd::{AsFd, BorrowedFd},
     path::{Path, PathBuf},
 };
 
@@ -120,7 +120,8 @@ pub fn keep_old(path: &Path) -> Result<()> {
     }
     let there = &place.path;
     let name = Path::new(there.file_name().unwrap_or_default());
-    let old = move_to_free(place.directory(), name, olds(name)).map_err(|error| cannot_write(path, error))?;
+    let old =
+        move_to_free(place.directory.as_fd(), name, olds(name)).map_err(|error| cannot_write(path, error))?;
     let (path, old) = (there.display(), there.with_file_name(old));
     say!("cgscope: {path} already existed; it is kept as {}", old.display());
     Ok(())

@@ -255,7 +255,7 @@ impl Own {
 impl Collect for Own {
     fn collect(&mut self) -> Result<Reading, String> {
         let sample = self.0.sample().map_err(|failure| failure.to_string())?;
-        Ok(Reading { sample, followed: self.0.followed().to_vec() })
+        Ok(Reading { sample, followed: self.0.followed() })
     }
 
     fn read_ahead(&mut self) {

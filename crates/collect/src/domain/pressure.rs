@@ -15,7 +15,7 @@ use cgscope_model::{Sample, TaskReading};
 use crate::{
     Failure,
     cgroups::CgroupTree,
-    domain::{Domain, Draft, Setup},
+    domain::{Domain, Draft},
     placement::Active,
 };
 
@@ -128,10 +128,6 @@ pub(crate) struct CgroupPressures {
 }
 
 impl Domain for CgroupPressures {
-    fn start(setup: &Setup<'_>) -> Option<(Self, u32)> {
-        Some((Self::default(), setup.cpus))
-    }
-
     fn read(&mut self, draft: &mut Draft) -> Result<(), Failure> {
         self.entries.clear();
         draft.side.each_cpu("read the pressure", names::PRESSURES, |cpu, table| self.take(cpu, table))?;

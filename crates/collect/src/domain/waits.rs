@@ -15,7 +15,7 @@ use cgscope_ledger::{
 use cgscope_model::{ExitedReading, Sample, Totals, path::family, skipped::ExitedSums};
 
 use crate::domain::{
-    Domain, Draft, Setup,
+    Domain, Draft,
     culprits::{Culprits, Origin},
 };
 use crate::kernel_side::{KernelSide, if_there, step};
@@ -40,10 +40,6 @@ pub(crate) struct Waits {
 }
 
 impl Domain for Waits {
-    fn start(setup: &Setup<'_>) -> Option<(Self, u32)> {
-        Some((Self::default(), setup.cpus))
-    }
-
     fn read(&mut self, draft: &mut Draft) -> Result<(), Failure> {
         self.read_exited(draft)?;
         let culprits = &mut self.culprits;

@@ -50,8 +50,6 @@ pub(crate) struct BpfSource {
     events_lost: u64,
     /// When we last read the cgroup events, ns.
     events_reported_ns: u64,
-    /// Which viewers follow each task of the latest reading, ascending by serial; empty unless readings are shared.
-    followed: Vec<Followed>,
 }
 
 impl Source for BpfSource {
@@ -135,8 +133,8 @@ impl Source for BpfSource {
         self.domains.iter().for_each(|domain| domain.count_held(held));
     }
 
-    fn followed(&self) -> &[Followed] {
-        &self.followed
+    fn followed(&self) -> Vec<Followed> {
+        if self.draft.config.shared != 0 { self.draft.tasks.followed().collect() } else { Vec::new() }
     }
 }
 
@@ -198,7 +196,6 @@ impl BpfSource {
             losses_at_start: Losses::default(),
             events_lost: 0,
             events_reported_ns: config.born_after_ns,
-            followed: Vec::new(),
         };
         // From now on, we follow every selected task. The BPF side reports changes only once, so `tasks` keeps them.
         source.read_tasks()?;
@@ -233,10 +230,6 @@ impl BpfSource {
             count_cut(end, losses)?;
         }
         *clock_ns = (*clock_ns).max(reading.end());
-        self.followed.clear();
-        if self.draft.config.shared != 0 {
-            self.followed.extend(self.draft.tasks.followed());
-        }
         Ok(())
     }
 }

@@ -32,7 +32,7 @@ fn read(collector: &mut Collector) -> (Sample, BTreeMap<u32, Followed>) {
     let both = sample.tasks.iter().zip(followed);
     let both = both.map(|(task, followed)| {
         assert_eq!(task.serial, followed.serial);
-        (task.tid, *followed)
+        (task.tid, followed)
     });
     let by_tid = both.collect();
     (sample, by_tid)
