@@ -7,6 +7,7 @@ use std::{
 };
 
 use cgscope_collect::{Collector, Failure, Options, facts, offsets};
+use cgscope_model::Mode;
 use cgscope_model::doctor::{Facts, Level, Trial, judge, mode, worst};
 
 use crate::{
@@ -52,7 +53,7 @@ async fn named_containers() -> Option<Result<usize, String>> {
 
 fn trial() -> Result<Trial, Failure> {
     let started = Instant::now();
-    let mut collector = Collector::start(&Options::default())?;
+    let mut collector = Collector::start(&Options::default(), Mode::Bpf)?;
     let attach_ms = started.elapsed().as_millis() as u64;
     let started = Instant::now();
     let sample = collector.sample()?;

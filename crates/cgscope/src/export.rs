@@ -32,7 +32,7 @@ pub fn run(options: &Export) -> Result {
     };
     sink.finish().map_err(failed)?;
     if let Some((place, beside)) = output {
-        beside.keep().map_err(|error| cannot_write(place.path(), error))?;
+        beside.keep().map_err(|error| cannot_write(&place.path, error))?;
     }
     say(options, &recording, intervals, losses);
     let exit = recording.finish();
@@ -40,7 +40,7 @@ pub fn run(options: &Export) -> Result {
 }
 
 fn about(recording: &Recording) -> About {
-    let header = recording.reader.header().clone();
+    let header = recording.reader.header.clone();
     let Header { cgscope_version, hostname, kernel_release, architecture, start_unix_ns, .. } = header;
     let measured_by =
         format!("cgscope {cgscope_version} on {hostname}, Linux {kernel_release} {architecture}");
@@ -52,7 +52,7 @@ fn failed(options: &Export, output: Option<&(Place, Beside)>, error: ExportError
     match error {
         ExportError::Io(error) => match output {
             Some((place, _)) if !place.is_direct() || error.kind() != io::ErrorKind::BrokenPipe => {
-                cannot_write(place.path(), error)
+                cannot_write(&place.path, error)
             }
             _ => Error::output(error),
         },
@@ -107,7 +107,7 @@ fn open(path: &Path, format: Format) -> Result<(Option<(Place, Beside)>, Out)> {
     if place.holds_something().unwrap_or(false) {
         return Err(Error::could_not_run(format!(
             "{} exists and is not empty, so nothing is exported: move or remove the file, or name another file with -o",
-            place.path().display()
+            place.path.display()
         )));
     }
     let (file, beside) = place.create().map_err(|error| cannot_write(path, error))?;

@@ -53,10 +53,10 @@ pub fn place(
         false if place.is_direct() => Ok(true),
         false => place.create().map(|_| true),
     });
-    if is_free.map_err(|error| cannot_write(place.path(), error, so))? {
+    if is_free.map_err(|error| cannot_write(&place.path, error, so))? {
         return Ok(place);
     }
-    Err(cannot_write(place.path(), format!("it holds something other than {what} of cgscope"), so))
+    Err(cannot_write(&place.path, format!("it holds something other than {what} of cgscope"), so))
 }
 
 /// Creates the error of a file that cannot be written. `so` is the consequence and the remedy.

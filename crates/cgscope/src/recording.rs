@@ -44,7 +44,7 @@ impl Recording {
     }
 
     fn of(reader: FileReader, file: String) -> Result<Self> {
-        let header = reader.header();
+        let header = &reader.header;
         let cpus = u32::try_from(header.cpus.len()).ok().filter(|cpus| *cpus != 0);
         let host = Host { cpus, whole: header.selection.is_whole_host() && header.command.is_none() };
         let steps = steps(&header.selection)?;
@@ -75,11 +75,11 @@ impl Recording {
     /// stay equal. Has no effect if the selection can change with time (cgroup, name, CPU, node), or in the coarse mode, which
     /// splits throttled time from sample to sample. Both need every sample.
     pub fn at_most(&mut self, intervals: u64) -> Result<()> {
-        if !self.reader.header().selection.is_by_id_alone() {
+        if !self.reader.header.selection.is_by_id_alone() {
             return Ok(());
         }
         let index = self.reader.index().map_err(|error| self.error(&error))?;
-        self.stride = (index.entries().len() as u64).saturating_sub(1).div_ceil(intervals.max(1)).max(1);
+        self.stride = (index.len() as u64).saturating_sub(1).div_ceil(intervals.max(1)).max(1);
         Ok(())
     }
 
@@ -154,7 +154,7 @@ impl Recording {
     }
 
     pub fn skipped_words(&self) -> Option<String> {
-        let skipped = self.reader.skipped();
+        let skipped = self.reader.skipped;
         let frames = units::count(skipped, "frame");
         let words = format!("{}: {frames} of kinds that this version does not know were skipped", self.file);
         (skipped != 0).then_some(words)
@@ -163,7 +163,7 @@ impl Recording {
     /// Describes the first three gaps so far, and returns the number of further gaps.
     fn gap_words(&self) -> Vec<String> {
         const FEW: usize = 3;
-        let gaps = self.reader.gaps();
+        let gaps = &self.reader.gaps;
         let mut words: Vec<String> = gaps.iter().take(FEW).map(ToString::to_string).collect();
         let more = gaps.len().saturating_sub(FEW) as u64;
         words.extend((more != 0).then(|| format!("and gaps in {}", units::count(more, "more place"))));
@@ -174,7 +174,7 @@ impl Recording {
     pub fn is_whole(&self) -> bool {
         matches!(self.reader.ending(), Some(Ending::Clean(_)))
             && self.reader.losses().nonzero().next().is_none()
-            && self.reader.skipped() == 0
+            && self.reader.skipped == 0
     }
 
     /// Prints on standard error what is missing, and returns the exit code.

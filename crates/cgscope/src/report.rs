@@ -51,7 +51,7 @@ fn read(recording: &mut Recording) -> Result<Whole> {
 
 /// Describes the recording. Call this after the recording was read to its end.
 fn about(recording: &Recording, whole: &Interval) -> About {
-    let header = recording.reader.header();
+    let header = &recording.reader.header;
     let (samples, length) = (units::count(recording.samples, "sample"), units::duration(whole.duration_ns));
     let (start, every) = (text::utc(whole.start_unix_ns), units::duration(header.interval_ns));
     let extent = format!("{samples} over {length}, starting at {start}, one every {every}");
@@ -66,8 +66,8 @@ fn page(recording: &mut Recording, path: &Path) -> Result<()> {
     let whole = read(recording)?;
     let page = html::page(&about(recording, &whole.interval), &whole);
     let Some(place) = place else { return output::print(&page) };
-    output::replace(&place, &page).map_err(|error| cannot_write(place.path(), error, NO_PAGE))?;
-    say!("cgscope: wrote a page of {} to {}", units::bytes(page.len() as u64), place.path().display());
+    output::replace(&place, &page).map_err(|error| cannot_write(&place.path, error, NO_PAGE))?;
+    say!("cgscope: wrote a page of {} to {}", units::bytes(page.len() as u64), place.path.display());
     Ok(())
 }
 

@@ -110,7 +110,7 @@ struct Recording {
 impl Recording {
     fn open(file: &str) -> Self {
         let reader = cgscope_record::open(path(file)).expect("a recording that is committed");
-        let header = reader.header().clone();
+        let header = reader.header.clone();
         Self { header, samples: reader.collect::<Result<_, _>>().expect("a whole recording") }
     }
 

@@ -176,9 +176,7 @@ pub(crate) fn file_of(points: &[AttachPoint]) -> Vec<u8> {
     [&magic[..], &[VERSION, 0], &lengths.concat(), &types, &strings].concat()
 }
 
-type Parts = (Vec<u32>, (usize, usize));
-
-fn parse(bytes: &[u8]) -> Option<Parts> {
+fn parse(bytes: &[u8]) -> Option<(Vec<u32>, (usize, usize))> {
     if bytes.get(..2)? != MAGIC.to_ne_bytes() {
         return None;
     }

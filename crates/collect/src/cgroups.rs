@@ -3,15 +3,11 @@
 //! The BPF side reports created and removed cgroups. A walk over the tree finds the other cgroups: cgroups that existed before
 //! the measurement, and cgroups created by processes for which the kernel runs no tracing programs.
 
-use std::{
-    collections::{HashMap, HashSet, VecDeque},
-    ffi::CString,
-    fs,
-    os::{fd::OwnedFd, unix::fs::MetadataExt},
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::os::{fd::OwnedFd, unix::fs::MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use std::{ffi::CString, fs, sync::Arc};
 
 use cgscope_ledger::wire::{CgroupEvent, cgroup_event};
 use cgscope_model::{
@@ -79,7 +75,7 @@ pub struct CgroupTree {
     /// part of the hierarchy, this also includes cgroups outside that part.
     removed: HashMap<u64, Instant>,
     /// A moment shortly before the creation of each cgroup that was created since we started, ns of CLOCK_MONOTONIC.
-    made: HashMap<u64, u64>,
+    pub(crate) made: HashMap<u64, u64>,
     suspects: HashSet<u64>,
     /// Cgroups that exist, but cannot be opened at the path that we keep, because we removed unprintable characters from this
     /// path.
@@ -93,10 +89,8 @@ pub struct CgroupTree {
     bytes: usize,
     /// Whether the tree may have more cgroups than we keep.
     is_full: bool,
-    /// Cgroups with figures that we do not keep, each with the path of its nearest kept ancestor.
-    merged: HashMap<u64, Arc<str>>,
-    /// Sum of the sizes of `merged` over all samples.
-    merges: u64,
+    /// Cgroups with figures that we do not keep, each with the path of its nearest kept ancestor, to which its figures are added.
+    pub(crate) merged: HashMap<u64, Arc<str>>,
     is_renamed: bool,
     /// Whether events were lost, so that known cgroups may have been removed.
     pub(crate) has_missed: bool,
@@ -162,17 +156,6 @@ impl CgroupTree {
         let mut above = path_and_ancestors(path).skip(1);
         let kept = above.find_map(|above| self.ids.get_key_value(above).map(|(path, _)| path.clone()));
         Some(kept.unwrap_or_else(|| "/".into()))
-    }
-
-    /// Adds the number of cgroups that are now merged into an ancestor to a sum over all calls, and returns this sum.
-    pub(crate) fn count_merged(&mut self) -> u64 {
-        self.merges += self.merged.len() as u64;
-        self.merges
-    }
-
-    /// Whether the figures of the cgroup are added to an ancestor, because there are more cgroups than we keep.
-    pub(crate) fn is_merged(&self, id: u64) -> bool {
-        self.merged.contains_key(&id)
     }
 
     pub(crate) fn suspect(&mut self, id: u64) {
@@ -312,11 +295,6 @@ impl CgroupTree {
         self.merged.retain(|id, _| is_named(*id));
     }
 
-    /// Returns a moment before the cgroup was created, ns of CLOCK_MONOTONIC. `None` if it may have existed before we started.
-    pub(crate) fn made_after_ns(&self, id: u64) -> Option<u64> {
-        self.made.get(&id).copied()
-    }
-
     pub(crate) fn living(&self) -> impl Iterator<Item = (u64, &Arc<str>)> {
         self.paths.iter().map(|(id, path)| (*id, path)).filter(|(id, _)| !self.removed.contains_key(id))
     }
@@ -331,7 +309,7 @@ impl CgroupTree {
         let path = self.path(id).map_or("", |path| path);
         let ends = path.char_indices().filter(|(_, c)| *c == '/').map(|(end, _)| end.max(1));
         // If the cgroup is not kept, `path` is the path of its nearest kept ancestor, so the whole path is also an ancestor.
-        let last = self.is_merged(id).then_some(path.len()).filter(|length| *length > 1);
+        let last = self.merged.contains_key(&id).then_some(path.len()).filter(|length| *length > 1);
         let ends = ends.chain(last);
         ends.filter_map(|end| self.ids.get(&path[..end]).copied()).filter(move |ancestor| *ancestor != id)
     }

@@ -41,21 +41,17 @@ pub(crate) fn tick_ns() -> u64 {
 /// Converts the ticks in `/proc/PID/stat` (USER_HZ) to ns. Start times there count from boot; we convert them to CLOCK_MONOTONIC.
 #[derive(Clone, Copy, Debug)]
 pub struct Ticks {
-    pub(crate) length_ns: u64,
+    /// Length of a tick, ns.
+    pub length_ns: u64,
     /// How far CLOCK_BOOTTIME is ahead of CLOCK_MONOTONIC, ns: the time that the host was suspended.
-    ahead_ns: u64,
+    pub ahead_ns: u64,
 }
 
 impl Ticks {
-    /// Creates a converter for ticks of `length_ns`, for a host where CLOCK_BOOTTIME is ahead of CLOCK_MONOTONIC by `ahead_ns`.
-    pub fn new(length_ns: u64, ahead_ns: u64) -> Self {
-        Self { length_ns, ahead_ns }
-    }
-
     /// Creates a converter for this host, with the current difference between the clocks.
     pub fn of_this_host() -> Self {
         let ahead_ns = nanoseconds(clock_gettime(ClockId::Boottime)).saturating_sub(monotonic_ns());
-        Self::new(tick_ns(), ahead_ns)
+        Self { length_ns: tick_ns(), ahead_ns }
     }
 
     pub(crate) fn ns(self, ticks: u64) -> u64 {
@@ -90,7 +86,7 @@ mod tests {
 
     #[test]
     fn different_start_times_are_distinguished() {
-        let ticks = Ticks::new(10, 1_000);
+        let ticks = Ticks { length_ns: 10, ahead_ns: 1_000 };
         assert_eq!((ticks.ns(7), ticks.monotonic_ns(700)), (70, 6_000));
         assert!(ticks.is_start(700, 7_000) && ticks.is_start(700, 7_009), "started before the suspend");
         assert!(ticks.is_start(700, 6_000), "started after the suspend");

@@ -10,11 +10,7 @@ use std::{
 use cgscope_ledger::{Loss, history::KERNEL};
 use cgscope_model::{
     Blame, CgroupName, CgroupReading, ContainerReading, Mode, REST, REST_NAME, Sample, Selection,
-    TaskReading,
-    follower::{Followed, Follower},
-    names::near,
-    selection::cgroup_of_unit,
-    sum,
+    TaskReading, follower::Followed, names::near, selection::cgroup_of_unit, sum,
 };
 
 use crate::{
@@ -25,7 +21,7 @@ use crate::{
     limits::LimitFiles,
     own_cost::OwnCost,
     placement::{self, PlacementFiles, check_places},
-    source::{BpfSource, CoarseSource, Source, StartSource, coarse::text},
+    source::{BpfSource, Changes, CoarseSource, Source, coarse::text},
 };
 
 /// Maximum number of cgroups whose settings a sample re-reads (about 20 ms). With 10,000 cgroups, we notice a changed quota
@@ -51,7 +47,7 @@ pub struct Options {
     pub accounts: Option<Accounting>,
     /// Whether to count the demand of cgroups with a quota. The hook then takes longer for tasks in these cgroups.
     pub demand: bool,
-    /// Whether several viewers share the readings: see [`Collector::followed`] and [`Collector::follow`].
+    /// Whether several viewers share the readings: see [`Collector::followed`] and [`Collector::changes`].
     pub shared: bool,
 }
 
@@ -69,6 +65,8 @@ pub type NameContainers = Box<dyn FnMut(&[(u64, Arc<str>)]) -> Vec<ContainerRead
 pub struct Collector {
     source: Box<dyn Source>,
     tree: Option<CgroupTree>,
+    /// Sum of the numbers of merged cgroups over all samples.
+    merged: u64,
     limits: LimitFiles,
     /// Id of the first cgroup that the latest sample had no time to read. The next sample begins there. 0 if it read all.
     read_next: u64,
@@ -78,7 +76,10 @@ pub struct Collector {
     /// Whether to read all files of each cgroup. True if only a part of the host is selected.
     whole_limits: bool,
     cost: OwnCost,
-    name_containers: Option<NameContainers>,
+    /// Names the containers of all later samples.
+    pub name_containers: Option<NameContainers>,
+    /// Which tasks to follow for which viewer from the next sample on; see [`Options::shared`].
+    pub changes: Changes,
 }
 
 /// Numbers of items that are kept between samples. These numbers are limited by what exists on the host.
@@ -93,17 +94,9 @@ pub struct Held {
 }
 
 impl Collector {
-    /// Checks the selection, attaches the BPF side and follows the selected tasks.
-    pub fn start(options: &Options) -> Result<Self, Failure> {
-        Self::with_source(options, BpfSource::start)
-    }
-
-    /// Starts a collector that reads `/proc` and cgroup files ([`Mode::Coarse`]). This needs no privileges.
-    pub fn start_coarse(options: &Options) -> Result<Self, Failure> {
-        Self::with_source(options, CoarseSource::start)
-    }
-
-    fn with_source(options: &Options, start: StartSource) -> Result<Self, Failure> {
+    /// Checks the selection, attaches the BPF side and follows the selected tasks. In [`Mode::Coarse`], the collector only reads
+    /// `/proc` and cgroup files, which needs no privileges.
+    pub fn start(options: &Options, mode: Mode) -> Result<Self, Failure> {
         let host = Path::new("/");
         let mounts = CgroupMounts::read(host);
         let tree = mounts.cpu().map(CgroupTree::new);
@@ -111,13 +104,18 @@ impl Collector {
         check(&options.selection, tree.as_ref(), &placement.cpu_nodes)?;
         let mut limits = LimitFiles::new(host);
         (limits.reads_memory, limits.settings_at_once) = (placement.has_several_nodes(), SETTINGS_AT_ONCE);
-        let source = start(options, &mounts, tree.as_ref(), placement.cpu_nodes.clone())?;
+        let nodes = placement.cpu_nodes.clone();
+        let source = match mode {
+            Mode::Bpf => BpfSource::start(options, &mounts, tree.as_ref(), nodes)?,
+            Mode::Coarse => CoarseSource::start(options, &mounts, nodes)?,
+        };
         // Reading the kernel's types takes 15 MiB for a moment. Without this call, the C library would keep this memory.
         // SAFETY: no preconditions.
         unsafe { libc::malloc_trim(0) };
         Ok(Self {
             source,
             tree,
+            merged: 0,
             limits,
             read_next: 0,
             limited: HashMap::new(),
@@ -125,12 +123,8 @@ impl Collector {
             whole_limits: !options.selection.is_whole_host(),
             cost: OwnCost::default(),
             name_containers: None,
+            changes: Changes::default(),
         })
-    }
-
-    /// Sets the function that names the containers of all later samples.
-    pub fn name_containers(&mut self, name: NameContainers) {
-        self.name_containers = Some(name);
     }
 
     /// Returns the mode of the readings.
@@ -145,7 +139,7 @@ impl Collector {
             self.source.learn_nodes(&self.placement.cpu_nodes)?;
         }
         let (unix_ns, mono_ns) = (unix_ns(), monotonic_ns());
-        let mut sample = Sample { unix_ns, mono_ns, ..self.source.read()? };
+        let mut sample = Sample { unix_ns, mono_ns, ..self.source.read(&mut self.changes)? };
         self.place(&mut sample.tasks, mono_ns);
         placement::add_waits(&mut cpus, std::mem::take(&mut sample.cpus));
         sample.cpus = cpus;
@@ -157,7 +151,8 @@ impl Collector {
         }
         sample.losses = self.source.losses()?;
         sample.cgroups = self.name_cgroups(&sample, now);
-        sample.losses.add(Loss::CgroupMerged, self.tree.as_mut().map_or(0, CgroupTree::count_merged));
+        self.merged += self.tree.as_ref().map_or(0, |tree| tree.merged.len() as u64);
+        sample.losses.add(Loss::CgroupMerged, self.merged);
         self.note_limited(&sample);
         sample.limits = self.read_limits(&mut sample.cgroups);
         self.source.complete(&mut sample, self.tree.as_ref())?;
@@ -175,7 +170,7 @@ impl Collector {
     /// blocked while the rest of the sample is taken (about a millisecond).
     pub fn read_tasks_again(&mut self, sample: &mut Sample) -> Result<(), Failure> {
         let (unix_ns, mono_ns) = (unix_ns(), monotonic_ns());
-        let mut found = self.source.read()?;
+        let mut found = self.source.read(&mut self.changes)?;
         self.place(&mut found.tasks, mono_ns);
         if sample.cgroups.last().is_none_or(|(id, _)| *id != REST) {
             sample.cgroups.extend(rest_name(&found));
@@ -201,22 +196,8 @@ impl Collector {
     }
 
     /// Returns which viewers follow each task of the latest sample, by serial. Empty without [`Options::shared`].
-    pub fn followed(&self) -> &[Followed] {
+    pub fn followed(&self) -> Vec<Followed> {
         self.source.followed()
-    }
-
-    /// Follows all threads of these processes, and their descendants, for this viewer. Takes effect with the next sample.
-    pub fn follow(&mut self, follower: Follower, pids: &[u32]) {
-        if let Some(changes) = self.source.changes() {
-            changes.follow(follower, pids);
-        }
-    }
-
-    /// Stops following tasks for this viewer. Takes effect with the next sample.
-    pub fn follow_no_longer(&mut self, follower: Follower) {
-        if let Some(changes) = self.source.changes() {
-            changes.stop(follower);
-        }
     }
 
     /// Measures the hook over `runs`, for at most `longest`. Call this before dropping `CAP_SYS_ADMIN`, which this measurement
@@ -266,7 +247,7 @@ impl Collector {
         let mut limits = Vec::new();
         let (known, begun) = (&mut self.limits, Instant::now());
         for (id, path) in starting_at(named, std::mem::take(&mut self.read_next)) {
-            if tree.is_removed(*id) || tree.is_merged(*id) {
+            if tree.is_removed(*id) || tree.merged.contains_key(id) {
                 continue;
             }
             if begun.elapsed() >= READS {
@@ -290,7 +271,7 @@ impl Collector {
             known.read(id, path, false).filter(|reading| reading.quota_us.is_some())
         });
         limits.extend(others.take(UNNAMED_QUOTAS));
-        limits.iter_mut().for_each(|limits| limits.made_after_ns = tree.made_after_ns(limits.id));
+        limits.iter_mut().for_each(|limits| limits.made_after_ns = tree.made.get(&limits.id).copied());
         limits.sort_unstable_by_key(|limits| limits.id);
         self.limits.drop_unread();
         limits

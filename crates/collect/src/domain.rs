@@ -33,36 +33,41 @@ pub(crate) struct Setup<'a> {
     pub(crate) cgroups: usize,
 }
 
-/// A sample that is not yet complete.
-pub(crate) struct Draft<'a> {
+/// A sample that is not yet complete, and the data from which the domains complete it.
+pub(crate) struct Draft {
+    /// Empty between the calls of the domains.
     pub(crate) sample: Sample,
-    pub(crate) side: &'a mut KernelSide,
-    pub(crate) config: &'a Config,
-    pub(crate) buffer: &'a mut Buffer,
-    pub(crate) tasks: &'a mut KnownTasks,
+    pub(crate) side: KernelSide,
+    pub(crate) config: Config,
+    pub(crate) buffer: Buffer,
+    pub(crate) tasks: KnownTasks,
     /// Node of each CPU.
-    pub(crate) nodes: &'a BTreeMap<u32, u32>,
-    pub(crate) node_places: &'a NodePlaces,
-    /// The latest run queue clock of any CPU when the tasks were read, ns.
+    pub(crate) nodes: BTreeMap<u32, u32>,
+    pub(crate) node_places: NodePlaces,
+    /// The latest run queue clock of any CPU up to the last reading of tasks, ns.
     pub(crate) clock_ns: u64,
     /// Stacks of the tasks that are blocked now. They are reported with the tasks, and [`stacks`] adds them to the sample.
     pub(crate) under_way: Vec<UnderWay>,
     /// Pressure from the table of exited tasks, by cgroup id. [`waits`] reads it, and [`pressure`] adds it to the sums.
     pub(crate) kept_pressure: Vec<(u64, KeptPressure)>,
-    pub(crate) losses: &'a mut Losses,
+    pub(crate) losses: Losses,
 }
 
 pub(crate) trait Domain: Send {
-    /// Starts the domain. Also returns the number of entries of its map. Returns `None` if the domain is not requested.
+    /// Starts the domain. Also returns the number of entries of its map. Returns `None` if the domain is not requested. By default,
+    /// a domain is always requested, and its map has an entry for each CPU.
     fn start(setup: &Setup<'_>) -> Option<(Self, u32)>
     where
-        Self: Sized;
+        Self: Sized + Default,
+    {
+        Some((Self::default(), setup.cpus))
+    }
 
     /// Reads the domain's maps, right after the tasks.
-    fn read(&mut self, draft: &mut Draft<'_>) -> Result<(), Failure>;
+    fn read(&mut self, draft: &mut Draft) -> Result<(), Failure>;
 
     /// Completes the sample, and prepares the maps for the next sample. The sample already has its limits and CPUs.
-    fn complete(&mut self, _draft: &mut Draft<'_>, _tree: Option<&CgroupTree>) -> Result<(), Failure> {
+    fn complete(&mut self, _draft: &mut Draft, _tree: Option<&CgroupTree>) -> Result<(), Failure> {
         Ok(())
     }
 
@@ -89,7 +94,7 @@ impl Domains {
         domains
     }
 
-    fn add<D: Domain + 'static>(&mut self, map: &'static str, setup: &Setup<'_>) {
+    fn add<D: Domain + Default + 'static>(&mut self, map: &'static str, setup: &Setup<'_>) {
         let (domain, entries) = D::start(setup).unzip();
         // A map with one entry takes almost no memory.
         self.maps.push((map, entries.unwrap_or(1)));

@@ -44,7 +44,7 @@ pub(crate) struct KernelSide {
     cgroup_events: RingBuf<MapData>,
     exited: TableReading,
     /// `None` if each reading visits all tasks.
-    changes: Option<TableReading>,
+    pub(crate) changes: Option<TableReading>,
     pub(crate) refused: Vec<String>,
 }
 
@@ -205,10 +205,6 @@ impl KernelSide {
 
     pub(crate) fn read_tasks(&mut self) -> Result<impl Read + use<>, Failure> {
         read_iterator(&mut self.bpf, names::READ_TASKS).map_err(failed("read the tasks"))
-    }
-
-    pub(crate) fn has_changes(&self) -> bool {
-        self.changes.is_some()
     }
 
     /// Opens a stream of the changed tasks. Call this again for the same turn while a list has more tasks.

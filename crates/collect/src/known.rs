@@ -68,7 +68,7 @@ impl KnownTasks {
     pub(crate) fn begin<'a>(&'a mut self, around: Around<'a>) -> Reading<'a> {
         self.turn += 1;
         self.active.clear();
-        self.throttled.clear();
+        self.throttled.0.clear();
         Reading {
             known: self,
             around,
@@ -204,14 +204,7 @@ impl Reading<'_> {
                         }
                         _ => self.known.empty.clone(),
                     };
-                    self.added.push(KnownTask {
-                        reading,
-                        base: None,
-                        stack: None,
-                        followers: 0,
-                        reported_in: 0,
-                        has_exited: false,
-                    });
+                    self.added.push(KnownTask { reading, ..KnownTask::default() });
                 }
                 &mut self.added[at]
             }
@@ -292,6 +285,7 @@ fn has_name(reading: &TaskReading, record: &TaskRecord) -> bool {
     record.comm.strip_prefix(name).is_some_and(|rest| rest.first().is_none_or(|byte| *byte == 0))
 }
 
+#[derive(Default)]
 pub(crate) struct KnownTask {
     pub(crate) reading: Arc<TaskReading>,
     /// Figures of the task at its move to its current cgroup; `None` if it has not moved.

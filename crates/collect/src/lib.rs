@@ -35,6 +35,7 @@ pub use collector::{Accounting, Collector, Held, NameContainers, Options};
 pub use failure::{Failure, FailureKind};
 pub use kernel_side::{EMPTY_HOOK_OBJECT, OBJECT, SAMPLE_OBJECT, YARDSTICK_OBJECT};
 pub use patch::patched;
+pub use source::Changes;
 pub use symbols::KernelSymbols;
 pub use time_split::TimeSplit;
 

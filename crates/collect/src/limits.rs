@@ -4,13 +4,8 @@
 //! reads as few files as possible, because with 10,000 cgroups these reads would be most of the cost of a sample. Settings rarely
 //! change, so one read of the settings serves several samples. Effects are read only for cgroups with a limit.
 
-use std::{
-    collections::HashMap,
-    os::unix::fs::MetadataExt,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Instant,
-};
+use std::path::{Path, PathBuf};
+use std::{collections::HashMap, os::unix::fs::MetadataExt, sync::Arc, time::Instant};
 
 use cgscope_model::{CgroupReading, weight_of_shares};
 use rustix::fs::CWD;

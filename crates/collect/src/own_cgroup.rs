@@ -3,15 +3,10 @@
 //! The cgroup is a child of our own cgroup in v2, and has no controller. With a controller, the cgroup would compete with its
 //! siblings, so measuring would change the result.
 
-use std::{
-    fs::{self, File},
-    io,
-    os::unix::fs::MetadataExt,
-    path::{Path, PathBuf},
-    sync::atomic::{AtomicU32, Ordering},
-    thread,
-    time::Duration,
-};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::{io, os::unix::fs::MetadataExt, thread, time::Duration};
 
 use cgscope_model::{CgroupReading, printable};
 use rustix::fs::{FlockOperation, flock};
@@ -44,7 +39,8 @@ pub struct Process {
 #[derive(Debug)]
 pub struct OwnCgroup {
     directory: PathBuf,
-    path: String,
+    /// The path below the v2 mount.
+    pub path: String,
     /// We hold this lock as long as we run. If the cgroup is not locked, its cgscope was killed.
     _lock: File,
 }
@@ -80,11 +76,6 @@ impl OwnCgroup {
                 .is_ok_and(|there| lock.metadata().is_ok_and(|ours| ours.ino() == there.ino()));
         let path = format!("{}/{name}", path.trim_end_matches('/'));
         Ok(is_ours.then_some(Self { directory, path, _lock: lock }))
-    }
-
-    /// Returns the path below the v2 mount.
-    pub fn path(&self) -> &str {
-        &self.path
     }
 
     /// Moves a process into the cgroup; its later children start there. Needs for example write access to a common ancestor.

@@ -17,7 +17,8 @@ pub type QuotaReading = (Arc<str>, CgroupReading);
 /// Reads the quotas of cgroups.
 #[derive(Debug)]
 pub struct QuotaFiles {
-    mounts: CgroupMounts,
+    /// The mounted cgroup hierarchies.
+    pub mounts: CgroupMounts,
     files: LimitFiles,
     known: HashMap<u64, Arc<str>>,
 }
@@ -27,11 +28,6 @@ impl QuotaFiles {
     pub fn of_this_host() -> Self {
         let host = Path::new("/");
         Self { mounts: CgroupMounts::read(host), files: LimitFiles::new(host), known: HashMap::new() }
-    }
-
-    /// Whether the cpu controller's hierarchy is v2.
-    pub fn is_v2(&self) -> bool {
-        self.mounts.cpu_is_v2()
     }
 
     /// Finds and reads new cgroups with a quota.

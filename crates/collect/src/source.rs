@@ -8,24 +8,21 @@ use std::{collections::HashSet, sync::Arc, time::Instant};
 use cgscope_model::{Losses, Sample, TaskReading, follower::Followed};
 
 use crate::{
-    Failure, Held, Options,
+    Failure, Held,
     cgroups::CgroupTree,
-    facts::CgroupMounts,
     kernel_side::KernelSide,
     placement::{Active, NodesOfCpus},
 };
 
-pub(crate) use bpf::{BpfSource, Changes};
+pub(crate) use bpf::BpfSource;
+pub use bpf::Changes;
 pub(crate) use coarse::CoarseSource;
-
-/// Function that starts a source with a host's cgroup mounts, the tree of the cpu controller, and the node of each CPU.
-pub(crate) type StartSource =
-    fn(&Options, &CgroupMounts, Option<&CgroupTree>, NodesOfCpus) -> Result<Box<dyn Source>, Failure>;
 
 /// A source of readings. The default methods suit a source without a hook.
 pub(crate) trait Source: Send {
-    /// Reads tasks, exited tasks, pairs, stacks and the waits of CPUs, each in the order of a [`Sample`].
-    fn read(&mut self) -> Result<Sample, Failure>;
+    /// Reads tasks, exited tasks, pairs, stacks and the waits of CPUs, each in the order of a [`Sample`]. Applies and clears
+    /// `changes`, unless the source cannot follow tasks for single viewers.
+    fn read(&mut self, changes: &mut Changes) -> Result<Sample, Failure>;
     /// Reports new and removed cgroups to the tree. Call this after [`read`](Self::read), which may refer to new cgroups.
     fn report_cgroups(&mut self, tree: &mut CgroupTree, now: Instant);
     fn losses(&self) -> Result<Losses, Failure>;
@@ -48,11 +45,7 @@ pub(crate) trait Source: Send {
     fn count_held(&self, _held: &mut Held) {}
 
     /// Returns which viewers follow each task of the latest reading, ascending by serial. Empty unless readings are shared.
-    fn followed(&self) -> &[Followed] {
-        &[]
-    }
-
-    fn changes(&mut self) -> Option<&mut Changes> {
-        None
+    fn followed(&self) -> Vec<Followed> {
+        Vec::new()
     }
 }

@@ -69,33 +69,33 @@ pub(crate) fn read_records(
         let mut used = 0;
         // Every record begins with the fields of `SameRecord`, which is the shortest record.
         while let Some(head) = part::<SameRecord>(&mut &bytes[used..]) {
-            if head.len as usize != length(head.flags) {
+            let Some(mut rest) = bytes.get(used..used + head.len as usize) else { break };
+            used += rest.len();
+            let reported = match head.flags {
+                SAME => Reported::Same(part(&mut rest)?),
+                HAS_EXITED => Reported::Exited(part::<SameRecord>(&mut rest)?.serial),
+                LIST => Reported::List(part(&mut rest)?),
+                _ => Reported::Task(task(&mut rest)?),
+            };
+            if !rest.is_empty() {
                 return None;
             }
-            let Some(whole) = bytes.get(used..used + head.len as usize) else { break };
-            used += whole.len();
-            each(match head.flags {
-                SAME => Reported::Same(head),
-                HAS_EXITED => Reported::Exited(head.serial),
-                LIST => Reported::List(part(&mut &*whole)?),
-                _ => Reported::Task(task(whole)?),
-            });
+            each(reported);
         }
         Some(used)
     })
 }
 
-fn task(mut whole: &[u8]) -> Option<TaskReported<'_>> {
-    let rest = &mut whole;
-    let record = part::<TaskRecord>(rest)?;
+fn task<'a>(bytes: &mut &'a [u8]) -> Option<TaskReported<'a>> {
+    let record = part::<TaskRecord>(bytes)?;
     let has = |flag: u32| record.flags & flag != 0;
     Some(TaskReported {
         record,
-        base: has(HAS_BASE).then(|| part(rest)).flatten(),
-        placement: has(HAS_PLACEMENT).then(|| part(rest)).flatten(),
-        accounts: has(HAS_ACCOUNTS).then(|| part(rest)).flatten(),
-        stack: has(HAS_STACK).then(|| part(rest)).flatten(),
-        histogram: has(HAS_HISTOGRAM).then(|| part(rest)).flatten(),
+        base: if has(HAS_BASE) { Some(part(bytes)?) } else { None },
+        placement: if has(HAS_PLACEMENT) { Some(part(bytes)?) } else { None },
+        accounts: if has(HAS_ACCOUNTS) { Some(part(bytes)?) } else { None },
+        stack: if has(HAS_STACK) { Some(part(bytes)?) } else { None },
+        histogram: if has(HAS_HISTOGRAM) { Some(part(bytes)?) } else { None },
     })
 }
 
@@ -158,23 +158,6 @@ pub fn drain(
     }
 }
 
-fn length(flags: u32) -> usize {
-    match flags {
-        SAME | HAS_EXITED => return size_of::<SameRecord>(),
-        LIST => return size_of::<ListRecord>(),
-        _ => {}
-    }
-    let parts = [
-        (HAS_BASE, size_of::<wire::Reported>()),
-        (HAS_PLACEMENT, size_of::<Placement>()),
-        (HAS_ACCOUNTS, size_of::<AccountsRecord>()),
-        (HAS_STACK, size_of::<Stack>()),
-        (HAS_HISTOGRAM, size_of::<Histogram>()),
-    ];
-    let parts = parts.into_iter().filter(|(flag, _)| flags & flag != 0);
-    size_of::<TaskRecord>() + parts.map(|(_, size)| size).sum::<usize>()
-}
-
 /// Splits a part off the front of the bytes; `None` if there are too few bytes.
 pub fn part<'a, T: Plain>(bytes: &mut &'a [u8]) -> Option<&'a T> {
     const { assert!(size_of::<T>().is_multiple_of(size_of::<u64>()) && align_of::<T>() <= align_of::<u64>()) }
@@ -222,11 +205,12 @@ mod tests {
         }
     }
 
-    fn stream(tasks: u32) -> Vec<u8> {
-        let mut bytes = Vec::new();
+    /// Encodes records. Also returns the end of each record.
+    fn stream(tasks: u32) -> (Vec<u8>, Vec<usize>) {
+        let (mut bytes, mut ends) = (Vec::new(), Vec::new());
         for tid in 0..tasks {
-            let flags = flags_of(tid);
-            let record = TaskRecord { len: length(flags) as u32, flags, tid, ..Default::default() };
+            let (start, flags) = (bytes.len(), flags_of(tid));
+            let record = TaskRecord { flags, tid, ..Default::default() };
             // SAFETY: the record consists of integers and has no padding.
             let whole = unsafe { std::slice::from_raw_parts((&raw const record).cast::<u8>(), RECORD) };
             bytes.extend(&whole[..if flags == SAME { size_of::<SameRecord>() } else { RECORD }]);
@@ -242,13 +226,16 @@ mod tests {
             if flags & HAS_HISTOGRAM != 0 {
                 bytes.extend((0..WORDS).flat_map(u32::to_ne_bytes));
             }
+            let length = bytes.len() - start;
+            bytes[start..start + 4].copy_from_slice(&(length as u32).to_ne_bytes());
+            ends.push(bytes.len());
         }
-        bytes
+        (bytes, ends)
     }
 
     #[test]
     fn records_are_found_in_pieces_of_any_length() {
-        let bytes = stream(100);
+        let (bytes, _) = stream(100);
         for piece in [1, 7, RECORD, RECORD + HISTOGRAM, 4096, 1 << 20] {
             let (mut seen, mut same) = (Vec::new(), 0);
             let end = read_records(&mut Pieces(&bytes, piece), &mut Buffer::default(), |reported| {
@@ -276,17 +263,12 @@ mod tests {
 
     #[test]
     fn a_cut_stream_is_reported() {
-        let bytes = stream(10);
+        let (bytes, ends) = stream(10);
         for length in 1..bytes.len() {
             let mut tasks = 0;
             let end =
                 read_records(&mut Pieces(&bytes[..length], 4096), &mut Buffer::default(), |_| tasks += 1)
                     .unwrap();
-            let whole = (0..10).scan(0, |at, tid: u32| {
-                *at += super::length(flags_of(tid));
-                Some(*at)
-            });
-            let ends: Vec<usize> = whole.collect();
             assert_eq!(tasks, ends.iter().filter(|end| **end <= length).count());
             assert_eq!(end == StreamEnd::Complete, ends.contains(&length));
         }
@@ -328,6 +310,18 @@ mod tests {
         assert_eq!(end.unwrap(), StreamEnd::CutShort);
         let end = read_exited(&mut Pieces(&[7; 64], 64), &mut Buffer::default(), |_, _| panic!("no record"));
         assert_eq!(end.unwrap(), StreamEnd::CutShort);
+    }
+
+    #[test]
+    fn a_record_with_another_length_than_its_parts_is_invalid() {
+        for change in [-8i32, 8] {
+            let (mut bytes, _) = stream(2);
+            let length = u32::from_ne_bytes(bytes[..4].try_into().unwrap()).wrapping_add_signed(change);
+            bytes[..4].copy_from_slice(&length.to_ne_bytes());
+            let end =
+                read_records(&mut Pieces(&bytes, 4096), &mut Buffer::default(), |_| panic!("no record"));
+            assert_eq!(end.unwrap(), StreamEnd::CutShort);
+        }
     }
 
     #[test]

@@ -35,8 +35,7 @@ impl KernelSymbols {
 
     /// Returns the name of the function at `addr`, with its module (`nf_hook_slow [nf_tables]`).
     pub fn name(&self, addr: u64) -> Option<&str> {
-        let table = self.table()?;
-        Some(table.name(table.at(addr)?))
+        self.table()?.name(addr)
     }
 
     /// Returns the function that made the call with this return address. We look up the byte before this address: if a call never
@@ -151,14 +150,12 @@ impl Table {
         Err(Failure::of_host(what, EFFECT, remedy))
     }
 
-    fn at(&self, addr: u64) -> Option<usize> {
+    fn name(&self, addr: u64) -> Option<&str> {
         let at = self.starts.partition_point(|start| *start <= addr).checked_sub(1)?;
-        (!self.ends.contains(&self.starts[at])).then_some(at)
-    }
-
-    fn name(&self, at: usize) -> &str {
-        let rest = &self.names[self.names_at[at] as usize..];
-        rest.split_once('\n').map_or(rest, |(name, _)| name)
+        if self.ends.contains(&self.starts[at]) {
+            return None;
+        }
+        self.names[self.names_at[at] as usize..].lines().next()
     }
 }
 
@@ -239,7 +236,8 @@ ffffffffc0200000 t hook\t[first_module]
         bytes.extend_from_slice(b"\n50 t \xff\xfe\n60 t good [not a module\n70 T last");
         let table = Table::parse(&bytes[..]).unwrap();
         assert_eq!(table.starts, [0x60, 0x70]);
-        assert_eq!((table.name(0), table.name(1)), ("good", "last"), "the last line has no newline");
+        let names = [0x60, 0x70].map(|addr| table.name(addr));
+        assert_eq!(names, [Some("good"), Some("last")], "the last line has no newline");
     }
 
     /// Any part of a file can be parsed without a panic, and the result is sorted.
@@ -249,8 +247,8 @@ ffffffffc0200000 t hook\t[first_module]
             for to in (from..LINES.len()).step_by(7) {
                 let table = Table::parse(&LINES.as_bytes()[from..to]).unwrap();
                 assert!(table.starts.is_sorted() && table.starts.len() == table.names_at.len());
-                for at in 0..table.starts.len() {
-                    assert!(!table.name(at).is_empty());
+                for start in table.starts.iter().filter(|start| !table.ends.contains(start)) {
+                    assert!(table.name(*start).is_some_and(|name| !name.is_empty()));
                 }
             }
         }

@@ -213,8 +213,8 @@ pub(crate) struct SampleDecoder {
     raw: Vec<u8>,
     /// Whether the last tables of a payload are unwanted, so that decoding stops before them.
     is_cut: bool,
-    /// Whether we have read a key frame and no damage since then.
-    has_base: bool,
+    /// Whether we have read a key frame, and no frame is missing or damaged since then. Otherwise only a key frame can be decoded.
+    pub(crate) has_base: bool,
     /// Number of delta frames since the last key frame.
     deltas: usize,
 }
@@ -249,11 +249,6 @@ impl SampleDecoder {
             decoder
         };
         self.tables = self.file[..end].iter().map(decoder).collect();
-    }
-
-    /// Notes that frames are missing. The next frame that can be decoded is a key frame.
-    pub(crate) fn break_off(&mut self) {
-        self.has_base = false;
     }
 
     pub(crate) fn clear(&mut self) {
@@ -313,20 +308,16 @@ impl SampleDecoder {
         self.tables.iter_mut().filter(|table| !(&***table as &dyn Any).is::<Decoder<TaskRow>>())
     }
 
-    /// Returns the sample of the last frame; `None` if it is one that no writer writes.
-    pub(crate) fn sample(&mut self, clocks: Clocks) -> Option<Sample> {
-        let mut sample = self.sample_without_tasks(clocks)?;
-        sample.tasks = self.tasks()?;
-        Some(sample)
-    }
-
-    /// Returns the sample without its tasks. Decoding the tasks would be most of the work.
-    pub(crate) fn sample_without_tasks(&mut self, clocks: Clocks) -> Option<Sample> {
+    /// Returns the sample of the last frame; `None` if it is one that no writer writes. Decoding the tasks is most of the work.
+    pub(crate) fn sample(&mut self, clocks: Clocks, with_tasks: bool) -> Option<Sample> {
         let mut sample = Sample { unix_ns: clocks.unix_ns, mono_ns: clocks.mono_ns, ..Sample::default() };
         let texts = std::mem::take(&mut self.texts);
         let given = self.other_tables().try_for_each(|table| table.give(&texts, &mut sample));
         self.texts = texts;
         given?;
+        if with_tasks {
+            sample.tasks = self.tasks()?;
+        }
         Some(sample)
     }
 

@@ -7,26 +7,21 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
     End, Header, ReadError, Reason, WriteError,
-    codec::{SampleDecoder, SampleEncoder},
+    codec::{SampleDecoder, SampleEncoder, tables},
     frame::{self, Found, kind},
-    header::{Opening, put_header, put_version},
+    header::{First, Opening, version},
     rows::out_of_order,
 };
 
 impl SampleEncoder {
-    /// Returns the bytes with which a connection starts.
+    /// Returns the bytes with which a recording or a connection starts.
     pub fn opening(header: &Header) -> Result<Vec<u8>, WriteError> {
-        let mut out = Vec::new();
-        put_header(&mut out, header)?;
-        Ok(out)
+        with_json(version(), kind::HEADER, &First { header, tables: tables() })
     }
 
     /// Returns the bytes that the daemon sends to refuse a connection with this message.
     pub fn refusal<T: Serialize>(word: &T) -> Result<Vec<u8>, WriteError> {
-        let mut out = Vec::new();
-        put_version(&mut out);
-        frame::append_json(&mut out, kind::WORD, word)?;
-        Ok(out)
+        with_json(version(), kind::WORD, word)
     }
 
     /// Returns the frame of a sample, and whether it is a key frame.
@@ -40,17 +35,17 @@ impl SampleEncoder {
 
     /// Returns the frame of a message of the daemon.
     pub fn word<T: Serialize>(word: &T) -> Result<Vec<u8>, WriteError> {
-        json_frame(kind::WORD, word)
+        with_json(Vec::new(), kind::WORD, word)
     }
 
     /// Returns the last frame.
     pub fn end(unix_ns: u64, reason: Reason) -> Result<Vec<u8>, WriteError> {
-        json_frame(kind::END, &End { unix_ns, reason, unwritten: 0 })
+        with_json(Vec::new(), kind::END, &End { unix_ns, reason, unwritten: 0 })
     }
 }
 
-fn json_frame<T: Serialize>(kind: u8, value: &T) -> Result<Vec<u8>, WriteError> {
-    let mut out = Vec::new();
+/// Appends a frame to `out`.
+fn with_json<T: Serialize>(mut out: Vec<u8>, kind: u8, value: &T) -> Result<Vec<u8>, WriteError> {
     frame::append_json(&mut out, kind, value)?;
     Ok(out)
 }
@@ -70,7 +65,8 @@ pub enum Message<W> {
 #[derive(Debug)]
 pub struct Incoming<R> {
     input: R,
-    header: Header,
+    /// The header that the daemon sent.
+    pub header: Header,
     decoder: SampleDecoder,
     payload: Vec<u8>,
 }
@@ -87,11 +83,6 @@ impl<R: Read> Incoming<R> {
         Ok(Ok(Self { input, header, decoder, payload: opening.payload }))
     }
 
-    /// Returns the header that the daemon sent.
-    pub fn header(&self) -> &Header {
-        &self.header
-    }
-
     /// Returns the next message; `None` if the connection was closed without an end.
     ///
     /// # Errors
@@ -102,7 +93,7 @@ impl<R: Read> Incoming<R> {
             match found {
                 Found::Frame(kind @ (kind::KEY | kind::DELTA)) => {
                     let clocks = self.decoder.apply(kind == kind::KEY, &self.payload);
-                    let sample = clocks.and_then(|clocks| self.decoder.sample(clocks));
+                    let sample = clocks.and_then(|clocks| self.decoder.sample(clocks, true));
                     let sample = sample.filter(|sample| out_of_order(sample).is_none());
                     let sample = Box::new(sample.ok_or_else(no_sense)?);
                     return Ok(Some(Message::Sample(sample)));
@@ -150,7 +141,7 @@ mod tests {
         assert_eq!(keys, [true, false, false, false]);
 
         let mut incoming = Incoming::open::<String>(bytes.as_slice()).unwrap().unwrap();
-        assert_eq!(incoming.header().hostname, "node7");
+        assert_eq!(incoming.header.hostname, "node7");
         for sample in samples() {
             let Some(Message::Sample(got)) = incoming.receive::<String>().unwrap() else {
                 panic!("a sample")

@@ -7,8 +7,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use thiserror::Error;
 
 use crate::{
-    MAGIC, OLDEST_VERSION, ReadError, VERSION, WriteError,
-    codec::{self, SampleDecoder},
+    MAGIC, OLDEST_VERSION, ReadError, VERSION,
+    codec::SampleDecoder,
     frame::{self, Found, kind},
     table::Table,
 };
@@ -127,15 +127,9 @@ pub enum Reason {
     Other,
 }
 
-pub(crate) fn put_header(out: &mut Vec<u8>, header: &Header) -> Result<(), WriteError> {
-    put_version(out);
-    frame::append_json(out, kind::HEADER, &First { header, tables: codec::tables() })
-}
-
-/// Appends magic and version, which precede the first frame.
-pub(crate) fn put_version(out: &mut Vec<u8>) {
-    out.extend(MAGIC);
-    out.extend(VERSION.to_le_bytes());
+/// Returns magic and version, which precede the first frame.
+pub(crate) fn version() -> Vec<u8> {
+    [&MAGIC[..], &VERSION.to_le_bytes()].concat()
 }
 
 const START: usize = MAGIC.len() + 4;

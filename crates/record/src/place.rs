@@ -8,22 +8,19 @@
 //! `sudo` gets the file, but only in a directory where that user could have created it. In other directories, root or a service
 //! may trust the content of the file. There, a user who owned the file could gain privileges.
 
-use std::{
-    env,
-    ffi::{OsStr, OsString},
-    fs::{self, File},
-    io,
-    os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::ffi::{OsStrExt, OsStringExt},
-    },
-    path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
-    time::{SystemTime, UNIX_EPOCH},
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::os::{
+    fd::{AsFd, OwnedFd},
+    unix::ffi::{OsStrExt, OsStringExt},
 };
+use std::path::{Path, PathBuf};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
+};
+use std::time::{SystemTime, UNIX_EPOCH};
+use std::{env, io};
 
 use rustix::{
     fs::{
@@ -38,9 +35,11 @@ use rustix::{
 /// The file to which a path leads.
 #[derive(Clone, Debug)]
 pub struct Place {
-    directory: Arc<OwnedFd>,
+    /// The directory that was opened when the path was resolved.
+    pub directory: Arc<OwnedFd>,
     name: OsString,
-    path: PathBuf,
+    /// The path without links.
+    pub path: PathBuf,
     kind: PlaceKind,
 }
 
@@ -78,16 +77,6 @@ impl Place {
             }
         }
         Err(io::ErrorKind::InvalidInput.into())
-    }
-
-    /// Returns the path without links.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Returns the directory that was opened when the path was resolved.
-    pub fn directory(&self) -> BorrowedFd<'_> {
-        self.directory.as_fd()
     }
 
     /// Whether the file is written in place. True for a pipe, a device, or a file that a process has open.

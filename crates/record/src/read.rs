@@ -1,14 +1,8 @@
 //! Reads recordings. The reader verifies the checksum of each frame before it uses the frame. An index holds the positions of
 //! samples. After damage, a search finds the next key frame.
 
-use std::{
-    collections::BTreeSet,
-    fs::File,
-    io::{self, BufReader, Read, Seek, SeekFrom, Write},
-    os::fd::AsRawFd,
-    path::PathBuf,
-    sync::Arc,
-};
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
+use std::{collections::BTreeSet, fs::File, os::fd::AsRawFd, path::PathBuf, sync::Arc};
 
 use cgscope_ledger::Loss;
 use cgscope_model::{Losses, Sample, TaskReading};
@@ -27,15 +21,18 @@ use crate::{
 #[derive(Debug)]
 pub struct Reader<R> {
     input: R,
-    header: Header,
+    /// The header.
+    pub header: Header,
     decoder: SampleDecoder,
     /// Offsets of the first frame after the header, of the next frame, and of the last frame that was read.
     start: u64,
     at: u64,
     last: u64,
     payload: Vec<u8>,
-    skipped: u64,
-    gaps: Vec<Gap>,
+    /// Number of frames that were skipped so far because this version does not know their kinds.
+    pub skipped: u64,
+    /// The damaged parts that were skipped so far.
+    pub gaps: Vec<Gap>,
     /// The damaged part after which the reader has found no usable frame yet. Its `lost_bytes` is not known yet.
     lost: Option<Gap>,
     /// Number of bytes that all searches have read so far.
@@ -115,19 +112,9 @@ impl<R: Read + Seek> Reader<R> {
         })
     }
 
-    /// Returns the header.
-    pub fn header(&self) -> &Header {
-        &self.header
-    }
-
     /// Returns how the recording ended. `None` before the end of the iteration and after an error.
     pub fn ending(&self) -> Option<&Ending> {
         self.ending.as_ref()
-    }
-
-    /// Returns the damaged parts that were skipped so far.
-    pub fn gaps(&self) -> &[Gap] {
-        &self.gaps
     }
 
     /// Returns the number of lost samples so far.
@@ -135,11 +122,6 @@ impl<R: Read + Seek> Reader<R> {
         let mut losses = self.ending().map(Ending::losses).unwrap_or_default();
         losses.add(Loss::SamplesUnreadable, self.gaps.iter().map(|gap| gap.samples).sum());
         losses
-    }
-
-    /// Returns the number of frames that were skipped so far because this version does not know their kinds.
-    pub fn skipped(&self) -> u64 {
-        self.skipped
     }
 
     /// Decodes only these tables. A table has the name of a member of [`Sample`], or `whole` for all members that are neither
@@ -151,7 +133,7 @@ impl<R: Read + Seek> Reader<R> {
 
     /// Reads the whole file without decompressing it. Returns the positions of all samples, and starts again at the first.
     pub fn index(&mut self) -> Result<Index, ReadError> {
-        let mut index = Index::default();
+        let mut index = Index::new();
         self.go_to(self.start)?;
         loop {
             let (found, read) = frame::read(&mut self.input, &mut self.payload)?;
@@ -162,7 +144,7 @@ impl<R: Read + Seek> Reader<R> {
                         if is_key { self.payload.strip_prefix(&SYNC) } else { Some(self.payload.as_slice()) };
                     // Omit a damaged frame, as the iteration does.
                     if let Some(Clocks { unix_ns, mono_ns }) = clocks.and_then(Clocks::of) {
-                        index.entries.push(IndexEntry { at: self.at, is_key, unix_ns, mono_ns });
+                        index.push(IndexEntry { at: self.at, is_key, unix_ns, mono_ns });
                     }
                 }
                 Found::Frame(kind::END) if serde_json::from_slice::<End>(&self.payload).is_ok() => break,
@@ -182,13 +164,13 @@ impl<R: Read + Seek> Reader<R> {
     }
 
     /// Makes the sample with this number the next sample. Ends the iteration if there is no such sample.
-    pub fn seek(&mut self, index: &Index, number: usize) -> Result<(), ReadError> {
-        let Some(target) = index.entries.get(number) else {
+    pub fn seek(&mut self, index: &[IndexEntry], number: usize) -> Result<(), ReadError> {
+        let Some(target) = index.get(number) else {
             while self.step()?.is_some() || self.ending.is_none() {}
             return Ok(());
         };
         // Decoding must start from a key frame.
-        let key = index.entries[..=number].iter().rfind(|entry| entry.is_key).unwrap_or(target);
+        let key = index[..=number].iter().rfind(|entry| entry.is_key).unwrap_or(target);
         self.go_to(key.at)?;
         while self.at < target.at && self.ending.is_none() {
             self.step()?;
@@ -205,7 +187,7 @@ impl<R: Read + Seek> Reader<R> {
     fn go_on_at(&mut self, at: u64) -> io::Result<()> {
         self.input.seek(SeekFrom::Start(at))?;
         self.at = at;
-        self.decoder.break_off();
+        self.decoder.has_base = false;
         Ok(())
     }
 
@@ -246,11 +228,7 @@ impl<R: Read + Seek> Reader<R> {
         while self.ending.is_none() {
             self.last = self.at;
             let Some(clocks) = self.step()? else { continue };
-            let sample = if with_tasks {
-                self.decoder.sample(clocks)
-            } else {
-                self.decoder.sample_without_tasks(clocks)
-            };
+            let sample = self.decoder.sample(clocks, with_tasks);
             let damage = match &sample {
                 Some(sample) => out_of_order(sample).map(Damage::Sample),
                 None => Some(Damage::Payload),
@@ -367,10 +345,7 @@ impl<R: Read + Seek> Iterator for Reader<R> {
 }
 
 /// The positions and times of all samples of a recording, in order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Index {
-    entries: Vec<IndexEntry>,
-}
+pub type Index = Vec<IndexEntry>;
 
 /// A sample in an [`Index`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -381,13 +356,6 @@ pub struct IndexEntry {
     pub unix_ns: u64,
     /// CLOCK_MONOTONIC, ns.
     pub mono_ns: u64,
-}
-
-impl Index {
-    /// Returns the entries of all samples.
-    pub fn entries(&self) -> &[IndexEntry] {
-        &self.entries
-    }
 }
 
 /// All searches together may read this many times the size of the file. Without a limit, a search in a badly damaged file could

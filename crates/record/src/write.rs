@@ -3,7 +3,7 @@
 use std::{
     fs::File,
     io::{self, Seek, SeekFrom, Write},
-    path::{Path, PathBuf},
+    path::PathBuf,
 };
 
 use cgscope_model::Sample;
@@ -13,7 +13,6 @@ use crate::{
     Beside, End, FileError, Header, Place, Reason, WriteError,
     codec::SampleEncoder,
     frame::{self, kind},
-    header::put_header,
 };
 
 /// Writes a recording to any output.
@@ -26,8 +25,8 @@ pub struct Writer<W> {
     output: W,
     /// The buffer is reused for each frame, which saves allocations.
     buffer: Vec<u8>,
-    /// Offset of the end of the last complete frame.
-    good: u64,
+    /// Number of bytes in complete frames.
+    pub bytes: u64,
     /// Whether a write failed and may have left part of a frame.
     broken: bool,
     unwritten: u64,
@@ -49,10 +48,8 @@ impl<W: Write> Writer<W> {
     }
 
     fn reserving(output: W, header: &Header, reserve: Reserve<W>) -> Result<Self, WriteError> {
-        let encoder = SampleEncoder::new()?;
-        let buffer = Vec::new();
-        let mut writer = Self { output, buffer, good: 0, broken: false, unwritten: 0, encoder, reserve };
-        put_header(&mut writer.buffer, header)?;
+        let (encoder, buffer) = (SampleEncoder::new()?, SampleEncoder::opening(header)?);
+        let mut writer = Self { output, buffer, bytes: 0, broken: false, unwritten: 0, encoder, reserve };
         writer.put_before_end()?;
         Ok(writer)
     }
@@ -76,11 +73,6 @@ impl<W: Write> Writer<W> {
         Ok(self.output)
     }
 
-    /// Returns the number of bytes in complete frames.
-    pub fn bytes(&self) -> u64 {
-        self.good
-    }
-
     fn finish(&mut self, unix_ns: u64, reason: Reason) -> Result<(), WriteError> {
         let end = End { unix_ns, reason, unwritten: self.unwritten };
         self.buffer.clear();
@@ -91,7 +83,7 @@ impl<W: Write> Writer<W> {
     /// Writes the buffer if there is enough disk space for the buffer and an end frame. If the disk becomes full, the end frame
     /// with the reason can still be written.
     fn put_before_end(&mut self) -> Result<(), WriteError> {
-        (self.reserve)(&self.output, self.good, self.buffer.len() as u64 + END_BYTES)?;
+        (self.reserve)(&self.output, self.bytes, self.buffer.len() as u64 + END_BYTES)?;
         self.put()
     }
 
@@ -103,7 +95,7 @@ impl<W: Write> Writer<W> {
         self.output.write_all(&self.buffer)?;
         self.output.flush()?;
         self.broken = false;
-        self.good += self.buffer.len() as u64;
+        self.bytes += self.buffer.len() as u64;
         Ok(())
     }
 }
@@ -114,7 +106,8 @@ type FileResult<T> = Result<T, FileError<WriteError>>;
 /// readable, and more samples can follow when the disk has space again.
 #[derive(Debug)]
 pub struct FileWriter {
-    path: PathBuf,
+    /// The path of the file.
+    pub path: PathBuf,
     writer: Writer<File>,
 }
 
@@ -149,25 +142,20 @@ impl FileWriter {
         let done = self.writer.finish(unix_ns, reason);
         self.settle(done)?;
         // Set the length to free the reserved space. Ignore errors, because a pipe has no length.
-        let _ = self.writer.output.set_len(self.writer.good);
+        let _ = self.writer.output.set_len(self.writer.bytes);
         Ok(())
-    }
-
-    /// Returns the path of the file.
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Returns the number of bytes in complete frames.
     pub fn bytes(&self) -> u64 {
-        self.writer.bytes()
+        self.writer.bytes
     }
 
     /// After an error, cuts the file back to its last complete frame. A pipe or device keeps an incomplete frame.
     fn settle(&mut self, done: Result<(), WriteError>) -> FileResult<()> {
         done.map_err(|error| {
-            let Writer { output, good, broken, .. } = &mut self.writer;
-            if *broken && output.set_len(*good).is_ok() && output.seek(SeekFrom::Start(*good)).is_ok() {
+            let Writer { output, bytes, broken, .. } = &mut self.writer;
+            if *broken && output.set_len(*bytes).is_ok() && output.seek(SeekFrom::Start(*bytes)).is_ok() {
                 *broken = false;
             }
             FileError { path: self.path.clone(), error }
@@ -221,16 +209,16 @@ mod tests {
         let enough = 1 << 20;
         LEFT.store(enough, std::sync::atomic::Ordering::Relaxed);
         let mut writer = Writer::reserving(Vec::new(), &Header::default(), reserve).unwrap();
-        let header = writer.bytes();
+        let header = writer.bytes;
         writer.sample(&Sample::default()).unwrap();
-        let first = writer.bytes() - header;
+        let first = writer.bytes - header;
         for room in [END_BYTES, END_BYTES + first / 2] {
-            LEFT.store(writer.bytes() + room, std::sync::atomic::Ordering::Relaxed);
+            LEFT.store(writer.bytes + room, std::sync::atomic::Ordering::Relaxed);
             let error = writer.sample(&Sample { mono_ns: 1, ..Sample::default() }).unwrap_err();
             assert!(matches!(error, WriteError::Io(error) if error.kind() == io::ErrorKind::StorageFull));
-            assert_eq!(writer.bytes(), header + first, "nothing of it is written");
+            assert_eq!(writer.bytes, header + first, "nothing of it is written");
         }
-        let before = writer.bytes();
+        let before = writer.bytes;
         let file = writer.end(1, Reason::DiskFull).unwrap();
         assert!(file.len() as u64 - before <= END_BYTES, "the end had its room");
     }

@@ -123,7 +123,7 @@ impl<R: Read> Connection<R> {
 
     /// Returns the description of the host.
     pub fn header(&self) -> &Header {
-        self.incoming.header()
+        &self.incoming.header
     }
 
     /// Waits for the next message; `None` if the daemon closed the connection. After `None` or a refusal, no message arrives.

@@ -26,7 +26,7 @@ fn app(file: &str, colours: Colours) -> App {
 fn app_under(scheduler: Option<&SchedExt>, file: &str, colours: Colours) -> App {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/files").join(file);
     let reader = cgscope_record::open(&path).expect("a recording that is committed");
-    let header = reader.header().clone();
+    let header = reader.header.clone();
     let samples: Vec<_> = reader.collect::<Result<_, _>>().expect("a whole recording");
     let cpus = samples.last().map(|sample| sample.cpus.len() as u32);
     let about = About {

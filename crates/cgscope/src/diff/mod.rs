@@ -70,7 +70,7 @@ fn read(recording: &mut Recording) -> Result<Side> {
 
 fn print_json(out: &mut impl Write, recordings: [&Recording; 2], diff: &Diff) -> io::Result<()> {
     for (recording, side) in recordings.into_iter().zip(["before", "after"]) {
-        let (header, losses) = (recording.reader.header(), recording.reader.losses());
+        let (header, losses) = (&recording.reader.header, recording.reader.losses());
         let losses: BTreeMap<_, _> = losses.nonzero().map(|(loss, count)| (loss.name(), count)).collect();
         let members = json!({
             "kind": "recording",
@@ -94,7 +94,7 @@ fn print_json(out: &mut impl Write, recordings: [&Recording; 2], diff: &Diff) ->
 fn text(recordings: [&Recording; 2], diff: &Diff) -> String {
     let mut lines: Vec<String> = Vec::new();
     for ((recording, length), side) in recordings.iter().zip(diff.lengths).zip(["before", "after "]) {
-        let header = recording.reader.header();
+        let header = &recording.reader.header;
         let (file, subject, hostname) = (&recording.file, subject(header), &header.hostname);
         let (intervals, time) = (units::count(length.intervals, "interval"), duration(length.duration_ns));
         let coarse = if length.mode == Mode::Coarse { ", COARSE" } else { "" };

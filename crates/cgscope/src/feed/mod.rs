@@ -11,7 +11,7 @@ use std::{
 };
 
 use cgscope_collect::{Collector, FailureKind, Options};
-use cgscope_model::{Sample, Selection};
+use cgscope_model::{Mode, Sample, Selection};
 use cgscope_serve::client::SOCKET;
 use tokio::{sync::mpsc, time::sleep_until};
 
@@ -146,7 +146,7 @@ impl Source {
         let own = |collector| Self::Own(Box::new(collector));
         let mut refused = None;
         let exact = || {
-            Collector::start(options).map(own).or_else(|failure| {
+            Collector::start(options, Mode::Bpf).map(own).or_else(|failure| {
                 let may_help = target.measure.mode == ModeChoice::Auto
                     && failure.kind == FailureKind::Host
                     && !target.stands_aside;
@@ -159,9 +159,9 @@ impl Source {
             })
         };
         let (mut source, mut coarse) =
-            mode::choose(target.measure.mode, exact, || Collector::start_coarse(options).map(own))?;
+            mode::choose(target.measure.mode, exact, || Collector::start(options, Mode::Coarse).map(own))?;
         if let Self::Own(collector) = &mut source {
-            collector.name_containers(containers::lookup(runtimes, drop));
+            collector.name_containers = Some(containers::lookup(runtimes, drop));
         }
         if let (Some(coarse), Some(refused)) = (&mut coarse, refused) {
             coarse.sentence = coarse.sentence.take().map(|sentence| format!("{sentence}; {refused}"));

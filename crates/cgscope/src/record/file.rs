@@ -77,12 +77,12 @@ impl File {
         let no_end = " (its end record could not be written: reports will say that cgscope was killed)";
         let no_end = if ended { "" } else { no_end };
         let are = if self.samples == 1 { "is" } else { "are" };
-        let (samples, path) = (units::count(self.samples, "sample"), self.writer.path().display());
+        let (samples, path) = (units::count(self.samples, "sample"), self.writer.path.display());
         Error::incomplete(format!("{failure}; the {samples} before the failure {are} in {path}{no_end}"))
     }
 
     pub fn words(&self) -> String {
-        format!("{} in {}", units::bytes(self.writer.bytes()), self.writer.path().display())
+        format!("{} in {}", units::bytes(self.writer.bytes()), self.writer.path.display())
     }
 }
 
@@ -102,9 +102,10 @@ pub fn keep_old(path: &Path) -> Result<()> {
     if place.is_direct() {
         return Err(cannot_write(path, "it leads to a file that is not empty"));
     }
-    let there = place.path();
+    let there = &place.path;
     let name = Path::new(there.file_name().unwrap_or_default());
-    let old = move_to_free(place.directory(), name, olds(name)).map_err(|error| cannot_write(path, error))?;
+    let old =
+        move_to_free(place.directory.as_fd(), name, olds(name)).map_err(|error| cannot_write(path, error))?;
     let (path, old) = (there.display(), there.with_file_name(old));
     say!("cgscope: {path} already existed; it is kept as {}", old.display());
     Ok(())

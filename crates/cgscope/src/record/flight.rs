@@ -397,7 +397,7 @@ fn copy(
     stop: &AtomicBool,
 ) -> Result<Frozen> {
     check_room(&path, bytes)?;
-    let mut header = segments.first().map(|segment| segment.header().clone()).unwrap_or_default();
+    let mut header = segments.first().map(|segment| segment.header.clone()).unwrap_or_default();
     let mut file = None;
     let mut write = |sample: &Sample| -> Result<(), Failure> {
         let (file, _) = match &mut file {
@@ -460,7 +460,7 @@ fn copy(
 fn check_room(path: &Path, bytes: u64) -> Result<()> {
     // If the free space is unknown, the copy is tried.
     let Ok(place) = Place::of(path) else { return Ok(()) };
-    let Some(Ok(disk)) = place.path().parent().map(rustix::fs::statvfs) else { return Ok(()) };
+    let Some(Ok(disk)) = place.path.parent().map(rustix::fs::statvfs) else { return Ok(()) };
     let free = disk.f_bavail.saturating_mul(disk.f_frsize);
     if disk.f_blocks == 0 || free > bytes {
         return Ok(());

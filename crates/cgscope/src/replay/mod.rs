@@ -77,7 +77,7 @@ fn player(options: &cli::Replay, recording: &Recording, moments: Vec<Moment>) ->
 }
 
 fn app(recording: &Recording, player: Player, settings: Settings) -> App {
-    let header = recording.reader.header();
+    let header = &recording.reader.header;
     let title = format!("{}: {}", recording.file, subject(header));
     let (hostname, kernel) = (header.hostname.clone(), header.kernel_release.clone());
     let about = About { title, hostname, kernel, host: recording.host, coarse: None };

@@ -129,7 +129,7 @@ impl Intervals {
     }
 
     pub fn moments(&self) -> Vec<Moment> {
-        let entries = self.index.entries().iter();
+        let entries = self.index.iter();
         entries.map(|entry| Moment { mono_ns: entry.mono_ns, unix_ns: entry.unix_ns }).collect()
     }
 
@@ -146,7 +146,7 @@ impl Intervals {
 
     /// Returns sample `n`; `None` if it is damaged.
     fn sample(&mut self, n: usize) -> Result<Option<Sample>> {
-        let Some(entry) = self.index.entries().get(n) else { return Ok(None) };
+        let Some(entry) = self.index.get(n) else { return Ok(None) };
         let expected_ns = entry.mono_ns;
         let reader = &mut self.recording.reader;
         let sought = if self.next.take() == Some(n) { Ok(()) } else { reader.seek(&self.index, n) };

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, future::pending, io, pin::pin, sync::Arc, time::Duration};
 
 use cgscope_collect::{Collector, Options};
-use cgscope_model::follower::Follower;
+use cgscope_model::{Mode, follower::Follower};
 use cgscope_runtimes::Runtimes;
 use cgscope_serve::collection::{Collect, Collection};
 use cgscope_serve::config::{Config, FILE, SocketConfig};
@@ -228,9 +228,11 @@ impl Own {
     fn start(runtimes: Runtimes) -> Result<Self> {
         let options = Options { shared: true, demand: true, ..Options::default() };
         // Only the exact mode is used, because coarse readings need no daemon.
-        let mut collector = Collector::start(&options).map_err(|failure| mode::could_not_start(&failure))?;
+        let mut collector =
+            Collector::start(&options, Mode::Bpf).map_err(|failure| mode::could_not_start(&failure))?;
         collector.measure_hook(RUNS, LONGEST);
-        collector.name_containers(containers::lookup(runtimes, |sentence| say!("cgscope: {sentence}")));
+        collector.name_containers =
+            Some(containers::lookup(runtimes, |sentence| say!("cgscope: {sentence}")));
         Ok(Self(collector))
     }
 }
@@ -238,7 +240,7 @@ impl Own {
 impl Collect for Own {
     fn collect(&mut self) -> Result<Reading, String> {
         let sample = self.0.sample().map_err(|failure| failure.to_string())?;
-        Ok(Reading { sample, followed: self.0.followed().to_vec() })
+        Ok(Reading { sample, followed: self.0.followed() })
     }
 
     fn read_ahead(&mut self) {
@@ -247,8 +249,8 @@ impl Collect for Own {
 
     fn follow(&mut self, follower: Follower, pids: &[u32]) {
         match pids {
-            [] => self.0.follow_no_longer(follower),
-            _ => self.0.follow(follower, pids),
+            [] => self.0.changes.stop(follower),
+            _ => self.0.changes.follow(follower, pids),
         }
     }
 }

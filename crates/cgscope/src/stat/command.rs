@@ -92,7 +92,7 @@ fn finish(
     let outlived = outlived(&watch.after.left, followed);
     let quotas = watch.held_by(&interval, &outlived);
     let cpu = cpu(watch.before.own.as_ref(), watch.after.own.as_ref());
-    let own_cgroup = watch.own.as_ref().map(|own| own.path().to_owned());
+    let own_cgroup = watch.own.as_ref().map(|own| own.path.clone());
     remarks.extend(watch.own.take().and_then(|own| own.remove().err()).map(|failure| failure.to_string()));
     if let Some(Err(failure)) = (!interval.stacks.is_empty()).then(|| symbols.load()) {
         remarks.push(failure.to_string());
@@ -106,7 +106,7 @@ fn finish(
         wall_ns: ns(ended.lived),
         usage: ended.usage,
         cpu,
-        own_is_distinct: own_cgroup.is_some() && watch.quotas.is_v2(),
+        own_is_distinct: own_cgroup.is_some() && watch.quotas.mounts.cpu_is_v2(),
         own_cgroup,
         quotas,
         peak_threads,
@@ -160,7 +160,7 @@ fn place(path: &Path) -> Result<Place> {
 fn write_summary(output: Option<&Place>, summary: &str) {
     if let Some(place) = output {
         let Err(error) = output::replace(place, summary) else { return };
-        let path = place.path().display();
+        let path = place.path.display();
         say!("cgscope: the summary could not be written to {path} ({error}), so here it is:");
     }
     // Ignore errors: if standard error is closed, nobody can be notified.

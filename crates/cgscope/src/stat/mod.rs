@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_task_that_reuses_a_thread_id_is_distinguished() {
-        let ticks = Ticks::new(10_000_000, 5_000_000_000);
+        let ticks = Ticks { length_ns: 10_000_000, ahead_ns: 5_000_000_000 };
         let later = |began| ticks.is_later(began, 2_003_000_000);
         assert_eq!([700, 701, 702, 650].map(later), [false, false, true, false]);
         let mut me = (*cgscope_made_up::host(1, 1, 3).tasks[0]).clone();

@@ -59,7 +59,7 @@ impl<'a> Offcpu<'a> {
         }
         let stacks = Stacks::new(whole);
         let Some(output) = &self.output else { return Ok(Some(self.text(&stacks))) };
-        let path = output.place.path().display();
+        let path = output.place.path.display();
         if stacks.total_ns == 0 {
             return Err(Error::incomplete(format!(
                 "no task was blocked in {} ({}), so {path} is not written: select other tasks, or measure for longer",

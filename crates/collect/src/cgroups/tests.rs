@@ -69,10 +69,10 @@ fn a_cgroup_was_created_after_earlier_events() {
     tree.receive(made(7, "/a"), start);
     tree.receive_since(made(8, "/a/b"), 100, start);
     tree.receive_since(TreeEvent::Removed(8), 200, start);
-    assert_eq!((tree.made_after_ns(7), tree.made_after_ns(8)), (None, Some(100)));
+    assert_eq!((tree.made.get(&7), tree.made.get(&8)), (None, Some(&100)));
     assert_eq!(tree.living().map(|(id, _)| id).collect::<Vec<_>>(), [7]);
     tree.drop_entries(|_| false, start + LINGERS);
-    assert_eq!(tree.made_after_ns(8), None);
+    assert_eq!(tree.made.get(&8), None);
 }
 
 #[test]
@@ -255,16 +255,15 @@ fn one_users_cgroups_beyond_the_bound_count_for_those_above_them() {
     tree.learn(ids.iter().copied(), start);
     assert_eq!(tree.paths.len(), 50);
     assert!(others.iter().all(|path| tree.paths.contains_key(&inode(path))), "{:?}", tree.paths);
-    let merged: Vec<_> = ids.iter().filter(|id| tree.is_merged(**id)).collect();
+    let merged: Vec<_> = ids.iter().filter(|id| tree.merged.contains_key(id)).collect();
     assert_eq!((merged.len(), tree.merged.len()), (86 - 50, 86 - 50), "{:?}", tree.merged);
-    assert_eq!([tree.count_merged(), tree.count_merged()], [36, 72], "each sample has the loss");
-    for (path, id) in hostile.iter().zip(&ids).filter(|(_, id)| tree.is_merged(**id)) {
+    for (path, id) in hostile.iter().zip(&ids).filter(|(_, id)| tree.merged.contains_key(id)) {
         let above = format!("/{}", path.rsplit_once('/').unwrap().0);
         assert_eq!(tree.path(*id).map(|path| &**path), Some(&*above));
         assert_eq!(tree.ancestors(*id).last(), Some(inode(above.trim_start_matches('/'))));
         assert!(!tree.is_removed(*id));
     }
-    assert!(tree.living().all(|(id, _)| !tree.is_merged(id)));
+    assert!(tree.living().all(|(id, _)| !tree.merged.contains_key(&id)));
 
     // The tree does not keep a cgroup that is created later either. If a figure refers to such a cgroup, the cgroup gets the path
     // of an ancestor.
@@ -287,7 +286,7 @@ fn one_users_cgroups_beyond_the_bound_count_for_those_above_them() {
     let later = start + WALK_EVERY + tree.walk_debt;
     tree.learn(ids[..20].iter().copied().chain([late]), later);
     assert!(!tree.is_full && tree.path(late).is_some_and(|path| **path == *"/pods/late/main"));
-    assert!(ids[..20].iter().all(|id| !tree.is_merged(*id) && tree.path(*id).is_some()));
+    assert!(ids[..20].iter().all(|id| !tree.merged.contains_key(id) && tree.path(*id).is_some()));
     assert_eq!(tree.bytes, tree.paths.values().map(|path| path.len()).sum::<usize>());
     fs::remove_dir_all(&mount).unwrap();
 }

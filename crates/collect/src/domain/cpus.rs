@@ -74,8 +74,8 @@ impl Domain for CpuCounts {
         (setup.config.count_by_cpu != 0).then(|| (Self::default(), setup.cpus))
     }
 
-    fn read(&mut self, draft: &mut Draft<'_>) -> Result<(), Failure> {
-        let (cpus, places) = (&mut draft.sample.cpus, draft.node_places);
+    fn read(&mut self, draft: &mut Draft) -> Result<(), Failure> {
+        let (cpus, places) = (&mut draft.sample.cpus, &draft.node_places);
         draft.side.each_cpu("read the counts by CPU", names::CPUS, |cpu, counters| {
             let (node, waits) = (draft.nodes.get(&cpu).copied(), Some(self.take(cpu, counters, places)));
             cpus.push(CpuReading { cpu, node, waits, ..CpuReading::default() });

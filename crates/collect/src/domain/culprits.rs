@@ -27,8 +27,9 @@ pub(crate) enum Origin {
 /// Sums of all pairs over all readings. A pair can lose its slot in the kernel to another pair, but its sum stays here.
 #[derive(Default)]
 pub(crate) struct Culprits {
-    /// Start and sum of each key in the latest reading of its origin. Only the increase since then is added to `sums`.
-    seen: HashMap<Origin, HashMap<PairKey, (u64, u64)>>,
+    /// Start and sum of each key in the latest reading of its origin. Only the increase since then is added to `sums`. If the entry
+    /// of a victim is freed, remove it here, because a new entry counts from 0.
+    pub(crate) seen: HashMap<Origin, HashMap<PairKey, (u64, u64)>>,
     sums: BTreeMap<PairKey, Sum>,
     /// Charges of quotas, by victim. A charge may belong to a wait that is not in the sample yet.
     early: HashMap<u64, VecDeque<Early>>,
@@ -46,13 +47,9 @@ struct Early {
 
 /// Increase of the tasks' throttled time in a reading, by cgroup, ns.
 #[derive(Default)]
-pub(crate) struct Throttled(HashMap<u64, u64>);
+pub(crate) struct Throttled(pub(crate) HashMap<u64, u64>);
 
 impl Throttled {
-    pub(crate) fn clear(&mut self) {
-        self.0.clear();
-    }
-
     /// Adds the increase of the throttled time of one task, or of the exited tasks of a cgroup.
     pub(crate) fn add(&mut self, cgroup_id: u64, before: &ByCause, now: &ByCause) {
         let more_ns = now.get(Cause::Throttled).saturating_sub(before.get(Cause::Throttled));
@@ -137,11 +134,6 @@ impl Culprits {
         if !pairs.is_empty() {
             self.take(Origin::Victim(victim), &pairs);
         }
-    }
-
-    /// Drops the last reading of a victim's entry. Call this if the entry was freed, because a new entry counts from 0.
-    pub(crate) fn forget_kept(&mut self, victim: u64) {
-        self.seen.remove(&Origin::Victim(victim));
     }
 
     /// Returns all pairs so far, ascending by key. The pairs of a victim sum to all time that was ever charged for it.

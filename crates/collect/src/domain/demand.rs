@@ -111,15 +111,15 @@ impl Domain for Demands {
         options.demand.then(|| (Self { free, ..Self::default() }, 1 + places))
     }
 
-    fn read(&mut self, draft: &mut Draft<'_>) -> Result<(), Failure> {
-        draft.sample.demand = self.changed(draft.side, draft.clock_ns, draft.losses)?;
+    fn read(&mut self, draft: &mut Draft) -> Result<(), Failure> {
+        draft.sample.demand = self.changed(&mut draft.side, draft.clock_ns, &mut draft.losses)?;
         draft.sample.demand_until_ns = Some(draft.clock_ns);
         Ok(())
     }
 
-    fn complete(&mut self, draft: &mut Draft<'_>, tree: Option<&CgroupTree>) -> Result<(), Failure> {
+    fn complete(&mut self, draft: &mut Draft, tree: Option<&CgroupTree>) -> Result<(), Failure> {
         let family = |id| family(tree.and_then(|tree| tree.path(id)).map_or("", |path| path)).into();
-        self.give_places(draft.side, &draft.sample.limits, family, draft.losses)
+        self.give_places(&mut draft.side, &draft.sample.limits, family, &mut draft.losses)
     }
 }
 

@@ -15,7 +15,7 @@ use cgscope_model::{Sample, TaskReading};
 use crate::{
     Failure,
     cgroups::CgroupTree,
-    domain::{Domain, Draft, Setup},
+    domain::{Domain, Draft},
     placement::Active,
 };
 
@@ -128,18 +128,14 @@ pub(crate) struct CgroupPressures {
 }
 
 impl Domain for CgroupPressures {
-    fn start(setup: &Setup<'_>) -> Option<(Self, u32)> {
-        Some((Self::default(), setup.cpus))
-    }
-
-    fn read(&mut self, draft: &mut Draft<'_>) -> Result<(), Failure> {
+    fn read(&mut self, draft: &mut Draft) -> Result<(), Failure> {
         self.entries.clear();
         draft.side.each_cpu("read the pressure", names::PRESSURES, |cpu, table| self.take(cpu, table))?;
         draft.kept_pressure.drain(..).for_each(|(id, kept)| self.take_kept(id, &kept));
         Ok(())
     }
 
-    fn complete(&mut self, draft: &mut Draft<'_>, tree: Option<&CgroupTree>) -> Result<(), Failure> {
+    fn complete(&mut self, draft: &mut Draft, tree: Option<&CgroupTree>) -> Result<(), Failure> {
         let above = |id| tree.into_iter().flat_map(move |tree| tree.ancestors(id));
         let root_id = draft.config.root_cgroup_id;
         self.add_to(&mut draft.sample, &draft.tasks.active, draft.clock_ns, root_id, above);

@@ -11,15 +11,9 @@ use cgscope_ledger::{
 };
 use cgscope_model::{StackReading, comm};
 
-use crate::{
-    Failure,
-    bpf_calls::Raw,
-    domain::{Domain, Draft, Setup},
-    kernel_side::{if_there, step},
-    known::KnownTask,
-    readings::frames,
-    stream::TaskReported,
-};
+use crate::domain::{Domain, Draft, Setup};
+use crate::kernel_side::{if_there, step};
+use crate::{Failure, bpf_calls::Raw, known::KnownTask, readings::frames, stream::TaskReported};
 
 fn counted(key: &StackKey, count: &StackCount) -> Option<StackReading> {
     Some(StackReading {
@@ -79,7 +73,7 @@ impl Domain for Stacks {
         (setup.config.stack_every_ns != 0).then(|| (Self::default(), STACKS as u32))
     }
 
-    fn read(&mut self, draft: &mut Draft<'_>) -> Result<(), Failure> {
+    fn read(&mut self, draft: &mut Draft) -> Result<(), Failure> {
         let counted = self.read_counted(draft)?;
         draft.sample.stacks = self.merged(counted, std::mem::take(&mut draft.under_way));
         Ok(())
@@ -89,9 +83,9 @@ impl Domain for Stacks {
 impl Stacks {
     /// Reads the counted stacks. Frees the stacks of tasks that had already exited at the previous reading, because that reading
     /// has reported their stacks.
-    fn read_counted(&mut self, draft: &mut Draft<'_>) -> Result<Vec<StackReading>, Failure> {
+    fn read_counted(&mut self, draft: &mut Draft) -> Result<Vec<StackReading>, Failure> {
         let (mut found, mut over, mut exited) = (Vec::new(), Vec::new(), HashSet::new());
-        let (tasks, before) = (&*draft.tasks, &self.exited);
+        let (tasks, before) = (&draft.tasks, &self.exited);
         draft.side.each_entry("read the stacks", names::STACKS, |key, count: &StackCount| {
             found.extend(counted(key, count));
             if tasks.contains(count.serial) {

@@ -14,18 +14,13 @@ use cgscope_ledger::{
 };
 use cgscope_model::{ExitedReading, Sample, Totals, path::family, skipped::ExitedSums};
 
-use crate::{
-    Failure, Held,
-    bpf_calls::Raw,
-    cgroups::CgroupTree,
-    domain::{
-        Domain, Draft, Setup,
-        culprits::{Culprits, Origin},
-    },
-    kernel_side::{KernelSide, if_there, step},
-    readings::exited_reading,
-    stream::{self, StreamEnd},
+use crate::domain::{
+    Domain, Draft,
+    culprits::{Culprits, Origin},
 };
+use crate::kernel_side::{KernelSide, if_there, step};
+use crate::stream::{self, StreamEnd};
+use crate::{Failure, Held, bpf_calls::Raw, cgroups::CgroupTree, readings::exited_reading};
 
 /// Flag of map updates: create the entry, but fail if it exists (`linux/bpf.h`).
 const BPF_NOEXIST: u64 = 1;
@@ -45,17 +40,13 @@ pub(crate) struct Waits {
 }
 
 impl Domain for Waits {
-    fn start(setup: &Setup<'_>) -> Option<(Self, u32)> {
-        Some((Self::default(), setup.cpus))
-    }
-
-    fn read(&mut self, draft: &mut Draft<'_>) -> Result<(), Failure> {
+    fn read(&mut self, draft: &mut Draft) -> Result<(), Failure> {
         self.read_exited(draft)?;
         let culprits = &mut self.culprits;
         draft.side.each_cpu("read the culprits", names::PAIRS, |cpu, table: &Pairs| {
             culprits.take(Origin::Cpu(cpu), &table.pairs);
         })?;
-        let tasks = &*draft.tasks;
+        let tasks = &draft.tasks;
         self.culprits.book(&tasks.throttled, || tasks.waiting_cgroups());
         draft.sample.pairs = self.culprits.readings();
         draft.losses.add(Loss::CulpritMerged, self.culprits.take_merged());
@@ -64,7 +55,7 @@ impl Domain for Waits {
 
     /// Frees the data of removed cgroups when their figures stop changing. The figures can change after the removal, because an
     /// exiting task may still switch. If the table is crowded, we wait for less time, so that new cgroups get entries.
-    fn complete(&mut self, draft: &mut Draft<'_>, tree: Option<&CgroupTree>) -> Result<(), Failure> {
+    fn complete(&mut self, draft: &mut Draft, tree: Option<&CgroupTree>) -> Result<(), Failure> {
         let Some(tree) = tree else { return Ok(()) };
         let (living, now) = (draft.tasks.cgroups(), Instant::now());
         let is_crowded = self.places.len() > EXITED_CGROUPS / 4;
@@ -72,11 +63,11 @@ impl Domain for Waits {
         let mut figures = figures(&draft.sample, is_over);
         figures.retain(|id, _| !living.contains(id));
         let crowd = Crowd::of(&living, tree);
-        self.make_missing(draft.side, &living, crowd.as_ref())?;
+        self.make_missing(&mut draft.side, &living, crowd.as_ref())?;
         // The ancestors of cgroups with new entries need an entry for waits that find no entry in the pressure table.
         let above = self.new_places.drain(..).flat_map(|id| tree.ancestors(id));
         let missing: HashSet<u64> = above.filter(|id| !self.places.contains_key(id)).collect();
-        make_places(draft.side, missing)?;
+        make_places(&mut draft.side, missing)?;
         let settled = settled(&mut self.remains, figures);
         let surplus = surplus(&self.places, &living, draft.config.root_cgroup_id, crowd.as_ref());
         if settled.is_empty() && surplus.is_empty() {
@@ -86,12 +77,17 @@ impl Domain for Waits {
         let places: Vec<u64> = exited.filter(|id| settled.contains(id)).collect();
         for id in places.iter().chain(&surplus) {
             self.places.remove(id);
-            self.culprits.forget_kept(*id);
+            self.culprits.seen.remove(&Origin::Victim(*id));
         }
         self.culprits.drop_entries(|id| settled.contains(&id));
-        give_back(draft.side, places)?;
+        // Tasks must no longer count in these entries, because the kernel may at once reuse their memory for another entry
+        // (`bpf_mem_alloc`, Linux 6.1).
+        step("free the entries of removed cgroups", || {
+            let mut exited = draft.side.hash_table::<u64, Raw<Exited>>(names::EXITED)?;
+            Ok(places.iter().try_for_each(|id| if_there(exited.remove(id)).map(drop))?)
+        })?;
         let (given_back, accounts) = (&mut self.given_back, draft.config.accounts != 0);
-        take_back(draft.side, surplus, |id, place| given_back.take(exited_reading(id, place, accounts)))
+        take_back(&mut draft.side, surplus, |id, place| given_back.take(exited_reading(id, place, accounts)))
     }
 
     fn count_held(&self, held: &mut Held) {
@@ -100,12 +96,12 @@ impl Domain for Waits {
 }
 
 impl Waits {
-    fn read_exited(&mut self, draft: &mut Draft<'_>) -> Result<(), Failure> {
+    fn read_exited(&mut self, draft: &mut Draft) -> Result<(), Failure> {
         let mut stream = draft.side.read_exited()?;
         let (turn, accounts) = (draft.tasks.turn, draft.config.accounts != 0);
         let (places, culprits, new) = (&mut self.places, &mut self.culprits, &mut self.new_places);
         let throttled = &mut draft.tasks.throttled;
-        let end = stream::read_exited(&mut stream, draft.buffer, |cgroup_id, reported| {
+        let end = stream::read_exited(&mut stream, &mut draft.buffer, |cgroup_id, reported| {
             let place = places.entry(cgroup_id).or_insert_with(|| {
                 new.push(cgroup_id);
                 ExitedPlace::new(cgroup_id, accounts)
@@ -119,12 +115,12 @@ impl Waits {
                 culprits.take_kept(cgroup_id, &reported.kept);
             }
         });
-        if stream::count_cut(end, draft.losses)? == StreamEnd::Complete {
+        if stream::count_cut(end, &mut draft.losses)? == StreamEnd::Complete {
             self.places.retain(|_, place| place.reported_in == turn);
         }
         // Skip cgroups without kept pressure, which are the majority.
         let kept = self.places.iter().filter(|(_, place)| place.pressure != KeptPressure::default());
-        draft.kept_pressure.extend(kept.map(|(id, place)| (*id, place.pressure)));
+        draft.kept_pressure = kept.map(|(id, place)| (*id, place.pressure)).collect();
         let exited = &mut draft.sample.exited;
         exited.extend(self.places.values().map(|place| place.reading.clone()));
         exited.sort_unstable_by_key(|place| place.cgroup_id);
@@ -146,18 +142,6 @@ impl Waits {
         // If the table is full, create none: the kernel would refuse each new entry at every reading.
         make_places(side, missing.take(EXITED_CGROUPS.saturating_sub(self.places.len())))
     }
-}
-
-/// Frees the entries of removed cgroups. Tasks must no longer count in such an entry, because the kernel may at once reuse its
-/// memory for another entry (`bpf_mem_alloc`, Linux 6.1).
-fn give_back(side: &mut KernelSide, cgroups: Vec<u64>) -> Result<(), Failure> {
-    step("free the entries of removed cgroups", || {
-        let mut exited = side.hash_table::<u64, Raw<Exited>>(names::EXITED)?;
-        for id in cgroups {
-            if_there(exited.remove(&id))?;
-        }
-        Ok(())
-    })
 }
 
 /// Frees the entries of existing cgroups, and passes their figures to `each`. The figures of tasks that exit between the two

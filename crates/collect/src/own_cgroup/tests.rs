@@ -36,7 +36,7 @@ fn the_cgroup_is_created_below_our_own_and_removed_on_drop() {
     let host = Host::new("made", V2, "0::/a/b\n");
     let cgroup = OwnCgroup::make(&host.0).unwrap();
     let name = format!("{PREFIX}{}-", std::process::id());
-    assert!(cgroup.path().starts_with(&format!("/a/b/{name}")), "{}", cgroup.path());
+    assert!(cgroup.path.starts_with(&format!("/a/b/{name}")), "{}", cgroup.path);
     assert_eq!(host.names("a/b").len(), 1);
     let other = OwnCgroup::make(&host.0).unwrap();
     assert_eq!(host.names("a/b").len(), 2, "a cgroup in use is not removed");

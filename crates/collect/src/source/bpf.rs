@@ -1,31 +1,19 @@
 //! The BPF side as a source. The BPF side reports single waits with their causes.
 
-use std::{
-    collections::{BTreeMap, HashSet},
-    path::Path,
-    sync::Arc,
-    time::Instant,
-};
+use std::collections::{BTreeMap, HashSet};
+use std::{mem, path::Path, sync::Arc, time::Instant};
 
-use cgscope_ledger::{
-    Feature, Loss,
-    wire::{Config, names},
-};
-use cgscope_model::{
-    Losses, Sample, TaskReading,
-    follower::{Followed, Follower},
-};
+use cgscope_ledger::wire::{Config, names};
+use cgscope_ledger::{Feature, Loss};
+use cgscope_model::follower::{Followed, Follower};
+use cgscope_model::{Losses, Sample, TaskReading};
 
 use super::Source;
 use crate::{
     Failure, Held, Options,
     cgroups::{self, CgroupTree, TreeEvent},
     clock::{monotonic_ns, refresh_run_queue},
-    domain::{
-        Domain, Domains, Draft, Setup,
-        cpus::NodePlaces,
-        stacks::{self, UnderWay},
-    },
+    domain::{Domain, Domains, Draft, Setup, cpus::NodePlaces, stacks},
     facts::{self, CgroupMounts},
     kernel_side::{KernelSide, Plan, begin_loading},
     known::{Around, KnownTasks, Reading},
@@ -47,67 +35,57 @@ const CHANGE_PASSES: usize = 2;
 
 /// The BPF side and the data kept between readings. Dropping it detaches and unloads the BPF side.
 pub(crate) struct BpfSource {
-    side: KernelSide,
+    draft: Draft,
     memory: OwnMemory,
-    nodes: BTreeMap<u32, u32>,
-    node_places: NodePlaces,
-    known: KnownTasks,
     /// Number of the latest reading of changed tasks.
     list_turn: u64,
     /// Whether the next reading must visit all tasks, because we have changed which viewers follow which tasks.
     all_next: bool,
     domains: Vec<Box<dyn Domain>>,
-    /// The latest run queue clock up to the last reading of tasks, ns.
-    clock_ns: u64,
-    /// `clock_ns` of the previous reading.
+    /// [`Draft::clock_ns`] of the previous reading.
     clock_before_ns: u64,
-    config: Config,
     /// Losses of the BPF side before the first reading. We ignore them, because the BPF side was still adding tasks one by one.
     losses_at_start: Losses,
     /// Number of cgroup events that were lost until the last reading.
     events_lost: u64,
     /// When we last read the cgroup events, ns.
     events_reported_ns: u64,
-    own_losses: Losses,
-    buffer: Buffer,
-    /// Which viewers follow each task of the latest reading, ascending by serial; empty unless readings are shared.
-    followed: Vec<Followed>,
-    changes: Changes,
 }
 
 impl Source for BpfSource {
-    fn read(&mut self) -> Result<Sample, Failure> {
+    fn read(&mut self, changes: &mut Changes) -> Result<Sample, Failure> {
         if let Some(room) = self.memory.room() {
-            self.side.set_room(room)?;
+            self.draft.side.set_room(room)?;
         }
-        let Changes { clear, bits } = &self.changes;
-        let has_changes = *clear != 0 || !bits.is_empty();
+        let has_changes = changes.clear != 0 || !changes.bits.is_empty();
         if has_changes {
-            self.side.mark(*clear, bits)?;
+            self.draft.side.mark(changes.clear, &changes.bits)?;
             self.all_next = true;
         }
-        let (tasks, under_way) = self.read_tasks()?;
+        self.read_tasks()?;
+        let draft = &mut self.draft;
         if has_changes {
-            self.changes = Changes::default();
-            self.side.mark(0, &BTreeMap::new())?;
+            *changes = Changes::default();
+            draft.side.mark(0, &BTreeMap::new())?;
         }
-        let mut sample = Sample { tasks, ..Sample::default() };
-        self.in_domains(&mut sample, under_way, |domain, draft| domain.read(draft))?;
+        draft.sample.tasks = draft.tasks.readings();
+        self.domains.iter_mut().try_for_each(|domain| domain.read(draft))?;
         // All culprits and pressure are read: let the BPF side reuse entries unused since the previous reading.
-        let since_ns = std::mem::replace(&mut self.clock_before_ns, self.clock_ns);
-        self.side.set_first("free old entries of culprits and of pressure", names::KEPT_SINCE, since_ns)?;
-        Ok(sample)
+        let since_ns = mem::replace(&mut self.clock_before_ns, draft.clock_ns);
+        draft.side.set_first("free old entries of culprits and of pressure", names::KEPT_SINCE, since_ns)?;
+        Ok(mem::take(&mut draft.sample))
     }
 
     fn report_cgroups(&mut self, tree: &mut CgroupTree, now: Instant) {
-        let reported_ns = std::mem::replace(&mut self.events_reported_ns, monotonic_ns());
-        self.side.cgroup_events(|bytes| {
+        let reported_ns = mem::replace(&mut self.events_reported_ns, monotonic_ns());
+        let side = &mut self.draft.side;
+        side.cgroup_events(|bytes| {
             if let Some(event) = TreeEvent::parse(bytes) {
                 tree.receive_since(event, reported_ns, now);
             }
         });
         // If we cannot read the losses now, the next sample notices lost events.
-        let lost = self.side.losses().map_or(self.events_lost, |losses| losses.get(Loss::CgroupEventLost));
+        let lost = side.losses().map_or(self.events_lost, |losses| losses.get(Loss::CgroupEventLost));
         if lost != self.events_lost {
             self.events_lost = lost;
             tree.has_missed = true;
@@ -115,76 +93,52 @@ impl Source for BpfSource {
     }
 
     fn losses(&self) -> Result<Losses, Failure> {
-        let mut losses = self.side.losses()?.since(&self.losses_at_start);
-        losses.append(&self.own_losses);
+        let mut losses = self.draft.side.losses()?.since(&self.losses_at_start);
+        losses.append(&self.draft.losses);
         Ok(losses)
     }
 
     fn complete(&mut self, sample: &mut Sample, tree: Option<&CgroupTree>) -> Result<(), Failure> {
-        self.in_domains(sample, Vec::new(), |domain, draft| domain.complete(draft, tree))
+        self.draft.sample = mem::take(sample);
+        self.domains.iter_mut().try_for_each(|domain| domain.complete(&mut self.draft, tree))?;
+        *sample = mem::take(&mut self.draft.sample);
+        Ok(())
     }
 
     fn learn_nodes(&mut self, nodes: &BTreeMap<u32, u32>) -> Result<(), Failure> {
-        self.nodes = nodes.clone();
-        self.node_places.learn(nodes);
-        let places = &self.node_places;
-        self.side.set_nodes(nodes.iter().map(|(cpu, node)| (*cpu, places.number_of(*node))))
+        let Draft { side, node_places: places, .. } = &mut self.draft;
+        places.learn(nodes);
+        side.set_nodes(nodes.iter().map(|(cpu, node)| (*cpu, places.number_of(*node))))?;
+        self.draft.nodes = nodes.clone();
+        Ok(())
     }
 
     fn active(&self) -> &[Active] {
-        &self.known.active
+        &self.draft.tasks.active
     }
 
     fn cgroups_of_tasks(&self) -> HashSet<u64> {
-        self.known.cgroups()
+        self.draft.tasks.cgroups()
     }
 
     fn keep(&mut self, tasks: &[Arc<TaskReading>], places: &[usize]) {
-        self.known.keep(tasks, places);
+        self.draft.tasks.keep(tasks, places);
     }
 
     fn hook(&self) -> Option<&KernelSide> {
-        Some(&self.side)
+        Some(&self.draft.side)
     }
 
     fn count_held(&self, held: &mut Held) {
         self.domains.iter().for_each(|domain| domain.count_held(held));
     }
 
-    fn followed(&self) -> &[Followed] {
-        &self.followed
-    }
-
-    fn changes(&mut self) -> Option<&mut Changes> {
-        Some(&mut self.changes)
+    fn followed(&self) -> Vec<Followed> {
+        if self.draft.config.shared != 0 { self.draft.tasks.followed().collect() } else { Vec::new() }
     }
 }
 
 impl BpfSource {
-    fn in_domains(
-        &mut self,
-        sample: &mut Sample,
-        under_way: Vec<UnderWay>,
-        mut step: impl FnMut(&mut dyn Domain, &mut Draft<'_>) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
-        let mut draft = Draft {
-            sample: std::mem::take(sample),
-            side: &mut self.side,
-            config: &self.config,
-            buffer: &mut self.buffer,
-            tasks: &mut self.known,
-            nodes: &self.nodes,
-            node_places: &self.node_places,
-            clock_ns: self.clock_ns,
-            under_way,
-            kept_pressure: Vec::new(),
-            losses: &mut self.own_losses,
-        };
-        self.domains.iter_mut().try_for_each(|domain| step(domain.as_mut(), &mut draft))?;
-        *sample = draft.sample;
-        Ok(())
-    }
-
     pub(crate) fn start(
         options: &Options,
         mounts: &CgroupMounts,
@@ -219,63 +173,64 @@ impl BpfSource {
             maps: &domains.maps,
         };
         let side = KernelSide::start(loading, &plan)?;
-        let mut source = Self {
+        let draft = Draft {
+            sample: Sample::default(),
             side,
-            memory,
+            config,
+            buffer: Buffer::default(),
+            tasks: KnownTasks::default(),
             nodes,
             node_places,
-            known: KnownTasks::default(),
+            clock_ns: 0,
+            under_way: Vec::new(),
+            kept_pressure: Vec::new(),
+            losses: Losses::default(),
+        };
+        let mut source = Self {
+            draft,
+            memory,
             list_turn: 0,
             all_next: false,
             domains: domains.started,
-            clock_ns: 0,
             clock_before_ns: 0,
-            config,
             losses_at_start: Losses::default(),
             events_lost: 0,
             events_reported_ns: config.born_after_ns,
-            own_losses: Losses::default(),
-            buffer: Buffer::default(),
-            followed: Vec::new(),
-            changes: Changes::default(),
         };
-        // From now on, we follow every selected task. The BPF side reports changes only once, so `known` keeps them.
+        // From now on, we follow every selected task. The BPF side reports changes only once, so `tasks` keeps them.
         source.read_tasks()?;
+        let Draft { side, tasks, .. } = &mut source.draft;
         // All tasks were new, so this list is long. Free it, because later lists of changed tasks are short (Linux 6.18).
-        source.known.active = Vec::new();
+        tasks.active = Vec::new();
         // If a task that started later switches in without storage, the BPF side now counts a loss.
-        source.side.set_first("mark the first reading", names::FIRST_READ, monotonic_ns())?;
-        source.losses_at_start = source.side.losses()?;
+        side.set_first("mark the first reading", names::FIRST_READ, monotonic_ns())?;
+        source.losses_at_start = side.losses()?;
         Ok(Box::new(source))
     }
 
-    /// Reads tasks, ascending by serial, and the stacks of blocked tasks.
-    fn read_tasks(&mut self) -> Result<(Vec<Arc<TaskReading>>, Vec<UnderWay>), Failure> {
+    /// Reads the tasks, and the stacks of blocked tasks.
+    fn read_tasks(&mut self) -> Result<(), Failure> {
         refresh_run_queue();
-        let is_due = std::mem::take(&mut self.all_next) || self.known.turn.is_multiple_of(VISIT_ALL);
-        let around = Around { nodes: &self.nodes, places: &self.node_places, read_ns: monotonic_ns() };
-        let mut reading = self.known.begin(around);
-        let (side, buffer, losses) = (&mut self.side, &mut self.buffer, &mut self.own_losses);
-        let mut stacks = Vec::new();
+        let Draft { side, buffer, tasks, nodes, node_places: places, clock_ns, under_way, losses, .. } =
+            &mut self.draft;
+        let is_due = mem::take(&mut self.all_next) || tasks.turn.is_multiple_of(VISIT_ALL);
+        let mut reading = tasks.begin(Around { nodes, places, read_ns: monotonic_ns() });
+        under_way.clear();
         if is_due
-            || !side.has_changes()
+            || side.changes.is_none()
             || !read_changes(side, buffer, losses, &mut self.list_turn, &mut reading)?
         {
             reading.visit_all();
             let mut stream = side.read_tasks()?;
             let end = read_records(&mut stream, buffer, |reported| {
                 if let (Some(kept), Reported::Task(task)) = (reading.take(&reported), &reported) {
-                    stacks.extend(stacks::under_way(task, kept));
+                    under_way.extend(stacks::under_way(task, kept));
                 }
             });
             count_cut(end, losses)?;
         }
-        self.clock_ns = self.clock_ns.max(reading.end());
-        self.followed.clear();
-        if self.config.shared != 0 {
-            self.followed.extend(self.known.followed());
-        }
-        Ok((self.known.readings(), stacks))
+        *clock_ns = (*clock_ns).max(reading.end());
+        Ok(())
     }
 }
 
@@ -363,21 +318,21 @@ fn config(
 
 /// Which viewers will follow which tasks, if several viewers share the readings.
 #[derive(Debug, Default)]
-pub(crate) struct Changes {
+pub struct Changes {
     clear: u64,
     bits: BTreeMap<u32, u64>,
 }
 
 impl Changes {
     /// Follows all threads of these processes, and their descendants, from the next reading on.
-    pub(crate) fn follow(&mut self, follower: Follower, pids: &[u32]) {
+    pub fn follow(&mut self, follower: Follower, pids: &[u32]) {
         for pid in pids {
             *self.bits.entry(*pid).or_default() |= follower.bit();
         }
     }
 
     /// Stops following all tasks for this viewer, from the next reading on.
-    pub(crate) fn stop(&mut self, follower: Follower) {
+    pub fn stop(&mut self, follower: Follower) {
         self.clear |= follower.bit();
         for bits in self.bits.values_mut() {
             *bits &= !follower.bit();

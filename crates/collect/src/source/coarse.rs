@@ -22,7 +22,7 @@ use cgscope_model::{
     Accounts, ByCause, Cause, CpuTimes, Hist, Losses, Sample, TaskReading, Totals, doctor::Facts, printable,
 };
 
-use super::Source;
+use super::{Changes, Source};
 use crate::{
     Failure, Options,
     cgroups::CgroupTree,
@@ -67,7 +67,7 @@ pub(crate) struct CoarseSource {
 }
 
 impl Source for CoarseSource {
-    fn read(&mut self) -> Result<Sample, Failure> {
+    fn read(&mut self, _: &mut Changes) -> Result<Sample, Failure> {
         let now_ns = monotonic_ns();
         self.number += 1;
         self.active.clear();
@@ -140,7 +140,6 @@ impl CoarseSource {
     pub(crate) fn start(
         options: &Options,
         mounts: &CgroupMounts,
-        _tree: Option<&CgroupTree>,
         nodes: BTreeMap<u32, u32>,
     ) -> Result<Box<dyn Source>, Failure> {
         let root = Path::new("/");
@@ -201,7 +200,9 @@ impl CoarseSource {
             Arc::new(Accounts { cpu, ..Accounts::default() })
         });
         let comm = comm_of(stat.comm, before);
-        let switches = self.files.of_thread(threads, tid, "status").and_then(text::switches)?;
+        let Schedstat { on_cpu_ns, run_delay_ns, waits } = schedstat;
+        let (voluntary, involuntary) =
+            self.files.of_thread(threads, tid, "status").and_then(text::switches)?;
         let cgroup_id = cgroup_id(&mut self.files, self.cgroups.as_mut(), threads, tid);
         let start_ns = before.map_or_else(|| self.start_ns(start_ticks), |known| known.reading.start_ns);
         let reading = Arc::new(TaskReading {
@@ -217,7 +218,16 @@ impl CoarseSource {
             node: self.nodes.get(&cpu).copied(),
             state,
             scheduling: before.and_then(|known| known.reading.scheduling),
-            totals: totals(schedstat, switches),
+            totals: Totals {
+                waits,
+                wait_ns: run_delay_ns,
+                run_delay_ns,
+                on_cpu_ns,
+                voluntary,
+                involuntary,
+                by_cause: ByCause::only(Cause::Unattributed, run_delay_ns),
+                ..Totals::default()
+            },
             hist: self.no_waits.clone(),
             ..TaskReading::default()
         });
@@ -249,20 +259,6 @@ pub(crate) fn cpu_times(stat: &text::Stat<'_>, ran_ns: u64, ticks: Ticks, before
     let [user_ns, system_ns, guest_ns] =
         [stat.user_ticks, stat.system_ticks, stat.guest_ticks].map(|count| ticks.ns(count));
     CpuTimes::scaled(user_ns, system_ns, guest_ns, ran_ns, before)
-}
-
-fn totals(schedstat: Schedstat, (voluntary, involuntary): (u64, u64)) -> Totals {
-    let Schedstat { on_cpu_ns, run_delay_ns, waits } = schedstat;
-    Totals {
-        waits,
-        wait_ns: run_delay_ns,
-        run_delay_ns,
-        on_cpu_ns,
-        voluntary,
-        involuntary,
-        by_cause: ByCause::only(Cause::Unattributed, run_delay_ns),
-        ..Totals::default()
-    }
 }
 
 fn comm_of(comm: &[u8], before: Option<&KnownThread>) -> Arc<str> {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use cgscope_collect::{Accounting, Collector, Options};
-use cgscope_model::{BlockedState, Interval, Selection, TaskInterval};
+use cgscope_model::{BlockedState, Interval, Mode, Selection, TaskInterval};
 
 use crate::{
     bench::is_emulated,
@@ -18,7 +18,7 @@ const STACK_EVERY: Duration = Duration::from_millis(5);
 fn follow(pids: &[u32]) -> Collector {
     let selection = Selection { pids: pids.to_vec(), ..Selection::default() };
     let accounts = Some(Accounting { stack_every: Some(STACK_EVERY) });
-    Collector::start(&Options { selection, accounts, ..Options::default() })
+    Collector::start(&Options { selection, accounts, ..Options::default() }, Mode::Bpf)
         .unwrap_or_else(|failure| panic!("{failure}"))
 }
 

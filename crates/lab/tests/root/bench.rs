@@ -11,7 +11,7 @@ use std::{
 
 use cgscope_collect::{Collector, Options};
 use cgscope_ledger::Loss;
-use cgscope_model::{Interval, Sample, Selection};
+use cgscope_model::{Interval, Mode, Sample, Selection};
 use serde_json::Value;
 
 /// Environment variable that names the directory of the screen's settings. Tests do not change `HOME`, because programs that
@@ -132,14 +132,14 @@ pub(crate) fn is_emulated() -> bool {
 /// Starts a collector that follows these processes, or the whole host if the list is empty.
 pub(crate) fn follow(pids: &[u32]) -> Collector {
     let selection = Selection { pids: pids.to_vec(), ..Selection::default() };
-    Collector::start(&Options { selection, ..Options::default() })
+    Collector::start(&Options { selection, ..Options::default() }, Mode::Bpf)
         .unwrap_or_else(|failure| panic!("{failure}"))
 }
 
 pub(crate) fn follow_coarsely(pids: &[u32]) -> Collector {
     let selection = Selection { pids: pids.to_vec(), ..Selection::default() };
     let options = Options { selection, ..Options::default() };
-    Collector::start_coarse(&options).unwrap_or_else(|failure| panic!("{failure}"))
+    Collector::start(&options, Mode::Coarse).unwrap_or_else(|failure| panic!("{failure}"))
 }
 
 /// A measurement by the collector. Also contains the kernel's figures, read before and after the first sample, and before and

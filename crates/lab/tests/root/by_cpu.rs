@@ -1,7 +1,7 @@
 use std::{fs, path::Path, thread, time::Duration};
 
 use cgscope_collect::{Collector, Options, facts};
-use cgscope_model::{ByCause, Sample, Selection};
+use cgscope_model::{ByCause, Mode, Sample, Selection};
 
 use crate::{background::Background, bench::cgscope, load::Load};
 
@@ -54,7 +54,7 @@ fn the_sums_by_cpu_equal_the_sums_by_task() {
     let selection = Selection { pids: loads.iter().map(Load::pid).collect(), ..Selection::default() };
     let options = Options { selection, by_cpu: true, ..Options::default() };
     loads.iter().for_each(stop);
-    let mut collector = Collector::start(&options).unwrap_or_else(|failure| panic!("{failure}"));
+    let mut collector = Collector::start(&options, Mode::Bpf).unwrap_or_else(|failure| panic!("{failure}"));
     loads.iter().for_each(go_on);
     thread::sleep(Duration::from_secs(2));
     loads.iter().for_each(stop);

@@ -59,7 +59,7 @@ fn called(lines: &[Value]) -> Vec<&Value> {
 
 fn cut(dir: &Dir, file: &str) -> Vec<String> {
     let mut reader = open(file).expect("a recording");
-    let header = reader.header().clone();
+    let header = reader.header.clone();
     let samples: Vec<Sample> = reader.by_ref().map(|sample| sample.expect("a sample")).collect();
     let length = PIECE.min((samples.len() - 1) / PIECES);
     assert!(length >= FEWEST, "{} samples", samples.len());
@@ -92,7 +92,7 @@ fn the_same_file_twice(file: &str) {
 fn torn_and_empty(dir: &Dir, good: &str) {
     let bytes = fs::read(good).expect("a recording");
     let mut reader = open(good).expect("a recording");
-    let mut short = Writer::create(Vec::new(), reader.header()).expect("writing to memory succeeds");
+    let mut short = Writer::create(Vec::new(), &reader.header).expect("writing to memory succeeds");
     for sample in reader.by_ref().take(4) {
         short.sample(&sample.expect("a sample")).expect("writing to memory succeeds");
     }

@@ -4,7 +4,7 @@
 use std::{fs, path::Path, sync::Arc, thread, time::Duration};
 
 use cgscope_collect::{Collector, Options, facts};
-use cgscope_model::{Cause, Interval, Pending, Sample, Selection};
+use cgscope_model::{Cause, Interval, Mode, Pending, Sample, Selection};
 
 use crate::{
     bench::{follow, is_emulated},
@@ -45,7 +45,7 @@ fn no_wait_is_lost_if_a_cpu_goes_offline_and_online_again() {
     let selection = Selection { pids: loads.iter().map(Load::pid).collect(), ..Selection::default() };
     let options = Options { selection, by_cpu: true, ..Options::default() };
     loads.iter().for_each(stop);
-    let mut collector = Collector::start(&options).unwrap_or_else(|failure| panic!("{failure}"));
+    let mut collector = Collector::start(&options, Mode::Bpf).unwrap_or_else(|failure| panic!("{failure}"));
     loads.iter().for_each(go_on);
     let mut sample = || collector.sample().expect("a sample");
     assert_eq!(numbers(&sample()), all);

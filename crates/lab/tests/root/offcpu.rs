@@ -13,7 +13,7 @@ use std::{
 use cgscope_collect::{Accounting, Collector, KernelSymbols, Options};
 use cgscope_lab::{CALL, COMPUTE, PAUSE};
 use cgscope_model::{
-    BlockedKind, BlockedOn, Interval, Selection, TaskInterval, Tree,
+    BlockedKind, BlockedOn, Interval, Mode, Selection, TaskInterval, Tree,
     class::{Class, Classes},
 };
 
@@ -26,7 +26,7 @@ use crate::{
 fn follow(pids: &[u32]) -> Collector {
     let selection = Selection { pids: pids.to_vec(), ..Selection::default() };
     let accounts = Some(Accounting { stack_every: Some(Duration::from_micros(100)) });
-    Collector::start(&Options { selection, accounts, ..Options::default() })
+    Collector::start(&Options { selection, accounts, ..Options::default() }, Mode::Bpf)
         .unwrap_or_else(|failure| panic!("{failure}"))
 }
 

@@ -10,7 +10,7 @@ use std::{
 
 use cgscope_collect::{Collector, Options};
 use cgscope_model::{
-    Sample,
+    Mode, Sample,
     follower::{Followed, Follower},
 };
 
@@ -21,7 +21,7 @@ const BIRTHS: u32 = 100;
 
 fn shared() -> Collector {
     let options = Options { shared: true, ..Options::default() };
-    Collector::start(&options).unwrap_or_else(|failure| panic!("{failure}"))
+    Collector::start(&options, Mode::Bpf).unwrap_or_else(|failure| panic!("{failure}"))
 }
 
 fn read(collector: &mut Collector) -> (Sample, BTreeMap<u32, Followed>) {
@@ -32,7 +32,7 @@ fn read(collector: &mut Collector) -> (Sample, BTreeMap<u32, Followed>) {
     let both = sample.tasks.iter().zip(followed);
     let both = both.map(|(task, followed)| {
         assert_eq!(task.serial, followed.serial);
-        (task.tid, *followed)
+        (task.tid, followed)
     });
     let by_tid = both.collect();
     (sample, by_tid)
@@ -110,8 +110,8 @@ fn processes_and_their_children_are_followed_for_each_viewer_separately() {
     let (_, before) = read(&mut collector);
     assert!(!before[&parent.pid()].is_for(one));
 
-    collector.follow(one, &[parent.pid()]);
-    collector.follow(other, &[parent.pid(), me]);
+    collector.changes.follow(one, &[parent.pid()]);
+    collector.changes.follow(other, &[parent.pid(), me]);
     let (_, marked) = read(&mut collector);
     assert!(marked[&parent.pid()].is_for(one) && marked[&parent.pid()].is_for(other));
     assert!(marked[&me].is_for(other) && !marked[&me].is_for(one));
@@ -129,13 +129,13 @@ fn processes_and_their_children_are_followed_for_each_viewer_separately() {
     assert!(alone.followed().is_empty());
     drop(alone);
 
-    collector.follow_no_longer(one);
+    collector.changes.stop(one);
     let (_, after) = read(&mut collector);
     let orphan = orphans[0];
     assert!(!after[&orphan].is_for(one) && after[&orphan].is_for(other));
     // Before the next reading, give the follower slot of `other` to another viewer.
-    collector.follow_no_longer(other);
-    collector.follow(other, &[bystander.pid()]);
+    collector.changes.stop(other);
+    collector.changes.follow(other, &[bystander.pid()]);
     let (_, after) = read(&mut collector);
     assert!(!after[&orphan].is_for(other) && after[&bystander.pid()].is_for(other));
 }

@@ -73,18 +73,13 @@ impl<'a> Bytes<'a> {
         Some(number)
     }
 
-    /// Reads a difference. Most differences take one byte, so this case is fast.
+    /// Reads a difference, with its sign in the lowest bit (zigzag).
     #[inline]
     fn change(&mut self) -> Option<u64> {
-        match self.0.split_first() {
-            Some((byte, rest)) if *byte < 0x80 => {
-                self.0 = rest;
-                Some(u64::from(byte >> 1) ^ 0u64.wrapping_sub((byte & 1).into()))
-            }
-            _ => self.number::<i64>().map(|change| change as u64),
-        }
+        self.gap().map(|number| (number >> 1) ^ 0u64.wrapping_sub(number & 1))
     }
 
+    /// Reads a number. Most numbers take one byte, so this case is fast.
     #[inline]
     fn gap(&mut self) -> Option<u64> {
         match self.0.split_first() {

@@ -32,7 +32,7 @@ fn files_of_every_released_version_open() {
     }
     for version in OLDEST_VERSION..=VERSION {
         let mut reader = open(path(version)).unwrap();
-        assert_eq!(reader.header(), &header);
+        assert_eq!(reader.header, header);
         let back: Vec<_> = reader.by_ref().map(Result::unwrap).collect();
         assert_eq!(back, samples);
     }
@@ -170,7 +170,7 @@ fn terminal_control_characters_are_replaced() {
     writer.sample(&sample).unwrap();
     let file = writer.end(1, cgscope_record::Reason::Triggered("p99\r\n".into())).unwrap();
     let mut reader = crate::support::reader(&file).unwrap();
-    assert_eq!(reader.header().hostname, "\u{fffd}]0;you\u{fffd}");
+    assert_eq!(reader.header.hostname, "\u{fffd}]0;you\u{fffd}");
     assert_eq!(&*reader.next().unwrap().unwrap().tasks[0].comm, "\u{fffd}[2J");
     assert!(reader.next().is_none());
     assert!(!reader.ending().unwrap().to_string().contains(char::is_control));

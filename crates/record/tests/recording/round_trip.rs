@@ -24,7 +24,7 @@ proptest! {
 #[test]
 fn the_header_comes_first() {
     let (file, _) = file(&[]);
-    assert_eq!(reader(&file).unwrap().header(), &header());
+    assert_eq!(reader(&file).unwrap().header, header());
 }
 
 #[test]

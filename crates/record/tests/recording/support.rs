@@ -142,10 +142,10 @@ pub(crate) fn samples(n: u64) -> Vec<Sample> {
 /// Returns a file with these samples, and the end offset of the header and of each frame.
 pub(crate) fn file(samples: &[Sample]) -> (Vec<u8>, Vec<usize>) {
     let mut writer = Writer::create(Vec::new(), &header()).unwrap();
-    let mut ends = vec![writer.bytes() as usize];
+    let mut ends = vec![writer.bytes as usize];
     for sample in samples {
         writer.sample(sample).unwrap();
-        ends.push(writer.bytes() as usize);
+        ends.push(writer.bytes as usize);
     }
     let file = writer.end(99, Reason::Finished).unwrap();
     ends.push(file.len());

@@ -72,7 +72,7 @@ fn drawn((name, recording, size, keys, title): Picture) -> (String, String) {
 fn screen(recording: &str, (width, height): (u16, u16), keys: &str, colours: Colours) -> Buffer {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/files/{recording}.rec"));
     let reader = cgscope_record::open(&path).unwrap();
-    let header = reader.header().clone();
+    let header = reader.header.clone();
     let samples: Vec<Sample> = reader.collect::<Result<_, _>>().unwrap();
     let about = About {
         title: "whole host".into(),

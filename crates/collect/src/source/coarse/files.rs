@@ -1,19 +1,12 @@
 //! Reads files of `/proc` into one buffer.
 
-use std::{
-    collections::HashMap,
-    ffi::OsStr,
-    fmt::Write as _,
-    fs::{self, File},
-    io,
-    mem::MaybeUninit,
-    os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::{ffi::OsStrExt, fs::MetadataExt},
-    },
-    path::{Path, PathBuf},
-    sync::Arc,
+use std::fs::{self, File};
+use std::os::{
+    fd::{AsFd, BorrowedFd, OwnedFd},
+    unix::{ffi::OsStrExt, fs::MetadataExt},
 };
+use std::path::{Path, PathBuf};
+use std::{collections::HashMap, ffi::OsStr, fmt::Write as _, io, mem::MaybeUninit, sync::Arc};
 
 use cgscope_model::printable;
 use rustix::{

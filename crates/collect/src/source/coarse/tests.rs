@@ -62,7 +62,7 @@ impl Host {
             cgroups: None,
             follow,
             nodes: BTreeMap::new(),
-            ticks: Ticks::new(10_000_000, 0),
+            ticks: Ticks { length_ns: 10_000_000, ahead_ns: 0 },
             known: HashMap::new(),
             active: Vec::new(),
             no_waits: Arc::default(),
@@ -89,7 +89,7 @@ fn sample(source: &mut CoarseSource) -> Sample {
     Sample {
         mono_ns,
         mode: cgscope_model::Mode::Coarse,
-        tasks: source.read().unwrap().tasks,
+        tasks: source.read(&mut Changes::default()).unwrap().tasks,
         ..Sample::default()
     }
 }

@@ -64,7 +64,7 @@ fn a_saved_part_has_every_sample_once_and_is_a_complete_recording() {
     let frozen = dir.copy(segments, 0, 4).unwrap();
     assert_eq!(seconds(&frozen.0), [1, 2, 3, 4, 5, 6]);
     let mut reader = open(&frozen.0).unwrap();
-    assert_eq!((reader.header().start_unix_ns, &*reader.header().hostname), (1_001 * SECOND, "host"));
+    assert_eq!((reader.header.start_unix_ns, &*reader.header.hostname), (1_001 * SECOND, "host"));
     assert_eq!(reader.by_ref().count(), 6);
     let Some(Ending::Clean(end)) = reader.ending() else { panic!("{:?}", reader.ending()) };
     assert_eq!((end.unix_ns, &end.reason), (1_006 * SECOND, &Reason::Triggered("p99>10ms".into())));
