@@ -259,7 +259,7 @@ impl Destination for Segments {
     }
 
     fn end(&mut self, reason: Reason) -> Result<Ended> {
-        let (path, state) = (self.file.writer.path().to_owned(), self.state());
+        let (path, state) = (self.file.writer.path.to_owned(), self.state());
         let mut words = self.file.words();
         if !state.is_empty() {
             let written = units::bytes(self.bytes());

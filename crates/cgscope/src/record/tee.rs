@@ -55,7 +55,7 @@ impl Tee {
 
     pub fn end(&mut self, reason: Reason) {
         let Some(mut file) = self.file.take() else { return };
-        let (samples, path) = (units::count(file.samples, "sample"), file.writer.path().display());
+        let (samples, path) = (units::count(file.samples, "sample"), file.writer.path.display());
         let words =
             format!("{samples}, {}; to play the recording, run `cgscope replay {path}`", file.words());
         match file.end(reason) {
