@@ -134,34 +134,23 @@ impl Names {
             containers.extend(at.map(|at| self.of(at).into_owned()));
         }
         let pods = pods.into_iter().map(|(namespace, pod)| format!("{namespace}/{pod}")).collect();
-        if let Some(pod) = pod {
-            self.only(("pod", pod), pods, self.pods(), "NAMESPACE/NAME")?;
-        }
-        if let Some(container) = container {
-            self.only(("container", container), containers, self.containers(), "its id, or --pod with it")?;
+        let found_or_not = [
+            ("pod", pod, pods, self.pods(), "NAMESPACE/NAME"),
+            ("container", container, containers, self.containers(), "its id, or --pod with it"),
+        ];
+        for (kind, wanted, found, known, better) in found_or_not {
+            let (Some(wanted), found) = (wanted, Vec::from_iter(found)) else { continue };
+            let what = format!("{kind} {wanted}");
+            return Err(match found.len() {
+                0 if self.by_path.is_empty() => format!(
+                    "there is no {what}: no container runtime of this host reports names (`cgscope doctor` says why)"
+                ),
+                0 => format!("there is no {what} on this host{}", near(wanted, known)),
+                1 => continue,
+                _ => format!("several have the name of {what}: {}; give {better}", found.join(", ")),
+            });
         }
         Ok(())
-    }
-
-    fn only(
-        &self,
-        (kind, wanted): (&str, &str),
-        found: BTreeSet<String>,
-        known: BTreeSet<String>,
-        better: &str,
-    ) -> Result<(), String> {
-        let what = format!("{kind} {wanted}");
-        match found.len() {
-            0 if self.by_path.is_empty() => Err(format!(
-                "there is no {what}: no container runtime of this host reports names (`cgscope doctor` says why)"
-            )),
-            0 => Err(format!("there is no {what} on this host{}", near(wanted, known))),
-            1 => Ok(()),
-            _ => {
-                let found: Vec<_> = found.into_iter().collect();
-                Err(format!("several have the name of {what}: {}; give {better}", found.join(", ")))
-            }
-        }
     }
 
     /// Returns all pods, as `NAMESPACE/NAME`.
