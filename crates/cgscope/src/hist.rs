@@ -41,7 +41,7 @@ pub async fn run(options: &Hist) -> Result {
 
 fn print(out: &mut impl Write, interval: &Interval, host: &Host, options: &Hist) -> io::Result<()> {
     if options.json {
-        return json_line(out, &IntervalObject::new(interval, host).listing(options.all));
+        return json_line(out, &IntervalObject { all: options.all, ..IntervalObject::new(interval, host) });
     }
     if options.timestamp {
         writeln!(out, "{}", units::time_of_day(interval.start_unix_ns + interval.duration_ns))?;

@@ -59,19 +59,6 @@ cgscope_ledger::named! {
 }
 by_name!(Class);
 
-impl Class {
-    pub(crate) fn blocked_on(kind: BlockedKind) -> Self {
-        match kind {
-            BlockedKind::Network | BlockedKind::Disk | BlockedKind::Pipe | BlockedKind::IoUring => {
-                Self::IoBound
-            }
-            BlockedKind::Lock | BlockedKind::FileLock | BlockedKind::KernelLock => Self::LockBound,
-            _ if kind.is_for_work() => Self::Idle,
-            _ => Self::Blocked,
-        }
-    }
-}
-
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Quota {
     pub path: Arc<str>,
@@ -164,10 +151,6 @@ impl<'a> Classes<'a> {
         Self { interval, tree, blocked, roots: roots.collect(), exited }
     }
 
-    pub fn thread(&self, task: &TaskInterval) -> Classified {
-        self.threads(&[task])
-    }
-
     pub fn threads(&self, tasks: &[&TaskInterval]) -> Classified {
         let activity = Activity::of(tasks, self, false);
         verdict(&activity, self.quota_of(tasks, &activity).as_ref())
@@ -185,17 +168,12 @@ impl<'a> Classes<'a> {
         verdict(&activity, self.quota_at(node, &tasks, &activity).as_ref())
     }
 
-    /// Returns the class of the tasks in cgroups without a known path, excluding exited tasks.
-    pub fn unknown_cgroup(&self) -> Classified {
-        self.threads(&self.interval.tasks_at(self.tree.tasks_unknown()).collect::<Vec<_>>())
-    }
-
     pub fn total(&self) -> Classified {
         let tasks: Vec<_> = self.interval.tasks.iter().collect();
         let is_wide = !self.interval.is_selection || self.interval.selected_cgroup.is_some();
         let mut activity = Activity::of(&tasks, self, is_wide);
         // For exited tasks, only one total of stacks is known.
-        activity.add_exited(&self.interval.exited, &self.blocked.exited(), self);
+        activity.add_exited(&self.interval.exited, &self.blocked.exited.unwrap_or_default(), self);
         let quota = (!self.tree.nodes().is_empty()).then(|| self.quota_at(0, &tasks, &activity)).flatten();
         verdict(&activity, quota.as_ref())
     }
@@ -337,7 +315,7 @@ impl Activity {
     }
 
     pub fn blocked_ns(&self, class: Class) -> u64 {
-        let kinds = self.blocked.iter().filter(|(kind, _)| Class::blocked_on(*kind) == class);
+        let kinds = self.blocked.iter().filter(|(kind, _)| kind.class() == class);
         sum::total(kinds.map(|(_, ns)| ns))
     }
 
@@ -489,7 +467,7 @@ fn blocked_parts(activity: &Activity) -> Vec<Spent> {
             BlockedKind::Lock => ("blocked on a futex".into(), " (a lock, or a pool that waits for work)"),
             _ => (format!("blocked on {}", kind.name()), ""),
         };
-        Spent::new(Some(Class::blocked_on(kind)), ns, is, more)
+        Spent::new(Some(kind.class()), ns, is, more)
     };
     let mut parts: Vec<_> = needed.into_iter().map(blocked).collect();
     let poll_ns = activity.blocked.get(BlockedKind::Poll);

@@ -213,7 +213,8 @@ fn same_as_whole(interval: &Interval) -> Result<(), TestCaseError> {
         prop_assert_eq!((node.has_tasks, node.has_own_tasks()), (plain.has_tasks, plain.has_own_tasks()));
     }
     let json = |interval: &Interval, all: bool| {
-        serde_json::to_value(IntervalObject::new(interval, &Host::default()).listing(all)).unwrap()
+        serde_json::to_value(IntervalObject { all, ..IntervalObject::new(interval, &Host::default()) })
+            .unwrap()
     };
     prop_assert_eq!(json(interval, true), json(&whole, true));
     let short = json(interval, false);
