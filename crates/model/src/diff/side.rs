@@ -59,7 +59,8 @@ impl Sums {
         let by_cause = &group.totals.by_cause;
         let causes = Cause::ALL
             .map(|cause| (Cell::Cause(cause), by_cause.known(cause, mode).filter(|_| is_known(cause))));
-        let buckets = group.wait.hist.counts().map(|(bucket, count)| (Cell::Bucket(bucket as u8), count));
+        let buckets =
+            group.wait.hist.counts.iter().map(|(bucket, count)| (Cell::Bucket(bucket as u8), count));
         self.add(counters.chain(causes).map(|(cell, amount)| (cell, amount.unwrap_or(UNKNOWN))));
         self.add(buckets.chain([(Cell::Wait, group.totals.wait_ns)]));
         self.longest_ns = self.longest_ns.max(group.wait.max_ns);
