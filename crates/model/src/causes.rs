@@ -134,13 +134,9 @@ pub const ORDER: [Cause; CAUSES] = {
     order
 };
 
-pub const fn shown(cause: Cause) -> &'static Shown {
+pub fn shown(cause: Cause) -> &'static Shown {
     const ROWS: &[Shown; CAUSES] = &TABLE;
-    let mut place = 0;
-    while ROWS[place].cause as u32 != cause as u32 {
-        place += 1;
-    }
-    &ROWS[place]
+    ROWS.iter().find(|row| row.cause == cause).expect("each cause has a row")
 }
 
 by! {

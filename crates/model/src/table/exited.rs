@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     Accounts, ExitedThreads, Figures, Hist, Interval, Sample, Totals, Wait, accounts, sum,
-    table::{Selected, Table, merge},
+    table::{Selected, Table, merge, tasks::append_accounts},
 };
 
 table! {
@@ -39,9 +39,7 @@ impl ExitedReading {
         sum::add(&mut self.tasks, other.tasks);
         self.max_ns = self.max_ns.max(other.max_ns);
         self.totals.add(&other.totals);
-        let mut accounts = self.accounts.as_deref().copied();
-        accounts::add_known(&mut accounts, other.accounts.as_deref());
-        self.accounts = accounts.map(Arc::new);
+        append_accounts(&mut self.accounts, other.accounts.clone());
         if !other.hist.is_empty() {
             Arc::make_mut(&mut self.hist).add(&other.hist);
         }

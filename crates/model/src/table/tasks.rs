@@ -43,8 +43,9 @@ table! {
             interval.idle.retain(|task| selected.has_task(task));
         }
         // The work of exited threads is known only by process, not by thread.
+        let is_by_thread = selected.filter.is_by_task() || !selected.filter.selection.tids.is_empty();
         let accounts = interval.tasks.iter_mut().filter_map(|task| task.accounts.as_mut());
-        for accounts in accounts.filter(|_| selected.filter.is_by_thread()) {
+        for accounts in accounts.filter(|_| is_by_thread) {
             if accounts.exited_threads != ExitedThreads::default() {
                 Arc::make_mut(accounts).exited_threads = ExitedThreads::default();
             }
@@ -268,7 +269,7 @@ impl TaskInterval {
     }
 }
 
-fn append_accounts(sum: &mut Option<Arc<Accounts>>, next: Option<Arc<Accounts>>) {
+pub(crate) fn append_accounts(sum: &mut Option<Arc<Accounts>>, next: Option<Arc<Accounts>>) {
     sum::add_known(sum, next, |sum, next| Arc::make_mut(sum).add(&next));
 }
 
