@@ -12,7 +12,7 @@ use std::{
 
 use cgscope_model::{
     Finding, Group, Interval, Totals, Wait, cgroup_name::UNNAMED, findings::findings,
-    path::path_and_ancestors, sum,
+    path::path_and_ancestors, sum, table::interval::Process,
 };
 use prost::Message;
 
@@ -138,7 +138,7 @@ impl Perfetto {
         let names: BTreeMap<u32, Arc<str>> =
             interval.naming_tasks().into_iter().map(|(pid, task)| (pid, task.comm.clone())).collect();
         let scope = |pid: u32| Scope::Process(pid, names.get(&pid).cloned().unwrap_or_default());
-        for (pid, group) in interval.by_process() {
+        for Process { pid, group, .. } in interval.processes() {
             if group.wait.count != 0 || group.totals.on_cpu_ns != 0 {
                 self.waits(&scope(pid), &group.wait, &group.totals)?;
             }
