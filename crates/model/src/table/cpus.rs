@@ -12,7 +12,7 @@ use crate::{
 table! {
     /// The table: one row per online CPU.
     Cpus: CpuReading, by u32: |row| row.cpu, "its CPUs are not in the order of their numbers";
-    cpus by |cpu| cpu.cpu, CpuInterval::append;
+    cpus = |a, b| between(&a.cpus, &b.cpus), by |cpu| cpu.cpu, CpuInterval::append;
 
     /// Waits by CPU cover all followed tasks. If a selection removes tasks, waits are known only by the last CPU of each task.
     fn select(interval: &mut Interval, selected: &Selected<'_>) {

@@ -10,7 +10,7 @@ use crate::{
 table! {
     /// The table: one row per cgroup.
     Exited: ExitedReading, by u64: |row| row.cgroup_id, "its exited tasks are not in the order of their cgroups";
-    exited by |exited| exited.cgroup_id, ExitedInterval::append;
+    exited = |a, b| between(&a.exited, &b.exited), by |exited| exited.cgroup_id, ExitedInterval::append;
 
     /// Exited tasks are known only by cgroup, so a selection by name, CPU or node removes them.
     fn select(interval: &mut Interval, selected: &Selected<'_>) {

@@ -96,7 +96,13 @@ impl Interval {
             self.add_memory(group);
         }
         self.add_tasks(&mut nodes);
-        nodes.values_mut().for_each(|group| group.runnable_avg = self.runnable_avg(group));
+        for group in nodes.values_mut() {
+            // The busy time of CPUs includes exited tasks, but also tasks that are not selected.
+            let running_ns = if self.is_selection { Some(group.ran_ns) } else { group.busy_ns };
+            let runnable_ns = running_ns.map(|ns| ns.saturating_add(group.wait.contended_ns()));
+            let average = |ns| (self.duration_ns != 0).then(|| ns as f64 / self.duration_ns as f64);
+            group.runnable_avg = runnable_ns.and_then(average);
+        }
         nodes.into_values().collect()
     }
 
@@ -202,13 +208,6 @@ impl Interval {
             }
         }
     }
-
-    /// For the whole host, uses the busy time of CPUs, which includes exited tasks. For a selection, uses the run time of tasks.
-    fn runnable_avg(&self, group: &NodeGroup) -> Option<f64> {
-        let running_ns = if self.is_selection { group.ran_ns } else { group.busy_ns? };
-        (self.duration_ns != 0)
-            .then(|| running_ns.saturating_add(group.wait.contended_ns()) as f64 / self.duration_ns as f64)
-    }
 }
 
 /// Returns the estimated share of memory accesses to other nodes, 0 to 1; `None` without memory or run time. Assumes that each
@@ -228,14 +227,7 @@ mod tests;
 table! {
     /// The table: one row per process whose memory was requested.
     Memory: ProcessMemory, by u32: |row| row.tgid, "the memory of its processes is not in the order of their ids";
-
-    fn between(_: &Sample, b: &Sample, into: &mut Interval) {
-        into.memory.clone_from(&b.memory);
-    }
-
-    fn append(into: &mut Interval, next: &mut Interval) {
-        merge(&mut into.memory, &mut next.memory, |memory| memory.tgid, |old, new| *old = new);
-    }
+    memory = |_a, b| b.memory.clone(), by Self::key, |old, new| *old = new;
 }
 
 /// Memory of a process by node, from `/proc/PID/numa_maps`. Not cumulative.

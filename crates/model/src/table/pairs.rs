@@ -18,7 +18,7 @@ use crate::{
 table! {
     /// The table: one row per victim, culprit, blame and task that ran.
     Pairs: PairReading, by PairKey: |row| row.key(), "its pairs of victim and culprit are not in the order of their ids";
-    pairs by PairReading::key, |old, new| sum::add(&mut old.ns, new.ns);
+    pairs = |a, b| between(&a.pairs, &b.pairs), by PairReading::key, |old, new| sum::add(&mut old.ns, new.ns);
 
     fn select(interval: &mut Interval, selected: &Selected<'_>) {
         interval.pairs.retain(|pair| selected.has_cgroup(pair.victim));
