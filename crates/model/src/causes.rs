@@ -167,9 +167,9 @@ impl ByCause {
 
     /// Returns the increase since `before`; `None` if a part decreased.
     pub fn since(&self, before: &Self) -> Option<Self> {
-        let mut out = Self::default();
-        for (out, (now, before)) in out.0.iter_mut().zip(self.0.iter().zip(before.0)) {
-            *out = now.checked_sub(before)?;
+        let mut out = *self;
+        for (now, before) in out.0.iter_mut().zip(before.0) {
+            *now = now.checked_sub(before)?;
         }
         Some(out)
     }

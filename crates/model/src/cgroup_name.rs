@@ -48,7 +48,8 @@ impl CgroupName {
                 name.pod_uid = Some(uid);
             } else if let Some(unit) = unit(part) {
                 name.unit = Some(unit);
-                if is_user_manager(part) {
+                // All cgroups below `user@1000.service` belong to that user.
+                if part.strip_prefix("user@").is_some_and(|rest| rest.ends_with(".service")) {
                     name.container = parts.find_map(container_id).map(str::to_owned);
                     name.is_rootless = name.container.is_some();
                 }
@@ -74,11 +75,6 @@ fn is_parent(part: &str, above: &str) -> bool {
 /// True for the cgroup of a Podman pod with the cgroupfs driver: `libpod_parent/<id of the pod>/libpod-<id>`.
 fn is_podman_pod(part: &str, above: &str) -> bool {
     above == "libpod_parent" && container_id(part) == Some(part)
-}
-
-/// True for `user@1000.service`: all cgroups below it belong to that user.
-fn is_user_manager(part: &str) -> bool {
-    part.strip_prefix("user@").is_some_and(|rest| rest.ends_with(".service"))
 }
 
 /// Returns the name of a container without its runtime: `container 0123456789ab`. `None`: not a container's cgroup. crun adds one

@@ -300,10 +300,6 @@ impl Activity {
         self.by_cause.get(Cause::Throttled)
     }
 
-    pub fn wakeup_ns(&self) -> u64 {
-        self.by_cause.get(Cause::Wakeup)
-    }
-
     /// Returns the time on a run queue or waking up.
     pub fn in_line_ns(&self) -> u64 {
         self.by_cause.total().saturating_sub(self.by_cause.limited_ns())
@@ -311,7 +307,7 @@ impl Activity {
 
     /// Returns the time on a run queue, including unknown causes.
     pub fn queued_ns(&self) -> u64 {
-        self.in_line_ns().saturating_sub(self.wakeup_ns())
+        self.in_line_ns().saturating_sub(self.by_cause.get(Cause::Wakeup))
     }
 
     pub fn blocked_ns(&self, class: Class) -> u64 {
@@ -406,7 +402,7 @@ pub(crate) fn sentence(classes: &[Class], activity: &Activity, quota: Option<&Qu
 
 /// Returns the parts of the time: first the parts that support `classes`, then the other parts; each group by size.
 fn parts(classes: &[Class], activity: &Activity, quota: Option<&Quota>) -> Vec<Spent> {
-    let (queued_ns, wakeup_ns) = (activity.queued_ns(), activity.wakeup_ns());
+    let (queued_ns, wakeup_ns) = (activity.queued_ns(), activity.by_cause.get(Cause::Wakeup));
     let mut parts = blocked_parts(activity);
     let is_waking = (wakeup_ns > queued_ns).then_some(Class::Contended);
     parts.extend([
@@ -531,7 +527,8 @@ fn advice(classes: &[Class], activity: &Activity, quota: Option<&Quota>, parts: 
             let most = behind(activity).into_iter().max_by_key(|(_, ns, _)| *ns);
             let advice = most.filter(|(_, ns, _)| *ns != 0).map_or(MORE_CPUS, |(.., advice)| advice);
             // More CPUs do not make an idle CPU wake up faster.
-            let is_queued = is_named(Class::Contended) && activity.queued_ns() >= activity.wakeup_ns();
+            let is_queued =
+                is_named(Class::Contended) && activity.queued_ns() >= activity.by_cause.get(Cause::Wakeup);
             is_queued.then(|| advice.into())
         }
         _ if classes.contains(&Class::CpuBound) || activity.has_unread => None,

@@ -125,7 +125,8 @@ impl Names {
             let path = path.as_ref();
             let of_pod = pod.map(|pod| self.cgroup_of_pod(path, pod));
             if let Some(of_pod) = of_pod.flatten() {
-                pods.extend(self.container(of_pod).and_then(|(_, named)| named.pod()));
+                let named = self.container(of_pod).and_then(|(_, named)| named.pod());
+                pods.extend(named.map(|(namespace, pod)| format!("{namespace}/{pod}")));
             }
             if of_pod == Some(None) {
                 continue;
@@ -133,7 +134,6 @@ impl Names {
             let at = container.and_then(|container| self.cgroup_of_container(path, container));
             containers.extend(at.map(|at| self.of(at).into_owned()));
         }
-        let pods = pods.into_iter().map(|(namespace, pod)| format!("{namespace}/{pod}")).collect();
         let found_or_not = [
             ("pod", pod, pods, self.pods(), "NAMESPACE/NAME"),
             ("container", container, containers, self.containers(), "its id, or --pod with it"),
