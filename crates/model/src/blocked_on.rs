@@ -3,18 +3,13 @@
 #[cfg(test)]
 mod tests;
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::LazyLock,
-};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::LazyLock;
 
 use cgscope_ledger::BlockedState;
 
-use crate::{
-    ByState, Interval, StackReading,
-    class::Class,
-    sum::{self, by},
-};
+use crate::sum::{self, by};
+use crate::{ByState, Interval, StackReading, class::Class};
 
 cgscope_ledger::named! {
     /// What a task is blocked on, in the order of every output.

@@ -3,10 +3,8 @@
 
 use cgscope_ledger::{CAUSES, Cause};
 
-use crate::{
-    Mode,
-    sum::{self, by},
-};
+use crate::Mode;
+use crate::sum::{self, by};
 
 /// How a cause is shown. [`Cause::name`] is its name in machine-readable output.
 #[derive(Clone, Copy, Debug)]

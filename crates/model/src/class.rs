@@ -11,14 +11,13 @@ use std::{cmp::Reverse, sync::Arc};
 use cgscope_ledger::{BlockedState, Cause};
 use serde::Serialize;
 
+use crate::causes::{Behind, MORE_CPUS, Shown, TABLE};
+use crate::findings::{BELOW_LIMIT_PERCENT, BUSY_THREAD_PERCENT, REALTIME_PERCENT};
+use crate::sum::{self, is_share};
+use crate::words::{list, raise};
 use crate::{
     BlockedKind, BlockedOn, BlockedTime, ByCause, ByState, CgroupReading, ExitedInterval, Interval,
-    TaskInterval, Tree,
-    causes::{Behind, MORE_CPUS, Shown, TABLE},
-    findings::{BELOW_LIMIT_PERCENT, BUSY_THREAD_PERCENT, REALTIME_PERCENT},
-    sum::{self, is_share},
-    units,
-    words::{list, raise},
+    TaskInterval, Tree, units,
 };
 
 /// A target is idle if its active threads wait for work for at least this share of their time, percent.

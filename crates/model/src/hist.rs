@@ -1,15 +1,12 @@
 //! A histogram of waits over the buckets of [`cgscope_ledger::bucket`]. Each row (one power of two) is split by cause.
 
-use cgscope_ledger::{
-    BUCKETS, CAUSES, Cause, Shares, bucket_of,
-    cause::{CELLS, COLUMN_NAMES, COLUMNS, WHOLE, cell_of, column_of, row_and_column, row_of},
-    high_ns, low_ns,
+use cgscope_ledger::cause::{
+    CELLS, COLUMN_NAMES, COLUMNS, WHOLE, cell_of, column_of, row_and_column, row_of,
 };
+use cgscope_ledger::{BUCKETS, CAUSES, Cause, Shares, bucket_of, high_ns, low_ns};
 
-use crate::{
-    sparse::{Dense, Sparse},
-    sum,
-};
+use crate::sparse::{Dense, Sparse};
+use crate::sum;
 
 /// Completed waits: counts by bucket of length, and shares by row and cause. A row spans one power of two.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -4,22 +4,18 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use cgscope_ledger::CAUSES;
-use serde::{
-    Serialize, Serializer,
-    ser::{Error, SerializeMap, SerializeSeq},
-};
+use serde::ser::{Error, SerializeMap, SerializeSeq};
+use serde::{Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 
+use crate::class::{Classes, Classified};
+use crate::command_run::{CommandRun, Ending, HeldBy};
+use crate::findings::{Host, findings, findings_in};
+use crate::nodes::{NodeGroup, remote_share};
+use crate::pairs::{Culprit, NAMED};
 use crate::{
     BlockedTime, ByCause, CgroupName, ContainerReading, Counter, CpuInterval, ExitedThreads, Group, Interval,
-    Mode, Observed, ProcessMemory, TaskInterval, Totals, Tree, Wait, WallTime,
-    causes::ORDER,
-    class::{Classes, Classified},
-    command_run::{CommandRun, Ending, HeldBy},
-    counters,
-    findings::{Host, findings, findings_in},
-    nodes::{NodeGroup, remote_share},
-    pairs::{Culprit, NAMED},
+    Mode, Observed, ProcessMemory, TaskInterval, Totals, Tree, Wait, WallTime, causes::ORDER, counters,
 };
 
 /// Declares an object: its type, the values it is made from, and its members. A member is a name with a value; a `?` omits the

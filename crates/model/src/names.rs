@@ -1,10 +1,7 @@
 //! Names for cgroups that people recognise: `shop/cart-7d9f (cart)`, `web.service`.
 
-use std::{
-    borrow::Cow,
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-};
+use std::collections::{BTreeSet, HashMap};
+use std::{borrow::Cow, sync::Arc};
 
 use crate::{CgroupName, cgroup_name, path::path_and_ancestors};
 

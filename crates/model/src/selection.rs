@@ -7,12 +7,9 @@
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    CgroupName, Names,
-    path::{normal_path, path_and_ancestors},
-    placement::{cpu_list, parse_cpu_list},
-    printable,
-};
+use crate::path::{normal_path, path_and_ancestors};
+use crate::placement::{cpu_list, parse_cpu_list};
+use crate::{CgroupName, Names, printable};
 
 /// The user's selection. Empty lists and `None` select everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,10 +2,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use crate::{
-    ContainerReading, Interval, Sample, sum,
-    table::{Table, later, merge},
-};
+use crate::table::{Table, later, merge};
+use crate::{ContainerReading, Interval, Sample, sum};
 
 table! {
     /// The table of paths: one row per cgroup, by id.

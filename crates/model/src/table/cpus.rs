@@ -2,12 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::{
-    ByCause, Hist, Interval, Sample, Totals, Wait,
-    placement::{ByNode, add_by_node, since_by_node},
-    sum,
-    table::{Selected, Table, merge},
-};
+use crate::placement::{ByNode, add_by_node, since_by_node};
+use crate::table::{Selected, Table, merge};
+use crate::{ByCause, Hist, Interval, Sample, Totals, Wait, sum};
 
 table! {
     /// The table: one row per online CPU.

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::{
-    Accounts, ExitedThreads, Figures, Hist, Interval, Sample, Totals, Wait, accounts, sum,
-    table::{Selected, Table, merge, tasks::append_accounts},
-};
+use crate::table::{Selected, Table, merge, tasks::append_accounts};
+use crate::{Accounts, ExitedThreads, Figures, Hist, Interval, Sample, Totals, Wait, accounts, sum};
 
 table! {
     /// The table: one row per cgroup.

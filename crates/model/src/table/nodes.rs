@@ -2,12 +2,9 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use crate::{
-    Interval, Sample, TaskInterval, TaskReading, Wait,
-    placement::{ByNode, amount, sum_by_node, total},
-    sum,
-    table::{Selected, Table, cpus::CpuInterval, merge},
-};
+use crate::placement::{ByNode, amount, sum_by_node, total};
+use crate::table::{Selected, Table, cpus::CpuInterval, merge};
+use crate::{Interval, Sample, TaskInterval, TaskReading, Wait, sum};
 
 table! {
     /// The table: one row per online node.

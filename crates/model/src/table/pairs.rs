@@ -3,17 +3,12 @@
 use std::{collections::HashMap, sync::Arc};
 
 use cgscope_ledger::history::KERNEL;
-use itertools::{
-    EitherOrBoth::{Both, Left, Right},
-    Itertools,
-};
+use itertools::EitherOrBoth::{Both, Left, Right};
+use itertools::Itertools;
 
-use crate::{
-    Interval, Names, Sample,
-    cgroup_name::UNNAMED,
-    sum::{self, is_share},
-    table::{Selected, Table, merge},
-};
+use crate::sum::{self, is_share};
+use crate::table::{Selected, Table, merge};
+use crate::{Interval, Names, Sample, cgroup_name::UNNAMED};
 
 table! {
     /// The table: one row per victim, culprit, blame and task that ran.

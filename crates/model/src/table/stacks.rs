@@ -4,10 +4,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use cgscope_ledger::BlockedState;
 
-use crate::{
-    Interval, Sample, sum,
-    table::{Table, exited::ENDED, merge},
-};
+use crate::table::{Table, exited::ENDED, merge};
+use crate::{Interval, Sample, sum};
 
 /// The key of a stack: thread, state and return addresses.
 pub type StackKey = (u64, BlockedState, Arc<[u64]>);

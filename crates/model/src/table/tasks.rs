@@ -7,11 +7,10 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use serde::{Serialize, Serializer};
 
+use crate::table::{Selected, Table, cpus::only_node, exited::add_exited, merge};
 use crate::{
     Accounts, ByCause, ExitedThreads, Hist, Interval, Placement, Sample, Wait, accounts,
-    placement::TaskPlacement,
-    sum,
-    table::{Selected, Table, cpus::only_node, exited::add_exited, merge},
+    placement::TaskPlacement, sum,
 };
 
 table! {
