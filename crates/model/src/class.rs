@@ -103,7 +103,7 @@ fn classes(activity: &Activity, needed_ns: u64) -> Vec<Class> {
     if activity.threads == 0 || is_share(all_ns - needed_ns, all_ns, IDLE_PERCENT) {
         // An idle target also loses time while it waits for a CPU.
         classes.retain(|class| match class {
-            Class::QuotaBound => is_share(activity.throttled_ns(), all_ns, MORE_CPU_PERCENT),
+            Class::QuotaBound => is_share(activity.by_cause.get(Cause::Throttled), all_ns, MORE_CPU_PERCENT),
             Class::Contended => is_share(activity.in_line_ns(), all_ns, MORE_CPU_PERCENT),
             _ => false,
         });
@@ -113,12 +113,12 @@ fn classes(activity: &Activity, needed_ns: u64) -> Vec<Class> {
 }
 
 fn is_throttled(activity: &Activity) -> bool {
-    is_share(activity.throttled_ns(), activity.wanted_ns(), QUOTA_PERCENT)
+    is_share(activity.by_cause.get(Cause::Throttled), activity.wanted_ns(), QUOTA_PERCENT)
 }
 
 /// Returns the classes for the time that the target ran or wanted to run.
 fn wanting(activity: &Activity) -> Vec<Class> {
-    let (throttled_ns, in_line_ns) = (activity.throttled_ns(), activity.in_line_ns());
+    let (throttled_ns, in_line_ns) = (activity.by_cause.get(Cause::Throttled), activity.in_line_ns());
     match (is_throttled(activity), is_share(in_line_ns, activity.wanted_ns(), CONTENDED_PERCENT)) {
         (false, false) => vec![Class::CpuBound],
         (true, false) => vec![Class::QuotaBound],
@@ -143,9 +143,8 @@ impl<'a> Classes<'a> {
     /// Prepares the classes of `interval`. `tree` and `blocked` must belong to the same interval.
     pub fn new(interval: &'a Interval, tree: &'a Tree, blocked: &'a BlockedOn) -> Self {
         let roots = interval.cgroups.iter().filter(|(_, path)| &**path == "/").map(|(id, _)| *id);
-        let node = |exited: &ExitedInterval| tree.find_id(interval, exited.cgroup_id);
-        let mut exited: Vec<_> =
-            interval.exited.iter().filter_map(|exited| Some((node(exited)?, exited))).collect();
+        let placed = |exited: &'a ExitedInterval| Some((tree.find_id(interval, exited.cgroup_id)?, exited));
+        let mut exited: Vec<_> = interval.exited.iter().filter_map(placed).collect();
         exited.sort_by_key(|(node, _)| *node);
         Self { interval, tree, blocked, roots: roots.collect(), exited }
     }
@@ -295,10 +294,6 @@ impl Activity {
         self.on_cpu_ns.saturating_add(self.by_cause.total())
     }
 
-    pub fn throttled_ns(&self) -> u64 {
-        self.by_cause.get(Cause::Throttled)
-    }
-
     /// Returns the time on a run queue or waking up.
     pub fn in_line_ns(&self) -> u64 {
         self.by_cause.total().saturating_sub(self.by_cause.limited_ns())
@@ -401,11 +396,12 @@ pub(crate) fn sentence(classes: &[Class], activity: &Activity, quota: Option<&Qu
 
 /// Returns the parts of the time: first the parts that support `classes`, then the other parts; each group by size.
 fn parts(classes: &[Class], activity: &Activity, quota: Option<&Quota>) -> Vec<Spent> {
+    let throttled_ns = activity.by_cause.get(Cause::Throttled);
     let (queued_ns, wakeup_ns) = (activity.queued_ns(), activity.by_cause.get(Cause::Wakeup));
     let mut parts = blocked_parts(activity);
     let is_waking = (wakeup_ns > queued_ns).then_some(Class::Contended);
     parts.extend([
-        Spent::new(Some(Class::QuotaBound), activity.throttled_ns(), "throttled", quota_words(quota)),
+        Spent::new(Some(Class::QuotaBound), throttled_ns, "throttled", quota_words(quota)),
         Spent::new(Some(Class::Contended), queued_ns, "queued for a CPU", behind_words(activity)),
         Spent::new(is_waking, wakeup_ns, "waking up", ""),
     ]);

@@ -73,10 +73,6 @@ impl ExitedSums {
         exited.extend(others);
         exited.sort_unstable_by_key(|exited| exited.cgroup_id);
     }
-
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
 }
 
 impl Skipped {
@@ -125,7 +121,7 @@ impl Skipped {
 
     /// True if the reader's Samples lack no row.
     pub fn is_empty(&self) -> bool {
-        self.sums.is_empty() && self.in_root == 0
+        self.sums.0.is_empty() && self.in_root == 0
     }
 
     /// Adds the skipped rows to the exited tasks of the reader's next Sample, and the names of their cgroups.

@@ -97,7 +97,7 @@ impl QuotaPart {
 }
 
 /// Sums over a time slice: one Interval, or several consecutive Intervals.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Slice {
     /// Wall clock at the start, ns since 1970.
     pub start_unix_ns: u64,
@@ -125,11 +125,10 @@ impl Slice {
             duration_ns: interval.duration_ns,
             all: Sums::new(&total.totals, &total.wait),
             wait: total.wait,
-            cgroups: BTreeMap::new(),
-            quotas: BTreeMap::new(),
             busy_ns: interval.cpus.iter().fold(None, |busy, cpu| sum::known(busy, cpu.busy_ns)),
             pending: total.pending,
             pending_max_ns: total.pending_max_ns,
+            ..Self::default()
         };
         let tasks = interval.tasks.iter().map(|task| (task.reading.cgroup_id, &task.totals, &task.wait));
         let exited = interval.exited.iter().map(|exited| (exited.cgroup_id, &exited.totals, &exited.wait));
