@@ -187,6 +187,8 @@ pub fn cause_of_failure(facts: &Facts, error: &str) -> Option<Verdict> {
     judge(&facts).into_iter().find(|verdict| verdict.level == Level::Missing)
 }
 
+type TopicRule = (&'static str, fn(Topic, &Facts) -> Vec<Verdict>);
+
 /// The topic of the rule that quotes the trial's error.
 const TRIAL: &str = "trial";
 
@@ -243,7 +245,7 @@ pub fn explain_failure(facts: &Facts, error: &str) -> String {
 }
 
 /// The rules in the order of the output, requirements first.
-const RULES: &[(&str, fn(Topic, &Facts) -> Vec<Verdict>)] = &[
+const RULES: &[TopicRule] = &[
     ("architecture", |topic, facts| match facts.architecture.as_deref() {
         None => topic.unknown("the architecture"),
         Some("x86_64") => topic.ok("x86_64"),

@@ -1,10 +1,7 @@
 //! The rule about tasks that wait for busy CPUs while other CPUs are idle.
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     Cause, CpuInterval, TaskInterval,
@@ -55,7 +52,7 @@ pub(super) fn kept<'a>(context: &Context<'a>) -> Vec<Kept<'a>> {
     let waits = |task: &&TaskInterval| {
         is_on_busy(&task.reading.cpu) && !task.is_bound() && task.is_busy(context.interval.duration_ns)
     };
-    let mut groups: BTreeMap<(usize, Hold, Option<&Arc<str>>), Vec<&TaskInterval>> = BTreeMap::new();
+    let mut groups = BTreeMap::<_, Vec<&TaskInterval>>::new();
     for (node, _) in context.nodes().filter(|_| !idle.is_empty()) {
         for task in context.interval.tasks_at(context.tree.tasks_of(node)).filter(waits) {
             let hold = hold_of(task, &idle);
@@ -64,7 +61,7 @@ pub(super) fn kept<'a>(context: &Context<'a>) -> Vec<Kept<'a>> {
             groups.entry((node, hold, allowed)).or_default().push(task);
         }
     }
-    let kept = |((node, hold, allowed), tasks): ((usize, Hold, Option<&Arc<str>>), Vec<&'a TaskInterval>)| {
+    let groups = groups.into_iter().map(|((node, hold, allowed), tasks)| {
         let sum = |of: fn(&TaskInterval) -> u64| sum::total(tasks.iter().map(|task| of(task)));
         let ns = sum(|task| task.wait.contended_ns());
         let own_ns = sum(|task| task.wait.by_cause.get(Cause::OwnCgroup));
@@ -73,7 +70,7 @@ pub(super) fn kept<'a>(context: &Context<'a>) -> Vec<Kept<'a>> {
         let allowed = allowed.map(|allowed| parse_cpu_list(allowed).unwrap_or_default());
         let busy = allowed.unwrap_or_else(|| used.into_iter().collect());
         Kept { node, hold, busy, idle: idle.clone(), tasks, ns, own_ns, active_ns }
-    };
+    });
     let is_reported = |kept: &Kept| {
         // If one of the allowed CPUs is not busy, the affinity mask is not the reason for the waiting.
         kept.hold != Hold::Unknown
@@ -81,7 +78,7 @@ pub(super) fn kept<'a>(context: &Context<'a>) -> Vec<Kept<'a>> {
             && is_share(kept.ns, kept.active_ns, WAITED_PERCENT)
             && is_share(kept.ns, context.interval.duration_ns, WAITED_OF_INTERVAL_PERCENT)
     };
-    let mut groups: Vec<_> = groups.into_iter().map(kept).filter(is_reported).collect();
+    let mut groups: Vec<_> = groups.filter(is_reported).collect();
     if !groups.is_empty() {
         // The finding about the whole node is more informative.
         let full = numa::node_skew(context).map(|(_, full)| full);
