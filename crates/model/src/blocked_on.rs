@@ -9,7 +9,22 @@ use std::sync::LazyLock;
 use cgscope_ledger::BlockedState;
 
 use crate::sum::{self, by};
-use crate::{ByState, Interval, StackReading, class::Class};
+use crate::{ByState, Interval, StackReading};
+
+cgscope_ledger::named! {
+    /// The reason why a target is not faster.
+    Class {
+        CpuBound = "CPU-bound",
+        QuotaBound = "quota-bound",
+        Contended = "contended",
+        IoBound = "I/O-bound",
+        LockBound = "lock-bound",
+        /// The target is blocked on something else or on something unknown.
+        Blocked = "blocked",
+        Idle = "idle",
+    }
+}
+by_name!(Class);
 
 cgscope_ledger::named! {
     /// What a task is blocked on, in the order of every output.

@@ -11,6 +11,7 @@ use std::{cmp::Reverse, sync::Arc};
 use cgscope_ledger::{BlockedState, Cause};
 use serde::Serialize;
 
+pub use crate::blocked_on::Class;
 use crate::causes::{Behind, MORE_CPUS, Shown, TABLE};
 use crate::findings::{BELOW_LIMIT_PERCENT, BUSY_THREAD_PERCENT, REALTIME_PERCENT};
 use crate::sum::{self, is_share};
@@ -42,21 +43,6 @@ pub const MORE_CPU_PERCENT: u64 = 10;
 pub const BESIDE_BUSIEST_PERCENT: u64 = 10;
 /// The sentence names parts of the time from this share on, percent.
 pub const NAMED_PERCENT: u64 = 5;
-
-cgscope_ledger::named! {
-    /// The reason why a target is not faster.
-    Class {
-        CpuBound = "CPU-bound",
-        QuotaBound = "quota-bound",
-        Contended = "contended",
-        IoBound = "I/O-bound",
-        LockBound = "lock-bound",
-        /// The target is blocked on something else or on something unknown.
-        Blocked = "blocked",
-        Idle = "idle",
-    }
-}
-by_name!(Class);
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Quota {
