@@ -33,7 +33,7 @@ pub async fn run(options: &Hist) -> Result {
 
 fn print(out: &mut impl Write, interval: &Interval, host: &Host, options: &Hist) -> io::Result<()> {
     if options.json {
-        return json_line(out, &IntervalObject::new(interval, host).listing(options.all));
+        return json_line(out, &IntervalObject { all: options.all, ..IntervalObject::new(interval, host) });
     }
     if options.timestamp {
         writeln!(out, "{}", units::time_of_day(interval.start_unix_ns + interval.duration_ns))?;
@@ -108,9 +108,9 @@ fn parts(interval: &Interval, options: &Hist) -> Vec<HistPart> {
         let tasks = interval.tasks.iter();
         tasks.map(|task| HistPart::of_tasks(name(task), task.all_waits().clone(), "")).collect()
     } else if options.per_process {
-        let groups = interval.by_process().into_iter();
+        let processes = interval.processes().into_iter();
         let name = |pid| format!("pid = {pid} {}", interval.process_name(pid));
-        groups.map(|(pid, group)| HistPart::of_tasks(name(pid), group.wait, "")).collect()
+        processes.map(|process| HistPart::of_tasks(name(process.pid), process.group.wait, "")).collect()
     } else if options.by == Some(HistBy::Cgroup) {
         let groups = interval.by_cgroup().into_iter();
         groups.map(|(path, group)| HistPart::of_cgroup(path.as_deref(), group.wait, interval)).collect()

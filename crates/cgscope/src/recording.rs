@@ -85,14 +85,14 @@ impl Recording {
 
     /// Returns the selected part of the next interval; `None` at the end. After [`Self::at_most`], it spans several samples.
     pub fn next_interval(&mut self) -> Result<Option<Interval>> {
-        if self.steps.latest().is_none() {
+        if self.steps.latest.is_none() {
             let Some(first) = self.next_sample()? else { return Ok(None) };
             if first.mode == Mode::Coarse {
                 self.stride = 1;
             } else if self.stride > 1 {
                 self.reader.keep_changes();
             }
-            self.steps.skip(Box::new(first));
+            self.steps.latest = Some(Box::new(first));
         }
         let interval = if self.stride > 1 {
             self.several()?
@@ -118,7 +118,7 @@ impl Recording {
     }
 
     fn several(&mut self) -> Result<Option<Interval>> {
-        let Some(mut earlier) = self.steps.restart() else { return Ok(None) };
+        let Some(mut earlier) = self.steps.latest.take() else { return Ok(None) };
         let mut whole = Interval::default();
         let (since_ns, before) = (earlier.mono_ns, std::mem::take(&mut earlier.tasks));
         let mut late = Vec::new();
@@ -138,7 +138,7 @@ impl Recording {
         if let Some(now) = self.reader.tasks().map_err(|error| self.error(&error))? {
             whole = whole.with_tasks(since_ns, before, late, &now, self.reader.take_exited_tasks());
             earlier.tasks = now;
-            self.steps.skip(earlier);
+            self.steps.latest = Some(earlier);
         }
         self.steps.select(&mut whole);
         Ok(Some(whole))

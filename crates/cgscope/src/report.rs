@@ -74,7 +74,7 @@ fn page(recording: &mut Recording, path: &Path) -> Result<()> {
 fn objects(recording: &mut Recording, all: bool) -> Result<()> {
     let mut out = output::stdout();
     while let Some(interval) = recording.next_interval()? {
-        let object = IntervalObject::new(&interval, &recording.host).listing(all);
+        let object = IntervalObject { all, ..IntervalObject::new(&interval, &recording.host) };
         json_line(&mut out, &object).map_err(Error::output)?;
     }
     out.flush().map_err(Error::output)

@@ -189,13 +189,13 @@ impl Session {
 
     pub fn step(&mut self, sample: Box<Sample>, restarted: bool, end: Option<End>) -> Step {
         if restarted {
-            self.steps.restart();
+            self.steps.latest = None;
         }
         Step { interval: self.steps.step(sample), restarted, end }
     }
 
     pub fn latest(&self) -> Option<&Sample> {
-        self.steps.latest().map(AsRef::as_ref)
+        self.steps.latest.as_deref()
     }
 
     fn on(&mut self, event: Event) -> Result<Event> {

@@ -9,7 +9,7 @@ use std::{io::Write, mem, sync::Arc};
 
 use cgscope_model::{
     Finding, Group, Interval, Totals, Wait, cgroup_name::UNNAMED, findings::findings,
-    path::path_and_ancestors, sum,
+    path::path_and_ancestors, sum, table::interval::Process,
 };
 use prost::Message;
 
@@ -118,7 +118,7 @@ impl Perfetto {
         let names = interval.naming_tasks();
         let name = |pid: u32| names.get(&pid).map(|task| task.comm.clone());
         let scope = |pid: u32| Scope::Process(pid, name(pid).unwrap_or_default());
-        for (pid, group) in interval.by_process() {
+        for Process { pid, group, .. } in interval.processes() {
             if group.wait.count != 0 || group.totals.on_cpu_ns != 0 {
                 self.waits(&scope(pid), &group.wait, &group.totals)?;
             }

@@ -53,7 +53,7 @@ fn a_large_host_has_the_requested_size() {
     assert!(threads.values().all(|threads| *threads <= 10));
     assert!(sample.tasks.iter().filter(|task| task.pending.is_some()).count() > 50);
     let cells = |count: &dyn Fn(usize) -> bool| {
-        sample.tasks.iter().filter(|task| count(task.hist.counts().count())).count()
+        sample.tasks.iter().filter(|task| count(task.hist.counts.iter().count())).count()
     };
     assert!(cells(&|cells| cells > 15 || cells == 0) == 0 && cells(&|cells| cells >= 5) > 8_000);
 }

@@ -68,11 +68,11 @@ impl Waits {
             sum::add(&mut self.series_of(cause).ns, ns);
         }
         let mut shares = [[0u64; COLUMNS]; ROWS];
-        for (cell, share) in wait.hist.shares() {
+        for (cell, share) in wait.hist.shares.iter() {
             let (row, column) = row_and_column(cell);
             shares[row][column] = share;
         }
-        let counts: Vec<(usize, u64)> = wait.hist.counts().collect();
+        let counts: Vec<(usize, u64)> = wait.hist.counts.iter().collect();
         let mut rows = counts.chunk_by(|a, b| row_of(a.0) == row_of(b.0)).peekable();
         for (row, shares) in shares.iter().enumerate() {
             let counts = rows.next_if(|counts| row_of(counts[0].0) == row).unwrap_or_default();

@@ -3,10 +3,8 @@
 
 use cgscope_ledger::{CAUSES, Cause};
 
-use crate::{
-    Mode,
-    sum::{self, by},
-};
+use crate::Mode;
+use crate::sum::{self, by};
 
 /// How a cause is shown. [`Cause::name`] is its name in machine-readable output.
 #[derive(Clone, Copy, Debug)]
@@ -134,13 +132,9 @@ pub const ORDER: [Cause; CAUSES] = {
     order
 };
 
-pub const fn shown(cause: Cause) -> &'static Shown {
+pub fn shown(cause: Cause) -> &'static Shown {
     const ROWS: &[Shown; CAUSES] = &TABLE;
-    let mut place = 0;
-    while ROWS[place].cause as u32 != cause as u32 {
-        place += 1;
-    }
-    &ROWS[place]
+    ROWS.iter().find(|row| row.cause == cause).expect("each cause has a row")
 }
 
 by! {
@@ -171,9 +165,9 @@ impl ByCause {
 
     /// Returns the increase since `before`; `None` if a part decreased.
     pub fn since(&self, before: &Self) -> Option<Self> {
-        let mut out = Self::default();
-        for (out, (now, before)) in out.0.iter_mut().zip(self.0.iter().zip(before.0)) {
-            *out = now.checked_sub(before)?;
+        let mut out = *self;
+        for (now, before) in out.0.iter_mut().zip(before.0) {
+            *now = now.checked_sub(before)?;
         }
         Some(out)
     }

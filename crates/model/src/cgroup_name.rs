@@ -3,7 +3,7 @@
 
 use std::sync::LazyLock;
 
-use regex::Regex;
+use regex::{Captures, Regex};
 
 /// Names found in a path; `None`: not in the path. The owner of a cgroup may create child cgroups named like another owner's pod,
 /// container or service. So a name counts only where systemd or a container runtime creates it: below the parents of `is_parent`.
@@ -48,7 +48,8 @@ impl CgroupName {
                 name.pod_uid = Some(uid);
             } else if let Some(unit) = unit(part) {
                 name.unit = Some(unit);
-                if is_user_manager(part) {
+                // All cgroups below `user@1000.service` belong to that user.
+                if part.strip_prefix("user@").is_some_and(|rest| rest.ends_with(".service")) {
                     name.container = parts.find_map(container_id).map(str::to_owned);
                     name.is_rootless = name.container.is_some();
                 }
@@ -74,11 +75,6 @@ fn is_parent(part: &str, above: &str) -> bool {
 /// True for the cgroup of a Podman pod with the cgroupfs driver: `libpod_parent/<id of the pod>/libpod-<id>`.
 fn is_podman_pod(part: &str, above: &str) -> bool {
     above == "libpod_parent" && container_id(part) == Some(part)
-}
-
-/// True for `user@1000.service`: all cgroups below it belong to that user.
-fn is_user_manager(part: &str) -> bool {
-    part.strip_prefix("user@").is_some_and(|rest| rest.ends_with(".service"))
 }
 
 /// Returns the name of a container without its runtime: `container 0123456789ab`. `None`: not a container's cgroup. crun adds one
@@ -139,24 +135,14 @@ fn container_id(part: &str) -> Option<&str> {
 /// Returns the name of a unit that runs processes. systemd writes special characters as `\x2d`.
 pub(crate) fn unit(part: &str) -> Option<String> {
     let is_unit = [".service", ".scope", ".socket", ".mount", ".swap"].iter().any(|end| part.ends_with(end));
-    is_unit.then(|| unescaped(part))
+    let unescaped =
+        |code: &Captures| char::from(u8::from_str_radix(&code[1], 16).unwrap_or(b'?')).to_string();
+    is_unit.then(|| ESCAPED.replace_all(part, unescaped).into())
 }
 
-fn unescaped(part: &str) -> String {
-    let mut pieces = part.split("\\x");
-    let mut out = pieces.next().unwrap_or_default().to_owned();
-    for piece in pieces {
-        let code = piece.get(..2).and_then(|code| u8::from_str_radix(code, 16).ok());
-        match code.filter(|code| code.is_ascii_graphic() || *code == b' ') {
-            Some(code) => {
-                out.push(code.into());
-                out.push_str(&piece[2..]);
-            }
-            None => out.extend(["\\x", piece]),
-        }
-    }
-    out
-}
+/// Codes of printable characters.
+static ESCAPED: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"\\x([2-6][[:xdigit:]]|7[0-9a-eA-E])").expect("a valid expression"));
 
 /// Returns the `systemctl` command, without the value, that sets a property of a cgroup's unit. systemd overwrites limits that
 /// are written to a unit's files. `None`: systemd does not set its limits, as those of container runtimes' scopes and slices.

@@ -11,14 +11,14 @@ use std::{cmp::Reverse, sync::Arc};
 use cgscope_ledger::{BlockedState, Cause};
 use serde::Serialize;
 
+pub use crate::blocked_on::Class;
+use crate::causes::{Behind, MORE_CPUS, Shown, TABLE};
+use crate::findings::{BELOW_LIMIT_PERCENT, BUSY_THREAD_PERCENT, REALTIME_PERCENT};
+use crate::sum::{self, is_share};
+use crate::words::{list, raise};
 use crate::{
     BlockedKind, BlockedOn, BlockedTime, ByCause, ByState, CgroupReading, ExitedInterval, Interval,
-    TaskInterval, Tree,
-    causes::{Behind, MORE_CPUS, Shown, TABLE},
-    findings::{BELOW_LIMIT_PERCENT, BUSY_THREAD_PERCENT, REALTIME_PERCENT},
-    sum::{self, is_share},
-    units,
-    words::{list, raise},
+    TaskInterval, Tree, units,
 };
 
 /// A target is idle if its active threads wait for work for at least this share of their time, percent.
@@ -43,34 +43,6 @@ pub const MORE_CPU_PERCENT: u64 = 10;
 pub const BESIDE_BUSIEST_PERCENT: u64 = 10;
 /// The sentence names parts of the time from this share on, percent.
 pub const NAMED_PERCENT: u64 = 5;
-
-cgscope_ledger::named! {
-    /// The reason why a target is not faster.
-    Class {
-        CpuBound = "CPU-bound",
-        QuotaBound = "quota-bound",
-        Contended = "contended",
-        IoBound = "I/O-bound",
-        LockBound = "lock-bound",
-        /// The target is blocked on something else or on something unknown.
-        Blocked = "blocked",
-        Idle = "idle",
-    }
-}
-by_name!(Class);
-
-impl Class {
-    pub(crate) fn blocked_on(kind: BlockedKind) -> Self {
-        match kind {
-            BlockedKind::Network | BlockedKind::Disk | BlockedKind::Pipe | BlockedKind::IoUring => {
-                Self::IoBound
-            }
-            BlockedKind::Lock | BlockedKind::FileLock | BlockedKind::KernelLock => Self::LockBound,
-            _ if kind.is_for_work() => Self::Idle,
-            _ => Self::Blocked,
-        }
-    }
-}
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Quota {
@@ -117,7 +89,7 @@ fn classes(activity: &Activity, needed_ns: u64) -> Vec<Class> {
     if activity.threads == 0 || is_share(all_ns - needed_ns, all_ns, IDLE_PERCENT) {
         // An idle target also loses time while it waits for a CPU.
         classes.retain(|class| match class {
-            Class::QuotaBound => is_share(activity.throttled_ns(), all_ns, MORE_CPU_PERCENT),
+            Class::QuotaBound => is_share(activity.by_cause.get(Cause::Throttled), all_ns, MORE_CPU_PERCENT),
             Class::Contended => is_share(activity.in_line_ns(), all_ns, MORE_CPU_PERCENT),
             _ => false,
         });
@@ -127,12 +99,12 @@ fn classes(activity: &Activity, needed_ns: u64) -> Vec<Class> {
 }
 
 fn is_throttled(activity: &Activity) -> bool {
-    is_share(activity.throttled_ns(), activity.wanted_ns(), QUOTA_PERCENT)
+    is_share(activity.by_cause.get(Cause::Throttled), activity.wanted_ns(), QUOTA_PERCENT)
 }
 
 /// Returns the classes for the time that the target ran or wanted to run.
 fn wanting(activity: &Activity) -> Vec<Class> {
-    let (throttled_ns, in_line_ns) = (activity.throttled_ns(), activity.in_line_ns());
+    let (throttled_ns, in_line_ns) = (activity.by_cause.get(Cause::Throttled), activity.in_line_ns());
     match (is_throttled(activity), is_share(in_line_ns, activity.wanted_ns(), CONTENDED_PERCENT)) {
         (false, false) => vec![Class::CpuBound],
         (true, false) => vec![Class::QuotaBound],
@@ -157,15 +129,10 @@ impl<'a> Classes<'a> {
     /// Prepares the classes of `interval`. `tree` and `blocked` must belong to the same interval.
     pub fn new(interval: &'a Interval, tree: &'a Tree, blocked: &'a BlockedOn) -> Self {
         let roots = interval.cgroups.iter().filter(|(_, path)| &**path == "/").map(|(id, _)| *id);
-        let node = |exited: &ExitedInterval| tree.find_id(interval, exited.cgroup_id);
-        let mut exited: Vec<_> =
-            interval.exited.iter().filter_map(|exited| Some((node(exited)?, exited))).collect();
+        let placed = |exited: &'a ExitedInterval| Some((tree.find_id(interval, exited.cgroup_id)?, exited));
+        let mut exited: Vec<_> = interval.exited.iter().filter_map(placed).collect();
         exited.sort_by_key(|(node, _)| *node);
         Self { interval, tree, blocked, roots: roots.collect(), exited }
-    }
-
-    pub fn thread(&self, task: &TaskInterval) -> Classified {
-        self.threads(&[task])
     }
 
     pub fn threads(&self, tasks: &[&TaskInterval]) -> Classified {
@@ -185,17 +152,12 @@ impl<'a> Classes<'a> {
         verdict(&activity, self.quota_at(node, &tasks, &activity).as_ref())
     }
 
-    /// Returns the class of the tasks in cgroups without a known path, excluding exited tasks.
-    pub fn unknown_cgroup(&self) -> Classified {
-        self.threads(&self.interval.tasks_at(self.tree.tasks_unknown()).collect::<Vec<_>>())
-    }
-
     pub fn total(&self) -> Classified {
         let tasks: Vec<_> = self.interval.tasks.iter().collect();
         let is_wide = !self.interval.is_selection || self.interval.selected_cgroup.is_some();
         let mut activity = Activity::of(&tasks, self, is_wide);
         // For exited tasks, only one total of stacks is known.
-        activity.add_exited(&self.interval.exited, &self.blocked.exited(), self);
+        activity.add_exited(&self.interval.exited, &self.blocked.exited.unwrap_or_default(), self);
         let quota = (!self.tree.nodes().is_empty()).then(|| self.quota_at(0, &tasks, &activity)).flatten();
         verdict(&activity, quota.as_ref())
     }
@@ -318,14 +280,6 @@ impl Activity {
         self.on_cpu_ns.saturating_add(self.by_cause.total())
     }
 
-    pub fn throttled_ns(&self) -> u64 {
-        self.by_cause.get(Cause::Throttled)
-    }
-
-    pub fn wakeup_ns(&self) -> u64 {
-        self.by_cause.get(Cause::Wakeup)
-    }
-
     /// Returns the time on a run queue or waking up.
     pub fn in_line_ns(&self) -> u64 {
         self.by_cause.total().saturating_sub(self.by_cause.limited_ns())
@@ -333,11 +287,11 @@ impl Activity {
 
     /// Returns the time on a run queue, including unknown causes.
     pub fn queued_ns(&self) -> u64 {
-        self.in_line_ns().saturating_sub(self.wakeup_ns())
+        self.in_line_ns().saturating_sub(self.by_cause.get(Cause::Wakeup))
     }
 
     pub fn blocked_ns(&self, class: Class) -> u64 {
-        let kinds = self.blocked.iter().filter(|(kind, _)| Class::blocked_on(*kind) == class);
+        let kinds = self.blocked.iter().filter(|(kind, _)| kind.class() == class);
         sum::total(kinds.map(|(_, ns)| ns))
     }
 
@@ -428,11 +382,12 @@ pub(crate) fn sentence(classes: &[Class], activity: &Activity, quota: Option<&Qu
 
 /// Returns the parts of the time: first the parts that support `classes`, then the other parts; each group by size.
 fn parts(classes: &[Class], activity: &Activity, quota: Option<&Quota>) -> Vec<Spent> {
-    let (queued_ns, wakeup_ns) = (activity.queued_ns(), activity.wakeup_ns());
+    let throttled_ns = activity.by_cause.get(Cause::Throttled);
+    let (queued_ns, wakeup_ns) = (activity.queued_ns(), activity.by_cause.get(Cause::Wakeup));
     let mut parts = blocked_parts(activity);
     let is_waking = (wakeup_ns > queued_ns).then_some(Class::Contended);
     parts.extend([
-        Spent::new(Some(Class::QuotaBound), activity.throttled_ns(), "throttled", quota_words(quota)),
+        Spent::new(Some(Class::QuotaBound), throttled_ns, "throttled", quota_words(quota)),
         Spent::new(Some(Class::Contended), queued_ns, "queued for a CPU", behind_words(activity)),
         Spent::new(is_waking, wakeup_ns, "waking up", ""),
     ]);
@@ -489,7 +444,7 @@ fn blocked_parts(activity: &Activity) -> Vec<Spent> {
             BlockedKind::Lock => ("blocked on a futex".into(), " (a lock, or a pool that waits for work)"),
             _ => (format!("blocked on {}", kind.name()), ""),
         };
-        Spent::new(Some(Class::blocked_on(kind)), ns, is, more)
+        Spent::new(Some(kind.class()), ns, is, more)
     };
     let mut parts: Vec<_> = needed.into_iter().map(blocked).collect();
     let poll_ns = activity.blocked.get(BlockedKind::Poll);
@@ -553,7 +508,8 @@ fn advice(classes: &[Class], activity: &Activity, quota: Option<&Quota>, parts: 
             let most = behind(activity).into_iter().max_by_key(|(_, ns, _)| *ns);
             let advice = most.filter(|(_, ns, _)| *ns != 0).map_or(MORE_CPUS, |(.., advice)| advice);
             // More CPUs do not make an idle CPU wake up faster.
-            let is_queued = is_named(Class::Contended) && activity.queued_ns() >= activity.wakeup_ns();
+            let is_queued =
+                is_named(Class::Contended) && activity.queued_ns() >= activity.by_cause.get(Cause::Wakeup);
             is_queued.then(|| advice.into())
         }
         _ if classes.contains(&Class::CpuBound) || activity.has_unread => None,

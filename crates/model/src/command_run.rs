@@ -24,9 +24,7 @@ impl Ending {
     pub fn code(self) -> u8 {
         match self {
             Self::Exited(code) => code,
-            Self::Killed { signal, .. } => {
-                u8::try_from(signal).map_or(u8::MAX, |signal| signal.saturating_add(128))
-            }
+            Self::Killed { signal, .. } => u8::try_from(signal.saturating_add(128)).unwrap_or(u8::MAX),
         }
     }
 }

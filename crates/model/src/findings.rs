@@ -12,23 +12,18 @@ mod starved;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::{cmp::Reverse, sync::Arc};
 
 use cgscope_ledger::Cause;
 use serde::Serialize;
 
+use crate::sum::{self, is_share};
 pub use crate::table::{interval::REALTIME_PERCENT, tasks::BUSY_THREAD_PERCENT};
+use crate::tree::{Node, Sums};
 pub use crate::words::{QUOTA_FILE, set_burst, set_quota};
 use crate::{
-    Blame, CgroupReading, Group, Interval, Names, Tree,
-    cgroup_name::container_words,
-    sum::{self, is_share},
-    tree::{Node, Sums},
-    units::duration,
+    Blame, CgroupReading, Group, Interval, Names, Tree, cgroup_name::container_words, units::duration,
     words::percent,
 };
 pub use quota::BELOW_LIMIT_PERCENT;

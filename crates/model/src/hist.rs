@@ -1,22 +1,20 @@
 //! A histogram of waits over the buckets of [`cgscope_ledger::bucket`]. Each row (one power of two) is split by cause.
 
-use cgscope_ledger::{
-    BUCKETS, CAUSES, Cause, Shares, bucket_of,
-    cause::{CELLS, COLUMN_NAMES, COLUMNS, WHOLE, cell_of, column_of, row_and_column, row_of},
-    high_ns, low_ns,
+use cgscope_ledger::cause::{
+    CELLS, COLUMN_NAMES, COLUMNS, WHOLE, cell_of, column_of, row_and_column, row_of,
 };
+use cgscope_ledger::{BUCKETS, CAUSES, Cause, Shares, bucket_of, high_ns, low_ns};
 
-use crate::{
-    sparse::{Dense, Sparse},
-    sum,
-};
+use crate::sparse::{Dense, Sparse};
+use crate::sum;
 
 /// Completed waits: counts by bucket of length, and shares by row and cause. A row spans one power of two.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hist {
-    counts: Sparse<BUCKETS>,
+    /// Counts by bucket, in the form that [`Self::from_cells`] takes.
+    pub counts: Sparse<BUCKETS>,
     /// Shares in units of 1/[`WHOLE`] wait. [`Cause::Wakeup`] is not stored: it is the rest of a row's count.
-    shares: Sparse<CELLS>,
+    pub shares: Sparse<CELLS>,
 }
 
 impl Hist {
@@ -36,15 +34,6 @@ impl Hist {
 
     pub fn memory_bytes(&self) -> usize {
         (self.counts.len() + self.shares.len()) * size_of::<(u8, u64)>()
-    }
-
-    /// Returns the counts by bucket, in the form that [`Self::from_cells`] takes.
-    pub fn counts(&self) -> impl ExactSizeIterator<Item = (usize, u64)> + '_ {
-        self.counts.iter()
-    }
-
-    pub fn shares(&self) -> impl ExactSizeIterator<Item = (usize, u64)> + '_ {
-        self.shares.iter()
     }
 
     /// Returns the histogram, advanced to the kernel's counters, which wrap at 2^32.
@@ -91,16 +80,17 @@ impl Hist {
     pub fn octaves(&self) -> Vec<Octave> {
         let mut octaves: Vec<Octave> = Vec::new();
         for (bucket, count) in self.counts.iter() {
-            let row = row_of(bucket);
+            let first = row_of(bucket) * 8;
+            let (low_ns, high_ns) = (low_ns(first), high_ns(first + 7));
             match octaves.last_mut() {
-                Some(last) if last.row == row => sum::add(&mut last.count, count),
-                _ => octaves.push(Octave { row, count, by_cause: [0.0; CAUSES] }),
+                Some(last) if last.low_ns == low_ns => sum::add(&mut last.count, count),
+                _ => octaves.push(Octave { low_ns, high_ns, count, by_cause: [0.0; CAUSES] }),
             }
         }
         for (cell, share) in self.shares.iter() {
             let (row, column) = row_and_column(cell);
             // The kernel may add a wait during the reading. Then the reading may contain the wait's share but not its count.
-            if let Ok(at) = octaves.binary_search_by_key(&row, |octave| octave.row) {
+            if let Ok(at) = octaves.binary_search_by_key(&low_ns(row * 8), |octave| octave.low_ns) {
                 octaves[at].by_cause[COLUMN_NAMES[column] as usize] += share as f64 / f64::from(WHOLE);
             }
         }
@@ -178,7 +168,7 @@ impl Hist {
         }
         for octave in self.octaves() {
             // An octave may cover parts of two rows, so its middle may lie beyond the last row.
-            let k = of(octave.low_ns(), octave.high_ns()).min(rows.len().saturating_sub(1));
+            let k = of(octave.low_ns, octave.high_ns).min(rows.len().saturating_sub(1));
             rows[k].by_cause.iter_mut().zip(octave.by_cause).for_each(|(sum, count)| *sum += count);
         }
         rows
@@ -206,21 +196,12 @@ impl HistSum {
 /// The waits whose lengths lie in one octave (a factor of two). Each wait is split among its causes in proportion.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Octave {
-    row: usize,
+    pub low_ns: u64,
+    /// The upper end, ns, exclusive.
+    pub high_ns: u64,
     pub count: u64,
     /// Number of waits by cause, in the order of [`Cause::ALL`]; they sum to `count`.
     pub by_cause: [f64; CAUSES],
-}
-
-impl Octave {
-    pub fn low_ns(&self) -> u64 {
-        low_ns(self.row * 8)
-    }
-
-    /// Returns the upper end, ns, exclusive.
-    pub fn high_ns(&self) -> u64 {
-        high_ns(self.row * 8 + 7)
-    }
 }
 
 /// A row of [`Hist::rows`]. Both ends are inclusive, in the requested unit.
@@ -264,7 +245,7 @@ mod tests {
         assert_eq!(row.by_cause[Cause::Wakeup as usize], 1.0);
         assert_eq!(row.by_cause.iter().sum::<f64>(), row.count as f64);
         let octave = hist.octaves()[0];
-        assert!(octave.low_ns() <= 40_000_000 && 50_000_000 < octave.high_ns());
+        assert!(octave.low_ns <= 40_000_000 && 50_000_000 < octave.high_ns);
     }
 
     #[test]

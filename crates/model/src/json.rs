@@ -4,22 +4,18 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use cgscope_ledger::CAUSES;
-use serde::{
-    Serialize, Serializer,
-    ser::{Error, SerializeMap, SerializeSeq},
-};
+use serde::ser::{Error, SerializeMap, SerializeSeq};
+use serde::{Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 
+use crate::class::{Classes, Classified};
+use crate::command_run::{CommandRun, Ending, HeldBy};
+use crate::findings::{Host, findings, findings_in};
+use crate::nodes::{NodeGroup, remote_share};
+use crate::pairs::{Culprit, NAMED};
 use crate::{
     BlockedTime, ByCause, CgroupName, ContainerReading, Counter, CpuInterval, ExitedThreads, Group, Interval,
-    Mode, Observed, ProcessMemory, TaskInterval, Totals, Tree, Wait, WallTime,
-    causes::ORDER,
-    class::{Classes, Classified},
-    command_run::{CommandRun, Ending, HeldBy},
-    counters,
-    findings::{Host, findings, findings_in},
-    nodes::{NodeGroup, remote_share},
-    pairs::{Culprit, NAMED},
+    Mode, Observed, ProcessMemory, TaskInterval, Totals, Tree, Wait, WallTime, causes::ORDER, counters,
 };
 
 /// Declares an object: its type, the values it is made from, and its members. A member is a name with a value; a `?` omits the
@@ -72,26 +68,18 @@ macro_rules! members {
 
 #[derive(Debug)]
 pub struct IntervalObject<'a> {
-    interval: &'a Interval,
-    host: Host,
+    pub interval: &'a Interval,
+    pub host: Host,
     /// True if tasks that did nothing are listed as well.
-    all: bool,
-    classes: Option<Classes<'a>>,
+    pub all: bool,
+    /// Classes of the same interval. They add `class` and `blocked_on` to each task, each cgroup and the total. `blocked_on` is
+    /// null if blocked time is unknown.
+    pub classes: Option<Classes<'a>>,
 }
 
 impl<'a> IntervalObject<'a> {
     pub fn new(interval: &'a Interval, host: &Host) -> Self {
         Self { interval, host: *host, all: false, classes: None }
-    }
-
-    pub fn listing(self, all: bool) -> Self {
-        Self { all, ..self }
-    }
-
-    /// Adds `class` and `blocked_on` to each task, each cgroup and the total. `blocked_on` is null if blocked time is unknown.
-    /// `classes` must belong to the same interval.
-    pub fn with_classes(self, classes: &Classes<'a>) -> Self {
-        Self { classes: Some(classes.clone()), ..self }
     }
 
     /// Returns the cgroups by path. One object for all cgroups without a known path comes first.
@@ -152,7 +140,7 @@ object! {
     /// W: completed waits.
     WaitObject<'a>(wait: &'a Wait, mode: Mode) {
         let octaves = wait.hist.octaves();
-        let octaves = octaves.iter().map(|row| (row.low_ns(), row.high_ns(), CauseCounts(row.by_cause)));
+        let octaves = octaves.iter().map(|row| (row.low_ns, row.high_ns, CauseCounts(row.by_cause)));
     } => {
         [wait] count total_ns,
         max_ns: mode.exact(|| wait.max_ns),
@@ -252,17 +240,19 @@ object! {
     TaskObject<'a>(task: &'a TaskInterval, interval: &'a Interval, classes: Option<&'a Classes<'a>>, none: &'a RawValue) {
         let (mode, reading) = (interval.mode, &task.reading);
         let Totals { unstamped, unstamped_ns, .. } = *task.all_totals();
+        let is_none = *task.all_waits() == Wait::default();
+        let wait = if is_none { TaskWait::None(none) } else { TaskWait::Some(WaitObject(task.all_waits(), mode)) };
         let (accounts, placement) = (task.all_accounts(), reading.placement.as_deref());
         let exited_threads = accounts.map(|accounts| accounts.exited_threads);
         let observed = Observed::task(task, mode);
-        let class = classes.map(|classes| (classes.thread(task), classes.blocked.thread(reading.serial).copied()));
+        let class = classes.map(|classes| (classes.threads(&[task]), classes.blocked.thread(reading.serial).copied()));
     } => {
         [reading] tid tgid comm,
         cgroup: interval.cgroup_path(reading.cgroup_id),
         [reading] cpu,
         node: reading.node.or(interval.one_node),
         [reading] state,
-        wait: TaskWait(task.all_waits(), mode, none),
+        wait: wait,
         pending_ns: reading.pending_ns(),
         ..Counters(counters::OF_TASK_TIME, &observed),
         blocked: accounts.and_then(|accounts| accounts.blocked),
@@ -279,17 +269,11 @@ object! {
     }
 }
 
-struct TaskWait<'a>(&'a Wait, Mode, &'a RawValue);
-
-impl Serialize for TaskWait<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(wait, mode, none) = *self;
-        if *wait == Wait::default() {
-            none.serialize(serializer)
-        } else {
-            WaitObject(wait, mode).serialize(serializer)
-        }
-    }
+#[derive(Serialize)]
+#[serde(untagged)]
+enum TaskWait<'a> {
+    None(&'a RawValue),
+    Some(WaitObject<'a>),
 }
 
 /// Waits that the kernel's sum omits: of tasks preempted after they had set their state to sleeping. `wait` excludes them.
@@ -316,7 +300,10 @@ object! {
         let class = of.classes.as_ref().map(|classes| {
             let (class, tasks) = match at {
                 Some(at) => (classes.cgroup(*at), tree.tasks_below(*at)),
-                None => (classes.unknown_cgroup(), tree.tasks_unknown()),
+                None => {
+                    let tasks = tree.tasks_unknown();
+                    (classes.threads(&interval.tasks_at(tasks).collect::<Vec<_>>()), tasks)
+                }
             };
             (class, classes.blocked.known_of_tasks(interval, tasks))
         });

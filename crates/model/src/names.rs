@@ -1,10 +1,7 @@
 //! Names for cgroups that people recognise: `shop/cart-7d9f (cart)`, `web.service`.
 
-use std::{
-    borrow::Cow,
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-};
+use std::collections::{BTreeSet, HashMap};
+use std::{borrow::Cow, sync::Arc};
 
 use crate::{CgroupName, cgroup_name, path::path_and_ancestors};
 
@@ -125,7 +122,8 @@ impl Names {
             let path = path.as_ref();
             let of_pod = pod.map(|pod| self.cgroup_of_pod(path, pod));
             if let Some(of_pod) = of_pod.flatten() {
-                pods.extend(self.container(of_pod).and_then(|(_, named)| named.pod()));
+                let named = self.container(of_pod).and_then(|(_, named)| named.pod());
+                pods.extend(named.map(|(namespace, pod)| format!("{namespace}/{pod}")));
             }
             if of_pod == Some(None) {
                 continue;
@@ -133,35 +131,23 @@ impl Names {
             let at = container.and_then(|container| self.cgroup_of_container(path, container));
             containers.extend(at.map(|at| self.of(at).into_owned()));
         }
-        let pods = pods.into_iter().map(|(namespace, pod)| format!("{namespace}/{pod}")).collect();
-        if let Some(pod) = pod {
-            self.only(("pod", pod), pods, self.pods(), "NAMESPACE/NAME")?;
-        }
-        if let Some(container) = container {
-            self.only(("container", container), containers, self.containers(), "its id, or --pod with it")?;
+        let found_or_not = [
+            ("pod", pod, pods, self.pods(), "NAMESPACE/NAME"),
+            ("container", container, containers, self.containers(), "its id, or --pod with it"),
+        ];
+        for (kind, wanted, found, known, better) in found_or_not {
+            let (Some(wanted), found) = (wanted, Vec::from_iter(found)) else { continue };
+            let what = format!("{kind} {wanted}");
+            return Err(match found.len() {
+                0 if self.by_path.is_empty() => format!(
+                    "there is no {what}: no container runtime of this host reports names (`cgscope doctor` says why)"
+                ),
+                0 => format!("there is no {what} on this host{}", near(wanted, known)),
+                1 => continue,
+                _ => format!("several have the name of {what}: {}; give {better}", found.join(", ")),
+            });
         }
         Ok(())
-    }
-
-    fn only(
-        &self,
-        (kind, wanted): (&str, &str),
-        found: BTreeSet<String>,
-        known: BTreeSet<String>,
-        better: &str,
-    ) -> Result<(), String> {
-        let what = format!("{kind} {wanted}");
-        match found.len() {
-            0 if self.by_path.is_empty() => Err(format!(
-                "there is no {what}: no container runtime of this host reports names (`cgscope doctor` says why)"
-            )),
-            0 => Err(format!("there is no {what} on this host{}", near(wanted, known))),
-            1 => Ok(()),
-            _ => {
-                let found: Vec<_> = found.into_iter().collect();
-                Err(format!("several have the name of {what}: {}; give {better}", found.join(", ")))
-            }
-        }
     }
 
     /// Returns all pods, as `NAMESPACE/NAME`.

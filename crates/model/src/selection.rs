@@ -7,12 +7,9 @@
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    CgroupName, Names,
-    path::{normal_path, path_and_ancestors},
-    placement::{cpu_list, parse_cpu_list},
-    printable,
-};
+use crate::path::{normal_path, path_and_ancestors};
+use crate::placement::{cpu_list, parse_cpu_list};
+use crate::{CgroupName, Names, printable};
 
 /// The user's selection. Empty lists and `None` select everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,48 +66,45 @@ pub type Set = fn(&mut Selection, &str) -> Result<(), String>;
 /// All selectors, in the order of the help.
 pub static SELECTORS: &[Selector] = &[
     Selector::ids("pid", "PID", "Processes, their threads and their future children", |selection, text| {
-        id(&mut selection.pids, text)
+        id(text).map(|id| selection.pids.push(id))
     }),
-    Selector::ids("tid", "TID", "Single threads", |selection, text| id(&mut selection.tids, text)),
+    Selector::ids("tid", "TID", "Single threads", |selection, text| {
+        id(text).map(|id| selection.tids.push(id))
+    }),
     Selector::one("cgroup", "PATH", "Tasks in this cgroup and below it", |selection, text| {
-        set_text(&mut selection.cgroup, normal_path(text))
+        selection.cgroup = Some(normal_path(text));
+        Ok(())
     }),
     Selector::one("unit", "NAME", "Tasks of this systemd unit", |selection, text| {
-        set_text(&mut selection.unit, unit(text)?)
+        unit(text).map(|unit| selection.unit = Some(unit))
     }),
     Selector::one("pod", "NAMESPACE/NAME", "Tasks of this Kubernetes pod", |selection, text| {
-        set_text(&mut selection.pod, pod(text)?)
+        pod(text).map(|pod| selection.pod = Some(pod))
     }),
     Selector::one("container", "NAME|ID", "Tasks of this container, by name or id", |selection, text| {
-        set_text(&mut selection.container, container(text)?)
+        container(text).map(|container| selection.container = Some(container))
     }),
     Selector::one("comm", "REGEX", "Threads whose name matches", |selection, text| {
-        set_text(&mut selection.comm, regex(text)?)
+        regex(text).map(|regex| selection.comm = Some(regex))
     }),
     Selector::one("cpu", "LIST", "Tasks that last ran on these CPUs (0-3,8)", |selection, text| {
-        numbers(&mut selection.cpus, "--cpu", text)
+        numbers("--cpu", text).map(|cpus| selection.cpus = cpus)
     }),
     Selector::one("node", "LIST", "Tasks that last ran on these NUMA nodes", |selection, text| {
-        numbers(&mut selection.nodes, "--node", text)
+        numbers("--node", text).map(|nodes| selection.nodes = nodes)
     }),
 ];
 
-fn id(ids: &mut Vec<u32>, text: &str) -> Result<(), String> {
-    ids.push(text.parse().map_err(|error: std::num::ParseIntError| error.to_string())?);
-    Ok(())
-}
-
-fn set_text(text: &mut Option<String>, value: String) -> Result<(), String> {
-    *text = Some(value);
-    Ok(())
+fn id(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|error: std::num::ParseIntError| error.to_string())
 }
 
 /// Returns a unit's name in the form that [`CgroupName`] uses.
 fn unit(text: &str) -> Result<String, String> {
     let name = |text: &str| CgroupName::of(text).unit;
     let named = name(text).or_else(|| name(&format!("{text}.service")));
-    let named = named.filter(|_| !text.is_empty() && !text.contains('/'));
     named
+        .filter(|_| !text.is_empty() && !text.contains('/'))
         .ok_or_else(|| format!("--unit takes the name of a unit like nginx or session-2.scope, not {text:?}"))
 }
 
@@ -131,10 +125,9 @@ fn regex(text: &str) -> Result<String, String> {
     })
 }
 
-fn numbers(list: &mut Vec<u32>, option: &str, text: &str) -> Result<(), String> {
+fn numbers(option: &str, text: &str) -> Result<Vec<u32>, String> {
     let parsed = parse_cpu_list(text).filter(|list| !list.is_empty());
-    *list = parsed.ok_or_else(|| format!("{option} takes a list like 0-3,8, not {text:?}"))?;
-    Ok(())
+    parsed.ok_or_else(|| format!("{option} takes a list like 0-3,8, not {text:?}"))
 }
 
 impl Selection {
@@ -179,11 +172,11 @@ impl Selection {
 
     /// Makes all texts printable, because a recording may come from any source.
     #[must_use]
-    pub fn printable(self) -> Self {
-        let printable = |text: Option<String>| text.map(|text| printable(&text).to_string());
-        let (cgroup, unit) = (printable(self.cgroup), printable(self.unit));
-        let (pod, container) = (printable(self.pod), printable(self.container));
-        Self { cgroup, unit, pod, container, comm: printable(self.comm), ..self }
+    pub fn printable(mut self) -> Self {
+        let Self { cgroup, unit, pod, container, comm, .. } = &mut self;
+        let texts = [cgroup, unit, pod, container, comm].into_iter().flatten();
+        texts.for_each(|text| *text = printable(text).to_string());
+        self
     }
 }
 
@@ -210,11 +203,6 @@ impl SelectionFilter {
     /// True if the filter checks the names, CPUs or nodes of tasks.
     pub fn is_by_task(&self) -> bool {
         self.comm.is_some() || !self.selection.cpus.is_empty() || !self.selection.nodes.is_empty()
-    }
-
-    /// True if the filter may select only some threads of a process.
-    pub fn is_by_thread(&self) -> bool {
-        self.is_by_task() || !self.selection.tids.is_empty()
     }
 
     /// True if a node is selected. With `--node`, an unknown node is not selected.

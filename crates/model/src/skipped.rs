@@ -4,17 +4,13 @@
 //! Samples misses work that only the skipped Samples report: of tasks that exited or moved later, and of cgroups that were
 //! removed later. [`ended`] finds these rows from one Sample to the next. [`Skipped`] sums them up for a reader.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use cgscope_ledger::Loss;
 
-use crate::{
-    ContainerReading, ExitedReading, Interval, Sample, TaskReading, Totals, sum,
-    table::{exited, later, tasks},
-};
+use crate::table::{exited, later, tasks};
+use crate::{ContainerReading, ExitedReading, Interval, Sample, TaskReading, Totals, sum};
 
 /// Returns the rows of `before` that the next Sample, `now`, lacks: tasks, exited tasks by cgroup, their cgroups' names.
 pub fn ended(before: &Sample, now: &Sample) -> Sample {
@@ -77,10 +73,6 @@ impl ExitedSums {
         exited.extend(others);
         exited.sort_unstable_by_key(|exited| exited.cgroup_id);
     }
-
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
 }
 
 impl Skipped {
@@ -129,7 +121,7 @@ impl Skipped {
 
     /// True if the reader's Samples lack no row.
     pub fn is_empty(&self) -> bool {
-        self.sums.is_empty() && self.in_root == 0
+        self.sums.0.is_empty() && self.in_root == 0
     }
 
     /// Adds the skipped rows to the exited tasks of the reader's next Sample, and the names of their cgroups.

@@ -8,20 +8,21 @@ use std::sync::Arc;
 pub struct Steps<S = Box<Sample>> {
     filter: SelectionFilter,
     only_paths: bool,
-    earlier: Option<S>,
+    /// The latest Sample. `None`: the next Sample counts as the first.
+    pub latest: Option<S>,
 }
 
 /// Starts without a Sample. Intervals cover the whole host.
 impl<S> Default for Steps<S> {
     fn default() -> Self {
-        Self { filter: SelectionFilter::default(), only_paths: false, earlier: None }
+        Self { filter: SelectionFilter::default(), only_paths: false, latest: None }
     }
 }
 
 impl<S: AsRef<Sample>> Steps<S> {
     /// Starts without a Sample. Intervals cover the selection. Fails if the `comm` of the selection is not a regular expression.
     pub fn new(selection: &Selection) -> Result<Self, regex::Error> {
-        Ok(Self { filter: SelectionFilter::new(selection)?, only_paths: false, earlier: None })
+        Ok(Self { filter: SelectionFilter::new(selection)?, ..Self::default() })
     }
 
     #[must_use]
@@ -36,8 +37,8 @@ impl<S: AsRef<Sample>> Steps<S> {
 
     /// Like [`Self::step`], but also returns the earlier Sample. `skipped` returns the rows that ended between the two Samples.
     pub fn step_over(&mut self, sample: S, skipped: impl FnOnce(&S, &S) -> Skipped) -> Option<(Interval, S)> {
-        let earlier = self.earlier.replace(sample)?;
-        let now = self.earlier.as_ref()?;
+        let earlier = self.latest.replace(sample)?;
+        let now = self.latest.as_ref()?;
         let mut interval = Interval::over(earlier.as_ref(), now.as_ref(), &mut skipped(&earlier, now));
         self.select(&mut interval);
         Some((interval, earlier))
@@ -48,19 +49,5 @@ impl<S: AsRef<Sample>> Steps<S> {
         if self.only_paths {
             Arc::make_mut(&mut interval.names).only_paths = true;
         }
-    }
-
-    pub fn latest(&self) -> Option<&S> {
-        self.earlier.as_ref()
-    }
-
-    /// Replaces the latest Sample without making an Interval.
-    pub fn skip(&mut self, sample: S) {
-        self.earlier = Some(sample);
-    }
-
-    /// Removes and returns the latest Sample. The next Sample counts as the first.
-    pub fn restart(&mut self) -> Option<S> {
-        self.earlier.take()
     }
 }

@@ -1,20 +1,20 @@
 //! The tables of a Sample. Code that treats all tables alike uses the list [`tables!`](crate::tables), which names each once.
 
 /// Declares a table: name, rows, key, and the rule that unordered rows break. Then follow the other functions of [`Table`]. Or
-/// the list in [`Interval`] of the same name, which the module's `between` makes: its key, and how a later row is merged.
+/// the list in [`Interval`] of the same name: how it is made from two Samples, its key, and how a later row is merged.
 macro_rules! table {
     (
         $(#[$about:meta])*
         $table:ident: $type:ty, by $key:ty: |$row:ident| $of:expr, $order:literal;
-        $list:ident by $by:expr, $merged:expr;
+        $list:ident = |$a:ident, $b:ident| $between:expr, by $by:expr, $merged:expr;
         $($functions:tt)*
     ) => {
         table! {
             $(#[$about])*
             $table: $type, by $key: |$row| $of, $order;
 
-            fn between(a: &Sample, b: &Sample, into: &mut Interval) {
-                into.$list = between(&a.$list, &b.$list);
+            fn between($a: &Sample, $b: &Sample, into: &mut Interval) {
+                into.$list = $between;
             }
 
             fn append(into: &mut Interval, next: &mut Interval) {

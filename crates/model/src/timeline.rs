@@ -6,14 +6,12 @@ mod tests;
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use cgscope_ledger::{BUCKETS, bucket_of};
-
-use crate::{CgroupReading, Hist, Interval, Totals, Wait, sum, tree::Sums};
+use crate::{CgroupReading, Interval, Wait, sum, tree::Sums};
 
 /// Time slices in order. Consecutive Intervals leave no gaps between slices.
 #[derive(Clone, Debug)]
 pub struct Timeline {
-    slices: Vec<Slice>,
+    pub slices: Vec<Slice>,
     most: usize,
     /// Intervals per slice, a power of two.
     per_slice: usize,
@@ -38,10 +36,6 @@ impl Timeline {
             }
         }
         self.in_last += 1;
-    }
-
-    pub fn slices(&self) -> &[Slice] {
-        &self.slices
     }
 
     /// Returns the index of the slice with the most wait time per unit of time; if equal, the earliest. `None` if no task waited.
@@ -103,14 +97,13 @@ impl QuotaPart {
 }
 
 /// Sums over a time slice: one Interval, or several consecutive Intervals.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Slice {
     /// Wall clock at the start, ns since 1970.
     pub start_unix_ns: u64,
     pub duration_ns: u64,
-    pub waits: u64,
-    /// Longest completed wait, ns; see [`Wait::max_ns`].
-    pub max_ns: u64,
+    /// Completed waits.
+    pub wait: Wait,
     /// All tasks, including exited tasks.
     pub all: Sums,
     /// Tasks by id of the cgroup that directly contains them, without cgroups whose tasks neither waited nor ran.
@@ -122,34 +115,26 @@ pub struct Slice {
     pub pending: u64,
     /// Longest of these pending waits so far, ns.
     pub pending_max_ns: u64,
-    /// Waits by bucket of [`cgscope_ledger::bucket`].
-    pub counts: Box<[u64; BUCKETS]>,
 }
 
 impl Slice {
     fn of(interval: &Interval) -> Self {
+        let total = interval.total();
         let mut slice = Self {
             start_unix_ns: interval.start_unix_ns,
             duration_ns: interval.duration_ns,
-            waits: 0,
-            max_ns: 0,
-            all: Sums::default(),
-            cgroups: BTreeMap::new(),
-            quotas: BTreeMap::new(),
+            all: Sums::new(&total.totals, &total.wait),
+            wait: total.wait,
             busy_ns: interval.cpus.iter().fold(None, |busy, cpu| sum::known(busy, cpu.busy_ns)),
-            pending: 0,
-            pending_max_ns: 0,
-            counts: Box::new([0; BUCKETS]),
+            pending: total.pending,
+            pending_max_ns: total.pending_max_ns,
+            ..Self::default()
         };
-        for task in &interval.tasks {
-            slice.add_waits(task.reading.cgroup_id, &task.totals, &task.wait);
-            if let Some(wait) = &task.reading.pending {
-                slice.pending += 1;
-                slice.pending_max_ns = slice.pending_max_ns.max(wait.ns);
-            }
-        }
-        for exited in &interval.exited {
-            slice.add_waits(exited.cgroup_id, &exited.totals, &exited.wait);
+        let tasks = interval.tasks.iter().map(|task| (task.reading.cgroup_id, &task.totals, &task.wait));
+        let exited = interval.exited.iter().map(|exited| (exited.cgroup_id, &exited.totals, &exited.wait));
+        let parts = tasks.chain(exited).map(|(id, totals, wait)| (id, Sums::new(totals, wait)));
+        for (id, part) in parts.filter(|(_, part)| *part != Sums::default()) {
+            slice.cgroups.entry(id).or_default().add(&part);
         }
         for limits in &interval.limits {
             if let Some(part) = QuotaPart::of(limits, interval.duration_ns) {
@@ -157,11 +142,6 @@ impl Slice {
             }
         }
         slice
-    }
-
-    /// Returns the waits by length. Causes are not stored by length; `all` has their sums.
-    pub fn hist(&self) -> Hist {
-        Hist::from_counts(self.counts.iter().copied(), [])
     }
 
     /// Returns the average number of tasks at a time, from a sum of their times in the slice, ns.
@@ -176,30 +156,14 @@ impl Slice {
         worst.map(|(id, part)| (*id, part))
     }
 
-    fn add_waits(&mut self, cgroup_id: u64, totals: &Totals, wait: &Wait) {
-        let part = Sums::new(totals, wait);
-        if part == Sums::default() && wait.count == 0 {
-            return;
-        }
-        sum::add(&mut self.waits, wait.count);
-        self.max_ns = self.max_ns.max(wait.max_ns);
-        self.all.add(&part);
-        self.cgroups.entry(cgroup_id).or_default().add(&part);
-        for (low_ns, _, count) in wait.hist.buckets() {
-            sum::add(&mut self.counts[bucket_of(low_ns)], count);
-        }
-    }
-
     fn append(&mut self, later: Self) {
         sum::add(&mut self.duration_ns, later.duration_ns);
-        sum::add(&mut self.waits, later.waits);
-        self.max_ns = self.max_ns.max(later.max_ns);
+        self.wait.add(&later.wait);
         self.all.add(&later.all);
         later.cgroups.iter().for_each(|(id, part)| self.cgroups.entry(*id).or_default().add(part));
         later.quotas.iter().for_each(|(id, part)| self.quotas.entry(*id).or_default().add(part));
         self.busy_ns = sum::known(self.busy_ns, later.busy_ns);
         self.pending = self.pending.max(later.pending);
         self.pending_max_ns = self.pending_max_ns.max(later.pending_max_ns);
-        self.counts.iter_mut().zip(later.counts.iter()).for_each(|(count, more)| sum::add(count, *more));
     }
 }

@@ -8,12 +8,9 @@ use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 use itertools::Itertools;
 
+use crate::placement::{ByNode, add_by_node};
 use crate::{
-    ByCause, CgroupReading, Group, Interval, Totals, Wait,
-    pairs::Culprit,
-    path::path_and_ancestors,
-    placement::{ByNode, add_by_node},
-    sum,
+    ByCause, CgroupReading, Group, Interval, Totals, Wait, pairs::Culprit, path::path_and_ancestors, sum,
     table::interval::GroupSum,
 };
 

@@ -257,8 +257,8 @@ impl Field for Arc<Hist> {
         columns.member("shares", |columns| columns.one(ColumnKind::List));
     }
     fn put(&self, cells: &mut Cells, _: &mut Texts) {
-        cells.list(self.counts().map(|(bucket, count)| (bucket as u32, count)));
-        cells.list(self.shares().map(|(cell, share)| (cell as u32, share)));
+        cells.list(self.counts.iter().map(|(bucket, count)| (bucket as u32, count)));
+        cells.list(self.shares.iter().map(|(cell, share)| (cell as u32, share)));
     }
     fn take(row: &mut Row<'_>) -> Option<Self> {
         // A task often changes without a wait. If its histogram has not changed, share it: this makes comparisons of two samples

@@ -236,7 +236,7 @@ impl Sum {
 
 /// Returns the counts of a histogram with their cells, then its shares. The cells of shares follow the cells of counts.
 fn cells(hist: &Hist) -> impl Iterator<Item = (usize, u64)> {
-    hist.counts().chain(hist.shares().map(|(cell, share)| (BUCKETS + cell, share)))
+    hist.counts.iter().chain(hist.shares.iter().map(|(cell, share)| (BUCKETS + cell, share)))
 }
 
 /// The waits of one task in one interval, or of all exited tasks of one cgroup.

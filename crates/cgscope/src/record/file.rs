@@ -1,7 +1,12 @@
 //! Writes a recording file.
 
 use std::path::{Path, PathBuf};
-use std::{ffi::OsStr, fmt::Display, fs, io, os::fd::{AsFd, BorrowedFd}};
+use std::{
+    ffi::OsStr,
+    fmt::Display,
+    fs, io,
+    os::fd::{AsFd, BorrowedFd},
+};
 
 use cgscope_model::{Sample, units};
 use cgscope_record::{Beside, FileError, FileWriter, Header, Place, Reason, WriteError};

@@ -211,18 +211,18 @@ impl<'a> Flight<'a> {
 
 impl Destination for Flight<'_> {
     fn sample(&mut self, sample: Sample) -> Result<()> {
-        let before_ns = self.steps.latest().map(|before| before.mono_ns);
+        let before_ns = self.steps.latest.as_ref().map(|before| before.mono_ns);
         let sample = Box::new(sample);
         let interval = match self.options.trigger.as_slice() {
             [] => {
-                self.steps.skip(sample);
+                self.steps.latest = Some(sample);
                 None
             }
             _ => self.steps.step(sample),
         };
-        let Some(sample) = self.steps.restart() else { return Ok(()) };
+        let Some(sample) = self.steps.latest.take() else { return Ok(()) };
         self.take(&sample, before_ns, interval.as_ref()).map_err(|error| self.left_after(error))?;
-        self.steps.skip(sample);
+        self.steps.latest = Some(sample);
         Ok(())
     }
 
@@ -241,7 +241,7 @@ impl Destination for Flight<'_> {
         let mut state =
             format!("ring {} in {}", duration(ring.held_ns()), units::bytes(ring.bytes_on_disk()));
         if let Some(triggered) = &self.triggered {
-            let now_ns = self.steps.latest().map_or(0, |latest| latest.mono_ns);
+            let now_ns = self.steps.latest.as_ref().map_or(0, |latest| latest.mono_ns);
             state += &format!(", triggered, {} left", duration(triggered.until_ns.saturating_sub(now_ns)));
         }
         match self.parts.iter().flatten().count() {
@@ -263,7 +263,7 @@ impl Destination for Flight<'_> {
 
     /// Removes the ring, unless it holds the only copy of the part around the last trigger.
     fn end(&mut self, reason: Reason) -> Result<Ended> {
-        if let (Some(triggered), Some(last)) = (self.triggered.take(), self.steps.restart()) {
+        if let (Some(triggered), Some(last)) = (self.triggered.take(), self.steps.latest.take()) {
             self.freeze(triggered, &last).map_err(|error| self.left_after(error))?;
         }
         self.settle(true);

@@ -224,7 +224,7 @@ impl Recorder<'_> {
     }
 
     fn show(&mut self) {
-        let Some(latest) = self.steps.latest() else { return };
+        let Some(latest) = &self.steps.latest else { return };
         let (destination, whole) = (&self.destination, &self.whole);
         let state = || words(whole.duration_ns, destination.bytes(), &latest.losses, &destination.state());
         self.progress.show(state);
@@ -232,7 +232,7 @@ impl Recorder<'_> {
 
     fn close(mut self, end: &End) -> Result {
         let ended = self.destination.end(session::reason(end))?;
-        let losses = self.steps.latest().map(|latest| latest.losses.clone()).unwrap_or_default();
+        let losses = self.steps.latest.as_ref().map(|latest| latest.losses.clone()).unwrap_or_default();
         if !self.quiet {
             let report = ended.report.map_or(String::new(), |file| {
                 format!("; `cgscope report {}` shows what happened", file.display())

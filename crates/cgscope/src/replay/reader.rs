@@ -137,7 +137,7 @@ impl Intervals {
     pub fn read(&mut self, n: usize) -> Result<Option<Interval>> {
         if self.last.take() != Some(n) {
             let Some(earlier) = self.sample(n)? else { return Ok(None) };
-            self.recording.steps.skip(Box::new(earlier));
+            self.recording.steps.latest = Some(Box::new(earlier));
         }
         let Some(now) = self.sample(n + 1)? else { return Ok(None) };
         self.last = Some(n + 1);

@@ -146,7 +146,7 @@ impl State {
             self.metrics.set_config(self.parts.config.borrow_and_update().clone());
         }
         let Some(taken) = taken else { return };
-        if self.steps.latest().is_some_and(|before| before.number == taken.number) {
+        if self.steps.latest.as_ref().is_some_and(|before| before.number == taken.number) {
             return;
         }
         let Some((interval, before)) = self.steps.step_over(taken, skipped) else { return };
@@ -177,7 +177,7 @@ impl State {
             Given { family: family::BUILD_INFO, samples: vec![build] },
             Given::one(family::PROCESS_START, self.started_s),
         ];
-        let Some(taken) = self.steps.latest() else { return given };
+        let Some(taken) = &self.steps.latest else { return given };
         let cost = &taken.reading.sample.cost;
         given.push(Given::one(family::SAMPLE_AGE, taken.at.elapsed().as_secs_f64()));
         given.push(Given::one(family::COLLECTIONS, taken.number as f64));

@@ -104,7 +104,8 @@ impl Printer<'_> {
             let tree = Tree::new(interval);
             let blocked = BlockedOn::new(interval, |addr| self.symbols.caller(addr));
             let classes = Classes::new(interval, &tree, &blocked);
-            let object = IntervalObject::new(interval, host).with_classes(&classes).listing(self.options.all);
+            let (all, classes) = (self.options.all, Some(classes));
+            let object = IntervalObject { all, classes, ..IntervalObject::new(interval, host) };
             return json_line(out, &object);
         }
         self.host = *host;

@@ -94,7 +94,10 @@ impl<'a> Printer<'a> {
 
     fn interval(&mut self, out: &mut Stdout, interval: &Interval, host: &Host) -> io::Result<()> {
         if self.options.json {
-            return json_line(out, &IntervalObject::new(interval, host).listing(self.options.all));
+            return json_line(
+                out,
+                &IntervalObject { all: self.options.all, ..IntervalObject::new(interval, host) },
+            );
         }
         let data = Data::new(interval.clone().into(), host);
         if self.printed == 0 {

@@ -175,7 +175,7 @@ fn the_kinds_of_a_thread_sum_to_its_blocked_time() {
     assert_eq!(blocked.thread(3), None, "not known");
     assert_eq!(blocked.thread(4).unwrap().get(BlockedKind::Unknown), 9);
     assert_eq!(blocked.thread(4).unwrap().for_work(), 2);
-    assert_eq!((blocked.total().total(), blocked.exited().total()), (123 + 70 + 11 + 5, 5));
+    assert_eq!((blocked.total().total(), blocked.exited.unwrap().total()), (123 + 70 + 11 + 5, 5));
     assert_eq!(blocked.total().get(BlockedKind::Network), 65);
     let tree = crate::Tree::new(&interval);
     let of = |path: &str| {
@@ -203,7 +203,7 @@ fn time_after_the_last_reading_of_a_thread_counts_for_exited_threads() {
     went.reading.state = None;
     let stacks = vec![stack(1, 0, BlockedState::Sleeping, 150), stack(1, 1, BlockedState::Sleeping, 50)];
     let blocked = BlockedOn::new(&Interval { tasks: vec![went], stacks, ..Interval::default() }, name);
-    let (there, exited) = (blocked.thread(1).unwrap(), blocked.exited());
+    let (there, exited) = (blocked.thread(1).unwrap(), blocked.exited.unwrap());
     assert_eq!([BlockedKind::Network, BlockedKind::Lock].map(|kind| there.get(kind)), [75, 25]);
     assert_eq!([BlockedKind::Network, BlockedKind::Lock].map(|kind| exited.get(kind)), [75, 25]);
 }

@@ -217,7 +217,7 @@ fn field_case_4_more_cpu_does_not_help_workers_that_wait() {
     assert_eq!(of(|classes| classes.cgroup(1)), expected);
     assert_eq!(of(|classes| classes.threads(&[&classes.interval.tasks[0]])), expected);
     assert_eq!(
-        of(|classes| classes.thread(&classes.interval.tasks[20])),
+        of(|classes| classes.threads(&[&classes.interval.tasks[20]])),
         "idle: waiting for work 100 % of the time (accept), on a CPU 0 %"
     );
 }

@@ -36,6 +36,11 @@ pub fn compare(before: Side, after: Side) -> Diff {
     compared.add_all();
     let changes = compared.judged();
     let order: [usize; 2] = if is_swapped { [1, 0] } else { [0, 1] };
+    let [before, after] = order.map(|side| &sides[side].limits);
+    let limits = before.iter().filter_map(|(path, before)| {
+        let (path, before, after) = (path.clone(), before.clone(), after.get(path)?.clone());
+        (before != after).then_some(LimitChange { path, before, after })
+    });
     Diff {
         lengths: order.map(|side| Length {
             mode: sides[side].mode,
@@ -45,16 +50,8 @@ pub fn compare(before: Side, after: Side) -> Diff {
         }),
         tested: changes.iter().filter(|change| change.p.is_some()).count(),
         changes,
-        limits: limits(order.map(|side| &sides[side])),
+        limits: limits.collect(),
     }
-}
-
-fn limits([before, after]: [&Side; 2]) -> Vec<LimitChange> {
-    let changes = before.limits.iter().filter_map(|(path, before)| {
-        let (path, before, after) = (path.clone(), before.clone(), after.limits.get(path)?.clone());
-        (before != after).then_some(LimitChange { path, before, after })
-    });
-    changes.collect()
 }
 
 struct Comparison<'a> {

@@ -59,7 +59,8 @@ impl Sums {
         let by_cause = &group.totals.by_cause;
         let causes = Cause::ALL
             .map(|cause| (Cell::Cause(cause), by_cause.known(cause, mode).filter(|_| is_known(cause))));
-        let buckets = group.wait.hist.counts().map(|(bucket, count)| (Cell::Bucket(bucket as u8), count));
+        let buckets =
+            group.wait.hist.counts.iter().map(|(bucket, count)| (Cell::Bucket(bucket as u8), count));
         self.add(counters.chain(causes).map(|(cell, amount)| (cell, amount.unwrap_or(UNKNOWN))));
         self.add(buckets.chain([(Cell::Wait, group.totals.wait_ns)]));
         self.longest_ns = self.longest_ns.max(group.wait.max_ns);
@@ -107,9 +108,8 @@ impl Block {
             if let Some(limits) = tree.limits(interval, at) {
                 let counters = [Counter::Periods, Counter::ThrottledPeriods, Counter::ThrottledNs];
                 let observed = Observed::limits(limits);
-                sums.add(
-                    counters.map(|counter| (Cell::Counter(counter), counter.of(&observed).unwrap_or(0))),
-                );
+                let count = |counter: Counter| counter.of(&observed).unwrap_or(0);
+                sums.add(counters.map(|counter| (Cell::Counter(counter), count(counter))));
             }
         }
         let mut programs: BTreeMap<String, GroupSum> = BTreeMap::new();
@@ -180,12 +180,10 @@ impl Side {
             (self.start_unix_ns, self.mode) = (interval.start_unix_ns, interval.mode);
         }
         self.intervals += intervals;
-        let limits = interval.limits.iter();
-        self.limits.extend(
-            limits.filter_map(|limits| {
-                Some((interval.cgroup_path(limits.id)?.clone(), CpuLimits::from(limits)))
-            }),
-        );
+        for limits in &interval.limits {
+            let Some(path) = interval.cgroup_path(limits.id) else { continue };
+            self.limits.insert(path.clone(), limits.into());
+        }
         self.blocks.push(Block::new(interval));
         if self.blocks.len() >= MOST_BLOCKS {
             self.merge_blocks(unmerged_length(self.added()));

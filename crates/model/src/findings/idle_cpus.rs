@@ -1,13 +1,10 @@
 //! The rule about tasks that wait for busy CPUs while other CPUs are idle.
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    CpuInterval, TaskInterval,
+    Cause, CpuInterval, TaskInterval,
     findings::{
         Context, Finding, MOST, Rule, finding, is_share,
         numa::{self, Hold, hold_of, process_words},
@@ -55,42 +52,33 @@ pub(super) fn kept<'a>(context: &Context<'a>) -> Vec<Kept<'a>> {
     let waits = |task: &&TaskInterval| {
         is_on_busy(&task.reading.cpu) && !task.is_bound() && task.is_busy(context.interval.duration_ns)
     };
-    let mut groups: BTreeMap<(usize, Hold, Option<&Arc<str>>), Kept> = BTreeMap::new();
+    let mut groups = BTreeMap::<_, Vec<&TaskInterval>>::new();
     for (node, _) in context.nodes().filter(|_| !idle.is_empty()) {
         for task in context.interval.tasks_at(context.tree.tasks_of(node)).filter(waits) {
             let hold = hold_of(task, &idle);
             let allowed = task.reading.placement.as_ref().and_then(|placed| placed.cpus_allowed.as_ref());
             let allowed = allowed.filter(|_| hold != Hold::Nothing);
-            let group = groups.entry((node, hold.clone(), allowed)).or_insert_with(|| Kept {
-                node,
-                hold,
-                busy: allowed.and_then(|allowed| parse_cpu_list(allowed)).unwrap_or_default(),
-                idle: idle.clone(),
-                tasks: Vec::new(),
-                ns: 0,
-                own_ns: 0,
-                active_ns: 0,
-            });
-            let waited_ns = task.wait.contended_ns();
-            sum::add(&mut group.ns, waited_ns);
-            sum::add(&mut group.own_ns, task.wait.by_cause.get(cgscope_ledger::Cause::OwnCgroup));
-            sum::add(&mut group.active_ns, waited_ns.saturating_add(task.totals.on_cpu_ns));
-            group.tasks.push(task);
+            groups.entry((node, hold, allowed)).or_default().push(task);
         }
     }
+    let groups = groups.into_iter().map(|((node, hold, allowed), tasks)| {
+        let sum = |of: fn(&TaskInterval) -> u64| sum::total(tasks.iter().map(|task| of(task)));
+        let ns = sum(|task| task.wait.contended_ns());
+        let own_ns = sum(|task| task.wait.by_cause.get(Cause::OwnCgroup));
+        let active_ns = ns.saturating_add(sum(|task| task.totals.on_cpu_ns));
+        let used: BTreeSet<u32> = tasks.iter().map(|task| task.reading.cpu).collect();
+        let allowed = allowed.map(|allowed| parse_cpu_list(allowed).unwrap_or_default());
+        let busy = allowed.unwrap_or_else(|| used.into_iter().collect());
+        Kept { node, hold, busy, idle: idle.clone(), tasks, ns, own_ns, active_ns }
+    });
     let is_reported = |kept: &Kept| {
         // If one of the allowed CPUs is not busy, the affinity mask is not the reason for the waiting.
-        let is_full = kept.hold == Hold::Nothing || kept.busy.iter().all(is_on_busy);
         kept.hold != Hold::Unknown
-            && is_full
+            && kept.busy.iter().all(is_on_busy)
             && is_share(kept.ns, kept.active_ns, WAITED_PERCENT)
             && is_share(kept.ns, context.interval.duration_ns, WAITED_OF_INTERVAL_PERCENT)
     };
-    let mut groups: Vec<_> = groups.into_values().filter(is_reported).collect();
-    for kept in groups.iter_mut().filter(|kept| kept.hold == Hold::Nothing) {
-        kept.busy =
-            kept.tasks.iter().map(|task| task.reading.cpu).collect::<BTreeSet<_>>().into_iter().collect();
-    }
+    let mut groups: Vec<_> = groups.filter(is_reported).collect();
     if !groups.is_empty() {
         // The finding about the whole node is more informative.
         let full = numa::node_skew(context).map(|(_, full)| full);

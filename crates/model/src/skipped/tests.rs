@@ -398,5 +398,5 @@ fn exits_between_the_reading_and_the_release_of_a_place_are_counted_once() {
     let mut given_back = ExitedSums::default();
     given_back.take(exited(1, 1));
     (0..2).for_each(|_| given_back.add_to(&mut Vec::new()));
-    assert!(given_back.is_empty());
+    assert!(given_back.0.is_empty());
 }

@@ -2,22 +2,13 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use crate::{
-    ContainerReading, Interval, Sample, sum,
-    table::{Table, later, merge},
-};
+use crate::table::{Table, later, merge};
+use crate::{ContainerReading, Interval, Sample, sum};
 
 table! {
     /// The table of paths: one row per cgroup, by id.
     Cgroups: (u64, Arc<str>), by u64: |row| row.0, "its cgroups are not in the order of their ids";
-
-    fn between(a: &Sample, b: &Sample, into: &mut Interval) {
-        into.cgroups = later(&a.cgroups, &b.cgroups, Self::key);
-    }
-
-    fn append(into: &mut Interval, next: &mut Interval) {
-        merge(&mut into.cgroups, &mut next.cgroups, Self::key, |old, new| *old = new);
-    }
+    cgroups = |a, b| later(&a.cgroups, &b.cgroups, Self::key), by Self::key, |old, new| *old = new;
 }
 
 table! {
@@ -38,14 +29,7 @@ table! {
 table! {
     /// The table of limits: one row per cgroup that the Sample names, and per ancestor.
     Limits: CgroupReading, by u64: |row| row.id, "its limits are not in the order of their cgroups";
-
-    fn between(a: &Sample, b: &Sample, into: &mut Interval) {
-        into.limits = between(&a.limits, &b.limits, a.mono_ns);
-    }
-
-    fn append(into: &mut Interval, next: &mut Interval) {
-        merge(&mut into.limits, &mut next.limits, |limits| limits.id, CgroupReading::append);
-    }
+    limits = |a, b| between(&a.limits, &b.limits, a.mono_ns), by Self::key, CgroupReading::append;
 }
 
 /// The CPU limits of one cgroup and their effects, from its files, at one moment. Times are cumulative. `None`: could not be

@@ -2,17 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::{
-    ByCause, Hist, Interval, Sample, Totals, Wait,
-    placement::{ByNode, add_by_node, since_by_node},
-    sum,
-    table::{Selected, Table, merge},
-};
+use crate::placement::{ByNode, add_by_node, since_by_node};
+use crate::table::{Selected, Table, merge};
+use crate::{ByCause, Hist, Interval, Sample, Totals, Wait, sum};
 
 table! {
     /// The table: one row per online CPU.
     Cpus: CpuReading, by u32: |row| row.cpu, "its CPUs are not in the order of their numbers";
-    cpus by |cpu| cpu.cpu, CpuInterval::append;
+    cpus = |a, b| between(&a.cpus, &b.cpus), by |cpu| cpu.cpu, CpuInterval::append;
 
     /// Waits by CPU cover all followed tasks. If a selection removes tasks, waits are known only by the last CPU of each task.
     fn select(interval: &mut Interval, selected: &Selected<'_>) {

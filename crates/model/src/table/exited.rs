@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::{
-    Accounts, ExitedThreads, Figures, Hist, Interval, Sample, Totals, Wait, accounts, sum,
-    table::{Selected, Table, merge},
-};
+use crate::table::{Selected, Table, merge, tasks::append_accounts};
+use crate::{Accounts, ExitedThreads, Figures, Hist, Interval, Sample, Totals, Wait, accounts, sum};
 
 table! {
     /// The table: one row per cgroup.
     Exited: ExitedReading, by u64: |row| row.cgroup_id, "its exited tasks are not in the order of their cgroups";
-    exited by |exited| exited.cgroup_id, ExitedInterval::append;
+    exited = |a, b| between(&a.exited, &b.exited), by |exited| exited.cgroup_id, ExitedInterval::append;
 
     /// Exited tasks are known only by cgroup, so a selection by name, CPU or node removes them.
     fn select(interval: &mut Interval, selected: &Selected<'_>) {
@@ -39,9 +37,7 @@ impl ExitedReading {
         sum::add(&mut self.tasks, other.tasks);
         self.max_ns = self.max_ns.max(other.max_ns);
         self.totals.add(&other.totals);
-        let mut accounts = self.accounts.as_deref().copied();
-        accounts::add_known(&mut accounts, other.accounts.as_deref());
-        self.accounts = accounts.map(Arc::new);
+        append_accounts(&mut self.accounts, other.accounts.clone());
         if !other.hist.is_empty() {
             Arc::make_mut(&mut self.hist).add(&other.hist);
         }

@@ -5,10 +5,8 @@ mod group;
 
 pub use group::{Group, GroupSum, Process, WallTime};
 
-use std::{
-    collections::{BTreeMap, HashSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 use cgscope_ledger::bucket::LAST_LOW_NS;
 use serde::Serialize;

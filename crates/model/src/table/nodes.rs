@@ -2,12 +2,9 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use crate::{
-    Interval, Sample, TaskInterval, TaskReading, Wait,
-    placement::{ByNode, amount, sum_by_node, total},
-    sum,
-    table::{Selected, Table, cpus::CpuInterval, merge},
-};
+use crate::placement::{ByNode, amount, sum_by_node, total};
+use crate::table::{Selected, Table, cpus::CpuInterval, merge};
+use crate::{Interval, Sample, TaskInterval, TaskReading, Wait, sum};
 
 table! {
     /// The table: one row per online node.
@@ -96,21 +93,24 @@ impl Interval {
             self.add_memory(group);
         }
         self.add_tasks(&mut nodes);
-        nodes.values_mut().for_each(|group| group.runnable_avg = self.runnable_avg(group));
+        for group in nodes.values_mut() {
+            // The busy time of CPUs includes exited tasks, but also tasks that are not selected.
+            let running_ns = if self.is_selection { Some(group.ran_ns) } else { group.busy_ns };
+            let runnable_ns = running_ns.map(|ns| ns.saturating_add(group.wait.contended_ns()));
+            let average = |ns| (self.duration_ns != 0).then(|| ns as f64 / self.duration_ns as f64);
+            group.runnable_avg = runnable_ns.and_then(average);
+        }
         nodes.into_values().collect()
     }
 
     /// Returns each CPU with the waits that ended there or, if they are not counted by CPU, of the tasks that were last there.
     pub fn by_cpu(&self) -> Vec<(&CpuInterval, Wait)> {
         let is_counted = self.counts_by_cpu();
-        let of_tasks = |cpu: u32| {
-            let mut wait = Wait::default();
-            self.tasks.iter().filter(|task| task.reading.cpu == cpu).for_each(|task| wait.add(&task.wait));
+        let wait = |cpu: &CpuInterval| {
+            let mut wait = cpu.wait.clone().unwrap_or_default();
+            let last_there = self.tasks.iter().filter(|task| !is_counted && task.reading.cpu == cpu.cpu);
+            last_there.for_each(|task| wait.add(&task.wait));
             wait
-        };
-        let wait = |cpu: &CpuInterval| match &cpu.wait {
-            _ if !is_counted => of_tasks(cpu.cpu),
-            wait => wait.clone().unwrap_or_default(),
         };
         self.cpus.iter().map(|cpu| (cpu, wait(cpu))).collect()
     }
@@ -146,14 +146,14 @@ impl Interval {
 
     /// Sets the means over the node's CPUs, weighted like a cgroup's.
     fn add_pressure(&self, group: &mut NodeGroup) {
-        let cpus = || self.cpus.iter().filter(|cpu| cpu.node == Some(group.node));
+        let node = Some(group.node);
         let weight = |cpu: &CpuInterval| {
             let waited_ns = cpu.contention_ns?.saturating_add(cpu.throttled_pressure_ns?);
             Some(cpu.busy_ns?.saturating_add(waited_ns).min(self.duration_ns))
         };
         let mean = |of: fn(&CpuInterval) -> Option<u64>| {
             let (mut sum, mut weights) = (0u128, 0u128);
-            for cpu in cpus() {
+            for cpu in self.cpus.iter().filter(|cpu| cpu.node == node) {
                 let weight = u128::from(weight(cpu)?);
                 // A recording may contain any number.
                 sum = sum.saturating_add(u128::from(of(cpu)?) * weight);
@@ -161,15 +161,13 @@ impl Interval {
             }
             Some(u64::try_from(sum / weights.max(1)).unwrap_or(u64::MAX))
         };
-        let contention_ns = mean(|cpu| cpu.contention_ns);
-        let throttled_pressure_ns = mean(|cpu| cpu.throttled_pressure_ns);
-        (group.contention_ns, group.throttled_pressure_ns) = (contention_ns, throttled_pressure_ns);
+        group.contention_ns = mean(|cpu| cpu.contention_ns);
+        group.throttled_pressure_ns = mean(|cpu| cpu.throttled_pressure_ns);
     }
 
     fn add_memory(&self, group: &mut NodeGroup) {
-        let node = self.nodes.iter().find(|node| node.node == group.node);
-        (group.memory_bytes, group.free_bytes) =
-            node.map_or((None, None), |node| (node.memory_bytes, node.free_bytes));
+        let node = self.nodes.iter().find(|node| node.node == group.node).copied().unwrap_or_default();
+        (group.memory_bytes, group.free_bytes) = (node.memory_bytes, node.free_bytes);
         let of_host = group.memory_bytes.zip(group.free_bytes).and_then(|(all, free)| all.checked_sub(free));
         group.used_bytes = match &self.target_memory() {
             Some(by_node) => Some(amount(by_node, group.node)),
@@ -207,13 +205,6 @@ impl Interval {
             }
         }
     }
-
-    /// For the whole host, uses the busy time of CPUs, which includes exited tasks. For a selection, uses the run time of tasks.
-    fn runnable_avg(&self, group: &NodeGroup) -> Option<f64> {
-        let running_ns = if self.is_selection { group.ran_ns } else { group.busy_ns? };
-        (self.duration_ns != 0)
-            .then(|| running_ns.saturating_add(group.wait.contended_ns()) as f64 / self.duration_ns as f64)
-    }
 }
 
 /// Returns the estimated share of memory accesses to other nodes, 0 to 1; `None` without memory or run time. Assumes that each
@@ -233,14 +224,7 @@ mod tests;
 table! {
     /// The table: one row per process whose memory was requested.
     Memory: ProcessMemory, by u32: |row| row.tgid, "the memory of its processes is not in the order of their ids";
-
-    fn between(_: &Sample, b: &Sample, into: &mut Interval) {
-        into.memory.clone_from(&b.memory);
-    }
-
-    fn append(into: &mut Interval, next: &mut Interval) {
-        merge(&mut into.memory, &mut next.memory, |memory| memory.tgid, |old, new| *old = new);
-    }
+    memory = |_a, b| b.memory.clone(), by Self::key, |old, new| *old = new;
 }
 
 /// Memory of a process by node, from `/proc/PID/numa_maps`. Not cumulative.

@@ -3,22 +3,17 @@
 use std::{collections::HashMap, sync::Arc};
 
 use cgscope_ledger::history::KERNEL;
-use itertools::{
-    EitherOrBoth::{Both, Left, Right},
-    Itertools,
-};
+use itertools::EitherOrBoth::{Both, Left, Right};
+use itertools::Itertools;
 
-use crate::{
-    Interval, Names, Sample,
-    cgroup_name::UNNAMED,
-    sum::{self, is_share},
-    table::{Selected, Table, merge},
-};
+use crate::sum::{self, is_share};
+use crate::table::{Selected, Table, merge};
+use crate::{Interval, Names, Sample, cgroup_name::UNNAMED};
 
 table! {
     /// The table: one row per victim, culprit, blame and task that ran.
     Pairs: PairReading, by PairKey: |row| row.key(), "its pairs of victim and culprit are not in the order of their ids";
-    pairs by PairReading::key, |old, new| sum::add(&mut old.ns, new.ns);
+    pairs = |a, b| between(&a.pairs, &b.pairs), by PairReading::key, |old, new| sum::add(&mut old.ns, new.ns);
 
     fn select(interval: &mut Interval, selected: &Selected<'_>) {
         interval.pairs.retain(|pair| selected.has_cgroup(pair.victim));

@@ -4,10 +4,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use cgscope_ledger::BlockedState;
 
-use crate::{
-    Interval, Sample, sum,
-    table::{Table, exited::ENDED, merge},
-};
+use crate::table::{Table, exited::ENDED, merge};
+use crate::{Interval, Sample, sum};
 
 /// The key of a stack: thread, state and return addresses.
 pub type StackKey = (u64, BlockedState, Arc<[u64]>);
@@ -15,7 +13,7 @@ pub type StackKey = (u64, BlockedState, Arc<[u64]>);
 table! {
     /// The table: one row per thread and stack.
     Stacks: StackReading, by StackKey: |row| row.key(), "its stacks are not in the order of their threads";
-    stacks by StackReading::key, StackReading::append;
+    stacks = |a, b| between(&a.stacks, &b.stacks), by StackReading::key, StackReading::append;
 }
 
 /// Time that one thread was blocked with one stack: cumulative in a Sample, the increase in an interval.
@@ -41,10 +39,6 @@ impl StackReading {
         (self.serial, self.state, self.stack.clone())
     }
 
-    fn order(&self) -> (u64, BlockedState, &[u64]) {
-        (self.serial, self.state, &self.stack)
-    }
-
     /// Adds a later reading, or the reading of another thread.
     pub fn append(&mut self, next: Self) {
         sum::add(&mut self.ns, next.ns);
@@ -65,9 +59,9 @@ pub(crate) fn merge_exited(stacks: &mut Vec<StackReading>, is_there: impl Fn(u64
 
 /// Returns the increase between two Samples. Both must ascend by key; the result ascends by key.
 fn between(a: &[StackReading], b: &[StackReading]) -> Vec<StackReading> {
-    let mut earlier = sum::earlier(a, StackReading::order);
+    let mut earlier = sum::earlier(a, StackReading::key);
     let since = b.iter().map(|now| {
-        let (ns, count) = earlier(now.order()).map_or((0, 0), |before| (before.ns, before.count));
+        let (ns, count) = earlier(now.key()).map_or((0, 0), |before| (before.ns, before.count));
         StackReading { ns: now.ns.saturating_sub(ns), count: now.count.saturating_sub(count), ..now.clone() }
     });
     since.filter(|stack| stack.ns != 0).collect()

@@ -7,11 +7,10 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use serde::{Serialize, Serializer};
 
+use crate::table::{Selected, Table, cpus::only_node, exited::add_exited, merge};
 use crate::{
     Accounts, ByCause, ExitedThreads, Hist, Interval, Placement, Sample, Wait, accounts,
-    placement::TaskPlacement,
-    sum,
-    table::{Selected, Table, cpus::only_node, exited::add_exited, merge},
+    placement::TaskPlacement, sum,
 };
 
 table! {
@@ -43,8 +42,9 @@ table! {
             interval.idle.retain(|task| selected.has_task(task));
         }
         // The work of exited threads is known only by process, not by thread.
+        let is_by_thread = selected.filter.is_by_task() || !selected.filter.selection.tids.is_empty();
         let accounts = interval.tasks.iter_mut().filter_map(|task| task.accounts.as_mut());
-        for accounts in accounts.filter(|_| selected.filter.is_by_thread()) {
+        for accounts in accounts.filter(|_| is_by_thread) {
             if accounts.exited_threads != ExitedThreads::default() {
                 Arc::make_mut(accounts).exited_threads = ExitedThreads::default();
             }
@@ -268,7 +268,7 @@ impl TaskInterval {
     }
 }
 
-fn append_accounts(sum: &mut Option<Arc<Accounts>>, next: Option<Arc<Accounts>>) {
+pub(crate) fn append_accounts(sum: &mut Option<Arc<Accounts>>, next: Option<Arc<Accounts>>) {
     sum::add_known(sum, next, |sum, next| Arc::make_mut(sum).add(&next));
 }
 

@@ -47,13 +47,13 @@ proptest! {
         let mut timeline = Timeline::new(most);
         for (n, ns) in waits.iter().enumerate() {
             timeline.add(&second(n as u64, vec![task(1, 7, &[*ns], Cause::Kernel)]));
-            prop_assert!(timeline.slices().len() <= most);
+            prop_assert!(timeline.slices.len() <= most);
         }
-        let slices = timeline.slices();
-        prop_assert_eq!(slices.iter().map(|slice| slice.waits).sum::<u64>(), waits.len() as u64);
+        let slices = &timeline.slices;
+        prop_assert_eq!(slices.iter().map(|slice| slice.wait.count).sum::<u64>(), waits.len() as u64);
         prop_assert_eq!(slices.iter().map(|slice| slice.all.waited_ns()).sum::<u64>(), waits.iter().sum::<u64>());
-        prop_assert_eq!(slices.iter().map(|slice| slice.hist().count()).sum::<u64>(), waits.len() as u64);
-        prop_assert_eq!(slices.iter().map(|slice| slice.max_ns).max(), waits.iter().copied().max());
+        prop_assert_eq!(slices.iter().map(|slice| slice.wait.hist.count()).sum::<u64>(), waits.len() as u64);
+        prop_assert_eq!(slices.iter().map(|slice| slice.wait.max_ns).max(), waits.iter().copied().max());
         let mut end = 0;
         for slice in slices {
             prop_assert_eq!(slice.start_unix_ns, end);
@@ -78,10 +78,10 @@ fn the_worst_slice_is_named_with_the_cgroup_that_waited_most() {
     timeline.add(&second(2, vec![task(2, 8, &[3_000], Cause::Kernel)]));
     let worst = timeline.worst().expect("somebody waited");
     assert_eq!(worst, 1);
-    let slice = &timeline.slices()[worst];
+    let slice = &timeline.slices[worst];
     let (id, part) = slice.worst_cgroup().expect("somebody waited");
     assert_eq!((id, part.by_cause.get(Cause::Throttled), part.on_cpu_ns), (7, 900_000, 1_000));
-    assert_eq!((slice.waits, slice.all.on_cpu_ns), (3, 2_000));
+    assert_eq!((slice.wait.count, slice.all.on_cpu_ns), (3, 2_000));
     assert!((slice.average(slice.all.waited_ns()) - 0.000_905).abs() < 1e-12);
 }
 
@@ -91,7 +91,7 @@ fn without_waits_there_is_no_worst_slice() {
     assert_eq!(timeline.worst(), None);
     timeline.add(&second(0, vec![task(1, 7, &[], Cause::Wakeup)]));
     assert_eq!(timeline.worst(), None);
-    assert_eq!(timeline.slices()[0].worst_cgroup(), None);
+    assert_eq!(timeline.slices[0].worst_cgroup(), None);
 }
 
 #[test]
@@ -100,9 +100,9 @@ fn figures_of_quotas_are_added_and_unread_figures_stay_unknown() {
     for throttled in 1..=2 {
         timeline.add(&with_quota(second(throttled - 1, Vec::new()), None, throttled));
     }
-    assert_eq!(timeline.slices()[1].quotas[&7].used_ns, None);
+    assert_eq!(timeline.slices[1].quotas[&7].used_ns, None);
     timeline.add(&with_quota(second(2, Vec::new()), Some(400), 3));
-    let [first, second] = timeline.slices() else { panic!("two slices") };
+    let [first, second] = &timeline.slices[..] else { panic!("two slices") };
     let part = first.quotas[&7];
     assert_eq!((part.allowed_ns, part.nr_throttled, part.nr_periods), (SECOND, Some(3), Some(20)));
     assert_eq!((second.quotas[&7].used_ns, second.quotas[&7].allowed_ns), (Some(400), SECOND / 2));
@@ -119,6 +119,6 @@ fn a_slice_has_the_largest_number_of_waiting_tasks_of_its_samples() {
     timeline.add(&second(0, vec![waiting(5), waiting(9)]));
     timeline.add(&second(1, vec![waiting(7)]));
     timeline.add(&second(2, Vec::new()));
-    let first = &timeline.slices()[0];
+    let first = &timeline.slices[0];
     assert_eq!((first.pending, first.pending_max_ns), (2, 9));
 }

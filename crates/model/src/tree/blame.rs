@@ -1,7 +1,5 @@
 //! The culprits and quotas that made the tasks of each node wait.
 
-use std::sync::Arc;
-
 use cgscope_ledger::Cause;
 
 use super::{Node, Tree};
@@ -23,10 +21,6 @@ struct Part {
 }
 
 impl Part {
-    fn path<'a>(&self, interval: &'a Interval) -> Option<&'a Arc<str>> {
-        interval.cgroup_path(self.culprit.0)
-    }
-
     fn culprit(&self, interval: &Interval) -> Culprit {
         let culprit = interval.culprit(&interval.pairs[self.pair]);
         Culprit { ns: self.ns, beyond_ns: self.beyond_ns, ..culprit }
@@ -154,7 +148,8 @@ fn merge(parts: &mut Vec<Part>) {
 fn worst(interval: &Interval, parts: &[Part], most: usize) -> impl Iterator<Item = Part> {
     let mut worst = parts.to_vec();
     let order = |a: &Part, b: &Part| {
-        let paths = || a.path(interval).cmp(&b.path(interval));
+        let path = |part: &Part| interval.cgroup_path(part.culprit.0);
+        let paths = || path(a).cmp(&path(b));
         b.ns.cmp(&a.ns).then_with(paths).then(a.culprit.cmp(&b.culprit))
     };
     if worst.len() > most {

@@ -77,8 +77,11 @@ impl Tree {
         let mut levels: BTreeMap<usize, (usize, BTreeMap<usize, Rival>)> = BTreeMap::new();
         for at in pairs {
             let pair = &interval.pairs[*at];
-            let Some(culprit) = self.neighbour(interval, *at) else { continue };
-            if self.is_realtime(interval, culprit) {
+            // The culprit, if it is another cgroup with a known path.
+            let is_other = pair.blame == Blame::Ran && ![KERNEL, REST, pair.victim].contains(&pair.culprit);
+            let Some(culprit) = self.find_id(interval, pair.culprit).filter(|_| is_other) else { continue };
+            let ran = interval.tasks_at(self.tasks_of(culprit)).map(|task| (task, task.totals.on_cpu_ns));
+            if mostly_realtime(ran).is_some() {
                 // No weight entitles a real-time task to its time.
                 beyond[*at] = Some(pair.ns);
                 continue;
@@ -112,18 +115,6 @@ impl Tree {
             }
             time -= all_ns;
         }
-    }
-
-    /// Returns the node of a pair's culprit, if the culprit is another cgroup with a known path.
-    fn neighbour(&self, interval: &Interval, pair: usize) -> Option<usize> {
-        let pair = &interval.pairs[pair];
-        let is_other = pair.blame == Blame::Ran && ![KERNEL, REST, pair.victim].contains(&pair.culprit);
-        is_other.then(|| self.find_id(interval, pair.culprit)).flatten()
-    }
-
-    fn is_realtime(&self, interval: &Interval, culprit: usize) -> bool {
-        let tasks = interval.tasks_at(self.tasks_of(culprit));
-        mostly_realtime(tasks.map(|task| (task, task.totals.on_cpu_ns))).is_some()
     }
 
     /// Returns the ancestors of `a` and `b` (or themselves) directly below the lowest common one; `None` if one is an ancestor.

@@ -211,7 +211,7 @@ proptest! {
             prop_assert!(sum("/a") >= sum("/a/b") && sum("/a/b") >= sum("/a/b/c"));
             prop_assert_eq!(sum("/a") + sum("/d"), total.wait.total_ns);
             let of_tasks: u64 = interval.tasks.iter().map(|task| task.wait.total_ns).sum();
-            let of_processes: u64 = interval.by_process().iter().map(|(_, group)| group.wait.total_ns).sum();
+            let of_processes: u64 = interval.processes().iter().map(|process| process.group.wait.total_ns).sum();
             prop_assert_eq!(of_tasks, of_processes);
         }
     }

@@ -198,7 +198,7 @@ const NAME: usize = 16;
 
 /// Prints sparklines and marks the worst moment. Prints nothing for a single slice, because the totals show it.
 pub fn sparklines(out: &mut String, timeline: &Timeline, whole: &Interval, cpus: Option<u32>) -> Result {
-    let slices = timeline.slices();
+    let slices = &timeline.slices;
     let (Some(first), true) = (slices.first(), slices.len() > 1) else { return Ok(()) };
     let columns: Vec<&[Slice]> = slices.chunks(slices.len().div_ceil(COLUMNS)).collect();
     let length = columns.first().map_or(0, |column| length_ns(column));
@@ -245,7 +245,7 @@ fn line(out: &mut String, name: &str, values: &[f64], top: f64, of: &str) -> Res
 
 /// Returns when, where and why tasks waited most; `None` without waits, or with a single slice.
 pub fn worst(timeline: &Timeline, whole: &Interval) -> Option<String> {
-    let slices = timeline.slices();
+    let slices = &timeline.slices;
     let slice = slices.get(timeline.worst()?).filter(|_| slices.len() > 1)?;
     let waited_ns = slice.all.waited_ns();
     let mut said = format!(

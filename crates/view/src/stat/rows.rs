@@ -114,7 +114,7 @@ fn verdict(subject: Subject<'_>, data: &Data, classes: &Classes<'_>) -> Option<C
             let threads = process.threads.iter().filter_map(|place| data.task_at(*place));
             classes.threads(&threads.collect::<Vec<_>>())
         }
-        Subject::Task(task) => classes.thread(task),
+        Subject::Task(task) => classes.threads(&[task]),
         Subject::All(_) | Subject::Unknown(_) => return None,
     })
 }

@@ -178,7 +178,7 @@ fn two_processes_with_one_id_have_separate_lines_and_sentences() {
     let data = data_of(&before, &after);
     let blocked = BlockedOn::new(&data.interval, |_| None);
     let classes = Classes::new(&data.interval, &data.tree, &blocked);
-    let of = |at: usize| classes.thread(&data.interval.tasks[at]).says;
+    let of = |at: usize| classes.threads(&[&data.interval.tasks[at]]).says;
     assert_ne!(of(0), of(1));
     for rows in [Rows::Threads, Rows::Processes, Rows::ThreadsOfProcesses] {
         let lines = super::rows::lines(&data, &asked(rows), &classes);

@@ -140,7 +140,7 @@ fn a_stuck_kernel_thread_does_not_decide_the_class_of_a_cgroup() {
     let expected = "CPU-bound: on a CPU 100 % of the time";
     assert_eq!(classes_of(&interval, |classes| classes.total()).says, expected);
     assert_eq!(classes_of(&interval, |classes| classes.cgroup(1)).says, expected);
-    let own = classes_of(&interval, |classes| classes.thread(&classes.interval.tasks[1]));
+    let own = classes_of(&interval, |classes| classes.threads(&[&classes.interval.tasks[1]]));
     assert_eq!(own.classes, [Class::IoBound], "the thread itself has its class");
 }
 
@@ -216,7 +216,7 @@ fn the_interval_object_has_classes_on_request() {
     assert!(!has(&plain) && !has(&plain["tasks"][0]) && !has(&plain["cgroups"][0]), "{plain}");
 
     let (tree, blocked) = (Tree::new(&interval), BlockedOn::new(&interval, name));
-    let object = object.with_classes(&Classes::new(&interval, &tree, &blocked));
+    let object = IntervalObject { classes: Some(Classes::new(&interval, &tree, &blocked)), ..object };
     let object = serde_json::to_value(&object).unwrap();
     let network = serde_json::json!({"network": S * 4 / 5});
     assert_eq!(object["tasks"][0]["class"]["classes"], serde_json::json!(["I/O-bound"]));

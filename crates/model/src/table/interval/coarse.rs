@@ -36,14 +36,8 @@ pub(crate) fn attribute(interval: &mut Interval) {
         }
     }
     let parts = sum::tally(parts.into_iter().filter(|(_, ns)| *ns != 0));
-    let pair = |((victim, culprit), ns)| PairReading {
-        victim,
-        culprit,
-        blame: Blame::Limited,
-        tid: 0,
-        comm: "".into(),
-        ns,
-    };
+    let blame = Blame::Limited;
+    let pair = |((victim, culprit), ns)| PairReading { victim, culprit, blame, tid: 0, comm: "".into(), ns };
     interval.pairs = parts.into_iter().map(pair).collect();
 }
 

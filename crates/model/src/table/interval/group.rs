@@ -171,11 +171,6 @@ impl Interval {
         }
         lives
     }
-
-    /// Returns groups by process id, in the order of [`Self::processes`].
-    pub fn by_process(&self) -> Vec<(u32, Group)> {
-        self.processes().into_iter().map(|process| (process.pid, process.group)).collect()
-    }
 }
 
 #[derive(Clone, Debug, PartialEq)]

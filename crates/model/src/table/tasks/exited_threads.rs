@@ -2,10 +2,8 @@
 //! totals to the process. But the work up to the previous Sample was already counted for the thread itself, so it is subtracted
 //! here.
 
-use std::{
-    collections::{BTreeMap, HashSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 use super::TaskInterval;
 use crate::{CpuTimes, ExitedThreads, Sample, TaskReading, Totals, sum};

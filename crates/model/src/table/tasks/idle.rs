@@ -49,18 +49,17 @@ pub(super) fn has_moved(earlier: &TaskReading, later: &TaskReading) -> bool {
 
 /// True if no figure increased, and the task neither runs nor waits. With accounts it is always active: its sleep time grows.
 fn did_nothing(before: &Arc<TaskReading>, now: &Arc<TaskReading>) -> bool {
-    let is_still = now.pending.is_none() && !now.on_cpu && now.accounts.is_none();
-    is_still && (Arc::ptr_eq(before, now) || has_same_figures(before, now))
-}
-
-fn has_same_figures(a: &TaskReading, b: &TaskReading) -> bool {
     let placed = |task: &TaskReading| {
         let placement = task.placement.as_deref()?;
         Some((placement.node_migrations, placement.ran_ns.clone()))
     };
-    a.totals == b.totals
-        && (Arc::ptr_eq(&a.hist, &b.hist) || a.hist == b.hist)
-        && (a.placement == b.placement || placed(a) == placed(b))
+    let has_same_figures = || {
+        before.totals == now.totals
+            && (Arc::ptr_eq(&before.hist, &now.hist) || before.hist == now.hist)
+            && (before.placement == now.placement || placed(before) == placed(now))
+    };
+    let is_still = now.pending.is_none() && !now.on_cpu && now.accounts.is_none();
+    is_still && (Arc::ptr_eq(before, now) || has_same_figures())
 }
 
 fn figures(idle: &TaskReading, one_node: Option<u32>) -> Option<TaskInterval> {

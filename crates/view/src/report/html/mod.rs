@@ -236,10 +236,12 @@ fn us(ns: u64) -> u64 {
 /// Returns time series of all tasks, with one entry per slice.
 fn over(timeline: &Timeline, whole: &Interval) -> impl Serialize + use<> {
     fn series<T>(timeline: &Timeline, of: impl Fn(&Slice) -> T) -> Vec<T> {
-        timeline.slices().iter().map(of).collect()
+        timeline.slices.iter().map(of).collect()
     }
     let rows: Vec<Vec<u64>> = series(timeline, |slice| {
-        slice.counts.chunks(BUCKETS_TO_ROW).map(|buckets| buckets.iter().sum()).collect()
+        let mut rows = vec![0; BUCKETS / BUCKETS_TO_ROW];
+        slice.wait.hist.counts.iter().for_each(|(bucket, count)| rows[bucket / BUCKETS_TO_ROW] += count);
+        rows
     });
     let is_used = |row: usize| rows.iter().any(|counts| counts[row] != 0);
     let mut used = (0..BUCKETS / BUCKETS_TO_ROW).filter(|row| is_used(*row));
@@ -250,15 +252,15 @@ fn over(timeline: &Timeline, whole: &Interval) -> impl Serialize + use<> {
         let counts = counts[used.clone()].iter().enumerate().filter(|(_, count)| **count != 0);
         counts.flat_map(|(row, count)| [row as u64, *count]).collect()
     };
-    let quantile = |quantile| series(timeline, move |slice| slice.hist().quantile_ns(quantile, slice.max_ns));
+    let quantile = |quantile| series(timeline, move |slice| slice.wait.quantile_ns(quantile));
     object! {
         // Start of each slice, from the start of the recording.
         at_us: series(timeline, |slice| us(slice.start_unix_ns.saturating_sub(whole.start_unix_ns))),
         length_us: series(timeline, |slice| us(slice.duration_ns)),
-        waits: series(timeline, |slice| slice.waits),
+        waits: series(timeline, |slice| slice.wait.count),
         p50_ns: quantile(0.5),
         p99_ns: quantile(0.99),
-        max_ns: series(timeline, |slice| slice.max_ns),
+        max_ns: series(timeline, |slice| slice.wait.max_ns),
         // Waiting by cause. The sum over all slices is the total.
         by_cause_ns: ORDER.map(|cause| series(timeline, |slice| slice.all.by_cause.get(cause))),
         on_cpu_us: series(timeline, |slice| us(slice.all.on_cpu_ns)),
@@ -283,7 +285,7 @@ fn quotas(whole: &Whole) -> Vec<impl Serialize> {
 /// Returns a quota over time; `null` where the cgroup had no quota or its quota was not read.
 fn quota<'a>(limits: &CgroupReading, path: &'a str, whole: &Whole) -> impl Serialize + use<'a> {
     let parts: Vec<Option<&QuotaPart>> =
-        whole.timeline.slices().iter().map(|slice| slice.quotas.get(&limits.id)).collect();
+        whole.timeline.slices.iter().map(|slice| slice.quotas.get(&limits.id)).collect();
     let series = |of: fn(&QuotaPart) -> Option<u64>| -> Vec<Option<u64>> {
         parts.iter().map(|part| part.and_then(of)).collect()
     };
@@ -301,7 +303,7 @@ fn quota<'a>(limits: &CgroupReading, path: &'a str, whole: &Whole) -> impl Seria
 /// Returns waits by length and cause, from the shortest octave with a wait to the longest.
 fn hist(wait: &Wait) -> Vec<impl Serialize + use<>> {
     let octaves: BTreeMap<usize, Octave> =
-        wait.hist.octaves().into_iter().map(|octave| (row_of(bucket_of(octave.low_ns())), octave)).collect();
+        wait.hist.octaves().into_iter().map(|octave| (row_of(bucket_of(octave.low_ns)), octave)).collect();
     let rows = octaves.first_key_value().zip(octaves.last_key_value());
     let rows = rows.map_or(0..0, |((first, _), (last, _))| *first..last + 1);
     let by_cause = |octave: &Octave| ordered(&octave.by_cause).map(|waits| (waits * 64.0).round() / 64.0);
