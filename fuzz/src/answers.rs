@@ -25,7 +25,6 @@ use cgscope_view::{
 };
 use cgscope_whatif::{
     answer::{Question, answers, targets},
-    brief,
     history::History,
     json, words,
 };
@@ -53,7 +52,7 @@ fn report(samples: &[Sample], intervals: &[Interval], host: Host) {
         whole.append(interval.clone());
     }
     let mut whole = Whole::new(whole, timeline, &Losses::default(), &host);
-    whole.enough = brief::lines(&whole.interval, |_| Some(history.clone()));
+    whole.enough = words::lines(&whole.interval, &history);
     let word = String::new;
     let about = report::About {
         file: word(),
