@@ -160,8 +160,8 @@ macro_rules! plain {
 }
 
 plain! {
-    Exited, ExitedRecord, SameRecord, ListRecord, TaskRecord, Reported, Placement, AccountsRecord, Stack,
-    Histogram, StackKey, StackCount, Pairs, Pressures, Slots, CpuCounters, Marks, Offsets, Config, ThreadRecord,
+    u64, Exited, ExitedRecord, SameRecord, ListRecord, TaskRecord, Reported, Placement, AccountsRecord,
+    Stack, Histogram, StackKey, StackCount, Pairs, Pressures, Slots, CpuCounters, Marks, Offsets, Config, ThreadRecord,
     ThreadsConfig
 }
 

@@ -42,7 +42,8 @@ pub static SAMPLE_OBJECT: &[u8] = aya::include_bytes_aligned!(env!("CGSCOPE_SAMP
 pub(crate) struct KernelSide {
     bpf: Ebpf,
     cgroup_events: RingBuf<MapData>,
-    exited: TableReading,
+    /// `None` if the kernel refuses iterators over the entries of a map.
+    exited: Option<TableReading>,
     /// `None` if each reading visits all tasks.
     pub(crate) changes: Option<TableReading>,
     pub(crate) refused: Vec<String>,
@@ -136,7 +137,7 @@ impl KernelSide {
         attached.map_err(failed("load and attach the BPF programs"))?;
         if plan.task_by_id.is_some() {
             let changes = table_reading(&mut side.bpf, &mut unloaded, names::READ_CHANGES, names::CHANGES);
-            side.changes = Some(changes.map_err(failed("load the reading of changed tasks"))?);
+            side.changes = changes.map_err(failed("load the reading of changed tasks"))?;
         }
         Ok(side)
     }
@@ -214,9 +215,9 @@ impl KernelSide {
     }
 
     /// Opens a stream of the table of exited tasks. The stream has every cgroup that has had a followed task, with the figures of
-    /// its exited tasks if they may be new.
-    pub(crate) fn read_exited(&self) -> Result<impl Read + use<>, Failure> {
-        self.exited.open().map_err(failed("read the exited tasks"))
+    /// its exited tasks if they may be new. Returns `None` if the kernel has no such stream.
+    pub(crate) fn read_exited(&self) -> Result<Option<impl Read + use<>>, Failure> {
+        self.exited.as_ref().map(TableReading::open).transpose().map_err(failed("read the exited tasks"))
     }
 
     pub(crate) fn cgroup_events(&mut self, mut each: impl FnMut(&[u8])) {
@@ -428,11 +429,24 @@ fn load_one(program: &mut Program, of: &str, btf: &Btf) -> Result<(), ProgramErr
     }
 }
 
-fn table_reading(bpf: &mut Ebpf, unloaded: &mut Unloaded, name: &str, of: &str) -> AyaResult<TableReading> {
-    unloaded.check(name)?;
+/// Returns `None` if the kernel refuses all iterators over the entries of a map (EPERM before it verifies them), as hardened
+/// kernels do.
+fn table_reading(
+    bpf: &mut Ebpf,
+    unloaded: &mut Unloaded,
+    name: &str,
+    of: &str,
+) -> AyaResult<Option<TableReading>> {
+    match unloaded.0.remove(name) {
+        None => {}
+        Some(ProgramError::LoadError { io_error, .. }) if io_error.raw_os_error() == Some(libc::EPERM) => {
+            return Ok(None);
+        }
+        Some(error) => return Err(error.into()),
+    }
     let reading: &mut Iter = program(bpf, name)?;
     let reading = reading.fd()?.try_clone()?;
-    Ok(TableReading::new(reading.as_fd(), table(bpf, of)?)?)
+    Ok(Some(TableReading::new(reading.as_fd(), table(bpf, of)?)?))
 }
 
 /// The first half of a BPF call instruction. The second half holds the number of the function.

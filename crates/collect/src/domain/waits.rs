@@ -97,24 +97,37 @@ impl Domain for Waits {
 
 impl Waits {
     fn read_exited(&mut self, draft: &mut Draft) -> Result<(), Failure> {
-        let mut stream = draft.side.read_exited()?;
+        let stream = draft.side.read_exited()?;
+        // Otherwise, leave out here what the stream would leave out.
+        let has_stream = stream.is_some();
         let (turn, accounts) = (draft.tasks.turn, draft.config.accounts != 0);
         let (places, culprits, new) = (&mut self.places, &mut self.culprits, &mut self.new_places);
         let throttled = &mut draft.tasks.throttled;
-        let end = stream::read_exited(&mut stream, &mut draft.buffer, |cgroup_id, reported| {
+        let mut take = |cgroup_id: u64, reported: Option<&Exited>| {
             let place = places.entry(cgroup_id).or_insert_with(|| {
                 new.push(cgroup_id);
                 ExitedPlace::new(cgroup_id, accounts)
             });
+            let reported =
+                reported.filter(|now| has_stream || !Exited::is_reported(now.complete, place.seen));
             (place.reported_in, place.is_quiet) = (turn, reported.is_none());
             if let Some(reported) = reported {
                 let before = place.reading.totals.by_cause;
                 place.reading = exited_reading(cgroup_id, reported, accounts);
                 throttled.add(cgroup_id, &before, &place.reading.totals.by_cause);
                 place.pressure = reported.pressure;
+                place.seen = [reported.complete, place.seen[0]];
                 culprits.take_kept(cgroup_id, &reported.kept);
             }
-        });
+        };
+        let end = match stream {
+            Some(mut stream) => stream::read_exited(&mut stream, &mut draft.buffer, take),
+            None => {
+                let each = |id: &u64, place: &Exited| take(*id, Some(place));
+                draft.side.each_entry("read the exited tasks", names::EXITED, each)?;
+                Ok(StreamEnd::Complete)
+            }
+        };
         if stream::count_cut(end, &mut draft.losses)? == StreamEnd::Complete {
             self.places.retain(|_, place| place.reported_in == turn);
         }
@@ -208,12 +221,15 @@ struct ExitedPlace {
     /// Number of the latest task reading that reported this entry.
     reported_in: u64,
     is_quiet: bool,
+    /// [`Exited::complete`] in the latest report and in the one before.
+    seen: [u64; 2],
 }
 
 impl ExitedPlace {
     fn new(cgroup_id: u64, accounts: bool) -> Self {
         let (none, pressure) = (&Exited::NONE, KeptPressure::default());
-        Self { reading: exited_reading(cgroup_id, none, accounts), pressure, reported_in: 0, is_quiet: false }
+        let reading = exited_reading(cgroup_id, none, accounts);
+        Self { reading, pressure, reported_in: 0, is_quiet: false, seen: [0; 2] }
     }
 }
 
