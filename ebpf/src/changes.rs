@@ -10,14 +10,14 @@ use core::{ffi::c_void, mem::transmute};
 
 use aya_ebpf::{helpers::generated::bpf_loop, macros::btf_tracepoint, programs::BtfTracePointContext};
 use cgscope_ledger::{
-    changes::{CHANGES, Change, Changes},
+    changes::{CHANGES, Change, TURN_SHIFT},
     feature::KERNEL_CALLS,
     verifier::{exchange, get, set},
     wire::{ACTIVE, HAS_EXITED, LIST, LISTED, ListRecord, TaskStorage, UNCHANGED, serial},
 };
 
 use crate::{
-    kernel::{EntryContext, RunQueue, SeqFile, Task, readers_list},
+    kernel::{RunQueue, SeqFile, Task, TaskContext, readers_list},
     maps::{incomplete, list, list_record, storage, turn},
     reading::{LONGEST, emit_same, report},
 };
@@ -73,38 +73,48 @@ struct Taking {
     place: u32,
 }
 
+/// Reports the changed tasks of as many lists as fit into the kernel's buffer. This program is attached to an iterator over a
+/// single task (Linux 6.1), so the kernel calls it once for each stream. The task itself does not matter.
 #[unsafe(no_mangle)]
-#[unsafe(link_section = "iter/bpf_map_elem")]
-pub extern "C" fn read_changes(ctx: *const EntryContext) -> i32 {
-    // SAFETY: the kernel passes the context of an iterator over `CHANGES`, the only map to which this program is attached.
-    let (seq, Some((place, _))) = (unsafe { EntryContext::parts::<u32, Changes>(ctx) }) else { return 0 };
-    let (Some(list), Some(record)) = (list(place), list_record()) else { return 0 };
-    if seq.space_left() <= LEAST {
-        // This write is too large on purpose: the kernel then passes the buffer to user space and repeats this list.
-        seq.write(list);
-        return 0;
-    }
-    list.begin(turn());
-    let mut taking = Taking { seq, place };
+#[unsafe(link_section = "iter/task")]
+pub extern "C" fn read_changes(ctx: *const TaskContext) -> i32 {
+    // SAFETY: the kernel passes the context of an iterator over tasks.
+    let (seq, Some(_), _) = (unsafe { TaskContext::parts(ctx) }) else { return 0 };
+    let (first, end) = ((turn() & (1 << TURN_SHIFT) - 1) as u32, readers_list() + 1);
+    let mut taking = Taking { seq, place: first };
     // SAFETY: the callback has the expected signature, and `taking` lives longer than the call.
-    unsafe { bpf_loop(CHANGES as u32, take_one as *mut c_void, (&raw mut taking).cast(), 0) };
+    unsafe { bpf_loop(end.saturating_sub(first), take_list as *mut c_void, (&raw mut taking).cast(), 0) };
+    0
+}
+
+/// Reports the tasks of the next list, and the record at its end. Returns 1 if the buffer may not suffice for more.
+extern "C" fn take_list(_: u64, context: *mut c_void) -> i64 {
+    // SAFETY: `read_changes` passes this pointer.
+    let taking = unsafe { &mut *context.cast::<Taking>() };
+    let (seq, place) = (taking.seq, taking.place);
+    let (Some(list), Some(record)) = (list(place), list_record()) else { return 1 };
+    list.begin(turn() >> TURN_SHIFT);
+    // SAFETY: as in `read_changes`.
+    unsafe { bpf_loop(CHANGES as u32, take_one as *mut c_void, context, 0) };
     let is_readers = place == readers_list();
+    let has_more = !list.is_done() || seq.space_left() <= 3 * size_of::<ListRecord>() as u64;
     *record = ListRecord {
         len: size_of::<ListRecord>() as u32,
         flags: LIST,
         cpu: u64::from(place),
         running: RunQueue::running_at(get(&mut list.queue)),
-        has_more: (!list.is_done()).into(),
+        has_more: has_more.into(),
         is_incomplete: (list.take_overflow() || is_readers && take_incomplete()).into(),
     };
     seq.write(record);
-    0
+    taking.place = place + 1;
+    has_more.into()
 }
 
 /// Removes the next entry of a list and reports its task. Returns 1 at the end of the list, or if there may be too little space
 /// for the next record.
 extern "C" fn take_one(_: u64, taking: *mut c_void) -> i64 {
-    // SAFETY: `read_changes` passes this pointer.
+    // SAFETY: `take_list` passes this pointer.
     let Taking { seq, place } = unsafe { &*taking.cast::<Taking>() };
     let Some(list) = list(*place) else { return 1 };
     if list.is_done() || seq.space_left() <= LEAST {

@@ -129,7 +129,8 @@ macro_rules! words {
 words! {
     /// Number of the latest change of [`DEMAND_PLACES`]; 0 if no cgroup has a place.
     DEMAND_TURN: u32 = demand_turn();
-    /// Number of the current reading of [`CHANGES`].
+    /// Number of the current reading of [`CHANGES`] times 2^[`TURN_SHIFT`](cgscope_ledger::changes::TURN_SHIFT), and the first list
+    /// that a stream reports.
     TURN: u64 = turn();
     /// The index of each CPU's NUMA node plus one; 0 if unknown. The map has as many entries as [`RINGS`]. User space writes it
     /// at the start and when a CPU comes online.

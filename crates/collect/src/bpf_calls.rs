@@ -38,16 +38,17 @@ struct LinkAttributes {
     unused: u32,
 }
 
-/// An iterator program attached to a map. The program runs only when the iterator is read.
+/// An iterator program attached to a map or to a single task. The program runs only when the iterator is read.
 #[derive(Debug)]
 pub(crate) struct TableReading {
     link: OwnedFd,
 }
 
 impl TableReading {
-    pub(crate) fn new(program: BorrowedFd<'_>, table: BorrowedFd<'_>) -> io::Result<Self> {
-        // `union bpf_iter_link_info`: the map, and an unused word.
-        let info = [table.as_raw_fd() as u32, 0];
+    /// Attaches to the map with this descriptor, or to the task with this id (Linux 6.1).
+    pub(crate) fn new(program: BorrowedFd<'_>, target: u32) -> io::Result<Self> {
+        // `union bpf_iter_link_info`: the map or the task, and an unused word.
+        let info = [target, 0];
         let attributes = LinkAttributes {
             program: program.as_raw_fd() as u32,
             attach_type: BPF_TRACE_ITER,

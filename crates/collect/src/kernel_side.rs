@@ -4,7 +4,8 @@ use std::{
     collections::BTreeMap,
     fs::File,
     io::{ErrorKind, Read},
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    process,
     sync::{Mutex, PoisonError},
     thread::{self, JoinHandle},
 };
@@ -122,7 +123,7 @@ impl KernelSide {
             _ => true,
         };
         let mut unloaded = load(&mut bpf, &btf, is_wanted);
-        let exited = table_reading(&mut bpf, &mut unloaded, names::READ_EXITED, names::EXITED);
+        let exited = exited_reading(&mut bpf, &mut unloaded);
         let exited = exited.map_err(failed("load the reading of the exited tasks"))?;
         let mut side = Self { bpf, cgroup_events, exited, changes: None, refused: Vec::new() };
         side.prepare(config.root_cgroup_id, plan.selection).map_err(failed("fill the BPF maps"))?;
@@ -133,11 +134,15 @@ impl KernelSide {
         let required =
             [names::ON_TASK_FREED, names::ON_RENAME, names::ON_NEW_TASK, names::ON_MOVE, names::ON_SWITCH];
         let required: Vec<_> = required.into_iter().filter(|name| is_wanted(name)).collect();
-        let attached = side.attach(&required, &mut unloaded).and_then(|()| unloaded.check(names::READ_TASKS));
+        let attached = side.attach(&required, &mut unloaded);
+        let attached = attached.and_then(|()| Ok(unloaded.check(names::READ_TASKS)?));
         attached.map_err(failed("load and attach the BPF programs"))?;
         if plan.task_by_id.is_some() {
-            let changes = table_reading(&mut side.bpf, &mut unloaded, names::READ_CHANGES, names::CHANGES);
-            side.changes = changes.map_err(failed("load the reading of changed tasks"))?;
+            let loaded = unloaded.check(names::READ_CHANGES).map_err(Into::into);
+            // Our main thread exists as long as we do.
+            let changes =
+                loaded.and_then(|()| table_reading(&mut side.bpf, names::READ_CHANGES, process::id()));
+            side.changes = Some(changes.map_err(failed("load the reading of changed tasks"))?);
         }
         Ok(side)
     }
@@ -390,8 +395,8 @@ const LOADERS: usize = 4;
 struct Unloaded(BTreeMap<&'static str, ProgramError>);
 
 impl Unloaded {
-    fn check(&mut self, name: &str) -> AyaResult<()> {
-        self.0.remove(name).map_or(Ok(()), |error| Err(error.into()))
+    fn check(&mut self, name: &str) -> Result<(), ProgramError> {
+        self.0.remove(name).map_or(Ok(()), Err)
     }
 }
 
@@ -431,22 +436,21 @@ fn load_one(program: &mut Program, of: &str, btf: &Btf) -> Result<(), ProgramErr
 
 /// Returns `None` if the kernel refuses all iterators over the entries of a map (EPERM before it verifies them), as hardened
 /// kernels do.
-fn table_reading(
-    bpf: &mut Ebpf,
-    unloaded: &mut Unloaded,
-    name: &str,
-    of: &str,
-) -> AyaResult<Option<TableReading>> {
-    match unloaded.0.remove(name) {
-        None => {}
-        Some(ProgramError::LoadError { io_error, .. }) if io_error.raw_os_error() == Some(libc::EPERM) => {
+fn exited_reading(bpf: &mut Ebpf, unloaded: &mut Unloaded) -> AyaResult<Option<TableReading>> {
+    match unloaded.check(names::READ_EXITED) {
+        Err(ProgramError::LoadError { io_error, .. }) if io_error.raw_os_error() == Some(libc::EPERM) => {
             return Ok(None);
         }
-        Some(error) => return Err(error.into()),
+        checked => checked?,
     }
+    let target = table(bpf, names::EXITED)?.as_raw_fd() as u32;
+    table_reading(bpf, names::READ_EXITED, target).map(Some)
+}
+
+fn table_reading(bpf: &mut Ebpf, name: &str, target: u32) -> AyaResult<TableReading> {
     let reading: &mut Iter = program(bpf, name)?;
     let reading = reading.fd()?.try_clone()?;
-    Ok(Some(TableReading::new(reading.as_fd(), table(bpf, of)?)?))
+    Ok(TableReading::new(reading.as_fd(), target)?)
 }
 
 /// The first half of a BPF call instruction. The second half holds the number of the function.

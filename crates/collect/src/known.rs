@@ -55,9 +55,9 @@ pub(crate) struct Reading<'a> {
     waiting: HashMap<u64, TaskRecord>,
     /// CPUs of the tasks that run or wait, by serial. This excludes throttled tasks.
     active: HashMap<u64, u32>,
-    /// From the records at the end of each list of changed tasks: whether the list has more tasks or is incomplete, and the number
-    /// of tasks that run or wait on each CPU.
-    has_more: bool,
+    /// From the records at the end of each list of changed tasks: the list from which there are more tasks, whether a list is
+    /// incomplete, and the number of tasks that run or wait on each CPU.
+    more_from: Option<u64>,
     is_incomplete: bool,
     running: HashMap<u64, u64>,
     /// The latest run queue clock, ns. The clock of an idle CPU stands still, so the latest clock is the best estimate of now.
@@ -78,7 +78,7 @@ impl KnownTasks {
             added_at: HashMap::new(),
             waiting: HashMap::new(),
             active: HashMap::new(),
-            has_more: false,
+            more_from: None,
             is_incomplete: false,
             running: HashMap::new(),
             clock_ns: 0,
@@ -141,7 +141,7 @@ impl Reading<'_> {
                 None
             }
             Reported::List(list) => {
-                self.has_more |= list.has_more != 0;
+                self.more_from = self.more_from.or((list.has_more != 0).then_some(list.cpu));
                 self.is_incomplete |= list.is_incomplete != 0;
                 self.running.insert(list.cpu, list.running);
                 None
@@ -154,9 +154,9 @@ impl Reading<'_> {
         self.next = 0;
     }
 
-    /// Returns whether a list has more entries, and resets this flag.
-    pub(crate) fn has_more(&mut self) -> bool {
-        std::mem::take(&mut self.has_more)
+    /// Returns the list from which there are more entries, and forgets it.
+    pub(crate) fn more_from(&mut self) -> Option<u64> {
+        self.more_from.take()
     }
 
     /// Returns whether changed tasks may be missing from the lists: either a list overflowed, or more tasks run or wait on a CPU

@@ -24,7 +24,7 @@ pub(crate) const PROGRAMS: [(&str, &str); 16] = [
     (names::ON_SWITCH, "sched_switch"),
     (names::ON_MOVE, "sched_migrate_task"),
     (names::READ_TASKS, "task"),
-    (names::READ_CHANGES, "bpf_map_elem"),
+    (names::READ_CHANGES, "task"),
     (names::ON_CGROUP_ATTACH, "cgroup_attach_task"),
     (names::ON_LEAVE_GROUP, "task_change_group_fair"),
     (names::ON_ENTER_GROUP, "task_change_group_fair"),

@@ -9,6 +9,9 @@ use crate::verifier::{exchange, get, opaque, set, wrapped};
 /// Maximum number of entries in a list, a power of two.
 pub const CHANGES: usize = 2048;
 
+/// The number of a reading is shifted by this, to leave room for the number of a list: that of a CPU, or one more.
+pub const TURN_SHIFT: u32 = 16;
+
 /// A task that changed.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::{mem, path::Path, sync::Arc, time::Instant};
 
+use cgscope_ledger::changes::TURN_SHIFT;
 use cgscope_ledger::wire::{Config, names};
 use cgscope_ledger::{Feature, Loss};
 use cgscope_model::follower::{Followed, Follower};
@@ -244,13 +245,13 @@ fn read_changes(
 ) -> Result<bool, Failure> {
     for _ in 0..CHANGE_PASSES {
         *turn += 1;
-        side.set_first("begin to read the changed tasks", names::TURN, *turn)?;
-        while let Some(mut stream) = side.read_changes()? {
+        let mut first_list = Some(0);
+        while let Some(first) = first_list {
+            side.set_first("begin to read the changed tasks", names::TURN, *turn << TURN_SHIFT | first)?;
+            let Some(mut stream) = side.read_changes()? else { return Ok(false) };
             let end = read_records(&mut stream, buffer, |reported| _ = reading.take(&reported));
             let end = count_cut(end, losses)?;
-            if end == StreamEnd::CutShort || !reading.has_more() {
-                break;
-            }
+            first_list = reading.more_from().filter(|_| end == StreamEnd::Complete);
         }
         if !reading.misses_tasks() {
             return Ok(true);
