@@ -438,6 +438,19 @@ mod tests {
         SameRecord { len: 0, flags: SAME, serial: serial(tid, 7), followed: 0 }
     }
 
+    /// A stream that is opened again begins with the list that was not finished.
+    #[test]
+    fn lists_are_read_on_from_the_first_one_that_has_more() {
+        let mut known = KnownTasks::default();
+        let (nodes, places) = (BTreeMap::new(), NodePlaces::new(&BTreeMap::new()));
+        let mut reading = known.begin(Around { nodes: &nodes, places: &places, read_ns: 0 });
+        for (cpu, has_more) in [(0, 0), (1, 1)] {
+            let list = ListRecord { cpu, has_more, flags: LIST, ..ListRecord::default() };
+            reading.take(&Reported::List(&list));
+        }
+        assert_eq!((reading.more_from(), reading.more_from()), (Some(1), None));
+    }
+
     #[test]
     fn a_reading_of_changes_keeps_the_other_tasks_and_drops_exited_ones() {
         let mut known = KnownTasks::default();
