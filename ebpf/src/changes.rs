@@ -71,7 +71,12 @@ pub fn on_rename(ctx: BtfTracePointContext) -> i32 {
 struct Taking {
     seq: SeqFile,
     place: u32,
+    /// How many more entries this call may take. Entries of tasks that are gone use no space, but time.
+    left: u32,
 }
+
+/// Maximum number of entries that one call takes, because the kernel does not preempt it everywhere.
+const AT_ONCE: u32 = 2 * CHANGES as u32;
 
 /// Reports the changed tasks of as many lists as fit into the kernel's buffer. This program is attached to an iterator over a
 /// single task (Linux 6.1), so the kernel calls it once for each stream. The task itself does not matter.
@@ -81,7 +86,7 @@ pub extern "C" fn read_changes(ctx: *const TaskContext) -> i32 {
     // SAFETY: the kernel passes the context of an iterator over tasks.
     let (seq, Some(_), _) = (unsafe { TaskContext::parts(ctx) }) else { return 0 };
     let (first, end) = ((turn() & (1 << TURN_SHIFT) - 1) as u32, readers_list() + 1);
-    let mut taking = Taking { seq, place: first };
+    let mut taking = Taking { seq, place: first, left: AT_ONCE };
     // SAFETY: the callback has the expected signature, and `taking` lives longer than the call.
     unsafe { bpf_loop(end.saturating_sub(first), take_list as *mut c_void, (&raw mut taking).cast(), 0) };
     0
@@ -97,7 +102,8 @@ extern "C" fn take_list(_: u64, context: *mut c_void) -> i64 {
     // SAFETY: as in `read_changes`.
     unsafe { bpf_loop(CHANGES as u32, take_one as *mut c_void, context, 0) };
     let is_readers = place == readers_list();
-    let has_more = !list.is_done() || seq.space_left() <= 3 * size_of::<ListRecord>() as u64;
+    let is_full = taking.left == 0 || seq.space_left() <= 3 * size_of::<ListRecord>() as u64;
+    let has_more = is_full || !list.is_done();
     *record = ListRecord {
         len: size_of::<ListRecord>() as u32,
         flags: LIST,
@@ -115,11 +121,12 @@ extern "C" fn take_list(_: u64, context: *mut c_void) -> i64 {
 /// for the next record.
 extern "C" fn take_one(_: u64, taking: *mut c_void) -> i64 {
     // SAFETY: `take_list` passes this pointer.
-    let Taking { seq, place } = unsafe { &*taking.cast::<Taking>() };
+    let Taking { seq, place, left } = unsafe { &mut *taking.cast::<Taking>() };
     let Some(list) = list(*place) else { return 1 };
-    if list.is_done() || seq.space_left() <= LEAST {
+    if *left == 0 || list.is_done() || seq.space_left() <= LEAST {
         return 1;
     }
+    *left -= 1;
     let change = list.take();
     if change.has_exited != 0 {
         emit_same(*seq, HAS_EXITED, change.serial, 0);

@@ -91,6 +91,8 @@ pub struct CgroupTree {
     is_full: bool,
     /// Cgroups with figures that we do not keep, each with the path of its nearest kept ancestor, to which its figures are added.
     pub(crate) merged: HashMap<u64, Arc<str>>,
+    /// Sum of the sizes of `merged` over all samples.
+    merges: u64,
     is_renamed: bool,
     /// Whether events were lost, so that known cgroups may have been removed.
     pub(crate) has_missed: bool,
@@ -260,6 +262,12 @@ impl CgroupTree {
     /// kept, this is the path of the nearest kept ancestor. `None` if we never read a path.
     pub fn path(&self, id: u64) -> Option<&Arc<str>> {
         self.paths.get(&id).or_else(|| self.merged.get(&id))
+    }
+
+    /// Adds the number of cgroups that are now merged into an ancestor to a sum over all calls, and returns this sum.
+    pub(crate) fn count_merged(&mut self) -> u64 {
+        self.merges += self.merged.len() as u64;
+        self.merges
     }
 
     pub(crate) fn is_removed(&self, id: u64) -> bool {

@@ -65,8 +65,6 @@ pub type NameContainers = Box<dyn FnMut(&[(u64, Arc<str>)]) -> Vec<ContainerRead
 pub struct Collector {
     source: Box<dyn Source>,
     tree: Option<CgroupTree>,
-    /// Sum of the numbers of merged cgroups over all samples.
-    merged: u64,
     limits: LimitFiles,
     /// Id of the first cgroup that the latest sample had no time to read. The next sample begins there. 0 if it read all.
     read_next: u64,
@@ -115,7 +113,6 @@ impl Collector {
         Ok(Self {
             source,
             tree,
-            merged: 0,
             limits,
             read_next: 0,
             limited: HashMap::new(),
@@ -151,8 +148,7 @@ impl Collector {
         }
         sample.losses = self.source.losses()?;
         sample.cgroups = self.name_cgroups(&sample, now);
-        self.merged += self.tree.as_ref().map_or(0, |tree| tree.merged.len() as u64);
-        sample.losses.add(Loss::CgroupMerged, self.merged);
+        sample.losses.add(Loss::CgroupMerged, self.tree.as_mut().map_or(0, CgroupTree::count_merged));
         self.note_limited(&sample);
         sample.limits = self.read_limits(&mut sample.cgroups);
         self.source.complete(&mut sample, self.tree.as_ref())?;

@@ -159,15 +159,15 @@ impl Reading<'_> {
         self.more_from.take()
     }
 
-    /// Returns whether changed tasks may be missing from the lists: either a list overflowed, or more tasks run or wait on a CPU
-    /// than the lists reported. For example, a task that woke up and has not run yet is on no list.
+    /// Returns whether changed tasks may be missing from the lists: no list was reported, a list overflowed, or more tasks run or
+    /// wait on a CPU than the lists reported. For example, a task that woke up and has not run yet is on no list.
     pub(crate) fn misses_tasks(&self) -> bool {
         let mut reported: HashMap<u64, u64> = HashMap::new();
         for cpu in self.active.values() {
             *reported.entry(u64::from(*cpu)).or_default() += 1;
         }
         let is_reported = |(cpu, running): (&u64, &u64)| reported.get(cpu).copied().unwrap_or(0) >= *running;
-        self.is_incomplete || !self.running.iter().all(is_reported)
+        self.running.is_empty() || self.is_incomplete || !self.running.iter().all(is_reported)
     }
 
     fn take_task(&mut self, reported: &TaskReported<'_>) -> &KnownTask {

@@ -311,14 +311,22 @@ impl Field for ByCause {
 }
 
 single_numbers! {
-    Mode: Number, number, |mode, _| (*mode == Self::Coarse).into(), |number, _| value_at(number, [Self::Bpf, Self::Coarse]);
+    Mode: Number, number, |mode, _| match mode {
+            Self::Bpf => 0,
+            Self::Coarse => 1,
+        },
+        |number, _| value_at(number, [Self::Bpf, Self::Coarse]);
     // Stored as the code point of the state's letter. If a later version has written a new state, we read it as unknown.
     Option<TaskState>: Optional, optional, |state, _| state.map(|state| u64::from(u32::from(state.letter()))),
         |code, _| {
             let letter = code.and_then(|code| u32::try_from(code).ok()).and_then(char::from_u32);
             Some(letter.and_then(TaskState::from_letter))
         };
-    Blame: Number, number, |blame, _| (*blame == Self::Limited).into(), |number, _| value_at(number, [Self::Ran, Self::Limited]);
+    Blame: Number, number, |blame, _| match blame {
+            Self::Ran => 0,
+            Self::Limited => 1,
+        },
+        |number, _| value_at(number, [Self::Ran, Self::Limited]);
 }
 
 /// Losses are stored by name, because their numbers change between versions of cgscope.

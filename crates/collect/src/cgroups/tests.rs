@@ -257,6 +257,7 @@ fn one_users_cgroups_beyond_the_bound_count_for_those_above_them() {
     assert!(others.iter().all(|path| tree.paths.contains_key(&inode(path))), "{:?}", tree.paths);
     let merged: Vec<_> = ids.iter().filter(|id| tree.merged.contains_key(id)).collect();
     assert_eq!((merged.len(), tree.merged.len()), (86 - 50, 86 - 50), "{:?}", tree.merged);
+    assert_eq!([tree.count_merged(), tree.count_merged()], [36, 72], "each sample has the loss");
     for (path, id) in hostile.iter().zip(&ids).filter(|(_, id)| tree.merged.contains_key(id)) {
         let above = format!("/{}", path.rsplit_once('/').unwrap().0);
         assert_eq!(tree.path(*id).map(|path| &**path), Some(&*above));

@@ -98,7 +98,6 @@ impl Domain for Waits {
 impl Waits {
     fn read_exited(&mut self, draft: &mut Draft) -> Result<(), Failure> {
         let stream = draft.side.read_exited()?;
-        // Otherwise, leave out here what the stream would leave out.
         let has_stream = stream.is_some();
         let (turn, accounts) = (draft.tasks.turn, draft.config.accounts != 0);
         let (places, culprits, new) = (&mut self.places, &mut self.culprits, &mut self.new_places);
@@ -108,15 +107,13 @@ impl Waits {
                 new.push(cgroup_id);
                 ExitedPlace::new(cgroup_id, accounts)
             });
-            let reported =
-                reported.filter(|now| has_stream || !Exited::is_reported(now.complete, place.seen));
+            let reported = reported.filter(|now| has_stream || place.is_new(now));
             (place.reported_in, place.is_quiet) = (turn, reported.is_none());
             if let Some(reported) = reported {
                 let before = place.reading.totals.by_cause;
                 place.reading = exited_reading(cgroup_id, reported, accounts);
                 throttled.add(cgroup_id, &before, &place.reading.totals.by_cause);
                 place.pressure = reported.pressure;
-                place.seen = [reported.complete, place.seen[0]];
                 culprits.take_kept(cgroup_id, &reported.kept);
             }
         };
@@ -231,6 +228,13 @@ impl ExitedPlace {
         let reading = exited_reading(cgroup_id, none, accounts);
         Self { reading, pressure, reported_in: 0, is_quiet: false, seen: [0; 2] }
     }
+
+    /// Returns whether the stream of entries would have the figures of this entry. If the kernel has no stream, all are read.
+    fn is_new(&mut self, now: &Exited) -> bool {
+        let is_new = !Exited::is_reported(now.complete, self.seen);
+        self.seen = [now.complete, self.seen[0]];
+        is_new
+    }
 }
 
 /// Shares of the table for a host with many cgroups, whose tasks may fill the table. Each [`family`] gets a share.
@@ -313,6 +317,13 @@ fn surplus(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_entry_is_new_until_it_was_read_twice_without_a_change() {
+        let mut place = ExitedPlace::new(7, false);
+        let is_new = |complete| place.is_new(&Exited { complete, ..Exited::NONE });
+        assert_eq!([0, 1, 1, 1, 3, 4, 4, 4].map(is_new), [false, true, true, false, true, true, true, false]);
+    }
 
     #[test]
     fn an_added_task_changes_the_checksum() {

@@ -69,7 +69,8 @@ impl Source for BpfSource {
             *changes = Changes::default();
             draft.side.mark(0, &BTreeMap::new())?;
         }
-        draft.sample.tasks = draft.tasks.readings();
+        // A reading that failed may have left figures.
+        draft.sample = Sample { tasks: draft.tasks.readings(), ..Sample::default() };
         self.domains.iter_mut().try_for_each(|domain| domain.read(draft))?;
         // All culprits and pressure are read: let the BPF side reuse entries unused since the previous reading.
         let since_ns = mem::replace(&mut self.clock_before_ns, draft.clock_ns);
