@@ -69,6 +69,9 @@ fn without_root(arguments: &[String], is_root_next: bool) -> Result<(), Failure>
     // and reports the failure.
     let ahead = is_root_next.then(|| thread::spawn(|| lab::build(false)));
     let passed = step("test: unit tests", cargo(&["test", "--workspace", "--"]).args(arguments));
+    // Criterion does not know the arguments of tests.
+    let mut benches = cargo(&["test", "-p", "cgscope-benches", "--benches"]);
+    let passed = passed.and_then(|()| step("test: each benchmark once", &mut benches));
     drop(ahead.map(thread::JoinHandle::join));
     passed
 }

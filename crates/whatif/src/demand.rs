@@ -7,7 +7,7 @@ use cgscope_model::{CgroupReading, DemandSlot};
 use crate::{
     Limit, Loop, Node, Profile, Slot, Tree,
     answer::Target,
-    history::{BLOCK_SHIFT, Block, Cgroup, SHORTEST},
+    history::{BLOCK_SHIFT, Block, Cgroup, SHORTEST, limit_us},
 };
 
 /// Maximum number of slots of a simulated tree, of 32 bytes: some of these are needed at a time, on up to four threads.
@@ -67,8 +67,12 @@ impl<'h> Part<'h> {
         self.last.since(Some(self.first))
     }
 
+    /// The limit was changed in this time, or after it.
     fn has_changed(&self) -> bool {
-        self.cgroup.blocks.range(self.blocks.clone()).any(|(_, block)| block.has_changed)
+        let is_other = |other: &CgroupReading| limit_us(self.last) != limit_us(other);
+        is_other(self.first)
+            || is_other(&self.cgroup.last)
+            || self.cgroup.blocks.range(self.blocks.clone()).any(|(_, block)| block.has_changed)
     }
 
     /// The slots without end, each joined from several to 2^`shift` ns.
@@ -229,7 +233,7 @@ impl<'h> Demand<'h> {
 
     /// Recorded CPU time of the target's tasks, ns.
     pub(crate) fn ran_ns(&self) -> u64 {
-        if self.known().any(|part| part.cgroup.is_dropped) {
+        if self.below().any(|part| part.cgroup.is_dropped) {
             return 0;
         }
         let ran_ns = |part: &Part<'h>| -> u64 {

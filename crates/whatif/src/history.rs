@@ -27,6 +27,14 @@ const MOST_SLOTS: usize = 10_000_000;
 /// What a [`DemandReading`] lists of a slot, in its order. Each amount is limited to that of 2,047 tasks.
 type Amounts = [u16; 5];
 
+/// Memory of a block without its slots, in slots.
+const BLOCK_SLOTS: usize = 50;
+
+/// The quota, the period and the burst, us.
+pub(crate) fn limit_us(reading: &CgroupReading) -> [Option<u64>; 3] {
+    [reading.quota_us, reading.period_us, reading.burst_us]
+}
+
 /// A cgroup in one block of time.
 #[derive(Clone, Debug)]
 pub(crate) struct Block {
@@ -89,9 +97,8 @@ impl Cgroup {
     }
 
     fn take(&mut self, reading: &CgroupReading, block: u64) {
-        let limit = |reading: &CgroupReading| [reading.quota_us, reading.period_us, reading.burst_us];
         let block = self.blocks.entry(block).or_insert_with(|| Block::new(reading));
-        block.has_changed |= limit(reading) != limit(&self.latest);
+        block.has_changed |= limit_us(reading) != limit_us(&self.latest);
         self.latest = reading.clone();
     }
 
@@ -155,7 +162,7 @@ impl Cgroup {
     }
 
     fn slots(&self, blocks: impl RangeBounds<u64>) -> usize {
-        self.blocks.range(blocks).map(|(_, block)| block.slots.len()).sum()
+        self.blocks.range(blocks).map(|(_, block)| block.slots.len() + BLOCK_SLOTS).sum()
     }
 
     fn throttled_ns(&self) -> u64 {
@@ -168,6 +175,8 @@ impl Cgroup {
 pub struct History {
     /// The cgroups to keep; `None`: all.
     chosen: Option<BTreeSet<u64>>,
+    /// Keeps the latest window alone.
+    is_latest: bool,
     /// The cgroups by id.
     pub(crate) cgroups: BTreeMap<u64, Cgroup>,
     samples: u64,
@@ -179,7 +188,7 @@ pub struct History {
     now_ns: u64,
     /// The number of the latest block.
     block: u64,
-    /// Number of slots of all cgroups.
+    /// Number of slots of all cgroups at the start of the block, and of those that came since. Each block counts as some, too.
     slots: usize,
     /// CPUs of the host.
     cpus: u32,
@@ -191,6 +200,11 @@ impl History {
     /// A history of these cgroups only.
     pub fn of(chosen: BTreeSet<u64>) -> Self {
         Self { chosen: Some(chosen), ..Self::default() }
+    }
+
+    /// A history of the latest window of these cgroups.
+    pub fn latest_of(chosen: BTreeSet<u64>) -> Self {
+        Self { is_latest: true, ..Self::of(chosen) }
     }
 
     /// Adds the next sample. What came before the second one is left out, because cgroups get their slots with the first; and what comes
@@ -242,14 +256,21 @@ impl History {
         self.block.saturating_sub(WINDOW - 1)
     }
 
-    /// Drops demand while there are too many slots, first that of the cgroups that were throttled least: the busiest windows, unless they
-    /// are the latest ones, and then all demand.
+    /// Drops demand while there are too many slots, first that of the cgroups that were throttled least, and share a quota with none that
+    /// was throttled more: the busiest windows, unless they are the latest ones, and then all demand.
     fn make_room(&mut self) {
         let oldest = self.oldest();
         while self.slots > MOST_SLOTS {
-            let order = |cgroup: &&mut Cgroup| (cgroup.slots(..oldest) == 0, cgroup.throttled_ns());
-            let with_slots = self.cgroups.values_mut().filter(|cgroup| cgroup.slots(..) != 0);
-            let Some(least) = with_slots.min_by_key(order) else { return };
+            let mut most_ns: HashMap<Arc<str>, u64> = HashMap::new();
+            for cgroup in self.cgroups.values() {
+                let most_ns = most_ns.entry(cgroup.root.clone()).or_default();
+                *most_ns = cgroup.throttled_ns().max(*most_ns);
+            }
+            let order = |cgroup: &&mut Cgroup| {
+                (cgroup.slots(..oldest) == 0, most_ns[&cgroup.root], cgroup.throttled_ns())
+            };
+            let kept = self.cgroups.values_mut().filter(|cgroup| !cgroup.is_dropped);
+            let Some(least) = kept.min_by_key(order) else { return };
             if least.slots(..oldest) == 0 {
                 least.is_dropped = true;
                 least.blocks.values_mut().for_each(|block| block.slots = Vec::new());
@@ -284,9 +305,12 @@ impl History {
         let oldest = self.oldest();
         for cgroup in self.cgroups.values_mut() {
             let needed = &needed[&cgroup.root];
-            cgroup.blocks.retain(|number, _| *number >= oldest || needed.contains(number));
+            let has_busiest = !self.is_latest && !cgroup.is_dropped;
+            let is_kept = |number: u64| number >= oldest || has_busiest && needed.contains(&number);
+            cgroup.blocks.retain(|number, _| is_kept(*number));
         }
         self.slots = self.cgroups.values().map(|cgroup| cgroup.slots(..)).sum();
+        self.make_room();
     }
 
     /// The demand of a cgroup and of those that share its quotas, in the window in which it was busiest. `None`: it had no quota.
@@ -304,7 +328,7 @@ impl History {
         // The counters are known at the start of a block, and at the end.
         let goes_on = own.blocks.range(first + WINDOW..).next().is_some();
         let last = own.blocks.range(first..=first + WINDOW).next_back().filter(|_| goes_on);
-        let blocks = first..last.map_or(first + WINDOW, |(number, _)| *number);
+        let blocks = first..last.map_or(first + WINDOW, |(number, _)| (*number).max(first + 1));
         let (after_ns, window_ns) = (first << BLOCK_SHIFT, (blocks.end - first) << BLOCK_SHIFT);
         let is_part = self.span_ns() > WINDOW << BLOCK_SHIFT;
         Some(Demand {

@@ -22,10 +22,11 @@ const MULTIPLES: [f64; 8] = [0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0];
 /// times may differ by 10 % from one usual phase to the next.
 const MANY_PHASES: u32 = 55;
 
-/// In a longer time, requests have met all phases of a period. So a few phases suffice if their shares of throttled periods hardly differ.
+/// In a longer time, requests that are not on a clock have met all phases of a period. So a few phases suffice if they hardly differ.
 const LONG_NS: u64 = 120_000_000_000;
 const FEW_PHASES: u32 = 3;
-const SMALL: f64 = 0.01;
+/// A difference that hardly matters: of shares of throttled periods, and of throttled time, CPUs.
+const SMALL: f64 = 0.005;
 
 /// Steps of the search for the least quota, CPUs: the largest that is at most a tenth of the quota in force.
 const STEPS: [f64; 8] = [5.0, 2.0, 1.0, 0.5, 0.2, 0.1, 0.05, 0.02];
@@ -178,12 +179,15 @@ impl<'d> Simulator<'d> {
     /// What another limit would have done. A limit that is too short for the kernel has no outcomes.
     fn row(&self, limit: Limit) -> Option<Row> {
         let mut outcomes = Vec::new();
-        if self.demand.span_ns > LONG_NS {
+        if self.demand.span_ns > LONG_NS && self.phases == PHASES {
             outcomes = self.outcomes(limit, &self.loops, FEW_PHASES);
         }
+        let is_close = |figure: &dyn Fn(&Outcome) -> f64, outcomes: &[Outcome]| {
+            Bounds::of(outcomes.iter().map(figure)).is_some_and(|found| found.high - found.low <= SMALL)
+        };
         let is_near = |outcomes: &[Outcome]| {
-            let shares = Bounds::of(outcomes.iter().map(Outcome::throttled_share));
-            shares.is_some_and(|shares| shares.high - shares.low <= SMALL)
+            is_close(&Outcome::throttled_share, outcomes)
+                && is_close(&|outcome| outcome.throttled_ns_per_s() / 1e9, outcomes)
         };
         if outcomes.is_empty() || !outcomes.chunks(FEW_PHASES as usize).all(is_near) {
             outcomes = self.outcomes(limit, &self.loops, self.phases);

@@ -59,7 +59,7 @@ impl Watch {
     /// Drops what was collected, because the next sample must not be compared with it.
     pub fn restart(&mut self) {
         let family = self.target.iter().flat_map(|target| &target.family);
-        self.history = History::of(family.map(|(id, _)| *id).collect());
+        self.history = History::latest_of(family.map(|(id, _)| *id).collect());
     }
 
     /// Simulates; may take seconds. `interval`: the latest one. Tables are at most `cells` wide.

@@ -60,8 +60,7 @@ fn of_recording(options: &cli::Whatif, file: &Path) -> Result<Answered> {
         whole.push(interval);
     }
     // Without its selection: the CPU time of cgroups is that of all their tasks.
-    let mut whole = whole.into_interval();
-    Arc::make_mut(&mut whole.names).only_paths = options.measure.paths;
+    let whole = interval(whole, options.measure.paths);
     let file = &recording.file;
     if whole.mode == Mode::Coarse {
         return Err(Error::could_not_run(format!(
@@ -95,8 +94,7 @@ async fn of_host(options: &cli::Whatif) -> Result<Answered> {
             break end;
         }
     };
-    let mut whole = measured.whole.into_interval();
-    Arc::make_mut(&mut whole.names).only_paths = options.measure.paths;
+    let whole = interval(measured.whole, options.measure.paths);
     let (targets, left) = targets(&whole, &filter).map_err(|why| {
         Error::could_not_run(format!("during these {}, {why}", units::duration(whole.duration_ns)))
     })?;
@@ -110,6 +108,13 @@ async fn of_host(options: &cli::Whatif) -> Result<Answered> {
     }?;
     let exit = Exit::of_losses(&whole.losses).max(session.finish(&end));
     Ok((answers, whole, left, exit))
+}
+
+/// The whole time as one interval. `paths`: it names cgroups by their paths.
+fn interval(whole: Appended, paths: bool) -> Interval {
+    let mut whole = whole.into_interval();
+    Arc::make_mut(&mut whole.names).only_paths = paths;
+    whole
 }
 
 fn question(options: &cli::Whatif) -> Question {

@@ -44,6 +44,21 @@ fn the_least_quota_meets_the_target_and_the_one_below_does_not() {
     });
 }
 
+#[test]
+fn a_few_phases_of_a_long_time_have_the_bounds_of_all() {
+    each_of(150, |simulator| {
+        assert!(simulator.demand.span_ns > LONG_NS);
+        for times in [0.8, 1.0, 1.5] {
+            let limit = simulator.limit(simulator.limit.cpus() * times);
+            let few = simulator.row(limit).expect("cells").figures.throttled_share;
+            let all = simulator.outcomes(limit, &simulator.loops, PHASES);
+            let all = Figures::of(&all).expect("cells").throttled_share;
+            let difference = (few.low - all.low).abs().max((few.high - all.high).abs());
+            assert!(difference <= SMALL, "{limit:?}: {few:?}, not {all:?}");
+        }
+    });
+}
+
 /// The kernel refuses quotas below 1 ms.
 #[test]
 fn a_quota_that_is_too_short_has_no_row() {

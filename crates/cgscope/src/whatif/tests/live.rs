@@ -80,6 +80,6 @@ fn minutes_of_a_measurement_keep_no_tasks() {
         sample.tasks = tasks.map(Arc::new).collect();
     }
     let measured = measured(samples, &selected(None)).expect("a measurement");
-    let whole = measured.whole.into_interval();
-    assert!(whole.tasks.is_empty() && whole.idle.is_empty());
+    let whole = interval(measured.whole, true);
+    assert!(whole.tasks.is_empty() && whole.idle.is_empty() && whole.names.only_paths);
 }
