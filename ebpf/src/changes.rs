@@ -85,7 +85,7 @@ const AT_ONCE: u32 = 2 * CHANGES as u32;
 pub extern "C" fn read_changes(ctx: *const TaskContext) -> i32 {
     // SAFETY: the kernel passes the context of an iterator over tasks.
     let (seq, Some(_), _) = (unsafe { TaskContext::parts(ctx) }) else { return 0 };
-    let (first, end) = ((turn() & (1 << TURN_SHIFT) - 1) as u32, readers_list() + 1);
+    let (first, end) = ((turn() & ((1 << TURN_SHIFT) - 1)) as u32, readers_list() + 1);
     let mut taking = Taking { seq, place: first, left: AT_ONCE };
     // SAFETY: the callback has the expected signature, and `taking` lives longer than the call.
     unsafe { bpf_loop(end.saturating_sub(first), take_list as *mut c_void, (&raw mut taking).cast(), 0) };
