@@ -240,8 +240,12 @@ impl History {
         if self.samples > 2 {
             for demand in &sample.demand {
                 if let Some(cgroup) = self.cgroups.get_mut(&demand.cgroup_id) {
-                    self.slots += cgroup.add(demand, self.begin_ns, now_ns, oldest);
-                    self.make_room();
+                    let added = cgroup.add(demand, self.begin_ns, now_ns, oldest);
+                    self.slots += added;
+                    // Where all demand is dropped already, this would take time for each row.
+                    if added != 0 {
+                        self.make_room();
+                    }
                 }
             }
         }
