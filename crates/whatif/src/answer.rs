@@ -21,7 +21,7 @@ const COMPLETE: f64 = 0.1;
 const LEAST_PERIODS: u64 = 20;
 /// The least share that is worth a caution.
 const NOTABLE: f64 = 0.1;
-/// From this share of the time in which tasks could run, in which they waited for CPUs, nobody knows when their work arrives.
+/// If others used at least this share of the CPU time that tasks could have used, nobody knows when the work of these tasks arrives.
 const CONTENDED: f64 = 0.5;
 /// This part of the slots in which a task could run had no more tasks than are said to run at once.
 const USUAL: f64 = 0.95;
@@ -132,13 +132,11 @@ pub struct Answer {
 /// Why bounds may be far apart.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Caution {
-    /// While some tasks were throttled, others slept that run at other times: they may wait for a lock or a result. The part of the demand
-    /// that was presumed for them, 0 to 1.
+    /// While some tasks were throttled, others slept, maybe for a lock: the part of the demand that was presumed for them, 0 to 1.
     SleptWhileThrottled(f64),
-    /// Nearly all periods were throttled, and tasks slept nevertheless: maybe only because they waited for throttled ones. There is no
-    /// advice about a quota.
+    /// Nearly all periods were throttled, and tasks slept, maybe only because they waited for throttled ones: there is no advice.
     MayHaveSlept,
-    /// Tasks waited for CPUs: the part of the time in which they could run and were not throttled, 0 to 1.
+    /// Tasks waited for CPUs that others used: the part of the time in which they could run and were not throttled, 0 to 1.
     WaitedForCpus(f64),
 }
 
@@ -151,8 +149,7 @@ pub enum Refusal {
     Changed,
     /// The recorded run time of its tasks, and the one that the kernel counted, ns.
     Incomplete(u64, u64),
-    /// Its tasks sleep, and waited for CPUs for most of the time in which they could run and were not throttled: this share of it. When
-    /// their work arrived is not known: each may have slept until another was done.
+    /// Others used this large share of the CPU time that its tasks, which sleep, could have used: nobody knows when their work arrived.
     Contended(f64),
     /// The simulation of the limit in force does not fit.
     Unfit,
@@ -241,14 +238,13 @@ pub(crate) fn at_once(runnable: &Runnable) -> Option<u32> {
 
 /// What makes bounds wide.
 pub(crate) fn cautions(runnable: &Runnable) -> Vec<Caution> {
-    let all_ns: u64 = runnable.slots_ns.iter().sum();
-    let slept = share(runnable.slept_ns, all_ns + runnable.slept_ns);
-    let slept = (slept >= NOTABLE).then_some(Caution::SleptWhileThrottled(slept));
-    let waited = Some(waited(runnable)).filter(|share| *share >= NOTABLE).map(Caution::WaitedForCpus);
-    slept.into_iter().chain(waited).collect()
+    let all_ns = runnable.slots_ns.iter().sum::<u64>() + runnable.slept_ns;
+    let slept = (Caution::SleptWhileThrottled as fn(f64) -> Caution, share(runnable.slept_ns, all_ns));
+    let all = [slept, (Caution::WaitedForCpus, waited(runnable))].into_iter();
+    all.filter(|(_, share)| *share >= NOTABLE).map(|(of, share)| of(share)).collect()
 }
 
-/// The share of the time in which tasks could run and were not throttled, in which they waited for CPUs.
+/// The share of the time in which tasks could run and were not throttled, in which they waited for CPUs that others used.
 fn waited(runnable: &Runnable) -> f64 {
     share(runnable.waited_ns, runnable.waited_ns + runnable.ran_ns)
 }

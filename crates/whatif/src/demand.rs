@@ -84,14 +84,7 @@ impl<'h> Part<'h> {
         });
         let mut slots = slots.chain(iter::repeat(DemandSlot::default()));
         let by = 1 << shift.saturating_sub(self.shift);
-        let sum = |sum: DemandSlot, slot: DemandSlot| DemandSlot {
-            ran_ns: sum.ran_ns + slot.ran_ns,
-            wanted_ns: sum.wanted_ns + slot.wanted_ns,
-            throttled_ns: sum.throttled_ns + slot.throttled_ns,
-            waited_ns: sum.waited_ns + slot.waited_ns,
-            presumed_ns: sum.presumed_ns + slot.presumed_ns,
-        };
-        iter::repeat_with(move || slots.by_ref().take(by).fold(DemandSlot::default(), sum))
+        iter::repeat_with(move || slots.by_ref().take(by).fold(DemandSlot::default(), joined))
     }
 
     /// The slots for the simulation, and those in which tasks were throttled.
@@ -122,12 +115,32 @@ pub struct Runnable {
     pub slots_ns: Vec<u64>,
     /// Time that tasks ran, ns.
     pub ran_ns: u64,
-    /// Time that tasks waited for CPUs, ns.
+    /// CPU time that they would have run besides if no other cgroup had used CPUs: waits behind own tasks do not count, ns.
     pub waited_ns: u64,
     /// What busy loops would have run besides, ns.
     pub presumed_ns: u64,
     /// Time that tasks slept while others were throttled, although they usually run, ns.
     pub slept_ns: u64,
+}
+
+fn joined(one: DemandSlot, other: DemandSlot) -> DemandSlot {
+    DemandSlot {
+        ran_ns: one.ran_ns + other.ran_ns,
+        wanted_ns: one.wanted_ns + other.wanted_ns,
+        throttled_ns: one.throttled_ns + other.throttled_ns,
+        waited_ns: one.waited_ns + other.waited_ns,
+        presumed_ns: one.presumed_ns + other.presumed_ns,
+    }
+}
+
+/// CPU time that the tasks of a slot would have run besides if no other cgroup had used CPUs, ns. Tasks beyond the number of CPUs wait
+/// for tasks of their own cgroup. `cpus_ns`: the time of all CPUs in a slot.
+fn kept_by_others_ns(slot: &DemandSlot, cpus_ns: u64) -> u64 {
+    let active_ns = slot.ran_ns + slot.waited_ns;
+    // While tasks are throttled, free CPUs do not help them. They are throttled together.
+    let all_ns = u128::from(active_ns + slot.throttled_ns).max(1);
+    let usable_ns = (u128::from(cpus_ns) * u128::from(active_ns) / all_ns) as u64;
+    slot.waited_ns.min(usable_ns.saturating_sub(slot.ran_ns))
 }
 
 /// A slot of demand for the simulation.
@@ -215,11 +228,8 @@ impl<'h> Demand<'h> {
         let is_below = move |at: usize| {
             iter::successors(Some(at), |at| self.target.family[*at].1).any(|at| at == self.target.at)
         };
-        self.family
-            .iter()
-            .enumerate()
-            .filter(move |(at, _)| is_below(*at))
-            .filter_map(|(_, part)| part.as_ref())
+        let parts = self.family.iter().enumerate().filter(move |(at, _)| is_below(*at));
+        parts.filter_map(|(_, part)| part.as_ref())
     }
 
     fn shift(&self) -> u32 {
@@ -284,17 +294,20 @@ impl<'h> Demand<'h> {
     pub(crate) fn runnable(&self) -> Runnable {
         let shift = self.below().map(|part| part.shift).max().unwrap_or(SHORTEST);
         let length = (self.span_ns >> shift) as usize;
-        let mut all = Runnable { slot_ns: 1 << shift, slots_ns: vec![0; length], ..Runnable::default() };
+        let mut all = Runnable { slot_ns: 1 << shift, ..Runnable::default() };
+        let mut sums = vec![DemandSlot::default(); length];
         for part in self.below() {
             let (slots, is_throttled) = part.simulated(shift, length, Assumption::NeighboursYield);
             let usual = usual(&slots, &is_throttled, all.slot_ns).into_iter();
             all.slept_ns += usual.map(|(at, ns)| ns - slots[at].ran_ns - slots[at].waited_ns).sum::<u64>();
-            for (sum_ns, slot) in all.slots_ns.iter_mut().zip(part.joined(shift)) {
-                *sum_ns += slot.ran_ns + slot.throttled_ns + slot.waited_ns;
-                all.ran_ns += slot.ran_ns;
-                all.waited_ns += slot.waited_ns;
-                all.presumed_ns += slot.presumed_ns;
-            }
+            sums.iter_mut().zip(part.joined(shift)).for_each(|(sum, slot)| *sum = joined(*sum, slot));
+        }
+        let cpus_ns = self.cpus() as u64 * all.slot_ns;
+        for slot in sums {
+            all.slots_ns.push(slot.ran_ns + slot.throttled_ns + slot.waited_ns);
+            all.ran_ns += slot.ran_ns;
+            all.waited_ns += kept_by_others_ns(&slot, cpus_ns);
+            all.presumed_ns += slot.presumed_ns;
         }
         all
     }
@@ -338,5 +351,22 @@ impl<'h> Demand<'h> {
     /// The limits in force.
     pub(crate) fn limits(&self) -> Vec<Option<Limit>> {
         self.family.iter().map(|part| part.as_ref()?.limit()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two CPUs, slots of 100 ns.
+    #[test]
+    fn a_wait_behind_own_tasks_is_not_due_to_others() {
+        let of = |ran_ns, waited_ns, throttled_ns| {
+            kept_by_others_ns(&DemandSlot { ran_ns, waited_ns, throttled_ns, ..DemandSlot::default() }, 200)
+        };
+        // Nine tasks: they have both CPUs, for all of the slot and for half of it; they have one of the CPUs.
+        assert_eq!([of(200, 700, 0), of(100, 350, 450), of(100, 800, 0)], [0, 0, 100]);
+        // One task waits for 60 ns, and is then throttled.
+        assert_eq!([of(40, 60, 0), of(20, 60, 20), of(0, 0, 100), of(0, 0, 0)], [60, 60, 0, 0]);
     }
 }

@@ -112,9 +112,8 @@ pub(crate) fn refused(refusal: &Refusal) -> (&'static str, String, String) {
             let (ran, usage) = (duration(*ran_ns), duration(*usage_ns));
             let full = match ran_ns {
                 0 => format!(
-                    "nothing of the {usage} of CPU time that the kernel counted is known: at most 256 cgroups with a quota have a place in a \
-                     measurement, those that are throttled longest, and 100 MB of what they needed are kept; select fewer cgroups, or measure again when \
-                     fewer have a quota"
+                    "nothing of the {usage} of CPU time that the kernel counted is known: a measurement has places for the 256 cgroups that are \
+                     throttled longest, and keeps 100 MB of what they needed; select fewer cgroups, or measure again when fewer have a quota"
                 ),
                 _ => format!(
                     "the samples have {ran} of the {usage} of CPU time that the kernel counted for this cgroup; measure the whole host with an \
@@ -126,8 +125,8 @@ pub(crate) fn refused(refusal: &Refusal) -> (&'static str, String, String) {
         Refusal::Contended(waited) => {
             let waited = percent(*waited);
             let full = format!(
-                "for {waited} of the time in which its tasks could run they waited for a CPU, so nobody knows when their work arrives; measure again \
-                 when CPUs are free"
+                "for {waited} of the time in which its tasks could run they waited for a CPU that others used, so nobody knows when their work \
+                 arrives; measure again when CPUs are free"
             );
             ("contended", format!("its tasks waited for CPUs for {waited} of their time"), full)
         }
@@ -306,8 +305,8 @@ pub(crate) fn caution(caution: Caution) -> (&'static str, String) {
         Caution::WaitedForCpus(share) => (
             "waited_for_cpus",
             format!(
-                "  For {} of the time in which its tasks were runnable and not throttled, they waited for a CPU. A higher quota helps only if CPUs \
-                 are free.\n",
+                "  For {} of the time in which its tasks were runnable and not throttled, they waited for a CPU that others used. A higher quota \
+                 helps only if CPUs are free.\n",
                 percent(share)
             ),
         ),
