@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use crate::hour::cpu_time;
 use cgscope_collect::{Collector, Options};
 use cgscope_ledger::Loss;
 use cgscope_model::{Interval, Mode, Sample, Selection};
@@ -96,6 +97,34 @@ pub(crate) fn own_cpu_percent(intervals: &[Value]) -> f64 {
 }
 
 /// For an even number of values, returns the higher of the two middle values.
+/// CPU time of [`slowness`]'s work on the machine on which the limits of CPU times were set: estimated as half of the time on a machine
+/// that needs twice as long to read the recording of an hour (104 to 177 ms).
+const WORK: Duration = Duration::from_millis(50);
+
+/// Returns how many times slower this machine is than the one on which the limits of CPU times were set, at least 1. The work is that of
+/// most of cgscope: texts, lists and maps. Bounds that are ratios need no such factor.
+pub(crate) fn slowness() -> f64 {
+    let work = || {
+        let names =
+            (0..100_000u64).map(|number| format!("worker/{}", number.wrapping_mul(0x9e37_79b9) % 100_000));
+        let counts = names.fold(BTreeMap::<String, u64>::new(), |mut counts, name| {
+            *counts.entry(name).or_default() += 1;
+            counts
+        });
+        let mut sorted: Vec<_> = counts.iter().map(|(name, count)| (*count, name.as_str())).collect();
+        sorted.sort_unstable();
+        std::hint::black_box(sorted.len());
+    };
+    let cpu_time_of = |work: &dyn Fn()| {
+        let before = cpu_time();
+        work();
+        cpu_time() - before
+    };
+    let took = median((0..5).map(|_| cpu_time_of(&work)));
+    println!("the work for comparison took {took:.1?}, at first {WORK:.1?}");
+    (took.as_secs_f64() / WORK.as_secs_f64()).max(1.0)
+}
+
 pub(crate) fn median<T: PartialOrd>(measured: impl IntoIterator<Item = T>) -> T {
     let mut sorted: Vec<T> = measured.into_iter().collect();
     sorted.sort_by(|a, b| a.partial_cmp(b).expect("comparable"));

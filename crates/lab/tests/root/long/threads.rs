@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    bench::{attached_after, json_lines, median, own_cpu_percent, run, stderr},
+    bench::{attached_after, json_lines, median, own_cpu_percent, run, slowness, stderr},
     load::Load,
     pty::Pty,
 };
@@ -85,8 +85,9 @@ fn one_hundred_and_fifty_thousand_threads_cost_at_most_2_percent_of_a_core() {
         median(rounds.iter().map(|round| round.2)),
         median(rounds.iter().map(|round| round.3)),
     ];
-    assert!(cpu <= 2.0, "{cpu:.2} % of a core");
+    let slow = slowness();
+    assert!(cpu <= 2.0 * slow, "{cpu:.2} % of a core");
     assert!(start < Duration::from_secs(2), "attached after {start:?}");
-    assert!(frame < Duration::from_secs(1), "first frame after {frame:?}");
+    assert!(frame < Duration::from_secs(1).mul_f64(slow), "first frame after {frame:?}");
     assert!(key < Duration::from_millis(50), "a key is answered after {key:?}");
 }

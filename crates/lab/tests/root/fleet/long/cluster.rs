@@ -248,7 +248,7 @@ fn an_api_server_accepts_the_manifests_and_permits_only_viewers_to_exec() {
 #[test]
 fn the_documented_commands_install_the_chart() {
     let Some(cluster) = Cluster::start() else { return };
-    let (_, section) = DOCS.split_once("same with Helm").expect("the section");
+    let (_, section) = DOCS.split_once("also use Helm").expect("the section");
     let commands: Vec<&str> = section
         .lines()
         .skip_while(|line| !line.starts_with("    "))
