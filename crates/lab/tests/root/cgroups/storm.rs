@@ -123,7 +123,7 @@ fn assert_right(interval: &Interval, lasting: &Lasting) {
         assert!(behind_ns > others_ns / 3, "{}: {behind_ns} of {others_ns}", victim.name);
     }
     let tree = Tree::new(interval);
-    let host = Host { cpus: Some(2), whole: true };
+    let host = Host { cpus: Some(2), whole: true, kernel: None };
     let all = findings::findings_in(interval, &tree, &host);
     let is_about = |finding: &&findings::Finding| finding.cgroup.as_deref() == Some(&*lasting.limited.name);
     let finding = all.iter().find(|finding| finding.rule == Rule::Throttled && is_about(finding));
