@@ -3,12 +3,12 @@
 use std::cmp::Reverse;
 
 use crate::{
-    Cause, CgroupReading, Totals,
+    Cause, CgroupReading,
     causes::TABLE,
     findings::{Context, Finding, Held, MOST, Rule, finding, is_much, is_share, micros},
     quota_use,
     units::{count, cpus, duration, number, times},
-    words::{percent, raise, set_quota},
+    words::{percent, raise},
 };
 
 /// A quota is reported if it ran out in at least this share of its periods, percent (a smaller share affects few requests). It is
@@ -32,7 +32,7 @@ pub(super) fn findings(context: &Context) -> Vec<Finding> {
     past.sort_by_key(|node| (Reverse(context.held[*node].ns), context.path(*node)));
     // Each of these cgroups has at least one finding, and all findings of a cgroup have the same cost.
     past.truncate(MOST);
-    let rules = [threads_over_quota, throttled_below_limit, throttled];
+    let rules = [throttled, threads_over_quota, throttled_below_limit];
     past.iter().flat_map(|node| rules.iter().filter_map(move |rule| rule(context, *node))).collect()
 }
 
@@ -68,27 +68,16 @@ fn threads_over_quota(context: &Context, node: usize) -> Option<Finding> {
     let host = host.map_or_else(String::new, |host| {
         format!("; programs that count the host's CPUs ({host}) start too many")
     });
-    let (path, held_ns) = (context.path(node), context.held[node].ns);
     let says = format!(
-        "{} of {} share a quota of {cores}, and together use it up before the period ends; they waited {} for each other and {} \
-         for the quota",
+        "{} of {} share a quota of {cores}, and together use it up before the period ends",
         count(busy.threads, "thread"),
         count(busy.processes.len() as u64, "process"),
-        duration(busy.own_ns),
-        duration(held_ns),
     );
-    // With as many CPUs as threads, a higher limit is enough.
-    let is_crowd = busy.own_ns > held_ns && context.host.cpus.is_some_and(|cpus| busy.threads > cpus.into());
-    let (instead, or) = if is_crowd {
-        let still = "; with a higher limit alone, they still wait for each other, and if they spin meanwhile, their CPU time is not \
-                     work";
-        (still, "")
-    } else {
-        (", or raise the limit", ", or raise the limit")
-    };
-    let advice = format!("start at most {enough_threads} (one for each CPU of the limit){instead}{host}");
+    let advice =
+        format!("start at most {enough_threads} (one for each CPU of the limit), or raise the limit{host}");
     let amount = format!("{} on {cores}", count(busy.threads, "busy thread"));
-    let short = ("has too many threads", amount, format!("start at most {enough_threads}{or}"));
+    let short = ("has too many threads", amount, format!("start {enough_threads}, or raise the limit"));
+    let (path, held_ns) = (context.path(node), context.held[node].ns);
     Some(finding(Rule::ThreadsOverQuota, Some(path), held_ns, short, says, advice))
 }
 
@@ -97,9 +86,10 @@ fn throttled_below_limit(context: &Context, node: usize) -> Option<Finding> {
     let sums = context.with_below(node);
     let cores = limits.quota_cores()?;
     // The kernel starts periods only while a task runs. So the cgroup could use less than its quota times the elapsed time.
-    let busy_periods =
-        limits.nr_periods?.checked_sub(IDLE_PERIODS).filter(|periods| *periods >= LEAST_PERIODS)?;
-    let usable_ns = limits.quota_us?.saturating_mul(1_000).saturating_mul(busy_periods);
+    let granted = |periods: u64| limits.quota_us.map(|us| us.saturating_mul(1_000).saturating_mul(periods));
+    let granted_ns = granted(limits.nr_periods?)?;
+    let busy_periods = limits.nr_periods?.saturating_sub(IDLE_PERIODS);
+    let usable_ns = granted(busy_periods).filter(|_| busy_periods >= LEAST_PERIODS)?;
     // A selection measures only a part of the usage. The quota ran out, so a measured run time of 0 is incomplete.
     let measured_ns = Some(sums.on_cpu_ns).filter(|ns| context.host.whole && *ns != 0);
     // For a cgroup found during the interval, the counters of its tasks start earlier than its own.
@@ -110,56 +100,16 @@ fn throttled_below_limit(context: &Context, node: usize) -> Option<Finding> {
     if usable_ns == 0 || is_share(wanted_ns, usable_ns, BELOW_LIMIT_PERCENT) {
         return None;
     }
-    let used = used_ns as f64 / context.interval.duration_ns as f64;
-    let used = format!("{} of {}", number(used), cpus(cores));
+    let used = format!("{} of {}", number(cores * used_ns as f64 / granted_ns as f64), cpus(cores));
     let says = format!(
-        "it used {used} on average, yet its quota ran out in {} of the {} in which it ran: it works in bursts",
+        "it used {used} on average, yet its quota ran out in {} of {}: it works in bursts",
         percent(limits.nr_throttled?, limits.nr_periods?),
         count(limits.nr_periods?, "period"),
     );
-    let (path, held_ns) = (context.path(node), context.held[node].ns);
-    let totals = &context.tree.nodes()[node].group.totals;
-    let (says, action, advice) = match too_long_for_a_burst(limits, totals) {
-        Some(run_ns) => {
-            // In whole hundredths of a CPU.
-            let period_us = limits.period_us?.max(100);
-            let enough_us = (run_ns / 1_000 * SPARE_PERCENT).div_ceil(period_us) * (period_us / 100);
-            let enough = cpus(enough_us as f64 / period_us as f64);
-            let set = set_quota(path, &context.interval.names, enough_us, period_us);
-            let longer_us = enough_us * period_us / limits.quota_us?.max(1);
-            (
-                format!(
-                    "{says} of {} or more, and the longest burst adds only {}",
-                    duration(run_ns),
-                    micros(limits.quota_us?)
-                ),
-                format!("raise its limit to {enough}, or make the period longer"),
-                format!(
-                    "raise its limit to {enough} ({set}), or keep it and make the period longer ({} of every {})",
-                    micros(enough_us),
-                    micros(longer_us),
-                ),
-            )
-        }
-        None => (
-            says,
-            "allow bursts (cpu.max.burst), or make the period longer".to_owned(),
-            burst_advice(limits)?,
-        ),
-    };
+    let action = "allow bursts (cpu.max.burst), or make the period longer";
     let short = ("is throttled during bursts", format!("uses {used} on average"), action);
-    Some(finding(Rule::ThrottledBelowLimit, Some(path), held_ns, short, says, advice))
-}
-
-/// The advised quota is this share of the mean run, percent: runs differ a little.
-const SPARE_PERCENT: u64 = 103;
-
-/// Returns how long tasks ran between two sleeps on average, ns, if that is more than a quota and the largest possible burst. Then no
-/// burst is enough for some of these runs. `None` also if a run takes longer than a period: it needs all of a CPU.
-fn too_long_for_a_burst(limits: &CgroupReading, totals: &Totals) -> Option<u64> {
-    let run_ns = totals.on_cpu_ns.checked_div(totals.voluntary)?;
-    let (quota_us, period_us) = limits.quota_us.zip(limits.period_us)?;
-    (run_ns / 1_000 > quota_us.saturating_mul(2) && run_ns / 1_000 <= period_us).then_some(run_ns)
+    let (path, held_ns) = (context.path(node), context.held[node].ns);
+    Some(finding(Rule::ThrottledBelowLimit, Some(path), held_ns, short, says, burst_advice(limits)?))
 }
 
 /// Minimum share of the throttled time at which time without a known quota is mentioned, percent. In recordings of older

@@ -30,7 +30,7 @@ impl Scene {
         let paths = ["/"].iter().chain(paths).zip(1..);
         let cgroups = paths.map(|(path, id)| (id, Arc::from(*path))).collect();
         let interval = Interval { duration_ns: S, cgroups, ..Default::default() };
-        Self { interval, host: Host { cpus: Some(8), whole: true, kernel: None } }
+        Self { interval, host: Host { cpus: Some(8), whole: true } }
     }
 
     fn id(&self, path: &str) -> u64 {
