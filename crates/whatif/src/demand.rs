@@ -133,14 +133,10 @@ fn joined(one: DemandSlot, other: DemandSlot) -> DemandSlot {
     }
 }
 
-/// CPU time that the tasks of a slot would have run besides if no other cgroup had used CPUs, ns. Tasks beyond the number of CPUs wait
-/// for tasks of their own cgroup. `cpus_ns`: the time of all CPUs in a slot.
-fn kept_by_others_ns(slot: &DemandSlot, cpus_ns: u64) -> u64 {
-    let active_ns = slot.ran_ns + slot.waited_ns;
-    // While tasks are throttled, free CPUs do not help them. They are throttled together.
-    let all_ns = u128::from(active_ns + slot.throttled_ns).max(1);
-    let usable_ns = (u128::from(cpus_ns) * u128::from(active_ns) / all_ns) as u64;
-    slot.waited_ns.min(usable_ns.saturating_sub(slot.ran_ns))
+/// The part of the time of all CPUs in which the tasks of a cgroup, which are throttled together, were not throttled, ns.
+fn usable_ns(slot: &DemandSlot, cpus_ns: u64) -> u64 {
+    let active_ns = u128::from(slot.ran_ns + slot.waited_ns);
+    (u128::from(cpus_ns) * active_ns / (active_ns + u128::from(slot.throttled_ns)).max(1)) as u64
 }
 
 /// A slot of demand for the simulation.
@@ -295,18 +291,20 @@ impl<'h> Demand<'h> {
         let shift = self.below().map(|part| part.shift).max().unwrap_or(SHORTEST);
         let length = (self.span_ns >> shift) as usize;
         let mut all = Runnable { slot_ns: 1 << shift, ..Runnable::default() };
-        let mut sums = vec![DemandSlot::default(); length];
+        let mut sums = vec![(DemandSlot::default(), 0); length];
+        let cpus_ns = self.cpus() as u64 * all.slot_ns;
         for part in self.below() {
             let (slots, is_throttled) = part.simulated(shift, length, Assumption::NeighboursYield);
             let usual = usual(&slots, &is_throttled, all.slot_ns).into_iter();
             all.slept_ns += usual.map(|(at, ns)| ns - slots[at].ran_ns - slots[at].waited_ns).sum::<u64>();
-            sums.iter_mut().zip(part.joined(shift)).for_each(|(sum, slot)| *sum = joined(*sum, slot));
+            for ((sum, usable), slot) in sums.iter_mut().zip(part.joined(shift)) {
+                (*sum, *usable) = (joined(*sum, slot), usable_ns(&slot, cpus_ns).max(*usable));
+            }
         }
-        let cpus_ns = self.cpus() as u64 * all.slot_ns;
-        for slot in sums {
+        for (slot, usable_ns) in sums {
             all.slots_ns.push(slot.ran_ns + slot.throttled_ns + slot.waited_ns);
             all.ran_ns += slot.ran_ns;
-            all.waited_ns += kept_by_others_ns(&slot, cpus_ns);
+            all.waited_ns += slot.waited_ns.min(usable_ns.saturating_sub(slot.ran_ns));
             all.presumed_ns += slot.presumed_ns;
         }
         all
@@ -362,11 +360,14 @@ mod tests {
     #[test]
     fn a_wait_behind_own_tasks_is_not_due_to_others() {
         let of = |ran_ns, waited_ns, throttled_ns| {
-            kept_by_others_ns(&DemandSlot { ran_ns, waited_ns, throttled_ns, ..DemandSlot::default() }, 200)
+            usable_ns(&DemandSlot { ran_ns, waited_ns, throttled_ns, ..DemandSlot::default() }, 200)
         };
-        // Nine tasks: they have both CPUs, for all of the slot and for half of it; they have one of the CPUs.
-        assert_eq!([of(200, 700, 0), of(100, 350, 450), of(100, 800, 0)], [0, 0, 100]);
-        // One task waits for 60 ns, and is then throttled.
-        assert_eq!([of(40, 60, 0), of(20, 60, 20), of(0, 0, 100), of(0, 0, 0)], [60, 60, 0, 0]);
+        // Nine tasks have both CPUs for all of the slot, and for half of it. They use all that they can.
+        assert_eq!([of(200, 700, 0), of(100, 350, 450)], [200, 100]);
+        // They have one of the CPUs. One task waits; one is throttled at the end, or all the time; nobody is there.
+        assert_eq!(
+            [of(100, 800, 0), of(40, 60, 0), of(20, 60, 20), of(0, 0, 100), of(0, 0, 0)],
+            [200, 200, 160, 0, 0]
+        );
     }
 }
