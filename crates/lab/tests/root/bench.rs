@@ -9,11 +9,12 @@ use std::{
     time::Duration,
 };
 
-use crate::hour::cpu_time;
 use cgscope_collect::{Collector, Options};
 use cgscope_ledger::Loss;
 use cgscope_model::{Interval, Mode, Sample, Selection};
 use serde_json::Value;
+
+use crate::hour::cpu_time_of;
 
 /// Environment variable that names the directory of the screen's settings. Tests do not change `HOME`, because programs that
 /// cgscope starts can need it.
@@ -96,7 +97,6 @@ pub(crate) fn own_cpu_percent(intervals: &[Value]) -> f64 {
     median(intervals.iter().map(percent))
 }
 
-/// For an even number of values, returns the higher of the two middle values.
 /// CPU time of [`slowness`]'s work on the machine on which the limits of CPU times were set: estimated as half of the time on a machine
 /// that needs twice as long to read the recording of an hour (104 to 177 ms).
 const WORK: Duration = Duration::from_millis(50);
@@ -115,16 +115,12 @@ pub(crate) fn slowness() -> f64 {
         sorted.sort_unstable();
         std::hint::black_box(sorted.len());
     };
-    let cpu_time_of = |work: &dyn Fn()| {
-        let before = cpu_time();
-        work();
-        cpu_time() - before
-    };
-    let took = median((0..5).map(|_| cpu_time_of(&work)));
+    let took = median((0..5).map(|_| cpu_time_of(work)));
     println!("the work for comparison took {took:.1?}, at first {WORK:.1?}");
     (took.as_secs_f64() / WORK.as_secs_f64()).max(1.0)
 }
 
+/// For an even number of values, returns the higher of the two middle values.
 pub(crate) fn median<T: PartialOrd>(measured: impl IntoIterator<Item = T>) -> T {
     let mut sorted: Vec<T> = measured.into_iter().collect();
     sorted.sort_by(|a, b| a.partial_cmp(b).expect("comparable"));

@@ -223,11 +223,17 @@ pub(crate) fn record(path: &Path, host: impl Iterator<Item = Sample>, seconds: u
     wrote
 }
 
-pub(crate) fn cpu_time() -> Duration {
+fn cpu_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `clock_gettime` writes all of `time`.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+pub(crate) fn cpu_time_of(done: impl FnOnce()) -> Duration {
+    let before = cpu_time();
+    done();
+    cpu_time() - before
 }
 
 /// Runs `cgscope` as a child of the small process `workload`. As a child of this large process, it would inherit a larger maximum

@@ -19,7 +19,7 @@ use cgscope_view::{
 
 use crate::{
     bench::{median, rss_bytes, slowness},
-    hour::cpu_time,
+    hour::cpu_time_of,
     load::Load,
     pty::Pty,
 };
@@ -35,12 +35,6 @@ const DIFFERENCE: Duration = Duration::from_micros(4_800);
 /// Maximum CPU use of `top`, percent of a core, and maximum resident memory of `top`, bytes.
 const CPU_PERCENT: f64 = 3.0;
 const RSS_BYTES: u64 = 50 << 20;
-
-fn cpu_time_of(done: impl FnOnce()) -> Duration {
-    let before = cpu_time();
-    done();
-    cpu_time() - before
-}
 
 fn app(width: u16, height: u16) -> App {
     let theme = Theme::new(Colours::Many);
