@@ -69,6 +69,7 @@ fn promtool_finds_no_problem_in_a_page_with_every_metric() {
 #[test]
 fn a_page_of_this_host_has_throttled_and_neighbour_waits_and_promtool_finds_no_problem() {
     let (limited, neighbour) = (Cgroup::new("metrics limited"), Cgroup::new("metrics"));
+    limited.favour();
     limited.limit(20_000, 100_000);
     let _loads: Vec<Load> =
         [&limited, &limited, &neighbour, &neighbour].map(|cgroup| Load::busy_loop(Some(cgroup))).into();

@@ -74,9 +74,10 @@ fn agreement(seen: &Parts, truth: &[(&str, f64)]) -> f64 {
 }
 
 /// Returns the share of a thread's time in each state, computed from the kernel's figures before and after. Time that is neither
-/// on a CPU nor waiting for a CPU counts as `blocked`.
-fn truth(before: (f64, f64), after: (f64, f64), ns: f64, blocked: &str) -> [(&str, f64); 3] {
-    let (on_cpu, waited) = ((after.0 - before.0) / ns, (after.1 - before.1) / ns);
+/// on a CPU nor waiting for a CPU counts as `blocked`. The kernel's time on a CPU lacks what the hypervisor took from the CPU
+/// (`stolen`, as a multiple of the former), in which a sample still finds the thread there.
+fn truth((before, after): (Spent, Spent), ns: f64, stolen: f64, blocked: &str) -> [(&str, f64); 3] {
+    let (on_cpu, waited) = ((after.0 - before.0) / ns * (1.0 + stolen), (after.1 - before.1) / ns);
     [("on_cpu", on_cpu), ("runnable", waited), (blocked, (1.0 - on_cpu - waited).max(0.0))]
 }
 
@@ -147,12 +148,16 @@ fn every_thread_of_a_blend_is_in_the_right_state() {
     println!("{} of {} rounds", object["rounds"], object["rounds_expected"]);
     assert!(object["rounds"].as_u64() > Some(200), "{object}");
     let all = threads(load.pid());
+    let (spin, _) = all.iter().find(|(_, name)| *name == "spin").expect("a thread that never sleeps");
+    let (before, after) = kernel.threads[spin];
+    let stolen = ((kernel.ns - (after.1 - before.1)) / (after.0 - before.0) - 1.0).max(0.0);
+    println!("the hypervisor took {stolen:.3} of the CPU time of the thread that never sleeps");
     let mut sum = 0.0;
     for (tid, name) in &all {
         let seen = parts_of(&object, *tid);
-        let (before, after) = kernel.threads[tid];
         let blocked = AT_REST.iter().find(|(thread, ..)| thread == name).map_or("iowait", |rest| rest.1);
-        let truth = truth(before, after, kernel.ns, if name == "workload" { "sleeping" } else { blocked });
+        let blocked = if name == "workload" { "sleeping" } else { blocked };
+        let truth = truth(kernel.threads[tid], kernel.ns, stolen, blocked);
         let agreement = agreement(&seen, &truth);
         println!("{name} {tid}: {agreement:.3} correct; samples {seen:?}, kernel {truth:?}");
         // If a thread spends half of its time in each of two states, the standard error of 1,200 samples is 1.4 %.
@@ -203,14 +208,14 @@ fn the_throttled_share_of_a_thread_equals_that_of_its_cgroup() {
     let (object, kernel) = beside_the_kernel(load.pid(), Some(&limited), &["-d", "10", "--hz", "200"]);
     let ns = kernel.ns;
     let throttled = kernel.throttled_ns as f64 / ns;
-    let (tid, ((on_before, wait_before), (on_after, wait_after))) = kernel
+    let (tid, ((_, wait_before), (_, wait_after))) = kernel
         .threads
         .into_iter()
         .max_by(|(_, (_, a)), (_, (_, b))| a.0.total_cmp(&b.0))
         .expect("a thread that burns");
-    let (on_cpu, waited) = ((on_after - on_before) / ns, (wait_after - wait_before) / ns);
-    // The kernel counts throttled time as waiting time, too.
-    let truth = [("on_cpu", on_cpu), ("throttled", throttled), ("runnable", waited - throttled)];
+    let waited = (wait_after - wait_before) / ns;
+    // The kernel counts throttled time as waiting time, too. The thread never sleeps, so it is on a CPU for the rest.
+    let truth = [("on_cpu", 1.0 - waited), ("throttled", throttled), ("runnable", waited - throttled)];
     let seen = parts_of(&object, tid);
     let agreement = agreement(&seen, &truth);
     println!("throttled: {agreement:.3} correct; samples {seen:?}, kernel {truth:?}");
