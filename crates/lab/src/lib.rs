@@ -4,7 +4,6 @@ pub mod baselines;
 mod blocked;
 mod convoy;
 mod prefork;
-pub mod published;
 pub mod requests;
 
 pub use blocked::blocked;

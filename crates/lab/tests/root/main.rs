@@ -24,7 +24,6 @@ mod coarse;
 mod coarse_fallback;
 mod conservation;
 mod cost;
-mod cures;
 mod diff;
 mod documented;
 mod export;

@@ -37,7 +37,8 @@ fn median(values: impl IntoIterator<Item = f64>) -> f64 {
 #[test]
 #[ignore = "one CPU: asserts the share of throttled periods"]
 fn requests_of_a_fixed_cost_under_two_other_quotas_are_within_the_bounds() {
-    let recorded = Recorded::new(&REGULAR, Limit::of(250), 7);
+    // In 50 periods, three late requests exceed the target of 5 %: after 7 s, the advice was 0.34 CPUs on one machine.
+    let recorded = Recorded::new(&REGULAR, Limit::of(250), 14);
     // Do not test quotas that are just sufficient for the load (0.24) or for a burst (0.29), because there one percent more work
     // makes the throttled time ten percent longer.
     for milli in [180, 270] {
@@ -52,7 +53,7 @@ fn requests_of_a_fixed_cost_under_two_other_quotas_are_within_the_bounds() {
         assert!(per_s.contains(measured.throttled * 1e9, tolerance), "{measured:?}: {row}");
     }
     // Usually, a period has at most 30 ms of work. If the host stops for a moment, two requests follow each other, and the period
-    // has more work. The target of 5 % allows two such periods.
+    // has more work. The target of 5 % allows six such periods of 120.
     let answer = recorded.ask(&["--target", "5%"]);
     let least = answer["least"]["cores"].as_f64().expect("a quota");
     assert!((0.25..=0.33).contains(&least), "{answer}");
