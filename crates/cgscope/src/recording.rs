@@ -3,7 +3,9 @@
 use std::{collections::BTreeSet, path::Path};
 
 use cgscope_ledger::Loss;
-use cgscope_model::{Interval, Mode, Sample, Selection, Steps, findings::Host, printable, units};
+use cgscope_model::{
+    Interval, Mode, Sample, Selection, Steps, doctor::parse_version, findings::Host, printable, units,
+};
 use cgscope_record::{Ending, FileReader, Header, ReadError, open};
 use cgscope_whatif::{answer::Target, history::History};
 
@@ -46,7 +48,8 @@ impl Recording {
     fn of(reader: FileReader, file: String) -> Result<Self> {
         let header = &reader.header;
         let cpus = u32::try_from(header.cpus.len()).ok().filter(|cpus| *cpus != 0);
-        let host = Host { cpus, whole: header.selection.is_whole_host() && header.command.is_none() };
+        let whole = header.selection.is_whole_host() && header.command.is_none();
+        let host = Host { cpus, whole, kernel: parse_version(&header.kernel_release) };
         let steps = steps(&header.selection)?;
         Ok(Self { reader, file, host, history: None, steps, samples: 0, stride: 1, worst: Exit::Done })
     }

@@ -7,7 +7,9 @@ use std::{
 };
 
 use cgscope_collect::shared_parts::text;
-use cgscope_model::{Interval, Mode, Names, Sample, Selection, Steps, findings::Host, printable};
+use cgscope_model::{
+    Interval, Mode, Names, Sample, Selection, Steps, doctor::parse_version, findings::Host, printable,
+};
 use cgscope_record::Reason;
 use cgscope_view::app::About;
 
@@ -97,7 +99,11 @@ impl Ready {
             ended: None,
             title,
             coarse,
-            host: Host { cpus, whole: selection.is_whole_host() && shows_all },
+            host: Host {
+                cpus,
+                whole: selection.is_whole_host() && shows_all,
+                kernel: parse_version(&rustix::system::uname().release().to_string_lossy()),
+            },
             verbose: target.measure.verbose,
             refused: source.limits(&selection),
             selection,

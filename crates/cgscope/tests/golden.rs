@@ -12,7 +12,7 @@ use std::{
 
 use cgscope_made_up::{demand::Limited, host, with_accounts};
 use cgscope_metrics::{Config, Format, Metrics};
-use cgscope_model::{Interval, Sample, Skipped, findings::Host, skipped::ended};
+use cgscope_model::{Interval, Sample, Skipped, doctor::parse_version, findings::Host, skipped::ended};
 use cgscope_record::{FileWriter, Header, Reason};
 use cgscope_view::{
     app::{About, list},
@@ -120,7 +120,8 @@ impl Recording {
 
     fn data(&self) -> Vec<Data> {
         let cpus = self.samples.last().map(|sample| sample.cpus.len() as u32);
-        let host = Host { cpus, whole: self.header.selection.is_whole_host() };
+        let kernel = parse_version(&self.header.kernel_release);
+        let host = Host { cpus, whole: self.header.selection.is_whole_host(), kernel };
         self.intervals().map(|interval| Data::new(Arc::new(interval), &host)).collect()
     }
 }

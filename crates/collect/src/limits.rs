@@ -251,6 +251,7 @@ impl LimitFiles {
         settings.weight = if self.mounts.cpu_is_v2 {
             files.number("cpu.weight")
         } else {
+            settings.rt_runtime_us = files.number("cpu.rt_runtime_us");
             files.number("cpu.shares").map(weight_of_shares)
         };
         settings

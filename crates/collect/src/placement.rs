@@ -11,7 +11,8 @@ use std::{
 };
 
 use cgscope_model::{
-    CpuReading, Cpuset, NodeReading, ProcessMemory, Scheduling, Selection, TaskReading, placement::cpu_list,
+    Autogroup, CpuReading, Cpuset, NodeReading, Placement, ProcessMemory, Scheduling, Selection, TaskReading,
+    placement::cpu_list,
 };
 
 use crate::{
@@ -31,6 +32,8 @@ pub(crate) struct PlacementFiles {
     pub(crate) cpu_nodes: NodesOfCpus,
     /// Whether CPUs went online or offline between the last two calls of [`cpus`](Self::cpus).
     pub(crate) has_changed: bool,
+    has_autogroups: bool,
+    isolated: Vec<PathBuf>,
     /// `None` in another PID namespace, where the BPF side's thread ids are not ours.
     affinities: Option<Affinities>,
     memory: Option<MemoryFiles>,
@@ -39,13 +42,16 @@ pub(crate) struct PlacementFiles {
 impl PlacementFiles {
     /// Creates a reader. `root` is `/` except in tests. `memory` requests the memory of processes, too.
     pub(crate) fn new(root: &Path, memory: bool) -> Self {
-        let ids_are_ours = facts::gather(root).initial_pid_namespace != Some(false);
+        let facts = facts::gather(root);
+        let ids_are_ours = facts.initial_pid_namespace != Some(false);
         Self {
             root: root.into(),
             tick_ns: clock::tick_ns(),
             online: Vec::new(),
             cpu_nodes: cpu_nodes(root),
             has_changed: false,
+            has_autogroups: facts.autogroup == Some(true),
+            isolated: isolated_files(root),
             affinities: ids_are_ours.then(Affinities::default),
             memory: memory.then(|| MemoryFiles::new(root)),
         }
@@ -67,8 +73,12 @@ impl PlacementFiles {
             self.cpu_nodes = cpu_nodes(&self.root);
         }
         self.online = online;
+        let isolated =
+            self.isolated.iter().filter_map(|file| parse_cpu_list(&fs::read_to_string(file).ok()?));
+        let isolated: BTreeSet<u32> = isolated.flatten().collect();
         for cpu in &mut cpus {
             cpu.node = self.cpu_nodes.get(&cpu.cpu).copied();
+            cpu.is_isolated = isolated.contains(&cpu.cpu);
         }
         cpus
     }
@@ -108,6 +118,7 @@ impl PlacementFiles {
             let cpusets = CpusetFiles {
                 root: &self.root,
                 online: &self.online,
+                has_autogroups: self.has_autogroups,
                 mount: None,
                 narrowing: HashMap::new(),
             };
@@ -138,6 +149,13 @@ pub(crate) fn check_places(selection: &Selection, nodes: &BTreeMap<u32, u32>) ->
         }
     }
     Ok(())
+}
+
+/// Returns the lists of CPUs without load balancing: those of `isolcpus=`, and of isolated cpuset partitions (Linux 6.7).
+fn isolated_files(root: &Path) -> Vec<PathBuf> {
+    let v2 = cgroup_mounts(&facts::mountinfo(root)).unified.map(|mount| facts::below(root, &mount));
+    let files = [root.join("sys/devices/system/cpu/isolated")].into_iter();
+    files.chain(v2.map(|mount| mount.join("cpuset.cpus.isolated"))).filter(|file| file.exists()).collect()
 }
 
 pub(crate) fn add_waits(cpus: &mut [CpuReading], counted: Vec<CpuReading>) {
@@ -196,7 +214,7 @@ mod tests;
 /// put no load on a node.
 const BUSY_PERCENT: u64 = 1;
 /// Maximum number of tasks to read per sample, the busiest first. `sched_getaffinity` and `sched_getscheduler` take about 0.3 µs
-/// each. If a task is bound to CPUs, its files take about 20 µs more. The total is at most 5 ms, and only in every fifth sample.
+/// each. The files of a task that is bound to CPUs, or in the root cgroup with autogroups, take about 20 µs more. The total is at most 5 ms, and only in every fifth sample.
 const TASKS: usize = 256;
 /// Number of samples after which we re-read the affinity mask of a task.
 const GOOD_FOR: u64 = 5;
@@ -204,6 +222,8 @@ const GOOD_FOR: u64 = 5;
 const MOST_CPUS: usize = 8192;
 /// Flag of `sched_getscheduler`: children do not inherit the policy (2.6.32).
 const SCHED_RESET_ON_FORK: u32 = 0x4000_0000;
+/// Id of the root of each cgroup hierarchy (`kernfs_create_root`). Autogroups apply only to tasks there.
+const ROOT_CGROUP: u64 = 1;
 /// Task flag since Linux 3.10: no program can change the affinity of the task.
 const PF_NO_SETAFFINITY: u64 = 0x0400_0000;
 
@@ -237,8 +257,8 @@ pub(super) struct Affinities {
 
 #[derive(Clone, Debug)]
 struct Look {
-    cpus_allowed: Option<Arc<str>>,
-    cpuset: Option<Arc<Cpuset>>,
+    /// Only what is read here.
+    placement: Placement,
     scheduling: Option<Scheduling>,
 }
 
@@ -266,7 +286,8 @@ impl Affinities {
         for (_, at) in busy.into_iter().take(TASKS) {
             let (serial, tid) = (tasks[at].serial, tasks[at].tid);
             if self.looks.get(&serial).is_none_or(|(at, _)| self.sample - at >= GOOD_FOR) {
-                self.looks.insert(serial, (self.sample, cpusets.look(tid)));
+                let is_in_root = tasks[at].cgroup_id == ROOT_CGROUP;
+                self.looks.insert(serial, (self.sample, cpusets.look(tid, is_in_root)));
             }
         }
         self.apply(tasks)
@@ -280,16 +301,18 @@ impl Affinities {
             let is_valid = sample - *at < GOOD_FOR;
             let task = &mut tasks[place];
             // Keep the policy when the mask expires: policies rarely change, and reports also use them for earlier waits.
-            let cpus_allowed = look.cpus_allowed.clone().filter(|_| is_valid);
-            let has = task.placement.as_ref().and_then(|placement| placement.cpus_allowed.as_ref());
-            if task.scheduling != look.scheduling || has != cpus_allowed.as_ref() {
+            let none = Placement::default();
+            let seen = if is_valid { &look.placement } else { &none };
+            let has = task.placement.as_deref().unwrap_or(&none);
+            fn read_here(placement: &Placement) -> impl PartialEq + use<'_> {
+                (&placement.cpus_allowed, &placement.cpuset, placement.parent, placement.autogroup)
+            }
+            if task.scheduling != look.scheduling || read_here(has) != read_here(seen) {
+                let Placement { cpus_allowed, cpuset, parent, autogroup, .. } = seen.clone();
+                let placement = Placement { cpus_allowed, cpuset, parent, autogroup, ..has.clone() };
                 let task = Arc::make_mut(task);
                 task.scheduling = look.scheduling;
-                if cpus_allowed.is_some() || task.placement.is_some() {
-                    let placement = Arc::make_mut(task.placement.get_or_insert_default());
-                    placement.cpus_allowed = cpus_allowed;
-                    placement.cpuset = look.cpuset.clone().filter(|_| is_valid);
-                }
+                task.placement = (placement != Placement::default()).then(|| placement.into());
                 changed.push(place);
             }
             is_valid
@@ -305,21 +328,31 @@ fn place_of(tasks: &[Arc<TaskReading>], serial: u64) -> Option<usize> {
 pub(super) struct CpusetFiles<'a> {
     pub(super) root: &'a Path,
     pub(super) online: &'a [u32],
+    pub(super) has_autogroups: bool,
     /// Mount point of the cpuset hierarchy, and whether it is v2. `None` until the first task that is bound to CPUs.
     pub(super) mount: Option<Option<(PathBuf, bool)>>,
     pub(super) narrowing: HashMap<String, Option<Arc<Cpuset>>>,
 }
 
 impl CpusetFiles<'_> {
-    fn look(&mut self, tid: u32) -> Look {
+    fn look(&mut self, tid: u32, is_in_root: bool) -> Look {
         let mask = affinity(tid);
         let is_narrow = mask.as_ref().is_some_and(|mask| self.online.iter().any(|cpu| !mask.contains(cpu)));
-        let scheduling = policy(tid).map(|policy| Scheduling {
-            policy,
-            is_bound: is_narrow && is_bound(self.root, tid).unwrap_or(false),
-        });
-        let cpuset = if is_narrow { self.cpuset_of(tid) } else { None };
-        Look { cpus_allowed: mask.map(|mask| cpu_list(&mask).into()), cpuset, scheduling }
+        let autogroup = if is_in_root && self.has_autogroups { autogroup(self.root, tid) } else { None };
+        // The `stat` file of the process would cost a sum over all threads.
+        let read = || fs::read(self.root.join(format!("proc/{tid}/task/{tid}/stat"))).unwrap_or_default();
+        let text = if is_narrow || autogroup.is_some() { read() } else { Vec::new() };
+        let stat = text::stat(&text);
+        let is_bound = is_narrow && stat.is_some_and(|stat| stat.flags & PF_NO_SETAFFINITY != 0);
+        let scheduling = policy(tid).map(|policy| Scheduling { policy, is_bound });
+        let placement = Placement {
+            cpus_allowed: mask.map(|mask| cpu_list(&mask).into()),
+            cpuset: if is_narrow { self.cpuset_of(tid) } else { None },
+            parent: stat.filter(|stat| is_narrow && stat.ppid != 0).map(|stat| stat.ppid),
+            autogroup: autogroup.zip(stat).map(|(number, stat)| Autogroup { number, nice: stat.nice }),
+            ..Placement::default()
+        };
+        Look { placement, scheduling }
     }
 
     fn cpuset_of(&mut self, tid: u32) -> Option<Arc<Cpuset>> {
@@ -351,11 +384,11 @@ fn policy(tid: u32) -> Option<u32> {
     u32::try_from(policy).ok().map(|policy| policy & !SCHED_RESET_ON_FORK)
 }
 
-/// Whether the thread's affinity cannot be changed. Reads the `stat` file of the thread, because the `stat` file of the process
-/// costs a sum over all threads.
-fn is_bound(root: &Path, tid: u32) -> Option<bool> {
-    let stat = fs::read(root.join(format!("proc/{tid}/task/{tid}/stat"))).ok()?;
-    Some(text::stat(&stat)?.flags & PF_NO_SETAFFINITY != 0)
+/// Parses `/autogroup-NUMBER nice NICE`. `None` also if somebody has set the weight of the session: then it is as intended.
+fn autogroup(root: &Path, tid: u32) -> Option<u64> {
+    let text = fs::read_to_string(root.join(format!("proc/{tid}/autogroup"))).ok()?;
+    let (number, nice) = text.trim().strip_prefix("/autogroup-")?.split_once(" nice ")?;
+    number.parse().ok().filter(|_| nice == "0")
 }
 
 fn cpuset_mount(root: &Path) -> Option<(PathBuf, bool)> {

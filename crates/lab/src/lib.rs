@@ -4,6 +4,7 @@ pub mod baselines;
 mod blocked;
 mod convoy;
 mod prefork;
+pub mod published;
 pub mod requests;
 
 pub use blocked::blocked;

@@ -66,6 +66,7 @@ fn cpu_of(cpu: u32, round: u64) -> CpuReading {
     let hist = Hist::from_cells(cells.filter(|(_, count)| *count != 0), []).unwrap_or_default();
     CpuReading {
         cpu,
+        is_isolated: false,
         node: Some(node_of(cpu)),
         busy_ns: Some(busy_ns * round),
         idle_ns: Some((ROUND_NS - busy_ns) * round),

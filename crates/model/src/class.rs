@@ -500,7 +500,8 @@ fn behind_words(activity: &Activity) -> String {
 fn advice(classes: &[Class], activity: &Activity, quota: Option<&Quota>, parts: &[Spent]) -> Option<String> {
     let is_named = |class| parts.iter().any(|part| part.about == Some(class));
     match classes {
-        [Class::Idle | Class::CpuBound] => None,
+        [Class::Idle] => held_back(activity).map(Into::into),
+        [Class::CpuBound] => None,
         [Class::QuotaBound, ..] | [Class::Idle, Class::QuotaBound, ..] => {
             is_named(Class::QuotaBound).then(|| quota_advice(activity, quota))
         }
@@ -517,9 +518,28 @@ fn advice(classes: &[Class], activity: &Activity, quota: Option<&Quota>, parts: 
             (saved_ns, all_ns) if is_share(saved_ns, all_ns, MORE_CPU_PERCENT) => {
                 format!("more CPU saves at most {}", share(saved_ns, all_ns))
             }
+            // Whoever answers, or holds the lock, may wait for a CPU. Nobody computes for a disk or for memory.
+            _ if [BlockedKind::Disk, BlockedKind::Memory]
+                .map(|kind| activity.blocked.get(kind))
+                .iter()
+                .sum::<u64>()
+                < activity.blocked.total() / 2 =>
+            {
+                "more CPU for it will not help, but those for whom it waits may lack CPU".into()
+            }
             _ => "more CPU will not help".into(),
         }),
     }
+}
+
+/// Returns what to do if most of the time of an idle target is not its own choice.
+fn held_back(activity: &Activity) -> Option<&'static str> {
+    let is_most = |kind| activity.blocked.get(kind) > activity.time_ns() / 2;
+    let advice = [
+        (BlockedKind::Stopped, "a signal (kill -CONT PID) or a debugger stopped it"),
+        (BlockedKind::Frozen, "its cgroup is frozen (cgroup.freeze, in v1 freezer.state)"),
+    ];
+    advice.into_iter().find(|(kind, _)| is_most(*kind)).map(|(_, advice)| advice)
 }
 
 fn quota_advice(activity: &Activity, quota: Option<&Quota>) -> String {

@@ -74,8 +74,14 @@ impl Facts {
 
 /// Parses the major and minor version: `6.12.9-amd64` is 6.12.
 pub fn parse_release(release: &str) -> Option<(u32, u32)> {
+    parse_version(release).map(|(major, minor, _)| (major, minor))
+}
+
+/// Parses the version with the number of the stable update, which is 0 before the first one: `6.12.9-amd64` is 6.12.9.
+pub fn parse_version(release: &str) -> Option<(u32, u32, u32)> {
     let (major, rest) = release.trim().split_once('.')?;
-    Some((major.parse().ok()?, rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()?))
+    let mut numbers = rest.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    Some((major.parse().ok()?, numbers.next()?.ok()?, numbers.next().and_then(Result::ok).unwrap_or(0)))
 }
 
 /// The state of `/sys/kernel/btf/vmlinux`.

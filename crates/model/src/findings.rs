@@ -23,8 +23,8 @@ pub use crate::table::{interval::REALTIME_PERCENT, tasks::BUSY_THREAD_PERCENT};
 use crate::tree::{Node, Sums};
 pub use crate::words::{QUOTA_FILE, set_burst, set_quota};
 use crate::{
-    Blame, CgroupReading, Group, Interval, Names, Tree, cgroup_name::container_words, units::duration,
-    words::percent,
+    Blame, CgroupReading, Group, Interval, Names, TaskInterval, Tree, cgroup_name::container_words,
+    path::path_and_ancestors, units::duration, words::percent,
 };
 pub use quota::BELOW_LIMIT_PERCENT;
 
@@ -71,9 +71,12 @@ pub struct Host {
     pub cpus: Option<u32>,
     /// True if all tasks of the host were measured, not only a selection.
     pub whole: bool,
+    /// Version of the kernel; `None`: unknown. See [`parse_version`](crate::doctor::parse_version).
+    pub kernel: Option<(u32, u32, u32)>,
 }
 
-/// Returns at most [`MOST`] findings, the most costly first; last unattributed waiting, which makes other figures less certain.
+/// Returns at most [`MOST`] findings, the most costly first, but a host with too few CPUs after findings that name who waits for whom,
+/// if these explain half of the waiting; last unattributed waiting, which makes other figures less certain.
 pub fn findings(interval: &Interval, host: &Host) -> Vec<Finding> {
     findings_in(interval, &Tree::new(interval), host)
 }
@@ -93,7 +96,14 @@ pub fn findings_in(interval: &Interval, tree: &Tree, host: &Host) -> Vec<Finding
         numa::findings,
     ];
     let mut findings: Vec<Finding> = kinds.iter().flat_map(|kind| kind(&context)).collect();
-    findings.sort_by(|a, b| order(a).cmp(&order(b)));
+    drop_small(&context, &mut findings);
+    let specific_ns = specific_ns(&context, &findings);
+    findings.sort_by(|a, b| order(a, specific_ns).cmp(&order(b, specific_ns)));
+    // Many small findings must not hide that the host has too few CPUs.
+    let host = findings.iter().position(|finding| finding.rule == Rule::CpuOversubscription);
+    if let Some(at) = host.filter(|at| *at >= MOST) {
+        findings.swap(at, MOST - 1);
+    }
     findings.truncate(MOST);
     findings.iter_mut().for_each(|finding| name(finding, &interval.names));
     if let Some(scheduler) = interval.scheduler_instead_of_quotas() {
@@ -102,9 +112,62 @@ pub fn findings_in(interval: &Interval, tree: &Tree, host: &Host) -> Vec<Finding
     findings
 }
 
-fn order(finding: &Finding) -> (bool, Reverse<u64>, Option<&str>, Rule) {
+/// Rules that say who waits for a CPU because of whom or what.
+const SPECIFIC: [Rule; 5] =
+    [Rule::NoisyNeighbour, Rule::Sessions, Rule::OwnContention, Rule::JobBursts, Rule::IdleCpus];
+/// The finding about the host comes after specific ones that explain this share of the waiting, percent.
+const SPECIFIC_PERCENT: u64 = 50;
+/// A finding that explains less of a cgroup's waiting, percent, is not shown beside one that explains more.
+const EXPLAINS_PERCENT: u64 = 10;
+
+/// `specific_ns`: the waiting that specific findings explain, ns.
+fn order(finding: &Finding, specific_ns: u64) -> (bool, bool, Reverse<u64>, Option<&str>, Rule) {
     let Finding { rule, cgroup, lost_ns, .. } = finding;
-    (*rule == Rule::Unattributed, Reverse(*lost_ns), cgroup.as_deref(), *rule)
+    let is_explained =
+        *rule == Rule::CpuOversubscription && is_share(specific_ns, *lost_ns, SPECIFIC_PERCENT);
+    (*rule == Rule::Unattributed, is_explained, Reverse(*lost_ns), cgroup.as_deref(), *rule)
+}
+
+/// Returns the waiting that specific findings explain, ns.
+fn specific_ns(context: &Context, findings: &[Finding]) -> u64 {
+    let mut most_ns = largest(findings, |finding| SPECIFIC.contains(&finding.rule) && !finding.is_heavier);
+    // The other session's own waiting is as much a matter of who shares the CPUs with whom.
+    if let Some(root) = findings.iter().find(|finding| finding.rule == Rule::Sessions) {
+        let own = context.tree.nodes().first().map(|root| root.own.by_cause.get(Cause::OwnCgroup));
+        most_ns.extend(root.cgroup.clone().zip(own));
+    }
+    // The waits of a cgroup behind others include those of its descendants.
+    let noisy = findings.iter().filter(|finding| finding.rule == Rule::NoisyNeighbour && !finding.is_heavier);
+    let noisy: BTreeSet<&str> = noisy.filter_map(|finding| finding.cgroup.as_deref()).collect();
+    let is_within = |path: &str| path_and_ancestors(path).skip(1).any(|above| noisy.contains(above));
+    sum::total(most_ns.iter().filter(|(path, _)| !is_within(path)).map(|(_, ns)| *ns))
+}
+
+/// Returns the largest part of each cgroup's waiting that one of some findings explains, ns: two may explain the same part.
+fn largest(findings: &[Finding], is_counted: impl Fn(&Finding) -> bool) -> BTreeMap<Arc<str>, u64> {
+    let mut most_ns = BTreeMap::new();
+    for finding in findings.iter().filter(|finding| is_counted(finding)) {
+        if let Some(path) = &finding.cgroup {
+            let most_ns = most_ns.entry(path.clone()).or_default();
+            *most_ns = finding.lost_ns.max(*most_ns);
+        }
+    }
+    most_ns
+}
+
+/// Drops findings that explain little of a cgroup's waiting, where another one explains more.
+fn drop_small(context: &Context, findings: &mut Vec<Finding>) {
+    let most_ns = largest(findings, |finding| finding.rule.is_about_waits());
+    findings.retain(|Finding { rule, cgroup, lost_ns, .. }| {
+        let Some(path) = cgroup.as_ref().filter(|_| rule.is_about_waits()) else { return true };
+        let Some(node) = context.tree.find(path) else { return true };
+        let [own_ns, all_ns] =
+            [context.tree.nodes()[node].own, context.with_below(node)].map(|sums| sums.waited_ns());
+        let waited_ns = if rule.is_about_own_tasks() { own_ns } else { all_ns };
+        let is_large = |ns, of_ns| is_share(ns, of_ns, EXPLAINS_PERCENT);
+        // The throttled time may be unknown where the periods are not.
+        *lost_ns == 0 || is_large(*lost_ns, waited_ns) || !is_large(most_ns[path], all_ns)
+    });
 }
 
 fn is_much(ns: u64, least_ns: u64, whole_ns: u64, percent: u64) -> bool {
@@ -181,6 +244,27 @@ impl<'a> Context<'a> {
     }
 }
 
+/// Finds the thread that polls an io_uring in the kernel (`io_sq_thread`, Linux 5.1; with this name since 5.12). It belongs to the
+/// process, and never sleeps while it polls.
+fn poller<'a>(
+    context: &Context,
+    tasks: impl IntoIterator<Item = &'a TaskInterval>,
+) -> Option<&'a TaskInterval> {
+    let is_poller = |task: &&TaskInterval| {
+        let TaskInterval { reading, totals, wait, .. } = task;
+        let active_ns = totals.on_cpu_ns.saturating_add(wait.total_ns);
+        reading.comm.starts_with("iou-sqp-")
+            && is_share(active_ns, context.interval.duration_ns, POLLS_PERCENT)
+    };
+    tasks.into_iter().filter(is_poller).max_by_key(|task| task.totals.on_cpu_ns)
+}
+
+/// A poller polls if it runs or waits for this share of the interval, percent.
+const POLLS_PERCENT: u64 = 50;
+/// What to do about a poller on the CPU of other threads.
+const POLLER: &str = "give the poller a CPU of its own (sq_thread_cpu), make it sleep earlier (sq_thread_idle), or do without \
+                      IORING_SETUP_SQPOLL";
+
 /// Time that the quota of a cgroup throttled tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
@@ -231,14 +315,19 @@ fn most<K: Ord>(parts: impl Iterator<Item = (K, u64)>) -> Option<(K, u64)> {
 cgscope_ledger::named! {
     /// A rule for findings. The order of the rules sorts findings of the same cost and cgroup.
     Rule {
-        Throttled = "throttled",
+        /// Before `Throttled`: with a higher quota, too many threads would still wait for each other.
         ThreadsOverQuota = "threads_over_quota",
         /// A quota ran out, although the cgroup used less than the quota on average.
         ThrottledBelowLimit = "throttled_below_limit",
+        Throttled = "throttled",
         /// Tasks of other cgroups occupied the CPU.
         NoisyNeighbour = "noisy_neighbour",
+        /// Tasks of another session had the CPU, within the root cgroup.
+        Sessions = "sessions",
         CpuOversubscription = "cpu_oversubscription",
         OwnContention = "own_contention",
+        /// Many short tasks of one cgroup start at once.
+        JobBursts = "job_bursts",
         Starved = "starved",
         /// Tasks wait for busy CPUs while other CPUs are idle.
         IdleCpus = "idle_cpus",
@@ -257,6 +346,28 @@ cgscope_ledger::named! {
 }
 by_name!(Rule);
 
+impl Rule {
+    /// True if [`Finding::lost_ns`] is a part of the waits of the cgroup without its descendants.
+    const fn is_about_own_tasks(self) -> bool {
+        matches!(self, Self::OwnContention | Self::JobBursts | Self::IdleCpus | Self::RealTimeLimit)
+    }
+
+    /// True if [`Finding::lost_ns`] is a part of the completed waits of the cgroup.
+    const fn is_about_waits(self) -> bool {
+        matches!(
+            self,
+            Self::ThreadsOverQuota
+                | Self::Throttled
+                | Self::ThrottledBelowLimit
+                | Self::NoisyNeighbour
+                | Self::OwnContention
+                | Self::JobBursts
+                | Self::IdleCpus
+                | Self::RealTimeLimit
+        )
+    }
+}
+
 /// Creates a finding about a cgroup, or about all measured tasks. `short`: what happens, how much, and one action.
 fn finding(
     rule: Rule,
@@ -273,7 +384,8 @@ fn finding(
 
 pub(crate) fn name(finding: &mut Finding, names: &Names) {
     // The sentence already names the cgroup.
-    if let Some(path) = finding.cgroup.as_ref().filter(|_| finding.rule != Rule::NodeSkew) {
+    let is_named = matches!(finding.rule, Rule::NodeSkew | Rule::Sessions);
+    if let Some(path) = finding.cgroup.as_ref().filter(|_| !is_named) {
         finding.what = format!("{} {}", leaf(names, path), finding.what);
         finding.says = format!("{}: {}", names.of(path), finding.says);
     }

@@ -70,7 +70,7 @@ pub use findings::Finding;
 pub use hist::Hist;
 pub use mode::Mode;
 pub use names::{ContainerReading, Names};
-pub use placement::{Cpuset, Placement};
+pub use placement::{Autogroup, Cpuset, Placement};
 pub use printable::{comm, printable, printable_lines, steers};
 pub use quota_use::QuotaUse;
 pub use selection::Selection;

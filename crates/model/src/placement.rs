@@ -18,6 +18,20 @@ pub struct Placement {
     pub cpus_allowed: Option<Arc<str>>,
     /// Cpuset that narrows `cpus_allowed`; `None`: no cpuset narrows it, or `cpus_allowed` is unknown.
     pub cpuset: Option<Arc<Cpuset>>,
+    /// Process that created the task, if the task may not use all CPUs: an affinity mask is inherited. `None`: not read.
+    pub parent: Option<u32>,
+    /// Read for tasks in the root cgroup, if the kernel has autogroups. `None` also for a session whose weight somebody has set.
+    pub autogroup: Option<Autogroup>,
+}
+
+/// The autogroup of a task: autogroups share the CPUs of the root cgroup equally, whatever the nice values of their tasks are. The
+/// kernel creates one for each session, that is, for each call of setsid (`kernel/sched/autogroup.c`, Linux 2.6.38 to 7.2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Autogroup {
+    /// The number in `/proc/PID/autogroup`.
+    pub number: u64,
+    /// The task's own nice value. It counts only among the tasks of the autogroup.
+    pub nice: i32,
 }
 
 /// A cgroup whose cpuset excludes some online CPUs.

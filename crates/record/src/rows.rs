@@ -5,9 +5,9 @@ use std::{borrow::Borrow, sync::Arc};
 
 use cgscope_ledger::{CAUSES, Cause};
 use cgscope_model::{
-    Accounts, BeforeMove, Blame, ByCause, CgroupReading, ContainerReading, Cost, CpuReading, CpuWaits,
-    Cpuset, DemandReading, ExitedReading, Hist, Losses, Mode, NodeReading, PairReading, Pending, Placement,
-    ProcessMemory, Sample, SchedExt, Scheduling, TaskReading, TaskState, Totals,
+    Accounts, Autogroup, BeforeMove, Blame, ByCause, CgroupReading, ContainerReading, Cost, CpuReading,
+    CpuWaits, Cpuset, DemandReading, ExitedReading, Hist, Losses, Mode, NodeReading, PairReading, Pending,
+    Placement, ProcessMemory, Sample, SchedExt, Scheduling, TaskReading, TaskState, Totals,
     path::is_bounded,
     table::{self, Member, Table},
 };
@@ -69,16 +69,17 @@ members! {
     BeforeMove { totals, accounts, hist }
     Pending { ns, booked_ns, by_cause }
     Scheduling { policy, is_bound }
-    Placement { node_migrations, ran_ns, preferred_node, cpus_allowed, cpuset }
+    Placement { node_migrations, ran_ns, preferred_node, cpus_allowed, cpuset, parent, autogroup }
     Cpuset { path, cpus }
+    Autogroup { number, nice }
     ExitedReading { cgroup_id, tasks, max_ns, totals, accounts, hist }
     PairReading { victim, culprit, blame, tid, comm, ns }
     CgroupReading {
-        id, quota_us, period_us, burst_us, weight, cpus, cpuset, memory_by_node, usage_ns, user_ns, system_ns, nr_periods,
+        id, quota_us, period_us, burst_us, weight, rt_runtime_us, cpus, cpuset, memory_by_node, usage_ns, user_ns, system_ns, nr_periods,
         nr_throttled, throttled_ns, nr_bursts, burst_ns, local_throttled_ns, pressure_some_ns, pressure_full_ns,
         made_after_ns, contention_ns, throttled_pressure_ns, pressure_uncertain_ns,
     }
-    CpuReading { cpu, node, busy_ns, idle_ns, waits, contention_ns, throttled_pressure_ns }
+    CpuReading { cpu, node, is_isolated, busy_ns, idle_ns, waits, contention_ns, throttled_pressure_ns }
     CpuWaits { max_ns, by_cause, hist, came_from }
     ContainerReading { cgroup_id, container, pod, namespace }
     DemandReading { cgroup_id, slot_shift, first, ran, wanted, useful, throttled, runnable }
@@ -264,6 +265,7 @@ optional!(
     Arc<Placement> | Placement,
     Arc<Cpuset> | Cpuset,
     Scheduling | Scheduling,
+    Autogroup | Autogroup,
     SchedExt | SchedExt,
     CpuWaits | CpuWaits,
     Vec<(u32, u64)> | Vec<(u32, u64)>,

@@ -16,7 +16,7 @@ use cgscope_view::{
 const SIZES: [(u16, u16); 6] = [(60, 12), (80, 24), (120, 40), (139, 20), (200, 60), (300, 100)];
 
 fn app((width, height): (u16, u16), interval: Arc<Interval>, view: char) -> App {
-    let about = About { host: Host { cpus: Some(64), whole: true }, ..About::default() };
+    let about = About { host: Host { cpus: Some(64), whole: true, kernel: None }, ..About::default() };
     let theme = Theme::new(Colours::None);
     let mut app = App::new(about, Settings::default(), theme, Duration::from_secs(1));
     app.on_resize(width, height);

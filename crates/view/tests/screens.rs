@@ -2,7 +2,7 @@
 
 use std::{fmt::Write, path::Path, sync::Arc, time::Duration};
 
-use cgscope_model::{Interval, SchedExt, findings::Host};
+use cgscope_model::{Interval, SchedExt, doctor::parse_version, findings::Host};
 use cgscope_view::{
     app::{About, App, view::View},
     keys::KeyPress,
@@ -33,7 +33,11 @@ fn app_under(scheduler: Option<&SchedExt>, file: &str, colours: Colours) -> App 
         title: "whole host".into(),
         hostname: header.hostname.clone(),
         kernel: header.kernel_release.clone(),
-        host: Host { cpus, whole: header.selection.is_whole_host() },
+        host: Host {
+            cpus,
+            whole: header.selection.is_whole_host(),
+            kernel: parse_version(&header.kernel_release),
+        },
         coarse: (samples[0].mode == cgscope_model::Mode::Coarse).then(|| "BPF is off".into()),
     };
     let delay = Duration::from_nanos(header.interval_ns);

@@ -20,7 +20,7 @@ pub(crate) fn about() -> About {
         hostname: "web 1, rack \"b\"".into(),
         measured_by: "cgscope 0.1.0 on web 1, rack \"b\", Linux 6.18.0 x86_64".into(),
         start_unix_ns: START_NS,
-        host: Host { cpus: Some(2), whole: true },
+        host: Host { cpus: Some(2), whole: true, kernel: None },
     }
 }
 

@@ -16,11 +16,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cgscope_lab::requests::Arrivals;
+use cgscope_lab::{published, requests::Arrivals};
 
 const USAGE: &str = "workload burn THREADS SECONDS [pair|pin] | bound CPUS THREADS SECONDS | far CPUS NODE MIB SECONDS | hop CPU CPU COUNT SECONDS | \
                      sleep THREADS SECONDS | blink THREADS SECONDS | mix THREADS SECONDS | fork COUNT | threads COUNT | churn SECONDS | mergeable MIB SECONDS | \
-                     spread DIRECTORY CGROUPS THREADS SECONDS [yield] | relay FROM TO CPU MICROSECONDS SECONDS | doze CPU SECONDS | packets CPU SECONDS | vfork SECONDS | requests regular|uneven|random|closed COST_US GAP_US SECONDS | convoy THREADS FREE_US HELD_US SECONDS | prefork WORKERS SECONDS | blocked SECONDS | moved-children SECONDS | blend FILE SECONDS | storm DIRECTORY PER_SECOND SECONDS | \
+                     spread DIRECTORY CGROUPS THREADS SECONDS [yield] | relay FROM TO CPU MICROSECONDS SECONDS | doze CPU SECONDS | packets CPU SECONDS | vfork SECONDS | requests regular|uneven|random|closed COST_US GAP_US SECONDS | convoy THREADS FREE_US HELD_US SECONDS | prefork WORKERS SECONDS | jobs COUNT COST_US GAP_MS SECONDS | processes COUNT NAME SECONDS | pool THREADS WORK_US SECONDS | ring CPU SECONDS | fifo COST_US GAP_US SECONDS | blocked SECONDS | moved-children SECONDS | blend FILE SECONDS | storm DIRECTORY PER_SECOND SECONDS | \
                      cost COMMAND...";
 
 /// Number of children or threads that run at the same time.
@@ -93,6 +93,24 @@ fn main() -> ExitCode {
         ["prefork", workers, seconds] => number(workers)
             .zip(number(seconds))
             .map(|(workers, seconds)| cgscope_lab::prefork(workers, seconds as u64, ready)),
+        ["jobs", count, cost, gap, seconds] => number(count)
+            .zip(number(cost))
+            .zip(number(gap).zip(number(seconds)))
+            .map(|((count, cost), (gap, seconds))| jobs(count, cost as u64, gap as u64, seconds as u64)),
+        ["processes", count, name, seconds] => number(count).zip(number(seconds)).map(|(count, seconds)| {
+            published::processes(count, name, Instant::now() + Duration::from_secs(seconds as u64), ready)
+        }),
+        ["pool", threads, work, seconds] => number(threads)
+            .zip(number(work))
+            .zip(number(seconds))
+            .map(|((threads, work), seconds)| pool(threads, work as u64, seconds as u64)),
+        ["ring", cpu, seconds] => {
+            number(cpu).zip(number(seconds)).map(|(cpu, seconds)| ring(cpu, seconds as u64))
+        }
+        ["fifo", cost, gap, seconds] => number(cost)
+            .zip(number(gap))
+            .zip(number(seconds))
+            .map(|((cost, gap), seconds)| fifo(cost as u64, gap as u64, seconds as u64)),
         ["storm", directory, per_second, seconds] => number(per_second)
             .zip(number(seconds))
             .map(|(per_second, seconds)| storm::storm(directory, per_second as u32, seconds as u64)),
@@ -302,6 +320,42 @@ fn convoy(threads: usize, costs_us: [usize; 2], seconds: u64) -> io::Result<()> 
     let [free, held] = costs_us.map(|us| Duration::from_micros(us as u64));
     println!("{}", cgscope_lab::convoy(threads, free, held, Instant::now() + Duration::from_secs(seconds)));
     Ok(())
+}
+
+fn jobs(count: usize, cost_us: u64, gap_ms: u64, seconds: u64) -> io::Result<()> {
+    ready()?;
+    let end = Instant::now() + Duration::from_secs(seconds);
+    published::jobs(count, Duration::from_micros(cost_us), Duration::from_millis(gap_ms), end)
+}
+
+/// Runs threads that spin at a barrier. Prints the number of rounds.
+fn pool(threads: usize, work_us: u64, seconds: u64) -> io::Result<()> {
+    ready()?;
+    let end = Instant::now() + Duration::from_secs(seconds);
+    println!("{}", published::spinning_pool(threads, Duration::from_micros(work_us), end));
+    Ok(())
+}
+
+/// Computes on one CPU, on which a thread of its io_uring polls.
+fn ring(cpu: usize, seconds: u64) -> io::Result<()> {
+    let end = Instant::now() + Duration::from_secs(seconds);
+    keep_on(&[cpu]);
+    let _ring = published::polled_ring(cpu as u32, Duration::from_secs(seconds))?;
+    ready()?;
+    while Instant::now() < end {
+        spin(10_000);
+    }
+    Ok(())
+}
+
+/// Requests SCHED_FIFO, and serves requests under whatever policy it has then. Prints the number of requests.
+fn fifo(cost_us: u64, gap_us: u64, seconds: u64) -> io::Result<()> {
+    let wanted = libc::sched_param { sched_priority: 50 };
+    // SAFETY: the kernel only reads the parameter.
+    if unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &wanted) } < 0 {
+        eprintln!("no SCHED_FIFO: {}", io::Error::last_os_error());
+    }
+    requests(Arrivals::Regular, cost_us, gap_us, seconds)
 }
 
 fn compute(time: Duration) {

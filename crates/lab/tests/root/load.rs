@@ -76,6 +76,20 @@ impl Load {
         (load, out)
     }
 
+    /// Starts a load of the `workload` binary in the root cgroup, in its own session with its own autogroup.
+    pub(crate) fn session(nice: i32, args: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_workload"));
+        command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let start = move || {
+            // SAFETY: both are system calls without pointers.
+            let failed = unsafe { libc::setsid() < 0 || libc::setpriority(libc::PRIO_PROCESS, 0, nice) < 0 };
+            if failed { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+        };
+        // SAFETY: between fork and exec, the closure only makes system calls.
+        unsafe { command.pre_exec(start) };
+        Self { child: command.spawn().expect("the workload") }
+    }
+
     pub(crate) fn busy_loop(cgroup: Option<&Cgroup>) -> Self {
         Self::start("sh", &["-c", "while :; do :; done"], cgroup)
     }

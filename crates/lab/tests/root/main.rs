@@ -24,6 +24,7 @@ mod coarse;
 mod coarse_fallback;
 mod conservation;
 mod cost;
+mod cures;
 mod diff;
 mod documented;
 mod export;

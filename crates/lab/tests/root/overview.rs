@@ -85,7 +85,7 @@ fn threads_that_share_a_quota_of_one_cpu_are_reported_as_too_many() {
     let sentence = format!("{} is at its CPU limit of 1 CPU", &cgroup.name[1..]);
     let (_terminal, screen) = read(SIZES[0], "top", &[&sentence, ": throttled "]);
     assert!(row(&screen, &cgroup.name).contains('T'), "{screen}");
-    let more = [" has too many threads", "20 busy threads on 1 CPU", "start 1 thread, or raise the limit"];
+    let more = [" has too many threads", "20 busy threads on 1 CPU", "start at most 1 thread"];
     read(SIZES[1], "top", &[&sentence[..]].into_iter().chain(more).collect::<Vec<_>>());
 }
 

@@ -1,16 +1,19 @@
 //! Rules about tasks that wait for other tasks, in other cgroups or in their own.
 
 use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cgscope_ledger::{Cause, history::KERNEL};
 
 use crate::{
-    PairReading, REST_NAME, TaskInterval,
+    Autogroup, PairReading, REST_NAME, TaskInterval, TaskReading,
     findings::{
-        Context, Finding, MOST, Rule, finding, host, idle_cpus, is_much, is_share, leaf, numa, part, quota,
+        Context, Finding, MOST, POLLER, Rule, finding, host, idle_cpus, is_much, is_share, leaf, numa, part,
+        poller, quota,
     },
     pairs::Culprit,
     path::{is_at_or_below, path_and_ancestors},
+    placement::parse_cpu_list,
     sum,
     table::interval::{Realtime, mostly_realtime},
     units::{self, count},
@@ -18,18 +21,126 @@ use crate::{
 };
 
 /// Minimum wait for other cgroups at which neighbours are noisy: percent of the tasks' waiting and running time, and total time.
-const NEIGHBOUR_PERCENT: u64 = 10;
-const NEIGHBOUR_NS: u64 = 50_000_000;
+pub(super) const NEIGHBOUR_PERCENT: u64 = 10;
+pub(super) const NEIGHBOUR_NS: u64 = 50_000_000;
 /// A cgroup gets no finding if findings of its descendants explain at least this share of its waiting, percent.
 const EXPLAINED_PERCENT: u64 = 80;
 /// Minimum wait for own tasks at which a cgroup is contended: percent of the tasks' waiting and running time, and total time.
-const OWN_PERCENT: u64 = 25;
-const OWN_NS: u64 = 10_000_000;
+pub(super) const OWN_PERCENT: u64 = 25;
+pub(super) const OWN_NS: u64 = 10_000_000;
+/// Short tasks, or another session, are the reason for a cgroup's waiting from this share on, percent.
+pub(super) const MOSTLY_PERCENT: u64 = 50;
+/// Short tasks start at once if the cgroup waits for itself although it uses less than this share of its CPUs, percent.
+pub(super) const BURST_PERCENT: u64 = 60;
 
 pub(super) fn findings(context: &Context) -> Vec<Finding> {
     let mut findings = noisy_neighbours(context);
+    findings.extend(sessions(context));
     findings.extend(own_contention(context));
     findings
+}
+
+/// The tasks of one autogroup in the root cgroup.
+#[derive(Default)]
+struct Session<'a> {
+    tasks: Vec<&'a TaskInterval>,
+    busy: u64,
+    /// The lowest nice value.
+    nice: i32,
+    /// Time that the tasks waited for their own cgroup, and time that they ran or waited, ns.
+    own_ns: u64,
+    active_ns: u64,
+}
+
+impl Session<'_> {
+    /// Returns the most active process and its name.
+    fn process(&self) -> (u32, &str) {
+        let first =
+            self.tasks.iter().max_by_key(|task| task.totals.on_cpu_ns.saturating_add(task.wait.total_ns));
+        first.map_or((0, ""), |task| (task.reading.tgid, &task.reading.comm))
+    }
+
+    /// Returns how long tasks of another session ran that were last on CPUs which this one may use, ns.
+    fn ran_beside_ns(&self, other: &Self) -> u64 {
+        let allowed = |task: &&TaskInterval| {
+            parse_cpu_list(task.reading.placement.as_deref()?.cpus_allowed.as_deref()?)
+        };
+        let masks: Option<Vec<_>> = self.tasks.iter().map(allowed).collect();
+        let is_allowed = |cpu| masks.as_ref().is_none_or(|masks| masks.iter().flatten().any(|at| *at == cpu));
+        let there = other.tasks.iter().filter(|task| is_allowed(task.reading.cpu));
+        sum::total(there.map(|task| task.totals.on_cpu_ns))
+    }
+
+    fn words(&self) -> String {
+        let processes: BTreeSet<u32> = self.tasks.iter().map(|task| task.reading.tgid).collect();
+        let (pid, name) = self.process();
+        match processes.len() {
+            1 => format!("process {pid} ({name})"),
+            more => format!("{} ({name}, among them {pid})", count(more as u64, "process")),
+        }
+    }
+}
+
+fn by_autogroup<'a>(context: &Context<'a>) -> BTreeMap<u64, Session<'a>> {
+    let mut sessions = BTreeMap::<u64, Session>::new();
+    let roots = context.nodes().filter(|(_, cgroup)| cgroup.parent.is_none());
+    for task in roots.flat_map(|(node, _)| context.interval.tasks_at(context.tree.tasks_of(node))) {
+        // Autogroups do not apply to real-time tasks.
+        let placement = task.reading.placement.as_deref().filter(|_| task.realtime().is_none());
+        let Some(Autogroup { number, nice }) = placement.and_then(|placement| placement.autogroup) else {
+            continue;
+        };
+        let session = sessions.entry(number).or_default();
+        session.nice = if session.tasks.is_empty() { nice } else { session.nice.min(nice) };
+        session.tasks.push(task);
+        session.busy += u64::from(task.is_busy(context.interval.duration_ns));
+        sum::add(&mut session.own_ns, task.wait.by_cause.get(Cause::OwnCgroup));
+        sum::add(&mut session.active_ns, task.totals.on_cpu_ns.saturating_add(task.wait.total_ns));
+    }
+    sessions
+}
+
+/// Reports the session in the root cgroup that waits most for another one. A session that has more busy threads than there are CPUs
+/// waits for itself, unless the other one has a higher nice value: then its user expects to have the CPUs.
+fn sessions(context: &Context) -> Option<Finding> {
+    let sessions = by_autogroup(context);
+    let cpus = u64::from(context.host.cpus?);
+    let against = |number: &u64, session: &Session| {
+        let is_victim_of = |other: &Session| {
+            let is_smaller = session.busy <= cpus && session.busy < other.busy;
+            other.nice > session.nice || other.nice == session.nice && is_smaller
+        };
+        let others = sessions.iter().filter(|(other, _)| *other != number).map(|(_, other)| other);
+        let others = others.filter(|other| is_victim_of(other));
+        others.map(|other| (other, session.ran_beside_ns(other))).max_by_key(|(_, ns)| *ns)
+    };
+    let victims = sessions.iter().filter(|(_, one)| is_much(one.own_ns, OWN_NS, one.active_ns, OWN_PERCENT));
+    let pairs = victims.filter_map(|(number, victim)| Some((victim, against(number, victim)?)));
+    // Else the victim waited for its own tasks.
+    let pairs = pairs.filter(|(victim, (_, ran_ns))| is_share(*ran_ns, victim.own_ns, MOSTLY_PERCENT));
+    let (victim, (other, ran_ns)) = pairs.max_by_key(|(victim, _)| victim.own_ns)?;
+    let ((pid, name), ns) = (other.process(), victim.own_ns);
+    let says = format!(
+        "{} waited {} behind other tasks of the root cgroup, of which {} of another session ran {}; sessions (autogroups) share the \
+         CPUs equally, whatever nice values their tasks have ({} and {})",
+        victim.words(),
+        part(ns, victim.active_ns, "their run and wait time"),
+        other.words(),
+        units::duration(ran_ns),
+        victim.nice,
+        other.nice,
+    );
+    let advice = format!(
+        "move {name} to a cgroup with a low cpu.weight (in v1 cpu.shares), or lower the weight of its session (echo 19 > \
+         /proc/{pid}/autogroup); renice has no effect between sessions"
+    );
+    let short = (
+        format!("{} waits behind the session of {name}", victim.process().1),
+        format!("{} ({:.0}%)", context.rate(ns), units::percent(ns, victim.active_ns)?),
+        format!("give {name} a cgroup with a low cpu.weight; renice has no effect"),
+    );
+    let root = context.nodes().find(|(_, cgroup)| cgroup.parent.is_none())?;
+    Some(finding(Rule::Sessions, Some(&root.1.path), ns, short, says, advice))
 }
 
 /// Reports the lowest cgroups that have most of the waiting.
@@ -98,10 +209,11 @@ fn siblings<'p>(a: &'p str, b: &'p str) -> Option<(&'p str, &'p str)> {
 /// Judges each cgroup by its own tasks. On an oversubscribed host, `cpu_oversubscription` replaces the finding for `/`.
 fn own_contention(context: &Context) -> Vec<Finding> {
     let oversubscribed = host::cpu_oversubscription(context).is_some();
+    let has_sessions = sessions(context).is_some();
     let crowded = context.nodes().filter_map(|(node, cgroup)| {
         let ns = cgroup.own.by_cause.get(Cause::OwnCgroup);
         let is_crowded = is_much(ns, OWN_NS, cgroup.own.active_ns(), OWN_PERCENT)
-            && !(oversubscribed && cgroup.parent.is_none())
+            && !((oversubscribed || has_sessions) && cgroup.parent.is_none())
             && !quota::is_throttled(context, node);
         is_crowded.then_some((ns, node))
     });
@@ -113,7 +225,8 @@ fn own_contention(context: &Context) -> Vec<Finding> {
     let is_kept =
         |node, ns| kept.iter().any(|kept| kept.node == node && is_share(kept.own_ns, ns, EXPLAINED_PERCENT));
     crowded.retain(|(ns, node)| !is_kept(*node, *ns));
-    worst(context, crowded).filter_map(|(ns, node)| crowd(context, node, ns)).take(MOST).collect()
+    let exited = if crowded.is_empty() { BTreeMap::new() } else { ended(context) };
+    worst(context, crowded).filter_map(|(ns, node)| crowd(context, node, ns, &exited)).take(MOST).collect()
 }
 
 /// True if most of the waiting was on a full node beside an idle node. `node_skew` reports that case.
@@ -126,11 +239,14 @@ fn is_on(context: &Context, node: usize, full_node: u32, own_ns: u64) -> bool {
 
 /// Reports more busy threads than CPUs, or fewer threads that are badly spread. `None` in two cases. First, other threads had
 /// most of the waiting: many short threads may have outnumbered the CPUs. Second, each busy thread was last on a CPU of its own.
-fn crowd(context: &Context, node: usize, ns: u64) -> Option<Finding> {
+fn crowd(context: &Context, node: usize, ns: u64, exited: &BTreeMap<usize, Ended>) -> Option<Finding> {
     let own_cpus = context.limits(node).and_then(|limits| limits.cpus);
     let most = u64::from(own_cpus.into_iter().chain(context.host.cpus).min()?);
     let busy = context.busy(context.tree.tasks_of(node));
     let (cpus, threads) = (count(most, "CPU"), count(busy.threads, "busy thread"));
+    if let Some(burst) = exited.get(&node).and_then(|ended| job_burst(context, node, ns, most, *ended)) {
+        return Some(burst);
+    }
     let (why, action, advice) = if busy.threads > most {
         (
             format!("{} were busy, but the cgroup may use only {cpus}", count(busy.threads, "thread")),
@@ -156,11 +272,60 @@ fn crowd(context: &Context, node: usize, ns: u64) -> Option<Finding> {
         return None;
     };
     let active_ns = context.tree.nodes()[node].own.active_ns();
-    let says =
+    let mut says =
         format!("its tasks waited {} for each other: {why}", part(ns, active_ns, "their run and wait time"));
-    let amount = format!("{threads} on {cpus}, waiting {}", context.rate(ns));
+    let (mut action, mut advice) = (action, advice);
+    if let Some(poller) = poller(context, context.interval.tasks_at(context.tree.tasks_of(node))) {
+        let TaskReading { comm, tid, cpu, .. } = &poller.reading;
+        says += &format!("; {comm} (thread {tid}) polls an io_uring on CPU {cpu}");
+        (action, advice) = ("give the io_uring poller a CPU of its own", format!("{POLLER}; or {advice}"));
+    }
+    let amount = format!("{} on {cpus}, {}", count(busy.threads, "thread"), context.rate(ns));
     let short = ("waits for its own threads", amount, action);
     Some(finding(Rule::OwnContention, Some(context.path(node)), ns, short, says, advice))
+}
+
+/// The tasks of a cgroup that ended in the interval.
+#[derive(Clone, Copy, Default)]
+struct Ended {
+    tasks: u64,
+    /// Time that they waited for their own cgroup, ns.
+    own_ns: u64,
+}
+
+fn ended(context: &Context) -> BTreeMap<usize, Ended> {
+    let mut by_node = BTreeMap::<usize, Ended>::new();
+    for exited in &context.interval.exited {
+        if let Some(node) = context.tree.find_id(context.interval, exited.cgroup_id) {
+            let ended = by_node.entry(node).or_default();
+            sum::add(&mut ended.tasks, exited.tasks);
+            sum::add(&mut ended.own_ns, exited.wait.by_cause.get(Cause::OwnCgroup));
+        }
+    }
+    by_node
+}
+
+/// Reports many short tasks at once: ended ones had most of the waiting, in a cgroup that used little of its CPUs.
+fn job_burst(context: &Context, node: usize, ns: u64, cpus: u64, ended: Ended) -> Option<Finding> {
+    let Ended { tasks, own_ns: exited_ns } = ended;
+    let (own, duration_ns) = (context.tree.nodes()[node].own, context.interval.duration_ns);
+    let is_steady = is_share(own.on_cpu_ns, duration_ns.saturating_mul(cpus), BURST_PERCENT);
+    if tasks <= cpus || is_steady || !is_share(exited_ns, ns, MOSTLY_PERCENT) {
+        return None;
+    }
+    let used = units::number(own.on_cpu_ns as f64 / duration_ns as f64);
+    let says = format!(
+        "its tasks waited {} for each other, most of it in {} that ended in the interval, although the cgroup used {used} of {} on \
+         average: they start at once",
+        part(ns, own.active_ns(), "their run and wait time"),
+        count(tasks, "task"),
+        count(cpus, "CPU"),
+    );
+    let advice = "start its jobs at different times (RandomizedDelaySec= of a systemd timer, a random delay), or run fewer at once \
+                  (xargs -P); unless an affinity mask keeps them on few CPUs (taskset -cp PID)";
+    let amount = format!("{}, waiting {}", count(tasks, "task"), context.rate(ns));
+    let short = ("starts short tasks at once", amount, "start its jobs at different times, or fewer at once");
+    Some(finding(Rule::JobBursts, Some(context.path(node)), ns, short, says, advice))
 }
 
 /// Maximum number of named neighbours. All but the first need at least this share of the waiting, percent.
@@ -290,6 +455,12 @@ fn actions(context: &Context, node: usize, worst: Option<&Culprit>, is_heavier: 
         None => name(path),
     };
     let (ours, theirs, neighbour) = (with_weight(ours), with_weight(theirs), name(path));
+    let is_refused = context.limits(node).is_some_and(|limits| limits.rt_runtime_us == Some(0));
+    let refused = if is_refused {
+        "; the kernel refuses its tasks real-time policies, because its cpu.rt_runtime_us is 0"
+    } else {
+        ""
+    };
     let advice = match is_beyond {
         Some(true) => format!(
             "limit {neighbour}: give it a quota (cpu.max), or give {theirs} a lower cpu.weight (in v1 cpu.shares); or give each its \
@@ -297,11 +468,11 @@ fn actions(context: &Context, node: usize, worst: Option<&Culprit>, is_heavier: 
         ),
         Some(false) => format!(
             "give {ours} a higher cpu.weight (in v1 cpu.shares, in Kubernetes the CPU request; {theirs} uses what its own gives it); \
-             or give each its own cpuset, or move one of them to another host"
+             or give each its own cpuset, or move one of them to another host{refused}"
         ),
         None => format!(
             "give {ours} a higher cpu.weight (in v1 cpu.shares), or give {theirs} a lower one; or give {neighbour} a quota \
-             (cpu.max); or give each its own cpuset"
+             (cpu.max); or give each its own cpuset{refused}"
         ),
     };
     (action, advice)

@@ -10,17 +10,17 @@ use crate::{
 };
 
 /// A host is oversubscribed if more tasks run or wait per CPU on average, percent. Some waiting is normal on a busy host.
-const OVERSUBSCRIBED_PERCENT: u64 = 120;
+pub(super) const OVERSUBSCRIBED_PERCENT: u64 = 120;
 /// If the CPUs are less busy than this, percent, the host has enough CPUs but its tasks are badly spread.
-const CPUS_BUSY_PERCENT: u64 = 90;
+pub(super) const CPUS_BUSY_PERCENT: u64 = 90;
 /// Wakeups are slow if three conditions hold. They take at least this share of all waiting, percent. They take at least this long
 /// on average, ns: CPUs leave shallow idle states within some microseconds. Their number is at least this: fewer may be chance.
-const WAKEUP_PERCENT: u64 = 20;
-const WAKEUP_MEAN_NS: u64 = 50_000;
-const WAKEUP_WAITS: u64 = 100;
+pub(super) const WAKEUP_PERCENT: u64 = 20;
+pub(super) const WAKEUP_MEAN_NS: u64 = 50_000;
+pub(super) const WAKEUP_WAITS: u64 = 100;
 /// Minimum waiting with one of the other causes for a finding: share of all waiting, percent, and total, ns.
-const CAUSE_PERCENT: u64 = 5;
-const CAUSE_NS: u64 = 10_000_000;
+pub(super) const CAUSE_PERCENT: u64 = 5;
+pub(super) const CAUSE_NS: u64 = 10_000_000;
 
 pub(super) fn findings(context: &Context) -> Vec<Finding> {
     let rules = [cpu_oversubscription, wakeup_latency, interrupts, stolen_time, unattributed];
@@ -92,7 +92,7 @@ fn interrupts(context: &Context) -> Option<Finding> {
 
 fn stolen_time(context: &Context) -> Option<Finding> {
     let had = "the hypervisor had their CPUs for something else";
-    let title = "the hypervisor takes CPU time from this machine";
+    let title = "the hypervisor takes CPU time";
     let action = "move this virtual machine to a less busy host";
     let advice = "move this virtual machine to a less busy host, or to an offer with CPUs of its own; limits and weights within \
                   this machine do not help";

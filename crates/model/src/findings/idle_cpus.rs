@@ -2,24 +2,25 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::{
-    Cause, CpuInterval, TaskInterval,
+    Cause, CpuInterval, TaskInterval, TaskReading,
     findings::{
-        Context, Finding, MOST, Rule, finding, is_share,
+        Context, Finding, MOST, POLLER, Rule, finding, is_share,
         numa::{self, Hold, hold_of, process_words},
-        part,
+        part, poller,
     },
     placement::{cpu_list, parse_cpu_list},
     sum,
-    units::count,
+    units::{count, cpus},
     words::percent,
 };
 
 /// Minimum wait for busy CPUs at which a cgroup's tasks are reported: percent of their waiting and running time, and percent of
 /// the interval. The busy time of CPUs has a resolution of 10 ms, so short waits say little.
-const WAITED_PERCENT: u64 = 10;
-const WAITED_OF_INTERVAL_PERCENT: u64 = 10;
+pub(super) const WAITED_PERCENT: u64 = 10;
+pub(super) const WAITED_OF_INTERVAL_PERCENT: u64 = 10;
 
 /// Tasks of one cgroup that waited for busy CPUs and did not use the idle CPUs, all for the same reason.
 pub(crate) struct Kept<'a> {
@@ -52,16 +53,30 @@ pub(super) fn kept<'a>(context: &Context<'a>) -> Vec<Kept<'a>> {
     let waits = |task: &&TaskInterval| {
         is_on_busy(&task.reading.cpu) && !task.is_bound() && task.is_busy(context.interval.duration_ns)
     };
+    let isolated: BTreeSet<u32> =
+        context.interval.cpus.iter().filter(|cpu| cpu.is_isolated).map(|cpu| cpu.cpu).collect();
+    // An isolated CPU is kept free on purpose from tasks that may not use it.
+    let idle_for = |allowed: Option<&Arc<str>>| -> Vec<u32> {
+        let allowed = if isolated.is_empty() { None } else { allowed.and_then(|cpus| parse_cpu_list(cpus)) };
+        let is_meant = |cpu: &u32| {
+            !isolated.contains(cpu) || allowed.as_ref().is_some_and(|allowed| allowed.contains(cpu))
+        };
+        idle.iter().copied().filter(is_meant).collect()
+    };
     let mut groups = BTreeMap::<_, Vec<&TaskInterval>>::new();
     for (node, _) in context.nodes().filter(|_| !idle.is_empty()) {
         for task in context.interval.tasks_at(context.tree.tasks_of(node)).filter(waits) {
-            let hold = hold_of(task, &idle);
             let allowed = task.reading.placement.as_ref().and_then(|placed| placed.cpus_allowed.as_ref());
+            let idle = idle_for(allowed);
+            if idle.is_empty() {
+                continue;
+            }
+            let hold = hold_of(task, &idle);
             let allowed = allowed.filter(|_| hold != Hold::Nothing);
-            groups.entry((node, hold, allowed)).or_default().push(task);
+            groups.entry((node, hold, allowed, idle)).or_default().push(task);
         }
     }
-    let groups = groups.into_iter().map(|((node, hold, allowed), tasks)| {
+    let groups = groups.into_iter().map(|((node, hold, allowed, idle), tasks)| {
         let sum = |of: fn(&TaskInterval) -> u64| sum::total(tasks.iter().map(|task| of(task)));
         let ns = sum(|task| task.wait.contended_ns());
         let own_ns = sum(|task| task.wait.by_cause.get(Cause::OwnCgroup));
@@ -69,7 +84,7 @@ pub(super) fn kept<'a>(context: &Context<'a>) -> Vec<Kept<'a>> {
         let used: BTreeSet<u32> = tasks.iter().map(|task| task.reading.cpu).collect();
         let allowed = allowed.map(|allowed| parse_cpu_list(allowed).unwrap_or_default());
         let busy = allowed.unwrap_or_else(|| used.into_iter().collect());
-        Kept { node, hold, busy, idle: idle.clone(), tasks, ns, own_ns, active_ns }
+        Kept { node, hold, busy, idle, tasks, ns, own_ns, active_ns }
     });
     let is_reported = |kept: &Kept| {
         // If one of the allowed CPUs is not busy, the affinity mask is not the reason for the waiting.
@@ -102,50 +117,137 @@ fn idle_cpus_finding(context: &Context, kept: &Kept) -> Finding {
     let was_idle = percent(idle_ns, idle_ns.saturating_add(other_ns));
     let threads = count(tasks.len() as u64, "busy thread");
     let waited = part(kept.ns, kept.active_ns, "their run and wait time");
-    let (were, those) = if idle.len() == 1 { ("was", "CPU") } else { ("were", "CPUs") };
+    let were = if idle.len() == 1 { "was" } else { "were" };
     let mut all: Vec<u32> = busy.iter().chain(idle).copied().collect();
     all.sort_unstable();
     let all = cpu_list(&all);
-    let pid = tasks.iter().max_by_key(|task| task.wait.total_ns).map_or(0, |task| task.reading.tgid);
-    let who = process_words(context.interval, pid);
+    let Processes { who, short, command, inherited } = Processes::of(context, tasks, &all);
+    let short_command = format!("taskset -acp {all} PID");
     let may = |by: &str| {
         format!(
             "its {threads} may only run on {on_busy} ({by}), busy {was_busy} of the time, while {on_idle} {were} idle {was_idle} of \
              the time; they waited {waited}"
         )
     };
-    let (says, advice, action) = match &kept.hold {
+    let unless = format!("unless {on_idle} {were} kept free on purpose");
+    let (mut says, mut advice, mut action) = match &kept.hold {
         Hold::Mask => (
             may("affinity mask"),
-            format!(
-                "let {who} use more CPUs (taskset -acp {all} {pid}), unless {on_idle} {were} kept free on purpose"
-            ),
-            format!("let it use more CPUs (taskset -acp {all} {pid})"),
+            format!("let {who} use more CPUs ({command}), {unless}{inherited}"),
+            format!("let {short} use more CPUs ({short_command})"),
         ),
         Hold::Cpuset { path, cpus } => {
             let name = context.interval.names.of(path);
             (
                 may(&format!("cpuset.cpus {cpus} of {name}")),
-                format!(
-                    "let {name} use more CPUs (cpuset.cpus {all}), unless {on_idle} {were} kept free on purpose"
-                ),
+                format!("let {name} use more CPUs (cpuset.cpus {all}), {unless}"),
                 format!("let {name} use more CPUs (cpuset.cpus {all})"),
             )
         }
-        Hold::Nothing | Hold::Unknown => (
-            format!(
-                "its {threads} waited {waited} on {on_busy}, busy {was_busy} of the time, although no mask and no cpuset keeps them \
-                 from {on_idle}, idle {was_idle} of the time"
-            ),
-            format!(
-                "check whether {on_idle} {} isolated (/sys/devices/system/cpu/isolated, cpuset.cpus.partition), and which tasks \
-                 wake the threads",
-                if idle.len() == 1 { "is" } else { "are" },
-            ),
-            format!("check whether the idle {those} are isolated (/sys/devices/system/cpu/isolated)"),
-        ),
+        Hold::Nothing | Hold::Unknown => {
+            let (advice, action) = not_balanced(context, kept, &on_idle);
+            (
+                format!(
+                    "its {threads} waited {waited} on {on_busy}, busy {was_busy} of the time, although no mask and no cpuset keeps \
+                     them from {on_idle}, idle {was_idle} of the time"
+                ),
+                advice,
+                action,
+            )
+        }
     };
+    if let Some(poller) = poller(context, tasks.iter().copied()) {
+        let TaskReading { comm, tid, cpu, .. } = &poller.reading;
+        says += &format!("; {comm} (thread {tid}) polls an io_uring on CPU {cpu}");
+        advice = format!("{POLLER}; or {advice}");
+        action = format!("give the poller {comm} a CPU of its own (sq_thread_cpu)");
+    }
+    let quota = context.tree.nodes()[kept.node].effective;
+    let cpus_wanted = tasks.len().min(busy.len() + idle.len()) as f64;
+    let binds_next =
+        |cores: f64| cores < cpus_wanted && cores <= busy.len() as f64 && kept.hold != Hold::Nothing;
+    if let Some(quota) = quota.filter(|quota| binds_next(quota.cores)) {
+        let (by, cores) = (context.interval.names.of(context.path(quota.node)), cpus(quota.cores));
+        let fewer = format!("start at most {}", count(busy.len() as u64, "thread"));
+        advice = format!(
+            "{fewer}, or change two limits: {advice}; and raise the quota of {by}, because more CPUs alone gain nothing with {cores}"
+        );
+        let other = if matches!(kept.hold, Hold::Mask) { "the mask" } else { "cpuset.cpus" };
+        action = format!("{fewer}, or change both {other} and the quota ({cores})");
+    }
     let what = format!("waits for {on_busy} while {on_idle} {were} idle");
-    let short = (what, format!("{threads}, waiting {}", context.rate(kept.ns)), action);
+    let amount = format!("{}, {}", count(tasks.len() as u64, "thread"), context.rate(kept.ns));
+    let short = (what, amount, action);
     finding(Rule::IdleCpus, Some(context.path(kept.node)), kept.ns, short, says, advice)
+}
+
+/// How advice about the mask of some tasks names their processes.
+struct Processes {
+    who: String,
+    short: String,
+    /// The command that lets all of them use the CPUs.
+    command: String,
+    /// A clause on the process from which they may have inherited the mask.
+    inherited: String,
+}
+
+/// Maximum number of processes or threads that are listed.
+const LISTED: usize = 8;
+
+impl Processes {
+    /// `all`: the CPUs that the tasks should use.
+    fn of(context: &Context, tasks: &[&TaskInterval], all: &str) -> Self {
+        let interval = context.interval;
+        let pids: BTreeSet<u32> = tasks.iter().map(|task| task.reading.tgid).collect();
+        let parent_of = |task: &&TaskInterval| task.reading.placement.as_deref()?.parent;
+        let parent = tasks.first().and_then(parent_of);
+        // The parent of a process whose creator has exited is usually process 1.
+        let is_creator = |pid: &u32| {
+            *pid != 1
+                && !pids.contains(pid)
+                && tasks.iter().all(|task| parent_of(task) == parent)
+                && !interval.process_name(*pid).is_empty()
+        };
+        let inherited = parent.filter(is_creator);
+        let inherited = inherited.map_or_else(String::new, |pid| {
+            let parent = process_words(interval, pid);
+            format!("; a mask is inherited: check {parent}, which started them, too (taskset -cp {pid})")
+        });
+        if pids.len() == 1 {
+            let pid = tasks[0].reading.tgid;
+            let command = format!("taskset -acp {all} {pid}");
+            return Self { who: process_words(interval, pid), short: "it".into(), command, inherited };
+        }
+        let who = format!("all {}", count(pids.len() as u64, "process"));
+        let list = pids.iter().map(u32::to_string).take(LISTED).collect::<Vec<_>>().join(" ");
+        let more = if pids.len() > LISTED { ", and so on" } else { "" };
+        let command = format!("for pid in {list}; do taskset -acp {all} $pid; done{more}");
+        Self { short: who.clone(), who, command, inherited }
+    }
+}
+
+/// What to do where nothing but the scheduler keeps tasks on busy CPUs.
+fn not_balanced(context: &Context, kept: &Kept, on_idle: &str) -> (String, String) {
+    let is_isolated = |cpu: &&CpuInterval| {
+        cpu.is_isolated && (kept.busy.contains(&cpu.cpu) || kept.idle.contains(&cpu.cpu))
+    };
+    let isolated: Vec<u32> = context.interval.cpus.iter().filter(is_isolated).map(|cpu| cpu.cpu).collect();
+    if isolated.is_empty() {
+        return (
+            format!(
+                "check whether a cpuset switches load balancing off for {on_idle} (v1 cpuset.sched_load_balance), and which tasks wake \
+                 the threads"
+            ),
+            "check whether load balancing is off there (cpuset.sched_load_balance)".into(),
+        );
+    }
+    let (cpus, tids) = (cpu_list(&isolated), kept.tasks.iter().map(|task| task.reading.tid.to_string()));
+    let tids = tids.take(LISTED).collect::<Vec<_>>().join(", ");
+    (
+        format!(
+            "CPUs {cpus} are isolated, so the kernel does not spread tasks over them: give each thread a CPU of its own (taskset -cp \
+             CPU TID, for {tids}), or leave these CPUs out of the mask"
+        ),
+        format!("CPUs {cpus} are isolated: give each thread a CPU of its own (taskset -cp CPU TID)"),
+    )
 }

@@ -15,27 +15,27 @@ use crate::{
 
 /// A node is full if its CPUs were busy for at least this share of the time, percent, and tasks waited for these CPUs. The
 /// waiting must reach this share of the busy time, percent (every busy CPU has short queues), and this total time.
-const NODE_BUSY_PERCENT: u64 = 90;
-const NODE_WAIT_PERCENT: u64 = 10;
-const NODE_WAIT_NS: u64 = 10_000_000;
+pub(super) const NODE_BUSY_PERCENT: u64 = 90;
+pub(super) const NODE_WAIT_PERCENT: u64 = 10;
+pub(super) const NODE_WAIT_NS: u64 = 10_000_000;
 /// A node is idle if its CPUs were busy for at most this share of the time, percent. The scheduler spreads tasks within a few
 /// ticks, so the nodes usually differ by less over an interval.
-const NODE_IDLE_PERCENT: u64 = 30;
+pub(super) const NODE_IDLE_PERCENT: u64 = 30;
 /// A finding names a process with at least this share of the activity on a full node, percent. Otherwise it names a cgroup with
 /// at least this share, or else the most active process.
 const NAMED_PERCENT: u64 = 50;
 /// Memory is far from its threads if at least this share of it is on other nodes, percent. The share must also exceed the share
 /// of evenly spread memory by this many percentage points, because an even spread is deliberate.
-const REMOTE_PERCENT: u64 = 50;
-const REMOTE_ABOVE_EVEN_PERCENT: u64 = 5;
+pub(super) const REMOTE_PERCENT: u64 = 50;
+pub(super) const REMOTE_ABOVE_EVEN_PERCENT: u64 = 5;
 /// Smaller memory fits in caches.
-const REMOTE_BYTES: u64 = 16 << 20;
+pub(super) const REMOTE_BYTES: u64 = 16 << 20;
 /// Minimum run time of the threads, percent of one CPU.
-const REMOTE_RAN_PERCENT: u64 = 10;
+pub(super) const REMOTE_RAN_PERCENT: u64 = 10;
 /// Threads move too often from this many moves per second on, averaged over the busy threads: refilling the caches takes
 /// milliseconds. The total must also reach this number of moves: fewer may be the start of a program.
-const NODE_MOVES_PER_SECOND: u64 = 10;
-const NODE_MOVES: u64 = 20;
+pub(super) const NODE_MOVES_PER_SECOND: u64 = 10;
+pub(super) const NODE_MOVES: u64 = 20;
 /// Maximum number of findings of each rule. The worst processes or cgroups are kept.
 const SHOWN: usize = 3;
 

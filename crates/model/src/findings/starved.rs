@@ -1,6 +1,6 @@
 //! The rule about tasks that have been waiting for very long. No other figure of the interval includes their pending waits.
 
-use std::cmp::Reverse;
+use std::{cmp::Reverse, ops::RangeInclusive};
 
 use cgscope_ledger::Cause;
 
@@ -15,8 +15,11 @@ use crate::{
 
 /// A task is starved if it has waited for more than this time, and for more than this share of the interval, percent. Even a busy
 /// CPU runs each task several times a second. A wait that takes a smaller part of a long interval usually ends soon.
-const STARVED_NS: u64 = 1_000_000_000;
-const STARVED_PERCENT: u64 = 50;
+pub(super) const STARVED_NS: u64 = 1_000_000_000;
+pub(super) const STARVED_PERCENT: u64 = 50;
+
+/// Kernels that place the running entity again when its weight changes; distributions may have mended theirs.
+const FAULTY: RangeInclusive<(u32, u32, u32)> = (6, 13, 0)..=(6, 18, 44);
 
 pub(super) fn findings(context: &Context) -> Vec<Finding> {
     let mut findings: Vec<_> = context.nodes().filter_map(|(node, _)| starved(context, node)).collect();
@@ -70,8 +73,15 @@ fn starved(context: &Context, node: usize) -> Option<Finding> {
         more => format!("; {} of the cgroup also waited that long", count(more, "other thread")),
     };
     let TaskReading { comm, tid, cpu, .. } = &task.reading;
+    let is_queued = matches!(cause, Cause::OwnCgroup | Cause::OtherCgroup)
+        && behind.is_none_or(|ran| ran.realtime().is_none());
+    let faulty = context.host.kernel.filter(|kernel| is_queued && FAULTY.contains(kernel));
+    let faulty = faulty.map_or("", |_| {
+        "; Linux 6.13 to 6.18.44 may misplace tasks when weights change (reweight_entity), and others then starve for seconds: try a \
+         newer kernel"
+    });
     let says = format!(
-        "its thread {tid} ({comm}) has waited {} for CPU {cpu} and still waits, {why}{behind_words}{more}",
+        "its thread {tid} ({comm}) has waited {} for CPU {cpu} and still waits, {why}{behind_words}{more}{faulty}",
         duration(pending.ns),
     );
     let (action, advice) = actions(cause, &task.reading, behind);

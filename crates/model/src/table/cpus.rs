@@ -26,6 +26,8 @@ pub struct CpuReading {
     pub cpu: u32,
     /// Its NUMA node, if the host reports it.
     pub node: Option<u32>,
+    /// True if the scheduler moves no tasks to or from this CPU to balance the load (`isolcpus`, or an isolated cpuset partition).
+    pub is_isolated: bool,
     /// Busy time with interrupts, ns, in steps of 10 ms: `/proc/stat`. Neither this nor `idle_ns` includes stolen time (steal).
     pub busy_ns: Option<u64>,
     /// Idle time, including time waiting for I/O, ns: `/proc/stat`.
@@ -53,6 +55,7 @@ pub struct CpuWaits {
 pub struct CpuInterval {
     pub cpu: u32,
     pub node: Option<u32>,
+    pub is_isolated: bool,
     /// Busy time with any task of the host, ns. `busy_ns` and `idle_ns` sum to less than the interval if the CPU was offline.
     pub busy_ns: Option<u64>,
     pub idle_ns: Option<u64>,
@@ -66,7 +69,7 @@ pub struct CpuInterval {
 
 impl CpuInterval {
     fn append(&mut self, next: Self) {
-        self.node = next.node;
+        (self.node, self.is_isolated) = (next.node, next.is_isolated);
         self.busy_ns = sum::known(self.busy_ns, next.busy_ns);
         self.idle_ns = sum::known(self.idle_ns, next.idle_ns);
         self.contention_ns = sum::known(self.contention_ns, next.contention_ns);
@@ -82,25 +85,28 @@ impl CpuInterval {
 /// CPUs changed, neither reading covers the whole host, so all figures by CPU are unknown.
 fn between(a: &[CpuReading], b: &[CpuReading]) -> Vec<CpuInterval> {
     if a.iter().map(|cpu| cpu.cpu).ne(b.iter().map(|cpu| cpu.cpu)) {
-        let empty = |cpu: &CpuReading| CpuInterval { cpu: cpu.cpu, node: cpu.node, ..CpuInterval::default() };
-        return b.iter().map(empty).collect();
+        return b.iter().map(known).collect();
     }
     let between = |(before, now): (&CpuReading, &CpuReading)| {
         let since = |of: fn(&CpuReading) -> Option<u64>| of(now)?.checked_sub(of(before)?);
         let waits = now.waits.as_ref().zip(before.waits.as_ref());
         let (wait, came_from) = waits.and_then(|(now, before)| waits_between(before, now)).unzip();
         CpuInterval {
-            cpu: now.cpu,
-            node: now.node,
             busy_ns: since(|cpu| cpu.busy_ns),
             idle_ns: since(|cpu| cpu.idle_ns),
             wait,
             came_from,
             contention_ns: since(|cpu| cpu.contention_ns),
             throttled_pressure_ns: since(|cpu| cpu.throttled_pressure_ns),
+            ..known(now)
         }
     };
     a.iter().zip(b).map(between).collect()
+}
+
+/// What one reading shows.
+fn known(now: &CpuReading) -> CpuInterval {
+    CpuInterval { cpu: now.cpu, node: now.node, is_isolated: now.is_isolated, ..CpuInterval::default() }
 }
 
 fn waits_between(before: &CpuWaits, now: &CpuWaits) -> Option<(Wait, ByNode)> {

@@ -17,7 +17,7 @@ proptest! {
 
     #[test]
     fn every_computation_accepts_any_two_samples(a in sample(), b in sample(), cpus in option::of(0..9u32)) {
-        let host = Host { cpus, whole: true };
+        let host = Host { cpus, whole: true, kernel: None };
         let intervals =
             [Interval::between(&a, &b), Interval::between(&nothing_before(&a), &a), Interval::between(&b, &b)];
         let (mut timeline, mut whole) = (Timeline::new(2), Interval::default());

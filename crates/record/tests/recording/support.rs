@@ -46,6 +46,8 @@ pub(crate) fn task(serial: u64, waits_ns: &[u64]) -> TaskReading {
         pending: Some(Pending { ns: 12, booked_ns: 3, by_cause: ByCause::only(Cause::Throttled, 12) }.into()),
         scheduling: None,
         placement: Some(Arc::new(Placement {
+            parent: None,
+            autogroup: None,
             node_migrations: Some(2),
             ran_ns: Some(vec![(0, 4_000)]),
             preferred_node: None,

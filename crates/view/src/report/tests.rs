@@ -49,7 +49,7 @@ pub(super) fn of(intervals: impl Iterator<Item = Interval>) -> Whole {
     Whole::new(whole, timeline, &Losses::default(), &HOST)
 }
 
-pub(super) const HOST: Host = Host { cpus: Some(4), whole: true };
+pub(super) const HOST: Host = Host { cpus: Some(4), whole: true, kernel: None };
 
 /// Describes a recording with hostile names.
 pub(super) fn about() -> About {

@@ -14,7 +14,7 @@ fn asked(rows: Rows) -> Asked<'static> {
 }
 
 fn data_of(a: &Sample, b: &Sample) -> Data {
-    Data::new(Arc::new(Interval::between(a, b)), &Host { cpus: Some(64), whole: true })
+    Data::new(Arc::new(Interval::between(a, b)), &Host { cpus: Some(64), whole: true, kernel: None })
 }
 
 fn data(round: u64) -> Data {

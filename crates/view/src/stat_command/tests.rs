@@ -93,7 +93,7 @@ fn encoder() -> CommandRun {
         every_ns: 100_000_000,
         outlived: Vec::new(),
         interval: interval(),
-        host: Host { cpus: Some(20), whole: false },
+        host: Host { cpus: Some(20), whole: false, kernel: None },
         remarks: Vec::new(),
     }
 }

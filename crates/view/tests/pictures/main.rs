@@ -78,7 +78,7 @@ fn screen(recording: &str, (width, height): (u16, u16), keys: &str, colours: Col
         title: "whole host".into(),
         hostname: header.hostname,
         kernel: header.kernel_release,
-        host: Host { cpus: samples.last().map(|sample| sample.cpus.len() as u32), whole: true },
+        host: Host { cpus: samples.last().map(|sample| sample.cpus.len() as u32), whole: true, kernel: None },
         coarse: (samples[0].mode == Mode::Coarse).then(|| "as recorded".into()),
     };
     let interval = Duration::from_nanos(header.interval_ns);

@@ -37,6 +37,8 @@ pub struct Stat<'a> {
     pub system_ticks: u64,
     /// Time of a guest, which is part of the user time, in clock ticks.
     pub guest_ticks: u64,
+    /// Niceness, -20 to 19.
+    pub nice: i32,
     /// Start of the task, in clock ticks since boot (CLOCK_BOOTTIME).
     pub start_ticks: u64,
     /// The current or last CPU.
@@ -54,7 +56,7 @@ impl Stat<'_> {
 pub fn stat(text: &[u8]) -> Option<Stat<'_>> {
     let start = text.iter().position(|byte| *byte == b'(')?;
     let end = text.iter().rposition(|byte| *byte == b')').filter(|end| *end > start)?;
-    // Fields of proc(5): 3 state, 4 parent, 9 flags, 14 and 15 user and system time, 22 start, 39 CPU, 43 guest time.
+    // Fields of proc(5): 3 state, 4 parent, 9 flags, 14 and 15 user and system time, 19 nice, 22 start, 39 CPU, 43 guest time.
     let mut fields = words(&text[end + 1..]);
     let state = match fields.next()? {
         // A dead task before 3.14.
@@ -66,11 +68,12 @@ pub fn stat(text: &[u8]) -> Option<Stat<'_>> {
     let flags = number(fields.nth(9 - 5)?)?;
     let user_ticks = number(fields.nth(14 - 10)?)?;
     let system_ticks = number(fields.next()?)?;
-    let start_ticks = number(fields.nth(22 - 16)?)?;
+    let nice = std::str::from_utf8(fields.nth(19 - 16)?).ok()?.parse().ok()?;
+    let start_ticks = number(fields.nth(22 - 20)?)?;
     let cpu = number(fields.nth(39 - 23)?)?.try_into().ok()?;
     let guest_ticks = number(fields.nth(43 - 40)?)?;
     let comm = &text[start + 1..end];
-    Some(Stat { comm, state, ppid, flags, user_ticks, system_ticks, guest_ticks, start_ticks, cpu })
+    Some(Stat { comm, state, ppid, flags, user_ticks, system_ticks, guest_ticks, nice, start_ticks, cpu })
 }
 
 pub(crate) fn switches(status: &[u8]) -> Option<(u64, u64)> {

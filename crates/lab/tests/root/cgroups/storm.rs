@@ -127,7 +127,7 @@ fn assert_right(interval: &Interval, lasting: &Lasting) {
         assert!((0.9..1.02).contains(&(behind_ns / ran_ns)), "{}: {behind_ns} of {ran_ns}", victim.name);
     }
     let tree = Tree::new(interval);
-    let host = Host { cpus: Some(2), whole: true };
+    let host = Host { cpus: Some(2), whole: true, kernel: None };
     let all = findings::findings_in(interval, &tree, &host);
     let is_about = |finding: &&findings::Finding| finding.cgroup.as_deref() == Some(&*lasting.limited.name);
     let finding = all.iter().find(|finding| finding.rule == Rule::Throttled && is_about(finding));

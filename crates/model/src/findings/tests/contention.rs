@@ -1,4 +1,5 @@
 use super::*;
+use crate::{Autogroup, Placement};
 use cgscope_ledger::history::KERNEL;
 
 fn weight(weight: u64) -> CgroupReading {
@@ -367,4 +368,102 @@ fn advice_against_a_lighter_neighbour_is_to_do_nothing() {
         ]
     );
     assert_eq!(found.iter().map(|finding| finding.is_heavier).collect::<Vec<_>>(), [true, false]);
+}
+
+/// Returns a second on two CPUs in which two loops of autogroup 7 ran for half of the time, as did four loops of autogroup 8.
+fn two_sessions(nice: [i32; 2]) -> Scene {
+    let mut scene = Scene::new(&[]);
+    for (at, number) in [7, 7, 8, 8, 8, 8].into_iter().enumerate() {
+        let ran_ns = if number == 7 { 500 * MS } else { 250 * MS };
+        scene = scene.task("/", ran_ns, &[(Cause::OwnCgroup, S - ran_ns)]);
+        let autogroup = Some(Autogroup { number, nice: nice[usize::from(number == 8)] });
+        let reading = &mut scene.interval.tasks[at].reading;
+        reading.comm = if number == 7 { "web" } else { "batch" }.into();
+        reading.placement = Some(Arc::new(Placement { autogroup, ..Placement::default() }));
+    }
+    scene.host.cpus = Some(2);
+    scene
+}
+
+#[test]
+fn a_session_that_waits_for_another_one_comes_before_the_host() {
+    let scene = two_sessions([0, 19]);
+    let found = &scene.all()[0];
+    assert_eq!((found.rule, found.lost_ns), (Rule::Sessions, S));
+    assert_eq!(found.headline(), "web waits behind the session of batch: 1.00s/s (50%)");
+    assert_eq!(
+        found.says,
+        "2 processes (web, among them 2) waited 1.00s (50.0% of their run and wait time) behind other tasks of the root cgroup, of \
+         which 4 processes (batch, among them 6) of another session ran 1.00s; sessions (autogroups) share the CPUs equally, \
+         whatever nice values their tasks have (0 and 19)"
+    );
+    assert!(found.advice.contains("echo 19 > /proc/6/autogroup"), "{}", found.advice);
+    assert!(scene.at(Rule::OwnContention).is_empty());
+    // With equal nice values, only the one that has no more threads than there are CPUs is a victim.
+    assert!(two_sessions([0, 0]).only(Rule::Sessions).what.ends_with("of batch"));
+}
+
+#[test]
+fn one_session_is_not_reported() {
+    let mut scene = two_sessions([0, 19]);
+    for task in &mut scene.interval.tasks {
+        let autogroup = Some(Autogroup { number: 7, nice: 0 });
+        task.reading.placement = Some(Arc::new(Placement { autogroup, ..Placement::default() }));
+    }
+    assert!(scene.at(Rule::Sessions).is_empty());
+    assert_eq!(scene.all()[0].rule, Rule::CpuOversubscription);
+    scene.interval.tasks.iter_mut().for_each(|task| task.reading.placement = None);
+    assert!(scene.at(Rule::Sessions).is_empty());
+}
+
+/// Ten jobs of 50 ms started at once on 8 CPUs, or on 2.
+fn jobs(ran_ms: u64, cpus: u32) -> Scene {
+    let mut scene = Scene::new(&["/cron", "/svc"]);
+    for _ in 0..10 {
+        scene = scene.exited("/cron", ran_ms * MS, &[(Cause::OwnCgroup, 180 * MS)]);
+    }
+    let joined = std::mem::take(&mut scene.interval.exited).into_iter().reduce(|mut sum, next| {
+        sum.tasks += next.tasks;
+        sum.totals.add(&next.totals);
+        sum.wait.add(&next.wait);
+        sum
+    });
+    scene.interval.exited.extend(joined);
+    scene.host.cpus = Some(cpus);
+    scene
+}
+
+#[test]
+fn many_short_tasks_at_once_are_reported_as_such() {
+    let found = jobs(50, 2).only(Rule::JobBursts);
+    assert_eq!(
+        found.says,
+        "/cron: its tasks waited 1.80s (78.3% of their run and wait time) for each other, most of it in 10 tasks that ended in the \
+         interval, although the cgroup used 0.5 of 2 CPUs on average: they start at once"
+    );
+    assert_eq!(found.headline(), "cron starts short tasks at once: 10 tasks, waiting 1.80s/s");
+    // A build that keeps the CPUs busy has too few of them.
+    assert!(jobs(150, 2).at(Rule::JobBursts).is_empty());
+}
+
+#[test]
+fn what_explains_little_of_the_waiting_is_not_shown_beside_what_explains_more() {
+    // 8 % of the waiting, but more than a tenth of the run and wait time.
+    let scene = jobs(5, 2).exited("/svc", 500 * MS, &[]);
+    let mut scene =
+        scene.task("/cron", 0, &[(Cause::OtherCgroup, 160 * MS)]).ran_before("/cron", "/svc", 160 * MS);
+    assert_eq!(scene.at(Rule::JobBursts), ["/cron"]);
+    assert!(scene.at(Rule::NoisyNeighbour).is_empty(), "{:#?}", scene.all());
+    scene.interval.exited.clear();
+    assert_eq!(scene.at(Rule::NoisyNeighbour), ["/cron"]);
+}
+
+#[test]
+fn a_poller_of_an_io_uring_is_named() {
+    let scene = Scene::new(&["/ring"]).task("/ring", 500 * MS, &[(Cause::OwnCgroup, 500 * MS)]);
+    let mut scene = scene.task("/ring", 500 * MS, &[(Cause::OwnCgroup, 500 * MS)]);
+    scene.interval.tasks[1].reading.comm = "iou-sqp-1".into();
+    let found = scene.only(Rule::OwnContention);
+    assert!(found.says.ends_with("; iou-sqp-1 (thread 2) polls an io_uring on CPU 0"), "{}", found.says);
+    assert!(found.advice.contains("sq_thread_idle"), "{}", found.advice);
 }

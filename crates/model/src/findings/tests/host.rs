@@ -29,7 +29,7 @@ fn only_a_whole_host_with_its_cpus_known_is_oversubscribed() {
     let mut scene = host(2 * S, 3 * S);
     scene.host.whole = false;
     assert!(scene.at(Rule::CpuOversubscription).is_empty());
-    scene.host = Host { cpus: None, whole: true };
+    scene.host = Host { cpus: None, whole: true, kernel: None };
     assert!(scene.at(Rule::CpuOversubscription).is_empty());
 }
 

@@ -37,12 +37,9 @@ fn a_mask_that_leaves_out_idle_cpus_is_named() {
     );
     assert_eq!(
         found.advice,
-        "let process 2 (worker) use more CPUs (taskset -acp 0-3 2), unless CPUs 1-3 were kept free on purpose"
+        "let all 2 processes use more CPUs (for pid in 1 2; do taskset -acp 0-3 $pid; done), unless CPUs 1-3 were kept free on purpose"
     );
-    assert_eq!(
-        found.headline(),
-        "a waits for CPU 0 while CPUs 1-3 were idle: 2 busy threads, waiting 1.00s/s"
-    );
+    assert_eq!(found.headline(), "a waits for CPU 0 while CPUs 1-3 were idle: 2 threads, 1.00s/s");
     assert_eq!(found.lost_ns, S);
 }
 
@@ -67,7 +64,11 @@ fn tasks_that_wait_beside_idle_cpus_that_they_may_use_are_reported() {
         "/a: its 2 busy threads waited 1.00s (50.0% of their run and wait time) on CPU 0, busy 100.0% of the time, although no \
          mask and no cpuset keeps them from CPUs 1-3, idle 98.0% of the time"
     );
-    assert!(found.advice.starts_with("check whether CPUs 1-3 are isolated"), "{}", found.advice);
+    assert!(
+        found.advice.starts_with("check whether a cpuset switches load balancing off for CPUs 1-3"),
+        "{}",
+        found.advice
+    );
 }
 
 #[test]
@@ -129,4 +130,49 @@ fn short_waits_bound_threads_and_quotas_are_not_reported() {
     assert!(!with(|task| task.wait = wait(&[(Cause::Throttled, 500 * MS)])));
     assert!(!with(|task| task.reading.scheduling = Some(Scheduling { policy: 0, is_bound: true })));
     assert!(!with(|task| task.reading.cpu = 1), "it was last on an idle CPU");
+}
+
+#[test]
+fn a_mask_of_several_processes_is_changed_for_all_of_them_and_their_parent() {
+    let mut scene = pinned(Some("0"), None).task("/a", 0, &[]);
+    for task in &mut scene.interval.tasks[..2] {
+        let placement = Placement { cpus_allowed: Some("0".into()), parent: Some(3), ..Placement::default() };
+        task.reading.placement = Some(Arc::new(placement));
+    }
+    let found = scene.only(Rule::IdleCpus);
+    assert_eq!(
+        found.advice,
+        "let all 2 processes use more CPUs (for pid in 1 2; do taskset -acp 0-3 $pid; done), unless CPUs 1-3 were kept free on \
+         purpose; a mask is inherited: check process 3 (worker), which started them, too (taskset -cp 3)"
+    );
+}
+
+#[test]
+fn a_quota_that_would_bind_next_is_named() {
+    let scene = pinned(Some("0"), Some(("/a", "0"))).limits("/a", cores(1.0));
+    let found = scene.only(Rule::IdleCpus);
+    assert!(
+        found.advice.starts_with("start at most 1 thread, or change two limits: let /a use"),
+        "{}",
+        found.advice
+    );
+    assert!(
+        found.advice.ends_with("raise the quota of /a, because more CPUs alone gain nothing with 1 CPU"),
+        "{}",
+        found.advice
+    );
+    let scene = pinned(Some("0"), Some(("/a", "0"))).limits("/a", cores(2.0));
+    assert!(!scene.only(Rule::IdleCpus).advice.contains("quota"));
+}
+
+#[test]
+fn isolated_cpus_are_named() {
+    let mut scene = pinned(Some("0-3"), None);
+    scene.interval.cpus.iter_mut().for_each(|cpu| cpu.is_isolated = true);
+    let advice = scene.only(Rule::IdleCpus).advice;
+    assert!(
+        advice.starts_with("CPUs 0-3 are isolated, so the kernel does not spread tasks over them"),
+        "{advice}"
+    );
+    assert!(advice.contains("for 1, 2)"), "{advice}");
 }

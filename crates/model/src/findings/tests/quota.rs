@@ -85,7 +85,7 @@ fn the_quota_of_a_unit_is_doubled_with_systemctl() {
         let path = "/shop.slice/render.service";
         let limits = CgroupReading { throttled_ns: Some(S), ..periods(cores, 10, 10) };
         let scene = Scene::new(&["/shop.slice", path]).limits(path, limits);
-        let found = scene.task(path, S, &[(Cause::Throttled, S)]).only(Rule::Throttled);
+        let found = scene.task(path, (4.0 * S as f64) as u64, &[(Cause::Throttled, S)]).only(Rule::Throttled);
         let expected = format!("raise its limit: systemctl set-property render.service CPUQuota={percent}%");
         assert_eq!((found.advice, &*found.action), (expected, "raise its limit (CPUQuota=)"));
     }
@@ -97,15 +97,15 @@ fn field_case_2_has_too_many_threads_but_no_bursts_or_own_contention() {
     let found = scene.only(Rule::ThreadsOverQuota);
     assert_eq!(
         found.says,
-        "/pods/a: 20 threads of 1 process share a quota of 1 CPU, and together use it up before the period ends"
+        "/pods/a: 20 threads of 1 process share a quota of 1 CPU, and together use it up before the period ends; they waited 20m00s for each other and 4m23s for the quota"
     );
     assert_eq!(
         found.advice,
-        "start at most 1 thread (one for each CPU of the limit), or raise the limit; programs that count the host's CPUs \
-         (8) start too many"
+        "start at most 1 thread (one for each CPU of the limit); with a higher limit alone, they still wait for each other, and if \
+         they spin meanwhile, their CPU time is not work; programs that count the host's CPUs (8) start too many"
     );
     let rules: Vec<_> = scene.all().iter().map(|finding| finding.rule).collect();
-    assert_eq!(rules, [Rule::Throttled, Rule::ThreadsOverQuota]);
+    assert_eq!(rules, [Rule::ThreadsOverQuota, Rule::Throttled]);
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn bursts_are_reported_below_80_percent_of_the_quota() {
     let found = bursts(Some(400 * MS), periods(1.0, 3, 10)).only(Rule::ThrottledBelowLimit);
     assert_eq!(
         found.says,
-        "/a: it used 0.4 of 1 CPU on average, yet its quota ran out in 30.0% of 10 periods: it works in bursts"
+        "/a: it used 0.4 of 1 CPU on average, yet its quota ran out in 30.0% of the 10 periods in which it ran: it works in bursts"
     );
     assert_eq!(
         found.advice,
@@ -341,4 +341,43 @@ fn under_a_bpf_scheduler_of_all_tasks_no_finding_relies_on_a_quota() {
         "see the options of the BPF scheduler simple, which may ignore cpu.weight and cpu.max; or give the cgroups separate \
          CPUs (cpuset.cpus)"
     );
+}
+
+/// 30 runs of 30 ms in 30 s, under 10 ms of every 100 ms. Each run takes three periods.
+#[test]
+fn a_run_that_no_burst_covers_needs_a_higher_limit_or_a_longer_period() {
+    let limits = CgroupReading {
+        nr_periods: Some(130),
+        nr_throttled: Some(60),
+        usage_ns: Some(900 * MS),
+        ..cores(0.1)
+    };
+    let mut scene =
+        Scene::new(&["/a"]).task("/a", 900 * MS, &[(Cause::Throttled, 5_400 * MS)]).limits("/a", limits);
+    scene.interval.duration_ns = 30 * S;
+    scene.interval.tasks[0].totals.voluntary = 30;
+    let found = scene.only(Rule::ThrottledBelowLimit);
+    assert_eq!(
+        found.says,
+        "/a: it used 0.03 of 0.1 CPUs on average, yet its quota ran out in 46.2% of the 130 periods in which it ran (throttled for 5.40s): it \
+         works in bursts of 30.0ms or more, and the longest burst adds only 10.0ms"
+    );
+    assert_eq!(
+        found.advice,
+        "raise its limit to 0.31 CPUs (write \"31000 100000\" to cpu.max of /a (v1: cpu.cfs_quota_us)), or keep it and make the \
+         period longer (31.0ms of every 310ms)"
+    );
+    assert_eq!(scene.all()[0].rule, Rule::ThrottledBelowLimit);
+    // Each of these runs fills all of its periods.
+    let of_limits = |scene: &mut Scene, periods| {
+        let id = scene.id("/a");
+        let limits = scene.interval.limits.iter_mut().find(|limits| limits.id == id).expect("its limits");
+        limits.nr_periods = Some(periods);
+    };
+    of_limits(&mut scene, 92);
+    assert_eq!(scene.all()[0].rule, Rule::ThrottledBelowLimit);
+    of_limits(&mut scene, 130);
+    // Shorter runs may fit into a burst.
+    scene.interval.tasks[0].totals.voluntary = 60;
+    assert!(scene.only(Rule::ThrottledBelowLimit).advice.starts_with("allow a burst"));
 }

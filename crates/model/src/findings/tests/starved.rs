@@ -109,3 +109,21 @@ fn a_task_that_starved_before_cgscope_started_has_a_cause_since_then() {
     let says = scene.only(Rule::Starved).says;
     assert!(says.contains("still waits, 50.0% of this behind other cgroups"), "{says}");
 }
+
+#[test]
+fn a_kernel_with_a_known_fault_is_named() {
+    let mut scene = starved(4 * S, Cause::OtherCgroup);
+    for (kernel, is_faulty) in [
+        (None, false),
+        (Some((6, 12, 99)), false),
+        (Some((6, 13, 0)), true),
+        (Some((6, 18, 44)), true),
+        (Some((6, 18, 45)), false),
+    ] {
+        scene.host.kernel = kernel;
+        assert_eq!(scene.only(Rule::Starved).says.contains("reweight_entity"), is_faulty, "{kernel:?}");
+    }
+    let mut scene = starved(4 * S, Cause::RtThrottled);
+    scene.host.kernel = Some((6, 13, 0));
+    assert!(!scene.only(Rule::Starved).says.contains("reweight_entity"));
+}

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use cgscope_ledger::{BUCKETS, Loss, cause::CELLS, history::KERNEL};
 use cgscope_model::{
-    BeforeMove, Blame, ByCause, CAUSES, CgroupReading, ContainerReading, Cost, CpuReading, CpuWaits,
-    ExitedReading, Hist, Losses, Mode, NodeReading, PairReading, Pending, Placement, ProcessMemory, Sample,
-    TaskReading, Totals,
+    Autogroup, BeforeMove, Blame, ByCause, CAUSES, CgroupReading, ContainerReading, Cost, CpuReading,
+    CpuWaits, ExitedReading, Hist, Losses, Mode, NodeReading, PairReading, Pending, Placement, ProcessMemory,
+    Sample, TaskReading, Totals,
 };
 use proptest::{
     collection::{btree_map, vec},
@@ -95,7 +95,15 @@ fn task() -> impl Strategy<Value = TaskReading> {
                     placement: placement.map(|(node_migrations, ran_ns)| {
                         let ran_ns = ran_ns.map(|ran_ns| ran_ns.into_iter().collect());
                         let cpus_allowed = node_migrations.map(|_| "0-1".into());
-                        Arc::new(Placement { node_migrations, ran_ns, cpus_allowed, ..Placement::default() })
+                        let autogroup =
+                            node_migrations.map(|number| Autogroup { number: number % 3, nice: 0 });
+                        Arc::new(Placement {
+                            node_migrations,
+                            ran_ns,
+                            cpus_allowed,
+                            autogroup,
+                            ..Placement::default()
+                        })
                     }),
                     scheduling: None,
                     max_ns,
@@ -148,6 +156,7 @@ fn cpu() -> impl Strategy<Value = CpuReading> {
     let waits = option::of((amount(), by_cause(), hist(), came_from));
     (option::of(0..2u32), vec(maybe(), 4), waits).prop_map(|(node, figures, waits)| CpuReading {
         cpu: 0,
+        is_isolated: node == Some(1),
         node,
         busy_ns: figures[0],
         idle_ns: figures[1],
