@@ -20,9 +20,11 @@ use crate::{
     words::{list, percent},
 };
 
-/// Minimum wait for other cgroups at which neighbours are noisy: percent of the tasks' waiting and running time, and total time.
+/// Minimum wait for other cgroups at which neighbours are noisy: percent of the tasks' waiting and running time, total time, and
+/// percent of the interval. A service that mostly sleeps gains little if only its few waits end.
 pub(super) const NEIGHBOUR_PERCENT: u64 = 10;
 pub(super) const NEIGHBOUR_NS: u64 = 50_000_000;
+pub(super) const NEIGHBOUR_OF_INTERVAL_PERCENT: u64 = 2;
 /// A cgroup gets no finding if findings of its descendants explain at least this share of its waiting, percent.
 const EXPLAINED_PERCENT: u64 = 80;
 /// Minimum wait for own tasks at which a cgroup is contended: percent of the tasks' waiting and running time, and total time.
@@ -155,6 +157,7 @@ fn noisy_neighbours(context: &Context) -> Vec<Finding> {
         let below_ns: u64 = explained_ns[node];
         let host_again = cgroup.parent.is_none() && !noisy.is_empty();
         if is_much(ns, NEIGHBOUR_NS, sums.active_ns(), NEIGHBOUR_PERCENT)
+            && is_share(ns, context.interval.duration_ns, NEIGHBOUR_OF_INTERVAL_PERCENT)
             && !host_again
             && !is_share(below_ns, ns, EXPLAINED_PERCENT)
         {

@@ -75,6 +75,9 @@ fn threads_over_quota(context: &Context, node: usize) -> Option<Finding> {
     let left_ns = ((enough as f64 - cores).max(0.0) * context.interval.duration_ns as f64) as u64;
     // Nothing is gained where fewer threads also exceed the quota: below 1 CPU, one thread does.
     let gained_ns = waited_ns.saturating_sub(left_ns).min(held_ns);
+    if gained_ns == 0 && held_ns != 0 {
+        return None;
+    }
     // Nor with a higher limit where the threads then wait for each other instead.
     let usable =
         context.limits(node).and_then(|limits| limits.cpus).into_iter().chain(context.host.cpus).min();

@@ -94,7 +94,9 @@ const LOOKED_AT: usize = 200;
 
 /// Returns a line for each target that did more than wait for work. Targets that ran and waited most come first.
 pub fn lines(data: &Data, asked: &Asked<'_>, classes: &Classes<'_>) -> Vec<String> {
-    let known = all(data, asked).into_iter().filter_map(|row| Some((row.figures.busy_ns(), row.subject?)));
+    // A stopped process is not active, but its line says so.
+    let asked = Asked { all: true, ..*asked };
+    let known = all(data, &asked).into_iter().filter_map(|row| Some((row.figures.busy_ns(), row.subject?)));
     let known = known.filter(|(_, subject)| !matches!(subject, Subject::Unknown(_)));
     let targets = known.sorted_by_key(|(busy_ns, _)| Reverse(*busy_ns));
     let is_one = targets.len() == 1;

@@ -2,7 +2,7 @@
 
 use std::{fs, process::Command};
 
-use super::Measured;
+use super::{Finding, Measured};
 use crate::{
     bench::{run, stdout},
     files::Dir,
@@ -284,6 +284,81 @@ fn a_build_beside_a_desktop() {
     );
     session.favour();
     Measured::of("5").assert_cured(&session.name, &before);
+}
+
+/// More programs than CPUs, in one session.
+#[test]
+#[ignore = "all CPUs: asserts who waits for whom"]
+fn more_tasks_than_the_host_has_cpus() {
+    let start = |tasks: &str| Load::session(0, &["processes", tasks, "loop", "60"]);
+    let load = start("8");
+    let before = Measured::of("5");
+    let found = &before.0["findings"][0];
+    assert_eq!(found["rule"], "cpu_oversubscription", "{}", before.0["findings"]);
+    assert!(found["advice"].as_str().is_some_and(|advice| advice.contains("run fewer tasks at once")));
+    drop(load);
+    let _load = start("2");
+    Measured::of("5").assert_cured("/", &before);
+}
+
+/// A thread that gets no CPU time for seconds, because others have a much higher priority.
+#[test]
+#[ignore = "all CPUs: one of them must be idle"]
+fn a_thread_of_low_priority_that_gets_no_cpu_time() {
+    let cgroup = Cgroup::new("starving");
+    let pinned = |nice: &str| {
+        let load = Load::pinned_loop(1, Some(&cgroup));
+        let renice = Command::new("renice").args(["-n", nice, "-p", &load.pid().to_string()]).output();
+        assert!(renice.expect("renice").status.success());
+        load
+    };
+    let _loops = [pinned("-20"), pinned("-20"), pinned("-20")];
+    let starved = pinned("19");
+    let before = Measured::of("6");
+    let is_starved = |found: &Finding<'_>| found.0["rule"] == "starved";
+    let about = before.about(&cgroup.name);
+    let found = about.iter().find(|found| is_starved(found));
+    let found = found.unwrap_or_else(|| panic!("{}", before.0["findings"]));
+    let pid = starved.pid().to_string();
+    found.assert_says(
+        &[&format!("its thread {pid}"), "still waits", "ran most there"],
+        &[&format!("taskset -cp LIST {pid}"), &format!("renice -n -5 -p {pid}")],
+        &[],
+    );
+    let moved = Command::new("taskset").args(["-cp", "0", &pid]).output().expect("taskset");
+    assert!(moved.status.success());
+    let after = Measured::of("5");
+    assert!(!after.about(&cgroup.name).iter().any(is_starved), "{}", after.0["findings"]);
+    let waited_ms = |measured: &Measured| {
+        let mut tasks = measured.0["tasks"].as_array().expect("tasks").iter();
+        let task = tasks.find(|task| task["tid"] == starved.pid()).expect("the thread");
+        let [wait, pending] = [&task["wait"]["total_ns"], &task["pending_ns"]];
+        (wait.as_u64().unwrap_or(0) + pending.as_u64().unwrap_or(0)) / 1_000_000
+    };
+    let [then, now] = [&before, &after].map(waited_ms);
+    assert!(then > 3_000 && now * 5 <= then, "{now} ms, before {then}");
+}
+
+/// A real-time thread that uses up the runtime of its cgroup.
+#[test]
+#[ignore = "all CPUs: a real-time loop leaves 10 % of its CPU to others"]
+fn a_real_time_thread_out_of_runtime() {
+    let cgroup = Cgroup::new("sensor");
+    if !cgroup.real_time(300_000) {
+        // The kernel has no such limit.
+        return;
+    }
+    let load = Load::workload(&["fifo", "500000", "500000", "60"], Some(&cgroup));
+    let before = Measured::of("6");
+    before.first(&cgroup.name, "real_time_limit").assert_says(
+        &["because they had used up their runtime"],
+        &["cpu.rt_runtime_us"],
+        &["cpu.weight"],
+    );
+    cgroup.real_time(900_000);
+    Measured::of("6").assert_cured(&cgroup.name, &before);
+    drop(load);
+    cgroup.real_time(0);
 }
 
 /// Bursts that a burst allowance covers (kubernetes/kubernetes#104516).

@@ -40,7 +40,7 @@ struct Crowd {
     members: [Load; 2],
     _neighbours: [Load; 2],
     cgroup: Cgroup,
-    _beside: Cgroup,
+    beside: Cgroup,
 }
 
 impl Crowd {
@@ -51,7 +51,7 @@ impl Crowd {
         let (busy, _) = Load::workload(&["bound", "0", "3", "300"], Some(&cgroup));
         let waking = ["-c", "0", env!("CARGO_BIN_EXE_workload"), "blink", "4", "300"];
         let members = [busy, Load::start("taskset", &waking, Some(&cgroup))];
-        Self { members, _neighbours: neighbours, cgroup, _beside: beside }
+        Self { members, _neighbours: neighbours, cgroup, beside }
     }
 
     fn signal(&self, signal: i32) {
@@ -191,6 +191,18 @@ fn assert_rules(prometheus: &Prometheus, seen: &Seen) {
     }
 }
 
+/// Asserts that the rule for the alert `CgscopeNeighbour` names the neighbour that the finding names.
+fn assert_same_culprit(prometheus: &Prometheus, seen: &Seen, neighbour: &str) {
+    let worst = seen.expression("cgroup_culprit:cgscope_culprit_wait_seconds:worst5m{$cgroup}");
+    let worst = prometheus.vector(&worst, seen.ends_unix_s[1]);
+    assert_eq!(worst.iter().map(|(labels, _)| &labels["culprit"]).collect::<Vec<_>>(), [neighbour]);
+    let mut found = seen.through_daemon["findings"].as_array().expect("findings").iter();
+    let found = found.find(|found| found["rule"] == "noisy_neighbour" && found["cgroup"] == *seen.path);
+    let says = found.expect("a finding")["says"].as_str().expect("a text");
+    let first = says.split_once(" behind ").and_then(|(_, rest)| rest.split_once("% behind "));
+    assert!(first.is_some_and(|(_, first)| first.starts_with(neighbour)), "{says}");
+}
+
 /// Ends the daemon, and asserts that the alert `CgscopeDown` is pending a few seconds later.
 fn assert_missed(prometheus: &Prometheus, mut daemon: Daemon) {
     daemon.kill();
@@ -284,6 +296,7 @@ mod long {
         assert_eq!(own.collect::<Vec<_>>(), [throttled.get(&seen.path).copied()]);
         assert_alone_is_near(&seen);
         assert_rules(&prometheus, &seen);
+        assert_same_culprit(&prometheus, &seen, &crowd.beside.name);
 
         crowd.signal(libc::SIGCONT);
         let address = daemon.metrics().trim_start_matches("http://").trim_end_matches("/metrics");

@@ -5,7 +5,10 @@ use std::{env, fs, path::PathBuf};
 
 use super::super::{
     BUSY_THREAD_PERCENT, EXPLAINS_PERCENT, Rule, SPECIFIC_PERCENT,
-    contention::{BURST_PERCENT, MOSTLY_PERCENT, NEIGHBOUR_NS, NEIGHBOUR_PERCENT, OWN_NS, OWN_PERCENT},
+    contention::{
+        BURST_PERCENT, MOSTLY_PERCENT, NEIGHBOUR_NS, NEIGHBOUR_OF_INTERVAL_PERCENT, NEIGHBOUR_PERCENT,
+        OWN_NS, OWN_PERCENT,
+    },
     host::{
         CAUSE_NS, CAUSE_PERCENT, CPUS_BUSY_PERCENT, OVERSUBSCRIBED_PERCENT, WAKEUP_MEAN_NS, WAKEUP_PERCENT,
         WAKEUP_WAITS,
@@ -55,7 +58,10 @@ fn row(rule: Rule) -> (String, &'static str, &'static str, &'static str) {
             "a_limit_of_the_slice_above",
         ),
         Rule::NoisyNeighbour => (
-            format!("behind other cgroups for {}", much(NEIGHBOUR_PERCENT, NEIGHBOUR_NS, active)),
+            format!(
+                "behind other cgroups for {}, and {NEIGHBOUR_OF_INTERVAL_PERCENT} % of the interval",
+                much(NEIGHBOUR_PERCENT, NEIGHBOUR_NS, active)
+            ),
             "culprits, their shares, weights of both",
             "a quota or a lower weight for the culprit, a higher weight, an ordinary policy, other CPUs",
             "a_pod_without_a_cpu_request",
@@ -75,7 +81,7 @@ fn row(rule: Rule) -> (String, &'static str, &'static str, &'static str) {
             ),
             "tasks that wanted to run, CPUs",
             "fewer tasks, more CPUs",
-            "",
+            "more_tasks_than_the_host_has_cpus",
         ),
         Rule::OwnContention => (
             format!(
@@ -102,7 +108,7 @@ fn row(rule: Rule) -> (String, &'static str, &'static str, &'static str) {
             ),
             "task, CPU, cause, who ran there",
             "other CPUs, a higher priority, an ordinary policy; a newer kernel after Linux 6.13 to 6.18.44",
-            "",
+            "a_thread_of_low_priority_that_gets_no_cpu_time",
         ),
         Rule::IdleCpus => (
             format!(
@@ -122,9 +128,12 @@ fn row(rule: Rule) -> (String, &'static str, &'static str, &'static str) {
             "idle states, the host of the virtual machine",
             "",
         ),
-        Rule::RealTimeLimit => {
-            (much(CAUSE_PERCENT, CAUSE_NS, active), "waiting", "a higher runtime, or more sleep", "")
-        }
+        Rule::RealTimeLimit => (
+            much(CAUSE_PERCENT, CAUSE_NS, active),
+            "waiting",
+            "a higher runtime, or more sleep",
+            "a_real_time_thread_out_of_runtime",
+        ),
         Rule::Interrupts => {
             (much(CAUSE_PERCENT, CAUSE_NS, "all waiting"), "waiting", "interrupts on more CPUs", "")
         }
