@@ -248,6 +248,7 @@ impl LimitFiles {
         self.read_quota(path, &mut settings);
         let Some(cpu) = &self.mounts.cpu else { return settings };
         let files = self.reader.enter(cpu, path);
+        settings.idle = files.number("cpu.idle");
         settings.weight = if self.mounts.cpu_is_v2 {
             files.number("cpu.weight")
         } else {

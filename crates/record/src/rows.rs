@@ -75,7 +75,7 @@ members! {
     ExitedReading { cgroup_id, tasks, max_ns, totals, accounts, hist }
     PairReading { victim, culprit, blame, tid, comm, ns }
     CgroupReading {
-        id, quota_us, period_us, burst_us, weight, rt_runtime_us, cpus, cpuset, memory_by_node, usage_ns, user_ns, system_ns, nr_periods,
+        id, quota_us, period_us, burst_us, weight, idle, rt_runtime_us, cpus, cpuset, memory_by_node, usage_ns, user_ns, system_ns, nr_periods,
         nr_throttled, throttled_ns, nr_bursts, burst_ns, local_throttled_ns, pressure_some_ns, pressure_full_ns,
         made_after_ns, contention_ns, throttled_pressure_ns, pressure_uncertain_ns,
     }

@@ -67,21 +67,24 @@ const STAT_V1: &str =
 const PRESSURE: &str = "some avg10=0.00 avg60=0.02 avg300=2.43 total=1046\n\
     full avg10=0.00 avg60=0.00 avg300=0.00 total=12\n";
 
-const ALL_V2: [(&str, &str); 7] = [
+const ALL_V2: [(&str, &str); 8] = [
     ("cpu.max", "250000 100000\n"),
     ("cpu.max.burst", "50000\n"),
     ("cpu.weight", "79\n"),
+    ("cpu.idle", "0\n"),
     ("cpu.stat", STAT_V2),
     ("cpu.stat.local", "throttled_usec 33\n"),
     ("cpu.pressure", PRESSURE),
     ("cpuset.cpus.effective", "0-3,8\n"),
 ];
 
-const ALL_V1: [(&str, &str); 8] = [
+const ALL_V1: [(&str, &str); 10] = [
     ("cpu.cfs_quota_us", "250000\n"),
     ("cpu.cfs_period_us", "100000\n"),
     ("cpu.cfs_burst_us", "50000\n"),
     ("cpu.shares", "2048\n"),
+    ("cpu.idle", "1\n"),
+    ("cpu.rt_runtime_us", "950000\n"),
     ("cpu.stat", STAT_V1),
     ("cpuacct.usage", "900123\n"),
     ("cpuacct.usage_user", "600001\n"),
@@ -99,6 +102,7 @@ fn a_v2_cgroup_with_everything_is_read() {
         period_us: Some(100_000),
         burst_us: Some(50_000),
         weight: Some(79),
+        idle: Some(0),
         cpus: Some(5),
         cpuset: Some("0-3,8".into()),
         memory_by_node: Vec::new(),
@@ -169,6 +173,8 @@ fn a_v1_cgroup_is_read_with_cpuacct_in_its_directory_and_cpuset_in_another() {
         period_us: Some(100_000),
         burst_us: Some(50_000),
         weight: Some(200),
+        idle: Some(1),
+        rt_runtime_us: Some(950_000),
         cpus: Some(3),
         cpuset: Some("0-2".into()),
         usage_ns: Some(900_123),

@@ -239,6 +239,11 @@ impl Cgroup {
         fs::write(self.path.join(file), least).expect("a weight");
     }
 
+    /// Leaves the tasks of this cgroup only the CPU time that others do not use (Linux 5.15).
+    pub(crate) fn set_idle(&self, is_idle: bool) {
+        fs::write(self.path.join("cpu.idle"), u8::from(is_idle).to_string()).expect("cpu.idle");
+    }
+
     pub(crate) fn weigh(&self, times: u64) {
         self.weigh_percent(100 * times);
     }

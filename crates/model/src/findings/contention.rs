@@ -444,20 +444,27 @@ fn actions(context: &Context, node: usize, worst: Option<&Culprit>, is_heavier: 
             ),
         );
     };
-    let is_beyond = worst.and_then(Culprit::is_beyond);
+    let limits = |path: &str| context.limits(context.tree.find(path)?);
+    let is_idle = limits(ours).is_some_and(|limits| limits.idle == Some(1));
+    let is_beyond = worst.and_then(Culprit::is_beyond).filter(|_| !is_idle);
     let action = match is_beyond {
+        _ if is_idle => "set its cpu.idle to 0, and raise its cpu.weight".to_owned(),
         _ if is_heavier => {
             format!("none, unless {} matters more: then raise its cpu.weight", leaf(context.path(node)))
         }
         Some(false) => format!("raise its cpu.weight ({} ran within its own), or move it", leaf(path)),
         _ => format!("give {} a quota (cpu.max) or a lower cpu.weight", leaf(path)),
     };
-    let limits = |path: &str| context.limits(context.tree.find(path)?);
     let with_weight = |path: &str| match limits(path).and_then(|limits| limits.weight) {
         Some(weight) => format!("{} (now {weight})", name(path)),
         None => name(path),
     };
     let (ours, theirs, neighbour) = (with_weight(ours), with_weight(theirs), name(path));
+    let give = if is_idle {
+        format!("set cpu.idle of {ours} to 0 (with 1, it gets what others leave), and give it")
+    } else {
+        format!("give {ours}")
+    };
     let is_refused = context.limits(node).is_some_and(|limits| limits.rt_runtime_us == Some(0));
     let refused = if is_refused {
         "; the kernel refuses its tasks real-time policies, because its cpu.rt_runtime_us is 0"
@@ -470,11 +477,11 @@ fn actions(context: &Context, node: usize, worst: Option<&Culprit>, is_heavier: 
              own cpuset"
         ),
         Some(false) => format!(
-            "give {ours} a higher cpu.weight (in v1 cpu.shares, in Kubernetes the CPU request; {theirs} uses what its own gives it); \
+            "{give} a higher cpu.weight (in v1 cpu.shares, in Kubernetes the CPU request; {theirs} uses what its own gives it); \
              or give each its own cpuset, or move one of them to another host{refused}"
         ),
         None => format!(
-            "give {ours} a higher cpu.weight (in v1 cpu.shares), or give {theirs} a lower one; or give {neighbour} a quota \
+            "{give} a higher cpu.weight (in v1 cpu.shares), or give {theirs} a lower one; or give {neighbour} a quota \
              (cpu.max); or give each its own cpuset{refused}"
         ),
     };

@@ -51,6 +51,8 @@ pub struct CgroupReading {
     /// Weight among siblings, 1 to 10000, default 100: v2 `cpu.weight` (4.15). Before 6.12, a cgroup with `cpu.idle` has 0.
     /// [`weight_of_shares`] converts v1 `cpu.shares` to this scale.
     pub weight: Option<u64>,
+    /// 1: its tasks only get the CPU time that its siblings leave, and the kernel refuses a weight: `cpu.idle` (5.15).
+    pub idle: Option<u64>,
     /// Real-time run time allowed per real-time period, µs: v1 `cpu.rt_runtime_us` (2.6.25, CONFIG_RT_GROUP_SCHED). With 0, as in
     /// each new cgroup, the kernel refuses real-time policies to the cgroup's tasks.
     pub rt_runtime_us: Option<u64>,

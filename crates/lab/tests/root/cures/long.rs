@@ -410,13 +410,13 @@ fn a_service_that_sleeps_for_a_throttled_sidecar() {
     Measured::of("5").assert_cured(&proxy.name, &before);
 }
 
-/// A lock whose holder has a very low weight (sched-ext/scx#779). The waiting thread itself does not wait for CPUs.
+/// A lock whose holder gets only what others leave (sched-ext/scx#779). The waiting thread itself does not wait for CPUs.
 #[test]
 #[ignore = "all CPUs: asserts who waits for whom"]
 fn a_thread_that_sleeps_for_the_lock_of_a_thread_that_gets_no_cpu() {
     let (front, back, hog) = (Cgroup::new("front"), Cgroup::new("back"), Cgroup::new("hog"));
     let dir = Dir::new("lock");
-    back.slight();
+    back.set_idle(true);
     let lock = |work_ms: &str, sleep_ms: &str, cgroup| {
         let script = "import fcntl, sys, time\n\
                       file = open(sys.argv[1], 'w')\n\
@@ -434,9 +434,12 @@ fn a_thread_that_sleeps_for_the_lock_of_a_thread_that_gets_no_cpu() {
     assert!(measured.about(&front.name).is_empty(), "{}", measured.0["findings"]);
     measured.first(&back.name, "noisy_neighbour").assert_says(
         &[&format!("behind {}", hog.name)],
-        &["higher cpu.weight"],
+        &[&format!("set cpu.idle of {}", back.name), "to 0", "give it a higher cpu.weight"],
         &[],
     );
     let said = said_of(&front_load);
     assert!(said.contains("blocked on file lock") && !said.contains("will not help"), "{said}");
+    back.set_idle(false);
+    back.favour();
+    Measured::of("5").assert_cured(&back.name, &measured);
 }

@@ -7,7 +7,7 @@ fn weight(weight: u64) -> CgroupReading {
 }
 
 #[test]
-fn a_neighbour_is_noisy_from_10_percent_and_50ms() {
+fn a_neighbour_is_noisy_from_10_percent_50ms_and_a_fiftieth_of_the_time() {
     let of = |ran_ns, ns| {
         Scene::new(&["/a"]).task("/a", ran_ns, &[(Cause::OtherCgroup, ns)]).at(Rule::NoisyNeighbour)
     };
@@ -15,6 +15,27 @@ fn a_neighbour_is_noisy_from_10_percent_and_50ms() {
     assert!(of(900 * MS, 100 * MS - 1).is_empty());
     assert_eq!(of(0, 50 * MS), ["/a"]);
     assert!(of(0, 50 * MS - 1).is_empty());
+    let in_ten_seconds = |ns| {
+        let mut scene = Scene::new(&["/a"]).task("/a", 0, &[(Cause::OtherCgroup, ns)]);
+        scene.interval.duration_ns = 10 * S;
+        scene.at(Rule::NoisyNeighbour)
+    };
+    assert_eq!(in_ten_seconds(200 * MS), ["/a"]);
+    assert!(in_ten_seconds(200 * MS - 1).is_empty());
+}
+
+#[test]
+fn a_cgroup_that_gets_what_others_leave_must_first_have_a_weight() {
+    let idle = CgroupReading { idle: Some(1), ..CgroupReading::default() };
+    let found = weighted(100, [100, 100]).limits("/a", idle).only(Rule::NoisyNeighbour);
+    assert_eq!(found.action, "set its cpu.idle to 0, and raise its cpu.weight");
+    assert!(
+        found.advice.starts_with(
+            "set cpu.idle of /a to 0 (with 1, it gets what others leave), and give it a higher cpu.weight"
+        ),
+        "{}",
+        found.advice
+    );
 }
 
 #[test]
