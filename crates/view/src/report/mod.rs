@@ -84,7 +84,8 @@ fn body(out: &mut String, whole: &Whole, about: &About) -> Result {
     writeln!(out)?;
     out.extend(sentences(whole, &total).iter().map(|sentence| wrapped(sentence, WIDTH, "") + "\n"));
     sparklines(out, timeline, interval, about.host.cpus)?;
-    tables::quotas(out, interval, cgroups)?;
+    tables::used_quotas(interval)
+        .try_for_each(|(limits, path)| tables::quota(out, interval, path, limits, cgroups))?;
     if !enough.is_empty() {
         writeln!(out, "\n{ENOUGH} ({}):", enough_hint(&about.file))?;
     }

@@ -15,7 +15,10 @@ use cgscope_model::{
 };
 use itertools::Itertools;
 
-use crate::{causes, text::micros};
+use crate::{
+    causes,
+    text::{micros, or_dash},
+};
 
 const ROWS: usize = 15;
 const PAIRS: usize = 20;
@@ -35,7 +38,6 @@ pub fn table(out: &mut String, title: &str, last: &str, mode: Mode, rows: &[Row]
 }
 
 fn line(out: &mut String, row: &Row, mode: Mode) -> Result {
-    let quantile = |q| row.wait.quantile_ns(q).map_or("-".into(), duration);
     let throttled = percent(row.wait.by_cause.get(Cause::Throttled), row.wait.total_ns);
     writeln!(
         out,
@@ -44,8 +46,8 @@ fn line(out: &mut String, row: &Row, mode: Mode) -> Result {
         causes::bar(&causes::parts(&row.wait.by_cause), WHY),
         throttled.map_or("-".into(), |share| format!("{share:.0}%")),
         row.wait.count,
-        quantile(0.5),
-        quantile(0.99),
+        or_dash(row.wait.quantile_ns(0.5)),
+        or_dash(row.wait.quantile_ns(0.99)),
         if mode == Mode::Coarse { "-".into() } else { duration(row.wait.max_ns) },
         duration(row.totals.on_cpu_ns),
         row.totals.voluntary,
@@ -80,11 +82,7 @@ pub fn culprits(out: &mut String, pairs: &[Pair]) -> Result {
     more(out, pairs.len().saturating_sub(PAIRS))
 }
 
-/// Prints each quota of a cgroup that ran, with the kernel's own counters. `rows` are the rows of the cgroups.
-pub fn quotas(out: &mut String, whole: &Interval, rows: &[Row]) -> Result {
-    used_quotas(whole).try_for_each(|(limits, path)| quota(out, whole, path, limits, rows))
-}
-
+/// Returns the quotas of cgroups that ran, and the paths of these cgroups.
 pub fn used_quotas(whole: &Interval) -> impl Iterator<Item = (&CgroupReading, &str)> {
     let limits = whole.limits.iter();
     let used = limits.filter(|limits| limits.quota_cores().is_some() && limits.nr_periods != Some(0));
@@ -95,17 +93,15 @@ pub fn used_quotas(whole: &Interval) -> impl Iterator<Item = (&CgroupReading, &s
 pub fn limit_words(limits: &CgroupReading) -> String {
     let us = |us: Option<u64>| us.map_or("?".into(), micros);
     let burst = limits.burst_us.filter(|us| *us != 0).map_or("none".into(), micros);
-    format!(
-        "{:.2} CPUs ({} of every {}, burst {burst}){}{}",
-        limits.quota_cores().unwrap_or_default(),
-        us(limits.quota_us),
-        us(limits.period_us),
-        limits.weight.map_or(String::new(), |weight| format!(", weight {weight}")),
-        limits.cpus.map_or(String::new(), |cpus| format!(", may use {cpus} CPUs")),
-    )
+    let (cores, quota, period) =
+        (limits.quota_cores().unwrap_or_default(), us(limits.quota_us), us(limits.period_us));
+    let weight = limits.weight.map_or(String::new(), |weight| format!(", weight {weight}"));
+    let cpus = limits.cpus.map_or(String::new(), |cpus| format!(", may use {cpus} CPUs"));
+    format!("{cores:.2} CPUs ({quota} of every {period}, burst {burst}){weight}{cpus}")
 }
 
-fn quota(out: &mut String, whole: &Interval, path: &str, limits: &CgroupReading, rows: &[Row]) -> Result {
+/// Prints a quota with the kernel's own counters. `rows` are the rows of the cgroups.
+pub fn quota(out: &mut String, whole: &Interval, path: &str, limits: &CgroupReading, rows: &[Row]) -> Result {
     let row = rows.iter().find(|row| row.path.as_deref() == Some(path));
     writeln!(out, "\nQuota of {}: {}", whole.names.of(path), limit_words(limits))?;
     if let (Some(periods), Some(throttled)) = (limits.nr_periods, limits.nr_throttled) {

@@ -99,10 +99,9 @@ fn filled(template: &str, parts: &[(&str, String)]) -> String {
 }
 
 fn warnings(whole: &Interval) -> String {
-    report::incomplete(whole)
-        .chain((whole.mode == Mode::Coarse).then(|| format!("{}.", capital(crate::text::NO_HISTOGRAM))))
-        .map(|warning| format!("<p class=\"warning\">{}</p>\n", text(&warning)))
-        .collect()
+    let coarse = (whole.mode == Mode::Coarse).then(|| format!("{}.", capital(crate::text::NO_HISTOGRAM)));
+    let warnings = report::incomplete(whole).chain(coarse);
+    warnings.map(|warning| format!("<p class=\"warning\">{}</p>\n", text(&warning))).collect()
 }
 
 fn finding(finding: &Finding) -> String {
