@@ -29,15 +29,11 @@ const TIME: usize = 12;
 const LONGEST: usize = 200;
 
 pub fn banner(about: &About, data: &Data) -> String {
-    let or_unknown = |text: &str| if text.is_empty() { "unknown".to_owned() } else { text.to_owned() };
+    let or_unknown = |text: &String| if text.is_empty() { "unknown".to_owned() } else { text.clone() };
+    let [kernel, hostname] = [&about.kernel, &about.hostname].map(or_unknown);
     let (year, month, day) = units::date(data.interval.start_unix_ns);
-    format!(
-        "Linux {} ({})  {year:04}-{month:02}-{day:02}  ({})  {}\n",
-        or_unknown(&about.kernel),
-        or_unknown(&about.hostname),
-        units::count(data.interval.cpus.len() as u64, "CPU"),
-        about.title
-    )
+    let (cpus, title) = (units::count(data.interval.cpus.len() as u64, "CPU"), &about.title);
+    format!("Linux {kernel} ({hostname})  {year:04}-{month:02}-{day:02}  ({cpus})  {title}\n")
 }
 
 /// Returns the text of one interval: lines about all tasks, then the rows.

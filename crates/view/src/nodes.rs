@@ -18,12 +18,9 @@ pub fn line(node: &NodeGroup) -> String {
         Some((came, left)) => format!("{} came from other nodes, {left} left", units::count(came, "task")),
         None => "moves between nodes n/a".into(),
     };
-    format!(
-        "busy {}, {} tasks running or waiting on average; {moves}; memory {}",
-        busy_words(node.busy_ns, node.idle_ns),
-        or_na(node.runnable_avg.map(|tasks| format!("{tasks:.2}"))),
-        memory(node, " in use of ")
-    )
+    let (busy, memory) = (busy_words(node.busy_ns, node.idle_ns), memory(node, " in use of "));
+    let runnable = or_na(node.runnable_avg.map(|tasks| format!("{tasks:.2}")));
+    format!("busy {busy}, {runnable} tasks running or waiting on average; {moves}; memory {memory}")
 }
 
 /// Returns the used memory and all memory of a node, with words between them.

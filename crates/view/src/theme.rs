@@ -87,9 +87,8 @@ impl Theme {
     }
 
     pub(crate) fn cause(self, cause: Cause) -> Style {
-        causes::shown(cause)
-            .terminal
-            .map_or_else(|| self.quiet(), |(sixteen, many)| self.fg(SIXTEEN[usize::from(sixteen & 15)], many))
+        let colour = |(sixteen, many): (u8, u8)| self.fg(SIXTEEN[usize::from(sixteen & 15)], many);
+        causes::shown(cause).terminal.map_or_else(|| self.quiet(), colour)
     }
 
     pub(crate) fn sign(self, cause: Cause) -> char {

@@ -207,9 +207,7 @@ const CPU_CELLS: [usize; 3] = [40, 20, 10];
 fn one_node(theme: Theme, data: &Data, cells: usize, room: usize) -> Lines {
     let interval = &*data.interval;
     let mut words = format!("one NUMA node{}", spread(&interval.cpus));
-    if let Some(node) = data.nodes().first() {
-        words += &format!("; memory {}", memory(node, " in use of "));
-    }
+    words.extend(data.nodes().first().map(|node| format!("; memory {}", memory(node, " in use of "))));
     let mut lines: Lines = wrapped(&words, cells).into_iter().map(Line::raw).collect();
     lines.extend(of_whom(theme, interval, cells));
     lines.truncate(room.saturating_sub(1));

@@ -26,13 +26,10 @@ pub fn position(replay: &Replay, theme: Theme, width: usize) -> Line<'static> {
         (false, false) => ("PAUSED", theme.alarm()),
     };
     let length = duration(player.offset_ns(player.last()));
-    let words = format!(
-        " {}x  {}  +{:<3$} of {length}  ",
-        player.speed,
-        time_of_day(player.samples.get(player.position + 1).map_or(0, |end| end.unix_ns)),
-        duration(player.offset_ns(player.position)),
-        length.len().max("500ms".len()),
-    );
+    let end_unix_ns = player.samples.get(player.position + 1).map_or(0, |end| end.unix_ns);
+    let (time, offset) = (time_of_day(end_unix_ns), duration(player.offset_ns(player.position)));
+    let cells = length.len().max("500ms".len());
+    let words = format!(" {}x  {time}  +{offset:<cells$} of {length}  ", player.speed);
     let digits = player.intervals().to_string().len();
     let count = if replay.is_reading() {
         format!("{:<1$}", "reading", 2 * digits + 1)

@@ -222,11 +222,10 @@ impl When {
             }
         };
         if target > clock(last) as f64 {
+            let [start, end] = [first, last].map(|moment| time_of_day(moment.unix_ns));
+            let length = duration(last.mono_ns.saturating_sub(first.mono_ns));
             return Err(format!(
-                "this time is not in the recording, which covers {} to {} ({})",
-                time_of_day(first.unix_ns),
-                time_of_day(last.unix_ns),
-                duration(last.mono_ns.saturating_sub(first.mono_ns))
+                "this time is not in the recording, which covers {start} to {end} ({length})"
             ));
         }
         let before = samples.iter().skip(1).take_while(|end| clock(end) as f64 <= target).count();
@@ -237,9 +236,8 @@ impl When {
 pub fn speed(text: &str) -> Result<f64, String> {
     let (slowest, fastest) = SPEEDS;
     let number = text.strip_suffix('x').unwrap_or(text).parse::<f64>().ok();
-    number
-        .filter(|speed| (slowest..=fastest).contains(speed))
-        .ok_or_else(|| format!("a speed must be a number from {slowest} to {fastest}"))
+    let speed = number.filter(|speed| (slowest..=fastest).contains(speed));
+    speed.ok_or_else(|| format!("a speed must be a number from {slowest} to {fastest}"))
 }
 
 #[cfg(test)]

@@ -315,8 +315,7 @@ impl Reader<'_> {
     /// Returns the keymap of a table. A key in the table is removed from the command that has it by default.
     fn keymap(&mut self, table: Table) -> Keymap {
         let read: BTreeMap<Command, Keys> = self.read("keys.", table.clone());
-        let mut read: Vec<(Command, Keys)> = read.into_iter().collect();
-        read.sort_by_key(|(command, _)| place(&table, command.name()));
+        let read = read.into_iter().sorted_by_key(|(command, _)| place(&table, command.name()));
         let mut given: Vec<(Command, Vec<KeyPress>)> = Vec::new();
         for (command, keys) in read {
             let texts = match keys {
