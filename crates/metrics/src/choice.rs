@@ -44,10 +44,8 @@ fn expression<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Regex
     let text = String::deserialize(deserializer)?;
     Regex::new(&text).map(Some).map_err(|error| {
         let words = error.to_string();
-        D::Error::custom(format!(
-            "{text:?} is not a regular expression: {}",
-            words.lines().last().unwrap_or_default()
-        ))
+        let why = words.lines().last().unwrap_or_default();
+        D::Error::custom(format!("{text:?} is not a regular expression: {why}"))
     })
 }
 

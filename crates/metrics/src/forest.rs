@@ -150,9 +150,7 @@ impl Forest {
     }
 
     pub fn judge(&mut self, config: &Config) {
-        for node in &mut self.nodes[1..] {
-            node.standing = config.standing(&node.path, node.depth);
-        }
+        self.nodes[1..].iter_mut().for_each(|node| node.standing = config.standing(&node.path, node.depth));
     }
 
     /// Stores which cgroups are exported, with their indices in `exported`. The first path must be the root.

@@ -94,13 +94,10 @@ impl Metrics {
     fn add_tasks(&mut self, interval: &Interval, places: &Places, above: &[usize]) {
         let home = |at: &usize| self.forest.nodes[*at].now.home;
         let mut sums = vec![GroupSum::default(); self.cgroups.len()];
-        for (task, at) in interval.tasks.iter().zip(&places.tasks) {
-            sums[home(at)].add_task(task);
-        }
+        interval.tasks.iter().zip(&places.tasks).for_each(|(task, at)| sums[home(at)].add_task(task));
         places.idle.iter().for_each(|at| sums[home(at)].add_idle(1));
-        for (exited, at) in interval.exited.iter().zip(&places.exited) {
-            sums[home(at)].add_exited(exited);
-        }
+        let exited = interval.exited.iter().zip(&places.exited);
+        exited.for_each(|(exited, at)| sums[home(at)].add_exited(exited));
         for at in (0..sums.len()).rev() {
             // Pass 0, because the number of processes is not exported.
             let group = sums[at].take(0);

@@ -69,9 +69,7 @@ pub(crate) struct Labels {
 impl Labels {
     pub fn new(pairs: Vec<(&'static str, String)>) -> Self {
         let mut text = String::new();
-        for (name, value) in &pairs {
-            push_label(&mut text, Some((*name, value.as_str())));
-        }
+        pairs.iter().for_each(|(name, value)| push_label(&mut text, Some((*name, value))));
         Self { pairs, text }
     }
 }
