@@ -68,9 +68,7 @@ impl Sink for Parquet {
     fn interval(&mut self, interval: &Interval) -> Result<()> {
         let Self { columns, rows, about, .. } = self;
         table::for_each_row(interval, about, |row| {
-            for (cells, column) in &mut *columns {
-                cells.push((column.cell)(row), column.holds);
-            }
+            columns.iter_mut().for_each(|(cells, column)| cells.push((column.cell)(row), column.holds));
             *rows += 1;
             Ok(())
         })?;

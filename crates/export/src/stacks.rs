@@ -87,9 +87,7 @@ impl StackWaits {
         sum::add(&mut self.count, wait.count);
         self.by_cause.add(&wait.by_cause);
         for octave in wait.hist.octaves() {
-            for (sum, share) in self.shares.iter_mut().zip(octave.by_cause) {
-                *sum += share;
-            }
+            self.shares.iter_mut().zip(octave.by_cause).for_each(|(sum, share)| *sum += share);
         }
     }
 
@@ -99,10 +97,8 @@ impl StackWaits {
         let has_shares = self.shares.iter().any(|share| *share > 0.0);
         let shares = if has_shares { self.shares } else { self.by_cause.0.map(|ns| ns as f64) };
         let counts = divide(self.count, &shares);
-        self.by_cause
-            .iter()
-            .map(move |(cause, ns)| (cause, counts[cause as usize], ns))
-            .filter(|(_, waits, ns)| *waits != 0 || *ns != 0)
+        let all = self.by_cause.iter().map(move |(cause, ns)| (cause, counts[cause as usize], ns));
+        all.filter(|(_, waits, ns)| *waits != 0 || *ns != 0)
     }
 }
 
