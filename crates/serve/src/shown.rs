@@ -53,11 +53,8 @@ impl Shower {
         let is_shown = |task: &&Arc<TaskReading>| reading.is_followed(task, self.follower);
         let (tasks, others): (Vec<_>, Vec<_>) = sample.tasks.iter().partition(is_shown);
         let own: HashSet<u64> = tasks.iter().map(|task| task.cgroup_id).filter(|id| *id != 0).collect();
-        let mut victims = own.clone();
-        for task in others {
-            victims.remove(&task.cgroup_id);
-        }
-        let pairs = self.pairs(victims, sample);
+        let of_others: HashSet<u64> = others.iter().map(|task| task.cgroup_id).collect();
+        let pairs = self.pairs(&own - &of_others, sample);
         let culprits = pairs.iter().map(|pair| pair.culprit);
         let shown = with_ancestors(own.iter().copied().chain(culprits), &sample.cgroups);
         let is_visible = |id: &u64| shown.contains(id);

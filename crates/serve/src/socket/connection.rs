@@ -174,10 +174,8 @@ impl Connection {
         }
         let mut shared = self.shared.borrow_mut();
         if !shared.clients.rates.take(self.peer.uid, Instant::now()) {
-            return Err(Word::refused(
-                Refusal::TooManyRequests,
-                "your requests arrive too fast: wait a second",
-            ));
+            let sentence = "your requests arrive too fast: wait a second";
+            return Err(Word::refused(Refusal::TooManyRequests, sentence));
         }
         shared.counters.request();
         if request.last

@@ -5,12 +5,12 @@ mod limits;
 mod peer;
 
 use std::time::{Duration, Instant};
-use std::{cell::RefCell, collections::HashSet, io, rc::Rc, sync::Arc};
+use std::{cell::RefCell, collections::HashSet, rc::Rc, sync::Arc};
 
 use cgscope_model::follower::Follower;
 use cgscope_record::{Header, Outgoing, WriteError};
 use tokio::{
-    net::{UnixListener, UnixStream, unix::SocketAddr},
+    net::{UnixListener, UnixStream},
     sync::{Notify, watch},
     task::JoinSet,
     time::sleep_until,
@@ -121,7 +121,7 @@ impl Server {
                     shared.wants_one = false;
                     shared.collection.pace.now();
                 }
-                accepted = accept(self.listener.as_ref()) => match accepted {
+                Some(accepted) = async { Some(self.listener.as_ref()?.accept().await) } => match accepted {
                     Ok((socket, _)) => self.admit(socket, &mut clients),
                     // The process has no free file descriptor. The clients that are connected are still served.
                     Err(_) => tokio::time::sleep(LEAST_GAP).await,
@@ -174,13 +174,6 @@ impl Server {
                 }
             }
         }
-    }
-}
-
-async fn accept(listener: Option<&UnixListener>) -> io::Result<(UnixStream, SocketAddr)> {
-    match listener {
-        Some(listener) => listener.accept().await,
-        None => std::future::pending().await,
     }
 }
 
