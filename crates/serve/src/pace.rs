@@ -131,10 +131,7 @@ impl Asked {
         let Some(shortest) = self.intervals.keys().next() else { return (next_ns, 0) };
         let shortest = self.rounded(*shortest);
         let missed = (now_ns - next_ns + shortest / 2) / shortest;
-        if missed == 0 {
-            return (next_ns, 0);
-        }
-        ((now_ns / shortest * shortest).max(next_ns), missed)
+        if missed == 0 { (next_ns, 0) } else { ((now_ns / shortest * shortest).max(next_ns), missed) }
     }
 }
 

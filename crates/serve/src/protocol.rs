@@ -57,13 +57,11 @@ impl Request {
         let Versioned { version } =
             serde_json::from_slice(line).map_err(|error| no_request(&error.to_string()))?;
         if version != VERSION {
-            return Err(Word::refused(
-                Refusal::BadRequest,
-                format!(
-                    "the request has protocol version {version}, but the daemon supports version {VERSION}: install the same \
-                     version of cgscope on both sides"
-                ),
-            ));
+            let sentence = format!(
+                "the request has protocol version {version}, but the daemon supports version {VERSION}: install the same \
+                 version of cgscope on both sides"
+            );
+            return Err(Word::refused(Refusal::BadRequest, sentence));
         }
         let request: Self = serde_json::from_slice(line).map_err(|error| no_request(&error.to_string()))?;
         if request.interval_ns == 0 || request.interval_ns > LONGEST_INTERVAL_NS {

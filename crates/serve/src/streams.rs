@@ -161,9 +161,7 @@ impl Streams {
     /// Records the rows that ended in a sample, for streams that do not show it. Call this before [`show`](Self::show).
     pub fn skip(&mut self, taken: &Taken) {
         for ended in self.ended.until(taken.number) {
-            for stream in self.streams.values_mut() {
-                stream.skip(ended);
-            }
+            self.streams.values_mut().for_each(|stream| stream.skip(ended));
         }
         self.ended = taken.ended.clone();
     }

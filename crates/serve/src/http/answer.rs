@@ -167,10 +167,8 @@ pub(crate) fn read_file(key: &str, path: &Path) -> Result<Vec<u8>, Error> {
 pub(crate) fn read_tls(config: &HttpConfig) -> Result<Option<Arc<ServerConfig>>, Error> {
     let (Some(certificate), Some(key)) = (&config.tls_certificate, &config.tls_key) else { return Ok(None) };
     let no_certificate = || {
-        Error::new(
-            format!("{} contains no PEM certificate", certificate.display()),
-            "set `tls_certificate` in [http] to a file that contains `BEGIN CERTIFICATE`",
-        )
+        let what = format!("{} contains no PEM certificate", certificate.display());
+        Error::new(what, "set `tls_certificate` in [http] to a file that contains `BEGIN CERTIFICATE`")
     };
     let chain = read_file("tls_certificate", certificate)?;
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&chain).collect();
