@@ -19,6 +19,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand,
 
 use crate::{child::Output, complete, exit::Error};
 
+pub use cgscope_view::settings::{LONGEST, SHORTEST};
 pub use recordings::{Diff, Export, Record, Replay, Report, Whatif};
 
 /// Shows why a task, process, container or service is not on a CPU although it could run
@@ -416,10 +417,6 @@ pub struct Packaging {
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,
 }
-
-/// Minimum interval. Reading 5,000 tasks takes about 10 ms.
-pub const SHORTEST: Duration = Duration::from_millis(10);
-pub const LONGEST: Duration = Duration::from_secs(86_400);
 
 /// Parses an interval like `500ms`, `5s`, `2m` or `1h`. A plain number is in seconds.
 fn interval(text: &str) -> Result<Duration, String> {

@@ -62,9 +62,8 @@ pub async fn run(options: &Stat) -> Result {
     let mut session = ready.go();
     let at_end = Rc::clone(&watch);
     session.at_end = Some(Box::new(move || at_end.borrow_mut().end()));
-    let measured = measure(&mut session, &mut remarks)
-        .await
-        .map_err(|error| Error { sentence: format!("{}: {error}", options.select.command[0]), ..error })?;
+    let named = |error| Error { sentence: format!("{}: {error}", options.select.command[0]), ..error };
+    let measured = measure(&mut session, &mut remarks).await.map_err(named)?;
     let run = finish(options, session, &mut watch.borrow_mut(), measured, remarks, &symbols);
     let code = run.ending.code();
     let stacks = offcpu.map(|offcpu| offcpu.finish(&run.interval)).transpose();

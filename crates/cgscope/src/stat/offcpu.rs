@@ -11,7 +11,7 @@ use std::{
 
 use cgscope_collect::KernelSymbols;
 use cgscope_model::{
-    BlockedKind, BlockedState, ByState, Interval, Mode, blocked_on::without_stack, table::exited::ENDED,
+    BlockedKind, BlockedState, ByState, Interval, Mode, blocked_on::without_stack, sum, table::exited::ENDED,
     units,
 };
 use cgscope_record::Place;
@@ -247,10 +247,7 @@ impl Stacks {
 
     /// Returns a line for each stack, sorted. Stacks with the same names share a line.
     fn lines(&self, symbols: &KernelSymbols) -> Vec<String> {
-        let mut lines: BTreeMap<String, u64> = BTreeMap::new();
-        for (place, time) in &self.places {
-            *lines.entry(place.line(symbols)).or_default() += time.ns;
-        }
+        let lines = sum::tally(self.places.iter().map(|(place, time)| (place.line(symbols), time.ns)));
         lines.into_iter().map(|(stack, ns)| format!("{stack} {ns}")).collect()
     }
 }

@@ -173,7 +173,7 @@ struct Measured {
 
 impl Measured {
     /// Adds the next sample. Fails at the first one that shows that there will be no answer.
-    fn add(&mut self, sample: Sample, selection: &Selection, filter: &SelectionFilter) -> Result<()> {
+    fn add(&mut self, mut sample: Sample, selection: &Selection, filter: &SelectionFilter) -> Result<()> {
         self.history.add(&sample);
         if self.history.has_gaps {
             return Err(Error::could_not_run(
@@ -181,7 +181,10 @@ impl Measured {
                  privileges (sudo)",
             ));
         }
-        if let Some(interval) = self.steps.step(Box::new(without_tasks(sample))) {
+        // Drops what takes most of the memory of a sample: minutes of exited tasks would be kept.
+        (sample.tasks, sample.exited, sample.pairs) = Default::default();
+        (sample.demand, sample.stacks) = Default::default();
+        if let Some(interval) = self.steps.step(Box::new(sample)) {
             if !std::mem::replace(&mut self.is_checked, true) {
                 containers::check(&interval.names, selection, &interval.cgroups)?;
                 if let Some(why) = without_quota(&interval, filter) {
@@ -192,13 +195,6 @@ impl Measured {
         }
         Ok(())
     }
-}
-
-/// A sample without what takes most of its memory: minutes of exited tasks would be kept.
-fn without_tasks(mut sample: Sample) -> Sample {
-    (sample.tasks, sample.exited, sample.pairs) = Default::default();
-    (sample.demand, sample.stacks) = Default::default();
-    sample
 }
 
 #[cfg(test)]
