@@ -30,7 +30,6 @@ pub fn on_host(runtimes: Runtimes) -> (Vec<(u64, Arc<str>)>, Names) {
 
 /// Checks that the selected pod and container exist, and that each name is unambiguous.
 pub fn check(names: &Names, selection: &Selection, cgroups: &[(u64, Arc<str>)]) -> Result<()> {
-    names
-        .check(selection.pod.as_deref(), selection.container.as_deref(), cgroups.iter().map(|(_, path)| path))
-        .map_err(Error::could_not_run)
+    let (pod, container) = (selection.pod.as_deref(), selection.container.as_deref());
+    names.check(pod, container, cgroups.iter().map(|(_, path)| path)).map_err(Error::could_not_run)
 }

@@ -115,9 +115,7 @@ impl Recording {
 
     fn count(&mut self, sample: &Sample) {
         self.samples += 1;
-        if let Some(history) = &mut self.history {
-            history.add(sample);
-        }
+        self.history.iter_mut().for_each(|history| history.add(sample));
     }
 
     fn several(&mut self) -> Result<Option<Interval>> {
@@ -188,9 +186,8 @@ impl Recording {
         let ending = self.reader.ending();
         let is_clean = matches!(ending, Some(Ending::Clean(_)));
         let ending = ending.filter(|_| !is_clean).map(ToString::to_string);
-        for missing in self.gap_words().into_iter().chain(ending) {
-            say!("cgscope: {}: {missing}", self.file);
-        }
+        let missing = self.gap_words().into_iter().chain(ending);
+        missing.for_each(|missing| say!("cgscope: {}: {missing}", self.file));
         if is_clean { worst } else { Exit::Incomplete }
     }
 }

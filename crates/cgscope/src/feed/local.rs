@@ -125,9 +125,7 @@ impl Schedule {
         let mut late = 0;
         loop {
             // A new interval may have arrived during a slow reading.
-            for interval in intervals.try_iter() {
-                self.set_interval(interval, Instant::now());
-            }
+            intervals.try_iter().for_each(|interval| self.set_interval(interval, Instant::now()));
             let now = Instant::now();
             late += u64::from(self.catch_up(now));
             match intervals.recv_timeout(self.due.saturating_duration_since(now)) {

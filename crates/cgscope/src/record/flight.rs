@@ -157,10 +157,8 @@ impl<'a> Flight<'a> {
     /// Reports the result of a finished copy. With `wait`, first waits for the copy.
     fn settle(&mut self, wait: bool) {
         let Some(copy) = self.copying.take_if(|copy| wait || copy.is_finished()) else { return };
-        let done = copy
-            .join()
-            .unwrap_or_else(|_| Err(Error::incomplete("the copy to a file panicked; the message is above")));
-        match done {
+        let panicked = |_| Err(Error::incomplete("the copy to a file panicked; the message is above"));
+        match copy.join().unwrap_or_else(panicked) {
             Ok((path, words)) => {
                 say!("cgscope: {words}");
                 self.parts.push(Some(path));

@@ -274,9 +274,8 @@ impl Destination for Segments {
 pub fn say_foreign(base: &Path) {
     let directory = base.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let sizes = entries
-        .filter(|entry| file::is_stamped(base, &entry.path()))
-        .filter_map(|entry| Some(entry.metadata().ok()?.len()));
+    let stamped = entries.filter(|entry| file::is_stamped(base, &entry.path()));
+    let sizes = stamped.filter_map(|entry| Some(entry.metadata().ok()?.len()));
     let (files, bytes) = sizes.fold((0, 0), |(files, bytes), size| (files + 1, bytes + size));
     if files > 0 {
         say!(

@@ -81,10 +81,8 @@ impl IntervalReader {
         let near = last.filter(|last| *last < n && n - last <= SKIPPED);
         if let Some(last) = near {
             // Also reads skipped intervals, so that figures over time have no gaps at a high speed.
-            let frames: Vec<Frame> = (last + 1..n)
-                .map_while(|k| self.intervals.read(k).ok()?)
-                .map(|one| Frame::new(&one))
-                .collect();
+            let skipped = (last + 1..n).map_while(|k| self.intervals.read(k).ok()?);
+            let frames: Vec<Frame> = skipped.map(|one| Frame::new(&one)).collect();
             if frames.len() == n - last - 1 && !frames.is_empty() {
                 self.send.send(Read::Skipped(last + 1, frames)).map_err(|_| RecvError)?;
             }

@@ -257,17 +257,16 @@ impl Collect for Own {
 
 /// Returns the end of a sentence that lists the changed keys that only a restart applies. Empty if there are none.
 fn what_stays(started: &Config, now: &Config) -> String {
-    let changed: Vec<_> = [
+    let keys = [
         ("`user`", started.user != now.user),
         ("`path` in [socket]", started.socket.path != now.socket.path),
         ("`owner` in [socket]", started.socket.owner != now.socket.owner),
         ("`viewers` in [socket]", started.socket.group() != now.socket.group()),
         ("`listen` in [http]", started.http.listen != now.http.listen),
         ("`runtime` in [containers]", started.containers.runtime != now.containers.runtime),
-    ]
-    .into_iter()
-    .filter_map(|(key, is_changed)| is_changed.then_some(key))
-    .collect();
+    ];
+    let changed: Vec<_> =
+        keys.into_iter().filter_map(|(key, is_changed)| is_changed.then_some(key)).collect();
     if changed.is_empty() {
         return String::new();
     }

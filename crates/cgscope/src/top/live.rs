@@ -120,9 +120,7 @@ impl Updates for Live {
             self.enough.watch.iter_mut().for_each(Watch::restart);
         }
         self.take(interval, app);
-        if let Some(end) = &end {
-            self.tee.end(session::reason(end));
-        }
+        end.iter().for_each(|end| self.tee.end(session::reason(end)));
         app.recorded = self.tee.state();
         let Some(end) = end else { return Ok(Flow::Draw) };
         let is_over = matches!(end, End::Interrupted | End::Finished);
@@ -172,9 +170,7 @@ impl Names {
 
     async fn next(&mut self) -> Option<Lines> {
         let lines = self.read.recv().await?;
-        for (pid, _) in &lines {
-            self.asked.remove(pid);
-        }
+        lines.iter().for_each(|(pid, _)| _ = self.asked.remove(pid));
         Some(lines)
     }
 }

@@ -94,19 +94,15 @@ impl<'a> Printer<'a> {
 
     fn interval(&mut self, out: &mut Stdout, interval: &Interval, host: &Host) -> io::Result<()> {
         if self.options.json {
-            return json_line(
-                out,
-                &IntervalObject { all: self.options.all, ..IntervalObject::new(interval, host) },
-            );
+            let object = IntervalObject { all: self.options.all, ..IntervalObject::new(interval, host) };
+            return json_line(out, &object);
         }
         let data = Data::new(interval.clone().into(), host);
         if self.printed == 0 {
             out.write_all(batch::banner(&self.about, &data).as_bytes())?;
         }
         self.printed += 1;
-        if let Some(whole) = &mut self.whole {
-            whole.push(interval.clone());
-        }
+        self.whole.iter_mut().for_each(|whole| whole.push(interval.clone()));
         out.write_all(batch::interval(&data, &self.asked).as_bytes())
     }
 
