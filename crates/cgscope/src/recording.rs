@@ -115,7 +115,9 @@ impl Recording {
 
     fn count(&mut self, sample: &Sample) {
         self.samples += 1;
-        self.history.iter_mut().for_each(|history| history.add(sample));
+        if let Some(history) = &mut self.history {
+            history.add(sample);
+        }
     }
 
     fn several(&mut self) -> Result<Option<Interval>> {

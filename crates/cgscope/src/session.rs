@@ -276,14 +276,17 @@ impl Session {
             say!("cgscope: ending ({})", words(&end));
         }
         self.ending = Some(end);
-        self.events.iter_mut().for_each(Events::finish);
+        if let Some(events) = &mut self.events {
+            events.finish();
+        }
     }
 
     /// Changes the interval (see [`Events::set_interval`]). The interval is clamped to the limits of the command line.
     pub fn set_interval(&mut self, interval: Duration) {
         self.pace.interval = interval;
-        let interval = interval.clamp(cli::SHORTEST, cli::LONGEST);
-        self.events.iter_mut().for_each(|events| events.set_interval(interval));
+        if let Some(events) = &mut self.events {
+            events.set_interval(interval.clamp(cli::SHORTEST, cli::LONGEST));
+        }
     }
 
     /// Terminates a command that still runs, and prints why the measurement ended early.

@@ -217,7 +217,9 @@ impl Recorder<'_> {
     fn count(&mut self, sample: &Sample) {
         let Sample { unix_ns, mono_ns, mode, cost, ref losses, .. } = *sample;
         let now = Sample { unix_ns, mono_ns, mode, cost, losses: losses.clone(), ..Sample::default() };
-        self.steps.step(Box::new(now)).into_iter().for_each(|interval| self.whole.append(interval));
+        if let Some(interval) = self.steps.step(Box::new(now)) {
+            self.whole.append(interval);
+        }
         self.samples += 1;
     }
 

@@ -120,7 +120,9 @@ impl Updates for Live {
             self.enough.watch.iter_mut().for_each(Watch::restart);
         }
         self.take(interval, app);
-        end.iter().for_each(|end| self.tee.end(session::reason(end)));
+        if let Some(end) = &end {
+            self.tee.end(session::reason(end));
+        }
         app.recorded = self.tee.state();
         let Some(end) = end else { return Ok(Flow::Draw) };
         let is_over = matches!(end, End::Interrupted | End::Finished);

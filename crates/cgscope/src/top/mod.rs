@@ -102,7 +102,9 @@ impl<'a> Printer<'a> {
             out.write_all(batch::banner(&self.about, &data).as_bytes())?;
         }
         self.printed += 1;
-        self.whole.iter_mut().for_each(|whole| whole.push(interval.clone()));
+        if let Some(whole) = &mut self.whole {
+            whole.push(interval.clone());
+        }
         out.write_all(batch::interval(&data, &self.asked).as_bytes())
     }
 
