@@ -5,8 +5,7 @@ use cgscope_ledger::cause::{
 };
 use cgscope_ledger::{BUCKETS, CAUSES, Cause, Shares, bucket_of, high_ns, low_ns};
 
-use crate::sparse::{Dense, Sparse};
-use crate::sum;
+use crate::{sparse::Sparse, sum};
 
 /// Completed waits: counts by bucket of length, and shares by row and cause. A row spans one power of two.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -172,24 +171,6 @@ impl Hist {
             rows[k].by_cause.iter_mut().zip(octave.by_cause).for_each(|(sum, count)| *sum += count);
         }
         rows
-    }
-}
-
-#[derive(Clone, Debug, Default)]
-pub(crate) struct HistSum {
-    counts: Dense<BUCKETS>,
-    shares: Dense<CELLS>,
-}
-
-impl HistSum {
-    pub fn add(&mut self, hist: &Hist) {
-        self.counts.add(&hist.counts);
-        self.shares.add(&hist.shares);
-    }
-
-    /// Returns the sum and resets it to zero.
-    pub fn take(&mut self) -> Hist {
-        Hist { counts: self.counts.take(), shares: self.shares.take() }
     }
 }
 

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use cgscope_ledger::{BUCKETS, cause::CELLS};
+
 use super::{Interval, Wait};
 use crate::{
-    Accounts, ByCause, ByState, Cause, ExitedInterval, Figures, Pending, TaskInterval, Totals, accounts,
-    hist::HistSum, sum,
+    Accounts, ByCause, ByState, Cause, ExitedInterval, Figures, Hist, Pending, TaskInterval, Totals,
+    accounts, sparse::Dense, sum,
 };
 
 /// Several tasks together: a process, a cgroup, the whole host.
@@ -48,7 +50,8 @@ impl Group {
 pub struct GroupSum {
     /// The sum, without the distribution and the number of processes.
     group: Group,
-    hist: HistSum,
+    counts: Dense<BUCKETS>,
+    shares: Dense<CELLS>,
 }
 
 impl GroupSum {
@@ -100,13 +103,15 @@ impl GroupSum {
         group.totals.add(totals);
         accounts::add_known(&mut group.accounts, accounts);
         group.wait.add_figures(wait);
-        self.hist.add(&wait.hist);
+        self.counts.add(&wait.hist.counts);
+        self.shares.add(&wait.hist.shares);
     }
 
     /// Returns the group with this number of processes, and resets the sum.
     pub fn take(&mut self, processes: u64) -> Group {
         let mut group = std::mem::take(&mut self.group);
-        (group.processes, group.wait.hist) = (processes, self.hist.take());
+        group.processes = processes;
+        group.wait.hist = Hist { counts: self.counts.take(), shares: self.shares.take() };
         group
     }
 }
