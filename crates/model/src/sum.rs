@@ -98,6 +98,18 @@ pub(crate) fn earlier<'a, T, K: Ord>(
     }
 }
 
+/// Divides an amount in proportion to the parts. The shares sum to the amount, or are 0 if all parts are.
+pub fn shares(amount: u64, parts: &[u64]) -> Vec<u64> {
+    let whole: u128 = parts.iter().map(|part| u128::from(*part)).sum();
+    let (mut sum, mut given) = (0u128, 0);
+    let share = |part: &u64| {
+        sum += u128::from(*part);
+        let until = u128::from(amount).saturating_mul(sum).checked_div(whole).unwrap_or(0) as u64;
+        until - std::mem::replace(&mut given, until)
+    };
+    parts.iter().map(share).collect()
+}
+
 /// True if `part` is at least this percentage of `whole`; false if `whole` is 0.
 pub(crate) fn is_share(part: u64, whole: u64, percent: u64) -> bool {
     whole != 0 && u128::from(part) * 100 >= u128::from(whole) * u128::from(percent)

@@ -3,6 +3,8 @@
 //! The kernel does not see requests that queue within a program: a task that is throttled or busy is not woken. What came in the
 //! meantime counts from its last wakeup, as if all had come at once.
 
+use cgscope_model::sum::shares;
+
 use crate::{Limit, Loop, Profile, Slot};
 
 /// Minimum number of pauses.
@@ -183,7 +185,8 @@ impl Profile {
         let least = self.slot_ns as f64 * LATE;
         let (mut times, mut late_ns, mut first) = (Vec::new(), 0.0f64, None);
         for (at, slot) in self.slots.iter().enumerate() {
-            late_ns = if slot.is_idle() { 0.0 } else { late_ns + slot.firm_ns as f64 - slot.ran_ns as f64 };
+            let is_idle = *slot == Slot::default();
+            late_ns = if is_idle { 0.0 } else { late_ns + slot.firm_ns as f64 - slot.ran_ns as f64 };
             late_ns = late_ns.max(0.0);
             if late_ns > least {
                 first.get_or_insert(at);
@@ -292,20 +295,6 @@ impl Profile {
         }
         pieces
     }
-}
-
-/// Divides `ns` in proportion to the pieces. Nothing is lost.
-fn shares(ns: u64, pieces: &[u64]) -> Vec<u64> {
-    let whole: u128 = pieces.iter().map(|piece| u128::from(*piece)).sum();
-    let (mut sum, mut given) = (0u128, 0);
-    pieces
-        .iter()
-        .map(|piece| {
-            sum += u128::from(*piece);
-            let until = (u128::from(ns) * sum).checked_div(whole).unwrap_or(0) as u64;
-            until - std::mem::replace(&mut given, until)
-        })
-        .collect()
 }
 
 #[cfg(test)]

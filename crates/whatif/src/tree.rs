@@ -15,13 +15,6 @@ pub struct Slot {
     pub presumed_ns: u64,
 }
 
-impl Slot {
-    /// No task ran, waited or had work.
-    pub(crate) fn is_idle(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
 /// The demand of one cgroup's own tasks over time, without cgroups below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Profile {

@@ -59,19 +59,7 @@ fn throttle(by_cause: &mut ByCause, ns: u64) {
 
 /// Divides `ns` in proportion to `open`. No share exceeds its open time. The shares sum to `ns`, or to all open time if less.
 fn shares(ns: u64, open: &[u64]) -> Vec<u64> {
-    let total: u128 = open.iter().map(|open| u128::from(*open)).sum();
-    let given = u128::from(ns).min(total);
-    let (mut sum, mut until) = (0u128, 0u128);
-    open.iter()
-        .map(|open| {
-            sum += u128::from(*open);
-            // Saturates, because a file may hold any number. At most `total` is divided, so no share exceeds its open time.
-            let share =
-                (given.saturating_mul(sum).checked_div(total).unwrap_or(0) - until).min((*open).into());
-            until += share;
-            share as u64
-        })
-        .collect()
+    sum::shares(ns.min(sum::total(open.iter().copied())), open)
 }
 
 #[cfg(test)]
