@@ -22,15 +22,6 @@ const FIRST: f64 = 1e-4;
 const LAST: f64 = 12.0;
 const STEPS: u32 = 48;
 
-/// A sibling of the victim or of one of its ancestors, with the sibling's descendants.
-#[derive(Default)]
-struct Rival {
-    /// The pairs of the victim with culprits in this sibling, as indexes into [`Interval::pairs`].
-    pairs: Vec<usize>,
-    /// Time that the victim waited for these culprits, ns.
-    ns: u64,
-}
-
 type Loads = Vec<Option<Load>>;
 
 /// The load of a cgroup with its descendants.
@@ -74,7 +65,8 @@ impl Tree {
         let own = &self.nodes[victim].own;
         // Time to divide by weights, ns.
         let mut time = own.on_cpu_ns as f64 + own.by_cause.get(Cause::OwnCgroup) as f64;
-        let mut levels: BTreeMap<usize, (usize, BTreeMap<usize, Rival>)> = BTreeMap::new();
+        // By depth: the victim or its ancestor there, and its siblings with the pairs whose culprits are in them.
+        let mut levels: BTreeMap<usize, (usize, BTreeMap<usize, Vec<usize>>)> = BTreeMap::new();
         for at in pairs {
             let pair = &interval.pairs[*at];
             // The culprit, if it is another cgroup with a known path.
@@ -91,25 +83,24 @@ impl Tree {
                 continue;
             }
             let (_, rivals) = levels.entry(self.nodes[ours].depth).or_insert_with(|| (ours, BTreeMap::new()));
-            let rival = rivals.entry(theirs).or_default();
-            rival.pairs.push(*at);
-            sum::add(&mut rival.ns, pair.ns);
+            rivals.entry(theirs).or_default().push(*at);
             time += pair.ns as f64;
         }
+        let behind_ns = |pairs: &[usize]| sum::total(pairs.iter().map(|at| interval.pairs[*at].ns)) as f64;
         // Upper levels come first, and leave the rest of the time to lower levels.
         for (ours, rivals) in levels.into_values() {
             let Some(weight) = self.weight(interval, ours, loads) else { continue };
-            let claim = |(node, rival): (&usize, &Rival)| {
+            let claim = |(node, pairs): (&usize, &Vec<usize>)| {
                 let weight = self.weight(interval, *node, loads)?;
                 // While a cgroup ran, it could run.
-                let ran = rival.ns as f64 / time;
+                let ran = behind_ns(pairs) / time;
                 Some((weight, self.load(interval, *node, loads).wanted.max(ran).min(1.0)))
             };
             let claims: Vec<_> = rivals.iter().filter_map(claim).collect();
-            let all_ns: f64 = rivals.values().map(|rival| rival.ns as f64).sum();
-            for (rival, share) in rivals.values().zip(fair(weight, wanted, &claims)) {
-                let excess = (1.0 - share * time / rival.ns.max(1) as f64).max(0.0);
-                for at in &rival.pairs {
+            let all_ns: f64 = rivals.values().map(|pairs| behind_ns(pairs)).sum();
+            for (pairs, share) in rivals.values().zip(fair(weight, wanted, &claims)) {
+                let excess = (1.0 - share * time / behind_ns(pairs).max(1.0)).max(0.0);
+                for at in pairs {
                     beyond[*at] = Some((interval.pairs[*at].ns as f64 * excess).round() as u64);
                 }
             }
