@@ -1,7 +1,8 @@
 //! Tasks that were not active in an interval. Most tasks of a large host sleep, so their cost must be close to zero.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, cmp::Ordering, sync::Arc};
 
+use itertools::EitherOrBoth::{Both, Left, Right};
 use itertools::Itertools;
 
 use super::{Interval, TaskInterval, same_task, task_between};
@@ -137,26 +138,20 @@ impl Interval {
 
     /// Appends the idle tasks of the next interval. Idle tasks in neither of its lists have exited, and have no state.
     pub(super) fn append_idle(&mut self, next: Vec<Arc<TaskReading>>) {
-        let mut later = next.into_iter().peekable();
-        let mut all = Vec::with_capacity(self.idle.len().max(later.len()));
-        for mut old in self.idle.drain(..) {
-            if let Some(same) = later.next_if(|new| Arc::ptr_eq(new, &old)) {
-                all.push(same);
-                continue;
+        let idle = std::mem::take(&mut self.idle).into_iter();
+        // A reading that both lists share is found without access to its memory.
+        let both = idle.merge_join_by(next, |old, new| {
+            if Arc::ptr_eq(old, new) { Ordering::Equal } else { old.serial.cmp(&new.serial) }
+        });
+        let later = both.map(|task| match task {
+            Left(mut old) => {
+                if old.state.is_some() {
+                    Arc::make_mut(&mut old).state = None;
+                }
+                old
             }
-            while let Some(new) = later.next_if(|new| new.serial < old.serial) {
-                all.push(new);
-            }
-            if let Some(new) = later.next_if(|new| new.serial == old.serial) {
-                all.push(new);
-                continue;
-            }
-            if old.state.is_some() {
-                Arc::make_mut(&mut old).state = None;
-            }
-            all.push(old);
-        }
-        all.extend(later);
-        self.idle = all;
+            Right(new) | Both(_, new) => new,
+        });
+        self.idle = later.collect();
     }
 }
