@@ -8,7 +8,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use crate::{
     End, Header, ReadError, Reason, WriteError,
     codec::{SampleDecoder, SampleEncoder, tables},
-    frame::{self, Found, kind},
+    frame::{self, Found, kind, with_json},
     header::{First, Opening, version},
     rows::out_of_order,
 };
@@ -42,12 +42,6 @@ impl SampleEncoder {
     pub fn end(unix_ns: u64, reason: Reason) -> Result<Vec<u8>, WriteError> {
         with_json(Vec::new(), kind::END, &End { unix_ns, reason, unwritten: 0 })
     }
-}
-
-/// Appends a frame to `out`.
-fn with_json<T: Serialize>(mut out: Vec<u8>, kind: u8, value: &T) -> Result<Vec<u8>, WriteError> {
-    frame::append_json(&mut out, kind, value)?;
-    Ok(out)
 }
 
 /// A message received over a connection.

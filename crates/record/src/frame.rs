@@ -54,9 +54,10 @@ pub(crate) fn append(
     Ok(kind)
 }
 
-pub(crate) fn append_json<T: Serialize>(out: &mut Vec<u8>, kind: u8, value: &T) -> Result<(), WriteError> {
-    append(out, |out| serde_json::to_writer(out, value).map(|()| kind).map_err(WriteError::Encoding))
-        .map(drop)
+/// Appends a frame to `out`, and returns both.
+pub(crate) fn with_json<T: Serialize>(mut out: Vec<u8>, kind: u8, value: &T) -> Result<Vec<u8>, WriteError> {
+    append(&mut out, |out| serde_json::to_writer(out, value).map(|()| kind).map_err(WriteError::Encoding))?;
+    Ok(out)
 }
 
 /// Returns the checksum of a frame. Without the length in it, we would notice a damaged length only at the next frame.

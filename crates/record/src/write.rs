@@ -12,7 +12,7 @@ use rustix::fs::FallocateFlags;
 use crate::{
     Beside, End, FileError, Header, Place, Reason, WriteError,
     codec::SampleEncoder,
-    frame::{self, kind},
+    frame::{kind, with_json},
 };
 
 /// Writes a recording to any output.
@@ -75,8 +75,7 @@ impl<W: Write> Writer<W> {
 
     fn finish(&mut self, unix_ns: u64, reason: Reason) -> Result<(), WriteError> {
         let end = End { unix_ns, reason, unwritten: self.unwritten };
-        self.buffer.clear();
-        frame::append_json(&mut self.buffer, kind::END, &end)?;
+        self.buffer = with_json(Vec::new(), kind::END, &end)?;
         self.put()
     }
 

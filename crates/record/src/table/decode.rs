@@ -222,9 +222,7 @@ impl<T: Keyed> Decoder<T> {
             let entry = &mut self.entries[*at];
             if !is_wanted(self.only.as_ref(), entry) {
                 skip_list(bytes)?;
-                continue;
-            }
-            if change_list(&mut entry.lists[column], bytes)? {
+            } else if change_list(&mut entry.lists[column], bytes)? {
                 entry.changed |= 1u64.checked_shl(column as u32).unwrap_or(u64::MAX);
             }
         }
