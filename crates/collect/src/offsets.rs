@@ -58,6 +58,16 @@ impl Resolved {
         self.off.iter().all(|off| off.feature != feature)
     }
 
+    /// Fails if the kernel lacks one of the needed features. `effect` and `remedy` are parts of the failure.
+    pub fn check(&self, needs: impl Fn(Feature) -> bool, effect: &str, remedy: &str) -> Result<(), Failure> {
+        let needed = self.off.iter().filter(|off| needs(off.feature));
+        let missing: Vec<&str> = needed.flat_map(|off| &off.missing).map(String::as_str).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        Err(Failure::of_host(format!("this kernel does not have {}", missing.join(", ")), effect, remedy))
+    }
+
     /// Returns the types that aya needs to load the programs.
     pub fn attach_types(&self) -> Result<aya::Btf, aya::BtfError> {
         aya::Btf::parse(&btf::file_of(&self.attach_points), Endianness::default())

@@ -271,16 +271,9 @@ fn resolved(options: &Options) -> Result<Resolved, Failure> {
         ));
     }
     let resolved = offsets::resolve(Path::new(offsets::VMLINUX_BTF))?;
-    let needed = resolved.off.iter().filter(|off| off.feature.is_needed());
-    let missing: Vec<&str> = needed.flat_map(|off| &off.missing).map(String::as_str).collect();
-    if missing.is_empty() {
-        return Ok(resolved);
-    }
-    Err(Failure::of_host(
-        format!("this kernel does not have {}", missing.join(", ")),
-        "waits cannot be measured",
-        "`cgscope doctor` shows which kernel option each of them needs",
-    ))
+    let remedy = "`cgscope doctor` shows which kernel option each of them needs";
+    resolved.check(Feature::is_needed, "waits cannot be measured", remedy)?;
+    Ok(resolved)
 }
 
 fn config(
@@ -328,16 +321,12 @@ pub struct Changes {
 impl Changes {
     /// Follows all threads of these processes, and their descendants, from the next reading on.
     pub fn follow(&mut self, follower: Follower, pids: &[u32]) {
-        for pid in pids {
-            *self.bits.entry(*pid).or_default() |= follower.bit();
-        }
+        pids.iter().for_each(|pid| *self.bits.entry(*pid).or_default() |= follower.bit());
     }
 
     /// Stops following all tasks for this viewer, from the next reading on.
     pub fn stop(&mut self, follower: Follower) {
         self.clear |= follower.bit();
-        for bits in self.bits.values_mut() {
-            *bits &= !follower.bit();
-        }
+        self.bits.values_mut().for_each(|bits| *bits &= !follower.bit());
     }
 }

@@ -41,7 +41,10 @@ impl TaskIterator {
     ) -> Result<Self, Failure> {
         check_namespace(selection, wanted)?;
         let resolved = offsets::resolve(Path::new(offsets::VMLINUX_BTF))?;
-        check_features(&resolved)?;
+        // The hook needs more: task storage and loops.
+        let needed = [Feature::RunQueues, Feature::SchedInfo, Feature::TaskIterator];
+        let remedy = "`cgscope doctor` shows which kernel option each missing feature needs";
+        resolved.check(|one| needed.contains(&one), "its task iterator cannot read threads", remedy)?;
         let config = Config {
             cgroup_v2: mounts.cpu_is_v2().into(),
             root_cgroup_id: tree.and_then(CgroupTree::root_id).unwrap_or_default(),
@@ -123,21 +126,6 @@ fn check_namespace(selection: &Selection, wanted: WantedFields) -> Result<(), Fa
         ));
     }
     Ok(())
-}
-
-/// Checks the features that the iterator needs. The hook needs more: task storage and loops.
-fn check_features(resolved: &Resolved) -> Result<(), Failure> {
-    let needed = [Feature::RunQueues, Feature::SchedInfo, Feature::TaskIterator];
-    let off = resolved.off.iter().filter(|off| needed.contains(&off.feature));
-    let missing: Vec<&str> = off.flat_map(|off| &off.missing).map(String::as_str).collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    Err(Failure::of_host(
-        format!("this kernel does not have {}", missing.join(", ")),
-        "its task iterator cannot read threads",
-        "`cgscope doctor` shows which kernel option each missing feature needs",
-    ))
 }
 
 /// Returns sentences about requested fields that this kernel does not report.
