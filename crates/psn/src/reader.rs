@@ -210,13 +210,12 @@ impl ProcessNames {
         if !is_wanted || self.bytes >= MOST_NAME_BYTES {
             return;
         }
-        let bytes = &mut self.bytes;
         self.known.entry(tgid).or_insert_with(|| {
             let name = ProcessName {
                 exe: wanted.has(GroupBy::Exe).then(|| exe(tgid)).flatten(),
                 cmdline: wanted.has(GroupBy::Cmdline).then(|| cmdline(tgid)).flatten(),
             };
-            *bytes += size_of::<ProcessName>()
+            self.bytes += size_of::<ProcessName>()
                 + [&name.exe, &name.cmdline].into_iter().flatten().map(|name| name.len()).sum::<usize>();
             name
         });

@@ -181,8 +181,7 @@ impl Sampling {
     /// Reads one round. Returns whether all selected threads have exited.
     fn read(&mut self) -> Result<bool, Failure> {
         self.readings.clear();
-        let readings = &mut self.readings;
-        let read = self.reader.read(|reading| readings.push(*reading))?;
+        let read = self.reader.read(|reading| self.readings.push(*reading))?;
         let unknown = self.filter.unknown_cgroups(&self.readings);
         if !unknown.is_empty() {
             self.reader.learn_cgroups(unknown);
