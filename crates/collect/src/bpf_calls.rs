@@ -39,7 +39,6 @@ struct LinkAttributes {
 }
 
 /// An iterator program attached to a map or to a single task. The program runs only when the iterator is read.
-#[derive(Debug)]
 pub(crate) struct TableReading {
     link: OwnedFd,
 }

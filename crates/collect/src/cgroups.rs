@@ -228,8 +228,7 @@ impl CgroupTree {
         self.bytes = bytes(&self.paths);
         if self.paths.len() > 2 * self.bound.cgroups || self.bytes > 2 * self.bound.bytes {
             // Only a tree whose owner never calls `drop_entries` becomes this large.
-            let removed = &self.removed;
-            self.paths.retain(|id, _| !removed.contains_key(id) || ids.contains(id));
+            self.paths.retain(|id, _| !self.removed.contains_key(id) || ids.contains(id));
             self.removed.retain(|id, _| ids.contains(id));
             self.bytes = bytes(&self.paths);
         }
@@ -379,7 +378,6 @@ pub(super) struct Walk {
 }
 
 /// A directory that we have read, and its unfinished children.
-#[derive(Debug)]
 struct Directory {
     /// Path below the mount, without a leading `/`.
     path: Vec<u8>,

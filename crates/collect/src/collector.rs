@@ -1,7 +1,7 @@
 //! Takes samples of the running host.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     path::Path,
     sync::Arc,
     time::{Duration, Instant},
@@ -69,7 +69,7 @@ pub struct Collector {
     /// Id of the first cgroup that the latest sample had no time to read. The next sample begins there. 0 if it read all.
     read_next: u64,
     /// Total wait time caused by each cgroup's quota so far, ns.
-    limited: HashMap<u64, u64>,
+    limited: BTreeMap<u64, u64>,
     placement: PlacementFiles,
     /// Whether to read all files of each cgroup. True if only a part of the host is selected.
     whole_limits: bool,
@@ -115,7 +115,7 @@ impl Collector {
             tree,
             limits,
             read_next: 0,
-            limited: HashMap::new(),
+            limited: BTreeMap::new(),
             placement,
             whole_limits: !options.selection.is_whole_host(),
             cost: OwnCost::default(),
@@ -213,10 +213,8 @@ impl Collector {
 
     /// Notes which cgroups were throttled since the last sample. They have a quota, even if an earlier read found none.
     fn note_limited(&mut self, sample: &Sample) {
-        let mut sums: HashMap<u64, u64> = HashMap::new();
-        for pair in sample.pairs.iter().filter(|pair| pair.blame == Blame::Limited) {
-            sum::add(sums.entry(pair.culprit).or_default(), pair.ns);
-        }
+        let limited = sample.pairs.iter().filter(|pair| pair.blame == Blame::Limited);
+        let sums = sum::tally(limited.map(|pair| (pair.culprit, pair.ns)));
         for (id, _) in sums.iter().filter(|(id, ns)| self.limited.get(id) != Some(ns)) {
             self.limits.was_out_of_quota(*id);
         }

@@ -494,16 +494,10 @@ pub fn failed<E: Into<Box<dyn std::error::Error>>>(doing: &'static str) -> impl 
 }
 
 fn reasons(error: &dyn std::error::Error) -> String {
-    let mut reasons = brief(&error.to_string());
-    let mut source = error.source();
-    while let Some(inner) = source {
-        let inner_text = brief(&inner.to_string());
-        if !reasons.contains(&inner_text) {
-            reasons = format!("{reasons}: {inner_text}");
-        }
-        source = inner.source();
-    }
-    reasons
+    let errors = std::iter::successors(Some(error), |error| error.source());
+    let texts = errors.map(|error| brief(&error.to_string()));
+    let joined = texts.reduce(|all, next| if all.contains(&next) { all } else { format!("{all}: {next}") });
+    joined.unwrap_or_default()
 }
 
 /// Prefixes of the lines with statistics that the verifier writes after the reason for its refusal.

@@ -9,7 +9,7 @@ use cgscope_ledger::{
     Cause,
     wire::{self, AccountsRecord, FOLLOWED, ON_CPU, ON_RQ, TaskRecord},
 };
-use cgscope_model::{BeforeMove, Hist, TaskReading, Totals, comm, follower::Followed};
+use cgscope_model::{BeforeMove, Hist, TaskReading, Totals, comm, follower::Followed, sum};
 
 use crate::{
     domain::{cpus::NodePlaces, culprits::Throttled},
@@ -162,10 +162,7 @@ impl Reading<'_> {
     /// Returns whether changed tasks may be missing from the lists: no list was reported, a list overflowed, or more tasks run or
     /// wait on a CPU than the lists reported. For example, a task that woke up and has not run yet is on no list.
     pub(crate) fn misses_tasks(&self) -> bool {
-        let mut reported: HashMap<u64, u64> = HashMap::new();
-        for cpu in self.active.values() {
-            *reported.entry(u64::from(*cpu)).or_default() += 1;
-        }
+        let reported = sum::tally(self.active.values().map(|cpu| (u64::from(*cpu), 1)));
         let is_reported = |(cpu, running): (&u64, &u64)| reported.get(cpu).copied().unwrap_or(0) >= *running;
         self.running.is_empty() || self.is_incomplete || !self.running.iter().all(is_reported)
     }
@@ -241,17 +238,16 @@ impl Reading<'_> {
                 other.has_exited |= other.reading.tid == task.reading.tid;
             }
         }
-        let (turn, cgroups) = (known.turn, &mut known.cgroups);
         known.tasks.retain(|task| {
             // Keep each reported task in this sample, even if the task has exited: the BPF side reports it only once.
-            let is_there = task.reported_in == turn || !visits_all && !task.has_exited;
+            let is_there = task.reported_in == known.turn || !visits_all && !task.has_exited;
             if !is_there {
-                leave(cgroups, task.reading.cgroup_id);
+                leave(&mut known.cgroups, task.reading.cgroup_id);
             }
             is_there
         });
         if let Some(first) = added.iter().map(|task| task.reading.serial).min() {
-            added.iter().for_each(|task| enter(cgroups, task.reading.cgroup_id));
+            added.iter().for_each(|task| enter(&mut known.cgroups, task.reading.cgroup_id));
             // New tasks mostly have the highest serials, so few known tasks come after them.
             let (Ok(from) | Err(from)) = known.find(first);
             known.tasks.append(&mut added);

@@ -88,7 +88,6 @@ const PAUSES_PER_READING: u32 = 100;
 /// Reads on which NUMA nodes the memory of processes is, only on demand. The kernel walks the page tables of each mapping, which
 /// takes milliseconds per GiB with 4 KiB pages. During this walk, the kernel holds the mmap lock for reading: the process can
 /// fault pages, but cannot map or unmap memory.
-#[derive(Debug)]
 pub(crate) struct MemoryFiles {
     root: PathBuf,
     due: Option<Instant>,

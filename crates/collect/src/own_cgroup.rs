@@ -52,12 +52,9 @@ impl OwnCgroup {
         let (parent, path) = our_own(root)?;
         keeps_scheduling(&parent)?;
         remove_stale(&parent);
-        for _ in 0..ATTEMPTS {
-            if let Some(cgroup) = Self::attempt(&parent, &path).map_err(|error| refused(&parent, &error))? {
-                return Ok(cgroup);
-            }
-        }
-        Err(failure(format!("another process removes each new cgroup in {}", parent.display()), ""))
+        let made = (0..ATTEMPTS).find_map(|_| Self::attempt(&parent, &path).transpose());
+        let what = || format!("another process removes each new cgroup in {}", parent.display());
+        made.ok_or_else(|| failure(what(), ""))?.map_err(|error| refused(&parent, &error))
     }
 
     /// Tries to create the cgroup. `None` if another cgscope removed it.

@@ -26,7 +26,6 @@ const HOSTS_NAMESPACE: u64 = 0xeffffffb;
 /// up to 130 MiB at peaks.
 const RESERVE: u64 = 4;
 
-#[derive(Debug)]
 pub(crate) struct OwnMemory {
     /// Directories of our cgroup and its visible ancestors; empty if we cannot find our cgroup.
     directories: Vec<PathBuf>,
@@ -36,7 +35,6 @@ pub(crate) struct OwnMemory {
 }
 
 /// Names of files, and of lines in `memory.stat`.
-#[derive(Debug)]
 struct Files {
     limit: &'static str,
     used: &'static str,

@@ -24,7 +24,6 @@ use crate::{
 
 pub(crate) type NodesOfCpus = BTreeMap<u32, u32>;
 
-#[derive(Debug)]
 pub(crate) struct PlacementFiles {
     root: PathBuf,
     tick_ns: u64,
@@ -247,7 +246,7 @@ impl Active {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Affinities {
     sample: u64,
     before_ns: u64,
@@ -255,7 +254,6 @@ pub(super) struct Affinities {
     looks: HashMap<u64, (u64, Look)>,
 }
 
-#[derive(Clone, Debug)]
 struct Look {
     /// Only what is read here.
     placement: Placement,
@@ -274,14 +272,11 @@ impl Affinities {
         self.sample += 1;
         let busy_ns = mono_ns.saturating_sub(self.before_ns) / 100 * BUSY_PERCENT;
         self.before_ns = mono_ns;
-        let mut busy: Vec<(u64, usize)> = Vec::new();
-        for Active { serial, since_ns, .. } in active {
-            let Some(at) = place_of(tasks, *serial) else { continue };
-            let since_ns = since_ns.saturating_add(tasks[at].pending_ns().unwrap_or(0));
-            if since_ns >= busy_ns.max(1) {
-                busy.push((since_ns, at));
-            }
-        }
+        let active = active.iter().filter_map(|active| {
+            let at = place_of(tasks, active.serial)?;
+            Some((active.since_ns.saturating_add(tasks[at].pending_ns().unwrap_or(0)), at))
+        });
+        let mut busy: Vec<(u64, usize)> = active.filter(|(ns, _)| *ns >= busy_ns.max(1)).collect();
         busy.sort_unstable_by(|a, b| b.cmp(a));
         for (_, at) in busy.into_iter().take(TASKS) {
             let (serial, tid) = (tasks[at].serial, tasks[at].tid);
@@ -295,10 +290,9 @@ impl Affinities {
 
     fn apply(&mut self, tasks: &mut [Arc<TaskReading>]) -> Vec<usize> {
         let mut changed = Vec::new();
-        let sample = self.sample;
         self.looks.retain(|serial, (at, look)| {
             let Some(place) = place_of(tasks, *serial) else { return false };
-            let is_valid = sample - *at < GOOD_FOR;
+            let is_valid = self.sample - *at < GOOD_FOR;
             let task = &mut tasks[place];
             // Keep the policy when the mask expires: policies rarely change, and reports also use them for earlier waits.
             let none = Placement::default();
@@ -356,12 +350,11 @@ impl CpusetFiles<'_> {
     }
 
     fn cpuset_of(&mut self, tid: u32) -> Option<Arc<Cpuset>> {
-        let root = self.root;
-        let (mount, is_v2) = self.mount.get_or_insert_with(|| cpuset_mount(root)).clone()?;
+        let (mount, is_v2) = self.mount.get_or_insert_with(|| cpuset_mount(self.root)).clone()?;
         let cgroups = fs::read(self.root.join(format!("proc/{tid}/cgroup"))).ok()?;
         let path = cpuset_path(&String::from_utf8_lossy(&cgroups), is_v2)?;
-        let online = self.online;
-        self.narrowing.entry(path).or_insert_with_key(|path| narrowing(&mount, is_v2, path, online)).clone()
+        let narrowing = |path: &String| narrowing(&mount, is_v2, path, self.online);
+        self.narrowing.entry(path).or_insert_with_key(narrowing).clone()
     }
 }
 
@@ -415,16 +408,10 @@ pub(super) fn narrowing(mount: &Path, is_v2: bool, path: &str, online: &[u32]) -
         let text = names.iter().find_map(|name| fs::read_to_string(directory.join(name)).ok())?;
         parse_cpu_list(&text)
     };
-    let mut found: Option<(&Path, Vec<u32>)> = None;
-    for at in Path::new(path.trim_start_matches('/')).ancestors() {
-        match (cpus(at), &found) {
-            (Some(cpus), None) => found = Some((at, cpus)),
-            (Some(cpus), Some((_, same))) if cpus == *same => found = Some((at, cpus)),
-            (Some(_), Some(_)) => break,
-            (None, _) => {}
-        }
-    }
-    let (at, cpus) = found?;
+    let ancestors = Path::new(path.trim_start_matches('/')).ancestors();
+    let mut sets = ancestors.filter_map(|at| Some((at, cpus(at)?)));
+    let (own, cpus) = sets.next()?;
+    let at = sets.take_while(|(_, above)| *above == cpus).last().map_or(own, |(at, _)| at);
     if online.iter().all(|cpu| cpus.contains(cpu)) {
         return None;
     }

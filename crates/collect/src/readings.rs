@@ -13,10 +13,8 @@ use cgscope_model::{Accounts, ByCause, ByState, CpuTimes, ExitedReading, Hist, P
 pub(crate) fn accounts(now: &AccountsRecord, ran_ns: u64, before: Option<&Accounts>) -> Accounts {
     let own = &now.own;
     let before = before.copied().unwrap_or_default();
-    let mut blocked = ByState(own.blocked_ns);
-    for (now, before) in blocked.0.iter_mut().zip(before.blocked.unwrap_or_default().0) {
-        *now = before.max(*now);
-    }
+    let least = before.blocked.unwrap_or_default();
+    let blocked = ByState(std::array::from_fn(|at| own.blocked_ns[at].max(least.0[at])));
     Accounts {
         cpu: CpuTimes::scaled(own.user_ns, own.system_ns, own.guest_ns, ran_ns, &before.cpu),
         blocked: Some(blocked),

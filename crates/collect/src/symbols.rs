@@ -127,12 +127,8 @@ impl Table {
         if name.ends_with("_text_start") || name.ends_with("_text_end") {
             return;
         }
-        self.names.push_str(name);
-        if let Some(module) = module {
-            self.names.push(' ');
-            self.names.push_str(module);
-        }
-        self.names.push('\n');
+        let [space, module] = module.map_or([""; 2], |module| [" ", module]);
+        self.names.extend([name, space, module, "\n"]);
         order.push((start, name_at));
     }
 

@@ -43,8 +43,7 @@ impl TimeSplit {
                 Arc::make_mut(task).accounts = accounts;
             }
         }
-        let number = self.number;
-        self.known.retain(|_, known| known.reported_in == number);
+        self.known.retain(|_, known| known.reported_in == self.number);
     }
 
     fn accounts(&mut self, task: &TaskReading) -> Option<Arc<Accounts>> {

@@ -28,7 +28,7 @@ use crate::{
 /// Minimum and maximum number of places. Each place takes 20 KiB of kernel memory.
 const PLACES: std::ops::RangeInclusive<usize> = 32..=256;
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Demands {
     places: BTreeMap<u64, Place>,
     /// Throttled time of each cgroup with a quota.
@@ -39,7 +39,6 @@ pub(crate) struct Demands {
     read_ns: u64,
 }
 
-#[derive(Debug)]
 struct Place {
     at: u32,
     /// The slots of the latest reading.

@@ -42,12 +42,10 @@ pub(crate) struct Waits {
 impl Domain for Waits {
     fn read(&mut self, draft: &mut Draft) -> Result<(), Failure> {
         self.read_exited(draft)?;
-        let culprits = &mut self.culprits;
         draft.side.each_cpu("read the culprits", names::PAIRS, |cpu, table: &Pairs| {
-            culprits.take(Origin::Cpu(cpu), &table.pairs);
+            self.culprits.take(Origin::Cpu(cpu), &table.pairs);
         })?;
-        let tasks = &draft.tasks;
-        self.culprits.book(&tasks.throttled, || tasks.waiting_cgroups());
+        self.culprits.book(&draft.tasks.throttled, || draft.tasks.waiting_cgroups());
         draft.sample.pairs = self.culprits.readings();
         draft.losses.add(Loss::CulpritMerged, self.culprits.take_merged());
         Ok(())
@@ -239,7 +237,6 @@ impl ExitedPlace {
 
 /// Shares of the table for a host with many cgroups, whose tasks may fill the table. Each [`family`] gets a share.
 /// Otherwise one user could take all entries by creating many cgroups with one sleeping task each.
-#[derive(Debug)]
 struct Crowd {
     families: HashMap<u64, Arc<str>>,
     /// Maximum number of entries of one family.

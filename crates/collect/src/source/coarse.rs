@@ -84,10 +84,9 @@ impl Source for CoarseSource {
                 }
             }
         }
-        let (number, losses) = (self.number, &mut self.losses);
         self.known.retain(|_, known| {
-            let is_there = known.seen == number;
-            losses.add(Loss::TaskEndUnseen, u64::from(!is_there && !known.is_dead));
+            let is_there = known.seen == self.number;
+            self.losses.add(Loss::TaskEndUnseen, u64::from(!is_there && !known.is_dead));
             is_there
         });
         let unseen = self.forks.unseen(forks);
@@ -96,7 +95,7 @@ impl Source for CoarseSource {
         }
         self.read_ns = Some(now_ns);
         // Include a task that has just exited, with its last figures.
-        let shown = self.known.values().filter(|known| !known.is_dead || known.changed == number);
+        let shown = self.known.values().filter(|known| !known.is_dead || known.changed == self.number);
         let mut tasks: Vec<Arc<TaskReading>> = shown.map(|known| known.reading.clone()).collect();
         tasks.sort_unstable_by_key(|task| task.serial);
         Ok(Sample { tasks, ..Sample::default() })
@@ -112,11 +111,8 @@ impl Source for CoarseSource {
 
     fn keep(&mut self, tasks: &[Arc<TaskReading>], places: &[usize]) {
         for task in places.iter().map(|place| &tasks[*place]) {
-            if let Some(known) =
-                self.known.get_mut(&task.tid).filter(|known| known.reading.serial == task.serial)
-            {
-                known.reading = task.clone();
-            }
+            let known = self.known.get_mut(&task.tid).filter(|known| known.reading.serial == task.serial);
+            known.into_iter().for_each(|known| known.reading = task.clone());
         }
     }
 
@@ -291,11 +287,8 @@ impl Forks {
     /// Returns the number of unseen tasks since the last reading. The caller must read `forks` before it reads the tasks.
     fn unseen(&mut self, forks: Option<u64>) -> u64 {
         let seen = std::mem::take(&mut self.new) + self.early;
-        let Some(made) = forks.zip(self.forks).map(|(now, before)| now.saturating_sub(before)) else {
-            self.forks = forks;
-            return 0;
-        };
-        self.forks = forks;
+        let before = std::mem::replace(&mut self.forks, forks);
+        let Some(made) = forks.zip(before).map(|(now, before)| now.saturating_sub(before)) else { return 0 };
         self.early = seen.saturating_sub(made);
         made.saturating_sub(seen)
     }
