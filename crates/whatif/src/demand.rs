@@ -21,11 +21,9 @@ pub struct Demand<'h> {
     pub(crate) target: &'h Target,
     /// Those of the target's family. `None`: the cgroup had no quota in this time.
     pub(crate) family: Vec<Option<Part<'h>>>,
-    /// Length of the time, ns.
     pub span_ns: u64,
     /// Start of the time after the first sample, ns; `None`: it is the whole time.
     pub start_ns: Option<u64>,
-    /// CPUs of the host.
     pub(crate) host_cpus: u32,
 }
 
@@ -109,7 +107,6 @@ pub enum Assumption {
 /// How many tasks could run.
 #[derive(Clone, Debug, Default)]
 pub struct Runnable {
-    /// Length of a slot, ns.
     pub slot_ns: u64,
     /// Time that tasks ran or waited in each slot, ns.
     pub slots_ns: Vec<u64>,
@@ -286,7 +283,6 @@ impl<'h> Demand<'h> {
         Profile { slot_ns, slots: slots.collect() }
     }
 
-    /// How many tasks of the target could run.
     pub(crate) fn runnable(&self) -> Runnable {
         let shift = self.below().map(|part| part.shift).max().unwrap_or(SHORTEST);
         let length = (self.span_ns >> shift) as usize;

@@ -66,7 +66,7 @@ impl Block {
 }
 
 /// A cgroup with a quota.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Cgroup {
     /// By number: those of the latest window, and of the busiest windows of all cgroups that share a quota with this one.
     pub blocks: BTreeMap<u64, Block>,
@@ -86,13 +86,11 @@ pub(crate) struct Cgroup {
 impl Cgroup {
     fn new(reading: &CgroupReading, oldest: u64) -> Self {
         Self {
-            blocks: BTreeMap::new(),
             last: reading.clone(),
             latest: reading.clone(),
-            root: Arc::default(),
             busiest: (0, oldest),
             throttled_before_ns: reading.throttled_ns.unwrap_or(0),
-            is_dropped: false,
+            ..Self::default()
         }
     }
 
@@ -139,8 +137,7 @@ impl Cgroup {
                 if number < oldest && !self.blocks.contains_key(&number) {
                     continue;
                 }
-                let latest = &self.latest;
-                let block = self.blocks.entry(number).or_insert_with(|| Block::new(latest));
+                let block = self.blocks.entry(number).or_insert_with(|| Block::new(&self.latest));
                 if block.slots.is_empty() {
                     block.shift = shift;
                 } else if block.shift != shift {
@@ -177,7 +174,6 @@ pub struct History {
     chosen: Option<BTreeSet<u64>>,
     /// Keeps the latest window alone.
     is_latest: bool,
-    /// The cgroups by id.
     pub(crate) cgroups: BTreeMap<u64, Cgroup>,
     samples: u64,
     /// The time of the first sample.

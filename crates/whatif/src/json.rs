@@ -1,10 +1,10 @@
 //! The answers as JSON objects.
 
-use crate::{Bounds, Loop};
 use cgscope_model::Interval;
 use serde_json::{Value, json};
 
 use crate::{
+    Bounds,
     answer::{Answer, Question, Row},
     words,
 };
@@ -31,10 +31,7 @@ pub fn object(answer: &Answer, whole: &Interval, question: &Question) -> Value {
             "throttled_ns_per_s": bounds(check.figures.throttled_ns_per_s),
         })),
         "target": question.target,
-        "loops": answer.loops.iter().map(|one| match one {
-            Loop::Open => "open",
-            Loop::Closed => "closed",
-        }).collect::<Vec<_>>(),
+        "loops": answer.loops,
         "refused": answer.refusal.as_ref().map(|refusal| words::refused(refusal).0),
         "is_least_demand": answer.is_least_demand,
         "rows": answer.rows.iter().map(row).collect::<Vec<_>>(),

@@ -126,12 +126,10 @@ pub struct Bounds<T> {
 impl<T: Copy + PartialOrd> Bounds<T> {
     /// The bounds of some values; `None` without any.
     pub fn of(values: impl IntoIterator<Item = T>) -> Option<Self> {
-        values.into_iter().fold(None, |bounds: Option<Self>, value| {
-            let Self { low, high } = bounds.unwrap_or(Self { low: value, high: value });
-            Some(Self {
-                low: if value < low { value } else { low },
-                high: if value > high { value } else { high },
-            })
+        let values = values.into_iter().map(|value| Self { low: value, high: value });
+        values.reduce(|all, one| Self {
+            low: if one.low < all.low { one.low } else { all.low },
+            high: if one.high > all.high { one.high } else { all.high },
         })
     }
 }

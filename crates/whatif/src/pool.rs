@@ -112,7 +112,6 @@ impl Pool {
         }
     }
 
-    /// A CPU is throttled.
     pub fn is_throttled(&self) -> bool {
         !self.queue.is_empty()
     }

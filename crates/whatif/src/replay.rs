@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use serde::Serialize;
+
 use crate::{
     Limit, Outcome, Profile, Slot, Tree,
     engine::Engine,
@@ -99,7 +101,8 @@ impl Replay {
 }
 
 /// When work arrives if earlier work is late.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Loop {
     /// Work arrives when it did: requests from outside. Late work waits in a backlog.
     Open,

@@ -88,7 +88,6 @@ struct Simulator<'d> {
     /// One for each assumption. Equal ones are left out.
     replays: Vec<Replay>,
     loops: Vec<Loop>,
-    /// Number of phases.
     phases: u32,
     /// How the limit in force came out, if known. Bounds are wider by as much as it is off.
     check: Option<Check>,
