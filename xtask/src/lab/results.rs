@@ -15,7 +15,6 @@ pub(crate) enum Outcome {
 
 const PASSED: [Outcome; 2] = [Outcome::Passed, Outcome::PassedAgain];
 
-#[derive(Debug)]
 pub(crate) struct KernelReport {
     pub(crate) series: Series,
     /// The kernel's own version string; empty if the kernel did not boot.

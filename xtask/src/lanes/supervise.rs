@@ -3,10 +3,8 @@
 use std::process::{Command, ExitStatus};
 use std::{fs, io, os::unix::process::ExitStatusExt, thread, time::Duration};
 
-use rustix::io::Errno;
-use rustix::process::{
-    Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, set_child_subreaper, wait,
-};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, wait};
 
 use crate::steps::{self, Failure};
 
@@ -24,7 +22,7 @@ pub(crate) fn run(words: &[String]) -> Result<(), Failure> {
     let mut command = Command::new(&words[0]);
     let child = command.args(&words[1..]).spawn().map_err(|why| steps::did_not_start(&command, &why))?;
     let status = loop {
-        match reap(WaitOptions::empty()).map_err(failed)? {
+        match retry_on_intr(|| wait(WaitOptions::empty())).map_err(failed)? {
             Some((pid, status)) if pid == Pid::from_child(&child) => break status,
             _ => {}
         }
@@ -36,7 +34,7 @@ pub(crate) fn run(words: &[String]) -> Result<(), Failure> {
 /// Reaps all processes that the test has left behind. Kills the processes that do not exit by themselves.
 fn end_what_is_left() {
     for round in 0..PATIENCE {
-        while let Ok(Some(_)) = reap(WaitOptions::NOHANG) {}
+        while let Ok(Some(_)) = retry_on_intr(|| wait(WaitOptions::NOHANG)) {}
         let left = fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
         let left: Vec<i32> = left.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect();
         if left.is_empty() {
@@ -53,11 +51,6 @@ fn end_what_is_left() {
         }
         thread::sleep(PAUSE);
     }
-}
-
-/// Waits for any child. With NOHANG, returns `None` if no child has exited.
-fn reap(options: WaitOptions) -> rustix::io::Result<Option<(Pid, WaitStatus)>> {
-    rustix::io::retry_on_intr(|| wait(options))
 }
 
 /// Runs a command. Returns its status, and its CPU time and that of its reaped descendants, seconds.

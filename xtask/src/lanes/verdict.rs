@@ -12,7 +12,6 @@ const FOR_ONE: Duration = Duration::from_secs(300);
 const FOR_ALL: Duration = Duration::from_secs(600);
 
 /// The first try of a test.
-#[derive(Debug)]
 pub(crate) struct Try {
     pub(crate) test: Test,
     pub(crate) has_passed: bool,
