@@ -52,7 +52,7 @@ pub struct Finding {
     /// Waiting time that the problem causes, ns, summed over tasks. Two findings may count the same waiting time.
     pub lost_ns: u64,
     /// True if the affected cgroup used more CPU time than the neighbour for which it waited. Limiting the neighbour would help
-    /// little, so the screen shows the finding last.
+    /// little.
     #[serde(skip)]
     pub is_heavier: bool,
 }
@@ -76,7 +76,8 @@ pub struct Host {
 }
 
 /// Returns at most [`MOST`] findings, the most costly first, but a host with too few CPUs after findings that name who waits for whom,
-/// if these explain half of the waiting; last unattributed waiting, which makes other figures less certain.
+/// if these explain half of the waiting. Last come heavier cgroups behind lighter ones, and unattributed waiting, which makes other
+/// figures less certain.
 pub fn findings(interval: &Interval, host: &Host) -> Vec<Finding> {
     findings_in(interval, &Tree::new(interval), host)
 }
@@ -121,43 +122,40 @@ const SPECIFIC_PERCENT: u64 = 50;
 const EXPLAINS_PERCENT: u64 = 10;
 
 /// `specific_ns`: the waiting that specific findings explain, ns.
-fn order(finding: &Finding, specific_ns: u64) -> (bool, bool, Reverse<u64>, Option<&str>, Rule) {
-    let Finding { rule, cgroup, lost_ns, .. } = finding;
-    let is_explained =
-        *rule == Rule::CpuOversubscription && is_share(specific_ns, *lost_ns, SPECIFIC_PERCENT);
-    (*rule == Rule::Unattributed, is_explained, Reverse(*lost_ns), cgroup.as_deref(), *rule)
+fn order(finding: &Finding, specific_ns: u64) -> (u8, Reverse<u64>, Option<&str>, Rule) {
+    let Finding { rule, cgroup, lost_ns, is_heavier, .. } = finding;
+    let last = match rule {
+        Rule::Unattributed => 3,
+        _ if *is_heavier => 2,
+        Rule::CpuOversubscription => u8::from(is_share(specific_ns, *lost_ns, SPECIFIC_PERCENT)),
+        _ => 0,
+    };
+    (last, Reverse(*lost_ns), cgroup.as_deref(), *rule)
 }
 
 /// Returns the waiting that specific findings explain, ns.
 fn specific_ns(context: &Context, findings: &[Finding]) -> u64 {
-    let mut most_ns = largest(findings, |finding| SPECIFIC.contains(&finding.rule) && !finding.is_heavier);
-    // The other session's own waiting is as much a matter of who shares the CPUs with whom.
-    if let Some(root) = findings.iter().find(|finding| finding.rule == Rule::Sessions) {
-        let own = context.tree.nodes().first().map(|root| root.own.by_cause.get(Cause::OwnCgroup));
-        most_ns.extend(root.cgroup.clone().zip(own));
-    }
-    // The waits of a cgroup behind others include those of its descendants.
-    let noisy = findings.iter().filter(|finding| finding.rule == Rule::NoisyNeighbour && !finding.is_heavier);
+    let noisy = findings.iter().filter(|finding| finding.rule == Rule::NoisyNeighbour);
     let noisy: BTreeSet<&str> = noisy.filter_map(|finding| finding.cgroup.as_deref()).collect();
-    let is_within = |path: &str| path_and_ancestors(path).skip(1).any(|above| noisy.contains(above));
-    sum::total(most_ns.iter().filter(|(path, _)| !is_within(path)).map(|(_, ns)| *ns))
-}
-
-/// Returns the largest part of each cgroup's waiting that one of some findings explains, ns: two may explain the same part.
-fn largest(findings: &[Finding], is_counted: impl Fn(&Finding) -> bool) -> BTreeMap<Arc<str>, u64> {
-    let mut most_ns = BTreeMap::new();
-    for finding in findings.iter().filter(|finding| is_counted(finding)) {
-        if let Some(path) = &finding.cgroup {
-            let most_ns = most_ns.entry(path.clone()).or_default();
-            *most_ns = finding.lost_ns.max(*most_ns);
+    let explained_ns = |finding: &Finding| match (finding.rule, finding.cgroup.as_deref()?) {
+        // The waits of a cgroup behind others include those of its descendants.
+        (Rule::NoisyNeighbour, path) if path_and_ancestors(path).skip(1).any(|path| noisy.contains(path)) => {
+            None
         }
-    }
-    most_ns
+        // The other session's own waiting is as much a matter of who shares the CPUs with whom.
+        (Rule::Sessions, _) => Some(context.tree.nodes().first()?.own.by_cause.get(Cause::OwnCgroup)),
+        (rule, _) => SPECIFIC.contains(&rule).then_some(finding.lost_ns),
+    };
+    sum::total(findings.iter().filter_map(explained_ns))
 }
 
 /// Drops findings that explain little of a cgroup's waiting, where another one explains more.
 fn drop_small(context: &Context, findings: &mut Vec<Finding>) {
-    let most_ns = largest(findings, |finding| finding.rule.is_about_waits());
+    let mut most_ns = BTreeMap::new();
+    for Finding { cgroup, lost_ns, .. } in findings.iter().filter(|finding| finding.rule.is_about_waits()) {
+        let most_ns = most_ns.entry(cgroup.clone()).or_insert(0);
+        *most_ns = (*lost_ns).max(*most_ns);
+    }
     findings.retain(|Finding { rule, cgroup, lost_ns, .. }| {
         let Some(path) = cgroup.as_ref().filter(|_| rule.is_about_waits()) else { return true };
         let Some(node) = context.tree.find(path) else { return true };
@@ -166,7 +164,7 @@ fn drop_small(context: &Context, findings: &mut Vec<Finding>) {
         let waited_ns = if rule.is_about_own_tasks() { own_ns } else { all_ns };
         let is_large = |ns, of_ns| is_share(ns, of_ns, EXPLAINS_PERCENT);
         // The throttled time may be unknown where the periods are not.
-        *lost_ns == 0 || is_large(*lost_ns, waited_ns) || !is_large(most_ns[path], all_ns)
+        *lost_ns == 0 || is_large(*lost_ns, waited_ns) || !is_large(most_ns[cgroup], all_ns)
     });
 }
 

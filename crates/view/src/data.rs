@@ -2,7 +2,7 @@
 
 use std::{cell::OnceCell, sync::Arc};
 
-use cgscope_model::findings::{Host, Rule, findings_in};
+use cgscope_model::findings::{Host, findings_in};
 use cgscope_model::{
     Finding, Group, Interval, Mode, TaskInterval, TaskReading, nodes::NodeGroup, sum,
     table::interval::Process, tree::Tree, units::percent,
@@ -17,7 +17,7 @@ pub struct Data {
     pub tree: Tree,
     /// All tasks, including exited ones.
     pub total: Group,
-    /// The findings, worst first. Victims that used more CPU time than their neighbour come later, and unattributed waits last.
+    /// The findings, in the order of [`findings_in`].
     pub findings: Vec<Finding>,
     processes: OnceCell<Vec<Process>>,
     idle: OnceCell<Vec<TaskInterval>>,
@@ -28,8 +28,7 @@ impl Data {
     pub fn new(interval: Arc<Interval>, host: &Host) -> Self {
         let tree = Tree::new(&interval);
         let total = tree.total(&interval);
-        let mut findings = findings_in(&interval, &tree, host);
-        findings.sort_by_key(|finding| (finding.rule == Rule::Unattributed, finding.is_heavier));
+        let findings = findings_in(&interval, &tree, host);
         let (processes, idle, nodes) = Default::default();
         Self { tree, total, findings, interval, processes, idle, nodes }
     }

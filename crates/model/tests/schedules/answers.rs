@@ -188,6 +188,24 @@ fn assert_figures(sample: &Sample, finding: &Finding) -> Result<(), TestCaseErro
     Ok(())
 }
 
+/// If findings about cgroups explain half of the host's waiting, the host comes after all of them but those whose advice is to do
+/// nothing.
+fn assert_order(all: &[Finding]) -> Result<(), TestCaseError> {
+    let Some(at) = all.iter().position(|finding| finding.rule == Rule::CpuOversubscription) else {
+        return Ok(());
+    };
+    // Cgroups next to each other have no waiting in common.
+    let apart = |finding: &&Finding| matches!(finding.cgroup.as_deref(), Some("/a/b" | "/a/b-2" | "/c"));
+    let behind = |finding: &&Finding| {
+        [Rule::NoisyNeighbour, Rule::OwnContention, Rule::JobBursts].contains(&finding.rule)
+    };
+    let explained_ns: u64 = all.iter().filter(apart).filter(behind).map(|finding| finding.lost_ns).sum();
+    let is_last =
+        all[at + 1..].iter().filter(behind).all(|finding| finding.action.starts_with("none, unless"));
+    prop_assert!(explained_ns * 2 < all[at].lost_ns || is_last, "the host comes before those who wait");
+    Ok(())
+}
+
 fn assert_no_contradiction(sample: &Sample, all: &[Finding]) -> Result<(), TestCaseError> {
     let has = |rules: &[Rule], is_at: &dyn Fn(&str) -> bool| {
         all.iter()
@@ -244,6 +262,7 @@ fn findings_have_the_figures_of_their_cgroups_and_do_not_contradict_each_other()
             *seen.borrow_mut().entry(finding.rule).or_default() += 1;
             assert_figures(&sample, finding)?;
         }
+        assert_order(&all)?;
         assert_no_contradiction(&sample, &all)
     });
     if let Err(TestError::Fail(why, sample)) = &result {

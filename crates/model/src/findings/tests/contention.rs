@@ -366,7 +366,7 @@ fn a_quota_that_runs_out_explains_contention_below_it() {
 }
 
 #[test]
-fn advice_against_a_lighter_neighbour_is_to_do_nothing() {
+fn advice_against_a_lighter_neighbour_comes_last_and_is_to_do_nothing() {
     let scene = Scene::new(&["/system.slice/web.service", "/system.slice/backup.service/main"])
         .task("/system.slice/web.service", 200 * MS, &[(Cause::OtherCgroup, 300 * MS)])
         .task("/system.slice/backup.service/main", S, &[(Cause::OtherCgroup, 400 * MS)])
@@ -379,16 +379,16 @@ fn advice_against_a_lighter_neighbour_is_to_do_nothing() {
         short,
         [
             (
-                "backup.service/main waits behind web.service",
-                "none, unless backup.service/main matters more: then raise its cpu.weight"
-            ),
-            (
                 "web.service waits behind backup.service/main",
                 "give backup.service/main a quota (cpu.max) or a lower cpu.weight"
             ),
+            (
+                "backup.service/main waits behind web.service",
+                "none, unless backup.service/main matters more: then raise its cpu.weight"
+            ),
         ]
     );
-    assert_eq!(found.iter().map(|finding| finding.is_heavier).collect::<Vec<_>>(), [true, false]);
+    assert_eq!(found.iter().map(|finding| finding.is_heavier).collect::<Vec<_>>(), [false, true]);
 }
 
 /// Returns a second on two CPUs in which two loops of autogroup 7 ran for half of the time, as did four loops of autogroup 8.
