@@ -55,6 +55,9 @@ pub struct Finding {
     /// little.
     #[serde(skip)]
     pub is_heavier: bool,
+    /// Path of the neighbour that the advice is about.
+    #[serde(skip)]
+    pub culprit: Option<Arc<str>>,
 }
 
 impl Finding {
@@ -76,7 +79,7 @@ pub struct Host {
 }
 
 /// Returns at most [`MOST`] findings, the most costly first, but a host with too few CPUs after findings that name who waits for whom,
-/// if these explain half of the waiting. Last come heavier cgroups behind lighter ones, and unattributed waiting, which makes other
+/// if these explain half of the waiting, and a culprit's own contention after its victims. Last come heavier cgroups behind lighter ones, and unattributed waiting, which makes other
 /// figures less certain.
 pub fn findings(interval: &Interval, host: &Host) -> Vec<Finding> {
     findings_in(interval, &Tree::new(interval), host)
@@ -99,7 +102,9 @@ pub fn findings_in(interval: &Interval, tree: &Tree, host: &Host) -> Vec<Finding
     let mut findings: Vec<Finding> = kinds.iter().flat_map(|kind| kind(&context)).collect();
     drop_small(&context, &mut findings);
     let specific_ns = specific_ns(&context, &findings);
-    findings.sort_by(|a, b| order(a, specific_ns).cmp(&order(b, specific_ns)));
+    let culprits = findings.iter().filter(|finding| !finding.is_heavier);
+    let culprits: BTreeSet<Arc<str>> = culprits.filter_map(|finding| finding.culprit.clone()).collect();
+    findings.sort_by(|a, b| order(a, specific_ns, &culprits).cmp(&order(b, specific_ns, &culprits)));
     // Many small findings must not hide that the host has too few CPUs.
     let host = findings.iter().position(|finding| finding.rule == Rule::CpuOversubscription);
     if let Some(at) = host.filter(|at| *at >= MOST) {
@@ -121,13 +126,21 @@ const SPECIFIC_PERCENT: u64 = 50;
 /// A finding that explains less of a cgroup's waiting, percent, is not shown beside one that explains more.
 const EXPLAINS_PERCENT: u64 = 10;
 
-/// `specific_ns`: the waiting that specific findings explain, ns.
-fn order(finding: &Finding, specific_ns: u64) -> (u8, Reverse<u64>, Option<&str>, Rule) {
+/// `specific_ns`: the waiting that specific findings explain, ns. `culprits`: the cgroups behind which others wait.
+fn order<'f>(
+    finding: &'f Finding,
+    specific_ns: u64,
+    culprits: &BTreeSet<Arc<str>>,
+) -> (u8, Reverse<u64>, Option<&'f str>, Rule) {
     let Finding { rule, cgroup, lost_ns, is_heavier, .. } = finding;
+    let is_explained = || is_share(specific_ns, *lost_ns, SPECIFIC_PERCENT);
+    let is_culprit = || cgroup.as_ref().is_some_and(|path| culprits.contains(path));
     let last = match rule {
-        Rule::Unattributed => 3,
-        _ if *is_heavier => 2,
-        Rule::CpuOversubscription => u8::from(is_share(specific_ns, *lost_ns, SPECIFIC_PERCENT)),
+        Rule::Unattributed => 4,
+        _ if *is_heavier => 3,
+        Rule::CpuOversubscription if is_explained() => 2,
+        // Its victims come first: they suffer from others, not from what they do themselves.
+        Rule::OwnContention | Rule::JobBursts if is_culprit() => 1,
         _ => 0,
     };
     (last, Reverse(*lost_ns), cgroup.as_deref(), *rule)
@@ -377,7 +390,7 @@ fn finding(
 ) -> Finding {
     let (what, amount, action) = (short.0.into(), short.1.into(), short.2.into());
     let (cgroup, advice) = (cgroup.cloned(), advice.into());
-    Finding { rule, cgroup, what, amount, action, says, advice, lost_ns, is_heavier: false }
+    Finding { rule, cgroup, what, amount, action, says, advice, lost_ns, is_heavier: false, culprit: None }
 }
 
 pub(crate) fn name(finding: &mut Finding, names: &Names) {

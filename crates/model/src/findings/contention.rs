@@ -228,8 +228,8 @@ fn own_contention(context: &Context) -> Vec<Finding> {
     let is_kept =
         |node, ns| kept.iter().any(|kept| kept.node == node && is_share(kept.own_ns, ns, EXPLAINED_PERCENT));
     crowded.retain(|(ns, node)| !is_kept(*node, *ns));
-    let exited = if crowded.is_empty() { BTreeMap::new() } else { ended(context) };
-    worst(context, crowded).filter_map(|(ns, node)| crowd(context, node, ns, &exited)).take(MOST).collect()
+    let short = if crowded.is_empty() { BTreeMap::new() } else { short(context) };
+    worst(context, crowded).filter_map(|(ns, node)| crowd(context, node, ns, &short)).take(MOST).collect()
 }
 
 /// True if most of the waiting was on a full node beside an idle node. `node_skew` reports that case.
@@ -242,12 +242,12 @@ fn is_on(context: &Context, node: usize, full_node: u32, own_ns: u64) -> bool {
 
 /// Reports more busy threads than CPUs, or fewer threads that are badly spread. `None` in two cases. First, other threads had
 /// most of the waiting: many short threads may have outnumbered the CPUs. Second, each busy thread was last on a CPU of its own.
-fn crowd(context: &Context, node: usize, ns: u64, exited: &BTreeMap<usize, Ended>) -> Option<Finding> {
+fn crowd(context: &Context, node: usize, ns: u64, short: &BTreeMap<usize, Short>) -> Option<Finding> {
     let own_cpus = context.limits(node).and_then(|limits| limits.cpus);
     let most = u64::from(own_cpus.into_iter().chain(context.host.cpus).min()?);
     let busy = context.busy(context.tree.tasks_of(node));
     let (cpus, threads) = (count(most, "CPU"), count(busy.threads, "busy thread"));
-    if let Some(burst) = exited.get(&node).and_then(|ended| job_burst(context, node, ns, most, *ended)) {
+    if let Some(burst) = short.get(&node).and_then(|short| job_burst(context, node, ns, most, *short)) {
         return Some(burst);
     }
     let (why, action, advice) = if busy.threads > most {
@@ -277,6 +277,10 @@ fn crowd(context: &Context, node: usize, ns: u64, exited: &BTreeMap<usize, Ended
     let active_ns = context.tree.nodes()[node].own.active_ns();
     let mut says =
         format!("its tasks waited {} for each other: {why}", part(ns, active_ns, "their run and wait time"));
+    let ran = who_ran(context, node, NEIGHBOURS);
+    if !ran.is_empty() {
+        says += &format!("; {}", list(&ran));
+    }
     let (mut action, mut advice) = (action, advice);
     if let Some(poller) = poller(context, context.interval.tasks_at(context.tree.tasks_of(node))) {
         let TaskReading { comm, tid, cpu, .. } = &poller.reading;
@@ -288,37 +292,67 @@ fn crowd(context: &Context, node: usize, ns: u64, exited: &BTreeMap<usize, Ended
     Some(finding(Rule::OwnContention, Some(context.path(node)), ns, short, says, advice))
 }
 
-/// The tasks of a cgroup that ended in the interval.
+/// Returns who of the cgroup's own tasks had the CPUs, the longest time first, at most `most`: the threads for which its tasks
+/// waited, if threads are distinguished, else the processes that ran.
+fn who_ran(context: &Context, node: usize, most: usize) -> Vec<String> {
+    let (interval, path) = (context.interval, context.path(node));
+    let is_own = |pair: &usize| {
+        let PairReading { victim, culprit, .. } = interval.pairs[*pair];
+        victim == culprit && interval.cgroup_path(victim) == Some(path)
+    };
+    let threads = context.tree.culprits_among(interval, context.tree.pairs_below(node).filter(is_own));
+    let behind = |thread: &Culprit| {
+        let (tid, comm) = thread.task.as_ref()?;
+        Some(format!("{} behind thread {tid} ({comm})", units::duration(thread.ns)))
+    };
+    let threads: Vec<String> = threads.iter().filter_map(behind).take(most).collect();
+    if !threads.is_empty() {
+        return threads;
+    }
+    let tasks = interval.tasks_at(context.tree.tasks_of(node));
+    let ran = sum::tally(tasks.map(|task| (task.reading.tgid, task.totals.on_cpu_ns)));
+    let mut ran: Vec<(u32, u64)> = ran.into_iter().filter(|(_, ns)| *ns != 0).collect();
+    ran.sort_by_key(|(_, ns)| Reverse(*ns));
+    let words = |(pid, ns)| format!("{} ran for {}", numa::process_words(interval, pid), units::duration(ns));
+    ran.into_iter().take(most).map(words).collect()
+}
+
+/// The tasks of a cgroup that started or ended in the interval.
 #[derive(Clone, Copy, Default)]
-struct Ended {
+struct Short {
     tasks: u64,
     /// Time that they waited for their own cgroup, ns.
     own_ns: u64,
 }
 
-fn ended(context: &Context) -> BTreeMap<usize, Ended> {
-    let mut by_node = BTreeMap::<usize, Ended>::new();
-    for exited in &context.interval.exited {
-        if let Some(node) = context.tree.find_id(context.interval, exited.cgroup_id) {
-            let ended = by_node.entry(node).or_default();
-            sum::add(&mut ended.tasks, exited.tasks);
-            sum::add(&mut ended.own_ns, exited.wait.by_cause.get(Cause::OwnCgroup));
+fn short(context: &Context) -> BTreeMap<usize, Short> {
+    let interval = context.interval;
+    let has_started = |task: &&TaskInterval| task.reading.start_ns > interval.start_mono_ns;
+    let started =
+        interval.tasks.iter().filter(has_started).map(|task| (task.reading.cgroup_id, 1, &task.wait));
+    let exited = interval.exited.iter().map(|exited| (exited.cgroup_id, exited.tasks, &exited.wait));
+    let mut by_node = BTreeMap::<usize, Short>::new();
+    for (id, tasks, wait) in started.chain(exited) {
+        if let Some(node) = context.tree.find_id(interval, id) {
+            let short = by_node.entry(node).or_default();
+            sum::add(&mut short.tasks, tasks);
+            sum::add(&mut short.own_ns, wait.by_cause.get(Cause::OwnCgroup));
         }
     }
     by_node
 }
 
-/// Reports many short tasks at once: ended ones had most of the waiting, in a cgroup that used little of its CPUs.
-fn job_burst(context: &Context, node: usize, ns: u64, cpus: u64, ended: Ended) -> Option<Finding> {
-    let Ended { tasks, own_ns: exited_ns } = ended;
+/// Reports many short tasks at once: they had most of the waiting, in a cgroup that used little of its CPUs.
+fn job_burst(context: &Context, node: usize, ns: u64, cpus: u64, short: Short) -> Option<Finding> {
+    let Short { tasks, own_ns: short_ns } = short;
     let (own, duration_ns) = (context.tree.nodes()[node].own, context.interval.duration_ns);
     let is_steady = is_share(own.on_cpu_ns, duration_ns.saturating_mul(cpus), BURST_PERCENT);
-    if tasks <= cpus || is_steady || !is_share(exited_ns, ns, MOSTLY_PERCENT) {
+    if tasks <= cpus || is_steady || !is_share(short_ns, ns, MOSTLY_PERCENT) {
         return None;
     }
     let used = units::number(own.on_cpu_ns as f64 / duration_ns as f64);
     let says = format!(
-        "its tasks waited {} for each other, most of it in {} that ended in the interval, although the cgroup used {used} of {} on \
+        "its tasks waited {} for each other, most of it in {} that started or ended meanwhile, although the cgroup used {used} of {} on \
          average: they start at once",
         part(ns, own.active_ns(), "their run and wait time"),
         count(tasks, "task"),
@@ -346,7 +380,15 @@ fn noisy_neighbour(context: &Context, node: usize, ns: u64) -> Finding {
     let named = neighbours.iter().take(NEIGHBOURS).enumerate().filter(is_named).map(|(_, neighbour)| {
         let path = neighbour.path.as_deref().map_or("a removed cgroup".into(), |path| names.of(path));
         let task = neighbour.task.as_ref().map(|(tid, comm)| format!(" ({comm}, thread {tid})"));
-        format!("{} behind {path}{}", percent(neighbour.ns, all_ns), task.unwrap_or_default())
+        // The name of the root says nothing about who ran.
+        let root =
+            neighbour.path.as_deref().filter(|path| *path == "/").and_then(|path| context.tree.find(path));
+        let in_root = || root.and_then(|root| Some(format!(" ({})", who_ran(context, root, 1).pop()?)));
+        format!(
+            "{} behind {path}{}",
+            percent(neighbour.ns, all_ns),
+            task.or_else(in_root).unwrap_or_default()
+        )
     });
     let named: Vec<_> = named.collect();
     let named = if named.is_empty() { String::new() } else { format!(": {}", list(&named)) };
@@ -369,7 +411,7 @@ fn noisy_neighbour(context: &Context, node: usize, ns: u64) -> Finding {
     let (action, advice) = actions(context, node, worst, is_heavier);
     let short = (format!("waits behind {who}"), amount, action);
     let finding = finding(Rule::NoisyNeighbour, Some(context.path(node)), ns, short, says, advice);
-    Finding { is_heavier, ..finding }
+    Finding { is_heavier, culprit: worst.and_then(|worst| worst.path.clone()), ..finding }
 }
 
 /// Returns a clause on how much of the waiting exceeds the neighbour's weight.

@@ -29,6 +29,8 @@ use crate::{
 pub struct Interval {
     /// Wall clock at the start, ns since 1970.
     pub start_unix_ns: u64,
+    /// CLOCK_MONOTONIC at the start, ns.
+    pub start_mono_ns: u64,
     pub duration_ns: u64,
     pub mode: Mode,
     /// BPF scheduler, if one was loaded at the start or at the end; `None`: unknown.
@@ -119,6 +121,7 @@ impl Interval {
     pub fn between(a: &Sample, b: &Sample) -> Self {
         let mut interval = Self {
             start_unix_ns: a.unix_ns,
+            start_mono_ns: a.mono_ns,
             duration_ns: b.mono_ns.saturating_sub(a.mono_ns),
             mode: b.mode,
             sched_ext: SchedExt::between(a.sched_ext.as_ref(), b.sched_ext.as_ref()),

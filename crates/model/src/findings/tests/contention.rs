@@ -279,7 +279,8 @@ fn own_contention_is_reported_from_25_percent() {
     assert_eq!(
         found.says,
         "/a: its tasks waited 2.25s (25.0% of their run and wait time) for each other: 9 threads were busy, but the cgroup \
-         may use only 8 CPUs"
+         may use only 8 CPUs; process 1 (worker) ran for 750ms, process 2 (worker) ran for 750ms and process 3 (worker) ran for \
+         750ms"
     );
     assert_eq!(
         found.advice,
@@ -289,7 +290,36 @@ fn own_contention_is_reported_from_25_percent() {
     scene.host.cpus = None;
     assert!(scene.at(Rule::OwnContention).is_empty(), "the number of CPUs is unknown");
     let cpuset = CgroupReading { cpus: Some(4), ..Default::default() };
-    assert!(scene.limits("/a", cpuset).only(Rule::OwnContention).says.ends_with("may use only 4 CPUs"));
+    assert!(scene.limits("/a", cpuset).only(Rule::OwnContention).says.contains("may use only 4 CPUs;"));
+}
+
+#[test]
+fn who_ran_in_the_cgroup_is_named() {
+    let mut scene = own(9, 250 * MS);
+    for (at, task) in scene.interval.tasks.iter_mut().enumerate() {
+        task.reading.tgid = 20 + at as u32 / 6;
+        task.reading.comm = if at < 6 { "cc1".into() } else { "make".into() };
+    }
+    let ran = "; process 20 (cc1) ran for 4.50s and process 21 (make) ran for 2.25s";
+    assert!(scene.only(Rule::OwnContention).says.ends_with(ran), "{}", scene.only(Rule::OwnContention).says);
+    // Threads are distinguished if the target is selected by process.
+    let mut scene = scene.pair("/a", 1, Blame::Ran, 800 * MS).pair("/a", 1, Blame::Ran, 900 * MS);
+    for (pair, tid) in scene.interval.pairs.iter_mut().zip([31, 32]) {
+        (pair.culprit, pair.tid, pair.comm) = (pair.victim, tid, "ld".into());
+    }
+    let ran = "; 900ms behind thread 32 (ld) and 800ms behind thread 31 (ld)";
+    assert!(scene.only(Rule::OwnContention).says.ends_with(ran), "{}", scene.only(Rule::OwnContention).says);
+}
+
+#[test]
+fn who_ran_in_the_root_is_named() {
+    let mut scene = Scene::new(&["/a"])
+        .task("/a", 0, &[(Cause::OtherCgroup, S)])
+        .task("/", 700 * MS, &[])
+        .ran_before("/a", "/", S);
+    scene.interval.tasks[1].reading.comm = "rustc".into();
+    let found = scene.only(Rule::NoisyNeighbour);
+    assert!(found.says.ends_with("100.0% behind / (process 2 (rustc) ran for 700ms)"), "{}", found.says);
 }
 
 #[test]
@@ -323,9 +353,7 @@ fn few_threads_on_even_fewer_cpus_are_badly_spread() {
     let mut scene = own(3, 250 * MS);
     let found = scene.only(Rule::OwnContention);
     assert!(
-        found
-            .says
-            .ends_with("the cgroup may use 8 CPUs, but its 3 busy threads were last seen on only 1 CPU"),
+        found.says.contains("the cgroup may use 8 CPUs, but its 3 busy threads were last seen on only 1 CPU"),
         "{}",
         found.says
     );
@@ -389,6 +417,24 @@ fn advice_against_a_lighter_neighbour_comes_last_and_is_to_do_nothing() {
         ]
     );
     assert_eq!(found.iter().map(|finding| finding.is_heavier).collect::<Vec<_>>(), [false, true]);
+}
+
+#[test]
+fn the_own_contention_of_a_culprit_comes_after_its_victims() {
+    let mut scene =
+        Scene::new(&["/audio", "/batch"]).task("/audio", 160 * MS, &[(Cause::OtherCgroup, 170 * MS)]);
+    for _ in 0..4 {
+        scene = scene.task("/batch", 450 * MS, &[(Cause::OwnCgroup, 480 * MS)]);
+    }
+    scene.host.cpus = Some(2);
+    let rules = |scene: &Scene| scene.all().iter().map(|finding| finding.rule).collect::<Vec<_>>();
+    let behind_another = scene.ran_before("/audio", "/", 170 * MS);
+    let host = Rule::CpuOversubscription;
+    assert_eq!(rules(&behind_another), [Rule::OwnContention, Rule::NoisyNeighbour, host]);
+    let scene =
+        Scene { interval: Interval { pairs: Vec::new(), ..behind_another.interval }, ..behind_another };
+    let scene = scene.ran_before("/audio", "/batch", 170 * MS);
+    assert_eq!(rules(&scene), [Rule::NoisyNeighbour, Rule::OwnContention, host]);
 }
 
 /// Returns a second on two CPUs in which two loops of autogroup 7 ran for half of the time, as did four loops of autogroup 8.
@@ -459,10 +505,19 @@ fn many_short_tasks_at_once_are_reported_as_such() {
     let found = jobs(50, 2).only(Rule::JobBursts);
     assert_eq!(
         found.says,
-        "/cron: its tasks waited 1.80s (78.3% of their run and wait time) for each other, most of it in 10 tasks that ended in the \
-         interval, although the cgroup used 0.5 of 2 CPUs on average: they start at once"
+        "/cron: its tasks waited 1.80s (78.3% of their run and wait time) for each other, most of it in 10 tasks that started or \
+         ended meanwhile, although the cgroup used 0.5 of 2 CPUs on average: they start at once"
     );
     assert_eq!(found.headline(), "cron starts short tasks at once: 10 tasks, waiting 1.80s/s");
+    // Some of the tasks may not have ended yet.
+    let mut scene = Scene::new(&["/cron"]);
+    for _ in 0..10 {
+        scene = scene.task("/cron", 50 * MS, &[(Cause::OwnCgroup, 180 * MS)]);
+    }
+    scene.host.cpus = Some(2);
+    assert!(scene.at(Rule::JobBursts).is_empty());
+    scene.interval.tasks.iter_mut().skip(5).for_each(|task| task.reading.start_ns = 1);
+    assert_eq!(scene.at(Rule::JobBursts), ["/cron"]);
     // A build that keeps the CPUs busy has too few of them.
     assert!(jobs(150, 2).at(Rule::JobBursts).is_empty());
 }

@@ -94,10 +94,10 @@ fn row(rule: Rule) -> (String, &'static str, &'static str, &'static str) {
         ),
         Rule::JobBursts => (
             format!(
-                "as `own_contention`, but {MOSTLY_PERCENT} % of the waiting is that of tasks that ended, and less than \
+                "as `own_contention`, but {MOSTLY_PERCENT} % of the waiting is that of tasks that started or ended, and less than \
                  {BURST_PERCENT} % of the CPUs was used"
             ),
-            "tasks that ended, use",
+            "these tasks, use",
             "start them at different times",
             "jobs_that_start_at_once",
         ),
