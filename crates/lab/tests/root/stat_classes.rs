@@ -49,6 +49,20 @@ fn a_busy_loop_is_quota_bound_with_a_quota_and_otherwise_cpu_bound() {
     assert!(says.starts_with("CPU-bound: ") || says.starts_with("contended: "), "{says}");
 }
 
+/// A stopped process does nothing, so only its own line tells why.
+#[test]
+fn a_stopped_process_has_a_line_that_says_how_to_continue_it() {
+    let load = Load::busy_loop(None);
+    load.signal(libc::SIGSTOP);
+    thread::sleep(patience(200));
+    let text = Measuring::start(&["-p", &pids(&[&load]), "2", "1"]).end();
+    let says = said_of(&text, load.pid());
+    assert!(says.starts_with("idle: ") && says.contains("kill -CONT"), "{says}");
+    load.signal(libc::SIGCONT);
+    let text = Measuring::start(&["-p", &pids(&[&load]), "2", "1"]).end();
+    assert!(!said_of(&text, load.pid()).contains("kill -CONT"), "{text}");
+}
+
 #[test]
 #[ignore = "one CPU: asserts a time"]
 fn a_command_that_sleeps_is_blocked_on_a_timer() {

@@ -137,8 +137,8 @@ fn sessions(context: &Context) -> Option<Finding> {
          /proc/{pid}/autogroup); renice has no effect between sessions"
     );
     let short = (
-        format!("{} waits behind the session of {name}", victim.process().1),
-        format!("{} ({:.0}%)", context.rate(ns), units::percent(ns, victim.active_ns)?),
+        format!("{} waits behind session {name}", victim.process().1),
+        format!("{} ({:.0}% of its time)", context.rate(ns), units::percent(ns, victim.active_ns)?),
         format!("give {name} a cgroup with a low cpu.weight; renice has no effect"),
     );
     let root = context.nodes().find(|(_, cgroup)| cgroup.parent.is_none())?;
@@ -494,7 +494,7 @@ fn actions(context: &Context, node: usize, worst: Option<&Culprit>, is_heavier: 
         _ if is_heavier => {
             format!("none, unless {} matters more: then raise its cpu.weight", leaf(context.path(node)))
         }
-        Some(false) => format!("raise its cpu.weight ({} ran within its own), or move it", leaf(path)),
+        Some(false) => format!("raise its cpu.weight ({} is within its weight), or move it", leaf(path)),
         _ => format!("give {} a quota (cpu.max) or a lower cpu.weight", leaf(path)),
     };
     let with_weight = |path: &str| match limits(path).and_then(|limits| limits.weight) {

@@ -95,7 +95,7 @@ fn a_neighbour_within_its_weight_should_not_get_a_limit() {
         "{}",
         found.says
     );
-    assert_eq!(found.action, "raise its cpu.weight (b ran within its own), or move it");
+    assert_eq!(found.action, "raise its cpu.weight (b is within its weight), or move it");
     assert_eq!(
         found.advice,
         "give /a (now 100) a higher cpu.weight (in v1 cpu.shares, in Kubernetes the CPU request; /b (now 300) uses what its own \
@@ -457,7 +457,7 @@ fn a_session_that_waits_for_another_one_comes_before_the_host() {
     let scene = two_sessions([0, 19]);
     let found = &scene.all()[0];
     assert_eq!((found.rule, found.lost_ns), (Rule::Sessions, S));
-    assert_eq!(found.headline(), "web waits behind the session of batch: 1.00s/s (50%)");
+    assert_eq!(found.headline(), "web waits behind session batch: 1.00s/s (50% of its time)");
     assert_eq!(
         found.says,
         "2 processes (web, among them 2) waited 1.00s (50.0% of their run and wait time) behind other tasks of the root cgroup, of \
