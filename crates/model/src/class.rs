@@ -523,7 +523,7 @@ fn advice(classes: &[Class], activity: &Activity, quota: Option<&Quota>, parts: 
                 .map(|kind| activity.blocked.get(kind))
                 .iter()
                 .sum::<u64>()
-                < activity.blocked.total() / 2 =>
+                < (activity.blocked.total() - activity.blocked.for_work()) / 2 =>
             {
                 "more CPU for it will not help, but those for whom it waits may lack CPU".into()
             }

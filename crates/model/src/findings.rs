@@ -51,8 +51,8 @@ pub struct Finding {
     pub advice: String,
     /// Waiting time that the problem causes, ns, summed over tasks. Two findings may count the same waiting time.
     pub lost_ns: u64,
-    /// True if the affected cgroup used more CPU time than the neighbour for which it waited. Limiting the neighbour would help
-    /// little.
+    /// True if the affected cgroup used more CPU time than the neighbour for which it waited, or is meant to get only what others
+    /// leave (`cpu.idle`). Limiting the neighbour would help little.
     #[serde(skip)]
     pub is_heavier: bool,
     /// Path of the neighbour that the advice is about.
@@ -85,7 +85,7 @@ pub fn findings(interval: &Interval, host: &Host) -> Vec<Finding> {
     findings_in(interval, &Tree::new(interval), host)
 }
 
-/// Same as [`findings`], for a caller that has the tree of the interval.
+/// Same as [`findings`], for a caller that has the tree.
 pub fn findings_in(interval: &Interval, tree: &Tree, host: &Host) -> Vec<Finding> {
     if interval.duration_ns == 0 {
         return Vec::new();
@@ -101,6 +101,7 @@ pub fn findings_in(interval: &Interval, tree: &Tree, host: &Host) -> Vec<Finding
     ];
     let mut findings: Vec<Finding> = kinds.iter().flat_map(|kind| kind(&context)).collect();
     drop_small(&context, &mut findings);
+    drop_explained(&mut findings);
     let specific_ns = specific_ns(&context, &findings);
     let culprits = findings.iter().filter(|finding| !finding.is_heavier);
     let culprits: BTreeSet<Arc<str>> = culprits.filter_map(|finding| finding.culprit.clone()).collect();
@@ -121,6 +122,8 @@ pub fn findings_in(interval: &Interval, tree: &Tree, host: &Host) -> Vec<Finding
 /// Rules that say who waits for a CPU because of whom or what.
 const SPECIFIC: [Rule; 5] =
     [Rule::NoisyNeighbour, Rule::Sessions, Rule::OwnContention, Rule::JobBursts, Rule::IdleCpus];
+/// Rules about a quota that ran out.
+const QUOTA: [Rule; 3] = [Rule::ThreadsOverQuota, Rule::ThrottledBelowLimit, Rule::Throttled];
 /// The finding about the host comes after specific ones that explain this share of the waiting, percent.
 const SPECIFIC_PERCENT: u64 = 50;
 /// A finding that explains less of a cgroup's waiting, percent, is not shown beside one that explains more.
@@ -146,8 +149,11 @@ fn order<'f>(
     (last, Reverse(*lost_ns), cgroup.as_deref(), *rule)
 }
 
-/// Returns the waiting that specific findings explain, ns.
+/// Returns the waiting that specific findings explain, ns; 0 if all of them are about heavier cgroups, which come last.
 fn specific_ns(context: &Context, findings: &[Finding]) -> u64 {
+    if findings.iter().all(|finding| finding.is_heavier || !SPECIFIC.contains(&finding.rule)) {
+        return 0;
+    }
     let noisy = findings.iter().filter(|finding| finding.rule == Rule::NoisyNeighbour);
     let noisy: BTreeSet<&str> = noisy.filter_map(|finding| finding.cgroup.as_deref()).collect();
     let explained_ns = |finding: &Finding| match (finding.rule, finding.cgroup.as_deref()?) {
@@ -156,7 +162,10 @@ fn specific_ns(context: &Context, findings: &[Finding]) -> u64 {
             None
         }
         // The other session's own waiting is as much a matter of who shares the CPUs with whom.
-        (Rule::Sessions, _) => Some(context.tree.nodes().first()?.own.by_cause.get(Cause::OwnCgroup)),
+        (Rule::Sessions, _) => {
+            let own_ns = context.tree.nodes().first()?.own.by_cause.get(Cause::OwnCgroup);
+            Some(if is_share(finding.lost_ns, own_ns, EXPLAINS_PERCENT) { own_ns } else { finding.lost_ns })
+        }
         (rule, _) => SPECIFIC.contains(&rule).then_some(finding.lost_ns),
     };
     sum::total(findings.iter().filter_map(explained_ns))
@@ -178,6 +187,22 @@ fn drop_small(context: &Context, findings: &mut Vec<Finding>) {
         let is_large = |ns, of_ns| is_share(ns, of_ns, EXPLAINS_PERCENT);
         // The throttled time may be unknown where the periods are not.
         *lost_ns == 0 || is_large(*lost_ns, waited_ns) || !is_large(most_ns[cgroup], all_ns)
+    });
+}
+
+/// Drops a cgroup's own contention that another finding explains: a quota at or above it, or another session in the root.
+fn drop_explained(findings: &mut Vec<Finding>) {
+    let limits = findings.iter().filter(|finding| QUOTA.contains(&finding.rule));
+    let limits: BTreeSet<Arc<str>> = limits.filter_map(|finding| finding.cgroup.clone()).collect();
+    let sessions = findings.iter().find(|finding| finding.rule == Rule::Sessions);
+    let sessions_ns = sessions.map_or(0, |finding| finding.lost_ns);
+    findings.retain(|Finding { rule, cgroup, lost_ns, .. }| {
+        let path = cgroup.as_deref().filter(|_| matches!(rule, Rule::OwnContention | Rule::JobBursts));
+        path.is_none_or(|path| {
+            let is_of_sessions =
+                path == "/" && is_share(sessions_ns, *lost_ns, contention::EXPLAINED_PERCENT);
+            !is_of_sessions && !path_and_ancestors(path).any(|path| limits.contains(path))
+        })
     });
 }
 
@@ -364,18 +389,8 @@ impl Rule {
     }
 
     /// True if [`Finding::lost_ns`] is a part of the completed waits of the cgroup.
-    const fn is_about_waits(self) -> bool {
-        matches!(
-            self,
-            Self::ThreadsOverQuota
-                | Self::Throttled
-                | Self::ThrottledBelowLimit
-                | Self::NoisyNeighbour
-                | Self::OwnContention
-                | Self::JobBursts
-                | Self::IdleCpus
-                | Self::RealTimeLimit
-        )
+    fn is_about_waits(self) -> bool {
+        self.is_about_own_tasks() || QUOTA.contains(&self) || self == Self::NoisyNeighbour
     }
 }
 

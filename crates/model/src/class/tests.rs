@@ -222,6 +222,17 @@ fn field_case_4_more_cpu_does_not_help_workers_that_wait() {
     );
 }
 
+/// Nobody computes for a disk, however long the thread also waits for connections.
+#[test]
+fn a_thread_that_waits_for_a_disk_waits_for_nobody_who_lacks_cpu() {
+    let states = Some([S * 45 / 100, S * 2 / 5, 0, 0, 0]);
+    let interval =
+        interval(vec![task(1, S * 15 / 100, ByCause::default(), states)], vec![stack(1, 1, S * 45 / 100)]);
+    let says = classes_of(&interval, |classes| classes.total()).says;
+    assert!(says.starts_with("I/O-bound: blocked on disk 40 %"), "{says}");
+    assert!(says.ends_with("(accept), on a CPU 15 %: more CPU will not help"), "{says}");
+}
+
 #[test]
 fn without_stacks_the_states_decide() {
     let mut interval =

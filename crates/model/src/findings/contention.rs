@@ -9,7 +9,7 @@ use crate::{
     Autogroup, PairReading, REST_NAME, TaskInterval, TaskReading,
     findings::{
         Context, Finding, MOST, POLLER, Rule, finding, host, idle_cpus, is_much, is_share, leaf, numa, part,
-        poller, quota,
+        poller,
     },
     pairs::Culprit,
     path::{is_at_or_below, path_and_ancestors},
@@ -26,12 +26,14 @@ pub(super) const NEIGHBOUR_PERCENT: u64 = 10;
 pub(super) const NEIGHBOUR_NS: u64 = 50_000_000;
 pub(super) const NEIGHBOUR_OF_INTERVAL_PERCENT: u64 = 2;
 /// A cgroup gets no finding if findings of its descendants explain at least this share of its waiting, percent.
-const EXPLAINED_PERCENT: u64 = 80;
+pub(super) const EXPLAINED_PERCENT: u64 = 80;
 /// Minimum wait for own tasks at which a cgroup is contended: percent of the tasks' waiting and running time, and total time.
 pub(super) const OWN_PERCENT: u64 = 25;
 pub(super) const OWN_NS: u64 = 10_000_000;
 /// Short tasks, or another session, are the reason for a cgroup's waiting from this share on, percent.
 pub(super) const MOSTLY_PERCENT: u64 = 50;
+/// In intervals up to this length, ns, tasks that have started and not yet ended count as short.
+const STARTED_WITHIN_NS: u64 = 10_000_000_000;
 /// Short tasks start at once if the cgroup waits for itself although it uses less than this share of its CPUs, percent.
 pub(super) const BURST_PERCENT: u64 = 60;
 
@@ -62,14 +64,18 @@ impl Session<'_> {
         first.map_or((0, ""), |task| (task.reading.tgid, &task.reading.comm))
     }
 
-    /// Returns how long tasks of another session ran that were last on CPUs which this one may use, ns.
-    fn ran_beside_ns(&self, other: &Self) -> u64 {
-        let allowed = |task: &&TaskInterval| {
-            parse_cpu_list(task.reading.placement.as_deref()?.cpus_allowed.as_deref()?)
-        };
-        let masks: Option<Vec<_>> = self.tasks.iter().map(allowed).collect();
-        let is_allowed = |cpu| masks.as_ref().is_none_or(|masks| masks.iter().flatten().any(|at| *at == cpu));
-        let there = other.tasks.iter().filter(|task| is_allowed(task.reading.cpu));
+    /// Returns the CPUs that its tasks may use; `None`: unknown.
+    fn cpus(&self) -> Option<BTreeSet<u32>> {
+        let masks = self.tasks.iter().map(|task| task.reading.placement.as_deref()?.cpus_allowed.as_deref());
+        // Most tasks have the same mask.
+        let masks: BTreeSet<&str> = masks.collect::<Option<_>>()?;
+        let cpus: Vec<Vec<u32>> = masks.into_iter().map(parse_cpu_list).collect::<Option<_>>()?;
+        Some(cpus.into_iter().flatten().collect())
+    }
+
+    /// Returns how long its tasks ran that were last on some CPUs, ns.
+    fn ran_on_ns(&self, cpus: Option<&BTreeSet<u32>>) -> u64 {
+        let there = self.tasks.iter().filter(|task| cpus.is_none_or(|cpus| cpus.contains(&task.reading.cpu)));
         sum::total(there.map(|task| task.totals.on_cpu_ns))
     }
 
@@ -114,13 +120,17 @@ fn sessions(context: &Context) -> Option<Finding> {
         };
         let others = sessions.iter().filter(|(other, _)| *other != number).map(|(_, other)| other);
         let others = others.filter(|other| is_victim_of(other));
-        others.map(|other| (other, session.ran_beside_ns(other))).max_by_key(|(_, ns)| *ns)
+        let cpus = session.cpus();
+        others.map(|other| (other, other.ran_on_ns(cpus.as_ref()))).max_by_key(|(_, ns)| *ns)
     };
     let victims = sessions.iter().filter(|(_, one)| is_much(one.own_ns, OWN_NS, one.active_ns, OWN_PERCENT));
-    let pairs = victims.filter_map(|(number, victim)| Some((victim, against(number, victim)?)));
+    let mut victims: Vec<_> = victims.collect();
+    victims.sort_by_key(|(_, victim)| Reverse(victim.own_ns));
+    let pairs = victims.into_iter().take(MOST);
+    let pairs = pairs.filter_map(|(number, victim)| Some((victim, against(number, victim)?)));
     // Else the victim waited for its own tasks.
-    let pairs = pairs.filter(|(victim, (_, ran_ns))| is_share(*ran_ns, victim.own_ns, MOSTLY_PERCENT));
-    let (victim, (other, ran_ns)) = pairs.max_by_key(|(victim, _)| victim.own_ns)?;
+    let mut pairs = pairs.filter(|(victim, (_, ran_ns))| is_share(*ran_ns, victim.own_ns, MOSTLY_PERCENT));
+    let (victim, (other, ran_ns)) = pairs.next()?;
     let ((pid, name), ns) = (other.process(), victim.own_ns);
     let says = format!(
         "{} waited {} behind other tasks of the root cgroup, of which {} of another session ran {}; sessions (autogroups) share the \
@@ -133,7 +143,7 @@ fn sessions(context: &Context) -> Option<Finding> {
         other.nice,
     );
     let advice = format!(
-        "move {name} to a cgroup with a low cpu.weight (in v1 cpu.shares), or lower the weight of its session (echo 19 > \
+        "move all processes of the session of {name} to a cgroup with a low cpu.weight (in v1 cpu.shares), or lower the weight of its session (echo 19 > \
          /proc/{pid}/autogroup); renice has no effect between sessions"
     );
     let short = (
@@ -212,12 +222,10 @@ fn siblings<'p>(a: &'p str, b: &'p str) -> Option<(&'p str, &'p str)> {
 /// Judges each cgroup by its own tasks. On an oversubscribed host, `cpu_oversubscription` replaces the finding for `/`.
 fn own_contention(context: &Context) -> Vec<Finding> {
     let oversubscribed = host::cpu_oversubscription(context).is_some();
-    let has_sessions = sessions(context).is_some();
     let crowded = context.nodes().filter_map(|(node, cgroup)| {
         let ns = cgroup.own.by_cause.get(Cause::OwnCgroup);
         let is_crowded = is_much(ns, OWN_NS, cgroup.own.active_ns(), OWN_PERCENT)
-            && !((oversubscribed || has_sessions) && cgroup.parent.is_none())
-            && !quota::is_throttled(context, node);
+            && !(oversubscribed && cgroup.parent.is_none());
         is_crowded.then_some((ns, node))
     });
     let mut crowded: Vec<_> = crowded.collect();
@@ -244,8 +252,9 @@ fn is_on(context: &Context, node: usize, full_node: u32, own_ns: u64) -> bool {
 /// most of the waiting: many short threads may have outnumbered the CPUs. Second, each busy thread was last on a CPU of its own.
 fn crowd(context: &Context, node: usize, ns: u64, short: &BTreeMap<usize, Short>) -> Option<Finding> {
     let own_cpus = context.limits(node).and_then(|limits| limits.cpus);
-    let most = u64::from(own_cpus.into_iter().chain(context.host.cpus).min()?);
     let busy = context.busy(context.tree.tasks_of(node));
+    let host_cpus = context.host.cpus.map(|cpus| cpus.saturating_sub(isolated_from(context, node)).max(1));
+    let most = u64::from(own_cpus.into_iter().chain(host_cpus).min()?);
     let (cpus, threads) = (count(most, "CPU"), count(busy.threads, "busy thread"));
     if let Some(burst) = short.get(&node).and_then(|short| job_burst(context, node, ns, most, *short)) {
         return Some(burst);
@@ -292,6 +301,18 @@ fn crowd(context: &Context, node: usize, ns: u64, short: &BTreeMap<usize, Short>
     Some(finding(Rule::OwnContention, Some(context.path(node)), ns, short, says, advice))
 }
 
+/// Returns the number of isolated CPUs that the cgroup's own tasks may not use.
+fn isolated_from(context: &Context, node: usize) -> u32 {
+    let isolated = context.interval.cpus.iter().filter(|cpu| cpu.is_isolated);
+    let mut isolated: BTreeSet<u32> = isolated.map(|cpu| cpu.cpu).collect();
+    let tasks = context.interval.tasks_at(context.tree.tasks_of(node)).filter(|_| !isolated.is_empty());
+    let masks = tasks.filter_map(|task| task.reading.placement.as_deref()?.cpus_allowed.as_deref());
+    let masks: BTreeSet<&str> = masks.collect();
+    let allowed: BTreeSet<u32> = masks.into_iter().filter_map(parse_cpu_list).flatten().collect();
+    isolated.retain(|cpu| !allowed.contains(cpu));
+    isolated.len() as u32
+}
+
 /// Returns who of the cgroup's own tasks had the CPUs, the longest time first, at most `most`: the threads for which its tasks
 /// waited, if threads are distinguished, else the processes that ran.
 fn who_ran(context: &Context, node: usize, most: usize) -> Vec<String> {
@@ -309,7 +330,11 @@ fn who_ran(context: &Context, node: usize, most: usize) -> Vec<String> {
     if !threads.is_empty() {
         return threads;
     }
-    let tasks = interval.tasks_at(context.tree.tasks_of(node));
+    // Kernel threads are in the root, but have no autogroup; `by_cause` counts them separately.
+    let is_of_user =
+        |task: &&TaskInterval| task.reading.placement.as_deref().is_some_and(|at| at.autogroup.is_some());
+    let tasks =
+        interval.tasks_at(context.tree.tasks_of(node)).filter(|task| &**path != "/" || is_of_user(task));
     let ran = sum::tally(tasks.map(|task| (task.reading.tgid, task.totals.on_cpu_ns)));
     let mut ran: Vec<(u32, u64)> = ran.into_iter().filter(|(_, ns)| *ns != 0).collect();
     ran.sort_by_key(|(_, ns)| Reverse(*ns));
@@ -327,7 +352,11 @@ struct Short {
 
 fn short(context: &Context) -> BTreeMap<usize, Short> {
     let interval = context.interval;
-    let has_started = |task: &&TaskInterval| task.reading.start_ns > interval.start_mono_ns;
+    // Longer intervals contain most bursts as a whole.
+    let is_short = interval.duration_ns <= STARTED_WITHIN_NS;
+    let has_started = |task: &&TaskInterval| {
+        is_short && task.reading.state.is_some() && task.reading.start_ns > interval.start_mono_ns
+    };
     let started =
         interval.tasks.iter().filter(has_started).map(|task| (task.reading.cgroup_id, 1, &task.wait));
     let exited = interval.exited.iter().map(|exited| (exited.cgroup_id, exited.tasks, &exited.wait));
@@ -346,7 +375,10 @@ fn short(context: &Context) -> BTreeMap<usize, Short> {
 fn job_burst(context: &Context, node: usize, ns: u64, cpus: u64, short: Short) -> Option<Finding> {
     let Short { tasks, own_ns: short_ns } = short;
     let (own, duration_ns) = (context.tree.nodes()[node].own, context.interval.duration_ns);
-    let is_steady = is_share(own.on_cpu_ns, duration_ns.saturating_mul(cpus), BURST_PERCENT);
+    // What others had on its CPUs is no sign of bursts.
+    let others_ns = own.by_cause.get(Cause::OtherCgroup).saturating_add(own.by_cause.get(Cause::Kernel));
+    let wanted_ns = own.on_cpu_ns.saturating_add(others_ns);
+    let is_steady = is_share(wanted_ns, duration_ns.saturating_mul(cpus), BURST_PERCENT);
     if tasks <= cpus || is_steady || !is_share(short_ns, ns, MOSTLY_PERCENT) {
         return None;
     }
@@ -407,7 +439,8 @@ fn noisy_neighbour(context: &Context, node: usize, ns: u64) -> Finding {
         first.map_or(ns, |first| (u128::from(ns) * u128::from(first.ns) / u128::from(all_ns.max(1))) as u64);
     let share = units::percent(first_ns, sums.waited_ns()).unwrap_or_default();
     let amount = format!("{} ({share:.0}% of its waiting)", context.rate(first_ns));
-    let is_heavier = worst.is_some_and(|worst| is_heavier(context, node, worst));
+    let is_heavier =
+        worst.is_some_and(|worst| gets_rest(context, node, worst) || is_heavier(context, node, worst));
     let (action, advice) = actions(context, node, worst, is_heavier);
     let short = (format!("waits behind {who}"), amount, action);
     let finding = finding(Rule::NoisyNeighbour, Some(context.path(node)), ns, short, says, advice);
@@ -439,6 +472,13 @@ fn is_heavier(context: &Context, victim: usize, neighbour: &Culprit) -> bool {
         && realtime_neighbour(context, neighbour).is_none()
         && realtime_victim(context, victim).is_none()
         && context.tree.find(path).is_some_and(|neighbour| ran_ns(victim) > ran_ns(neighbour))
+}
+
+/// True if the victim gets only what others leave (`cpu.idle`) where it competes with the neighbour.
+fn gets_rest(context: &Context, victim: usize, neighbour: &Culprit) -> bool {
+    let path = neighbour.path.as_deref().and_then(|path| Some(siblings(context.path(victim), path)?.0));
+    let limits = path.and_then(|path| context.limits(context.tree.find(path)?));
+    limits.is_some_and(|limits| limits.idle == Some(1))
 }
 
 /// Returns the short and the long form of the advice against the neighbour `worst`.
@@ -487,10 +527,13 @@ fn actions(context: &Context, node: usize, worst: Option<&Culprit>, is_heavier: 
         );
     };
     let limits = |path: &str| context.limits(context.tree.find(path)?);
-    let is_idle = limits(ours).is_some_and(|limits| limits.idle == Some(1));
+    let is_idle = worst.is_some_and(|worst| gets_rest(context, node, worst));
     let is_beyond = worst.and_then(Culprit::is_beyond).filter(|_| !is_idle);
     let action = match is_beyond {
-        _ if is_idle => "set its cpu.idle to 0, and raise its cpu.weight".to_owned(),
+        _ if is_idle => {
+            let matters = leaf(context.path(node));
+            format!("none, unless {matters} matters more: then set cpu.idle of {} to 0", leaf(ours))
+        }
         _ if is_heavier => {
             format!("none, unless {} matters more: then raise its cpu.weight", leaf(context.path(node)))
         }

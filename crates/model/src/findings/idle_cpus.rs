@@ -168,7 +168,8 @@ fn idle_cpus_finding(context: &Context, kept: &Kept) -> Finding {
         |cores: f64| cores < cpus_wanted && cores <= busy.len() as f64 && kept.hold != Hold::Nothing;
     if let Some(quota) = quota.filter(|quota| binds_next(quota.cores)) {
         let (by, cores) = (context.interval.names.of(context.path(quota.node)), cpus(quota.cores));
-        let fewer = format!("start at most {}", count(busy.len() as u64, "thread"));
+        let enough = (busy.len() as u64).min(quota.cores.ceil() as u64).max(1);
+        let fewer = format!("start at most {}", count(enough, "thread"));
         advice = format!(
             "{fewer}, or change two limits: {advice}; and raise the quota of {by}, because more CPUs alone gain nothing with {cores}"
         );

@@ -36,9 +36,11 @@ pub(super) fn findings(context: &Context) -> Vec<Finding> {
     // Each of these cgroups has at least one finding.
     past.truncate(MOST);
     let of = |node: usize| {
+        let threads = threads_over_quota(context, node);
         // "At its limit" and "below its limit" exclude each other.
-        let limit = throttled_below_limit(context, node).or_else(|| throttled(context, node));
-        threads_over_quota(context, node).into_iter().chain(limit)
+        let at_limit = || throttled(context, node, threads.is_some());
+        let limit = throttled_below_limit(context, node).or_else(at_limit);
+        threads.into_iter().chain(limit)
     };
     past.into_iter().flat_map(of).collect()
 }
@@ -129,7 +131,8 @@ fn throttled_below_limit(context: &Context, node: usize) -> Option<Finding> {
     let wanted_ns = behind_others.fold(used_ns, |sum, row| sum.saturating_add(sums.by_cause.get(row.cause)));
     let totals = &context.tree.nodes()[node].group.totals;
     // Several threads may run at once, for longer together than each of them.
-    let is_single = context.busy(context.tree.tasks_below(node)).threads <= 1;
+    let ran_ns = context.interval.tasks_at(context.tree.tasks_below(node)).map(|task| task.totals.on_cpu_ns);
+    let is_single = ran_ns.max().is_some_and(|ns| is_share(ns, totals.on_cpu_ns, CURE_PERCENT));
     let run_ns = too_long_for_a_burst(limits, totals).filter(|_| is_single);
     // Such a run fills several periods in a row, but there are pauses between runs.
     let passed_ns = run_ns.map_or(0, |_| (cores * context.interval.duration_ns as f64) as u64);
@@ -168,7 +171,7 @@ fn throttled_below_limit(context: &Context, node: usize) -> Option<Finding> {
             };
             (
                 format!(
-                    "{says} of {} or more, and the longest burst adds only {}",
+                    "{says} of {} on average, and the longest burst adds only {}",
                     duration(run_ns),
                     micros(limits.quota_us?)
                 ),
@@ -206,7 +209,8 @@ fn too_long_for_a_burst(limits: &CgroupReading, totals: &Totals) -> Option<u64> 
 /// versions, the previous interval holds the quota of a wait that ended during a reading. This affects up to 11 % of a second.
 const UNNAMED_PERCENT: u64 = 20;
 
-fn throttled(context: &Context, node: usize) -> Option<Finding> {
+/// `are_too_many`: another finding advises fewer threads.
+fn throttled(context: &Context, node: usize, are_too_many: bool) -> Option<Finding> {
     let unread = CgroupReading::default();
     let (limits, sums) = (context.limits(node).unwrap_or(&unread), context.with_below(node));
     let Held { ns: held_ns, unnamed_ns } = context.held[node];
@@ -224,7 +228,12 @@ fn throttled(context: &Context, node: usize) -> Option<Finding> {
     }
     clauses.extend(cpu_stat(limits, context.interval.duration_ns));
     let busy = context.busy(context.tree.tasks_below(node));
-    let threads = if busy.threads > 1 { ", or let fewer threads run at once" } else { "" };
+    const FEWER: &str = "let fewer threads run at once";
+    let or_raise = |limit: String| match busy.threads {
+        _ if are_too_many => format!("{FEWER}, or {limit}"),
+        0 | 1 => limit,
+        _ => format!("{limit}, or {FEWER}"),
+    };
     let modes = limits.user_ns.zip(limits.system_ns);
     let computes =
         modes.filter(|(user, system)| quota_use::mode(*user, *system) == Some(quota_use::Mode::CpuBound));
@@ -233,12 +242,12 @@ fn throttled(context: &Context, node: usize) -> Option<Finding> {
         format!("; the cgroup is CPU-bound ({share} of its CPU time is in user mode)")
     });
     let (place, how) = raise(context.path(node), limits.quota_cores());
-    let advice = format!("raise its limit{how}{threads}{computes}");
+    let advice = or_raise(format!("raise its limit{how}")) + &computes;
     let limit = limits.quota_cores().map(|cores| format!(" of {}", cpus(cores))).unwrap_or_default();
     let short = (
         format!("is at its CPU limit{limit}"),
         format!("throttled {}", context.rate(held_ns)),
-        format!("raise its limit ({place}){threads}"),
+        or_raise(format!("raise its limit ({place})")),
     );
     Some(finding(Rule::Throttled, Some(context.path(node)), held_ns, short, clauses.join("; "), advice))
 }

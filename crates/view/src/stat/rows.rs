@@ -94,9 +94,10 @@ const LOOKED_AT: usize = 200;
 
 /// Returns a line for each target that did more than wait for work. Targets that ran and waited most come first.
 pub fn lines(data: &Data, asked: &Asked<'_>, classes: &Classes<'_>) -> Vec<String> {
-    // A stopped process is not active, but its line says so.
-    let asked = Asked { all: true, ..*asked };
-    let known = all(data, &asked).into_iter().filter_map(|row| Some((row.figures.busy_ns(), row.subject?)));
+    let active = all(data, asked);
+    // A stopped process is not active, but its line says why.
+    let rows = if active.is_empty() { all(data, &Asked { all: true, ..*asked }) } else { active };
+    let known = rows.into_iter().filter_map(|row| Some((row.figures.busy_ns(), row.subject?)));
     let known = known.filter(|(_, subject)| !matches!(subject, Subject::Unknown(_)));
     let targets = known.sorted_by_key(|(busy_ns, _)| Reverse(*busy_ns));
     let is_one = targets.len() == 1;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Autogroup, Placement};
+use crate::{Autogroup, CpuInterval, Placement, TaskState};
 use cgscope_ledger::history::KERNEL;
 
 fn weight(weight: u64) -> CgroupReading {
@@ -28,7 +28,7 @@ fn a_neighbour_is_noisy_from_10_percent_50ms_and_a_fiftieth_of_the_time() {
 fn a_cgroup_that_gets_what_others_leave_must_first_have_a_weight() {
     let idle = CgroupReading { idle: Some(1), ..CgroupReading::default() };
     let found = weighted(100, [100, 100]).limits("/a", idle).only(Rule::NoisyNeighbour);
-    assert_eq!(found.action, "set its cpu.idle to 0, and raise its cpu.weight");
+    assert_eq!(found.action, "none, unless a matters more: then set cpu.idle of a to 0");
     assert!(
         found.advice.starts_with(
             "set cpu.idle of /a to 0 (with 1, it gets what others leave), and give it a higher cpu.weight"
@@ -318,6 +318,11 @@ fn who_ran_in_the_root_is_named() {
         .task("/", 700 * MS, &[])
         .ran_before("/a", "/", S);
     scene.interval.tasks[1].reading.comm = "rustc".into();
+    // Without an autogroup, it may be a kernel thread.
+    assert!(scene.only(Rule::NoisyNeighbour).says.ends_with("100.0% behind /"));
+    let autogroup = Some(Autogroup { number: 7, nice: 0 });
+    scene.interval.tasks[1].reading.placement =
+        Some(Arc::new(Placement { autogroup, ..Placement::default() }));
     let found = scene.only(Rule::NoisyNeighbour);
     assert!(found.says.ends_with("100.0% behind / (process 2 (rustc) ran for 700ms)"), "{}", found.says);
 }
@@ -394,6 +399,30 @@ fn a_quota_that_runs_out_explains_contention_below_it() {
 }
 
 #[test]
+fn a_quota_that_explains_little_does_not_hide_what_explains_more() {
+    let scene = Scene::new(&["/a"])
+        .task("/a", S, &[(Cause::OwnCgroup, 950 * MS), (Cause::Throttled, 50 * MS)])
+        .task("/a", S, &[(Cause::OwnCgroup, 950 * MS)])
+        .limits("/a", periods(8.0, 6, 100))
+        .limited("/a", "/a", 50 * MS);
+    let rules: Vec<Rule> = scene.all().iter().map(|finding| finding.rule).collect();
+    assert_eq!(rules, [Rule::OwnContention]);
+}
+
+#[test]
+fn cpus_that_are_isolated_from_a_cgroup_are_not_its_own() {
+    let mut scene = own(6, 250 * MS);
+    scene.interval.cpus =
+        (0..8).map(|cpu| CpuInterval { cpu, is_isolated: cpu > 3, ..CpuInterval::default() }).collect();
+    let placement = Placement { cpus_allowed: Some("0-3".into()), ..Placement::default() };
+    for task in &mut scene.interval.tasks {
+        task.reading.placement = Some(Arc::new(placement.clone()));
+    }
+    let says = scene.only(Rule::OwnContention).says;
+    assert!(says.contains("6 threads were busy, but the cgroup may use only 4 CPUs"), "{says}");
+}
+
+#[test]
 fn advice_against_a_lighter_neighbour_comes_last_and_is_to_do_nothing() {
     let scene = Scene::new(&["/system.slice/web.service", "/system.slice/backup.service/main"])
         .task("/system.slice/web.service", 200 * MS, &[(Cause::OtherCgroup, 300 * MS)])
@@ -467,7 +496,7 @@ fn a_session_that_waits_for_another_one_comes_before_the_host() {
     assert!(found.advice.contains("echo 19 > /proc/6/autogroup"), "{}", found.advice);
     assert!(scene.at(Rule::OwnContention).is_empty());
     // With equal nice values, only the one that has no more threads than there are CPUs is a victim.
-    assert!(two_sessions([0, 0]).only(Rule::Sessions).what.ends_with("of batch"));
+    assert!(two_sessions([0, 0]).only(Rule::Sessions).what.ends_with("session batch"));
 }
 
 #[test]
@@ -516,7 +545,12 @@ fn many_short_tasks_at_once_are_reported_as_such() {
     }
     scene.host.cpus = Some(2);
     assert!(scene.at(Rule::JobBursts).is_empty());
-    scene.interval.tasks.iter_mut().skip(5).for_each(|task| task.reading.start_ns = 1);
+    scene
+        .interval
+        .tasks
+        .iter_mut()
+        .skip(5)
+        .for_each(|task| (task.reading.start_ns, task.reading.state) = (1, Some(TaskState::Running)));
     assert_eq!(scene.at(Rule::JobBursts), ["/cron"]);
     // A build that keeps the CPUs busy has too few of them.
     assert!(jobs(150, 2).at(Rule::JobBursts).is_empty());

@@ -161,6 +161,10 @@ fn a_quota_that_would_bind_next_is_named() {
         "{}",
         found.advice
     );
+    let mut scene = pinned(Some("0-1"), None).limits("/a", cores(0.5));
+    scene.interval.cpus[1] = used(1, 95);
+    let advice = scene.only(Rule::IdleCpus).advice;
+    assert!(advice.starts_with("start at most 1 thread, or change two limits"), "{advice}");
     let scene = pinned(Some("0"), Some(("/a", "0"))).limits("/a", cores(2.0));
     assert!(!scene.only(Rule::IdleCpus).advice.contains("quota"));
 }

@@ -36,7 +36,7 @@ fn field_case_2_is_reported_with_its_figures() {
     );
     assert_eq!(
         found.advice,
-        "raise its limit (cpu.max, in v1 cpu.cfs_quota_us), or let fewer threads run at once; the cgroup is CPU-bound \
+        "let fewer threads run at once, or raise its limit (cpu.max, in v1 cpu.cfs_quota_us); the cgroup is CPU-bound \
          (96.2% of its CPU time is in user mode)"
     );
     assert_eq!(found.lost_ns, 263_624_194_000);
@@ -360,7 +360,7 @@ fn a_run_that_no_burst_covers_needs_a_higher_limit_or_a_longer_period() {
     assert_eq!(
         found.says,
         "/a: it used 0.03 of 0.1 CPUs on average, yet its quota ran out in 46.2% of the 130 periods in which it ran (throttled for 5.40s): it \
-         works in bursts of 30.0ms or more, and the longest burst adds only 10.0ms"
+         works in bursts of 30.0ms on average, and the longest burst adds only 10.0ms"
     );
     assert_eq!(
         found.advice,
@@ -377,6 +377,17 @@ fn a_run_that_no_burst_covers_needs_a_higher_limit_or_a_longer_period() {
     of_limits(&mut scene, 92);
     assert_eq!(scene.all()[0].rule, Rule::ThrottledBelowLimit);
     of_limits(&mut scene, 130);
+    // Threads that run at the same time need more.
+    let (mut several, three) = (Vec::new(), scene.interval.tasks[0].clone());
+    std::mem::swap(&mut several, &mut scene.interval.tasks);
+    for serial in 1..=3 {
+        let mut task = three.clone();
+        (task.reading.serial, task.reading.tid) = (serial, serial as u32);
+        (task.totals.on_cpu_ns, task.totals.voluntary) = (300 * MS, 10);
+        scene.interval.tasks.push(task);
+    }
+    assert!(!scene.all()[0].advice.contains("0.31 CPUs"), "{:?}", scene.all());
+    scene.interval.tasks = several;
     // Shorter runs may fit into a burst.
     scene.interval.tasks[0].totals.voluntary = 60;
     assert!(scene.only(Rule::ThrottledBelowLimit).advice.starts_with("allow a burst"));
