@@ -1,6 +1,6 @@
 //! Published situations that are not in the short run.
 
-use std::{fs, process::Command};
+use std::{fs, process::Command, thread, time::Duration};
 
 use super::{Finding, Measured};
 use crate::{
@@ -274,6 +274,7 @@ fn a_real_time_loop_on_the_cpu_of_a_service() {
 #[ignore = "all CPUs: asserts who waits for whom"]
 fn a_build_beside_a_desktop() {
     let (session, apps) = (Cgroup::new("session"), Cgroup::new("apps"));
+    session.weigh_percent(40);
     let _build = Load::workload(&["processes", "8", "rustc", "60"], Some(&apps));
     let _desktop = Load::workload(&["requests", "closed", "4000", "4000", "60"], Some(&session));
     let before = Measured::of("5");
@@ -356,6 +357,8 @@ fn a_real_time_thread_out_of_runtime() {
         &["cpu.weight"],
     );
     cgroup.real_time(900_000);
+    // A wait for the old runtime may still last.
+    thread::sleep(Duration::from_secs(2));
     Measured::of("6").assert_cured(&cgroup.name, &before);
     drop(load);
     cgroup.real_time(0);
@@ -368,7 +371,8 @@ fn bursts_that_a_burst_allowance_covers() {
     let cgroup = Cgroup::new("api");
     cgroup.favour();
     cgroup.limit(20_000, 100_000);
-    let _load = Load::workload(&["requests", "regular", "30000", "500000", "60"], Some(&cgroup));
+    // Requests at the same point of each period might never exceed the quota.
+    let _load = Load::workload(&["requests", "regular", "30000", "530000", "60"], Some(&cgroup));
     let before = Measured::of("8");
     before.first(&cgroup.name, "throttled_below_limit").assert_says(
         &["works in bursts"],
@@ -416,7 +420,6 @@ fn a_service_that_sleeps_for_a_throttled_sidecar() {
 fn a_thread_that_sleeps_for_the_lock_of_a_thread_that_gets_no_cpu() {
     let (front, back, hog) = (Cgroup::new("front"), Cgroup::new("back"), Cgroup::new("hog"));
     let dir = Dir::new("lock");
-    back.set_idle(true);
     let lock = |work_ms: &str, sleep_ms: &str, cgroup| {
         let script = "import fcntl, sys, time\n\
                       file = open(sys.argv[1], 'w')\n\
@@ -428,8 +431,11 @@ fn a_thread_that_sleeps_for_the_lock_of_a_thread_that_gets_no_cpu() {
                       \x20   time.sleep(int(sys.argv[3]) / 1e6)";
         Load::start("python3", &["-c", script, &dir.file("lock"), work_ms, sleep_ms], Some(cgroup))
     };
-    let _hog = Load::workload(&["burn", "4", "60"], Some(&hog));
     let (_back, front_load) = (lock("5000", "1000", &back), lock("200", "10000", &front));
+    // What others leave would not be enough for their start.
+    thread::sleep(Duration::from_secs(1));
+    back.set_idle(true);
+    let _hog = Load::workload(&["burn", "4", "60"], Some(&hog));
     let measured = Measured::of("6");
     assert!(measured.about(&front.name).is_empty(), "{}", measured.0["findings"]);
     measured.first(&back.name, "noisy_neighbour").assert_says(
