@@ -525,7 +525,7 @@ fn advice(classes: &[Class], activity: &Activity, quota: Option<&Quota>, parts: 
                 .sum::<u64>()
                 < (activity.blocked.total() - activity.blocked.for_work()) / 2 =>
             {
-                "more CPU for it will not help, but those for whom it waits may lack CPU".into()
+                "it does not lack CPU, but those for whom it waits may".into()
             }
             _ => "more CPU will not help".into(),
         }),

@@ -185,9 +185,7 @@ mod long {
         assert_eq!(verdict.classes.first(), Some(&Class::IoBound), "{}", verdict.says);
         let waited_ns: u64 = interval.tasks.iter().map(|task| task.wait.total_ns).sum();
         let waited = percent(waited_ns, own_ns + waited_ns);
-        let helps_not = verdict
-            .says
-            .contains(": more CPU for it will not help, but those for whom it waits may lack CPU");
+        let helps_not = verdict.says.contains(": it does not lack CPU, but those for whom it waits may");
         // The verdict includes unfinished waits, which `waited` does not. So accept both texts near the threshold of 10 %.
         assert!(
             if waited < 9.0 { helps_not } else { waited < 11.0 || !helps_not },

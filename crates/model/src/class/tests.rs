@@ -119,7 +119,7 @@ fn a_class_with_three_fifths_of_the_needed_time_is_named_alone() {
 fn a_blocked_target_reports_whether_more_cpu_helps() {
     assert_eq!(
         says(&activity(100, &[(Cause::OwnCgroup, 90)], &[(BlockedKind::Lock, 810)])),
-        "lock-bound: blocked on a futex 81 % of the time (a lock, or a pool that waits for work), on a CPU 10 %, queued for a CPU 9 % (behind its own cgroup 9 %): more CPU for it will not help, but those for whom it waits may lack CPU"
+        "lock-bound: blocked on a futex 81 % of the time (a lock, or a pool that waits for work), on a CPU 10 %, queued for a CPU 9 % (behind its own cgroup 9 %): it does not lack CPU, but those for whom it waits may"
     );
     assert_eq!(
         says(&activity(100, &[(Cause::Throttled, 100)], &[(BlockedKind::Disk, 800)])),
@@ -127,7 +127,7 @@ fn a_blocked_target_reports_whether_more_cpu_helps() {
     );
     assert_eq!(
         says(&activity(200, &[], &[(BlockedKind::Unknown, 800)])),
-        "blocked: blocked 80 % of the time (the reason is not known), on a CPU 20 %: more CPU for it will not help, but those for whom it waits may lack CPU"
+        "blocked: blocked 80 % of the time (the reason is not known), on a CPU 20 %: it does not lack CPU, but those for whom it waits may"
     );
     assert_eq!(
         names(&activity(200, &[], &[(BlockedKind::Memory, 700), (BlockedKind::Other, 100)])),
@@ -210,7 +210,7 @@ fn field_case_4_more_cpu_does_not_help_workers_that_wait() {
         stacks.push(stack(serial, 1, S));
     }
     let interval = interval(tasks, stacks);
-    let expected = "I/O-bound: blocked on network 65 % of the time, on a CPU 20 %, waiting for work 13 % (accept): more CPU for it will not help, but those for whom it waits may lack CPU";
+    let expected = "I/O-bound: blocked on network 65 % of the time, on a CPU 20 %, waiting for work 13 % (accept): it does not lack CPU, but those for whom it waits may";
     let of = |read: fn(Classes<'_>) -> Classified| classes_of(&interval, read).says;
     assert_eq!(of(process), expected);
     assert_eq!(of(|classes| classes.total()), expected);
@@ -242,7 +242,7 @@ fn without_stacks_the_states_decide() {
         of(&interval),
         "I/O-bound: blocked on disk 80 % of the time, on a CPU 20 %: more CPU will not help"
     );
-    let unknown = "blocked: blocked 80 % of the time (the reason is not known), on a CPU 20 %: more CPU for it will not help, but those for whom it waits may lack CPU";
+    let unknown = "blocked: blocked 80 % of the time (the reason is not known), on a CPU 20 %: it does not lack CPU, but those for whom it waits may";
     interval.tasks[0] = task(1, S / 5, ByCause::default(), Some([S * 4 / 5, 0, 0, 0, 0]));
     assert_eq!(of(&interval), unknown);
 }

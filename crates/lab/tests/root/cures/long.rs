@@ -308,10 +308,8 @@ fn more_tasks_than_the_host_has_cpus() {
 fn a_thread_of_low_priority_that_gets_no_cpu_time() {
     let cgroup = Cgroup::new("starving");
     let pinned = |nice: &str| {
-        let load = Load::pinned_loop(1, Some(&cgroup));
-        let renice = Command::new("renice").args(["-n", nice, "-p", &load.pid().to_string()]).output();
-        assert!(renice.expect("renice").status.success());
-        load
+        let program = ["-n", nice, "taskset", "-c", "1", "sh", "-c", "while :; do :; done"];
+        Load::start("nice", &program, Some(&cgroup))
     };
     let _loops = [pinned("-20"), pinned("-20"), pinned("-20")];
     let starved = pinned("19");
