@@ -2,7 +2,7 @@
 
 mod long;
 
-use std::process::Command;
+use std::{fs, process::Command};
 
 use serde_json::Value;
 
@@ -105,17 +105,33 @@ fn nice_between_sessions() {
     let pid = batch.pid();
     found.assert_says(
         &["2 processes (web", "4 processes (batch", "of another session", "0 and 19"],
-        &["move batch to a cgroup with a low cpu.weight", "/autogroup", "renice has no effect"],
+        &[
+            "all processes of the session of batch to a cgroup with a low",
+            "/autogroup",
+            "renice has no effect",
+        ],
         &["start at most", "start fewer"],
     );
     let lost_ms = found.0["lost_ns"].as_u64().expect("a time") / 5_000_000;
     assert!((850..1_150).contains(&lost_ms), "{lost_ms} ms of each second");
+    let waited_ms = |measured: &Measured| {
+        let tasks = measured.0["tasks"].as_array().expect("tasks").iter();
+        let web = tasks.filter(|task| task["comm"] == "web");
+        web.map(|task| task["wait"]["total_ns"].as_u64().expect("a time")).sum::<u64>() / 5_000_000
+    };
+    assert!(waited_ms(&before).abs_diff(lost_ms) < 50, "{} {lost_ms}", waited_ms(&before));
     // What is advised in the second place.
     found.run("echo 19");
-    let after = Measured::of("5");
-    let again = after.about("/").into_iter().find(|finding| finding.0["rule"] == "sessions");
-    let left_ms = again.map_or(0, |finding| finding.0["lost_ns"].as_u64().expect("a time") / 5_000_000);
+    let left_ms = waited_ms(&Measured::of("5"));
     assert!(left_ms * 5 <= lost_ms, "{left_ms} ms after echo 19, before {lost_ms}: {pid}");
+    fs::write(format!("/proc/{pid}/autogroup"), "0").expect("its weight");
+    let cgroup = Cgroup::new("batch");
+    cgroup.slight();
+    for pid in batch.pids() {
+        fs::write(cgroup.path.join("cgroup.procs"), pid.to_string()).expect("its process");
+    }
+    let left_ms = waited_ms(&Measured::of("5"));
+    assert!(left_ms * 5 <= lost_ms, "{left_ms} ms beside the cgroup, before {lost_ms}");
 }
 
 #[test]
