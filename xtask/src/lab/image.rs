@@ -11,7 +11,7 @@ use crate::{dist::Tree, lab::archive::Apt, lab::kernels::Kernel};
 
 /// Programs of the host that the tests call. All other programs come from busybox. It lacks these programs, or its versions
 /// differ too much.
-const PROGRAMS: &str = "busybox bash bpftool cat chrt cyclictest dash env false head id mount perf runqlat setpriv setsid sleep \
+const PROGRAMS: &str = "busybox bash bpftool cat chrt cyclictest dash env false head id mount nice perf runqlat setpriv setsid sleep \
     stress-ng tail taskset timeout tmux true umount uname unshare yes";
 
 /// Files that these programs need. tmux needs a terminfo entry and a UTF-8 locale.

@@ -9,7 +9,7 @@ const OLDEST_SUPPORTED: Series = Series(5, 17);
 const HOST_ONLY: [&str; 5] = [
     // They assert times or shares of time, or compare readings of the same seconds, and emulation is too slow for that. On other
     // kernels, `offcpu::` checks the same as `stat_classes::a_pool_that_waits`.
-    "bad_input::a_target_that_exits coarse::five_thousand coarse::the_sums_equal_those_of_the_exact_mode cost:: \
+    "bad_input::a_target_that_exits coarse::five_thousand coarse::the_sums_equal_those_of_the_exact_mode cost:: cures:: \
      kill::a_kill_at_any_instant_loses kill::a_kill_with_bpf offcpu::beside_offcputime sample::a_sample_of_5000_threads \
      screen_cost:: serve::hostile:: serve::intervals:: serve::many:: serve::scale:: stat::objects_and_text_agree \
      stat::side_by_side stat_classes::a_command_that_sleeps stat_classes::a_pool_that_waits stat_classes::sleepers_that_exit \

@@ -9,10 +9,10 @@ use std::{fs, thread, time::Duration};
 
 use cgscope_collect::Collector;
 use cgscope_ledger::Loss;
-use cgscope_model::{ByCause, Cause, Interval, Selection, Tree, Wait};
+use cgscope_model::{ByCause, Cause, Interval, Selection, Tree, Wait, doctor::parse_version};
 
 use crate::{
-    bench::{follow, is_emulated, measure, scaled},
+    bench::{follow, is_emulated, json_lines, measure, run, scaled},
     load::{Cgroup, Cpu, Load},
 };
 
@@ -422,4 +422,24 @@ fn a_pending_wait_is_split_up_to_the_reading() {
     });
     let throttled = throttled.count();
     assert!(throttled >= 8, "throttled at {throttled} of 10 readings: {readings:?}");
+}
+
+/// Some kernels misplace tasks when weights change. The finding about a task that gets no CPU time says so, but only there.
+#[test]
+#[ignore = "one CPU: a thread must get no CPU time"]
+fn a_thread_that_gets_no_cpu_time_is_told_of_a_fault_that_the_kernel_has() {
+    let cgroup = Cgroup::new("starving");
+    let pinned = |nice: &str| {
+        let program = ["-n", nice, "taskset", "-c", "1", "sh", "-c", "while :; do :; done"];
+        Load::start("nice", &program, Some(&cgroup))
+    };
+    let _loops = [pinned("-20"), pinned("-20"), pinned("-20"), pinned("19")];
+    let interval = json_lines(&run(&["hist", "--json", "4", "1"])).remove(0);
+    let mut findings = interval["findings"].as_array().expect("findings").iter();
+    let starved = findings.find(|found| found["rule"] == "starved" && found["cgroup"] == *cgroup.name);
+    let says =
+        starved.unwrap_or_else(|| panic!("{}", interval["findings"]))["says"].as_str().expect("a text");
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("the kernel's version");
+    let has_fault = parse_version(&release).is_some_and(|at| ((6, 13, 0)..=(6, 18, 44)).contains(&at));
+    assert_eq!(says.contains("reweight_entity"), has_fault, "{release}: {says}");
 }
