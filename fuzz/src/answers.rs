@@ -79,7 +79,7 @@ pub fn give(file: &[u8]) {
     if intervals.is_empty() {
         return;
     }
-    let host = Host { cpus: Some(2), whole: true };
+    let host = Host { cpus: Some(2), whole: true, kernel: Some((6, 18, 44)) };
     let mut whole = Interval::default();
     let (mut metrics, mut sides) = (Metrics::new(Config::default()), [Side::default(), Side::default()]);
     let mut app =
