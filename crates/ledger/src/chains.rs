@@ -72,8 +72,9 @@ impl Past {
             self.sums.by_cause[cause] += waited[cause];
         }
         let after = self.sums;
-        *wrapped(&mut self.pauses, self.number) = Pause { from_ns, woken_ns, to_ns, after };
-        set(&mut self.number, self.number + 1);
+        let number = get(&mut self.number);
+        *wrapped(&mut self.pauses, number) = Pause { from_ns, woken_ns, to_ns, after };
+        set(&mut self.number, number + 1);
     }
 
     /// Returns what the task did from `from_ns` to `now_ns`, at which it runs.
