@@ -9,7 +9,6 @@
 
 pub mod bucket;
 pub mod cause;
-pub mod chains;
 pub mod changes;
 pub mod demand;
 pub mod feature;
