@@ -338,7 +338,7 @@ fn a_thread_of_low_priority_that_gets_no_cpu_time() {
     assert!(then > 3_000 && now * 5 <= then, "{now} ms, before {then}");
 }
 
-/// A real-time thread that uses up the runtime of its cgroup.
+/// A real-time thread that uses up the runtime of its cgroup (ros-realtime/ros-realtime-rpi4-image#28).
 #[test]
 #[ignore = "all CPUs: a real-time loop leaves 10 % of its CPU to others"]
 fn a_real_time_thread_out_of_runtime() {
