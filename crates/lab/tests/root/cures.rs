@@ -95,6 +95,9 @@ impl Finding<'_> {
 #[test]
 #[ignore = "all CPUs: asserts who waits for whom"]
 fn nice_between_sessions() {
+    // It is removed after the load that moves there.
+    let cgroup = Cgroup::new("batch");
+    cgroup.slight();
     let (_web, batch) = (
         Load::session(0, &["processes", "2", "web", "60"]),
         Load::session(19, &["processes", "4", "batch", "60"]),
@@ -125,8 +128,6 @@ fn nice_between_sessions() {
     let left_ms = waited_ms(&Measured::of("5"));
     assert!(left_ms * 5 <= lost_ms, "{left_ms} ms after echo 19, before {lost_ms}: {pid}");
     fs::write(format!("/proc/{pid}/autogroup"), "0").expect("its weight");
-    let cgroup = Cgroup::new("batch");
-    cgroup.slight();
     for pid in batch.pids() {
         fs::write(cgroup.path.join("cgroup.procs"), pid.to_string()).expect("its process");
     }
