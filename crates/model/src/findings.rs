@@ -78,9 +78,9 @@ pub struct Host {
     pub kernel: Option<(u32, u32, u32)>,
 }
 
-/// Returns at most [`MOST`] findings, the most costly first, but a host with too few CPUs after findings that name who waits for whom,
-/// if these explain half of the waiting, and a culprit's own contention after its victims. Last come heavier cgroups behind lighter ones, and unattributed waiting, which makes other
-/// figures less certain.
+/// Returns at most [`MOST`] findings, the most costly first. But a culprit's own contention comes after its victims, and a host with
+/// too few CPUs after findings that explain half of its waiting. Last come heavier cgroups behind lighter ones, and unattributed
+/// waiting, which makes other figures less certain.
 pub fn findings(interval: &Interval, host: &Host) -> Vec<Finding> {
     findings_in(interval, &Tree::new(interval), host)
 }

@@ -32,8 +32,8 @@ pub(super) const OWN_PERCENT: u64 = 25;
 pub(super) const OWN_NS: u64 = 10_000_000;
 /// Short tasks, or another session, are the reason for a cgroup's waiting from this share on, percent.
 pub(super) const MOSTLY_PERCENT: u64 = 50;
-/// In intervals up to this length, ns, tasks that have started and not yet ended count as short.
-const STARTED_WITHIN_NS: u64 = 10_000_000_000;
+/// In intervals up to this length, ns, started tasks that have not ended count as short: longer ones contain most bursts whole.
+pub(super) const STARTED_WITHIN_NS: u64 = 10_000_000_000;
 /// Short tasks start at once if the cgroup waits for itself although it uses less than this share of its CPUs, percent.
 pub(super) const BURST_PERCENT: u64 = 60;
 
@@ -143,8 +143,8 @@ fn sessions(context: &Context) -> Option<Finding> {
         other.nice,
     );
     let advice = format!(
-        "move all processes of the session of {name} to a cgroup with a low cpu.weight (in v1 cpu.shares), or lower the weight of its session (echo 19 > \
-         /proc/{pid}/autogroup); renice has no effect between sessions"
+        "move all processes of the session of {name} to a cgroup with a low cpu.weight (in v1 cpu.shares), or lower the weight of \
+         its session (echo 19 > /proc/{pid}/autogroup); renice has no effect between sessions"
     );
     let short = (
         format!("{} waits behind session {name}", victim.process().1),
@@ -309,7 +309,8 @@ fn isolated_from(context: &Context, node: usize) -> u32 {
     let masks = tasks.filter_map(|task| task.reading.placement.as_deref()?.cpus_allowed.as_deref());
     let masks: BTreeSet<&str> = masks.collect();
     let allowed: BTreeSet<u32> = masks.into_iter().filter_map(parse_cpu_list).flatten().collect();
-    isolated.retain(|cpu| !allowed.contains(cpu));
+    // Without any mask, none is known to be kept from it.
+    isolated.retain(|cpu| !allowed.is_empty() && !allowed.contains(cpu));
     isolated.len() as u32
 }
 
@@ -352,7 +353,6 @@ struct Short {
 
 fn short(context: &Context) -> BTreeMap<usize, Short> {
     let interval = context.interval;
-    // Longer intervals contain most bursts as a whole.
     let is_short = interval.duration_ns <= STARTED_WITHIN_NS;
     let has_started = |task: &&TaskInterval| {
         is_short && task.reading.state.is_some() && task.reading.start_ns > interval.start_mono_ns

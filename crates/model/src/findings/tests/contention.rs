@@ -1,3 +1,4 @@
+use super::super::contention::STARTED_WITHIN_NS;
 use super::*;
 use crate::{Autogroup, CpuInterval, Placement, TaskState};
 use cgscope_ledger::history::KERNEL;
@@ -420,6 +421,9 @@ fn cpus_that_are_isolated_from_a_cgroup_are_not_its_own() {
     }
     let says = scene.only(Rule::OwnContention).says;
     assert!(says.contains("6 threads were busy, but the cgroup may use only 4 CPUs"), "{says}");
+    // Masks that were not read say nothing.
+    scene.interval.tasks.iter_mut().for_each(|task| task.reading.placement = None);
+    assert!(!scene.only(Rule::OwnContention).says.contains("4 CPUs"));
 }
 
 #[test]
@@ -500,6 +504,20 @@ fn a_session_that_waits_for_another_one_comes_before_the_host() {
 }
 
 #[test]
+fn a_session_that_waits_little_does_not_hide_how_much_another_one_waits_for_itself() {
+    let mut scene = two_sessions([0, 19]);
+    let waits = [(Cause::OwnCgroup, S)];
+    for _ in 0..8 {
+        scene = scene.task("/", 100 * MS, &waits);
+    }
+    scene.host = Host { whole: false, ..scene.host };
+    assert_eq!((scene.at(Rule::Sessions).len(), scene.at(Rule::OwnContention).len()), (1, 1));
+    scene.interval.tasks.truncate(2 + 4);
+    scene.interval.tasks.iter_mut().skip(2).for_each(|task| task.wait = Wait::default());
+    assert_eq!((scene.at(Rule::Sessions).len(), scene.at(Rule::OwnContention).len()), (1, 0));
+}
+
+#[test]
 fn one_session_is_not_reported() {
     let mut scene = two_sessions([0, 19]);
     for task in &mut scene.interval.tasks {
@@ -552,6 +570,18 @@ fn many_short_tasks_at_once_are_reported_as_such() {
         .skip(5)
         .for_each(|task| (task.reading.start_ns, task.reading.state) = (1, Some(TaskState::Running)));
     assert_eq!(scene.at(Rule::JobBursts), ["/cron"]);
+    // In an appended interval, `exited` has the tasks that ended, too.
+    scene.interval.tasks.iter_mut().for_each(|task| task.reading.state = None);
+    assert!(scene.at(Rule::JobBursts).is_empty());
+    let mut long = jobs(50, 2);
+    long.interval.tasks = std::mem::take(&mut scene.interval.tasks);
+    long.interval.tasks.iter_mut().for_each(|task| task.reading.state = Some(TaskState::Running));
+    assert!(long.only(Rule::JobBursts).says.contains("in 15 tasks"), "{}", long.only(Rule::JobBursts).says);
+    long.interval.duration_ns = STARTED_WITHIN_NS + 1;
+    assert!(long.only(Rule::JobBursts).says.contains("in 10 tasks"), "{}", long.only(Rule::JobBursts).says);
+    // A cgroup whose CPUs others take is no burst.
+    let beside = jobs(50, 2).task("/cron", 0, &[(Cause::OtherCgroup, 700 * MS)]);
+    assert!(beside.at(Rule::JobBursts).is_empty());
     // A build that keeps the CPUs busy has too few of them.
     assert!(jobs(150, 2).at(Rule::JobBursts).is_empty());
 }
