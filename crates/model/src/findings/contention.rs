@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use cgscope_ledger::{Cause, history::KERNEL};
+use itertools::Itertools;
 
 use crate::{
     Autogroup, PairReading, REST_NAME, TaskInterval, TaskReading,
@@ -124,10 +125,8 @@ fn sessions(context: &Context) -> Option<Finding> {
         others.map(|other| (other, other.ran_on_ns(cpus.as_ref()))).max_by_key(|(_, ns)| *ns)
     };
     let victims = sessions.iter().filter(|(_, one)| is_much(one.own_ns, OWN_NS, one.active_ns, OWN_PERCENT));
-    let mut victims: Vec<_> = victims.collect();
-    victims.sort_by_key(|(_, victim)| Reverse(victim.own_ns));
-    let pairs = victims.into_iter().take(MOST);
-    let pairs = pairs.filter_map(|(number, victim)| Some((victim, against(number, victim)?)));
+    let victims = victims.sorted_by_key(|(_, victim)| Reverse(victim.own_ns)).take(MOST);
+    let pairs = victims.filter_map(|(number, victim)| Some((victim, against(number, victim)?)));
     // Else the victim waited for its own tasks.
     let mut pairs = pairs.filter(|(victim, (_, ran_ns))| is_share(*ran_ns, victim.own_ns, MOSTLY_PERCENT));
     let (victim, (other, ran_ns)) = pairs.next()?;
@@ -337,10 +336,9 @@ fn who_ran(context: &Context, node: usize, most: usize) -> Vec<String> {
     let tasks =
         interval.tasks_at(context.tree.tasks_of(node)).filter(|task| &**path != "/" || is_of_user(task));
     let ran = sum::tally(tasks.map(|task| (task.reading.tgid, task.totals.on_cpu_ns)));
-    let mut ran: Vec<(u32, u64)> = ran.into_iter().filter(|(_, ns)| *ns != 0).collect();
-    ran.sort_by_key(|(_, ns)| Reverse(*ns));
+    let ran = ran.into_iter().filter(|(_, ns)| *ns != 0).sorted_by_key(|(_, ns)| Reverse(*ns));
     let words = |(pid, ns)| format!("{} ran for {}", numa::process_words(interval, pid), units::duration(ns));
-    ran.into_iter().take(most).map(words).collect()
+    ran.take(most).map(words).collect()
 }
 
 /// The tasks of a cgroup that started or ended in the interval.

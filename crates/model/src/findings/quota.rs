@@ -244,11 +244,13 @@ fn throttled(context: &Context, node: usize, are_too_many: bool) -> Option<Findi
     let (place, how) = raise(context.path(node), limits.quota_cores());
     let advice = or_raise(format!("raise its limit{how}")) + &computes;
     let limit = limits.quota_cores().map(|cores| format!(" of {}", cpus(cores))).unwrap_or_default();
-    let short = (
-        format!("is at its CPU limit{limit}"),
-        format!("throttled {}", context.rate(held_ns)),
-        or_raise(format!("raise its limit ({place})")),
-    );
+    // A selection may have none of the tasks.
+    let amount = match limits.nr_throttled.zip(limits.nr_periods) {
+        Some((throttled, all)) if held_ns == 0 => format!("in {} of its periods", percent(throttled, all)),
+        _ => format!("throttled {}", context.rate(held_ns)),
+    };
+    let short =
+        (format!("is at its CPU limit{limit}"), amount, or_raise(format!("raise its limit ({place})")));
     Some(finding(Rule::Throttled, Some(context.path(node)), held_ns, short, clauses.join("; "), advice))
 }
 

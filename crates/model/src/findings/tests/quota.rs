@@ -392,3 +392,9 @@ fn a_run_that_no_burst_covers_needs_a_higher_limit_or_a_longer_period() {
     scene.interval.tasks[0].totals.voluntary = 60;
     assert!(scene.only(Rule::ThrottledBelowLimit).advice.starts_with("allow a burst"));
 }
+
+#[test]
+fn without_its_tasks_the_periods_are_the_figure() {
+    let found = Scene::new(&["/a"]).limits("/a", periods(1.0, 5, 10)).only(Rule::Throttled);
+    assert_eq!(found.headline(), "a is at its CPU limit of 1 CPU: in 50.0% of its periods");
+}
