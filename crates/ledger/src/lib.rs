@@ -9,6 +9,7 @@
 
 pub mod bucket;
 pub mod cause;
+pub mod chains;
 pub mod changes;
 pub mod demand;
 pub mod feature;
