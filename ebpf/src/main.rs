@@ -6,13 +6,15 @@
 //! 2. [`forks`], [`moves`] and [`exits`]: new tasks, moves to another cgroup, and exits;
 //! 3. [`reading`] and [`changes`]: the iterators over all, exited and changed tasks; [`cgroups`]: the names of cgroups;
 //! 4. [`throttle`]: the clock of throttled time that cgscope keeps on kernels without one;
-//! 5. [`maps`] and [`kernel`]: storage, and all reads of kernel memory.
+//! 5. [`chains`]: for whom tasks slept;
+//! 6. [`maps`] and [`kernel`]: storage, and all reads of kernel memory.
 #![no_std]
 #![no_main]
 #![feature(asm_experimental_arch)]
 
 mod accounts;
 mod cgroups;
+mod chains;
 mod changes;
 mod demand;
 mod exits;

@@ -21,16 +21,16 @@ use cgscope_ledger::{
     split::Work,
     verifier::{add_atomic, get, opaque},
     wire::{
-        AccountsRecord, CGROUP_EVENTS_BYTES, CgroupEvent, CpuCounters, DEMAND_PLACES as DEMAND_PLACES_MAX,
-        EXITED_CGROUPS, Exited, FOLLOWED, Face, ListRecord, Marks, SELECT_PROCESS, SELECTED_MAX,
-        SLEEPER_BYTES, STACKS as PLACES_OF_STACKS, SameRecord, Sleeper, StackCount, StackKey, TASK_BYTES,
-        TaskRecord, TaskStorage, Totals, serial,
+        AccountsRecord, CGROUP_EVENTS_BYTES, CHAIN_BYTES, CgroupEvent, CpuCounters,
+        DEMAND_PLACES as DEMAND_PLACES_MAX, EXITED_CGROUPS, Exited, FOLLOWED, Face, ListRecord, Marks,
+        SELECT_PROCESS, SELECTED_MAX, SLEEPER_BYTES, STACKS as PLACES_OF_STACKS, SameRecord, Sleeper,
+        StackCount, StackKey, TASK_BYTES, TaskRecord, TaskStorage, Totals, serial,
     },
 };
 
 use crate::{
-    accounts, changes,
-    kernel::{Task, has_nodes, hook_allocates, is_shared, keeps_accounts},
+    accounts, chains, changes,
+    kernel::{Task, has_nodes, hook_allocates, is_shared, keeps_accounts, keeps_chains},
     task_storage::TaskStorageMap,
     throttle::ThrottleClocks,
 };
@@ -187,7 +187,7 @@ pub fn flags(task: Task) -> u64 {
 /// Creates an empty storage for a new task. Call this function only where memory may be allocated.
 #[inline(always)]
 pub fn create_storage(task: Task) -> Option<&'static mut TaskStorage> {
-    if !has_memory_left(TASK_BYTES) {
+    if !has_memory_left(task_bytes()) {
         return None;
     }
     let storage = created(task, TASKS.get(task.pointer(), ptr::null_mut(), CREATE))?;
@@ -209,7 +209,7 @@ pub fn create_missing(task: Task) -> bool {
 /// counts as a wait.
 #[inline(always)]
 pub fn create_storage_at(task: Task, run_delay_ns: u64, ours: bool) -> Option<&'static mut TaskStorage> {
-    if !has_memory_left(TASK_BYTES) {
+    if !has_memory_left(task_bytes()) {
         return None;
     }
     let initial = new_storage()?;
@@ -234,7 +234,7 @@ pub fn create_storage_at(task: Task, run_delay_ns: u64, ours: bool) -> Option<&'
 /// that the entry has from the task's sleep count as reported.
 #[inline(always)]
 fn create_storage_of(task: Task, sleeper: &Sleeper, initial: &mut TaskStorage) {
-    if !has_memory_left(TASK_BYTES) {
+    if !has_memory_left(task_bytes()) {
         return;
     }
     let waits = &mut initial.waits;
@@ -246,7 +246,7 @@ fn create_storage_of(task: Task, sleeper: &Sleeper, initial: &mut TaskStorage) {
         Totals { run_delay_ns: sleeper.run_delay_ns, migrations: sleeper.migrations, ..task.totals() };
     set_place(task, initial);
     if TASKS.get(task.pointer(), initial, CREATE).is_some() {
-        take_memory(TASK_BYTES);
+        take_memory(task_bytes());
     }
 }
 
@@ -349,7 +349,8 @@ fn created(task: Task, storage: Option<&'static mut TaskStorage>) -> Option<&'st
         storage.reported_serial = storage.serial;
         storage.cgroup_id = task.cgroup_id_rarely();
         make_place(storage.cgroup_id);
-        take_memory(TASK_BYTES);
+        take_memory(task_bytes());
+        chains::begin(task, storage);
     }
     Some(storage)
 }
@@ -442,6 +443,12 @@ pub fn lost(loss: Loss) {
     }
 }
 
+/// Returns the memory of a task, bytes.
+#[inline(always)]
+fn task_bytes() -> u64 {
+    if keeps_chains() { TASK_BYTES + CHAIN_BYTES } else { TASK_BYTES }
+}
+
 #[inline(always)]
 fn take_memory(bytes: u64) {
     if let Some(memory_left) = memory_left() {
@@ -456,7 +463,7 @@ pub fn on_task_freed(ctx: BtfTracePointContext) -> i32 {
     let task = Task::new(ctx.arg::<*const c_void>(0));
     let mut bytes = 0u64;
     if storage(task).is_some() {
-        bytes += TASK_BYTES;
+        bytes += task_bytes();
     }
     if sleeper(task).is_some() {
         bytes += SLEEPER_BYTES;

@@ -4,7 +4,7 @@ mod recordings;
 
 use std::{path::PathBuf, time::Duration};
 
-use cgscope_collect::Options;
+use cgscope_collect::{Accounting, Options};
 use cgscope_model::{
     Selection,
     selection::{SELECTORS, Selector},
@@ -164,6 +164,12 @@ pub struct Select {
     #[arg(long, hide_short_help = true, help_heading = HEADING)]
     pub memory: bool,
 
+    /// Also count for whom tasks sleep, and what those who woke them did meanwhile
+    ///
+    /// Attaches two more programs, to wakeups and switches, which takes a few times the cost of the hook. See docs/chains.md.
+    #[arg(long, hide_short_help = true, help_heading = HEADING, conflicts_with = "tid")]
+    pub chains: bool,
+
     /// Start the command as this user
     #[arg(long, value_name = "NAME", requires = "command", hide_short_help = true, help_heading = HEADING)]
     pub user: Option<String>,
@@ -222,7 +228,10 @@ impl Target {
                 "--memory reads only chosen processes: select them with --pid or --tid, or start a command",
             ));
         }
-        let options = Options { selection, memory: select.memory, demand: true, ..Options::default() };
+        // Sleeps are a part of the accounts.
+        let accounts = select.chains.then(Accounting::default);
+        let Select { memory, chains, .. } = *select;
+        let options = Options { selection, memory, chains, accounts, demand: true, ..Options::default() };
         let (command, user) = (select.command.clone(), select.user.clone());
         Ok(Self { options, command, user, ..Self::whole_host(&select.measure) })
     }

@@ -78,7 +78,7 @@ impl Ready {
         let (source, coarse) = Source::open(&options, target, pace.interval)?;
         let selection = options.selection;
         let (title, shows_all) = match &source {
-            Source::Own(_) => (target.words(), true),
+            Source::Own(..) => (target.words(), true),
             Source::Daemon(daemon) => (daemon.title(target), daemon.shows_all),
         };
         // SAFETY: sysconf has no preconditions.
@@ -125,14 +125,14 @@ impl Ready {
     }
 
     pub fn sample(&mut self) -> Result<()> {
-        if let Source::Own(collector) = &mut self.source {
+        if let Source::Own(collector, _) = &mut self.source {
             self.first = Some(collector.sample().map_err(Error::could_not_run)?);
         }
         Ok(())
     }
 
     pub fn go(mut self) -> Session {
-        if let (Some(first), Source::Own(collector)) = (&mut self.first, &mut self.source)
+        if let (Some(first), Source::Own(collector, _)) = (&mut self.first, &mut self.source)
             && first.mode == Mode::Bpf
         {
             // Ignore an error: the next reading fails as well and reports it.

@@ -10,6 +10,7 @@ use std::{
 use aya::Pod;
 use cgscope_ledger::{
     Offsets, Stack,
+    chains::{PairKey, PairSums},
     culprits::Pairs,
     demand::Slots,
     pressure::Pressures,
@@ -162,7 +163,7 @@ macro_rules! plain {
 plain! {
     u64, Exited, ExitedRecord, SameRecord, ListRecord, TaskRecord, Reported, Placement, AccountsRecord,
     Stack, Histogram, StackKey, StackCount, Pairs, Pressures, Slots, CpuCounters, Marks, Offsets, Config, ThreadRecord,
-    ThreadsConfig
+    ThreadsConfig, PairKey, PairSums, [u64; 8]
 }
 
 /// Wraps a plain type for aya. We cannot implement aya's trait for types of another crate.

@@ -127,6 +127,15 @@ impl<'b> Type<'b> {
         })
     }
 
+    /// Returns the variables of a section: the id of each, and its offset, bytes.
+    pub(crate) fn variables(self) -> impl Iterator<Item = (u32, u32)> {
+        let count = if self.kind() == kind::DATASEC { self.len() } else { 0 };
+        (0..count).map_while(move |i| {
+            let [id, offset] = [0, 4].map(|more| word(&self.btf.bytes, self.at + HEAD + 12 * i + more));
+            Some((id?, offset?))
+        })
+    }
+
     pub(crate) fn has_enumerator(self, name: &str) -> bool {
         let size = match self.kind() {
             kind::ENUM => 8,

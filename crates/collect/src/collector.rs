@@ -47,6 +47,8 @@ pub struct Options {
     pub accounts: Option<Accounting>,
     /// Whether to count the demand of cgroups with a quota. The hook then takes longer for tasks in these cgroups.
     pub demand: bool,
+    /// Whether to count for whom tasks sleep. Needs `accounts`, and follows every task of the host.
+    pub chains: bool,
     /// Whether several viewers share the readings: see [`Collector::followed`] and [`Collector::changes`].
     pub shared: bool,
 }
@@ -171,8 +173,8 @@ impl Collector {
         if sample.cgroups.last().is_none_or(|(id, _)| *id != REST) {
             sample.cgroups.extend(rest_name(&found));
         }
-        let Sample { tasks, exited, pairs, stacks, .. } = found;
-        *sample = Sample { unix_ns, mono_ns, tasks, exited, pairs, stacks, ..std::mem::take(sample) };
+        let Sample { tasks, exited, pairs, stacks, chains, .. } = found;
+        *sample = Sample { unix_ns, mono_ns, tasks, exited, pairs, stacks, chains, ..std::mem::take(sample) };
         Ok(())
     }
 
@@ -276,6 +278,7 @@ impl Collector {
         let mut ids = self.source.cgroups_of_tasks();
         ids.extend(sample.exited.iter().map(|place| place.cgroup_id));
         ids.extend(sample.pairs.iter().flat_map(|pair| [pair.victim, pair.culprit]));
+        ids.extend(sample.chains.iter().flat_map(|chain| [chain.sleeper, chain.waker_cgroup]));
         ids.retain(|id| ![KERNEL, REST].contains(id));
         tree.learn(ids.iter().copied(), now);
         tree.drop_entries(|id| ids.contains(&id), now);

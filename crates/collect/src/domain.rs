@@ -1,5 +1,6 @@
 //! Domains: parts of the BPF side, each with its own maps. After the tasks are read, each domain adds figures to a sample.
 
+pub(crate) mod chains;
 pub(crate) mod cpus;
 pub(crate) mod culprits;
 mod demand;
@@ -91,6 +92,7 @@ impl Domains {
         domains.add::<pressure::CgroupPressures>(names::PRESSURES, setup);
         domains.add::<demand::Demands>(names::DEMAND, setup);
         domains.add::<cpus::CpuCounts>(names::CPUS, setup);
+        domains.add::<chains::Chains>(names::CHAIN_PAIRS, setup);
         domains
     }
 

@@ -26,6 +26,7 @@ use cgscope_model::{Losses, Selection};
 use crate::{
     Failure,
     bpf_calls::{self, Plain, Raw, TableReading},
+    domain::chains,
     offsets::{PROGRAMS, Resolved},
     patch::patched,
 };
@@ -93,10 +94,13 @@ impl KernelSide {
         let Plan { config, cpus, resolved, .. } = plan;
         let btf = resolved.attach_types().map_err(failed("read the kernel's type information"))?;
         let globals = (Raw(resolved.offsets), Raw(*config));
+        let calls = (Raw(chains::sending_calls()), Raw(chains::file_calls()));
         let mut loader = loading.and_then(|thread| thread.join().ok()).unwrap_or_else(loader);
         loader
             .override_global(names::OFFSETS, &globals.0, true)
             .override_global(names::CONFIG, &globals.1, true)
+            .override_global(names::SENDING_CALLS, &calls.0, true)
+            .override_global(names::FILE_CALLS, &calls.1, true)
             .map_max_entries(names::RINGS, *cpus)
             .map_max_entries(names::CHANGES, plan.task_by_id.map_or(1, |_| *cpus + 1))
             .map_max_entries(names::CPU_NODE, *cpus)
@@ -119,6 +123,7 @@ impl KernelSide {
             _ if CGROUP_PROGRAMS.contains(&name) => config.cgroup_hierarchy != u64::MAX,
             names::ON_THROTTLE | names::ON_UNTHROTTLE => config.keep_throttle_clock != 0,
             names::ON_TASK_FREED => has_room,
+            names::ON_CHAIN_SWITCH | names::ON_WAKING => config.chains != 0,
             names::ON_RENAME | names::READ_CHANGES => plan.task_by_id.is_some(),
             _ => true,
         };
@@ -133,7 +138,9 @@ impl KernelSide {
         // Attach to forks before switches. A task that is forked in between gets its storage at its first switch in.
         let required =
             [names::ON_TASK_FREED, names::ON_RENAME, names::ON_NEW_TASK, names::ON_MOVE, names::ON_SWITCH];
-        let required: Vec<_> = required.into_iter().filter(|name| is_wanted(name)).collect();
+        // The kernel runs programs in the order of their attachment: chains need what the hook has counted.
+        let chains = [names::ON_CHAIN_SWITCH, names::ON_WAKING];
+        let required: Vec<_> = required.into_iter().chain(chains).filter(|name| is_wanted(name)).collect();
         let attached = side.attach(&required, &mut unloaded);
         let attached = attached.and_then(|()| Ok(unloaded.check(names::READ_TASKS)?));
         attached.map_err(failed("load and attach the BPF programs"))?;
@@ -274,11 +281,17 @@ impl KernelSide {
         })
     }
 
-    /// Returns the total time of all runs of the hook (ns), and their number. The kernel counts only during [`measure`].
+    /// Returns the total time of all runs of the hook (ns), and their number. The kernel counts only during [`measure`]. The time
+    /// of the programs for chains is included.
     pub(crate) fn hook_time(&self) -> Option<(u64, u64)> {
-        let program: &BtfTracePoint = self.bpf.program(names::ON_SWITCH)?.try_into().ok()?;
-        let info = program.info().ok()?;
-        Some((info.run_time().as_nanos() as u64, info.run_count()))
+        let of = |name| {
+            let program: &BtfTracePoint = self.bpf.program(name)?.try_into().ok()?;
+            let info = program.info().ok()?;
+            Some((info.run_time().as_nanos() as u64, info.run_count()))
+        };
+        let (ns, runs) = of(names::ON_SWITCH)?;
+        let chains = [names::ON_CHAIN_SWITCH, names::ON_WAKING].into_iter().filter_map(of);
+        Some((chains.map(|(ns, _)| ns).fold(ns, u64::saturating_add), runs))
     }
 
     pub(crate) fn each_cpu<T: Plain + 'static>(

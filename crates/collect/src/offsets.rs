@@ -20,9 +20,11 @@ use crate::{
 pub const VMLINUX_BTF: &str = "/sys/kernel/btf/vmlinux";
 
 /// The programs, each with the function, tracepoint or iterator to attach to. Those that take long to verify are first.
-pub(crate) const PROGRAMS: [(&str, &str); 16] = [
+pub(crate) const PROGRAMS: [(&str, &str); 18] = [
     (names::ON_SWITCH, "sched_switch"),
     (names::ON_MOVE, "sched_migrate_task"),
+    (names::ON_CHAIN_SWITCH, "sched_switch"),
+    (names::ON_WAKING, "sched_waking"),
     (names::READ_TASKS, "task"),
     (names::READ_CHANGES, "task"),
     (names::ON_CGROUP_ATTACH, "cgroup_attach_task"),
@@ -48,8 +50,21 @@ pub struct Resolved {
     pub off: Vec<FeatureOff>,
     /// The BTF ids of the functions of [`Feature::TaskById`].
     pub task_by_id: Option<[u32; 2]>,
+    /// Where the kernel keeps the preempt count, see [`Feature::PreemptCount`].
+    pub preempt_count: Option<PreemptCount>,
+    /// The bits of the preempt count that count nested interrupts.
+    pub interrupt_bits: u32,
     /// Those types of this kernel to which [`PROGRAMS`] attach, ascending by id.
     attach_points: Vec<AttachPoint>,
+}
+
+/// Where the kernel keeps the preempt count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PreemptCount {
+    /// Among the variables of each CPU, at this distance from its run queue, bytes.
+    OfCpu(i64),
+    /// In the current task, at this offset, bytes.
+    OfTask(u32),
 }
 
 impl Resolved {
@@ -112,6 +127,8 @@ pub fn resolve(path: &Path) -> Result<Resolved, Failure> {
         offsets: Offsets::from_array(offsets),
         off: off.collect(),
         task_by_id: find.zip(release).map(<[u32; 2]>::from),
+        preempt_count: preempt_count(&types),
+        interrupt_bits: interrupt_bits(&types),
         attach_points,
     })
 }
@@ -137,6 +154,10 @@ fn wanted_names() -> Vec<String> {
             Probe::Fields => {}
             Probe::Enumerator(of, _) => names.push(of.into()),
             Probe::Arguments(tracepoint, _) => names.push(type_of_tracepoint(tracepoint)),
+            Probe::PreemptCount => {
+                let variables = [CPU_VARIABLES, RUN_QUEUES, PREEMPT_COUNT, PCPU_HOT, INTERRUPT_STATE];
+                names.extend(variables.map(String::from));
+            }
             Probe::Functions(functions) => names.extend(functions.iter().map(|name| (*name).into())),
         }
     }
@@ -172,11 +193,45 @@ fn probe(types: &Named<'_>, probe: Probe) -> Option<String> {
             let has = arguments(types, tracepoint).is_some_and(|arguments| arguments >= at_least);
             (!has).then(|| format!("argument {at_least} of the tracepoint {tracepoint}"))
         }
+        Probe::PreemptCount => preempt_count(types).is_none().then(|| PREEMPT_COUNT.into()),
         Probe::Functions(names) => {
             let has = |name: &str| types.of_kind(name, kind::FUNC).is_some();
             names.iter().find(|name| !has(name)).map(|name| (*name).into())
         }
     }
+}
+
+/// The section with the variables of each CPU.
+const CPU_VARIABLES: &str = ".data..percpu";
+const RUN_QUEUES: &str = "runqueues";
+/// The variable with the preempt count, on x86_64.
+const PREEMPT_COUNT: &str = "__preempt_count";
+/// The variable that contains it on x86_64, Linux 6.2 to 6.14 (commits 64701838bf05 and 46e8fff6d45f).
+const PCPU_HOT: &str = "pcpu_hot";
+/// Kernels with this variable have another layout: besides interrupts, the count has sections with disabled interrupts.
+const INTERRUPT_STATE: &str = "local_interrupt_disable_state";
+/// HARDIRQ_MASK and NMI_MASK, in the former layout and in the latter (there, all bits that are certain).
+const INTERRUPT_BITS: [u32; 2] = [0x00ff_0000, 0x1f00_0000];
+
+fn preempt_count(types: &Named<'_>) -> Option<PreemptCount> {
+    let at = |name| {
+        let id = types.of_kind(name, kind::VAR)?.id();
+        types
+            .of_kind(CPU_VARIABLES, kind::DATASEC)?
+            .variables()
+            .find(|(variable, _)| *variable == id)
+            .map(|(_, at)| i64::from(at))
+    };
+    let member = |structure, path| find(types, &Field { structure, path, feature: Feature::PreemptCount });
+    let of_cpu =
+        at(PREEMPT_COUNT).or_else(|| Some(at(PCPU_HOT)? + i64::from(member(PCPU_HOT, "preempt_count")?)));
+    let of_cpu = of_cpu.and_then(|count| Some(PreemptCount::OfCpu(count - at(RUN_QUEUES)?)));
+    of_cpu.or_else(|| member("task_struct", "thread_info.preempt.count").map(PreemptCount::OfTask))
+}
+
+/// Returns the bits of the preempt count that count nested interrupts.
+fn interrupt_bits(types: &Named<'_>) -> u32 {
+    INTERRUPT_BITS[usize::from(types.of_kind(INTERRUPT_STATE, kind::VAR).is_some())]
 }
 
 /// Returns the number of arguments that a BPF program on this tracepoint receives.

@@ -1,17 +1,44 @@
-//! What a task did in a past span of time: it ran, waited because of some causes, or slept. So that at a wakeup, the sleep of the
-//! woken task can be divided by what its waker did meanwhile.
+//! For whom tasks slept: who woke a task, and what the waker did while the task slept.
 //!
-//! A task keeps its latest pauses, the times in which it was on no CPU. A pause is a sleep, a wait, or a sleep followed by a wait.
-//! Each pause has the sums of all time up to its end, so a span is the difference of two sums. If a span begins within a pause, the
-//! wait in that pause is divided in proportion, because the order of its causes is not kept.
+//! A task keeps its past: the times in which it was on no CPU. A pause is a sleep, a wait, or a sleep followed by a wait. Each pause
+//! has the sums of all time up to its end, so what a task did in a span is the difference of two sums. The latest pauses are kept
+//! one by one. If a span begins within such a pause, the wait in it is divided in proportion, because the order of its causes is
+//! not kept. Before that, only every [`STRIDE`]th pause is kept: there, everything is divided in proportion.
 
 use crate::{
     cause::{ByCause, CAUSES},
+    named,
     verifier::{get, set, wrapped},
 };
 
-/// Number of pauses that a task keeps.
-pub const PAUSES: usize = 16;
+/// Number of pauses that a task keeps one by one, and number of those that it keeps from before.
+pub const KEPT: usize = 8;
+/// From before the latest pauses, one of this many is kept.
+pub const STRIDE: u64 = 8;
+
+/// Number of bits of the number of a system call.
+pub const CALL_BITS: u32 = 16;
+/// In `i_mode`, the kind of a file (S_IFMT) begins at this bit.
+pub const MODE_SHIFT: u32 = 12;
+
+/// Maximum number of pairs of sleeper and waker.
+pub const PAIRS: usize = 16_384;
+
+named! {
+    /// What woke a sleeping task.
+    Waker {
+        /// Another task.
+        Task = "task",
+        /// The completion of block I/O (`in_iowait`).
+        Disk = "disk",
+        /// A hardware interrupt: a timer or a device.
+        Interrupt = "interrupt",
+        /// A soft interrupt whose sender is unknown: a packet, or a timer of the kernel.
+        SoftInterrupt = "soft_interrupt",
+        /// The wakeup was not seen, or the kernel does not show in which context it happened.
+        Unknown = "unknown",
+    }
+}
 
 /// Time that a task slept, and that it waited, by cause, ns.
 #[repr(C)]
@@ -33,113 +60,294 @@ pub struct Pause {
     pub after: Sums,
 }
 
-/// The latest pauses of a task. Only the task's own CPU changes them.
+/// The past of a task. Only the CPU on which the task runs reads or changes it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Past {
-    /// When the task began to keep its pauses.
-    pub begun_ns: u64,
-    /// Number of pauses so far. The latest one is at `number - 1`.
+    /// Number of pauses so far, including an empty one at the time when the task began to keep its past. The latest pause is at
+    /// `number - 1`.
     pub number: u64,
+    /// `by_cause` equals the sums that the hook keeps for the task, up to the latest pause.
     pub sums: Sums,
-    pub pauses: [Pause; PAUSES],
+    /// The latest pauses, by number modulo [`KEPT`]; and each [`STRIDE`]th pause, by number divided by it, modulo [`KEPT`].
+    pauses: [Pause; 2 * KEPT],
 }
 
-/// What a task did in a span.
+/// What a task did in a span. `ran_ns`, `sums` and `unknown_ns` sum to its length.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Did {
     pub ran_ns: u64,
     pub sums: Sums,
-    /// The first part of the span, before the oldest pause that the task keeps, or before the task existed.
+    /// The first part of the span, of which the task keeps nothing.
     pub unknown_ns: u64,
+    /// A part of the span that was divided in proportion. It contributes to `ran_ns` and `sums`.
+    pub estimated_ns: u64,
+}
+
+/// The current sleep of a task.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sleep {
+    /// 0: the task does not sleep.
+    pub from_ns: u64,
+    /// 0: it was not woken yet.
+    pub woken_ns: u64,
+    /// A [`Waker`].
+    pub waker: u64,
+    /// The waker's cgroup, or [`KERNEL`](crate::history::KERNEL), and its id and name. Only if the waker is a task.
+    pub cgroup_id: u64,
+    pub tid: u64,
+    pub comm: [u64; 2],
+    /// What the waker did during the sleep.
+    pub did: Did,
+}
+
+/// The storage of a task.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Chain {
+    pub past: Past,
+    pub sleep: Sleep,
+}
+
+/// The key of the table of pairs.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct PairKey {
+    /// Cgroup of the task that slept.
+    pub sleeper: u64,
+    /// See [`Sleep::cgroup_id`].
+    pub waker_cgroup: u64,
+    /// Thread ids, if pairs are single tasks; otherwise 0.
+    pub sleeper_tid: u32,
+    pub waker_tid: u32,
+    /// A [`Waker`].
+    pub waker: u32,
+    /// The number of the system call in which the task slept, in the low [`CALL_BITS`]. Above them, for calls that read or write a
+    /// file, its kind plus one: `i_mode` shifted right by [`MODE_SHIFT`]. -1: in no call, or unknown.
+    pub call: i32,
+}
+
+/// The value of the table of pairs. All sums only increase.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PairSums {
+    pub count: u64,
+    /// How long the task slept, ns. If the waker is a task, the parts of `did` sum to it.
+    pub slept_ns: u64,
+    pub did: Did,
+    /// Name of the waker.
+    pub comm: [u64; 2],
 }
 
 impl Past {
     pub const NONE: Self = Self {
-        begun_ns: 0,
         number: 0,
         sums: Sums { slept_ns: 0, by_cause: [0; CAUSES] },
-        pauses: [Pause { from_ns: 0, woken_ns: 0, to_ns: 0, after: Sums { slept_ns: 0, by_cause: [0; CAUSES] } };
-            PAUSES],
+        pauses: [Pause {
+            from_ns: 0,
+            woken_ns: 0,
+            to_ns: 0,
+            after: Sums { slept_ns: 0, by_cause: [0; CAUSES] },
+        }; 2 * KEPT],
     };
 
-    /// Adds a pause that ends at `to_ns`. `waited` has the parts of its wait.
+    /// Begins to keep the past of a task, which has waited `waited` so far.
     #[inline(always)]
-    pub fn add(&mut self, from_ns: u64, woken_ns: u64, to_ns: u64, waited: &ByCause) {
-        self.sums.slept_ns += woken_ns.saturating_sub(from_ns);
+    pub fn begin(&mut self, now_ns: u64, waited: &ByCause) {
         for cause in 0..CAUSES {
-            self.sums.by_cause[cause] += waited[cause];
+            self.sums.by_cause[cause] = waited[cause];
         }
-        let after = self.sums;
+        self.keep(now_ns, now_ns, now_ns);
+    }
+
+    /// Adds a pause that ends at `now_ns`: a sleep that began at `slept_from_ns` (0: none), and then a wait. `waited` are the sums
+    /// of all waits. Returns the time of the wakeup.
+    #[inline(always)]
+    pub fn add(&mut self, slept_from_ns: u64, now_ns: u64, waited: &ByCause) -> u64 {
+        let mut wait_ns = 0;
+        for cause in 0..CAUSES {
+            wait_ns += waited[cause].wrapping_sub(self.sums.by_cause[cause]);
+            self.sums.by_cause[cause] = waited[cause];
+        }
+        let mut woken_ns = now_ns.saturating_sub(wait_ns);
+        let mut from_ns = woken_ns;
+        if slept_from_ns != 0 {
+            from_ns = slept_from_ns;
+            // The two clocks may differ a little.
+            woken_ns = if woken_ns < from_ns { from_ns } else { woken_ns };
+            self.sums.slept_ns += woken_ns - from_ns;
+        } else if wait_ns == 0 {
+            return now_ns;
+        }
+        self.keep(from_ns, woken_ns, now_ns);
+        woken_ns
+    }
+
+    #[inline(always)]
+    fn keep(&mut self, from_ns: u64, woken_ns: u64, to_ns: u64) {
         let number = get(&mut self.number);
-        *wrapped(&mut self.pauses, number) = Pause { from_ns, woken_ns, to_ns, after };
+        let sums = &self.sums;
+        let put = |pause: &mut Pause| {
+            (pause.from_ns, pause.woken_ns, pause.to_ns) = (from_ns, woken_ns, to_ns);
+            pause.after.slept_ns = sums.slept_ns;
+            for cause in 0..CAUSES {
+                pause.after.by_cause[cause] = sums.by_cause[cause];
+            }
+        };
+        put(wrapped(&mut self.pauses, recent(number)));
+        if number % STRIDE == 0 {
+            put(wrapped(&mut self.pauses, older(number / STRIDE)));
+        }
         set(&mut self.number, number + 1);
     }
 
     /// Returns what the task did from `from_ns` to `now_ns`, at which it runs.
     #[inline(always)]
-    pub fn since(&mut self, from_ns: u64, now_ns: u64) -> Did {
+    pub fn since(&mut self, from_ns: u64, now_ns: u64, did: &mut Did) {
+        let span_ns = now_ns.saturating_sub(from_ns);
+        (did.ran_ns, did.unknown_ns, did.estimated_ns) = (0, span_ns, 0);
         let number = get(&mut self.number);
-        let mut did = Did { sums: self.sums, ..Did::default() };
-        let kept = if number < PAUSES as u64 { number } else { PAUSES as u64 };
-        // Before the first pause, the task ran since it began. The sums before the oldest of all kept pauses are lost.
-        let is_whole = number <= PAUSES as u64;
-        let (mut before, mut known_ns) = (Sums::default(), self.begun_ns);
+        let kept = if number < KEPT as u64 { number } else { KEPT as u64 };
+        // The pause before the span, and the one after that: their places.
+        let (mut before, mut after) = (NONE, NONE);
         let mut back = 1;
-        while back <= kept {
-            let pause = *wrapped(&mut self.pauses, number - back);
-            if pause.to_ns <= from_ns || back == kept && !is_whole {
-                (before, known_ns) = (pause.after, pause.to_ns);
+        while back <= KEPT as u64 {
+            if back > kept {
                 break;
             }
+            let place = recent(number - back);
+            if wrapped(&mut self.pauses, place).to_ns <= from_ns {
+                before = place;
+                break;
+            }
+            after = place;
             back += 1;
         }
-        subtract(&mut did.sums, &before);
-        // The pause after `before` may have begun before the span.
-        if back > 1 && back - 1 <= kept {
-            let pause = *wrapped(&mut self.pauses, number - (back - 1));
-            did.leave_out(&pause, &before, from_ns);
+        if before != NONE {
+            self.sum_since(before, did);
+            did.unknown_ns = 0;
+            if after != NONE {
+                self.leave_out_of_pause(before, after, from_ns, did);
+            }
+        } else if after != NONE {
+            let mut group = (number + STRIDE - 1) / STRIDE;
+            let mut looks = 0;
+            while looks < KEPT as u64 {
+                if group == 0 {
+                    break;
+                }
+                group -= 1;
+                let place = older(group);
+                let to_ns = wrapped(&mut self.pauses, place).to_ns;
+                if to_ns <= from_ns {
+                    before = place;
+                    break;
+                }
+                if to_ns < wrapped(&mut self.pauses, after).to_ns {
+                    after = place;
+                }
+                looks += 1;
+            }
+            self.sum_since(after, did);
+            did.unknown_ns = wrapped(&mut self.pauses, after).to_ns.wrapping_sub(from_ns);
+            if before != NONE {
+                self.add_estimate(before, after, did);
+            }
         }
-        let span_ns = now_ns.saturating_sub(from_ns);
-        did.unknown_ns = known_ns.saturating_sub(from_ns).min(span_ns);
-        did.ran_ns = span_ns.saturating_sub(did.unknown_ns).saturating_sub(did.sums.total());
-        did
+        let rest_ns = span_ns.saturating_sub(did.unknown_ns);
+        did.ran_ns = rest_ns.saturating_sub(did.sums.total());
     }
-}
 
-impl Sums {
-    pub fn total(&self) -> u64 {
-        self.by_cause.iter().fold(self.slept_ns, |sum, ns| sum + ns)
-    }
-}
-
-impl Did {
-    /// Leaves out the part of a pause before the span. `before`: the sums before the pause.
     #[inline(always)]
-    fn leave_out(&mut self, pause: &Pause, before: &Sums, from_ns: u64) {
-        let early_ns = from_ns.saturating_sub(pause.from_ns);
-        let sleep_ns = pause.woken_ns.saturating_sub(pause.from_ns);
-        self.sums.slept_ns -= if early_ns < sleep_ns { early_ns } else { sleep_ns };
-        let wait_ns = pause.to_ns.saturating_sub(pause.woken_ns);
+    fn sum_since(&mut self, place: u64, did: &mut Did) {
+        let sums = &self.sums;
+        let (slept_ns, by_cause) = (sums.slept_ns, sums.by_cause);
+        let after = &wrapped(&mut self.pauses, place).after;
+        did.sums.slept_ns = slept_ns - after.slept_ns;
+        for cause in 0..CAUSES {
+            did.sums.by_cause[cause] = by_cause[cause] - after.by_cause[cause];
+        }
+    }
+
+    /// Leaves out the part of the pause `of` that is before the span. `before`: the pause before it.
+    #[inline(always)]
+    fn leave_out_of_pause(&mut self, before: u64, of: u64, from_ns: u64, did: &mut Did) {
+        let Pause { from_ns: begun_ns, woken_ns, to_ns, .. } = *wrapped(&mut self.pauses, of);
+        let early_ns = from_ns.saturating_sub(begun_ns);
+        let sleep_ns = woken_ns.wrapping_sub(begun_ns);
+        did.sums.slept_ns -= if early_ns < sleep_ns { early_ns } else { sleep_ns };
+        let wait_ns = to_ns.saturating_sub(woken_ns);
         let early_ns = early_ns.saturating_sub(sleep_ns);
         if early_ns == 0 || wait_ns == 0 {
             return;
         }
-        // In 65536ths, so that no product overflows for a wait of up to a day.
-        let share = (early_ns << 16) / wait_ns;
+        let share = share(early_ns, wait_ns);
         for cause in 0..CAUSES {
-            let ns = pause.after.by_cause[cause].wrapping_sub(before.by_cause[cause]);
-            self.sums.by_cause[cause] -= (ns * share) >> 16;
+            let ns = self.more(before, of, cause);
+            did.sums.by_cause[cause] -= scaled(ns, share);
         }
+    }
+
+    /// Adds the part of the time between two older pauses that is in the span, in proportion.
+    #[inline(always)]
+    fn add_estimate(&mut self, before: u64, after: u64, did: &mut Did) {
+        let whole_ns = wrapped(&mut self.pauses, after).to_ns - wrapped(&mut self.pauses, before).to_ns;
+        if whole_ns == 0 {
+            return;
+        }
+        let share = share(did.unknown_ns, whole_ns);
+        let slept_ns = wrapped(&mut self.pauses, after).after.slept_ns
+            - wrapped(&mut self.pauses, before).after.slept_ns;
+        did.sums.slept_ns += scaled(slept_ns, share);
+        for cause in 0..CAUSES {
+            did.sums.by_cause[cause] += scaled(self.more(before, after, cause), share);
+        }
+        (did.estimated_ns, did.unknown_ns) = (did.unknown_ns, 0);
+    }
+
+    #[inline(always)]
+    fn more(&mut self, before: u64, after: u64, cause: usize) -> u64 {
+        let earlier_ns = wrapped(&mut self.pauses, before).after.by_cause[cause];
+        wrapped(&mut self.pauses, after).after.by_cause[cause].wrapping_sub(earlier_ns)
     }
 }
 
+/// No pause is at this place.
+const NONE: u64 = u64::MAX;
+/// Shares are in units of 2^-`SHIFT`, so that no product overflows for a wait of up to three days.
+const SHIFT: u32 = 16;
+
 #[inline(always)]
-fn subtract(sums: &mut Sums, before: &Sums) {
-    sums.slept_ns -= before.slept_ns;
-    for cause in 0..CAUSES {
-        sums.by_cause[cause] -= before.by_cause[cause];
+fn recent(number: u64) -> u64 {
+    number % KEPT as u64
+}
+
+#[inline(always)]
+fn older(group: u64) -> u64 {
+    KEPT as u64 + group % KEPT as u64
+}
+
+/// Returns the share of `part` in `whole`. `whole` is not 0.
+#[inline(always)]
+fn share(part: u64, whole: u64) -> u64 {
+    (part << SHIFT) / whole
+}
+
+#[inline(always)]
+fn scaled(ns: u64, share: u64) -> u64 {
+    (ns * share) >> SHIFT
+}
+
+impl Sums {
+    #[inline(always)]
+    pub fn total(&self) -> u64 {
+        let mut total = self.slept_ns;
+        for cause in 0..CAUSES {
+            total += self.by_cause[cause];
+        }
+        total
     }
 }
 

@@ -11,6 +11,8 @@ pub enum Probe {
     Enumerator(&'static str, &'static str),
     /// The tracepoint with this name has at least this many arguments, including its `data`.
     Arguments(&'static str, usize),
+    /// BTF has the variable or member with the preempt count, see [`Feature::PreemptCount`].
+    PreemptCount,
     /// BTF has functions with all of these names.
     Functions(&'static [&'static str]),
 }
@@ -88,6 +90,11 @@ named! {
     Credentials = "credentials", false, Probe::Fields;
     /// The number of the system call that a task executes: Linux 5.15 (commit dd6e10fbd9fb).
     SyscallNumber = "syscall_number", false, Probe::Enumerator("bpf_func_id", "BPF_FUNC_task_pt_regs");
+    /// The open files of a process, whose kinds show what a read waits for.
+    OpenFiles = "open_files", false, Probe::Fields;
+    /// The kernel describes where the preempt count is, which shows in which context a task is woken: a variable of each CPU on
+    /// x86_64 (Linux 6.2; in `pcpu_hot` to 6.14), the current task on arm64. BTF has such variables since Linux 5.11.
+    PreemptCount = "preempt_count", false, Probe::PreemptCount;
     /// A task records which NUMA node the kernel prefers for it, because its memory is there: CONFIG_NUMA_BALANCING, which
     /// PREEMPT_RT excludes.
     NumaPreference = "numa_preference", false, Probe::Fields;

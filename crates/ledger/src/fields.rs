@@ -158,6 +158,20 @@ kernel_fields! {
     signal_nivcsw: "signal_struct", "nivcsw", ProcessTimes;
     /// `long`, on arm64 `s32`: the number of the current system call; negative outside of a system call.
     regs_syscall: "pt_regs", "orig_ax|syscallno", SyscallNumber;
+    /// `unsigned long`, on arm64 `u64`: the first argument of the current system call.
+    regs_first: "pt_regs", "di|orig_x0", OpenFiles;
+    /// `struct files_struct *`.
+    task_files: "task_struct", "files", OpenFiles;
+    /// `struct fdtable *`.
+    files_fdt: "files_struct", "fdt", OpenFiles;
+    /// `unsigned int`: number of entries.
+    fdt_max: "fdtable", "max_fds", OpenFiles;
+    /// `struct file **`, indexed by descriptor.
+    fdt_fd: "fdtable", "fd", OpenFiles;
+    /// `struct inode *`.
+    file_inode: "file", "f_inode", OpenFiles;
+    /// `umode_t`, 16 bits.
+    inode_mode: "inode", "i_mode", OpenFiles;
     /// `struct sched_entity *` of the task's group on this CPU.
     task_parent: "task_struct", "se.parent", RunQueues;
     /// `struct css_set *`.

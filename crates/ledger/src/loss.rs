@@ -76,6 +76,14 @@ crate::named! {
     /// slot. The other reason: too many cgroups have a quota, and there are no slots for some of them. `cgscope whatif` gives
     /// no advice for these cgroups.
     DemandForgotten = "demand_forgotten", true;
+    /// The past of a task is not kept, because its storage could not be created. For whom this task slept, and what it did while
+    /// others slept for it, is unknown.
+    ChainNotKept = "chain_not_kept", true;
+    /// The table of sleepers and wakers was full, so a sleep is in no pair.
+    ChainForgotten = "chain_forgotten", true;
+    /// A waker had too many pauses during a sleep: what it did in the beginning of the sleep is estimated or unknown. Each pair has
+    /// the length of these parts.
+    ChainCut = "chain_cut", true;
     /// User space: the kernel ended a reading of its tasks early.
     ReadingCutShort = "reading_cut_short", false;
     /// User space: an interval was longer than planned by more than half of its length.

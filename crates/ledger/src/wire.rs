@@ -226,6 +226,9 @@ const fn in_kernel(value: usize) -> usize {
 /// encodes them.
 pub const TASK_BYTES: u64 = (in_kernel(size_of::<TaskStorage>()) + OF_TASK + (3 << 10)) as u64;
 
+/// Memory of a [`Chain`](crate::chains::Chain), bytes.
+pub const CHAIN_BYTES: u64 = in_kernel(size_of::<crate::chains::Chain>()) as u64;
+
 /// Memory of a [`Sleeper`], bytes. 1 KiB of it is in user space, for one reading.
 pub const SLEEPER_BYTES: u64 = (in_kernel(size_of::<Sleeper>()) + OF_TASK + (1 << 10)) as u64;
 
@@ -536,6 +539,14 @@ pub struct Config {
     pub cpus: u64,
     /// 1: the programs count the [demand](crate::demand) of cgroups with a quota.
     pub demand: u64,
+    /// 1: the programs count [for whom tasks sleep](crate::chains).
+    pub chains: u64,
+    /// Where the preempt count is: 1: among the variables of each CPU; 2: in the current task; 0: unknown.
+    pub preempt_count_in: u64,
+    /// Offset of the preempt count from the CPU's run queue or from the start of the task, bytes, modulo 2^64.
+    pub preempt_count_at: u64,
+    /// The bits of the preempt count that count nested interrupts.
+    pub interrupt_bits: u64,
 }
 
 /// How the current segment of a task's wait began: with a switch out, or with a move to this CPU.

@@ -620,6 +620,9 @@ const fn about(feature: Feature) -> (&'static str, Level, &'static str) {
         Feature::Credentials => ("the owner of a task (`cred`)", Note, "`sample -G username` reads the owner from /proc"),
         Feature::SyscallNumber => ("the system call that a task is in (bpf_task_pt_regs, Linux 5.15)",
             Note, "`sample -G syscall` reads the system call from /proc"),
+        Feature::OpenFiles => ("the open files of a process", Note, "with --chains, a sleep in a read has the kind `other`"),
+        Feature::PreemptCount => ("the preempt count (`__preempt_count` or `pcpu_hot` in the kernel's types; on x86_64 Linux 6.2)",
+            Note, "with --chains, all wakers are unknown"),
         Feature::NumaPreference => ("the node that a task's memory prefers (CONFIG_NUMA_BALANCING, not with PREEMPT_RT)",
             Note, "`preferred_node` is null"),
     }

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use cgscope_ledger::CAUSES;
+use cgscope_ledger::{CAUSES, chains::Waker, history::KERNEL};
 use serde::ser::{Error, SerializeMap, SerializeSeq};
 use serde::{Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
@@ -14,8 +14,9 @@ use crate::findings::{Host, findings, findings_in};
 use crate::nodes::{NodeGroup, remote_share};
 use crate::pairs::{Culprit, NAMED};
 use crate::{
-    BlockedTime, ByCause, CgroupName, ContainerReading, Counter, CpuInterval, ExitedThreads, Group, Interval,
-    Mode, Observed, ProcessMemory, TaskInterval, Totals, Tree, Wait, WallTime, causes::ORDER, counters,
+    BlockedTime, ByCause, CgroupName, ChainReading, ContainerReading, Counter, CpuInterval, ExitedThreads,
+    Group, Interval, Mode, Observed, ProcessMemory, TaskInterval, Totals, Tree, Wait, WallTime,
+    causes::ORDER, counters,
 };
 
 /// Declares an object: its type, the values it is made from, and its members. A member is a name with a value; a `?` omits the
@@ -120,10 +121,38 @@ impl Serialize for IntervalObject<'_> {
             nodes: some(nodes),
             memory: interval.memory.iter().map(|memory| MemoryObject(memory, interval)).collect::<Vec<_>>(),
             findings: findings_in(interval, &tree, &self.host),
+            waits_for: interval.chains.as_ref().map(|rows| {
+                rows.iter().map(|row| ChainObject(row, interval)).collect::<Vec<_>>()
+            }),
             losses: losses(interval),
             self: interval.cost,
             ..Members(class),
         })
+    }
+}
+
+object! {
+    /// Sleeps of a cgroup's tasks, or of one task, because of one waker.
+    ChainObject<'a>(row: &'a ChainReading, interval: &'a Interval) {
+        let is_task = row.waker == Waker::Task;
+        let path = |id| interval.cgroup_path(id);
+        let tid = |tid: u32| (tid != 0).then_some(tid);
+    } => {
+        cgroup: path(row.sleeper),
+        tid: tid(row.sleeper_tid),
+        kind: row.kind,
+        count: row.count,
+        slept_ns: row.slept_ns,
+        waker: row.waker.name(),
+        waker_cgroup: path(row.waker_cgroup),
+        waker_kernel: row.waker_cgroup == KERNEL,
+        waker_tid: tid(row.waker_tid),
+        waker_comm: is_task.then_some(&row.comm),
+        ran_ns: is_task.then_some(row.ran_ns),
+        by_cause: is_task.then_some(CauseObject(row.by_cause, Mode::Bpf)),
+        waker_slept_ns: is_task.then_some(row.waker_slept_ns),
+        unknown_ns: is_task.then_some(row.unknown_ns),
+        estimated_ns: is_task.then_some(row.estimated_ns),
     }
 }
 

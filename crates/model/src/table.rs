@@ -48,6 +48,7 @@ macro_rules! table {
 }
 
 pub mod cgroups;
+pub mod chains;
 pub mod cpus;
 pub mod demand;
 pub mod exited;
@@ -64,6 +65,7 @@ use itertools::Itertools;
 
 use crate::{Interval, Sample, TaskReading, selection::SelectionFilter};
 pub use cgroups::{Cgroups, Containers, Limits};
+pub use chains::Chains;
 pub use cpus::Cpus;
 pub use demand::Demand;
 pub use exited::Exited;
@@ -106,7 +108,7 @@ macro_rules! tables {
         $with! {
             recorded {
                 tasks: Tasks, exited: Exited, pairs: Pairs, limits: Limits, cgroups: Cgroups, containers: Containers,
-                demand: Demand, cpus: Cpus, nodes: Nodes, memory: Memory,
+                demand: Demand, cpus: Cpus, nodes: Nodes, memory: Memory, chains: Chains,
             }
             live { stacks: Stacks, }
         }
@@ -128,7 +130,7 @@ macro_rules! each_table {
         pub(crate) fn between(a: &Sample, b: &Sample, into: &mut Interval) {
             // Does not compile if the list lacks a table.
             let Sample {
-                unix_ns: _, mono_ns: _, mode: _, sched_ext: _, demand_until_ns: _, losses: _, cost: _, $($name: _,)*
+                unix_ns: _, mono_ns: _, mode: _, sched_ext: _, demand_until_ns: _, has_chains: _, losses: _, cost: _, $($name: _,)*
             } = b;
             $($table::between(a, b, into);)*
         }

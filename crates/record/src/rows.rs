@@ -3,11 +3,12 @@
 
 use std::{borrow::Borrow, sync::Arc};
 
-use cgscope_ledger::{CAUSES, Cause};
+use cgscope_ledger::{CAUSES, Cause, chains::Waker};
 use cgscope_model::{
-    Accounts, Autogroup, BeforeMove, Blame, ByCause, CgroupReading, ContainerReading, Cost, CpuReading,
-    CpuWaits, Cpuset, DemandReading, ExitedReading, Hist, Losses, Mode, NodeReading, PairReading, Pending,
-    Placement, ProcessMemory, Sample, SchedExt, Scheduling, TaskReading, TaskState, Totals,
+    Accounts, Autogroup, BeforeMove, Blame, BlockedKind, ByCause, CgroupReading, ChainReading,
+    ContainerReading, Cost, CpuReading, CpuWaits, Cpuset, DemandReading, ExitedReading, Hist, Losses, Mode,
+    NodeReading, PairReading, Pending, Placement, ProcessMemory, Sample, SchedExt, Scheduling, TaskReading,
+    TaskState, Totals,
     path::is_bounded,
     table::{self, Member, Table},
 };
@@ -87,7 +88,11 @@ members! {
     ProcessMemory { tgid, by_node, policies }
     Cost { switches, hook_ns_per_run, cpu_ns, rss_bytes }
     SchedExt { scheduler, takes_all }
-    Whole { mode, losses, cost, sched_ext, demand_until_ns }
+    ChainReading {
+        sleeper, sleeper_tid, kind, waker, waker_cgroup, waker_tid, comm, count, slept_ns, ran_ns, by_cause, waker_slept_ns, unknown_ns,
+        estimated_ns,
+    }
+    Whole { mode, losses, cost, sched_ext, demand_until_ns, has_chains }
 }
 
 macro_rules! totals {
@@ -104,6 +109,7 @@ pub(crate) struct Whole {
     pub(crate) cost: Cost,
     pub(crate) sched_ext: Option<SchedExt>,
     pub(crate) demand_until_ns: Option<u64>,
+    pub(crate) has_chains: bool,
 }
 
 pub(crate) type NamedCgroup = (u64, Arc<str>);
@@ -176,6 +182,7 @@ keyed! {
     }
     NodeReading in Nodes {}
     ProcessMemory in Memory {}
+    ChainReading in Chains {}
 }
 
 macro_rules! order {
@@ -204,13 +211,14 @@ impl Keyed for Whole {
             cost: sample.cost,
             sched_ext: sample.sched_ext.clone(),
             demand_until_ns: sample.demand_until_ns,
+            has_chains: sample.has_chains,
         })
     }
     fn give<'a>(rows: impl Iterator<Item = &'a Self>, sample: &mut Sample) {
         if let Some(whole) = rows.last() {
             (sample.mode, sample.losses, sample.cost) = (whole.mode, whole.losses.clone(), whole.cost);
             sample.sched_ext = whole.sched_ext.clone();
-            sample.demand_until_ns = whole.demand_until_ns;
+            (sample.demand_until_ns, sample.has_chains) = (whole.demand_until_ns, whole.has_chains);
         }
     }
 }
@@ -329,6 +337,14 @@ single_numbers! {
             Self::Limited => 1,
         },
         |number, _| value_at(number, [Self::Ran, Self::Limited]);
+}
+
+// Stored by name. A name of a later version is read as unknown.
+single_numbers! {
+    BlockedKind: Text, number, |kind, texts| texts.number(&kind.name().into()),
+        |number, row| Some(BlockedKind::ALL.into_iter().find(|kind| row.text(number).is_some_and(|name| *name == *kind.name())).unwrap_or(BlockedKind::Unknown));
+    Waker: Text, number, |waker, texts| texts.number(&waker.name().into()),
+        |number, row| Some(Waker::ALL.into_iter().find(|waker| row.text(number).is_some_and(|name| *name == *waker.name())).unwrap_or(Waker::Unknown));
 }
 
 /// Losses are stored by name, because their numbers change between versions of cgscope.

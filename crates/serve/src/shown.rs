@@ -9,7 +9,9 @@ use std::{
 };
 
 use cgscope_model::follower::{Followed, Follower};
-use cgscope_model::{PairKey, PairReading, Sample, TaskReading, between, path::path_and_ancestors, rest_of};
+use cgscope_model::{
+    PairKey, PairReading, Sample, TaskReading, between, chains::reached, path::path_and_ancestors, rest_of,
+};
 
 /// Everything that was read at one moment, with the followers of each task.
 #[derive(Clone, Debug, Default)]
@@ -33,7 +35,7 @@ impl Reading {
 
 /// Selects the visible part of consecutive readings, for a viewer that follows processes.
 #[derive(Debug)]
-pub(crate) struct Shower {
+pub struct Shower {
     follower: Follower,
     /// The cgroups whose culprits were visible in the previous sample, and the pairs that this sample had for these cgroups.
     victims: HashSet<u64>,
@@ -43,6 +45,7 @@ pub(crate) struct Shower {
 }
 
 impl Shower {
+    /// Begins to show what this viewer follows.
     pub fn new(follower: Follower) -> Self {
         Self { follower, victims: HashSet::new(), read: Vec::new(), reported: BTreeMap::new() }
     }
@@ -55,7 +58,9 @@ impl Shower {
         let own: HashSet<u64> = tasks.iter().map(|task| task.cgroup_id).filter(|id| *id != 0).collect();
         let of_others: HashSet<u64> = others.iter().map(|task| task.cgroup_id).collect();
         let pairs = self.pairs(&own - &of_others, sample);
-        let culprits = pairs.iter().map(|pair| pair.culprit);
+        let tids: HashSet<u32> = tasks.iter().map(|task| task.tid).collect();
+        let chains = reached(&sample.chains, |row| tids.contains(&row.sleeper_tid));
+        let culprits = pairs.iter().map(|pair| pair.culprit).chain(chains.iter().map(|row| row.waker_cgroup));
         let shown = with_ancestors(own.iter().copied().chain(culprits), &sample.cgroups);
         let is_visible = |id: &u64| shown.contains(id);
         let mut cpus = sample.cpus.clone();
@@ -72,6 +77,8 @@ impl Shower {
             cgroups: sample.cgroups.iter().filter(|(id, _)| is_visible(id)).cloned().collect(),
             cpus,
             nodes: sample.nodes.clone(),
+            has_chains: sample.has_chains,
+            chains,
             losses: sample.losses.clone(),
             cost: sample.cost,
             // Not shown: the demand of a cgroup, for example, includes the demand of its hidden tasks.

@@ -2,11 +2,7 @@
 //!
 //! A load through a null pointer or a stale pointer returns 0 (`PROBE_MEM`), so chains of pointers need no checks.
 
-use core::{
-    ffi::c_void,
-    mem::zeroed,
-    ptr::{self, read_volatile},
-};
+use core::{ffi::c_void, mem::zeroed, ptr};
 
 use aya_ebpf::helpers::generated::{bpf_probe_read_kernel, bpf_seq_write};
 use cgscope_ledger::{ABSENT, Offsets, wire::Config};
@@ -60,6 +56,7 @@ mod load;
 mod queue;
 mod task;
 
+pub use context::{Context, context};
 pub use iterator::{EntryContext, TaskContext};
 pub use queue::{
     CfsRunQueue, Cgroup, RunQueue, Throttled, cgroup_above, cgroup_id_at, cgroup_of_queue, is_alone,
@@ -70,7 +67,9 @@ pub use task::Task;
 /// Reads a setting of less than 2^31.
 macro_rules! small_setting {
     ($field:ident) => {
-        load::patched::<{ cgscope_ledger::fields::setting(core::mem::offset_of!(Config, $field)) }>()
+        $crate::kernel::load::patched::<
+            { cgscope_ledger::fields::setting(core::mem::offset_of!(cgscope_ledger::wire::Config, $field)) },
+        >()
     };
 }
 
@@ -78,9 +77,12 @@ macro_rules! small_setting {
 macro_rules! setting {
     ($field:ident) => {
         // SAFETY: our own static.
-        unsafe { read_volatile(&raw const CONFIG.$field) }
+        unsafe { core::ptr::read_volatile(&raw const $crate::kernel::CONFIG.$field) }
     };
 }
+
+// Uses these macros.
+mod context;
 
 inlined! {
     pub fn follow_all() -> bool { small_setting!(follow_all) != 0 }
@@ -94,6 +96,8 @@ inlined! {
     pub fn keeps_accounts() -> bool { small_setting!(accounts) != 0 }
     /// Whether to count the demand of cgroups with a quota.
     pub fn counts_demand() -> bool { small_setting!(demand) != 0 }
+    /// Whether to count for whom tasks sleep.
+    pub fn keeps_chains() -> bool { small_setting!(chains) != 0 }
     /// Whether several viewers share the readings.
     pub fn is_shared() -> bool { small_setting!(shared) != 0 }
     /// Whether the hook may create storage: the kernel must have a cache for it, and no figure of a sleeping task may change.

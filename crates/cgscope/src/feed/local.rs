@@ -9,12 +9,15 @@ use std::{
 use cgscope_collect::Collector;
 use cgscope_ledger::Loss;
 use cgscope_model::Sample;
+use cgscope_serve::shown::{Reading, Shower};
 
 use super::{Demand, End, Event, Events, Pace};
 use crate::exit::{Error, Result};
 
 struct Local {
     collector: Collector,
+    /// The part of the samples that is shown, if the collector follows more tasks than the target has.
+    shower: Option<Shower>,
     first: Option<Sample>,
     schedule: Schedule,
     /// Receives changed intervals. After the sender is dropped, the next sample is the last one.
@@ -24,7 +27,7 @@ struct Local {
 }
 
 /// Takes the first sample at once (unless it is `first`), further samples each interval, and the last one at the end.
-pub fn start(collector: Collector, first: Option<Sample>, pace: Pace) -> Events {
+pub fn start(collector: Collector, shower: Option<Shower>, first: Option<Sample>, pace: Pace) -> Events {
     let (send, intervals) = mpsc::channel();
     let mut send = Some(send);
     let demand = move |demand| match demand {
@@ -32,7 +35,7 @@ pub fn start(collector: Collector, first: Option<Sample>, pace: Pace) -> Events 
         Demand::Last | Demand::Stop => send = None,
     };
     let schedule = Schedule::new(pace.interval, pace.duration);
-    let mut local = Local { collector, first, schedule, intervals, late: 0, is_over: false };
+    let mut local = Local { collector, shower, first, schedule, intervals, late: 0, is_over: false };
     Events::start(move || local.next(), demand, None)
 }
 
@@ -56,6 +59,9 @@ impl Local {
             settle();
         }
         let mut sample = self.collector.sample().map_err(Error::incomplete)?;
+        if let Some(shower) = &mut self.shower {
+            sample = shower.show(&Reading { sample, followed: self.collector.followed() });
+        }
         sample.losses.add(Loss::IntervalLate, self.late);
         Ok(sample)
     }

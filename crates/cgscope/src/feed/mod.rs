@@ -11,8 +11,8 @@ use std::{
 };
 
 use cgscope_collect::{Collector, FailureKind, Options};
-use cgscope_model::{Mode, Sample, Selection};
-use cgscope_serve::client::SOCKET;
+use cgscope_model::{Mode, Sample, Selection, follower::Follower};
+use cgscope_serve::{client::SOCKET, shown::Shower};
 use tokio::{sync::mpsc, time::sleep_until};
 
 use crate::{
@@ -126,7 +126,8 @@ impl Drop for Events {
 }
 
 pub enum Source {
-    Own(Box<Collector>),
+    /// Our own collector, and the part of its samples that is shown, if it follows more tasks than the target has.
+    Own(Box<Collector>, Option<Shower>),
     Daemon(Box<Daemon>),
 }
 
@@ -143,7 +144,13 @@ impl Source {
             return Ok((Self::Daemon(connect(path)?), None));
         }
         let runtimes = containers::runtimes(&target.measure.runtime)?;
-        let own = |collector| Self::Own(Box::new(collector));
+        let own = |mut collector: Collector| {
+            // Those for whom the target sleeps are measured, too.
+            let pids = &options.selection.pids;
+            let follower = Follower::all().next().filter(|_| options.chains && !pids.is_empty());
+            follower.iter().for_each(|follower| collector.changes.follow(*follower, pids));
+            Self::Own(Box::new(collector), follower.map(Shower::new))
+        };
         let mut refused = None;
         let exact = || {
             Collector::start(options, Mode::Bpf).map(own).or_else(|failure| {
@@ -158,9 +165,10 @@ impl Source {
                 })
             })
         };
-        let (mut source, mut coarse) =
-            mode::choose(target.measure.mode, exact, || Collector::start(options, Mode::Coarse).map(own))?;
-        if let Self::Own(collector) = &mut source {
+        let (mut source, mut coarse) = mode::choose(target.measure.mode, exact, || {
+            Collector::start(options, Mode::Coarse).map(|collector| Self::Own(Box::new(collector), None))
+        })?;
+        if let Self::Own(collector, _) = &mut source {
             collector.name_containers = Some(containers::lookup(runtimes, drop));
         }
         if let (Some(coarse), Some(refused)) = (&mut coarse, refused) {
@@ -171,14 +179,14 @@ impl Source {
 
     pub fn start(self, first: Option<Sample>, pace: Pace) -> Events {
         match self {
-            Self::Own(collector) => local::start(*collector, first, pace),
+            Self::Own(collector, shower) => local::start(*collector, shower, first, pace),
             Self::Daemon(daemon) => daemon.start(pace.duration),
         }
     }
 
     pub fn limits(&self, selection: &Selection) -> Vec<String> {
         match self {
-            Self::Own(collector) => collector.refused().to_vec(),
+            Self::Own(collector, _) => collector.refused().to_vec(),
             Self::Daemon(daemon) => daemon.limits(selection),
         }
     }

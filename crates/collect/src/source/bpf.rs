@@ -18,7 +18,7 @@ use crate::{
     facts::{self, CgroupMounts},
     kernel_side::{KernelSide, Plan, begin_loading},
     known::{Around, KnownTasks, Reading},
-    offsets::{self, Resolved},
+    offsets::{self, PreemptCount, Resolved},
     own_memory::OwnMemory,
     placement::Active,
     stream::{Buffer, Reported, StreamEnd, count_cut, read_records},
@@ -290,23 +290,34 @@ fn config(
     // Without the paths of all cgroups, events would be useless.
     let hierarchy = tree.filter(|tree| tree.shows_all);
     let hierarchy = hierarchy.and_then(|_| cgroups::hierarchy(&own_cgroup, mounts.cpu_is_v2()));
+    let (preempt_count_in, preempt_count_at) = match resolved.preempt_count {
+        Some(PreemptCount::OfCpu(at)) => (1, at.cast_unsigned()),
+        Some(PreemptCount::OfTask(at)) => (2, at.into()),
+        None => (0, 0),
+    };
     let throttle_functions_alone =
         !resolved.has(Feature::ThrottleClock) && resolved.has(Feature::ThrottleFunctions);
+    // Those for whom the selected tasks sleep are followed, too.
+    let follows_all = selection.follows_all() || options.chains;
     Config {
-        follow_all: selection.follows_all().into(),
+        follow_all: follows_all.into(),
         born_after_ns: now_ns,
         select_born_before_ns: now_ns + STARTING_NS,
         cgroup_v2: mounts.cpu_is_v2().into(),
         root_cgroup_id: tree.and_then(CgroupTree::root_id).unwrap_or_default(),
-        blame_tasks: (!selection.follows_all()).into(),
+        blame_tasks: (!follows_all).into(),
         cgroup_hierarchy: hierarchy.unwrap_or(u64::MAX),
         nodes: nodes as u64,
         count_by_cpu: (options.by_cpu || nodes > 1).into(),
         accounts: options.accounts.is_some().into(),
         stack_every_ns: stack_every.map_or(0, |every| every.as_nanos() as u64),
-        shared: options.shared.into(),
+        shared: (options.shared || options.chains && !selection.follows_all()).into(),
         cpus: facts::possible_cpus(Path::new(HOST)).into(),
         demand: options.demand.into(),
+        chains: options.chains.into(),
+        preempt_count_in,
+        preempt_count_at,
+        interrupt_bits: resolved.interrupt_bits.into(),
         keep_throttle_clock: throttle_functions_alone.into(),
     }
 }

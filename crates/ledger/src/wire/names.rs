@@ -9,11 +9,14 @@ names_of_statics! {
     CONFIG OFFSETS
     TASKS EXITED SELECTED MARKS RINGS PAIRS PRESSURES DEMAND DEMAND_PLACES DEMAND_TURN KEPT_SINCE FIRST_READ CPU_NODE CPUS
     THROTTLE_CLOCKS STACKS CHANGES TURN MEMORY_LEFT LOSSES CGROUP_EVENTS THREADS
+    CHAINS CHAIN_PAIRS SENDING_CALLS FILE_CALLS
 }
 
 // Programs.
 pub const ON_SWITCH: &str = "on_switch";
 pub const ON_MOVE: &str = "on_move";
+pub const ON_CHAIN_SWITCH: &str = "on_chain_switch";
+pub const ON_WAKING: &str = "on_waking";
 pub const ON_NEW_TASK: &str = "on_new_task";
 pub const ON_TASK_FREED: &str = "on_task_freed";
 pub const ON_RENAME: &str = "on_rename";

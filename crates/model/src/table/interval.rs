@@ -12,8 +12,8 @@ use cgscope_ledger::bucket::LAST_LOW_NS;
 use serde::Serialize;
 
 use crate::{
-    ByCause, CgroupReading, ContainerReading, Cost, Hist, Losses, Mode, Names, NodeReading, PairReading,
-    ProcessMemory, Sample, SchedExt, StackReading, TaskInterval, TaskReading, Totals,
+    ByCause, CgroupReading, ChainReading, ContainerReading, Cost, Hist, Losses, Mode, Names, NodeReading,
+    PairReading, ProcessMemory, Sample, SchedExt, StackReading, TaskInterval, TaskReading, Totals,
     selection::{Selection, SelectionFilter},
     sum::{self, is_share},
     table::{
@@ -59,6 +59,9 @@ pub struct Interval {
     pub memory: Vec<ProcessMemory>,
     /// Stacks in which tasks were blocked, ascending by key.
     pub stacks: Vec<StackReading>,
+    /// For whom tasks slept, ascending by key; `None`: it was not counted. A sleep counts in the interval in which it ends. Of a
+    /// selection, also the rows of those for whom its tasks slept.
+    pub chains: Option<Vec<ChainReading>>,
     /// True if a selection removed tasks, in the kernel or by [`Self::select`].
     pub is_selection: bool,
     pub selected_cgroup: Option<Arc<str>>,

@@ -6,8 +6,8 @@ use cgscope_ledger::Loss;
 use serde::Serialize;
 
 use crate::{
-    CgroupReading, ContainerReading, CpuReading, DemandReading, ExitedReading, Mode, NodeReading,
-    PairReading, ProcessMemory, StackReading, TaskReading, sum,
+    CgroupReading, ChainReading, ContainerReading, CpuReading, DemandReading, ExitedReading, Mode,
+    NodeReading, PairReading, ProcessMemory, StackReading, TaskReading, sum,
 };
 
 /// All data read at one moment.
@@ -42,6 +42,10 @@ pub struct Sample {
     pub nodes: Vec<NodeReading>,
     /// Memory of processes by node, ascending by process id. Only processes for which this was requested.
     pub memory: Vec<ProcessMemory>,
+    /// Whether it was counted for whom tasks sleep.
+    pub has_chains: bool,
+    /// For whom tasks slept so far, ascending by key. Only on request.
+    pub chains: Vec<ChainReading>,
     /// Stacks in which tasks were blocked so far, ascending by key. Only on request; not recorded.
     pub stacks: Vec<StackReading>,
     pub losses: Losses,

@@ -1,0 +1,230 @@
+//! Reads for whom tasks slept: the table of sleepers and wakers. [`cgscope_ledger::chains`] explains what is counted.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    mem,
+};
+
+use cgscope_ledger::{
+    chains::{PAIRS, PairKey, PairSums, Waker},
+    wire::names,
+};
+use cgscope_model::{BlockedKind, ByCause, ChainKey, ChainReading, comm};
+
+use crate::domain::{Domain, Draft, Setup};
+use crate::kernel_side::{if_there, step};
+use crate::{Failure, bpf_calls::Raw};
+
+#[derive(Default)]
+pub(crate) struct Chains {
+    /// The number of sleeps of each entry in the latest reading.
+    counts: HashMap<PairKey, u64>,
+}
+
+impl Domain for Chains {
+    fn start(setup: &Setup<'_>) -> Option<(Self, u32)> {
+        (setup.config.chains != 0).then(|| (Self::default(), PAIRS as u32))
+    }
+
+    fn read(&mut self, draft: &mut Draft) -> Result<(), Failure> {
+        let mut entries: Vec<(PairKey, PairSums)> = Vec::with_capacity(self.counts.len());
+        draft.side.each_entry("read the sleepers and wakers", names::CHAIN_PAIRS, |key, sums| {
+            entries.push((*key, *sums));
+        })?;
+        let before = mem::take(&mut self.counts);
+        // If a row vanishes that has not changed, no interval misses anything. When it comes again, it counts from 0.
+        let is_old = |(key, sums): &(PairKey, PairSums)| before.get(key) == Some(&sums.count);
+        let old: Vec<_> = if entries.len() > PAIRS / 2 {
+            entries.extract_if(.., |entry| is_old(entry)).collect()
+        } else {
+            Vec::new()
+        };
+        step("free the table of sleepers and wakers", || {
+            let mut table = draft.side.hash_table::<Raw<PairKey>, Raw<PairSums>>(names::CHAIN_PAIRS)?;
+            Ok(old.iter().try_for_each(|(key, _)| if_there(table.remove(&Raw(*key))).map(drop))?)
+        })?;
+        self.counts = entries.iter().map(|(key, sums)| (*key, sums.count)).collect();
+        let mut rows: BTreeMap<ChainKey, ChainReading> = BTreeMap::new();
+        for (key, sums) in &entries {
+            let row = reading(key, sums);
+            rows.entry(row.key()).and_modify(|before| before.append(row.clone())).or_insert(row);
+        }
+        draft.sample.chains = rows.into_values().collect();
+        draft.sample.has_chains = true;
+        Ok(())
+    }
+}
+
+fn reading(key: &PairKey, sums: &PairSums) -> ChainReading {
+    let mut name = [0; 16];
+    name.chunks_exact_mut(8)
+        .zip(sums.comm)
+        .for_each(|(into, word)| into.copy_from_slice(&word.to_ne_bytes()));
+    ChainReading {
+        sleeper: key.sleeper,
+        sleeper_tid: key.sleeper_tid,
+        kind: kind_of(key.call),
+        waker: *Waker::ALL.get(key.waker as usize).unwrap_or(&Waker::Unknown),
+        waker_cgroup: key.waker_cgroup,
+        waker_tid: key.waker_tid,
+        comm: comm(&name),
+        count: sums.count,
+        slept_ns: sums.slept_ns,
+        ran_ns: sums.did.ran_ns,
+        by_cause: ByCause(sums.did.sums.by_cause),
+        waker_slept_ns: sums.did.sums.slept_ns,
+        unknown_ns: sums.did.unknown_ns,
+        estimated_ns: sums.did.estimated_ns,
+    }
+}
+
+/// System calls that sleep, by what they wait for.
+const KINDS: [(BlockedKind, &[libc::c_long]); 11] = {
+    use libc::*;
+    [
+        (BlockedKind::Lock, &[SYS_futex, SYS_futex_waitv, SYS_semop, SYS_semtimedop]),
+        (BlockedKind::FileLock, &[SYS_flock, SYS_fcntl]),
+        (
+            BlockedKind::Network,
+            &[
+                SYS_recvfrom,
+                SYS_recvmsg,
+                SYS_recvmmsg,
+                SYS_sendto,
+                SYS_sendmsg,
+                SYS_sendmmsg,
+                SYS_connect,
+                SYS_sendfile,
+                SYS_shutdown,
+            ],
+        ),
+        (BlockedKind::Accept, &[SYS_accept, SYS_accept4]),
+        (
+            BlockedKind::Poll,
+            &[
+                #[cfg(target_arch = "x86_64")]
+                SYS_poll,
+                #[cfg(target_arch = "x86_64")]
+                SYS_select,
+                #[cfg(target_arch = "x86_64")]
+                SYS_epoll_wait,
+                SYS_ppoll,
+                SYS_pselect6,
+                SYS_epoll_pwait,
+                SYS_epoll_pwait2,
+            ],
+        ),
+        (BlockedKind::Timer, &[SYS_nanosleep, SYS_clock_nanosleep]),
+        (BlockedKind::Child, &[SYS_wait4, SYS_waitid]),
+        (
+            BlockedKind::Signal,
+            &[
+                SYS_rt_sigsuspend,
+                SYS_rt_sigtimedwait,
+                #[cfg(target_arch = "x86_64")]
+                SYS_pause,
+            ],
+        ),
+        (BlockedKind::IoUring, &[SYS_io_uring_enter]),
+        (BlockedKind::Disk, &[SYS_fsync, SYS_fdatasync, SYS_sync_file_range, SYS_msync, SYS_io_getevents]),
+        (BlockedKind::Pipe, &[SYS_msgrcv, SYS_msgsnd, SYS_mq_timedreceive, SYS_mq_timedsend]),
+    ]
+};
+
+/// Kinds of files in `i_mode`, shifted as [`CALL_BITS`](cgscope_ledger::chains::CALL_BITS) says, with what a reader waits for.
+const FILES: [(u32, BlockedKind); 6] = [
+    (libc::S_IFSOCK, BlockedKind::Network),
+    (libc::S_IFIFO, BlockedKind::Pipe),
+    (libc::S_IFCHR, BlockedKind::Terminal),
+    (libc::S_IFREG, BlockedKind::Disk),
+    (libc::S_IFBLK, BlockedKind::Disk),
+    // Files without an inode of their own: eventfd, timerfd, inotify.
+    (0, BlockedKind::Poll),
+];
+
+/// Returns what a sleeping task waited for. `call`: see [`PairKey::call`].
+fn kind_of(call: i32) -> BlockedKind {
+    if call < 0 {
+        return BlockedKind::Unknown;
+    }
+    let (number, file) =
+        (call & ((1 << cgscope_ledger::chains::CALL_BITS) - 1), call >> cgscope_ledger::chains::CALL_BITS);
+    let by_call = KINDS.iter().find(|(_, calls)| calls.contains(&number.into()));
+    let by_file = || {
+        let mode = (file as u32).checked_sub(1)? << cgscope_ledger::chains::MODE_SHIFT;
+        FILES.iter().find(|(file, _)| *file == mode).map(|(_, kind)| *kind)
+    };
+    by_call.map(|(kind, _)| *kind).or_else(by_file).unwrap_or(BlockedKind::Other)
+}
+
+/// Returns one bit for each system call in which a task may send something to another one.
+pub(crate) fn sending_calls() -> [u64; 8] {
+    use libc::*;
+    let mut bits = [0; 8];
+    // A read frees space in the receive buffer, for which the sender may wait.
+    let calls = [
+        SYS_write,
+        SYS_writev,
+        SYS_pwritev2,
+        SYS_sendto,
+        SYS_sendmsg,
+        SYS_sendmmsg,
+        SYS_sendfile,
+        SYS_splice,
+        SYS_connect,
+        SYS_close,
+        SYS_shutdown,
+        SYS_read,
+        SYS_readv,
+        SYS_recvfrom,
+        SYS_recvmsg,
+        SYS_recvmmsg,
+        SYS_accept4,
+        SYS_io_uring_enter,
+        SYS_exit_group,
+    ];
+    for call in calls {
+        bits[call as usize / 64] |= 1 << (call % 64);
+    }
+    bits
+}
+
+/// The system calls whose first argument is the file that a task waits for, if the number alone does not say it.
+pub(crate) fn file_calls() -> [u64; 8] {
+    use libc::*;
+    let mut bits = [0; 8];
+    for call in [
+        SYS_read,
+        SYS_readv,
+        SYS_write,
+        SYS_writev,
+        SYS_pread64,
+        SYS_pwrite64,
+        SYS_preadv2,
+        SYS_pwritev2,
+        SYS_splice,
+    ] {
+        bits[call as usize / 64] |= 1 << (call % 64);
+    }
+    bits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_task_waits_for_is_in_its_call_or_in_its_file() {
+        let call = |number: libc::c_long, mode: Option<u32>| {
+            let file = mode.map_or(0, |mode| (mode >> cgscope_ledger::chains::MODE_SHIFT) + 1);
+            kind_of(number as i32 | (file << cgscope_ledger::chains::CALL_BITS) as i32)
+        };
+        assert_eq!(call(libc::SYS_futex, None), BlockedKind::Lock);
+        assert_eq!(call(libc::SYS_flock, None), BlockedKind::FileLock);
+        assert_eq!(call(libc::SYS_read, Some(libc::S_IFSOCK)), BlockedKind::Network);
+        assert_eq!(call(libc::SYS_read, Some(libc::S_IFIFO)), BlockedKind::Pipe);
+        assert_eq!(call(libc::SYS_read, Some(0)), BlockedKind::Poll);
+        assert_eq!(call(libc::SYS_read, None), BlockedKind::Other);
+        assert_eq!(kind_of(-1), BlockedKind::Unknown);
+    }
+}
