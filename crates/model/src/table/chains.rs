@@ -1,7 +1,7 @@
 //! For whom tasks slept, and what the wakers did meanwhile.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
+use std::{cmp::Reverse, sync::Arc};
 
 use cgscope_ledger::chains::Waker;
 
@@ -134,7 +134,10 @@ pub struct End {
     pub is_estimate: bool,
 }
 
-/// The chains of an interval, by sleeper.
+/// Maximum number of wakers that are followed from one that slept, those for which it slept longest.
+const WIDTH: usize = 8;
+
+/// The chains of an interval, by sleeper; of each, the longest sleep first.
 #[derive(Debug)]
 pub struct ChainsBySleeper<'a>(BTreeMap<Party, Vec<&'a ChainReading>>);
 
@@ -142,6 +145,7 @@ impl<'a> ChainsBySleeper<'a> {
     pub fn new(rows: &'a [ChainReading]) -> Self {
         let mut by_sleeper = BTreeMap::<Party, Vec<_>>::new();
         rows.iter().for_each(|row| by_sleeper.entry((row.sleeper, row.sleeper_tid)).or_default().push(row));
+        by_sleeper.values_mut().for_each(|rows| rows.sort_by_key(|row| Reverse(row.slept_ns)));
         Self(by_sleeper)
     }
 
@@ -190,9 +194,9 @@ impl<'a> ChainsBySleeper<'a> {
             next == waker || !path.contains(&next)
         };
         let rows: Vec<_> = self.of(waker).iter().filter(is_new).collect();
-        let all_ns = sum::total(rows.iter().map(|row| row.slept_ns));
+        let all_ns = sum::total(rows.iter().map(|row| row.slept_ns)).max(1);
         path.push(waker);
-        for next in rows.iter().filter(|row| row.waker == Waker::Task) {
+        for next in rows.iter().filter(|row| row.waker == Waker::Task).take(WIDTH) {
             self.follow(next, part * row.waker_slept_ns as f64 / all_ns as f64, path, kind, ends);
         }
         path.pop();
