@@ -156,9 +156,7 @@ impl Past {
     /// Begins to keep the past of a task, which has waited `waited` so far.
     #[inline(always)]
     pub fn begin(&mut self, now_ns: u64, waited: &ByCause) {
-        for cause in 0..CAUSES {
-            self.sums.by_cause[cause] = waited[cause];
-        }
+        self.sums.by_cause = *waited;
         self.keep(now_ns, now_ns, now_ns);
     }
 
@@ -167,9 +165,9 @@ impl Past {
     #[inline(always)]
     pub fn add(&mut self, slept_from_ns: u64, now_ns: u64, waited: &ByCause) -> u64 {
         let mut wait_ns = 0;
-        for cause in 0..CAUSES {
-            wait_ns += waited[cause].wrapping_sub(self.sums.by_cause[cause]);
-            self.sums.by_cause[cause] = waited[cause];
+        for (sum, waited) in self.sums.by_cause.iter_mut().zip(waited) {
+            wait_ns += waited.wrapping_sub(*sum);
+            *sum = *waited;
         }
         let mut woken_ns = now_ns.saturating_sub(wait_ns);
         let mut from_ns = woken_ns;
@@ -188,17 +186,10 @@ impl Past {
     #[inline(always)]
     fn keep(&mut self, from_ns: u64, woken_ns: u64, to_ns: u64) {
         let number = get(&mut self.number);
-        let sums = &self.sums;
-        let put = |pause: &mut Pause| {
-            (pause.from_ns, pause.woken_ns, pause.to_ns) = (from_ns, woken_ns, to_ns);
-            pause.after.slept_ns = sums.slept_ns;
-            for cause in 0..CAUSES {
-                pause.after.by_cause[cause] = sums.by_cause[cause];
-            }
-        };
-        put(wrapped(&mut self.pauses, recent(number)));
-        if number % STRIDE == 0 {
-            put(wrapped(&mut self.pauses, older(number / STRIDE)));
+        let pause = Pause { from_ns, woken_ns, to_ns, after: self.sums };
+        *wrapped(&mut self.pauses, recent(number)) = pause;
+        if number.is_multiple_of(STRIDE) {
+            *wrapped(&mut self.pauses, older(number / STRIDE)) = pause;
         }
         set(&mut self.number, number + 1);
     }
@@ -232,7 +223,7 @@ impl Past {
                 self.leave_out_of_pause(before, after, from_ns, did);
             }
         } else if after != NONE {
-            let mut group = (number + STRIDE - 1) / STRIDE;
+            let mut group = number.div_ceil(STRIDE);
             let mut looks = 0;
             while looks < KEPT as u64 {
                 if group == 0 {
@@ -262,12 +253,10 @@ impl Past {
 
     #[inline(always)]
     fn sum_since(&mut self, place: u64, did: &mut Did) {
-        let sums = &self.sums;
-        let (slept_ns, by_cause) = (sums.slept_ns, sums.by_cause);
         let after = &wrapped(&mut self.pauses, place).after;
-        did.sums.slept_ns = slept_ns - after.slept_ns;
-        for cause in 0..CAUSES {
-            did.sums.by_cause[cause] = by_cause[cause] - after.by_cause[cause];
+        did.sums.slept_ns = self.sums.slept_ns - after.slept_ns;
+        for (cause, sum) in did.sums.by_cause.iter_mut().enumerate() {
+            *sum = self.sums.by_cause[cause] - after.by_cause[cause];
         }
     }
 
@@ -284,9 +273,8 @@ impl Past {
             return;
         }
         let share = share(early_ns, wait_ns);
-        for cause in 0..CAUSES {
-            let ns = self.more(before, of, cause);
-            did.sums.by_cause[cause] -= scaled(ns, share);
+        for (cause, sum) in did.sums.by_cause.iter_mut().enumerate() {
+            *sum -= scaled(self.more(before, of, cause), share);
         }
     }
 
@@ -301,8 +289,8 @@ impl Past {
         let slept_ns = wrapped(&mut self.pauses, after).after.slept_ns
             - wrapped(&mut self.pauses, before).after.slept_ns;
         did.sums.slept_ns += scaled(slept_ns, share);
-        for cause in 0..CAUSES {
-            did.sums.by_cause[cause] += scaled(self.more(before, after, cause), share);
+        for (cause, sum) in did.sums.by_cause.iter_mut().enumerate() {
+            *sum += scaled(self.more(before, after, cause), share);
         }
         (did.estimated_ns, did.unknown_ns) = (did.unknown_ns, 0);
     }
@@ -343,11 +331,7 @@ fn scaled(ns: u64, share: u64) -> u64 {
 impl Sums {
     #[inline(always)]
     pub fn total(&self) -> u64 {
-        let mut total = self.slept_ns;
-        for cause in 0..CAUSES {
-            total += self.by_cause[cause];
-        }
-        total
+        self.by_cause.iter().fold(self.slept_ns, |sum, ns| sum + ns)
     }
 }
 
