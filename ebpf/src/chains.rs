@@ -81,7 +81,7 @@ pub fn begin(task: Task, storage: &TaskStorage) {
 }
 
 #[btf_tracepoint(function = "sched_switch")]
-pub fn on_chain_switch(ctx: BtfTracePointContext) -> i32 {
+pub fn on_chain(ctx: BtfTracePointContext) -> i32 {
     let prev = Task::new(ctx.arg::<*const c_void>(1));
     let next = Task::new(ctx.arg::<*const c_void>(2));
     let now_ns = now_ns();

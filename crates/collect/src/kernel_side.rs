@@ -123,7 +123,7 @@ impl KernelSide {
             _ if CGROUP_PROGRAMS.contains(&name) => config.cgroup_hierarchy != u64::MAX,
             names::ON_THROTTLE | names::ON_UNTHROTTLE => config.keep_throttle_clock != 0,
             names::ON_TASK_FREED => has_room,
-            names::ON_CHAIN_SWITCH | names::ON_WAKING => config.chains != 0,
+            names::ON_CHAIN | names::ON_WAKING => config.chains != 0,
             names::ON_RENAME | names::READ_CHANGES => plan.task_by_id.is_some(),
             _ => true,
         };
@@ -139,7 +139,7 @@ impl KernelSide {
         let required =
             [names::ON_TASK_FREED, names::ON_RENAME, names::ON_NEW_TASK, names::ON_MOVE, names::ON_SWITCH];
         // The kernel runs programs in the order of their attachment: chains need what the hook has counted.
-        let chains = [names::ON_CHAIN_SWITCH, names::ON_WAKING];
+        let chains = [names::ON_CHAIN, names::ON_WAKING];
         let required: Vec<_> = required.into_iter().chain(chains).filter(|name| is_wanted(name)).collect();
         let attached = side.attach(&required, &mut unloaded);
         let attached = attached.and_then(|()| Ok(unloaded.check(names::READ_TASKS)?));
@@ -290,7 +290,7 @@ impl KernelSide {
             Some((info.run_time().as_nanos() as u64, info.run_count()))
         };
         let (ns, runs) = of(names::ON_SWITCH)?;
-        let chains = [names::ON_CHAIN_SWITCH, names::ON_WAKING].into_iter().filter_map(of);
+        let chains = [names::ON_CHAIN, names::ON_WAKING].into_iter().filter_map(of);
         Some((chains.map(|(ns, _)| ns).fold(ns, u64::saturating_add), runs))
     }
 

@@ -23,7 +23,7 @@ pub const VMLINUX_BTF: &str = "/sys/kernel/btf/vmlinux";
 pub(crate) const PROGRAMS: [(&str, &str); 18] = [
     (names::ON_SWITCH, "sched_switch"),
     (names::ON_MOVE, "sched_migrate_task"),
-    (names::ON_CHAIN_SWITCH, "sched_switch"),
+    (names::ON_CHAIN, "sched_switch"),
     (names::ON_WAKING, "sched_waking"),
     (names::READ_TASKS, "task"),
     (names::READ_CHANGES, "task"),
