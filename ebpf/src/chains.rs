@@ -1,9 +1,9 @@
 //! For whom tasks sleep: who woke each task, and what the waker did during the sleep. Optional. [`cgscope_ledger::chains`] has the
 //! arithmetic.
 //!
-//! The program at a wakeup notes the waker, in the waker's context. The program at a switch keeps the past of tasks, and counts a
-//! sleep when the task runs again: only then is its exact length known, and whether it slept at all. (`sched_waking` is also called
-//! for tasks that still run.) Both use CLOCK_MONOTONIC, because no run queue is locked at a wakeup.
+//! The program at a wakeup notes the waker, in the waker's context. The hook keeps the past of tasks, and counts a sleep when the
+//! task runs again: only then is its exact length known, and whether it slept at all. (`sched_waking` is also called for tasks that
+//! still run.)
 
 use core::{
     ffi::c_void,
@@ -13,22 +13,20 @@ use core::{
 use aya_ebpf::{
     bindings::{BPF_LOCAL_STORAGE_GET_F_CREATE, BPF_NOEXIST},
     btf_maps::HashMap,
-    helpers::generated::bpf_ktime_get_ns,
     macros::{btf_map, btf_tracepoint},
     programs::BtfTracePointContext,
 };
 use cgscope_ledger::{
-    CAUSES, Loss,
+    Loss,
     chains::{CALL_BITS, Chain, Did, PAIRS, PairKey, PairSums, Sleep, Waker},
-    task_state::DEAD,
     verifier::{add_atomic, get, set},
     wire::{FOLLOWED, TaskStorage},
 };
 
 use crate::{
-    history,
-    kernel::{Context, Task, context, is_shared, keeps_chains},
-    maps::{lost, storage},
+    accounts, history,
+    kernel::{Context, Task, context, is_shared, keeps_chains, mode_of_file},
+    maps::lost,
     task_storage::TaskStorageMap,
 };
 
@@ -57,12 +55,6 @@ fn chain(task: Task) -> Option<&'static mut Chain> {
     CHAINS.get(task.pointer(), ptr::null_mut(), 0)
 }
 
-#[inline(always)]
-fn now_ns() -> u64 {
-    // SAFETY: the helper has no preconditions.
-    unsafe { bpf_ktime_get_ns() }
-}
-
 /// Begins to keep the past of a task. Call this function only where memory may be allocated, after the storage was created.
 #[inline(always)]
 pub fn begin(task: Task, storage: &TaskStorage) {
@@ -73,43 +65,38 @@ pub fn begin(task: Task, storage: &TaskStorage) {
     else {
         return lost(Loss::ChainNotKept);
     };
-    let now_ns = now_ns();
-    chain.past.begin(now_ns, &storage.by_cause);
+    let clock_ns = accounts::now_ns(task);
+    chain.past.begin(clock_ns, &storage.by_cause);
     if task.state() != 0 && !task.is_active() {
-        set(&mut chain.sleep.from_ns, now_ns);
+        set(&mut chain.sleep.from_ns, clock_ns);
     }
 }
 
-#[btf_tracepoint(function = "sched_switch")]
-pub fn on_chain(ctx: BtfTracePointContext) -> i32 {
-    let prev = Task::new(ctx.arg::<*const c_void>(1));
-    let next = Task::new(ctx.arg::<*const c_void>(2));
-    let now_ns = now_ns();
-    let state = prev.state();
-    // Only the low byte of this argument contains the `bool`.
-    let preempted = ctx.arg::<u64>(0) as u8 != 0;
-    if state != 0
-        && state & DEAD == 0
-        && !preempted
+/// Begins the sleep of `prev`.
+#[inline(always)]
+pub fn slept(prev: Task, clock_ns: u64) {
+    if keeps_chains()
         && let Some(chain) = chain(prev)
     {
-        set(&mut chain.sleep.woken_ns, 0);
-        set(&mut chain.sleep.from_ns, now_ns);
+        set(&mut chain.sleep.waker, 0);
+        set(&mut chain.sleep.from_ns, clock_ns);
     }
-    if next.tid() != 0
-        && let Some(chain) = chain(next)
-        && let Some(storage) = storage(next)
-    {
-        arrive(next, storage, chain, now_ns);
-    }
-    0
 }
 
-/// Ends the pause of `next`, whose wait the main hook has just counted.
+/// Ends the pause of `next`, whose wait was just counted.
 #[inline(always)]
-fn arrive(next: Task, storage: &mut TaskStorage, chain: &mut Chain, now_ns: u64) {
+pub fn arrived(next: Task, storage: &mut TaskStorage, clock_ns: u64) {
+    if keeps_chains() {
+        end_pause(next, storage, clock_ns);
+    }
+}
+
+/// This function is not inlined, so that the verifier follows the rest of the hook only once.
+#[inline(never)]
+fn end_pause(next: Task, storage: &mut TaskStorage, clock_ns: u64) {
+    let Some(chain) = chain(next) else { return };
     let from_ns = get(&mut chain.sleep.from_ns);
-    let woken_ns = chain.past.add(from_ns, now_ns, &storage.by_cause);
+    let woken_ns = chain.past.add(from_ns, clock_ns, &storage.by_cause);
     if from_ns == 0 {
         return;
     }
@@ -120,17 +107,15 @@ fn arrive(next: Task, storage: &mut TaskStorage, chain: &mut Chain, now_ns: u64)
 }
 
 /// Counts a sleep of `next` for its pair.
-#[inline(never)]
+#[inline(always)]
 fn count(next: Task, storage: &mut TaskStorage, chain: &mut Chain, slept_ns: u64) {
+    let call = call_of(next, chain);
     let sleep = &mut chain.sleep;
-    let mut key = PairKey {
-        sleeper: storage.cgroup_id,
-        waker: Waker::Unknown as u32,
-        call: call_of(next),
-        ..PairKey::default()
-    };
-    if get(&mut sleep.woken_ns) != 0 {
-        key.waker = sleep.waker as u32;
+    let mut key =
+        PairKey { sleeper: storage.cgroup_id, waker: Waker::Unknown as u32, call, ..PairKey::default() };
+    let waker = get(&mut sleep.waker);
+    if waker != 0 {
+        key.waker = waker as u32 - 1;
         key.waker_cgroup = sleep.cgroup_id;
         key.waker_tid = sleep.tid as u32;
     }
@@ -158,16 +143,17 @@ fn count(next: Task, storage: &mut TaskStorage, chain: &mut Chain, slept_ns: u64
 /// Adds what the waker did. It was also awake during the wakeup itself, so the rest of the sleep is time in which it ran.
 #[inline(always)]
 fn add_did(sleep: &mut Sleep, sums: &mut PairSums, slept_ns: u64) {
+    if get(&mut sleep.ran) != 0 {
+        return add_atomic(&mut sums.did.ran_ns, slept_ns);
+    }
     let did = &mut sleep.did;
-    let all_ns = did.sums.total() + did.unknown_ns;
-    // The clocks of the run queue and of the wakeup may differ a little.
-    did.sums.slept_ns = did.sums.slept_ns.saturating_sub(all_ns.saturating_sub(slept_ns));
-    add(&mut sums.did.ran_ns, slept_ns.saturating_sub(all_ns));
+    did.complete(slept_ns);
+    add(&mut sums.did.ran_ns, did.ran_ns);
     add(&mut sums.did.sums.slept_ns, did.sums.slept_ns);
     add(&mut sums.did.unknown_ns, did.unknown_ns);
     add(&mut sums.did.estimated_ns, did.estimated_ns);
-    for cause in 0..CAUSES {
-        add(&mut sums.did.sums.by_cause[cause], did.sums.by_cause[cause]);
+    for (sum, ns) in sums.did.sums.by_cause.iter_mut().zip(did.sums.by_cause) {
+        add(sum, ns);
     }
     if did.unknown_ns + did.estimated_ns != 0 {
         lost(Loss::ChainCut);
@@ -187,31 +173,35 @@ fn add(sum: &mut u64, ns: u64) {
 pub fn on_waking(ctx: BtfTracePointContext) -> i32 {
     let task = Task::new(ctx.arg::<*const c_void>(0));
     let Some(chain) = chain(task) else { return 0 };
-    let from_ns = get(&mut chain.sleep.from_ns);
+    let sleep = &mut chain.sleep;
+    let from_ns = get(&mut sleep.from_ns);
     // The task runs, or another waker was first.
-    if from_ns == 0 || get(&mut chain.sleep.woken_ns) != 0 {
+    if from_ns == 0 || get(&mut sleep.waker) != 0 {
         return 0;
     }
-    let (sleep, now_ns) = (&mut chain.sleep, now_ns());
     let waker = waker_of(task);
-    sleep.waker = waker as u64;
-    (sleep.tid, sleep.cgroup_id, sleep.comm) = (0, 0, [0; 2]);
+    (sleep.tid, sleep.cgroup_id) = (0, 0);
     if waker == Waker::Task {
-        note(from_ns, now_ns, sleep);
+        note(from_ns, sleep);
     }
-    set(&mut sleep.woken_ns, now_ns);
+    set(&mut sleep.waker, waker as u64 + 1);
     0
 }
 
 /// Notes the current task as the waker, and what it did during the sleep.
 #[inline(always)]
-fn note(from_ns: u64, now_ns: u64, sleep: &mut Sleep) {
+fn note(from_ns: u64, sleep: &mut Sleep) {
     let current = Task::current();
     (sleep.tid, sleep.cgroup_id, sleep.comm) =
         (current.tid().into(), history::who(current), current.comm_words());
-    match chain(current) {
-        Some(own) => own.past.since(from_ns, now_ns, &mut sleep.did),
-        None => sleep.did = Did { unknown_ns: now_ns.saturating_sub(from_ns), ..Did::default() },
+    let mut own = chain(current);
+    let runs = own.as_mut().is_some_and(|own| own.past.runs_since(from_ns));
+    sleep.ran = runs.into();
+    if !runs {
+        sleep.did = Did::UNKNOWN;
+        if let Some(own) = own {
+            own.past.since(from_ns, &mut sleep.did);
+        }
     }
 }
 
@@ -234,16 +224,19 @@ fn waker_of(task: Task) -> Waker {
 
 /// Returns what the task waits for, see [`PairKey::call`].
 #[inline(always)]
-fn call_of(task: Task) -> i32 {
+fn call_of(task: Task, chain: &mut Chain) -> i32 {
     if !task.has_user_space() {
         return -1;
     }
     let call = task.system_call();
-    if has(&raw const FILE_CALLS, call) {
-        call | ((task.mode_of_file() + 1) << CALL_BITS) as i32
-    } else {
-        call
+    if !has(&raw const FILE_CALLS, call) {
+        return call;
     }
+    let file = task.file_of_call();
+    if file != chain.file {
+        (chain.file, chain.mode) = (file, mode_of_file(file).into());
+    }
+    call | ((chain.mode as u32 + 1) << CALL_BITS) as i32
 }
 
 /// Returns whether the task is in a system call that may send something: then the soft interrupt delivers it, most likely. A task

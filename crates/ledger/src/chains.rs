@@ -49,7 +49,7 @@ pub struct Sums {
 }
 
 /// A time in which a task was on no CPU: it slept from `from_ns` to `woken_ns`, and waited from then to `to_ns`. Without a sleep,
-/// `woken_ns` is `from_ns`. All times are ns of CLOCK_MONOTONIC.
+/// `woken_ns` is `from_ns`. All times are ns of `rq->clock`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pause {
@@ -60,7 +60,7 @@ pub struct Pause {
     pub after: Sums,
 }
 
-/// The past of a task. Only the CPU on which the task runs reads or changes it.
+/// The past of a task. Only the CPU on which the task switches in, or runs, reads or changes it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Past {
@@ -77,6 +77,7 @@ pub struct Past {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Did {
+    /// Set by [`Self::complete`].
     pub ran_ns: u64,
     pub sums: Sums,
     /// The first part of the span, of which the task keeps nothing.
@@ -85,21 +86,43 @@ pub struct Did {
     pub estimated_ns: u64,
 }
 
+impl Did {
+    /// Nothing is known.
+    pub const UNKNOWN: Self = Self {
+        ran_ns: 0,
+        sums: Sums { slept_ns: 0, by_cause: [0; CAUSES] },
+        unknown_ns: u64::MAX,
+        estimated_ns: 0,
+    };
+
+    /// Sets the length of the span. Its end was not known exactly before.
+    #[inline(always)]
+    pub fn complete(&mut self, span_ns: u64) {
+        if self.unknown_ns > span_ns {
+            self.unknown_ns = span_ns;
+        }
+        let all_ns = self.sums.total() + self.unknown_ns;
+        // The clocks of two CPUs may differ a little.
+        self.sums.slept_ns = self.sums.slept_ns.saturating_sub(all_ns.saturating_sub(span_ns));
+        self.ran_ns = span_ns.saturating_sub(all_ns);
+    }
+}
+
 /// The current sleep of a task.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sleep {
     /// 0: the task does not sleep.
     pub from_ns: u64,
-    /// 0: it was not woken yet.
-    pub woken_ns: u64,
-    /// A [`Waker`].
+    /// A [`Waker`] plus one; 0: it was not woken yet.
     pub waker: u64,
     /// The waker's cgroup, or [`KERNEL`](crate::history::KERNEL), and its id and name. Only if the waker is a task.
     pub cgroup_id: u64,
     pub tid: u64,
     pub comm: [u64; 2],
-    /// What the waker did during the sleep.
+    /// 1: the waker ran during the whole sleep. Then `did` is not set.
+    pub ran: u64,
+    /// What the waker did during the sleep, not [complete](Did::complete).
     pub did: Did,
 }
 
@@ -109,6 +132,9 @@ pub struct Sleep {
 pub struct Chain {
     pub past: Past,
     pub sleep: Sleep,
+    /// The latest file that the task waited for, and its kind, so that the kind is read once.
+    pub file: u64,
+    pub mode: u64,
 }
 
 /// The key of the table of pairs.
@@ -194,11 +220,16 @@ impl Past {
         set(&mut self.number, number + 1);
     }
 
-    /// Returns what the task did from `from_ns` to `now_ns`, at which it runs.
+    /// Returns whether the task, which runs, has run since `from_ns`.
     #[inline(always)]
-    pub fn since(&mut self, from_ns: u64, now_ns: u64, did: &mut Did) {
-        let span_ns = now_ns.saturating_sub(from_ns);
-        (did.ran_ns, did.unknown_ns, did.estimated_ns) = (0, span_ns, 0);
+    pub fn runs_since(&mut self, from_ns: u64) -> bool {
+        let number = get(&mut self.number);
+        number != 0 && wrapped(&mut self.pauses, recent(number - 1)).to_ns <= from_ns
+    }
+
+    /// Returns what the task, which runs, has done since `from_ns`. `did` is [`Did::UNKNOWN`] before.
+    #[inline(always)]
+    pub fn since(&mut self, from_ns: u64, did: &mut Did) {
         let number = get(&mut self.number);
         let kept = if number < KEPT as u64 { number } else { KEPT as u64 };
         // The pause before the span, and the one after that: their places.
@@ -247,8 +278,6 @@ impl Past {
                 self.add_estimate(before, after, did);
             }
         }
-        let rest_ns = span_ns.saturating_sub(did.unknown_ns);
-        did.ran_ns = rest_ns.saturating_sub(did.sums.total());
     }
 
     #[inline(always)]
