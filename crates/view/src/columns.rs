@@ -162,7 +162,8 @@ impl Column {
             Behind => subject.culprits(data).first()?.words(&interval.names),
             WokenBy => {
                 let rows = subject.sleeps(interval).filter(|row| row.waker == Waker::Task);
-                interval.waker_words(rows.max_by_key(|row| row.slept_ns)?, &interval.names)
+                let by_waker = sum::tally(rows.map(|row| (interval.waker_words(row), row.slept_ns)));
+                by_waker.into_iter().max_by_key(|(_, ns)| *ns)?.0
             }
             RanOn => ran_on(subject)?,
             Cgroup => interval.names.of(subject.cgroup(interval)?).into(),

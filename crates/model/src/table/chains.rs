@@ -8,7 +8,7 @@ use cgscope_ledger::{Cause, chains::Waker, history::KERNEL};
 use itertools::Itertools;
 
 use crate::table::{Selected, Table, merge};
-use crate::{BlockedKind, ByCause, Interval, Names, Sample, causes, pairs::Culprit, sum};
+use crate::{BlockedKind, ByCause, Interval, Sample, causes, pairs::Culprit, sum};
 
 table! {
     /// The table: one row per sleeper, kind of sleep and waker.
@@ -153,15 +153,15 @@ impl Doing {
 
 impl Interval {
     /// Returns the sleeper of a row in words.
-    pub fn sleeper_words(&self, row: &ChainReading, names: &Names) -> String {
+    pub fn sleeper_words(&self, row: &ChainReading) -> String {
         let task = self.readings().find(|task| row.sleeper_tid != 0 && task.tid == row.sleeper_tid);
-        self.party_words(row.sleeper(), task.map_or("", |task| &task.comm), names)
+        self.party_words(row.sleeper(), task.map_or("", |task| &task.comm))
     }
 
     /// Returns the waker of a row in words.
-    pub fn waker_words(&self, row: &ChainReading, names: &Names) -> String {
+    pub fn waker_words(&self, row: &ChainReading) -> String {
         match row.waker {
-            Waker::Task => self.party_words((row.waker_cgroup, row.waker_tid), &row.comm, names),
+            Waker::Task => self.party_words((row.waker_cgroup, row.waker_tid), &row.comm),
             Waker::Disk => "disk".into(),
             Waker::Interrupt => "an interrupt (timer or device)".into(),
             Waker::SoftInterrupt => "a soft interrupt (network or timer)".into(),
@@ -169,10 +169,10 @@ impl Interval {
         }
     }
 
-    fn party_words(&self, (cgroup, tid): Party, comm: &str, names: &Names) -> String {
+    fn party_words(&self, (cgroup, tid): Party, comm: &str) -> String {
         let (path, kernel) = (self.cgroup_path(cgroup).cloned(), cgroup == KERNEL);
         let task = (tid != 0).then(|| (tid, comm.into()));
-        Culprit { path, kernel, task, ..Culprit::default() }.words(names)
+        Culprit { path, kernel, task, ..Culprit::default() }.words(&self.names)
     }
 }
 
@@ -408,7 +408,7 @@ mod tests {
         let did: Vec<_> = row.doings().map(|(doing, ns)| (doing.name(), ns)).collect();
         assert_eq!(did, [("ran", 1), ("throttled", 2), ("slept", 3), ("unknown", 4)]);
         let interval = Interval { cgroups: vec![(2, "/db".into())], ..Interval::default() };
-        let words = |row: &ChainReading| interval.waker_words(row, &Names::default());
+        let words = |row: &ChainReading| interval.waker_words(row);
         assert_eq!(words(&row), "/db");
         assert_eq!(words(&ChainReading { waker_tid: 7, comm: "sh".into(), ..row.clone() }), "sh [7] of /db");
         assert_eq!(words(&ChainReading { waker_cgroup: KERNEL, ..row.clone() }), "kernel threads");

@@ -25,8 +25,7 @@ pub fn lines(pane: &Pane<'_>) -> Lines {
     if links.is_empty() {
         return Vec::new();
     }
-    let named =
-        |link: &Link<'_>| 2 * link.depth + width(&pane.interval.waker_words(link.row, &pane.interval.names));
+    let named = |link: &Link<'_>| 2 * link.depth + width(&pane.interval.waker_words(link.row));
     let longest = links.iter().filter(|link| link.row.waker == Waker::Task).map(named).max().unwrap_or(0);
     let name = longest.min(pane.cells.saturating_sub(FIGURES) * 3 / 8).max(NAME);
     let head = format!(" sleep/s share {:<12}{} what the waker did", "in", left("woken by", name));
@@ -57,7 +56,7 @@ fn line(pane: &Pane<'_>, link: &Link<'_>, share: f64, name: usize) -> Line<'stat
     let mark = if link.depth == 0 { ' ' } else { '~' };
     let time = right(&a_second(interval, link.slept_ns()), 7);
     let figures = format!("{mark}{time} {share:>4.0}% {:<12}", row.kind.name());
-    let words = interval.waker_words(row, &interval.names);
+    let words = interval.waker_words(row);
     let indent = " ".repeat(2 * link.depth);
     let room = pane.cells.saturating_sub(width(&figures));
     let did = did(link, theme, room.saturating_sub(name + 1));

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use cgscope_ledger::{BUCKETS, Loss, cause::CELLS, history::KERNEL};
+use cgscope_ledger::{BUCKETS, Loss, cause::CELLS, chains::Waker, history::KERNEL};
 use cgscope_model::{
-    Autogroup, BeforeMove, Blame, ByCause, CAUSES, CgroupReading, ContainerReading, Cost, CpuReading,
-    CpuWaits, ExitedReading, Hist, Losses, Mode, NodeReading, PairReading, Pending, Placement, ProcessMemory,
-    Sample, TaskReading, Totals,
+    Autogroup, BeforeMove, Blame, BlockedKind, ByCause, CAUSES, Cause, CgroupReading, ChainReading,
+    ContainerReading, Cost, CpuReading, CpuWaits, ExitedReading, Hist, Losses, Mode, NodeReading,
+    PairReading, Pending, Placement, ProcessMemory, Sample, TaskReading, Totals,
 };
 use proptest::{
     collection::{btree_map, vec},
@@ -171,6 +171,25 @@ fn cpu() -> impl Strategy<Value = CpuReading> {
     })
 }
 
+fn chain(pair: &PairReading) -> ChainReading {
+    ChainReading {
+        sleeper: pair.victim,
+        sleeper_tid: 0,
+        kind: if pair.blame == Blame::Ran { BlockedKind::Lock } else { BlockedKind::Pipe },
+        waker: Waker::Task,
+        waker_cgroup: pair.culprit,
+        waker_tid: pair.tid,
+        comm: pair.comm.clone(),
+        count: pair.ns,
+        slept_ns: pair.ns,
+        ran_ns: pair.ns / 2,
+        by_cause: ByCause::only(Cause::Throttled, pair.ns - pair.ns / 2 - pair.ns / 4),
+        waker_slept_ns: pair.ns / 4,
+        unknown_ns: 0,
+        estimated_ns: 0,
+    }
+}
+
 /// Generates a Sample of a host with few elements of each kind. Therefore two Samples have most elements in common.
 pub fn sample() -> impl Strategy<Value = Sample> {
     let of_time = (amount(), amount(), any::<bool>(), (maybe(), option::of(0.0..1e12), maybe()));
@@ -199,7 +218,12 @@ pub fn sample() -> impl Strategy<Value = Sample> {
                 })
                 .collect();
             pairs.sort_by_key(PairReading::key);
+            // Each pair is a sleeper and its waker, too.
+            let mut chains: Vec<ChainReading> = pairs.iter().map(chain).collect();
+            chains.sort_by_key(ChainReading::key);
             Sample {
+                chains: if coarse { Vec::new() } else { chains },
+                has_chains: !coarse,
                 stacks: Vec::new(),
                 unix_ns,
                 mono_ns,
