@@ -7,8 +7,6 @@ use super::prelude::*;
 
 /// Minimum share of a waker's own waker, percent of all sleep of the selected row.
 const NESTED: f64 = 2.0;
-/// Minimum part that a line names, percent of the sleep of the line.
-const NAMED: f64 = 0.5;
 /// Width of the figures before the name, in cells: `~ 180ms  36% file lock    `.
 const FIGURES: usize = 27;
 /// Minimum width of a name, in cells.
@@ -70,20 +68,16 @@ fn line(pane: &Pane<'_>, link: &Link<'_>, share: f64, name: usize) -> Line<'stat
 
 /// Returns what a waker did, the longest first, in short words if the long ones do not fit.
 fn did(link: &Link<'_>, theme: Theme, cells: usize) -> Spans {
-    let parts = link.row.doings().sorted_by_key(|(_, ns)| std::cmp::Reverse(*ns));
-    let parts = parts.filter_map(|(doing, ns)| Some((doing, percent(ns, link.row.slept_ns)?)));
-    let parts: Vec<_> = parts.filter(|(_, share)| *share >= NAMED).collect();
     let spans = |words: fn(Cause) -> &'static str| -> Spans {
-        let named = parts.iter().enumerate().map(|(at, (doing, share))| {
-            let (word, style) = match *doing {
-                Doing::Ran => ("ran", theme.busy()),
-                Doing::Waited(cause) => (words(cause), theme.cause(cause)),
-                Doing::Slept => ("slept", theme.quiet()),
-                Doing::Unknown => ("unknown", theme.quiet()),
+        let parts = causes::doings(link.row, words).enumerate().map(|(at, (doing, words))| {
+            let style = match doing {
+                Doing::Ran => theme.busy(),
+                Doing::Waited(cause) => theme.cause(cause),
+                Doing::Slept | Doing::Unknown => theme.quiet(),
             };
-            Span::styled(format!("{}{word} {share:.0}%", if at == 0 { "" } else { ", " }), style)
+            Span::styled(if at == 0 { words } else { format!(", {words}") }, style)
         });
-        named.collect()
+        parts.collect()
     };
     let fits = |spans: &Spans| spans.iter().map(Span::width).sum::<usize>() <= cells;
     let long = spans(|cause| causes::shown(cause).words);
