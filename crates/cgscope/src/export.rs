@@ -61,8 +61,8 @@ fn failed(options: &Export, output: Option<&(Place, Beside)>, error: ExportError
              exported as hdr: use csv, parquet, perfetto or pprof, or record with --mode bpf"
         )),
         ExportError::NoChains => Error::could_not_run(format!(
-            "{file} was recorded without --chains, so it does not have for whom tasks slept and cannot be exported as \
-             chains: record again with --chains, or use another format"
+            "{file} was recorded without --chains, so it has no sleepers and wakers to export: record again with --chains, \
+             or use another format"
         )),
         ExportError::Refused(why) => Error::could_not_run(format!(
             "{file} could not be exported: {why}; this is a bug of cgscope, please report it"

@@ -53,6 +53,10 @@ pub fn of(rows: &[ChainReading], sleeper: Party) -> &[ChainReading] {
 /// How far the sleep of a waker is followed to its own wakers.
 pub const DEPTH: usize = 4;
 
+/// The sleep of a waker is followed if it is at least one part of this many of all sleep of the first sleeper. Otherwise, the
+/// number of links would grow with the fourth power of the number of cgroups.
+const NEGLIGIBLE: f64 = 1_000.0;
+
 /// The key of a row: sleeper, what it slept in, and waker.
 pub type ChainKey = (u64, u32, BlockedKind, Waker, u64, u32);
 
@@ -241,19 +245,23 @@ impl<'a> ChainsBySleeper<'a> {
 
     /// Returns the wakers of a sleeper, the worst first, and after each waker those for which it slept itself, and so on. The
     /// sleep of a waker is divided among its own wakers in proportion to the time that it slept for each in the interval. No link
-    /// leads back to a party of its chain.
+    /// leads back to a party of its chain. Below a thousandth of the sleeper's sleep, no waker is followed.
     pub fn links(&self, sleeper: Party) -> Vec<Link<'a>> {
         let mut links = Vec::new();
-        for row in worst_first(self.of(sleeper).iter().copied()) {
-            self.follow(Link { row, part: 1.0, kind: row.kind, depth: 0 }, &mut vec![sleeper], &mut links);
+        let rows = worst_first(self.of(sleeper).iter().copied());
+        let least_ns = sum::total(rows.iter().map(|row| row.slept_ns)) as f64 / NEGLIGIBLE;
+        for row in rows {
+            let link = Link { row, part: 1.0, kind: row.kind, depth: 0 };
+            self.follow(link, least_ns, &mut vec![sleeper], &mut links);
         }
         links
     }
 
-    fn follow(&self, link: Link<'a>, path: &mut Vec<Party>, links: &mut Vec<Link<'a>>) {
+    fn follow(&self, link: Link<'a>, least_ns: f64, path: &mut Vec<Party>, links: &mut Vec<Link<'a>>) {
         let Link { row, part, depth, .. } = link;
         links.push(link);
-        if row.waker != Waker::Task || path.len() == DEPTH || row.waker_slept_ns == 0 {
+        let slept_ns = row.waker_slept_ns as f64 * part;
+        if row.waker != Waker::Task || path.len() == DEPTH || slept_ns == 0.0 || slept_ns < least_ns {
             return;
         }
         let waker = (row.waker_cgroup, row.waker_tid);
@@ -266,8 +274,8 @@ impl<'a> ChainsBySleeper<'a> {
         let all_ns = sum::total(rows.iter().map(|row| row.slept_ns));
         path.push(waker);
         for next in rows {
-            let part = part * row.waker_slept_ns as f64 / all_ns as f64;
-            self.follow(Link { row: next, part, depth: depth + 1, ..link }, path, links);
+            let part = slept_ns / all_ns as f64;
+            self.follow(Link { row: next, part, depth: depth + 1, ..link }, least_ns, path, links);
         }
         path.pop();
     }
@@ -419,6 +427,10 @@ mod tests {
     fn a_chain_is_followed_to_its_depth_and_no_further() {
         let rows: Vec<_> = (1..9).map(|id| row(id, id + 1, 1, 0, 1_000)).collect();
         assert_eq!(ends(&rows, 1).iter().map(|end| end.0).collect::<Vec<_>>(), [2, 3, 4, 5]);
+        // Everybody waits for everybody.
+        let pairs = (1..=60).flat_map(|from| (1..=60).map(move |to| row(from, to, 1, 0, 1_000)));
+        let links = ChainsBySleeper::new(&pairs.collect::<Vec<_>>()).links((1, 0)).len();
+        assert!(links < 10_000, "{links}");
         // All tasks of one cgroup wait for each other.
         assert_eq!(ends(&[row(1, 1, 1, 2, 1_000)], 1).len(), 4);
     }

@@ -55,7 +55,7 @@ fn nothing(app: &App) -> &'static str {
         View::Chains if !app.is_exact() => "coarse: /proc does not report who woke a task",
         View::Chains if app.data.as_ref().is_some_and(|data| data.interval.chains.is_none()) => {
             match app.replay {
-                Some(_) => "the recording was made without --chains, which counts for whom tasks sleep",
+                Some(_) => "the recording was made without --chains",
                 None => "start with --chains to see for whom tasks sleep",
             }
         }
