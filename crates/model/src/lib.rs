@@ -78,7 +78,7 @@ pub use skipped::Skipped;
 pub use steps::Steps;
 pub use table::{
     cgroups::{AVERAGED_S, Averages, CgroupReading, PressureAverages, weight_of_shares},
-    chains::{self, ChainKey, ChainReading, ChainsBySleeper, End, Party},
+    chains::{self, ChainKey, ChainReading, ChainsBySleeper, Doing, End, Link, Party},
     cpus::{CpuInterval, CpuReading, CpuWaits},
     demand::{self, DemandReading, DemandSlot},
     exited::{ExitedInterval, ExitedReading},
