@@ -20,7 +20,7 @@ use aya_ebpf::{
 use cgscope_ledger::{
     CAUSES, Loss,
     chains::{CALL_BITS, Chain, Did, PAIRS, PairKey, PairSums, Sleep, Waker},
-    task_state::DEAD,
+    task_state::{DEAD, NEW},
     verifier::{add_atomic, get, set},
     wire::{FOLLOWED, TaskStorage},
 };
@@ -75,7 +75,8 @@ pub fn begin(task: Task, storage: &TaskStorage) {
     };
     let now_ns = now_ns();
     chain.past.begin(now_ns, &storage.by_cause);
-    if task.state() != 0 && !task.is_active() {
+    let state = task.state();
+    if state != 0 && state & NEW == 0 && !task.is_active() {
         set(&mut chain.sleep.from_ns, now_ns);
     }
 }
