@@ -106,6 +106,16 @@ pub fn on_chain_switch(ctx: BtfTracePointContext) -> i32 {
     0
 }
 
+/// Ends the pause of `prev`, which has run for `ran_ns`: the hook did not see it switch in. Otherwise its sleep would not be counted.
+#[inline(always)]
+pub fn arrived_unseen(prev: Task, storage: &mut TaskStorage, ran_ns: u64) {
+    if keeps_chains()
+        && let Some(chain) = chain(prev)
+    {
+        arrive(prev, storage, chain, now_ns().saturating_sub(ran_ns));
+    }
+}
+
 /// Ends the pause of `next`, whose wait the main hook has just counted.
 #[inline(always)]
 fn arrive(next: Task, storage: &mut TaskStorage, chain: &mut Chain, now_ns: u64) {

@@ -16,7 +16,7 @@ use cgscope_ledger::{
 use core::ffi::c_void;
 
 use crate::{
-    accounts, changes, demand,
+    accounts, chains, changes, demand,
     exits::report_exit,
     history,
     host::Kernel,
@@ -170,6 +170,7 @@ fn arrived_late(prev: Task, queue: RunQueue) {
     }
     demand::ends_wait(prev, storage, queue.cpu(), arrived_ns);
     waits::arrived_unseen::<Kernel>(prev, storage, queue.cpu(), arrived_ns);
+    chains::arrived_unseen(prev, storage, queue.clock_ns().saturating_sub(arrived_ns));
     demand::arrived(storage, queue.cpu(), arrived_ns);
     segment::run::<Kernel>(prev, &mut storage.start, queue.cpu(), queue.clock_ns());
     if get(&mut storage.has_changed) == UNCHANGED {
