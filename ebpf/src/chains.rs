@@ -18,8 +18,9 @@ use aya_ebpf::{
     programs::BtfTracePointContext,
 };
 use cgscope_ledger::{
-    CAUSES, Loss,
+    CAUSES, Cause, Loss,
     chains::{CALL_BITS, Chain, Did, PAIRS, PairKey, PairSums, Sleep, Waker},
+    host::Task as _,
     task_state::{DEAD, NEW},
     verifier::{add_atomic, get, set},
     wire::{FOLLOWED, TaskStorage},
@@ -28,7 +29,7 @@ use cgscope_ledger::{
 use crate::{
     history,
     kernel::{Context, Task, context, is_shared, keeps_chains},
-    maps::{lost, storage},
+    maps::{lost, ring, storage},
     task_storage::TaskStorageMap,
 };
 
@@ -101,7 +102,7 @@ pub fn on_chain_switch(ctx: BtfTracePointContext) -> i32 {
         && let Some(chain) = chain(next)
         && let Some(storage) = storage(next)
     {
-        arrive(next, storage, chain, now_ns);
+        arrive(next, storage, chain, now_ns, false);
     }
     0
 }
@@ -112,13 +113,14 @@ pub fn arrived_unseen(prev: Task, storage: &mut TaskStorage, ran_ns: u64) {
     if keeps_chains()
         && let Some(chain) = chain(prev)
     {
-        arrive(prev, storage, chain, now_ns().saturating_sub(ran_ns));
+        // It may be in another system call by now.
+        arrive(prev, storage, chain, now_ns().saturating_sub(ran_ns), true);
     }
 }
 
 /// Ends the pause of `next`, whose wait the main hook has just counted.
 #[inline(always)]
-fn arrive(next: Task, storage: &mut TaskStorage, chain: &mut Chain, now_ns: u64) {
+fn arrive(next: Task, storage: &mut TaskStorage, chain: &mut Chain, now_ns: u64, is_late: bool) {
     let from_ns = get(&mut chain.sleep.from_ns);
     let woken_ns = chain.past.add(from_ns, now_ns, &storage.by_cause);
     if from_ns == 0 {
@@ -126,18 +128,18 @@ fn arrive(next: Task, storage: &mut TaskStorage, chain: &mut Chain, now_ns: u64)
     }
     set(&mut chain.sleep.from_ns, 0);
     if !next.is_kernel_thread() {
-        count(next, storage, chain, woken_ns - from_ns);
+        count(next, storage, chain, woken_ns - from_ns, is_late.into());
     }
 }
 
 /// Counts a sleep of `next` for its pair.
 #[inline(never)]
-fn count(next: Task, storage: &mut TaskStorage, chain: &mut Chain, slept_ns: u64) {
+fn count(next: Task, storage: &mut TaskStorage, chain: &mut Chain, slept_ns: u64, is_late: u64) {
     let sleep = &mut chain.sleep;
     let mut key = PairKey {
         sleeper: storage.cgroup_id,
         waker: Waker::Unknown as u32,
-        call: call_of(next),
+        call: if is_late != 0 { -1 } else { call_of(next) },
         ..PairKey::default()
     };
     if get(&mut sleep.woken_ns) != 0 {
@@ -221,9 +223,35 @@ fn note(from_ns: u64, now_ns: u64, sleep: &mut Sleep) {
     (sleep.tid, sleep.cgroup_id, sleep.comm) =
         (current.tid().into(), history::who(current), current.comm_words());
     match chain(current) {
-        Some(own) => own.past.since(from_ns, now_ns, &mut sleep.did),
+        Some(own) => {
+            own.past.since(from_ns, now_ns, &mut sleep.did);
+            if let Some(ring) = ring(current.run_queue().cpu())
+                && get(&mut ring.tid) != current.tid()
+            {
+                leave_out_unseen(current, own, now_ns, &mut sleep.did);
+            }
+        }
         None => sleep.did = Did { unknown_ns: now_ns.saturating_sub(from_ns), ..Did::default() },
     }
+}
+
+/// Handles a waker that the hook did not see switch in: its past lacks the latest pause. Its wait was not split, and from which time
+/// on it ran after a sleep is unknown.
+#[inline(never)]
+fn leave_out_unseen(current: Task, own: &mut Chain, now_ns: u64, did: &mut Did) -> i32 {
+    let slept_from_ns = get(&mut own.sleep.from_ns);
+    let waited_ns = storage(current).map_or(0, |storage| {
+        current.run_delay_ns().wrapping_sub(storage.waits.expected_run_delay_ns)
+    });
+    let (to, most_ns) = if slept_from_ns == 0 {
+        (&mut did.sums.by_cause[Cause::Unattributed as usize], waited_ns)
+    } else {
+        (&mut did.unknown_ns, now_ns.saturating_sub(slept_from_ns))
+    };
+    let ns = if most_ns < did.ran_ns { most_ns } else { did.ran_ns };
+    *to += ns;
+    did.ran_ns -= ns;
+    0
 }
 
 #[inline(always)]
