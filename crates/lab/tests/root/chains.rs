@@ -14,7 +14,7 @@ use std::{
 };
 
 use cgscope_collect::{Accounting, Collector, Options};
-use cgscope_ledger::chains::Waker;
+use cgscope_ledger::{Loss, chains::Waker};
 use cgscope_model::{
     BlockedKind, Cause, ChainReading, Interval, Mode, Sample, TaskInterval, follower::Follower, sum,
 };
@@ -88,11 +88,14 @@ impl Measured {
         self.rows().iter().filter(|row| row.sleeper == sleeper).collect()
     }
 
-    /// Returns the sum of the rows in which a task of another cgroup woke tasks of `sleeper`.
+    /// Returns the sum of the rows in which a task of another cgroup woke tasks of `sleeper`. A hardened kernel may hide that a
+    /// sleep ends: then its kind is unknown.
     fn row(&self, sleeper: &Cgroup, kind: BlockedKind, waker: &Cgroup) -> ChainReading {
         let waker = id(waker);
-        let is_it =
-            |row: &&&ChainReading| (row.kind, row.waker, row.waker_cgroup) == (kind, Waker::Task, waker);
+        let is_it = |row: &&&ChainReading| {
+            [kind, BlockedKind::Unknown].contains(&row.kind)
+                && (row.waker, row.waker_cgroup) == (Waker::Task, waker)
+        };
         let rows = self.of_sleeper(sleeper);
         let mut found = rows.iter().filter(is_it).map(|row| (*row).clone());
         let first = found.next().unwrap_or_else(|| panic!("no such row: {kind:?} {waker}: {rows:#?}"));
@@ -162,7 +165,9 @@ fn a_sleep_equals_what_the_waker_ran_waited_and_slept_down_to_the_throttled_end_
     [&for_b, &for_c].into_iter().for_each(assert_sums);
 
     let [task_a, task_b, task_c] = [0, 1, 2].map(|member| measured.task(measured.pids[member]));
-    near(for_b.waker_slept_ns, for_c.slept_ns, 2.0, "A's wait while B slept, against B's sleep for C");
+    let off_ns = for_b.waker_slept_ns.abs_diff(for_c.slept_ns);
+    println!("while B slept: {}, B's sleep for C: {}, {off_ns} ns off", for_b.waker_slept_ns, for_c.slept_ns);
+    assert!(off_ns as f64 <= 0.02 * for_c.slept_ns as f64 + for_b.unknown_ns as f64, "{for_b:?} {for_c:?}");
     for (row, waker, sleeper) in [(&for_b, task_b, task_a), (&for_c, task_c, task_b)] {
         // A sleeper that waits for a CPU after its request sleeps later than its waker begins to work.
         let own_ns = sleeper.wait.total_ns;
@@ -171,7 +176,9 @@ fn a_sleep_equals_what_the_waker_ran_waited_and_slept_down_to_the_throttled_end_
         {
             let off_ns = ours.abs_diff(theirs);
             println!("{what}: {ours} against {theirs}, {:.2}% off; own waits {own_ns}", off(ours, theirs));
-            let allowed_ns = 0.02 * row.slept_ns.min(10 * theirs) as f64 + own_ns as f64;
+            // A hardened kernel may hide that the waker switches in. Then its sleep divides this wait differently.
+            let unseen_ns = row.by_cause.get(Cause::Unattributed) + row.unknown_ns;
+            let allowed_ns = 0.02 * row.slept_ns.min(10 * theirs) as f64 + (own_ns + unseen_ns) as f64;
             assert!(
                 off_ns as f64 <= allowed_ns,
                 "{what}: {ours} against {theirs}, own waits {own_ns}: {row:?}"
@@ -187,12 +194,20 @@ fn a_sleep_equals_what_the_waker_ran_waited_and_slept_down_to_the_throttled_end_
     }
     let ours_ns = for_c.by_cause.get(Cause::Throttled);
     let group = measured.interval.by_cgroup()[&Some(c.name.as_str().into())].totals;
-    near(ours_ns, group.by_cause.get(Cause::Throttled), 2.0, "throttled, against the ledger");
-    near(ours_ns, throttled_ns, 2.0, "throttled, against cpu.stat");
+    let unseen_ns = for_c.by_cause.get(Cause::Unattributed) + for_c.unknown_ns;
+    let throttled = [(group.by_cause.get(Cause::Throttled), "the ledger"), (throttled_ns, "cpu.stat")];
+    for (theirs_ns, whose) in throttled {
+        let off_percent = off(ours_ns, theirs_ns);
+        println!("throttled {ours_ns}, {whose} {theirs_ns}, {off_percent:.3}% off; unseen {unseen_ns}");
+        let allowed_ns = theirs_ns as f64 * tolerance(0.02) + unseen_ns as f64;
+        assert!(ours_ns.abs_diff(theirs_ns) as f64 <= allowed_ns, "{whose}: {off_percent}% off: {for_c:?}");
+    }
     assert!(ours_ns > for_c.slept_ns / 2, "the quota holds the chain: {for_c:?}");
     for (member, cgroup) in [&a, &b, &c].into_iter().enumerate() {
         measured.assert_is_whole(cgroup, member);
     }
-    assert_eq!((for_b.count, for_c.count, for_b.unknown_ns, for_c.unknown_ns), (40, 40, 0, 0));
+    assert_eq!((for_b.count, for_c.count), (40, 40));
+    let hidden = measured.interval.losses.get(Loss::SwitchOfHiddenTask);
+    assert!(for_b.unknown_ns + for_c.unknown_ns == 0 || hidden != 0, "{for_b:?} {for_c:?}");
     drop(measured.load);
 }

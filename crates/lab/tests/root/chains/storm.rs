@@ -1,6 +1,6 @@
 //! Threads that wake each other without a pause.
 
-use cgscope_ledger::{Loss, chains::PAIRS};
+use cgscope_ledger::chains::PAIRS;
 
 use super::*;
 use crate::bench::{kernel_figures, rss_bytes};
