@@ -240,9 +240,8 @@ fn note(from_ns: u64, now_ns: u64, sleep: &mut Sleep) {
 #[inline(never)]
 fn leave_out_unseen(current: Task, own: &mut Chain, now_ns: u64, did: &mut Did) -> i32 {
     let slept_from_ns = get(&mut own.sleep.from_ns);
-    let waited_ns = storage(current).map_or(0, |storage| {
-        current.run_delay_ns().wrapping_sub(storage.waits.expected_run_delay_ns)
-    });
+    let waited_ns = storage(current)
+        .map_or(0, |storage| current.run_delay_ns().wrapping_sub(storage.waits.expected_run_delay_ns));
     let (to, most_ns) = if slept_from_ns == 0 {
         (&mut did.sums.by_cause[Cause::Unattributed as usize], waited_ns)
     } else {

@@ -109,10 +109,11 @@ impl Measured {
         self.interval.tasks.iter().find(|task| task.reading.tid == pid).expect("a task of the load")
     }
 
-    /// Returns the sleeps within the rounds: before and after them, a process waits for a signal.
+    /// Returns the sleeps within the rounds: before and after them, a process waits for a signal. A child that enters another
+    /// cgroup may sleep while it writes to the file of the cgroup.
     fn in_rounds(&self, sleeper: &Cgroup) -> Vec<&ChainReading> {
         let mut rows = self.of_sleeper(sleeper);
-        rows.retain(|row| row.kind != BlockedKind::Signal);
+        rows.retain(|row| ![BlockedKind::Signal, BlockedKind::Disk].contains(&row.kind));
         rows
     }
 

@@ -64,9 +64,10 @@ fn assert_path(how: &str, kinds: [BlockedKind; 2], apart: &[&str]) {
     let for_waker = rows.iter().filter(|row| (row.waker, row.waker_cgroup) == (Waker::Task, id(&waker)));
     let for_waker_ns = sum::total(for_waker.map(|row| row.slept_ns));
     near(for_waker_ns, slept_ns, 2.0, "slept for the waker, against all sleep");
-    // After a wakeup that was not needed, the sleeper itself waits for a CPU while the waker works.
+    // While the sleeper itself waits for a CPU, the waker may already work. A child also starts and exits.
     let own_ns = measured.task(measured.pids[0]).wait.total_ns;
-    let (ran_ns, allowed_ns) = (row.ran_ns, work_ns / 20 + if how == "unix" { own_ns } else { 0 });
+    let (ran_ns, part) = (row.ran_ns, if how == "child" { 10 } else { 20 });
+    let allowed_ns = work_ns / part + own_ns;
     println!("ran {ran_ns}, {:.2}% off its work", off(ran_ns, work_ns));
     assert!(ran_ns.abs_diff(work_ns) <= allowed_ns, "{ran_ns}, but the waker works for {work_ns}: {row:?}");
     assert_sums(&row);
@@ -75,7 +76,8 @@ fn assert_path(how: &str, kinds: [BlockedKind; 2], apart: &[&str]) {
     let off_ns = marks.waited_ns as f64 - slept_ns as f64;
     println!("slept {slept_ns}, the load measured {}, its own waits {own_ns}", marks.waited_ns);
     assert!(off_ns.abs() <= own_ns as f64 + 0.02 * slept_ns as f64, "{off_ns}");
-    if how != "child" {
+    // A child does not sleep. With flock, the lock is usually free again when it asks.
+    if !["child", "flock"].contains(&how) {
         // The waker's own sleeps are short. Some of them may end before they begin.
         let back = measured.row(&waker, kinds[1], &sleeper);
         let all: u64 = measured.in_rounds(&waker).iter().map(|row| row.count).sum();
