@@ -17,8 +17,10 @@ use aya_ebpf::{
     programs::BtfTracePointContext,
 };
 use cgscope_ledger::{
-    Loss,
+    Cause, Loss,
     chains::{CALL_BITS, Chain, Did, PAIRS, PairKey, PairSums, Sleep, Waker},
+    host::Task as _,
+    task_state::NEW,
     verifier::{add_atomic, get, set},
     wire::{FOLLOWED, TaskStorage},
 };
@@ -26,7 +28,7 @@ use cgscope_ledger::{
 use crate::{
     accounts, history,
     kernel::{Context, Task, context, is_shared, keeps_chains, mode_of_file},
-    maps::lost,
+    maps::{lost, ring, storage},
     task_storage::TaskStorageMap,
 };
 
@@ -67,7 +69,8 @@ pub fn begin(task: Task, storage: &TaskStorage) {
     };
     let clock_ns = accounts::now_ns(task);
     chain.past.begin(clock_ns, &storage.by_cause);
-    if task.state() != 0 && !task.is_active() {
+    let state = task.state();
+    if state != 0 && state & NEW == 0 && !task.is_active() {
         set(&mut chain.sleep.from_ns, clock_ns);
     }
 }
@@ -83,17 +86,17 @@ pub fn slept(prev: Task, clock_ns: u64) {
     }
 }
 
-/// Ends the pause of `next`, whose wait was just counted.
+/// Ends the pause of `next`, whose wait was just counted. `is_late`: the hook did not see it switch in at that time.
 #[inline(always)]
-pub fn arrived(next: Task, storage: &mut TaskStorage, clock_ns: u64) {
+pub fn arrived(next: Task, storage: &mut TaskStorage, clock_ns: u64, is_late: bool) {
     if keeps_chains() {
-        end_pause(next, storage, clock_ns);
+        end_pause(next, storage, clock_ns, is_late.into());
     }
 }
 
 /// This function is not inlined, so that the verifier follows the rest of the hook only once.
 #[inline(never)]
-fn end_pause(next: Task, storage: &mut TaskStorage, clock_ns: u64) {
+fn end_pause(next: Task, storage: &mut TaskStorage, clock_ns: u64, is_late: u64) {
     let Some(chain) = chain(next) else { return };
     let from_ns = get(&mut chain.sleep.from_ns);
     let woken_ns = chain.past.add(from_ns, clock_ns, &storage.by_cause);
@@ -102,14 +105,15 @@ fn end_pause(next: Task, storage: &mut TaskStorage, clock_ns: u64) {
     }
     set(&mut chain.sleep.from_ns, 0);
     if !next.is_kernel_thread() {
-        count(next, storage, chain, woken_ns - from_ns);
+        // A late task may be in another system call by now.
+        let call = if is_late != 0 { -1 } else { call_of(next, chain) };
+        count(next, storage, chain, woken_ns - from_ns, call);
     }
 }
 
 /// Counts a sleep of `next` for its pair.
 #[inline(always)]
-fn count(next: Task, storage: &mut TaskStorage, chain: &mut Chain, slept_ns: u64) {
-    let call = call_of(next, chain);
+fn count(next: Task, storage: &mut TaskStorage, chain: &mut Chain, slept_ns: u64, call: i32) {
     let sleep = &mut chain.sleep;
     let mut key =
         PairKey { sleeper: storage.cgroup_id, waker: Waker::Unknown as u32, call, ..PairKey::default() };
@@ -195,14 +199,32 @@ fn note(from_ns: u64, sleep: &mut Sleep) {
     (sleep.tid, sleep.cgroup_id, sleep.comm) =
         (current.tid().into(), history::who(current), current.comm_words());
     let mut own = chain(current);
-    let runs = own.as_mut().is_some_and(|own| own.past.runs_since(from_ns));
+    let is_unseen = ring(current.run_queue().cpu()).is_some_and(|ring| get(&mut ring.tid) != current.tid());
+    let runs = !is_unseen && own.as_mut().is_some_and(|own| own.past.runs_since(from_ns));
     sleep.ran = runs.into();
     if !runs {
         sleep.did = Did::UNKNOWN;
         if let Some(own) = own {
             own.past.since(from_ns, &mut sleep.did);
+            if is_unseen {
+                add_unseen(current, own, &mut sleep.did);
+            }
         }
     }
+}
+
+/// Adds the latest pause of a waker that the hook did not see switch in: its wait was not split, and from which time on it ran after
+/// a sleep is unknown.
+#[inline(never)]
+fn add_unseen(current: Task, own: &mut Chain, did: &mut Did) -> i32 {
+    let slept_from_ns = get(&mut own.sleep.from_ns);
+    if slept_from_ns != 0 {
+        did.unknown_ns += current.clock_ns().saturating_sub(slept_from_ns);
+    } else if let Some(storage) = storage(current) {
+        let waited_ns = current.run_delay_ns().wrapping_sub(storage.waits.expected_run_delay_ns);
+        did.sums.by_cause[Cause::Unattributed as usize] += waited_ns;
+    }
+    0
 }
 
 #[inline(always)]

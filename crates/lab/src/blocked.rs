@@ -65,7 +65,7 @@ pub fn blocked(seconds: u64, ready: impl FnOnce() -> io::Result<()>) -> io::Resu
 }
 
 /// Opens an unlinked file twice, because `flock` blocks only between two open files.
-fn same_file_twice() -> io::Result<(File, File)> {
+pub(crate) fn same_file_twice() -> io::Result<(File, File)> {
     let path = std::env::temp_dir().join(format!("cgscope-blocked-{}", std::process::id()));
     let both = File::create(&path).and_then(|first| Ok((first, File::open(&path)?)));
     std::fs::remove_file(&path)?;

@@ -6,6 +6,7 @@ mod convoy;
 mod prefork;
 pub mod published;
 pub mod requests;
+pub mod wakes;
 
 pub use blocked::blocked;
 pub use convoy::convoy;

@@ -104,15 +104,16 @@ pub fn spinning_pool(threads: usize, work: Duration, end: Instant) -> usize {
 /// `struct io_uring_params` (Linux 5.1, include/uapi/linux/io_uring.h).
 #[repr(C)]
 #[derive(Default)]
-struct Params {
+pub(crate) struct Params {
     entries: [u32; 2],
     flags: u32,
     poller_cpu: u32,
     poller_idle_ms: u32,
-    features: u32,
+    pub(crate) features: u32,
     queue_fd: u32,
     reserved: [u32; 3],
-    offsets: [u64; 10],
+    /// `sq_off` and `cq_off`.
+    pub(crate) offsets: [u32; 20],
 }
 
 const SQPOLL: u32 = 1 << 1;

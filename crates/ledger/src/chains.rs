@@ -98,13 +98,14 @@ impl Did {
     /// Sets the length of the span. Its end was not known exactly before.
     #[inline(always)]
     pub fn complete(&mut self, span_ns: u64) {
-        if self.unknown_ns > span_ns {
-            self.unknown_ns = span_ns;
+        let known_ns = self.sums.total();
+        let rest_ns = span_ns.saturating_sub(known_ns);
+        if self.unknown_ns > rest_ns {
+            self.unknown_ns = rest_ns;
         }
-        let all_ns = self.sums.total() + self.unknown_ns;
         // The clocks of two CPUs may differ a little.
-        self.sums.slept_ns = self.sums.slept_ns.saturating_sub(all_ns.saturating_sub(span_ns));
-        self.ran_ns = span_ns.saturating_sub(all_ns);
+        self.sums.slept_ns = self.sums.slept_ns.saturating_sub(known_ns.saturating_sub(span_ns));
+        self.ran_ns = rest_ns - self.unknown_ns;
     }
 }
 

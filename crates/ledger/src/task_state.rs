@@ -10,6 +10,8 @@ pub const PARKED: u32 = 0x40;
 pub const DEAD: u32 = 0x80;
 /// TASK_NOLOAD. Together with TASK_UNINTERRUPTIBLE, it is the state of a kernel thread that has no work.
 pub const NOLOAD: u32 = 0x400;
+/// TASK_NEW: the state of a task before it first waits for a CPU.
+pub const NEW: u32 = 0x800;
 pub const RTLOCK_WAIT: u32 = 0x1000;
 pub const FROZEN: u32 = 0x8000;
 /// TASK_IDLE. Since 4.14 this state has its own letter.

@@ -20,7 +20,7 @@ use cgscope_lab::{published, requests::Arrivals};
 
 const USAGE: &str = "workload burn THREADS SECONDS [pair|pin] | bound CPUS THREADS SECONDS | far CPUS NODE MIB SECONDS | hop CPU CPU COUNT SECONDS | \
                      sleep THREADS SECONDS | blink THREADS SECONDS | mix THREADS SECONDS | fork COUNT | threads COUNT | churn SECONDS | mergeable MIB SECONDS | \
-                     spread DIRECTORY CGROUPS THREADS SECONDS [yield] | relay FROM TO CPU MICROSECONDS SECONDS | doze CPU SECONDS | packets CPU SECONDS | vfork SECONDS | requests regular|uneven|random|closed COST_US GAP_US SECONDS | convoy THREADS FREE_US HELD_US SECONDS | prefork WORKERS SECONDS | jobs COUNT COST_US GAP_MS SECONDS | processes COUNT NAME SECONDS | pool THREADS WORK_US SECONDS | ring CPU SECONDS | fifo COST_US GAP_US SECONDS | blocked SECONDS | moved-children SECONDS | blend FILE SECONDS | storm DIRECTORY PER_SECOND SECONDS | \
+                     spread DIRECTORY CGROUPS THREADS SECONDS [yield] | relay FROM TO CPU MICROSECONDS SECONDS | doze CPU SECONDS | packets CPU SECONDS | vfork SECONDS | requests regular|uneven|random|closed COST_US GAP_US SECONDS | convoy THREADS FREE_US HELD_US SECONDS | prefork WORKERS SECONDS | jobs COUNT COST_US GAP_MS SECONDS | processes COUNT NAME SECONDS | pool THREADS WORK_US SECONDS | ring CPU SECONDS | fifo COST_US GAP_US SECONDS | blocked SECONDS | wakes HOW ROUNDS WORK_US SECONDS CGROUP CGROUP [NETNS NETNS ADDRESS] | line ROUNDS WORK_US WORK_US PAUSE_US SECONDS CGROUP CGROUP CGROUP | queue PROCESSES ROUNDS FREE_US HELD_US SECONDS CGROUP | tokens THREADS TOKENS SECONDS | moved-children SECONDS | blend FILE SECONDS | storm DIRECTORY PER_SECOND SECONDS | \
                      cost COMMAND...";
 
 /// Number of children or threads that run at the same time.
@@ -80,6 +80,7 @@ fn main() -> ExitCode {
         ["blend", file, seconds] => number(seconds).map(|seconds| blend::blend(file, seconds as u64)),
         ["vfork", seconds] => number(seconds).map(|seconds| ready().and_then(|()| vfork(seconds as u32))),
         ["blocked", seconds] => number(seconds).map(|seconds| cgscope_lab::blocked(seconds as u64, ready)),
+        ["wakes" | "line" | "queue" | "tokens", ..] => wakes(&words),
         ["requests", arrivals, cost, gap, seconds] => Arrivals::parse(arrivals)
             .zip(number(cost))
             .zip(number(gap).zip(number(seconds)))
@@ -303,6 +304,33 @@ fn packets(cpu: usize, seconds: u64) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Starts a load of [`cgscope_lab::wakes`].
+fn wakes(words: &[&str]) -> Option<io::Result<()>> {
+    let number = |text: &str| text.parse::<usize>().ok();
+    let micros = |text: &str| text.parse().ok().map(Duration::from_micros);
+    Some(match words {
+        ["wakes", how, rounds, work, seconds, sleeper, waker, rest @ ..] => {
+            let (rounds, seconds) = (number(rounds)?, number(seconds)? as u64);
+            let apart = rest.try_into().ok();
+            cgscope_lab::wakes::wakes(how, rounds, micros(work)?, seconds, [sleeper, waker], apart, ready)
+        }
+        ["line", rounds, middle, last, pause, seconds, cgroups @ ..] => {
+            let works = [micros(middle)?, micros(last)?];
+            let (pause, seconds) = (micros(pause)?, number(seconds)? as u64);
+            cgscope_lab::wakes::line(number(rounds)?, works, pause, seconds, cgroups.try_into().ok()?, ready)
+        }
+        ["queue", processes, rounds, free, held, seconds, cgroup] => {
+            let (costs, seconds) = ([micros(free)?, micros(held)?], number(seconds)? as u64);
+            cgscope_lab::wakes::queue(number(processes)?, number(rounds)?, costs, seconds, cgroup, ready)
+        }
+        ["tokens", threads, tokens, seconds] => {
+            let time = Duration::from_secs(number(seconds)? as u64);
+            cgscope_lab::wakes::tokens(number(threads)?, number(tokens)?, time, ready)
+        }
+        _ => return None,
+    })
 }
 
 /// Serves requests of a fixed cost. Prints the number of requests.

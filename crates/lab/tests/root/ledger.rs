@@ -78,7 +78,7 @@ fn assert_share(wait: &Wait, causes: &[Cause], least: f64) {
 }
 
 /// Returns the difference between two figures, as a percentage of the second figure.
-fn off(ours: u64, theirs: u64) -> f64 {
+pub(crate) fn off(ours: u64, theirs: u64) -> f64 {
     100.0 * ours.abs_diff(theirs) as f64 / theirs.max(1) as f64
 }
 

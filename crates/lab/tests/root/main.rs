@@ -20,6 +20,7 @@ mod by_cpu;
 mod bytes;
 mod cgroup_moves;
 mod cgroups;
+mod chains;
 mod coarse;
 mod coarse_fallback;
 mod conservation;

@@ -18,6 +18,23 @@ pub(crate) struct Waited {
     pub(crate) ns: u64,
 }
 
+/// What a thread does from `at_ns` on, ns of CLOCK_MONOTONIC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    pub(crate) at_ns: u64,
+    pub(crate) does: Does,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Does {
+    Run,
+    Sleep,
+    /// It waits. If it slept, `waker` is the thread that woke it; `None`: an interrupt.
+    Wait {
+        waker: Option<u32>,
+    },
+}
+
 /// A trace of some threads that is being recorded. Drop removes the trace instance and the mount.
 pub(crate) struct SchedTrace {
     mount: PathBuf,
@@ -26,6 +43,11 @@ pub(crate) struct SchedTrace {
 
 impl SchedTrace {
     pub(crate) fn start(tids: &[u32]) -> Self {
+        Self::of(tids, "sched_wakeup")
+    }
+
+    /// Records switches, and the event `sched_waking` or `sched_wakeup`.
+    fn of(tids: &[u32], wakeup: &str) -> Self {
         let name = format!("cgscope-test-{}", std::process::id());
         let mount = std::env::temp_dir().join(&name);
         fs::create_dir(&mount).unwrap_or_else(|error| panic!("{}: {error}", mount.display()));
@@ -43,11 +65,16 @@ impl SchedTrace {
                 |tid: &u32| fields.iter().map(|field| format!("{field} == {tid}")).collect::<Vec<_>>();
             tids.iter().flat_map(of_thread).collect::<Vec<_>>().join(" || ")
         };
-        for (event, fields) in [("sched_switch", &["prev_pid", "next_pid"][..]), ("sched_wakeup", &["pid"])] {
+        for (event, fields) in [("sched_switch", &["prev_pid", "next_pid"][..]), (wakeup, &["pid"])] {
             trace.write(&format!("events/sched/{event}/filter"), &any(fields));
             trace.write(&format!("events/sched/{event}/enable"), "1");
         }
         trace
+    }
+
+    /// Also records who woke a thread. Read it with [`Self::read_past`].
+    pub(crate) fn start_of_wakers(tids: &[u32]) -> Self {
+        Self::of(tids, "sched_waking")
     }
 
     fn write(&self, file: &str, text: &str) {
@@ -63,6 +90,13 @@ impl SchedTrace {
         self.assert_complete();
         let text = fs::read(self.instance.join("trace")).expect("the trace");
         waits(&String::from_utf8_lossy(&text), tids)
+    }
+
+    /// Returns what each thread did, in chronological order. Call [`Self::stop`] first.
+    pub(crate) fn read_past(self, tids: &[u32]) -> BTreeMap<u32, Vec<Change>> {
+        self.assert_complete();
+        let text = fs::read(self.instance.join("trace")).expect("the trace");
+        past(&String::from_utf8_lossy(&text), tids)
     }
 
     fn assert_complete(&self) {
@@ -117,6 +151,38 @@ fn waits(trace: &str, tids: &[u32]) -> BTreeMap<u32, Vec<Waited>> {
         }
     }
     waits
+}
+
+fn past(trace: &str, tids: &[u32]) -> BTreeMap<u32, Vec<Change>> {
+    let mut past: BTreeMap<u32, Vec<Change>> = tids.iter().map(|tid| (*tid, Vec::new())).collect();
+    for line in trace.lines().filter(|line| !line.starts_with('#')) {
+        let number = |field: &str| word(line, field).and_then(|word| word.parse::<u32>().ok());
+        let at_ns = stamp_ns(line);
+        let mut add = |tid: Option<u32>, does| {
+            let Some(changes) = tid.and_then(|tid| past.get_mut(&tid)) else { return };
+            // A thread that is woken before it is switched out sleeps, but nobody is known to wake it.
+            let is_wakeup = matches!(does, Does::Wait { waker: Some(_) });
+            if !is_wakeup || changes.last().is_some_and(|last| last.does == Does::Sleep) {
+                changes.push(Change { at_ns, does });
+            }
+        };
+        if line.contains(" sched_waking: ") {
+            add(number("pid"), Does::Wait { waker: waker(line) });
+            continue;
+        }
+        let is_runnable = word(line, "prev_state").is_some_and(|state| state.starts_with('R'));
+        add(number("prev_pid"), if is_runnable { Does::Wait { waker: None } } else { Does::Sleep });
+        add(number("next_pid"), Does::Run);
+    }
+    past
+}
+
+/// Returns the current thread of an event: `  comm-7 [001] d..2. 4711.123456: ...`. In an interrupt (the third flag), there is none.
+fn waker(line: &str) -> Option<u32> {
+    let (task, rest) = line.split_once(" [")?;
+    let flags = rest.split_ascii_whitespace().nth(1)?;
+    let tid = task.trim().rsplit('-').next()?.parse().ok()?;
+    flags.chars().nth(2).filter(|context| *context == '.').map(|_| tid)
 }
 
 fn word<'l>(line: &'l str, field: &str) -> Option<&'l str> {

@@ -1,0 +1,135 @@
+//! The paths on which a wakeup gets from one task to another one.
+
+use std::process::Command;
+
+use super::*;
+
+const ROUNDS: u64 = 100;
+const WORK_US: u64 = 5_000;
+
+/// Two network namespaces with an address each, connected by a pair of virtual devices. Removed on drop.
+struct Namespaces([String; 2]);
+
+impl Namespaces {
+    const ADDRESSES: [&str; 2] = ["10.255.77.1", "10.255.77.2"];
+
+    fn new() -> Self {
+        let names = ["a", "b"].map(|end| format!("cgscope-test-{}-{end}", std::process::id()));
+        let made = Self(names);
+        for name in &made.0 {
+            ip(&["netns", "add", name]);
+        }
+        let [a, b] = &made.0;
+        ip(&["-n", a, "link", "add", "veth0", "type", "veth", "peer", "name", "veth0", "netns", b]);
+        for (name, address) in made.0.iter().zip(Self::ADDRESSES) {
+            ip(&["-n", name, "address", "add", &format!("{address}/24"), "dev", "veth0"]);
+            ip(&["-n", name, "link", "set", "veth0", "up"]);
+        }
+        made
+    }
+}
+
+impl Drop for Namespaces {
+    fn drop(&mut self) {
+        for name in &self.0 {
+            let _ = Command::new("ip").args(["netns", "del", name]).status();
+        }
+    }
+}
+
+fn ip(words: &[&str]) {
+    let output = Command::new("ip").args(words).output().expect("ip");
+    assert!(output.status.success(), "ip {words:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// `kinds`: in what the first process sleeps for the second one, and the other way round.
+fn assert_path(how: &str, kinds: [BlockedKind; 2], apart: &[&str]) {
+    let mut collector = collector(false);
+    let [sleeper, waker] = ["sleeper", "waker"].map(Cgroup::new);
+    let numbers = [ROUNDS, WORK_US, 60].map(|number| number.to_string());
+    let mut words = vec!["wakes", how];
+    words.extend(numbers.iter().map(String::as_str));
+    words.extend([directory(&sleeper), directory(&waker)]);
+    words.extend(apart);
+    let measured = Measured::of(&mut collector, &words);
+    let row = measured.row(&sleeper, kinds[0], &waker);
+    let (work_ns, rows) = (ROUNDS * WORK_US * 1_000, measured.in_rounds(&sleeper));
+    let slept_ns = sum::total(rows.iter().map(|row| row.slept_ns));
+    println!("{how}: {rows:#?}");
+    match how {
+        // When the waker reads, it also wakes the sender, for which there is space again.
+        "unix" => assert!((ROUNDS..=2 * ROUNDS).contains(&row.count), "{row:?}"),
+        _ => near(row.count, ROUNDS, 5.0, "sleeps, against rounds"),
+    }
+    let for_waker = rows.iter().filter(|row| (row.waker, row.waker_cgroup) == (Waker::Task, id(&waker)));
+    let for_waker_ns = sum::total(for_waker.map(|row| row.slept_ns));
+    near(for_waker_ns, slept_ns, 2.0, "slept for the waker, against all sleep");
+    // While the sleeper itself waits for a CPU, the waker may already work. A child also starts and exits.
+    let own_ns = measured.task(measured.pids[0]).wait.total_ns;
+    let (ran_ns, part) = (row.ran_ns, if how == "child" { 10 } else { 20 });
+    let allowed_ns = work_ns / part + own_ns;
+    println!("ran {ran_ns}, {:.2}% off its work", off(ran_ns, work_ns));
+    assert!(ran_ns.abs_diff(work_ns) <= allowed_ns, "{ran_ns}, but the waker works for {work_ns}: {row:?}");
+    assert_sums(&row);
+    measured.assert_is_whole(&sleeper, 0);
+    let marks = measured.marks[0];
+    let off_ns = marks.waited_ns as f64 - slept_ns as f64;
+    println!("slept {slept_ns}, the load measured {}, its own waits {own_ns}", marks.waited_ns);
+    assert!(off_ns.abs() <= own_ns as f64 + 0.02 * slept_ns as f64, "{off_ns}");
+    // A child does not sleep. With flock, the lock is usually free again when it asks.
+    if !["child", "flock"].contains(&how) {
+        // The waker's own sleeps are short. Some of them may end before they begin.
+        let back = measured.row(&waker, kinds[1], &sleeper);
+        let all: u64 = measured.in_rounds(&waker).iter().map(|row| row.count).sum();
+        println!("back: {} of {all}", back.count);
+        assert!(back.count as f64 >= 0.9 * all as f64, "{:#?}", measured.in_rounds(&waker));
+    }
+}
+
+#[test]
+fn a_sleep_in_a_pipe_is_for_the_writer() {
+    assert_path("pipe", [BlockedKind::Pipe; 2], &[]);
+}
+
+#[test]
+fn a_sleep_in_a_unix_socket_is_for_the_sender() {
+    assert_path("unix", [BlockedKind::Network; 2], &[]);
+}
+
+#[test]
+fn a_sleep_in_an_eventfd_is_for_the_writer() {
+    assert_path("eventfd", [BlockedKind::Poll; 2], &[]);
+}
+
+#[test]
+fn a_sleep_in_a_shared_futex_is_for_the_process_that_wakes_it() {
+    assert_path("futex", [BlockedKind::Lock; 2], &[]);
+}
+
+#[test]
+fn a_sleep_in_flock_is_for_the_process_that_unlocks() {
+    assert_path("flock", [BlockedKind::FileLock, BlockedKind::Pipe], &[]);
+}
+
+#[test]
+fn a_sleep_in_waitpid_is_for_the_child() {
+    assert_path("child", [BlockedKind::Child; 2], &[]);
+}
+
+#[test]
+fn a_sleep_in_io_uring_is_for_the_writer_of_the_pipe_that_it_reads() {
+    assert_path("ring", [BlockedKind::IoUring, BlockedKind::Pipe], &[]);
+}
+
+/// A soft interrupt delivers the bytes, on top of the sender.
+#[test]
+fn a_sleep_in_a_tcp_socket_on_this_host_is_for_the_sender() {
+    assert_path("tcp", [BlockedKind::Network; 2], &[]);
+}
+
+#[test]
+fn a_sleep_in_a_tcp_socket_between_two_namespaces_is_for_the_sender() {
+    let namespaces = Namespaces::new();
+    let paths = namespaces.0.each_ref().map(|name| format!("/run/netns/{name}"));
+    assert_path("tcp", [BlockedKind::Network; 2], &[&paths[0], &paths[1], Namespaces::ADDRESSES[1]]);
+}
