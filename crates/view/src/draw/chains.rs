@@ -59,7 +59,7 @@ fn line(pane: &Pane<'_>, link: &Link<'_>, share: f64, name: usize) -> Line<'stat
     let room = pane.cells.saturating_sub(width(&figures));
     let did = did(link, theme, room.saturating_sub(name + 1));
     // A waker that is no task has nothing more to show, so its name gets the whole line.
-    let name = if did.is_empty() { room } else { name };
+    let name = if did.is_empty() { room.saturating_sub(1) } else { name };
     let name = format!("{indent}{}", left(&words, name.saturating_sub(indent.len())));
     let style = if link.depth == 0 { Style::new() } else { theme.quiet() };
     let before = [Span::styled(figures, style), Span::raw(name), Span::raw(" ")];
