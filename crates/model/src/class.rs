@@ -11,7 +11,7 @@ use std::{cmp::Reverse, sync::Arc};
 use cgscope_ledger::{BlockedState, Cause};
 use serde::Serialize;
 
-pub use crate::blocked_on::Class;
+pub use crate::blocked_kind::Class;
 use crate::causes::{Behind, MORE_CPUS, Shown, TABLE};
 use crate::findings::{BELOW_LIMIT_PERCENT, BUSY_THREAD_PERCENT, REALTIME_PERCENT};
 use crate::sum::{self, is_share};

@@ -30,6 +30,7 @@ macro_rules! messages {
 }
 
 pub mod accounts;
+pub mod blocked_kind;
 pub mod blocked_on;
 pub mod causes;
 pub mod cgroup_name;
@@ -60,7 +61,8 @@ pub mod units;
 mod words;
 
 pub use accounts::{Accounts, ByState, CpuTimes, ExitedThreads};
-pub use blocked_on::{BlockedKind, BlockedOn, BlockedTime};
+pub use blocked_kind::BlockedKind;
+pub use blocked_on::{BlockedOn, BlockedTime};
 pub use causes::ByCause;
 pub use cgroup_name::CgroupName;
 pub use cgscope_ledger::{BLOCKED_STATES, BlockedState, CAUSES, Cause};
