@@ -121,6 +121,14 @@ pub fn findings_in(interval: &Interval, tree: &Tree, host: &Host) -> Vec<Finding
     findings
 }
 
+/// Returns only the findings about chains of sleeps.
+pub(crate) fn chains_of(interval: &Interval, tree: &Tree) -> Vec<Finding> {
+    if interval.chains.is_none() || interval.duration_ns == 0 {
+        return Vec::new();
+    }
+    waits_for::findings(&Context::new(interval, tree, Host::default()))
+}
+
 /// Rules that say who waits for a CPU because of whom or what.
 const SPECIFIC: [Rule; 5] =
     [Rule::NoisyNeighbour, Rule::Sessions, Rule::OwnContention, Rule::JobBursts, Rule::IdleCpus];

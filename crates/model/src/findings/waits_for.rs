@@ -6,7 +6,7 @@ use cgscope_ledger::{Cause, chains::Waker, history::KERNEL};
 
 use crate::{
     BlockedKind, ChainsBySleeper,
-    class::Class,
+    blocked_kind::Class,
     findings::{Context, Finding, MOST, Rule, contention, finding, is_share, leaf, part},
     units::{cpus, duration},
     words::{percent, raise},
