@@ -59,8 +59,8 @@ pub struct Interval {
     pub memory: Vec<ProcessMemory>,
     /// Stacks in which tasks were blocked, ascending by key.
     pub stacks: Vec<StackReading>,
-    /// For whom tasks slept, ascending by key; `None`: it was not counted. A sleep counts in the interval in which it ends. Of a
-    /// selection, also the rows of those for whom its tasks slept.
+    /// For whom tasks slept, ascending by key; `None`: it was not counted. A sleep counts in the interval in which it ends. A
+    /// selection also has the rows of those for whom its tasks slept.
     pub chains: Option<Vec<ChainReading>>,
     /// True if a selection removed tasks, in the kernel or by [`Self::select`].
     pub is_selection: bool,
