@@ -128,7 +128,10 @@ fn arrive(next: Task, storage: &mut TaskStorage, chain: &mut Chain, now_ns: u64,
     }
     set(&mut chain.sleep.from_ns, 0);
     if !next.is_kernel_thread() {
-        count(next, storage, chain, woken_ns - from_ns, is_late.into());
+        // The kernel may count a part of the sleep as waiting (`Loss::MovedAsleep`). The time of the wakeup does not contain that.
+        let noted_ns = get(&mut chain.sleep.woken_ns);
+        let slept_ns = if noted_ns > from_ns { noted_ns } else { woken_ns } - from_ns;
+        count(next, storage, chain, slept_ns, is_late.into());
     }
 }
 
