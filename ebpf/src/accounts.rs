@@ -53,7 +53,7 @@ pub fn was_blocked(task: Task, blocked: &mut Blocked) {
 /// Returns the current time as exactly as possible without a helper call. The clock of an idle CPU stands still; the clock of our
 /// own CPU is at most a tick old.
 #[inline(always)]
-fn now_ns(task: Task) -> u64 {
+pub fn now_ns(task: Task) -> u64 {
     let current = Task::current();
     let (here_ns, there_ns) = (current.run_queue().clock_ns(), task.run_queue().clock_ns());
     if here_ns > there_ns { here_ns } else { there_ns }

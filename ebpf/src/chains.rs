@@ -1,9 +1,9 @@
 //! For whom tasks sleep: who woke each task, and what the waker did during the sleep. Optional. [`cgscope_ledger::chains`] has the
 //! arithmetic.
 //!
-//! The program at a wakeup notes the waker, in the waker's context. The program at a switch keeps the past of tasks, and counts a
-//! sleep when the task runs again: only then is its exact length known, and whether it slept at all. (`sched_waking` is also called
-//! for tasks that still run.) Both use CLOCK_MONOTONIC, because no run queue is locked at a wakeup.
+//! The program at a wakeup notes the waker, in the waker's context. The hook keeps the past of tasks, and counts a sleep when the
+//! task runs again: only then is its exact length known, and whether it slept at all. (`sched_waking` is also called for tasks that
+//! still run.)
 
 use core::{
     ffi::c_void,
@@ -13,22 +13,21 @@ use core::{
 use aya_ebpf::{
     bindings::{BPF_LOCAL_STORAGE_GET_F_CREATE, BPF_NOEXIST},
     btf_maps::HashMap,
-    helpers::generated::bpf_ktime_get_ns,
     macros::{btf_map, btf_tracepoint},
     programs::BtfTracePointContext,
 };
 use cgscope_ledger::{
-    CAUSES, Cause, Loss,
+    Cause, Loss,
     chains::{CALL_BITS, Chain, Did, PAIRS, PairKey, PairSums, Sleep, Waker},
     host::Task as _,
-    task_state::{DEAD, NEW},
+    task_state::NEW,
     verifier::{add_atomic, get, set},
     wire::{FOLLOWED, TaskStorage},
 };
 
 use crate::{
-    history,
-    kernel::{Context, Task, context, is_shared, keeps_chains},
+    accounts, history,
+    kernel::{Context, Task, context, is_shared, keeps_chains, mode_of_file},
     maps::{lost, ring, storage},
     task_storage::TaskStorageMap,
 };
@@ -58,12 +57,6 @@ fn chain(task: Task) -> Option<&'static mut Chain> {
     CHAINS.get(task.pointer(), ptr::null_mut(), 0)
 }
 
-#[inline(always)]
-fn now_ns() -> u64 {
-    // SAFETY: the helper has no preconditions.
-    unsafe { bpf_ktime_get_ns() }
-}
-
 /// Begins to keep the past of a task. Call this function only where memory may be allocated, after the storage was created.
 #[inline(always)]
 pub fn begin(task: Task, storage: &TaskStorage) {
@@ -74,79 +67,59 @@ pub fn begin(task: Task, storage: &TaskStorage) {
     else {
         return lost(Loss::ChainNotKept);
     };
-    let now_ns = now_ns();
-    chain.past.begin(now_ns, &storage.by_cause);
+    let clock_ns = accounts::now_ns(task);
+    chain.past.begin(clock_ns, &storage.by_cause);
     let state = task.state();
     if state != 0 && state & NEW == 0 && !task.is_active() {
-        set(&mut chain.sleep.from_ns, now_ns);
+        set(&mut chain.sleep.from_ns, clock_ns);
     }
 }
 
-#[btf_tracepoint(function = "sched_switch")]
-pub fn on_chain_switch(ctx: BtfTracePointContext) -> i32 {
-    let prev = Task::new(ctx.arg::<*const c_void>(1));
-    let next = Task::new(ctx.arg::<*const c_void>(2));
-    let now_ns = now_ns();
-    let state = prev.state();
-    // Only the low byte of this argument contains the `bool`.
-    let preempted = ctx.arg::<u64>(0) as u8 != 0;
-    if state != 0
-        && state & DEAD == 0
-        && !preempted
-        && let Some(chain) = chain(prev)
-    {
-        set(&mut chain.sleep.woken_ns, 0);
-        set(&mut chain.sleep.from_ns, now_ns);
-    }
-    if next.tid() != 0
-        && let Some(chain) = chain(next)
-        && let Some(storage) = storage(next)
-    {
-        arrive(next, storage, chain, now_ns, false);
-    }
-    0
-}
-
-/// Ends the pause of `prev`, which has run for `ran_ns`: the hook did not see it switch in. Otherwise its sleep would not be counted.
+/// Begins the sleep of `prev`.
 #[inline(always)]
-pub fn arrived_unseen(prev: Task, storage: &mut TaskStorage, ran_ns: u64) {
+pub fn slept(prev: Task, clock_ns: u64) {
     if keeps_chains()
         && let Some(chain) = chain(prev)
     {
-        // It may be in another system call by now.
-        arrive(prev, storage, chain, now_ns().saturating_sub(ran_ns), true);
+        set(&mut chain.sleep.waker, 0);
+        set(&mut chain.sleep.from_ns, clock_ns);
     }
 }
 
-/// Ends the pause of `next`, whose wait the main hook has just counted.
+/// Ends the pause of `next`, whose wait was just counted. `is_late`: the hook did not see it switch in at that time.
 #[inline(always)]
-fn arrive(next: Task, storage: &mut TaskStorage, chain: &mut Chain, now_ns: u64, is_late: bool) {
+pub fn arrived(next: Task, storage: &mut TaskStorage, clock_ns: u64, is_late: bool) {
+    if keeps_chains() {
+        end_pause(next, storage, clock_ns, is_late.into());
+    }
+}
+
+/// This function is not inlined, so that the verifier follows the rest of the hook only once.
+#[inline(never)]
+fn end_pause(next: Task, storage: &mut TaskStorage, clock_ns: u64, is_late: u64) {
+    let Some(chain) = chain(next) else { return };
     let from_ns = get(&mut chain.sleep.from_ns);
-    let woken_ns = chain.past.add(from_ns, now_ns, &storage.by_cause);
+    let woken_ns = chain.past.add(from_ns, clock_ns, &storage.by_cause);
     if from_ns == 0 {
         return;
     }
     set(&mut chain.sleep.from_ns, 0);
     if !next.is_kernel_thread() {
-        // The kernel may count a part of the sleep as waiting (`Loss::MovedAsleep`). The time of the wakeup does not contain that.
-        let noted_ns = get(&mut chain.sleep.woken_ns);
-        let slept_ns = if noted_ns > from_ns { noted_ns } else { woken_ns } - from_ns;
-        count(next, storage, chain, slept_ns, is_late.into());
+        // A late task may be in another system call by now.
+        let call = if is_late != 0 { -1 } else { call_of(next, chain) };
+        count(next, storage, chain, woken_ns - from_ns, call);
     }
 }
 
 /// Counts a sleep of `next` for its pair.
-#[inline(never)]
-fn count(next: Task, storage: &mut TaskStorage, chain: &mut Chain, slept_ns: u64, is_late: u64) {
+#[inline(always)]
+fn count(next: Task, storage: &mut TaskStorage, chain: &mut Chain, slept_ns: u64, call: i32) {
     let sleep = &mut chain.sleep;
-    let mut key = PairKey {
-        sleeper: storage.cgroup_id,
-        waker: Waker::Unknown as u32,
-        call: if is_late != 0 { -1 } else { call_of(next) },
-        ..PairKey::default()
-    };
-    if get(&mut sleep.woken_ns) != 0 {
-        key.waker = sleep.waker as u32;
+    let mut key =
+        PairKey { sleeper: storage.cgroup_id, waker: Waker::Unknown as u32, call, ..PairKey::default() };
+    let waker = get(&mut sleep.waker);
+    if waker != 0 {
+        key.waker = waker as u32 - 1;
         key.waker_cgroup = sleep.cgroup_id;
         key.waker_tid = sleep.tid as u32;
     }
@@ -174,16 +147,17 @@ fn count(next: Task, storage: &mut TaskStorage, chain: &mut Chain, slept_ns: u64
 /// Adds what the waker did. It was also awake during the wakeup itself, so the rest of the sleep is time in which it ran.
 #[inline(always)]
 fn add_did(sleep: &mut Sleep, sums: &mut PairSums, slept_ns: u64) {
+    if get(&mut sleep.ran) != 0 {
+        return add_atomic(&mut sums.did.ran_ns, slept_ns);
+    }
     let did = &mut sleep.did;
-    let all_ns = did.sums.total() + did.unknown_ns;
-    // The clocks of the run queue and of the wakeup may differ a little.
-    did.sums.slept_ns = did.sums.slept_ns.saturating_sub(all_ns.saturating_sub(slept_ns));
-    add(&mut sums.did.ran_ns, slept_ns.saturating_sub(all_ns));
+    did.complete(slept_ns);
+    add(&mut sums.did.ran_ns, did.ran_ns);
     add(&mut sums.did.sums.slept_ns, did.sums.slept_ns);
     add(&mut sums.did.unknown_ns, did.unknown_ns);
     add(&mut sums.did.estimated_ns, did.estimated_ns);
-    for cause in 0..CAUSES {
-        add(&mut sums.did.sums.by_cause[cause], did.sums.by_cause[cause]);
+    for (sum, ns) in sums.did.sums.by_cause.iter_mut().zip(did.sums.by_cause) {
+        add(sum, ns);
     }
     if did.unknown_ns + did.estimated_ns != 0 {
         lost(Loss::ChainCut);
@@ -203,56 +177,53 @@ fn add(sum: &mut u64, ns: u64) {
 pub fn on_waking(ctx: BtfTracePointContext) -> i32 {
     let task = Task::new(ctx.arg::<*const c_void>(0));
     let Some(chain) = chain(task) else { return 0 };
-    let from_ns = get(&mut chain.sleep.from_ns);
+    let sleep = &mut chain.sleep;
+    let from_ns = get(&mut sleep.from_ns);
     // The task runs, or another waker was first.
-    if from_ns == 0 || get(&mut chain.sleep.woken_ns) != 0 {
+    if from_ns == 0 || get(&mut sleep.waker) != 0 {
         return 0;
     }
-    let (sleep, now_ns) = (&mut chain.sleep, now_ns());
     let waker = waker_of(task);
-    sleep.waker = waker as u64;
-    (sleep.tid, sleep.cgroup_id, sleep.comm) = (0, 0, [0; 2]);
+    (sleep.tid, sleep.cgroup_id) = (0, 0);
     if waker == Waker::Task {
-        note(from_ns, now_ns, sleep);
+        note(from_ns, sleep);
     }
-    set(&mut sleep.woken_ns, now_ns);
+    set(&mut sleep.waker, waker as u64 + 1);
     0
 }
 
 /// Notes the current task as the waker, and what it did during the sleep.
 #[inline(always)]
-fn note(from_ns: u64, now_ns: u64, sleep: &mut Sleep) {
+fn note(from_ns: u64, sleep: &mut Sleep) {
     let current = Task::current();
     (sleep.tid, sleep.cgroup_id, sleep.comm) =
         (current.tid().into(), history::who(current), current.comm_words());
-    match chain(current) {
-        Some(own) => {
-            own.past.since(from_ns, now_ns, &mut sleep.did);
-            if let Some(ring) = ring(current.run_queue().cpu())
-                && get(&mut ring.tid) != current.tid()
-            {
-                leave_out_unseen(current, own, now_ns, &mut sleep.did);
+    let mut own = chain(current);
+    let is_unseen = ring(current.run_queue().cpu()).is_some_and(|ring| get(&mut ring.tid) != current.tid());
+    let runs = !is_unseen && own.as_mut().is_some_and(|own| own.past.runs_since(from_ns));
+    sleep.ran = runs.into();
+    if !runs {
+        sleep.did = Did::UNKNOWN;
+        if let Some(own) = own {
+            own.past.since(from_ns, &mut sleep.did);
+            if is_unseen {
+                add_unseen(current, own, &mut sleep.did);
             }
         }
-        None => sleep.did = Did { unknown_ns: now_ns.saturating_sub(from_ns), ..Did::default() },
     }
 }
 
-/// Handles a waker that the hook did not see switch in: its past lacks the latest pause. Its wait was not split, and from which time
-/// on it ran after a sleep is unknown.
+/// Adds the latest pause of a waker that the hook did not see switch in: its wait was not split, and from which time on it ran after
+/// a sleep is unknown.
 #[inline(never)]
-fn leave_out_unseen(current: Task, own: &mut Chain, now_ns: u64, did: &mut Did) -> i32 {
+fn add_unseen(current: Task, own: &mut Chain, did: &mut Did) -> i32 {
     let slept_from_ns = get(&mut own.sleep.from_ns);
-    let waited_ns = storage(current)
-        .map_or(0, |storage| current.run_delay_ns().wrapping_sub(storage.waits.expected_run_delay_ns));
-    let (to, most_ns) = if slept_from_ns == 0 {
-        (&mut did.sums.by_cause[Cause::Unattributed as usize], waited_ns)
-    } else {
-        (&mut did.unknown_ns, now_ns.saturating_sub(slept_from_ns))
-    };
-    let ns = if most_ns < did.ran_ns { most_ns } else { did.ran_ns };
-    *to += ns;
-    did.ran_ns -= ns;
+    if slept_from_ns != 0 {
+        did.unknown_ns += current.clock_ns().saturating_sub(slept_from_ns);
+    } else if let Some(storage) = storage(current) {
+        let waited_ns = current.run_delay_ns().wrapping_sub(storage.waits.expected_run_delay_ns);
+        did.sums.by_cause[Cause::Unattributed as usize] += waited_ns;
+    }
     0
 }
 
@@ -275,16 +246,19 @@ fn waker_of(task: Task) -> Waker {
 
 /// Returns what the task waits for, see [`PairKey::call`].
 #[inline(always)]
-fn call_of(task: Task) -> i32 {
+fn call_of(task: Task, chain: &mut Chain) -> i32 {
     if !task.has_user_space() {
         return -1;
     }
     let call = task.system_call();
-    if has(&raw const FILE_CALLS, call) {
-        call | ((task.mode_of_file() + 1) << CALL_BITS) as i32
-    } else {
-        call
+    if !has(&raw const FILE_CALLS, call) {
+        return call;
     }
+    let file = task.file_of_call();
+    if file != chain.file {
+        (chain.file, chain.mode) = (file, mode_of_file(file).into());
+    }
+    call | ((chain.mode as u32 + 1) << CALL_BITS) as i32
 }
 
 /// Returns whether the task is in a system call that may send something: then the soft interrupt delivers it, most likely. A task

@@ -71,6 +71,7 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
             demand::ends_wait(next, storage, queue.cpu(), clock_ns);
             waits::arrive::<Kernel>(next, storage, queue.cpu(), clock_ns, ring);
             demand::arrived(storage, queue.cpu(), clock_ns);
+            chains::arrived(next, storage, clock_ns, false);
             segment::run::<Kernel>(next, &mut storage.start, queue.cpu(), clock_ns);
             if has_nodes() && storage.start.ran_on != queue.cpu() {
                 change_node(next, &mut storage.placement, queue.cpu());
@@ -102,6 +103,7 @@ fn leave(prev: Task, state: u32, preempted: bool, ring: &mut Ring, cpu: u32, clo
         && let Some(storage) = storage(prev)
     {
         accounts::slept(prev, storage, state, clock_ns);
+        chains::slept(prev, clock_ns);
     }
 }
 
@@ -170,8 +172,8 @@ fn arrived_late(prev: Task, queue: RunQueue) {
     }
     demand::ends_wait(prev, storage, queue.cpu(), arrived_ns);
     waits::arrived_unseen::<Kernel>(prev, storage, queue.cpu(), arrived_ns);
-    chains::arrived_unseen(prev, storage, queue.clock_ns().saturating_sub(arrived_ns));
     demand::arrived(storage, queue.cpu(), arrived_ns);
+    chains::arrived(prev, storage, arrived_ns, true);
     segment::run::<Kernel>(prev, &mut storage.start, queue.cpu(), queue.clock_ns());
     if get(&mut storage.has_changed) == UNCHANGED {
         changes::changed(prev, storage, queue);

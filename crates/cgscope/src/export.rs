@@ -60,6 +60,10 @@ fn failed(options: &Export, output: Option<&(Place, Beside)>, error: ExportError
             "{file} was recorded in the coarse mode, which measures sums of waits and no histogram, so it cannot be \
              exported as hdr: use csv, parquet, perfetto or pprof, or record with --mode bpf"
         )),
+        ExportError::NoChains => Error::could_not_run(format!(
+            "{file} was recorded without --chains, so it has no sleepers and wakers to export: record again with --chains, \
+             or use another format"
+        )),
         ExportError::Refused(why) => Error::could_not_run(format!(
             "{file} could not be exported: {why}; this is a bug of cgscope, please report it"
         )),

@@ -39,6 +39,7 @@ pub struct Session {
     pub title: String,
     pub coarse: Option<Coarse>,
     pub host: Host,
+    wants_chains: bool,
     verbose: bool,
     refused: Vec<String>,
 }
@@ -104,6 +105,7 @@ impl Ready {
                 whole: selection.is_whole_host() && shows_all,
                 kernel: parse_version(&rustix::system::uname().release().to_string_lossy()),
             },
+            wants_chains: target.options.chains,
             verbose: target.measure.verbose,
             refused: source.limits(&selection),
             selection,
@@ -216,6 +218,14 @@ impl Session {
         if !std::mem::replace(&mut self.names_checked, true) {
             let names = Names::new(&sample.cgroups, &sample.containers);
             containers::check(&names, &self.selection, &sample.cgroups)?;
+            if self.wants_chains && !sample.has_chains {
+                return Err(Error::could_not_run(match self.coarse {
+                    Some(_) => "--chains needs the exact mode: `cgscope doctor` shows what this host lacks",
+                    None => {
+                        "the daemon does not count for whom tasks sleep: set `chains = true` in [collect] and restart it"
+                    }
+                }));
+            }
         }
         let end = if anew && end.is_none() { None } else { self.last(&sample, end) };
         Ok(Event::Sample { sample, anew, end })

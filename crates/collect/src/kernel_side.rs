@@ -123,7 +123,7 @@ impl KernelSide {
             _ if CGROUP_PROGRAMS.contains(&name) => config.cgroup_hierarchy != u64::MAX,
             names::ON_THROTTLE | names::ON_UNTHROTTLE => config.keep_throttle_clock != 0,
             names::ON_TASK_FREED => has_room,
-            names::ON_CHAIN_SWITCH | names::ON_WAKING => config.chains != 0,
+            names::ON_WAKING => config.chains != 0,
             names::ON_RENAME | names::READ_CHANGES => plan.task_by_id.is_some(),
             _ => true,
         };
@@ -136,11 +136,15 @@ impl KernelSide {
         side.set_room(plan.room.unwrap_or(i64::MAX))?;
         side.attach_helpful(plan, &mut unloaded);
         // Attach to forks before switches. A task that is forked in between gets its storage at its first switch in.
-        let required =
-            [names::ON_TASK_FREED, names::ON_RENAME, names::ON_NEW_TASK, names::ON_MOVE, names::ON_SWITCH];
-        // The kernel runs programs in the order of their attachment: chains need what the hook has counted.
-        let chains = [names::ON_CHAIN_SWITCH, names::ON_WAKING];
-        let required: Vec<_> = required.into_iter().chain(chains).filter(|name| is_wanted(name)).collect();
+        let required = [
+            names::ON_TASK_FREED,
+            names::ON_RENAME,
+            names::ON_NEW_TASK,
+            names::ON_MOVE,
+            names::ON_WAKING,
+            names::ON_SWITCH,
+        ];
+        let required: Vec<_> = required.into_iter().filter(|name| is_wanted(name)).collect();
         let attached = side.attach(&required, &mut unloaded);
         let attached = attached.and_then(|()| Ok(unloaded.check(names::READ_TASKS)?));
         attached.map_err(failed("load and attach the BPF programs"))?;
@@ -282,7 +286,7 @@ impl KernelSide {
     }
 
     /// Returns the total time of all runs of the hook (ns), and their number. The kernel counts only during [`measure`]. The time
-    /// of the programs for chains is included.
+    /// at wakeups is included.
     pub(crate) fn hook_time(&self) -> Option<(u64, u64)> {
         let of = |name| {
             let program: &BtfTracePoint = self.bpf.program(name)?.try_into().ok()?;
@@ -290,8 +294,8 @@ impl KernelSide {
             Some((info.run_time().as_nanos() as u64, info.run_count()))
         };
         let (ns, runs) = of(names::ON_SWITCH)?;
-        let chains = [names::ON_CHAIN_SWITCH, names::ON_WAKING].into_iter().filter_map(of);
-        Some((chains.map(|(ns, _)| ns).fold(ns, u64::saturating_add), runs))
+        let (wakeups_ns, _) = of(names::ON_WAKING).unwrap_or_default();
+        Some((ns.saturating_add(wakeups_ns), runs))
     }
 
     pub(crate) fn each_cpu<T: Plain + 'static>(

@@ -20,10 +20,9 @@ use crate::{
 pub const VMLINUX_BTF: &str = "/sys/kernel/btf/vmlinux";
 
 /// The programs, each with the function, tracepoint or iterator to attach to. Those that take long to verify are first.
-pub(crate) const PROGRAMS: [(&str, &str); 18] = [
+pub(crate) const PROGRAMS: [(&str, &str); 17] = [
     (names::ON_SWITCH, "sched_switch"),
     (names::ON_MOVE, "sched_migrate_task"),
-    (names::ON_CHAIN_SWITCH, "sched_switch"),
     (names::ON_WAKING, "sched_waking"),
     (names::READ_TASKS, "task"),
     (names::READ_CHANGES, "task"),

@@ -20,13 +20,17 @@ impl Sink for Folded {
 
     fn finish(mut self: Box<Self>) -> Result<()> {
         for (_, frames, waits) in self.stacks.iter() {
-            // Replace semicolons, because a semicolon ends a frame and anybody can put semicolons into a thread name.
-            let stack =
-                frames.iter().map(|frame| frame.replace([';', '\n'], "_")).collect::<Vec<_>>().join(";");
+            let stack = stack(&frames);
             for (cause, _, ns) in waits.by_cause().filter(|(_, _, ns)| *ns != 0) {
                 writeln!(self.out, "{stack};{} {ns}", cause.name())?;
             }
         }
         Ok(self.out.flush()?)
     }
+}
+
+/// Joins the frames of a stack. Replaces semicolons, because a semicolon ends a frame and anybody can put semicolons into a thread
+/// name.
+pub(crate) fn stack(frames: &[String]) -> String {
+    frames.iter().map(|frame| frame.replace([';', '\n'], "_")).collect::<Vec<_>>().join(";")
 }

@@ -3,6 +3,7 @@
 //! A format with rows or histograms for each interval is written as the intervals arrive. A profile is a sum over all intervals,
 //! so it is written at the end.
 
+mod chains;
 mod csv;
 mod folded;
 mod hdr;
@@ -48,6 +49,8 @@ pub enum Format {
     Pprof,
     /// Folded stacks for flamegraph.pl, inferno and speedscope: waiting by cgroup, process, thread and cause, in nanoseconds
     Folded,
+    /// Folded stacks of a recording made with --chains: sleep by sleeper, kind, waker and what the waker did, in nanoseconds
+    Chains,
 }
 
 impl Format {
@@ -65,6 +68,7 @@ impl Format {
             Self::Parquet => Box::new(parquet::Parquet::new(out, about)?),
             Self::Pprof => Box::new(pprof::Pprof::new(out, about)),
             Self::Folded => Box::new(folded::Folded { out, stacks: stacks::Stacks::default() }),
+            Self::Chains => Box::new(chains::Chains::new(out)),
         })
     }
 }
@@ -93,6 +97,9 @@ pub enum Error {
     /// The format needs histograms, but the coarse mode has none.
     #[error("the coarse mode measures only sums of waits, not histograms")]
     NoHistogram,
+    /// The format needs chains, but the recording does not count for whom tasks slept.
+    #[error("the recording does not count for whom tasks slept")]
+    NoChains,
     /// The library of a format refused the data, which is a bug of cgscope.
     #[error("{0}")]
     Refused(String),

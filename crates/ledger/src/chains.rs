@@ -49,7 +49,7 @@ pub struct Sums {
 }
 
 /// A time in which a task was on no CPU: it slept from `from_ns` to `woken_ns`, and waited from then to `to_ns`. Without a sleep,
-/// `woken_ns` is `from_ns`. All times are ns of CLOCK_MONOTONIC.
+/// `woken_ns` is `from_ns`. All times are ns of `rq->clock`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pause {
@@ -60,7 +60,7 @@ pub struct Pause {
     pub after: Sums,
 }
 
-/// The past of a task. Only the CPU on which the task runs reads or changes it.
+/// The past of a task. Only the CPU on which the task switches in, or runs, reads or changes it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Past {
@@ -77,6 +77,7 @@ pub struct Past {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Did {
+    /// Set by [`Self::complete`].
     pub ran_ns: u64,
     pub sums: Sums,
     /// The first part of the span, of which the task keeps nothing.
@@ -85,21 +86,44 @@ pub struct Did {
     pub estimated_ns: u64,
 }
 
+impl Did {
+    /// Nothing is known.
+    pub const UNKNOWN: Self = Self {
+        ran_ns: 0,
+        sums: Sums { slept_ns: 0, by_cause: [0; CAUSES] },
+        unknown_ns: u64::MAX,
+        estimated_ns: 0,
+    };
+
+    /// Sets the length of the span. Its end was not known exactly before.
+    #[inline(always)]
+    pub fn complete(&mut self, span_ns: u64) {
+        let known_ns = self.sums.total();
+        let rest_ns = span_ns.saturating_sub(known_ns);
+        if self.unknown_ns > rest_ns {
+            self.unknown_ns = rest_ns;
+        }
+        // The clocks of two CPUs may differ a little.
+        self.sums.slept_ns = self.sums.slept_ns.saturating_sub(known_ns.saturating_sub(span_ns));
+        self.ran_ns = rest_ns - self.unknown_ns;
+    }
+}
+
 /// The current sleep of a task.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sleep {
     /// 0: the task does not sleep.
     pub from_ns: u64,
-    /// 0: it was not woken yet.
-    pub woken_ns: u64,
-    /// A [`Waker`].
+    /// A [`Waker`] plus one; 0: it was not woken yet.
     pub waker: u64,
     /// The waker's cgroup, or [`KERNEL`](crate::history::KERNEL), and its id and name. Only if the waker is a task.
     pub cgroup_id: u64,
     pub tid: u64,
     pub comm: [u64; 2],
-    /// What the waker did during the sleep.
+    /// 1: the waker ran during the whole sleep. Then `did` is not set.
+    pub ran: u64,
+    /// What the waker did during the sleep, not [complete](Did::complete).
     pub did: Did,
 }
 
@@ -109,6 +133,9 @@ pub struct Sleep {
 pub struct Chain {
     pub past: Past,
     pub sleep: Sleep,
+    /// The latest file that the task waited for, and its kind, so that the kind is read once.
+    pub file: u64,
+    pub mode: u64,
 }
 
 /// The key of the table of pairs.
@@ -156,9 +183,7 @@ impl Past {
     /// Begins to keep the past of a task, which has waited `waited` so far.
     #[inline(always)]
     pub fn begin(&mut self, now_ns: u64, waited: &ByCause) {
-        for cause in 0..CAUSES {
-            self.sums.by_cause[cause] = waited[cause];
-        }
+        self.sums.by_cause = *waited;
         self.keep(now_ns, now_ns, now_ns);
     }
 
@@ -167,9 +192,9 @@ impl Past {
     #[inline(always)]
     pub fn add(&mut self, slept_from_ns: u64, now_ns: u64, waited: &ByCause) -> u64 {
         let mut wait_ns = 0;
-        for cause in 0..CAUSES {
-            wait_ns += waited[cause].wrapping_sub(self.sums.by_cause[cause]);
-            self.sums.by_cause[cause] = waited[cause];
+        for (sum, waited) in self.sums.by_cause.iter_mut().zip(waited) {
+            wait_ns += waited.wrapping_sub(*sum);
+            *sum = *waited;
         }
         let mut woken_ns = now_ns.saturating_sub(wait_ns);
         let mut from_ns = woken_ns;
@@ -188,26 +213,24 @@ impl Past {
     #[inline(always)]
     fn keep(&mut self, from_ns: u64, woken_ns: u64, to_ns: u64) {
         let number = get(&mut self.number);
-        let sums = &self.sums;
-        let put = |pause: &mut Pause| {
-            (pause.from_ns, pause.woken_ns, pause.to_ns) = (from_ns, woken_ns, to_ns);
-            pause.after.slept_ns = sums.slept_ns;
-            for cause in 0..CAUSES {
-                pause.after.by_cause[cause] = sums.by_cause[cause];
-            }
-        };
-        put(wrapped(&mut self.pauses, recent(number)));
-        if number % STRIDE == 0 {
-            put(wrapped(&mut self.pauses, older(number / STRIDE)));
+        let pause = Pause { from_ns, woken_ns, to_ns, after: self.sums };
+        *wrapped(&mut self.pauses, recent(number)) = pause;
+        if number.is_multiple_of(STRIDE) {
+            *wrapped(&mut self.pauses, older(number / STRIDE)) = pause;
         }
         set(&mut self.number, number + 1);
     }
 
-    /// Returns what the task did from `from_ns` to `now_ns`, at which it runs.
+    /// Returns whether the task, which runs, has run since `from_ns`.
     #[inline(always)]
-    pub fn since(&mut self, from_ns: u64, now_ns: u64, did: &mut Did) {
-        let span_ns = now_ns.saturating_sub(from_ns);
-        (did.ran_ns, did.unknown_ns, did.estimated_ns) = (0, span_ns, 0);
+    pub fn runs_since(&mut self, from_ns: u64) -> bool {
+        let number = get(&mut self.number);
+        number != 0 && wrapped(&mut self.pauses, recent(number - 1)).to_ns <= from_ns
+    }
+
+    /// Returns what the task, which runs, has done since `from_ns`. `did` is [`Did::UNKNOWN`] before.
+    #[inline(always)]
+    pub fn since(&mut self, from_ns: u64, did: &mut Did) {
         let number = get(&mut self.number);
         let kept = if number < KEPT as u64 { number } else { KEPT as u64 };
         // The pause before the span, and the one after that: their places.
@@ -232,7 +255,7 @@ impl Past {
                 self.leave_out_of_pause(before, after, from_ns, did);
             }
         } else if after != NONE {
-            let mut group = (number + STRIDE - 1) / STRIDE;
+            let mut group = number.div_ceil(STRIDE);
             let mut looks = 0;
             while looks < KEPT as u64 {
                 if group == 0 {
@@ -256,18 +279,14 @@ impl Past {
                 self.add_estimate(before, after, did);
             }
         }
-        let rest_ns = span_ns.saturating_sub(did.unknown_ns);
-        did.ran_ns = rest_ns.saturating_sub(did.sums.total());
     }
 
     #[inline(always)]
     fn sum_since(&mut self, place: u64, did: &mut Did) {
-        let sums = &self.sums;
-        let (slept_ns, by_cause) = (sums.slept_ns, sums.by_cause);
         let after = &wrapped(&mut self.pauses, place).after;
-        did.sums.slept_ns = slept_ns - after.slept_ns;
-        for cause in 0..CAUSES {
-            did.sums.by_cause[cause] = by_cause[cause] - after.by_cause[cause];
+        did.sums.slept_ns = self.sums.slept_ns - after.slept_ns;
+        for (cause, sum) in did.sums.by_cause.iter_mut().enumerate() {
+            *sum = self.sums.by_cause[cause] - after.by_cause[cause];
         }
     }
 
@@ -284,9 +303,8 @@ impl Past {
             return;
         }
         let share = share(early_ns, wait_ns);
-        for cause in 0..CAUSES {
-            let ns = self.more(before, of, cause);
-            did.sums.by_cause[cause] -= scaled(ns, share);
+        for (cause, sum) in did.sums.by_cause.iter_mut().enumerate() {
+            *sum -= scaled(self.more(before, of, cause), share);
         }
     }
 
@@ -301,8 +319,8 @@ impl Past {
         let slept_ns = wrapped(&mut self.pauses, after).after.slept_ns
             - wrapped(&mut self.pauses, before).after.slept_ns;
         did.sums.slept_ns += scaled(slept_ns, share);
-        for cause in 0..CAUSES {
-            did.sums.by_cause[cause] += scaled(self.more(before, after, cause), share);
+        for (cause, sum) in did.sums.by_cause.iter_mut().enumerate() {
+            *sum += scaled(self.more(before, after, cause), share);
         }
         (did.estimated_ns, did.unknown_ns) = (did.unknown_ns, 0);
     }
@@ -343,11 +361,7 @@ fn scaled(ns: u64, share: u64) -> u64 {
 impl Sums {
     #[inline(always)]
     pub fn total(&self) -> u64 {
-        let mut total = self.slept_ns;
-        for cause in 0..CAUSES {
-            total += self.by_cause[cause];
-        }
-        total
+        self.by_cause.iter().fold(self.slept_ns, |sum, ns| sum + ns)
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use cgscope_ledger::{chains::Waker, history::KERNEL};
 use cgscope_model::{
-    Blame, ByCause, Cause, Cost, Hist, Interval, PairReading, Pending, Sample, TaskReading, Totals,
+    Blame, BlockedKind, ByCause, Cause, ChainReading, Cost, Hist, Interval, PairReading, Pending, Sample,
+    TaskReading, Totals,
 };
 
 /// Returns a task with these waits, all completed.
@@ -80,4 +82,60 @@ pub fn after(mut tasks: Vec<TaskReading>) -> Sample {
         rss_bytes: Some(9 << 20),
     };
     Sample { mono_ns: 1_000_001_000, tasks, pairs: vec![pair], cgroups, cost, ..before() }
+}
+
+/// Returns sleeps of a cgroup until a task of another cgroup woke it. During the sleep, the waker ran, was throttled, waited behind
+/// other cgroups, slept, or its actions are unknown, ms each.
+pub fn chain(sleeper: u64, kind: BlockedKind, waker_cgroup: u64, did_ms: [u64; 5]) -> ChainReading {
+    let [ran_ns, throttled_ns, others_ns, waker_slept_ns, unknown_ns] = did_ms.map(|ms| ms * 1_000_000);
+    let mut by_cause = ByCause::only(Cause::Throttled, throttled_ns);
+    by_cause.add(&ByCause::only(Cause::OtherCgroup, others_ns));
+    ChainReading {
+        sleeper,
+        sleeper_tid: 0,
+        kind,
+        waker: Waker::Task,
+        waker_cgroup,
+        waker_tid: 0,
+        comm: "".into(),
+        count: 100,
+        slept_ns: did_ms.iter().sum::<u64>() * 1_000_000,
+        ran_ns,
+        by_cause,
+        waker_slept_ns,
+        unknown_ns,
+        estimated_ns: 0,
+    }
+}
+
+/// Returns an `Interval` of one second with the chains of a shop: `web` sleeps for `api` and `cron`, `api` for a throttled `db`, and
+/// `db` for a disk.
+pub fn shop() -> Interval {
+    let no_task = |sleeper, kind, waker, slept_ms: u64| ChainReading {
+        waker,
+        slept_ns: slept_ms * 1_000_000,
+        ..chain(sleeper, kind, 0, [0; 5])
+    };
+    let mut chains = vec![
+        chain(2, BlockedKind::Network, 3, [60, 0, 40, 400, 0]),
+        chain(2, BlockedKind::FileLock, 5, [30, 150, 20, 0, 0]),
+        chain(2, BlockedKind::Lock, 2, [20, 0, 0, 0, 5]),
+        chain(2, BlockedKind::Pipe, KERNEL, [8, 0, 0, 0, 0]),
+        no_task(2, BlockedKind::Timer, Waker::Interrupt, 90),
+        no_task(2, BlockedKind::Network, Waker::SoftInterrupt, 10),
+        chain(3, BlockedKind::Network, 4, [90, 290, 0, 80, 0]),
+        no_task(4, BlockedKind::Disk, Waker::Disk, 75),
+        no_task(5, BlockedKind::Timer, Waker::Interrupt, 900),
+    ];
+    chains.sort_by_key(ChainReading::key);
+    let cgroup = |id, path: &str| (id, path.into());
+    let mut interval = (*interval(vec![])).clone();
+    interval.cgroups = vec![
+        cgroup(1, "/"),
+        cgroup(2, "/shop.slice/web.service"),
+        cgroup(3, "/shop.slice/api.service"),
+        cgroup(4, "/shop.slice/db.service"),
+        cgroup(5, "/system.slice/cron.service"),
+    ];
+    Interval { pairs: Vec::new(), chains: Some(chains), ..interval }
 }

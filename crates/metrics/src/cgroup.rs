@@ -25,7 +25,9 @@ pub(crate) struct Cgroup {
     /// Names of the container or pod, as the container runtime reports them.
     names: Option<ContainerReading>,
     pub waits: Waits,
-    pub culprits: Culprits,
+    pub culprits: Culprits<1>,
+    /// The wakers of its sleeping tasks.
+    pub wakers: Culprits<5>,
     /// Sums of the counters since the first interval that exported this cgroup; `None` for a counter that we have never read.
     counters: [Option<u64>; COUNTERS],
     /// Values of the gauges at the end of the last interval, by family name. Unknown values are missing.

@@ -95,6 +95,8 @@ families! {
         "Threads in the cgroup and in all cgroups below it.";
     CULPRIT_WAIT: "cgscope_culprit_wait_seconds" Counter SECONDS, [CGROUP, "culprit"],
         "How long tasks waited while the culprit ran: the path of a cgroup, kernel, or other for all culprits without a name.";
+    SLEEP_FOR: "cgscope_sleep_for_seconds" Counter SECONDS, [CGROUP, "waker_cgroup", "doing"],
+        "How long tasks slept until a task of waker_cgroup woke them, by what the waker did during the sleep. Only with chains.";
     NODE_BUSY: "cgscope_node_busy_seconds" Counter SECONDS, ["node"],
         "Time in which the CPUs of a NUMA node were busy, summed over the CPUs.";
     NODE_CPUS: "cgscope_node_cpus" Gauge None, ["node"],

@@ -43,7 +43,10 @@ impl Metrics {
         let exported = self.cgroups.iter().map(|cgroup| &cgroup.path);
         let chosen = choose(&self.forest, exported, &self.config, &mut |_| true);
         self.cgroups.retain(|cgroup| *cgroup.path == *"/" || chosen.contains(&cgroup.path));
-        self.cgroups.iter_mut().for_each(|cgroup| cgroup.culprits.limit(self.config.culprits));
+        for cgroup in &mut self.cgroups {
+            cgroup.culprits.limit(self.config.culprits);
+            cgroup.wakers.limit(self.config.culprits);
+        }
         self.forest.settle(self.cgroups.iter().map(|cgroup| &cgroup.path));
     }
 
@@ -54,10 +57,13 @@ impl Metrics {
         let above = self.above();
         self.add_tasks(interval, &places, &above);
         self.add_limits(interval);
-        let parts = culprits::parts(interval, &self.forest, &places, &above);
-        for (cgroup, parts) in self.cgroups.iter_mut().zip(parts) {
-            // In coarse mode there are no pairs, so `parts` is empty.
-            cgroup.culprits.add(&parts, &self.forest, self.config.culprits, interval);
+        let (forest, most) = (&self.forest, self.config.culprits);
+        let culprits = culprits::parts(culprits::ran(interval), interval, forest, &places, &above);
+        let wakers = culprits::parts(culprits::woke(interval), interval, forest, &places, &above);
+        for ((cgroup, culprits), wakers) in self.cgroups.iter_mut().zip(culprits).zip(wakers) {
+            // In coarse mode there are neither pairs nor chains, so both are empty.
+            cgroup.culprits.add(&culprits, forest, most, interval);
+            cgroup.wakers.add(&wakers, forest, most, interval);
             cgroup.name(&interval.names);
         }
         self.host.add(interval);
@@ -180,7 +186,17 @@ impl Metrics {
         for cgroup in &self.cgroups {
             for (culprit, series) in cgroup.culprits.series() {
                 let (last, created) = (Some(("culprit", culprit)), Some(series.created_unix_ns));
-                page.sample(&cgroup.labels, last, Value::Ns(series.ns), created);
+                page.sample(&cgroup.labels, last, Value::Ns(series.ns[0]), created);
+            }
+        }
+        page.begin(&family::SLEEP_FOR);
+        for cgroup in &self.cgroups {
+            for (waker, series) in cgroup.wakers.series() {
+                let labels = cgroup.labels.with("waker_cgroup", waker);
+                for (doing, ns) in culprits::DOINGS.into_iter().zip(series.ns) {
+                    let (last, created) = (Some(("doing", doing)), Some(series.created_unix_ns));
+                    page.sample(&labels, last, Value::Ns(ns), created);
+                }
             }
         }
         self.host.write_nodes(&mut page);

@@ -72,6 +72,14 @@ impl Labels {
         pairs.iter().for_each(|(name, value)| push_label(&mut text, Some((*name, value))));
         Self { pairs, text }
     }
+
+    /// Returns these labels and one more.
+    pub fn with(&self, name: &'static str, value: &str) -> Self {
+        let mut labels = self.clone();
+        push_label(&mut labels.text, Some((name, value)));
+        labels.pairs.push((name, value.to_owned()));
+        labels
+    }
 }
 
 /// Appends `name="value"` if there is a label, after a comma unless `text` is empty.

@@ -11,9 +11,9 @@ use std::{cmp::Reverse, sync::Arc};
 use cgscope_ledger::{BlockedState, Cause};
 use serde::Serialize;
 
-pub use crate::blocked_on::Class;
+pub use crate::blocked_kind::Class;
 use crate::causes::{Behind, MORE_CPUS, Shown, TABLE};
-use crate::findings::{BELOW_LIMIT_PERCENT, BUSY_THREAD_PERCENT, REALTIME_PERCENT};
+use crate::findings::{BELOW_LIMIT_PERCENT, BUSY_THREAD_PERCENT, REALTIME_PERCENT, chains_of};
 use crate::sum::{self, is_share};
 use crate::words::{list, raise};
 use crate::{
@@ -123,6 +123,8 @@ pub struct Classes<'a> {
     roots: Vec<u64>,
     /// Sums of exited tasks, each with the node of their cgroup, ascending by node.
     exited: Vec<(usize, &'a ExitedInterval)>,
+    /// For whom cgroups sleep: the path of each, and the words.
+    sleeps: Vec<(Option<Arc<str>>, String)>,
 }
 
 impl<'a> Classes<'a> {
@@ -132,11 +134,15 @@ impl<'a> Classes<'a> {
         let placed = |exited: &'a ExitedInterval| Some((tree.find_id(interval, exited.cgroup_id)?, exited));
         let mut exited: Vec<_> = interval.exited.iter().filter_map(placed).collect();
         exited.sort_by_key(|(node, _)| *node);
-        Self { interval, tree, blocked, roots: roots.collect(), exited }
+        let sleeps =
+            chains_of(interval, tree).into_iter().map(|finding| (finding.cgroup, finding.what)).collect();
+        Self { interval, tree, blocked, roots: roots.collect(), exited, sleeps }
     }
 
     pub fn threads(&self, tasks: &[&TaskInterval]) -> Classified {
-        let activity = Activity::of(tasks, self, false);
+        let mut activity = Activity::of(tasks, self, false);
+        let node = tasks.first().and_then(|task| self.tree.find_id(self.interval, task.reading.cgroup_id));
+        activity.sleeps = node.and_then(|node| self.sleeps_of(node));
         verdict(&activity, self.quota_of(tasks, &activity).as_ref())
     }
 
@@ -149,6 +155,7 @@ impl<'a> Classes<'a> {
         let exited = self.exited[first..end].iter().map(|(_, exited)| *exited);
         let mut activity = Activity::of(&tasks, self, true);
         activity.add_exited(exited, &BlockedTime::default(), self);
+        activity.sleeps = self.sleeps_of(node);
         verdict(&activity, self.quota_at(node, &tasks, &activity).as_ref())
     }
 
@@ -160,6 +167,12 @@ impl<'a> Classes<'a> {
         activity.add_exited(&self.interval.exited, &self.blocked.exited.unwrap_or_default(), self);
         let quota = (!self.tree.nodes().is_empty()).then(|| self.quota_at(0, &tasks, &activity)).flatten();
         verdict(&activity, quota.as_ref())
+    }
+
+    /// Returns for whom the cgroup sleeps, who is kept from running.
+    fn sleeps_of(&self, node: usize) -> Option<String> {
+        let path = &self.tree.nodes()[node].path;
+        self.sleeps.iter().find(|(of, _)| of.as_ref() == Some(path)).map(|(_, what)| format!("it {what}"))
     }
 
     fn quota_at(&self, node: usize, tasks: &[&TaskInterval], activity: &Activity) -> Option<Quota> {
@@ -211,6 +224,8 @@ pub(crate) struct Activity {
     pub has_unread: bool,
     /// Time that the busiest thread ran or waited for a CPU. Exited tasks count as one thread.
     pub busiest_ns: u64,
+    /// For whom the target sleeps, who is kept from running, in words.
+    pub sleeps: Option<String>,
 }
 
 impl Activity {
@@ -514,6 +529,7 @@ fn advice(classes: &[Class], activity: &Activity, quota: Option<&Quota>, parts: 
             is_queued.then(|| advice.into())
         }
         _ if classes.contains(&Class::CpuBound) || activity.has_unread => None,
+        _ if activity.sleeps.is_some() => activity.sleeps.clone(),
         _ => Some(match (activity.by_cause.total(), activity.time_ns()) {
             (saved_ns, all_ns) if is_share(saved_ns, all_ns, MORE_CPU_PERCENT) => {
                 format!("more CPU saves at most {}", share(saved_ns, all_ns))

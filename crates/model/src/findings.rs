@@ -11,6 +11,7 @@ mod quota;
 mod starved;
 #[cfg(test)]
 mod tests;
+mod waits_for;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::{cmp::Reverse, sync::Arc};
@@ -39,7 +40,7 @@ pub struct Finding {
     /// Short form: who, and what happens.
     #[serde(skip)]
     pub what: String,
-    /// Short form: how much.
+    /// Short form: how much; empty if `what` says it.
     #[serde(skip)]
     pub amount: String,
     /// Short form of the advice: one action.
@@ -63,7 +64,7 @@ pub struct Finding {
 impl Finding {
     /// Returns the short form in one line: who, what happens, and how much.
     pub fn headline(&self) -> String {
-        format!("{}: {}", self.what, self.amount)
+        if self.amount.is_empty() { self.what.clone() } else { format!("{}: {}", self.what, self.amount) }
     }
 }
 
@@ -78,8 +79,8 @@ pub struct Host {
     pub kernel: Option<(u32, u32, u32)>,
 }
 
-/// Returns at most [`MOST`] findings, the most costly first. But a culprit's own contention comes after its victims, and a host with
-/// too few CPUs after findings that explain half of its waiting. Last come heavier cgroups behind lighter ones, and unattributed
+/// Returns at most [`MOST`] findings, the most costly first. First come chains of sleeps. A culprit's own
+/// contention comes after its victims, and a host with too few CPUs after findings that explain half of its waiting. Last come heavier cgroups behind lighter ones, and unattributed
 /// waiting, which makes other figures less certain.
 pub fn findings(interval: &Interval, host: &Host) -> Vec<Finding> {
     findings_in(interval, &Tree::new(interval), host)
@@ -98,6 +99,7 @@ pub fn findings_in(interval: &Interval, tree: &Tree, host: &Host) -> Vec<Finding
         idle_cpus::findings,
         host::findings,
         numa::findings,
+        waits_for::findings,
     ];
     let mut findings: Vec<Finding> = kinds.iter().flat_map(|kind| kind(&context)).collect();
     drop_small(&context, &mut findings);
@@ -117,6 +119,14 @@ pub fn findings_in(interval: &Interval, tree: &Tree, host: &Host) -> Vec<Finding
         findings.iter_mut().for_each(|finding| contention::advise(finding, scheduler));
     }
     findings
+}
+
+/// Returns only the findings about chains of sleeps.
+pub(crate) fn chains_of(interval: &Interval, tree: &Tree) -> Vec<Finding> {
+    if interval.chains.is_none() || interval.duration_ns == 0 {
+        return Vec::new();
+    }
+    waits_for::findings(&Context::new(interval, tree, Host::default()))
 }
 
 /// Rules that say who waits for a CPU because of whom or what.
@@ -139,12 +149,14 @@ fn order<'f>(
     let is_explained = || is_share(specific_ns, *lost_ns, SPECIFIC_PERCENT);
     let is_culprit = || cgroup.as_ref().is_some_and(|path| culprits.contains(path));
     let last = match rule {
-        Rule::Unattributed => 4,
-        _ if *is_heavier => 3,
-        Rule::CpuOversubscription if is_explained() => 2,
+        // Somebody asked for whom tasks sleep. The cgroup at the end of the chain has findings, too.
+        Rule::WaitsFor => 0,
+        Rule::Unattributed => 5,
+        _ if *is_heavier => 4,
+        Rule::CpuOversubscription if is_explained() => 3,
         // Its victims come first: they suffer from others, not from what they do themselves.
-        Rule::OwnContention | Rule::JobBursts if is_culprit() => 1,
-        _ => 0,
+        Rule::OwnContention | Rule::JobBursts if is_culprit() => 2,
+        _ => 1,
     };
     (last, Reverse(*lost_ns), cgroup.as_deref(), *rule)
 }
@@ -378,6 +390,8 @@ cgscope_ledger::named! {
         RemoteMemory = "remote_memory",
         NodeBouncing = "node_bouncing",
         Unattributed = "unattributed",
+        /// Tasks sleep for tasks of another cgroup, which are kept from running.
+        WaitsFor = "waits_for",
     }
 }
 by_name!(Rule);

@@ -30,6 +30,7 @@ macro_rules! messages {
 }
 
 pub mod accounts;
+pub mod blocked_kind;
 pub mod blocked_on;
 pub mod causes;
 pub mod cgroup_name;
@@ -60,7 +61,8 @@ pub mod units;
 mod words;
 
 pub use accounts::{Accounts, ByState, CpuTimes, ExitedThreads};
-pub use blocked_on::{BlockedKind, BlockedOn, BlockedTime};
+pub use blocked_kind::BlockedKind;
+pub use blocked_on::{BlockedOn, BlockedTime};
 pub use causes::ByCause;
 pub use cgroup_name::CgroupName;
 pub use cgscope_ledger::{BLOCKED_STATES, BlockedState, CAUSES, Cause};
@@ -78,7 +80,7 @@ pub use skipped::Skipped;
 pub use steps::Steps;
 pub use table::{
     cgroups::{AVERAGED_S, Averages, CgroupReading, PressureAverages, weight_of_shares},
-    chains::{self, ChainKey, ChainReading, ChainsBySleeper, End, Party},
+    chains::{self, ChainKey, ChainReading, ChainsBySleeper, Doing, End, Link, Party},
     cpus::{CpuInterval, CpuReading, CpuWaits},
     demand::{self, DemandReading, DemandSlot},
     exited::{ExitedInterval, ExitedReading},

@@ -36,6 +36,8 @@ pub struct CollectConfig {
     /// Time between samples while no viewer requests a shorter interval, ns.
     #[serde(deserialize_with = "duration_ns")]
     pub interval: u64,
+    /// Whether to count for whom tasks sleep.
+    pub chains: bool,
 }
 
 /// The section `[socket]`.
@@ -115,7 +117,7 @@ impl fmt::Display for Account {
 
 impl Default for CollectConfig {
     fn default() -> Self {
-        Self { interval: 5_000_000_000 }
+        Self { interval: 5_000_000_000, chains: false }
     }
 }
 

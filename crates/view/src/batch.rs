@@ -112,7 +112,7 @@ fn is_active(subject: &Subject<'_>, kind: ListKind) -> bool {
 /// Returns the columns of a text table. Long columns come last. Names can contain blanks, so they come at the very end.
 fn in_text(kind: ListKind) -> Vec<Column> {
     let last: &[Column] = match kind {
-        ListKind::Cgroups | ListKind::Limits | ListKind::Victims => &[Column::Name],
+        ListKind::Cgroups | ListKind::Limits | ListKind::Victims | ListKind::Sleepers => &[Column::Name],
         _ => &[Column::Cgroup, Column::Command],
     };
     let first = kind.columns().iter().filter(|column| !last.contains(column) && **column != Column::Behind);

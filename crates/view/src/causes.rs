@@ -3,7 +3,7 @@
 use std::{borrow::Cow, cmp::Reverse, sync::Arc};
 
 use cgscope_model::{
-    ByCause, CAUSES, Interval, Names,
+    ByCause, CAUSES, Cause, ChainReading, Doing, Interval, Names,
     pairs::Culprit,
     units::{duration, percent},
 };
@@ -60,6 +60,22 @@ pub fn line(by_cause: &ByCause) -> Option<String> {
     Some(said.join(", ")).filter(|said| !said.is_empty())
 }
 
+/// Minimum part that [`doings`] names, percent.
+const LEAST: f64 = 0.5;
+
+/// Returns what a waker did during a sleep, longest first: `throttled 78%`, `ran 20%`. `words` names a cause.
+pub fn doings(row: &ChainReading, words: fn(Cause) -> &'static str) -> impl Iterator<Item = (Doing, String)> {
+    let parts = row.doings().sorted_by_key(|(_, ns)| Reverse(*ns));
+    parts.filter_map(move |(doing, ns)| {
+        let share = percent(ns, row.slept_ns).filter(|share| *share >= LEAST)?;
+        let word = match doing {
+            Doing::Waited(cause) => words(cause),
+            other => other.name(),
+        };
+        Some((doing, format!("{word} {share:.0}%")))
+    })
+}
+
 /// Returns a line with the culprits that ran during the waits, worst first; `None` if there are no culprits.
 pub fn culprits_line(names: &Names, culprits: &[Culprit]) -> Option<String> {
     let total: u64 = culprits.iter().map(|culprit| culprit.ns).sum();
@@ -92,8 +108,6 @@ pub fn lines(by_cause: &ByCause, interval: &Interval, cgroup: Option<&str>, culp
 
 #[cfg(test)]
 mod tests {
-    use cgscope_model::Cause;
-
     use super::*;
 
     fn split(throttled: u64, own: u64, wakeup: u64) -> ByCause {

@@ -1,5 +1,6 @@
 //! The columns of tables, for the screen, for text output and for sorting. Figures that pidstat also has keep pidstat's names.
 
+use cgscope_ledger::chains::Waker;
 use cgscope_model::counters::{CounterColumn, Counts, OF_TOP};
 use cgscope_model::units::{duration, number, per_second, percent};
 use cgscope_model::{Blame, Cause, CgroupReading, Counter, Mode, causes::Blames, sum};
@@ -81,6 +82,8 @@ columns! {
     Quota = "of quota", 'Q', 10, right, "used share of its quota, and the quota in CPUs; in brackets: the tightest quota of its ancestors, if it has no quota";
     Behind = "behind", ' ', 18, path, "the culprit that ran most while the row's tasks waited";
     BehindTime = "behind/s", 'Z', 8, right, "time per second that it waited while others ran, summed over threads; others are other cgroups, kernel threads and, if single tasks are recorded, tasks of its own cgroup";
+    SleepTime = "sleep/s", ' ', 7, right, "time per second that its tasks slept until another task woke them, summed over threads; only with --chains";
+    WokenBy = "woken by", ' ', 18, path, "the cgroup or task for which its tasks slept longest; only with --chains";
     Limit = "quota", 'L', 15, right, "its own quota: CPU time in each period";
     Burst = "burst", ' ', 6, right, "unused CPU time that it may save and use above its quota";
     LimitedBy = "limited by", ' ', 11, left, "the cgroup whose quota throttled it in the interval, or else the cgroup with the tightest quota that applies to it";
@@ -115,7 +118,7 @@ impl Column {
     }
 
     pub const fn is_largest_first(self) -> bool {
-        !matches!(self, Name | Tid | Pid | Command | Cpu | Cgroup | Behind | LimitedBy | RanOn)
+        !matches!(self, Name | Tid | Pid | Command | Cpu | Cgroup | Behind | LimitedBy | RanOn | WokenBy)
     }
 
     /// Returns the text of a cell; `-` if there is no value.
@@ -138,7 +141,7 @@ impl Column {
             Tid | Pid | Cpu | Threads | Weight => figure()?.to_string(),
             P50 | P99 | Pending => duration(figure()?),
             WaitTime => time_a_second(wait.total_ns)?,
-            BehindTime => time_a_second(figure()?)?,
+            BehindTime | SleepTime => time_a_second(figure()?)?,
             WaitShare => share(wait.total_ns)?,
             OnCpu => share(figure()?)?,
             // Files are read a moment before or after the tasks, so their time can exceed the interval. Limit it to the interval.
@@ -157,6 +160,11 @@ impl Column {
             Max => (interval.mode == Mode::Bpf && wait.count != 0).then(|| duration(wait.max_ns))?,
             Quota => quota(subject, data)?,
             Behind => subject.culprits(data).first()?.words(&interval.names),
+            WokenBy => {
+                let rows = subject.sleeps(interval).filter(|row| row.waker == Waker::Task);
+                let by_waker = sum::tally(rows.map(|row| (interval.waker_words(row), row.slept_ns)));
+                by_waker.into_iter().max_by_key(|(_, ns)| *ns)?.0
+            }
             RanOn => ran_on(subject)?,
             Cgroup => interval.names.of(subject.cgroup(interval)?).into(),
             Limit => format!("{} of {}", micros(limits?.quota_us?), micros(limits?.period_us?)),
@@ -186,6 +194,10 @@ impl Column {
             OnCpu => of(Counter::OnCpu),
             Of(counter) => of(counter),
             BehindTime => behind_ns(subject, data),
+            SleepTime => {
+                let rows = subject.sleeps(&data.interval).filter(|row| row.waker == Waker::Task);
+                Some(sum::total(rows.map(|row| row.slept_ns)))
+            }
             NodeMoves => of(Counter::NodeMigrations),
             Burst => limits()?.burst_us,
             Periods => of(Counter::ThrottledPeriods),
@@ -209,7 +221,7 @@ impl Column {
             // Unknown values sort below all known values.
             Quota => quota_share(subject, data).unwrap_or(-1.0),
             Limit => subject.limits(&data.interval).and_then(CgroupReading::quota_cores).unwrap_or(-1.0),
-            Name | Command | Cgroup | Behind | LimitedBy | RanOn => {
+            Name | Command | Cgroup | Behind | LimitedBy | RanOn | WokenBy => {
                 return SortKey::Text(self.cell(subject, data));
             }
             _ => self.figure(subject, data).map_or(-1.0, |figure| figure as f64),

@@ -28,6 +28,7 @@ named! {
     Numa = "numa", &["6"], "NUMA: nodes side by side", |app| app.switch_to(View::Numa);
     States = "states", &["7"], "States: how many threads run, wait and sleep", |app| app.switch_to(View::States);
     Task = "task", &["8"], "Task: everything about the selected row", |app| app.switch_to(View::Task);
+    Chains = "chains", &["9"], "Chains: for whom tasks sleep, and what those did", |app| app.switch_to(View::Chains);
     Findings = "findings", &["f"], "opens or closes Findings: what is wrong, and what to do", |app| app.switch_to(View::Findings);
     WhatIf = "what_if", &["e"], "opens or closes What if: which quota would have been enough", |app| app.switch_to(View::WhatIf);
     NextView = "next_view", &["tab"], "the next view", |app| app.go(app.before().step(1));

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use cgscope_model::{
-    CgroupReading, Group, Interval, Names, Observed, TaskInterval, Totals, Wait, pairs::Culprit,
-    table::interval::Process, tree::Node,
+    CgroupReading, ChainReading, Group, Interval, Names, Observed, Party, TaskInterval, Totals, Wait, chains,
+    pairs::Culprit, table::interval::Process, tree::Node,
 };
+use itertools::Itertools;
 
 use crate::{causes::UNNAMED, data::Data, states::State};
 
@@ -142,5 +143,25 @@ impl<'a> Subject<'a> {
             Self::Cgroup(node) => node.culprits.clone(),
             _ => Vec::new(),
         }
+    }
+
+    /// Returns the sleepers that this subject consists of, without cgroups below it. Empty without `--chains`.
+    pub fn sleepers<'i>(&self, interval: &'i Interval) -> impl Iterator<Item = Party> + use<'i, 'a> {
+        let subject = *self;
+        let is_own = move |(cgroup, tid): &Party| match subject {
+            Self::Cgroup(node) => {
+                *tid == 0 && interval.cgroup_path(*cgroup).is_some_and(|path| *path == node.path)
+            }
+            Self::Task(task) => *tid == task.reading.tid,
+            _ => false,
+        };
+        // The rows of a sleeper are adjacent.
+        interval.chains.iter().flatten().map(ChainReading::sleeper).dedup().filter(is_own)
+    }
+
+    /// Returns the sleeps of [`Self::sleepers`].
+    pub fn sleeps<'i>(&self, interval: &'i Interval) -> impl Iterator<Item = &'i ChainReading> {
+        let rows = interval.chains.as_deref().unwrap_or_default();
+        self.sleepers(interval).flat_map(|sleeper| chains::of(rows, sleeper))
     }
 }

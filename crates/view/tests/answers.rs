@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use cgscope_ledger::history::KERNEL;
+use cgscope_ledger::{chains::Waker, history::KERNEL};
 use cgscope_model::{
     Blame, CgroupReading, CpuInterval, Interval, Mode, NodeReading, PairReading, TaskState, findings::Host,
 };
@@ -175,7 +175,7 @@ fn a_host_of_512_cpus_fits_every_view() {
     let interval = large_host();
     let mut at_80 = String::new();
     for size in SIZES {
-        for view in '1'..='8' {
+        for view in '1'..='9' {
             let shown = screen(&app(size, interval.clone(), view));
             assert!(
                 shown.lines().all(|line| line.chars().count() <= size.0.into()),
@@ -210,15 +210,59 @@ fn blocked_threads_are_grouped_by_state() {
     assert!(disk < sleeping, "states that count as load come first:\n{shown}");
 }
 
+/// Returns the screen of the shop in the Chains view.
+fn chains(size: (u16, u16), change: impl FnOnce(&mut Interval)) -> String {
+    let mut shop = cgscope_made_up::small::shop();
+    change(&mut shop);
+    screen(&app(size, Arc::new(shop), '9'))
+}
+
+#[test]
+fn a_sleeper_has_its_wakers_and_what_they_did() {
+    insta::assert_snapshot!("chains_80x24", chains((80, 24), |_| ()));
+    insta::assert_snapshot!("chains_160x50", chains((160, 50), |_| ()));
+}
+
+#[test]
+fn tasks_are_listed_if_the_target_is_a_process() {
+    let shown = chains((80, 24), |shop| {
+        let task = cgscope_made_up::small::task(20, &[]);
+        shop.tasks = cgscope_made_up::small::interval(vec![task]).tasks.clone();
+        for row in shop.chains.iter_mut().flatten().filter(|row| row.sleeper == 2) {
+            row.sleeper_tid = 20;
+            if row.waker == Waker::Task {
+                (row.waker_tid, row.comm) = (30, "worker".into());
+            }
+        }
+    });
+    for words in ["task-20 [thread 20]", "worker [30] of api", "~  400ms"] {
+        assert!(shown.contains(words), "{words:?} is missing:\n{shown}");
+    }
+    assert!(!shown.lines().any(|line| line.starts_with("/shop.slice/api")), "{shown}");
+}
+
+#[test]
+fn the_view_of_chains_says_why_it_is_empty() {
+    let says = |chains: Option<Vec<_>>, words: &str| {
+        let shown = self::chains((80, 24), |shop| shop.chains = chains);
+        assert!(shown.contains(words), "{words:?} is missing:\n{shown}");
+    };
+    says(None, "start with --chains to see for whom tasks sleep");
+    says(Some(Vec::new()), "no task slept for another one");
+    let coarse = chains((80, 24), |shop| (shop.mode, shop.chains) = (Mode::Coarse, None));
+    assert!(coarse.contains("coarse: /proc does not report who woke a task"), "{coarse}");
+}
+
 #[test]
 fn every_view_fits_every_size_for_a_large_and_an_empty_host() {
     let host = |round| cgscope_made_up::host(400, 80, round);
     let large = Arc::new(Interval::between(&host(0), &host(1)));
     let coarse = Arc::new(Interval { mode: Mode::Coarse, pairs: Vec::new(), ..(*large).clone() });
     let empty = Arc::new(Interval::default());
+    let shop = Arc::new(cgscope_made_up::small::shop());
     for size in SIZES {
-        for view in ['4', '5', '6', '7'] {
-            for interval in [&large, &coarse, &empty, &held_back(), &nodes(9)] {
+        for view in ['4', '5', '6', '7', '9'] {
+            for interval in [&large, &coarse, &empty, &held_back(), &nodes(9), &shop] {
                 let mut app = app(size, interval.clone(), view);
                 let first = screen(&app);
                 // The user must be able to reach and see the last row, even if lines are above the list or columns next to it.

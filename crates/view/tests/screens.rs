@@ -146,6 +146,7 @@ views! {
     the_nodes_are_side_by_side: "nodes", Numa, [];
     the_states_are_measured: "neighbour", States, [];
     a_task_is_shown_with_all_known_figures: "neighbour", Task, ["1", "t", "p", "home", "8"];
+    the_chains_say_how_they_are_counted: "neighbour", Chains, [];
     a_question_about_a_quota_is_answered_in_text: "quota", WhatIf, [];
     all_findings_are_shown_with_advice: "neighbour", Findings, [];
     the_help_has_keys_and_columns: "neighbour", Help, [];

@@ -14,7 +14,7 @@ use cgscope_view::{
 use crossterm::event::{Event, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 
 /// Words that appear in only one view, by the view's key.
-const VIEWS: [(&str, &str); 8] = [
+const VIEWS: [(&str, &str); 9] = [
     ("1", "nvcswch/s"),
     ("2", "i: next span"),
     ("3", "; most tasks waited at "),
@@ -23,6 +23,7 @@ const VIEWS: [(&str, &str); 8] = [
     ("6", "ran on"),
     ("7", "threads on average: on CPU"),
     ("8", "in all; p50 "),
+    ("9", "start with --chains"),
 ];
 
 struct Shown {

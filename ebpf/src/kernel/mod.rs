@@ -150,6 +150,15 @@ pub fn cgroup_of(task: u64) -> u64 {
     }
 }
 
+/// Returns the kind of the file at an address: `i_mode` shifted right by [`MODE_SHIFT`](cgscope_ledger::chains::MODE_SHIFT); 15, which
+/// no kind has, if it could not be read.
+#[inline(always)]
+pub fn mode_of_file(file: u64) -> u32 {
+    let inode = peek(file, offset!(file_inode));
+    let mode = peek(inode, offset!(inode_mode)) as u32 & 0xffff;
+    if inode == 0 { 15 } else { mode >> cgscope_ledger::chains::MODE_SHIFT }
+}
+
 /// A `struct seq_file *`, to which an iterator writes.
 #[derive(Clone, Copy)]
 pub struct SeqFile(*mut c_void);

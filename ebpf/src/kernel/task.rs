@@ -5,7 +5,6 @@ use core::ffi::c_void;
 use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_get_task_stack, bpf_task_pt_regs};
 use cgscope_ledger::{
     ABSENT, BIT_SHIFT,
-    chains::MODE_SHIFT,
     host::Task as _,
     verifier::set,
     wire::{Accounts, ExitedThreads, Face, TaskStorage, Totals, Waits},
@@ -20,8 +19,6 @@ use super::{
 const FIRST_FAIR_PRIO: i32 = 100;
 /// Maximum number of levels that are searched for a quota or a runtime that is used up.
 const LEVELS: usize = 16;
-/// No kind of file has this number.
-const NO_FILE: u32 = 0xf;
 /// PF_EXITING (the same in all versions). `do_exit` sets this flag early.
 const EXITING: u32 = 0x4;
 /// PF_IO_WORKER (Linux 5.12, commit 46fe18b16c46). A thread with this flag was never in user space.
@@ -264,20 +261,16 @@ impl Task {
         field!(registers as *const c_void, regs_syscall: u32) as i32
     }
 
-    /// Returns the kind of the file that is the first argument of the current system call: `i_mode` shifted right by [`MODE_SHIFT`];
-    /// [`NO_FILE`] if it could not be read. Call this function where the process cannot close the file: it waits for it.
+    /// Returns the address of the file that is the first argument of the current system call; 0 if it could not be read. Call this
+    /// function where the process cannot close the file, because it waits for it.
     #[inline(always)]
-    pub fn mode_of_file(self) -> u32 {
+    pub fn file_of_call(self) -> u64 {
         // SAFETY: the verifier trusts this task.
         let registers = unsafe { bpf_task_pt_regs(self.pointer().cast()) };
         let descriptor: u64 = field!(registers as *const c_void, regs_first);
-        let table = peek(peek(self.handle(), offset!(task_files)), offset!(files_fdt));
-        if descriptor >= peek(table, offset!(fdt_max)) & 0xffff_ffff {
-            return NO_FILE;
-        }
-        let file = peek(peek(table, offset!(fdt_fd)).wrapping_add(8 * descriptor), 0);
-        let inode = peek(file, offset!(file_inode));
-        if inode == 0 { NO_FILE } else { (peek(inode, offset!(inode_mode)) as u32 & 0xffff) >> MODE_SHIFT }
+        let table: *const c_void = field!(field!(self.0, task_files: *const c_void), files_fdt);
+        let files: u64 = field!(table, fdt_fd);
+        if descriptor >= u64::from(field!(table, fdt_max: u32)) { 0 } else { peek(files + 8 * descriptor, 0) }
     }
 
     /// Walks the stack of a task that is off its CPU. Writes at most `bytes` of return addresses. Returns the number of bytes

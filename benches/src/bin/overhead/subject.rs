@@ -24,12 +24,14 @@ pub const EMPTY_HOOK: &str = "empty hook";
 /// The program that [`check`](crate::together::check) compares with.
 pub const YARDSTICK: &str = "yardstick";
 pub const HIST: &str = "cgscope hist 1";
+pub const CHAINS: &str = "cgscope hist --chains 1";
 
 /// The subjects of the table, in its order. The other subjects are command lines.
-pub const ALL: [&str; 8] = [
+pub const ALL: [&str; 9] = [
     NOTHING,
     EMPTY_HOOK,
     HIST,
+    CHAINS,
     "cgscope stat 1",
     "cgscope stat --offcpu 1",
     "runqlat 1",
@@ -191,7 +193,7 @@ impl Counted {
             counted.all.add(runs);
             match name {
                 name if name.contains("switch") => counted.switches.add(runs),
-                name if name.contains("wakeup") => counted.wakeups.add(runs),
+                name if name.contains("wakeup") || name.contains("waking") => counted.wakeups.add(runs),
                 name if name.contains("move") => counted.moves.add(runs),
                 _ => {}
             }

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 
-use crate::subject::{Counted, EMPTY_HOOK, HIST, NOTHING, Runs};
+use crate::subject::{CHAINS, Counted, EMPTY_HOOK, HIST, NOTHING, Runs};
 
 /// The results of a subject, one entry per round.
 pub struct SubjectResults {
@@ -47,6 +47,11 @@ const PEERS: [(&str, &str); 3] =
 
 /// Maximum cost of our subject relative to the other tool. Both costs exclude the cost of empty programs.
 const MOST_OF_PEER: f64 = 0.25;
+
+/// Maximum cost of all programs with `--chains` relative to those without, and to offcputime; maximum time of a wakeup, ns.
+const MOST_WITH_CHAINS: f64 = 3.0;
+const MOST_OF_OFFCPUTIME: f64 = 0.2;
+const MOST_OF_WAKEUP_NS: f64 = 250.0;
 
 /// Maximum cost of the hook relative to an empty hook, on the pipe.
 const MOST_OF_EMPTY: f64 = 2.0;
@@ -105,6 +110,16 @@ pub fn print(rows: &[SubjectResults], is_pipe: bool, missed: &mut Vec<String>) -
         let part = ours.net_ns(empty) / peer.net_ns(empty);
         at_most(format!("{names}, net: {part:.3} x"), part, MOST_OF_PEER);
         println!("{names}, time of the load: {:.3} x", ours.slowdown(peer));
+    }
+    if let (Ok(chains), true) = (row(CHAINS), is_pipe) {
+        let wakeup_ns = chains.median(|counted| counted.wakeups.each_ns());
+        at_most(format!("{CHAINS}: {wakeup_ns:.0} ns at a wakeup"), wakeup_ns, MOST_OF_WAKEUP_NS);
+        let times = chains.gross_ns() / cgscope.gross_ns();
+        at_most(format!("{CHAINS} against {HIST}, gross: {times:.2} x"), times, MOST_WITH_CHAINS);
+        if let Ok(offcputime) = row("offcputime") {
+            let part = chains.net_ns(empty) / offcputime.net_ns(empty);
+            at_most(format!("{CHAINS} against offcputime, net: {part:.3} x"), part, MOST_OF_OFFCPUTIME);
+        }
     }
     println!();
     Ok(())

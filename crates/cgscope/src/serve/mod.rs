@@ -6,7 +6,7 @@ mod listen;
 use std::path::{Path, PathBuf};
 use std::{fs, future::pending, io, pin::pin, sync::Arc, time::Duration};
 
-use cgscope_collect::{Collector, Options};
+use cgscope_collect::{Accounting, Collector, Options};
 use cgscope_model::{Mode, follower::Follower};
 use cgscope_runtimes::Runtimes;
 use cgscope_serve::collection::{Collect, Collection};
@@ -85,7 +85,8 @@ async fn serve(config: Config, options: &Serve) -> Result {
             "there is nothing to serve: the configuration has neither `path` in [socket] nor `listen` in [http]",
         ));
     }
-    let collector = Own::start(containers::runtimes(&config.containers.runtime)?)?;
+    let runtimes = containers::runtimes(&config.containers.runtime)?;
+    let collector = Own::start(runtimes, config.collect.chains)?;
     collector.0.refused().iter().for_each(|refused| say!("cgscope: {refused}"));
     let viewers = socket.as_ref().and_then(Listening::viewers);
     listen::warnings(&config, viewers).iter().for_each(|warning| say!("cgscope: {warning}"));
@@ -225,8 +226,10 @@ struct Own(Collector);
 
 impl Own {
     /// Loads and attaches the BPF programs, and measures the cost of the hook. `runtimes` provide the names of containers.
-    fn start(runtimes: Runtimes) -> Result<Self> {
-        let options = Options { shared: true, demand: true, ..Options::default() };
+    fn start(runtimes: Runtimes, chains: bool) -> Result<Self> {
+        // Sleeps are a part of the accounts.
+        let accounts = chains.then(Accounting::default);
+        let options = Options { shared: true, demand: true, chains, accounts, ..Options::default() };
         // Only the exact mode is used, because coarse readings need no daemon.
         let mut collector =
             Collector::start(&options, Mode::Bpf).map_err(|failure| mode::could_not_start(&failure))?;
@@ -259,6 +262,7 @@ impl Collect for Own {
 fn what_stays(started: &Config, now: &Config) -> String {
     let keys = [
         ("`user`", started.user != now.user),
+        ("`chains` in [collect]", started.collect.chains != now.collect.chains),
         ("`path` in [socket]", started.socket.path != now.socket.path),
         ("`owner` in [socket]", started.socket.owner != now.socket.owner),
         ("`viewers` in [socket]", started.socket.group() != now.socket.group()),

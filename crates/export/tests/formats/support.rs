@@ -6,6 +6,7 @@ use std::{
 };
 
 use cgscope_export::{About, Error, Format, Out};
+use cgscope_made_up::small;
 use cgscope_model::{
     Blame, ByCause, Cause, CgroupReading, CpuReading, ExitedReading, Hist, Interval, Losses, Mode,
     PairReading, Pending, Sample, TaskReading, Totals, findings::Host,
@@ -140,8 +141,11 @@ pub(crate) fn intervals(count: u64, mode: Mode) -> Vec<Interval> {
         }
         sample
     });
-    let between =
-        |sample: Sample| before.replace(sample.clone()).map(|before| Interval::between(&before, &sample));
+    let between = |sample: Sample| {
+        before
+            .replace(sample.clone())
+            .map(|before| Interval { chains: small::shop().chains, ..Interval::between(&before, &sample) })
+    };
     samples.filter_map(between).collect()
 }
 

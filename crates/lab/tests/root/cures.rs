@@ -19,9 +19,29 @@ struct Measured(Value);
 
 impl Measured {
     fn of(seconds: &str) -> Self {
-        let output = run(&["hist", "--json", seconds, "1"]);
+        Self::by(&["hist", "--json", seconds, "1"])
+    }
+
+    fn with_chains(seconds: &str) -> Self {
+        Self::by(&["hist", "--chains", "--json", seconds, "1"])
+    }
+
+    fn by(arguments: &[&str]) -> Self {
+        let output = run(arguments);
         assert_measured(&output);
         Self(json_lines(&output).remove(0))
+    }
+
+    /// Asserts that the first finding of the host is about for whom this cgroup sleeps.
+    fn assert_first(&self, cgroup: &str, says: &[&str], advice: &str) {
+        let first = Finding(&self.0["findings"][0]);
+        assert_eq!(
+            (&first.0["rule"], &first.0["cgroup"]),
+            (&"waits_for".into(), &cgroup.into()),
+            "{}",
+            self.0["findings"]
+        );
+        first.assert_says(says, &[advice], &[]);
     }
 
     /// Returns the findings about a cgroup, in the order of the screen.

@@ -93,8 +93,7 @@ fn a_span_has_what_the_task_did_in_it() {
         now_ns += ns;
         for _ in 0..8 {
             let from_ns = below(&mut random, now_ns + 1);
-            let mut did = Did { ran_ns: 1, estimated_ns: 2, unknown_ns: 3, ..Did::default() };
-            past.since(from_ns, now_ns, &mut did);
+            let did = did_since(&mut past, from_ns, now_ns);
             assert_eq!(did.ran_ns + did.unknown_ns + did.sums.total(), now_ns - from_ns, "seed {seed}");
             // All pauses up to this number ago are kept one by one, and of those before that some.
             let back = ends.iter().filter(|end| **end > from_ns).count();
@@ -132,6 +131,15 @@ fn a_span_has_what_the_task_did_in_it() {
     assert!(estimated > count && unknown > count / 4 && exact > count, "{estimated} {unknown} {exact}");
 }
 
+fn did_since(past: &mut Past, from_ns: u64, now_ns: u64) -> Did {
+    let mut did = Did::UNKNOWN;
+    let runs = past.runs_since(from_ns);
+    past.since(from_ns, &mut did);
+    did.complete(now_ns - from_ns);
+    assert_eq!(runs, did == Did { ran_ns: now_ns - from_ns, ..Did::default() });
+    did
+}
+
 /// A task that does the same again and again: an estimate is as good as the figures of each pause.
 #[test]
 fn an_estimate_of_a_steady_past_is_right() {
@@ -142,15 +150,14 @@ fn an_estimate_of_a_steady_past_is_right() {
         now_ns += 1_000;
         past.add(now_ns - 300, now_ns, &waited);
     }
-    let mut did = Did::default();
-    past.since(now_ns - 44_500, now_ns, &mut did);
+    let did = did_since(&mut past, now_ns - 44_500, now_ns);
     assert_eq!((did.unknown_ns, did.estimated_ns), (0, 4_500));
     assert!(
         did.sums.slept_ns.abs_diff(44_500 / 4) < 200 && did.sums.by_cause[0].abs_diff(2_225) < 50,
         "{did:?}"
     );
     // Before the oldest pause that is kept.
-    past.since(now_ns - 200_000, now_ns, &mut did);
+    let did = did_since(&mut past, now_ns - 200_000, now_ns);
     assert_eq!((did.unknown_ns, did.estimated_ns), (144_000, 0));
     assert_eq!((did.sums.slept_ns, did.sums.by_cause[0], did.ran_ns), (14_000, 2_800, 39_200));
 }
@@ -162,8 +169,7 @@ fn a_span_within_a_pause_has_its_part_of_the_wait() {
     (waited[0], waited[2]) = (300, 100);
     assert_eq!(past.add(1_000, 2_000, &waited), 1_600);
     let mut since = |from_ns| {
-        let mut did = Did::default();
-        past.since(from_ns, 2_500, &mut did);
+        let did = did_since(&mut past, from_ns, 2_500);
         assert_eq!(did.estimated_ns, 0);
         (did.ran_ns, did.sums.slept_ns, did.sums.by_cause[0], did.sums.by_cause[2], did.unknown_ns)
     };

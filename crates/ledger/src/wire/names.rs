@@ -15,7 +15,6 @@ names_of_statics! {
 // Programs.
 pub const ON_SWITCH: &str = "on_switch";
 pub const ON_MOVE: &str = "on_move";
-pub const ON_CHAIN_SWITCH: &str = "on_chain_switch";
 pub const ON_WAKING: &str = "on_waking";
 pub const ON_NEW_TASK: &str = "on_new_task";
 pub const ON_TASK_FREED: &str = "on_task_freed";

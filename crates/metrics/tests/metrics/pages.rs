@@ -8,7 +8,9 @@ use std::{
 use cgscope_ledger::Loss;
 use cgscope_made_up::{host, small};
 use cgscope_metrics::{Config, Format, Given, Kind, Metrics, family};
-use cgscope_model::{Cause, CgroupReading, ContainerReading, Interval, Mode, Names, Tree};
+use cgscope_model::{
+    BlockedKind, Cause, CgroupReading, ContainerReading, Interval, Mode, Names, TaskReading, Tree,
+};
 
 use crate::parsed::{self, Key};
 
@@ -46,6 +48,9 @@ fn everything() -> (Metrics, Vec<Given>) {
     let mut interval = interval(500, 100, 1);
     let all = (0..interval.cgroups.len()).map(|at| (at, Some("web"), Some("web-0"), Some("shop")));
     name(&mut interval, &all.collect::<Vec<_>>());
+    let chain =
+        |ids: &[(u64, Arc<str>)]| small::chain(ids[1].0, BlockedKind::Lock, ids[0].0, [1, 2, 3, 4, 5]);
+    interval.chains = Some(interval.cgroups.windows(2).map(chain).collect());
     let mut metrics = Metrics::new(Config::default());
     metrics.add(&interval);
     let given = family::ALL.iter().skip_while(|given| **given != &family::COLLECTIONS).map(|given| {
@@ -81,8 +86,9 @@ fn every_family_is_on_the_page_once_in_the_order_of_the_list() {
             family.name
         );
         let others: Vec<&str> = labels.difference(&cgroup).copied().collect();
-        let said: Vec<&str> =
+        let mut said: Vec<&str> =
             family.labels.iter().copied().filter(|label| *label != family::CGROUP).collect();
+        said.sort_unstable();
         assert_eq!(others, said, "{}", family.name);
     }
 }
@@ -318,4 +324,31 @@ fn a_page_before_the_first_interval_is_valid() {
     assert_eq!(given.family.kind, Kind::Histogram);
     let before = metrics.page(Format::Text, &[]);
     assert_eq!(metrics.page(Format::Text, &[given]), before, "the caller cannot provide a histogram");
+}
+
+#[test]
+fn sleeps_are_divided_by_what_the_waker_did() {
+    // Only cgroups with tasks are exported, and get a name as wakers.
+    let task = |tid, cgroup_id| TaskReading { cgroup_id, ..small::task(tid, &[5_000]) };
+    let tasks = small::interval((2..5).map(|id| task(id, id.into())).collect()).tasks.clone();
+    let shop = |chains| Interval { tasks: tasks.clone(), chains, ..small::shop() };
+    let with = shop(small::shop().chains);
+    let mut metrics = metrics(Config { culprits: 1, ..Config::default() }, &[with]);
+    let page = samples(&metrics);
+    let of = |page: &BTreeMap<Key, f64>, cgroup, waker, doing| {
+        let labels = [("cgroup", cgroup), ("unit", "web.service"), ("waker_cgroup", waker), ("doing", doing)];
+        let labels = labels.into_iter().filter(|(name, _)| cgroup != "/" || *name != "unit");
+        let labels: Vec<_> = labels.collect();
+        page.get(&key("cgscope_sleep_for_seconds_total", &labels)).copied()
+    };
+    let (web, api) = ("/shop.slice/web.service", "/shop.slice/api.service");
+    let did = ["ran", "throttled", "waiting", "slept", "unknown"];
+    assert_eq!(did.map(|doing| of(&page, web, api, doing)), [0.06, 0.0, 0.04, 0.4, 0.0].map(Some));
+    // The file lock, the lock and the pipe.
+    assert_eq!(did.map(|doing| of(&page, web, "other", doing)), [0.058, 0.15, 0.02, 0.0, 0.005].map(Some));
+    assert_eq!(of(&page, "/", api, "slept"), Some(0.4));
+    metrics.add(&shop(None));
+    assert_eq!(of(&samples(&metrics), web, api, "slept"), Some(0.4), "the series stays");
+    let page = samples(&self::metrics(Config::default(), &[shop(None)]));
+    assert!(!page.keys().any(|(name, _)| name.contains("sleep_for")), "{page:?}");
 }

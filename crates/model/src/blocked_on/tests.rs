@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use super::*;
+use crate::blocked_kind::{of_function, rules};
 use crate::{Accounts, ByState, Interval, StackReading, TaskInterval, TaskReading, TaskState};
 
 fn kind(stack: &str) -> BlockedKind {

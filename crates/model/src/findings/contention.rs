@@ -188,7 +188,7 @@ fn worst(context: &Context, mut nodes: Vec<(u64, usize)>) -> impl Iterator<Item 
 }
 
 /// Returns the culprits in other cgroups, without kernel threads and without each victim's own cgroup.
-fn neighbours_of(context: &Context, victim: usize) -> Vec<Culprit> {
+pub(super) fn neighbours_of(context: &Context, victim: usize) -> Vec<Culprit> {
     let is_neighbour = |pair: &PairReading| pair.culprit != KERNEL && pair.culprit != pair.victim;
     let pairs = context.tree.pairs_below(victim).filter(|pair| is_neighbour(&context.interval.pairs[*pair]));
     context.tree.culprits_among(context.interval, pairs)
@@ -480,7 +480,12 @@ fn gets_rest(context: &Context, victim: usize, neighbour: &Culprit) -> bool {
 }
 
 /// Returns the short and the long form of the advice against the neighbour `worst`.
-fn actions(context: &Context, node: usize, worst: Option<&Culprit>, is_heavier: bool) -> (String, String) {
+pub(super) fn actions(
+    context: &Context,
+    node: usize,
+    worst: Option<&Culprit>,
+    is_heavier: bool,
+) -> (String, String) {
     // The files of the cpu controller do not apply to real-time tasks.
     const NOT: &str = "to which cpu.weight and cpu.max do not apply";
     let leaf = |path: &str| leaf(&context.interval.names, path);

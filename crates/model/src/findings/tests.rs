@@ -7,6 +7,7 @@ mod idle_cpus;
 mod numa;
 mod quota;
 mod starved;
+mod waits_for;
 
 use super::*;
 use cgscope_ledger::Loss;

@@ -1,12 +1,13 @@
 //! For whom tasks slept, and what the wakers did meanwhile.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use cgscope_ledger::chains::Waker;
+use cgscope_ledger::{Cause, chains::Waker, history::KERNEL};
 
 use crate::table::{Selected, Table, merge};
-use crate::{BlockedKind, ByCause, Interval, Sample, sum};
+use crate::{BlockedKind, ByCause, Interval, Sample, causes, pairs::Culprit, sum};
 
 table! {
     /// The table: one row per sleeper, kind of sleep and waker.
@@ -41,8 +42,19 @@ pub fn reached(rows: &[ChainReading], is_wanted: impl Fn(&ChainReading) -> bool)
     rows.iter().filter(|row| kept.contains(&row.key())).cloned().collect()
 }
 
+/// Returns the rows of a sleeper. The rows must be sorted by key.
+pub fn of(rows: &[ChainReading], sleeper: Party) -> &[ChainReading] {
+    let from = rows.partition_point(|row| row.sleeper() < sleeper);
+    let count = rows[from..].partition_point(|row| row.sleeper() == sleeper);
+    &rows[from..from + count]
+}
+
 /// How far the sleep of a waker is followed to its own wakers.
 pub const DEPTH: usize = 4;
+
+/// The sleep of a waker is followed if it is at least one part of this many of all sleep of the first sleeper. Otherwise, the
+/// number of links would grow with the fourth power of the number of cgroups.
+const NEGLIGIBLE: f64 = 200.0;
 
 /// The key of a row: sleeper, what it slept in, and waker.
 pub type ChainKey = (u64, u32, BlockedKind, Waker, u64, u32);
@@ -107,6 +119,64 @@ impl ChainReading {
     pub fn waited_ns(&self) -> u64 {
         self.by_cause.total()
     }
+
+    /// Returns what the waker did during the sleeps, and for how long, ns. Omits what it did not do. Empty if it is no task.
+    pub fn doings(&self) -> impl Iterator<Item = (Doing, u64)> {
+        let waited = causes::ORDER.map(|cause| (Doing::Waited(cause), self.by_cause.get(cause)));
+        let after = [(Doing::Slept, self.waker_slept_ns), (Doing::Unknown, self.unknown_ns)];
+        let all = std::iter::once((Doing::Ran, self.ran_ns)).chain(waited).chain(after);
+        all.filter(|(_, ns)| *ns != 0)
+    }
+
+    pub fn sleeper(&self) -> Party {
+        (self.sleeper, self.sleeper_tid)
+    }
+}
+
+/// What a waker did while another task slept for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Doing {
+    Ran,
+    Waited(Cause),
+    Slept,
+    Unknown,
+}
+
+impl Doing {
+    /// Returns the name in machine-readable output.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ran => "ran",
+            Self::Waited(cause) => cause.name(),
+            Self::Slept => "slept",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+impl Interval {
+    /// Returns the sleeper of a row in words.
+    pub fn sleeper_words(&self, row: &ChainReading) -> String {
+        let task = self.readings().find(|task| row.sleeper_tid != 0 && task.tid == row.sleeper_tid);
+        self.party_words(row.sleeper(), task.map_or("", |task| &task.comm))
+    }
+
+    /// Returns the waker of a row in words.
+    pub fn waker_words(&self, row: &ChainReading) -> String {
+        match row.waker {
+            Waker::Task => self.party_words((row.waker_cgroup, row.waker_tid), &row.comm),
+            Waker::Disk => "disk".into(),
+            Waker::Interrupt => "an interrupt (timer or device)".into(),
+            Waker::SoftInterrupt => "a soft interrupt (network or timer)".into(),
+            Waker::Unknown => "unknown".into(),
+        }
+    }
+
+    fn party_words(&self, (cgroup, tid): Party, comm: &str) -> String {
+        let (path, kernel) = (self.cgroup_path(cgroup).cloned(), cgroup == KERNEL);
+        let task = (tid != 0).then(|| (tid, comm.into()));
+        Culprit { path, kernel, task, ..Culprit::default() }.words(&self.names)
+    }
 }
 
 /// Subtracts earlier rows. A row that vanished had not changed. If it comes again, it counts from 0.
@@ -127,21 +197,23 @@ pub type Party = (u64, u32);
 pub struct End {
     /// The waker, and what it waited for; `None`: it ran.
     pub waker: Party,
-    pub cause: Option<cgscope_ledger::Cause>,
+    pub cause: Option<Cause>,
     /// In what the first sleeper of the chain slept.
     pub kind: BlockedKind,
     /// True if the chain has more than two parties. Its time is then in proportion to the sleeps of the parties in between.
     pub is_estimate: bool,
 }
 
-/// The chains of an interval, by sleeper.
+/// The chains of an interval, by sleeper; of each, the longest sleep first.
 #[derive(Debug)]
 pub struct ChainsBySleeper<'a>(BTreeMap<Party, Vec<&'a ChainReading>>);
 
 impl<'a> ChainsBySleeper<'a> {
     pub fn new(rows: &'a [ChainReading]) -> Self {
         let mut by_sleeper = BTreeMap::<Party, Vec<_>>::new();
-        rows.iter().for_each(|row| by_sleeper.entry((row.sleeper, row.sleeper_tid)).or_default().push(row));
+        rows.iter().for_each(|row| by_sleeper.entry(row.sleeper()).or_default().push(row));
+        // The sort is stable, so equal rows stay sorted by key.
+        by_sleeper.values_mut().for_each(|rows| rows.sort_by_key(|row| Reverse(row.slept_ns)));
         Self(by_sleeper)
     }
 
@@ -154,55 +226,87 @@ impl<'a> ChainsBySleeper<'a> {
         self.0.get(&sleeper).or_else(|| self.0.get(&(sleeper.0, 0))).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns how long the sleeper slept because of what the last waker of each chain did, ns. Follows the sleep of each waker to
-    /// its own wakers, in proportion to the time that it slept for each in the interval, but never back to a party of the chain.
+    /// Returns how long the sleeper slept because of what the last waker of each chain did, ns. See [`Self::links`].
     pub fn ends(&self, sleeper: Party) -> BTreeMap<End, f64> {
         let mut ends = BTreeMap::new();
-        for row in self.of(sleeper).iter().filter(|row| row.waker == Waker::Task) {
-            self.follow(row, 1.0, &mut vec![sleeper], row.kind, &mut ends);
+        for Link { row, part, kind, depth } in self.links(sleeper) {
+            for (doing, ns) in row.doings() {
+                let cause = match doing {
+                    Doing::Ran => None,
+                    Doing::Waited(cause) => Some(cause),
+                    Doing::Slept | Doing::Unknown => continue,
+                };
+                let waker = (row.waker_cgroup, row.waker_tid);
+                *ends.entry(End { waker, cause, kind, is_estimate: depth != 0 }).or_default() +=
+                    ns as f64 * part;
+            }
         }
         ends
     }
 
-    fn follow(
-        &self,
-        row: &ChainReading,
-        part: f64,
-        path: &mut Vec<Party>,
-        kind: BlockedKind,
-        ends: &mut BTreeMap<End, f64>,
-    ) {
-        let waker = (row.waker_cgroup, row.waker_tid);
-        let mut end = |cause, ns: u64| {
-            if ns != 0 {
-                let end = End { waker, cause, kind, is_estimate: path.len() > 1 };
-                *ends.entry(end).or_default() += ns as f64 * part;
-            }
-        };
-        end(None, row.ran_ns);
-        row.by_cause.iter().for_each(|(cause, ns)| end(Some(cause), ns));
-        if path.len() == DEPTH || row.waker_slept_ns == 0 {
+    /// Returns the wakers of a sleeper, the worst first, and after each waker those for which it slept itself, and so on. The
+    /// sleep of a waker is divided among its own wakers in proportion to the time that it slept for each in the interval. No link
+    /// leads back to a party of its chain. Below a two-hundredth of the sleeper's sleep, no waker is followed.
+    pub fn links(&self, sleeper: Party) -> Vec<Link<'a>> {
+        let mut links = Vec::new();
+        let rows = self.of(sleeper);
+        let least_ns = sum::total(rows.iter().map(|row| row.slept_ns)) as f64 / NEGLIGIBLE;
+        for row in rows.iter().copied().filter(|row| row.slept_ns != 0) {
+            let link = Link { row, part: 1.0, kind: row.kind, depth: 0 };
+            self.follow(link, least_ns, &mut vec![sleeper], &mut links);
+        }
+        links
+    }
+
+    fn follow(&self, link: Link<'a>, least_ns: f64, path: &mut Vec<Party>, links: &mut Vec<Link<'a>>) {
+        let Link { row, part, depth, .. } = link;
+        links.push(link);
+        // A damaged recording may have larger parts.
+        let slept_ns = row.waker_slept_ns.min(row.slept_ns) as f64 * part;
+        if row.waker != Waker::Task || path.len() == DEPTH || slept_ns == 0.0 || slept_ns < least_ns {
             return;
         }
+        let waker = (row.waker_cgroup, row.waker_tid);
         // A waker that waits for a task of its own cgroup may appear again.
         let is_new = |next: &&&ChainReading| {
             let next = (next.waker_cgroup, next.waker_tid);
             next == waker || !path.contains(&next)
         };
         let rows: Vec<_> = self.of(waker).iter().filter(is_new).collect();
-        let all_ns = sum::total(rows.iter().map(|row| row.slept_ns));
+        let part = slept_ns / sum::total(rows.iter().map(|row| row.slept_ns)).max(1) as f64;
         path.push(waker);
-        for next in rows.iter().filter(|row| row.waker == Waker::Task) {
-            self.follow(next, part * row.waker_slept_ns as f64 / all_ns as f64, path, kind, ends);
+        for next in rows {
+            // Those that follow have less.
+            if next.slept_ns as f64 * part < least_ns {
+                break;
+            }
+            self.follow(Link { row: next, part, depth: depth + 1, ..link }, least_ns, path, links);
         }
         path.pop();
     }
 }
 
+/// A sleeper and its waker in a chain of sleeps.
+#[derive(Clone, Copy, Debug)]
+pub struct Link<'a> {
+    pub row: &'a ChainReading,
+    /// The part of the row that delayed the first sleeper of the chain, 0 to 1.
+    pub part: f64,
+    /// In what the first sleeper of the chain slept.
+    pub kind: BlockedKind,
+    /// Number of wakers between the first sleeper and this one. The time is an estimate if it is not 0.
+    pub depth: usize,
+}
+
+impl Link<'_> {
+    /// Returns how long the first sleeper slept because of this waker, ns.
+    pub fn slept_ns(&self) -> u64 {
+        (self.row.slept_ns as f64 * self.part) as u64
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use cgscope_ledger::Cause;
-
     use super::*;
 
     fn row(
@@ -296,9 +400,37 @@ mod tests {
     }
 
     #[test]
+    fn links_are_in_the_order_of_the_chain_and_their_times_add_up() {
+        let disk = ChainReading { waker: Waker::Disk, waker_cgroup: 0, slept_ns: 300, ..row(2, 0, 0, 0, 0) };
+        // The disk is not in the same order as the wakers' ids.
+        let rows = [row(1, 2, 10, 20, 400), row(1, 5, 900, 0, 0), disk, row(2, 3, 0, 100, 0)];
+        let links = ChainsBySleeper::new(&rows).links((1, 0));
+        let shown: Vec<_> =
+            links.iter().map(|link| (link.depth, link.row.waker_cgroup, link.slept_ns())).collect();
+        assert_eq!(shown, [(0, 5, 900), (0, 2, 430), (1, 0, 300), (1, 3, 100)]);
+    }
+
+    #[test]
+    fn what_a_waker_did_adds_up_to_the_sleep() {
+        let row = ChainReading { unknown_ns: 4, slept_ns: 10, ..row(1, 2, 1, 2, 3) };
+        let did: Vec<_> = row.doings().map(|(doing, ns)| (doing.name(), ns)).collect();
+        assert_eq!(did, [("ran", 1), ("throttled", 2), ("slept", 3), ("unknown", 4)]);
+        let interval = Interval { cgroups: vec![(2, "/db".into())], ..Interval::default() };
+        let words = |row: &ChainReading| interval.waker_words(row);
+        assert_eq!(words(&row), "/db");
+        assert_eq!(words(&ChainReading { waker_tid: 7, comm: "sh".into(), ..row.clone() }), "sh [7] of /db");
+        assert_eq!(words(&ChainReading { waker_cgroup: KERNEL, ..row.clone() }), "kernel threads");
+        assert_eq!(words(&ChainReading { waker: Waker::Disk, ..row }), "disk");
+    }
+
+    #[test]
     fn a_chain_is_followed_to_its_depth_and_no_further() {
         let rows: Vec<_> = (1..9).map(|id| row(id, id + 1, 1, 0, 1_000)).collect();
         assert_eq!(ends(&rows, 1).iter().map(|end| end.0).collect::<Vec<_>>(), [2, 3, 4, 5]);
+        // Everybody waits for everybody.
+        let pairs = (1..=60).flat_map(|from| (1..=60).map(move |to| row(from, to, 1, 0, 1_000)));
+        let links = ChainsBySleeper::new(&pairs.collect::<Vec<_>>()).links((1, 0)).len();
+        assert!(links < 10_000, "{links}");
         // All tasks of one cgroup wait for each other.
         assert_eq!(ends(&[row(1, 1, 1, 2, 1_000)], 1).len(), 4);
     }

@@ -68,8 +68,8 @@ pub(super) fn shape(interval: &Interval) -> (Vec<Node>, Vec<Option<usize>>) {
     (nodes, places.into_iter().map(|place| place.map(|found| node_of[found])).collect())
 }
 
-/// Returns for each of [`Interval::cgroups`] whether it has tasks or limits, or is a victim or a quota in a pair. Culprits that
-/// only ran do not count, because outputs show them by path.
+/// Returns for each of [`Interval::cgroups`] whether it has tasks or limits, is a victim or a quota in a pair, or slept for
+/// another cgroup. Culprits that only ran do not count, because outputs show them by path.
 fn named(interval: &Interval) -> Vec<bool> {
     let mut named = vec![false; interval.cgroups.len()];
     let tasks = interval.tasks.iter().map(|task| task.reading.cgroup_id);
@@ -79,7 +79,8 @@ fn named(interval: &Interval) -> Vec<bool> {
     let limits = interval.limits.iter().map(|limits| limits.id);
     let victims = interval.pairs.iter().map(|pair| pair.victim);
     let quotas = interval.pairs.iter().filter(|pair| pair.blame == Blame::Limited).map(|pair| pair.culprit);
-    for id in tasks.chain(exited).chain(limits).chain(victims).chain(quotas) {
+    let sleepers = interval.chains.iter().flatten().map(|row| row.sleeper).dedup();
+    for id in tasks.chain(exited).chain(limits).chain(victims).chain(quotas).chain(sleepers) {
         if let Some(at) = place(interval, id) {
             named[at] = true;
         }

@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeMap, io::Cursor, sync::Arc};
 
-use cgscope_ledger::{BUCKETS, CAUSES, Cause, Loss, cause::CELLS};
+use cgscope_ledger::{BUCKETS, CAUSES, Cause, Loss, cause::CELLS, chains::Waker};
 use cgscope_model::{
-    BeforeMove, Blame, ByCause, CgroupReading, ContainerReading, Cost, CpuReading, CpuWaits, Cpuset,
-    DemandReading, ExitedReading, Hist, Losses, Mode, NodeReading, PairReading, Pending, Placement,
-    ProcessMemory, Sample, SchedExt, Scheduling, Selection, TaskReading, TaskState, Totals,
+    BeforeMove, Blame, BlockedKind, ByCause, CgroupReading, ChainReading, ContainerReading, Cost, CpuReading,
+    CpuWaits, Cpuset, DemandReading, ExitedReading, Hist, Losses, Mode, NodeReading, PairReading, Pending,
+    Placement, ProcessMemory, Sample, SchedExt, Scheduling, Selection, TaskReading, TaskState, Totals,
     doctor::CgroupLayout,
 };
 use cgscope_record::{Cpu, Ending, Gap, Header, ReadError, Reader, Reason, Writer};
@@ -88,6 +88,25 @@ pub(crate) fn demand(cgroup_id: u64, n: u64) -> DemandReading {
     reading.unwrap_or(DemandReading { cgroup_id, ..DemandReading::default() })
 }
 
+fn chain(sleeper: u64, waker_cgroup: u64, n: u64) -> ChainReading {
+    ChainReading {
+        sleeper,
+        sleeper_tid: n as u32,
+        kind: BlockedKind::ALL[(n % BlockedKind::ALL.len() as u64) as usize],
+        waker: Waker::ALL[(n % Waker::ALL.len() as u64) as usize],
+        waker_cgroup,
+        waker_tid: 7,
+        comm: "waker".into(),
+        count: n,
+        slept_ns: n,
+        ran_ns: n / 2,
+        by_cause: ByCause::only(Cause::Throttled, n / 3),
+        waker_slept_ns: n / 4,
+        unknown_ns: 0,
+        estimated_ns: n / 5,
+    }
+}
+
 fn pair(victim: u64, culprit: u64, ns: u64) -> PairReading {
     PairReading { victim, culprit, blame: Blame::Ran, tid: 5, comm: "hog".into(), ns }
 }
@@ -117,6 +136,8 @@ pub(crate) fn sample(n: u64) -> Sample {
             hist: Arc::new(Hist::of_cause(Cause::OtherCgroup, [9_000])),
         }],
         pairs: vec![pair(42, 43, n)],
+        has_chains: false,
+        chains: Vec::new(),
         limits: vec![CgroupReading {
             id: 42,
             quota_us: Some(50_000),
@@ -311,6 +332,12 @@ pub(crate) fn any_sample() -> impl Strategy<Value = Sample> {
                     .map(|(node, n)| NodeReading { node: *node, memory_bytes: None, free_bytes: Some(*n) })
                     .collect(),
                 memory: cpus.iter().map(|(tgid, n)| memory(*tgid, *n)).collect(),
+                has_chains: mono_ns % 3 == 0,
+                chains: {
+                    let chains = pairs.iter().map(|([sleeper, waker], ns)| chain(*sleeper, *waker, *ns));
+                    let by_key: BTreeMap<_, _> = chains.map(|row| (row.key(), row)).collect();
+                    by_key.into_values().collect()
+                },
                 pairs: pairs.into_iter().map(|([victim, culprit], ns)| pair(victim, culprit, ns)).collect(),
                 limits: limits
                     .into_iter()

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use cgscope_ledger::named;
+use cgscope_ledger::{chains::Waker, named};
 use cgscope_model::{
     Blame, Interval, TaskReading,
     counters::{Counter, OF_TOP},
@@ -87,6 +87,7 @@ impl Question<'_> {
             }
             // The rows of this list are states of threads, not subjects.
             ListKind::States => Vec::new(),
+            ListKind::Sleepers => self.sleepers(data),
             ListKind::Threads | ListKind::Placed => {
                 let busy = data.interval.tasks.len();
                 let tasks = data.places_in(self.scope).filter(|place| self.asked.idle || *place < busy);
@@ -114,6 +115,22 @@ impl Question<'_> {
         }
         let unknown = data.tree.unknown.as_ref().filter(|_| scope.is_none()).map(Subject::Unknown);
         nodes[below].iter().map(Subject::Cgroup).chain(unknown).collect()
+    }
+
+    /// Returns the sleepers for which another task woke them: tasks if tasks are distinguished, otherwise cgroups.
+    fn sleepers<'d>(&self, data: &'d Data) -> Vec<Subject<'d>> {
+        let rows = || data.interval.chains.iter().flatten().filter(|row| row.waker == Waker::Task);
+        let tids: BTreeSet<u32> = rows().map(|row| row.sleeper_tid).filter(|tid| *tid != 0).collect();
+        if !tids.is_empty() {
+            let places = data.places_in(self.scope);
+            let places = places.filter(|at| tids.contains(&data.interval.reading(*at).tid));
+            return places.filter_map(|at| data.task_at(at)).map(Subject::Task).collect();
+        }
+        let nodes: BTreeSet<usize> =
+            rows().filter_map(|row| data.tree.find_id(&data.interval, row.sleeper)).collect();
+        let below = self.scope_node(data).map(|node| data.tree.below(node));
+        let nodes = nodes.into_iter().filter(|node| below.as_ref().is_none_or(|below| below.contains(node)));
+        nodes.map(|node| Subject::Cgroup(&data.tree.nodes()[node])).collect()
     }
 
     fn scope_node(&self, data: &Data) -> Option<usize> {
@@ -256,6 +273,10 @@ named! {
         &[Cgroup, MIGR, P99, Cpu, Why];
     /// Threads by name and state.
     States = "states", WaitTime, &[Name], &[], &[];
+    /// Cgroups or tasks that slept until another task woke them.
+    Sleepers = "sleepers", SleepTime, &[Name],
+        &[Name, SleepTime, WokenBy, WaitTime, Why, OnCpu],
+        &[Why, OnCpu, WaitTime];
 }
 
 const LEAST_OF_TASKS: &[Column] =

@@ -242,7 +242,7 @@ fn views_keep_the_selected_row() {
     assert_eq!(app.view, View::Histogram);
     press(&mut app, KeyCode::BackTab);
     press(&mut app, KeyCode::BackTab);
-    assert_eq!(app.view, View::Task, "the first view comes before the last one");
+    assert_eq!(app.view, View::Chains, "the first view comes before the last one");
 }
 
 #[test]

@@ -24,6 +24,7 @@ named! {
     Numa = "numa", "NUMA", Command::Numa;
     States = "states", "States", Command::States;
     Task = "task", "Task", Command::Task;
+    Chains = "chains", "Chains", Command::Chains;
     WhatIf = "whatif", "What if", Command::WhatIf;
     Findings = "findings", "Findings", Command::Findings;
     Help = "help", "Help", Command::Help;
@@ -48,6 +49,7 @@ impl View {
             Self::Culprits => ListKind::Victims,
             Self::Numa => ListKind::Placed,
             Self::States => ListKind::States,
+            Self::Chains => ListKind::Sleepers,
             _ => match scope {
                 Key::All if tree => ListKind::Cgroups,
                 Key::Process(_) => ListKind::Threads,
@@ -74,6 +76,6 @@ impl View {
 
     /// Whether the view shows the list of the Overview, or the subject selected there.
     pub(crate) const fn is_of_overview(self) -> bool {
-        !matches!(self, Self::Cgroups | Self::Culprits | Self::Numa | Self::States)
+        !matches!(self, Self::Cgroups | Self::Culprits | Self::Numa | Self::States | Self::Chains)
     }
 }

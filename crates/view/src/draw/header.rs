@@ -178,7 +178,7 @@ fn own(app: &App, interval: &Interval) -> Line<'static> {
 /// Returns each view with its key and its name. Names are shortened to fit.
 fn views(app: &App) -> Vec<(View, [Span<'static>; 4])> {
     let theme = app.theme;
-    let named = |letters: usize, help: bool| -> Vec<(View, [Span<'static>; 4])> {
+    let named = |letters: usize, help: bool, gap: &'static str| -> Vec<(View, [Span<'static>; 4])> {
         // The What if view is omitted: it is about the selected row, and the help shows its key.
         let views = View::ALL.iter().filter(|view| **view != View::WhatIf).filter_map(|view| {
             let key = app.settings.keymap.first(view.command())?;
@@ -186,9 +186,9 @@ fn views(app: &App) -> Vec<(View, [Span<'static>; 4])> {
             let letters = if view.is_over() && !help { 0 } else { letters };
             let name: String = view.title().chars().take(letters).collect();
             let style = if *view == app.view { theme.selected() } else { theme.quiet() };
-            let after = if name.is_empty() { "" } else { " " };
+            let (gap, after) = if name.is_empty() { (" ", "") } else { (gap, " ") };
             let name = Span::styled(name, style);
-            Some((*view, [Span::styled(key, theme.key()), Span::raw(" "), name, Span::raw(after)]))
+            Some((*view, [Span::styled(key, theme.key()), Span::raw(gap), name, Span::raw(after)]))
         });
         views.collect()
     };
@@ -196,8 +196,9 @@ fn views(app: &App) -> Vec<(View, [Span<'static>; 4])> {
         let spans = views.iter().flat_map(|(_, spans)| spans);
         spans.map(Span::width).sum::<usize>() <= usize::from(app.area.width) + 1
     };
-    let forms = [named(usize::MAX, true), named(usize::MAX, false)];
-    forms.into_iter().find(fits).unwrap_or_else(|| named(SHORT, false))
+    // Without the blank after the key, all names fit a screen of the most common width.
+    let forms = [named(usize::MAX, true, " "), named(usize::MAX, false, " "), named(usize::MAX, false, "")];
+    forms.into_iter().find(fits).unwrap_or_else(|| named(SHORT, false, " "))
 }
 
 pub fn tabs(app: &App) -> Line<'static> {

@@ -84,7 +84,7 @@ fn with_list(app: &App, regions: Regions) -> Regions {
             let pane = (rest.width * 2 / 5).clamp(58, 90);
             Layout::horizontal([Constraint::Fill(1), Constraint::Length(pane)]).spacing(2).areas(rest)
         }
-        View::Overview | View::Cgroups | View::Culprits => split_below(app, rest),
+        View::Overview | View::Cgroups | View::Culprits | View::Chains => split_below(app, rest),
         _ => [rest, Rect::default()],
     };
     let [table, beside] = match app.view {

@@ -2,6 +2,7 @@
 
 mod bars;
 mod cgroups;
+mod chains;
 mod culprits;
 mod findings;
 mod footer;
@@ -102,6 +103,7 @@ fn view(app: &App, regions: &layout::Regions) -> Vec<(Rect, Lines)> {
         View::Culprits => {
             with_list(vec![(beside, culprits::matrix(app, beside)), (pane, culprits::lines(app, regions))])
         }
+        View::Chains => with_list(vec![(pane, Pane::draw(app, pane, chains::lines))]),
         View::Numa => with_list(vec![(above, numa::lines(app, body))]),
         View::States => with_list(vec![(above, states::sums(app, above))]),
         View::Task | View::WhatIf | View::Findings | View::Help => {

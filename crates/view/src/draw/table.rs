@@ -52,6 +52,14 @@ fn nothing(app: &App) -> &'static str {
         _ if !app.filter.is_empty() => "no row matches the filter: Esc clears the filter",
         View::Culprits if !app.is_exact() => "not known",
         View::Culprits => "no task waited behind others",
+        View::Chains if !app.is_exact() => "coarse: /proc does not report who woke a task",
+        View::Chains if app.data.as_ref().is_some_and(|data| data.interval.chains.is_none()) => {
+            match app.replay {
+                Some(_) => "the recording was made without --chains",
+                None => "start with --chains to see for whom tasks sleep",
+            }
+        }
+        View::Chains => "no task slept for another one",
         View::States => "the selection has no threads",
         _ => "the selection has no tasks",
     }

@@ -286,3 +286,11 @@ fn no_screen_size_and_no_recording_length_panics() {
         press(&mut app, KeyCode::End);
     }
 }
+
+#[test]
+fn a_recording_without_chains_is_named_as_the_reason_for_an_empty_view() {
+    let mut app = app();
+    press(&mut app, KeyCode::Char('9'));
+    let shown = screen(&mut app, 80, 24);
+    assert!(shown.contains("the recording was made without --chains"), "{shown}");
+}

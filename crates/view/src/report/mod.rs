@@ -13,7 +13,7 @@ use cgscope_model::{Finding, Group, Interval, Losses, Mode, Timeline, sum, timel
 
 use crate::{
     causes, nodes,
-    report::tables::{Pair, Row},
+    report::tables::{Pair, Row, Sleep},
     text::{self, NO_HISTOGRAM, Unit, capital, wrapped},
 };
 
@@ -39,6 +39,7 @@ pub struct Whole {
     processes: Vec<Row>,
     threads: Vec<Row>,
     pairs: Vec<Pair>,
+    sleeps: Vec<Sleep>,
     /// The quotas that would have been enough: a line for each cgroup.
     pub enough: Vec<String>,
 }
@@ -53,6 +54,7 @@ impl Whole {
             processes: tables::processes(&interval),
             threads: tables::threads(&interval),
             pairs: tables::pairs(&interval),
+            sleeps: tables::sleeps(&interval),
             enough: Vec::new(),
             timeline,
             interval,
@@ -76,7 +78,7 @@ pub fn report(about: &About, whole: &Whole) -> String {
 
 /// Writes the findings, then the sums and the timeline, then the tables, and at the end the cost and the losses.
 fn body(out: &mut String, whole: &Whole, about: &About) -> Result {
-    let Whole { interval, timeline, findings, cgroups, processes, threads, pairs, enough } = whole;
+    let Whole { interval, timeline, findings, cgroups, processes, threads, pairs, sleeps, enough } = whole;
     let mode = interval.mode;
     writeln!(out, "\n{}", text::findings_heading(findings))?;
     out.push_str(&text::findings(findings, WIDTH));
@@ -95,6 +97,7 @@ fn body(out: &mut String, whole: &Whole, about: &About) -> Result {
     tables::table(out, "Processes", "process, cgroup", mode, processes)?;
     tables::table(out, "Threads", "thread, cgroup", mode, threads)?;
     tables::culprits(out, pairs)?;
+    tables::sleep_lines(out, sleeps)?;
     if mode == Mode::Coarse {
         writeln!(out, "\n{}", wrapped(&capital(NO_HISTOGRAM), WIDTH, ""))?;
     } else if total.wait.count != 0 {

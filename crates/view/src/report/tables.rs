@@ -6,8 +6,9 @@ use std::{
     sync::Arc,
 };
 
+use cgscope_ledger::chains::Waker;
 use cgscope_model::{
-    Blame, Cause, CgroupReading, Group, Interval, Mode, Totals, Wait,
+    Blame, Cause, CgroupReading, ChainReading, Group, Interval, Mode, Totals, Wait,
     path::is_at_or_below,
     sum,
     table::exited::ENDED,
@@ -81,6 +82,28 @@ pub fn culprits(out: &mut String, pairs: &[Pair]) -> Result {
     }
     more(out, pairs.len().saturating_sub(PAIRS))
 }
+
+/// Maximum number of sleepers with their wakers.
+const SLEEPS: usize = 10;
+
+pub fn sleep_lines(out: &mut String, sleeps: &[Sleep]) -> Result {
+    if sleeps.is_empty() {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "\n{SLEEPS_TITLE} ({SLEEPS_HINT}):\n     slept share  in          sleeper  <-  waker: what it did"
+    )?;
+    for Sleep { sleeper, waker, kind, ns, of_ns, did } in sleeps.iter().take(SLEEPS) {
+        let share = percent(*ns, *of_ns).map_or("-".into(), |share| format!("{share:.0}%"));
+        writeln!(out, "{:>10} {share:>5}  {kind:<11} {sleeper}  <-  {waker}: {did}", duration(*ns))?;
+    }
+    let omitted = sleeps.len().saturating_sub(SLEEPS);
+    if omitted == 0 { Ok(()) } else { writeln!(out, "{omitted:>10} more with less sleep") }
+}
+
+pub const SLEEPS_TITLE: &str = "Sleeps for others";
+pub const SLEEPS_HINT: &str = "share: part of all the sleeper's sleep; then what the waker did during it";
 
 /// Returns the quotas of cgroups that ran, and the paths of these cgroups.
 pub fn used_quotas(whole: &Interval) -> impl Iterator<Item = (&CgroupReading, &str)> {
@@ -235,4 +258,36 @@ pub fn pairs(whole: &Interval) -> Vec<Pair> {
     });
     // The sort is stable, so equal pairs stay sorted by name.
     pairs.sorted_by_key(|pair| Reverse(pair.ns)).collect()
+}
+
+/// How long a cgroup or task slept until a task woke it.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Sleep {
+    pub sleeper: String,
+    pub waker: String,
+    /// In what it slept.
+    pub kind: &'static str,
+    pub ns: u64,
+    /// All counted sleep of the sleeper, ns.
+    pub of_ns: u64,
+    /// What the waker did during the sleep, longest first.
+    pub did: String,
+}
+
+/// Returns the sleeps that tasks ended, the longest first. Empty if the recording has no chains.
+pub fn sleeps(whole: &Interval) -> Vec<Sleep> {
+    let rows = || whole.chains.iter().flatten();
+    let slept = sum::tally(rows().map(|row| (row.sleeper(), row.slept_ns)));
+    let of_tasks = rows().filter(|row| row.waker == Waker::Task && row.slept_ns != 0);
+    // The sort is stable, so equal rows stay sorted by key.
+    let sorted = of_tasks.sorted_by_key(|row| Reverse(row.slept_ns));
+    let sleep = |row: &ChainReading| Sleep {
+        sleeper: whole.sleeper_words(row),
+        waker: whole.waker_words(row),
+        kind: row.kind.name(),
+        ns: row.slept_ns,
+        of_ns: slept[&row.sleeper()],
+        did: causes::doings(row, |cause| causes::shown(cause).words).map(|(_, words)| words).join(", "),
+    };
+    sorted.map(sleep).collect()
 }

@@ -1,4 +1,4 @@
-use cgscope_model::{ByCause, CgroupReading, TaskReading};
+use cgscope_model::{ByCause, CgroupReading, ChainReading, TaskReading};
 
 use super::*;
 use cgscope_made_up::small::{interval, task, waiting};
@@ -132,4 +132,19 @@ fn rows_of_threads_add_up_to_those_of_processes() {
     let sum = |rows: &[Row]| rows.iter().map(|row| row.wait.total_ns).sum::<u64>();
     assert_eq!(sum(&whole.threads), sum(&whole.processes));
     assert_eq!(sum(&whole.threads), whole.interval.total().wait.total_ns);
+}
+
+#[test]
+fn sleepers_have_their_wakers_if_chains_were_counted() {
+    let sleeps = |chains| {
+        let whole = Interval { chains, ..cgscope_made_up::small::shop() };
+        let mut out = String::new();
+        tables::sleep_lines(&mut out, &tables::sleeps(&whole)).unwrap();
+        out
+    };
+    let chains = cgscope_made_up::small::shop().chains.unwrap();
+    insta::assert_snapshot!(sleeps(Some(chains.clone())));
+    let many = (0..12).map(|tid| ChainReading { waker_tid: tid, ..chains[0].clone() });
+    assert!(sleeps(Some(many.collect())).ends_with("\n         2 more with less sleep\n"));
+    assert_eq!(sleeps(None), "");
 }

@@ -385,8 +385,9 @@ fn bursts_that_a_burst_allowance_covers() {
 }
 
 /// Returns what `cgscope stat` says about a process.
-fn said_of(load: &Load) -> String {
-    stdout(&run(&["stat", "-p", &load.pid().to_string(), "4", "1"]))
+fn said_of(load: &Load, options: &[&str]) -> String {
+    let pid = load.pid().to_string();
+    stdout(&run(&[&["stat", "-p", &pid, "4", "1"], options].concat()))
 }
 
 /// A service whose sidecar has a low limit (istio/istio#33283). The service itself does not wait for CPUs.
@@ -406,10 +407,19 @@ fn a_service_that_sleeps_for_a_throttled_sidecar() {
     let before = Measured::of("5");
     assert!(before.about(&app.name).is_empty(), "{}", before.0["findings"]);
     before.first(&proxy.name, "throttled").assert_says(&["0.2 CPUs"], &["raise its limit"], &[]);
-    let said = said_of(&app_load);
+    let said = said_of(&app_load, &[]);
     assert!(said.contains("blocked on pipe") && !said.contains("will not help"), "{said}");
+    let chains = Measured::with_chains("5");
+    chains.assert_first(
+        &app.name,
+        &[&format!("for {}, which was throttled for", proxy.name), "0.2 CPUs"],
+        "raise the limit",
+    );
+    let said = said_of(&app_load, &["--chains"]);
+    assert!(said.contains("it sleeps ") && said.contains("which was throttled for"), "{said}");
     proxy.limit(200_000, 100_000);
     Measured::of("5").assert_cured(&proxy.name, &before);
+    assert!(Measured::with_chains("5").about(&app.name).is_empty());
 }
 
 /// A lock whose holder gets only what others leave (sched-ext/scx#779). The waiting thread itself does not wait for CPUs.
@@ -441,9 +451,14 @@ fn a_thread_that_sleeps_for_the_lock_of_a_thread_that_gets_no_cpu() {
         &[&format!("set cpu.idle of {}", back.name), "to 0", "give it a higher cpu.weight"],
         &[],
     );
-    let said = said_of(&front_load);
+    let said = said_of(&front_load, &[]);
     assert!(said.contains("blocked on file lock") && !said.contains("will not help"), "{said}");
+    let chains = Measured::with_chains("6");
+    let holder = format!("for a file lock of {}, which waited", back.name);
+    let advice = format!("set cpu.idle of {}", back.name);
+    chains.assert_first(&front.name, &[&holder, &format!("behind {}", hog.name)], &advice);
     back.set_idle(false);
     back.favour();
     Measured::of("5").assert_cured(&back.name, &measured);
+    assert!(Measured::with_chains("5").about(&front.name).is_empty());
 }

@@ -22,6 +22,7 @@ use super::super::{
         BELOW_LIMIT_PERCENT, IDLE_PERIODS, LEAST_PERIODS, PERIODS_PERCENT, THROTTLED_NS, THROTTLED_PERCENT,
     },
     starved::{STARVED_NS, STARVED_PERCENT},
+    waits_for::{OF_INTERVAL_PERCENT, OF_SLEEP_PERCENT},
 };
 use crate::units::{bytes, duration};
 
@@ -165,6 +166,15 @@ fn row(rule: Rule) -> (String, &'static str, &'static str, &'static str) {
             "moves",
             "threads bound to a node",
             "",
+        ),
+        Rule::WaitsFor => (
+            format!(
+                "with `--chains`: a waker waited for {OF_INTERVAL_PERCENT} % of the interval and {OF_SLEEP_PERCENT} % of the sleep \
+                 for other tasks"
+            ),
+            "sleep, waker, cause, limit or neighbour",
+            "that of the waker",
+            "a_service_that_sleeps_for_a_throttled_sidecar",
         ),
         Rule::Unattributed => {
             (much(CAUSE_PERCENT, CAUSE_NS, "all waiting"), "losses", "other causes are lower bounds", "")

@@ -1,12 +1,12 @@
 //! Generates random Samples that a recording can hold, with any values.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
-use cgscope_ledger::{BUCKETS, Loss, cause::CELLS, history::KERNEL};
+use cgscope_ledger::{BUCKETS, Loss, cause::CELLS, chains::Waker, history::KERNEL};
 use cgscope_model::{
-    Autogroup, BeforeMove, Blame, ByCause, CAUSES, CgroupReading, ContainerReading, Cost, CpuReading,
-    CpuWaits, ExitedReading, Hist, Losses, Mode, NodeReading, PairReading, Pending, Placement, ProcessMemory,
-    Sample, TaskReading, Totals,
+    Autogroup, BeforeMove, Blame, BlockedKind, ByCause, CAUSES, CgroupReading, ChainReading,
+    ContainerReading, Cost, CpuReading, CpuWaits, ExitedReading, Hist, Losses, Mode, NodeReading,
+    PairReading, Pending, Placement, ProcessMemory, Sample, TaskReading, Totals,
 };
 use proptest::{
     collection::{btree_map, vec},
@@ -171,6 +171,37 @@ fn cpu() -> impl Strategy<Value = CpuReading> {
     })
 }
 
+fn chains() -> impl Strategy<Value = Option<Vec<ChainReading>>> {
+    let key = (0..6u64, 0..2u32, 0..BlockedKind::ALL.len(), 0..Waker::ALL.len(), 0..6u64, 0..2u32);
+    let sums = ([amount(), amount(), amount(), amount(), amount(), amount()], by_cause());
+    let rows = vec((key, sums), 0..8).prop_map(|rows| {
+        let rows = rows.into_iter().map(
+            |((sleeper, sleeper_tid, kind, waker, waker_cgroup, waker_tid), (sums, by_cause))| {
+                let [count, slept_ns, ran_ns, waker_slept_ns, unknown_ns, estimated_ns] = sums;
+                ChainReading {
+                    sleeper,
+                    sleeper_tid,
+                    kind: BlockedKind::ALL[kind],
+                    waker: Waker::ALL[waker],
+                    waker_cgroup,
+                    waker_tid,
+                    comm: "w".into(),
+                    count,
+                    slept_ns,
+                    ran_ns,
+                    by_cause,
+                    waker_slept_ns,
+                    unknown_ns,
+                    estimated_ns,
+                }
+            },
+        );
+        let by_key: BTreeMap<_, _> = rows.map(|row| (row.key(), row)).collect();
+        by_key.into_values().collect()
+    });
+    option::of(rows)
+}
+
 /// Generates a Sample of a host with few elements of each kind. Therefore two Samples have most elements in common.
 pub fn sample() -> impl Strategy<Value = Sample> {
     let of_time = (amount(), amount(), any::<bool>(), (maybe(), option::of(0.0..1e12), maybe()));
@@ -181,8 +212,14 @@ pub fn sample() -> impl Strategy<Value = Sample> {
     );
     let of_host = (btree_map(0..3u32, cpu(), 0..3), btree_map(0..2u32, (maybe(), maybe()), 0..3), amount());
     let memory = btree_map(0..3u32, btree_map(0..2u32, amount(), 0..3), 0..2);
-    (of_time, btree_map(0..6u64, task(), 0..5), of_cgroups, of_host, memory).prop_map(
-        |((unix_ns, mono_ns, coarse, cost), tasks, (limits, pairs, exited), (cpus, nodes, lost), memory)| {
+    (of_time, btree_map(0..6u64, task(), 0..5), of_cgroups, of_host, (memory, chains())).prop_map(
+        |(
+            (unix_ns, mono_ns, coarse, cost),
+            tasks,
+            (limits, pairs, exited),
+            (cpus, nodes, lost),
+            (memory, chains),
+        )| {
             let mut losses = Losses::default();
             losses.add(Loss::ALL[0], lost);
             let paths = ["/", "/a", "/a/b", "/a/b-2", "/c"];
@@ -201,6 +238,8 @@ pub fn sample() -> impl Strategy<Value = Sample> {
             pairs.sort_by_key(PairReading::key);
             Sample {
                 stacks: Vec::new(),
+                has_chains: chains.is_some(),
+                chains: chains.unwrap_or_default(),
                 unix_ns,
                 mono_ns,
                 mode: if coarse { Mode::Coarse } else { Mode::Bpf },

@@ -42,7 +42,7 @@ const SCRIPT: &str = concat!(
 
 /// Base64 of the SHA-256 of [`style`] and [`SCRIPT`]. Browsers apply and run only these two. A test checks the values.
 const STYLE_HASH: &str = "DGC3wwsKfPLF0K0hZBth5C/HscsBnpvEIdI2FS1VoEg=";
-const SCRIPT_HASH: &str = "jvwp/hYrQ/2QhkuHe8eeAGacOPhoqkOMXCBFEWbWuqw=";
+const SCRIPT_HASH: &str = "g1IAc3QFwn4r3e70A6mIGa4baU+5AS8tSy+NAVjr5gY=";
 
 pub fn page(about: &About, whole: &Whole) -> String {
     let interval = &whole.interval;
@@ -66,6 +66,8 @@ pub fn page(about: &About, whole: &Whole) -> String {
         ("sentences", sentences.iter().map(|said| format!("<li>{}</li>\n", text(said))).collect()),
         ("enough", enough(about, &whole.enough)),
         ("notes", notes(interval)),
+        ("sleeps_title", tables::SLEEPS_TITLE.to_owned()),
+        ("sleeps_hint", capital(tables::SLEEPS_HINT)),
         ("style", style()),
         ("script", SCRIPT.to_owned()),
         ("data", as_script(&data(about, whole, &Row::of_group(String::new(), total)))),
@@ -182,6 +184,7 @@ fn data<'a>(about: &About, whole: &'a Whole, total: &'a Row) -> impl Serialize +
         processes: rows(&whole.processes),
         threads: rows(&whole.threads),
         pairs: limited(&whole.pairs, |pair| pair.ns, |pair| pair),
+        sleeps: limited(&whole.sleeps, |sleep| sleep.ns, |sleep| sleep),
     }
 }
 

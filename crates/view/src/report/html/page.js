@@ -55,6 +55,16 @@ function tables(data) {
       name("Who ran", "culprit"),
     ], "who waited behind whom");
   }
+  if (data.sleeps.rows.length) {
+    new Table(section("sleeps"), data.sleeps, [
+      name("Sleeper", "sleeper"),
+      { title: "Slept", value: (sleep) => sleep.ns, cell: (sleep) => duration(sleep.ns), says: "summed over tasks" },
+      { title: "Share", value: (sleep) => sleep.ns / sleep.of_ns, cell: (sleep) => share(sleep.ns, sleep.of_ns), says: "of all the sleeper's sleep" },
+      name("In", "kind"),
+      name("Waker", "waker"),
+      name("What the waker did", "did"),
+    ], "sleeps for others");
+  }
 }
 
 const data = JSON.parse(document.getElementById("data").textContent);

@@ -26,7 +26,7 @@ class Table {
     this.more = element("button", { type: "button", class: "link" });
     this.more.addEventListener("click", () => { this.all = !this.all; this.show(); });
     this.filter.addEventListener("input", () => this.show());
-    const left = table.left_out ? `${counted(table.left_out, "row")} with less waiting, ${duration(table.left_out_ns)} in all, left out of this page.` : "";
+    const left = table.left_out ? `${counted(table.left_out, "row")} with less time, ${duration(table.left_out_ns)} in all, left out of this page.` : "";
     parent.append(
       element("div", { class: "controls" }, element("label", {}, "Filter ", this.filter), this.count, this.more),
       scrolled(what, this.heads, this.body), element("p", { class: "left-out" }, left));
@@ -53,7 +53,7 @@ class Table {
   }
 
   text(row) {
-    return [row.name, row.id, row.process, row.cgroup, row.path, row.victim, row.culprit].join(" ").toLowerCase();
+    return [row.name, row.id, row.process, row.cgroup, row.path, row.victim, row.culprit, row.sleeper, row.waker, row.kind].join(" ").toLowerCase();
   }
 
   show() {

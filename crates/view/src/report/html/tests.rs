@@ -69,6 +69,7 @@ fn every_part_of_the_template_is_filled_and_named_once_in_the_data() {
         })
         .sum();
     assert_eq!(Some(heat), data["total"]["count"].as_u64());
+    assert_eq!(data["sleeps"]["rows"].as_array().map(Vec::len), Some(0), "chains were not counted");
     insta::assert_snapshot!(serde_json::to_string_pretty(&data["quotas"]).unwrap());
 }
 
