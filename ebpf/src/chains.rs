@@ -105,9 +105,13 @@ fn end_pause(next: Task, storage: &mut TaskStorage, clock_ns: u64, is_late: u64)
     }
     set(&mut chain.sleep.from_ns, 0);
     if !next.is_kernel_thread() {
+        // The kernel may count a part of the sleep as waiting, see `Loss::MovedAsleep`. Then the time at the wakeup is closer.
+        let noted_ns = if get(&mut chain.sleep.waker) != 0 { get(&mut chain.sleep.woken_ns) } else { 0 };
+        let is_closer = noted_ns > woken_ns && noted_ns <= clock_ns;
+        let slept_ns = if is_closer { noted_ns } else { woken_ns } - from_ns;
         // A late task may be in another system call by now.
         let call = if is_late != 0 { -1 } else { call_of(next, chain) };
-        count(next, storage, chain, woken_ns - from_ns, call);
+        count(next, storage, chain, slept_ns, call);
     }
 }
 
@@ -188,6 +192,7 @@ pub fn on_waking(ctx: BtfTracePointContext) -> i32 {
     if waker == Waker::Task {
         note(from_ns, sleep);
     }
+    sleep.woken_ns = accounts::now_ns(task);
     set(&mut sleep.waker, waker as u64 + 1);
     0
 }

@@ -117,6 +117,8 @@ pub struct Sleep {
     pub from_ns: u64,
     /// A [`Waker`] plus one; 0: it was not woken yet.
     pub waker: u64,
+    /// The sleep ended at this time or up to a tick later. Only if `waker` is set.
+    pub woken_ns: u64,
     /// The waker's cgroup, or [`KERNEL`](crate::history::KERNEL), and its id and name. Only if the waker is a task.
     pub cgroup_id: u64,
     pub tid: u64,

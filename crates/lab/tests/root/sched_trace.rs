@@ -92,7 +92,7 @@ impl SchedTrace {
         waits(&String::from_utf8_lossy(&text), tids)
     }
 
-    /// Returns what each thread did, in chronological order. Call [`Self::stop`] first.
+    /// Returns what each thread did, in chronological order. All threads slept at the start of the trace. Call [`Self::stop`] first.
     pub(crate) fn read_past(self, tids: &[u32]) -> BTreeMap<u32, Vec<Change>> {
         self.assert_complete();
         let text = fs::read(self.instance.join("trace")).expect("the trace");
@@ -154,25 +154,25 @@ fn waits(trace: &str, tids: &[u32]) -> BTreeMap<u32, Vec<Waited>> {
 }
 
 fn past(trace: &str, tids: &[u32]) -> BTreeMap<u32, Vec<Change>> {
-    let mut past: BTreeMap<u32, Vec<Change>> = tids.iter().map(|tid| (*tid, Vec::new())).collect();
+    let asleep = Change { at_ns: 0, does: Does::Sleep };
+    let mut past: BTreeMap<u32, Vec<Change>> = tids.iter().map(|tid| (*tid, vec![asleep])).collect();
     for line in trace.lines().filter(|line| !line.starts_with('#')) {
         let number = |field: &str| word(line, field).and_then(|word| word.parse::<u32>().ok());
         let at_ns = stamp_ns(line);
-        let mut add = |tid: Option<u32>, does| {
+        let mut add = |tid: Option<u32>, does, is_wakeup: bool| {
             let Some(changes) = tid.and_then(|tid| past.get_mut(&tid)) else { return };
             // A thread that is woken before it is switched out sleeps, but nobody is known to wake it.
-            let is_wakeup = matches!(does, Does::Wait { waker: Some(_) });
             if !is_wakeup || changes.last().is_some_and(|last| last.does == Does::Sleep) {
                 changes.push(Change { at_ns, does });
             }
         };
         if line.contains(" sched_waking: ") {
-            add(number("pid"), Does::Wait { waker: waker(line) });
+            add(number("pid"), Does::Wait { waker: waker(line) }, true);
             continue;
         }
         let is_runnable = word(line, "prev_state").is_some_and(|state| state.starts_with('R'));
-        add(number("prev_pid"), if is_runnable { Does::Wait { waker: None } } else { Does::Sleep });
-        add(number("next_pid"), Does::Run);
+        add(number("prev_pid"), if is_runnable { Does::Wait { waker: None } } else { Does::Sleep }, false);
+        add(number("next_pid"), Does::Run, false);
     }
     past
 }
