@@ -68,7 +68,7 @@ pub fn begin(task: Task, storage: &TaskStorage) {
         return lost(Loss::ChainNotKept);
     };
     let clock_ns = accounts::now_ns(task);
-    chain.past.begin(clock_ns, &storage.by_cause);
+    chain.past.begin(clock_ns, storage.waits.total_ns, &storage.by_cause);
     let state = task.state();
     if state != 0 && state & NEW == 0 && !task.is_active() {
         set(&mut chain.sleep.from_ns, clock_ns);
@@ -81,7 +81,7 @@ pub fn slept(prev: Task, clock_ns: u64) {
     if keeps_chains()
         && let Some(chain) = chain(prev)
     {
-        set(&mut chain.sleep.waker, 0);
+        (chain.sleep.waker, chain.sleep.woken_ns) = (0, 0);
         set(&mut chain.sleep.from_ns, clock_ns);
     }
 }
@@ -99,14 +99,14 @@ pub fn arrived(next: Task, storage: &mut TaskStorage, clock_ns: u64, is_late: bo
 fn end_pause(next: Task, storage: &mut TaskStorage, clock_ns: u64, is_late: u64) {
     let Some(chain) = chain(next) else { return };
     let from_ns = get(&mut chain.sleep.from_ns);
-    let woken_ns = chain.past.add(from_ns, clock_ns, &storage.by_cause);
+    let woken_ns = chain.past.add(from_ns, clock_ns, storage.waits.total_ns, &storage.by_cause);
     if from_ns == 0 {
         return;
     }
     set(&mut chain.sleep.from_ns, 0);
     if !next.is_kernel_thread() {
         // The kernel may count a part of the sleep as waiting, see `Loss::MovedAsleep`. Then the time at the wakeup is closer.
-        let noted_ns = if get(&mut chain.sleep.waker) != 0 { get(&mut chain.sleep.woken_ns) } else { 0 };
+        let noted_ns = get(&mut chain.sleep.woken_ns);
         let is_closer = noted_ns > woken_ns && noted_ns <= clock_ns;
         let slept_ns = if is_closer { noted_ns } else { woken_ns } - from_ns;
         // A late task may be in another system call by now.
@@ -148,15 +148,14 @@ fn count(next: Task, storage: &mut TaskStorage, chain: &mut Chain, slept_ns: u64
     }
 }
 
-/// Adds what the waker did. It was also awake during the wakeup itself, so the rest of the sleep is time in which it ran.
+/// Adds what the waker did, except that it ran, which is the rest of the sleep.
 #[inline(always)]
 fn add_did(sleep: &mut Sleep, sums: &mut PairSums, slept_ns: u64) {
     if get(&mut sleep.ran) != 0 {
-        return add_atomic(&mut sums.did.ran_ns, slept_ns);
+        return;
     }
     let did = &mut sleep.did;
     did.complete(slept_ns);
-    add(&mut sums.did.ran_ns, did.ran_ns);
     add(&mut sums.did.sums.slept_ns, did.sums.slept_ns);
     add(&mut sums.did.unknown_ns, did.unknown_ns);
     add(&mut sums.did.estimated_ns, did.estimated_ns);
@@ -192,7 +191,8 @@ pub fn on_waking(ctx: BtfTracePointContext) -> i32 {
     if waker == Waker::Task {
         note(from_ns, sleep);
     }
-    sleep.woken_ns = accounts::now_ns(task);
+    // A sleeping task does not wait, see `Loss::MovedAsleep`.
+    sleep.woken_ns = if task.last_queued_ns() == 0 { 0 } else { accounts::now_ns(task) };
     set(&mut sleep.waker, waker as u64 + 1);
     0
 }
@@ -255,11 +255,12 @@ fn call_of(task: Task, chain: &mut Chain) -> i32 {
     if !task.has_user_space() {
         return -1;
     }
-    let call = task.system_call();
+    let registers = task.registers();
+    let call = registers.system_call();
     if !has(&raw const FILE_CALLS, call) {
         return call;
     }
-    let file = task.file_of_call();
+    let file = task.file_at(registers.first_argument());
     if file != chain.file {
         (chain.file, chain.mode) = (file, mode_of_file(file).into());
     }

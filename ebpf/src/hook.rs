@@ -103,6 +103,8 @@ fn leave(prev: Task, state: u32, preempted: bool, ring: &mut Ring, cpu: u32, clo
         && let Some(storage) = storage(prev)
     {
         accounts::slept(prev, storage, state, clock_ns);
+    }
+    if !preempted {
         chains::slept(prev, clock_ns);
     }
 }

@@ -4,7 +4,7 @@ mod recordings;
 
 use std::{path::PathBuf, time::Duration};
 
-use cgscope_collect::{Accounting, Options};
+use cgscope_collect::Options;
 use cgscope_model::{
     Selection,
     selection::{SELECTORS, Selector},
@@ -228,10 +228,8 @@ impl Target {
                 "--memory reads only chosen processes: select them with --pid or --tid, or start a command",
             ));
         }
-        // Sleeps are a part of the accounts.
-        let accounts = select.chains.then(Accounting::default);
         let Select { memory, chains, .. } = *select;
-        let options = Options { selection, memory, chains, accounts, demand: true, ..Options::default() };
+        let options = Options { selection, memory, chains, demand: true, ..Options::default() };
         let (command, user) = (select.command.clone(), select.user.clone());
         Ok(Self { options, command, user, ..Self::whole_host(&select.measure) })
     }

@@ -47,7 +47,7 @@ pub struct Options {
     pub accounts: Option<Accounting>,
     /// Whether to count the demand of cgroups with a quota. The hook then takes longer for tasks in these cgroups.
     pub demand: bool,
-    /// Whether to count for whom tasks sleep. Needs `accounts`, and follows every task of the host.
+    /// Whether to count for whom tasks sleep. This follows every task of the host.
     pub chains: bool,
     /// Whether several viewers share the readings: see [`Collector::followed`] and [`Collector::changes`].
     pub shared: bool,

@@ -67,8 +67,8 @@ pub struct Past {
     /// Number of pauses so far, including an empty one at the time when the task began to keep its past. The latest pause is at
     /// `number - 1`.
     pub number: u64,
-    /// `by_cause` equals the sums that the hook keeps for the task, up to the latest pause.
-    pub sums: Sums,
+    /// Sum of all waits up to the latest pause, ns.
+    waited_ns: u64,
     /// The latest pauses, by number modulo [`KEPT`]; and each [`STRIDE`]th pause, by number divided by it, modulo [`KEPT`].
     pauses: [Pause; 2 * KEPT],
 }
@@ -163,8 +163,9 @@ pub struct PairKey {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PairSums {
     pub count: u64,
-    /// How long the task slept, ns. If the waker is a task, the parts of `did` sum to it.
+    /// How long the task slept, ns. If the waker is a task, it ran for the time that is in no part of `did`.
     pub slept_ns: u64,
+    /// Without `ran_ns`.
     pub did: Did,
     /// Name of the waker.
     pub comm: [u64; 2],
@@ -173,7 +174,7 @@ pub struct PairSums {
 impl Past {
     pub const NONE: Self = Self {
         number: 0,
-        sums: Sums { slept_ns: 0, by_cause: [0; CAUSES] },
+        waited_ns: 0,
         pauses: [Pause {
             from_ns: 0,
             woken_ns: 0,
@@ -182,42 +183,44 @@ impl Past {
         }; 2 * KEPT],
     };
 
-    /// Begins to keep the past of a task, which has waited `waited` so far.
+    /// Begins to keep the past of a task. `waited` are the parts of all its waits so far, and `waited_ns` is their sum.
     #[inline(always)]
-    pub fn begin(&mut self, now_ns: u64, waited: &ByCause) {
-        self.sums.by_cause = *waited;
-        self.keep(now_ns, now_ns, now_ns);
+    pub fn begin(&mut self, now_ns: u64, waited_ns: u64, waited: &ByCause) {
+        self.waited_ns = waited_ns;
+        self.keep([now_ns; 3], 0, waited);
     }
 
-    /// Adds a pause that ends at `now_ns`: a sleep that began at `slept_from_ns` (0: none), and then a wait. `waited` are the sums
-    /// of all waits. Returns the time of the wakeup.
+    /// Adds a pause that ends at `now_ns`: a sleep that began at `slept_from_ns` (0: none), and then a wait. `waited` and `waited_ns`
+    /// are as for [`Self::begin`]. Returns the time of the wakeup.
     #[inline(always)]
-    pub fn add(&mut self, slept_from_ns: u64, now_ns: u64, waited: &ByCause) -> u64 {
-        let mut wait_ns = 0;
-        for (sum, waited) in self.sums.by_cause.iter_mut().zip(waited) {
-            wait_ns += waited.wrapping_sub(*sum);
-            *sum = *waited;
-        }
+    pub fn add(&mut self, slept_from_ns: u64, now_ns: u64, waited_ns: u64, waited: &ByCause) -> u64 {
+        let wait_ns = waited_ns.wrapping_sub(self.waited_ns);
+        self.waited_ns = waited_ns;
+        let latest = recent(get(&mut self.number).wrapping_sub(1));
+        let mut slept_ns = wrapped(&mut self.pauses, latest).after.slept_ns;
         let mut woken_ns = now_ns.saturating_sub(wait_ns);
         let mut from_ns = woken_ns;
         if slept_from_ns != 0 {
             from_ns = slept_from_ns;
             // The two clocks may differ a little.
             woken_ns = if woken_ns < from_ns { from_ns } else { woken_ns };
-            self.sums.slept_ns += woken_ns - from_ns;
+            slept_ns += woken_ns - from_ns;
         } else if wait_ns == 0 {
             return now_ns;
         }
-        self.keep(from_ns, woken_ns, now_ns);
+        self.keep([from_ns, woken_ns, now_ns], slept_ns, waited);
         woken_ns
     }
 
+    /// Keeps a pause with these times: its beginning, the wakeup, and its end.
     #[inline(always)]
-    fn keep(&mut self, from_ns: u64, woken_ns: u64, to_ns: u64) {
+    fn keep(&mut self, times: [u64; 3], slept_ns: u64, waited: &ByCause) {
         let number = get(&mut self.number);
-        let pause = Pause { from_ns, woken_ns, to_ns, after: self.sums };
-        *wrapped(&mut self.pauses, recent(number)) = pause;
+        let pause = wrapped(&mut self.pauses, recent(number));
+        [pause.from_ns, pause.woken_ns, pause.to_ns] = times;
+        (pause.after.slept_ns, pause.after.by_cause) = (slept_ns, *waited);
         if number.is_multiple_of(STRIDE) {
+            let pause = *pause;
             *wrapped(&mut self.pauses, older(number / STRIDE)) = pause;
         }
         set(&mut self.number, number + 1);
@@ -285,10 +288,10 @@ impl Past {
 
     #[inline(always)]
     fn sum_since(&mut self, place: u64, did: &mut Did) {
-        let after = &wrapped(&mut self.pauses, place).after;
-        did.sums.slept_ns = self.sums.slept_ns - after.slept_ns;
+        let latest = recent(get(&mut self.number).wrapping_sub(1));
+        did.sums.slept_ns = self.slept(place, latest);
         for (cause, sum) in did.sums.by_cause.iter_mut().enumerate() {
-            *sum = self.sums.by_cause[cause] - after.by_cause[cause];
+            *sum = self.more(place, latest, cause);
         }
     }
 
@@ -318,13 +321,18 @@ impl Past {
             return;
         }
         let share = share(did.unknown_ns, whole_ns);
-        let slept_ns = wrapped(&mut self.pauses, after).after.slept_ns
-            - wrapped(&mut self.pauses, before).after.slept_ns;
+        let slept_ns = self.slept(before, after);
         did.sums.slept_ns += scaled(slept_ns, share);
         for (cause, sum) in did.sums.by_cause.iter_mut().enumerate() {
             *sum += scaled(self.more(before, after, cause), share);
         }
         (did.estimated_ns, did.unknown_ns) = (did.unknown_ns, 0);
+    }
+
+    #[inline(always)]
+    fn slept(&mut self, before: u64, after: u64) -> u64 {
+        let earlier_ns = wrapped(&mut self.pauses, before).after.slept_ns;
+        wrapped(&mut self.pauses, after).after.slept_ns.wrapping_sub(earlier_ns)
     }
 
     #[inline(always)]

@@ -101,7 +101,7 @@ inlined! {
     /// Whether several viewers share the readings.
     pub fn is_shared() -> bool { small_setting!(shared) != 0 }
     /// Whether the hook may create storage: the kernel must have a cache for it, and no figure of a sleeping task may change.
-    pub fn hook_allocates() -> bool { has_field!(storage_cache) && !keeps_accounts() }
+    pub fn hook_allocates() -> bool { has_field!(storage_cache) && !keeps_accounts() && !keeps_chains() }
     /// Blocked time after which the stack of a task is walked, ns; 0: stacks are never walked.
     pub fn stack_every_ns() -> u64 { setting!(stack_every_ns) }
     /// Whether the kernel throttles each task separately when it returns to user space, and marks the task (Linux 6.18).

@@ -255,19 +255,18 @@ impl Task {
     /// Returns the number of the system call of a blocked task; negative if the task is in no system call.
     #[inline(always)]
     pub fn system_call(self) -> i32 {
-        // SAFETY: the verifier trusts this task.
-        let registers = unsafe { bpf_task_pt_regs(self.pointer().cast()) };
-        // The field is an `s32`, or a `long` of which only the lower half is needed.
-        field!(registers as *const c_void, regs_syscall: u32) as i32
+        self.registers().system_call()
     }
 
-    /// Returns the address of the file that is the first argument of the current system call; 0 if it could not be read. Call this
-    /// function where the process cannot close the file, because it waits for it.
     #[inline(always)]
-    pub fn file_of_call(self) -> u64 {
+    pub fn registers(self) -> Registers {
         // SAFETY: the verifier trusts this task.
-        let registers = unsafe { bpf_task_pt_regs(self.pointer().cast()) };
-        let descriptor: u64 = field!(registers as *const c_void, regs_first);
+        Registers(unsafe { bpf_task_pt_regs(self.pointer().cast()) } as *const c_void)
+    }
+
+    /// Returns the address of a file that the task has open; 0 if it could not be read.
+    #[inline(always)]
+    pub fn file_at(self, descriptor: u64) -> u64 {
         let table: *const c_void = field!(field!(self.0, task_files: *const c_void), files_fdt);
         let files: u64 = field!(table, fdt_fd);
         if descriptor >= u64::from(field!(table, fdt_max: u32)) { 0 } else { peek(files + 8 * descriptor, 0) }
@@ -336,5 +335,18 @@ impl Task {
         for (into, ns) in into.by_cause.iter_mut().zip(&storage.by_cause) {
             set(into, *ns);
         }
+    }
+}
+
+/// The registers of a task in user space.
+#[derive(Clone, Copy)]
+pub struct Registers(*const c_void);
+
+impl Registers {
+    inlined! {
+        /// Returns the number of the system call that the task executes; negative if it is in none. The field is an `s32`, or a
+        /// `long` of which only the lower half is needed.
+        pub fn system_call(self) -> i32 { field!(self.0, regs_syscall: u32) as i32 }
+        pub fn first_argument(self) -> u64 { field!(self.0, regs_first) }
     }
 }

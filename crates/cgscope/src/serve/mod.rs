@@ -6,7 +6,7 @@ mod listen;
 use std::path::{Path, PathBuf};
 use std::{fs, future::pending, io, pin::pin, sync::Arc, time::Duration};
 
-use cgscope_collect::{Accounting, Collector, Options};
+use cgscope_collect::{Collector, Options};
 use cgscope_model::{Mode, follower::Follower};
 use cgscope_runtimes::Runtimes;
 use cgscope_serve::collection::{Collect, Collection};
@@ -227,9 +227,7 @@ struct Own(Collector);
 impl Own {
     /// Loads and attaches the BPF programs, and measures the cost of the hook. `runtimes` provide the names of containers.
     fn start(runtimes: Runtimes, chains: bool) -> Result<Self> {
-        // Sleeps are a part of the accounts.
-        let accounts = chains.then(Accounting::default);
-        let options = Options { shared: true, demand: true, chains, accounts, ..Options::default() };
+        let options = Options { shared: true, demand: true, chains, ..Options::default() };
         // Only the exact mode is used, because coarse readings need no daemon.
         let mut collector =
             Collector::start(&options, Mode::Bpf).map_err(|failure| mode::could_not_start(&failure))?;

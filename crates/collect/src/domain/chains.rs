@@ -60,17 +60,19 @@ fn reading(key: &PairKey, sums: &PairSums) -> ChainReading {
     name.chunks_exact_mut(8)
         .zip(sums.comm)
         .for_each(|(into, word)| into.copy_from_slice(&word.to_ne_bytes()));
+    let waker = *Waker::ALL.get(key.waker as usize).unwrap_or(&Waker::Unknown);
+    let did_ns = sums.did.sums.total() + sums.did.unknown_ns;
     ChainReading {
         sleeper: key.sleeper,
         sleeper_tid: key.sleeper_tid,
         kind: kind_of(key.call),
-        waker: *Waker::ALL.get(key.waker as usize).unwrap_or(&Waker::Unknown),
+        waker,
         waker_cgroup: key.waker_cgroup,
         waker_tid: key.waker_tid,
         comm: comm(&name),
         count: sums.count,
         slept_ns: sums.slept_ns,
-        ran_ns: sums.did.ran_ns,
+        ran_ns: if waker == Waker::Task { sums.slept_ns.saturating_sub(did_ns) } else { 0 },
         by_cause: ByCause(sums.did.sums.by_cause),
         waker_slept_ns: sums.did.sums.slept_ns,
         unknown_ns: sums.did.unknown_ns,

@@ -159,6 +159,7 @@ impl BpfSource {
         let needed = [Feature::StorageCache, Feature::TaskThrottling];
         let lists_changes = options.selection.follows_all()
             && options.accounts.is_none()
+            && !options.chains
             && needed.iter().all(|feature| resolved.has(*feature));
         let task_by_id = resolved.task_by_id.filter(|_| lists_changes);
         let cpus = facts::possible_cpus(Path::new(HOST));

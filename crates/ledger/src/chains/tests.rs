@@ -61,7 +61,7 @@ fn a_span_has_what_the_task_did_in_it() {
         let begun_ns = 1_000 + below(&mut random, 1_000_000);
         let mut past = Past::NONE;
         let mut waited: ByCause = core::array::from_fn(|_| below(&mut random, 1_000));
-        past.begin(begun_ns, &waited);
+        past.begin(begun_ns, waited.iter().sum(), &waited);
         let (mut pieces, mut now_ns) = (Vec::new(), begun_ns);
         let mut ends = std::vec![begun_ns];
         for _ in 0..below(&mut random, 100) {
@@ -83,7 +83,10 @@ fn a_span_has_what_the_task_did_in_it() {
             waited.iter_mut().zip(by_cause).for_each(|(sum, ns)| *sum += ns);
             let to_ns = pass(Does::Waits(by_cause), by_cause.iter().sum());
             let number = past.number;
-            assert_eq!(past.add(if sleeps { from_ns } else { 0 }, to_ns, &waited), woken_ns);
+            assert_eq!(
+                past.add(if sleeps { from_ns } else { 0 }, to_ns, waited.iter().sum(), &waited),
+                woken_ns
+            );
             if past.number != number {
                 ends.push(to_ns);
             }
@@ -144,11 +147,11 @@ fn did_since(past: &mut Past, from_ns: u64, now_ns: u64) -> Did {
 #[test]
 fn an_estimate_of_a_steady_past_is_right() {
     let (mut past, mut waited, mut now_ns) = (Past::NONE, ByCause::default(), 0);
-    past.begin(now_ns, &waited);
+    past.begin(now_ns, 0, &waited);
     for _ in 0..1_000 {
         waited[0] += 50;
         now_ns += 1_000;
-        past.add(now_ns - 300, now_ns, &waited);
+        past.add(now_ns - 300, now_ns, waited[0], &waited);
     }
     let did = did_since(&mut past, now_ns - 44_500, now_ns);
     assert_eq!((did.unknown_ns, did.estimated_ns), (0, 4_500));
@@ -165,9 +168,9 @@ fn an_estimate_of_a_steady_past_is_right() {
 #[test]
 fn a_span_within_a_pause_has_its_part_of_the_wait() {
     let (mut past, mut waited) = (Past::NONE, ByCause::default());
-    past.begin(100, &waited);
+    past.begin(100, 0, &waited);
     (waited[0], waited[2]) = (300, 100);
-    assert_eq!(past.add(1_000, 2_000, &waited), 1_600);
+    assert_eq!(past.add(1_000, 2_000, 400, &waited), 1_600);
     let mut since = |from_ns| {
         let did = did_since(&mut past, from_ns, 2_500);
         assert_eq!(did.estimated_ns, 0);
