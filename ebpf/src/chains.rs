@@ -18,17 +18,17 @@ use aya_ebpf::{
 };
 use cgscope_ledger::{
     Cause, Loss,
-    chains::{CALL_BITS, Chain, Did, PAIRS, PairKey, PairSums, Sleep, Waker},
+    chains::{CALL_BITS, Chain, Did, PAIRS, PairKey, PairSums, Pending, Sleep, Waker},
     host::Task as _,
     task_state::NEW,
-    verifier::{add_atomic, get, set},
+    verifier::{add_atomic, exchange, get, set},
     wire::{FOLLOWED, TaskStorage},
 };
 
 use crate::{
     accounts, history,
     kernel::{Context, Task, context, is_shared, keeps_chains, mode_of_file},
-    maps::{lost, ring, storage},
+    maps::{lost, lost_times, ring, storage},
     task_storage::TaskStorageMap,
 };
 
@@ -109,18 +109,15 @@ fn end_pause(next: Task, storage: &mut TaskStorage, clock_ns: u64, is_late: u64)
         let noted_ns = get(&mut chain.sleep.woken_ns);
         let is_closer = noted_ns > woken_ns && noted_ns <= clock_ns;
         let slept_ns = if is_closer { noted_ns } else { woken_ns } - from_ns;
-        // A late task may be in another system call by now.
-        let call = if is_late != 0 { -1 } else { call_of(next, chain) };
-        count(next, storage, chain, slept_ns, call);
+        count(next, storage, chain, slept_ns, is_late);
     }
 }
 
 /// Counts a sleep of `next` for its pair.
 #[inline(always)]
-fn count(next: Task, storage: &mut TaskStorage, chain: &mut Chain, slept_ns: u64, call: i32) {
+fn count(next: Task, storage: &mut TaskStorage, chain: &mut Chain, slept_ns: u64, is_late: u64) {
     let sleep = &mut chain.sleep;
-    let mut key =
-        PairKey { sleeper: storage.cgroup_id, waker: Waker::Unknown as u32, call, ..PairKey::default() };
+    let mut key = PairKey { sleeper: storage.cgroup_id, waker: Waker::Unknown as u32, ..PairKey::default() };
     let waker = get(&mut sleep.waker);
     if waker != 0 {
         key.waker = waker as u32 - 1;
@@ -132,19 +129,69 @@ fn count(next: Task, storage: &mut TaskStorage, chain: &mut Chain, slept_ns: u64
     } else {
         key.waker_tid = 0;
     }
-    let mut found = CHAIN_PAIRS.get_ptr_mut(key);
-    if found.is_none() {
-        let new = PairSums { comm: sleep.comm, ..PairSums::default() };
-        // This fails if another CPU has just added it.
-        let _ = CHAIN_PAIRS.insert(key, new, BPF_NOEXIST.into());
-        found = CHAIN_PAIRS.get_ptr_mut(key);
+    // A late task may be in another system call by now.
+    let call = if is_late != 0 { NO_CALL } else { call_of(next) };
+    if key.waker != Waker::Task as u32 || get(&mut sleep.ran) != 0 {
+        let pending = &mut chain.pending;
+        if exchange(&mut pending.lock, 1) == 0 {
+            key.call = pending.key.call;
+            if pending.call != call || pending.key != key {
+                flush(pending);
+                key.call = with_file(next, call);
+                (pending.key, pending.call, pending.comm) = (key, call, sleep.comm);
+            }
+            pending.count += 1;
+            pending.slept_ns += slept_ns;
+            set(&mut pending.lock, 0);
+            return;
+        }
     }
-    // SAFETY: the entry is a map value. All its counters are added to atomically.
-    let Some(sums) = found.map(|sums| unsafe { &mut *sums }) else { return lost(Loss::ChainForgotten) };
+    key.call = with_file(next, call);
+    let Some(sums) = pair(&key, sleep.comm) else { return lost(Loss::ChainForgotten) };
     add_atomic(&mut sums.count, 1);
     add_atomic(&mut sums.slept_ns, slept_ns);
     if key.waker == Waker::Task as u32 {
         add_did(sleep, sums, slept_ns);
+    }
+}
+
+/// Returns the entry of a pair. It is created if necessary.
+#[inline(always)]
+fn pair(key: &PairKey, comm: [u64; 2]) -> Option<&'static mut PairSums> {
+    if CHAIN_PAIRS.get_ptr_mut(key).is_none() {
+        // This fails if another CPU has just added it.
+        let _ = CHAIN_PAIRS.insert(key, PairSums { comm, ..PairSums::default() }, BPF_NOEXIST.into());
+    }
+    // SAFETY: the entry is a map value. All its counters are added to atomically.
+    CHAIN_PAIRS.get_ptr_mut(key).map(|sums| unsafe { &mut *sums })
+}
+
+/// Adds pending sleeps to the table of pairs. The caller holds the lock.
+#[inline(never)]
+fn flush(pending: &mut Pending) -> i32 {
+    if pending.count == 0 {
+        return 0;
+    }
+    match pair(&pending.key, pending.comm) {
+        Some(sums) => {
+            add_atomic(&mut sums.count, pending.count);
+            add_atomic(&mut sums.slept_ns, pending.slept_ns);
+        }
+        None => lost_times(Loss::ChainForgotten, pending.count),
+    }
+    (pending.count, pending.slept_ns) = (0, 0);
+    0
+}
+
+/// Adds the pending sleeps of a task to the table of pairs. If the hook adds one at this moment, the next reading does it.
+#[inline(always)]
+pub fn flush_of(task: Task) {
+    if keeps_chains()
+        && let Some(chain) = chain(task)
+        && exchange(&mut chain.pending.lock, 1) == 0
+    {
+        flush(&mut chain.pending);
+        set(&mut chain.pending.lock, 0);
     }
 }
 
@@ -249,34 +296,40 @@ fn waker_of(task: Task) -> Waker {
     }
 }
 
-/// Returns what the task waits for, see [`PairKey::call`].
+/// The task is in no system call.
+const NO_CALL: u64 = u32::MAX as u64;
+
+/// Returns the system call of the task, in the form of [`Pending::call`].
 #[inline(always)]
-fn call_of(task: Task, chain: &mut Chain) -> i32 {
+fn call_of(task: Task) -> u64 {
     if !task.has_user_space() {
-        return -1;
+        return NO_CALL;
     }
     let registers = task.registers();
-    let call = registers.system_call();
-    if !has(&raw const FILE_CALLS, call) {
-        return call;
+    let call = registers.system_call() as u32;
+    let descriptor = if has(&raw const FILE_CALLS, call) { registers.first_argument() << 32 } else { 0 };
+    u64::from(call) | descriptor
+}
+
+/// Returns what the task waits for, see [`PairKey::call`].
+#[inline(always)]
+fn with_file(task: Task, call: u64) -> i32 {
+    if !has(&raw const FILE_CALLS, call as u32) {
+        return call as i32;
     }
-    let file = task.file_at(registers.first_argument());
-    if file != chain.file {
-        (chain.file, chain.mode) = (file, mode_of_file(file).into());
-    }
-    call | ((chain.mode as u32 + 1) << CALL_BITS) as i32
+    let mode = mode_of_file(task.file_at(call >> 32));
+    (call as u32 | (mode + 1) << CALL_BITS) as i32
 }
 
 /// Returns whether the task is in a system call that may send something: then the soft interrupt delivers it, most likely. A task
 /// that was interrupted in user space is in no system call.
 #[inline(always)]
 fn sends(task: Task) -> bool {
-    has(&raw const SENDING_CALLS, task.system_call())
+    has(&raw const SENDING_CALLS, task.system_call() as u32)
 }
 
 #[inline(always)]
-fn has(calls: *const [u64; 8], call: i32) -> bool {
-    let call = call as u32;
+fn has(calls: *const [u64; 8], call: u32) -> bool {
     // SAFETY: our own static. The index is within its bounds.
     let word = unsafe { read_volatile(calls.cast::<u64>().add((call / 64 % 8) as usize)) };
     call < 512 && word >> (call % 64) & 1 != 0

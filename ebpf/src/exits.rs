@@ -16,7 +16,7 @@ use cgscope_ledger::{
 };
 
 use crate::{
-    changes,
+    chains, changes,
     kernel::{Task, born_after_ns, follow_all, keeps_accounts, root_cgroup_id},
     maps::{exited, lost, sleeper, storage},
 };
@@ -25,6 +25,7 @@ use crate::{
 #[inline(never)]
 pub fn report_exit(task: Task) {
     let Some(storage) = storage(task) else { return report_unfollowed_exit(task) };
+    chains::flush_of(task);
     if storage.is_handed_over != 0 {
         return;
     }

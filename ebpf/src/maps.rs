@@ -438,8 +438,13 @@ pub fn demand_place(cgroup_id: u64) -> u32 {
 
 #[inline(always)]
 pub fn lost(loss: Loss) {
+    lost_times(loss, 1);
+}
+
+#[inline(always)]
+pub fn lost_times(loss: Loss, times: u64) {
     if let Some(count) = loss_count(loss as u32) {
-        *count += 1;
+        *count += times;
     }
 }
 

@@ -18,7 +18,7 @@ use cgscope_ledger::{
 };
 
 use crate::{
-    accounts, changes,
+    accounts, chains, changes,
     exits::count_unseen_arrival,
     host::Kernel,
     kernel::{
@@ -78,6 +78,7 @@ pub extern "C" fn read_tasks(ctx: *const TaskContext) -> i32 {
     }
     let Some(storage) = storage(task) else { return 0 };
     mark(task, &mut storage.waits.flags);
+    chains::flush_of(task);
     if !keeps_accounts() && is_same(task, storage) {
         emit_same(seq, SAME, storage.serial, storage.waits.flags);
         return 0;

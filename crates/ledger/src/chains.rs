@@ -135,9 +135,23 @@ pub struct Sleep {
 pub struct Chain {
     pub past: Past,
     pub sleep: Sleep,
-    /// The latest file that the task waited for, and its kind, so that the kind is read once.
-    pub file: u64,
-    pub mode: u64,
+    pub pending: Pending,
+}
+
+/// Sleeps that are not in the table of pairs yet, because the next sleep may be of the same pair. The hook adds them when another pair
+/// follows, and the reader at each reading.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Pending {
+    /// Not 0 while a program uses the other members.
+    pub lock: u64,
+    pub key: PairKey,
+    /// The number of the system call, and above 32 bits the descriptor of the file. They show whether the kind of the file in `key`
+    /// must be read again.
+    pub call: u64,
+    pub count: u64,
+    pub slept_ns: u64,
+    pub comm: [u64; 2],
 }
 
 /// The key of the table of pairs.
