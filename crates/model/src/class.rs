@@ -515,7 +515,7 @@ fn behind_words(activity: &Activity) -> String {
 fn advice(classes: &[Class], activity: &Activity, quota: Option<&Quota>, parts: &[Spent]) -> Option<String> {
     let is_named = |class| parts.iter().any(|part| part.about == Some(class));
     match classes {
-        [Class::Idle] => held_back(activity).map(Into::into),
+        [Class::Idle] => activity.sleeps.clone().or_else(|| held_back(activity).map(Into::into)),
         [Class::CpuBound] => None,
         [Class::QuotaBound, ..] | [Class::Idle, Class::QuotaBound, ..] => {
             is_named(Class::QuotaBound).then(|| quota_advice(activity, quota))

@@ -58,6 +58,7 @@ impl Shower {
         let own: HashSet<u64> = tasks.iter().map(|task| task.cgroup_id).filter(|id| *id != 0).collect();
         let of_others: HashSet<u64> = others.iter().map(|task| task.cgroup_id).collect();
         let pairs = self.pairs(&own - &of_others, sample);
+        let serials: HashSet<u64> = tasks.iter().map(|task| task.serial).collect();
         let tids: HashSet<u32> = tasks.iter().map(|task| task.tid).collect();
         let chains = reached(&sample.chains, |row| tids.contains(&row.sleeper_tid));
         let culprits = pairs.iter().map(|pair| pair.culprit).chain(chains.iter().map(|row| row.waker_cgroup));
@@ -79,6 +80,7 @@ impl Shower {
             nodes: sample.nodes.clone(),
             has_chains: sample.has_chains,
             chains,
+            stacks: sample.stacks.iter().filter(|stack| serials.contains(&stack.serial)).cloned().collect(),
             losses: sample.losses.clone(),
             cost: sample.cost,
             // Not shown: the demand of a cgroup, for example, includes the demand of its hidden tasks.
