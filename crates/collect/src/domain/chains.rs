@@ -1,4 +1,5 @@
 //! Reads for whom tasks slept: the table of sleepers and wakers. [`cgscope_ledger::chains`] explains what is counted.
+#![allow(non_upper_case_globals, reason = "libc names system calls like this")]
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -6,7 +7,7 @@ use std::{
 };
 
 use cgscope_ledger::{
-    chains::{PAIRS, PairKey, PairSums, Waker},
+    chains::{CALL_BITS, MODE_SHIFT, PAIRS, PairKey, PairSums, Waker},
     wire::names,
 };
 use cgscope_model::{BlockedKind, ByCause, ChainKey, ChainReading, comm};
@@ -80,58 +81,33 @@ fn reading(key: &PairKey, sums: &PairSums) -> ChainReading {
     }
 }
 
-/// System calls that sleep, by what they wait for.
-const KINDS: [(BlockedKind, &[libc::c_long]); 11] = {
+/// Returns what a task in this system call waits for; `None`: the number alone does not say it.
+fn kind_of_call(call: libc::c_long) -> Option<BlockedKind> {
     use libc::*;
-    [
-        (BlockedKind::Lock, &[SYS_futex, SYS_futex_waitv, SYS_semop, SYS_semtimedop]),
-        (BlockedKind::FileLock, &[SYS_flock, SYS_fcntl]),
-        (
-            BlockedKind::Network,
-            &[
-                SYS_recvfrom,
-                SYS_recvmsg,
-                SYS_recvmmsg,
-                SYS_sendto,
-                SYS_sendmsg,
-                SYS_sendmmsg,
-                SYS_connect,
-                SYS_sendfile,
-                SYS_shutdown,
-            ],
-        ),
-        (BlockedKind::Accept, &[SYS_accept, SYS_accept4]),
-        (
-            BlockedKind::Poll,
-            &[
-                #[cfg(target_arch = "x86_64")]
-                SYS_poll,
-                #[cfg(target_arch = "x86_64")]
-                SYS_select,
-                #[cfg(target_arch = "x86_64")]
-                SYS_epoll_wait,
-                SYS_ppoll,
-                SYS_pselect6,
-                SYS_epoll_pwait,
-                SYS_epoll_pwait2,
-            ],
-        ),
-        (BlockedKind::Timer, &[SYS_nanosleep, SYS_clock_nanosleep]),
-        (BlockedKind::Child, &[SYS_wait4, SYS_waitid]),
-        (
-            BlockedKind::Signal,
-            &[
-                SYS_rt_sigsuspend,
-                SYS_rt_sigtimedwait,
-                #[cfg(target_arch = "x86_64")]
-                SYS_pause,
-            ],
-        ),
-        (BlockedKind::IoUring, &[SYS_io_uring_enter]),
-        (BlockedKind::Disk, &[SYS_fsync, SYS_fdatasync, SYS_sync_file_range, SYS_msync, SYS_io_getevents]),
-        (BlockedKind::Pipe, &[SYS_msgrcv, SYS_msgsnd, SYS_mq_timedreceive, SYS_mq_timedsend]),
-    ]
-};
+    #[cfg(target_arch = "x86_64")]
+    match call {
+        SYS_poll | SYS_select | SYS_epoll_wait => return Some(BlockedKind::Poll),
+        SYS_pause => return Some(BlockedKind::Signal),
+        _ => {}
+    }
+    Some(match call {
+        SYS_futex | SYS_futex_waitv | SYS_semop | SYS_semtimedop => BlockedKind::Lock,
+        SYS_flock | SYS_fcntl => BlockedKind::FileLock,
+        SYS_recvfrom | SYS_recvmsg | SYS_recvmmsg | SYS_sendto | SYS_sendmsg | SYS_sendmmsg => {
+            BlockedKind::Network
+        }
+        SYS_connect | SYS_sendfile | SYS_shutdown => BlockedKind::Network,
+        SYS_accept | SYS_accept4 => BlockedKind::Accept,
+        SYS_ppoll | SYS_pselect6 | SYS_epoll_pwait | SYS_epoll_pwait2 => BlockedKind::Poll,
+        SYS_nanosleep | SYS_clock_nanosleep => BlockedKind::Timer,
+        SYS_wait4 | SYS_waitid => BlockedKind::Child,
+        SYS_rt_sigsuspend | SYS_rt_sigtimedwait => BlockedKind::Signal,
+        SYS_io_uring_enter => BlockedKind::IoUring,
+        SYS_fsync | SYS_fdatasync | SYS_sync_file_range | SYS_msync | SYS_io_getevents => BlockedKind::Disk,
+        SYS_msgrcv | SYS_msgsnd | SYS_mq_timedreceive | SYS_mq_timedsend => BlockedKind::Pipe,
+        _ => return None,
+    })
+}
 
 /// Kinds of files in `i_mode`, shifted as [`CALL_BITS`](cgscope_ledger::chains::CALL_BITS) says, with what a reader waits for.
 const FILES: [(u32, BlockedKind); 6] = [
@@ -149,65 +125,44 @@ fn kind_of(call: i32) -> BlockedKind {
     if call < 0 {
         return BlockedKind::Unknown;
     }
-    let (number, file) =
-        (call & ((1 << cgscope_ledger::chains::CALL_BITS) - 1), call >> cgscope_ledger::chains::CALL_BITS);
-    let by_call = KINDS.iter().find(|(_, calls)| calls.contains(&number.into()));
+    let (number, file) = (call & ((1 << CALL_BITS) - 1), call >> CALL_BITS);
     let by_file = || {
-        let mode = (file as u32).checked_sub(1)? << cgscope_ledger::chains::MODE_SHIFT;
+        let mode = (file as u32).checked_sub(1)? << MODE_SHIFT;
         FILES.iter().find(|(file, _)| *file == mode).map(|(_, kind)| *kind)
     };
-    by_call.map(|(kind, _)| *kind).or_else(by_file).unwrap_or(BlockedKind::Other)
+    kind_of_call(number.into()).or_else(by_file).unwrap_or(BlockedKind::Other)
 }
 
-/// Returns one bit for each system call in which a task may send something to another one.
+/// Returns one bit for each system call in which a task may send something to another one. (A read frees space in the receive
+/// buffer, for which the sender may wait.)
 pub(crate) fn sending_calls() -> [u64; 8] {
     use libc::*;
-    let mut bits = [0; 8];
-    // A read frees space in the receive buffer, for which the sender may wait.
-    let calls = [
-        SYS_write,
-        SYS_writev,
-        SYS_pwritev2,
-        SYS_sendto,
-        SYS_sendmsg,
-        SYS_sendmmsg,
-        SYS_sendfile,
-        SYS_splice,
-        SYS_connect,
-        SYS_close,
-        SYS_shutdown,
-        SYS_read,
-        SYS_readv,
-        SYS_recvfrom,
-        SYS_recvmsg,
-        SYS_recvmmsg,
-        SYS_accept4,
-        SYS_io_uring_enter,
-        SYS_exit_group,
-    ];
-    for call in calls {
-        bits[call as usize / 64] |= 1 << (call % 64);
-    }
-    bits
+    bits(|call| {
+        matches!(
+            call,
+            SYS_write | SYS_writev | SYS_pwritev2 | SYS_sendto | SYS_sendmsg | SYS_sendmmsg | SYS_sendfile
+        ) || matches!(
+            call,
+            SYS_splice | SYS_connect | SYS_close | SYS_shutdown | SYS_accept4 | SYS_io_uring_enter
+        ) || matches!(call, SYS_read | SYS_readv | SYS_recvfrom | SYS_recvmsg | SYS_recvmmsg | SYS_exit_group)
+    })
 }
 
 /// The system calls whose first argument is the file that a task waits for, if the number alone does not say it.
 pub(crate) fn file_calls() -> [u64; 8] {
     use libc::*;
+    bits(|call| {
+        matches!(
+            call,
+            SYS_read | SYS_readv | SYS_write | SYS_writev | SYS_pread64 | SYS_pwrite64 | SYS_splice
+        ) || matches!(call, SYS_preadv2 | SYS_pwritev2)
+    })
+}
+
+/// Returns one bit for each system call that is one of these, by number.
+fn bits(is_one: impl Fn(libc::c_long) -> bool) -> [u64; 8] {
     let mut bits = [0; 8];
-    for call in [
-        SYS_read,
-        SYS_readv,
-        SYS_write,
-        SYS_writev,
-        SYS_pread64,
-        SYS_pwrite64,
-        SYS_preadv2,
-        SYS_pwritev2,
-        SYS_splice,
-    ] {
-        bits[call as usize / 64] |= 1 << (call % 64);
-    }
+    (0..512).filter(|call| is_one(*call)).for_each(|call| bits[call as usize / 64] |= 1 << (call % 64));
     bits
 }
 
@@ -218,8 +173,8 @@ mod tests {
     #[test]
     fn what_a_task_waits_for_is_in_its_call_or_in_its_file() {
         let call = |number: libc::c_long, mode: Option<u32>| {
-            let file = mode.map_or(0, |mode| (mode >> cgscope_ledger::chains::MODE_SHIFT) + 1);
-            kind_of(number as i32 | (file << cgscope_ledger::chains::CALL_BITS) as i32)
+            let file = mode.map_or(0, |mode| (mode >> MODE_SHIFT) + 1);
+            kind_of(number as i32 | (file << CALL_BITS) as i32)
         };
         assert_eq!(call(libc::SYS_futex, None), BlockedKind::Lock);
         assert_eq!(call(libc::SYS_flock, None), BlockedKind::FileLock);

@@ -5,7 +5,7 @@ use std::{cmp::Reverse, collections::BTreeMap};
 use cgscope_ledger::{Cause, chains::Waker, history::KERNEL};
 
 use crate::{
-    BlockedKind, ChainsBySleeper,
+    BlockedKind, ChainReading, ChainsBySleeper,
     blocked_kind::Class,
     findings::{Context, Finding, MOST, Rule, contention, finding, is_share, leaf, part},
     units::{cpus, duration},
@@ -28,7 +28,10 @@ pub(super) fn findings(context: &Context) -> Vec<Finding> {
         let node = context.tree.find_id(context.interval, party.0);
         let Some(node) = node.filter(|node| context.tree.nodes()[*node].has_tasks) else { continue };
         let sleeper = sleepers.entry(node).or_default();
-        for row in rows.iter().filter(|row| row.waker == Waker::Task && is_for_others(row.kind)) {
+        let is_for = |row: &&&ChainReading| {
+            row.waker == Waker::Task && row.waker_cgroup != row.sleeper && is_for_others(row.kind)
+        };
+        for row in rows.iter().filter(is_for) {
             sleeper.slept_ns += row.slept_ns as f64;
             *sleeper.for_ns.entry((row.waker_cgroup, row.kind)).or_default() += row.slept_ns as f64;
         }
@@ -66,7 +69,10 @@ fn sleeps_for(context: &Context, node: usize, sleeper: &Sleeper) -> Option<Findi
     let own = |id| context.tree.find_id(context.interval, id) == Some(node);
     let others = sleeper.waits.iter().filter(|((id, ..), _)| *id != KERNEL && !own(*id));
     let waited = others.map(|(waker, causes)| (waker, causes, causes.values().sum::<f64>() as u64));
-    let (&(id, kind, is_estimate), causes, waited_ns) = waited.max_by_key(|(.., ns)| *ns)?;
+    // What is exact comes before what is an estimate, unless it is much less.
+    let weight = |is_estimate: bool, ns: u64| if is_estimate { ns / 2 } else { ns };
+    let most = waited.max_by_key(|((.., is_estimate), _, ns)| weight(*is_estimate, *ns));
+    let (&(id, kind, is_estimate), causes, waited_ns) = most?;
     let all_ns = sleeper.slept_ns as u64;
     if !is_share(waited_ns, context.interval.duration_ns, OF_INTERVAL_PERCENT)
         || !is_share(waited_ns, all_ns, OF_SLEEP_PERCENT)
@@ -78,7 +84,7 @@ fn sleeps_for(context: &Context, node: usize, sleeper: &Sleeper) -> Option<Findi
     let slept_ns = if is_estimate { all_ns } else { *sleeper.for_ns.get(&(id, kind))? as u64 };
     let (cause, cause_ns) =
         causes.iter().max_by(|a, b| a.1.total_cmp(b.1)).map(|(cause, ns)| (*cause, *ns as u64))?;
-    let Held { how, short_how, action, advice } = held(context, waker, cause);
+    let Held { how, short_how, action, advice } = held(context, node, waker, cause)?;
     let whom = |name: &str| match kind {
         BlockedKind::FileLock => format!("a file lock of {name}"),
         _ => name.into(),
@@ -111,11 +117,12 @@ struct Held {
     advice: String,
 }
 
-fn held(context: &Context, waker: usize, cause: Cause) -> Held {
+/// Returns `None` if the waker waited behind the sleeper itself, which then lacks nothing.
+fn held(context: &Context, sleeper: usize, waker: usize, cause: Cause) -> Option<Held> {
     let path = context.path(waker);
     let names = &context.interval.names;
     let name = leaf(names, path);
-    match cause {
+    Some(match cause {
         Cause::Throttled => {
             let limit = context.interval.limits_of(path).into_iter().find_map(|(path, _)| path);
             let limit = limit.as_ref().unwrap_or(path);
@@ -142,6 +149,9 @@ fn held(context: &Context, waker: usize, cause: Cause) -> Held {
             let neighbours = contention::neighbours_of(context, waker);
             let worst = neighbours.first();
             let behind = worst.and_then(|worst| worst.path.as_deref());
+            if behind == Some(context.path(sleeper)) {
+                return None;
+            }
             let limits = context.limits(waker);
             let weight = match limits.and_then(|limits| limits.weight) {
                 _ if limits.is_some_and(|limits| limits.idle == Some(1)) => " (its cpu.idle is 1)".into(),
@@ -174,5 +184,5 @@ fn held(context: &Context, waker: usize, cause: Cause) -> Held {
             action: format!("run fewer threads in {name}, or give it more CPUs"),
             advice: format!("run fewer threads at once in {}, or let it use more CPUs", names.of(path)),
         },
-    }
+    })
 }

@@ -126,3 +126,28 @@ fn a_longer_chain_is_an_estimate_and_names_its_end() {
         ]
     );
 }
+
+#[test]
+fn a_waker_that_waits_behind_the_sleeper_is_no_reason() {
+    let scene = Scene::new(&["/server", "/client"])
+        .task("/server", 600 * MS, &[])
+        .task("/client", 300 * MS, &[(Cause::OtherCgroup, 500 * MS)])
+        .ran_before("/client", "/server", 500 * MS);
+    let waited = [(Cause::OtherCgroup, 300 * MS)];
+    let scene = with(scene, |scene| vec![row(scene, "/server", "/client", 100 * MS, &waited, 0)]);
+    assert!(scene.at(Rule::WaitsFor).is_empty());
+}
+
+/// The threads of a pool sleep for each other most of the time.
+#[test]
+fn sleeps_for_the_own_cgroup_do_not_hide_those_for_another_one() {
+    let mut scene = sidecar(800 * MS, 100 * MS);
+    let mut own = row(&scene, "/app", "/app", 0, &[], 30 * S);
+    own.kind = BlockedKind::Lock;
+    scene.interval.chains.iter_mut().flatten().for_each(|row| row.kind = BlockedKind::Poll);
+    scene.interval.chains.iter_mut().for_each(|rows| rows.insert(0, own.clone()));
+    assert_eq!(
+        scene.only(Rule::WaitsFor).headline(),
+        "app sleeps 900ms/s for proxy, which was throttled for 800ms/s of that by its limit of 0.2 CPUs"
+    );
+}
