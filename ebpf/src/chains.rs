@@ -12,7 +12,7 @@ use core::{
 
 use aya_ebpf::{
     bindings::{BPF_LOCAL_STORAGE_GET_F_CREATE, BPF_NOEXIST},
-    btf_maps::HashMap,
+    btf_maps::{Array, HashMap},
     macros::{btf_map, btf_tracepoint},
     programs::BtfTracePointContext,
 };
@@ -39,6 +39,10 @@ static CHAINS: TaskStorageMap<Chain> = TaskStorageMap::NEW;
 /// All pairs of a sleeper and what woke it. Preallocated, because the hook fills it.
 #[btf_map]
 static CHAIN_PAIRS: HashMap<PairKey, PairSums, PAIRS, 0> = HashMap::new();
+
+/// The initial value of a pair. No program writes this value.
+#[btf_map]
+static NO_SUMS: Array<PairSums, 1> = Array::new();
 
 /// The system calls in which a task may send something to another one, by number: one bit each. User space sets this before it
 /// loads the programs.
@@ -158,12 +162,16 @@ fn count(next: Task, storage: &mut TaskStorage, chain: &mut Chain, slept_ns: u64
 /// Returns the entry of a pair. It is created if necessary.
 #[inline(always)]
 fn pair(key: &PairKey, comm: [u64; 2]) -> Option<&'static mut PairSums> {
-    if CHAIN_PAIRS.get_ptr_mut(key).is_none() {
-        // This fails if another CPU has just added it.
-        let _ = CHAIN_PAIRS.insert(key, PairSums { comm, ..PairSums::default() }, BPF_NOEXIST.into());
-    }
     // SAFETY: the entry is a map value. All its counters are added to atomically.
-    CHAIN_PAIRS.get_ptr_mut(key).map(|sums| unsafe { &mut *sums })
+    let find = || CHAIN_PAIRS.get_ptr_mut(key).map(|sums| unsafe { &mut *sums });
+    if let Some(sums) = find() {
+        return Some(sums);
+    }
+    // The value is passed by reference, because a copy would not fit on the stack. This fails if another CPU has just added it.
+    let _ = CHAIN_PAIRS.insert(key, NO_SUMS.get(0)?, BPF_NOEXIST.into());
+    let sums = find()?;
+    sums.comm = comm;
+    Some(sums)
 }
 
 /// Adds pending sleeps to the table of pairs. The caller holds the lock.
