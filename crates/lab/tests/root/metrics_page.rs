@@ -8,9 +8,9 @@ use std::{
     time::Duration,
 };
 
-use cgscope_made_up::host;
+use cgscope_made_up::{host, small::chain};
 use cgscope_metrics::{Config, Format, Given, Metrics, family};
-use cgscope_model::{ContainerReading, Interval, Names};
+use cgscope_model::{BlockedKind, ContainerReading, Interval, Names};
 
 use crate::{
     bench::follow,
@@ -46,6 +46,8 @@ fn promtool_finds_no_problem_in_a_page_with_every_metric() {
     };
     let containers: Vec<_> = interval.cgroups.iter().map(name).collect();
     interval.names = Arc::new(Names::new(&interval.cgroups, &containers));
+    let ids: Vec<u64> = interval.tasks.iter().map(|task| task.reading.cgroup_id).take(2).collect();
+    interval.chains = Some(vec![chain(ids[0], BlockedKind::Lock, ids[1], [10, 20, 30, 40, 50])]);
     let mut metrics = Metrics::new(Config::default());
     metrics.add(&interval);
     let of_daemon = family::ALL.iter().skip_while(|given| **given != &family::COLLECTIONS);

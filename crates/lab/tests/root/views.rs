@@ -79,7 +79,11 @@ fn keys_clicks_and_the_wheel_of_a_terminal_reach_the_screen() {
     terminal.press("End");
     terminal.wait_until(|screen| selected(screen) > shown.last().copied(), "the last row");
     terminal.press("BTab");
+    terminal.wait_for("start with --chains");
+    terminal.press("BTab");
     terminal.wait_for("its own sum (run_delay)");
+    terminal.press("Tab");
+    terminal.wait_for("start with --chains");
     terminal.press("Tab");
     terminal.wait_for("nvcswch/s");
     mouse(&terminal, 0, place(&terminal.screen(), "4 Cgroups"));
