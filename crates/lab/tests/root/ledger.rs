@@ -429,8 +429,9 @@ fn a_pending_wait_is_split_up_to_the_reading() {
 #[ignore = "one CPU: a thread must get no CPU time"]
 fn a_thread_that_gets_no_cpu_time_is_told_of_a_fault_that_the_kernel_has() {
     let cgroup = Cgroup::new("starving");
+    let cpu = Cpu::one().to_string();
     let pinned = |nice: &str| {
-        let program = ["-n", nice, "taskset", "-c", "1", "sh", "-c", "while :; do :; done"];
+        let program = ["-n", nice, "taskset", "-c", &cpu, "sh", "-c", "while :; do :; done"];
         Load::start("nice", &program, Some(&cgroup))
     };
     let _loops = [pinned("-20"), pinned("-20"), pinned("-20"), pinned("19")];
