@@ -282,7 +282,10 @@ fn add_unseen(current: Task, own: &mut Chain, did: &mut Did) -> i32 {
         did.unknown_ns += current.clock_ns().saturating_sub(slept_from_ns);
     } else if let Some(storage) = storage(current) {
         let waited_ns = current.run_delay_ns().wrapping_sub(storage.waits.expected_run_delay_ns);
-        did.sums.by_cause[Cause::Unattributed as usize] += waited_ns;
+        // Negative if the kernel has not added a wait yet that the ledger has counted.
+        if (waited_ns as i64) > 0 {
+            did.sums.by_cause[Cause::Unattributed as usize] += waited_ns;
+        }
     }
     0
 }

@@ -2,7 +2,7 @@
 #![allow(non_upper_case_globals, reason = "libc names system calls like this")]
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     mem,
 };
 
@@ -33,8 +33,12 @@ impl Domain for Chains {
             entries.push((*key, *sums));
         })?;
         let before = mem::take(&mut self.counts);
-        // If a row vanishes that has not changed, no interval misses anything. When it comes again, it counts from 0.
-        let is_old = |(key, sums): &(PairKey, PairSums)| before.get(key) == Some(&sums.count);
+        // If a row vanishes that has not changed, no interval misses anything. When it comes again, it counts from 0. Some system
+        // calls share a row, which must never decrease.
+        let is_same = |(key, sums): &(PairKey, PairSums)| before.get(key) == Some(&sums.count);
+        let row_of = |(key, sums): &(PairKey, PairSums)| reading(key, sums).key();
+        let changed: HashSet<ChainKey> = entries.iter().filter(|entry| !is_same(entry)).map(row_of).collect();
+        let is_old = |entry: &(PairKey, PairSums)| !changed.contains(&row_of(entry));
         let old: Vec<_> = if entries.len() > PAIRS / 2 {
             entries.extract_if(.., |entry| is_old(entry)).collect()
         } else {
