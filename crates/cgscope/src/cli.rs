@@ -166,7 +166,7 @@ pub struct Select {
 
     /// Also count for whom tasks sleep, and what those who woke them did meanwhile
     ///
-    /// Attaches two more programs, to wakeups and switches, which takes a few times the cost of the hook. See docs/chains.md.
+    /// Takes about three times the cost of the hook alone. See docs/chains.md.
     #[arg(long, hide_short_help = true, help_heading = HEADING, conflicts_with = "tid")]
     pub chains: bool,
 
