@@ -10,7 +10,8 @@ use std::{
 
 use cgscope_model::follower::{Followed, Follower};
 use cgscope_model::{
-    PairKey, PairReading, Sample, TaskReading, between, chains::reached, path::path_and_ancestors, rest_of,
+    ChainKey, ChainReading, PairKey, PairReading, Sample, TaskReading, between, chains,
+    path::path_and_ancestors, rest_of,
 };
 
 /// Everything that was read at one moment, with the followers of each task.
@@ -42,12 +43,22 @@ pub struct Shower {
     read: Vec<PairReading>,
     /// For each pair, the time that was added after the culprits of its victim became visible.
     reported: BTreeMap<PairKey, PairReading>,
+    /// All chains of the previous sample, and the visible ones, counted from when they became visible.
+    chains: Vec<ChainReading>,
+    shown_chains: BTreeMap<ChainKey, ChainReading>,
 }
 
 impl Shower {
     /// Begins to show what this viewer follows.
     pub fn new(follower: Follower) -> Self {
-        Self { follower, victims: HashSet::new(), read: Vec::new(), reported: BTreeMap::new() }
+        Self {
+            follower,
+            victims: HashSet::new(),
+            read: Vec::new(),
+            reported: BTreeMap::new(),
+            chains: Vec::new(),
+            shown_chains: BTreeMap::new(),
+        }
     }
 
     /// Returns the visible part of a reading.
@@ -60,7 +71,7 @@ impl Shower {
         let pairs = self.pairs(&own - &of_others, sample);
         let serials: HashSet<u64> = tasks.iter().map(|task| task.serial).collect();
         let tids: HashSet<u32> = tasks.iter().map(|task| task.tid).collect();
-        let chains = reached(&sample.chains, |row| tids.contains(&row.sleeper_tid));
+        let chains = self.chains(&tids, sample);
         let culprits = pairs.iter().map(|pair| pair.culprit).chain(chains.iter().map(|row| row.waker_cgroup));
         let shown = with_ancestors(own.iter().copied().chain(culprits), &sample.cgroups);
         let is_visible = |id: &u64| shown.contains(id);
@@ -93,6 +104,22 @@ impl Shower {
         let Sample { mut tasks, cgroups, containers, .. } = reading.sample.clone();
         tasks.retain(|task| reading.is_followed(task, self.follower));
         Sample { tasks, cgroups, containers, ..Sample::default() }
+    }
+
+    fn chains(&mut self, tids: &HashSet<u32>, sample: &Sample) -> Vec<ChainReading> {
+        let changes = chains::between(&self.chains, &sample.chains);
+        let changes: HashMap<ChainKey, &ChainReading> = changes.iter().map(|row| (row.key(), row)).collect();
+        let mut earlier = std::mem::take(&mut self.shown_chains);
+        for row in chains::reached(&sample.chains, |row| tids.contains(&row.sleeper_tid)) {
+            let key = row.key();
+            let mut shown = earlier.remove(&key).unwrap_or_else(|| row.since(row.clone()));
+            if let Some(change) = changes.get(&key) {
+                shown.append((*change).clone());
+            }
+            self.shown_chains.insert(key, shown);
+        }
+        self.chains.clone_from(&sample.chains);
+        self.shown_chains.values().cloned().collect()
     }
 
     fn pairs(&mut self, victims: HashSet<u64>, sample: &Sample) -> Vec<PairReading> {

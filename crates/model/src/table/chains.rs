@@ -104,7 +104,8 @@ impl ChainReading {
         self.by_cause.add(&next.by_cause);
     }
 
-    fn since(&self, mut before: Self) -> Self {
+    /// Returns the increase since an earlier reading of the same row.
+    pub fn since(&self, mut before: Self) -> Self {
         let mut since = self.clone();
         since
             .sums()
@@ -180,7 +181,7 @@ impl Interval {
 }
 
 /// Subtracts earlier rows. A row that vanished had not changed. If it comes again, it counts from 0.
-fn between(a: &[ChainReading], b: &[ChainReading]) -> Vec<ChainReading> {
+pub fn between(a: &[ChainReading], b: &[ChainReading]) -> Vec<ChainReading> {
     let mut earlier = sum::earlier(a, ChainReading::key);
     let since = b.iter().map(|now| match earlier(now.key()) {
         Some(before) if before.count <= now.count => now.since(before.clone()),

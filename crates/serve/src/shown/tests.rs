@@ -1,5 +1,8 @@
-use cgscope_ledger::{Loss, history::KERNEL};
-use cgscope_model::{Blame, ContainerReading, CpuReading, CpuWaits, ExitedReading, Losses, REST, REST_NAME};
+use cgscope_ledger::{Loss, chains::Waker, history::KERNEL};
+use cgscope_model::{
+    Blame, BlockedKind, ByCause, ContainerReading, CpuReading, CpuWaits, ExitedReading, Losses, REST,
+    REST_NAME,
+};
 
 use super::*;
 
@@ -108,6 +111,59 @@ fn a_culprit_that_moves_into_the_rest_adds_nothing_reported_before() {
     assert_eq!(came(&more, &merged), [(5, 1), (REST, 3)]);
     assert_eq!(came(&before, &merged), [(5, 1), (REST, 13)]);
     assert_eq!(merged.cgroups.last().map(|(_, path)| &**path), Some(REST_NAME));
+}
+
+/// A task of `sleeper`, or all of its tasks, slept until a task of `waker` woke it, 1 ms each.
+fn chain(sleeper: u64, sleeper_tid: u32, waker: u64, count: u64) -> ChainReading {
+    ChainReading {
+        sleeper,
+        sleeper_tid,
+        kind: BlockedKind::Pipe,
+        waker: Waker::Task,
+        waker_cgroup: waker,
+        waker_tid: 0,
+        comm: "".into(),
+        count,
+        slept_ns: count * 1_000_000,
+        ran_ns: count * 1_000_000,
+        by_cause: ByCause::default(),
+        waker_slept_ns: 0,
+        unknown_ns: 0,
+        estimated_ns: 0,
+    }
+}
+
+#[test]
+fn the_sleeps_of_a_waker_count_from_when_they_belong_to_a_chain_that_is_shown() {
+    let mut reading = reading();
+    reading.sample.has_chains = true;
+    let mut shower = Shower::new(follower());
+    let mut last = shower.show(&reading);
+    let mut came = |chains: Vec<ChainReading>| -> Vec<(u64, u32, u64)> {
+        reading.sample.chains = chains;
+        let next = shower.show(&reading);
+        let changes = chains::between(&last.chains, &next.chains);
+        last = next;
+        changes.iter().map(|row| (row.sleeper, row.sleeper_tid, row.count)).collect()
+    };
+    // Nobody who is shown sleeps for cgroup 4 yet.
+    assert_eq!(
+        came(vec![chain(2, 10, 5, 3), chain(4, 0, 5, 100), chain(5, 0, 6, 7)]),
+        [(2, 10, 3), (5, 0, 7)]
+    );
+    let reached = vec![chain(2, 10, 4, 1), chain(2, 10, 5, 3), chain(4, 0, 5, 102), chain(5, 0, 6, 7)];
+    assert_eq!(came(reached), [(2, 10, 1), (4, 0, 2)]);
+    // The row of the shown task is evicted, and then comes again.
+    assert_eq!(came(vec![chain(2, 10, 5, 3), chain(4, 0, 5, 110), chain(5, 0, 6, 8)]), [(5, 0, 1)]);
+    assert_eq!(
+        came(vec![chain(2, 10, 4, 1), chain(4, 0, 5, 111), chain(5, 0, 6, 8)]),
+        [(2, 10, 1), (4, 0, 1)]
+    );
+    // The table's row starts again from 0.
+    assert_eq!(
+        came(vec![chain(2, 10, 4, 2), chain(4, 0, 5, 2), chain(5, 0, 6, 9)]),
+        [(2, 10, 1), (4, 0, 2), (5, 0, 1)]
+    );
 }
 
 #[test]
