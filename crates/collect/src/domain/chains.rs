@@ -33,17 +33,7 @@ impl Domain for Chains {
             entries.push((*key, *sums));
         })?;
         let before = mem::take(&mut self.counts);
-        // If a row vanishes that has not changed, no interval misses anything. When it comes again, it counts from 0. Some system
-        // calls share a row, which must never decrease.
-        let is_same = |(key, sums): &(PairKey, PairSums)| before.get(key) == Some(&sums.count);
-        let row_of = |(key, sums): &(PairKey, PairSums)| reading(key, sums).key();
-        let changed: HashSet<ChainKey> = entries.iter().filter(|entry| !is_same(entry)).map(row_of).collect();
-        let is_old = |entry: &(PairKey, PairSums)| !changed.contains(&row_of(entry));
-        let old: Vec<_> = if entries.len() > PAIRS / 2 {
-            entries.extract_if(.., |entry| is_old(entry)).collect()
-        } else {
-            Vec::new()
-        };
+        let old = if entries.len() > PAIRS / 2 { take_old(&mut entries, &before) } else { Vec::new() };
         step("free the table of sleepers and wakers", || {
             let mut table = draft.side.hash_table::<Raw<PairKey>, Raw<PairSums>>(names::CHAIN_PAIRS)?;
             Ok(old.iter().try_for_each(|(key, _)| if_there(table.remove(&Raw(*key))).map(drop))?)
@@ -58,6 +48,19 @@ impl Domain for Chains {
         draft.sample.has_chains = true;
         Ok(())
     }
+}
+
+/// Removes the entries of the rows that have not changed since the reading before, whose counts are `before`. If such a row
+/// vanishes, no interval misses anything. When it comes again, it counts from 0. Some system calls share a row, which must never
+/// decrease.
+fn take_old(
+    entries: &mut Vec<(PairKey, PairSums)>,
+    before: &HashMap<PairKey, u64>,
+) -> Vec<(PairKey, PairSums)> {
+    let is_same = |(key, sums): &(PairKey, PairSums)| before.get(key) == Some(&sums.count);
+    let row_of = |(key, sums): &(PairKey, PairSums)| reading(key, sums).key();
+    let changed: HashSet<ChainKey> = entries.iter().filter(|entry| !is_same(entry)).map(row_of).collect();
+    entries.extract_if(.., |entry| !changed.contains(&row_of(entry))).collect()
 }
 
 fn reading(key: &PairKey, sums: &PairSums) -> ChainReading {
@@ -187,5 +190,25 @@ mod tests {
         assert_eq!(call(libc::SYS_read, Some(0)), BlockedKind::Poll);
         assert_eq!(call(libc::SYS_read, None), BlockedKind::Other);
         assert_eq!(kind_of(-1), BlockedKind::Unknown);
+    }
+    #[test]
+    fn a_row_of_several_calls_is_kept_as_a_whole_if_one_of_them_changes() {
+        let entry = |call: libc::c_long, waker_tid, count| {
+            let key = PairKey { call: call as i32, waker_tid, ..PairKey::default() };
+            (key, PairSums { count, ..PairSums::default() })
+        };
+        let (sent, received) = (libc::SYS_sendto, libc::SYS_recvfrom);
+        let earlier =
+            [entry(sent, 1, 5), entry(received, 1, 6), entry(sent, 2, 7), entry(libc::SYS_futex, 1, 8)];
+        let before = earlier.iter().map(|(key, sums)| (*key, sums.count)).collect();
+        let mut entries = earlier.to_vec();
+        entries[1].1.count += 1;
+        entries.push(entry(sent, 3, 1));
+        let gone = take_old(&mut entries, &before);
+        let calls = |entries: &[(PairKey, PairSums)]| -> Vec<(i32, u32)> {
+            entries.iter().map(|(key, _)| (key.call, key.waker_tid)).collect()
+        };
+        assert_eq!(calls(&gone), [(sent as i32, 2), (libc::SYS_futex as i32, 1)]);
+        assert_eq!(calls(&entries), [(sent as i32, 1), (received as i32, 1), (sent as i32, 3)]);
     }
 }
