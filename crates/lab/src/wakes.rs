@@ -365,9 +365,9 @@ fn keep_on(cpu: usize) {
     }
 }
 
-/// Starts three processes, each in its cgroup, on CPU 0, 1 and 0: nobody waits for the CPU of the task that it woke. In each round, the first one sleeps for the second one, which works, sleeps for the
-/// third one and works again. `works`: the CPU time of the second and of the third one. Between rounds, the first one sleeps for
-/// `pause`. Then prints the times of all processes.
+/// Starts three processes, each in its cgroup, on CPU 0, 1 and 0: nobody waits for the CPU of the task that it woke. In each round,
+/// the first one sleeps for the second one, which works, sleeps for the third one and works again. `works`: the CPU time of the
+/// second and of the third one. Between rounds, the first one sleeps for `pause`. Then prints the times of all processes.
 ///
 /// # Errors
 /// Fails if the host refuses a process or a connection.

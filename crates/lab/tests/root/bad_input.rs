@@ -52,7 +52,7 @@ fn assert_nothing_stays_loaded(before: &[String]) {
     }
 }
 
-fn assert_refused(output: &Output, words: &[&str]) {
+pub(crate) fn assert_refused(output: &Output, words: &[&str]) {
     let said = stderr(output);
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert_eq!(stdout(output), "", "{said}");

@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::{
-    bad_input::{assert_one_sentence, for_everyone},
+    bad_input::{assert_one_sentence, assert_refused, for_everyone},
     bench::{cgscope, json_lines, run, stderr, stdout},
 };
 
@@ -152,6 +152,12 @@ fn without_btf_the_coarse_mode_runs_and_names_the_kernel_option() {
         if is_exact_here() { &["/sys/kernel/btf/vmlinux", "CONFIG_DEBUG_INFO_BTF"] } else { &["too old"] };
     assert_coarse(&prepared(&AUTO, hide_btf), words);
     assert_one_sentence(&prepared(&BPF_ONLY, hide_btf), words);
+}
+
+#[test]
+fn chains_are_refused_where_only_the_coarse_mode_runs() {
+    let output = prepared(&["hist", "--chains", "0.5", "1"], hide_btf);
+    assert_refused(&output, &["--chains needs the exact mode", "cgscope doctor"]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Tests of the daemon through its clients.
 
 mod access;
+mod chains;
 mod container;
 mod hostile;
 mod intervals;

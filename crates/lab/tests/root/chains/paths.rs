@@ -53,7 +53,9 @@ fn assert_path(how: &str, kinds: [BlockedKind; 2], apart: &[&str]) {
     words.extend(apart);
     let measured = Measured::of(&mut collector, &words);
     let row = measured.row(&sleeper, kinds[0], &waker);
-    let (work_ns, rows) = (ROUNDS * WORK_US * 1_000, measured.in_rounds(&sleeper));
+    let (work_ns, mut rows) = (ROUNDS * WORK_US * 1_000, measured.in_rounds(&sleeper));
+    // Some kernels read through a thread of io_uring in the same cgroup, which sleeps for its next request.
+    rows.retain(|row| how != "ring" || row.waker_cgroup != row.sleeper);
     let slept_ns = sum::total(rows.iter().map(|row| row.slept_ns));
     println!("{how}: {rows:#?}");
     match how {
@@ -63,19 +65,26 @@ fn assert_path(how: &str, kinds: [BlockedKind; 2], apart: &[&str]) {
     }
     let for_waker = rows.iter().filter(|row| (row.waker, row.waker_cgroup) == (Waker::Task, id(&waker)));
     let for_waker_ns = sum::total(for_waker.map(|row| row.slept_ns));
-    near(for_waker_ns, slept_ns, 2.0, "slept for the waker, against all sleep");
+    // That thread ends some sleeps by an interrupt.
+    let percent = if how == "ring" { 5.0 } else { 2.0 };
+    near(for_waker_ns, slept_ns, percent, "slept for the waker, against all sleep");
     // While the sleeper itself waits for a CPU, the waker may already work. A child also starts and exits.
     let own_ns = measured.task(measured.pids[0]).wait.total_ns;
-    let (ran_ns, part) = (row.ran_ns, if how == "child" { 10 } else { 20 });
-    let allowed_ns = work_ns / part + own_ns;
+    let (ran_ns, share) = (row.ran_ns, if how == "child" { 0.1 } else { 0.05 });
+    let (off_ns, allowed_ns) = (ran_ns.abs_diff(work_ns) as f64, work_ns as f64 * share + own_ns as f64);
     println!("ran {ran_ns}, {:.2}% off its work", off(ran_ns, work_ns));
-    assert!(ran_ns.abs_diff(work_ns) <= allowed_ns, "{ran_ns}, but the waker works for {work_ns}: {row:?}");
+    assert!(is_within(off_ns, allowed_ns), "{ran_ns}, but the waker works for {work_ns}: {row:?}");
     assert_sums(&row);
-    measured.assert_is_whole(&sleeper, 0);
+    let is_there = |task: &&TaskInterval| task.reading.cgroup_id == id(&sleeper);
+    if measured.interval.tasks.iter().filter(is_there).count() == 1 {
+        measured.assert_is_whole(&sleeper, 0);
+    } else {
+        assert_eq!(how, "ring");
+    }
     let marks = measured.marks[0];
     let off_ns = marks.waited_ns as f64 - slept_ns as f64;
     println!("slept {slept_ns}, the load measured {}, its own waits {own_ns}", marks.waited_ns);
-    assert!(off_ns.abs() <= own_ns as f64 + 0.02 * slept_ns as f64, "{off_ns}");
+    assert!(is_within(off_ns.abs(), own_ns as f64 + 0.02 * slept_ns as f64), "{off_ns}");
     if how == "child" {
         return;
     }

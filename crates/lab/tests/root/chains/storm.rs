@@ -5,6 +5,10 @@ use cgscope_ledger::chains::PAIRS;
 use super::*;
 use crate::bench::{kernel_figures, rss_bytes};
 
+const THREADS: u64 = 5_000;
+/// The load wakes for so long, s.
+const SECONDS: u64 = 3;
+
 struct Storm {
     interval: Interval,
     /// Increase of the kernel's voluntary switches of all threads.
@@ -12,10 +16,10 @@ struct Storm {
     cgroup: u64,
 }
 
-fn storm(threads: u64, is_followed: bool) -> Storm {
+fn storm(is_followed: bool) -> Storm {
     let mut collector = collector(is_followed);
     let cgroup = Cgroup::new("storm");
-    let words = ["tokens", &threads.to_string(), "8", "3"];
+    let words = ["tokens", &THREADS.to_string(), "64", &SECONDS.to_string()];
     let (load, mut out) = Load::workload(&words, Some(&cgroup));
     if is_followed {
         collector.changes.follow(Follower::all().next().expect("one"), &[load.pid()]);
@@ -29,6 +33,8 @@ fn storm(threads: u64, is_followed: bool) -> Storm {
     let switches = voluntary() - before;
     let interval = Interval::between(&first, &collector.sample().expect("a sample"));
     println!("{} wakeups, {switches} voluntary switches; {}", line.trim(), interval.losses);
+    let wakeups: u64 = line.trim().parse().expect("a number");
+    assert!(is_emulated() || wakeups >= SECONDS * 100_000, "{wakeups}");
     Storm { interval, switches, cgroup: id(&cgroup) }
 }
 
@@ -51,19 +57,19 @@ impl Storm {
 
 #[test]
 #[ignore = "all CPUs: wakes as often as possible"]
-fn every_sleep_of_64_threads_that_wake_each_other_all_the_time_is_counted() {
-    let storm = storm(64, false);
+fn every_sleep_of_5000_threads_that_wake_each_other_all_the_time_is_counted() {
+    let storm = storm(false);
     assert_eq!(storm.interval.losses.get(Loss::ChainForgotten), 0);
     storm.assert_counts(0);
     storm.rows().filter(|row| row.waker == Waker::Task && row.slept_ns > 1_000_000).for_each(assert_sums);
 }
 
-/// There are four times as many pairs of threads as the table has entries.
+/// There are 1,500 times as many pairs of threads as the table has entries.
 #[test]
 #[ignore = "all CPUs: wakes as often as possible"]
 fn sleeps_for_which_the_table_has_no_place_are_counted_as_lost_and_take_no_memory() {
     let before = rss_bytes(std::process::id());
-    let storm = storm(256, true);
+    let storm = storm(true);
     let lost = storm.interval.losses.get(Loss::ChainForgotten);
     assert!(lost > 0);
     storm.assert_counts(lost);
