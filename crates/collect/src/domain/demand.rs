@@ -255,8 +255,6 @@ fn rounded(ns: u64, shift: u32, left_ns: &mut u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use cgscope_model::DemandSlot;
-
     use super::*;
 
     const SHIFT: u32 = 24;
@@ -270,27 +268,23 @@ mod tests {
     #[test]
     fn slots_are_counted_once_and_rounding_loses_nothing() {
         let mut before = Slots::new(SHIFT);
-        let (mut sum, mut numbers, mut left_ns) = (DemandSlot::default(), Vec::new(), [0; AMOUNTS]);
+        let (mut sums, mut numbers, mut left_ns) = ([0; 3], Vec::new(), [0; AMOUNTS]);
         // The turns go around the ring three times. Each turn adds 3/4 of a part to `ran_ns`.
         let part = SLOT / 16;
         for turn in 1..=1_600u64 {
             let mut now = before;
             add(&mut now, turn, [part * 3 / 4, part / 4, 0, 0, SLOT]);
             let reading = changed(5, &before, &now, turn * SLOT, &mut left_ns).expect("a change");
-            reading.each_slot(|number, slot| {
-                numbers.push(number);
-                sum.ran_ns += slot.ran_ns;
-                sum.wanted_ns += slot.wanted_ns;
-                sum.presumed_ns += slot.presumed_ns;
-            });
+            numbers.extend(reading.useful.iter().map(|(index, _)| reading.first + u64::from(*index)));
+            for (sum, parts) in sums.iter_mut().zip([&reading.ran, &reading.wanted, &reading.useful]) {
+                *sum += ns_of(parts.iter().map(|(_, parts)| parts).sum(), SHIFT);
+            }
             before = now;
         }
         assert_eq!(numbers, (1..=1_600).collect::<Vec<_>>());
-        assert_eq!(sum.presumed_ns, 1_600 * SLOT);
-        assert!(
-            sum.ran_ns.abs_diff(1_200 * part) <= part && sum.wanted_ns.abs_diff(400 * part) <= part,
-            "{sum:?}"
-        );
+        let [ran_ns, wanted_ns, useful_ns] = sums;
+        assert_eq!(useful_ns - wanted_ns, 1_600 * SLOT, "presumed");
+        assert!(ran_ns.abs_diff(1_200 * part) <= part && wanted_ns.abs_diff(400 * part) <= part, "{sums:?}");
         assert_eq!(changed(5, &before, &before, 1_600 * SLOT, &mut left_ns), None);
     }
 
