@@ -106,11 +106,8 @@ impl ChainReading {
 
     fn since(&self, mut before: Self) -> Self {
         let mut since = self.clone();
-        since
-            .sums()
-            .into_iter()
-            .zip(before.sums())
-            .for_each(|(now, before)| *now = now.saturating_sub(*before));
+        let sums = since.sums().into_iter().zip(before.sums());
+        sums.for_each(|(now, before)| *now = now.saturating_sub(*before));
         since.by_cause = self.by_cause.since(&before.by_cause).unwrap_or(self.by_cause);
         since
     }
