@@ -206,10 +206,7 @@ fn read_uid(task: &TaskReading) -> Option<u32> {
     let status = read("status")?;
     // Reads the start time last. If it matches, the status belongs to the same task.
     let start_ticks = text::stat(&read("stat")?)?.start_ticks;
-    if Ticks::of_this_host().is_later(start_ticks, task.start_ns) {
-        return None;
-    }
-    text::real_uid(&status)
+    if Ticks::of_this_host().is_later(start_ticks, task.start_ns) { None } else { text::real_uid(&status) }
 }
 
 #[cfg(test)]
