@@ -12,7 +12,7 @@ use cgscope_ledger::{
     wire::names,
 };
 use cgscope_model::{
-    CgroupReading, DemandReading, Losses,
+    CgroupReading, DemandReading,
     demand::{ns_of, parts},
     path::family,
 };
@@ -111,14 +111,14 @@ impl Domain for Demands {
     }
 
     fn read(&mut self, draft: &mut Draft) -> Result<(), Failure> {
-        draft.sample.demand = self.changed(&mut draft.side, draft.clock_ns, &mut draft.losses)?;
+        draft.sample.demand = self.changed(draft)?;
         draft.sample.demand_until_ns = Some(draft.clock_ns);
         Ok(())
     }
 
     fn complete(&mut self, draft: &mut Draft, tree: Option<&CgroupTree>) -> Result<(), Failure> {
         let family = |id| family(tree.and_then(|tree| tree.path(id)).map_or("", |path| path)).into();
-        self.give_places(&mut draft.side, &draft.sample.limits, family, &mut draft.losses)
+        self.give_places(draft, family)
     }
 }
 
@@ -135,24 +135,20 @@ fn set_place(side: &mut KernelSide, cgroup_id: u64, place: Option<u32>) -> Resul
 }
 
 impl Demands {
-    /// Returns the slots that changed since the previous reading. `clock_ns` is the scheduler's clock at this reading.
-    fn changed(
-        &mut self,
-        side: &mut KernelSide,
-        clock_ns: u64,
-        losses: &mut Losses,
-    ) -> Result<Vec<DemandReading>, Failure> {
+    /// Returns the slots that changed since the previous reading.
+    fn changed(&mut self, draft: &mut Draft) -> Result<Vec<DemandReading>, Failure> {
+        let clock_ns = draft.clock_ns;
         let before_ns = mem::replace(&mut self.read_ns, clock_ns);
         let mut readings = Vec::new();
         for (id, place) in &mut self.places {
             let now = step("read the demand", || {
-                Ok(side.array::<Raw<Slots>>(names::DEMAND)?.get(&place.at, 0)?.0)
+                Ok(draft.side.array::<Raw<Slots>>(names::DEMAND)?.get(&place.at, 0)?.0)
             })?;
             let before = mem::replace(&mut *place.seen, now);
             let shift = before.shift as u32;
             if clock_ns.saturating_sub(before_ns) >> shift >= KEPT {
                 // The kernel may have reused a slot since the previous reading.
-                losses.add(Loss::DemandForgotten, 1);
+                draft.losses.add(Loss::DemandForgotten, 1);
                 continue;
             }
             readings.extend(changed(*id, &before, &place.seen, clock_ns, &mut place.left_ns));
@@ -162,15 +158,10 @@ impl Demands {
 
     /// Gives places to the cgroups that now have a quota, the most throttled first (see [`exchange`]). Frees the places of
     /// cgroups without a quota.
-    fn give_places(
-        &mut self,
-        side: &mut KernelSide,
-        limits: &[CgroupReading],
-        family: impl Fn(u64) -> Box<str>,
-        losses: &mut Losses,
-    ) -> Result<(), Failure> {
+    fn give_places(&mut self, draft: &mut Draft, family: impl Fn(u64) -> Box<str>) -> Result<(), Failure> {
+        let Draft { side, sample, losses, .. } = draft;
         let shift = |limits: &CgroupReading| shift_for(limits.period_us.unwrap_or(0).saturating_mul(1_000));
-        let with_quota = || limits.iter().filter(|limits| limits.quota_us.is_some());
+        let with_quota = || sample.limits.iter().filter(|limits| limits.quota_us.is_some());
         let wanted: BTreeMap<u64, u32> = with_quota().map(|limits| (limits.id, shift(limits))).collect();
         let is_kept = |id: &u64, place: &Place| {
             wanted.get(id).is_some_and(|shift| place.seen.shift == u64::from(*shift))
