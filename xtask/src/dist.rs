@@ -108,9 +108,7 @@ impl Contents {
         self.put_common(&tree, "/usr/local")?;
         let zsh = self.pages.join("completions/_cgscope");
         tree.copy(&zsh, "share/zsh/site-functions/_cgscope", 0o644)?;
-        for (page, to) in self.manual()? {
-            tree.copy(&page, &to, 0o644)?;
-        }
+        self.manual()?.into_iter().try_for_each(|(page, to)| tree.copy(&page, &to, 0o644))?;
         let workspace = steps::workspace();
         for file in ["README.md", "LICENSE-MIT", "LICENSE-APACHE"] {
             tree.copy(&workspace.join(file), &format!("share/doc/cgscope/{file}"), 0o644)?;

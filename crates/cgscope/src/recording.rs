@@ -16,10 +16,8 @@ pub fn steps(selection: &Selection) -> Result<Steps> {
 }
 
 pub fn subject(header: &Header) -> String {
-    match &header.command {
-        Some(command) => format!("command {}", command.join(" ")),
-        None => header.selection.words(),
-    }
+    let command = header.command.as_ref().map(|command| format!("command {}", command.join(" ")));
+    command.unwrap_or_else(|| header.selection.words())
 }
 
 pub fn host_words(header: &Header) -> String {

@@ -307,10 +307,7 @@ impl Root<'_> {
     }
 
     fn numa_nodes(&self) -> Option<Vec<u32>> {
-        if has_no_numa(self.0) {
-            return Some(Vec::new());
-        }
-        self.cpu_list("sys/devices/system/node/online")
+        if has_no_numa(self.0) { Some(Vec::new()) } else { self.cpu_list("sys/devices/system/node/online") }
     }
 
     /// Whether this is a PREEMPT_RT kernel. The RT patches add `/sys/kernel/realtime`, but some of these kernels lack this file.

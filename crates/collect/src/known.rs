@@ -108,9 +108,7 @@ impl KnownTasks {
 
     /// Replaces the readings at these indices.
     pub(crate) fn keep(&mut self, tasks: &[Arc<TaskReading>], places: &[usize]) {
-        for place in places {
-            self.tasks[*place].reading = tasks[*place].clone();
-        }
+        places.iter().for_each(|place| self.tasks[*place].reading = tasks[*place].clone());
     }
 
     pub(crate) fn followed(&self) -> impl Iterator<Item = Followed> + '_ {

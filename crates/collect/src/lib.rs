@@ -30,7 +30,7 @@ mod stream;
 mod symbols;
 mod time_split;
 
-pub use cmdline::{cmdline, command_lines, user_id};
+pub use cmdline::{cmdline, command_lines};
 pub use collector::{Accounting, Collector, Held, NameContainers, Options};
 pub use failure::{Failure, FailureKind};
 pub use kernel_side::{EMPTY_HOOK_OBJECT, OBJECT, SAMPLE_OBJECT, YARDSTICK_OBJECT};

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{io, os::unix::fs::MetadataExt, thread, time::Duration};
 
-use cgscope_model::{CgroupReading, printable};
+use cgscope_model::{CgroupReading, command_run::NamedProcess, printable};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::{
@@ -25,15 +25,6 @@ const WEIGHING: [&str; 2] = ["cpu", "io"];
 const ATTEMPTS: u32 = 5;
 /// Pauses before attempts to remove the cgroup, ms. The kernel needs a moment to release killed or moved processes.
 const REMOVAL_MS: [u64; 6] = [0, 1, 5, 20, 100, 300];
-
-/// A process in a cgroup.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Process {
-    /// The process id.
-    pub pid: u32,
-    /// The process name.
-    pub comm: String,
-}
 
 /// The cgroup of a command. Dropping it moves its processes to the parent cgroup and removes the cgroup.
 #[derive(Debug)]
@@ -92,7 +83,7 @@ impl OwnCgroup {
     }
 
     /// Returns the processes in the cgroup and its descendants.
-    pub fn processes(&self) -> Vec<Process> {
+    pub fn processes(&self) -> Vec<NamedProcess> {
         processes_below(&self.directory)
     }
 
@@ -135,7 +126,7 @@ fn subdirectories(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path())
 }
 
-pub(crate) fn processes_below(directory: &Path) -> Vec<Process> {
+pub(crate) fn processes_below(directory: &Path) -> Vec<NamedProcess> {
     let mut found = Vec::new();
     let mut unread = vec![directory.to_owned()];
     while let Some(directory) = unread.pop() {
@@ -144,7 +135,7 @@ pub(crate) fn processes_below(directory: &Path) -> Vec<Process> {
     }
     found.sort_unstable();
     found.dedup();
-    let named = |pid| name_of_living(pid).map(|comm| Process { pid, comm });
+    let named = |pid| name_of_living(pid).map(|comm| NamedProcess { pid, comm });
     found.into_iter().filter_map(named).collect()
 }
 

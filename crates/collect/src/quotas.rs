@@ -2,14 +2,9 @@
 
 use std::{collections::HashMap, path::Path, sync::Arc};
 
-use cgscope_model::CgroupReading;
+use cgscope_model::{CgroupReading, command_run::NamedProcess};
 
-use crate::{
-    cgroups,
-    facts::CgroupMounts,
-    limits::LimitFiles,
-    own_cgroup::{Process, processes_below},
-};
+use crate::{cgroups, facts::CgroupMounts, limits::LimitFiles, own_cgroup::processes_below};
 
 /// A cgroup with a quota: its path and its figures.
 pub type QuotaReading = (Arc<str>, CgroupReading);
@@ -45,7 +40,7 @@ impl QuotaFiles {
     }
 
     /// Returns the processes in a cgroup of the cpu controller's hierarchy and in its descendants.
-    pub fn processes(&self, path: &str) -> Vec<Process> {
+    pub fn processes(&self, path: &str) -> Vec<NamedProcess> {
         let directory = self.mounts.cpu().map(|mount| mount.join(path.trim_start_matches('/')));
         directory.map_or_else(Vec::new, |directory| processes_below(&directory))
     }

@@ -98,9 +98,7 @@ pub fn with_accounts(sample: Sample) -> Sample {
     };
     let tasks = sample.tasks.into_iter().map(of_task).collect();
     let mut exited = sample.exited;
-    for exited in &mut exited {
-        exited.accounts = Some(accounts(&exited.totals, 7 * exited.tasks));
-    }
+    exited.iter_mut().for_each(|exited| exited.accounts = Some(accounts(&exited.totals, 7 * exited.tasks)));
     Sample { tasks, exited, ..sample }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use cgscope_made_up::demand::Limited;
-use cgscope_model::Sample;
+use cgscope_model::{Sample, demand::ns_of};
 
 #[test]
 fn the_demand_fits_the_counters_of_the_cgroups() {
@@ -11,10 +11,9 @@ fn the_demand_fits_the_counters_of_the_cgroups() {
     let mut sums: BTreeMap<u64, [u64; 3]> = BTreeMap::new();
     for reading in samples.iter().flat_map(|sample| &sample.demand) {
         let sum = sums.entry(reading.cgroup_id).or_default();
-        reading.each_slot(|_, slot| {
-            let amounts = [slot.ran_ns, slot.wanted_ns, slot.throttled_ns];
-            sum.iter_mut().zip(amounts).for_each(|(sum, ns)| *sum += ns);
-        });
+        for (sum, parts) in sum.iter_mut().zip([&reading.ran, &reading.wanted, &reading.throttled]) {
+            *sum += ns_of(parts.iter().map(|(_, parts)| parts).sum(), reading.slot_shift);
+        }
     }
     let mut throttled = 0;
     for limits in samples[60].limits.iter().filter(|limits| sums.contains_key(&limits.id)) {

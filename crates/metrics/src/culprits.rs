@@ -117,10 +117,8 @@ impl<const N: usize> Culprits<N> {
     fn watch(&mut self, parts: &[Part<N>], forest: &Forest, most: usize) {
         let mut new: Vec<Part<N>> = parts.to_vec();
         for one in &mut self.watched {
-            let who = match &one.path {
-                None => Some(Who::Kernel),
-                Some(path) => forest.find(path).map(Who::Cgroup),
-            };
+            let path = one.path.as_ref();
+            let who = path.map_or(Some(Who::Kernel), |path| forest.find(path).map(Who::Cgroup));
             let part = who.and_then(|who| parts.binary_search_by_key(&who, |(who, _)| *who).ok());
             one.now_ns = part.map_or([0; N], |at| std::mem::replace(&mut new[at].1, [0; N]));
             one.is_there = who.is_some_and(|who| who.is_there(forest));

@@ -56,9 +56,9 @@ pub struct CpuUse {
     pub system_ns: u64,
 }
 
-/// A process that was still running when the command ended.
+/// A process that was running at the time of the reading.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Outlived {
+pub struct NamedProcess {
     pub pid: u32,
     pub comm: String,
 }
@@ -68,7 +68,7 @@ pub struct Outlived {
 pub struct HeldBy {
     pub quota: QuotaUse,
     /// Processes in the quota's cgroup or its descendants, not of the command, when the command ended. Includes cgscope itself.
-    pub others: Vec<Outlived>,
+    pub others: Vec<NamedProcess>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -90,7 +90,7 @@ pub struct CommandRun {
     pub peak_processes: u64,
     /// Time between two counts of threads and processes, ns.
     pub every_ns: u64,
-    pub outlived: Vec<Outlived>,
+    pub outlived: Vec<NamedProcess>,
     /// All threads of the command, from start to end.
     pub interval: Interval,
     pub blocked_on: Option<BlockedTime>,

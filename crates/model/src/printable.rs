@@ -10,7 +10,7 @@ pub fn printable(text: &str) -> Arc<str> {
 }
 
 /// Returns the [`printable`] name of a task, up to the first NUL.
-pub fn comm(bytes: &[u8; 16]) -> Arc<str> {
+pub fn comm(bytes: &[u8]) -> Arc<str> {
     let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
     printable(&String::from_utf8_lossy(name))
 }

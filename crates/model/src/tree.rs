@@ -85,11 +85,6 @@ pub struct Effective {
 }
 
 impl Node {
-    /// Returns the last component of the path; `/` for the root.
-    pub fn name(&self) -> &str {
-        self.path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(&self.path)
-    }
-
     pub fn has_own_tasks(&self) -> bool {
         !self.tasks.is_empty() || !self.idle.is_empty()
     }

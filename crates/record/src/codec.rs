@@ -351,9 +351,7 @@ impl SampleDecoder {
             self.texts.push(printable(std::str::from_utf8(text).ok()?));
         }
         let mut new_left = length / BYTES_A_ROW;
-        for table in &mut self.tables {
-            table.decode(bytes, &self.texts, &mut new_left)?;
-        }
+        self.tables.iter_mut().try_for_each(|table| table.decode(bytes, &self.texts, &mut new_left))?;
         (self.is_cut || bytes.0.iter().all(|byte| *byte == 0)).then_some(())
     }
 }

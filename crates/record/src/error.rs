@@ -173,8 +173,5 @@ impl Ending {
 }
 
 fn unwritten(samples: u64) -> String {
-    match samples {
-        0 => String::new(),
-        _ => format!("; samples that could not be written to it: {samples}"),
-    }
+    if samples == 0 { String::new() } else { format!("; samples that could not be written to it: {samples}") }
 }

@@ -302,14 +302,10 @@ impl Field for Option<Arc<Accounts>> {
 
 impl Field for ByCause {
     fn columns(columns: &mut Columns) {
-        for cause in Cause::ALL {
-            columns.member(cause.name(), u64::columns);
-        }
+        Cause::ALL.into_iter().for_each(|cause| columns.member(cause.name(), u64::columns));
     }
     fn put(&self, cells: &mut Cells, texts: &mut Texts) {
-        for ns in self.0 {
-            ns.put(cells, texts);
-        }
+        self.0.into_iter().for_each(|ns| ns.put(cells, texts));
     }
     fn take(row: &mut Row<'_>) -> Option<Self> {
         let mut parts = [0; CAUSES];

@@ -124,10 +124,7 @@ impl Runtimes {
         let limit = pace.deadline / due.len().max(1) as u32;
         let mut said = Vec::new();
         for runtime in &mut due {
-            let answer = match runtime.place.exists() {
-                true => runtime.ask(limit).await,
-                false => Err(Failure::Absent),
-            };
+            let answer = if runtime.place.exists() { runtime.ask(limit).await } else { Err(Failure::Absent) };
             let sentence = runtime.take(answer, pace);
             let is_no_cri = matches!(runtime.trouble, Some(Trouble { failure: Failure::Unknown, .. }));
             said.extend(sentence.map(|sentence| (is_no_cri, sentence)));

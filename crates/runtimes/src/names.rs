@@ -101,10 +101,7 @@ pub(crate) fn list_stored(path: &Path) -> Result<RuntimeNames, Failure> {
     }
     let file = File::open(path).map_err(Failure::Connect)?;
     file.take(REPLY_BYTES as u64 + 1).read_to_end(&mut text).map_err(Failure::Connect)?;
-    if text.len() > REPLY_BYTES {
-        return Err(Failure::TooLarge);
-    }
-    listed(&text)
+    if text.len() > REPLY_BYTES { Err(Failure::TooLarge) } else { listed(&text) }
 }
 
 #[cfg(test)]

@@ -380,13 +380,14 @@ mod tests {
 mod queued_tests {
     use super::*;
     use crate::{
-        Loop, PHASES, Replay, Tree, settings,
+        Loop, Node, PHASES, Replay, Tree, settings,
         tests::served::{Served, Server, random_gaps},
     };
 
     /// The least quota that meets a target, ms of 100 ms, as simulated for the open loop.
     fn least(profile: &Profile, limit: Limit, target: f64) -> f64 {
-        let replay = Replay::new(&Tree::single(profile.clone().refined(4), Some(limit), 2.0));
+        let node = Node { limit: Some(limit), profile: profile.clone().refined(4), ..Node::default() };
+        let replay = Replay::new(&Tree { nodes: vec![node], capacity: 2.0 });
         let share = |limit, setting| replay.run(&[Some(limit)], &setting).unwrap()[0].throttled_share();
         let is_enough = |ms: &u64| {
             let limit = Limit { quota_ns: ms * 1_000_000, ..limit };

@@ -49,11 +49,6 @@ impl Limit {
     /// No kernel allows longer quotas, periods and bursts: `max_cfs_runtime`, which is 2^44 us (`kernel/sched/core.c`, Linux 5.14).
     pub const MOST_US: u64 = 1 << 44;
 
-    /// A limit without burst.
-    pub fn new(quota_ns: u64, period_ns: u64) -> Self {
-        Self { quota_ns, period_ns, burst_ns: 0 }
-    }
-
     /// The limit in CPUs.
     pub fn cpus(&self) -> f64 {
         self.quota_ns as f64 / self.period_ns as f64
@@ -81,17 +76,4 @@ pub struct Tree {
     pub nodes: Vec<Node>,
     /// CPUs that the whole tree can use, above 0: those of the host or the cpuset.
     pub capacity: f64,
-}
-
-impl Tree {
-    /// A single cgroup with this demand, on this number of CPUs.
-    pub fn single(profile: Profile, limit: Option<Limit>, cpus: f64) -> Self {
-        let node = Node { limit, profile, ..Node::default() };
-        Self { nodes: vec![node], capacity: cpus }
-    }
-
-    /// The limits in force when the profiles were recorded, one for each cgroup.
-    pub fn limits(&self) -> Vec<Option<Limit>> {
-        self.nodes.iter().map(|node| node.limit).collect()
-    }
 }

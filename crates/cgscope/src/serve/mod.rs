@@ -249,10 +249,7 @@ impl Collect for Own {
     }
 
     fn follow(&mut self, follower: Follower, pids: &[u32]) {
-        match pids {
-            [] => self.0.changes.stop(follower),
-            _ => self.0.changes.follow(follower, pids),
-        }
+        if pids.is_empty() { self.0.changes.stop(follower) } else { self.0.changes.follow(follower, pids) }
     }
 }
 

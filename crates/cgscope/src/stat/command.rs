@@ -13,13 +13,13 @@ use std::{
 
 use cgscope_collect::{
     Accounting, KernelSymbols,
-    own_cgroup::{OwnCgroup, Process, name_of_living},
+    own_cgroup::{OwnCgroup, name_of_living},
     quotas::{QuotaFiles, QuotaReading},
 };
 use cgscope_model::{
     BlockedKind, BlockedOn, BlockedTime, CgroupReading, Interval, Mode, QuotaUse, Sample, Tree,
     class::{Classes, Classified},
-    command_run::{CommandRun, CpuUse, Ending, HeldBy, Outlived, places, quotas_of},
+    command_run::{CommandRun, CpuUse, Ending, HeldBy, NamedProcess, places, quotas_of},
     json::StatObject,
     table::interval::Appended,
 };
@@ -238,10 +238,10 @@ async fn measure(session: &mut Session, remarks: &mut Vec<String>) -> Result<Mea
     Ok(Measured { interval, ended, peak_threads, peak_processes, every_ns: ns(every) })
 }
 
-fn processes(sample: &Sample) -> Vec<Outlived> {
+fn processes(sample: &Sample) -> Vec<NamedProcess> {
     let mut seen = BTreeSet::new();
     let mains = sample.tasks.iter().filter(|task| seen.insert(task.tgid));
-    mains.map(|task| Outlived { pid: task.tgid, comm: task.comm.to_string() }).collect()
+    mains.map(|task| NamedProcess { pid: task.tgid, comm: task.comm.to_string() }).collect()
 }
 
 fn ending(status: ExitStatus) -> Ending {
@@ -260,7 +260,7 @@ struct Reading {
     own: Option<CgroupReading>,
     quotas: Vec<QuotaReading>,
     /// The processes in the command's own cgroup.
-    left: Vec<Process>,
+    left: Vec<NamedProcess>,
 }
 
 struct Watch {
@@ -288,7 +288,7 @@ impl Watch {
     }
 
     /// Returns the quotas that throttled the command. `ours` are the processes of the command that still exist.
-    fn held_by(&self, interval: &Interval, ours: &[Outlived]) -> Vec<HeldBy> {
+    fn held_by(&self, interval: &Interval, ours: &[NamedProcess]) -> Vec<HeldBy> {
         let before = &self.before.quotas;
         let earlier = |id| before.iter().find(|(_, reading)| reading.id == id).map(|(_, reading)| reading);
         let all = self.after.quotas.iter();
@@ -296,21 +296,18 @@ impl Watch {
         let held = quotas_of(&places(interval), all).into_iter().take(QUOTAS);
         let others = |path: &str| {
             let there = self.quotas.processes(path);
-            let others = there.into_iter().filter(|there| !ours.iter().any(|ours| ours.pid == there.pid));
-            others.map(process).collect()
+            there.into_iter().filter(|there| !ours.iter().any(|ours| ours.pid == there.pid)).collect()
         };
         held.map(|quota| HeldBy { others: others(&quota.path), quota }).collect()
     }
 }
 
-fn process(process: Process) -> Outlived {
-    Outlived { pid: process.pid, comm: process.comm }
-}
-
 /// Returns the processes in the cgroup and the processes that we followed from fork to fork, each once.
-fn outlived(in_cgroup: &[Process], followed: impl IntoIterator<Item = Outlived>) -> Vec<Outlived> {
-    let mut all: Vec<Outlived> = in_cgroup.iter().cloned().map(process).collect();
-    all.extend(followed);
+fn outlived(
+    in_cgroup: &[NamedProcess],
+    followed: impl IntoIterator<Item = NamedProcess>,
+) -> Vec<NamedProcess> {
+    let mut all: Vec<NamedProcess> = in_cgroup.iter().cloned().chain(followed).collect();
     all.sort_by_key(|process| process.pid);
     all.dedup_by_key(|process| process.pid);
     all
@@ -395,8 +392,8 @@ mod tests {
 
     #[test]
     fn a_process_that_outlived_the_command_is_listed_once() {
-        let in_cgroup = [Process { pid: 7, comm: "a".into() }];
-        let followed = [7, 5].map(|pid| Outlived { pid, comm: "b".into() });
+        let in_cgroup = [NamedProcess { pid: 7, comm: "a".into() }];
+        let followed = [7, 5].map(|pid| NamedProcess { pid, comm: "b".into() });
         let all = outlived(&in_cgroup, followed);
         assert_eq!(
             all.iter().map(|one| (one.pid, one.comm.as_str())).collect::<Vec<_>>(),

@@ -206,16 +206,7 @@ fn read_uid(task: &TaskReading) -> Option<u32> {
     let status = read("status")?;
     // Reads the start time last. If it matches, the status belongs to the same task.
     let start_ticks = text::stat(&read("stat")?)?.start_ticks;
-    if Ticks::of_this_host().is_later(start_ticks, task.start_ns) {
-        return None;
-    }
-    real_uid(&String::from_utf8_lossy(&status))
-}
-
-/// Returns the first of the four user ids in `/proc/PID/status`.
-fn real_uid(status: &str) -> Option<u32> {
-    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
-    line.split_ascii_whitespace().next()?.parse().ok()
+    if Ticks::of_this_host().is_later(start_ticks, task.start_ns) { None } else { text::real_uid(&status) }
 }
 
 #[cfg(test)]
@@ -224,12 +215,6 @@ mod tests {
 
     use super::*;
     use crate::cli::{Cli, Command};
-
-    #[test]
-    fn the_real_user_is_the_first_of_four() {
-        assert_eq!(real_uid("Name:\tUid: 7\nUid:\t1000\t0\t0\t0\n"), Some(1000));
-        assert_eq!(real_uid("Name:\ta\n"), None);
-    }
 
     #[test]
     fn the_user_of_a_task_is_read_once_and_again_after_a_while() {

@@ -64,10 +64,6 @@ fn take_old(
 }
 
 fn reading(key: &PairKey, sums: &PairSums) -> ChainReading {
-    let mut name = [0; 16];
-    name.chunks_exact_mut(8)
-        .zip(sums.comm)
-        .for_each(|(into, word)| into.copy_from_slice(&word.to_ne_bytes()));
     let waker = *Waker::ALL.get(key.waker as usize).unwrap_or(&Waker::Unknown);
     let did_ns = sums.did.sums.total() + sums.did.unknown_ns;
     ChainReading {
@@ -77,7 +73,7 @@ fn reading(key: &PairKey, sums: &PairSums) -> ChainReading {
         waker,
         waker_cgroup: key.waker_cgroup,
         waker_tid: key.waker_tid,
-        comm: comm(&name),
+        comm: comm(sums.comm.map(u64::to_ne_bytes).as_flattened()),
         count: sums.count,
         slept_ns: sums.slept_ns,
         ran_ns: if waker == Waker::Task { sums.slept_ns.saturating_sub(did_ns) } else { 0 },

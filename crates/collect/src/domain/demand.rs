@@ -12,7 +12,7 @@ use cgscope_ledger::{
     wire::names,
 };
 use cgscope_model::{
-    CgroupReading, DemandReading, Losses,
+    CgroupReading, DemandReading,
     demand::{ns_of, parts},
     path::family,
 };
@@ -111,14 +111,14 @@ impl Domain for Demands {
     }
 
     fn read(&mut self, draft: &mut Draft) -> Result<(), Failure> {
-        draft.sample.demand = self.changed(&mut draft.side, draft.clock_ns, &mut draft.losses)?;
+        draft.sample.demand = self.changed(draft)?;
         draft.sample.demand_until_ns = Some(draft.clock_ns);
         Ok(())
     }
 
     fn complete(&mut self, draft: &mut Draft, tree: Option<&CgroupTree>) -> Result<(), Failure> {
         let family = |id| family(tree.and_then(|tree| tree.path(id)).map_or("", |path| path)).into();
-        self.give_places(&mut draft.side, &draft.sample.limits, family, &mut draft.losses)
+        self.give_places(draft, family)
     }
 }
 
@@ -135,24 +135,20 @@ fn set_place(side: &mut KernelSide, cgroup_id: u64, place: Option<u32>) -> Resul
 }
 
 impl Demands {
-    /// Returns the slots that changed since the previous reading. `clock_ns` is the scheduler's clock at this reading.
-    fn changed(
-        &mut self,
-        side: &mut KernelSide,
-        clock_ns: u64,
-        losses: &mut Losses,
-    ) -> Result<Vec<DemandReading>, Failure> {
+    /// Returns the slots that changed since the previous reading.
+    fn changed(&mut self, draft: &mut Draft) -> Result<Vec<DemandReading>, Failure> {
+        let clock_ns = draft.clock_ns;
         let before_ns = mem::replace(&mut self.read_ns, clock_ns);
         let mut readings = Vec::new();
         for (id, place) in &mut self.places {
             let now = step("read the demand", || {
-                Ok(side.array::<Raw<Slots>>(names::DEMAND)?.get(&place.at, 0)?.0)
+                Ok(draft.side.array::<Raw<Slots>>(names::DEMAND)?.get(&place.at, 0)?.0)
             })?;
             let before = mem::replace(&mut *place.seen, now);
             let shift = before.shift as u32;
             if clock_ns.saturating_sub(before_ns) >> shift >= KEPT {
                 // The kernel may have reused a slot since the previous reading.
-                losses.add(Loss::DemandForgotten, 1);
+                draft.losses.add(Loss::DemandForgotten, 1);
                 continue;
             }
             readings.extend(changed(*id, &before, &place.seen, clock_ns, &mut place.left_ns));
@@ -162,15 +158,10 @@ impl Demands {
 
     /// Gives places to the cgroups that now have a quota, the most throttled first (see [`exchange`]). Frees the places of
     /// cgroups without a quota.
-    fn give_places(
-        &mut self,
-        side: &mut KernelSide,
-        limits: &[CgroupReading],
-        family: impl Fn(u64) -> Box<str>,
-        losses: &mut Losses,
-    ) -> Result<(), Failure> {
+    fn give_places(&mut self, draft: &mut Draft, family: impl Fn(u64) -> Box<str>) -> Result<(), Failure> {
+        let Draft { side, sample, losses, .. } = draft;
         let shift = |limits: &CgroupReading| shift_for(limits.period_us.unwrap_or(0).saturating_mul(1_000));
-        let with_quota = || limits.iter().filter(|limits| limits.quota_us.is_some());
+        let with_quota = || sample.limits.iter().filter(|limits| limits.quota_us.is_some());
         let wanted: BTreeMap<u64, u32> = with_quota().map(|limits| (limits.id, shift(limits))).collect();
         let is_kept = |id: &u64, place: &Place| {
             wanted.get(id).is_some_and(|shift| place.seen.shift == u64::from(*shift))
@@ -255,8 +246,6 @@ fn rounded(ns: u64, shift: u32, left_ns: &mut u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use cgscope_model::DemandSlot;
-
     use super::*;
 
     const SHIFT: u32 = 24;
@@ -270,27 +259,23 @@ mod tests {
     #[test]
     fn slots_are_counted_once_and_rounding_loses_nothing() {
         let mut before = Slots::new(SHIFT);
-        let (mut sum, mut numbers, mut left_ns) = (DemandSlot::default(), Vec::new(), [0; AMOUNTS]);
+        let (mut sums, mut numbers, mut left_ns) = ([0; 3], Vec::new(), [0; AMOUNTS]);
         // The turns go around the ring three times. Each turn adds 3/4 of a part to `ran_ns`.
         let part = SLOT / 16;
         for turn in 1..=1_600u64 {
             let mut now = before;
             add(&mut now, turn, [part * 3 / 4, part / 4, 0, 0, SLOT]);
             let reading = changed(5, &before, &now, turn * SLOT, &mut left_ns).expect("a change");
-            reading.each_slot(|number, slot| {
-                numbers.push(number);
-                sum.ran_ns += slot.ran_ns;
-                sum.wanted_ns += slot.wanted_ns;
-                sum.presumed_ns += slot.presumed_ns;
-            });
+            numbers.extend(reading.useful.iter().map(|(index, _)| reading.first + u64::from(*index)));
+            for (sum, parts) in sums.iter_mut().zip([&reading.ran, &reading.wanted, &reading.useful]) {
+                *sum += ns_of(parts.iter().map(|(_, parts)| parts).sum(), SHIFT);
+            }
             before = now;
         }
         assert_eq!(numbers, (1..=1_600).collect::<Vec<_>>());
-        assert_eq!(sum.presumed_ns, 1_600 * SLOT);
-        assert!(
-            sum.ran_ns.abs_diff(1_200 * part) <= part && sum.wanted_ns.abs_diff(400 * part) <= part,
-            "{sum:?}"
-        );
+        let [ran_ns, wanted_ns, useful_ns] = sums;
+        assert_eq!(useful_ns - wanted_ns, 1_600 * SLOT, "presumed");
+        assert!(ran_ns.abs_diff(1_200 * part) <= part && wanted_ns.abs_diff(400 * part) <= part, "{sums:?}");
         assert_eq!(changed(5, &before, &before, 1_600 * SLOT, &mut left_ns), None);
     }
 

@@ -108,9 +108,7 @@ impl Stacks {
     /// blocked may have woken up and may already be counted.
     fn merged(&mut self, counted: Vec<StackReading>, mut under_way: Vec<UnderWay>) -> Vec<StackReading> {
         let mut by_task: HashMap<u64, Vec<&StackReading>> = HashMap::new();
-        for stack in &counted {
-            by_task.entry(stack.serial).or_default().push(stack);
-        }
+        counted.iter().for_each(|stack| by_task.entry(stack.serial).or_default().push(stack));
         let of_task = |serial: u64| by_task.get(&serial).map_or(&[][..], Vec::as_slice);
         let sum = |serial| of_task(serial).iter().map(|stack| stack.ns).sum::<u64>();
         let came_back = |now: &UnderWay| sum(now.stack.serial) > now.counted_ns;

@@ -277,10 +277,7 @@ pub(super) fn align(sides: &mut [Side; 2]) {
 fn program(comm: &str) -> String {
     static NUMBER: LazyLock<Regex> =
         LazyLock::new(|| Regex::new(r"([^\p{Alphabetic}\p{N}])[0-9]+").expect("a valid pattern"));
-    if comm.starts_with("kworker/") {
-        return "kworker".into();
-    }
-    NUMBER.replace_all(comm, "$1#").into()
+    if comm.starts_with("kworker/") { "kworker".into() } else { NUMBER.replace_all(comm, "$1#").into() }
 }
 
 #[cfg(test)]

@@ -128,21 +128,16 @@ fn held(context: &Context, sleeper: usize, waker: usize, cause: Cause) -> Option
             let limit = limit.as_ref().unwrap_or(path);
             let cores = context.tree.find(limit).and_then(|node| context.limits(node)?.quota_cores());
             let of = cores.map_or_else(String::new, |cores| format!(" of {}", cpus(cores)));
-            let whose =
-                if limit == path { "its limit".into() } else { format!("the limit of {}", names.of(limit)) };
-            let (_, how) = raise(limit, cores);
+            let (full, short, (_, how)) = (names.of(limit), leaf(names, limit), raise(limit, cores));
+            let by = |name: &str| match limit == path {
+                true => format!("by its limit{of}"),
+                false => format!("by the limit of {name}{of}"),
+            };
             Held {
-                how: format!("by {whose}{of}"),
-                short_how: format!(
-                    "by {}{of}",
-                    if limit == path {
-                        "its limit".into()
-                    } else {
-                        format!("the limit of {}", leaf(names, limit))
-                    }
-                ),
-                action: format!("raise the limit of {}", leaf(names, limit)),
-                advice: format!("raise the limit of {}{how}", names.of(limit)),
+                how: by(&full),
+                short_how: by(&short),
+                action: format!("raise the limit of {short}"),
+                advice: format!("raise the limit of {full}{how}"),
             }
         }
         Cause::OtherCgroup => {
@@ -153,27 +148,21 @@ fn held(context: &Context, sleeper: usize, waker: usize, cause: Cause) -> Option
                 return None;
             }
             let limits = context.limits(waker);
+            let is_idle = limits.is_some_and(|limits| limits.idle == Some(1));
             let weight = match limits.and_then(|limits| limits.weight) {
-                _ if limits.is_some_and(|limits| limits.idle == Some(1)) => " (its cpu.idle is 1)".into(),
+                _ if is_idle => " (its cpu.idle is 1)".into(),
                 Some(weight) => format!(" (its weight is {weight})"),
                 None => String::new(),
             };
-            let (action, advice) = contention::actions(context, waker, worst, false);
-            let is_idle = limits.is_some_and(|limits| limits.idle == Some(1));
-            let action = if is_idle {
-                format!("set cpu.idle of {name} to 0, or take no lock in idle tasks")
-            } else {
-                action
-            };
+            let (mut action, advice) = contention::actions(context, waker, worst, false);
+            if is_idle {
+                action = format!("set cpu.idle of {name} to 0, or take no lock in idle tasks");
+            }
+            let (full, short) = behind.map(|path| (names.of(path), leaf(names, path))).unzip();
+            let who = |name: Option<&str>| format!("behind {}{weight}", name.unwrap_or("other cgroups"));
             Held {
-                how: format!(
-                    "behind {}{weight}",
-                    behind.map_or("other cgroups".into(), |path| names.of(path))
-                ),
-                short_how: format!(
-                    "behind {}{weight}",
-                    behind.map_or("other cgroups".into(), |path| leaf(names, path))
-                ),
+                how: who(full.as_deref()),
+                short_how: who(short.as_deref()),
                 action,
                 advice: format!("{advice}; or let no other tasks depend on those of {}", names.of(path)),
             }

@@ -107,11 +107,8 @@ impl ChainReading {
     /// Returns the increase since an earlier reading of the same row.
     pub fn since(&self, mut before: Self) -> Self {
         let mut since = self.clone();
-        since
-            .sums()
-            .into_iter()
-            .zip(before.sums())
-            .for_each(|(now, before)| *now = now.saturating_sub(*before));
+        let sums = since.sums().into_iter().zip(before.sums());
+        sums.for_each(|(now, before)| *now = now.saturating_sub(*before));
         since.by_cause = self.by_cause.since(&before.by_cause).unwrap_or(self.by_cause);
         since
     }

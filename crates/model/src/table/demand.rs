@@ -70,27 +70,6 @@ impl DemandReading {
         let [ran, wanted, useful, throttled, runnable] = lists;
         Some(Self { cgroup_id, slot_shift, first, ran, wanted, useful, throttled, runnable })
     }
-
-    /// Calls `each` with the number and amounts of each slot that is not empty, ascending. Impossibly large amounts are limited.
-    pub fn each_slot(&self, mut each: impl FnMut(u64, DemandSlot)) {
-        let Self { ran, wanted, useful, throttled, runnable, .. } = self;
-        let mut lists = [ran, wanted, useful, throttled, runnable].map(|list| list.iter().peekable());
-        let ns = |parts: u64| ns_of(parts.min(1 << 20), self.slot_shift.min(30));
-        while let Some(index) = lists.iter_mut().filter_map(|list| list.peek().map(|(index, _)| *index)).min()
-        {
-            let [ran, wanted, useful, throttled, runnable] = lists
-                .each_mut()
-                .map(|list| list.next_if(|(at, _)| *at == index).map_or(0, |(_, amount)| *amount));
-            let slot = DemandSlot {
-                ran_ns: ns(ran),
-                wanted_ns: ns(wanted),
-                throttled_ns: ns(throttled),
-                waited_ns: ns(runnable.saturating_sub(ran).saturating_sub(throttled)),
-                presumed_ns: ns(useful.saturating_sub(wanted)),
-            };
-            each(self.first.wrapping_add(index.into()), slot);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -108,29 +87,10 @@ mod tests {
     fn slots_are_those_that_were_given() {
         let slots = [[0; AMOUNTS], [1, 3, 0, 0, 0], [0; AMOUNTS], [5, 2, 9, 16, 0], [0, 0, 0, 0, 7]];
         let reading = DemandReading::new(9, 24, 100, &slots).expect("slots");
-        assert_eq!((reading.first, reading.ran.len(), reading.throttled.len()), (101, 2, 1));
-        let mut found = Vec::new();
-        reading.each_slot(|number, slot| {
-            let DemandSlot { ran_ns, wanted_ns, throttled_ns, waited_ns, presumed_ns } = slot;
-            found.push((
-                number,
-                [ran_ns, wanted_ns, throttled_ns, waited_ns, presumed_ns].map(|ns| parts(ns, 24)),
-            ));
-        });
-        assert_eq!(found, [(101, slots[1]), (103, slots[3]), (104, slots[4])]);
+        assert_eq!(reading.first, 101);
+        assert_eq!((reading.ran, reading.throttled), (vec![(0, 1), (2, 5)], vec![(2, 9)]));
+        assert_eq!((reading.wanted, reading.useful), (vec![(0, 3), (2, 2)], vec![(0, 3), (2, 2), (3, 7)]));
+        assert_eq!(reading.runnable, [(0, 1), (2, 30)]);
         assert_eq!(DemandReading::new(9, 24, 100, &[[0; AMOUNTS]; 3]), None);
-    }
-
-    #[test]
-    fn amounts_of_a_hostile_recording_do_not_overflow() {
-        let reading = DemandReading {
-            slot_shift: u32::MAX,
-            first: u64::MAX,
-            ran: vec![(7, u64::MAX - 1)],
-            ..Default::default()
-        };
-        let mut slots = 0;
-        reading.each_slot(|_, slot| slots += usize::from(slot.ran_ns > 0));
-        assert_eq!(slots, 1);
     }
 }

@@ -150,9 +150,9 @@ fn the_tree_of_a_large_host_is_correct() {
     is_in_order(&interval).expect("each node is at the place of its path");
     let tree = Tree::new(&interval);
     let root = &tree.nodes()[0];
-    assert_eq!((root.name(), root.depth, root.parent), ("/", 0, None));
+    assert_eq!((&*root.path, root.depth, root.parent), ("/", 0, None));
     assert!(root.group == interval.total() && tree.unknown.is_none());
-    let named = tree.nodes().iter().filter(|node| node.name() == "kubepods-burstable.slice").count();
+    let named = tree.nodes().iter().filter(|node| node.path.ends_with("/kubepods-burstable.slice")).count();
     assert_eq!(named, 1);
     assert!(tree.nodes().iter().any(|node| !node.throttled_by.is_empty() && !node.culprits.is_empty()));
 }

@@ -80,7 +80,7 @@ impl ProcWalk {
         let wchan = text(wanted.has(GroupBy::Wchan) && state.is_blocked(), "wchan");
         reading.place = places.of_text(&wchan, &text(wanted.has(GroupBy::Kstack), "stack"));
         if wanted.has(GroupBy::Username) {
-            reading.uid = files.of_thread(threads, tid, "status").and_then(uid);
+            reading.uid = files.of_thread(threads, tid, "status").and_then(text::real_uid);
         }
         if wanted.has(GroupBy::Cgroup)
             && let Some(cgroups) = &mut self.cgroups
@@ -111,11 +111,6 @@ fn syscall(text: &[u8]) -> Option<i32> {
     (number >= 0 && words.any(|word| word != "0x0")).then_some(number)
 }
 
-fn uid(status: &[u8]) -> Option<u32> {
-    let line = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Uid:"))?;
-    std::str::from_utf8(line).ok()?.split_ascii_whitespace().next()?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -141,11 +136,5 @@ mod tests {
         for text in [&b"running\n"[..], b"-1 0x7ffd 0x7f12\n", b""] {
             assert_eq!(syscall(text), None);
         }
-    }
-
-    #[test]
-    fn the_real_user_id_is_read() {
-        assert_eq!(uid(b"Name:\tcat\nUid:\t1000\t0\t0\t0\n"), Some(1000));
-        assert_eq!(uid(b"Name:\tcat\n"), None);
     }
 }

@@ -261,9 +261,7 @@ impl<T: Keyed> TableDecoder for Decoder<T> {
                 _ => return None,
             }
         }
-        for at in &self.touched {
-            self.entries[*at].is_stale = true;
-        }
+        self.touched.iter().for_each(|at| self.entries[*at].is_stale = true);
         Some(())
     }
 

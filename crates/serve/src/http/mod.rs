@@ -146,14 +146,12 @@ fn not_listening(address: SocketAddr, error: &io::Error) -> Error {
     let low_port =
         "set the port of `listen` in [http] to 1024 or more: lower ports need CAP_NET_BIND_SERVICE";
     let other = "set `listen` in [http] to another address, or to \"\" for no HTTP server";
-    match error.kind() {
-        ErrorKind::AddrInUse => Error::new(format!("another process already listens on {address}"), other),
-        ErrorKind::AddrNotAvailable => {
-            Error::new(format!("this host has no address {}", address.ip()), other)
-        }
-        ErrorKind::PermissionDenied => Error::new(format!("cannot listen on {address} ({error})"), low_port),
-        _ => Error::new(format!("cannot listen on {address} ({error})"), other),
-    }
+    let what = match error.kind() {
+        ErrorKind::AddrInUse => format!("another process already listens on {address}"),
+        ErrorKind::AddrNotAvailable => format!("this host has no address {}", address.ip()),
+        _ => format!("cannot listen on {address} ({error})"),
+    };
+    Error::new(what, if error.kind() == ErrorKind::PermissionDenied { low_port } else { other })
 }
 
 fn warning(listen: SocketAddr, has_tls: bool, has_users: bool) -> Option<String> {

@@ -35,7 +35,7 @@ pub fn table(out: &mut String, title: &str, last: &str, mode: Mode, rows: &[Row]
     }
     writeln!(out, "\n{title}:\n{HEADINGS}  {last}")?;
     waited.iter().take(ROWS).try_for_each(|row| line(out, row, mode))?;
-    more(out, waited.len().saturating_sub(ROWS))
+    more(out, waited.len().saturating_sub(ROWS), "waiting")
 }
 
 fn line(out: &mut String, row: &Row, mode: Mode) -> Result {
@@ -66,8 +66,8 @@ fn named(row: &Row) -> String {
     format!("{id}{}{of}{cgroup}", row.name)
 }
 
-fn more(out: &mut String, omitted: usize) -> Result {
-    if omitted == 0 { Ok(()) } else { writeln!(out, "{omitted:>10} more with less waiting") }
+fn more(out: &mut String, omitted: usize, of: &str) -> Result {
+    if omitted == 0 { Ok(()) } else { writeln!(out, "{omitted:>10} more with less {of}") }
 }
 
 pub fn culprits(out: &mut String, pairs: &[Pair]) -> Result {
@@ -80,7 +80,7 @@ pub fn culprits(out: &mut String, pairs: &[Pair]) -> Result {
         let share = percent(pair.ns, pair.of_ns).map_or("-".into(), |share| format!("{share:.0}%"));
         writeln!(out, "{:>10} {share:>5}  {}  <-  {}", duration(pair.ns), pair.victim, pair.culprit)?;
     }
-    more(out, pairs.len().saturating_sub(PAIRS))
+    more(out, pairs.len().saturating_sub(PAIRS), "waiting")
 }
 
 /// Maximum number of sleepers with their wakers.
@@ -98,8 +98,7 @@ pub fn sleep_lines(out: &mut String, sleeps: &[Sleep]) -> Result {
         let share = percent(*ns, *of_ns).map_or("-".into(), |share| format!("{share:.0}%"));
         writeln!(out, "{:>10} {share:>5}  {kind:<11} {sleeper}  <-  {waker}: {did}", duration(*ns))?;
     }
-    let omitted = sleeps.len().saturating_sub(SLEEPS);
-    if omitted == 0 { Ok(()) } else { writeln!(out, "{omitted:>10} more with less sleep") }
+    more(out, sleeps.len().saturating_sub(SLEEPS), "sleep")
 }
 
 pub const SLEEPS_TITLE: &str = "Sleeps for others";

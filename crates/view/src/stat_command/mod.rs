@@ -9,7 +9,7 @@ use std::{
 use cgscope_model::{
     BlockedState, BlockedTime, Cause, CgroupReading, Mode, QuotaUse, WallTime,
     causes::Blames,
-    command_run::{CommandRun, CpuUse, Ending, HeldBy, Outlived, places},
+    command_run::{CommandRun, CpuUse, Ending, HeldBy, NamedProcess, places},
     findings::{QUOTA_FILE, findings},
     pairs::Culprit,
     quota_use, steers,
@@ -174,7 +174,7 @@ fn outlived(out: &mut String, run: &CommandRun) -> Result {
 }
 
 /// Returns the names of processes: `sleep [12], sh [13], 5 more`.
-fn names(processes: &[Outlived]) -> String {
+fn names(processes: &[NamedProcess]) -> String {
     text::listed(processes.iter().map(|process| format!("{} [{}]", process.comm, process.pid)), NAMED)
 }
 

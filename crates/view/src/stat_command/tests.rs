@@ -123,7 +123,7 @@ fn field_case_2_has_the_figures_of_its_table() {
 
 #[test]
 fn unknown_figures_and_other_processes_in_the_cgroup_are_reported() {
-    let outlived = |pid, comm: &str| Outlived { pid, comm: comm.into() };
+    let outlived = |pid, comm: &str| NamedProcess { pid, comm: comm.into() };
     let mut run = CommandRun {
         command: vec!["make".into(), "it's".into()],
         ending: Ending::Killed { signal: 15, dumped: false },

@@ -31,7 +31,8 @@ impl Server {
     }
 
     pub fn limit(&self) -> Limit {
-        Limit::new((self.quota_ms * 1e6) as u64, (PERIOD_MS * 1e6) as u64)
+        let [quota_ns, period_ns] = [self.quota_ms, PERIOD_MS].map(|ms| (ms * 1e6) as u64);
+        Limit { quota_ns, period_ns, burst_ns: 0 }
     }
 
     /// Serves requests one after the other. `next` gets the begin and the end of a request, and returns the arrival of the next

@@ -52,7 +52,7 @@ fn differing(cases: u64, most: u64, replay: Loop) -> [u64; STEPS_NS.len()] {
         let phase_ns = below(&mut random, 1_000) * 100_000;
         let spread_ns = below(&mut random, 1_000) * 100_000;
         let setting = Setting { spread_ns, longest: 3, ..Setting::new(replay, phase_ns) };
-        let limits = tree.limits();
+        let limits = crate::limits(&tree);
         let found = Replay::new(&tree).run(&limits, &setting).unwrap();
         for (step_ns, differing) in STEPS_NS.into_iter().zip(&mut differing) {
             let plain = Reference::run(&tree, &limits, setting, step_ns);

@@ -9,7 +9,7 @@ const MS: u64 = 1_000_000;
 
 /// Replays a single cgroup on plenty of CPUs.
 fn single(profile: &Profile, limit: Option<Limit>, setting: &Setting) -> Outcome {
-    let tree = Tree::single(profile.clone(), limit, 64.0);
+    let tree = crate::single(profile.clone(), limit, 64.0);
     Replay::new(&tree).run(&[limit], setting).unwrap().remove(0)
 }
 
@@ -27,7 +27,7 @@ fn no_work_is_lost_or_made_in_the_open_loop() {
         let mut tree = tree(&mut random, 5, 60);
         tree.nodes.iter_mut().flat_map(|node| &mut node.profile.slots).for_each(|slot| slot.presumed_ns = 0);
         let setting = Setting { longest: 1, ..Setting::new(Loop::Open, below(&mut random, 100 * MS)) };
-        let outcomes = Replay::new(&tree).run(&tree.limits(), &setting).unwrap();
+        let outcomes = Replay::new(&tree).run(&crate::limits(&tree), &setting).unwrap();
         let arrived_ns: u64 =
             tree.nodes.iter().flat_map(|node| &node.profile.slots).map(|slot| slot.firm_ns).sum();
         let roots = outcomes.iter().zip(&tree.nodes).filter(|(_, node)| node.parent.is_none());
@@ -45,7 +45,7 @@ fn no_work_is_lost_or_made_in_the_closed_loop() {
         let mut random = seed;
         let tree = tree(&mut random, 5, 60);
         let setting = Setting { longest: 1_000, ..Setting::new(Loop::Closed, below(&mut random, 100 * MS)) };
-        let outcomes = Replay::new(&tree).run(&tree.limits(), &setting).unwrap();
+        let outcomes = Replay::new(&tree).run(&crate::limits(&tree), &setting).unwrap();
         let recorded_ns: u64 =
             tree.nodes.iter().flat_map(|node| &node.profile.slots).map(|slot| slot.ran_ns).sum();
         let roots = outcomes.iter().zip(&tree.nodes).filter(|(_, node)| node.parent.is_none());
@@ -178,7 +178,7 @@ fn without_a_limit_the_profile_comes_out_as_it_is() {
         let mut profile = profile(&mut random, 60, 4);
         profile.slots.iter_mut().for_each(|slot| (slot.waited_ns, slot.firm_ns) = (0, slot.ran_ns));
         for replay in LOOPS {
-            for limit in [None, Some(Limit::new(6_400 * MS, 100 * MS))] {
+            for limit in [None, Some(crate::limit(6_400 * MS, 100 * MS))] {
                 let outcome = single(&profile, limit, &Setting::new(replay, below(&mut random, 100 * MS)));
                 let extra_ns = |slot: &Slot| if replay == Loop::Open { slot.presumed_ns } else { 0 };
                 let ran_ns: u64 = profile.slots.iter().map(|slot| slot.ran_ns + extra_ns(slot)).sum();
@@ -215,7 +215,7 @@ fn busy_loops_stall_for_the_rest_of_each_period() {
             // The replay has 163 periods, and the first period begins with the first slot.
             let setting = Setting { longest: 100, ..Setting::new(replay, 0) };
             let outcome =
-                single(&constant(loops as f64, 1_000), Some(Limit::new(quota_ms * MS, 100 * MS)), &setting);
+                single(&constant(loops as f64, 1_000), Some(crate::limit(quota_ms * MS, 100 * MS)), &setting);
             let stall_ns = 1e8 - (quota_ms * MS) as f64 / loops as f64;
             let mean_ns = outcome.throttled_ns as f64 / outcome.stalls.count as f64;
             assert!(
@@ -247,7 +247,7 @@ fn constant_demand_does_not_depend_on_the_phase() {
         for replay in LOOPS {
             let of = |phase_ms: u64| {
                 let setting = Setting { longest: 16, ..Setting::new(replay, phase_ms * MS) };
-                single(&constant(cpus, 600), Some(Limit::new(quota_ms * MS, 100 * MS)), &setting)
+                single(&constant(cpus, 600), Some(crate::limit(quota_ms * MS, 100 * MS)), &setting)
             };
             let first = of(0);
             for phase_ms in [1, 25, 50, 99] {
@@ -300,7 +300,7 @@ fn every_replay_ends() {
         tree.nodes[1].profile = tree.nodes[0].profile.clone();
         for replay in LOOPS {
             let setting = Setting { longest: 5, ..Setting::new(replay, size(&mut random, 40)) };
-            let outcomes = Replay::new(&tree).run(&tree.limits(), &setting).unwrap();
+            let outcomes = Replay::new(&tree).run(&crate::limits(&tree), &setting).unwrap();
             assert!(outcomes[1].ran_ns <= outcomes[0].ran_ns, "{seed}: {outcomes:?}");
         }
     }

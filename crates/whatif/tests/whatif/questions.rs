@@ -1,7 +1,7 @@
 //! Tests bounds, and the comparison of a simulation with the recorded figures.
 
 use cgscope_whatif::{
-    Bounds, Check, Figures, Limit, Loop, Outcome, PHASES, Profile, Replay, Setting, Slot, Tree, settings,
+    Bounds, Check, Figures, Limit, Loop, Outcome, PHASES, Profile, Replay, Setting, Slot, settings,
 };
 
 use crate::random::{SLOT_NS, profile};
@@ -11,7 +11,7 @@ const PERIOD_NS: u64 = 100 * MS;
 
 fn replay(limit: Limit) -> Replay {
     let profile = profile(&mut 7, 2_000, 3);
-    Replay::new(&Tree::single(profile, Some(limit), 8.0))
+    Replay::new(&crate::single(profile, Some(limit), 8.0))
 }
 
 fn outcomes(replay: &Replay, limit: Limit, loops: &[Loop], phases: u32) -> Vec<Outcome> {
@@ -25,7 +25,7 @@ fn figures(replay: &Replay, limit: Limit) -> Figures {
 
 #[test]
 fn bounds_contain_the_figures_of_every_cell() {
-    let limit = Limit::new(110 * MS, PERIOD_NS);
+    let limit = crate::limit(110 * MS, PERIOD_NS);
     let replay = replay(limit);
     let outcomes = outcomes(&replay, limit, &Loop::BOTH, PHASES);
     assert_eq!(outcomes.len(), 16);
@@ -71,8 +71,8 @@ fn a_few_phases_have_nearly_the_bounds_of_all_phases_for_bursts_on_a_clock() {
         Slot { ran_ns, firm_ns: ran_ns, ..Slot::default() }
     });
     let profile = Profile { slot_ns: MS, slots: slots.collect() };
-    let limit = Limit::new(27 * MS, PERIOD_NS);
-    let replay = Replay::new(&Tree::single(profile, Some(limit), 2.0));
+    let limit = crate::limit(27 * MS, PERIOD_NS);
+    let replay = Replay::new(&crate::single(profile, Some(limit), 2.0));
     let of =
         |phases| Figures::of(&outcomes(&replay, limit, &[Loop::Open], phases)).unwrap().throttled_ns_per_s;
     let (few, all) = (of(PHASES), of(500));
@@ -82,7 +82,7 @@ fn a_few_phases_have_nearly_the_bounds_of_all_phases_for_bursts_on_a_clock() {
 
 #[test]
 fn bounds_are_wider_by_as_much_as_the_limit_in_force_is_off() {
-    let limit = Limit::new(90 * MS, PERIOD_NS);
+    let limit = crate::limit(90 * MS, PERIOD_NS);
     let replay = replay(limit);
     let of = |quota_ns| figures(&replay, Limit { quota_ns, ..limit });
     let (figures, other) = (of(90 * MS), of(70 * MS));
@@ -105,7 +105,7 @@ fn bounds_are_wider_by_as_much_as_the_limit_in_force_is_off() {
 
 #[test]
 fn a_check_accepts_what_the_limit_in_force_does_and_nothing_else() {
-    let limit = Limit::new(90 * MS, PERIOD_NS);
+    let limit = crate::limit(90 * MS, PERIOD_NS);
     let replay = replay(limit);
     let outcome = &outcomes(&replay, limit, &Loop::BOTH, 1)[0];
     let figures = figures(&replay, limit);
@@ -121,9 +121,9 @@ fn a_check_accepts_what_the_limit_in_force_does_and_nothing_else() {
 #[test]
 fn a_limit_that_is_too_short_for_the_kernel_is_not_replayed() {
     let profile = Profile { slot_ns: SLOT_NS, slots: vec![Slot::default()] };
-    let limit = Limit::new(10, Limit::LEAST_NS);
+    let limit = crate::limit(10, Limit::LEAST_NS);
     assert_eq!(
-        Replay::new(&Tree::single(profile, None, 1.0)).run(&[Some(limit)], &Setting::new(Loop::Open, 0)),
+        Replay::new(&crate::single(profile, None, 1.0)).run(&[Some(limit)], &Setting::new(Loop::Open, 0)),
         None
     );
 }

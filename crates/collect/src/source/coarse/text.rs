@@ -80,6 +80,12 @@ pub(crate) fn switches(status: &[u8]) -> Option<(u64, u64)> {
     Some((value(status, b"voluntary_ctxt_switches:")?, value(status, b"nonvoluntary_ctxt_switches:")?))
 }
 
+/// Returns the real user id in a `status` file, the first of four.
+pub fn real_uid(status: &[u8]) -> Option<u32> {
+    let line = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Uid:"))?;
+    number(words(line).next()?)?.try_into().ok()
+}
+
 /// Returns the number and path of the v1 hierarchy with `controller` (`4:cpu,cpuacct:/path`), or of v2 (`0::/path`).
 pub(crate) fn hierarchy<'t>(text: &'t [u8], controller: Option<&str>) -> Option<(&'t [u8], &'t [u8])> {
     text.split(|byte| *byte == b'\n').find_map(|line| {
@@ -173,6 +179,12 @@ mod tests {
         let status = b"Name:\tvoluntary_ctxt_switches:\nvoluntary_ctxt_switches:\t12\nnonvoluntary_ctxt_switches:\t3\n";
         assert_eq!(switches(status), Some((12, 3)));
         assert_eq!(switches(b"Name:\tcat\n"), None);
+    }
+
+    #[test]
+    fn the_real_user_id_is_the_first_one() {
+        assert_eq!(real_uid(b"Name:\tUid: 7\nUid:\t1000\t0\t0\t0\n"), Some(1000));
+        assert_eq!(real_uid(b"Name:\ta\n"), None);
     }
 
     #[test]
